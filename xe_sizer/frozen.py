@@ -46,6 +46,7 @@ def _made(cls: Any, eq: bool) -> Any:
 def _initialiser(cls: Any, own: tuple[Field[Any], ...]) -> Callable[..., None]:
     """What `__init__` of a dataclass does: values by place or by name, defaults, then `__post_init__`."""
     names = tuple([each.name for each in own])
+    placed = tuple([each.name for each in own if not each.kw_only])
     known = frozenset(names)
     defaults = {each.name: each.default for each in own if each.default is not MISSING}
     factories = {each.name: each.default_factory for each in own if each.default_factory is not MISSING}
@@ -55,7 +56,7 @@ def _initialiser(cls: Any, own: tuple[Field[Any], ...]) -> Callable[..., None]:
         if after is None and not values and named.keys() == known:  # how nearly all are made
             self.__dict__.update(named)
             return
-        given = {**dict(zip(names, values, strict=False)), **named} if values else named
+        given = {**dict(zip(placed, values, strict=False)), **named} if values else named
         found = {**defaults, **given}
         if found.keys() != known:
             found.update({name: make() for name, make in factories.items() if name not in found})

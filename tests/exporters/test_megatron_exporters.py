@@ -43,6 +43,13 @@ def test_a_batch_script_has_directives() -> None:
     assert '--rdzv_endpoint "$MASTER_ADDR:29500"' in text
 
 
+def test_modules_to_recompute_are_read_back(tmp_path: Path) -> None:
+    values = PLAN | {"layout.recompute": "selective", "layout.recompute_modules": ["mlp", "core_attn"]}
+    del values["layout.recompute_layers"]
+    facts = read_back("megatron-lm", values, tmp_path).facts
+    assert facts["layout.recompute_modules"].value == ("mlp", "core_attn")
+
+
 @pytest.mark.parametrize(("ranks", "flag"), [(0, None), (2, "2")])
 def test_ranks_that_split_an_expert_are_written_where_they_are_chosen(ranks: int, flag: str | None) -> None:
     values = PLAN | {"model": "Qwen/Qwen3-30B-A3B", "layout.ep": 4, "layout.expert_tp": ranks}

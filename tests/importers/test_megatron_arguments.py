@@ -59,11 +59,13 @@ def test_block_counts_layers_of_every_chunk() -> None:
     assert (draft.fact("layout.vpp"), draft.fact("layout.recompute_layers")) == (3, 6)
 
 
-def test_modules_beside_core_attention_are_told() -> None:
-    told = draft_of(recompute_granularity="selective", recompute_modules=["moe_act", "core_attn"]).ignored
-    assert [(each.key, "moe_act" in each.why) for each in told if each.effect == "memory or time"] == [
-        ("recompute_modules", True)
-    ]
+def test_modules_to_recompute_are_read_and_others_told() -> None:
+    draft = draft_of(recompute_granularity="selective", recompute_modules=["moe_act", "core_attn", "mhc"])
+    assert draft.fact("layout.recompute_modules") == ("moe_act", "core_attn")
+    told = [(each.key, each.why) for each in draft.ignored if each.effect == "memory or time"]
+    assert told == [("recompute_modules", "recomputes mhc too")]
+    full = draft_of(recompute_granularity="full", recompute_method="uniform", recompute_modules=["moe_act"])
+    assert full.fact("layout.recompute_modules") is None
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,13 @@ def told(**flags: object) -> list[str]:
         ({"layout__expert_tp": 2, "layout__tp": 4, "model": "mixtral-8x7b"}, None),
         ({"layout__expert_tp": 8, "layout__tp": 4, "model": "mixtral-8x7b"},
          "expert_tp 8 does not divide tp 4 | use a divisor of tp 4; 1 leaves experts whole"),
+        # modules that run again
+        ({"layout__recompute_modules": ["mlp", "core_attn"]}, None),
+        ({"layout__recompute_modules": ["moe"]}, "llama-2-7b has no moe | it has core_attn, mlp"),
+        ({"layout__recompute_modules": ["mlp"], "layout__recompute": "full"},
+         ("recompute_modules is selective recomputation, not full | leave one of them out, or write "
+          "--recompute selective")),
+        ({"layout__recompute_modules": ["mlp"], "stack": "nanotron"}, None),
         # ends of a pipeline that are given
         ({"layout__pp": 1, "layout__first_stage_layers": 10},
          "first_stage_layers needs pp of at least 2 | one stage holds all layers"),

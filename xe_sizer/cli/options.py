@@ -62,14 +62,14 @@ FileOption = Annotated[
 ]
 ColorOption = Annotated[
     str,
-    typer.Option("--color", metavar="auto|always|never", help="Colours; see also NO_COLOR.", rich_help_panel="Output"),
+    typer.Option("--color", metavar="WHEN", help="auto, always or never; see also NO_COLOR.", rich_help_panel="Output"),
 ]
 ExplainOption = Annotated[
     list[str] | None,
     typer.Option(
         "--explain",
-        metavar="memory|time|operators|data|sources|all",
-        help="Show formulas, inputs and sources of one part; may be repeated.",
+        metavar="PART",
+        help="Formulas, inputs and sources of memory, time, operators, data, sources or all; may be repeated.",
         rich_help_panel="Output",
     ),
 ]

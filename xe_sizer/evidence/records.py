@@ -75,6 +75,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     attention: str | None = None
     recompute: str | bool | None = None
     recompute_layers: Degree | None = None
+    recompute_modules: tuple[str, ...] | None = None
     offload: str | bool | None = None
     optimizer: str | None = None
     lora: Lora = Lora()

@@ -283,12 +283,19 @@ def _layout(record: Record, known: Recipes, flags: Flags) -> None:
         flags.put("layout.zero", 3)
     if (layout.tp or 1) > 1:
         flags.put("layout.sequence_parallel", layout.sequence_parallel)
-    flags.word("layout.recompute", table.recompute, record.recompute)
-    if flags.values.get("layout.recompute") == "full":
-        flags.put("layout.recompute_layers", record.recompute_layers or None)
+    _recompute(record, flags)
     _offload(record, flags)
     flags.word("layout.schedule", table.schedules, record.pipeline_schedule)
     replicas_fit(record, flags)
+
+
+def _recompute(record: Record, flags: Flags) -> None:
+    """What runs again in the backward: whole layers and how many, or what is selected and of which modules."""
+    flags.word("layout.recompute", names().recompute, record.recompute)
+    if flags.values.get("layout.recompute") == "selective":
+        flags.put("layout.recompute_modules", record.recompute_modules or None)
+    if flags.values.get("layout.recompute") == "full":
+        flags.put("layout.recompute_layers", record.recompute_layers or None)
 
 
 def _offload(record: Record, flags: Flags) -> None:

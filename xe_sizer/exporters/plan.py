@@ -30,7 +30,7 @@ DECIDES = (
 """Keys without which the tool would run another plan."""
 _TOLD = (
     *DECIDES, "layout.vpp", "layout.sequence_parallel", "layout.schedule", "layout.zero_group",
-    "layout.expert_tp", "layout.cp_kind",
+    "layout.expert_tp", "layout.cp_kind", "layout.recompute_modules",
     "train.padding", "train.weights_dtype", "train.fused_kernels", "optimizer", "attention", "loss", "lora.targets",
     "lora.dropout", "lora.dora", "lora.modules_to_save", "precision", "serve.weights", "serve.kv_cache",
     "serve.kv_host_gib", "serve.adapters", "serve.prefill_replicas", "serve.batch_wait_iters",

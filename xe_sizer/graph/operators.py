@@ -6,7 +6,7 @@ Every size is a numpy array that broadcasts over layouts, so that one graph desc
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import field, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -161,8 +161,8 @@ class Kernels:
     attention_mask : of sdpa: none, as the kernel knows windows and labels hide padding; padded: where sequences of a
         micro-batch are padded, or longer than a window; always
     windows : layers with a sliding window keep and read no more than it; else all tokens
-    selective : what selective recomputation runs again: attention (its core), or alternate (every other matrix
-        product and all that only moves memory, but not the attention core)
+    selective : what selective recomputation runs again, see `graph.selective`: attention (its core), alternate (every
+        other matrix product and all that only moves memory, but not the attention core), or names of modules
     predicted : of a model of masked tokens, what the head works on: all tokens, or those that are masked
     gathered_inputs : with sequence parallelism, products that are split by columns keep their input whole
     mlp : whole; tiled: slices of the tokens one after the other, each once more in the backward
@@ -180,7 +180,7 @@ class Kernels:
     dropout: bool = False
     expert_imbalance: float = 1.0
     expert_spread: float = 0.0
-    selective: Literal["attention", "alternate"] = "attention"
+    selective: str | tuple[str, ...] = "attention"
     mlp: Literal["whole", "tiled"] = "whole"
     predicted: Literal["all", "masked"] = "all"
     gathered_inputs: bool = False
@@ -201,25 +201,24 @@ class Kernels:
     @classmethod
     def chosen(cls, choice: object, **further: Any) -> Kernels:
         """The kernels that a stack or an engine names, field by field; `further` fields over them."""
-        named = {field.name: getattr(choice, field.name) for field in fields(cls) if hasattr(choice, field.name)}
+        named = {one.name: getattr(choice, one.name) for one in fields(cls) if hasattr(choice, one.name)}
         return cls(**named | further)
-
-
-# Share of an operator's forward that selective recomputation runs again.
-RECOMPUTED: dict[str, dict[str, float]] = {
-    "attention": {"Attention": 1.0},
-    "alternate": {"Matmul": 0.5, "MemoryBound": 1.0, "Scan": 1.0},
-}
 
 
 @frozen
 class Operator:
-    """What all operators share. `saved_bytes` is what autograd keeps of one layer until its backward."""
+    """What all operators share. `saved_bytes` is what autograd keeps of one layer until its backward.
+
+    Of selective recomputation: `again` is the share of its forward that runs again, `dropped_bytes` what of the saved
+    is not kept for it.
+    """
 
     name: str
     module: str
     layers: float
     saved_bytes: Array
+    again: float = field(default=0.0, kw_only=True)
+    dropped_bytes: Array | float = field(default=0.0, kw_only=True)
 
 
 @frozen
@@ -364,69 +363,3 @@ class Collective(Operator):
     forward: tuple[tuple[str, Array], ...]
     backward: tuple[tuple[str, Array], ...]
     picks: Picks | None = None
-
-
-def recomputed_share(operator: Operator, selective: str) -> float:
-    """Share of the operator's forward that runs again under selective recomputation.
-
-        share = RECOMPUTED[what the stack selects][kind of operator]
-
-    Parameters
-    ----------
-    operator : of a layer
-    selective : attention (its core alone), or alternate (every other matrix product and all that only moves memory)
-
-    Returns
-    -------
-    float [-]
-
-    Source: Korthikanti et al. 2022 (arXiv:2205.05198) for the attention core; TorchTitan's selective checkpointing by
-    operator, which saves attention and every second matrix product (arXiv:2410.06511).
-    """
-    return RECOMPUTED[selective].get(type(operator).__name__, 0.0)
-
-
-# What the host does for one expert's product in Transformer Engine's GroupedLinear, in launches: views and quantisers
-# of its slice, the cached weight, the product on one of four streams; backward also hook and buffer of the gradient.
-# Fitted to Qwen3-30B-A3B on B200 (Megatron Bridge 25.11, micro-batch 1): 9.2 ms for a layer with 16 experts on a rank.
-SIDE_BY_SIDE_LAUNCHES = (15.0, 20.0)
-
-
-def launches(operator: Operator) -> tuple[float | Array, float | Array]:
-    """Kernels that one forward and one backward of the operator launch.
-
-        launches = 1, and one for each gradient      matrix products, times copies where they are apart
-        launches = 15, and 20 for each gradient      of every product that runs beside others of its group
-        launches = 1, 3; eager 5, 8                  attention, of each block of keys
-        launches = products + 1, 2.5 products        scans
-
-    Memory-bound operators and collectives state theirs.
-
-    Parameters
-    ----------
-    operator : of one layer
-
-    Returns
-    -------
-    (forward, backward), numbers or ndarrays of float of shape (rank shape,) [-]
-
-    Source: own count of the kernels of PyTorch, of the fused attention kernels and of the eager modules of Hugging
-    Face.
-    """
-    if isinstance(operator, Matmul):
-        backward = float(operator.input_gradient) + float(operator.weight_gradient)
-        if operator.apart and operator.grouped:
-            return SIDE_BY_SIDE_LAUNCHES[0] * operator.copies, SIDE_BY_SIDE_LAUNCHES[1] * backward * operator.copies
-        return (operator.copies, backward * operator.copies) if operator.apart else (1.0, backward)
-    if isinstance(operator, Attention):
-        forward, backward = (5.0, 8.0) if operator.kernel == "eager" else (1.0, 3.0)
-        return (
-            (forward, backward) if operator.blocks is None else (forward * operator.blocks, backward * operator.blocks)
-        )
-    if isinstance(operator, Scan):
-        return len(operator.products) + 1.0, 2.5 * len(operator.products)
-    if isinstance(operator, MemoryBound):
-        return operator.forward_launches, operator.backward_launches
-    if isinstance(operator, Collective):
-        return float(len(operator.forward)), float(len(operator.backward))
-    raise TypeError(f"no launch count for {type(operator).__name__}")

@@ -24,6 +24,7 @@ from xe_sizer.graph.mlp import PLAIN_PASSES, experts_half, mlp_half
 from xe_sizer.graph.model import VOCABULARY
 from xe_sizer.graph.operators import Matmul, MemoryBound, as_array
 from xe_sizer.graph.parameters import embedding_weights, head_weights, layer_weights
+from xe_sizer.graph.selective import with_recomputation
 from xe_sizer.graph.state_space import scan, state_space_half
 from xe_sizer.units import FLOAT32
 
@@ -60,7 +61,8 @@ def layer_kinds(inputs: GraphInputs) -> tuple[tuple[float, tuple[Operator, ...]]
         weights = {weight.name: weight for weight in layer_weights(model, kind)}
         block = Block(inputs.seen_by(kind), weights, float(layers))
         crossed = cross_attention(block, inputs.rank) if kind.cross else ()
-        kinds.append((float(layers), (*_mixer(block, kind), *crossed, *_mlp(block, kind))))
+        operators = (*_mixer(block, kind), *crossed, *_mlp(block, kind))
+        kinds.append((float(layers), with_recomputation(operators, block.inputs)))
     return tuple(kinds)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xe_sizer.errors import InputError
+from xe_sizer.graph.selective import modules_of
 from xe_sizer.importers.draft import TOOL_DEFAULT
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.software.adapter_targets import resolve_targets
@@ -18,6 +19,7 @@ TARGETS = "lora.targets"
 _WEIGHTS = "train.weights_dtype"
 _PARALLEL = "layout.sequence_parallel"
 _EXPERT_TP = "layout.expert_tp"
+_MODULES = "layout.recompute_modules"
 
 
 def settle(draft: Draft) -> None:
@@ -27,6 +29,7 @@ def settle(draft: Draft) -> None:
     if draft.fact(_PARALLEL) and draft.fact("layout.tp") in (None, 1):
         draft.set_aside(_PARALLEL, "without tensor parallelism there is nothing to split")
     _split_experts(draft)
+    _modules(draft)
 
 
 def _weights(draft: Draft) -> None:
@@ -52,6 +55,21 @@ def _split_experts(draft: Draft) -> None:
         draft.set_aside(_EXPERT_TP, "the model has no experts")
     elif tp % ranks:
         draft.set_aside(_EXPERT_TP, f"{ranks} ranks do not divide tp {tp}")
+
+
+def _modules(draft: Draft) -> None:
+    """Modules to recompute that the model has; the tool runs nothing again for the others."""
+    wanted = draft.fact(_MODULES)
+    model = _model(draft) if wanted is not None else None
+    if model is None or not isinstance(wanted, tuple):
+        return
+    has = modules_of(model)
+    found = tuple(module for module in wanted if module in has)
+    missing = ", ".join(module for module in wanted if module not in has)
+    if found and missing:
+        draft.narrow(_MODULES, found, f"the model has no {missing}")
+    elif missing:
+        draft.set_aside(_MODULES, f"the model has no {missing}")
 
 
 def _targets(draft: Draft) -> None:

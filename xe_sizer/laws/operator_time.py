@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.exchanges import visited_places
+from xe_sizer.graph.launches import launches
 from xe_sizer.graph.operators import (
     Array,
     Attention,
@@ -19,7 +20,6 @@ from xe_sizer.graph.operators import (
     Scan,
     as_array,
     attention_groups,
-    launches,
 )
 from xe_sizer.laws.attention import (
     EAGER_BACKWARD_FLOPS,
@@ -292,7 +292,7 @@ def launch_counts(operators: Iterable[Operator]) -> tuple[Array, Array]:
     -------
     (forward, backward), ndarrays of float that broadcast to shape (rank shape,) [-]
 
-    Source: `graph.operators.launches`.
+    Source: `graph.launches.launches`.
     """
     forward, backward = np.zeros(1), np.zeros(1)
     for op in operators:

@@ -89,6 +89,7 @@ class LayoutKeys(TypedDict, total=False):
     last_stage_layers: int | None
     sequence_parallel: bool | None
     recompute: str | None
+    recompute_modules: Sequence[str] | None
     recompute_layers: int | None
     offload: str | None
 

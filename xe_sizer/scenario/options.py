@@ -97,6 +97,7 @@ OPTIONS: Mapping[str, str] = MappingProxyType({
     "reward-model": "train.reward_model",
     **_ROLLOUT,
     "recompute": "layout.recompute",
+    "recompute-modules": "layout.recompute_modules",
     "recompute-layers": "layout.recompute_layers",
     "offload": "layout.offload",
     "optimizer": "optimizer",

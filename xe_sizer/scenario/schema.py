@@ -8,6 +8,7 @@ from xe_sizer.graph.casts import Fp8Recipe
 from xe_sizer.graph.losses import loss_names
 from xe_sizer.graph.operators import ContextKind
 from xe_sizer.graph.schedules import PipelineSchedule
+from xe_sizer.graph.selective import RecomputeModule
 from xe_sizer.laws.precision import loaded_in, other_precisions, trained_in
 from xe_sizer.profiles.fields import named, or_else
 from xe_sizer.profiles.model_schema import InlineModel
@@ -225,7 +226,7 @@ class LayoutSection(Section, frozen=True):
     ep: Annotated[Degree | None, Meta(description="Expert parallel GPUs")] = None
     expert_tp: Annotated[
         Degree | None,
-        Meta(description="Tensor parallel GPUs that split an expert; default: tp, or 1 where ep needs them"),
+        Meta(description="GPUs that split an expert; default: tp where ep allows"),
     ] = None
     dp: Annotated[
         Degree | None, Meta(description="Data parallel replicas; in serving: ranks that share only the experts")
@@ -247,6 +248,10 @@ class LayoutSection(Section, frozen=True):
     ] = None
     sequence_parallel: Annotated[bool | None, Meta(description="Split norms and dropout over tp")] = None
     recompute: Annotated[Recompute | None, Meta(description="Activations recomputed in the backward pass")] = None
+    recompute_modules: Annotated[
+        Annotated[tuple[RecomputeModule, ...], Meta(min_length=1)] | None,
+        Meta(description="Modules that selective recomputation runs again, e.g. moe, layernorm"),
+    ] = None
     recompute_layers: Annotated[
         Annotated[int, Meta(ge=1, le=65_536)] | None,
         Meta(description="Layers of a stage that full recomputation runs again"),

@@ -8,6 +8,7 @@ from xe_sizer.graph.casts import CastKernels, Fp8Recipe
 from xe_sizer.graph.losses import divergence_names, log_probability_names, loss_names
 from xe_sizer.graph.operators import CONTEXT_KINDS, ContextKind
 from xe_sizer.graph.schedules import PipelineSchedule
+from xe_sizer.graph.selective import RecomputeModule
 from xe_sizer.laws.precision import trained_in
 from xe_sizer.profiles.fields import named
 
@@ -60,7 +61,7 @@ class KernelChoice(_Part, frozen=True):
     repeats_kv: bool
     softmax: Literal["float32", "fused"]
     dropout: bool
-    selective: Literal["attention", "alternate"]
+    selective: Literal["attention", "alternate"] | tuple[RecomputeModule, ...]
     mlp: Literal["whole", "tiled"] = "whole"
     predicted: Literal["all", "masked"] = "all"
     dispatch: Literal["per-expert", "per-place"] = "per-expert"
@@ -243,7 +244,8 @@ class Supports(_Part, frozen=True):
     """What the stack can do; `optimizers` and `schedules` (of a pipeline) are those that it has.
 
     several_gpus : it trains on more than one; packing : it puts samples end to end in sequences of full length
-    recompute : those that it has a switch for, which is what advice names
+    recompute : those that it has a switch for, which is what advice names; recompute_modules : those that selective
+    recomputation can be given
     context_kinds : what its context-parallel ranks can exchange
     sharded_stages : ZeRO-2 and 3 (FSDP) go with pipelines: a stage is gathered once a step
     offload_from_zero : the least ZeRO stage with which it offloads
@@ -260,6 +262,7 @@ class Supports(_Part, frozen=True):
     several_gpus: bool = True
     offload_from_zero: Literal[0, 1, 2, 3] = 0
     sharded_stages: bool = False
+    recompute_modules: tuple[RecomputeModule, ...] = ()
     context_kinds: Annotated[tuple[ContextKind, ...], msgspec.Meta(min_length=1)] = CONTEXT_KINDS
     packing: bool = True
     recompute: Annotated[tuple[Recompute, ...], msgspec.Meta(min_length=1)] = (

@@ -173,22 +173,6 @@ def _before_learning(operators: tuple[Operator, ...], inputs: GraphInputs) -> Ar
     return inputs.zeros + sum(op.saved_bytes for op in before)
 
 
-def _kept_when_selective(op: Operator, inputs: GraphInputs) -> Array:
-    """Bytes that selective recomputation leaves of an operator, over its layers.
-
-    Attention core: all but its probabilities and statistics. Alternate: what attention keeps, and the outputs of every
-    other matrix product in place of what its neighbours keep.
-    """
-    if inputs.kernels.selective == "attention":
-        dropped = op.statistics_bytes if isinstance(op, Attention) else inputs.zeros
-        return np.asarray(op.layers * (op.saved_bytes - dropped))
-    if isinstance(op, Attention):
-        return np.asarray(op.layers * op.saved_bytes)
-    if isinstance(op, Matmul):
-        return np.asarray(0.5 * op.layers * op.m * op.n * op.copies * inputs.element_bytes)
-    return inputs.zeros
-
-
 @frozen
 class _Half:
     """The layers of an encoder or of a decoder: how many, and bytes of one as in `Activations`."""
@@ -207,7 +191,7 @@ def _half(
     spread = shapes.spread
     layers = sum(count for count, _ in kinds)
     everything = np.asarray(sum(saved_bytes(ops) for _, ops in kinds)) / layers
-    selective = np.asarray(sum(_kept_when_selective(op, inputs) for _, ops in kinds for op in ops)) / layers
+    selective = everything - np.asarray(sum(op.layers * op.dropped_bytes for _, ops in kinds for op in ops)) / layers
     checkpoint, biases = spread(inputs.residual_bytes), spread(relative_bias_bytes(inputs))
     full, partial = (layouts.recompute == RECOMPUTE.index(mode) for mode in ("full", "selective"))
     walks = (_walks(ops, count, inputs.element_bytes, gradient_bytes) for count, ops in kinds)

@@ -11,6 +11,7 @@ from xe_sizer.software.narrow_products import recipe_of
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import ContextKind
+    from xe_sizer.graph.selective import RecomputeModule
     from xe_sizer.laws.hardware import Server
     from xe_sizer.scenario.provenance import Provenance
     from xe_sizer.scenario.schema import ScenarioFile
@@ -22,6 +23,7 @@ def as_chosen(stack: Stack, provenance: Provenance, values: ScenarioFile, precis
     stack = _with_loss(stack, provenance.settle("loss", stack.kernels.loss, "stack"))
     stack = _with_dropout(stack, values.train.dropout)
     stack = _with_context(stack, values.layout.cp_kind)
+    stack = _with_modules(stack, values.layout.recompute_modules)
     stack = _with_reduction(stack, values.train.reduce_every_micro_batch)
     return _with_recipe(stack, provenance, precision, server)
 
@@ -44,6 +46,13 @@ def _with_context(stack: Stack, kind: ContextKind | None) -> Stack:
     if kind is None:
         return stack
     return msgspec.structs.replace(stack, kernels=msgspec.structs.replace(stack.kernels, context=kind))
+
+
+def _with_modules(stack: Stack, modules: tuple[RecomputeModule, ...] | None) -> Stack:
+    """The stack whose selective recomputation runs the modules again that the user chose, or its own set."""
+    if modules is None:
+        return stack
+    return msgspec.structs.replace(stack, kernels=msgspec.structs.replace(stack.kernels, selective=modules))
 
 
 def _with_reduction(stack: Stack, every_micro_batch: bool | None) -> Stack:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from xe_sizer.graph.operators import Attention, Matmul, Scan, recomputed_share
+from xe_sizer.graph.operators import Attention, Matmul, Scan
 from xe_sizer.training.layout import SELECTIVE
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def forward_flops(operators: Iterable[Operator]) -> Array:
     return total
 
 
-def recomputed_flops(operators: Iterable[Operator], layouts: Layouts, selective: str, whole: Array) -> Array:
+def recomputed_flops(operators: Iterable[Operator], layouts: Layouts, whole: Array) -> Array:
     """FLOPs of the forward that runs again: whole layers, what the stack selects, or nothing.
 
         F = whole x sum of layers x forward            full
@@ -74,18 +74,17 @@ def recomputed_flops(operators: Iterable[Operator], layouts: Layouts, selective:
     ----------
     operators : of the layers; sizes of shape (layout,)
     layouts : their recomputation, shape (layout,)
-    selective : what the stack selects, attention or alternate
     whole : share of the layers that full recomputation runs again, shape (layout,) [-]
 
     Returns
     -------
     ndarray of float, shape (layout,) [FLOP]
 
-    Source: Korthikanti et al. 2022 (arXiv:2205.05198); `graph.operators.recomputed_share`.
+    Source: Korthikanti et al. 2022 (arXiv:2205.05198); `graph.selective.with_recomputation`.
     """
     everything, selected = np.zeros(len(layouts)), np.zeros(len(layouts))
     for op in operators:
         if isinstance(op, Matmul | Attention | Scan):
             everything = everything + op.layers * op.forward_flops
-            selected = selected + recomputed_share(op, selective) * op.layers * op.forward_flops
+            selected = selected + op.again * op.layers * op.forward_flops
     return np.where(layouts.recompute == SELECTIVE, selected, whole * everything)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from xe_sizer.graph.selective import RECOMPUTE_MODULES, modules_of
 from xe_sizer.software.relatives import stacks_with
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ def layout_conflicts(given: Given, model: ModelShape | None, stack: Stack | None
     yield from _split_experts(given, model, stack, problem)
     if stack is not None:
         yield from _context_kind(given, model, stack, problem)
+    yield from _modules(given, model, stack, problem)
 
 
 def _split_experts(given: Given, model: ModelShape | None, stack: Stack | None, problem: Any) -> Iterator[Problem]:
@@ -56,3 +58,24 @@ def _context_kind(given: Given, model: ModelShape | None, stack: Stack, problem:
             others = " and ".join(other for other in supports.context_kinds if other != kind)
             advice = f"each GPU gets whole heads; {others} split sequences alone" if others else None
             yield problem("layout.cp", f"{words} does not divide the {model.heads} heads of {model.name}", advice)
+
+
+def _modules(given: Given, model: ModelShape | None, stack: Stack | None, problem: Any) -> Iterator[Problem]:
+    """Modules that run again are part of selective recomputation, of the stack, and of the model."""
+    layout, key = given.values.layout, "layout.recompute_modules"
+    if layout.recompute_modules is None:
+        return
+    if layout.recompute not in (None, "selective"):
+        hint = f"leave one of them out, or write {given.caller.setting('layout.recompute', 'selective')}"
+        yield problem(key, f"recompute_modules is selective recomputation, not {layout.recompute}", hint)
+    known = stack.supports.recompute_modules if stack is not None else RECOMPUTE_MODULES
+    if stack is not None and not known:
+        hint = f"stacks that can: {', '.join(stacks_with('recompute_modules'))}"
+        yield problem(key, f"{stack.name} does not recompute by module", hint)
+        return
+    has = known if model is None else modules_of(model)
+    for module in layout.recompute_modules:
+        if stack is not None and module not in known:
+            yield problem(key, f"{stack.name} cannot recompute {module} alone", f"it can {', '.join(known)}")
+        elif model is not None and module not in has:
+            yield problem(key, f"{model.name} has no {module}", f"it has {', '.join(has)}")

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from xe_sizer.graph.operators import recomputed_share
 from xe_sizer.graph.vision import VISION
 from xe_sizer.laws.operator_time import operator_times
 from xe_sizer.training.encoder import encoding_of, operator_groups
@@ -41,7 +40,6 @@ def module_time(job: Job, layouts: Layouts, shapes: RankShapes, slowest: IntArra
     Source: operator laws of the accelerator's profile.
     """
     stages, columns = StageShares.of(job, layouts), np.arange(len(layouts))
-    selective = shapes.inputs.kernels.selective
     shares = [part[slowest, columns] for part in (stages.layers, stages.embedding, stages.head)]
     none, whole = np.zeros(len(layouts)), recomputed_layers_share(job, layouts)
     modes = [(whole, layouts.recompute == SELECTIVE), (none, none), (none, none)]
@@ -53,7 +51,7 @@ def module_time(job: Job, layouts: Layouts, shapes: RankShapes, slowest: IntArra
     for on_stage, operators, (all_again, some_again) in zip(shares, groups, modes, strict=True):
         for time in operator_times(operators, job.device):
             forward, backward = modules.get(time.operator.module, (none, none))
-            again = all_again + some_again * recomputed_share(time.operator, selective)
+            again = all_again + some_again * time.operator.again
             there, back = shapes.spread(time.forward_s), shapes.spread(time.backward_s)
             modules[time.operator.module] = (forward + on_stage * there, backward + on_stage * (back + again * there))
     return modules | _encoder_module(job, layouts, shares[1])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.operators import Collective, as_array, recomputed_share
+from xe_sizer.graph.operators import Collective, as_array
 from xe_sizer.laws.operator_time import exchange_times, group_sizes
 from xe_sizer.laws.operator_work import NETWORK, OperatorCost, operator_work, sizes_of
 from xe_sizer.training.layout import SELECTIVE
@@ -43,8 +43,7 @@ class _Passes:
 
     def again(self, operator: Operator) -> float:
         """How much of the forward runs once more."""
-        selective = self.micro_batch.shapes.inputs.kernels.selective
-        return self.whole + float(self.mode == SELECTIVE) * recomputed_share(operator, selective)
+        return self.whole + float(self.mode == SELECTIVE) * operator.again
 
 
 def operator_costs(line: Timeline) -> tuple[OperatorCost, ...]:
@@ -127,7 +126,8 @@ def _exchange(group: _Passes, operator: Collective) -> OperatorCost:
     times = exchange_times((operator,), inputs.rank, job.network, factor, group.backward)
     there, back = (group.one(side) for side in times[operator.group])
     exposed, exposed_back = (group.one(share) for share in group.micro_batch.exposed[operator.group])
-    seconds = group.share * ((1.0 + group.whole) * exposed * there + exposed_back * back)
+    again = group.again(operator)
+    seconds = group.share * ((1.0 + again) * exposed * there + exposed_back * back)
     several = group.one(group_sizes(inputs.rank)[operator.group]) != 1.0
     sent = (operator.forward, operator.backward if group.backward else ())
     messages = [sum(group.one(size) for _, size in side) if several else 0.0 for side in sent]
@@ -136,7 +136,7 @@ def _exchange(group: _Passes, operator: Collective) -> OperatorCost:
         sizes=_sizes(group, operator),
         times=group.share * operator.layers,
         flops=0.0,
-        moved_bytes=group.share * operator.layers * ((1.0 + group.whole) * messages[0] + messages[1]),
+        moved_bytes=group.share * operator.layers * ((1.0 + again) * messages[0] + messages[1]),
         parts={EXCHANGE_PARTS[operator.group].name: seconds} if seconds else {},
         bound=NETWORK,
     )

@@ -38,7 +38,7 @@ from xe_sizer.training.conflicts import conflicts
 from xe_sizer.training.device import device_of, without_losses
 from xe_sizer.training.job import Job
 from xe_sizer.training.known_data import known_data
-from xe_sizer.training.layout import WORDS
+from xe_sizer.training.layout import SELECTIVE, WORDS
 from xe_sizer.training.methods import DEFAULT_METHOD, METHODS
 from xe_sizer.training.padding import PACKED
 from xe_sizer.training.resolved import ResolvedTraining
@@ -323,6 +323,8 @@ def _fixed(values: ScenarioFile) -> dict[str, int]:
     for name, words in WORDS.items():
         if getattr(layout, name) is not None:
             fixed[name] = words.index(getattr(layout, name))
+    if layout.recompute_modules is not None:
+        fixed["recompute"] = SELECTIVE
     if layout.sequence_parallel is not None:
         fixed["sequence_parallel"] = int(layout.sequence_parallel)
     return fixed

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.operators import Attention, Matmul, recomputed_share
+from xe_sizer.graph.operators import Attention, Matmul, as_array
+from xe_sizer.graph.selective import recomputed_exchanges
 from xe_sizer.laws.host import exposed_launch_time_s
 from xe_sizer.laws.operator_time import exchange_times, launch_counts, operator_times
 from xe_sizer.laws.parts import computed, part
@@ -86,7 +87,7 @@ def _recomputed(times: Iterable[OperatorTime], layouts: Layouts, shapes: RankSha
     everything, selected = np.zeros(size), np.zeros(size)
     for time in times:
         everything = everything + time.forward_s
-        selected = selected + recomputed_share(time.operator, shapes.inputs.kernels.selective) * time.forward_s
+        selected = selected + time.operator.again * time.forward_s
     return np.where(layouts.recompute == SELECTIVE, shapes.spread(selected), whole * shapes.spread(everything))
 
 
@@ -150,6 +151,15 @@ class MicroBatch:
         return tuple(exchange_times(operators, rank, job.network, factor) for operators in self.operators)
 
     @cached_property
+    def selected_s(self) -> dict[str, tuple[Array, Array]]:
+        """Of the layers' exchanges those that selective recomputation runs again, by group and shape of rank [s]."""
+        chosen = recomputed_exchanges(self.operators[0])
+        if not chosen or not np.any(self.layouts.recompute == SELECTIVE):
+            return {}
+        factor = self.job.stack.efficiency.collectives
+        return exchange_times(chosen, self.shapes.inputs.rank, self.job.network, factor)
+
+    @cached_property
     def exposed(self) -> dict[str, tuple[Array, Array]]:
         """Share of each parallel group's exchanges that nothing hides, forward and backward, by shape of rank [-].
 
@@ -176,17 +186,20 @@ class MicroBatch:
     def exchanged_s(self) -> dict[str, tuple[Array, Array]]:
         """Exchanges that the stack does not hide by parallel group, forward and backward [s].
 
-        Layers exchange once more when they are recomputed, embedding and head do not.
+        Layers exchange once more when they are recomputed, whole or what is selected; embedding and head do not.
         """
         stages, again = self.stages, recomputed_layers_share(self.job, self.layouts)
-        exchanged = {}
+        selective, exchanged = as_array(self.layouts.recompute == SELECTIVE), {}
         for group, shares in self.exposed.items():
             sides = [
                 [self.shapes.spread(share * exchanges[group][side]) for exchanges in self.collectives_s]
                 for side, share in enumerate(shares)
             ]
             there, back = (stages.total(*side) for side in sides)
-            exchanged[group] = (there, self.runs_back[0] * (back + stages.layers * again * sides[0][0]))
+            once_more = again * sides[0][0]
+            if group in self.selected_s:
+                once_more = once_more + selective * self.shapes.spread(shares[0] * self.selected_s[group][0])
+            exchanged[group] = (there, self.runs_back[0] * (back + stages.layers * once_more))
         return exchanged
 
     @cached_property

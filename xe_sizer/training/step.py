@@ -104,7 +104,7 @@ class Timeline:
             return np.zeros(len(self.layouts))
         inputs = self.job.graph(self.layouts, as_array(self.sequences.critical_tokens))
         share = recomputed_layers_share(self.job, self.layouts)
-        recomputed = recomputed_flops(layer_operators(inputs), self.layouts, inputs.kernels.selective, share)
+        recomputed = recomputed_flops(layer_operators(inputs), self.layouts, share)
         return as_array(self.layouts.grad_accum) * recomputed / self.layouts.pp
 
     def at(self, index: int) -> Timeline:

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 SAYS = (
     "job", "gpus", "layout.tp", "layout.pp", "layout.cp", "layout.cp_kind", "layout.ep", "layout.expert_tp",
-    "layout.vpp", "layout.zero", "layout.recompute", "layout.recompute_layers", "layout.sequence_parallel",
+    "layout.vpp", "layout.zero", "layout.recompute", "layout.recompute_modules",
+    "layout.recompute_layers", "layout.sequence_parallel",
     "layout.offload", "precision", "optimizer", "attention", "train.seq_len", "train.micro_batch",
     "train.global_batch", "train.steps", "train.padding", "train.dropout", "train.checkpoint_every",
     "train.evaluate_every",
@@ -125,6 +126,8 @@ def _layout(plan: Plan) -> dict[str, Any]:
         "ckpt-format": "fsdp_dtensor" if zero in _SHARDED else None,
         "recompute-granularity": None if recompute == "none" else recompute,
     }  # fmt: skip
+    if recompute == "selective":
+        flags["recompute-modules"] = plan.take("layout.recompute_modules")
     if recompute == "full":
         flags |= {
             "recompute-method": "block" if blocks else "uniform",

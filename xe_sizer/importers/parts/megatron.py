@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xe_sizer.frozen import frozen
+from xe_sizer.graph.selective import RECOMPUTE_MODULES
 from xe_sizer.importers.parts.megatron_arguments import TABLE
 from xe_sizer.importers.parts.megatron_stages import state_stages
 from xe_sizer.importers.parts.offload import ACTIVATIONS, NONE, OPTIMIZER
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 DROPOUT = 0.1  # transformer_config.py, hidden_dropout and attention_dropout
 _SHARDING = {"noshard": 0, "optim": 1, "optimgrads": 2, "optimgradsparams": 3}
 _MUON = ("muon", "distmuon", "adaptivemuon")
-_CORE_ATTENTION = "coreattn"
 _SPLIT = ("layout.tp", "layout.pp", "layout.cp")
 
 
@@ -195,9 +195,12 @@ def _recompute(arguments: Arguments) -> None:
         _recomputed_layers(arguments, method)
     else:
         arguments.take("recompute_num_layers", "activations_checkpoint_num_layers")
-    further = [word for word in listed(modules.value) or () if plain(word) != _CORE_ATTENTION] if modules else []
-    if further and draft.fact("layout.recompute") == "selective":
-        arguments.lose("recompute_modules", f"recomputes {', '.join(further)} beside or in place of core attention")
+    if modules is not None and draft.fact("layout.recompute") == "selective":
+        words = [str(word) for word in listed(modules.value) or ()]
+        known = [word for word in words if word in RECOMPUTE_MODULES]
+        draft.state("layout.recompute_modules", tuple(known) or None, modules)
+        if others := [word for word in words if word not in known]:
+            arguments.lose("recompute_modules", f"recomputes {', '.join(others)} too")
 
 
 def _recomputed_layers(arguments: Arguments, method: Written | None) -> None:

@@ -1,0 +1,105 @@
+"""What selective recomputation runs again of a layer and does not keep, by module."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from cases import GPT, REGISTRY, graph
+
+from xe_sizer.graph.inputs import Learning
+from xe_sizer.graph.model import Experts, ModelShape
+from xe_sizer.graph.operators import Attention, Kernels, Operator
+from xe_sizer.graph.selective import RECOMPUTE_MODULES, modules_of
+from xe_sizer.graph.transformer import layer_operators
+
+# 512 tokens of 1,024 elements in 2 bytes are 1 MiB; the dense MLP is 4 times as wide, and experts are twice, 2 a token.
+MIB = 2**20
+MIXTURE = replace(GPT, experts=Experts(count=8, per_token=2, ffn=2048, shared_ffn=1024))
+
+
+def operators(model: ModelShape, *modules: str) -> dict[str, Operator]:
+    kernels = Kernels(selective=modules, routing="fused")
+    return {op.name: op for op in layer_operators(graph(model, Learning(True), kernels))}
+
+
+def again(found: dict[str, Operator]) -> set[str]:
+    """Names of what runs again and does something, but for exchanges of groups of one rank."""
+    return {name for name, op in found.items() if op.again}
+
+
+def dropped(found: dict[str, Operator]) -> dict[str, float]:
+    sizes = {name: float(np.sum(op.dropped_bytes)) / MIB for name, op in found.items()}
+    return {name: size for name, size in sizes.items() if size}
+
+
+def test_the_dense_mlp_keeps_the_input_of_its_norm() -> None:
+    """Of the MLP: 1 of its input, 4 before and 4 behind the activation."""
+    found = operators(GPT, "mlp")
+    assert again(found) == {"mlp norm", "mlp input", "up", "activation", "down", "mlp output"}
+    assert dropped(found) == {"up": 1.0, "activation": 4.0, "down": 4.0}
+
+
+def test_experts_keep_the_input_of_the_router() -> None:
+    """Copies of each token for 2 experts are 2, twice as wide around the activation 4; shared ones have 1."""
+    found = operators(MIXTURE, "moe")
+    assert {"router", "expert dispatch", "expert gate and up", "expert combine", "shared expert down"} <= again(found)
+    assert not {"mlp norm", "mlp residual", "attention"} & again(found)
+    lost = dropped(found)
+    assert lost.pop("dispatch") == lost.pop("combine") == 2.0
+    assert lost == {
+        "expert activation": 4.0, "expert down": 4.0, "shared expert gate and up": 1.0,
+        "shared expert activation": 1.0, "shared expert down": 1.0,
+    }  # fmt: skip
+
+
+def test_shared_experts_keep_their_input() -> None:
+    found = operators(MIXTURE, "shared_experts")
+    assert dropped(found) == {"shared expert activation": 1.0, "shared expert down": 1.0}
+    assert {"experts input", "experts output"} < again(found)
+
+
+def test_the_activation_of_experts_runs_again_from_its_input() -> None:
+    found = operators(MIXTURE, "moe_act")
+    assert (again(found), dropped(found)) == ({"expert activation"}, {"expert down": 4.0})
+
+
+def test_norms_that_products_compute_themselves_are_not_apart() -> None:
+    assert (again(operators(GPT, "layernorm")), dropped(operators(GPT, "layernorm"))) == (set(), {})
+    found = operators(MIXTURE, "layernorm")
+    assert again(found) == {"mlp norm"}
+    assert dropped(found) == {"router": 1.0, "shared expert gate and up": 1.0}
+
+
+def test_the_way_up_from_latents() -> None:
+    """DeepSeek-V2-Lite on 512 tokens: 16 heads of 192 and 128; the latent of 512 elements is half a MiB."""
+    model = REGISTRY.model("deepseek-v2-lite")
+    found = operators(model, "mla_up_proj")
+    assert {"kv up", "kv latent norm", "rotary"} <= again(found)
+    lost = dropped(found)
+    assert lost["kv up"] == 0.5
+    queries_keys_values = 512 * 16 * (192 + 192 + 128) * 2 / MIB
+    assert lost["attention"] >= queries_keys_values
+    one = found["attention"]
+    assert isinstance(one, Attention)
+    left = float(np.sum(one.saved_bytes - one.dropped_bytes - one.statistics_bytes)) / MIB
+    assert left == pytest.approx(512 * 16 * 128 * 2 / MIB)
+
+
+def test_core_attention_is_what_stacks_select_by_themselves() -> None:
+    named, usual = operators(GPT, "core_attn"), layer_operators(graph(GPT, Learning(True), Kernels(routing="fused")))
+    assert again(named) == {op.name for op in usual if op.again} == {"attention", "context exchange"}
+    assert dropped(named) == {"attention": 512 * 16 * 4 / MIB}
+
+
+@pytest.mark.parametrize("model", [GPT, MIXTURE, REGISTRY.model("deepseek-v3"), REGISTRY.model("nemotron-h-8b")])
+def test_nothing_is_dropped_that_is_not_kept(model: ModelShape) -> None:
+    for op in operators(model, *RECOMPUTE_MODULES).values():
+        assert np.all(np.asarray(op.dropped_bytes) <= op.saved_bytes)
+
+
+def test_modules_that_a_model_has() -> None:
+    assert modules_of(GPT) == ("core_attn", "mlp")
+    assert modules_of(MIXTURE) == ("core_attn", "moe", "moe_act", "layernorm", "shared_experts")
+    assert modules_of(REGISTRY.model("deepseek-v3")) == RECOMPUTE_MODULES

@@ -1,0 +1,193 @@
+"""What selective recomputation runs again of a layer, and what is kept for it: by kind of operator, or by module."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal, get_args
+
+import numpy as np
+
+from xe_sizer.graph.operators import Attention, Collective, Matmul, MemoryBound, Scan
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from xe_sizer.graph.inputs import GraphInputs
+    from xe_sizer.graph.model import ModelShape
+    from xe_sizer.graph.operators import Array, Operator
+
+RecomputeModule = Literal["core_attn", "mlp", "moe", "moe_act", "layernorm", "mla_up_proj", "shared_experts"]
+RECOMPUTE_MODULES: tuple[RecomputeModule, ...] = get_args(RecomputeModule)
+ALTERNATE = "alternate"
+
+_CORE = ("attention", "windowed attention", "indexer", "repeated keys and values")
+_EXCHANGES = ("context exchange", "sequence for heads", "heads for sequence")
+_UP = ("q up", "kv up", "q latent norm", "kv latent norm", "rotary")
+_REGION = ("experts input", "experts output")
+_OUTSIDE = ("mlp norm", "mlp residual", "post-mlp norm")
+_AFTER_NORMS = ("q", "q down", "router", "shared expert gate and up")
+
+
+def modules_of(model: ModelShape) -> tuple[RecomputeModule, ...]:
+    """The modules of RECOMPUTE_MODULES that a model has, so that recomputing them changes something.
+
+    Parameters
+    ----------
+    model : its kinds of layers, and whether its attention is latent
+
+    Returns
+    -------
+    tuple of names
+
+    Source: recompute_modules of Megatron-Core (core/transformer/transformer_config.py).
+    """
+    experts, latent = model.experts, model.latent_attention is not None
+    dense = any(kind.mlp and kind.mlp != "experts" for kind, _ in model.layer_kinds)
+    has = {
+        "core_attn": any(kind.attends for kind, _ in model.layer_kinds),
+        "mlp": dense,
+        "moe": experts is not None,
+        "moe_act": experts is not None,
+        "layernorm": latent or experts is not None,
+        "mla_up_proj": latent,
+        "shared_experts": experts is not None and experts.shared_ffn > 0,
+    }
+    return tuple(module for module in RECOMPUTE_MODULES if has[module])
+
+
+def with_recomputation(operators: Sequence[Operator], inputs: GraphInputs) -> tuple[Operator, ...]:
+    """A layer's operators, each with what selective recomputation runs again and does not keep of it.
+
+        attention, core_attn   attention and what context ranks exchange for it run again; statistics are not kept
+        alternate              half of every matrix product and all that only moves memory; kept: attention, and the
+                               outputs of every other product in place of what its neighbours keep
+        mlp, moe               the dense MLP with its norm, or router and experts; their input is kept
+        shared_experts         these, and how tensor ranks gather tokens for them; their input is kept
+        moe_act                the activation of experts, whose output is not kept
+        layernorm              norms apart from products, before latent attention and experts: their output is not kept
+        mla_up_proj            the way up from latents to heads; queries, keys and values are not kept
+
+    Parameters
+    ----------
+    operators : of one kind of layer, in forward order; sizes broadcast to shape (rank shape,)
+    inputs : of the graph; `kernels.selective` says what is selected
+
+    Returns
+    -------
+    tuple of Operator with `again` [-] and `dropped_bytes` [bytes] of one layer
+
+    Source: Korthikanti et al. 2022 (arXiv:2205.05198) for the attention core; TorchTitan's selective checkpointing by
+    operator (arXiv:2410.06511); recompute_modules of Megatron-Core (core/transformer/transformer_config.py), whose
+    fused modules keep their norm inside the product behind it (models/gpt/gpt_layer_specs.py).
+    """
+    selective = inputs.kernels.selective
+    if selective == ALTERNATE:
+        return tuple(_alternate(op, inputs) for op in operators)
+    modules = ("core_attn",) if isinstance(selective, str) else selective
+    names = frozenset(op.name for op in operators)
+    again: set[str] = set()
+    dropped: dict[str, Array] = {}
+    for module in modules:
+        runs, without = _MODULES[module](operators, names, inputs)
+        again |= runs
+        dropped |= {name: size + dropped.get(name, 0.0) for name, size in without.items()}
+    return tuple(
+        replace(op, again=float(op.name in again), dropped_bytes=np.minimum(dropped.get(op.name, 0.0), op.saved_bytes))
+        if op.name in again or op.name in dropped
+        else op
+        for op in operators
+    )
+
+
+def _alternate(op: Operator, inputs: GraphInputs) -> Operator:
+    again, kept = 0.0, inputs.zeros
+    if isinstance(op, Attention):
+        kept = op.saved_bytes
+    elif isinstance(op, Matmul):
+        again, kept = 0.5, np.asarray(0.5 * op.m * op.n * op.copies * inputs.element_bytes)
+    elif isinstance(op, MemoryBound | Scan):
+        again = 1.0
+    return replace(op, again=again, dropped_bytes=op.saved_bytes - kept)
+
+
+Chosen = tuple[frozenset[str], "Mapping[str, Array]"]
+"""Names of the operators that run again, and what is not kept of each [bytes]."""
+
+
+def _all_of(operators: Sequence[Operator], names: frozenset[str], but: str | None = None) -> Mapping[str, Array]:
+    return {op.name: op.saved_bytes for op in operators if op.name in names and op.name != but}
+
+
+def _core_attention(operators: Sequence[Operator], names: frozenset[str], inputs: GraphInputs) -> Chosen:
+    cores = {op.name: op.statistics_bytes for op in operators if isinstance(op, Attention)}
+    return names & {*_CORE, *_EXCHANGES, *cores}, cores
+
+
+def _dense(operators: Sequence[Operator], names: frozenset[str], inputs: GraphInputs) -> Chosen:
+    if "mlp input" not in names:
+        return frozenset(), {}
+    inside = _between(operators, "mlp input", "mlp residual")
+    norm = names & {"mlp norm"}
+    kept = next(iter(norm), None) or next(op.name for op in operators if op.name in inside and isinstance(op, Matmul))
+    return inside | norm, _all_of(operators, inside | norm, kept)
+
+
+def _experts(operators: Sequence[Operator], names: frozenset[str], inputs: GraphInputs) -> Chosen:
+    if "router" not in names:
+        return frozenset(), {}
+    inside = _between(operators, "experts input", "mlp residual")
+    return inside, _all_of(operators, inside, "router")
+
+
+def _between(operators: Sequence[Operator], first: str, last: str) -> frozenset[str]:
+    """Names from the first one on until the last, which is not one of them, and but for norms behind."""
+    order = [op.name for op in operators]
+    end = order.index(last) if last in order else len(order)
+    return frozenset(order[order.index(first) : end]) - {*_OUTSIDE}
+
+
+def _shared_experts(operators: Sequence[Operator], names: frozenset[str], inputs: GraphInputs) -> Chosen:
+    shared = frozenset(name for name in names if name.startswith("shared expert"))
+    if not shared:
+        return frozenset(), {}
+    return shared | (names & {*_REGION}), _all_of(operators, shared, "shared expert gate and up")
+
+
+def _experts_activation(operators: Sequence[Operator], names: frozenset[str], inputs: GraphInputs) -> Chosen:
+    return names & {"expert activation"}, _all_of(operators, names & {"expert down"})
+
+
+def _norms(operators: Sequence[Operator], names: frozenset[str], inputs: GraphInputs) -> Chosen:
+    """Products with a norm of their own in front keep its output, and it is computed in the product's kernel."""
+    latent, routed = "kv latent norm" in names, "router" in names
+    runs = ({"input norm"} if latent else set()) | ({"mlp norm"} if routed else set())
+    readers = {name for name in _AFTER_NORMS if (latent if name.startswith("q") else routed)}
+    return names & runs, _all_of(operators, names & readers)
+
+
+def _latent_up(operators: Sequence[Operator], names: frozenset[str], inputs: GraphInputs) -> Chosen:
+    if "kv latent norm" not in names:
+        return frozenset(), {}
+    e, model = inputs.element_bytes, inputs.model
+    dropped = dict(_all_of(operators, names & {"q up", "kv up"}))
+    for op in operators:
+        if isinstance(op, Attention) and op.v_head_dim:
+            output = op.batch * op.heads * op.query * model.v_head_dim * e
+            dropped[op.name] = np.maximum(op.saved_bytes - op.statistics_bytes - output, 0.0)
+    return names & {*_UP}, dropped
+
+
+_MODULES = {
+    "core_attn": _core_attention,
+    "mlp": _dense,
+    "moe": _experts,
+    "moe_act": _experts_activation,
+    "layernorm": _norms,
+    "mla_up_proj": _latent_up,
+    "shared_experts": _shared_experts,
+}
+
+
+def recomputed_exchanges(operators: Sequence[Operator]) -> tuple[Collective, ...]:
+    """The exchanges among operators that selective recomputation runs again."""
+    return tuple(op for op in operators if isinstance(op, Collective) and op.again)
