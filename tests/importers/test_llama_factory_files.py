@@ -94,10 +94,20 @@ def test_megatron_keys_set_the_layout(tmp_path: Path) -> None:
     assert said["train.global_batch"] == 1
 
 
-def test_optimizers_that_are_not_modelled_are_told(tmp_path: Path) -> None:
-    found = read(tmp_path, BASE + "finetuning_type: full\nuse_galore: true\ngalore_rank: 128\n")
-    assert facts(found)["optimizer"] == "adamw"
-    assert {"use_galore", "galore_rank"} <= {each.key for each in found.lost}
+@pytest.mark.parametrize(
+    ("text", "optimizer", "rank"),
+    [
+        ("use_galore: true\ngalore_rank: 128\n", "galore-adamw", 128),
+        ("use_galore: true\ngalore_layerwise: true\noptim: adamw_8bit\n", "galore-adamw-8bit-layerwise", 16),
+        ("use_galore: true\noptim: adafactor\n", "galore-adafactor", 16),
+        ("use_apollo: true\napollo_layerwise: true\n", "apollo-layerwise", 16),
+        ("use_adam_mini: true\n", "adam-mini", None),
+    ],
+)
+def test_optimizers_of_a_low_rank(tmp_path: Path, text: str, optimizer: str, rank: int | None) -> None:
+    found = read(tmp_path, BASE + "finetuning_type: full\n" + text)
+    assert (facts(found)["optimizer"], facts(found).get("train.optimizer_rank")) == (optimizer, rank)
+    assert not [each.key for each in found.lost if "galore" in each.key or "apollo" in each.key or "mini" in each.key]
 
 
 def test_ray_workers_are_gpus(tmp_path: Path) -> None:

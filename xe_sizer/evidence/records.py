@@ -78,6 +78,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     recompute_modules: tuple[str, ...] | None = None
     offload: str | bool | None = None
     optimizer: str | None = None
+    optimizer_rank: Degree | None = None
     lora: Lora = Lora()
     fused_kernels: str | bool | tuple[str, ...] | None = None
     kernel: str | None = None

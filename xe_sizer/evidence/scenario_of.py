@@ -338,6 +338,7 @@ def _optimizer(record: Record, known: tuple[str, ...], flags: Flags) -> None:
     words, text = names().optimizers_in_words, (record.framework or "").lower()
     named = next((words[word] for word in words if word in text), record.optimizer)
     called = BUILT_IN.called("optimizer", str(named).strip()) if named else None
+    flags.put("train.optimizer_rank", record.optimizer_rank)
     flags.word("optimizer", names().optimizers | {name: name for name in optimizer_names()}, called)
     chosen = flags.values.get("optimizer")
     if chosen is not None and chosen not in known:

@@ -48,6 +48,7 @@ class TrainKeys(TypedDict, total=False):
     weights_dtype: str | None
     fp8_recipe: str | None
     fused_kernels: Sequence[str] | None
+    optimizer_rank: int | None
     reference: str | None
     teacher_model: str | Path | None
     dropout: float | None
@@ -92,6 +93,7 @@ class LayoutKeys(TypedDict, total=False):
     recompute_modules: Sequence[str] | None
     recompute_layers: int | None
     offload: str | None
+    offload_fraction: float | None
 
 
 class LoraKeys(TypedDict, total=False):

@@ -165,6 +165,9 @@ class TrainSection(Section, frozen=True):
     bits: Annotated[
         Annotated[int, Meta(ge=1, le=16)] | None, Meta(description="Bits of a frozen weight, where it is quantised")
     ] = None
+    optimizer_rank: Annotated[
+        Degree | None, Meta(description="Rank to which GaLore and APOLLO project gradients; default: the optimizer's")
+    ] = None
     reference: Annotated[
         Reference | None,
         Meta(description="Where a reference's log-probabilities come from; default: a copy, or adapters off"),
@@ -259,6 +262,10 @@ class LayoutSection(Section, frozen=True):
     offload: Annotated[Offload | None, Meta(description="What host memory keeps; weights take the optimizer along")] = (
         None
     )
+    offload_fraction: Annotated[
+        Annotated[float, Meta(gt=0, le=1)] | None,
+        Meta(description="Share of the optimizer that an offload keeps in host memory; default: all"),
+    ] = None
 
 
 class LoraSection(Section, frozen=True):

@@ -162,6 +162,11 @@ class Optimizer(_Part, frozen=True):
     aliases: tuple[str, ...] = ()
     parent: str | None = None
 
+    def at_rank(self, rank: int) -> "Optimizer":
+        """The same where gradients are projected to another rank; itself where they are not."""
+        low = self.low_rank
+        return self if low is None else msgspec.structs.replace(self, low_rank=msgspec.structs.replace(low, rank=rank))
+
 
 def optimizer_names(finder: Finder = BUILT_IN) -> tuple[str, ...]:
     return finder.names("optimizer")

@@ -124,6 +124,9 @@ def _fp8_recipe(
 def _offload(given: Given, stack: Stack, problem: Any) -> Iterator[Problem]:
     """What the stack keeps in host memory, and with which ZeRO stages."""
     layout, supports = given.values.layout, stack.supports
+    if layout.offload_fraction is not None and "optimizer" not in offloaded_parts(layout.offload or "none"):
+        hint = f"add {given.caller.setting('layout.offload', 'optimizer')}"
+        yield problem("layout.offload_fraction", "no optimizer is offloaded of which it could be a share", hint)
     if layout.offload is None or layout.offload == "none":
         return
     if not can_offload(layout.offload, supports.offload):

@@ -55,6 +55,7 @@ class Job:
     first_stage_layers, last_stage_layers : of a pipeline; None: the layers are spread
     pauses : checkpoints, evaluations and failures
     recompute_layers : of a stage's layers, those that full recomputation runs again; None: all
+    offload_fraction : of the optimizer, where it is offloaded, that waits and runs on the host [-]
     target_share : tokens of a decoder's sequence over those of its encoder's, which the lengths are of [-]
     images : of its samples, which an encoder turns into tokens; encodes : the images that are encoded, where the job is
     that encoder's part of another
@@ -76,6 +77,7 @@ class Job:
     global_batch: int
     steps: int
     recompute_layers: int | None = None
+    offload_fraction: float = 1.0
     first_stage_layers: int | None = None
     last_stage_layers: int | None = None
     pauses: Pauses = NO_PAUSES
@@ -111,6 +113,10 @@ class Job:
     def samples_read(self) -> float:
         """Samples that the steps read, each as often as it comes; packed sequences hold several, or part of one."""
         return self.steps * self.global_batch * self.samples_per_sequence
+
+    def optimizer_on_card(self, layouts: Layouts) -> Array:
+        """Share of the optimizer's states that the card holds and updates, shape (layout,) [-]."""
+        return np.where(layouts.hosts_optimizer, 1.0 - self.offload_fraction, 1.0)
 
     def pace_s(self, layouts: Layouts, step_s: Array) -> Array:
         """Time of steps under layouts as if each read the job's global batch, shape (layout,) [s].

@@ -130,7 +130,8 @@ def _host_bytes(tensors: Tensors) -> Array:
     dense_elements = held.linear + held.other + held.parts
     weights = sharded_elements(dense_elements, held.experts, shards.weights, shards) * tensors.sizes.gather
     weights = weights + tensors.frozen_copies_bytes
-    per_rank = np.where(layouts.hosts_optimizer, optimizer, paged) + weights * layouts.hosts_params
+    hosted = job.offload_fraction * optimizer
+    per_rank = np.where(layouts.hosts_optimizer, hosted, paged) + weights * layouts.hosts_params
     per_rank = per_rank + tensors.offloaded_activation_bytes
     ranks = np.minimum(layouts.gpus, job.server.accelerators)
     return np.asarray(per_rank.max(axis=0) * ranks)

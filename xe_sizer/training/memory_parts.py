@@ -310,7 +310,7 @@ def adapters(tensors: Tensors) -> Array:
 def gradients(tensors: Tensors) -> Array:
     held, sizes, shards, layouts = tensors.held, tensors.sizes, tensors.shards, tensors.layouts
     dense, experts = tensors.learning
-    on_card = np.where(tensors.offloaded & (layouts.zero >= 2), 0.0, 1.0)
+    on_card = np.where(layouts.zero >= 2, tensors.job.optimizer_on_card(layouts), 1.0)
     sharded = sharded_elements(dense, experts, shards.gradients, shards) * sizes.gradient
     sharded = sharded + held.adapters * sizes.adapter_gradient / shards.gradients
     # FSDP2 adds up what it has not reduced yet in the type in which it will.
@@ -329,7 +329,7 @@ def gradients(tensors: Tensors) -> Array:
 )
 def optimizer_states(tensors: Tensors) -> Array:
     sizes, shards = tensors.sizes, tensors.shards
-    on_card = np.where(tensors.offloaded, 0.0, float(not tensors.job.optimizer.paged))
+    on_card = tensors.job.optimizer_on_card(tensors.layouts) * float(not tensors.job.optimizer.paged)
     states = sharded_elements(*tensors.learning, shards.optimizer, shards) * sizes.optimizer
     states = states + tensors.held.adapters * sizes.adapter_optimizer / shards.optimizer
     return spread((states + tensors.further_state_bytes) * on_card)

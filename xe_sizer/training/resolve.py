@@ -119,7 +119,15 @@ def _sharding_meant(problem: Problem, name: str, given: Given, registry: Registr
 def _optimizer(given: Given, registry: Registry, stack: Stack) -> Optimizer:
     """The optimizer asked for, which the stack has or a file of the user's describes, or the stack's own."""
     name = given.values.optimizer or stack.defaults.optimizer
-    return load_optimizer(relative(given, "optimizer", name), partial(given.locate, ("optimizer",)), registry)
+    found = load_optimizer(relative(given, "optimizer", name), partial(given.locate, ("optimizer",)), registry)
+    rank = given.values.train.optimizer_rank
+    if rank is None:
+        return found
+    if found.low_rank is None:
+        where = given.locate(("train", "optimizer_rank"))
+        hint = f"leave it out, or choose {given.caller.setting('optimizer', 'galore-adamw')}"
+        raise InputError(Problem(f"{found.label} projects no gradients to a rank", where, hint))
+    return found.at_rank(rank)
 
 
 def resolve(given: Given, registry: Registry) -> ResolvedTraining:
@@ -268,6 +276,7 @@ def _assembled(
         global_batch=work.global_batch,
         steps=work.steps,
         recompute_layers=values.layout.recompute_layers,
+        offload_fraction=values.layout.offload_fraction or 1.0,
         first_stage_layers=values.layout.first_stage_layers,
         last_stage_layers=values.layout.last_stage_layers,
         pauses=pauses_of(provenance, work),

@@ -293,7 +293,7 @@ def optimizer(step: Step) -> Array:
     moved = passes * (sizes.gradient + sizes.weight + 2.0 * sizes.optimizer + CLIP_BYTES) + eager
     moved_bytes = step.updated_on_stages * moved + passes * 2.0 * step.further_state_bytes
     on_card_s = moved_bytes.max(axis=0) / (device.memory_bound_efficiency * device.bandwidth_bytes_per_s)
-    return np.where(step.offloaded, 0.0, on_card_s)
+    return np.asarray(step.job.optimizer_on_card(step.layouts) * on_card_s)
 
 
 @part(
@@ -339,7 +339,7 @@ def offload(step: Step) -> Array:
     ranks = np.minimum(step.layouts.gpus, server.accelerators)
     host_bytes = step.updated * ranks * step.job.optimizer.host_bytes
     cpu_s = host_bytes / (step.job.stack.host.cpu_adam_gb_per_s_per_node * 1e9)
-    return np.where(step.offloaded, copies_s + cpu_s, _paged_states_s(step))
+    return np.where(step.offloaded, step.job.offload_fraction * (copies_s + cpu_s), _paged_states_s(step))
 
 
 @part("step overhead", "logging, data loading, synchronisation once per step", "stack")

@@ -74,7 +74,7 @@ def _of_tensors(tensors: Tensors) -> _Workspace:
     """Temporaries of all weights and of single ones."""
     job, held, layouts, shards = tensors.job, tensors.held, tensors.layouts, tensors.shards.optimizer
     whole = matrix_workspace_bytes(job)
-    on_card = np.where(tensors.offloaded, 0.0, 1.0)
+    on_card = job.optimizer_on_card(layouts)
     temporaries, weight = job.optimizer.temporaries, _kept_wide(job, tensors.sizes.weight)
     transient, own = job.stack.memory.optimizer_transient, held.learning(tensors.base) / shards
     if temporaries is not None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from xe_sizer.importers.parts.offload import OPTIMIZER, PARAMS
-from xe_sizer.importers.values import is_on, plain, positive, switch, whole
+from xe_sizer.importers.values import is_on, number, plain, positive, switch, whole
 
 if TYPE_CHECKING:
     from xe_sizer.importers.draft import Draft
@@ -106,4 +106,7 @@ def _offload(draft: Draft, own: Mapping[str, Written]) -> None:
     for written, what in ((params, PARAMS), (states, OPTIMIZER)):
         if written is not None and plain(written.value) not in ("none", "false"):
             draft.state("layout.offload", what, written)
+            ratio = own.get("zero_optimization.offload_optimizer.ratio")
+            if ratio is not None:
+                draft.state("layout.offload_fraction", number(ratio.value), ratio)
             return

@@ -11,7 +11,6 @@ from xe_sizer.importers.values import number, positive, switch
 
 _TRAINED_PARTLY = "trains some of the layers only"
 _OTHER_LOSS = "computes another loss from the logits"
-_LOW_RANK = "keeps the optimizer's states in a low rank"
 _MEDIA = "sets how many tokens an image or a video has"
 
 TABLE = Table(
@@ -46,8 +45,7 @@ TABLE = Table(
         Loss(("double_quantization",), "keeps the scales of quantised weights in float32", unless=True),
         Loss(("freeze_language_model",), "trains the other parts of a multimodal model alone"),
         Loss(("use_badam", "badam_mode", "badam_update_ratio"), "trains one block of layers at a time"),
-        Loss(names("galore_rank galore_layerwise galore_target apollo_rank apollo_layerwise apollo_target"), _LOW_RANK,
-             harmless=("all",)),
+        Loss(names("galore_target apollo_target"), "projects the gradients of some matrices only", harmless=("all",)),
         Loss(("oft_rank", "oft_block_size", "oft_target", "module_dropout"), "turns weights instead of adding to them",
              harmless=("all",)),
         Loss(names("use_dft_loss use_eaft_loss"), _OTHER_LOSS),

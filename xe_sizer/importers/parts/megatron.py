@@ -174,6 +174,9 @@ def _offload(arguments: Arguments) -> None:
     words = [OPTIMIZER] * (optimizer is not None) + [ACTIVATIONS] * (activations is not None)
     arguments.draft.state("layout.offload", "+".join(words) or None, optimizer or activations)
     arguments.draft.default("layout.offload", NONE)
+    share = arguments.take("optimizer_offload_fraction")
+    if optimizer is not None and share is not None:
+        arguments.draft.state("layout.offload_fraction", number(share.value), share)
 
 
 def _recompute(arguments: Arguments) -> None:

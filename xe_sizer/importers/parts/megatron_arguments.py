@@ -73,7 +73,6 @@ LOSSES = (
          "splits checkpoints over tensor-parallel ranks"),
     Loss(("moe_layer_recompute",), "recomputes whole expert layers"),
     Loss(("cpu_offloading_weights",), "moves weights to host memory"),
-    Loss(("optimizer_offload_fraction",), "leaves a part of the optimizer on the accelerator", (1.0, 1)),
     Loss(("tp_comm_overlap",), "hides tensor-parallel exchanges behind products"),
     Loss(("overlap_grad_reduce",), "hides the exchange of gradients behind the backward pass"),
     Loss(("overlap_param_gather", "overlap_param_gather_with_optimizer_step"),

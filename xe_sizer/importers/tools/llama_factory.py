@@ -10,6 +10,7 @@ from xe_sizer.importers.parts.offload import ACTIVATIONS
 from xe_sizer.importers.parts.optimizers import ADAMW, MUON
 from xe_sizer.importers.tool import Tool
 from xe_sizer.importers.values import is_on, listed, number, plain, positive, switch
+from xe_sizer.profiles.finder import BUILT_IN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,11 +31,9 @@ _PRETRAIN, _DPO, _INFERENCE = "pretrain", "dpo", "inference"
 _STAGES = {"pt": _PRETRAIN, "rm": "reward", "ppo": "ppo", "dpo": _DPO, "kto": "kto"}
 _PREFERENCES = {"orpo": "orpo", "simpo": "simpo"}
 _ATTENTION = {"fa2": "flash", "fa3": "flash", "sdpa": "sdpa", "disabled": "eager", "auto": None}
-_LOW_RANK = (
-    ("use_galore", "keeps the optimizer's states in a low rank"),
-    ("use_apollo", "keeps the optimizer's states in a low rank"),
-    ("use_adam_mini", "keeps one state for a block of weights instead of one for each"),
-)
+_LOW_RANK = ("galore", "apollo")
+_OPTIMIZER_RANK = 16  # galore_rank and apollo_rank unasked
+_GALORE = {"adafactor": "galore-adafactor", **dict.fromkeys(("adamw-8bit", "paged-adamw-8bit"), "galore-adamw-8bit")}
 _MEGATRON = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "expert_model_parallel_size")
 _ENGINES = {"vllm": "vllm", "sglang": "sglang", "huggingface": "hf-transformers", "hf": "hf-transformers"}
 _RANK = 8
@@ -242,12 +241,28 @@ def _optimizer(draft: Draft) -> None:
     muon = draft.on("use_muon")
     if muon is not None:
         draft.state("optimizer", MUON, muon)
-    for name, why in _LOW_RANK:
-        found = draft.on(name)
+    mini = draft.on("use_adam_mini")
+    if mini is not None:
+        draft.state("optimizer", "adam-mini", mini)
+    for kind in _LOW_RANK:
+        found = draft.on(f"use_{kind}")
         if found is not None:
-            draft.lose(name, f"{why}; AdamW is assumed in its place")
-            draft.assume("optimizer", ADAMW, f"in place of {name.removeprefix('use_')}", found.where)
+            _low_rank(draft, kind, found)
     hf_arguments.state_optim(draft)
+
+
+def _low_rank(draft: Draft, kind: str, found: Written) -> None:
+    """GaLore and APOLLO, of which the first follows what `optim` names (train/trainer_utils.py)."""
+    optim = draft.peek("optim")
+    named = BUILT_IN.called("optimizer", str(optim.value).lower()) if optim is not None else ADAMW
+    name = "apollo" if kind == "apollo" else _GALORE.get(named, "galore-adamw")
+    layerwise = draft.on(f"{kind}_layerwise") is not None
+    draft.state("optimizer", f"{name}-layerwise" if layerwise else name, found)
+    draft.take("optim")
+    rank = draft.take(f"{kind}_rank")
+    if rank is not None:
+        draft.state("train.optimizer_rank", positive(rank.value), rank)
+    draft.default("train.optimizer_rank", _OPTIMIZER_RANK)
 
 
 def _attention(draft: Draft) -> None:
