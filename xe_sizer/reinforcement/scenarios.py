@@ -75,7 +75,7 @@ def service_scenario(given: Given, settings: Settings, gpus: int | None, utiliza
     empty: dict[str, Any] = {"train": TrainSection(), "data": DataSection(), "lora": LoraSection()}
     served = replaced(
         values, **empty, serve=serve, job=None, stack=None, gpus=gpus, nodes=None, limits=LimitsSection(),
-        layout=LayoutSection(tp=rollout.tp, pp=rollout.pp, ep=rollout.ep),
+        layout=LayoutSection(tp=rollout.tp, pp=rollout.pp, ep=rollout.ep, dp=None if rollout.tp is None else 1),
     )  # fmt: skip
     return replace(given, values=served, origin=_kept(given.origin), locate=_located(given))
 

@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 FIRST_TRIED = 4  # numbers of GPUs that a search for the fewest looks at first, and twice as many each time after
 
 
-def size(resolved: ResolvedReinforcement) -> ReinforcementEstimate:
+def size(resolved: ResolvedReinforcement, fewest: bool = True) -> ReinforcementEstimate:
     """Choose the number of GPUs (where it is open), their split and the layouts.
+
+    fewest : look for the fewest GPUs that fit, also where their number is given
 
     Raises
     ------
@@ -29,17 +31,17 @@ def size(resolved: ResolvedReinforcement) -> ReinforcementEstimate:
     """
     search = Search(resolved)
     gpus = resolved.trainer.gpus
-    fewest = _fewest(search)
+    smallest = _fewest(search) if fewest or gpus is None else None
     if gpus is not None:
-        return _on(search, gpus, fewest)
-    if fewest is None:
+        return _on(search, gpus, smallest)
+    if smallest is None:
         node = resolved.actor.server.accelerators
         return _on(search, max(count for count in _counts(resolved) if count <= node), None)
     first = None
     for count in _counts(resolved):
-        if count < fewest:
+        if count < smallest:
             continue
-        found = _on(search, count, fewest)
+        found = _on(search, count, smallest)
         if found.ok:
             return found
         first = first or found

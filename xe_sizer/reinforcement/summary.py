@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace as replaced
 
 from xe_sizer.reinforcement.iteration import PHASES, ROLLOUT, SYNCHRONISATION, TRAINING
 from xe_sizer.reinforcement.memory_shown import components_of
-from xe_sizer.reinforcement.trainer import ALL_PARTS
+from xe_sizer.reinforcement.trainer import ALL_PARTS, reference_pass, reward_pass
 from xe_sizer.result.common import Gpus, Reason, Source, TimeComponent
 from xe_sizer.result.training import Iteration as IterationResult
 from xe_sizer.result.training import Phase, Pool
 from xe_sizer.scenario.limits import memory_doubt, missed, verdict_of
+from xe_sizer.training.methods.reference import REFERENCE
 from xe_sizer.training.summary import checkpoint_of, cost_of, layout_of, memory_reasons, run_of
 from xe_sizer.training.summary import summarise as summarise_training
 from xe_sizer.units import whole_parts
@@ -22,7 +23,7 @@ from xe_sizer.units import whole_parts
 if TYPE_CHECKING:
     from xe_sizer.reinforcement.estimate import ReinforcementEstimate
     from xe_sizer.reinforcement.iteration import Iteration
-    from xe_sizer.result.training import Memory, Result, Time
+    from xe_sizer.result.training import Beside, Memory, Result, Time
 
 FORMULAS = {
     "rollout: prompts": ("prompts of a replica / steps x time of one, each prompt once for its group", "serving wing"),
@@ -65,6 +66,7 @@ def summarise(sized: ReinforcementEstimate, details: bool = True) -> Result:
         checkpoint=checkpoint_of(sized),
         phases=tuple(_phases(sized)),
         pools=tuple(pools_of(sized)),
+        beside=tuple(_beside(sized, base.beside)),
         iteration=_iteration(sized),
         warnings=(*base.warnings, *_warnings(sized)),
         sources=(*base.sources, *_sources(sized)) if details else (),
@@ -232,7 +234,15 @@ def _warnings(sized: ReinforcementEstimate) -> Iterator[str]:
         yield f"{share} of the answers are cut at {most} tokens"
 
 
+REWARD_MODEL = reward_pass.name
 MUCH_CUT = 0.05  # chosen: share of cut answers from which it is worth a word
+
+
+def _beside(sized: ReinforcementEstimate, rows: Iterable[Beside]) -> Iterator[Beside]:
+    """Reference and reward model, each with its pass of an iteration."""
+    seconds = {REFERENCE: sized.component_s.get(reference_pass.name), REWARD_MODEL: sized.component_s.get(REWARD_MODEL)}
+    for row in rows:
+        yield replaced(row, passes=1, seconds=seconds.get(row.name) or 0.0)
 
 
 def _sources(sized: ReinforcementEstimate) -> Iterator[Source]:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from xe_sizer.reinforcement.advice import advise
 from xe_sizer.reinforcement.resolve import resolve
 from xe_sizer.reinforcement.sizing import size
 from xe_sizer.reinforcement.summary import summarise
+from xe_sizer.result.common import with_advice
+from xe_sizer.scenario.trials import wanted
 
 if TYPE_CHECKING:
     from xe_sizer.profiles.registry import Registry
@@ -23,4 +26,6 @@ def estimate(given: Given, registry: Registry, details: bool = True) -> Result:
     ------
     InputError : what the user can mend, all at once
     """
-    return summarise(size(resolve(given, registry)), details)
+    sized = size(resolve(given, registry), details)
+    result = summarise(sized, details)
+    return with_advice(result, result.verdict, advise(sized, registry, wanted(sized, details)))

@@ -6,12 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from xe_sizer.errors import InputError, Problem
+from xe_sizer.reinforcement.resolve import reinforces
+from xe_sizer.reinforcement.resolve import resolve as resolve_reinforcement
 from xe_sizer.result.common import SCHEMA_VERSION
 from xe_sizer.result.studies import (
     Scaling,
     ScalingPoint,
 )
-from xe_sizer.studies.plan import gpu_numbers, searched
+from xe_sizer.studies.plan import candidates_of, gpu_numbers, searched
 from xe_sizer.training.resolve import resolve
 from xe_sizer.training.summary import COMPUTE, bound_of, layout_of, scenario_of
 
@@ -27,6 +30,8 @@ def scaling(given: Given, registry: Registry, weak: bool = False) -> Scaling:
 
     Efficiency is the samples per second per GPU, relative to the fewest GPUs that fit. Raises InputError.
     """
+    if reinforces(given):
+        return _of_iterations(given, registry, weak)
     resolved = resolve(given, registry)
     open_ = replace(resolved.without_layout(), gpus=None)
     found = {one.gpus: one for one in searched(open_)}
@@ -38,6 +43,27 @@ def scaling(given: Given, registry: Registry, weak: bool = False) -> Scaling:
             points.append(_point(sized, points[0] if points else None))
     kind = "weak" if weak else "strong"
     return Scaling(schema_version=SCHEMA_VERSION, scenario=scenario_of(resolved), kind=kind, points=tuple(points))
+
+
+def _of_iterations(given: Given, registry: Registry, weak: bool) -> Scaling:
+    """The same iterations on numbers of GPUs that double, shared in the way that takes the least time.
+
+    Raises InputError where the batch shall grow: the prompts of an iteration make it, and a scenario says how many.
+    """
+    if weak:
+        hint = "prompts and batch grow with the GPUs where scenarios say so: rollout.prompts, train.global_batch"
+        raise InputError(Problem("reinforcement learning is scaled with its batch as it is", given.locate(()), hint))
+    resolved = resolve_reinforcement(given, registry)
+    open_ = replace(resolved, trainer=replace(resolved.trainer.without_layout(), gpus=None))
+    found: dict[int, TrainingEstimate] = {}
+    for one in candidates_of(open_).sized:
+        if one.gpus not in found or one.step_s < found[one.gpus].step_s:
+            found[one.gpus] = one
+    points: list[ScalingPoint] = []
+    for count in _doubling(sorted(found)):
+        points.append(_point(found[count], points[0] if points else None))
+    scenario = scenario_of(resolved.trainer)
+    return Scaling(schema_version=SCHEMA_VERSION, scenario=scenario, kind="strong", points=tuple(points))
 
 
 def _doubling(counts: Sequence[int]) -> Iterator[int]:

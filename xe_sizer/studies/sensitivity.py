@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from xe_sizer.errors import InputError
-from xe_sizer.frozen import frozen
 from xe_sizer.laws.device import supported_precisions
 from xe_sizer.laws.network import network as network_of
 from xe_sizer.laws.precision import sixteen_bit
+from xe_sizer.reinforcement.estimate import ReinforcementEstimate
 from xe_sizer.result.common import SCHEMA_VERSION
 from xe_sizer.result.studies import (
     DEADLINE,
@@ -24,9 +24,11 @@ from xe_sizer.result.studies import (
 )
 from xe_sizer.scenario.change import changed
 from xe_sizer.scenario.provenance import tariff_of
+from xe_sizer.studies.factors import Step
 from xe_sizer.studies.hardware import one_price
-from xe_sizer.studies.plan import searched
-from xe_sizer.training.advice import advise
+from xe_sizer.studies.jobs import advice_for, size_job
+from xe_sizer.studies.plan import candidates_of, searched
+from xe_sizer.studies.rollout_factors import of_iterations
 from xe_sizer.training.device import device_of
 from xe_sizer.training.methods import METHODS
 from xe_sizer.training.resolve import resolve
@@ -46,19 +48,6 @@ _SAME_JOB = frozenset({"gpus"})  # keys that leave the job what it is
 CLEARLY = 1.1  # a step of a factor changes it by more than this
 
 
-@frozen
-class _Step:
-    """One step of a factor in words: scenario keys that change, or the hardware in place.
-
-    server : one of the same build with another accelerator; scale_out : factor on the rate between nodes
-    """
-
-    words: str
-    values: Mapping[str, object] = field(default_factory=dict)
-    server: Server | None = None
-    scale_out: float = 1.0
-
-
 def sensitivity(given: Given, registry: Registry) -> Sensitivity:
     """What each of seven factors is worth, moved by a step each way; the widest effect on the time first.
 
@@ -68,18 +57,11 @@ def sensitivity(given: Given, registry: Registry) -> Sensitivity:
     and their links, parallelism, deadline). Raises InputError for the job itself; a step that is not possible is left
     out.
     """
-    base = size(resolve(given, registry))
-    moved = (
-        ("data size", [*_data(base)]),
-        ("model size", [*_sizes(base, registry)]),
-        ("training method", [*_methods(base)]),
-        ("batch size", [*_batches(base)]),
-        ("GPUs and links", [*_gpus(base, registry), *_links(base)]),
-        ("parallelism", [*_layouts(base)]),
-    )
+    base = size_job(given, registry)
+    moved = of_iterations(base, registry) if isinstance(base, ReinforcementEstimate) else _of_training(base, registry)
     factors = [_factor(name, steps, base, registry) for name, steps in moved]
     ranked = sorted((factor for factor in factors if factor.effects), key=_width, reverse=True)
-    deadline = Factor(name=DEADLINE, effects=tuple(_deadline(base)) if base.fits else ())
+    deadline = Factor(name=DEADLINE, effects=tuple(_deadline(base, registry)) if base.fits else ())
     ranked += [deadline] if deadline.effects else []
     scenario = scenario_of(base.resolved)
     other = any(step.server for _, steps in moved for step in steps)
@@ -88,8 +70,20 @@ def sensitivity(given: Given, registry: Registry) -> Sensitivity:
         scenario=scenario,
         base=_outcome(base, base),
         factors=tuple(ranked),
-        advice=() if base.fits else advise(base, registry, 1),
+        advice=() if base.fits else advice_for(base, registry, 1),
         warnings=tuple(one_price(given)) if other else (),
+    )
+
+
+def _of_training(base: TrainingEstimate, registry: Registry) -> tuple[tuple[str, list[Step]], ...]:
+    """The factors of a job that learns from data, each with its steps."""
+    return (
+        ("data size", [*_data(base)]),
+        ("model size", [*_sizes(base, registry)]),
+        ("training method", [*_methods(base)]),
+        ("batch size", [*_batches(base)]),
+        ("GPUs and links", [*_gpus(base, registry), *_links(base)]),
+        ("parallelism", [*_layouts(base)]),
     )
 
 
@@ -99,13 +93,13 @@ def _width(factor: Factor) -> float:
     return max(sizes, default=0.0)
 
 
-def _factor(name: str, steps: Iterable[_Step], base: TrainingEstimate, registry: Registry) -> Factor:
+def _factor(name: str, steps: Iterable[Step], base: TrainingEstimate, registry: Registry) -> Factor:
     """The steps that are possible; those that come to one layout and one outcome are one, with the words of both."""
     words: dict[object, str] = {}
     found: dict[object, Effect] = {}
     for step in steps:
         try:
-            after = size(_moved(base, step, registry))
+            after = _after(base, step, registry)
             outcome = _outcome(after, base if step.server is None and step.values.keys() == _SAME_JOB else after)
         except InputError:
             continue
@@ -116,7 +110,14 @@ def _factor(name: str, steps: Iterable[_Step], base: TrainingEstimate, registry:
     return Factor(name=name, effects=tuple(effects))
 
 
-def _moved(base: TrainingEstimate, step: _Step, registry: Registry) -> ResolvedTraining:
+def _after(base: TrainingEstimate, step: Step, registry: Registry) -> TrainingEstimate:
+    """The job a step away, estimated. Raises InputError where it is not possible."""
+    if isinstance(base, ReinforcementEstimate):
+        return size_job(changed(base.resolved.given, {"gpus": base.gpus, **step.values}), registry)
+    return size(_moved(base, step, registry))
+
+
+def _moved(base: TrainingEstimate, step: Step, registry: Registry) -> ResolvedTraining:
     """The job a step away: on the same GPUs and with the same batch unless the step changes them."""
     same = {"gpus": base.gpus, "train.global_batch": base.resolved.job.global_batch}
     resolved = resolve(changed(base.resolved.given, {**same, **step.values}), registry)
@@ -170,40 +171,40 @@ def _effect(words: str, base: TrainingEstimate, after: TrainingEstimate, outcome
     )
 
 
-def _data(base: TrainingEstimate) -> Iterator[_Step]:
+def _data(base: TrainingEstimate) -> Iterator[Step]:
     """Half and twice the steps over data of the same kind."""
     for words, factor in (("half", HALF), ("twice", DOUBLE)):
         steps = max(round(base.resolved.job.steps * factor), 1)
-        yield _Step(f"{words} the data", {"train.steps": steps})
+        yield Step(f"{words} the data", {"train.steps": steps})
 
 
-def _sizes(base: TrainingEstimate, registry: Registry) -> Iterator[_Step]:
+def _sizes(base: TrainingEstimate, registry: Registry) -> Iterator[Step]:
     """The next smaller and the next larger model of the family."""
     for name in registry.neighbours(base.resolved.job.model, CLEARLY):
-        yield _Step(name, {"model": name})
+        yield Step(name, {"model": name})
 
 
-def _methods(base: TrainingEstimate) -> Iterator[_Step]:
+def _methods(base: TrainingEstimate) -> Iterator[Step]:
     """The methods next to the job's, heavier and lighter; none starts a model from nothing instead."""
     kind = base.resolved.job.method.kind
     heavier = [other.name for other in METHODS.values() if other.lighter == kind.name and other.fine_tunes]
     for other in (*heavier, *([kind.lighter] if kind.lighter else [])):
-        yield _Step(f"{other} instead of {kind.name}", {"job": other})
+        yield Step(f"{other} instead of {kind.name}", {"job": other})
 
 
-def _batches(base: TrainingEstimate) -> Iterator[_Step]:
+def _batches(base: TrainingEstimate) -> Iterator[Step]:
     """Half and twice the sequences a step, over the same data."""
     job = base.resolved.job
     for words, factor in (("half", HALF), ("twice", DOUBLE)):
         values = {"train.global_batch": round(job.global_batch * factor), "train.steps": round(job.steps / factor) or 1}
-        yield _Step(f"{words} the batch", values)
+        yield Step(f"{words} the batch", values)
 
 
-def _gpus(base: TrainingEstimate, registry: Registry) -> Iterator[_Step]:
+def _gpus(base: TrainingEstimate, registry: Registry) -> Iterator[Step]:
     """Half and twice the GPUs; in the same servers the vendor's next slower, faster and larger accelerator."""
     for words, factor in (("half", HALF), ("twice", DOUBLE)):
         if base.gpus * factor >= 1:
-            yield _Step(f"{words} the GPUs", {"gpus": round(base.gpus * factor)})
+            yield Step(f"{words} the GPUs", {"gpus": round(base.gpus * factor)})
     own = base.resolved.job.server.accelerator
     peak = _peak(own)
     servers = _such_servers(base, registry)
@@ -212,7 +213,7 @@ def _gpus(base: TrainingEstimate, registry: Registry) -> Iterator[_Step]:
     faster = [name for rate, _, name in others if rate > peak * CLEARLY][:1]
     roomier = [name for rate, size, name in others if rate == peak and size > own.memory_bytes * CLEARLY][:1]
     for name in (*slower, *roomier, *faster):
-        yield _Step(name, server=servers[name])
+        yield Step(name, server=servers[name])
 
 
 def _such_servers(base: TrainingEstimate, registry: Registry) -> dict[str, Server]:
@@ -232,27 +233,39 @@ def _peak(gpu: Accelerator) -> float:
     return peaks.get(sixteen_bit(peaks)) or max(peaks.values())
 
 
-def _links(base: TrainingEstimate) -> Iterator[_Step]:
+def _links(base: TrainingEstimate) -> Iterator[Step]:
     """Half and twice the network between nodes, where the job spans several."""
     if base.gpus > base.resolved.job.network.node_ranks:
         for words, factor in (("half", HALF), ("twice", DOUBLE)):
-            yield _Step(f"{words} the network between nodes", scale_out=factor)
+            yield Step(f"{words} the network between nodes", scale_out=factor)
 
 
-def _layouts(base: TrainingEstimate) -> Iterator[_Step]:
+def _layouts(base: TrainingEstimate) -> Iterator[Step]:
     """Half and twice the tensor and pipeline parallelism."""
     for name in ("tp", "pp"):
         size = int(getattr(base.layouts, name)[0])
         for other in (2 * size, size // 2):
             if other:
-                yield _Step(f"{name} {other} instead of {size}", {f"layout.{name}": other})
+                yield Step(f"{name} {other} instead of {size}", {f"layout.{name}": other})
 
 
-def _deadline(base: TrainingEstimate) -> Iterator[Effect]:
+def _deadline(base: TrainingEstimate, registry: Registry) -> Iterator[Effect]:
     """The fewest GPUs that end in half and in twice the time."""
-    found = searched(replace(base.resolved.without_layout(), gpus=None), every_way=False)
+    found = _on_any_gpus(base, registry)
     for words, factor in (("half", HALF), ("twice", DOUBLE)):
         in_time = [one for one in found if one.total_s <= base.total_s * factor]
         if in_time:
             first = min(in_time, key=lambda one: (one.gpus, one.total_s))
             yield _effect(f"{words} the time", base, first, _outcome(first, base))
+
+
+def _on_any_gpus(base: TrainingEstimate, registry: Registry) -> Sequence[TrainingEstimate]:
+    """The best on every number of GPUs, whatever was asked for."""
+    if not isinstance(base, ReinforcementEstimate):
+        return searched(replace(base.resolved.without_layout(), gpus=None), every_way=False)
+    resolved = base.reinforcement
+    open_ = replace(resolved, trainer=replace(resolved.trainer.without_layout(), gpus=None))
+    found = candidates_of(open_, every_way=False)
+    if not found.complete:
+        raise KeyboardInterrupt
+    return found.sized
