@@ -1,4 +1,4 @@
-"""The factors of reinforcement learning whose worth is told: answers, prompts, model, batch, and how GPUs are shared."""
+"""The factors of reinforcement learning whose worth is told: answers, prompts, model, batch, and the GPUs."""
 
 from __future__ import annotations
 
