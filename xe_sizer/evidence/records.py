@@ -66,6 +66,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     pipeline_schedule: str | None = None
     batch: Batch = Batch()
     seq_len: Count | None = None
+    target_len: Count | None = None
     mean_tokens: Total | None = None
     max_seq_len: Count | None = None
     longest_sample_tokens: Count | None = None

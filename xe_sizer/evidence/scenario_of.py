@@ -91,6 +91,7 @@ def scenario_of(record: Record, registry: RecordRegistry) -> Asked:
     known = _batch_and_layout(record, job, model.shape, stack, registry, flags)
     _companions(record, job, registry, flags)
     flags.put("train.dropout", record.dropout)
+    flags.put("train.target_len", record.target_len)
     adapters(record, job, model.shape, flags)
     quantiser(record, job, stack.quantiser, flags)
     table = names()

@@ -142,11 +142,12 @@ def device(
     matmul, adapter = _matmul_law(gpu.laws.matmul, precision), _matmul_law(gpu.laws.matmul, adapters)
     scan = _matmul_law(gpu.laws.matmul, beside)
     attention, masked = _attention_laws(gpu, attention_family, beside, factors.attention)
+    eager = _at_factor(_attention_law(gpu.laws.attention, attention_family), factors.attention)
     decode = gpu.laws.decode
     memory_bound, floor_s = gpu.laws.memory_bound_efficiency, gpu.laws.memory_bound_floor_s
     if chosen.fixed:
         matmul, attention = _at_fraction(matmul, chosen)
-        experts, adapter, scan, masked = matmul, matmul, matmul, attention
+        experts, adapter, scan, masked, eager = matmul, matmul, matmul, attention, attention
         memory_bound, floor_s = matmul.memory_efficiency, 0.0
         decode = DecodeLaw(0.0, matmul.memory_efficiency, source=matmul.source)
     else:
@@ -158,6 +159,7 @@ def device(
         peak_flops_per_s=peaks[precision],
         attention=attention,
         masked_attention=masked,
+        eager_attention=eager,
         attention_peak_flops_per_s=peaks[beside],
         adapter_matmul=adapter,
         adapter_peak_flops_per_s=peaks[adapters],

@@ -60,7 +60,8 @@ class Device:
 
     `expert_matmul` is the law of grouped products of experts, `adapter_*` that of adapters, which may run in another
     precision than the base model; `scan_matmul` those inside scans, which run in the precision of attention.
-    `masked_attention` is the law of attention kernels that take a mask.
+    `masked_attention` is the law of attention kernels that take a mask, `eager_attention` that of the products of
+    attention step by step, which tensor cores do in TF32 too; None: as fused kernels.
     `weight_element_bytes` [bytes] where weights are kept in another format than activations, but for those of the
     `wide_modules`, which keep and multiply what attention does. `casts`: what it takes to narrow operands, in kernels
     beside the products; None: nothing is narrowed so. `scan_share`: rate of scans over that of products as large [-].
@@ -84,6 +85,7 @@ class Device:
     wide_modules: frozenset[str] = frozenset()
     casts: Casts | None = None
     scan_share: float = 1.0
+    eager_attention: AttentionLaw | None = None
 
 
 @frozen
@@ -172,6 +174,8 @@ def _attention_times(op: Attention, device: Device) -> tuple[Array, Array]:
         ]
         scores_s, scores_backward_s = (_moved_s(passed, 0.0, device) for passed in passes)
     law, peak, bandwidth = device.attention, device.attention_peak_flops_per_s, device.bandwidth_bytes_per_s
+    if op.kernel == "eager":
+        law = device.eager_attention or law
     if op.kernel == "decode":
         reached = law.flops_efficiency * peak
         forward = decode_attention_time_s(flops, moved, device.decode, reached, bandwidth)

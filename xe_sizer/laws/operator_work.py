@@ -95,6 +95,7 @@ def _counting(device: Device, flops_per_s: float, bytes_per_s: float) -> Device:
         scan_matmul=_unit_matmul(device.scan_matmul),
         attention=_unit_attention(device.attention),
         masked_attention=_unit_attention(device.masked_attention),
+        eager_attention=_unit_attention(device.eager_attention or device.attention),
         decode=NO_LAW,
         scan_share=1.0,
         memory_bound_efficiency=1.0,
@@ -110,8 +111,11 @@ def _rates(flops_per_s: float | None = None, bytes_per_s: float | None = None) -
 
 def _without_floors(device: Device) -> Device:
     """The device whose kernels start at once."""
-    names = ("matmul", "adapter_matmul", "expert_matmul", "scan_matmul", "attention", "masked_attention", "decode")
-    laws: dict[str, Any] = {name: replace(getattr(device, name), floor_s=0.0) for name in names}
+    names = (
+        "matmul", "adapter_matmul", "expert_matmul", "scan_matmul", "attention", "masked_attention", "eager_attention",
+        "decode",
+    )  # fmt: skip
+    laws: dict[str, Any] = {name: replace(law, floor_s=0.0) for name in names if (law := getattr(device, name))}
     return replace(device, memory_bound_floor_s=0.0, **laws)
 
 
