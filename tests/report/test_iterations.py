@@ -52,8 +52,8 @@ def test_gpus_that_only_write_answers_are_a_row_of_their_own() -> None:
     text = render(result, "table", Options(width=120))
     assert "Split of the GPUs" in text
     assert "on 4 GPUs of its own" in points(result)["Rollout"]
-    assert split_words(result.pools) == "4 train, 4 write answers (1 replica of tp 4)"
-    assert split_words(answer().pools).startswith("answers in turn with training")
+    assert split_words(result.pools) == "4 train, 4 write (1 replica of tp 4)"
+    assert split_words(answer().pools).startswith("in turn, ")
 
 
 def test_what_others_hide_is_said_to_run_meanwhile() -> None:

@@ -140,15 +140,15 @@ def writing_pool(pools: tuple[Pool, ...]) -> Pool | None:
 
 
 def split_words(pools: tuple[Pool, ...]) -> str:
-    """How a plan splits its GPUs: `24 train, 8 write answers (8 replicas of one GPU)`; empty of other jobs."""
+    """How a plan splits its GPUs: `24 train, 8 write (8 replicas of one GPU)`, or `in turn, ...`; else empty."""
     writer = writing_pool(pools)
     if writer is None:
         return ""
     replicas = f"{plural(writer.replicas, 'replica')} of {_sizes(writer)}"
     if writer.name == BOTH:
-        return f"answers in turn with training, {replicas}"
+        return f"in turn, {replicas}"
     trainer = sum(pool.gpus for pool in pools if not pool.replicas)
-    return f"{trainer:,} train, {writer.gpus:,} write answers ({replicas})"
+    return f"{trainer:,} train, {writer.gpus:,} write ({replicas})"
 
 
 def iteration_rows(result: Result) -> Iterator[tuple[str, str, str]]:

@@ -32,7 +32,7 @@ def plan_points(result: PlanResult) -> Iterator[Point]:
     yield Point("Cost", ", ".join(_cost_words(chosen)))
     yield Point("GPUs", f"{chosen.gpus:,} x {clean(chosen.gpu)}: {layout_words(chosen.layout)}")
     if split := split_words(chosen.pools):
-        yield Point("Rollout", split)
+        yield Point("Rollout", f"training and answers: {split}")
     usable_bytes = chosen.peak_bytes + chosen.headroom_bytes
     yield memory_of(chosen.peak_bytes, usable_bytes, chosen.headroom_bytes, fit_words(result.verdict))
     host = chosen.host_bytes, chosen.host_available_bytes, chosen.host_reserve_bytes

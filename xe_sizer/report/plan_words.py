@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from xe_sizer.report.format import clean, count, number
 from xe_sizer.units import BARE_SERVER
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from xe_sizer.result.studies import Answers, Candidate, PlanResult
     from xe_sizer.result.training import Layout
 
@@ -48,14 +50,25 @@ def premises(result: PlanResult) -> dict[str, tuple[str, bool]]:
     """What all plans share: key -> words, and whether it was given."""
     scenario = result.scenario
     train, origin = scenario["train"], scenario["origin"]
+    rollout, length = scenario.get("rollout") or {}, "iterations" if scenario.get("rollout") else "steps"
     stated = {
         "stack": f"stack {clean(scenario['stack'])}",
         "train.global_batch": _batch_words(result),
         "train.seq_len": f"{count(train['seq_len'])} tokens",
         "train.padding": f"padding {train['padding']}",
-        **{f"train.{name}": f"{name} {number(train[name])}" for name in ("steps", "epochs") if name in train},
+        **({"train.steps": f"{length} {number(train['steps'])}"} if "steps" in train else {}),
+        **({"train.epochs": f"epochs {number(train['epochs'])}"} if "epochs" in train else {}),
+        **({"rollout.prompts": f"{count(rollout['prompts'])} prompts"} if "prompts" in rollout else {}),
+        **({"rollout.group": f"{count(rollout['group'])} answers to each"} if rollout.get("group", 1) > 1 else {}),
+        **({"rollout.output_tokens": _answer_words(rollout)} if "output_tokens" in rollout else {}),
     }
     return {key: (text, origin.get(key) in GIVEN) for key, text in stated.items()}
+
+
+def _answer_words(rollout: Mapping[str, Any]) -> str:
+    """Tokens of an answer, and where it is cut."""
+    cut = f", cut at {count(rollout['max_output_tokens'])}" if "max_output_tokens" in rollout else ""
+    return f"answers of {count(rollout['output_tokens'])} tokens{cut}"
 
 
 def _zero_words(layout: Layout) -> str:
