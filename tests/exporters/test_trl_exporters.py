@@ -72,3 +72,31 @@ def test_pretraining_is_refused() -> None:
 def test_adapters_are_named_as_the_modules_of_models(tool: str) -> None:
     text = written(tool, lora__targets=["q", "v", "mlp"]).text
     assert all(name in text for name in ("q_proj", "v_proj", "gate_proj", "up_proj", "down_proj"))
+
+
+@pytest.mark.parametrize(
+    ("tool", "keys"),
+    [
+        ("trl", {"use_peft": True, "load_in_4bit": True, "lora_r": 16}),
+        ("axolotl", {"adapter": "qlora", "rl": "dpo", "load_in_4bit": True, "lora_r": 16}),
+        ("llama-factory", {"finetuning_type": "lora", "stage": "dpo", "quantization_bit": 4, "lora_rank": 16}),
+    ],
+)
+def test_adapters_beside_a_preference_job_are_written(tool: str, keys: dict[str, object]) -> None:
+    values = yaml.safe_load(written(tool, job="dpo", adapter="lora", train__bits=4).text)
+    assert {key: values.get(key) for key in keys} == keys
+
+
+def test_where_a_reference_comes_from_is_written() -> None:
+    texts = {where: written("trl", job="dpo", train__reference=where).text for where in ("precomputed", "none")}
+    assert yaml.safe_load(texts["precomputed"])["precompute_ref_log_probs"] is True
+    assert yaml.safe_load(texts["none"])["reference_free"] is True
+    plan, trl = PLAN | {"job": "dpo", "adapter": "lora"}, exporter_named("trl")
+    unsaid = [dict(export(Plan(plan | {"train.reference": each}), trl).unsaid) for each in ("adapters-off", "copy")]
+    assert ["train.reference" in each for each in unsaid] == [False, True]
+
+
+def test_a_reward_model_has_a_trainer() -> None:
+    found = written("trl", job="reward")
+    assert found.run.startswith("trl reward ")
+    assert yaml.safe_load(written("axolotl", job="reward", adapter="lora").text)["reward_model"] is True

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from xe_sizer.exporters.parts.adapters import adapted_modules
+from xe_sizer.exporters.parts.adapters import adapted_modules, adapter_of
 
 if TYPE_CHECKING:
     from xe_sizer.exporters.plan import Plan
 
-_ADAPTERS = ("lora", "qlora")
-_TRAINERS = {"sft": "sft", "lora": "sft", "qlora": "sft", "dpo": "dpo", "kto": "kto"}
-_LOSSES: dict[str, dict[str, Any]] = {"dpo": {"loss_type": "sigmoid"}, "kto": {"desirable_weight": 1.0}}
+_TRAINERS = {"sft": "sft", "lora": "sft", "qlora": "sft", "dpo": "dpo", "kto": "kto", "reward": "reward"}
+_REFERENCES = {"precomputed": "precompute_ref_log_probs", "none": "reference_free"}
+_LOSSES: dict[str, dict[str, Any]] = {
+    "dpo": {"loss_type": "sigmoid"},
+    "kto": {"desirable_weight": 1.0},
+    "reward": {"center_rewards_coefficient": 0.0},
+}
 _OPTIMIZERS = {
     "adamw": "adamw_torch_fused", "adamw-8bit": "adamw_8bit", "paged-adamw": "paged_adamw_32bit",
     "paged-adamw-8bit": "paged_adamw_8bit", "adafactor": "adafactor", "sgd": "sgd",
@@ -71,7 +75,7 @@ def _job(plan: Plan) -> dict[str, Any]:
     if job in _TRAINERS:
         plan.said("job")
     values = dict(_LOSSES.get(job, {}))
-    if job in _ADAPTERS or plan.peek("lora.rank"):
+    if adapter_of(plan) or plan.peek("lora.rank"):
         targets = adapted_modules(plan)
         values |= {
             "use_peft": True,
@@ -81,7 +85,16 @@ def _job(plan: Plan) -> dict[str, Any]:
             "use_dora": plan.take("lora.dora") or None,
             "lora_modules_to_save": list(plan.take("lora.modules_to_save") or ()) or None,
         }
-    return values
+    return values | _reference(plan)
+
+
+def _reference(plan: Plan) -> dict[str, Any]:
+    """Where the log-probabilities of a reference come from; TRL has a copy, or adapters off, by itself."""
+    chosen = plan.peek("train.reference")
+    usual = "adapters-off" if adapter_of(plan) else "copy"
+    if chosen in (*_REFERENCES, usual):
+        plan.said("train.reference")
+    return {_REFERENCES[chosen]: True} if chosen in _REFERENCES else {}
 
 
 def _weights(plan: Plan) -> dict[str, Any]:

@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from xe_sizer.exporters.as_text import yaml_text
 from xe_sizer.exporters.exporter import Exporter, Written
-from xe_sizer.exporters.parts.adapters import adapted_modules
+from xe_sizer.exporters.parts.adapters import QLORA, adapted_modules, adapter_of
 from xe_sizer.exporters.parts.deepspeed import deepspeed_settings
 
 if TYPE_CHECKING:
     from xe_sizer.exporters.plan import Plan
 
-_ADAPTERS = {"lora": "lora", "qlora": "qlora"}
 _PREFERENCES = ("dpo", "kto", "orpo", "simpo", "grpo")
 _OPTIMIZERS = {
     "adamw": "adamw_torch_fused", "adamw-8bit": "adamw_bnb_8bit", "paged-adamw": "paged_adamw_32bit",
@@ -45,10 +44,13 @@ def _write(plan: Plan) -> Written:
 
 def _job(plan: Plan) -> dict[str, Any]:
     job = plan.take("job")
-    values: dict[str, Any] = {"adapter": _ADAPTERS.get(job), "rl": job if job in _PREFERENCES else None}
-    if job in _ADAPTERS:
+    adapter = adapter_of(plan)
+    values: dict[str, Any] = {"adapter": adapter, "rl": job if job in _PREFERENCES else None}
+    if job == "reward":
+        values["reward_model"] = True
+    if adapter:
         values |= _adapters(plan)
-    if job == "qlora":
+    if adapter == QLORA:
         values["load_in_4bit"] = True
         plan.said("train.bits", "train.quantiser")
     if job == "pretrain":

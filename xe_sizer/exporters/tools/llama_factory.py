@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from xe_sizer.exporters.as_text import yaml_text
 from xe_sizer.exporters.exporter import Exporter, Written
-from xe_sizer.exporters.parts.adapters import adapted_modules
+from xe_sizer.exporters.parts.adapters import QLORA, adapted_modules, adapter_of
 from xe_sizer.exporters.parts.deepspeed import deepspeed_settings
 
 if TYPE_CHECKING:
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 _STAGES = {"pretrain": "pt", "reward": "rm", "ppo": "ppo", "dpo": "dpo", "kto": "kto", "orpo": "dpo", "simpo": "dpo"}
 _JOBS = ("sft", "lora", "qlora", *_STAGES)
-_ADAPTERS = ("lora", "qlora")
 _OPTIMIZERS = {
     "adamw": "adamw_torch", "adamw-8bit": "adamw_bnb_8bit", "paged-adamw": "paged_adamw_32bit",
     "paged-adamw-8bit": "paged_adamw_8bit", "adafactor": "adafactor", "sgd": "sgd",
@@ -56,7 +55,8 @@ def _job(plan: Plan) -> dict[str, Any]:
     values: dict[str, Any] = {"stage": _STAGES.get(job, "sft"), "finetuning_type": "full"}
     if job in ("orpo", "simpo"):
         values["pref_loss"] = job
-    if job in _ADAPTERS:
+    adapter = adapter_of(plan)
+    if adapter:
         targets = adapted_modules(plan)
         values |= {
             "finetuning_type": "lora",
@@ -66,7 +66,7 @@ def _job(plan: Plan) -> dict[str, Any]:
             "use_dora": plan.take("lora.dora") or None,
             "additional_target": ",".join(plan.take("lora.modules_to_save") or ()) or None,
         }
-    if job == "qlora":
+    if adapter == QLORA:
         values["quantization_bit"] = plan.take("train.bits", 4)
         plan.said("train.quantiser")
     return values
