@@ -42,6 +42,8 @@ _PANELS = {
     "cost": "Limits and prices",
     "efficiency": "Efficiency",
 }
+ON_A_PAGE = frozenset({"rollout"})
+"""Sections whose options stand on a page of the documentation: few questions need them, and the help has no room."""
 FIRST_PANELS = ("Job", "Hardware", "Load", "Data", "Training", "Limits and prices")  # what most people set comes first
 TEXT, FLAG = str | None, bool | None
 PRICES = "cost.price_per_gpu_hour"
@@ -205,6 +207,7 @@ def declared(option: ScenarioOption) -> inspect.Parameter:
         metavar=None if flag else option.metavar,
         rich_help_panel=option.panel,
         show_default=False,
+        hidden=option.key.partition(".")[0] in ON_A_PAGE,
     )
     annotation = FLAG if flag else TEXT
     return inspect.Parameter(option.parameter, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
