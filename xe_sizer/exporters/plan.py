@@ -19,6 +19,7 @@ NEUTRAL: Mapping[str, frozenset[object]] = {
     "lora.dora": frozenset({False}),
     "lora.dropout": frozenset({0}),
     "train.dropout": frozenset({0}),
+    "adapter": frozenset({"none"}),
     "serve.kv_cache": frozenset({"bf16", "fp16"}),
     "serve.weights": frozenset({"bf16", "fp16"}),
 }
@@ -26,10 +27,11 @@ NEUTRAL: Mapping[str, frozenset[object]] = {
 DECIDES = (
     "model", "job", "layout.tp", "layout.pp", "layout.cp", "layout.ep", "layout.zero", "layout.offload",
     "layout.recompute", "train.micro_batch", "train.grad_accum", "train.seq_len", "lora.rank", "train.bits",
+    "adapter", "train.teacher_model",
 )  # fmt: skip
 """Keys without which the tool would run another plan."""
 _TOLD = (
-    *DECIDES, "layout.vpp", "layout.sequence_parallel", "layout.schedule", "layout.zero_group",
+    *DECIDES, "train.reference", "layout.vpp", "layout.sequence_parallel", "layout.schedule", "layout.zero_group",
     "layout.expert_tp", "layout.cp_kind", "layout.recompute_modules",
     "train.padding", "train.weights_dtype", "train.fused_kernels", "optimizer", "attention", "loss", "lora.targets",
     "lora.dropout", "lora.dora", "lora.modules_to_save", "precision", "serve.weights", "serve.kv_cache",
