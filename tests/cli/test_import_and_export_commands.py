@@ -147,22 +147,23 @@ def test_check_looks_through_mixed_folders(config: str, tmp_path: Path, capsys: 
     (tmp_path / "zero3.json").write_text('{"zero_optimization": {"stage": 3}}')
     (tmp_path / "setup.py").write_text("print('no job')\n")
     (tmp_path / "build.sh").write_text("make all\n")
-    (tmp_path / "grpo.yml").write_text(AXOLOTL + "rl: grpo\n")
+    (tmp_path / "dpo.yml").write_text(AXOLOTL + "rl: dpo\n")
     assert main(["check", str(tmp_path), "--format", "json"]) == 0
     answer = json.loads(capsys.readouterr().out)
-    assert sorted(Path(each["file"]).name for each in answer["scenarios"]) == ["axolotl.yml", "serve.sh"]
-    assert [Path(each["file"]).name for each in answer["skipped"]] == ["grpo.yml"]
+    assert sorted(Path(each["file"]).name for each in answer["scenarios"]) == ["axolotl.yml", "dpo.yml", "serve.sh"]
+    assert answer["skipped"] == []
 
 
-def test_a_job_that_is_not_sized_is_imported_and_refused_by_estimate(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("rl", "said"), [("dpo", "DPO"), ("orpo", "ORPO"), ("kto", "KTO"), ("simpo", "SimPO")])
+def test_a_preference_job_is_imported_and_estimated(
+    rl: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = tmp_path / "grpo.yml"
-    file.write_text(AXOLOTL + "rl: grpo\n")
+    file = tmp_path / "preferences.yml"
+    file.write_text(AXOLOTL + f"rl: {rl}\n")
     assert main(["import", str(file), "--gpus", "8"]) == 0
-    assert "job: grpo" in capsys.readouterr().out
-    assert main(["estimate", str(file), "--gpus", "8"]) == 2
-    assert "not sized" in capsys.readouterr().err
+    assert f"job: {rl}" in capsys.readouterr().out
+    assert main(["estimate", str(file), "--gpus", "8"]) == 0
+    assert f"FITS  {said}" in capsys.readouterr().out
 
 
 def test_an_export_is_read_back(config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
