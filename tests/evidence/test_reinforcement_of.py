@@ -33,6 +33,7 @@ def test_answers_on_the_gpus_that_train() -> None:
     assert {key: value for key, value in found.flags.items() if key.startswith("rollout.")} == {
         "rollout.prompts": 128, "rollout.group": 8, "rollout.input_tokens": 100, "rollout.output_tokens": 500,
         "rollout.max_output_tokens": 2048, "rollout.colocated": True, "rollout.engine": "vllm", "rollout.tp": 2,
+        "rollout.pp": 1, "rollout.ep": 1,
     }  # fmt: skip
     assert (found.flags["train.global_batch"], found.flags["train.micro_batch"], found.guessed) == (256, 4, False)
     assert not {"train.seq_len", "data.mean_tokens", "data.samples"} & set(found.flags)

@@ -71,15 +71,18 @@ class Lora(msgspec.Struct, frozen=True, kw_only=True):
 class Rollout(msgspec.Struct, frozen=True, kw_only=True):
     """The generating side of reinforcement learning; `gpu` where it is another kind than the trainer's.
 
-    staleness : updates that weights may be behind those that learn
+    partial : answers go on while the weights change; staleness : updates that weights may be behind those that learn
     """
 
     engine: str | None = None
     gpu: str | None = None
     gpus: Degree | None = None
     tp: Degree | None = None
+    pp: Degree | None = None
+    ep: Degree | None = None
     gpu_memory_utilization: Share | None = None
     weights: str | None = None
+    partial: bool | None = None
     staleness: Degree | None = None
 
 

@@ -49,6 +49,8 @@ def rollout_of(record: Record, registry: RecordRegistry, flags: Flags) -> None:
     rollout, table = record.rollout, names()
     flags.word("rollout.engine", table.rollout_engines, rollout.engine)
     flags.put("rollout.tp", rollout.tp)
+    for name in ("pp", "ep"):  # engines have neither unless they are told
+        flags.put(f"rollout.{name}", getattr(rollout, name) or 1)
     flags.put("rollout.gpu_memory_utilization", rollout.gpu_memory_utilization)
     flags.put("rollout.weights", rollout.weights)
     for key in ("critic_model", "reward_model"):
@@ -102,6 +104,7 @@ def _pools(record: Record, flags: Flags) -> None:
     flags.put("rollout.asynchronous", record.asynchronous)
     if record.asynchronous:
         flags.put("rollout.max_staleness", rollout.staleness)
+        flags.put("rollout.partial", rollout.partial)
     if rollout.gpu and rollout.gpu != record.gpu:
         flags.assumed.append(f"answers are written on {rollout.gpu}: predicted on the trainer's {record.gpu}")
 

@@ -165,6 +165,19 @@ def count_parameters(model: ModelShape) -> ParameterCount:
     return ParameterCount(total, total - idle, dense, moe, embedding, head)
 
 
+def count_tensors(model: ModelShape) -> int:
+    """Tensors of a checkpoint, in which every expert has its own: weights and biases of all layers, embedding and head.
+
+    Source: state dictionaries of the reference implementations.
+    """
+    layers = sum(count * _tensors(layer_weights(model, kind)) for kind, count in model.layer_kinds)
+    return layers + _tensors(embedding_weights(model)) + _tensors(head_weights(model))
+
+
+def _tensors(weights: Iterable[Weight]) -> int:
+    return sum(weight.copies * (1 + (weight.bias > 0)) for weight in weights)
+
+
 def _sum(weights: Iterable[Weight]) -> int:
     return sum(weight.parameters for weight in weights)
 

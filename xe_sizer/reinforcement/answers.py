@@ -45,6 +45,18 @@ class Answers:
         """Mean length of the answers that are being written at a moment, in which long ones weigh more [tokens]."""
         return float(self.lengths**2 @ self.probabilities) / self.mean if self.mean > 0 else 0.0
 
+    def most_held(self, inputs: float) -> float:
+        """Tokens that an answer takes up at the fullest moment, where all start together, with those that have ended.
+
+            most = max over x of (1 - F(x)) (inputs + x), with x about to end
+
+        inputs : tokens of the prompt that count for each answer [tokens]
+
+        Source: own derivation; at a moment all that still write have as many tokens.
+        """
+        writing = 1.0 - np.concatenate([[0.0], np.cumsum(self.probabilities)[:-1]])
+        return float(np.max(writing * (inputs + self.lengths)))
+
     def expected_longest(self, draws: ArrayLike) -> Array:
         """Expected longest of so many answers, shape of `draws` [tokens].
 

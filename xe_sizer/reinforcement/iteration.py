@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from xe_sizer.frozen import frozen
 from xe_sizer.laws.parts import computed
 from xe_sizer.reinforcement.memory import around_bytes, asleep_bytes, kept_bytes, trainer_ledgers
-from xe_sizer.reinforcement.synchronisation import broadcast_s, gather_s, loading_s, waking_s
+from xe_sizer.reinforcement.synchronisation import broadcast_s, gather_s, hand_over_s, loading_s, waking_s
 from xe_sizer.reinforcement.trainer import LEARNING_PARTS, RATING_PARTS, REWARD_PARTS, Training, offloading
 
 if TYPE_CHECKING:
@@ -75,7 +75,10 @@ class Iteration:
 
     @cached_property
     def synchronisation_s(self) -> float:
-        """Time in which the newest weights come to those who write with them [s]."""
+        """Time in which the newest weights come to those who write with them [s].
+
+        t = max(gathering and sending of the bytes, handing over of the tensors) + loading + waking
+        """
         rollout, job = self.rollout, self.resolved.actor
         if not self.resolved.settings.answers.mean:
             return 0.0
@@ -85,8 +88,9 @@ class Iteration:
         loaded_s = float(loading_s(rollout.job, rollout.placement)[0])
         if self.colocated:
             woken_s = float(waking_s(rollout.job, rollout.placement, self.resolved.settings.sleep)[0])
-            return gathered_s + loaded_s + woken_s
-        return gathered_s + float(broadcast_s(job, self.layouts, rollout.gpus)[0]) + loaded_s
+            return max(gathered_s, hand_over_s(job)) + loaded_s + woken_s
+        sent_s = gathered_s + float(broadcast_s(job, self.layouts, rollout.gpus)[0])
+        return max(sent_s, hand_over_s(job)) + loaded_s
 
     @cached_property
     def phase_s(self) -> dict[str, float]:

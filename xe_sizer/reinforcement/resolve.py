@@ -11,6 +11,7 @@ from xe_sizer.errors import InputError, Problem
 from xe_sizer.graph.model import VALUES
 from xe_sizer.reinforcement.conflicts import conflicts
 from xe_sizer.reinforcement.resolved import ResolvedReinforcement
+from xe_sizer.reinforcement.rollout import beside_a_trainer
 from xe_sizer.reinforcement.scenarios import companion_scenario, service_scenario, trainer_scenario
 from xe_sizer.reinforcement.settings import settings_of
 from xe_sizer.scenario.provenance import Provenance, collect, gpu_count, in_reading_order, relative, with_further
@@ -77,6 +78,7 @@ def resolve(given: Given, registry: Registry) -> ResolvedReinforcement:
     if problems or trainer is None or service is None:
         raise InputError(in_reading_order(dict.fromkeys(problems), given))
     steps = max(math.ceil(settings.trained / trainer.job.global_batch - 1e-9), 1) * settings.updates
+    service = replace(service, job=beside_a_trainer(service.job, stack.rollout))
     beside = [one for one in (reference, reward) if one is not None]
     if service.job.engine.memory.grows:  # the trainer's own weights write, beside all that it has on the card
         provenance.values.pop("rollout.gpu_memory_utilization", None)

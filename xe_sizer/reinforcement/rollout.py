@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 
 from xe_sizer.frozen import frozen
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from xe_sizer.serving.job import ServingJob
     from xe_sizer.serving.layout import ReplicaLayouts
     from xe_sizer.serving.memory import ServingMemory
+    from xe_sizer.software.rollout import RolloutDefaults
 
 
 @frozen
@@ -67,6 +70,29 @@ class Rollout:
         return float(self.writing.total_s[0])
 
 
+def beside_a_trainer(job: ServingJob, defaults: RolloutDefaults) -> ServingJob:
+    """The engine as a library of a trainer, whose host does more in each step than that of a service.
+
+        step = step of a service + step_ms + sequence_us x running answers
+
+    Decode steps that no graph replays start each kernel. The trainer's own weights are written with as they are.
+
+    Source: vLLM in the process of its caller (VLLM_ENABLE_V1_MULTIPROCESSING=0): tokens become words, and
+    log-probabilities Python objects, between the steps; ranks of one replica are called through Ray (NeMo RL
+    vllm_worker.py, verl).
+    """
+    if job.engine.memory.grows:
+        return job
+    host = job.engine.host
+    slower = msgspec.structs.replace(
+        host,
+        step_ms=host.step_ms + defaults.step_ms,
+        sequence_us=host.sequence_us + defaults.sequence_us,
+        graphs=host.graphs and defaults.graphs,
+    )
+    return replace(job, engine=msgspec.structs.replace(job.engine, host=slower))
+
+
 def rollout_on(resolved: ResolvedReinforcement, gpus: int, share: float, beside: Beside) -> Rollout | None:
     """The placement that writes all answers soonest on so many GPUs; None where none is legal.
 
@@ -96,7 +122,7 @@ def _in_an_engine(
     """Replicas with weights and a pool of their own."""
     job, asked = with_share(resolved.service.job, share), resolved.settings.asked
     memory = serving_memory(job, placements, asked.inputs)
-    room = np.broadcast_to(places(job, placements, memory, asked), len(placements))
+    room = np.broadcast_to(places(job, placements, memory, asked, replicas), len(placements))
     static = job.engine.batching.batching == "static"
     write = written_in_batches if static else written_continuously
     writing = write(job, placements, replicas, room, asked)

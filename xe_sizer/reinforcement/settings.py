@@ -89,7 +89,7 @@ def settings_of(provenance: Provenance, method: Rollout, defaults: RolloutDefaul
     carried = bool(rollout.partial)
     provenance.keep(("rollout",))
     return Settings(
-        asked=Asked(prompts * over, int(group), float(inputs), answers, carried),
+        asked=Asked(prompts * over, int(group), float(inputs), answers, carried, max(int(stale), 1)),
         kept=1.0 / over,
         updates=int(settle("updates", 1)),
         colocated=colocated,

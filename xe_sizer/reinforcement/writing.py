@@ -31,6 +31,7 @@ class Asked:
     prompts, group : prompts, and answers to each [-]
     inputs : tokens of a prompt; answers : lengths of the answers
     carried : long answers are interrupted and go on in the next iteration
+    ahead : batches of prompts whose answers may be in the making at once, where answers are carried [-]
     """
 
     prompts: float
@@ -38,6 +39,7 @@ class Asked:
     inputs: float
     answers: Answers
     carried: bool = False
+    ahead: int = 1
 
     @property
     def count(self) -> float:
@@ -74,31 +76,48 @@ class Writing:
         return np.maximum(1.0 - even, 0.0)
 
 
-def places(job: ServingJob, placements: ReplicaLayouts, memory: ServingMemory, asked: Asked) -> Array:
+def places(
+    job: ServingJob, placements: ReplicaLayouts, memory: ServingMemory, asked: Asked, replicas: ArrayLike
+) -> Array:
     """Answers that a replica writes at once, a fraction below one where its memory holds not even one.
 
-        S = min(max_sequences of the pool, limit of the engine x groups)
+        S = min(answers that the pool holds, limit of the engine x groups)
+        pool = S (w most + (1 - w) mean),  w = min(S / n, 1)
 
-    Answers to one prompt share its keys and values; those that are being written have half of an answer on average, in
-    which long ones weigh more.
+    Answers to one prompt share its keys and values. The first wave starts together, so that all of it grows at once:
+    at its fullest moment it takes `most` for each answer. Answers that are taken up one after the other have half of
+    their length on average, in which long ones weigh more. What does not fit waits, or is set back and waits.
 
     Parameters
     ----------
     job, placements : the job, and placements of shape (placements,)
     memory : pool of shape (placements,) [bytes]
     asked : lengths of prompts and answers
+    replicas : of each placement, shape (placements,) [-]
 
     Returns
     -------
     ndarray of float, shape (placements,) [-]
 
-    Source: own derivation; automatic prefix caching of the engines (vLLM, SGLang's RadixAttention, arXiv:2312.07104).
+    Source: own derivation; automatic prefix caching and preemption of the engines (vLLM, SGLang's RadixAttention,
+    arXiv:2312.07104).
     """
-    tokens = held_tokens(job, asked.inputs / asked.group, asked.answers.in_time)
+    inputs, answers = asked.inputs / asked.group, asked.answers
     limit = job.engine.batching.max_sequences * job.groups(placements)
-    held = max_sequences(job, placements, memory, tokens)
-    whole = max_sequences(job, placements, memory, asked.inputs + asked.answers.longest)
+    spread = max_sequences(job, placements, memory, held_tokens(job, inputs, answers.in_time))
+    together = np.minimum(max_sequences(job, placements, memory, answers.most_held(inputs)), spread)
+    each = np.inf if asked.carried else asked.count / as_array(replicas)
+    held = _first_wave(together, spread, each)
+    whole = max_sequences(job, placements, memory, asked.inputs + answers.longest)
     return np.asarray(np.where(whole >= 1.0, np.minimum(held, limit), np.minimum(whole, 1.0 - 1e-9)))
+
+
+def _first_wave(together: Array, spread: Array, each: ArrayLike) -> Array:
+    """S of `places`, from what the pool holds where all start together, and where none does; each : n, answers [-]."""
+    one, other = (np.maximum(held, 1e-9) for held in (together, spread))
+    more = np.maximum((1.0 / one - 1.0 / other) / each, 1e-15)
+    mixed = (np.sqrt(1.0 / other**2 + 4.0 * more) - 1.0 / other) / (2.0 * more)
+    return np.asarray(np.where(together >= each, together, mixed))
 
 
 def _read_s(job: ServingJob, placements: ReplicaLayouts, answers: Array, asked: Asked) -> Array:
@@ -121,7 +140,7 @@ def written_continuously(
 ) -> Writing:
     """Writing by engines that take up an answer as another ends.
 
-        n = answers / replicas,  running = min(n, S),  w = running / n
+        n = answers / replicas,  running = min(n, S),  w = running / n        of carried ones min(n ahead, S)
         full steps = (n mean - running E[left]) / running
         tail = integral over j from 0 to J of t(max(running L(j), 1), tokens(j))
         L(j) = w (1 - F(j)) + (1 - w) (1 - Fe(j)),  E[left] = integral of L
@@ -146,8 +165,8 @@ def written_continuously(
     """
     lengths, replicas = asked.answers, np.broadcast_to(as_array(replicas), len(placements))
     each = asked.count / replicas
-    running = np.minimum(each, np.maximum(room, 1.0))
-    first = running / each
+    running = np.minimum(each * (asked.ahead if asked.carried else 1), np.maximum(room, 1.0))
+    first = np.minimum(running / each, 1.0)
     left = first * lengths.mean + (1.0 - first) * lengths.mean_remaining
     steps = np.maximum(each * lengths.mean - (0.0 if asked.carried else running * left), 0.0) / running
     middle = asked.inputs + lengths.in_time / 2.0

@@ -34,6 +34,10 @@ class RolloutDefaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         every step of an answer
     padding : what the trainer pads answers to
     iteration_overhead_s : what passes between the phases of an iteration for the stack's own reasons
+    step_ms, sequence_us : what a step of the engine takes of the host beyond that of a service, and for every answer
+        that is being written, as it runs in the process of a trainer and hands out log-probabilities
+    graphs : decode steps are replayed as CUDA graphs, where the engine has them
+    tensor_ms : to hand one tensor of the weights on to the engine, beside its bytes
     """
 
     engine: str
@@ -50,3 +54,7 @@ class RolloutDefaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     gathers: Literal["once", "every-step"]
     padding: Literal["none", "longest-in-micro-batch", "longest-in-global-batch", "to-seq-len"]
     iteration_overhead_s: Duration
+    step_ms: Duration
+    sequence_us: Duration
+    graphs: bool
+    tensor_ms: Duration
