@@ -106,13 +106,13 @@ def places(
     limit = job.engine.batching.max_sequences * job.groups(placements)
     spread = max_sequences(job, placements, memory, held_tokens(job, inputs, answers.in_time))
     together = np.minimum(max_sequences(job, placements, memory, answers.most_held(inputs)), spread)
-    each = np.inf if asked.carried else asked.count / as_array(replicas)
+    each = np.full(len(placements), np.inf) if asked.carried else asked.count / as_array(replicas)
     held = _first_wave(together, spread, each)
     whole = max_sequences(job, placements, memory, asked.inputs + answers.longest)
     return np.asarray(np.where(whole >= 1.0, np.minimum(held, limit), np.minimum(whole, 1.0 - 1e-9)))
 
 
-def _first_wave(together: Array, spread: Array, each: ArrayLike) -> Array:
+def _first_wave(together: Array, spread: Array, each: Array) -> Array:
     """S of `places`, from what the pool holds where all start together, and where none does; each : n, answers [-]."""
     one, other = (np.maximum(held, 1e-9) for held in (together, spread))
     more = np.maximum((1.0 / one - 1.0 / other) / each, 1e-15)
