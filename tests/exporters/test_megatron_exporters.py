@@ -50,6 +50,18 @@ def test_modules_to_recompute_are_read_back(tmp_path: Path) -> None:
     assert facts["layout.recompute_modules"].value == ("mlp", "core_attn")
 
 
+@pytest.mark.parametrize(("chunks", "stages"), [(1, (7, 9, 9, 7)), (2, (7, 9, 9, 7)), (2, (8, 8, 16, 0))])
+def test_the_layers_of_every_stage_are_read_back(chunks: int, stages: tuple[int, ...], tmp_path: Path) -> None:
+    values = PLAN | {"layout.pp": 4, "layout.vpp": chunks, "layout.stages": list(stages), "train.grad_accum": 16}
+    facts = read_back("megatron-lm", values | {"layout.recompute": "none"}, tmp_path).facts
+    assert (facts["layout.stages"].value, facts["layout.vpp"].value, facts["layout.pp"].value) == (stages, chunks, 4)
+
+
+def test_a_batch_that_grows_is_read_back(tmp_path: Path) -> None:
+    facts = read_back("megatron-lm", PLAN | {"train.batch_ramp_up": [16, 16, 480]}, tmp_path).facts
+    assert (facts["train.batch_ramp_up"].value, facts["train.steps"].value) == ((16, 16, 480), 100)
+
+
 @pytest.mark.parametrize(("ranks", "flag"), [(0, None), (2, "2")])
 def test_ranks_that_split_an_expert_are_written_where_they_are_chosen(ranks: int, flag: str | None) -> None:
     values = PLAN | {"model": "Qwen/Qwen3-30B-A3B", "layout.ep": 4, "layout.expert_tp": ranks}

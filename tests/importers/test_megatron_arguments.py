@@ -100,8 +100,7 @@ def test_written_layouts(text: object, layers: list[int] | None) -> None:
 
 def test_layout_says_chunks_and_outer_stages() -> None:
     draft = draft_of(pipeline_model_parallel_size=2, pipeline_model_parallel_layout="Ett|tt|ttt|tL")
-    found = {key: draft.fact(f"layout.{key}") for key in ("vpp", "first_stage_layers", "last_stage_layers")}
-    assert found == {"vpp": 2, "first_stage_layers": 5, "last_stage_layers": 3}
+    assert {key: draft.fact(f"layout.{key}") for key in ("vpp", "stages")} == {"vpp": 2, "stages": (5, 3)}
 
 
 def test_embedding_and_loss_count_as_layers() -> None:
@@ -174,3 +173,19 @@ def test_optimizer_names() -> None:
 def test_offload() -> None:
     said = {"optimizer_cpu_offload": True, "cpu_offloading_num_layers": 4}
     assert draft_of(**said).fact("layout.offload") == "optimizer+activations"
+
+
+@pytest.mark.parametrize(
+    ("said", "ramp", "told"),
+    [
+        ("16 16 480", (16, 16, 480), []),
+        (["16", "16", "480"], (16, 16, 480), []),
+        ("16 13 480", None, ["rampup_batch_size"]),
+        ("64 16 480", None, []),
+        (None, None, []),
+    ],
+)
+def test_batches_that_grow(said: object, ramp: tuple[int, ...] | None, told: list[str]) -> None:
+    draft = draft_of(global_batch_size=64, rampup_batch_size=said, train_iters=100)
+    assert draft.fact("train.batch_ramp_up") == ramp
+    assert [each.key for each in draft.ignored if each.effect == "memory or time"] == told

@@ -71,7 +71,7 @@ def test_a_layout_of_stages_is_one_list(tmp_path: Path) -> None:
     own = f"    cfg.model.pipeline_model_parallel_size = 2\n    cfg.model.pipeline_model_parallel_layout = {stages}\n"
     found = read(tmp_path, RECIPES.replace('    cfg.model.cuda_graph_impl = "local"\n', own))
     facts = {key: fact.value for key, fact in found.facts.items()}
-    assert (facts["layout.vpp"], facts["layout.first_stage_layers"], facts["layout.last_stage_layers"]) == (2, 2, 3)
+    assert (facts["layout.vpp"], facts["layout.stages"]) == (2, (2, 3))
 
 
 def test_parts_of_a_name() -> None:

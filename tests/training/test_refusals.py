@@ -60,6 +60,13 @@ def told(**flags: object) -> list[str]:
         ({"layout__expert_tp": 2, "layout__tp": 4, "model": "mixtral-8x7b"}, None),
         ({"layout__expert_tp": 8, "layout__tp": 4, "model": "mixtral-8x7b"},
          "expert_tp 8 does not divide tp 4 | use a divisor of tp 4; 1 leaves experts whole"),
+        # layers of every stage
+        ({"layout__stages": [7, 9, 9, 7]}, None),
+        ({"layout__stages": [7, 9, 9, 8]}, "the stages hold 33 layers, more than the 32 of llama-2-7b | None"),
+        ({"layout__stages": [7, 9, 9, 7], "layout__pp": 2},
+         "4 stages are given, and pp is 2 | give only one of the two"),
+        ({"layout__stages": [7, 9, 9, 7], "layout__last_stage_layers": 7},
+         "last_stage_layers is given, and the layers of every stage too | give one of them"),
         # modules that run again
         ({"layout__recompute_modules": ["mlp", "core_attn"]}, None),
         ({"layout__recompute_modules": ["moe"]}, "llama-2-7b has no moe | it has core_attn, mlp"),

@@ -12,6 +12,7 @@ from xe_sizer.errors import InputError
 from xe_sizer.training.memory import memory_ledger
 from xe_sizer.training.schedules import SCHEDULES
 from xe_sizer.training.sharding import census
+from xe_sizer.training.space import pipeline_options
 from xe_sizer.training.stage_time import stage_time
 from xe_sizer.training.stages import Split, Stages, head_in_layers, stages_of
 
@@ -128,3 +129,23 @@ def test_old_nanotron_keeps_gathered_inputs() -> None:
 def test_a_head_in_layers() -> None:
     """Llama 1B of 2,048 hidden and 4,096 MLP width: 50,257 / (4 x 2048 + 3 x 4096)."""
     assert head_in_layers(replace(GPT, hidden=2048, heads=32, head_dim=64, ffn=4096, vocab=50257)) == 50257 / 20480
+
+
+def test_stages_that_are_all_given() -> None:
+    """The fullest of those in between counts: 9, and the 8 of the other are 8/9 of a stage like it."""
+    made = stages(32, Split(each=(7, 9, 8, 8)), pp=4)
+    assert made.layers[:, 0].tolist() == [7, 8, 9]
+    assert made.middles[0] == pytest.approx(17 / 9)
+    assert made.fullest.tolist() == [9]
+    whole = ask({"model": "llama-2-7b", "stack": "megatron-lm", "job": "sft", "layout.stages": [7, 9, 8, 8]})
+    assert (whole.fixed["pp"], whole.job.split.each) == (4, (7, 9, 8, 8))
+
+
+def test_pipelines_whose_stages_may_differ_are_tried() -> None:
+    """126 layers in 4, 8, 16, 32 and 64 stages, beside those that divide them."""
+    flags = {"model": "llama-3.1-405b", "stack": "megatron-lm", "job": "pretrain"}
+    usual, uneven = (
+        pipeline_options(ask({**flags, **more}).rules) for more in ({}, {"layout.uneven_stages": True})
+    )  # fmt: skip
+    assert set(uneven) - set(usual) == {4, 8, 16, 32, 64}
+    assert {1, 2, 3, 63} <= set(usual) < set(uneven)

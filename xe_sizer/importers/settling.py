@@ -20,6 +20,7 @@ _WEIGHTS = "train.weights_dtype"
 _PARALLEL = "layout.sequence_parallel"
 _EXPERT_TP = "layout.expert_tp"
 _MODULES = "layout.recompute_modules"
+_STAGES = "layout.stages"
 
 
 def settle(draft: Draft) -> None:
@@ -30,6 +31,7 @@ def settle(draft: Draft) -> None:
         draft.set_aside(_PARALLEL, "without tensor parallelism there is nothing to split")
     _split_experts(draft)
     _modules(draft)
+    _stages(draft)
 
 
 def _weights(draft: Draft) -> None:
@@ -70,6 +72,14 @@ def _modules(draft: Draft) -> None:
         draft.narrow(_MODULES, found, f"the model has no {missing}")
     elif missing:
         draft.set_aside(_MODULES, f"the model has no {missing}")
+
+
+def _stages(draft: Draft) -> None:
+    """Stages that hold other layers than the model's, as those of a model that has been cut."""
+    stages = draft.fact(_STAGES)
+    model = _model(draft) if stages is not None else None
+    if model is not None and isinstance(stages, tuple) and sum(stages) != model.layers:
+        draft.set_aside(_STAGES, f"the stages hold {sum(stages)} layers, and the model has {model.layers}")
 
 
 def _targets(draft: Draft) -> None:

@@ -56,6 +56,7 @@ class TrainKeys(TypedDict, total=False):
     bits: float | None
     reduce_every_micro_batch: bool | None
     freeze: Sequence[str] | None
+    batch_ramp_up: Sequence[int] | None
     checkpoint_every: int | None
     async_checkpoint: bool | None
     evaluate_every: int | None
@@ -86,6 +87,7 @@ class LayoutKeys(TypedDict, total=False):
     zero_group: int | None
     schedule: str | None
     uneven_stages: bool | None
+    stages: Sequence[int] | None
     first_stage_layers: int | None
     last_stage_layers: int | None
     sequence_parallel: bool | None

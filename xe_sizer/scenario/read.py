@@ -277,7 +277,7 @@ def _split(text: str, key: str) -> list[object]:
     return [parse_scalar(part) for part in parts] if key in NUMBERS else list(parts)
 
 
-NUMBERS = frozenset({"serve.hourly_load"})
+NUMBERS = frozenset({"serve.hourly_load", "train.batch_ramp_up", "layout.stages"})
 """Keys that are lists of numbers."""
 
 

@@ -191,6 +191,10 @@ class TrainSection(Section, frozen=True):
     async_checkpoint: Annotated[
         bool | None, Meta(description="Write checkpoints from host memory while training goes on")
     ] = None
+    batch_ramp_up: Annotated[
+        tuple[Degree, Degree, Count] | None,
+        Meta(description="First global batch, what it grows by, and sequences until it is whole, e.g. 32,32,65536"),
+    ] = None
     evaluate_every: Annotated[Count | None, Meta(description="Steps from one evaluation to the next")] = None
     evaluate_samples: Annotated[
         Count | None,
@@ -243,6 +247,10 @@ class LayoutSection(Section, frozen=True):
         Meta(description="Order of a pipeline's passes; default: 1f1b, interleaved where vpp is above 1"),
     ] = None
     uneven_stages: Annotated[bool | None, Meta(description="Let stages differ by a layer; the fullest decides")] = None
+    stages: Annotated[
+        Annotated[tuple[Annotated[int, Meta(ge=0, le=65_536)], ...], Meta(min_length=2)] | None,
+        Meta(description="Layers of every pipeline stage, e.g. 7,8,8,7"),
+    ] = None
     first_stage_layers: Annotated[
         Degree | None, Meta(description="Layers of the first pipeline stage; the others share the rest")
     ] = None

@@ -62,6 +62,7 @@ def conflicts(
     yield from _counts(given, gpus, problem)
     yield from _sequences(given, problem)
     yield from _batch(given, gpus, problem)
+    yield from _ramp(given, problem)
     if stack is not None:
         yield from _accumulation(given, gpus, stack, problem)
 
@@ -190,6 +191,7 @@ def _whole_stages(given: Given, model: ModelShape, stack: Stack | None, problem:
     uneven = given.caller.setting("layout.uneven_stages", True)
     by_itself = stack is not None and (stack.defaults.counts_ends or stack.defaults.fills_stages_by_cost)
     may_differ = by_itself or layout.uneven_stages or layout.first_stage_layers or layout.last_stage_layers
+    may_differ = may_differ or layout.stages
     hint = None if may_differ else f"{uneven} (layout.uneven_stages: true) lets stages differ by a layer"
     for key, stages, words in (
         ("layout.pp", layout.pp or 1, f"pp {layout.pp}"),
@@ -230,6 +232,22 @@ def _batch(given: Given, gpus: int | None, problem: Any) -> Iterator[Problem]:
             f"a global batch of {train.global_batch} cannot be split over {words}",
             f"give a multiple of {share}",
         )
+
+
+def _ramp(given: Given, problem: Any) -> Iterator[Problem]:
+    """A batch that grows by whole steps from below to the global one."""
+    train, key = given.values.train, "train.batch_ramp_up"
+    if train.batch_ramp_up is None:
+        return
+    start, increment, _ = train.batch_ramp_up
+    if train.global_batch is None:
+        hint = f"add {given.caller.setting('train.global_batch', start + increment)}"
+        yield problem(key, "batch_ramp_up needs the global batch in the end", hint)
+    elif start >= train.global_batch:
+        yield problem(key, f"batch_ramp_up starts with {start}, and the global batch is {train.global_batch}")
+    elif (train.global_batch - start) % increment:
+        hint = f"use a divisor of {train.global_batch - start}"
+        yield problem(key, f"steps of {increment} do not lead from {start} to {train.global_batch}", hint)
 
 
 def _accumulation(given: Given, gpus: int | None, stack: Stack, problem: Any) -> Iterator[Problem]:

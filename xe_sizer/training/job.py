@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from xe_sizer.laws.operator_time import Device
     from xe_sizer.software.optimizer import Optimizer
     from xe_sizer.software.stack import Stack
+    from xe_sizer.training.batch_ramp import BatchRamp
     from xe_sizer.training.images import Images
     from xe_sizer.training.layout import Layouts
     from xe_sizer.training.lengths import TokenLengths
@@ -53,7 +54,9 @@ class Job:
     """A resolved job. `steps` optimizer steps of `global_batch` samples; `samples` in the data set.
 
     first_stage_layers, last_stage_layers : of a pipeline; None: the layers are spread
+    stage_layers : of every stage of a pipeline, where all are given
     pauses : checkpoints, evaluations and failures
+    batch_ramp : how the global batch grows in the beginning; None: it is whole from the start
     recompute_layers : of a stage's layers, those that full recomputation runs again; None: all
     offload_fraction : of the optimizer, where it is offloaded, that waits and runs on the host [-]
     target_share : tokens of a decoder's sequence over those of its encoder's, which the lengths are of [-]
@@ -78,8 +81,10 @@ class Job:
     steps: int
     recompute_layers: int | None = None
     offload_fraction: float = 1.0
+    batch_ramp: BatchRamp | None = None
     first_stage_layers: int | None = None
     last_stage_layers: int | None = None
+    stage_layers: tuple[int, ...] = ()
     pauses: Pauses = NO_PAUSES
     lengths_assumed: bool = False
     target_share: float = 1.0
@@ -102,12 +107,12 @@ class Job:
         """How layers are spread over the stages of a pipeline."""
         defaults = self.stack.defaults
         head = head_in_layers(self.model) if defaults.fills_stages_by_cost else None
-        return Split(defaults.counts_ends, head, self.first_stage_layers, self.last_stage_layers)
+        return Split(defaults.counts_ends, head, self.first_stage_layers, self.last_stage_layers, self.stage_layers)
 
     @property
     def interrupted(self) -> bool:
         """Whether the whole run takes more than its steps."""
-        return self.pauses.any or bool(self.method.before)
+        return self.pauses.any or bool(self.method.before) or self.batch_ramp is not None
 
     @property
     def samples_read(self) -> float:

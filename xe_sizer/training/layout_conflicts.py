@@ -21,6 +21,7 @@ def layout_conflicts(given: Given, model: ModelShape | None, stack: Stack | None
     if stack is not None:
         yield from _context_kind(given, model, stack, problem)
     yield from _modules(given, model, stack, problem)
+    yield from _stages(given, model, stack, problem)
 
 
 def _split_experts(given: Given, model: ModelShape | None, stack: Stack | None, problem: Any) -> Iterator[Problem]:
@@ -79,3 +80,22 @@ def _modules(given: Given, model: ModelShape | None, stack: Stack | None, proble
             yield problem(key, f"{stack.name} cannot recompute {module} alone", f"it can {', '.join(known)}")
         elif model is not None and module not in has:
             yield problem(key, f"{model.name} has no {module}", f"it has {', '.join(has)}")
+
+
+def _stages(given: Given, model: ModelShape | None, stack: Stack | None, problem: Any) -> Iterator[Problem]:
+    """Stages that are all given hold all layers, are as many as pp, and leave nothing to say about the ends."""
+    layout, key = given.values.layout, "layout.stages"
+    if layout.stages is None:
+        return
+    count, held = len(layout.stages), sum(layout.stages)
+    if layout.pp not in (None, count):
+        yield problem(key, f"{count} stages are given, and pp is {layout.pp}", "give only one of the two")
+    for end in ("first_stage_layers", "last_stage_layers"):
+        if getattr(layout, end) is not None:
+            yield problem(f"layout.{end}", f"{end} is given, and the layers of every stage too", "give one of them")
+    if model is not None and held != model.layers:
+        more = "more" if held > model.layers else "fewer"
+        yield problem(key, f"the stages hold {held} layers, {more} than the {model.layers} of {model.name}")
+    if stack is not None and not stack.supports.pipeline_parallel:
+        hint = f"stacks that support it: {', '.join(stacks_with('pipeline_parallel'))}"
+        yield problem(key, f"{stack.name} does not support pipelines", hint)

@@ -29,6 +29,7 @@ from xe_sizer.scenario.provenance import (
 from xe_sizer.scenario.read import serves
 from xe_sizer.software.optimizer import load_optimizer
 from xe_sizer.software.stack import default_stack, load_stack
+from xe_sizer.training.batch_ramp import BatchRamp
 from xe_sizer.training.batches import global_batch
 from xe_sizer.training.chosen_images import seeing
 from xe_sizer.training.chosen_method import method_of, quantises
@@ -277,8 +278,10 @@ def _assembled(
         steps=work.steps,
         recompute_layers=values.layout.recompute_layers,
         offload_fraction=values.layout.offload_fraction or 1.0,
+        batch_ramp=None if values.train.batch_ramp_up is None else BatchRamp(*values.train.batch_ramp_up),
         first_stage_layers=values.layout.first_stage_layers,
         last_stage_layers=values.layout.last_stage_layers,
+        stage_layers=values.layout.stages or (),
         pauses=pauses_of(provenance, work),
         images=seen.images,
         lengths_assumed=_lengths_assumed(values, provenance.origin["train.seq_len"]),
@@ -332,6 +335,8 @@ def _fixed(values: ScenarioFile) -> dict[str, int]:
     for name, words in WORDS.items():
         if getattr(layout, name) is not None:
             fixed[name] = words.index(getattr(layout, name))
+    if layout.stages is not None:
+        fixed["pp"] = len(layout.stages)
     if layout.recompute_modules is not None:
         fixed["recompute"] = SELECTIVE
     if layout.sequence_parallel is not None:
@@ -359,6 +364,10 @@ def _warnings(given: Given, job: Job, efficiency: Efficiency) -> Iterator[str]:
     if values.train.seq_len and model.max_positions and values.train.seq_len > model.max_positions:
         asked, trained = f"{values.train.seq_len:,}", f"{model.max_positions:,}"
         yield f"seq_len {asked} is above the {trained} positions that {model.name} was trained for"
+    if (ramp := job.batch_ramp) is not None:
+        more = ramp.more_steps(job.global_batch, float(job.steps * job.global_batch))
+        grows = f"the batch grows from {ramp.start:,} to {job.global_batch:,} sequences over {ramp.samples:,}"
+        yield f"{grows}: {more:,.0f} steps more than the {job.steps:,} of whole batches, which memory is for"
     for section in METHOD_SECTIONS:
         if section not in job.method.settings and any(key.startswith(f"{section}.") for key in given.origin):
             yield f"{section} settings have no effect on the job {job.method.name}"

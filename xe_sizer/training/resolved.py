@@ -94,6 +94,7 @@ class ResolvedTraining:
             splits_sequences=self.job.padding in ("packed", "to-seq-len"),
             fixed=self._fixed_with_batch,
             uneven_stages=bool(self.given.values.layout.uneven_stages) or self.job.split != Split(),
+            first_batches=(self.job.batch_ramp.start, self.job.batch_ramp.increment) if self.job.batch_ramp else (),
             host_known=self.job.server.host_memory_bytes is not None,
         )
 

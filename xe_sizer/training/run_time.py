@@ -11,6 +11,7 @@ import numpy as np
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import as_array
 from xe_sizer.laws.parts import computed, part
+from xe_sizer.training.batch_ramp import first_layouts, ramp_time_s
 from xe_sizer.training.checkpoints import best_interval_s, checkpoint, time_with_failures_s
 from xe_sizer.training.forward_pass import forward_pass_s
 from xe_sizer.training.padding import PACKED
@@ -145,19 +146,32 @@ def failures(run: Run) -> Array:
     """
     if not run.job.pauses.failures_per_gpu_day:
         return np.zeros(len(run.layouts))
-    work_s = steps(run) + beforehand(run) + checkpoints(run) + evaluation(run)
+    work_s = steps(run) + ramp_up(run) + beforehand(run) + checkpoints(run) + evaluation(run)
     restart_s = start_up_s(run.job) + run.saved.write_s * (2.0 if run.job.pauses.asynchronous else 1.0)
     segment_s = work_s / run.saves
     return np.asarray(run.saves * time_with_failures_s(segment_s, restart_s, run.mtbf_s) - work_s)
 
 
-RUN_PARTS = (steps, beforehand, checkpoints, evaluation, failures)
+@part(
+    "batch ramp-up",
+    "steps of smaller batches less what whole ones take over the same sequences",
+    "Megatron-LM --rampup-batch-size",
+)
+def ramp_up(run: Run) -> Array:
+    job, ramp = run.job, run.job.batch_ramp
+    if ramp is None:
+        return np.zeros(len(run.layouts))
+    first_s = timeline(job, first_layouts(ramp, run.layouts)).step_s
+    return ramp_time_s(ramp, job.global_batch, float(job.steps * job.global_batch), first_s, run.step_s)
+
+
+RUN_PARTS = (steps, ramp_up, beforehand, checkpoints, evaluation, failures)
 
 
 def run_parts(run: Run) -> dict[str, Array]:
     """Seconds of each part of a run, which sum to its time.
 
-        total = steps + passes beforehand + checkpoints + evaluation + failures
+        total = steps + batch ramp-up + passes beforehand + checkpoints + evaluation + failures
 
     Parameters
     ----------

@@ -31,7 +31,8 @@ class Rules:
     """What makes a layout legal. `fixed` holds the fields that the user chose, as `Layouts` codes them.
 
     global_batch : None where it follows the layout: micro-batch x accumulation, both fixed, x dp
-    uneven_stages : chosen pipelines need not divide the layers; those that are tried still do
+    uneven_stages : pipelines need not divide the layers
+    first_batches : what the first global batch and its growth have to be divided into, as the global batch is
     every_way : also what the stack supports but does not do unasked: other ZeRO stages, offloading, no sequence
     parallelism
     host_known : the host's memory is known
@@ -45,6 +46,7 @@ class Rules:
     splits_sequences: bool
     fixed: Mapping[str, int]
     uneven_stages: bool = False
+    first_batches: tuple[int, ...] = ()
     every_way: bool = False
     host_known: bool = False
 
@@ -69,9 +71,11 @@ def tensor_options(rules: Rules) -> tuple[int, ...]:
 
 
 def pipeline_options(rules: Rules) -> tuple[int, ...]:
-    """PP divides the layers."""
-    possible = rules.stack.supports.pipeline_parallel and not rules.model.encoder_layers
-    return rules.options("pp", divisors(rules.model.layers) if possible else (1,))
+    """PP divides the layers; where stages may differ, powers of two are tried too, which numbers of GPUs have."""
+    if not rules.stack.supports.pipeline_parallel or rules.model.encoder_layers:
+        return rules.options("pp", (1,))
+    more = (2**i for i in range(20) if 2**i <= rules.model.layers) if rules.uneven_stages else ()
+    return rules.options("pp", sorted({*divisors(rules.model.layers), *more}))
 
 
 def context_options(rules: Rules) -> tuple[int, ...]:
@@ -324,6 +328,8 @@ def _legal(layouts: Layouts, rules: Rules) -> np.ndarray:
     copies of sharded states hold whole groups of experts; where context ranks share out heads, each has some.
     """
     whole = np.asarray(rules.global_batch is None) | (layouts.samples == rules.global_batch)
+    for batch in rules.first_batches:
+        whole &= batch % (layouts.micro_batch * layouts.dp) == 0
     chunks = layouts.pp * layouts.vpp
     chunks_fit = (layouts.pp > 1) & (chunks <= rules.model.layers)
     if not rules.uneven_stages:

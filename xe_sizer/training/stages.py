@@ -42,9 +42,11 @@ class Stages:
         return np.stack([np.maximum(self.layers[0], self.layers[2]), self.layers[1]])
 
 
-@frozen
+@frozen(eq=True)
 class Split:
     """How layers are spread over stages: with the ends, by their cost, or so many on the first and the last.
+
+    each : layers of every stage, where all of them are given
 
     head_layers : what the head costs where stages are filled by cost, in layers; None: they are not [-]
     """
@@ -53,6 +55,7 @@ class Split:
     head_layers: float | None = None
     first: int | None = None
     last: int | None = None
+    each: tuple[int, ...] = ()
 
 
 def head_in_layers(model: ModelShape) -> float:
@@ -80,6 +83,7 @@ def stages_of(model_layers: int, split: Split, layouts: Layouts) -> Stages:
         layers = sum over its chunks of floor((L + 2) / S) + (c < (L + 2) mod S), less 1 for the embedding and the head
         layers up to stage i = min(floor((L + H) (i + 1) / pp) + 1, L)   by cost, H that of the head
         first, last = as given; the others share the rest
+        layers of every stage as given: of those in between the fullest counts
 
     S = pp vpp chunks, of which stage i has i, i + pp, ...; in a V it has i and 2 pp - 1 - i. Embedding and head count
     as a layer each where L does not divide, and always where the stack spreads them so. The fullest decides the time.
@@ -106,6 +110,8 @@ def stages_of(model_layers: int, split: Split, layouts: Layouts) -> Stages:
         layers = _by_cost(whole, pp, split.head_layers)
     if split.first is not None or split.last is not None:
         layers = _given(whole, pp, split.first, split.last)
+    if split.each:
+        layers = np.stack([np.full_like(pp, one) for one in _kinds_of(split.each)])
     layers = np.where(pp > 1, layers, whole)
     between = np.maximum(whole - layers[0] - layers[1], 0.0)
     return Stages(layers, between / np.maximum(layers[2], 1.0), folded)
@@ -137,6 +143,11 @@ def _by_cost(whole: float, pp: Array, head_layers: float) -> Array:
 
     before_last = np.where(pp > 1, upto(pp - 1.0), 0.0)
     return np.stack([upto(1.0), whole - before_last, np.where(pp > 2, upto(2.0) - upto(1.0), 0.0)])
+
+
+def _kinds_of(each: tuple[int, ...]) -> tuple[int, int, int]:
+    """Layers of the first, the last and the fullest stage in between, where those of all are given."""
+    return each[0], each[-1], max(each[1:-1], default=0)
 
 
 def _given(whole: float, pp: Array, first: int | None, last: int | None) -> Array:

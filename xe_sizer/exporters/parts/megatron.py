@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 SAYS = (
     "job", "gpus", "layout.tp", "layout.pp", "layout.cp", "layout.cp_kind", "layout.ep", "layout.expert_tp",
-    "layout.vpp", "layout.zero", "layout.recompute", "layout.recompute_modules",
-    "layout.recompute_layers", "layout.sequence_parallel",
+    "layout.vpp", "layout.stages", "layout.first_stage_layers", "layout.last_stage_layers", "layout.zero",
+    "layout.recompute", "layout.recompute_modules", "layout.recompute_layers", "layout.sequence_parallel",
     "layout.offload", "precision", "optimizer", "attention", "train.seq_len", "train.micro_batch",
-    "train.global_batch", "train.steps", "train.padding", "train.dropout", "train.checkpoint_every",
-    "train.evaluate_every",
+    "train.global_batch", "train.batch_ramp_up", "train.steps", "train.padding", "train.dropout",
+    "train.checkpoint_every", "train.evaluate_every",
 )  # fmt: skip
 """Scenario keys that the arguments state, beside the model."""
 _SHARDED = {2: "optim_grads", 3: "optim_grads_params"}
@@ -98,12 +98,16 @@ def _length(plan: Plan) -> dict[str, Any]:
     steps, saved, evaluated = (
         plan.take("train.steps"), plan.take("train.checkpoint_every"), plan.take("train.evaluate_every"),
     )  # fmt: skip
+    ramp = plan.take("train.batch_ramp_up")
     if steps is None:
         raise _refused("Megatron-LM counts steps, and the scenario does not", "give --steps")
     plan.said("train.grad_accum", "train.global_batch", "train.micro_batch", "train.seq_len")
     return {
         "seq-length": plan.peek("train.seq_len"), "micro-batch-size": plan.peek("train.micro_batch"),
-        "global-batch-size": plan.peek("train.global_batch"), "train-iters": steps, "lr": "1e-5",
+        "global-batch-size": plan.peek("train.global_batch"),
+        "train-iters": None if ramp else steps,
+        "train-samples": steps * plan.peek("train.global_batch") if ramp else None,
+        "rampup-batch-size": ramp, "lr": "1e-5",
         "save": "checkpoints" if saved else None, "save-interval": saved, "eval-interval": evaluated,
         "eval-iters": None if evaluated else 0,
     }  # fmt: skip
@@ -115,11 +119,14 @@ def _layout(plan: Plan) -> dict[str, Any]:
     flags: dict[str, Any] = {
         "tensor-model-parallel-size": plan.take("layout.tp", 1),
         "pipeline-model-parallel-size": plan.take("layout.pp", 1),
+        "pipeline-model-parallel-layout": _stages(plan, chunks),
+        "decoder-first-pipeline-num-layers": plan.take("layout.first_stage_layers"),
+        "decoder-last-pipeline-num-layers": plan.take("layout.last_stage_layers"),
         "context-parallel-size": plan.take("layout.cp", 1),
         "cp-comm-type": _CONTEXT_KINDS.get(plan.take("layout.cp_kind")),
         "expert-model-parallel-size": plan.take("layout.ep", 1),
         "expert-tensor-parallel-size": plan.take("layout.expert_tp") or None,
-        "num-virtual-stages-per-pipeline-rank": chunks if chunks > 1 else None,
+        "num-virtual-stages-per-pipeline-rank": chunks if chunks > 1 and not plan.peek("layout.stages") else None,
         "sequence-parallel": plan.take("layout.sequence_parallel", False),
         "use-distributed-optimizer": zero > 0,
         "use-megatron-fsdp": zero in _SHARDED, "data-parallel-sharding-strategy": _SHARDED.get(zero),
@@ -136,6 +143,20 @@ def _layout(plan: Plan) -> dict[str, Any]:
     if plan.peek("layout.offload") in ("optimizer", "none"):
         flags["optimizer-cpu-offload"] = plan.take("layout.offload") == "optimizer"
     return flags
+
+
+def _stages(plan: Plan, chunks: int) -> str | None:
+    """The layers of every stage as Megatron-LM writes them, with the embedding first and the loss last.
+
+    The layers of a stage are spread over its chunks, the first ones first.
+    """
+    layers = plan.take("layout.stages")
+    if not layers:
+        return None
+    each = [[divmod(count, chunks)[0] + (chunk < count % chunks) for count in layers] for chunk in range(chunks)]
+    words = ["t" * count for row in each for count in row]
+    words[0], words[-1] = f"E{words[0]}", f"{words[-1]}L"
+    return "|".join(words)
 
 
 def _numbers(plan: Plan) -> dict[str, Any]:

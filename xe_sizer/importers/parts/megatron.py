@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 DROPOUT = 0.1  # transformer_config.py, hidden_dropout and attention_dropout
 _SHARDING = {"noshard": 0, "optim": 1, "optimgrads": 2, "optimgradsparams": 3}
 _MUON = ("muon", "distmuon", "adaptivemuon")
+_RAMP = 3  # numbers of --rampup-batch-size
 _SPLIT = ("layout.tp", "layout.pp", "layout.cp")
 
 
@@ -105,6 +106,7 @@ def state_megatron(arguments: Arguments) -> None:
     _attention(arguments)
     _dropout(arguments)
     _batches(arguments)
+    _ramp_up(arguments)
     _saving(arguments)
     _loss(arguments)
     if draft.fact("layout.ep") not in (None, 1):
@@ -256,6 +258,22 @@ def _dropout(arguments: Arguments) -> None:
     hidden, attention = (float(str(each[0])) if each else DROPOUT for each in found)
     note = "" if hidden == attention else f"{hidden:g} of hidden states, {attention:g} of attention"
     arguments.draft.state("train.dropout", max(hidden, attention), said[0][1], note)
+
+
+def _ramp_up(arguments: Arguments) -> None:
+    """The first batch, what it grows by, and samples until it is whole."""
+    draft = arguments.draft
+    found = arguments.take("rampup_batch_size")
+    words = listed(found.value) if found is not None else None
+    if words is None or not is_on(words[0]):
+        return
+    sizes = tuple(int(word) for word in words if word.isdecimal())
+    whole = draft.fact("train.global_batch")
+    growing = len(sizes) == len(words) == _RAMP and isinstance(whole, int) and min(sizes) > 0
+    if growing and sizes[0] < whole and (whole - sizes[0]) % sizes[1] == 0:
+        draft.state("train.batch_ramp_up", sizes, found)
+    elif not growing or sizes[0] != whole:
+        arguments.lose("rampup_batch_size", "starts with smaller batches, which do not lead to the global one")
 
 
 def _batches(arguments: Arguments) -> None:

@@ -49,7 +49,7 @@ KEYS = (
 """Arguments that set a scenario key as they stand, with Megatron-LM's own defaults."""
 
 LOSSES = (
-    Loss(("rampup_batch_size", "step_batch_size_schedule"), "starts with smaller batches and enlarges them"),
+    Loss(("step_batch_size_schedule",), "starts with smaller batches and enlarges them"),
     Loss(("grad_reduce_in_bf16",), "keeps and exchanges gradients in 16 bit"),
     Loss(("use_precision_aware_optimizer",), "keeps the optimizer's states in the types that other arguments name"),
     Loss(

@@ -30,10 +30,7 @@ def state_stages(arguments: Arguments) -> None:
         layers = [sum(stages[chunk * pp + stage] for chunk in range(chunks)) for stage in range(pp)]
         draft.state("layout.vpp", chunks, layout)
         if len(set(layers)) > 1:
-            draft.state("layout.first_stage_layers", layers[0] or None, layout)
-            draft.state("layout.last_stage_layers", layers[-1] or None, layout)
-        if len(set(layers[1:-1])) > 1:
-            arguments.lose("pipeline_model_parallel_layout", "gives the stages in between different numbers of layers")
+            draft.state("layout.stages", tuple(layers), layout)
         return
     _chunks(arguments, pp)
     _counted_as_layers(arguments, pp)
