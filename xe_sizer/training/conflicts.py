@@ -190,8 +190,8 @@ def _whole_stages(given: Given, model: ModelShape, stack: Stack | None, problem:
     layout = given.values.layout
     uneven = given.caller.setting("layout.uneven_stages", True)
     by_itself = stack is not None and (stack.defaults.counts_ends or stack.defaults.fills_stages_by_cost)
-    may_differ = by_itself or layout.uneven_stages or layout.first_stage_layers or layout.last_stage_layers
-    may_differ = may_differ or layout.stages
+    given_layers = (layout.first_stage_layers, layout.last_stage_layers, layout.stages)
+    may_differ = by_itself or layout.uneven_stages or any(given_layers)
     hint = None if may_differ else f"{uneven} (layout.uneven_stages: true) lets stages differ by a layer"
     for key, stages, words in (
         ("layout.pp", layout.pp or 1, f"pp {layout.pp}"),

@@ -268,8 +268,8 @@ def _ramp_up(arguments: Arguments) -> None:
     if words is None or not is_on(words[0]):
         return
     sizes = tuple(int(word) for word in words if word.isdecimal())
-    whole = draft.fact("train.global_batch")
-    growing = len(sizes) == len(words) == _RAMP and isinstance(whole, int) and min(sizes) > 0
+    whole = int(str(draft.fact("train.global_batch") or 0))
+    growing = len(sizes) == len(words) == _RAMP and min(sizes) > 0
     if growing and sizes[0] < whole and (whole - sizes[0]) % sizes[1] == 0:
         draft.state("train.batch_ramp_up", sizes, found)
     elif not growing or sizes[0] != whole:
