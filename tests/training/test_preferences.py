@@ -153,3 +153,18 @@ def test_data_sets_of_pairs(name: str) -> None:
     assert asked.job.method.sequences_per_sample == 2
     assert asked.job.steps == -(-asked.known_samples // asked.job.global_batch)
     assert not any("reads one of them" in told for told in asked.warnings)
+
+
+def test_a_copy_in_host_memory_takes_the_place_of_the_model() -> None:
+    """NeMo-Aligner: 16 bit on the host of each rank; the model goes, the copy comes, and the model comes back."""
+    made, chosen = pairs(stack="nemo-aligner"), layouts(tp=2, grad_accum=4)
+    none = pairs(stack="nemo-aligner", train__reference="none")
+    norms = 65 * 4096
+    held = 2 * ((PARAMETERS - norms) / 2 + norms)
+    both = [memory_ledger(each, chosen) for each in (made, none)]
+    assert np.max(both[0].components["frozen copies"]) == 0
+    assert both[0].host_bytes[0] - both[1].host_bytes[0] == pytest.approx(2 * held, rel=1e-9)
+    moved = "transfers to and from host memory"
+    lines = [timeline(each, chosen).components[moved][0] for each in (made, none)]
+    expected = 3 * held / (0.88 * made.server.pcie_bytes_per_s)
+    assert (lines[0], lines[1]) == (pytest.approx(expected, rel=1e-9), 0)

@@ -86,6 +86,8 @@ class States(_Part, frozen=True):
     adapters in one flat parameter with the frozen weights of their layer, and allocates gradients of all of it;
     `sharded_upcast` where FSDP's shards of what learns are float32 although less is loaded;
     `narrow_parameters` where products in 8 or 4 bit use weights that are kept so, in the place of 16-bit ones;
+    `copies_on_host` where models that stand frozen beside the one that learns wait in host memory, and take its place
+    for their passes, once a step;
     `copies_as_loaded` where models that stand frozen beside the one that learns are kept in the type that it is loaded
     in, and not in that of frozen weights;
     `updates_in_backward` where one GPU updates a weight as soon as its gradient is there, and frees that.
@@ -105,6 +107,7 @@ class States(_Part, frozen=True):
     sharded_upcast: bool
     updates_in_backward: bool
     copies_as_loaded: bool
+    copies_on_host: bool
     narrow_parameters: bool
     gather_bytes: SomeBytes
     reduce_bytes: SomeBytes

@@ -6,10 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from xe_sizer.result.training import Beside
-from xe_sizer.training.memory_parts import Tensors
+from xe_sizer.training.frozen_weights import bytes_as_copy, on_host
 from xe_sizer.training.run_time import beforehand, run_parts
 from xe_sizer.training.step import timeline
 
@@ -30,16 +28,15 @@ def beside_rows(sized: TrainingEstimate) -> Iterator[Beside]:
 
 def _row(sized: TrainingEstimate, one: Frozen, *, once: bool, seconds: float) -> Beside:
     job, layouts = sized.resolved.job, sized.layouts
-    tensors = Tensors(job.beside(one), layouts, np.ones(1))
     stage, _ = sized.ledger.worst()
-    on_card = one.copies * (not bool(layouts.hosts_params[0]))
+    on_card = one.copies * (1.0 - float(on_host(job, layouts)[0]))
     return Beside(
         name=one.words,
         model=(one.model or job.model).name,
         copies=one.copies,
         passes=one.forwards,
         beforehand=once,
-        bytes=on_card * float(tensors.as_copy_bytes[stage, 0]),
+        bytes=on_card * float(bytes_as_copy(job.beside(one), layouts)[stage, 0]),
         seconds=seconds,
     )
 

@@ -18,6 +18,7 @@ from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import as_array
 from xe_sizer.laws.parts import computed
 from xe_sizer.training.cached_blocks import cached_blocks
+from xe_sizer.training.frozen_weights import copies_bytes, on_host
 from xe_sizer.training.memory_around import Around, allocator_slack, buckets, cuda_context, nccl_buffers
 from xe_sizer.training.memory_parts import (
     OVERHEAD_PARTS,
@@ -129,10 +130,9 @@ def _host_bytes(tensors: Tensors) -> Array:
     paged = (learning * moments + tensors.further_state_bytes) * float(job.optimizer.paged)
     dense_elements = held.linear + held.other + held.parts
     weights = sharded_elements(dense_elements, held.experts, shards.weights, shards) * tensors.sizes.gather
-    weights = weights + tensors.frozen_copies_bytes
     hosted = job.offload_fraction * optimizer
     per_rank = np.where(layouts.hosts_optimizer, hosted, paged) + weights * layouts.hosts_params
-    per_rank = per_rank + tensors.offloaded_activation_bytes
+    per_rank = per_rank + copies_bytes(job, layouts) * on_host(job, layouts) + tensors.offloaded_activation_bytes
     ranks = np.minimum(layouts.gpus, job.server.accelerators)
     return np.asarray(per_rank.max(axis=0) * ranks)
 

@@ -17,6 +17,7 @@ from xe_sizer.graph.transformer import logits_per_rank
 from xe_sizer.laws.parts import part
 from xe_sizer.training.activations import activations
 from xe_sizer.training.encoder_memory import encoder_kept
+from xe_sizer.training.frozen_weights import frozen_copies
 from xe_sizer.training.gradients import gradients_over_time, keeps_fresh_gradients, tied_gradients
 from xe_sizer.training.halves import encoder_waits, gradients_to_come
 from xe_sizer.training.memory_around import allocator_slack, buckets, cuda_context, library_workspaces, nccl_buffers
@@ -110,26 +111,6 @@ class Tensors:
         return self.base * whole / self.shards.optimizer
 
     @cached_property
-    def frozen_copies_bytes(self) -> Array:
-        """Frozen weights beside the model on a rank, shape (stage, layout) [bytes]."""
-        none = np.zeros((2, len(self.layouts)))
-        return np.asarray(sum((copies * tensors.as_copy_bytes for copies, tensors in self.beside), none))
-
-    @cached_property
-    def as_copy_bytes(self) -> Array:
-        """All weights on a rank as a copy keeps them that learns nothing, shape (stage, layout) [bytes]."""
-        held, sizes = self.held, self.sizes
-        dense_bytes = (held.linear + held.parts_matrices) * sizes.frozen_linear
-        dense_bytes = dense_bytes + (held.other + held.parts_others) * sizes.frozen
-        return sharded_elements(dense_bytes, held.experts * sizes.frozen_linear, self.shards.weights, self.shards)
-
-    @cached_property
-    def beside(self) -> tuple[tuple[int, Tensors], ...]:
-        """Frozen weights that stand beside the model: how many copies of each, and its tensors alone."""
-        jobs = ((one.copies, self.job.beside(one)) for one in self.job.method.frozen if one.copies)
-        return tuple((copies, Tensors(job, self.layouts, self.longest_tokens)) for copies, job in jobs)
-
-    @cached_property
     def shapes(self) -> RankShapes:
         return self.job.rank_shapes(self.layouts, self.longest_tokens)
 
@@ -210,18 +191,6 @@ def weights(tensors: Tensors) -> Array:
 
 
 @part(
-    "frozen copies",
-    "copies x elements on the rank x bytes of frozen weights, over the ZeRO-3 group",
-    "method; stack states",
-    lambda tensors: any(one.copies for one in tensors.job.method.frozen),
-)
-def frozen_copies(tensors: Tensors) -> Array:
-    """Models that learn nothing, spread as the model itself; with it in host memory where it is."""
-    on_card = (~tensors.layouts.hosts_params).astype(float)
-    return spread(tensors.frozen_copies_bytes * on_card)
-
-
-@part(
     "cast weights",
     "linear weights x 2 bytes, kept by autograd until their backward; of a quantised model the head alone",
     "PyTorch autocast",
@@ -253,7 +222,9 @@ def gathered_layers(tensors: Tensors) -> Array:
     units = _gathered_units(tensors) * gathers
     root = held.root * size * tensors.base * np.where(tensors.layouts.gathers_stages, 0.0, gathers)
     # What a pass through other weights gathers is there in the forward alone, beside the root of the model.
-    others = [held.root * size * gathers + _gathered_units(other) * gathers for _, other in tensors.beside]
+    jobs = [tensors.job.beside(one) for one in tensors.job.method.frozen if one.copies]
+    beside = [Tensors(job, tensors.layouts, tensors.longest_tokens) for job in jobs]
+    others = [held.root * size * gathers + _gathered_units(other) * gathers for other in beside]
     in_forward = np.max(np.stack([units, *others]), axis=0) - units
     return over_time((PASSES, units), (LAYERS_BACKWARD, root), (LOSS, in_forward))
 

@@ -20,6 +20,7 @@ from xe_sizer.training.comparison import gathered_states
 from xe_sizer.training.data_parallel import Groups, exchange_every_micro_batch, exchange_once_a_step, weight_fetch_s
 from xe_sizer.training.encoder import encoder_flops
 from xe_sizer.training.flops import forward_flops, needed_flops, recomputed_flops
+from xe_sizer.training.frozen_weights import swap_s
 from xe_sizer.training.gradients import keeps_fresh_gradients
 from xe_sizer.training.module_time import module_time
 from xe_sizer.training.orthogonalisation import matrix_work_time_s
@@ -242,11 +243,12 @@ def data_parallel(step: Step) -> Array:
 
 @part(
     "transfers to and from host memory",
-    "what copies of offloaded weights and activations over PCIe take beyond what compute hides",
+    "what copies of offloaded weights and activations over PCIe take beyond what compute hides; swaps of frozen copies",
     "ZeRO-Infinity, arXiv:2104.07857; ALST, arXiv:2506.13996",
 )
 def host_transfers(step: Step) -> Array:
-    return _fetched_weights_s(step) + _offloaded_activations_s(step)
+    swapped_s = swap_s(step.job, step.layouts)
+    return _fetched_weights_s(step) + _offloaded_activations_s(step) + swapped_s
 
 
 def _offloaded_activations_s(step: Step) -> Array:
