@@ -11,9 +11,10 @@ import numpy as np
 from xe_sizer.graph.operators import as_array
 from xe_sizer.laws.parts import computed
 from xe_sizer.serving.memory import cuda_graphs, serving_memory
+from xe_sizer.training.frozen_weights import frozen_copies
 from xe_sizer.training.memory import memory_ledger
 from xe_sizer.training.memory_around import cuda_context, library_workspaces, nccl_buffers
-from xe_sizer.training.memory_parts import Tensors, adapters, frozen_copies, gradients, optimizer_states, weights
+from xe_sizer.training.memory_parts import Tensors, adapters, gradients, optimizer_states, weights
 
 if TYPE_CHECKING:
     from collections.abc import Collection

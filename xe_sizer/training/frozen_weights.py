@@ -66,7 +66,7 @@ def copies_bytes(job: Job, layouts: Layouts) -> Array:
 
 def on_host(job: Job, layouts: Layouts) -> Array:
     """1 where copies wait in host memory, with the model's weights or by themselves, else 0, shape (layout,) [-]."""
-    return np.maximum(layouts.hosts_params.astype(float), float(job.stack.states.copies_on_host))
+    return np.asarray(np.maximum(layouts.hosts_params.astype(float), float(job.stack.states.copies_on_host)))
 
 
 def swap_s(job: Job, layouts: Layouts) -> Array:
