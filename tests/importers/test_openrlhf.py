@@ -67,8 +67,16 @@ def test_adapters(tmp_path: Path) -> None:
 def test_reinforcement_runs_on_the_gpus_of_the_actor(tmp_path: Path) -> None:
     found = imported(tmp_path, f"{RAY} --algo.advantage.estimator group_norm --train.num_episodes 3")
     said = {key: fact.value for key, fact in found.facts.items()}
-    assert (said["job"], said["gpus"], said["train.epochs"], said["train.micro_batch"]) == ("grpo", 16, 3, 1)
-    assert "vllm.num_engines" in {each.key for each in found.ignored if each.effect == "memory or time"}
+    assert (said["job"], said["train.epochs"], said["train.micro_batch"]) == ("grpo", 3, 1)
+    assert (said["gpus"], said["rollout.gpus"], said["rollout.tp"]) == (16 + 4, 4, 1)  # four engines of one GPU
+    assert (said["rollout.prompts"], said["rollout.group"], said["train.reference"]) == (1024, 1, "copy")
+
+
+def test_answers_are_written_in_turn_where_all_models_share_the_gpus(tmp_path: Path) -> None:
+    said = facts(tmp_path, f"{RAY} --train.colocate_all --rollout.n_samples_per_prompt 8 --algo.kl.init_coef 0")
+    assert (said["gpus"], said["rollout.colocated"], said["rollout.group"]) == (16, True, 8)
+    assert said["train.reference"] == "none"
+    assert "rollout.gpus" not in said
 
 
 def test_prompts_and_answers_of_earlier_releases_make_a_sequence(tmp_path: Path) -> None:

@@ -54,10 +54,16 @@ def test_a_command_says_prompts_answers_and_gpus(tmp_path: Path) -> None:
     assert "train.checkpoint_every" not in said
 
 
-def test_what_generates_answers_is_lost(tmp_path: Path) -> None:
-    lost = {each.key: each.why for each in imported(tmp_path, FSDP).ignored if each.effect == "memory or time"}
-    assert "answers are generated" in lost["actor_rollout_ref.rollout.gpu_memory_utilization"]
-    assert "back while the model trains" in lost["actor_rollout_ref.actor.fsdp_config.param_offload"]
+def test_what_writes_answers_is_read(tmp_path: Path) -> None:
+    said = facts(imported(tmp_path, FSDP))
+    rollout = {key.removeprefix("rollout."): value for key, value in said.items() if key.startswith("rollout.")}
+    assert rollout == {
+        "prompts": 1024, "group": 4, "max_output_tokens": 1536, "updates": 1, "tp": 2, "gpu_memory_utilization": 0.6,
+        "offload": "params",
+    }  # fmt: skip
+    assert (said["train.reference"], said["train.reward_model"]) == ("none", "none")
+    with_reference = FSDP.replace("algorithm.adv_estimator=grpo", "actor_rollout_ref.actor.use_kl_loss=True")
+    assert facts(imported(tmp_path, with_reference))["train.reference"] == "copy"
 
 
 def test_a_variable_that_is_passed_changes_the_batch(tmp_path: Path) -> None:

@@ -132,6 +132,12 @@ class Draft:
         """The value of a scenario key so far; None without one."""
         return self.facts[key].value if key in self.facts else None
 
+    @property
+    def trainers(self) -> object:
+        """GPUs that train so far: all but those that only write answers; None where nobody said how many."""
+        gpus, writing = self.fact("gpus"), self.fact("rollout.gpus")
+        return gpus - writing if isinstance(gpus, int) and isinstance(writing, int) else gpus
+
     def state(self, key: str, value: object, written: Written | None, note: str = "") -> None:
         """A scenario value that a file states; without its place it is assumed."""
         origin = READ if written is not None else ASSUMED

@@ -81,7 +81,7 @@ def _global_batch(draft: Draft) -> None:
 
     Of global batch and accumulation the one follows that is not stated.
     """
-    micro, gpus, split = draft.fact("train.micro_batch"), draft.fact("gpus"), _ranks_of_a_sequence(draft)
+    micro, gpus, split = draft.fact("train.micro_batch"), draft.trainers, _ranks_of_a_sequence(draft)
     if not isinstance(micro, int) or not isinstance(gpus, int) or gpus % split:
         return
     ranks = gpus // split

@@ -131,7 +131,7 @@ def trainer_ledgers(resolved: ResolvedReinforcement, layouts: Layouts) -> tuple[
 
 def kept_bytes(resolved: ResolvedReinforcement, layouts: Layouts) -> tuple[Array, Array]:
     """What actor and critic keep on the card outside of their own steps, each of shape (layout,) [bytes]."""
-    away, critic = resolved.settings.defaults.offloads, resolved.critic
+    away, critic = resolved.settings.offloads, resolved.critic
     actor = states_bytes(resolved.actor, layouts, away)
     other = np.zeros(len(layouts)) if critic is None else states_bytes(critic, layouts, away)
     return as_array(actor), as_array(other)

@@ -9,9 +9,11 @@ from xe_sizer.reinforcement.answers import constant_answers, cut_answers
 from xe_sizer.reinforcement.writing import Asked
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from xe_sizer.reinforcement.answers import Answers
     from xe_sizer.scenario.provenance import Provenance
-    from xe_sizer.software.rollout import RolloutDefaults
+    from xe_sizer.software.rollout import Kept, RolloutDefaults
     from xe_sizer.training.methods import Rollout
 
 # Where nobody says: prompts of a batch of published recipes, and lengths of mathematical problems and their answers.
@@ -20,6 +22,14 @@ DEFAULT_INPUT_TOKENS, DEFAULT_OUTPUT_TOKENS = 256.0, 1024.0
 DEFAULT_SPREAD = 0.6  # assumed: standard deviation over mean of answers that reason
 CUT_AT = 4.0  # assumed: times the mean at which answers are cut where nobody says
 WORKERS_PER_GPU = 8  # assumed: processes of a node's CPUs that rate answers
+
+
+OFFLOADS: Mapping[str, tuple[Kept, ...]] = {
+    "none": (),
+    "optimizer": ("optimizer",),
+    "params": ("params", "optimizer"),
+}
+"""What waits in host memory, by what a scenario calls it."""
 
 
 @frozen
@@ -32,6 +42,7 @@ class Settings:
     colocated : answers are written on the GPUs that train; None: a plan tries both ways
     gpus : that only write answers; None: open
     utilization : share of the card that the engine may use; None: what the trainer leaves
+    offloads : what of the trainer waits in host memory while answers are written
     staleness : iterations by which answers may be older than the weights; 0: training waits for them
     max_sequences : answers that a replica writes at once; None: as many as the engine takes by itself
     verifier_s, workers : CPU seconds of an answer, and answers rated at once; None: as many per GPU as are usual
@@ -45,6 +56,7 @@ class Settings:
     engine: str
     sleep: str
     utilization: float | None
+    offloads: tuple[Kept, ...]
     staleness: int
     verifier_s: float
     workers: int | None
@@ -74,9 +86,13 @@ def settings_of(provenance: Provenance, method: Rollout, defaults: RolloutDefaul
         return provenance.settle(f"rollout.{name}", default, origin)
 
     prompts, group = settle("prompts", DEFAULT_PROMPTS), settle("group", method.group)
-    inputs, limit = settle("input_tokens", DEFAULT_INPUT_TOKENS), rollout.max_output_tokens
+    seq_len, limit = provenance.given.values.train.seq_len, rollout.max_output_tokens
+    usual = DEFAULT_INPUT_TOKENS if seq_len is None else min(DEFAULT_INPUT_TOKENS, max(seq_len // 4, 1))
+    inputs = settle("input_tokens", usual)
+    if limit is None and seq_len is not None:  # a prompt with its answer is no longer than that
+        limit = max(int(seq_len - inputs), 1)
     mean = settle("output_tokens", DEFAULT_OUTPUT_TOKENS if limit is None else min(DEFAULT_OUTPUT_TOKENS, limit / 2.0))
-    most = float(settle("max_output_tokens", max(round(mean * CUT_AT), 1)))
+    most = float(settle("max_output_tokens", limit or max(round(mean * CUT_AT), 1)))
     if defaults.max_sequences is not None or rollout.max_sequences is not None:
         settle("max_sequences", defaults.max_sequences, "stack")
     answers = cut_answers(mean, settle("output_spread", DEFAULT_SPREAD), most) if mean else constant_answers(0.0)
@@ -97,6 +113,7 @@ def settings_of(provenance: Provenance, method: Rollout, defaults: RolloutDefaul
         engine=str(settle("engine", defaults.engine, "stack")),
         sleep=str(settle("sleep", defaults.sleep, "stack")),
         utilization=_utilization(provenance, defaults, colocated),
+        offloads=OFFLOADS[rollout.offload] if rollout.offload else defaults.offloads,
         staleness=int(stale),
         verifier_s=float(rollout.verifier_s or 0.0),
         workers=rollout.verifier_workers,

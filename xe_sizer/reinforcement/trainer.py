@@ -126,7 +126,7 @@ def critic_steps(training: Training) -> Array:
     "the stack's offloading between phases",
 )
 def offloading(training: Training) -> Array:
-    resolved, away = training.resolved, training.resolved.settings.defaults.offloads
+    resolved, away = training.resolved, training.resolved.settings.offloads
     if not away:
         return training.zeros
     jobs = [job for job in (resolved.actor, resolved.critic) if job is not None]

@@ -154,6 +154,7 @@ class RolloutKeys(TypedDict, total=False):
     kv_cache: str | None
     max_sequences: int | None
     sleep: str | None
+    offload: str | None
     asynchronous: bool | None
     max_staleness: int | None
     partial: bool | None

@@ -22,7 +22,7 @@ _ROLLOUT = {
     **{
         f"rollout-{name.replace('_', '-')}": f"rollout.{name}"
         for name in ("engine", "input_tokens", "output_tokens", "output_spread", "gpus", "tp", "pp", "ep",
-                     "gpu_memory_utilization", "weights", "kv_cache", "max_sequences", "sleep", "partial")
+                     "gpu_memory_utilization", "weights", "kv_cache", "max_sequences", "sleep", "offload", "partial")
     },
     "verifier-seconds": "rollout.verifier_s",
 }  # fmt: skip

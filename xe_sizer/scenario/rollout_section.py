@@ -1,6 +1,6 @@
 """The section `rollout` of a scenario file: how a reinforcement-learning job writes and rates its answers."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
@@ -47,6 +47,10 @@ class RolloutSection(Section, frozen=True):
     sleep: Annotated[Sleep | None, Meta(description="What the engine gives back between the phases on shared GPUs")] = (
         None
     )
+    offload: Annotated[
+        Literal["none", "optimizer", "params"] | None,
+        Meta(description="What the trainer leaves to host memory while answers are written; params: all states"),
+    ] = None
     asynchronous: Annotated[
         bool | None, Meta(description="Write the next answers while training on these, on GPUs of their own")
     ] = None

@@ -31,6 +31,17 @@ EARLIER: Mapping[str, tuple[str, ...]] = {
     "train.max_tokens_per_gpu": ("train_max_tokens_per_gpu",),
     "data.max_len": ("max_len",),
     "data.max_samples": ("max_samples",),
+    "rollout.batch_size": ("rollout_batch_size",),
+    "rollout.n_samples_per_prompt": ("n_samples_per_prompt",),
+    "rollout.max_new_tokens": ("max_new_tokens", "generate_max_len"),
+    "vllm.num_engines": ("vllm_num_engines",),
+    "vllm.tensor_parallel_size": ("vllm_tensor_parallel_size",),
+    "vllm.gpu_memory_utilization": ("vllm_gpu_memory_utilization",),
+    "train.colocate_all": ("colocate_all_models",),
+    "train.async_enable": ("async_train",),
+    "train.partial_rollout_enable": ("partial_rollout",),
+    "algo.kl.init_coef": ("init_kl_coef",),
+    "reward.remote_url": ("remote_rm_url",),
     "actor.num_nodes": ("actor_num_nodes",),
     "actor.num_gpus_per_node": ("actor_num_gpus_per_node",),
     "algo.advantage.estimator": ("advantage_estimator",),
@@ -45,7 +56,7 @@ def called(name: str) -> tuple[str, ...]:
     return (name, *EARLIER.get(name, ()))
 
 
-_GENERATION = "sets how answers are generated, which is not counted"
+_GENERATION = "sets how the engine writes answers, which its own defaults stand for"
 TABLE = Table(
     keys=(
         Key(("model.model_name_or_path", "actor.model_name_or_path", "pretrain"), "model"),
@@ -60,15 +71,15 @@ TABLE = Table(
                    "rollout.vllm_generate_batch_size rollout.max_new_tokens max_new_tokens generate_max_len"),
              "sets how many answers are generated and their length, which is not counted", harmless=("1",)),
         Loss(names("rollout.micro_batch_size micro_rollout_batch_size rollout.max_tokens_per_gpu "
-                   "rollout_max_tokens_per_gpu"), "sets the passes over generated answers, which are not counted"),
+                   "rollout_max_tokens_per_gpu"), "sets the passes over answers, which take those of the training"),
         Loss(names("ref.num_nodes ref.num_gpus_per_node ref_num_nodes ref_num_gpus_per_node"),
-             "sets the GPUs of the reference model, which is not counted"),
+             "sets the GPUs of the reference model, which has those of the actor"),
         Loss(names("reward.num_nodes reward.num_gpus_per_node reward_num_nodes reward_num_gpus_per_node "
-                   "reward.model_name_or_path reward_pretrain"), "sets the reward model, which is not counted"),
+                   "reward.model_name_or_path reward_pretrain"), "sets the reward model: the actor's shape"),
         Loss(names("critic.num_nodes critic.num_gpus_per_node critic_num_nodes critic_num_gpus_per_node "
-                   "critic.model_name_or_path critic_pretrain"), "sets the critic, which is not counted"),
+                   "critic.model_name_or_path critic_pretrain"), "sets the critic: the actor's shape"),
         Loss(names("train.colocate_all train.colocate_actor_ref train.colocate_critic_reward colocate_all_models "
-                   "colocate_actor_ref colocate_critic_reward"), "shares GPUs with models that are not counted"),
+                   "colocate_actor_ref colocate_critic_reward"), "shares GPUs with the other models"),
         Loss(names("ref.offload reward.offload ref_offload ref_reward_offload"),
              "keeps models that do not learn in host memory"),
         Loss(names("ref.model_name_or_path ref_pretrain"), "names another reference model"),

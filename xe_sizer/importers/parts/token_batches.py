@@ -33,7 +33,7 @@ def _assume(draft: Draft, tokens: int, where: Location | None) -> None:
 
 def _share(draft: Draft) -> int:
     """Sequences of an optimizer step that one data-parallel rank has; 0 where that is not known."""
-    batch, gpus = draft.fact("train.global_batch"), draft.fact("gpus")
+    batch, gpus = draft.fact("train.global_batch"), draft.trainers
     sizes = (draft.fact(key) for key in _SPLIT)
     split = math.prod(size for size in sizes if isinstance(size, int))
     if not isinstance(batch, int) or not isinstance(gpus, int) or gpus % split or batch % (gpus // split):

@@ -22,7 +22,7 @@ MEGATRON_GROUPS = (
 _MEGATRON = with_groups(MEGATRON_ARGUMENTS, MEGATRON_GROUPS)
 
 _ROLES = "critic. reward_model. reward. actor_rollout_ref.ref."
-_GENERATION = "sets how answers are generated, which is not counted"
+_GENERATION = "sets how the engine writes answers, which its own defaults stand for"
 _BETWEEN = "moves states to host memory while answers are generated; they are back while the model trains"
 _EVERY_ROLE = tuple(
     f"{role}*{name}"
@@ -59,21 +59,21 @@ TABLE = Table(
             checkpoint_engine.* cudagraph_capture_sizes dtype multi_stage_wake_up tensor_parallel_size nnodes
             n_gpus_per_node mtp.* skip_rollout limit_images enable_sleep_mode
             """)), _GENERATION),
-        Loss((f"{ROLLOUT}log_prob_*",), "sets the passes over generated answers, which are not counted"),
-        Loss((f"{ROOT}ref.*log_prob_*",), "sets the passes of the reference model, which are not counted"),
+        Loss((f"{ROLLOUT}log_prob_*",), "sets the passes over answers, which take the micro-batches of the training"),
+        Loss((f"{ROOT}ref.*log_prob_*",), "sets the passes of the reference model, which take those of the training"),
         Loss((f"{ROOT}ref.*offload*",), "keeps the reference model in host memory"),
         Loss((f"{ROOT}ref.megatron.*", f"{ROOT}ref.*parallel*", f"{ROOT}ref.fsdp_config.*", f"{ROOT}ref.model.*",
-              f"{ROOT}ref.strategy"), "spreads the reference model, which is not counted"),
+              f"{ROOT}ref.strategy"), "spreads the reference model, which is spread as the actor is"),
         Loss(("critic.*micro_batch*", "critic.*max_token_len*", "critic.*fsdp*", "critic.*megatron*",
               "critic.*offload*", "critic.*gradient_checkpointing*", "critic.*dynamic_bsz", "critic.*parallel*",
               "critic.strategy", "critic.ppo_mini_batch_size", "critic.ppo_epochs", "critic.model.path",
-              "critic.enable", "critic.*remove_padding", "critic.*lora*"), "sets the critic, which is not counted"),
+              "critic.enable", "critic.*remove_padding", "critic.*lora*"), "sets the critic, spread as the actor is"),
         Loss(("reward_model.enable", "reward_model.model.path", "reward_model.*micro_batch*", "reward_model.*fsdp*",
               "reward_model.*megatron*", "reward_model.*offload*", "reward_model.rollout.*", "reward_model.*parallel*",
               "reward_model.*dynamic_bsz", "reward_model.*max_token_len*", "reward_model.*remove_padding",
               "reward_model.*n_gpus_per_node", "reward_model.*nnodes", "reward_model.strategy",
               "reward_model.*resource_pool", "reward_model.max_length", "reward.reward_model.*"),
-             "sets the reward model, which is not counted"),
+             "sets the reward model, which is spread as the actor is"),
         Loss((f"{ACTOR}fsdp_config.param_offload", f"{ACTOR}fsdp_config.optimizer_offload",
               f"{ACTOR}fsdp_config.grad_offload", f"{ACTOR}megatron.*_offload", "engine.param_offload",
               "engine.optimizer_offload", "engine.grad_offload"), _BETWEEN),

@@ -12,14 +12,18 @@ from xe_sizer.importers.parts.hf_arguments import LIGER_KERNELS
 from xe_sizer.importers.parts.launchers import hardware_of, state_gpus
 from xe_sizer.importers.parts.megatron import Arguments, state_megatron
 from xe_sizer.importers.parts.optimizers import state_optimizer
+from xe_sizer.importers.parts.rollout import state_reference, state_rollout
 from xe_sizer.importers.parts.token_batches import assume_micro_batch
 from xe_sizer.importers.parts.verl_commands import SFT, command, keys_said, program, recognises
 from xe_sizer.importers.parts.verl_keys import ACTOR, MEGATRON_GROUPS, MODEL, ROLLOUT, ROOT, TABLE
 from xe_sizer.importers.tool import Tool
-from xe_sizer.importers.values import is_on, plain, positive, whole, word_of
+from xe_sizer.importers.values import above_zero, is_on, plain, positive, whole, word_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from xe_sizer.importers.draft import Draft
+    from xe_sizer.importers.parts.rollout import Stated
     from xe_sizer.importers.source import Source
     from xe_sizer.importers.written import Written
 
@@ -31,6 +35,19 @@ _SFT_TOKENS = 8_192
 _MINI_BATCH, _SFT_BATCH, _SFT_MICRO, _SFT_LENGTH = 256, 256, 4, 1024
 _EPOCHS, _SFT_EPOCHS = 30, 4
 _PER_NODE = 8
+_ENGINES = {"vllm": "vllm", "sglang": "sglang", "hf": "hf-transformers", "trtllm": "tensorrt-llm"}
+_ANSWERS: Mapping[str, Stated] = {
+    "prompts": (("data.train_batch_size",), positive, 1024),
+    "group": ((f"{ROLLOUT}n",), positive, 1),
+    "max_output_tokens": (("data.max_response_length",), positive, 512),
+    "updates": ((f"{ACTOR}ppo_epochs",), positive, 1),
+    "engine": ((f"{ROLLOUT}name",), word_of(_ENGINES), None),
+    "tp": ((f"{ROLLOUT}tensor_model_parallel_size", f"{ROLLOUT}tensor_parallel_size"), positive, 2),
+    "pp": ((f"{ROLLOUT}pipeline_model_parallel_size",), positive, None),
+    "gpu_memory_utilization": ((f"{ROLLOUT}gpu_memory_utilization",), above_zero, 0.5),
+    "max_sequences": ((f"{ROLLOUT}max_num_seqs",), positive, None),
+}
+"""How answers are written: verl/trainer/config/rollout/rollout.yaml and data/legacy_data.yaml."""
 _RANKS = ("lora_rank", "lora.rank")
 _DTYPES = {
     "fp32": "fp32", "float32": "fp32", "float": "fp32", "bf16": "bf16", "bfloat16": "bf16", "fp16": "fp16",
@@ -295,7 +312,7 @@ def _tuning(draft: Draft, *, old: bool) -> None:
     if draft.peek("data.micro_batch_size") is not None:
         draft.lose("data.micro_batch_size", "an old name that sets nothing", "none")
     draft.default("train.padding", "to-seq-len" if old else "none")
-    _duration(draft, _SFT_EPOCHS, 1)
+    _duration(draft, _SFT_EPOCHS)
 
 
 def _reinforcement(draft: Draft) -> None:
@@ -303,20 +320,37 @@ def _reinforcement(draft: Draft) -> None:
     if estimator is not None:
         draft.state("job", _PPO if plain(estimator.value) == "gae" else _GRPO, estimator)
     draft.default("job", _PPO, "advantages of a critic")
-    batch, epochs = draft.peek("data.train_batch_size"), draft.value(draft.peek(f"{ACTOR}ppo_epochs"), positive) or 1
-    prompts = draft.value(batch, positive) or 1024
-    mini = draft.value(draft.peek(f"{ACTOR}ppo_mini_batch_size"), positive) or _MINI_BATCH
-    each = max(1, int(str(prompts)) // int(str(mini))) * int(str(epochs))
-    _duration(draft, _EPOCHS, each)
+    state_rollout(draft, _ANSWERS)
+    state_reference(draft, (f"{ACTOR}use_kl_loss", "algorithm.use_kl_in_reward"), usual=False)
+    _other_models(draft)
+    _between(draft)
+    _duration(draft, _EPOCHS)
 
 
-def _duration(draft: Draft, usual: int, updates: int) -> None:
-    """Steps or passes over the data; a step of reinforcement learning makes several updates."""
+def _between(draft: Draft) -> None:
+    """What waits in host memory while answers are written."""
+    groups = (f"{ACTOR}fsdp_config.", f"{ACTOR}megatron.")
+    weights = draft.on(*(f"{group}param_offload" for group in groups))
+    states = draft.on(*(f"{group}optimizer_offload" for group in groups))
+    if weights is not None:
+        draft.state("rollout.offload", "params", weights)
+    if states is not None:
+        draft.state("rollout.offload", "optimizer", states)
+    draft.default("rollout.offload", "none")
+
+
+def _other_models(draft: Draft) -> None:
+    """A function rates answers unless there is a reward model, which is taken to have the actor's shape."""
+    if draft.on("reward_model.enable", "reward.reward_model.enable") is None:
+        draft.default("train.reward_model", "none", "a function rates answers")
+
+
+def _duration(draft: Draft, usual: int) -> None:
+    """Steps or passes over the data; a step of reinforcement learning is an iteration."""
     steps, epochs = draft.take("trainer.total_training_steps"), draft.take("trainer.total_epochs")
     count = draft.value(steps, positive)
     if isinstance(count, int):
-        note = f"{count} steps of {updates} updates" if updates > 1 else ""
-        draft.state("train.steps", count * updates, steps, note)
+        draft.state("train.steps", count, steps)
     if epochs is not None:
         draft.state("train.epochs", draft.value(epochs, positive), epochs)
     draft.default("train.epochs", usual)
