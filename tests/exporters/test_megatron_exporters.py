@@ -57,6 +57,13 @@ def test_the_layers_of_every_stage_are_read_back(chunks: int, stages: tuple[int,
     assert (facts["layout.stages"].value, facts["layout.vpp"].value, facts["layout.pp"].value) == (stages, chunks, 4)
 
 
+@pytest.mark.parametrize(("layers", "written"), [(4, 4), (None, 31)])
+def test_offloaded_layers_are_read_back(layers: int | None, written: int, tmp_path: Path) -> None:
+    values = PLAN | {"layout.offload": "activations", "layout.offload_layers": layers}
+    facts = read_back("megatron-lm", values, tmp_path).facts
+    assert (facts["layout.offload"].value, facts["layout.offload_layers"].value) == ("activations", written)
+
+
 def test_a_batch_that_grows_is_read_back(tmp_path: Path) -> None:
     facts = read_back("megatron-lm", PLAN | {"train.batch_ramp_up": [16, 16, 480]}, tmp_path).facts
     assert (facts["train.batch_ramp_up"].value, facts["train.steps"].value) == ((16, 16, 480), 100)

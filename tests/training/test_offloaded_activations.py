@@ -120,3 +120,32 @@ def test_unsloth_offloads_where_it_recomputes_unless_told_otherwise() -> None:
     assert chosen(**{"layout.recompute": "full", "layout.offload": "none"}) == ("full", "none")
     assert chosen(**{"layout.recompute": "full", "stack": "unsloth@2024.5"}) == ("full", "none")
     assert chosen(**{"layout.recompute": "full", "stack": "hf-trainer"}) == ("full", "none")
+
+
+def test_a_number_of_layers_is_offloaded_and_the_others_stay() -> None:
+    """Of 32 layers 12 leave but for the two on the way: 22 are on the card; 12 are copied, and lie on the host."""
+
+    def of(layers: int | None) -> tuple[float, float]:
+        one = job(
+            "llama-2-7b", stack="megatron-lm", layout__offload="activations", layout__offload_layers=layers, **LONG
+        )
+        ledger = memory_ledger(one, layouts(recompute=2, offload=ACTIVATIONS))
+        return float(ledger.components["activations"][0, 0, 0]), float(ledger.host_bytes[0])
+
+    (every, hosted), (some, fewer), (most, as_every) = of(None), of(12), of(64)
+    assert (some - every) / LAYER_INPUT_BYTES == pytest.approx(32 - 12)
+    assert (hosted, fewer) == pytest.approx((32 * LAYER_INPUT_BYTES, 12 * LAYER_INPUT_BYTES))
+    assert (most, as_every) == (every, hosted)
+
+
+def test_other_micro_batches_keep_the_layers_that_stay() -> None:
+    """The first of 4 stages has 8 layers, 6 of which leave: 4 micro-batches keep two each, and two are on the way."""
+    flags = {"layout__offload": "activations", "layout__offload_layers": 6}
+    one = job("llama-2-7b", stack="megatron-lm", **flags, **LONG)
+    ledger = memory_ledger(one, layouts(recompute=2, offload=ACTIVATIONS, pp=4, grad_accum=8))
+    assert float(ledger.components["activations"][0, 0, 0]) == pytest.approx((4 * 2 + 2) * LAYER_INPUT_BYTES)
+
+
+def test_a_number_of_layers_needs_activations_that_leave() -> None:
+    with pytest.raises(InputError, match="no layers are offloaded"):
+        ask({"model": "llama-2-7b", "stack": "megatron-lm", "job": "sft", "layout.offload_layers": 4})

@@ -95,6 +95,7 @@ class LayoutKeys(TypedDict, total=False):
     recompute_modules: Sequence[str] | None
     recompute_layers: int | None
     offload: str | None
+    offload_layers: int | None
     offload_fraction: float | None
 
 

@@ -102,6 +102,7 @@ OPTIONS: Mapping[str, str] = MappingProxyType({
     "recompute-modules": "layout.recompute_modules",
     "recompute-layers": "layout.recompute_layers",
     "offload": "layout.offload",
+    "offload-layers": "layout.offload_layers",
     "offload-fraction": "layout.offload_fraction",
     "optimizer": "optimizer",
     "optimizer-rank": "train.optimizer_rank",

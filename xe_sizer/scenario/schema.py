@@ -270,6 +270,9 @@ class LayoutSection(Section, frozen=True):
     offload: Annotated[Offload | None, Meta(description="What host memory keeps; weights take the optimizer along")] = (
         None
     )
+    offload_layers: Annotated[
+        Degree | None, Meta(description="Layers of a stage whose activations are offloaded; default: all")
+    ] = None
     offload_fraction: Annotated[
         Annotated[float, Meta(gt=0, le=1)] | None,
         Meta(description="Share of the optimizer that an offload keeps in host memory; default: all"),

@@ -128,6 +128,9 @@ def _offload(given: Given, stack: Stack, problem: Any) -> Iterator[Problem]:
     if layout.offload_fraction is not None and "optimizer" not in offloaded_parts(layout.offload or "none"):
         hint = f"add {given.caller.setting('layout.offload', 'optimizer')}"
         yield problem("layout.offload_fraction", "no optimizer is offloaded of which it could be a share", hint)
+    if layout.offload_layers is not None and "activations" not in offloaded_parts(layout.offload or "none"):
+        hint = f"add {given.caller.setting('layout.offload', 'activations')}"
+        yield problem("layout.offload_layers", "no layers are offloaded of which it could be the number", hint)
     if layout.offload is None or layout.offload == "none":
         return
     if not can_offload(layout.offload, supports.offload):

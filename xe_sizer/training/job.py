@@ -58,6 +58,7 @@ class Job:
     pauses : checkpoints, evaluations and failures
     batch_ramp : how the global batch grows in the beginning; None: it is whole from the start
     recompute_layers : of a stage's layers, those that full recomputation runs again; None: all
+    offload_layers : of a stage's layers, those whose activations are offloaded where any are; None: all
     offload_fraction : of the optimizer, where it is offloaded, that waits and runs on the host [-]
     target_share : tokens of a decoder's sequence over those of its encoder's, which the lengths are of [-]
     images : of its samples, which an encoder turns into tokens; encodes : the images that are encoded, where the job is
@@ -81,6 +82,7 @@ class Job:
     steps: int
     recompute_layers: int | None = None
     offload_fraction: float = 1.0
+    offload_layers: int | None = None
     batch_ramp: BatchRamp | None = None
     first_stage_layers: int | None = None
     last_stage_layers: int | None = None

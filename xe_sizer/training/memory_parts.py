@@ -34,6 +34,7 @@ from xe_sizer.training.moments import (
     spread,
 )
 from xe_sizer.training.narrow_weights import narrow_copies
+from xe_sizer.training.offloading import offloaded_layers
 from xe_sizer.training.recomputation import recomputed_layers_share
 from xe_sizer.training.schedules import micro_batches_in_flight
 from xe_sizer.training.sharding import Shards, census, sharded_elements
@@ -130,8 +131,12 @@ class Tensors:
     @cached_property
     def offloaded_activation_bytes(self) -> Array:
         """What the layers of a rank keep in host memory, shape (stage, layout) [bytes]."""
-        kept = self.saved.kept * self.layers * self.in_flight if np.any(self.layouts.hosts_activations) else 0.0
-        return np.asarray(kept * self.layouts.hosts_activations.astype(float))
+        return np.asarray(self.saved.kept * self.offloaded_layers * self.in_flight)
+
+    @cached_property
+    def offloaded_layers(self) -> Array:
+        """Layers whose activations wait in host memory, shape (stage, layout) [-]."""
+        return offloaded_layers(self.job, self.layouts, self.layers)
 
     @cached_property
     def in_flight(self) -> Array:
@@ -318,15 +323,14 @@ def saved_activations(tensors: Tensors) -> Array:
     torchtune and TRL, Unsloth's gradient checkpointing, ALST: arXiv:2506.13996).
     """
     one, layouts, in_flight = tensors.saved, tensors.layouts, tensors.in_flight
+    stay, others = tensors.layers - tensors.offloaded_layers, np.maximum(in_flight - 1.0, 0.0)
     # Of what goes to the host, the layer that is copied and the one that runs are on the card.
-    layers = np.where(layouts.hosts_activations, np.minimum(tensors.layers, ON_THE_WAY), tensors.layers)
-    others = np.where(layouts.hosts_activations, 0.0, np.maximum(in_flight - 1.0, 0.0))
-    together = np.minimum(in_flight, others + 1.0)
+    passing = np.minimum(tensors.offloaded_layers, ON_THE_WAY)
     first_stage = np.stack([np.ones(len(layouts)), (layouts.pp == 1).astype(float)])
     before = np.where(layouts.hosts_activations, 0.0, one.before_learning)
-    kept = one.kept * layers * together - before * together * first_stage
+    kept = one.kept * (stay * in_flight + passing * np.minimum(in_flight, 1.0)) - before * in_flight * first_stage
     at_first = np.where(tensors.encoder_waits, one.source_kept, one.checkpoint)
-    first = one.kept * layers * others + at_first * tensors.any_layer
+    first = one.kept * stay * others + at_first * tensors.any_layer
     last = kept + one.last_left * tensors.any_layer
     return over_time((FORWARD + LOSS, kept + one.ends * tensors.has_head), (LAST_LAYER, last), (FIRST_LAYER, first))
 

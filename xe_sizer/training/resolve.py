@@ -277,6 +277,7 @@ def _assembled(
         global_batch=work.global_batch,
         steps=work.steps,
         recompute_layers=values.layout.recompute_layers,
+        offload_layers=values.layout.offload_layers,
         offload_fraction=values.layout.offload_fraction or 1.0,
         batch_ramp=None if values.train.batch_ramp_up is None else BatchRamp(*values.train.batch_ramp_up),
         first_stage_layers=values.layout.first_stage_layers,

@@ -23,6 +23,7 @@ from xe_sizer.training.flops import forward_flops, needed_flops, recomputed_flop
 from xe_sizer.training.frozen_weights import swap_s
 from xe_sizer.training.gradients import keeps_fresh_gradients
 from xe_sizer.training.module_time import module_time
+from xe_sizer.training.offloading import offloaded_layers
 from xe_sizer.training.orthogonalisation import matrix_work_time_s
 from xe_sizer.training.pipeline import pipeline
 from xe_sizer.training.recomputation import recomputed_layers_share
@@ -263,7 +264,8 @@ def _offloaded_activations_s(step: Step) -> Array:
     kept = activations(
         step.shapes, layouts, step.sizes.fresh_gradient, fresh, recomputed_layers_share(job, layouts)
     ).kept
-    copy_s = copy_time_s(kept * stages_of(job.model.layers, job.split, layouts).fullest, job.server.pcie_bytes_per_s)
+    layers = offloaded_layers(job, layouts, stages_of(job.model.layers, job.split, layouts).fullest)
+    copy_s = copy_time_s(kept * layers, job.server.pcie_bytes_per_s)
     share = job.stack.overlap.sharding
     exposed_s = sum(np.maximum(copy_s - share * busy_s, 0.0) for busy_s in (stage.forward_s, stage.backward_s))
     worst_s = as_array(layouts.grad_accum) * np.max(exposed_s, axis=0)

@@ -140,9 +140,18 @@ def _layout(plan: Plan) -> dict[str, Any]:
             "recompute-method": "block" if blocks else "uniform",
             "recompute-num-layers": max(blocks // chunks, 1) if blocks else 1,
         }
+    if plan.peek("layout.offload") == "activations":
+        plan.said("layout.offload", "layout.offload_layers")
+        flags["cpu-offloading-num-layers"] = plan.peek("layout.offload_layers") or _layers_of_a_stage(plan)
     if plan.peek("layout.offload") in ("optimizer", "none"):
         flags["optimizer-cpu-offload"] = plan.take("layout.offload") == "optimizer"
     return flags
+
+
+def _layers_of_a_stage(plan: Plan) -> int:
+    """All layers of a stage, of which Megatron-LM leaves the last one on the accelerator."""
+    layers = Registry().model(str(plan.peek("model"))).layers
+    return max(int(layers // plan.peek("layout.pp", 1)) - 1, 1)
 
 
 def _stages(plan: Plan, chunks: int) -> str | None:

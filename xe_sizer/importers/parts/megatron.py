@@ -173,6 +173,9 @@ def _offload(arguments: Arguments) -> None:
     activations = arguments.on("fine_grained_activation_offloading", "cpu_offloading")
     if activations is None and layers is not None and is_on(layers.value):
         activations = layers
+    fine = arguments.on("fine_grained_activation_offloading")
+    if fine is None and layers is not None and is_on(layers.value):
+        arguments.draft.state("layout.offload_layers", whole(layers.value), layers)
     words = [OPTIMIZER] * (optimizer is not None) + [ACTIVATIONS] * (activations is not None)
     arguments.draft.state("layout.offload", "+".join(words) or None, optimizer or activations)
     arguments.draft.default("layout.offload", NONE)
