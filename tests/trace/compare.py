@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from tests.trace.adapters import KINDS
 from tests.trace.matrix import TAUGHT, TAUGHT_BY, Case
 from tests.trace.subjects import BY_FAMILY, ENCODER, shape_of
 from xe_sizer.profiles.registry import Registry
@@ -57,7 +58,9 @@ def job_of(case: Case) -> Job:
         "train.dropout": 0.1 * case.dropout,
         **(QUANTISED if case.quantised else SOFTWARE[case.dtype]),
     }
-    if case.rank:
+    if case.adapter:
+        flags |= KINDS[case.adapter].flags(case)
+    elif case.rank:
         saved = {"lora.modules_to_save": list(case.subject.ends)} if case.saved else {}
         flags |= saved | {"lora.dropout": ADAPTER_DROPOUT * case.adapter_dropout}
         flags |= {"lora.rank": case.rank, "lora.targets": _targets(case)}

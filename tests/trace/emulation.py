@@ -9,6 +9,7 @@ from typing import Any
 from unittest import mock
 
 import torch
+from torch._subclasses.fake_impls import op_implementations_dict
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
@@ -68,6 +69,11 @@ def _scalar(value: Any) -> Any:
     return 1.0 if isinstance(value, torch.Tensor) else value
 
 
+def _read(_mode: Any, _func: Any, value: torch.Tensor) -> int:
+    """What a single element is where Python looks: a random number in a vector is above a rate, none is infinite."""
+    return value.dim()
+
+
 def _stay(module: torch.nn.Module, *_: Any, **__: Any) -> torch.nn.Module:
     """Modules do not move: all is on one device, and built in its final type."""
     return module
@@ -99,6 +105,7 @@ def gpu_like() -> Iterator[None]:
         mock.patch("torch.nn.Module.to", _stay),
         mock.patch("transformers.initialization.trunc_normal_", lambda weight, **_: weight),
         mock.patch("copy.deepcopy", _copied),
+        mock.patch.dict(op_implementations_dict, {torch.ops.aten._local_scalar_dense.default: _read}),
     )
     with ExitStack() as stack:
         for patch in patches:

@@ -25,6 +25,7 @@ class Case:
     quantised : frozen linear weights are in four bits, what else is frozen in float32
     job : what the logits are for; framework : whose way to it, TRL's unless another is named
     reference : a copy of the model, or the model with its adapters off, where the job compares with one
+    adapter : kind of the adapters where it is another than LoRA, on what `narrow_targets` name
     """
 
     family: str
@@ -43,6 +44,7 @@ class Case:
     job: str = "sft"
     framework: str = "trl"
     reference: str = ""
+    adapter: str = ""
 
     @property
     def subject(self) -> Subject:
@@ -63,7 +65,7 @@ class Case:
         """Short and unique."""
         dropouts = ("dropout" * self.dropout, "lora-dropout" * self.adapter_dropout, "saved" * self.saved)
         flags = (self.attention, "recompute" * self.recompute, self.optimizer, self.dtype, *dropouts)
-        flags += ("nf4" * self.quantised, self.reference)
+        flags += ("nf4" * self.quantised, self.reference, self.adapter)
         flags += (self.job, self.framework) if self.job != "sft" else ()
         sizes = f"{self.layers}x{self.batch}x{self.length}"
         return "/".join(filter(None, (self.family, self.method, sizes, *flags)))

@@ -13,6 +13,7 @@ import transformers
 from accelerate.utils.operations import convert_to_fp32  # type: ignore[import-untyped]
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from tests.trace.adapters import KINDS
 from tests.trace.emulation import gpu_like, recomputation
 from tests.trace.matrix import TAUGHT, TAUGHT_BY, Case
 from tests.trace.objectives import OBJECTIVES, Companion
@@ -60,6 +61,8 @@ def _task(case: Case) -> str | None:
 
 
 def _adapted(base: Any, case: Case) -> Any:
+    if case.adapter:
+        return peft.get_peft_model(base, KINDS[case.adapter].of(case))
     targets = case.targets
     chosen = targets[0] if targets == ("all-linear",) else list(targets)
     options = peft.LoraConfig(
@@ -79,7 +82,7 @@ def _adapted(base: Any, case: Case) -> Any:
 
 def build(case: Case) -> tuple[Any, int]:
     """The model, ready to train, and the number of its base parameters."""
-    learns_wide = case.dtype == "autocast" and case.method == "full"
+    learns_wide = case.dtype == "autocast" and case.method == "full" and not case.adapter
     config, auto = _config(case), case.subject.classes[int(case.method != "full")]
     if case.job == "reward":
         config.num_labels, config.pad_token_id = 1, 0
@@ -97,7 +100,7 @@ def build(case: Case) -> tuple[Any, int]:
     if case.recompute:
         options = {"use_reentrant": False, "preserve_rng_state": False, "context_fn": recomputation}
         model.gradient_checkpointing_enable(options)
-    if case.method != "full":
+    if case.method != "full" or case.adapter:
         if case.recompute:
             model.enable_input_require_grads()
         model = _adapted(model, case)
@@ -182,5 +185,5 @@ def trace(case: Case) -> Traced:
             for _ in range(STEPS):
                 phases = _step(tracer, model, optimizer, case, beside)
         states_bytes = tracer.live_bytes - weights_bytes - frozen_bytes
-    adapters = sum(weight.numel() for weight in learning) if case.rank else 0
+    adapters = sum(weight.numel() for weight in learning) if case.rank or case.adapter else 0
     return Traced(parameters, adapters, weights_bytes, states_bytes, *phases)

@@ -43,11 +43,13 @@ class AdapterForm:
 
     tensors : that learn beside a weight [-]
     reads_input : needs the weight's input for its own gradient, so that autograd keeps it
+    shares_input : that input as it is, whatever the type of what learns
     replaces : computes the output itself, from a changed weight
     """
 
     tensors = 2
     reads_input = True
+    shares_input = False
     replaces = False
 
     def elements(self, n: Size, k: Size) -> Size:
@@ -187,11 +189,12 @@ class Place:
 
     def product(
         self, label: str, m: Size, n: Size, k: Size, saved_bytes: Size = 0.0,
-        copies: Size = 1.0, learns: bool = True, computed: bool = False, in_base: bool = False,
+        copies: Size = 1.0, learns: bool = True, computed_bytes: Size | None = None, in_base: bool = False,
     ) -> Matmul:  # fmt: skip
         """A product of the adapter, m x k by k x n.
 
-        learns : the n x k operand gets a gradient; computed : it is made from what learns, so its gradient goes on
+        learns : the n x k operand gets a gradient
+        computed_bytes : kept of this operand where it is made from what learns, so that its gradient goes on; else None
         in_base : runs in the precision of the base model's products
         """
         one = self.block.inputs.rank.ones
@@ -199,7 +202,7 @@ class Place:
             name=f"{self.name} adapter {label}",
             module=self.module,
             layers=self.block.layers,
-            saved_bytes=saved_bytes * one,
+            saved_bytes=(saved_bytes + (0.0 if computed_bytes is None else computed_bytes)) * one,
             m=m * one,
             n=n * one,
             k=k * one,
@@ -208,7 +211,8 @@ class Place:
             weight_gradient=learns,
             learns=learns,
             adapter=not in_base,
-            computed=computed,
+            computed=computed_bytes is not None,
+            operand_bytes=None if computed_bytes is None else computed_bytes * one,
         )
 
     def kernels(
@@ -258,11 +262,11 @@ class Place:
             "add", forward, backward, (launches[0] + drops, launches[1] + drops), temporary_bytes=temporary
         )
 
-    def delta(self, kept: float = 1.0) -> Iterator[Operator]:
+    def delta(self) -> Iterator[Operator]:
         """x D^T beside x W^T, of a D as large as W that is computed from what learns in every forward.
 
-        Autograd keeps D, `kept` times, and the cast input; D's gradient goes on to what made it.
+        Autograd keeps D and the cast input; D's gradient goes on to what made it.
         """
-        saved = self.input_bytes + kept * self.n * self.k * self.size
-        yield self.product("delta", self.tokens, self.n, self.k, saved, computed=True)
+        kept = self.n * self.k * self.size
+        yield self.product("delta", self.tokens, self.n, self.k, self.input_bytes, computed_bytes=kept)
         yield self.sum()

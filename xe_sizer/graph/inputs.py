@@ -50,10 +50,10 @@ class Learning:
         """Whether base weights get a gradient computed, needed or not."""
         return self.base or self.frozen_gradients
 
-    def reads_input(self, *names: str) -> bool:
-        """Whether any of the named weights has an adapter that reads its input."""
+    def reads_input(self, *names: str, copied: bool = False) -> bool:
+        """Whether any of the named weights has an adapter that reads its input. copied : as it is, not in a copy."""
         return any(
-            form.reads_input and name in adapted_weights(target)
+            (form.shares_input if copied else form.reads_input) and name in adapted_weights(target)
             for target, form in self.adapters.items()
             for name in names
         )
@@ -189,7 +189,7 @@ class GraphInputs:
         Adapters that drop elements keep what they left instead, each its own.
         """
         copied = self.wide_adapters or self.learning.adapter_dropout
-        adapted = self.learning.reads_input(*names) and not copied
+        adapted = self.learning.reads_input(*names, copied=copied)
         return self.learning.base or self.expansion.keeps_input or adapted
 
     @cached_property

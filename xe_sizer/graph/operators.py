@@ -228,7 +228,8 @@ class Matmul(Operator):
     `learns` is false where a stack computes the gradient of a frozen weight and throws it away. `grouped`: of experts
     whose rows differ in number, all at once. `apart`: every copy is a kernel of its own. `tiles`: so many slices of the
     rows one after the other, each of which runs its forward once more before its backward; None: all rows at once.
-    `computed`: B is made from what learns in every forward, and its gradient goes on to that.
+    `computed`: B is made from what learns in every forward, and its gradient goes on to that; `operand_bytes` of the
+    saved ones are B itself, which only the gradient of A needs.
     """
 
     m: Array
@@ -243,6 +244,7 @@ class Matmul(Operator):
     apart: bool = False
     tiles: Array | None = None
     computed: bool = False
+    operand_bytes: Array | None = None
 
     @property
     def forward_flops(self) -> Array:

@@ -159,18 +159,29 @@ def _walks(
 
 
 def _of_adapter(op: Operator) -> bool:
-    return isinstance(op, Matmul | MemoryBound) and op.adapter
+    return (isinstance(op, Matmul | MemoryBound) and op.adapter) or (isinstance(op, Matmul) and op.computed)
 
 
 def _before_learning(operators: tuple[Operator, ...], inputs: GraphInputs) -> Array:
-    """Saved bytes of the first layer's operators before its first adapter: no gradient reaches them [bytes]."""
+    """Saved bytes of the first layer that no gradient reaches [bytes].
+
+    Its operators before the first adapter; and of adapters that read the layer's input what they are multiplied with,
+    which the gradient of the input alone needs.
+    """
     if inputs.learning.trains("embedding") or inputs.learning.before or not inputs.learning.adapters:
         return inputs.zeros
-    adapted = {op.module for op in operators if _of_adapter(op)}
+    adapted = [op for op in operators if _of_adapter(op)]
     before = list(takewhile(lambda op: not _of_adapter(op), operators))
-    if inputs.model.parallel_block and "mlp" not in adapted:
+    if not inputs.expansion.keeps_input:  # what a frozen product keeps is what its adapter reads
+        before = [op for op in before if not isinstance(op, Matmul)]
+    if inputs.model.parallel_block and "mlp" not in {op.module for op in adapted}:
         before += [op for op in operators if op.module == "mlp"]  # beside the attention, not behind it
-    return inputs.zeros + sum(op.saved_bytes for op in before)
+    operands = (
+        op.operand_bytes
+        for op in adapted
+        if isinstance(op, Matmul) and op.operand_bytes is not None and op.module == adapted[0].module
+    )
+    return inputs.zeros + sum(op.saved_bytes for op in before) + sum(operands)
 
 
 @frozen

@@ -272,9 +272,15 @@ def dequantised_weights(tensors: Tensors) -> Array:
     )
 
 
-@part("adapters", "r (inputs + outputs) per adapted weight, and the prompt encoder", "LoRA, arXiv:2106.09685")
+@part(
+    "adapters",
+    "what learns beside frozen weights (r (inputs + outputs) each), the prompt encoder, and what stands beside them",
+    "LoRA, arXiv:2106.09685",
+)
 def adapters(tensors: Tensors) -> Array:
-    return spread(tensors.held.adapters * tensors.job.stack.states.adapter_weight_bytes / tensors.shards.weights)
+    """Learning elements are sharded as weights are; buffers that do not learn are whole on every rank."""
+    learning = tensors.held.adapters * tensors.job.stack.states.adapter_weight_bytes / tensors.shards.weights
+    return spread(learning + tensors.held.buffer_bytes)
 
 
 @part(

@@ -112,7 +112,9 @@ def _adapters(peak: Peak) -> Iterator[Terms]:
     tensors = peak.tensors
     each = tensors.job.stack.states.adapter_weight_bytes
     product = peak.product((tensors.held.adapters, "elements"), (each, BYTES))
-    yield (product + peak.over(tensors.shards.weights),)
+    learning = product + peak.over(tensors.shards.weights)
+    buffers = peak.product((tensors.held.buffer_bytes, "bytes of buffers"))
+    yield (learning, buffers) if peak.one(tensors.held.buffer_bytes) else (learning,)
 
 
 def _learning(peak: Peak, each_bytes: ArrayLike, adapter_bytes: ArrayLike, group: ArrayLike) -> Terms:

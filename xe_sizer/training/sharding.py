@@ -152,13 +152,14 @@ class _Beside:
 
     adapters : weights with the forms of their adapters
     saved : embedding or head that learn in a copy; saved_element_share : size of its element over an adapter's [-]
-    added_parameters : of a prompt encoder [-]
+    added_parameters : of a prompt encoder [-]; added_bytes : beside the layers, of what does not learn [bytes]
     """
 
     adapters: Adapters
     saved: tuple[str, ...]
     saved_element_share: float
     added_parameters: int
+    added_bytes: float
 
 
 def adapter_factors(model: ModelShape, method: Method) -> float:
@@ -198,6 +199,7 @@ def census(model: ModelShape, method: Method, layouts: Layouts, split: Split) ->
         saved=learning.saved,
         saved_element_share=method.saved_element_share,
         added_parameters=method.added_parameters,
+        added_bytes=method.trained.added_bytes,
     )
     counted = _census(model, beside, sizes)
     if method.parts:
@@ -246,7 +248,7 @@ def _census(model: ModelShape, beside: _Beside, sizes: tuple[bytes, ...]) -> Cen
         other=layers.other * stage_layers + ends,
         experts=layers.experts * stage_layers,
         adapters=adapted * stage_layers / model.layers + beside.added_parameters + groups.at_ends(first, last),
-        buffer_bytes=buffers * stage_layers / model.layers,
+        buffer_bytes=buffers * stage_layers / model.layers + beside.added_bytes,
         layer=np.stack([layers.fullest] * 2),
         layer_experts=np.stack([layers.fullest_experts] * 2),
         mean_layer=np.stack([layers.linear + layers.other] * 2),

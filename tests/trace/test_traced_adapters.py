@@ -1,0 +1,52 @@
+"""Every kind of adapter in peft: what a training step holds, and how many parameters learn, against real modules."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+pytest.importorskip("peft")
+
+from tests.trace.adapters import KINDS
+from tests.trace.compare import job_of, ledger_of, predicted_bytes
+from tests.trace.matrix import Case
+from tests.trace.training import Traced, trace
+
+MEDIAN_ERROR = 0.01
+WORST_ERROR = 0.04
+FAMILIES = ("llama-3", "qwen3")
+RANK_NUMBERS = 8  # of AdaLoRA in peft 0.21: one for each of eight weights, which nothing updates
+
+
+def cases() -> list[Case]:
+    """Both families, every second kind with recomputation in one and without it in the other."""
+    return [
+        Case(family, "full", batch=2, length=1024, layers=4, adapter=kind, recompute=(place + order) % 2 == 0)
+        for place, family in enumerate(FAMILIES)
+        for order, kind in enumerate(KINDS)
+    ]
+
+
+@cache
+def traced(case: Case) -> Traced:
+    return trace(case)
+
+
+def error_of(case: Case) -> float:
+    return predicted_bytes(ledger_of(case)) / traced(case).worst.peak_bytes - 1.0
+
+
+@pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
+def test_what_a_step_holds_and_what_learns(case: Case) -> None:
+    assert abs(error_of(case)) <= WORST_ERROR
+    job = job_of(case)
+    further = RANK_NUMBERS if case.adapter == "adalora" else 0
+    assert job.method.trainable_parameters(job.model) + further == traced(case).adapters
+
+
+def test_the_median_error() -> None:
+    assert np.median([abs(error_of(case)) for case in cases()]) <= MEDIAN_ERROR

@@ -1,0 +1,132 @@
+"""Kinds of adapters: what learns, against counts that peft published and arithmetic by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from xe_sizer.errors import InputError
+from xe_sizer.graph.operators import Matmul
+from xe_sizer.graph.transformer import layer_operators
+from xe_sizer.profiles.registry import Registry
+from xe_sizer.scenario.read import read_scenario
+from xe_sizer.training.adapters import ADAPTERS
+from xe_sizer.training.job import Job
+from xe_sizer.training.resolve import resolve
+
+LLAMA = "llama-3.2-3b"  # 28 layers of 3072, keys and values of 1024, MLP of 8192
+Q_AND_V = {"lora.targets": ["q_proj", "v_proj"]}
+
+
+def job_of(adapter: str, model: str = LLAMA, **keys: Any) -> Job:
+    flags = {"model": model, "server": "dell-xe9680-h100", "gpus": 1, "adapter": adapter, "stack": "hf-bf16"}
+    return resolve(read_scenario(None, flags | keys, {}), Registry()).job
+
+
+def learns(adapter: str, model: str = LLAMA, **keys: Any) -> int:
+    job = job_of(adapter, model, **keys)
+    return job.method.trainable_parameters(job.model)
+
+
+@pytest.mark.parametrize(
+    ("adapter", "keys", "published"),
+    [
+        ("fourierft", Q_AND_V, 56_000),
+        ("fourierft", Q_AND_V | {"lora.frequencies": 5000}, 280_000),
+        ("ia3", {}, 286_720),
+        ("lora", Q_AND_V | {"lora.rank": 32}, 9_175_040),
+        ("lora-fa", Q_AND_V | {"lora.rank": 32}, 3_670_016),
+        ("randlora", Q_AND_V | {"lora.rank": 32}, 9_289_728),
+        ("shira", Q_AND_V | {"lora.rank": 32}, 9_175_040),
+    ],
+)
+def test_as_many_learn_as_peft_published(adapter: str, keys: dict[str, Any], published: int) -> None:
+    """method_comparison of peft, MetaMathQA, Llama 3.2 3B: num_trainable_params of each result."""
+    assert learns(adapter, **keys) == published
+
+
+Q, K = 3072, 3072  # outputs and inputs of the query projection; values have 1024 outputs
+BY_HAND = {
+    "adalora": {8: 12 * (Q + K + 1)},
+    "adamss": {100: 5 * 100 + Q},
+    "beft": {0: Q},
+    "boft": {0: 4 * K + Q},
+    "c3a": {0: Q * K // 256},
+    "deft": {8: 8 * (Q + K)},
+    "delora": {8: 8 * (Q + K) + 1},
+    "frod": {0: K + K * K // 100},
+    "glora": {8: 2 * 8 * (Q + K)},
+    "gralora": {8: 8 * (Q + K)},
+    "hira": {8: 8 * (Q + K)},
+    "hra": {8: 8 * K},
+    "loha": {8: 2 * 8 * (Q + K)},
+    "lokr": {8: 48 * 48 + 8 * (64 + 64)},  # 3072 = 48 x 64
+    "miss": {8: 8 * Q},
+    "oft": {0: K * 31 // 2},
+    "osf": {0: 1536 * (Q + K + 1)},
+    "peanut": {8: 2 * 8 * Q},
+    "psoft": {8: 28 + 16},
+    "pvera": {8: Q + 16},
+    "road": {0: Q},
+    "supertuning": {0: Q * K // 100},
+    "tinylora": {8: 64},
+    "vera": {8: Q + 8},
+    "waveft": {0: 2592},
+}
+
+
+@pytest.mark.parametrize("adapter", BY_HAND)
+def test_as_many_learn_as_counted_by_hand(adapter: str) -> None:
+    ((rank, each),) = BY_HAND[adapter].items()
+    keys = {"lora.rank": rank} if rank else {}
+    assert learns(adapter, **{"lora.targets": ["q"]}, **keys) == 28 * each
+
+
+def test_what_all_layers_share_counts_once() -> None:
+    """VB-LoRA: 256 vectors of 256; Uni-LoRA: 256 numbers; Lily: two matrices B of 8 x 3072 beside A and a router."""
+    keys = {"lora.targets": ["q"], "lora.rank": 8}
+    assert learns("vblora", **keys) == 28 * 8 * (Q + K) + 256 * 256
+    assert learns("unilora", **keys) == 256
+    assert learns("lily", **keys) == 28 * 8 * (K + 2) + 2 * 8 * Q
+
+
+def test_bitfit_trains_the_biases_that_there_are() -> None:
+    """Qwen2 7B has biases on queries, keys and values alone: 3584 + 2 x 512 a layer."""
+    assert learns("bitfit", "qwen2-7b") == 28 * (3584 + 2 * 512)
+    with pytest.raises(InputError, match="no biases"):
+        learns("bitfit")
+
+
+def test_ia3_scales_the_inputs_behind_an_activation() -> None:
+    assert learns("ia3", **{"lora.targets": ["down"]}) == 28 * 8192
+    assert learns("ia3", **{"lora.targets": ["up"]}) == 28 * 8192
+    assert learns("ia3", **{"lora.targets": ["o"]}) == 28 * 3072
+
+
+@pytest.mark.parametrize("adapter", [name for name, kind in ADAPTERS.items() if "lora" in kind.settings])
+def test_a_kind_on_projections_computes_beside_them(adapter: str) -> None:
+    """Every kind yields operators in each layer that say they are an adapter's, with finite sizes."""
+    job = job_of(adapter, **Q_AND_V)
+    operators = layer_operators(job.graph(_layout(), np.array([512.0])))
+    own = [op for op in operators if " adapter " in op.name]
+    assert {op.name.split()[0] for op in own} <= {"q", "v"}
+    assert own
+    assert all(np.all(np.isfinite(op.saved_bytes)) and np.all(op.saved_bytes >= 0) for op in own)
+
+
+@pytest.mark.parametrize(("adapter", "beside"), [("hra", 0), ("shira", 0), ("lora", 1), ("osf", 1)])
+def test_what_takes_the_weight_s_place_leaves_out_its_product(adapter: str, beside: int) -> None:
+    job = job_of(adapter, **{"lora.targets": ["o"]})
+    operators = layer_operators(job.graph(_layout(), np.array([512.0])))
+    assert sum(op.name == "output projection" for op in operators if isinstance(op, Matmul)) == beside
+
+
+def _layout() -> Any:
+    from dataclasses import fields
+
+    from xe_sizer.training.layout import Layouts
+
+    none = {"zero": 0, "offload": 0, "sequence_parallel": 0, "schedule": 0, "zero_group": 0, "recompute": 0}
+    return Layouts.of(**{field.name: none.get(field.name, 1) for field in fields(Layouts)})
