@@ -133,6 +133,7 @@ class Optimizer(_Part, frozen=True):
     label : as advice names it
     host_bytes : that its step reads and writes per element where it runs on the host, in float32 [bytes]
     in_one_kernel : a weight is updated in one kernel whatever the stack does, without temporaries
+    multi_tensor : many tensors are updated in each kernel whatever the stack does
     temporaries : of an eager update that is the same whatever the stack does
     in_backward : a weight is updated as soon as its gradient is there, which is freed
     masters : it updates the stack's master copies, where there are any; else the weights themselves
@@ -152,6 +153,7 @@ class Optimizer(_Part, frozen=True):
     in_one_kernel: bool
     paged: bool
     newton_schulz_iterations: Iterations
+    multi_tensor: bool = False
     temporaries: Temporaries | None = None
     in_backward: bool = False
     masters: bool = True
@@ -161,6 +163,10 @@ class Optimizer(_Part, frozen=True):
     stacks: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
     parent: str | None = None
+
+    def transient(self, of_stack: str) -> str:
+        """What the update of a stack holds with this optimizer, as `MemoryAround.optimizer_transient` has it."""
+        return "multi-tensor" if self.multi_tensor and of_stack == "fused" else of_stack
 
     def at_rank(self, rank: int) -> "Optimizer":
         """The same where gradients are projected to another rank; itself where they are not."""

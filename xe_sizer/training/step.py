@@ -291,7 +291,7 @@ def _fetched_weights_s(step: Step) -> Array:
 def optimizer(step: Step) -> Array:
     sizes, device, own = step.sizes, step.job.device, step.job.optimizer
     in_one = own.in_one_kernel or own.temporaries is not None
-    several = step.job.stack.memory.optimizer_transient == "multi-tensor" and not in_one
+    several = own.transient(step.job.stack.memory.optimizer_transient) == "multi-tensor" and not in_one
     passes = MULTI_TENSOR_FACTOR if several else 1.0
     eager = own.temporaries.passes * sizes.weight if own.temporaries else 0.0
     moved = passes * (sizes.gradient + sizes.weight + 2.0 * sizes.optimizer + CLIP_BYTES) + eager

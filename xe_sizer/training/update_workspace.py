@@ -76,7 +76,7 @@ def _of_tensors(tensors: Tensors) -> _Workspace:
     whole = matrix_workspace_bytes(job)
     on_card = job.optimizer_on_card(layouts)
     temporaries, weight = job.optimizer.temporaries, _kept_wide(job, tensors.sizes.weight)
-    transient, own = job.stack.memory.optimizer_transient, held.learning(tensors.base) / shards
+    transient, own = job.optimizer.transient(job.stack.memory.optimizer_transient), held.learning(tensors.base) / shards
     if temporaries is not None:
         each = temporaries_bytes(temporaries, weight) * on_card * tensors.base / shards
         head, matrix, table = (held.head * each, held.largest * each, held.embedding * each)

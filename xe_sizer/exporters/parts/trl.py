@@ -17,7 +17,8 @@ _LOSSES: dict[str, dict[str, Any]] = {
     "reward": {"center_rewards_coefficient": 0.0},
 }
 _OPTIMIZERS = {
-    "adamw": "adamw_torch_fused", "adamw-8bit": "adamw_8bit", "paged-adamw": "paged_adamw_32bit",
+    "adamw": "adamw_torch", "adamw-fused": "adamw_torch_fused", "adamw-8bit": "adamw_8bit",
+    "paged-adamw": "paged_adamw_32bit",
     "paged-adamw-8bit": "paged_adamw_8bit", "adafactor": "adafactor", "sgd": "sgd",
 }  # fmt: skip
 _ATTENTION = {"flash": "flash_attention_2", "sdpa": "sdpa", "eager": "eager"}

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 _PREFERENCES = ("dpo", "kto", "orpo", "simpo", "grpo")
 _OPTIMIZERS = {
-    "adamw": "adamw_torch_fused", "adamw-8bit": "adamw_bnb_8bit", "paged-adamw": "paged_adamw_32bit",
+    "adamw": "adamw_torch", "adamw-fused": "adamw_torch_fused", "adamw-8bit": "adamw_bnb_8bit",
+    "paged-adamw": "paged_adamw_32bit",
     "paged-adamw-8bit": "paged_adamw_8bit", "adafactor": "adafactor", "sgd": "sgd", "muon": "muon",
 }  # fmt: skip
 _ATTENTION = {"flash": "flash_attention_2", "sdpa": "sdpa", "eager": "eager"}
@@ -31,7 +32,7 @@ def _write(plan: Plan) -> Written:
         "gradient_accumulation_steps": plan.take("train.grad_accum"),
         "max_steps": plan.take("train.steps"),
         "num_epochs": None if plan.peek("train.steps") else plan.take("train.epochs"),
-        "optimizer": _OPTIMIZERS.get(plan.take("optimizer"), "adamw_torch_fused"),
+        "optimizer": _OPTIMIZERS.get(plan.take("optimizer"), "adamw_torch"),
         "gradient_checkpointing": _recompute(plan),
         "attn_implementation": _ATTENTION.get(plan.take("attention")),
         "tensor_parallel_size": _above_one(plan.take("layout.tp")),
