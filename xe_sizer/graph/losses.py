@@ -185,6 +185,13 @@ _LOG_PROBABILITIES = (
     # integers and their product with the mask. The reference passed before the step (NeMo-Aligner
     # utils/distributed.py, DistributedLogprob).
     Loss("one-hot", 46.0, 70.0, 10.0, 9.0, kept_bytes=4.0, live_bytes=20.0),
+    # Of 16-bit logits, which are divided by the temperature where they stand, read once, and give their place to the
+    # gradient (flash-attn's cross-entropy in verl utils/torch_functional.py, logprobs_from_logits). A frozen pass
+    # takes place in a phase of its own.
+    Loss("flash-16-bit", 6.0, 4.0, 2.0, 1.0, kept_bytes=2.0, live_bytes=2.0),
+    # Of a float32 copy, which stays beside its gradient (the same kernel in OpenRLHF models/utils.py,
+    # log_probs_from_logits; models/actor.py widens the logits).
+    Loss("flash-32-bit", 10.0, 14.0, 2.0, 2.0, kept_bytes=4.0, live_bytes=8.0),
 )
 LOG_PROBABILITIES: Mapping[str, Loss] = {loss.name: loss for loss in _LOG_PROBABILITIES}
 """Ways to the log-probabilities of labels, for jobs that compare answers."""
