@@ -238,6 +238,30 @@ class Data(Struct, frozen=True):
     sequences_per_sample: int = 1
 
 
+class SampleImages(Struct, frozen=True):
+    """Images of a sample, and what becomes of them.
+
+    pieces_each : that the encoder sees apart of an image; patches_each : of all of them
+    tokens_each : of the language model for one image; tokens : for those of a sample
+    """
+
+    per_sample: int
+    size: str
+    pieces_each: int
+    patches_each: int
+    tokens_each: int
+    tokens: int
+
+
+class TrainedPart(Struct, frozen=True):
+    """A part of a model that sees: its parameters, those that get gradients, and whether these are adapters."""
+
+    name: str
+    parameters: int
+    trainable_parameters: int
+    adapters: bool = False
+
+
 class Beside(Struct, frozen=True):
     """Weights that stand frozen beside the model that learns, or passes through its own.
 
@@ -293,6 +317,8 @@ class Result(Answer, frozen=True, kw_only=True):
     pools: tuple[Pool, ...] = ()
     iteration: Iteration | None = None
     beside: tuple[Beside, ...] = ()
+    images: SampleImages | None = None
+    parts: tuple[TrainedPart, ...] = ()
     advice: tuple[Advice, ...] = ()
     warnings: tuple[str, ...] = ()
     cautions: tuple[str, ...] = ()

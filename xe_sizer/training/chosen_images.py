@@ -148,6 +148,15 @@ def _products(tower: VisionTower, targets: Iterable[str]) -> tuple[str, ...]:
     return tuple(f"projector_{place}" for place in range(products)) if ALL_LINEAR in targets else ()
 
 
+def left_out(given: Given, model: ModelShape) -> Iterator[str]:
+    """What to say of a model that sees where nothing is said of images: its encoder is no part of the answer."""
+    if model.vision is not None and given.values.data.images is None:
+        yield (
+            f"{model.name} is trained without its image encoder, as no sample has images: "
+            f"{given.caller.setting('data.images', 1)} adds it"
+        )
+
+
 def image_conflicts(given: Given, model: ModelShape) -> Iterator[Problem]:
     """Images for a model that sees none, and settings of images where there are none."""
     data = given.values.data

@@ -31,7 +31,7 @@ from xe_sizer.software.optimizer import load_optimizer
 from xe_sizer.software.stack import default_stack, load_stack
 from xe_sizer.training.batch_ramp import BatchRamp
 from xe_sizer.training.batches import global_batch
-from xe_sizer.training.chosen_images import seeing
+from xe_sizer.training.chosen_images import left_out, seeing
 from xe_sizer.training.chosen_method import method_of, quantises
 from xe_sizer.training.chosen_pauses import pauses_of
 from xe_sizer.training.chosen_stack import as_chosen
@@ -382,5 +382,6 @@ def _warnings(given: Given, job: Job, efficiency: Efficiency) -> Iterator[str]:
         served.add("serve settings")
     if served:
         yield f"{' and '.join(sorted(served))} have no effect on the job {job.method.name}"
+    yield from left_out(given, model)
     yield from assumptions(model, job.server)
     yield from borrowed_laws(job.server.accelerator, efficiency)

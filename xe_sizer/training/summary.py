@@ -39,6 +39,7 @@ from xe_sizer.scenario.limits import memory_doubt, missed, verdict_of
 from xe_sizer.scenario.provenance import resolved_scenario
 from xe_sizer.training.beside import beside_rows
 from xe_sizer.training.checkpoints import write_rate
+from xe_sizer.training.images_summary import sample_images, trained_parts
 from xe_sizer.training.layout import WORDS
 from xe_sizer.training.memory import at_level
 from xe_sizer.training.memory_parts import MEMORY_PARTS
@@ -95,6 +96,8 @@ def summarise(sized: TrainingEstimate, details: bool = True) -> Result:
         cost=cost,
         checkpoint=checkpoint_of(sized),
         beside=tuple(beside_rows(sized)) if details else (),
+        images=sample_images(sized),
+        parts=tuple(trained_parts(sized)),
         warnings=(*resolved.warnings, *told, *warnings(sized)),
         cautions=told,
         sources=_sources(resolved) if details else (),

@@ -46,6 +46,7 @@ from xe_sizer.report.format import (
 )
 from xe_sizer.report.iterations import iteration_points, iteration_rows, iteration_tables, round_noun
 from xe_sizer.report.names import monitor_name
+from xe_sizer.report.parts_words import image_point, model_parts_table
 from xe_sizer.report.pictures.estimate import pictures
 from xe_sizer.report.plan_words import layout_words
 from xe_sizer.report.scenario_findings import scenario_finding
@@ -94,6 +95,8 @@ def _blocks(result: Result, options: Options) -> Iterator[Block]:
     if result.verdict.limits:
         yield limits_table(result)
     yield scenario_facts(result, _facts(result))
+    if result.parts:
+        yield model_parts_table(result)
     if result.beside and result.iteration is None:  # else the phases say what it takes
         yield _beside_table(result)
     yield from iteration_tables(result)
@@ -117,6 +120,7 @@ def _points(result: Result) -> Iterator[Point]:
     yield from iteration_points(result)
     yield gpus_point(result.gpus, kept=groups_kept(result))
     yield Point("Layout", f"{layout_words(result.layout)}, {stack_words(result)}")
+    yield from image_point(result)
     yield memory_point(result.memory, result.verdict, _tight_on_card(result))
     yield from _host_point(result)
     yield from limits_points(result.verdict, currency_of(result))

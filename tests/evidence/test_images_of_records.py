@@ -1,0 +1,42 @@
+"""Images of records: stated, usual for a model that is named for seeing, or none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from xe_sizer.errors import Location
+from xe_sizer.evidence.flags import RecordRegistry
+from xe_sizer.evidence.records import records_of
+from xe_sizer.evidence.scenario_of import Asked, scenario_of
+
+RUN = {
+    "id": "run", "job": "sft", "stack": "hf-trainer", "model": "qwen2-vl-2b", "gpu": "a100-sxm-80gb", "gpus": 1,
+    "max_seq_len": 2048, "batch": {"micro": 1}, "measured": {"peak_memory_gib": 20},
+}  # fmt: skip
+
+
+def asked(**stated: Any) -> Asked:
+    (record,) = records_of([{**RUN, **stated}], Location("test")).records
+    return scenario_of(record, RecordRegistry())
+
+
+def test_stated_images_and_frozen_parts_are_asked_for() -> None:
+    flags = asked(images=3, image_size="336x448", freeze=["vision"]).flags
+    assert flags["data.images"] == 3
+    assert flags["data.image_size"] == "336x448"
+    assert flags["train.freeze"] == ("vision",)
+
+
+@pytest.mark.parametrize(("model", "images"), [("qwen2-vl-2b", 1), ("llava-1.5-7b", 1), ("gemma-3-4b", None)])
+def test_a_model_that_is_named_for_seeing_has_an_image_in_each_sample(model: str, images: int | None) -> None:
+    found = asked(model=model)
+    assert found.flags.get("data.images") == images
+    assert ("one image in each sample: not stated" in found.assumed) == (images is not None)
+
+
+def test_sequences_that_hold_no_image_have_none() -> None:
+    found = asked(max_seq_len=128)
+    assert "data.images" not in found.flags
+    assert any("do not hold them" in text for text in found.assumed)
