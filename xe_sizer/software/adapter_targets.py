@@ -19,12 +19,15 @@ SYNONYMS = {
     "qkv_proj": "qkv", "c_attn": "qkv", "wqkv": "qkv", "linear_proj": "o", "gate_proj": "gate", "up_proj": "up",
     "gate_up_proj": "gate_up", "linear_fc1": "gate_up",
     "down_proj": "down", "fc1": "up", "fc2": "down", "linear_fc2": "down", "dense_h_to_4h": "up",
-    "dense_4h_to_h": "down",
+    "dense_4h_to_h": "down", "wi": "gate_up", "wi_0": "gate", "wi_1": "up", "wo": "down", "q_lin": "q", "k_lin": "k",
+    "v_lin": "v", "out_lin": "o", "lin1": "up", "lin2": "down", "intermediate.dense": "up",
+    "attention.output.dense": "o",
 }  # fmt: skip
 GROUPS = {
     "attention": ("q", "k", "v", "o", "q_down", "q_up", "kv_down", "kv_up"),
     "mlp": ("gate", "up", "down"),
 }
+CROSS = "cross_"  # before the names of projections of the attention to an encoder, which classes call as its own
 
 
 def _linear_names(model: ModelShape) -> tuple[str, ...]:
@@ -52,7 +55,8 @@ def resolve_targets(model: ModelShape, targets: Iterable[str]) -> tuple[str, ...
     """Canonical names of the projections that get an adapter, in the order of the layer.
 
     Accepts the frameworks' names (q_proj, c_attn, ...), the groups `attention`, `mlp` and `all-linear`, and the
-    fused `qkv` and `gate_up`. A group takes what the model stores as one matrix as one.
+    fused `qkv` and `gate_up`. A group takes what the model stores as one matrix as one. A projection of attention is
+    also that of the attention to an encoder, where there is one.
 
     Raises
     ------
@@ -81,4 +85,5 @@ def resolve_targets(model: ModelShape, targets: Iterable[str]) -> tuple[str, ...
             )
     if problems:
         raise InputError(problems)
+    chosen += [CROSS + name for name in chosen if CROSS + name in known]
     return tuple(sorted(dict.fromkeys(chosen), key=lambda name: known.index(adapted_weights(name)[0])))
