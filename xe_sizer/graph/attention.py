@@ -267,7 +267,7 @@ def attention_of(block: Block, name: str, layers: float, window: int | None) -> 
     Parameters
     ----------
     block : a kind of layer, with the inputs of the graph; sizes of shape (rank shape,)
-    name, layers : of the operator
+    name, layers : of the operator [-]
     window : tokens that a query sees at most; None: all [-]
 
     Returns

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from xe_sizer.graph.inputs import GraphInputs
     from xe_sizer.graph.operators import Array, Operator
 
-TANH_PASSES = (2.0, 3.0)  # read x, write y; read dy and y, write dx
-POOLING_PASSES = (3.0, 3.0)  # times the mask, and summed up
+TANH_PASSES = (2.0, 3.0)  # counted: read x, write y; read dy and y, write dx
+POOLING_PASSES = (3.0, 3.0)  # counted: times the mask, and summed up
+# Counted: log-softmax and what it takes to choose and to average, as the eager kernel of a loss launches them.
 ENTROPY_PASSES, ENTROPY_LAUNCHES = (4.0, 4.0), (6.0, 5.0)
 
 

@@ -45,7 +45,7 @@ def gradients_to_come(model: ModelShape, held: Census, waits: NDArray[np.bool_])
     ----------
     model : its layers
     held : elements of a rank before sharding, shape (stage, layout) [-]
-    waits : where most is held between the halves, shape (stage, layout)
+    waits : where most is held between the halves, shape (stage, layout) [-]
 
     Returns
     -------
@@ -60,7 +60,7 @@ def gradients_to_come(model: ModelShape, held: Census, waits: NDArray[np.bool_])
 def encoder_waits(model: ModelShape, held: Census, saved: Activations, gradient_bytes: Array) -> NDArray[np.bool_]:
     """Whether a rank holds more when the backward reaches the encoder than when it reaches its first layer.
 
-        kept by the encoder - checkpoint > (elements of the encoder's layers - those of the first) x gradient bytes
+        waits = kept by the encoder - checkpoint > (elements of its layers - those of the first) x gradient bytes
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ def encoder_waits(model: ModelShape, held: Census, saved: Activations, gradient_
 
     Returns
     -------
-    ndarray of bool, shape (stage, layout)
+    ndarray of bool, shape (stage, layout) [-]
 
     Source: own derivation from the order of the backward; traced.
     """
