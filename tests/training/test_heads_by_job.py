@@ -82,6 +82,6 @@ def test_what_has_no_equation(model: str, asked: dict[str, Any], words: str) -> 
 
 
 def test_adapters_of_attention_are_also_on_that_to_the_encoder() -> None:
-    """Rank 8 on q and v of T5-base: 8 x (768 + 768) x 2 in each of 12 encoder layers, twice that in 12 of the decoder."""
+    """Rank 8 on q, v of T5-base: 8 x (768 + 768) x 2 in 12 layers of the encoder, twice that in 12 of the decoder."""
     made = job("t5-base", adapter="lora", **{"lora.rank": 8, "lora.targets": ["q", "v"]})
     assert made.method.trainable_parameters(made.model) == 8 * 1536 * 2 * (12 + 24)
