@@ -118,6 +118,8 @@ def _peak_memory(found: ReinforcedRecord) -> Iterator[Prediction]:
     if metric in ("allocated", "reserved"):
         ledger = at_level(sized.ledger, sized.resolved.job, sized.layouts, "typical")
         predicted = predicted_peak_bytes(ledger, metric) + sized.iteration.beside_bytes[0]
+        if sized.iteration.colocated:  # the engine's weights and cache are tensors of the same process
+            predicted = max(predicted, sized.iteration.peaks[ROLLOUT])
     assumed = (*found.assumed, *([conversion.assumed] if conversion.assumed else []))
     groups = (f"metric:{found.record.measured.memory_metric or UNSTATED}",)
     yield prediction_of(found.record, "peak_memory", conversion.value, predicted, assumed, None, groups, found.guessed)
