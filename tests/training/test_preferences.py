@@ -168,3 +168,23 @@ def test_a_copy_in_host_memory_takes_the_place_of_the_model() -> None:
     lines = [timeline(each, chosen).components[moved][0] for each in (made, none)]
     expected = 3 * held / (0.88 * made.server.pcie_bytes_per_s)
     assert (lines[0], lines[1]) == (pytest.approx(expected, rel=1e-9), 0)
+
+
+def test_answers_are_packed_where_the_stack_packs_them() -> None:
+    """axolotl packs samples of fine-tuning, not pairs; ms-swift both."""
+    asked = {"model": "llama-2-7b", "data.mean_tokens": 100, "data.max_tokens": 2048, "data.samples": 5000}
+    paddings = [
+        ask({**asked, "job": kind, "stack": stack}).job.padding
+        for kind, stack in (("sft", "axolotl"), ("dpo", "axolotl"), ("orpo", "megatron-lm"))
+    ]
+    assert paddings == ["packed", "longest-in-micro-batch", "packed"]
+    told = ask({**asked, "job": "dpo", "stack": "trl", "train.padding": "packed"}).warnings
+    assert any("trl does not pack the answers of DPO" in each for each in told)
+    assert not any("pack the answers" in each for each in ask({**asked, "job": "dpo", "stack": "ms-swift"}).warnings)
+
+
+def test_a_cross_entropy_kernel_is_none_of_its_settings() -> None:
+    asked = ask({"model": "llama-2-7b", "job": "dpo", "loss": "fused"})
+    assert any("--loss fused has no effect on the job dpo" in each for each in asked.warnings)
+    assert "loss" not in ask({"model": "llama-2-7b", "job": "dpo"}).values
+    assert "loss" in ask({"model": "llama-2-7b", "job": "sft"}).values

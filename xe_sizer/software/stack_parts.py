@@ -246,7 +246,8 @@ class Defaults(_Part, frozen=True):
 class Supports(_Part, frozen=True):
     """What the stack can do; `optimizers` and `schedules` (of a pipeline) are those that it has.
 
-    several_gpus : it trains on more than one; packing : it puts samples end to end in sequences of full length
+    several_gpus : it trains on more than one; packing : it puts samples end to end in sequences of full length;
+    packs_answers : also those of jobs that compare answers
     recompute : those that it has a switch for, which is what advice names; recompute_modules : those that selective
     recomputation can be given
     context_kinds : what its context-parallel ranks can exchange
@@ -268,6 +269,7 @@ class Supports(_Part, frozen=True):
     recompute_modules: tuple[RecomputeModule, ...] = ()
     context_kinds: Annotated[tuple[ContextKind, ...], msgspec.Meta(min_length=1)] = CONTEXT_KINDS
     packing: bool = True
+    packs_answers: bool = True
     recompute: Annotated[tuple[Recompute, ...], msgspec.Meta(min_length=1)] = (
         "none",
         "selective",

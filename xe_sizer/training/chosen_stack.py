@@ -8,6 +8,7 @@ import msgspec
 
 from xe_sizer.laws.precision import FP8
 from xe_sizer.software.narrow_products import recipe_of
+from xe_sizer.software.objective import Objective
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import ContextKind
@@ -16,11 +17,15 @@ if TYPE_CHECKING:
     from xe_sizer.scenario.provenance import Provenance
     from xe_sizer.scenario.schema import ScenarioFile
     from xe_sizer.software.stack import Stack
+    from xe_sizer.training.methods import Method
 
 
-def as_chosen(stack: Stack, provenance: Provenance, values: ScenarioFile, precision: str, server: Server) -> Stack:
+def as_chosen(
+    stack: Stack, provenance: Provenance, values: ScenarioFile, precision: str, server: Server, method: Method
+) -> Stack:
     """The stack with kernels, exchanges, reduction and recipe as the user chose, or as it has them by itself."""
-    stack = _with_loss(stack, provenance.settle("loss", stack.kernels.loss, "stack"))
+    if method.objective is Objective.NEXT_TOKEN:
+        stack = _with_loss(stack, provenance.settle("loss", stack.kernels.loss, "stack"))
     stack = _with_dropout(stack, values.train.dropout)
     stack = _with_context(stack, values.layout.cp_kind)
     stack = _with_modules(stack, values.layout.recompute_modules)

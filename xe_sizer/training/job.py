@@ -112,6 +112,12 @@ class Job:
         return Split(defaults.counts_ends, head, self.first_stage_layers, self.last_stage_layers, self.stage_layers)
 
     @property
+    def packs(self) -> bool:
+        """Whether the stack can put the job's samples end to end."""
+        supports = self.stack.supports
+        return supports.packing and (supports.packs_answers or not self.method.compares)
+
+    @property
     def interrupted(self) -> bool:
         """Whether the whole run takes more than its steps."""
         return self.pauses.any or bool(self.method.before) or self.batch_ramp is not None

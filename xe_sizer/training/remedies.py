@@ -216,7 +216,7 @@ def dropped_choices(sized: TrainingEstimate, registry: Registry) -> Iterator[Cha
 def packed_samples(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
     """Samples end to end in place of padding, where the stack can."""
     padding = float(sized.choice.sequences.padding_share[0])
-    if padding > MUCH_PADDING and sized.resolved.job.stack.supports.packing:
+    if padding > MUCH_PADDING and sized.resolved.job.packs:
         yield Change("packing in place of padding", {"train.padding": PACKED}, 3)
 
 

@@ -29,6 +29,7 @@ from xe_sizer.scenario.provenance import (
 from xe_sizer.scenario.read import serves
 from xe_sizer.software.optimizer import load_optimizer
 from xe_sizer.software.stack import default_stack, load_stack
+from xe_sizer.training.answers import usual_padding, without_effect
 from xe_sizer.training.batch_ramp import BatchRamp
 from xe_sizer.training.batches import global_batch
 from xe_sizer.training.chosen_images import left_out, seeing
@@ -41,7 +42,6 @@ from xe_sizer.training.job import Job
 from xe_sizer.training.known_data import known_data
 from xe_sizer.training.layout import SELECTIVE, WORDS
 from xe_sizer.training.methods import DEFAULT_METHOD, METHODS
-from xe_sizer.training.padding import PACKED
 from xe_sizer.training.resolved import ResolvedTraining
 from xe_sizer.training.targets import target_share
 from xe_sizer.training.uncertainty import memory_suffices
@@ -211,7 +211,7 @@ def _resolved(
         return None
     batch, at_replicas = _batch(given, provenance, gpus, stack, registry, replicas)
     seq_len = provenance.settle("train.seq_len", min(model.max_positions or DEFAULT_SEQ_LEN, DEFAULT_SEQ_LEN))
-    default_padding = stack.defaults.padding if method.kind.fine_tunes else PACKED
+    default_padding = usual_padding(stack, method)
     padding = provenance.settle("train.padding", default_padding, "stack")
     per_sample = method.sequences_per_sample
     work = collect(problems, workload, given, seq_len, batch, padding, registry, per_sample)
@@ -255,7 +255,7 @@ def _assembled(
 ) -> ResolvedTraining:  # fmt: skip
     values, work, method = given.values, seen.work, seen.method
     efficiency = efficiency_of(given)
-    stack_used = without_losses(as_chosen(stack, provenance, values, precision, server), efficiency)
+    stack_used = without_losses(as_chosen(stack, provenance, values, precision, server, method), efficiency)
     provenance.settle("optimizer", stack.defaults.optimizer, "stack")
     if stack.defaults.weights_dtype:
         provenance.settle("train.weights_dtype", stack.defaults.weights_dtype, "stack")
@@ -375,6 +375,7 @@ def _warnings(given: Given, job: Job, efficiency: Efficiency) -> Iterator[str]:
     others = {key for kind in METHODS.values() for key in kind.reads} - set(job.method.kind.reads)
     for key in sorted(others & set(given.origin)):
         yield f"{given.caller.setting(key)} has no effect on the job {job.method.name}"
+    yield from without_effect(given, job)
     if job.method.kind.rollout is None and any(key.startswith("rollout.") for key in given.origin):
         yield f"rollout settings have no effect on the job {job.method.name}"
     served = {key for key, origin in given.origin.items() if origin != "env" and key in SERVE_LIMITS}

@@ -121,6 +121,12 @@ class Method:
         return replace(alone, trained=Trained(Learning(base=False), held=self.held, parts=parts))
 
     @property
+    def compares(self) -> bool:
+        """Whether it learns from answers that are good or bad, in pairs or one by one."""
+        learns_next = self.objective in (Objective.NEXT_TOKEN, Objective.DIVERGENCE)
+        return self.sequences_per_sample > 1 or not learns_next
+
+    @property
     def passing(self) -> tuple[Frozen, ...]:
         """Those of the frozen weights that sequences pass through in every step."""
         return tuple(one for one in self.frozen if one.forwards)
