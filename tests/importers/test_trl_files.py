@@ -86,11 +86,12 @@ def test_a_folder_tells_the_trainer_where_keys_do_not(tmp_path: Path) -> None:
     assert found.facts["job"].origin == "assumed"
 
 
-def test_generated_answers_lengthen_the_sequence_and_are_told_as_lost(tmp_path: Path) -> None:
-    text = "num_generations: 8\nmax_prompt_length: 512\nmax_completion_length: 1024\nuse_vllm: true\n"
-    found = read(tmp_path, MODEL + text)
-    assert found.facts["train.seq_len"].value == 1536
-    assert {"num_generations", "max_completion_length", "use_vllm"} == {each.key for each in found.lost}
+def test_how_answers_are_written_is_read(tmp_path: Path) -> None:
+    text = "num_generations: 16\nmax_prompt_length: 512\nmax_completion_length: 1024\nuse_vllm: true\nbeta: 0.04\n"
+    said = facts(read(tmp_path, MODEL + text))
+    assert said["train.seq_len"] == 1536
+    assert (said["rollout.group"], said["rollout.max_output_tokens"], said["rollout.engine"]) == (16, 1024, "vllm")
+    assert said["train.reference"] == "copy"
 
 
 def test_no_limit_on_length_is_no_default(tmp_path: Path) -> None:

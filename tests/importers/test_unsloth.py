@@ -73,8 +73,11 @@ FastModel.from_pretrained("google/gemma-3-4b-it", full_finetuning=True, load_in_
     assert found.fact_of("lora.rank") is None
 
 
-def test_generated_answers_are_told_as_lost(tmp_path: Path) -> None:
-    text = SCRIPT.replace("SFTConfig(", "GRPOConfig(num_generations=8, ").replace("SFTConfig,", "GRPOConfig,")
+def test_how_answers_are_written_is_read(tmp_path: Path) -> None:
+    text = SCRIPT.replace("SFTConfig(", "GRPOConfig(num_generations=8, steps_per_generation=16, ").replace(
+        "SFTConfig,", "GRPOConfig,"
+    )
     found = read(tmp_path, text)
     assert found.fact_of("job") == "grpo"
-    assert "num_generations" in [each.key for each in found.lost]
+    micro = found.fact_of("train.micro_batch")
+    assert (found.fact_of("rollout.group"), found.fact_of("rollout.prompts")) == (8, micro * 16 // 8)

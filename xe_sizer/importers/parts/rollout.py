@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from xe_sizer.importers.values import is_on
+from xe_sizer.importers.values import above_zero, is_on, positive
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,3 +44,49 @@ def state_reference(draft: Draft, names: Sequence[str], usual: bool) -> None:
         draft.state("train.reference", "none", found[0])
     else:
         draft.default("train.reference", kept if usual else "none")
+
+
+_TRL: Mapping[str, Stated] = {
+    "group": (("num_generations",), positive, 8),
+    "max_output_tokens": (("max_completion_length",), positive, None),
+    "updates": (("num_iterations",), positive, 1),
+}
+_TRL_ENGINE: Mapping[str, Stated] = {
+    "tp": (("vllm_tensor_parallel_size",), positive, None),
+    "gpu_memory_utilization": (("vllm_gpu_memory_utilization", "gpu_memory_utilization"), above_zero, None),
+}
+
+
+def state_group_answers(draft: Draft) -> None:
+    """How GRPOConfig of TRL, and what builds on it, writes answers.
+
+    A generation batch has `steps_per_generation` micro-batches of each GPU, those of an optimizer step where nobody says,
+    and `num_generations` answers to each prompt (GRPOConfig.__post_init__). A reference is kept where beta is above 0.
+    """
+    state_rollout(draft, _TRL)
+    engine = draft.on("use_vllm", "fast_inference")
+    if engine is not None:
+        draft.state("rollout.engine", "vllm", engine)
+        state_rollout(draft, _TRL_ENGINE)
+    beta = draft.take("beta")
+    adapted = "adapters-off" if draft.fact("lora.rank") is not None else "copy"
+    if beta is not None:
+        draft.state("train.reference", adapted if draft.value(beta, above_zero) else "none", beta)
+    whole = draft.take("generation_batch_size")
+    if whole is not None:
+        answers, group = draft.value(whole, positive), draft.fact("rollout.group")
+        if isinstance(answers, int) and isinstance(group, int):
+            draft.state("rollout.prompts", max(answers // group, 1), whole, f"{answers} answers in groups of {group}")
+    draft.following.append(_prompts)
+
+
+def _prompts(draft: Draft) -> None:
+    """Prompts of an iteration: its micro-batches have whole groups of answers."""
+    names = ("train.micro_batch", "train.grad_accum", "rollout.group")
+    micro, accum, group = (draft.fact(key) for key in names)
+    steps, gpus = draft.value(draft.take("steps_per_generation"), positive) or accum or 1, draft.trainers
+    if all(isinstance(size, int) for size in (micro, steps, group, gpus)):
+        answers = int(str(micro)) * int(str(steps)) * int(str(gpus))
+        used = [name for name in (*names, "gpus") if name in draft.facts]
+        note = f"{answers} answers in groups of {group}"
+        draft.derive("rollout.prompts", max(answers // int(str(group)), 1), used, note)

@@ -84,7 +84,7 @@ TABLE = Table(
     ),
     losses=(
         Loss(names("num_generations num_generations_eval max_completion_length max_new_tokens response_length"),
-             "sets how many answers are generated and their length, which is not counted"),
+             "sets how answers are written, which is read of GRPO alone"),
         Loss(names("generation_batch_size steps_per_generation num_iterations num_ppo_epochs num_mini_batches "
                    "num_sample_generations local_rollout_forward_batch_size total_episodes ppo_epochs rloo_k"),
              "sets how often generated answers are trained on"),

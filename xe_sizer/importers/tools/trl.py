@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from xe_sizer.importers.parts import hf_arguments, hf_calls, hf_scripts, peft, trl_keys
 from xe_sizer.importers.parts.offload import ACTIVATIONS
+from xe_sizer.importers.parts.rollout import state_group_answers
 from xe_sizer.importers.tool import Tool
 from xe_sizer.importers.values import is_on, listed, plain, positive
 from xe_sizer.importers.written import Written
@@ -85,6 +86,8 @@ def _read(draft: Draft, source: Source) -> None:
     hf_arguments.state_arguments(draft, source, precision="bf16", recompute="full")
     hf_arguments.state_attention(draft, "attn_implementation", "model_init_kwargs.attn_implementation")
     _length(draft, trainer)
+    if trainer == trl_keys.GRPO:
+        state_group_answers(draft)
     _padding(draft)
     _loss(draft, trainer)
     offloaded = draft.on("activation_offloading")

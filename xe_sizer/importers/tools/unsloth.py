@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xe_sizer.importers.parts import hf_arguments, peft
+from xe_sizer.importers.parts.rollout import state_group_answers
 from xe_sizer.importers.table import Key, Loss, Table, names
 from xe_sizer.importers.tool import Tool
 from xe_sizer.importers.values import is_on, listed, number, plain, positive, switch, word_of
@@ -146,6 +147,8 @@ def _read(draft: Draft, source: Source) -> None:
         draft.close("lora.rank", "lora.dropout")
     if eight is not None:
         peft.state_bits(draft, 8, eight)
+    if kind == _TRAINERS["GRPOConfig"]:
+        state_group_answers(draft)
     _padding(draft)
     _recompute(draft)
     hf_arguments.state_arguments(draft, source, precision="bf16")
