@@ -60,7 +60,7 @@ _TRL_ENGINE: Mapping[str, Stated] = {
 def state_group_answers(draft: Draft) -> None:
     """How GRPOConfig of TRL, and what builds on it, writes answers.
 
-    A generation batch has `steps_per_generation` micro-batches of each GPU, those of an optimizer step where nobody says,
+    A generation batch has `steps_per_generation` micro-batches of each GPU, those of an optimizer step unless told so,
     and `num_generations` answers to each prompt (GRPOConfig.__post_init__). A reference is kept where beta is above 0.
     """
     state_rollout(draft, _TRL)
