@@ -287,7 +287,8 @@ def _assembled(
         images=seen.images,
         lengths_assumed=_lengths_assumed(values, provenance.origin["train.seq_len"]),
     )
-    provenance.keep(("data", "train", "storage", "layout", "rollout", "p_tuning", "limits", "cost", "efficiency"))
+    written = ("rollout",) if method.kind.rollout else ()
+    provenance.keep(("data", "train", "storage", "layout", *written, "p_tuning", "limits", "cost", "efficiency"))
     for key, value in work.defaults.items():
         provenance.note(key, value, "default")
     return ResolvedTraining(
