@@ -54,7 +54,7 @@ def test_what_no_stage_can_keep_in_host_memory_is_refused(tool: str, zero: int, 
 def test_accelerate_shards_with_fsdp_within_groups() -> None:
     values = yaml.safe_load(written("accelerate", layout__zero_group=8, layout__cp=2).beside["accelerate.yaml"])
     assert (values["distributed_type"], values["num_processes"], values["num_machines"]) == ("FSDP", 16, 2)
-    assert values["parallelism_config"]["parallelism_config_dp_shard_size"] == 8
+    assert values["parallelism_config"]["parallelism_config_dp_shard_size"] == 4
     assert values["parallelism_config"]["parallelism_config_cp_size"] == 2
 
 

@@ -326,3 +326,21 @@ def test_weights_that_are_quantised_are_loaded_as_their_stack_has_it() -> None:
             asked = {**LLAMA, "stack": name, "lora.targets": ["attention"]}
             assert ask({**asked, "job": "qlora"}).job.stack.states == stack.loaded_in(dtype).states
             assert ask({**asked, "job": "lora"}).job.stack.states == stack.states
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ({"layout__zero_group": 4, "layout__dp": 8}, None),
+        ({"layout__zero_group": 3, "layout__dp": 8}, "zero_group 3 does not divide dp 8 | use a divisor"),
+        ({"layout__zero_group": 8, "layout__dp": 8, "layout__cp": 2}, None),
+        ({"layout__zero_group": 4, "layout__zero": 0},
+         "without ZeRO there are no states to share | use zero 1, 2 or 3, or leave zero_group out"),
+        ({"layout__zero_group": 4, "layout__dp": 8, "stack": "nanotron"},
+         ("nanotron shares states over all replicas alone | "
+          "leave --zero-group out, or choose another stack")),
+        ({"layout__zero_group": 8, "layout__dp": 8, "stack": "nanotron"}, None),
+    ],
+)  # fmt: skip
+def test_groups_that_share_states(flags: dict[str, object], expected: str | None) -> None:
+    assert told(**flags) == ([] if expected is None else [expected])

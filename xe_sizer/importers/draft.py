@@ -110,6 +110,12 @@ class Draft:
         found = self.take(*names)
         return found if found is not None and is_on(found.value) else None
 
+    def size(self, *names: str) -> int:
+        """The first of the keys as a whole number, which stays to be read; 1 without one that is above zero."""
+        found = self.peek(*names)
+        text = str(found.value) if found is not None else ""
+        return max(int(text), 1) if text.isdecimal() else 1
+
     def count(self, *patterns: str) -> None:
         """Keys that a part has read count as read; `*` stands for any text."""
         for name in self.keys:

@@ -250,6 +250,7 @@ class Supports(_Part, frozen=True):
     packs_answers : also those of jobs that compare answers
     recompute : those that it has a switch for, which is what advice names; recompute_modules : those that selective
     recomputation can be given
+    hybrid_sharding : groups of data-parallel ranks can share a copy of what ZeRO shards each
     context_kinds : what its context-parallel ranks can exchange
     sharded_stages : ZeRO-2 and 3 (FSDP) go with pipelines: a stage is gathered once a step
     offload_from_zero : the least ZeRO stage with which it offloads
@@ -266,6 +267,7 @@ class Supports(_Part, frozen=True):
     several_gpus: bool = True
     offload_from_zero: Literal[0, 1, 2, 3] = 0
     sharded_stages: bool = False
+    hybrid_sharding: bool = True
     recompute_modules: tuple[RecomputeModule, ...] = ()
     context_kinds: Annotated[tuple[ContextKind, ...], msgspec.Meta(min_length=1)] = CONTEXT_KINDS
     packing: bool = True

@@ -20,6 +20,7 @@ def layout_conflicts(given: Given, model: ModelShape | None, stack: Stack | None
     yield from _split_experts(given, model, stack, problem)
     if stack is not None:
         yield from _context_kind(given, model, stack, problem)
+        yield from _groups(given, stack, problem)
     yield from _modules(given, model, stack, problem)
     yield from _stages(given, model, stack, problem)
 
@@ -99,3 +100,19 @@ def _stages(given: Given, model: ModelShape | None, stack: Stack | None, problem
     if stack is not None and not stack.supports.pipeline_parallel:
         hint = f"stacks that support it: {', '.join(stacks_with('pipeline_parallel'))}"
         yield problem(key, f"{stack.name} does not support pipelines", hint)
+
+
+def _groups(given: Given, stack: Stack, problem: Any) -> Iterator[Problem]:
+    """Groups that share a copy of sharded states each, which are whole parts of the replicas."""
+    layout, key = given.values.layout, "layout.zero_group"
+    if not layout.zero_group:
+        return
+    ranks = layout.dp * (layout.cp or 1) if layout.dp else None
+    if not stack.supports.hybrid_sharding and ranks != layout.zero_group:
+        hint = f"leave {given.caller.setting(key)} out, or choose another stack"
+        yield problem(key, f"{stack.name} shares states over all replicas alone", hint)
+    elif ranks is not None and ranks % layout.zero_group:
+        words = f"dp {layout.dp}" if ranks == layout.dp else f"dp x cp = {ranks}"
+        yield problem(key, f"zero_group {layout.zero_group} does not divide {words}", "use a divisor")
+    elif layout.zero == 0:
+        yield problem(key, "without ZeRO there are no states to share", "use zero 1, 2 or 3, or leave zero_group out")

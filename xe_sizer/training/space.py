@@ -144,7 +144,8 @@ def _offloads_as_usual(layouts: Layouts, rules: Rules) -> np.ndarray | bool:
 
 def group_options(rules: Rules, ranks: int) -> tuple[int, ...]:
     """All ranks share the states (0), or the groups that fill nodes or parts of them."""
-    smaller = (d for d in divisors(ranks) if 1 < d < ranks) if rules.every_way else ()
+    grouped = rules.every_way and rules.stack.supports.hybrid_sharding
+    smaller = (d for d in divisors(ranks) if 1 < d < ranks) if grouped else ()
     return rules.options("zero_group", (0, *smaller))
 
 

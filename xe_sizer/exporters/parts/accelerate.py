@@ -63,7 +63,7 @@ def _parallel(plan: Plan, zero: int) -> dict[str, Any]:
     if zero == _ALL:
         plan.said("layout.cp")
     ranks = max(1, plan.peek("gpus", 1) // (tp * cp))
-    group = plan.take("layout.zero_group") or ranks
+    group = max((plan.take("layout.zero_group") or ranks * cp) // cp, 1)
     if (tp, cp, group) == (1, 1, ranks):
         return {}
     prefix = "parallelism_config_"

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from xe_sizer.errors import InputError, Location, Problem
+from xe_sizer.exporters.parts.sharding import shard_sizes
 from xe_sizer.profiles.registry import Registry
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 SAYS = (
     "job", "gpus", "layout.tp", "layout.pp", "layout.cp", "layout.cp_kind", "layout.ep", "layout.expert_tp",
     "layout.vpp", "layout.stages", "layout.first_stage_layers", "layout.last_stage_layers", "layout.zero",
+    "layout.zero_group",
     "layout.recompute", "layout.recompute_modules", "layout.recompute_layers", "layout.sequence_parallel",
     "layout.offload", "precision", "optimizer", "attention", "train.seq_len", "train.micro_batch",
     "train.global_batch", "train.batch_ramp_up", "train.steps", "train.padding", "train.dropout",
@@ -129,6 +131,7 @@ def _layout(plan: Plan) -> dict[str, Any]:
         "num-virtual-stages-per-pipeline-rank": chunks if chunks > 1 and not plan.peek("layout.stages") else None,
         "sequence-parallel": plan.take("layout.sequence_parallel", False),
         "use-distributed-optimizer": zero > 0,
+        "num-distributed-optimizer-instances": _copies(plan),
         "use-megatron-fsdp": zero in _SHARDED, "data-parallel-sharding-strategy": _SHARDED.get(zero),
         "ckpt-format": "fsdp_dtensor" if zero in _SHARDED else None,
         "recompute-granularity": None if recompute == "none" else recompute,
@@ -146,6 +149,12 @@ def _layout(plan: Plan) -> dict[str, Any]:
     if plan.peek("layout.offload") in ("optimizer", "none"):
         flags["optimizer-cpu-offload"] = plan.take("layout.offload") == "optimizer"
     return flags
+
+
+def _copies(plan: Plan) -> int | None:
+    """Copies of the sharded optimizer: data-parallel ranks over those that share one."""
+    sizes = shard_sizes(plan)
+    return sizes[0] if sizes is not None and sizes[0] > 1 else None
 
 
 def _layers_of_a_stage(plan: Plan) -> int:

@@ -27,3 +27,17 @@ def is_replicated(plan: Plan, title: str) -> bool:
     if zero in (0, _ALL):
         plan.said("layout.zero")
     return bool(zero == 0)
+
+
+def shard_sizes(plan: Plan) -> tuple[int, int] | None:
+    """Replicas of sharded states, and data-parallel ranks that share each; None where all of them share one.
+
+    Context-parallel ranks share states too, which these tools do not count.
+    """
+    group = plan.take("layout.zero_group")
+    if not group:
+        return None
+    context = plan.peek("layout.cp", 1)
+    ranks = plan.peek("gpus", 1) // (plan.peek("layout.tp", 1) * plan.peek("layout.pp", 1) * context)
+    shards = max(group // context, 1)
+    return max(ranks // shards, 1), shards

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from xe_sizer.exporters.as_text import yaml_text
 from xe_sizer.exporters.exporter import Exporter, Written
-from xe_sizer.exporters.parts.sharding import is_replicated
+from xe_sizer.exporters.parts.sharding import is_replicated, shard_sizes
 
 if TYPE_CHECKING:
     from xe_sizer.exporters.plan import Plan
@@ -75,6 +75,8 @@ def _layout(plan: Plan) -> dict[str, Any]:
         "sequence_parallel": plan.take("layout.sequence_parallel") or False,
         "activation_checkpointing": _CHECKPOINTING[plan.take("layout.recompute", "none")],
     }
+    if (sizes := shard_sizes(plan)) is not None and not alone:
+        values |= {"dp_replicate_size": sizes[0], "dp_size": sizes[0] * sizes[1]}
     if plan.peek("layout.offload") == "params" and not alone:
         plan.said("layout.offload")
         values["offload_policy"] = {"_target_": "torch.distributed.fsdp.CPUOffloadPolicy"}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.exporters.exporter import Exporter, Written
-from xe_sizer.exporters.parts.sharding import is_replicated
+from xe_sizer.exporters.parts.sharding import is_replicated, shard_sizes
 from xe_sizer.profiles.registry import Registry
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ def _write(plan: Plan) -> Written:
     offload = plan.peek("layout.offload") == "params" and not replicated
     if offload:
         plan.said("layout.offload")
+    copies, shards = shard_sizes(plan) or ((plan.peek("gpus", 1), 1) if replicated else (1, -1))
     sections: dict[str, dict[str, Any]] = {
         "model": {"name": family, "flavor": flavor},
         "optimizer": {"name": "AdamW"},
@@ -51,8 +52,8 @@ def _write(plan: Plan) -> Written:
             "enable_cpu_offload": offload,
         },
         "parallelism": {
-            "data_parallel_replicate_degree": plan.peek("gpus", 1) if replicated else 1,
-            "data_parallel_shard_degree": 1 if replicated else -1,
+            "data_parallel_replicate_degree": copies,
+            "data_parallel_shard_degree": shards,
             "fsdp_reshard_after_forward": "always",
             **{f"{name}_parallel_degree": plan.take(f"layout.{key}", 1)
                for key, name in (("tp", "tensor"), ("cp", "context"), ("ep", "expert"))},
@@ -88,6 +89,7 @@ def _section(name: str, values: Mapping[str, Any]) -> str:
 
 SAYS = (
     "model", "job", "precision", "train.seq_len", "train.micro_batch", "train.global_batch", "train.steps",
-    "layout.tp", "layout.pp", "layout.cp", "layout.cp_kind", "layout.zero", "layout.offload", "layout.recompute",
+    "layout.tp", "layout.pp", "layout.cp", "layout.cp_kind", "layout.zero", "layout.zero_group", "layout.offload",
+    "layout.recompute",
 )  # fmt: skip
 EXPORTERS = (Exporter(name="torchtitan", title=_TITLE, ending=".toml", write=_write, says=SAYS),)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.exporters.as_text import yaml_text
 from xe_sizer.exporters.exporter import Exporter, Written
-from xe_sizer.exporters.parts.sharding import is_replicated
+from xe_sizer.exporters.parts.sharding import is_replicated, shard_sizes
 from xe_sizer.profiles.registry import Registry
 
 if TYPE_CHECKING:
@@ -151,7 +151,11 @@ def _layout(plan: Plan, *, one: bool) -> dict[str, Any]:
     if one:
         return values
     tp, cp = plan.take("layout.tp", 1), plan.take("layout.cp", 1)
-    degrees = {"tensor_parallel_dim": tp, "context_parallel_dim": cp, "data_parallel_shard_dim": -1}
+    copies, shards = shard_sizes(plan) or (1, -1)
+    degrees = {
+        "tensor_parallel_dim": tp, "context_parallel_dim": cp, "data_parallel_replicate_dim": copies,
+        "data_parallel_shard_dim": shards,
+    }  # fmt: skip
     return values | degrees | {"fsdp_cpu_offload": allowed and weights}
 
 

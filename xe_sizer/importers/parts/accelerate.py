@@ -118,4 +118,4 @@ def _groups(draft: Draft) -> None:
     copies, shared = draft.take(*_parallel("dp_replicate_size")), draft.take(*_parallel("dp_shard_size"))
     count, size = draft.value(copies, positive), draft.value(shared, positive)
     if isinstance(count, int) and count > 1 and isinstance(size, int):
-        draft.state("layout.zero_group", size, shared)
+        draft.state("layout.zero_group", size * draft.size(*_parallel("cp_size", "sp_size")), shared)

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 _STAGE = re.compile(r"(?:zero|stage|ds|_z)[\s_-]*([0-3])")
 _AUTO = "auto"
+_NO_GROUPS = "-1"  # of mics_shard_size
 _SHARDED = "zero_optimization."
 _LOST: Mapping[str, tuple[str, tuple[object, ...]]] = {
     f"{_SHARDED}zero_hpz_partition_size": ("keeps a second copy of the weights in every node", (1,)),
     f"{_SHARDED}zero_quantized_weights": ("gathers weights in 8 bit", ()),
     f"{_SHARDED}zero_quantized_gradients": ("reduces gradients in 4 bit", ()),
-    f"{_SHARDED}mics_shard_size": ("shards within groups of ranks", (-1,)),
     f"{_SHARDED}round_robin_gradients": ("spreads gradients that go to host memory", ()),
     f"{_SHARDED}sub_group_size": ("steps the optimizer in groups of parameters", (1e9,)),
     f"{_SHARDED}reduce_bucket_size": ("sizes the buffer of the gradient exchange", (5e8,)),
@@ -83,6 +83,9 @@ def state_deepspeed(draft: Draft, keys: Mapping[str, Written], prefix: str = "")
         written = own.get(f"{name}.enabled")
         if written is not None and _said(written) and draft.value(written, switch):
             draft.state("precision", name, written)
+    group = own.get(f"{_SHARDED}mics_shard_size")
+    if group is not None and _said(group) and str(group.value) != _NO_GROUPS:
+        _state(draft, "layout.zero_group", group, positive)
     for key, (why, usual) in _LOST.items():
         written = own.get(key)
         if written is not None and _said(written) and is_on(written.value) and written.value not in usual:

@@ -67,7 +67,7 @@ def _sharding(draft: Draft, *, piped: bool) -> None:
         draft.state("layout.zero", 2 if kept else 3, again if policy == "never" else shards, note)
     draft.default("layout.zero", 2 if kept else 3, note)
     if isinstance(copies, int) and copies > 1 and isinstance(size, int) and size > 1:
-        draft.state("layout.zero_group", size, shards)
+        draft.state("layout.zero_group", size * draft.size(*_named("context_parallel_degree")), shards)
 
 
 def _order(draft: Draft, schedule: Written | None, per_stage: Written | None, stages: int) -> None:

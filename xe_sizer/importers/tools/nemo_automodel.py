@@ -204,7 +204,7 @@ def _sharding(draft: Draft) -> None:
     )
     count, total = (_number(each) for each in (copies, ranks))
     if count is not None and count > 1 and total is not None and total % count == 0:
-        draft.state("layout.zero_group", total // count, copies)
+        draft.state("layout.zero_group", total // count * draft.size("distributed.cp_size"), copies)
     deferred = draft.take("distributed.defer_fsdp_grad_sync")
     if deferred is not None:
         draft.state("train.reduce_every_micro_batch", not is_on(deferred.value), deferred)

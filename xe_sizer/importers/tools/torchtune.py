@@ -202,7 +202,7 @@ def _hardware(draft: Draft, source: Source, launch: tuple[Command, Arguments] | 
     replicas, shards = draft.take("data_parallel_replicate_dim"), draft.take("data_parallel_shard_dim")
     copies, size = draft.value(replicas, positive), draft.value(shards, positive)
     if isinstance(copies, int) and copies > 1 and isinstance(size, int):
-        draft.state("layout.zero_group", size, shards)
+        draft.state("layout.zero_group", size * draft.size("context_parallel_dim"), shards)
     one = _ONE_GPU in recipe or (draft.fact("gpus") == 1 and launch is not None)
     if one:
         draft.default("gpus", 1, "a recipe for a single device")
