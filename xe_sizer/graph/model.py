@@ -132,8 +132,8 @@ class VisionTower:
 
     patch : side of a patch [pixels]; merge : patches along a side that become one token; frames : a patch spans
     resize : native (the image's own shape, within pixels or a longest side), square (of `side` pixels), closest,
-    canvas and slices (tiles of `side` pixels, at most `max_tiles` and a thumbnail; `graph.vision` has the ways to
-    choose)
+    canvas, slices and longest (tiles of `side` pixels, at most `max_tiles` and a thumbnail; `graph.vision` has the ways
+    to choose)
     row_tokens, image_tokens : tokens behind a row or a tile, and around an image [-]
     further_projectors : that hand results of inner layers to the language model (DeepStack, arXiv:2406.04334)
     layer_scale : a factor for every channel behind attention and MLP

@@ -57,7 +57,8 @@ def seen_image(tower: VisionTower, width: int, height: int) -> Seen:
     Seen [-]
 
     Source: image processors of Hugging Face transformers: smart_resize (Qwen2-VL), Pixtral, get_best_fit (Llama 4),
-    get_optimal_tiled_canvas (InternVL), get_sliced_grid (MiniCPM-V); CLIP and SigLIP for squares.
+    get_optimal_tiled_canvas (InternVL), get_sliced_grid (MiniCPM-V), split_image (Idefics 3); CLIP and SigLIP for
+    squares.
     """
     unit, special = tower.patch * tower.merge, int(tower.class_token)
     if tower.resize == "native":
@@ -150,7 +151,14 @@ def _closest(tower: VisionTower, width: int, height: int) -> tuple[int, int]:
     return best
 
 
-_WAYS = {"canvas": _canvas, "closest": _closest, "slices": _slices}
+def _longest(tower: VisionTower, width: int, height: int) -> tuple[int, int]:
+    """The grid of an image that is brought to sqrt(most tiles) of them along its longest side (Idefics 3)."""
+    along = math.isqrt(tower.max_tiles)
+    columns, rows = (max(math.ceil(along * side / max(width, height)), 1) for side in (width, height))
+    return columns, rows
+
+
+_WAYS = {"canvas": _canvas, "closest": _closest, "slices": _slices, "longest": _longest}
 
 
 @lru_cache(maxsize=256)

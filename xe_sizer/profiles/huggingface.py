@@ -12,8 +12,10 @@ from xe_sizer.profiles.config_json import MAX_LAYERS, Config, load_json
 from xe_sizer.profiles.config_quirks import QUIRKS
 from xe_sizer.profiles.encoders import ENCODER_QUIRKS, ENCODERS
 from xe_sizer.profiles.families import FAMILIES, LLAMA_LIKE, REFUSED, TEXT_PARTS
+from xe_sizer.profiles.vision_config import tower_from
 
 if TYPE_CHECKING:
+    from xe_sizer.graph.model import VisionTower
     from xe_sizer.profiles.config_quirks import Values
     from xe_sizer.profiles.families import Family, Flag, Moe
 
@@ -48,7 +50,8 @@ def model_from_config(path: Path) -> tuple[ModelShape, tuple[str, ...]]:
                   sized yet
     """
     data, text = load_json(path)
-    config, kind = _text_model(Config(path, data, text))
+    whole = Config(path, data, text)
+    config, kind = _text_model(whole)
     family = _family(config, kind)
     values = _common(config, family)
     values |= _latent(config) or {}
@@ -57,6 +60,7 @@ def model_from_config(path: Path) -> tuple[ModelShape, tuple[str, ...]]:
     quirk = QUIRKS.get(kind) or ENCODER_QUIRKS.get(kind)
     values |= quirk(config, values) if quirk else {}
     _check(config, values)
+    values["vision"] = _tower(whole, values)
     if config.problems:
         raise InputError(config.problems)
     return ModelShape(name=_name(path, config), family=kind, **values), tuple(config.assumptions)
@@ -82,11 +86,20 @@ def _text_model(config: Config) -> tuple[Config, str]:
     if not isinstance(config.data.get("text_config"), dict):
         return config, TEXT_PARTS.get(kind, kind)
     text = config.section("text_config")
-    config.assume("only the language model is sized; the other towers of this multimodal model are left out")
     if not text.has("tie_word_embeddings") and config.has("tie_word_embeddings"):
         text.data = {**text.data, "tie_word_embeddings": config.data["tie_word_embeddings"]}
     part = text.word("model_type") or kind
     return text, TEXT_PARTS.get(part, part)
+
+
+def _tower(whole: Config, values: Values) -> VisionTower | None:
+    """The encoder of images of a multimodal model, where it is of a kind that is known."""
+    if not any(isinstance(whole.data.get(part), dict) for part in ("text_config", "vision_config")):
+        return None
+    tower = tower_from(whole, whole.word("model_type") or "", values["hidden"])
+    if tower is None:
+        whole.assume("only the language model is sized; the other towers of this multimodal model are left out")
+    return tower
 
 
 def _family(config: Config, kind: str) -> Family:

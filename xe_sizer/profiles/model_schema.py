@@ -130,7 +130,7 @@ class VisionSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     layer_scale: Annotated[bool, Meta(description="outputs of blocks are scaled")] = False
     further_projectors: Annotated[CountOrZero, Meta(description="projectors of other layers (deepstack)")] = 0
     resize: Annotated[
-        Literal["native", "square", "closest", "canvas", "slices"],
+        Literal["native", "square", "closest", "canvas", "slices", "longest"],
         Meta(description="the image's own shape, one square, or tiles (nearest shape, least change, or by area)"),
     ]
     side: Annotated[CountOrZero, Meta(description="of a square or a tile, in pixels")] = 0
