@@ -74,6 +74,7 @@ GROUPS = (
             "graph.losses",
             "graph.attention",
             "graph.cross_attention",
+            "graph.disentangled",
             "graph.state_space",
             "graph.mlp",
             "graph.expert_rows",

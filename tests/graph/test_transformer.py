@@ -22,7 +22,7 @@ MODELS = REGISTRY.names("model")
 
 def products(inputs: GraphInputs) -> list[Matmul]:
     operators = (*embedding_operators(inputs), *layer_operators(inputs), *head_operators(inputs))
-    return [op for op in operators if isinstance(op, Matmul)]
+    return [op for op in operators if isinstance(op, Matmul) and not op.name.startswith("position ")]
 
 
 def forward_flops(inputs: GraphInputs) -> float:
@@ -61,6 +61,19 @@ def test_two_flops_a_parameter_and_token(name: str) -> None:
     assert forward_flops(learning) == pytest.approx(expected, rel=1e-12)
     assert backward_flops(learning) == pytest.approx(2 * expected, rel=1e-12)
     assert forward_flops(frozen) + backward_flops(frozen) == pytest.approx(2 * expected, rel=1e-12)
+
+
+def test_scores_against_relative_positions_by_hand() -> None:
+    """DeBERTa v3 base, two sequences of 512: 512 rows pass q and k, and meet 12 heads of 64 both ways."""
+    inputs = graph(REGISTRY.model("deberta-v3-base"), ALL, batch=2)
+    found = {op.name: op for op in layer_operators(inputs) if op.name.startswith("position ")}
+    flops = {name: float(op.forward_flops[0]) for name, op in found.items() if isinstance(op, Matmul)}
+    assert flops == {
+        "position projections": 2 * 2 * 512 * 768 * 768, "position scores": 2 * 2 * (2 * 12) * 512 * 512 * 64,
+    }  # fmt: skip
+    kept = 2 * (2 * 2 * 12 * 512 * 512) + 512 * 512 * (2 * 8 + 2 * 1) + 2 * (2 * 512 * 768)
+    assert float(found["position gathers"].saved_bytes[0]) == kept
+    assert {op.kernel for op in layer_operators(inputs) if isinstance(op, Attention)} == {"eager"}
 
 
 def test_ranks_beyond_the_key_value_heads_hold_copies() -> None:

@@ -136,6 +136,12 @@ def _bert(shape: ModelShape) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _deberta(shape: ModelShape) -> dict[str, Any]:
+    own = {"share_att_key": True, "position_biased_input": False, "norm_rel_ebd": "layer_norm", "pooler_dropout": 0.0}
+    rows = {"relative_attention": True, "position_buckets": shape.disentangled_positions // 2}
+    return {**_bert(shape), **own, **rows, "pos_att_type": ["p2c", "c2p"], "max_position_embeddings": 512}
+
+
 def _modernbert(shape: ModelShape) -> dict[str, Any]:
     return {**_common(shape), "local_attention": shape.sliding_window, "global_attn_every_n_layers": 3}
 
@@ -201,6 +207,9 @@ SUBJECTS = (
             dropout=_BERT_DROPOUT),
     Subject("roberta", "roberta-large", "RobertaConfig", _bert, _BERT_TARGETS, ends=_BERT_ENDS, classes=ENCODER,
             dropout=_BERT_DROPOUT),
+    Subject("deberta", "deberta-v3-base", "DebertaV2Config", _deberta, (("query_proj", "value_proj"), ("q", "v")),
+            attentions=("eager",), ends=_BERT_ENDS, classes=ENCODER,
+            fixed={"problem_type": "single_label_classification"}),
     Subject("modernbert", "modernbert-large", "ModernBertConfig", _modernbert, (("Wqkv",), ("qkv",)),
             ends=("tok_embeddings", "decoder"), classes=ENCODER),
     Subject("t5", "t5-large", "T5Config", _t5, (("q", "v"), ("q", "v")), classes=(SEQUENCES, SEQUENCES),

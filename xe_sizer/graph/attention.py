@@ -9,6 +9,7 @@ import numpy as np
 
 from xe_sizer.graph.adapters import MASK
 from xe_sizer.graph.building_blocks import linear, memory_bound, norm, residual
+from xe_sizer.graph.disentangled import disentangled_scores
 from xe_sizer.graph.exchanges import context_exchanges, enter_parallel, leave_parallel
 from xe_sizer.graph.key_value_heads import cache_writes, heads_of_a_rank, kv_heads_per_rank
 from xe_sizer.graph.operators import Attention, attended_positions
@@ -58,6 +59,7 @@ def attention_half(block: Block, own_norm: bool = True) -> Iterator[Operator]:
         width = (inputs.model.heads + inputs.model.kv_heads) * inputs.model.head_dim
         yield norm(block, "qk norm", width, tokens / inputs.rank.tp, inner=True)
     yield from _rotary(block, tokens)
+    yield from disentangled_scores(block)
     yield from attention_core(block)
     if inputs.model.output_gate:
         gated_bytes = tokens * inputs.model.heads / inputs.rank.tp * inputs.model.v_head_dim * inputs.element_bytes

@@ -149,6 +149,8 @@ class GraphInputs:
         """The inputs with the model, and the sequences, as one kind of layer sees them."""
         model = self.model.seen_by(kind)
         inputs = self if model is self.model else replace(self, model=model)
+        if model.disentangled_positions and self.kernels.attention != "eager":  # no fused kernel adds its terms
+            inputs = replace(inputs, kernels=replace(self.kernels, attention="eager"))
         return inputs if kind.source else inputs.decoding
 
     @cached_property
