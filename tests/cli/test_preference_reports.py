@@ -92,3 +92,13 @@ def test_keys_that_nobody_knows_are_placed(tmp_path: Path, capsys: pytest.Captur
 def test_other_commands_answer_it(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     more = ("--max-gpus", 8) if command == "plan" else ("--gpus", 8)
     assert "DPO" in answer(capsys, command, *JOB, *DATA, *more)
+
+
+@pytest.mark.parametrize(
+    ("more", "step"),
+    [((), "LoRA instead of all weights"), (("--adapter", "lora"), "all weights instead of LoRA")],
+)
+def test_what_learns_is_a_factor(more: tuple[str, ...], step: str, capsys: pytest.CaptureFixture[str]) -> None:
+    text = answer(capsys, "sensitivity", *JOB, *DATA, "--gpus", 8, *more, "--format", "json")
+    steps = [each for factor in json.loads(text)["factors"] for each in factor["steps"]]
+    assert step in json.dumps(steps)

@@ -31,6 +31,7 @@ from xe_sizer.studies.plan import candidates_of, searched
 from xe_sizer.studies.rollout_factors import of_iterations
 from xe_sizer.training.device import device_of
 from xe_sizer.training.methods import METHODS
+from xe_sizer.training.remedies_beside import other_adapters
 from xe_sizer.training.resolve import resolve
 from xe_sizer.training.sizing import size
 from xe_sizer.training.summary import layout_of, scenario_of
@@ -190,6 +191,7 @@ def _methods(base: TrainingEstimate) -> Iterator[Step]:
     heavier = [other.name for other in METHODS.values() if other.lighter == kind.name and other.fine_tunes]
     for other in (*heavier, *([kind.lighter] if kind.lighter else [])):
         yield Step(f"{other} instead of {kind.name}", {"job": other})
+    yield from (Step(change.words, dict(change.values)) for change in other_adapters(base))
 
 
 def _batches(base: TrainingEstimate) -> Iterator[Step]:

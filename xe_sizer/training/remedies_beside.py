@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from xe_sizer.scenario.change import Change
+from xe_sizer.scenario.jobs import NO_ADAPTERS
 from xe_sizer.training.adapters import ADAPTERS
 from xe_sizer.training.methods.reference import ADAPTERS_OFF, COPY, PRECOMPUTED, REFERENCE
 
@@ -29,8 +31,22 @@ def reference_elsewhere(sized: TrainingEstimate, _: Registry) -> Iterator[Change
         yield Change("reference log-probabilities computed beforehand", {KEY: PRECOMPUTED}, 2)
 
 
+def other_adapters(sized: TrainingEstimate) -> Iterator[Change]:
+    """All weights in place of adapters, and the adapters that change least to take less; under a job that takes any."""
+    method = sized.resolved.job.method
+    if method.adapter and method.kind.implies_adapter:
+        copied = sized.resolved.given.values.train.reference == ADAPTERS_OFF
+        values: dict[str, object] = {"adapter": NO_ADAPTERS, **({KEY: COPY} if copied else {})}
+        yield Change(f"all weights instead of {method.adapter.label}", values, OTHER_TRAINING)
+    yield from islice(_fewer(sized), 1)
+
+
 def fewer_learning_weights(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
     """Adapters in place of all weights, or lighter ones, under a job that takes any."""
+    return _fewer(sized)
+
+
+def _fewer(sized: TrainingEstimate) -> Iterator[Change]:
     method = sized.resolved.job.method
     if not method.kind.implies_adapter:
         return
