@@ -130,16 +130,31 @@ def test_interleaving_is_off_unless_stated() -> None:
 @pytest.mark.parametrize(
     ("job", "weights", "predicted_as"),
     [
-        ("adapter-v2", None, "lora"),
-        ("prefixtuning", None, "p-tuning"),
+        ("ptuning", None, "p-tuning"),
         ("lora", "nf4", "qlora"),
-        ("ia3", "int8", "qlora"),
     ],
 )
 def test_jobs_are_predicted_as_the_nearest_and_said(job: str, weights: str | None, predicted_as: str) -> None:
     found = asked(job=job, weights=weights)
     assert found.flags["job"] == predicted_as
     assert found.assumed
+
+
+@pytest.mark.parametrize(
+    ("job", "weights", "adapter", "bits"),
+    [
+        ("adapter-v2", None, "llama-adapter-v2", None),
+        ("prefixtuning", None, "prefix-tuning", None),
+        ("ln_tuning", None, "ln-tuning", None),
+        ("dora", None, "dora", None),
+        ("ia3", "int8", "ia3", 8),
+        ("adapter", "nf4", "llama-adapter", 4),
+    ],
+)
+def test_adapters_are_predicted_as_themselves(job: str, weights: str | None, adapter: str, bits: int | None) -> None:
+    found = asked(job=job, weights=weights).flags
+    assert (found["job"], found["adapter"]) == ("sft", adapter)
+    assert found.get("train.bits") == bits
 
 
 @pytest.mark.parametrize("job", ["inference", "juggling"])

@@ -19,6 +19,7 @@ class Traced:
 
     config : its class in peft; options : its arguments; keys : of the scenario
     ranked : both take a rank; targeted : both take the names of projections
+    by_layer : what learns is counted over the layers of the published model, of which the trace has fewer
     """
 
     config: Callable[..., Any]
@@ -26,6 +27,7 @@ class Traced:
     keys: Mapping[str, Any] = field(default_factory=dict)
     ranked: bool = True
     targeted: bool = True
+    by_layer: bool = False
 
     def of(self, case: Case) -> Any:
         """The configuration for a case."""
@@ -42,6 +44,8 @@ class Traced:
 
 # Left out: what picks entries by their values, so that sizes are unknown under fake tensors (FRoD, SHiRA, Uni-LoRA,
 # WaveFT), and what clusters weights while it is made (AdaMSS).
+PROMPT = {"num_virtual_tokens": 64}
+PROMPT_KEYS = {"p_tuning.virtual_tokens": 64}
 KINDS: Mapping[str, Traced] = {
     "lora": Traced(peft.LoraConfig),
     "adalora": Traced(peft.AdaLoraConfig, {"init_r": 12, "target_r": 8, "total_step": 1000}),
@@ -56,6 +60,24 @@ KINDS: Mapping[str, Traced] = {
     "oft": Traced(peft.OFTConfig, {"oft_block_size": 32}, ranked=False),
     "pvera": Traced(peft.PveraConfig),
     "randlora": Traced(peft.RandLoraConfig),
+    "dora": Traced(peft.LoraConfig, {"use_dora": True}),
+    "ln-tuning": Traced(
+        peft.LNTuningConfig,
+        {"target_modules": ["input_layernorm", "post_attention_layernorm", "norm"]},
+        ranked=False,
+        targeted=False,
+        by_layer=True,
+    ),
+    "prefix-tuning": Traced(peft.PrefixTuningConfig, PROMPT, PROMPT_KEYS, False, False, True),
+    "cartridge": Traced(peft.CartridgeConfig, PROMPT, PROMPT_KEYS, False, False, True),
+    "prompt-tuning": Traced(peft.PromptTuningConfig, PROMPT, PROMPT_KEYS, ranked=False, targeted=False),
+    "trainable-tokens": Traced(
+        peft.TrainableTokensConfig,
+        {"token_indices": [1, 2]},
+        {"p_tuning.virtual_tokens": 2},
+        ranked=False,
+        targeted=False,
+    ),
     "c3a": Traced(peft.C3AConfig, {"block_size": 256}, ranked=False),
     "deft": Traced(peft.DeftConfig),
     "delora": Traced(peft.DeloraConfig),

@@ -25,10 +25,15 @@ RANK_NUMBERS = 8  # of AdaLoRA in peft 0.21: one for each of eight weights, whic
 def cases() -> list[Case]:
     """Both families, every second kind with recomputation in one and without it in the other."""
     return [
-        Case(family, "full", batch=2, length=1024, layers=4, adapter=kind, recompute=(place + order) % 2 == 0)
+        Case(family, "full", batch=2, length=1024, layers=4, adapter=kind, recompute=_recomputes(kind, place + order))
         for place, family in enumerate(FAMILIES)
         for order, kind in enumerate(KINDS)
     ]
+
+
+def _recomputes(kind: str, number: int) -> bool:
+    """Every second one; peft refuses keys and values that learn with recomputation."""
+    return number % 2 == 0 and kind not in ("prefix-tuning", "cartridge")
 
 
 @cache
@@ -43,6 +48,8 @@ def error_of(case: Case) -> float:
 @pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
 def test_what_a_step_holds_and_what_learns(case: Case) -> None:
     assert abs(error_of(case)) <= WORST_ERROR
+    if KINDS[case.adapter].by_layer:
+        return
     job = job_of(case)
     further = RANK_NUMBERS if case.adapter == "adalora" else 0
     assert job.method.trainable_parameters(job.model) + further == traced(case).adapters

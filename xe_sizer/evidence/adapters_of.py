@@ -7,7 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from xe_sizer.errors import InputError
-from xe_sizer.evidence.names import plain, release_in
+from xe_sizer.evidence.names import names, plain, release_in
 from xe_sizer.evidence.record_parts import Lora
 from xe_sizer.profiles.inherited import of_release
 from xe_sizer.software.adapter_targets import resolve_targets
@@ -46,10 +46,19 @@ def _quantisers() -> Mapping[str, str]:
     return others | {name: name for name in quantiser_names()}
 
 
-def _few_bits(job: MethodKind, flags: Flags) -> bool:
+def _settings(job: MethodKind, flags: Flags) -> tuple[str, ...]:
+    """Sections of a scenario that say how the job's adapters are made."""
+    asked = flags.values.get("adapter")
+    return ADAPTERS[asked].settings if asked else job.settings
+
+
+def _few_bits(record: Record, job: MethodKind, flags: Flags) -> bool:
     """Whether the frozen weights below adapters have few bits."""
     asked = flags.values.get("adapter")
-    return job.quantises or (asked is not None and ADAPTERS[asked].quantises)
+    if asked is None:
+        return job.quantises
+    narrow = any(word in plain(record.weights or "") for word in names().quantised_weights)
+    return job.quantises or ADAPTERS[asked].quantises or narrow
 
 
 def quantiser(record: Record, job: MethodKind, usual: str, flags: Flags) -> None:
@@ -57,7 +66,7 @@ def quantiser(record: Record, job: MethodKind, usual: str, flags: Flags) -> None
 
     usual : the quantiser of the stack
     """
-    if not _few_bits(job, flags):
+    if not _few_bits(record, job, flags):
         return
     words = [plain(word) for word in (record.quantiser or "", record.weights or "")]
     name = next((_quantisers()[word] for word in words if word in _quantisers()), None)
@@ -68,27 +77,30 @@ def quantiser(record: Record, job: MethodKind, usual: str, flags: Flags) -> None
         name = f"{name}@{release}" if release else usual  # in the release that is stated, else in the stack's
     flags.put("train.quantiser", name)
     stated = record.bits or (8.0 if "8" in words[1] else None)  # as int8 does
-    if stated is None:
-        return
     has = load_quantiser(name or usual).bits
+    if stated is None:
+        if not (job.quantises or name):  # what asks for few bits under any adapters
+            flags.put("train.bits", has[0])
+        return
     bits = min(has, key=lambda each: abs(each - stated))
     flags.put("train.bits", bits, None if bits == stated else f"weights of {stated:g} bits predicted as {bits}")
 
 
-def adapts(record: Record, job: MethodKind) -> bool:
-    """Whether adapters with a rank learn: the job means them, or it may have them and the record says of which rank."""
-    return "lora" in job.settings or (job.implies_adapter and record.lora != Lora())
+def adapts(record: Record, job: MethodKind, flags: Flags) -> bool:
+    """Whether adapters on projections learn: the job or the record means them, or the record says of which rank."""
+    asked = "adapter" in flags.values
+    return "lora" in _settings(job, flags) or (not asked and job.implies_adapter and record.lora != Lora())
 
 
 def adapters(record: Record, job: MethodKind, model: ModelShape, flags: Flags) -> None:
     """Rank and targets of adapters, those that the model has; virtual tokens of a prompt."""
-    if "p_tuning" in job.settings:
+    if "p_tuning" in _settings(job, flags):
         flags.put("p_tuning.virtual_tokens", record.virtual_tokens)
-    if not adapts(record, job):
+    if not adapts(record, job, flags):
         return
     flags.put("lora.rank", record.lora.rank)
     flags.put("lora.dropout", record.lora.dropout)
-    flags.put("lora.dora", True if record.lora.dora or plain(record.job) == "dora" else None)
+    flags.put("lora.dora", True if record.lora.dora else None)
     _saved(record, flags)
     words = _words(record.lora.targets)
     targets: list[str] = []
@@ -101,7 +113,7 @@ def adapters(record: Record, job: MethodKind, model: ModelShape, flags: Flags) -
             continue
         if not ("qkv" in found and {"q", "k", "v"} <= set(targets)):
             targets += found
-    if not targets and _few_bits(job, flags):
+    if not targets and _few_bits(record, job, flags):
         targets = list(resolve_targets(model, ["all-linear"]))
         flags.assumed.append("adapters on all linear layers: usual for QLoRA (arXiv:2305.14314)")
     flags.put("lora.targets", list(dict.fromkeys(targets)) or None)

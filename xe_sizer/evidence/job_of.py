@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.evidence.names import look_up, names, plain
 from xe_sizer.evidence.record_parts import Lora
+from xe_sizer.training.adapters import ADAPTERS
 from xe_sizer.training.methods import METHODS
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
     from xe_sizer.evidence.flags import Flags
     from xe_sizer.evidence.records import Record
+    from xe_sizer.training.adapters import AdapterKind
     from xe_sizer.training.methods import MethodKind
 
 
@@ -32,6 +34,18 @@ def kind_of(record: Record) -> MethodKind | None:
     return METHODS.get(stated) or (METHODS.get(near) if near else None) or _known().get(plain(stated))
 
 
+@cache
+def _adapters() -> Mapping[str, AdapterKind]:
+    """Kinds of adapters by their names and their other names, spelt as records do."""
+    others = {plain(alias): kind for kind in ADAPTERS.values() for alias in kind.aliases}
+    return others | {plain(name): kind for name, kind in ADAPTERS.items()}
+
+
+def adapter_of(record: Record) -> AdapterKind | None:
+    """The kind of adapters that a record names as its job; None where it names none."""
+    return _adapters().get(plain(record.job))
+
+
 def job_of(record: Record, flags: Flags) -> MethodKind:
     """The nearest job with equations, with the adapters that quantised weights mean.
 
@@ -42,6 +56,11 @@ def job_of(record: Record, flags: Flags) -> MethodKind:
     InputError : a job that has no equation
     """
     kind = kind_of(record)
+    if kind is None and (adapter := adapter_of(record)):
+        kind = next(other for other in METHODS.values() if other.default)
+        flags.put("job", kind.name)
+        flags.put("adapter", adapter.name)
+        return kind
     if kind is None:
         raise InputError(Problem(f"job '{record.job}': no equation, and none is near"))
     if kind.rollout is not None and not record.reinforces:

@@ -85,7 +85,7 @@ def scenario_of(record: Record, registry: RecordRegistry) -> Asked:
     flags.put("server", hardware.key)
     flags.put("gpus", gpus_of(record, flags))
     flags.put("stack", stack.name)
-    _precision(record, hardware.server.accelerator, stack, adapts(record, job), flags)
+    _precision(record, hardware.server.accelerator, stack, adapts(record, job, flags), flags)
     _software(record, stack, flags)
     _fp8_recipe(record, stack, hardware.server.accelerator, flags)
     known = _batch_and_layout(record, job, model.shape, stack, registry, flags)

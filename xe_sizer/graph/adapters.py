@@ -79,7 +79,12 @@ class Adapter:
     @property
     def parameters(self) -> int:
         """Elements that learn [-]."""
-        return round(float(as_array(self.form.elements(self._outputs, self.members[0].inputs))))
+        return round(self.mean_parameters)
+
+    @property
+    def mean_parameters(self) -> float:
+        """Elements that learn in an average layer, where not all have the adapter [-]."""
+        return float(as_array(self.form.elements(self._outputs, self.members[0].inputs)))
 
     @property
     def matrices(self) -> tuple[tuple[int, int], ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,14 +12,14 @@ from xe_sizer.graph.adapters import MASK
 from xe_sizer.graph.building_blocks import linear, memory_bound, norm, residual
 from xe_sizer.graph.disentangled import disentangled_scores
 from xe_sizer.graph.exchanges import context_exchanges, enter_parallel, leave_parallel
-from xe_sizer.graph.key_value_heads import cache_writes, heads_of_a_rank, kv_heads_per_rank
+from xe_sizer.graph.key_value_heads import cache_width, cache_writes, heads_of_a_rank, kv_heads_per_rank
 from xe_sizer.graph.operators import Attention, attended_positions
 from xe_sizer.units import FLOAT32
 
 if TYPE_CHECKING:
     from xe_sizer.graph.inputs import Block, GraphInputs
     from xe_sizer.graph.model import LatentAttention
-    from xe_sizer.graph.operators import Array, Operator
+    from xe_sizer.graph.operators import Array, MemoryBound, Operator
 
 # Rotary over Q and K: one fused pass, or two products, a negation, a concatenation and a sum (transformers).
 ROTARY_PASSES = {"fused": (2.0, 2.0), "eager": (10.0, 12.0), "in-attention": (0.0, 0.0)}
@@ -60,6 +61,7 @@ def attention_half(block: Block, own_norm: bool = True) -> Iterator[Operator]:
         yield norm(block, "qk norm", width, tokens / inputs.rank.tp, inner=True)
     yield from _rotary(block, tokens)
     yield from disentangled_scores(block)
+    yield from _prefixed(block)
     yield from attention_core(block)
     if inputs.model.output_gate:
         gated_bytes = tokens * inputs.model.heads / inputs.rank.tp * inputs.model.v_head_dim * inputs.element_bytes
@@ -75,6 +77,17 @@ def attention_half(block: Block, own_norm: bool = True) -> Iterator[Operator]:
         yield residual(block, "attention residual")
     if inputs.model.post_norm:
         yield norm(block, "attention norm", inputs.model.hidden, inputs.rank.resident_tokens)
+
+
+def _prefixed(block: Block) -> Iterator[MemoryBound]:
+    """Keys and values that learn are put before those of the sequence: both are read and written; back, sliced."""
+    inputs, rank = block.inputs, block.inputs.rank
+    if not inputs.learning.prefix:
+        return
+    width = cache_width(inputs.model, rank.tp)
+    moved = rank.batch * rank.keys * width * inputs.element_bytes
+    made = memory_bound(block, "prefix", "attention", moved, (2.0, 2.0), (2.0, 4.0))
+    yield replace(made, adapter=True)
 
 
 def attention_core(block: Block) -> Iterator[Operator]:
@@ -156,7 +169,11 @@ def _masked(inputs: GraphInputs, window: int | None) -> Array | None:
     Source: transformers masking_utils.py, _ignore_causal_mask_sdpa: no mask where nothing is padded and the window is
     not reached, so that is_causal takes its place; _update_causal_mask of models before release 4.53 did the same.
     """
-    if inputs.kernels.attention != "sdpa" or inputs.kernels.attention_mask == "none":
+    if inputs.kernels.attention != "sdpa":
+        return None
+    if inputs.learning.prefix:  # fewer queries than keys
+        return np.ones_like(inputs.rank.sequence)
+    if inputs.kernels.attention_mask == "none":
         return None
     past_window = 0.0 if window is None else (inputs.rank.sequence > window).astype(float)
     masked = np.maximum(inputs.padded * np.ones_like(inputs.rank.sequence), past_window)
@@ -258,6 +275,12 @@ def _kept_operands(inputs: GraphInputs, heads: Array, kv_heads: Array) -> Array:
     return np.asarray(operands)
 
 
+def _kept_prefix(inputs: GraphInputs, kv_heads: Array) -> Array:
+    """Of the positions that learn, what attention keeps beside the keys and values of the sequence [bytes]."""
+    width = kv_heads * (inputs.model.qk_head_dim + inputs.model.v_head_dim)
+    return np.asarray(inputs.rank.batch * inputs.learning.prefix * width * inputs.element_bytes)
+
+
 def attention_of(block: Block, name: str, layers: float, window: int | None) -> Attention:
     """One kernel of attention.
 
@@ -281,15 +304,20 @@ def attention_of(block: Block, name: str, layers: float, window: int | None) -> 
     inputs, model, rank = block.inputs, block.inputs.model, block.inputs.rank
     heads, kv_heads = heads_of_a_rank(inputs)
     query = rank.sequence / rank.ring_ranks
-    operands, statistics = _kept_operands(inputs, heads, kv_heads), rank.batch * heads * query * FLOAT32
+    operands, statistics = (
+        _kept_operands(inputs, heads, kv_heads) + _kept_prefix(inputs, kv_heads),
+        rank.batch * heads * query * FLOAT32,
+    )
     masked = _masked(inputs, window)
     if masked is not None:
         # A mask in the compute type and, for every head, keys and values.
         size = (masked > 0) * inputs.element_bytes
         repeated = 0.0 if inputs.kernels.repeats_kv else heads - kv_heads
-        operands = operands + size * rank.batch * query * repeated * (model.qk_head_dim + model.v_head_dim)
-        masks = np.where(inputs.padded > 0, rank.batch, 1.0)  # padding differs between the sequences
-        statistics = statistics + size * masks * query * rank.sequence
+        keys = query + inputs.learning.prefix
+        operands = operands + size * rank.batch * keys * repeated * (model.qk_head_dim + model.v_head_dim)
+        # Padding differs between the sequences, and a prefix comes with a mask for each.
+        masks = np.where((inputs.padded > 0) | (inputs.learning.prefix > 0), rank.batch, 1.0)
+        statistics = statistics + size * masks * query * (rank.sequence + inputs.learning.prefix)
     kernel, temporary = inputs.kernels.attention, 0.0
     if model.relative_buckets:
         statistics = statistics + heads * query * rank.keys * inputs.element_bytes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -250,11 +251,14 @@ def norm(block: Block, name: str, width: float, tokens: Array, inner: bool = Fal
     elements = tokens * width
     size = inputs.returned_bytes if inner else inputs.residual_element_bytes
     normalised = FLOAT32 if inputs.model.wide_norm else size
-    kept = size if kind == "fused" else (1.0 if rms else 2.0) * FLOAT32 + normalised * float(inputs.learning.base)
+    adapted = inputs.learning.norms and not inner
+    learns = inputs.learning.base or adapted
+    kept = size if kind == "fused" else (1.0 if rms else 2.0) * FLOAT32 + normalised * float(learns)
     if kind == "fused" and inputs.autocast:
         kept = FLOAT32  # autocast runs layer norms in float32, on a copy where the hidden state is narrower
     tensor_bytes = elements * size
-    return memory_bound(block, name, "norm", tensor_bytes, NORM_PASSES[kind], NORM_LAUNCHES[kind], elements * kept)
+    made = memory_bound(block, name, "norm", tensor_bytes, NORM_PASSES[kind], NORM_LAUNCHES[kind], elements * kept)
+    return replace(made, adapter=adapted)
 
 
 def residual(block: Block, name: str) -> MemoryBound:

@@ -30,7 +30,8 @@ class Learning:
     `frozen_gradients`: the stack computes gradients of frozen weights too and throws them away.
     `adapter_dropout`: adapters drop elements of their input. `saved`: the embedding and the head, where they learn
     beside adapters as copies of frozen ones. `before`: a part of the model learns whose results are the first layer's
-    input, so that the backward goes through all layers.
+    input, so that the backward goes through all layers. `norms`: those of the hidden state learn. `prefix`: keys and
+    values of so many positions learn in every layer, before those of the sequence.
     """
 
     base: bool
@@ -40,6 +41,8 @@ class Learning:
     adapter_dropout: bool = False
     saved: tuple[str, ...] = ()
     before: bool = False
+    norms: bool = False
+    prefix: int = 0
 
     def trains(self, end: str) -> bool:
         """Whether the embedding or the head learns."""

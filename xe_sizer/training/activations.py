@@ -168,9 +168,11 @@ def _before_learning(operators: tuple[Operator, ...], inputs: GraphInputs) -> Ar
     Its operators before the first adapter; and of adapters that read the layer's input what they are multiplied with,
     which the gradient of the input alone needs.
     """
-    if inputs.learning.trains("embedding") or inputs.learning.before or not inputs.learning.adapters:
+    if inputs.learning.trains("embedding") or inputs.learning.before:
         return inputs.zeros
     adapted = [op for op in operators if _of_adapter(op)]
+    if not adapted:
+        return inputs.zeros
     before = list(takewhile(lambda op: not _of_adapter(op), operators))
     if not inputs.expansion.keeps_input:  # what a frozen product keeps is what its adapter reads
         before = [op for op in before if not isinstance(op, Matmul)]

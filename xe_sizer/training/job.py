@@ -242,6 +242,7 @@ class Job:
             expert_tp=as_array(layouts.expert_ranks),
             sequence_parallel=as_array(layouts.sequence_parallel),
             head_ranks=as_array(self._head_ranks(layouts)),
+            past=float(self.method.learning.prefix),
         )
         kernels = self.stack.graph_kernels(self.attention, self.method.kind.fine_tunes, self.method.objective)
         autocast = self.stack.states.autocast and self.element_bytes < FLOAT32

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from xe_sizer.errors import InputError
-from xe_sizer.graph.operators import Matmul
+from xe_sizer.graph.operators import Attention, Matmul
 from xe_sizer.graph.transformer import layer_operators
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.scenario.read import read_scenario
@@ -36,15 +36,63 @@ def learns(adapter: str, model: str = LLAMA, **keys: Any) -> int:
         ("fourierft", Q_AND_V, 56_000),
         ("fourierft", Q_AND_V | {"lora.frequencies": 5000}, 280_000),
         ("ia3", {}, 286_720),
+        ("ln-tuning", {}, 175_104),
         ("lora", Q_AND_V | {"lora.rank": 32}, 9_175_040),
         ("lora-fa", Q_AND_V | {"lora.rank": 32}, 3_670_016),
+        ("prefix-tuning", {"p_tuning.virtual_tokens": 200}, 11_468_800),
+        ("prefix-tuning", {"p_tuning.virtual_tokens": 50}, 2_867_200),
+        ("prompt-tuning", {"p_tuning.virtual_tokens": 200}, 614_400),
         ("randlora", Q_AND_V | {"lora.rank": 32}, 9_289_728),
         ("shira", Q_AND_V | {"lora.rank": 32}, 9_175_040),
+        ("trainable-tokens", {"p_tuning.virtual_tokens": 2}, 6_144),
     ],
 )
 def test_as_many_learn_as_peft_published(adapter: str, keys: dict[str, Any], published: int) -> None:
     """method_comparison of peft, MetaMathQA, Llama 3.2 3B: num_trainable_params of each result."""
     assert learns(adapter, **keys) == published
+
+
+@pytest.mark.parametrize(
+    ("adapter", "model", "published"),
+    [
+        ("llama-adapter", "llama-2-7b", 1_229_760),
+        ("llama-adapter-v2", "llama-2-7b", 4_279_744),
+    ],
+)
+def test_as_many_learn_as_litgpt_published(adapter: str, model: str, published: int) -> None:
+    """Resource tables of LitGPT: ten prompts in all but two layers, a gate a head; version 2 adds shifts and norms."""
+    assert learns(adapter, model) == published
+
+
+def test_prompts_that_learn() -> None:
+    """64 virtual tokens of 3072; keys and values of 28 layers are 2048 wide; one position of a cartridge stays."""
+    keys = {"p_tuning.virtual_tokens": 64}
+    assert learns("multitask-prompt-tuning", **keys) == 64 * 3072 + 64 + 3072
+    assert learns("context-prompt-tuning", **keys) == 64 * 3072
+    assert learns("cartridge", **keys) == 63 * 28 * 2048
+    encoder = keys | {"p_tuning.encoder_hidden": 512}
+    assert learns("prefix-tuning", **encoder) == 64 * 3072 + 3073 * 512 + 513 * 28 * 2048
+
+
+def test_a_prefix_is_attended_to_by_every_query() -> None:
+    """512 queries and 64 keys before them: 512 x 64 pairs more than the causal ones, in every layer."""
+    pairs = []
+    for tokens in (None, 64):
+        keys = {"p_tuning.virtual_tokens": tokens} if tokens else {"p_tuning.virtual_tokens": 1}
+        job = job_of("prefix-tuning" if tokens else "prompt-tuning", **keys)
+        length = 512.0 if tokens else 511.0
+        operators = layer_operators(job.graph(_layout(), np.array([length])))
+        pairs.append(sum(float(op.layers * op.pairs[0]) for op in operators if isinstance(op, Attention)))
+    assert pairs[1] - pairs[0] == 28 * 512 * 64
+
+
+def test_bottlenecks_stand_behind_attention_and_mlp() -> None:
+    assert learns("houlsby") == 28 * 2 * (2 * 64 * 3072 + 64 + 3072)
+    assert learns("pfeiffer") == 28 * (2 * 64 * 3072 + 64 + 3072)
+
+
+def test_a_skill_is_a_low_rank_adapter() -> None:
+    assert learns("poly", **{"lora.targets": ["q"]}) == 28 * (4 * 8 * (Q + K) + 4)
 
 
 Q, K = 3072, 3072  # outputs and inputs of the query projection; values have 1024 outputs

@@ -112,7 +112,9 @@ class Trained:
 
     def adapter_parameters(self, model: ModelShape) -> int:
         """Parameters of the adapters in all layers [-]: of low-rank ones r (inputs + outputs) per adapted weight."""
-        return sum(layers * adapter.parameters for layers, adapter in model_adapters(model, self.learning.adapters))
+        return round(
+            sum(layers * adapter.mean_parameters for layers, adapter in model_adapters(model, self.learning.adapters))
+        )
 
     def parameters(self, model: ModelShape) -> int:
         """Everything that gets a gradient [-]."""

@@ -54,7 +54,13 @@ def resolve_end(name: str) -> str:
     return found
 
 
-@register("lora", label="LoRA", settings=("lora",), usual=True, lighter="qlora", aliases=("peft", "adapters"))
+# Other first values of A and B, other scales and other learning rates cost the same.
+ALIASES = (
+    "peft", "adapters", "rslora", "rs-lora", "lora+", "lora-plus", "pissa", "olora", "eva", "corda", "loftq", "lora-ga",
+)  # fmt: skip
+
+
+@register("lora", label="LoRA", settings=("lora",), usual=True, lighter="qlora", aliases=ALIASES)
 def lora(model: ModelShape, options: AdapterOptions) -> Trained:
     """Adapters on frozen weights kept in the stack's frozen type, or quantised where somebody asks for it."""
     return on_weights(model, options, LowRank(options.lora_rank, options.dora))
