@@ -148,13 +148,17 @@ def test_jobs_are_predicted_as_the_nearest_and_said(job: str, weights: str | Non
         ("ln_tuning", None, "ln-tuning", None),
         ("dora", None, "dora", None),
         ("ia3", "int8", "ia3", 8),
-        ("adapter", "nf4", "llama-adapter", 4),
     ],
 )
 def test_adapters_are_predicted_as_themselves(job: str, weights: str | None, adapter: str, bits: int | None) -> None:
     found = asked(job=job, weights=weights).flags
     assert (found["job"], found["adapter"]) == ("sft", adapter)
     assert found.get("train.bits") == bits
+
+
+def test_the_library_of_few_bits_holds_under_any_adapter() -> None:
+    found = asked(job="adapter", weights="nf4").flags
+    assert (found["adapter"], found["train.quantiser"]) == ("llama-adapter", "bitsandbytes")
 
 
 @pytest.mark.parametrize("job", ["inference", "juggling"])
