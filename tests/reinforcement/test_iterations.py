@@ -141,7 +141,7 @@ def test_the_fewest_gpus_are_found_where_nobody_names_a_number() -> None:
         ({"rollout__max_staleness": 2}, "'max_staleness' needs 'asynchronous'"),
         ({"rollout__verifier_workers": 4}, "'verifier_workers' needs 'verifier_s'"),
         ({"train__global_batch": 1024}, "'global_batch' (1,024) is more than the 512 answers of an iteration"),
-        ({"train__seq_len": 512}, "'seq_len' (512) cuts prompts with their answers, of up to 2,304 tokens"),
+        ({"train__seq_len": 512}, "'seq_len' (512) cuts prompts with their answers, of up to 2,176 tokens"),
         ({"rollout__colocated": True, "rollout__asynchronous": True},
          "colocated answers are written in turn with the training, never 'asynchronous'"),
     ],

@@ -15,7 +15,6 @@ from xe_sizer.frozen import frozen
 from xe_sizer.reinforcement.iteration import RATING, ROLLOUT, SYNCHRONISATION
 from xe_sizer.scenario.limits import chance
 from xe_sizer.training.estimate import TrainingEstimate
-from xe_sizer.training.memory import memory_ledger
 from xe_sizer.training.run_time import Run, run_time_s
 from xe_sizer.training.uncertainty import memory_suffices
 
@@ -52,9 +51,8 @@ class ReinforcementEstimate(TrainingEstimate):
     @cached_property
     def fits(self) -> bool:
         """Whether every phase fits the card and the trainer's states the host."""
-        ledger = memory_ledger(self.resolved.job, self.layouts)
         host = self.resolved.job.server.host_usable_bytes
-        on_host = host is None or float(ledger.host_bytes[0]) <= host
+        on_host = host is None or float(self.ledger.host_bytes[0]) <= host
         return self.iteration.rollout.fits and self.peak_bytes <= self.usable_bytes and on_host
 
     @cached_property
@@ -111,6 +109,11 @@ class ReinforcementEstimate(TrainingEstimate):
     @cached_property
     def run(self) -> Run:
         return Run(self._run_job, self.layouts, np.array([self.step_s]))
+
+    @cached_property
+    def tokens_per_sample(self) -> float:
+        """Tokens of a prompt with its answer as the trainer processes them, padding included."""
+        return float(self.resolved.job.sequences(self.layouts).mean_tokens[0])
 
     @property
     def samples_per_s(self) -> float:

@@ -6,12 +6,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from xe_sizer.frozen import frozen
-from xe_sizer.laws.parts import computed
 from xe_sizer.reinforcement.memory import around_bytes, asleep_bytes, kept_bytes, trainer_ledgers
 from xe_sizer.reinforcement.synchronisation import broadcast_s, gather_s, hand_over_s, loading_s, waking_s
 from xe_sizer.reinforcement.trainer import LEARNING_PARTS, RATING_PARTS, REWARD_PARTS, Training, offloading
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from xe_sizer.reinforcement.resolved import ResolvedReinforcement
     from xe_sizer.reinforcement.rollout import Rollout
     from xe_sizer.training.layout import Layouts
@@ -28,12 +29,15 @@ class Iteration:
     """An iteration; the layout has one entry.
 
     rollout : the replicas that write; colocated : on the GPUs that train, in turn
+    trained_s, held : what the parts of the trainer take, by name, and its memory, where these are known already
     """
 
     resolved: ResolvedReinforcement
     layouts: Layouts
     rollout: Rollout
     colocated: bool
+    trained_s: Mapping[str, float] | None = None
+    held: tuple[Ledger, Ledger | None] | None = None
 
     @property
     def trainer_gpus(self) -> int:
@@ -56,7 +60,7 @@ class Iteration:
     @cached_property
     def parts_s(self) -> dict[str, dict[str, float]]:
         """Seconds of the parts of each phase; each phase takes their sum."""
-        writing, of = self.rollout.writing, self.training
+        writing = self.rollout.writing
         written = {
             "rollout: prompts": float(writing.prompts_s[0]),
             "rollout: answers": float(writing.full_s[0]),
@@ -69,7 +73,11 @@ class Iteration:
             REWARD: REWARD_PARTS,
             TRAINING: (*LEARNING_PARTS, *((offloading,) if self.colocated else ())),
         }
-        worked = {name: {k: float(v[0]) for k, v in computed(parts, of).items()} for name, parts in names.items()}
+        known = self.trained_s
+        worked = {
+            name: {one.name: known[one.name] if known is not None else float(one(self.training)[0]) for one in parts}
+            for name, parts in names.items()
+        }
         worked[TRAINING]["training: between the phases"] = self.resolved.settings.defaults.iteration_overhead_s
         return {ROLLOUT: written, **worked, SYNCHRONISATION: {SYNCHRONISATION: self.synchronisation_s}}
 
@@ -149,7 +157,7 @@ class Iteration:
     @cached_property
     def ledgers(self) -> tuple[Ledger, Ledger | None]:
         """Of the optimizer steps of actor and critic, each alone on the card."""
-        return trainer_ledgers(self.resolved, self.layouts)
+        return self.held or trainer_ledgers(self.resolved, self.layouts)
 
     @cached_property
     def beside_bytes(self) -> tuple[float, float]:
@@ -193,4 +201,4 @@ class Iteration:
     def kept_bytes(self) -> float:
         """States of actor and critic, and context, communicators and workspaces of their process [bytes]."""
         actor, critic = kept_bytes(self.resolved, self.layouts)
-        return float(actor[0] + critic[0] + around_bytes(self.ledgers[0], 1)[0])
+        return float(actor[0] + critic[0] + around_bytes(self.resolved.actor, self.layouts)[0])

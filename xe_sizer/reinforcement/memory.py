@@ -13,7 +13,7 @@ from xe_sizer.laws.parts import computed
 from xe_sizer.serving.memory import cuda_graphs, serving_memory
 from xe_sizer.training.frozen_weights import frozen_copies
 from xe_sizer.training.memory import memory_ledger
-from xe_sizer.training.memory_around import cuda_context, library_workspaces, nccl_buffers
+from xe_sizer.training.memory_around import Around, cuda_context, library_workspaces, nccl_buffers
 from xe_sizer.training.memory_parts import Tensors, adapters, gradients, optimizer_states, weights
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from xe_sizer.training.layout import Layouts
     from xe_sizer.training.memory import Ledger
 
-AROUND = (cuda_context.name, nccl_buffers.name, library_workspaces.name)
+AROUND = (cuda_context, nccl_buffers, library_workspaces)
 LEFT_OVER = 0.04  # chosen: share of the card that stays free beside an engine that takes what the trainer leaves
 LEAST_SHARE = 0.01  # of the card: with less no engine starts
 OF_THE_PARAMETERS = (weights, adapters)
@@ -94,10 +94,10 @@ def asleep_bytes(job: ServingJob, placements: ReplicaLayouts, sleep: str, share:
     return np.asarray(around + (memory.fixed["weights"] if sleep == "cache" else 0.0))
 
 
-def around_bytes(ledger: Ledger, size: int) -> Array:
+def around_bytes(job: Job, layouts: Layouts) -> Array:
     """Context, communicators and workspaces of the trainer's own process, shape (layout,) [bytes]."""
-    held = sum((ledger.components[name] for name in AROUND), np.zeros((1, 1, 1)))
-    return np.broadcast_to(np.asarray(held).max(axis=(0, 1)), size)
+    held = computed(AROUND, Around(job, layouts, np.zeros((1, 1, 1)), "cautious"))
+    return np.broadcast_to(np.asarray(sum(held.values())).max(axis=(0, 1)), len(layouts))
 
 
 def with_share(job: ServingJob, share: float) -> ServingJob:

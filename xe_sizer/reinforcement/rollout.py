@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,18 +13,23 @@ from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import as_array
 from xe_sizer.reinforcement.memory import with_share
 from xe_sizer.reinforcement.writing import places, written_continuously, written_in_batches
+from xe_sizer.serving.layout import ReplicaLayouts
 from xe_sizer.serving.memory import request_bytes, serving_memory, static_peak
 from xe_sizer.serving.space import legal_placements
 from xe_sizer.serving.weights import rank_weight_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from xe_sizer.graph.operators import Array
     from xe_sizer.reinforcement.resolved import ResolvedReinforcement
     from xe_sizer.reinforcement.writing import Writing
     from xe_sizer.serving.job import ServingJob
-    from xe_sizer.serving.layout import ReplicaLayouts
     from xe_sizer.serving.memory import ServingMemory
     from xe_sizer.software.rollout import RolloutDefaults
+
+
+SIZES = fields(ReplicaLayouts)  # of a placement
 
 
 @frozen
@@ -115,35 +120,80 @@ def _best(room: Array, seconds: Array, gpus: Array) -> int:
     return int(np.lexsort((gpus, np.where(held, seconds, np.inf)))[0])
 
 
+@frozen
+class _Options:
+    """Placements of replicas on numbers of GPUs, each written with; arrays of shape (placements,)."""
+
+    job: ServingJob
+    placements: ReplicaLayouts
+    replicas: Array
+    room: Array
+    memory: ServingMemory
+    writing: Writing
+
+
 def _in_an_engine(
     resolved: ResolvedReinforcement, placements: ReplicaLayouts, replicas: Array, gpus: int, share: float,
     beside: Beside,
 ) -> Rollout:  # fmt: skip
     """Replicas with weights and a pool of their own."""
+    options = _options(resolved, placements, replicas, share)
+    return _picked(resolved, options, slice(0, len(placements)), gpus, share, beside)
+
+
+def _options(resolved: ResolvedReinforcement, placements: ReplicaLayouts, replicas: Array, share: float) -> _Options:
+    """What the placements hold and how long they write, with such a share of the card."""
     job, asked = with_share(resolved.service.job, share), resolved.settings.asked
     memory = serving_memory(job, placements, asked.inputs)
     room = np.broadcast_to(places(job, placements, memory, asked, replicas), len(placements))
     static = job.engine.batching.batching == "static"
     write = written_in_batches if static else written_continuously
-    writing = write(job, placements, replicas, room, asked)
-    best = _best(room, writing.total_s, as_array(placements.gpus))
+    return _Options(job, placements, replicas, room, memory, write(job, placements, replicas, room, asked))
+
+
+def _picked(
+    resolved: ResolvedReinforcement, options: _Options, among: slice, gpus: int, share: float, beside: Beside
+) -> Rollout:
+    """The best of some of the placements, all on so many GPUs."""
+    job, asked, room, memory = options.job, resolved.settings.asked, options.room, options.memory
+    sizes = as_array(options.placements.gpus)
+    best = among.start + _best(room[among], options.writing.total_s[among], sizes[among])
     one = slice(best, best + 1)
-    whole = request_bytes(job, placements[one], asked.inputs + asked.answers.longest)
+    whole = request_bytes(job, options.placements[one], asked.inputs + asked.answers.longest)
     least = float(sum(part[one].max() for part in memory.fixed.values()) + whole.max())
     asked_for = resolved.settings.utilization is not None
     used = max(share * memory.usable_bytes, least if room[best] < 1.0 and not asked_for else 0.0)
     return Rollout(
         job=job,
-        placement=placements[one],
-        replicas=int(replicas[best]),
+        placement=options.placements[one],
+        replicas=int(options.replicas[best]),
         gpus=gpus,
         share=share,
         room=float(room[best]),
         memory=memory[one],
-        writing=writing[one],
+        writing=options.writing[one],
         peak_bytes=beside.taken_bytes + used,
         least_bytes=used if asked_for else least,
     )
+
+
+def rollouts_apart(resolved: ResolvedReinforcement, counts: Sequence[int], share: float) -> dict[int, Rollout]:
+    """Replicas on each of the numbers of GPUs of their own, evaluated as one array; without those that hold none."""
+    service = resolved.service
+    sets = {count: legal_placements(service.job, service.fixed, count) for count in counts}
+    sets = {count: found for count, found in sets.items() if len(found)}
+    if not sets:
+        return {}
+    columns = {each.name: np.concatenate([getattr(one, each.name) for one in sets.values()]) for each in SIZES}
+    placements = ReplicaLayouts(**columns)
+    every = np.repeat(list(sets), [len(one) for one in sets.values()])
+    options = _options(resolved, placements, as_array(every // placements.gpus), share)
+    found, start = {}, 0
+    for count, one in sets.items():
+        among = slice(start, start + len(one))
+        found[count] = _picked(resolved, options, among, count, share, Beside())
+        start = among.stop
+    return found
 
 
 def _in_own_weights(
@@ -177,5 +227,5 @@ def _in_own_weights(
         memory=memory[at],
         writing=writing[at],
         peak_bytes=float(taken[best] + one[best] + (writing.running[best] - 1.0) * (two[best] - one[best])),
-        least_bytes=float(one[best]),
+        least_bytes=float(np.minimum(beside.gathered_bytes, own)[best] + one[best]),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -11,15 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xe_sizer.frozen import frozen
+from xe_sizer.laws.parts import computed
 from xe_sizer.reinforcement.iteration import Iteration
 from xe_sizer.reinforcement.memory import LEFT_OVER, around_bytes, asleep_bytes, kept_bytes, left_share, trainer_ledgers
-from xe_sizer.reinforcement.rollout import Beside, rollout_on
+from xe_sizer.reinforcement.rollout import Beside, rollout_on, rollouts_apart
 from xe_sizer.reinforcement.synchronisation import gather_s, whole_bytes
-from xe_sizer.reinforcement.trainer import LEARNING_PARTS, RATING_PARTS, REWARD_PARTS, Training
+from xe_sizer.reinforcement.trainer import LEARNING_PARTS, RATING_PARTS, REWARD_PARTS, Training, offloading
 from xe_sizer.serving.memory import request_bytes, serving_memory
 from xe_sizer.serving.space import legal_placements
 from xe_sizer.training.frontier import frontier
-from xe_sizer.training.memory import memory_ledger
 from xe_sizer.training.space import layout_chunks
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from xe_sizer.reinforcement.resolved import ResolvedReinforcement
     from xe_sizer.reinforcement.rollout import Rollout
     from xe_sizer.training.layout import Layouts
+    from xe_sizer.training.memory import Ledger
     from xe_sizer.training.space import Rules
 
 CHUNK = 1 << 14  # layouts evaluated together
@@ -39,7 +40,34 @@ SAME = 1e-3  # chosen: share of the time below which a larger pool of replicas i
 class Trainers:
     """The best layout of the trainer on each number of GPUs, ascending."""
 
+    resolved: ResolvedReinforcement
     layouts: Layouts
+
+    @cached_property
+    def ledgers(self) -> tuple[Ledger, Ledger | None]:
+        """Memory of the optimizer steps of actor and critic, shape (layout,)."""
+        return trainer_ledgers(self.resolved, self.layouts)
+
+    def ledgers_on(self, gpus: int) -> tuple[Ledger, Ledger | None]:
+        """The same on so many GPUs, on which some layout fits."""
+        place, (actor, critic) = self.counts.index(gpus), self.ledgers
+        return actor.at(place), None if critic is None else critic.at(place)
+
+    @cached_property
+    def seconds(self) -> dict[str, Array]:
+        """What the parts of the trainer take, shape (layout,) [s]."""
+        parts = (*RATING_PARTS, *REWARD_PARTS, *LEARNING_PARTS, offloading)
+        return computed(parts, Training(self.resolved, self.layouts))
+
+    @property
+    def trained_s(self) -> Array:
+        """Time of all that the trainer does but for copies to the host and the synchronisation, shape (layout,) [s]."""
+        return np.asarray(sum(value for name, value in self.seconds.items() if name != offloading.name))
+
+    def seconds_on(self, gpus: int) -> dict[str, float]:
+        """The same parts on so many GPUs, on which some layout fits."""
+        place = self.counts.index(gpus)
+        return {name: float(value[place]) for name, value in self.seconds.items()}
 
     @cached_property
     def counts(self) -> list[int]:
@@ -104,7 +132,7 @@ class Search:
         ok = ledger.peak_bytes + critic_kept <= room
         if critic is not None:
             ok &= critic.peak_bytes + actor_kept <= room
-        around = around_bytes(ledger, len(layouts))
+        around = around_bytes(resolved.actor, layouts)
         return np.asarray(ok & (actor_kept + critic_kept + around + awake <= card))
 
     def trainers(self, counts: Sequence[int], colocated: bool) -> Trainers:
@@ -126,7 +154,7 @@ class Search:
         if not best.complete:
             raise KeyboardInterrupt
         self.seen.feasible += best.feasible
-        return Trainers(best.layouts)
+        return Trainers(resolved, best.layouts)
 
     @property
     def rules(self) -> Rules:
@@ -140,11 +168,20 @@ class Search:
         model = critic.model
         return np.asarray((model.heads % layouts.tp == 0) & (model.layers % (layouts.pp * layouts.vpp) == 0))
 
-    def iteration(self, layouts: Layouts, rollout_gpus: int | None) -> Iteration | None:
-        """The iteration in one layout of the trainer; the replicas share its GPUs where they have none of their own."""
+    def iteration(
+        self, layouts: Layouts, rollout_gpus: int | None, trainers: Trainers | None = None
+    ) -> Iteration | None:
+        """The iteration in one layout of the trainer; the replicas share its GPUs where they have none of their own.
+
+        trainers : that the layout is one of, where there are several
+        """
         colocated = rollout_gpus is None
         rollout = self._beside(layouts) if rollout_gpus is None else self.apart(rollout_gpus)
-        return None if rollout is None else Iteration(self.resolved, layouts, rollout, colocated)
+        if rollout is None:
+            return None
+        gpus = int(layouts.gpus[0])
+        known = (trainers.seconds_on(gpus), trainers.ledgers_on(gpus)) if trainers else (None, None)
+        return Iteration(self.resolved, layouts, rollout, colocated, *known)
 
     def best(self, counts: Sequence[int]) -> Iterator[Iteration]:
         """The best iteration on each of the numbers of GPUs, ascending, for each way to share them; those that fit."""
@@ -158,7 +195,7 @@ class Search:
         trainers = self.trainers(counts, colocated=True)
         for gpus in trainers.counts:
             layouts = trainers.on(gpus)
-            one = None if layouts is None else self.iteration(layouts, None)
+            one = None if layouts is None else self.iteration(layouts, None, trainers)
             if one is not None and one.rollout.fits:
                 yield one
 
@@ -167,11 +204,14 @@ class Search:
         trainers = self.trainers(self._trainer_counts(counts), colocated=False)
         if not trainers.counts:
             return
-        train_s = dict(zip(trainers.counts, self._trained_s(trainers.layouts).tolist(), strict=True))
+        train_s = dict(zip(trainers.counts, trainers.trained_s.tolist(), strict=True))
+        self._evaluate({gpus - trained for gpus in counts for trained in self._parts_of(gpus, trainers.counts)})
         for gpus in counts:
             split = self._split(gpus, train_s)
             layouts = trainers.on(gpus - split) if split else None
-            one = None if layouts is None else self.iteration(layouts, split)
+            if layouts is None or split is None:
+                continue
+            one = self.iteration(layouts, split, trainers)
             if one is not None:
                 yield one
 
@@ -184,17 +224,12 @@ class Search:
         inside = [count for count in range(1, node) if node % count == 0 or count == node - 1]
         return sorted({*(one for one in inside if one < most), *range(node, most, node)})
 
-    def _trained_s(self, layouts: Layouts) -> Array:
-        """Time of all that the trainer does, without the synchronisation, shape (layout,) [s]."""
-        training = Training(self.resolved, layouts)
-        return np.asarray(sum(part(training) for part in (*RATING_PARTS, *REWARD_PARTS, *LEARNING_PARTS)))
-
     def _split(self, gpus: int, train_s: Mapping[int, float]) -> int | None:
         """GPUs of all that only write answers, so that an iteration takes the least time; None: no split fits."""
         best, found = np.inf, None
         asynchronous = self.resolved.settings.staleness > 0
-        for trained, seconds in train_s.items():
-            rollout = self.apart(gpus - trained) if trained < gpus else None
+        for trained in self._parts_of(gpus, train_s):
+            rollout, seconds = self.apart(gpus - trained), train_s[trained]
             if rollout is None or not rollout.fits:
                 continue
             both = max(seconds, rollout.seconds) if asynchronous else seconds + rollout.seconds
@@ -202,23 +237,35 @@ class Search:
                 best, found = both, gpus - trained
         return found
 
+    def _parts_of(self, gpus: int, trained: Iterable[int]) -> list[int]:
+        """Those of the numbers of GPUs that may train where so many are those of both pools: servers are not shared."""
+        asked, node = self.resolved.settings.gpus, self.resolved.actor.server.accelerators
+        if asked is not None:
+            return [one for one in trained if one == gpus - asked]
+        return [one for one in trained if one < gpus and (one % node == 0 or gpus <= node)]
+
     def apart(self, gpus: int) -> Rollout | None:
-        """Replicas on GPUs of their own, computed once for each number of these."""
+        """Replicas on GPUs of their own; None where none is possible on so many."""
         if gpus not in self.known:
-            self.known[gpus] = self._apart(gpus)
+            self._evaluate({gpus})
         return self.known[gpus]
 
-    def _apart(self, gpus: int) -> Rollout | None:
+    def _evaluate(self, counts: set[int]) -> None:
+        """Replicas on each of the numbers of GPUs of their own; those of an engine all as one array."""
         resolved = self.resolved
         share = resolved.settings.utilization or resolved.service.job.engine.memory.utilization
-        return rollout_on(resolved, gpus, share, Beside())
+        new = sorted(counts - self.known.keys())
+        if resolved.service.job.engine.memory.grows:
+            self.known.update({gpus: rollout_on(resolved, gpus, share, Beside()) for gpus in new})
+        else:
+            found = rollouts_apart(resolved, new, share)
+            self.known.update({gpus: found.get(gpus) for gpus in new})
 
     def _beside(self, layouts: Layouts) -> Rollout | None:
         """The replicas on the cards of the trainer."""
         resolved, job = self.resolved, self.resolved.actor
         actor, critic = kept_bytes(resolved, layouts)
-        ledger = memory_ledger(job, layouts)
-        taken = float(actor[0] + critic[0] + around_bytes(ledger, 1)[0])
+        taken = float(actor[0] + critic[0] + around_bytes(job, layouts)[0])
         gathered, step_s = 0.0, 0.0
         spread = int(layouts.zero[0]) == 3 or int(layouts.tp[0] * layouts.pp[0]) > 1
         if spread:

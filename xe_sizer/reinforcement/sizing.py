@@ -10,7 +10,6 @@ from xe_sizer.reinforcement.estimate import ReinforcementEstimate
 from xe_sizer.reinforcement.search import Search
 from xe_sizer.training.choose import DOES_NOT_FIT, FITS, Choice, choose
 from xe_sizer.training.fewest import Fewest
-from xe_sizer.training.memory import memory_ledger
 from xe_sizer.training.space import LARGEST_PLAN, legal_layouts
 
 if TYPE_CHECKING:
@@ -112,7 +111,7 @@ def _estimate(search: Search, one: Iteration, rank: int, fewest: int | None) -> 
     choice = Choice(
         job=resolved.job,
         layouts=one.layouts,
-        ledger=memory_ledger(resolved.job, one.layouts),
+        ledger=one.ledgers[0],
         rank=rank,
         considered=1,
         feasible=int(rank < DOES_NOT_FIT),
