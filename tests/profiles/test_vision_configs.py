@@ -72,6 +72,14 @@ CONFIGS: dict[str, tuple[dict[str, Any], int]] = {
         },
         1_918_726_384,
     ),
+    "mistral3": (
+        {
+            "text_config": _text("mistral", 5120, 32768, 32, 8, 131072, head_dim=128, tie_word_embeddings=False),
+            "vision_config": {"model_type": "pixtral", "image_size": 1540, "patch_size": 14},
+            "spatial_merge_size": 2,
+        },
+        2_892_651_520,
+    ),
     "smolvlm": (
         {
             "text_config": _text("llama", 2048, 8192, 32, 32, 49155, tie_word_embeddings=False),
@@ -112,6 +120,15 @@ def test_tiles_along_the_longest_side(tmp_path: Path, size: tuple[int, int], pie
     tower = read(tmp_path, "idefics3", CONFIGS["idefics3"][0])[0].vision
     assert tower is not None
     assert seen_image(tower, *size).pieces == pieces
+
+
+def test_llava_s_class_with_the_encoder_of_pixtral(tmp_path: Path) -> None:
+    """Pixtral 12B as transformers has it: an encoder of 434,957,312 parameters with its projector."""
+    text = _text("mistral", 5120, 14336, 32, 8, 131072, head_dim=128, tie_word_embeddings=False)
+    vision = {"model_type": "pixtral", "image_size": 1024, "patch_size": 16}
+    model, _ = read(tmp_path, "llava", {"text_config": text, "vision_config": vision})
+    assert model.vision is not None
+    assert count_parameters(model).total + vision_parameters(model.vision) == 2_322_419_712
 
 
 def test_an_encoder_that_is_not_known_is_left_out_and_that_is_said(tmp_path: Path) -> None:

@@ -144,16 +144,43 @@ def _idefics3(config: Config, vision: Config, hidden: int) -> Values:
     }  # fmt: skip
 
 
+def _pixtral(config: Config, vision: Config, hidden: int) -> Values:
+    sizes = _sizes(vision, 24, 1024, 4096, 16)
+    side, patch, _ = _square(vision, 1024, 16)
+    bias = config.flag("multimodal_projector_bias", True)
+    return sizes | {
+        "norm": "rmsnorm", "activation": "swiglu", "biases": (), "rotary": True, "first_norm": True, "patch": patch,
+        "resize": "native", "row_tokens": 1, "max_side": side,
+        "projector": {"widths": (sizes["hidden"], hidden, hidden), "bias": bias},
+    }  # fmt: skip
+
+
+def _mistral3(config: Config, vision: Config, hidden: int) -> Values:
+    values = _pixtral(config, vision, hidden)
+    merge, width = config.count("spatial_merge_size", default=2), values["hidden"]
+    bias = config.flag("multimodal_projector_bias", False)
+    if bias:
+        config.fail("a projector with biases is not supported yet", "multimodal_projector_bias")
+    projector = {"widths": (width * merge**2, width, hidden, hidden), "norm": "rmsnorm"}
+    return values | {"merge": merge, "projector": projector}
+
+
+def _llava(config: Config, vision: Config, hidden: int) -> Values:
+    return (_pixtral if vision.word("model_type") == "pixtral" else _clip)(config, vision, hidden)
+
+
 READERS: Mapping[str, Callable[[Config, Config, int], Values]] = {
     "qwen2_vl": _qwen2_vl, "qwen2_5_vl": _qwen2_5_vl, "qwen3_vl": _qwen3_vl, "qwen3_vl_moe": _qwen3_vl,
-    "llava": _clip, "gemma3": _gemma3, "paligemma": _siglip, "idefics3": _idefics3, "smolvlm": _idefics3,
+    "llava": _llava, "mistral3": _mistral3, "gemma3": _gemma3, "paligemma": _siglip, "idefics3": _idefics3,
+    "smolvlm": _idefics3,
 }  # fmt: skip
 """Readers of the model types whose encoders are known."""
 ENCODERS: Mapping[str, tuple[str | None, ...]] = {
     "qwen2_vl": ("qwen2_vl", "qwen2_vl_vision", None), "qwen2_5_vl": ("qwen2_5_vl", "qwen2_5_vl_vision", None),
     "qwen3_vl": ("qwen3_vl", "qwen3_vl_vision", None),
     "qwen3_vl_moe": ("qwen3_vl_moe", "qwen3_vl_moe_vision", None),
-    "llava": ("clip_vision_model", None), "gemma3": ("siglip_vision_model", None),
+    "llava": ("clip_vision_model", "pixtral", None), "mistral3": ("pixtral", None),
+    "gemma3": ("siglip_vision_model", None),
     "paligemma": ("siglip_vision_model", None), "idefics3": ("idefics3", "idefics3_vision", None),
     "smolvlm": ("smolvlm", "smolvlm_vision", None),
 }  # fmt: skip
