@@ -31,6 +31,8 @@ _AFTER_NORMS = ("q", "q down", "router", "shared expert gate and up")
 def modules_of(model: ModelShape) -> tuple[RecomputeModule, ...]:
     """The modules of RECOMPUTE_MODULES that a model has, so that recomputing them changes something.
 
+        modules = those whose operators are in some layer of the model
+
     Parameters
     ----------
     model : its kinds of layers, and whether its attention is latent
@@ -58,6 +60,8 @@ def modules_of(model: ModelShape) -> tuple[RecomputeModule, ...]:
 def with_recomputation(operators: Sequence[Operator], inputs: GraphInputs) -> tuple[Operator, ...]:
     """A layer's operators, each with what selective recomputation runs again and does not keep of it.
 
+        again = 1 for operators of the modules, dropped = their saved bytes but for the input of each module
+
         attention, core_attn   attention and what context ranks exchange for it run again; statistics are not kept
         alternate              half of every matrix product and all that only moves memory; kept: attention, and the
                                outputs of every other product in place of what its neighbours keep
@@ -74,7 +78,7 @@ def with_recomputation(operators: Sequence[Operator], inputs: GraphInputs) -> tu
 
     Returns
     -------
-    tuple of Operator with `again` [-] and `dropped_bytes` [bytes] of one layer
+    tuple of Operator with `again` [-] and `dropped_bytes` [bytes] of one layer, which broadcast to shape (rank shape,)
 
     Source: Korthikanti et al. 2022 (arXiv:2205.05198) for the attention core; TorchTitan's selective checkpointing by
     operator (arXiv:2410.06511); recompute_modules of Megatron-Core (core/transformer/transformer_config.py), whose
@@ -189,5 +193,18 @@ _MODULES = {
 
 
 def recomputed_exchanges(operators: Sequence[Operator]) -> tuple[Collective, ...]:
-    """The exchanges among operators that selective recomputation runs again."""
+    """The exchanges among operators that selective recomputation runs again.
+
+        exchanges = those of the operators that are collectives, again > 0
+
+    Parameters
+    ----------
+    operators : of the layers, as `with_recomputation` leaves them
+
+    Returns
+    -------
+    tuple of Collective; messages of shape (rank shape,) [bytes]
+
+    Source: checkpointed modules of Megatron-Core exchange tokens and sequences once more in their forward.
+    """
     return tuple(op for op in operators if isinstance(op, Collective) and op.again)

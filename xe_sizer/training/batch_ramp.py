@@ -83,6 +83,20 @@ def ramp_time_s(ramp: BatchRamp, whole: int, available: float, first_s: Array, w
 
 
 def first_layouts(ramp: BatchRamp, layouts: Layouts) -> Layouts:
-    """The layouts with as many micro-batches as the first batch has."""
+    """The layouts with as many micro-batches as the first batch has.
+
+        grad_accum = start / (micro-batch dp)
+
+    Parameters
+    ----------
+    ramp : how the batch grows, from its start on [-]
+    layouts : those of the whole batch, shape (layout,)
+
+    Returns
+    -------
+    Layouts, shape (layout,) [-]
+
+    Source: definition.
+    """
     together = np.maximum(layouts.micro_batch * layouts.dp, 1)
     return replace(layouts, grad_accum=np.maximum(ramp.start // together, 1))
