@@ -65,15 +65,20 @@ def test_quantised_weights_trade_time_for_memory() -> None:
     assert timeline(qlora, chosen).step_s[0] > timeline(lora, chosen).step_s[0]
 
 
+BIASED = "qwen2-7b"  # where biases alone learn, the model must have some
+SLOWER = {"boft", "hra"}  # turn every weight by matrices as wide as its inputs, in every micro-batch
+
+
 @pytest.mark.parametrize("name", ADAPTERS)
 def test_a_kind_of_adapter_learns_beside_frozen_weights_of_any_job(name: str) -> None:
     """It is estimated under a job that says nothing of what learns, and needs less than all weights would."""
-    full, adapted = job(train__seq_len=1024), job(adapter=name, train__seq_len=1024)
+    model = {"model": BIASED} if name == "bitfit" else {}
+    full, adapted = job(train__seq_len=1024, **model), job(adapter=name, train__seq_len=1024, **model)
     assert adapted.method.adapter is ADAPTERS[name]
     assert adapted.method.quantised is ADAPTERS[name].quantises
     chosen = layouts(dp=[1, 8], zero=[0, 1], grad_accum=4)
     assert np.all(memory_ledger(adapted, chosen).peak_bytes < memory_ledger(full, chosen).peak_bytes)
-    assert np.all(timeline(adapted, chosen).step_s < timeline(full, chosen).step_s)
+    assert name in SLOWER or np.all(timeline(adapted, chosen).step_s < timeline(full, chosen).step_s)
 
 
 def test_a_job_that_means_adapters_is_fine_tuning_with_them() -> None:

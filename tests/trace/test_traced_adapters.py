@@ -9,12 +9,14 @@ import pytest
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
-pytest.importorskip("peft")
+peft = pytest.importorskip("peft")
 
-from tests.trace.adapters import KINDS
-from tests.trace.compare import job_of, ledger_of, predicted_bytes
-from tests.trace.matrix import Case
-from tests.trace.training import Traced, trace
+from tests.trace.adapters import KINDS  # noqa: E402
+from tests.trace.compare import job_of, ledger_of, predicted_bytes  # noqa: E402
+from tests.trace.matrix import Case  # noqa: E402
+from tests.trace.training import Traced, trace  # noqa: E402
+from xe_sizer.evidence.names import plain  # noqa: E402
+from xe_sizer.training.adapters import ADAPTERS  # noqa: E402
 
 MEDIAN_ERROR = 0.01
 WORST_ERROR = 0.04
@@ -57,3 +59,11 @@ def test_what_a_step_holds_and_what_learns(case: Case) -> None:
 
 def test_the_median_error() -> None:
     assert np.median([abs(error_of(case)) for case in cases()]) <= MEDIAN_ERROR
+
+
+def test_every_type_of_peft_has_a_kind() -> None:
+    """But for networks beside the model (Shadow) and mixtures of adapters that were trained before (X-LoRA)."""
+    known = {plain(name) for kind in ADAPTERS.values() for name in (kind.name, *kind.aliases)}
+    types = {plain(str(each.value)) for each in peft.PeftType}
+    assert types - known == {"cpt", "shadow", "xlora"}
+    assert "context-prompt-tuning" in known  # CPT, which also stands for continued pre-training

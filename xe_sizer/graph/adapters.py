@@ -83,8 +83,8 @@ class Adapter:
 
     @property
     def mean_parameters(self) -> float:
-        """Elements that learn in an average layer, where not all have the adapter [-]."""
-        return float(as_array(self.form.elements(self._outputs, self.members[0].inputs)))
+        """Elements that learn in an average layer, where not all have the adapter; of experts, each has its own [-]."""
+        return self.members[0].copies * float(as_array(self.form.elements(self._outputs, self.members[0].inputs)))
 
     @property
     def matrices(self) -> tuple[tuple[int, int], ...]:
@@ -116,13 +116,18 @@ class Adapter:
         held_outputs = sum(weight.outputs / part for weight, part in zip(self.members, shards, strict=True))
         return held_outputs * np.ones_like(tp), inputs / tp if split == "row" else inputs * np.ones_like(tp)
 
-    def on_rank(self, tp: Array) -> Array:
-        """Elements that learn on a tensor-parallel rank, shape of `tp` [-]."""
-        return as_array(self.form.elements(*self.shard(tp)))
+    def on_rank(self, tp: Array, expert_ranks: Size = 1.0) -> Array:
+        """Elements that learn on a rank, where so many share the experts, shape of `tp` [-]."""
+        return as_array(self.form.elements(*self.shard(tp))) * self._copies(expert_ranks)
 
-    def buffer_bytes(self, tp: Array) -> Array:
+    def buffer_bytes(self, tp: Array, expert_ranks: Size = 1.0) -> Array:
         """What stands beside the weight on a rank and does not learn, shape of `tp` [bytes]."""
-        return as_array(self.form.buffer_bytes(*self.shard(tp)))
+        return as_array(self.form.buffer_bytes(*self.shard(tp))) * self._copies(expert_ranks)
+
+    def _copies(self, expert_ranks: Size) -> Size:
+        """Experts of a rank, each of which has its own; 1 of other weights [-]."""
+        first = self.members[0]
+        return first.copies / expert_ranks if first.split == "expert" else 1.0
 
 
 def adapters_on(weights: Iterable[Weight], forms: Mapping[str, AdapterForm]) -> Iterator[Adapter]:
@@ -146,6 +151,7 @@ class Place:
     """Where an adapter works: a weight's shard of n outputs and k inputs, and the tokens that pass it.
 
     name, module : of the weight; tokens, n, k : shape (rank shape,) [-]
+    experts : that have such a weight each and get so many tokens each, in one grouped product; None: one weight [-]
     """
 
     block: Block
@@ -154,6 +160,12 @@ class Place:
     tokens: Array
     n: Array
     k: Array
+    experts: Array | None = None
+
+    @property
+    def weights(self) -> Size:
+        """Weights that are adapted together [-]."""
+        return 1.0 if self.experts is None else self.experts
 
     @property
     def size(self) -> float:
@@ -207,17 +219,18 @@ class Place:
             name=f"{self.name} adapter {label}",
             module=self.module,
             layers=self.block.layers,
-            saved_bytes=(saved_bytes + (0.0 if computed_bytes is None else computed_bytes)) * one,
+            saved_bytes=(saved_bytes + (0.0 if computed_bytes is None else computed_bytes)) * self.weights * one,
             m=m * one,
             n=n * one,
             k=k * one,
-            copies=copies * one,
+            copies=copies * self.weights * one,
             input_gradient=True,
+            grouped=self.experts is not None,
             weight_gradient=learns,
             learns=learns,
             adapter=not in_base,
             computed=computed_bytes is not None,
-            operand_bytes=None if computed_bytes is None else computed_bytes * one,
+            operand_bytes=None if computed_bytes is None else computed_bytes * self.weights * one,
         )
 
     def kernels(
@@ -225,7 +238,7 @@ class Place:
         saved_bytes: Size = 0.0, temporary_bytes: Size = 0.0,
     ) -> MemoryBound:  # fmt: skip
         """Kernels of the adapter that only move memory, forward and backward."""
-        one = self.block.inputs.rank.ones
+        one = self.weights * self.block.inputs.rank.ones
         return MemoryBound(
             name=f"{self.name} adapter {label}",
             module=self.module,

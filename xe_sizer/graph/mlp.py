@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from xe_sizer.graph.adapters import MASK
+from xe_sizer.graph.adapters import MASK, Place, adapters_on
 from xe_sizer.graph.building_blocks import linear, memory_bound, norm, residual, weight_traffic
 from xe_sizer.graph.casts import narrowing, waiting_input_bytes
 from xe_sizer.graph.exchanges import enter_parallel, exchange, leave_parallel, visited_places
@@ -354,17 +354,29 @@ def _products(block: Block, experts: Experts, routed: Array, local: Array) -> It
         yield product("expert up", ffn, hidden, another * routed * hidden * inputs.element_bytes)
     else:
         yield product("expert gate and up", matrices * ffn, hidden, np.zeros_like(width))
+    yield from _beside_experts(block, ("expert_gate", "expert_up"), rows, local, ffn, hidden)
     acted = activation(block, "expert activation", "experts", width)
     yield replicated(acted, turns(inputs.kernels, held, local)) if loop in (MODULES, SLICED) else acted
     if experts.expert_bias:
         yield expert_bias(block, loop, width * matrices, routed * hidden)
     kept = float(inputs.keeps_input("expert_down"))
     yield product("expert down", hidden, ffn, waiting_input_bytes(block, width * inputs.element_bytes) * kept)
+    yield from _beside_experts(block, ("expert_down",), rows, local, hidden, ffn)
     elements = (matrices + 1.0) * local * hidden * ffn
     yield from _expert_weights(block, loop, elements, (matrices + 1.0) * local, local)
     read, written = passing * (hidden + ffn), passing * (matrices * ffn + hidden)
     for casts in narrowing(block, "experts", "experts", read, elements, written):
         yield replicated(casts, 2.0 * local) if apart else casts
+
+
+def _beside_experts(
+    block: Block, names: tuple[str, ...], rows: Array, local: Array, n: Array, k: Array
+) -> Iterator[Operator]:
+    """Adapters of each of `local` experts on weights of n by k, grouped (GroupedExpertsLoRA of NeMo AutoModel)."""
+    weights = [block.weights[name] for name in names if name in block.weights]
+    for adapter in adapters_on(weights, block.inputs.learning.adapters):
+        first = adapter.members[0]
+        yield from adapter.form.operators(Place(block, first.name, first.module, rows, n, k, local))
 
 
 def _expert_weights(

@@ -10,6 +10,7 @@ from xe_sizer.graph.parameters import FUSED, adapted_weights, layer_weights
 
 if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
+    from xe_sizer.graph.weight import Weight
 
 ALL_LINEAR = "all-linear"
 # Names that frameworks give to the same projections.
@@ -26,19 +27,25 @@ SYNONYMS = {
 GROUPS = {
     "attention": ("q", "k", "v", "o", "q_down", "q_up", "kv_down", "kv_up"),
     "mlp": ("gate", "up", "down"),
+    "experts": ("expert_gate", "expert_up", "expert_down"),
 }
 CROSS = "cross_"  # before the names of projections of the attention to an encoder, which classes call as its own
 
 
 def _linear_names(model: ModelShape) -> tuple[str, ...]:
-    """Linear weights of the layers that adapters can sit on: all but routers and the experts themselves."""
-    names = [
-        weight.name
+    """Linear weights of the layers that adapters sit on where all do: all but routers and the experts themselves."""
+    return tuple(weight.name for weight in _linear(model) if weight.split != "expert")
+
+
+def _linear(model: ModelShape) -> tuple[Weight, ...]:
+    """Linear weights of the layers that adapters can sit on, those of experts too, each once."""
+    weights = {
+        weight.name: weight
         for kind, _ in model.layer_kinds
         for weight in layer_weights(model, kind)
-        if weight.kind == "linear" and weight.split != "expert" and weight.module != "router"
-    ]
-    return tuple(dict.fromkeys(names))
+        if weight.kind == "linear" and weight.module != "router"
+    }
+    return tuple(weights.values())
 
 
 def _as_stored(model: ModelShape, names: Iterable[str]) -> list[str]:
@@ -54,15 +61,15 @@ def _as_stored(model: ModelShape, names: Iterable[str]) -> list[str]:
 def resolve_targets(model: ModelShape, targets: Iterable[str]) -> tuple[str, ...]:
     """Canonical names of the projections that get an adapter, in the order of the layer.
 
-    Accepts the frameworks' names (q_proj, c_attn, ...), the groups `attention`, `mlp` and `all-linear`, and the
-    fused `qkv` and `gate_up`. A group takes what the model stores as one matrix as one. A projection of attention is
-    also that of the attention to an encoder, where there is one.
+    Accepts the frameworks' names (q_proj, c_attn, ...), the groups `attention`, `mlp`, `experts` and `all-linear`,
+    which leaves experts out as frameworks do, and the fused `qkv` and `gate_up`. A group takes what the model stores as
+    one matrix as one. A projection of attention is also that of the attention to an encoder, where there is one.
 
     Raises
     ------
     InputError : a target that the model does not have
     """
-    known = _linear_names(model)
+    known, named = _linear_names(model), tuple(weight.name for weight in _linear(model))
     chosen: list[str] = []
     problems = []
     for target in targets:
@@ -71,19 +78,19 @@ def resolve_targets(model: ModelShape, targets: Iterable[str]) -> tuple[str, ...
             name = "up"
         if name == ALL_LINEAR:
             chosen += _as_stored(model, known)
-        elif name in GROUPS:
-            chosen += _as_stored(model, (member for member in GROUPS[name] if member in known))
-        elif set(adapted_weights(name)) <= set(known):
+        elif members := [member for member in GROUPS.get(name, ()) if member in named]:
+            chosen += _as_stored(model, members)
+        elif set(adapted_weights(name)) <= set(named):
             chosen.append(name)
         else:
             hint = did_you_mean(name, (*known, *GROUPS, *SYNONYMS, *FUSED, ALL_LINEAR))
             problems.append(
                 Problem(
                     f"'{target}' is not a projection of {model.name}",
-                    hint=hint or f"it has {', '.join(known)}",
+                    hint=hint or f"it has {', '.join(named)}",
                 )
             )
     if problems:
         raise InputError(problems)
     chosen += [CROSS + name for name in chosen if CROSS + name in known]
-    return tuple(sorted(dict.fromkeys(chosen), key=lambda name: known.index(adapted_weights(name)[0])))
+    return tuple(sorted(dict.fromkeys(chosen), key=lambda name: named.index(adapted_weights(name)[0])))

@@ -239,8 +239,10 @@ def _census(model: ModelShape, beside: _Beside, sizes: tuple[bytes, ...]) -> Cen
     ends = groups.at_ends(embedding, head, tied)
     ends_vectors = groups.at_ends(groups.vectors(embedding_weights(model)), groups.vectors(head_weights(model)), tied)
     adapters = tuple(model_adapters(model, dict(beside.adapters)))
-    adapted = sum(count * adapter.on_rank(groups.tp) for count, adapter in adapters)
-    buffers = np.zeros(groups.tp.shape) + sum(count * adapter.buffer_bytes(groups.tp) for count, adapter in adapters)
+    adapted = sum(count * adapter.on_rank(groups.tp, groups.experts) for count, adapter in adapters)
+    buffers = np.zeros(groups.tp.shape) + sum(
+        count * adapter.buffer_bytes(groups.tp, groups.experts) for count, adapter in adapters
+    )
     copied = {EMBEDDING: embedding, HEAD: groups.total(saved_head(model))}
     first, last = (copied[end] * float(end in beside.saved) * beside.saved_element_share for end in (EMBEDDING, HEAD))
     return Census(

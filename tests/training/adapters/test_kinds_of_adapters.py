@@ -91,6 +91,22 @@ def test_bottlenecks_stand_behind_attention_and_mlp() -> None:
     assert learns("pfeiffer") == 28 * (2 * 64 * 3072 + 64 + 3072)
 
 
+def test_every_expert_has_adapters_of_its_own() -> None:
+    """Mixtral: 32 layers of 8 experts with 4096 inputs and 14336 outputs; two experts see each of 512 tokens."""
+    keys = {"lora.targets": ["experts"], "lora.rank": 8}
+    job = job_of("lora", "mixtral-8x7b", **keys)
+    assert job.method.trainable_parameters(job.model) == 32 * 8 * 3 * 8 * (4096 + 14336)
+    operators = layer_operators(job.graph(_layout(), np.array([512.0])))
+    own = [op for op in operators if isinstance(op, Matmul) and op.adapter]
+    assert {op.name for op in own} == {f"expert_{w} adapter {f}" for w in ("gate", "up", "down") for f in "AB"}
+    assert all(op.copies[0] == pytest.approx(8) and op.grouped for op in own)
+    assert sum(float(op.forward_flops[0]) for op in own) == pytest.approx(
+        2 * 2 * 512 * 3 * 8 * (4096 + 14336), rel=1e-6
+    )
+    with pytest.raises(InputError, match="not a projection"):
+        job_of("lora", **keys)
+
+
 def test_a_skill_is_a_low_rank_adapter() -> None:
     assert learns("poly", **{"lora.targets": ["q"]}) == 28 * (4 * 8 * (Q + K) + 4)
 
