@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from xe_sizer.importers.asked import Asked
 from xe_sizer.importers.imported import Imported
 from xe_sizer.importers.read import read_foreign
@@ -75,3 +77,12 @@ def test_a_deepspeed_file_leaves_to_the_trainer_what_is_auto(tmp_path: Path) -> 
     lost = {each.key for each in found.lost}
     assert "zero_optimization.reduce_bucket_size" in lost
     assert not found.unknown
+
+
+@pytest.mark.parametrize(("size", "group"), [(8, 8), (-1, None)])
+def test_groups_of_deepspeed_share_states(size: int, group: int | None, tmp_path: Path) -> None:
+    """MiCS shards within groups of ranks; -1 is what DeepSpeed has unasked."""
+    settings = {"zero_optimization": {"stage": 3, "mics_shard_size": size}}
+    found = read(tmp_path, job_yaml=TRAINER, ds_json=json.dumps(settings))
+    assert facts(found).get("layout.zero_group") == group
+    assert "zero_optimization.mics_shard_size" not in {each.key for each in found.lost}
