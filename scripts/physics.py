@@ -104,6 +104,7 @@ GROUPS = (
             "training.halves",
             "training.moments",
             "training.gradients",
+            "training.frozen_weights",
             "training.memory_around",
             "training.memory_parts",
             "training.cached_blocks",

@@ -31,7 +31,7 @@ def test_a_method_knows_its_name_and_what_learns(name: str, model: str) -> None:
     adapter = METHODS[name].usual_adapter
     held = Quantised(usual, usual.width(), SIXTEEN_BIT) if METHODS[name].quantises else None
     trained = adapter.applied_to(shape, AdapterOptions(quantised=held)) if adapter else ALL_WEIGHTS
-    method = METHODS[name].applied_to(shape, MethodOptions(trained=trained))
+    method = METHODS[name].applied_to(shape, MethodOptions(trained=trained, teacher=shape))
     total = count_parameters(shape).total
     trainable = method.trainable_parameters(shape)
     assert method.name == name
@@ -41,7 +41,8 @@ def test_a_method_knows_its_name_and_what_learns(name: str, model: str) -> None:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_method_is_estimated(name: str) -> None:
-    made = job(kind=name, train__seq_len=1024)
+    teacher = {"train.teacher_model": "llama-2-13b"} if "train.teacher_model" in METHODS[name].reads else {}
+    made = job(kind=name, train__seq_len=1024, **teacher)
     chosen = layouts(dp=[1, 8], zero=[0, 1], grad_accum=4)
     ledger, line = memory_ledger(made, chosen), timeline(made, chosen)
     assert np.all(np.isfinite(ledger.total_bytes))

@@ -65,7 +65,20 @@ def copies_bytes(job: Job, layouts: Layouts) -> Array:
 
 
 def on_host(job: Job, layouts: Layouts) -> Array:
-    """1 where copies wait in host memory, with the model's weights or by themselves, else 0, shape (layout,) [-]."""
+    """Whether copies wait in host memory, with the model's weights or by themselves.
+
+        on host = max(weights offloaded, copies on the host)
+
+    Parameters
+    ----------
+    job, layouts : the job, and layouts of shape (layout,)
+
+    Returns
+    -------
+    ndarray of float, shape (layout,), 1 or 0 [-]
+
+    Source: the layout; states of the stack.
+    """
     return np.asarray(np.maximum(layouts.hosts_params.astype(float), float(job.stack.states.copies_on_host)))
 
 

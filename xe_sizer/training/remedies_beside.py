@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from xe_sizer.training.estimate import TrainingEstimate
 
 KEY = "train.reference"
-OTHER_TRAINING = 13
-"""Effort from which a remedy is another way to train."""
+OTHER_TRAINING = 13  # chosen: effort from which a remedy is another way to train, see `training.remedies`
 
 
 def reference_elsewhere(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
