@@ -74,7 +74,7 @@ def job_of(case: Case) -> Job:
     stack = msgspec.structs.replace(job.stack, memory=memory, kernels=kernels)
     shape = job.method.kind.read_by(shape_of(case.subject, case.layers, case.length))
     optimizer = job.optimizer if case.optimizer in TRANSIENTS else load_optimizer(case.optimizer)
-    job = replace(job, stack=stack, optimizer=optimizer, model=shape)
+    job = replace(job, stack=stack, optimizer=optimizer, model=shape, trainable_layers=case.trainable_layers or None)
     if case.job not in TAUGHT:
         return job
     teacher = shape_of(case.subject, TAUGHT_BY * case.layers, case.length)

@@ -20,6 +20,7 @@ class Case:
     """One training step. `dtype`: bf16 (all 16-bit but adapters) or autocast (what learns is float32).
 
     recompute : every layer's activations are recomputed in the backward
+    trainable_layers : the last that learn, with embedding and head frozen; 0: all learn
     optimizer : fused or foreach AdamW; dropout : as the published model has it, else none
     adapter_dropout : adapters drop elements of their input; saved : embedding and head learn beside them
     quantised : frozen linear weights are in four bits, what else is frozen in float32
@@ -45,6 +46,7 @@ class Case:
     framework: str = "trl"
     reference: str = ""
     adapter: str = ""
+    trainable_layers: int = 0
 
     @property
     def subject(self) -> Subject:

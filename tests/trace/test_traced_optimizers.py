@@ -27,6 +27,12 @@ SHORT = {"batch": 2, "length": 512, "layers": 2}
 CASES = [Case(family, optimizer=name, **SHORT) for name in (*OWN, *OTHERS) for family in ("llama", "qwen3")]
 CASES += [Case("llama", optimizer=name, dtype="autocast", **SHORT) for name in ("adafactor", "galore-adamw", "muon")]
 
+LAST_LAYERS = [
+    Case(family, layers=4, batch=2, length=512, trainable_layers=count)
+    for family in ("llama", "qwen3")
+    for count in (1, 2, 3)
+]
+
 
 @cache
 def traced(case: Case) -> Traced:
@@ -57,3 +63,8 @@ def test_the_median_error_of_optimizers() -> None:
     """Of PyTorch's and transformers' own, which are always there."""
     errors = [abs(error_of(case)) for case in CASES if case.optimizer in OWN]
     assert np.median(errors) <= MEDIAN_ERROR
+
+
+@pytest.mark.parametrize("case", LAST_LAYERS, ids=lambda case: f"{case.name}/{case.trainable_layers}")
+def test_the_peak_where_the_last_layers_learn(case: Case) -> None:
+    assert abs(error_of(case)) <= WORST_ERROR

@@ -104,6 +104,10 @@ def build(case: Case) -> tuple[Any, int]:
         if case.recompute:
             model.enable_input_require_grads()
         model = _adapted(model, case)
+    if case.trainable_layers:
+        model.requires_grad_(False)
+        for layer in model.model.layers[-case.trainable_layers :]:
+            layer.requires_grad_(True)
     model.train()
     return model, parameters
 

@@ -90,3 +90,12 @@ def test_settings_of_a_comparison_have_no_effect_elsewhere() -> None:
     flags = {"model": "bert-base-uncased", "gpu": "a100-sxm-80gb", "gpus": 1, "embedding.hard_negatives": 2}
     warnings = resolve(read_scenario(None, flags, {}), Registry()).warnings
     assert any("no effect on the job sft" in warning for warning in warnings)
+
+
+def test_an_open_layout_keeps_the_passages_that_a_query_meets() -> None:
+    flags = {
+        "model": "bert-base-uncased", "gpu": "a100-sxm-80gb", "gpus": 8, "job": "embedding", "train.micro_batch": 64,
+        "train.global_batch": 512,
+    }  # fmt: skip
+    resolved = resolve(read_scenario(None, flags, {}), Registry())
+    assert resolved.without_layout().fixed == {"micro_batch": 64}

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
 
 # Names of models that are trained on images; others that see are trained on text as well.
-SEES = re.compile(r"(?:^|[-_./ ])(?:\w*vl|\w*llava|v|pixtral|paligemma|idefics\d?|smolvlm|vision)(?=$|[-_. \d])")
+SEES = re.compile(r"(?:^|[-_./ ])(?:\w*(?:vl|llava)\d?|v|pixtral|paligemma|idefics\d?|smolvlm|vision)(?=$|[-_. ])")
 USUAL_SIZE = 448  # assumed: side of an image where none is stated [pixels]
 
 

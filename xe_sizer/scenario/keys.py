@@ -48,6 +48,7 @@ class TrainKeys(TypedDict, total=False):
     weights_dtype: str | None
     fp8_recipe: str | None
     fused_kernels: Sequence[str] | None
+    trainable_layers: int | None
     optimizer_rank: int | None
     reference: str | None
     teacher_model: str | Path | None

@@ -106,6 +106,7 @@ OPTIONS: Mapping[str, str] = MappingProxyType({
     "offload-fraction": "layout.offload_fraction",
     "optimizer": "optimizer",
     "optimizer-rank": "train.optimizer_rank",
+    "trainable-layers": "train.trainable_layers",
     "attention": "attention",
     "loss": "loss",
     "lora-rank": "lora.rank",

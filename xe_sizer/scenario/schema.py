@@ -165,6 +165,10 @@ class TrainSection(Section, frozen=True):
     bits: Annotated[
         Annotated[int, Meta(ge=1, le=16)] | None, Meta(description="Bits of a frozen weight, where it is quantised")
     ] = None
+    trainable_layers: Annotated[
+        Degree | None,
+        Meta(description="Layers at the end of the model that learn, with the rest, embedding and head frozen"),
+    ] = None
     optimizer_rank: Annotated[
         Degree | None, Meta(description="Rank to which GaLore and APOLLO project gradients; default: the optimizer's")
     ] = None

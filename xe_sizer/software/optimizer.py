@@ -136,6 +136,7 @@ class Optimizer(_Part, frozen=True):
     multi_tensor : many tensors are updated in each kernel whatever the stack does
     temporaries : of an eager update that is the same whatever the stack does
     in_backward : a weight is updated as soon as its gradient is there, which is freed
+    block_layers : of the model's layers that learn at a time, while the rest and the ends are frozen; 0: all learn
     masters : it updates the stack's master copies, where there are any; else the weights themselves
     paged : its state lives in unified memory, which the driver moves to the host when the card is full
     newton_schulz_iterations : that make the momentum of a matrix orthogonal, three products each [-]
@@ -156,6 +157,7 @@ class Optimizer(_Part, frozen=True):
     multi_tensor: bool = False
     temporaries: Temporaries | None = None
     in_backward: bool = False
+    block_layers: Iterations = 0
     masters: bool = True
     low_rank: LowRank | None = None
     squares: Squares | None = None

@@ -102,7 +102,10 @@ def checkpoint(job: Job, layouts: Layouts) -> Checkpoint:
     base, adapters = float(job.method.learning.base) * held.base[0] + held.parts_learning[0], held.adapters[0]
     further = held.vectors[0] * sizes.vector_more + held.tables[0] * sizes.embedding_more
     weights = base * sizes.weight + adapters * job.stack.states.adapter_weight_bytes
-    optimizer = base * sizes.optimizer + float(job.method.learning.base) * further + adapters * sizes.adapter_optimizer
+    moving = base * job.learning_layers.share
+    optimizer = (
+        moving * sizes.optimizer + float(job.method.learning.base) * further + adapters * sizes.adapter_optimizer
+    )
     size = weights + optimizer
     copy_s = copy_time_s(size / layouts.gpus, job.server.pcie_bytes_per_s)
     return Checkpoint(as_array(weights), as_array(optimizer), copy_s, size / write_rate(job, layouts))

@@ -9,6 +9,7 @@ import numpy as np
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import as_array
 from xe_sizer.laws.collectives import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, collective_time_s, copy_time_s
+from xe_sizer.training.learning_layers import learning_elements
 from xe_sizer.training.recomputation import recomputed_layers_share
 from xe_sizer.training.sharding import adapter_factors, census
 from xe_sizer.training.stages import stages_of
@@ -105,9 +106,9 @@ def exchange_once_a_step(job: Job, layouts: Layouts, held: Census, stage: StageT
 
     Source: ZeRO (arXiv:1910.02054); the hidden share stands in the stack's file.
     """
-    sizes, base = StateBytes.of(job, layouts), float(job.method.learning.base)
-    experts = held.experts.max(axis=0) * base
-    dense = held.learning(base).max(axis=0) - experts
+    sizes, (dense_of_stages, experts_of_stages) = StateBytes.of(job, layouts), learning_elements(job, layouts, held)
+    experts = experts_of_stages.max(axis=0)
+    dense = (dense_of_stages + experts_of_stages + held.adapters).max(axis=0) - experts
 
     def exchange_s(operation: str, element_bytes: float) -> Array:
         return groups.time_s(job, operation, dense * element_bytes, experts * element_bytes)
@@ -213,7 +214,7 @@ def _sharded_exchanges_s(
     job: Job, layouts: Layouts, held: Census, groups: Groups, layers: Array, fetch_s: Array
 ) -> tuple[Array, Array, Array]:
     """Of a micro-batch: gathers with the root's, gathers of the layers, and these with the reductions [s]."""
-    sizes, base = StateBytes.of(job, layouts), float(job.method.learning.base)
+    sizes, base = StateBytes.of(job, layouts), float(job.method.learning.base) * job.learning_layers.share
     size = (job.method.frozen_linear_bytes or 0.0) if job.method.quantised else sizes.gather
     ends = held.root + held.parts  # parts beside the layers are gathered with them
     layer, experts, root = (part.max(axis=0) for part in (held.mean_layer, held.mean_experts, ends))

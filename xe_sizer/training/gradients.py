@@ -109,7 +109,8 @@ def gradients_over_time(
     sizes = StateBytes.of(job, layouts)
     size, base, learning = sizes.gradient, float(job.method.learning.base), job.method.learning
     copied = sizes.adapter_gradient * job.method.saved_element_share
-    of_head, of_table = (base * size + copied * float(end in learning.saved) for end in (HEAD, EMBEDDING))
+    ends = base * job.learning_layers.ends
+    of_head, of_table = (ends * size + copied * float(end in learning.saved) for end in (HEAD, EMBEDDING))
     waits, at_once = accumulates_whole_gradients(job, layouts), updates_at_once(job, layouts)
     buffered = job.stack.states.gradients_persist | (layouts.grad_accum > 1)
     tables = held.embedding * float(not job.model.tied_embeddings)
@@ -152,5 +153,5 @@ def tied_gradients(job: Job, layouts: Layouts, held: Census) -> Array:
     Source: own derivation from autograd's input buffers, which add up gradients before they accumulate; traced.
     """
     learns = job.model.tied_embeddings and job.method.learning.base and not job.stack.states.gradients_persist
-    second = 2.0 * float(learns) * (layouts.pp == 1).astype(float)
+    second = 2.0 * float(learns) * job.learning_layers.ends * (layouts.pp == 1).astype(float)
     return np.asarray(second * held.embedding * StateBytes.of(job, layouts).gradient)

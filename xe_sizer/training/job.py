@@ -13,6 +13,7 @@ from xe_sizer.graph.operators import RankShape, as_array
 from xe_sizer.laws.precision import activation_bytes
 from xe_sizer.software.objective import Objective
 from xe_sizer.training.comparison import queries_and_candidates
+from xe_sizer.training.learning_layers import LearningLayers
 from xe_sizer.training.padding import PACKED, TO_EACH_OTHER, TO_SEQ_LEN, sequences
 from xe_sizer.training.pauses import NO_PAUSES
 from xe_sizer.training.stages import Split, head_in_layers
@@ -59,6 +60,7 @@ class Job:
     batch_ramp : how the global batch grows in the beginning; None: it is whole from the start
     recompute_layers : of a stage's layers, those that full recomputation runs again; None: all
     offload_layers : of a stage's layers, those whose activations are offloaded where any are; None: all
+    trainable_layers : at the end of the model, that learn alone; None: all, or as many as the optimizer says
     offload_fraction : of the optimizer, where it is offloaded, that waits and runs on the host [-]
     target_share : tokens of a decoder's sequence over those of its encoder's, which the lengths are of [-]
     images : of its samples, which an encoder turns into tokens; encodes : the images that are encoded, where the job is
@@ -82,6 +84,7 @@ class Job:
     steps: int
     recompute_layers: int | None = None
     offload_fraction: float = 1.0
+    trainable_layers: int | None = None
     offload_layers: int | None = None
     batch_ramp: BatchRamp | None = None
     first_stage_layers: int | None = None
@@ -126,6 +129,11 @@ class Job:
     def samples_read(self) -> float:
         """Samples that the steps read, each as often as it comes; packed sequences hold several, or part of one."""
         return self.steps * self.global_batch * self.samples_per_sequence
+
+    @property
+    def learning_layers(self) -> LearningLayers:
+        """Which of the layers learn."""
+        return LearningLayers.of(self.model.layers, self.trainable_layers, self.optimizer.block_layers)
 
     def optimizer_on_card(self, layouts: Layouts) -> Array:
         """Share of the optimizer's states that the card holds and updates, shape (layout,) [-]."""

@@ -67,7 +67,7 @@ def buckets(tensors: Tensors) -> Array:
     several, copies = tensors.layouts.data_ranks > 1, tensors.job.stack.memory.copied_gradients
     copied = (dense + experts) * sizes.gradient + tensors.held.adapters * sizes.adapter_gradient
     always = copied * (several & (tensors.layouts.zero == 0) & copies)
-    learning = tensors.held.learning(tensors.base)
+    learning = tensors.learned
     bucket = np.minimum(tensors.job.stack.memory.bucket_gib * GIB, learning * tensors.sizes.reduce)
     passing = over_time((LOSS + LAYERS_BACKWARD + BACKWARD_END, bucket * several))
     return np.where(spread(always) > 0, spread(always), passing)

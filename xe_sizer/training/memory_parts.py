@@ -20,6 +20,7 @@ from xe_sizer.training.encoder_memory import encoder_kept
 from xe_sizer.training.frozen_weights import frozen_copies
 from xe_sizer.training.gradients import gradients_over_time, keeps_fresh_gradients, tied_gradients
 from xe_sizer.training.halves import encoder_waits, gradients_to_come
+from xe_sizer.training.learning_layers import learning_elements
 from xe_sizer.training.memory_around import allocator_slack, buckets, cuda_context, library_workspaces, nccl_buffers
 from xe_sizer.training.moments import (
     ALL_ACTIVATIONS,
@@ -95,8 +96,12 @@ class Tensors:
     @cached_property
     def learning(self) -> tuple[Array, Array]:
         """Learning base elements of a rank before ZeRO, dense and of experts, shape (stage, layout) [-]."""
-        held = self.held
-        return (held.linear + held.other) * self.base + held.parts_learning, held.experts * self.base
+        return learning_elements(self.job, self.layouts, self.held)
+
+    @cached_property
+    def learned(self) -> Array:
+        """All elements that learn on a rank before ZeRO, shape (stage, layout) [-]."""
+        return np.asarray(sum(self.learning) + self.held.adapters)
 
     @cached_property
     def flat_elements(self) -> Array:
@@ -109,7 +114,7 @@ class Tensors:
         """Moments of vectors and tables beyond what as many elements of matrices have, on a rank [bytes]."""
         held, sizes = self.held, self.sizes
         whole = held.vectors * sizes.vector_more + held.tables * sizes.embedding_more
-        return self.base * whole / self.shards.optimizer
+        return self.base * self.job.learning_layers.share * whole / self.shards.optimizer
 
     @cached_property
     def shapes(self) -> RankShapes:
@@ -147,6 +152,11 @@ class Tensors:
     @cached_property
     def layers(self) -> Array:
         return self.stages.at_ends
+
+    @cached_property
+    def kept_layers(self) -> Array:
+        """Layers whose activations autograd keeps: none below the first that learns, shape (stage, layout) [-]."""
+        return np.minimum(self.layers, self.job.trainable_layers or self.job.model.layers)
 
     @cached_property
     def any_layer(self) -> Array:
@@ -329,7 +339,7 @@ def saved_activations(tensors: Tensors) -> Array:
     torchtune and TRL, Unsloth's gradient checkpointing, ALST: arXiv:2506.13996).
     """
     one, layouts, in_flight = tensors.saved, tensors.layouts, tensors.in_flight
-    stay, others = tensors.layers - tensors.offloaded_layers, np.maximum(in_flight - 1.0, 0.0)
+    stay, others = tensors.kept_layers - tensors.offloaded_layers, np.maximum(in_flight - 1.0, 0.0)
     # Of what goes to the host, the layer that is copied and the one that runs are on the card.
     passing = np.minimum(tensors.offloaded_layers, ON_THE_WAY)
     first_stage = np.stack([np.ones(len(layouts)), (layouts.pp == 1).astype(float)])

@@ -145,7 +145,7 @@ def _optimizer_states(peak: Peak) -> Iterator[Terms]:
 
 def _activations(peak: Peak) -> Iterator[Terms]:
     tensors, one = peak.tensors, peak.tensors.saved
-    kept, layers, flight = (one.kept, "B a layer"), (tensors.layers, "layers"), (tensors.in_flight, "in flight")
+    kept, layers, flight = (one.kept, "B a layer"), (tensors.kept_layers, "layers"), (tensors.in_flight, "in flight")
     first = np.stack([np.ones(1), (tensors.layouts.pp == 1).astype(float)])
     not_kept = peak.product((-one.before_learning * first, "B before what learns"), flight)
     everything = (peak.product(kept, layers, flight), not_kept)
@@ -205,7 +205,7 @@ def _everywhere(peak: Peak, name: str) -> Terms:
 
 def _workspace(peak: Peak) -> Iterator[Terms]:
     tensors = peak.tensors
-    learning = tensors.held.learning(tensors.base)
+    learning = tensors.learned
     for each in (tensors.sizes.weight, FLOAT32):
         yield (peak.product((learning, "learning elements"), (each, BYTES)) + peak.over(tensors.shards.optimizer),)
 
@@ -214,7 +214,7 @@ def _buckets(peak: Peak) -> Iterator[Terms]:
     tensors = peak.tensors
     yield _learning(peak, tensors.sizes.gradient, tensors.sizes.adapter_gradient, 1.0)
     yield (peak.product((tensors.job.stack.memory.bucket_gib, "GiB"), (GIB, "")),)
-    learning = tensors.held.learning(tensors.base)
+    learning = tensors.learned
     yield (peak.product((learning, "learning elements"), (tensors.sizes.reduce, BYTES)),)
 
 

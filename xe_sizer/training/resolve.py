@@ -126,7 +126,7 @@ def _optimizer(given: Given, registry: Registry, stack: Stack) -> Optimizer:
         return found
     if found.low_rank is None:
         where = given.locate(("train", "optimizer_rank"))
-        hint = f"leave it out, or choose {given.caller.setting('optimizer', 'galore-adamw')}"
+        hint = "leave it out, or choose an optimizer that does"
         raise InputError(Problem(f"{found.label} projects no gradients to a rank", where, hint))
     return found.at_rank(rank)
 
@@ -255,6 +255,8 @@ def _assembled(
 ) -> ResolvedTraining:  # fmt: skip
     values, work, method = given.values, seen.work, seen.method
     efficiency = efficiency_of(given)
+    if not optimizer.masters and precision in stack.weights_dtypes:  # it keeps no float32 copy of all weights
+        stack = stack.loaded_in(precision)
     stack_used = without_losses(as_chosen(stack, provenance, values, precision, server, method), efficiency)
     provenance.settle("optimizer", stack.defaults.optimizer, "stack")
     if stack.defaults.weights_dtype:
@@ -279,6 +281,7 @@ def _assembled(
         recompute_layers=values.layout.recompute_layers,
         offload_layers=values.layout.offload_layers,
         offload_fraction=values.layout.offload_fraction or 1.0,
+        trainable_layers=values.train.trainable_layers,
         batch_ramp=None if values.train.batch_ramp_up is None else BatchRamp(*values.train.batch_ramp_up),
         first_stage_layers=values.layout.first_stage_layers,
         last_stage_layers=values.layout.last_stage_layers,

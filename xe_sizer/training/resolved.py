@@ -64,8 +64,9 @@ class ResolvedTraining:
         return gpu_counts(self.job.server.accelerators, most, parts=not self.whole_servers)
 
     def without_layout(self) -> ResolvedTraining:
-        """The same job with the whole layout open."""
-        return replace(self, fixed={name: value for name, value in self.fixed.items() if name == "offload"})
+        """The same job with the whole layout open, but for a micro-batch whose states are compared with each other."""
+        stays = {"offload", "micro_batch"} if self.job.method.compared else {"offload"}
+        return replace(self, fixed={name: value for name, value in self.fixed.items() if name in stays})
 
     def under(self, layouts: Layouts) -> ResolvedTraining:
         """The scenario with the global batch of the first of the layouts, as if somebody had given it."""

@@ -72,10 +72,6 @@ class Census:
     parts_learning: Array
     parts_adapters: Array
 
-    def learning(self, base: float) -> Array:
-        """Elements that learn, where those of layers and ends do (`base` 1) or do not (0), shape (stage, layout) [-]"""
-        return np.asarray(self.base * base + self.parts_learning + self.adapters)
-
     @property
     def parts(self) -> Array:
         """Elements of parts beside the layers, adapters apart, shape (stage, layout) [-]"""

@@ -132,16 +132,19 @@ class MicroBatch:
         sums = [_sums(times, self.shapes.inputs.rank.tp.shape) for times in self.times]
         spread = [[self.shapes.spread(side) for side in group] for group in sums]
         forward = self.stages.total(*(group[0] for group in spread))
-        backward, weights = (
-            self.stages.total(*(runs * group[side] for runs, group in zip(self.runs_back, spread, strict=True)))
-            for side in (1, 2)
-        )
+        learn = self.job.learning_layers
+        shares = ((learn.reach, learn.share), (learn.ends, learn.ends), (1.0, learn.ends))
+        groups = [
+            (runs * (reach * (group[1] - group[2]) + share * group[2]), runs * share * group[2])
+            for runs, group, (reach, share) in zip(self.runs_back, spread, shares, strict=True)
+        ]
+        backward, weights = (self.stages.total(*(group[side] for group in groups)) for side in (0, 1))
         return forward, backward, weights
 
     @cached_property
     def recompute_s(self) -> Array:
         again = _recomputed(self.times[0], self.layouts, self.shapes, recomputed_layers_share(self.job, self.layouts))
-        return self.stages.layers * self.runs_back[0] * again
+        return self.stages.layers * self.runs_back[0] * self.job.learning_layers.reach * again
 
     @cached_property
     def collectives_s(self) -> tuple[dict[str, tuple[Array, Array]], ...]:

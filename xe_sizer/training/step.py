@@ -22,6 +22,7 @@ from xe_sizer.training.encoder import encoder_flops
 from xe_sizer.training.flops import forward_flops, needed_flops, recomputed_flops
 from xe_sizer.training.frozen_weights import swap_s
 from xe_sizer.training.gradients import keeps_fresh_gradients
+from xe_sizer.training.learning_layers import learning_elements
 from xe_sizer.training.module_time import module_time
 from xe_sizer.training.offloading import offloaded_layers
 from xe_sizer.training.orthogonalisation import matrix_work_time_s
@@ -121,12 +122,9 @@ def _learning_per_rank(job: Job, layouts: Layouts, held: Census) -> Array:
 
     Experts are sharded over the ranks that hold the same ones.
     """
-    base, sharded = float(job.method.learning.base), layouts.zero >= 1
-    dense = ((held.linear + held.other) * base + held.parts_learning + held.adapters) / np.where(
-        sharded, layouts.zero_ranks, 1
-    )
-    experts = held.experts * base / np.where(sharded, layouts.expert_zero_ranks, 1)
-    return np.asarray(dense + experts)
+    sharded, (dense, experts) = layouts.zero >= 1, learning_elements(job, layouts, held)
+    dense = (dense + held.adapters) / np.where(sharded, layouts.zero_ranks, 1)
+    return np.asarray(dense + experts / np.where(sharded, layouts.expert_zero_ranks, 1))
 
 
 @frozen
@@ -188,7 +186,7 @@ class Step:
         """Moments of vectors and tables beyond those of matrices, shape (stage, layout) [bytes]."""
         held, base = self.held, float(self.job.method.learning.base)
         whole = held.vectors * self.sizes.vector_more + held.tables * self.sizes.embedding_more
-        return base * whole / Shards.of(self.layouts).optimizer
+        return base * self.job.learning_layers.share * whole / Shards.of(self.layouts).optimizer
 
     @cached_property
     def offloaded(self) -> NDArray[np.bool_]:

@@ -76,7 +76,7 @@ def _of_tensors(tensors: Tensors) -> _Workspace:
     whole = matrix_workspace_bytes(job)
     on_card = job.optimizer_on_card(layouts)
     temporaries, weight = job.optimizer.temporaries, _kept_wide(job, tensors.sizes.weight)
-    transient, own = job.optimizer.transient(job.stack.memory.optimizer_transient), held.learning(tensors.base) / shards
+    transient, own = job.optimizer.transient(job.stack.memory.optimizer_transient), tensors.learned / shards
     if temporaries is not None:
         each = temporaries_bytes(temporaries, weight) * on_card * tensors.base / shards
         head, matrix, table = (held.head * each, held.largest * each, held.embedding * each)
@@ -102,7 +102,7 @@ def _together(tensors: Tensors) -> Array:
         (held.vectors, state.vector),
         (held.tables, state.embedding),
     )
-    base = sum(elements * kind.together for elements, kind in of_kind)
+    base = sum(elements * kind.together for elements, kind in of_kind) * tensors.job.learning_layers.share
     return np.asarray(base * tensors.base + held.adapters * state.matrix.together)
 
 
