@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cases import job, layouts
+from cases import ask, job, layouts
 
+from xe_sizer.errors import InputError
 from xe_sizer.training.learning_layers import LearningLayers
 from xe_sizer.training.memory import memory_ledger
 from xe_sizer.training.step import timeline
@@ -58,3 +59,10 @@ def test_activations_below_the_layers_that_learn_are_not_kept() -> None:
         for flags in ({}, {"train__trainable_layers": 8})
     )
     assert some == pytest.approx(whole / 4, rel=0.02)
+
+
+def test_layers_beside_adapters_are_frozen_anyway() -> None:
+    with pytest.raises(InputError) as raised:
+        ask({"model": "llama-2-7b", "job": "lora", "stack": "hf-bf16", "train.trainable_layers": 4})
+    assert "the layers are frozen" in str(raised.value)
+    assert job(kind="lora", stack="hf-bf16", optimizer="badam").learning_layers.count is None

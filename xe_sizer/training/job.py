@@ -132,7 +132,9 @@ class Job:
 
     @property
     def learning_layers(self) -> LearningLayers:
-        """Which of the layers learn."""
+        """Which of the layers learn; adapters do in all of them."""
+        if not self.method.learning.base:
+            return LearningLayers()
         return LearningLayers.of(self.model.layers, self.trainable_layers, self.optimizer.block_layers)
 
     def optimizer_on_card(self, layouts: Layouts) -> Array:

@@ -21,12 +21,14 @@ class LearningLayers:
     """How much of a model learns where not all of it does.
 
     count : layers that learn in a step; None: all, with embedding and head, which else are frozen [-]
+    kept : layers at the end above which autograd keeps what it needs, where it is known which; None: all [-]
     share : of the layers' weight gradients that are computed; reach : of the layers that the backward passes [-]
     """
 
     count: int | None = None
     share: float = 1.0
     reach: float = 1.0
+    kept: int | None = None
 
     @property
     def ends(self) -> float:
@@ -56,7 +58,7 @@ class LearningLayers:
         if last is None and not block:
             return cls()
         reach = count / layers if last is not None else (layers + count) / (2.0 * layers)
-        return cls(count, count / layers, reach)
+        return cls(count, count / layers, reach, count if last is not None else None)
 
 
 def learning_elements(job: Job, layouts: Layouts, held: Census) -> tuple[Array, Array]:

@@ -156,7 +156,7 @@ class Tensors:
     @cached_property
     def kept_layers(self) -> Array:
         """Layers whose activations autograd keeps: none below the first that learns, shape (stage, layout) [-]."""
-        return np.minimum(self.layers, self.job.trainable_layers or self.job.model.layers)
+        return np.minimum(self.layers, self.job.learning_layers.kept or self.job.model.layers)
 
     @cached_property
     def any_layer(self) -> Array:

@@ -255,6 +255,11 @@ def _assembled(
 ) -> ResolvedTraining:  # fmt: skip
     values, work, method = given.values, seen.work, seen.method
     efficiency = efficiency_of(given)
+    if values.train.trainable_layers is not None and not method.learning.base:
+        where = given.locate(("train", "trainable_layers"))
+        raise InputError(
+            Problem("the layers are frozen, and what learns beside them learns in all", where, "leave it out")
+        )
     if not optimizer.masters and precision in stack.weights_dtypes:  # it keeps no float32 copy of all weights
         stack = stack.loaded_in(precision)
     stack_used = without_losses(as_chosen(stack, provenance, values, precision, server, method), efficiency)
