@@ -30,6 +30,14 @@ PRICE = {"price_per_gpu_hour": 4.0}
 TRAINING: tuple[Scenario, ...] = tuple(
     {**DENSE, "gpus": gpus, "stack": stack, "cost": PRICE} for gpus in (8, 1) for stack in BUILT_IN.names("stack")
 ) + tuple({**DENSE, "gpus": 8, "stack": stack, "precision": "fp8"} for stack in ("megatron-lm", "generic"))
+TRAINING += (
+    {**DENSE, "gpus": 8, "stack": "trl", "train": {"teacher_model": "llama-3.1-8b"}},
+    {"model": "gpt2", "gpu": "b200", "gpus": 8, "stack": "hf-trainer"},
+)
+REINFORCEMENT: tuple[Scenario, ...] = tuple(
+    {**DENSE, "gpus": 8, "stack": stack, "job": "grpo", "rollout": {"prompts": 16, "group": 4}}
+    for stack in ("verl", "openrlhf", "trl")
+) + ({**EXPERTS, "gpus": 64, "stack": "verl", "job": "grpo", "rollout": {"prompts": 16, "group": 4}},)
 SERVING: tuple[Scenario, ...] = tuple(
     {**model, "cost": PRICE, "job": "inference", "serve": {load: 4}}
     for model in (DENSE, EXPERTS)
@@ -136,7 +144,8 @@ def check_words(
 
 @pytest.mark.parametrize(("key", "word"), [*TRAINED, *SOFTWARE])
 def test_every_word_of_training_is_answered(run: Callable[..., Ran], key: str, word: Any) -> None:
-    check_words(run, key, word, TRAINING, "plan" if key == "objective" else "estimate", TRAINING_COMMANDS)
+    scenarios = REINFORCEMENT if key.startswith("rollout.") else TRAINING
+    check_words(run, key, word, scenarios, "plan" if key == "objective" else "estimate", TRAINING_COMMANDS)
 
 
 @pytest.mark.parametrize(("key", "word"), SERVED)

@@ -49,7 +49,7 @@ def _context_kind(given: Given, model: ModelShape | None, stack: Stack, problem:
     kind = layout.cp_kind or stack.kernels.context
     if layout.cp_kind is not None and not supports.context_parallel:
         hint = f"stacks that do: {', '.join(stacks_with('context_parallel'))}"
-        yield problem("layout.cp_kind", f"{stack.name} does not split sequences over GPUs", hint)
+        yield problem("layout.cp_kind", f"{stack.name} does not split sequences over GPUs, {kind} or otherwise", hint)
     elif kind not in supports.context_kinds:
         hint = f"it has {', '.join(supports.context_kinds)}"
         yield problem("layout.cp_kind", f"{stack.name} has no context parallelism of the kind {kind}", hint)

@@ -60,5 +60,7 @@ def bitfit(model: ModelShape, options: AdapterOptions) -> Trained:
     weights = {weight.name: weight for kind, _ in model.layer_kinds for weight in layer_weights(model, kind)}
     forms = {name: Bias(added=False) for name, weight in weights.items() if weight.kind == "linear" and weight.bias}
     if not forms:
-        raise InputError(Problem(f"{model.name} has no biases that could learn", hint="other adapters add weights"))
+        raise InputError(
+            Problem(f"{model.name} has no biases that could learn (bitfit)", hint="other adapters add weights")
+        )
     return Trained(learning_of(options, adapters=forms))

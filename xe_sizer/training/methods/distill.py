@@ -29,6 +29,8 @@ def distill(kind: MethodKind, model: ModelShape, options: MethodOptions) -> Meth
     Source: TRL GKDTrainer.compute_loss; torchtune recipes/knowledge_distillation_distributed.py.
     """
     if options.teacher is None:
-        raise InputError(Problem("a teacher is needed", hint="train.teacher_model names it, as model does the student"))
+        raise InputError(
+            Problem("a teacher is needed to distill", hint="train.teacher_model names it, as model does the student")
+        )
     teacher = Frozen(TEACHER, model=options.teacher, reads=Objective.LOGITS)
     return Method(kind, options.trained, frozen=(teacher,), objective=Objective.DIVERGENCE)
