@@ -35,9 +35,10 @@ TRAINING += (
     {"model": "gpt2", "gpu": "b200", "gpus": 8, "stack": "hf-trainer"},
 )
 REINFORCEMENT: tuple[Scenario, ...] = tuple(
-    {**DENSE, "gpus": 8, "stack": stack, "job": "grpo", "rollout": {"prompts": 16, "group": 4}}
+    {**model, "gpus": gpus, "stack": stack, "job": "grpo", "rollout": {"prompts": 16, "group": 4}}
+    for model, gpus in ((DENSE, 8), (EXPERTS, 8))
     for stack in ("verl", "openrlhf", "trl")
-) + ({**EXPERTS, "gpus": 64, "stack": "verl", "job": "grpo", "rollout": {"prompts": 16, "group": 4}},)
+)
 SERVING: tuple[Scenario, ...] = tuple(
     {**model, "cost": PRICE, "job": "inference", "serve": {load: 4}}
     for model in (DENSE, EXPERTS)
