@@ -44,6 +44,7 @@ class TrainKeys(TypedDict, total=False):
     micro_batch: int | None
     grad_accum: int | None
     seq_len: int | None
+    target_len: int | None
     padding: str | None
     weights_dtype: str | None
     fp8_recipe: str | None
@@ -117,6 +118,14 @@ class PTuningKeys(TypedDict, total=False):
 
     virtual_tokens: int | None
     encoder_hidden: int | None
+
+
+class EmbeddingKeys(TypedDict, total=False):
+    """What embedding models compare while they learn."""
+
+    hard_negatives: int | None
+    across_gpus: bool | None
+    cached: bool | None
 
 
 class CostKeys(TypedDict, total=False):
@@ -243,6 +252,7 @@ class Keys(TypedDict, total=False):
     cost: CostKeys
     efficiency: EfficiencyKeys
     rollout: RolloutKeys
+    embedding: EmbeddingKeys
     serve: ServeKeys
 
 
