@@ -76,7 +76,9 @@ def test_tuning_of_nemo_1(tmp_path: Path) -> None:
     assert not found.unknown
 
 
-@pytest.mark.parametrize(("scheme", "job"), [("null", "sft"), ("ptuning", "p-tuning"), ("ia3", "lora")])
+@pytest.mark.parametrize(
+    ("scheme", "job"), [("null", "sft"), ("ptuning", "p-tuning"), ("ia3", "sft"), ("adapter", "lora")]
+)
 def test_jobs(tmp_path: Path, scheme: str, job: str) -> None:
     assert values(read(tmp_path, "conf.yaml", YAML % ("false", scheme)))["job"] == job
 

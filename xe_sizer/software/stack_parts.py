@@ -205,6 +205,7 @@ class Defaults(_Part, frozen=True):
     freeze : parts of a model with an encoder of images that do not learn; splits_encoder : tensor-parallel ranks share
     the encoder's weights, else each has all of them; gradients_through_encoder : where adapters learn and layers are
     recomputed, the encoder's inputs are made to need gradients, so that the backward passes its frozen layers too
+    prompt_embedding : width of the virtual tokens of a prompt encoder; None: that of the model
     fp8_recipe : how operands in 8 bit are scaled; block_scaled_recipe: where the accelerator scales blocks itself
     """
 
@@ -229,6 +230,7 @@ class Defaults(_Part, frozen=True):
     freeze: tuple[PartName, ...] = ()
     splits_encoder: bool = False
     gradients_through_encoder: bool = False
+    prompt_embedding: AtLeastOne | None = None
     weights_dtype: str | None = None
     usual_zero: Literal[0, 1, 2, 3] | None = None
     usual_offload: Offloadable | None = None

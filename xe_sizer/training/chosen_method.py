@@ -130,6 +130,7 @@ def _options(
         else (),
         virtual_tokens=prompt.virtual_tokens or AdapterOptions.virtual_tokens,
         encoder_hidden=prompt.encoder_hidden,
+        prompt_embedding=stack.defaults.prompt_embedding,
         block_size=given.values.lora.block_size,
         frequencies=given.values.lora.frequencies,
         element_bytes=stack.states.adapter_weight_bytes,

@@ -39,6 +39,7 @@ def learns(adapter: str, model: str = LLAMA, **keys: Any) -> int:
         ("ln-tuning", {}, 175_104),
         ("lora", Q_AND_V | {"lora.rank": 32}, 9_175_040),
         ("lora-fa", Q_AND_V | {"lora.rank": 32}, 3_670_016),
+        ("p-tuning", {"p_tuning.virtual_tokens": 20}, 28_382_208),
         ("prefix-tuning", {"p_tuning.virtual_tokens": 200}, 11_468_800),
         ("prefix-tuning", {"p_tuning.virtual_tokens": 50}, 2_867_200),
         ("prompt-tuning", {"p_tuning.virtual_tokens": 200}, 614_400),

@@ -125,6 +125,9 @@ def _job(draft: Draft, recipe: Written | None) -> bool:
         _adapters(draft)
     elif word == "ptuning":
         draft.state("job", "p-tuning", scheme)
+    elif word == "ia3":
+        draft.state("job", "sft", scheme)
+        draft.state("adapter", word, scheme)
     elif word and word != "none":
         draft.lose("model.peft.peft_scheme", f"{word} is priced as LoRA")
         draft.assume("job", "lora", f"in place of {word}", scheme.where if scheme else None)

@@ -55,6 +55,7 @@ class Quantised:
 class AdapterOptions:
     """What a user may choose about adapters; None or empty means the stack's default or the kind's own.
 
+    prompt_embedding : width of a prompt encoder's virtual tokens; None: that of the model [-]
     block_size : of matrices that are cut into blocks [-]; frequencies : coefficients that learn of a transform [-]
     """
 
@@ -62,6 +63,7 @@ class AdapterOptions:
     lora_targets: tuple[str, ...] = ("q", "v")
     virtual_tokens: int = 10
     encoder_hidden: int | None = None
+    prompt_embedding: int | None = None
     block_size: int | None = None
     frequencies: int | None = None
     element_bytes: float = 4.0

@@ -11,18 +11,24 @@ if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
     from xe_sizer.training.adapters.adapter import AdapterOptions
 
-# Published: NeMo's prompt encoder (embedding_dim and bottleneck_dim of its p_tuning configuration).
-NEMO_EMBEDDING = 1024
-NEMO_BOTTLENECK = 1024
+PERCEPTRON = 1024  # published: hidden size of NeMo's prompt encoder (bottleneck_dim of its p_tuning configuration)
 
 
 @register("p-tuning", label="P-tuning", settings=("p_tuning",), usual=True)
 def p_tuning(model: ModelShape, options: AdapterOptions) -> Trained:
-    """An embedding of the virtual tokens and a two-layer perceptron (1024 -> bottleneck -> hidden, with biases).
+    """An embedding of the virtual tokens and a perceptron with biases, e wide inside.
+
+        parameters = tokens w + (w + 1) e + (e + 1) hidden                              NeMo: w = 1024
+        parameters = tokens hidden + (hidden + 1) e + (e + 1) e + (e + 1) hidden        peft
 
     The frozen model still carries the gradient back to its input: no weight gradients, all input gradients.
+    Source: NeMo's prompt encoder (embedding_dim of its p_tuning configuration); peft (tuners/p_tuning/model.py).
     """
-    bottleneck = options.encoder_hidden or NEMO_BOTTLENECK
-    table = options.virtual_tokens * NEMO_EMBEDDING
-    perceptron = (NEMO_EMBEDDING + 1) * bottleneck + (bottleneck + 1) * model.hidden
-    return Trained(learning_of(options), added_parameters=table + perceptron, added_tokens=options.virtual_tokens)
+    tokens, hidden = options.virtual_tokens, model.hidden
+    if width := options.prompt_embedding:
+        inside = options.encoder_hidden or PERCEPTRON
+        own = tokens * width + (width + 1) * inside + (inside + 1) * hidden
+    else:
+        inside = options.encoder_hidden or hidden
+        own = tokens * hidden + (hidden + 1) * inside + (inside + 1) * (inside + hidden)
+    return Trained(learning_of(options), added_parameters=own, added_tokens=tokens)
