@@ -80,6 +80,7 @@ MEANINGS = {
     "memory": "what stands beside the tensors, and what an update holds while it runs",
     "overlap": "share of each exchange that compute hides",
     "parent": "the stack of which all else is taken",
+    "rollout": "how answers are written where a job learns from its own, and what waits in host memory meanwhile",
     "states": "bytes for each parameter, and where they are wider than what is loaded (`autocast`, `..._upcast`)",
     "supports": "what the stack can do",
 }
