@@ -159,7 +159,7 @@ def written_continuously(
 
     Returns
     -------
-    Writing, shape (placements,), seconds [s]; infinite where a replica holds no answer
+    Writing, shape (placements,), seconds [s]; as if one answer fitted where a replica holds none
 
     Source: own derivation; residual life of renewal theory; partial rollouts of Kimi k1.5 (arXiv:2501.12599).
     """
@@ -174,14 +174,12 @@ def written_continuously(
     tail_s = np.zeros(len(placements)) if asked.carried else _tail_s(job, placements, running, first, replicas, asked)
     prompts_s = _read_s(job, placements, each, asked)
     even_s = prompts_s + each * lengths.mean / running * full_step_s
-    held = room >= 1.0
-    none = np.inf
     return Writing(
-        prompts_s=np.where(held, prompts_s, none),
-        full_s=np.where(held, steps * full_step_s, none),
-        tail_s=np.where(held, tail_s, none),
+        prompts_s=prompts_s,
+        full_s=steps * full_step_s,
+        tail_s=tail_s,
         running=running,
-        even_s=np.where(held, even_s, none),
+        even_s=even_s,
     )
 
 
@@ -222,7 +220,7 @@ def written_in_batches(
 
     Returns
     -------
-    Writing, shape (placements,), seconds [s]; infinite where a replica holds no answer
+    Writing, shape (placements,), seconds [s]; as if one answer fitted where a replica holds none
 
     Source: transformers generation/utils.py (_sample, synced_gpus); DeepSpeed-Chat rlhf_engine.
     """
@@ -235,11 +233,10 @@ def written_in_batches(
     prefill, pieces = prefill_time(job, placements, batch, asked.inputs)
     prompts_s = waves * (prefill.total_s * pieces + job.request_s)
     mean_s = waves * lengths.mean * one
-    held = room >= 1.0
     return Writing(
-        prompts_s=np.where(held, prompts_s, np.inf),
-        full_s=np.where(held, mean_s, np.inf),
-        tail_s=np.where(held, waves * np.maximum(steps - lengths.mean, 0.0) * one, np.inf),
+        prompts_s=prompts_s,
+        full_s=mean_s,
+        tail_s=waves * np.maximum(steps - lengths.mean, 0.0) * one,
         running=batch,
-        even_s=np.where(held, prompts_s + mean_s, np.inf),
+        even_s=prompts_s + mean_s,
     )
