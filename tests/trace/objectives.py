@@ -162,6 +162,17 @@ def states_of_sentence_transformers(run: Forward, model: Any, beside: Companion,
     return functional.cross_entropy(scores, torch.arange(scores.shape[0]))
 
 
+def policy_of_trl(run: Forward, model: Any, beside: Companion, tokens: torch.Tensor) -> torch.Tensor:
+    """GRPOTrainer._compute_loss of 1.7: logits over a temperature where they stand, and the ratio to the policy before."""
+    logits = run(model).logits[:, :-1, :]
+    logits.div_(0.9)
+    ours = _selected(logits, tokens[:, 1:])
+    advantages, before = torch.ones(ours.shape[0], 1), ours.detach()
+    ratio = torch.exp(ours - before)
+    clipped = torch.clamp(ratio, 0.8, 1.2)
+    return -torch.min(ratio * advantages, clipped * advantages).mean()
+
+
 OBJECTIVES: Mapping[tuple[str, str], Callable[[Forward, Any, Companion, torch.Tensor], torch.Tensor]] = {
     ("dpo", "trl"): pairs_of_trl,
     ("dpo", "llama-factory"): pairs_of_llama_factory,
@@ -169,6 +180,7 @@ OBJECTIVES: Mapping[tuple[str, str], Callable[[Forward, Any, Companion, torch.Te
     ("orpo", "trl"): odds_of_trl,
     ("simpo", "trl"): margins_of_trl,
     ("reward", "trl"): rewards_of_trl,
+    ("grpo", "trl"): policy_of_trl,
     ("distill", "trl"): divergence_of_trl,
     ("embedding", "sentence-transformers"): states_of_sentence_transformers,
 }

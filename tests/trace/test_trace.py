@@ -175,6 +175,16 @@ def _preferences() -> Iterator[Case]:
     yield replace(full, job="reward", method="lora-qv", dtype="bf16")
 
 
+def _policies() -> Iterator[Case]:
+    """Two families: the step of a policy on its own answers, of all weights and of adapters."""
+    for family in ("llama", "qwen2"):
+        full = Case(family, "full", recompute=True, batch=4, length=1024, layers=2, job="grpo", framework="trl")
+        yield replace(full, dtype="autocast")
+        yield full
+        yield replace(full, method="lora-all", dtype="autocast")
+        yield replace(full, method="lora-qv")
+
+
 def _embeddings() -> Iterator[Case]:
     """An encoder and a decoder, with recomputation and without, all weights and adapters."""
     for family in ("bert", "qwen2"):
@@ -201,6 +211,15 @@ def test_the_ledger_s_median_error() -> None:
 @pytest.mark.parametrize("case", list(_embeddings()), ids=lambda case: case.name)
 def test_the_peak_of_an_embedding_model(case: Case) -> None:
     assert abs(error_of(case)) <= WORST_ERROR
+
+
+@pytest.mark.parametrize("case", list(_policies()), ids=lambda case: case.name)
+def test_the_ledger_s_peak_of_a_policy_s_step(case: Case) -> None:
+    assert abs(error_of(case)) <= WORST_ERROR
+
+
+def test_the_ledger_s_median_error_of_policies() -> None:
+    assert np.median([abs(error_of(case)) for case in _policies()]) <= MEDIAN_ERROR
 
 
 @pytest.mark.parametrize("case", list(_preferences()), ids=lambda case: case.name)
