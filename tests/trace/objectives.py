@@ -163,7 +163,7 @@ def states_of_sentence_transformers(run: Forward, model: Any, beside: Companion,
 
 
 def policy_of_trl(run: Forward, model: Any, beside: Companion, tokens: torch.Tensor) -> torch.Tensor:
-    """GRPOTrainer._compute_loss of 1.7: logits over a temperature where they stand, and the ratio to the policy before."""
+    """GRPOTrainer._compute_loss of 1.7: logits over a temperature where they stand, the ratio to the policy before."""
     logits = run(model).logits[:, :-1, :]
     logits.div_(0.9)
     ours = _selected(logits, tokens[:, 1:])

@@ -24,6 +24,7 @@ class Loss(NamedTuple):
     frozen_bytes : alive together when a pass of the same sequences through frozen weights ends, its own logits among
         them [bytes]; 0: no such pass takes place while the model's logits are there
     answers_bytes : the same where answers come one by one, and mismatched ones pass as well [bytes]
+    divided_bytes : alive together where the logits were divided where they stand, if that is more [bytes]
     narrow : name of the kernel in its place where a model's class hands its logits over as they are; None: itself
     """
 
@@ -39,6 +40,7 @@ class Loss(NamedTuple):
     frozen_bytes: float = 0.0
     narrow: str | None = None
     answers_bytes: float = 0.0
+    divided_bytes: float = 0.0
 
     def of_narrow(self, narrow: bool) -> Loss:
         """The kernel that runs in its place.
@@ -106,6 +108,20 @@ class Loss(NamedTuple):
         """
         return self._replace(frozen_bytes=self.answers_bytes)
 
+    def of_policy(self) -> Loss:
+        """The kernel of a policy's step, whose logits are divided by the temperature where they stand.
+
+            live = max(live, divided)
+
+        Returns
+        -------
+        Loss, bytes per logit [bytes]
+
+        Source: TRL's GRPOTrainer (logits.div_): autograd copies the gradient of a tensor of which a slice was written
+        in place; traced.
+        """
+        return self._replace(live_bytes=max(self.live_bytes, self.divided_bytes))
+
     def on(self, width: float) -> Loss:
         """The kernel on logits of a type.
 
@@ -159,7 +175,18 @@ _LOG_PROBABILITIES = (
     Loss("selected", 38.0, 74.0, 10.0, 16.0, kept_bytes=4.0, live_bytes=16.0, frozen_bytes=16.0, answers_bytes=16.0),
     # The same on 16-bit logits: a log-softmax of each sequence, which is kept; those of the frozen pass stand beside
     # the logits of both and their copies, and one log-softmax of the frozen ones.
-    Loss("selected-16-bit", 8.0, 20.0, 8.0, 12.0, kept_bytes=2.0, live_bytes=4.0, frozen_bytes=10.5, answers_bytes=8.0),
+    Loss(
+        "selected-16-bit",
+        8.0,
+        20.0,
+        8.0,
+        12.0,
+        kept_bytes=2.0,
+        live_bytes=4.0,
+        frozen_bytes=10.5,
+        answers_bytes=8.0,
+        divided_bytes=8.0,
+    ),
     # A float32 log-softmax of all, from which the labels' are picked: it is kept. With it live zeros with the labels'
     # gradient, and a second tensor of theirs. Logits live until the loss is there, for its metrics (LLaMA-Factory; TRL
     # up to 0.9).

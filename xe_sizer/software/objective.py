@@ -16,3 +16,4 @@ class Objective(Enum):
     ODDS_RATIO = "odds ratio"
     DIVERGENCE = "divergence"
     LOGITS = "logits"
+    POLICY = "log-probabilities of a policy's own answers"

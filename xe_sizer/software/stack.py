@@ -135,6 +135,8 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         kernel = LOG_PROBABILITIES[chosen.log_probabilities]
         if objective is Objective.ANSWERS:
             return kernel.of_single_answers()
+        if objective is Objective.POLICY:
+            return kernel.of_policy()
         return kernel.with_likelihood() if objective is Objective.ODDS_RATIO else kernel
 
     def graph_kernels(

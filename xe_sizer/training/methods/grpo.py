@@ -24,4 +24,4 @@ if TYPE_CHECKING:
 )  # fmt: skip
 def grpo(kind: MethodKind, model: ModelShape, options: MethodOptions) -> Method:
     """The policy; a reference may stand beside it."""
-    return Method(kind, options.trained, objective=Objective.LOG_PROBABILITIES)
+    return Method(kind, options.trained, objective=Objective.POLICY)

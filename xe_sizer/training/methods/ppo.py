@@ -22,4 +22,4 @@ if TYPE_CHECKING:
 )  # fmt: skip
 def ppo(kind: MethodKind, model: ModelShape, options: MethodOptions) -> Method:
     """The actor; critic, reference and reward model stand beside it."""
-    return Method(kind, options.trained, objective=Objective.LOG_PROBABILITIES)
+    return Method(kind, options.trained, objective=Objective.POLICY)
