@@ -156,6 +156,11 @@ def test_adapters_are_predicted_as_themselves(job: str, weights: str | None, ada
     assert found.get("train.bits") == bits
 
 
+def test_an_optimizer_may_be_that_of_a_kind_of_adapters() -> None:
+    found = asked(job="lora", optimizer="lora-fa").flags
+    assert (found["job"], found["adapter"], found["optimizer"]) == ("sft", "lora-fa", "adamw")
+
+
 def test_the_library_of_few_bits_holds_under_any_adapter() -> None:
     found = asked(job="adapter", weights="nf4").flags
     assert (found["adapter"], found["train.quantiser"]) == ("llama-adapter", "bitsandbytes")

@@ -42,8 +42,9 @@ def _adapters() -> Mapping[str, AdapterKind]:
 
 
 def adapter_of(record: Record) -> AdapterKind | None:
-    """The kind of adapters that a record names as its job; None where it names none."""
-    return _adapters().get(plain(record.job))
+    """The kind of adapters that a record names as its optimizer (some keep to one kind) or its job; else None."""
+    by_job = None if kind_of(record) else _adapters().get(plain(record.job))
+    return _adapters().get(plain(record.optimizer or "")) or by_job
 
 
 def job_of(record: Record, flags: Flags) -> MethodKind:
@@ -56,7 +57,7 @@ def job_of(record: Record, flags: Flags) -> MethodKind:
     InputError : a job that has no equation
     """
     kind = kind_of(record)
-    if kind is None and (adapter := adapter_of(record)):
+    if adapter := adapter_of(record):
         kind = next(other for other in METHODS.values() if other.default)
         flags.put("job", kind.name)
         flags.put("adapter", adapter.name)
