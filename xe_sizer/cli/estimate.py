@@ -16,7 +16,7 @@ _HELP = """Size one job: does it fit, on how many GPUs, how long does it take, a
 
 Every option is also a key of the scenario file and a variable (--seq-len is XE_SIZER_SEQ_LEN).
 The flag wins over the variable, the variable over the file, the file over the stack's default.
-Options of reinforcement learning (--prompts, --group, --rollout-...): docs/reinforcement-learning.md.
+Options that few jobs need (preferences, reinforcement learning, images ...) are listed in docs/options.md.
 
 \b
 Examples:

@@ -42,13 +42,22 @@ _PANELS = {
     "cost": "Limits and prices",
     "efficiency": "Efficiency",
 }
-ON_A_PAGE = frozenset({"rollout"})
-"""Sections whose options stand on a page of the documentation: few questions need them, and the help has no room."""
+ON_A_PAGE = frozenset({
+    "rollout", "embedding",
+    *(f"train.{name}" for name in ("reference", "teacher_model", "critic_model", "reward_model", "freeze", "target_len")),
+    *(f"train.{name}" for name in ("batch_ramp_up", "optimizer_rank", "trainable_layers", "failures_per_gpu_day")),
+    *(f"data.{name}" for name in ("chosen_tokens", "rejected_tokens", "images", "image_size")),
+    *(f"layout.{name}" for name in ("first_stage_layers", "last_stage_layers", "stages", "zero_group", "expert_tp")),
+    *(f"layout.{name}" for name in ("cp_kind", "recompute_layers", "recompute_modules", "offload_layers")),
+    "layout.offload_fraction", "lora.block_size", "lora.frequencies",
+})  # fmt: skip
+"""Sections and keys whose options stand on docs/options.md alone: few questions need them, and a help page is short."""
 FIRST_PANELS = ("Job", "Hardware", "Load", "Data", "Training", "Limits and prices")  # what most people set comes first
 TEXT, FLAG = str | None, bool | None
 PRICES = "cost.price_per_gpu_hour"
 _HARDWARE = frozenset({"gpu", "server", "gpus", "nodes", "host_memory_gib", "partial_servers"})
 _LONGEST_METAVAR = 12
+MOST_NAMED = 16  # choices of an option that its help names
 _METAVARS = {str: "NAME", int: "N", float: "X", tuple: "A,B,..."}
 ScenarioArgument = Annotated[str | None, typer.Argument(metavar="SCENARIO.yaml", help="The scenario file; - is stdin.")]
 FormatOption = Annotated[str | None, typer.Option("--format", "-f", metavar="FORMAT", rich_help_panel="Output")]
@@ -207,7 +216,7 @@ def declared(option: ScenarioOption) -> inspect.Parameter:
         metavar=None if flag else option.metavar,
         rich_help_panel=option.panel,
         show_default=False,
-        hidden=option.key.partition(".")[0] in ON_A_PAGE,
+        hidden=not ON_A_PAGE.isdisjoint({option.key, option.key.partition(".")[0]}),
     )
     annotation = FLAG if flag else TEXT
     return inspect.Parameter(option.parameter, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
@@ -222,7 +231,8 @@ def described(name: str, key: str) -> ScenarioOption:
     if choices:
         metavar = "|".join(str(choice) for choice in choices)
     if len(metavar) > _LONGEST_METAVAR:
-        metavar, help_ = "CHOICE", f"{help_} One of {', '.join(choices)}."
+        named = choices if len(choices) <= MOST_NAMED else (*choices[:MOST_NAMED], "and others (docs/options.md)")
+        metavar, help_ = "CHOICE", f"{help_} One of {', '.join(named)}."
     return ScenarioOption(name, key, kind, metavar, help_, panel, tuple(map(str, choices)))
 
 

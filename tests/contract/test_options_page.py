@@ -1,0 +1,29 @@
+"""docs/options.md is what the keys of scenarios say."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+from xe_sizer.cli.options import ON_A_PAGE
+from xe_sizer.scenario.options import ALL_OPTIONS
+
+sys.path.append(str(Path(__file__).parents[2] / "scripts"))
+options = importlib.import_module("options")
+
+WRITE = "docs/options.md is not what the keys say. Write it anew: python scripts/options.py"
+
+
+def test_the_page_is_what_the_keys_say() -> None:
+    assert options.PAGE.read_text(encoding="utf-8") == options.page(), WRITE
+
+
+def test_every_option_stands_on_the_page() -> None:
+    text = options.page()
+    assert [name for name, key in ALL_OPTIONS.items() if f"`--{name}`" not in text or f"`{key}`" not in text] == []
+
+
+def test_what_stands_on_the_page_alone_is_known() -> None:
+    keys = {*ALL_OPTIONS.values(), *(key.partition(".")[0] for key in ALL_OPTIONS.values())}
+    assert keys >= ON_A_PAGE
