@@ -17,8 +17,8 @@ HEADER = """# Options
 Written from the keys of scenarios by `python scripts/options.py`.
 
 Every option is a key of a scenario file too, and a variable: `--seq-len` is `train.seq_len` and `XE_SIZER_SEQ_LEN`. The
-flag wins over the variable, the variable over the file, the file over the stack's default. `--help` lists those that most
-jobs need; the ones marked `*` stand only here. [Names](names.md) says how values may be written.
+flag wins over the variable, the variable over the file, the file over the stack's default. `--help` lists those that
+most jobs need; the ones marked `*` stand only here. [Names](names.md) says how values may be written.
 """
 SECTIONS = {
     "": "Job and hardware", "data": "Data", "train": "Training", "embedding": "Embedding fine-tuning",
