@@ -150,6 +150,30 @@ def test_contradictions(flags: dict[str, object], message: str) -> None:
     assert message in [said for _, said in problems(**flags)]
 
 
+def test_a_teacher_takes_the_place_of_rewards() -> None:
+    asked: dict[str, object] = {"job": "distill-on-policy", "rollout__group": 1, "rollout__prompts": 256}
+    found = sized(**asked, train__teacher_model="llama-3.1-8b")
+    assert found.iteration.phase_s["log-probabilities"] == found.iteration.phase_s["rewards"] == 0.0
+    assert found.timeline.components["frozen forward"][0] > 0  # the teacher's, in every step
+    alone = sized(rollout__group=2, rollout__prompts=128, train__reference="none")
+    assert found.iteration.peaks["training"] > alone.iteration.peaks["training"]
+    assert "a teacher is needed to distill" in [said for _, said in problems(**asked)]
+
+
+def test_a_reference_is_a_copy_or_the_model_without_its_adapters() -> None:
+    copy, none, off = (
+        sized(train__reference=how, **flags)
+        for how, flags in (("copy", {}), ("none", {}), ("adapters-off", {"adapter": "lora"}))
+    )
+    assert copy.iteration.parts_s["log-probabilities"]["log-probabilities of the reference"] > 0
+    assert none.iteration.parts_s["log-probabilities"]["log-probabilities of the reference"] == 0
+    assert off.iteration.parts_s["log-probabilities"]["log-probabilities of the reference"] > 0
+    assert [one.copies for one in off.resolved.job.method.frozen] == [0]
+    assert "answers are new in every iteration: the reference cannot be 'precomputed'" in [
+        said for _, said in problems(train__reference="precomputed")
+    ]
+
+
 def test_unknown_names_are_found_where_they_stand() -> None:
     assert problems(rollout__engine="vlm")[0][0] == "--rollout-engine"
     assert problems(train__reward_model="nothing-like-it")[0][0] == "--reward-model"

@@ -134,7 +134,8 @@ def _run(
     """The trainer with the steps of all iterations, the models beside the actor, and the scenario's own keys."""
     held = 0 if settings.defaults.frozen_offload else 1
     copies = tuple(replace(one, copies=one.copies * held, forwards=0) for one in beside)
-    job = replace(trainer.job, method=replace(trainer.job.method, frozen=copies), steps=iterations * steps)
+    own = trainer.job.method
+    job = replace(trainer.job, method=replace(own, frozen=(*own.frozen, *copies)), steps=iterations * steps)
     given = provenance.given
     values, origin = _shown(trainer, provenance, iterations)
     told = () if given.values.train.steps or given.values.data.samples else (_assumed(iterations),)
@@ -184,6 +185,8 @@ def _reference(given: Given, trainer: ResolvedTraining, settings: Settings, meth
     """
     asked = given.values.train.reference
     adapted = trainer.job.method.adapter is not None
+    if not method.ratios:
+        return None
     usual = COPY if method.critic else settings.defaults.reference
     chosen = asked or (ADAPTERS_OFF if adapted and usual == COPY else usual)
     if chosen == NONE:

@@ -44,6 +44,9 @@ class ResolvedReinforcement:
     @property
     def recomputes(self) -> bool:
         """Whether the trainer computes the log-probabilities of the answers again."""
+        rollout = self.actor.method.kind.rollout
+        if rollout is None or not rollout.ratios:
+            return False
         how = self.settings.defaults.recomputes
         own = self.service.job.engine.memory.grows and self.steps == 1
         return how == "always" or (how == "as-needed" and not own)

@@ -76,12 +76,15 @@ class Rollout:
     group : answers to a prompt where nobody says; least_group : fewer cannot be compared [-]
     critic : a second model learns what answers are worth
     rated : by a model where nobody says; else a verifier tells right from wrong
+    ratios : learns from ratios of probabilities to the policy before the step and to a reference, computed for every
+    answer; else from what its own method has beside it
     """
 
     group: int = 1
     least_group: int = 1
     critic: bool = False
     rated: bool = False
+    ratios: bool = True
 
 
 @frozen
