@@ -72,6 +72,7 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
     """The generating side of reinforcement learning; `gpu` where it is another kind than the trainer's.
 
     partial : answers go on while the weights change; staleness : updates that weights may be behind those that learn
+    offload : of the trainer, what waits in host memory while answers are written: none, optimizer or params (with it)
     """
 
     engine: str | None = None
@@ -84,6 +85,7 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
     weights: str | None = None
     partial: bool | None = None
     staleness: Degree | None = None
+    offload: str | None = None
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):

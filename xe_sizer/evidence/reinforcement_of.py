@@ -53,6 +53,7 @@ def rollout_of(record: Record, registry: RecordRegistry, flags: Flags) -> None:
         flags.put(f"rollout.{name}", getattr(rollout, name) or 1)
     flags.put("rollout.gpu_memory_utilization", rollout.gpu_memory_utilization)
     flags.put("rollout.weights", rollout.weights)
+    flags.put("rollout.offload", rollout.offload)
     for key in ("critic_model", "reward_model"):
         _companion(record, key, registry, flags)
 

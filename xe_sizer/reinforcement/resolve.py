@@ -132,7 +132,7 @@ def _run(
     beside: Iterable[Frozen],
 ) -> ResolvedTraining:  # fmt: skip
     """The trainer with the steps of all iterations, the models beside the actor, and the scenario's own keys."""
-    held = 0 if settings.defaults.frozen_offload else 1
+    held = 0 if settings.frozen_offload else 1
     copies = tuple(replace(one, copies=one.copies * held, forwards=0) for one in beside)
     own = trainer.job.method
     job = replace(trainer.job, method=replace(own, frozen=(*own.frozen, *copies)), steps=iterations * steps)

@@ -73,6 +73,11 @@ class Settings:
         """Answers of an iteration that are trained on [-]."""
         return self.asked.count * self.kept
 
+    @property
+    def frozen_offload(self) -> bool:
+        """Whether models that do not learn wait in host memory but for their phase, as weights that learn may too."""
+        return self.defaults.frozen_offload or "params" in self.offloads
+
     def workers_on(self, gpus: int) -> int:
         """Answers that are rated at once, on the CPUs beside so many GPUs."""
         return self.workers or WORKERS_PER_GPU * gpus

@@ -48,7 +48,7 @@ class Training:
             return self.zeros
         job = self.resolved.actor.beside(companion)
         seconds = forward_pass_s(job, self.layouts, answers)
-        if self.resolved.settings.defaults.frozen_offload and companion.copies:
+        if self.resolved.settings.frozen_offload and companion.copies:
             held = states_bytes(job, self.layouts)
             seconds = seconds + copy_time_s(held, job.server.pcie_bytes_per_s)
         return np.asarray(seconds)
