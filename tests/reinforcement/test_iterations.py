@@ -69,6 +69,10 @@ def test_without_answers_an_iteration_is_its_training() -> None:
     assert seconds["rollout"] == seconds["weight synchronisation"] == seconds["log-probabilities"] == 0.0
 
 
+def test_memory_holds_the_longest_sequence_of_the_whole_run() -> None:
+    assert answer(train__micro_batch=1).data.longest_tokens == pytest.approx(256 + 2048, rel=0.01)
+
+
 def test_more_gpus_for_the_rollout_are_never_slower() -> None:
     fixed: dict[str, object] = {"layout__dp": 8, "layout__tp": 1}
     times = [sized(gpus=8 + more, rollout__gpus=more, **fixed).step_s for more in (4, 8, 16, 32)]
@@ -152,10 +156,11 @@ def test_contradictions(flags: dict[str, object], message: str) -> None:
 
 def test_a_teacher_takes_the_place_of_rewards() -> None:
     asked: dict[str, object] = {"job": "distill-on-policy", "rollout__group": 1, "rollout__prompts": 256}
-    found = sized(**asked, train__teacher_model="llama-3.1-8b")
+    fixed: dict[str, object] = {"train__micro_batch": 1, "layout__dp": 8, "layout__tp": 1, "layout__recompute": "full"}
+    found = sized(**asked, **fixed, train__teacher_model="llama-3.1-8b")
     assert found.iteration.phase_s["log-probabilities"] == found.iteration.phase_s["rewards"] == 0.0
     assert found.timeline.components["frozen forward"][0] > 0  # the teacher's, in every step
-    alone = sized(rollout__group=2, rollout__prompts=128, train__reference="none")
+    alone = sized(**fixed, rollout__group=2, rollout__prompts=128, train__reference="none")
     assert found.iteration.peaks["training"] > alone.iteration.peaks["training"]
     assert "a teacher is needed to distill" in [said for _, said in problems(**asked)]
 

@@ -50,7 +50,7 @@ def trainer_scenario(given: Given, settings: Settings, steps: int, padding: str)
     if settings.colocated is False and values.gpus is not None:
         alone = None if settings.gpus is None else max(values.gpus - settings.gpus, 1)
     found = Histogram(lengths=tuple(lengths), counts=tuple(counts))
-    data = DataSection(samples=max(round(settings.trained), 1), histogram=found)
+    data = DataSection(samples=max(round(settings.trained * steps), 1), histogram=found)  # the longest of all counts
     return replace(given, values=replaced(values, train=train, data=data, gpus=alone))
 
 
