@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from xe_sizer.evidence.records import Record, read_records
+from xe_sizer.evidence.training import PredictedRecord
 from xe_sizer.evidence.validate import timed
 
 FEWEST_PAIRS = 3
@@ -40,6 +41,8 @@ def runs(records: Iterable[Record]) -> dict[tuple[str, tuple[object, ...]], list
     """Runs by their publication and what a pair shares."""
     found: dict[tuple[str, tuple[object, ...]], list[Run]] = defaultdict(list)
     for run, prediction in timed(records):
+        if not isinstance(run, PredictedRecord):
+            continue
         record, flags = run.record, run.asked.flags
         measured, predicted = prediction.measured, prediction.predicted
         if not run.fits or not isinstance(measured, float | int) or not isinstance(predicted, float | int):

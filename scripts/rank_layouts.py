@@ -72,7 +72,7 @@ def groups(records: Iterable[Record]) -> list[Group]:
     """Every group with enough different layouts that fit."""
     found: dict[Conditions, list[Run]] = defaultdict(list)
     for run, prediction in timed(records):
-        if not run.fits or run.asked.guessed:
+        if not isinstance(run, PredictedRecord) or not run.fits or run.asked.guessed:
             continue
         record, flags = run.record, run.asked.flags
         name = f"{record.model} on {record.gpus} x {record.gpu}"

@@ -73,7 +73,7 @@ def _replicas(sized: ReinforcementEstimate) -> Iterator[str]:
 
 def reinforced_predictions(found: ReinforcedRecord) -> Iterator[Prediction]:
     """Its iteration, its phases, its peak and whether it fits, each where the record measured it."""
-    yield from _iteration_time(found)
+    yield from iteration_time(found)
     yield from _phase_times(found)
     yield from _peak_memory(found)
     measured = measured_oom(found.record.measured)
@@ -81,7 +81,7 @@ def reinforced_predictions(found: ReinforcedRecord) -> Iterator[Prediction]:
         yield oom_prediction(found.record, measured, found.sized.fits, found.assumed, found.guessed)
 
 
-def _iteration_time(found: ReinforcedRecord) -> Iterator[Prediction]:
+def iteration_time(found: ReinforcedRecord) -> Iterator[Prediction]:
     """Seconds from one batch of prompts to the next."""
     record, sized = found.record, found.sized
     measured, assumed = record.measured.iteration_s, found.assumed

@@ -20,6 +20,7 @@ from xe_sizer.training.uncertainty import explained_by
 
 if TYPE_CHECKING:
     from xe_sizer.evidence.records import Record
+    from xe_sizer.evidence.reinforcement import ReinforcedRecord
     from xe_sizer.evidence.training import PredictedRecord
     from xe_sizer.result.accuracy import Prediction
     from xe_sizer.software.uncertainty import Group, Seen, Table
@@ -61,7 +62,7 @@ def runs_of(records: Iterable[Record]) -> list[Run]:
     return [_run(found, prediction) for found, prediction in timed(records)]
 
 
-def _run(found: PredictedRecord, prediction: Prediction) -> Run:
+def _run(found: PredictedRecord | ReinforcedRecord, prediction: Prediction) -> Run:
     job = found.sized.resolved.job
     known = stack_names()
     stack = job.stack.name if job.stack.name in known else job.stack.parent or job.stack.name

@@ -9,7 +9,7 @@ from xe_sizer.errors import InputError
 from xe_sizer.evidence.flags import RecordRegistry
 from xe_sizer.evidence.inference import ServedRecord, rates, serve_record, served_predictions
 from xe_sizer.evidence.prediction import reason_of
-from xe_sizer.evidence.reinforcement import ReinforcedRecord, reinforce_record, reinforced_predictions
+from xe_sizer.evidence.reinforcement import ReinforcedRecord, iteration_time, reinforce_record, reinforced_predictions
 from xe_sizer.evidence.reinforcement_of import reinforces
 from xe_sizer.evidence.statistics import summaries
 from xe_sizer.evidence.training import PredictedRecord, predict_record, predictions, step_time
@@ -52,11 +52,13 @@ def answered(records: Iterable[Record]) -> Iterator[tuple[ServedRecord, Predicti
             yield from ((found, prediction) for prediction in rates(found))
 
 
-def timed(records: Iterable[Record]) -> Iterator[tuple[PredictedRecord, Prediction]]:
-    """Records that have a prediction and a time, with the prediction of that time."""
+def timed(records: Iterable[Record]) -> Iterator[tuple[PredictedRecord | ReinforcedRecord, Prediction]]:
+    """Records that have a prediction and a time of a step or an iteration, with the prediction of that time."""
     for found in predict_records(records):
         if isinstance(found, PredictedRecord):
             yield from ((found, prediction) for prediction in step_time(found))
+        elif isinstance(found, ReinforcedRecord):
+            yield from ((found, prediction) for prediction in iteration_time(found))
 
 
 def predict_records(records: Iterable[Record]) -> Iterator[Found | Skipped]:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 TABLE = TABLES / "training.json"
 SEEN = TABLES / "training-seen.json"
 PEAKS = TABLES / "training-memory.json"
-EAGER, TUNED, EXPERTS, DENSE = "eager", "tuned", "experts", "dense"
+EAGER, TUNED, EXPERTS, DENSE, WRITTEN = "eager", "tuned", "experts", "dense", "written"
 EAGER_LAUNCH_US = 10.0  # chosen: between launches from Python, 12 us and more in all stacks, and those of tuned ones
 
 
@@ -58,14 +58,16 @@ def uncertainty(job: Job, efficiency: Efficiency, assumed: bool = False) -> Unce
 
 
 def explained_by(job: Job) -> tuple[str, str]:
-    """What the spread of residuals goes with: whether the model has experts, and how the stack launches kernels.
+    """What the spread of residuals goes with: what is trained on, whether there are experts, how kernels are launched.
 
     Times of stacks that launch from Python, one kernel after another, turn on what the publication does not say: the
     host, releases, settings. Those of tuned ones do so less: of publications left out eight in ten are off by less
-    than a third, against a factor of three (docs/accuracy.md).
+    than a third, against a factor of three (docs/accuracy.md). Iterations in which answers are written turn on how long
+    these get, and are a group of their own.
     """
     eager = job.stack.host.forward_launch_us >= EAGER_LAUNCH_US
-    return (EXPERTS if job.model.experts else DENSE, EAGER if eager else TUNED)
+    of = WRITTEN if job.method.kind.rollout else EXPERTS if job.model.experts else DENSE
+    return of, EAGER if eager else TUNED
 
 
 def _kin(stack: Stack) -> tuple[str, ...]:

@@ -155,7 +155,7 @@ class Method:
     @property
     def evidence(self) -> str:
         """Published runs that are like it, the kind of job in the tables of residuals."""
-        return ADAPTED if self.adapter else self.kind.evidence
+        return ADAPTED if self.adapter and self.kind.rollout is None else self.kind.evidence
 
     @property
     def learning(self) -> Learning:
