@@ -156,7 +156,13 @@ def test_contradictions(flags: dict[str, object], message: str) -> None:
 
 def test_a_teacher_takes_the_place_of_rewards() -> None:
     asked: dict[str, object] = {"job": "distill-on-policy", "rollout__group": 1, "rollout__prompts": 256}
-    fixed: dict[str, object] = {"train__micro_batch": 1, "layout__dp": 8, "layout__tp": 1, "layout__recompute": "full"}
+    fixed: dict[str, object] = {
+        "train__micro_batch": 1,
+        "layout__dp": 8,
+        "layout__tp": 1,
+        "layout__recompute": "full",
+        "layout__zero": 3,
+    }
     found = sized(**asked, **fixed, train__teacher_model="llama-3.1-8b")
     assert found.iteration.phase_s["log-probabilities"] == found.iteration.phase_s["rewards"] == 0.0
     assert found.timeline.components["frozen forward"][0] > 0  # the teacher's, in every step
