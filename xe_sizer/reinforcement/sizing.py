@@ -89,9 +89,13 @@ def _nearest(search: Search, gpus: int) -> Iteration:
     trainer, apart = resolved.trainer, not resolved.ways[0]
     rollout_gpus = (resolved.settings.gpus or max(gpus // 2, 1)) if apart else None
     trained = gpus - (rollout_gpus or 0)
-    layouts = legal_layouts(trainer.rules, (trained,)) if trained > 0 else None
-    if layouts is None or not len(layouts):
-        raise InputError(trainer.no_layout((max(trained, 1),)))
+    if trained < 1:
+        message = f"'gpus' of the rollout ({rollout_gpus}) leave none of the {gpus} to train"
+        hint = "'gpus' and 'nodes' count the GPUs of both; give fewer that only write answers"
+        raise InputError(Problem(message, resolved.given.locate(("rollout", "gpus")), hint))
+    layouts = legal_layouts(trainer.rules, (trained,))
+    if not len(layouts):
+        raise InputError(trainer.no_layout((trained,)))
     one = choose(trainer.job, layouts, trainer.min_headroom_bytes).layouts
     found = search.iteration(one, rollout_gpus)
     if found is None:
