@@ -16,7 +16,7 @@ from xe_sizer.result.training import Iteration as IterationResult
 from xe_sizer.result.training import Phase, Pool
 from xe_sizer.scenario.limits import memory_doubt, missed, verdict_of
 from xe_sizer.training.methods.reference import REFERENCE
-from xe_sizer.training.summary import checkpoint_of, cost_of, layout_of, memory_reasons, run_of
+from xe_sizer.training.summary import checkpoint_of, cost_of, layout_of, memory_reasons, run_of, with_operators
 from xe_sizer.training.summary import summarise as summarise_training
 from xe_sizer.units import whole_parts
 
@@ -35,12 +35,14 @@ FORMULAS = {
 """What the parts are made of that no registered part says itself."""
 
 
-def summarise(sized: ReinforcementEstimate, details: bool = True) -> Result:
+def summarise(sized: ReinforcementEstimate, details: bool = True, operators: bool = False) -> Result:
     """Everything about an estimate but the advice.
 
-    details : as of the training wing's
+    details : as of the training wing's; operators : with an optimizer step of the actor operator by operator
     """
     base = summarise_training(sized.trainer, details)
+    if operators:
+        base = with_operators(base, sized.trainer)
     memory, time = _memory(sized, base.memory), _time(sized, base.time)
     confidence, caller = sized.confidence, sized.resolved.given.caller
     reasons = (

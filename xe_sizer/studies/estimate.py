@@ -31,7 +31,7 @@ def estimate(given: Given, registry: Registry, details: bool = True, operators: 
     if reinforces(given):
         from xe_sizer.studies.reinforcement import estimate as of_reinforcement  # most jobs learn from data
 
-        return of_reinforcement(given, registry, details)
+        return of_reinforcement(given, registry, details, operators)
     sized = size(resolve(given, registry))
     result = summarise(sized, details)
     if operators:

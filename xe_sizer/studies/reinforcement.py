@@ -17,15 +17,16 @@ if TYPE_CHECKING:
     from xe_sizer.scenario.read import Given
 
 
-def estimate(given: Given, registry: Registry, details: bool = True) -> Result:
+def estimate(given: Given, registry: Registry, details: bool = True, operators: bool = False) -> Result:
     """Size one job that learns from answers of its own.
 
     details : False for its verdict alone, with the one change that mends a no
+    operators : with an optimizer step of the actor operator by operator
 
     Raises
     ------
     InputError : what the user can mend, all at once
     """
     sized = size(resolve(given, registry), details)
-    result = summarise(sized, details)
+    result = summarise(sized, details, operators)
     return with_advice(result, result.verdict, advise(sized, registry, wanted(sized, details)))
