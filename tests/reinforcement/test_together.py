@@ -81,6 +81,9 @@ def test_an_engine_in_the_process_of_a_trainer_has_a_slower_host() -> None:
     assert slower.step_ms == host.step_ms + 3
     assert slower.sequence_us == host.sequence_us + 70
     assert slower.graphs
-    assert not beside_a_trainer(made, load_stack("verl@0.4").rollout).engine.host.graphs
+    eager = beside_a_trainer(made, load_stack("verl@0.4").rollout).engine
+    assert not eager.host.graphs
+    assert eager.host.launch_us > host.launch_us
+    assert not eager.memory.graphs_gib
     own = job(serve__engine="hf-transformers")
     assert beside_a_trainer(own, defaults) is own

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 
 SIZES = fields(ReplicaLayouts)  # of a placement
+EAGER_LAUNCH_US = 17.0  # of a kernel that Python starts; fitted: Hugging Face generate, vLLM before 0.3
 
 
 @frozen
@@ -80,7 +81,8 @@ def beside_a_trainer(job: ServingJob, defaults: RolloutDefaults) -> ServingJob:
 
         step = step of a service + step_ms + sequence_us x running answers
 
-    Decode steps that no graph replays start each kernel. The trainer's own weights are written with as they are.
+    Decode steps that no graph replays start each kernel from Python. The trainer's own weights are
+    written with as they are.
 
     Source: vLLM in the process of its caller (VLLM_ENABLE_V1_MULTIPROCESSING=0): tokens become words, and
     log-probabilities Python objects, between the steps; ranks of one replica are called through Ray (NeMo RL
@@ -88,14 +90,14 @@ def beside_a_trainer(job: ServingJob, defaults: RolloutDefaults) -> ServingJob:
     """
     if job.engine.memory.grows:
         return job
-    host = job.engine.host
-    slower = msgspec.structs.replace(
-        host,
-        step_ms=host.step_ms + defaults.step_ms,
-        sequence_us=host.sequence_us + defaults.sequence_us,
-        graphs=host.graphs and defaults.graphs,
+    host, memory = job.engine.host, job.engine.memory
+    host = msgspec.structs.replace(
+        host, step_ms=host.step_ms + defaults.step_ms, sequence_us=host.sequence_us + defaults.sequence_us
     )
-    return replace(job, engine=msgspec.structs.replace(job.engine, host=slower))
+    if host.graphs and not defaults.graphs:
+        host = msgspec.structs.replace(host, graphs=False, launch_us=max(host.launch_us, EAGER_LAUNCH_US))
+        memory = msgspec.structs.replace(memory, graphs_gib=0.0)
+    return replace(job, engine=msgspec.structs.replace(job.engine, host=host, memory=memory))
 
 
 def rollout_on(resolved: ResolvedReinforcement, gpus: int, share: float, beside: Beside) -> Rollout | None:
