@@ -7,6 +7,7 @@ from cases import ask
 
 from xe_sizer.errors import InputError
 from xe_sizer.graph.casts import BLOCK_SCALED
+from xe_sizer.graph.low_rank import LowRank
 from xe_sizer.software.narrow_products import recipes_of
 from xe_sizer.software.stack import load_stack, stack_names
 from xe_sizer.training.methods import METHODS
@@ -275,7 +276,7 @@ def test_only_frozen_weights_are_quantised() -> None:
 def test_adapters_of_a_job_follow_its_settings() -> None:
     """Rank and targets for adapters alone; virtual tokens of prompts."""
     lora = ask({**LLAMA, "job": "lora", "stack": "hf-bf16", "lora.rank": 4, "lora.targets": ["q"]}).job
-    assert lora.method.learning.adapters == {"q": 4}
+    assert lora.method.learning.adapters == {"q": LowRank(4)}
     assert lora.method.trainable_parameters(lora.model) == 32 * 4 * (4096 + 4096)
     full = ask(LLAMA).job
     assert full.method.learning.adapters == {}

@@ -6,6 +6,7 @@ import pytest
 from cases import REGISTRY, ask
 
 from xe_sizer.errors import InputError
+from xe_sizer.graph.low_rank import LowRank
 from xe_sizer.scenario.read import read_scenario
 from xe_sizer.software.stack import load_stack, stack_names
 from xe_sizer.training.layout import OFFLOAD, RECOMPUTE
@@ -31,7 +32,7 @@ def test_what_the_user_said_wins_and_says_where() -> None:
     flags = {"model": "llama-2-7b", "server": "dell-xe9680-h100", "lora.rank": 8, "job": "lora"}
     resolved = resolve(read_scenario(None, flags, {"XE_SIZER_STACK": "nemo"}), REGISTRY)
     assert (resolved.origin["lora.rank"], resolved.origin["stack"]) == ("flag", "env")
-    assert resolved.job.method.learning.adapters == {"qkv": 8}
+    assert resolved.job.method.learning.adapters == {"qkv": LowRank(8)}
 
 
 def test_pretraining_packs_and_fine_tuning_follows_the_stack() -> None:

@@ -31,7 +31,7 @@ def sized(**flags: object) -> TrainingEstimate:
 
 
 def test_compute_is_forward_backward_and_what_runs_again() -> None:
-    assert summary.COMPUTE == ("forward", "backward", "frozen forward", "recompute")
+    assert summary.COMPUTE == ("forward", "backward", "frozen forward", "image encoder", "recompute")
 
 
 @pytest.mark.parametrize(
@@ -83,22 +83,22 @@ def memory(**figures: float | None) -> Any:
 
 
 def test_what_does_not_fit_is_said_in_figures() -> None:
-    assert summary._reasons(memory()) == ()
-    assert summary._reasons(memory(peak_bytes=80 * GIB)) == ()
-    (card,) = summary._reasons(memory(peak_bytes=100.5 * GIB))
+    assert summary.memory_reasons(memory()) == ()
+    assert summary.memory_reasons(memory(peak_bytes=80 * GIB)) == ()
+    (card,) = summary.memory_reasons(memory(peak_bytes=100.5 * GIB))
     assert card.code == "out-of-memory"
     assert card.message == "needs 100 GiB per GPU, 80.0 GiB available, 20.5 GiB missing (loss)"
-    (stage,) = summary._reasons(memory(peak_bytes=90 * GIB, gpu="pipeline stage 4 of 4"))  # type: ignore[arg-type]
+    (stage,) = summary.memory_reasons(memory(peak_bytes=90 * GIB, gpu="pipeline stage 4 of 4"))  # type: ignore[arg-type]
     assert stage.message.endswith("10.0 GiB missing (pipeline stage 4 of 4, loss)")
 
 
 def test_what_the_host_lacks_is_said_less_what_its_system_takes() -> None:
-    assert summary._reasons(memory(host_bytes=900 * GIB)) == ()  # nobody knows how much there is
-    assert summary._reasons(memory(host_bytes=480 * GIB, host_available_bytes=512 * GIB)) == ()
-    (host,) = summary._reasons(memory(host_bytes=481 * GIB, host_available_bytes=512 * GIB))
+    assert summary.memory_reasons(memory(host_bytes=900 * GIB)) == ()  # nobody knows how much there is
+    assert summary.memory_reasons(memory(host_bytes=480 * GIB, host_available_bytes=512 * GIB)) == ()
+    (host,) = summary.memory_reasons(memory(host_bytes=481 * GIB, host_available_bytes=512 * GIB))
     assert host.code == "out-of-host-memory"
     assert host.message == "offloading needs 481 GiB of host memory per node, 512 GiB available less 32 for the system"
-    assert summary._reasons(memory(host_available_bytes=16 * GIB)) == ()  # nothing asked of a small host
+    assert summary.memory_reasons(memory(host_available_bytes=16 * GIB)) == ()  # nothing asked of a small host
 
 
 def test_times_of_a_result_follow_from_its_steps() -> None:

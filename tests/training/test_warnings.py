@@ -31,13 +31,13 @@ def in_use(**figures: object) -> Any:
     """A job of 100 fixed steps of 64 sequences of 2,048 tokens on 8 ranks, of 0.8 million real tokens."""
     known: dict[str, Any] = {
         "padding": 0.9, "fits": True, "packs": True, "longest": 2048.0, "steps": 100, "fixed_steps": True,
-        "tokens": 819_200.0, "dp": 8, "micro": 2, "fixed": {}, "batch": 4,
+        "tokens": 819_200.0, "dp": 8, "micro": 2, "fixed": {}, "batch": 4, "compares": False,
     }  # fmt: skip
     known.update(figures)
-    stack = SimpleNamespace(name="stack", supports=SimpleNamespace(packing=known["packs"]))
     made = SimpleNamespace(
-        stack=stack, seq_len=2048, global_batch=known["batch"], steps=known["steps"], read_tokens=known["tokens"]
-    )
+        stack=SimpleNamespace(name="stack"), method=SimpleNamespace(compares=known["compares"]), packs=known["packs"],
+        seq_len=2048, global_batch=known["batch"], steps=known["steps"], read_tokens=known["tokens"],
+    )  # fmt: skip
     sequences = SimpleNamespace(padding_share=np.array([known["padding"]]), longest_tokens=np.array([known["longest"]]))
     caller = SimpleNamespace(settings=lambda keys: " ".join(f"{key}={value}" for key, value in keys.items()))
     resolved = SimpleNamespace(
@@ -109,6 +109,9 @@ def test_packing_into_what_memory_holds_now() -> None:
 def test_padding_that_cannot_be_packed() -> None:
     assert padding_words(packs=False) == [
         "90 % of the processed tokens are padding: a stack that packs samples would save most of it, stack does not"
+    ]
+    assert padding_words(packs=False, compares=True) == [
+        "90 % of the processed tokens are padding: a stack that packs answers would save most of it, stack does not"
     ]
     assert padding_words(batch=1000) == [
         "90 % of the processed tokens are padding: packed, the samples fill less than one batch of 1,000"

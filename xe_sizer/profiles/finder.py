@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 PACKAGE = Path(__file__).resolve().parents[1]
 LIST_HINT = "'xe-sizer profiles list' prints all"
-FEW = 48  # names that a hint can list
+FEW = 64  # names that a hint can list
 _REPOSITORY = re.compile(r"(https?://)?((www\.)?huggingface\.co/|hf\.co/)?[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.:-]*/?")
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 

@@ -337,6 +337,7 @@ def cost_of(sized: TrainingEstimate, time: Time) -> Cost:
 
 
 def memory_reasons(memory: Memory) -> tuple[Reason, ...]:
+    """What keeps memory from sufficing: bytes that a GPU lacks at its peak, and bytes that the host lacks."""
     reasons = []
     stage = "" if memory.gpu == ONLY_STAGE else f"{memory.gpu}, "
     if memory.headroom_bytes < 0:
