@@ -20,6 +20,8 @@ from xe_sizer.reinforcement.trainer import LEARNING_PARTS, RATING_PARTS, REWARD_
 from xe_sizer.serving.memory import request_bytes, serving_memory
 from xe_sizer.serving.space import legal_placements
 from xe_sizer.training.frontier import frontier
+from xe_sizer.training.layout import Layouts
+from xe_sizer.training.memory import spare_bytes
 from xe_sizer.training.space import layout_chunks
 
 if TYPE_CHECKING:
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array
     from xe_sizer.reinforcement.resolved import ResolvedReinforcement
     from xe_sizer.reinforcement.rollout import Rollout
-    from xe_sizer.training.layout import Layouts
     from xe_sizer.training.memory import Ledger
     from xe_sizer.training.space import Rules
 
@@ -121,22 +122,30 @@ class Search:
         asleep = asleep_bytes(job, placements, settings.sleep, share)
         return float(np.min(needed)), float(np.min(asleep))
 
-    def fits(self, layouts: Layouts, colocated: bool) -> NDArray[np.bool_]:
-        """Whether the trainer fits in all phases beside the smallest engine, shape (layout,)."""
+    def fits(self, layouts: Layouts, colocated: bool, headroom_bytes: float) -> NDArray[np.bool_]:
+        """Whether the trainer fits in all phases beside the smallest engine with such a headroom, shape (layout,)."""
         resolved = self.resolved
         card = resolved.actor.server.accelerator.memory_bytes
         ledger, critic = trainer_ledgers(resolved, layouts)
         actor_kept, critic_kept = kept_bytes(resolved, layouts)
         awake, asleep = self.smallest_replica if colocated else (0.0, 0.0)
-        room = card - self.headroom_bytes - asleep
+        room = card - headroom_bytes - asleep
         ok = ledger.peak_bytes + critic_kept <= room
         if critic is not None:
             ok &= critic.peak_bytes + actor_kept <= room
         around = around_bytes(resolved.actor, layouts)
-        return np.asarray(ok & (actor_kept + critic_kept + around + awake <= card))
+        return np.asarray(ok & (actor_kept + critic_kept + around + awake <= card - headroom_bytes))
 
     def trainers(self, counts: Sequence[int], colocated: bool) -> Trainers:
-        """The best layout of the trainer on each of the numbers of GPUs on which one fits."""
+        """The best layout of the trainer on each of the numbers of GPUs on which one fits, with room to spare if any."""
+        spare = spare_bytes(self.resolved.actor, self.headroom_bytes)
+        roomy = self._trainers(counts, colocated, spare)
+        missing = [count for count in counts if count not in set(roomy.gpus.tolist())]
+        tight = self._trainers(missing, colocated, self.headroom_bytes)
+        return Trainers(self.resolved, Layouts.joined([roomy, tight]))
+
+    def _trainers(self, counts: Sequence[int], colocated: bool, headroom_bytes: float) -> Layouts:
+        """The best layout on each of the numbers of GPUs on which one fits with such a headroom."""
         resolved = self.resolved
 
         def fitting() -> Iterator[Layouts]:
@@ -144,7 +153,7 @@ class Search:
                 self.seen.considered += len(chunk)
                 possible = chunk[self._legal_for_critic(chunk)]
                 if len(possible):
-                    kept = possible[self.fits(possible, colocated)]
+                    kept = possible[self.fits(possible, colocated, headroom_bytes)]
                     if len(kept):
                         yield kept
                 if self.progress:
@@ -154,7 +163,7 @@ class Search:
         if not best.complete:
             raise KeyboardInterrupt
         self.seen.feasible += best.feasible
-        return Trainers(resolved, best.layouts)
+        return best.layouts
 
     @property
     def rules(self) -> Rules:
