@@ -137,7 +137,7 @@ class Search:
         return np.asarray(ok & (actor_kept + critic_kept + around + awake <= card - headroom_bytes))
 
     def trainers(self, counts: Sequence[int], colocated: bool) -> Trainers:
-        """The best layout of the trainer on each of the numbers of GPUs on which one fits, with room to spare if any."""
+        """The best layout of the trainer on each of the numbers of GPUs on which one fits, roomy before tight."""
         spare = spare_bytes(self.resolved.actor, self.headroom_bytes)
         roomy = self._trainers(counts, colocated, spare)
         missing = [count for count in counts if count not in set(roomy.gpus.tolist())]
