@@ -189,3 +189,14 @@ def test_unknown_names_are_found_where_they_stand() -> None:
     assert problems(rollout__engine="vlm")[0][0] == "--rollout-engine"
     assert problems(train__reward_model="nothing-like-it")[0][0] == "--reward-model"
     assert problems(job="ppo", train__critic_model="nothing-like-it")[0][0] == "--critic-model"
+
+
+def test_an_engine_that_is_asked_batch_by_batch_waits_for_the_longest_of_each() -> None:
+    asked = {"rollout__max_sequences": 8, "layout__dp": 8, "rollout__colocated": True, "rollout__tp": 1}
+    refilled, batched = (sized(stack=name, **asked) for name in ("openrlhf", "openrlhf@0.5.0"))
+    lengths = batched.reinforcement.settings.answers
+    writing = batched.iteration.rollout.writing
+    assert float((writing.full_s + writing.tail_s)[0] / writing.full_s[0]) == pytest.approx(
+        float(lengths.expected_longest(8.0)) / lengths.mean
+    )
+    assert batched.iteration.rollout.seconds > 1.3 * refilled.iteration.rollout.seconds

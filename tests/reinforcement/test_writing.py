@@ -113,3 +113,13 @@ def test_batches_that_end_together_wait_for_their_longest_answer() -> None:
     assert float(writing.tail_s[0]) == pytest.approx(2 * 50 * one)
     slower = written_in_batches(made, ONE, 1, np.array([2.0]), Asked(4, 1, 128.0, answers), np.array([0.01]))
     assert float(slower.total_s[0] - writing.total_s[0]) == pytest.approx(2 * 250 * 0.01)
+
+
+def test_replicas_that_are_bound_wait_for_the_longest_answer_of_all_of_them() -> None:
+    made = job(serve__engine="hf-transformers")
+    answers = Answers(np.array([100.0, 300.0]), np.array([0.5, 0.5]), 0.0)
+    asked, room = Asked(8, 1, 128.0, answers), np.array([2.0])
+    alone, bound = (written_in_batches(made, ONE, 2, room, asked, bound=each) for each in (1.0, 2.0))
+    # The longest of two answers has 250 tokens in the mean, that of four 287.5.
+    assert float((alone.full_s + alone.tail_s)[0] / alone.full_s[0]) == pytest.approx(250 / 200)
+    assert float((bound.full_s + bound.tail_s)[0] / bound.full_s[0]) == pytest.approx(287.5 / 200)

@@ -83,6 +83,7 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
     ep: Degree | None = None
     gpu_memory_utilization: Share | None = None
     weights: str | None = None
+    max_sequences: Degree | None = None
     partial: bool | None = None
     staleness: Degree | None = None
     offload: str | None = None

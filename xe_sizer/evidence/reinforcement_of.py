@@ -54,6 +54,7 @@ def rollout_of(record: Record, registry: RecordRegistry, flags: Flags) -> None:
     flags.put("rollout.gpu_memory_utilization", rollout.gpu_memory_utilization)
     flags.put("rollout.weights", rollout.weights)
     flags.put("rollout.offload", rollout.offload)
+    flags.put("rollout.max_sequences", rollout.max_sequences)
     for key in ("critic_model", "reward_model"):
         _companion(record, key, registry, flags)
 

@@ -148,9 +148,15 @@ def _options(resolved: ResolvedReinforcement, placements: ReplicaLayouts, replic
     job, asked = with_share(resolved.service.job, share), resolved.settings.asked
     memory = serving_memory(job, placements, asked.inputs)
     room = np.broadcast_to(places(job, placements, memory, asked, replicas), len(placements))
-    static = job.engine.batching.batching == "static"
-    write = written_in_batches if static else written_continuously
+    write = written_in_batches if _batch_by_batch(resolved) else written_continuously
     return _Options(job, placements, replicas, room, memory, write(job, placements, replicas, room, asked))
+
+
+def _batch_by_batch(resolved: ResolvedReinforcement) -> bool:
+    """Whether an engine gets the next answers when the last of a batch has ended."""
+    settings = resolved.settings
+    asked_so = settings.defaults.calls == "batch-by-batch" and settings.max_sequences is not None
+    return asked_so or resolved.service.job.engine.batching.batching == "static"
 
 
 def _picked(
@@ -216,7 +222,7 @@ def _in_own_weights(
     limit = resolved.settings.max_sequences
     room = np.minimum(np.maximum(room, 0.0), np.inf if limit is None else float(limit))
     step_s = np.full(len(placements), beside.step_s)
-    writing = written_in_batches(job, placements, replicas, room, asked, step_s)
+    writing = written_in_batches(job, placements, replicas, room, asked, step_s, bound=replicas)
     best = _best(room, writing.total_s, as_array(placements.gpus))
     at = slice(best, best + 1)
     return Rollout(

@@ -203,11 +203,12 @@ def _tail_s(
 
 
 def written_in_batches(
-    job: ServingJob, placements: ReplicaLayouts, replicas: ArrayLike, room: Array, asked: Asked, step_s: ArrayLike = 0.0
-) -> Writing:
+    job: ServingJob, placements: ReplicaLayouts, replicas: ArrayLike, room: Array, asked: Asked,
+    step_s: ArrayLike = 0.0, bound: ArrayLike = 1.0,
+) -> Writing:  # fmt: skip
     """Writing by engines whose batches start and end together.
 
-        waves = ceil(n / S),  J = E[longest of a wave of all replicas]
+        waves = ceil(n / S),  J = E[longest of a wave of all bound replicas]
         t = waves (prompts + J (t(S) + step_s))
 
     Answers that have ended are padded, so that a step costs the same to the end; ranks that share weights go on until
@@ -217,18 +218,20 @@ def written_in_batches(
     ----------
     job, placements, replicas, room, asked : as of `written_continuously`
     step_s : what every step takes beyond the kernels, as gathering sharded weights, shape (placements,) [s]
+    bound : replicas that go on until all of them have ended, shape (placements,) [-]
 
     Returns
     -------
     Writing, shape (placements,), seconds [s]; as if one answer fitted where a replica holds none
 
-    Source: transformers generation/utils.py (_sample, synced_gpus); DeepSpeed-Chat rlhf_engine.
+    Source: transformers generation/utils.py (_sample, synced_gpus); DeepSpeed-Chat rlhf_engine; of engines,
+    rollout_micro_batch_size of NeMo-Aligner and micro_rollout_batch_size of OpenRLHF before 0.5.5.
     """
     lengths, replicas = asked.answers, np.broadcast_to(as_array(replicas), len(placements))
     each = asked.count / replicas
     waves = np.ceil(each / np.maximum(room, 1.0) - 1e-9)
     batch = each / waves
-    steps = lengths.expected_longest(batch * replicas)
+    steps = lengths.expected_longest(batch * as_array(bound))
     one = decode_time(job, placements, batch, asked.inputs, np.maximum(steps, 1.0)).total_s + as_array(step_s)
     prefill, pieces = prefill_time(job, placements, batch, asked.inputs)
     prompts_s = waves * (prefill.total_s * pieces + job.request_s)

@@ -8,6 +8,7 @@ Share = Annotated[float, msgspec.Meta(gt=0, le=1)]
 Duration = Annotated[float, msgspec.Meta(ge=0, le=1e6)]
 Sleep = Literal["none", "cache", "weights-to-host", "weights-dropped"]
 Kept = Literal["params", "optimizer"]
+Calls = Literal["all-at-once", "batch-by-batch"]
 
 
 def sleep_names() -> tuple[str, ...]:
@@ -37,6 +38,7 @@ class RolloutDefaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     step_ms, sequence_us : what a step of the engine takes of the host beyond that of a service, and for every answer
         that is being written, as it runs in the process of a trainer and hands out log-probabilities
     graphs : decode steps are replayed as CUDA graphs, where the engine has them
+    calls : an engine is asked for all answers at once, or for batches of max_sequences, one after the other
     tensor_ms : to hand one tensor of the weights on to the engine, beside its bytes
     """
 
@@ -57,4 +59,5 @@ class RolloutDefaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     step_ms: Duration
     sequence_us: Duration
     graphs: bool
+    calls: Calls
     tensor_ms: Duration
