@@ -94,3 +94,26 @@ def test_micro_batches_filled_by_tokens_are_assumed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", ["$(rm -rf x)", "many", "-3", "1e400"])
 def test_values_that_are_no_numbers_set_nothing(tmp_path: Path, value: str) -> None:
     assert facts(tmp_path, f"{SFT} --train.batch_size '{value}'").get("train.global_batch") in (None, 128)
+
+
+def test_what_sleeps_between_the_phases(tmp_path: Path) -> None:
+    shared = f"{RAY} --train.colocate_all"
+    asleep = facts(tmp_path, f"{shared} --vllm.enable_sleep --ds.enable_sleep")
+    assert (asleep["rollout.sleep"], asleep["rollout.offload"]) == ("weights-to-host", "optimizer")
+    awake = facts(tmp_path, shared)
+    assert (awake["rollout.sleep"], awake["rollout.offload"]) == ("none", "none")
+
+
+def test_engines_that_write_while_the_models_train_have_other_gpus(tmp_path: Path) -> None:
+    said = facts(tmp_path, f"{RAY} --train.colocate_all --train.async_enable --train.async_queue_size 3")
+    assert (said["gpus"], said["rollout.gpus"], said["rollout.asynchronous"]) == (20, 4, True)
+    assert said["rollout.max_staleness"] == 3
+    assert "rollout.colocated" not in said
+
+
+def test_the_critic_begins_as_the_reward_model(tmp_path: Path) -> None:
+    said = facts(tmp_path, f"{RAY_BEFORE} --reward_pretrain Qwen/Qwen2.5-7B")
+    assert (said["train.critic_model"], said["train.reward_model"]) == ("Qwen/Qwen2.5-7B",) * 2
+    groups = facts(tmp_path, f"{RAY} --algo.advantage.estimator group_norm --reward.model_name_or_path Qwen/Qwen2.5-7B")
+    assert groups["train.reward_model"] == "Qwen/Qwen2.5-7B"
+    assert "train.critic_model" not in groups

@@ -90,7 +90,7 @@ def test_what_is_left_to_variables_gets_no_default() -> None:
 
 
 def test_a_vocabulary_that_nothing_says_is_missing() -> None:
-    draft = draft_of({"num_layers": 12, "hidden_size": 512, "num_attention_heads": 8})
+    draft = draft_of({"num_layers": 13, "hidden_size": 520, "num_attention_heads": 8})
     assert [each.key for each in draft.missing] == ["model.vocab"]
 
 

@@ -124,3 +124,51 @@ def test_unknown_and_commented_keys(tmp_path: Path) -> None:
 def test_odd_values_give_an_import_that_says_so(tmp_path: Path, key: str, value: str) -> None:
     found = read(tmp_path, MODEL + f"packing: true\nuse_peft: true\n{key}: {value}\n")
     assert found.facts["model"].value == "Qwen/Qwen2.5-0.5B"
+
+
+GROUPS = (
+    "num_generations: 8\nper_device_train_batch_size: 4\ngradient_accumulation_steps: 2\nmax_completion_length: 1024\n"
+)
+
+
+def test_answers_in_groups_make_the_prompts_of_an_iteration(tmp_path: Path) -> None:
+    more = "steps_per_generation: 6\nnum_iterations: 2\nuse_vllm: true\nvllm_mode: colocate\n"
+    main = tmp_path / "grpo.yaml"
+    main.write_text(f"{MODEL}{GROUPS}{more}vllm_enable_sleep_mode: true\nvllm_tensor_parallel_size: 2\nbeta: 0.04\n")
+    said = facts(read_foreign([main], Asked(hardware={"gpus": 4})))
+    assert (said["job"], said["rollout.group"], said["rollout.updates"]) == ("grpo", 8, 2)
+    assert said["rollout.prompts"] == 4 * 6 * 4 // 8  # micro-batch x steps x GPUs in groups of 8
+    assert (said["rollout.engine"], said["rollout.colocated"], said["rollout.tp"]) == ("vllm", True, 2)
+    assert (said["rollout.sleep"], said["train.reference"]) == ("weights-dropped", "copy")
+
+
+def test_answers_that_make_no_whole_groups_are_told(tmp_path: Path) -> None:
+    main = tmp_path / "grpo.yaml"
+    main.write_text(f"{MODEL}{GROUPS.replace('8', '14')}")
+    found = read_foreign([main], Asked(hardware={"gpus": 8}))
+    assert facts(found)["rollout.prompts"] == 5  # 64 answers in groups of 14
+    assert "no whole groups of 14" in next(each.why for each in found.lost if each.key == "num_generations")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "reference"),
+    [
+        ("grpo.yaml", GROUPS, "none"),
+        ("rloo.yaml", GROUPS, "copy"),
+        ("grpo.yaml", f"{GROUPS}beta: 0.01\nuse_peft: true\nlora_r: 8\n", "adapters-off"),
+        ("grpo.yaml", f"{GROUPS}beta: 0.01\nlora_r: 8\n", "copy"),
+        ("rloo.yaml", f"{GROUPS}beta: 0.0\n", "none"),
+    ],
+)
+def test_a_reference_stands_where_straying_from_it_counts(tmp_path: Path, name: str, text: str, reference: str) -> None:
+    assert facts(read(tmp_path, MODEL + text, name))["train.reference"] == reference
+
+
+def test_answers_that_a_critic_scores(tmp_path: Path) -> None:
+    text = "num_ppo_epochs: 2\nresponse_length: 256\nreward_model_path: Qwen/Qwen2.5-1.5B\n"
+    main = tmp_path / "ppo.yaml"
+    main.write_text(f"{MODEL}{text}per_device_train_batch_size: 4\ngradient_accumulation_steps: 2\n")
+    said = facts(read_foreign([main], Asked(hardware={"gpus": 8})))
+    assert (said["job"], said["rollout.group"], said["rollout.prompts"]) == ("ppo", 1, 4 * 2 * 8)
+    assert (said["rollout.updates"], said["rollout.max_output_tokens"]) == (2, 256)
+    assert (said["train.critic_model"], said["train.reward_model"]) == ("Qwen/Qwen2.5-1.5B",) * 2

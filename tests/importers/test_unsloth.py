@@ -81,3 +81,10 @@ def test_how_answers_are_written_is_read(tmp_path: Path) -> None:
     assert found.fact_of("job") == "grpo"
     micro = found.fact_of("train.micro_batch")
     assert (found.fact_of("rollout.group"), found.fact_of("rollout.prompts")) == (8, micro * 16 // 8)
+
+
+def test_a_micro_batch_becomes_a_group_of_answers(tmp_path: Path) -> None:
+    text = SCRIPT.replace("SFTConfig(", "GRPOConfig(num_generations=6, ").replace("SFTConfig,", "GRPOConfig,")
+    found = read(tmp_path, text)
+    assert found.fact_of("train.micro_batch") == 6
+    assert found.facts["rollout.engine"].origin == "tool-default"

@@ -73,7 +73,7 @@ def test_a_variable_that_is_passed_changes_the_batch(tmp_path: Path) -> None:
 def test_megatron_actors_are_split_and_filled_by_tokens(tmp_path: Path) -> None:
     found = imported(tmp_path, MEGATRON)
     said = facts(found)
-    assert (said["stack"], said["job"], said["layout.tp"], said["layout.ep"]) == ("megatron-lm", "ppo", 2, 4)
+    assert (said["stack"], said["job"], said["layout.tp"], said["layout.ep"]) == ("verl-megatron", "ppo", 2, 4)
     assert (said["layout.recompute"], said["layout.zero"]) == ("full", 1)
     assert said["layout.sequence_parallel"] is True
     assert (said["train.micro_batch"], found.facts["train.micro_batch"].origin) == (4, "assumed")
@@ -149,3 +149,59 @@ def test_numbers_beyond_all_bounds_take_no_time(tmp_path: Path) -> None:
     )
     said = facts(imported(tmp_path, text, SIZE=str(16 * (10**20 + 39))))
     assert str(said["train.micro_batch"]).isdecimal()
+
+
+STREAMING = """\
+python -m verl.experimental.fully_async_policy.fully_async_main algorithm.adv_estimator=grpo \\
+  actor_rollout_ref.model.path=Qwen/Qwen2.5-7B actor_rollout_ref.hybrid_engine=False \\
+  data.max_prompt_length=2048 data.max_response_length=8192 data.train_batch_size=0 data.gen_batch_size=1 \\
+  actor_rollout_ref.rollout.n=16 actor_rollout_ref.actor.ppo_mini_batch_size=32 \\
+  actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2 actor_rollout_ref.rollout.name=vllm \\
+  actor_rollout_ref.rollout.tensor_model_parallel_size=1 trainer.nnodes=1 trainer.n_gpus_per_node=4 \\
+  rollout.nnodes=1 rollout.n_gpus_per_node=12 rollout.total_rollout_steps=51200 \\
+  async_training.staleness_threshold=0.5 async_training.trigger_parameter_sync_step=4 \\
+  async_training.require_batches=2 async_training.partial_rollout=True
+"""
+
+
+def test_answers_are_written_on_other_gpus_while_these_train(tmp_path: Path) -> None:
+    said = facts(imported(tmp_path, STREAMING))
+    assert (said["gpus"], said["rollout.gpus"]) == (4 + 12, 12)
+    assert (said["rollout.asynchronous"], said["rollout.max_staleness"], said["rollout.partial"]) == (True, 1, True)
+    assert said["rollout.prompts"] == 4 * 2 * 32  # steps x batches x prompts of a mini-batch
+    assert said["train.steps"] == 51_200 // 256
+    assert said["train.grad_accum"] == 32 * 16 // (2 * 4)  # of the four that train
+
+
+def test_models_that_rate_are_named(tmp_path: Path) -> None:
+    text = FSDP.replace(
+        "algorithm.adv_estimator=grpo",
+        "critic.model.path=Qwen/Qwen2.5-1.5B reward_model.enable=True reward_model.model.path=some/unknown-model",
+    )
+    found = imported(tmp_path, text)
+    assert found.facts["train.critic_model"].value == "Qwen/Qwen2.5-1.5B"
+    assert "not known" in found.facts["train.reward_model"].aside
+    assert "train.critic_model" not in facts(imported(tmp_path, FSDP))
+
+
+def test_single_answers_are_written_as_pairs_where_groups_are_compared(tmp_path: Path) -> None:
+    found = imported(tmp_path, FSDP.replace("rollout.n=4", "rollout.n=1"))
+    assert (found.facts["rollout.group"].written, found.facts["rollout.prompts"].written) == (2, 512)
+    assert (found.facts["rollout.group"].value, found.facts["rollout.prompts"].value) == (1, 1024)
+
+
+def test_filtered_prompts_are_written_beside_those_that_train(tmp_path: Path) -> None:
+    more = "algorithm.filter_groups.enable=True data.train_batch_size=512 data.gen_batch_size=1536 trainer.nnodes=2"
+    assert facts(imported(tmp_path, FSDP.replace("trainer.nnodes=2", more)))["rollout.oversampling"] == 3
+
+
+def test_stages_count_embedding_and_loss_of_a_model_that_is_named(tmp_path: Path) -> None:
+    transformer = "+actor_rollout_ref.actor.megatron.override_transformer_config"
+    text = MEGATRON.replace("Qwen3-30B-A3B", "Qwen3-235B-A22B").replace(
+        f"{transformer}.recompute_granularity=full",
+        f"actor_rollout_ref.actor.megatron.pipeline_model_parallel_size=8 "
+        f"{transformer}.account_for_embedding_in_pipeline_split=True "
+        f"{transformer}.account_for_loss_in_pipeline_split=True",
+    )
+    said = facts(imported(tmp_path, text))
+    assert (said["layout.first_stage_layers"], said["layout.last_stage_layers"]) == (11, 11)  # (94 + 2) / 8 - 1

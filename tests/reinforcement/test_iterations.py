@@ -200,3 +200,7 @@ def test_an_engine_that_is_asked_batch_by_batch_waits_for_the_longest_of_each() 
         float(lengths.expected_longest(8.0)) / lengths.mean
     )
     assert batched.iteration.rollout.seconds > 1.3 * refilled.iteration.rollout.seconds
+
+
+def test_a_sequence_that_a_file_names_leaves_the_prompt_what_the_answer_does_not_take() -> None:
+    assert sized(train__seq_len=2048 + 64).fits  # the longest answer has 2,048 tokens, and a prompt 64

@@ -21,6 +21,7 @@ _PARALLEL = "layout.sequence_parallel"
 _EXPERT_TP = "layout.expert_tp"
 _MODULES = "layout.recompute_modules"
 _STAGES = "layout.stages"
+_BESIDE = ("train.critic_model", "train.reward_model")
 
 
 def settle(draft: Draft) -> None:
@@ -32,6 +33,7 @@ def settle(draft: Draft) -> None:
     _split_experts(draft)
     _modules(draft)
     _stages(draft)
+    _models_beside(draft)
 
 
 def _weights(draft: Draft) -> None:
@@ -82,6 +84,14 @@ def _stages(draft: Draft) -> None:
         draft.set_aside(_STAGES, f"the stages hold {sum(stages)} layers, and the model has {model.layers}")
 
 
+def _models_beside(draft: Draft) -> None:
+    """Models that rate answers, unless nothing is known of them: they are taken to have the policy's shape then."""
+    for key in _BESIDE:
+        name = draft.fact(key)
+        if name not in (None, "none") and _profile(str(name)) is None:
+            draft.set_aside(key, "its sizes are not known; taken to be those of the model that learns")
+
+
 def _targets(draft: Draft) -> None:
     """Modules with adapters that the model has; peft gives none to names that it does not find."""
     wanted = draft.fact(TARGETS)
@@ -100,8 +110,12 @@ def _targets(draft: Draft) -> None:
 
 def _model(draft: Draft) -> ModelShape | None:
     name = draft.fact("model")
+    return _profile(str(name)) if name is not None else None
+
+
+def _profile(name: str) -> ModelShape | None:
     try:
-        return Registry().model(str(name)) if name is not None else None
+        return Registry().model(name)
     except InputError:
         return None
 

@@ -92,7 +92,7 @@ def settings_of(provenance: Provenance, method: Rollout, defaults: RolloutDefaul
 
     prompts, group = settle("prompts", DEFAULT_PROMPTS), settle("group", method.group)
     seq_len, limit = provenance.given.values.train.seq_len, rollout.max_output_tokens
-    usual = DEFAULT_INPUT_TOKENS if seq_len is None else min(DEFAULT_INPUT_TOKENS, max(seq_len // 4, 1))
+    usual = _usual_prompt(seq_len, limit)
     inputs = settle("input_tokens", usual)
     if limit is None and seq_len is not None:  # a prompt with its answer is no longer than that
         limit = max(int(seq_len - inputs), 1)
@@ -126,6 +126,14 @@ def settings_of(provenance: Provenance, method: Rollout, defaults: RolloutDefaul
         max_output_tokens=most,
         defaults=defaults,
     )
+
+
+def _usual_prompt(seq_len: int | None, limit: int | None) -> float:
+    """Tokens of a prompt where nobody says: no more than a sequence has beside the longest answer."""
+    if seq_len is None:
+        return DEFAULT_INPUT_TOKENS
+    beside = seq_len - limit if limit is not None and limit < seq_len else seq_len
+    return min(DEFAULT_INPUT_TOKENS, max(min(seq_len // 4, beside), 1))
 
 
 def _utilization(provenance: Provenance, defaults: RolloutDefaults, colocated: bool | None) -> float | None:

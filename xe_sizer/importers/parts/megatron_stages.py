@@ -8,7 +8,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from xe_sizer.errors import InputError
+from xe_sizer.profiles.registry import Registry
+
 if TYPE_CHECKING:
+    from xe_sizer.importers.draft import Draft
     from xe_sizer.importers.parts.megatron import Arguments
 
 _MOST = 10_000  # letters of a written layout
@@ -70,13 +74,29 @@ def _counted_as_layers(arguments: Arguments, pp: int) -> None:
     embedding = arguments.on("account_for_embedding_in_pipeline_split")
     loss = arguments.on("account_for_loss_in_pipeline_split")
     layers = arguments.size("num_layers", "encoder_num_layers")
-    if pp == 1 or layers is None or (embedding is None and loss is None):
+    if pp == 1 or (embedding is None and loss is None):
         return
-    each = (layers + _extra(arguments)) // pp
-    if embedding is not None:
-        draft.state("layout.first_stage_layers", each - 1 or None, embedding)
-    if loss is not None:
-        draft.state("layout.last_stage_layers", each - 1 or None, loss)
+    extra = _extra(arguments)
+
+    def divide(known: Draft) -> None:
+        number = layers or _layers_of_model(known)
+        each = (number + extra) // pp if number is not None else 1
+        for key, counted in (("first", embedding), ("last", loss)):
+            if counted is not None:
+                known.state(f"layout.{key}_stage_layers", each - 1 or None, counted)
+
+    if layers is None:
+        draft.following.append(divide)
+    else:
+        divide(draft)
+
+
+def _layers_of_model(draft: Draft) -> int | None:
+    """Layers of a model that the files name; None for one that nothing is known of."""
+    try:
+        return Registry().model(str(draft.fact("model"))).layers
+    except InputError:
+        return None
 
 
 def stages_of(value: object) -> list[int] | None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
-from xe_sizer.importers.values import above_zero, is_on, positive
+from xe_sizer.importers.values import is_on, text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from xe_sizer.importers.draft import Draft
     from xe_sizer.importers.values import Converter
+    from xe_sizer.importers.written import Written
 
 Stated = tuple[tuple[str, ...], "Converter", object]
 """What a tool calls a setting, how its value is read, and what it is where nobody says; None: nothing."""
@@ -46,47 +48,37 @@ def state_reference(draft: Draft, names: Sequence[str], usual: bool) -> None:
         draft.default("train.reference", kept if usual else "none")
 
 
-_TRL: Mapping[str, Stated] = {
-    "group": (("num_generations",), positive, 8),
-    "max_output_tokens": (("max_completion_length",), positive, None),
-    "updates": (("num_iterations",), positive, 1),
-}
-_TRL_ENGINE: Mapping[str, Stated] = {
-    "tp": (("vllm_tensor_parallel_size",), positive, None),
-    "gpu_memory_utilization": (("vllm_gpu_memory_utilization", "gpu_memory_utilization"), above_zero, None),
-}
+def state_models(draft: Draft, names: Mapping[str, tuple[str, ...]], *, beside: bool = True) -> None:
+    """State the models beside the policy that the files name otherwise than the policy itself.
 
-
-def state_group_answers(draft: Draft) -> None:
-    """How GRPOConfig of TRL, and what builds on it, writes answers.
-
-    A generation batch has `steps_per_generation` micro-batches of each GPU, those of an optimizer step unless told so,
-    and `num_generations` answers to each prompt (GRPOConfig.__post_init__). A reference is kept where beta is above 0.
+    names : scenario key -> the tool's keys; `beside`: whether the job has such models
     """
-    state_rollout(draft, _TRL)
-    engine = draft.on("use_vllm", "fast_inference")
-    if engine is not None:
-        draft.state("rollout.engine", "vllm", engine)
-        state_rollout(draft, _TRL_ENGINE)
-    beta = draft.take("beta")
-    adapted = "adapters-off" if draft.fact("lora.rank") is not None else "copy"
-    if beta is not None:
-        draft.state("train.reference", adapted if draft.value(beta, above_zero) else "none", beta)
-    whole = draft.take("generation_batch_size")
-    if whole is not None:
-        answers, group = draft.value(whole, positive), draft.fact("rollout.group")
-        if isinstance(answers, int) and isinstance(group, int):
-            draft.state("rollout.prompts", max(answers // group, 1), whole, f"{answers} answers in groups of {group}")
-    draft.following.append(_prompts)
+    for key, keys in names.items():
+        found = draft.take(*keys) if beside else None
+        if found is not None:
+            draft.state(key, draft.value(found, text), found)
 
 
-def _prompts(draft: Draft) -> None:
-    """Prompts of an iteration: its micro-batches have whole groups of answers."""
-    names = ("train.micro_batch", "train.grad_accum", "rollout.group")
-    micro, accum, group = (draft.fact(key) for key in names)
-    steps, gpus = draft.value(draft.take("steps_per_generation"), positive) or accum or 1, draft.trainers
-    if all(isinstance(size, int) for size in (micro, steps, group, gpus)):
-        answers = int(str(micro)) * int(str(steps)) * int(str(gpus))
-        used = [name for name in (*names, "gpus") if name in draft.facts]
-        note = f"{answers} answers in groups of {group}"
-        draft.derive("rollout.prompts", max(answers // int(str(group)), 1), used, note)
+def state_pools(draft: Draft, writing: object, written: Written | None) -> None:
+    """State that answers are written on GPUs of their own, beside those that are known to train."""
+    training = draft.fact("gpus")
+    if isinstance(training, int) and isinstance(writing, int):
+        draft.state("rollout.gpus", writing, written)
+        draft.drop("gpus")
+        draft.drop("nodes")
+        draft.state("gpus", training + writing, written, f"{training} that train and {writing} that write answers")
+
+
+def pair_single_answers(draft: Draft) -> None:
+    """Write single answers to prompts, whose baseline is no group, as half as many prompts with two answers each."""
+    prompts = draft.fact("rollout.prompts")
+    if draft.fact("rollout.group") == 1 and isinstance(prompts, int):
+        draft.narrow("rollout.group", 2, "a pair stands for single answers to two prompts")
+        draft.narrow("rollout.prompts", max(math.ceil(prompts / 2), 1), f"as pairs: {prompts} answers")
+
+
+def state_oversampling(draft: Draft, written: Written | None, generated: object, trained: object) -> None:
+    """State how many answers are written for each that is trained on, where more prompts are answered than are kept."""
+    if isinstance(generated, int) and isinstance(trained, int) and generated > trained:
+        note = f"{generated} prompts are answered and {trained} trained on"
+        draft.state("rollout.oversampling", round(generated / trained, 4), written, note)

@@ -11,19 +11,16 @@ from xe_sizer.importers.parts import peft
 from xe_sizer.importers.parts.commands import arguments_of, command_of, keys_of_flags
 from xe_sizer.importers.parts.hf_arguments import LIGER_KERNELS
 from xe_sizer.importers.parts.launchers import hardware_of, state_gpus
+from xe_sizer.importers.parts.openrlhf_answers import state_answers
 from xe_sizer.importers.parts.openrlhf_keys import TABLE, called
 from xe_sizer.importers.parts.optimizers import state_optimizer
-from xe_sizer.importers.parts.rollout import state_rollout
 from xe_sizer.importers.parts.token_batches import assume_micro_batch
 from xe_sizer.importers.readers.shell import unwrapped
 from xe_sizer.importers.tool import Tool
-from xe_sizer.importers.values import above_zero, is_on, plain, positive, whole, word_of
+from xe_sizer.importers.values import is_on, plain, positive, whole, word_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from xe_sizer.importers.draft import Draft
-    from xe_sizer.importers.parts.rollout import Stated
     from xe_sizer.importers.readers.shell import Command
     from xe_sizer.importers.source import Source
     from xe_sizer.importers.tool import Certainty
@@ -43,14 +40,6 @@ _RAY = "ppo_ray"
 _RAY_MICRO, _RAY_MICRO_BEFORE = 1, 4  # the flags of today, and those before 0.10
 _REWARDED = ("ppo", _RAY)
 _PER_NODE = 8
-_ANSWERS: Mapping[str, Stated] = {
-    "prompts": (called("rollout.batch_size"), positive, 1024),
-    "group": (called("rollout.n_samples_per_prompt"), positive, 1),
-    "max_output_tokens": (called("rollout.max_new_tokens"), positive, 1024),
-    "tp": (called("vllm.tensor_parallel_size"), positive, 1),
-    "gpu_memory_utilization": (called("vllm.gpu_memory_utilization"), above_zero, None),
-}
-"""How answers are written: openrlhf/cli/train_ppo_ray.py."""
 _TOKENS = 16_192  # of a dynamic micro-batch, unasked
 _ATTENTION = {
     "flash_attention_2": "flash", "flash_attention_3": "flash", "kernels-community/flash-attn": "flash",
@@ -94,7 +83,7 @@ def _read(draft: Draft, source: Source) -> None:
     _kernels(draft)
     _batches(draft, trainer)
     if trainer in _REWARDED:
-        _rollout(draft)
+        state_answers(draft, scored=draft.fact("job") == _JOBS[_RAY])
     _duration(draft, trainer)
 
 
@@ -235,40 +224,6 @@ def _duration(draft: Draft, trainer: str) -> None:
         count = found[0] * (found[1] if len(found) > 1 else 1)
         draft.state("train.epochs", count, epochs or episodes)
     draft.default("train.epochs", _EPOCHS.get(trainer, 1))
-
-
-def _rollout(draft: Draft) -> None:
-    """How answers are written: in turn with the training where all models share the GPUs, else on GPUs of their own."""
-    state_rollout(draft, _ANSWERS)
-    shared, asynchronous = draft.on(*called("train.colocate_all")), draft.on(*called("train.async_enable"))
-    if shared is not None:
-        draft.state("rollout.colocated", True, shared)
-    else:
-        _replicas(draft)
-    if asynchronous is not None:
-        draft.state("rollout.asynchronous", True, asynchronous)
-    if (partial := draft.on(*called("train.partial_rollout_enable"))) is not None:
-        draft.state("rollout.partial", True, partial)
-    kept = draft.take(*called("algo.kl.init_coef"))
-    none = kept is not None and not above_zero(kept.value)
-    draft.state("train.reference", "none" if none else None, kept)
-    draft.default("train.reference", "adapters-off" if draft.fact("lora.rank") is not None else "copy")
-    remote = draft.take(*called("reward.remote_url"))
-    if remote is not None:
-        draft.state("train.reward_model", "none", remote, "a function rates answers")
-
-
-def _replicas(draft: Draft) -> None:
-    """GPUs that only write answers beside those of the actor: engines times the GPUs of each."""
-    names = ("vllm.num_engines", "vllm.tensor_parallel_size")
-    engines, size = (draft.value(draft.take(*called(name)), positive) for name in names)
-    gpus = draft.fact("gpus")
-    if isinstance(engines, int) and isinstance(gpus, int):
-        found = draft.peek(*called("vllm.num_engines"))
-        writing = engines * (size if isinstance(size, int) else 1)
-        draft.state("rollout.gpus", writing, found)
-        draft.drop("gpus")
-        draft.state("gpus", gpus + writing, found, f"{gpus} of the actor and {writing} that write answers")
 
 
 TOOL = Tool(

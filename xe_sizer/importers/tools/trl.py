@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xe_sizer.importers.parts import hf_arguments, hf_calls, hf_scripts, peft, trl_keys
+from xe_sizer.importers.parts.group_answers import state_group_answers, state_scored_answers
 from xe_sizer.importers.parts.offload import ACTIVATIONS
-from xe_sizer.importers.parts.rollout import state_group_answers
+from xe_sizer.importers.parts.rollout import state_models
 from xe_sizer.importers.tool import Tool
 from xe_sizer.importers.values import is_on, listed, plain, positive
 from xe_sizer.importers.written import Written
@@ -26,6 +27,11 @@ _OTHERS = frozenset({"stage", "finetuning_type", "cutoff_len", "template", "tune
 _MAX_LENGTH = 1024
 _RANK, _DROPOUT = 16, 0.05
 _COMPLETION = 512
+_RLOO_BETA = 0.05
+_SCORES = {
+    "train.critic_model": ("value_model_path", "reward_model_path"),
+    "train.reward_model": ("reward_model_path", "reward_model_name_or_path", "reward_model"),
+}
 _GENERATES = (trl_keys.GRPO, trl_keys.PPO, trl_keys.DISTILL)
 _MODULES = "trl.scripts."
 _WORDS = re.compile(r"[a-z]+", re.IGNORECASE)
@@ -87,13 +93,23 @@ def _read(draft: Draft, source: Source) -> None:
     hf_arguments.state_attention(draft, "attn_implementation", "model_init_kwargs.attn_implementation")
     _length(draft, trainer)
     if trainer == trl_keys.GRPO:
-        state_group_answers(draft)
+        state_group_answers(draft, beta=_RLOO_BETA if _is_rloo(draft, source) else 0.0)
+    elif trainer == trl_keys.PPO:
+        state_scored_answers(draft)
+        state_models(draft, _SCORES)
     _padding(draft)
     _loss(draft, trainer)
     offloaded = draft.on("activation_offloading")
     if offloaded is not None:
         draft.state("layout.offload", ACTIVATIONS, offloaded)
     hf_scripts.state_launch(draft, source, _starts)
+
+
+def _is_rloo(draft: Draft, source: Source) -> bool:
+    """Whether the trainer is RLOO's, which keeps a reference unless told otherwise (trl/trainer/rloo_config.py)."""
+    call = _called_in(source)
+    words = [call.name] if call is not None else [source.name, *hf_scripts.words_started(source, _starts)[:2]]
+    return draft.peek("rloo_k") is not None or any("rloo" in word.lower() for word in words)
 
 
 def _trainer(draft: Draft, source: Source) -> str:

@@ -5,10 +5,11 @@ Defaults: unsloth/models/loader.py, models/llama.py and models/vision.py (read a
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from xe_sizer.importers.parts import hf_arguments, peft
-from xe_sizer.importers.parts.rollout import state_group_answers
+from xe_sizer.importers.parts.group_answers import state_group_answers
 from xe_sizer.importers.table import Key, Loss, Table, names
 from xe_sizer.importers.tool import Tool
 from xe_sizer.importers.values import is_on, listed, number, plain, positive, switch, word_of
@@ -148,10 +149,23 @@ def _read(draft: Draft, source: Source) -> None:
     if eight is not None:
         peft.state_bits(draft, 8, eight)
     if kind == _TRAINERS["GRPOConfig"]:
+        draft.following.append(_whole_groups)
         state_group_answers(draft)
     _padding(draft)
     _recompute(draft)
     hf_arguments.state_arguments(draft, source, precision="bf16")
+
+
+def _whole_groups(draft: Draft) -> None:
+    """A micro-batch without whole groups of answers becomes one of a group (unsloth/models/rl_replacements.py)."""
+    micro, accum, group = (draft.fact(key) for key in ("train.micro_batch", "train.grad_accum", "rollout.group"))
+    gpus = draft.trainers
+    if isinstance(micro, int) and isinstance(group, int) and isinstance(gpus, int):
+        steps = accum if isinstance(accum, int) else 1
+        if micro * steps * gpus % group:
+            stated = draft.facts["train.micro_batch"]
+            note = f"Unsloth takes a group of answers in place of {micro}"
+            draft.replace("train.micro_batch", replace(stated, value=group, note=note))
 
 
 def _job(draft: Draft, kind: str, adapts: Written | None, quantised: bool, full: Written | None) -> None:

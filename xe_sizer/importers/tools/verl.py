@@ -11,19 +11,18 @@ from xe_sizer.importers.parts import peft
 from xe_sizer.importers.parts.hf_arguments import LIGER_KERNELS
 from xe_sizer.importers.parts.launchers import hardware_of, state_gpus
 from xe_sizer.importers.parts.megatron import Arguments, state_megatron
+from xe_sizer.importers.parts.offload import ACTIVATIONS, PARAMS
 from xe_sizer.importers.parts.optimizers import state_optimizer
-from xe_sizer.importers.parts.rollout import state_reference, state_rollout
+from xe_sizer.importers.parts.rollout import pair_single_answers, state_reference
 from xe_sizer.importers.parts.token_batches import assume_micro_batch
+from xe_sizer.importers.parts.verl_answers import state_answers, state_other_models, state_other_pool
 from xe_sizer.importers.parts.verl_commands import SFT, command, keys_said, program, recognises
 from xe_sizer.importers.parts.verl_keys import ACTOR, MEGATRON_GROUPS, MODEL, ROLLOUT, ROOT, TABLE
 from xe_sizer.importers.tool import Tool
-from xe_sizer.importers.values import above_zero, is_on, plain, positive, whole, word_of
+from xe_sizer.importers.values import is_on, plain, positive, whole, word_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from xe_sizer.importers.draft import Draft
-    from xe_sizer.importers.parts.rollout import Stated
     from xe_sizer.importers.source import Source
     from xe_sizer.importers.written import Written
 
@@ -35,19 +34,6 @@ _SFT_TOKENS = 8_192
 _MINI_BATCH, _SFT_BATCH, _SFT_MICRO, _SFT_LENGTH = 256, 256, 4, 1024
 _EPOCHS, _SFT_EPOCHS = 30, 4
 _PER_NODE = 8
-_ENGINES = {"vllm": "vllm", "sglang": "sglang", "hf": "hf-transformers", "trtllm": "tensorrt-llm"}
-_ANSWERS: Mapping[str, Stated] = {
-    "prompts": (("data.train_batch_size",), positive, 1024),
-    "group": ((f"{ROLLOUT}n",), positive, 1),
-    "max_output_tokens": (("data.max_response_length",), positive, 512),
-    "updates": ((f"{ACTOR}ppo_epochs",), positive, 1),
-    "engine": ((f"{ROLLOUT}name",), word_of(_ENGINES), None),
-    "tp": ((f"{ROLLOUT}tensor_model_parallel_size", f"{ROLLOUT}tensor_parallel_size"), positive, 2),
-    "pp": ((f"{ROLLOUT}pipeline_model_parallel_size",), positive, None),
-    "gpu_memory_utilization": ((f"{ROLLOUT}gpu_memory_utilization",), above_zero, 0.5),
-    "max_sequences": ((f"{ROLLOUT}max_num_seqs",), positive, None),
-}
-"""How answers are written: verl/trainer/config/rollout/rollout.yaml and data/legacy_data.yaml."""
 _RANKS = ("lora_rank", "lora.rank")
 _DTYPES = {
     "fp32": "fp32", "float32": "fp32", "float": "fp32", "bf16": "bf16", "bfloat16": "bf16", "fp16": "fp16",
@@ -62,6 +48,8 @@ def _read(draft: Draft, source: Source) -> None:
     started = program(source)
     tuned = SFT in started or (not started and not any(name.startswith(ROOT) for name in draft.keys))
     _hardware(draft, source, tuned)
+    if not tuned:
+        state_other_pool(draft)
     if _is_megatron(draft):
         _megatron(draft, tuned)
     else:
@@ -111,7 +99,7 @@ def _where(draft: Draft) -> Written | None:
 
 def _megatron(draft: Draft, tuned: bool) -> None:
     arguments = Arguments(draft, MEGATRON_GROUPS)
-    draft.state("stack", "megatron-lm", _where(draft))
+    draft.state("stack", "verl-megatron", _where(draft))
     for name, key in (("pipeline", "pp"), ("tensor", "tp")):
         size = draft.peek(*arguments.named(f"{name}_model_parallel_size"))
         if size is not None:
@@ -184,7 +172,7 @@ def _optimizer(draft: Draft) -> tuple[str, Written | None]:
 def _sharding(draft: Draft, section: str) -> None:
     group = draft.take(f"{section}fsdp_size", "engine.fsdp_size")
     size = draft.value(group, whole)
-    gpus = draft.fact("gpus")
+    gpus = draft.trainers
     if group is not None and size == 1:
         draft.state("layout.zero", 0, group, "groups of one GPU shard nothing")
     elif group is not None and isinstance(size, int) and size > 1 and not (isinstance(gpus, int) and size >= gpus):
@@ -196,7 +184,10 @@ def _sharding(draft: Draft, section: str) -> None:
     for name in ("offload_policy", "cpu_offload"):
         offload = draft.on(f"{section}{name}", f"engine.{name}")
         if offload is not None:
-            draft.state("layout.offload", "params", offload)
+            draft.state("layout.offload", PARAMS, offload)
+    activations = draft.on(f"{MODEL}enable_activation_offload", "model.enable_activation_offload")
+    if activations is not None:
+        draft.state("layout.offload", ACTIVATIONS, activations)
     draft.take("model.fsdp_config.offload_params")
 
 
@@ -265,7 +256,7 @@ def _micro_batch(draft: Draft) -> None:
     elif micro is not None:
         draft.state("train.micro_batch", draft.value(micro, positive), micro)
     elif shared is not None:
-        gpus, split = draft.fact("gpus"), draft.fact("layout.cp") or 1
+        gpus, split = draft.trainers, draft.fact("layout.cp") or 1
         size = draft.value(shared, positive)
         if isinstance(gpus, int) and isinstance(size, int) and isinstance(split, int) and size * split >= gpus:
             draft.state("train.micro_batch", size * split // gpus, shared, f"{size} over all GPUs")
@@ -320,29 +311,13 @@ def _reinforcement(draft: Draft) -> None:
     if estimator is not None:
         draft.state("job", _PPO if plain(estimator.value) == "gae" else _GRPO, estimator)
     draft.default("job", _PPO, "advantages of a critic")
-    state_rollout(draft, _ANSWERS)
+    state_answers(draft)
+    scored = draft.fact("job") == _PPO
+    if not scored:
+        draft.following.append(pair_single_answers)
     state_reference(draft, (f"{ACTOR}use_kl_loss", "algorithm.use_kl_in_reward"), usual=False)
-    _other_models(draft)
-    _between(draft)
+    state_other_models(draft, scored=scored)
     _duration(draft, _EPOCHS)
-
-
-def _between(draft: Draft) -> None:
-    """What waits in host memory while answers are written."""
-    groups = (f"{ACTOR}fsdp_config.", f"{ACTOR}megatron.")
-    weights = draft.on(*(f"{group}param_offload" for group in groups))
-    states = draft.on(*(f"{group}optimizer_offload" for group in groups))
-    if weights is not None:
-        draft.state("rollout.offload", "params", weights)
-    if states is not None:
-        draft.state("rollout.offload", "optimizer", states)
-    draft.default("rollout.offload", "none")
-
-
-def _other_models(draft: Draft) -> None:
-    """A function rates answers unless there is a reward model, which is taken to have the actor's shape."""
-    if draft.on("reward_model.enable", "reward.reward_model.enable") is None:
-        draft.default("train.reward_model", "none", "a function rates answers")
 
 
 def _duration(draft: Draft, usual: int) -> None:
