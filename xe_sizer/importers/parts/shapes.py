@@ -155,8 +155,10 @@ def _is_like(model: ModelShape, shape: Shape) -> bool:
     )  # fmt: skip
     activation = shape.value("activation")
     gated = activation is None or replace(model, activation=str(activation)).gated == model.gated
+    halves = model.encoder_layers == (shape.value("encoder_layers") or 0)
+    causal = model.bidirectional == bool(shape.value("bidirectional"))
     return (
-        same and gated and (model.state_space is None) == (not _has(shape, "state_space."))
+        same and gated and halves and causal and (model.state_space is None) == (not _has(shape, "state_space."))
         and _attention_is_like(model, shape) and _mlp_is_like(model, shape) and _vocab_is_like(model, shape)
     )  # fmt: skip
 
