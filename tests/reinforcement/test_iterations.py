@@ -168,7 +168,7 @@ def test_a_teacher_takes_the_place_of_rewards() -> None:
     assert found.timeline.components["frozen forward"][0] > 0  # the teacher's, in every step
     alone = sized(**fixed, rollout__group=2, rollout__prompts=128, train__reference="none")
     assert found.iteration.peaks["training"] > alone.iteration.peaks["training"]
-    assert "a teacher is needed to distill" in [said for _, said in problems(**asked)]
+    assert "the job 'distill-on-policy' needs a teacher" in [said for _, said in problems(**asked)]
 
 
 def test_a_reference_is_a_copy_or_the_model_without_its_adapters() -> None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from xe_sizer.graph.adapters import Place, Size
     from xe_sizer.graph.operators import MemoryBound, Operator
 
-MAGNITUDE_LAUNCHES = (12.0, 6.0)
+MAGNITUDE_LAUNCHES = (12.0, 6.0)  # counted: kernels of the forward and of the backward (peft, tuners/lora/dora.py)
 
 
 @frozen(eq=True)

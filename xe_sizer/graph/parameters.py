@@ -166,7 +166,17 @@ def count_parameters(model: ModelShape) -> ParameterCount:
 
 
 def count_tensors(model: ModelShape) -> int:
-    """Tensors of a checkpoint, in which every expert has its own: weights and biases of all layers, embedding and head.
+    """Tensors of a checkpoint, in which every expert has its own.
+
+        tensors = sum over weights of copies x (1, or 2 with a bias), in all layers, the embedding and the head
+
+    Parameters
+    ----------
+    model : shape of the model
+
+    Returns
+    -------
+    int [-]
 
     Source: state dictionaries of the reference implementations.
     """

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from xe_sizer.graph.operators import Operator
     from xe_sizer.training.adapters.adapter import AdapterOptions, Trained
 
-INDEX_BYTES = 8.0
+INDEX_BYTES = 8.0  # published: peft keeps the place of each output as int64 (scatter_index)
 SUBSPACES, RANK_OF_EACH = 5, 1  # published: of peft's defaults
 
 

@@ -29,7 +29,7 @@ def saved_head(model: ModelShape) -> tuple[Weight, ...]:
     return tuple(weight for weight in head_weights(model) if weight.split == "vocabulary")
 
 
-@frozen
+@frozen(eq=True)
 class Quantised:
     """How frozen linear weights are held in few bits: the library, its row for the bits, and what they come from.
 

@@ -16,13 +16,10 @@ if TYPE_CHECKING:
     from xe_sizer.graph.operators import Operator
     from xe_sizer.training.adapters.adapter import AdapterOptions, Trained
 
-VECTORS, LENGTH, CHOSEN = (
-    256,
-    256,
-    2,
-)  # published: vectors of the bank, their length, and how many each piece mixes (peft)
+# Published: vectors of the bank, their length, and how many of them each piece mixes (peft's defaults).
+VECTORS, LENGTH, CHOSEN = 256, 256, 2
 THETA = 256  # published: numbers of Uni-LoRA (peft's default)
-INDEX_AND_SCALE = 12.0  # bytes of an element's place in the bank, and of its scale
+INDEX_AND_SCALE = 12.0  # published: bytes of an element's place in the bank, and of its scale (peft, unilora/layer.py)
 
 
 @frozen(eq=True)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from xe_sizer.graph.operators import Operator
     from xe_sizer.training.adapters.adapter import AdapterOptions, Trained
 
-INDEX_BYTES = 8.0
+INDEX_BYTES = 8.0  # published: peft keeps the places of the entries as int64 (frod_s_indices)
 SPARSE_RATE = 0.01  # published: share of the entries that learn (peft's default)
 
 

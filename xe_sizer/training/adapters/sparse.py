@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from xe_sizer.training.adapters.adapter import AdapterOptions, Trained
 
 SPARSITY = 0.99  # published: share of the entries that stay as they are (peft's default)
-INT64 = 8.0
-TWO_INDICES, ONE_INDEX = 8.0, 4.0  # bytes of a row and a column, and of a place in the flat weight
+INT64 = 8.0  # defined: bytes of a 64-bit integer, with which torch looks entries up
+TWO_INDICES, ONE_INDEX = 8.0, 4.0  # published: bytes of a row and a column, and of a place in the flat weight (peft)
 
 
 @frozen(eq=True)

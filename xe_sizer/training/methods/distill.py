@@ -29,8 +29,7 @@ def distill(kind: MethodKind, model: ModelShape, options: MethodOptions) -> Meth
     Source: TRL GKDTrainer.compute_loss; torchtune recipes/knowledge_distillation_distributed.py.
     """
     if options.teacher is None:
-        raise InputError(
-            Problem("a teacher is needed to distill", hint="train.teacher_model names it, as model does the student")
-        )
+        hint = "train.teacher_model names it, as model does the student"
+        raise InputError(Problem(f"the job '{kind.name}' needs a teacher", hint=hint))
     teacher = Frozen(TEACHER, model=options.teacher, reads=Objective.LOGITS)
     return Method(kind, options.trained, frozen=(teacher,), objective=Objective.DIVERGENCE)
