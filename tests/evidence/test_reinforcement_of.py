@@ -109,3 +109,11 @@ def test_a_critic_on_gpus_of_its_own_is_predicted_on_those_of_the_actor() -> Non
     found = asked(job="ppo", gpus=96, trainer_gpus=64, batch=Batch(prompts=1024, total=128))
     assert (found.flags["gpus"], found.flags["train.global_batch"]) == (64, 128)
     assert any(text.startswith("32 GPUs of the critic") for text in found.assumed)
+
+
+def test_the_engine_is_of_the_release_that_the_framework_names_or_of_the_time_of_the_stack() -> None:
+    assert asked(framework="verl 0.3 (FSDP, vLLM 0.8.2)").flags["rollout.engine"] == "vllm@0.8.2"
+    old = {"stack": "openrlhf", "framework": "OpenRLHF 0.3 (Ray, vLLM)"}
+    assert asked(**old).flags["rollout.engine"] == "vllm@0.4.2"
+    assert "rollout.engine" not in asked(**old, rollout=Rollout()).flags
+    assert asked(**old, rollout=Rollout(engine="sglang")).flags["rollout.engine"] == "sglang"

@@ -9,8 +9,11 @@ import msgspec
 from xe_sizer.errors import InputError
 from xe_sizer.evidence.job_of import kind_of
 from xe_sizer.evidence.model_of import model_of
-from xe_sizer.evidence.names import names
+from xe_sizer.evidence.names import look_up, names, release_in
 from xe_sizer.evidence.record_parts import Shape
+from xe_sizer.profiles.inherited import of_release
+from xe_sizer.software.engine import load_engine
+from xe_sizer.software.stack import default_stack, load_stack
 
 if TYPE_CHECKING:
     from xe_sizer.evidence.flags import Flags, RecordRegistry
@@ -46,8 +49,8 @@ def rollout_of(record: Record, registry: RecordRegistry, flags: Flags) -> None:
     flags.put("rollout.group", record.batch.group)
     _lengths(record, flags)
     _pools(record, flags)
-    rollout, table = record.rollout, names()
-    flags.word("rollout.engine", table.rollout_engines, rollout.engine)
+    rollout = record.rollout
+    _engine(record, flags)
     flags.put("rollout.tp", rollout.tp)
     for name in ("pp", "ep"):  # engines have neither unless they are told
         flags.put(f"rollout.{name}", getattr(rollout, name) or 1)
@@ -57,6 +60,20 @@ def rollout_of(record: Record, registry: RecordRegistry, flags: Flags) -> None:
     flags.put("rollout.max_sequences", rollout.max_sequences)
     for key in ("critic_model", "reward_model"):
         _companion(record, key, registry, flags)
+
+
+def _engine(record: Record, flags: Flags) -> None:
+    """What writes the answers, in the release that the framework names, else in the one that came with the stack's."""
+    table, stated = names().rollout_engines, record.rollout.engine
+    usual = load_stack(str(flags.values.get("stack") or default_stack())).rollout.engine
+    bare = of_release(usual)[0] if stated is None else look_up(table, stated.lower())
+    release = release_in((record.framework or "").lower(), (bare,)) if bare else None
+    if bare and release and load_engine(bare).releases:
+        flags.put("rollout.engine", f"{bare}@{release}")
+    elif stated is not None and bare == of_release(usual)[0]:
+        flags.put("rollout.engine", usual)
+    else:
+        flags.word("rollout.engine", table, stated)
 
 
 def usual_prompts(record: Record, flags: Flags) -> None:
