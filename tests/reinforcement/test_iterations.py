@@ -204,3 +204,13 @@ def test_an_engine_that_is_asked_batch_by_batch_waits_for_the_longest_of_each() 
 
 def test_a_sequence_that_a_file_names_leaves_the_prompt_what_the_answer_does_not_take() -> None:
     assert sized(train__seq_len=2048 + 64).fits  # the longest answer has 2,048 tokens, and a prompt 64
+
+
+def test_weights_that_do_not_fit_whole_come_together_in_every_step() -> None:
+    asked = {"stack": "deepspeed-chat", "job": "ppo", "layout__zero": 3, "gpus": 128, "rollout__max_sequences": 8}
+    small, large = (sized(model=name, **asked) for name in ("llama-3.1-8b", "llama-3.1-70b"))
+    assert small.iteration.rollout.step_gather_s == 0.0 < small.iteration.synchronisation_s
+    assert large.iteration.rollout.step_gather_s > 0.0 == large.iteration.synchronisation_s
+    assert large.iteration.rollout.fits
+    # Prompts are fewer than the ranks can hold at once: one wave, longer than its answers are in the mean.
+    assert large.iteration.rollout.seconds > 600 * large.iteration.rollout.step_gather_s

@@ -92,7 +92,7 @@ class Iteration:
             return 0.0
         gathered_s = float(gather_s(job, self.layouts)[0])
         if rollout.job.engine.memory.grows:  # the trainer's own weights, gathered once or in every step
-            return gathered_s if self.resolved.settings.defaults.gathers == "once" else 0.0
+            return 0.0 if rollout.step_gather_s else gathered_s
         loaded_s = float(loading_s(rollout.job, rollout.placement)[0])
         if self.colocated:
             woken_s = float(waking_s(rollout.job, rollout.placement, self.resolved.settings.sleep)[0])

@@ -54,6 +54,7 @@ class Rollout:
     room : answers that a replica writes at once, below one where not even one fits [-]
     peak_bytes : of the fullest GPU, with what the trainer keeps there [bytes]
     least_bytes : that the engine cannot do without: of its share where that was asked for, else for one answer [bytes]
+    step_gather_s : in which the trainer's weights come together in every step, instead of once [s]
     """
 
     job: ServingJob
@@ -66,6 +67,7 @@ class Rollout:
     writing: Writing
     peak_bytes: float
     least_bytes: float
+    step_gather_s: float = 0.0
 
     @property
     def fits(self) -> bool:
@@ -236,4 +238,5 @@ def _in_own_weights(
         writing=writing[at],
         peak_bytes=float(taken[best] + one[best] + (writing.running[best] - 1.0) * (two[best] - one[best])),
         least_bytes=float(np.minimum(beside.gathered_bytes, own)[best] + one[best]),
+        step_gather_s=beside.step_s,
     )

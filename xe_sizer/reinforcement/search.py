@@ -275,11 +275,26 @@ class Search:
         resolved, job = self.resolved, self.resolved.actor
         actor, critic = kept_bytes(resolved, layouts)
         taken = float(actor[0] + critic[0] + around_bytes(job, layouts)[0])
-        gathered, step_s = 0.0, 0.0
-        spread = int(layouts.zero[0]) == 3 or int(layouts.tp[0] * layouts.pp[0]) > 1
-        if spread:
-            whole, every = whole_bytes(job), resolved.settings.defaults.gathers == "every-step"
-            gathered = 2.0 * whole / job.model.layers if every else whole
-            step_s = float(gather_s(job, layouts)[0]) if every else 0.0
-        beside = Beside(taken, gathered, step_s)
-        return rollout_on(resolved, int(layouts.gpus[0]), left_share(resolved, taken), beside)
+        gpus, share, found = int(layouts.gpus[0]), left_share(resolved, taken), None
+        for gathered, step_s in self._gatherings(layouts):
+            one = rollout_on(resolved, gpus, share, Beside(taken, gathered, step_s))
+            if one is not None and one.fits:
+                return one
+            found = found or one
+        return found
+
+    def _gatherings(self, layouts: Layouts) -> Iterator[tuple[float, float]]:
+        """Bytes of the trainer's weights that are whole on a card, and what each step gathers [s]: the usual way first.
+
+        Whole weights that do not fit come together layer by layer in every step.
+
+        Source: DeepSpeed runtime/hybrid_engine.py (pin_parameters); TRL's ds3_gather_for_generation.
+        """
+        job, usual = self.resolved.actor, self.resolved.settings.defaults.gathers
+        if int(layouts.zero[0]) != 3 and int(layouts.tp[0] * layouts.pp[0]) == 1:
+            yield 0.0, 0.0
+            return
+        if usual == "once":
+            yield whole_bytes(job), 0.0
+        if usual == "every-step" or self.resolved.service.job.engine.memory.grows:
+            yield 2.0 * whole_bytes(job) / job.model.layers, float(gather_s(job, layouts)[0])
