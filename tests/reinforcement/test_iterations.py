@@ -207,7 +207,7 @@ def test_a_sequence_that_a_file_names_leaves_the_prompt_what_the_answer_does_not
 
 
 def test_weights_that_do_not_fit_whole_come_together_in_every_step() -> None:
-    asked = {"stack": "deepspeed-chat", "job": "ppo", "layout__zero": 3, "gpus": 128, "rollout__max_sequences": 8}
+    asked = {"stack": "deepspeed-chat", "job": "ppo", "layout__zero": 3, "gpus": 128, "rollout__tp": 1, "rollout__pp": 1}
     small, large = (sized(model=name, **asked) for name in ("llama-3.1-8b", "llama-3.1-70b"))
     assert small.iteration.rollout.step_gather_s == 0.0 < small.iteration.synchronisation_s
     assert large.iteration.rollout.step_gather_s > 0.0 == large.iteration.synchronisation_s
