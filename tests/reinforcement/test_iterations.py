@@ -192,7 +192,9 @@ def test_unknown_names_are_found_where_they_stand() -> None:
 
 
 def test_an_engine_that_is_asked_batch_by_batch_waits_for_the_longest_of_each() -> None:
-    asked = {"rollout__max_sequences": 8, "layout__dp": 8, "rollout__colocated": True, "rollout__tp": 1}
+    asked: dict[str, object] = {
+        "rollout__max_sequences": 8, "layout__dp": 8, "rollout__colocated": True, "rollout__tp": 1,
+    }  # fmt: skip
     refilled, batched = (sized(stack=name, **asked) for name in ("openrlhf", "openrlhf@0.5.0"))
     lengths = batched.reinforcement.settings.answers
     writing = batched.iteration.rollout.writing
@@ -207,7 +209,8 @@ def test_a_sequence_that_a_file_names_leaves_the_prompt_what_the_answer_does_not
 
 
 def test_weights_that_do_not_fit_whole_come_together_in_every_step() -> None:
-    asked = {"stack": "deepspeed-chat", "job": "ppo", "layout__zero": 3, "gpus": 128, "rollout__tp": 1, "rollout__pp": 1}
+    placed = {"layout__zero": 3, "rollout__tp": 1, "rollout__pp": 1, "gpus": 128}
+    asked: dict[str, object] = {"stack": "deepspeed-chat", "job": "ppo", **placed}
     small, large = (sized(model=name, **asked) for name in ("llama-3.1-8b", "llama-3.1-70b"))
     assert small.iteration.rollout.step_gather_s == 0.0 < small.iteration.synchronisation_s
     assert large.iteration.rollout.step_gather_s > 0.0 == large.iteration.synchronisation_s
