@@ -28,8 +28,8 @@ _GROUP: Mapping[str, Stated] = {
     "updates": (("num_iterations",), positive, 1),
 }
 _PPO: Mapping[str, Stated] = {
-    "max_output_tokens": (("response_length", "max_completion_length"), positive, None),
-    "updates": (("num_ppo_epochs",), positive, _PPO_EPOCHS),
+    "max_output_tokens": (("response_length", "max_completion_length", "max_new_tokens"), positive, None),
+    "updates": (("num_ppo_epochs", "ppo_epochs"), positive, _PPO_EPOCHS),
 }
 _ENGINE: Mapping[str, Stated] = {
     "tp": (("vllm_tensor_parallel_size",), positive, None),
@@ -60,15 +60,16 @@ def state_group_answers(draft: Draft, prefix: str = "", beta: float = 0.0, share
     draft.following.append(lambda known: _prompts(known, prefix))
 
 
-def state_scored_answers(draft: Draft, answer: int = _PPO_ANSWER) -> None:
-    """How PPOConfig of TRL writes answers: one to each prompt, and as many prompts as an optimizer step has samples.
+def state_scored_answers(draft: Draft, answer: int = _PPO_ANSWER, buffers: int = 1) -> None:
+    """How PPOConfig of TRL writes answers: one to each prompt, and as many prompts as optimizer steps have samples.
 
-    answer : tokens at which an answer is cut, unasked
+    answer : tokens at which an answer is cut, unasked; buffers : optimizer steps that a pass over the answers has
     """
     state_rollout(draft, _PPO)
     _length(draft, "response_length", answer)
+    draft.default("rollout.engine", "hf-transformers", "the trainer's own model writes")
     draft.default("rollout.group", 1)
-    draft.following.append(lambda known: _prompts(known, ""))
+    draft.following.append(lambda known: _prompts(known, "", buffers))
 
 
 def _prefixed(settings: Mapping[str, Stated], prefix: str) -> Mapping[str, Stated]:
@@ -80,7 +81,12 @@ def _prefixed(settings: Mapping[str, Stated], prefix: str) -> Mapping[str, State
 def _length(draft: Draft, name: str, usual: int) -> None:
     """Tokens at which an answer is cut where nobody says, unless no such sequence has room for it."""
     limit = draft.fact("train.seq_len")
-    if draft.peek(name) is None and name not in draft.unread and (not isinstance(limit, int) or limit > usual):
+    if (
+        "rollout.max_output_tokens" not in draft.facts
+        and draft.peek(name) is None
+        and name not in draft.unread
+        and (not isinstance(limit, int) or limit > usual)
+    ):
         draft.default("rollout.max_output_tokens", usual)
 
 
@@ -121,15 +127,22 @@ def _reference(draft: Draft, name: str, usual: float) -> None:
     draft.following.append(settle)
 
 
-def _prompts(draft: Draft, prefix: str) -> None:
+def _prompts(draft: Draft, prefix: str, buffers: int = 1) -> None:
     """Prompts of an iteration: its micro-batches have whole groups of answers."""
     names = ("train.micro_batch", "train.grad_accum", "rollout.group")
     micro, accum, group = (draft.fact(key) for key in names)
-    steps = draft.value(draft.take(f"{prefix}steps_per_generation"), positive) or accum or 1
+    chosen = draft.value(draft.take(f"{prefix}steps_per_generation"), positive)
+    batch = draft.fact("train.global_batch")
+    if accum is None and isinstance(batch, int) and isinstance(group, int):  # Megatron is told the global batch
+        answers = batch * (chosen if isinstance(chosen, int) else 1)
+        used = ["train.global_batch", *(["rollout.group"] if "rollout.group" in draft.facts else [])]
+        draft.derive("rollout.prompts", math.ceil(answers / group), used, f"{answers} answers in groups of {group}")
+        return
+    steps = chosen or accum or 1
     split = [draft.fact(f"layout.{key}") for key in ("tp", "pp", "cp")]
     ranks = math.prod(size for size in split if isinstance(size, int))
     if all(isinstance(size, int) for size in (micro, steps, group, draft.trainers)):
-        answers = int(str(micro)) * int(str(steps)) * max(int(str(draft.trainers)) // ranks, 1)
+        answers = buffers * int(str(micro)) * int(str(steps)) * max(int(str(draft.trainers)) // ranks, 1)
         each = int(str(group))
         used = [name for name in (*names, "gpus") if name in draft.facts]
         if answers % each:

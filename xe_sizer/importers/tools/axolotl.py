@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 from xe_sizer.importers.parts import fsdp, hf_scripts
 from xe_sizer.importers.parts.deepspeed import read_deepspeed, state_deepspeed
+from xe_sizer.importers.parts.group_answers import state_group_answers
 from xe_sizer.importers.parts.optimizers import state_optimizer
 from xe_sizer.importers.parts.peft import ALL_LINEAR, quantiser_called, state_bits, state_targets
+from xe_sizer.importers.parts.rollout import state_rollout
 from xe_sizer.importers.table import Key, Loss, Table, names
 from xe_sizer.importers.tool import Tool
 from xe_sizer.importers.values import (
@@ -22,9 +24,10 @@ from xe_sizer.importers.values import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from xe_sizer.importers.draft import Draft
+    from xe_sizer.importers.parts.rollout import Stated
     from xe_sizer.importers.source import Source
     from xe_sizer.importers.tool import Certainty
     from xe_sizer.importers.written import Keys
@@ -43,6 +46,11 @@ _LIGER = {
 }  # fmt: skip
 _SWITCHES = (("flash_attention", "flash"), ("sdp_attention", "sdpa"), ("eager_attention", "eager"))
 
+_SERVER: Mapping[str, Stated] = {
+    "tp": (("vllm.tensor_parallel_size",), positive, None),
+    "gpu_memory_utilization": (("vllm.gpu_memory_utilization",), above_zero, None),
+}
+
 TABLE = Table(
     keys=(
         Key(("base_model",), "model"),
@@ -60,6 +68,7 @@ TABLE = Table(
         Key(("save_steps",), "train.checkpoint_every", positive),
         Key(("eval_steps",), "train.evaluate_every", positive),
         Key(("attn_implementation",), "attention", word_of(_ATTENTION)),
+        Key(("precompute_ref_log_probs",), "train.reference", word_of({"true": "precomputed", "false": None})),
     ),
     losses=(
         Loss(("val_set_size",), "holds samples back and evaluates on them", harmless=(0.0, 0)),
@@ -98,7 +107,6 @@ TABLE = Table(
         Loss(("flash_attn_fuse_mlp", "flash_attn_cross_entropy", "flash_optimum"), "fuses kernels"),
         Loss(("loftq_config*", "peft.*"), "initialises adapters from the quantisation error"),
         Loss(("freeze_mm_modules", "image_size"), "sets the part of a vision tower"),
-        Loss(("precompute_ref_log_probs",), "computes the reference model's log-probabilities beforehand"),
         Loss(("use_pose", "pose_*"), "skips positions in samples"),
         Loss(
             (
@@ -171,6 +179,8 @@ def _recognises(source: Source) -> Certainty:
 def _read(draft: Draft, source: Source) -> None:
     draft.state("stack", TOOL.name, draft.peek("base_model"))
     _job(draft)
+    if draft.fact("job") == "grpo":
+        _answers(draft)
     _precision(draft)
     _padding(draft)
     _recompute(draft)
@@ -210,6 +220,22 @@ def _job(draft: Draft) -> None:
         state_bits(draft, 4, quantised)
     elif eight is not None and adapter is not None:
         state_bits(draft, 8, eight)
+
+
+def _answers(draft: Draft) -> None:
+    """How answers are written: the section of TRL's settings, and that of the server which writes them."""
+    length, answer = draft.peek("sequence_len"), draft.peek("trl.max_completion_length")
+    sizes = draft.value(length, positive), draft.value(answer, positive)
+    if isinstance(sizes[0], int) and isinstance(sizes[1], int) and sizes[0] <= sizes[1]:
+        draft.state("train.seq_len", sum(sizes), length, f"{sizes[0]} of the prompt, {sizes[1]} of the answer")
+    state_group_answers(draft, "trl.")
+    state_rollout(draft, _SERVER)
+    served = draft.peek("vllm.tensor_parallel_size", "vllm.data_parallel_size")
+    if served is not None and draft.fact("rollout.colocated") is not True and draft.on("trl.use_vllm") is not None:
+        replicas, size = draft.value(draft.take("vllm.data_parallel_size"), positive), draft.fact("rollout.tp")
+        draft.state("rollout.colocated", False, served, "a server writes them")
+        each = size if isinstance(size, int) else 1
+        draft.state("rollout.gpus", each * (replicas if isinstance(replicas, int) else 1), served)
 
 
 def _precision(draft: Draft) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xe_sizer.importers.parts import hf_arguments, hf_scripts, llama_factory_v1, peft
+from xe_sizer.importers.parts.group_answers import ADAPTERS_OFF, COPY, state_scored_answers
 from xe_sizer.importers.parts.llama_factory_keys import TABLE
 from xe_sizer.importers.parts.offload import ACTIVATIONS
 from xe_sizer.importers.parts.optimizers import ADAMW, MUON
 from xe_sizer.importers.tool import Tool
-from xe_sizer.importers.values import is_on, listed, number, plain, positive, switch
+from xe_sizer.importers.values import is_on, listed, number, plain, positive, switch, text
 from xe_sizer.profiles.finder import BUILT_IN
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ _OPTIMIZER_RANK = 16  # galore_rank and apollo_rank unasked
 _GALORE = {"adafactor": "galore-adafactor", **dict.fromkeys(("adamw-8bit", "paged-adamw-8bit"), "galore-adamw-8bit")}
 _MEGATRON = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "expert_model_parallel_size")
 _ENGINES = {"vllm": "vllm", "sglang": "sglang", "huggingface": "hf-transformers", "hf": "hf-transformers"}
-_RANK = 8
+_RANK, _ANSWER = 8, 1024
 
 _TRAINED_BY = "megatron-lm"  # the stack of runs with Megatron's arguments
 
@@ -83,6 +84,9 @@ def _configuration(draft: Draft, source: Source) -> None:
         _serving(draft)
         return
     _job(draft)
+    _reference(draft)
+    if draft.fact("job") == "ppo":
+        _answers(draft)
     _precision(draft)
     _padding(draft)
     _recompute(draft)
@@ -140,6 +144,28 @@ def _job(draft: Draft) -> None:
         draft.lose("finetuning_type", "trains some of the layers only; all are counted")
     if method in (peft.LORA, "oft"):
         _adapters(draft, bits)
+
+
+def _reference(draft: Draft) -> None:
+    """A reference by name is a copy beside adapters too (`create_ref_model` of train/trainer_utils.py)."""
+    named = draft.take("ref_model")
+    if named is not None and draft.fact("job") in (_DPO, "kto", "ppo"):
+        draft.state("train.reference", COPY, named)
+
+
+def _answers(draft: Draft) -> None:
+    """How PPO writes and rates answers: train/ppo/trainer.py, with one head of a value on the model that learns."""
+    buffers = draft.value(draft.take("ppo_buffer_size"), positive)
+    state_scored_answers(draft, _ANSWER, buffers if isinstance(buffers, int) else 1)
+    draft.default("train.reference", ADAPTERS_OFF if draft.fact("lora.targets") is not None else COPY)
+    rated, kind = draft.take("reward_model"), draft.take("reward_model_type")
+    word = plain(kind.value) if kind is not None else peft.LORA
+    if rated is not None and word == "full":
+        draft.state("train.reward_model", draft.value(rated, text), rated)
+    elif word == "api":
+        draft.state("train.reward_model", "none", kind, "a service rates answers")
+    elif rated is not None:
+        draft.lose("reward_model", "rates answers with adapters on the model itself; a model beside it is counted")
 
 
 def _adapter_job(draft: Draft, kind: Written | None, bits: Written | None) -> None:

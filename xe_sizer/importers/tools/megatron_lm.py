@@ -9,14 +9,18 @@ from xe_sizer.importers.parts.launchers import hardware_of, state_gpus
 from xe_sizer.importers.parts.megatron import Arguments, state_megatron, with_groups
 from xe_sizer.importers.parts.megatron_arguments import TABLE as ARGUMENTS
 from xe_sizer.importers.parts.megatron_shape import state_model
+from xe_sizer.importers.parts.rollout import state_rollout
 from xe_sizer.importers.readers.shell import Word, flags_of, read_script, unwrapped
 from xe_sizer.importers.table import Key, Loss, Table, names
 from xe_sizer.importers.tool import Tool
-from xe_sizer.importers.values import plain, whole
+from xe_sizer.importers.values import above_zero, plain, positive, switch, whole
 from xe_sizer.importers.written import Written
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from xe_sizer.importers.draft import Draft
+    from xe_sizer.importers.parts.rollout import Stated
     from xe_sizer.importers.readers.shell import Command
     from xe_sizer.importers.source import Source
     from xe_sizer.importers.tool import Certainty
@@ -47,6 +51,15 @@ _VISION = (
     Loss(("use_flashinfer_fused_rope",), "fuses kernels"),
 )
 _SAMPLING = names("num_tokens_to_generate incoming_requests_per_sec incoming_requests_per_step out_seq_length")
+_ANSWERS: Mapping[str, Stated] = {
+    "prompts": (("grpo_prompts_per_step",), positive, 32),
+    "group": (("grpo_group_size",), positive, 2),
+    "updates": (("grpo_iterations",), positive, 2),
+    "tp": (("rl_inference_tensor_model_parallel_size",), positive, None),
+    "pp": (("rl_inference_pipeline_model_parallel_size",), positive, None),
+    "ep": (("rl_inference_expert_model_parallel_size",), positive, None),
+    "partial": (("rl_partial_rollouts",), switch, None),
+}
 _GROUPED = with_groups(ARGUMENTS, _PREFIXES)
 _OTHER = names("""
     ENV_VARS.* TEST_TYPE MODE METRICS LAUNCHER BEFORE_SCRIPT temperature top_k top_p num_tokens* output_path
@@ -137,9 +150,23 @@ def _read(draft: Draft, source: Source) -> None:
         draft.apply(Table(keys=_DEEPSPEED.keys))
     state_megatron(arguments)
     state_model(arguments)
+    if draft.fact("job") == "grpo":
+        _answers(draft)
     draft.default("train.padding", "packed", "the data fill every sequence")
     if not any(key == "model" or key.startswith("model.") for key in draft.facts):
         draft.miss("model", "no argument says the shape of the model", "--model NAME")
+
+
+def _answers(draft: Draft) -> None:
+    """How answers are written: `_add_rl_args` of megatron/training/arguments.py."""
+    state_rollout(draft, _ANSWERS)
+    beta = draft.take("grpo_kl_beta")
+    none = beta is not None and not draft.value(beta, above_zero)
+    draft.state("train.reference", "none" if none else None, beta)
+    draft.default("train.reference", "copy")
+    moved = draft.on("rl_offload_optimizer_during_inference")
+    if moved is not None:
+        draft.state("rollout.offload", "optimizer", moved)
 
 
 def _job(draft: Draft, arguments: Arguments, command: Command | None) -> None:

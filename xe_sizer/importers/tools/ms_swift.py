@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING
 
 from xe_sizer.importers.parts import hf_arguments, peft
 from xe_sizer.importers.parts.commands import arguments_of, command_of, keys_of_flags
+from xe_sizer.importers.parts.group_answers import state_group_answers, state_scored_answers
 from xe_sizer.importers.parts.launchers import hardware_of, state_gpus
 from xe_sizer.importers.parts.megatron import Arguments, state_megatron
 from xe_sizer.importers.parts.megatron_arguments import TABLE as MEGATRON
+from xe_sizer.importers.parts.offload import NONE, OPTIMIZER, PARAMS
+from xe_sizer.importers.parts.rollout import state_models
 from xe_sizer.importers.parts.swift_keys import TABLE
 from xe_sizer.importers.readers.shell import unwrapped
 from xe_sizer.importers.table import Table
@@ -40,6 +43,7 @@ _TRAINED_BY = "megatron-lm"  # the stack of `megatron sft`
 _GROUP = "train."  # of files that ray starts, beside groups for the rollout and a teacher
 _LEAST_BATCH = 16  # sequences of an optimizer step that accumulation makes up unasked
 _RANK, _DROPOUT, _QLORA_BITS = 8, 0.05, 4
+_BETA, _SHARE, _ANSWER = 0.04, 0.9, 512  # penalty, share of the card and length of an answer in reinforcement learning
 _MEGATRON = (
     ("train.seq_len", "max_length", None), ("train.epochs", "num_train_epochs", None),
     ("train.micro_batch", "micro_batch_size", 1), ("train.global_batch", "global_batch_size", 16),
@@ -91,6 +95,7 @@ def _read(draft: Draft, source: Source) -> None:
         state_gpus(draft, hardware_of(source.script, command))
     draft.state("stack", _TRAINED_BY if megatron else TOOL.name, draft.peek("model", "model_id_or_path", "model_type"))
     _job(draft, kind, megatron)
+    _answers(draft)
     if megatron:
         _megatron(draft)
     else:
@@ -143,6 +148,33 @@ def _job(draft: Draft, kind: str, megatron: bool) -> None:
         method = draft.take("quant_method")
         library = peft.quantiser_called(method.value) if method is not None else None
         peft.state_bits(draft, whole(bits.value) or 4, bits, library or peft.BITSANDBYTES)
+
+
+def _answers(draft: Draft) -> None:
+    """How answers are written and rated; the critic begins as the reward model (swift/pipelines/train/rlhf.py)."""
+    reward = ("reward_model",)
+    if draft.fact("job") == "grpo":
+        _whole_length(draft)
+        state_group_answers(draft, beta=_BETA, share=_SHARE)
+        if draft.fact("rollout.engine") == "vllm" and draft.fact("rollout.colocated") is not False:
+            draft.default("rollout.sleep", NONE)
+        moved = ((PARAMS, draft.on("offload_model")), (OPTIMIZER, draft.on("offload_optimizer")))
+        for states, found in moved:
+            if found is not None:
+                draft.state("rollout.offload", states, found)
+        draft.default("rollout.offload", NONE)
+        state_models(draft, {"train.reward_model": reward})
+    elif draft.fact("job") == "ppo":
+        state_scored_answers(draft, _ANSWER)
+        state_models(draft, {"train.critic_model": reward, "train.reward_model": reward})
+
+
+def _whole_length(draft: Draft) -> None:
+    """A prompt and its answer; `max_length` is of the prompt alone where groups of answers are written."""
+    prompt, answer = draft.peek("max_length"), draft.peek("max_completion_length")
+    sizes = draft.value(prompt, positive), draft.value(answer, positive) or _ANSWER
+    if isinstance(sizes[0], int) and isinstance(sizes[1], int):
+        draft.state("train.seq_len", sizes[0] + sizes[1], prompt, f"{sizes[0]} of the prompt, {sizes[1]} of the answer")
 
 
 def _state(draft: Draft, key: str, value: object, found: Written | None) -> None:
