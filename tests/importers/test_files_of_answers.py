@@ -45,9 +45,10 @@ bf16: true
 MEGATRON = f"""\
 torchrun --nproc_per_node 8 train_rl.py --num-layers 24 --hidden-size 896 --num-attention-heads 14 \\
   --group-query-attention --num-query-groups 2 --ffn-hidden-size 4864 --swiglu --normalization RMSNorm \\
-  --seq-length 4096 --max-position-embeddings 32768 --micro-batch-size 1 --global-batch-size 128 --bf16 --use-mcore-models \\
-  --tokenizer-type HuggingFaceTokenizer --tokenizer-model {MODEL} --vocab-size 151936 --train-iters 10 \\
-  --perform-rl-step --grpo-prompts-per-step 16 --grpo-group-size 8 --grpo-iterations 1 --grpo-kl-beta 0
+  --seq-length 4096 --max-position-embeddings 32768 --micro-batch-size 1 --global-batch-size 128 --bf16 \\
+  --use-mcore-models --tokenizer-type HuggingFaceTokenizer --tokenizer-model {MODEL} --train-iters 10 \\
+  --vocab-size 151936 --perform-rl-step \\
+  --grpo-prompts-per-step 16 --grpo-group-size 8 --grpo-iterations 1 --grpo-kl-beta 0
 """
 PREFERENCES = f"""\
 model_name_or_path: {MODEL}
