@@ -227,7 +227,7 @@ def _answers(draft: Draft) -> None:
     length, answer = draft.peek("sequence_len"), draft.peek("trl.max_completion_length")
     sizes = draft.value(length, positive), draft.value(answer, positive)
     if isinstance(sizes[0], int) and isinstance(sizes[1], int) and sizes[0] <= sizes[1]:
-        draft.state("train.seq_len", sum(sizes), length, f"{sizes[0]} of the prompt, {sizes[1]} of the answer")
+        draft.state("train.seq_len", sizes[0] + sizes[1], length, f"{sizes[0]} of the prompt, {sizes[1]} of the answer")
     state_group_answers(draft, "trl.")
     state_rollout(draft, _SERVER)
     served = draft.peek("vllm.tensor_parallel_size", "vllm.data_parallel_size")
