@@ -53,6 +53,7 @@ GROUPS = (
             "laws.collectives",
             "laws.host",
             "laws.operator_time",
+            "laws.exchange_time",
             "laws.operator_work",
             "laws.network",
             "laws.hardware",

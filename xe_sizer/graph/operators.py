@@ -17,6 +17,8 @@ from xe_sizer.frozen import frozen
 from xe_sizer.graph.losses import VOCABULARY_PARALLEL
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from xe_sizer.graph.losses import Loss
 
 Array = NDArray[np.float64]
@@ -365,3 +367,11 @@ class Collective(Operator):
     forward: tuple[tuple[str, Array], ...]
     backward: tuple[tuple[str, Array], ...]
     picks: Picks | None = None
+
+
+def stacked(arrays: Sequence[Array], shape: tuple[int, ...]) -> Array:
+    """Several arrays along a new first axis, each broadcast to the shape."""
+    rows = np.empty((len(arrays), *shape))
+    for row, array in enumerate(arrays):
+        rows[row] = array
+    return rows

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.exchanges import visited_places
 from xe_sizer.graph.launches import launches
 from xe_sizer.graph.operators import (
     Array,
@@ -19,7 +18,7 @@ from xe_sizer.graph.operators import (
     MemoryBound,
     Scan,
     as_array,
-    attention_groups,
+    stacked,
 )
 from xe_sizer.laws.attention import (
     EAGER_BACKWARD_FLOPS,
@@ -29,7 +28,6 @@ from xe_sizer.laws.attention import (
     decode_attention_time_s,
     eager_attention_bytes,
 )
-from xe_sizer.laws.collectives import collective_time_s
 from xe_sizer.laws.matmul import grouped_law, matmul_time_s, misalignment
 from xe_sizer.laws.memory_bound import memory_bound_time_s
 
@@ -37,17 +35,13 @@ if TYPE_CHECKING:
     from xe_sizer.graph.casts import Casts
     from xe_sizer.graph.operators import (
         Operator,
-        Picks,
-        RankShape,
     )
     from xe_sizer.laws.attention import (
         AttentionLaw,
     )
-    from xe_sizer.laws.collectives import Network
     from xe_sizer.laws.matmul import MatmulLaw
 
 NO_LAW = DecodeLaw(0.0, 1.0)  # of devices that train
-_Exchange = tuple[str, "Picks | None"]  # operation, and who picks experts in it
 Times = tuple[Array, Array, Array]
 """Seconds forward, backward, and of that for weight gradients."""
 ATTENTION_BACKWARD_BYTES = 2.5  # over those of the forward; assumed to grow as the FLOPs of flash attention do
@@ -139,9 +133,9 @@ def _matmul_times(ops: Sequence[Matmul], device: Device, backward: bool) -> Iter
     for (law, peak, weight_bytes), alike in by_law.items():
         products = [(op, sizes) for op in alike for sizes in _products(op, backward)]
         shape = np.broadcast_shapes(*{size.shape for op in alike for size in (op.m, op.n, op.k, op.copies)})
-        m, n, k = (_stacked([sizes[place] for _, sizes in products], shape) for place in range(3))
-        copies = _stacked([op.copies for op, _ in products], shape)
-        slower = _stacked([_slowdown(op, law) for op, _ in products], shape)
+        m, n, k = (stacked([sizes[place] for _, sizes in products], shape) for place in range(3))
+        copies = stacked([op.copies for op, _ in products], shape)
+        slower = stacked([_slowdown(op, law) for op, _ in products], shape)
         bandwidth = device.bandwidth_bytes_per_s
         whole = matmul_time_s(m, n, k, law, peak, bandwidth, device.element_bytes, weight_bytes, slower)
         # Grouped experts run together: sizes grow by the copies, the launch floor is paid once.
@@ -235,8 +229,8 @@ def _moving_times(ops: Sequence[MemoryBound], device: Device, backward: bool) ->
     passes += [(op.backward_bytes, op.backward_launches) for op in ops] if backward else []
     shape = np.broadcast_shapes(*{np.shape(moved) for moved, _ in passes})
     shape = np.broadcast_shapes(shape, *{np.shape(launched) for _, launched in passes})
-    moved_bytes = _stacked([moved for moved, _ in passes], shape)
-    kernels = _stacked([as_array(launched) for _, launched in passes], shape)
+    moved_bytes = stacked([moved for moved, _ in passes], shape)
+    kernels = stacked([as_array(launched) for _, launched in passes], shape)
     seconds = _moved_s(moved_bytes, kernels, device)
     zero = np.zeros(1)
     for row, op in enumerate(ops):
@@ -304,126 +298,3 @@ def launch_counts(operators: Iterable[Operator]) -> tuple[Array, Array]:
         forward = forward + op.layers * each[0]
         backward = backward + op.layers * each[1]
     return forward, backward
-
-
-def group_sizes(rank: RankShape) -> dict[str, Array]:
-    """Ranks of each parallel group that exchanges something inside the layers.
-
-        dp = attention_groups
-
-    Parameters
-    ----------
-    rank : of shape (rank shape,) [-]
-
-    Returns
-    -------
-    dict of the groups of `graph.operators.Collective`, shape (rank shape,) [-]
-
-    Source: definition.
-    """
-    return {
-        "tp": rank.tp, "cp": rank.ring_ranks, "ep": rank.ep, "dp": attention_groups(rank), "etp": rank.expert_tp,
-        "heads": np.asarray(rank.head_ranks * rank.ones),
-    }  # fmt: skip
-
-
-def inner_ranks(rank: RankShape) -> dict[str, Array]:
-    """Ranks that lie between two neighbours of each group: tp innermost, then cp or ep.
-
-        inner = product of the sizes of the groups further in
-
-    Parameters
-    ----------
-    rank : of shape (rank shape,) [-]
-
-    Returns
-    -------
-    dict of the groups of `group_sizes`, shape (rank shape,) [-]
-
-    Source: Megatron-LM's order of ranks (core/parallel_state.py, tp-cp-ep-dp-pp).
-    """
-    return {
-        "tp": np.ones(1), "cp": rank.tp * rank.head_ranks, "ep": rank.expert_tp, "dp": rank.tp, "etp": np.ones(1),
-        "heads": rank.tp,
-    }  # fmt: skip
-
-
-def exchange_times(
-    operators: Iterable[Operator], rank: RankShape, network: Network, efficiency: float, backward: bool = True
-) -> dict[str, tuple[Array, Array]]:
-    """Seconds of the collectives inside the layers by parallel group, over all layers; nothing is hidden.
-
-        t = sum over collectives of layers x collective_time_s / efficiency
-
-    Parameters
-    ----------
-    operators : of one rank and one micro-batch; those that are no collectives are passed over
-    rank : sizes of the groups, shape (rank shape,) [-]
-    network : laws of the node's fabric and what leads out of the node
-    efficiency : factor on the rates that the network's laws state [-]
-    backward : whether the collectives of the backward are timed too, else zero
-
-    Returns
-    -------
-    dict of the groups of `group_sizes` -> (forward, backward), shape (rank shape,), seconds [s]
-
-    Source: laws of collectives; ranks lie tp, then cp or ep, from the innermost outwards (Megatron-LM), which says how
-    many of a group share a node.
-    """
-    sizes, inner = group_sizes(rank), inner_ranks(rank)
-    collectives = [op for op in operators if isinstance(op, Collective)]
-    total = {}
-    for group, ranks in sizes.items():
-        sides = (np.zeros(rank.tp.shape), np.zeros(rank.tp.shape))
-        members = [op for op in collectives if op.group == group]
-        if members and np.any(ranks != 1):
-            per_node = np.clip(network.node_ranks // inner[group], 1, ranks)
-            sides = _group_times(members, ranks, per_node, network, backward)
-        total[group] = (sides[0] / efficiency, sides[1] / efficiency)
-    return total
-
-
-def _leaving_share(picks: Picks, ranks: Array, per_node: Array) -> Array:
-    """Messages to other nodes over messages to ranks, where a token crosses once per node and goes on from there."""
-    nodes = ranks / per_node
-    return (1.0 - 1.0 / nodes) * visited_places(picks, nodes) / visited_places(picks, ranks)
-
-
-def _group_times(
-    members: Sequence[Collective], ranks: Array, per_node: Array, network: Network, backward: bool
-) -> tuple[Array, Array]:
-    """Seconds of one group's collectives, forward and backward; messages of one operation are timed in one array."""
-    messages: dict[_Exchange, list[Array]] = {}
-    places: list[tuple[int, float, list[tuple[_Exchange, int]]]] = []
-    for op in members:
-        for side, exchanges in enumerate((op.forward, op.backward if backward else ())):
-            rows = []
-            for operation, message in exchanges:
-                if np.any(message):  # not such as those of sequence parallelism where it is off
-                    alike = messages.setdefault((operation, op.picks), [])
-                    rows.append(((operation, op.picks), len(alike)))
-                    alike.append(message)
-            places.append((side, op.layers, rows))
-    seconds = {
-        (operation, picks): collective_time_s(
-            operation,
-            _stacked(alike, ranks.shape),
-            ranks,
-            per_node,
-            network,
-            None if picks is None else _leaving_share(picks, ranks, per_node),
-        )
-        for (operation, picks), alike in messages.items()
-    }
-    sides = [np.zeros(ranks.shape), np.zeros(ranks.shape)]
-    for side, layers, rows in places:
-        sides[side] = sides[side] + layers * sum((seconds[alike][row] for alike, row in rows), np.zeros(1))
-    return sides[0], sides[1]
-
-
-def _stacked(arrays: Sequence[Array], shape: tuple[int, ...]) -> Array:
-    """The arrays along a new first axis, each broadcast to the shape."""
-    rows = np.empty((len(arrays), *shape))
-    for row, array in enumerate(arrays):
-        rows[row] = array
-    return rows

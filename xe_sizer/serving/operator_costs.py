@@ -9,7 +9,7 @@ import numpy as np
 
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import Collective
-from xe_sizer.laws.operator_time import exchange_times
+from xe_sizer.laws.exchange_time import exchange_times
 from xe_sizer.laws.operator_work import NETWORK, OperatorCost, operator_work, sizes_of
 from xe_sizer.serving.step import EXCHANGE_PARTS, KERNEL_PARTS
 
@@ -45,7 +45,7 @@ def operator_costs(time: StepTime) -> tuple[OperatorCost, ...]:
     -------
     tuple of OperatorCost, in the order in which they run [s], [FLOP], [bytes]
 
-    Source: `laws.operator_work.operator_work` and `laws.operator_time.exchange_times`.
+    Source: `laws.operator_work.operator_work` and `laws.exchange_time.exchange_times`.
     """
     step, at = time.step, _At(time)
     groups = ((step.layers, step.imbalance), (step.ends, np.ones(1)))

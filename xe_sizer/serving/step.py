@@ -21,8 +21,9 @@ from xe_sizer.graph.transformer import embedding_operators, layer_operators, sam
 from xe_sizer.graph.vision import VISION
 from xe_sizer.graph.vision_operators import vision_operators
 from xe_sizer.laws.collectives import POINT_TO_POINT, collective_time_s
+from xe_sizer.laws.exchange_time import exchange_times
 from xe_sizer.laws.host import exposed_launch_time_s
-from xe_sizer.laws.operator_time import exchange_times, launch_counts, operator_times
+from xe_sizer.laws.operator_time import launch_counts, operator_times
 from xe_sizer.laws.parts import computed, part
 from xe_sizer.serving.adapters import MODULE as ADAPTERS
 from xe_sizer.serving.adapters import adapter_operators

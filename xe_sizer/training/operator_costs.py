@@ -10,7 +10,7 @@ import numpy as np
 
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import Collective, as_array
-from xe_sizer.laws.operator_time import exchange_times, group_sizes
+from xe_sizer.laws.exchange_time import exchange_times, group_sizes
 from xe_sizer.laws.operator_work import NETWORK, OperatorCost, operator_work, sizes_of
 from xe_sizer.training.layout import SELECTIVE
 from xe_sizer.training.recomputation import recomputed_layers_share
@@ -62,7 +62,7 @@ def operator_costs(line: Timeline) -> tuple[OperatorCost, ...]:
     -------
     tuple of OperatorCost, in the order in which they run [s], [FLOP], [bytes]
 
-    Source: `laws.operator_work.operator_work` and `laws.operator_time.exchange_times`.
+    Source: `laws.operator_work.operator_work` and `laws.exchange_time.exchange_times`.
     """
     job, layouts = line.job, line.layouts
     shapes = job.rank_shapes(layouts, as_array(line.sequences.critical_tokens))
