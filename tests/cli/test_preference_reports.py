@@ -76,7 +76,7 @@ def test_a_copy_beside_adapters_is_not_needed(capsys: pytest.CaptureFixture[str]
 
 def test_a_teacher_is_needed_and_a_key_without_effect_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["estimate", *JOB, "--job", "distill", "--gpus", "8"]) == 2
-    assert "a teacher is needed" in capsys.readouterr().err
+    assert "the job 'distill' needs a teacher" in capsys.readouterr().err
     text = answer(capsys, "estimate", *JOB, "--job", "sft", "--gpus", 8, "--reference", "copy")
     assert "--reference has no effect on the job sft" in text
 

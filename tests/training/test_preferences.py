@@ -117,7 +117,7 @@ def test_passes_beforehand_take_what_they_would_add_to_the_steps_of_an_epoch() -
 def test_what_a_job_cannot_have() -> None:
     with pytest.raises(InputError, match="no adapters that could be off"):
         pairs(train__reference="adapters-off")
-    with pytest.raises(InputError, match="a teacher is needed"):
+    with pytest.raises(InputError, match="job 'distill' needs a teacher"):
         pairs("distill")
 
 
