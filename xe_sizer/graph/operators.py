@@ -370,7 +370,21 @@ class Collective(Operator):
 
 
 def stacked(arrays: Sequence[Array], shape: tuple[int, ...]) -> Array:
-    """Several arrays along a new first axis, each broadcast to the shape."""
+    """Several arrays along a new first axis, each broadcast to the shape.
+
+        rows[i] = arrays[i]
+
+    Parameters
+    ----------
+    arrays : each of a shape that broadcasts to the common one [-]
+    shape : the common one [-]
+
+    Returns
+    -------
+    ndarray of float, shape (array, ...) with the common one behind [-]
+
+    Source: definition.
+    """
     rows = np.empty((len(arrays), *shape))
     for row, array in enumerate(arrays):
         rows[row] = array
