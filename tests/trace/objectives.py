@@ -103,8 +103,11 @@ def answers_of_trl(run: Forward, model: Any, beside: Companion, tokens: torch.Te
     )
 
 
-def odds_of_trl(run: Forward, model: Any, beside: Companion, tokens: torch.Tensor) -> torch.Tensor:
-    """ORPOTrainer.concatenated_forward of 0.29: the chosen answers' cross-entropy beside all log-probabilities."""
+def _with_likelihood(run: Forward, model: Any, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, Any]:
+    """Cross-entropy of the chosen answers, log-probabilities of all, and the logits, which the metrics hold on to.
+
+    concatenated_forward of ORPOTrainer and CPOTrainer in TRL.
+    """
     logits = run(model).logits
     half = logits.shape[0] // 2
 
@@ -113,10 +116,21 @@ def odds_of_trl(run: Forward, model: Any, beside: Companion, tokens: torch.Tenso
         return functional.cross_entropy(rows.view(-1, rows.shape[-1]), tokens[:half, 1:].reshape(-1))
 
     supervised = likelihood()
-    ours = _selected(logits[:, :-1, :], tokens[:, 1:].clone()).mean(-1)
-    chosen, rejected = ours.chunk(2, dim=0)
+    return supervised, _selected(logits[:, :-1, :], tokens[:, 1:].clone()), logits
+
+
+def odds_of_trl(run: Forward, model: Any, beside: Companion, tokens: torch.Tensor) -> torch.Tensor:
+    """ORPOTrainer.concatenated_forward of 0.29: the chosen answers' cross-entropy beside all log-probabilities."""
+    supervised, ours, _held = _with_likelihood(run, model, tokens)
+    chosen, rejected = ours.mean(-1).chunk(2, dim=0)
     odds = (chosen - rejected) - (torch.log1p(-torch.exp(chosen)) - torch.log1p(-torch.exp(rejected)))
     return supervised - 0.1 * functional.logsigmoid(odds).mean()
+
+
+def contrast_of_trl(run: Forward, model: Any, beside: Companion, tokens: torch.Tensor) -> torch.Tensor:
+    """CPOTrainer.get_batch_loss_metrics of 0.29: pairs without a reference, and the chosen answers' cross-entropy."""
+    supervised, ours, _held = _with_likelihood(run, model, tokens)
+    return _compared(ours.sum(-1), 0.0) + supervised
 
 
 def margins_of_trl(run: Forward, model: Any, beside: Companion, tokens: torch.Tensor) -> torch.Tensor:
@@ -178,6 +192,7 @@ OBJECTIVES: Mapping[tuple[str, str], Callable[[Forward, Any, Companion, torch.Te
     ("dpo", "llama-factory"): pairs_of_llama_factory,
     ("kto", "trl"): answers_of_trl,
     ("orpo", "trl"): odds_of_trl,
+    ("cpo", "trl"): contrast_of_trl,
     ("simpo", "trl"): margins_of_trl,
     ("reward", "trl"): rewards_of_trl,
     ("grpo", "trl"): policy_of_trl,

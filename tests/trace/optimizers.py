@@ -18,6 +18,7 @@ RANK = 128  # of projections, as in transformers
 Weights = list[torch.nn.Parameter]
 HOOKED = ("lomo",)  # update in hooks that they set themselves
 KERNELS = ("fused", "foreach")  # of torch.optim.AdamW
+LAYERWISE = ("galore-adamw-layerwise", "galore-adafactor-layerwise", "apollo-layerwise")
 
 
 @dataclass

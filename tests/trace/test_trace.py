@@ -168,8 +168,9 @@ def _preferences() -> Iterator[Case]:
         yield replace(full, job="dpo", reference="copy")
         yield replace(adapted, job="dpo", reference="adapters-off")
         yield replace(adapted, job="kto", reference="adapters-off")
-        yield from (replace(adapted, job=job) for job in ("orpo", "simpo", "distill"))
+        yield from (replace(adapted, job=job) for job in ("orpo", "cpo", "simpo", "distill"))
         yield replace(full, job="reward", layers=LAYERS)
+        yield replace(adapted, job="reward", layers=LAYERS)  # the most is held where a layer runs again
     yield replace(full, job="dpo", method="lora-all", reference="adapters-off", dtype="bf16")
     yield replace(full, job="dpo", method="lora-all", reference="copy", framework="llama-factory")
     yield replace(full, job="reward", method="lora-qv", dtype="bf16")
@@ -192,6 +193,7 @@ def _embeddings() -> Iterator[Case]:
         yield full
         yield replace(full, recompute=True, dtype="autocast")
         yield replace(full, method="lora-qv", recompute=True, layers=LAYERS)
+        yield replace(full, method="lora-all", dtype="autocast", layers=LAYERS)  # the most is held inside the forward
 
 
 def error_of(case: Case) -> float:

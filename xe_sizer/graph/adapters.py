@@ -204,13 +204,30 @@ class Place:
         """The input as an adapter keeps it for its own gradient: a copy and a mask, where it makes them [bytes]."""
         return self.tokens * self.k * (self.read_bytes * self.copies_input + MASK * self.drops)
 
+    @property
+    def waiting_bytes(self) -> Array:
+        """What lives while the adapter computes and goes with its module: see docs/memory.md [bytes].
+
+            bytes = tokens (e n + e k + 4 k under autocast)
+
+        The frozen weight's result; the input where the adapter reads a copy of it; and under autocast the float32 copy,
+        of which the product reads one in 16 bit. An input that is float32 already needs no such copy.
+        Source: peft (tuners/lora/layer.py, Linear.forward: `x = self._cast_input_dtype(x, ...)`); traced.
+        """
+        inputs = self.block.inputs
+        wide_input = np.asarray(inputs.returned_bytes, dtype=float) >= self.size
+        own = self.element_bytes * self.copies_input * (1.0 - wide_input)
+        copied = self.size * float(self.casting == "autocast")
+        return as_array(self.tokens * (self.n * inputs.returned_bytes + self.k * (own + copied)))
+
     def product(
-        self, label: str, m: Size, n: Size, k: Size, saved_bytes: Size = 0.0,
-        copies: Size = 1.0, learns: bool = True, computed_bytes: Size | None = None, in_base: bool = False,
+        self, label: str, m: Size, n: Size, k: Size, saved_bytes: Size = 0.0, copies: Size = 1.0, learns: bool = True,
+        computed_bytes: Size | None = None, in_base: bool = False, waits: bool = False,
     ) -> Matmul:  # fmt: skip
         """A product of the adapter, m x k by k x n.
 
         learns : the n x k operand gets a gradient
+        waits : the module's own input and the frozen weight's result live beside it
         computed_bytes : kept of this operand where it is made from what learns, so that its gradient goes on; else None
         in_base : runs in the precision of the base model's products
         """
@@ -231,11 +248,12 @@ class Place:
             adapter=not in_base,
             computed=computed_bytes is not None,
             operand_bytes=None if computed_bytes is None else computed_bytes * self.weights * one,
+            forward_temporary_bytes=self.waiting_bytes * self.weights * one * float(waits),
         )
 
     def kernels(
         self, label: str, forward_bytes: Size, backward_bytes: Size, launches: tuple[float, float],
-        saved_bytes: Size = 0.0, temporary_bytes: Size = 0.0,
+        saved_bytes: Size = 0.0, temporary_bytes: Size = 0.0, forward_temporary_bytes: Size = 0.0,
     ) -> MemoryBound:  # fmt: skip
         """Kernels of the adapter that only move memory, forward and backward."""
         one = self.weights * self.block.inputs.rank.ones
@@ -249,6 +267,7 @@ class Place:
             forward_launches=launches[0],
             backward_launches=launches[1],
             temporary_bytes=temporary_bytes * one,
+            forward_temporary_bytes=forward_temporary_bytes * one,
             adapter=True,
         )
 
@@ -262,7 +281,7 @@ class Place:
         saved = (self.input_bytes, *(self.tokens * width * self.size for width in columns))
         learning = learns or (True,) * len(labels)
         for label, n, k, kept, each in zip(labels, widths[1:], widths[:-1], saved, learning, strict=True):
-            yield self.product(label, self.tokens, n, k, kept * float(each), learns=each)
+            yield self.product(label, self.tokens, n, k, kept * float(each), learns=each, waits=True)
 
     def sum(self) -> MemoryBound:
         """Casts the input, scales the adapter's output and adds it to the frozen layer's; ADAPTER_BYTES.
@@ -276,9 +295,11 @@ class Place:
         launches = ADAPTER_LAUNCHES[self.casting]
         temporaries = 5.0 if self.casting == "wide" else 2.0
         temporary = tokens * (temporaries * self.n * e + drops * self.k * self.size)
+        outputs = 2.0 * tokens * self.n * (self.size if self.casting == "wide" else e)  # the adapter's, and scaled
         return self.kernels(
-            "add", forward, backward, (launches[0] + drops, launches[1] + drops), temporary_bytes=temporary
-        )
+            "add", forward, backward, (launches[0] + drops, launches[1] + drops), temporary_bytes=temporary,
+            forward_temporary_bytes=self.waiting_bytes + outputs,
+        )  # fmt: skip
 
     def delta(self) -> Iterator[Operator]:
         """x D^T beside x W^T, of a D as large as W that is computed from what learns in every forward.
@@ -286,5 +307,5 @@ class Place:
         Autograd keeps D and the cast input; D's gradient goes on to what made it.
         """
         kept = self.n * self.k * self.size
-        yield self.product("delta", self.tokens, self.n, self.k, self.input_bytes, computed_bytes=kept)
+        yield self.product("delta", self.tokens, self.n, self.k, self.input_bytes, computed_bytes=kept, waits=True)
         yield self.sum()

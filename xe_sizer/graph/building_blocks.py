@@ -105,11 +105,14 @@ def linear(block: Block, name: str, parts: tuple[str, ...], tokens: Array, input
     learning = inputs.learning
     n, k = _side_by_side(weights, inputs.rank)
     adapters = tuple(adapters_on(weights, learning.adapters))
+    keeps = inputs.keeps_input(*parts)
     product = Matmul(
         name=name,
         module=weights[0].module,
         layers=block.layers,
-        saved_bytes=waiting_input_bytes(block, input_bytes) * float(inputs.keeps_input(*parts)),
+        saved_bytes=waiting_input_bytes(block, input_bytes) * float(keeps),
+        # An input that nothing keeps is there until the result is.
+        forward_temporary_bytes=0.0 if keeps else tokens * (n + k) * inputs.element_bytes,
         m=tokens * one,
         n=n,
         k=k,

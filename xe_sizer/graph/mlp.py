@@ -146,7 +146,10 @@ def _dense(block: Block) -> Iterator[Operator]:
     else:
         yield from linear(block, "gate", ("gate",), tokens, hidden_bytes)
         up_bytes = hidden_bytes * (inputs.casts_inputs if inputs.keeps_input("gate") else 1.0)
-        yield from linear(block, "up", ("up",), tokens, up_bytes)
+        # The gate's output and its activation are there when the up projection runs (LlamaMLP.forward).
+        waiting = 2.0 * tokens * inputs.model.ffn / inputs.rank.tp * inputs.returned_bytes
+        for op in linear(block, "up", ("up",), tokens, up_bytes):
+            yield replace(op, forward_temporary_bytes=op.forward_temporary_bytes + waiting)
     width = tokens * inputs.model.ffn / inputs.rank.tp
     yield activation(block, "activation", "mlp", width)
     if drops := inputs.drops("mlp"):

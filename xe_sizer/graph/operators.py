@@ -211,6 +211,7 @@ class Kernels:
 class Operator:
     """What all operators share. `saved_bytes` is what autograd keeps of one layer until its backward.
 
+    `forward_temporary_bytes` is what lives while its forward runs, beside all that is kept by then.
     Of selective recomputation: `again` is the share of its forward that runs again, `dropped_bytes` what of the saved
     is not kept for it.
     """
@@ -221,6 +222,7 @@ class Operator:
     saved_bytes: Array
     again: float = field(default=0.0, kw_only=True)
     dropped_bytes: Array | float = field(default=0.0, kw_only=True)
+    forward_temporary_bytes: Array | float = field(default=0.0, kw_only=True)
 
 
 @frozen

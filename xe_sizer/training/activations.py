@@ -40,7 +40,8 @@ class Activations:
     first_peak : the same of the first layers, where they are an encoder's; last_left : what the last layer's backward
     leaves of what it kept, less all of it; source_kept : by an encoder's layers when the backward reaches them, less
     the one in it; without an encoder before a decoder the checkpoint; first_kept : by one of the first layers;
-    before_learning : what the first layer does not keep because nothing before its first adapter learns;
+    forward_more : the most that the forward of a layer that keeps its activations holds beside all that is kept at its
+    end; before_learning : what the first layer does not keep because nothing before its first adapter learns;
     ends : kept by embedding and head; loss_kept, loss_live : around the loss
     """
 
@@ -52,6 +53,7 @@ class Activations:
     source_kept: Array
     first_kept: Array
     before_learning: Array
+    forward_more: Array
     ends: Array
     loss_kept: Array
     loss_live: Array
@@ -148,6 +150,32 @@ def backward_peak_bytes(
     return np.asarray(np.maximum(peak, grown))
 
 
+def forward_peak_bytes(operators: tuple[Operator, ...], layers: float, stops_early: bool) -> Array:
+    """The most that the forward of one layer holds where autograd keeps its tensors.
+
+        peak = max over operators, first to last, of tensors kept so far, its own included + its temporaries
+
+    Parameters
+    ----------
+    operators : of one kind of layer, in forward order; sizes broadcast to shape (rank shape,)
+    layers : how many layers are of the kind [-]
+    stops_early : the forward ends with the last tensor that is kept, as it does where it runs again for the backward
+
+    Returns
+    -------
+    ndarray of float, shape (rank shape,) [bytes]
+
+    Source: torch.utils.checkpoint, which leaves the second forward when all tensors are there; traced.
+    """
+    kept, peak, keeping = np.zeros(1), np.zeros(1), np.zeros(1)
+    for op in operators:
+        share = op.layers / layers
+        kept = kept + share * op.saved_bytes
+        peak = np.maximum(peak, kept + share * op.forward_temporary_bytes)
+        keeping = np.where(np.asarray(op.saved_bytes) > 0, peak, keeping)
+    return np.asarray(keeping if stops_early else peak)
+
+
 def _walks(
     operators: tuple[Operator, ...], layers: float, element_bytes: float, gradient_bytes: float
 ) -> tuple[Array, Array]:
@@ -194,6 +222,7 @@ class _Half:
     kept: Array
     checkpoint: Array
     backward_peak: Array
+    forward_more: Array
 
 
 def _half(
@@ -209,13 +238,18 @@ def _half(
     full, partial = (layouts.recompute == RECOMPUTE.index(mode) for mode in ("full", "selective"))
     walks = (_walks(ops, count, inputs.element_bytes, gradient_bytes) for count, ops in kinds)
     peaks = [np.where(keeps_gradients > 0, spread(stays), spread(goes)) for stays, goes in walks]
+    again = [np.where(full, spread(forward_peak_bytes(ops, count, True)), 0.0) for count, ops in kinds]
+    once = [spread(forward_peak_bytes(ops, count, False) - saved_bytes(ops) / count) for count, ops in kinds]
+    # Beside a layer's forward stands the hidden state; norms behind the sums keep what they read, not what they return.
+    beside = (2.0 if inputs.model.post_norm else 1.0) * checkpoint
     return _Half(
         layers,
         np.where(partial, spread(selective), recomputed * checkpoint + (1.0 - recomputed) * spread(everything)),
         np.where(full, checkpoint, 0.0),
         # The gradient of the hidden state passes beside every layer. Recomputation starts while the norm of the layer
         # after still holds two more of its size (traced).
-        np.max(np.broadcast_arrays(*peaks), axis=0) + np.where(full, 3.0 * checkpoint + biases, checkpoint),
+        np.max(np.broadcast_arrays(*peaks, *again), axis=0) + np.where(full, 3.0 * checkpoint + biases, checkpoint),
+        np.where(partial | (recomputed >= 1.0), 0.0, np.max(np.broadcast_arrays(*once), axis=0) + beside),
     )
 
 
@@ -270,6 +304,7 @@ def activations(
         last_left=last.checkpoint - last.kept,
         source_kept=first.checkpoint + first.kept * (first.layers - 1.0) * (len(halves) - 1.0),
         first_kept=first.kept,
+        forward_more=last.forward_more,
         ends=spread(ends),
         before_learning=np.where(full, 0.0, spread(_before_learning(kinds[0][1], inputs))),
         loss_kept=logits * (loss.kept_bytes + capped),

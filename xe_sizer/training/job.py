@@ -322,11 +322,17 @@ class Job:
         """Size of an element of the hidden state between blocks under each layout [bytes].
 
         Autocast leaves the embedding's float32 weights as they are, so the hidden state is float32; so it does those of
-        a quantised model that became float32. FSDP gathers them in 16 bit, and so does ZeRO-3.
+        a quantised model that became float32. FSDP gathers them in 16 bit, and so does ZeRO-3. Layer norms return
+        float32 under autocast, so that the hidden state is float32 wherever it has passed one: behind a norm of the
+        embedding, and where norms stand behind the sums.
 
         Source: torch.distributed.fsdp MixedPrecision.param_dtype, which accelerate sets from mixed_precision
         (FullyShardedDataParallelPlugin.set_mixed_precision).
         """
+        model = self.model
+        normed = (model.post_norm or model.embedding_norm) and not (model.norm.startswith("rms") or model.wide_norm)
+        if normed and self.stack.states.autocast:
+            return float(FLOAT32)
         if not (self.casts_weights or self.widens_activations):
             return self.element_bytes
         return np.where(as_array(layouts.zero) == 3, self.element_bytes, float(FLOAT32))

@@ -348,7 +348,10 @@ def saved_activations(tensors: Tensors) -> Array:
     at_first = np.where(tensors.encoder_waits, one.source_kept, one.checkpoint)
     first = one.kept * stay * others + at_first * tensors.any_layer
     last = kept + one.last_left * tensors.any_layer
-    return over_time((FORWARD + LOSS, kept + one.ends * tensors.has_head), (LAST_LAYER, last), (FIRST_LAYER, first))
+    ends = kept + one.ends * tensors.has_head
+    # The last layer's own forward holds more than its end where no logits come after it.
+    more = np.maximum(one.forward_more - one.loss_kept, 0.0) * tensors.has_head * tensors.any_layer
+    return over_time((FORWARD + LOSS, ends), (FORWARD, more), (LAST_LAYER, last), (FIRST_LAYER, first))
 
 
 @part(
