@@ -8,10 +8,10 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("peft")
 
-from tests.trace.compare import ledger_of  # noqa: E402
-from tests.trace.items import Item, items  # noqa: E402
-from tests.trace.matrix import Case  # noqa: E402
-from tests.trace.objectives import OBJECTIVES  # noqa: E402
+from tests.trace.compare import ledger_of
+from tests.trace.items import Item, items
+from tests.trace.matrix import Case
+from tests.trace.objectives import OBJECTIVES
 
 ITEMS = list(items())
 
