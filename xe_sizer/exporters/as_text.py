@@ -34,3 +34,9 @@ def command_text(words: Iterable[str], flags: Mapping[str, Any], dashes: str = "
         values = [] if value is True else [value] if not isinstance(value, list | tuple) else value
         lines.append(shlex.join([f"{dashes}{name}", *map(str, values)]))
     return " \\\n  ".join(lines) + "\n"
+
+
+def override_text(words: Iterable[str], values: Mapping[str, Any]) -> str:
+    """A command with one override of Hydra on each line, as `key=value`; those that are None are left out."""
+    lines = [f"{key}={value}" for key, value in values.items() if value is not None]
+    return " \\\n  ".join([shlex.join(words), *map(shlex.quote, lines)]) + "\n"

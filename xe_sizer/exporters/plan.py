@@ -19,6 +19,11 @@ NEUTRAL: Mapping[str, frozenset[object]] = {
     "lora.dora": frozenset({False}),
     "lora.dropout": frozenset({0}),
     "train.dropout": frozenset({0}),
+    "rollout.oversampling": frozenset({1}),
+    "rollout.updates": frozenset({1}),
+    "rollout.offload": frozenset({"none"}),
+    **dict.fromkeys(("rollout.tp", "rollout.pp", "rollout.ep"), frozenset({1})),
+    **dict.fromkeys(("train.reference", "train.reward_model"), frozenset({"none"})),
     "adapter": frozenset({"none"}),
     "serve.kv_cache": frozenset({"bf16", "fp16"}),
     "serve.weights": frozenset({"bf16", "fp16"}),
@@ -27,7 +32,7 @@ NEUTRAL: Mapping[str, frozenset[object]] = {
 DECIDES = (
     "model", "job", "layout.tp", "layout.pp", "layout.cp", "layout.ep", "layout.zero", "layout.offload",
     "layout.recompute", "train.micro_batch", "train.grad_accum", "train.seq_len", "lora.rank", "train.bits",
-    "adapter", "train.teacher_model",
+    "adapter", "train.teacher_model", "rollout.gpus", "rollout.prompts",
 )  # fmt: skip
 """Keys without which the tool would run another plan."""
 _TOLD = (
@@ -37,7 +42,10 @@ _TOLD = (
     "train.padding", "train.weights_dtype", "train.fused_kernels", "optimizer", "attention", "loss", "lora.targets",
     "lora.dropout", "lora.dora", "lora.modules_to_save", "precision", "serve.weights", "serve.kv_cache",
     "serve.kv_host_gib", "serve.adapters", "serve.prefill_replicas", "serve.batch_wait_iters",
-    "serve.scheduler_recv_interval",
+    "serve.scheduler_recv_interval", "train.critic_model", "train.reward_model", "rollout.group",
+    "rollout.max_output_tokens", "rollout.updates", "rollout.engine", "rollout.tp", "rollout.pp",
+    "rollout.ep", "rollout.asynchronous", "rollout.oversampling", "rollout.weights", "rollout.sleep",
+    "rollout.offload",
 )  # fmt: skip
 
 
