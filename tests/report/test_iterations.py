@@ -20,9 +20,10 @@ SHARED: dict[str, Any] = {
 
 
 @cache
-def answer(gpus: int = 0, asynchronous: bool = False, job: str = "grpo") -> Result:
+def answer(gpus: int = 0, asynchronous: bool = False, job: str = "grpo", tp: int = 0) -> Result:
     """On GPUs that do both in turn, or with some that only write answers."""
     apart = {"gpus": gpus, "colocated": False, "asynchronous": asynchronous} if gpus else {}
+    apart |= {"tp": tp} if tp else {}
     return xe_sizer.estimate(**{**SHARED, "job": job, "rollout": {**SHARED["rollout"], **apart}})
 
 
@@ -52,7 +53,8 @@ def test_gpus_that_only_write_answers_are_a_row_of_their_own() -> None:
     text = render(result, "table", Options(width=120))
     assert "Split of the GPUs" in text
     assert "on 4 GPUs of its own" in points(result)["Rollout"]
-    assert split_words(result.pools) == "4 train, 4 write (1 replica of tp 4)"
+    assert split_words(result.pools) == "4 train, 4 write (4 replicas of one GPU)"
+    assert split_words(answer(gpus=4, tp=4).pools) == "4 train, 4 write (1 replica of tp 4)"
     assert split_words(answer().pools).startswith("in turn, ")
 
 
