@@ -172,7 +172,7 @@ def test_a_file_that_is_none(cli: Cli) -> None:
 
 FLAGS = {
     "padding": (["--padding", "longest"], "--padding", "not 'longest'", "'longest-in-micro-batch'"),
-    "job": (["--job", "finetune"], "--job", "must be one of pretrain, sft, ", None),
+    "job": (["--job", "finetune"], "--job", " pretrain, sft, ", None),
     "gpu": (["--gpu", "h100-sx"], "--gpu", "unknown gpu 'h100-sx'", "'h100-sxm-80gb'"),
     "stack": (["--stack", "nemmo"], "--stack", "unknown stack 'nemmo'", "'nemo'"),
     "number": (["--gpus", "many"], "--gpus", "must be a whole number", None),
