@@ -42,12 +42,6 @@ NO_MODEL = "none"
 """Word for a reward model where a verifier rates answers."""
 
 
-def reinforces(given: Given) -> bool:
-    """Whether a scenario's job learns from answers that the model itself writes."""
-    kind = METHODS.get(given.values.job or "")
-    return kind is not None and kind.rollout is not None
-
-
 def resolve(given: Given, registry: Registry) -> ResolvedReinforcement:
     """Everything that sizing an iteration needs.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from xe_sizer.reinforcement.resolve import reinforces
+from xe_sizer.reinforcement.asked import reinforces
 from xe_sizer.result.common import with_advice
 from xe_sizer.scenario.trials import wanted
 from xe_sizer.training.advice import advise

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xe_sizer.reinforcement.advice import advise as advise_reinforcement
+from xe_sizer.reinforcement.asked import reinforces
 from xe_sizer.reinforcement.estimate import ReinforcementEstimate
-from xe_sizer.reinforcement.resolve import reinforces
 from xe_sizer.reinforcement.resolve import resolve as resolve_reinforcement
 from xe_sizer.reinforcement.resolved import ResolvedReinforcement
 from xe_sizer.reinforcement.sizing import size as size_reinforcement

@@ -17,11 +17,12 @@ def with_further_problems(problems: Iterable[Problem], rest: Given, registry: Re
         from xe_sizer.serving.resolve import with_further_problems as of_serving
 
         return of_serving(problems, rest, registry)
-    from xe_sizer.reinforcement.resolve import reinforces
-    from xe_sizer.reinforcement.resolve import with_further_problems as of_reinforcement
-    from xe_sizer.training.resolve import with_further_problems as of_training
+    from xe_sizer.reinforcement.asked import reinforces
 
     if reinforces(rest):
+        from xe_sizer.reinforcement.resolve import with_further_problems as of_reinforcement
+
         return of_reinforcement(problems, rest, registry)
+    from xe_sizer.training.resolve import with_further_problems as of_training
 
     return of_training(problems, rest, registry)
