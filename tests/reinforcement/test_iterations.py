@@ -217,3 +217,49 @@ def test_weights_that_do_not_fit_whole_come_together_in_every_step() -> None:
     assert large.iteration.rollout.fits
     # Prompts are fewer than the ranks can hold at once: one wave, longer than its answers are in the mean.
     assert large.iteration.rollout.seconds > 600 * large.iteration.rollout.step_gather_s
+
+
+def test_replicas_asleep_leave_the_trainer_room_for_its_steps() -> None:
+    """An engine that keeps its weights asleep is split so far that actor and critic step beside it."""
+    asked = {"job": "ppo", "stack": "nemo-aligner", "rollout__output_tokens": None, "rollout__max_output_tokens": None}
+    found = sized(**asked, rollout__prompts=128, rollout__group=1)
+    assert found.fits
+    assert found.ok
+    assert found.iteration.peaks["training"] <= found.usable_bytes
+    whole = summarise(sized(**asked, rollout__prompts=128, rollout__group=1, rollout__tp=1))
+    assert whole.verdict.fits is (whole.memory.peak_bytes <= whole.memory.usable_bytes)
+
+
+def test_what_does_not_fit_is_not_ok() -> None:
+    found = sized(model="llama-3.1-70b", job="ppo")
+    assert found.peak_bytes > found.usable_bytes
+    assert not found.ok
+
+
+def test_a_run_over_known_prompts_says_how_many_it_reads() -> None:
+    data = answer(data__samples=1000, train__steps=None, train__epochs=2).data
+    assert data.samples == 1000
+    assert data.samples_read == 32 * 64  # 2 passes over 1,000 prompts, 64 in an iteration
+    assert data.epochs == pytest.approx(2.048)
+    assert answer().data.samples == 100 * 64
+    assert answer().data.epochs is None
+
+
+def test_the_length_of_a_run_is_shown_as_it_was_given() -> None:
+    over_prompts = answer(data__samples=1000, train__steps=None).scenario
+    assert over_prompts["train"]["epochs"] == 1
+    assert "steps" not in over_prompts["train"]
+    assert over_prompts["data"] == {"samples": 1000}
+    assert answer().scenario["train"]["steps"] == 100
+
+
+def test_lengths_of_a_data_set_are_said_to_have_no_effect() -> None:
+    (told,) = [one for one in answer(data__mean_tokens=800).warnings if "without effect" in one]
+    assert "mean-tokens" in told
+    assert not [one for one in answer(data__samples=1000).warnings if "without effect" in one]
+
+
+def test_what_monitors_show_is_no_more_than_the_card_has() -> None:
+    memory = answer(stack="verl", train__micro_batch=8).memory
+    assert memory.cached_bytes > 0
+    assert memory.reserved_bytes <= memory.device_bytes <= memory.usable_bytes

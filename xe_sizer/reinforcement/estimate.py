@@ -55,6 +55,11 @@ class ReinforcementEstimate(TrainingEstimate):
         on_host = host is None or float(self.ledger.host_bytes[0]) <= host
         return self.iteration.rollout.fits and self.peak_bytes <= self.usable_bytes and on_host
 
+    @property
+    def ok(self) -> bool:
+        """Whether every phase fits and every limit is kept."""
+        return self.fits and super().ok
+
     @cached_property
     def peak_bytes(self) -> float:
         """Fullest GPU of the worst phase."""

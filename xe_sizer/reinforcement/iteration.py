@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from xe_sizer.frozen import frozen
-from xe_sizer.reinforcement.memory import around_bytes, asleep_bytes, kept_bytes, trainer_ledgers
+from xe_sizer.reinforcement.memory import around_bytes, asleep_bytes, kept_bytes, stepping_bytes, trainer_ledgers
 from xe_sizer.reinforcement.synchronisation import broadcast_s, gather_s, hand_over_s, loading_s, waking_s
 from xe_sizer.reinforcement.trainer import LEARNING_PARTS, RATING_PARTS, REWARD_PARTS, Training, offloading
 
@@ -177,11 +177,7 @@ class Iteration:
     @cached_property
     def peaks(self) -> dict[str, float]:
         """Fullest GPU of each phase [bytes]."""
-        ledger, critic = self.ledgers
-        actor_at, critic_at = self.beside_bytes
-        learning = float(ledger.peak_bytes[0]) + actor_at
-        if critic is not None:
-            learning = max(learning, float(critic.peak_bytes[0]) + critic_at)
+        learning = float(stepping_bytes(self.ledgers, kept_bytes(self.resolved, self.layouts))[0]) + self.asleep_bytes
         rating = self.kept_bytes + self.asleep_bytes
         return {
             ROLLOUT: self.rollout.peak_bytes,

@@ -135,3 +135,24 @@ def kept_bytes(resolved: ResolvedReinforcement, layouts: Layouts) -> tuple[Array
     actor = states_bytes(resolved.actor, layouts, away)
     other = np.zeros(len(layouts)) if critic is None else states_bytes(critic, layouts, away)
     return as_array(actor), as_array(other)
+
+
+def stepping_bytes(ledgers: tuple[Ledger, Ledger | None], kept: tuple[Array, Array]) -> Array:
+    """What the trainer takes of the fullest card while actor or critic steps, and the other one waits.
+
+        bytes = max(peak of the actor + states of the critic, peak of the critic + states of the actor)
+
+    Parameters
+    ----------
+    ledgers : of the steps of actor and critic, each alone on the card
+    kept : states of actor and critic outside of their steps, each of shape (layout,) [bytes]
+
+    Returns
+    -------
+    ndarray of float, shape (layout,) [bytes]
+
+    Source: parts of the training ledger.
+    """
+    (actor, critic), (actor_kept, critic_kept) = ledgers, kept
+    stepping = actor.peak_bytes + critic_kept
+    return np.asarray(stepping if critic is None else np.maximum(stepping, critic.peak_bytes + actor_kept))

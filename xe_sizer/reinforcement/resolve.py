@@ -26,7 +26,7 @@ from xe_sizer.training.resolve import resolve as resolve_training
 from xe_sizer.training.workload import DEFAULT_STEPS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from xe_sizer.graph.model import ModelShape
     from xe_sizer.profiles.registry import Registry
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 MADE_UP = {"data.histogram", "data.samples", "train.steps", "train.padding", "train.seq_len", "train.global_batch"}
 """Keys that the trainer is told of an iteration, whatever the scenario says."""
+OWN = ("train.steps", "train.epochs", "train.global_batch", "train.seq_len")
+"""Keys of the scenario that nobody but the user sets."""
 NO_MODEL = "none"
 """Word for a reward model where a verifier rates answers."""
 
@@ -140,7 +142,7 @@ def _run(
         gpus=gpu_count(provenance, job.server),
         values=values,
         origin=origin,
-        warnings=(*told, *trainer.warnings),
+        warnings=(*told, *_without_effect(given), *trainer.warnings),
         known_samples=given.values.data.samples,
         data_source=_source(settings),
     )
@@ -152,14 +154,32 @@ def _shown(
     """Values of the scenario's keys, and where each came from; what was made up for the trainer is none of them."""
     given, job = provenance.given, trainer.job
     values = {key: value for key, value in trainer.values.items() if key not in MADE_UP or key in given.origin}
-    values |= {"train.steps": iterations, "train.global_batch": job.global_batch, "train.seq_len": job.seq_len}
-    values |= {"train.padding": job.padding}
+    values |= {"train.global_batch": job.global_batch, "train.seq_len": job.seq_len, "train.padding": job.padding}
+    values |= _length_of_the_run(given, iterations)
     rollout = {key: value for key, value in provenance.values.items() if key.startswith("rollout.")}
     origin = {key: given.origin.get(key) or trainer.origin.get(key, "default") for key in values}
-    own = {key: given.origin.get(key, "default") for key in ("train.steps", "train.global_batch", "train.seq_len")}
+    own = {key: given.origin.get(key, "default") for key in values if key in OWN}
     padding = given.origin.get("train.padding", "stack")
     origin |= {**own, "train.padding": padding, **{key: provenance.origin[key] for key in rollout}}
     return values | rollout, origin
+
+
+def _length_of_the_run(given: Given, iterations: int) -> dict[str, object]:
+    """Keys that say how long the run is: passes over the prompts where their number is known, else iterations."""
+    prompts = given.values.data.samples
+    known: dict[str, object] = {} if prompts is None else {"data.samples": prompts}
+    if prompts is None or given.values.train.steps is not None:
+        return {**known, "train.steps": iterations}
+    return {**known, "train.epochs": given.values.train.epochs or 1.0}
+
+
+def _without_effect(given: Given) -> Iterator[str]:
+    """Lengths of a data set, where the rollout says how long prompts and answers are."""
+    keys = sorted(key for key in given.origin if key.startswith("data.") and key != "data.samples")
+    if keys:
+        named = ", ".join(given.caller.setting(key) for key in keys)
+        own = [given.caller.setting(f"rollout.{name}") for name in ("input_tokens", "output_tokens")]
+        yield f"without effect here: {named}; {own[0]} and {own[1]} say how long prompts and answers are"
 
 
 def _assumed(iterations: int) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import as_array
-from xe_sizer.reinforcement.memory import with_share
+from xe_sizer.reinforcement.memory import asleep_bytes, with_share
 from xe_sizer.reinforcement.writing import places, written_continuously, written_in_batches
 from xe_sizer.serving.layout import ReplicaLayouts
 from xe_sizer.serving.memory import request_bytes, serving_memory, static_peak
@@ -35,13 +35,15 @@ EAGER_LAUNCH_US = 17.0  # of a kernel that Python starts; fitted: Hugging Face g
 
 @frozen
 class Beside:
-    """What is on a card when answers are written there by the trainer's own weights, and what each step gathers.
+    """What is on a card where answers are written, and what each step gathers of the trainer's own weights.
 
     taken_bytes : of the trainer, states and context [bytes]
+    asleep_room_bytes : that the trainer's steps leave to an engine that sleeps [bytes]
     gathered_bytes : of weights that are whole while they are used [bytes]; step_s : a step's gathering of them [s]
     """
 
     taken_bytes: float = 0.0
+    asleep_room_bytes: float = np.inf
     gathered_bytes: float = 0.0
     step_s: float = 0.0
 
@@ -116,11 +118,15 @@ def rollout_on(resolved: ResolvedReinforcement, gpus: int, share: float, beside:
     return make(resolved, placements, replicas, gpus, share, beside)
 
 
-def _best(room: Array, seconds: Array, gpus: Array) -> int:
-    """The soonest of those that hold an answer, the smallest of those as soon; else what lacks least."""
+def _best(room: Array, seconds: Array, gpus: Array, lets_train: Array | bool = True) -> int:
+    """The soonest of those that hold an answer, the smallest of those as soon; else what lacks least.
+
+    lets_train : whether it leaves the trainer room to step, which counts where one that holds an answer does
+    """
     held = room >= 1.0
     if not np.any(held):
         return int(np.argmax(room))
+    held = held & lets_train if np.any(held & lets_train) else held
     return int(np.lexsort((gpus, np.where(held, seconds, np.inf)))[0])
 
 
@@ -167,7 +173,9 @@ def _picked(
     """The best of some of the placements, all on so many GPUs."""
     job, asked, room, memory = options.job, resolved.settings.asked, options.room, options.memory
     sizes = as_array(options.placements.gpus)
-    best = among.start + _best(room[among], options.writing.total_s[among], sizes[among])
+    asleep = asleep_bytes(job, options.placements[among], resolved.settings.sleep, share)
+    lets_train = asleep <= beside.asleep_room_bytes
+    best = among.start + _best(room[among], options.writing.total_s[among], sizes[among], lets_train)
     one = slice(best, best + 1)
     whole = request_bytes(job, options.placements[one], asked.inputs + asked.answers.longest)
     least = float(sum(part[one].max() for part in memory.fixed.values()) + whole.max())

@@ -11,9 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xe_sizer.frozen import frozen
+from xe_sizer.graph.operators import as_array
 from xe_sizer.laws.parts import computed
-from xe_sizer.reinforcement.iteration import Iteration
-from xe_sizer.reinforcement.memory import LEFT_OVER, around_bytes, asleep_bytes, kept_bytes, left_share, trainer_ledgers
+from xe_sizer.reinforcement.iteration import TRAINING, Iteration
+from xe_sizer.reinforcement.memory import (
+    LEFT_OVER,
+    around_bytes,
+    asleep_bytes,
+    kept_bytes,
+    left_share,
+    stepping_bytes,
+    trainer_ledgers,
+)
 from xe_sizer.reinforcement.rollout import Beside, rollout_on, rollouts_apart
 from xe_sizer.reinforcement.synchronisation import gather_s, whole_bytes
 from xe_sizer.reinforcement.trainer import LEARNING_PARTS, RATING_PARTS, REWARD_PARTS, Training, offloading
@@ -106,33 +115,43 @@ class Search:
     def headroom_bytes(self) -> float:
         return self.resolved.trainer.min_headroom_bytes
 
+    @property
+    def trainer_room_bytes(self) -> float:
+        """What the trainer may take of a card while it steps, with all that is there beside it [bytes]."""
+        return self.resolved.actor.server.accelerator.memory_bytes - self.headroom_bytes
+
     @cached_property
-    def smallest_replica(self) -> tuple[float, float]:
-        """What the smallest engine that writes an answer needs of a card awake, and keeps asleep, the least [bytes]."""
+    def _replicas(self) -> tuple[Array, Array, Array]:
+        """GPUs of every replica, and what it needs of a card to write one answer, and keeps asleep [bytes]."""
         service, asked, settings = self.resolved.service, self.resolved.settings.asked, self.resolved.settings
         job = service.job
         placements = legal_placements(job, service.fixed, None)
-        if job.engine.memory.grows or not len(placements):
-            return 0.0, 0.0
         memory = serving_memory(job, placements, asked.inputs)
         needed = sum(memory.fixed.values()) + request_bytes(job, placements, asked.inputs + asked.answers.longest)
         share = settings.utilization or LEFT_OVER
         if settings.utilization is not None:
             needed = np.maximum(needed, settings.utilization * memory.usable_bytes)
-        asleep = asleep_bytes(job, placements, settings.sleep, share)
-        return float(np.min(needed)), float(np.min(asleep))
+        return as_array(placements.gpus), np.asarray(needed), asleep_bytes(job, placements, settings.sleep, share)
+
+    def smallest_replicas(self, gpus: Array) -> tuple[Array, Array]:
+        """What an engine on so many GPUs needs of a card awake, and keeps asleep, the least [bytes]."""
+        if self.resolved.service.job.engine.memory.grows:
+            return np.zeros(len(gpus)), np.zeros(len(gpus))
+        sizes, *parts = self._replicas
+        counts, places = np.unique(gpus, return_inverse=True)
+        awake, asleep = (
+            np.array([np.min(part, where=sizes <= count, initial=np.inf) for count in counts])[places] for part in parts
+        )
+        return awake, asleep
 
     def fits(self, layouts: Layouts, colocated: bool, headroom_bytes: float) -> NDArray[np.bool_]:
         """Whether the trainer fits in all phases beside the smallest engine with such a headroom, shape (layout,)."""
         resolved = self.resolved
         card = resolved.actor.server.accelerator.memory_bytes
-        ledger, critic = trainer_ledgers(resolved, layouts)
         actor_kept, critic_kept = kept_bytes(resolved, layouts)
-        awake, asleep = self.smallest_replica if colocated else (0.0, 0.0)
-        room = card - headroom_bytes - asleep
-        ok = ledger.peak_bytes + critic_kept <= room
-        if critic is not None:
-            ok &= critic.peak_bytes + actor_kept <= room
+        awake, asleep = self.smallest_replicas(layouts.gpus) if colocated else (0.0, 0.0)
+        stepping = stepping_bytes(trainer_ledgers(resolved, layouts), (actor_kept, critic_kept))
+        ok = stepping <= card - headroom_bytes - asleep
         around = around_bytes(resolved.actor, layouts)
         return np.asarray(ok & (actor_kept + critic_kept + around + awake <= card - headroom_bytes))
 
@@ -185,12 +204,13 @@ class Search:
         trainers : that the layout is one of, where there are several
         """
         colocated = rollout_gpus is None
-        rollout = self._beside(layouts) if rollout_gpus is None else self.apart(rollout_gpus)
+        gpus = int(layouts.gpus[0])
+        seconds = trainers.seconds_on(gpus) if trainers else None
+        ledgers = trainers.ledgers_on(gpus) if trainers else trainer_ledgers(self.resolved, layouts)
+        rollout = self._beside(layouts, ledgers) if rollout_gpus is None else self.apart(rollout_gpus)
         if rollout is None:
             return None
-        gpus = int(layouts.gpus[0])
-        known = (trainers.seconds_on(gpus), trainers.ledgers_on(gpus)) if trainers else (None, None)
-        return Iteration(self.resolved, layouts, rollout, colocated, *known)
+        return Iteration(self.resolved, layouts, rollout, colocated, seconds, ledgers)
 
     def best(self, counts: Sequence[int]) -> Iterator[Iteration]:
         """The best iteration on each of the numbers of GPUs, ascending, for each way to share them; those that fit."""
@@ -205,7 +225,7 @@ class Search:
         for gpus in trainers.counts:
             layouts = trainers.on(gpus)
             one = None if layouts is None else self.iteration(layouts, None, trainers)
-            if one is not None and one.rollout.fits:
+            if one is not None and one.rollout.fits and one.peaks[TRAINING] <= self.trainer_room_bytes:
                 yield one
 
     def _in_pools(self, counts: Sequence[int]) -> Iterator[Iteration]:
@@ -270,14 +290,15 @@ class Search:
             found = rollouts_apart(resolved, new, share)
             self.known.update({gpus: found.get(gpus) for gpus in new})
 
-    def _beside(self, layouts: Layouts) -> Rollout | None:
-        """The replicas on the cards of the trainer."""
+    def _beside(self, layouts: Layouts, ledgers: tuple[Ledger, Ledger | None]) -> Rollout | None:
+        """The replicas on the cards of the trainer, whose memory the ledgers say."""
         resolved, job = self.resolved, self.resolved.actor
         actor, critic = kept_bytes(resolved, layouts)
+        asleep_room = self.trainer_room_bytes - float(stepping_bytes(ledgers, (actor, critic))[0])
         taken = float(actor[0] + critic[0] + around_bytes(job, layouts)[0])
         gpus, share, found = int(layouts.gpus[0]), left_share(resolved, taken), None
         for gathered, step_s in self._gatherings(layouts):
-            one = rollout_on(resolved, gpus, share, Beside(taken, gathered, step_s))
+            one = rollout_on(resolved, gpus, share, Beside(taken, asleep_room, gathered, step_s))
             if one is not None and one.fits:
                 return one
             found = found or one

@@ -23,7 +23,7 @@ from xe_sizer.units import whole_parts
 if TYPE_CHECKING:
     from xe_sizer.reinforcement.estimate import ReinforcementEstimate
     from xe_sizer.reinforcement.iteration import Iteration
-    from xe_sizer.result.training import Beside, Memory, Result, Time
+    from xe_sizer.result.training import Beside, Data, Memory, Result, Time
 
 FORMULAS = {
     "rollout: prompts": ("prompts of a replica / steps x time of one, each prompt once for its group", "serving wing"),
@@ -63,7 +63,7 @@ def summarise(sized: ReinforcementEstimate, details: bool = True, operators: boo
         ),
         memory=memory,
         time=time,
-        data=replaced(base.data, samples=round(sized.reinforcement.settings.trained)),
+        data=_data(sized, base.data),
         cost=cost_of(sized, time),
         checkpoint=checkpoint_of(sized),
         phases=tuple(_phases(sized)),
@@ -73,6 +73,15 @@ def summarise(sized: ReinforcementEstimate, details: bool = True, operators: boo
         warnings=(*base.warnings, *_warnings(sized)),
         sources=(*base.sources, *_sources(sized)) if details else (),
     )
+
+
+def _data(sized: ReinforcementEstimate, base: Data) -> Data:
+    """What the run reads: samples are prompts, each with its answers."""
+    asked, kept = sized.reinforcement.settings.asked, sized.reinforcement.settings.kept
+    read = sized.reinforcement.iterations * asked.prompts * kept
+    known = sized.resolved.known_samples
+    samples = round(read if known is None else known)
+    return replaced(base, samples=samples, samples_read=read, epochs=None if known is None else read / known)
 
 
 def _component(name: str, seconds: float, whole_s: float) -> TimeComponent:
@@ -118,7 +127,10 @@ def _memory(sized: ReinforcementEstimate, base: Memory) -> Memory:
     peak, usable = float(sum(part.bytes for part in components)), base.usable_bytes
     moment = f"training, {base.phase}" if phase == TRAINING else phase
     more = peak - base.peak_bytes if phase == TRAINING else 0.0
+    given_back = min(max(base.device_bytes + more - usable, 0.0), base.cached_bytes)  # what is kept has no room else
     shown = {name: getattr(base, name) + more for name in ("allocated_bytes", "reserved_bytes", "device_bytes")}
+    shown |= {name: shown[name] - given_back for name in ("reserved_bytes", "device_bytes")}
+    shown["cached_bytes"] = base.cached_bytes - given_back
     if phase != TRAINING:
         shown = {**shown, "device_bytes": peak}
     gpu = base.gpu if phase == TRAINING or sized.iteration.colocated else "rollout replica"

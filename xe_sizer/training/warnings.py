@@ -106,8 +106,9 @@ def _padding(sized: TrainingEstimate) -> Iterator[str]:
     if padding <= MOST_PADDING or not sized.fits:
         return
     told = f"{100 * padding:.0f} % of the processed tokens are padding"
-    if not job.packs:
-        what = "answers" if job.method.compares else "samples"
+    answers = job.method.compares or job.method.kind.rollout is not None
+    if not job.packs or job.method.kind.rollout is not None:
+        what = "answers" if answers else "samples"
         yield f"{told}: a stack that packs {what} would save most of it, {job.stack.name} does not"
         return
     seq_len = min(job.seq_len, int(sized.choice.sequences.longest_tokens[0]))

@@ -199,7 +199,7 @@ def module_table(result: Result) -> Table:
     modules = result.time.modules
     rows = tuple((words(module.name), duration(module.forward_s), duration(module.backward_s)) for module in modules)
     return Table(
-        title=f"Time of {'training in an iteration' if result.iteration else 'a step'} by module",
+        title=f"Time of {'an optimizer step of the actor' if result.iteration else 'a step'} by module",
         columns=(Column("module"), Column("forward", True), Column("backward", True)),
         rows=rows,
         detail=True,
@@ -214,7 +214,7 @@ def totals_table(result: Result) -> Table:
     time, data = result.time, result.data
     tokens = (
         *_pair_rows(result),
-        _samples_row(data),
+        _samples_row(result),
         ("real tokens", count(data.real_tokens), ""),
         ("processed tokens", count(data.processed_tokens), f"{percent(data.padding_share)} padding"),
     )
@@ -234,7 +234,7 @@ def totals_table(result: Result) -> Table:
         *iteration_rows(result),
         *tokens,
         ("tokens per second per GPU", number(time.tokens_per_s_per_gpu), ""),
-        (f"{_read(data)} per second", number(time.samples_per_s), ""),
+        (f"{_read(result)} per second", number(time.samples_per_s), ""),
         ("model FLOPs utilisation", percent(time.mfu), f"{percent(time.hfu)} with recomputation"),
         *_ideal_rows(result),
     ]
@@ -255,12 +255,13 @@ def _epochs(data: Data) -> str:
     return "1 epoch" if float(told.replace(",", "")) == 1.0 else f"{told} epochs"
 
 
-def _samples_row(data: Data) -> tuple[str, str, str]:
+def _samples_row(result: Result) -> tuple[str, str, str]:
     """What the job reads of the data set; a result saved by an older version has the data set alone."""
+    data = result.data
     if data.samples_read is None:
         return "samples in the data set", count(data.samples), ""
     of = "" if data.epochs is None else f"of {count(data.samples)} in the data set"
-    return f"{_noun(data)} read", count(round(data.samples_read)), of
+    return f"{'prompts' if result.iteration else _noun(data)} read", count(round(data.samples_read)), of
 
 
 def _noun(data: Data) -> str:
@@ -295,9 +296,10 @@ def _beside_table(result: Result) -> Table:
     return Table(title="Frozen beside the model", columns=columns, rows=tuple(rows))
 
 
-def _read(data: Data) -> str:
+def _read(result: Result) -> str:
     """What a step reads: a packed sequence holds several samples, or part of one."""
-    return "sequences" if data.padding == "packed" else _noun(data)
+    sample = "sequences" if result.data.padding == "packed" else _noun(result.data)
+    return "answers" if result.iteration else sample
 
 
 def _run_rows(time: Time) -> Iterator[tuple[str, str, str]]:
