@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import as_array
@@ -118,7 +119,7 @@ def rollout_on(resolved: ResolvedReinforcement, gpus: int, share: float, beside:
     return make(resolved, placements, replicas, gpus, share, beside)
 
 
-def _best(room: Array, seconds: Array, gpus: Array, lets_train: Array | bool = True) -> int:
+def _best(room: Array, seconds: Array, gpus: Array, lets_train: NDArray[np.bool_] | bool = True) -> int:
     """The soonest of those that hold an answer, the smallest of those as soon; else what lacks least.
 
     lets_train : whether it leaves the trainer room to step, which counts where one that holds an answer does

@@ -36,7 +36,7 @@ from xe_sizer.training.space import layout_chunks
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from xe_sizer.graph.operators import Array
+    from xe_sizer.graph.operators import Array, IntArray
     from xe_sizer.reinforcement.resolved import ResolvedReinforcement
     from xe_sizer.reinforcement.rollout import Rollout
     from xe_sizer.training.memory import Ledger
@@ -133,7 +133,7 @@ class Search:
             needed = np.maximum(needed, settings.utilization * memory.usable_bytes)
         return as_array(placements.gpus), np.asarray(needed), asleep_bytes(job, placements, settings.sleep, share)
 
-    def smallest_replicas(self, gpus: Array) -> tuple[Array, Array]:
+    def smallest_replicas(self, gpus: IntArray) -> tuple[Array, Array]:
         """What an engine on so many GPUs needs of a card awake, and keeps asleep, the least [bytes]."""
         if self.resolved.service.job.engine.memory.grows:
             return np.zeros(len(gpus)), np.zeros(len(gpus))
