@@ -47,6 +47,7 @@ PHRASES = {
 SEARCHES = frozenset(
     {
         "advice",
+        "advice_words",
         "batches",
         "remedies",
         "warnings",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import xe_sizer.training.jobs  # noqa: F401  makes the methods known to scenarios
 from xe_sizer.errors import InputError, Problem, did_you_mean
@@ -30,7 +30,7 @@ from xe_sizer.scenario.read import serves
 from xe_sizer.software.optimizer import load_optimizer
 from xe_sizer.software.stack import default_stack, load_stack
 from xe_sizer.training.answers import usual_padding, without_effect
-from xe_sizer.training.batch_ramp import BatchRamp
+from xe_sizer.training.asked import fixed_layout, layers_asked, lengths_assumed, refuse_frozen_layers
 from xe_sizer.training.batches import global_batch
 from xe_sizer.training.chosen_images import left_out, seeing
 from xe_sizer.training.chosen_method import method_of, quantises
@@ -40,7 +40,6 @@ from xe_sizer.training.conflicts import conflicts
 from xe_sizer.training.device import device_of, without_losses
 from xe_sizer.training.job import Job
 from xe_sizer.training.known_data import known_data
-from xe_sizer.training.layout import SELECTIVE, WORDS
 from xe_sizer.training.methods import DEFAULT_METHOD, METHODS
 from xe_sizer.training.resolved import ResolvedTraining
 from xe_sizer.training.targets import target_share
@@ -55,14 +54,12 @@ if TYPE_CHECKING:
     from xe_sizer.profiles.registry import Registry
     from xe_sizer.scenario.limits_section import LimitsSection
     from xe_sizer.scenario.read import Given
-    from xe_sizer.scenario.schema import ScenarioFile
     from xe_sizer.software.optimizer import Optimizer
     from xe_sizer.software.stack import Stack
     from xe_sizer.training.chosen_images import Seeing
     from xe_sizer.training.methods import Method
 
 METHOD_SECTIONS = ("lora", "p_tuning")
-PLAIN_FIELDS = ("tp", "pp", "vpp", "cp", "ep", "dp", "zero", "zero_group", "expert_tp")
 
 
 def _stack(given: Given, registry: Registry, provenance: Provenance) -> Stack | None:
@@ -169,7 +166,7 @@ def rearranged(resolved: ResolvedTraining, given: Given, registry: Registry) -> 
         raise InputError(in_reading_order(problems, given))
     if gpus is None or global_batch(given, gpus, job.stack) != job.global_batch:
         return None
-    return replace(resolved, given=given, fixed=_fixed(given.values), gpus=gpus)
+    return replace(resolved, given=given, fixed=fixed_layout(given.values), gpus=gpus)
 
 
 def _inference(given: Given) -> Problem:
@@ -255,11 +252,7 @@ def _assembled(
 ) -> ResolvedTraining:  # fmt: skip
     values, work, method = given.values, seen.work, seen.method
     efficiency = efficiency_of(given)
-    if values.train.trainable_layers is not None and not method.learning.base:
-        where = given.locate(("train", "trainable_layers"))
-        raise InputError(
-            Problem("the layers are frozen, and what learns beside them learns in all", where, "leave it out")
-        )
+    refuse_frozen_layers(given, method)
     if not optimizer.masters and precision in stack.weights_dtypes:  # it keeps no float32 copy of all weights
         stack = stack.loaded_in(precision)
     stack_used = without_losses(as_chosen(stack, provenance, values, precision, server, method), efficiency)
@@ -283,17 +276,10 @@ def _assembled(
         samples=work.samples,
         global_batch=work.global_batch,
         steps=work.steps,
-        recompute_layers=values.layout.recompute_layers,
-        offload_layers=values.layout.offload_layers,
-        offload_fraction=values.layout.offload_fraction or 1.0,
-        trainable_layers=values.train.trainable_layers,
-        batch_ramp=None if values.train.batch_ramp_up is None else BatchRamp(*values.train.batch_ramp_up),
-        first_stage_layers=values.layout.first_stage_layers,
-        last_stage_layers=values.layout.last_stage_layers,
-        stage_layers=values.layout.stages or (),
+        **layers_asked(values),
         pauses=pauses_of(provenance, work),
         images=seen.images,
-        lengths_assumed=_lengths_assumed(values, provenance.origin["train.seq_len"]),
+        lengths_assumed=lengths_assumed(values, provenance.origin["train.seq_len"]),
     )
     written = ("rollout",) if method.kind.rollout else ()
     provenance.keep(("data", "train", "storage", "layout", *written, "p_tuning", "limits", "cost", "efficiency"))
@@ -302,7 +288,7 @@ def _assembled(
     return ResolvedTraining(
         given=given,
         job=job,
-        fixed=_fixed(values),
+        fixed=fixed_layout(values),
         gpus=gpus,
         min_headroom_bytes=_headroom_bytes(values.limits, job),
         tariff=tariff_of(given, server, provenance.finder),
@@ -315,14 +301,6 @@ def _assembled(
     )
 
 
-def _lengths_assumed(values: ScenarioFile, seq_len_from: str) -> bool:
-    """Whether nothing says how long sequences are, neither the job nor its data."""
-    data = values.data
-    stated = (data.mean_tokens, data.chosen_tokens, data.rejected_tokens, data.max_tokens)
-    told = (data.profile, data.file, data.histogram, *stated)
-    return seq_len_from == "default" and all(one is None for one in told)
-
-
 def _headroom_bytes(limits: LimitsSection, job: Job) -> float:
     """What a layout must leave free of the card: what is asked, and what memory as sure as is asked takes [bytes]."""
     asked = (limits.min_headroom_gib or 0.0) * GIB
@@ -331,27 +309,6 @@ def _headroom_bytes(limits: LimitsSection, job: Job) -> float:
     card_bytes = job.server.accelerator.memory_bytes
     room = memory_suffices(job.lengths_assumed).quantile(limits.confidence)
     return card_bytes - (card_bytes - asked) / max(room, 1.0)
-
-
-def _fixed(values: ScenarioFile) -> dict[str, int]:
-    """What was chosen of the layout; an accumulation that makes the global batch says nothing else about it."""
-    layout: Any = values.layout
-    train = values.train
-    fixed = {name: getattr(layout, name) for name in PLAIN_FIELDS if getattr(layout, name) is not None}
-    if train.micro_batch is not None:
-        fixed["micro_batch"] = train.micro_batch
-    if train.grad_accum is not None and (train.global_batch is not None or train.micro_batch is None):
-        fixed["grad_accum"] = train.grad_accum
-    for name, words in WORDS.items():
-        if getattr(layout, name) is not None:
-            fixed[name] = words.index(getattr(layout, name))
-    if layout.stages is not None:
-        fixed["pp"] = len(layout.stages)
-    if layout.recompute_modules is not None:
-        fixed["recompute"] = SELECTIVE
-    if layout.sequence_parallel is not None:
-        fixed["sequence_parallel"] = int(layout.sequence_parallel)
-    return fixed
 
 
 def _method(provenance: Provenance, model: ModelShape, stack: Stack, job_name: str, registry: Registry) -> Method:

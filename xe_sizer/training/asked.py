@@ -1,0 +1,68 @@
+"""What a scenario asks of layers and layouts, in the words of the equations."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from xe_sizer.errors import InputError, Problem
+from xe_sizer.training.batch_ramp import BatchRamp
+from xe_sizer.training.layout import SELECTIVE, WORDS
+
+if TYPE_CHECKING:
+    from xe_sizer.scenario.read import Given
+    from xe_sizer.scenario.schema import ScenarioFile
+    from xe_sizer.training.methods import Method
+
+PLAIN_FIELDS = ("tp", "pp", "vpp", "cp", "ep", "dp", "zero", "zero_group", "expert_tp")
+
+
+def fixed_layout(values: ScenarioFile) -> dict[str, int]:
+    """What was chosen of the layout; an accumulation that makes the global batch says nothing else about it."""
+    layout: Any = values.layout
+    train = values.train
+    fixed = {name: getattr(layout, name) for name in PLAIN_FIELDS if getattr(layout, name) is not None}
+    if train.micro_batch is not None:
+        fixed["micro_batch"] = train.micro_batch
+    if train.grad_accum is not None and (train.global_batch is not None or train.micro_batch is None):
+        fixed["grad_accum"] = train.grad_accum
+    for name, words in WORDS.items():
+        if getattr(layout, name) is not None:
+            fixed[name] = words.index(getattr(layout, name))
+    if layout.stages is not None:
+        fixed["pp"] = len(layout.stages)
+    if layout.recompute_modules is not None:
+        fixed["recompute"] = SELECTIVE
+    if layout.sequence_parallel is not None:
+        fixed["sequence_parallel"] = int(layout.sequence_parallel)
+    return fixed
+
+
+def layers_asked(values: ScenarioFile) -> dict[str, Any]:
+    """Which layers stand where, run again, wait in host memory or learn, and how the batch grows: fields of a job."""
+    layout, train = values.layout, values.train
+    return {
+        "recompute_layers": layout.recompute_layers,
+        "offload_layers": layout.offload_layers,
+        "offload_fraction": layout.offload_fraction or 1.0,
+        "trainable_layers": train.trainable_layers,
+        "batch_ramp": None if train.batch_ramp_up is None else BatchRamp(*train.batch_ramp_up),
+        "first_stage_layers": layout.first_stage_layers,
+        "last_stage_layers": layout.last_stage_layers,
+        "stage_layers": layout.stages or (),
+    }
+
+
+def refuse_frozen_layers(given: Given, method: Method) -> None:
+    """Raises InputError where some layers shall learn of which none does."""
+    if given.values.train.trainable_layers is not None and not method.learning.base:
+        where = given.locate(("train", "trainable_layers"))
+        told = "the layers are frozen, and what learns beside them learns in all"
+        raise InputError(Problem(told, where, "leave it out"))
+
+
+def lengths_assumed(values: ScenarioFile, seq_len_from: str) -> bool:
+    """Whether nothing says how long sequences are, neither the job nor its data."""
+    data = values.data
+    stated = (data.mean_tokens, data.chosen_tokens, data.rejected_tokens, data.max_tokens)
+    told = (data.profile, data.file, data.histogram, *stated)
+    return seq_len_from == "default" and all(one is None for one in told)
