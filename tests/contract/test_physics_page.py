@@ -21,7 +21,8 @@ WRITE = "docs/physics.md is not what the docstrings say. Write it anew: python s
 # Modules of the wings that hold no equation: they read, choose, sum up or put in words.
 WORDS_AND_CHOICES = {
     "training": {
-        "advice", "advice_words", "asked", "batches", "choose", "conflicts", "device", "estimate", "fewest", "frontier", "job", "jobs", "layout",
+        "advice", "advice_words", "asked",
+        "batches", "choose", "conflicts", "device", "estimate", "fewest", "frontier", "job", "jobs", "layout",
         "memory_terms", "operator_costs", "remedies", "resolve", "resolved", "rules", "sizing", "space",
         "state_bytes", "summary", "ties", "uncertainty", "workload",
     },
