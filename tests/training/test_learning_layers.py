@@ -66,3 +66,9 @@ def test_layers_beside_adapters_are_frozen_anyway() -> None:
         ask({"model": "llama-2-7b", "job": "lora", "stack": "hf-bf16", "train.trainable_layers": 4})
     assert "the layers are frozen" in str(raised.value)
     assert job(kind="lora", stack="hf-bf16", optimizer="badam").learning_layers.count is None
+
+
+def test_no_more_layers_learn_than_the_model_has() -> None:
+    with pytest.raises(InputError) as raised:
+        ask({"model": "llama-2-7b", "job": "sft", "stack": "hf-bf16", "train.trainable_layers": 33})
+    assert "llama-2-7b has 32 layers, not 33" in str(raised.value)

@@ -9,6 +9,7 @@ from xe_sizer.training.batch_ramp import BatchRamp
 from xe_sizer.training.layout import SELECTIVE, WORDS
 
 if TYPE_CHECKING:
+    from xe_sizer.graph.model import ModelShape
     from xe_sizer.scenario.read import Given
     from xe_sizer.scenario.schema import ScenarioFile
     from xe_sizer.training.methods import Method
@@ -52,12 +53,15 @@ def layers_asked(values: ScenarioFile) -> dict[str, Any]:
     }
 
 
-def refuse_frozen_layers(given: Given, method: Method) -> None:
-    """Raises InputError where some layers shall learn of which none does."""
-    if given.values.train.trainable_layers is not None and not method.learning.base:
-        where = given.locate(("train", "trainable_layers"))
+def refuse_layers(given: Given, model: ModelShape, method: Method) -> None:
+    """Raises InputError where layers shall learn that are frozen, or that the model does not have."""
+    layers, where = given.values.train.trainable_layers, given.locate(("train", "trainable_layers"))
+    if layers is not None and not method.learning.base:
         told = "the layers are frozen, and what learns beside them learns in all"
         raise InputError(Problem(told, where, "leave it out"))
+    if layers is not None and layers > model.layers:
+        told = f"{model.name} has {model.layers} layers, not {layers:,} that could learn"
+        raise InputError(Problem(told, where, "left out, all of the model learns"))
 
 
 def lengths_assumed(values: ScenarioFile, seq_len_from: str) -> bool:

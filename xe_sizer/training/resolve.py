@@ -30,7 +30,7 @@ from xe_sizer.scenario.read import serves
 from xe_sizer.software.optimizer import load_optimizer
 from xe_sizer.software.stack import default_stack, load_stack
 from xe_sizer.training.answers import usual_padding, without_effect
-from xe_sizer.training.asked import fixed_layout, layers_asked, lengths_assumed, refuse_frozen_layers
+from xe_sizer.training.asked import fixed_layout, layers_asked, lengths_assumed, refuse_layers
 from xe_sizer.training.batches import global_batch
 from xe_sizer.training.chosen_images import left_out, seeing
 from xe_sizer.training.chosen_method import method_of, quantises
@@ -252,7 +252,7 @@ def _assembled(
 ) -> ResolvedTraining:  # fmt: skip
     values, work, method = given.values, seen.work, seen.method
     efficiency = efficiency_of(given)
-    refuse_frozen_layers(given, method)
+    refuse_layers(given, model, method)
     if not optimizer.masters and precision in stack.weights_dtypes:  # it keeps no float32 copy of all weights
         stack = stack.loaded_in(precision)
     stack_used = without_losses(as_chosen(stack, provenance, values, precision, server, method), efficiency)
