@@ -30,7 +30,7 @@ RECORD = {
 @pytest.fixture
 def records(tmp_path: Path) -> Path:
     path = tmp_path / "runs.jsonl"
-    other = RECORD | {"id": "other", "job": "dpo"}
+    other = RECORD | {"id": "other", "job": "rrhf"}
     path.write_text(f"{json.dumps(RECORD)}\n{json.dumps(other)}\n")
     return path
 
@@ -66,7 +66,7 @@ def test_without_a_file_the_shipped_evidence_is_predicted(cli: Cli) -> None:
 def test_the_table_says_what_was_assumed_and_skipped(cli: Cli, records: Path) -> None:
     out = cli("validate", records).out
     assert "precision bf16: default of the stack" in out
-    assert "no equation for a reference model" in out
+    assert "job 'rrhf': no equation, and none is near" in out
 
 
 def test_only_one_quantity(cli: Cli, records: Path) -> None:
