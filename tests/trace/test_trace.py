@@ -174,6 +174,7 @@ def _preferences() -> Iterator[Case]:
     yield replace(full, job="dpo", method="lora-all", reference="adapters-off", dtype="bf16")
     yield replace(full, job="dpo", method="lora-all", reference="copy", framework="llama-factory")
     yield replace(full, job="reward", method="lora-qv", dtype="bf16")
+    yield Case("gpt2", "lora-qv", recompute=True, batch=4, length=512, layers=2, dtype="autocast", job="reward")
 
 
 def _policies() -> Iterator[Case]:

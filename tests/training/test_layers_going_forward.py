@@ -60,3 +60,14 @@ def test_a_gate_and_its_activation_wait_for_the_up_projection() -> None:
     kernels = replace(inputs.kernels, fused_gate_up=False)
     up = next(op for op in layer_operators(replace(inputs, kernels=kernels)) if op.name == "up")
     assert float(up.forward_temporary_bytes[0]) == TOKENS * (2 * 2 * FFN + 2 * (FFN + HIDDEN))
+
+
+def test_a_written_out_gelu_returns_float32_under_autocast() -> None:
+    """Result and its cast: 4 + 2 bytes an element, in place of 2; kept are 2 + 3 x 4 in place of 4 x 2."""
+    model = REGISTRY.model("gpt2-xl")
+    inputs = graph(model, Learning(False, {"q": LowRank(8)}), batch=1, sequence=TOKENS)
+    inputs = replace(inputs, kernels=replace(inputs.kernels, activation="eager"))
+    for autocast, passing, kept in ((False, 2, 8), (True, 6, 14)):
+        found = {op.name: op for op in layer_operators(replace(inputs, autocast=autocast))}["activation"]
+        assert float(found.forward_temporary_bytes[0]) == TOKENS * model.ffn * passing
+        assert float(found.saved_bytes[0]) == TOKENS * model.ffn * kept

@@ -189,7 +189,7 @@ def memory_bound(
     passes: tuple[float, float],
     launches: tuple[float, float],
     saved_bytes: Array | None = None,
-    temporaries: float = 2.0,
+    temporaries: ArrayLike = 2.0,
 ) -> MemoryBound:
     """Kernels that pass over a tensor once or more, forward and backward.
 
@@ -219,7 +219,7 @@ def memory_bound(
         backward_bytes=passes[1] * tensor_bytes,
         forward_launches=launches[0],
         backward_launches=launches[1],
-        temporary_bytes=temporaries * tensor_bytes,
+        temporary_bytes=np.asarray(temporaries) * tensor_bytes,
     )
 
 

@@ -88,7 +88,10 @@ def mlp_half(block: Block, own_norm: bool) -> Iterator[Operator]:
     yield leave_parallel(block, "mlp", "mlp")
     yield residual(block, "mlp residual")
     if model.post_norm:
-        yield norm(block, "mlp norm", model.hidden, rank.resident_tokens)
+        # The sum is normalised inside the module that holds what the down projection reads and returns.
+        result = 0.0 if block.inputs.keeps_input("down") else rank.tokens * (model.hidden + model.ffn / rank.tp)
+        made = norm(block, "mlp norm", model.hidden, rank.resident_tokens)
+        yield replace(made, forward_temporary_bytes=result * block.inputs.element_bytes + block.inputs.residual_bytes)
 
 
 def activation(block: Block, name: str, module: str, elements: Array) -> MemoryBound:
@@ -97,7 +100,8 @@ def activation(block: Block, name: str, module: str, elements: Array) -> MemoryB
         bytes = GATED_PASSES or PLAIN_PASSES x elements x element that linear layers return
         kept = 2 tensors, or 3 step by step (gate, up, act(gate)), clamped 6; plain: 1, its input; quick 2
 
-    ReLU keeps its output instead, which the next product keeps anyway when it learns.
+    ReLU keeps its output instead, which the next product keeps anyway when it learns. A GELU that is written out
+    returns float32 under autocast, which lives until the next product has cast it, and is a factor of the gate.
 
     Parameters
     ----------
@@ -119,20 +123,23 @@ def activation(block: Block, name: str, module: str, elements: Array) -> MemoryB
         tensors = 0.0
     steps = 2.0 if gated and kind != "fused" else 1.0
     launches = (steps, 1.5 * steps)
+    returned, temporaries = 1.0, as_array(3.0 if gated else 2.0)
     if inputs.model.activation in ("gelu-new", "geglu-new") and kind == "eager":
         passes, launches = WRITTEN_OUT_PASSES, WRITTEN_OUT_LAUNCHES
         widened = np.asarray(inputs.returned_bytes) <= inputs.element_bytes
-        tensors = WRITTEN_OUT_KEPT + WRITTEN_OUT_WIDENED * widened * float(inputs.autocast)
+        wide = widened * float(inputs.autocast)
+        tensors = WRITTEN_OUT_KEPT + WRITTEN_OUT_WIDENED * wide
+        returned = 1.0 + 2.0 * wide  # two for each element of float32, and the cast
+        temporaries = np.maximum(temporaries, 6.0 * wide)  # the gradients of a product and of both its factors
         if gated:
             passes, launches = (passes[0] + TIMES_PASSES[0], passes[1] + TIMES_PASSES[1]), (launches[0] + 1.0, 18.0)
-            tensors = tensors + 2.0  # both factors
+            tensors = tensors + 2.0 + wide  # both factors
     if steps_of := STEPS.get((inputs.model.activation, kind)):
         passes, launches, tensors = steps_of
     tensor_bytes = elements * inputs.returned_bytes
-    temporaries = 3.0 if gated else 2.0
-    return memory_bound(
-        block, name, module, tensor_bytes, passes, launches, np.asarray(tensors) * tensor_bytes, temporaries
-    )
+    kept = np.asarray(tensors) * tensor_bytes
+    made = memory_bound(block, name, module, tensor_bytes, passes, launches, kept, temporaries)
+    return replace(made, forward_temporary_bytes=returned * tensor_bytes)
 
 
 def _dense(block: Block) -> Iterator[Operator]:

@@ -240,16 +240,20 @@ def _half(
     peaks = [np.where(keeps_gradients > 0, spread(stays), spread(goes)) for stays, goes in walks]
     again = [np.where(full, spread(forward_peak_bytes(ops, count, True)), 0.0) for count, ops in kinds]
     once = [spread(forward_peak_bytes(ops, count, False) - saved_bytes(ops) / count) for count, ops in kinds]
-    # Beside a layer's forward stands the hidden state; norms behind the sums keep what they read, not what they return.
-    beside = (2.0 if inputs.model.post_norm else 1.0) * checkpoint
+    # Beside a layer's forward stands the hidden state. Norms behind the sums keep what they read, not what they return,
+    # and none of the layer after holds anything in the backward.
+    beside, after = (2.0, 1.0) if inputs.model.post_norm else (1.0, 3.0)
     return _Half(
         layers,
         np.where(partial, spread(selective), recomputed * checkpoint + (1.0 - recomputed) * spread(everything)),
         np.where(full, checkpoint, 0.0),
         # The gradient of the hidden state passes beside every layer. Recomputation starts while the norm of the layer
         # after still holds two more of its size (traced).
-        np.max(np.broadcast_arrays(*peaks, *again), axis=0) + np.where(full, 3.0 * checkpoint + biases, checkpoint),
-        np.where(partial | (recomputed >= 1.0), 0.0, np.max(np.broadcast_arrays(*once), axis=0) + beside),
+        np.maximum(
+            np.max(np.broadcast_arrays(*peaks), axis=0) + np.where(full, after * checkpoint + biases, checkpoint),
+            np.max(np.broadcast_arrays(*again), axis=0) + np.where(full, 3.0 * checkpoint + biases, 0.0),
+        ),
+        np.where(partial | (recomputed >= 1.0), 0.0, np.max(np.broadcast_arrays(*once), axis=0) + beside * checkpoint),
     )
 
 
