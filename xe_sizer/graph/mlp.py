@@ -123,7 +123,8 @@ def activation(block: Block, name: str, module: str, elements: Array) -> MemoryB
         tensors = 0.0
     steps = 2.0 if gated and kind != "fused" else 1.0
     launches = (steps, 1.5 * steps)
-    returned, temporaries = 1.0, as_array(3.0 if gated else 2.0)
+    returned: ArrayLike = 1.0
+    temporaries: ArrayLike = 3.0 if gated else 2.0
     if inputs.model.activation in ("gelu-new", "geglu-new") and kind == "eager":
         passes, launches = WRITTEN_OUT_PASSES, WRITTEN_OUT_LAUNCHES
         widened = np.asarray(inputs.returned_bytes) <= inputs.element_bytes
@@ -139,7 +140,7 @@ def activation(block: Block, name: str, module: str, elements: Array) -> MemoryB
     tensor_bytes = elements * inputs.returned_bytes
     kept = np.asarray(tensors) * tensor_bytes
     made = memory_bound(block, name, module, tensor_bytes, passes, launches, kept, temporaries)
-    return replace(made, forward_temporary_bytes=returned * tensor_bytes)
+    return replace(made, forward_temporary_bytes=np.asarray(returned) * tensor_bytes)
 
 
 def _dense(block: Block) -> Iterator[Operator]:
