@@ -13,6 +13,7 @@ from xe_sizer.laws.precision import FP8
 from xe_sizer.reinforcement.iteration import ROLLOUT
 from xe_sizer.scenario.change import Change
 from xe_sizer.scenario.trials import Remedy
+from xe_sizer.software.engine import default_engine
 from xe_sizer.training.methods.reference import ADAPTERS_OFF, NONE
 from xe_sizer.units import SIXTEEN_BIT
 
@@ -57,10 +58,23 @@ def at_the_same_time(sized: ReinforcementEstimate, _: Registry) -> Iterator[Chan
 
 
 def interrupted_answers(sized: ReinforcementEstimate, _: Registry) -> Iterator[Change]:
-    """Long answers that go on in the next iteration."""
-    if not sized.reinforcement.settings.asked.carried and not sized.iteration.rollout.job.engine.memory.grows:
-        words = "long answers are interrupted and go on in the next iteration (partial rollouts)"
+    """Long answers that go on in the next iteration, where the stack trains on answers of older weights at all."""
+    settings = sized.reinforcement.settings
+    if settings.defaults.asynchronous and not settings.asked.carried and not writes_itself(sized):
+        words = "long answers go on in the next iteration (partial rollouts), in part from older weights"
         yield Change(words, {"rollout.partial": True}, QUALITY)
+
+
+def writes_itself(sized: ReinforcementEstimate) -> bool:
+    """Whether the trainer's own model writes the answers, without an engine beside it."""
+    return sized.iteration.rollout.job.engine.memory.grows
+
+
+def engine_of_its_own(sized: ReinforcementEstimate, _: Registry) -> Iterator[Change]:
+    """An inference engine in place of the trainer's own model."""
+    engine = default_engine()
+    if writes_itself(sized) and sized.iteration.phase_s[ROLLOUT] > 0:
+        yield Change(f"{engine} writes the answers", {"rollout.engine": engine}, SHARING)
 
 
 def other_share(sized: ReinforcementEstimate, _: Registry) -> Iterator[Change]:
@@ -68,7 +82,7 @@ def other_share(sized: ReinforcementEstimate, _: Registry) -> Iterator[Change]:
     asked = sized.reinforcement.settings.utilization
     for share in SHARES:
         if asked is not None and abs(share - asked) > 0.05:
-            words = f"the engine may use {share:.0%} of the GPU's memory instead of {asked:.0%}"
+            words = f"the engine may use {100 * share:.0f} % of the GPU's memory instead of {100 * asked:.0f} %"
             yield Change(words, {"rollout.gpu_memory_utilization": share}, STATES)
 
 
@@ -135,6 +149,7 @@ def more_gpus(sized: ReinforcementEstimate, _: Registry) -> Iterator[Change]:
 
 
 FASTER = (
+    Remedy(SHARING, engine_of_its_own),
     Remedy(SHARING, open_sharing),
     Remedy(SHARING, other_split),
     Remedy(SHARING, deeper_sleep),

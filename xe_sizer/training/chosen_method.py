@@ -112,7 +112,8 @@ def _trained(provenance: Provenance, model: ModelShape, stack: Stack, kind: Meth
     try:
         return adapter.applied_to(model, _options(provenance, model, stack, adapter, held))
     except InputError as error:
-        where = given.locate(("lora", "targets"))
+        asked = next((key for key in ("lora.targets", "adapter", "job") if key in given.origin), "lora.targets")
+        where = given.locate(tuple(asked.split(".")))
         raise InputError(replace(problem, location=problem.location or where) for problem in error.problems) from None
 
 
