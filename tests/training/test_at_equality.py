@@ -21,7 +21,6 @@ from xe_sizer.training.frontier import _best, _Kept
 from xe_sizer.training.gradients import accumulates_whole_gradients
 from xe_sizer.training.lengths import histogram_lengths
 from xe_sizer.training.memory import Ledger, ledger_of_possible, memory_ledger
-from xe_sizer.training.memory_parts import Tensors
 from xe_sizer.training.operator_costs import operator_costs
 from xe_sizer.training.padding import _standard_normal, _unpadded
 from xe_sizer.training.schedules import SCHEDULES, Passes
@@ -29,6 +28,7 @@ from xe_sizer.training.sharding import census
 from xe_sizer.training.sizing import size
 from xe_sizer.training.stages import Split, stages_of
 from xe_sizer.training.step import Step, timeline
+from xe_sizer.training.tensors import Tensors
 from xe_sizer.training.unique_rows import unique_rows
 from xe_sizer.training.workload import _share_words
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from xe_sizer.graph.building_blocks import weight_traffic
 from xe_sizer.graph.operators import MemoryBound
 
 if TYPE_CHECKING:
@@ -263,3 +264,29 @@ def slice_gradients(block: Block, loop: str, elements: Array, tensors: float, lo
         backward_launches=SLICE_LAUNCHES * tensors * local,
         temporary_bytes=2.0 * whole,
     )
+
+
+def expert_weights(
+    block: Block, loop: str | None, elements: Array, matrices: Array, local: Array
+) -> Iterator[Operator]:
+    """Traffic of the matrices of `local` experts, which loops have one by one, and gradients of their slices.
+
+        bytes = weight_traffic of the elements
+
+    Parameters
+    ----------
+    block : a kind of layer
+    loop : how the experts run one by one; None: together
+    elements : of the matrices on the rank, shape (rank shape,) [-]
+    matrices, local : matrices, and experts of the rank, shape (rank shape,) [-]
+
+    Returns
+    -------
+    iterator of Operator; bytes of shape (rank shape,) [bytes]
+
+    Source: `weight_traffic` and `slice_gradients`.
+    """
+    for traffic in weight_traffic(block, "experts", "experts", elements):
+        yield replicated(traffic, matrices) if loop else traffic
+    if loop:
+        yield from slice_gradients(block, loop, elements, 2.0, local)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from xe_sizer.graph.adapters import MASK, Place, adapters_on
-from xe_sizer.graph.building_blocks import linear, memory_bound, norm, residual, weight_traffic
+from xe_sizer.graph.building_blocks import linear, memory_bound, norm, residual
 from xe_sizer.graph.casts import narrowing, waiting_input_bytes
 from xe_sizer.graph.exchanges import enter_parallel, exchange, leave_parallel, visited_places
 from xe_sizer.graph.expert_loop import (
@@ -18,9 +18,9 @@ from xe_sizer.graph.expert_loop import (
     after_experts,
     before_experts,
     expert_bias,
+    expert_weights,
     loop_of,
     replicated,
-    slice_gradients,
     turns,
 )
 from xe_sizer.graph.expert_rows import busiest_load, expert_rows, touched_experts
@@ -374,7 +374,7 @@ def _products(block: Block, experts: Experts, routed: Array, local: Array) -> It
     yield product("expert down", hidden, ffn, waiting_input_bytes(block, width * inputs.element_bytes) * kept)
     yield from _beside_experts(block, ("expert_down",), rows, local, hidden, ffn)
     elements = (matrices + 1.0) * local * hidden * ffn
-    yield from _expert_weights(block, loop, elements, (matrices + 1.0) * local, local)
+    yield from expert_weights(block, loop, elements, (matrices + 1.0) * local, local)
     read, written = passing * (hidden + ffn), passing * (matrices * ffn + hidden)
     for casts in narrowing(block, "experts", "experts", read, elements, written):
         yield replicated(casts, 2.0 * local) if apart else casts
@@ -390,21 +390,10 @@ def _beside_experts(
         yield from adapter.form.operators(Place(block, first.name, first.module, rows, n, k, local))
 
 
-def _expert_weights(
-    block: Block, loop: str | None, elements: Array, matrices: Array, local: Array
-) -> Iterator[Operator]:
-    """Traffic of the matrices of `local` experts, which loops have one by one, and gradients of their slices."""
-    for traffic in weight_traffic(block, "experts", "experts", elements):
-        yield replicated(traffic, matrices) if loop else traffic
-    if loop:
-        yield from slice_gradients(block, loop, elements, 2.0, local)
-
-
 def _shared(block: Block, experts: Experts, tokens: Array) -> Iterator[Operator]:
     if not experts.shared_ffn:
         return
-    inputs = block.inputs
-    parts = ("shared_expert_gate", "shared_expert_up")
+    inputs, parts = block.inputs, ("shared_expert_gate", "shared_expert_up")
     yield from linear(block, "shared expert gate and up", parts, tokens, inputs.hidden_bytes)
     width = tokens * experts.shared_ffn / inputs.rank.tp
     yield activation(block, "shared expert activation", "mlp", width)

@@ -14,7 +14,8 @@ from xe_sizer.serving.memory import cuda_graphs, serving_memory
 from xe_sizer.training.frozen_weights import frozen_copies
 from xe_sizer.training.memory import memory_ledger
 from xe_sizer.training.memory_around import Around, cuda_context, library_workspaces, nccl_buffers
-from xe_sizer.training.memory_parts import Tensors, adapters, gradients, optimizer_states, weights
+from xe_sizer.training.memory_parts import adapters, gradients, optimizer_states, weights
+from xe_sizer.training.tensors import Tensors
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -13,7 +13,7 @@ from xe_sizer.training.moments import BACKWARD_END, OPTIMIZER, PASSES, over_time
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array
-    from xe_sizer.training.memory_parts import Tensors
+    from xe_sizer.training.tensors import Tensors
 
 
 def _table_gradients(tensors: Tensors) -> Array:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array
     from xe_sizer.training.job import Job
     from xe_sizer.training.layout import Layouts
-    from xe_sizer.training.memory_parts import Tensors
+    from xe_sizer.training.tensors import Tensors
 
 # Counted: the model's weights go to the host, the copy comes to the card, and the model's come back (NeMo-Aligner
 # utils/utils.py, cpu_weight_swap; NeMo RL dtensor_policy_worker.py, use_reference_model).

@@ -25,10 +25,10 @@ from xe_sizer.training.memory_parts import (
     PASSING_PARTS,
     STATE_PARTS,
     TENSOR_PARTS,
-    Tensors,
 )
 from xe_sizer.training.moments import MOMENTS
 from xe_sizer.training.sharding import sharded_elements
+from xe_sizer.training.tensors import Tensors
 from xe_sizer.units import FLOAT32
 
 if TYPE_CHECKING:

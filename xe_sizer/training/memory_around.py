@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array
     from xe_sizer.training.job import Job
     from xe_sizer.training.layout import Layouts
-    from xe_sizer.training.memory_parts import Tensors
+    from xe_sizer.training.tensors import Tensors
 
 
 @frozen

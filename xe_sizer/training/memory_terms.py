@@ -16,6 +16,7 @@ from xe_sizer.graph.transformer import logits_per_rank
 from xe_sizer.laws.parts import Factor, product_of
 from xe_sizer.training import memory_around as beside
 from xe_sizer.training import memory_parts as parts
+from xe_sizer.training.tensors import Tensors
 from xe_sizer.units import FLOAT32, GIB
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from xe_sizer.training.layout import Layouts
     from xe_sizer.training.memory import Ledger
     from xe_sizer.training.memory_around import Around
-    from xe_sizer.training.memory_parts import Tensors
 
 NEAR = 1e-9  # chosen: share by which a sum in another order may differ [-]
 BYTES, ZERO_RANKS = "B", "ZeRO ranks"
@@ -61,7 +61,7 @@ def peak_of(job: Job, layouts: Layouts, ledger: Ledger) -> Peak:
     shape = ledger.total_bytes.shape
     live = np.asarray(sum(np.broadcast_to(ledger.components[part.name], shape) for part in parts.TENSOR_PARTS))
     around = beside.Around(job, layouts, live, "cautious")
-    return Peak(parts.Tensors(job, layouts, longest_tokens), around, stage, moment)
+    return Peak(Tensors(job, layouts, longest_tokens), around, stage, moment)
 
 
 def terms_at(peak: Peak, name: str, size_bytes: float) -> Terms:

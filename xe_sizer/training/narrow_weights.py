@@ -9,7 +9,7 @@ from xe_sizer.training.moments import spread
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array
-    from xe_sizer.training.memory_parts import Tensors
+    from xe_sizer.training.tensors import Tensors
 
 
 def _each_bytes(tensors: Tensors) -> float:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array
     from xe_sizer.software.optimizer import Temporaries
     from xe_sizer.training.job import Job
-    from xe_sizer.training.memory_parts import Tensors
+    from xe_sizer.training.tensors import Tensors
 
 SUB_GROUP = 1e9  # published: elements that DeepSpeed's ZeRO-3 updates together (sub_group_size)
 
