@@ -31,7 +31,8 @@ def assert_estimated(made: Job, chosen: Layouts) -> None:
 @pytest.mark.parametrize("name", REGISTRY.names("model"))
 def test_every_model(name: str, kind: str) -> None:
     """On one GPU kind: alone, sharded, recomputed and, where the heads allow it, tensor-parallel."""
-    made = job(name, kind, train__seq_len=1024)
+    targets = {} if kind == "pretrain" else {"lora__targets": ["all-linear"]}
+    made = job(name, kind, train__seq_len=1024, **targets)
     tp = 2 if made.model.heads % 2 == 0 else 1
     assert_estimated(
         made, layouts(tp=[1, 1, 1, tp], dp=[1, 8, 8, 4], zero=[0, 3, 1, 0], recompute=[0, 0, 2, 1], grad_accum=4)

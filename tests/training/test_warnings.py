@@ -35,7 +35,8 @@ def in_use(**figures: object) -> Any:
     }  # fmt: skip
     known.update(figures)
     made = SimpleNamespace(
-        stack=SimpleNamespace(name="stack"), method=SimpleNamespace(compares=known["compares"]), packs=known["packs"],
+        stack=SimpleNamespace(name="stack"), packs=known["packs"],
+        method=SimpleNamespace(compares=known["compares"], kind=SimpleNamespace(rollout=None)),
         seq_len=2048, global_batch=known["batch"], steps=known["steps"], read_tokens=known["tokens"],
     )  # fmt: skip
     sequences = SimpleNamespace(padding_share=np.array([known["padding"]]), longest_tokens=np.array([known["longest"]]))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.laws.precision import FP32
 from xe_sizer.scenario.provenance import relative
-from xe_sizer.software.adapter_targets import resolve_targets
+from xe_sizer.software.adapter_targets import ALL_LINEAR, resolve_targets
 from xe_sizer.software.quantiser import load_quantiser
 from xe_sizer.training.adapters import ADAPTERS, ALL_WEIGHTS, AdapterOptions, Quantised
 from xe_sizer.training.adapters.lora import resolve_end
@@ -168,12 +168,14 @@ def _saved_element_share(stack: Stack, quantised: Quantised | None) -> float:
 
 
 def _default_targets(model: ModelShape, stack: Stack) -> tuple[str, ...]:
-    """The stack's targets; all of attention for a model whose projections have other names (latent attention)."""
-    try:
-        resolve_targets(model, stack.defaults.lora_targets)
-    except InputError:
-        return ("attention",)
-    return stack.defaults.lora_targets
+    """The stack's targets; all of attention where its projections have other names; all where there is no attention."""
+    for targets in (stack.defaults.lora_targets, ("attention",)):
+        try:
+            resolve_targets(model, targets)
+        except InputError:
+            continue
+        return targets
+    return (ALL_LINEAR,)
 
 
 def _quantised(provenance: Provenance, stack: Stack) -> Quantised:
