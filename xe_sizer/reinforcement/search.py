@@ -32,6 +32,7 @@ from xe_sizer.training.frontier import frontier
 from xe_sizer.training.layout import Layouts
 from xe_sizer.training.memory import spare_bytes
 from xe_sizer.training.space import layout_chunks
+from xe_sizer.training.uncertainty import doubtful_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -156,8 +157,8 @@ class Search:
         return np.asarray(ok & (actor_kept + critic_kept + around + awake <= card - headroom_bytes))
 
     def trainers(self, counts: Sequence[int], colocated: bool) -> Trainers:
-        """The best layout of the trainer on each of the numbers of GPUs on which one fits, roomy before tight."""
-        spare = spare_bytes(self.resolved.actor, self.headroom_bytes)
+        """The best layout of the trainer on each number of GPUs on which one fits, those likely to fit first."""
+        spare = max(spare_bytes(self.resolved.actor, self.headroom_bytes), doubtful_bytes(self.resolved.actor))
         roomy = self._trainers(counts, colocated, spare)
         missing = [count for count in counts if count not in set(roomy.gpus.tolist())]
         tight = self._trainers(missing, colocated, self.headroom_bytes)

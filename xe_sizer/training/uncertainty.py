@@ -96,5 +96,10 @@ def memory_doubtful(job: Job, peak_bytes: Array) -> NDArray[np.bool_]:
     -------
     ndarray of bool, shape (layout,) [-]
     """
+    return np.asarray(peak_bytes > job.server.accelerator.memory_bytes - doubtful_bytes(job))
+
+
+def doubtful_bytes(job: Job) -> float:
+    """Headroom below which memory is not even likely to suffice [bytes]."""
     likely = memory_suffices(job.lengths_assumed).quantile(CERTAINTIES["likely"])
-    return np.asarray(peak_bytes * likely > job.server.accelerator.memory_bytes)
+    return job.server.accelerator.memory_bytes * (1.0 - 1.0 / likely)
