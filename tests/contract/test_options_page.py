@@ -6,13 +6,21 @@ import importlib
 import sys
 from pathlib import Path
 
-from xe_sizer.cli.options import ON_A_PAGE
+import pytest
+
+from xe_sizer.cli.options import ON_A_PAGE, described
 from xe_sizer.scenario.options import ALL_OPTIONS
 
 sys.path.append(str(Path(__file__).parents[2] / "scripts"))
 options = importlib.import_module("options")
 
 WRITE = "docs/options.md is not what the keys say. Write it anew: python scripts/options.py"
+
+
+@pytest.fixture(autouse=True)
+def nothing_remembered() -> None:
+    """Other tests register jobs for a while."""
+    described.cache_clear()
 
 
 def test_the_page_is_what_the_keys_say() -> None:
