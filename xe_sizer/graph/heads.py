@@ -84,8 +84,27 @@ def _comparison(block: Block, queries: Array, candidates: Array) -> Iterator[Ope
         weight_gradient=True,
         learns=True,
     )
-    kernel, logits = inputs.kernels.loss, pooled_logits(inputs)
-    yield MemoryBound(
+    yield loss_operator(inputs, pooled_logits(inputs))
+
+
+def loss_operator(inputs: GraphInputs, logits: Array) -> MemoryBound:
+    """The kernels of the stack's loss, over logits of any kind.
+
+        bytes = bytes per logit of the kernel x logits
+
+    Parameters
+    ----------
+    inputs : the kernel of the loss
+    logits : of the rank, shape (rank shape,) [-]
+
+    Returns
+    -------
+    MemoryBound; bytes of shape (rank shape,) [bytes]
+
+    Source: each kernel of `graph.losses` names its own.
+    """
+    kernel = inputs.kernels.loss
+    return MemoryBound(
         name="loss",
         module="head",
         layers=1.0,

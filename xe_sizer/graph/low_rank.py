@@ -16,7 +16,22 @@ MAGNITUDE_LAUNCHES = (12.0, 6.0)  # counted: kernels of the forward and of the b
 
 
 @frozen(eq=True)
-class LowRank(AdapterForm):
+class Factors(AdapterForm):
+    """Two factors of a low rank, A of r rows and k columns, B of n rows and r columns, whatever is made of them."""
+
+    rank: int
+
+    def elements(self, n: Size, k: Size) -> Size:
+        """Elements of A and B [-]: r (k + n)."""
+        return self.rank * (k + n)
+
+    def matrices(self, n: int, k: int) -> tuple[tuple[int, int], ...]:
+        """A and B [-]."""
+        return ((self.rank, k), (n, self.rank))
+
+
+@frozen(eq=True)
+class LowRank(Factors):
     """x A^T B^T beside x W^T: A has `rank` rows, B as many columns.
 
     magnitudes : the norm of each row of W + B A is an own parameter (DoRA, Liu et al. 2024, arXiv:2402.09353)
@@ -26,7 +41,6 @@ class LowRank(AdapterForm):
     Source: peft (tuners/lora/layer.py, Linear.forward).
     """
 
-    rank: int
     magnitudes: bool = False
     freezes_first: bool = False
 
@@ -40,7 +54,7 @@ class LowRank(AdapterForm):
 
     def matrices(self, n: int, k: int) -> tuple[tuple[int, int], ...]:
         """A and B [-]."""
-        both = ((self.rank, k), (n, self.rank))
+        both = super().matrices(n, k)
         return both[1:] if self.freezes_first else both
 
     def operators(self, at: Place) -> Iterator[Operator]:

@@ -18,7 +18,7 @@ from xe_sizer.graph.attention import attention_core, attention_half
 from xe_sizer.graph.building_blocks import linear, memory_bound, norm
 from xe_sizer.graph.cross_attention import cross_attention
 from xe_sizer.graph.exchanges import enter_parallel, exchange, leave_parallel
-from xe_sizer.graph.heads import pooled_logits, pooled_operators
+from xe_sizer.graph.heads import loss_operator, pooled_logits, pooled_operators
 from xe_sizer.graph.inputs import Block
 from xe_sizer.graph.mlp import PLAIN_PASSES, experts_half, mlp_half
 from xe_sizer.graph.model import VOCABULARY
@@ -258,23 +258,17 @@ def head_operators(inputs: GraphInputs) -> tuple[Operator, ...]:
     inputs = inputs.predicting
     rank, model = inputs.rank, inputs.model
     block = Block(inputs, {weight.name: weight for weight in head_weights(model)}, 1.0)
-    kernel, logits = inputs.kernels.loss, logits_per_rank(inputs)
-    loss = MemoryBound(
-        name="loss",
-        module="head",
-        layers=1.0,
-        saved_bytes=np.zeros_like(logits),
-        forward_bytes=kernel.forward_bytes * logits,
-        backward_bytes=kernel.backward_bytes * logits,
-        forward_launches=kernel.forward_launches,
-        backward_launches=kernel.backward_launches,
-        temporary_bytes=inputs.zeros,
-    )
     # Maximum, sum of exponentials and the target's logit of every token, in float32.
     statistics = exchange(
         block, "loss statistics", "head", "tp", tuple(("all_reduce", FLOAT32 * rank.tokens) for _ in range(3)), ()
     )
-    return (*_before_head(block), enter_parallel(block, "head", "head"), *_logits(block), statistics, loss)
+    return (
+        *_before_head(block),
+        enter_parallel(block, "head", "head"),
+        *_logits(block),
+        statistics,
+        loss_operator(inputs, logits_per_rank(inputs)),
+    )
 
 
 def sampling_operators(inputs: GraphInputs) -> tuple[Operator, ...]:

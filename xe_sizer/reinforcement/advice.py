@@ -9,7 +9,8 @@ from xe_sizer.reinforcement.remedies import FASTER, FOR_LIMITS, HARDWARE, MENDIN
 from xe_sizer.reinforcement.resolve import resolve
 from xe_sizer.reinforcement.sizing import size
 from xe_sizer.scenario.trials import MOST_ADVICE, Option, Trials, advice_of
-from xe_sizer.units import GIB, HOUR_S, three_digits
+from xe_sizer.training.advice_words import memory_words
+from xe_sizer.units import HOUR_S, three_digits
 
 if TYPE_CHECKING:
     from xe_sizer.profiles.registry import Registry
@@ -76,8 +77,7 @@ def _by_effort(option: Option[ReinforcementEstimate]) -> tuple[bool, bool, int, 
 def _effect(before: ReinforcementEstimate, option: Option[ReinforcementEstimate]) -> str:
     """What an iteration and the run come to."""
     after = option.after
-    words = f"{three_digits(after.peak_bytes / GIB)} of {three_digits(after.usable_bytes / GIB)} GiB per GPU"
-    words += "" if after.roomy else " (tight)"
+    words = memory_words(after)
     if after.gpus != before.gpus:
         words += f", on {after.gpus:,} GPUs"
     words += f", {_seconds(after.step_s)} an iteration, {_hours(after.total_s)}"

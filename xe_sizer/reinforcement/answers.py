@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from xe_sizer.frozen import frozen
+from xe_sizer.training.lengths import TokenLengths
 
 Array = NDArray[np.float64]
 
@@ -58,16 +59,12 @@ class Answers:
         return float(np.max(writing * (inputs + self.lengths)))
 
     def expected_longest(self, draws: ArrayLike) -> Array:
-        """Expected longest of so many answers, shape of `draws` [tokens].
+        """Expected longest of so many answers, shape of `draws` [tokens]: `TokenLengths.expected_maximum`."""
+        return self._tokens.expected_maximum(draws)
 
-        E[max] = x_k - sum over i of (x_(i+1) - x_i) F(x_i)^n
-
-        Source: order statistics.
-        """
-        below = np.cumsum(self.probabilities)[:-1]
-        gaps = np.diff(self.lengths)
-        counts = np.maximum(np.asarray(draws, dtype=np.float64), 1.0)[..., None]
-        return np.asarray(self.longest - (below**counts) @ gaps)
+    @cached_property
+    def _tokens(self) -> TokenLengths:
+        return TokenLengths(self.lengths, self.probabilities, "answers as they are cut")
 
     @cached_property
     def _unfinished(self) -> tuple[Array, Array]:

@@ -16,8 +16,7 @@ FROM_HOURS_S = 90 * MINUTE_S  # reports write 72.3 min
 def effect(before: TrainingEstimate, option: Option[TrainingEstimate]) -> str:
     """Memory and time that the change leads to, and against a job that can run what it adds to its time."""
     after = option.after
-    words = f"{three_digits(after.peak_bytes / GIB)} of {three_digits(after.usable_bytes / GIB)} GiB per GPU"
-    words += "" if after.roomy else " (tight)"
+    words = memory_words(after)
     host, has = float(after.ledger.host_bytes[0]), after.resolved.job.server.host_memory_bytes
     if host >= GIB:
         words += f", {host / GIB:,.0f}{f' of {has / GIB:,.0f}' if has else ''} GiB of host memory per node"
@@ -29,6 +28,12 @@ def effect(before: TrainingEstimate, option: Option[TrainingEstimate]) -> str:
         words += f", micro-batch {other} instead of {micro}"
     words += f", {_time_words(after.total_s)}"
     return f"{words} instead of {_time_words(before.total_s)} ({_gain(before, after)})" if before.fits else words
+
+
+def memory_words(after: TrainingEstimate) -> str:
+    """What the fullest GPU holds, and whether an error of the model could turn that."""
+    words = f"{three_digits(after.peak_bytes / GIB)} of {three_digits(after.usable_bytes / GIB)} GiB per GPU"
+    return words if after.roomy else f"{words} (tight)"
 
 
 def _gain(before: TrainingEstimate, after: TrainingEstimate) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.adapters import AdapterForm
+from xe_sizer.graph.low_rank import Factors
 from xe_sizer.training.adapters.adapter import register
 from xe_sizer.training.adapters.on_weights import on_weights
 
@@ -20,24 +20,18 @@ START = 1.5  # published: the ranks that training starts with, over those that i
 
 
 @frozen(eq=True)
-class Singular(AdapterForm):
+class Singular(Factors):
     """x (E A)^T B^T beside x W^T, E a diagonal: elements = r (k + n + 1).
 
     E times A is a product of r k elements; the output is divided by the number of ranks, whose division is kept.
     Source: peft (tuners/adalora/layer.py, SVDLinear.forward).
     """
 
-    rank: int
-
     tensors = 3
 
     def elements(self, n: Size, k: Size) -> Size:
-        """A, B and E [-]."""
-        return self.rank * (k + n + 1)
-
-    def matrices(self, n: int, k: int) -> tuple[tuple[int, int], ...]:
-        """A and B; E is a vector [-]."""
-        return ((self.rank, k), (n, self.rank))
+        """A, B and E, a vector [-]."""
+        return super().elements(n, k) + self.rank
 
     def operators(self, at: Place) -> Iterator[Operator]:
         """Those of a low-rank adapter, and the division: 12 passes over the outputs in its backward."""

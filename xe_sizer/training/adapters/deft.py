@@ -6,33 +6,23 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.adapters import AdapterForm
+from xe_sizer.graph.low_rank import Factors
 from xe_sizer.training.adapters.adapter import register
 from xe_sizer.training.adapters.on_weights import on_weights
 
 if TYPE_CHECKING:
-    from xe_sizer.graph.adapters import Place, Size
+    from xe_sizer.graph.adapters import Place
     from xe_sizer.graph.model import ModelShape
     from xe_sizer.graph.operators import Operator
     from xe_sizer.training.adapters.adapter import AdapterOptions, Trained
 
 
 @frozen(eq=True)
-class Replaced(AdapterForm):
+class Replaced(Factors):
     """y - y P P^T + x R^T P^T: P is n by r, R r by k: elements = r (k + n). The output and both latents are kept.
 
     Source: peft (tuners/deft/layer.py, Linear.forward).
     """
-
-    rank: int
-
-    def elements(self, n: Size, k: Size) -> Size:
-        """P and R [-]."""
-        return self.rank * (k + n)
-
-    def matrices(self, n: int, k: int) -> tuple[tuple[int, int], ...]:
-        """R and P [-]."""
-        return ((self.rank, k), (n, self.rank))
 
     def operators(self, at: Place) -> Iterator[Operator]:
         """The output onto P and back, the input onto R and over P, a difference and a sum."""

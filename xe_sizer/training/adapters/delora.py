@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.adapters import AdapterForm
+from xe_sizer.graph.low_rank import Factors
 from xe_sizer.training.adapters.adapter import register
 from xe_sizer.training.adapters.on_weights import on_weights
 from xe_sizer.units import FLOAT32
@@ -19,28 +19,22 @@ if TYPE_CHECKING:
 
 
 @frozen(eq=True)
-class Bounded(AdapterForm):
+class Bounded(Factors):
     """(x * w) A^T D B^T beside x W^T: D divides by the norms of A's rows and B's columns: elements = r (k + n) + 1.
 
     w, the norms of W's columns, does not learn. The latent is kept before D and behind it.
     Source: peft (tuners/delora/layer.py, Linear.forward).
     """
 
-    rank: int
-
     tensors = 3
 
     def elements(self, n: Size, k: Size) -> Size:
         """A, B and the bound [-]."""
-        return self.rank * (k + n) + 1
+        return super().elements(n, k) + 1
 
     def buffer_bytes(self, n: Size, k: Size) -> Size:
         """Norms of the weight's columns [bytes]."""
         return FLOAT32 * k
-
-    def matrices(self, n: int, k: int) -> tuple[tuple[int, int], ...]:
-        """A and B [-]."""
-        return ((self.rank, k), (n, self.rank))
 
     def operators(self, at: Place) -> Iterator[Operator]:
         """The scaled input, two products, the norms of both matrices, and the sum."""

@@ -6,33 +6,23 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.adapters import AdapterForm
+from xe_sizer.graph.low_rank import Factors
 from xe_sizer.training.adapters.adapter import register
 from xe_sizer.training.adapters.on_weights import on_weights
 
 if TYPE_CHECKING:
-    from xe_sizer.graph.adapters import Place, Size
+    from xe_sizer.graph.adapters import Place
     from xe_sizer.graph.model import ModelShape
     from xe_sizer.graph.operators import Operator
     from xe_sizer.training.adapters.adapter import AdapterOptions, Trained
 
 
 @frozen(eq=True)
-class Modulated(AdapterForm):
+class Modulated(Factors):
     """D = W * (B A), x D^T beside x W^T: elements = r (k + n). D's gradient is multiplied with W on its way to B A.
 
     Source: peft (tuners/hira/layer.py, Linear.forward).
     """
-
-    rank: int
-
-    def elements(self, n: Size, k: Size) -> Size:
-        """Elements of A and B [-]."""
-        return self.rank * (k + n)
-
-    def matrices(self, n: int, k: int) -> tuple[tuple[int, int], ...]:
-        """A and B [-]."""
-        return ((self.rank, k), (n, self.rank))
 
     def operators(self, at: Place) -> Iterator[Operator]:
         """B A, its product with the weight, and the tokens times that."""
