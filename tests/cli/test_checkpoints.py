@@ -35,7 +35,8 @@ def test_every_result_has_the_size_of_a_checkpoint(cli: Cli) -> None:
 def test_checkpoints_and_evaluations_count_in_time_and_price(cli: Cli) -> None:
     """10 synchronous checkpoints at 1 GB/s take 94.3 s each, and the copies over PCIe."""
     plain = ask(cli)[1]
-    result = ask(cli, "--checkpoint-every", 100, "--storage-write-gb-per-s", 1, "--evaluate-every", 500)[1]
+    result = ask(cli, "--checkpoint-every", 100, "--storage-write-gb-per-s", 1, "--evaluate-every", 500,
+                 "--evaluate-samples", 12800)[1]  # fmt: skip
     seconds = {part["name"]: part["seconds"] for part in result["time"]["run"]}
     assert list(seconds) == ["steps", "checkpoints", "evaluation"]
     total_s = result["time"]["total_s"]["expected"]
@@ -54,16 +55,24 @@ def test_a_limit_on_time_is_that_of_the_whole_run(cli: Cli) -> None:
 
 
 def test_the_samples_of_an_evaluation_are_those_asked_for(cli: Cli) -> None:
-    """Twice as many take twice as long; where nobody says, 100 global batches of 128."""
+    """Twice as many take twice as long; where nobody says, a twentieth of the data."""
     few, many = (
         ask(cli, "--evaluate-every", 1000, "--evaluate-samples", samples)[1]["time"]["run"][1]["seconds"]
         for samples in (6400, 12800)
     )
     assert many == pytest.approx(2 * few, rel=1e-6)
-    usual = ask(cli, "--evaluate-every", 1000)[1]
+    usual = ask(cli, "--evaluate-every", 1000, "--samples", 256_000)[1]
     assert usual["time"]["run"][1]["seconds"] == pytest.approx(many, rel=1e-6)
     assert usual["scenario"]["train"]["evaluate_samples"] == 12800
     assert usual["scenario"]["origin"]["train.evaluate_samples"] == "default"
+
+
+def test_an_evaluation_of_unknown_size_is_left_out_and_named(cli: Cli) -> None:
+    plain, asked = ask(cli)[1], ask(cli, "--evaluate-every", 100)[1]
+    assert asked["time"]["total_s"] == plain["time"]["total_s"]
+    assert "evaluate_samples" not in asked["scenario"]["train"]
+    told = "evaluation every 100 steps is left out: its number of samples is not known; --evaluate-samples 1000 adds it"
+    assert told in cli("estimate", *JOB, "--evaluate-every", 100, "--brief").out
 
 
 def test_failures_choose_an_interval_and_are_told(cli: Cli) -> None:

@@ -118,3 +118,36 @@ def test_bad_input_is_told_where_it_stands(run: Callable[..., Any], old: str, ne
 def test_the_examples_are_answered(run: Callable[..., Any]) -> None:
     for path in sorted(EXAMPLES.glob("*.yaml")):
         assert run("estimate", str(path), "--brief")[0] == 0, path
+
+
+VERL = """\
+python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo data.val_files=gsm8k/test.parquet \\
+  data.train_batch_size=64 actor_rollout_ref.model.path=Qwen/Qwen2.5-0.5B-Instruct \\
+  actor_rollout_ref.actor.ppo_mini_batch_size=64 actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4 \\
+  actor_rollout_ref.rollout.name=vllm actor_rollout_ref.rollout.n=4 trainer.n_gpus_per_node=8 trainer.test_freq=5
+"""
+
+
+def test_an_evaluation_whose_size_no_file_says_is_left_out_and_named(run: Callable[..., Any]) -> None:
+    Path("grpo.sh").write_text(VERL, encoding="utf-8")
+    code, out, _ = run("estimate", "grpo.sh", "--gpu", "h100-sxm-80gb", "--brief")
+    assert code == 0
+    assert "evaluation every 5 steps is left out" in out
+    code, out, _ = run("estimate", "grpo.sh", "--gpu", "h100-sxm-80gb", "--evaluate-samples", "1319", "--brief")
+    assert "evaluation" in out
+    assert "left out" not in out
+
+
+def test_an_engine_of_trl_has_one_gpu_unless_told_otherwise(run: Callable[..., Any]) -> None:
+    script = """\
+from trl import GRPOConfig, GRPOTrainer
+args = GRPOConfig(use_vllm=True, vllm_mode="colocate", per_device_train_batch_size=8, bf16=True)
+trainer = GRPOTrainer(model="Qwen/Qwen2.5-7B-Instruct", args=args)
+trainer.train()
+"""
+    Path("grpo.py").write_text(script, encoding="utf-8")
+    code, out, _ = run("import", "grpo.py", "--gpus", "8")
+    assert code == 0
+    assert "tp: 1 " in out
+    _, out, _ = run("estimate", "grpo.py", "--gpu", "h100-sxm-80gb", "--gpus", "8", "--zero", "3")
+    assert "vllm in 8 replicas of one GPU" in out

@@ -117,3 +117,11 @@ def test_the_critic_begins_as_the_reward_model(tmp_path: Path) -> None:
     groups = facts(tmp_path, f"{RAY} --algo.advantage.estimator group_norm --reward.model_name_or_path Qwen/Qwen2.5-7B")
     assert groups["train.reward_model"] == "Qwen/Qwen2.5-7B"
     assert "train.critic_model" not in groups
+
+
+@pytest.mark.parametrize(("text", "cut"), [(RAY, None), (RAY_BEFORE, 1024)])
+def test_what_the_engine_is_given_unless_told(tmp_path: Path, text: str, cut: int | None) -> None:
+    """Flags of today cut an answer at what data.max_len leaves of the prompt, those before at 1,024 tokens."""
+    said = facts(tmp_path, text)
+    assert (said["rollout.gpu_memory_utilization"], said["rollout.tp"]) == (0.95, 1)
+    assert said.get("rollout.max_output_tokens") == cut

@@ -259,7 +259,33 @@ def test_lengths_of_a_data_set_are_said_to_have_no_effect() -> None:
     assert not [one for one in answer(data__samples=1000).warnings if "without effect" in one]
 
 
-def test_what_monitors_show_is_no_more_than_the_card_has() -> None:
-    memory = answer(stack="verl", train__micro_batch=8).memory
-    assert memory.cached_bytes > 0
-    assert memory.reserved_bytes <= memory.device_bytes <= memory.usable_bytes
+@pytest.mark.parametrize(
+    ("flags", "phase"),
+    [
+        ({"stack": "verl", "train__micro_batch": 8}, "rollout"),
+        ({"stack": "verl", "train__micro_batch": 8, "rollout__gpu_memory_utilization": 0.2}, "training"),
+        ({"stack": "trl", "layout__zero": 3}, "training"),
+        ({"rollout__gpus": 4}, "rollout"),
+    ],
+)
+def test_what_monitors_show_is_of_one_moment(flags: dict[str, object], phase: str) -> None:
+    """Live tensors are part of what the allocator reserves, which is part of what the card has."""
+    memory = answer(**flags).memory
+    assert memory.phase.startswith(phase)
+    assert 0 < memory.allocated_bytes <= memory.reserved_bytes <= memory.device_bytes <= memory.usable_bytes
+    assert memory.reserved_bytes - memory.cached_bytes >= memory.allocated_bytes
+    if phase == "rollout":
+        assert memory.device_bytes == memory.peak_bytes
+        assert memory.cached_bytes == 0.0
+
+
+def test_an_evaluation_writes_an_answer_to_each_sample() -> None:
+    """As a rollout of so many prompts with one answer each; 6,400 prompts answer as 100 x 64 of an iteration."""
+    every = {"train__evaluate_every": 1, "train__evaluate_samples": 64 * 8}
+    result = answer(**every)
+    run = {part.name: part.seconds for part in result.time.run}
+    rollout_s = next(phase.seconds for phase in result.phases if phase.name == "rollout")
+    assert run["evaluation"] / 100 == pytest.approx(rollout_s, rel=0.1)  # prompts are read once a group there
+    assert result.time.total_s.expected == pytest.approx(sum(run.values()))
+    left_out = answer(train__evaluate_every=1)
+    assert "evaluation" not in {part.name for part in left_out.time.run}

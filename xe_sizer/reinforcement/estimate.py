@@ -13,12 +13,14 @@ import numpy as np
 
 from xe_sizer.frozen import frozen
 from xe_sizer.reinforcement.iteration import RATING, ROLLOUT, SYNCHRONISATION
+from xe_sizer.reinforcement.rollout import evaluation_s
 from xe_sizer.scenario.limits import chance
 from xe_sizer.training.estimate import TrainingEstimate
 from xe_sizer.training.run_time import Run, run_time_s
 from xe_sizer.training.uncertainty import memory_suffices
 
 if TYPE_CHECKING:
+    from xe_sizer.graph.operators import Array
     from xe_sizer.reinforcement.iteration import Iteration
     from xe_sizer.reinforcement.resolved import ResolvedReinforcement
     from xe_sizer.training.job import Job
@@ -108,12 +110,17 @@ class ReinforcementEstimate(TrainingEstimate):
         return replace(self.resolved.job, steps=self.reinforcement.iterations)
 
     @cached_property
+    def _evaluation_s(self) -> Array:
+        """Time of an evaluation, in which the replicas write an answer to each of its samples, shape (layout,) [s]."""
+        return np.array([evaluation_s(self.reinforcement, self.iteration.rollout)])
+
+    @cached_property
     def total_s(self) -> float:
-        return float(run_time_s(self._run_job, self.layouts, np.array([self.step_s]))[0])
+        return float(run_time_s(self._run_job, self.layouts, np.array([self.step_s]), self._evaluation_s)[0])
 
     @cached_property
     def run(self) -> Run:
-        return Run(self._run_job, self.layouts, np.array([self.step_s]))
+        return Run(self._run_job, self.layouts, np.array([self.step_s]), self._evaluation_s)
 
     @cached_property
     def tokens_per_sample(self) -> float:

@@ -196,6 +196,24 @@ def _picked(
     )
 
 
+def evaluation_s(resolved: ResolvedReinforcement, rollout: Rollout) -> float:
+    """Time in which the replicas write one answer to each sample of an evaluation [s]; 0 without one.
+
+    Source: the equations of a rollout, with the lengths of the training's prompts and answers (verl val_kwargs.n 1).
+    """
+    samples = resolved.trainer.job.pauses.evaluated_samples
+    if not samples:
+        return 0.0
+    job, own = rollout.job, rollout.job.engine.memory.grows
+    asked = replace(resolved.settings.asked, prompts=samples, group=1, carried=False)
+    replicas, room = as_array([rollout.replicas]), as_array([rollout.room])
+    if own or _batch_by_batch(resolved):
+        bound = replicas if own else 1.0
+        step_s = rollout.step_gather_s
+        return float(written_in_batches(job, rollout.placement, replicas, room, asked, step_s, bound).total_s[0])
+    return float(written_continuously(job, rollout.placement, replicas, room, asked).total_s[0])
+
+
 def rollouts_apart(resolved: ResolvedReinforcement, counts: Sequence[int], share: float) -> dict[int, Rollout]:
     """Replicas on each of the numbers of GPUs of their own, evaluated as one array; without those that hold none."""
     service = resolved.service

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace as replaced
 
 from xe_sizer.reinforcement.iteration import PHASES, ROLLOUT, SYNCHRONISATION, TRAINING
+from xe_sizer.reinforcement.memory import around_bytes
 from xe_sizer.reinforcement.memory_shown import components_of
 from xe_sizer.reinforcement.trainer import ALL_PARTS, reference_pass, reward_pass
 from xe_sizer.result.common import Gpus, Reason, Source, TimeComponent
@@ -126,17 +127,33 @@ def _memory(sized: ReinforcementEstimate, base: Memory) -> Memory:
     components = tuple(replaced(part, bytes=size) for part, size in zip(parts, sizes, strict=True))
     peak, usable = float(sum(part.bytes for part in components)), base.usable_bytes
     moment = f"training, {base.phase}" if phase == TRAINING else phase
-    more = peak - base.peak_bytes if phase == TRAINING else 0.0
-    given_back = min(max(base.device_bytes + more - usable, 0.0), base.cached_bytes)  # what is kept has no room else
-    shown = {name: getattr(base, name) + more for name in ("allocated_bytes", "reserved_bytes", "device_bytes")}
-    shown |= {name: shown[name] - given_back for name in ("reserved_bytes", "device_bytes")}
-    shown["cached_bytes"] = base.cached_bytes - given_back
-    if phase != TRAINING:
-        shown = {**shown, "device_bytes": peak}
+    shown = _shown_in_training(base, peak) if phase == TRAINING else _shown_beside_engine(sized, peak)
     gpu = base.gpu if phase == TRAINING or sized.iteration.colocated else "rollout replica"
     return replaced(
         base, peak_bytes=peak, headroom_bytes=usable - peak, phase=moment, gpu=gpu, components=components, **shown
     )
+
+
+def _shown_in_training(base: Memory, peak: float) -> dict[str, float]:
+    """What instruments show while the trainer steps, with the engine and other states beside it [bytes]."""
+    more = peak - base.peak_bytes
+    given_back = min(max(base.device_bytes + more - base.usable_bytes, 0.0), base.cached_bytes)  # no room to keep it
+    return {
+        "allocated_bytes": base.allocated_bytes + more,
+        "reserved_bytes": base.reserved_bytes + more - given_back,
+        "device_bytes": base.device_bytes + more - given_back,
+        "cached_bytes": base.cached_bytes - given_back,
+    }
+
+
+def _shown_beside_engine(sized: ReinforcementEstimate, peak: float) -> dict[str, float]:
+    """What instruments show while answers are written: the engine allocates its share of the card at once [bytes]."""
+    one = sized.iteration
+    software = float(one.rollout.memory.beside_tensors.max())
+    if one.colocated:
+        software += float(around_bytes(one.resolved.actor, sized.layouts)[0])
+    tensors = max(peak - software, 0.0)
+    return {"allocated_bytes": tensors, "reserved_bytes": tensors, "device_bytes": peak, "cached_bytes": 0.0}
 
 
 def _rollout_reasons(sized: ReinforcementEstimate) -> Iterator[Reason]:

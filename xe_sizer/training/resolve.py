@@ -277,7 +277,7 @@ def _assembled(
         global_batch=work.global_batch,
         steps=work.steps,
         **layers_asked(values),
-        pauses=pauses_of(provenance, work),
+        pauses=pauses_of(provenance, work, writes=method.kind.rollout is not None),
         images=seen.images,
         lengths_assumed=lengths_assumed(values, provenance.origin["train.seq_len"]),
     )

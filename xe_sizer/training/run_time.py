@@ -31,11 +31,13 @@ class Run:
     """What the parts of a run are computed from; arrays of shape (layout,).
 
     step_s : time of an optimizer step under each layout [s]
+    evaluation_s : time of one evaluation [s]; None: that of forward passes
     """
 
     job: Job
     layouts: Layouts
     step_s: Array
+    evaluation_s: Array | None = None
 
     @cached_property
     def saved(self) -> Checkpoint:
@@ -120,17 +122,20 @@ def checkpoints(run: Run) -> Array:
 
 @part(
     "evaluation",
-    "evaluations x (micro-batches of a replica + pp - 1) x forward of the slowest stage",
+    "evaluations x (micro-batches of a replica + pp - 1) x forward of the slowest stage; of answers: x rollout of each",
     "operator and collective laws; a pipeline fills and empties once",
 )
 def evaluation(run: Run) -> Array:
-    """Forward passes alone, in micro-batches of the training; sharded weights are gathered for each."""
+    """Forward passes alone, in micro-batches of the training; sharded weights are gathered for each.
+
+    Reinforcement learning writes an answer to each sample instead.
+    """
     job, layouts = run.job, run.layouts
     every = job.pauses.evaluate_every
     if every is None:
         return np.zeros(len(layouts))
     sequences = job.pauses.evaluated_samples * (job.lengths.mean / job.seq_len if job.padding == PACKED else 1.0)
-    one_s = forward_pass_s(job, layouts, sequences)
+    one_s = forward_pass_s(job, layouts, sequences) if run.evaluation_s is None else run.evaluation_s
     return np.asarray(job.steps // every * one_s)
 
 
@@ -186,7 +191,7 @@ def run_parts(run: Run) -> dict[str, Array]:
     return computed(RUN_PARTS, run)
 
 
-def run_time_s(job: Job, layouts: Layouts, step_s: Array) -> Array:
+def run_time_s(job: Job, layouts: Layouts, step_s: Array, evaluation_s: Array | None = None) -> Array:
     """Time of a run under each layout, shape (layout,) [s]: `steps x step` where nothing comes between.
 
         total = sum of RUN_PARTS
@@ -195,6 +200,7 @@ def run_time_s(job: Job, layouts: Layouts, step_s: Array) -> Array:
     ----------
     job, layouts : the job, and layouts of shape (layout,)
     step_s : time of an optimizer step, shape (layout,) [s]
+    evaluation_s : time of one evaluation, shape (layout,) [s]; None: that of forward passes
 
     Returns
     -------
@@ -204,4 +210,4 @@ def run_time_s(job: Job, layouts: Layouts, step_s: Array) -> Array:
     """
     if not job.interrupted:
         return np.asarray(job.steps * step_s)
-    return np.asarray(sum(run_parts(Run(job, layouts, step_s)).values()))
+    return np.asarray(sum(run_parts(Run(job, layouts, step_s, evaluation_s)).values()))

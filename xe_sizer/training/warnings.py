@@ -9,6 +9,7 @@ from xe_sizer.graph.expert_loop import loop_of
 from xe_sizer.scenario.provenance import joining_assumptions
 from xe_sizer.scenario.tariff import whole_servers
 from xe_sizer.software.number_formats import told_by
+from xe_sizer.training.chosen_pauses import unsized_evaluation
 from xe_sizer.training.methods import METHODS
 from xe_sizer.training.packing import kept_steps_words, packed_steps
 from xe_sizer.training.padding import PACKED, TO_SEQ_LEN
@@ -43,6 +44,7 @@ def cautions(sized: TrainingEstimate) -> Iterator[str]:
         yield f"{stack.name} trains on one GPU; the times of {sized.gpus} are those of plain data parallelism"
     yield from _expert_loop(resolved)
     yield from _epochs_of_nothing(resolved)
+    yield from unsized_evaluation(resolved.given, resolved.job.pauses)
     yield from _unpacked_weights(resolved)
 
 

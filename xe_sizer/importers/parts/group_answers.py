@@ -32,7 +32,7 @@ _PPO: Mapping[str, Stated] = {
     "updates": (("num_ppo_epochs", "ppo_epochs"), positive, _PPO_EPOCHS),
 }
 _ENGINE: Mapping[str, Stated] = {
-    "tp": (("vllm_tensor_parallel_size",), positive, None),
+    "tp": (("vllm_tensor_parallel_size",), positive, 1),
     "pp": (("vllm_pipeline_parallel_size",), positive, None),
     "max_sequences": (("vllm_max_num_seqs",), positive, None),
     "gpu_memory_utilization": (("vllm_gpu_memory_utilization", "gpu_memory_utilization"), above_zero, None),

@@ -18,10 +18,12 @@ if TYPE_CHECKING:
 _ANSWERS: Mapping[str, Stated] = {
     "prompts": (called("rollout.batch_size"), positive, 1024),
     "group": (called("rollout.n_samples_per_prompt"), positive, 1),
-    "max_output_tokens": (called("rollout.max_new_tokens"), positive, 1024),
+    "max_output_tokens": (called("rollout.max_new_tokens"), positive, None),
     "tp": (called("vllm.tensor_parallel_size"), positive, 1),
-    "gpu_memory_utilization": (called("vllm.gpu_memory_utilization"), above_zero, None),
+    "gpu_memory_utilization": (called("vllm.gpu_memory_utilization"), above_zero, 0.95),
 }
+
+_ANSWER_BEFORE = 1024  # tokens at which an answer was cut unasked, before flags had dots
 
 
 def state_answers(draft: Draft, *, scored: bool) -> None:
@@ -30,6 +32,8 @@ def state_answers(draft: Draft, *, scored: bool) -> None:
     Of models that share the GPUs, the engine has others where it writes while they train. scored : there is a critic
     """
     state_rollout(draft, _ANSWERS)
+    if not any("." in name for name in draft.keys):  # since flags have dots: what the prompt leaves of data.max_len
+        draft.default("rollout.max_output_tokens", _ANSWER_BEFORE)
     shared, asynchronous = draft.on(*called("train.colocate_all")), draft.on(*called("train.async_enable"))
     if shared is not None and asynchronous is None:
         draft.state("rollout.colocated", True, shared)

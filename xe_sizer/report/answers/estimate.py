@@ -158,11 +158,14 @@ def _typical(result: Result) -> str:
     memory = result.memory
     if not memory.device_bytes:
         return ""
-    cached = f", {gib(memory.cached_bytes)} of it kept from batches of other lengths" if memory.cached_bytes else ""
+    cached, given_back = "", ""
+    if memory.cached_bytes:
+        cached = f", {gib(memory.cached_bytes)} of it kept from batches of other lengths"
+        given_back = " without what is kept, as PyTorch gives it back before memory runs out"
     return (
         f"A run typically shows {gib(memory.allocated_bytes)} GiB allocated, "
         f"{gib(memory.reserved_bytes)} reserved, {gib(memory.device_bytes)} in {monitor_name(result)}{cached}. "
-        f"The verdict uses a cautious peak: {gib(memory.peak_bytes)}."
+        f"The verdict uses a cautious peak{given_back}: {gib(memory.peak_bytes)}."
     )
 
 
