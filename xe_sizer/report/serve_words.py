@@ -148,8 +148,8 @@ def latency(seconds: float | None) -> str:
 
 
 def caution(result: ServeResult) -> str:
-    """What a yes hides: little room for the cache, a batch in waves."""
-    return "; ".join(filter(None, (_tight(result), _waves(result))))
+    """What a yes hides: what a failure stops, little room for the cache, a batch in waves."""
+    return "; ".join(filter(None, (*map(clean, result.cautions), _tight(result), _waves(result))))
 
 
 def _tight(result: ServeResult) -> str:
