@@ -60,7 +60,7 @@ def warnings_of(sized: ServingEstimate) -> Iterator[str]:
 
 
 def cautions(sized: ServingEstimate) -> Iterator[str]:
-    """What a reader must know to read the verdict right: what a failure stops, and with what an engine does not start."""
+    """What a reader must know to read the verdict right: what a failure stops, what keeps an engine from starting."""
     yield from _spanning(sized)
     yield from _failing(sized)
     yield from _too_long(sized)
