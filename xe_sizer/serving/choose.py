@@ -39,11 +39,20 @@ if TYPE_CHECKING:
 
 
 def choose(resolved: ResolvedService, placements: ReplicaLayouts) -> Choice:
-    """The best of the placements, which must not be empty, and its replicas under their load."""
+    """The best of the placements, which must not be empty, and its replicas under their load.
+
+    Where the load needs more than a server, every number of stages is looked at: one that is no multiple of the fewest
+    may need fewer GPUs.
+    """
     cases = cases_of(resolved, placements)
     minimum = fewest_that_fit(cases)
-    cases = cases[worthwhile(placements, cases.fitting)]
-    return _static(resolved, cases, minimum) if resolved.load == "batch" else _online(resolved, cases, minimum)
+    few = cases[worthwhile(placements, cases.fitting)]
+    if resolved.load == "batch":
+        return _static(resolved, few, minimum)
+    choice = _online(resolved, few, minimum)
+    open_ = resolved.gpus is None and resolved.load is not None and resolved.objective is None
+    many = choice.replicas * int(choice.placement.gpus[0]) > resolved.job.server.accelerators
+    return _online(resolved, cases[cases.fitting], minimum) if open_ and many and choice.fits else choice
 
 
 def _pick(array: Array, index: int) -> float:
