@@ -48,6 +48,8 @@ FP8_CHECKPOINTS = dict.fromkeys(("qwen3-moe", "qwen3-next"), "fp8-block")  # by 
 # Checkpoints that the publisher offers beside them: Qwen/Qwen1.5-7B-Chat-GPTQ-Int8 and the like.
 INT8_CHECKPOINTS = dict.fromkeys(("qwen1.5", "qwen2", "qwen2.5"), "gptq-int8")  # by family
 WITHOUT_INT8 = {"qwen1.5-32b", "qwen1.5-110b"}
+# config.json of the -Instruct repositories; their cards add YaRN beyond it.
+INSTRUCT_POSITIONS = dict.fromkeys(("qwen2.5-7b", "qwen2.5-14b", "qwen2.5-32b", "qwen2.5-72b"), 32_768)
 INDEXERS = {
     "deepseek-v3.2": {"heads": 64, "head_dim": 128, "top_k": 2048},
     "glm-5": {"heads": 32, "head_dim": 128, "top_k": 2048},
@@ -168,6 +170,7 @@ def _size(row: Row) -> dict[str, Any]:
         "ffn": _int(row, "ffn"),
         "vocab": _int(row, "vocab"),
         "max_positions": _int(row, "max_position"),
+        "instruct_positions": INSTRUCT_POSITIONS.get(row["id"]),
     }
 
 

@@ -118,9 +118,17 @@ def test_words_and_units_of_flags_and_files_are_read_and_said(cli: Cli, tmp_path
     ]
 
 
-def test_a_length_of_two_readings_is_bad_input_with_both(cli: Cli) -> None:
-    ran = cli("estimate", "--model", "llama-2-7b", "--gpu", "rtx-4090", "--seq-len", "10k")
-    assert (ran.code, ran.err) == (2, "--seq-len: '10k' may be 10000 or 10240\n  hint: write the number out\n")
+@pytest.mark.parametrize(("written", "meant"), [("30k", 30720), ("32k", 32768)])
+def test_lengths_count_in_1024_whatever_the_number(cli: Cli, written: str, meant: int) -> None:
+    ran = cli("serve", "--model", "llama-3.1-8b", "--gpu", "l40s", "--input-tokens", written, "--format", "json")
+    assert json.loads(ran.out)["scenario"]["serve"]["input_tokens"] == meant
+    assert f"note: --input-tokens: {written} is read as {meant}" in ran.err
+
+
+def test_memory_of_two_readings_is_bad_input_with_both(cli: Cli) -> None:
+    ran = cli("estimate", "--model", "llama-2-7b", "--gpu", "rtx-4090", "--min-headroom-gib", "2G")
+    told = "--min-headroom-gib: '2G' may be 2 (GiB) or 1.86265 (GB)\n  hint: write the number out\n"
+    assert (ran.code, ran.err) == (2, told)
 
 
 @pytest.mark.parametrize(

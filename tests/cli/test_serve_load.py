@@ -289,3 +289,69 @@ def test_a_replica_across_servers_is_a_warning(cli: Cli) -> None:
     assert "the only replica spans 2 servers: one failure stops it all" in answer["warnings"]
     _, inside = ask(cli, f"{asked} --weights fp8")
     assert not any("spans" in one for one in inside["warnings"])
+
+
+def test_a_replica_across_servers_is_said_on_the_first_screen(cli: Cli) -> None:
+    lines = cli("serve", *shlex.split("--model llama-3.1-405b --server dell-xe9680-h100 --users 100 --brief")).out
+    assert "the only replica spans 2 servers: one failure stops it all" in lines.splitlines()[1]
+
+
+CHAT_500 = "--server dell-xe9680-h100 --users 500 --ttft 1 --tpot 0.05"
+
+
+@pytest.mark.parametrize("more", ["", " --gpus 16"])
+def test_of_as_many_gpus_replicas_inside_a_server_come_first(cli: Cli, more: str) -> None:
+    """Two replicas of 8 keep the limits on the 16 GPUs of one that spans both servers."""
+    _, answer = ask(cli, f"--model llama-3.3-70b {CHAT_500} --input-tokens 2000 --output-tokens 400{more}")
+    assert (answer["gpus"]["count"], answer["replicas"]["count"], answer["layout"]["pp"]) == (16, 2, 1)
+    assert not any("spans" in one for one in answer["cautions"])
+
+
+def test_users_who_come_back_are_served_by_the_fewest_gpus(cli: Cli) -> None:
+    """No fewer where the layout is given, never more with more host memory, and not on a replica less."""
+    asked = f"--model qwen3-32b {CHAT_500} --input-tokens 32000 --output-tokens 500 --prefix-hit-share 0.9"
+    found = []
+    for gib in (0, 500, 1500):
+        code, answer = ask(cli, f"{asked} --kv-host-gib {gib}")
+        assert code == 0
+        found.append(answer["gpus"]["count"])
+    assert found == sorted(found, reverse=True)
+    code, pinned = ask(cli, f"{asked} --kv-host-gib 500 --pp 1")
+    assert (code, pinned["gpus"]["count"]) == (0, found[1])
+    each = pinned["gpus"]["count"] // pinned["replicas"]["count"]
+    assert ask(cli, f"{asked} --kv-host-gib 500 --gpus {found[1] - each}")[0] == 1
+
+
+def test_answers_of_one_token_have_no_time_for_further_ones(cli: Cli) -> None:
+    for name in ("table", "html", "markdown"):
+        ran = cli("serve", *shlex.split("--model llama-3.1-8b --gpu l40s --gpus 1 --output-tokens 1"), "--format", name)
+        assert ran.code == 0
+        assert "to the first token (TTFT) for 95 % of requests" in ran.out
+    ran = cli("serve", *shlex.split("--model llama-3.1-8b --gpu l40s --output-tokens 0.5"))
+    assert (ran.code, ran.err) == (2, "--output-tokens: 'output_tokens' must be at least 1, not 0.5\n")
+
+
+def test_answers_too_long_for_every_replica_are_no_defect(cli: Cli, tmp_path: Path) -> None:
+    """Answers that spread so widely that no decode replica beside prefill ones ends any."""
+    file = tmp_path / "long.yaml"
+    file.write_text(
+        "{model: llama-3.1-8b, job: inference, gpu: trainium2, gpus: 13, limits: {max_gpus: 32},\n"
+        "serve: {concurrency: 4, input_tokens: 46810, output_tokens: 47210, output_spread: 20}}\n",
+        encoding="utf-8",
+    )
+    assert cli("serve", str(file)).code == 1
+
+
+def test_the_longest_context_is_that_of_the_weights_that_the_name_says(cli: Cli) -> None:
+    """Qwen2.5's -Instruct configurations stop at 32,768 positions, those of the base models at 131,072."""
+    asked = "--gpu b200 --gpus 1 --fit context --model Qwen/Qwen2.5-14B"
+    assert ask(cli, f"{asked}-Instruct")[1]["fit"] == ask(cli, f"{asked}-Instruct-AWQ")[1]["fit"]
+    assert ask(cli, f"{asked}-Instruct")[1]["fit"]["tokens"] == 32_768
+    assert ask(cli, asked)[1]["fit"]["tokens"] == 131_072
+
+
+def test_a_pasted_command_is_told_where_it_goes(cli: Cli) -> None:
+    ran = cli("serve", "vllm serve meta-llama/Llama-3.1-8B --tensor-parallel-size 8")
+    assert ran.code == 2
+    assert "a command is read from stdin: echo '...' | xe-sizer serve -" in ran.err
+    assert cli("serve", *shlex.split("--model llama-3.1-8b --gpu rtx-4090 --engine lmstudio")).code == 0

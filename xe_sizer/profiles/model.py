@@ -24,6 +24,7 @@ from xe_sizer.profiles.finder import is_path, is_repository
 from xe_sizer.profiles.hub import CONFIG, Hub, repository_of
 from xe_sizer.profiles.model_schema import ModelProfile
 from xe_sizer.profiles.source import PATH_HINT, load_yaml, name_problems
+from xe_sizer.profiles.spelling import words_of
 from xe_sizer.profiles.vision import tower_of, vision_contradictions
 
 if TYPE_CHECKING:
@@ -43,8 +44,10 @@ _ANY_MODELS = re.compile(
 _SHARE = re.compile(r"([0-9]{1,3})-of-([0-9]{1,3})")
 
 
-def load_model_profile(path: Path) -> ModelShape:
+def load_model_profile(path: Path, *, instructed: bool = False) -> ModelShape:
     """The shape that a profile describes; its parameter counts are recomputed from the shape.
+
+    instructed : whether the weights are those tuned to follow instructions, whose longest sequence may be another
 
     Raises
     ------
@@ -55,6 +58,8 @@ def load_model_profile(path: Path) -> ModelShape:
     profile = convert(document.value, ModelProfile, document.locate)
     problems = [Problem(text, document.locate(key)) for key, text in _contradictions(profile)]
     problems += name_problems(profile.name, document)
+    if instructed and profile.instruct_positions:
+        profile = msgspec.structs.replace(profile, max_positions=profile.instruct_positions)
     shape = None if problems else shape_of(profile)
     if shape and not profile.parameters_note:
         problems = list(_wrong_counts(profile.parameters, shape, document.locate))
@@ -157,7 +162,7 @@ def resolve_model(name_or_path: str, finder: Finder, where: Where = None, hub: H
         return _shape_from_folder(path, name_or_path, finder, where)
     found = found or (None if cached else _file_of_last_part(name_or_path, finder))
     if found:
-        return load_model_profile(found)
+        return load_model_profile(found, instructed="instruct" in words_of(name_or_path))
     config = cached or (hub.config(repository, where) if repository else None)
     if config and repository:
         return _shape_of_repository(config, repository)

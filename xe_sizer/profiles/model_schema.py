@@ -177,6 +177,9 @@ class ModelKeys(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ffn: Annotated[Count | None, Meta(description="width of a dense MLP; may be left out without one")] = None
     vocab: Annotated[int, Meta(gt=0, le=10**9, description="rows of the token embedding")]
     max_positions: Annotated[int, Meta(gt=0, le=10**9, description="longest sequence, in tokens")]
+    instruct_positions: Annotated[
+        int | None, Meta(gt=0, le=10**9, description="the same of the -Instruct weights, where it is another")
+    ] = None
     tied_embeddings: Annotated[bool, Meta(description="the head uses the weight of the token embedding")]
     norm: Annotated[
         Literal["rmsnorm", "layernorm", "layernorm-nobias", "layernorm-nonparam", "layernorm1p"],

@@ -21,7 +21,10 @@ _UTF_16_OR_32 = (b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")
 
 
 def missing(path: Path) -> Problem:
-    """What to say of a file that is not there: files beside it that are called nearly so."""
+    """What to say of a file that is not there: files beside it that are called nearly so, and where commands go."""
+    if " --" in str(path):
+        hint = "a command is read from stdin: echo '...' | xe-sizer serve -"
+        return Problem("no such file", Location(name_of(path)), hint)
     try:
         beside = [entry.name for entry in islice(path.parent.iterdir(), MOST_BESIDE)]
     except (OSError, ValueError):

@@ -136,7 +136,9 @@ def judged(result: ServeResult) -> LatencyAt:
 
 def latencies(at: LatencyAt) -> str:
     """Both latencies that limits are compared with, and of which requests they are the most."""
-    words = f"{latency(at.ttft_s)} to the first token (TTFT) and {latency(at.tpot_s)} per token (TPOT)"
+    words = f"{latency(at.ttft_s)} to the first token (TTFT)"
+    if at.tpot_s != 0.0:  # an answer of one token has no further ones
+        words += f" and {latency(at.tpot_s)} per token (TPOT)"
     if not at.percentile:
         return f"{words} on average"
     most = "" if at.ttft_s is None or at.tpot_s is None else "at most "
@@ -148,8 +150,8 @@ def latency(seconds: float | None) -> str:
 
 
 def caution(result: ServeResult) -> str:
-    """What a yes hides: little room for the cache, a batch in waves."""
-    return "; ".join(filter(None, (_tight(result), _waves(result))))
+    """What a yes hides: what a failure stops, little room for the cache, a batch in waves."""
+    return "; ".join(filter(None, (*map(clean, result.cautions), _tight(result), _waves(result))))
 
 
 def _tight(result: ServeResult) -> str:
@@ -182,8 +184,11 @@ def pace_range(result: ServeResult) -> str:
 
 
 def span_words(span: Span, value: float | None = None) -> str:
-    """The range of a latency, empty where nothing bounds it; that of a percentile of it where its value is given."""
-    if span.low is None or span.expected is None or span.high is None:
+    """The range of a latency, empty where nothing bounds it; that of a percentile of it where its value is given.
+
+    Answers of one token have no time per further token, and so no range of it.
+    """
+    if span.low is None or not span.expected or span.high is None:
         return ""
     times = 1.0 if value is None else value / span.expected
     return duration_range(Range(low=span.low * times, expected=span.expected * times, high=span.high * times))

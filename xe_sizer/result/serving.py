@@ -330,6 +330,7 @@ class ServeResult(Answer, frozen=True, kw_only=True):
     """The service, with everything of all replicas together but `layout`, `memory`, `kv_cache` and `per_replica`.
 
     fleet_order : price or power; empty where one kind of hardware was asked for
+    cautions : what a reader must know to read the verdict right, such as what a failure stops; also among the warnings
     misread : limits that are read in seconds and look like milliseconds, in words; the first of the warnings
     images : in each prompt; null where there are none
     day : hours of different load; null where nobody gives them
@@ -365,6 +366,7 @@ class ServeResult(Answer, frozen=True, kw_only=True):
     session_cache: SessionCache | None = None
     fit: Fit | None = None
     advice: tuple[Advice, ...] = ()
+    cautions: tuple[str, ...] = ()
     misread: tuple[str, ...] = ()
     read_from_name: str = ""
     warnings: tuple[str, ...] = ()

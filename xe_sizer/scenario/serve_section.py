@@ -5,7 +5,18 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from xe_sizer.profiles.fields import named, or_else
-from xe_sizer.scenario.values import Degree, Fraction, ImageSize, Name, NotNegative, Positive, Section, Share, Tokens
+from xe_sizer.scenario.values import (
+    Degree,
+    Fraction,
+    ImageSize,
+    MeanTokens,
+    Name,
+    NotNegative,
+    Positive,
+    Section,
+    Share,
+    Tokens,
+)
 from xe_sizer.software.number_formats import cache_format_names, format_names, other_formats
 
 LOADS = ("request_rate", "concurrency", "users", "batch")  # keys of `serve`, of which a scenario has at most one
@@ -54,7 +65,7 @@ class ServeSection(Section, frozen=True):
     input_tokens: Annotated[
         Positive | None, Meta(description="Mean tokens of a prompt, without its images' tokens")
     ] = None
-    output_tokens: Annotated[Positive | None, Meta(description="Mean output tokens of a request")] = None
+    output_tokens: Annotated[MeanTokens | None, Meta(description="Mean output tokens of a request")] = None
     input_spread: Annotated[Spread | None, Meta(description="Standard deviation of prompt lengths / mean")] = None
     output_spread: Annotated[Spread | None, Meta(description="Standard deviation of output lengths / mean")] = None
     images: Annotated[

@@ -24,6 +24,7 @@ Currency = Annotated[str, Meta(pattern=r"^[A-Z]{3}$", extra={"must": "be three c
 Degree = Annotated[int, Meta(ge=1, le=1_000_000)]
 Count = Annotated[int, Meta(ge=1, le=10**12)]
 Tokens = Annotated[int, Meta(ge=1, le=10**9)]
+MeanTokens = Annotated[float, Meta(ge=1, le=1e9)]
 Positive = Annotated[float, Meta(gt=0, le=1e18)]
 NotNegative = Annotated[float, Meta(ge=0, le=1e18)]
 Fraction = Annotated[float, Meta(gt=0, le=1)]

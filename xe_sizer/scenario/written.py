@@ -1,8 +1,8 @@
 """Values as people write them: words of other tools, numbers with a unit, thousands of tokens.
 
 A word is read whatever its case and separators, and a key's own unit is that of its name: `max_hours: 2d` is 48, and
-`max_ttft_s: 500ms` is 0.5. Of lengths in tokens k means 1024 where the number is a power of two, as makers of models
-count: 4k is 4096; 10k may be two numbers and is refused. Of counts k, M, B and T are powers of ten.
+`max_ttft_s: 500ms` is 0.5. Of lengths in tokens k means 1024, as makers of models count: 4k is 4096 and 30k is 30720.
+Of counts k, M, B and T are powers of ten.
 """
 
 from __future__ import annotations
@@ -201,7 +201,8 @@ def _gib(number: Decimal, unit: str, text: str) -> Decimal | None:
     """GB are powers of ten, as makers of disks and cards print them, and GiB of two."""
     if unit in ("g", "t", "m"):
         binary, decimal = (number * _BYTES[unit + end] / 2**30 for end in ("ib", "b"))
-        raise _two_readings(text, f"{binary:.6g} ({unit.upper()}iB)", f"{decimal:.6g} ({unit.upper()}B)")
+        two = f"'{text}' may be {binary:.6g} ({unit.upper()}iB) or {decimal:.6g} ({unit.upper()}B)"
+        raise InputError(Problem(two, None, "write the number out"))
     return Decimal(_BYTES[unit]) / 2**30 if unit in _BYTES else None
 
 
@@ -219,17 +220,8 @@ def _count(number: Decimal, unit: str, text: str) -> Decimal | None:
 
 
 def _length(number: Decimal, unit: str, text: str) -> Decimal | None:
-    """Tokens of a sequence: 4k is 4096, 10k may be 10000 or 10240."""
-    if unit not in _KIBI:
-        return _count(number, unit, text)
-    whole = number == number.to_integral_value()
-    if unit == "k" and whole and int(number) > 0 and int(number) & (int(number) - 1) == 0:
-        return Decimal(_KIBI[unit])
-    raise _two_readings(text, f"{number * _POWERS[unit]:.0f}", f"{number * _KIBI[unit]:.0f}")
-
-
-def _two_readings(text: str, first: str, second: str) -> InputError:
-    return InputError(Problem(f"'{text}' may be {first} or {second}", None, "write the number out"))
+    """Tokens of a sequence, of which makers of models count 1024 to the k: 4k is 4096, 30k is 30720."""
+    return Decimal(_KIBI[unit]) if unit in _KIBI else _count(number, unit, text)
 
 
 _LARGE = "300M or 1.5B"

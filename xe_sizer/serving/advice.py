@@ -167,7 +167,8 @@ def _effect(before: ServingEstimate, option: Option[ServingEstimate], gains: boo
     if gains and before.resolved.fit is not None:
         most, unit = what_fits(after)
         return f"{most:,.0f} instead of {what_fits(before)[0]:,.0f} {unit} ({words})"
-    words += f", {_time(after.ttft_s)} to the first token (TTFT), {_time(after.tpot_s)} per token (TPOT)"
+    words += f", {_time(after.ttft_s)} to the first token (TTFT)"
+    words += f", {_time(after.tpot_s)} per token (TPOT)" if after.tpot_s else ""
     if after.resolved.load == "request_rate":
         words += f", up to {rounded(after.most_per_s, down=True):g} requests/s"
         words += f" instead of {rounded(before.most_per_s, down=True):g}" if gains else ""

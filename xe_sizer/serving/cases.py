@@ -133,8 +133,12 @@ class Cases:
 
     def order(self, *keys: Array | Flags) -> int:
         """The first by these keys, of those that fit; where none does, the one that misses least."""
-        missing = np.where(self.fitting, 0.0, self.need_bytes)
-        return int(np.lexsort((*reversed(keys), missing, ~self.fitting))[0])
+        return first(self.fitting, self.need_bytes, *keys)
+
+
+def first(fitting: Flags, need_bytes: Array, *keys: Array | Flags) -> int:
+    """The first by these keys, of those that fit; where none does, the one that needs least [bytes]."""
+    return int(np.lexsort((*reversed(keys), np.where(fitting, 0.0, need_bytes), ~fitting))[0])
 
 
 def fewest_gpus(resolved: ResolvedService) -> int | None:

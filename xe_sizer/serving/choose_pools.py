@@ -89,7 +89,11 @@ def _kinds(resolved: ResolvedService, prefill: ReplicaLayouts, decode: ReplicaLa
     prompts, gpus = prompts_of(job, reads.placements, traffic), as_array(reads.placements.gpus)
     readers = reads.placements[_front(gpus * prompts.each_s, prompts.alone_s, gpus)]
     prompts = prompts_of(job, readers, traffic)
-    found, gpus = decode_curve(job, answers.placements, answers.memory, traffic), as_array(answers.placements.gpus)
+    found = decode_curve(job, answers.placements, answers.memory, traffic)
+    some = found.top_rate > 0.0  # longer answers than any replica ends
+    if not np.any(some):
+        return None
+    answers, found, gpus = answers[some], found[some], as_array(answers.placements.gpus[some])
     kept = _front(gpus / found.top_rate, found.states.tpot_s[0], gpus)
     return Kinds(readers, prompts, answers.placements[kept], found[kept])
 

@@ -38,6 +38,7 @@ class ResolvedService:
     prefill_replicas : replicas that only read prompts, beside which the others only decode; "auto": as many as is best;
     None: all do both. prefill_fixed : sizes of their placement that the user chose
     fit : context or sessions, the most of which is looked for; None: neither
+    replicas : at work, where they are known; None: as many as the load needs, or as the GPUs hold
     host_cache : for sessions that come back; None: what may be in the cache is there
     read_from_name : what the name of the model alone says of its weights, in words; else empty
     """
@@ -63,6 +64,7 @@ class ResolvedService:
     warnings: tuple[str, ...]
     objective: str | None = None
     prefill_replicas: int | str | None = None
+    replicas: int | None = None
     host_cache: HostCache | None = None
     fit: str | None = None
     prefill_fixed: Mapping[str, int] = field(default_factory=dict)

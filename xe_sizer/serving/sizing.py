@@ -24,21 +24,22 @@ def size(resolved: ResolvedService) -> ServingEstimate:
         from xe_sizer.serving.fitting import size_fitting  # most services are asked for a load
 
         return size_fitting(resolved, _size_once)
-    if resolved.host_cache is not None:
-        from xe_sizer.serving.returning import size_returning  # most services name no cache in host memory
-
-        return size_returning(resolved, resolved.host_cache, _size_once)
     return _size_once(resolved)
 
 
 def _size_once(resolved: ResolvedService) -> ServingEstimate:
-    """The same with the share of prompts found in the cache as it is."""
+    """The same with the lengths of its requests as they are."""
     if resolved.prefill_replicas is not None:
         return _in_two_pools(resolved)
     placements = legal_placements(resolved.job, resolved.fixed, resolved.most_gpus())
     if not len(placements):
         raise InputError(_no_placement(resolved))
-    choice = choose(resolved, placements)
+    if resolved.host_cache is not None:
+        from xe_sizer.serving.returning import choose_returning  # most services name no cache in host memory
+
+        resolved, choice = choose_returning(resolved, resolved.host_cache, placements)
+    else:
+        choice = choose(resolved, placements)
     if resolved.requests is not None:
         from xe_sizer.serving.simulation_load import tested  # a service that goes on for ever needs none of it
 

@@ -44,7 +44,7 @@ from xe_sizer.serving.returning import session_cache
 from xe_sizer.serving.step import STEP_PARTS
 from xe_sizer.serving.traffic import HIGHEST_LOAD
 from xe_sizer.serving.uncertainty import span
-from xe_sizer.serving.warnings import misread, warnings_of
+from xe_sizer.serving.warnings import cautions, misread, warnings_of
 from xe_sizer.units import HOUR_S, MEGA, rounded
 
 if TYPE_CHECKING:
@@ -92,6 +92,7 @@ def summarise(sized: ServingEstimate, details: bool = True) -> ServeResult:
         adapters=adapters_of(sized),
         session_cache=session_cache(sized),
         fit=fit_of(sized),
+        cautions=tuple(cautions(sized)),
         misread=tuple(misread(resolved)),
         read_from_name=resolved.read_from_name,
         warnings=(*misread(resolved), *resolved.warnings, *warnings_of(sized)),

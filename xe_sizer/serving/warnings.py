@@ -43,11 +43,9 @@ def warnings_of(sized: ServingEstimate) -> Iterator[str]:
     if resolved.load is None and resolved.requests is None:
         loads = f"{', '.join(LOADS[:-1])} or {LOADS[-1]}"
         yield f"no load is given: each replica runs at {whole_percent(FULL)} of its capacity ({loads})"
-    yield from _spanning(sized)
-    yield from _failing(sized)
+    yield from cautions(sized)
     yield from _saturated(sized)
     yield from host_cache_warnings(sized)
-    yield from _too_long(sized)
     if traffic.draft_tokens:
         yield "the memory of a draft model is not counted: drafts from the model's own heads need none"
     yield from _formats(sized)
@@ -59,6 +57,13 @@ def warnings_of(sized: ServingEstimate) -> Iterator[str]:
     ignored = sorted(_ignored(resolved.given, resolved.values["serve.engine"]))
     if ignored:
         yield f"no effect on inference: {', '.join(ignored)}"
+
+
+def cautions(sized: ServingEstimate) -> Iterator[str]:
+    """What a reader must know to read the verdict right: what a failure stops, what keeps an engine from starting."""
+    yield from _spanning(sized)
+    yield from _failing(sized)
+    yield from _too_long(sized)
 
 
 def misread(resolved: ResolvedService) -> Iterator[str]:
