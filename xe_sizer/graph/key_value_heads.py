@@ -103,7 +103,7 @@ def cache_writes(block: Block, tokens: Array) -> Iterator[Operator]:
     else:
         repeated = _repeated_width(inputs)
         moved = rank.batch * rank.keys * (2.0 * width * size + repeated * inputs.element_bytes)
-        launches = 2.0 + 2.0 * float(np.any(repeated > 0))
+        launches = 2.0 + 2.0 * (repeated > 0)
     yield memory_bound(block, "cache write", "attention", moved, (1.0, 0.0), (launches, 0.0))
 
 

@@ -221,23 +221,13 @@ class Job:
         )
 
     def rank_shapes(self, layouts: Layouts, tokens_per_sequence: Array) -> RankShapes:
-        """The distinct shapes that ranks see under the layouts, with the graph's inputs for each."""
+        """The distinct shapes that ranks see under the layouts, with the graph's inputs for each.
+
+        Layouts share a shape where all is equal that the graph is given of them, also that of frozen weights beside.
+        """
         tokens = np.broadcast_to(tokens_per_sequence, np.shape(layouts.tp))
-        sizes = (
-            layouts.tp,
-            layouts.cp,
-            layouts.ep,
-            layouts.expert_ranks,
-            layouts.sequence_parallel,
-            layouts.micro_batch,
-        )
-        columns = [*sizes, tokens]
-        frozen = (self.beside(one) for one in self.method.passing)
-        if self.casts_weights or any(job.casts_weights for job in frozen):  # a rank casts its shard alone
-            columns.append(np.where(layouts.zero == 3, layouts.zero_ranks, 0))
-        if self.method.compared:
-            columns += [layouts.dp, layouts.grad_accum]
-        rows = unique_rows(columns)
+        jobs = (self, *(self.beside(companion) for companion in self.method.passing))
+        rows = unique_rows([column for job in jobs for column in job.graph(layouts, tokens).columns])
         return RankShapes(self.graph(layouts[rows.first], tokens[rows.first]), rows)
 
     def graph(self, layouts: Layouts, tokens_per_sequence: Array) -> GraphInputs:
@@ -343,7 +333,7 @@ class Job:
         alone = replace(self, method=method, stack=self.stack.for_copies() if companion.copies else self.stack)
         if companion.model is None:
             return alone
-        return replace(alone, model=companion.model, first_stage_layers=None, last_stage_layers=None)
+        return replace(alone, model=companion.model, first_stage_layers=None, last_stage_layers=None, stage_layers=())
 
     def beside_shapes(self, companion: Frozen, shapes: RankShapes, layouts: Layouts) -> tuple[Job, RankShapes]:
         """The job of frozen weights, and what the ranks of the same shapes see of them."""
