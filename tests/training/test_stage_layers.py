@@ -54,7 +54,7 @@ def test_stages_that_divide_the_layers_are_even() -> None:
 
 def test_a_stack_that_always_counts_the_ends() -> None:
     """generate_llm_fqn_per_model_part of torchtitan: 34 on 4 stages are 9, 9, 8, 8, less the ends."""
-    made = stages(32, Split(counts_ends=True), pp=4)
+    made = stages(32, Split(embedding=True, loss=True), pp=4)
     assert made.layers[:, 0].tolist() == [8, 7, 9]
     assert made.middles[0] == pytest.approx(17 / 9)
 

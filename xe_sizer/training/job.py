@@ -56,6 +56,7 @@ class Job:
 
     first_stage_layers, last_stage_layers : of a pipeline; None: the layers are spread
     stage_layers : of every stage of a pipeline, where all are given
+    account_for_embedding, account_for_loss : each takes a layer's place where layers are spread over stages
     pauses : checkpoints, evaluations and failures
     batch_ramp : how the global batch grows in the beginning; None: it is whole from the start
     recompute_layers : of a stage's layers, those that full recomputation runs again; None: all
@@ -90,6 +91,8 @@ class Job:
     first_stage_layers: int | None = None
     last_stage_layers: int | None = None
     stage_layers: tuple[int, ...] = ()
+    account_for_embedding: bool = False
+    account_for_loss: bool = False
     pauses: Pauses = NO_PAUSES
     lengths_assumed: bool = False
     target_share: float = 1.0
@@ -111,8 +114,11 @@ class Job:
     def split(self) -> Split:
         """How layers are spread over the stages of a pipeline."""
         defaults = self.stack.defaults
-        head = head_in_layers(self.model) if defaults.fills_stages_by_cost else None
-        return Split(defaults.counts_ends, head, self.first_stage_layers, self.last_stage_layers, self.stage_layers)
+        ends = self.account_for_embedding, self.account_for_loss
+        asked = any(ends)
+        head = head_in_layers(self.model) if defaults.fills_stages_by_cost and not asked else None
+        ends = ends if asked else (defaults.counts_ends, defaults.counts_ends)
+        return Split(*ends, head, self.first_stage_layers, self.last_stage_layers, self.stage_layers)
 
     @property
     def packs(self) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from xe_sizer.graph.selective import RECOMPUTE_MODULES, modules_of
 from xe_sizer.software.relatives import stacks_with
+from xe_sizer.training.space import ENDS
 
 if TYPE_CHECKING:
     from xe_sizer.errors import Problem
@@ -86,6 +87,13 @@ def _modules(given: Given, model: ModelShape | None, stack: Stack | None, proble
 def _stages(given: Given, model: ModelShape | None, stack: Stack | None, problem: Any) -> Iterator[Problem]:
     """Stages that are all given hold all layers, are as many as pp, and leave nothing to say about the ends."""
     layout, key = given.values.layout, "layout.stages"
+    counting = [f"account_for_{end}" for end in ENDS if getattr(layout, f"account_for_{end}")]
+    for end in ("first_stage_layers", "last_stage_layers", "stages") if counting else ():
+        if getattr(layout, end) is not None:
+            yield problem(f"layout.{end}", f"{end} is given, and {counting[0]} spreads the layers", "give one of them")
+    if counting and stack is not None and not stack.supports.pipeline_parallel:
+        hint = f"stacks that support it: {', '.join(stacks_with('pipeline_parallel'))}"
+        yield problem(f"layout.{counting[0]}", f"{stack.name} does not support pipelines", hint)
     if layout.stages is None:
         return
     count, held = len(layout.stages), sum(layout.stages)

@@ -121,7 +121,7 @@ class Tensors:
     def in_flight(self) -> Array:
         layouts = self.layouts
         sizes = (as_array(size) for size in (layouts.pp, layouts.vpp, layouts.grad_accum))
-        return micro_batches_in_flight(layouts.schedule, *sizes)
+        return micro_batches_in_flight(layouts.schedule, *sizes, self.stages.end_shares)
 
     @cached_property
     def layers(self) -> Array:
