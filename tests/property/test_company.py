@@ -134,16 +134,15 @@ def contradictions(together: dict[str, np.ndarray], alone: dict[str, np.ndarray]
 
 
 def neighbours(draw: np.random.Generator, resolved: ResolvedTraining) -> Layouts:
-    """Legal layouts, and next to each some that differ from it in one key."""
+    """A legal layout, and some that differ from it in one key."""
     rules = replace(resolved.rules, every_way=True, host_known=True, fixed={})
     legal = legal_layouts(rules, (resolved.gpus or 1,))
     if not len(legal):
         legal = legal_layouts(resolved.rules, (resolved.gpus or 1,))
-    rows = []
-    for index in draw.integers(len(legal), size=2).tolist():
-        row = {field.name: int(getattr(legal, field.name)[index]) for field in fields(Layouts)}
-        keys = draw.choice(list(SIZES), size=3, replace=False)
-        rows += [row, *({**row, str(key): int(draw.choice(SIZES[str(key)]))} for key in keys)]
+    index = int(draw.integers(len(legal)))
+    row = {field.name: int(getattr(legal, field.name)[index]) for field in fields(Layouts)}
+    keys = draw.choice(list(SIZES), size=3, replace=False).tolist()
+    rows = [row, *({**row, key: int(draw.choice(SIZES[key]))} for key in keys)]
     return Layouts.of(**{name: [row[name] for row in rows] for name in rows[0]})
 
 

@@ -24,6 +24,7 @@ def layout_conflicts(given: Given, model: ModelShape | None, stack: Stack | None
         yield from _groups(given, stack, problem)
     yield from _modules(given, model, stack, problem)
     yield from _stages(given, model, stack, problem)
+    yield from _ends(given, stack, problem)
 
 
 def _split_experts(given: Given, model: ModelShape | None, stack: Stack | None, problem: Any) -> Iterator[Problem]:
@@ -87,13 +88,6 @@ def _modules(given: Given, model: ModelShape | None, stack: Stack | None, proble
 def _stages(given: Given, model: ModelShape | None, stack: Stack | None, problem: Any) -> Iterator[Problem]:
     """Stages that are all given hold all layers, are as many as pp, and leave nothing to say about the ends."""
     layout, key = given.values.layout, "layout.stages"
-    counting = [f"account_for_{end}" for end in ENDS if getattr(layout, f"account_for_{end}")]
-    for end in ("first_stage_layers", "last_stage_layers", "stages") if counting else ():
-        if getattr(layout, end) is not None:
-            yield problem(f"layout.{end}", f"{end} is given, and {counting[0]} spreads the layers", "give one of them")
-    if counting and stack is not None and not stack.supports.pipeline_parallel:
-        hint = f"stacks that support it: {', '.join(stacks_with('pipeline_parallel'))}"
-        yield problem(f"layout.{counting[0]}", f"{stack.name} does not support pipelines", hint)
     if layout.stages is None:
         return
     count, held = len(layout.stages), sum(layout.stages)
@@ -108,6 +102,20 @@ def _stages(given: Given, model: ModelShape | None, stack: Stack | None, problem
     if stack is not None and not stack.supports.pipeline_parallel:
         hint = f"stacks that support it: {', '.join(stacks_with('pipeline_parallel'))}"
         yield problem(key, f"{stack.name} does not support pipelines", hint)
+
+
+def _ends(given: Given, stack: Stack | None, problem: Any) -> Iterator[Problem]:
+    """Ends that take a layer's place do so where layers are spread evenly over the stages of a pipeline."""
+    layout = given.values.layout
+    counting = next((f"account_for_{end}" for end in ENDS if getattr(layout, f"account_for_{end}")), None)
+    if counting is None:
+        return
+    for key in ("first_stage_layers", "last_stage_layers", "stages"):
+        if getattr(layout, key) is not None:
+            yield problem(f"layout.{key}", f"{key} is given, and {counting} spreads the layers", "give one of them")
+    if stack is not None and not stack.supports.pipeline_parallel:
+        hint = f"stacks that support it: {', '.join(stacks_with('pipeline_parallel'))}"
+        yield problem(f"layout.{counting}", f"{stack.name} does not support pipelines", hint)
 
 
 def _groups(given: Given, stack: Stack, problem: Any) -> Iterator[Problem]:

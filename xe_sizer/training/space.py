@@ -85,7 +85,10 @@ def tensor_options(rules: Rules) -> tuple[int, ...]:
 
 
 def pipeline_options(rules: Rules) -> tuple[int, ...]:
-    """PP divides the layers, with the ends that count as some; where stages may differ, powers of two are tried too, which numbers of GPUs have."""
+    """PP divides the layers, with the ends that count as some.
+
+    Where stages may differ, powers of two are tried too, which numbers of GPUs have.
+    """
     if not rules.stack.supports.pipeline_parallel or rules.model.encoder_layers:
         return rules.options("pp", (1,))
     more = (2**i for i in range(20) if 2**i <= rules.model.layers) if rules.uneven_stages else ()

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array
     from xe_sizer.training.layout import Layouts
 
+
 @frozen
 class Stages:
     """Layers of the first, the last and the fullest middle stage, shape (3, layout) [-].
@@ -91,10 +92,10 @@ def stages_of(model_layers: int, split: Split, layouts: Layouts) -> Stages:
         first, last = as given; the others share the rest
         layers of every stage as given: of those in between the fullest counts
 
-    S = pp vpp chunks, of which stage i has i, i + pp, ...; in a V it has i and 2 pp - 1 - i. Of embedding and head those
-    count as a layer each (e of them) that are asked to, both where the stack spreads them so; where neither does, both
-    where S does not divide L. A chunk at an end may be left with the embedding or the head alone. The fullest stage
-    decides the time. Where nobody says which chunk of an end has fewer layers than others, it is the outermost.
+    S = pp vpp chunks, of which stage i has i, i + pp, ...; in a V it has i and 2 pp - 1 - i. e of embedding and head
+    count as a layer each: as asked, else both where the stack spreads them so or S does not divide L. A chunk at an end
+    may be left with the embedding or the head alone. The fullest stage decides the time. Where nobody says which chunk
+    of an end has fewer layers than others, it is the outermost.
 
     Parameters
     ----------
@@ -132,8 +133,7 @@ def stages_of(model_layers: int, split: Split, layouts: Layouts) -> Stages:
 
 
 def _spread(whole: float, pp: Array, vpp: Array, folded: Array, split: Split) -> tuple[Array, Array]:
-    """Layers of the first, the last and the second stage, spread evenly with the ends that count, and of their
-    outermost chunks."""
+    """Layers of the first, the last and the second stage, spread evenly with the ends that count; outermost chunks."""
     chunks = pp * vpp
     embedding, loss = (np.full_like(pp, float(counts)) for counts in (split.embedding, split.loss))
     if not (split.embedding or split.loss):
