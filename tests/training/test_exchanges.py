@@ -10,6 +10,7 @@ import pytest
 from cases import job, layouts, with_device
 
 from xe_sizer.graph.launches import launches
+from xe_sizer.graph.operators import Collective
 from xe_sizer.graph.transformer import layer_operators
 from xe_sizer.laws.collectives import (
     ALL_GATHER,
@@ -318,6 +319,21 @@ def test_the_host_launches_what_is_recomputed() -> None:
     faster = msgspec.structs.replace(made.stack.host, micro_batch_overhead_ms=0.0)
     bare = replace(idle, stack=msgspec.structs.replace(made.stack, host=faster))
     assert none - timeline(bare, chosen).components["host"][0] == pytest.approx(made.stack.micro_batch_overhead_s)
+
+
+@pytest.mark.parametrize(
+    ("stack", "sizes", "counted"),
+    [
+        ("megatron-lm", {}, 0), ("megatron-lm", {"tp": 2}, 2), ("megatron-lm", {"tp": 2, "sequence_parallel": 1}, 4),
+        ("megatron-lm", {"cp": 2}, 1), ("deepspeed", {"tp": [1, 1], "cp": [1, 2]}, 0),
+    ],
+)  # fmt: skip
+def test_only_exchanges_that_happen_are_launched(stack: str, sizes: dict[str, object], counted: int) -> None:
+    """Forward: one all-reduce a block, or an all-gather before it and a reduce-scatter behind it; keys and values."""
+    chosen = layouts(**sizes)
+    operators = layer_operators(job(stack=stack).graph(chosen, np.full(len(chosen), 512.0)))
+    sent = [launches(op)[0] for op in operators if isinstance(op, Collective)]
+    assert float(np.broadcast_to(sum(sent), len(chosen))[0]) == counted
 
 
 def test_launches_behind_the_counts_of_tokens_do_not_hide_before_them() -> None:

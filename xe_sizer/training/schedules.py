@@ -17,8 +17,8 @@ from xe_sizer.graph.operators import as_array
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array, IntArray
 
-Held = Callable[["Array", "Array", "Array"], tuple["Array", "Array"]]
-"""Of stages, micro-batches, and the shares of their layers that the two ends have in their outermost chunks."""
+Held = Callable[["Array", "Array", "Array", "Array"], tuple["Array", "Array"]]
+"""Of stages, chunks of each, micro-batches, and of the two ends' layers the shares in their outermost chunks."""
 
 
 @frozen
@@ -46,34 +46,37 @@ class Schedule:
     v_shaped: bool = False
 
 
-def _interleaved(pp: Array, micro_batches: Array, outermost: Array) -> tuple[Array, Array]:
+def _interleaved(pp: Array, vpp: Array, micro_batches: Array, outermost: Array) -> tuple[Array, Array]:
     """Stage i runs 2 (pp - i - 1) + (vpp - 1) pp + 1 chunks forward before its first backward ends; one chunk: pp - i.
 
-    pp micro-batches of each chunk, but pp - 1 more of the first stage's first chunk and fewer of the last's last one.
+    The first stage holds pp micro-batches of each chunk and pp - 1 more of its first; the last one pp of each but its
+    last, and the chunk that runs.
 
     Megatron-LM core/pipeline_parallel/schedules.py, get_pp_rank_microbatches.
     """
-    return pp + (pp - 1.0) * outermost[0], pp - (pp - 1.0) * outermost[1]
+    others = 1.0 - outermost[1]
+    running = np.maximum(outermost[1], others / np.maximum(vpp - 1.0, 1.0))
+    return pp + (pp - 1.0) * outermost[0], pp * others + running
 
 
-def _all(pp: Array, micro_batches: Array, outermost: Array) -> tuple[Array, Array]:
+def _all(pp: Array, vpp: Array, micro_batches: Array, outermost: Array) -> tuple[Array, Array]:
     return micro_batches, micro_batches
 
 
-def _pipeline_full(pp: Array, micro_batches: Array, outermost: Array) -> tuple[Array, Array]:
+def _pipeline_full(pp: Array, vpp: Array, micro_batches: Array, outermost: Array) -> tuple[Array, Array]:
     return pp, pp
 
 
-def _two_pipelines_full(pp: Array, micro_batches: Array, outermost: Array) -> tuple[Array, Array]:
+def _two_pipelines_full(pp: Array, vpp: Array, micro_batches: Array, outermost: Array) -> tuple[Array, Array]:
     return 2.0 * pp - 1.0, 2.0 * pp - 1.0
 
 
-def _half(pp: Array, micro_batches: Array, outermost: Array) -> tuple[Array, Array]:
+def _half(pp: Array, vpp: Array, micro_batches: Array, outermost: Array) -> tuple[Array, Array]:
     held = (pp + 2.0) // 2.0
     return held, held
 
 
-def _third(pp: Array, micro_batches: Array, outermost: Array) -> tuple[Array, Array]:
+def _third(pp: Array, vpp: Array, micro_batches: Array, outermost: Array) -> tuple[Array, Array]:
     held = (pp + 4.0) // 3.0
     return held, held
 
@@ -172,8 +175,8 @@ def micro_batches_in_flight(
     """Micro-batches whose activations a stage holds, in the mean over its layers; never more than there are.
 
         first = pp, last = 1                                              1f1b
-        first = pp + (pp - 1) s_first, last = pp - (pp - 1) s_last        1f1b-interleaved; s = 1 / vpp where chunks
-                                                                          have as many layers
+        first = pp + (pp - 1) s                                           1f1b-interleaved, s = 1 / vpp in even chunks
+        last = pp (1 - s) + max(s, (1 - s) / (vpp - 1))
         first = last = m                                                  gpipe
         first = last = pp                                                 zb-h1, zb-v
         first = last = 2 pp - 1                                           zb-h2
@@ -201,5 +204,5 @@ def micro_batches_in_flight(
     shares = np.stack([np.where(as_array(vpp) > 1, shares[0], 0.0), np.where(as_array(vpp) > 1, shares[1], 1.0)])
     for code in np.flatnonzero(np.bincount(schedule)):
         mine = schedule == code
-        held[:, mine] = ROWS[code].held(as_array(pp)[mine], as_array(micro_batches)[mine], shares[:, mine])
+        held[:, mine] = ROWS[code].held(*(as_array(size)[mine] for size in (pp, vpp, micro_batches)), shares[:, mine])
     return np.asarray(np.minimum(np.where(pp > 1, held, 1.0), micro_batches))
