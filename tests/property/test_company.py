@@ -27,6 +27,7 @@ from xe_sizer.serving.layout import ReplicaLayouts
 from xe_sizer.serving.memory import request_bytes, serving_memory, static_peak
 from xe_sizer.serving.resolve import resolve as resolve_serving
 from xe_sizer.serving.resolved import ResolvedService
+from xe_sizer.serving.sizing import size as size_service
 from xe_sizer.serving.space import legal_placements
 from xe_sizer.serving.step import Work, step_time
 from xe_sizer.studies.plan import layout_flags
@@ -41,7 +42,7 @@ from xe_sizer.training.sizing import size
 from xe_sizer.training.space import legal_layouts
 from xe_sizer.training.step import timeline
 
-SAMPLE = 25  # jobs of each kind that the usual run tries
+SAMPLE = 15  # jobs of each kind that the usual run tries
 EXACT = 1e-9
 SLOW_HOST = 1000.0  # launches that take so many times as long show wherever they differ
 GPUS = ("h100-sxm-80gb", "a100-sxm-80gb", "l4", "b200", "mi300x", "h20-sxm-96gb", "rtx-4090")
@@ -252,6 +253,20 @@ def test_steps_beside_others_take_the_time_that_they_take_alone(seed: int) -> No
     for index in range(columns.shape[1]):
         alone = step_time(job, placement, Work(*columns[:, index : index + 1])).parts
         assert not list(contradictions(together, alone, index)), (flags, index)
+
+
+def test_the_placement_that_is_chosen_is_the_same_written_down(seed: int) -> None:
+    flags, resolved = random_service(np.random.default_rng(seed))
+    open_layout = size_service(resolved)
+    sizes = {
+        f"layout.{each.name}": int(getattr(open_layout.placement, each.name)[0]) for each in fields(ReplicaLayouts)
+    }
+    again = size_service(resolve_serving(read_scenario(None, flags | sizes, {}), REGISTRY))
+    answers = [
+        (one.gpus, one.point.running, one.point.requests_per_s, one.point.ttft_s, one.point.tpot_s, one.point.request_s)
+        for one in (open_layout, again)
+    ]
+    assert answers[1] == pytest.approx(answers[0], rel=EXACT), flags | sizes
 
 
 def random_iteration(draw: np.random.Generator) -> tuple[dict[str, Any], ResolvedReinforcement]:
