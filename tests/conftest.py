@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import Phase, settings
 
 FOLDER = Path(__file__).parent
 # Folders and files that take seconds each; every package has tests besides. CONTRIBUTING.md says when to run them.
@@ -19,6 +20,18 @@ SLOW = frozenset({
     "contract/test_through_the_cli.py",
     "studies/test_plan_questions.py",
 })  # fmt: skip
+
+# The usual run draws the same examples each time and keeps none; `--hypothesis-profile random` draws others. Neither
+# has a limit on the time of an example. Shrinking takes minutes where an example takes a second.
+settings.register_profile("usual", derandomize=True, deadline=None, database=None, phases=set(Phase) - {Phase.shrink})
+settings.register_profile("random", deadline=None, database=None)
+settings.load_profile("usual")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("random jobs", "of tests/property/test_company.py")
+    group.addoption("--random-jobs", type=int, default=0, help="so many random jobs of each kind, not the usual few")
+    group.addoption("--first-seed", type=int, default=0, help="seed of the first of them")
 
 
 @pytest.fixture(autouse=True)

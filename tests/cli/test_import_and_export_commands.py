@@ -184,3 +184,33 @@ def test_what_does_not_fit_is_not_exported(tmp_path: Path, capsys: pytest.Captur
     assert main(["export", str(job), "--to", "axolotl", "-o", str(out)]) == 1
     assert not out.exists()
     assert "nothing is written" in capsys.readouterr().err
+
+
+def test_ends_that_count_as_layers_are_answered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """94 layers, the embedding and the loss on 32 stages of 3 chunks: the outermost chunks hold the ends alone."""
+    script, job = tmp_path / "qwen3.sh", tmp_path / "job.yaml"
+    script.write_text(
+        "torchrun --nproc_per_node 8 --nnodes 32 pretrain_gpt.py --num-layers 94 --hidden-size 4096 --train-iters 10 "
+        "--num-attention-heads 64 --seq-length 4096 --micro-batch-size 1 --global-batch-size 512 --bf16 "
+        "--pipeline-model-parallel-size 32 --num-virtual-stages-per-pipeline-rank 3 --recompute-granularity full "
+        "--recompute-method uniform --recompute-num-layers 1 --vocab-size 151936 --max-position-embeddings 4096 "
+        "--account-for-embedding-in-pipeline-split --account-for-loss-in-pipeline-split --use-distributed-optimizer\n"
+    )
+    assert main(["import", str(script), "--gpu", "h100-sxm-80gb", "-o", str(job)]) == 0
+    assert "account_for_loss: true" in job.read_text()
+    capsys.readouterr()
+    assert main(["estimate", str(job)]) == 0, capsys.readouterr().err
+    assert "pp 32 x 3 chunks" in capsys.readouterr().out
+
+
+def test_ends_that_count_as_layers_are_exported(tmp_path: Path) -> None:
+    job, script = tmp_path / "job.yaml", tmp_path / "job.sh"
+    job.write_text(
+        "{model: llama-2-7b, gpu: h100-sxm-80gb, gpus: 34, job: pretrain, stack: megatron-lm, "
+        "train: {steps: 10, seq_len: 2048, global_batch: 34, micro_batch: 1}, "
+        "layout: {tp: 1, pp: 17, vpp: 2, account_for_embedding: true, account_for_loss: true}}"
+    )
+    assert main(["export", str(job), "--to", "megatron-lm", "-o", str(script)]) == 0
+    written = script.read_text()
+    assert "--account-for-embedding-in-pipeline-split" in written
+    assert "--account-for-loss-in-pipeline-split" in written

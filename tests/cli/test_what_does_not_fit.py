@@ -105,3 +105,16 @@ def test_a_replica_alone_shares_no_states(cli: Cli) -> None:
             assert layout["zero"] == 0 or layout["offload"] != "none"
     asked = cli(*shlex.split(f"estimate {job} --job lora --zero 3")).out
     assert "Layout  ZeRO 3 without effect (dp 1), micro-batch" in asked
+
+
+def test_a_layout_fits_whether_it_is_left_open_or_written_down(cli: Cli) -> None:
+    """QLoRA whose hidden state is 16 bit under ZeRO-3 alone, where weights are gathered so."""
+    asked = (
+        "estimate --model gemma-2-9b --gpu l4 --gpus 4 --job qlora --stack hf-trainer --seq-len 4096 --global-batch 4 "
+        "--micro-batch 1 --steps 10 --padding to-seq-len --recompute full --offload none --format json"
+    )
+    answers = [json.loads(cli(*shlex.split(f"{asked} {more}")).out) for more in ("", "--zero 3")]
+    assert [answer["verdict"]["fits"] for answer in answers] == [True, True]
+    assert answers[0]["layout"] == answers[1]["layout"]
+    assert answers[0]["time"]["step_s"] == answers[1]["time"]["step_s"]
+    assert answers[0]["memory"]["peak_bytes"] == answers[1]["memory"]["peak_bytes"]

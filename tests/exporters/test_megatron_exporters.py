@@ -57,6 +57,20 @@ def test_the_layers_of_every_stage_are_read_back(chunks: int, stages: tuple[int,
     assert (facts["layout.stages"].value, facts["layout.vpp"].value, facts["layout.pp"].value) == (stages, chunks, 4)
 
 
+def test_ends_that_count_as_layers_are_read_back(tmp_path: Path) -> None:
+    values = PLAN | {"layout.pp": 17, "layout.vpp": 2, "layout.account_for_embedding": True, "layout.recompute": "none"}
+    facts = read_back("megatron-lm", values | {"layout.account_for_loss": True}, tmp_path).facts
+    assert facts["layout.account_for_embedding"].value is facts["layout.account_for_loss"].value is True
+    assert (facts["layout.pp"].value, facts["layout.vpp"].value) == (17, 2)
+
+
+def test_the_embedding_takes_a_place_in_a_written_layout() -> None:
+    """Two layers in three chunks: the outermost chunks of the ends hold the embedding and the loss alone."""
+    values = PLAN | {"layout.pp": 4, "layout.vpp": 3, "layout.stages": [2, 14, 14, 2], "train.grad_accum": 16}
+    text = export(Plan(values | {"layout.recompute": "none"}), exporters()["megatron-lm"]).written.text
+    assert "E|ttttt|ttttt|t|t|ttttt|ttttt|t|t|tttt|tttt|L" in text
+
+
 @pytest.mark.parametrize(("layers", "written"), [(4, 4), (None, 31)])
 def test_offloaded_layers_are_read_back(layers: int | None, written: int, tmp_path: Path) -> None:
     values = PLAN | {"layout.offload": "activations", "layout.offload_layers": layers}

@@ -103,12 +103,21 @@ def test_layout_says_chunks_and_outer_stages() -> None:
     assert {key: draft.fact(f"layout.{key}") for key in ("vpp", "stages")} == {"vpp": 2, "stages": (5, 3)}
 
 
-def test_embedding_and_loss_count_as_layers() -> None:
+@pytest.mark.parametrize(("pp", "said"), [(4, True), (1, None)])
+def test_embedding_and_loss_count_as_layers(pp: int, said: bool | None) -> None:
+    """30 layers in chunks of 4 on 4 stages are 8 with the ends, and thus 2 chunks."""
     draft = draft_of(
-        num_layers=30, pipeline_model_parallel_size=4, account_for_embedding_in_pipeline_split=True,
-        account_for_loss_in_pipeline_split=True,
+        num_layers=30, pipeline_model_parallel_size=pp, account_for_embedding_in_pipeline_split=True,
+        account_for_loss_in_pipeline_split=True, num_layers_per_virtual_pipeline_stage=4,
     )  # fmt: skip
-    assert (draft.fact("layout.first_stage_layers"), draft.fact("layout.last_stage_layers")) == (7, 7)
+    assert [draft.fact(f"layout.account_for_{end}") for end in ("embedding", "loss")] == [said, said]
+    assert draft.fact("layout.vpp") == 32 // pp // 4
+
+
+def test_chunks_of_other_sizes_are_stages_of_their_own() -> None:
+    """3 layers on each stage, in chunks of 2 and 1."""
+    draft = draft_of(pipeline_model_parallel_size=2, pipeline_model_parallel_layout="Ett|tt|t|tL")
+    assert {key: draft.fact(f"layout.{key}") for key in ("vpp", "stages")} == {"vpp": 2, "stages": (3, 3)}
 
 
 def test_samples_become_steps() -> None:

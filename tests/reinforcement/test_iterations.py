@@ -8,6 +8,7 @@ from cases import REGISTRY
 from xe_sizer.errors import InputError
 from xe_sizer.reinforcement.estimate import ReinforcementEstimate
 from xe_sizer.reinforcement.resolve import resolve
+from xe_sizer.reinforcement.search import Search
 from xe_sizer.reinforcement.sizing import size
 from xe_sizer.reinforcement.summary import summarise
 from xe_sizer.result.training import Result
@@ -122,6 +123,24 @@ def test_an_engine_that_shares_the_card_has_what_the_trainer_leaves() -> None:
     small = sized(rollout__gpu_memory_utilization=0.03)
     assert not small.fits
     assert "rollout-out-of-memory" in {reason.code for reason in summarise(small).verdict.reasons}
+
+
+def test_an_engine_on_gpus_of_its_own_has_its_own_share_of_the_card_whoever_split_them() -> None:
+    """verl lets vLLM use half of a card that it shares; on one of its own it takes the engine's nine tenths."""
+    verl = {"stack": "verl", "gpus": 16, "train__micro_batch": 1}
+    found = [sized(**verl, **way) for way in ({"rollout__colocated": False}, {"rollout__gpus": 8})]
+    assert [one.iteration.rollout.share for one in found] == [0.9, 0.9]
+    together = sized(**verl, rollout__colocated=True)
+    assert together.iteration.rollout.share == 0.5
+    search = Search(together.reinforcement)
+    assert search.apart(8).share == 0.9
+
+
+def test_groups_of_attention_follow_from_the_ranks_of_experts() -> None:
+    """8 ranks of experts on a tensor rank each are 8 groups that serve sequences of their own."""
+    one = sized(model="mixtral-8x7b", gpus=16, rollout__gpus=8, rollout__tp=1, rollout__ep=8, rollout__pp=1)
+    placement = one.iteration.rollout.placement
+    assert [int(size[0]) for size in (placement.tp, placement.ep, placement.dp)] == [1, 8, 8]
 
 
 def test_the_fewest_gpus_are_found_where_nobody_names_a_number() -> None:

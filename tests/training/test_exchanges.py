@@ -10,6 +10,7 @@ import pytest
 from cases import job, layouts, with_device
 
 from xe_sizer.graph.launches import launches
+from xe_sizer.graph.operators import Collective
 from xe_sizer.graph.transformer import layer_operators
 from xe_sizer.laws.collectives import (
     ALL_GATHER,
@@ -320,6 +321,21 @@ def test_the_host_launches_what_is_recomputed() -> None:
     assert none - timeline(bare, chosen).components["host"][0] == pytest.approx(made.stack.micro_batch_overhead_s)
 
 
+@pytest.mark.parametrize(
+    ("stack", "sizes", "counted"),
+    [
+        ("megatron-lm", {}, 0), ("megatron-lm", {"tp": 2}, 2), ("megatron-lm", {"tp": 2, "sequence_parallel": 1}, 4),
+        ("megatron-lm", {"cp": 2}, 1), ("deepspeed", {"tp": [1, 1], "cp": [1, 2]}, 0),
+    ],
+)  # fmt: skip
+def test_only_exchanges_that_happen_are_launched(stack: str, sizes: dict[str, object], counted: int) -> None:
+    """Forward: one all-reduce a block, or an all-gather before it and a reduce-scatter behind it; keys and values."""
+    chosen = layouts(**sizes)
+    operators = layer_operators(job(stack=stack).graph(chosen, np.full(len(chosen), 512.0)))
+    sent = [launches(op)[0] for op in operators if isinstance(op, Collective)]
+    assert float(np.broadcast_to(sum(sent), len(chosen))[0]) == counted
+
+
 def test_launches_behind_the_counts_of_tokens_do_not_hide_before_them() -> None:
     """16 experts side by side launch for longer than their small products run, though attention runs longer than both.
 
@@ -331,8 +347,8 @@ def test_launches_behind_the_counts_of_tokens_do_not_hide_before_them() -> None:
     batch = MicroBatch(slow, chosen, slow.rank_shapes(chosen, np.full(1, 4096.0)))
     timed = operator_times(batch.operators[0], slow.device)
     run_s = sum(float(np.sum(time.forward_s)) for time in timed if time.operator.module == "experts")
-    # Products 2 x 16 x 15, activation 1, the gathers 2 and 1, six exchanges of which some are empty.
-    launch_s = 48 * (2 * 16 * 15 + 1 + 2 + 1 + 6) * made.stack.forward_launch_s
+    # Products 2 x 16 x 15, activation 1, the gathers 2 and 1, the exchanges there and back.
+    launch_s = 48 * (2 * 16 * 15 + 1 + 2 + 1 + 2) * made.stack.forward_launch_s
     assert batch.gaps_s[0][0, 0] == pytest.approx(launch_s - run_s, rel=1e-9)
     together = msgspec.structs.replace(slow.stack.kernels, experts="grouped")
     grouped = replace(slow, stack=msgspec.structs.replace(slow.stack, kernels=together))

@@ -16,6 +16,7 @@ from xe_sizer.training.memory import Ledger, fits, memory_ledger
 from xe_sizer.training.memory_terms import peak_of, terms_at
 from xe_sizer.training.moments import MOMENTS
 from xe_sizer.training.schedules import micro_batches_in_flight
+from xe_sizer.training.stages import Split, stages_of
 
 LLAMA_2_7B = 6_738_415_616
 STATES = ("weights", "gradients", "optimizer states")
@@ -193,6 +194,39 @@ def test_micro_batches_in_flight_of_a_schedule(pp: int, vpp: int) -> None:
     made = in_flight(pp=pp, vpp=vpp, grad_accum=4 * pp)
     simulated = [chunks_held(pp, vpp, 4 * pp, stage) / vpp for stage in (0, pp - 1)]
     assert made[:, 0] == pytest.approx(simulated, rel=1e-12)
+
+
+def layers_held(pp: int, layers: list[int], total: int, stage: int) -> int:
+    """Layers' activations that a stage holds at most, run by run; pp micro-batches pass a chunk before the next one."""
+    forwards = [chunk for _ in range(total // pp) for chunk in range(len(layers)) for _ in range(pp)]
+    backwards = [len(layers) - 1 - chunk for chunk in forwards]
+    warmup, done, back, held, most = 2 * (pp - stage - 1) + (len(layers) - 1) * pp, 0, 0, 0, 0
+    while back < len(backwards):
+        if done < len(forwards) and done - back <= warmup:
+            held, done = held + layers[forwards[done]], done + 1
+        else:
+            held, back = held - layers[backwards[back]], back + 1
+        most = max(most, held)
+    return most
+
+
+@pytest.mark.parametrize("pp", [2, 8, 32])
+@pytest.mark.parametrize("each", [[1, 1], [2, 2, 2], [1, 1, 1, 1]])
+def test_chunks_that_hold_an_end_alone_or_with_a_layer_less(pp: int, each: list[int]) -> None:
+    """The embedding and the loss take a layer's place, on the first chunk of all and on the last."""
+    layers = pp * sum(each) - 2
+    split = Split(embedding=True, loss=True)
+    chosen = layouts(pp=pp, vpp=len(each), grad_accum=4 * pp)
+    ends = stages_of(layers, split, chosen)
+    made = micro_batches_in_flight(chosen.schedule, chosen.pp, chosen.vpp, chosen.grad_accum, ends.end_shares)
+    last = layers_held(pp, [*each[:-1], each[-1] - 1], 4 * pp, pp - 1)
+    assert made[1, 0] * ends.layers[1, 0] == pytest.approx(last, rel=1e-12)
+    if pp == 2:  # of more stages the second holds more than the first, and memory is counted for it
+        first = layers_held(pp, [each[0] - 1, *each[1:]], 4 * pp, 0)
+        assert made[0, 0] * ends.layers[0, 0] == pytest.approx(first, rel=1e-12)
+    else:
+        second = layers_held(pp, each, 4 * pp, 1)
+        assert second <= made[0, 0] * ends.at_ends[0, 0] <= second + 2 * each[0]
 
 
 def test_never_more_in_flight_than_there_are() -> None:

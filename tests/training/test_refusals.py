@@ -9,11 +9,13 @@ from xe_sizer.errors import InputError
 from xe_sizer.graph.casts import BLOCK_SCALED
 from xe_sizer.graph.low_rank import LowRank
 from xe_sizer.software.narrow_products import recipes_of
+from xe_sizer.software.relatives import stacks_with
 from xe_sizer.software.stack import load_stack, stack_names
 from xe_sizer.training.methods import METHODS
 from xe_sizer.training.uncertainty import memory_suffices
 
 LLAMA: dict[str, object] = {"model": "llama-2-7b", "job": "sft", "stack": "megatron-lm"}
+BOTH_COUNT: dict[str, object] = {"layout__account_for_embedding": True, "layout__account_for_loss": True}
 GIB = 2.0**30
 
 
@@ -56,6 +58,21 @@ def told(**flags: object) -> list[str]:
         ({"layout__pp": 4, "layout__vpp": 3}, ("pp x vpp = 12 does not divide the 32 layers of llama-2-7b | "
          "--uneven-stages (layout.uneven_stages: true) lets stages differ by a layer")),
         ({"layout__vpp": 3}, None),
+        # ends that take a layer's place
+        ({"layout__pp": 17}, ("pp 17 does not divide the 32 layers of llama-2-7b | "
+         "--account-for-embedding --account-for-loss gives embedding and loss a layer's place each, which makes 34; "
+         "--uneven-stages (layout.uneven_stages: true) lets stages differ by a layer")),
+        ({"layout__pp": 17, "layout__vpp": 2, **BOTH_COUNT}, None),
+        ({"layout__pp": 11, "layout__vpp": 3, "layout__account_for_loss": True}, None),
+        ({"layout__pp": 11, **BOTH_COUNT},
+         ("pp 11 does not divide the 32 layers of llama-2-7b, with embedding and loss 34 | "
+          "--uneven-stages (layout.uneven_stages: true) lets stages differ by a layer")),
+        ({"layout__pp": 5, "layout__vpp": 7, **BOTH_COUNT, "layout__uneven_stages": True},
+         "pp x vpp = 35 is more than the 32 layers of llama-2-7b, with embedding and loss 34 | None"),
+        ({"layout__pp": 2, "layout__stages": [16, 16], "layout__account_for_loss": True},
+         "stages is given, and account_for_loss spreads the layers | give one of them"),
+        ({**BOTH_COUNT, "stack": "hf-trainer"}, ("hf-trainer does not support pipelines | "
+         f"stacks that support it: {', '.join(stacks_with('pipeline_parallel'))}")),
         # experts that are split
         ({"layout__expert_tp": 2}, "llama-2-7b has no experts to split | leave expert_tp out"),
         ({"layout__expert_tp": 2, "layout__tp": 4, "model": "mixtral-8x7b"}, None),

@@ -54,9 +54,33 @@ def test_stages_that_divide_the_layers_are_even() -> None:
 
 def test_a_stack_that_always_counts_the_ends() -> None:
     """generate_llm_fqn_per_model_part of torchtitan: 34 on 4 stages are 9, 9, 8, 8, less the ends."""
-    made = stages(32, Split(counts_ends=True), pp=4)
+    made = stages(32, Split(embedding=True, loss=True), pp=4)
     assert made.layers[:, 0].tolist() == [8, 7, 9]
     assert made.middles[0] == pytest.approx(17 / 9)
+
+
+@pytest.mark.parametrize(
+    ("layers", "ends", "held"), [(94, (1, 1), [2, 2, 3]), (95, (1, 0), [2, 3, 3]), (95, (0, 1), [3, 2, 3])]
+)
+def test_ends_that_are_asked_to_count_take_a_layers_place(layers: int, ends: tuple[int, int], held: list[int]) -> None:
+    """get_num_layers_to_build of Megatron-LM: 96 on 32 stages of 3 chunks, less one where an end is."""
+    made = stages(layers, Split(embedding=bool(ends[0]), loss=bool(ends[1])), pp=32, vpp=3)
+    assert made.layers[:, 0].tolist() == held
+    assert made.middles.tolist() == [30]
+
+
+def test_an_end_may_have_a_stage_to_itself() -> None:
+    """30 layers on 32 stages: the first has the embedding and the last the head, and each of the others a layer."""
+    of = job(model="llama-2-7b", stack="megatron-lm")
+    of = replace(of, model=replace(of.model, layers=30), account_for_embedding=True, account_for_loss=True)
+    shape = layouts(pp=32, grad_accum=32)
+    assert stages_of(30, of.split, shape).layers[:, 0].tolist() == [0, 0, 1]
+    parts = stage_time(of, shape, of.rank_shapes(shape, np.full(1, 2048.0))).parts
+    first, last, middle = parts["forward"][:, 0].tolist()
+    assert 0 < first < middle  # a look-up
+    assert 0 < last < middle  # 32,000 x 4,096 of the head over 202 million of a layer
+    held = memory_ledger(of, shape, np.array([2048.0])).components
+    assert np.broadcast_to(held["weights"], (2, 6, 1))[1, 0, 0] == 2 * (32_000 * 4096 + 4096)
 
 
 def test_given_ends_leave_the_rest_to_the_others() -> None:

@@ -50,6 +50,7 @@ ON_A_PAGE = frozenset({
     *(f"data.{name}" for name in ("chosen_tokens", "rejected_tokens", "images", "image_size")),
     *(f"layout.{name}" for name in ("first_stage_layers", "last_stage_layers", "stages", "zero_group", "expert_tp")),
     *(f"layout.{name}" for name in ("cp_kind", "recompute_layers", "recompute_modules", "offload_layers")),
+    *(f"layout.{name}" for name in ("account_for_embedding", "account_for_loss")),
     "layout.offload_fraction", "lora.block_size", "lora.frequencies",
 })  # fmt: skip
 """Sections and keys whose options stand on docs/options.md alone: few questions need them, and a help page is short."""

@@ -38,6 +38,7 @@ DECIDES = (
 _TOLD = (
     *DECIDES, "train.reference", "layout.vpp", "layout.sequence_parallel", "layout.schedule", "layout.zero_group",
     "train.batch_ramp_up", "layout.stages", "layout.first_stage_layers", "layout.last_stage_layers",
+    "layout.account_for_embedding", "layout.account_for_loss",
     "layout.expert_tp", "layout.cp_kind", "layout.offload_layers", "layout.recompute_modules",
     "train.padding", "train.weights_dtype", "train.fused_kernels", "optimizer", "attention", "loss", "lora.targets",
     "lora.dropout", "lora.dora", "lora.modules_to_save", "precision", "serve.weights", "serve.kv_cache",

@@ -187,7 +187,7 @@ def memory_bound(
     module: str,
     tensor_bytes: Array,
     passes: tuple[float, float],
-    launches: tuple[float, float],
+    launches: tuple[float | Array, float | Array],
     saved_bytes: Array | None = None,
     temporaries: ArrayLike = 2.0,
 ) -> MemoryBound:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from xe_sizer.graph.operators import Collective
+from xe_sizer.graph.operators import Collective, group_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -130,7 +130,7 @@ def exchange(
     backward: tuple[tuple[str, Array], ...],
     picks: Picks | None = None,
 ) -> Collective:
-    """A collective of the layer; it keeps nothing.
+    """A collective of the layer; it keeps nothing, and exchanges nothing where its group is a single rank.
 
         bytes = whole messages, in the convention of `laws.collectives`
 
@@ -147,7 +147,12 @@ def exchange(
 
     Source: nccl-tests for the convention.
     """
-    return Collective(name, module, block.layers, block.inputs.zeros, group, forward, backward, picks)
+    several = group_sizes(block.inputs.rank)[group] != 1.0
+    sent, sent_back = (
+        tuple((operation, np.where(several, message, 0.0)) for operation, message in side)
+        for side in (forward, backward)
+    )
+    return Collective(name, module, block.layers, block.inputs.zeros, group, sent, sent_back, picks)
 
 
 def visited_places(picks: Picks, places: Array) -> Array:

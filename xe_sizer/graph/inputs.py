@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import field, fields, is_dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -122,6 +122,11 @@ class GraphInputs:
     target_share: float = 1.0
     compared: tuple[Array, Array] | None = None
 
+    @property
+    def columns(self) -> tuple[Array, ...]:
+        """All that the inputs hold by rank shape, of shape (rank shape,): the graph is the same where all are equal."""
+        return tuple(np.broadcast_to(column, np.shape(self.rank.tp)) for column in _arrays_in(self))
+
     @cached_property
     def hidden_bytes(self) -> Array:
         """The rank's hidden state in the compute type, as linear layers keep it [bytes]."""
@@ -200,6 +205,18 @@ class GraphInputs:
     @cached_property
     def zeros(self) -> Array:
         return np.zeros_like(self.rank.tokens)
+
+
+def _arrays_in(value: object) -> Iterator[Array]:
+    """Every array of a record, of the records that it holds, and of tuples of either."""
+    if isinstance(value, np.ndarray):
+        yield value
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from _arrays_in(item)
+    elif is_dataclass(value):
+        for each in fields(value):
+            yield from _arrays_in(getattr(value, each.name))
 
 
 @frozen

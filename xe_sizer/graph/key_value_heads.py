@@ -99,11 +99,11 @@ def cache_writes(block: Block, tokens: Array) -> Iterator[Operator]:
     size = inputs.element_bytes if inputs.cached_element_bytes is None else inputs.cached_element_bytes
     width = cache_width(inputs.model, rank.tp)
     if kind == "paged":
-        moved, launches = tokens * width * (size + inputs.element_bytes), 1.0
+        moved, launches = tokens * width * (size + inputs.element_bytes), rank.ones
     else:
         repeated = _repeated_width(inputs)
         moved = rank.batch * rank.keys * (2.0 * width * size + repeated * inputs.element_bytes)
-        launches = 2.0 + 2.0 * float(np.any(repeated > 0))
+        launches = np.where(repeated > 0, 4.0, 2.0)
     yield memory_bound(block, "cache write", "attention", moved, (1.0, 0.0), (launches, 0.0))
 
 

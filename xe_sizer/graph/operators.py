@@ -125,6 +125,27 @@ def attention_groups(rank: RankShape) -> Array:
     return np.maximum(rank.expert_tp * rank.ep / rank.tp, 1.0)
 
 
+def group_sizes(rank: RankShape) -> dict[str, Array]:
+    """Ranks of each parallel group that exchanges something inside the layers.
+
+        dp = attention_groups
+
+    Parameters
+    ----------
+    rank : of shape (rank shape,) [-]
+
+    Returns
+    -------
+    dict of the groups of `Collective`, shape (rank shape,) [-]
+
+    Source: definition.
+    """
+    return {
+        "tp": rank.tp, "cp": rank.ring_ranks, "ep": rank.ep, "dp": attention_groups(rank), "etp": rank.expert_tp,
+        "heads": np.asarray(rank.head_ranks * rank.ones),
+    }  # fmt: skip
+
+
 @frozen
 class Kernels:
     """Which kernels a stack runs; `eager` means one kernel per arithmetic step.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from xe_sizer.graph.exchanges import visited_places
-from xe_sizer.graph.operators import Collective, attention_groups, stacked
+from xe_sizer.graph.operators import Collective, group_sizes, stacked
 from xe_sizer.laws.collectives import collective_time_s
 
 if TYPE_CHECKING:
@@ -16,27 +16,6 @@ if TYPE_CHECKING:
     from xe_sizer.laws.collectives import Network
 
 _Exchange = tuple[str, "Picks | None"]  # operation, and who picks experts in it
-
-
-def group_sizes(rank: RankShape) -> dict[str, Array]:
-    """Ranks of each parallel group that exchanges something inside the layers.
-
-        dp = attention_groups
-
-    Parameters
-    ----------
-    rank : of shape (rank shape,) [-]
-
-    Returns
-    -------
-    dict of the groups of `graph.operators.Collective`, shape (rank shape,) [-]
-
-    Source: definition.
-    """
-    return {
-        "tp": rank.tp, "cp": rank.ring_ranks, "ep": rank.ep, "dp": attention_groups(rank), "etp": rank.expert_tp,
-        "heads": np.asarray(rank.head_ranks * rank.ones),
-    }  # fmt: skip
 
 
 def inner_ranks(rank: RankShape) -> dict[str, Array]:

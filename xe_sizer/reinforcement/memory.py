@@ -112,9 +112,9 @@ def left_share(resolved: ResolvedReinforcement, taken_bytes: float) -> float:
 
     share = min(own share of the engine, 1 - taken / card - spare)      where nobody says; else as asked
     """
-    settings, job = resolved.settings, resolved.service.job
-    if settings.utilization is not None:
-        return settings.utilization
+    known, job = resolved.settings.share(colocated=True), resolved.service.job
+    if known is not None:
+        return known
     card = job.server.accelerator.memory_bytes
     return max(min(job.engine.memory.utilization, 1.0 - taken_bytes / card - LEFT_OVER), LEAST_SHARE)
 

@@ -79,7 +79,7 @@ def engine_of_its_own(sized: ReinforcementEstimate, _: Registry) -> Iterator[Cha
 
 def other_share(sized: ReinforcementEstimate, _: Registry) -> Iterator[Change]:
     """Another share of the card for the engine, where somebody chose one."""
-    asked = sized.reinforcement.settings.utilization
+    asked = sized.reinforcement.settings.share(sized.iteration.colocated)
     for share in SHARES:
         if asked is not None and abs(share - asked) > 0.05:
             words = f"the engine may use {100 * share:.0f} % of the GPU's memory instead of {100 * asked:.0f} %"

@@ -66,7 +66,7 @@ def resolve(given: Given, registry: Registry) -> ResolvedReinforcement:
     trained = trainer_scenario(given, settings, iterations, padding)
     trainer = collect(problems, resolve_training, trained, registry)
     service = collect(
-        problems, resolve_service, service_scenario(given, settings, None, settings.utilization), registry, BENCHMARK
+        problems, resolve_service, service_scenario(given, settings, None, settings.asked_share), registry, BENCHMARK
     )
     reference = collect(problems, _reference, given, trainer, settings, method) if trainer else None
     critic = collect(problems, _critic, trained, registry) if method.critic and trainer else None

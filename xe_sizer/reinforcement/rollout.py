@@ -149,7 +149,8 @@ def _in_an_engine(
 ) -> Rollout:  # fmt: skip
     """Replicas with weights and a pool of their own."""
     options = _options(resolved, placements, replicas, share)
-    return _picked(resolved, options, slice(0, len(placements)), gpus, share, beside)
+    known = resolved.settings.share(colocated=True) is not None
+    return _picked(resolved, options, slice(0, len(placements)), gpus, share, beside, known)
 
 
 def _options(resolved: ResolvedReinforcement, placements: ReplicaLayouts, replicas: Array, share: float) -> _Options:
@@ -169,9 +170,10 @@ def _batch_by_batch(resolved: ResolvedReinforcement) -> bool:
 
 
 def _picked(
-    resolved: ResolvedReinforcement, options: _Options, among: slice, gpus: int, share: float, beside: Beside
-) -> Rollout:
-    """The best of some of the placements, all on so many GPUs."""
+    resolved: ResolvedReinforcement, options: _Options, among: slice, gpus: int, share: float, beside: Beside,
+    asked_for: bool,
+) -> Rollout:  # fmt: skip
+    """The best of some of the placements, all on so many GPUs. asked_for : somebody, or the stack, says the share."""
     job, asked, room, memory = options.job, resolved.settings.asked, options.room, options.memory
     sizes = as_array(options.placements.gpus)
     asleep = asleep_bytes(job, options.placements[among], resolved.settings.sleep, share)
@@ -180,7 +182,6 @@ def _picked(
     one = slice(best, best + 1)
     whole = request_bytes(job, options.placements[one], asked.inputs + asked.answers.longest)
     least = float(sum(part[one].max() for part in memory.fixed.values()) + whole.max())
-    asked_for = resolved.settings.utilization is not None
     used = max(share * memory.usable_bytes, least if room[best] < 1.0 and not asked_for else 0.0)
     return Rollout(
         job=job,
@@ -225,10 +226,11 @@ def rollouts_apart(resolved: ResolvedReinforcement, counts: Sequence[int], share
     placements = ReplicaLayouts(**columns)
     every = np.repeat(list(sets), [len(one) for one in sets.values()])
     options = _options(resolved, placements, as_array(every // placements.gpus), share)
+    known = resolved.settings.share(colocated=False) is not None
     found, start = {}, 0
     for count, one in sets.items():
         among = slice(start, start + len(one))
-        found[count] = _picked(resolved, options, among, count, share, Beside())
+        found[count] = _picked(resolved, options, among, count, share, Beside(), known)
         start = among.stop
     return found
 

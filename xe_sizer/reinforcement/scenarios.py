@@ -72,10 +72,12 @@ def service_scenario(given: Given, settings: Settings, gpus: int | None, utiliza
         kv_cache=rollout.kv_cache,
         max_sequences=settings.max_sequences,
     )
+    # Ranks of experts beyond the tensor ranks serve sequences of their own.
+    groups = None if rollout.tp is None else max((rollout.ep or 1) // rollout.tp, 1)
     empty: dict[str, Any] = {"train": TrainSection(), "data": DataSection(), "lora": LoraSection()}
     served = replaced(
         values, **empty, serve=serve, job=None, stack=None, gpus=gpus, nodes=None, limits=LimitsSection(),
-        layout=LayoutSection(tp=rollout.tp, pp=rollout.pp, ep=rollout.ep, dp=None if rollout.tp is None else 1),
+        layout=LayoutSection(tp=rollout.tp, pp=rollout.pp, ep=rollout.ep, dp=groups),
     )  # fmt: skip
     return replace(given, values=served, origin=_kept(given.origin), locate=_located(given))
 

@@ -129,9 +129,10 @@ class Search:
         placements = legal_placements(job, service.fixed, None)
         memory = serving_memory(job, placements, asked.inputs)
         needed = sum(memory.fixed.values()) + request_bytes(job, placements, asked.inputs + asked.answers.longest)
-        share = settings.utilization or LEFT_OVER
-        if settings.utilization is not None:
-            needed = np.maximum(needed, settings.utilization * memory.usable_bytes)
+        known = settings.share(colocated=True)
+        share = known or LEFT_OVER
+        if known is not None:
+            needed = np.maximum(needed, known * memory.usable_bytes)
         return as_array(placements.gpus), np.asarray(needed), asleep_bytes(job, placements, settings.sleep, share)
 
     def smallest_replicas(self, gpus: IntArray) -> tuple[Array, Array]:
@@ -283,7 +284,7 @@ class Search:
     def _evaluate(self, counts: set[int]) -> None:
         """Replicas on each of the numbers of GPUs of their own; those of an engine all as one array."""
         resolved = self.resolved
-        share = resolved.settings.utilization or resolved.service.job.engine.memory.utilization
+        share = resolved.settings.share(colocated=False) or resolved.service.job.engine.memory.utilization
         new = sorted(counts - self.known.keys())
         if resolved.service.job.engine.memory.grows:
             self.known.update({gpus: rollout_on(resolved, gpus, share, Beside()) for gpus in new})

@@ -41,7 +41,7 @@ class Settings:
     updates : passes over the answers of an iteration [-]
     colocated : answers are written on the GPUs that train; None: a plan tries both ways
     gpus : that only write answers; None: open
-    utilization : share of the card that the engine may use; None: what the trainer leaves
+    asked_share : of the card that the engine may use, where somebody says; None: nobody does
     offloads : what of the trainer waits in host memory while answers are written
     staleness : iterations by which answers may be older than the weights; 0: training waits for them
     max_sequences : answers that a replica writes at once; None: as many as the engine takes by itself
@@ -55,7 +55,7 @@ class Settings:
     gpus: int | None
     engine: str
     sleep: str
-    utilization: float | None
+    asked_share: float | None
     offloads: tuple[Kept, ...]
     staleness: int
     verifier_s: float
@@ -72,6 +72,10 @@ class Settings:
     def trained(self) -> float:
         """Answers of an iteration that are trained on [-]."""
         return self.asked.count * self.kept
+
+    def share(self, colocated: bool) -> float | None:
+        """Share of the card that the engine may use: as asked; where it shares the card, the stack's; None: open."""
+        return self.asked_share or (self.defaults.gpu_memory_utilization if colocated else None)
 
     @property
     def frozen_offload(self) -> bool:
@@ -106,6 +110,8 @@ def settings_of(provenance: Provenance, method: Rollout, defaults: RolloutDefaul
     colocated = rollout.colocated
     if colocated is None and apart:
         colocated = False
+    if colocated is not False and defaults.gpu_memory_utilization is not None:
+        settle("gpu_memory_utilization", defaults.gpu_memory_utilization, "stack")
     stale = settle("max_staleness", 1) if rollout.asynchronous else 0
     carried = bool(rollout.partial)
     provenance.keep(("rollout",))
@@ -117,7 +123,7 @@ def settings_of(provenance: Provenance, method: Rollout, defaults: RolloutDefaul
         gpus=rollout.gpus,
         engine=str(settle("engine", defaults.engine, "stack")),
         sleep=str(settle("sleep", defaults.sleep, "stack")),
-        utilization=_utilization(provenance, defaults, colocated),
+        asked_share=rollout.gpu_memory_utilization,
         offloads=OFFLOADS[rollout.offload] if rollout.offload else defaults.offloads,
         staleness=int(stale),
         verifier_s=float(rollout.verifier_s or 0.0),
@@ -134,11 +140,3 @@ def _usual_prompt(seq_len: int | None, limit: int | None) -> float:
         return DEFAULT_INPUT_TOKENS
     beside = seq_len - limit if limit is not None and limit < seq_len else seq_len
     return min(DEFAULT_INPUT_TOKENS, max(min(seq_len // 4, beside), 1))
-
-
-def _utilization(provenance: Provenance, defaults: RolloutDefaults, colocated: bool | None) -> float | None:
-    """Share of the card that the engine may use: as asked; where it shares the card, the stack's."""
-    asked = provenance.given.values.rollout.gpu_memory_utilization
-    if asked is not None or colocated is False or defaults.gpu_memory_utilization is None:
-        return asked
-    return float(provenance.settle("rollout.gpu_memory_utilization", defaults.gpu_memory_utilization, "stack"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from xe_sizer.errors import InputError, Problem
@@ -112,6 +113,9 @@ def _no_replica(resolved: ResolvedReinforcement, gpus: int) -> Problem:
 
 def _estimate(search: Search, one: Iteration, rank: int, fewest: int | None) -> ReinforcementEstimate:
     resolved = search.resolved.trainer
+    if not one.colocated and search.resolved.settings.asked_share is None:  # the stack's is of engines that share cards
+        shown = {key: value for key, value in resolved.values.items() if key != "rollout.gpu_memory_utilization"}
+        resolved = replace(resolved, values=shown)
     choice = Choice(
         job=resolved.job,
         layouts=one.layouts,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from xe_sizer.errors import Problem
@@ -43,7 +43,11 @@ def indivisible(given: Given, model: ModelShape) -> Iterator[Problem]:
         yield problem_at(given, "layout.ep", message)
 
 
-def too_many_stages(given: Given, model: ModelShape, key: str, stages: int, words: str) -> Iterator[Problem]:
-    """More pipeline stages, or chunks of them, than the model has layers."""
-    if stages > model.layers:
-        yield problem_at(given, key, f"{words} is more than the {model.layers} layers of {model.name}")
+def too_many_stages(
+    given: Given, model: ModelShape, key: str, stages: int, words: str, ends: Sequence[str] = ()
+) -> Iterator[Problem]:
+    """More pipeline stages, or chunks of them, than the model has layers, and ends that take a layer's place."""
+    most = model.layers + len(ends)
+    if stages > most:
+        beside = f", with {' and '.join(ends)} {most}" if ends else ""
+        yield problem_at(given, key, f"{words} is more than the {model.layers} layers of {model.name}{beside}")

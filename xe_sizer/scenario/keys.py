@@ -92,6 +92,8 @@ class LayoutKeys(TypedDict, total=False):
     stages: Sequence[int] | None
     first_stage_layers: int | None
     last_stage_layers: int | None
+    account_for_embedding: bool | None
+    account_for_loss: bool | None
     sequence_parallel: bool | None
     recompute: str | None
     recompute_modules: Sequence[str] | None

@@ -56,6 +56,8 @@ OPTIONS: Mapping[str, str] = MappingProxyType({
     "stages": "layout.stages",
     "first-stage-layers": "layout.first_stage_layers",
     "last-stage-layers": "layout.last_stage_layers",
+    "account-for-embedding": "layout.account_for_embedding",
+    "account-for-loss": "layout.account_for_loss",
     "micro-batch": "train.micro_batch",
     "grad-accum": "train.grad_accum",
     "global-batch": "train.global_batch",

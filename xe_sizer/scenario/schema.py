@@ -263,6 +263,12 @@ class LayoutSection(Section, frozen=True):
     last_stage_layers: Annotated[
         Degree | None, Meta(description="Layers of the last pipeline stage; the others share the rest")
     ] = None
+    account_for_embedding: Annotated[
+        bool | None, Meta(description="The embedding takes a layer's place on the first pipeline stage")
+    ] = None
+    account_for_loss: Annotated[
+        bool | None, Meta(description="Head and loss take a layer's place on the last pipeline stage")
+    ] = None
     sequence_parallel: Annotated[bool | None, Meta(description="Split norms and dropout over tp")] = None
     recompute: Annotated[Recompute | None, Meta(description="Activations recomputed in the backward pass")] = None
     recompute_modules: Annotated[

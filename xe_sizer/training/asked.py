@@ -50,6 +50,8 @@ def layers_asked(values: ScenarioFile) -> dict[str, Any]:
         "first_stage_layers": layout.first_stage_layers,
         "last_stage_layers": layout.last_stage_layers,
         "stage_layers": layout.stages or (),
+        "account_for_embedding": bool(layout.account_for_embedding),
+        "account_for_loss": bool(layout.account_for_loss),
     }
 
 

@@ -18,6 +18,7 @@ from xe_sizer.training.batches import replicas_of
 from xe_sizer.training.chosen_images import image_conflicts
 from xe_sizer.training.layout import can_offload, offloaded_parts
 from xe_sizer.training.layout_conflicts import layout_conflicts
+from xe_sizer.training.space import ENDS
 from xe_sizer.training.targets import half_conflicts
 
 if TYPE_CHECKING:
@@ -189,22 +190,32 @@ def _sequences(given: Given, problem: Any) -> Iterator[Problem]:
 
 
 def _whole_stages(given: Given, model: ModelShape, stack: Stack | None, problem: Any) -> Iterator[Problem]:
-    """Stages and chunks hold the same number of layers, or at least one each where they may differ."""
+    """Stages and chunks hold the same number of layers, or at least one each where they may differ.
+
+    The embedding and the loss are one where they take a layer's place, and may take it where stages differ.
+    """
     layout = given.values.layout
+    counting = [end for end in ENDS if getattr(layout, f"account_for_{end}")]
     uneven = given.caller.setting("layout.uneven_stages", True)
     by_itself = stack is not None and (stack.defaults.counts_ends or stack.defaults.fills_stages_by_cost)
     given_layers = (layout.first_stage_layers, layout.last_stage_layers, layout.stages)
     may_differ = by_itself or layout.uneven_stages or any(given_layers)
-    hint = None if may_differ else f"{uneven} (layout.uneven_stages: true) lets stages differ by a layer"
+    hint = f"{uneven} (layout.uneven_stages: true) lets stages differ by a layer"
+    both = " ".join(given.caller.setting(f"layout.account_for_{name}", True) for name in ENDS)
+    ends = counting or (ENDS if may_differ else ())
+    places, layers = model.layers + len(counting), f"{model.layers} layers of {model.name}"
+    counted = f", with {' and '.join(counting)} {places}" if counting else ""
     for key, stages, words in (
         ("layout.pp", layout.pp or 1, f"pp {layout.pp}"),
         ("layout.vpp", (layout.pp or 1) * (layout.vpp or 1), f"pp x vpp = {(layout.pp or 1) * (layout.vpp or 1)}"),
     ):
         if key == "layout.vpp" and not (layout.vpp and layout.pp):
             continue
-        yield from too_many_stages(given, model, key, stages, words)
-        if stages <= model.layers and model.layers % stages and not may_differ:
-            yield problem(key, f"{words} does not divide the {model.layers} layers of {model.name}", hint)
+        yield from too_many_stages(given, model, key, stages, words, ends)
+        if stages <= places and places % stages and not may_differ:
+            even = (model.layers + len(ENDS)) % stages == 0
+            counts = f"{both} gives embedding and loss a layer's place each, which makes {model.layers + len(ENDS)}; "
+            yield problem(key, f"{words} does not divide the {layers}{counted}", counts * even + hint)
 
 
 def _end_stages(given: Given, model: ModelShape, problem: Any) -> Iterator[Problem]:

@@ -65,7 +65,7 @@ def encoding_of(job: Job, layouts: Layouts) -> Encoding | None:
     each = replace(images, each=images.each * job.method.sequences_per_sample)
     part = replace(
         job, model=images.tower.encoder, method=method, padding=PACKED, images=None, encodes=each,
-        recompute_layers=None, first_stage_layers=None, last_stage_layers=None,
+        recompute_layers=None, first_stage_layers=None, last_stage_layers=None, stage_layers=(),
     )  # fmt: skip
     one = np.ones_like(layouts.tp)
     tp = layouts.tp if job.stack.defaults.splits_encoder else one

@@ -56,6 +56,7 @@ class Job:
 
     first_stage_layers, last_stage_layers : of a pipeline; None: the layers are spread
     stage_layers : of every stage of a pipeline, where all are given
+    account_for_embedding, account_for_loss : each takes a layer's place where layers are spread over stages
     pauses : checkpoints, evaluations and failures
     batch_ramp : how the global batch grows in the beginning; None: it is whole from the start
     recompute_layers : of a stage's layers, those that full recomputation runs again; None: all
@@ -90,6 +91,8 @@ class Job:
     first_stage_layers: int | None = None
     last_stage_layers: int | None = None
     stage_layers: tuple[int, ...] = ()
+    account_for_embedding: bool = False
+    account_for_loss: bool = False
     pauses: Pauses = NO_PAUSES
     lengths_assumed: bool = False
     target_share: float = 1.0
@@ -111,8 +114,11 @@ class Job:
     def split(self) -> Split:
         """How layers are spread over the stages of a pipeline."""
         defaults = self.stack.defaults
-        head = head_in_layers(self.model) if defaults.fills_stages_by_cost else None
-        return Split(defaults.counts_ends, head, self.first_stage_layers, self.last_stage_layers, self.stage_layers)
+        ends = self.account_for_embedding, self.account_for_loss
+        asked = any(ends)
+        head = head_in_layers(self.model) if defaults.fills_stages_by_cost and not asked else None
+        ends = ends if asked else (defaults.counts_ends, defaults.counts_ends)
+        return Split(*ends, head, self.first_stage_layers, self.last_stage_layers, self.stage_layers)
 
     @property
     def packs(self) -> bool:
@@ -221,23 +227,13 @@ class Job:
         )
 
     def rank_shapes(self, layouts: Layouts, tokens_per_sequence: Array) -> RankShapes:
-        """The distinct shapes that ranks see under the layouts, with the graph's inputs for each."""
+        """The distinct shapes that ranks see under the layouts, with the graph's inputs for each.
+
+        Layouts share a shape where all is equal that the graph is given of them, also that of frozen weights beside.
+        """
         tokens = np.broadcast_to(tokens_per_sequence, np.shape(layouts.tp))
-        sizes = (
-            layouts.tp,
-            layouts.cp,
-            layouts.ep,
-            layouts.expert_ranks,
-            layouts.sequence_parallel,
-            layouts.micro_batch,
-        )
-        columns = [*sizes, tokens]
-        frozen = (self.beside(one) for one in self.method.passing)
-        if self.casts_weights or any(job.casts_weights for job in frozen):  # a rank casts its shard alone
-            columns.append(np.where(layouts.zero == 3, layouts.zero_ranks, 0))
-        if self.method.compared:
-            columns += [layouts.dp, layouts.grad_accum]
-        rows = unique_rows(columns)
+        jobs = (self, *(self.beside(companion) for companion in self.method.passing))
+        rows = unique_rows([column for job in jobs for column in job.graph(layouts, tokens).columns])
         return RankShapes(self.graph(layouts[rows.first], tokens[rows.first]), rows)
 
     def graph(self, layouts: Layouts, tokens_per_sequence: Array) -> GraphInputs:
@@ -343,7 +339,7 @@ class Job:
         alone = replace(self, method=method, stack=self.stack.for_copies() if companion.copies else self.stack)
         if companion.model is None:
             return alone
-        return replace(alone, model=companion.model, first_stage_layers=None, last_stage_layers=None)
+        return replace(alone, model=companion.model, first_stage_layers=None, last_stage_layers=None, stage_layers=())
 
     def beside_shapes(self, companion: Frozen, shapes: RankShapes, layouts: Layouts) -> tuple[Job, RankShapes]:
         """The job of frozen weights, and what the ranks of the same shapes see of them."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from xe_sizer.graph.selective import RECOMPUTE_MODULES, modules_of
 from xe_sizer.software.relatives import stacks_with
+from xe_sizer.training.space import ENDS
 
 if TYPE_CHECKING:
     from xe_sizer.errors import Problem
@@ -23,6 +24,7 @@ def layout_conflicts(given: Given, model: ModelShape | None, stack: Stack | None
         yield from _groups(given, stack, problem)
     yield from _modules(given, model, stack, problem)
     yield from _stages(given, model, stack, problem)
+    yield from _ends(given, stack, problem)
 
 
 def _split_experts(given: Given, model: ModelShape | None, stack: Stack | None, problem: Any) -> Iterator[Problem]:
@@ -100,6 +102,20 @@ def _stages(given: Given, model: ModelShape | None, stack: Stack | None, problem
     if stack is not None and not stack.supports.pipeline_parallel:
         hint = f"stacks that support it: {', '.join(stacks_with('pipeline_parallel'))}"
         yield problem(key, f"{stack.name} does not support pipelines", hint)
+
+
+def _ends(given: Given, stack: Stack | None, problem: Any) -> Iterator[Problem]:
+    """Ends that take a layer's place do so where layers are spread evenly over the stages of a pipeline."""
+    layout = given.values.layout
+    counting = next((f"account_for_{end}" for end in ENDS if getattr(layout, f"account_for_{end}")), None)
+    if counting is None:
+        return
+    for key in ("first_stage_layers", "last_stage_layers", "stages"):
+        if getattr(layout, key) is not None:
+            yield problem(f"layout.{key}", f"{key} is given, and {counting} spreads the layers", "give one of them")
+    if stack is not None and not stack.supports.pipeline_parallel:
+        hint = f"stacks that support it: {', '.join(stacks_with('pipeline_parallel'))}"
+        yield problem(f"layout.{counting}", f"{stack.name} does not support pipelines", hint)
 
 
 def _groups(given: Given, stack: Stack, problem: Any) -> Iterator[Problem]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import Collective, as_array
-from xe_sizer.laws.exchange_time import exchange_times, group_sizes
+from xe_sizer.laws.exchange_time import exchange_times
 from xe_sizer.laws.operator_work import NETWORK, OperatorCost, operator_work, sizes_of
 from xe_sizer.training.layout import SELECTIVE
 from xe_sizer.training.recomputation import recomputed_layers_share
@@ -128,9 +128,8 @@ def _exchange(group: _Passes, operator: Collective) -> OperatorCost:
     exposed, exposed_back = (group.one(share) for share in group.micro_batch.exposed[operator.group])
     again = group.again(operator)
     seconds = group.share * ((1.0 + again) * exposed * there + exposed_back * back)
-    several = group.one(group_sizes(inputs.rank)[operator.group]) != 1.0
     sent = (operator.forward, operator.backward if group.backward else ())
-    messages = [sum(group.one(size) for _, size in side) if several else 0.0 for side in sent]
+    messages = [sum(group.one(size) for _, size in side) for side in sent]
     return OperatorCost(
         operator=operator,
         sizes=_sizes(group, operator),

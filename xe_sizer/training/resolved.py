@@ -10,7 +10,6 @@ from xe_sizer.errors import Problem
 from xe_sizer.frozen import frozen
 from xe_sizer.training.layout import WORDS
 from xe_sizer.training.space import Rules, gpu_counts
-from xe_sizer.training.stages import Split
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array, IntArray
@@ -94,10 +93,17 @@ class ResolvedTraining:
             seq_len=self.job.seq_len,
             splits_sequences=self.job.padding in ("packed", "to-seq-len"),
             fixed=self._fixed_with_batch,
-            uneven_stages=bool(self.given.values.layout.uneven_stages) or self.job.split != Split(),
+            uneven_stages=self._uneven_stages,
+            ends=self.job.account_for_embedding + self.job.account_for_loss,
             first_batches=(self.job.batch_ramp.start, self.job.batch_ramp.increment) if self.job.batch_ramp else (),
             host_known=self.job.server.host_memory_bytes is not None,
         )
+
+    @property
+    def _uneven_stages(self) -> bool:
+        """Whether stages may differ by a layer, or do so by the stack or as they are given."""
+        by_itself = self.job.stack.defaults.counts_ends or self.job.split.uneven
+        return bool(self.given.values.layout.uneven_stages) or by_itself
 
     @property
     def _fixed_with_batch(self) -> Mapping[str, int]:

@@ -17,7 +17,8 @@ from xe_sizer.graph.operators import as_array
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array, IntArray
 
-Held = Callable[["Array", "Array", "Array"], tuple["Array", "Array"]]
+Held = Callable[["Array", "Array", "Array", "Array"], tuple["Array", "Array"]]
+"""Of stages, chunks of each, micro-batches, and of the two ends' layers the shares in their outermost chunks."""
 
 
 @frozen
@@ -28,7 +29,7 @@ class Schedule:
     spared : (f, b, w) that reordering the first and last micro-batches takes off the whole bubble again
     repeats : (share, k, r); each micro-batch beyond the first 1 + r (pp - 1) adds share x max(2 max(F, B) - k min(F, B)
         - W, 0): the block that repeats has no room for passes that differ much
-    held : of stages, chunks of each, micro-batches: those alive on the first stage and on the last
+    held : micro-batches alive on the first stage and on the last
     least_chunks, most_chunks : of a stage; 0: as many as there are layers
     v_shaped : chunks run down the stages and back up, so that the first stage has the head too
     source : where the row is from
@@ -45,33 +46,37 @@ class Schedule:
     v_shaped: bool = False
 
 
-def _interleaved(pp: Array, vpp: Array, micro_batches: Array) -> tuple[Array, Array]:
+def _interleaved(pp: Array, vpp: Array, micro_batches: Array, outermost: Array) -> tuple[Array, Array]:
     """Stage i runs 2 (pp - i - 1) + (vpp - 1) pp + 1 chunks forward before its first backward ends; one chunk: pp - i.
+
+    The first stage holds pp micro-batches of each chunk and pp - 1 more of its first; the last one pp of each but its
+    last, and the chunk that runs.
 
     Megatron-LM core/pipeline_parallel/schedules.py, get_pp_rank_microbatches.
     """
-    more = (pp - 1.0) / vpp
-    return pp + np.where(vpp > 1, more, 0.0), pp - more
+    others = 1.0 - outermost[1]
+    running = np.maximum(outermost[1], others / np.maximum(vpp - 1.0, 1.0))
+    return pp + (pp - 1.0) * outermost[0], pp * others + running
 
 
-def _all(pp: Array, vpp: Array, micro_batches: Array) -> tuple[Array, Array]:
+def _all(pp: Array, vpp: Array, micro_batches: Array, outermost: Array) -> tuple[Array, Array]:
     return micro_batches, micro_batches
 
 
-def _pipeline_full(pp: Array, vpp: Array, micro_batches: Array) -> tuple[Array, Array]:
+def _pipeline_full(pp: Array, vpp: Array, micro_batches: Array, outermost: Array) -> tuple[Array, Array]:
     return pp, pp
 
 
-def _two_pipelines_full(pp: Array, vpp: Array, micro_batches: Array) -> tuple[Array, Array]:
+def _two_pipelines_full(pp: Array, vpp: Array, micro_batches: Array, outermost: Array) -> tuple[Array, Array]:
     return 2.0 * pp - 1.0, 2.0 * pp - 1.0
 
 
-def _half(pp: Array, vpp: Array, micro_batches: Array) -> tuple[Array, Array]:
+def _half(pp: Array, vpp: Array, micro_batches: Array, outermost: Array) -> tuple[Array, Array]:
     held = (pp + 2.0) // 2.0
     return held, held
 
 
-def _third(pp: Array, vpp: Array, micro_batches: Array) -> tuple[Array, Array]:
+def _third(pp: Array, vpp: Array, micro_batches: Array, outermost: Array) -> tuple[Array, Array]:
     held = (pp + 4.0) // 3.0
     return held, held
 
@@ -164,11 +169,14 @@ def bubble_time_s(
     return np.where(pp > 1, bubble_s, 0.0)
 
 
-def micro_batches_in_flight(schedule: IntArray, pp: Array, vpp: Array, micro_batches: Array) -> Array:
-    """Micro-batches whose activations a stage holds; never more than there are.
+def micro_batches_in_flight(
+    schedule: IntArray, pp: Array, vpp: Array, micro_batches: Array, end_shares: Array | None = None
+) -> Array:
+    """Micro-batches whose activations a stage holds, in the mean over its layers; never more than there are.
 
         first = pp, last = 1                                              1f1b
-        first = pp + (pp - 1) / vpp, last = pp - (pp - 1) / vpp           1f1b-interleaved
+        first = pp + (pp - 1) s                                           1f1b-interleaved, s = 1 / vpp in even chunks
+        last = pp (1 - s) + max(s, (1 - s) / (vpp - 1))
         first = last = m                                                  gpipe
         first = last = pp                                                 zb-h1, zb-v
         first = last = 2 pp - 1                                           zb-h2
@@ -181,6 +189,8 @@ def micro_batches_in_flight(schedule: IntArray, pp: Array, vpp: Array, micro_bat
     ----------
     schedule : index into SCHEDULES, shape (layout,) [-]
     pp, vpp, micro_batches : stages, chunks of each, m of a step, shape (layout,) [-]
+    end_shares : s, of the layers of the first stage those in its first chunk, of the last stage's those in its last, of
+        shape (stage, layout) [-]; None: chunks have as many layers
 
     Returns
     -------
@@ -188,8 +198,11 @@ def micro_batches_in_flight(schedule: IntArray, pp: Array, vpp: Array, micro_bat
 
     Source: the rows of ROWS.
     """
-    held = np.zeros((2, len(schedule)))
+    held, even = np.zeros((2, len(schedule))), 1.0 / as_array(vpp)
+    shares = np.stack([even, even]) if end_shares is None else end_shares
+    # With a single chunk the first stage holds no more of it than its place in the pipeline asks for.
+    shares = np.stack([np.where(as_array(vpp) > 1, shares[0], 0.0), np.where(as_array(vpp) > 1, shares[1], 1.0)])
     for code in np.flatnonzero(np.bincount(schedule)):
         mine = schedule == code
-        held[:, mine] = ROWS[code].held(*(as_array(size)[mine] for size in (pp, vpp, micro_batches)))
+        held[:, mine] = ROWS[code].held(*(as_array(size)[mine] for size in (pp, vpp, micro_batches)), shares[:, mine])
     return np.asarray(np.minimum(np.where(pp > 1, held, 1.0), micro_batches))

@@ -199,18 +199,18 @@ def census(model: ModelShape, method: Method, layouts: Layouts, split: Split) ->
     )
     counted = _census(model, beside, sizes)
     if method.parts:
-        counted = _with_parts(counted, method, layouts[rows.first])
+        counted = _with_parts(counted, method, _Groups.of(sizes))
     return Census(**{field.name: rows.spread(getattr(counted, field.name)) for field in fields(counted)})
 
 
-def _with_parts(counted: Census, method: Method, layouts: Layouts) -> Census:
+def _with_parts(counted: Census, method: Method, groups: _Groups) -> Census:
     """The census with the parts of the model beside its layers, which are on the first stage.
 
     Where a quantiser leaves their matrices alone, they count among what else is frozen.
     """
     narrow = float(method.held is None or method.held.quantiser.parts)
-    tp = as_array(layouts.tp)
-    on_first = np.stack([np.ones(tp.shape), (layouts.pp == 1).astype(float)])
+    tp = groups.tp
+    on_first = np.stack([np.ones(tp.shape), (groups.pp == 1).astype(float)])
     for part in method.parts:
         matrices, others = part.matrices_on_rank(tp) * on_first, part.others_on_rank(tp) * on_first
         adapters, learns = part.adapters_on_rank(tp) * on_first, float(part.learning.base)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 LARGEST_LIST = 1 << 24
 LARGEST_PLAN = 1024  # GPUs up to which every whole node is tried
 LARGEST_SEARCH = 4096  # GPUs up to which a smallest count is looked for
+ENDS = ("embedding", "loss")
+"""What may take a layer's place where layers are spread over the stages of a pipeline."""
 FIELDS = tuple(field.name for field in fields(Layouts))
 
 
@@ -32,6 +34,7 @@ class Rules:
 
     global_batch : None where it follows the layout: micro-batch x accumulation, both fixed, x dp
     uneven_stages : pipelines need not divide the layers
+    ends : layers whose place embedding and loss take [-]
     first_batches : what the first global batch and its growth have to be divided into, as the global batch is
     every_way : also what the stack supports but does not do unasked: other ZeRO stages, offloading, no sequence
     parallelism
@@ -46,9 +49,20 @@ class Rules:
     splits_sequences: bool
     fixed: Mapping[str, int]
     uneven_stages: bool = False
+    ends: int = 0
     first_batches: tuple[int, ...] = ()
     every_way: bool = False
     host_known: bool = False
+
+    @property
+    def places(self) -> int:
+        """Layers, and what takes the place of one, that are spread over the stages of a pipeline [-]."""
+        return self.model.layers + self.ends
+
+    @property
+    def most_chunks(self) -> int:
+        """Chunks that no pipeline has more of: stages that differ may have the embedding or the head alone [-]."""
+        return max(self.places, self.model.layers + len(ENDS) * self.uneven_stages)
 
     def options(self, name: str, open_options: Iterable[int]) -> tuple[int, ...]:
         return (self.fixed[name],) if name in self.fixed else tuple(open_options)
@@ -71,11 +85,14 @@ def tensor_options(rules: Rules) -> tuple[int, ...]:
 
 
 def pipeline_options(rules: Rules) -> tuple[int, ...]:
-    """PP divides the layers; where stages may differ, powers of two are tried too, which numbers of GPUs have."""
+    """PP divides the layers, with the ends that count as some.
+
+    Where stages may differ, powers of two are tried too, which numbers of GPUs have.
+    """
     if not rules.stack.supports.pipeline_parallel or rules.model.encoder_layers:
         return rules.options("pp", (1,))
     more = (2**i for i in range(20) if 2**i <= rules.model.layers) if rules.uneven_stages else ()
-    return rules.options("pp", sorted({*divisors(rules.model.layers), *more}))
+    return rules.options("pp", sorted({*divisors(rules.places), *more}))
 
 
 def context_options(rules: Rules) -> tuple[int, ...]:
@@ -159,8 +176,8 @@ def chunk_options(rules: Rules, pp: int) -> tuple[int, ...]:
     Where nobody says so, stages have one, or several where the stack interleaves.
     """
     interleaves = "1f1b-interleaved" in rules.stack.supports.schedules and rules.fixed.get("schedule") != 0
-    whole = pp > 1 and rules.model.layers % pp == 0
-    chunks = divisors(rules.model.layers // pp) if whole and interleaves else (1,)
+    whole = pp > 1 and rules.places % pp == 0
+    chunks = divisors(rules.places // pp) if whole and interleaves else (1,)
     rows = [ROWS[code] for code in schedule_options(rules, pp)]
     tried = {(count, row) for row in rows for count in (*chunks, row.least_chunks)}
     return tuple(sorted({c for c, row in tried if row.least_chunks <= c <= (row.most_chunks or c)}))
@@ -332,9 +349,9 @@ def _legal(layouts: Layouts, rules: Rules) -> np.ndarray:
     for batch in rules.first_batches:
         whole &= batch % (layouts.micro_batch * layouts.dp) == 0
     chunks = layouts.pp * layouts.vpp
-    chunks_fit = (layouts.pp > 1) & (chunks <= rules.model.layers)
+    chunks_fit = (layouts.pp > 1) & (chunks <= rules.most_chunks)
     if not rules.uneven_stages:
-        chunks_fit &= rules.model.layers % chunks == 0
+        chunks_fit &= rules.places % chunks == 0
     rounds = (layouts.grad_accum % layouts.pp == 0) | ~OPEN_CHUNKS[layouts.schedule]
     interleaved = (layouts.vpp == 1) | (chunks_fit & rounds)
     grouped = (layouts.tp * layouts.cp * layouts.dp) % (layouts.expert_ranks * layouts.ep) == 0

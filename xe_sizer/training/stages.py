@@ -15,19 +15,20 @@ if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array
     from xe_sizer.training.layout import Layouts
 
-ENDS = 2.0  # counted: embedding and head, which count as a layer each where layers are spread with them
-
 
 @frozen
 class Stages:
     """Layers of the first, the last and the fullest middle stage, shape (3, layout) [-].
 
     middles : middle stages, counted in full ones [-]; head_first : 1 where the first stage has the head, else 0
+    end_shares : of the layers at the ends, those in the first stage's first chunk and in the last stage's last chunk,
+    shape (2, layout) [-]
     """
 
     layers: Array
     middles: Array
     head_first: Array
+    end_shares: Array
 
     @property
     def fullest(self) -> Array:
@@ -46,16 +47,22 @@ class Stages:
 class Split:
     """How layers are spread over stages: with the ends, by their cost, or so many on the first and the last.
 
+    embedding, loss : each takes a layer's place, on the first and on the last stage
     each : layers of every stage, where all of them are given
-
     head_layers : what the head costs where stages are filled by cost, in layers; None: they are not [-]
     """
 
-    counts_ends: bool = False
+    embedding: bool = False
+    loss: bool = False
     head_layers: float | None = None
     first: int | None = None
     last: int | None = None
     each: tuple[int, ...] = ()
+
+    @property
+    def uneven(self) -> bool:
+        """Whether stages are filled some other way than evenly."""
+        return bool(self.head_layers or self.first or self.last or self.each)
 
 
 def head_in_layers(model: ModelShape) -> float:
@@ -80,13 +87,15 @@ def stages_of(model_layers: int, split: Split, layouts: Layouts) -> Stages:
     """Layers by stage.
 
         layers = L / pp                                                  where it divides, also among vpp chunks
-        layers = sum over its chunks of floor((L + 2) / S) + (c < (L + 2) mod S), less 1 for the embedding and the head
+        layers = sum over its chunks of floor((L + e) / S) + (c < (L + e) mod S), less 1 for the embedding and the head
         layers up to stage i = min(floor((L + H) (i + 1) / pp) + 1, L)   by cost, H that of the head
         first, last = as given; the others share the rest
         layers of every stage as given: of those in between the fullest counts
 
-    S = pp vpp chunks, of which stage i has i, i + pp, ...; in a V it has i and 2 pp - 1 - i. Embedding and head count
-    as a layer each where L does not divide, and always where the stack spreads them so. The fullest decides the time.
+    S = pp vpp chunks, of which stage i has i, i + pp, ...; in a V it has i and 2 pp - 1 - i. e of embedding and head
+    count as a layer each: as asked, else both where the stack spreads them so or S does not divide L. A chunk at an end
+    may be left with the embedding or the head alone. The fullest stage decides the time. Where nobody says which chunk
+    of an end has fewer layers than others, it is the outermost.
 
     Parameters
     ----------
@@ -99,29 +108,37 @@ def stages_of(model_layers: int, split: Split, layouts: Layouts) -> Stages:
     Stages, shape (stage, layout) [-]
 
     Source: torchtitan 0.2 distributed/pipeline_parallel.py (generate_llm_fqn_per_model_part); Megatron-LM
-    transformer_block.py (account_for_embedding_in_pipeline_split, num_layers_in_first_pipeline_stage); DeepSpeed's
+    transformer_block.py (account_for_embedding_in_pipeline_split, account_for_loss_in_pipeline_split,
+    num_layers_in_first_pipeline_stage); DeepSpeed's
     pipelines of BLOOM (arXiv:2211.05100), whose embedding and head take a layer's place each; Nanotron models/base.py
     (build_model), which fills a stage until its cost passes its share.
     """
     pp, vpp, whole = as_array(layouts.pp), as_array(layouts.vpp), float(model_layers)
     folded = as_array(V_SHAPED[layouts.schedule] & (pp > 1))
-    layers = _spread(whole, pp, vpp, folded, with_ends=split.counts_ends)
+    layers, outermost = _spread(whole, pp, vpp, folded, split)
     if split.head_layers is not None:
         layers = _by_cost(whole, pp, split.head_layers)
     if split.first is not None or split.last is not None:
         layers = _given(whole, pp, split.first, split.last)
     if split.each:
         layers = np.stack([np.full_like(pp, one) for one in _kinds_of(split.each)])
+    if split.uneven:
+        outermost = np.maximum(layers[:2] - np.ceil(layers[:2] / vpp) * (vpp - 1.0), 0.0)
     layers = np.where(pp > 1, layers, whole)
     between = np.maximum(whole - layers[0] - layers[1], 0.0)
-    return Stages(layers, between / np.maximum(layers[2], 1.0), folded)
+    shares = outermost / np.maximum(layers[:2], 1.0)
+    # Where the second stage has more layers than the first, memory is counted for it.
+    shares[0] = np.where(layers[2] > layers[0], 1.0 / vpp, shares[0])
+    return Stages(layers, between / np.maximum(layers[2], 1.0), folded, np.where(pp > 1, shares, 1.0 / vpp))
 
 
-def _spread(whole: float, pp: Array, vpp: Array, folded: Array, *, with_ends: bool) -> Array:
-    """Layers of the first, the last and the second stage, spread evenly with the ends where that is so."""
+def _spread(whole: float, pp: Array, vpp: Array, folded: Array, split: Split) -> tuple[Array, Array]:
+    """Layers of the first, the last and the second stage, spread evenly with the ends that count; outermost chunks."""
     chunks = pp * vpp
-    ends = ENDS * ((whole % chunks > 0) | with_ends)
-    each, more = np.divmod(whole + ends, chunks)
+    embedding, loss = (np.full_like(pp, float(counts)) for counts in (split.embedding, split.loss))
+    if not (split.embedding or split.loss):
+        embedding = loss = (whole % chunks > 0).astype(float)
+    each, more = np.divmod(whole + embedding + loss, chunks)
 
     def on(stage: Array) -> Array:
         """Chunks of a stage and what they hold; those before `more` have one layer more."""
@@ -130,8 +147,9 @@ def _spread(whole: float, pp: Array, vpp: Array, folded: Array, *, with_ends: bo
         return np.asarray(vpp * each + np.where(folded > 0, there_and_back, looped))
 
     first, last, second = on(0.0 * pp), on(pp - 1.0), on(np.minimum(1.0, pp - 1.0))
-    first, last = first - np.where(folded > 0, ends, ends / ENDS), last - np.where(folded > 0, 0.0, ends / ENDS)
-    return np.stack([first, last, np.where(pp > 2, second, 0.0)])
+    first, last = first - embedding - np.where(folded > 0, loss, 0.0), last - np.where(folded > 0, 0.0, loss)
+    outermost = np.stack([each + (more > 0) - embedding, each - loss])
+    return np.stack([first, last, np.where(pp > 2, second, 0.0)]), outermost
 
 
 def _by_cost(whole: float, pp: Array, head_layers: float) -> Array:

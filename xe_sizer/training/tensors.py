@@ -120,8 +120,8 @@ class Tensors:
     @cached_property
     def in_flight(self) -> Array:
         layouts = self.layouts
-        sizes = (as_array(size) for size in (layouts.pp, layouts.vpp, layouts.grad_accum))
-        return micro_batches_in_flight(layouts.schedule, *sizes)
+        pp, vpp, micro_batches = (as_array(size) for size in (layouts.pp, layouts.vpp, layouts.grad_accum))
+        return micro_batches_in_flight(layouts.schedule, pp, vpp, micro_batches, self.stages.end_shares)
 
     @cached_property
     def layers(self) -> Array:

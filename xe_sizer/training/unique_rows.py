@@ -48,6 +48,7 @@ def unique_rows(columns: Sequence[ArrayLike]) -> UniqueRows:
     Source: own derivation: a mixed radix, renumbered where a key would exceed 2^62.
     """
     coded = [_code(np.asarray(column)) for column in columns]
+    coded = [(code, count) for code, count in coded if count > 1] or coded[:1]
     key, size = coded[0]
     for code, count in coded[1:]:
         if size * count > LARGEST_KEY:
@@ -60,8 +61,11 @@ def unique_rows(columns: Sequence[ArrayLike]) -> UniqueRows:
 
 def _code(column: NDArray[np.generic]) -> tuple[IntArray, int]:
     """Non-negative integers below a bound, one for each distinct value of the column."""
-    if np.issubdtype(column.dtype, np.integer):
-        code = (column - column.min()).astype(np.int64)
-        return code, int(code.max()) + 1
-    values, code = np.unique(column, return_inverse=True)
-    return code, values.size
+    if not np.issubdtype(column.dtype, np.integer):
+        whole = np.abs(column).max() < LARGEST_KEY and np.array_equal(np.trunc(column), column)
+        if not whole:
+            values, code = np.unique(column, return_inverse=True)
+            return code, values.size
+        column = column.astype(np.int64)  # sorting takes longer
+    code = (column - column.min()).astype(np.int64)
+    return code, int(code.max()) + 1

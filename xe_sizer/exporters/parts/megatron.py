@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 SAYS = (
     "job", "gpus", "layout.tp", "layout.pp", "layout.cp", "layout.cp_kind", "layout.ep", "layout.expert_tp",
     "layout.vpp", "layout.stages", "layout.first_stage_layers", "layout.last_stage_layers", "layout.zero",
-    "layout.zero_group",
+    "layout.zero_group", "layout.account_for_embedding", "layout.account_for_loss",
     "layout.recompute", "layout.recompute_modules", "layout.recompute_layers", "layout.sequence_parallel",
     "layout.offload", "precision", "optimizer", "attention", "train.seq_len", "train.micro_batch",
     "train.global_batch", "train.batch_ramp_up", "train.steps", "train.padding", "train.dropout",
@@ -124,6 +124,8 @@ def _layout(plan: Plan) -> dict[str, Any]:
         "pipeline-model-parallel-layout": _stages(plan, chunks),
         "decoder-first-pipeline-num-layers": plan.take("layout.first_stage_layers"),
         "decoder-last-pipeline-num-layers": plan.take("layout.last_stage_layers"),
+        "account-for-embedding-in-pipeline-split": plan.take("layout.account_for_embedding", False),
+        "account-for-loss-in-pipeline-split": plan.take("layout.account_for_loss", False),
         "context-parallel-size": plan.take("layout.cp", 1),
         "cp-comm-type": _CONTEXT_KINDS.get(plan.take("layout.cp_kind")),
         "expert-model-parallel-size": plan.take("layout.ep", 1),
@@ -166,12 +168,14 @@ def _layers_of_a_stage(plan: Plan) -> int:
 def _stages(plan: Plan, chunks: int) -> str | None:
     """The layers of every stage as Megatron-LM writes them, with the embedding first and the loss last.
 
-    The layers of a stage are spread over its chunks, the first ones first.
+    The layers of a stage are spread over its chunks, the first ones first; the embedding takes a layer's place.
     """
     layers = plan.take("layout.stages")
     if not layers:
         return None
     each = [[divmod(count, chunks)[0] + (chunk < count % chunks) for count in layers] for chunk in range(chunks)]
+    for row, count in zip(each, sorted(row[0] for row in each), strict=True):
+        row[0] = count
     words = ["t" * count for row in each for count in row]
     words[0], words[-1] = f"E{words[0]}", f"{words[-1]}L"
     return "|".join(words)

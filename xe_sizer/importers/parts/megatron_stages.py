@@ -8,16 +8,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from xe_sizer.errors import InputError
-from xe_sizer.profiles.registry import Registry
-
 if TYPE_CHECKING:
-    from xe_sizer.importers.draft import Draft
     from xe_sizer.importers.parts.megatron import Arguments
 
 _MOST = 10_000  # letters of a written layout
 _REPEATED = re.compile(r"\(([^()]*)\)\*(\d+)|([A-Za-z|])\*(\d+)")
 _DECODER = "t"
+_ENDS = ("embedding", "loss")
 
 
 def state_stages(arguments: Arguments) -> None:
@@ -33,7 +30,7 @@ def state_stages(arguments: Arguments) -> None:
         chunks = len(stages) // pp
         layers = [sum(stages[chunk * pp + stage] for chunk in range(chunks)) for stage in range(pp)]
         draft.state("layout.vpp", chunks, layout)
-        if len(set(layers)) > 1:
+        if len(set(layers)) > 1 or layers[0] % chunks:
             draft.state("layout.stages", tuple(layers), layout)
         return
     _chunks(arguments, pp)
@@ -64,39 +61,15 @@ def _chunks(arguments: Arguments, pp: int) -> None:
 
 def _extra(arguments: Arguments) -> int:
     """Layers that the embedding and the loss count as where stages are made even."""
-    names = ("account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split")
-    return sum(arguments.on(name) is not None for name in names)
+    return sum(arguments.on(f"account_for_{end}_in_pipeline_split") is not None for end in _ENDS)
 
 
 def _counted_as_layers(arguments: Arguments, pp: int) -> None:
-    """Stages of the embedding and of the loss have a layer less where these count as one."""
-    draft = arguments.draft
-    embedding = arguments.on("account_for_embedding_in_pipeline_split")
-    loss = arguments.on("account_for_loss_in_pipeline_split")
-    layers = arguments.size("num_layers", "encoder_num_layers")
-    if pp == 1 or (embedding is None and loss is None):
-        return
-    extra = _extra(arguments)
-
-    def divide(known: Draft) -> None:
-        number = layers or _layers_of_model(known)
-        each = (number + extra) // pp if number is not None else 1
-        for key, counted in (("first", embedding), ("last", loss)):
-            if counted is not None:
-                known.state(f"layout.{key}_stage_layers", each - 1 or None, counted)
-
-    if layers is None:
-        draft.following.append(divide)
-    else:
-        divide(draft)
-
-
-def _layers_of_model(draft: Draft) -> int | None:
-    """Layers of a model that the files name; None for one that nothing is known of."""
-    try:
-        return Registry().model(str(draft.fact("model"))).layers
-    except InputError:
-        return None
+    """The embedding and the loss take a layer's place where they count as one; a single stage holds all anyway."""
+    for end in _ENDS:
+        counted = arguments.on(f"account_for_{end}_in_pipeline_split")
+        if counted is not None and pp > 1:
+            arguments.draft.state(f"layout.account_for_{end}", True, counted)
 
 
 def stages_of(value: object) -> list[int] | None:
