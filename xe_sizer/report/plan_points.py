@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING
 from xe_sizer.report.certainty import spanned
 from xe_sizer.report.document import Point
 from xe_sizer.report.first_screen import evidence_point, fit_words, host_point, limits_points, memory_of
-from xe_sizer.report.format import clean, money, number, plural
+from xe_sizer.report.format import clean, hourly_words, money, number, offer_words, plural
 from xe_sizer.report.iterations import split_words
-from xe_sizer.report.plan_words import hardware_words, layout_words, premises
+from xe_sizer.report.plan_words import cheapest_of, hardware_words, layout_words, premises
 from xe_sizer.report.premises import assumed_run
 
 if TYPE_CHECKING:
     from xe_sizer.result.studies import Candidate, PlanResult
 
+CHEAPEST = "Cheapest"
 ROOM = 160  # characters of notes that the first screen has room for
 
 
@@ -63,16 +64,21 @@ def _cost_words(one: Candidate) -> Iterator[str]:
     yield f"{number(one.gpu_hours)} GPU-hours"
     if one.energy_kwh is not None:
         yield f"{number(one.energy_kwh)} kWh"
+    if one.hourly_price is not None:
+        yield f"{clean(one.hourly_price.hardware)} at {hourly_words(one.hourly_price)}"
 
 
 def _others(result: PlanResult, chosen: Candidate) -> Iterator[Point]:
     """The fewest, the cheapest and the fastest, where they are not the chosen one."""
     answers = result.answers
-    named = {"Fewest": (answers.smallest, 3), "Cheapest": (answers.cheapest, 2), "Fastest": (answers.fastest, 5)}
+    named = {"Fewest": (answers.smallest, 3), CHEAPEST: (answers.cheapest, 2), "Fastest": (answers.fastest, 5)}
     for label, (place, spare) in named.items():
         if place is None or result.candidates[place] == chosen:
             continue
         one = result.candidates[place]
         price = f", {money(one.price, one.currency)}" if one.price is not None else ""
+        if one.hourly_price is not None and one.hourly_price != chosen.hourly_price:
+            price += f" ({offer_words(one.hourly_price)})"
         figures = f"{spanned(one.total_s)}, {number(one.gpu_hours)} GPU-hours{price}"
-        yield Point(label, f"{clean(hardware_words(one))}: {figures}", spare=spare)
+        of = f"{cheapest_of(result)}, " if label == CHEAPEST and cheapest_of(result) else ""
+        yield Point(label, f"{of}{clean(hardware_words(one))}: {figures}", spare=spare)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from xe_sizer.report.format import clean, count, number
+from xe_sizer.result.common import GIVEN_PRICE
 from xe_sizer.units import BARE_SERVER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from xe_sizer.result.studies import Answers, Candidate, PlanResult
+    from xe_sizer.result.studies import Candidate, PlanResult
     from xe_sizer.result.training import Layout
 
 GIVEN = ("file", "flag", "env")  # origins of what somebody gave
@@ -26,12 +27,22 @@ def hardware_name(candidate: Candidate) -> str:
     return clean(candidate.gpu if candidate.server.startswith(BARE_SERVER) else candidate.server)
 
 
-def named_answers(answers: Answers) -> dict[str, int]:
+def cheapest_of(result: PlanResult) -> str:
+    """Of which plans the cheapest is, where not all prices are known and compare; else empty."""
+    kinds = {one.hourly_price.kind for one in result.candidates if one.hourly_price is not None} - {GIVEN_PRICE}
+    cheapest = None if result.answers.cheapest is None else result.candidates[result.answers.cheapest].hourly_price
+    if len(kinds) > 1 and cheapest is not None:
+        return f"of those priced {clean(cheapest.kind or 'alike')}"
+    return "of those with a price" if any(one.price is None for one in result.candidates) else ""
+
+
+def named_answers(result: PlanResult) -> dict[str, int]:
     """What the plans that answer something are called, and their places among the candidates."""
+    answers = result.answers
     places = {
         "chosen": answers.chosen,
         "fewest": answers.smallest,
-        "cheapest": answers.cheapest,
+        f"cheapest {cheapest_of(result)}".strip(): answers.cheapest,
         "fewest GPU-hours": answers.fewest_gpu_hours if answers.cheapest is None else None,
         "fastest": answers.fastest,
     }

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from msgspec import Struct
 
 from xe_sizer.errors import EXIT_INTERRUPTED
-from xe_sizer.result.common import Advice, Answer, Basis, LeftOut, Range, Verdict
+from xe_sizer.result.common import Advice, Answer, Basis, HourlyPrice, LeftOut, Range, Verdict
 from xe_sizer.result.training import Layout, Pool, Result
 
 OBJECTIVES = ("servers", "gpus", "cost", "time", "energy")
@@ -44,6 +44,7 @@ class Candidate(Struct, frozen=True):
     host_reserve_bytes : of what it has, kept for the operating system and the process that trains
     pools, colocated : of reinforcement learning, how the GPUs are split; else empty and None
     host_most_bytes : that the server can be ordered with, where what it has is one configuration of several
+    hourly_price : what the price rests on
     """
 
     gpu: str
@@ -72,6 +73,7 @@ class Candidate(Struct, frozen=True):
     host_reserve_bytes: float = 0.0
     pools: tuple[Pool, ...] = ()
     colocated: bool | None = None
+    hourly_price: HourlyPrice | None = None
 
 
 class Answers(Struct, frozen=True):
@@ -154,6 +156,7 @@ class Outcome(Struct, frozen=True):
     minimum_offloads : whether only layouts that keep something in host memory fit on so few
     meets_limits : None where there are no limits, or in answers of older versions
     limits_probability : of the limit that is least sure; None where nobody can say
+    hourly_price : what the price rests on
     """
 
     fits: bool
@@ -170,6 +173,7 @@ class Outcome(Struct, frozen=True):
     minimum_offloads: bool = False
     meets_limits: bool | None = None
     limits_probability: float | None = None
+    hourly_price: HourlyPrice | None = None
 
 
 class Effect(Struct, frozen=True):

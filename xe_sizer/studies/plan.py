@@ -301,7 +301,7 @@ def _candidate(sized: TrainingEstimate, pareto: bool, registry: Registry) -> Can
         meets_limits=sized.ok,
         price=sized.cost,
         currency=None if sized.cost is None else resolved.tariff.currency,
-        energy_kwh=energy_kwh(job.server.accelerator, sized.gpu_hours),
+        energy_kwh=energy_kwh(job.server, sized.gpu_hours),
         tokens_per_s=sized.tokens_per_s,
         command=command(resolved.given, layout_flags(sized), registry.user_folders),
         start_up_s=start_up_s(job),
@@ -310,6 +310,7 @@ def _candidate(sized: TrainingEstimate, pareto: bool, registry: Registry) -> Can
         host_available_bytes=job.server.host_memory_bytes,
         host_most_bytes=job.server.host_most_bytes,
         host_reserve_bytes=HOST_RESERVE_BYTES,
+        hourly_price=resolved.tariff.hourly(job.server),
     )
 
 

@@ -158,6 +158,7 @@ def _outcome(sized: TrainingEstimate, least: TrainingEstimate) -> Outcome:
         minimum_offloads=least.minimum is not None and least.minimum_offloads,
         meets_limits=all(limit.ok for limit in sized.limits) if sized.limits else None,
         limits_probability=min(chances, default=None),
+        hourly_price=sized.resolved.tariff.hourly(sized.resolved.job.server),
     )
 
 
