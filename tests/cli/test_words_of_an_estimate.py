@@ -48,7 +48,8 @@ def test_a_price_says_what_it_rests_on(cli: Cli) -> None:
     assert cost["price"]["expected"] == pytest.approx(cost["gpu_hours"]["expected"] / 8 * 55.04)
     kept = {name: cost["hourly_price"][name] for name in ("hardware", "per_hour", "kind", "date", "region")}
     assert kept == {
-        "hardware": "aws-p5.48xlarge", "per_hour": 55.04, "kind": "on-demand", "date": "2026-09-24", "region": "us-east-1"
+        "hardware": "aws-p5.48xlarge", "per_hour": 55.04, "kind": "on-demand", "date": "2026-09-24",
+        "region": "us-east-1",
     }  # fmt: skip
     listed = "aws-p5.48xlarge at 55.04 USD an hour (on-demand, us-east-1, 2026-09-24)"
     assert listed in cli("estimate", *job, "--brief").out

@@ -156,9 +156,9 @@ def test_conversion_to_si_by_hand():
 )
 def test_prices_of_aws_are_those_after_the_cut_of_june_2025(name, per_hour):
     """AWS Price List of us-east-1, version 20260924211011; p5e is sold in capacity blocks alone."""
-    node = server(name)
+    node = server(f"aws-{name}")
     assert node.price_per_hour == pytest.approx(per_hour, abs=1e-3)
-    assert node.offer.kind == ("capacity-block" if name == "aws-p5e.48xlarge" else "on-demand")
+    assert node.offer.kind == ("capacity-block" if name == "p5e.48xlarge" else "on-demand")
     assert node.offer.date >= "2026-08-01"
 
 
