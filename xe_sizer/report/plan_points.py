@@ -10,12 +10,21 @@ from xe_sizer.report.document import Point
 from xe_sizer.report.first_screen import evidence_point, fit_words, host_point, limits_points, memory_of
 from xe_sizer.report.format import clean, hourly_words, money, number, offer_words, plural
 from xe_sizer.report.iterations import split_words
-from xe_sizer.report.plan_words import cheapest_of, hardware_words, layout_words, premises
+from xe_sizer.report.plan_words import (
+    asks_for_gpus,
+    cheapest_of,
+    fixed_by_file,
+    hardware_words,
+    layout_words,
+    premises,
+    searched_words,
+)
 from xe_sizer.report.premises import assumed_run
 
 if TYPE_CHECKING:
     from xe_sizer.result.studies import Candidate, PlanResult
 
+MOST_KINDS = 2  # of hardware whose numbers of GPUs the first screen lists
 CHEAPEST = "Cheapest"
 ROOM = 160  # characters of notes that the first screen has room for
 
@@ -40,8 +49,20 @@ def plan_points(result: PlanResult) -> Iterator[Point]:
     yield from host_point(*host, chosen.host_most_bytes)
     yield from limits_points(result.verdict, chosen.currency)
     yield from _others(result, chosen)
+    yield from _search(result)
     yield from _premises(result)
     yield Point("Next", "the full estimate of this plan", command=chosen.command, spare=6)
+
+
+def _search(result: PlanResult) -> Iterator[Point]:
+    """What was searched, and what the file leaves no choice in."""
+    if not asks_for_gpus(result):
+        told = list(searched_words(result))
+        shown, more = told[:MOST_KINDS], len(told) - MOST_KINDS
+        shown += [f"{plural(more, 'more kind')} of hardware"] if more > 0 else []
+        yield Point("Searched", "; ".join(shown))
+    if fixed := fixed_by_file(result):
+        yield Point("Fixed", f"your file fixes {', '.join(fixed)}: no other was tried")
 
 
 def _premises(result: PlanResult) -> Iterator[Point]:

@@ -23,6 +23,27 @@ class Rule(Struct, frozen=True):
     unit: str
 
 
+BY_BATCH, BY_LAYOUT, TOO_FEW, TOO_MANY, BY_NOTHING = "batch", "layout", "too-few", "too-many", "none"
+"""Why numbers of GPUs were not searched: the global batch or the layout that was given rules them out, so that fewer
+may do under another; fewer than such as do not; more than such as do; no layout goes with them."""
+
+
+class Skipped(Struct, frozen=True):
+    """Numbers of GPUs that were not searched, by one of the reasons above, and the reason in words."""
+
+    code: str
+    gpus: tuple[int, ...]
+    reason: str
+
+
+class Numbers(Struct, frozen=True):
+    """The numbers of GPUs of one kind of hardware that were searched, ascending, and those that were not."""
+
+    hardware: str
+    tried: tuple[int, ...]
+    skipped: tuple[Skipped, ...] = ()
+
+
 class Search(Struct, frozen=True):
     """How much was searched. `complete` is false where an interrupt ended it."""
 
@@ -31,6 +52,7 @@ class Search(Struct, frozen=True):
     seconds: float
     complete: bool = True
     rules: tuple[Rule, ...] = ()
+    numbers: tuple[Numbers, ...] = ()
 
 
 class Candidate(Struct, frozen=True):

@@ -26,7 +26,16 @@ from xe_sizer.report.format import (
 from xe_sizer.report.iterations import split_words, writing_pool
 from xe_sizer.report.pictures.plan import pictures
 from xe_sizer.report.plan_points import plan_points
-from xe_sizer.report.plan_words import cheapest_of, hardware_name, hardware_words, layout_words, named_answers, premises
+from xe_sizer.report.plan_words import (
+    asks_for_gpus,
+    cheapest_of,
+    hardware_name,
+    hardware_words,
+    layout_words,
+    limits_of_search,
+    named_answers,
+    premises,
+)
 from xe_sizer.report.scenario_findings import limit_case
 from xe_sizer.report.verdict import job_words, yes_word
 from xe_sizer.result.common import SURE
@@ -125,10 +134,16 @@ def _title(result: PlanResult) -> str:
         return f"{job}: the closest to the limits is {hardware_words(chosen)}"
     if result.objective == "servers" and result.verdict.limits and not chosen.server.startswith(BARE_SERVER):
         box = f"({hardware_name(chosen)}, {plural(chosen.gpus, 'GPU')})"
-        meets = "meets" if chosen.nodes == 1 else "are the fewest that meet"
-        return f"{job}: {plural(chosen.nodes, 'server')} {box} {meets} the limits"
+        if chosen.nodes == 1 or asks_for_gpus(result):
+            return f"{job}: {plural(chosen.nodes, 'server')} {box} meet{'s' * (chosen.nodes == 1)} the limits"
+        fewest = f"are the fewest that meet the limits{limits_of_search(result, chosen)}"
+        return f"{job}: {plural(chosen.nodes, 'server')} {box} {fewest}"
+    if result.objective in ("servers", "gpus") and asks_for_gpus(result):
+        meet = "meet the limits" if result.verdict.limits else "fit"
+        return f"{job}: {hardware_words(chosen)} {meet}"
+    of = limits_of_search(result, chosen) if result.objective in ("servers", "gpus") else ""
     limits = " within the limits" if result.verdict.limits else ""
-    return f"{job}: {_best_words(result, chosen)}{limits}: {hardware_words(chosen)}"
+    return f"{job}: {_best_words(result, chosen)}{limits}{of}: {hardware_words(chosen)}"
 
 
 def _searched(result: PlanResult) -> str:
