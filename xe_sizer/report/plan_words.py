@@ -148,21 +148,23 @@ def _answer_words(rollout: Mapping[str, Any]) -> str:
 
 
 def _zero_words(layout: Layout) -> str:
-    """The ZeRO stage; alone there is nothing to share, and only what offloads needs one."""
-    if layout.dp * layout.cp == 1 and layout.offload == "none":
+    """The ZeRO stage, which somebody asked for where one rank has nothing to share and offloads nothing."""
+    if layout.dp * layout.cp == 1:
         return f"ZeRO {layout.zero} without effect (dp 1)"
     return f"ZeRO {layout.zero}" + (f" over {layout.zero_group}" if layout.zero_group else "")
 
 
 def layout_words(layout: Layout) -> str:
     """A layout in a few words: sizes that are more than one, and what is not usual."""
+    alone = layout.dp * layout.cp == 1  # with nothing to share: then the stage says what of the states is offloaded
     pipeline = f"pp {layout.pp}" + (f" x {layout.vpp} chunks" if layout.vpp > 1 else "")
     sizes = [f"{name} {getattr(layout, name)}" for name in ("tp", "cp", "ep") if getattr(layout, name) > 1]
     sizes += [pipeline] if layout.pp > 1 else []
     sizes += [f"dp {layout.dp}"] if layout.dp > 1 else []
-    sizes += [_zero_words(layout)] if layout.zero else []
+    sizes += [_zero_words(layout)] if layout.zero and not (alone and layout.offload != "none") else []
     sizes += [f"micro-batch {layout.micro_batch}"]
     sizes += [f"{layout.recompute} recompute"] if layout.recompute != "none" else []
-    sizes += [f"{layout.offload} offloaded"] if layout.offload != "none" else []
+    offloads = f"{layout.offload} offloaded" + (f" as in ZeRO {layout.zero}" if alone and layout.zero else "")
+    sizes += [offloads] if layout.offload != "none" else []
     sizes += [layout.schedule] if layout.schedule != "1f1b" else []
     return ", ".join(sizes)
