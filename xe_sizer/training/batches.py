@@ -38,7 +38,8 @@ def global_batch(given: Given, gpus: int | None, stack: Stack) -> int | None:
     if assumes_batch(given):
         return default_global_batch(given, gpus, stack)
     replicas = replicas_of(given, gpus, stack)
-    return None if replicas is None else int(train.micro_batch * train.grad_accum * replicas)
+    together = (train.micro_batch or 1) * (train.grad_accum or 1)
+    return None if replicas is None else together * replicas
 
 
 def assumes_batch(given: Given) -> bool:
