@@ -313,9 +313,10 @@ def server_profile(row: Row, read_on: str) -> dict[str, Value] | None:
                 "vcpus": number(row["vcpus"]),
             }
         ),
+        "cooling": "liquid" if row["id"] in extra.LIQUID_COOLED else None,
         "power_supplies_kw" if supplies else "power_kw": number(row["max_power_kw"]),
         "rack_units": number(row["rack_units"]),
-        "price": price(row),
+        "price": extra.SERVER_PRICES.get(row["id"]),
         "assumed": assumed,
         "source": source(row["source"], read_on),
         "notes": extra.SERVER_NOTES.get(row["id"]),
@@ -330,14 +331,6 @@ def scale_out(row: Row) -> dict[str, Value]:
     rate = number(row["nic_gbps_each"]) or number(row["internode_gbps_node"])
     fabric = extra.SERVER_FABRICS.get(row["id"]) or extra.VENDOR_FABRICS.get(row["vendor"])
     return without_empty({"nics": nics, "gbit_per_s": rate, "fabric": fabric})
-
-
-def price(row: Row) -> dict[str, Value]:
-    if not row["price_usd_per_h"]:
-        return {}
-    kind = row["price_kind"].replace("(pre-June-2025 list, STALE)", "list price before the cut of June 2025")
-    date = row["price_date"].removeprefix("listed ").replace(" (date not shown)", "")
-    return {"per_hour": number(row["price_usd_per_h"]), "currency": "USD", "kind": kind, "date": date}
 
 
 # --- YAML ------------------------------------------------------------

@@ -21,6 +21,7 @@ MINUTE_S = 60.0
 HOUR_S = 3600.0
 DAY_S = 86400.0
 BITS_PER_BYTE = 8.0
+WATT_PER_KW = 1000.0
 # Bytes of a number, in memory and on the wire.
 SIXTEEN_BIT = 2.0
 FLOAT32 = 4.0

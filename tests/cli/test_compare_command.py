@@ -104,3 +104,18 @@ def test_alternatives_that_offload_to_an_unknown_host_are_named(cli: Cli) -> Non
     told = "server=nvidia-dgx-h100: host memory of nvidia-dgx-h100 unknown: offloading needs 1,056 GiB per node"
     assert told in words
     assert "host memory of dell-xe9680-h100 unknown" not in words
+
+
+def test_a_file_without_hardware_is_what_alternatives_that_name_it_change(cli: Cli, tmp_path: Path) -> None:
+    """The file alone could not run; it is an alternative again where one of the changes leaves the hardware open."""
+    job = tmp_path / "job.yaml"
+    job.write_text("model: llama-3.1-8b\njob: lora\ngpus: 8\ntrain: {steps: 100}\n")
+    servers = ["aws-p5.48xlarge", "aws-p5e.48xlarge"]
+    ran = cli("compare", job, *(f"server={name}" for name in servers), "--format", "json")
+    answer = json.loads(ran.out)
+    assert [one["result"]["scenario"]["server"] for one in answer["alternatives"]] == servers
+    assert "prices of different kinds do not compare: capacity-block, on-demand" in answer["warnings"]
+    shown = cli("compare", job, *(f"server={name}" for name in servers)).out
+    assert "capacity-block, all regions, 2026-08-01" in shown
+    refused = cli("compare", job, f"server={servers[0]}", "gpus=16")
+    assert (refused.code, "no hardware named" in refused.err) == (2, True)

@@ -189,6 +189,26 @@ def test_what_has_no_price_is_not_called_cheapest(cli: Cli) -> None:
     assert cheapest["price"] == alone["candidates"][alone["answers"]["cheapest"]]["price"]
 
 
+def test_a_capacity_block_is_no_cheaper_than_what_is_sold_on_demand(cli: Cli) -> None:
+    """Of two kinds of contract the plan ranks one and says so; it prints kind, region and date of each price."""
+    job = "plan examples/plan/lora-8b.yaml --max-gpus 8 --server aws-p5en.48xlarge --among aws-p5e.48xlarge"
+    answer = ask(cli, job)
+    block, listed = (
+        next(one for one in answer["candidates"] if one["server"] == name)
+        for name in ("aws-p5e.48xlarge", "aws-p5en.48xlarge")
+    )
+    assert block["price"] < listed["price"]
+    assert answer["candidates"][answer["answers"]["cheapest"]] == listed
+    terms = [(one["hourly_price"]["kind"], one["hourly_price"]["per_hour"]) for one in (block, listed)]
+    assert terms == [("capacity-block", 47.76), ("on-demand", 63.296)]
+    told = "prices of different kinds do not compare: only on-demand ones are ranked, not that of aws-p5e.48xlarge"
+    assert f"{told} (capacity-block)" in answer["warnings"]
+    said = cli(*shlex.split(job)).out
+    assert "the cheapest of those priced on-demand within the limits: " in said
+    assert "capacity-block, all regions, 2026-08-01" in said
+    assert "aws-p5en.48xlarge at 63.30 USD an hour (on-demand, us-east-1, 2026-09-24)" in said
+
+
 def test_without_any_price_nothing_is_the_cheapest(cli: Cli) -> None:
     answer = ask(cli, f"plan {SMALL}")
     assert (answer["objective"], answer["answers"]["cheapest"]) == ("cost", None)

@@ -121,10 +121,59 @@ def test_numbers_of_gpus_that_only_the_global_batch_rules_out_are_named(cli: Cli
     def named(batch: str) -> list[str]:
         return [text for text in ask(cli, f"{job} {batch}")["warnings"] if text.startswith("not tried")]
 
-    told = "not tried on 24, 48 and 56 GPUs: the {}global batch of 128 cannot be split over them"
-    assert named("") == [f"{told.format('assumed ')}; --global-batch N sets one"]
-    assert named("--global-batch 128") == [told.format("")]
+    told = "not tried on 24, 48 and 56 GPUs: the global batch of 128 cannot be split over them"
+    assert named("") == []  # what is assumed fits itself to the GPUs, and costs none
+    assert named("--global-batch 128") == [f"{told}; there may be a smaller plan among them"]
     assert named("--global-batch 168") == []  # 2^3 x 3 x 7
+
+
+TRILLION = "plan --model llama-2-7b --job pretrain --tokens 1T --seq-len 4096 --max-hours 720 --server dell-xe9680-h100"
+
+
+def test_an_assumed_batch_costs_no_server(cli: Cli) -> None:
+    """Five servers do with a batch of 160, as they do where they are asked for; the plan says what it searched."""
+    answer = ask(cli, TRILLION)
+    chosen = answer["candidates"][answer["answers"]["chosen"]]
+    assert chosen["gpus"] == 40
+    assert "--global-batch 160" in chosen["command"]
+    alone = ask(cli, f"{TRILLION} --gpus 40")["candidates"][0]
+    assert chosen["total_s"] == alone["total_s"]
+    (numbers,) = answer["search"]["numbers"]
+    assert {8, 16, 32, 40, 64} <= set(numbers["tried"])
+    assert {tuple(one["gpus"]) for one in numbers["skipped"] if one["code"] == "too-few"} == {(24,)}
+    assert not ask(cli, f"{TRILLION} --gpus 32")["verdict"]["meets_limits"]
+    shown = screen(cli, TRILLION)
+    assert "not 24 (fewer than 32, which are not enough)" in shown["Searched"]
+    assert "global batch 128 to 192, as it splits over the GPUs" in shown["Assumed"]
+
+
+def test_the_fewest_is_said_of_what_was_searched_alone(cli: Cli) -> None:
+    """A batch of the user's rules numbers out, and a number of his all others."""
+    title = cli(*shlex.split(f"{TRILLION} --global-batch 1024")).out.splitlines()[0]
+    assert title.endswith(
+        "8 servers (dell-xe9680-h100, 64 GPUs) are the fewest that meet the limits, "
+        "of those over which your global batch of 1,024 can be split"
+    )
+    asked = cli(*shlex.split(f"{TRILLION} --gpus 64")).out.splitlines()[0]
+    assert asked.endswith(": 8 servers (dell-xe9680-h100, 64 GPUs) meet the limits")
+    assert "Searched" not in screen(cli, f"{TRILLION} --gpus 64")
+
+
+def test_one_replica_that_offloads_shares_nothing(cli: Cli) -> None:
+    """With one replica there is no ZeRO; its stage says what of the states is offloaded."""
+    job = "plan --model llama-3.1-70b --job sft --server dell-xe9680-h100 --gpus 8 --tp 8 --steps 100"
+    gpus = screen(cli, job)["GPUs"]
+    assert re.search(r"tp 8, micro-batch \d+.*, optimizer offloaded as in ZeRO 2", gpus)
+    assert "ZeRO 2," not in gpus
+
+
+def test_what_the_file_fixes_is_said(cli: Cli, tmp_path: Path) -> None:
+    """Of a file, perhaps another tool's, one may not know it; an option was just typed."""
+    job = tmp_path / "job.yaml"
+    job.write_text("model: llama-3.1-8b\nserver: dell-xe9680-h100\ngpus: 16\nlayout: {tp: 4, pp: 2}\n")
+    told = "your file fixes gpus 16, tp 4, pp 2: no other was tried"
+    assert screen(cli, f"plan {job} --job sft --steps 100")["Fixed"] == told
+    assert "Fixed" not in screen(cli, "plan --model llama-3.1-8b --gpu h100-sxm-80gb --gpus 16 --tp 4 --steps 100")
 
 
 def test_memory_and_limits_that_are_both_unsure_have_a_joint_probability(cli: Cli) -> None:

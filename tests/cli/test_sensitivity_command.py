@@ -30,6 +30,19 @@ def test_sensitivity_ranks_seven_factors(cli: Cli) -> None:
     assert any("network between nodes" in effect["step"] for effect in factors["GPUs and links"])
 
 
+def test_packing_is_a_factor_where_samples_are_padded(cli: Cli) -> None:
+    """As much as the estimate of the packed job, in fewer steps for the same data."""
+    job = "--model llama-3.1-8b --job sft --stack nemo --server dell-xe9680-h100 --gpus 16 --samples 50000"
+    job += " --mean-tokens 600 --max-tokens 4096 --epochs 1"
+    factors = {one["name"]: one["effects"] for one in ask(cli, f"sensitivity {job}")["factors"]}
+    (packed,) = factors["packing"]
+    assert packed["step"] == "packed in 58 instead of 391 steps"
+    alone = ask(cli, f"estimate {job} --padding packed --global-batch 128")["time"]["total_s"]["expected"]
+    assert packed["outcome"]["total_s"] == pytest.approx(alone)
+    assert packed["time_ratio"] < 0.5
+    assert "packing" not in {one["name"] for one in ask(cli, f"sensitivity {job} --padding packed")["factors"]}
+
+
 def test_steps_that_come_to_one_layout_appear_once(cli: Cli) -> None:
     """tp 4 of 8 GPUs leaves pp 2 as the plainest, and the other way round."""
     answer = ask(cli, "sensitivity --model llama-2-70b --server dell-xe9680-h100 --gpus 16 --job lora --stack nemo"

@@ -41,11 +41,30 @@ def test_what_is_lost_and_the_share_of_the_ideal_add_up(cli: Cli, gpu: str, batc
     assert sum(part["share"] for part in time["components"]) == pytest.approx(1.0)
 
 
+def test_a_price_says_what_it_rests_on(cli: Cli) -> None:
+    """The hour of a server with kind, region and date; of a GPU where the user gave its price."""
+    job = ["--model", "llama-3.1-8b", "--job", "lora", "--steps", "100", "--server", "aws-p5.48xlarge", "--gpus", "8"]
+    cost = answer(cli, *job)["cost"]
+    assert cost["price"]["expected"] == pytest.approx(cost["gpu_hours"]["expected"] / 8 * 55.04)
+    kept = {name: cost["hourly_price"][name] for name in ("hardware", "per_hour", "kind", "date", "region")}
+    assert kept == {
+        "hardware": "aws-p5.48xlarge", "per_hour": 55.04, "kind": "on-demand", "date": "2026-09-24",
+        "region": "us-east-1",
+    }  # fmt: skip
+    listed = "aws-p5.48xlarge at 55.04 USD an hour (on-demand, us-east-1, 2026-09-24)"
+    assert listed in cli("estimate", *job, "--brief").out
+    page = cli("estimate", *job, "--format", "html").out
+    assert "55.04 USD an hour (on-demand, us-east-1, 2026-09-24); source: AWS Price List" in page
+    own = cli("estimate", *job, "--price-per-gpu-hour", 2.5, "--brief").out
+    assert "h100-sxm-80gb at 2.50 USD an hour (as given)" in own
+
+
 def test_energy_says_what_it_counts(cli: Cli) -> None:
-    """A 4090 of 450 W at 85 %, a quarter more for the server."""
+    """A 4090 of 450 W at 85 %, a fifth of its design power for the server around it."""
     cost = answer(cli, *OFFLOADED)["cost"]
-    assert cost["energy_kwh"] == pytest.approx(cost["gpu_hours"]["expected"] * 0.45 * 0.85 * 1.25)
-    assert cost["energy_formula"] == "GPUs at 85 % of design power plus 25 % for the rest of the server"
+    assert cost["energy_kwh"] == pytest.approx(cost["gpu_hours"]["expected"] * 0.45 * (0.85 + 0.20))
+    assert cost["energy_formula"].endswith("for the rest of it, as measured on 4 x RTX 4090")
+    assert "85 % of design power" in cost["energy_formula"]
     assert cost["energy_formula"] in cli("estimate", *OFFLOADED).out
 
 

@@ -146,6 +146,31 @@ def test_conversion_to_si_by_hand():
 
 
 @pytest.mark.parametrize(
+    ("name", "per_hour"),
+    [
+        ("aws-p4d.24xlarge", 21.9576),
+        ("aws-p4de.24xlarge", 27.447),
+        ("aws-p5.48xlarge", 55.04),
+        ("aws-p5e.48xlarge", 47.76),
+    ],
+)
+def test_prices_of_aws_are_those_after_the_cut_of_june_2025(name, per_hour):
+    """AWS Price List of us-east-1, version 20260924211011; p5e is sold in capacity blocks alone."""
+    node = server(f"aws-{name}")
+    assert node.price_per_hour == pytest.approx(per_hour, abs=1e-3)
+    assert node.offer.kind == ("capacity-block" if name == "p5e.48xlarge" else "on-demand")
+    assert node.offer.date >= "2026-08-01"
+
+
+def test_every_price_says_how_it_is_meant():
+    """A kind, a day, a region and a source: without them a price cannot be compared with another."""
+    priced = [node for node in map(server, REGISTRY.names("server")) if node.price_per_hour is not None]
+    assert len(priced) > 30
+    lacking = {node.name for node in priced if None in (node.offer.kind, node.offer.date, node.offer.region)}
+    assert lacking | {node.name for node in priced if not node.offer.source} == set()
+
+
+@pytest.mark.parametrize(
     ("name", "operation", "ranks", "message_bytes", "bus_gb_per_s"),
     [  # nccl-tests and all_reduce_bench tables of ml-engineering, network/README.md: bus bandwidth [GB/s]
         ("nvidia-dgx-a100", "all_reduce", 8, 2**30, 229.04),

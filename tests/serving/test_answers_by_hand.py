@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from serving_cases import altered, served
 
-from xe_sizer.laws.energy import NODE_OVERHEAD
+from xe_sizer.laws.energy import AIR_COOLED
 from xe_sizer.serving.estimate import ServingEstimate
 from xe_sizer.serving.summary import cost_of, summarise, throughput_of
 from xe_sizer.serving.warnings import warnings_of
@@ -119,7 +119,7 @@ def test_tokens_share_the_hour_by_the_time_they_take() -> None:
     assert altered(found, fits=False).cost_per_million_tokens is None
     cost = cost_of(found)
     assert cost.billed_gpus == 1
-    watts = (found.resolved.job.server.accelerator.tdp_w or 0.0) * 0.7 * NODE_OVERHEAD
+    watts = (found.resolved.job.server.accelerator.tdp_w or 0.0) * (0.7 + AIR_COOLED.share)
     millions_an_hour = 2 * 1200 * 3600 / 1e6
     assert cost.energy_kwh_per_million_tokens == pytest.approx(watts / 1000 / millions_an_hour)
     assert cost_of(altered(found, fits=False)).energy_kwh_per_million_tokens is None

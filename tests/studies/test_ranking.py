@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from cases import layouts
 
+from xe_sizer.laws.hardware import Offer
 from xe_sizer.studies.ranking import Ranking, servers
 from xe_sizer.training.ties import GPUS_ERROR
 from xe_sizer.units import BARE_SERVER
@@ -19,7 +20,8 @@ def candidate(gpus: int, hours: float, sure: float = 0.95, price: float | None =
     name = more.get("server", "box")
     bare = name.startswith(BARE_SERVER)
     server = SimpleNamespace(name=name, bare=bare, accelerators=8, accelerator=accelerator)
-    tariff = SimpleNamespace(currency=more.get("currency", "USD"))
+    offer = None if "kind" not in more else Offer(more["kind"])
+    tariff = SimpleNamespace(currency=more.get("currency", "USD"), offer=offer)
     return SimpleNamespace(
         gpus=gpus, total_s=hours, gpu_hours=hours * gpus, cost=price, ok=more.get("ok", True), shortfall=hours,
         fit_probability=more.get("fit", 0.99),
@@ -75,6 +77,22 @@ def test_prices_in_two_currencies_are_not_compared() -> None:
     ranking = Ranking((candidate(8, 2.0, price=1.0, currency="EUR"), candidate(8, 1.0, price=2.0)), "cost")
     assert (ranking.answers.cheapest, ranking.order[0]) == (None, 1)
     assert list(ranking.unpriced()) == ["prices are in several currencies: GPU-hours are compared instead"]
+
+
+def test_prices_of_several_kinds_are_not_ranked_as_equals() -> None:
+    """On demand goes before the block that costs less, and a price of the user's compares with any."""
+    block = candidate(8, 1.0, price=1.0, server="block", kind="capacity-block")
+    listed, own = candidate(16, 1.0, price=5.0, kind="on-demand"), candidate(16, 1.0, price=4.0)
+    ranking = Ranking((block, listed), "cost")
+    assert (ranking.answers.cheapest, ranking.order[0]) == (1, 1)
+    told = (
+        "prices of different kinds do not compare: only on-demand ones are ranked, not that of block (capacity-block)"
+    )
+    assert list(ranking.unpriced()) == [told]
+    assert Ranking((block, listed, own), "cost").answers.cheapest == 2
+    assert Ranking((block, own), "cost").answers.cheapest == 0
+    spot = candidate(8, 1.0, price=0.5, kind="spot")
+    assert Ranking((spot, block, block), "cost").answers.cheapest == 1  # the commonest where none is on demand
 
 
 def test_what_misses_a_limit_comes_last_and_the_nearest_is_taken_where_all_do() -> None:

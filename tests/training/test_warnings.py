@@ -107,6 +107,16 @@ def test_packing_into_what_memory_holds_now() -> None:
     assert "(train.padding=packed train.seq_len=1024) saves" in passes
 
 
+def test_the_warning_packs_as_the_advice_does() -> None:
+    """Into sequences of the job where the longest sample nearly fills them, so that no two figures contradict."""
+    for longest, settings in ((2000.0, {"train.padding": "packed"}), (1024.0, {"train.seq_len": 1024})):
+        sized = in_use(longest=longest)
+        assert settings.items() <= packing.packed_settings(sized).items()
+        assert ("train.seq_len" in packing.packed_settings(sized)) == (longest == 1024.0)
+        (told,) = padding_words(longest=longest)
+        assert ("train.seq_len" in told) == (longest == 1024.0)
+
+
 def test_padding_that_cannot_be_packed() -> None:
     assert padding_words(packs=False) == [
         "90 % of the processed tokens are padding: a stack that packs samples would save most of it, stack does not"

@@ -27,6 +27,7 @@ _HELP = """Compare alternatives side by side: verdict, GPUs, memory, time, cost,
 
 An alternative is a scenario file, a saved result (JSON of estimate), or changes of the job that the first scenario file
 and the options describe. A file is an alternative too: compare job.yaml server=dell-xe9680-h200 gpus=16,stack=nemo
+unless it names no hardware and every change does: compare job.yaml server=dell-xe9680-h100 server=dell-xe9680-h200
 So is the job of the options, where an alternative changes one of them: compare --job sft ... job=lora
 Alternatives that leave the GPUs open get as many as the others: those that one names, else the most that one needs.
 
@@ -73,9 +74,19 @@ def _asked(
             found.append(_alternative(text, base, flags, how))
     if problems:
         raise InputError(list(dict.fromkeys(problems)))
+    found = [one for one in found if not _lacks_hardware(*one, base, alternatives)]
     first, *others = found
     same = first[0] == AS_ASKED and any(_values(one) == _values(first[1]) for _, one in others)
     return others if same else found
+
+
+def _lacks_hardware(name: str, one: Given | Result, base: str | None, alternatives: Sequence[str]) -> bool:
+    """Whether it is the file that the changes are made to, and the hardware is what all of them bring."""
+    if isinstance(one, Result) or base is None or name != Path(base).stem:
+        return False
+    changes = [text for text in alternatives if not _is_scenario(text) and not _is_saved(text)]
+    named = [{key for key, _ in _changes(text)} & {"gpu", "server"} for text in changes]
+    return one.values.gpu is None and one.values.server is None and len(changes) > 1 and all(named)
 
 
 def _values(one: Given | Result) -> object:

@@ -77,11 +77,12 @@ class LinkShares:
 
 @frozen(eq=True)
 class UsualNode:
-    """The node that an accelerator usually comes in: fabric by name, accelerators, rate of a NIC [Gbit/s]."""
+    """The node that an accelerator usually comes in: fabric by name, accelerators, rate of a NIC [Gbit/s], cooling."""
 
     scale_up: str
     accelerators: int
     nic_gbit_per_s: float
+    liquid_cooled: bool = False
 
 
 @frozen
@@ -127,6 +128,19 @@ class Accelerator:
     peer_to_peer: bool = True  # False: copies between two cards pass through host memory (GeForce drivers)
 
 
+PriceKind = Literal["on-demand", "spot", "reserved", "capacity-block"]
+
+
+@frozen(eq=True)
+class Offer:
+    """How a price is meant: the kind of contract, the day it was published, where it holds, and who says so."""
+
+    kind: PriceKind | None = None
+    date: str | None = None
+    region: str | None = None
+    source: str | None = None
+
+
 @frozen
 class Server:
     """One node: accelerators, how they are joined, and what leads out of the node.
@@ -154,6 +168,8 @@ class Server:
     network_assumptions: tuple[str, ...] = ()
     source: str = ""
     host_most_bytes: float | None = None
+    liquid_cooled: bool = False
+    offer: Offer = Offer()
 
     @property
     def bare(self) -> bool:

@@ -126,7 +126,8 @@ def accelerator(profile: GpuProfile, link: FabricProfile, donors: Sequence[GpuPr
 def _usual_node(profile: GpuProfile, link: FabricProfile) -> UsualNode:
     assert link.link is not None
     own, usual = profile.usual_node, link.link.usual_node
-    return UsualNode(own.scale_up or usual.scale_up, own.gpus or usual.gpus, own.nic_gbit_per_s)
+    scale_up, gpus = own.scale_up or usual.scale_up, own.gpus or usual.gpus
+    return UsualNode(scale_up, gpus, own.nic_gbit_per_s, liquid_cooled=own.cooling == "liquid")
 
 
 def _host_rate_bytes_per_s(profile: GpuProfile) -> float:

@@ -17,6 +17,7 @@ Microseconds = Annotated[float, Meta(ge=0, le=1e6)]
 Fraction = Annotated[float, Meta(gt=0, le=1)]
 Gpus = Annotated[int, Meta(gt=0, le=100_000)]
 Segment = Literal["desktop", "data-centre"]
+Cooling = Literal["air", "liquid"]
 Error = Annotated[float, Meta(ge=0, description="absolute relative error of the fit")]
 
 OPERATIONS = (ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, POINT_TO_POINT)
@@ -48,6 +49,7 @@ class UsualNodeProfile(Struct, frozen=True, forbid_unknown_fields=True):
     scale_up: str | None = None
     gpus: Gpus | None = None
     nic_gbit_per_s: GbPerS = 400.0
+    cooling: Cooling = "air"
 
 
 class LendsTo(Struct, frozen=True, forbid_unknown_fields=True):

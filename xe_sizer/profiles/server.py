@@ -8,11 +8,11 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from xe_sizer.errors import InputError, Problem, place_of
-from xe_sizer.laws.hardware import Accelerator, NodeFabric, Server
+from xe_sizer.laws.hardware import Accelerator, NodeFabric, Offer, PriceKind, Server
 from xe_sizer.profiles.fabric import FindFabric, fabric_with
 from xe_sizer.profiles.finder import default_name
 from xe_sizer.profiles.gpu import pcie_bytes_per_s
-from xe_sizer.profiles.gpu_schema import GbPerS, Gpus, Pcie, Positive, Source
+from xe_sizer.profiles.gpu_schema import Cooling, GbPerS, Gpus, Pcie, Positive, Source
 from xe_sizer.profiles.source import Document, Locate, check_name, convert, load_yaml
 from xe_sizer.units import BARE_SERVER, BITS_PER_BYTE, GIGA, MEGA
 
@@ -40,14 +40,22 @@ class Host(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Price(Struct, frozen=True, forbid_unknown_fields=True):
+    """Of the whole server. date : when it was published or read; region : where it holds; source : who says so."""
+
     per_hour: Positive
     currency: str = "USD"
-    kind: str | None = None
-    date: str | None = None
+    kind: PriceKind | None = None
+    date: Annotated[str, Meta(pattern=r"^\d{4}-\d{2}(-\d{2})?$")] | None = None
+    region: str | None = None
+    source: str | None = None
 
 
 class ServerProfile(Struct, frozen=True, forbid_unknown_fields=True):
-    """`gpu_profiles/servers/<name>.yaml`. default : assumed where a file of another tool names no hardware."""
+    """`gpu_profiles/servers/<name>.yaml`.
+
+    default : assumed where a file of another tool names no hardware
+    cooling : as usual for the accelerator where the profile does not say
+    """
 
     name: str
     vendor: str
@@ -62,6 +70,7 @@ class ServerProfile(Struct, frozen=True, forbid_unknown_fields=True):
     power_kw: Positive | None = None
     power_supplies_kw: Positive | None = None
     rack_units: Positive | None = None
+    cooling: Cooling | None = None
     price: Price | None = None
     assumed: tuple[str, ...] = ()
     default: bool = False
@@ -109,11 +118,17 @@ def server(profile: ServerProfile, gpu: Accelerator, fabrics: FindFabric, locate
         host_memory_bytes=profile.host.memory_gb * GIGA if profile.host.memory_gb else None,
         price_per_hour=profile.price.per_hour if profile.price else None,
         price_currency=profile.price.currency if profile.price else "USD",
+        offer=_offer(profile.price) if profile.price else Offer(),
         assumptions=profile.assumed,
         network_assumptions=usual,
         source=profile.source.title,
         host_most_bytes=_orderable_bytes(profile.host),
+        liquid_cooled=gpu.usual_node.liquid_cooled if profile.cooling is None else profile.cooling == "liquid",
     )
+
+
+def _offer(price: Price) -> Offer:
+    return Offer(price.kind, price.date, price.region, price.source)
 
 
 def _orderable_bytes(host: Host) -> float | None:

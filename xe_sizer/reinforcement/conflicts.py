@@ -52,7 +52,9 @@ def _pools(given: Given, stack: Stack) -> Iterator[Problem]:
         yield problem_at(given, "rollout.asynchronous", message, "remove one of them")
     if rollout.max_staleness is not None and not rollout.asynchronous:
         message = "'max_staleness' needs 'asynchronous'"
-        yield problem_at(given, "rollout.max_staleness", message, "training waits for answers of the newest weights")
+        both = given.caller.setting("rollout.asynchronous", True)
+        hint = f"without it training waits for answers of the newest weights: write {both} too, or leave it out"
+        yield problem_at(given, "rollout.max_staleness", message, hint)
     if rollout.gpus is not None and gpus is not None and rollout.gpus >= gpus:
         message = f"'gpus' of the rollout ({rollout.gpus}) leave none of the {gpus} to train"
         yield problem_at(

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from xe_sizer.report.blocks import scenario_values
 from xe_sizer.report.document import Fact, Foot
-from xe_sizer.report.format import amount, clean, count, number
-from xe_sizer.report.verdict import job_words, profile_name
+from xe_sizer.report.format import amount, clean, count, hourly_words, number
+from xe_sizer.report.verdict import job_words
 from xe_sizer.result.serving import ServeResult
-from xe_sizer.result.studies import Comparison, PlanResult
+from xe_sizer.result.studies import Comparison, PlanResult, Sensitivity, SweepResult
 from xe_sizer.result.training import Result
 
 if TYPE_CHECKING:
-    from xe_sizer.result.common import Answer
+    from xe_sizer.result.common import Answer, HourlyPrice
 
 ASSUMED = ("stack", "default")  # origins of what nobody gave
 
@@ -84,25 +84,24 @@ def _assumed(scenarios: Sequence[Mapping[str, Any]]) -> Iterator[Fact]:
 
 
 def _prices(answer: Answer) -> Iterator[tuple[str, str]]:
-    """What an hour of each kind of GPU costs, as the answer was priced."""
+    """What an hour of each server costs, or of a GPU whose price was given, and how that is meant."""
+    for price in _hourly(answer):
+        if price is not None:
+            source = f"; source: {clean(price.source)}" if price.source else ""
+            yield clean(price.hardware), f"{hourly_words(price)}{source}"
+
+
+def _hourly(answer: Answer) -> Iterator[HourlyPrice | None]:
     if isinstance(answer, Result):
-        yield from _of_result(answer)
+        yield answer.cost.hourly_price
     elif isinstance(answer, Comparison):
-        for one in answer.alternatives:
-            yield from _of_result(one.result)
-    elif isinstance(answer, ServeResult) and answer.cost.per_hour is not None and answer.gpus.count:
-        yield _price(profile_name(answer, "gpu"), answer.cost.per_hour / answer.gpus.count, answer.cost.currency)
+        yield from (one.result.cost.hourly_price for one in answer.alternatives)
+    elif isinstance(answer, ServeResult):
+        yield answer.cost.hourly_price
+        yield from (one.hourly_price for one in answer.fleet)
     elif isinstance(answer, PlanResult):
-        for each in answer.candidates:
-            if each.price is not None and each.gpu_hours > 0:
-                yield _price(each.gpu, each.price / each.gpu_hours, each.currency)
-
-
-def _of_result(result: Result) -> Iterator[tuple[str, str]]:
-    price, hours = result.cost.price, result.cost.gpu_hours.expected
-    if price is not None and hours > 0:
-        yield _price(profile_name(result, "gpu"), price.expected / hours, price.currency)
-
-
-def _price(gpu: str, per_hour: float, currency: str | None) -> tuple[str, str]:
-    return clean(gpu), f"{amount(per_hour)} {clean(currency or '')} an hour".replace("  ", " ")
+        yield from (each.hourly_price for each in answer.candidates)
+    elif isinstance(answer, Sensitivity):
+        yield answer.base.hourly_price
+    elif isinstance(answer, SweepResult):
+        yield from (row.candidate.hourly_price for row in answer.rows if row.candidate)

@@ -6,10 +6,11 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from xe_sizer.result.common import GIVEN_PRICE
 from xe_sizer.units import DAY_S, GIB, HOUR_S, KIB, MIB, MINUTE_S, three_digits
 
 if TYPE_CHECKING:
-    from xe_sizer.result.common import Range
+    from xe_sizer.result.common import HourlyPrice, Range
 
 NOT_A_NUMBER = "-"
 BEYOND_WORDS = 1e15  # from here on digits in full tell nobody anything
@@ -133,6 +134,23 @@ def value_range(low: float, high: float, text: Callable[[float], str] = number) 
 def amount(value: float) -> str:
     """Money without the currency: cents below 100."""
     return f"{value:,.2f}" if abs(value) < 100 else whole(value)
+
+
+def offer_words(price: HourlyPrice) -> str:
+    """How a price is meant: `on-demand, us-east-1, 2026-09-24`, or that the user gave it."""
+    if price.kind == GIVEN_PRICE:
+        return "as given"
+    return ", ".join(clean(part) for part in (price.kind or "kind unknown", price.region, price.date) if part)
+
+
+def offer_cells(price: HourlyPrice | None) -> dict[str, str | None]:
+    """The same as columns of a CSV file."""
+    return {f"price_{name}": getattr(price, name, None) for name in ("kind", "date", "region")}
+
+
+def hourly_words(price: HourlyPrice) -> str:
+    """What an hour costs, and how that is meant: `55.04 USD an hour (on-demand, us-east-1, 2026-09-24)`."""
+    return f"{money(price.per_hour, price.currency)} an hour ({offer_words(price)})"
 
 
 def money(value: float | None, currency: str | None) -> str:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from xe_sizer.report.blocks import left_out
 from xe_sizer.report.chart import chart
 from xe_sizer.report.document import Column, Table
-from xe_sizer.report.format import NOT_A_NUMBER, clean, count, duration, money, number, percent
+from xe_sizer.report.format import NOT_A_NUMBER, clean, count, duration, money, number, offer_words, percent
 from xe_sizer.report.pictures.serve import front
 from xe_sizer.report.serve_sessions import fit_words
 from xe_sizer.result.serving import BY_POWER, BY_PRICE
-from xe_sizer.units import BARE_SERVER
+from xe_sizer.units import BARE_SERVER, WATT_PER_KW
 
 if TYPE_CHECKING:
     from xe_sizer.report.document import Block, Picture
@@ -25,7 +25,6 @@ ORDERS = {
     "": "by price per hour, or by GPU design power where prices are unknown",
 }
 SHOWN = 16  # kinds of hardware in the table; JSON has all
-WATT_PER_KW = 1000.0
 
 
 def fleet_blocks(result: ServeResult, width: int | None) -> Iterator[Block]:
@@ -41,7 +40,7 @@ def fleet_blocks(result: ServeResult, width: int | None) -> Iterator[Block]:
 def _fleet(options: Sequence[FleetOption], order: str) -> Table:
     shown = options[:SHOWN]
     sized = any(one.cost_per_hour is not None for one in shown)
-    price = (Column("per hour", True), Column("per million", True)) if sized else ()
+    price = (Column("per hour", True), Column("per million", True), Column("priced")) if sized else ()
     fits = (Column("fits", True),) if any(one.fit is not None for one in shown) else ()
     columns = (
         Column("hardware"), Column("GPUs", True), Column("replicas"), Column("TTFT", True),
@@ -75,8 +74,9 @@ def _hardware(one: FleetOption) -> str:
     return one.gpu if one.server.startswith(BARE_SERVER) else one.server
 
 
-def _price_cells(one: FleetOption) -> tuple[str, str]:
-    return money(one.cost_per_hour, one.currency), money(one.cost_per_million_tokens, one.currency)
+def _price_cells(one: FleetOption) -> tuple[str, str, str]:
+    priced = NOT_A_NUMBER if one.hourly_price is None else offer_words(one.hourly_price)
+    return money(one.cost_per_hour, one.currency), money(one.cost_per_million_tokens, one.currency), priced
 
 
 def _outcome(one: FleetOption) -> str:

@@ -13,7 +13,7 @@ from xe_sizer.report.first_screen import (
     limits_points,
     memory_point,
 )
-from xe_sizer.report.format import amount, byte_size, clean, duration, number, percent, plural
+from xe_sizer.report.format import amount, byte_size, clean, duration, hourly_words, number, percent, plural
 from xe_sizer.report.serve_day import day_points
 from xe_sizer.report.serve_pools import pools_points
 from xe_sizer.report.serve_sessions import fit_points, sessions_points
@@ -158,9 +158,10 @@ def _cost(result: ServeResult) -> Iterator[Point]:
     if cost.per_hour is None:
         yield Point("Cost", "unknown: give --price-per-gpu-hour")
     else:
-        yield Point(
-            "Cost", f"{amount(cost.per_hour)} {currency} an hour{partly_priced(result)}{_million(cost, currency)}"
-        )
+        priced = f"{amount(cost.per_hour)} {currency} an hour{partly_priced(result)}{_million(cost, currency)}"
+        hourly = cost.hourly_price
+        terms = "" if hourly is None else f"; {clean(hourly.hardware)} at {hourly_words(hourly)}"
+        yield Point("Cost", f"{priced}{terms}")
 
 
 def _million(cost: ServeCost, currency: str) -> str:

@@ -9,7 +9,7 @@ from xe_sizer.report.certainty import probability_words, spanned
 from xe_sizer.report.document import Point, Summary
 from xe_sizer.report.estimate_words import hardware
 from xe_sizer.report.first_screen import change_point, memory_of
-from xe_sizer.report.format import clean, duration, gib, money, number, plural, ratio
+from xe_sizer.report.format import clean, duration, gib, hourly_words, money, number, plural, ratio
 from xe_sizer.report.premises import assumed_run
 from xe_sizer.report.verdict import verdict_word
 from xe_sizer.result.common import Range
@@ -72,6 +72,8 @@ def sensitivity_points(result: Sensitivity) -> Iterator[Point]:
         yield from _factor_points(result)
         return
     cost = "" if base.price is None else f", {money(base.price, base.currency)}"
+    if base.hourly_price is not None:
+        cost += f"; {clean(base.hourly_price.hardware)} at {hourly_words(base.hourly_price)}"
     supposed = assumed_run(result.scenario)
     yield Point("Time", f"{_time(base)} on {plural(base.gpus, 'GPU')}{f', {supposed}' if supposed else ''}")
     yield Point("Cost", f"{number(base.gpu_hours)} GPU-hours{cost}")

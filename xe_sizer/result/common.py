@@ -55,6 +55,27 @@ class Range(Struct, frozen=True):
     high: float
 
 
+GIVEN_PRICE, ON_DEMAND = "given", "on-demand"
+"""Kinds of a price: that of the user, and that for which no contract is asked."""
+
+
+class HourlyPrice(Struct, frozen=True):
+    """What an hour costs where an answer has a price: of a whole server, or of one GPU whose price was given.
+
+    hardware : the server, or the GPU; kind : on-demand, spot, reserved, capacity-block, `given` by the user; null where
+    the profile does not say
+    date, region, source : of a server's price: when it was published, where it holds, and who says so
+    """
+
+    hardware: str
+    per_hour: float
+    currency: str
+    kind: str | None = None
+    date: str | None = None
+    region: str | None = None
+    source: str | None = None
+
+
 WEAK = "weak"
 STRENGTHS = {"strong": 8, "fair": 3, WEAK: 1}
 """Words for what a range rests on, with the fewest publications of each: one author's error is in all of their runs."""

@@ -14,6 +14,7 @@ from xe_sizer.result.common import (
     Answer,
     Basis,
     Gpus,
+    HourlyPrice,
     Ledger,
     LeftOut,
     OperatorCost,
@@ -141,6 +142,7 @@ class ServeCost(Struct, frozen=True):
     billed_gpus : GPUs that the hour pays for; null without a price
     energy_kwh_per_million_tokens : prompts and answers together; null where the design power is not known
     energy_formula : what that energy counts, in words
+    hourly_price : what the price rests on
     """
 
     per_hour: float | None
@@ -151,6 +153,7 @@ class ServeCost(Struct, frozen=True):
     energy_formula: str = ""
     per_million_tokens: float | None = None
     billed_gpus: int | None = None
+    hourly_price: HourlyPrice | None = None
 
 
 class PhaseModule(Struct, frozen=True):
@@ -260,6 +263,7 @@ class FleetOption(Struct, frozen=True):
     power_w: float | None
     cost_per_million_tokens: float | None = None
     fit: Fit | None = None
+    hourly_price: HourlyPrice | None = None
 
 
 class ParetoPoint(Struct, frozen=True):

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from msgspec import Struct
 
 from xe_sizer.errors import EXIT_INTERRUPTED
-from xe_sizer.result.common import Advice, Answer, Basis, LeftOut, Range, Verdict
+from xe_sizer.result.common import Advice, Answer, Basis, HourlyPrice, LeftOut, Range, Verdict
 from xe_sizer.result.training import Layout, Pool, Result
 
 OBJECTIVES = ("servers", "gpus", "cost", "time", "energy")
@@ -23,6 +23,27 @@ class Rule(Struct, frozen=True):
     unit: str
 
 
+BY_BATCH, BY_LAYOUT, TOO_FEW, TOO_MANY, BY_NOTHING = "batch", "layout", "too-few", "too-many", "none"
+"""Why numbers of GPUs were not searched: the global batch or the layout that was given rules them out, so that fewer
+may do under another; fewer than such as do not; more than such as do; no layout goes with them."""
+
+
+class Skipped(Struct, frozen=True):
+    """Numbers of GPUs that were not searched, by one of the reasons above, and the reason in words."""
+
+    code: str
+    gpus: tuple[int, ...]
+    reason: str
+
+
+class Numbers(Struct, frozen=True):
+    """The numbers of GPUs of one kind of hardware that were searched, ascending, and those that were not."""
+
+    hardware: str
+    tried: tuple[int, ...]
+    skipped: tuple[Skipped, ...] = ()
+
+
 class Search(Struct, frozen=True):
     """How much was searched. `complete` is false where an interrupt ended it."""
 
@@ -31,6 +52,7 @@ class Search(Struct, frozen=True):
     seconds: float
     complete: bool = True
     rules: tuple[Rule, ...] = ()
+    numbers: tuple[Numbers, ...] = ()
 
 
 class Candidate(Struct, frozen=True):
@@ -44,6 +66,7 @@ class Candidate(Struct, frozen=True):
     host_reserve_bytes : of what it has, kept for the operating system and the process that trains
     pools, colocated : of reinforcement learning, how the GPUs are split; else empty and None
     host_most_bytes : that the server can be ordered with, where what it has is one configuration of several
+    hourly_price : what the price rests on
     """
 
     gpu: str
@@ -72,6 +95,7 @@ class Candidate(Struct, frozen=True):
     host_reserve_bytes: float = 0.0
     pools: tuple[Pool, ...] = ()
     colocated: bool | None = None
+    hourly_price: HourlyPrice | None = None
 
 
 class Answers(Struct, frozen=True):
@@ -154,6 +178,7 @@ class Outcome(Struct, frozen=True):
     minimum_offloads : whether only layouts that keep something in host memory fit on so few
     meets_limits : None where there are no limits, or in answers of older versions
     limits_probability : of the limit that is least sure; None where nobody can say
+    hourly_price : what the price rests on
     """
 
     fits: bool
@@ -170,6 +195,7 @@ class Outcome(Struct, frozen=True):
     minimum_offloads: bool = False
     meets_limits: bool | None = None
     limits_probability: float | None = None
+    hourly_price: HourlyPrice | None = None
 
 
 class Effect(Struct, frozen=True):

@@ -13,6 +13,7 @@ from xe_sizer.result.common import (
     Answer,
     Basis,
     Gpus,
+    HourlyPrice,
     Ledger,
     OperatorCost,
     Range,
@@ -287,12 +288,13 @@ class Price(Struct, frozen=True):
 
 
 class Cost(Struct, frozen=True):
-    """`energy_formula` says in words what the energy counts."""
+    """`energy_formula` says in words what the energy counts; `hourly_price` what the price rests on."""
 
     gpu_hours: Range
     energy_kwh: float | None
     price: Price | None
     energy_formula: str = ""
+    hourly_price: HourlyPrice | None = None
 
 
 class Result(Answer, frozen=True, kw_only=True):

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, TypeVar
 
 from xe_sizer.frozen import frozen
+from xe_sizer.result.common import GIVEN_PRICE, HourlyPrice
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import IntArray
-    from xe_sizer.laws.hardware import Server
+    from xe_sizer.laws.hardware import Offer, Server
 
 Count = TypeVar("Count", int, "IntArray")
 
@@ -20,11 +21,13 @@ class Tariff:
 
     per_gpu_hour : in `currency`; None where no price is known
     sold_together : GPUs that are paid for together [-]
+    offer : how the server's price is meant; None where the price was given
     """
 
     per_gpu_hour: float | None
     currency: str
     sold_together: int
+    offer: Offer | None = None
 
     @classmethod
     def of(cls, price: float | None, currency: str | None, server: Server) -> Tariff:
@@ -36,6 +39,24 @@ class Tariff:
             per_gpu_hour=price,
             currency=currency or server.price_currency,
             sold_together=server.accelerators if by_server else 1,
+            offer=server.offer if by_server else None,
+        )
+
+    def hourly(self, server: Server) -> HourlyPrice | None:
+        """What an hour costs, of the whole server or of a GPU whose price was given; None where no price is known."""
+        if self.per_gpu_hour is None:
+            return None
+        if self.offer is None:
+            name = server.accelerator.name
+            return HourlyPrice(hardware=name, per_hour=self.per_gpu_hour, currency=self.currency, kind=GIVEN_PRICE)
+        return HourlyPrice(
+            hardware=server.name,
+            per_hour=self.per_gpu_hour * self.sold_together,
+            currency=self.currency,
+            kind=self.offer.kind,
+            date=self.offer.date,
+            region=self.offer.region,
+            source=self.offer.source,
         )
 
     def billed_gpus(self, gpus: Count) -> Count:

@@ -199,7 +199,8 @@ def _replicas(sized: ServingEstimate, nodes: int) -> Replicas:
 
 def cost_of(sized: ServingEstimate) -> ServeCost:
     """Price and energy of all GPUs by the tokens that they process, idle and spare ones included."""
-    energy = energy_kwh(sized.resolved.job.server.accelerator, float(sized.gpus), INFERENCE_POWER_SHARE)
+    server = sized.resolved.job.server
+    energy = energy_kwh(server, float(sized.gpus), INFERENCE_POWER_SHARE)
     millions = throughput_of(sized).total_tokens_per_s * HOUR_S / MEGA
     return ServeCost(
         per_hour=sized.cost,
@@ -207,9 +208,10 @@ def cost_of(sized: ServingEstimate) -> ServeCost:
         per_million_output_tokens=sized.cost_per_million_tokens,
         energy_kwh_per_million_tokens=None if energy is None or not millions else energy / millions,
         currency=sized.resolved.tariff.currency,
-        energy_formula="" if energy is None else energy_words(INFERENCE_POWER_SHARE),
+        energy_formula=energy_words(server, INFERENCE_POWER_SHARE),
         per_million_tokens=sized.cost_per_million_of_both,
         billed_gpus=None if sized.cost is None else sized.billed_gpus,
+        hourly_price=sized.resolved.tariff.hourly(server),
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from xe_sizer.errors import InputError
-from xe_sizer.result.common import SCHEMA_VERSION
+from xe_sizer.result.common import GIVEN_PRICE, SCHEMA_VERSION
 from xe_sizer.result.studies import (
     Alternative,
     Comparison,
@@ -84,15 +84,19 @@ def compare(alternatives: Sequence[tuple[str, Result]], asked: Sequence[Given | 
         schema_version=SCHEMA_VERSION,
         alternatives=entries,
         differences=tuple(_differences(entries)),
-        warnings=tuple(_one_price(asked, entries)),
+        warnings=tuple(_prices(asked, entries)),
     )
 
 
-def _one_price(asked: Sequence[Given | Result], entries: Sequence[Alternative]) -> Iterator[str]:
-    """A warning where one price of the user's is charged for GPUs of several kinds."""
+def _prices(asked: Sequence[Given | Result], entries: Sequence[Alternative]) -> Iterator[str]:
+    """Warnings where one price of the user's is charged for GPUs of several kinds, or prices are of several kinds."""
     kinds = {(entry.result.scenario.get("names") or {}).get("gpu") for entry in entries}
     if len(kinds) > 1:
         yield from dict.fromkeys(text for one in asked if not isinstance(one, Result) for text in one_price(one))
+    priced = [entry.result.cost.hourly_price for entry in entries if entry.result.cost.hourly_price is not None]
+    terms = sorted({price.kind or "kind unknown" for price in priced if price.kind != GIVEN_PRICE})
+    if len(terms) > 1:
+        yield f"prices of different kinds do not compare: {', '.join(terms)}"
 
 
 def _differences(entries: Sequence[Alternative]) -> Iterator[Difference]:

@@ -19,7 +19,7 @@ from xe_sizer.serving.sizing import size
 from xe_sizer.serving.space import legal_placements
 from xe_sizer.serving.states import curve
 from xe_sizer.serving.summary import throughput_of
-from xe_sizer.studies.hardware import on_each, one_price, prices_compare
+from xe_sizer.studies.hardware import on_each, one_price, price_kinds, prices_compare
 from xe_sizer.studies.serve import concluded
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def fleet(given: Given, registry: Registry, hardware: Sequence[Mapping[str, obje
     """Size the service on each kind of hardware.
 
     hardware : keys (`gpu` or `server`) that name each kind, {} for the scenario's own
-    The best keeps every limit at the lowest price an hour; where not all that do have a price in one currency, at the
+    The best keeps every limit at the lowest price an hour; where not all that do have a price that compares, at the
     lowest design power; of one price the one that makes tokens fastest.
 
     Raises
@@ -109,7 +109,9 @@ def _unpriced(found: Fleet) -> Iterator[str]:
     kept = [one for one in found.answers if one.ok]
     unknown = [one.resolved.job.server.name for one in kept if one.cost is None]
     if found.order == BY_POWER and any(one.cost is not None for one in kept):
-        why = f"no price is known for {', '.join(unknown)}" if unknown else "prices are in different currencies"
+        several = len(price_kinds(one.resolved.tariff for one in kept)) > 1
+        differ = "prices are of different kinds" if several else "prices are in different currencies"
+        why = f"no price is known for {', '.join(unknown)}" if unknown else differ
         yield f"{why}: hardware is sorted by GPU design power, which says nothing about its price"
 
 
@@ -147,6 +149,7 @@ def option(sized: ServingEstimate) -> FleetOption:
         power_w=power_w(sized),
         cost_per_million_tokens=sized.cost_per_million_of_both,
         fit=fit_of(sized),
+        hourly_price=sized.resolved.tariff.hourly(server),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from xe_sizer.laws.hardware import Server
     from xe_sizer.profiles.registry import Registry
     from xe_sizer.scenario.read import Given
+    from xe_sizer.scenario.tariff import Tariff
     from xe_sizer.serving.estimate import ServingEstimate
     from xe_sizer.training.estimate import TrainingEstimate
 
@@ -94,9 +95,16 @@ def on_each(
         raise InputError(list(dict.fromkeys(problems)))
 
 
+def price_kinds(tariffs: Iterable[Tariff]) -> set[str | None]:
+    """The kinds of contract that prices of profiles are for; a price that the user gives compares with any."""
+    return {tariff.offer.kind for tariff in tariffs if tariff.offer is not None}
+
+
 def prices_compare(sized: Sequence[TrainingEstimate] | Sequence[ServingEstimate]) -> bool:
-    """Whether there are answers, and their prices are all known and in one currency."""
-    return all(one.cost is not None for one in sized) and len({one.resolved.tariff.currency for one in sized}) == 1
+    """Whether there are answers, and their prices are all known, in one currency and of one kind of contract."""
+    tariffs = [one.resolved.tariff for one in sized]
+    alike = len({tariff.currency for tariff in tariffs}) == 1 and len(price_kinds(tariffs)) <= 1
+    return alike and all(one.cost is not None for one in sized)
 
 
 def hardware_name(server: Server) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -19,7 +20,17 @@ from xe_sizer.reinforcement.resolved import ResolvedReinforcement
 from xe_sizer.reinforcement.search import Search
 from xe_sizer.reinforcement.sizing import estimates
 from xe_sizer.result.common import SCHEMA_VERSION, LeftOut, Reason, Verdict
-from xe_sizer.result.studies import Candidate, PlanResult
+from xe_sizer.result.studies import (
+    BY_BATCH,
+    BY_LAYOUT,
+    BY_NOTHING,
+    TOO_FEW,
+    TOO_MANY,
+    Candidate,
+    Numbers,
+    PlanResult,
+    Skipped,
+)
 from xe_sizer.result.studies import Search as Searched
 from xe_sizer.scenario.change import command
 from xe_sizer.scenario.limits import memory_doubt, missed, verdict_of
@@ -52,18 +63,20 @@ if TYPE_CHECKING:
 
 CHUNK = 1 << 16  # layouts evaluated together: few enough for the memory, many enough to share their ranks' shapes
 MOST_NAMED = 3  # kinds of hardware, or numbers of GPUs, that a warning names
+DEGREES = ("tp", "cp", "pp", "dp")  # what the number of GPUs is the product of
 PLAIN = ("tp", "pp", "vpp", "cp", "ep", "dp", "zero")
 
 
 @frozen
 class Candidates:
-    """One kind of hardware with its estimated candidates."""
+    """One kind of hardware with its estimated candidates. tried : numbers of GPUs over which a layout can be spread."""
 
     resolved: ResolvedTraining
     sized: tuple[TrainingEstimate, ...]
     considered: int
     feasible: int
     complete: bool
+    tried: tuple[int, ...] = ()
 
 
 def gpu_numbers(resolved: ResolvedTraining) -> tuple[int, ...]:
@@ -98,6 +111,7 @@ def plan(
         seconds=time.perf_counter() - started,
         complete=all(one.complete for one in found),
         rules=rules,
+        numbers=tuple(map(_numbers, found)),
     )
     return _result(found, search, left_out, objective or objective_of(given), registry)
 
@@ -149,19 +163,80 @@ def _of_iterations(resolved: ResolvedReinforcement, progress: Progress | None, e
     try:
         found += estimates(search, gpu_numbers(resolved.trainer))
     except KeyboardInterrupt:
-        return Candidates(resolved.trainer, tuple(found), search.seen.considered, search.seen.feasible, False)
+        return _iterations(resolved, found, search, complete=False)
     fewest = min((one.gpus for one in found), default=None)
     sized = tuple(replace(one, fewest_gpus=fewest) for one in found)
-    return Candidates(resolved.trainer, sized, search.seen.considered, search.seen.feasible, True)
+    return _iterations(resolved, sized, search, complete=True)
+
+
+def _iterations(
+    resolved: ResolvedReinforcement, sized: Sequence[TrainingEstimate], search: Search, complete: bool
+) -> Candidates:
+    """What a search of iterations found; numbers of GPUs that the trainer's batch rules out may do in two pools."""
+    trainer, counts = resolved.trainer, gpu_numbers(resolved.trainer)
+    split = without_groups(replace(trainer.rules, every_way=search.every_way), counts)
+    tried = tuple(count for count in counts if count not in split or any(one.gpus == count for one in sized))
+    return Candidates(trainer, tuple(sized), search.seen.considered, search.seen.feasible, complete, tried)
 
 
 def candidates(resolved: ResolvedTraining, progress: Progress | None = None, every_way: bool = True) -> Candidates:
     """The best layout on every number of GPUs, estimated; `every_way` as in `Rules`."""
+    found = _candidates_on(resolved, gpu_numbers(resolved), progress, every_way)
+    if resolved.at_batch is None:
+        return found
+    missed = _missed_by_batch(found, every_way)
+    for good in (_fits, _keeps_limits):
+        while found.complete and (between := [count for count in missed if _may_be_fewest(found, count, good)]):
+            count = between[len(between) // 2]
+            onward = _onward(progress, found.considered)
+            more = _candidates_on(resolved.fitted_to(count), (count,), onward, every_way)
+            found = Candidates(
+                resolved=resolved,
+                sized=(*found.sized, *more.sized),
+                considered=found.considered + more.considered,
+                feasible=found.feasible + more.feasible,
+                complete=more.complete,
+                tried=(*found.tried, *more.tried),
+            )
+    return found
+
+
+def _candidates_on(
+    resolved: ResolvedTraining, counts: tuple[int, ...], progress: Progress | None, every_way: bool
+) -> Candidates:
+    """The best layout on each of the numbers of GPUs over which the global batch can be split."""
     rules = replace(resolved.rules, every_way=every_way)
-    chunks = layout_chunks(rules, gpu_numbers(resolved), CHUNK)
     keeps = partial(keeps_limits, resolved)
-    best = frontier(resolved.job, chunks, resolved.min_headroom_bytes, progress, keeps)
-    return Candidates(resolved, tuple(_sized(resolved, best)), best.considered, best.feasible, best.complete)
+    best = frontier(resolved.job, layout_chunks(rules, counts, CHUNK), resolved.min_headroom_bytes, progress, keeps)
+    skipped = without_groups(rules, counts)
+    tried = tuple(count for count in counts if count not in skipped)
+    return Candidates(resolved, tuple(_sized(resolved, best)), best.considered, best.feasible, best.complete, tried)
+
+
+def _missed_by_batch(found: Candidates, every_way: bool) -> list[int]:
+    """Numbers of GPUs, ascending, that the assumed global batch rules out and one fitted to them does not."""
+    resolved = found.resolved
+    missed = [count for count in gpu_numbers(resolved) if count not in found.tried]
+    fitted = ((count, replace(resolved.fitted_to(count).rules, every_way=every_way)) for count in missed)
+    return [count for count, rules in fitted if not without_groups(rules, (count,))]
+
+
+def _fits(sized: TrainingEstimate) -> bool:
+    return sized.fits
+
+
+def _keeps_limits(sized: TrainingEstimate) -> bool:
+    return sized.ok
+
+
+def _may_be_fewest(found: Candidates, count: int, good: Callable[[TrainingEstimate], bool]) -> bool:
+    """Whether so many GPUs are fewer than all that do, and more than all below these that do not.
+
+    What some GPUs do not, fewer do not either.
+    """
+    enough = {one.gpus for one in found.sized if good(one)}
+    most = min(enough, default=math.inf)
+    return max((tried for tried in found.tried if tried < most), default=0) < count < most
 
 
 def searched(resolved: ResolvedTraining, every_way: bool = True) -> tuple[TrainingEstimate, ...]:
@@ -214,7 +289,8 @@ def _result(
             *resolved.warnings,
             *_joining(resolved, sized),
             *_start(sized, answers),
-            *(_following(found) or _undivided(resolved, sized, answers)),
+            *(_following(found) or _undivided(sized, search, answers)),
+            *_batches(resolved, sized),
         ),
         basis=None if answers.chosen is None else sized[answers.chosen].uncertainty.basis,
     )
@@ -225,23 +301,57 @@ def _joining(resolved: ResolvedTraining, sized: Sequence[TrainingEstimate]) -> I
     return joining_assumptions(resolved.job.server, max((one.gpus for one in sized), default=1))
 
 
-def _undivided(resolved: ResolvedTraining, sized: Sequence[TrainingEstimate], answers: Answers) -> Iterator[str]:
-    """Smaller numbers of GPUs than the chosen that only the global batch rules out: another may do on them."""
-    if answers.chosen is None or resolved.gpus is not None:
+def _numbers(found: Candidates) -> Numbers:
+    """The numbers of GPUs of one kind of hardware that were searched, and why others were not."""
+    resolved, tried = found.resolved, tuple(sorted(found.tried))
+    why: dict[tuple[str, str], list[int]] = {}
+    for count in gpu_numbers(resolved):
+        if count not in tried:
+            why.setdefault(_why_skipped(found, count), []).append(count)
+    skipped = tuple(Skipped(code=code, reason=reason, gpus=tuple(counts)) for (code, reason), counts in why.items())
+    return Numbers(hardware=hardware_name(resolved.job.server), tried=tried, skipped=skipped)
+
+
+def _why_skipped(found: Candidates, count: int) -> tuple[str, str]:
+    """Why so many GPUs were not searched, as a code and in words."""
+    resolved = found.resolved
+    batch = f"the global batch of {resolved.job.global_batch:,}"
+    degrees = [f"{name} {resolved.fixed[name]}" for name in DEGREES if name in resolved.fixed]
+    if degrees:
+        return BY_LAYOUT, f"{', '.join(degrees)} and {batch} do not go with them"
+    if resolved.at_batch is None:
+        return BY_BATCH, f"{batch} cannot be split over them"
+    if without_groups(replace(resolved.fitted_to(count).rules, every_way=True), (count,)):
+        return BY_NOTHING, "no layout can be spread over them"
+    enough = min((one.gpus for one in found.sized if one.ok), default=math.inf)
+    if count > enough:
+        return TOO_MANY, f"more than the fewest that do, and {batch}, which is assumed, cannot be split over them"
+    more = min((tried for tried in found.tried if count < tried < enough), default=None)
+    return TOO_FEW, "fewer than the fewest that do" if more is None else f"fewer than {more:,}, which are not enough"
+
+
+def _undivided(sized: Sequence[TrainingEstimate], search: Searched, answers: Answers) -> Iterator[str]:
+    """Smaller numbers of GPUs than the chosen that only the batch or the layout that was given rules out."""
+    if answers.chosen is None:
         return
-    tried = {one.gpus for one in sized}
-    fewer = [count for count in gpu_numbers(resolved) if count < sized[answers.chosen].gpus and count not in tried]
-    untried = without_groups(replace(resolved.rules, every_way=True), fewer)
-    if untried:
-        *first, last = [f"{count:,}" for count in untried[:MOST_NAMED]]
-        if len(untried) > MOST_NAMED:
-            first, last = [*first, last], f"{len(untried) - MOST_NAMED} more"
-        named = f"{', '.join(first)} and {last}" if first else last
-        batch, setting = resolved.job.global_batch, resolved.given.caller.setting("train.global_batch", "N")
-        given = "train.global_batch" in resolved.given.origin
-        what = f"{'the' if given else 'the assumed'} global batch of {batch:,}"
-        told = f"not tried on {named} GPUs: {what} cannot be split over them"
-        yield told if given else f"{told}; {setting} sets one"
+    most = sized[answers.chosen].gpus
+    for skipped in (one for kind in search.numbers for one in kind.skipped if one.code in (BY_BATCH, BY_LAYOUT)):
+        fewer = [f"{count:,}" for count in skipped.gpus if count < most]
+        if fewer:
+            *first, last = fewer[:MOST_NAMED]
+            if len(fewer) > MOST_NAMED:
+                first, last = [*first, last], f"{len(fewer) - MOST_NAMED} more"
+            named = f"{', '.join(first)} and {last}" if first else last
+            yield f"not tried on {named} GPUs: {skipped.reason}; there may be a smaller plan among them"
+
+
+def _batches(resolved: ResolvedTraining, sized: Sequence[TrainingEstimate]) -> Iterator[str]:
+    """That plans read different amounts of data where their assumed batches differ and the steps do not."""
+    batches = sorted({one.resolved.job.global_batch for one in sized})
+    if resolved.at_batch is not None and len(batches) > 1 and resolved.fixed_steps:
+        setting = resolved.given.caller.setting("train.global_batch", "N")
+        several = f"{batches[0]:,} to {batches[-1]:,}, as it splits over the GPUs"
+        yield f"the assumed global batch is {several}, and plans read as much data in their steps; {setting} sets one"
 
 
 def _following(found: Sequence[Candidates]) -> tuple[str, ...]:
@@ -301,7 +411,7 @@ def _candidate(sized: TrainingEstimate, pareto: bool, registry: Registry) -> Can
         meets_limits=sized.ok,
         price=sized.cost,
         currency=None if sized.cost is None else resolved.tariff.currency,
-        energy_kwh=energy_kwh(job.server.accelerator, sized.gpu_hours),
+        energy_kwh=energy_kwh(job.server, sized.gpu_hours),
         tokens_per_s=sized.tokens_per_s,
         command=command(resolved.given, layout_flags(sized), registry.user_folders),
         start_up_s=start_up_s(job),
@@ -310,6 +420,7 @@ def _candidate(sized: TrainingEstimate, pareto: bool, registry: Registry) -> Can
         host_available_bytes=job.server.host_memory_bytes,
         host_most_bytes=job.server.host_most_bytes,
         host_reserve_bytes=HOST_RESERVE_BYTES,
+        hourly_price=resolved.tariff.hourly(job.server),
     )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from xe_sizer.frozen import frozen
 from xe_sizer.laws.energy import energy_kwh
-from xe_sizer.result.common import CERTAINTIES
+from xe_sizer.result.common import CERTAINTIES, GIVEN_PRICE, ON_DEMAND
 from xe_sizer.result.studies import Answers
 from xe_sizer.studies.hardware import hardware_name
 from xe_sizer.training.ties import GPUS_ERROR, complexity
@@ -58,13 +58,32 @@ class Ranking:
         return known.pop() if len(known) == 1 else None
 
     @cached_property
+    def _kinds(self) -> list[str | None]:
+        """The kind of contract that each price is for."""
+        offers = [one.resolved.tariff.offer for one in self.sized]
+        return [GIVEN_PRICE if offer is None else offer.kind for offer in offers]
+
+    @cached_property
+    def kind(self) -> str | None:
+        """The kind whose prices compare: on demand, which asks for no contract, else that of most plans."""
+        priced = zip(self.sized, self._kinds, strict=True)
+        kinds = [kind for one, kind in priced if one.cost is not None and kind != GIVEN_PRICE]
+        return ON_DEMAND if ON_DEMAND in kinds else max(kinds, key=kinds.count, default=None)
+
+    @cached_property
     def priced(self) -> list[int]:
-        """Places of those whose prices compare."""
-        return [place for place, one in enumerate(self.sized) if self.currency and one.cost is not None]
+        """Places of those whose prices compare; one that the user gave compares with any."""
+        known = [place for place, one in enumerate(self.sized) if self.currency and one.cost is not None]
+        return [place for place in known if self._kinds[place] in (GIVEN_PRICE, self.kind)]
 
     def unpriced(self) -> Iterator[str]:
-        """What to say where prices are missing."""
+        """What to say where prices are missing, or do not compare."""
         without = dict.fromkeys(_name(one) for one in self.sized if one.cost is None)
+        known = [place for place, one in enumerate(self.sized) if self.priced and one.cost is not None]
+        others = {_name(self.sized[place]): self._kinds[place] for place in known if place not in self.priced}
+        if others:
+            of = ", ".join(f"{name} ({kind or 'kind unknown'})" for name, kind in others.items())
+            yield f"prices of different kinds do not compare: only {self.kind} ones are ranked, not that of {of}"
         if self.priced and without:
             yield f"no price for {', '.join(without)}: only plans with a price are compared by price"
         elif not self.priced and len(without) < len({_name(one) for one in self.sized}):
@@ -80,11 +99,11 @@ class Ranking:
         if objective == "gpus":
             return float(sized.gpus)
         if objective == "energy":
-            energy = energy_kwh(sized.resolved.job.server.accelerator, sized.gpu_hours)
+            energy = energy_kwh(sized.resolved.job.server, sized.gpu_hours)
             return np.inf if energy is None else energy
         if objective == "gpu-hours" or not self.priced:
             return sized.gpu_hours
-        return np.inf if sized.cost is None else sized.cost
+        return np.inf if sized.cost is None or place not in self.priced else sized.cost
 
     def _size(self, place: int) -> tuple[int, int, int]:
         """What is smaller comes first: fewer servers, fewer GPUs, a plainer layout."""

@@ -31,6 +31,8 @@ from xe_sizer.studies.plan import candidates_of, searched
 from xe_sizer.studies.rollout_factors import of_iterations
 from xe_sizer.training.device import device_of
 from xe_sizer.training.methods import METHODS
+from xe_sizer.training.packing import packed_seq_len, packed_steps
+from xe_sizer.training.remedies import packed_samples
 from xe_sizer.training.remedies_beside import other_adapters
 from xe_sizer.training.resolve import resolve
 from xe_sizer.training.sizing import size
@@ -50,13 +52,13 @@ CLEARLY = 1.1  # a step of a factor changes it by more than this
 
 
 def sensitivity(given: Given, registry: Registry) -> Sensitivity:
-    """What each of seven factors is worth, moved by a step each way; the widest effect on the time first.
+    """What each of the factors is worth, moved by a step each way; the widest effect on the time first.
 
     The deadline comes last: its steps move the GPUs.
 
     Factors: those of Dell's design guide on sizing for model customization (data, model size, method, batch size, GPUs
-    and their links, parallelism, deadline). Raises InputError for the job itself; a step that is not possible is left
-    out.
+    and their links, parallelism, deadline), and packing where samples are padded. Raises InputError for the job
+    itself; a step that is not possible is left out.
     """
     base = size_job(given, registry)
     moved = of_iterations(base, registry) if isinstance(base, ReinforcementEstimate) else _of_training(base, registry)
@@ -83,6 +85,7 @@ def _of_training(base: TrainingEstimate, registry: Registry) -> tuple[tuple[str,
         ("model size", [*_sizes(base, registry)]),
         ("training method", [*_methods(base)]),
         ("batch size", [*_batches(base)]),
+        ("packing", [*_packing(base, registry)]),
         ("GPUs and links", [*_gpus(base, registry), *_links(base)]),
         ("parallelism", [*_layouts(base)]),
     )
@@ -158,6 +161,7 @@ def _outcome(sized: TrainingEstimate, least: TrainingEstimate) -> Outcome:
         minimum_offloads=least.minimum is not None and least.minimum_offloads,
         meets_limits=all(limit.ok for limit in sized.limits) if sized.limits else None,
         limits_probability=min(chances, default=None),
+        hourly_price=sized.resolved.tariff.hourly(sized.resolved.job.server),
     )
 
 
@@ -200,6 +204,16 @@ def _batches(base: TrainingEstimate) -> Iterator[Step]:
     for words, factor in (("half", HALF), ("twice", DOUBLE)):
         values = {"train.global_batch": round(job.global_batch * factor), "train.steps": round(job.steps / factor) or 1}
         yield Step(f"{words} the batch", values)
+
+
+def _packing(base: TrainingEstimate, registry: Registry) -> Iterator[Step]:
+    """Samples packed, where they are padded; as many steps as the same samples fill."""
+    job = base.resolved.job
+    for change in packed_samples(base, registry):
+        steps = packed_steps(base, packed_seq_len(base))
+        if steps:
+            fixed = {"train.steps": steps} if base.resolved.fixed_steps else {}
+            yield Step(f"packed in {steps:,} instead of {job.steps:,} steps", {**change.values, **fixed})
 
 
 def _gpus(base: TrainingEstimate, registry: Registry) -> Iterator[Step]:

@@ -35,10 +35,17 @@ def global_batch(given: Given, gpus: int | None, stack: Stack) -> int | None:
     whole: int | None = train.global_batch
     if whole is not None:
         return whole
-    if train.micro_batch is None or train.grad_accum is None:
+    if assumes_batch(given):
         return default_global_batch(given, gpus, stack)
     replicas = replicas_of(given, gpus, stack)
-    return None if replicas is None else int(train.micro_batch * train.grad_accum * replicas)
+    together = (train.micro_batch or 1) * (train.grad_accum or 1)
+    return None if replicas is None else together * replicas
+
+
+def assumes_batch(given: Given) -> bool:
+    """Whether the global batch is assumed: nobody gives it, nor what makes it."""
+    train = given.values.train
+    return train.global_batch is None and (train.micro_batch is None or train.grad_accum is None)
 
 
 def default_global_batch(given: Given, gpus: int | None, stack: Stack) -> int:

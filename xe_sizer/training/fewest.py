@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 from xe_sizer.frozen import frozen
 from xe_sizer.training.layout import OFFLOAD
 from xe_sizer.training.memory import fitting, spare_bytes
-from xe_sizer.training.space import LARGEST_SEARCH, layout_chunks
+from xe_sizer.training.space import LARGEST_SEARCH, layout_chunks, without_groups
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -42,15 +43,39 @@ class Fewest:
 
         Replicas and accumulation that were chosen for the GPUs at hand say nothing about fewer: they are left open.
         """
-        return self._smallest(self._every_way, self.counts, self.resolved.min_headroom_bytes)
+        smallest = self._smallest(self._every_way, self.counts, self.resolved.min_headroom_bytes)
+        return self._with_fitted_batch(smallest)
+
+    def _with_fitted_batch(self, smallest: int | None) -> int | None:
+        """The fewest GPUs that fit, also among numbers that the assumed batch rules out and a fitted one does not.
+
+        They lie below the fewest found and above what does not fit; what some GPUs cannot hold, fewer cannot either.
+        """
+        if self.resolved.at_batch is None:
+            return smallest
+        ruled_out = without_groups(self._every_way, self.counts)
+        most = math.inf if smallest is None else smallest
+        least = max((count for count in self.counts if count < most and count not in ruled_out), default=0)
+        while between := [count for count in ruled_out if least < count < most]:
+            count = between[len(between) // 2]
+            if Fewest(self.resolved.fitted_to(count)).holds(count):
+                smallest = most = count
+            else:
+                least = count
+        return smallest
+
+    def holds(self, count: int) -> bool:
+        """Whether so many GPUs hold the job under any layout that the stack supports."""
+        return self._smallest(self._every_way, (count,), self.resolved.min_headroom_bytes) is not None
 
     @cached_property
     def offloads(self) -> bool:
         """Whether only layouts that offload fit on so few."""
         if self.that_fit is None or "offload" in self._every_way.fixed:
             return False
-        rules = replace(self._every_way, fixed={**self._every_way.fixed, "offload": OFFLOAD.index("none")})
-        return self._smallest(rules, (self.that_fit,), self.resolved.min_headroom_bytes) is None
+        fitted = Fewest(self.resolved.fitted_to(self.that_fit))
+        rules = replace(fitted._every_way, fixed={**self._every_way.fixed, "offload": OFFLOAD.index("none")})
+        return fitted._smallest(rules, (self.that_fit,), self.resolved.min_headroom_bytes) is None
 
     @property
     def _every_way(self) -> Rules:

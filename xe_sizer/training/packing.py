@@ -5,10 +5,26 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from xe_sizer.training.padding import PACKED
+
 if TYPE_CHECKING:
     from xe_sizer.training.estimate import TrainingEstimate
 
+MUCH_LONGER = 1.5  # chosen: times the longest sample from which a sequence length that nothing reaches is another job
 SAME_NUMBER = 0.1  # share by which a number of steps may differ and count as kept
+
+
+def packed_seq_len(sized: TrainingEstimate) -> int:
+    """Tokens of the sequences to pack into: those of the job, of the longest sample where these are far longer."""
+    seq_len, longest = sized.resolved.job.seq_len, int(sized.choice.sequences.longest_tokens[0])
+    return longest if seq_len > MUCH_LONGER * longest else seq_len
+
+
+def packed_settings(sized: TrainingEstimate) -> dict[str, object]:
+    """The settings that pack the samples so, the number of steps left as it is."""
+    seq_len = packed_seq_len(sized)
+    shorter: dict[str, object] = {} if seq_len == sized.resolved.job.seq_len else {"train.seq_len": seq_len}
+    return {"train.padding": PACKED, **shorter}
 
 
 def packed_steps(sized: TrainingEstimate, seq_len: int) -> int:

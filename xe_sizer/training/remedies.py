@@ -23,6 +23,7 @@ from xe_sizer.software.supported import has_optimizer
 from xe_sizer.training.adapters.lora import narrower_targets
 from xe_sizer.training.gradients import accumulates_whole_gradients
 from xe_sizer.training.layout import OFFLOAD, RECOMPUTE, can_offload, offloaded_parts
+from xe_sizer.training.packing import packed_settings
 from xe_sizer.training.padding import PACKED
 from xe_sizer.training.remedies_beside import OTHER_TRAINING, fewer_learning_weights, reference_elsewhere
 from xe_sizer.training.space import LARGEST_SEARCH
@@ -217,7 +218,7 @@ def packed_samples(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
     """Samples end to end in place of padding, where the stack can."""
     padding = float(sized.choice.sequences.padding_share[0])
     if padding > MUCH_PADDING and sized.resolved.job.packs:
-        yield Change("packing in place of padding", {"train.padding": PACKED}, 3)
+        yield Change("packing in place of padding", packed_settings(sized), 3)
 
 
 def better_checkpoints(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:

@@ -31,7 +31,7 @@ from xe_sizer.software.optimizer import load_optimizer
 from xe_sizer.software.stack import default_stack, load_stack
 from xe_sizer.training.answers import usual_padding, without_effect
 from xe_sizer.training.asked import fixed_layout, layers_asked, lengths_assumed, refuse_layers
-from xe_sizer.training.batches import global_batch
+from xe_sizer.training.batches import assumes_batch, global_batch
 from xe_sizer.training.chosen_images import left_out, seeing
 from xe_sizer.training.chosen_method import method_of, quantises
 from xe_sizer.training.chosen_pauses import pauses_of
@@ -183,11 +183,12 @@ def with_further_problems(problems: Iterable[Problem], rest: Given, registry: Re
 
 
 def _resolved(
-    given: Given, registry: Registry, problems: list[Problem], replicas: int | None = None
+    given: Given, registry: Registry, problems: list[Problem], replicas: int | None = None, batch: int | None = None
 ) -> ResolvedTraining | None:
     """The resolved job, or None with every problem that can be found added to the list.
 
     replicas : those that make the global batch, where it follows the layout
+    batch : the global batch that is assumed, where it follows the GPUs
     Where one name is unknown, the rest is still checked against what the other names stand for.
     """
     provenance = Provenance(given, registry)
@@ -206,7 +207,8 @@ def _resolved(
         collect(problems, tariff_of, given, server, registry)
     if problems or given.unread or not (model and server and stack and method and precision):
         return None
-    batch, at_replicas = _batch(given, provenance, gpus, stack, registry, replicas)
+    fitted = gpus is None and assumes_batch(given)
+    batch, at_replicas = _batch(given, provenance, gpus, stack, registry, replicas, batch)
     seq_len = provenance.settle("train.seq_len", min(model.max_positions or DEFAULT_SEQ_LEN, DEFAULT_SEQ_LEN))
     default_padding = usual_padding(stack, method)
     padding = provenance.settle("train.padding", default_padding, "stack")
@@ -219,17 +221,18 @@ def _resolved(
     if job is None:
         return None
     made = _assembled(given, provenance, model, server, stack, job, optimizer, precision, gpus)
-    return replace(made, at_replicas=at_replicas)
+    return replace(made, at_replicas=at_replicas, at_batch=partial(_for_batch, given, registry) if fitted else None)
 
 
 def _batch(
-    given: Given, provenance: Provenance, gpus: int | None, stack: Stack, registry: Registry, replicas: int | None
-) -> tuple[int, Callable[[int], ResolvedTraining] | None]:
+    given: Given, provenance: Provenance, gpus: int | None, stack: Stack, registry: Registry, replicas: int | None,
+    assumed: int | None,
+) -> tuple[int, Callable[[int], ResolvedTraining] | None]:  # fmt: skip
     """The global batch; and where it follows the layout, what resolves the scenario for a number of replicas.
 
     Then the batch is that of one replica, or of as many as are asked for.
     """
-    batch, train = global_batch(given, gpus, stack), given.values.train
+    batch, train = assumed or global_batch(given, gpus, stack), given.values.train
     follows = None
     if batch is None:
         batch = (train.micro_batch or 1) * (train.grad_accum or 1) * (replicas or 1)
@@ -242,6 +245,13 @@ def _batch(
 def _for_replicas(given: Given, registry: Registry, replicas: int) -> ResolvedTraining:
     """A scenario that is known to resolve, with the global batch of so many replicas."""
     found = _resolved(given, registry, [], replicas)
+    assert found is not None
+    return found
+
+
+def _for_batch(given: Given, registry: Registry, batch: int) -> ResolvedTraining:
+    """A scenario that is known to resolve, with another global batch where one is assumed."""
+    found = _resolved(given, registry, [], batch=batch)
     assert found is not None
     return found
 

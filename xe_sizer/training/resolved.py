@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from xe_sizer.errors import Problem
 from xe_sizer.frozen import frozen
+from xe_sizer.training.batches import default_global_batch
 from xe_sizer.training.layout import WORDS
 from xe_sizer.training.space import Rules, gpu_counts
 
@@ -29,6 +30,7 @@ class ResolvedTraining:
     known_samples : in the data set, None where nobody said
     at_replicas : resolves the same scenario for a number of replicas, where the global batch follows the layout; the
     job's batch is that of one replica then
+    at_batch : resolves the same scenario with another global batch, where it is assumed and the GPUs are open
     """
 
     given: Given
@@ -44,6 +46,7 @@ class ResolvedTraining:
     data_source: str | None
     known_samples: float | None
     at_replicas: Callable[[int], ResolvedTraining] | None = None
+    at_batch: Callable[[int], ResolvedTraining] | None = None
 
     @property
     def whole_servers(self) -> bool:
@@ -72,6 +75,11 @@ class ResolvedTraining:
         if self.at_replicas is None:
             return self
         return replace(self.at_replicas(int(layouts.dp[0])), fixed=self.fixed, gpus=self.gpus)
+
+    def fitted_to(self, gpus: int) -> ResolvedTraining:
+        """The scenario with the global batch that is assumed for so many GPUs, whose number stays open."""
+        batch = default_global_batch(self.given, gpus, self.job.stack)
+        return self if self.at_batch is None or batch == self.job.global_batch else self.at_batch(batch)
 
     @property
     def fixed_steps(self) -> bool:

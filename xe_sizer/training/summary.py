@@ -323,17 +323,23 @@ def _data(sized: TrainingEstimate) -> Data:
 
 
 def cost_of(sized: TrainingEstimate, time: Time) -> Cost:
-    """Hours of the GPUs in use; energy from their design power; the price of what is paid for, where one is known."""
-    resolved, gpu = sized.resolved, sized.resolved.job.server.accelerator
+    """Hours of the GPUs in use; energy of them and their share of the servers; the price of what is paid for."""
+    resolved = sized.resolved
     hours = Range(**{end: getattr(time.total_s, end) / HOUR_S * sized.gpus for end in ("low", "expected", "high")})
     price = None
     if sized.cost is not None:
         per_hour = sized.cost / hours.expected
         ends = {end: getattr(hours, end) * per_hour for end in ("low", "expected", "high")}
         price = Price(currency=resolved.tariff.currency, **ends)
-    energy = energy_kwh(gpu, hours.expected)
-    formula = "" if energy is None else energy_words()
-    return Cost(gpu_hours=hours, energy_kwh=energy, price=price, energy_formula=formula)
+    server = resolved.job.server
+    energy = energy_kwh(server, hours.expected)
+    return Cost(
+        gpu_hours=hours,
+        energy_kwh=energy,
+        price=price,
+        energy_formula=energy_words(server),
+        hourly_price=resolved.tariff.hourly(server),
+    )
 
 
 def memory_reasons(memory: Memory) -> tuple[Reason, ...]:

@@ -11,7 +11,7 @@ from xe_sizer.scenario.tariff import whole_servers
 from xe_sizer.software.number_formats import told_by
 from xe_sizer.training.chosen_pauses import unsized_evaluation
 from xe_sizer.training.methods import METHODS
-from xe_sizer.training.packing import kept_steps_words, packed_steps
+from xe_sizer.training.packing import MUCH_LONGER, kept_steps_words, packed_seq_len, packed_settings, packed_steps
 from xe_sizer.training.padding import PACKED, TO_SEQ_LEN
 from xe_sizer.training.start_up import NOTICEABLE, start_up_s
 from xe_sizer.units import MINUTE_S
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 MOST_EPOCHS = 30  # passes over a data set from which they are worth a warning
 MOST_PADDING = 0.5  # share of padding from which it is worth a warning
 LOADED_BITS, QUANTISED_BITS = 16, 4  # of a weight: as most methods hold it, and as those that quantise do
-MUCH_LONGER = 1.5  # times the longest sample from which a sequence length that nothing reaches is worth a warning
 
 
 def warnings(sized: TrainingEstimate) -> Iterator[str]:
@@ -113,14 +112,12 @@ def _padding(sized: TrainingEstimate) -> Iterator[str]:
         what = "answers" if answers else "samples"
         yield f"{told}: a stack that packs {what} would save most of it, {job.stack.name} does not"
         return
-    seq_len = min(job.seq_len, int(sized.choice.sequences.longest_tokens[0]))
+    seq_len = packed_seq_len(sized)
     steps = packed_steps(sized, seq_len)
     if not steps:
         yield f"{told}: packed, the samples fill less than one batch of {job.global_batch:,}"
         return
-    settings: dict[str, object] = {"train.padding": PACKED}
-    if seq_len < job.seq_len:
-        settings["train.seq_len"] = seq_len
+    settings = packed_settings(sized)
     if sized.resolved.fixed_steps:
         settings["train.steps"] = steps
     saves = f"packing the same samples ({sized.resolved.given.caller.settings(settings)}) saves most of it"

@@ -38,8 +38,10 @@ from xe_sizer.report.format import (
     duration,
     duration_range,
     gib,
+    hourly_words,
     money,
     number,
+    offer_words,
     percent,
     value_range,
     whole,
@@ -146,6 +148,8 @@ def _cost_words(cost: Cost) -> Iterator[str]:
     yield f"{number(cost.gpu_hours.expected)} GPU-hours ({value_range(cost.gpu_hours.low, cost.gpu_hours.high)})"
     if cost.energy_kwh is not None:
         yield f"{number(cost.energy_kwh)} kWh"
+    if cost.hourly_price is not None:
+        yield f"{clean(cost.hourly_price.hardware)} at {hourly_words(cost.hourly_price)}"
 
 
 def _facts(result: Result) -> Iterator[Fact]:
@@ -360,6 +364,9 @@ def _cost_rows(cost: Cost) -> Iterator[tuple[str, str, str]]:
         price = cost.price
         span = value_range(price.low, price.high, amount)
         yield "price", f"{amount(price.expected)} {clean(price.currency)}", f"{span} {clean(price.currency)}"
+    if cost.hourly_price is not None:
+        hourly = cost.hourly_price
+        yield f"hour of {clean(hourly.hardware)}", money(hourly.per_hour, hourly.currency), offer_words(hourly)
 
 
 def rows(result: Result, options: Options) -> Iterator[tuple[object, ...]]:
@@ -370,7 +377,8 @@ def rows(result: Result, options: Options) -> Iterator[tuple[object, ...]]:
         if section in PROSE:
             continue
         for path, leaf in _leaves(value, ()):
-            unit = currency if path[:1] == ("price",) else _unit(leaf, section, path)
+            is_money = path[:1] == ("price",) or path == ("hourly_price", "per_hour")
+            unit = currency if is_money else _unit(leaf, section, path)
             yield section, ".".join(path) or section, leaf, unit
 
 

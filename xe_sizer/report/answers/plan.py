@@ -10,11 +10,32 @@ from xe_sizer.report.certainty import RANGE, doubts, probability_words
 from xe_sizer.report.chart import chart
 from xe_sizer.report.document import Column, Document, Summary, Table
 from xe_sizer.report.findings import TOOL, Case, Finding, Remark, judgement
-from xe_sizer.report.format import NOT_A_NUMBER, clean, count, duration, duration_range, gib, money, number, plural
+from xe_sizer.report.format import (
+    NOT_A_NUMBER,
+    clean,
+    count,
+    duration,
+    duration_range,
+    gib,
+    money,
+    number,
+    offer_cells,
+    offer_words,
+    plural,
+)
 from xe_sizer.report.iterations import split_words, writing_pool
 from xe_sizer.report.pictures.plan import pictures
 from xe_sizer.report.plan_points import plan_points
-from xe_sizer.report.plan_words import hardware_name, hardware_words, layout_words, named_answers, premises
+from xe_sizer.report.plan_words import (
+    asks_for_gpus,
+    cheapest_of,
+    hardware_name,
+    hardware_words,
+    layout_words,
+    limits_of_search,
+    named_answers,
+    premises,
+)
 from xe_sizer.report.scenario_findings import limit_case
 from xe_sizer.report.verdict import job_words, yes_word
 from xe_sizer.result.common import SURE
@@ -39,6 +60,7 @@ WORDS = {
 FITS = "probability of fit"  # a column: how likely memory suffices
 WRITERS = {f"rollout_{name}": name for name in ("gpus", "replicas", "tp", "pp", "ep")}  # columns of a CSV file
 NO_DOUBT = 0.99  # probability from which memory takes nothing from another one
+PRICED = "priced"  # a column: how prices are meant, where that is not the same for all
 FEWEST_GPU_HOURS = "the fewest GPU-hours"
 EQUAL = "plans as good as each other within the model's error (8 %) count as equal, and the smaller is named"
 # Limits that no candidate can miss: the search keeps within them.
@@ -112,10 +134,16 @@ def _title(result: PlanResult) -> str:
         return f"{job}: the closest to the limits is {hardware_words(chosen)}"
     if result.objective == "servers" and result.verdict.limits and not chosen.server.startswith(BARE_SERVER):
         box = f"({hardware_name(chosen)}, {plural(chosen.gpus, 'GPU')})"
-        meets = "meets" if chosen.nodes == 1 else "are the fewest that meet"
-        return f"{job}: {plural(chosen.nodes, 'server')} {box} {meets} the limits"
+        if chosen.nodes == 1 or asks_for_gpus(result):
+            return f"{job}: {plural(chosen.nodes, 'server')} {box} meet{'s' * (chosen.nodes == 1)} the limits"
+        fewest = f"are the fewest that meet the limits{limits_of_search(result, chosen)}"
+        return f"{job}: {plural(chosen.nodes, 'server')} {box} {fewest}"
+    if result.objective in ("servers", "gpus") and asks_for_gpus(result):
+        meet = "meet the limits" if result.verdict.limits else "fit"
+        return f"{job}: {hardware_words(chosen)} {meet}"
+    of = limits_of_search(result, chosen) if result.objective in ("servers", "gpus") else ""
     limits = " within the limits" if result.verdict.limits else ""
-    return f"{job}: {_best_words(result, chosen)}{limits}: {hardware_words(chosen)}"
+    return f"{job}: {_best_words(result, chosen)}{limits}{of}: {hardware_words(chosen)}"
 
 
 def _searched(result: PlanResult) -> str:
@@ -136,8 +164,7 @@ def _best_words(result: PlanResult, chosen: Candidate) -> str:
         return WORDS[result.objective]
     if chosen.price is None:
         return FEWEST_GPU_HOURS
-    every = all(candidate.price is not None for candidate in result.candidates)
-    return WORDS["cost"] if every else f"{WORDS['cost']} of those with a price"
+    return f"{WORDS['cost']} {cheapest_of(result)}".strip()
 
 
 def _columns(result: PlanResult) -> tuple[Column, ...]:
@@ -152,6 +179,7 @@ def _columns(result: PlanResult) -> tuple[Column, ...]:
         Column(RANGE, True),
         Column("GPU-hours", True, spare=2 if price else 1),
         *((Column("price", True),) if price else ()),
+        *((Column(PRICED),) if len({candidate.hourly_price for candidate in result.candidates}) > 1 else ()),
         Column("GiB used", True, spare=5),
         Column(FITS, True, spare=6),
         Column("bound by", spare=3),
@@ -169,6 +197,7 @@ def _cells(candidate: Candidate, columns: Sequence[Column]) -> tuple[str, ...]:
         RANGE: duration_range(candidate.total_s),
         "GPU-hours": number(candidate.gpu_hours),
         "price": money(candidate.price, candidate.currency),
+        PRICED: NOT_A_NUMBER if candidate.hourly_price is None else offer_words(candidate.hourly_price),
         "GiB used": gib(candidate.peak_bytes),
         FITS: NOT_A_NUMBER if candidate.fit_probability is None else probability_words(candidate.fit_probability),
         "bound by": clean(candidate.bound),
@@ -180,7 +209,7 @@ def _cells(candidate: Candidate, columns: Sequence[Column]) -> tuple[str, ...]:
 
 def _answers(result: PlanResult) -> Table:
     columns = _columns(result)
-    named = named_answers(result.answers)
+    named = named_answers(result)
     rows = tuple((name, *_cells(result.candidates[place], columns)) for name, place in named.items())
     return Table("Answers", (Column("plan"), *columns), rows, note=_premises(result))
 
@@ -237,14 +266,16 @@ def _rules(result: PlanResult) -> Table:
 def rows(result: PlanResult, options: Options) -> Iterator[tuple[object, ...]]:
     """One line a candidate, SI units in the column names."""
     sizes = Layout.__struct_fields__
-    names = [name for name in Candidate.__struct_fields__ if name not in ("layout", "total_s", "command", "pools")]
-    yield *names, "total_low_s", "total_s", "total_high_s", *sizes, *WRITERS, "command"
+    apart = ("layout", "total_s", "command", "pools", "hourly_price")
+    names = [name for name in Candidate.__struct_fields__ if name not in apart]
+    yield *names, *offer_cells(None), "total_low_s", "total_s", "total_high_s", *sizes, *WRITERS, "command"
     for one in result.candidates:
         span = (one.total_s.low, one.total_s.expected, one.total_s.high)
         layout = (getattr(one.layout, size) for size in sizes)
         writer = writing_pool(one.pools)
         pool = (None if writer is None else getattr(writer, size) for size in WRITERS.values())
-        yield *(getattr(one, name) for name in names), *span, *layout, *pool, one.command
+        figures = (*(getattr(one, name) for name in names), *offer_cells(one.hourly_price).values())
+        yield *figures, *span, *layout, *pool, one.command
 
 
 def findings(result: PlanResult, options: Options) -> Iterator[Finding]:

@@ -22,6 +22,7 @@ from xe_sizer.report.format import (
     gib,
     money,
     number,
+    offer_cells,
     plural,
     ratio,
 )
@@ -128,12 +129,18 @@ def _range(factor: Factor) -> tuple[float, float]:
 
 def rows(result: Sensitivity, options: Options) -> Iterator[tuple[object, ...]]:
     """The job as asked, then one line a step of a factor."""
-    yield "factor", "step", *Outcome.__struct_fields__, *RATIOS
-    yield AS_ASKED, "", *asdict(result.base).values(), *[1.0] * len(RATIOS)
+    yield "factor", "step", *_cells(result.base), *RATIOS
+    yield AS_ASKED, "", *_cells(result.base).values(), *[1.0] * len(RATIOS)
     for factor in result.factors:
         for effect in factor.effects:
             ratios = (getattr(effect, name) for name in RATIOS)
-            yield factor.name, effect.step, *asdict(effect.outcome).values(), *ratios
+            yield factor.name, effect.step, *_cells(effect.outcome).values(), *ratios
+
+
+def _cells(outcome: Outcome) -> dict[str, object]:
+    """The figures of an outcome by their names, with how its price is meant."""
+    figures = {name: value for name, value in asdict(outcome).items() if name != "hourly_price"}
+    return {**figures, **offer_cells(outcome.hourly_price)}
 
 
 def findings(result: Sensitivity, options: Options) -> Iterator[Finding]:

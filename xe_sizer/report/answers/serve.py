@@ -20,7 +20,18 @@ from xe_sizer.report.blocks import (
 from xe_sizer.report.certainty import range_words
 from xe_sizer.report.document import Column, Summary, Table
 from xe_sizer.report.explain import formulas, ledger, operator_table, sources
-from xe_sizer.report.format import amount, byte_size, clean, count, duration, number, percent, plural
+from xe_sizer.report.format import (
+    amount,
+    byte_size,
+    clean,
+    count,
+    duration,
+    number,
+    offer_cells,
+    offer_words,
+    percent,
+    plural,
+)
 from xe_sizer.report.options import OPERATORS
 from xe_sizer.report.pictures.serve import pictures
 from xe_sizer.report.scenario_findings import scenario_finding
@@ -181,6 +192,9 @@ def _cost_rows(result: ServeResult) -> Iterator[Row]:
     currency = clean(cost.currency)
     if cost.per_hour is not None:
         yield "price per hour", f"{amount(cost.per_hour)} {currency}", serve_words.partly_priced(result).strip(" ()")
+    if cost.hourly_price is not None:
+        hourly = cost.hourly_price
+        yield f"hour of {clean(hourly.hardware)}", f"{amount(hourly.per_hour)} {currency}", offer_words(hourly)
     if cost.per_million_input_tokens is not None:
         yield "price per million input tokens", f"{_money(cost.per_million_input_tokens)} {currency}", ""
     if cost.per_million_output_tokens is not None:
@@ -276,9 +290,9 @@ def _cells(result: ServeResult) -> Iterator[tuple[str, Any]]:
     replicas = msgspec.structs.asdict(result.replicas)
     yield "replicas", replicas["count"]
     yield from ((name, replicas[name]) for name in ("spare", "utilisation", "max_requests_per_s", "running_requests"))
-    yield from (
-        (name, value) for name, value in msgspec.structs.asdict(result.cost).items() if name != "energy_formula"
-    )
+    cost = msgspec.structs.asdict(result.cost)
+    yield from ((name, value) for name, value in cost.items() if name not in ("energy_formula", "hourly_price"))
+    yield from offer_cells(result.cost.hourly_price).items()
 
 
 def _latency_cells(result: ServeResult) -> Iterator[tuple[str, float | None]]:

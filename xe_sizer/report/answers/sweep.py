@@ -8,7 +8,19 @@ from typing import TYPE_CHECKING
 from xe_sizer.report.certainty import RANGE, probability_words, spanned
 from xe_sizer.report.document import Column, Document, Table
 from xe_sizer.report.findings import Case, Finding, judgement
-from xe_sizer.report.format import NOT_A_NUMBER, clean, count, duration, duration_range, gib, money, number, plural
+from xe_sizer.report.format import (
+    NOT_A_NUMBER,
+    clean,
+    count,
+    duration,
+    duration_range,
+    gib,
+    hourly_words,
+    money,
+    number,
+    offer_cells,
+    plural,
+)
 from xe_sizer.report.pictures.sweep import pictures
 from xe_sizer.report.plan_words import hardware_words, layout_words
 from xe_sizer.report.premises import assumed_run
@@ -62,7 +74,9 @@ def document(result: SweepResult, options: Options) -> Document:
     words = (
         f"{plural(len(result.rows), 'plan')}, {met} fit and meet their limits{f', {unsure} unsure' if unsure else ''}"
     )
-    blocks: tuple[Block, ...] = (*pictures(result), Table("Plans", columns, rows))
+    hourly = [row.candidate.hourly_price for row in result.rows if row.candidate]
+    told = dict.fromkeys(f"{clean(one.hardware)} at {hourly_words(one)}" for one in hourly if one is not None)
+    blocks: tuple[Block, ...] = (*pictures(result), Table("Plans", columns, rows, note="; ".join(told)))
     return Document("SWEEP", met == len(result.rows), words, (), blocks, _caution(result))
 
 
@@ -117,14 +131,26 @@ def rows(result: SweepResult, options: Options) -> Iterator[tuple[object, ...]]:
     """One line a question: the figures of its chosen plan, or why there is none."""
     keys = _keys(result)
     names = [name for name in FIGURES if name not in keys]
-    yield "scenario", *keys, "ok", "probability", "reason", "total_low_s", "total_s", "total_high_s", *names
+    yield (
+        "scenario",
+        *keys,
+        "ok",
+        "probability",
+        "reason",
+        "total_low_s",
+        "total_s",
+        "total_high_s",
+        *names,
+        *offer_cells(None),
+    )
     for row in result.rows:
         one = row.candidate
         figures = [getattr(one, name) for name in names] if one else [None] * len(names)
         span = one.total_s if one else None
         total = (span.low, span.expected, span.high) if span else (None, None, None)
         asked = (row.values.get(key) for key in keys)
-        yield row.scenario, *asked, row.ok, _probability(row), row.reason, *total, *figures
+        priced = offer_cells(one.hourly_price if one else None).values()
+        yield row.scenario, *asked, row.ok, _probability(row), row.reason, *total, *figures, *priced
 
 
 def findings(result: SweepResult, options: Options) -> Iterator[Finding]:

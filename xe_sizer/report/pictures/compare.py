@@ -13,6 +13,7 @@ from xe_sizer.report.picture import Axis, Bar, Bars, Mark
 from xe_sizer.report.pictures.estimate import range_note
 from xe_sizer.report.pictures.parts import time_axis
 from xe_sizer.report.study_points import shown_names
+from xe_sizer.result.common import GIVEN_PRICE
 from xe_sizer.units import HOUR_S
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ DOES_NOT_FIT = "does not fit"
 
 
 def pictures(result: Comparison) -> Iterator[Picture]:
-    """Time and GPU-hours, and the price where every alternative that fits has one."""
+    """Time and GPU-hours, and the price where every alternative that fits has one of one kind."""
     called = zip(shown_names(result), result.alternatives, strict=True)
     alternatives = tuple(replace(one, name=name) for name, one in called)
     fitting = [one.result for one in alternatives if one.result.verdict.fits]
@@ -40,7 +41,8 @@ def pictures(result: Comparison) -> Iterator[Picture]:
     yield Picture("GPU-hours", _said(hours), Bars(Axis("GPU-hours"), hours), range_note())
     prices = [each.cost.price for each in fitting]
     currencies = {price.currency for price in prices if price is not None}
-    if all(prices) and len(currencies) == 1:
+    kinds = {each.cost.hourly_price.kind for each in fitting if each.cost.hourly_price is not None}
+    if all(prices) and len(currencies) == 1 and len(kinds - {GIVEN_PRICE}) <= 1:
         bars = tuple(map(_price, alternatives))
         axis = Axis(f"Price [{clean(currencies.pop())}]")
         yield Picture("Price of the whole job", _said(bars), Bars(axis, bars), range_note())
