@@ -158,7 +158,7 @@ def test_gpus_without_a_placement_are_placed_as_the_question_asks() -> None:
 def test_what_an_overloaded_run_gives_is_the_capacity() -> None:
     """The run was offered 500 requests a second; its throughput is what the replica takes, but for how it ends."""
     measured = Measured(output_tokens_per_s=4000.0, requests_per_s=30.0)
-    found = serve_record(record(sequences=None, request_rate=500.0, measured=measured), REGISTRY)
+    found = serve_record(record(sequences=None, request_rate=500.0, requests=1000, measured=measured), REGISTRY)
     (rate,) = (one for one in figures(found) if one.quantity == "throughput")
     full = found.served.choice.full_rate * 128
     assert 0.8 * full < rate.predicted < full

@@ -214,7 +214,7 @@ def _placement(record: Record, flags: Flags) -> None:
 
 
 def _launch_options(record: Record, flags: Flags) -> None:
-    """What the engine was started with; a prefix cache finds nothing in prompts of which no share is known."""
+    """What the engine was started with; a prefix cache finds as much as is stated, else nothing."""
     flags.put("serve.gpu_memory_utilization", record.gpu_memory_utilization)
     flags.put("serve.max_step_tokens", record.max_step_tokens)
     sized = load_engine(flags.values["serve.engine"]).batching.steps_of_a_prompt
@@ -224,5 +224,6 @@ def _launch_options(record: Record, flags: Flags) -> None:
         flags.put("serve.max_step_tokens", tokens, text)
     flags.put("serve.scheduler_recv_interval", record.scheduler_recv_interval)
     flags.put("serve.batch_wait_iters", record.batch_wait_iters)
-    if record.prefix_cache:
+    flags.put("serve.prefix_hit_share", record.prefix_hit_share)
+    if record.prefix_cache and record.prefix_hit_share is None:
         flags.assumed.append("nothing found in the prefix cache: share of the prompts not stated")

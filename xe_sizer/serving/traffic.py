@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from xe_sizer.frozen import frozen
@@ -12,12 +14,31 @@ FULL = 0.98  # share of its top rate at which a replica is run where nobody stat
 TARGET_LOAD = 0.85  # the same where requests come by chance and the user does not say how long they may take
 
 
+def even_spread(mean: float, longest: float) -> float:
+    """Standard deviation over mean of lengths drawn evenly up to a longest one [-].
+
+        spread = (longest - mean) / (sqrt(3) mean)      evenly from 2 mean - longest to longest
+
+    Parameters
+    ----------
+    mean, longest : of the lengths [tokens]
+
+    Returns
+    -------
+    float, 1 / sqrt(3) for a draw from 0 on [-]
+
+    Source: variance of a uniform distribution, (longest - shortest)^2 / 12.
+    """
+    return (longest - mean) / (math.sqrt(3.0) * mean)
+
+
 @frozen(eq=True)
 class Traffic:
     """What requests look like: means, and how they spread around them (log-normal).
 
     inputs, outputs : tokens of a prompt and of an answer
     input_spread, output_spread : standard deviation over mean; 0: all alike
+    longest_input, longest_output : no prompt and no answer of a test is longer [tokens]
     prefix_hit_share : share of prompt tokens whose keys and values are cached already
     draft_tokens, acceptance_rate, draft_cost : speculative decoding proposes tokens, each kept with this probability
     if those before it were; a proposal takes this share of a step
@@ -27,6 +48,8 @@ class Traffic:
     outputs: float
     input_spread: float = 0.0
     output_spread: float = 0.0
+    longest_input: float = math.inf
+    longest_output: float = math.inf
     prefix_hit_share: float = 0.0
     draft_tokens: int = 0
     acceptance_rate: float = 0.0
