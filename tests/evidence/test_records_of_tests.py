@@ -93,6 +93,7 @@ def predicted(**fields: object) -> dict[str, float]:
         (255.6, None, 0.0),
         (1023.1, None, 0.0),
         (120.7, None, 0.8),
+        (99.7, None, 0.8),
         (100.5, 128, 0.8),  # most reach the 128, some end by themselves
         (300.0, 2048, 0.8),
         (512.9, 1024, 0.575),  # SGLang's bench_serving draws 0 to 1,024

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from xe_sizer.evidence.inference_of import inference_of
+from xe_sizer.evidence.inference_of import inference_of, stands_in
 from xe_sizer.evidence.load_of import answers_of, other_requests, prompts_of
 from xe_sizer.evidence.measured import measured_oom, measured_peak_bytes
 from xe_sizer.evidence.names import plain
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from xe_sizer.serving.resolved import ResolvedService
 
 MEDIANS, MIDDLE = ("median", "p50"), 50.0
+STAND_IN = 2.0
+"""Assumed: so much wider, at both ends, is the range of an engine that nothing here describes."""
 
 
 @frozen
@@ -216,8 +218,9 @@ def rates(found: ServedRecord) -> Iterator[Prediction]:
     for figure in figures(found):
         factors = span(found.served.resolved, figure.quantity, found.guessed)
         predicted = [figure.predicted, *(one.predicted for one in others if one.quantity == figure.quantity)]
-        low = found.served.no_faster(figure.quantity, min(predicted) * factors.low, figure.predicted)
-        ends = (low, max(predicted) * factors.high)
+        wider = STAND_IN if stands_in(found.record) else 1.0
+        low = found.served.no_faster(figure.quantity, min(predicted) * factors.low / wider, figure.predicted)
+        ends = (low, max(predicted) * factors.high * wider)
         assumed = (*found.assumed, *([figure.note] if figure.note else []))
         yield prediction_of(
             found.record, figure.quantity, figure.measured, figure.predicted, assumed, ends, guessed=found.guessed

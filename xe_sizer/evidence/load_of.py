@@ -33,7 +33,7 @@ DRAWN_MARGIN = 0.02
 """How far the mean of some hundred drawn lengths may lie from that of all of them, over the longest."""
 FIXED_SHARE = 0.97
 """Of the longest length, from which on all are as long: cut from text, or with few that fail, they lose some."""
-ROUND_TOKENS, LITTLE_LESS = (64, 100), 0.002
+ROUND_TOKENS, LITTLE_LESS = (128, 500), 0.002
 """Lengths that people ask for are multiples of these; tools divide what they counted, which is a little less."""
 LEAST_TOKENS = 1e-3
 LOADS = ("sequences", "concurrency", "requests", "request_rate")
