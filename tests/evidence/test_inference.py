@@ -124,6 +124,15 @@ def test_an_engine_without_a_name_here_is_eager_with_a_wide_range(stack: str) ->
     assert (found.high or 0.0) / (found.low or 1.0) > 3.0 * (eager.high or 0.0) / (eager.low or 1.0)
 
 
+def test_an_engine_without_a_name_here_that_takes_requests_as_they_come_is_eager_too() -> None:
+    for load in ({"concurrency": 8}, {"request_rate": 0.5}):
+        made = record(stack="nobody-knows", sequences=None, measured=Measured(output_tokens_per_s=100.0), **load)
+        found = serve_record(made, REGISTRY)
+        assert found.served.resolved.job.engine.name == "tgi-2023"
+        assert not found.served.resolved.job.engine.host.graphs
+        assert next(rates(found)).predicted > 0
+
+
 def test_an_engine_without_a_name_here_that_compiles_waits_for_no_launches() -> None:
     assert flags(stack="nobody-knows", framework="nobody-knows with CUDA graphs")["serve.engine"] == "vllm"
     assert flags(stack="nobody-knows", compile=True)["serve.engine"] == "vllm"

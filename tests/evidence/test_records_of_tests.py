@@ -132,6 +132,7 @@ def test_a_rate_past_capacity_without_a_number_of_requests_has_no_first_token() 
     full = past.served.choice.full_rate * 100
     assert predicted(request_rate=500.0)["throughput"] == pytest.approx(full, rel=0.002)
     assert any("rate of a full replica" in text for text in past.assumed)
+    assert not any("1000 requests" in text for text in past.assumed)
     assert "ttft" in predicted(request_rate=500.0, requests=200)
     assert "ttft" in predicted(request_rate=1.0)
 

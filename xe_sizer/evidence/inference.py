@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from xe_sizer.evidence.inference_of import inference_of, stands_in
-from xe_sizer.evidence.load_of import answers_of, other_requests, prompts_of
+from xe_sizer.evidence.load_of import REQUESTS_ASSUMED, answers_of, other_requests, prompts_of
 from xe_sizer.evidence.measured import measured_oom, measured_peak_bytes
 from xe_sizer.evidence.names import plain
 from xe_sizer.evidence.prediction import oom_prediction, prediction_of
@@ -40,16 +41,19 @@ STAND_IN = 2.0
 
 @frozen
 class ServedRecord:
-    """A record with the answer for it and what was assumed; `guessed`: lengths that the record leaves out.
-
-    others : answers for other numbers of requests that its test may have had
-    """
+    """A record with the answer for it and what was assumed; `guessed`: lengths that the record leaves out."""
 
     record: Record
     served: ServingEstimate
     assumed: tuple[str, ...]
     guessed: bool
-    others: tuple[ServingEstimate, ...] = ()
+
+    @cached_property
+    def others(self) -> tuple[ServedRecord, ...]:
+        """The same with other numbers of requests that its test may have had too."""
+        resolved = self.served.resolved
+        sizes = (size(replace(resolved, requests=requests)) for requests in other_requests(self.record))
+        return tuple(replace(self, served=served) for served in sizes)
 
 
 @frozen(eq=True)
@@ -83,9 +87,9 @@ def serve_record(
     served, assumed = size(resolved), [*flags.assumed, *_defaults(resolved)]
     if record.request_rate and not record.requests and _comes_too_fast(served):
         served = size(replace(resolved, requests=None))
+        assumed.remove(REQUESTS_ASSUMED)
         assumed.append("more requests come than are answered, and how many is not stated: rate of a full replica")
-    others = tuple(size(replace(resolved, requests=requests)) for requests in other_requests(record))
-    return ServedRecord(record, served, tuple(assumed), guessed, others)
+    return ServedRecord(record, served, tuple(assumed), guessed)
 
 
 def _within_lengths(resolved: ResolvedService, record: Record) -> ResolvedService:
@@ -97,7 +101,10 @@ def _within_lengths(resolved: ResolvedService, record: Record) -> ResolvedServic
 
 def _comes_too_fast(served: ServingEstimate) -> bool:
     """Whether requests come at a rate that the replicas cannot answer, so that waits last as long as the test does."""
-    return served.resolved.amount >= HIGHEST_LOAD * served.choice.full_rate * served.working_replicas
+    return (
+        served.resolved.requests is not None
+        and served.resolved.amount >= HIGHEST_LOAD * served.choice.full_rate * served.working_replicas
+    )
 
 
 def _load_is_missing(record: Record) -> bool:
@@ -214,7 +221,7 @@ def served_predictions(found: ServedRecord) -> Iterator[Prediction]:
 
 def rates(found: ServedRecord) -> Iterator[Prediction]:
     """Its latencies and rates, each where the record measured it; the range holds what other tests would have given."""
-    others = [figure for other in found.others for figure in figures(replace(found, served=other))]
+    others = [figure for other in found.others for figure in figures(other)]
     for figure in figures(found):
         factors = span(found.served.resolved, figure.quantity, found.guessed)
         predicted = [figure.predicted, *(one.predicted for one in others if one.quantity == figure.quantity)]

@@ -77,18 +77,18 @@ class Undated(msgspec.Struct, frozen=True, kw_only=True):
     release: Number | None = None
 
 
-class Compiled(msgspec.Struct, frozen=True, kw_only=True):
-    """What stands for an engine without a name where words of its framework say so."""
-
-    words: tuple[str, ...]
+class StandIn(msgspec.Struct, frozen=True, kw_only=True):
     engine: str
     because: str
 
 
 class Otherwise(msgspec.Struct, frozen=True, kw_only=True):
-    engine: str
-    because: str
-    compiled: Compiled
+    """What stands for an engine without a name: one that compiles, one that takes requests as they come, or neither."""
+
+    words: tuple[str, ...]
+    compiled: StandIn
+    running: StandIn
+    batches: StandIn
 
 
 class EngineNames(msgspec.Struct, frozen=True, kw_only=True):
@@ -162,9 +162,12 @@ def engine_of(record: Record, needs: Needs = NO_NEEDS) -> tuple[str, str | None]
     """
     if stands_in(record):
         other = _rules().otherwise
-        if compiled(record) or any(word in (record.framework or "").lower() for word in other.compiled.words):
-            return other.compiled.engine, other.compiled.because
-        return engine_of(msgspec.structs.replace(record, stack=other.engine), needs)[0], other.because
+        chosen = other.running if record.concurrency or record.request_rate else other.batches
+        if compiled(record) or any(word in (record.framework or "").lower() for word in other.words):
+            chosen = other.compiled
+        if chosen.engine != other.batches.engine:
+            return chosen.engine, chosen.because
+        return engine_of(msgspec.structs.replace(record, stack=chosen.engine), needs)[0], chosen.because
     stack, framework = _stack(record), (record.framework or "").lower()
     month, because = _assumed_month(record, stack, needs)
     for rule in _rules().rules:

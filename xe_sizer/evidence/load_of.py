@@ -25,6 +25,7 @@ FEW_OF_A_CLIENT = 3
 """As few as tests have; the other end is a load that runs on."""
 REQUESTS_AT_A_RATE = 1000
 """Default of the engines' own benchmark commands (vLLM's bench serve and SGLang's bench_serving, num-prompts)."""
+REQUESTS_ASSUMED = f"{REQUESTS_AT_A_RATE} requests: not stated"
 SCRIPT_MEAN = 0.9
 """Of a length of which a script draws 0.8 to 1, evenly: InferenceX's benchmark_serving.py, random-range-ratio."""
 DRAWN_MEANS = (SCRIPT_MEAN, 0.5)
@@ -85,7 +86,7 @@ def _requests(record: Record, flags: Flags) -> None:
         requests = REQUESTS_OF_A_CLIENT * record.concurrency
         flags.put("serve.requests", requests, f"{requests} requests, {REQUESTS_OF_A_CLIENT} of each client: not stated")
     elif record.request_rate:
-        flags.put("serve.requests", REQUESTS_AT_A_RATE, f"{REQUESTS_AT_A_RATE} requests: not stated")
+        flags.put("serve.requests", REQUESTS_AT_A_RATE, REQUESTS_ASSUMED)
 
 
 def other_requests(record: Record) -> tuple[int | None, ...]:
