@@ -130,16 +130,19 @@ def _slowdown(op: Matmul, law: MatmulLaw) -> Array:
 
 def _matmul_times(ops: Sequence[Matmul], device: Device, backward: bool) -> Iterator[tuple[Matmul, Times]]:
     """Seconds of products; of those whose rows are reserved at some points by the law for these there."""
-    reserving = [op for op in ops if op.reserved is not None] if device.reserved_matmul else []
-    if not reserving:
+    law, reserving = device.reserved_matmul, [op for op in ops if op.reserved is not None]
+    if law is None or not reserving:
         yield from _product_times(ops, device, backward)
         return
-    persistent = replace(device, expert_matmul=device.reserved_matmul)
+    persistent = replace(device, expert_matmul=law)
     reserved = {id(op): times for op, times in _product_times(reserving, persistent, backward)}
     for op, times in _product_times(ops, device, backward):
-        there = reserved.get(id(op), times)
+        if op.reserved is None:
+            yield op, times
+            continue
+        there = reserved[id(op)]
         forward, back, weights = (np.where(op.reserved, *both) for both in zip(there, times, strict=True))
-        yield op, (forward, back, weights) if there is not times else times
+        yield op, (forward, back, weights)
 
 
 def _product_times(ops: Sequence[Matmul], device: Device, backward: bool) -> Iterator[tuple[Matmul, Times]]:
