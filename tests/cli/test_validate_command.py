@@ -116,8 +116,8 @@ def test_a_rate_past_capacity_without_requests_is_compared_by_its_throughput_alo
     path = tmp_path / "rate.jsonl"
     path.write_text(json.dumps(service))
     ran = cli("validate", path, "--format", "json")
-    (found,) = json.loads(ran.out)["records"]
-    assert found["quantity"] == "throughput"
+    found, verdict = json.loads(ran.out)["records"]
+    assert (found["quantity"], verdict["quantity"]) == ("throughput", "oom")
     assert "engine vllm@25.05: no release stated: of 2025-05, the first for blackwell" in found["assumed"]
     assert not any("spread" in text for text in found["assumed"])
     assert "note" not in ran.err

@@ -38,22 +38,22 @@ class Traffic:
 
     inputs, outputs : tokens of a prompt and of an answer
     input_spread, output_spread : standard deviation over mean; 0: all alike
-    longest_input, longest_output : no prompt and no answer of a test is longer [tokens]
     prefix_hit_share : share of prompt tokens whose keys and values are cached already
     draft_tokens, acceptance_rate, draft_cost : speculative decoding proposes tokens, each kept with this probability
     if those before it were; a proposal takes this share of a step
+    longest_input, longest_output : no prompt and no answer of a test is longer [tokens]
     """
 
     inputs: float
     outputs: float
     input_spread: float = 0.0
     output_spread: float = 0.0
-    longest_input: float = math.inf
-    longest_output: float = math.inf
     prefix_hit_share: float = 0.0
     draft_tokens: int = 0
     acceptance_rate: float = 0.0
     draft_cost: float = 0.0
+    longest_input: float = math.inf
+    longest_output: float = math.inf
 
     @property
     def tokens_per_step(self) -> float:
