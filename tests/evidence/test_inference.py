@@ -52,6 +52,7 @@ def flags(**more: Any) -> dict[str, Any]:
         ("hf-transformers", "hf-transformers torch 2.6", "hf-transformers"),
         ("hf-transformers", None, "hf-transformers@4.44"),
         ("transformers", None, "hf-transformers@4.44"),
+        ("huggingface", "transformers 4.50", "hf-transformers@4.50"),
         ("sglang", "sglang 0.5", "sglang"),
         ("text-generation-inference", "text-generation-inference 3.0", "tgi"),
         ("text-generation-inference", None, "tgi-2023"),
@@ -105,6 +106,8 @@ def test_vllm_on_blackwell_is_never_the_first_engine() -> None:
     old, new = (serve_record(record(framework="vllm", gpu=gpu), REGISTRY).served for gpu in ("h100-sxm-80gb", "b200"))
     assert old.resolved.job.engine.host.step_ms == load_engine("vllm@0.6").host.step_ms
     assert new.resolved.job.engine.host.step_ms == load_engine("vllm").host.step_ms < 1.5
+    run = inference_of(record(stack="tensorrt-llm", framework="trtllm", date="2025-01-14"), REGISTRY).assumed
+    assert "engine tensorrt-llm-cpp: no release stated: of 2025-01, as the run" in run
     told = inference_of(record(framework="vllm", gpu="b200"), REGISTRY).assumed
     assert "engine vllm@25.05: no release stated: of 2025-05, the first for blackwell" in told
 

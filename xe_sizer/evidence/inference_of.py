@@ -94,7 +94,6 @@ class Otherwise(msgspec.Struct, frozen=True, kw_only=True):
 class EngineNames(msgspec.Struct, frozen=True, kw_only=True):
     """`engine_names.yaml`; see there. first : engine -> generation or format -> month."""
 
-    other_names: dict[str, str]
     undated: dict[str, Undated]
     first: dict[str, dict[str, Number]]
     rules: tuple[EngineRule, ...]
@@ -173,19 +172,26 @@ def engine_of(record: Record, needs: Needs = NO_NEEDS) -> tuple[str, str | None]
     for rule in _rules().rules:
         if rule.stack == stack and _matches(rule, framework, month):
             words = (stack,) if rule.unstated else (rule.library or stack, stack)
-            return _in_release(rule.engine, words, framework, None if rule.library else month), rule.because
+            told = because if rule.until else rule.because
+            return _in_release(rule.engine, words, framework, None if rule.library else month), told
     return _in_release(stack, (stack,), framework, month), because
+
+
+@cache
+def _other_names() -> dict[str, str]:
+    """Other names of engines, and the engine that each is one of."""
+    return {alias: name for name in engine_names() for alias in load_engine(name).aliases}
 
 
 def _stack(record: Record) -> str:
     name = plain(record.stack or "unstated")
-    return _rules().other_names.get(name, name)
+    return _other_names().get(name, name)
 
 
 def _assumed_month(record: Record, stack: str, needs: Needs) -> tuple[str | None, str | None]:
     """The month of a release that is not stated, and why; or the number of the usual one. None where one is stated."""
     usual, first = _rules().undated.get(stack), _rules().first.get(stack, {})
-    words = (stack, *(load_engine(stack).aliases if stack in engine_names() else ()), *_other_words(stack))
+    words = (stack, *(word for word, name in _other_names().items() if name == stack))
     framework, date = (record.framework or "").lower(), _date(record)
     numbered = any(re.search(rf"(?<![a-z]){re.escape(word)}[ =-]*v?\d", framework) for word in words)
     if numbered or release_in(framework, words) or UNRELEASED.search(framework) or not (usual or date):
@@ -196,14 +202,15 @@ def _assumed_month(record: Record, stack: str, needs: Needs) -> tuple[str | None
     told = date or (usual.month if usual else "")
     newest = max(wanted, key=lambda name: version(wanted[name]), default="")
     if newest and version(wanted[newest]) > version(told):
-        return wanted[newest], f"no release stated: of 20{wanted[newest].replace('.', '-')}, the first for {newest}"
+        return wanted[newest], f"no release stated: of {_in_words(wanted[newest])}, the first for {newest}"
     if date or usual is None:
-        return told, f"no release stated: of {told}, as the run"
+        return told, f"no release stated: of {_in_words(told)}, as the run"
     return usual.release or usual.month, f"no release stated: {usual.because}"
 
 
-def _other_words(stack: str) -> tuple[str, ...]:
-    return tuple(word for word, name in _rules().other_names.items() if name == stack)
+def _in_words(month: str) -> str:
+    """A month as people write it: 2024-07 for 24.07; a year as it is."""
+    return f"20{month.replace('.', '-')}" if "." in month else month
 
 
 def _date(record: Record) -> str | None:

@@ -114,8 +114,8 @@ def _lengths(words: str, mean: float | None, spread: float | None, most: int | N
     """
     if mean is None:
         text = f"{words} of {chat:.0f} tokens, as in chats: length not stated"
-        return Lengths(chat, CHAT_SPREAD if spread is None else spread, assumed=text)
-    longest = float(most) if most and most >= mean else math.inf
+        return Lengths(chat, CHAT_SPREAD if spread is None else spread, _longest(most, chat), text)
+    longest = _longest(most, mean)
     capped = math.isfinite(longest)
     if spread is not None:
         return Lengths(mean, spread, longest)
@@ -128,6 +128,11 @@ def _lengths(words: str, mean: float | None, spread: float | None, most: int | N
             return Lengths(mean, even_spread(mean, end), end, text + ("the longest" if capped else "a whole number"))
     text = f"{words} that spread by {CHAT_SPREAD:g} of their mean, as in chats"
     return Lengths(mean, CHAT_SPREAD, longest, text + ("" if capped else ": the mean is no whole number"))
+
+
+def _longest(most: int | None, mean: float) -> float:
+    """The longest length; infinite where none is stated, or one that the mean is above [tokens]."""
+    return float(most) if most and most >= mean else math.inf
 
 
 def _is_round(mean: float) -> bool:

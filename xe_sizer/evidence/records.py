@@ -64,7 +64,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     shape: Shape = Shape()
     stack: str | None = None
     framework: str | None = None
-    date: str | int | None = None
+    date: Any = None
     gpu: str | None = None
     gpus: Degree | None = None
     gpus_per_node: Degree | None = None

@@ -100,7 +100,8 @@ def touched_experts(block: Block, experts: Experts) -> Array:
 def reserved_rows(kernels: Kernels, tokens: Array, width: Array, hidden: Array, ranks: Array) -> Array | None:
     """Whether grouped products run over rows that are reserved for the worst case; None where they never do.
 
-        ranks < reserved_below, and where they are gated: M >= 128, N > 512, N and K multiples of 128
+        reserved = ranks < reserved_below
+        reserved = ranks < reserved_below, M >= 128, N > 512, N mod 128 = K mod 128 = 0      where they are gated
 
     Parameters
     ----------
@@ -112,7 +113,7 @@ def reserved_rows(kernels: Kernels, tokens: Array, width: Array, hidden: Array, 
 
     Returns
     -------
-    ndarray of bool, shape (rank shape,), or None
+    ndarray of bool, shape (rank shape,) [-]; or None
 
     Source: vLLM fused_moe/deep_gemm_moe.py (_valid_deep_gemm) and triton_deep_gemm_moe.py (apply): other sizes run in
     Triton, unless scales are powers of two (is_deep_gemm_e8m0_used).
@@ -146,7 +147,7 @@ def expert_rows(
     possible : those that it would have if all tokens that it sees picked its experts, shape (rank shape,) [-]
     local : experts of the rank that get any, shape (rank shape,) [-]
     held : experts that the rank holds, shape (rank shape,) [-]
-    reserves : as `reserved_rows` says, shape (rank shape,); None: nowhere
+    reserves : as `reserved_rows` says, shape (rank shape,); None: nowhere [-]
 
     Returns
     -------
