@@ -107,6 +107,22 @@ def test_folders_are_read_whole(cli: Cli, records: Path) -> None:
     assert answer["records"][0]["id"] == "mine"
 
 
+def test_a_rate_past_capacity_without_requests_is_compared_by_its_throughput_alone(cli: Cli, tmp_path: Path) -> None:
+    service = {
+        "id": "rate", "job": "inference", "stack": "vllm", "framework": "vllm", "model": "llama-3.1-8b", "gpu": "b200",
+        "gpus": 1, "tp": 1, "request_rate": 5000, "input_len": 1000, "output_len": 255.6, "max_output_len": 256,
+        "statistic": "median", "measured": {"ttft_ms": 50000, "output_tokens_per_s": 9000},
+    }  # fmt: skip
+    path = tmp_path / "rate.jsonl"
+    path.write_text(json.dumps(service))
+    ran = cli("validate", path, "--format", "json")
+    found, verdict = json.loads(ran.out)["records"]
+    assert (found["quantity"], verdict["quantity"]) == ("throughput", "oom")
+    assert "engine vllm@25.05: no release stated: of 2025-05, the first for blackwell" in found["assumed"]
+    assert not any("spread" in text for text in found["assumed"])
+    assert "note" not in ran.err
+
+
 def test_unknown_keys_are_noted_beside_the_report(cli: Cli, tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
     path.write_text(json.dumps(RECORD | {"seqlen": 4096}))

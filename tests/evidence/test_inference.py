@@ -8,12 +8,13 @@ import msgspec
 import pytest
 
 from xe_sizer.evidence.flags import RecordRegistry
-from xe_sizer.evidence.inference import figures, peak, serve_record
+from xe_sizer.evidence.inference import figures, peak, rates, serve_record
 from xe_sizer.evidence.inference_of import engine_of, inference_of
 from xe_sizer.evidence.record_parts import LayoutStated, Measured
 from xe_sizer.evidence.records import Record
 from xe_sizer.evidence.validate import validate
 from xe_sizer.serving.estimate import ServingEstimate
+from xe_sizer.software.engine import load_engine
 
 REGISTRY = RecordRegistry()
 PLAIN = Record(
@@ -31,28 +32,114 @@ def flags(**more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("stack", "framework", "vendor", "engine"),
+    ("stack", "framework", "engine"),
     [
-        ("vllm", "vllm 0.9.1", "NVIDIA", "vllm@0.9.1"),
-        ("vllm", "vllm 0.6.3", "NVIDIA", "vllm@0.6.3"),
-        ("vllm", "vllm", "NVIDIA", "vllm@0.6"),
-        ("vllm", "vllm", "AMD", "vllm@0.6"),
-        ("vllm", "vllm 0.9.1", "AMD", "vllm@0.9.1"),
-        ("tensorrt-llm", "trtllm-0.17", "NVIDIA", "tensorrt-llm-cpp"),
-        ("tensorrt-llm", "trtllm-0.6.1", "NVIDIA", "tensorrt-llm-2023"),
-        ("tensorrt-llm", "trtllm-1.0", "NVIDIA", "tensorrt-llm"),
-        ("hf-transformers", "hf-transformers (fp16) torch 2.1.1+cu118", "NVIDIA", "hf-transformers-2023"),
-        ("hf-transformers", "transformers 4.46.0 (torch 2.1.2)", "NVIDIA", "hf-transformers@4.46.0"),
-        ("hf-transformers", "hf-transformers torch 2.3", "NVIDIA", "hf-transformers@4.44"),
-        ("hf-transformers", "hf-transformers torch 2.6", "NVIDIA", "hf-transformers"),
-        ("hf-transformers", None, "NVIDIA", "hf-transformers@4.44"),
-        ("sglang", "sglang 0.5", "NVIDIA", "sglang"),
-        ("text-generation-inference", "text-generation-inference 3.0", "NVIDIA", "tgi"),
-        ("nobody-knows", None, "NVIDIA", "vllm"),
+        ("vllm", "vllm 0.9.1", "vllm@0.9.1"),
+        ("vllm", "vllm 0.6.3", "vllm@0.6.3"),
+        ("vllm", "vllm", "vllm@0.6"),
+        ("vllm", "vllm (CUDA 12.8)", "vllm@0.6"),
+        ("vllm", "vllm nightly", "vllm"),
+        ("vllm", "vllm, 2025-10", "vllm@25.10"),
+        ("tensorrt-llm", "trtllm-0.17", "tensorrt-llm-cpp"),
+        ("tensorrt-llm", "trtllm-0.6.1", "tensorrt-llm-2023"),
+        ("tensorrt-llm", "trtllm-1.0", "tensorrt-llm"),
+        ("tensorrt-llm", "trtllm", "tensorrt-llm-cpp"),
+        ("tensorrt-llm", "trtllm-1.x-pytorch", "tensorrt-llm"),
+        ("trtllm", "TensorRT-LLM", "tensorrt-llm-cpp"),
+        ("hf-transformers", "hf-transformers (fp16) torch 2.1.1+cu118", "hf-transformers-2023"),
+        ("hf-transformers", "transformers 4.46.0 (torch 2.1.2)", "hf-transformers@4.46.0"),
+        ("hf-transformers", "hf-transformers torch 2.3", "hf-transformers@4.44"),
+        ("hf-transformers", "hf-transformers torch 2.6", "hf-transformers"),
+        ("hf-transformers", None, "hf-transformers@4.44"),
+        ("transformers", None, "hf-transformers@4.44"),
+        ("huggingface", "transformers 4.50", "hf-transformers@4.50"),
+        ("sglang", "sglang 0.5", "sglang"),
+        ("text-generation-inference", "text-generation-inference 3.0", "tgi"),
+        ("text-generation-inference", None, "tgi-2023"),
     ],
 )
-def test_engines_by_name_and_release(stack: str, framework: str | None, vendor: str, engine: str) -> None:
-    assert engine_of(record(stack=stack, framework=framework), vendor)[0] == engine
+def test_engines_by_name_and_release(stack: str, framework: str | None, engine: str) -> None:
+    assert engine_of(record(stack=stack, framework=framework))[0] == engine
+
+
+UNDATED = {
+    "vllm": "vllm", "tensorrt-llm": "trtllm", "hf-transformers": "hf-transformers", "tgi": "text-generation-inference"
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("stack", "more", "engine"),
+    [
+        ("vllm", {"gpu": "b200"}, "vllm@25.05"),
+        ("vllm", {"gpu": "rtx-5090"}, "vllm@25.05"),
+        ("vllm", {"gpu": "mi355x"}, "vllm@25.06"),
+        ("vllm", {"gpu": "mi300x"}, "vllm@0.6"),
+        ("vllm", {"model": "gpt-oss-20b", "precision": "fp4", "weights": "fp4"}, "vllm@25.08"),
+        ("vllm", {"model": "qwen3-8b"}, "vllm@25.04"),
+        ("vllm", {"model": "qwen3-8b", "gpu": "b200"}, "vllm@25.05"),
+        ("vllm", {"model": "qwen3-8b-instruct", "gpu": "b300", "weights": "fp4", "precision": "fp4"}, "vllm@25.05"),
+        ("vllm", {"model": "deepseek-v3", "weights": "fp8", "precision": "fp8", "tp": 8, "gpus": 8}, "vllm@24.12"),
+        ("vllm", {"date": "2026-03"}, "vllm@26.03"),
+        ("vllm", {"date": 2026}, "vllm@2026"),
+        ("vllm", {"model": "llama-2-7b", "date": "2023-10"}, "vllm@23.10"),
+        ("vllm", {"date": "2023-10"}, "vllm@24.07"),
+        ("vllm", {"date": "2025-01", "gpu": "b200"}, "vllm@25.05"),
+        ("tensorrt-llm", {"gpu": "b200"}, "tensorrt-llm"),
+        ("tensorrt-llm", {"model": "gpt-oss-20b", "precision": "fp4", "weights": "fp4"}, "tensorrt-llm"),
+        ("tensorrt-llm", {"model": "llama-2-7b", "date": "2023-10"}, "tensorrt-llm-2023"),
+        ("tensorrt-llm", {"date": "2026-01"}, "tensorrt-llm"),
+        ("hf-transformers", {"model": "qwen3-8b"}, "hf-transformers@25.04"),
+        ("hf-transformers", {"gpu": "b200", "date": "2026-01"}, "hf-transformers@26.01"),
+        ("hf-transformers", {"model": "llama-2-7b", "date": "2023-09"}, "hf-transformers-2023"),
+        ("tgi", {"model": "llama-3-8b"}, "tgi"),
+    ],
+)
+def test_no_release_is_assumed_that_lacks_what_the_run_needs(stack: str, more: dict[str, Any], engine: str) -> None:
+    """The newest of what the accelerator, the weights and the model need, or the release of the run's own date."""
+    found = inference_of(record(stack=stack, framework=UNDATED[stack], **more), REGISTRY)
+    assert found.values["serve.engine"] == engine
+    stated = inference_of(record(stack="vllm", framework="vllm 0.8.5", **more), REGISTRY)
+    assert stated.values["serve.engine"] == "vllm@0.8.5"
+
+
+def test_vllm_on_blackwell_is_never_the_first_engine() -> None:
+    old, new = (serve_record(record(framework="vllm", gpu=gpu), REGISTRY).served for gpu in ("h100-sxm-80gb", "b200"))
+    assert old.resolved.job.engine.host.step_ms == load_engine("vllm@0.6").host.step_ms
+    assert new.resolved.job.engine.host.step_ms == load_engine("vllm").host.step_ms < 1.5
+    run = inference_of(record(stack="tensorrt-llm", framework="trtllm", date="2025-01-14"), REGISTRY).assumed
+    assert "engine tensorrt-llm-cpp: no release stated: of 2025-01, as the run" in run
+    told = inference_of(record(framework="vllm", gpu="b200"), REGISTRY).assumed
+    assert "engine vllm@25.05: no release stated: of 2025-05, the first for blackwell" in told
+
+
+@pytest.mark.parametrize("stack", ["ctranslate2", "litgpt", "onnxruntime", "optimum", "nobody-knows"])
+def test_an_engine_without_a_name_here_is_eager_with_a_wide_range(stack: str) -> None:
+    measured = Measured(output_tokens_per_s=100.0)
+    one = {"stack": stack, "sequences": 1, "measured": measured}
+    assert flags(**one)["serve.engine"] == "hf-transformers@4.44"
+    assert flags(**one, model="llama-2-7b", date="2023-08")["serve.engine"] == "hf-transformers-2023"
+    assert flags(**one, date="2026-02")["serve.engine"] == "hf-transformers@26.02"
+    (found,), (eager,) = (
+        [one for one in rates(serve_record(made, REGISTRY)) if one.quantity == "throughput"]
+        for made in (record(**one), record(**{**one, "stack": "hf-transformers", "framework": None}))
+    )
+    assert found.predicted == eager.predicted
+    assert (found.high or 0.0) / (found.low or 1.0) > 3.0 * (eager.high or 0.0) / (eager.low or 1.0)
+
+
+def test_an_engine_without_a_name_here_that_takes_requests_as_they_come_is_eager_too() -> None:
+    for load in ({"concurrency": 8}, {"request_rate": 0.5}):
+        made = record(stack="nobody-knows", sequences=None, measured=Measured(output_tokens_per_s=100.0), **load)
+        found = serve_record(made, REGISTRY)
+        assert found.served.resolved.job.engine.name == "tgi-2023"
+        assert not found.served.resolved.job.engine.host.graphs
+        assert next(rates(found)).predicted > 0
+
+
+def test_an_engine_without_a_name_here_that_compiles_waits_for_no_launches() -> None:
+    assert flags(stack="nobody-knows", framework="nobody-knows with CUDA graphs")["serve.engine"] == "vllm"
+    assert flags(stack="nobody-knows", compile=True)["serve.engine"] == "vllm"
+    assert flags(stack="nobody-knows", compile=False)["serve.engine"] == "hf-transformers@4.44"
 
 
 def test_what_was_measured_changes_nothing_that_is_asked() -> None:
@@ -158,7 +245,7 @@ def test_gpus_without_a_placement_are_placed_as_the_question_asks() -> None:
 def test_what_an_overloaded_run_gives_is_the_capacity() -> None:
     """The run was offered 500 requests a second; its throughput is what the replica takes, but for how it ends."""
     measured = Measured(output_tokens_per_s=4000.0, requests_per_s=30.0)
-    found = serve_record(record(sequences=None, request_rate=500.0, measured=measured), REGISTRY)
+    found = serve_record(record(sequences=None, request_rate=500.0, requests=1000, measured=measured), REGISTRY)
     (rate,) = (one for one in figures(found) if one.quantity == "throughput")
     full = found.served.choice.full_rate * 128
     assert 0.8 * full < rate.predicted < full

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import pytest
 
+from xe_sizer.errors import Location
 from xe_sizer.evidence.flags import RecordRegistry
-from xe_sizer.evidence.inference import rates, serve_record
+from xe_sizer.evidence.inference import ServedRecord, figures, rates, serve_record
 from xe_sizer.evidence.inference_of import inference_of
+from xe_sizer.evidence.load_of import answers_of, prompts_of
 from xe_sizer.evidence.record_parts import Measured
-from xe_sizer.evidence.records import Record
+from xe_sizer.evidence.records import Record, records_of
 
 
 def record(**fields: object) -> Record:
@@ -68,3 +73,116 @@ def test_images_of_a_record_are_those_of_its_prompts() -> None:
     found = keys(model="gemma-3-4b", concurrency=4, images=2, image_size="896x896")
     assert (found["serve.images"], found["serve.image_size"]) == (2, "896x896")
     assert "serve.images" not in keys(concurrency=4)
+
+
+LATENCIES = Measured(ttft_ms=100.0, tpot_ms=10.0, output_tokens_per_s=900.0)
+
+
+def served(**fields: object) -> ServedRecord:
+    return serve_record(record(**{"measured": LATENCIES, **fields}), RecordRegistry())
+
+
+def predicted(**fields: object) -> dict[str, float]:
+    return {one.quantity: one.predicted for one in figures(served(**fields))}
+
+
+@pytest.mark.parametrize(
+    ("mean", "longest", "spread"),
+    [
+        (255.6, 256, 0.0),  # what a tool counts of answers that are all 256 long
+        (255.6, None, 0.0),
+        (1023.1, None, 0.0),
+        (120.7, None, 0.8),
+        (99.7, None, 0.8),
+        (100.5, 128, 0.8),  # most reach the 128, some end by themselves
+        (300.0, 2048, 0.8),
+        (512.9, 1024, 0.575),  # SGLang's bench_serving draws 0 to 1,024
+        (921.0, 1024, 0.0646),  # 820 to 1,024
+        (1024.0, 1024, 0.0),
+        (1100.0, 1024, 0.0),  # no longest one, since the mean is above it
+    ],
+)
+def test_a_mean_below_a_longest_length_says_how_lengths_were_drawn(
+    mean: float, longest: int | None, spread: float
+) -> None:
+    stated = record(output_len=mean, max_output_len=longest, input_len=mean, max_prompt_len=longest)
+    assert answers_of(stated).spread == pytest.approx(spread, rel=0.01)
+    assert prompts_of(stated).spread == answers_of(stated).spread
+    assert answers_of(stated).longest == (longest if spread and longest else math.inf)
+
+
+def test_a_spread_that_is_stated_is_taken() -> None:
+    found = keys(concurrency=8, input_spread=0.3, output_spread=0.0, output_len=290.3)
+    assert found["serve.input_spread"] == 0.3
+    assert "serve.output_spread" not in found
+
+
+def test_no_answer_of_a_test_is_longer_than_the_longest() -> None:
+    test = served(concurrency=8, requests=200, output_len=100.5, max_output_len=128).served.choice.test
+    assert test is not None
+    assert test.outputs.max() == 128
+    assert test.outputs.mean() == pytest.approx(100.5, rel=0.01)
+    assert 0.3 < np.mean(test.outputs == 128) < 0.9
+
+
+def test_a_rate_past_capacity_without_a_number_of_requests_has_no_first_token() -> None:
+    """A test of 1,000 made up requests would say how long it is; the rate is what a full replica gives."""
+    past = served(request_rate=500.0)
+    assert [one.quantity for one in figures(past)] == ["tpot", "throughput"]
+    full = past.served.choice.full_rate * 100
+    assert predicted(request_rate=500.0)["throughput"] == pytest.approx(full, rel=0.002)
+    assert any("rate of a full replica" in text for text in past.assumed)
+    assert not any("1000 requests" in text for text in past.assumed)
+    assert "ttft" in predicted(request_rate=500.0, requests=200)
+    assert "ttft" in predicted(request_rate=1.0)
+
+
+def test_the_first_token_of_a_batch_is_that_of_its_last_request() -> None:
+    found = served(sequences=16, input_len=4000)
+    test = found.served.choice.test
+    assert test is not None
+    assert predicted(sequences=16, input_len=4000)["ttft"] == test.ttft_s.max() > 1.5 * test.ttft_s.mean()
+    assert predicted(sequences=16, input_len=4000, statistic="mean")["ttft"] == pytest.approx(test.ttft_s.mean())
+    clients = predicted(concurrency=16, requests=16, input_len=4000)
+    assert clients["ttft"] == pytest.approx(test.ttft_s.mean())
+
+
+def test_medians_are_compared_with_medians() -> None:
+    burst = {"concurrency": 32, "requests": 64, "input_len": 4000}
+    test = served(**burst).served.choice.test
+    assert test is not None
+    for word in ("median", "p50", "P50"):
+        found = predicted(**burst, statistic=word)
+        assert (found["ttft"], found["tpot"]) == (np.median(test.ttft_s), np.median(test.tpot_s))
+    assert predicted(**burst)["ttft"] == pytest.approx(test.ttft_s.mean())
+    assert abs(np.median(test.ttft_s) - test.ttft_s.mean()) > 0.05 * test.ttft_s.mean()
+
+
+def test_ranges_hold_other_tests_where_the_number_of_requests_is_not_stated() -> None:
+    """Three requests of each client leave more of a test to its burst; without an end there is none."""
+    stated, guessed = ({one.quantity: one for one in rates(served(concurrency=64, requests=n))} for n in (640, None))
+    for quantity in ("ttft", "throughput"):
+        assert guessed[quantity].predicted == stated[quantity].predicted
+        ranges = [(one.low or 0.0, one.high or 0.0) for one in (guessed[quantity], stated[quantity])]
+        assert ranges[0][1] / ranges[0][0] > 1.05 * ranges[1][1] / ranges[1][0]
+
+
+def test_clients_that_measure_a_window_load_an_engine_that_runs_on() -> None:
+    assert "serve.requests" not in keys(concurrency=8, window_s=60.0)
+    found = served(concurrency=64, window_s=60.0)
+    assert not found.others
+    assert predicted(concurrency=64, window_s=60.0)["ttft"] < predicted(concurrency=64, requests=192)["ttft"]
+
+
+def test_prompts_that_are_cached_are_not_read_again() -> None:
+    same = {"concurrency": 4, "requests": 40, "input_len": 4000, "prefix_cache": True}
+    found = served(**same, prefix_hit_share=0.99)
+    assert not any("prefix cache" in text for text in found.assumed)
+    assert predicted(**same, prefix_hit_share=0.99)["ttft"] < 0.4 * predicted(**same)["ttft"]
+
+
+def test_keys_of_a_test_are_read() -> None:
+    stated = {"statistic": "median", "window_s": 30, "prefix_hit_share": 0.5, "input_spread": 0.1, "date": "2025-03"}
+    read = records_of([{"id": "one", "job": "inference", **stated}], Location("here"))
+    assert not read.notes
+    assert {name: getattr(read.records[0], name) for name in stated} == stated

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from serving_cases import job
 
-from xe_sizer.graph.expert_rows import expert_rows
+from xe_sizer.graph.expert_rows import expert_rows, reserved_rows
 from xe_sizer.graph.operators import Kernels, Matmul
 from xe_sizer.serving.device import PERSISTENT_GAIN, PERSISTENT_SHARPNESS
 from xe_sizer.serving.layout import ReplicaLayouts
@@ -26,11 +26,11 @@ def rows(work: Work, placement: ReplicaLayouts, **flags: object) -> list[tuple[f
 
 def test_rows_of_one_expert_and_of_all() -> None:
     one = np.ones(1)
-    kernels = Kernels(expert_tile=128.0, reserved_below=8.0)
-    m, passing = expert_rows(kernels, 128.0 * one, 128.0 * one, 80.0 * one, 128.0 * one, 2.0 * one)
+    kernels = Kernels(expert_tile=128.0)
+    m, passing = expert_rows(kernels, 128.0 * one, 128.0 * one, 80.0 * one, 128.0 * one, one > 0)
     assert passing[0] == 128 + 128 * 127
     assert m[0] == pytest.approx((128 + 128 * 127) / 80, rel=1e-12)
-    m, passing = expert_rows(kernels, 128.0 * one, 128.0 * one, 80.0 * one, 128.0 * one, 8.0 * one)
+    m, passing = expert_rows(kernels, 128.0 * one, 128.0 * one, 80.0 * one, 128.0 * one, one < 0)
     assert passing[0] == 128
     assert m[0] == pytest.approx(128 / 80 + 8, rel=1e-12)  # half of the smallest tile of 16
 
@@ -64,7 +64,11 @@ def test_only_with_scales_of_blocks_on_accelerators_that_have_the_kernels_and_ex
 
 
 def test_the_law_of_these_products() -> None:
-    new, old = (job(MOE, **BLOCKS, serve__engine=name).device.expert_matmul for name in ("vllm", "vllm@0.12"))
+    assert job(MOE, **BLOCKS, serve__engine="vllm").device.reserved_matmul is None
+    made = job(MOE, **BLOCKS, serve__engine="vllm@0.12").device
+    new, old = made.expert_matmul, made.reserved_matmul
+    assert new == job(MOE, **BLOCKS, serve__engine="vllm").device.expert_matmul
+    assert old is not None
     assert old.effective_flops_efficiency == pytest.approx(PERSISTENT_GAIN * new.effective_flops_efficiency)
     assert (old.sharpness, old.cast_bytes_per_element) == (PERSISTENT_SHARPNESS, 0.0)
     assert old.floor_s == new.floor_s
@@ -81,3 +85,53 @@ def test_the_time_of_a_decode_step_hardly_depends_on_its_sequences() -> None:
     assert 0.042 < seconds(4, 2, "vllm@0.12") < seconds(20, 2, "vllm@0.12") < 0.062
     assert 0.03 < seconds(16, 4, "vllm@0.12") < 0.042
     assert seconds(4, 2, "vllm") < 0.4 * seconds(4, 2, "vllm@0.12")
+
+
+@pytest.mark.parametrize(
+    ("tokens", "width", "hidden", "reserved"),
+    [
+        (128, 640, 4096, True),
+        (127, 640, 4096, False),  # a decode step of few sequences
+        (8192, 512, 4096, False),
+        (8192, 384, 4096, False),  # a quarter of an expert of Qwen3-235B
+        (8192, 576, 4096, False),  # no multiple of 128
+        (8192, 640, 4000, False),
+    ],
+)
+def test_where_scales_are_no_powers_of_two_sizes_decide(tokens: int, width: int, hidden: int, reserved: bool) -> None:
+    sizes = [np.array([float(size)]) for size in (tokens, width, hidden, 2)]
+    gated, always, split = (
+        Kernels(reserved_below=below, reserved_gated=gated)
+        for below, gated in ((8.0, True), (8.0, False), (2.0, False))
+    )
+    for kernels, expected in ((gated, reserved), (always, True), (split, False)):
+        rows = reserved_rows(kernels, *sizes)
+        assert rows is not None
+        assert rows.tolist() == [expected]
+    assert reserved_rows(Kernels(), *sizes) is None
+
+
+def test_on_hopper_they_did_in_one_release_and_on_blackwell_never() -> None:
+    """vLLM 0.11.0: prompts in parts of 768 on two ranks run in DeepGEMM, in parts of 384 on four in Triton."""
+    prompt, decode = Work(prefills=1, prefill_tokens=4000), Work(decodes=16, decode_past=1000)
+    two, four = ReplicaLayouts.of(tp=2), ReplicaLayouts.of(tp=4)
+
+    def reserved(work: Work, placement: ReplicaLayouts, **flags: object) -> bool:
+        return rows(work, placement, **flags) != rows(work, placement, **{**flags, "serve__engine": "vllm@0.10.2"})
+
+    hopper = {"serve__engine": "vllm@0.11.0", "server": "nvidia-dgx-h200"}
+    blackwell = {"serve__engine": "vllm@0.11.0", "server": "nvidia-dgx-b200"}
+    assert [reserved(prompt, each, **hopper) for each in (two, four)] == [True, False]
+    assert [reserved(decode, each, **hopper) for each in (two, four)] == [False, False]
+    assert all(reserved(work, each, **blackwell) for work in (prompt, decode) for each in (two, four))
+    assert all(reserved(decode, each, **{**hopper, "serve__engine": "vllm@0.12"}) for each in (two, four))
+
+
+def test_only_points_whose_rows_are_reserved_follow_the_law_of_these_kernels() -> None:
+    """Eight ranks run in Triton: their products take what those of an engine without reserved rows take."""
+    work, eight = Work(decodes=16, decode_past=1000), ReplicaLayouts.of(tp=8)
+    old, new = (
+        step_time(job(MOE, **{**BLOCKS, "gpu": None}, server="nvidia-dgx-h200", serve__engine=name), eight, work)
+        for name in ("vllm@0.12", "vllm")
+    )
+    assert float(old.parts["linear layers"][0]) == float(new.parts["linear layers"][0])

@@ -16,7 +16,7 @@ from xe_sizer.serving.simulation import simulate
 from xe_sizer.serving.simulation_offered import Offered, Outcome, offered, poisson_arrivals
 from xe_sizer.serving.simulation_prices import Reach, step_prices
 from xe_sizer.serving.step import Work, step_time
-from xe_sizer.serving.traffic import Traffic
+from xe_sizer.serving.traffic import Traffic, even_spread
 
 ONE = ReplicaLayouts.of()
 # Engines of every kind: prompts cut or whole, beside decodes or not, with and without CUDA graphs; latent attention,
@@ -190,6 +190,26 @@ def test_drawn_lengths_have_the_mean_and_spread_asked_for() -> None:
     gaps = np.diff(poisson_arrivals(5.0, 4000))
     assert gaps.mean() == pytest.approx(0.2, rel=0.05)
     assert gaps.std() == pytest.approx(0.2, rel=0.05)
+
+
+@pytest.mark.parametrize(("mean", "spread"), [(100.0, 0.8), (200.0, 0.8), (250.0, 0.8), (255.0, 3.0), (30.0, 5.0)])
+def test_lengths_that_end_at_a_longest_one_keep_their_mean(mean: float, spread: float) -> None:
+    drawn = offered(Traffic(1000, mean, output_spread=spread, longest_output=256), 2000).outputs
+    assert drawn.max() == 256
+    assert drawn.mean() == pytest.approx(mean, abs=0.1)
+    free = offered(Traffic(1000, mean, output_spread=spread), 2000).outputs
+    assert free.max() > 256
+    far = offered(Traffic(1000, mean, output_spread=spread, longest_output=1e9), 2000).outputs
+    assert np.array_equal(free, far)
+
+
+def test_lengths_with_the_spread_of_an_even_draw_are_drawn_evenly() -> None:
+    """From 1 to N: sqrt(1 / 12) of N around N / 2; from 0.8 N on, 0.2 sqrt(1 / 12) around 0.9 N."""
+    assert even_spread(512, 1024) == pytest.approx(3**-0.5)
+    assert even_spread(0.9, 1) == pytest.approx(0.2 / 12**0.5 / 0.9)
+    drawn = offered(Traffic(512, 200, 3**-0.5, longest_input=1024), 4000).inputs
+    assert drawn.mean() == pytest.approx(512, rel=1e-3)
+    assert np.percentile(drawn, (0, 25, 50, 75, 100)) == pytest.approx([1, 256, 512, 768, 1024], abs=20)
 
 
 def test_figures_of_a_test_are_those_that_benchmark_tools_print() -> None:

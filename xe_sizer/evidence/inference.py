@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
-from xe_sizer.evidence.inference_of import inference_of
+import numpy as np
+
+from xe_sizer.evidence.inference_of import inference_of, stands_in
+from xe_sizer.evidence.load_of import REQUESTS_ASSUMED, answers_of, other_requests, prompts_of
 from xe_sizer.evidence.measured import measured_oom, measured_peak_bytes
+from xe_sizer.evidence.names import plain
 from xe_sizer.evidence.prediction import oom_prediction, prediction_of
 from xe_sizer.frozen import frozen
 from xe_sizer.profiles.inherited import of_release
@@ -16,6 +23,7 @@ from xe_sizer.serving.memory import static_peak
 from xe_sizer.serving.resolve import BENCHMARK
 from xe_sizer.serving.resolve import resolve as resolve_serving
 from xe_sizer.serving.sizing import size
+from xe_sizer.serving.traffic import HIGHEST_LOAD
 from xe_sizer.serving.uncertainty import span
 from xe_sizer.units import MILLI
 
@@ -26,6 +34,10 @@ if TYPE_CHECKING:
     from xe_sizer.serving.estimate import ServingEstimate
     from xe_sizer.serving.resolved import ResolvedService
 
+MEDIANS, MIDDLE = ("median", "p50"), 50.0
+STAND_IN = 2.0
+"""Assumed: so much wider, at both ends, is the range of an engine that nothing here describes."""
+
 
 @frozen
 class ServedRecord:
@@ -35,6 +47,13 @@ class ServedRecord:
     served: ServingEstimate
     assumed: tuple[str, ...]
     guessed: bool
+
+    @cached_property
+    def others(self) -> tuple[ServedRecord, ...]:
+        """The same with other numbers of requests that its test may have had too."""
+        resolved = self.served.resolved
+        sizes = (size(replace(resolved, requests=requests)) for requests in other_requests(self.record))
+        return tuple(replace(self, served=served) for served in sizes)
 
 
 @frozen(eq=True)
@@ -62,10 +81,30 @@ def serve_record(
     flags.values["serve.engine"] = engines.get(
         of_release(flags.values["serve.engine"])[0], flags.values["serve.engine"]
     )
-    resolved = resolve_serving(read_scenario(None, flags.values, {}), registry, BENCHMARK)
+    resolved = _within_lengths(resolve_serving(read_scenario(None, flags.values, {}), registry, BENCHMARK), record)
     lengthless = any(text.endswith("not stated") and "tokens" in text for text in flags.assumed)
     guessed = lengthless or _load_is_missing(record)
-    return ServedRecord(record, size(resolved), (*flags.assumed, *_defaults(resolved)), guessed)
+    served, assumed = size(resolved), [*flags.assumed, *_defaults(resolved)]
+    if record.request_rate and not record.requests and _comes_too_fast(served):
+        served = size(replace(resolved, requests=None))
+        assumed.remove(REQUESTS_ASSUMED)
+        assumed.append("more requests come than are answered, and how many is not stated: rate of a full replica")
+    return ServedRecord(record, served, tuple(assumed), guessed)
+
+
+def _within_lengths(resolved: ResolvedService, record: Record) -> ResolvedService:
+    """The service with the longest prompts and answers of the record, with the tokens of its images."""
+    prompts, answers = prompts_of(record), answers_of(record)
+    longest = prompts.longest + resolved.traffic.inputs - prompts.mean
+    return replace(resolved, traffic=replace(resolved.traffic, longest_input=longest, longest_output=answers.longest))
+
+
+def _comes_too_fast(served: ServingEstimate) -> bool:
+    """Whether requests come at a rate that the replicas cannot answer, so that waits last as long as the test does."""
+    return (
+        served.resolved.requests is not None
+        and served.resolved.amount >= HIGHEST_LOAD * served.choice.full_rate * served.working_replicas
+    )
 
 
 def _load_is_missing(record: Record) -> bool:
@@ -82,20 +121,44 @@ def _defaults(resolved: ResolvedService) -> Iterator[str]:
 
 
 def figures(found: ServedRecord) -> Iterator[Figure]:
-    """Every latency and rate that the record measured beside the predicted one; times in seconds, tokens per second."""
-    measured, point = found.record.measured, found.served.point
+    """Every latency and rate that the record measured beside the predicted one; times in seconds, tokens per second.
+
+    Latencies that have no end, of requests that come faster than they are answered, are left out.
+    """
+    measured, served = found.record.measured, found.served
     first_ms = measured.ttft_ms or measured.prefill_ms
-    # Latencies of a full replica depend on how many requests wait.
-    resolved = found.served.resolved
-    bounded = resolved.load is not None or resolved.requests is not None
-    if first_ms and bounded:
-        yield Figure("ttft", first_ms * MILLI, point.ttft_s)
     step_ms = measured.tpot_ms or measured.tpot_ms_p50
-    if step_ms and bounded:
-        yield Figure("tpot", step_ms * MILLI, point.tpot_s)
+    # Latencies of a full replica depend on how many requests wait.
+    bounded = served.resolved.load is not None or served.resolved.requests is not None
+    if bounded:
+        ttft_s, tpot_s = _latencies_s(found)
+        if first_ms and math.isfinite(ttft_s):
+            yield Figure("ttft", first_ms * MILLI, ttft_s)
+        if step_ms and math.isfinite(tpot_s):
+            yield Figure("tpot", step_ms * MILLI, tpot_s)
     first = next((one for one in _throughputs(found) if one.measured > 0), None)
     if first:
         yield first
+
+
+def _latencies_s(found: ServedRecord) -> tuple[float, float]:
+    """Time to the first token and per token, in the statistic that the record says; else means [s].
+
+    A script that gives an engine a batch gets it back when all are done: then its first token is that of the last. One
+    that prints percentiles watches every request.
+    """
+    record, point, test = found.record, found.served.point, found.served.choice.test
+    measured, statistic = record.measured, plain(record.statistic or "")
+    if test is None:
+        middle = point.percentiles.get(MIDDLE, (point.ttft_s, point.tpot_s))
+        return (middle[0], middle[1]) if statistic in MEDIANS else (point.ttft_s, point.tpot_s)
+    answers_s = test.tpot_s[test.outputs > 1.0] if np.any(test.outputs > 1.0) else test.tpot_s
+    if statistic in MEDIANS:
+        return float(np.median(test.ttft_s)), float(np.median(answers_s))
+    if measured.tpot_ms_p50 and not measured.tpot_ms:
+        return point.ttft_s, float(np.median(answers_s))
+    together = record.sequences and not (record.concurrency or record.request_rate or statistic)
+    return float(test.ttft_s.max()) if together else point.ttft_s, point.tpot_s
 
 
 def _throughputs(found: ServedRecord) -> Iterator[Figure]:
@@ -157,11 +220,14 @@ def served_predictions(found: ServedRecord) -> Iterator[Prediction]:
 
 
 def rates(found: ServedRecord) -> Iterator[Prediction]:
-    """Its latencies and rates, each where the record measured it."""
+    """Its latencies and rates, each where the record measured it; the range holds what other tests would have given."""
+    others = [figure for other in found.others for figure in figures(other)]
     for figure in figures(found):
         factors = span(found.served.resolved, figure.quantity, found.guessed)
-        low = found.served.no_faster(figure.quantity, figure.predicted * factors.low, figure.predicted)
-        ends = (low, figure.predicted * factors.high)
+        predicted = [figure.predicted, *(one.predicted for one in others if one.quantity == figure.quantity)]
+        wider = STAND_IN if stands_in(found.record) else 1.0
+        low = found.served.no_faster(figure.quantity, min(predicted) * factors.low / wider, figure.predicted)
+        ends = (low, max(predicted) * factors.high * wider)
         assumed = (*found.assumed, *([figure.note] if figure.note else []))
         yield prediction_of(
             found.record, figure.quantity, figure.measured, figure.predicted, assumed, ends, guessed=found.guessed

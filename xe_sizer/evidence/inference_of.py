@@ -17,10 +17,11 @@ from xe_sizer.evidence.flags import Flags
 from xe_sizer.evidence.hardware_of import hardware_of
 from xe_sizer.evidence.load_of import load_of
 from xe_sizer.evidence.model_of import model_of
-from xe_sizer.evidence.names import conditions, plain, release_in
+from xe_sizer.evidence.names import compiled, conditions, plain, release_in
+from xe_sizer.frozen import frozen
 from xe_sizer.laws.precision import BF16, FP4, FP8, FP16, FP32, INT8
 from xe_sizer.profiles.convert import convert
-from xe_sizer.profiles.inherited import of_release
+from xe_sizer.profiles.inherited import Number, is_month, of_release, version
 from xe_sizer.profiles.source import load_yaml
 from xe_sizer.software.engine import engine_names, load_engine
 from xe_sizer.software.number_formats import (
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
 
 QUANTISED = re.compile(r"-(gptq|awq)(-\w+)?$")
+UNRELEASED = re.compile(r"nightly|latest|\bmain\b|\bdev\b")
+DATE = re.compile(r"(?<!\d)(20[12]\d)(?:[-.](0[1-9]|1[0-2])(?!\d))?")
 STEP_GRAIN = 64  # tokens that launch scripts round a step up to, and leave over
 GPTQ_WORD = "gptq"  # of auto-gptq, gptqmodel and gptq itself
 NARROW_PRECISIONS = (FP8, FP4, ALIASES[FP4], INT8)
@@ -52,8 +55,8 @@ NARROW_PRECISIONS = (FP8, FP4, ALIASES[FP4], INT8)
 class EngineRule(msgspec.Struct, frozen=True, kw_only=True):
     """One rule of `engine_names.yaml`.
 
-    unversioned : the framework names no release; unstated : none of this library; word : stands in it
-    vendor : of the accelerator
+    until : the framework names no release, and the one that is assumed is of this month or an older one
+    unstated : the framework names no release of this library; word : stands in it
     """
 
     stack: str
@@ -61,20 +64,53 @@ class EngineRule(msgspec.Struct, frozen=True, kw_only=True):
     because: str
     library: str | None = None
     before: tuple[int, int] | None = None
-    unversioned: bool = False
+    until: Number | None = None
     word: str = ""
     unstated: str | None = None
-    vendor: str | None = None
 
 
-class EngineOtherwise(msgspec.Struct, frozen=True, kw_only=True):
+class Undated(msgspec.Struct, frozen=True, kw_only=True):
+    """The release of runs that state none, with its month."""
+
+    month: Number
+    because: str
+    release: Number | None = None
+
+
+class StandIn(msgspec.Struct, frozen=True, kw_only=True):
     engine: str
     because: str
 
 
+class Otherwise(msgspec.Struct, frozen=True, kw_only=True):
+    """What stands for an engine without a name: one that compiles, one that takes requests as they come, or neither."""
+
+    words: tuple[str, ...]
+    compiled: StandIn
+    running: StandIn
+    batches: StandIn
+
+
 class EngineNames(msgspec.Struct, frozen=True, kw_only=True):
+    """`engine_names.yaml`; see there. first : engine -> generation or format -> month."""
+
+    undated: dict[str, Undated]
+    first: dict[str, dict[str, Number]]
     rules: tuple[EngineRule, ...]
-    otherwise: EngineOtherwise
+    otherwise: Otherwise
+
+
+@frozen(eq=True)
+class Needs:
+    """What a run needs of its engine: the accelerator's generation, the format of the weights, and the model."""
+
+    generation: str = ""
+    weights: str = ""
+    model: str = ""
+    released: str | None = None
+
+
+NO_NEEDS = Needs()
 
 
 @cache
@@ -100,45 +136,112 @@ def inference_of(record: Record, registry: RecordRegistry) -> Flags:
     flags.put("model", model.name)
     flags.put("server", hardware.key)
     flags.put("gpus", record.gpus)
-    engine, because = engine_of(record, hardware.server.accelerator.vendor)
-    flags.put("serve.engine", engine, because and f"engine {engine}: {because}")
     _formats(record, model.shape, flags)
+    weights = flags.values.get("serve.weights") or model.shape.checkpoint_format or ""
+    needs = Needs(hardware.server.accelerator.generation, weights, model.shape.name, model.shape.released)
+    engine, because = engine_of(record, needs)
+    flags.put("serve.engine", engine, because and f"engine {engine}: {because}")
     _placement(record, flags)
     load_of(record, flags)
     _launch_options(record, flags)
     return flags
 
 
-def engine_of(record: Record, vendor: str) -> tuple[str, str | None]:
-    """The engine that stands for the record's, in the release that its framework names, and why where it is another."""
-    stack, framework = plain(record.stack or "unstated"), (record.framework or "").lower()
+def stands_in(record: Record) -> bool:
+    """Whether no engine here has the name of the record's, so that another one stands for it."""
+    stack = _stack(record)
+    return stack not in engine_names() and not any(rule.stack == stack for rule in _rules().rules)
+
+
+def engine_of(record: Record, needs: Needs = NO_NEEDS) -> tuple[str, str | None]:
+    """The engine that stands for the record's in its release, and why where it is another or the release is assumed.
+
+    Where the framework names no release, it is the one of the run's date, else the usual one; but none that lacks what
+    the run needs.
+    """
+    if stands_in(record):
+        other = _rules().otherwise
+        chosen = other.running if record.concurrency or record.request_rate else other.batches
+        if compiled(record) or any(word in (record.framework or "").lower() for word in other.words):
+            chosen = other.compiled
+        if chosen.engine != other.batches.engine:
+            return chosen.engine, chosen.because
+        return engine_of(msgspec.structs.replace(record, stack=chosen.engine), needs)[0], chosen.because
+    stack, framework = _stack(record), (record.framework or "").lower()
+    month, because = _assumed_month(record, stack, needs)
     for rule in _rules().rules:
-        if rule.stack == stack and rule.vendor in (None, vendor) and _released(rule, framework):
-            return _in_release(rule.engine, (rule.library or stack, stack), framework), rule.because
-    if stack in engine_names():
-        return _in_release(stack, (stack,), framework), None
-    return _rules().otherwise.engine, _rules().otherwise.because
+        if rule.stack == stack and _matches(rule, framework, month):
+            words = (stack,) if rule.unstated else (rule.library or stack, stack)
+            told = because if rule.until else rule.because
+            return _in_release(rule.engine, words, framework, None if rule.library else month), told
+    return _in_release(stack, (stack,), framework, month), because
 
 
-def _in_release(name: str, words: tuple[str, ...], framework: str) -> str:
-    """The engine in the release behind one of the words or its own names, where it differed in older ones."""
+@cache
+def _other_names() -> dict[str, str]:
+    """Other names of engines, and the engine that each is one of."""
+    return {alias: name for name in engine_names() for alias in load_engine(name).aliases}
+
+
+def _stack(record: Record) -> str:
+    name = plain(record.stack or "unstated")
+    return _other_names().get(name, name)
+
+
+def _assumed_month(record: Record, stack: str, needs: Needs) -> tuple[str | None, str | None]:
+    """The month of a release that is not stated, and why; or the number of the usual one. None where one is stated."""
+    usual, first = _rules().undated.get(stack), _rules().first.get(stack, {})
+    words = (stack, *(word for word, name in _other_names().items() if name == stack))
+    framework, date = (record.framework or "").lower(), _date(record)
+    numbered = any(re.search(rf"(?<![a-z]){re.escape(word)}[ =-]*v?\d", framework) for word in words)
+    if numbered or release_in(framework, words) or UNRELEASED.search(framework) or not (usual or date):
+        return None, None
+    wanted = {name: first[name] for name in (needs.generation, needs.weights) if name in first}
+    if needs.released:
+        wanted[needs.model] = needs.released[2:7].replace("-", ".")
+    told = date or (usual.month if usual else "")
+    newest = max(wanted, key=lambda name: version(wanted[name]), default="")
+    if newest and version(wanted[newest]) > version(told):
+        return wanted[newest], f"no release stated: of {_in_words(wanted[newest])}, the first for {newest}"
+    if date or usual is None:
+        return told, f"no release stated: of {_in_words(told)}, as the run"
+    return usual.release or usual.month, f"no release stated: {usual.because}"
+
+
+def _in_words(month: str) -> str:
+    """A month as people write it: 2024-07 for 24.07; a year as it is."""
+    return f"20{month.replace('.', '-')}" if "." in month else month
+
+
+def _date(record: Record) -> str | None:
+    """When the run was made, as releases are dated: 24.07; None where neither its date nor its framework says."""
+    found = DATE.search(str(record.date or "")) or DATE.search(record.framework or "")
+    return None if found is None else f"{found[1][2:]}.{found[2]}" if found[2] else found[1]
+
+
+def _in_release(name: str, words: tuple[str, ...], framework: str, month: str | None) -> str:
+    """The engine in the release behind one of the words or its own names, where it differed in older ones.
+
+    month : of a release that none of the words names, or its number
+    """
     bare, stated = of_release(name)
     engine = load_engine(bare)
     if stated or not engine.releases:
         return name
-    release = release_in(framework, (*words, bare, *engine.aliases))
+    release = release_in(framework, (*words, bare, *engine.aliases)) or month
     return f"{bare}@{release}" if release else bare
 
 
-def _released(rule: EngineRule, framework: str) -> bool:
-    if (rule.unversioned and re.search(r"\d", framework)) or rule.word not in framework:
+def _matches(rule: EngineRule, framework: str, month: str | None) -> bool:
+    """Whether a rule is for a framework, or for the month of the release that it is assumed to have."""
+    if rule.word not in framework or (rule.unstated and release_in(framework, (rule.unstated,))):
         return False
-    if rule.unstated and release_in(framework, (rule.unstated,)):
-        return False
-    if rule.library is None or rule.before is None:
+    if rule.until is not None:
+        return month is not None and is_month(month) and version(month) <= version(rule.until)
+    if rule.library is None:
         return True
     found = re.search(rf"{rule.library}[ =-]*v?(\d+)\.(\d+)", framework)
-    return found is not None and (int(found[1]), int(found[2])) < tuple(rule.before)
+    return found is not None and (rule.before is None or (int(found[1]), int(found[2])) < tuple(rule.before))
 
 
 def _formats(record: Record, model: ModelShape, flags: Flags) -> None:
@@ -214,7 +317,7 @@ def _placement(record: Record, flags: Flags) -> None:
 
 
 def _launch_options(record: Record, flags: Flags) -> None:
-    """What the engine was started with; a prefix cache finds nothing in prompts of which no share is known."""
+    """What the engine was started with; a prefix cache finds as much as is stated, else nothing."""
     flags.put("serve.gpu_memory_utilization", record.gpu_memory_utilization)
     flags.put("serve.max_step_tokens", record.max_step_tokens)
     sized = load_engine(flags.values["serve.engine"]).batching.steps_of_a_prompt
@@ -224,5 +327,6 @@ def _launch_options(record: Record, flags: Flags) -> None:
         flags.put("serve.max_step_tokens", tokens, text)
     flags.put("serve.scheduler_recv_interval", record.scheduler_recv_interval)
     flags.put("serve.batch_wait_iters", record.batch_wait_iters)
-    if record.prefix_cache:
+    flags.put("serve.prefix_hit_share", record.prefix_hit_share)
+    if record.prefix_cache and record.prefix_hit_share is None:
         flags.assumed.append("nothing found in the prefix cache: share of the prompts not stated")

@@ -121,6 +121,7 @@ def _built(record: Record, registry: Registry, unknown: InputError) -> Model:
         "head_dim": stated.head_dim or hidden // heads,
         "ffn": stated.ffn or round(ratio * hidden / 64) * 64,
         "vocab": stated.vocab or template.vocab,
+        "released": None,
         "assumptions": (),
     }
     missing = [key for key in ("layers", "hidden", "heads") if getattr(stated, key) is None]
@@ -159,6 +160,7 @@ def _mixture(record: Record, registry: Registry) -> Model | None:
         layers=max(round(template.layers * scale), 1),
         heads=heads - heads % template.kv_heads,
         experts=replace(experts, ffn=round(experts.ffn * scale), per_token=min(max(per_token, 1), experts.count)),
+        released=None,
         assumptions=(),
     )
     return Model(_own_name(record), shape, (f"model '{record.model}' built in the proportions of {template.name}",))

@@ -195,11 +195,11 @@ def _matches(rule: StackRule, stated: str, record: Record) -> bool:
     return (
         rule.stack == stated
         and all(word in framework for word in rule.framework)
-        and (rule.compiled is None or rule.compiled == _compiled(record))
+        and (rule.compiled is None or rule.compiled == compiled(record))
     )
 
 
-def _compiled(record: Record) -> bool | None:
+def compiled(record: Record) -> bool | None:
     """Whether the run used torch.compile; None where the record does not say."""
     if record.compile is not None:
         return str(record.compile).strip().lower() not in ("false", "no", "off", "none", "eager")

@@ -15,6 +15,8 @@ Time = Annotated[float, msgspec.Meta(gt=1e-9, le=1e12)]
 Rate = Annotated[float, msgspec.Meta(gt=1e-9, le=1e12)]
 Gib = Annotated[float, msgspec.Meta(gt=1e-6, le=1e9)]
 Share = Annotated[float, msgspec.Meta(gt=0, le=1)]
+HitShare = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Spread = Annotated[float, msgspec.Meta(ge=0, le=20)]
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):

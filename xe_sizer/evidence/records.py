@@ -19,6 +19,7 @@ from xe_sizer.evidence.record_parts import (
     Batch,
     Count,
     Degree,
+    HitShare,
     LayoutStated,
     Lora,
     Measured,
@@ -26,6 +27,8 @@ from xe_sizer.evidence.record_parts import (
     Rollout,
     Shape,
     Share,
+    Spread,
+    Time,
     Total,
 )
 from xe_sizer.profiles.convert import convert
@@ -41,12 +44,17 @@ ENDINGS = (".yaml", ".yml", ".jsonl", ".ndjson")
 LINE_SUFFIXES = (".jsonl", ".ndjson")
 INFERENCE = "inference"
 _KNOWN_BUT_UNUSED = frozenset({
-    "source", "interconnect", "trainable_params", "gpu_memory_gb", "gpu_memory_gib", "date", "task",
+    "source", "interconnect", "trainable_params", "gpu_memory_gb", "gpu_memory_gib", "task",
 })  # fmt: skip
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """One measurement with the conditions that its source states; what it left out is None."""
+    """One measurement with the conditions that its source states; what it left out is None.
+
+    date : of the run, a year or a year and a month
+    statistic : of latencies, mean or median (p50); window_s : in which clients measure a load that runs on
+    prefix_hit_share : of prompt tokens that were cached before, all but the last block of prompts that are the same
+    """
 
     id: str
     job: str
@@ -56,6 +64,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     shape: Shape = Shape()
     stack: str | None = None
     framework: str | None = None
+    date: Any = None
     gpu: str | None = None
     gpus: Degree | None = None
     gpus_per_node: Degree | None = None
@@ -101,12 +110,17 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     request_rate: Rate | None = None
     gpu_memory_utilization: Share | None = None
     max_step_tokens: Degree | None = None
+    window_s: Time | None = None
+    statistic: str | None = None
     prefix_cache: bool | None = None
+    prefix_hit_share: HitShare | None = None
     beams: Degree | None = None
     scheduler_recv_interval: Degree | None = None
     batch_wait_iters: Degree | None = None
     input_len: Total | None = None
     output_len: Total | None = None
+    input_spread: Spread | None = None
+    output_spread: Spread | None = None
     images: Degree | None = None
     image_size: str | None = None
     freeze: tuple[str, ...] | None = None

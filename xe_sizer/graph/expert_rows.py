@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array, Kernels
 
 SMALLEST_TILE = 16.0  # rows of the smallest tile of grouped products
+# What DeepGEMM's grouped products take where scales are no powers of two: tokens, width of an expert's part, alignment.
+LEAST_TOKENS, WIDEST_REFUSED, ALIGNED = 128.0, 512.0, 128.0
 SURELY = 1.0 - 1e-12  # share of the experts that a token picks where it picks them all
 
 
@@ -95,8 +97,38 @@ def touched_experts(block: Block, experts: Experts) -> Array:
     return np.asarray(np.minimum(own * (1.0 - missed) + varied, own))
 
 
+def reserved_rows(kernels: Kernels, tokens: Array, width: Array, hidden: Array, ranks: Array) -> Array | None:
+    """Whether grouped products run over rows that are reserved for the worst case; None where they never do.
+
+        reserved = ranks < reserved_below
+        reserved = ranks < reserved_below, M >= 128, N > 512, N mod 128 = K mod 128 = 0      where they are gated
+
+    Parameters
+    ----------
+    kernels : reserved_below and reserved_gated
+    tokens : M, of all ranks whose tokens the products see, shape (rank shape,) [-]
+    width : N, of the rank's part of an expert, shape (rank shape,) [-]
+    hidden : K, shape (rank shape,) [-]
+    ranks : that split each expert, shape (rank shape,) [-]
+
+    Returns
+    -------
+    ndarray of bool, shape (rank shape,) [-]; or None
+
+    Source: vLLM fused_moe/deep_gemm_moe.py (_valid_deep_gemm) and triton_deep_gemm_moe.py (apply): other sizes run in
+    Triton, unless scales are powers of two (is_deep_gemm_e8m0_used).
+    """
+    if not kernels.reserved_below:
+        return None
+    reserves = ranks < kernels.reserved_below
+    if not kernels.reserved_gated:
+        return np.asarray(reserves)
+    aligned = (width % ALIGNED == 0) & (hidden % ALIGNED == 0)
+    return np.asarray(reserves & aligned & (tokens >= LEAST_TOKENS) & (width > WIDEST_REFUSED))
+
+
 def expert_rows(
-    kernels: Kernels, routed: Array, possible: Array, local: Array, held: Array, ranks: Array
+    kernels: Kernels, routed: Array, possible: Array, local: Array, held: Array, reserves: Array | None
 ) -> tuple[Array, Array]:
     """Rows of one expert's product in a grouped kernel, and rows of all experts that pass what stands around it.
 
@@ -106,16 +138,16 @@ def expert_rows(
     Where the host does not know how many tokens each expert gets, rows are reserved for the worst case: each expert
     that the rank holds could leave a tile but for one row empty. Those that nobody needs are computed too.
 
-        all = possible + held (tile - 1),  m = all / local        reserved: below so many ranks that split an expert
+        all = possible + held (tile - 1),  m = all / local        where they are reserved
 
     Parameters
     ----------
-    kernels : expert_tile and reserved_below
+    kernels : expert_tile
     routed : token copies of the rank, shape (rank shape,) [-]
     possible : those that it would have if all tokens that it sees picked its experts, shape (rank shape,) [-]
     local : experts of the rank that get any, shape (rank shape,) [-]
     held : experts that the rank holds, shape (rank shape,) [-]
-    ranks : that split each expert, shape (rank shape,) [-]
+    reserves : as `reserved_rows` says, shape (rank shape,); None: nowhere [-]
 
     Returns
     -------
@@ -127,8 +159,7 @@ def expert_rows(
     tile, shared = kernels.expert_tile, np.maximum(local, 1e-9)
     each = routed / shared
     tiled = each + np.clip(each, SMALLEST_TILE, tile) / 2.0 if tile else each
-    if not kernels.reserved_below:
+    if reserves is None:
         return tiled, routed
     reserved = possible + held * (tile - 1.0)
-    reserves = ranks < kernels.reserved_below
     return np.where(reserves, reserved / shared, tiled), np.where(reserves, reserved, routed)

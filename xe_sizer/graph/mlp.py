@@ -23,7 +23,7 @@ from xe_sizer.graph.expert_loop import (
     replicated,
     turns,
 )
-from xe_sizer.graph.expert_rows import busiest_load, expert_rows, touched_experts
+from xe_sizer.graph.expert_rows import busiest_load, expert_rows, reserved_rows, touched_experts
 from xe_sizer.graph.operators import Matmul, MemoryBound, Picks, as_array, attention_groups
 from xe_sizer.graph.parameters import OWN_NORMS
 
@@ -333,8 +333,9 @@ def _products(block: Block, experts: Experts, routed: Array, local: Array) -> It
     # Where every rank has all tokens, all of them could have picked its experts.
     gathered = inputs.kernels.dispatch == "to-all"
     possible = rank.tokens * attention_groups(rank) * experts.per_token if gathered else routed
-    rows, passing = expert_rows(inputs.kernels, routed, possible, local, held, rank.expert_tp)
     ffn, hidden = experts.ffn / rank.expert_tp * one, (experts.latent or model.hidden) * one
+    reserves = reserved_rows(inputs.kernels, possible / experts.per_token, ffn, hidden, rank.expert_tp)
+    rows, passing = expert_rows(inputs.kernels, routed, possible, local, held, reserves)
     matrices = 2.0 if model.gated else 1.0
     width = passing * experts.ffn / rank.expert_tp
     learning, loop = inputs.learning, loop_of(inputs.kernels, experts)
@@ -356,6 +357,7 @@ def _products(block: Block, experts: Experts, routed: Array, local: Array) -> It
             learns=learning.base,
             grouped=together,
             apart=apart,
+            reserved=reserves,
         )
 
     # The dispatched tokens, which the first product reads, are kept by the dispatch.

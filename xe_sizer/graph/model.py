@@ -216,6 +216,7 @@ class ModelShape:
     are (BERT, T5). `head`: what the job reads from the last layer; `head_transform`: a product, biased or unbiased, an
     activation and a norm before the vocabulary's.
     `vision`: the encoder of images, no part of the language model's parameters.
+    `released`: month of its release, as a date begins; None where that is not known.
     `assumptions`: what the source of the shape left open, or what this shape cannot express, in words.
     """
 
@@ -277,6 +278,7 @@ class ModelShape:
     narrow_loss: bool = False
     head: str = VOCABULARY
     head_transform: str | None = None
+    released: str | None = None
     assumptions: tuple[str, ...] = ()
 
     @property

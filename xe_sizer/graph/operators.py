@@ -180,6 +180,7 @@ class Kernels:
     expert_tile : rows that an expert's share is rounded up to in grouped products, half of which is wasted on average
     reserved_below : ranks that split an expert, below which grouped products run over as many rows as could be needed
         wherever tokens go, `expert_tile` - 1 for each of the rank's experts beside its tokens; 0: never
+    reserved_gated : so they do for sizes alone that their kernel is good at
     sparse_heads : of a rank, to which kernels pad in which each query picks its keys from a cache
     attention_mask : of sdpa: none, as the kernel knows windows and labels hide padding; padded: where sequences of a
         micro-batch are padded, or longer than a window; always
@@ -218,6 +219,7 @@ class Kernels:
     attention_mask: Literal["none", "padded", "always"] = "none"
     expert_tile: float = 0.0
     reserved_below: float = 0.0
+    reserved_gated: bool = False
     sparse_heads: float = 0.0
     windows: bool = True
 
@@ -254,7 +256,8 @@ class Matmul(Operator):
     whose rows differ in number, all at once. `apart`: every copy is a kernel of its own. `tiles`: so many slices of the
     rows one after the other, each of which runs its forward once more before its backward; None: all rows at once.
     `computed`: B is made from what learns in every forward, and its gradient goes on to that; `operand_bytes` of the
-    saved ones are B itself, which only the gradient of A needs.
+    saved ones are B itself, which only the gradient of A needs. `reserved`: true where rows of experts are reserved for
+    the worst case, in a persistent kernel with a law of its own; None: nowhere.
     """
 
     m: Array
@@ -270,6 +273,7 @@ class Matmul(Operator):
     tiles: Array | None = None
     computed: bool = False
     operand_bytes: Array | None = None
+    reserved: Array | None = None
 
     @property
     def forward_flops(self) -> Array:

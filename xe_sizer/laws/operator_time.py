@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -52,7 +53,8 @@ SCAN_BACKWARD = 3.0  # counted: both gradients of every product, and the forward
 class Device:
     """One accelerator at one precision, as a stack drives it.
 
-    `expert_matmul` is the law of grouped products of experts, `adapter_*` that of adapters, which may run in another
+    `expert_matmul` is the law of grouped products of experts, `reserved_matmul` where their rows are reserved for the
+    worst case (None: as elsewhere), `adapter_*` that of adapters, which may run in another
     precision than the base model; `scan_matmul` those inside scans, which run in the precision of attention.
     `masked_attention` is the law of attention kernels that take a mask, `eager_attention` that of the products of
     attention step by step, which tensor cores do in TF32 too; None: as fused kernels.
@@ -79,6 +81,7 @@ class Device:
     wide_modules: frozenset[str] = frozenset()
     casts: Casts | None = None
     scan_share: float = 1.0
+    reserved_matmul: MatmulLaw | None = None
     eager_attention: AttentionLaw | None = None
 
 
@@ -126,6 +129,23 @@ def _slowdown(op: Matmul, law: MatmulLaw) -> Array:
 
 
 def _matmul_times(ops: Sequence[Matmul], device: Device, backward: bool) -> Iterator[tuple[Matmul, Times]]:
+    """Seconds of products; of those whose rows are reserved at some points by the law for these there."""
+    law, reserving = device.reserved_matmul, [op for op in ops if op.reserved is not None]
+    if law is None or not reserving:
+        yield from _product_times(ops, device, backward)
+        return
+    persistent = replace(device, expert_matmul=law)
+    reserved = {id(op): times for op, times in _product_times(reserving, persistent, backward)}
+    for op, times in _product_times(ops, device, backward):
+        if op.reserved is None:
+            yield op, times
+            continue
+        there = reserved[id(op)]
+        forward, back, weights = (np.where(op.reserved, *both) for both in zip(there, times, strict=True))
+        yield op, (forward, back, weights)
+
+
+def _product_times(ops: Sequence[Matmul], device: Device, backward: bool) -> Iterator[tuple[Matmul, Times]]:
     """Seconds of products, those of one law in one array of shape (product, rank shape)."""
     by_law: dict[tuple[MatmulLaw, float, float | None], list[Matmul]] = {}
     for op in ops:

@@ -92,6 +92,7 @@ def _counting(device: Device, flops_per_s: float, bytes_per_s: float) -> Device:
         matmul=_unit_matmul(device.matmul),
         adapter_matmul=_unit_matmul(device.adapter_matmul),
         expert_matmul=_unit_matmul(device.expert_matmul),
+        reserved_matmul=None,
         scan_matmul=_unit_matmul(device.scan_matmul),
         attention=_unit_attention(device.attention),
         masked_attention=_unit_attention(device.masked_attention),
@@ -113,7 +114,7 @@ def _without_floors(device: Device) -> Device:
     """The device whose kernels start at once."""
     names = (
         "matmul", "adapter_matmul", "expert_matmul", "scan_matmul", "attention", "masked_attention", "eager_attention",
-        "decode",
+        "decode", "reserved_matmul",
     )  # fmt: skip
     laws: dict[str, Any] = {name: replace(law, floor_s=0.0) for name in names if (law := getattr(device, name))}
     return replace(device, memory_bound_floor_s=0.0, **laws)

@@ -10,7 +10,7 @@ import numpy as np
 from xe_sizer.laws.collectives import ALL_REDUCE
 from xe_sizer.laws.device import device
 from xe_sizer.laws.network import network
-from xe_sizer.serving.job import ServingJob, reserved_below, wide_modules
+from xe_sizer.serving.job import ServingJob, reserves, wide_modules
 from xe_sizer.software.engine import NarrowKernel
 from xe_sizer.units import MICRO, SIXTEEN_BIT
 
@@ -57,25 +57,21 @@ def _device(gpu: Accelerator, engine: Engine, scheme: Scheme, chosen: Efficiency
     if not chosen.fixed:
         wide = _streaming(made.scan_matmul, engine.efficiency.streaming)
         narrow = _narrow_share(scheme, engine)
+        grouped = _product_law(_tiled(made.expert_matmul, engine), wide, scheme, engine, narrow)
         made = replace(
             made,
             matmul=_product_law(made.matmul, wide, scheme, engine, narrow),
-            expert_matmul=_expert_law(made.expert_matmul, wide, scheme, engine, narrow, gpu),
+            expert_matmul=grouped,
+            reserved_matmul=_reserved_law(grouped) if reserves(engine, scheme, gpu) else None,
             scan_matmul=wide,
             decode=replace(made.decode, memory_efficiency=made.decode.memory_efficiency * engine.efficiency.decode),
         )
     return replace(made, weight_element_bytes=scheme.weights.element_bytes, wide_modules=wide_modules(scheme))
 
 
-def _expert_law(
-    law: MatmulLaw, wide: MatmulLaw, scheme: Scheme, engine: Engine, narrow: NarrowKernel, gpu: Accelerator
-) -> MatmulLaw:
-    """The law of grouped products; where rows are reserved, tokens are cast before they are spread over them."""
-    made = _product_law(_tiled(law, engine), wide, scheme, engine, narrow)
-    if not reserved_below(engine, scheme, gpu):
-        return made
-    made = made.scaled(PERSISTENT_GAIN)
-    return replace(made, sharpness=PERSISTENT_SHARPNESS, cast_bytes_per_element=0.0)
+def _reserved_law(law: MatmulLaw) -> MatmulLaw:
+    """The law of grouped products whose rows are reserved: tokens are cast before they are spread over them."""
+    return replace(law.scaled(PERSISTENT_GAIN), sharpness=PERSISTENT_SHARPNESS, cast_bytes_per_element=0.0)
 
 
 def _tiled(law: MatmulLaw, engine: Engine) -> MatmulLaw:

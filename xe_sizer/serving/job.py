@@ -86,10 +86,10 @@ class ServingJob:
         return self.fetch_s + (0.0 if self.efficiency.fixed else self.engine.request_s)
 
 
-def reserved_below(engine: Engine, scheme: Scheme, gpu: Accelerator) -> float:
-    """Ranks that split an expert, below which the engine's grouped products run over reserved rows; 0: never [-]."""
-    reserves = scheme.activations.blocked and gpu.generation in engine.kernels.reserved_on
-    return engine.kernels.reserved_below if reserves else 0.0
+def reserves(engine: Engine, scheme: Scheme, gpu: Accelerator) -> bool:
+    """Whether the engine has grouped products that run over reserved rows on the accelerator, in the scheme."""
+    kernels = engine.kernels
+    return bool(kernels.reserved_below) and scheme.activations.blocked and gpu.generation in kernels.reserved_on
 
 
 def wide_modules(scheme: Scheme) -> frozenset[str]:

@@ -8,6 +8,7 @@ import numpy as np
 
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import as_array
+from xe_sizer.serving.traffic import even_spread
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array
     from xe_sizer.serving.traffic import Traffic
 
+EVEN_SPREAD = 0.02  # share by which a spread may differ from that of an even draw
 SEED = 20  # of the lengths and times that are drawn: the same for every answer
 
 
@@ -38,7 +40,8 @@ def offered(
 ) -> Offered:
     """A test of so many requests whose lengths are drawn.
 
-        length = mean x exp(sigma z - sigma^2 / 2),  sigma^2 = ln(1 + spread^2),  z normal
+        length = mean x exp(sigma z - sigma^2 / 2),  sigma^2 = ln(1 + spread^2),  z normal      cut at the longest
+        length = mean + (longest - mean) u,  u even from -1 to 1      where that has the spread
 
     Parameters
     ----------
@@ -55,18 +58,37 @@ def offered(
     Source: own definition of a spread, that of `Traffic`; means of the drawn lengths are those asked for.
     """
     random = np.random.default_rng(seed)
-    inputs = _lengths(random, traffic.inputs, traffic.input_spread, requests)
-    outputs = _lengths(random, traffic.outputs, traffic.output_spread, requests)
+    inputs = _lengths(random, traffic.inputs, traffic.input_spread, traffic.longest_input, requests)
+    outputs = _lengths(random, traffic.outputs, traffic.output_spread, traffic.longest_output, requests)
     return Offered(inputs, outputs, np.broadcast_to(as_array(arrivals_s), requests), concurrency)
 
 
-def _lengths(random: np.random.Generator, mean: float, spread: float, requests: int) -> Array:
-    """Lengths of this mean and spread, at least one token each [tokens]."""
-    if not spread:
+def _lengths(random: np.random.Generator, mean: float, spread: float, longest: float, requests: int) -> Array:
+    """Lengths of this mean and spread, at least one token each and none above the longest [tokens]."""
+    if not spread or longest <= mean:
         return np.full(requests, max(mean, 1.0))
+    if abs(spread - even_spread(mean, longest)) < EVEN_SPREAD * spread:
+        drawn = (2.0 * random.random(requests) - 1.0) * (longest - mean)
+        return np.asarray(np.clip(np.rint(drawn - drawn.mean() + mean), 1.0, longest))
     sigma = float(np.sqrt(np.log1p(spread**2)))
     drawn = np.exp(sigma * random.standard_normal(requests))
-    return np.asarray(np.maximum(np.rint(drawn * (mean / drawn.mean())), 1.0))
+    scale = mean / drawn.mean()
+    if longest < drawn.max() * scale:
+        scale = _scale_of_cut(drawn, mean, longest)
+    return np.asarray(np.clip(np.rint(drawn * scale), 1.0, longest))
+
+
+def _scale_of_cut(drawn: Array, mean: float, longest: float) -> float:
+    """Factor on drawn lengths with which those cut at the longest have this mean.
+
+    mean(min(f x, longest)) = mean, so that f = (n mean - c longest) / sum of the others where the c longest are cut.
+    """
+    ascending = np.sort(drawn)
+    before = np.cumsum(ascending)
+    cut = np.arange(len(drawn) - 1, -1, -1.0)  # as many as lie above each
+    scales = (len(drawn) * mean - cut * longest) / before
+    inside = np.flatnonzero(scales * ascending <= longest)
+    return float(scales[inside[-1]])
 
 
 def poisson_arrivals(rate: float, requests: int, seed: int = SEED) -> Array:

@@ -27,7 +27,7 @@ from xe_sizer.laws.operator_time import launch_counts, operator_times
 from xe_sizer.laws.parts import computed, part
 from xe_sizer.serving.adapters import MODULE as ADAPTERS
 from xe_sizer.serving.adapters import adapter_operators
-from xe_sizer.serving.job import reserved_below
+from xe_sizer.serving.job import reserves
 from xe_sizer.serving.step_inputs import of_the_fullest, step_inputs
 
 if TYPE_CHECKING:
@@ -310,8 +310,10 @@ def _step(job: ServingJob, placements: ReplicaLayouts, work: Work) -> EngineStep
     decodes, prefills = (of_the_fullest(count, groups) for count in (decodes, prefills))
     together = decodes * each + prefills * tokens
     kernels = job.engine.kernels
-    reserved = reserved_below(job.engine, job.scheme, job.server.accelerator)
-    prompts = Kernels.chosen(kernels, reserved_below=reserved)
+    gpu = job.server.accelerator
+    below = kernels.reserved_below if reserves(job.engine, job.scheme, gpu) else 0.0
+    gated = gpu.generation not in kernels.ungated_on
+    prompts = Kernels.chosen(kernels, reserved_below=below, reserved_gated=gated)
     decoding = replace(
         prompts,
         attention="decode",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from xe_sizer.frozen import frozen
@@ -10,6 +12,24 @@ DEFAULT_INPUT_TOKENS, DEFAULT_OUTPUT_TOKENS = 1024.0, 256.0
 HIGHEST_LOAD = 0.999  # share of the top rate up to which waits are computed; at the top they have no end
 FULL = 0.98  # share of its top rate at which a replica is run where nobody states a load
 TARGET_LOAD = 0.85  # the same where requests come by chance and the user does not say how long they may take
+
+
+def even_spread(mean: float, longest: float) -> float:
+    """Standard deviation over mean of lengths drawn evenly up to a longest one [-].
+
+        spread = (longest - mean) / (sqrt(3) mean)      evenly from 2 mean - longest to longest
+
+    Parameters
+    ----------
+    mean, longest : of the lengths [tokens]
+
+    Returns
+    -------
+    float, 1 / sqrt(3) for a draw from 0 on [-]
+
+    Source: variance of a uniform distribution, (longest - shortest)^2 / 12.
+    """
+    return (longest - mean) / (math.sqrt(3.0) * mean)
 
 
 @frozen(eq=True)
@@ -21,6 +41,7 @@ class Traffic:
     prefix_hit_share : share of prompt tokens whose keys and values are cached already
     draft_tokens, acceptance_rate, draft_cost : speculative decoding proposes tokens, each kept with this probability
     if those before it were; a proposal takes this share of a step
+    longest_input, longest_output : no prompt and no answer of a test is longer [tokens]
     """
 
     inputs: float
@@ -31,6 +52,8 @@ class Traffic:
     draft_tokens: int = 0
     acceptance_rate: float = 0.0
     draft_cost: float = 0.0
+    longest_input: float = math.inf
+    longest_output: float = math.inf
 
     @property
     def tokens_per_step(self) -> float:

@@ -34,7 +34,8 @@ class EngineKernels(_Part, frozen=True):
     `experts` together in grouped products, in a loop over those that a token picked, or loop-all: over all of them.
     `expert_tile`: rows that a grouped product rounds each expert's share up to.
     `reserved_below`: ranks that split an expert, below which grouped products of block-scaled weights run over all
-    rows that could be needed wherever tokens go; 0: never. `reserved_on`: generations of accelerators that do.
+    rows that could be needed wherever tokens go; 0: never. `reserved_on`: generations of accelerators that do, of any
+    size on those of `ungated_on`, whose scales are powers of two.
     `expert_spread`: standard deviation of how often experts are picked, over the mean; of models, not of the engine.
     `adapter_us`: a grouped kernel of LoRA adapters takes at least so long.
     `sparse_heads`: of a rank, to which prefill kernels pad in which each query picks its keys.
@@ -62,6 +63,7 @@ class EngineKernels(_Part, frozen=True):
     adapter_us: Duration
     reserved_below: Annotated[float, msgspec.Meta(ge=0, le=1024)]
     reserved_on: tuple[str, ...]
+    ungated_on: tuple[str, ...]
     sparse_heads: Annotated[float, msgspec.Meta(ge=0, le=1024)]
     expert_spread: Annotated[float, msgspec.Meta(ge=0, le=4)]
 
