@@ -118,3 +118,26 @@ def test_bad_input_is_told_where_it_stands(run: Callable[..., Any], old: str, ne
 def test_the_examples_are_answered(run: Callable[..., Any]) -> None:
     for path in sorted(EXAMPLES.glob("*.yaml")):
         assert run("estimate", str(path), "--brief")[0] == 0, path
+
+
+def test_staleness_without_asynchronous_training_says_what_to_write(cli: Callable[..., Any]) -> None:
+    ran = cli(
+        *[
+            "plan",
+            "--model",
+            "qwen2.5-7b",
+            "--job",
+            "grpo",
+            "--gpu",
+            "h100-sxm-80gb",
+            "--gpus",
+            "16",
+            "--stack",
+            "verl",
+            "--max-staleness",
+            "2",
+        ]
+    )
+    assert ran.code == 2
+    assert "'max_staleness' needs 'asynchronous'" in ran.err
+    assert "write --asynchronous too, or leave it out" in ran.err
