@@ -151,3 +151,26 @@ trainer.train()
     assert "tp: 1 " in out
     _, out, _ = run("estimate", "grpo.py", "--gpu", "h100-sxm-80gb", "--gpus", "8", "--zero", "3")
     assert "vllm in 8 replicas of one GPU" in out
+
+
+def test_staleness_without_asynchronous_training_says_what_to_write(cli: Callable[..., Any]) -> None:
+    ran = cli(
+        *[
+            "plan",
+            "--model",
+            "qwen2.5-7b",
+            "--job",
+            "grpo",
+            "--gpu",
+            "h100-sxm-80gb",
+            "--gpus",
+            "16",
+            "--stack",
+            "verl",
+            "--max-staleness",
+            "2",
+        ]
+    )
+    assert ran.code == 2
+    assert "'max_staleness' needs 'asynchronous'" in ran.err
+    assert "write --asynchronous too, or leave it out" in ran.err

@@ -152,20 +152,19 @@ def test_conversion_to_si_by_hand():
 
 
 @pytest.mark.parametrize(
-    ("name", "per_hour"),
+    ("name", "per_hour", "kind"),
     [
-        ("aws-p4d.24xlarge", 21.9576),
-        ("aws-p4de.24xlarge", 27.447),
-        ("aws-p5.48xlarge", 55.04),
-        ("aws-p5e.48xlarge", 47.76),
+        ("aws-p4d.24xlarge", 21.9576, "on-demand"),
+        ("aws-p4de.24xlarge", 27.447, "on-demand"),
+        ("aws-p5.48xlarge", 55.04, "on-demand"),
+        ("aws-p5e.48xlarge", 47.76, "capacity-block"),
     ],
 )
-def test_prices_of_aws_are_those_after_the_cut_of_june_2025(name, per_hour):
+def test_prices_of_aws_are_those_after_the_cut_of_june_2025(name, per_hour, kind):
     """AWS Price List of us-east-1, version 20260924211011; p5e is sold in capacity blocks alone."""
-    node = server(f"aws-{name}")
+    node = server(name)
     assert node.price_per_hour == pytest.approx(per_hour, abs=1e-3)
-    assert node.offer.kind == ("capacity-block" if name == "p5e.48xlarge" else "on-demand")
-    assert node.offer.date >= "2026-08-01"
+    assert (node.offer.kind, node.offer.date >= "2026-08-01") == (kind, True)
 
 
 def test_every_price_says_how_it_is_meant():

@@ -36,6 +36,19 @@ def test_an_open_count_is_the_fewest_that_fit_with_room() -> None:
     assert all(not sized(gpus=count).ok or not sized(gpus=count).roomy for count in fewer)
 
 
+def test_the_fewest_that_fit_do_not_depend_on_the_batch_that_is_assumed() -> None:
+    """Three servers hold 70B in full with a batch of 192, as where they are asked for; 128 goes with two or four."""
+    whole = {"model": "llama-3.1-70b", "job": "sft", "stack": "deepspeed", "server": "dell-xe9680-h100"}
+    alone = {**whole, "train.seq_len": 4096, "layout.offload": "none", "limits.max_gpus": 64}
+    open_ = ask(alone)
+    assert Fewest(replace(open_, at_batch=None)).that_fit == 32
+    assert (Fewest(open_).that_fit, Fewest(open_).offloads) == (24, False)
+    assert open_.fitted_to(24).job.global_batch == 192 == ask({**alone, "gpus": 24}).job.global_batch
+    assert size(ask({**alone, "gpus": 24})).fits
+    assert not size(ask({**alone, "gpus": 16})).fits
+    assert ask({**alone, "train.global_batch": 128}).at_batch is None
+
+
 def test_an_open_count_keeps_every_limit() -> None:
     """A third of the hours takes more GPUs, and the count before misses them."""
     few = sized(train__steps=1000)

@@ -85,8 +85,9 @@ def limits_of_search(result: PlanResult, chosen: Candidate) -> str:
     }
     if BY_LAYOUT in smaller:
         return ", of those over which the given layout can be spread"
-    batch = count(result.scenario["train"]["global_batch"])
-    return f", of those over which your global batch of {batch} can be split" if smaller else ""
+    batch = f"global batch of {count(result.scenario['train']['global_batch'])}"
+    whose = "your" if is_given(result, "train.global_batch") else "the"
+    return f", of those over which {whose} {batch} can be split" if smaller else ""
 
 
 def fixed_by_file(result: PlanResult) -> list[str]:

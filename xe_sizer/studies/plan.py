@@ -176,6 +176,7 @@ def _iterations(
     trainer, counts = resolved.trainer, gpu_numbers(resolved.trainer)
     split = without_groups(replace(trainer.rules, every_way=search.every_way), counts)
     tried = tuple(count for count in counts if count not in split or any(one.gpus == count for one in sized))
+    trainer = replace(trainer, at_batch=None)  # its batch is that of the prompts
     return Candidates(trainer, tuple(sized), search.seen.considered, search.seen.feasible, complete, tried)
 
 

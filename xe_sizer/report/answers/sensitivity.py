@@ -30,13 +30,13 @@ from xe_sizer.report.pictures.sensitivity import TITLE, marked, pictures, timed,
 from xe_sizer.report.study_points import limit_doubt, sensitivity_points
 from xe_sizer.report.verdict import job_words
 from xe_sizer.result.common import Range
-from xe_sizer.result.studies import Outcome, Sensitivity
+from xe_sizer.result.studies import Sensitivity
 
 if TYPE_CHECKING:
     from xe_sizer.report.document import Block
     from xe_sizer.report.findings import Level
     from xe_sizer.report.options import Options
-    from xe_sizer.result.studies import Effect, Factor
+    from xe_sizer.result.studies import Effect, Factor, Outcome
 
 ANSWER = Sensitivity
 AS_ASKED = "as asked"
