@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.exporters.plan import DECIDES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from xe_sizer.exporters.plan import Plan
+
+
+LEARNING_RATE = "LEARNING_RATE"
+"""What stands in files for a number that no scenario has."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,9 @@ class Exporter:
     ending : of the file's name
     write : the files of a plan; what it takes of the plan is said. Raises InputError: the tool cannot run the plan
     says : scenario keys that the files state, which an import of them reads back
+    schedule : what the tool calls the learning rate and its schedule, which are the user's to add
+    length : what it calls how long it trains, which are the user's to add where the scenario does not say it
+    alpha : what it calls the scale of adapters, likewise
     serving : whether the tool serves models
     training : whether it trains them
     aliases : what else `--to` calls it
@@ -47,6 +54,9 @@ class Exporter:
     ending: str
     write: Callable[[Plan], Written]
     says: tuple[str, ...]
+    schedule: str = ""
+    length: str = ""
+    alpha: str = ""
     serving: bool = False
     training: bool = True
     aliases: tuple[str, ...] = ()
@@ -54,10 +64,11 @@ class Exporter:
 
 @dataclass(frozen=True)
 class Exported:
-    """The files of a plan, and what of it they do not say."""
+    """The files of a plan, what of it they do not say, and what is the user's to add."""
 
     written: Written
     unsaid: tuple[tuple[str, Any], ...]
+    yours: tuple[str, ...]
 
 
 def export(plan: Plan, exporter: Exporter) -> Exported:
@@ -76,4 +87,24 @@ def export(plan: Plan, exporter: Exporter) -> Exported:
     ]
     if problems:
         raise InputError(problems)
-    return Exported(written, left)
+    yours = tuple(_left_to_the_user(plan, exporter))
+    comments = [f"yours to add: {each}" for each in yours]
+    comments += [f"{exporter.title} has no setting for {key}: {value}" for key, value in left]
+    return Exported(replace(written, text=_with_comments(written.text, comments)), left, yours)
+
+
+def _left_to_the_user(plan: Plan, exporter: Exporter) -> Iterator[str]:
+    """What the tool is to be told and the scenario does not say."""
+    if exporter.schedule:
+        yield f"the learning rate and its schedule ({exporter.schedule})"
+    if exporter.length and plan.peek("train.steps") is None and plan.peek("train.epochs") is None:
+        yield f"how long to train ({exporter.length})"
+    if exporter.alpha and plan.peek("lora.rank") and plan.peek("lora.alpha") is None:
+        yield f"the scale of the adapters ({exporter.alpha})"
+
+
+def _with_comments(text: str, comments: Iterable[str]) -> str:
+    """YAML, TOML or a script with comments at its beginning, below the line that says what runs it."""
+    head, body = text.split("\n", 1) if text.startswith("#!") else ("", text)
+    lines = "".join(f"# {' '.join(each.split())}\n" for each in comments)
+    return f"{head}\n{lines}{body}" if head else f"{lines}{body}"

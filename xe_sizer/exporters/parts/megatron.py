@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from xe_sizer.errors import InputError, Location, Problem
+from xe_sizer.exporters.exporter import LEARNING_RATE
 from xe_sizer.exporters.parts.sharding import shard_sizes
-from xe_sizer.profiles.registry import Registry
 
 if TYPE_CHECKING:
     from xe_sizer.exporters.plan import Plan
@@ -25,6 +25,7 @@ SAYS = (
     "train.checkpoint_every", "train.evaluate_every",
 )  # fmt: skip
 """Scenario keys that the arguments state, beside the model."""
+SCHEDULE = "--lr, --min-lr, --lr-decay-style, --lr-warmup-fraction"
 _SHARDED = {2: "optim_grads", 3: "optim_grads_params"}
 _OPTIMIZERS = {"adamw": "adam", "sgd": "sgd", "muon": "muon"}
 _ATTENTION = {"flash": "flash", "eager": "unfused"}
@@ -49,7 +50,8 @@ def _refused(message: str, hint: str) -> InputError:
 
 
 def _shape(plan: Plan) -> dict[str, Any]:
-    shape = Registry().model(str(plan.take("model")))
+    shape = plan.shape
+    plan.said("model")
     other = shape.state_space or shape.vision or shape.layer_pattern or shape.global_attention
     if other or shape.activation not in _ACTIVATIONS or shape.norm not in _NORMS or shape.embedding_size:
         raise _refused(f"Megatron-LM has no arguments for the layers of {shape.name}", "choose another tool")
@@ -97,19 +99,18 @@ def _experts(shape: ModelShape) -> dict[str, Any]:
 
 
 def _length(plan: Plan) -> dict[str, Any]:
-    steps, saved, evaluated = (
-        plan.take("train.steps"), plan.take("train.checkpoint_every"), plan.take("train.evaluate_every"),
-    )  # fmt: skip
-    ramp = plan.take("train.batch_ramp_up")
+    saved, evaluated = plan.take("train.checkpoint_every"), plan.take("train.evaluate_every")
+    steps, ramp = plan.steps, plan.take("train.batch_ramp_up")
     if steps is None:
-        raise _refused("Megatron-LM counts steps, and the scenario does not", "give --steps")
+        raise _refused("Megatron-LM counts steps, and the scenario does not", "give --steps, or --epochs and --samples")
+    plan.said("train.steps", "train.epochs")
     plan.said("train.grad_accum", "train.global_batch", "train.micro_batch", "train.seq_len")
     return {
         "seq-length": plan.peek("train.seq_len"), "micro-batch-size": plan.peek("train.micro_batch"),
         "global-batch-size": plan.peek("train.global_batch"),
         "train-iters": None if ramp else steps,
         "train-samples": steps * plan.peek("train.global_batch") if ramp else None,
-        "rampup-batch-size": ramp, "lr": "1e-5",
+        "rampup-batch-size": ramp, "lr": LEARNING_RATE,
         "save": "checkpoints" if saved else None, "save-interval": saved, "eval-interval": evaluated,
         "eval-iters": None if evaluated else 0,
     }  # fmt: skip
@@ -159,7 +160,7 @@ def _copies(plan: Plan) -> int | None:
 
 def _layers_of_a_stage(plan: Plan) -> int:
     """All layers of a stage, of which Megatron-LM leaves the last one on the accelerator."""
-    layers = Registry().model(str(plan.peek("model"))).layers
+    layers = plan.shape.layers
     return max(int(layers // plan.peek("layout.pp", 1)) - 1, 1)
 
 

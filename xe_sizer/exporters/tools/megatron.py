@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from xe_sizer.exporters.as_text import command_text
 from xe_sizer.exporters.exporter import Exporter, Written
-from xe_sizer.exporters.parts.megatron import SAYS, megatron_flags
+from xe_sizer.exporters.parts.megatron import SAYS, SCHEDULE, megatron_flags
 
 if TYPE_CHECKING:
     from xe_sizer.exporters.plan import Plan
@@ -45,6 +45,7 @@ EXPORTERS = (
         ending=".sh",
         write=_write,
         says=SAYS,
+        schedule=SCHEDULE,
         aliases=("megatron",),
     ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from xe_sizer.exporters.as_text import yaml_text
-from xe_sizer.exporters.exporter import Exporter, Written
+from xe_sizer.exporters.exporter import LEARNING_RATE, Exporter, Written
 from xe_sizer.exporters.parts.sharding import is_replicated, shard_sizes
 
 if TYPE_CHECKING:
@@ -36,13 +36,13 @@ def _write(plan: Plan) -> Written:
             "_target_": "nemo_automodel.NeMoAutoModelForCausalLM.from_pretrained",
             "pretrained_model_name_or_path": plan.take("model"),
             "torch_dtype": "bfloat16",
-            "attn_implementation": _ATTENTION.get(plan.take("attention")),
+            "attn_implementation": plan.word("attention", _ATTENTION),
         },
         "distributed": _layout(plan),
         "loss_fn": _loss(plan),
         **_data(plan),
         **_adapters(plan),
-        "optimizer": {"_target_": _optimizer(plan), "lr": 1.0e-5},
+        "optimizer": {"_target_": _optimizer(plan), "lr": LEARNING_RATE},
     }
     if plan.peek("train.weights_dtype") == "bf16":
         plan.said("train.weights_dtype")
@@ -62,6 +62,7 @@ def _steps(plan: Plan) -> dict[str, Any]:
         "max_steps": plan.take("train.steps"),
         "num_epochs": None if plan.peek("train.steps") else plan.take("train.epochs"),
         "ckpt_every_steps": plan.take("train.checkpoint_every"),
+        "val_every_steps": plan.take("train.evaluate_every"),
     }
 
 
@@ -124,6 +125,7 @@ def _adapters(plan: Plan) -> dict[str, Any]:
             "match_all_linear": every or None,
             "target_modules": None if every else [f"*{name}" for name in targets],
             "dim": plan.take("lora.rank"),
+            "alpha": plan.take("lora.alpha"),
             "dropout": plan.take("lora.dropout", 0),
             "use_dora": plan.take("lora.dora") or None,
         }
@@ -144,6 +146,17 @@ def _optimizer(plan: Plan) -> str:
 SAYS = (
     "model", "job", "precision", "optimizer", "attention", "loss", "train.seq_len", "train.padding",
     "train.micro_batch", "train.global_batch", "train.steps", "train.epochs", "layout.tp", "layout.pp", "layout.cp",
-    "layout.ep", "layout.zero", "layout.offload", "layout.recompute", "lora.rank", "lora.targets", "lora.dropout",
+    "layout.ep", "layout.zero", "layout.offload", "layout.recompute", "lora.rank", "lora.targets", "lora.alpha", "lora.dropout",
 )  # fmt: skip
-EXPORTERS = (Exporter(name="nemo", title=_TITLE, ending=".yaml", write=_write, says=SAYS),)
+EXPORTERS = (
+    Exporter(
+        name="nemo",
+        title=_TITLE,
+        ending=".yaml",
+        write=_write,
+        says=SAYS,
+        schedule="optimizer.lr, lr_scheduler",
+        length="step_scheduler.max_steps or num_epochs",
+        alpha="peft.alpha",
+    ),
+)

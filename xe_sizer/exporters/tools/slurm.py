@@ -11,7 +11,8 @@ from xe_sizer.exporters.as_text import command_text, yaml_text
 from xe_sizer.exporters.exporter import Exporter, Written
 from xe_sizer.exporters.parts.accelerate import accelerate_configuration
 from xe_sizer.exporters.parts.megatron import SAYS as MEGATRON
-from xe_sizer.exporters.parts.trl import SAYS, trainer_of, trl_settings
+from xe_sizer.exporters.parts.megatron import SCHEDULE
+from xe_sizer.exporters.parts.trl import SAYS, YOURS, trainer_of, trl_settings
 from xe_sizer.exporters.parts.words import as_words
 from xe_sizer.exporters.tools.megatron import megatron_batch
 
@@ -59,5 +60,8 @@ EXPORTERS = (
         ending=".sbatch",
         write=_write,
         says=tuple(key for key in SAYS if key in MEGATRON),
+        schedule=f"{YOURS['schedule']} of TRL, or {SCHEDULE} of Megatron-LM",
+        length=YOURS["length"],
+        alpha=YOURS["alpha"],
     ),
 )

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from xe_sizer.errors import InputError, Location, Problem
-from xe_sizer.exporters.exporter import Exporter, Written
+from xe_sizer.exporters.exporter import LEARNING_RATE, Exporter, Written
 from xe_sizer.exporters.parts.sharding import is_replicated, shard_sizes
 from xe_sizer.profiles.registry import Registry
 
@@ -34,6 +34,10 @@ def _write(plan: Plan) -> Written:
                        ("optimizer", "adamw"), ("attention", "sdpa")):  # fmt: skip
         if plan.peek(key) == value:
             plan.said(key)
+    if plan.steps is None:
+        hint = "give --steps, or --epochs and --samples"
+        raise InputError(Problem(f"{_TITLE} counts steps, and the scenario does not", Location("--to"), hint))
+    plan.said("train.steps", "train.epochs")
     family, flavor = _model(plan)
     micro, accumulated = plan.take("train.micro_batch", 1), plan.take("train.grad_accum", 1)
     piped, replicated = plan.take("layout.pp", 1), is_replicated(plan, _TITLE)
@@ -43,12 +47,12 @@ def _write(plan: Plan) -> Written:
     copies, shards = shard_sizes(plan) or ((plan.peek("gpus", 1), 1) if replicated else (1, -1))
     sections: dict[str, dict[str, Any]] = {
         "model": {"name": family, "flavor": flavor},
-        "optimizer": {"name": "AdamW"},
+        "optimizer": {"name": "AdamW", "lr": LEARNING_RATE},
         "training": {
             "local_batch_size": micro * accumulated if piped > 1 else micro,
             "global_batch_size": plan.take("train.global_batch"),
             "seq_len": plan.take("train.seq_len"),
-            "steps": plan.take("train.steps"),
+            "steps": plan.steps,
             "enable_cpu_offload": offload,
         },
         "parallelism": {
@@ -92,4 +96,4 @@ SAYS = (
     "layout.tp", "layout.pp", "layout.cp", "layout.cp_kind", "layout.zero", "layout.zero_group", "layout.offload",
     "layout.recompute",
 )  # fmt: skip
-EXPORTERS = (Exporter(name="torchtitan", title=_TITLE, ending=".toml", write=_write, says=SAYS),)
+EXPORTERS = (Exporter(name="torchtitan", title=_TITLE, ending=".toml", write=_write, says=SAYS, schedule="optimizer.lr, lr_scheduler"),)

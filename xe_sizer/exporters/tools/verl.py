@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.exporters.as_text import override_text
-from xe_sizer.exporters.exporter import Exporter, Written
+from xe_sizer.exporters.exporter import LEARNING_RATE, Exporter, Written
 from xe_sizer.exporters.parts.adapters import adapted_modules, adapter_of
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ def _write(plan: Plan) -> Written:
         "algorithm.adv_estimator": _ESTIMATORS[job],
         f"{_MODEL}path": plan.take("model"),
         "data.train_files": "DATASET",
+        f"{_ACTOR}optim.lr": LEARNING_RATE,
         **_batches(plan),
         **_answers(plan),
         **(_under_megatron(plan) if megatron else _under_fsdp(plan)),
@@ -162,6 +163,7 @@ def _adapters(plan: Plan) -> dict[str, Any]:
     targets = adapted_modules(plan)
     return {
         f"{_MODEL}lora_rank": plan.take("lora.rank"),
+        f"{_MODEL}lora_alpha": plan.take("lora.alpha"),
         f"{_MODEL}target_modules": "all-linear" if targets == ["all-linear"] else f"[{','.join(targets)}]",
     }
 
@@ -178,4 +180,15 @@ def _run(plan: Plan) -> dict[str, Any]:
     }
 
 
-EXPORTERS = (Exporter(name="verl", title="verl", ending=".sh", write=_write, says=SAYS),)
+EXPORTERS = (
+    Exporter(
+        name="verl",
+        title="verl",
+        ending=".sh",
+        write=_write,
+        says=SAYS,
+        schedule=f"{_ACTOR}optim.lr, lr_scheduler_type, lr_warmup_steps",
+        length="trainer.total_training_steps or total_epochs",
+        alpha=f"{_MODEL}lora_alpha",
+    ),
+)
