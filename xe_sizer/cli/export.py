@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from contextlib import suppress
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -87,24 +88,16 @@ def _check_wing(exporter: Exporter, given: Given) -> None:
 
 
 def _export(exporter: Exporter, given: Given, answer: Sized, registry: Registry, file: Path | None) -> int:
-    from msgspec import to_builtins
-
     from xe_sizer.cli.read_back import differences, other_estimate, read_back
-
-    from xe_sizer.exporters.exporter import export
-    from xe_sizer.exporters.plan import plan_of
 
     if not answer.verdict.fits:
         reasons = "; ".join(reason.message for reason in answer.verdict.reasons)
         write_stderr(f"nothing is written: {one_line(reasons or 'the plan does not fit')}")
         return EXIT_DOES_NOT_FIT
-    said = to_builtins(answer)
-    asked = to_builtins(given.values)
-    plan = plan_of(said, _repository(said["scenario"], registry), asked, _shape(given, registry))
-    exported = export(plan, exporter)
+    plan, exported = exported_plan(exporter, given, answer, registry)
     _write(exported, file)
     _say(exported, exporter, plan, file)
-    hardware = {key: said["scenario"][key] for key in ("server", "gpu") if f"{key}" in given.origin}
+    hardware = {key: answer.scenario[key] for key in ("server", "gpu") if key in given.origin}
     imported = read_back(exported, exporter, hardware | {"gpus": plan.peek("gpus")})
     if imported is not None:
         for key, wanted, found in differences(plan, exported, imported):
@@ -114,6 +107,21 @@ def _export(exporter: Exporter, given: Given, answer: Sized, registry: Registry,
             if other is not None:
                 write_stderr(f"note: {one_line(other)}")
     return EXIT_OK
+
+
+def exported_plan(exporter: Exporter, given: Given, answer: Sized, registry: Registry) -> tuple[Plan, Exported]:
+    """The plan that answers a scenario, and its files. Raises InputError: the tool would run another plan."""
+    from msgspec import to_builtins
+
+    from xe_sizer.exporters.exporter import export
+    from xe_sizer.exporters.plan import plan_of
+
+    said = to_builtins(answer)
+    repository = _repository(said["scenario"], registry)
+    asked = {key: to_builtins(attrgetter(key)(given.values)) for key in given.origin}
+    whole = {key: value for key, value in asked.items() if value is not None and not isinstance(value, dict)}
+    plan = plan_of(said, repository, whole, _shape(given, registry))
+    return plan, export(plan, exporter)
 
 
 def _shape(given: Given, registry: Registry) -> ModelShape:

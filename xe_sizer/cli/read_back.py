@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +26,6 @@ from xe_sizer.software.adapter_targets import resolve_targets
 if TYPE_CHECKING:
     from xe_sizer.exporters.exporter import Exported, Exporter
     from xe_sizer.exporters.plan import Plan
-    from xe_sizer.graph.model import ModelShape
     from xe_sizer.importers.imported import Imported
     from xe_sizer.result.common import Sized
 
@@ -49,20 +49,26 @@ def differences(plan: Plan, exported: Exported, imported: Imported) -> Iterator[
     """Keys of a plan that the files say otherwise and nobody was told of: the plan's value, and the one read."""
     told = {key for key, _ in exported.unsaid}
     for key, wanted in plan.values.items():
-        found = imported.fact_of(key)
-        if key in told or is_elsewhere(key) or (found is None and (key not in plan.asked or is_neutral(key, wanted))):
+        fact = imported.facts.get(key)
+        if key in told or is_elsewhere(key) or (key not in plan.asked and (fact is None or fact.aside)):
             continue
-        if key == "train.epochs" and found is None and imported.fact_of("train.steps") == plan.steps:
-            continue  # a tool that counts nothing but steps
-        if not _is_same(key, wanted, found, plan.shape):
-            yield key, wanted, found
+        if not is_same(key, wanted, imported, plan):
+            yield key, wanted, imported.fact_of(key)
 
 
-def _is_same(key: str, wanted: Any, found: Any, model: ModelShape) -> bool:
+def is_same(key: str, wanted: Any, imported: Imported, plan: Plan) -> bool:
+    """Whether a value comes back as it was, or means the same there."""
+    found = imported.fact_of(key)
+    if found is None and key == "train.epochs":
+        return bool(imported.fact_of("train.steps") == plan.steps)  # a tool that counts nothing but steps
+    if found is None:
+        return is_neutral(key, wanted)
+    model = plan.shape
     if key == "model":
-        return found is None or bool(Registry().model(str(found)).name == model.name)
-    if key == "lora.targets" and found is not None:
-        return resolve_targets(model, wanted) == resolve_targets(model, found)
+        return bool(Registry().model(str(found)).name == model.name)
+    if key == "lora.targets" and list(wanted) != list(found):
+        with suppress(InputError):  # names that a model of this kind does not have
+            return resolve_targets(model, wanted) == resolve_targets(model, found)
     if isinstance(wanted, list | tuple) and isinstance(found, list | tuple):
         return list(wanted) == list(found)
     if isinstance(wanted, int | float) and isinstance(found, int | float):
@@ -88,11 +94,7 @@ def other_estimate(imported: Imported, given: Given, answer: Sized, registry: Re
 def _with_the_data_of(given: Given, imported: Imported) -> Given:
     """What was imported, with what the user said and files of tools do not."""
     read = read_scenario(imported.path, {}, {}, lambda _: imported.document())
-    kept = {
-        key: origin
-        for key, origin in given.origin.items()
-        if is_elsewhere(key) and key not in _IN_THE_FILES
-    }
+    kept = {key: origin for key, origin in given.origin.items() if is_elsewhere(key) and key not in _IN_THE_FILES}
     values: Any = read.values
     for key in kept:
         section, _, name = key.partition(".")
@@ -112,7 +114,7 @@ def _figures(answer: Any) -> dict[str, float]:
     figures = {"memory": float(answer.memory.peak_bytes)} if answer.memory is not None else {}
     if getattr(answer, "time", None) is not None:
         figures["step"] = answer.time.step_s.expected
-    elif getattr(answer, "latency", None) is not None:
+    elif getattr(answer, "latency", None) is not None and answer.latency.tpot_s.expected is not None:
         figures["token"] = answer.latency.tpot_s.expected
     return figures
 

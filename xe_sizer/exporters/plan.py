@@ -31,6 +31,7 @@ NEUTRAL: Mapping[str, frozenset[object]] = {
     **dict.fromkeys(("rollout.tp", "rollout.pp", "rollout.ep"), frozenset({1})),
     **dict.fromkeys(("train.reference", "train.reward_model"), frozenset({"none"})),
     "adapter": frozenset({"none"}),
+    "loss": frozenset({"eager"}),
     "serve.kv_cache": frozenset({"bf16", "fp16"}),
     "serve.weights": frozenset({"bf16", "fp16"}),
 }
@@ -43,8 +44,8 @@ DECIDES = (
 """Keys without which the tool would run another plan."""
 _ELSEWHERE = (
     "written_as", "names", "origin", "data", "limits", "cost", "efficiency", "storage", "server", "gpu", "gpus",
-    "nodes", "gpus_per_node", "replicas", "stack", "objective", "partial_servers", "host_memory_gib", "layout.dp",
-    "layout.uneven_stages", "train.global_batch", "train.failures_per_gpu_day", "train.quantiser", "serve.engine",
+    "nodes", "gpus_per_node", "replicas", "stack", "objective", "partial_servers", "host_memory_gib",
+    "train.failures_per_gpu_day", "train.quantiser", "train.evaluate_samples", "serve.engine",
     "rollout.verifier_s", "rollout.verifier_workers", "rollout.input_tokens", "rollout.output_tokens",
     "rollout.output_spread", "rollout.colocated",
     *(f"serve.{name}" for name in (
@@ -55,6 +56,8 @@ _ELSEWHERE = (
     )),
 )  # fmt: skip
 """Sections and keys that say what no file of a tool does: data, load, limits, prices, and what the plan was made of."""
+_FOLLOW = ("layout.dp", "layout.uneven_stages", "train.global_batch")
+"""Keys that follow from others: ranks that are left, and their micro-batches."""
 _TOLD = (
     *DECIDES, "train.reference", "layout.vpp", "layout.sequence_parallel", "layout.schedule", "layout.zero_group",
     "train.batch_ramp_up", "layout.stages", "layout.first_stage_layers", "layout.last_stage_layers",
@@ -112,15 +115,23 @@ class Plan:
         """The shape of the model. Raises InputError: nothing is known of it."""
         return self._shape or Registry().model(str(self.values["model"]))
 
+    @property
+    def has_own_shape(self) -> bool:
+        """Whether the scenario writes the shape of the model out."""
+        return "model.layers" in self.values
+
     def said(self, *keys: str) -> None:
         """These keys are said by others, or by how the tool works."""
         self._said.update(keys)
 
     def left(self) -> Iterator[tuple[str, Any]]:
         """Keys with their values that nothing has said: what the user gave, and what changes memory or time."""
+        if self.has_own_shape and "model.layers" not in self._said:
+            yield "model", self.shape.name
         for key in dict.fromkeys((*_TOLD, *sorted(self.asked))):
-            value, section = self.values.get(key), key.partition(".")[0]
-            if key in self.values and not {key, section} & self._said and not is_neutral(key, value):
+            value = self.values.get(key)
+            said = key in self._said or key in _FOLLOW or key.startswith("model.")
+            if key in self.values and not said and not is_neutral(key, value):
                 yield key, value
 
 
@@ -142,11 +153,11 @@ def plan_of(
     A number of steps that was assumed is no part of it.
 
     repository : where the model lies on the Hugging Face Hub; None leaves the name of its profile
-    asked : the scenario as the user gave it, in sections
+    asked : what the user gave, by scenario key
     shape : of the model, where its name alone does not tell it
     """
     scenario, origin = answer["scenario"], answer["scenario"]["origin"]
-    wanted = {key: value for key, value in _flat(asked) if value is not None and not is_elsewhere(key)}
+    wanted = {key: value for key, value in asked.items() if not is_elsewhere(key)}
     values = wanted | {key: value for key, value in _flat(scenario) if not is_elsewhere(key)}
     values |= {key: scenario[key] for key in ("stack",) if key in scenario}
     layout = dict(answer["layout"])

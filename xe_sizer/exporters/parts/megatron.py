@@ -42,7 +42,14 @@ def megatron_flags(plan: Plan) -> dict[str, Any]:
         flags["sft"] = plan.take("job") == "sft"
     if plan.peek("train.padding", "packed") == "packed":
         plan.said("train.padding")
-    return flags | {"tokenizer-type": "HuggingFaceTokenizer", "tokenizer-model": plan.peek("model"), "mock-data": True}
+    return flags | _tokenizer(plan) | {"mock-data": True}
+
+
+def _tokenizer(plan: Plan) -> dict[str, Any]:
+    """The tokenizer of the model; for a shape without a name numbers alone, which are as many as its embedding has."""
+    if plan.has_own_shape:
+        return {"tokenizer-type": "NullTokenizer", "vocab-size": plan.shape.vocab - 1}
+    return {"tokenizer-type": "HuggingFaceTokenizer", "tokenizer-model": plan.peek("model")}
 
 
 def _refused(message: str, hint: str) -> InputError:
@@ -51,7 +58,7 @@ def _refused(message: str, hint: str) -> InputError:
 
 def _shape(plan: Plan) -> dict[str, Any]:
     shape = plan.shape
-    plan.said("model")
+    plan.said("model", "model.layers")
     other = shape.state_space or shape.vision or shape.layer_pattern or shape.global_attention
     if other or shape.activation not in _ACTIVATIONS or shape.norm not in _NORMS or shape.embedding_size:
         raise _refused(f"Megatron-LM has no arguments for the layers of {shape.name}", "choose another tool")
@@ -111,7 +118,8 @@ def _length(plan: Plan) -> dict[str, Any]:
         "train-iters": None if ramp else steps,
         "train-samples": steps * plan.peek("train.global_batch") if ramp else None,
         "rampup-batch-size": ramp, "lr": LEARNING_RATE,
-        "save": "checkpoints" if saved else None, "save-interval": saved, "eval-interval": evaluated,
+        "save": "checkpoints" if saved else None, "save-interval": saved,
+        "async-save": plan.take("train.async_checkpoint"), "eval-interval": evaluated,
         "eval-iters": None if evaluated else 0,
     }  # fmt: skip
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from xe_sizer.exporters.exporter import LEARNING_RATE
-from xe_sizer.exporters.parts.adapters import adapted_modules, adapter_of
+from xe_sizer.exporters.parts.adapters import BITS, adapted_modules, adapter_of
 
 if TYPE_CHECKING:
     from xe_sizer.exporters.plan import Plan
@@ -31,7 +31,6 @@ OPTIMIZERS = {
 """Words of `optim` in transformers, training_args.py, OptimizerNames."""
 _ATTENTION = {"flash": "flash_attention_2", "sdpa": "sdpa", "eager": "eager"}
 _DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
-_BITS = {4: "load_in_4bit", 8: "load_in_8bit"}
 KERNELS = {"rotary", "norm", "activation"}  # that Liger has all of
 
 SAYS = (
@@ -121,9 +120,9 @@ def _weights(plan: Plan) -> dict[str, Any]:
     """The format in which weights are loaded, and the bits of frozen ones."""
     values: dict[str, Any] = {"dtype": plan.word("train.weights_dtype", _DTYPES)}
     bits = plan.peek("train.bits", 4 if plan.peek("job") == "qlora" else None)
-    if bits in _BITS:
+    if bits in BITS:
         plan.said("train.bits")
-        values[_BITS[bits]] = True
+        values[BITS[bits]] = True
     return values
 
 

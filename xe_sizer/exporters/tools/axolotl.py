@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from xe_sizer.exporters.as_text import yaml_text
 from xe_sizer.exporters.exporter import LEARNING_RATE, Exporter, Written
-from xe_sizer.exporters.parts.adapters import QLORA, adapted_modules, adapter_of
+from xe_sizer.exporters.parts.adapters import BITS, LORA, QLORA, QLORA_BITS, adapted_modules, adapter_of
 from xe_sizer.exporters.parts.deepspeed import deepspeed_settings
 from xe_sizer.exporters.parts.trl import OPTIMIZERS
 
@@ -57,9 +57,10 @@ def _job(plan: Plan) -> dict[str, Any]:
         values["reward_model"] = True
     if adapter:
         values |= _adapters(plan)
-    if adapter == QLORA:
-        values["load_in_4bit"] = True
-        plan.said("train.bits", "train.quantiser")
+    bits = plan.peek("train.bits", QLORA_BITS if adapter == QLORA else None)
+    if adapter and bits in BITS:
+        plan.said("train.bits")
+        values |= {"adapter": QLORA if bits == QLORA_BITS else LORA, BITS[bits]: True}
     if job == "pretrain":
         values["pretraining_dataset"] = [{"path": "PATH"}]
     else:

@@ -31,5 +31,7 @@ def _write(plan: Plan) -> Written:
 
 
 EXPORTERS = (
-    Exporter(name="deepspeed", title="DeepSpeed", ending=".sh", write=_write, says=(*SAYS, "layout.zero", "gpus"), **YOURS),
+    Exporter(
+        name="deepspeed", title="DeepSpeed", ending=".sh", write=_write, says=(*SAYS, "layout.zero", "gpus"), **YOURS
+    ),
 )

@@ -83,11 +83,21 @@ def _padding(plan: Plan) -> dict[str, Any]:
 
 
 def _precision(plan: Plan) -> dict[str, Any]:
+    """Precision; what learns is kept in float32 unless the run is one in pure bfloat16, what is frozen in its type."""
     word = plan.peek("precision")
     if word in ("bf16", "fp16", "fp8"):
         plan.said("precision")
-    plan.said("train.weights_dtype")
-    return {"bf16": word in ("bf16", "fp8"), "fp16": word == "fp16" or None, "fp8": word == "fp8" or None}
+    pure = word == "bf16" and plan.peek("train.weights_dtype") == "bf16" and not adapter_of(plan)
+    frozen = word if word in ("bf16", "fp16") else "bf16"
+    kept = "bf16" if pure else frozen if adapter_of(plan) else "fp32"
+    if plan.peek("train.weights_dtype") == kept or plan.peek("job") == QLORA:
+        plan.said("train.weights_dtype")
+    return {
+        "pure_bf16": pure or None,
+        "bf16": word in ("bf16", "fp8") and not pure or None,
+        "fp16": word == "fp16" or None,
+        "fp8": word == "fp8" or None,
+    }
 
 
 def _optimizer(plan: Plan) -> dict[str, Any]:

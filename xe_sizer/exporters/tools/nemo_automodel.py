@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from xe_sizer.exporters.as_text import yaml_text
@@ -18,6 +19,7 @@ _OPTIMIZERS = {
     "sgd": "torch.optim.SGD",
 }  # fmt: skip
 _ATTENTION = {"flash": "flash_attention_2", "sdpa": "sdpa", "eager": "eager"}
+_SCHEDULES = {"1f1b": "1f1b", "1f1b-interleaved": "interleaved1f1b", "gpipe": "gpipe", "zb-v": "ZBVZeroBubble"}
 _CHECKPOINTING = {"none": False, "full": True, "selective": "selective"}
 _TITLE = "NeMo AutoModel"
 _LOSSES = {"fused": "linear_ce.FusedLinearCrossEntropy", "eager": "masked_ce.MaskedCrossEntropy"}
@@ -62,7 +64,7 @@ def _steps(plan: Plan) -> dict[str, Any]:
         "max_steps": plan.take("train.steps"),
         "num_epochs": None if plan.peek("train.steps") else plan.take("train.epochs"),
         "ckpt_every_steps": plan.take("train.checkpoint_every"),
-        "val_every_steps": plan.take("train.evaluate_every"),
+        "val_every_steps": plan.peek("train.evaluate_every"),
     }
 
 
@@ -82,7 +84,12 @@ def _layout(plan: Plan) -> dict[str, Any]:
         plan.said("layout.offload")
         values["offload_policy"] = {"_target_": "torch.distributed.fsdp.CPUOffloadPolicy"}
     if piped > 1:
-        values["pipeline"] = {"pp_schedule": "1f1b", "pp_microbatch_size": plan.peek("train.micro_batch", 1)}
+        chunks = plan.take("layout.vpp", 1)
+        values["pipeline"] = {
+            "pp_schedule": plan.word("layout.schedule", _SCHEDULES) or _SCHEDULES["1f1b"],
+            "layers_per_stage": math.ceil(plan.shape.layers / (piped * chunks)) if chunks > 1 else None,
+            "pp_microbatch_size": plan.peek("train.micro_batch", 1),
+        }
     return values
 
 
@@ -97,11 +104,12 @@ def _data(plan: Plan) -> dict[str, Any]:
     """A data set in place of one's own, of the plan's length, and how its samples are padded."""
     length, padding = plan.take("train.seq_len"), plan.peek("train.padding")
     folder = "nemo_automodel.components.datasets.llm"
+    evaluated = plan.take("train.evaluate_every")
     if plan.peek("job") == "pretrain":
         if padding == "packed":
             plan.said("train.padding")
         data = {"_target_": f"{folder}.megatron_dataset.MegatronPretraining", "paths": "PATH", "seq_length": length}
-        return {"dataset": data}
+        return {"dataset": data, "validation_dataset": data if evaluated else None}
     if padding in ("packed", "to-seq-len", "longest-in-micro-batch"):
         plan.said("train.padding")
     data = {
@@ -110,7 +118,8 @@ def _data(plan: Plan) -> dict[str, Any]:
         "seq_length": length,
         "padding": "max_length" if padding == "to-seq-len" else "do_not_pad",
     }
-    return {"dataset": data, "packed_sequence": {"packed_sequence_size": length if padding == "packed" else 0}}
+    packed = {"packed_sequence_size": length if padding == "packed" else 0}
+    return {"dataset": data, "validation_dataset": data if evaluated else None, "packed_sequence": packed}
 
 
 def _adapters(plan: Plan) -> dict[str, Any]:
@@ -151,6 +160,7 @@ SAYS = (
 EXPORTERS = (
     Exporter(
         name="nemo",
+        aliases=("nemo-automodel", "automodel"),
         title=_TITLE,
         ending=".yaml",
         write=_write,

@@ -24,6 +24,8 @@ _FLAVORS = {
     "deepseek-v2-lite": ("deepseek_v3", "16B"), "deepseek-v2": ("deepseek_v3", "236B"),
     "deepseek-v3": ("deepseek_v3", "671B"), "gpt-oss-20b": ("gpt_oss", "20b"), "gpt-oss-120b": ("gpt_oss", "120b"),
 }  # fmt: skip
+_GRADIENTS = 2  # the stage of sharding that keeps gathered weights
+_EAGER = "torchtitan-eager"
 _ROTATIONS = {"all-gather": "allgather", "ring": "alltoall"}
 
 
@@ -44,6 +46,9 @@ def _write(plan: Plan) -> Written:
     offload = plan.peek("layout.offload") == "params" and not replicated
     if offload:
         plan.said("layout.offload")
+    kept = plan.peek("layout.zero") == _GRADIENTS
+    if kept:
+        plan.said("layout.zero")
     copies, shards = shard_sizes(plan) or ((plan.peek("gpus", 1), 1) if replicated else (1, -1))
     sections: dict[str, dict[str, Any]] = {
         "model": {"name": family, "flavor": flavor},
@@ -58,15 +63,16 @@ def _write(plan: Plan) -> Written:
         "parallelism": {
             "data_parallel_replicate_degree": copies,
             "data_parallel_shard_degree": shards,
-            "fsdp_reshard_after_forward": "always",
+            "fsdp_reshard_after_forward": "never" if kept else "always",
             **{f"{name}_parallel_degree": plan.take(f"layout.{key}", 1)
                for key, name in (("tp", "tensor"), ("cp", "context"), ("ep", "expert"))},
+            "expert_tensor_parallel_degree": plan.take("layout.expert_tp") or None,
             "context_parallel_rotate_method": _ROTATIONS.get(plan.take("layout.cp_kind")),
             "pipeline_parallel_degree": piped,
             "pipeline_parallel_microbatch_size": micro if piped > 1 else None,
         },
         "activation_checkpoint": {"mode": plan.take("layout.recompute", "none")},
-        "compile": {"enable": True},
+        "compile": {"enable": plan.peek("stack") != _EAGER},
     }  # fmt: skip
     plan.said("layout.sequence_parallel")
     nodes, each = plan.take("nodes", 1), plan.take("gpus_per_node", 1)
@@ -96,4 +102,8 @@ SAYS = (
     "layout.tp", "layout.pp", "layout.cp", "layout.cp_kind", "layout.zero", "layout.zero_group", "layout.offload",
     "layout.recompute",
 )  # fmt: skip
-EXPORTERS = (Exporter(name="torchtitan", title=_TITLE, ending=".toml", write=_write, says=SAYS, schedule="optimizer.lr, lr_scheduler"),)
+EXPORTERS = (
+    Exporter(
+        name="torchtitan", title=_TITLE, ending=".toml", write=_write, says=SAYS, schedule="optimizer.lr, lr_scheduler"
+    ),
+)

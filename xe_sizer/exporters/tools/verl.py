@@ -177,6 +177,7 @@ def _run(plan: Plan) -> dict[str, Any]:
         "trainer.total_training_steps": plan.take("train.steps"),
         "trainer.total_epochs": None if plan.peek("train.steps") else plan.take("train.epochs"),
         "trainer.save_freq": plan.take("train.checkpoint_every"),
+        "trainer.test_freq": plan.take("train.evaluate_every"),
     }
 
 
