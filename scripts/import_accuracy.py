@@ -178,13 +178,11 @@ def round_trip(path: Path, tool: str | None, gpus: int | None) -> tuple[str, lis
         plan, exported = exported_plan(exporter, given, answer, REGISTRY)
     except InputError as error:
         return "refused", [str(problem) for problem in error.problems]
-    hardware = {key: found.fact_of(key) for key in ("server", "gpu") if found.fact_of(key)} | {
-        "gpus": plan.peek("gpus")
-    }
-    again = read_back(exported, exporter, hardware)
+    named = {key: found.fact_of(key) for key in ("server", "gpu") if found.fact_of(key)}
+    again = read_back(exported, exporter, named | {"gpus": plan.peek("gpus")})
     if again is None:
         return "not read", []
-    told = {key: value for key, value in exported.unsaid}
+    told = dict(exported.unsaid)
     wrong = [f"{key}: {wanted} became {value}" for key, wanted, value in differences(plan, exported, again)]
     for key, fact in found.facts.items():
         if key not in told and not fact.aside and not is_elsewhere(key) and not is_same(key, fact.written, again, plan):
@@ -227,7 +225,8 @@ def main() -> None:
     parser.add_argument("--round-trip", action="store_true")
     options = parser.parse_args()
     if options.round_trip:
-        return round_trips(options.configs, options.tool)
+        round_trips(options.configs, options.tool)
+        return
     read, files, problems = share_read(options.configs)
     print(f"tools: {', '.join(all_tools())}")
     print(f"read: {read} of {files} files")

@@ -88,24 +88,16 @@ def _check_wing(exporter: Exporter, given: Given) -> None:
 
 
 def _export(exporter: Exporter, given: Given, answer: Sized, registry: Registry, file: Path | None) -> int:
-    from xe_sizer.cli.read_back import differences, other_estimate, read_back
-
     if not answer.verdict.fits:
         reasons = "; ".join(reason.message for reason in answer.verdict.reasons)
         write_stderr(f"nothing is written: {one_line(reasons or 'the plan does not fit')}")
         return EXIT_DOES_NOT_FIT
     plan, exported = exported_plan(exporter, given, answer, registry)
     _write(exported, file)
-    _say(exported, exporter, plan, file)
-    hardware = {key: answer.scenario[key] for key in ("server", "gpu") if key in given.origin}
-    imported = read_back(exported, exporter, hardware | {"gpus": plan.peek("gpus")})
-    if imported is not None:
-        for key, wanted, found in differences(plan, exported, imported):
-            write_stderr(f"note: {key}: {one_line(str(wanted))} is {one_line(str(found))} in what was written")
-        with suppress(InputError):
-            other = other_estimate(imported, given, answer, registry)
-            if other is not None:
-                write_stderr(f"note: {one_line(other)}")
+    _say(exported, exporter, answer)
+    _say_what_came_back(exporter, exported, plan, given, answer, registry)
+    if exported.written.run:
+        write_stderr(f"run: {exported.written.run.replace('FILE', str(file or f'FILE{exporter.ending}'))}")
     return EXIT_OK
 
 
@@ -158,10 +150,36 @@ def _write(exported: Exported, file: Path | None) -> None:
         write_stderr(f"note: {', '.join(written.beside)} belongs beside it; -o FILE writes all of them")
 
 
-def _say(exported: Exported, exporter: Exporter, plan: Plan, file: Path | None) -> None:
+def _say(exported: Exported, exporter: Exporter, answer: Sized) -> None:
+    """What is the user's to add, what the tool has no setting for, and what was assumed."""
+    from xe_sizer.exporters.plan import ASSUMED, is_elsewhere
+
     for each in exported.yours:
         write_stderr(f"note: yours to add: {each}")
     for key, value in exported.unsaid:
         write_stderr(f"note: {exporter.title} has no setting for {key}: {one_line(str(value))}; its own applies")
-    if exported.written.run:
-        write_stderr(f"run: {exported.written.run.replace('FILE', str(file or f'FILE{exporter.ending}'))}")
+    assumed = [
+        key
+        for key, origin in answer.scenario["origin"].items()
+        if origin == ASSUMED and key.startswith("train.") and key != "train.steps" and not is_elsewhere(key)
+    ]
+    if assumed:
+        write_stderr(f"note: written as assumed: {', '.join(assumed)}")
+
+
+def _say_what_came_back(
+    exporter: Exporter, exported: Exported, plan: Plan, given: Given, answer: Sized, registry: Registry
+) -> None:
+    """What an import of the files says otherwise than the scenario, and where they are estimated otherwise."""
+    from xe_sizer.cli.read_back import differences, other_estimate, read_back
+
+    hardware = {key: answer.scenario[key] for key in ("server", "gpu") if key in given.origin}
+    imported = read_back(exported, exporter, hardware | {"gpus": plan.peek("gpus")})
+    if imported is None:
+        return
+    for key, wanted, found in differences(plan, exported, imported):
+        write_stderr(f"note: {key}: {one_line(str(wanted))} is {one_line(str(found))} in what was written")
+    with suppress(InputError):
+        other = other_estimate(imported, given, answer, registry)
+        if other is not None:
+            write_stderr(f"note: {one_line(other)}")

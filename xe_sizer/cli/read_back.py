@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from contextlib import suppress
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any

@@ -25,11 +25,13 @@ class Written:
     text : its configuration or command
     beside : further files that the text names, by name
     run : the command that starts it, where the text is a configuration
+    yours : what the user has to add to this one, beside what all files of the tool lack
     """
 
     text: str
     beside: Mapping[str, str] = field(default_factory=dict)
     run: str = ""
+    yours: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ def export(plan: Plan, exporter: Exporter) -> Exported:
     ]
     if problems:
         raise InputError(problems)
-    yours = tuple(_left_to_the_user(plan, exporter))
+    yours = (*_left_to_the_user(plan, exporter), *written.yours)
     comments = [f"yours to add: {each}" for each in yours]
     comments += [f"{exporter.title} has no setting for {key}: {value}" for key, value in left]
     return Exported(replace(written, text=_with_comments(written.text, comments)), left, yours)
@@ -104,7 +106,8 @@ def _left_to_the_user(plan: Plan, exporter: Exporter) -> Iterator[str]:
 
 
 def _with_comments(text: str, comments: Iterable[str]) -> str:
-    """YAML, TOML or a script with comments at its beginning, below the line that says what runs it."""
-    head, body = text.split("\n", 1) if text.startswith("#!") else ("", text)
-    lines = "".join(f"# {' '.join(each.split())}\n" for each in comments)
-    return f"{head}\n{lines}{body}" if head else f"{lines}{body}"
+    """YAML, TOML or a script with comments at its beginning, below the lines that say what runs it."""
+    lines = text.splitlines(keepends=True)
+    start = next((place for place, line in enumerate(lines) if not line.startswith("#")), len(lines))
+    added = [f"# {' '.join(each.split())}\n" for each in comments]
+    return "".join([*lines[:start], *added, *lines[start:]])

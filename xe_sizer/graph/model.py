@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from dataclasses import field, replace
 from functools import cached_property, lru_cache
 
 from xe_sizer.frozen import frozen
@@ -216,6 +216,7 @@ class ModelShape:
     are (BERT, T5). `head`: what the job reads from the last layer; `head_transform`: a product, biased or unbiased, an
     activation and a norm before the vocabulary's.
     `vision`: the encoder of images, no part of the language model's parameters.
+    `rotary_base` and `rotary_scaling`: wavelengths of rotary positions, which change neither memory nor time.
     `assumptions`: what the source of the shape left open, or what this shape cannot express, in words.
     """
 
@@ -235,6 +236,8 @@ class ModelShape:
     activation: str
     position: str
     rotary_fraction: float = 1.0
+    rotary_base: float | None = field(default=None, compare=False)
+    rotary_scaling: float | None = field(default=None, compare=False)
     qkv_bias: bool = False
     output_bias: bool = False
     mlp_bias: bool = False

@@ -47,7 +47,6 @@ def _put_model(draft: Draft, passed: object) -> None:
             draft.drop(key)
         draft.replace(_MODEL, Fact(passed, FLAG))
     elif shape:
-        draft.assume("model.max_positions", draft.fact("train.seq_len"), "no longer than the sequences")
         for key in _SIZES:
             draft.miss(key, "the file leaves it to something that was not passed", "--set VAR=VALUE, or --model NAME")
     elif not any(each.key == _MODEL for each in draft.missing):

@@ -146,6 +146,7 @@ def _common(config: Config, family: Family) -> Values:
         "activation": _activation(config, family),
         "position": family.position,
         "rotary_fraction": _rotary(config, family),
+        **_wavelengths(config),
         "qkv_bias": _flag(config, family.qkv_bias),
         "output_bias": _flag(config, family.output_bias),
         "mlp_bias": _flag(config, family.mlp_bias),
@@ -200,6 +201,17 @@ def _rotary(config: Config, family: Family) -> float:
     if config.has(*ROTARY):
         return config.fraction(*ROTARY, default=family.rotary)
     return config.section("rope_parameters").fraction(*ROTARY, default=family.rotary)
+
+
+def _wavelengths(config: Config) -> Values:
+    """Base of the rotary positions, and how Llama 3.1 stretches them; nothing where they are stretched otherwise."""
+    given = config.data.get("rope_parameters") or config.data.get("rope_scaling") or {}
+    section = given if isinstance(given, dict) else {}
+    kind = section.get("rope_type", section.get("type", "default"))
+    base, factor = config.data.get("rope_theta", section.get("rope_theta")), section.get("factor")
+    if kind not in ("default", "llama3") or not isinstance(base, int | float):
+        return {}
+    return {"rotary_base": float(base), "rotary_scaling": float(factor) if kind == "llama3" and factor else None}
 
 
 def _window(config: Config, family: Family, values: Values) -> Values:

@@ -52,6 +52,13 @@ def _tokenizer(plan: Plan) -> dict[str, Any]:
     return {"tokenizer-type": "HuggingFaceTokenizer", "tokenizer-model": plan.peek("model")}
 
 
+def megatron_lacks(plan: Plan) -> tuple[str, ...]:
+    """What no profile says of a model and Megatron-LM would take from its own defaults."""
+    if plan.shape.position != "rope" or plan.shape.rotary_base is not None:
+        return ()
+    return ("the wavelengths of the rotary positions (--rotary-base, --rope-type, --use-rope-scaling)",)
+
+
 def _refused(message: str, hint: str) -> InputError:
     return InputError(Problem(message, Location("--to"), hint))
 
@@ -73,6 +80,13 @@ def _shape(plan: Plan) -> dict[str, Any]:
         "add-qkv-bias": shape.qkv_bias and not shape.mlp_bias, "qk-layernorm": shape.qk_norm is not None,
         "make-vocab-size-divisible-by": _PADDING,
     }  # fmt: skip
+    if shape.position == "rope":
+        flags |= {
+            "rotary-base": int(shape.rotary_base) if shape.rotary_base else None,
+            "rotary-percent": shape.rotary_fraction if shape.rotary_fraction < 1 else None,
+            "use-rope-scaling": shape.rotary_scaling is not None,
+            "rope-scaling-factor": shape.rotary_scaling,
+        }
     activation = _ACTIVATIONS[shape.activation]
     return flags | ({activation: True} if activation else {}) | _attention(shape) | _experts(shape)
 

@@ -94,7 +94,7 @@ def _precision(plan: Plan) -> dict[str, Any]:
         plan.said("train.weights_dtype")
     return {
         "pure_bf16": pure or None,
-        "bf16": word in ("bf16", "fp8") and not pure or None,
+        "bf16": (word in ("bf16", "fp8") and not pure) or None,
         "fp16": word == "fp16" or None,
         "fp8": word == "fp8" or None,
     }
