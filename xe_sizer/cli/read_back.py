@@ -66,10 +66,10 @@ def is_same(key: str, wanted: Any, imported: Imported, plan: Plan) -> bool:
     model = plan.shape
     if key == "model":
         return bool(Registry().model(str(found)).name == model.name)
-    if key == "lora.targets" and list(wanted) != list(found):
-        with suppress(InputError):  # names that a model of this kind does not have
-            return resolve_targets(model, wanted) == resolve_targets(model, found)
     if isinstance(wanted, list | tuple) and isinstance(found, list | tuple):
+        if key == "lora.targets":
+            with suppress(InputError):  # names that a model of this kind does not have
+                return resolve_targets(model, wanted) == resolve_targets(model, found)
         return list(wanted) == list(found)
     if isinstance(wanted, int | float) and isinstance(found, int | float):
         return math.isclose(wanted, found, rel_tol=1e-6)

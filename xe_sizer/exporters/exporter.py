@@ -35,6 +35,20 @@ class Written:
 
 
 @dataclass(frozen=True)
+class Added:
+    """What a tool calls settings that the user has to add.
+
+    schedule : the learning rate and its schedule, which no scenario says
+    length : how long to train, where the scenario does not say it
+    alpha : the scale of adapters, likewise
+    """
+
+    schedule: str = ""
+    length: str = ""
+    alpha: str = ""
+
+
+@dataclass(frozen=True)
 class Exporter:
     """A tool that plans are written for.
 
@@ -43,9 +57,7 @@ class Exporter:
     ending : of the file's name
     write : the files of a plan; what it takes of the plan is said. Raises InputError: the tool cannot run the plan
     says : scenario keys that the files state, which an import of them reads back
-    schedule : what the tool calls the learning rate and its schedule, which are the user's to add
-    length : what it calls how long it trains, which are the user's to add where the scenario does not say it
-    alpha : what it calls the scale of adapters, likewise
+    added : what the tool calls that which the user has to add; empty for tools that do not train
     serving : whether the tool serves models
     training : whether it trains them
     aliases : what else `--to` calls it
@@ -56,9 +68,7 @@ class Exporter:
     ending: str
     write: Callable[[Plan], Written]
     says: tuple[str, ...]
-    schedule: str = ""
-    length: str = ""
-    alpha: str = ""
+    added: Added = Added()
     serving: bool = False
     training: bool = True
     aliases: tuple[str, ...] = ()
@@ -97,12 +107,13 @@ def export(plan: Plan, exporter: Exporter) -> Exported:
 
 def _left_to_the_user(plan: Plan, exporter: Exporter) -> Iterator[str]:
     """What the tool is to be told and the scenario does not say."""
-    if exporter.schedule:
-        yield f"the learning rate and its schedule ({exporter.schedule})"
-    if exporter.length and plan.peek("train.steps") is None and plan.peek("train.epochs") is None:
-        yield f"how long to train ({exporter.length})"
-    if exporter.alpha and plan.peek("lora.rank") and plan.peek("lora.alpha") is None:
-        yield f"the scale of the adapters ({exporter.alpha})"
+    names = exporter.added
+    if names.schedule:
+        yield f"the learning rate and its schedule ({names.schedule})"
+    if names.length and plan.peek("train.steps") is None and plan.peek("train.epochs") is None:
+        yield f"how long to train ({names.length})"
+    if names.alpha and plan.peek("lora.rank") and plan.peek("lora.alpha") is None:
+        yield f"the scale of the adapters ({names.alpha})"
 
 
 def _with_comments(text: str, comments: Iterable[str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from xe_sizer.exporters.exporter import LEARNING_RATE
+from xe_sizer.exporters.exporter import LEARNING_RATE, Added
 from xe_sizer.exporters.parts.adapters import BITS, adapted_modules, adapter_of
 
 if TYPE_CHECKING:
@@ -40,11 +40,8 @@ SAYS = (
     "lora.alpha", "lora.dropout", "lora.dora", "lora.modules_to_save",
 )  # fmt: skip
 """Scenario keys that the settings state."""
-YOURS = {
-    "schedule": "learning_rate, lr_scheduler_type, warmup_ratio", "length": "max_steps or num_train_epochs",
-    "alpha": "lora_alpha",
-}  # fmt: skip
-"""What the trainers call what no scenario says."""
+ADDED = Added("learning_rate, lr_scheduler_type, warmup_ratio", "max_steps or num_train_epochs", "lora_alpha")
+"""What trainers of transformers call what the user has to add."""
 
 
 def trainer_of(plan: Plan) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from xe_sizer.exporters.as_text import yaml_text
-from xe_sizer.exporters.exporter import LEARNING_RATE, Exporter, Written
+from xe_sizer.exporters.exporter import LEARNING_RATE, Added, Exporter, Written
 from xe_sizer.exporters.parts.adapters import BITS, LORA, QLORA, QLORA_BITS, adapted_modules, adapter_of
 from xe_sizer.exporters.parts.deepspeed import deepspeed_settings
 from xe_sizer.exporters.parts.trl import OPTIMIZERS
@@ -153,8 +153,6 @@ EXPORTERS = (
         ending=".yml",
         write=_write,
         says=SAYS,
-        schedule="learning_rate, lr_scheduler, warmup_ratio",
-        length="max_steps or num_epochs",
-        alpha="lora_alpha",
+        added=Added("learning_rate, lr_scheduler, warmup_ratio", "max_steps or num_epochs", "lora_alpha"),
     ),
 )

@@ -8,7 +8,7 @@ from xe_sizer.exporters.as_text import yaml_text
 from xe_sizer.exporters.exporter import LEARNING_RATE, Exporter, Written
 from xe_sizer.exporters.parts.adapters import QLORA, adapted_modules, adapter_of
 from xe_sizer.exporters.parts.deepspeed import deepspeed_settings
-from xe_sizer.exporters.parts.trl import KERNELS, OPTIMIZERS, saved_and_evaluated
+from xe_sizer.exporters.parts.trl import ADDED, KERNELS, OPTIMIZERS, saved_and_evaluated
 
 if TYPE_CHECKING:
     from xe_sizer.exporters.plan import Plan
@@ -174,8 +174,6 @@ EXPORTERS = (
             "train.evaluate_every",
             "train.fused_kernels",
         ),
-        schedule="learning_rate, lr_scheduler_type, warmup_ratio",
-        length="max_steps or num_train_epochs",
-        alpha="lora_alpha",
+        added=ADDED,
     ),
 )

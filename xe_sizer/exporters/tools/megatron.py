@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xe_sizer.exporters.as_text import command_text
-from xe_sizer.exporters.exporter import Exporter, Written
+from xe_sizer.exporters.exporter import Added, Exporter, Written
 from xe_sizer.exporters.parts.megatron import SAYS, SCHEDULE, megatron_flags, megatron_lacks
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ EXPORTERS = (
         ending=".sh",
         write=_write,
         says=SAYS,
-        schedule=SCHEDULE,
+        added=Added(SCHEDULE),
         aliases=("megatron",),
     ),
 )

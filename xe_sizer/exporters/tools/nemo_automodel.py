@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from xe_sizer.exporters.as_text import yaml_text
-from xe_sizer.exporters.exporter import LEARNING_RATE, Exporter, Written
+from xe_sizer.exporters.exporter import LEARNING_RATE, Added, Exporter, Written
 from xe_sizer.exporters.parts.sharding import is_replicated, shard_sizes
 
 if TYPE_CHECKING:
@@ -166,8 +166,6 @@ EXPORTERS = (
         ending=".yaml",
         write=_write,
         says=SAYS,
-        schedule="optimizer.lr, lr_scheduler",
-        length="step_scheduler.max_steps or num_epochs",
-        alpha="peft.alpha",
+        added=Added("optimizer.lr, lr_scheduler", "step_scheduler.max_steps or num_epochs", "peft.alpha"),
     ),
 )

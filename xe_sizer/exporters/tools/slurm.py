@@ -5,6 +5,7 @@ Directives and variables: slurm.schedmd.com/sbatch.html; flags: accelerate src/a
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from xe_sizer.exporters.as_text import command_text, yaml_text
@@ -12,7 +13,7 @@ from xe_sizer.exporters.exporter import Exporter, Written
 from xe_sizer.exporters.parts.accelerate import accelerate_configuration
 from xe_sizer.exporters.parts.megatron import SAYS as MEGATRON
 from xe_sizer.exporters.parts.megatron import SCHEDULE
-from xe_sizer.exporters.parts.trl import SAYS, YOURS, trainer_of, trl_settings
+from xe_sizer.exporters.parts.trl import ADDED, SAYS, trainer_of, trl_settings
 from xe_sizer.exporters.parts.words import as_words
 from xe_sizer.exporters.tools.megatron import megatron_batch
 
@@ -60,8 +61,6 @@ EXPORTERS = (
         ending=".sbatch",
         write=_write,
         says=tuple(key for key in SAYS if key in MEGATRON),
-        schedule=f"{YOURS['schedule']} of TRL, or {SCHEDULE} of Megatron-LM",
-        length=YOURS["length"],
-        alpha=YOURS["alpha"],
+        added=replace(ADDED, schedule=f"{ADDED.schedule} of TRL, or {SCHEDULE} of Megatron-LM"),
     ),
 )

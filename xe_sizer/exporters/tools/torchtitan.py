@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from xe_sizer.errors import InputError, Location, Problem
-from xe_sizer.exporters.exporter import LEARNING_RATE, Exporter, Written
+from xe_sizer.exporters.exporter import LEARNING_RATE, Added, Exporter, Written
 from xe_sizer.exporters.parts.sharding import is_replicated, shard_sizes
 from xe_sizer.profiles.registry import Registry
 
@@ -104,6 +104,11 @@ SAYS = (
 )  # fmt: skip
 EXPORTERS = (
     Exporter(
-        name="torchtitan", title=_TITLE, ending=".toml", write=_write, says=SAYS, schedule="optimizer.lr, lr_scheduler"
+        name="torchtitan",
+        title=_TITLE,
+        ending=".toml",
+        write=_write,
+        says=SAYS,
+        added=Added("optimizer.lr, lr_scheduler"),
     ),
 )

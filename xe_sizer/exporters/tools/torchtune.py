@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.exporters.as_text import yaml_text
-from xe_sizer.exporters.exporter import LEARNING_RATE, Exporter, Written
+from xe_sizer.exporters.exporter import LEARNING_RATE, Added, Exporter, Written
 from xe_sizer.exporters.parts.sharding import is_replicated, shard_sizes
 from xe_sizer.profiles.registry import Registry
 
@@ -175,8 +175,6 @@ EXPORTERS = (
         ending=".yaml",
         write=_write,
         says=SAYS,
-        schedule="optimizer.lr, lr_scheduler",
-        length="max_steps_per_epoch or epochs",
-        alpha="model.lora_alpha",
+        added=Added("optimizer.lr, lr_scheduler", "max_steps_per_epoch or epochs", "model.lora_alpha"),
     ),
 )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.exporters.as_text import override_text
-from xe_sizer.exporters.exporter import LEARNING_RATE, Exporter, Written
+from xe_sizer.exporters.exporter import LEARNING_RATE, Added, Exporter, Written
 from xe_sizer.exporters.parts.adapters import adapted_modules, adapter_of
 
 if TYPE_CHECKING:
@@ -188,8 +188,10 @@ EXPORTERS = (
         ending=".sh",
         write=_write,
         says=SAYS,
-        schedule=f"{_ACTOR}optim.lr, lr_scheduler_type, lr_warmup_steps",
-        length="trainer.total_training_steps or total_epochs",
-        alpha=f"{_MODEL}lora_alpha",
+        added=Added(
+            f"{_ACTOR}optim.lr, lr_scheduler_type, lr_warmup_steps",
+            "trainer.total_training_steps or total_epochs",
+            f"{_MODEL}lora_alpha",
+        ),
     ),
 )
