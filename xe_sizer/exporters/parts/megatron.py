@@ -22,7 +22,7 @@ SAYS = (
     "layout.recompute", "layout.recompute_modules", "layout.recompute_layers", "layout.sequence_parallel",
     "layout.offload", "precision", "optimizer", "attention", "train.seq_len", "train.micro_batch",
     "train.global_batch", "train.batch_ramp_up", "train.steps", "train.padding", "train.dropout",
-    "train.checkpoint_every", "train.evaluate_every",
+    "train.checkpoint_every", "train.evaluate_every", "train.async_checkpoint",
 )  # fmt: skip
 """Scenario keys that the arguments state, beside the model."""
 SCHEDULE = "--lr, --min-lr, --lr-decay-style, --lr-warmup-fraction"

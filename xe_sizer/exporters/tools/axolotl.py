@@ -53,6 +53,9 @@ def _job(plan: Plan) -> dict[str, Any]:
     job = plan.take("job")
     adapter = adapter_of(plan)
     values: dict[str, Any] = {"adapter": adapter, "rl": job if job in _PREFERENCES else None}
+    if plan.peek("train.reference") == "precomputed":
+        plan.said("train.reference")
+        values["precompute_ref_log_probs"] = True
     if job == "reward":
         values["reward_model"] = True
     if adapter:
@@ -106,13 +109,14 @@ def _kernels(plan: Plan) -> dict[str, Any]:
 
 def _padding(plan: Plan) -> dict[str, Any]:
     word = plan.peek("train.padding")
-    known = ("packed", "to-seq-len", "longest-in-micro-batch", "grouped-by-length")
+    known = ("packed", "to-seq-len", "longest-in-micro-batch", "grouped-by-length", "none")
     if word in known:
         plan.said("train.padding")
     return {
         "sample_packing": word == "packed",
         "pad_to_sequence_len": word in ("packed", "to-seq-len"),
         "group_by_length": word == "grouped-by-length" or None,
+        "batch_flattening": word == "none" or None,
     }
 
 

@@ -155,8 +155,8 @@ def _optimizer(plan: Plan) -> str:
 SAYS = (
     "model", "job", "precision", "optimizer", "attention", "loss", "train.seq_len", "train.padding",
     "train.micro_batch", "train.global_batch", "train.steps", "train.epochs", "layout.tp", "layout.pp", "layout.cp",
-    "layout.ep", "layout.zero", "layout.offload", "layout.recompute", "lora.rank", "lora.targets", "lora.alpha",
-    "lora.dropout",
+    "layout.ep", "layout.vpp", "layout.schedule", "train.checkpoint_every", "train.evaluate_every", "layout.zero",
+    "layout.offload", "layout.recompute", "lora.rank", "lora.targets", "lora.alpha", "lora.dropout",
 )  # fmt: skip
 EXPORTERS = (
     Exporter(

@@ -100,7 +100,7 @@ def _section(name: str, values: Mapping[str, Any]) -> str:
 SAYS = (
     "model", "job", "precision", "train.seq_len", "train.micro_batch", "train.global_batch", "train.steps",
     "layout.tp", "layout.pp", "layout.cp", "layout.cp_kind", "layout.zero", "layout.zero_group", "layout.offload",
-    "layout.recompute",
+    "layout.recompute", "layout.expert_tp",
 )  # fmt: skip
 EXPORTERS = (
     Exporter(

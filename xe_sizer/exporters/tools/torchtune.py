@@ -166,7 +166,8 @@ def _layout(plan: Plan, *, one: bool) -> dict[str, Any]:
 SAYS = (
     "model", "job", "precision", "optimizer", "train.seq_len", "train.padding", "train.micro_batch",
     "train.grad_accum", "train.steps", "train.epochs", "layout.tp", "layout.cp", "layout.zero", "layout.offload",
-    "layout.recompute", "lora.rank", "lora.dropout", "lora.alpha",
+    "layout.recompute", "lora.rank", "lora.dropout", "lora.alpha", "train.checkpoint_every", "train.evaluate_every",
+    "train.async_checkpoint",
 )  # fmt: skip
 EXPORTERS = (
     Exporter(

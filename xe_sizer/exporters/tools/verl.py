@@ -27,7 +27,8 @@ _SPLIT = ("tp", "pp", "ep")  # what FSDP has no word for
 _ALL, _DISTRIBUTED_OPTIMIZER = 3, 1
 SAYS = (
     "model", "job", "train.seq_len", "train.micro_batch", "train.global_batch", "train.steps", "train.epochs",
-    "train.checkpoint_every", "layout.tp", "layout.pp", "layout.cp", "layout.ep", "layout.zero", "layout.recompute",
+    "train.checkpoint_every", "train.evaluate_every", "lora.alpha",
+    "layout.tp", "layout.pp", "layout.cp", "layout.ep", "layout.zero", "layout.recompute",
     "layout.offload", "lora.rank", "rollout.prompts", "rollout.group", "rollout.updates", "rollout.max_output_tokens",
     "rollout.engine", "rollout.tp", "rollout.gpu_memory_utilization", "rollout.max_sequences", "rollout.offload",
     "rollout.sleep", "train.reference", "gpus",
