@@ -335,3 +335,54 @@ def test_either_ending_of_yaml_is_taken(config: str, tmp_path: Path) -> None:
     out = tmp_path / "out.yaml"
     assert main(["export", config, "--to", "axolotl", "--gpus", "8", *GPU, "-o", str(out)]) == 0
     assert out.exists()
+
+
+SHAPE = """\
+model: {layers: 24, hidden: 2048, heads: 16, ffn: 5504, vocab: 50000, max_positions: 4096, tied_embeddings: false,
+        norm: rmsnorm, activation: swiglu, position: rope, rotary_base: 20000}
+gpu: h100-sxm-80gb
+gpus: 8
+job: pretrain
+train: {steps: 100, seq_len: 2048, global_batch: 64}
+"""
+
+
+def test_what_comes_back_otherwise_is_told_with_both_values(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text(SHAPE)
+    assert main(["export", str(job), "--to", "megatron-lm"]) == 0
+    shown = capsys.readouterr()
+    assert "note: model.vocab: 50000 is 50048 in what was written" in shown.err
+    assert shown.err.count("in what was written") == 1
+    assert "--rotary-base 20000 " in shown.out
+
+
+def test_a_shape_is_refused_for_tools_that_load_models_by_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text(SHAPE)
+    assert main(["export", str(job), "--to", "axolotl"]) == 2
+    shown = capsys.readouterr()
+    assert "axolotl has no setting for model: custom (24 layers, hidden 2048)" in shown.err
+    assert shown.out == ""
+
+
+def test_adapters_beside_preferences_come_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = [
+        "--model",
+        "llama-3.1-8b",
+        "--gpus",
+        "8",
+        *GPU,
+        "--job",
+        "dpo",
+        "--adapter",
+        "lora",
+        "--stack",
+        "axolotl",
+    ]
+    assert main(["export", *options, "--epochs", "1", "--to", "axolotl"]) == 0
+    shown = capsys.readouterr()
+    assert "adapter: lora" in shown.out.splitlines()
+    assert "in what was written" not in shown.err

@@ -30,12 +30,12 @@ app = typer.Typer(add_completion=False)
 _HELP = """Write the chosen plan of a scenario as what another tool runs: a configuration or a launch command.
 
 What the tool has no setting for is told; where the tool would run another plan, nothing is written.
-'xe-sizer import' reads the files back.
+All options of 'estimate' and 'serve' change the scenario. 'xe-sizer import' reads the files back.
 
 \b
 Examples:
   xe-sizer export job.yaml --to axolotl -o axolotl.yml
-  xe-sizer export job.yaml --to slurm --gpus 16
+  xe-sizer export job.yaml --to slurm --gpus 16 --samples 20000
   xe-sizer export service.yaml --to vllm
 """
 _ENDINGS = ((".yaml", ".yml"), (".sh", ".bash", ".slurm", ".sbatch"))  # of the same kind of file

@@ -61,6 +61,8 @@ def is_same(key: str, wanted: Any, imported: Imported, plan: Plan) -> bool:
     found = imported.fact_of(key)
     if found is None and key == "train.epochs":
         return bool(imported.fact_of("train.steps") == plan.steps)  # a tool that counts nothing but steps
+    if found is None and key == "adapter":
+        return is_neutral(key, wanted) or "lora.rank" in imported.facts  # which adapters follow from
     if found is None:
         return is_neutral(key, wanted)
     model = plan.shape

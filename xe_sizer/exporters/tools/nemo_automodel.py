@@ -84,10 +84,13 @@ def _layout(plan: Plan) -> dict[str, Any]:
         plan.said("layout.offload")
         values["offload_policy"] = {"_target_": "torch.distributed.fsdp.CPUOffloadPolicy"}
     if piped > 1:
-        chunks = plan.take("layout.vpp", 1)
+        layers, chunks = plan.shape.layers, plan.peek("layout.vpp", 1)
+        each = math.ceil(layers / (piped * chunks))
+        if math.ceil(layers / (piped * each)) == chunks:  # otherwise no number of layers makes as many chunks
+            plan.said("layout.vpp")
         values["pipeline"] = {
             "pp_schedule": plan.word("layout.schedule", _SCHEDULES) or _SCHEDULES["1f1b"],
-            "layers_per_stage": math.ceil(plan.shape.layers / (piped * chunks)) if chunks > 1 else None,
+            "layers_per_stage": each if chunks > 1 else None,
             "pp_microbatch_size": plan.peek("train.micro_batch", 1),
         }
     return values
