@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from contextlib import suppress
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -174,12 +173,14 @@ def _say_what_came_back(
     from xe_sizer.cli.read_back import differences, other_estimate, read_back
 
     hardware = {key: answer.scenario[key] for key in ("server", "gpu") if key in given.origin}
-    imported = read_back(exported, exporter, hardware | {"gpus": plan.peek("gpus")})
-    if imported is None:
-        return
-    for key, wanted, found in differences(plan, exported, imported):
-        write_stderr(f"note: {key}: {one_line(str(wanted))} is {one_line(str(found))} in what was written")
-    with suppress(InputError):
+    try:
+        imported = read_back(exported, exporter, hardware | {"gpus": plan.peek("gpus")})
+        if imported is None:
+            return
+        for key, wanted, found in differences(plan, exported, imported):
+            write_stderr(f"note: {key}: {one_line(str(wanted))} is {one_line(str(found))} in what was written")
         other = other_estimate(imported, given, answer, registry)
-        if other is not None:
-            write_stderr(f"note: {one_line(other)}")
+    except InputError as error:
+        other = f"what was written is not compared with the scenario: {error.problems[0].message}"
+    if other is not None:
+        write_stderr(f"note: {one_line(other)}")

@@ -34,9 +34,11 @@ _IN_THE_FILES = ("stack", "serve.engine", "server", "gpu", "gpus", "nodes")  # o
 
 
 def read_back(exported: Exported, exporter: Exporter, hardware: Mapping[str, object]) -> Imported | None:
-    """What an import makes of the files; None where no importer knows them. Raises InputError: they cannot be read.
+    """What an import makes of the files; None where no importer knows them.
 
     hardware : `gpus`, and `gpu` or `server`, which few files say
+
+    Raises InputError: the files cannot be read
     """
     written = exported.written
     path = Path(f"job{exporter.ending}")
@@ -66,8 +68,9 @@ def is_same(key: str, wanted: Any, imported: Imported, plan: Plan) -> bool:
     if found is None:
         return is_neutral(key, wanted)
     model = plan.shape
-    if key == "model":
-        return bool(Registry().model(str(found)).name == model.name)
+    if key == "model" and found != wanted:
+        with suppress(InputError):  # of which no profile is known
+            return bool(Registry().model(str(found)).name == model.name)
     if isinstance(wanted, list | tuple) and isinstance(found, list | tuple):
         if key == "lora.targets":
             with suppress(InputError):  # names that a model of this kind does not have
@@ -85,8 +88,7 @@ def other_estimate(imported: Imported, given: Given, answer: Sized, registry: Re
     Raises InputError: the exported job cannot be estimated.
     """
     again = answer_to(_with_the_data_of(given, imported), registry)
-    figures = [(_figures(each), str(_stack(each))) for each in (again, answer)]
-    (new, new_stack), (old, old_stack) = figures
+    (new, new_stack), (old, old_stack) = ((_figures(each), _stack(each)) for each in (again, answer))
     if all(math.isclose(new[name], old[name], rel_tol=_SAME) for name in new.keys() & old.keys()):
         return None
     whose = f" with the stack {new_stack} instead of {old_stack}" if new_stack != old_stack else ""
@@ -99,10 +101,11 @@ def _with_the_data_of(given: Given, imported: Imported) -> Given:
     kept = {key: origin for key, origin in given.origin.items() if is_elsewhere(key) and key not in _IN_THE_FILES}
     values: Any = read.values
     for key in kept:
-        section, _, name = key.partition(".")
-        theirs, ours = getattr(given.values, section), getattr(values, section)
-        changed = msgspec.structs.replace(ours, **{name.partition(".")[0]: getattr(theirs, name.partition(".")[0])})
-        values = msgspec.structs.replace(values, **{section: changed if name else theirs})
+        section, name = (*key.split("."), "")[:2]
+        theirs = getattr(given.values, section)
+        if name:
+            theirs = msgspec.structs.replace(getattr(values, section), **{name: getattr(theirs, name)})
+        values = msgspec.structs.replace(values, **{section: theirs})
     return replace(read, values=values, origin=dict(read.origin) | kept, path=given.path)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -208,10 +209,15 @@ def _wavelengths(config: Config) -> Values:
     given = config.data.get("rope_parameters") or config.data.get("rope_scaling") or {}
     section = given if isinstance(given, dict) else {}
     kind = section.get("rope_type", section.get("type", "default"))
-    base, factor = config.data.get("rope_theta", section.get("rope_theta")), section.get("factor")
-    if kind not in ("default", "llama3") or not isinstance(base, int | float):
+    base = config.data.get("rope_theta") or section.get("rope_theta")
+    factor = section.get("factor") if kind == "llama3" else None
+    if kind not in ("default", "llama3") or not _is_factor(base) or not (factor is None or _is_factor(factor)):
         return {}
-    return {"rotary_base": float(base), "rotary_scaling": float(factor) if kind == "llama3" and factor else None}
+    return {"rotary_base": base, "rotary_scaling": factor}
+
+
+def _is_factor(value: object) -> bool:
+    return isinstance(value, int | float) and 1 < value < math.inf
 
 
 def _window(config: Config, family: Family, values: Values) -> Values:
