@@ -1,9 +1,12 @@
 """How right the importers are: labels written by hand against what is read from the files that they are of.
 
-    python scripts/import_accuracy.py CONFIGS [--labels tests/importers/labels] [--tool NAME] [--wrong]
+    python scripts/import_accuracy.py CONFIGS [--labels tests/importers/labels] [--tool NAME] [--wrong] [--round-trip]
 
 CONFIGS is the folder that the paths in the labels start at. Every file below it is read too, for the share that is
 read without an error; a number of GPUs is passed, since most configurations do not say it.
+
+With --round-trip every file of a tool that is also written is imported, exported to the same tool and imported again:
+what comes back otherwise, is told or is refused is counted, and listed.
 """
 
 from __future__ import annotations
@@ -16,7 +19,12 @@ from typing import Any
 
 import yaml
 
+from xe_sizer.cli.export import exported_plan
+from xe_sizer.cli.invocation import answer_to
+from xe_sizer.cli.read_back import differences, is_same, other_estimate, read_back
 from xe_sizer.errors import InputError
+from xe_sizer.exporters.plan import is_elsewhere
+from xe_sizer.exporters.registry import exporters
 from xe_sizer.frozen import frozen
 from xe_sizer.importers.asked import Asked
 from xe_sizer.importers.imported import Imported
@@ -24,11 +32,14 @@ from xe_sizer.importers.read import read_foreign
 from xe_sizer.importers.registry import all_tools
 from xe_sizer.profiles.finder import Finder
 from xe_sizer.profiles.registry import Registry
+from xe_sizer.scenario.read import read_scenario
 from xe_sizer.software.adapter_targets import SYNONYMS
 
 GPUS = 8
+MORE = (8, 64, 512)
 BESIDE = "companions"  # a folder of files that others name
 REGISTRY = Registry()
+OTHERWISE = "llama-3.1-8b"  # in place of a model that is not in the catalogue
 
 
 @frozen
@@ -142,6 +153,68 @@ def share_read(configs: Path) -> tuple[int, int, list[str]]:
     return len(files) - len(problems), len(files), problems
 
 
+def is_known(model: object) -> bool:
+    """Whether a model is in the catalogue."""
+    try:
+        return bool(REGISTRY.model(str(model)))
+    except (InputError, OSError):
+        return False
+
+
+def round_trip(path: Path, tool: str | None, gpus: int | None) -> tuple[str, list[str]] | None:
+    """What becomes of a file that is imported, exported to its tool and imported again: a word, and what it is about.
+
+    None for files of tools that are not written, and of those that say no whole job.
+    """
+    found = imported(path, gpus, {})
+    if found.fact_of("model") is not None and not is_known(found.fact_of("model")):
+        found = read_foreign([path], Asked(hardware={"gpus": gpus, "model": OTHERWISE}))
+    exporter = next((each for each in exporters().values() if each.title == found.tool.title), None)
+    if exporter is None or found.missing or tool not in (None, found.tool.name):
+        return None
+    given = read_scenario(path, {}, {}, lambda _: found.document())
+    try:
+        answer = answer_to(given, REGISTRY)
+        plan, exported = exported_plan(exporter, given, answer, REGISTRY)
+    except InputError as error:
+        return "refused", [str(problem) for problem in error.problems]
+    named = {key: found.fact_of(key) for key in ("server", "gpu") if found.fact_of(key)}
+    again = read_back(exported, exporter, named | {"gpus": plan.peek("gpus")})
+    if again is None:
+        return "not read", []
+    told = dict(exported.unsaid)
+    wrong = [f"{key}: {wanted} became {value}" for key, wanted, value in differences(plan, exported, again)]
+    for key, fact in found.facts.items():
+        if key not in told and not fact.aside and not is_elsewhere(key) and not is_same(key, fact.written, again, plan):
+            wrong.append(f"{key}: {fact.written} read, {again.fact_of(key)} read back")
+    wrong += [f"not known: {each.key}" for each in again.unknown]
+    if answer.verdict.fits and not told:
+        wrong += filter(None, [other_estimate(again, given, answer, REGISTRY)])
+    if wrong:
+        return "otherwise", [*wrong, *(f"  told {key}: {value}" for key, value in told.items())]
+    return ("told" if told else "the same"), [f"{key}: {value}" for key, value in told.items()]
+
+
+def round_trips(configs: Path, tool: str | None) -> None:
+    """Print how many files come back the same, and what the others are about."""
+    count: Counter[str] = Counter()
+    for path in sorted(configs.glob("*/*")):
+        if path.is_file() and path.suffix != ".md":
+            became = None
+            for gpus in (None, *MORE):  # as many as the file says, else as its layout needs
+                try:
+                    became = round_trip(path, tool, gpus)
+                except InputError as error:
+                    became = "broken", [str(error.problems[0])]
+                if became is not None and became[0] not in ("refused", "broken"):
+                    break
+            if became is not None:
+                count[became[0]] += 1
+                if became[1]:
+                    print(f"{path.relative_to(configs)}: {became[0]}", *(f"  {line}" for line in became[1]), sep="\n")
+    print(", ".join(f"{number} {word}" for word, number in count.most_common()))
+
+
 def main() -> None:
     """Print the shares, and with --wrong what is wrong."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -149,7 +222,11 @@ def main() -> None:
     parser.add_argument("--labels", type=Path, default=Path("tests/importers/labels"))
     parser.add_argument("--tool")
     parser.add_argument("--wrong", action="store_true")
+    parser.add_argument("--round-trip", action="store_true")
     options = parser.parse_args()
+    if options.round_trip:
+        round_trips(options.configs, options.tool)
+        return
     read, files, problems = share_read(options.configs)
     print(f"tools: {', '.join(all_tools())}")
     print(f"read: {read} of {files} files")

@@ -26,6 +26,33 @@ val_set_size: 0.05
 unheard_of: 3
 """
 GPU = ["--gpu", "h100-sxm-80gb"]
+ADAPTERS = """\
+base_model: meta-llama/Llama-3.1-8B
+adapter: lora
+lora_r: 16
+lora_alpha: 32
+lora_dropout: 0.05
+lora_target_linear: true
+sequence_len: 4096
+sample_packing: true
+micro_batch_size: 2
+num_epochs: 2
+learning_rate: 2e-4
+plugins: [axolotl.integrations.liger.LigerPlugin]
+liger_rope: true
+liger_rms_norm: true
+liger_glu_activation: true
+liger_fused_linear_cross_entropy: true
+"""
+SCENARIO = """\
+model: meta-llama/Llama-3.1-8B
+gpu: a100-sxm-80gb
+gpus: 8
+job: pretrain
+stack: STACK
+layout: {tp: 2}
+train: {global_batch: 32, seq_len: 2048, micro_batch: 1, padding: packed, LENGTH}
+"""
 
 
 @pytest.fixture
@@ -214,3 +241,192 @@ def test_ends_that_count_as_layers_are_exported(tmp_path: Path) -> None:
     written = script.read_text()
     assert "--account-for-embedding-in-pipeline-split" in written
     assert "--account-for-loss-in-pipeline-split" in written
+
+
+def written_for(tool: str, text: str, folder: Path, *more: str) -> str:
+    """What `export` writes for a tool of a file that is imported first."""
+    source, job = folder / "source.yml", folder / "job.yaml"
+    source.write_text(text)
+    assert main(["import", str(source), "--gpus", "8", *GPU, "-o", str(job)]) == 0
+    out = folder / f"out-{tool}"
+    assert main(["export", str(job), "--to", tool, "-o", str(out), *more]) == 0
+    return out.read_text()
+
+
+def test_epochs_dropout_alpha_and_kernels_stay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = written_for("axolotl", ADAPTERS, tmp_path)
+    lines = text.splitlines()
+    for line in ("num_epochs: 2", "lora_dropout: 0.05", "lora_alpha: 32", "liger_glu_activation: true",
+                 "liger_fused_linear_cross_entropy: true", "- axolotl.integrations.liger.LigerPlugin"):  # fmt: skip
+        assert line in lines
+    assert "max_steps" not in text
+    shown = capsys.readouterr().err
+    assert "has no setting" not in shown
+    for said in (shown, text):
+        assert "yours to add: the learning rate and its schedule (learning_rate, lr_scheduler, warmup_ratio)" in said
+
+
+@pytest.mark.parametrize(
+    ("tool", "lines"),
+    [
+        ("llama-factory", ("num_train_epochs: 2", "lora_alpha: 32", "lora_dropout: 0.05", "enable_liger_kernel: true")),
+        ("trl", ("num_train_epochs: 2", "lora_alpha: 32", "lora_dropout: 0.05", "use_liger_kernel: true")),
+        ("deepspeed", ("  --num_train_epochs 2 \\", "  --lora_alpha 32 \\", "  --use_liger_kernel true \\")),
+        ("torchtune", ("epochs: 2", "  lora_alpha: 32", "  lora_dropout: 0.05")),
+        ("nemo", ("  num_epochs: 2", "  alpha: 32", "  dropout: 0.05")),
+    ],
+)
+def test_other_tools_keep_them_too(
+    tool: str, lines: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = written_for(tool, ADAPTERS, tmp_path, "--zero", "3")
+    assert set(lines) <= set(text.splitlines())
+    assert "steps" not in [line.strip(" -").partition(":")[0].partition(" ")[0] for line in text.splitlines()]
+    assert "1000" not in text
+    assert "yours to add: the learning rate" in capsys.readouterr().err
+
+
+def test_a_tool_that_counts_steps_alone_is_told_none_that_are_assumed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text(SCENARIO.replace("STACK", "megatron-lm").replace("LENGTH", "epochs: 2"))
+    assert main(["export", str(job), "--to", "megatron-lm"]) == 2
+    assert "counts steps, and the scenario does not" in capsys.readouterr().err
+    assert main(["export", str(job), "--to", "megatron-lm", "--samples", "3200"]) == 0
+    assert "--train-iters 200 " in capsys.readouterr().out
+
+
+def test_options_of_an_estimate_change_what_is_exported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text(SCENARIO.replace("STACK", "nemo").replace("LENGTH", "steps: 100"))
+    changed = ["--stack", "megatron-lm", "--gpus", "16", "--steps", "50", "--recompute", "full"]
+    assert main(["export", str(job), "--to", "megatron-lm", *changed]) == 0
+    text = capsys.readouterr().out
+    for flag in ("--nnodes 2 --nproc_per_node 8", "--train-iters 50 ", "--recompute-granularity full "):
+        assert flag in text
+
+
+def test_a_job_without_a_file_is_exported(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--model", "llama-3.1-8b", "--job", "lora", "--gpus", "1", *GPU, "--epochs", "3"]
+    assert main(["export", *options, "--to", "trl"]) == 0
+    shown = capsys.readouterr()
+    assert "num_train_epochs: 3" in shown.out.splitlines()
+    assert "yours to add: the scale of the adapters (lora_alpha)" in shown.err
+    assert "written as assumed: train.seq_len" in shown.err or "train.global_batch" in shown.err
+
+
+def test_megatron_is_told_the_wavelengths_of_rotary_positions(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text(SCENARIO.replace("STACK", "megatron-lm").replace("LENGTH", "steps: 100"))
+    assert main(["export", str(job), "--to", "megatron-lm"]) == 0
+    text = capsys.readouterr().out
+    assert "--rotary-base 500000 " in text
+    assert "--use-rope-scaling " in text
+    assert main(["export", str(job), "--to", "megatron-lm", "--model", "llama-2-7b"]) == 0
+    text = capsys.readouterr().out
+    assert "--rotary-base 10000 " in text
+    assert "--use-rope-scaling" not in text
+    assert main(["export", str(job), "--to", "megatron-lm", "--model", "yi-6b"]) == 0
+    assert "yours to add: the wavelengths of the rotary positions (--rotary-base" in capsys.readouterr().err
+
+
+def test_another_stack_is_told_with_both_estimates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text(SCENARIO.replace("STACK", "nemo").replace("LENGTH", "steps: 100"))
+    for tool in ("megatron-lm", "slurm"):
+        assert main(["export", str(job), "--to", tool]) == 0
+        told = next(line for line in capsys.readouterr().err.splitlines() if "estimated" in line)
+        assert told.startswith("note: the exported job is estimated at ")
+        assert "with the stack megatron-lm instead of nemo, the scenario at " in told
+    job.write_text(job.read_text().replace("nemo", "megatron-lm"))
+    assert main(["export", str(job), "--to", "megatron-lm"]) == 0
+    assert "estimated" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("tool", "wrong", "right"),
+    [
+        ("deepspeed", "x.json", "x.sh"), ("megatron-lm", "x.yaml", "x.sh"), ("slurm", "x.yaml", "x.sbatch"),
+        ("axolotl", "x.json", "x.yml"), ("torchtitan", "x.yaml", "x.toml"), ("trl", "x.sh", "x.yaml"),
+    ],
+)  # fmt: skip
+def test_a_file_with_the_ending_of_another_kind_is_refused(
+    tool: str, wrong: str, right: str, config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["export", config, "--to", tool, "--gpus", "8", "-o", str(tmp_path / wrong)]) == 2
+    assert f"name it {right}" in capsys.readouterr().err
+    assert not (tmp_path / wrong).exists()
+
+
+def test_either_ending_of_yaml_is_taken(config: str, tmp_path: Path) -> None:
+    out = tmp_path / "out.yaml"
+    assert main(["export", config, "--to", "axolotl", "--gpus", "8", *GPU, "-o", str(out)]) == 0
+    assert out.exists()
+
+
+SHAPE = """\
+model: {layers: 24, hidden: 2048, heads: 16, ffn: 5504, vocab: 50000, max_positions: 4096, tied_embeddings: false,
+        norm: rmsnorm, activation: swiglu, position: rope, rotary_base: 20000}
+gpu: h100-sxm-80gb
+gpus: 8
+job: pretrain
+train: {steps: 100, seq_len: 2048, global_batch: 64}
+"""
+
+
+def test_what_comes_back_otherwise_is_told_with_both_values(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text(SHAPE)
+    assert main(["export", str(job), "--to", "megatron-lm"]) == 0
+    shown = capsys.readouterr()
+    assert "note: model.vocab: 50000 is 50048 in what was written" in shown.err
+    assert shown.err.count("in what was written") == 1
+    assert "--rotary-base 20000 " in shown.out
+
+
+def test_a_shape_is_refused_for_tools_that_load_models_by_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text(SHAPE)
+    assert main(["export", str(job), "--to", "axolotl"]) == 2
+    shown = capsys.readouterr()
+    assert "axolotl has no setting for model: custom (24 layers, hidden 2048)" in shown.err
+    assert shown.out == ""
+
+
+def test_adapters_beside_preferences_come_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = [
+        "--model",
+        "llama-3.1-8b",
+        "--gpus",
+        "8",
+        *GPU,
+        "--job",
+        "dpo",
+        "--adapter",
+        "lora",
+        "--stack",
+        "axolotl",
+    ]
+    assert main(["export", *options, "--epochs", "1", "--to", "axolotl"]) == 0
+    shown = capsys.readouterr()
+    assert "adapter: lora" in shown.out.splitlines()
+    assert "in what was written" not in shown.err
+
+
+def test_what_no_file_of_a_tool_says_is_the_same_for_both_estimates(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text(SCENARIO.replace("STACK", "nemo").replace("LENGTH", "epochs: 1"))
+    data = ["--samples", "6400", "--mean-tokens", "900", "--max-tokens", "2000", "--host-memory-gib", "900"]
+    assert (
+        main(["export", str(job), "--to", "megatron-lm", *data, "--max-hours", "9", "--flops-efficiency", "0.5"]) == 0
+    )
+    shown = capsys.readouterr()
+    assert "with the stack megatron-lm instead of nemo" in shown.err
+    assert "--train-iters " in shown.out

@@ -11,6 +11,7 @@ from xe_sizer.errors import InputError
 from xe_sizer.importers.asked import Asked
 from xe_sizer.importers.imported import Imported
 from xe_sizer.importers.read import read_foreign
+from xe_sizer.importers.source import Source
 
 AXOLOTL = "base_model: meta-llama/Llama-3.1-8B\nmicro_batch_size: 2\nsequence_len: 4096\nnum_epochs: 1\n"
 ASKED = Asked(hardware={"gpus": 8})
@@ -109,6 +110,42 @@ def test_a_path_does_not_lead_out_of_the_folders(name: str, tmp_path: Path) -> N
     found = import_of(tmp_path, "job.yml", f'{AXOLOTL}deepspeed: "{name}"\n'.replace("\x00", "\\0"))
     assert isinstance(found, Imported)
     assert "root:" not in found.as_json()
+
+
+STAGE_THREE = '{"zero_optimization": {"stage": 3}}'
+
+
+@pytest.mark.parametrize("folder", [False, True])
+def test_a_link_does_not_lead_out_of_the_folders(folder: bool, tmp_path: Path) -> None:
+    inside, outside = tmp_path.joinpath(*"abcdefg"), tmp_path / "outside"
+    inside.mkdir(parents=True)
+    outside.mkdir()
+    (outside / "states.json").write_text(STAGE_THREE)
+    if folder:
+        (inside / "link").symlink_to(outside)
+    else:
+        (inside / "states.json").symlink_to(outside / "states.json")
+    found = import_of(inside, "job.yml", f"{AXOLOTL}deepspeed: states.json\n")
+    assert isinstance(found, Imported)
+    assert found.fact_of("layout.zero") != 3
+    assert [each.key for each in found.missing] == ["layout.zero"]
+
+
+def test_a_link_within_the_folders_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared" / "stage3.json").write_text(STAGE_THREE)
+    (tmp_path / "states.json").symlink_to(tmp_path / "shared" / "stage3.json")
+    found = import_of(tmp_path, "job.yml", f"{AXOLOTL}deepspeed: states.json\n")
+    assert isinstance(found, Imported)
+    assert found.fact_of("layout.zero") == 3
+
+
+def test_nothing_is_looked_for_in_the_folder_of_the_whole_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert Path("/etc/passwd").is_file()
+    assert Source(Path("/opt/job.yml"), "yaml", AXOLOTL).text_beside("/etc/passwd") is None
 
 
 def test_a_sourced_file_outside_is_not_read(tmp_path: Path) -> None:

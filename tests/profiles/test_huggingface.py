@@ -127,6 +127,27 @@ def test_share_of_a_head_that_is_rotated(name: str, changes: dict[str, Any], fra
     assert shape.rotary_fraction == fraction
 
 
+LLAMA_3 = {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 8192}
+
+
+@pytest.mark.parametrize(
+    ("changes", "base", "scaling"),
+    [
+        ({"rope_theta": 500_000.0, "rope_scaling": LLAMA_3}, 500_000, 8),
+        ({"rope_theta": None, "rope_scaling": None, "rope_parameters": LLAMA_3 | {"rope_theta": 500_000}}, 500_000, 8),
+        ({"rope_theta": 1_000_000, "rope_scaling": None}, 1_000_000, None),
+        ({"rope_theta": 10_000, "rope_scaling": {"rope_type": "yarn", "factor": 40}}, None, None),
+        ({"rope_theta": "much", "rope_scaling": None}, None, None),
+        ({"rope_theta": 10_000, "rope_scaling": LLAMA_3 | {"factor": -1}}, None, None),
+    ],
+)
+def test_wavelengths_of_rotary_positions_are_read(
+    changes: dict[str, Any], base: float | None, scaling: float | None, tmp_path: Path
+) -> None:
+    shape, _ = shape_and_notes("llama-3.1-8b", tmp_path, **changes)
+    assert (shape.rotary_base, shape.rotary_scaling) == (base, scaling)
+
+
 def test_unknown_type_with_the_keys_of_a_llama_is_taken_for_one(tmp_path: Path) -> None:
     shape, notes = shape_and_notes("llama-3.1-8b", tmp_path, model_type="newcomer")
     assert count_parameters(shape).total == 8030261248

@@ -4,36 +4,40 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from xe_sizer.cli.invocation import answer_to, given_scenario, profile_folders
-from xe_sizer.cli.options import ProfilesOption
+from xe_sizer.cli.invocation import Invocation, answer_to, answering, given_scenario
+from xe_sizer.cli.options import EXPORTING
 from xe_sizer.cli.output import one_file, write_texts
 from xe_sizer.cli.streams import one_line, write_stderr
 from xe_sizer.cli.text import TextCommand
 from xe_sizer.errors import EXIT_DOES_NOT_FIT, EXIT_OK, InputError, Location, Problem
-from xe_sizer.profiles.registry import Registry
 from xe_sizer.scenario.read import Given, serves
 
 if TYPE_CHECKING:
     from xe_sizer.exporters.exporter import Exported, Exporter
     from xe_sizer.exporters.plan import Plan
+    from xe_sizer.graph.model import ModelShape
+    from xe_sizer.profiles.registry import Registry
+    from xe_sizer.result.common import Sized
 
 app = typer.Typer(add_completion=False)
 _HELP = """Write the chosen plan of a scenario as what another tool runs: a configuration or a launch command.
 
 What the tool has no setting for is told; where the tool would run another plan, nothing is written.
-'xe-sizer import' reads the files back.
+All options of 'estimate' and 'serve' change the scenario. 'xe-sizer import' reads the files back.
 
 \b
 Examples:
   xe-sizer export job.yaml --to axolotl -o axolotl.yml
-  xe-sizer export job.yaml --to slurm --gpus 16
+  xe-sizer export job.yaml --to slurm --gpus 16 --samples 20000
   xe-sizer export service.yaml --to vllm
 """
+_ENDINGS = ((".yaml", ".yml"), (".sh", ".bash", ".slurm", ".sbatch"))  # of the same kind of file
 ScenarioArgument = Annotated[str | None, typer.Argument(metavar="SCENARIO.yaml", help="The scenario file; - is stdin.")]
 ToOption = Annotated[str | None, typer.Option("--to", metavar="TOOL", help="The tool that is to run the plan.")]
 OutputOption = Annotated[
@@ -43,27 +47,35 @@ OutputOption = Annotated[
 
 
 @app.command("export", cls=TextCommand, help=_HELP)
+@answering(EXPORTING, without=("format_", "output", "color", "brief", "explain", "exit_zero"))
 def export_command(
+    *,
     scenario: ScenarioArgument = None,
     to: ToOption = None,
-    gpus: Annotated[str | None, typer.Option("--gpus", metavar="N", help="Number of GPUs.")] = None,
-    gpu: Annotated[str | None, typer.Option("--gpu", metavar="NAME", help="Accelerator.")] = None,
-    server: Annotated[str | None, typer.Option("--server", metavar="NAME", help="Server; instead of a GPU.")] = None,
     output: OutputOption = None,
-    profiles: ProfilesOption = None,
+    flags: Mapping[str, object],
+    how: Invocation,
 ) -> int:
     from xe_sizer.exporters.registry import exporter_named, exporters
 
     if to is None:
         raise InputError(Problem("a tool is missing", Location("--to"), f"one of {', '.join(exporters())}"))
-    if scenario is None:
+    if scenario is None and all(value is None for value in flags.values()):
         raise InputError(Problem("a scenario file is missing", hint=f"xe-sizer export job.yaml --to {to}"))
     exporter, file = exporter_named(to), one_file(output)
-    registry = Registry(profile_folders(profiles, os.environ))
-    flags = {"gpus": gpus, "gpu": gpu, "server": server}
-    given = given_scenario(Path(scenario), flags, os.environ, registry, None)
+    _check_ending(exporter, file)
+    given = given_scenario(Path(scenario) if scenario else None, flags, os.environ, how.registry, None, brief=False)
     _check_wing(exporter, given)
-    return _export(exporter, answer_to(given, registry), registry, file)
+    return _export(exporter, given, answer_to(given, how.registry), how.registry, file)
+
+
+def _check_ending(exporter: Exporter, file: Path | None) -> None:
+    """Raises InputError where the name of a file says that it holds something else than the tool's files do."""
+    alike = next((each for each in _ENDINGS if exporter.ending in each), (exporter.ending,))
+    if file is not None and file.suffix and file.suffix.lower() not in alike:
+        hint = f"name it {file.with_suffix(exporter.ending).name}"
+        what = f"files for {exporter.title} end in {' or '.join(alike)}, not in {file.suffix}"
+        raise InputError(Problem(what, Location("--output"), hint))
 
 
 def _check_wing(exporter: Exporter, given: Given) -> None:
@@ -74,22 +86,44 @@ def _check_wing(exporter: Exporter, given: Given) -> None:
         raise InputError(Problem(f"files for {exporter.title} are written for {what} alone", Location("--to")))
 
 
-def _export(exporter: Exporter, answer: Any, registry: Registry, file: Path | None) -> int:
+def _export(exporter: Exporter, given: Given, answer: Sized, registry: Registry, file: Path | None) -> int:
+    if not answer.verdict.fits:
+        reasons = "; ".join(reason.message for reason in answer.verdict.reasons)
+        write_stderr(f"nothing is written: {one_line(reasons or 'the plan does not fit')}")
+        return EXIT_DOES_NOT_FIT
+    plan, exported = exported_plan(exporter, given, answer, registry)
+    _write(exported, file)
+    _say(exported, exporter, answer)
+    _say_what_came_back(exporter, exported, plan, given, answer, registry)
+    if exported.written.run:
+        write_stderr(f"run: {exported.written.run.replace('FILE', str(file or f'FILE{exporter.ending}'))}")
+    return EXIT_OK
+
+
+def exported_plan(exporter: Exporter, given: Given, answer: Sized, registry: Registry) -> tuple[Plan, Exported]:
+    """The plan that answers a scenario, and its files. Raises InputError: the tool would run another plan."""
     from msgspec import to_builtins
 
     from xe_sizer.exporters.exporter import export
     from xe_sizer.exporters.plan import plan_of
 
-    if not answer.verdict.fits:
-        reasons = "; ".join(reason.message for reason in answer.verdict.reasons)
-        write_stderr(f"nothing is written: {one_line(reasons or 'the plan does not fit')}")
-        return EXIT_DOES_NOT_FIT
     said = to_builtins(answer)
-    plan = plan_of(said, _repository(said["scenario"], registry))
-    exported = export(plan, exporter)
-    _write(exported, file)
-    _say(exported, exporter, plan, file)
-    return EXIT_OK
+    repository = _repository(said["scenario"], registry)
+    asked = {key: to_builtins(attrgetter(key)(given.values)) for key in given.origin}
+    whole = {key: value for key, value in asked.items() if value is not None and not isinstance(value, dict)}
+    plan = plan_of(said, repository, whole, _shape(given, registry))
+    return plan, export(plan, exporter)
+
+
+def _shape(given: Given, registry: Registry) -> ModelShape:
+    """The shape of the model, which may be one of the user's own."""
+    from xe_sizer.profiles.model import inline_model
+    from xe_sizer.scenario.provenance import relative
+
+    model = given.values.model
+    if not isinstance(model, str):
+        return inline_model(model, given.locate)
+    return registry.model(relative(given, "model", model))
 
 
 def _repository(scenario: Mapping[str, Any], registry: Registry) -> str | None:
@@ -115,8 +149,38 @@ def _write(exported: Exported, file: Path | None) -> None:
         write_stderr(f"note: {', '.join(written.beside)} belongs beside it; -o FILE writes all of them")
 
 
-def _say(exported: Exported, exporter: Exporter, plan: Plan, file: Path | None) -> None:
+def _say(exported: Exported, exporter: Exporter, answer: Sized) -> None:
+    """What is the user's to add, what the tool has no setting for, and what was assumed."""
+    from xe_sizer.exporters.plan import ASSUMED, is_elsewhere
+
+    for each in exported.yours:
+        write_stderr(f"note: yours to add: {each}")
     for key, value in exported.unsaid:
         write_stderr(f"note: {exporter.title} has no setting for {key}: {one_line(str(value))}; its own applies")
-    if exported.written.run:
-        write_stderr(f"run: {exported.written.run.replace('FILE', str(file or f'FILE{exporter.ending}'))}")
+    assumed = [
+        key
+        for key, origin in answer.scenario["origin"].items()
+        if origin == ASSUMED and key.startswith("train.") and key != "train.steps" and not is_elsewhere(key)
+    ]
+    if assumed:
+        write_stderr(f"note: written as assumed: {', '.join(assumed)}")
+
+
+def _say_what_came_back(
+    exporter: Exporter, exported: Exported, plan: Plan, given: Given, answer: Sized, registry: Registry
+) -> None:
+    """What an import of the files says otherwise than the scenario, and where they are estimated otherwise."""
+    from xe_sizer.cli.read_back import differences, other_estimate, read_back
+
+    hardware = {key: answer.scenario[key] for key in ("server", "gpu") if key in given.origin}
+    try:
+        imported = read_back(exported, exporter, hardware | {"gpus": plan.peek("gpus")})
+        if imported is None:
+            return
+        for key, wanted, found in differences(plan, exported, imported):
+            write_stderr(f"note: {key}: {one_line(str(wanted))} is {one_line(str(found))} in what was written")
+        other = other_estimate(imported, given, answer, registry)
+    except InputError as error:
+        other = f"what was written is not compared with the scenario: {error.problems[0].message}"
+    if other is not None:
+        write_stderr(f"note: {one_line(other)}")

@@ -71,9 +71,9 @@ class Invocation:
     @classmethod
     def of(
         cls,
-        format_: str | None,
-        output: Sequence[str] | None,
-        color: str,
+        format_: str | None = None,
+        output: Sequence[str] | None = None,
+        color: str = "auto",
         profiles: Sequence[str] | None = None,
         explain: Sequence[str] | None = None,
         exit_zero: bool = False,
@@ -165,8 +165,13 @@ def given_scenario(
     environment: Mapping[str, str],
     registry: Registry,
     asking: CommandKind | None,
+    *,
+    brief: bool | None = None,
 ) -> Given:
-    """`read_scenario` with flags as text. asking : what the command asks; None: what the scenario itself does.
+    """`read_scenario` with flags as text.
+
+    asking : what the command asks; None: what the scenario itself does
+    brief : say little of a foreign file; None: where the command asks nothing of its own
 
     Raises
     ------
@@ -176,8 +181,9 @@ def given_scenario(
     if asking and path is None and not _anything(asking, flags, environment):
         raise InputError(Problem(asking.nothing, hint=asking.hint))
     values, problems = _values(flags)
+    quiet = asking is None if brief is None else brief
     try:
-        given = read_scenario(path, values, environment, scenario_reader(values, brief=asking is None))
+        given = read_scenario(path, values, environment, scenario_reader(values, brief=quiet))
     except BadScenarioError as error:
         problems += error.problems
         given = error.rest

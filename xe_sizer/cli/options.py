@@ -19,7 +19,7 @@ from xe_sizer.frozen import frozen
 from xe_sizer.profiles.convert import number_hint
 from xe_sizer.profiles.fields import fields_of, names_of
 from xe_sizer.profiles.source import parse_scalar
-from xe_sizer.scenario.options import OPTIONS, SERVE_OPTIONS, TWO_WAY
+from xe_sizer.scenario.options import ALL_OPTIONS, OPTIONS, SERVE_OPTIONS, TWO_WAY
 from xe_sizer.scenario.read import ScenarioFile
 
 _PANELS = {
@@ -143,6 +143,10 @@ SERVING = CommandKind(
     "name a scenario file, or start with --model llama-3.1-8b --gpu h100-sxm-80gb --request-rate 5",
     serving=True,
 )
+
+
+EXPORTING = CommandKind(ALL_OPTIONS, TRAINING.nothing, TRAINING.hint, serving=False)
+"""What `export` takes: a job of either wing, as its scenario says."""
 
 
 @frozen

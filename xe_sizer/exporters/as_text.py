@@ -14,7 +14,14 @@ if TYPE_CHECKING:
 
 def yaml_text(values: Mapping[str, Any]) -> str:
     """Settings as YAML, in the given order, without those that are None."""
-    return yaml.safe_dump(_plain(values), sort_keys=False, allow_unicode=True, width=120)
+    return yaml.dump(_plain(values), Dumper=_Plain, sort_keys=False, allow_unicode=True, width=120)
+
+
+class _Plain(yaml.SafeDumper):
+    """Without anchors, which readers of configurations seldom expect."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
 
 
 def _plain(value: Any) -> Any:

@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from xe_sizer.profiles.registry import Registry
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from xe_sizer.graph.model import ModelShape
+
+ASSUMED = "default"  # origin of a value that neither the user nor the stack gave
 NEUTRAL: Mapping[str, frozenset[object]] = {
     **dict.fromkeys(("layout.tp", "layout.pp", "layout.vpp", "layout.cp", "layout.ep"), frozenset({1})),
     **dict.fromkeys(("layout.offload", "layout.recompute"), frozenset({"none"})),
@@ -16,6 +21,7 @@ NEUTRAL: Mapping[str, frozenset[object]] = {
     "layout.sequence_parallel": frozenset({False}),
     "layout.schedule": frozenset({"1f1b", "1f1b-interleaved"}),
     "train.grad_accum": frozenset({1}),
+    "train.async_checkpoint": frozenset({False}),
     "lora.dora": frozenset({False}),
     "lora.dropout": frozenset({0}),
     "train.dropout": frozenset({0}),
@@ -25,6 +31,7 @@ NEUTRAL: Mapping[str, frozenset[object]] = {
     **dict.fromkeys(("rollout.tp", "rollout.pp", "rollout.ep"), frozenset({1})),
     **dict.fromkeys(("train.reference", "train.reward_model"), frozenset({"none"})),
     "adapter": frozenset({"none"}),
+    "loss": frozenset({"eager"}),
     "serve.kv_cache": frozenset({"bf16", "fp16"}),
     "serve.weights": frozenset({"bf16", "fp16"}),
 }
@@ -35,6 +42,22 @@ DECIDES = (
     "adapter", "train.teacher_model", "rollout.gpus", "rollout.prompts",
 )  # fmt: skip
 """Keys without which the tool would run another plan."""
+_ELSEWHERE = (
+    "written_as", "names", "origin", "data", "limits", "cost", "efficiency", "storage", "server", "gpu", "gpus",
+    "nodes", "gpus_per_node", "replicas", "stack", "objective", "partial_servers", "host_memory_gib",
+    "train.failures_per_gpu_day", "train.quantiser", "train.evaluate_samples", "serve.engine",
+    "rollout.verifier_s", "rollout.verifier_workers", "rollout.input_tokens", "rollout.output_tokens",
+    "rollout.output_spread", "rollout.colocated",
+    *(f"serve.{name}" for name in (
+        "request_rate", "concurrency", "users", "think_time_s", "batch", "requests", "arrivals", "trace",
+        "input_tokens", "output_tokens", "input_spread", "output_spread", "images", "image_size", "prefix_hit_share",
+        "fit", "acceptance_rate", "draft_cost", "objective", "hourly_load", "replica_start_s", "percentile",
+        "spare_replicas", "scheme",
+    )),
+)  # fmt: skip
+"""Sections and keys that say what no file of a tool does: data, load, limits, prices, and what the plan was made of."""
+_FOLLOW = ("layout.dp", "layout.uneven_stages", "train.global_batch")
+"""Keys that follow from others: ranks that are left, and their micro-batches."""
 _TOLD = (
     *DECIDES, "train.reference", "layout.vpp", "layout.sequence_parallel", "layout.schedule", "layout.zero_group",
     "train.batch_ramp_up", "layout.stages", "layout.first_stage_layers", "layout.last_stage_layers",
@@ -54,10 +77,22 @@ class Plan:
     """What is to be run. `take` marks a key as said; what is left the tool has no word for.
 
     values : flat scenario keys in the words of scenarios; `model` is a repository of the Hub where one is known
+    asked : keys that the user gave, in a file or otherwise
+    shape : of the model; None: the one of the model's name
+    steps : optimizer steps of the run, for tools that count nothing else; None where they are an assumption
     """
 
-    def __init__(self, values: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        values: Mapping[str, Any],
+        asked: Iterable[str] = (),
+        shape: ModelShape | None = None,
+        steps: int | None = None,
+    ) -> None:
         self.values = {key: _whole(value) for key, value in values.items() if value is not None}
+        self._shape = shape
+        self.asked = frozenset(asked)
+        self.steps = self.values.get("train.steps", steps)
         self._said: set[str] = set()
 
     def take(self, key: str, otherwise: Any = None) -> Any:
@@ -65,23 +100,44 @@ class Plan:
         self._said.add(key)
         return self.values.get(key, otherwise)
 
+    def word(self, key: str, words: Mapping[Any, Any]) -> Any:
+        """A tool's word for the value of a key; a value that it has no word for stays to be said."""
+        word = words.get(self.peek(key))
+        if word is not None:
+            self.said(key)
+        return word
+
     def peek(self, key: str, otherwise: Any = None) -> Any:
         """The value of a key, which stays to be said."""
         return self.values.get(key, otherwise)
+
+    @property
+    def shape(self) -> ModelShape:
+        """The shape of the model. Raises InputError: nothing is known of it."""
+        return self._shape or Registry().model(str(self.values["model"]))
+
+    @property
+    def has_own_shape(self) -> bool:
+        """Whether the scenario writes the shape of the model out."""
+        return "model.layers" in self.values
 
     def said(self, *keys: str) -> None:
         """These keys are said by others, or by how the tool works."""
         self._said.update(keys)
 
     def left(self) -> Iterator[tuple[str, Any]]:
-        """Keys with their values that nothing has said though they change memory or time."""
-        for key in _TOLD:
+        """Keys with their values that nothing has said: what the user gave, and what changes memory or time."""
+        if self.has_own_shape and "model.layers" not in self._said:
+            yield "model", self.shape.name
+        for key in dict.fromkeys((*_TOLD, *sorted(self.asked))):
             value = self.values.get(key)
-            if key in self.values and key not in self._said and not _is_neutral(key, value):
+            said = key in self._said or key in _FOLLOW or key.startswith("model.")
+            if key in self.values and not said and not is_neutral(key, value):
                 yield key, value
 
 
-def _is_neutral(key: str, value: Any) -> bool:
+def is_neutral(key: str, value: Any) -> bool:
+    """Whether a value says nothing: a tool that has no word for the key runs it anyway."""
     return any(value == each for each in NEUTRAL.get(key, ()))
 
 
@@ -90,12 +146,21 @@ def _whole(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def plan_of(answer: Mapping[str, Any], repository: str | None) -> Plan:
-    """The plan of an answer of `estimate` or `serve`, as JSON has it.
+def plan_of(
+    answer: Mapping[str, Any], repository: str | None, asked: Mapping[str, Any], shape: ModelShape | None = None
+) -> Plan:
+    """The plan of an answer of `estimate` or `serve`, as JSON has it, with all that the user asked for.
+
+    A number of steps that was assumed is no part of it.
 
     repository : where the model lies on the Hugging Face Hub; None leaves the name of its profile
+    asked : what the user gave, by scenario key
+    shape : of the model, where its name alone does not tell it
     """
-    values = dict(_flat({key: value for key, value in answer["scenario"].items() if key not in ("names", "origin")}))
+    scenario, origin = answer["scenario"], answer["scenario"]["origin"]
+    wanted = {key: value for key, value in asked.items() if not is_elsewhere(key)}
+    values = wanted | {key: value for key, value in _flat(scenario) if not is_elsewhere(key)}
+    values |= {key: scenario[key] for key in ("stack",) if key in scenario}
     layout = dict(answer["layout"])
     for key in ("micro_batch", "grad_accum"):
         if key in layout:
@@ -106,7 +171,15 @@ def plan_of(answer: Mapping[str, Any], repository: str | None) -> Plan:
     if "replicas" in answer:
         values["replicas"] = answer["replicas"]["count"]
     values["model"] = repository or values["model"]
-    return Plan(values)
+    if origin.get("train.steps") == ASSUMED:
+        del values["train.steps"]
+        return Plan(values, wanted, shape)
+    return Plan(values, wanted, shape, steps=(answer.get("time") or {}).get("steps"))
+
+
+def is_elsewhere(key: str) -> bool:
+    """Whether a key says what no file of a tool does."""
+    return key in _ELSEWHERE or key.partition(".")[0] in _ELSEWHERE
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from dataclasses import field, replace
 from functools import cached_property, lru_cache
 
 from xe_sizer.frozen import frozen
@@ -217,6 +217,7 @@ class ModelShape:
     activation and a norm before the vocabulary's.
     `vision`: the encoder of images, no part of the language model's parameters.
     `released`: month of its release, as a date begins; None where that is not known.
+    `rotary_base` and `rotary_scaling`: wavelengths of rotary positions, which change neither memory nor time.
     `assumptions`: what the source of the shape left open, or what this shape cannot express, in words.
     """
 
@@ -236,6 +237,8 @@ class ModelShape:
     activation: str
     position: str
     rotary_fraction: float = 1.0
+    rotary_base: float | None = field(default=None, compare=False)
+    rotary_scaling: float | None = field(default=None, compare=False)
     qkv_bias: bool = False
     output_bias: bool = False
     mlp_bias: bool = False

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from xe_sizer.importers.draft import FLAG, READ, Fact
+from xe_sizer.importers.parts.peft import state_alpha
 from xe_sizer.profiles.finder import default_name
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ def finish(draft: Draft, hardware: Mapping[str, object]) -> None:
     if "gpus" in draft.facts:
         draft.set_aside("nodes", "follows from the number of GPUs")
     _length(draft)
+    state_alpha(draft)
     if draft.fact("job") != INFERENCE:
         _number_of_gpus(draft)
         _global_batch(draft)

@@ -42,12 +42,14 @@ class Source:
 
     path : the file; `-` is stdin
     given : values of variables that were passed, by name
+    beside : texts of files beside this one that are not on disk, by name
     """
 
     path: Path
     kind: Kind
     text: str
     given: Mapping[str, str] = field(default_factory=dict)
+    beside: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -100,6 +102,8 @@ class Source:
 
     def text_beside(self, name: str) -> str | None:
         """The text of a file that this one names, whatever its ending; None where it is not found near it."""
+        if name in self.beside:
+            return self.beside[name]
         file = self._file(Path(name))
         try:
             return read_text(file) if file is not None else None
@@ -113,30 +117,44 @@ class Source:
         working folder, as tools are started from several of these.
         """
         named = Path(str(name))
+        if str(name) in self.beside:
+            text = self.beside[str(name)]
+            return Source(named, kind_of(named, text), text, self.given)
         file = self._file(named) if named.suffix.lower() in COMPANIONS else None
         return source_of(file, self.given) if file is not None else None
 
     def _file(self, named: Path) -> Path | None:
         """The nearest file of a name, which may be a path.
 
-        A path never leads out of the folders that are looked through: of an absolute path, which may be one of
-        another machine, the last parts are looked for.
+        A path never leads out of the folders that are looked through, nor does a link: of an absolute path, which may
+        be one of another machine, the last parts are looked for.
         """
         inside = [part for part in named.parts if part not in ("..", ".", named.anchor)]
         names = [Path(*inside[start:]) for start in range(len(inside) if named.is_absolute() else 1) if inside]
         for folder in self._folders():
             for name in names:
                 with suppress(OSError, ValueError):
-                    if (folder / name).is_file():
+                    if (folder / name).is_file() and self._is_inside(folder / name):
                         return folder / name
-        return None if self.path == STDIN or not names else _only_one_below(self.path.parent, names[0])
+        found = None if self.path == STDIN or not names else _only_one_below(self.path.parent, names[0])
+        return found if found is not None and self._is_inside(found) else None
+
+    def _is_inside(self, file: Path) -> bool:
+        """Whether a file lies in the folders that are looked through when all links are followed."""
+        target = file.resolve()
+        return any(target.is_relative_to(folder) for folder in (*self._above(), Path.cwd().resolve()))
 
     def _folders(self) -> Iterator[Path]:
         here = Path.cwd() if self.path == STDIN else self.path.parent
         yield here
-        yield from here.resolve().parents[:_LEVELS_UP]
+        yield from self._above()[1:]
         yield from _below(here)
         yield Path.cwd()
+
+    def _above(self) -> list[Path]:
+        """The folder of the file and those above it, but for that of the whole machine."""
+        here = (Path.cwd() if self.path == STDIN else self.path.parent).resolve()
+        return [here, *(folder for folder in here.parents[:_LEVELS_UP] if folder != Path(folder.anchor))]
 
 
 def keys_of(document: Document) -> Keys:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -146,6 +147,7 @@ def _common(config: Config, family: Family) -> Values:
         "activation": _activation(config, family),
         "position": family.position,
         "rotary_fraction": _rotary(config, family),
+        **_wavelengths(config),
         "qkv_bias": _flag(config, family.qkv_bias),
         "output_bias": _flag(config, family.output_bias),
         "mlp_bias": _flag(config, family.mlp_bias),
@@ -200,6 +202,22 @@ def _rotary(config: Config, family: Family) -> float:
     if config.has(*ROTARY):
         return config.fraction(*ROTARY, default=family.rotary)
     return config.section("rope_parameters").fraction(*ROTARY, default=family.rotary)
+
+
+def _wavelengths(config: Config) -> Values:
+    """Base of the rotary positions, and how Llama 3.1 stretches them; nothing where they are stretched otherwise."""
+    given = config.data.get("rope_parameters") or config.data.get("rope_scaling") or {}
+    section = given if isinstance(given, dict) else {}
+    kind = section.get("rope_type", section.get("type", "default"))
+    base = config.data.get("rope_theta") or section.get("rope_theta")
+    factor = section.get("factor") if kind == "llama3" else None
+    if kind not in ("default", "llama3") or not _is_factor(base) or not (factor is None or _is_factor(factor)):
+        return {}
+    return {"rotary_base": base, "rotary_scaling": factor}
+
+
+def _is_factor(value: object) -> bool:
+    return isinstance(value, int | float) and 1 < value < math.inf
 
 
 def _window(config: Config, family: Family, values: Values) -> Values:

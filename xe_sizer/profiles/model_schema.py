@@ -201,6 +201,14 @@ class ModelKeys(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Literal["rope", "learned", "alibi", "relative", "none"], Meta(description="how positions are told apart")
     ]
     rotary_fraction: Annotated[float, Meta(gt=0, le=1, description="share of a head that positions rotate")] = 1.0
+    rotary_base: Annotated[
+        Annotated[float, Meta(gt=0)] | None,
+        Meta(description="base of the wavelengths of rotary positions; for files of other tools"),
+    ] = None
+    rotary_scaling: Annotated[
+        Annotated[float, Meta(gt=1)] | None,
+        Meta(description="factor by which Llama 3.1 and later stretch long wavelengths"),
+    ] = None
     learned_positions: Annotated[int, Meta(ge=0, le=10**9, description="rows of the position table")] = 0
     embedding_size: Annotated[Count | None, Meta(description="default: hidden")] = None
     parallel_block: Annotated[bool, Meta(description="attention and MLP read the same input")] = False

@@ -108,6 +108,7 @@ class LoraKeys(TypedDict, total=False):
 
     rank: int | None
     targets: Sequence[str] | None
+    alpha: float | None
     dropout: float | None
     modules_to_save: Sequence[str] | None
     dora: bool | None

@@ -299,6 +299,10 @@ class LoraSection(Section, frozen=True):
         Annotated[tuple[PlainName, ...], Meta(min_length=1)] | None,
         Meta(description="Modules with adapters, e.g. qkv"),
     ] = None
+    alpha: Annotated[
+        Positive | None,
+        Meta(description="Scale of the adapters times their rank; changes neither memory nor time: for export alone"),
+    ] = None
     dropout: Annotated[DropoutRate | None, Meta(description="Share of an adapter's input that dropout zeroes")] = None
     block_size: Annotated[
         Annotated[int, Meta(ge=1, le=65_536)] | None,

@@ -9,6 +9,8 @@ if TYPE_CHECKING:
 
 LORA, QLORA = "lora", "qlora"
 QLORA_BITS = 4  # of a weight, as the tools mean by the name
+BITS = {4: "load_in_4bit", 8: "load_in_8bit"}
+"""Switches of transformers for weights in so many bits."""
 _PROJECTIONS = ("q", "k", "v", "o", "gate", "up", "down", "qkv", "gate_up")
 _GROUPS = {"attention": ("q", "k", "v", "o"), "mlp": ("gate", "up", "down")}
 

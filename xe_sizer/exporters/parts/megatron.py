@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from xe_sizer.errors import InputError, Location, Problem
+from xe_sizer.exporters.exporter import LEARNING_RATE
 from xe_sizer.exporters.parts.sharding import shard_sizes
-from xe_sizer.profiles.registry import Registry
 
 if TYPE_CHECKING:
     from xe_sizer.exporters.plan import Plan
@@ -22,9 +22,10 @@ SAYS = (
     "layout.recompute", "layout.recompute_modules", "layout.recompute_layers", "layout.sequence_parallel",
     "layout.offload", "precision", "optimizer", "attention", "train.seq_len", "train.micro_batch",
     "train.global_batch", "train.batch_ramp_up", "train.steps", "train.padding", "train.dropout",
-    "train.checkpoint_every", "train.evaluate_every",
+    "train.checkpoint_every", "train.evaluate_every", "train.async_checkpoint",
 )  # fmt: skip
 """Scenario keys that the arguments state, beside the model."""
+SCHEDULE = "--lr, --min-lr, --lr-decay-style, --lr-warmup-fraction"
 _SHARDED = {2: "optim_grads", 3: "optim_grads_params"}
 _OPTIMIZERS = {"adamw": "adam", "sgd": "sgd", "muon": "muon"}
 _ATTENTION = {"flash": "flash", "eager": "unfused"}
@@ -41,7 +42,21 @@ def megatron_flags(plan: Plan) -> dict[str, Any]:
         flags["sft"] = plan.take("job") == "sft"
     if plan.peek("train.padding", "packed") == "packed":
         plan.said("train.padding")
-    return flags | {"tokenizer-type": "HuggingFaceTokenizer", "tokenizer-model": plan.peek("model"), "mock-data": True}
+    return flags | _tokenizer(plan) | {"mock-data": True}
+
+
+def _tokenizer(plan: Plan) -> dict[str, Any]:
+    """The tokenizer of the model; for a shape without a name numbers alone, which are as many as its embedding has."""
+    if plan.has_own_shape:
+        return {"tokenizer-type": "NullTokenizer", "vocab-size": plan.shape.vocab - 1}
+    return {"tokenizer-type": "HuggingFaceTokenizer", "tokenizer-model": plan.peek("model")}
+
+
+def megatron_lacks(plan: Plan) -> tuple[str, ...]:
+    """What no profile says of a model and Megatron-LM would take from its own defaults."""
+    if plan.shape.position != "rope" or plan.shape.rotary_base is not None:
+        return ()
+    return ("the wavelengths of the rotary positions (--rotary-base, --rope-type, --use-rope-scaling)",)
 
 
 def _refused(message: str, hint: str) -> InputError:
@@ -49,7 +64,8 @@ def _refused(message: str, hint: str) -> InputError:
 
 
 def _shape(plan: Plan) -> dict[str, Any]:
-    shape = Registry().model(str(plan.take("model")))
+    shape = plan.shape
+    plan.said("model", "model.layers")
     other = shape.state_space or shape.vision or shape.layer_pattern or shape.global_attention
     if other or shape.activation not in _ACTIVATIONS or shape.norm not in _NORMS or shape.embedding_size:
         raise _refused(f"Megatron-LM has no arguments for the layers of {shape.name}", "choose another tool")
@@ -64,6 +80,13 @@ def _shape(plan: Plan) -> dict[str, Any]:
         "add-qkv-bias": shape.qkv_bias and not shape.mlp_bias, "qk-layernorm": shape.qk_norm is not None,
         "make-vocab-size-divisible-by": _PADDING,
     }  # fmt: skip
+    if shape.position == "rope":
+        flags |= {
+            "rotary-base": int(shape.rotary_base) if shape.rotary_base else None,
+            "rotary-percent": shape.rotary_fraction if shape.rotary_fraction < 1 else None,
+            "use-rope-scaling": shape.rotary_scaling is not None,
+            "rope-scaling-factor": shape.rotary_scaling,
+        }
     activation = _ACTIVATIONS[shape.activation]
     return flags | ({activation: True} if activation else {}) | _attention(shape) | _experts(shape)
 
@@ -97,20 +120,20 @@ def _experts(shape: ModelShape) -> dict[str, Any]:
 
 
 def _length(plan: Plan) -> dict[str, Any]:
-    steps, saved, evaluated = (
-        plan.take("train.steps"), plan.take("train.checkpoint_every"), plan.take("train.evaluate_every"),
-    )  # fmt: skip
-    ramp = plan.take("train.batch_ramp_up")
+    saved, evaluated = plan.take("train.checkpoint_every"), plan.take("train.evaluate_every")
+    steps, ramp = plan.steps, plan.take("train.batch_ramp_up")
     if steps is None:
-        raise _refused("Megatron-LM counts steps, and the scenario does not", "give --steps")
+        raise _refused("Megatron-LM counts steps, and the scenario does not", "give --steps, or --epochs and --samples")
+    plan.said("train.steps", "train.epochs")
     plan.said("train.grad_accum", "train.global_batch", "train.micro_batch", "train.seq_len")
     return {
         "seq-length": plan.peek("train.seq_len"), "micro-batch-size": plan.peek("train.micro_batch"),
         "global-batch-size": plan.peek("train.global_batch"),
         "train-iters": None if ramp else steps,
         "train-samples": steps * plan.peek("train.global_batch") if ramp else None,
-        "rampup-batch-size": ramp, "lr": "1e-5",
-        "save": "checkpoints" if saved else None, "save-interval": saved, "eval-interval": evaluated,
+        "rampup-batch-size": ramp, "lr": LEARNING_RATE,
+        "save": "checkpoints" if saved else None, "save-interval": saved,
+        "async-save": plan.take("train.async_checkpoint"), "eval-interval": evaluated,
         "eval-iters": None if evaluated else 0,
     }  # fmt: skip
 
@@ -161,7 +184,7 @@ def _copies(plan: Plan) -> int | None:
 
 def _layers_of_a_stage(plan: Plan) -> int:
     """All layers of a stage, of which Megatron-LM leaves the last one on the accelerator."""
-    layers = Registry().model(str(plan.peek("model"))).layers
+    layers = plan.shape.layers
     return max(int(layers // plan.peek("layout.pp", 1)) - 1, 1)
 
 

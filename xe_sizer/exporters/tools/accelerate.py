@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from xe_sizer.exporters.as_text import command_text, yaml_text
 from xe_sizer.exporters.exporter import Exporter, Written
 from xe_sizer.exporters.parts.accelerate import accelerate_configuration
-from xe_sizer.exporters.parts.trl import SAYS, trainer_of, trl_settings
+from xe_sizer.exporters.parts.trl import ADDED, SAYS, trainer_of, trl_settings
 from xe_sizer.exporters.parts.words import as_words
 
 if TYPE_CHECKING:
@@ -29,5 +29,6 @@ EXPORTERS = (
         ending=".sh",
         write=_write,
         says=(*SAYS, "layout.zero", "layout.tp", "layout.cp", "layout.zero_group", "gpus"),
+        added=ADDED,
     ),
 )

@@ -5,19 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from xe_sizer.exporters.as_text import yaml_text
-from xe_sizer.exporters.exporter import Exporter, Written
-from xe_sizer.exporters.parts.adapters import QLORA, adapted_modules, adapter_of
+from xe_sizer.exporters.exporter import LEARNING_RATE, Added, Exporter, Written
+from xe_sizer.exporters.parts.adapters import BITS, LORA, QLORA, QLORA_BITS, adapted_modules, adapter_of
 from xe_sizer.exporters.parts.deepspeed import deepspeed_settings
+from xe_sizer.exporters.parts.trl import OPTIMIZERS
 
 if TYPE_CHECKING:
     from xe_sizer.exporters.plan import Plan
 
 _PREFERENCES = ("dpo", "kto", "orpo", "simpo", "grpo")
-_OPTIMIZERS = {
-    "adamw": "adamw_torch", "adamw-fused": "adamw_torch_fused", "adamw-8bit": "adamw_bnb_8bit",
-    "paged-adamw": "paged_adamw_32bit",
-    "paged-adamw-8bit": "paged_adamw_8bit", "adafactor": "adafactor", "sgd": "sgd", "muon": "muon",
-}  # fmt: skip
+_OPTIMIZERS = OPTIMIZERS | {"adopt": "adopt_adamw", "came": "came_pytorch", "muon": "muon"}
+_WEIGHTS = {"bf16": "bf16", "fp16": "fp16", "fp8": "bf16", "fp32": "fp32"}  # by the precision of the run
+_SWITCHES = {"fp16": "fp16", "fp8": "fp8", "fp32": "float32"}
+_LIGER = {"rotary": "liger_rope", "norm": "liger_rms_norm", "activation": "liger_glu_activation"}
+_LIGER_PLUGIN = "axolotl.integrations.liger.LigerPlugin"
+_CUT_PLUGIN = "axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin"
 _ATTENTION = {"flash": "flash_attention_2", "sdpa": "sdpa", "eager": "eager"}
 
 
@@ -30,14 +32,18 @@ def _write(plan: Plan) -> Written:
         **_padding(plan),
         "micro_batch_size": plan.take("train.micro_batch"),
         "gradient_accumulation_steps": plan.take("train.grad_accum"),
+        "learning_rate": LEARNING_RATE,
         "max_steps": plan.take("train.steps"),
         "num_epochs": None if plan.peek("train.steps") else plan.take("train.epochs"),
-        "optimizer": _OPTIMIZERS.get(plan.take("optimizer"), "adamw_torch"),
+        "optimizer": plan.word("optimizer", _OPTIMIZERS),
         "gradient_checkpointing": _recompute(plan),
-        "attn_implementation": _ATTENTION.get(plan.take("attention")),
+        "attn_implementation": plan.word("attention", _ATTENTION),
+        **_kernels(plan),
         "tensor_parallel_size": _above_one(plan.take("layout.tp")),
         "context_parallel_size": _above_one(plan.take("layout.cp")),
+        "dp_shard_size": plan.take("layout.zero_group") or None,
         "save_steps": plan.take("train.checkpoint_every"),
+        "eval_steps": plan.take("train.evaluate_every"),
         "deepspeed": deepspeed_settings(plan),
     }
     return Written(yaml_text(values), run=_run(plan))
@@ -47,13 +53,17 @@ def _job(plan: Plan) -> dict[str, Any]:
     job = plan.take("job")
     adapter = adapter_of(plan)
     values: dict[str, Any] = {"adapter": adapter, "rl": job if job in _PREFERENCES else None}
+    if plan.peek("train.reference") == "precomputed":
+        plan.said("train.reference")
+        values["precompute_ref_log_probs"] = True
     if job == "reward":
         values["reward_model"] = True
     if adapter:
         values |= _adapters(plan)
-    if adapter == QLORA:
-        values["load_in_4bit"] = True
-        plan.said("train.bits", "train.quantiser")
+    bits = plan.peek("train.bits", QLORA_BITS if adapter == QLORA else None)
+    if adapter and bits in BITS:
+        plan.said("train.bits")
+        values |= {"adapter": QLORA if bits == QLORA_BITS else LORA, BITS[bits]: True}
     if job == "pretrain":
         values["pretraining_dataset"] = [{"path": "PATH"}]
     else:
@@ -65,29 +75,48 @@ def _adapters(plan: Plan) -> dict[str, Any]:
     targets = adapted_modules(plan)
     return {
         "lora_r": plan.take("lora.rank"),
+        "lora_alpha": plan.take("lora.alpha"),
         "lora_dropout": plan.take("lora.dropout", 0),
         "lora_target_linear": targets == ["all-linear"] or None,
         "lora_target_modules": None if targets == ["all-linear"] else targets,
         "peft_use_dora": plan.take("lora.dora") or None,
-        "lora_modules_to_save": plan.take("lora.modules_to_save"),
+        "lora_modules_to_save": list(plan.take("lora.modules_to_save") or ()) or None,
     }
 
 
 def _precision(plan: Plan) -> dict[str, Any]:
-    word = plan.take("precision")
-    plan.said("train.weights_dtype")
-    return {"bf16": word == "bf16", "fp16": word == "fp16" or None, "fp8": word == "fp8" or None}
+    """Precision, and with it the type of the weights."""
+    word = plan.peek("precision")
+    if word in _WEIGHTS:
+        plan.said("precision")
+    if plan.peek("train.weights_dtype") == _WEIGHTS.get(word):
+        plan.said("train.weights_dtype")
+    return {"bf16": word == "bf16", **{_SWITCHES[each]: word == each or None for each in ("fp16", "fp8", "fp32")}}
+
+
+def _kernels(plan: Plan) -> dict[str, Any]:
+    """Liger's kernels and loss, or the cut cross-entropy where it is the loss alone that is fused."""
+    kernels = plan.peek("train.fused_kernels") or ()
+    fused = plan.peek("loss") == "fused"
+    if fused:
+        plan.said("loss")
+    if kernels and all(kind in _LIGER for kind in kernels):
+        plan.said("train.fused_kernels")
+        chosen = {_LIGER[kind]: True for kind in kernels}
+        return {"plugins": [_LIGER_PLUGIN], **chosen, "liger_fused_linear_cross_entropy": fused or None}
+    return {"plugins": [_CUT_PLUGIN], "cut_cross_entropy": True} if fused else {}
 
 
 def _padding(plan: Plan) -> dict[str, Any]:
     word = plan.peek("train.padding")
-    known = ("packed", "to-seq-len", "longest-in-micro-batch", "grouped-by-length")
+    known = ("packed", "to-seq-len", "longest-in-micro-batch", "grouped-by-length", "none")
     if word in known:
         plan.said("train.padding")
     return {
         "sample_packing": word == "packed",
         "pad_to_sequence_len": word in ("packed", "to-seq-len"),
         "group_by_length": word == "grouped-by-length" or None,
+        "batch_flattening": word == "none" or None,
     }
 
 
@@ -118,7 +147,8 @@ def _run(plan: Plan) -> str:
 SAYS = (
     "model", "job", "precision", "optimizer", "attention", "train.seq_len", "train.padding", "train.micro_batch",
     "train.grad_accum", "train.steps", "train.epochs", "train.checkpoint_every", "layout.tp", "layout.cp",
-    "layout.zero", "layout.offload", "layout.recompute", "lora.rank", "lora.targets", "lora.dropout", "lora.dora",
+    "layout.zero", "layout.offload", "layout.recompute", "lora.rank", "lora.targets", "lora.alpha", "lora.dropout",
+    "lora.dora", "lora.modules_to_save", "train.fused_kernels", "loss", "train.evaluate_every",
 )  # fmt: skip
 EXPORTERS = (
     Exporter(
@@ -127,5 +157,6 @@ EXPORTERS = (
         ending=".yml",
         write=_write,
         says=SAYS,
+        added=Added("learning_rate, lr_scheduler, warmup_ratio", "max_steps or num_epochs", "lora_alpha"),
     ),
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from xe_sizer.exporters.as_text import command_text
 from xe_sizer.exporters.exporter import Exporter, Written
 from xe_sizer.exporters.parts.deepspeed import deepspeed_configuration
-from xe_sizer.exporters.parts.trl import SAYS, trainer_of, trl_settings
+from xe_sizer.exporters.parts.trl import ADDED, SAYS, trainer_of, trl_settings
 from xe_sizer.exporters.parts.words import as_words
 
 if TYPE_CHECKING:
@@ -31,5 +31,12 @@ def _write(plan: Plan) -> Written:
 
 
 EXPORTERS = (
-    Exporter(name="deepspeed", title="DeepSpeed", ending=".sh", write=_write, says=(*SAYS, "layout.zero", "gpus")),
+    Exporter(
+        name="deepspeed",
+        title="DeepSpeed",
+        ending=".sh",
+        write=_write,
+        says=(*SAYS, "layout.zero", "gpus"),
+        added=ADDED,
+    ),
 )

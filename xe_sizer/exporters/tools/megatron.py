@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xe_sizer.exporters.as_text import command_text
-from xe_sizer.exporters.exporter import Exporter, Written
-from xe_sizer.exporters.parts.megatron import SAYS, megatron_flags
+from xe_sizer.exporters.exporter import Added, Exporter, Written
+from xe_sizer.exporters.parts.megatron import SAYS, SCHEDULE, megatron_flags, megatron_lacks
 
 if TYPE_CHECKING:
     from xe_sizer.exporters.plan import Plan
@@ -18,7 +18,7 @@ def _write(plan: Plan) -> Written:
     nodes, per_node = _hardware(plan)
     words = ["torchrun", "--nnodes", str(nodes), "--nproc_per_node", str(per_node)]
     text = "#!/bin/sh\n" + command_text([*words, "pretrain_gpt.py"], megatron_flags(plan))
-    return Written(text, run="sh FILE, on each node, from the folder of Megatron-LM")
+    return Written(text, run="sh FILE, on each node, from the folder of Megatron-LM", yours=megatron_lacks(plan))
 
 
 def megatron_batch(plan: Plan) -> Written:
@@ -30,7 +30,8 @@ def megatron_batch(plan: Plan) -> Written:
         "--rdzv_endpoint", "$MASTER_ADDR:29500", "pretrain_gpt.py",
     ]  # fmt: skip
     command = command_text(words, megatron_flags(plan)).replace("'$MASTER_ADDR:29500'", '"$MASTER_ADDR:29500"')
-    return Written(head + _RENDEZVOUS + command, run="sbatch FILE, from the folder of Megatron-LM")
+    run = "sbatch FILE, from the folder of Megatron-LM"
+    return Written(head + _RENDEZVOUS + command, run=run, yours=megatron_lacks(plan))
 
 
 def _hardware(plan: Plan) -> tuple[int, int]:
@@ -45,6 +46,7 @@ EXPORTERS = (
         ending=".sh",
         write=_write,
         says=SAYS,
+        added=Added(SCHEDULE),
         aliases=("megatron",),
     ),
 )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from xe_sizer.exporters.as_text import yaml_text
-from xe_sizer.exporters.exporter import Exporter, Written
+from xe_sizer.exporters.exporter import LEARNING_RATE, Added, Exporter, Written
 from xe_sizer.exporters.parts.sharding import is_replicated, shard_sizes
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ _OPTIMIZERS = {
     "sgd": "torch.optim.SGD",
 }  # fmt: skip
 _ATTENTION = {"flash": "flash_attention_2", "sdpa": "sdpa", "eager": "eager"}
+_SCHEDULES = {"1f1b": "1f1b", "1f1b-interleaved": "interleaved1f1b", "gpipe": "gpipe", "zb-v": "ZBVZeroBubble"}
 _CHECKPOINTING = {"none": False, "full": True, "selective": "selective"}
 _TITLE = "NeMo AutoModel"
 _LOSSES = {"fused": "linear_ce.FusedLinearCrossEntropy", "eager": "masked_ce.MaskedCrossEntropy"}
@@ -36,13 +38,13 @@ def _write(plan: Plan) -> Written:
             "_target_": "nemo_automodel.NeMoAutoModelForCausalLM.from_pretrained",
             "pretrained_model_name_or_path": plan.take("model"),
             "torch_dtype": "bfloat16",
-            "attn_implementation": _ATTENTION.get(plan.take("attention")),
+            "attn_implementation": plan.word("attention", _ATTENTION),
         },
         "distributed": _layout(plan),
         "loss_fn": _loss(plan),
         **_data(plan),
         **_adapters(plan),
-        "optimizer": {"_target_": _optimizer(plan), "lr": 1.0e-5},
+        "optimizer": {"_target_": _optimizer(plan), "lr": LEARNING_RATE},
     }
     if plan.peek("train.weights_dtype") == "bf16":
         plan.said("train.weights_dtype")
@@ -62,6 +64,7 @@ def _steps(plan: Plan) -> dict[str, Any]:
         "max_steps": plan.take("train.steps"),
         "num_epochs": None if plan.peek("train.steps") else plan.take("train.epochs"),
         "ckpt_every_steps": plan.take("train.checkpoint_every"),
+        "val_every_steps": plan.peek("train.evaluate_every"),
     }
 
 
@@ -81,7 +84,15 @@ def _layout(plan: Plan) -> dict[str, Any]:
         plan.said("layout.offload")
         values["offload_policy"] = {"_target_": "torch.distributed.fsdp.CPUOffloadPolicy"}
     if piped > 1:
-        values["pipeline"] = {"pp_schedule": "1f1b", "pp_microbatch_size": plan.peek("train.micro_batch", 1)}
+        layers, chunks = plan.shape.layers, plan.peek("layout.vpp", 1)
+        each = math.ceil(layers / (piped * chunks))
+        if math.ceil(layers / (piped * each)) == chunks:  # otherwise no number of layers makes as many chunks
+            plan.said("layout.vpp")
+        values["pipeline"] = {
+            "pp_schedule": plan.word("layout.schedule", _SCHEDULES) or _SCHEDULES["1f1b"],
+            "layers_per_stage": each if chunks > 1 else None,
+            "pp_microbatch_size": plan.peek("train.micro_batch", 1),
+        }
     return values
 
 
@@ -96,11 +107,12 @@ def _data(plan: Plan) -> dict[str, Any]:
     """A data set in place of one's own, of the plan's length, and how its samples are padded."""
     length, padding = plan.take("train.seq_len"), plan.peek("train.padding")
     folder = "nemo_automodel.components.datasets.llm"
+    evaluated = plan.take("train.evaluate_every")
     if plan.peek("job") == "pretrain":
         if padding == "packed":
             plan.said("train.padding")
         data = {"_target_": f"{folder}.megatron_dataset.MegatronPretraining", "paths": "PATH", "seq_length": length}
-        return {"dataset": data}
+        return {"dataset": data, "validation_dataset": data if evaluated else None}
     if padding in ("packed", "to-seq-len", "longest-in-micro-batch"):
         plan.said("train.padding")
     data = {
@@ -109,7 +121,8 @@ def _data(plan: Plan) -> dict[str, Any]:
         "seq_length": length,
         "padding": "max_length" if padding == "to-seq-len" else "do_not_pad",
     }
-    return {"dataset": data, "packed_sequence": {"packed_sequence_size": length if padding == "packed" else 0}}
+    packed = {"packed_sequence_size": length if padding == "packed" else 0}
+    return {"dataset": data, "validation_dataset": data if evaluated else None, "packed_sequence": packed}
 
 
 def _adapters(plan: Plan) -> dict[str, Any]:
@@ -124,6 +137,7 @@ def _adapters(plan: Plan) -> dict[str, Any]:
             "match_all_linear": every or None,
             "target_modules": None if every else [f"*{name}" for name in targets],
             "dim": plan.take("lora.rank"),
+            "alpha": plan.take("lora.alpha"),
             "dropout": plan.take("lora.dropout", 0),
             "use_dora": plan.take("lora.dora") or None,
         }
@@ -144,6 +158,17 @@ def _optimizer(plan: Plan) -> str:
 SAYS = (
     "model", "job", "precision", "optimizer", "attention", "loss", "train.seq_len", "train.padding",
     "train.micro_batch", "train.global_batch", "train.steps", "train.epochs", "layout.tp", "layout.pp", "layout.cp",
-    "layout.ep", "layout.zero", "layout.offload", "layout.recompute", "lora.rank", "lora.targets", "lora.dropout",
+    "layout.ep", "layout.vpp", "layout.schedule", "train.checkpoint_every", "train.evaluate_every", "layout.zero",
+    "layout.offload", "layout.recompute", "lora.rank", "lora.targets", "lora.alpha", "lora.dropout",
 )  # fmt: skip
-EXPORTERS = (Exporter(name="nemo", title=_TITLE, ending=".yaml", write=_write, says=SAYS),)
+EXPORTERS = (
+    Exporter(
+        name="nemo",
+        aliases=("nemo-automodel", "automodel"),
+        title=_TITLE,
+        ending=".yaml",
+        write=_write,
+        says=SAYS,
+        added=Added("optimizer.lr, lr_scheduler", "step_scheduler.max_steps or num_epochs", "peft.alpha"),
+    ),
+)

@@ -5,13 +5,15 @@ Directives and variables: slurm.schedmd.com/sbatch.html; flags: accelerate src/a
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from xe_sizer.exporters.as_text import command_text, yaml_text
 from xe_sizer.exporters.exporter import Exporter, Written
 from xe_sizer.exporters.parts.accelerate import accelerate_configuration
 from xe_sizer.exporters.parts.megatron import SAYS as MEGATRON
-from xe_sizer.exporters.parts.trl import SAYS, trainer_of, trl_settings
+from xe_sizer.exporters.parts.megatron import SCHEDULE
+from xe_sizer.exporters.parts.trl import ADDED, SAYS, trainer_of, trl_settings
 from xe_sizer.exporters.parts.words import as_words
 from xe_sizer.exporters.tools.megatron import megatron_batch
 
@@ -59,5 +61,6 @@ EXPORTERS = (
         ending=".sbatch",
         write=_write,
         says=tuple(key for key in SAYS if key in MEGATRON),
+        added=replace(ADDED, schedule=f"{ADDED.schedule} of TRL, or {SCHEDULE} of Megatron-LM"),
     ),
 )

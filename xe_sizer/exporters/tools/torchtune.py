@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.exporters.as_text import yaml_text
-from xe_sizer.exporters.exporter import Exporter, Written
+from xe_sizer.exporters.exporter import LEARNING_RATE, Added, Exporter, Written
 from xe_sizer.exporters.parts.sharding import is_replicated, shard_sizes
 from xe_sizer.profiles.registry import Registry
 
@@ -62,9 +62,12 @@ def _write(plan: Plan) -> Written:
         **_data(plan),
         "batch_size": plan.take("train.micro_batch"),
         "gradient_accumulation_steps": plan.take("train.grad_accum", 1),
-        "epochs": 1 if plan.peek("train.steps") else plan.take("train.epochs", 1),
+        "epochs": 1 if plan.peek("train.steps") else plan.take("train.epochs"),
         "max_steps_per_epoch": plan.take("train.steps"),
-        "optimizer": {"_component_": _optimizer(plan), "lr": 1.0e-5},
+        "save_every_n_steps": plan.take("train.checkpoint_every"),
+        "enable_async_checkpointing": plan.take("train.async_checkpoint"),
+        "run_val_every_n_steps": plan.take("train.evaluate_every"),
+        "optimizer": {"_component_": _optimizer(plan), "lr": LEARNING_RATE},
         "loss": {"_component_": "torchtune.modules.loss.LinearCrossEntropyLoss"},
         **_layout(plan, one=one),
         "dtype": "bf16",
@@ -110,6 +113,7 @@ def _adapters(plan: Plan, job: str) -> dict[str, Any]:
         "lora_attn_modules": list(_ATTENTION) if every else [name for name in targets if name in _ATTENTION],
         "apply_lora_to_mlp": every or any(name in _MLP for name in targets),
         "lora_rank": plan.take("lora.rank"),
+        "lora_alpha": plan.take("lora.alpha"),
         "lora_dropout": plan.take("lora.dropout", 0),
         "use_dora": plan.take("lora.dora") or None,
     }
@@ -162,6 +166,16 @@ def _layout(plan: Plan, *, one: bool) -> dict[str, Any]:
 SAYS = (
     "model", "job", "precision", "optimizer", "train.seq_len", "train.padding", "train.micro_batch",
     "train.grad_accum", "train.steps", "train.epochs", "layout.tp", "layout.cp", "layout.zero", "layout.offload",
-    "layout.recompute", "lora.rank", "lora.dropout",
+    "layout.recompute", "lora.rank", "lora.dropout", "lora.alpha", "train.checkpoint_every", "train.evaluate_every",
+    "train.async_checkpoint",
 )  # fmt: skip
-EXPORTERS = (Exporter(name="torchtune", title=_TITLE, ending=".yaml", write=_write, says=SAYS),)
+EXPORTERS = (
+    Exporter(
+        name="torchtune",
+        title=_TITLE,
+        ending=".yaml",
+        write=_write,
+        says=SAYS,
+        added=Added("optimizer.lr, lr_scheduler", "max_steps_per_epoch or epochs", "model.lora_alpha"),
+    ),
+)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from xe_sizer.exporters.as_text import yaml_text
 from xe_sizer.exporters.exporter import Exporter, Written
 from xe_sizer.exporters.parts.deepspeed import deepspeed_settings
-from xe_sizer.exporters.parts.trl import SAYS, trainer_of, trl_settings
+from xe_sizer.exporters.parts.trl import ADDED, SAYS, trainer_of, trl_settings
 
 if TYPE_CHECKING:
     from xe_sizer.exporters.plan import Plan
@@ -20,4 +20,4 @@ def _write(plan: Plan) -> Written:
     return Written(yaml_text(values), run=f"trl {trainer_of(plan)} --config FILE --num_processes {gpus}{machines}")
 
 
-EXPORTERS = (Exporter(name="trl", title="TRL", ending=".yaml", write=_write, says=(*SAYS, "layout.zero")),)
+EXPORTERS = (Exporter(name="trl", title="TRL", ending=".yaml", write=_write, says=(*SAYS, "layout.zero"), added=ADDED),)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.exporters.as_text import override_text
-from xe_sizer.exporters.exporter import Exporter, Written
+from xe_sizer.exporters.exporter import LEARNING_RATE, Added, Exporter, Written
 from xe_sizer.exporters.parts.adapters import adapted_modules, adapter_of
 
 if TYPE_CHECKING:
@@ -27,7 +27,8 @@ _SPLIT = ("tp", "pp", "ep")  # what FSDP has no word for
 _ALL, _DISTRIBUTED_OPTIMIZER = 3, 1
 SAYS = (
     "model", "job", "train.seq_len", "train.micro_batch", "train.global_batch", "train.steps", "train.epochs",
-    "train.checkpoint_every", "layout.tp", "layout.pp", "layout.cp", "layout.ep", "layout.zero", "layout.recompute",
+    "train.checkpoint_every", "train.evaluate_every", "lora.alpha",
+    "layout.tp", "layout.pp", "layout.cp", "layout.ep", "layout.zero", "layout.recompute",
     "layout.offload", "lora.rank", "rollout.prompts", "rollout.group", "rollout.updates", "rollout.max_output_tokens",
     "rollout.engine", "rollout.tp", "rollout.gpu_memory_utilization", "rollout.max_sequences", "rollout.offload",
     "rollout.sleep", "train.reference", "gpus",
@@ -48,6 +49,7 @@ def _write(plan: Plan) -> Written:
         "algorithm.adv_estimator": _ESTIMATORS[job],
         f"{_MODEL}path": plan.take("model"),
         "data.train_files": "DATASET",
+        f"{_ACTOR}optim.lr": LEARNING_RATE,
         **_batches(plan),
         **_answers(plan),
         **(_under_megatron(plan) if megatron else _under_fsdp(plan)),
@@ -162,6 +164,7 @@ def _adapters(plan: Plan) -> dict[str, Any]:
     targets = adapted_modules(plan)
     return {
         f"{_MODEL}lora_rank": plan.take("lora.rank"),
+        f"{_MODEL}lora_alpha": plan.take("lora.alpha"),
         f"{_MODEL}target_modules": "all-linear" if targets == ["all-linear"] else f"[{','.join(targets)}]",
     }
 
@@ -175,7 +178,21 @@ def _run(plan: Plan) -> dict[str, Any]:
         "trainer.total_training_steps": plan.take("train.steps"),
         "trainer.total_epochs": None if plan.peek("train.steps") else plan.take("train.epochs"),
         "trainer.save_freq": plan.take("train.checkpoint_every"),
+        "trainer.test_freq": plan.take("train.evaluate_every"),
     }
 
 
-EXPORTERS = (Exporter(name="verl", title="verl", ending=".sh", write=_write, says=SAYS),)
+EXPORTERS = (
+    Exporter(
+        name="verl",
+        title="verl",
+        ending=".sh",
+        write=_write,
+        says=SAYS,
+        added=Added(
+            f"{_ACTOR}optim.lr, lr_scheduler_type, lr_warmup_steps",
+            "trainer.total_training_steps or total_epochs",
+            f"{_MODEL}lora_alpha",
+        ),
+    ),
+)

@@ -42,6 +42,7 @@ _STATE_SPACE = (
     ("heads", "mamba_num_heads", None),
 )  # fmt: skip
 _POSITIONS = {"learnedabsolute": "learned", "rope": "rope", "yarn": "rope", "mrope": "rope", "none": "none"}
+_ROTARY_BASE, _ROTARY_SCALING = 10_000, 8
 _FLEXIBLE = 64  # the width of a gated MLP is rounded down to a multiple of it
 _LONGEST = 10_000
 
@@ -60,6 +61,7 @@ def state_model(arguments: Arguments) -> None:
     _mlp(arguments, values)
     _experts(arguments, values)
     _vectors(arguments, values)
+    _wavelengths(arguments, values)
     padding = _vocabulary(arguments, values)
     if "layers" in values or "hidden" in values:
         tokenizer = arguments.peek("tokenizer_model", "tokenizer_name_or_path")
@@ -209,6 +211,15 @@ def _position(arguments: Arguments) -> Stated:
     if named is not None and plain(named.value) in _POSITIONS:
         return _POSITIONS[plain(named.value)], named
     return ("none", none) if none is not None else ("learned", None)
+
+
+def _wavelengths(arguments: Arguments, values: dict[str, Stated]) -> None:
+    """Base of the rotary positions, and how Llama 3.1 stretches them."""
+    if values.get("position", ("", None))[0] != "rope":
+        return
+    _put(values, "rotary_base", _read(arguments, "rotary_base", _ROTARY_BASE))
+    if arguments.on("use_rope_scaling") is not None:
+        _put(values, "rotary_scaling", _read(arguments, "rope_scaling_factor", _ROTARY_SCALING))
 
 
 def _vocabulary(arguments: Arguments, values: dict[str, Stated]) -> int:

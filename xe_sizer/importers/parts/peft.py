@@ -9,7 +9,7 @@ import re
 from typing import TYPE_CHECKING
 
 from xe_sizer.importers.table import Loss, names
-from xe_sizer.importers.values import UnreadableError, listed, plain
+from xe_sizer.importers.values import UnreadableError, above_zero, listed, plain
 from xe_sizer.profiles.convert import show
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ LORA, QLORA, SFT = "lora", "qlora", "sft"
 _ALL = ("all", "alllinear")
 _PROJECTION = re.compile(r"(?<![a-z0-9_])(?:[a-z0-9]+_)+proj(?![a-z0-9_])|query_key_value|lm_head|embed_tokens")
 _ALTERNATIVES = re.compile(r"\((?:\?:)?([a-z0-9_|]+)\)(_proj)")
+_ALPHA = re.compile(r"(^|[._])(lora|peft|lora_tuning)[._](lora_)?alpha$|^lora_alpha$")
 _PATTERN = frozenset("^$()|\\*?[]")
 _QUERY_VALUE = ("q_proj", "v_proj")
 _FUSED, _OLD_GPT = ("query_key_value",), ("c_attn",)
@@ -82,6 +83,13 @@ def state_targets(draft: Draft, found: Written | None, default: tuple[str, ...] 
     if found is not None:
         draft.state("lora.targets", draft.value(found, targets_of), found)
     draft.default("lora.targets", default, note)
+
+
+def state_alpha(draft: Draft) -> None:
+    """State the scale of adapters, which all tools know by nearly the same name."""
+    for name in draft.keys if "lora.rank" in draft.facts else ():
+        if _ALPHA.search(name):
+            draft.state("lora.alpha", draft.value(draft.take(name), above_zero), draft.keys[name])
 
 
 def state_bits(draft: Draft, bits: int, written: Written, quantiser: str = BITSANDBYTES) -> None:
