@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 TARGETS = "lora.targets"
 _WEIGHTS = "train.weights_dtype"
+_BACKEND = "train.backend"
 _PARALLEL = "layout.sequence_parallel"
 _EXPERT_TP = "layout.expert_tp"
 _MODULES = "layout.recompute_modules"
@@ -37,14 +38,20 @@ def settle(draft: Draft) -> None:
 
 
 def _weights(draft: Draft) -> None:
-    """The type of the weights, where it is part of the stack and no choice."""
-    dtype = draft.fact(_WEIGHTS)
+    """What shares states out, where the stack has it; the type of the weights, where it is no choice."""
+    dtype, backend = draft.fact(_WEIGHTS), draft.fact(_BACKEND)
     try:
-        stack = load_stack(str(draft.fact("stack"))) if dtype is not None and "stack" in draft.facts else None
+        stack = load_stack(str(draft.fact("stack"))) if "stack" in draft.facts else None
     except InputError:
         return
-    if stack is not None and dtype not in stack.weights_dtypes:
-        draft.set_aside(_WEIGHTS, f"what {stack.name} keeps weights in is part of the stack")
+    if stack is None:
+        return
+    if backend is not None and backend not in stack.runs_on:
+        draft.set_aside(_BACKEND, f"{stack.name} does not run on {backend}")
+    elif backend is not None:
+        stack = stack.on_backend(str(backend))
+    if dtype is not None and (dtype not in stack.weights_dtypes or stack.loads_alike):
+        draft.set_aside(_WEIGHTS, f"what {stack.backend or stack.name} keeps weights in is part of the stack")
 
 
 def _split_experts(draft: Draft) -> None:
