@@ -81,7 +81,7 @@ def test_a_deepspeed_file_leaves_to_the_trainer_what_is_auto(tmp_path: Path) -> 
 
 
 def test_a_deepspeed_file_says_what_its_engine_does(tmp_path: Path) -> None:
-    """The engine's optimizer takes the trainer's place; a bucket left to the trainer is the square of the hidden size."""
+    """Its optimizer takes the trainer's place; a bucket left to the trainer is the square of the hidden size."""
     settings = {
         "fp16": {"enabled": True},
         "optimizer": {"type": "Lion", "params": {"lr": "auto"}},

@@ -245,15 +245,16 @@ def _misplaced(stack: Stack, document: Document) -> Iterator[Problem]:
     if stack.backend is not None and stack.backends and stack.backend not in stack.runs_on:
         hint = did_you_mean(stack.backend, stack.runs_on) or f"it has {', '.join(stack.runs_on)}"
         yield Problem(f"the stack has no backend '{stack.backend}'", document.locate(("backend",)), hint)
-    parts = {name: part for name in stack.__struct_fields__ if isinstance(part := getattr(stack, name), msgspec.Struct)}
-    for backend, sections in stack.backends.items():
+    fields = ((field, getattr(stack, field)) for field in stack.__struct_fields__)
+    parts = {field: part for field, part in fields if isinstance(part, msgspec.Struct)}
+    for name, sections in stack.backends.items():
         for section, changes in (sections or {}).items():
             if section in parts:
-                yield from _changed(f"backends.{backend}", {section: changes}, parts[section], document)
+                yield from _changed(f"backends.{name}", {section: changes}, parts[section], document)
             elif section == _LOADS:
-                yield from _changed(f"backends.{backend}.loads", changes, stack.states, document)
+                yield from _changed(f"backends.{name}.loads", changes, stack.states, document)
             else:
-                where = document.locate(("backends", backend, section), key=True)
+                where = document.locate(("backends", name, section), key=True)
                 hint = did_you_mean(section, (*parts, _LOADS))
                 yield Problem(f"a backend changes no '{section}'", where, hint)
 

@@ -64,7 +64,10 @@ def _epochs_of_nothing(resolved: ResolvedTraining) -> Iterator[str]:
     if epochs is not None and resolved.known_samples is None:
         written, samples = caller.setting("train.epochs", epochs), caller.setting("data.samples", 50_000)
         data = f"{samples}, for example, or {caller.setting('data.profile')} says how much an epoch is"
-        yield f"{written} has no effect without the data: {data}"
+        passes = f"{epochs:g} epoch{'' if epochs == 1 else 's'}"
+        said = {"file": f"the file says {passes}", "stack": f"{passes} by default of the tool"}
+        told = said.get(resolved.given.origin.get("train.epochs", ""))
+        yield f"{told}; how many samples? {data}" if told else f"{written} has no effect without the data: {data}"
 
 
 def _unpacked_weights(resolved: ResolvedTraining) -> Iterator[str]:

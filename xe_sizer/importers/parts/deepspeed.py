@@ -129,10 +129,10 @@ def state_deepspeed(draft: Draft, keys: Mapping[str, Written], prefix: str = "")
     draft.take(*(f"{prefix}{key}" for key in own))
     draft.state("train.backend", BACKEND, next(iter(own.values()), None))
     _offload(draft, own, prefix)
-    for key in TABLE.keys:
-        written = own.get(key.names[0])
-        if key.to != "layout.offload_fraction" or draft.fact("layout.offload") is not None:
-            draft.state(key.to, draft.value(written, key.read), written)
+    for row in TABLE.keys:
+        stated = own.get(row.names[0])
+        if row.to != "layout.offload_fraction" or draft.fact("layout.offload") is not None:
+            draft.state(row.to, draft.value(stated, row.read), stated)
     if f"{_SHARDED}stage" not in own:
         draft.default("layout.zero", 0, "DeepSpeed without a ZeRO stage")
     for name, key in (("bf16", "bf16.enabled"), ("bf16", "bfloat16.enabled"), ("fp16", "fp16.enabled")):
