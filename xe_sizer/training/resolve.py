@@ -328,9 +328,9 @@ def _assembled(
 
 def _otherwise(given: Given, job: Job) -> Iterator[str]:
     """Precision, weights and backend that are not what a tool's default or another stack's file says."""
-    usual = given.values.precision or job.stack.defaults.precision
-    if usual != job.precision and not chosen(given, "precision"):
-        yield f"{job.server.accelerator.name} has no {usual}: the run computes in {job.precision} instead"
+    known, usual = supported_precisions(job.server.accelerator), (given.values.precision, job.stack.defaults.precision)
+    if not chosen(given, "precision") and (missing := [one for one in usual if one is not None and one not in known]):
+        yield f"{job.server.accelerator.name} has no {missing[0]}: the run computes in {job.precision} instead"
     backend, dtype = given.values.train.backend, given.values.train.weights_dtype
     if backend is not None and backend not in job.stack.runs_on:
         yield f"the stack {job.stack.name} has no backend {backend}, which the file says: it shares states out itself"

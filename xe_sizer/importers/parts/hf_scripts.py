@@ -8,6 +8,7 @@ from xe_sizer.importers.draft import Draft
 from xe_sizer.importers.parts.accelerate import TABLE, state_accelerate
 from xe_sizer.importers.parts.launchers import hardware_of, state_gpus
 from xe_sizer.importers.readers.shell import flags_of, unwrapped
+from xe_sizer.importers.source import PYTHON
 from xe_sizer.importers.written import Unread, Written
 
 if TYPE_CHECKING:
@@ -45,6 +46,18 @@ def keys_started(source: Source, starts: Starts) -> Keys:
         found = source.companion(word.text) if word.text.lower().endswith(_FILES) and not word.unknown else None
         keys |= found.keys if found is not None else {}
     return keys | {name: _written(flag) for name, flag in arguments.flags.items()}
+
+
+def script_started(source: Source) -> Word | None:
+    """The Python file that the last command of a launch script starts which starts one; None without one."""
+    commands = source.script.commands if source.script is not None else ()
+    first = (_words(each)[0] for each in reversed(commands))
+    return next((word for word in first if word.text.endswith(PYTHON) and not word.unknown), None)
+
+
+def starts_script(words: Sequence[str]) -> bool:
+    """Whether a command starts a Python file, whatever that is."""
+    return bool(words) and words[0].endswith(PYTHON)
 
 
 def words_started(source: Source, starts: Starts) -> tuple[str, ...]:
