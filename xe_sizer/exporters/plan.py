@@ -25,6 +25,7 @@ NEUTRAL: Mapping[str, frozenset[object]] = {
     **dict.fromkeys(("rollout.tp", "rollout.pp", "rollout.ep"), frozenset({1})),
     **dict.fromkeys(("train.reference", "train.reward_model"), frozenset({"none"})),
     "adapter": frozenset({"none"}),
+    "train.backend": frozenset({"fsdp"}),
     "serve.kv_cache": frozenset({"bf16", "fp16"}),
     "serve.weights": frozenset({"bf16", "fp16"}),
 }
@@ -45,7 +46,7 @@ _TOLD = (
     "serve.scheduler_recv_interval", "train.critic_model", "train.reward_model", "rollout.group",
     "rollout.max_output_tokens", "rollout.updates", "rollout.engine", "rollout.tp", "rollout.pp",
     "rollout.ep", "rollout.asynchronous", "rollout.oversampling", "rollout.weights", "rollout.sleep",
-    "rollout.offload",
+    "rollout.offload", "train.backend", "layout.bucket_gib",
 )  # fmt: skip
 
 
