@@ -247,16 +247,15 @@ def _misplaced(stack: Stack, document: Document) -> Iterator[Problem]:
         yield Problem(f"the stack has no backend '{stack.backend}'", document.locate(("backend",)), hint)
     fields = ((field, getattr(stack, field)) for field in stack.__struct_fields__)
     parts = {field: part for field, part in fields if isinstance(part, msgspec.Struct)}
-    for name, sections in stack.backends.items():
+    for backend, sections in stack.backends.items():
         for section, changes in (sections or {}).items():
             if section in parts:
-                yield from _changed(f"backends.{name}", {section: changes}, parts[section], document)
+                yield from _changed(f"backends.{backend}", {section: changes}, parts[section], document)
             elif section == _LOADS:
-                yield from _changed(f"backends.{name}.loads", changes, stack.states, document)
+                yield from _changed(f"backends.{backend}.{_LOADS}", changes, stack.states, document)
             else:
-                where = document.locate(("backends", name, section), key=True)
-                hint = did_you_mean(section, (*parts, _LOADS))
-                yield Problem(f"a backend changes no '{section}'", where, hint)
+                where = document.locate(("backends", backend, section), key=True)
+                yield Problem(f"a backend changes no '{section}'", where, did_you_mean(section, (*parts, _LOADS)))
 
 
 def _changed(
