@@ -183,3 +183,28 @@ def test_a_batch_that_nobody_gives_is_the_tools_own(cli: Cli, stack: str) -> Non
     """8 on a card: 8 x 1 by TRL's defaults, 2 x 4 in Unsloth's notebooks."""
     asked = ("--model", "gpt2", *A100, "--gpus", 1, "--job", "lora", "--stack", stack, "--steps", 9)
     assert answer(cli, "estimate", *asked)["scenario"]["train"]["global_batch"] == 8
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "accelerate launch --use_deepspeed --deepspeed_config_file ds.json --num_processes 8 sft.py",
+        "accelerate launch --deepspeed_config_file ds.json --num_processes 8 trl/scripts/sft.py "
+        "--model_name_or_path gpt2 --dataset_name x",
+        "deepspeed --num_gpus 8 sft.py --deepspeed ds.json",
+    ],
+)
+def test_a_launcher_names_the_file_of_deepspeed(cli: Cli, command: str) -> None:
+    Path("launch.sh").write_text(f"{command}\n")
+    facts = json.loads(cli("import", "launch.sh", "--format", "json").out)["scenario"]
+    keys = ("stack", "gpus", "train.backend", "layout.zero")
+    assert [facts[key]["value"] for key in keys] == ["trl", 8, "deepspeed", 2]
+
+
+def test_fsdp_says_why_it_keeps_more_than_zero_would(cli: Cli) -> None:
+    asked = ("--model", "gpt2", *A100, "--gpus", 2, "--job", "sft", "--stack", "hf-trainer", "--zero", 3, "--steps", 9,
+             "--micro-batch", 1, "--grad-accum", 2)  # fmt: skip
+    (said,) = [one for one in answer(cli, "estimate", *asked)["warnings"] if "runs FSDP" in one]
+    assert "gradients stay whole until the last micro-batch of a step" in said
+    assert "float32 though bf16 is loaded; not so with --backend deepspeed" in said
+    assert not any("FSDP" in one for one in answer(cli, "estimate", *asked, "--backend", "deepspeed")["warnings"])

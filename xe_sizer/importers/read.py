@@ -8,7 +8,8 @@ from xe_sizer.errors import InputError, Location, Problem, collecting
 from xe_sizer.importers.draft import Draft
 from xe_sizer.importers.finishing import finish
 from xe_sizer.importers.imported import Imported
-from xe_sizer.importers.parts.hf_scripts import script_started, starts_script, state_launch
+from xe_sizer.importers.parts.deepspeed import read_deepspeed
+from xe_sizer.importers.parts.hf_scripts import keys_started, script_started, starts_script, state_launch
 from xe_sizer.importers.registry import all_tools, tool_named, tool_of
 from xe_sizer.importers.settling import settle
 from xe_sizer.importers.source import PYTHON, source_of
@@ -101,7 +102,10 @@ def _read_beside(draft: Draft, other: Source) -> None:
     """What a further file says of the same job: a launch command, a DeepSpeed or accelerate configuration."""
     tool = tool_of(other)
     if tool is None and script_started(other) is not None:
-        launch = Draft(draft.tool, {}, draft.version)
+        launch = Draft(draft.tool, keys_started(other, starts_script), draft.version)
+        named = launch.on("deepspeed")  # which scripts are given whatever else they say themselves
+        if named is not None:
+            read_deepspeed(launch, named, other)
         state_launch(launch, other, starts_script)
         draft.merge(launch)
         return
