@@ -40,6 +40,7 @@ mixed_precision: bf16
 num_machines: 1
 num_processes: 4
 """
+SCRIPT = "trl/scripts/sft.py --model_name_or_path gpt2 --dataset_name x"
 A100 = ("--gpu", "a100-sxm-80gb")
 
 
@@ -189,8 +190,7 @@ def test_a_batch_that_nobody_gives_is_the_tools_own(cli: Cli, stack: str) -> Non
     "command",
     [
         "accelerate launch --use_deepspeed --deepspeed_config_file ds.json --num_processes 8 sft.py",
-        "accelerate launch --deepspeed_config_file ds.json --num_processes 8 trl/scripts/sft.py "
-        "--model_name_or_path gpt2 --dataset_name x",
+        f"accelerate launch --deepspeed_config_file ds.json --num_processes 8 {SCRIPT}",
         "deepspeed --num_gpus 8 sft.py --deepspeed ds.json",
     ],
 )
