@@ -146,6 +146,10 @@ def _factors(profile: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for section, value in profile.items():
         if section in FROM_CODE:
             continue
+        if section == "backends":
+            for name, sections in value.items():
+                yield from ((f"{section}.{name}.{key}", number) for key, number in _factors(sections or {}))
+            continue
         for key, item in value.items() if isinstance(value, Mapping) else [("", value)]:
             if isinstance(item, Mapping):
                 yield f"{section}.{key}", ", ".join(f"{name} {number}" for name, number in item.items())

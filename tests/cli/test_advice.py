@@ -188,7 +188,9 @@ FAILING = {
     **{f"remedy {name}": command for name, (command, *_) in REMEDIES.items()},
     **{f"host {name}": command for name, (command, _) in TOO_BIG_FOR_THE_HOST.items()},
 }
-TIGHT = f"--model llama-2-7b {H100} --gpus 8 --stack deepspeed --zero 2 --micro-batch 2 --recompute none"
+TIGHT = (
+    f"--model llama-2-7b {H100} --gpus 8 --stack deepspeed --zero 2 --micro-batch 2 --recompute none --bucket-gib 0.5"
+)
 
 
 def ask(cli: Cli, command: str) -> tuple[int, dict[str, Any]]:

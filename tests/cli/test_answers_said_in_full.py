@@ -47,6 +47,16 @@ def test_epochs_without_data_are_not_dropped_in_silence(cli: Cli) -> None:
     assert any("--epochs 3 has no effect" in text for text in answer(cli, *LORA, "--epochs", 3)["cautions"])
 
 
+def test_a_file_that_says_epochs_is_asked_for_its_samples(cli: Cli, tmp_path: Path) -> None:
+    """Nobody typed --epochs."""
+    job = tmp_path / "job.yaml"
+    job.write_text("model: gpt2\ngpu: a100-sxm-80gb\ngpus: 1\njob: lora\ntrain: {epochs: 2}\n")
+    assert "the file says 2 epochs; how many samples? --samples 50000, for example" in brief(cli, str(job))
+    foreign = tmp_path / "sft.yaml"
+    foreign.write_text("model_name_or_path: gpt2\npacking: true\n")
+    assert "3 epochs by default of the tool; how many samples?" in brief(cli, str(foreign), "--gpus", 1)
+
+
 def test_the_first_advice_is_to_drop_the_offloading_that_the_job_does_not_need(cli: Cli) -> None:
     result = answer(cli, *OFFLOADED)
     first = result["advice"][0]
@@ -91,7 +101,7 @@ def test_packing_says_how_many_steps_it_leaves_and_the_batch_that_keeps_them(cli
 def test_the_batch_that_keeps_the_steps_keeps_them(cli: Cli) -> None:
     """One GPU: as many packed sequences in a batch as padded steps leave."""
     asked = ("--model", "llama-3.1-8b", "--gpu", "h100-sxm-80gb", "--gpus", 1, "--job", "lora", "--stack", "trl",
-             "--dataset", "alpaca", "--epochs", 2)  # fmt: skip
+             "--dataset", "alpaca", "--epochs", 2, "--global-batch", 128)  # fmt: skip
     before = answer(cli, *asked)["time"]["steps"]
     batch = round(2 * ALPACA_TOKENS / 4096 / before)
     advice = [one["change"] for one in answer(cli, *asked)["advice"] if "packing" in one["change"]]
@@ -101,7 +111,7 @@ def test_the_batch_that_keeps_the_steps_keeps_them(cli: Cli) -> None:
 
 
 def test_the_warning_of_padding_says_the_steps_too(cli: Cli) -> None:
-    asked = (*LORA, "--dataset", "alpaca", "--epochs", 3, "--padding", "longest-in-global-batch")
+    asked = (*LORA, "--dataset", "alpaca", "--epochs", 3, "--padding", "longest-in-global-batch", "--global-batch", 128)
     steps = math.ceil(3 * ALPACA_TOKENS / 1044 / 128)
     text = next(one for one in answer(cli, *asked)["warnings"] if "are padding" in one)
     assert f"in {steps} instead of 1,219 optimizer steps; a global batch of " in text

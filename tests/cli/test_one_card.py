@@ -188,7 +188,8 @@ def test_nobody_puts_sixteen_cards_on_a_desk(cli: Cli, job: str) -> None:
 
 def test_an_estimate_speaks_of_one_time_in_one_unit(cli: Cli) -> None:
     """407 steps of 128 read 52,096 of 52,002 samples, which is an epoch; 72 minutes are not 1.2 h further down."""
-    asked = "--model llama-3.1-8b --gpu rtx-4090 --gpus 1 --job qlora --stack unsloth --dataset alpaca --epochs 1"
+    asked = "--model llama-3.1-8b --gpu rtx-4090 --gpus 1 --job qlora --stack unsloth --dataset alpaca"
+    asked = f"{asked} --global-batch 128 --epochs 1"
     told = " ".join(cli("estimate", *shlex.split(asked)).out.split())
     assert "407 1 epoch " in told
     slower = " ".join(cli("estimate", *shlex.split(f"{asked[:-11]} --steps 100 --micro-batch 1")).out.split())

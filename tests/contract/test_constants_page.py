@@ -40,6 +40,7 @@ def test_a_silent_factor_of_a_stack_is_found() -> None:
         "overlap": {"pipeline": 0.5},
         "memory": {"context_gib": {"typical": 1, "cautious": 2}},
         "expert_imbalance": 1.2,
+        "backends": {"its": {"overlap": {"sharding": 0.2}, "states": {"master_bytes": 4}}, "other": None},
         "origins": {
             "host": "assumed",
             "host.step_overhead_ms": "measured: by a stop watch",
@@ -57,6 +58,7 @@ def test_a_silent_factor_of_a_stack_is_found() -> None:
         "overlap.pipeline": "",
         "memory.context_gib": "",
         "expert_imbalance": "",
+        "backends.its.overlap.sharding": "",
         "before 2.0 overlap.pipeline": "published",
         "before 1.0 efficiency.matmul": "",
     }

@@ -74,9 +74,51 @@ def test_a_deepspeed_file_leaves_to_the_trainer_what_is_auto(tmp_path: Path) -> 
     found = read(tmp_path, job_yaml=TRAINER, ds_json=json.dumps(settings))
     said = facts(found)
     assert (said["layout.zero"], said["train.micro_batch"], said["precision"]) == (2, 2, "bf16")
-    lost = {each.key for each in found.lost}
-    assert "zero_optimization.reduce_bucket_size" in lost
+    assert said["train.backend"] == "deepspeed"
+    assert said["layout.bucket_gib"] == round(2 * 2e8 * 2 / 2**30, 4)  # overlap_comm takes two of them, of 16 bit
+    assert {each.key for each in found.lost} == {"zero_optimization.overlap_comm"}
     assert not found.unknown
+
+
+def test_a_deepspeed_file_says_what_its_engine_does(tmp_path: Path) -> None:
+    """Its optimizer takes the trainer's place; a bucket left to the trainer is the square of the hidden size."""
+    settings = {
+        "fp16": {"enabled": True},
+        "optimizer": {"type": "Lion", "params": {"lr": "auto"}},
+        "zero_optimization": {
+            "stage": 3,
+            "reduce_bucket_size": "auto",
+            "offload_optimizer": {"device": "nvme", "nvme_path": "/fast"},
+            "zero_hpz_partition_size": 8,
+            "zero_quantized_weights": True,
+            "zero_quantized_gradients": False,
+        },
+    }
+    (tmp_path / "ds.json").write_text(json.dumps(settings))
+    found = read(tmp_path, job_yaml=TRAINER + "deepspeed: ds.json\n")
+    said = facts(found)
+    keys = ("train.backend", "layout.zero", "layout.offload", "precision", "optimizer")
+    assert [said[key] for key in keys] == ["deepspeed", 3, "optimizer", "fp16", "lion"]
+    assert said["layout.bucket_gib"] == round(896**2 * 2 / 2**30, 4)
+    told = {each.key: each.why for each in found.lost}
+    assert told["zero_optimization.offload_optimizer.device"] == "keeps them on nvme; counted in host memory"
+    named = ["zero_optimization.zero_hpz_partition_size", "zero_optimization.zero_quantized_weights"]
+    assert sorted(key for key, why in told.items() if why.startswith("ZeRO++ is not modelled")) == named
+
+
+@pytest.mark.parametrize(("peft", "written"), [("", "none"), ("use_peft: true\n", "params")])
+def test_weights_alone_in_host_memory(tmp_path: Path, peft: str, written: str) -> None:
+    """Scenarios move the optimizer along, which is most of it where all weights learn, and little beside adapters."""
+    (tmp_path / "ds.json").write_text('{"zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}}}')
+    fact = read(tmp_path, job_yaml=TRAINER + peft + "deepspeed: ds.json\n").facts["layout.offload"]
+    assert (fact.value, fact.written) == ("params", written)
+
+
+def test_alone_it_is_trained_by_deepspeed(tmp_path: Path) -> None:
+    (tmp_path / "ds.json").write_text('{"zero_optimization": {"stage": 1}}')
+    found = read_foreign([tmp_path / "ds.json"], Asked(hardware={"model": "gpt2", "gpus": 4}))
+    assert facts(found)["stack"] == "deepspeed"
+    assert not found.missing
 
 
 @pytest.mark.parametrize(("size", "group"), [(8, 8), (-1, None)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from xe_sizer.errors import InputError, Location
@@ -80,6 +81,9 @@ def test_an_unknown_name_is_an_error_with_a_suggestion() -> None:
         (TEXT.replace("[adamw, muon]", "[muon]"), "the default optimizer 'adamw'"),
         (TEXT + "overlap: {tensor_parallel: 1.5}\n", "tensor_parallel"),
         (TEXT + "speed: 3\n", "speed"),
+        (TEXT + "backend: deepspeeed\n", "no backend 'deepspeeed'"),
+        (TEXT + "backends: {mine: {stats: {}}}\n", "a backend changes no 'stats'"),
+        (TEXT + "backends: {mine: {states: {autocast: 3}}}\n", "autocast"),
         (TEXT.replace("  norm: fused", "  norms: fused"), "norms"),
     ],
 )
@@ -140,3 +144,28 @@ def test_recipes_of_automodel_recompute_on_several_gpus_and_adapt_all_projection
     assert defaults.recompute_of(quantised=False, sharded=True) == "full"
     assert defaults.recompute_of(quantised=False, sharded=False) is None
     assert (defaults.lora_rank, defaults.lora_targets) == (8, ("all-linear",))
+
+
+def test_deepspeed_shares_out_what_any_trainer_around_it_trains() -> None:
+    """The states of the stack deepspeed, and all else as the trainer has it."""
+    engine = load_stack("deepspeed")
+    for name in ("hf-trainer", "trl", "axolotl", "llama-factory", "ms-swift"):
+        alone = load_stack(name)
+        shared = alone.on_backend("deepspeed")
+        assert (shared.states, shared.memory, shared.overlap) == (
+            msgspec.structs.replace(engine.states, copies_as_loaded=alone.states.copies_as_loaded),
+            engine.memory,
+            engine.overlap,
+        )
+        assert (shared.kernels, shared.defaults.padding, shared.defaults.recompute) == (
+            alone.kernels,
+            alone.defaults.padding,
+            alone.defaults.recompute,
+        )
+        assert shared.defaults.reduces_every_micro_batch
+        assert shared.on_backend("deepspeed") == shared
+
+
+@pytest.mark.parametrize("name", ["deepspeed", "openrlhf", "unsloth", "verl", "torchtune", "nemo"])
+def test_stacks_that_run_on_one_backend_alone(name: str) -> None:
+    assert len(load_stack(name).runs_on) <= 1

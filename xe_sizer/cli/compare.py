@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from xe_sizer.cli.foreign import is_foreign
 from xe_sizer.cli.invocation import Invocation, answering
 from xe_sizer.cli.options import TRAINING, option_and_value
 from xe_sizer.cli.saved import from_outside, read_answer
@@ -25,8 +26,9 @@ AS_ASKED = "as asked"
 app = typer.Typer(add_completion=False)
 _HELP = """Compare alternatives side by side: verdict, GPUs, memory, time, cost, and the parts that differ most.
 
-An alternative is a scenario file, a saved result (JSON of estimate), or changes of the job that the first scenario file
-and the options describe. A file is an alternative too: compare job.yaml server=dell-xe9680-h200 gpus=16,stack=nemo
+An alternative is a scenario file or one of another tool, a saved result (JSON of estimate), or changes of the job that
+the first of these files and the options describe. A file is an alternative too:
+compare job.yaml server=dell-xe9680-h200 gpus=16,stack=nemo
 unless it names no hardware and every change does: compare job.yaml server=dell-xe9680-h100 server=dell-xe9680-h200
 So is the job of the options, where an alternative changes one of them: compare --job sft ... job=lora
 Alternatives that leave the GPUs open get as many as the others: those that one names, else the most that one needs.
@@ -121,11 +123,12 @@ def _is_missing(text: str) -> bool:
 
 
 def _is_saved(text: str) -> bool:
-    return Path(text).suffix.lower() == ".json"
+    return Path(text).suffix.lower() == ".json" and not is_foreign(Path(text))
 
 
 def _is_scenario(text: str) -> bool:
-    return Path(text) == STDIN or Path(text).suffix.lower() in YAML_ENDINGS
+    """Whether an alternative is a scenario file, or a file of another tool where one is taken too."""
+    return Path(text) == STDIN or Path(text).suffix.lower() in YAML_ENDINGS or is_foreign(Path(text))
 
 
 def _changes(text: str) -> Iterator[tuple[str, str]]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from xe_sizer.importers.imported import Imported
+    from xe_sizer.importers.source import Source
     from xe_sizer.profiles.source import Document
 
 HARDWARE = ("model", "gpus", "nodes", "gpu", "server")
@@ -87,20 +88,33 @@ def _own(path: Path) -> Document | None:
 
 def _foreign(path: Path, asked: Asked, brief: bool) -> Document | None:
     """The scenario in a file of another tool; None where no tool knows it."""
-    from xe_sizer.importers.read import import_of
+    sources = _job_in(path)
+    if not sources:
+        return None
+    from xe_sizer.importers.read import import_together
+
+    imported = import_together(sources, asked)
+    _say_briefly(imported) if brief else _say_all(imported)
+    return imported.document()
+
+
+def _job_in(path: Path) -> list[Source]:
+    """A file of another tool, with the script that it starts; none where no tool knows it."""
+    from xe_sizer.importers.read import with_started
     from xe_sizer.importers.registry import tool_of
     from xe_sizer.importers.source import source_of
 
     try:
-        source = source_of(path)
-        tool = tool_of(source)
+        sources = with_started([source_of(path)])
+        return sources if any(tool_of(each) is not None for each in sources) else []
     except InputError:
-        return None
-    if tool is None:
-        return None
-    imported = import_of(tool, source, (), asked)
-    _say_briefly(imported) if brief else _say_all(imported)
-    return imported.document()
+        return []
+
+
+def is_foreign(path: Path) -> bool:
+    """Whether a file is one of another tool, and no saved answer of ours."""
+    sources = _job_in(path) if path.is_file() else []
+    return bool(sources) and "schema_version" not in sources[0].keys
 
 
 def _say_briefly(imported: Imported) -> None:
@@ -125,18 +139,15 @@ def held_by(path: Path) -> Literal["scenario", "job", "perhaps", "nothing"]:
 
     Settings that a job names, such as those of DeepSpeed, are no job; nor is code that no tool reads.
     """
-    from xe_sizer.importers.read import import_of
-    from xe_sizer.importers.registry import tool_of
-    from xe_sizer.importers.source import source_of
-
     yaml = path.suffix.lower() in YAML_ENDINGS
     if yaml and _own(path) is not None:
         return "scenario"
     try:
-        source = source_of(path)
-        tool = tool_of(source)
-        if tool is not None:
-            stated = import_of(tool, source, (), Asked()).facts
+        sources = _job_in(path)
+        if sources:
+            from xe_sizer.importers.read import import_together
+
+            stated = import_together(sources, Asked()).facts
             return "job" if any(key.partition(".")[0] == MODEL for key in stated) else "nothing"
     except InputError:
         pass

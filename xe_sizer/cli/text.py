@@ -97,6 +97,7 @@ class TextCommand(_AsText, TyperCommand):
             return super().parse_args(ctx, list(self._plain_switches(args)))
         except Exception as error:
             if not hasattr(error, "possibilities"):
+                _refuse_several_files(args, error)
                 raise
             from xe_sizer.scenario.foreign import unknown_option
             from xe_sizer.scenario.options import OPTIONS, SERVE_OPTIONS
@@ -128,6 +129,20 @@ class TextCommand(_AsText, TyperCommand):
                 parameter.help = f"{parameter.help} {parameter.secondary_opts[0]} turns it off."
                 parameter.secondary_opts = []
         super().format_help(ctx, formatter)
+
+
+def _refuse_several_files(args: list[str], error: Exception) -> None:
+    """Raises InputError where several files stand for the one that a command takes."""
+    from pathlib import Path
+
+    said = error.format_message() if hasattr(error, "format_message") else ""
+    files = [word for word in args if not word.startswith("-") and Path(word).is_file()]
+    if "unexpected extra argument" in said and len(files) > 1:
+        import shlex
+
+        named = shlex.join(files)
+        hint = f"files of one job become one scenario first: xe-sizer import {named} -o job.yaml"
+        raise InputError(Problem(f"one file is taken, not {len(files)}", hint=f"{hint}; compare takes several jobs"))
 
 
 def _switch_names(parameter: Any) -> list[str]:

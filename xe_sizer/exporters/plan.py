@@ -32,6 +32,7 @@ NEUTRAL: Mapping[str, frozenset[object]] = {
     **dict.fromkeys(("train.reference", "train.reward_model"), frozenset({"none"})),
     "adapter": frozenset({"none"}),
     "loss": frozenset({"eager"}),
+    "train.backend": frozenset({"fsdp"}),
     "serve.kv_cache": frozenset({"bf16", "fp16"}),
     "serve.weights": frozenset({"bf16", "fp16"}),
 }
@@ -69,7 +70,7 @@ _TOLD = (
     "serve.scheduler_recv_interval", "train.critic_model", "train.reward_model", "rollout.group",
     "rollout.max_output_tokens", "rollout.updates", "rollout.engine", "rollout.tp", "rollout.pp",
     "rollout.ep", "rollout.asynchronous", "rollout.oversampling", "rollout.weights", "rollout.sleep",
-    "rollout.offload",
+    "rollout.offload", "train.backend", "layout.bucket_gib",
 )  # fmt: skip
 
 

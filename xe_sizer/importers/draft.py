@@ -172,6 +172,7 @@ class Draft:
             if key not in without and (known is None or _CERTAINTY[fact.origin] > _CERTAINTY[known.origin]):
                 self.facts[key] = fact
         self.ignored += other.ignored
+        self.following += other.following
 
     def replace(self, key: str, fact: Fact) -> None:
         """A scenario value in place of what was stated."""

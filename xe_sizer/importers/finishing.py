@@ -46,6 +46,7 @@ def _put_model(draft: Draft, passed: object) -> None:
         for key in shape:
             draft.drop(key)
         draft.replace(_MODEL, Fact(passed, FLAG))
+        draft.missing = [each for each in draft.missing if each.key != _MODEL]
     elif shape:
         for key in _SIZES:
             draft.miss(key, "the file leaves it to something that was not passed", "--set VAR=VALUE, or --model NAME")

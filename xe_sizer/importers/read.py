@@ -8,9 +8,11 @@ from xe_sizer.errors import InputError, Location, Problem, collecting
 from xe_sizer.importers.draft import Draft
 from xe_sizer.importers.finishing import finish
 from xe_sizer.importers.imported import Imported
+from xe_sizer.importers.parts.deepspeed import read_deepspeed
+from xe_sizer.importers.parts.hf_scripts import keys_started, script_started, starts_script, state_launch
 from xe_sizer.importers.registry import all_tools, tool_named, tool_of
 from xe_sizer.importers.settling import settle
-from xe_sizer.importers.source import source_of
+from xe_sizer.importers.source import PYTHON, source_of
 from xe_sizer.importers.values import UnreadableError
 
 if TYPE_CHECKING:
@@ -36,8 +38,28 @@ def read_foreign(paths: Sequence[Path], asked: Asked) -> Imported:
             sources.append(source_of(path, asked.given))
     if problems:
         raise InputError(problems)
+    return import_together(with_started(sources), asked)
+
+
+def import_together(sources: Sequence[Source], asked: Asked) -> Imported:
+    """The job that files say together. Raises InputError: broken text, or no tool knows any of them."""
     tool, source = _main(sources, asked)
     return import_of(tool, source, [each for each in sources if each is not source], asked)
+
+
+def with_started(sources: Sequence[Source]) -> list[Source]:
+    """The files with the Python files that launch scripts among them start, where those say what is trained.
+
+    A script whose command says that itself is read by its tool.
+    """
+    files = {each.path.resolve() for each in sources}
+    found = list(sources)
+    for each in sources:
+        word = script_started(each) if each.script is not None and tool_of(each) is None else None
+        started = each.companion(word.text, (PYTHON,)) if word is not None else None
+        if started is not None and started.path.resolve() not in files and tool_of(started) is not None:
+            found.append(started)
+    return found
 
 
 def import_of(tool: Tool, source: Source, beside: Iterable[Source], asked: Asked) -> Imported:
@@ -68,6 +90,9 @@ def _main(sources: Sequence[Source], asked: Asked) -> tuple[Tool, Source]:
     if not known:
         titles = ", ".join(tool.title for tool in all_tools().values())
         hint = f"files of {titles} are read; --from TOOL says which one it is"
+        word = next(filter(None, map(script_started, sources)), None)
+        if word is not None:
+            hint = f"{word.text}, which it starts, says what is trained: name that file too, or put it beside this one"
         raise InputError(Problem("no tool that is known here reads such a file", sources[0].start, hint))
     _, tool, source = max(known, key=lambda each: each[0])
     return tool, source
@@ -76,6 +101,14 @@ def _main(sources: Sequence[Source], asked: Asked) -> tuple[Tool, Source]:
 def _read_beside(draft: Draft, other: Source) -> None:
     """What a further file says of the same job: a launch command, a DeepSpeed or accelerate configuration."""
     tool = tool_of(other)
+    if tool is None and script_started(other) is not None:
+        launch = Draft(draft.tool, keys_started(other, starts_script), draft.version)
+        named = launch.on("deepspeed")  # which scripts are given whatever else they say themselves
+        if named is not None:
+            read_deepspeed(launch, named, other)
+        state_launch(launch, other, starts_script)
+        draft.merge(launch)
+        return
     if tool is None:
         raise InputError(Problem("no tool that is known here reads such a file", other.start))
     part = Draft(tool.name, tool.keys(other), draft.version)

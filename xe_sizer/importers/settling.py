@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from xe_sizer.errors import InputError
 from xe_sizer.graph.selective import modules_of
-from xe_sizer.importers.draft import TOOL_DEFAULT
+from xe_sizer.importers.draft import ASSUMED, TOOL_DEFAULT
+from xe_sizer.laws.device import supported_precisions
+from xe_sizer.laws.precision import BF16, FP16
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.software.adapter_targets import resolve_targets
 from xe_sizer.software.stack import load_stack
@@ -14,9 +17,11 @@ from xe_sizer.software.stack import load_stack
 if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
     from xe_sizer.importers.draft import Draft
+    from xe_sizer.laws.hardware import Accelerator
 
 TARGETS = "lora.targets"
 _WEIGHTS = "train.weights_dtype"
+_BACKEND = "train.backend"
 _PARALLEL = "layout.sequence_parallel"
 _EXPERT_TP = "layout.expert_tp"
 _MODULES = "layout.recompute_modules"
@@ -26,6 +31,7 @@ _BESIDE = ("train.critic_model", "train.reward_model")
 
 def settle(draft: Draft) -> None:
     """Set aside what goes with nothing else that the files say, so that the scenario runs."""
+    _precision(draft)
     _weights(draft)
     _targets(draft)
     if draft.fact(_PARALLEL) and draft.fact("layout.tp") in (None, 1):
@@ -36,15 +42,43 @@ def settle(draft: Draft) -> None:
     _models_beside(draft)
 
 
-def _weights(draft: Draft) -> None:
-    """The type of the weights, where it is part of the stack and no choice."""
-    dtype = draft.fact(_WEIGHTS)
+def _precision(draft: Draft) -> None:
+    """Float16 where a tool chooses by the card and the card has no bfloat16, for weights that it loads so too."""
+    accelerator = _accelerator(draft)
+    known = supported_precisions(accelerator) if accelerator is not None else ()
+    if accelerator is None or BF16 in known or FP16 not in known:
+        return
+    for key in ("precision", _WEIGHTS):
+        fact = draft.facts.get(key)
+        if fact is not None and fact.value == BF16 and fact.origin in (TOOL_DEFAULT, ASSUMED):
+            draft.replace(key, replace(fact, value=FP16, note=f"{accelerator.name} has no {BF16}"))
+
+
+def _accelerator(draft: Draft) -> Accelerator | None:
+    registry, gpu, server = Registry(), draft.fact("gpu"), draft.fact("server")
     try:
-        stack = load_stack(str(draft.fact("stack"))) if dtype is not None and "stack" in draft.facts else None
+        if gpu is not None:
+            return registry.accelerator(str(gpu))
+        return registry.server(str(server)).accelerator if server is not None else None
+    except InputError:
+        return None
+
+
+def _weights(draft: Draft) -> None:
+    """What shares states out, where the stack has it; the type of the weights, where it is no choice."""
+    dtype, backend = draft.fact(_WEIGHTS), draft.fact(_BACKEND)
+    try:
+        stack = load_stack(str(draft.fact("stack"))) if "stack" in draft.facts else None
     except InputError:
         return
-    if stack is not None and dtype not in stack.weights_dtypes:
-        draft.set_aside(_WEIGHTS, f"what {stack.name} keeps weights in is part of the stack")
+    if stack is None:
+        return
+    if backend is not None and backend not in stack.runs_on:
+        draft.set_aside(_BACKEND, f"{stack.name} does not run on {backend}")
+    elif backend is not None:
+        stack = stack.on_backend(str(backend))
+    if dtype is not None and (dtype not in stack.weights_dtypes or stack.loads_alike):
+        draft.set_aside(_WEIGHTS, f"what {stack.backend or stack.name} keeps weights in is part of the stack")
 
 
 def _split_experts(draft: Draft) -> None:

@@ -16,7 +16,7 @@ from xe_sizer.importers.written import Written
 from xe_sizer.profiles.text_file import STDIN, name_of, read_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Container, Iterator, Mapping
 
     from xe_sizer.importers.readers.python import Module
     from xe_sizer.importers.readers.shell import Script
@@ -31,6 +31,8 @@ KINDS: Mapping[str, Kind] = {
 """Endings of files that are read, each with what the text is."""
 COMPANIONS = frozenset({".yaml", ".yml", ".json", ".toml"})
 """Endings of files that a file may name and that are read with it."""
+PYTHON = ".py"
+"""Ending of scripts that launch scripts start."""
 _MOST_FOLDERS = 300
 _LEVELS_DOWN = 8
 _LEVELS_UP = 4  # folders above a file in which the files that it names are looked for
@@ -110,8 +112,8 @@ class Source:
         except InputError:
             return None
 
-    def companion(self, name: object) -> Source | None:
-        """A configuration file that this one names; None where it is not found or of no kind that is read.
+    def companion(self, name: object, endings: Container[str] = COMPANIONS) -> Source | None:
+        """A file that this one names, a configuration unless others are asked for; None where it is not found.
 
         It is looked for from the folder of this file, from those above it, from the folders beside it and from the
         working folder, as tools are started from several of these.
@@ -120,7 +122,7 @@ class Source:
         if str(name) in self.beside:
             text = self.beside[str(name)]
             return Source(named, kind_of(named, text), text, self.given)
-        file = self._file(named) if named.suffix.lower() in COMPANIONS else None
+        file = self._file(named) if named.suffix.lower() in endings else None
         return source_of(file, self.given) if file is not None else None
 
     def _file(self, named: Path) -> Path | None:

@@ -142,7 +142,8 @@ def read_inherited(
 ) -> dict[str, Any]:
     """A file's own keys over those of its parent, and so on; a file may override the built-in one of its own name.
 
-    A parent may be named with a release, of which it then is; `release` is one of this file.
+    A parent may be named with a release, of which it then is; `release` is one of this file. Where the file names a
+    backend of the parent, that is as it runs on this one.
 
     Raises
     ------
@@ -172,6 +173,7 @@ def _over_parents(
         message = f"'parent' must be a known {KINDS[kind].title}, not '{parent}'"
         raise InputError(Problem(message, place, finder.suggestion(kind, parent)))
     inherited = read_inherited(load_yaml(found), kind, finder, below, parent_release)
+    inherited = _merged((inherited.get("backends") or {}).get(value.get("backend")) or {}, inherited)
     return _merged(value, {key: item for key, item in inherited.items() if key not in OWN_KEYS})
 
 

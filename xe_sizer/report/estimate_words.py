@@ -81,9 +81,11 @@ def _between(result: Result) -> str:
 
 
 def stack_words(result: Result) -> str:
-    """The stack, and that it was chosen where nobody named one."""
+    """The stack, what shares its states out where that is said, and that it was chosen where nobody named one."""
     chosen = (result.scenario.get("origin") or {}).get("stack") == "default"
-    return f"stack {clean(result.scenario.get('stack', ''))}{', chosen' if chosen else ''}"
+    stack, backend = result.scenario.get("stack", ""), (result.scenario.get("train") or {}).get("backend")
+    on = f" on {clean(backend)}" if backend not in (None, stack) else ""
+    return f"stack {clean(stack)}{on}{', chosen' if chosen else ''}"
 
 
 def _shortage(result: Result) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from xe_sizer.errors import Problem
 from xe_sizer.laws.device import supported_precisions
+from xe_sizer.laws.precision import BF16, FP16
 
 if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
@@ -23,8 +24,9 @@ def unknown_precision(given: Given, server: Server, precision: str | None, inste
     """A number format that the accelerator does not multiply; `instead` goes on with the hint."""
     known = supported_precisions(server.accelerator)
     if precision is not None and precision not in known:
-        message, hint = f"{server.accelerator.name} has no {precision}", f"it has {', '.join(known)}{instead}"
-        yield problem_at(given, "precision", message, hint)
+        has = f"it has {', '.join(known)}{instead}"
+        narrow = f"write {given.caller.setting('precision', FP16)}; " if precision == BF16 and FP16 in known else ""
+        yield problem_at(given, "precision", f"{server.accelerator.name} has no {precision}", f"{narrow}{has}")
 
 
 def indivisible(given: Given, model: ModelShape) -> Iterator[Problem]:

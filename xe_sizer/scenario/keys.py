@@ -47,6 +47,7 @@ class TrainKeys(TypedDict, total=False):
     target_len: int | None
     padding: str | None
     weights_dtype: str | None
+    backend: str | None
     fp8_recipe: str | None
     fused_kernels: Sequence[str] | None
     trainable_layers: int | None
@@ -99,6 +100,7 @@ class LayoutKeys(TypedDict, total=False):
     recompute_modules: Sequence[str] | None
     recompute_layers: int | None
     offload: str | None
+    bucket_gib: float | None
     offload_layers: int | None
     offload_fraction: float | None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import to_builtins
@@ -66,6 +67,15 @@ class Provenance:
             for key, value in asdict(getattr(self.given.values, section)).items():
                 if value is not None and f"{section}.{key}" in self.given.origin:
                     self.settle(f"{section}.{key}", None)
+
+    def is_given(self, key: str, value: Any) -> bool:
+        """Whether the user gave a dotted key this very value."""
+        return bool(attrgetter(key)(self.given.values) == value)
+
+    def drop(self, key: str) -> None:
+        """Forget a key that has no part in the answer."""
+        self.values.pop(key, None)
+        self.origin.pop(key, None)
 
     def note(self, key: str, value: Any, origin: str) -> None:
         self.values[key] = value

@@ -152,6 +152,10 @@ class TrainSection(Section, frozen=True):
         Annotated[str, named(loaded_in, other_precisions)] | None,
         Meta(description="Number format that the weights are loaded and kept in"),
     ] = None
+    backend: Annotated[
+        PlainName | None,
+        Meta(description="What shares states out, where the stack has several: deepspeed, fsdp"),
+    ] = None
     fp8_recipe: Annotated[
         Fp8 | None, Meta(description="How operands in 8 bit are scaled, e.g. mxfp8; default: the stack's")
     ] = None
@@ -282,6 +286,9 @@ class LayoutSection(Section, frozen=True):
     offload: Annotated[Offload | None, Meta(description="What host memory keeps; weights take the optimizer along")] = (
         None
     )
+    bucket_gib: Annotated[
+        Positive | None, Meta(description="Buffer in which data-parallel ranks reduce gradients; default: the stack's")
+    ] = None
     offload_layers: Annotated[
         Degree | None, Meta(description="Layers of a stage whose activations are offloaded; default: all")
     ] = None

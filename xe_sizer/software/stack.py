@@ -32,6 +32,8 @@ from xe_sizer.software.stack_parts import (
 )
 from xe_sizer.units import MICRO, MILLI
 
+_LOADS = "loads"
+
 
 class Stack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One stack, complete.
@@ -42,6 +44,8 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     default : stands for all where none is named
     releases : what older ones did otherwise; release : that was asked for; None: the newest
     loads : what `states` are where weights are loaded in a number format, by its name
+    backends : what its sections are where another library shares states out, by its name; None: it cannot run on that
+    backend : the one of them that the sections are of; a file that names one builds on its parent as it runs on that
     fused : what `kernels` are where somebody fuses a part of them, by what people call it
     aliases : other names of it, and tools that run on it
     lighter : a stack for the same scripts that holds less for every weight
@@ -67,6 +71,8 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     expert_imbalance: Annotated[float, msgspec.Meta(ge=1, le=1000)]
     tuned_expert_spread: Annotated[float, msgspec.Meta(ge=0, le=10)]
     loads: dict[str, dict[str, Any] | None] = {}
+    backends: dict[str, dict[str, dict[str, Any]] | None] = {}
+    backend: str | None = None
     fused: dict[str, dict[str, Any]] = {}
     parent: str | None = None
     releases: tuple[Release, ...] = ()
@@ -101,11 +107,30 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     @property
     def weights_dtypes(self) -> tuple[str, ...]:
         """Number formats that weights can be loaded in, where there is a choice."""
-        return tuple(name for name, states in self.loads.items() if states)
+        return tuple(name for name, states in self.loads.items() if states is not None)
+
+    @property
+    def runs_on(self) -> tuple[str, ...]:
+        """Libraries that can share out its states, where there is a choice."""
+        return tuple(name for name, sections in self.backends.items() if sections is not None)
+
+    @property
+    def loads_alike(self) -> bool:
+        """Whether what weights are loaded in changes nothing, since another type takes its place."""
+        kinds = [states for states in self.loads.values() if states is not None]
+        return len(kinds) > 1 and all(states == kinds[0] for states in kinds)
+
+    def on_backend(self, name: str) -> "Stack":
+        """The stack where one of its backends shares states out."""
+        sections = {
+            section: self.loads | changes if section == _LOADS else _with(getattr(self, section), changes)
+            for section, changes in (self.backends[name] or {}).items()
+        }
+        return msgspec.structs.replace(self, backend=name, **sections)
 
     def loaded_in(self, dtype: str) -> "Stack":
         """The stack where weights are loaded in one of its number formats."""
-        states = msgspec.structs.replace(self.states, **(self.loads[dtype] or {}))
+        states = _with(self.states, self.loads[dtype] or {})
         defaults = msgspec.structs.replace(self.defaults, weights_dtype=dtype)
         return msgspec.structs.replace(self, states=states, defaults=defaults)
 
@@ -156,6 +181,11 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         )
 
 
+def _with(part: Any, changes: Mapping[str, Any]) -> Any:
+    """A section of a stack with what its file says instead, lists of the file as they are read."""
+    return msgspec.convert(msgspec.to_builtins(part) | changes, type(part))
+
+
 def stack_names() -> tuple[str, ...]:
     return BUILT_IN.names("stack")
 
@@ -201,6 +231,7 @@ def _misloaded(stack: Stack, document: Document) -> Iterator[Problem]:
     loads = {name: states for name, states in stack.loads.items() if states}
     yield from _changed("loads", loads, stack.states, document)
     yield from _changed("fused", stack.fused, stack.kernels, document)
+    yield from _misplaced(stack, document)
     for key in ("weights_dtype", "quantised_weights_dtype"):
         dtype = getattr(stack.defaults, key)
         if dtype is not None and dtype not in stack.weights_dtypes:
@@ -209,13 +240,31 @@ def _misloaded(stack: Stack, document: Document) -> Iterator[Problem]:
             yield Problem(f"'loads' does not say what weights in {dtype} take", place_of(where), hint)
 
 
+def _misplaced(stack: Stack, document: Document) -> Iterator[Problem]:
+    """Backends that change what is no section of a stack, or change one to what it cannot be."""
+    if stack.backend is not None and stack.backends and stack.backend not in stack.runs_on:
+        hint = did_you_mean(stack.backend, stack.runs_on) or f"it has {', '.join(stack.runs_on)}"
+        yield Problem(f"the stack has no backend '{stack.backend}'", document.locate(("backend",)), hint)
+    fields = ((field, getattr(stack, field)) for field in stack.__struct_fields__)
+    parts = {field: part for field, part in fields if isinstance(part, msgspec.Struct)}
+    for backend, sections in stack.backends.items():
+        for section, changes in (sections or {}).items():
+            if section in parts:
+                yield from _changed(f"backends.{backend}", {section: changes}, parts[section], document)
+            elif section == _LOADS:
+                yield from _changed(f"backends.{backend}.{_LOADS}", changes, stack.states, document)
+            else:
+                where = document.locate(("backends", backend, section), key=True)
+                yield Problem(f"a backend changes no '{section}'", where, did_you_mean(section, (*parts, _LOADS)))
+
+
 def _changed(
     section: str, rows: Mapping[str, Mapping[str, Any]], part: msgspec.Struct, document: Document
 ) -> Iterator[Problem]:
     """What is wrong with changes of a part of the stack."""
     for name, changes in rows.items():
         whole = msgspec.to_builtins(part) | changes
-        locate = partial(location_below, document, (section, name))
+        locate = partial(location_below, document, (*section.split("."), name))
         try:
             convert(whole, type(part), locate)
         except InputError as error:

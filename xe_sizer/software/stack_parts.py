@@ -193,6 +193,7 @@ class Defaults(_Part, frozen=True):
 
     reduces_whole_gradients : all-reduces them although ZeRO-1 shards the optimizer; else it scatters the sums
     splits_sequences : context parallelism is tried where nobody asks for it
+    batch_per_gpu : sequences of a step on each GPU, its own micro-batch x accumulation; None: it has none
     counts_ends : embedding and head take a layer's place each where layers are spread over the stages of a pipeline;
     fills_stages_by_cost : stages take layers until they pass their share of the cost
     weights_dtype : what weights are loaded in, one of those that `loads` has; None where there is no choice
@@ -231,6 +232,7 @@ class Defaults(_Part, frozen=True):
     splits_encoder: bool = False
     gradients_through_encoder: bool = False
     prompt_embedding: AtLeastOne | None = None
+    batch_per_gpu: AtLeastOne | None = None
     weights_dtype: str | None = None
     usual_zero: Literal[0, 1, 2, 3] | None = None
     usual_offload: Offloadable | None = None

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from xe_sizer.scenario.read import Given
     from xe_sizer.software.stack import Stack
 
-DEFAULT_GLOBAL_BATCH = 128  # chosen: sequences of a step where nobody says how many
+DEFAULT_GLOBAL_BATCH = 128  # chosen: sequences of a step where neither somebody nor the stack says how many
 
 
 def replicas_of(given: Given, gpus: int | None, stack: Stack) -> int | None:
@@ -51,17 +51,19 @@ def assumes_batch(given: Given) -> bool:
 def default_global_batch(given: Given, gpus: int | None, stack: Stack) -> int:
     """The smallest batch at or above the usual one that can be split: over micro-batches, steps, replicas and GPUs.
 
+    The usual one is what each of the GPUs takes by the stack's own defaults, where it has such and the GPUs are known.
     GPUs: their odd factor must go into the batch or the model; powers of two find their place in any layout.
     """
-    odd = gpus or 1
+    each, odd = stack.defaults.batch_per_gpu, gpus or 1
+    usual = DEFAULT_GLOBAL_BATCH if each is None or gpus is None else each * gpus
     while odd % 2 == 0:
         odd //= 2
     train, dp = given.values.train, given.values.layout.dp
     parts = (train.micro_batch or 1) * (train.grad_accum or 1)
     share = parts * (dp or 1)
     if share % odd == 0 and (dp or train.grad_accum is None):
-        return math.ceil(DEFAULT_GLOBAL_BATCH / share) * share
+        return math.ceil(usual / share) * share
     step = math.lcm(share, odd)
     if train.grad_accum is not None:
         step = math.lcm(step, parts * (replicas_of(given, gpus, stack) or 1))
-    return step << max(math.ceil(math.log2(DEFAULT_GLOBAL_BATCH / step)), 0)
+    return step << max(math.ceil(math.log2(usual / step)), 0)

@@ -30,6 +30,7 @@ def as_chosen(
     stack = _with_context(stack, values.layout.cp_kind)
     stack = _with_modules(stack, values.layout.recompute_modules)
     stack = _with_reduction(stack, values.train.reduce_every_micro_batch)
+    stack = _with_bucket(stack, values.layout.bucket_gib)
     return _with_recipe(stack, provenance, precision, server)
 
 
@@ -66,6 +67,13 @@ def _with_reduction(stack: Stack, every_micro_batch: bool | None) -> Stack:
         return stack
     defaults = msgspec.structs.replace(stack.defaults, reduces_every_micro_batch=every_micro_batch)
     return msgspec.structs.replace(stack, defaults=defaults)
+
+
+def _with_bucket(stack: Stack, bucket_gib: float | None) -> Stack:
+    """The stack that reduces gradients in a buffer of the size that the user chose, or of its own."""
+    if bucket_gib is None:
+        return stack
+    return msgspec.structs.replace(stack, memory=msgspec.structs.replace(stack.memory, bucket_gib=bucket_gib))
 
 
 def _with_recipe(stack: Stack, provenance: Provenance, precision: str, server: Server) -> Stack:

@@ -11,7 +11,7 @@ import xe_sizer.training.jobs  # noqa: F401  makes the methods known to scenario
 from xe_sizer.errors import InputError, Problem, did_you_mean
 from xe_sizer.laws.device import supported_precisions
 from xe_sizer.laws.network import network
-from xe_sizer.laws.precision import FP16
+from xe_sizer.laws.precision import BF16, FP16
 from xe_sizer.scenario.options import SERVE_LIMITS
 from xe_sizer.scenario.provenance import (
     Provenance,
@@ -70,13 +70,37 @@ def _stack(given: Given, registry: Registry, provenance: Provenance) -> Stack | 
         stack = load_stack(relative(given, "stack", name), partial(given.locate, ("stack",)), registry)
     except InputError as error:
         raise InputError([_sharding_meant(one, str(name), given, registry) for one in error.problems]) from None
-    return _fused(_loaded(stack, given), given)
+    return _fused(_loaded(_shared_out(stack, given), given), given)
+
+
+def _shared_out(stack: Stack, given: Given) -> Stack:
+    """The stack with states shared out by the library that is asked for. Raises InputError where it has none such."""
+    name = given.values.train.backend
+    if name is None or (name not in stack.runs_on and gives_way(given, "train.backend")):
+        return stack
+    if name not in stack.runs_on:
+        known = f"it has {', '.join(stack.runs_on)}" if stack.runs_on else "what shares its states out is part of it"
+        where = given.locate(("train", "backend"))
+        hint = did_you_mean(name, stack.runs_on) or known
+        raise InputError(Problem(f"the stack {stack.name} has no backend '{name}'", where, hint))
+    return stack if name == stack.backend else stack.on_backend(name)
+
+
+def chosen(given: Given, key: str) -> bool:
+    """Whether somebody chose the value of a key; what a tool fills in where its file says nothing is no choice."""
+    return given.origin.get(key) in ("file", "env", "flag")
+
+
+def gives_way(given: Given, key: str) -> bool:
+    """Whether a key was said for another stack: a flag or variable names the stack, and neither of them the key."""
+    of_caller = ("flag", "env")
+    return given.origin.get("stack") in of_caller and given.origin.get(key) not in of_caller
 
 
 def _loaded(stack: Stack, given: Given) -> Stack:
     """The stack with weights in the number format that is asked for. Raises InputError where it has none such."""
     dtype = given.values.train.weights_dtype
-    if dtype is None:
+    if dtype is None or (dtype not in stack.weights_dtypes and gives_way(given, "train.weights_dtype")):
         kind = METHODS.get(given.values.job or DEFAULT_METHOD.name)
         dtype = stack.defaults.quantised_weights_dtype if kind and quantises(given, kind) else None
         return stack.loaded_in(dtype) if dtype else stack
@@ -265,10 +289,10 @@ def _assembled(
     refuse_layers(given, model, method)
     if not optimizer.masters and precision in stack.weights_dtypes:  # it keeps no float32 copy of all weights
         stack = stack.loaded_in(precision)
+    if precision == FP16 and stack.defaults.weights_dtype == BF16 and not chosen(given, "train.weights_dtype"):
+        stack = stack.loaded_in(FP16) if FP16 in stack.weights_dtypes else stack
     stack_used = without_losses(as_chosen(stack, provenance, values, precision, server, method), efficiency)
     provenance.settle("optimizer", stack.defaults.optimizer, "stack")
-    if stack.defaults.weights_dtype:
-        provenance.settle("train.weights_dtype", stack.defaults.weights_dtype, "stack")
     job = Job(
         model=model,
         method=method,
@@ -293,6 +317,7 @@ def _assembled(
     )
     written = ("rollout",) if method.kind.rollout else ()
     provenance.keep(("data", "train", "storage", "layout", *written, "p_tuning", "limits", "cost", "efficiency"))
+    _of_stack(provenance, stack)
     for key, value in work.defaults.items():
         provenance.note(key, value, "default")
     return ResolvedTraining(
@@ -309,6 +334,21 @@ def _assembled(
         data_source=work.source,
         known_samples=work.known_samples,
     )
+
+
+def _otherwise(given: Given, job: Job) -> Iterator[str]:
+    """Precision, weights and backend that are not what a tool's default or another stack's file says."""
+    known, usual = supported_precisions(job.server.accelerator), (given.values.precision, job.stack.defaults.precision)
+    if not chosen(given, "precision") and (missing := [one for one in usual if one is not None and one not in known]):
+        yield f"{job.server.accelerator.name} has no {missing[0]}: the run computes in {job.precision} instead"
+    backend, dtype = given.values.train.backend, given.values.train.weights_dtype
+    if backend is not None and backend not in job.stack.runs_on:
+        yield f"the stack {job.stack.name} has no backend {backend}, which the file says: it shares states out itself"
+    if dtype is not None and dtype not in job.stack.weights_dtypes:
+        yield f"the stack {job.stack.name} cannot load weights in {dtype}, which the file says: it keeps its own type"
+    elif dtype is not None and job.stack.loads_alike and chosen(given, "train.weights_dtype"):
+        setting, keeps = given.caller.setting("train.weights_dtype", dtype), job.stack.backend or job.stack.name
+        yield f"{setting} has no effect: {keeps} keeps 16-bit weights with float32 copies, whatever is loaded"
 
 
 def _headroom_bytes(limits: LimitsSection, job: Job) -> float:
@@ -331,9 +371,24 @@ def _method(provenance: Provenance, model: ModelShape, stack: Stack, job_name: s
 def _precision(provenance: Provenance, server: Server, stack: Stack) -> str:
     known = supported_precisions(server.accelerator)
     default = stack.defaults.precision
-    return str(
-        provenance.settle("precision", default if default in known else FP16 if FP16 in known else known[0], "stack")
-    )
+    given = provenance.given
+    if chosen(given, "precision"):
+        return str(provenance.settle("precision", default, "stack"))
+    default = given.values.precision or default
+    usable = default if default in known else FP16 if FP16 in known else known[0]
+    provenance.note("precision", usable, given.origin.get("precision", "stack"))
+    return usable
+
+
+def _of_stack(provenance: Provenance, stack: Stack) -> None:
+    """Note what weights are loaded in and what shares states out, also where the stack has it otherwise than said."""
+    given = provenance.given
+    asked = {"train.weights_dtype": stack.defaults.weights_dtype, "train.backend": stack.backend}
+    for key, value in asked.items():
+        if value is None or (key == "train.backend" and key not in given.origin):
+            provenance.drop(key)
+        else:
+            provenance.note(key, value, given.origin.get(key, "stack") if provenance.is_given(key, value) else "stack")
 
 
 def _warnings(given: Given, job: Job, efficiency: Efficiency) -> Iterator[str]:
@@ -352,6 +407,7 @@ def _warnings(given: Given, job: Job, efficiency: Efficiency) -> Iterator[str]:
     for key in sorted(others & set(given.origin)):
         yield f"{given.caller.setting(key)} has no effect on the job {job.method.name}"
     yield from without_effect(given, job)
+    yield from _otherwise(given, job)
     if job.method.kind.rollout is None and any(key.startswith("rollout.") for key in given.origin):
         yield f"rollout settings have no effect on the job {job.method.name}"
     served = {key for key, origin in given.origin.items() if origin != "env" and key in SERVE_LIMITS}

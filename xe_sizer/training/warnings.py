@@ -10,11 +10,13 @@ from xe_sizer.scenario.provenance import joining_assumptions
 from xe_sizer.scenario.tariff import whole_servers
 from xe_sizer.software.number_formats import told_by
 from xe_sizer.training.chosen_pauses import unsized_evaluation
+from xe_sizer.training.gradients import accumulates_whole_gradients
 from xe_sizer.training.methods import METHODS
 from xe_sizer.training.packing import MUCH_LONGER, kept_steps_words, packed_seq_len, packed_settings, packed_steps
 from xe_sizer.training.padding import PACKED, TO_SEQ_LEN
 from xe_sizer.training.start_up import NOTICEABLE, start_up_s
-from xe_sizer.units import MINUTE_S
+from xe_sizer.training.state_bytes import FULLY_SHARDED
+from xe_sizer.units import FLOAT32, MINUTE_S
 
 if TYPE_CHECKING:
     from xe_sizer.training.estimate import TrainingEstimate
@@ -31,6 +33,7 @@ def warnings(sized: TrainingEstimate) -> Iterator[str]:
     yield from _unreached(sized)
     yield from _padding(sized)
     yield from _many_epochs(sized.resolved)
+    yield from _kept_by_fsdp(sized)
     if sized.cost is not None:
         yield from whole_servers(sized.billed_gpus, sized.gpus, sized.resolved.job.server)
     yield from slow_start(sized)
@@ -65,7 +68,10 @@ def _epochs_of_nothing(resolved: ResolvedTraining) -> Iterator[str]:
     if epochs is not None and resolved.known_samples is None:
         written, samples = caller.setting("train.epochs", epochs), caller.setting("data.samples", 50_000)
         data = f"{samples}, for example, or {caller.setting('data.profile')} says how much an epoch is"
-        yield f"{written} has no effect without the data: {data}"
+        passes = f"{epochs:g} epoch{'' if epochs == 1 else 's'}"
+        said = {"file": f"the file says {passes}", "stack": f"{passes} by default of the tool"}
+        told = said.get(resolved.given.origin.get("train.epochs", ""))
+        yield f"{told}; how many samples? {data}" if told else f"{written} has no effect without the data: {data}"
 
 
 def _unpacked_weights(resolved: ResolvedTraining) -> Iterator[str]:
@@ -99,6 +105,22 @@ def _unreached(sized: TrainingEstimate) -> Iterator[str]:
     longest, filled = job.lengths.longest, job.padding in (PACKED, TO_SEQ_LEN)
     if "train.seq_len" in resolved.given.origin and not filled and job.seq_len > MUCH_LONGER * longest:
         yield f"the longest sample has {longest:,.0f} tokens: memory is for that, not for {job.seq_len:,}"
+
+
+def _kept_by_fsdp(sized: TrainingEstimate) -> Iterator[str]:
+    """Why gradients are whole and weights wide where ZeRO would share them out, and what shares them out otherwise."""
+    resolved, job, layouts = sized.resolved, sized.resolved.job, sized.layouts
+    states, dtype, zero = job.stack.states, job.stack.defaults.weights_dtype, int(layouts.zero[0])
+    upcast = states.sharded_upcast and states.trained_weight_bytes < FLOAT32
+    kept = []
+    if accumulates_whole_gradients(job, layouts)[0]:
+        kept.append("gradients stay whole until the last micro-batch of a step")
+    if upcast and zero == FULLY_SHARDED and job.method.learning.base:
+        kept.append(f"shards of what learns are float32 though {dtype} is loaded")
+    others = [name for name in job.stack.runs_on if name != job.stack.backend]
+    if kept and others:
+        setting = resolved.given.caller.setting("train.backend", others[0])
+        yield f"{job.stack.name} runs FSDP as accelerate does: {' and '.join(kept)}; not so with {setting}"
 
 
 def _padding(sized: TrainingEstimate) -> Iterator[str]:

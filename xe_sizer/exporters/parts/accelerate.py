@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from xe_sizer.exporters.parts.deepspeed import BACKEND
+
 if TYPE_CHECKING:
     from xe_sizer.exporters.plan import Plan
 
@@ -26,10 +28,10 @@ def accelerate_configuration(plan: Plan) -> dict[str, Any]:
         "machine_rank": 0,
         "mixed_precision": word if word in ("bf16", "fp16") else "no",
     }
-    zero, offload = plan.take("layout.zero", 0), plan.peek("layout.offload")
-    if zero in (_GRADIENTS, _ALL) and (offload != "optimizer"):
+    zero, offload, backend = plan.take("layout.zero", 0), plan.peek("layout.offload"), plan.take("train.backend")
+    if zero in (_GRADIENTS, _ALL) and (offload != "optimizer") and backend != BACKEND:
         return values | {"distributed_type": "FSDP", "fsdp_config": _fsdp(plan, zero), **_parallel(plan, zero)}
-    if zero or offload in _DEVICES:
+    if zero or offload in _DEVICES or backend == BACKEND:
         return values | {"distributed_type": "DEEPSPEED", "deepspeed_config": _deepspeed(plan, zero)}
     return values | {"distributed_type": "MULTI_GPU" if gpus > 1 else "NO"}
 

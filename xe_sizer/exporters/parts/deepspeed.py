@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from xe_sizer.units import GIB, SIXTEEN_BIT
+
 if TYPE_CHECKING:
     from xe_sizer.exporters.plan import Plan
 
+BACKEND = "deepspeed"
+"""What scenarios call its engine, in `train.backend`."""
 _ALL_SHARDED = 3
 
 
 def deepspeed_settings(plan: Plan) -> dict[str, Any] | None:
-    """ZeRO stage and offload of a plan, batches and precision left to the trainer; None where neither is needed."""
-    return deepspeed_configuration(plan) if plan.take("layout.zero", 0) else None
+    """ZeRO stage and offload of a plan, batches and precision left to the trainer; None where it takes no part."""
+    shared_out = plan.take("layout.zero", 0) or plan.peek("train.backend") == BACKEND
+    return deepspeed_configuration(plan) if shared_out else None
 
 
 def deepspeed_configuration(plan: Plan) -> dict[str, Any]:
@@ -22,6 +27,11 @@ def deepspeed_configuration(plan: Plan) -> dict[str, Any]:
     """
     zero, wanted = plan.take("layout.zero", 0), plan.peek("layout.offload")
     section: dict[str, Any] = {"stage": zero}
+    if plan.peek("train.backend") == BACKEND:
+        plan.said("train.backend")
+    bucket_gib = plan.take("layout.bucket_gib")
+    if bucket_gib is not None:
+        section["reduce_bucket_size"] = round(bucket_gib * GIB / SIXTEEN_BIT)
     host = {"device": "cpu", "pin_memory": True}
     if (wanted == "optimizer" and zero) or (wanted == "params" and zero == _ALL_SHARDED):
         plan.said("layout.offload")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xe_sizer.importers.parts import fsdp
-from xe_sizer.importers.parts.deepspeed import read_deepspeed
+from xe_sizer.importers.parts.deepspeed import BACKEND, read_deepspeed
 from xe_sizer.importers.parts.offload import OPTIMIZER, PARAMS
 from xe_sizer.importers.table import Key, Loss, Table, names
 from xe_sizer.importers.values import is_on, plain, positive, switch, whole
@@ -42,7 +42,9 @@ TABLE = Table(
         Loss(("dynamo_config.*",), "compiles the model", harmless=("NO", "no")),
         Loss(("fp8_config.*",), "sets how 8-bit operands are made"),
         Loss(("use_cpu",), "trains without a GPU"),
-        Loss(("deepspeed_config.zero_quantized_*",), "exchanges weights or gradients in few bits"),
+        Loss(("deepspeed_config.zero_quantized_*",), "ZeRO++ is not modelled: exchanges in few bits"),
+        Loss(("deepspeed_config.zero_hpz_partition_size",), "ZeRO++ is not modelled: keeps a second copy of the "
+             "weights in every node", harmless=(1,)),
         Loss(("fsdp_config.fsdp_use_megatron_fsdp", f"{_MEGATRON}use_custom_fsdp"), "shards with another library"),
         Loss((f"{_MEGATRON}optimizer_cpu_offload",), "keeps the optimizer in host memory"),
         Loss(("downcast_bf16",), "casts to 16 bit on TPUs"),
@@ -72,6 +74,7 @@ def state_accelerate(draft: Draft, source: Source) -> None:
     if mixed is not None:
         draft.state("precision", _PRECISIONS.get(plain(mixed.value)), mixed)
     if word == "deepspeed":
+        draft.state("train.backend", BACKEND, kind)
         _deepspeed(draft, source)
     elif word == "fsdp":
         fsdp.state_fsdp(draft, draft.peek("distributed_type"), "fsdp_config.")

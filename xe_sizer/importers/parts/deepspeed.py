@@ -1,54 +1,110 @@
-"""DeepSpeed configurations: ZeRO stage, offload, precision and batches; `auto` leaves a value to the trainer.
+"""DeepSpeed configurations: what its engine shares out, offload, precision, buckets, batches and optimizer.
 
-Keys: DeepSpeed's configuration reference, deepspeed.ai/docs/config-json.
+`auto` leaves a value to the trainer. Keys: DeepSpeed's configuration reference, deepspeed.ai/docs/config-json; what
+`auto` becomes: transformers src/transformers/integrations/deepspeed.py, HfTrainerDeepSpeedConfig.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
-from xe_sizer.importers.parts.offload import OPTIMIZER, PARAMS
+from xe_sizer.errors import InputError
+from xe_sizer.importers.parts.offload import NONE, OPTIMIZER, PARAMS
+from xe_sizer.importers.parts.optimizers import ADAMW, state_optimizer
+from xe_sizer.importers.table import Key, Loss, Table, names
 from xe_sizer.importers.values import is_on, number, plain, positive, switch, whole
+from xe_sizer.profiles.registry import Registry
+from xe_sizer.units import FLOAT32, GIB, SIXTEEN_BIT
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from xe_sizer.importers.draft import Draft
     from xe_sizer.importers.source import Source
     from xe_sizer.importers.values import Converter
     from xe_sizer.importers.written import Written
 
+BACKEND = "deepspeed"
+"""What scenarios call its engine, in `train.backend`."""
 _STAGE = re.compile(r"(?:zero|stage|ds|_z)[\s_-]*([0-3])")
 _AUTO = "auto"
 _NO_GROUPS = "-1"  # of mics_shard_size
 _SHARDED = "zero_optimization."
-_LOST: Mapping[str, tuple[str, tuple[object, ...]]] = {
-    f"{_SHARDED}zero_hpz_partition_size": ("keeps a second copy of the weights in every node", (1,)),
-    f"{_SHARDED}zero_quantized_weights": ("gathers weights in 8 bit", ()),
-    f"{_SHARDED}zero_quantized_gradients": ("reduces gradients in 4 bit", ()),
-    f"{_SHARDED}round_robin_gradients": ("spreads gradients that go to host memory", ()),
-    f"{_SHARDED}sub_group_size": ("steps the optimizer in groups of parameters", (1e9,)),
-    f"{_SHARDED}reduce_bucket_size": ("sizes the buffer of the gradient exchange", (5e8,)),
-    f"{_SHARDED}allgather_bucket_size": ("sizes the buffer of the weight gathers", (5e8,)),
-    f"{_SHARDED}stage3_prefetch_bucket_size": ("sizes the buffer of weights gathered ahead", (5e7,)),
-    f"{_SHARDED}stage3_max_live_parameters": ("bounds the gathered weights", (1e9,)),
-    f"{_SHARDED}stage3_max_reuse_distance": ("keeps gathered weights that are used again soon", (1e9,)),
-    f"{_SHARDED}stage3_param_persistence_threshold": ("keeps small weights unsharded", (1e5,)),
-    f"{_SHARDED}overlap_comm": ("hides the gradient exchange behind the backward pass, with a second buffer", ()),
-    "communication_data_type": ("sets the number format of the gradient exchange", ()),
-    "data_types.grad_accum_dtype": ("sets the number format in which gradients are accumulated", ()),
-    "activation_checkpointing.partition_activations": ("splits checkpoints over tensor-parallel ranks", ()),
-    "activation_checkpointing.cpu_checkpointing": ("keeps checkpoints in host memory", ()),
-    "compile.deepcompile": ("compiles the model", ()),
-    "tensor_parallel.autotp_size": ("splits the model by tensor parallelism", ()),
-}
-"""Settings that change memory or time: what each does, and the values that DeepSpeed has unasked."""
+_STATES, _WEIGHTS = f"{_SHARDED}offload_optimizer.", f"{_SHARDED}offload_param."
+_BUCKET = f"{_SHARDED}reduce_bucket_size"
+_IN_HOST_MEMORY = "cpu"
+_LEAST_SHARDED = 2  # up to this stage overlap_comm takes a second bucket (runtime/zero/stage_1_and_2.py, ipg_buckets)
+_ADAM = ("adam", "adamw", "onebitadam", "zerooneadam", "fusedadam", "cpuadam")
+
+
+def _unless_auto(read: Converter) -> Converter:
+    """A value that DeepSpeed is given, or None where it is left to the trainer."""
+    return lambda value: None if plain(value) == _AUTO else read(value)
+
+
+def _group(value: object) -> int | None:
+    return None if str(value) == _NO_GROUPS else positive(value)
+
+
+TABLE = Table(
+    keys=(
+        Key((f"{_SHARDED}stage",), "layout.zero", _unless_auto(whole), default=0),
+        Key((f"{_SHARDED}mics_shard_size",), "layout.zero_group", _unless_auto(_group)),
+        Key(("train_micro_batch_size_per_gpu",), "train.micro_batch", _unless_auto(positive)),
+        Key(("gradient_accumulation_steps",), "train.grad_accum", _unless_auto(positive)),
+        Key(("train_batch_size",), "train.global_batch", _unless_auto(positive)),
+        Key((f"{_STATES}ratio",), "layout.offload_fraction", _unless_auto(number)),
+    ),
+    losses=(
+        Loss((f"{_SHARDED}zero_hpz_partition_size",), "ZeRO++ is not modelled: keeps a second copy of the weights in "
+             "every node", harmless=(1,)),
+        Loss((f"{_SHARDED}zero_quantized_weights", f"{_SHARDED}zero_quantized_nontrainable_weights"),
+             "ZeRO++ is not modelled: gathers weights in 8 bit"),
+        Loss((f"{_SHARDED}zero_quantized_gradients",), "ZeRO++ is not modelled: reduces gradients in 4 bit"),
+        Loss((f"{_SHARDED}round_robin_gradients",), "spreads gradients that go to host memory"),
+        Loss((f"{_SHARDED}sub_group_size",), "steps the optimizer in groups of parameters", harmless=(1e9,)),
+        Loss((f"{_SHARDED}stage3_prefetch_bucket_size",), "sizes the buffer of weights gathered ahead",
+             harmless=(5e7,)),
+        Loss((f"{_SHARDED}stage3_max_live_parameters",), "bounds the gathered weights", harmless=(1e9,)),
+        Loss((f"{_SHARDED}stage3_max_reuse_distance",), "keeps gathered weights that are used again soon",
+             harmless=(1e9,)),
+        Loss((f"{_SHARDED}stage3_param_persistence_threshold",), "keeps small weights unsharded", harmless=(1e5,)),
+        Loss((f"{_SHARDED}overlap_comm",), "hides the gradient exchange behind the backward pass"),
+        Loss(("communication_data_type",), "sets the number format of the gradient exchange"),
+        Loss(("data_types.grad_accum_dtype",), "sets the number format in which gradients are accumulated"),
+        Loss(("activation_checkpointing.partition_activations",), "splits checkpoints over tensor-parallel ranks"),
+        Loss(("activation_checkpointing.cpu_checkpointing",), "keeps checkpoints in host memory"),
+        Loss(("compile.deepcompile",), "compiles the model"),
+        Loss(("tensor_parallel.autotp_size",), "splits the model by tensor parallelism"),
+        Loss(("amp.enabled", "torch_autocast.enabled"), "computes by autocast, and keeps other states"),
+        Loss(("sparse_gradients",), "exchanges rows of embedding tables alone"),
+    ),
+    silent=names("""
+        zero_optimization zero_optimization.allgather_partitions zero_optimization.allgather_bucket_size
+        zero_optimization.reduce_scatter zero_optimization.contiguous_gradients zero_optimization.elastic_checkpoint
+        zero_optimization.load_from_fp32_weights zero_optimization.ignore_unused_parameters
+        zero_optimization.legacy_stage1 zero_optimization.stage3_gather_* zero_optimization.stage3_module_granularity*
+        zero_optimization.memory_efficient_linear zero_optimization.log_trace* zero_optimization.*.pin_memory
+        zero_optimization.*.buffer_* zero_optimization.*.max_in_cpu zero_optimization.*.nvme_path
+        zero_optimization.*.pipeline_* zero_optimization.*.fast_init zero_optimization.offload_optimizer
+        zero_optimization.offload_param zero_optimization.mics_hierarchical_params_gather
+        bf16 bf16.* bfloat16 bfloat16.* fp16 fp16.* optimizer optimizer.params* scheduler* gradient_clipping
+        gradient_predivide_factor prescale_gradients steps_per_print wall_clock_breakdown zero_allow_untested_optimizer
+        zero_force_ds_cpu_optimizer activation_checkpointing* aio* amp* torch_autocast* data_types* compile*
+        tensor_parallel* flops_profiler* tensorboard* wandb* csv_monitor* comms_logger* checkpoint* dump_state
+        seq_parallel_communication_data_type disable_allgather memory_breakdown monitor_config* elasticity* autotuning*
+    """),
+)  # fmt: skip
+"""Its keys. Harmless values are those that DeepSpeed has unasked. `bf16` and `fp16` say what the run computes in."""
 
 
 def read_deepspeed(draft: Draft, named: Written, source: Source) -> None:
     """State what the DeepSpeed configuration says that a key names; where it is not found, what its name says."""
-    if isinstance(named.value, Mapping):
+    if isinstance(named.value, dict):
         return  # it stands in the file itself; `state_deepspeed` reads its keys
+    draft.state("train.backend", BACKEND, named)
     found = source.companion(named.value)
     if found is not None:
         state_deepspeed(draft, found.keys)
@@ -71,31 +127,30 @@ def state_deepspeed(draft: Draft, keys: Mapping[str, Written], prefix: str = "")
     """
     own = {key.removeprefix(prefix): written for key, written in keys.items() if key.startswith(prefix)}
     draft.take(*(f"{prefix}{key}" for key in own))
-    stage = own.get("zero_optimization.stage")
-    _state(draft, "layout.zero", stage, whole)
-    if stage is None:
+    draft.state("train.backend", BACKEND, next(iter(own.values()), None))
+    _offload(draft, own, prefix)
+    for row in TABLE.keys:
+        stated = own.get(row.names[0])
+        if row.to != "layout.offload_fraction" or draft.fact("layout.offload") is not None:
+            draft.state(row.to, draft.value(stated, row.read), stated)
+    if f"{_SHARDED}stage" not in own:
         draft.default("layout.zero", 0, "DeepSpeed without a ZeRO stage")
-    _offload(draft, own)
-    _state(draft, "train.micro_batch", own.get("train_micro_batch_size_per_gpu"), positive)
-    _state(draft, "train.grad_accum", own.get("gradient_accumulation_steps"), positive)
-    _state(draft, "train.global_batch", own.get("train_batch_size"), positive)
-    for name in ("bf16", "fp16"):
-        written = own.get(f"{name}.enabled")
-        if written is not None and _said(written) and draft.value(written, switch):
-            draft.state("precision", name, written)
-    group = own.get(f"{_SHARDED}mics_shard_size")
-    if group is not None and _said(group) and str(group.value) != _NO_GROUPS:
-        _state(draft, "layout.zero_group", group, positive)
-    for key, (why, usual) in _LOST.items():
+    for name, key in (("bf16", "bf16.enabled"), ("bf16", "bfloat16.enabled"), ("fp16", "fp16.enabled")):
         written = own.get(key)
-        if written is not None and _said(written) and is_on(written.value) and written.value not in usual:
-            draft.keys.setdefault(f"{prefix}{key}", written)
-            draft.lose(f"{prefix}{key}", why)
+        if written is not None and plain(written.value) != _AUTO and draft.value(written, switch):
+            draft.state("precision", name, written)
+    _optimizer(draft, own)
+    draft.following.append(partial(_bucket, own=own))
+    for key, written in own.items():
+        loss = TABLE.loss(key)
+        if loss is not None and _said(written) and is_on(written.value) and written.value not in loss.harmless:
+            _lose(draft, f"{prefix}{key}", written, loss.why)
 
 
-def _state(draft: Draft, key: str, written: Written | None, read: Converter) -> None:
-    if written is not None and _said(written):
-        draft.state(key, draft.value(written, read), written)
+def _lose(draft: Draft, name: str, written: Written, why: str) -> None:
+    """A key that sets nothing, which may stand in another file than the draft's."""
+    draft.keys.setdefault(name, written)
+    draft.lose(name, why)
 
 
 def _said(written: Written) -> bool:
@@ -103,13 +158,62 @@ def _said(written: Written) -> bool:
     return written.value is not None and plain(written.value) != _AUTO
 
 
-def _offload(draft: Draft, own: Mapping[str, Written]) -> None:
-    params = own.get("zero_optimization.offload_param.device")
-    states = own.get("zero_optimization.offload_optimizer.device") or own.get("zero_optimization.cpu_offload")
-    for written, what in ((params, PARAMS), (states, OPTIMIZER)):
-        if written is not None and plain(written.value) not in ("none", "false"):
+def _offload(draft: Draft, own: Mapping[str, Written], prefix: str) -> None:
+    """State what is kept in host memory: scenarios move the optimizer along with the weights."""
+    params, states = _moved(own.get(f"{_WEIGHTS}device")), _moved(own.get(f"{_STATES}device"))
+    states = states or _moved(own.get(f"{_SHARDED}cpu_offload"))
+    for written, what, key in ((params, PARAMS, f"{_WEIGHTS}device"), (states, OPTIMIZER, f"{_STATES}device")):
+        if written is not None:
             draft.state("layout.offload", what, written)
-            ratio = own.get("zero_optimization.offload_optimizer.ratio")
-            if ratio is not None:
-                draft.state("layout.offload_fraction", number(ratio.value), ratio)
-            return
+            if plain(written.value) not in (_IN_HOST_MEMORY, "true"):
+                _lose(draft, f"{prefix}{key}", written, f"keeps them on {written.value}; counted in host memory")
+    if params is not None and states is None:
+        draft.following.append(_weights_alone)
+
+
+def _moved(written: Written | None) -> Written | None:
+    """A device that is named, or a switch that is on."""
+    return written if written is not None and plain(written.value) not in ("none", "false") else None
+
+
+def _weights_alone(draft: Draft) -> None:
+    """Where all weights learn, states that stay on the card are most of it: weights are counted there too then."""
+    if draft.fact("layout.offload") == PARAMS and not any(key.startswith("lora.") for key in draft.facts):
+        note = "the weights alone wait in host memory; they are counted on the card, where the optimizer stays"
+        draft.narrow("layout.offload", NONE, note)
+
+
+def _optimizer(draft: Draft, own: Mapping[str, Written]) -> None:
+    """The engine's own optimizer, which takes the place of the trainer's."""
+    written = own.get("optimizer.type")
+    if written is None or not _said(written):
+        return
+    if plain(written.value) in _ADAM:
+        draft.state("optimizer", ADAMW, written)
+    else:
+        state_optimizer(draft, "optimizer.type", written)
+
+
+def _bucket(draft: Draft, own: Mapping[str, Written]) -> None:
+    """The buffer in which gradients are reduced: elements, of which `auto` is the square of the hidden size."""
+    written = own.get(_BUCKET)
+    if written is None:
+        return
+    elements = draft.value(written, _unless_auto(number))
+    note = ""
+    if plain(written.value) == _AUTO:
+        elements, note = _square_of_hidden(draft.fact("model")), "the square of the hidden size"
+    if not isinstance(elements, int | float) or elements <= 0:
+        return
+    stage, overlaps = draft.fact("layout.zero"), own.get(f"{_SHARDED}overlap_comm")
+    doubled = overlaps is not None and _said(overlaps) and is_on(overlaps.value)
+    buckets = 2 if doubled and isinstance(stage, int) and stage <= _LEAST_SHARDED else 1
+    size = FLOAT32 if draft.fact("precision") == "fp32" else SIXTEEN_BIT
+    draft.state("layout.bucket_gib", round(buckets * float(elements) * size / GIB, 4), written, note)
+
+
+def _square_of_hidden(model: object) -> float | None:
+    try:
+        return float(Registry().model(str(model)).hidden) ** 2 if model is not None else None
+    except InputError:
+        return None

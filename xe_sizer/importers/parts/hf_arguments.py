@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from xe_sizer.importers.parts import fsdp
+from xe_sizer.importers.parts import fsdp, hf_calls
 from xe_sizer.importers.parts.deepspeed import read_deepspeed, state_deepspeed
 from xe_sizer.importers.parts.offload import ACTIVATIONS
 from xe_sizer.importers.parts.optimizers import ADAFACTOR, ADAMW, state_optimizer
@@ -118,8 +118,10 @@ def state_precision(draft: Draft, default: str = "fp32") -> None:
     """State what mixed precision computes in; without it, what the weights are loaded in."""
     for name in ("bf16", "fp16"):
         found = draft.on(name)
-        if found is not None and plain(found.value) != "auto":
+        if found is not None and plain(found.value) != hf_calls.BY_CARD:
             draft.state("precision", name, found)
+        elif found is not None and name == "bf16":
+            draft.default("precision", name, "where the card has it")
     off = draft.peek("bf16")
     if off is not None and not is_on(off.value):
         weights = draft.fact("train.weights_dtype")

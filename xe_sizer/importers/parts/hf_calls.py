@@ -5,6 +5,7 @@ Defaults: peft src/peft/tuners/lora/config.py, LoraConfig (0.18).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -32,8 +33,17 @@ _ADAPTERS: Mapping[str, str] = {
 }  # fmt: skip
 _OF_TRAINERS = frozenset({"max_seq_length", "packing", "dataset_text_field", "neftune_noise_alpha"})
 _OF_LOADS = frozenset({"dtype", "torch_dtype", "attn_implementation", "load_in_4bit", "load_in_8bit"})
+BY_CARD = "auto"
+"""What a switch of mixed precision says that follows the card."""
+_MIXED = ("bf16", "fp16")
+_ASKS_CARD = re.compile(r"is_(torch_)?(bf16|bfloat16)_(gpu_)?(supported|available)")
 _PREPARES = "prepare_model_for_kbit_training"
 _RECOMPUTES = "gradient_checkpointing_enable"
+
+
+def is_by_card(name: str, written: Written) -> bool:
+    """Whether a script asks the card if it has bfloat16: `bf16=is_bfloat16_supported()`, `fp16=not ...`."""
+    return name in _MIXED and _ASKS_CARD.search(str(written.value)) is not None
 
 
 def call_of(source: Source, *wanted: str) -> Call | None:
@@ -105,7 +115,9 @@ def _plain(arguments: Mapping[str, Written]) -> dict[str, Written]:
     """Arguments as configurations have them: groups by dotted key, `torch.bfloat16` as text; objects are left out."""
     found: dict[str, Written] = {}
     for name, each in arguments.items():
-        if isinstance(each.value, Mapping):
+        if is_by_card(name, each):
+            found[name] = Written(BY_CARD, each.where)
+        elif isinstance(each.value, Mapping):
             found |= _plain({f"{name}.{key}": value for key, value in keys_of(each).items()})
         elif isinstance(each.value, str | int | float | bool | list | tuple | Name | Unread | None):
             found[name] = Written(_value(each.value), each.where)

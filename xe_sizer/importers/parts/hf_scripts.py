@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 from xe_sizer.importers.draft import Draft
 from xe_sizer.importers.parts.accelerate import TABLE, state_accelerate
+from xe_sizer.importers.parts.deepspeed import read_deepspeed
 from xe_sizer.importers.parts.launchers import hardware_of, state_gpus
 from xe_sizer.importers.readers.shell import flags_of, unwrapped
+from xe_sizer.importers.source import PYTHON
 from xe_sizer.importers.written import Unread, Written
 
 if TYPE_CHECKING:
@@ -47,6 +49,18 @@ def keys_started(source: Source, starts: Starts) -> Keys:
     return keys | {name: _written(flag) for name, flag in arguments.flags.items()}
 
 
+def script_started(source: Source) -> Word | None:
+    """The Python file that the last command of a launch script starts which starts one; None without one."""
+    commands = source.script.commands if source.script is not None else ()
+    first = (_words(each)[0] for each in reversed(commands))
+    return next((word for word in first if word.text.endswith(PYTHON) and not word.unknown), None)
+
+
+def starts_script(words: Sequence[str]) -> bool:
+    """Whether a command starts a Python file, whatever that is."""
+    return bool(words) and words[0].endswith(PYTHON)
+
+
 def words_started(source: Source, starts: Starts) -> tuple[str, ...]:
     """The words of the command, from the program's name on; none without one."""
     command = command_of(source, starts)
@@ -66,16 +80,26 @@ def state_launch(draft: Draft, source: Source, starts: Starts) -> None:
         part.finish(TABLE)
         state_gpus(draft, said)
         draft.merge(part)
+    for named in _flagged(command, "deepspeed_config_file"):
+        part = Draft(draft.tool, {}, draft.version)
+        read_deepspeed(part, Written(named.text, named.where), source)
+        draft.merge(part)
     state_gpus(draft, said)
 
 
 def _accelerate_files(source: Source, command: Command) -> Iterator[Source]:
+    for named in _flagged(command, "config_file"):
+        found = source.companion(named.text)
+        if found is not None:
+            yield found
+
+
+def _flagged(command: Command, name: str) -> Iterator[Word]:
+    """What the launchers of a command are given for a flag."""
     for runner in (*command.within, *unwrapped(command).runners):
-        flag = flags_of(runner.words[1:]).flags.get("config_file")
+        flag = flags_of(runner.words[1:]).flags.get(name)
         if flag is not None and flag.values and not flag.values[0].unknown:
-            found = source.companion(flag.values[0].text)
-            if found is not None:
-                yield found
+            yield flag.values[0]
 
 
 def _written(flag: Flag) -> Written:

@@ -32,6 +32,7 @@ def _recognises(source: Source) -> Certainty:
 
 
 def _read(draft: Draft, source: Source) -> None:
+    draft.default("stack", "hf-trainer", "a loop of accelerate's around models of transformers")
     state_accelerate(draft, source)
     draft.apply(TABLE)
     miss_model(draft)

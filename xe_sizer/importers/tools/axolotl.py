@@ -242,6 +242,8 @@ def _precision(draft: Draft) -> None:
     for switches, word in ((("bf16", "bfloat16"), "bf16"), (("fp16", "float16"), "fp16"), (("fp8",), "fp8")):
         found = draft.on(*switches)
         if found is not None:
+            if plain(found.value) == "auto":
+                draft.default("precision", word, f"{word}: auto")
             draft.state("precision", word, found)
             draft.default("train.weights_dtype", "fp16" if word == "fp16" else "bf16", "loaded in the type of the run")
             return

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from xe_sizer.importers.parts.deepspeed import state_deepspeed
+from xe_sizer.importers.parts.deepspeed import BACKEND, TABLE, state_deepspeed
 from xe_sizer.importers.parts.hf_model import miss_model
-from xe_sizer.importers.table import Table, names
 from xe_sizer.importers.tool import Tool
 
 if TYPE_CHECKING:
@@ -15,13 +14,6 @@ if TYPE_CHECKING:
     from xe_sizer.importers.tool import Certainty
 
 _OWN = frozenset({"zero_optimization", "train_micro_batch_size_per_gpu", "train_batch_size", "gradient_clipping"})
-_SETTINGS = names("""
-    zero_optimization* train_batch_size train_micro_batch_size_per_gpu gradient_* bf16* bfloat16* fp16* optimizer*
-    scheduler* steps_per_print wall_clock_breakdown zero_allow_untested_optimizer zero_force_ds_cpu_optimizer
-    activation_checkpointing* aio* flops_profiler* communication_data_type data_types* tensorboard* wandb* csv_monitor*
-    comms_logger* checkpoint* compile* tensor_parallel* prescale_gradients sparse_gradients dump_state amp*
-    torch_autocast*
-""")
 
 
 def _recognises(source: Source) -> Certainty:
@@ -31,6 +23,7 @@ def _recognises(source: Source) -> Certainty:
 
 
 def _read(draft: Draft, _: Source) -> None:
+    draft.default("stack", BACKEND, "no trainer's file says what it is used with")
     state_deepspeed(draft, draft.keys)
     miss_model(draft)
 
@@ -41,5 +34,5 @@ TOOL = Tool(
     reads="JSON configurations",
     recognises=_recognises,
     read=_read,
-    table=Table(keys=(), silent=_SETTINGS),
+    table=TABLE,
 )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from xe_sizer.importers.parts import hf_arguments, peft
 from xe_sizer.importers.parts.commands import arguments_of, command_of, keys_of_flags
+from xe_sizer.importers.parts.deepspeed import BACKEND
 from xe_sizer.importers.parts.group_answers import state_group_answers, state_scored_answers
 from xe_sizer.importers.parts.launchers import hardware_of, state_gpus
 from xe_sizer.importers.parts.megatron import Arguments, state_megatron
@@ -210,6 +211,7 @@ def _deepspeed(draft: Draft) -> None:
         stage, offload = _DEEPSPEED[word]
         draft.take("deepspeed")
         draft.keys.pop("deepspeed")
+        draft.state("train.backend", BACKEND, named)
         draft.state("layout.zero", stage, named)
         if offload is not None:
             draft.state("layout.offload", offload, named)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from xe_sizer.importers.parts import hf_arguments, peft
+from xe_sizer.importers.parts import hf_arguments, hf_calls, peft
 from xe_sizer.importers.parts.group_answers import state_group_answers
 from xe_sizer.importers.table import Key, Loss, Table, names
 from xe_sizer.importers.tool import Tool
@@ -105,7 +105,7 @@ def _keys(source: Source) -> Keys:
     found: dict[str, Written] = {}
     for call in (_call(source, _LOADS), _call(source, _ADAPTS), _call(source, _STARTS), _configuration(source)):
         if call is not None:
-            found |= {name: _plain(written) for name, written in call.kwargs.items() if name not in _OBJECTS}
+            found |= {name: _plain(name, written) for name, written in call.kwargs.items() if name not in _OBJECTS}
     load = _call(source, _LOADS)
     if load is not None and load.args and "model_name" not in found:
         found["model_name"] = load.args[0]
@@ -115,15 +115,13 @@ def _keys(source: Source) -> Keys:
 _OBJECTS = frozenset(names("model tokenizer args train_dataset eval_dataset formatting_func reward_funcs callbacks"))
 
 
-def _plain(written: Written) -> Written:
-    """Tuples of places as lists of values."""
-    value = written.value
+def _plain(name: str, written: Written) -> Written:
+    """Tuples of places as lists of values, and switches that follow the card as such."""
+    value = hf_calls.BY_CARD if hf_calls.is_by_card(name, written) else written.value
     if isinstance(value, tuple):
         return Written([each.value if isinstance(each, Written) else each for each in value], written.where)
-    return (
-        written
-        if isinstance(value, str | int | float | bool | list | dict | None)
-        else Written(str(value), written.where)
+    return Written(
+        value if isinstance(value, str | int | float | bool | list | dict | None) else str(value), written.where
     )
 
 
