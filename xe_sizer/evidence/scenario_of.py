@@ -56,7 +56,8 @@ class Asked:
     """Flags of a scenario, what was assumed for them, and how the record's stack counts steps.
 
     tuned : recomputation is not stated, and the framework's recipes set it to what memory needs
-    guessed : neither lengths nor batch may be what the run had, for the record leaves them out
+    guessed : neither lengths nor batch may be what the run had, for the record leaves them out; or its optimizer, which
+    has a name that is unknown here
     """
 
     flags: Mapping[str, Any]
@@ -99,6 +100,7 @@ def scenario_of(record: Record, registry: RecordRegistry) -> Asked:
     flags.word("attention", table.attention, record.attention)
     _uneven_stages(model.shape, flags)
     guessed = any(text.endswith(NOT_STATED) for text in flags.assumed)
+    guessed |= record.optimizer is not None and "optimizer" not in flags.values  # one that nobody here knows
     return Asked(
         flags=flags.values,
         assumed=tuple(flags.assumed),
