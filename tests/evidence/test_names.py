@@ -24,13 +24,14 @@ def record(stack: str | None, framework: str | None = None, **more: object) -> R
 
 def test_words_stand_for_what_scenarios_know() -> None:
     table = names()
-    assert set(table.jobs.values()) <= set(METHODS)
+    assert {*table.jobs.values(), *table.jobs_by_task.values()} <= set(METHODS)
     for words, choices in (
         (table.precisions, schema.Precision),
         (table.offload, schema.Offload),
         (table.recompute, schema.Recompute),
         (table.attention, schema.Attention),
         (table.padding, schema.Padding),
+        (table.tasks, schema.Task),
     ):
         known = names_of(choices.__metadata__) or get_args(get_args(choices)[0])
         assert set(words.values()) <= set(known)

@@ -237,6 +237,33 @@ def test_a_known_data_set_is_known_by_its_mean() -> None:
     assert found.flags["data.profile"] == "dell-design-guide"
 
 
+def test_a_named_data_set_stands_for_lengths_that_are_not_stated() -> None:
+    for name in ("alpaca", "tatsu-lab/alpaca", "Stanford Alpaca"):
+        found = asked(seq_len=None, max_seq_len=2048, dataset=name)
+        assert (found.flags["data.profile"], found.flags["train.seq_len"]) == ("alpaca", 2048)
+        assert not found.guessed
+    part = asked(seq_len=None, dataset="alpaca", samples=1000)
+    assert (part.flags["data.mean_tokens"], part.flags["data.max_tokens"]) == (76.7 + 45, 1044)
+
+
+def test_a_stated_mean_stands_beside_the_longest_of_the_data_set() -> None:
+    found = asked(seq_len=None, mean_tokens=130.0, dataset="alpaca").flags
+    assert (found["data.mean_tokens"], found["data.max_tokens"]) == (130.0, 1044)
+    assert "data.profile" not in found
+    assert asked(seq_len=4096, packing=True, dataset="alpaca").flags["train.padding"] == "packed"
+
+
+def test_a_data_set_that_nobody_knows_is_said() -> None:
+    found = asked(seq_len=None, dataset="our-own-tickets")
+    assert "data set 'our-own-tickets' is unknown here" in found.assumed
+    assert found.guessed
+
+
+def test_an_emptied_cache_is_read() -> None:
+    assert asked(empty_cache_steps=10).flags["train.empty_cache_steps"] == 10
+    assert "train.empty_cache_steps" not in asked().flags
+
+
 def test_padding_free_samples_are_not_padded() -> None:
     assert asked(seq_len=None, mean_tokens=210.4, framework="trainer [padding-free]").flags["train.padding"] == "none"
 

@@ -48,6 +48,8 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
     """`names.yaml`: other words for jobs, precisions, hardware and so on."""
 
     jobs: dict[str, str]
+    tasks: dict[str, str]
+    jobs_by_task: dict[str, str]
     precisions: dict[str, str]
     quantised_weights: tuple[str, ...]
     offload: dict[str, str]

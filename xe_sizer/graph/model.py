@@ -8,8 +8,9 @@ from functools import cached_property, lru_cache
 
 from xe_sizer.frozen import frozen
 
-VOCABULARY, CLASSES, VALUES, NO_HEAD = "vocabulary", "classes", "values", "none"
-"""What a job reads from the last layer: logits of the vocabulary, of classes, a value of each token, or the state."""
+VOCABULARY, CLASSES, VALUES, WORDS, NO_HEAD = "vocabulary", "classes", "values", "words", "none"
+"""What a job reads from the last layer: logits of the vocabulary, of classes, a value of each token, logits of two of
+the vocabulary's words, or the state."""
 NUM_CLASSES = 2  # published: labels of a classifier unless told otherwise (num_labels of transformers)
 GATED_ACTIVATIONS = frozenset({"swiglu", "swiglu-clamped", "geglu", "gegelu", "geglu-new"})
 
@@ -346,7 +347,8 @@ class ModelShape:
 
     def headed(self, head: str) -> ModelShape:
         """The model as a job reads it that needs no logits of the vocabulary, or as it is."""
-        return self if head == self.head else replace(self, head=head, tied_embeddings=False)
+        tied = self.tied_embeddings and head == WORDS  # whose rows are those of the vocabulary's matrix
+        return self if head == self.head else replace(self, head=head, tied_embeddings=tied)
 
 
 @lru_cache(maxsize=256)
