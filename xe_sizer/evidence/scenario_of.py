@@ -46,7 +46,9 @@ if TYPE_CHECKING:
 # about 300 tokens (Orca-Math).
 INSTRUCTION_TOKENS = 200.0
 INSTRUCTION_SEQ_LEN = 2048
-NOT_STATED = ("lengths not stated", "length not stated", "global batch not stated", "prompts not stated")
+NOT_STATED = (
+    "lengths not stated", "length not stated", "global batch not stated", "prompts not stated", "none stated",
+)  # fmt: skip
 FULLY_SHARDED = 3  # ZeRO stage
 SAME_MEAN = 1e-4  # means of two data sets differ by more
 
@@ -57,7 +59,7 @@ class Asked:
 
     tuned : recomputation is not stated, and the framework's recipes set it to what memory needs
     guessed : neither lengths nor batch may be what the run had, for the record leaves them out; or its optimizer, which
-    has a name that is unknown here
+    has a name that is unknown here, or the release of its stack, where neither that nor a month is stated
     """
 
     flags: Mapping[str, Any]

@@ -203,7 +203,7 @@ TASK_HEADS: Mapping[str, tuple[str, str]] = {
     **dict.fromkeys(("seq-cls", "regression", "reranker"), (VALUES, CLASSES)),
     "generative-reranker": (WORDS, WORDS),
 }
-"""Heads by task, as `MethodKind.heads`; classifiers on decoders score every token (modeling_layers.py, transformers)."""
+"""Heads by task, as `MethodKind.heads`; classifiers on decoders score all tokens (transformers, modeling_layers.py)."""
 Builder = Callable[["MethodKind", ModelShape, MethodOptions], Method]
 
 
