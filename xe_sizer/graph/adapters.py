@@ -45,12 +45,17 @@ class AdapterForm:
     reads_input : needs the weight's input for its own gradient, so that autograd keeps it
     shares_input : that input as it is, whatever the type of what learns
     replaces : computes the output itself, from a changed weight
+    joins : kernels for low-rank adapters can compute it together with the weight's product
     """
 
     tensors = 2
     reads_input = True
     shares_input = False
     replaces = False
+
+    @property
+    def joins(self) -> bool:
+        return False
 
     def elements(self, n: Size, k: Size) -> Size:
         """Parameters that learn beside a weight of n outputs and k inputs, or beside its shard [-]."""
@@ -185,7 +190,17 @@ class Place:
     @property
     def copies_input(self) -> float:
         """1 where the adapter reads a cast copy of the input, or what dropout left of it, else 0."""
-        return max(float(self.block.inputs.wide_adapters), self.drops)
+        return max(float(self.wide), self.drops)
+
+    @property
+    def joined(self) -> bool:
+        """Whether it runs in one function with its weight's product."""
+        return self.block.inputs.joins(*self.name.split("+"))
+
+    @property
+    def wide(self) -> bool:
+        """Whether it computes in a wider type than the model."""
+        return self.block.inputs.wide_adapters and not self.joined
 
     @property
     def drops(self) -> float:
@@ -195,7 +210,7 @@ class Place:
     @property
     def casting(self) -> str:
         """How the adapter's types differ from the model's, as in ADAPTER_BYTES."""
-        if not self.block.inputs.wide_adapters:
+        if not self.wide:
             return "base"
         return "autocast" if self.block.inputs.autocast else "wide"
 
@@ -296,6 +311,7 @@ class Place:
         temporaries = 5.0 if self.casting == "wide" else 2.0
         temporary = tokens * (temporaries * self.n * e + drops * self.k * self.size)
         outputs = 2.0 * tokens * self.n * (self.size if self.casting == "wide" else e)  # the adapter's, and scaled
+        outputs = outputs * float(not self.joined)  # added where the product's result lies
         return self.kernels(
             "add", forward, backward, (launches[0] + drops, launches[1] + drops), temporary_bytes=temporary,
             forward_temporary_bytes=self.waiting_bytes + outputs,
