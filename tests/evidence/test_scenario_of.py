@@ -275,8 +275,10 @@ def test_unknown_lengths_are_assumed_and_said() -> None:
 
 def test_targets_that_the_model_lacks_are_left_out() -> None:
     found = asked(job="lora", lora=Lora(rank=16, targets="q_proj k_proj v_proj o_proj c_attn head"))
-    assert found.flags["lora.targets"] == ["q", "k", "v", "o"]
-    assert "no adapter on 'head'" in found.assumed
+    assert found.flags["lora.targets"] == ["q", "k", "v", "o", "head"]
+    kind = asked(job="vera", lora=Lora(rank=16, targets="q_proj lm_head"))
+    assert kind.flags["lora.targets"] == ["q"]
+    assert "no adapter on 'lm_head'" in kind.assumed
 
 
 def test_no_condition_is_read_from_the_words_of_a_note() -> None:

@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 from cases import REGISTRY, graph
 
+from xe_sizer.errors import InputError
 from xe_sizer.graph.adapters import model_adapters
 from xe_sizer.graph.inputs import Learning
 from xe_sizer.graph.low_rank import LowRank
 from xe_sizer.graph.operators import Kernels, Matmul
-from xe_sizer.graph.transformer import layer_operators
+from xe_sizer.graph.transformer import head_operators, layer_operators
+from xe_sizer.training.adapters import ADAPTERS, AdapterOptions
 
 LLAMA = REGISTRY.model("llama-2-70b")  # 80 layers of 8192, 64 heads and 8 key-value heads of 128
 
@@ -45,6 +47,24 @@ def test_parameters_are_those_of_one_rank_that_shares_with_none() -> None:
     adapters = {"qkv": LowRank(8), "down": LowRank(32)}
     whole = sum(layers * each.parameters for layers, each in model_adapters(LLAMA, adapters))
     assert whole == on_rank(adapters, 1) == 80 * (8 * (8192 + 8192 + 2 * 1024) + 32 * (28672 + 8192))
+
+
+@pytest.mark.parametrize("name", ["lm_head", "head", "embed_out"])
+def test_an_adapter_on_the_head_has_factors_of_the_vocabulary(name: str) -> None:
+    """r (hidden + vocabulary) beside r (inputs + outputs) of q; tied or not."""
+    for model in ("llama-3.2-1b", "llama-3-8b"):
+        shape = REGISTRY.model(model)
+        options = AdapterOptions(lora_rank=16, lora_targets=("q", name))
+        trained = ADAPTERS["lora"].applied_to(shape, options)
+        of_q = shape.layers * 16 * (shape.hidden + shape.heads * shape.head_dim)
+        assert trained.adapter_parameters(shape) == of_q + 16 * (shape.hidden + shape.vocab)
+        heads = [op for op in head_operators(graph(shape, trained.learning)) if isinstance(op, Matmul) and op.adapter]
+        assert sum(float((op.n * op.k)[0]) for op in heads) == 16 * (shape.hidden + shape.vocab)
+
+
+def test_other_kinds_of_adapters_are_refused_on_the_head() -> None:
+    with pytest.raises(InputError, match="'lm_head' is not a projection"):
+        ADAPTERS["vera"].applied_to(LLAMA, AdapterOptions(lora_targets=("lm_head",)))
 
 
 IN_PLACE = Learning(False, dict.fromkeys(("q", "k", "v", "o", "gate", "up", "down"), LowRank(32)))

@@ -13,7 +13,7 @@ import numpy as np
 
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import Matmul, MemoryBound, as_array
-from xe_sizer.graph.parameters import adapted_weights, layer_weights
+from xe_sizer.graph.parameters import adapted_weights, head_matrix, layer_weights
 
 if TYPE_CHECKING:
     from xe_sizer.graph.inputs import Block
@@ -117,7 +117,8 @@ class Adapter:
         Source: ParallelLinearAdapter of NeMo: what meets a split side of the weight is split as the weight is.
         """
         split, inputs = self.members[0].split, self.members[0].inputs
-        shards = [weight.output_shards(tp) if split == "column" else 1.0 for weight in self.members]
+        columns = split in ("column", "vocabulary")
+        shards = [weight.output_shards(tp) if columns else 1.0 for weight in self.members]
         held_outputs = sum(weight.outputs / part for weight, part in zip(self.members, shards, strict=True))
         return held_outputs * np.ones_like(tp), inputs / tp if split == "row" else inputs * np.ones_like(tp)
 
@@ -142,6 +143,12 @@ def adapters_on(weights: Iterable[Weight], forms: Mapping[str, AdapterForm]) -> 
         members = tuple(known[part] for part in adapted_weights(name) if part in known)
         if members:
             yield Adapter(form, members)
+
+
+def head_adapters(model: ModelShape, forms: Mapping[str, AdapterForm]) -> Iterator[Adapter]:
+    """The adapter on the matrix of the vocabulary, where it has one."""
+    matrix = head_matrix(model)
+    yield from adapters_on([matrix] if matrix else [], forms)
 
 
 def model_adapters(model: ModelShape, forms: Mapping[str, AdapterForm]) -> Iterator[tuple[int, Adapter]]:

@@ -126,10 +126,10 @@ def linear(block: Block, name: str, parts: tuple[str, ...], tokens: Array, input
     yield from weight_traffic(block, name, weights[0].module, n * k, tokens * k, tokens * n)
     yield from narrowing(block, name, weights[0].module, tokens * k, n * k, tokens * n)
     for adapter in adapters:
-        yield from _beside(block, adapter, tokens)
+        yield from beside(block, adapter, tokens)
 
 
-def _beside(block: Block, adapter: Adapter, tokens: Array) -> Iterator[Operator]:
+def beside(block: Block, adapter: Adapter, tokens: Array) -> Iterator[Operator]:
     """What an adapter runs beside the product of its weight."""
     n, k = _side_by_side(adapter.members, block.inputs.rank)
     name = "+".join(weight.name for weight in adapter.members)
