@@ -18,6 +18,7 @@ MIB = 2**20
 SHAPES = ((4096, 32, 11008, 32_000), (4096, 32, 14336, 128_256))  # hidden, layers, ffn, vocabulary
 LENGTHS = ((400, 0.05), (400, 0.2), (400, 0.4), (400, 0.7), (400, 1.0), (200, 1.4))  # mean, sigma
 LONGEST, SAMPLES, STEPS = 2048, 4, 60
+GROUPS = 50  # batches that transformers sorts together (trainer_pt_utils.py, get_length_grouped_indices)
 
 
 @dataclass
@@ -123,21 +124,32 @@ def step(memory: Allocator, tokens: int, shape: tuple[int, int, int, int], recom
         memory.drop(*again, *saved)
 
 
-def extra_batches(shape: tuple[int, int, int, int], recompute: bool, mean: float, sigma: float) -> float:
+def drawn_lengths(mean: float, sigma: float, grouped: bool) -> list[int]:
+    """Tokens of the sequences of each step: the longest of its samples, or neighbours in a sorted pool of 50 steps."""
+    random_numbers, steps = random.Random(0), STEPS + GROUPS * grouped
+    samples = [random_numbers.lognormvariate(math.log(mean) - sigma**2 / 2, sigma) for _ in range(SAMPLES * steps)]
+    cut = [max(min(int(length), LONGEST), 16) for length in samples]
+    if not grouped:
+        return [max(cut[at : at + SAMPLES]) for at in range(0, len(cut), SAMPLES)]
+    pools = (sorted(cut[at : at + SAMPLES * GROUPS], reverse=True) for at in range(0, len(cut), SAMPLES * GROUPS))
+    return [length for pool in pools for length in pool[::SAMPLES]][:STEPS]
+
+
+def extra_batches(
+    shape: tuple[int, int, int, int], recompute: bool, grouped: bool, lengths_drawn: tuple[float, float]
+) -> float:
     """Bytes reserved beyond the peak over those of a batch of mean length [-]."""
-    drawn, memory, lengths = random.Random(0), Allocator(), []
-    for _ in range(STEPS):
-        samples = (drawn.lognormvariate(math.log(mean) - sigma**2 / 2, sigma) for _ in range(SAMPLES))
-        lengths.append(max(min(int(max(samples)), LONGEST), 16))
-        step(memory, SAMPLES * lengths[-1], shape, recompute)
+    memory, lengths = Allocator(), drawn_lengths(*lengths_drawn, grouped)
+    for tokens in lengths:
+        step(memory, SAMPLES * tokens, shape, recompute)
     return (memory.reserved - memory.peak) / memory.peak * max(lengths) / (sum(lengths) / len(lengths))
 
 
 def main() -> None:
-    for recompute in (False, True):
-        found = sorted(extra_batches(s, recompute, *lengths) for s, lengths in product(SHAPES, LENGTHS))
-        middle, words = found[len(found) // 2], "recomputed" if recompute else "kept"
-        print(f"{words:10} {middle:.2f} batches of mean length, {found[0]:.2f} to {found[-1]:.2f}")
+    for grouped, recompute in product((False, True), repeat=2):
+        found = sorted(extra_batches(s, recompute, grouped, lengths) for s, lengths in product(SHAPES, LENGTHS))
+        middle, words = found[len(found) // 2], ("grouped, " * grouped) + ("recomputed" if recompute else "kept")
+        print(f"{words:20} {middle:.2f} batches of mean length, {found[0]:.2f} to {found[-1]:.2f}")
 
 
 if __name__ == "__main__":

@@ -160,3 +160,54 @@ def test_an_empty_folder_is_told(cli: Cli, tmp_path: Path) -> None:
     ran = cli("validate", tmp_path)
     assert ran.code == 2
     assert "no .yaml, .yml, .jsonl, .ndjson file in this folder" in ran.err
+
+
+def peaks(cli: Cli, path: Path, *runs: dict[str, object]) -> list[float]:
+    path.write_text("".join(f"{json.dumps(run)}\n" for run in runs))
+    answer = json.loads(cli("validate", path, "--format", "json", "--only", "peak_memory").out)
+    assert not answer["skipped"]
+    return [one["ratio"] for one in answer["records"]]
+
+
+# fms-acceleration scripts/benchmarks/refs/a100_80gb_granite.csv: PowerLM-3B in 4 bit, packed to 4,096 tokens. TRL
+# itself prepares the baseline.
+FMS: dict[str, object] = {
+    "job": "qlora", "stack": "hf-trainer", "model": "powerlm-3b", "gpu": "a100-sxm-80gb", "gpus": 1, "gpus_per_node": 1,
+    "precision": "bf16", "weights": "nf4", "seq_len": 4096, "attention": "flash", "recompute": "full",
+    "optimizer": "adamw", "lora": {"rank": 16, "targets": "q_proj k_proj v_proj o_proj", "dropout": 0.1},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("how", "micro", "gib"),
+    [("accelerated-peft-bnb", 4, 14.11), ("accelerated-peft-bnb", 8, 26.20), ("baseline-peft-bnb", 4, 16.93)],
+)
+def test_a_model_in_4_bit_is_prepared_as_its_framework_does(
+    cli: Cli, tmp_path: Path, how: str, micro: int, gib: float
+) -> None:
+    run = FMS | {
+        "id": how, "framework": f"fms-hf-tuning / HF SFTTrainer + fms-acceleration [{how}]", "source": {"title": "IBM"},
+        "batch": {"micro": micro, "global": micro}, "measured": {"peak_memory_gib": gib, "memory_metric": "allocated"},
+    }  # fmt: skip
+    assert peaks(cli, tmp_path / "runs.jsonl", run) == [pytest.approx(1.0, abs=0.05)]
+
+
+# Traced (docs/development/trace.md): one step of the first four layers, 8,192 tokens, beyond the window of all, of
+# every second and of all but every sixth.
+@pytest.mark.parametrize(
+    ("model", "attention", "recompute", "gib"),
+    [
+        ("mistral-7b-v0.1", "eager", "none", 72.32), ("mistral-7b-v0.1", "sdpa", "full", 10.29),
+        ("gemma-2-2b", "eager", "full", 32.95), ("gemma-3-1b", "sdpa", "none", 30.31),
+    ],
+)  # fmt: skip
+def test_four_layers_of_a_windowed_model_hold_what_four_layers_do(
+    cli: Cli, tmp_path: Path, model: str, attention: str, recompute: str, gib: float
+) -> None:
+    run = {
+        "id": model, "job": "sft", "stack": "hf-bf16", "model": model, "shape": {"layers": 4}, "gpu": "h200", "gpus": 1,
+        "precision": "bf16", "batch": {"micro": 1, "grad_accum": 1}, "seq_len": 8192, "attention": attention,
+        "recompute": recompute, "optimizer": "adamw-fused", "source": {"title": "a trace"},
+        "measured": {"peak_memory_gib": gib, "memory_metric": "allocated"},
+    }  # fmt: skip
+    assert peaks(cli, tmp_path / "runs.jsonl", run) == [pytest.approx(1.0, abs=0.05)]

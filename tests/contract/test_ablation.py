@@ -36,7 +36,7 @@ QLORA: dict[str, Any] = {
     "layout": LayoutStated(tp=1, pp=1, dp=1, zero=0), "batch": Batch(micro=1, total=4),
     "lora": Lora(rank=16, targets="all-linear"),
 }  # fmt: skip
-SHARDED_STAGES: dict[str, Any] = {
+SHARDED_STAGES: dict[str, Any] = {"date": "2025-06",
     "job": "pretrain", "stack": "torchtitan", "model": "llama-3.1-8b", "gpus": 16,
     "layout": LayoutStated(tp=1, pp=2, dp=8, zero=3), "batch": Batch(micro=1, total=128),
 }  # fmt: skip

@@ -29,6 +29,27 @@ def test_stated_sizes_override_those_of_a_known_model() -> None:
     assert (shape.layers, shape.vocab, shape.hidden) == (8, 128256, known.hidden)
 
 
+# Layers of the models' own pattern: all windowed, every second, all but every sixth; hybrids repeat theirs.
+@pytest.mark.parametrize(
+    ("name", "layers", "windowed"),
+    [("mistral-7b-v0.1", 4, 4), ("gemma-2-9b", 4, 2), ("gemma-3-27b", 4, 4), ("gemma-3-27b", 12, 10),
+     ("modernbert-base", 4, 2), ("llama-2-7b", 4, 0)],
+)  # fmt: skip
+def test_fewer_layers_are_windowed_as_those_of_the_whole_model_are(name: str, layers: int, windowed: int) -> None:
+    shape = model_of(record(name, layers=layers), REGISTRY).shape
+    assert (shape.layers, shape.windowed_layers) == (layers, windowed)
+
+
+@pytest.mark.parametrize("name", ["mistral-7b-v0.1", "gemma-3-27b", "gpt-oss-20b", "t5-large", "hunyuan-large"])
+def test_twice_the_layers_are_the_model_twice(name: str) -> None:
+    known = REGISTRY.model(name)
+    doubled = known.with_layers(2 * known.layers)
+    assert known.with_layers(known.layers) is known
+    assert doubled.windowed_layers == pytest.approx(2 * known.windowed_layers, abs=2)
+    assert doubled.encoder_layers == 2 * known.encoder_layers
+    assert doubled.kv_layers == (known.kv_layers and 2 * known.kv_layers)
+
+
 def test_a_new_width_brings_heads_of_its_own_size() -> None:
     shape = model_of(record("llama-2-7b", hidden=2048, heads=16, ffn=5504), REGISTRY).shape
     assert (shape.heads, shape.kv_heads, shape.head_dim) == (16, 16, 128)

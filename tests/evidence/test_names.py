@@ -4,9 +4,11 @@ from typing import get_args
 
 import pytest
 
+from xe_sizer.evidence.flags import RecordRegistry
 from xe_sizer.evidence.names import Recipes, choose_stack, names, recipes, stack_rules
-from xe_sizer.evidence.record_parts import LayoutStated
+from xe_sizer.evidence.record_parts import Batch, LayoutStated
 from xe_sizer.evidence.records import Record
+from xe_sizer.evidence.scenario_of import scenario_of
 from xe_sizer.profiles.fields import names_of
 from xe_sizer.profiles.finder import BUILT_IN
 from xe_sizer.profiles.inherited import releases
@@ -24,13 +26,14 @@ def record(stack: str | None, framework: str | None = None, **more: object) -> R
 
 def test_words_stand_for_what_scenarios_know() -> None:
     table = names()
-    assert set(table.jobs.values()) <= set(METHODS)
+    assert {*table.jobs.values(), *table.jobs_by_task.values()} <= set(METHODS)
     for words, choices in (
         (table.precisions, schema.Precision),
         (table.offload, schema.Offload),
         (table.recompute, schema.Recompute),
         (table.attention, schema.Attention),
         (table.padding, schema.Padding),
+        (table.tasks, schema.Task),
     ):
         known = names_of(choices.__metadata__) or get_args(get_args(choices)[0])
         assert set(words.values()) <= set(known)
@@ -146,3 +149,24 @@ def test_compilation_chooses_between_variants(compiled: bool | None, framework: 
 )
 def test_a_release_is_the_number_behind_the_frameworks_own_name(stack: str, framework: str, name: str) -> None:
     assert choose_stack(record(stack, framework)).name == name
+
+
+@pytest.mark.parametrize(
+    ("said", "release"),
+    [
+        ({"date": "2023-11"}, "hf-trainer@2023.11"),
+        ({"date": "2024"}, "hf-trainer@2024.06"),
+        ({"source": {"title": "a report", "date": "2026-07-14"}}, "hf-trainer@2026.07"),
+        ({"framework": "transformers 4.30", "date": "2026-01"}, "hf-trainer@4.30"),
+    ],
+)
+def test_a_release_that_is_not_named_is_that_of_the_record_s_month(said: dict[str, object], release: str) -> None:
+    assert choose_stack(record("hf-trainer", **said)).name == release  # type: ignore[arg-type]
+
+
+def test_neither_release_nor_month_makes_a_guess() -> None:
+    base = {"model": "llama-2-7b", "gpu": "a100-sxm-80gb", "gpus": 1, "seq_len": 2048, "batch": Batch(micro=1)}
+    silent = scenario_of(record("hf-trainer", **base), RecordRegistry())
+    assert silent.guessed
+    assert "release 4.40 of hf-trainer: none stated" in silent.assumed
+    assert not scenario_of(record("hf-trainer", **base, date="2024-05"), RecordRegistry()).guessed

@@ -97,6 +97,7 @@ def test_reliability_compares_what_was_said_with_what_ran() -> None:
 
 
 RUN = Record(
+    date="2024-09",
     id="a",
     job="sft",
     stack="hf-trainer",

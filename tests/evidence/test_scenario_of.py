@@ -10,6 +10,7 @@ from xe_sizer.evidence.flags import RecordRegistry
 from xe_sizer.evidence.record_parts import Batch, LayoutStated, Lora, Measured
 from xe_sizer.evidence.records import Record
 from xe_sizer.evidence.scenario_of import Asked, scenario_of
+from xe_sizer.software.optimizer import load_optimizer, optimizer_names
 from xe_sizer.software.stack import load_stack
 
 BASE = Record(
@@ -117,6 +118,43 @@ def test_pages_of_the_optimizer_are_read_from_the_framework() -> None:
     assert asked(stack="megatron-lm", framework="with PagedAdamW").flags["optimizer"] == "adamw"
 
 
+# transformers 5 training_args.py, OptimizerNames; the scripts of GaLore, Q-GaLore and APOLLO (torchrun_main.py,
+# run_pretrain.py, utils/setup.py).
+OPTIMIZER_NAMES = [
+    "adamw_torch", "adamw_torch_fused", "adamw_torch_xla", "adamw_torch_npu_fused", "adamw_apex_fused", "adafactor",
+    "adamw_anyprecision", "adamw_torch_4bit", "adamw_torch_8bit", "ademamix", "sgd", "adagrad", "adamw_bnb_8bit",
+    "adamw_8bit", "ademamix_8bit", "lion_8bit", "lion_32bit", "paged_adamw_32bit", "paged_adamw_8bit",
+    "paged_ademamix_32bit", "paged_ademamix_8bit", "paged_lion_32bit", "paged_lion_8bit", "rmsprop", "rmsprop_bnb",
+    "rmsprop_bnb_8bit", "rmsprop_bnb_32bit", "galore_adamw", "galore_adamw_8bit", "galore_adafactor",
+    "galore_adamw_layerwise", "galore_adamw_8bit_layerwise", "galore_adafactor_layerwise", "lomo", "adalomo",
+    "grokadamw", "schedule_free_radam", "schedule_free_adamw", "schedule_free_sgd", "apollo_adamw",
+    "apollo_adamw_layerwise", "stable_adamw", "adam", "adamw", "adam8bit", "galore_adamw8bit",
+    "galore_adamw8bit_per_layer", "q_galore_adamw8bit", "q_galore_adamw8bit_per_layer",
+]  # fmt: skip
+OTHER_OPTIMIZERS = ("adagrad", "adafactor", "lion", "sgd", "rmsprop", "galore", "lomo", "apollo", "ademamix", "free")
+
+
+@pytest.mark.parametrize(
+    "word", sorted({spelt for name in OPTIMIZER_NAMES for spelt in (name, name.replace("_", "-"))})
+)
+def test_every_word_for_an_optimizer_is_that_optimizer(word: str) -> None:
+    found = asked(stack="hf-trainer", optimizer=word)
+    name, plain = found.flags["optimizer"], word.replace("_", "-")
+    assert not found.guessed
+    assert [part for part in OTHER_OPTIMIZERS if part in name] == [part for part in OTHER_OPTIMIZERS if part in plain]
+    assert ("8bit" in word.replace("-", "").replace("_", "")) == ("8bit" in name or name == "q-galore")
+    if "layer" in plain:
+        assert load_optimizer(name).in_backward
+
+
+@pytest.mark.parametrize("word", [f"{name}-of-mine" for name in optimizer_names()])
+def test_a_word_that_only_begins_with_an_optimizer_s_name_makes_a_guess(word: str) -> None:
+    found = asked(stack="hf-trainer", optimizer=word)
+    assert "optimizer" not in found.flags
+    assert f"optimizer '{word}' is unknown here: the stack's default" in found.assumed
+    assert found.guessed
+
+
 def test_qlora_without_targets_adapts_all_linear_layers() -> None:
     assert asked(job="qlora").flags["lora.targets"] == ["q", "k", "v", "o", "gate", "up", "down"]
 
@@ -199,6 +237,33 @@ def test_a_known_data_set_is_known_by_its_mean() -> None:
     assert found.flags["data.profile"] == "dell-design-guide"
 
 
+def test_a_named_data_set_stands_for_lengths_that_are_not_stated() -> None:
+    for name in ("alpaca", "tatsu-lab/alpaca", "Stanford Alpaca"):
+        found = asked(seq_len=None, max_seq_len=2048, dataset=name)
+        assert (found.flags["data.profile"], found.flags["train.seq_len"]) == ("alpaca", 2048)
+        assert not found.guessed
+    part = asked(seq_len=None, dataset="alpaca", samples=1000)
+    assert (part.flags["data.mean_tokens"], part.flags["data.max_tokens"]) == (76.7 + 45, 1044)
+
+
+def test_a_stated_mean_stands_beside_the_longest_of_the_data_set() -> None:
+    found = asked(seq_len=None, mean_tokens=130.0, dataset="alpaca").flags
+    assert (found["data.mean_tokens"], found["data.max_tokens"]) == (130.0, 1044)
+    assert "data.profile" not in found
+    assert asked(seq_len=4096, packing=True, dataset="alpaca").flags["train.padding"] == "packed"
+
+
+def test_a_data_set_that_nobody_knows_is_said() -> None:
+    found = asked(seq_len=None, dataset="our-own-tickets")
+    assert "data set 'our-own-tickets' is unknown here" in found.assumed
+    assert found.guessed
+
+
+def test_an_emptied_cache_is_read() -> None:
+    assert asked(empty_cache_steps=10).flags["train.empty_cache_steps"] == 10
+    assert "train.empty_cache_steps" not in asked().flags
+
+
 def test_padding_free_samples_are_not_padded() -> None:
     assert asked(seq_len=None, mean_tokens=210.4, framework="trainer [padding-free]").flags["train.padding"] == "none"
 
@@ -210,8 +275,10 @@ def test_unknown_lengths_are_assumed_and_said() -> None:
 
 def test_targets_that_the_model_lacks_are_left_out() -> None:
     found = asked(job="lora", lora=Lora(rank=16, targets="q_proj k_proj v_proj o_proj c_attn head"))
-    assert found.flags["lora.targets"] == ["q", "k", "v", "o"]
-    assert "no adapter on 'head'" in found.assumed
+    assert found.flags["lora.targets"] == ["q", "k", "v", "o", "head"]
+    kind = asked(job="vera", lora=Lora(rank=16, targets="q_proj lm_head"))
+    assert kind.flags["lora.targets"] == ["q"]
+    assert "no adapter on 'lm_head'" in kind.assumed
 
 
 def test_no_condition_is_read_from_the_words_of_a_note() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 import xe_sizer.evidence
 from xe_sizer.evidence.flags import RecordRegistry
+from xe_sizer.evidence.peaks import peaks_of
 from xe_sizer.evidence.record_parts import Batch, LayoutStated, Measured
 from xe_sizer.evidence.records import Record, read_records
 from xe_sizer.evidence.training import predict_record
@@ -52,6 +53,20 @@ def test_a_record_is_predicted_as_the_same_scenario() -> None:
     assert (found["step_time"].low, found["step_time"].high) == (result.time.step_s.low, result.time.step_s.high)
     assert found["peak_memory"].predicted == pytest.approx(result.memory.device_bytes, rel=1e-9)
     assert found["oom"].predicted is (not result.verdict.fits)
+
+
+def test_verdict_and_probability_are_of_one_layout() -> None:
+    """Megatron's recipes recompute what memory needs: a run fits with whatever recomputation that takes."""
+    long = msgspec.structs.replace(KNOWN, recompute=None, batch=Batch(micro=8, total=64), measured=Measured(oom=False))
+    (verdict,) = [one for one in validate([long]).records if one.quantity == "oom"]
+    found = predict_record(long, RecordRegistry())
+    as_asked, recomputed = found.sized, found.judged
+    assert (as_asked.fits, recomputed.fits, verdict.predicted) == (False, True, False)
+    assert verdict.fit_probability == recomputed.fit_probability
+    assert as_asked.fit_probability is not None
+    assert as_asked.fit_probability < 0.5 <= (verdict.fit_probability or 0.0)
+    (peak,) = peaks_of([long])
+    assert peak.room == recomputed.usable_bytes / recomputed.peak_bytes >= 1.0
 
 
 def test_nothing_is_assumed_where_everything_is_stated() -> None:
@@ -147,6 +162,10 @@ def test_shipped_evidence_is_predicted_in_full() -> None:
         "dell-table-9-llama-2-70b-sft-8-gpus",
         "opt-alpaca-opt-30b-8-gpus",
     }
+    verdicts = [p for p in found.records if p.quantity == "oom" and p.fit_probability is not None]
+    assert verdicts
+    for one in verdicts:
+        assert one.predicted == ((one.fit_probability or 0.0) < 0.5), one.id
 
 
 def test_times_of_dell_table_9_are_met_by_one_set_of_assumptions() -> None:

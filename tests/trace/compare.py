@@ -45,7 +45,8 @@ MEBIBYTE = 2**20
 
 def _targets(case: Case) -> list[str]:
     """LoRA targets in the catalogue's words."""
-    return list(case.subject.narrow_targets[1]) if case.method == "lora-qv" else ["all-linear"]
+    targets = list(case.subject.narrow_targets[1]) if case.method == "lora-qv" else ["all-linear"]
+    return [*targets, case.subject.ends[1]] if case.on_head else targets
 
 
 def job_of(case: Case) -> Job:

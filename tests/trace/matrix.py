@@ -26,6 +26,7 @@ class Case:
     quantised : frozen linear weights are in four bits, what else is frozen in float32
     job : what the logits are for; framework : whose way to it, TRL's unless another is named
     reference : a copy of the model, or the model with its adapters off, where the job compares with one
+    on_head : the output head has an adapter too
     adapter : kind of the adapters where it is another than LoRA, on what `narrow_targets` name
     """
 
@@ -46,6 +47,7 @@ class Case:
     framework: str = "trl"
     reference: str = ""
     adapter: str = ""
+    on_head: bool = False
     trainable_layers: int = 0
 
     @property
@@ -60,14 +62,15 @@ class Case:
     def targets(self) -> tuple[str, ...]:
         """What LoRA adapts, in the class's names."""
         subject = self.subject
-        return {"lora-qv": subject.narrow_targets[0], "lora-all": subject.wide_targets}.get(self.method, ())
+        targets = {"lora-qv": subject.narrow_targets[0], "lora-all": subject.wide_targets}.get(self.method, ())
+        return (*targets, subject.ends[1]) if self.on_head else targets
 
     @property
     def name(self) -> str:
         """Short and unique."""
         dropouts = ("dropout" * self.dropout, "lora-dropout" * self.adapter_dropout, "saved" * self.saved)
         flags = (self.attention, "recompute" * self.recompute, self.optimizer, self.dtype, *dropouts)
-        flags += ("nf4" * self.quantised, self.reference, self.adapter)
+        flags += ("nf4" * self.quantised, self.reference, self.adapter, "head" * self.on_head)
         flags += (self.job, self.framework) if self.job != "sft" else ()
         sizes = f"{self.layers}x{self.batch}x{self.length}"
         return "/".join(filter(None, (self.family, self.method, sizes, *flags)))

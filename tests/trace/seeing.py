@@ -176,8 +176,7 @@ def shape_of(family: str) -> ModelShape:
     whole = Registry().model(FAMILIES[family].model)
     assert whole.vision is not None
     tower = replace(whole.vision, encoder=replace(whole.vision.encoder, layers=LAYERS))
-    windowed = LAYERS if whole.windowed_layers else 0  # of Gemma 3 every sixth sees everything
-    return replace(whole, layers=LAYERS, windowed_layers=windowed, vision=tower)
+    return replace(whole.with_layers(LAYERS), vision=tower)
 
 
 @contextmanager

@@ -236,14 +236,5 @@ def shape_of(subject: Subject, layers: int, length: int) -> ModelShape:
     shape = _catalogue().model(subject.model)
     reached = length + (OPT_POSITION_OFFSET if shape.learned_positions > shape.max_positions else 0)
     positions = max(shape.learned_positions, reached) if shape.learned_positions else 0
-    windowed = _windowed_layers(shape, layers)
-    halves = {"layers": 2 * layers, "encoder_layers": layers} if shape.encoder_layers else {"layers": layers}
-    return replace(shape, learned_positions=positions, windowed_layers=windowed, **halves, **subject.changes)
-
-
-def _windowed_layers(shape: ModelShape, layers: int) -> int:
-    """How many of the first layers look back a window: all, every second, or all but every sixth."""
-    if not shape.windowed_layers or shape.windowed_layers == shape.layers:
-        return layers if shape.windowed_layers else 0
-    period = round(1 / (1 - shape.windowed_layers / shape.layers))
-    return layers - (-(-layers // period) if shape.bare_first_layer else layers // period)
+    cut = shape.with_layers(2 * layers if shape.encoder_layers else layers)
+    return replace(cut, learned_positions=positions, **subject.changes)

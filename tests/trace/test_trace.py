@@ -160,6 +160,14 @@ def _compared() -> Iterator[Case]:
             yield Case(subject.family, "full", attention, length=LONG)
 
 
+def _on_the_head() -> Iterator[Case]:
+    """Two families: an adapter on the output head beside those of the layers."""
+    for family in ("llama", "llama-3"):
+        yield Case(family, "lora-qv", on_head=True)
+        yield Case(family, "lora-qv", on_head=True, dtype="autocast", adapter_dropout=True)
+        yield Case(family, "lora-qv", on_head=True, recompute=True, batch=4, length=1024)
+
+
 def _preferences() -> Iterator[Case]:
     """Two families: pairs with a copy or with the adapters off, single answers, a likelihood, a teacher, values."""
     for family in ("llama", "qwen2"):
@@ -209,6 +217,11 @@ def test_the_ledger_s_peak(case: Case) -> None:
 
 def test_the_ledger_s_median_error() -> None:
     assert np.median([abs(error_of(case)) for case in _compared()]) <= MEDIAN_ERROR
+
+
+@pytest.mark.parametrize("case", list(_on_the_head()), ids=lambda case: case.name)
+def test_the_ledger_s_peak_with_an_adapter_on_the_head(case: Case) -> None:
+    assert abs(error_of(case)) <= MEDIAN_ERROR
 
 
 @pytest.mark.parametrize("case", list(_embeddings()), ids=lambda case: case.name)

@@ -34,6 +34,22 @@ def test_batches_of_mean_length_stay_reserved(recompute: int, batches: float) ->
     assert ledger.monitored_peak_bytes[0] == pytest.approx(ledger.peak_bytes[0] + batches * mean)
 
 
+@pytest.mark.parametrize(("recompute", "batches"), [(0, 0.1), (2, 0.6)])
+def test_batches_sorted_by_length_find_the_blocks_of_longer_ones(recompute: int, batches: float) -> None:
+    one = job("llama-2-7b", "lora", "hf-trainer", train__padding="grouped-by-length", **VARIED)
+    ledger, sequences = typical(one, recompute), one.sequences(layouts(micro_batch=2))
+    mean = passing_bytes(ledger) * sequences.mean_tokens[0] / sequences.longest_tokens[0]
+    assert ledger.cached_bytes[0] == pytest.approx(batches * mean)
+
+
+@pytest.mark.parametrize(("steps", "share"), [(1, 0.0), (2, 0.5), (10, 0.9)])
+def test_an_emptied_cache_keeps_blocks_of_the_steps_since(steps: int, share: float) -> None:
+    varied = VARIED | {"train__padding": "longest-in-micro-batch"}
+    kept = typical(job("llama-2-7b", "lora", "hf-trainer", **varied), 2).cached_bytes[0]
+    emptied = job("llama-2-7b", "lora", "hf-trainer", **varied, train__empty_cache_steps=steps)
+    assert typical(emptied, 2).cached_bytes[0] == pytest.approx(share * kept)
+
+
 def test_sequences_of_one_length_find_the_blocks_of_the_step_before() -> None:
     one = job("llama-2-7b", "lora", "hf-trainer", train__seq_len=2048, train__padding="packed")
     ledger = typical(one, 2)

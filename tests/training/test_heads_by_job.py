@@ -35,6 +35,30 @@ def test_pre_training_predicts_tokens_and_fine_tuning_classes(asked: str, total:
     assert count_parameters(job("bert-base-uncased", job=asked).model).total == total
 
 
+@pytest.mark.parametrize(
+    ("task", "logits", "total"),
+    [
+        (None, 512 * 128256, 8_030_261_248),
+        ("causal-lm", 512 * 128256, 8_030_261_248),
+        ("seq-cls", 512, 8_030_261_248 - 128256 * 4096 + 4096),
+        ("regression", 512, 8_030_261_248 - 128256 * 4096 + 4096),
+        ("reranker", 512, 8_030_261_248 - 128256 * 4096 + 4096),
+        ("generative-reranker", 2 * 512, 8_030_261_248),
+    ],
+)
+def test_the_task_says_what_is_read_from_a_decoder(task: str | None, logits: int, total: int) -> None:
+    """LlamaForSequenceClassification scores every token; two rows of the head are "yes" and "no" (ms-swift)."""
+    for kind in ("sft", "lora", "qlora"):
+        made = job("llama-3-8b", job=kind, **{"train.task": task})
+        assert count_parameters(made.model).total == total
+        assert logits_per_rank(made.graph(one(), np.array([512.0])))[0] == logits
+
+
+def test_a_tied_head_of_two_words_is_no_second_matrix() -> None:
+    tied = job("llama-3.2-1b", **{"train.task": "generative-reranker"}).model
+    assert count_parameters(tied).total == count_parameters(Registry().model("llama-3.2-1b")).total
+
+
 def test_heads_on_masked_tokens_alone_do_0_15_of_the_work() -> None:
     """2 x 0.15 x 512 x 768 x 30,522 FLOPs of the head in TensorFlow, all tokens elsewhere."""
     for stack, share in (("tensorflow", 0.15), ("hf-trainer", 1.0)):

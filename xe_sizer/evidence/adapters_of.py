@@ -102,12 +102,14 @@ def adapters(record: Record, job: MethodKind, model: ModelShape, flags: Flags) -
     flags.put("lora.dropout", record.lora.dropout)
     flags.put("lora.dora", True if record.lora.dora else None)
     _saved(record, flags)
+    asked = flags.values.get("adapter") or job.adapter
+    on_head = ADAPTERS[asked].on_head if asked else job.implies_adapter  # which are the usual ones
     words = _words(record.lora.targets)
     targets: list[str] = []
     for word in words:
         target = "all-linear" if word.lower() in ("all", "all-linear") else word.lower()
         try:
-            found = resolve_targets(model, [target])
+            found = resolve_targets(model, [target], head=on_head)
         except InputError:
             flags.assumed.append(f"no adapter on '{word}'")
             continue

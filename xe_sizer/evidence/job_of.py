@@ -10,6 +10,7 @@ from xe_sizer.evidence.names import look_up, names, plain
 from xe_sizer.evidence.record_parts import Lora
 from xe_sizer.training.adapters import ADAPTERS
 from xe_sizer.training.methods import METHODS
+from xe_sizer.training.methods.method import TASK
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -58,7 +59,7 @@ def job_of(record: Record, flags: Flags) -> MethodKind:
     """
     kind = kind_of(record)
     if adapter := adapter_of(record):
-        kind = next(other for other in METHODS.values() if other.default)
+        kind = _of_task(record, next(other for other in METHODS.values() if other.default), flags)
         flags.put("job", kind.name)
         flags.put("adapter", adapter.name)
         return kind
@@ -71,8 +72,22 @@ def job_of(record: Record, flags: Flags) -> MethodKind:
         flags.assumed.append(f"job '{record.job}' predicted as {kind.name}: its training phase alone")
     elif kind.name != record.job.strip().lower():
         flags.assumed.append(f"job '{record.job}' predicted as {kind.name}")
+    kind = _of_task(record, kind, flags)
     flags.put("job", kind.name)
     return _quantised(record, kind, flags)
+
+
+def _of_task(record: Record, kind: MethodKind, flags: Flags) -> MethodKind:
+    """The job that the record's task is, with the same adapters, or the same job with what its task reads."""
+    if TASK not in kind.reads or record.task is None:
+        return kind
+    own = look_up(names().jobs_by_task, record.task)
+    if own is None:
+        flags.word(TASK, names().tasks, record.task)
+        return kind
+    flags.put("adapter", kind.adapter)
+    flags.assumed.append(f"job '{record.job}' predicted as {own}: its task")
+    return METHODS[own]
 
 
 def _quantised(record: Record, kind: MethodKind, flags: Flags) -> MethodKind:

@@ -79,17 +79,15 @@ def _overridden(known: ModelShape, stated: Shape) -> ModelShape:
     """A known model with the sizes that the record states differently; a new width brings its own heads along."""
     sizes: dict[str, Any] = {
         name: getattr(stated, name)
-        for name in ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab")
+        for name in ("hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab")
         if getattr(stated, name) not in (None, getattr(known, name))
     }
     if known.experts and stated.experts not in (None, known.experts.count):
         per_token = min(known.experts.per_token, stated.experts or 0)
         sizes["experts"] = replace(known.experts, count=stated.experts, per_token=per_token)
+    known = known.with_layers(stated.layers or known.layers)
     if not sizes:
         return known
-    if known.layer_pattern and "layers" in sizes:
-        layers = sizes["layers"]
-        sizes["layer_pattern"] = (known.layer_pattern * -(-layers // known.layers))[:layers]
     if {"hidden", "heads"} & set(sizes) and stated.head_dim is None:
         heads = sizes.get("heads", known.heads)
         sizes["head_dim"] = sizes.get("hidden", known.hidden) // heads
@@ -114,7 +112,6 @@ def _built(record: Record, registry: Registry, unknown: InputError) -> Model:
     ratio = template.ffn / template.hidden
     sizes: dict[str, Any] = {
         "name": record.model or "",
-        "layers": layers,
         "hidden": hidden,
         "heads": heads,
         "kv_heads": stated.kv_heads or heads,
@@ -127,7 +124,7 @@ def _built(record: Record, registry: Registry, unknown: InputError) -> Model:
     missing = [key for key in ("layers", "hidden", "heads") if getattr(stated, key) is None]
     what = f"; {', '.join(missing)} from its size" if missing else ""
     text = f"model '{record.model}' built with the blocks of {template.name}{what}"
-    return Model(_own_name(record), replace(template, **sizes), (text,))
+    return Model(_own_name(record), replace(template.with_layers(layers), **sizes), (text,))
 
 
 def _nearest(table: Mapping[str, str], name: str) -> str:
@@ -154,10 +151,9 @@ def _mixture(record: Record, registry: Registry) -> Model | None:
     heads = max(hidden // template.head_dim, template.kv_heads)
     per_token = round(experts.per_token * (active / total) / (count.active / count.total))
     shape = replace(
-        template,
+        template.with_layers(max(round(template.layers * scale), 1)),
         name=record.model or "",
         hidden=hidden,
-        layers=max(round(template.layers * scale), 1),
         heads=heads - heads % template.kv_heads,
         experts=replace(experts, ffn=round(experts.ffn * scale), per_token=min(max(per_token, 1), experts.count)),
         released=None,

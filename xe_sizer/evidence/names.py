@@ -48,6 +48,8 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
     """`names.yaml`: other words for jobs, precisions, hardware and so on."""
 
     jobs: dict[str, str]
+    tasks: dict[str, str]
+    jobs_by_task: dict[str, str]
     precisions: dict[str, str]
     quantised_weights: tuple[str, ...]
     offload: dict[str, str]
@@ -267,7 +269,16 @@ def _released(record: Record, stack: str) -> tuple[str, str | None]:
     usual_release = rules.undated.get(stack)
     if usual_release is None:
         return stack, None
+    if month := _month(record):
+        return f"{stack}@{month}", f"{stack} of {month}, when the record was made: release not named"
     return f"{stack}@{usual_release}", f"release {usual_release} of {stack}: none stated"
+
+
+def _month(record: Record) -> str | None:
+    """Year and month of a record, or of what it was published in, as releases have them; None where nobody says."""
+    published = record.source.get("date") if isinstance(record.source, Mapping) else None
+    found = re.match(r"(20\d\d)(?:-(\d\d))?", str(record.date or published or ""))
+    return f"{found[1]}.{found[2] or '06'}" if found else None
 
 
 def _lacks(record: Record, stack: Stack) -> list[str]:

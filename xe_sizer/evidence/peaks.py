@@ -67,7 +67,7 @@ def _peak(found: PredictedRecord) -> Peak:
         conversion, metric = measured
         ratio = conversion.value / predicted_peak_bytes(sized.ledger, metric)
     oom = measured_oom(found.record.measured)
-    room, ran = sized.usable_bytes / sized.peak_bytes, None if oom is None else not oom
+    room, ran = found.judged.usable_bytes / found.judged.peak_bytes, None if oom is None else not oom
     return Peak(found.record.title, ratio, room, ran, found.memory_guessed, found.fits)
 
 

@@ -44,7 +44,7 @@ ENDINGS = (".yaml", ".yml", ".jsonl", ".ndjson")
 LINE_SUFFIXES = (".jsonl", ".ndjson")
 INFERENCE = "inference"
 _KNOWN_BUT_UNUSED = frozenset({
-    "source", "interconnect", "trainable_params", "gpu_memory_gb", "gpu_memory_gib", "task",
+    "source", "interconnect", "trainable_params", "gpu_memory_gb", "gpu_memory_gib",
 })  # fmt: skip
 
 
@@ -58,8 +58,10 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     job: str
+    task: str | None = None
     measured: Measured = Measured()
     source: Any = None
+    date: str | None = None
     model: str | None = None
     shape: Shape = Shape()
     stack: str | None = None
@@ -79,6 +81,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     mean_tokens: Total | None = None
     max_seq_len: Count | None = None
     longest_sample_tokens: Count | None = None
+    dataset: str | None = None
     samples: Count | None = None
     packing: bool | None = None
     padding: str | None = None
@@ -98,6 +101,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     quantiser: str | None = None
     bits: Annotated[float, msgspec.Meta(gt=0, le=32)] | None = None
     compile: bool | str | None = None
+    empty_cache_steps: Degree | None = None
     notes: str | None = None
     inferred: tuple[str, ...] | str | None = None
     virtual_tokens: Degree | None = None

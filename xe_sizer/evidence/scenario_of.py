@@ -46,7 +46,9 @@ if TYPE_CHECKING:
 # about 300 tokens (Orca-Math).
 INSTRUCTION_TOKENS = 200.0
 INSTRUCTION_SEQ_LEN = 2048
-NOT_STATED = ("lengths not stated", "length not stated", "global batch not stated", "prompts not stated")
+NOT_STATED = (
+    "lengths not stated", "length not stated", "global batch not stated", "prompts not stated", "none stated",
+)  # fmt: skip
 FULLY_SHARDED = 3  # ZeRO stage
 SAME_MEAN = 1e-4  # means of two data sets differ by more
 
@@ -56,7 +58,8 @@ class Asked:
     """Flags of a scenario, what was assumed for them, and how the record's stack counts steps.
 
     tuned : recomputation is not stated, and the framework's recipes set it to what memory needs
-    guessed : neither lengths nor batch may be what the run had, for the record leaves them out
+    guessed : neither lengths nor batch may be what the run had, for the record leaves them out; or its optimizer, which
+    has a name that is unknown here, or the release of its stack, where neither that nor a month is stated
     """
 
     flags: Mapping[str, Any]
@@ -91,6 +94,7 @@ def scenario_of(record: Record, registry: RecordRegistry) -> Asked:
     known = _batch_and_layout(record, job, model.shape, stack, registry, flags)
     _companions(record, job, registry, flags)
     flags.put("train.dropout", record.dropout)
+    flags.put("train.empty_cache_steps", record.empty_cache_steps or None)
     flags.put("train.target_len", record.target_len)
     adapters(record, job, model.shape, flags)
     quantiser(record, job, stack.quantiser, flags)
@@ -99,6 +103,7 @@ def scenario_of(record: Record, registry: RecordRegistry) -> Asked:
     flags.word("attention", table.attention, record.attention)
     _uneven_stages(model.shape, flags)
     guessed = any(text.endswith(NOT_STATED) for text in flags.assumed)
+    guessed |= record.optimizer is not None and "optimizer" not in flags.values  # one that nobody here knows
     return Asked(
         flags=flags.values,
         assumed=tuple(flags.assumed),
@@ -210,11 +215,14 @@ def _named_kernels(record: Record, flags: Flags) -> list[str]:
 def _lengths(record: Record, job: MethodKind, most: int, flags: Flags) -> None:
     """Sequences of one length where `seq_len` is stated alone, else lengths of samples and how they are padded.
 
+    Those of a known data set stand for what is not stated.
+
     most : positions that the model has [tokens]
     """
     flags.put("data.samples", record.samples)
+    data = _data_set(record, flags)
     if record.mean_tokens is not None:
-        _sample_lengths(record, flags, record.mean_tokens)
+        _sample_lengths(record, flags, record.mean_tokens, data)
     elif record.seq_len is not None:
         flags.put("train.seq_len", record.seq_len)
         flags.put("train.padding", "packed")
@@ -222,11 +230,13 @@ def _lengths(record: Record, job: MethodKind, most: int, flags: Flags) -> None:
         text = f"sequences of {PRETRAINING_SEQ_LEN} tokens: length not stated"
         flags.put("train.seq_len", record.max_seq_len or PRETRAINING_SEQ_LEN, None if record.max_seq_len else text)
         flags.put("train.padding", "packed")
+    elif data is not None:
+        _sample_lengths(record, flags, data.tokens_read, data)
     else:
         cut = record.longest_sample_tokens or record.max_seq_len or min(INSTRUCTION_SEQ_LEN, most)
         mean = min(INSTRUCTION_TOKENS, cut / 2)
         flags.assumed.append(f"samples of {mean:g} tokens on average: lengths not stated")
-        _sample_lengths(record, flags, mean)
+        _sample_lengths(record, flags, mean, None)
     if record.packing and record.seq_len:
         flags.put("train.padding", "packed")
     elif _without_padding(record) and flags.values.get("train.padding") != "packed":
@@ -245,16 +255,30 @@ def _said_of_padding(record: Record) -> str:
     return f"{record.framework or ''} {record.padding or ''}".lower()
 
 
-def _sample_lengths(record: Record, flags: Flags, mean: float) -> None:
-    """Statistics of the samples; those of a known data set where the stated mean is that data set's."""
+def _sample_lengths(record: Record, flags: Flags, mean: float, data: DatasetProfile | None) -> None:
+    """Statistics of the samples; those of a known data set where the record names it or the stated mean is its own."""
     longest = record.longest_sample_tokens
     flags.put("train.seq_len", record.max_seq_len or record.seq_len or longest)
-    name = next((data.name for data in _data_sets() if math.isclose(data.mean_tokens, mean, rel_tol=SAME_MEAN)), None)
-    if name and longest is None and record.samples is None:
-        flags.put("data.profile", name, f"lengths of the data set {name}, which has this mean")
+    same = [one for one in _data_sets() if math.isclose(one.mean_tokens, mean, rel_tol=SAME_MEAN)]
+    whole = data if data and mean == data.tokens_read else next(iter(same), None)
+    if whole and longest is None and record.samples is None:
+        told = "named" if whole is data else "which has this mean"
+        flags.put("data.profile", whole.name, f"lengths of the data set {whole.name}, {told}")
         return
-    flags.put("data.mean_tokens", mean)
+    flags.put("data.mean_tokens", mean, f"samples of {mean:g} tokens, as {data.name} has" if data and whole else None)
+    longest = longest or (data.max_tokens if data else None)
     flags.put("data.max_tokens", longest if longest and longest > mean else None)
+
+
+def _data_set(record: Record, flags: Flags) -> DatasetProfile | None:
+    """The known data set that the record names."""
+    if record.dataset is None:
+        return None
+    named = BUILT_IN.called("dataset", record.dataset.strip())
+    known = next((data for data in _data_sets() if data.name == named), None)
+    if known is None:
+        flags.assumed.append(f"data set '{record.dataset}' is unknown here")
+    return known
 
 
 @cache

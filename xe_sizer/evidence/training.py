@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from xe_sizer.evidence.attempts import first_possible
 from xe_sizer.evidence.fixed_efficiency import seconds_at_peak
 from xe_sizer.evidence.measured import UNSTATED, Step, measured_oom, measured_peak_bytes, measured_step_s
@@ -35,13 +37,20 @@ REPORTED_DEFAULTS = ("precision", "train.padding", "optimizer", "attention", "lo
 
 @frozen
 class PredictedRecord:
-    """A record with its prediction, whether it fits, and what was assumed for it."""
+    """A record with its prediction and what was assumed for it.
+
+    judged : what the verdict on its memory is of: the prediction, or that with the recomputation that takes least
+    """
 
     record: Record
     asked: Asked
     sized: TrainingEstimate
-    fits: bool
+    judged: TrainingEstimate
     assumed: tuple[str, ...]
+
+    @property
+    def fits(self) -> bool:
+        return self.judged.fits
 
     @property
     def guessed(self) -> bool:
@@ -66,19 +75,18 @@ def predict_record(record: Record, registry: RecordRegistry) -> PredictedRecord:
         return size(resolve(given, registry))
 
     asked, sized = first_possible(scenario_of(record, registry), sized_as)
-    fits = sized.fits or (asked.tuned and _fits_recomputed(sized.resolved))
+    judged = _recomputed(sized.resolved) if asked.tuned and not sized.fits else sized
     assumed = (*asked.assumed, *defaults_of(sized.resolved), *chosen_of(sized))
-    return PredictedRecord(record, asked, sized, fits, assumed)
+    return PredictedRecord(record, asked, sized, judged, assumed)
 
 
-def _fits_recomputed(resolved: ResolvedTraining) -> bool:
-    """Whether a run whose recipe recomputes what it must fits with any recomputation.
+def _recomputed(resolved: ResolvedTraining) -> TrainingEstimate:
+    """A run whose recipe recomputes what it must, with whatever recomputation it fits with.
 
     Its time stays that of the usual setting: recipes recompute single modules, which takes little, where the search
     has only whole layers.
     """
-    left = replace(resolved, fixed={name: value for name, value in resolved.fixed.items() if name != "recompute"})
-    return size(left).fits
+    return size(replace(resolved, fixed={name: value for name, value in resolved.fixed.items() if name != "recompute"}))
 
 
 def defaults_of(resolved: ResolvedTraining) -> Iterator[str]:
@@ -186,4 +194,5 @@ def _oom(found: PredictedRecord) -> Iterator[Prediction]:
     measured = measured_oom(found.record.measured)
     if measured is None or found.sized.resolved.gpus is None:
         return
-    yield oom_prediction(found.record, measured, found.fits, found.assumed, found.memory_guessed)
+    one = oom_prediction(found.record, measured, found.fits, found.assumed, found.memory_guessed)
+    yield msgspec.structs.replace(one, fit_probability=found.judged.probability_to_fit(found.memory_guessed))

@@ -13,7 +13,7 @@ import numpy as np
 
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import Matmul, MemoryBound, as_array
-from xe_sizer.graph.parameters import adapted_weights, layer_weights
+from xe_sizer.graph.parameters import adapted_weights, head_matrix, layer_weights
 
 if TYPE_CHECKING:
     from xe_sizer.graph.inputs import Block
@@ -45,12 +45,17 @@ class AdapterForm:
     reads_input : needs the weight's input for its own gradient, so that autograd keeps it
     shares_input : that input as it is, whatever the type of what learns
     replaces : computes the output itself, from a changed weight
+    joins : kernels for low-rank adapters can compute it together with the weight's product
     """
 
     tensors = 2
     reads_input = True
     shares_input = False
     replaces = False
+
+    @property
+    def joins(self) -> bool:
+        return False
 
     def elements(self, n: Size, k: Size) -> Size:
         """Parameters that learn beside a weight of n outputs and k inputs, or beside its shard [-]."""
@@ -112,7 +117,8 @@ class Adapter:
         Source: ParallelLinearAdapter of NeMo: what meets a split side of the weight is split as the weight is.
         """
         split, inputs = self.members[0].split, self.members[0].inputs
-        shards = [weight.output_shards(tp) if split == "column" else 1.0 for weight in self.members]
+        columns = split in ("column", "vocabulary")
+        shards = [weight.output_shards(tp) if columns else 1.0 for weight in self.members]
         held_outputs = sum(weight.outputs / part for weight, part in zip(self.members, shards, strict=True))
         return held_outputs * np.ones_like(tp), inputs / tp if split == "row" else inputs * np.ones_like(tp)
 
@@ -137,6 +143,12 @@ def adapters_on(weights: Iterable[Weight], forms: Mapping[str, AdapterForm]) -> 
         members = tuple(known[part] for part in adapted_weights(name) if part in known)
         if members:
             yield Adapter(form, members)
+
+
+def head_adapters(model: ModelShape, forms: Mapping[str, AdapterForm]) -> Iterator[Adapter]:
+    """The adapter on the matrix of the vocabulary, where it has one."""
+    matrix = head_matrix(model)
+    yield from adapters_on([matrix] if matrix else [], forms)
 
 
 def model_adapters(model: ModelShape, forms: Mapping[str, AdapterForm]) -> Iterator[tuple[int, Adapter]]:
@@ -185,7 +197,17 @@ class Place:
     @property
     def copies_input(self) -> float:
         """1 where the adapter reads a cast copy of the input, or what dropout left of it, else 0."""
-        return max(float(self.block.inputs.wide_adapters), self.drops)
+        return max(float(self.wide), self.drops)
+
+    @property
+    def joined(self) -> bool:
+        """Whether it runs in one function with its weight's product."""
+        return self.block.inputs.joins(*self.name.split("+"))
+
+    @property
+    def wide(self) -> bool:
+        """Whether it computes in a wider type than the model."""
+        return self.block.inputs.wide_adapters and not self.joined
 
     @property
     def drops(self) -> float:
@@ -195,7 +217,7 @@ class Place:
     @property
     def casting(self) -> str:
         """How the adapter's types differ from the model's, as in ADAPTER_BYTES."""
-        if not self.block.inputs.wide_adapters:
+        if not self.wide:
             return "base"
         return "autocast" if self.block.inputs.autocast else "wide"
 
@@ -296,6 +318,7 @@ class Place:
         temporaries = 5.0 if self.casting == "wide" else 2.0
         temporary = tokens * (temporaries * self.n * e + drops * self.k * self.size)
         outputs = 2.0 * tokens * self.n * (self.size if self.casting == "wide" else e)  # the adapter's, and scaled
+        outputs = outputs * float(not self.joined)  # added where the product's result lies
         return self.kernels(
             "add", forward, backward, (launches[0] + drops, launches[1] + drops), temporary_bytes=temporary,
             forward_temporary_bytes=self.waiting_bytes + outputs,

@@ -126,10 +126,10 @@ def linear(block: Block, name: str, parts: tuple[str, ...], tokens: Array, input
     yield from weight_traffic(block, name, weights[0].module, n * k, tokens * k, tokens * n)
     yield from narrowing(block, name, weights[0].module, tokens * k, n * k, tokens * n)
     for adapter in adapters:
-        yield from _beside(block, adapter, tokens)
+        yield from beside(block, adapter, tokens)
 
 
-def _beside(block: Block, adapter: Adapter, tokens: Array) -> Iterator[Operator]:
+def beside(block: Block, adapter: Adapter, tokens: Array) -> Iterator[Operator]:
     """What an adapter runs beside the product of its weight."""
     n, k = _side_by_side(adapter.members, block.inputs.rank)
     name = "+".join(weight.name for weight in adapter.members)
@@ -227,7 +227,7 @@ def norm(block: Block, name: str, width: float, tokens: Array, inner: bool = Fal
     """One norm: one kernel, or several where the stack's RMS norm is written out in Python.
 
         bytes = NORM_PASSES x tokens width element
-        kept = tokens width element                    fused: the input
+        kept = tokens width element                    fused: the input; of a layer norm under autocast in float32
         kept = tokens width (4 + element learns)       step by step: float32, and the normalised value if it learns
 
     The normalised value is float32 too where the model applies the weight there (Gemma, OLMo 2, gpt-oss). Layer norms
@@ -258,7 +258,9 @@ def norm(block: Block, name: str, width: float, tokens: Array, inner: bool = Fal
     learns = inputs.learning.base or adapted
     kept = size if kind == "fused" else (1.0 if rms else 2.0) * FLOAT32 + normalised * float(learns)
     if kind == "fused" and inputs.autocast:
-        kept = FLOAT32  # autocast runs layer norms in float32, on a copy where the hidden state is narrower
+        # Autocast runs PyTorch's layer norm in float32, on a copy where the hidden state is narrower; the fused kernels
+        # of RMS norms (Liger's, Unsloth's) are none of its own.
+        kept = size if rms else FLOAT32
     tensor_bytes = elements * size
     made = memory_bound(block, name, "norm", tensor_bytes, NORM_PASSES[kind], NORM_LAUNCHES[kind], elements * kept)
     return replace(made, adapter=adapted)

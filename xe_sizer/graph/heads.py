@@ -9,7 +9,7 @@ import numpy as np
 
 from xe_sizer.graph.building_blocks import linear, memory_bound, norm
 from xe_sizer.graph.inputs import Block
-from xe_sizer.graph.model import CLASSES, NO_HEAD, NUM_CLASSES, VALUES
+from xe_sizer.graph.model import CLASSES, NO_HEAD, NUM_CLASSES, VALUES, WORDS
 from xe_sizer.graph.operators import Matmul, MemoryBound
 from xe_sizer.graph.parameters import head_weights
 from xe_sizer.units import FLOAT32
@@ -29,6 +29,7 @@ def pooled_operators(inputs: GraphInputs) -> Iterator[Operator]:
 
         FLOPs = 2 b h (h + classes)      classes
         FLOPs = 2 tokens h               values
+        FLOPs = 4 tokens h               two words of the vocabulary
         FLOPs = 2 queries candidates h   states that are compared
 
     Parameters
@@ -40,7 +41,7 @@ def pooled_operators(inputs: GraphInputs) -> Iterator[Operator]:
     iterator of Operator; sizes [-] and bytes [bytes] broadcast to shape (rank shape,)
 
     Source: BertPooler and the classification heads of transformers, of which those of decoders score every token
-    (modeling_layers.py, GenericForSequenceClassification).
+    (modeling_layers.py, GenericForSequenceClassification); ms-swift, get_generative_reranker_logits.
     """
     model, rank = inputs.model, inputs.rank
     block = Block(inputs, {weight.name: weight for weight in head_weights(model)}, 1.0)
@@ -50,6 +51,8 @@ def pooled_operators(inputs: GraphInputs) -> Iterator[Operator]:
         yield from _comparison(block, *inputs.compared)
     if model.head == VALUES:
         yield from linear(block, "score", ("score",), rank.tokens, inputs.hidden_bytes)
+    if model.head == WORDS:
+        yield _words(block)
     if model.head != CLASSES:
         return
     pooled = rank.batch * model.hidden * inputs.element_bytes
@@ -58,6 +61,25 @@ def pooled_operators(inputs: GraphInputs) -> Iterator[Operator]:
     yield from linear(block, "classifier", ("classifier",), rank.batch, pooled)
     loss = rank.batch * NUM_CLASSES * FLOAT32
     yield memory_bound(block, "loss", "head", loss, ENTROPY_PASSES, ENTROPY_LAUNCHES)
+
+
+def _words(block: Block) -> Matmul:
+    """Two rows of the vocabulary's matrix, "yes" and "no", over every token."""
+    inputs, rank, hidden = block.inputs, block.inputs.rank, block.inputs.model.hidden
+    learns = inputs.learning.trains("head")
+    return Matmul(
+        name="words",
+        module="head",
+        layers=1.0,
+        saved_bytes=rank.tokens * hidden * inputs.element_bytes * float(learns),
+        m=rank.tokens * rank.ones,
+        n=NUM_CLASSES * rank.ones,
+        k=hidden * rank.ones,
+        copies=rank.ones,
+        input_gradient=True,
+        weight_gradient=inputs.learning.weight_gradients or learns,
+        learns=learns,
+    )
 
 
 def _comparison(block: Block, queries: Array, candidates: Array) -> Iterator[Operator]:
@@ -122,6 +144,7 @@ def pooled_logits(inputs: GraphInputs) -> Array:
 
         logits = b classes
         logits = tokens      values
+        logits = 2 tokens    two words of the vocabulary
         logits = queries candidates      states that are compared
 
     Parameters
@@ -139,5 +162,7 @@ def pooled_logits(inputs: GraphInputs) -> Array:
         return np.asarray(queries * candidates * inputs.rank.ones)
     if inputs.model.head == VALUES:
         return np.asarray(inputs.rank.tokens * inputs.rank.ones)
+    if inputs.model.head == WORDS:
+        return np.asarray(NUM_CLASSES * inputs.rank.tokens * inputs.rank.ones)
     classes = NUM_CLASSES if inputs.model.head == CLASSES else 0
     return np.asarray(inputs.rank.batch * classes * inputs.rank.ones)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array, Kernels, RankShape
     from xe_sizer.graph.weight import Weight
 
+JOINED = (("q", "k", "v"), ("o",), ("gate", "up", "down"))
+"""Projections whose adapters in-place kernels take together: all of a group or none (Unsloth kernels/fast_lora.py)."""
 MASKED_SHARE = 0.15  # published: of the tokens, in the pre-training of BERT (arXiv:1810.04805, section 3.1)
 
 
@@ -198,9 +200,23 @@ class GraphInputs:
 
         Adapters that drop elements keep what they left instead, each its own.
         """
-        copied = self.wide_adapters or self.learning.adapter_dropout
+        copied = (self.wide_adapters and not self.joins(*names)) or self.learning.adapter_dropout
         adapted = self.learning.reads_input(*names, copied=copied)
         return self.learning.base or self.expansion.keeps_input or adapted
+
+    def joins(self, *names: str) -> bool:
+        """Whether adapters of the named weights run in one function with them, in the model's type and in place.
+
+        Source: Unsloth models/llama.py, patch_peft_model: all adapters of a group, no bias, dropout or magnitudes.
+        """
+        if self.kernels.adapters != "in-place" or self.learning.adapter_dropout:
+            return False
+        forms = {part: form for target, form in self.learning.adapters.items() for part in adapted_weights(target)}
+        biases = (self.model.qkv_bias, self.model.output_bias, self.model.mlp_bias)
+        groups = [(group, biased) for group, biased in zip(JOINED, biases, strict=True) if set(group) & set(names)]
+        return bool(groups) and all(
+            not biased and all(part in forms and forms[part].joins for part in group) for group, biased in groups
+        )
 
     @cached_property
     def zeros(self) -> Array:

@@ -160,6 +160,9 @@ _ROWS = (
     # The logits are read and rewritten once: the gradient takes the place of the 16-bit logits (flash-attn's
     # cross-entropy).
     Loss("flash", 6.0, 4.0, 2.0, 2.0, kept_bytes=2.0, live_bytes=2.0),
+    # The same beside a float32 copy of the logits that the model returns, until the loss is there (accelerate
+    # utils/operations.py, convert_outputs_to_fp32).
+    Loss("flash-returned", 12.0, 4.0, 3.0, 2.0, kept_bytes=2.0, live_bytes=6.0),
     # Eager on the logits of all ranks, beside their 16-bit shards, the gathered copy and a float32 one (Aleph Alpha's
     # scaling).
     Loss("gathered", 14.0, 22.0, 6.0, 5.0, kept_bytes=10.0, live_bytes=20.0, gathers=True),

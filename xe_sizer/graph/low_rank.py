@@ -44,6 +44,10 @@ class LowRank(Factors):
     magnitudes: bool = False
     freezes_first: bool = False
 
+    @property
+    def joins(self) -> bool:
+        return not (self.magnitudes or self.freezes_first)
+
     def elements(self, n: Size, k: Size) -> Size:
         """Elements of A and B [-]: r (k + n), and n magnitudes."""
         return self.rank * (k * float(not self.freezes_first) + n) + n * float(self.magnitudes)

@@ -154,16 +154,22 @@ def _dense(block: Block) -> Iterator[Operator]:
     else:
         yield from linear(block, "gate", ("gate",), tokens, hidden_bytes)
         up_bytes = hidden_bytes * (inputs.casts_inputs if inputs.keeps_input("gate") else 1.0)
-        # The gate's output and its activation are there when the up projection runs (LlamaMLP.forward).
-        waiting = 2.0 * tokens * inputs.model.ffn / inputs.rank.tp * inputs.returned_bytes
+        # The gate's output is there when the up projection runs, and its activation where that is a kernel of its own
+        # (LlamaMLP.forward).
+        there = 1.0 if inputs.kernels.activation == "fused" else 2.0
+        waiting = there * tokens * inputs.model.ffn / inputs.rank.tp * inputs.returned_bytes
         for op in linear(block, "up", ("up",), tokens, up_bytes):
             yield replace(op, forward_temporary_bytes=op.forward_temporary_bytes + waiting)
     width = tokens * inputs.model.ffn / inputs.rank.tp
-    yield activation(block, "activation", "mlp", width)
+    # In place the backward computes what the down projection has read once more, and the gradients of gate and up, in
+    # the gradient of that and in gate and up (Unsloth kernels/swiglu.py, _DWf_DW_dfg_kernel).
+    joined = inputs.joins("gate", "up", "down")
+    made = activation(block, "activation", "mlp", width)
+    yield replace(made, temporary_bytes=width * inputs.returned_bytes) if joined else made
     if drops := inputs.drops("mlp"):
         dropped = width * inputs.returned_bytes
         yield memory_bound(block, "mlp dropout", "mlp", dropped, DROPOUT_PASSES, (1.0, 1.0), drops * MASK * width)
-    yield from linear(block, "down", ("down",), tokens, width * inputs.element_bytes)
+    yield from linear(block, "down", ("down",), tokens, width * inputs.element_bytes * float(not joined))
 
 
 def _tiled(block: Block) -> Iterator[Operator]:

@@ -8,8 +8,9 @@ from functools import cached_property, lru_cache
 
 from xe_sizer.frozen import frozen
 
-VOCABULARY, CLASSES, VALUES, NO_HEAD = "vocabulary", "classes", "values", "none"
-"""What a job reads from the last layer: logits of the vocabulary, of classes, a value of each token, or the state."""
+VOCABULARY, CLASSES, VALUES, WORDS, NO_HEAD = "vocabulary", "classes", "values", "words", "none"
+"""What a job reads from the last layer: logits of the vocabulary, of classes, a value of each token, logits of two of
+the vocabulary's words, or the state."""
 NUM_CLASSES = 2  # published: labels of a classifier unless told otherwise (num_labels of transformers)
 GATED_ACTIVATIONS = frozenset({"swiglu", "swiglu-clamped", "geglu", "gegelu", "geglu-new"})
 
@@ -327,9 +328,32 @@ class ModelShape:
         cross = self.encoder_layers > 0 and not source
         return LayerKind(MIXERS[letter], mlp, source, cross, self.bare_first_layer and index == 0)
 
+    def with_layers(self, layers: int) -> ModelShape:
+        """The model cut or continued to so many layers, which follow each other as its own do.
+
+        windowed = layers - layers // period, period = round(L / (L - windowed)): the last layer of each period sees
+        everything; the first where the model begins with it (ModernBERT)
+        """
+        if layers == self.layers:
+            return self
+        windowed = layers if self.windowed_layers else 0
+        if 0 < self.windowed_layers < self.layers:
+            period = round(self.layers / (self.layers - self.windowed_layers))
+            windowed = layers - (-(-layers // period) if self.bare_first_layer else layers // period)
+        pattern = self.layer_pattern and (self.layer_pattern * -(-layers // self.layers))[:layers]
+        return replace(
+            self,
+            layers=layers,
+            layer_pattern=pattern,
+            windowed_layers=windowed,
+            kv_layers=self.kv_layers and max(round(layers * self.kv_layers / self.layers), 1),
+            encoder_layers=round(layers * self.encoder_layers / self.layers),
+        )
+
     def headed(self, head: str) -> ModelShape:
         """The model as a job reads it that needs no logits of the vocabulary, or as it is."""
-        return self if head == self.head else replace(self, head=head, tied_embeddings=False)
+        tied = self.tied_embeddings and head == WORDS  # whose rows are those of the vocabulary's matrix
+        return self if head == self.head else replace(self, head=head, tied_embeddings=tied)
 
 
 @lru_cache(maxsize=256)

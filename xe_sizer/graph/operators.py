@@ -190,6 +190,8 @@ class Kernels:
     predicted : of a model of masked tokens, what the head works on: all tokens, or those that are masked
     gathered_inputs : with sequence parallelism, products that are split by columns keep their input whole
     mlp : whole; tiled: slices of the tokens one after the other, each once more in the backward
+    adapters : modules beside the projections; in-place: in one function with projections that read the same, and with
+        all of the MLP, which writes gradients over what it has read
     """
 
     norm: Literal["fused", "eager"] = "fused"
@@ -206,6 +208,7 @@ class Kernels:
     expert_spread: float = 0.0
     selective: str | tuple[str, ...] = "attention"
     mlp: Literal["whole", "tiled"] = "whole"
+    adapters: Literal["modules", "in-place"] = "modules"
     predicted: Literal["all", "masked"] = "all"
     gathered_inputs: bool = False
     residual: Literal["apart", "in-norm"] = "apart"

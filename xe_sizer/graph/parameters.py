@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.model import CLASSES, NO_HEAD, NUM_CLASSES, VALUES
+from xe_sizer.graph.model import CLASSES, NO_HEAD, NUM_CLASSES, VALUES, VOCABULARY
 from xe_sizer.graph.weight import Weight, linear_weight, norm_weight
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ LAYER_NORMS = {
 OWN_NORMS = ("post_shared_expert_norm", "pre_experts_norm", "post_experts_norm")
 
 # Weights that an implementation may keep, and adapt, as one matrix.
+HEAD = "head"
+"""Name of the matrix of the vocabulary, as a target of adapters."""
 FUSED = {"qkv": ("q", "k", "v"), "gate_up": ("gate", "up")}
 
 
@@ -190,6 +192,14 @@ def _tensors(weights: Iterable[Weight]) -> int:
 
 def _sum(weights: Iterable[Weight]) -> int:
     return sum(weight.parameters for weight in weights)
+
+
+def head_matrix(model: ModelShape) -> Weight | None:
+    """The matrix of the vocabulary as an adapter sees it, tied or not; None where the job reads something else."""
+    if model.head != VOCABULARY:
+        return None
+    width = model.embedding_size or model.hidden
+    return Weight(HEAD, "head", "linear", width, model.vocab, split="vocabulary")
 
 
 def adapted_weights(target: str) -> tuple[str, ...]:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from xe_sizer.graph.adapters import MASK
+from xe_sizer.graph.adapters import MASK, head_adapters
 from xe_sizer.graph.attention import attention_core, attention_half
-from xe_sizer.graph.building_blocks import linear, memory_bound, norm
+from xe_sizer.graph.building_blocks import beside, linear, memory_bound, norm
 from xe_sizer.graph.cross_attention import cross_attention
 from xe_sizer.graph.exchanges import enter_parallel, exchange, leave_parallel
 from xe_sizer.graph.heads import loss_operator, pooled_logits, pooled_operators
@@ -315,11 +315,13 @@ def _logits(block: Block) -> Iterator[Operator]:
     one = np.ones_like(rank.tp)
     width = model.embedding_size or model.hidden
     yield from linear(block, "head projection", ("embedding_out",), rank.tokens, inputs.hidden_bytes)
+    copied = inputs.wide_adapters or learning.adapter_dropout
+    kept = learning.trains("head") or learning.reads_input("head", copied=copied)
     yield Matmul(
         name="head",
         module="head",
         layers=1.0,
-        saved_bytes=rank.resident_tokens * width * inputs.element_bytes * float(learning.trains("head")),
+        saved_bytes=rank.resident_tokens * width * inputs.element_bytes * float(kept),
         m=rank.tokens * one,
         n=model.vocab / rank.tp,
         k=width * one,
@@ -328,3 +330,5 @@ def _logits(block: Block) -> Iterator[Operator]:
         weight_gradient=learning.weight_gradients or learning.trains("head"),
         learns=learning.trains("head"),
     )
+    for adapter in head_adapters(model, learning.adapters):
+        yield from beside(block, adapter, rank.tokens)

@@ -156,6 +156,6 @@ def _profile(name: str) -> ModelShape | None:
 
 def _has(model: ModelShape, name: str) -> bool:
     try:
-        return bool(resolve_targets(model, [name]))
+        return bool(resolve_targets(model, [name], head=True))
     except InputError:
         return False

@@ -32,6 +32,7 @@ class DatasetProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     mean_tokens_low, mean_tokens_high : between which the mean is, where nobody counted it
     sequences_per_sample : 2 of preference pairs; lengths are those of sequences
     histogram : of the lengths of sequences
+    aliases : what else it is called
     """
 
     name: str
@@ -45,6 +46,7 @@ class DatasetProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     mean_tokens_high: Annotated[float, msgspec.Meta(gt=0)] | None = None
     sequences_per_sample: Annotated[int, msgspec.Meta(ge=1, le=16)] = 1
     histogram: LengthHistogram | None = None
+    aliases: tuple[str, ...] = ()
 
     @property
     def tokens_read(self) -> float:

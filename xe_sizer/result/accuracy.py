@@ -15,7 +15,8 @@ class Prediction(Struct, frozen=True, kw_only=True):
     `ratio` is predicted / measured; `low` and `high` are the predicted range, None where there is none.
     `assumed` says in words what the record left open. `groups` are the summary groups that it counts in. `guessed`:
     what decides the quantity is not in the record, so that it counts apart. `at_peak_s` : of a time of training, what
-    the FLOPs of its parameters would take at the peak of all GPUs [s].
+    the FLOPs of its parameters would take at the peak of all GPUs [s]. `fit_probability` : of a verdict, that memory
+    suffices [-].
     """
 
     id: str
@@ -29,6 +30,7 @@ class Prediction(Struct, frozen=True, kw_only=True):
     groups: tuple[str, ...] = ()
     guessed: bool = False
     at_peak_s: float | None = None
+    fit_probability: float | None = None
 
     @property
     def source(self) -> str:

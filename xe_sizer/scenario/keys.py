@@ -46,6 +46,7 @@ class TrainKeys(TypedDict, total=False):
     seq_len: int | None
     target_len: int | None
     padding: str | None
+    task: str | None
     weights_dtype: str | None
     backend: str | None
     fp8_recipe: str | None
@@ -58,6 +59,7 @@ class TrainKeys(TypedDict, total=False):
     quantiser: str | None
     bits: float | None
     reduce_every_micro_batch: bool | None
+    empty_cache_steps: int | None
     freeze: Sequence[str] | None
     batch_ramp_up: Sequence[int] | None
     checkpoint_every: int | None

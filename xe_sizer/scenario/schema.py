@@ -96,6 +96,13 @@ Reference = Annotated[
     Literal["none", "copy", "precomputed", "adapters-off"],
     or_else(false="none", precompute="precomputed", precomputereflogprobs="precomputed", disableadapter="adapters-off"),
 ]
+Task = Annotated[
+    Literal["causal-lm", "seq-cls", "regression", "reranker", "generative-reranker"],
+    or_else(
+        causallm="causal-lm", textgeneration="causal-lm", seqcls="seq-cls", sequenceclassification="seq-cls",
+        textclassification="seq-cls", classification="seq-cls", crossencoder="reranker",
+    ),
+]  # fmt: skip
 Objective = Literal["servers", "gpus", "cost", "time", "energy"]
 
 
@@ -148,6 +155,10 @@ class TrainSection(Section, frozen=True):
         Tokens | None, Meta(description="Tokens of the decoder's sequences (T5, BART); default: a quarter of seq_len")
     ] = None
     padding: Annotated[Padding | None, Meta(description="What short samples are padded to")] = None
+    task: Annotated[
+        Task | None,
+        Meta(description="What is read from the last layer; default: what the job reads, logits of the vocabulary"),
+    ] = None
     weights_dtype: Annotated[
         Annotated[str, named(loaded_in, other_precisions)] | None,
         Meta(description="Number format that the weights are loaded and kept in"),
@@ -188,6 +199,10 @@ class TrainSection(Section, frozen=True):
     ] = None
     reduce_every_micro_batch: Annotated[
         bool | None, Meta(description="Reduce gradients in every micro-batch, not once per step (ZeRO 2 and 3)")
+    ] = None
+    empty_cache_steps: Annotated[
+        Count | None,
+        Meta(description="Steps after which the allocator gives free memory back; default: never"),
     ] = None
     freeze: Annotated[
         Annotated[tuple[FrozenPart, ...], Meta(min_length=1)] | None,

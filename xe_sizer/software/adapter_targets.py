@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from xe_sizer.errors import InputError, Problem, did_you_mean
-from xe_sizer.graph.parameters import FUSED, adapted_weights, layer_weights
+from xe_sizer.graph.model import VOCABULARY
+from xe_sizer.graph.parameters import FUSED, HEAD, adapted_weights, layer_weights
 
 if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
@@ -22,7 +23,7 @@ SYNONYMS = {
     "down_proj": "down", "fc1": "up", "fc2": "down", "linear_fc2": "down", "dense_h_to_4h": "up",
     "dense_4h_to_h": "down", "wi": "gate_up", "wi_0": "gate", "wi_1": "up", "wo": "down", "q_lin": "q", "k_lin": "k",
     "v_lin": "v", "out_lin": "o", "lin1": "up", "lin2": "down", "intermediate.dense": "up",
-    "attention.output.dense": "o",
+    "attention.output.dense": "o", "lm_head": "head", "embed_out": "head", "output_layer": "head",
 }  # fmt: skip
 GROUPS = {
     "attention": ("q", "k", "v", "o", "q_down", "q_up", "kv_down", "kv_up"),
@@ -58,18 +59,22 @@ def _as_stored(model: ModelShape, names: Iterable[str]) -> list[str]:
     return stored
 
 
-def resolve_targets(model: ModelShape, targets: Iterable[str]) -> tuple[str, ...]:
+def resolve_targets(model: ModelShape, targets: Iterable[str], *, head: bool = False) -> tuple[str, ...]:
     """Canonical names of the projections that get an adapter, in the order of the layer.
 
     Accepts the frameworks' names (q_proj, c_attn, ...), the groups `attention`, `mlp`, `experts` and `all-linear`,
     which leaves experts out as frameworks do, and the fused `qkv` and `gate_up`. A group takes what the model stores as
     one matrix as one. A projection of attention is also that of the attention to an encoder, where there is one.
 
+    head : whether the matrix of the vocabulary may have an adapter, where it is named
+
     Raises
     ------
     InputError : a target that the model does not have
     """
     known, named = _linear_names(model), tuple(weight.name for weight in _linear(model))
+    if head and model.head == VOCABULARY:
+        named = (*named, HEAD)
     chosen: list[str] = []
     problems = []
     for target in targets:

@@ -45,6 +45,9 @@ class KernelChoice(_Part, frozen=True):
     `log_probabilities`: how jobs that compare answers get those of their tokens; `divergence`: how a job compares all
     logits with a teacher's.
 
+    `adapters`: modules beside the projections, or in one function with them that writes gradients in place of what it
+    has read.
+
     `attention_mask`: whether PyTorch's attention gets a mask where sequences of a micro-batch are padded, or always.
     """
 
@@ -63,6 +66,7 @@ class KernelChoice(_Part, frozen=True):
     dropout: bool
     selective: Literal["attention", "alternate"] | tuple[RecomputeModule, ...]
     mlp: Literal["whole", "tiled"] = "whole"
+    adapters: Literal["modules", "in-place"] = "modules"
     predicted: Literal["all", "masked"] = "all"
     dispatch: Literal["per-expert", "per-place"] = "per-expert"
     context: ContextKind = "all-gather"

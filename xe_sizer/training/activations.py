@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from xe_sizer.frozen import frozen
+from xe_sizer.graph.adapters import head_adapters
 from xe_sizer.graph.operators import Attention, Matmul, MemoryBound, Scan
 from xe_sizer.graph.transformer import (
     embedding_operators,
@@ -265,7 +266,8 @@ def activations(
         kept = saved bytes of an average layer; selective: less what is recomputed; full: its input alone, of the
                layers that are recomputed
         backward_peak = peak of the layer's walk + hidden state x (1, or 3 where layers are recomputed)
-        loss = logits of the rank x bytes per logit of the stack's kernel
+        loss = logits of the rank x bytes per logit of the stack's kernel; with an adapter on the head at least three
+               elements
 
     Parameters
     ----------
@@ -299,6 +301,8 @@ def activations(
     logits = spread(logits_per_rank(inputs))
     ends = saved_bytes(head_operators(inputs)) + saved_bytes(embedding_operators(inputs))
     loss = inputs.kernels.loss
+    # Beside an adapter the head's product, the adapter's and their sum are there together.
+    summed = 3.0 * inputs.element_bytes * float(any(head_adapters(model, inputs.learning.adapters)))
     capped = inputs.element_bytes * float("logits" in model.soft_caps)  # the tanh keeps its result
     return Activations(
         kept=np.asarray(sum(half.layers * half.kept for half in halves)) / model.layers,
@@ -312,5 +316,5 @@ def activations(
         ends=spread(ends),
         before_learning=np.where(full, 0.0, spread(_before_learning(kinds[0][1], inputs))),
         loss_kept=logits * (loss.kept_bytes + capped),
-        loss_live=logits * (loss.live_bytes + capped),
+        loss_live=logits * np.maximum(loss.live_bytes + capped, summed),
     )

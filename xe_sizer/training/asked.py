@@ -46,6 +46,7 @@ def layers_asked(values: ScenarioFile) -> dict[str, Any]:
         "offload_layers": layout.offload_layers,
         "offload_fraction": layout.offload_fraction or 1.0,
         "trainable_layers": train.trainable_layers,
+        "empty_cache_steps": train.empty_cache_steps,
         "batch_ramp": None if train.batch_ramp_up is None else BatchRamp(*train.batch_ramp_up),
         "first_stage_layers": layout.first_stage_layers,
         "last_stage_layers": layout.last_stage_layers,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from xe_sizer.training.layout import FULL
+from xe_sizer.training.padding import GROUPED
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array
@@ -17,18 +18,22 @@ if TYPE_CHECKING:
 # over log-normal lengths. 0.5 to 2.0 where layers keep many small tensors, which serve each other; 2.4 to 4.1 where
 # they are recomputed and a few large ones are left (scripts/allocator.py).
 KEPT_BATCHES, RECOMPUTED_BATCHES = 1.1, 3.2
+# Simulated likewise: of batches in order of their length, the longest of every 50 first (LengthGroupedSampler of
+# transformers); 0.04 to 0.3, and 0.15 to 2.9.
+GROUPED_KEPT, GROUPED_RECOMPUTED = 0.1, 0.6
 ALIKE = 1.01  # chosen: longest over mean sequence up to which lengths count as one
 
 
 def cached_blocks(job: Job, layouts: Layouts, passing: Array) -> Array:
     """Freed blocks that a process holds because tensors of other lengths did not fit into them.
 
-        bytes = batches x mean / longest x max over stages and moments of what comes and goes with a batch
-        batches = 1.1, with full recomputation 3.2; 0 where all sequences have one length
+        bytes = batches x (1 - 1 / n) x mean / longest x max over stages and moments of what comes and goes with a batch
+        batches = 1.1, with full recomputation 3.2; grouped by length 0.1 and 0.6; 0 where all sequences have one length
+        n = steps after which the cache is emptied
 
     What comes and goes: activations, the layer in its backward, logits and loss, at the longest sequence.
 
-    With one length every step finds the blocks of the step before.
+    With one length every step finds the blocks of the step before. The first of n steps finds none of other lengths.
 
     Parameters
     ----------
@@ -46,6 +51,9 @@ def cached_blocks(job: Job, layouts: Layouts, passing: Array) -> Array:
     varies = sequences.longest_tokens > ALIKE * sequences.mean_tokens
     if not np.any(varies):
         return np.zeros(len(layouts))
-    batches = np.where(layouts.recompute == FULL, RECOMPUTED_BATCHES, KEPT_BATCHES)
+    grouped = job.padding == GROUPED
+    kept, recomputed = (GROUPED_KEPT, GROUPED_RECOMPUTED) if grouped else (KEPT_BATCHES, RECOMPUTED_BATCHES)
+    of_others = 1.0 if job.empty_cache_steps is None else 1.0 - 1.0 / job.empty_cache_steps
+    batches = np.where(layouts.recompute == FULL, recomputed, kept) * of_others
     mean_bytes = passing.max(axis=(0, 1)) * sequences.mean_tokens / sequences.longest_tokens
     return np.asarray(np.where(varies, batches * mean_bytes, 0.0))

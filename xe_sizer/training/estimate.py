@@ -90,10 +90,14 @@ class TrainingEstimate:
     @cached_property
     def fit_probability(self) -> float | None:
         """That card and host suffice [-]; None where that turns on a host of which nobody knows how much it has."""
+        return self.probability_to_fit(self.resolved.job.lengths_assumed)
+
+    def probability_to_fit(self, guessed: bool) -> float | None:
+        """The same where it is known whether lengths, batch or micro-batch are a guess."""
         if self.host_unknown and self.fits:
             return None
         host, needed = self.resolved.job.server.host_usable_bytes, float(self.ledger.host_bytes[0])
-        room, suffices = self.usable_bytes / self.peak_bytes, memory_suffices(self.resolved.job.lengths_assumed)
+        room, suffices = self.usable_bytes / self.peak_bytes, memory_suffices(guessed)
         return chance(suffices, min(room, host / needed) if host and needed else room)
 
     @cached_property

@@ -63,6 +63,7 @@ class Job:
     offload_layers : of a stage's layers, those whose activations are offloaded where any are; None: all
     trainable_layers : at the end of the model, that learn alone; None: all, or as many as the optimizer says
     offload_fraction : of the optimizer, where it is offloaded, that waits and runs on the host [-]
+    empty_cache_steps : after which free blocks of the allocator are given back; None: never
     target_share : tokens of a decoder's sequence over those of its encoder's, which the lengths are of [-]
     images : of its samples, which an encoder turns into tokens; encodes : the images that are encoded, where the job is
     that encoder's part of another
@@ -88,6 +89,7 @@ class Job:
     trainable_layers: int | None = None
     offload_layers: int | None = None
     batch_ramp: BatchRamp | None = None
+    empty_cache_steps: int | None = None
     first_stage_layers: int | None = None
     last_stage_layers: int | None = None
     stage_layers: tuple[int, ...] = ()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.adapters import adapters_on
+from xe_sizer.graph.adapters import adapters_on, head_adapters
 from xe_sizer.graph.operators import as_array
 from xe_sizer.graph.parameters import layer_weights
 
@@ -56,6 +56,8 @@ def adapter_matrices(job: Job) -> Iterator[Matrices]:
     for kind, layers in job.model.layer_kinds:
         for adapter in adapters_on(layer_weights(job.model, kind), job.method.learning.adapters):
             yield from (Matrices(rows, columns, layers) for rows, columns in adapter.matrices)
+    for adapter in head_adapters(job.model, job.method.learning.adapters):
+        yield from (Matrices(rows, columns, 1.0) for rows, columns in adapter.matrices)
 
 
 def learning_matrices(job: Job) -> Iterator[Matrices]:

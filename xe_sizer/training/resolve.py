@@ -220,7 +220,7 @@ def _resolved(
     collect(problems, known_data, given, registry)
     stack = collect(problems, _stack, given, registry, provenance)
     job_name = provenance.settle("job", DEFAULT_METHOD.name)
-    model = model and METHODS.get(job_name, DEFAULT_METHOD).read_by(model)
+    model = model and METHODS.get(job_name, DEFAULT_METHOD).read_by(model, given.values.train.task)
     # What a method asks of a model hardly depends on the stack: an unknown one need not hide the answer.
     assumed = stack or load_stack(default_stack())
     method = model and collect(problems, _method, provenance, model, assumed, job_name, registry)

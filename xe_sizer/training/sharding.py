@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.adapters import AdapterForm, model_adapters
+from xe_sizer.graph.adapters import AdapterForm, head_adapters, model_adapters
 from xe_sizer.graph.operators import as_array
 from xe_sizer.graph.parameters import embedding_weights, head_weights, layer_weights
 from xe_sizer.training.adapters.adapter import EMBEDDING, HEAD, saved_head
@@ -160,7 +160,9 @@ class _Beside:
 
 def adapter_factors(model: ModelShape, method: Method) -> float:
     """Tensors of all adapters in the model, as A and B of low-rank ones [-]."""
-    return float(sum(layers * each.form.tensors for layers, each in model_adapters(model, method.learning.adapters)))
+    forms = method.learning.adapters
+    of_layers = sum(layers * each.form.tensors for layers, each in model_adapters(model, forms))
+    return float(of_layers + sum(each.form.tensors for each in head_adapters(model, forms)))
 
 
 def census(model: ModelShape, method: Method, layouts: Layouts, split: Split) -> Census:
@@ -239,13 +241,17 @@ def _census(model: ModelShape, beside: _Beside, sizes: tuple[bytes, ...]) -> Cen
     buffers = np.zeros(groups.tp.shape) + sum(
         count * adapter.buffer_bytes(groups.tp, groups.experts) for count, adapter in adapters
     )
+    on_head = np.zeros(groups.tp.shape) + sum(
+        one.on_rank(groups.tp) for one in head_adapters(model, dict(beside.adapters))
+    )
     copied = {EMBEDDING: embedding, HEAD: groups.total(saved_head(model))}
     first, last = (copied[end] * float(end in beside.saved) * beside.saved_element_share for end in (EMBEDDING, HEAD))
+    at_ends = groups.at_ends(first, last + on_head)
     return Census(
         linear=layers.linear * stage_layers,
         other=layers.other * stage_layers + ends,
         experts=layers.experts * stage_layers,
-        adapters=adapted * stage_layers / model.layers + beside.added_parameters + groups.at_ends(first, last),
+        adapters=adapted * stage_layers / model.layers + beside.added_parameters + at_ends,
         buffer_bytes=buffers * stage_layers / model.layers + beside.added_bytes,
         layer=np.stack([layers.fullest] * 2),
         layer_experts=np.stack([layers.fullest_experts] * 2),

@@ -52,13 +52,13 @@ KEYS = (
     Key(("gradient_accumulation_steps",), "train.grad_accum", positive, default=1),
     Key(("max_steps",), "train.steps", positive),
     Key(("num_train_epochs",), "train.epochs", above_zero, default=3),
+    Key(("torch_empty_cache_steps",), "train.empty_cache_steps", positive),
 )
 """Keys that set a scenario key as they stand. A tool's own rows stand before these where its defaults differ."""
 
 LOSSES = (
     Loss(("torch_compile", "torch_compile_backend", "torch_compile_mode", "torchdynamo"), "compiles the model"),
     Loss(("auto_find_batch_size",), "lowers the batch until it fits"),
-    Loss(("torch_empty_cache_steps",), "empties the cache of free memory, which slows the steps"),
     Loss(("optim_target_modules", "optim_target_modules.*"), "updates some modules in a low rank"),
     Loss(("full_determinism",), "chooses kernels that give the same result each time, which are slower"),
     Loss(("use_cpu", "no_cuda"), "trains without a GPU"),

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.adapters import model_adapters
+from xe_sizer.graph.adapters import head_adapters, model_adapters
 from xe_sizer.graph.inputs import Learning
 from xe_sizer.graph.parameters import count_parameters, embedding_weights, head_weights
 from xe_sizer.units import FLOAT32
@@ -113,10 +113,10 @@ class Trained:
         return self.held.width.stored_bytes if self.held else None
 
     def adapter_parameters(self, model: ModelShape) -> int:
-        """Parameters of the adapters in all layers [-]: of low-rank ones r (inputs + outputs) per adapted weight."""
-        return round(
-            sum(layers * adapter.mean_parameters for layers, adapter in model_adapters(model, self.learning.adapters))
-        )
+        """Parameters of the adapters in all layers and on the head [-]: r (inputs + outputs) of each low-rank one."""
+        forms = self.learning.adapters
+        of_layers = sum(layers * adapter.mean_parameters for layers, adapter in model_adapters(model, forms))
+        return round(of_layers + sum(adapter.mean_parameters for adapter in head_adapters(model, forms)))
 
     def parameters(self, model: ModelShape) -> int:
         """Everything that gets a gradient [-]."""
@@ -148,6 +148,7 @@ class AdapterKind:
     usual : the kind that its sections mean where a scenario names none
     lighter : name of the kind that may do in its place with less, where there is one
     rank, targets : that it has where nobody asks for others; None: those of the stack [-]
+    on_head : the matrix of the vocabulary can have one
     aliases : what else people call it
     """
 
@@ -160,6 +161,7 @@ class AdapterKind:
     lighter: str | None = None
     rank: int | None = None
     targets: tuple[str, ...] | None = None
+    on_head: bool = False
     aliases: tuple[str, ...] = ()
 
     def applied_to(self, model: ModelShape, options: AdapterOptions) -> Trained:
@@ -173,7 +175,7 @@ ADAPTERS: dict[str, AdapterKind] = {}
 def register(
     name: str, *, label: str, settings: tuple[str, ...] = (), quantises: bool = False, usual: bool = False,
     lighter: str | None = None, rank: int | None = None, targets: tuple[str, ...] | None = None,
-    aliases: tuple[str, ...] = (),
+    on_head: bool = False, aliases: tuple[str, ...] = (),
 ) -> Callable[[Builder], Builder]:  # fmt: skip
     """Decorator that makes a kind of adapter known by the function that applies it; see `AdapterKind`."""
 
@@ -188,6 +190,7 @@ def register(
             lighter=lighter,
             rank=rank,
             targets=targets,
+            on_head=on_head,
             aliases=aliases,
         )
         return build

@@ -42,7 +42,7 @@ def narrower_targets(model: ModelShape, targets: Iterable[str]) -> Iterator[tupl
 
 def _covered(model: ModelShape, targets: Iterable[str]) -> set[str]:
     """Weights under the adapters of some targets. Raises InputError."""
-    return {weight for name in resolve_targets(model, targets) for weight in adapted_weights(name)}
+    return {weight for name in resolve_targets(model, targets, head=True) for weight in adapted_weights(name)}
 
 
 def resolve_end(name: str) -> str:
@@ -60,13 +60,13 @@ ALIASES = (
 )  # fmt: skip
 
 
-@register("lora", label="LoRA", settings=("lora",), usual=True, lighter="qlora", aliases=ALIASES)
+@register("lora", label="LoRA", settings=("lora",), usual=True, on_head=True, lighter="qlora", aliases=ALIASES)
 def lora(model: ModelShape, options: AdapterOptions) -> Trained:
     """Adapters on frozen weights kept in the stack's frozen type, or quantised where somebody asks for it."""
-    return on_weights(model, options, LowRank(options.lora_rank, options.dora))
+    return on_weights(model, options, LowRank(options.lora_rank, options.dora), head=True)
 
 
-@register("qlora", label="QLoRA", settings=("lora",), quantises=True)
+@register("qlora", label="QLoRA", settings=("lora",), on_head=True, quantises=True)
 def qlora(model: ModelShape, options: AdapterOptions) -> Trained:
     """Adapters on frozen weights in few bits; embedding, norms and head stay as they are."""
     return lora(model, options)

@@ -32,17 +32,19 @@ def learning_of(options: AdapterOptions, **what: Any) -> Learning:
 
 
 def on_weights(
-    model: ModelShape, options: AdapterOptions, form: AdapterForm | Callable[[str], AdapterForm], **added: Any
-) -> Trained:
+    model: ModelShape, options: AdapterOptions, form: AdapterForm | Callable[[str], AdapterForm], *, head: bool = False,
+    **added: Any,
+) -> Trained:  # fmt: skip
     """Adapters on the projections that a scenario names.
 
     form : of all of them, or of each by its name
+    head : whether the matrix of the vocabulary can have one
     added : what stands beside the layers, fields of `Trained`
 
     Raises
     ------
     InputError : a target that the model does not have
     """
-    targets = resolve_targets(model, options.lora_targets)
+    targets = resolve_targets(model, options.lora_targets, head=head)
     forms = {name: form(name) if callable(form) else form for name in targets}
     return Trained(learning_of(options, adapters=forms), saved_element_share=options.saved_element_share, **added)

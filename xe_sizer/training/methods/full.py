@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xe_sizer.graph.model import VOCABULARY
-from xe_sizer.training.methods.method import Method, register
+from xe_sizer.training.methods.method import TASK, Method, register
 
 if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
@@ -22,7 +22,7 @@ def pretrain(kind: MethodKind, model: ModelShape, options: MethodOptions) -> Met
 
 
 @register(
-    "sft", label="SFT", words="full fine-tuning", evidence="sft", lighter="lora", default=True,
+    "sft", label="SFT", words="full fine-tuning", evidence="sft", lighter="lora", default=True, reads=(TASK,),
     aliases=("full", "full-finetune", "full-finetuning", "fft", "supervised-finetuning"),
 )  # fmt: skip
 def sft(kind: MethodKind, model: ModelShape, options: MethodOptions) -> Method:

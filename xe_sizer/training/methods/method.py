@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.inputs import Learning
-from xe_sizer.graph.model import CLASSES, VOCABULARY, ModelShape
+from xe_sizer.graph.model import CLASSES, VALUES, VOCABULARY, WORDS, ModelShape
 from xe_sizer.software.objective import Objective
 from xe_sizer.training.adapters import ADAPTERS, ALL_WEIGHTS, Trained
 
@@ -196,6 +196,14 @@ class Method:
         return self.trained.parameters(model)
 
 
+TASK = "train.task"
+"""The key that says what a job reads from the last layer, where that is not the same in all runs of it."""
+TASK_HEADS: Mapping[str, tuple[str, str]] = {
+    "causal-lm": (VOCABULARY, VOCABULARY),
+    **dict.fromkeys(("seq-cls", "regression", "reranker"), (VALUES, CLASSES)),
+    "generative-reranker": (WORDS, WORDS),
+}
+"""Heads by task, as `MethodKind.heads`; classifiers on decoders score all tokens (transformers, modeling_layers.py)."""
 Builder = Callable[["MethodKind", ModelShape, MethodOptions], Method]
 
 
@@ -250,9 +258,10 @@ class MethodKind:
         """Sections of a scenario that say how what it means is done."""
         return self.usual_adapter.settings if self.usual_adapter else ()
 
-    def read_by(self, model: ModelShape) -> ModelShape:
-        """The model with the head that the job reads."""
-        return model.headed(self.heads[int(model.bidirectional)])
+    def read_by(self, model: ModelShape, task: str | None = None) -> ModelShape:
+        """The model with the head that the job reads, or that a task does of a job that has several."""
+        heads = TASK_HEADS[task] if task and TASK in self.reads else self.heads
+        return model.headed(heads[int(model.bidirectional)])
 
     def applied_to(self, model: ModelShape, options: MethodOptions) -> Method:
         """Raises InputError for options that the model cannot have."""

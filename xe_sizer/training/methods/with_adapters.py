@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from xe_sizer.training.methods.full import sft
-from xe_sizer.training.methods.method import register
+from xe_sizer.training.methods.method import TASK, register
 
-register("lora", label="LoRA", evidence="sft", adapter="lora", lighter="qlora")(sft)
-register("qlora", label="QLoRA", evidence="sft", adapter="qlora")(sft)
-register("p-tuning", label="P-tuning", evidence="sft", adapter="p-tuning")(sft)
+register("lora", label="LoRA", evidence="sft", adapter="lora", lighter="qlora", reads=(TASK,))(sft)
+register("qlora", label="QLoRA", evidence="sft", adapter="qlora", reads=(TASK,))(sft)
+register("p-tuning", label="P-tuning", evidence="sft", adapter="p-tuning", reads=(TASK,))(sft)
