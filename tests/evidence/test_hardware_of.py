@@ -32,6 +32,13 @@ def network(inter: str) -> tuple[float, float]:
         ("2x Mellanox ConnectX-5 Ex 100Gb/s Ethernet", 200, 0.85),
         ("4x ConnectX-8 IB XDR 800 Gb/s", 3200, 0.92),
         ("Storage: 2x ConnectX-7 IB NDR 400Gb/s, Compute: 8x ConnectX-7 IB NDR 400Gb/s", 3200, 0.92),
+        ("400 Gb/s InfiniBand per GPU", 3200, 0.92),
+        ("InfiniBand, 400Gbps/GPU", 3200, 0.92),
+        ("RoCE, per-accelerator NIC of 400G", 3200, 0.85),
+        ("2x 200 Gb/s RoCE per rank", 3200, 0.85),
+        ("8x 400G InfiniBand, one per GPU", 3200, 0.92),
+        ("3200 Gb/s RoCE per node (400 Gb/s per GPU)", 3200, 0.85),
+        ("400 Gb/s InfiniBand", 400, 0.92),
     ],
 )
 def test_words_about_the_network_become_rates(words: str, gbit_per_s: float, efficiency: float) -> None:
