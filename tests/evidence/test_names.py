@@ -140,6 +140,8 @@ def test_compilation_chooses_between_variants(compiled: bool | None, framework: 
         ("megatron-lm", "megatron-lm + lumen (rocm 7.2.4, torch 2.13)", "megatron-lm"),
         ("megatron-lm", "megatron-core-0.8", "megatron-lm@0.8"),
         ("megatron-lm", "megatron-lm-2021", "megatron-lm@2021"),
+        ("megatron-lm", "megatron-core-2024-04", "megatron-lm@2024.04"),
+        ("nemo", "nemo-2023-11-30", "nemo@2023.11"),
         ("nemo", "NeMo Framework NVIDIA Release 24.04; PyTorch NVIDIA Release 23.09", "nemo@24.04"),
         ("nemo", "nemo (2023, NeMo framework containers)", "nemo@2023"),
     ],

@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 FOLDER = Path(__file__).parent
-# What may stand between a framework's name and the number of its release.
+# What may stand between a framework's name and the number of its release, and the number; a month may be 2024-04.
 _RELEASE = (
-    r"[\s=:@(-]*(?:(?:core|lm|framework|containers?|nvidia|release|version|commit)[\s=:,(-]*)*v?(\d+(?:\.\d+)+|20\d\d)"
+    r"[\s=:@(-]*(?:(?:core|lm|framework|containers?|nvidia|release|version|commit)[\s=:,(-]*)*"
+    r"v?(\d+(?:\.\d+)+|20\d\d(?:-(?:0[1-9]|1[0-2])(?!\d))?)"
 )
 
 
@@ -254,7 +255,7 @@ def _defaults(record: Record, stack: Stack) -> Defaults:
 def release_in(text: str, words: Iterable[str]) -> str | None:
     """The number behind one of the words of a framework's text in lower case; None where none has one."""
     found = (re.search(rf"(?<![a-z]){re.escape(word)}{_RELEASE}", text) for word in words)
-    return next((each[1] for each in found if each), None)
+    return next((each[1].replace("-", ".") for each in found if each), None)
 
 
 def _released(record: Record, stack: str) -> tuple[str, str | None]:
