@@ -144,3 +144,16 @@ def test_an_empty_folder_is_told(cli: Cli, tmp_path: Path) -> None:
     ran = cli("validate", tmp_path)
     assert ran.code == 2
     assert "no .yaml, .yml, .jsonl, .ndjson file in this folder" in ran.err
+
+
+def test_a_layout_beyond_the_stack_is_predicted_with_that_stack_and_said(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "runs.jsonl"
+    rows = [
+        RECORD | {"id": stack, "stack": stack, "layout": {"tp": 2, "ep": 2}, "model": "mixtral-8x7b"}
+        for stack in ("hf-trainer", "somebody's own")
+    ]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    answer = json.loads(cli("validate", path, "--format", "json").out)
+    own, unknown = (one for one in answer["records"] if one["quantity"] == "step_time")
+    assert "hf-trainer has no tp, ep: predicted as if it had" in own["assumed"]
+    assert own["predicted"] != pytest.approx(unknown["predicted"], rel=0.01)

@@ -294,3 +294,15 @@ def test_a_pipeline_is_not_filled_by_one_micro_batch() -> None:
     piped = asked(**stages, layout=LayoutStated(tp=1, pp=4))
     assert (piped.flags["train.global_batch"], piped.guessed) == (2048, True)
     assert asked(**stages, layout=LayoutStated(tp=1, pp=1)).flags["train.global_batch"] == 16
+
+
+def test_dualpipe_is_the_nearest_schedule_and_says_what_that_lacks() -> None:
+    found = asked(layout=LayoutStated(pp=4, vpp=1), pipeline_schedule="DualPipe")
+    assert found.flags["layout.schedule"] == "zb-h1"
+    assert "layout.schedule 'DualPipe' predicted as zb-h1" in found.assumed
+    assert any(text.startswith("DualPipe holds its weights twice") for text in found.assumed)
+
+
+def test_chunks_that_a_schedule_has_by_itself_are_left_to_it() -> None:
+    assert asked(layout=LayoutStated(pp=4), pipeline_schedule="1f1b").flags["layout.vpp"] == 1
+    assert "layout.vpp" not in asked(layout=LayoutStated(pp=4), pipeline_schedule="zb-v").flags

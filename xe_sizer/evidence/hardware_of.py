@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 VENDOR_WORDS = re.compile(r"\b(nvidia|amd|instinct|geforce|tesla|intel)\b")
 NICS = re.compile(r"(\d+)\s*x\s*(?:[^,;:\d]|\d(?!\d*\s*g))*?(\d+)\s*g(?:b|be|bps|bit)\b", re.IGNORECASE)
 LINE_RATE = re.compile(r"(\d+)\s*g(?:b|be|bps|bit)?(?:/s(?:ec)?)?\b", re.IGNORECASE)
-PER_GPU = re.compile(r"(?:\b(?:per|each|every|for (?:each|every))[\s-]+|/\s*)(?:gpu|rank|accelerator|device|card|gcd)\b")
+PER_GPU = re.compile(r"(?:\b(?:per|each|every)[\s-]+|/\s*)(?:gpu|rank|accelerator|device|card|gcd)\b")
 LEAST_NIC_GBIT_PER_S = 25.0  # slower ports manage the node
 CUBE_MESH_QUAD = 4
 RACK_ACCELERATORS = 72  # GB200 and GB300: one NVLink domain a rack
@@ -135,7 +135,7 @@ def _of_fabric(network: ScaleOut, fabric: str | None) -> ScaleOut:
 
 
 def _scale_out(text: str, gpus: int, fabric: str | None) -> ScaleOut | None:
-    """NICs of a node from words such as '8x HDR 200Gb/s InfiniBand', '1600 Gbps node-node (RoCE)' or '400 Gb/s per GPU'.
+    """NICs of a node from words: '8x HDR 200Gb/s InfiniBand', '1600 Gbps node-node (RoCE)', '400 Gb/s per GPU'.
 
     Of several sets of NICs the fastest carries the job. A rate is the node's unless it is said to be each GPU's. None
     where no rate is stated.

@@ -13,7 +13,7 @@ import msgspec
 from xe_sizer.profiles.convert import convert
 from xe_sizer.profiles.source import load_yaml
 from xe_sizer.software.narrow_products import recipes_of
-from xe_sizer.software.stack import default_stack, load_stack, stack_names
+from xe_sizer.software.stack import load_stack, stack_names
 from xe_sizer.software.stack_parts import PARALLEL_WAYS
 from xe_sizer.software.supported import optimizers_of
 
@@ -54,6 +54,7 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
     offload: dict[str, str]
     recompute: dict[str, str]
     schedules: dict[str, str]
+    schedules_also: dict[str, str]
     attention: dict[str, str]
     optimizers: dict[str, str]
     optimizers_in_words: dict[str, str]
@@ -113,7 +114,7 @@ class StackNames(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChosenStack(msgspec.Struct, frozen=True):
-    """The stack that a record is predicted with, and its release in `name`.
+    """The stack that a record is predicted with, and its release in `name`, with what its layout has beyond that.
 
     `plain_name` is the name without a release; `assumed` says why this stack where the record does not name it.
     `stands_in` where the record's does not ship.
@@ -122,6 +123,7 @@ class ChosenStack(msgspec.Struct, frozen=True):
 
     name: str
     plain_name: str
+    stack: Stack
     optimizers: tuple[str, ...]
     weights_dtypes: tuple[str, ...]
     fp8_recipes: tuple[str, ...]
@@ -208,29 +210,38 @@ def _compiled(record: Record) -> bool | None:
 
 
 def _usable(record: Record, known: list[str], because: str, counts_micro_batches: bool) -> ChosenStack:
-    """The first of the stacks that can do the record's layout, else the default one, in the record's release."""
+    """The first of the stacks that can do the record's layout, else the first with what it lacks for that.
+
+    Each is in the record's release.
+    """
     released = [(name, *_released(record, name)) for name in known]
     assumed = []
     if because:
         assumed.append(f"stack '{record.stack or 'not stated'}' predicted as {known[0]}: {because}")
     name, full_name, undated = released[0]
-    lacks = _lacks(record, load_stack(full_name))
+    stack = load_stack(full_name)
+    lacks, schedule = _lacks(record, stack), _lacked_schedule(record, stack)
     if lacks:
-        able = (each for each in released[1:] if not _lacks(record, load_stack(each[1])))
-        name, full_name, undated = next(able, (default_stack(), default_stack(), None))
-        assumed.append(f"predicted as {name}, since {known[0]} has no {', '.join(lacks)}")
-    elif schedule := _lacked_schedule(record, load_stack(full_name)):
-        made_of_it = (each for each in stack_names() if load_stack(each).parent == name)
-        able_to = next((each for each in made_of_it if not _lacked_schedule(record, load_stack(each))), None)
-        if able_to:
-            assumed.append(f"predicted as {able_to}, since {name} has no schedule {schedule}")
-            name, full_name, undated = able_to, able_to, None
+        able = next((each for each in released[1:] if not _lacks(record, load_stack(each[1]))), None)
+        words = ", ".join(lacks)
+    else:
+        kin = (each for each in stack_names() if load_stack(each).parent == name) if schedule else ()
+        able = next(((each, each, None) for each in kin if not _lacked_schedule(record, load_stack(each))), None)
+        words = f"schedule {schedule}"
+    if able:
+        assumed.append(f"predicted as {able[0]}, since {name} has no {words}")
+        name, full_name, undated = able
+        stack = load_stack(full_name)
+    elif lacks or schedule:
+        assumed.append(f"{name} has no {words}: predicted as if it had")
+        stack = _with(record, stack, schedule)
+        full_name = "+".join((full_name, *lacks, *([schedule] if schedule else [])))
     if undated:
         assumed.append(undated)
-    stack = load_stack(full_name)
     return ChosenStack(
         name=full_name,
         plain_name=name,
+        stack=stack,
         optimizers=optimizers_of(stack),
         weights_dtypes=stack.weights_dtypes,
         fp8_recipes=recipes_of(stack),
@@ -288,3 +299,13 @@ def _lacked_schedule(record: Record, stack: Stack) -> str | None:
     """The order of the record's pipeline, where the stack does not have it."""
     schedule = look_up(names().schedules, record.pipeline_schedule or "")
     return None if schedule in stack.supports.schedules else schedule
+
+
+def _with(record: Record, stack: Stack, schedule: str | None) -> Stack:
+    """The stack as whoever ran the record has it: with the ways of its layout, and the order of its pipeline."""
+    supports, layout = stack.supports, record.layout
+    ways = {way: True for key, way in PARALLEL_WAYS.items() if (getattr(layout, key) or 1) > 1}
+    zero = tuple(sorted({*supports.zero, *(() if layout.zero is None else (layout.zero,))}))
+    schedules = (*supports.schedules, *((schedule,) if schedule else ()))
+    wider = msgspec.structs.replace(supports, **ways, zero=zero, schedules=schedules)
+    return msgspec.structs.replace(stack, supports=wider)
