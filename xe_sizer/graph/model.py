@@ -212,6 +212,7 @@ class ModelShape:
     `post_norm`: norms stand behind the sums, not before the blocks. `token_types`: rows of the table of segments.
     `relative_buckets`: rows of the table whose biases are added to the scores (T5), which no flash kernel takes.
     `disentangled_positions`: rows of the table that queries and keys are compared with besides (DeBERTa).
+    `whole_targets`: its pre-training answers with the whole text (BART), not with the missing spans of it (T5).
     `bare_first_layer`: no norm before the first attention. `narrow_loss`: its class computes the loss on logits as they
     are (BERT, T5). `head`: what the job reads from the last layer; `head_transform`: a product, biased or unbiased, an
     activation and a norm before the vocabulary's.
@@ -275,6 +276,7 @@ class ModelShape:
     disentangled_positions: int = 0
     bare_first_layer: bool = False
     narrow_loss: bool = False
+    whole_targets: bool = False
     head: str = VOCABULARY
     head_transform: str | None = None
     assumptions: tuple[str, ...] = ()

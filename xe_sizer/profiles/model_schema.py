@@ -254,6 +254,9 @@ class ModelKeys(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = 0
     bare_first_layer: Annotated[bool, Meta(description="no norm before the first attention")] = False
     narrow_loss: Annotated[bool, Meta(description="the loss is computed on logits as they are (BERT, T5)")] = False
+    whole_targets: Annotated[
+        bool, Meta(description="pre-training answers with the whole text (BART), not its missing spans (T5)")
+    ] = False
     head_transform: Annotated[
         Literal["biased", "unbiased"] | None, Meta(description="product, activation and norm before the head (BERT)")
     ] = None

@@ -145,7 +145,10 @@ class TrainSection(Section, frozen=True):
     ] = None
     seq_len: Annotated[Tokens | None, Meta(description="Longest sequence in tokens; longer samples are cut")] = None
     target_len: Annotated[
-        Tokens | None, Meta(description="Tokens of the decoder's sequences (T5, BART); default: a quarter of seq_len")
+        Tokens | None,
+        Meta(
+            description="Tokens of the decoder's sequences; default: as T5 or BART pre-train, else a quarter of seq_len"
+        ),
     ] = None
     padding: Annotated[Padding | None, Meta(description="What short samples are padded to")] = None
     weights_dtype: Annotated[

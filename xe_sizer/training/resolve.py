@@ -270,7 +270,7 @@ def _assembled(
         optimizer=optimizer,
         attention=provenance.settle("attention", stack.kernels.attention, "stack"),
         lengths=work.lengths,
-        target_share=target_share(provenance, model, work.seq_len),
+        target_share=target_share(provenance, model, work.seq_len, method.kind.fine_tunes),
         padding=work.padding,
         seq_len=work.seq_len,
         samples=work.samples,
