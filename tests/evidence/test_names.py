@@ -85,7 +85,7 @@ def test_every_rule_ends_in_a_stack_that_loads() -> None:
     rules = stack_rules()
     for rule in (*rules.refinements, *(rule for rule in rules.nearest if rule.stack not in stack_names())):
         found = choose_stack(record(rule.stack, " ".join(rule.framework), compile=rule.compiled))
-        assert load_stack(found.name)
+        assert load_stack(found.plain_name).kernels == found.stack.kernels or "@" in found.name
         assert bool(found.assumed) or not rule.because, rule.stack
 
 

@@ -78,7 +78,8 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
 class StackRule(msgspec.Struct, frozen=True, kw_only=True):
     """Records of `stack`, with all words of `framework` in their framework, are predicted as the first usable of `use`.
 
-    `compiled` rules are for records that say that torch.compile was or was not used.
+    `compiled` rules are for records that say that torch.compile was or was not used; `in_flight` ones for frameworks
+    whose answers go on with the new weights where they are written while it trains.
     """
 
     stack: str
@@ -87,11 +88,7 @@ class StackRule(msgspec.Struct, frozen=True, kw_only=True):
     framework: tuple[str, ...] = ()
     compiled: bool | None = None
     counts: Literal["steps", "micro-batches"] = "steps"
-
-
-class Otherwise(msgspec.Struct, frozen=True, kw_only=True):
-    use: tuple[str, ...]
-    because: str
+    in_flight: bool = False
 
 
 class Recipes(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,7 +107,7 @@ class StackNames(msgspec.Struct, frozen=True, kw_only=True):
     undated: dict[str, str]
     released_as: dict[str, tuple[str, ...]]
     recipes: dict[str, Recipes]
-    otherwise: Otherwise
+    otherwise: StackRule
 
 
 class ChosenStack(msgspec.Struct, frozen=True):
@@ -189,8 +186,8 @@ def choose_stack(record: Record) -> ChosenStack:
     for rule in (*rules.refinements, StackRule(stack=stated, use=(stated,), because=""), *rules.nearest):
         known = [_known()[name] for name in rule.use if name in _known()] if _matches(rule, stated, record) else []
         if known:
-            return _usable(record, known, rule.because, rule.counts == "micro-batches")
-    return _usable(record, list(rules.otherwise.use), rules.otherwise.because, False)
+            return _usable(record, known, rule)
+    return _usable(record, list(rules.otherwise.use), rules.otherwise)
 
 
 def _matches(rule: StackRule, stated: str, record: Record) -> bool:
@@ -209,15 +206,15 @@ def _compiled(record: Record) -> bool | None:
     return True if "compile" in (record.framework or "").lower() else None
 
 
-def _usable(record: Record, known: list[str], because: str, counts_micro_batches: bool) -> ChosenStack:
+def _usable(record: Record, known: list[str], rule: StackRule) -> ChosenStack:
     """The first of the stacks that can do the record's layout, else the first with what it lacks for that.
 
     Each is in the record's release.
     """
     released = [(name, *_released(record, name)) for name in known]
     assumed = []
-    if because:
-        assumed.append(f"stack '{record.stack or 'not stated'}' predicted as {known[0]}: {because}")
+    if rule.because:
+        assumed.append(f"stack '{record.stack or 'not stated'}' predicted as {known[0]}: {rule.because}")
     name, full_name, undated = released[0]
     stack = load_stack(full_name)
     lacks, schedule = _lacks(record, stack), _lacked_schedule(record, stack)
@@ -238,6 +235,9 @@ def _usable(record: Record, known: list[str], because: str, counts_micro_batches
         full_name = "+".join((full_name, *lacks, *([schedule] if schedule else [])))
     if undated:
         assumed.append(undated)
+    if rule.in_flight:
+        stack = msgspec.structs.replace(stack, rollout=msgspec.structs.replace(stack.rollout, in_flight=True))
+        full_name = f"{full_name}+in-flight"
     return ChosenStack(
         name=full_name,
         plain_name=name,
@@ -248,7 +248,7 @@ def _usable(record: Record, known: list[str], because: str, counts_micro_batches
         quantiser=stack.defaults.quantiser,
         stands_in=plain(record.stack or "") not in _known(),
         assumed=tuple(assumed),
-        counts_micro_batches=counts_micro_batches,
+        counts_micro_batches=rule.counts == "micro-batches",
         defaults=_defaults(record, stack),
     )
 

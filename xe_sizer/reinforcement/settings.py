@@ -107,7 +107,7 @@ def settings_of(provenance: Provenance, method: Rollout, defaults: RolloutDefaul
     if colocated is None and apart:
         colocated = False
     stale = settle("max_staleness", 1) if rollout.asynchronous else 0
-    carried = bool(rollout.partial)
+    carried = settle("partial", defaults.in_flight, "stack") if rollout.asynchronous else bool(rollout.partial)
     provenance.keep(("rollout",))
     return Settings(
         asked=Asked(prompts * over, int(group), float(inputs), answers, carried, max(int(stale), 1)),
