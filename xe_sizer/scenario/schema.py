@@ -172,6 +172,9 @@ class TrainSection(Section, frozen=True):
         Degree | None,
         Meta(description="Layers at the end of the model that learn, with the rest, embedding and head frozen"),
     ] = None
+    experts_per_token: Annotated[
+        Degree | None, Meta(description="Experts that each token goes through, if not as many as the model has")
+    ] = None
     optimizer_rank: Annotated[
         Degree | None, Meta(description="Rank to which GaLore and APOLLO project gradients; default: the optimizer's")
     ] = None
