@@ -208,6 +208,16 @@ def test_unknown_lengths_are_assumed_and_said() -> None:
     assert asked(seq_len=None, job="pretrain").flags["train.seq_len"] == 2048
 
 
+def test_targets_of_mixtral_are_experts_and_router_and_words_in_parentheses_are_none() -> None:
+    """Names of its checkpoints (transformers before 5): w1 gate, w2 down, w3 up, gate the router."""
+    lora = Lora(rank=16, targets="q_proj, w1, w2, w3 (all experts), gate (the router, too)")
+    found = asked(model="mixtral-8x7b", job="lora", lora=lora)
+    assert found.flags["lora.targets"] == ["q", "expert_gate", "expert_down", "expert_up", "router"]
+    assert not any("no adapter" in text for text in found.assumed)
+    listed = asked(model="qwen-7b", job="lora", lora=Lora(rank=64, targets=["c_attn", "attn.c_proj", "w1", "w2"]))
+    assert listed.flags["lora.targets"] == ["qkv", "o", "up", "gate"]
+
+
 def test_targets_that_the_model_lacks_are_left_out() -> None:
     found = asked(job="lora", lora=Lora(rank=16, targets="q_proj k_proj v_proj o_proj c_attn head"))
     assert found.flags["lora.targets"] == ["q", "k", "v", "o"]
