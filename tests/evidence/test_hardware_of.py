@@ -67,6 +67,14 @@ def test_cards_joined_by_pcie_alone() -> None:
     assert hardware_of(record(gpu="a100-sxm-80gb", gpus=8, interconnect=words), REGISTRY).server.scale_up == "pcie"
 
 
+@pytest.mark.parametrize("gpu", ["rtx-3090", "rtx-3090-ti", "rtx-a6000"])
+def test_bridges_join_pairs_of_cards_where_a_record_says_so(gpu: str) -> None:
+    """56.25 GB/s each way, four links of the GA102; nodes are not assumed to have them."""
+    bridged = hardware_of(record(gpu=gpu, gpus=2, interconnect={"intra": "NVLink bridge"}), REGISTRY).server
+    assert (bridged.scale_up, bridged.scale_up_one_way_bytes_per_s) == ("nvlink-pairs", 56.25e9)
+    assert hardware_of(record(gpu=gpu, gpus=2), REGISTRY).server.scale_up == "pcie"
+
+
 def test_half_a_module_has_half_of_everything() -> None:
     half = hardware_of(record(gpu="mi250x-gcd", gpus=8, gpus_per_node=8), REGISTRY).server.accelerator
     whole = REGISTRY.accelerator("mi250x")
