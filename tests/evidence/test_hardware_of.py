@@ -91,3 +91,15 @@ def test_other_names_are_read_and_said() -> None:
 def test_an_unknown_accelerator_is_refused() -> None:
     with pytest.raises(InputError, match="8 gb card"):
         hardware_of(record(gpu="8 GB card", gpus=1), REGISTRY)
+
+
+@pytest.mark.parametrize(
+    ("name", "profile"),
+    [
+        ("h100-sxm-96gb", "h100-sxm-96gb-hbm2e"), ("rtx-4090-48gb", "rtx-4090-48gb"),
+        ("v100-pcie-16gb", "v100-pcie-16gb"), ("A800 PCIe 80GB", "a800-pcie-80gb"), ("4090", "rtx-4090"),
+        ("v100-16gb", "v100-sxm-16gb"), ("a800", "a800-sxm-80gb"),
+    ],
+)  # fmt: skip
+def test_cards_of_publications_are_known(name: str, profile: str) -> None:
+    assert hardware_of(record(gpu=name, gpus=1), REGISTRY).server.accelerator.name == profile

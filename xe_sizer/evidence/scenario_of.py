@@ -18,7 +18,7 @@ from xe_sizer.evidence.batch_of import PRETRAINING_SEQ_LEN, batch_of, replicas_f
 from xe_sizer.evidence.flags import Flags
 from xe_sizer.evidence.hardware_of import hardware_of
 from xe_sizer.evidence.images_of import images_of
-from xe_sizer.evidence.job_of import job_of
+from xe_sizer.evidence.job_of import job_of, optimizer_of_job
 from xe_sizer.evidence.model_of import model_of
 from xe_sizer.evidence.names import choose_stack, look_up, names, plain, recipes
 from xe_sizer.evidence.record_parts import Shape
@@ -343,7 +343,7 @@ def _uneven_stages(model: ModelShape, flags: Flags) -> None:
 def _optimizer(record: Record, known: tuple[str, ...], flags: Flags) -> None:
     """The optimizer as stated, or as the framework names it more exactly; unpaged where the stack has no pages."""
     words, text = names().optimizers_in_words, (record.framework or "").lower()
-    named = next((words[word] for word in words if word in text), record.optimizer)
+    named = next((words[word] for word in words if word in text), record.optimizer or optimizer_of_job(record))
     called = BUILT_IN.called("optimizer", str(named).strip()) if named else None
     flags.put("train.optimizer_rank", record.optimizer_rank)
     flags.word("optimizer", names().optimizers | {name: name for name in optimizer_names()}, called)
