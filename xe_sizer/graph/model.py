@@ -197,9 +197,10 @@ class ModelShape:
     `fused`: projections that the reference implementation stores as one matrix (qkv, gate_up). `dropout`: where
     its published configuration drops (embedding, attention, hidden, mlp). `soft_caps`: where values pass a tanh
     (scores, logits). `narrow_softmax`: its eager attention has no float32 softmax. `wide_norm`: its norms apply their
-    weight before they leave float32. `math_attention`: its keys and values are broadcast to the query heads, which
-    sdpa's fused kernels refuse. Activation `gelu-new` is the tanh form that it writes out step by step (`geglu-new`
-    with a gate), `swiglu-clamped` the one of gpt-oss.
+    weight before they leave float32. `fused_norms`: its own code, which is not that of transformers, adds a block's
+    output and normalises in one kernel, whatever the stack does (mamba-ssm). `math_attention`: its keys and values are
+    broadcast to the query heads, which sdpa's fused kernels refuse. Activation `gelu-new` is the tanh form that it
+    writes out step by step (`geglu-new` with a gate), `swiglu-clamped` the one of gpt-oss.
     `layer_pattern` of a hybrid model, one letter a layer: * attention, G global attention, M state-space, - dense MLP,
     E experts. With one norm a layer each letter is all that the layer holds, with more an MLP follows; None: attention
     in every layer. With `global_attention` the layers of letter * are the windowed ones.
@@ -251,6 +252,7 @@ class ModelShape:
     soft_caps: tuple[str, ...] = ()
     narrow_softmax: bool = False
     wide_norm: bool = False
+    fused_norms: bool = False
     math_attention: bool = False
     sliding_window: int | None = None
     windowed_layers: int = 0

@@ -210,6 +210,9 @@ class ModelKeys(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = ()
     soft_caps: Annotated[tuple[Literal["scores", "logits"], ...], Meta(description="values that pass a tanh")] = ()
     narrow_softmax: Annotated[bool, Meta(description="eager attention without a float32 softmax")] = False
+    fused_norms: Annotated[
+        bool, Meta(description="its own code has norms in one kernel with the sum before them (mamba-ssm)")
+    ] = False
     wide_norm: Annotated[bool, Meta(description="norms apply their weight before they leave float32")] = False
     math_attention: Annotated[bool, Meta(description="sdpa falls back to its unfused kernels")] = False
     checkpoint_format: Annotated[
