@@ -140,3 +140,9 @@ def test_recipes_of_automodel_recompute_on_several_gpus_and_adapt_all_projection
     assert defaults.recompute_of(quantised=False, sharded=True) == "full"
     assert defaults.recompute_of(quantised=False, sharded=False) is None
     assert (defaults.lora_rank, defaults.lora_targets) == (8, ("all-linear",))
+
+
+def test_a_lazy_graph_is_made_anew_in_every_step_so_that_the_host_takes_what_it_does_for_the_parent() -> None:
+    """Habana, HPU Graphs for Training: without them every iteration accumulates its operators from Python."""
+    lazy, parent = load_stack("optimum-habana"), load_stack("hf-trainer@4.55")
+    assert lazy.host == parent.host
