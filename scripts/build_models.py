@@ -35,6 +35,8 @@ DROPOUT = {"gpt2": ALL_DROPOUT, "gpt3": ALL_DROPOUT, "starcoder2": ALL_DROPOUT, 
 SOFT_CAPS = {"gemma-2": ["scores", "logits"]}
 NARROW_SOFTMAX = {"gpt2", "falcon"}
 MATH_ATTENTION = {"falcon"}
+# fused_add_norm: mamba_block.py of Zyphra/BlackMamba, modules/block.py of mamba-ssm
+FUSED_NORMS = {"blackmamba", "mamba2"}
 WIDE_NORM = {"command-r", "gemma", "gemma-2", "gemma-3", "gpt-oss", "olmo-2"}
 EXPERT_LOOPS = {"gpt-oss": "sliced", "granite-moe": "split", "granite-4": "split"}
 KV_LAYERS = {"hunyuan-large": 32}
@@ -306,6 +308,7 @@ def _hybrid_details(row: Row) -> dict[str, Any]:
         "tied_embeddings": _flag(row, "tied_embeddings"),
         "norm": row["norm"],
         "norms_per_layer": _int(row, "norms_per_layer"),
+        "fused_norms": row["family"] in FUSED_NORMS or None,
         "activation": row["mlp_activation"] or "swiglu",
         "position": row["position"],
         "rotary_fraction": None if fraction == 1 else fraction,

@@ -60,11 +60,17 @@ def usable_share(name: str) -> tuple[float, str]:
 
 
 Patch = dict[str, tuple[str, str]]
+_GA102_LINK = "link rate: 56.25 GB/s each way between two cards, from the whitepaper of the GA102"
 PATCHES: dict[str, Patch] = {
     "rtx-a6000": {"bf16_tflops": ("154.8", "bf16 peak: that of fp16, as on the A40 with the same die")},
     "a10g": {"bf16_tflops": ("70", "bf16 peak: that of fp16, as on every other Ampere part")},
     "rtx-a5000": {"scaleup_onedir_gbs": ("56.25", "bridge rate: that of the RTX A6000, same die")},
-    "rtx-3090": {"measured_max_bf16_tflops": ("82.92", "")},
+    "rtx-3090": {
+        "measured_max_bf16_tflops": ("82.92", ""),
+        "scaleup_type": ("NVLink3 bridge (pair)", ""),
+        "scaleup_onedir_gbs": ("56.25", _GA102_LINK),
+    },
+    "rtx-3090-ti": {"scaleup_type": ("NVLink3 bridge (pair)", ""), "scaleup_onedir_gbs": ("56.25", _GA102_LINK)},
     "rtx-4090": {"measured_max_bf16_tflops": ("179.2", ""), "measured_max_fp8_tflops": ("354.31", "")},
     "h20-96gb": {
         "scaleup_onedir_gbs": ("450", "link rate: NVLink 4 in full, as on the H100"),

@@ -187,3 +187,15 @@ def test_interrupted_is_130(cli: Cli, estimator: Estimator) -> None:
 def test_explain_all_is_every_part(cli: Cli, estimator: Estimator) -> None:
     parts = [option for part in EXPLAINABLE for option in ("--explain", part)]
     assert cli("estimate", "--model", "m", "--explain", "all").out == cli("estimate", "--model", "m", *parts).out
+
+
+def test_experts_of_a_token_are_as_asked(cli: Cli) -> None:
+    """All eight of Mixtral's: 46.7 of 46.7 billion weights are at work, and not 12.9."""
+    asked = ("estimate", "--model", "mixtral-8x7b", "--gpu", "h100-sxm-80gb", "--gpus", "16", "--job", "sft")
+    two, eight = (json.loads(cli(*asked, "--format", "json", *more).out) for more in ((), ("--experts-per-token", "8")))
+    assert eight["scenario"]["train"]["experts_per_token"] == 8
+    assert eight["time"]["step_s"]["expected"] > 1.5 * two["time"]["step_s"]["expected"]
+    refused = cli(*asked, "--experts-per-token", "9")
+    assert refused.code != 0
+    assert "mixtral-8x7b has 8 experts, not 9 for a token" in refused.err
+    assert "llama-2-7b has no experts" in cli(*asked[:2], "llama-2-7b", *asked[3:], "--experts-per-token", "2").err

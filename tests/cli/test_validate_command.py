@@ -211,3 +211,16 @@ def test_four_layers_of_a_windowed_model_hold_what_four_layers_do(
         "measured": {"peak_memory_gib": gib, "memory_metric": "allocated"},
     }  # fmt: skip
     assert peaks(cli, tmp_path / "runs.jsonl", run) == [pytest.approx(1.0, abs=0.05)]
+
+
+def test_a_layout_beyond_the_stack_is_predicted_with_that_stack_and_said(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "runs.jsonl"
+    rows = [
+        RECORD | {"id": stack, "stack": stack, "layout": {"tp": 2, "ep": 2}, "model": "mixtral-8x7b"}
+        for stack in ("hf-trainer", "somebody's own")
+    ]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    answer = json.loads(cli("validate", path, "--format", "json").out)
+    own, unknown = (one for one in answer["records"] if one["quantity"] == "step_time")
+    assert "hf-trainer has no tp, ep: predicted as if it had" in own["assumed"]
+    assert own["predicted"] != pytest.approx(unknown["predicted"], rel=0.01)

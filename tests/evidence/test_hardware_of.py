@@ -32,6 +32,13 @@ def network(inter: str) -> tuple[float, float]:
         ("2x Mellanox ConnectX-5 Ex 100Gb/s Ethernet", 200, 0.85),
         ("4x ConnectX-8 IB XDR 800 Gb/s", 3200, 0.92),
         ("Storage: 2x ConnectX-7 IB NDR 400Gb/s, Compute: 8x ConnectX-7 IB NDR 400Gb/s", 3200, 0.92),
+        ("400 Gb/s InfiniBand per GPU", 3200, 0.92),
+        ("InfiniBand, 400Gbps/GPU", 3200, 0.92),
+        ("RoCE, per-accelerator NIC of 400G", 3200, 0.85),
+        ("2x 200 Gb/s RoCE per rank", 3200, 0.85),
+        ("8x 400G InfiniBand, one per GPU", 3200, 0.92),
+        ("3200 Gb/s RoCE per node (400 Gb/s per GPU)", 3200, 0.85),
+        ("400 Gb/s InfiniBand", 400, 0.92),
     ],
 )
 def test_words_about_the_network_become_rates(words: str, gbit_per_s: float, efficiency: float) -> None:
@@ -60,6 +67,14 @@ def test_cards_joined_by_pcie_alone() -> None:
     assert hardware_of(record(gpu="a100-sxm-80gb", gpus=8, interconnect=words), REGISTRY).server.scale_up == "pcie"
 
 
+@pytest.mark.parametrize("gpu", ["rtx-3090", "rtx-3090-ti", "rtx-a6000"])
+def test_bridges_join_pairs_of_cards_where_a_record_says_so(gpu: str) -> None:
+    """56.25 GB/s each way, four links of the GA102; nodes are not assumed to have them."""
+    bridged = hardware_of(record(gpu=gpu, gpus=2, interconnect={"intra": "NVLink bridge"}), REGISTRY).server
+    assert (bridged.scale_up, bridged.scale_up_one_way_bytes_per_s) == ("nvlink-pairs", 56.25e9)
+    assert hardware_of(record(gpu=gpu, gpus=2), REGISTRY).server.scale_up == "pcie"
+
+
 def test_half_a_module_has_half_of_everything() -> None:
     half = hardware_of(record(gpu="mi250x-gcd", gpus=8, gpus_per_node=8), REGISTRY).server.accelerator
     whole = REGISTRY.accelerator("mi250x")
@@ -76,3 +91,15 @@ def test_other_names_are_read_and_said() -> None:
 def test_an_unknown_accelerator_is_refused() -> None:
     with pytest.raises(InputError, match="8 gb card"):
         hardware_of(record(gpu="8 GB card", gpus=1), REGISTRY)
+
+
+@pytest.mark.parametrize(
+    ("name", "profile"),
+    [
+        ("h100-sxm-96gb", "h100-sxm-96gb-hbm2e"), ("rtx-4090-48gb", "rtx-4090-48gb"),
+        ("v100-pcie-16gb", "v100-pcie-16gb"), ("A800 PCIe 80GB", "a800-pcie-80gb"), ("4090", "rtx-4090"),
+        ("v100-16gb", "v100-sxm-16gb"), ("a800", "a800-sxm-80gb"),
+    ],
+)  # fmt: skip
+def test_cards_of_publications_are_known(name: str, profile: str) -> None:
+    assert hardware_of(record(gpu=name, gpus=1), REGISTRY).server.accelerator.name == profile

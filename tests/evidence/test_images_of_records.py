@@ -8,8 +8,9 @@ import pytest
 
 from xe_sizer.errors import Location
 from xe_sizer.evidence.flags import RecordRegistry
-from xe_sizer.evidence.records import records_of
+from xe_sizer.evidence.records import Record, records_of
 from xe_sizer.evidence.scenario_of import Asked, scenario_of
+from xe_sizer.evidence.training import predict_record
 
 RUN = {
     "id": "run", "job": "sft", "stack": "hf-trainer", "model": "qwen2-vl-2b", "gpu": "a100-sxm-80gb", "gpus": 1,
@@ -17,9 +18,13 @@ RUN = {
 }  # fmt: skip
 
 
-def asked(**stated: Any) -> Asked:
+def record_of(**stated: Any) -> Record:
     (record,) = records_of([{**RUN, **stated}], Location("test")).records
-    return scenario_of(record, RecordRegistry())
+    return record
+
+
+def asked(**stated: Any) -> Asked:
+    return scenario_of(record_of(**stated), RecordRegistry())
 
 
 def test_stated_images_and_frozen_parts_are_asked_for() -> None:
@@ -40,3 +45,17 @@ def test_sequences_that_hold_no_image_have_none() -> None:
     found = asked(max_seq_len=128)
     assert "data.images" not in found.flags
     assert any("do not hold them" in text for text in found.assumed)
+
+
+def test_tokens_of_images_are_taken_from_the_stated_mean_as_they_do_not_vary() -> None:
+    """Qwen2-VL has 16 x 16 tokens for 448 x 448 pixels, and two more around them."""
+    found = asked(images=1, image_size="448x448", mean_tokens=300, longest_sample_tokens=900)
+    image = 300 - found.flags["data.mean_tokens"]
+    assert 256 <= image <= 258
+    assert found.flags["data.max_tokens"] == 900 - image
+    assert f"{image:g} tokens of each sample are images, the others text" in found.assumed
+    predicted = predict_record(record_of(images=1, image_size="448x448", mean_tokens=300), RecordRegistry())
+    lengths = predicted.sized.resolved.job.lengths
+    assert lengths.mean == pytest.approx(300, rel=1e-3)
+    assert lengths.lengths[0] > image
+    assert asked(images=1, image_size="448x448", mean_tokens=100).flags["data.mean_tokens"] == 100

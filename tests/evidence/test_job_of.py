@@ -63,6 +63,19 @@ def test_a_task_that_nobody_knows_is_said() -> None:
     assert "train.task 'haiku' is unknown here: the stack's default" in found.assumed
 
 
+def test_a_job_of_an_optimizers_name_is_fine_tuning_with_that() -> None:
+    assert (flags_of(job="galore")["job"], flags_of(job="galore")["optimizer"]) == ("sft", "galore-adamw")
+    assert flags_of(job="BAdam")["optimizer"] == "badam"
+    assert flags_of(job="q-galore", optimizer="galore-adamw-8bit")["optimizer"] == "galore-adamw-8bit"
+    assert flags_of(job="AdaptionPrompt")["adapter"] == "llama-adapter"
+
+
+@pytest.mark.parametrize("job", ["lisa", "llamapro"])
+def test_what_learns_in_layers_of_its_own_is_named_and_left_out(job: str) -> None:
+    with pytest.raises(InputError, match=f"job '{job}': no equation"):
+        flags_of(job=job)
+
+
 def test_a_job_without_equation_is_told() -> None:
     with pytest.raises(InputError, match="no equation"):
         flags_of(job="dreaming")

@@ -105,3 +105,11 @@ def test_a_benchmark_s_small_version_keeps_the_pattern() -> None:
     assert (small.layers, small.layer_pattern) == (8, "MMM*MMM*")
     assert small.experts is not None
     assert (small.experts.count, small.experts.per_token) == (8, 8)
+
+
+def test_experts_a_token_goes_through_are_as_stated() -> None:
+    found = model_of(record("mixtral-8x7b", experts_per_token=8), REGISTRY)
+    assert found.shape.experts is not None
+    assert (found.shape.experts.count, found.shape.experts.per_token) == (8, 8)
+    assert found.name == "mixtral-8x7b with experts_per_token 8"
+    assert model_of(record("mixtral-8x7b", experts_per_token=2), REGISTRY).name == "mixtral-8x7b"

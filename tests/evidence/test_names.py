@@ -34,6 +34,7 @@ def test_words_stand_for_what_scenarios_know() -> None:
         (table.attention, schema.Attention),
         (table.padding, schema.Padding),
         (table.tasks, schema.Task),
+        (table.schedules, schema.Schedule),
     ):
         known = names_of(choices.__metadata__) or get_args(get_args(choices)[0])
         assert set(words.values()) <= set(known)
@@ -87,7 +88,7 @@ def test_every_rule_ends_in_a_stack_that_loads() -> None:
     rules = stack_rules()
     for rule in (*rules.refinements, *(rule for rule in rules.nearest if rule.stack not in stack_names())):
         found = choose_stack(record(rule.stack, " ".join(rule.framework), compile=rule.compiled))
-        assert load_stack(found.name)
+        assert load_stack(found.plain_name).kernels == found.stack.kernels or "@" in found.name
         assert bool(found.assumed) or not rule.because, rule.stack
 
 
@@ -115,12 +116,23 @@ def test_stacks_by_name_and_framework(stack: str | None, framework: str | None, 
     assert bool(found.assumed) == (not stated or (framework is None and "@" in predicted_as))
 
 
-def test_a_layout_that_the_stack_lacks_is_predicted_with_one_that_has_it() -> None:
-    found = choose_stack(record("hf-trainer", layout=LayoutStated(tp=4)))
-    assert found.name == "generic"
-    assert "predicted as generic, since hf-trainer has no tp" in found.assumed
-    sharded = choose_stack(record("megatron-deepspeed", layout=LayoutStated(zero=3)))
-    assert sharded.name == "megatron-deepspeed-zero3"
+def test_a_layout_that_the_stack_lacks_keeps_the_stack_and_gives_it_that() -> None:
+    found = choose_stack(record("hf-trainer", "transformers 4.51", layout=LayoutStated(tp=4, ep=2)))
+    assert found.plain_name == "hf-trainer"
+    assert found.assumed == ("hf-trainer has no tp, ep: predicted as if it had",)
+    assert found.stack.supports.tensor_parallel
+    assert found.stack.supports.expert_parallel
+    assert not found.stack.supports.pipeline_parallel
+    assert found.stack.kernels == load_stack("hf-trainer@4.51").kernels
+    ordered = choose_stack(record("nanotron", layout=LayoutStated(pp=2), pipeline_schedule="zb-v"))
+    assert ordered.plain_name == "nanotron"
+    assert "zb-v" in ordered.stack.supports.schedules
+
+
+def test_a_variant_that_can_do_the_layout_comes_before_a_stack_that_is_given_what_it_lacks() -> None:
+    assert choose_stack(record("megatron-deepspeed", layout=LayoutStated(zero=3))).name == "megatron-deepspeed-zero3"
+    deferring = choose_stack(record("megatron-lm", layout=LayoutStated(pp=2), pipeline_schedule="zb-v"))
+    assert deferring.name == "megatron-zero-bubble"
 
 
 def test_steps_of_some_frameworks_are_micro_batches() -> None:
@@ -143,6 +155,8 @@ def test_compilation_chooses_between_variants(compiled: bool | None, framework: 
         ("megatron-lm", "megatron-lm + lumen (rocm 7.2.4, torch 2.13)", "megatron-lm"),
         ("megatron-lm", "megatron-core-0.8", "megatron-lm@0.8"),
         ("megatron-lm", "megatron-lm-2021", "megatron-lm@2021"),
+        ("megatron-lm", "megatron-core-2024-04", "megatron-lm@2024.04"),
+        ("nemo", "nemo-2023-11-30", "nemo@2023.11"),
         ("nemo", "NeMo Framework NVIDIA Release 24.04; PyTorch NVIDIA Release 23.09", "nemo@24.04"),
         ("nemo", "nemo (2023, NeMo framework containers)", "nemo@2023"),
     ],

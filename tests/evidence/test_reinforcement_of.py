@@ -117,3 +117,20 @@ def test_the_engine_is_of_the_release_that_the_framework_names_or_of_the_time_of
     assert asked(**old).flags["rollout.engine"] == "vllm@0.4.2"
     assert "rollout.engine" not in asked(**old, rollout=Rollout()).flags
     assert asked(**old, rollout=Rollout(engine="sglang")).flags["rollout.engine"] == "sglang"
+
+
+def test_asynchronous_frameworks_update_weights_in_flight_unless_a_record_says_otherwise() -> None:
+    """AReaL and prime-rl by design; NeMo RL since 0.4 (its pull request 1381)."""
+    pools = {"gpus": 16, "trainer_gpus": 8, "colocated": False, "asynchronous": True, "layout": LayoutStated()}
+
+    def carried(**changes: Any) -> bool:
+        found = reinforce_record(changed(**(pools | changes)), RecordRegistry())
+        return found.sized.reinforcement.settings.asked.carried
+
+    assert carried(stack="areal")
+    areal = reinforce_record(changed(**(pools | {"stack": "areal"})), RecordRegistry())
+    assert "rollout.partial on: default of the stack" in areal.assumed
+    assert not carried(stack="areal", rollout=Rollout(engine="vllm", partial=False))
+    assert not carried(stack="verl")
+    assert carried(stack="nemo-rl", framework="NeMo RL v0.5 (Megatron Core, vLLM)")
+    assert not carried(stack="nemo-rl", framework="NeMo RL v0.3 (Megatron Core, vLLM)")

@@ -273,6 +273,16 @@ def test_unknown_lengths_are_assumed_and_said() -> None:
     assert asked(seq_len=None, job="pretrain").flags["train.seq_len"] == 2048
 
 
+def test_targets_of_mixtral_are_experts_and_router_and_words_in_parentheses_are_none() -> None:
+    """Names of its checkpoints (transformers before 5): w1 gate, w2 down, w3 up, gate the router."""
+    lora = Lora(rank=16, targets="q_proj, w1, w2, w3 (all experts), gate (the router, too)")
+    found = asked(model="mixtral-8x7b", job="lora", lora=lora)
+    assert found.flags["lora.targets"] == ["q", "expert_gate", "expert_down", "expert_up", "router"]
+    assert not any("no adapter" in text for text in found.assumed)
+    listed = asked(model="qwen-7b", job="lora", lora=Lora(rank=64, targets=["c_attn", "attn.c_proj", "w1", "w2"]))
+    assert listed.flags["lora.targets"] == ["qkv", "o", "up", "gate"]
+
+
 def test_targets_that_the_model_lacks_are_left_out() -> None:
     found = asked(job="lora", lora=Lora(rank=16, targets="q_proj k_proj v_proj o_proj c_attn head"))
     assert found.flags["lora.targets"] == ["q", "k", "v", "o", "head"]
@@ -361,3 +371,15 @@ def test_a_pipeline_is_not_filled_by_one_micro_batch() -> None:
     piped = asked(**stages, layout=LayoutStated(tp=1, pp=4))
     assert (piped.flags["train.global_batch"], piped.guessed) == (2048, True)
     assert asked(**stages, layout=LayoutStated(tp=1, pp=1)).flags["train.global_batch"] == 16
+
+
+def test_dualpipe_is_the_nearest_schedule_and_says_what_that_lacks() -> None:
+    found = asked(layout=LayoutStated(pp=4, vpp=1), pipeline_schedule="DualPipe")
+    assert found.flags["layout.schedule"] == "zb-h1"
+    assert "layout.schedule 'DualPipe' predicted as zb-h1" in found.assumed
+    assert any(text.startswith("DualPipe holds its weights twice") for text in found.assumed)
+
+
+def test_chunks_that_a_schedule_has_by_itself_are_left_to_it() -> None:
+    assert asked(layout=LayoutStated(pp=4), pipeline_schedule="1f1b").flags["layout.vpp"] == 1
+    assert "layout.vpp" not in asked(layout=LayoutStated(pp=4), pipeline_schedule="zb-v").flags

@@ -120,3 +120,18 @@ def test_delta_nets_project_their_input_as_their_reference_does(name: str, sizes
     for product, (copies, outputs) in sizes.items():
         assert (found[product].copies[0], found[product].n[0]) == (copies, outputs)
         assert found[product].apart == (copies > 1)
+
+
+def test_norms_of_mamba_ssm_are_one_kernel_with_the_sum_before_them_whatever_the_stack_does() -> None:
+    """The tensor is read and written, once more for the sum; the RMS norm of transformers moves it 18 times."""
+    eager = Kernels(norm="eager")
+    own, others = REGISTRY.model("blackmamba-2.8b"), replace(REGISTRY.model("blackmamba-2.8b"), fused_norms=False)
+    mine, theirs = ({op.name: op for op in layer_operators(graph(each, ALL, eager))} for each in (own, others))
+    assert isinstance(mine["input norm"], MemoryBound)
+    assert isinstance(theirs["input norm"], MemoryBound)
+    assert theirs["input norm"].forward_bytes == pytest.approx(9 * mine["input norm"].forward_bytes)
+    assert mine["state space residual"].forward_bytes == pytest.approx(
+        theirs["state space residual"].forward_bytes * 2 / 3
+    )
+    assert float(np.max(mine["state space residual"].forward_launches)) == 0
+    assert float(np.max(theirs["input norm"].forward_launches)) == 7

@@ -70,7 +70,7 @@ def test_every_name_and_alias_means_its_own_profile(kind: str) -> None:
         ("gpu", "RTX 4090 Ti"),
         ("gpu", "RTX 4090M"),
         ("gpu", "MI300"),
-        ("gpu", "RTX 4090 48GB"),
+        ("gpu", "RTX 4090 32GB"),
         ("server", "DGX H100 with 4x H100"),
         ("server", "XE8545 A100 40GB"),
         ("server", "p5.4xlarge"),

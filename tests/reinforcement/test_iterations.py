@@ -106,6 +106,16 @@ def test_pools_that_work_at_the_same_time_take_as_long_as_the_slower_one() -> No
     assert hidden == (["rollout"] if trained >= seconds["rollout"] else ["log-probabilities", "training"])
 
 
+@pytest.mark.parametrize(("stack", "carried"), [("nemo-rl", True), ("nemo-rl@0.3", False), ("generic", False)])
+def test_answers_go_on_with_new_weights_where_the_stack_does_so_while_it_trains(stack: str, carried: bool) -> None:
+    pools: dict[str, object] = {"stack": stack, "gpus": 16, "rollout__gpus": 8}
+    found = sized(**pools, rollout__asynchronous=True)
+    assert found.reinforcement.settings.asked.carried is carried
+    assert found.reinforcement.settings.staleness == 1
+    assert not sized(**pools, rollout__asynchronous=True, rollout__partial=False).reinforcement.settings.asked.carried
+    assert not sized(**pools).reinforcement.settings.asked.carried
+
+
 def test_pools_are_said_with_their_layouts() -> None:
     trainer, rollout = answer(gpus=16, rollout__gpus=8, rollout__tp=2).pools
     assert (trainer.name, trainer.gpus, trainer.replicas) == ("trainer", 8, 0)

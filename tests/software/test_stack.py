@@ -169,3 +169,9 @@ def test_deepspeed_shares_out_what_any_trainer_around_it_trains() -> None:
 @pytest.mark.parametrize("name", ["deepspeed", "openrlhf", "unsloth", "verl", "torchtune", "nemo"])
 def test_stacks_that_run_on_one_backend_alone(name: str) -> None:
     assert len(load_stack(name).runs_on) <= 1
+
+
+def test_a_lazy_graph_is_made_anew_in_every_step_so_that_the_host_takes_what_it_does_for_the_parent() -> None:
+    """Habana, HPU Graphs for Training: without them every iteration accumulates its operators from Python."""
+    lazy, parent = load_stack("optimum-habana"), load_stack("hf-trainer@4.55")
+    assert lazy.host == parent.host

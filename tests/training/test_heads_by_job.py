@@ -79,6 +79,17 @@ def test_the_halves_see_sequences_of_their_own() -> None:
     assert logits_per_rank(inputs)[0] == 64 * 32128
 
 
+@pytest.mark.parametrize(
+    ("model", "asked", "tokens"),
+    [("t5-base", "pretrain", 114), ("bart-base", "pretrain", 512), ("mbart-large-50", "pretrain", 512),
+     ("t5-base", "sft", 128), ("bart-base", "sft", 128)],
+)  # fmt: skip
+def test_a_decoder_answers_what_its_family_pre_trains_on(model: str, asked: str, tokens: int) -> None:
+    """Of 512 that it reads: T5 114 (arXiv:1910.10683), BART all (arXiv:1910.13461); tuned, a quarter is assumed."""
+    made = job(model, job=asked)
+    assert logits_per_rank(made.graph(one(), np.array([512.0])))[0] == pytest.approx(tokens * made.model.vocab)
+
+
 def test_products_of_the_halves_by_hand() -> None:
     """Of T5-base: 4 x 768^2 + 2 x 768 x 3072 a token and layer; the decoder's 64 tokens also q and o, 512 k and v."""
     inputs = job("t5-base", **{"train.target_len": 64}).graph(one(), np.array([512.0]))

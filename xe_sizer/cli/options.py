@@ -46,7 +46,7 @@ ON_A_PAGE = frozenset({
     "rollout", "embedding",
     *(f"train.{name}" for name in ("reference", "teacher_model", "critic_model", "reward_model", "freeze")),
     *(f"train.{name}" for name in ("target_len", "batch_ramp_up", "optimizer_rank", "trainable_layers")),
-    *(f"train.{name}" for name in ("task", "empty_cache_steps", "failures_per_gpu_day")),
+    *(f"train.{name}" for name in ("task", "empty_cache_steps", "failures_per_gpu_day", "experts_per_token")),
     *(f"data.{name}" for name in ("chosen_tokens", "rejected_tokens", "images", "image_size")),
     *(f"layout.{name}" for name in ("first_stage_layers", "last_stage_layers", "stages", "zero_group", "expert_tp")),
     *(f"layout.{name}" for name in ("cp_kind", "recompute_layers", "recompute_modules", "offload_layers")),

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 
 def _words(stated: str | list[str] | None) -> list[str]:
-    return re.split(r"[\s,]+", stated.strip()) if isinstance(stated, str) else [str(word) for word in stated or ()]
+    """Names of modules, without what parentheses say of them."""
+    listed = re.sub(r"\([^)]*\)?", " ", stated if isinstance(stated, str) else ",".join(map(str, stated or ())))
+    return [word for word in re.split(r"[\s,]+", listed) if word]
 
 
 def _saved(record: Record, flags: Flags) -> None:

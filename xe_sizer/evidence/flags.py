@@ -13,15 +13,17 @@ if TYPE_CHECKING:
     from xe_sizer.errors import Where
     from xe_sizer.graph.model import ModelShape
     from xe_sizer.laws.hardware import Server
+    from xe_sizer.software.stack import Stack
 
 
 class RecordRegistry(Registry):
-    """The catalogue, and models and nodes that records describe. Raises InputError as the catalogue does."""
+    """The catalogue, and models, nodes and stacks that records describe. Raises InputError as the catalogue does."""
 
     def __init__(self) -> None:
         super().__init__()
         self.built_models: dict[str, ModelShape] = {}
         self.built_servers: dict[str, Server] = {}
+        self.built_stacks: dict[str, Stack] = {}
         self._refused: dict[str, InputError] = {}
 
     def model(self, name: str, where: Where = None) -> ModelShape:
@@ -36,6 +38,9 @@ class RecordRegistry(Registry):
 
     def server(self, name: str, where: Where = None) -> Server:
         return self.built_servers.get(name) or super().server(name, where)
+
+    def made(self, kind: str, name: str) -> object | None:
+        return self.built_stacks.get(name) if kind == "stack" else None
 
 
 class Flags:

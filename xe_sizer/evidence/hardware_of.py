@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 VENDOR_WORDS = re.compile(r"\b(nvidia|amd|instinct|geforce|tesla|intel)\b")
 NICS = re.compile(r"(\d+)\s*x\s*(?:[^,;:\d]|\d(?!\d*\s*g))*?(\d+)\s*g(?:b|be|bps|bit)\b", re.IGNORECASE)
 LINE_RATE = re.compile(r"(\d+)\s*g(?:b|be|bps|bit)?(?:/s(?:ec)?)?\b", re.IGNORECASE)
+PER_GPU = re.compile(r"(?:\b(?:per|each|every)[\s-]+|/\s*)(?:gpu|rank|accelerator|device|card|gcd)\b")
 LEAST_NIC_GBIT_PER_S = 25.0  # slower ports manage the node
 CUBE_MESH_QUAD = 4
 RACK_ACCELERATORS = 72  # GB200 and GB300: one NVLink domain a rack
@@ -59,7 +60,7 @@ def hardware_of(record: Record, registry: Registry) -> Hardware:
     several = record.gpus is not None and per_node is not None and record.gpus > per_node and not rack
     count = per_node if several and per_node else usual.accelerators
     fabric = _fabric(text["inter"])
-    scale_out = _scale_out(text["inter"], fabric) if several else None
+    scale_out = _scale_out(text["inter"], count, fabric) if several else None
     if several and scale_out is None:
         assumed = (*assumed, "network between nodes not stated: the usual one of such nodes")
     if count == usual.accelerators and scale_up is None and scale_out is None and fabric is None:
@@ -133,17 +134,30 @@ def _of_fabric(network: ScaleOut, fabric: str | None) -> ScaleOut:
     return ScaleOut(gbit_per_s=network.gbit_per_s, nics=network.nics, fabric=fabric) if fabric else network
 
 
-def _scale_out(text: str, fabric: str | None) -> ScaleOut | None:
-    """NICs of a node from words such as '8x HDR 200Gb/s InfiniBand' or '1600 Gbps node-node (RoCE)'.
+def _scale_out(text: str, gpus: int, fabric: str | None) -> ScaleOut | None:
+    """NICs of a node from words: '8x HDR 200Gb/s InfiniBand', '1600 Gbps node-node (RoCE)', '400 Gb/s per GPU'.
 
-    Of several sets of NICs the fastest carries the job. None where no rate is stated.
+    Of several sets of NICs the fastest carries the job. A rate is the node's unless it is said to be each GPU's. None
+    where no rate is stated.
     """
-    sets = [(int(nics), float(rate)) for nics, rate in NICS.findall(text) if float(rate) >= LEAST_NIC_GBIT_PER_S]
-    if sets:
-        nics, rate = max(sets, key=lambda pair: pair[0] * pair[1])
-        return ScaleOut(gbit_per_s=rate, nics=nics, fabric=fabric)
-    rates = [float(rate) for rate in LINE_RATE.findall(text)]
-    return ScaleOut(gbit_per_s=max(rates), fabric=fabric) if rates and "gb/s;" not in text else None
+    sets = [
+        (int(found[1]) * (gpus if int(found[1]) < gpus and _is_per_gpu(text, found) else 1), float(found[2]))
+        for found in NICS.finditer(text)
+        if float(found[2]) >= LEAST_NIC_GBIT_PER_S
+    ]
+    if not sets and "gb/s;" not in text:
+        sets = [(gpus if _is_per_gpu(text, found) else 1, float(found[1])) for found in LINE_RATE.finditer(text)]
+    if not sets:
+        return None
+    nics, rate = max(sets, key=lambda pair: pair[0] * pair[1])
+    return ScaleOut(gbit_per_s=rate, nics=nics, fabric=fabric)
+
+
+def _is_per_gpu(text: str, rate: re.Match[str]) -> bool:
+    """Whether the words behind a rate, up to the next figure, or those before it in its clause say 'per GPU'."""
+    behind = re.split(r"[\d;]", text[rate.end() :], maxsplit=1)[0]
+    before = re.split(r"[\d,;()]", text[: rate.start()])[-1]
+    return PER_GPU.search(behind) is not None or PER_GPU.search(before) is not None
 
 
 def _node(gpu: Accelerator, count: int, scale_up: str, scale_out: ScaleOut, registry: Registry) -> Server:

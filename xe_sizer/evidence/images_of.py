@@ -33,11 +33,11 @@ def images_of(record: Record, model: ModelShape, flags: Flags) -> None:
     size = record.image_size
     flags.put("data.image_size", size or f"{side}x{side}", None if size else text)
     flags.put("train.freeze", record.freeze)
-    _room(model, flags)
+    _room(record, model, flags)
 
 
-def _room(model: ModelShape, flags: Flags) -> None:
-    """No images where the stated sequences cannot hold them."""
+def _room(record: Record, model: ModelShape, flags: Flags) -> None:
+    """No images where the stated sequences cannot hold them, else text beside them."""
     width, height = str(flags.values["data.image_size"]).split("x")
     assert model.vision is not None
     tokens = flags.values["data.images"] * seen_image(model.vision, int(width), int(height)).tokens
@@ -46,3 +46,13 @@ def _room(model: ModelShape, flags: Flags) -> None:
         for key in ("data.images", "data.image_size", "train.freeze"):
             flags.values.pop(key, None)
         flags.assumed.append(f"no images: sequences of {longest:,} tokens do not hold them")
+    elif "data.mean_tokens" in flags.values and (record.mean_tokens or 0) > tokens:
+        _only_text(tokens, flags)
+
+
+def _only_text(tokens: int, flags: Flags) -> None:
+    """Lengths of the text alone, where a record's are those of samples with their images, which do not vary."""
+    for key in ("data.mean_tokens", "data.max_tokens"):
+        if key in flags.values:
+            flags.values[key] -= tokens
+    flags.assumed.append(f"{tokens:,} tokens of each sample are images, the others text")

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.evidence.names import look_up, names, plain
 from xe_sizer.evidence.record_parts import Lora
+from xe_sizer.profiles.finder import BUILT_IN
+from xe_sizer.software.optimizer import optimizer_names
 from xe_sizer.training.adapters import ADAPTERS
 from xe_sizer.training.methods import METHODS
 from xe_sizer.training.methods.method import TASK
@@ -29,10 +31,19 @@ def _known() -> Mapping[str, MethodKind]:
 
 
 def kind_of(record: Record) -> MethodKind | None:
-    """The job that a record names, or the nearest to it; None where there is none."""
+    """The job that a record names, or the nearest to it: of an optimizer's name, all learns. None: there is none."""
     stated = record.job.strip().lower()
     near = look_up(names().jobs, stated)
-    return METHODS.get(stated) or (METHODS.get(near) if near else None) or _known().get(plain(stated))
+    named = METHODS.get(stated) or (METHODS.get(near) if near else None) or _known().get(plain(stated))
+    if named is None and optimizer_of_job(record):
+        return next(kind for kind in METHODS.values() if kind.default)
+    return named
+
+
+def optimizer_of_job(record: Record) -> str | None:
+    """The optimizer that a record names as its job, as BAdam's and GaLore's authors do; None where it names none."""
+    name = BUILT_IN.called("optimizer", record.job.strip().lower())
+    return name if name in optimizer_names() and plain(record.job) not in _adapters() else None
 
 
 @cache

@@ -82,10 +82,12 @@ def _overridden(known: ModelShape, stated: Shape) -> ModelShape:
         for name in ("hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab")
         if getattr(stated, name) not in (None, getattr(known, name))
     }
-    if known.experts and stated.experts not in (None, known.experts.count):
-        per_token = min(known.experts.per_token, stated.experts or 0)
-        sizes["experts"] = replace(known.experts, count=stated.experts, per_token=per_token)
     known = known.with_layers(stated.layers or known.layers)
+    if known.experts:
+        count = known.experts.count if stated.experts is None else stated.experts
+        per_token = min(stated.experts_per_token or known.experts.per_token, count)
+        experts = replace(known.experts, count=count, per_token=per_token)
+        sizes |= {"experts": experts} if experts != known.experts else {}
     if not sizes:
         return known
     if {"hidden", "heads"} & set(sizes) and stated.head_dim is None:

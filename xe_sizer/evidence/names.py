@@ -13,7 +13,7 @@ import msgspec
 from xe_sizer.profiles.convert import convert
 from xe_sizer.profiles.source import load_yaml
 from xe_sizer.software.narrow_products import recipes_of
-from xe_sizer.software.stack import default_stack, load_stack, stack_names
+from xe_sizer.software.stack import load_stack, stack_names
 from xe_sizer.software.stack_parts import PARALLEL_WAYS
 from xe_sizer.software.supported import optimizers_of
 
@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 FOLDER = Path(__file__).parent
-# What may stand between a framework's name and the number of its release.
+# What may stand between a framework's name and the number of its release, and the number; a month may be 2024-04.
 _RELEASE = (
-    r"[\s=:@(-]*(?:(?:core|lm|framework|containers?|nvidia|release|version|commit)[\s=:,(-]*)*v?(\d+(?:\.\d+)+|20\d\d)"
+    r"[\s=:@(-]*(?:(?:core|lm|framework|containers?|nvidia|release|version|commit)[\s=:,(-]*)*"
+    r"v?(\d+(?:\.\d+)+|20\d\d(?:-(?:0[1-9]|1[0-2])(?!\d))?)"
 )
 
 
@@ -55,6 +56,7 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
     offload: dict[str, str]
     recompute: dict[str, str]
     schedules: dict[str, str]
+    schedules_also: dict[str, str]
     attention: dict[str, str]
     optimizers: dict[str, str]
     optimizers_in_words: dict[str, str]
@@ -78,7 +80,8 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
 class StackRule(msgspec.Struct, frozen=True, kw_only=True):
     """Records of `stack`, with all words of `framework` in their framework, are predicted as the first usable of `use`.
 
-    `compiled` rules are for records that say that torch.compile was or was not used.
+    `compiled` rules are for records that say that torch.compile was or was not used; `in_flight` ones for frameworks
+    whose answers go on with the new weights where they are written while it trains.
     """
 
     stack: str
@@ -87,11 +90,7 @@ class StackRule(msgspec.Struct, frozen=True, kw_only=True):
     framework: tuple[str, ...] = ()
     compiled: bool | None = None
     counts: Literal["steps", "micro-batches"] = "steps"
-
-
-class Otherwise(msgspec.Struct, frozen=True, kw_only=True):
-    use: tuple[str, ...]
-    because: str
+    in_flight: bool = False
 
 
 class Recipes(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,11 +109,11 @@ class StackNames(msgspec.Struct, frozen=True, kw_only=True):
     undated: dict[str, str]
     released_as: dict[str, tuple[str, ...]]
     recipes: dict[str, Recipes]
-    otherwise: Otherwise
+    otherwise: StackRule
 
 
 class ChosenStack(msgspec.Struct, frozen=True):
-    """The stack that a record is predicted with, and its release in `name`.
+    """The stack that a record is predicted with, and its release in `name`, with what its layout has beyond that.
 
     `plain_name` is the name without a release; `assumed` says why this stack where the record does not name it.
     `stands_in` where the record's does not ship.
@@ -123,6 +122,7 @@ class ChosenStack(msgspec.Struct, frozen=True):
 
     name: str
     plain_name: str
+    stack: Stack
     optimizers: tuple[str, ...]
     weights_dtypes: tuple[str, ...]
     fp8_recipes: tuple[str, ...]
@@ -188,8 +188,8 @@ def choose_stack(record: Record) -> ChosenStack:
     for rule in (*rules.refinements, StackRule(stack=stated, use=(stated,), because=""), *rules.nearest):
         known = [_known()[name] for name in rule.use if name in _known()] if _matches(rule, stated, record) else []
         if known:
-            return _usable(record, known, rule.because, rule.counts == "micro-batches")
-    return _usable(record, list(rules.otherwise.use), rules.otherwise.because, False)
+            return _usable(record, known, rule)
+    return _usable(record, list(rules.otherwise.use), rules.otherwise)
 
 
 def _matches(rule: StackRule, stated: str, record: Record) -> bool:
@@ -208,37 +208,49 @@ def compiled(record: Record) -> bool | None:
     return True if "compile" in (record.framework or "").lower() else None
 
 
-def _usable(record: Record, known: list[str], because: str, counts_micro_batches: bool) -> ChosenStack:
-    """The first of the stacks that can do the record's layout, else the default one, in the record's release."""
+def _usable(record: Record, known: list[str], rule: StackRule) -> ChosenStack:
+    """The first of the stacks that can do the record's layout, else the first with what it lacks for that.
+
+    Each is in the record's release.
+    """
     released = [(name, *_released(record, name)) for name in known]
     assumed = []
-    if because:
-        assumed.append(f"stack '{record.stack or 'not stated'}' predicted as {known[0]}: {because}")
+    if rule.because:
+        assumed.append(f"stack '{record.stack or 'not stated'}' predicted as {known[0]}: {rule.because}")
     name, full_name, undated = released[0]
-    lacks = _lacks(record, load_stack(full_name))
+    stack = load_stack(full_name)
+    lacks, schedule = _lacks(record, stack), _lacked_schedule(record, stack)
     if lacks:
-        able = (each for each in released[1:] if not _lacks(record, load_stack(each[1])))
-        name, full_name, undated = next(able, (default_stack(), default_stack(), None))
-        assumed.append(f"predicted as {name}, since {known[0]} has no {', '.join(lacks)}")
-    elif schedule := _lacked_schedule(record, load_stack(full_name)):
-        made_of_it = (each for each in stack_names() if load_stack(each).parent == name)
-        able_to = next((each for each in made_of_it if not _lacked_schedule(record, load_stack(each))), None)
-        if able_to:
-            assumed.append(f"predicted as {able_to}, since {name} has no schedule {schedule}")
-            name, full_name, undated = able_to, able_to, None
+        able = next((each for each in released[1:] if not _lacks(record, load_stack(each[1]))), None)
+        words = ", ".join(lacks)
+    else:
+        kin = (each for each in stack_names() if load_stack(each).parent == name) if schedule else ()
+        able = next(((each, each, None) for each in kin if not _lacked_schedule(record, load_stack(each))), None)
+        words = f"schedule {schedule}"
+    if able:
+        assumed.append(f"predicted as {able[0]}, since {name} has no {words}")
+        name, full_name, undated = able
+        stack = load_stack(full_name)
+    elif lacks or schedule:
+        assumed.append(f"{name} has no {words}: predicted as if it had")
+        stack = _with(record, stack, schedule)
+        full_name = "+".join((full_name, *lacks, *([schedule] if schedule else [])))
     if undated:
         assumed.append(undated)
-    stack = load_stack(full_name)
+    if rule.in_flight:
+        stack = msgspec.structs.replace(stack, rollout=msgspec.structs.replace(stack.rollout, in_flight=True))
+        full_name = f"{full_name}+in-flight"
     return ChosenStack(
         name=full_name,
         plain_name=name,
+        stack=stack,
         optimizers=optimizers_of(stack),
         weights_dtypes=stack.weights_dtypes,
         fp8_recipes=recipes_of(stack),
         quantiser=stack.defaults.quantiser,
         stands_in=plain(record.stack or "") not in _known(),
         assumed=tuple(assumed),
-        counts_micro_batches=counts_micro_batches,
+        counts_micro_batches=rule.counts == "micro-batches",
         defaults=_defaults(record, stack),
     )
 
@@ -256,7 +268,7 @@ def _defaults(record: Record, stack: Stack) -> Defaults:
 def release_in(text: str, words: Iterable[str]) -> str | None:
     """The number behind one of the words of a framework's text in lower case; None where none has one."""
     found = (re.search(rf"(?<![a-z]){re.escape(word)}{_RELEASE}", text) for word in words)
-    return next((each[1] for each in found if each), None)
+    return next((each[1].replace("-", ".") for each in found if each), None)
 
 
 def _released(record: Record, stack: str) -> tuple[str, str | None]:
@@ -298,3 +310,13 @@ def _lacked_schedule(record: Record, stack: Stack) -> str | None:
     """The order of the record's pipeline, where the stack does not have it."""
     schedule = look_up(names().schedules, record.pipeline_schedule or "")
     return None if schedule in stack.supports.schedules else schedule
+
+
+def _with(record: Record, stack: Stack, schedule: str | None) -> Stack:
+    """The stack as whoever ran the record has it: with the ways of its layout, and the order of its pipeline."""
+    supports, layout = stack.supports, record.layout
+    ways = {way: True for key, way in PARALLEL_WAYS.items() if (getattr(layout, key) or 1) > 1}
+    zero = tuple(sorted({*supports.zero, *(() if layout.zero is None else (layout.zero,))}))
+    schedules = (*supports.schedules, *((schedule,) if schedule else ()))
+    wider = msgspec.structs.replace(supports, **ways, zero=zero, schedules=schedules)
+    return msgspec.structs.replace(stack, supports=wider)

@@ -31,6 +31,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     vocab: Size | None = None
     params: Total | None = None
     experts: Size | None = None
+    experts_per_token: Size | None = None
 
 
 class LayoutStated(msgspec.Struct, frozen=True, kw_only=True):

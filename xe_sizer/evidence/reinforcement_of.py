@@ -13,7 +13,7 @@ from xe_sizer.evidence.names import look_up, names, release_in
 from xe_sizer.evidence.record_parts import Shape
 from xe_sizer.profiles.inherited import of_release
 from xe_sizer.software.engine import load_engine
-from xe_sizer.software.stack import default_stack, load_stack
+from xe_sizer.software.stack import load_stack
 
 if TYPE_CHECKING:
     from xe_sizer.evidence.flags import Flags, RecordRegistry
@@ -50,7 +50,7 @@ def rollout_of(record: Record, registry: RecordRegistry, flags: Flags) -> None:
     _lengths(record, flags)
     _pools(record, flags)
     rollout = record.rollout
-    _engine(record, flags)
+    _engine(record, registry, flags)
     flags.put("rollout.tp", rollout.tp)
     for name in ("pp", "ep"):  # engines have neither unless they are told
         flags.put(f"rollout.{name}", getattr(rollout, name) or 1)
@@ -62,10 +62,10 @@ def rollout_of(record: Record, registry: RecordRegistry, flags: Flags) -> None:
         _companion(record, key, registry, flags)
 
 
-def _engine(record: Record, flags: Flags) -> None:
+def _engine(record: Record, registry: RecordRegistry, flags: Flags) -> None:
     """What writes the answers, in the release that the framework names, else in the one that came with the stack's."""
     table, stated = names().rollout_engines, record.rollout.engine
-    usual = load_stack(str(flags.values.get("stack") or default_stack())).rollout.engine
+    usual = load_stack(str(flags.values["stack"]), finder=registry).rollout.engine
     bare = of_release(usual)[0] if stated is None else look_up(table, stated.lower())
     release = release_in((record.framework or "").lower(), (bare,)) if bare else None
     if bare and release and load_engine(bare).releases:

@@ -18,7 +18,7 @@ from xe_sizer.evidence.batch_of import PRETRAINING_SEQ_LEN, batch_of, replicas_f
 from xe_sizer.evidence.flags import Flags
 from xe_sizer.evidence.hardware_of import hardware_of
 from xe_sizer.evidence.images_of import images_of
-from xe_sizer.evidence.job_of import job_of
+from xe_sizer.evidence.job_of import job_of, optimizer_of_job
 from xe_sizer.evidence.model_of import model_of
 from xe_sizer.evidence.names import choose_stack, look_up, names, plain, recipes
 from xe_sizer.evidence.record_parts import Shape
@@ -29,8 +29,8 @@ from xe_sizer.laws.precision import BF16, FP4, FP8, FP16
 from xe_sizer.profiles.dataset import load_dataset
 from xe_sizer.profiles.finder import BUILT_IN
 from xe_sizer.software.optimizer import load_optimizer, optimizer_names
-from xe_sizer.software.stack import load_stack
 from xe_sizer.training.layout import OFFLOAD, offloaded_parts
+from xe_sizer.training.schedules import ROWS
 
 if TYPE_CHECKING:
     from xe_sizer.evidence.flags import RecordRegistry
@@ -83,6 +83,7 @@ def scenario_of(record: Record, registry: RecordRegistry) -> Asked:
     hardware = hardware_of(record, registry)
     registry.built_servers[hardware.key] = hardware.server
     stack = choose_stack(record)
+    registry.built_stacks[stack.name] = stack.stack
     flags.assumed += [*model.assumed, *hardware.assumed, *stack.assumed]
     flags.put("model", model.name)
     flags.put("server", hardware.key)
@@ -175,7 +176,7 @@ def _software(record: Record, stack: ChosenStack, flags: Flags) -> None:
     kernels = [name for word in words for name in table.fused_kernels.get(word, ())]
     kernels += _named_kernels(record, flags)
     framework = (record.framework or "").lower()
-    fuses = stack.stands_in or load_stack(stack.name).kernels.norm == "eager"  # others bring modules of their own
+    fuses = stack.stands_in or stack.stack.kernels.norm == "eager"  # others bring modules of their own
     in_words = table.fused_in_words if fuses else {}
     kernels += [name for word, name in (in_words | table.dispatch_in_words).items() if word in framework]
     flags.put("train.fused_kernels", tuple(dict.fromkeys(kernels)) or None)
@@ -289,9 +290,12 @@ def _data_sets() -> tuple[DatasetProfile, ...]:
 def _layout(record: Record, known: Recipes, flags: Flags) -> None:
     """What the record fixes of the layout.
 
-    Where a pipeline is stated without it, interleaving is off, or left to the search if the recipes interleave.
+    Where a pipeline is stated without it, interleaving is off, or left to the search if the recipes interleave or the
+    schedule has several chunks by itself.
     """
     layout, table = record.layout, names()
+    schedule = look_up(table.schedules, record.pipeline_schedule or "")
+    chunked = any(row.least_chunks > 1 for row in ROWS if row.name == schedule)
     for name in ("tp", "pp", "vpp", "cp", "ep", "dp", "zero"):
         size = getattr(layout, name)
         flags.put(f"layout.{name}", size if size or name == "zero" else None)
@@ -302,7 +306,7 @@ def _layout(record: Record, known: Recipes, flags: Flags) -> None:
     if (layout.pp or 1) > 1:
         flags.put("layout.first_stage_layers", layout.first_stage_layers or None)
         flags.put("layout.last_stage_layers", layout.last_stage_layers or None)
-    if layout.pp is not None and layout.vpp is None and not known.interleaves:
+    if layout.pp is not None and layout.vpp is None and not (known.interleaves or chunked):
         flags.put("layout.vpp", 1)
     if layout.megatron_fsdp:
         flags.put("layout.zero", 3)
@@ -311,6 +315,8 @@ def _layout(record: Record, known: Recipes, flags: Flags) -> None:
     _recompute(record, flags)
     _offload(record, flags)
     flags.word("layout.schedule", table.schedules, record.pipeline_schedule)
+    if also := look_up(table.schedules_also, record.pipeline_schedule or ""):
+        flags.assumed.append(f"{record.pipeline_schedule} {also}")
     replicas_fit(record, flags)
 
 
@@ -361,7 +367,7 @@ def _uneven_stages(model: ModelShape, flags: Flags) -> None:
 def _optimizer(record: Record, known: tuple[str, ...], flags: Flags) -> None:
     """The optimizer as stated, or as the framework names it more exactly; unpaged where the stack has no pages."""
     words, text = names().optimizers_in_words, (record.framework or "").lower()
-    named = next((words[word] for word in words if word in text), record.optimizer)
+    named = next((words[word] for word in words if word in text), record.optimizer or optimizer_of_job(record))
     called = BUILT_IN.called("optimizer", str(named).strip()) if named else None
     flags.put("train.optimizer_rank", record.optimizer_rank)
     flags.word("optimizer", names().optimizers | {name: name for name in optimizer_names()}, called)

@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     from xe_sizer.training.memory import Ledger
     from xe_sizer.training.resolved import ResolvedTraining
 
-REPORTED_DEFAULTS = ("precision", "train.padding", "optimizer", "attention", "lora.rank", "lora.targets")
+REPORTED_DEFAULTS = (
+    "precision", "train.padding", "optimizer", "attention", "lora.rank", "lora.targets", "rollout.partial",
+)  # fmt: skip
 
 
 @frozen
@@ -95,6 +97,8 @@ def defaults_of(resolved: ResolvedTraining) -> Iterator[str]:
         if resolved.origin.get(key) in ("stack", "default"):
             value: Any = resolved.values[key]
             text = ", ".join(value) if isinstance(value, tuple | list) else value
+            if isinstance(value, bool):
+                text = "on" if value else "off"
             yield f"{key} {text}: default of the stack"
 
 

@@ -232,7 +232,7 @@ def norm(block: Block, name: str, width: float, tokens: Array, inner: bool = Fal
 
     The normalised value is float32 too where the model applies the weight there (Gemma, OLMo 2, gpt-oss). Layer norms
     with mean are one kernel in every stack, in float32 under autocast; but Cohere's are written out, and keep what is
-    left of the mean twice.
+    left of the mean twice. Models with code of their own around mamba-ssm bring its kernel.
 
     Parameters
     ----------
@@ -246,11 +246,13 @@ def norm(block: Block, name: str, width: float, tokens: Array, inner: bool = Fal
     -------
     MemoryBound; bytes of shape (rank shape,) [bytes]
 
-    Source: the kernels of the Hugging Face RMSNorm, traced; fused kernels read x and write y.
+    Source: the kernels of the Hugging Face RMSNorm, traced; fused kernels read x and write y; mamba-ssm
+    ops/triton/layer_norm.py.
     """
     inputs = block.inputs
     rms = inputs.model.norm.startswith("rms")
-    kind = inputs.kernels.norm if rms or inputs.model.wide_norm else "fused"
+    written_out = (rms or inputs.model.wide_norm) and not inputs.model.fused_norms
+    kind = inputs.kernels.norm if written_out else "fused"
     elements = tokens * width
     size = inputs.returned_bytes if inner else inputs.residual_element_bytes
     normalised = FLOAT32 if inputs.model.wide_norm else size
@@ -287,7 +289,7 @@ def residual(block: Block, name: str) -> MemoryBound:
     inputs = block.inputs
     drops = inputs.drops("hidden")
     masks = drops * MASK * inputs.rank.resident_tokens * inputs.model.hidden
-    kind = inputs.kernels.residual
+    kind = "in-norm" if inputs.model.fused_norms else inputs.kernels.residual
     passes = (RESIDUAL_PASSES[kind][0] + 2.5 * drops, RESIDUAL_PASSES[kind][1] + 2.5 * drops)
     own = float(kind == "apart")
     return memory_bound(block, name, "norm", inputs.residual_bytes, passes, (own + drops, own + drops), masks)

@@ -198,9 +198,10 @@ class ModelShape:
     `fused`: projections that the reference implementation stores as one matrix (qkv, gate_up). `dropout`: where
     its published configuration drops (embedding, attention, hidden, mlp). `soft_caps`: where values pass a tanh
     (scores, logits). `narrow_softmax`: its eager attention has no float32 softmax. `wide_norm`: its norms apply their
-    weight before they leave float32. `math_attention`: its keys and values are broadcast to the query heads, which
-    sdpa's fused kernels refuse. Activation `gelu-new` is the tanh form that it writes out step by step (`geglu-new`
-    with a gate), `swiglu-clamped` the one of gpt-oss.
+    weight before they leave float32. `fused_norms`: its own code, which is not that of transformers, adds a block's
+    output and normalises in one kernel, whatever the stack does (mamba-ssm). `math_attention`: its keys and values are
+    broadcast to the query heads, which sdpa's fused kernels refuse. Activation `gelu-new` is the tanh form that it
+    writes out step by step (`geglu-new` with a gate), `swiglu-clamped` the one of gpt-oss.
     `layer_pattern` of a hybrid model, one letter a layer: * attention, G global attention, M state-space, - dense MLP,
     E experts. With one norm a layer each letter is all that the layer holds, with more an MLP follows; None: attention
     in every layer. With `global_attention` the layers of letter * are the windowed ones.
@@ -213,6 +214,7 @@ class ModelShape:
     `post_norm`: norms stand behind the sums, not before the blocks. `token_types`: rows of the table of segments.
     `relative_buckets`: rows of the table whose biases are added to the scores (T5), which no flash kernel takes.
     `disentangled_positions`: rows of the table that queries and keys are compared with besides (DeBERTa).
+    `whole_targets`: its pre-training answers with the whole text (BART), not with the missing spans of it (T5).
     `bare_first_layer`: no norm before the first attention. `narrow_loss`: its class computes the loss on logits as they
     are (BERT, T5). `head`: what the job reads from the last layer; `head_transform`: a product, biased or unbiased, an
     activation and a norm before the vocabulary's.
@@ -255,6 +257,7 @@ class ModelShape:
     soft_caps: tuple[str, ...] = ()
     narrow_softmax: bool = False
     wide_norm: bool = False
+    fused_norms: bool = False
     math_attention: bool = False
     sliding_window: int | None = None
     windowed_layers: int = 0
@@ -280,6 +283,7 @@ class ModelShape:
     disentangled_positions: int = 0
     bare_first_layer: bool = False
     narrow_loss: bool = False
+    whole_targets: bool = False
     head: str = VOCABULARY
     head_transform: str | None = None
     released: str | None = None

@@ -141,6 +141,7 @@ def _bart(config: Config, values: Values) -> Values:
         "final_norm": False,
         "narrow_softmax": True,
         "narrow_loss": True,
+        "whole_targets": True,
         "dropout": _dropout(config, rates),
     }
 

@@ -189,6 +189,10 @@ class Finder:
             if file.is_file() and (not direct or self._stated_kind(file) in (None, kind)):
                 yield file
 
+    def made(self, kind: str, name: str) -> object | None:
+        """A profile that stands in no file, for finders that have such; None: there is none of that name."""
+        return None
+
     def is_users_own(self, kind: str, name: str) -> bool:
         """Whether a name or path is that of a file of the user's, not of a built-in one."""
         file = None if is_path(name) else next(self.files(kind, name), None)

@@ -221,6 +221,9 @@ class ModelKeys(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = ()
     soft_caps: Annotated[tuple[Literal["scores", "logits"], ...], Meta(description="values that pass a tanh")] = ()
     narrow_softmax: Annotated[bool, Meta(description="eager attention without a float32 softmax")] = False
+    fused_norms: Annotated[
+        bool, Meta(description="its own code has norms in one kernel with the sum before them (mamba-ssm)")
+    ] = False
     wide_norm: Annotated[bool, Meta(description="norms apply their weight before they leave float32")] = False
     math_attention: Annotated[bool, Meta(description="sdpa falls back to its unfused kernels")] = False
     checkpoint_format: Annotated[
@@ -265,6 +268,9 @@ class ModelKeys(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = 0
     bare_first_layer: Annotated[bool, Meta(description="no norm before the first attention")] = False
     narrow_loss: Annotated[bool, Meta(description="the loss is computed on logits as they are (BERT, T5)")] = False
+    whole_targets: Annotated[
+        bool, Meta(description="pre-training answers with the whole text (BART), not its missing spans (T5)")
+    ] = False
     head_transform: Annotated[
         Literal["biased", "unbiased"] | None, Meta(description="product, activation and norm before the head (BERT)")
     ] = None

@@ -113,7 +113,7 @@ def settings_of(provenance: Provenance, method: Rollout, defaults: RolloutDefaul
     if colocated is not False and defaults.gpu_memory_utilization is not None:
         settle("gpu_memory_utilization", defaults.gpu_memory_utilization, "stack")
     stale = settle("max_staleness", 1) if rollout.asynchronous else 0
-    carried = bool(rollout.partial)
+    carried = settle("partial", defaults.in_flight, "stack") if rollout.asynchronous else bool(rollout.partial)
     provenance.keep(("rollout",))
     return Settings(
         asked=Asked(prompts * over, int(group), float(inputs), answers, carried, max(int(stale), 1)),

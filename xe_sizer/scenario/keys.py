@@ -52,6 +52,7 @@ class TrainKeys(TypedDict, total=False):
     fp8_recipe: str | None
     fused_kernels: Sequence[str] | None
     trainable_layers: int | None
+    experts_per_token: int | None
     optimizer_rank: int | None
     reference: str | None
     teacher_model: str | Path | None

@@ -113,6 +113,7 @@ OPTIONS: Mapping[str, str] = MappingProxyType({
     "optimizer": "optimizer",
     "optimizer-rank": "train.optimizer_rank",
     "trainable-layers": "train.trainable_layers",
+    "experts-per-token": "train.experts_per_token",
     "attention": "attention",
     "loss": "loss",
     "lora-rank": "lora.rank",

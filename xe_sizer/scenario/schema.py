@@ -152,7 +152,10 @@ class TrainSection(Section, frozen=True):
     ] = None
     seq_len: Annotated[Tokens | None, Meta(description="Longest sequence in tokens; longer samples are cut")] = None
     target_len: Annotated[
-        Tokens | None, Meta(description="Tokens of the decoder's sequences (T5, BART); default: a quarter of seq_len")
+        Tokens | None,
+        Meta(
+            description="Tokens of the decoder's sequences; default: as T5 or BART pre-train, else a quarter of seq_len"
+        ),
     ] = None
     padding: Annotated[Padding | None, Meta(description="What short samples are padded to")] = None
     task: Annotated[
@@ -183,6 +186,9 @@ class TrainSection(Section, frozen=True):
     trainable_layers: Annotated[
         Degree | None,
         Meta(description="Layers at the end of the model that learn, with the rest, embedding and head frozen"),
+    ] = None
+    experts_per_token: Annotated[
+        Degree | None, Meta(description="Experts that each token goes through, if not as many as the model has")
     ] = None
     optimizer_rank: Annotated[
         Degree | None, Meta(description="Rank to which GaLore and APOLLO project gradients; default: the optimizer's")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from xe_sizer.errors import InputError, Problem, did_you_mean
@@ -23,8 +23,12 @@ SYNONYMS = {
     "down_proj": "down", "fc1": "up", "fc2": "down", "linear_fc2": "down", "dense_h_to_4h": "up",
     "dense_4h_to_h": "down", "wi": "gate_up", "wi_0": "gate", "wi_1": "up", "wo": "down", "q_lin": "q", "k_lin": "k",
     "v_lin": "v", "out_lin": "o", "lin1": "up", "lin2": "down", "intermediate.dense": "up",
-    "attention.output.dense": "o", "lm_head": "head", "embed_out": "head", "output_layer": "head",
+    "lm_head": "head", "embed_out": "head", "output_layer": "head",
+    "attention.output.dense": "o", "attn.c_proj": "o", "mlp.c_proj": "down", "w1": "gate", "w2": "down", "w3": "up",
 }  # fmt: skip
+# What they are in mixtures, as in Mixtral's checkpoints, and in the first Qwen, which activates its w2.
+OF_EXPERTS = {"w1": "expert_gate", "w2": "expert_down", "w3": "expert_up", "gate": "router"}
+OF_FAMILIES = {family: {"w1": "up", "w2": "gate"} for family in ("qwen", "qwen-vl")}
 GROUPS = {
     "attention": ("q", "k", "v", "o", "q_down", "q_up", "kv_down", "kv_up"),
     "mlp": ("gate", "up", "down"),
@@ -33,18 +37,25 @@ GROUPS = {
 CROSS = "cross_"  # before the names of projections of the attention to an encoder, which classes call as its own
 
 
+def _synonyms(model: ModelShape) -> Mapping[str, str]:
+    """What names of projections stand for in this model."""
+    names = {weight.name for weight in _linear(model)}
+    sparse = OF_EXPERTS if "expert_gate" in names and "gate" not in names else {}
+    return SYNONYMS | sparse | OF_FAMILIES.get(model.family, {})
+
+
 def _linear_names(model: ModelShape) -> tuple[str, ...]:
     """Linear weights of the layers that adapters sit on where all do: all but routers and the experts themselves."""
-    return tuple(weight.name for weight in _linear(model) if weight.split != "expert")
+    return tuple(weight.name for weight in _linear(model) if weight.split != "expert" and weight.module != "router")
 
 
 def _linear(model: ModelShape) -> tuple[Weight, ...]:
-    """Linear weights of the layers that adapters can sit on, those of experts too, each once."""
+    """Linear weights of the layers that adapters can sit on, those of routers and experts too, each once."""
     weights = {
         weight.name: weight
         for kind, _ in model.layer_kinds
         for weight in layer_weights(model, kind)
-        if weight.kind == "linear" and weight.module != "router"
+        if weight.kind == "linear"
     }
     return tuple(weights.values())
 
@@ -75,10 +86,10 @@ def resolve_targets(model: ModelShape, targets: Iterable[str], *, head: bool = F
     known, named = _linear_names(model), tuple(weight.name for weight in _linear(model))
     if head and model.head == VOCABULARY:
         named = (*named, HEAD)
-    chosen: list[str] = []
+    synonyms, chosen = _synonyms(model), list[str]()
     problems = []
     for target in targets:
-        name = SYNONYMS.get(target.lower(), target.lower())
+        name = synonyms.get(target.lower(), target.lower())
         if name == "gate_up" and not model.gated:
             name = "up"
         if name == ALL_LINEAR:

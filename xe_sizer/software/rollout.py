@@ -22,6 +22,7 @@ class RolloutDefaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     engine : writes the answers
     colocated : on the GPUs that train, in turn; else on GPUs of their own
     apart : whether it can write them on GPUs of their own; asynchronous : and while it trains
+    in_flight : answers that are written while it trains go on with the new weights, and none of them is waited for
     sleep : what the engine gives back of the card where both share it: nothing, the cache of its keys and values, the
         weights to the host too, or all of it, so that the weights come from the trainer again
     gpu_memory_utilization : share of the card that the engine gets where both share it; None: what the trainer leaves
@@ -46,6 +47,7 @@ class RolloutDefaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     colocated: bool
     apart: bool
     asynchronous: bool
+    in_flight: bool
     sleep: Sleep
     gpu_memory_utilization: Share | None
     max_sequences: Annotated[int, msgspec.Meta(ge=1, le=65_536)] | None

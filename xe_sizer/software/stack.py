@@ -201,6 +201,9 @@ def load_stack(name: str, where: Where = None, finder: Finder | None = None) -> 
     ------
     InputError : unknown name; problems in the file
     """
+    made = finder.made("stack", name) if finder else None
+    if isinstance(made, Stack):
+        return made
     stack = load_inherited("stack", Stack, name, where, finder, _contradictions)
     return stack.loaded_in(stack.defaults.weights_dtype) if stack.defaults.weights_dtype else stack
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from xe_sizer.errors import InputError, Problem
@@ -65,6 +66,20 @@ def refuse_layers(given: Given, model: ModelShape, method: Method) -> None:
     if layers is not None and layers > model.layers:
         told = f"{model.name} has {model.layers} layers, not {layers:,} that could learn"
         raise InputError(Problem(told, where, "left out, all of the model learns"))
+
+
+def routed_as_asked(given: Given, model: ModelShape) -> ModelShape:
+    """The model with as many experts a token as are asked for. Raises InputError where it has none, or fewer."""
+    asked = given.values.train.experts_per_token
+    if asked is None:
+        return model
+    where = given.locate(("train", "experts_per_token"))
+    if model.experts is None:
+        raise InputError(Problem(f"{model.name} has no experts", where, "leave experts_per_token out"))
+    if asked > model.experts.count:
+        told = f"{model.name} has {model.experts.count} experts, not {asked:,} for a token"
+        raise InputError(Problem(told, where, f"left out, a token goes through {model.experts.per_token}"))
+    return replace(model, experts=replace(model.experts, per_token=asked))
 
 
 def lengths_assumed(values: ScenarioFile, seq_len_from: str) -> bool:

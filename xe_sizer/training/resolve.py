@@ -30,7 +30,7 @@ from xe_sizer.scenario.read import serves
 from xe_sizer.software.optimizer import load_optimizer
 from xe_sizer.software.stack import default_stack, load_stack
 from xe_sizer.training.answers import usual_padding, without_effect
-from xe_sizer.training.asked import fixed_layout, layers_asked, lengths_assumed, refuse_layers
+from xe_sizer.training.asked import fixed_layout, layers_asked, lengths_assumed, refuse_layers, routed_as_asked
 from xe_sizer.training.batches import assumes_batch, global_batch
 from xe_sizer.training.chosen_images import left_out, seeing
 from xe_sizer.training.chosen_method import method_of, quantises
@@ -217,6 +217,7 @@ def _resolved(
     """
     provenance = Provenance(given, registry)
     model, server = model_and_server(problems, given, registry, provenance)
+    model = model and collect(problems, routed_as_asked, given, model)
     collect(problems, known_data, given, registry)
     stack = collect(problems, _stack, given, registry, provenance)
     job_name = provenance.settle("job", DEFAULT_METHOD.name)
@@ -304,7 +305,7 @@ def _assembled(
         optimizer=optimizer,
         attention=provenance.settle("attention", stack.kernels.attention, "stack"),
         lengths=work.lengths,
-        target_share=target_share(provenance, model, work.seq_len),
+        target_share=target_share(provenance, model, work.seq_len, method.kind.fine_tunes),
         padding=work.padding,
         seq_len=work.seq_len,
         samples=work.samples,

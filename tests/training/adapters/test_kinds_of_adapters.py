@@ -195,3 +195,10 @@ def _layout() -> Any:
 
     none = {"zero": 0, "offload": 0, "sequence_parallel": 0, "schedule": 0, "zero_group": 0, "recompute": 0}
     return Layouts.of(**{field.name: none.get(field.name, 1) for field in fields(Layouts)})
+
+
+def test_adapters_on_the_names_of_mixtral() -> None:
+    """r (inputs + outputs) of 32 layers: a router of 4,096 to 8, and eight experts of 3 x (4,096 + 14,336)."""
+    router, experts = ({"lora.rank": 16, "lora.targets": words} for words in (["gate"], ["w1", "w2", "w3"]))
+    assert learns("lora", "mixtral-8x7b", **router) == 16 * 32 * (4096 + 8)
+    assert learns("lora", "mixtral-8x7b", **experts) == 16 * 32 * 8 * 3 * (4096 + 14_336)
