@@ -11,14 +11,15 @@ from xe_sizer.result.changes import Change
 from xe_sizer.result.common import SCHEMA_VERSION, Answer, Sized, Struct
 
 
-class CheckProblem(Struct, frozen=True, kw_only=True):
-    """What is wrong with a file, and where."""
+class CheckProblem(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is wrong with a file, and where; or how many more problems are like those before it."""
 
     file: str | None
     line: int | None
     column: int | None
     message: str
     hint: str | None
+    count: int = 1
 
     def __str__(self) -> str:
         """In one line: place, message, hint."""
@@ -96,6 +97,7 @@ def _problem(problem: Problem) -> CheckProblem:
         column=where.column if where else None,
         message=problem.message,
         hint=problem.hint,
+        count=problem.count,
     )
 
 

@@ -166,7 +166,7 @@ def _detail(one: Checked) -> str:
 
 def _with_number(one: Checked, first: object) -> str:
     """The first problem, and how many there are besides."""
-    more = len(one.problems) - 1
+    more = sum(problem.count for problem in one.problems) - 1
     return f"{clean(first)} (and {plural(more, 'more problem')})" if more > 0 else clean(first)
 
 
