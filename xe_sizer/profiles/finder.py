@@ -14,7 +14,7 @@ import msgspec
 from xe_sizer.errors import InputError, Problem, did_you_mean, place_of
 from xe_sizer.frozen import frozen
 from xe_sizer.profiles.source import PATH_HINT, convert, load_yaml
-from xe_sizer.profiles.text_file import read_text
+from xe_sizer.profiles.text_file import at_home, read_text
 
 if TYPE_CHECKING:
     from xe_sizer.errors import Where
@@ -386,7 +386,7 @@ def _plain(name: str) -> str | None:
 
 def _existing_file(name: str, kind: Kind, where: Where) -> Path:
     """The profile file at a path. Only YAML files are opened: messages quote what a wrong file holds."""
-    path = Path(name).expanduser()
+    path = at_home(name)
     if path.suffix.lower() not in (".yaml", ".yml"):
         raise InputError(
             Problem(f"'{name}' is not the path of {kind.a_title} profile", place_of(where), "profiles end in .yaml")

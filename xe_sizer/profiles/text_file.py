@@ -21,6 +21,14 @@ _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U000100
 _UTF_16_OR_32 = (b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")
 
 
+def at_home(name: str | Path) -> Path:
+    """A path with `~` as the folder of the user; where there is no such user, or no home, it stays as it is written."""
+    try:
+        return Path(name).expanduser()
+    except RuntimeError:
+        return Path(name)
+
+
 def missing(path: Path) -> Problem:
     """What to say of a file that is not there: files beside it that are called nearly so."""
     try:
