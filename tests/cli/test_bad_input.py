@@ -78,7 +78,7 @@ FILES = {
     "key of another section": Bad(BASE + "layout: {micro_batch: 5}\n", "4:10", "unknown key", "train"),
     "model": Bad(BASE.replace("llama-2-7b", "lama-2-7b"), "1:8", "unknown model", "'llama-2-7b'"),
     "gpu": Bad(BASE.replace("h100-sxm-80gb", "h100-smx"), "2:6", "unknown gpu", "'h100-sxm-80gb'"),
-    "gpu of several": Bad(BASE.replace("h100-sxm-80gb", "H100"), "2:6", "matches several gpus", "'h100-sxm-80gb'"),
+    "gpu of several": Bad(BASE.replace("h100-sxm-80gb", "A100"), "2:6", "matches several gpus", "'a100-sxm-80gb'"),
     "server": Bad(SERVER.replace("h100", "h10"), "2:9", "unknown server", "'dell-xe9680-h100'"),
     "a gpu for a server": Bad("model: llama-2-7b\nserver: b200\n", "2:9", "unknown server", "write gpu: b200"),
     "stack": Bad(BASE + "stack: megatorn\n", "4:8", "unknown stack", "'megatron-lm'"),
