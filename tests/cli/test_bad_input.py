@@ -80,7 +80,7 @@ FILES = {
     "gpu": Bad(BASE.replace("h100-sxm-80gb", "h100-smx"), "2:6", "unknown gpu", "'h100-sxm-80gb'"),
     "gpu of several": Bad(BASE.replace("h100-sxm-80gb", "A100"), "2:6", "matches several gpus", "'a100-sxm-80gb'"),
     "server": Bad(SERVER.replace("h100", "h10"), "2:9", "unknown server", "'dell-xe9680-h100'"),
-    "a gpu for a server": Bad("model: llama-2-7b\nserver: b200\n", "2:9", "unknown server", "write gpu: b200"),
+    "a gpu for a server": Bad("model: llama-2-7b\nserver: l40s\n", "2:9", "unknown server", "write gpu: l40s"),
     "stack": Bad(BASE + "stack: megatorn\n", "4:8", "unknown stack", "'megatron-lm'"),
     "stack like none": Bad(BASE + "stack: zzz\n", "4:8", "unknown stack", "known stacks: "),
     "data set": Bad(BASE + "data: {profile: alpacca}\n", "4:17", "unknown data set", "'alpaca'"),

@@ -216,7 +216,8 @@ class ModelShape:
     are (BERT, T5). `head`: what the job reads from the last layer; `head_transform`: a product, biased or unbiased, an
     activation and a norm before the vocabulary's.
     `vision`: the encoder of images, no part of the language model's parameters.
-    `assumptions`: what the source of the shape left open, or what this shape cannot express, in words.
+    `assumptions`: what the source of the shape left open, or what this shape cannot express, in words; `guesses` are
+    those of them on which the whole shape rests.
     """
 
     name: str
@@ -278,6 +279,7 @@ class ModelShape:
     head: str = VOCABULARY
     head_transform: str | None = None
     assumptions: tuple[str, ...] = ()
+    guesses: tuple[str, ...] = ()
 
     @property
     def gated(self) -> bool:

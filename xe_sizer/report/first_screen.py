@@ -24,9 +24,12 @@ if TYPE_CHECKING:
 
 
 def evidence_point(basis: Basis | None) -> Iterator[Point]:
-    """Which way the runs behind a range were off, or whose they are; nothing where neither is worth a line."""
+    """Which way the runs behind a range were off, or whose they are; nothing where neither is worth a line.
+
+    It is never spared: without it the expected value says more than is known.
+    """
     if words := unseen_words(basis) or bias_words(basis):
-        yield Point("", words, spare=4)
+        yield Point("", words)
 
 
 def memory_point(memory: Ledger, verdict: Verdict, on_card: bool = True) -> Point:
