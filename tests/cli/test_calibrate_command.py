@@ -30,6 +30,7 @@ def test_the_file_is_a_stack_for_estimates(runs: Path, tmp_path: Path, capsys: p
     assert shown.out == ""
     assert "Fitted to 2 measured times" in shown.err
     assert "c: no time measured" in shown.err
+    assert "Memory is not fitted: it stays that of hf-trainer. xe-sizer validate shows how far off it is." in shown.err
     stack = load_stack(str(written))
     assert (stack.name, stack.parent, stack.calibrated_on) == ("ours", "hf-trainer", "2 measurements in runs.yaml")
     command = ["estimate", "--model", "llama-2-7b", "--gpu", "h100-sxm-80gb", "--gpus", "8", "--job", "sft"]

@@ -105,3 +105,13 @@ def test_a_replica_alone_shares_no_states(cli: Cli) -> None:
             assert layout["zero"] == 0 or layout["offload"] != "none"
     asked = cli(*shlex.split(f"estimate {job} --job lora --zero 3")).out
     assert "Layout  ZeRO 3 without effect (dp 1), micro-batch" in asked
+
+
+def test_more_gpus_than_asked_for_have_a_reason_where_the_groups_are_fixed(cli: Cli) -> None:
+    job = "--model llama-3.1-405b --server dell-xe9680-h100 --gpus 112 --job pretrain --stack megatron-lm --steps 9"
+    fixed = "--global-batch 512 --micro-batch 1 --seq-len 8192 --tp 8 --pp 14 --recompute none"
+    ran = cli(*shlex.split(f"estimate {job} {fixed} --brief"))
+    assert ran.code == 1
+    (line,) = [line for line in ran.out.splitlines() if line.startswith("GPUs ")]
+    assert "the fewest that fit with this tp/pp: 224" in line
+    assert line.endswith(", as more GPUs leave each fewer micro-batches in flight")

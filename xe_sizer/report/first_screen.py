@@ -84,14 +84,17 @@ def host_point(
     yield Point("Host memory", text)
 
 
-def gpus_point(gpus: Gpus, more: str = "", kept: str = "") -> Point:
+def gpus_point(gpus: Gpus, more: str = "", kept: str = "", why_more: str = "") -> Point:
     """How many GPUs, in how many nodes, and the fewest that would do.
 
     kept : under which choices of the user's the fewest were looked for
+    why_more : what a GPU has less of where there are more
     """
     least = gpus.minimum_that_fits
     offloading = " with offloading (slower: see plan)" if gpus.minimum_offloads else ""
     fewest = "" if least is None or least == gpus.count else f"; the fewest that fit{kept}: {least:,}{offloading}"
+    if least is not None and least > gpus.count and why_more:
+        fewest += f", as more GPUs leave each {why_more}"
     nodes = f" in {plural(gpus.nodes, 'node')}" if gpus.count > 1 else ""
     return Point("GPUs", f"{gpus.count:,}{nodes}{more}{fewest}", spare=1)
 
