@@ -146,7 +146,7 @@ BOMBS = {
     "starred targets": WIDE + "".join(f"a, *b{i} = n\n" for i in range(15_000)),
     "slices": f"{WIDE}{MANY}k.append(n[:])",
     "groups": f"n = {{i: i for i in range(9999)}}\n{MANY}k.append({{**n}})",
-    "classes": "class C0:\n a0=1\n" + "".join(f"class C{i}(C{i - 1}):\n a{i}=1\n" for i in range(1, 11_000)),
+    "classes": "class C0:\n a0=1\n" + "".join(f"class C{i}(C{i - 1}):\n a{i}=1\n" for i in range(1, 9000)),
     "objects": "class C:\n" + "".join(f" a{i}=1\n" for i in range(9000)) + "k = [C() for i in range(9999)]",
     "options": "import argparse\np = argparse.ArgumentParser()\n"
     + "".join(f"p.add_argument('--a{i}')\n" for i in range(7000))
@@ -157,8 +157,8 @@ BOMBS = {
     "a long name": f"import {'a.' * 140_000}a",
     "names of a long module": f"from {'a.' * 2_000}a import b\nk = [{'b, ' * 50_000}]",
     "branches": "def f():\n if unknown:\n" + "  x=1\n" * 30_000 + "k = [f() for i in range(9999)]",
-    "functions": SHARED + "".join(f"def f{i}():\n return z\n" for i in range(11_000)),
-    "things": "z = g(1)\n" + "z = g(a=z, b=z)\n" * 16 + "".join(f"def f{i}():\n return z\n" for i in range(9000)),
+    "functions": SHARED + "".join(f"def f{i}():\n return z\n" for i in range(2000)),
+    "things": "z = g(1)\n" + "z = g(a=z, b=z)\n" * 16 + "".join(f"def f{i}():\n return z\n" for i in range(2000)),
     "asked for": "x = f()\n" + "".join(f"x.a.b{i}\n" for i in range(12_000)) + "w = [x] * 9999\nv = [w] * 9999",
     "one line": f"y = 'é'; x = [{'1,' * 140_000}]",
     "too long": f"x = [{'1,' * 400_000}]",

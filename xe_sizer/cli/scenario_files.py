@@ -93,12 +93,12 @@ def _top_keys(file: Path) -> set[str] | None:
 
     Of a file that is too large for a scenario the first lines tell.
     """
-    if file.stat().st_size > MAX_JOB_BYTES:
-        return set(_TOP_KEY.findall(start_of(file, MAX_JOB_BYTES).decode(errors="replace")))
     try:
+        if file.stat().st_size > MAX_JOB_BYTES:
+            return set(_TOP_KEY.findall(start_of(file, MAX_JOB_BYTES).decode(errors="replace")))
         value = load_yaml(file, object).value
         if value is None:  # YAML of a kind that scenarios are not written in, or broken
             return set(_TOP_KEY.findall(read_text(file))) or None
-    except InputError:
+    except (InputError, OSError):
         return None
     return {str(key) for key in value} if isinstance(value, dict) else set()

@@ -12,9 +12,8 @@ from xe_sizer.errors import InputError, Location, Problem
 
 MAX_CHARACTERS = 4 * 1024 * 1024  # of a notebook, most of which are pictures
 MAX_CODE = 300_000  # characters; a syntax tree takes some 700 bytes for each
-_LONG_NAME = re.compile(
-    r"(?<!\w)(?:\w+[\s\\]*\.[\s\\]*){64}"
-)  # CPython's parser takes memory in the square of its parts
+_LONG_NAME = re.compile(r"(?<!\w)(?:\w+[\s\\]*\.[\s\\]*){64}")
+"""A dotted name of so many parts, for which Python's parser takes memory in the square of their number."""
 _LONG_LINE = 10_000  # bytes of a line whose characters are counted
 _SHOWN = 80  # characters of an expression that is told
 _SKIPPED_CELLS = ("%%bash", "%%sh", "%%writefile", "%%html", "%%javascript", "%%script", "%%markdown")
