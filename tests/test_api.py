@@ -385,3 +385,21 @@ def test_a_type_checker_knows_keywords_and_answers(tmp_path: Path) -> None:
     assert numbers == ["10", "11", "12"], out
     assert "xe_sizer.result.studies.Candidate" in out
     assert "xe_sizer.result.serving.Latency" in out
+
+
+def test_a_batch_that_its_parts_do_not_make_is_said_as_the_command_says_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The ranks are left to the search here, as in most imported files: none makes 128 of 1 x 4."""
+    job = tmp_path / "job.yaml"
+    job.write_text(
+        "model: llama-3.1-8b\ngpu: h100-sxm-80gb\ngpus: 8\njob: sft\nstack: trl\n"
+        "train: {micro_batch: 4, grad_accum: 4, global_batch: 128}\nlayout: {zero: 0}\n"
+    )
+    told = "a global batch of 128 is not micro_batch 1 x grad_accum 4 x dp for any dp on 8 GPUs"
+    with pytest.raises(xe_sizer.InputError, match=told):
+        xe_sizer.estimate(xe_sizer.load(job), train={"micro_batch": 1})
+    assert main(["estimate", str(job), "--micro-batch", "1"]) == 2
+    said = capsys.readouterr().err
+    assert f"{job}:6:54: {told}\n  hint: leave one of the two out; grad_accum is given at {job}:6:37\n" in said
+    assert main(["estimate", str(job)]) in (0, 1)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import xe_sizer
 from xe_sizer.cli.main import main
 
 ROOT = Path(__file__).parents[1]
@@ -32,6 +33,27 @@ def test_readme_shows_the_real_output(capsys: pytest.CaptureFixture[str], monkey
     readme = ROOT / "README.md"
     text = readme.read_text(encoding="utf-8")
     written = SHOWN.sub(block, text)
+    if os.environ.get("XE_GOLDEN") == "write":
+        readme.write_text(written, encoding="utf-8")
+    assert written == readme.read_text(encoding="utf-8")
+
+
+TRAINER = re.compile(
+    r"(Hugging Face Trainer took )(\S+)( times as long as predicted in the median of )(\d+)"
+    r"( published runs, and one in ten\n)(\S+)( times or more)"
+)
+
+
+def test_readme_says_of_the_trainer_what_its_reports_say() -> None:
+    readme = ROOT / "README.md"
+    text = readme.read_text(encoding="utf-8")
+    answer = xe_sizer.estimate(model="llama-3.1-8b", gpu="h100-sxm-80gb", gpus=8, job="sft", stack="hf-trainer")
+    assert answer.time.basis
+    bias = answer.time.basis.bias
+    assert bias
+    said = rf"\g<1>{bias.median:.1f}\g<3>{bias.runs}\g<5>{bias.slowest:.1f}\g<7>"
+    written, found = TRAINER.subn(said, text)
+    assert found == 1
     if os.environ.get("XE_GOLDEN") == "write":
         readme.write_text(written, encoding="utf-8")
     assert written == readme.read_text(encoding="utf-8")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from xe_sizer.errors import InputError, Location, Problem, collecting
 from xe_sizer.profiles.registry import Registry
-from xe_sizer.profiles.source import Document, load_yaml
+from xe_sizer.profiles.source import Document
 from xe_sizer.scenario.arguments import (
     AnyPath,
     file_at,
@@ -30,7 +30,7 @@ from xe_sizer.scenario.arguments import (
 )
 from xe_sizer.scenario.caller import PythonCall
 from xe_sizer.scenario.change import flags_with
-from xe_sizer.scenario.read import BadScenarioError, scenario_of_call
+from xe_sizer.scenario.read import BadScenarioError, load_scenario, scenario_of_call
 
 if TYPE_CHECKING:
     from xe_sizer.result.accuracy import Accuracy
@@ -76,7 +76,7 @@ def load(path: AnyPath) -> Scenario:
     ------
     InputError : the file cannot be read, or is no YAML
     """
-    return Scenario(load_yaml(file_at(path, Location("load(path)"))))
+    return Scenario(load_scenario(file_at(path, Location("load(path)"))))
 
 
 def estimate(scenario: Scenario | None = None, *, profiles: Profiles = (), **keys: Unpack[Keys]) -> Result:

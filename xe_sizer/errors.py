@@ -6,6 +6,8 @@ Exit codes (docs/exit-codes.md): 0 fits, 1 does not fit or misses a limit, 2 bad
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +17,8 @@ EXIT_DOES_NOT_FIT = 1
 EXIT_BAD_INPUT = 2
 EXIT_DEFECT = 3
 EXIT_INTERRUPTED = 130  # as shells do: 128 + SIGINT
+MOST_ALIKE = 20  # problems of a kind that are told
+_NAMES_AND_NUMBERS = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\d+""")
 SHORTEST_PART = 3  # letters from which on a part of a name counts as an abbreviation
 
 
@@ -35,17 +39,21 @@ Where = Location | Callable[[], Location] | None
 """A place, or what finds it: only problems need it, and to find it a file is read once more."""
 
 
+Hint = str | Callable[[], str | None] | None
+
+
 def place_of(where: Where) -> Location | None:
     return where() if callable(where) else where
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong with the input."""
+    """One thing that is wrong with the input, or a count of what is alike."""
 
     message: str
     location: Location | None = None
     hint: str | None = None
+    count: int = 1
 
     def __str__(self) -> str:
         where = f"{self.location}: " if self.location else ""
@@ -53,11 +61,43 @@ class Problem:
         return f"{where}{self.message}{hint}"
 
 
+class ProblemList:
+    """Problems as they are told: the first MOST_ALIKE that differ in names and numbers alone, and how many more.
+
+    What is not told is not looked for: places and hints may be functions.
+    """
+
+    def __init__(self) -> None:
+        self._told: list[Problem | str] = []  # a problem, or the kind of those that are counted from here on
+        self._counts: Counter[str] = Counter()
+        self._places: dict[str, Location | None] = {}
+
+    def add(self, message: str, where: Where = None, hint: Hint = None, count: int = 1) -> None:
+        kind = _NAMES_AND_NUMBERS.sub("", message)
+        self._counts[kind] += 1
+        if self._counts[kind] <= MOST_ALIKE:
+            self._told.append(Problem(message, place_of(where), hint() if callable(hint) else hint, count))
+        elif kind not in self._places:
+            self._places[kind] = place_of(where)
+            self._told.append(kind)
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        return tuple([self._more(each) if isinstance(each, str) else each for each in self._told])
+
+    def _more(self, kind: str) -> Problem:
+        count = self._counts[kind] - MOST_ALIKE
+        return Problem(f"and {count:,} more such problem{'s' if count > 1 else ''}", self._places[kind], count=count)
+
+
 class InputError(Exception):
-    """Input that cannot be answered; carries every problem found, not only the first."""
+    """Input that cannot be answered; carries every problem found, not only the first, but few that are alike."""
 
     def __init__(self, problems: Problem | Iterable[Problem]) -> None:
-        self.problems = (problems,) if isinstance(problems, Problem) else tuple(problems)
+        told = ProblemList()
+        for each in (problems,) if isinstance(problems, Problem) else problems:
+            told.add(each.message, each.location, each.hint, each.count)
+        self.problems = told.problems
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
 
@@ -98,8 +138,6 @@ def _begun_nearly_so(part: str, names: Collection[str]) -> list[str]:
 
 def _common_numbers(word: str, name: str) -> int:
     """How many numbers two names share, with the letters around them."""
-    import re
-
     return len(set(re.findall(r"[a-z]*\d[a-z0-9.]*", word)) & set(re.findall(r"[a-z]*\d[a-z0-9.]*", name)))
 
 

@@ -1,5 +1,6 @@
 """`calibrate` from the command line: a stack file that `estimate` reads, and mistakes that are said."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -30,11 +31,21 @@ def test_the_file_is_a_stack_for_estimates(runs: Path, tmp_path: Path, capsys: p
     assert shown.out == ""
     assert "Fitted to 2 measured times" in shown.err
     assert "c: no time measured" in shown.err
+    memory = "Memory is not fitted: it stays that of hf-trainer; xe-sizer validate --stack FILE shows how far off."
+    assert memory in shown.err
     stack = load_stack(str(written))
     assert (stack.name, stack.parent, stack.calibrated_on) == ("ours", "hf-trainer", "2 measurements in runs.yaml")
     command = ["estimate", "--model", "llama-2-7b", "--gpu", "h100-sxm-80gb", "--gpus", "8", "--job", "sft"]
     assert main([*command, "--stack", str(written)]) == 0
     assert "2 measurements in runs.yaml" in capsys.readouterr().out
+
+    def of_times(*asked: str) -> list[float]:
+        assert main(["validate", str(runs), "--only", "step_time", "-f", "json", *asked]) == 0
+        return [abs(1.0 - each["ratio"]) for each in json.loads(capsys.readouterr().out)["records"]]
+
+    assert max(of_times("--stack", str(written))) < min(of_times("--stack", "hf-trainer"))
+    assert main(["validate", str(runs), "--stack", "nem"]) == 2
+    assert capsys.readouterr().err.startswith("--stack: unknown stack 'nem'")
 
 
 def test_without_a_file_the_stack_goes_to_stdout(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -246,3 +246,24 @@ def test_a_doubtful_yes_says_so_in_the_title_of_its_annotation(cli: Cli, tmp_pat
     job.write_text(job.read_text() + f"limits: {{max_hours: {1.01 * seconds / 3600}}}\n")
     said = cli("check", job, "-f", "github").out
     assert ",line=5,title=xe-sizer%3A fits%2C unsure::" in said
+
+
+def test_assumed_hardware_is_in_the_row_the_case_the_annotation_and_the_json(cli: Cli, tmp_path: Path) -> None:
+    lora = (
+        "base_model: meta-llama/Llama-3.1-8B\nadapter: lora\nmicro_batch_size: 1\nsequence_len: 2048\nmax_steps: 10\n"
+    )
+    (tmp_path / "axolotl.yml").write_text(lora)
+    said = "hardware assumed, since the file names none: 8 x h100-sxm-80gb"
+    ran = cli(
+        "check", tmp_path, "-o", f"junit:{tmp_path / 'x.xml'}", "-o", f"github:{tmp_path / 'x.txt'}", "-f", "json"
+    )
+    assert ran.code == 0
+    assert json.loads(ran.out)["scenarios"][0]["assumed"] == ["server"]
+    assert said in (tmp_path / "x.xml").read_text()
+    assert said in (tmp_path / "x.txt").read_text()
+    table = cli("check", tmp_path).out
+    assert re.search(r"^\S*axolotl.yml +FITS .*hardware assumed$", table, re.MULTILINE)
+    assert f"axolotl.yml: {said}" in table
+    (tmp_path / "own.yaml").write_text("model: llama-3.1-8b\ngpu: h100-sxm-80gb\njob: lora\ntrain: {steps: 10}\n")
+    named = cli("check", tmp_path / "own.yaml", "-f", "json").out
+    assert "assumed" not in json.loads(named)["scenarios"][0]

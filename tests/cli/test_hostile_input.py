@@ -6,7 +6,9 @@ import csv
 import io
 import json
 import os
-from collections.abc import Callable
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from typing import Any
 import pytest
 
 import xe_sizer
+from xe_sizer.profiles import convert
 
 from .conftest import Estimator, Ran
 
@@ -39,6 +42,50 @@ def record(path: tuple[str, ...], value: object) -> str:
         inner = inner.setdefault(key, {})
     inner[path[-1]] = value
     return json.dumps(made) + "\n"
+
+
+@contextmanager
+def memory_below(mib: float) -> Iterator[None]:
+    """Fails where the block takes more memory of Python than this at once."""
+    tracemalloc.start()
+    try:
+        yield
+        peak = tracemalloc.get_traced_memory()[1] / 2**20
+    finally:
+        tracemalloc.stop()
+    assert peak < mib
+
+
+@pytest.mark.parametrize("command", ["check", "estimate"])
+def test_of_problems_that_are_alike_twenty_are_told(cli: Cli, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_for = []
+    monkeypatch.setattr(convert, "did_you_mean", lambda word, known: looked_for.append(word))
+    keys = "".join(f"    key{n}: 1\n" for n in range(5000))
+    Path("x.yaml").write_text(f"model: llama-2-7b\ngpu: t4\nsteps: 1\ntrain:\n{keys}")
+    ran = cli(command, "x.yaml")
+    assert ran.code == 2
+    told = [line for line in ran.err.splitlines() if line.startswith("x.yaml:")]
+    assert told[0] == "x.yaml:3:1: unknown key 'steps'"
+    assert told[1:21] == [f"x.yaml:{n + 5}:5: unknown key 'key{n}' in 'train'" for n in range(20)]
+    assert told[21:] == ["x.yaml:25:5: and 4,980 more such problems"]
+    assert len(looked_for) < 100
+    if command == "check":
+        assert "unknown key 'steps' (and 5,000 more problems)" in ran.out
+
+
+def test_a_large_file_that_is_no_scenario_is_told_so_at_once(cli: Cli) -> None:
+    paths = "".join(f"  /a/{n}: {{get: {{operationId: get{n}, tags: [a, b]}}}}\n" for n in range(60_000))
+    Path("jobs").mkdir()
+    Path("jobs/api.yaml").write_text(f"openapi: 3.0.0\npaths:\n{paths}")
+    Path("jobs/job.yaml").write_text(f"model: llama-2-7b\ntrain:\n{paths}")
+    with memory_below(100):
+        alone, folder = cli("estimate", "jobs/api.yaml"), cli("check", "jobs")
+    large = "the file is larger than 1 MB\n  hint: no scenario and no configuration is so large\n"
+    assert (alone.code, alone.err) == (2, f"jobs/api.yaml: {large}")
+    assert (folder.code, folder.err) == (
+        2, f"note: jobs/api.yaml: skipped: not a scenario (no 'model')\njobs/job.yaml: {large}",
+    )  # fmt: skip
+    assert "- jobs/api.yaml: not a scenario (no 'model')" in folder.out
 
 
 def test_bytes_that_are_no_text_are_no_saved_result(cli: Cli) -> None:

@@ -383,3 +383,35 @@ def test_a_stack_without_known_runs_says_whose_range_it_has(cli: Cli) -> None:
     assert words in " ".join(cli(*asked, "axolotl").out.split())
     assert json.loads(cli(*asked, "axolotl", "--format", "json").out)["time"]["basis"]["unseen_software"] == "axolotl"
     assert "No published run" not in cli(*asked, "hf-trainer").out
+
+
+def test_brief_drops_no_caveat(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limits and the change below it take more lines than a terminal has for a brief report."""
+    job = tmp_path / "job.yaml"
+    job.write_text(
+        "model: llama-3.1-8b\ngpu: h100-sxm-80gb\ngpus: 8\njob: sft\nstack: hf-trainer\n"
+        "limits: {max_hours: 20, max_gpus: 8, min_headroom_gib: 1, max_cost: 1000}\n"
+        "cost: {price_per_gpu_hour: 2}\ntrain: {steps: 1000, micro_batch: 4, seq_len: 2048, global_batch: 64}\n"
+    )
+    monkeypatch.setenv("COLUMNS", "80")
+    said = " ".join(cli("estimate", job, "--brief").out.split())
+    assert "Change " in said
+    assert re.search(
+        r"Published runs with the hf-trainer stack took \S+ times as long as predicted in the median", said
+    )
+    assert "Their conditions differ, and the range is their spread." in said
+
+
+def test_brief_says_that_the_shape_of_a_model_is_guessed(cli: Cli, tmp_path: Path) -> None:
+    keys = {
+        "model_type": "newcomer", "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 16,
+        "num_key_value_heads": 8, "intermediate_size": 8192, "vocab_size": 32000, "max_position_embeddings": 4096,
+        "rms_norm_eps": 1e-5, "hidden_act": "silu",
+    }  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(keys))
+    ran = cli("estimate", "--model", tmp_path / "config.json", "--gpu", "h100-sxm-80gb", "--gpus", 1, "--brief")
+    said = "model type 'newcomer' is not known; it is built like a Llama, as its keys suggest"
+    assert said in ran.out.splitlines()[1]
+    ran = cli("estimate", "--model", tmp_path / "config.json", "--gpu", "h100-sxm-80gb", "--gpus", 1, "-f", "json")
+    warnings = json.loads(ran.out)["warnings"]
+    assert sum(said in each for each in warnings) == 1

@@ -49,7 +49,7 @@ def test_a_name_gives_the_answer_of_the_profile_that_it_is_read_as(cli: Cli) -> 
 @pytest.mark.parametrize(
     ("option", "name", "candidates"),
     [
-        ("--gpu", "H100", ("'h100-nvl-94gb' (93 GiB)", "'h100-sxm-80gb' (79 GiB)")),
+        ("--gpu", "V100", ("'v100-sxm-16gb' (16 GiB)", "'v100-pcie-32gb' (32 GiB)")),
         ("--server", "XE9680", ("'dell-xe9680-h100' (8 x h100-sxm-80gb)", "'dell-xe9680-mi300x' (8 x mi300x)")),
     ],
 )
@@ -59,6 +59,23 @@ def test_several_are_an_error_that_lists_them(cli: Cli, option: str, name: str, 
     assert ran.err.startswith(f"{option}: '{name}' matches several")
     for each in candidates:
         assert each in ran.err
+
+
+@pytest.mark.parametrize(
+    ("option", "name", "profile"), [("--gpu", "H100", "h100-sxm-80gb"), ("--server", "H100", "dell-xe9680-h100")]
+)
+def test_the_commonest_is_taken_and_said(cli: Cli, option: str, name: str, profile: str) -> None:
+    ran = cli("estimate", "--model", "gpt2", option, name, "--brief")
+    assert (ran.code, ran.err) == (0, f"note: {name} is read as {profile}\n")
+
+
+def test_what_shares_its_memory_with_the_cpu_is_refused_in_one_sentence(cli: Cli) -> None:
+    ran = cli("estimate", "--model", "gpt2", "--gpu", "M3 Max")
+    assert ran.code == 2
+    assert ran.err == (
+        "--gpu: unknown gpu 'M3 Max'\n  hint: Apple silicon is not sized: its GPU shares one memory with the CPU, "
+        "and the catalogue has no such card\n"
+    )
 
 
 def test_a_repository_in_a_file_is_no_path_of_its_folder_unless_it_lies_there(cli: Cli, tmp_path: Path) -> None:

@@ -37,3 +37,21 @@ def test_server(cli: Cli) -> None:
     assert " on 8 x h100-sxm-80gb (1 x box)" in cli("estimate", *flags).out.splitlines()[0]
     scenario = json.loads(cli("estimate", *flags, "--format", "json").out)["scenario"]
     assert (scenario["server"], scenario["gpu"]) == ("./box.yaml", "h100-sxm-80gb")
+
+
+@pytest.mark.parametrize("variable", ["HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "XDG_CACHE_HOME"])
+def test_a_cache_of_nobody_is_an_empty_one(cli: Cli, monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    monkeypatch.setenv(variable, "~nobody-of-this-name/x")
+    assert cli("estimate", "--model", "llama-2-7b", "--gpu", "./mine.yaml", "--gpus", "8", "--job", "lora").code == 0
+    ran = cli("estimate", "--model", "some-one/some-model", "--gpu", "./mine.yaml")
+    assert (ran.code, "unknown model" in ran.err) == (2, True)
+
+
+def test_without_a_home_a_path_stays_as_it_is_written(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_home(path: str) -> str:
+        return path  # as os.path.expanduser does where neither HOME nor the user's entry says one
+
+    monkeypatch.setattr("os.path.expanduser", no_home)
+    assert cli("estimate", "--model", "llama-2-7b", "--gpu", "./mine.yaml", "--gpus", "8", "--job", "lora").code == 0
+    ran = cli("estimate", "--model", "~/config.json", "--gpu", "./mine.yaml")
+    assert (ran.code, ran.err.splitlines()[0]) == (2, "--model: no such file: ~/config.json")

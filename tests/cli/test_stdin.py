@@ -61,7 +61,8 @@ def test_what_is_no_scenario_on_stdin(cli: Cli, monkeypatch: pytest.MonkeyPatch,
 
 def test_too_much_on_stdin(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     given(monkeypatch, b"#" * 10_000_001)
-    assert cli("estimate", "-").err == "stdin: the file is larger than 10 MB\n"
+    hint = "  hint: no scenario and no configuration is so large\n"
+    assert cli("estimate", "-").err == f"stdin: the file is larger than 1 MB\n{hint}"
 
 
 def test_services_and_plans_read_stdin_too(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -118,3 +118,13 @@ def test_a_layout_fits_whether_it_is_left_open_or_written_down(cli: Cli) -> None
     assert answers[0]["layout"] == answers[1]["layout"]
     assert answers[0]["time"]["step_s"] == answers[1]["time"]["step_s"]
     assert answers[0]["memory"]["peak_bytes"] == answers[1]["memory"]["peak_bytes"]
+
+
+def test_more_gpus_than_asked_for_have_a_reason_where_the_groups_are_fixed(cli: Cli) -> None:
+    job = "--model llama-3.1-405b --server dell-xe9680-h100 --gpus 112 --job pretrain --stack megatron-lm --steps 9"
+    fixed = "--global-batch 512 --micro-batch 1 --seq-len 8192 --tp 8 --pp 14 --recompute none"
+    ran = cli(*shlex.split(f"estimate {job} {fixed} --brief"))
+    assert ran.code == 1
+    (line,) = [line for line in ran.out.splitlines() if line.startswith("GPUs ")]
+    assert "the fewest that fit with this tp/pp: 224" in line
+    assert line.endswith(", as more GPUs leave each fewer micro-batches in flight")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -161,3 +164,61 @@ def test_many_variables_and_arithmetic_end(tmp_path: Path) -> None:
     lines = ["A=xxxxxxxxxx", *(f"A=$A$A$A$A$A$A$A$A$A$A  # {n}" for n in range(30)), "swift sft --model $A"]
     found = import_of(tmp_path, "grow.sh", "\n".join(lines))
     assert isinstance(found, list | Imported)
+
+
+SHARED = "z = [1]\n" + "z = [z, z]\n" * 24
+WIDE = "n = list(range(9999))\n"
+MANY = "k = []\nfor i in range(1000):\n  for j in range(1000):\n    "
+OF_SHARED = [
+    "str(z)", "f'{z}'", "'%s' % (z,)", "'{}'.format(z)", "''.join(z)", "z == [z]", "z != z", "z < z", "1 in z",
+    "sorted(z)", "max(z)", "sum(z, [])", "-z", "bool(z)", "{z: 1}", "[1][z]", "z.copy()", "copy.deepcopy(z)",
+]  # fmt: skip
+BOMBS = {
+    **{each: f"import copy\n{SHARED}w = {each}" for each in OF_SHARED},
+    "a tuple": "import copy\nz = (1,)\n" + "z = (z, z)\n" * 24 + "w = copy.deepcopy(z)",
+    "a group": "z = {'a': 1}\n" + "z = {'a': z, 'b': z}\n" * 24 + "w = str(z)",
+    "starred items": "n = [1]\n" + "n = [*n, *n]\n" * 80,
+    "starred arguments": "n = [1]\ndef f(*a):\n  return a\n" + "n = f(*n, *n)\n" * 80,
+    "one starred list": f"{WIDE}m = [{'*n, ' * 50_000}]",
+    "starred targets": WIDE + "".join(f"a, *b{i} = n\n" for i in range(15_000)),
+    "slices": f"{WIDE}{MANY}k.append(n[:])",
+    "groups": f"n = {{i: i for i in range(9999)}}\n{MANY}k.append({{**n}})",
+    "classes": "class C0:\n a0=1\n" + "".join(f"class C{i}(C{i - 1}):\n a{i}=1\n" for i in range(1, 9000)),
+    "objects": "class C:\n" + "".join(f" a{i}=1\n" for i in range(9000)) + "k = [C() for i in range(9999)]",
+    "options": "import argparse\np = argparse.ArgumentParser()\n"
+    + "".join(f"p.add_argument('--a{i}')\n" for i in range(7000))
+    + "k = [p.parse_args() for i in range(9999)]",
+    "texts": "a = 'a' * 10_000\nb = a.replace('a', a)\nc = a.join([''] * 10_000)\nd = ('%(a)s' * 2000) % {'a': a}",
+    "widths": "w = 999_999_999\nb = f'{1:{w}}'\nc = '{:{}}'.format(1, w)\nd = round(5, -w)",
+    "attributes": "x = f()\nfor i in range(1000):\n  for j in range(1000):\n    x = x.abcdefgh",
+    "a long name": f"import {'a.' * 140_000}a",
+    "names of a long module": f"from {'a.' * 2_000}a import b\nk = [{'b, ' * 50_000}]",
+    "branches": "def f():\n if unknown:\n" + "  x=1\n" * 30_000 + "k = [f() for i in range(9999)]",
+    "functions": SHARED + "".join(f"def f{i}():\n return z\n" for i in range(2000)),
+    "things": "z = g(1)\n" + "z = g(a=z, b=z)\n" * 16 + "".join(f"def f{i}():\n return z\n" for i in range(2000)),
+    "asked for": "x = f()\n" + "".join(f"x.a.b{i}\n" for i in range(12_000)) + "w = [x] * 9999\nv = [w] * 9999",
+    "one line": f"y = 'é'; x = [{'1,' * 140_000}]",
+    "too long": f"x = [{'1,' * 400_000}]",
+}
+READ = """
+import json, resource, sys
+from xe_sizer.errors import InputError
+from xe_sizer.importers.readers.python import keys_of, read_python
+resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+resource.setrlimit(resource.RLIMIT_CPU, (120, 120))
+for name, text in json.load(sys.stdin).items():
+    try:
+        module = read_python(text, "x.py")
+        for each in (*module.names.values(), *module.entries.values()):
+            keys_of(each)
+        module.calls
+    except InputError:
+        pass
+    print(name)
+"""
+
+
+def test_python_files_whose_values_share_parts_take_little_memory() -> None:
+    asked = json.dumps(BOMBS)
+    ran = subprocess.run([sys.executable, "-c", READ], input=asked, capture_output=True, text=True, check=False)
+    assert ran.stdout.splitlines() == list(BOMBS), ran.stderr[-2000:]

@@ -82,11 +82,50 @@ def test_another_size_generation_memory_or_variant_is_not_read(kind: str, name: 
 
 def test_several_are_listed_with_what_tells_them_apart() -> None:
     with pytest.raises(InputError) as caught:
-        BUILT_IN.path("gpu", "A100 40GB", Location("--gpu"))
+        BUILT_IN.path("gpu", "A100", Location("--gpu"))
     (problem,) = caught.value.problems
     assert str(problem.location) == "--gpu"
-    assert problem.message == "'A100 40GB' matches several gpus"
-    assert problem.hint == "write 'a100-pcie-40gb' (39 GiB) or 'a100-sxm-40gb' (40 GiB)"
+    assert problem.message == "'A100' matches several gpus"
+    assert problem.hint == (
+        "write 'a100-pcie-40gb' (39 GiB), 'a100-pcie-80gb' (79 GiB), 'a100-sxm-40gb' (40 GiB) or "
+        "'a100-sxm-80gb' (79 GiB)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "expected"),
+    [
+        ("gpu", "A100 40GB", "a100-sxm-40gb"),
+        ("gpu", "H100 94GB", "h100-nvl-94gb"),
+        ("gpu", "V100", SEVERAL),
+        ("gpu", "GH200", SEVERAL),
+        ("server", "H100", "dell-xe9680-h100"),
+        ("server", "HGX H200", "dell-xe9680-h200"),
+        ("server", "B200", "dell-xe9680l-b200"),
+        ("server", "A100 80GB", "dell-xe9680-a100"),
+        ("server", "A100", SEVERAL),
+        ("server", "XE9680", SEVERAL),
+        ("server", "GCP H100", SEVERAL),
+    ],
+)
+def test_the_commonest_form_factor_and_server_are_meant_where_the_memory_is_clear(
+    kind: str, name: str, expected: str
+) -> None:
+    assert read(kind, name) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("M3 Max", "Apple silicon is not sized: its GPU shares one memory with the CPU"),
+        ("MacBook Pro M4 Max", "Apple silicon is not sized"),
+        ("DGX Spark", "DGX Spark is not sized"),
+        ("Strix Halo", "Strix Halo is not sized"),
+        ("HGX H200", "'HGX H200' is a server: write server: dell-xe9680-h200"),
+    ],
+)
+def test_a_hint_says_what_a_name_is_that_no_gpu_has(name: str, says: str) -> None:
+    assert BUILT_IN.suggestion("gpu", name).startswith(says)
 
 
 def test_a_name_that_is_read_is_kept_with_its_profile() -> None:

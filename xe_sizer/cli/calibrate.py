@@ -96,6 +96,7 @@ def _remarks(found: Calibration) -> list[str]:
             f"{found.parent}, which counts as one more: it narrows with the number of different runs."
         ),
         f"Factors on {found.parent}: {factors}. More of an efficiency is faster, more of launches is slower.",
+        f"Memory is not fitted: it stays that of {found.parent}; xe-sizer validate --stack FILE shows how far off.",
     ]
     if found.skipped:
         reasons = "; ".join(f"{record}: {reason}" for record, reason in found.skipped[:SHOWN])

@@ -95,17 +95,13 @@ def _checked(path: Path, named: bool, flags: dict[str, object], how: Invocation)
     held = "scenario" if named else held_by(path)
     if held == "nothing":
         return None
+    if held == "perhaps" and not may_be_scenario(path):
+        return _skipped(str(path), NOT_A_SCENARIO)
     try:
         given = how.given(None, str(path), flags)
         return answered(str(path), answer_to(given, how.registry, details=how.output.whole), dict(_lines(given)))
     except InputError as error:
-        reason = _passed_over(held, path)
-        return _skipped(str(path), reason) if reason else _refused(str(path), error.problems)
-
-
-def _passed_over(held: str, path: Path) -> str | None:
-    """Why a file below a folder is no failure though it cannot be answered; None where it is one."""
-    return NOT_A_SCENARIO if held == "perhaps" and not may_be_scenario(path) else None
+        return _refused(str(path), error.problems)
 
 
 def _skipped(file: str, reason: str) -> Skipped:

@@ -14,7 +14,7 @@ from xe_sizer.cli.output import write_texts
 from xe_sizer.cli.progress import Progress
 from xe_sizer.cli.text import TextCommand
 from xe_sizer.errors import InputError, Location, Problem
-from xe_sizer.profiles.text_file import YAML_ENDINGS
+from xe_sizer.profiles.text_file import YAML_ENDINGS, at_home
 
 if TYPE_CHECKING:
     from xe_sizer.profiles.samples.measure import Measured
@@ -89,7 +89,7 @@ def data_command(
     from xe_sizer.studies.data import data_statistics
 
     asked = Asked(
-        tokenizer=None if tokenizer is None else Path(tokenizer).expanduser(),
+        tokenizer=None if tokenizer is None else at_home(tokenizer),
         field=field,
         per_message=given.get("tokens-per-message"),
         sample=None if full else given.get("sample", _SAMPLE),

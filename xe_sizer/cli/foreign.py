@@ -8,8 +8,8 @@ from xe_sizer.cli.streams import one_line, write_stderr
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.importers.asked import Asked
 from xe_sizer.profiles.fields import fields_of
-from xe_sizer.profiles.source import load_yaml
 from xe_sizer.profiles.text_file import STDIN, YAML_ENDINGS
+from xe_sizer.scenario.read import load_scenario
 from xe_sizer.scenario.schema import ScenarioFile
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def scenario_reader(flags: Mapping[str, object], *, brief: bool = False) -> Call
 
     def read(path: Path) -> Document:
         own = _own(path)
-        return own if own is not None else _foreign(path, Asked(hardware=hardware), brief) or load_yaml(path)
+        return own if own is not None else _foreign(path, Asked(hardware=hardware), brief) or load_scenario(path)
 
     return read
 
@@ -79,7 +79,7 @@ def _own(path: Path) -> Document | None:
     if path != STDIN and path.suffix.lower() not in YAML_ENDINGS:
         return None
     try:
-        document = load_yaml(path)
+        document = load_scenario(path)
     except InputError:
         return None
     known = fields_of(ScenarioFile).keys()

@@ -10,7 +10,7 @@ from pathlib import Path
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.profiles.fields import fields_of
 from xe_sizer.profiles.source import load_yaml
-from xe_sizer.profiles.text_file import YAML_ENDINGS, read_text
+from xe_sizer.profiles.text_file import MAX_JOB_BYTES, YAML_ENDINGS, read_text, start_of
 from xe_sizer.scenario.schema import ScenarioFile
 
 ENDINGS = (*YAML_ENDINGS, ".sh", ".slurm", ".sbatch", ".toml", ".json", ".py")
@@ -82,17 +82,23 @@ def may_be_scenario(file: Path) -> bool:
         return True
     from difflib import get_close_matches
 
-    if get_close_matches(_KEY, keys, n=1, cutoff=_ALIKE):
+    short = [key for key in keys if len(key) < 2 * len(_KEY)]
+    if get_close_matches(_KEY, short, n=1, cutoff=_ALIKE):
         return True
     return bool(keys) and 2 * len(fields_of(ScenarioFile).keys() & keys) >= len(keys)
 
 
 def _top_keys(file: Path) -> set[str] | None:
-    """Its outermost keys, none for a list; None where the file does not say."""
+    """Its outermost keys, none for a list; None where the file does not say.
+
+    Of a file that is too large for a scenario the first lines tell.
+    """
     try:
+        if file.stat().st_size > MAX_JOB_BYTES:
+            return set(_TOP_KEY.findall(start_of(file, MAX_JOB_BYTES).decode(errors="replace")))
         value = load_yaml(file, object).value
         if value is None:  # YAML of a kind that scenarios are not written in, or broken
             return set(_TOP_KEY.findall(read_text(file))) or None
-    except InputError:
+    except (InputError, OSError):
         return None
     return {str(key) for key in value} if isinstance(value, dict) else set()

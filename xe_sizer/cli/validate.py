@@ -15,6 +15,7 @@ from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.evidence.records import SHIPPED, read_all
 from xe_sizer.report.options import Options
 from xe_sizer.result.accuracy import QUANTITIES
+from xe_sizer.software.stack import load_stack
 
 app = typer.Typer(add_completion=False)
 _HELP = """Predict measured runs and show how far off the predictions are.
@@ -32,19 +33,36 @@ WorstOption = Annotated[
 ]
 
 
+StackOption = Annotated[
+    str | None,
+    typer.Option(
+        "--stack",
+        metavar="NAME|FILE",
+        help="Predict runs of training with this stack, for example the file that calibrate wrote, not with their own.",
+    ),
+]
+
+
 @app.command("validate", cls=TextCommand, help=_HELP)
 @answering(without=("profiles", "download", "brief", "explain", "exit_zero"))
 def validate_command(
-    *, files: FilesArgument = None, only: OnlyOption = None, worst: WorstOption = None, how: Invocation
+    *,
+    files: FilesArgument = None,
+    only: OnlyOption = None,
+    worst: WorstOption = None,
+    stack: StackOption = None,
+    how: Invocation,
 ) -> int:
     quantities = QUANTITIES if only is None else (check_choice("--only", only, QUANTITIES),)
     shown = _count(worst)
+    if stack is not None:
+        load_stack(stack, Location("--stack"))
     read = read_all([Path(file) for file in files or [str(SHIPPED)]])
     print_problems(read.notes)
 
     from xe_sizer.evidence.validate import validate
 
-    return how.write(validate(read.records, quantities), worst=shown)
+    return how.write(validate(read.records, quantities, stack), worst=shown)
 
 
 def _count(text: str | None) -> int:

@@ -65,8 +65,10 @@ class PredictedRecord:
         return self.guessed or "micro_batch" not in self.sized.resolved.fixed
 
 
-def predict_record(record: Record, registry: RecordRegistry) -> PredictedRecord:
+def predict_record(record: Record, registry: RecordRegistry, stack: str | None = None) -> PredictedRecord:
     """Size a record by the path of a scenario; a layout that cannot be is given up key by key.
+
+    stack : name or file of the stack that it is sized with; None: the one that it names
 
     Raises
     ------
@@ -76,7 +78,10 @@ def predict_record(record: Record, registry: RecordRegistry) -> PredictedRecord:
     def sized_as(given: Given) -> TrainingEstimate:
         return size(resolve(given, registry))
 
-    asked, sized = first_possible(scenario_of(record, registry), sized_as)
+    asked = scenario_of(record, registry)
+    if stack is not None:
+        asked = replace(asked, flags={**asked.flags, "stack": stack})
+    asked, sized = first_possible(asked, sized_as)
     judged = _recomputed(sized.resolved) if asked.tuned and not sized.fits else sized
     assumed = (*asked.assumed, *defaults_of(sized.resolved), *chosen_of(sized))
     return PredictedRecord(record, asked, sized, judged, assumed)

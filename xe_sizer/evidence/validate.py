@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from xe_sizer.errors import InputError
+from xe_sizer.errors import InputError, Problem
 from xe_sizer.evidence.flags import RecordRegistry
 from xe_sizer.evidence.inference import ServedRecord, rates, serve_record, served_predictions
 from xe_sizer.evidence.prediction import reason_of
@@ -23,11 +23,14 @@ Found = PredictedRecord | ServedRecord | ReinforcedRecord
 """A record with its prediction."""
 
 
-def validate(records: Iterable[Record], quantities: Collection[str] = QUANTITIES) -> Accuracy:
-    """Predict the quantities of every record and summarise; what cannot be predicted is listed with its reason."""
+def validate(records: Iterable[Record], quantities: Collection[str] = QUANTITIES, stack: str | None = None) -> Accuracy:
+    """Predict the quantities of every record and summarise; what cannot be predicted is listed with its reason.
+
+    stack : name or file of the stack that runs of training are predicted with; None: the one that each names
+    """
     found: list[Prediction] = []
     skipped: list[Skipped] = []
-    for sized in predict_records(records):
+    for sized in predict_records(records, stack):
         if isinstance(sized, Skipped):
             skipped.append(sized)
             continue
@@ -61,18 +64,20 @@ def timed(records: Iterable[Record]) -> Iterator[tuple[PredictedRecord | Reinfor
             yield from ((found, prediction) for prediction in iteration_time(found))
 
 
-def predict_records(records: Iterable[Record]) -> Iterator[Found | Skipped]:
-    """Every record with its prediction, or the reason why it has none."""
+def predict_records(records: Iterable[Record], stack: str | None = None) -> Iterator[Found | Skipped]:
+    """Every record with its prediction, or the reason why it has none. stack : as in `validate`"""
     registry = RecordRegistry()
     for record in records:
         try:
-            yield _predicted(record, registry)
+            yield _predicted(record, registry, stack)
         except InputError as error:
             yield Skipped(id=record.id, reason=reason_of(error))
 
 
-def _predicted(record: Record, registry: RecordRegistry) -> Found:
+def _predicted(record: Record, registry: RecordRegistry, stack: str | None) -> Found:
     """The record with its prediction, by what it does. Raises InputError for one that cannot be sized."""
+    if stack is not None and (record.serves or reinforces(record)):
+        raise InputError(Problem("no run of training, whose stack --stack is"))
     if record.serves:
         return serve_record(record, registry)
-    return reinforce_record(record, registry) if reinforces(record) else predict_record(record, registry)
+    return reinforce_record(record, registry) if reinforces(record) else predict_record(record, registry, stack)

@@ -221,7 +221,8 @@ class ModelShape:
     `vision`: the encoder of images, no part of the language model's parameters.
     `released`: month of its release, as a date begins; None where that is not known.
     `rotary_base` and `rotary_scaling`: wavelengths of rotary positions, which change neither memory nor time.
-    `assumptions`: what the source of the shape left open, or what this shape cannot express, in words.
+    `assumptions`: what the source of the shape left open, or what this shape cannot express, in words; `guesses` are
+    those of them on which the whole shape rests.
     """
 
     name: str
@@ -288,6 +289,7 @@ class ModelShape:
     head_transform: str | None = None
     released: str | None = None
     assumptions: tuple[str, ...] = ()
+    guesses: tuple[str, ...] = ()
 
     @property
     def gated(self) -> bool:

@@ -13,7 +13,7 @@ from xe_sizer.errors import InputError, Location
 from xe_sizer.frozen import frozen
 from xe_sizer.importers.readers.flat import flat
 from xe_sizer.importers.written import Written
-from xe_sizer.profiles.text_file import STDIN, name_of, read_text
+from xe_sizer.profiles.text_file import MAX_FILE_BYTES, MAX_JOB_BYTES, STDIN, name_of, read_text
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping
@@ -29,6 +29,7 @@ KINDS: Mapping[str, Kind] = {
     ".sh": "shell", ".bash": "shell", ".slurm": "shell", ".sbatch": "shell", ".sub": "shell", ".zsh": "shell",
 }  # fmt: skip
 """Endings of files that are read, each with what the text is."""
+NOTEBOOK = ".ipynb"  # most of which may be pictures
 COMPANIONS = frozenset({".yaml", ".yml", ".json", ".toml"})
 """Endings of files that a file may name and that are read with it."""
 PYTHON = ".py"
@@ -187,7 +188,7 @@ def _only_one_below(folder: Path, name: Path) -> Path | None:
 
 def source_of(path: Path, given: Mapping[str, str] | None = None) -> Source:
     """A file as a source. Raises InputError: unreadable, too large, binary."""
-    text = read_text(path)
+    text = read_text(path, MAX_FILE_BYTES if path.suffix.lower() == NOTEBOOK else MAX_JOB_BYTES)
     return Source(path, kind_of(path, text), text, given or {})
 
 

@@ -51,6 +51,7 @@ class Config:
         self.path, self.data, self.text = path, data, text
         self.problems: list[Problem] = []
         self.assumptions: list[str] = []
+        self.guesses: list[str] = []
 
     def has(self, *names: str) -> bool:
         return any(self.data.get(name) is not None for name in names)
@@ -115,7 +116,7 @@ class Config:
             self.fail(f"'{name}' must be an object, not {show(value)}", name)
             value = None
         nested = Config(self.path, value or {}, self.text)
-        nested.problems, nested.assumptions = self.problems, self.assumptions
+        nested.problems, nested.assumptions, nested.guesses = self.problems, self.assumptions, self.guesses
         return nested
 
     def fail(self, message: str, key: str | None = None, hint: str | None = None) -> None:
@@ -123,6 +124,11 @@ class Config:
 
     def assume(self, text: str) -> None:
         self.assumptions.append(text)
+
+    def guess(self, text: str) -> None:
+        """Assume what the whole shape rests on."""
+        self.assume(text)
+        self.guesses.append(text)
 
     def locate(self, key: str | None) -> Location:
         """Where a key first stands in the file; the file alone when it does not."""

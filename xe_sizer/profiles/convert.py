@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property, partial
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, Union, cast, get_args, get_origin
 
 import msgspec
 
-from xe_sizer.errors import InputError, Problem, did_you_mean, file_order
+from xe_sizer.errors import InputError, ProblemList, did_you_mean, file_order
 from xe_sizer.profiles.fields import RANGE, description_of, fields_of, homes, is_struct, without_metas
 
 if TYPE_CHECKING:
-    from xe_sizer.errors import Location
+    from xe_sizer.errors import Hint, Location
     from xe_sizer.profiles.fields import Field
 
 T = TypeVar("T")
@@ -52,8 +54,8 @@ def convert(value: object, type_: type[T], locate: Locate) -> T:
     """
     converter = _Converter(type_, locate)
     result = converter.convert(value, type_, ())
-    if converter.problems:
-        raise InputError(sorted(converter.problems, key=file_order))
+    if found := converter.found.problems:
+        raise InputError(sorted(found, key=file_order))
     return cast(T, result)
 
 
@@ -100,10 +102,18 @@ class _Converter:
         self.root = root
         self.locate = locate
         self.keeps_the_rest = keeps_the_rest
-        self.problems: list[Problem] = []
+        self.found = ProblemList()
 
-    def fail(self, message: str, path: KeyPath, *, key: bool = False, hint: str | None = None) -> _Failed:
-        self.problems.append(Problem(message, self.locate(path, key=key), hint))
+    @cached_property
+    def homes(self) -> Mapping[str, list[tuple[str, ...]]]:
+        """The sections in which each known key stands."""
+        found = defaultdict(list)
+        for home, known in homes(self.root):
+            found[known].append(home)
+        return found
+
+    def fail(self, message: str, path: KeyPath, *, key: bool = False, hint: Hint = None) -> _Failed:
+        self.found.add(message, lambda: self.locate(path, key=key), hint)
         return _FAILED
 
     def convert(self, value: object, type_: Any, path: KeyPath) -> object:
@@ -172,16 +182,18 @@ class _Converter:
 
     def unknown(self, key: str, fields: Mapping[str, Field], path: KeyPath) -> None:
         inside = f" in {_label(path)}" if path else ""
-        plain = str(key).lower().replace("-", "_")
-        known_in = [home for home, known in homes(self.root) if known == plain]
-        if plain in fields:
-            hint = f"did you mean '{plain}'?"
-        elif known_in:
-            places = " or ".join(f"under {'.'.join(home)}:" if home else "at the top level" for home in known_in)
-            hint = f"'{plain}' belongs {places}"
-        else:
-            hint = did_you_mean(str(key), fields) or f"known keys: {', '.join(fields)}"
+        hint = partial(self.nearest, str(key), fields)
         self.fail(f"unknown key {show(key)}{inside}", (*path, key), key=True, hint=hint)
+
+    def nearest(self, key: str, fields: Mapping[str, Field]) -> str:
+        """What may be meant by an unknown key."""
+        plain = key.lower().replace("-", "_")
+        if plain in fields:
+            return f"did you mean '{plain}'?"
+        if known_in := self.homes.get(plain):
+            places = " or ".join(f"under {'.'.join(home)}:" if home else "at the top level" for home in known_in)
+            return f"'{plain}' belongs {places}"
+        return did_you_mean(key, fields) or f"known keys: {', '.join(fields)}"
 
     def mapping(self, value: Mapping[str, object], base: Any, path: KeyPath) -> object:
         key_type, value_type = get_args(base) or (str, Any)
@@ -189,7 +201,7 @@ class _Converter:
         for key, item in value.items():
             known = get_args(without_metas(key_type)[0])
             if known and key not in known:
-                hint = did_you_mean(key, map(str, known))
+                hint = partial(did_you_mean, key, [str(each) for each in known])
                 message = f"key {show(key)} must be {_one_of(known)}"
                 self.fail(message, (*path, key), key=True, hint=hint)
             found[key] = self.convert(item, value_type, (*path, key))
@@ -219,7 +231,8 @@ class _Converter:
             options = get_args(base)
             if any(value == option and type(value) is type(option) for option in options):
                 return value
-            hint = did_you_mean(value, map(str, options)) if isinstance(value, str) else None
+            words = [str(option) for option in options]
+            hint = partial(did_you_mean, value, words) if isinstance(value, str) else None
             return self.fail(f"{_label(path)} must be {_one_of(options)}, not {show(value)}", path, hint=hint)
         try:
             return msgspec.convert(value, base)

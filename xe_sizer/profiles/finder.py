@@ -14,7 +14,7 @@ import msgspec
 from xe_sizer.errors import InputError, Problem, did_you_mean, place_of
 from xe_sizer.frozen import frozen
 from xe_sizer.profiles.source import PATH_HINT, convert, load_yaml
-from xe_sizer.profiles.text_file import read_text
+from xe_sizer.profiles.text_file import at_home, read_text
 
 if TYPE_CHECKING:
     from xe_sizer.errors import Where
@@ -59,6 +59,7 @@ class Kind:
 
 
 CATALOGUE = "catalogue"
+_HARDWARE = ("gpu", "server")
 RELEASED = ("stack", "engine")  # kinds of which a name may end in a release
 ALIASES = "aliases"  # a table of other names, and the key of a profile that lists its own
 _ALL = (
@@ -238,15 +239,16 @@ class Finder:
     def suggestion(self, kind: str, name: str) -> str:
         """What to say to an unknown name: the kind that it is of, names that begin so, the nearest, or all."""
         from xe_sizer.profiles.spelling import plain as bare
+        from xe_sizer.profiles.spelling import unsized
 
         plain = name.strip().lower()
         other = self._read_as_another_kind(kind, name)
         if other:
             row, found = KINDS[other[0]], other[1]
             return f"'{name}' is {row.a_title}: write {row.scenario_key}: {found if found != plain else name}"
-        several = self._several(name) if kind == "gpu" else None
-        if several:
-            return several
+        told = (self._several(name) if kind == "gpu" else None) or (unsized(name) if kind in _HARDWARE else None)
+        if told:
+            return told
         known = self.names(kind)
         begun = [f"'{each}'" for each in known if each.startswith(f"{plain}-")]
         if begun:
@@ -332,7 +334,7 @@ def _rows(table: Path) -> dict[str, str]:
     return {name.lower(): target for name, target in rows.items()}
 
 
-_KEY = re.compile(r"^(vendor|gpu|gpus|memory_gib|aliases):(.*\n(?:[ -].*\n)*)", re.MULTILINE)
+_KEY = re.compile(r"^(vendor|gpu|gpus|memory_gib|aliases|default):(.*\n(?:[ -].*\n)*)", re.MULTILINE)
 
 
 def _stated(file: Path) -> Mapping[str, Any]:
@@ -359,6 +361,7 @@ def _known(name: str, stated: Mapping[str, Any], beside: Sequence[str], memory: 
         memory_gib=memory.get(gpu, 0.0) or (float(size) if isinstance(size, int | float) else 0.0),
         gpu=gpu,
         gpus=gpus if isinstance(gpus, int) else 0,
+        default=stated.get("default") is True,
     )
 
 
@@ -390,7 +393,7 @@ def _plain(name: str) -> str | None:
 
 def _existing_file(name: str, kind: Kind, where: Where) -> Path:
     """The profile file at a path. Only YAML files are opened: messages quote what a wrong file holds."""
-    path = Path(name).expanduser()
+    path = at_home(name)
     if path.suffix.lower() not in (".yaml", ".yml"):
         raise InputError(
             Problem(f"'{name}' is not the path of {kind.a_title} profile", place_of(where), "profiles end in .yaml")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from xe_sizer.errors import InputError, Problem, place_of
 from xe_sizer.frozen import frozen
+from xe_sizer.profiles.text_file import at_home
 
 if TYPE_CHECKING:
     from xe_sizer.errors import Where
@@ -29,9 +30,9 @@ def cache_folder(environment: Mapping[str, str]) -> Path:
     """Where libraries of Hugging Face keep what they download: HF_HUB_CACHE, HF_HOME/hub, ~/.cache/huggingface/hub."""
     stated = environment.get("HF_HUB_CACHE") or environment.get("HUGGINGFACE_HUB_CACHE")
     if stated:
-        return Path(stated).expanduser()
+        return at_home(stated)
     cache = Path(environment.get("XDG_CACHE_HOME") or "~/.cache")
-    return (Path(environment.get("HF_HOME") or cache / "huggingface") / "hub").expanduser()
+    return at_home(Path(environment.get("HF_HOME") or cache / "huggingface") / "hub")
 
 
 def repository_of(name: str) -> str | None:

@@ -64,6 +64,7 @@ def model_from_config(path: Path) -> tuple[ModelShape, tuple[str, ...]]:
     values["vision"] = _tower(whole, values)
     if config.problems:
         raise InputError(config.problems)
+    values["guesses"] = tuple(config.guesses)
     return ModelShape(name=_name(path, config), family=kind, **values), tuple(config.assumptions)
 
 
@@ -119,7 +120,7 @@ def _family(config: Config, kind: str) -> Family:
         lacks = f"it lacks '{missing[0]}'" if missing else "it has experts"
         text = f"model type '{kind}' is not known, and its keys are not those of a Llama: {lacks}"
         raise InputError(Problem(text, where, "describe the model in a profile"))
-    config.assume(f"model type '{kind}' is not known; it is built like a Llama, as its keys suggest")
+    config.guess(f"model type '{kind}' is not known; it is built like a Llama, as its keys suggest")
     return LLAMA_LIKE
 
 

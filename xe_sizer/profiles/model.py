@@ -25,6 +25,7 @@ from xe_sizer.profiles.hub import CONFIG, Hub, repository_of
 from xe_sizer.profiles.model_schema import ModelProfile
 from xe_sizer.profiles.source import PATH_HINT, load_yaml, name_problems
 from xe_sizer.profiles.spelling import words_of
+from xe_sizer.profiles.text_file import at_home
 from xe_sizer.profiles.vision import tower_of, vision_contradictions
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ def resolve_model(name_or_path: str, finder: Finder, where: Where = None, hub: H
     ------
     InputError    unknown name (with the nearest known ones), a name of several models, a wrong file
     """
-    path = Path(name_or_path).expanduser()
+    path = at_home(name_or_path)
     if path.suffix.lower() in (".yaml", ".yml", ".json"):
         return _shape_from_file(path, where)
     if is_path(name_or_path) and _is_folder(path):

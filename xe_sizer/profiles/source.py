@@ -16,7 +16,7 @@ from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.frozen import frozen
 from xe_sizer.profiles.convert import KeyPath, Locate, convert
 from xe_sizer.profiles.scalars import parse_scalar
-from xe_sizer.profiles.text_file import name_of, read_text
+from xe_sizer.profiles.text_file import MAX_FILE_BYTES, name_of, read_text
 from xe_sizer.profiles.yaml_events import MAX_DEPTH, Builder, build, events
 
 __all__ = [
@@ -67,7 +67,7 @@ class Document:
         return Location(name_of(self.path))
 
 
-def load_yaml(path: Path, root: type = dict) -> Document:
+def load_yaml(path: Path, root: type = dict, most_bytes: int = MAX_FILE_BYTES) -> Document:
     """Read one YAML document whose root is a group of keys, or a list where `root` is list.
 
     Raises
@@ -75,7 +75,7 @@ def load_yaml(path: Path, root: type = dict) -> Document:
     InputError    unreadable or oversized file, no UTF-8, bad syntax, duplicate or non-text keys, ambiguous
                   scalars, aliases, anchors, tags, merge keys, several documents, deeper than MAX_DEPTH
     """
-    text = read_text(path)
+    text = read_text(path, most_bytes)
     try:
         value = _plain_data(text)
     except (_IrregularError, InputError, yaml.YAMLError):

@@ -2,12 +2,14 @@
 
 A name is taken apart into words. What tells one item from another (generation, size, form factor, memory, what
 follows the number) has to agree; what does not (makers, number formats, dates of a fine-tune) is left out. A word that
-nobody knows is a difference: better no match than a wrong one.
+nobody knows is a difference: better no match than a wrong one. A form factor that is not said is the commonest, where
+that has one memory: H100 is the SXM one, A100 may be any.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 
@@ -23,6 +25,7 @@ class Known:
 
     aliases : other names of it; vendor : maker, lower case
     memory_gib : of an accelerator; gpu : name of a server's accelerator, of which it has `gpus`
+    default : whether it stands for its kind where none is named
     """
 
     name: str
@@ -31,6 +34,7 @@ class Known:
     memory_gib: float = 0.0
     gpu: str = ""
     gpus: int = 0
+    default: bool = False
 
     @property
     def spellings(self) -> tuple[str, ...]:
@@ -176,6 +180,7 @@ _FORM = re.compile(r"(sxm|pcie|nvl|oam)\d?")
 _GLUED_FORM = re.compile(r"(.*\d)((?:sxm|pcie|nvl)\d?)")
 _MEMORY = re.compile(r"(\d+(?:\.\d+)?)(gb|gib|g|mib)")
 _MEMORY_KIND = re.compile(r"hbm\d?e?|gddr\d?x?")
+_COMMONEST_FORM = "sxm"
 _BRAND = "rtx"  # what shops leave out
 _MEMORY_TOLERANCE = 0.08  # between a shop's GB and what the driver reports in GiB
 _GB_IN_GIB = 1e9 / 2**30
@@ -198,11 +203,17 @@ def _gpu(text: str, known: Sequence[Known]) -> Iterable[str]:
         return same
     card = _card(literal)
     named = [each for each in known if _number(card.identity) == _number(_card(_gpu_words(each.name)).identity)]
-    found = {each.name for each in named if _agrees(card, each)}
+    found = _of_commonest_form({each.name for each in named if _agrees(card, each)})
     if found or named or not any(word[-1:].isdigit() for word in card.identity):
         return found
     wider = [each.name for each in known if set(card.identity) < set(_card(_gpu_words(each.name)).identity)]
     return wider if len(wider) > 1 else ()
+
+
+def _of_commonest_form(gpus: set[str]) -> set[str]:
+    """The accelerator of the commonest form factor; all, where that comes in several sizes of memory."""
+    commonest = {name for name in gpus if _card(_gpu_words(name)).form == _COMMONEST_FORM}
+    return commonest if len(commonest) == 1 else gpus
 
 
 def _gpu_words(text: str) -> Words:
@@ -274,7 +285,23 @@ def _server(text: str, known: Sequence[Known]) -> Iterable[str]:
     named = [each.name for each in fitting if any(_is_product(word, each) for word in card.identity)]
     if named:
         return named
-    return [each.name for each in fitting] if len(fitting) > 1 else ()
+    if len(fitting) < 2:
+        return ()
+    # A number belongs to the name of an instance, of which some cloud has the only one.
+    usual = () if counts else _usual(fitting, next((each.vendor for each in known if each.default), ""))
+    return [each.name for each in usual or fitting]
+
+
+def _usual(fitting: Sequence[Known], vendor: str) -> Sequence[Known]:
+    """The commonest of servers that are told apart by their maker alone: of the number of accelerators that most have.
+
+    vendor : whose server is meant where a name does not say it. Empty where their accelerators differ in memory.
+    """
+    gpus = _of_commonest_form({each.gpu for each in fitting})
+    alike = [each for each in fitting if each.gpu in gpus]
+    number = Counter(each.gpus for each in alike).most_common(1)[0][0] if len(gpus) == 1 else 0
+    found = [each for each in alike if each.gpus == number and each.vendor == vendor]
+    return found if len(found) == 1 else ()
 
 
 def _server_words(text: str) -> Words:
@@ -311,6 +338,22 @@ def _is_product(word: str, each: Known) -> bool:
     """Whether a word is of the product's own name, not of its maker or its accelerator."""
     gpu = _card(_gpu_words(each.gpu)).identity
     return word in _server_words(each.name) and word != each.vendor and word not in gpu and len(word) > 1
+
+
+_SHARED_MEMORY = {
+    "Apple silicon": r"apple|mac(book|mini|studio|pro)?|m[1-9]",
+    "DGX Spark": r"spark|gb10",
+    "Strix Halo": r"strix|ryzen",
+    "Jetson": r"jetson|orin",
+}
+"""Words of accelerators that no profile describes, by what people call them."""
+
+
+def unsized(text: str) -> str | None:
+    """Why an accelerator that shares one memory with its CPU is not sized; None for all others."""
+    words = words_of(text)
+    name = next((name for name, word in _SHARED_MEMORY.items() if any(re.fullmatch(word, one) for one in words)), None)
+    return name and f"{name} is not sized: its GPU shares one memory with the CPU, and the catalogue has no such card"
 
 
 _SEVERAL = re.compile(

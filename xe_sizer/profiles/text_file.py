@@ -13,11 +13,20 @@ from typing import BinaryIO
 from xe_sizer.errors import InputError, Location, Problem, did_you_mean
 
 MAX_FILE_BYTES = 10_000_000
+MAX_JOB_BYTES = 1_000_000  # of a scenario or a configuration; the largest that people write have a tenth of it
 MOST_BESIDE = 1000  # files of a folder among which a name is looked for
 STDIN = Path("-")
 YAML_ENDINGS = (".yaml", ".yml")
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _UTF_16_OR_32 = (b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")
+
+
+def at_home(name: str | Path) -> Path:
+    """A path with `~` as the folder of the user; where there is no such user, or no home, it stays as it is written."""
+    try:
+        return Path(name).expanduser()
+    except RuntimeError:
+        return Path(name)
 
 
 def missing(path: Path) -> Problem:
@@ -32,8 +41,8 @@ def missing(path: Path) -> Problem:
     return Problem("no such file", Location(name_of(path)), did_you_mean(path.name, beside))
 
 
-def read_text(path: Path) -> str:
-    """The text of a UTF-8 file, or of stdin for `-`, of at most MAX_FILE_BYTES.
+def read_text(path: Path, most_bytes: int = MAX_FILE_BYTES) -> str:
+    """The text of a UTF-8 file, or of stdin for `-`, of at most `most_bytes`.
 
     Raises
     ------
@@ -41,7 +50,7 @@ def read_text(path: Path) -> str:
     """
     where = Location(name_of(path))
     try:
-        data = _start_of(path)
+        data = start_of(path, most_bytes + 1)
     except FileNotFoundError:
         raise InputError(missing(path)) from None
     except IsADirectoryError:
@@ -51,8 +60,9 @@ def read_text(path: Path) -> str:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise InputError(Problem(f"cannot read this file: {reason}", where)) from None
-    if len(data) > MAX_FILE_BYTES:
-        raise InputError(Problem(f"the file is larger than {MAX_FILE_BYTES // 1_000_000} MB", where))
+    if len(data) > most_bytes:
+        hint = "no scenario and no configuration is so large" if most_bytes == MAX_JOB_BYTES else None
+        raise InputError(Problem(f"the file is larger than {most_bytes // 1_000_000} MB", where, hint))
     return _decode(data, where.name)
 
 
@@ -61,19 +71,19 @@ def name_of(path: Path) -> str:
     return "stdin" if path == STDIN else str(path)
 
 
-def _start_of(path: Path) -> bytes:
-    """All of a file, or enough of it to see that it is too large."""
+def start_of(path: Path, most_bytes: int) -> bytes:
+    """The first bytes of a file. Raises OSError, ValueError."""
     if path == STDIN:
         return _start_of_stdin(sys.stdin.buffer)
     with path.open("rb") as stream:
         # A pipe does not know its size; a buffer that is larger than the file takes longer than the reading.
-        size = os.fstat(stream.fileno()).st_size or MAX_FILE_BYTES
-        return stream.read(min(size, MAX_FILE_BYTES) + 1)
+        size = os.fstat(stream.fileno()).st_size or most_bytes
+        return stream.read(min(size + 1, most_bytes))
 
 
 @cache
 def _start_of_stdin(stream: BinaryIO) -> bytes:
-    """As `_start_of`; a question may read its scenario twice."""
+    """As `start_of`; a question may read its scenario twice."""
     return stream.read(MAX_FILE_BYTES + 1)
 
 

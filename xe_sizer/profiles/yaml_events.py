@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from xe_sizer.profiles.convert import KeyPath
 
 MAX_DEPTH = 50
-_MAX_PROBLEMS = 50  # a binary or hostile file would otherwise report one problem a line
+_MAX_PROBLEMS = 10_000  # a binary or hostile file would otherwise report one problem a line
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C parser is ten times faster but optional
 
 _QUOTE_IT = "quote it if it is text"

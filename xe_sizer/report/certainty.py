@@ -50,7 +50,8 @@ def bias_words(basis: Basis | None) -> str:
     few = ": too few to set the range" if bias.publications < SETS_RANGE else ""
     seen = f"{plural(bias.runs, 'run')}, {plural(bias.publications, 'publication')}{few}"
     longer = f"{bias.median:.1f} times as long as predicted in the median{far}"
-    return f"Published runs with the {clean(basis.software)} stack took {longer} ({seen})."
+    spread = "" if few else " Their conditions differ, and the range is their spread."
+    return f"Published runs with the {clean(basis.software)} stack took {longer} ({seen}).{spread}"
 
 
 def middle_word(basis: Basis | None) -> str:

@@ -24,9 +24,12 @@ if TYPE_CHECKING:
 
 
 def evidence_point(basis: Basis | None) -> Iterator[Point]:
-    """Which way the runs behind a range were off, or whose they are; nothing where neither is worth a line."""
+    """Which way the runs behind a range were off, or whose they are; nothing where neither is worth a line.
+
+    It is never spared: without it the expected value says more than is known.
+    """
     if words := unseen_words(basis) or bias_words(basis):
-        yield Point("", words, spare=4)
+        yield Point("", words)
 
 
 def memory_point(memory: Ledger, verdict: Verdict, on_card: bool = True) -> Point:
@@ -81,14 +84,17 @@ def host_point(
     yield Point("Host memory", text)
 
 
-def gpus_point(gpus: Gpus, more: str = "", kept: str = "") -> Point:
+def gpus_point(gpus: Gpus, more: str = "", kept: str = "", why_more: str = "") -> Point:
     """How many GPUs, in how many nodes, and the fewest that would do.
 
     kept : under which choices of the user's the fewest were looked for
+    why_more : what a GPU has less of where there are more
     """
     least = gpus.minimum_that_fits
     offloading = " with offloading (slower: see plan)" if gpus.minimum_offloads else ""
     fewest = "" if least is None or least == gpus.count else f"; the fewest that fit{kept}: {least:,}{offloading}"
+    if least is not None and least > gpus.count and why_more:
+        fewest += f", as more GPUs leave each {why_more}"
     nodes = f" in {plural(gpus.nodes, 'node')}" if gpus.count > 1 else ""
     return Point("GPUs", f"{gpus.count:,}{nodes}{more}{fewest}", spare=1)
 

@@ -10,7 +10,7 @@ import msgspec
 from xe_sizer.report.answers import Reporter, reporter
 from xe_sizer.report.certainty import doubts, estimate_words, probability_words, says_nothing
 from xe_sizer.report.format import clean, gib, limit_quantity
-from xe_sizer.result.common import DEFAULT_CONFIDENCE, UNSURE, UNSURE_MEMORY
+from xe_sizer.result.common import DEFAULT_CONFIDENCE, UNSURE, UNSURE_MEMORY, assumed_hardware
 from xe_sizer.result.serving import OVERLOADED, QUEUES, TOO_LONG, ServeResult
 from xe_sizer.result.training import Result
 
@@ -97,9 +97,16 @@ def caution(answer: Sized) -> str:
 
 
 def cautions(answer: Sized) -> str:
-    """The caution, and how limits that look mistaken are read: for answers of which no first screen is shown."""
+    """For answers of which no first screen is shown: assumed hardware, the caution, and limits that look mistaken."""
     misread = answer.misread if isinstance(answer, ServeResult) else ()
-    return "; ".join(filter(None, (caution(answer), *map(clean, misread))))
+    return "; ".join(filter(None, (_assumed_text(answer), caution(answer), *map(clean, misread))))
+
+
+def _assumed_text(answer: Sized) -> str:
+    """On what it was sized, where its file names no hardware; else empty."""
+    if not assumed_hardware(answer.scenario):
+        return ""
+    return f"hardware assumed, since the file names none: {answer.gpus.count:,} x {profile_name(answer, 'gpu')}"
 
 
 def unjudged(answer: Sized) -> tuple[str, ...]:

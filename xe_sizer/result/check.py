@@ -8,17 +8,18 @@ from msgspec import field
 
 from xe_sizer.errors import EXIT_BAD_INPUT, Problem
 from xe_sizer.result.changes import Change
-from xe_sizer.result.common import SCHEMA_VERSION, Answer, Sized, Struct
+from xe_sizer.result.common import SCHEMA_VERSION, Answer, Sized, Struct, assumed_hardware
 
 
-class CheckProblem(Struct, frozen=True, kw_only=True):
-    """What is wrong with a file, and where."""
+class CheckProblem(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is wrong with a file, and where; or how many more problems are like those before it."""
 
     file: str | None
     line: int | None
     column: int | None
     message: str
     hint: str | None
+    count: int = 1
 
     def __str__(self) -> str:
         """In one line: place, message, hint."""
@@ -31,6 +32,7 @@ class Checked(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One scenario file: its result, of any kind, or what kept it from one.
 
     lines : dotted keys that the file gives, with their lines, from 1
+    assumed : keys of the hardware that a file of another tool does not name
     """
 
     file: str
@@ -38,6 +40,7 @@ class Checked(Struct, frozen=True, kw_only=True, omit_defaults=True):
     result: Sized | None = None
     problems: tuple[CheckProblem, ...] = ()
     lines: dict[str, int] = field(default_factory=dict)
+    assumed: tuple[str, ...] = ()
 
 
 class Skipped(Struct, frozen=True, kw_only=True):
@@ -81,7 +84,7 @@ class CheckResult(Answer, frozen=True, kw_only=True):
 
 
 def answered(file: str, result: Sized, lines: dict[str, int] | None = None) -> Checked:
-    return Checked(file=file, ok=result.ok, result=result, lines=lines or {})
+    return Checked(file=file, ok=result.ok, result=result, lines=lines or {}, assumed=assumed_hardware(result.scenario))
 
 
 def refused(file: str, problems: tuple[Problem, ...]) -> Checked:
@@ -96,6 +99,7 @@ def _problem(problem: Problem) -> CheckProblem:
         column=where.column if where else None,
         message=problem.message,
         hint=problem.hint,
+        count=problem.count,
     )
 
 

@@ -298,6 +298,12 @@ class Source(Struct, frozen=True):
     source: str
 
 
+def assumed_hardware(scenario: dict[str, Any]) -> tuple[str, ...]:
+    """The keys of the hardware that were assumed: scenarios name theirs, files of other tools need not."""
+    origin = scenario.get("origin") or {}
+    return tuple(key for key in ("server", "gpu") if origin.get(key) == "default")
+
+
 @runtime_checkable
 class Sized(Protocol):
     """What answers about one scenario share, whatever it asks."""

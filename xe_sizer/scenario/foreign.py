@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from xe_sizer.errors import InputError, Location, Problem, did_you_mean
 
@@ -157,7 +158,7 @@ def in_our_words(problem: Problem, keys: Mapping[str, str]) -> Problem:
         hint = _key_instead(key[1].replace("_", "-").lower(), keys)
     elif value:
         hint = _VALUES.get((value[1], value[2].lower()))
-    return Problem(problem.message, problem.location, hint or problem.hint)
+    return replace(problem, hint=hint or problem.hint)
 
 
 def _key_instead(name: str, keys: Mapping[str, str]) -> str | None:

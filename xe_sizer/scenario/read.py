@@ -15,6 +15,7 @@ from xe_sizer.frozen import frozen
 from xe_sizer.profiles.convert import convert_what_is_right
 from xe_sizer.profiles.fields import fields_of, struct_in
 from xe_sizer.profiles.source import convert, load_yaml, parse_scalar
+from xe_sizer.profiles.text_file import MAX_JOB_BYTES
 from xe_sizer.scenario.checks import contradictions
 from xe_sizer.scenario.jobs import INFERENCE
 from xe_sizer.scenario.keys import NAMED_OR_GROUPS
@@ -132,11 +133,16 @@ class BadScenarioError(InputError):
         self.rest = rest
 
 
+def load_scenario(path: Path) -> Document:
+    """A scenario file as it is written. Raises InputError: as `load_yaml`, and for more than MAX_JOB_BYTES."""
+    return load_yaml(path, most_bytes=MAX_JOB_BYTES)
+
+
 def read_scenario(
     path: Path | None,
     flags: Mapping[str, object],
     environment: Mapping[str, str],
-    read: Callable[[Path], Document] = load_yaml,
+    read: Callable[[Path], Document] = load_scenario,
 ) -> Given:
     """Merge a scenario file with XE_SIZER_* variables and flags; flag over variable over file.
 

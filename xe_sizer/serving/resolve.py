@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -13,6 +12,7 @@ import msgspec
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.frozen import frozen
 from xe_sizer.laws.precision import INT4, INT8, sixteen_bit
+from xe_sizer.profiles.text_file import at_home
 from xe_sizer.scenario.provenance import (
     Provenance,
     assumptions,
@@ -229,7 +229,7 @@ def _trace(given: Given, provenance: Provenance) -> Trace | None:
     from xe_sizer.serving.trace import load_trace  # few questions have one
 
     path = relative(given, "serve.trace", str(provenance.settle("serve.trace", None)))
-    trace = load_trace(Path(path).expanduser(), given.locate(("serve", "trace")))
+    trace = load_trace(at_home(path), given.locate(("serve", "trace")))
     asked, held = given.values.serve.requests, len(trace.inputs)
     if asked is not None and asked > held:
         hint = "leave requests out, and all of the trace are replayed"

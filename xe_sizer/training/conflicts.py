@@ -267,13 +267,20 @@ def _ramp(given: Given, problem: Any) -> Iterator[Problem]:
 def _accumulation(given: Given, gpus: int | None, stack: Stack, problem: Any) -> Iterator[Problem]:
     """A global batch that is not what micro-batch, accumulation and the replicas that the GPUs come to make."""
     train, dp = given.values.train, replicas_of(given, gpus, stack)
-    if train.global_batch is None or train.grad_accum is None or dp is None or given.values.layout.dp:
+    if train.global_batch is None or train.grad_accum is None or given.values.layout.dp:
         return
-    made = (train.micro_batch or 1) * train.grad_accum * dp
-    whole = train.global_batch % made == 0
-    if train.global_batch == made or (whole and train.micro_batch is None):
-        return
-    product = f"grad_accum {train.grad_accum} x dp {dp} ({made})"
+    of_a_rank = (train.micro_batch or 1) * train.grad_accum
+    if dp is None:  # any number that divides the GPUs may be chosen
+        dp = train.global_batch // of_a_rank
+        if not train.micro_batch or gpus is None or (dp * of_a_rank == train.global_batch and dp and gpus % dp == 0):
+            return
+        product = f"grad_accum {train.grad_accum} x dp for any dp on {gpus} GPUs"
+    else:
+        made = of_a_rank * dp
+        whole = train.global_batch % made == 0
+        if train.global_batch == made or (whole and train.micro_batch is None):
+            return
+        product = f"grad_accum {train.grad_accum} x dp {dp} ({made})"
     product = f"micro_batch {train.micro_batch} x {product}" if train.micro_batch else product
     is_no = "is not" if train.micro_batch else "is not a multiple of"
     hint = f"leave one of the two out; grad_accum is given at {given.locate(('train', 'grad_accum'))}"

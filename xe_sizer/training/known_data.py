@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.frozen import frozen
 from xe_sizer.profiles.dataset import load_dataset
+from xe_sizer.profiles.text_file import at_home
 from xe_sizer.scenario.provenance import relative
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def known_data(given: Given, finder: Finder) -> KnownData | None:
 
 def _path(given: Given, key: str, name: str) -> Path:
     """Where a file is: a path in a scenario starts at the scenario's folder."""
-    return (given.folder_for(key) or Path()) / Path(name).expanduser()
+    return (given.folder_for(key) or Path()) / at_home(name)
 
 
 def _counted(given: Given, key: str, name: str, path: Path, finder: Finder) -> KnownData:

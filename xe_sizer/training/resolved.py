@@ -140,5 +140,7 @@ class ResolvedTraining:
         message += "" if self.at_replicas else f" for a global batch of {job.global_batch:,}"
         message += f" with {fixed}" if fixed else ""
         hint = "tp divides heads, pp divides layers, and the global batch is a multiple of micro-batch x dp"
+        if {"micro_batch", "grad_accum"} <= self.fixed.keys():
+            hint = "the global batch is micro_batch x grad_accum x dp: leave one of the three out"
         asked = "nodes" if "nodes" in self.given.origin else "gpus"
         return Problem(message, self.given.locate((asked,)), hint)

@@ -98,7 +98,7 @@ def summarise(sized: TrainingEstimate, details: bool = True) -> Result:
         beside=tuple(beside_rows(sized)) if details else (),
         images=sample_images(sized),
         parts=tuple(trained_parts(sized)),
-        warnings=(*resolved.warnings, *told, *warnings(sized)),
+        warnings=tuple(dict.fromkeys((*resolved.warnings, *told, *warnings(sized)))),
         cautions=told,
         sources=_sources(resolved) if details else (),
     )

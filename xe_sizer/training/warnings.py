@@ -42,6 +42,7 @@ def warnings(sized: TrainingEstimate) -> Iterator[str]:
 def cautions(sized: TrainingEstimate) -> Iterator[str]:
     """What a reader must know to read the verdict and the time right."""
     resolved, stack = sized.resolved, sized.resolved.job.stack
+    yield from (f"{resolved.job.model.name}: {guess}" for guess in resolved.job.model.guesses)
     if sized.gpus > 1 and not stack.supports.several_gpus:
         yield f"{stack.name} trains on one GPU; the times of {sized.gpus} are those of plain data parallelism"
     yield from _expert_loop(resolved)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ from pyarrow import parquet
 from sample_files import measured, tokenizer_of_words
 
 from xe_sizer.errors import InputError
+from xe_sizer.profiles.samples import parquet as samples_parquet
 from xe_sizer.profiles.samples.measure import Asked
 
 SIZES = [(7 * place) % 50 + 1 for place in range(1000)]
@@ -53,3 +55,14 @@ def test_a_parquet_file_without_samples_is_bad_input(tmp_path: Path) -> None:
         parquet.write_table(table, tmp_path / "none.parquet")
         with pytest.raises(InputError):
             measured(tmp_path / "none.parquet")
+
+
+def test_rows_that_unpack_to_more_than_is_bounded_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One text of 2 MB that 20,000 rows share: a file of a kilobyte, and 512 MB for each 256 of its rows."""
+    monkeypatch.setattr(samples_parquet, "_BATCH_MEMORY_BYTES", 100 << 20)
+    shared = pa.DictionaryArray.from_arrays(pa.array([0] * 20_000, pa.int32()), pa.array(["a" * 2_000_000]))
+    parquet.write_table(pa.table({"text": shared}), tmp_path / "bomb.parquet", compression="zstd")
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    with pytest.raises(InputError, match="256 of its rows take more than 100 MiB of memory"):
+        measured(tmp_path / "bomb.parquet")
+    assert resource.getrlimit(resource.RLIMIT_AS) == before

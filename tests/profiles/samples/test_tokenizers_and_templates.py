@@ -128,3 +128,11 @@ def test_a_sample_is_as_good_as_all_of_mixed_text(tmp_path: Path, seed: int) -> 
     assert found.longest.tokens == whole.longest.tokens
     assert found.mean[1] == pytest.approx(whole.mean[1], rel=0.01)
     assert found.histogram.quantiles[-1] == pytest.approx(whole.histogram.quantiles[-1], rel=0.02)
+
+
+def test_a_name_on_the_hub_is_no_tokenizer(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        measured(lines(tmp_path / "texts.jsonl", ["a"]), Asked(Path("meta-llama/Llama-3.1-8B")))
+    (problem,) = caught.value.problems
+    assert problem.message == "no such file"
+    assert problem.hint == "give a local tokenizer.json, or the folder that has it"

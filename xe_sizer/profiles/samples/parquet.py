@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,31 @@ if TYPE_CHECKING:
     from xe_sizer.profiles.samples.rows import Read
 
 _BATCH = 256  # rows that are turned into Python's own values at once
+_BATCH_MEMORY_BYTES = 1 << 30  # that reading these may take
+_SIZE_OF_PROCESS = Path("/proc/self/statm")
+
+
+@contextmanager
+def _memory_for_a_batch() -> Iterator[None]:
+    """Bounds what the block may take, where the system can: a file of 2 kB may hold 20 rows of 50 MB.
+
+    No figure in a file says how much its rows take: pages are unpacked whole, and a value that many rows share is
+    written out for each. Raises MemoryError in the block.
+    """
+    if not _SIZE_OF_PROCESS.exists():
+        yield
+        return
+    import resource
+
+    before, most = resource.getrlimit(resource.RLIMIT_AS)
+    pages = int(_SIZE_OF_PROCESS.read_text(encoding="ascii").split()[0])
+    bound = pages * resource.getpagesize() + _BATCH_MEMORY_BYTES
+    others = [limit for limit in (before, most) if limit != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_AS, (min([bound, *others]), most))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (before, most))
 
 
 class Parquet:
@@ -51,10 +77,19 @@ class Parquet:
     def _of_groups(self, groups: Sequence[int] | range, start: int) -> Iterator[tuple[int, Any]]:
         columns = self._columns()
         try:
-            for batch in self._file.iter_batches(_BATCH, row_groups=list(groups), columns=columns):
-                yield from enumerate(batch.to_pylist(), start)
-                start += batch.num_rows
-        except (OSError, ValueError, MemoryError, NotImplementedError) as error:
+            batches = self._file.iter_batches(_BATCH, row_groups=list(groups), columns=columns)
+            while True:
+                with _memory_for_a_batch():
+                    batch = next(batches, None)
+                    rows = [] if batch is None else batch.to_pylist()
+                if batch is None:
+                    return
+                yield from enumerate(rows, start)
+                start += len(rows)
+        except MemoryError:
+            what = f"{_BATCH} of its rows take more than {_BATCH_MEMORY_BYTES >> 20:,} MiB of memory"
+            raise InputError(Problem(what, Location(str(self.path)), "write it with smaller rows and pages")) from None
+        except (OSError, ValueError, NotImplementedError) as error:
             raise self._refused(error) from None
 
     def _columns(self) -> list[str]:

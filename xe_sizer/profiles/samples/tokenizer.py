@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -120,7 +121,8 @@ def _loaded(path: Path, where: Where = None) -> Any:
         hint = "pip install 'xe-sizer[data]'"
         raise InputError(Problem("counting tokens needs the library tokenizers", place, hint)) from None
     if not path.is_file():
-        raise InputError(missing(path))
+        problem = missing(path)
+        raise InputError(replace(problem, hint=problem.hint or f"give a local {_FILE}, or the folder that has it"))
     if path.stat().st_size > MOST_BYTES:
         raise InputError(Problem(f"a tokenizer is no larger than {MOST_BYTES >> 20} MiB", place))
     with _as_bad_input(path):

@@ -35,7 +35,7 @@ from xe_sizer.report.verdict import (
     words_of,
 )
 from xe_sizer.result.check import CheckResult
-from xe_sizer.result.common import UNSURE_MEMORY
+from xe_sizer.result.common import UNSURE_MEMORY, assumed_hardware
 from xe_sizer.result.serving import OVERLOADED
 
 if TYPE_CHECKING:
@@ -135,7 +135,8 @@ def _row(one: Checked) -> tuple[str, ...]:
 def _note(result: Sized) -> str:
     """Why not, in a few words; else how sure it fits and what became of the limits; and what was not judged."""
     unread = ", ".join(unjudged(result))
-    return "; ".join(filter(None, (_outcome(result), f"not judged: {unread}" if unread else "")))
+    assumed = "hardware assumed" if assumed_hardware(result.scenario) else ""
+    return "; ".join(filter(None, (_outcome(result), assumed, f"not judged: {unread}" if unread else "")))
 
 
 def _outcome(result: Sized) -> str:
@@ -166,7 +167,7 @@ def _detail(one: Checked) -> str:
 
 def _with_number(one: Checked, first: object) -> str:
     """The first problem, and how many there are besides."""
-    more = len(one.problems) - 1
+    more = sum(problem.count for problem in one.problems) - 1
     return f"{clean(first)} (and {plural(more, 'more problem')})" if more > 0 else clean(first)
 
 

@@ -120,13 +120,20 @@ def _points(result: Result) -> Iterator[Point]:
         yield from evidence_point(result.time.basis)
         yield Point("Cost", ", ".join(_cost_words(result.cost)))
     yield from iteration_points(result)
-    yield gpus_point(result.gpus, kept=groups_kept(result))
+    yield gpus_point(result.gpus, kept=groups_kept(result), why_more=_held_less(result))
     yield Point("Layout", f"{layout_words(result.layout)}, {stack_words(result)}")
     yield from image_point(result)
     yield memory_point(result.memory, result.verdict, _tight_on_card(result))
     yield from _host_point(result)
     yield from limits_points(result.verdict, currency_of(result))
     yield from change_point(result.advice)
+
+
+def _held_less(result: Result) -> str:
+    """What a GPU has less of where there are more replicas, as the groups that split the model are fixed."""
+    in_flight = "fewer micro-batches in flight" if result.layout.pp > 1 else ""
+    shared = "a smaller share of the states" if result.layout.zero else ""
+    return " and ".join(filter(None, (in_flight, shared))) if groups_kept(result) else ""
 
 
 def _tight_on_card(result: Result) -> bool:

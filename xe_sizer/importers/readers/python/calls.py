@@ -30,6 +30,7 @@ def called(ev: Evaluator, node: ast.Call, scope: Scope) -> Written:
         if isinstance(base.value, (list, tuple, dict, str)):
             return _method(ev, base, node.func.attr, args, kwargs, node)
         if isinstance(base.value, Thing) and (method := METHODS.get((_last(base.value.name), node.func.attr))):
+            ev.reading.spend(len(base.value.parts))
             return method(base.value, args, kwargs, ev.text.where(node))
         callee = ev.attribute(base, node.func).value
         if isinstance(callee, Function) and isinstance(base.value, LocalClass) and is_class_method(callee.node):
@@ -50,7 +51,7 @@ def call_of(ev: Evaluator, callee: object, args: list[Written], kwargs: dict[str
     elif isinstance(callee, Name) and name in KNOWN:
         return KNOWN[name](ev, args, kwargs, node)
     if isinstance(callee, LocalClass):
-        written = _instance(callee, args, kwargs, where)
+        written = _instance(ev, callee, args, kwargs, where)
     else:
         written = _foreign(name, args, kwargs, where)
     ev.reading.calls.append(written)
@@ -63,7 +64,7 @@ def made_by(ev: Evaluator, factory: Written) -> Written:
     if isinstance(value, Function):
         return call_function(value, [], {}, factory.where)
     if isinstance(value, LocalClass):
-        return _instance(value, [], {}, factory.where)
+        return _instance(ev, value, [], {}, factory.where)
     if isinstance(value, Name) and value.text in {"list", "dict", "tuple", "set"}:
         return Written({} if value.text == "dict" else [], factory.where)
     return _foreign(label_of(value), [], {}, factory.where)
@@ -82,6 +83,7 @@ def _arguments(ev: Evaluator, node: ast.Call, scope: Scope) -> tuple[list[Writte
         if keyword.arg is not None:
             kwargs[keyword.arg] = written
         elif isinstance(written.value, dict):
+            ev.reading.spend(len(written.value))
             kwargs |= {str(key): each for key, each in written.value.items()}
         else:
             why = f"{label_of(written.value)} is not known"
@@ -94,11 +96,14 @@ def _foreign(name: str, args: list[Written], kwargs: dict[str, Written], where: 
     return Written(Thing(name, f"{_last(name)}(...)", where, tuple(args), dict(kwargs)), where)
 
 
-def _instance(made: LocalClass, args: list[Written], kwargs: dict[str, Written], where: Location) -> Written:
+def _instance(
+    ev: Evaluator, made: LocalClass, args: list[Written], kwargs: dict[str, Written], where: Location
+) -> Written:
     """An object of a class of the file: its fields have the defaults of the class, then what the call says."""
+    ev.reading.spend(len(made.parts))
     memo: dict[int, object] = {}
     fields = {
-        name: Written(copied(each.value, memo), each.where)
+        name: Written(copied(each.value, memo, ev.reading), each.where)
         for name, each in made.parts.items()
         if not isinstance(each.value, (Function, LocalClass))
     }
@@ -113,7 +118,7 @@ def _method(
 ) -> Written:
     value = base.value
     if isinstance(value, str):
-        made = plain.method_of_text(value, name, args)
+        made = plain.method_of_text(value, name, args, ev.reading)
         return ev.here([ev.here(each, node) for each in made] if isinstance(made, list) else made, node)
     if isinstance(value, list) and name in {"append", "extend", "insert"}:
         _grow(ev, value, name, args)
@@ -121,7 +126,7 @@ def _method(
     if isinstance(value, dict):
         return _method_of_group(ev, base, name, args, kwargs, node)
     if name == "copy":
-        return ev.here(copied(value, {}), node)
+        return ev.here(copied(value, {}, ev.reading), node)
     raise Unknown(f"'{name}' of a list is not computed")
 
 
@@ -131,7 +136,7 @@ def _grow(ev: Evaluator, items: list[Written], name: str, args: list[Written]) -
     if name == "append":
         items.append(args[0])
     elif name == "insert":
-        items.insert(plain.plain(args[0].value), args[1])
+        items.insert(ev.plain(args[0]), args[1])
     else:
         items += ev.items(args[0])[: plain.MAX_ITEMS]
 
@@ -140,12 +145,14 @@ def _method_of_group(
     ev: Evaluator, base: Written, name: str, args: list[Written], kwargs: dict[str, Written], node: ast.Call
 ) -> Written:
     group: dict[object, Written] = base.value  # type: ignore[assignment]
+    ev.reading.spend(len(group) if name not in {"get", "pop", "setdefault"} else 1)
     if name in {"get", "pop", "setdefault"}:
-        return _item(group, name, plain.plain(args[0].value), args[1] if len(args) > 1 else ev.here(None, node))
+        return _item(group, name, ev.plain(args[0]), args[1] if len(args) > 1 else ev.here(None, node))
     if name == "update":
         given = args[0].value if args else {}
         if not isinstance(given, dict):
             raise Unknown(f"{label_of(given)} is not known")
+        ev.reading.spend(len(given))
         group |= given
         group.update(kwargs.items())
         return ev.here(None, node)

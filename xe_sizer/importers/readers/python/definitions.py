@@ -36,6 +36,7 @@ def define_class(ev: Evaluator, node: ast.ClassDef, scope: Scope, run: Run) -> N
     for base in reversed([ev.of(each, scope).value for each in node.bases]):
         names.append(label_of(base))
         if isinstance(base, LocalClass):
+            ev.reading.spend(len(base.parts) + len(base.bases))
             parts |= base.parts
             names += base.bases
             fields += [each for each in base.fields if each not in fields]

@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from xe_sizer.importers.readers.python import plain
 from xe_sizer.importers.readers.python.calls import called, made_by
-from xe_sizer.importers.readers.python.objects import Deferred, Function, Imported, LocalClass, Scope, Thing
-from xe_sizer.importers.readers.python.plain import ERRORS, MAX_ITEMS, Unknown, label_of, truth
+from xe_sizer.importers.readers.python.objects import MAX_NAME, Deferred, Function, Imported, LocalClass, Scope, Thing
+from xe_sizer.importers.readers.python.plain import ERRORS, MAX_ITEMS, Unknown, label_of, parts_of_text, truth
 from xe_sizer.importers.readers.python.values import Name
 from xe_sizer.importers.written import Unread, Written
 
 if TYPE_CHECKING:
     from xe_sizer.importers.readers.python.reading import Reading
     from xe_sizer.importers.readers.python.text import PythonText
+
+_SHOWN = 200  # characters of an error that is told
 
 
 class Evaluator:
@@ -46,12 +48,19 @@ class Evaluator:
         except Unknown as why:
             return self.unread(node, str(why))
         except ERRORS as error:
-            return self.unread(node, f"it cannot be computed: {error}")
+            return self.unread(node, f"it cannot be computed: {str(error)[:_SHOWN]}")
 
     def unread(self, node: ast.AST, why: str) -> Written:
         return Written(Unread(self.text.segment(node), why), self.text.where(node))
 
     def here(self, value: object, node: ast.AST) -> Written:
+        """A value that an expression makes; its parts count as steps. Raises Unknown, Exhausted."""
+        if isinstance(value, str):
+            self.reading.spend(parts_of_text(value))
+        elif isinstance(value, (list, tuple, dict)):
+            self.reading.spend(len(value))
+            if len(value) > MAX_ITEMS:
+                raise Unknown("it is too large")
         return Written(value, self.text.where(node))
 
     def attribute(self, base: Written, node: ast.Attribute) -> Written:
@@ -61,6 +70,8 @@ class Evaluator:
             return value.part(node.attr)
         if isinstance(value, Name):
             dotted = f"{value.text}.{node.attr}"
+            if len(dotted) > MAX_NAME:
+                raise Unknown("its name is too long")
             if dotted in self.imported:
                 return self.settled(self.here(Deferred(value.text, node.attr), node), node)
             return self.here(Name(dotted), node)
@@ -87,8 +98,9 @@ class Evaluator:
         return written
 
     def items(self, written: Written) -> list[Written]:
-        """The items that a loop goes over. Raises Unknown."""
+        """The items that a loop goes over. Raises Unknown, Exhausted."""
         value = written.value
+        self.reading.spend(len(value) if isinstance(value, (list, tuple, dict, str)) else 0)
         if isinstance(value, (list, tuple)):
             return list(value)
         if isinstance(value, dict):
@@ -103,6 +115,10 @@ class Evaluator:
         found = dict(zip(places[len(places) - len(args.defaults) :], args.defaults, strict=True))
         found |= {each.arg: value for each, value in zip(args.kwonlyargs, args.kw_defaults, strict=True) if value}
         return {name: self.of(each, scope) for name, each in found.items()}
+
+    def plain(self, written: Written) -> Any:
+        """A value of literals alone as Python has it. Raises Unknown, Exhausted."""
+        return plain.plain(written.value, self.reading)
 
     def made_by(self, factory: Written) -> Written:
         """What a function or class gives that is called without arguments."""
@@ -127,11 +143,11 @@ def _attribute(ev: Evaluator, node: ast.Attribute, scope: Scope) -> Written:
 def _subscript(ev: Evaluator, node: ast.Subscript, scope: Scope) -> Written:
     value = ev.of(node.value, scope).value
     if isinstance(node.slice, ast.Slice):
-        bounds = [plain.plain(ev.of(each, scope).value) if each else None for each in _bounds(node.slice)]
+        bounds = [ev.plain(ev.of(each, scope)) if each else None for each in _bounds(node.slice)]
         if isinstance(value, (str, list, tuple)):
             return ev.here(value[slice(*bounds)], node)
         raise Unknown(f"{label_of(value)} is not known")
-    key = plain.plain(ev.of(node.slice, scope).value)
+    key = ev.plain(ev.of(node.slice, scope))
     if isinstance(value, (list, tuple, dict)):
         written: Written = value[key]
         return written
@@ -140,7 +156,9 @@ def _subscript(ev: Evaluator, node: ast.Subscript, scope: Scope) -> Written:
     if isinstance(value, Thing):
         return value.part(str(key) if isinstance(key, str) else f"[{key}]")
     if isinstance(value, Name):
-        return ev.here(Name(f"{value.text}[{key}]"), node)
+        name = f"{value.text}[{key}]"
+        if len(name) <= MAX_NAME:
+            return ev.here(Name(name), node)
     raise Unknown(f"{label_of(value)} is not known")
 
 
@@ -163,26 +181,27 @@ def _dict(ev: Evaluator, node: ast.Dict, scope: Scope) -> Written:
     for key, each in zip(node.keys, node.values, strict=True):
         value = ev.of(each, scope)
         if key is not None:
-            group[key_of(ev.of(key, scope))] = value
+            group[key_of(ev, ev.of(key, scope))] = value
         elif isinstance(value.value, dict):
+            ev.reading.spend(len(value.value))
             group |= value.value
         else:
             group[f"**{label_of(value.value)}"] = ev.unread(each, f"{label_of(value.value)} is not known")
     return ev.here(group, node)
 
 
-def key_of(key: Written) -> object:
-    """The key of a group: plain, or else the text of what it is. Raises Unknown."""
-    return key.value.text if isinstance(key.value, (Name, Unread)) else plain.plain(key.value)
+def key_of(ev: Evaluator, key: Written) -> object:
+    """The key of a group: plain, or else the text of what it is. Raises Unknown, Exhausted."""
+    return key.value.text if isinstance(key.value, (Name, Unread)) else ev.plain(key)
 
 
 def _binary(ev: Evaluator, node: ast.BinOp, scope: Scope) -> Written:
     left, right = ev.of(node.left, scope).value, ev.of(node.right, scope).value
-    return ev.here(plain.arithmetic(node.op, left, right), node)
+    return ev.here(plain.arithmetic(node.op, left, right, ev.reading), node)
 
 
 def _unary(ev: Evaluator, node: ast.UnaryOp, scope: Scope) -> Written:
-    return ev.here(plain.unary(node.op, ev.of(node.operand, scope).value), node)
+    return ev.here(plain.unary(node.op, ev.of(node.operand, scope).value, ev.reading), node)
 
 
 def _either(ev: Evaluator, node: ast.BoolOp, scope: Scope) -> Written:
@@ -198,7 +217,7 @@ def _comparison(ev: Evaluator, node: ast.Compare, scope: Scope) -> Written:
     left = ev.of(node.left, scope).value
     for kind, each in zip(node.ops, node.comparators, strict=True):
         right = ev.of(each, scope).value
-        if not plain.compared(kind, left, right):
+        if not plain.compared(kind, left, right, ev.reading):
             return ev.here(False, node)
         left = right
     return ev.here(True, node)
@@ -212,10 +231,10 @@ def _joined(ev: Evaluator, node: ast.JoinedStr, scope: Scope) -> Written:
     parts = []
     for each in node.values:
         if isinstance(each, ast.FormattedValue):
-            spec = ev.of(each.format_spec, scope).value if each.format_spec else ""
-            parts.append(plain.formatted(ev.of(each.value, scope).value, str(plain.plain(spec)), each.conversion))
+            spec = str(ev.plain(ev.of(each.format_spec, scope))) if each.format_spec else ""
+            parts.append(plain.formatted(ev.of(each.value, scope).value, spec, each.conversion, ev.reading))
         else:
-            parts.append(str(plain.plain(ev.of(each, scope).value)))
+            parts.append(str(ev.plain(ev.of(each, scope))))
     if sum(map(len, parts)) > MAX_ITEMS:
         raise Unknown("it is too large")
     return ev.here("".join(parts), node)
@@ -236,7 +255,7 @@ def _list_of(ev: Evaluator, node: ast.ListComp | ast.SetComp | ast.GeneratorExp,
 
 def _dict_of(ev: Evaluator, node: ast.DictComp, scope: Scope) -> Written:
     rounds = _rounds(ev, node.generators, scope)
-    return ev.here({key_of(ev.of(node.key, inner)): ev.of(node.value, inner) for inner in rounds}, node)
+    return ev.here({key_of(ev, ev.of(node.key, inner)): ev.of(node.value, inner) for inner in rounds}, node)
 
 
 def _rounds(ev: Evaluator, loops: list[ast.comprehension], scope: Scope) -> Iterator[Scope]:

@@ -20,6 +20,7 @@ def call_function(function: Function, args: list[Written], kwargs: dict[str, Wri
     home = function.home
     if home.reading.depth >= MAX_DEPTH:
         return Written(Unread(f"{function.name}(...)", "calls are nested too deep"), where)
+    home.reading.spend(len(function.defaults))
     scope = _bound(function, args, kwargs)
     if isinstance(function.node, ast.Lambda):
         return home.of(function.node.body, scope)

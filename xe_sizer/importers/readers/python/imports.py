@@ -6,7 +6,7 @@ import ast
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from xe_sizer.importers.readers.python.objects import Deferred
+from xe_sizer.importers.readers.python.objects import MAX_NAME, Deferred
 from xe_sizer.importers.readers.python.values import Name
 
 if TYPE_CHECKING:
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 def import_names(ev: Evaluator, node: ast.Import, scope: Scope) -> None:
     """`import a.b` and `import a.b as c`."""
     for each in node.names:
+        if len(each.name) > MAX_NAME:
+            continue
         around, _, last = each.name.rpartition(".")
         first = each.name.partition(".")[0]
         if each.asname:
@@ -29,10 +31,13 @@ def import_names(ev: Evaluator, node: ast.Import, scope: Scope) -> None:
 def import_from(ev: Evaluator, node: ast.ImportFrom, scope: Scope) -> None:
     """`from a.b import c, d as e`, also relative to the package of the file, and with a star."""
     module = _absolute(ev, node)
+    if len(module) > MAX_NAME:
+        return
     for each in node.names:
         if each.name != "*":
             scope.names[each.asname or each.name] = ev.here(Deferred(module, each.name), node)
         elif home := ev.reading.module(module):
+            ev.reading.spend(len(home.scope.names))
             scope.names |= {name: value for name, value in home.scope.names.items() if not name.startswith("_")}
 
 

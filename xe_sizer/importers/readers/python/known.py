@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from xe_sizer.errors import Location
-from xe_sizer.importers.readers.python import plain
 from xe_sizer.importers.readers.python.objects import Thing, copied
 from xe_sizer.importers.readers.python.plain import MAX_ITEMS, Unknown, label_of
 from xe_sizer.importers.written import Written
@@ -20,8 +19,14 @@ Args = list[Written]
 Kwargs = dict[str, Written]
 Known = Callable[["Evaluator", Args, Kwargs, ast.Call], Written]
 
+
+def _rounded(number: float, digits: int | None = None) -> float:
+    """`round`, which for -1e9 digits of an integer makes a number of a billion digits."""
+    return round(number, None if digits is None else max(digits, -400))
+
+
 _COMPUTED: Mapping[str, Callable[..., Any]] = {
-    "int": int, "float": float, "str": str, "bool": bool, "abs": abs, "round": round, "min": min, "max": max,
+    "int": int, "float": float, "str": str, "bool": bool, "abs": abs, "round": _rounded, "min": min, "max": max,
     "sum": sum, "sorted": sorted, "any": any, "all": all, "math.ceil": lambda x: -int(-x // 1),
     "math.floor": lambda x: int(x // 1), "divmod": divmod,
 }  # fmt: skip
@@ -31,8 +36,8 @@ _COMPUTED: Mapping[str, Callable[..., Any]] = {
 def _computed(ev: Evaluator, args: Args, kwargs: Kwargs, node: ast.Call) -> Written:
     name = ast.unparse(node.func)
     function = _COMPUTED.get(name) or _COMPUTED[f"math.{name}"]
-    given = {key: plain.plain(each.value) for key, each in kwargs.items()}
-    made = function(*[plain.plain(each.value) for each in args], **given)
+    given = {key: ev.plain(each) for key, each in kwargs.items()}
+    made = function(*[ev.plain(each) for each in args], **given)
     return _written(ev, made, node)
 
 
@@ -50,7 +55,7 @@ def _length(ev: Evaluator, args: Args, kwargs: Kwargs, node: ast.Call) -> Writte
 
 
 def _range(ev: Evaluator, args: Args, kwargs: Kwargs, node: ast.Call) -> Written:
-    numbers = range(*[plain.plain(each.value) for each in args])
+    numbers = range(*[ev.plain(each) for each in args])
     if len(numbers) > MAX_ITEMS:
         raise Unknown("it is too large")
     return ev.here([ev.here(each, node) for each in numbers], node)
@@ -68,6 +73,7 @@ def _group(ev: Evaluator, args: Args, kwargs: Kwargs, node: ast.Call) -> Written
     given = args[0].value if args else {}
     if not isinstance(given, dict):
         raise Unknown(f"{label_of(given)} is not known")
+    ev.reading.spend(len(given))
     return ev.here({**given, **kwargs}, node)
 
 
@@ -77,14 +83,14 @@ def _zip(ev: Evaluator, args: Args, kwargs: Kwargs, node: ast.Call) -> Written:
 
 
 def _enumerate(ev: Evaluator, args: Args, kwargs: Kwargs, node: ast.Call) -> Written:
-    start = plain.plain(args[1].value) if len(args) > 1 else 0
+    start = ev.plain(args[1]) if len(args) > 1 else 0
     items = enumerate(ev.items(args[0]), start)
     return ev.here([ev.here((ev.here(place, node), each), node) for place, each in items], node)
 
 
 def _attribute(ev: Evaluator, args: Args, kwargs: Kwargs, node: ast.Call) -> Written:
     """`getattr`: of something foreign only what the file has set is known."""
-    owner, name = args[0].value, plain.plain(args[1].value)
+    owner, name = args[0].value, ev.plain(args[1])
     if isinstance(owner, Thing):
         return owner.part(str(name))
     if isinstance(owner, dict):
@@ -93,14 +99,14 @@ def _attribute(ev: Evaluator, args: Args, kwargs: Kwargs, node: ast.Call) -> Wri
 
 
 def _set_attribute(ev: Evaluator, args: Args, kwargs: Kwargs, node: ast.Call) -> Written:
-    owner, name = args[0].value, plain.plain(args[1].value)
+    owner, name = args[0].value, ev.plain(args[1])
     if isinstance(owner, Thing):
         owner.parts[str(name)] = args[2]
     return ev.here(None, node)
 
 
 def _has_attribute(ev: Evaluator, args: Args, kwargs: Kwargs, node: ast.Call) -> Written:
-    owner, name = args[0].value, plain.plain(args[1].value)
+    owner, name = args[0].value, ev.plain(args[1])
     part = owner.parts.get(str(name)) if isinstance(owner, Thing) else None
     if part is not None and not (isinstance(part.value, Thing) and part.value.is_blank):
         return ev.here(True, node)
@@ -109,7 +115,7 @@ def _has_attribute(ev: Evaluator, args: Args, kwargs: Kwargs, node: ast.Call) ->
 
 def _copy(ev: Evaluator, args: Args, kwargs: Kwargs, node: ast.Call) -> Written:
     """`copy` and `deepcopy`, and `replace` with its changes."""
-    value = copied(args[0].value, {})
+    value = copied(args[0].value, {}, ev.reading)
     if isinstance(value, Thing):
         value.parts |= kwargs
     elif kwargs:
@@ -127,7 +133,7 @@ def _first(ev: Evaluator, args: Args, kwargs: Kwargs, node: ast.Call) -> Written
 
 def _environment(ev: Evaluator, args: Args, kwargs: Kwargs, node: ast.Call) -> Written:
     """A variable of the environment: what was passed, else what the file takes where it is not set."""
-    name = plain.plain(args[0].value)
+    name = ev.plain(args[0])
     if name in ev.reading.given:
         return Written(ev.reading.given[name], Location(f"--set {name}"))
     default = args[1] if len(args) > 1 else kwargs.get("default")

@@ -45,6 +45,9 @@ def _opened(module: str, reading: Reading, find: FindModule | None) -> Evaluator
     found = find(module) if find else None
     if found is None:
         return None
+    reading.characters -= len(found[0])
+    if reading.characters < 0:
+        return None
     try:
         text = PythonText(*found)
     except InputError:
@@ -88,14 +91,14 @@ class Module:
     @cached_property
     def names(self) -> Mapping[str, Written]:
         """Values of the module's variables, without functions, classes and what it imports."""
-        freezer = Freezer()
+        freezer = Freezer(self._reading)
         names = self._evaluator.scope.names
         return {name: freezer.written(each) for name, each in names.items() if _is_data(name, each.value)}
 
     @cached_property
     def calls(self) -> tuple[Call, ...]:
         """Calls of what no file at hand defines, as the file makes them when it is started, in this order."""
-        freezer = Freezer()
+        freezer = Freezer(self._reading)
         return tuple([freezer.call(each.value) for each in self._met if isinstance(each.value, Thing)])
 
     @cached_property
@@ -104,7 +107,7 @@ class Module:
 
         Functions whose names begin with `_` are for the others.
         """
-        public = [name for name in self._functions() if not name.startswith("_")]
+        public = [name for name in self._functions if not name.startswith("_")]
         found = {name: self.entry(name) for name in public}
         return {name: each for name, each in found.items() if _is_configuration(each.value)}
 
@@ -115,7 +118,7 @@ class Module:
         ------
         InputError    the file has no such function, or the function no such parameter
         """
-        functions = self._functions()
+        functions = self._functions
         if name not in functions:
             hint = did_you_mean(name, functions)
             raise InputError(Problem(f"the file has no function '{name}'", Location(self.name), hint))
@@ -125,16 +128,17 @@ class Module:
         self._reading.start()
         self._reading.depth = 0
         try:
-            return Freezer().written(call_function(function, [], kwargs, where))
+            return Freezer(self._reading).written(call_function(function, [], kwargs, where))
         except _STOPPED:
             return Written(Unread(f"{name}()", "it takes too long to evaluate"), where)
 
     def parameters(self, name: str) -> tuple[str, ...]:
         """Names of the parameters of a function of the file; none where it has no such function."""
-        function = self._functions().get(name)
+        function = self._functions.get(name)
         args = function.node.args if function else None
         return tuple([each.arg for each in (*args.posonlyargs, *args.args, *args.kwonlyargs)]) if args else ()
 
+    @cached_property
     def _functions(self) -> dict[str, Function]:
         names = self._evaluator.scope.names
         own = {name: each.value for name, each in names.items() if isinstance(each.value, Function)}

@@ -13,9 +13,11 @@ from xe_sizer.importers.written import Unread, Written
 if TYPE_CHECKING:
     from xe_sizer.errors import Location
     from xe_sizer.importers.readers.python.evaluator import Evaluator
+    from xe_sizer.importers.readers.python.reading import Reading
 
-MAX_PARTS = 50_000  # of a value with everything in it
+MAX_PARTS = 50_000  # of a value with everything in it, each as often as levels are around it
 _MAX_LEVELS = 50  # of values in values
+MAX_NAME = 500  # characters of a name with all its dots
 Plain = (type(None), bool, int, float, str)
 
 
@@ -39,8 +41,11 @@ class Thing:
 
     def part(self, name: str) -> Written:
         """An attribute; one of which nothing is known is a thing of its own, since it may be set later."""
+        if name not in self.parts and self.label.count(".") > _MAX_LEVELS:
+            return Written(Unread(self.label, "its parts are nested too deep"), self.where)
         if name not in self.parts:
-            self.parts[name] = Written(Thing("", f"{self.label}.{name}", self.where, owner=self), self.where)
+            label = f"{self.label}.{name}"[:MAX_NAME]
+            self.parts[name] = Written(Thing("", label, self.where, owner=self), self.where)
         return self.parts[name]
 
     @property
@@ -127,45 +132,54 @@ class Imported:
     home: Evaluator
 
 
-def copied(value: object, memo: dict[int, object]) -> object:
-    """A copy of a value with all its parts; what is shared in it is shared in the copy."""
+def copied(value: object, memo: dict[int, object], reading: Reading) -> object:
+    """A copy of a value with all its parts; what is shared in it is shared in the copy. Raises Exhausted."""
     if id(value) in memo or not isinstance(value, (Thing, list, tuple, dict)):
         return memo.get(id(value), value)
+    reading.spend(1 + len(value.parts if isinstance(value, Thing) else value))
     if isinstance(value, Thing):
         thing = Thing(value.name, value.label, value.where, bases=value.bases)
         thing.made_by, thing.passed_to = list(value.made_by), list(value.passed_to)
         memo[id(value)] = thing
-        thing.args = tuple([Written(copied(each.value, memo), each.where) for each in value.args])
-        thing.parts = {name: Written(copied(each.value, memo), each.where) for name, each in value.parts.items()}
+        thing.args = tuple([Written(copied(each.value, memo, reading), each.where) for each in value.args])
+        thing.parts = {
+            name: Written(copied(each.value, memo, reading), each.where) for name, each in value.parts.items()
+        }
         return thing
     if isinstance(value, dict):
         group: dict[object, Written] = {}
         memo[id(value)] = group
-        group.update({key: Written(copied(each.value, memo), each.where) for key, each in value.items()})
+        group.update({key: Written(copied(each.value, memo, reading), each.where) for key, each in value.items()})
         return group
-    items = [Written(copied(each.value, memo), each.where) for each in value]
-    return items if isinstance(value, list) else tuple(items)
+    items: list[Written] = []
+    memo[id(value)] = items
+    items += [Written(copied(each.value, memo, reading), each.where) for each in value]
+    if isinstance(value, tuple):
+        memo[id(value)] = tuple(items)
+    return memo[id(value)]
 
 
 class Freezer:
     """Turns what an evaluation left into data that does not change; what names itself ends there."""
 
-    def __init__(self) -> None:
+    def __init__(self, reading: Reading) -> None:
+        self.reading = reading
         self.left = MAX_PARTS
         self.inside: set[int] = set()
+        self._said: dict[int, dict[str, Written]] = {}  # of things by their identity, since many name the same
 
     def written(self, written: Written) -> Written:
         return Written(self.value(written.value), written.where)
 
     def value(self, value: object) -> object:
-        self.left -= 1
+        self._count(1 + len(self.inside))
         if isinstance(value, (*Plain, Name, Unread)):
             return value
         if isinstance(value, (Function, LocalClass, Imported, Deferred)):
             return Name(value.name)
-        if isinstance(value, Thing) and value.is_blank:
+        if isinstance(value, Thing) and not value.name and not self._said_of(value):
             return Unread(value.label, f"{value.label} is not said in this file")
-        if self.left < 0 or len(self.inside) > _MAX_LEVELS:
+        if self.left < 0 or self.reading.of_all < 0 or len(self.inside) > _MAX_LEVELS:
             return Unread("...", "there is too much of it")
         if id(value) in self.inside:
             return Unread("...", "it is part of itself")
@@ -179,16 +193,26 @@ class Freezer:
         if isinstance(value, Thing):
             return self.call(value)
         if isinstance(value, Mapping):
-            return {str(key): self.written(each) for key, each in value.items()}
+            return {str(key)[:MAX_NAME]: self.written(each) for key, each in value.items()}
         if isinstance(value, (list, tuple)):
             return tuple([self.written(each) for each in value])
         return Unread(type(value).__name__, "it is no configuration")
 
+    def _said_of(self, thing: Thing) -> dict[str, Written]:
+        if id(thing) not in self._said:
+            self._said[id(thing)] = thing.said
+        return self._said[id(thing)]
+
+    def _count(self, parts: int) -> None:
+        self.left -= parts
+        self.reading.of_all -= parts
+
     def call(self, thing: Thing) -> Call:
+        self._count(len(thing.made_by) + len(thing.passed_to))
         return Call(
             name=thing.name,
             args=tuple([self.written(each) for each in thing.args]),
-            kwargs={name: self.written(each) for name, each in thing.said.items()},
+            kwargs={name: self.written(each) for name, each in self._said_of(thing).items()},
             where=thing.where,
             bases=thing.bases,
             made_by=tuple(thing.made_by),

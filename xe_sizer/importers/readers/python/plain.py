@@ -6,15 +6,19 @@ import ast
 import operator
 import re
 from collections.abc import Callable, Mapping
+from string import Formatter
 from typing import TYPE_CHECKING, Any
 
 from xe_sizer.importers.readers.python.objects import Function, LocalClass, Plain, Thing
 from xe_sizer.importers.readers.python.values import Name
 
 if TYPE_CHECKING:
+    from xe_sizer.importers.readers.python.reading import Reading
     from xe_sizer.importers.written import Written
 
-MAX_ITEMS = 10_000  # of a list or text that is computed
+MAX_ITEMS = 10_000  # of a list or text that is computed, and parts of a value with everything in it
+CHARACTERS = 100  # of a text that count as one part
+_MOST_CHARACTERS = 1_000_000  # of a text while it is made
 _MAX_BITS = 256
 _WIDE = re.compile(r"\d{4}")
 ERRORS = (ArithmeticError, TypeError, ValueError, AttributeError, LookupError)
@@ -42,15 +46,29 @@ class Unknown(Exception):  # noqa: N818
     """A value that is not known, or not computed; says why."""
 
 
-def plain(value: object) -> Any:
-    """A value of literals alone as Python has it. Raises Unknown: something in it is not known."""
+def plain(value: object, reading: Reading, end: int | None = None) -> Any:
+    """A value of literals alone as Python has it; a part that is shared counts each time it is met.
+
+    end : steps that must be left for its parts; it has at most MAX_ITEMS
+
+    Raises Unknown: something in it is not known, or it is too large; and Exhausted.
+    """
+    end = reading.steps - MAX_ITEMS if end is None else end
+    reading.spend(parts_of_text(value) if isinstance(value, str) else 1)
+    if reading.steps < end:
+        raise Unknown("it is too large")
     if isinstance(value, Plain):
         return value
     if isinstance(value, (list, tuple)):
-        return type(value)([plain(each.value) for each in value])
+        return type(value)([plain(each.value, reading, end) for each in value])
     if isinstance(value, dict):
-        return {key: plain(each.value) for key, each in value.items()}
+        return {key: plain(each.value, reading, end) for key, each in value.items()}
     raise Unknown(f"{label_of(value)} is not known")
+
+
+def parts_of_text(text: str) -> int:
+    """For how many parts a text counts."""
+    return 1 + len(text) // CHARACTERS
 
 
 def label_of(value: object) -> str:
@@ -65,10 +83,12 @@ def truth(value: object) -> bool:
         return bool(value)
     if isinstance(value, (Function, LocalClass)):
         return True
-    return bool(plain(value))
+    if isinstance(value, Plain):
+        return bool(value)
+    raise Unknown(f"{label_of(value)} is not known")
 
 
-def compared(kind: ast.cmpop, left: object, right: object) -> bool:
+def compared(kind: ast.cmpop, left: object, right: object, reading: Reading) -> bool:
     """A comparison. Raises Unknown: a side of it is not known; and ERRORS."""
     if isinstance(kind, (ast.Is, ast.IsNot, ast.Eq, ast.NotEq)):
         wanted = isinstance(kind, (ast.Is, ast.Eq))
@@ -76,7 +96,7 @@ def compared(kind: ast.cmpop, left: object, right: object) -> bool:
             return wanted
         if (left is None and _is_something(right)) or (right is None and _is_something(left)):
             return not wanted
-    return bool(_COMPARISON[type(kind)](plain(left), plain(right)))
+    return bool(_COMPARISON[type(kind)](plain(left, reading), plain(right, reading)))
 
 
 def _is_something(value: object) -> bool:
@@ -86,18 +106,18 @@ def _is_something(value: object) -> bool:
     return isinstance(value, (list, tuple, dict, Function, LocalClass))
 
 
-def unary(kind: ast.unaryop, value: object) -> object:
+def unary(kind: ast.unaryop, value: object, reading: Reading) -> object:
     """`-x` and the like. Raises Unknown, and ERRORS."""
-    return not truth(value) if isinstance(kind, ast.Not) else _UNARY[type(kind)](plain(value))
+    return not truth(value) if isinstance(kind, ast.Not) else _UNARY[type(kind)](plain(value, reading))
 
 
-def arithmetic(kind: ast.operator, left: object, right: object) -> object:
+def arithmetic(kind: ast.operator, left: object, right: object, reading: Reading) -> object:
     """An operator on numbers, texts, lists or groups. Raises Unknown: a side is not known, the result too large."""
     groups = (list, tuple, dict)
     if isinstance(left, groups) and isinstance(right, (*groups, int)):
         a, b = left, right  # the items stay as they are written, each with its place
     else:
-        a, b = plain(left), plain(right)
+        a, b = plain(left, reading), plain(right, reading)
     if type(kind) not in _ARITHMETIC or _is_too_large(kind, a, b):
         raise Unknown("it is too large or of no kind that is computed")
     result = _ARITHMETIC[type(kind)](a, b)
@@ -111,7 +131,7 @@ def _is_too_large(kind: ast.operator, left: Any, right: Any) -> bool:
         bits = left.bit_length() if isinstance(left, int) else 1
         return isinstance(right, int) and abs(right) * max(bits, 1) > _MAX_BITS * 4
     if isinstance(kind, ast.Mod) and isinstance(left, str):
-        return bool(_WIDE.search(left)) or "*" in left
+        return bool(_WIDE.search(left)) or "*" in left or _fills_too_much(left.count("%"), right)
     if isinstance(kind, (ast.Mult, ast.Add)):
         sizes = [len(each) if isinstance(each, (str, list, tuple)) else 0 for each in (left, right)]
         counts = [each if isinstance(each, int) else 1 for each in (left, right)]
@@ -120,22 +140,32 @@ def _is_too_large(kind: ast.operator, left: Any, right: Any) -> bool:
     return False
 
 
-def formatted(value: object, spec: str, conversion: int) -> str:
+def _fills_too_much(places: int, values: object) -> bool:
+    """Whether values that are written at so many places of a text, at most 999 wide each, may make too much of it."""
+    return places * (999 + len(repr(values))) > _MOST_CHARACTERS
+
+
+def formatted(value: object, spec: str, conversion: int, reading: Reading) -> str:
     """A value inside an f-string. Raises Unknown, and ERRORS."""
     if _WIDE.search(spec):
         raise Unknown("it is too wide")
-    known = plain(value)
+    known = plain(value, reading)
     return format(repr(known) if conversion == ord("r") else known, spec)
 
 
-def method_of_text(text: str, name: str, args: list[Written]) -> object:
+def method_of_text(text: str, name: str, args: list[Written], reading: Reading) -> object:
     """What a method of a text gives. Raises Unknown: it is not computed; and ERRORS."""
-    known = [plain(each.value) for each in args]
+    known = [plain(each.value, reading) for each in args]
+    reading.spend(parts_of_text(text))
     if name == "join":
+        if len(text) * len(known[0]) > _MOST_CHARACTERS:
+            raise Unknown("it is too large")
         made: Any = text.join(known[0])
     elif name == "replace":
+        if text.count(known[0]) * len(known[1]) > _MOST_CHARACTERS:
+            raise Unknown("it is too large")
         made = text.replace(known[0], known[1]) if known[0] else text
-    elif name == "format" and not _WIDE.search(text) and not re.search(r"\{[^}]*[.\[]", text):
+    elif name == "format" and _has_simple_places(text) and not _fills_too_much(text.count("{"), known):
         made = text.format(*known)
     elif name in _TEXT_METHODS:
         made = getattr(text, name)(*known)
@@ -144,3 +174,9 @@ def method_of_text(text: str, name: str, args: list[Written]) -> object:
     if isinstance(made, (str, list)) and len(made) > MAX_ITEMS:
         raise Unknown("it is too large")
     return made
+
+
+def _has_simple_places(text: str) -> bool:
+    """Whether the places of a text for `format` are numbers or nothing, not wider than three digits say."""
+    places = [(field, spec or "") for _, field, spec, _ in Formatter().parse(text) if field is not None]
+    return not any("." in field or "[" in field or "{" in spec or _WIDE.search(spec) for field, spec in places)

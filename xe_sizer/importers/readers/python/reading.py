@@ -9,10 +9,11 @@ if TYPE_CHECKING:
     from xe_sizer.importers.readers.python.evaluator import Evaluator
     from xe_sizer.importers.written import Written
 
-MAX_STEPS = 100_000  # expressions and statements that are evaluated for one value
+MAX_STEPS = 100_000  # expressions and statements that are evaluated for one value, and parts of what they make
 MAX_STEPS_OF_ALL = 1_000_000  # the same, for everything that a file is asked for
 MAX_DEPTH = 20  # calls inside calls
 MAX_MODULES = 50
+MAX_CHARACTERS_OF_MODULES = 1_000_000  # all together
 _MOST_NAMES = 1000  # of modules that are looked for
 
 
@@ -32,13 +33,14 @@ class Reading:
         self.steps = MAX_STEPS
         self.of_all = MAX_STEPS_OF_ALL
         self.depth = 0
+        self.characters = MAX_CHARACTERS_OF_MODULES
         self.calls: list[Written] = []
         self._modules: dict[str, Evaluator | None] = {}
 
-    def spend(self) -> None:
-        """Count a step. Raises Exhausted: there are no more."""
-        self.steps -= 1
-        self.of_all -= 1
+    def spend(self, steps: int = 1) -> None:
+        """Count steps. Raises Exhausted: there are no more."""
+        self.steps -= steps
+        self.of_all -= steps
         if self.steps < 0 or self.of_all < 0:
             raise Exhausted
 

@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from xe_sizer.errors import Location
-from xe_sizer.importers.readers.python import plain
 from xe_sizer.importers.readers.python.definitions import define_class, define_function, is_cell
 from xe_sizer.importers.readers.python.imports import import_from, import_names
 from xe_sizer.importers.readers.python.objects import LocalClass, Thing
-from xe_sizer.importers.readers.python.plain import Unknown
+from xe_sizer.importers.readers.python.plain import Unknown, truth
 from xe_sizer.importers.readers.python.values import Name
 from xe_sizer.importers.written import Written
 from xe_sizer.profiles.scalars import foreign_scalar
@@ -100,12 +99,12 @@ def assign(ev: Evaluator, target: ast.expr, written: Written, scope: Scope) -> N
         _set(ev.of(target.value, scope).value, target.attr, written)
     elif isinstance(target, ast.Subscript):
         try:
-            key = plain.plain(ev.of(target.slice, scope).value)
+            key = ev.plain(ev.of(target.slice, scope))
         except Unknown:
             return
         _set(ev.of(target.value, scope).value, key, written)
     elif isinstance(target, (ast.Tuple, ast.List)):
-        for place, (each, part) in enumerate(zip(target.elts, _parts(written, target), strict=True)):
+        for place, (each, part) in enumerate(zip(target.elts, _parts(ev, written, target), strict=True)):
             assign(ev, each, part or ev.unread(target, f"value {place + 1} of it is not known"), scope)
     elif isinstance(target, ast.Starred):
         assign(ev, target.value, written, scope)
@@ -121,11 +120,12 @@ def _set(owner: object, key: object, written: Written) -> None:
         owner[key] = written
 
 
-def _parts(written: Written, target: ast.Tuple | ast.List) -> list[Written | None]:
+def _parts(ev: Evaluator, written: Written, target: ast.Tuple | ast.List) -> list[Written | None]:
     """The values that several targets get; None where one is not known."""
     value, count = written.value, len(target.elts)
     starred = next((place for place, each in enumerate(target.elts) if isinstance(each, ast.Starred)), None)
     if isinstance(value, (list, tuple)) and starred is not None and len(value) >= count - 1:
+        ev.reading.spend(len(value))
         after = count - starred - 1
         middle = Written(list(value[starred : len(value) - after]), written.where)
         return [*value[:starred], middle, *value[len(value) - after :]]
@@ -155,7 +155,7 @@ def _expression(ev: Evaluator, node: ast.Expr, scope: Scope) -> None:
 
 def _if(ev: Evaluator, node: ast.If, scope: Scope) -> None:
     try:
-        holds = plain.truth(ev.of(node.test, scope).value)
+        holds = truth(ev.of(node.test, scope).value)
     except Unknown:
         _in_doubt(ev, [*node.body, *node.orelse], scope, f"it depends on '{ev.text.segment(node.test)}'")
     else:
@@ -165,6 +165,7 @@ def _if(ev: Evaluator, node: ast.If, scope: Scope) -> None:
 def _in_doubt(ev: Evaluator, body: list[ast.stmt], scope: Scope, why: str) -> None:
     """What these statements may set is not known any more, nor what the function returns if they may return."""
     for node in _own_nodes(body):
+        ev.reading.spend()
         if isinstance(node, ast.Return):
             scope.doubt = why
         for target in _targets(node):

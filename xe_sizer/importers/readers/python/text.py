@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import warnings
 from bisect import bisect_right
 
 from xe_sizer.errors import InputError, Location, Problem
 
-MAX_CHARACTERS = 4 * 1024 * 1024
+MAX_CHARACTERS = 4 * 1024 * 1024  # of a notebook, most of which are pictures
+MAX_CODE = 300_000  # characters; a syntax tree takes some 700 bytes for each
+_LONG_NAME = re.compile(r"(?<!\w)(?:\w+[\s\\]*\.[\s\\]*){64}")
+"""A dotted name of so many parts, for which Python's parser takes memory in the square of their number."""
+_LONG_LINE = 10_000  # bytes of a line whose characters are counted
 _SHOWN = 80  # characters of an expression that is told
 _SKIPPED_CELLS = ("%%bash", "%%sh", "%%writefile", "%%html", "%%javascript", "%%script", "%%markdown")
 
@@ -21,15 +26,15 @@ class PythonText:
     """
 
     def __init__(self, text: str, name: str) -> None:
-        """Raises InputError: larger than MAX_CHARACTERS, no valid Python, no valid notebook."""
-        if len(text) > MAX_CHARACTERS:
-            raise InputError(Problem(f"the file is larger than {MAX_CHARACTERS:,} characters", Location(name)))
+        """Raises InputError: larger than MAX_CHARACTERS or MAX_CODE, no valid Python, no valid notebook."""
         self.name = name
         self.notes: list[Problem] = []
         self.cells: list[tuple[int, int]] = []  # of a notebook: the line before each code cell, and its number
         if name.endswith(".ipynb"):
+            _require_size(text, MAX_CHARACTERS, name)
             self.body = self._cells(text)
         else:
+            _require_size(text, MAX_CODE, name)
             self.body = self._parsed(text)
             self.lines = text.split("\n")
 
@@ -37,15 +42,23 @@ class PythonText:
         """The place of a node, with the column in characters."""
         number = getattr(node, "lineno", 1)
         line = self.lines[number - 1] if number <= len(self.lines) else ""
-        column = len(line.encode()[: getattr(node, "col_offset", 0)].decode(errors="ignore")) + 1
-        return self._place(number, column)
+        offset = getattr(node, "col_offset", 0)
+        if line.isascii():
+            return self._place(number, offset + 1)
+        known = len(line) <= _LONG_LINE
+        return self._place(number, len(line.encode()[:offset].decode(errors="ignore")) + 1 if known else None)
 
     def segment(self, node: ast.AST) -> str:
         """The text of a node, at most its first line, shortened."""
         number, last = getattr(node, "lineno", 1), getattr(node, "end_lineno", 1)
-        line = self.lines[number - 1].encode() if number <= len(self.lines) else b""
-        end = getattr(node, "end_col_offset", None) if last == number else None
-        text = line[getattr(node, "col_offset", 0) : end].decode(errors="ignore").strip()
+        line = self.lines[number - 1] if number <= len(self.lines) else ""
+        start, end = getattr(node, "col_offset", 0), getattr(node, "end_col_offset", None) if last == number else None
+        if line.isascii():
+            text = line[start:end][: _SHOWN + 1].strip()
+        elif len(line) <= _LONG_LINE:
+            text = line.encode()[start:end].decode(errors="ignore").strip()
+        else:
+            return f"{line[:_SHOWN]}..."
         return text if last == number and len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
     def _place(self, line: int, column: int | None) -> Location:
@@ -68,7 +81,9 @@ class PythonText:
     def _cells(self, text: str) -> list[ast.stmt]:
         body: list[ast.stmt] = []
         self.lines = []
-        for number, source in _code_cells(text, self.name):
+        cells = _code_cells(text, self.name)
+        _require_size("".join(source for _, source in cells), MAX_CODE, self.name)
+        for number, source in cells:
             start = len(self.lines)
             self.cells.append((start, number))
             self.lines += source.split("\n")
@@ -81,7 +96,15 @@ class PythonText:
         return body
 
 
+def _require_size(text: str, most: int, name: str) -> None:
+    """Raises InputError: more characters than are read."""
+    if len(text) > most:
+        raise InputError(Problem(f"the file has more than {most:,} characters of code or notebook", Location(name)))
+
+
 def _parse(text: str) -> ast.Module:
+    if _LONG_NAME.search(text):
+        raise ValueError("a name has too many parts")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # odd escapes in the texts of others
         return ast.parse(text)
