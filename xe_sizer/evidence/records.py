@@ -61,12 +61,11 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     task: str | None = None
     measured: Measured = Measured()
     source: Any = None
-    date: str | None = None
+    date: Any = None
     model: str | None = None
     shape: Shape = Shape()
     stack: str | None = None
     framework: str | None = None
-    date: Any = None
     gpu: str | None = None
     gpus: Degree | None = None
     gpus_per_node: Degree | None = None

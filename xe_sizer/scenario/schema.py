@@ -227,9 +227,7 @@ class TrainSection(Section, frozen=True):
     evaluate_every: Annotated[Count | None, Meta(description="Steps from one evaluation to the next")] = None
     evaluate_samples: Annotated[
         Count | None,
-        Meta(
-            description="Samples of one evaluation; default: 5 % of the data set, at most 100 global batches; without data, none"
-        ),
+        Meta(description="Samples of one evaluation; default: 5 % of the data set, at most 100 global batches"),
     ] = None
     critic_model: Annotated[
         Name | None, Meta(description="Model that rates every token in PPO; default: the model itself")
