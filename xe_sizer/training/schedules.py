@@ -204,6 +204,6 @@ def micro_batches_in_flight(
     shares = np.stack([np.where(as_array(vpp) > 1, shares[0], 0.0), np.where(as_array(vpp) > 1, shares[1], 1.0)])
     for code in np.flatnonzero(np.bincount(schedule)):
         mine = schedule == code
-        stages, chunks, most = (as_array(size)[mine] for size in (pp, vpp, micro_batches))
-        held[:, mine] = ROWS[code].held(stages, chunks, most, shares[:, mine])
+        stages, chunks, passing = (as_array(size)[mine] for size in (pp, vpp, micro_batches))
+        held[:, mine] = ROWS[code].held(stages, chunks, passing, shares[:, mine])
     return np.asarray(np.minimum(np.where(pp > 1, held, 1.0), micro_batches))
