@@ -60,7 +60,7 @@ def _search(result: PlanResult) -> Iterator[Point]:
         told = list(searched_words(result))
         shown, more = told[:MOST_KINDS], len(told) - MOST_KINDS
         shown += [f"{plural(more, 'more kind')} of hardware"] if more > 0 else []
-        yield Point("Searched", "; ".join(shown))
+        yield Point("Searched", "; ".join(shown), spare=4)
     if fixed := fixed_by_file(result):
         yield Point("Fixed", f"your file fixes {', '.join(fixed)}: no other was tried")
 

@@ -106,13 +106,15 @@ def _value(scenario: Mapping[str, Any], key: str) -> object:
 
 
 def searched_words(result: PlanResult) -> Iterator[str]:
-    """The numbers of GPUs that were searched of each kind of hardware, and those that were not with the reason."""
+    """The numbers of GPUs that were searched, and why others were not; of each kind of hardware where they differ."""
+    kinds: dict[str, list[str]] = {}
     for kind in result.search.numbers:
-        if not kind.tried:
-            continue
-        name = f"{clean(kind.hardware)}: " if len(result.search.numbers) > 1 else ""
         skipped = [f"{_counts(one.gpus)} ({clean(one.reason)})" for one in kind.skipped]
-        yield f"{name}{_counts(kind.tried)} GPUs" + (f"; not {', '.join(skipped)}" if skipped else "")
+        if kind.tried:
+            words = f"{_counts(kind.tried)} GPUs" + (f"; not {', '.join(skipped)}" if skipped else "")
+            kinds.setdefault(words, []).append(clean(kind.hardware))
+    for words, names in kinds.items():
+        yield f"{', '.join(names)}: {words}" if len(kinds) > 1 else words
 
 
 def _counts(numbers: Sequence[int]) -> str:
