@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -50,11 +51,26 @@ _SYNTAX = (  # words of the parser's message, what is wrong, what to do
 def events(text: str) -> Iterator[yaml.Event]:
     """The parser events of a text.
 
+    Newer releases of the C parser give up at 1,000 levels, before they have said where the first ones are; the slower
+    parser says it.
+
     Raises
     ------
     yaml.YAMLError    bad syntax
     """
-    loader = _LOADER(text)
+    told = 0
+    try:
+        for event in _parsed(text, _LOADER):
+            told += 1
+            yield event
+    except yaml.YAMLError as error:
+        if "maximum nesting depth" not in str(error):
+            raise
+        yield from islice(_parsed(text, yaml.SafeLoader), told, None)
+
+
+def _parsed(text: str, parser: Any) -> Iterator[yaml.Event]:
+    loader = parser(text)
     try:
         while loader.check_event():
             yield loader.get_event()
