@@ -48,8 +48,15 @@ def _group(value: object) -> int | None:
     return None if str(value) == _NO_GROUPS else positive(value)
 
 
+def _computes_in(precision: str) -> Converter:
+    """A number format where its section is enabled."""
+    return _unless_auto(lambda value: precision if switch(value) else None)
+
+
 TABLE = Table(
     keys=(
+        Key(("bf16.enabled", "bfloat16.enabled"), "precision", _computes_in("bf16")),
+        Key(("fp16.enabled",), "precision", _computes_in("fp16")),
         Key((f"{_SHARDED}stage",), "layout.zero", _unless_auto(whole), default=0),
         Key((f"{_SHARDED}mics_shard_size",), "layout.zero_group", _unless_auto(_group)),
         Key(("train_micro_batch_size_per_gpu",), "train.micro_batch", _unless_auto(positive)),
@@ -90,14 +97,15 @@ TABLE = Table(
         zero_optimization.*.buffer_* zero_optimization.*.max_in_cpu zero_optimization.*.nvme_path
         zero_optimization.*.pipeline_* zero_optimization.*.fast_init zero_optimization.offload_optimizer
         zero_optimization.offload_param zero_optimization.mics_hierarchical_params_gather
-        bf16 bf16.* bfloat16 bfloat16.* fp16 fp16.* optimizer optimizer.params* scheduler* gradient_clipping
+        fp16.loss_scale* fp16.initial_scale_power fp16.hysteresis fp16.min_loss_scale fp16.auto_cast optimizer.params*
+        scheduler* gradient_clipping
         gradient_predivide_factor prescale_gradients steps_per_print wall_clock_breakdown zero_allow_untested_optimizer
         zero_force_ds_cpu_optimizer activation_checkpointing* aio* amp* torch_autocast* data_types* compile*
         tensor_parallel* flops_profiler* tensorboard* wandb* csv_monitor* comms_logger* checkpoint* dump_state
         seq_parallel_communication_data_type disable_allgather memory_breakdown monitor_config* elasticity* autotuning*
     """),
 )  # fmt: skip
-"""Its keys. Harmless values are those that DeepSpeed has unasked. `bf16` and `fp16` say what the run computes in."""
+"""Its keys. Harmless values are those that DeepSpeed has unasked."""
 
 
 def read_deepspeed(draft: Draft, named: Written, source: Source) -> None:
@@ -130,15 +138,11 @@ def state_deepspeed(draft: Draft, keys: Mapping[str, Written], prefix: str = "")
     draft.state("train.backend", BACKEND, next(iter(own.values()), None))
     _offload(draft, own, prefix)
     for row in TABLE.keys:
-        stated = own.get(row.names[0])
+        stated = next((own[name] for name in row.names if name in own), None)
         if row.to != "layout.offload_fraction" or draft.fact("layout.offload") is not None:
             draft.state(row.to, draft.value(stated, row.read), stated)
     if f"{_SHARDED}stage" not in own:
         draft.default("layout.zero", 0, "DeepSpeed without a ZeRO stage")
-    for name, key in (("bf16", "bf16.enabled"), ("bf16", "bfloat16.enabled"), ("fp16", "fp16.enabled")):
-        written = own.get(key)
-        if written is not None and plain(written.value) != _AUTO and draft.value(written, switch):
-            draft.state("precision", name, written)
     _optimizer(draft, own)
     draft.following.append(partial(_bucket, own=own))
     for key, written in own.items():
