@@ -68,10 +68,15 @@ def test_pretraining_is_refused() -> None:
         written("trl", job="pretrain")
 
 
-@pytest.mark.parametrize("tool", ["trl", "axolotl", "llama-factory"])
+@pytest.mark.parametrize("tool", ["trl", "axolotl", "llama-factory", "nemo"])
 def test_adapters_are_named_as_the_modules_of_models(tool: str) -> None:
     text = written(tool, lora__targets=["q", "v", "mlp"]).text
     assert all(name in text for name in ("q_proj", "v_proj", "gate_proj", "up_proj", "down_proj"))
+
+
+def test_torchtune_names_the_modules_of_attention_and_the_mlp_as_a_whole() -> None:
+    values = yaml.safe_load(written("torchtune", model="llama-3.1-8b", lora__targets=["q", "v", "mlp"]).text)["model"]
+    assert (values["lora_attn_modules"], values["apply_lora_to_mlp"]) == (["q_proj", "v_proj"], True)
 
 
 @pytest.mark.parametrize(

@@ -178,7 +178,8 @@ def _say_what_came_back(
         if imported is None:
             return
         for key, wanted, found in differences(plan, exported, imported):
-            write_stderr(f"note: {key}: {one_line(str(wanted))} is {one_line(str(found))} in what was written")
+            what = f"{key}, which the scenario leaves open," if wanted is None else f"{key}: {one_line(str(wanted))}"
+            write_stderr(f"note: {what} is {one_line(str(found))} in what was written")
         other = other_estimate(imported, given, answer, registry)
     except InputError as error:
         other = f"what was written is not compared with the scenario: {error.problems[0].message}"

@@ -48,7 +48,7 @@ def read_back(exported: Exported, exporter: Exporter, hardware: Mapping[str, obj
 
 
 def differences(plan: Plan, exported: Exported, imported: Imported) -> Iterator[tuple[str, Any, Any]]:
-    """Keys of a plan that the files say otherwise and nobody was told of: the plan's value, and the one read."""
+    """Keys that the files say otherwise than a plan and nobody was told of: the plan's value, and the one read."""
     told = {key for key, _ in exported.unsaid}
     for key, wanted in plan.values.items():
         fact = imported.facts.get(key)
@@ -56,6 +56,10 @@ def differences(plan: Plan, exported: Exported, imported: Imported) -> Iterator[
             continue
         if not is_same(key, wanted, imported, plan):
             yield key, wanted, imported.fact_of(key)
+    for key, fact in imported.facts.items():
+        known = key in plan.values or fact.aside or is_elsewhere(key) or key.startswith("model.")
+        if not known and not is_neutral(key, fact.written):
+            yield key, None, fact.written
 
 
 def is_same(key: str, wanted: Any, imported: Imported, plan: Plan) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from xe_sizer.exporters.as_text import yaml_text
 from xe_sizer.exporters.exporter import LEARNING_RATE, Added, Exporter, Written
+from xe_sizer.exporters.parts.adapters import adapted_modules
 from xe_sizer.exporters.parts.sharding import is_replicated, shard_sizes
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ def _adapters(plan: Plan) -> dict[str, Any]:
     job = plan.peek("job")
     if job not in ("lora", "qlora"):
         return {}
-    targets = list(plan.take("lora.targets") or ())
+    targets = adapted_modules(plan)
     every = targets == ["all-linear"]
     values: dict[str, Any] = {
         "peft": {

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.exporters.as_text import yaml_text
 from xe_sizer.exporters.exporter import LEARNING_RATE, Added, Exporter, Written
+from xe_sizer.exporters.parts.adapters import adapted_modules
 from xe_sizer.exporters.parts.sharding import is_replicated, shard_sizes
 from xe_sizer.profiles.registry import Registry
 
@@ -106,7 +107,7 @@ def _tokenizer(builder: str) -> str:
 def _adapters(plan: Plan, job: str) -> dict[str, Any]:
     if job == "sft":
         return {}
-    targets = [_MODULES.get(name, name) for name in plan.take("lora.targets") or ("all-linear",)]
+    targets = [_MODULES.get(name, name) for name in adapted_modules(plan)] or ["all-linear"]
     every = targets == ["all-linear"]
     plan.said("train.bits", "train.quantiser")
     return {
