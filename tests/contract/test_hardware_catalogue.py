@@ -50,10 +50,10 @@ def test_gpu_profile_says_what_it_is_and_where_it_comes_from(name):
         assert fit.source
 
 
-@pytest.mark.parametrize("name", [name for name in GPUS if gpu(name).generation == "hopper"])
-def test_hopper_multiplies_fp8_twice_as_fast_as_16_bit(name):
+@pytest.mark.parametrize("name", [name for name in GPUS if gpu(name).generation in ("hopper", "ada")])
+def test_hopper_and_ada_multiply_fp8_twice_as_fast_as_16_bit(name):
     peaks = gpu(name).peak_flops_per_s
-    assert peaks["fp8"] == pytest.approx(2 * peaks["bf16"], rel=0.001)
+    assert peaks["fp8"] == pytest.approx(2 * peaks["bf16"], rel=0.02)
 
 
 @pytest.mark.parametrize("name", GPUS)
