@@ -28,7 +28,7 @@ SYNONYMS = {
 }  # fmt: skip
 # What they are in mixtures, as in Mixtral's checkpoints, and in the first Qwen, which activates its w2.
 OF_EXPERTS = {"w1": "expert_gate", "w2": "expert_down", "w3": "expert_up", "gate": "router"}
-OF_FAMILIES = {family: {"w1": "up", "w2": "gate"} for family in ("qwen", "qwen-vl")}
+OF_FAMILIES = {"qwen": {"w1": "up", "w2": "gate"}}
 GROUPS = {
     "attention": ("q", "k", "v", "o", "q_down", "q_up", "kv_down", "kv_up"),
     "mlp": ("gate", "up", "down"),
@@ -41,7 +41,7 @@ def _synonyms(model: ModelShape) -> Mapping[str, str]:
     """What names of projections stand for in this model."""
     names = {weight.name for weight in _linear(model)}
     sparse = OF_EXPERTS if "expert_gate" in names and "gate" not in names else {}
-    return SYNONYMS | sparse | OF_FAMILIES.get(model.family, {})
+    return SYNONYMS | sparse | OF_FAMILIES.get(model.family.partition("-")[0], {})
 
 
 def _linear_names(model: ModelShape) -> tuple[str, ...]:

@@ -83,7 +83,9 @@ class Shifted(AdapterForm):
         yield at.kernels("shift", 4.0 * outputs, 8.0 * outputs, (2.0, 5.0), outputs, 2.0 * outputs)
 
 
-@register("llama-adapter", label="LLaMA-Adapter", aliases=("adapter", "adaption_prompt", "adaptionprompt"))
+@register(
+    "llama-adapter", label="LLaMA-Adapter", aliases=("adapter", "adaption_prompt", "adaption-prompt", "adaptionprompt")
+)
 def llama_adapter(model: ModelShape, options: AdapterOptions) -> Trained:
     """Prompts in all but the first two layers, with a gate for every head."""
     return Trained(learning_of(options, adapters={OUTPUT: _prompted(model)}))
