@@ -273,7 +273,7 @@ def test_places_of_adapters_that_a_model_does_not_have() -> None:
 
     assert where(lora__targets=["wibble"]) == "--lora-targets"
     assert where(lora__modules_to_save=["wibble"]) == "--modules-to-save"
-    assert where(lora__targets=["head"]) == "--lora-targets"
+    assert where(lora__targets=["pooler"]) == "--lora-targets"
 
 
 def test_only_frozen_weights_are_quantised() -> None:
