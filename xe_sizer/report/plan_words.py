@@ -12,7 +12,7 @@ from xe_sizer.units import BARE_SERVER
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from xe_sizer.result.studies import Candidate, PlanResult
+    from xe_sizer.result.studies import Answers, Candidate, PlanResult
     from xe_sizer.result.training import Layout
 
 MOST_NUMBERS = 5  # of GPUs that are listed one by one
@@ -38,13 +38,12 @@ def cheapest_of(result: PlanResult) -> str:
     return "of those with a price" if any(one.price is None for one in result.candidates) else ""
 
 
-def named_answers(result: PlanResult) -> dict[str, int]:
+def named_answers(answers: Answers) -> dict[str, int]:
     """What the plans that answer something are called, and their places among the candidates."""
-    answers = result.answers
     places = {
         "chosen": answers.chosen,
         "fewest": answers.smallest,
-        f"cheapest {cheapest_of(result)}".strip(): answers.cheapest,
+        "cheapest": answers.cheapest,
         "fewest GPU-hours": answers.fewest_gpu_hours if answers.cheapest is None else None,
         "fastest": answers.fastest,
     }

@@ -13,7 +13,7 @@ from xe_sizer.training.memory import fitting, spare_bytes
 from xe_sizer.training.space import LARGEST_SEARCH, layout_chunks, without_groups
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from xe_sizer.training.job import Job
     from xe_sizer.training.layout import Layouts
@@ -44,21 +44,23 @@ class Fewest:
         Replicas and accumulation that were chosen for the GPUs at hand say nothing about fewer: they are left open.
         """
         smallest = self._smallest(self._every_way, self.counts, self.resolved.min_headroom_bytes)
-        return self._with_fitted_batch(smallest)
+        return self.with_fitted_batch(self._every_way, smallest, Fewest.holds)
 
-    def _with_fitted_batch(self, smallest: int | None) -> int | None:
-        """The fewest GPUs that fit, also among numbers that the assumed batch rules out and a fitted one does not.
+    def with_fitted_batch(self, rules: Rules, smallest: int | None, does: Callable[[Fewest, int], bool]) -> int | None:
+        """The fewest GPUs that do, also among numbers that the assumed batch rules out and a fitted one does not.
 
-        They lie below the fewest found and above what does not fit; what some GPUs cannot hold, fewer cannot either.
+        They lie below the fewest found and above what does not; what some GPUs cannot do, fewer cannot either.
+
+        rules : by which the numbers were searched; does : whether so many GPUs do, with the batch fitted to them
         """
         if self.resolved.at_batch is None:
             return smallest
-        ruled_out = without_groups(self._every_way, self.counts)
+        ruled_out = without_groups(rules, self.counts)
         most = math.inf if smallest is None else smallest
         least = max((count for count in self.counts if count < most and count not in ruled_out), default=0)
         while between := [count for count in ruled_out if least < count < most]:
             count = between[len(between) // 2]
-            if Fewest(self.resolved.fitted_to(count)).holds(count):
+            if does(Fewest(self.resolved.fitted_to(count)), count):
                 smallest = most = count
             else:
                 least = count
@@ -87,8 +89,15 @@ class Fewest:
     @cached_property
     def that_fit_unasked(self) -> int | None:
         """Under what the stack does unasked, with something to spare: what an estimate takes where nobody says."""
-        job, headroom_bytes = self.resolved.job, self.resolved.min_headroom_bytes
-        return self._smallest(self.resolved.rules, self.counts, spare_bytes(job, headroom_bytes))
+        smallest = self._smallest(self.resolved.rules, self.counts, self._spare_bytes)
+        return self.with_fitted_batch(self.resolved.rules, smallest, Fewest._hold_unasked)
+
+    def _hold_unasked(self, count: int) -> bool:
+        return self._smallest(self.resolved.rules, (count,), self._spare_bytes) is not None
+
+    @property
+    def _spare_bytes(self) -> float:
+        return spare_bytes(self.resolved.job, self.resolved.min_headroom_bytes)
 
     def _smallest(self, rules: Rules, counts: Collection[int], headroom_bytes: float) -> int | None:
         chunks = layout_chunks(rules, counts, FIRST_TO_FIT, least_memory=True, growth=GROWTH)

@@ -31,8 +31,8 @@ def size(resolved: ResolvedTraining) -> TrainingEstimate:
 
 
 def _sized(fewest: Fewest, gpus: int) -> TrainingEstimate:
-    """The scenario on so many GPUs. Raises InputError where no layout is legal."""
-    resolved = fewest.resolved
+    """The scenario on so many GPUs, with the batch that is assumed for them. Raises InputError: no layout is legal."""
+    resolved = fewest.resolved.fitted_to(gpus)
     layouts = legal_layouts(resolved.rules, (gpus,))
     if not len(layouts):
         raise InputError(resolved.no_layout((gpus,)))
@@ -68,5 +68,11 @@ def _smallest_that_meets(fewest: Fewest) -> TrainingEstimate:
     for count in counts_that_keep(resolved.job, chunks, resolved.min_headroom_bytes, in_limits):
         estimate = _sized(fewest, count)
         if estimate.ok:
-            return estimate
+            fewer = fewest.with_fitted_batch(resolved.rules, count, _keeps_limits)
+            return estimate if fewer == count else _sized(fewest, fewer or count)
     return first
+
+
+def _keeps_limits(fewest: Fewest, count: int) -> bool:
+    """Whether a job keeps its limits on so many GPUs."""
+    return bool(len(legal_layouts(fewest.resolved.rules, (count,)))) and _sized(fewest, count).ok

@@ -60,7 +60,6 @@ WORDS = {
 FITS = "probability of fit"  # a column: how likely memory suffices
 WRITERS = {f"rollout_{name}": name for name in ("gpus", "replicas", "tp", "pp", "ep")}  # columns of a CSV file
 NO_DOUBT = 0.99  # probability from which memory takes nothing from another one
-PRICED = "priced"  # a column: how prices are meant, where that is not the same for all
 FEWEST_GPU_HOURS = "the fewest GPU-hours"
 EQUAL = "plans as good as each other within the model's error (8 %) count as equal, and the smaller is named"
 # Limits that no candidate can miss: the search keeps within them.
@@ -179,7 +178,6 @@ def _columns(result: PlanResult) -> tuple[Column, ...]:
         Column(RANGE, True),
         Column("GPU-hours", True, spare=2 if price else 1),
         *((Column("price", True),) if price else ()),
-        *((Column(PRICED),) if len({candidate.hourly_price for candidate in result.candidates}) > 1 else ()),
         Column("GiB used", True, spare=5),
         Column(FITS, True, spare=6),
         Column("bound by", spare=3),
@@ -197,7 +195,6 @@ def _cells(candidate: Candidate, columns: Sequence[Column]) -> tuple[str, ...]:
         RANGE: duration_range(candidate.total_s),
         "GPU-hours": number(candidate.gpu_hours),
         "price": money(candidate.price, candidate.currency),
-        PRICED: NOT_A_NUMBER if candidate.hourly_price is None else offer_words(candidate.hourly_price),
         "GiB used": gib(candidate.peak_bytes),
         FITS: NOT_A_NUMBER if candidate.fit_probability is None else probability_words(candidate.fit_probability),
         "bound by": clean(candidate.bound),
@@ -209,7 +206,7 @@ def _cells(candidate: Candidate, columns: Sequence[Column]) -> tuple[str, ...]:
 
 def _answers(result: PlanResult) -> Table:
     columns = _columns(result)
-    named = named_answers(result)
+    named = named_answers(result.answers)
     rows = tuple((name, *_cells(result.candidates[place], columns)) for name, place in named.items())
     return Table("Answers", (Column("plan"), *columns), rows, note=_premises(result))
 
@@ -217,7 +214,18 @@ def _answers(result: PlanResult) -> Table:
 def _premises(result: PlanResult) -> str:
     """What all plans share, with what nobody gave marked."""
     words = (text if given else f"{text} (assumed)" for text, given in premises(result).values())
-    return f"all plans: {', '.join(words)}; {EQUAL}"
+    return "; ".join((f"all plans: {', '.join(words)}", EQUAL, *_prices(result)))
+
+
+def _prices(result: PlanResult) -> Iterator[str]:
+    """How the prices are meant, and which of them compare."""
+    offers: dict[str, list[str]] = {}
+    for price in dict.fromkeys(one.hourly_price for one in result.candidates if one.hourly_price is not None):
+        offers.setdefault(offer_words(price), []).append(clean(price.hardware))
+    if offers:
+        yield "prices: " + "; ".join(f"{', '.join(dict.fromkeys(names))} {words}" for words, names in offers.items())
+    if result.answers.cheapest is not None and (of := cheapest_of(result)):
+        yield f"the cheapest is that {of}"
 
 
 def _candidates(result: PlanResult) -> Table:

@@ -36,7 +36,7 @@ def _marks(result: PlanResult) -> tuple[Mark, ...]:
 def named(result: PlanResult) -> dict[int, str]:
     """Candidates that are an answer, and what they are: place -> `chosen, fastest`."""
     words: dict[int, list[str]] = {}
-    for name, place in named_answers(result).items():
+    for name, place in named_answers(result.answers).items():
         words.setdefault(place, []).append(name)
     return {place: ", ".join(names) for place, names in words.items()}
 
