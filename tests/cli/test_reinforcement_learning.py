@@ -154,23 +154,8 @@ trainer.train()
 
 
 def test_staleness_without_asynchronous_training_says_what_to_write(cli: Callable[..., Any]) -> None:
-    ran = cli(
-        *[
-            "plan",
-            "--model",
-            "qwen2.5-7b",
-            "--job",
-            "grpo",
-            "--gpu",
-            "h100-sxm-80gb",
-            "--gpus",
-            "16",
-            "--stack",
-            "verl",
-            "--max-staleness",
-            "2",
-        ]
-    )
+    job = "--model qwen2.5-7b --job grpo --gpu h100-sxm-80gb --gpus 16 --stack verl --max-staleness 2"
+    ran = cli("plan", *job.split())
     assert ran.code == 2
     assert "'max_staleness' needs 'asynchronous'" in ran.err
     assert "write --asynchronous too, or leave it out" in ran.err

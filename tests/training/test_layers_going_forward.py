@@ -54,12 +54,13 @@ def test_an_output_of_adapters_lives_beside_its_scaled_copy() -> None:
         assert float(last.forward_temporary_bytes[0]) == TOKENS * ((2 + 2 * size) * HIDDEN + copies * FFN)
 
 
-def test_a_gate_and_its_activation_wait_for_the_up_projection() -> None:
-    """2 bytes of each, and the frozen projection's input and result."""
+@pytest.mark.parametrize(("activation", "there"), [("fused", 1), ("eager", 2)])
+def test_a_gate_and_its_activation_wait_for_the_up_projection(activation: str, there: int) -> None:
+    """2 bytes of each, the activation where it is a kernel of its own, and the frozen projection's input and result."""
     inputs = graph(LLAMA, Learning(False, {"q": LowRank(8)}), batch=1, sequence=TOKENS)
-    kernels = replace(inputs.kernels, fused_gate_up=False)
+    kernels = replace(inputs.kernels, fused_gate_up=False, activation=activation)
     up = next(op for op in layer_operators(replace(inputs, kernels=kernels)) if op.name == "up")
-    assert float(up.forward_temporary_bytes[0]) == TOKENS * (2 * 2 * FFN + 2 * (FFN + HIDDEN))
+    assert float(up.forward_temporary_bytes[0]) == TOKENS * (there * 2 * FFN + 2 * (FFN + HIDDEN))
 
 
 def test_a_written_out_gelu_returns_float32_under_autocast() -> None:

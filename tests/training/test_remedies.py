@@ -262,8 +262,8 @@ def test_the_share_of_offloading_is_said_where_it_is_dropped() -> None:
 
 @pytest.mark.parametrize(("share", "packs", "tried"), [(0.21, True, 1), (0.2, True, 0), (0.21, False, 0)])
 def test_packing_is_tried_from_a_fifth_of_padding_on(share: float, packs: bool, tried: int) -> None:
-    sequences = SimpleNamespace(padding_share=np.array([share]))
-    job = SimpleNamespace(packs=packs)
+    sequences = SimpleNamespace(padding_share=np.array([share]), longest_tokens=np.array([2048.0]))
+    job = SimpleNamespace(packs=packs, seq_len=2048)
     estimate: Any = SimpleNamespace(resolved=SimpleNamespace(job=job), choice=SimpleNamespace(sequences=sequences))
     expected = [("packing in place of padding", {"train.padding": "packed"}, 3)]
     assert proposed(remedies.packed_samples, estimate) == tried * expected

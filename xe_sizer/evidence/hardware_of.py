@@ -78,13 +78,10 @@ def _accelerator(name: str, registry: Registry) -> tuple[Accelerator, tuple[str,
     half = look_up(table.half_gpus, bare)
     if half:
         return _half(registry.accelerator(half), bare), ()
-    try:
-        return registry.accelerator(bare), ()
-    except InputError:
-        alias = look_up(table.gpus, bare)
-        if alias is None:
-            raise
+    alias = look_up(table.gpus, bare)
+    if alias is not None:
         return registry.accelerator(alias), (f"gpu '{name}' read as {alias}",)
+    return registry.accelerator(bare), ()
 
 
 def _half(gpu: Accelerator, name: str) -> Accelerator:

@@ -130,7 +130,22 @@ def linear(block: Block, name: str, parts: tuple[str, ...], tokens: Array, input
 
 
 def beside(block: Block, adapter: Adapter, tokens: Array) -> Iterator[Operator]:
-    """What an adapter runs beside the product of its weight."""
+    """What an adapter runs beside the product of its weight.
+
+        operators = those of the adapter's form on m = tokens, n and k of the rank's shard of its weights side by side
+
+    Parameters
+    ----------
+    block : a kind of layer
+    adapter : of one weight or of several that are read side by side
+    tokens : rows of the product, shape (rank shape,) [-]
+
+    Returns
+    -------
+    iterator of Operator; FLOPs and bytes of shape (rank shape,) [FLOP, bytes]
+
+    Source: the equations of each form (`operators` of its class).
+    """
     n, k = _side_by_side(adapter.members, block.inputs.rank)
     name = "+".join(weight.name for weight in adapter.members)
     return adapter.form.operators(Place(block, name, adapter.members[0].module, tokens, n, k))

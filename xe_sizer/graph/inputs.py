@@ -207,7 +207,7 @@ class GraphInputs:
     def joins(self, *names: str) -> bool:
         """Whether adapters of the named weights run in one function with them, in the model's type and in place.
 
-        Source: Unsloth models/llama.py, patch_peft_model: all adapters of a group, no bias, dropout or magnitudes.
+        So they do in Unsloth models/llama.py, patch_peft_model: all adapters of a group, no bias, dropout or magnitudes.
         """
         if self.kernels.adapters != "in-place" or self.learning.adapter_dropout:
             return False

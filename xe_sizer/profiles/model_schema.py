@@ -178,7 +178,8 @@ class ModelKeys(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     vocab: Annotated[int, Meta(gt=0, le=10**9, description="rows of the token embedding")]
     max_positions: Annotated[int, Meta(gt=0, le=10**9, description="longest sequence, in tokens")]
     instruct_positions: Annotated[
-        int | None, Meta(gt=0, le=10**9, description="the same of the -Instruct weights, where it is another")
+        Annotated[int, Meta(gt=0, le=10**9)] | None,
+        Meta(description="the same of the -Instruct weights, where it is another"),
     ] = None
     tied_embeddings: Annotated[bool, Meta(description="the head uses the weight of the token embedding")]
     norm: Annotated[
