@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from xe_sizer.errors import InputError
 from xe_sizer.importers.asked import Asked
 from xe_sizer.importers.imported import Imported
 from xe_sizer.importers.read import read_foreign
@@ -89,8 +90,7 @@ def test_a_deepspeed_file_says_what_its_engine_does(tmp_path: Path) -> None:
             "stage": 3,
             "reduce_bucket_size": "auto",
             "offload_optimizer": {"device": "nvme", "nvme_path": "/fast"},
-            "zero_hpz_partition_size": 8,
-            "zero_quantized_weights": True,
+            "zero_hpz_partition_size": 1,
             "zero_quantized_gradients": False,
         },
     }
@@ -102,8 +102,19 @@ def test_a_deepspeed_file_says_what_its_engine_does(tmp_path: Path) -> None:
     assert said["layout.bucket_gib"] == round(896**2 * 2 / 2**30, 4)
     told = {each.key: each.why for each in found.lost}
     assert told["zero_optimization.offload_optimizer.device"] == "keeps them on nvme; counted in host memory"
-    named = ["zero_optimization.zero_hpz_partition_size", "zero_optimization.zero_quantized_weights"]
-    assert sorted(key for key, why in told.items() if why.startswith("ZeRO++ is not modelled")) == named
+
+
+def test_zero_plus_plus_is_refused_by_name(tmp_path: Path) -> None:
+    shards = {"stage": 3, "zero_hpz_partition_size": 8, "zero_quantized_weights": True}
+    (tmp_path / "ds.json").write_text(json.dumps({"zero_optimization": shards}))
+    with pytest.raises(InputError) as caught:
+        read(tmp_path, job_yaml=TRAINER + "deepspeed: ds.json\n")
+    told = [one.message for one in caught.value.problems]
+    assert [one.partition(":")[0] for one in told] == [
+        "zero_optimization.zero_hpz_partition_size", "zero_optimization.zero_quantized_weights",
+    ]  # fmt: skip
+    assert all("ZeRO++, which is not modelled" in one for one in told)
+    assert all(one.location is not None and one.location.name.endswith("ds.json") for one in caught.value.problems)
 
 
 @pytest.mark.parametrize(("peft", "written"), [("", "none"), ("use_peft: true\n", "params")])

@@ -78,7 +78,7 @@ def test_a_mask_is_kept_and_keys_and_values_are_repeated() -> None:
 
 
 def test_past_a_window_attention_gets_a_mask_of_one_sequence() -> None:
-    """Mistral's windows of 4,096 tokens in transformers; Unsloth's kernels know them, and repeat keys and values too."""
+    """Mistral's windows of 4,096 tokens in transformers; Unsloth's kernels know them, repeating keys and values."""
     found = {}
     for stack in ("hf-trainer", "unsloth"):
         made = lora(stack, "mistral-7b", train__seq_len=8192, train__padding="packed", attention="sdpa")

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from xe_sizer.errors import InputError
 from xe_sizer.evidence.names import look_up, names
 from xe_sizer.frozen import frozen
 from xe_sizer.profiles.gpu_schema import Source

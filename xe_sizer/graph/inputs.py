@@ -207,7 +207,8 @@ class GraphInputs:
     def joins(self, *names: str) -> bool:
         """Whether adapters of the named weights run in one function with them, in the model's type and in place.
 
-        So they do in Unsloth models/llama.py, patch_peft_model: all adapters of a group, no bias, dropout or magnitudes.
+        So they do in Unsloth (models/llama.py, patch_peft_model): all adapters of a group, without bias, dropout or
+        magnitudes.
         """
         if self.kernels.adapters != "in-place" or self.learning.adapter_dropout:
             return False

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from xe_sizer.errors import Location
-    from xe_sizer.importers.table import Key, Table
+    from xe_sizer.importers.table import Effect, Key, Table
     from xe_sizer.importers.values import Converter
     from xe_sizer.importers.written import Keys, Written
 
@@ -26,7 +26,6 @@ ASSUMED: Origin = "assumed"
 FLAG: Origin = "flag"
 _CERTAINTY: Mapping[Origin, int] = {FLAG: 3, READ: 2, TOOL_DEFAULT: 1, ASSUMED: 0}
 
-Effect = Literal["memory or time", "none", "unknown"]
 NO_EFFECT = "changes neither memory nor time"
 UNKNOWN_KEY = "unknown key: not read"
 NOT_SET = "says nothing: it is empty or off"
@@ -247,7 +246,7 @@ class Draft:
 def _ignored(name: str, written: Written, table: Table) -> Ignored:
     loss = table.loss(name)
     if loss is not None and is_on(written.value) is not loss.unless and written.value not in loss.harmless:
-        return Ignored(name, written.where, loss.why)
+        return Ignored(name, written.where, loss.why, loss.effect)
     if loss is not None or _empty(written):
         return Ignored(name, written.where, NOT_SET, "none")
     if table.is_silent(name):

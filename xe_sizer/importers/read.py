@@ -73,6 +73,10 @@ def import_of(tool: Tool, source: Source, beside: Iterable[Source], asked: Asked
         finish(draft, asked.hardware)
         settle(draft)
         draft.finish(tool.table)
+        refused = [each for each in draft.ignored if each.effect == "refused"]
+        if refused:
+            hint = "take it out to be told of the job without it"
+            raise InputError([Problem(f"{each.key}: {each.why}", each.where, hint) for each in refused])
     except RecursionError:
         raise InputError(Problem("nested too deeply to be read", Location(source.name))) from None
     except UnreadableError as error:

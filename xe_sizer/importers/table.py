@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from xe_sizer.frozen import frozen
 from xe_sizer.importers.values import text
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from xe_sizer.importers.values import Converter
 
+Effect = Literal["memory or time", "none", "unknown", "refused"]
 NOTHING = object()
 """The default of a key that the tool does not fill in."""
 
@@ -44,12 +45,14 @@ class Loss:
     why : what they change, in a few words that follow the key: "runs evaluations, which are not counted"
     harmless : values that change nothing beside those that are empty, false or zero
     unless : the keys change something where they are switched off, not where they are on
+    effect : of the keys; a file with refused ones is not read, as the answer would be that of another job
     """
 
     names: tuple[str, ...]
     why: str
     harmless: tuple[object, ...] = ()
     unless: bool = False
+    effect: Effect = "memory or time"
 
 
 @frozen

@@ -42,9 +42,10 @@ TABLE = Table(
         Loss(("dynamo_config.*",), "compiles the model", harmless=("NO", "no")),
         Loss(("fp8_config.*",), "sets how 8-bit operands are made"),
         Loss(("use_cpu",), "trains without a GPU"),
-        Loss(("deepspeed_config.zero_quantized_*",), "ZeRO++ is not modelled: exchanges in few bits"),
-        Loss(("deepspeed_config.zero_hpz_partition_size",), "ZeRO++ is not modelled: keeps a second copy of the "
-             "weights in every node", harmless=(1,)),
+        Loss(("deepspeed_config.zero_quantized_*",), "ZeRO++, which is not modelled: it exchanges in few bits",
+             effect="refused"),
+        Loss(("deepspeed_config.zero_hpz_partition_size",), "ZeRO++, which is not modelled: it keeps a second copy of "
+             "the weights in every node", harmless=(1,), effect="refused"),
         Loss(("fsdp_config.fsdp_use_megatron_fsdp", f"{_MEGATRON}use_custom_fsdp"), "shards with another library"),
         Loss((f"{_MEGATRON}optimizer_cpu_offload",), "keeps the optimizer in host memory"),
         Loss(("downcast_bf16",), "casts to 16 bit on TPUs"),

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from xe_sizer.importers.draft import Draft
     from xe_sizer.importers.source import Source
+    from xe_sizer.importers.table import Effect
     from xe_sizer.importers.values import Converter
     from xe_sizer.importers.written import Written
 
@@ -65,11 +66,12 @@ TABLE = Table(
         Key((f"{_STATES}ratio",), "layout.offload_fraction", _unless_auto(number)),
     ),
     losses=(
-        Loss((f"{_SHARDED}zero_hpz_partition_size",), "ZeRO++ is not modelled: keeps a second copy of the weights in "
-             "every node", harmless=(1,)),
+        Loss((f"{_SHARDED}zero_hpz_partition_size",), "ZeRO++, which is not modelled: it keeps a second copy of the "
+             "weights in every node", harmless=(1,), effect="refused"),
         Loss((f"{_SHARDED}zero_quantized_weights", f"{_SHARDED}zero_quantized_nontrainable_weights"),
-             "ZeRO++ is not modelled: gathers weights in 8 bit"),
-        Loss((f"{_SHARDED}zero_quantized_gradients",), "ZeRO++ is not modelled: reduces gradients in 4 bit"),
+             "ZeRO++, which is not modelled: it gathers weights in 8 bit", effect="refused"),
+        Loss((f"{_SHARDED}zero_quantized_gradients",), "ZeRO++, which is not modelled: it reduces gradients in 4 bit",
+             effect="refused"),
         Loss((f"{_SHARDED}round_robin_gradients",), "spreads gradients that go to host memory"),
         Loss((f"{_SHARDED}sub_group_size",), "steps the optimizer in groups of parameters", harmless=(1e9,)),
         Loss((f"{_SHARDED}stage3_prefetch_bucket_size",), "sizes the buffer of weights gathered ahead",
@@ -148,13 +150,13 @@ def state_deepspeed(draft: Draft, keys: Mapping[str, Written], prefix: str = "")
     for key, written in own.items():
         loss = TABLE.loss(key)
         if loss is not None and _said(written) and is_on(written.value) and written.value not in loss.harmless:
-            _lose(draft, f"{prefix}{key}", written, loss.why)
+            _lose(draft, f"{prefix}{key}", written, loss.why, loss.effect)
 
 
-def _lose(draft: Draft, name: str, written: Written, why: str) -> None:
+def _lose(draft: Draft, name: str, written: Written, why: str, effect: Effect = "memory or time") -> None:
     """A key that sets nothing, which may stand in another file than the draft's."""
     draft.keys.setdefault(name, written)
-    draft.lose(name, why)
+    draft.lose(name, why, effect)
 
 
 def _said(written: Written) -> bool:
