@@ -142,7 +142,7 @@ def test_a_stack_that_does_not_pack_is_said_not_to(cli: Cli) -> None:
     assert not any("--padding" in advice["command"] for advice in result["advice"])
 
 
-ROW_15 = "--gpu rtx-4090 --model qwen2.5-32b --job qlora --stack unsloth --seq-len 4096 --gpus 1"
+ROW_15 = "--gpu rtx-4090 --model qwen2.5-32b --job qlora --stack unsloth --seq-len 4096 --lora-rank 64 --gpus 1"
 
 
 def test_the_nearest_change_is_on_the_very_card(cli: Cli) -> None:
@@ -150,7 +150,7 @@ def test_the_nearest_change_is_on_the_very_card(cli: Cli) -> None:
     code, result = ask(cli, ROW_15)
     assert code == 1
     commands = [advice["command"] for advice in result["advice"]]
-    assert "--lora-targets attention" in commands[0]
+    assert "--lora-rank 8" in commands[0]
     cards = [command for command in commands if "--gpu rtx-4090" not in command]
     assert "--gpu rtx-5090" in cards[0]
     assert "--gpu rtx-a6000" in cards[1]

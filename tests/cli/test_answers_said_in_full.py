@@ -18,6 +18,7 @@ LORA = ("--model", "llama-3.1-8b", "--gpu", "a100-sxm-80gb", "--gpus", 4, "--job
 OFFLOADED = ("--model", "qwen3-30b-a3b", "--gpu", "h100-sxm-80gb", "--gpus", 8, "--dataset", "alpaca", "--epochs", 3,
              "--job", "sft", "--stack", "deepspeed", "--zero", 3, "--offload", "optimizer")  # fmt: skip
 ALPACA_TOKENS = 52_002 * 121.7
+LONGEST = 1044  # tokens of its longest sample, with the template
 
 
 def brief(cli: Cli, *words: object) -> str:
@@ -88,13 +89,12 @@ def test_other_choices_that_cost_time_for_memory_come_first(cli: Cli, chosen: tu
 
 
 def test_packing_says_how_many_steps_it_leaves_and_the_batch_that_keeps_them(cli: Cli) -> None:
-    """1,219 steps of 128 samples; packed into sequences of 4,096 tokens the same three epochs are 37 batches."""
-    steps = math.ceil(3 * ALPACA_TOKENS / 4096 / 128)
+    """1,219 steps of 128 samples; packed into sequences as long as the longest, three epochs are 143 batches."""
+    steps = math.ceil(3 * ALPACA_TOKENS / LONGEST / 128)
     advice = [one["change"] for one in answer(cli, *OFFLOADED)["advice"] if "packing" in one["change"]]
     assert f"in {steps} instead of 1,219 optimizer steps for the same data" in advice[0]
-    nearest = math.ceil(3 * ALPACA_TOKENS / 4096 / 8)
-    assert f"(a global batch of 8 comes nearest, with {nearest} steps)" in advice[0]
-    packed = answer(cli, *OFFLOADED, "--padding", "packed")
+    assert "(a global batch of 16 keeps the number of steps)" in advice[0]
+    packed = answer(cli, *OFFLOADED, "--padding", "packed", "--seq-len", LONGEST)
     assert packed["time"]["steps"] == steps
 
 
@@ -103,10 +103,11 @@ def test_the_batch_that_keeps_the_steps_keeps_them(cli: Cli) -> None:
     asked = ("--model", "llama-3.1-8b", "--gpu", "h100-sxm-80gb", "--gpus", 1, "--job", "lora", "--stack", "trl",
              "--dataset", "alpaca", "--epochs", 2, "--global-batch", 128)  # fmt: skip
     before = answer(cli, *asked)["time"]["steps"]
-    batch = round(2 * ALPACA_TOKENS / 4096 / before)
+    batch = round(2 * ALPACA_TOKENS / LONGEST / before)
     advice = [one["change"] for one in answer(cli, *asked)["advice"] if "packing" in one["change"]]
     assert f"(a global batch of {batch} keeps the number of steps)" in advice[0]
-    after = answer(cli, *asked, "--padding", "packed", "--global-batch", batch)["time"]["steps"]
+    packed = ("--padding", "packed", "--seq-len", LONGEST, "--global-batch", batch)
+    after = answer(cli, *asked, *packed)["time"]["steps"]
     assert abs(after - before) <= 0.1 * before
 
 

@@ -29,7 +29,7 @@ def ask(cli: Cli, command: str) -> Any:
 def screen(cli: Cli, command: str) -> dict[str, str]:
     """The lines of a brief report by their labels."""
     lines = cli(*shlex.split(command), "--brief").out.splitlines()
-    assert len(lines) <= 12
+    assert len(lines) <= 14
     return {line.split("  ")[0]: line.split("  ", 1)[1].strip() for line in lines if line[:1].isalpha()}
 
 

@@ -68,7 +68,7 @@ def test_the_fewest_that_fit_say_that_they_offload(cli: Cli) -> None:
     job = "--model llama-3.1-70b --job sft --server dell-xe9680-h100"
     ran = cli(*shlex.split(f"estimate {job}"))
     gpus = next(line for line in ran.out.splitlines() if line.startswith("GPUs "))
-    assert gpus.split("  ", 1)[1].strip() == "32 in 4 nodes; the fewest that fit: 8 with offloading (slower: see plan)"
+    assert gpus.split("  ", 1)[1].strip() == "24 in 3 nodes; the fewest that fit: 8 with offloading (slower: see plan)"
     plan = json.loads(cli(*shlex.split(f"plan {job} --max-gpus 64 --format json")).out)
     fewest = plan["candidates"][plan["answers"]["smallest"]]
     assert fewest["gpus"] == 8

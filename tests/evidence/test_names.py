@@ -170,7 +170,7 @@ def test_a_release_is_the_number_behind_the_frameworks_own_name(stack: str, fram
     [
         ({"date": "2023-11"}, "hf-trainer@2023.11"),
         ({"date": "2024"}, "hf-trainer@2024.06"),
-        ({"source": {"title": "a report", "date": "2026-07-14"}}, "hf-trainer@2026.07"),
+        ({"source": {"title": "a report", "date": "2026-07-14"}}, "hf-trainer@4.40"),  # no source chooses anything
         ({"framework": "transformers 4.30", "date": "2026-01"}, "hf-trainer@4.30"),
     ],
 )
@@ -178,9 +178,9 @@ def test_a_release_that_is_not_named_is_that_of_the_record_s_month(said: dict[st
     assert choose_stack(record("hf-trainer", **said)).name == release  # type: ignore[arg-type]
 
 
-def test_neither_release_nor_month_makes_a_guess() -> None:
+def test_a_release_without_a_month_is_a_usual_one_and_said() -> None:
     base = {"model": "llama-2-7b", "gpu": "a100-sxm-80gb", "gpus": 1, "seq_len": 2048, "batch": Batch(micro=1)}
     silent = scenario_of(record("hf-trainer", **base), RecordRegistry())
-    assert silent.guessed
     assert "release 4.40 of hf-trainer: none stated" in silent.assumed
-    assert not scenario_of(record("hf-trainer", **base, date="2024-05"), RecordRegistry()).guessed
+    dated = scenario_of(record("hf-trainer", **base, date="2024-05"), RecordRegistry())
+    assert "hf-trainer of 2024.05, when the record was made: release not named" in dated.assumed

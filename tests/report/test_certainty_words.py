@@ -70,7 +70,7 @@ def test_a_bias_is_said_with_the_runs_that_show_it() -> None:
     basis = Basis(runs=9, publications=2, inside=8, software="hf-trainer", comparable=True, strength="weak", bias=bias)
     assert bias_words(basis) == (
         "Published runs with the hf-trainer stack took 1.4 times as long as predicted in the median, and one in ten "
-        "3.0 times or more (31 runs, 5 publications). Their conditions differ, and the range is their spread."
+        "3.0 times or more (31 runs, 5 publications; conditions differ)."
     )
     few = Bias(runs=31, publications=2, median=1.42, slowest=2.96)
     assert bias_words(msgspec.structs.replace(basis, bias=few)).endswith("2 publications: too few to set the range).")

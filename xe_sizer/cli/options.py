@@ -88,7 +88,7 @@ ExplainOption = Annotated[
 ]
 BriefOption = Annotated[
     bool,
-    typer.Option("--brief", help="The answer in at most 12 lines: table, markdown or html.", rich_help_panel="Output"),
+    typer.Option("--brief", help="The answer in at most 14 lines: table, markdown or html.", rich_help_panel="Output"),
 ]
 ExitZeroOption = Annotated[
     bool, typer.Option("--exit-zero", help="Return 0 even if the answer is no.", rich_help_panel="Output")

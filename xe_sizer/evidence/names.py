@@ -287,9 +287,8 @@ def _released(record: Record, stack: str) -> tuple[str, str | None]:
 
 
 def _month(record: Record) -> str | None:
-    """Year and month of a record, or of what it was published in, as releases have them; None where nobody says."""
-    published = record.source.get("date") if isinstance(record.source, Mapping) else None
-    found = re.match(r"(20\d\d)(?:-(\d\d))?", str(record.date or published or ""))
+    """Year and month of a record's run, as releases have them; None where it does not say."""
+    found = re.match(r"(20\d\d)(?:-(\d\d))?", str(record.date or ""))
     return f"{found[1]}.{found[2] or '06'}" if found else None
 
 

@@ -46,9 +46,7 @@ if TYPE_CHECKING:
 # about 300 tokens (Orca-Math).
 INSTRUCTION_TOKENS = 200.0
 INSTRUCTION_SEQ_LEN = 2048
-NOT_STATED = (
-    "lengths not stated", "length not stated", "global batch not stated", "prompts not stated", "none stated",
-)  # fmt: skip
+NOT_STATED = ("lengths not stated", "length not stated", "global batch not stated", "prompts not stated")
 FULLY_SHARDED = 3  # ZeRO stage
 SAME_MEAN = 1e-4  # means of two data sets differ by more
 

@@ -24,7 +24,6 @@ from xe_sizer.profiles.finder import is_path, is_repository
 from xe_sizer.profiles.hub import CONFIG, Hub, repository_of
 from xe_sizer.profiles.model_schema import ModelProfile
 from xe_sizer.profiles.source import PATH_HINT, load_yaml, name_problems
-from xe_sizer.profiles.spelling import words_of
 from xe_sizer.profiles.text_file import at_home
 from xe_sizer.profiles.vision import tower_of, vision_contradictions
 
@@ -163,7 +162,7 @@ def resolve_model(name_or_path: str, finder: Finder, where: Where = None, hub: H
         return _shape_from_folder(path, name_or_path, finder, where)
     found = found or (None if cached else _file_of_last_part(name_or_path, finder))
     if found:
-        return load_model_profile(found, instructed="instruct" in words_of(name_or_path))
+        return load_model_profile(found, instructed="instruct" in name_or_path.lower())
     config = cached or (hub.config(repository, where) if repository else None)
     if config and repository:
         return _shape_of_repository(config, repository)

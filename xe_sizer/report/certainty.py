@@ -47,11 +47,10 @@ def bias_words(basis: Basis | None) -> str:
         return ""
     bias = basis.bias
     far = f", and one in ten {bias.slowest:.1f} times or more" if bias.slowest > bias.median else ""
-    few = ": too few to set the range" if bias.publications < SETS_RANGE else ""
+    few = ": too few to set the range" if bias.publications < SETS_RANGE else "; conditions differ"
     seen = f"{plural(bias.runs, 'run')}, {plural(bias.publications, 'publication')}{few}"
     longer = f"{bias.median:.1f} times as long as predicted in the median{far}"
-    spread = "" if few else " Their conditions differ, and the range is their spread."
-    return f"Published runs with the {clean(basis.software)} stack took {longer} ({seen}).{spread}"
+    return f"Published runs with the {clean(basis.software)} stack took {longer} ({seen})."
 
 
 def middle_word(basis: Basis | None) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from xe_sizer.result.common import GIVEN_PRICE
@@ -151,6 +151,12 @@ def offer_cells(price: HourlyPrice | None) -> dict[str, str | None]:
 def hourly_words(price: HourlyPrice) -> str:
     """What an hour costs, and how that is meant: `55.04 USD an hour (on-demand, us-east-1, 2026-09-24)`."""
     return f"{money(price.per_hour, price.currency)} an hour ({offer_words(price)})"
+
+
+def price_words(price: HourlyPrice | None) -> Iterator[str]:
+    """What an hour of the hardware costs, where the user did not give the price."""
+    if price is not None and price.kind != GIVEN_PRICE:
+        yield f"{clean(price.hardware)} at {hourly_words(price)}"
 
 
 def money(value: float | None, currency: str | None) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from xe_sizer.frozen import frozen
 
-BRIEF_LINES = 12
+BRIEF_LINES = 14
 OPERATORS = "operators"
 EXPLAINABLE = ("memory", "time", OPERATORS, "data", "sources")
 

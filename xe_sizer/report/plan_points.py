@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from xe_sizer.report.certainty import spanned
 from xe_sizer.report.document import Point
 from xe_sizer.report.first_screen import evidence_point, fit_words, host_point, limits_points, memory_of
-from xe_sizer.report.format import clean, hourly_words, money, number, offer_words, plural
+from xe_sizer.report.format import clean, money, number, offer_words, plural, price_words
 from xe_sizer.report.iterations import split_words
 from xe_sizer.report.plan_words import (
     asks_for_gpus,
@@ -60,7 +60,7 @@ def _search(result: PlanResult) -> Iterator[Point]:
         told = list(searched_words(result))
         shown, more = told[:MOST_KINDS], len(told) - MOST_KINDS
         shown += [f"{plural(more, 'more kind')} of hardware"] if more > 0 else []
-        yield Point("Searched", "; ".join(shown), spare=4)
+        yield Point("Searched", "; ".join(shown))
     if fixed := fixed_by_file(result):
         yield Point("Fixed", f"your file fixes {', '.join(fixed)}: no other was tried")
 
@@ -85,8 +85,7 @@ def _cost_words(one: Candidate) -> Iterator[str]:
     yield f"{number(one.gpu_hours)} GPU-hours"
     if one.energy_kwh is not None:
         yield f"{number(one.energy_kwh)} kWh"
-    if one.hourly_price is not None:
-        yield f"{clean(one.hourly_price.hardware)} at {hourly_words(one.hourly_price)}"
+    yield from price_words(one.hourly_price)
 
 
 def _others(result: PlanResult, chosen: Candidate) -> Iterator[Point]:

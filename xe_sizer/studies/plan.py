@@ -326,7 +326,7 @@ def _why_skipped(found: Candidates, count: int) -> tuple[str, str]:
         return BY_NOTHING, "no layout can be spread over them"
     enough = min((one.gpus for one in found.sized if one.ok), default=math.inf)
     if count > enough:
-        return TOO_MANY, f"more than the fewest that do, and {batch}, which is assumed, cannot be split over them"
+        return TOO_MANY, "more than the fewest that do"
     more = min((tried for tried in found.tried if count < tried < enough), default=None)
     return TOO_FEW, "fewer than the fewest that do" if more is None else f"fewer than {more:,}, which are not enough"
 

@@ -38,11 +38,11 @@ from xe_sizer.report.format import (
     duration,
     duration_range,
     gib,
-    hourly_words,
     money,
     number,
     offer_words,
     percent,
+    price_words,
     value_range,
     whole,
 )
@@ -126,7 +126,7 @@ def _points(result: Result) -> Iterator[Point]:
     yield memory_point(result.memory, result.verdict, _tight_on_card(result))
     yield from _host_point(result)
     yield from limits_points(result.verdict, currency_of(result))
-    yield from change_point(result.advice)
+    yield from change_point(result.advice, ok=result.ok)
 
 
 def _held_less(result: Result) -> str:
@@ -155,8 +155,7 @@ def _cost_words(cost: Cost) -> Iterator[str]:
     yield f"{number(cost.gpu_hours.expected)} GPU-hours ({value_range(cost.gpu_hours.low, cost.gpu_hours.high)})"
     if cost.energy_kwh is not None:
         yield f"{number(cost.energy_kwh)} kWh"
-    if cost.hourly_price is not None:
-        yield f"{clean(cost.hourly_price.hardware)} at {hourly_words(cost.hourly_price)}"
+    yield from price_words(cost.hourly_price)
 
 
 def _facts(result: Result) -> Iterator[Fact]:
