@@ -395,7 +395,7 @@ def test_brief_drops_no_caveat(cli: Cli, tmp_path: Path, monkeypatch: pytest.Mon
     )
     monkeypatch.setenv("COLUMNS", "80")
     said = " ".join(cli("estimate", job, "--brief").out.split())
-    assert "max_cost" not in said
+    assert "Change " in said
     assert re.search(
         r"Published runs with the hf-trainer stack took \S+ times as long as predicted in the median", said
     )

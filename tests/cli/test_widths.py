@@ -15,7 +15,8 @@ JOB = "--model llama-2-7b --server dell-xe9680-h100 --dataset alpaca --steps 10"
 SCENARIO = "model: llama-2-7b\nserver: dell-xe9680-h100\ngpus: 8\ntrain: {steps: 10}\nlimits: {max_hours: 1}\n"
 TOO_BIG = SCENARIO.replace("llama-2-7b", "llama-3.1-405b")
 QUESTIONS = {
-    "estimate": f"estimate {JOB} --gpus 8 --max-hours 2 --max-cost 500 --price-per-gpu-hour 2 --min-headroom-gib 2",
+    "estimate": f"estimate {JOB} --gpus 8 --max-hours 2 --max-cost 500 --price-per-gpu-hour 2 --min-headroom-gib 2 "
+    "--padding packed",
     "serve": "serve --model llama-3.1-8b --gpu h100-sxm-80gb --request-rate 5 --ttft 1 --tpot 0.05",
     "plan": f"plan {JOB} --max-gpus 32 --max-hours 1",
     "compare": f"compare {JOB} --gpus 16 job=lora job=qlora job=sft",

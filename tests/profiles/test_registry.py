@@ -87,9 +87,9 @@ def test_unknown_name_is_located_with_the_nearest_ones():
 
 
 def test_short_name_suggests_the_parts_that_begin_with_it():
-    text = problem(Registry().accelerator, "h100")
-    assert "'h100-pcie-80gb'" in text
-    assert "'h100-sxm-80gb'" in text
+    text = problem(Registry().accelerator, "a100")
+    assert "'a100-pcie-80gb'" in text
+    assert "'a100-sxm-80gb'" in text
     assert "'b100'" not in text
 
 

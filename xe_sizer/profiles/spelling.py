@@ -275,6 +275,8 @@ _TIMES = re.compile(r"(\d+)x|x(\d+)")
 
 
 def _server(text: str, known: Sequence[Known]) -> Iterable[str]:
+    if "-" in text and text.strip().lower() in {each.gpu for each in known}:
+        return ()  # a part with its form factor or memory, which no server is called by
     literal = _server_words(text)
     same = {each.name for each in known for one in each.spellings if literal in _with_and_without_vendor(each, one)}
     if same or not literal:

@@ -110,11 +110,8 @@ def _doubtful(limit: Limit) -> tuple[bool, float]:
     return limit.ok, 1.0 if limit.probability is None else limit.probability
 
 
-def change_point(advice: tuple[Advice, ...], *, ok: bool) -> Iterator[Point]:
-    """The one thing to change, with its command; nothing where no change is worth a word.
-
-    Of a yes it is spared last.
-    """
+def change_point(advice: tuple[Advice, ...]) -> Iterator[Point]:
+    """The one thing to change, with its command; nothing where no change is worth a word."""
     for first in advice[:1]:
         effect = f": {clean(first.effect)}" if first.effect else ""
-        yield Point("Change", f"{clean(first.change)}{effect}", command=clean(first.command), spare=int(ok))
+        yield Point("Change", f"{clean(first.change)}{effect}", command=clean(first.command))

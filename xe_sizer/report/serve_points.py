@@ -67,7 +67,7 @@ def serve_points(result: ServeResult) -> Iterator[Point]:
     yield from limits_points(result.verdict, result.cost.currency)
     yield from (Point("", clean(words)) for words in result.misread)
     yield from (Point("", words) for words in objectives(result))
-    yield from change_point(result.advice, ok=result.ok)
+    yield from change_point(result.advice)
 
 
 def _chosen(result: ServeResult) -> Iterator[Point]:

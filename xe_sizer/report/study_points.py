@@ -68,7 +68,7 @@ def sensitivity_points(result: Sensitivity) -> Iterator[Point]:
     memory = memory_of(base.peak_bytes, base.usable_bytes, free)
     if not base.fits:
         yield memory
-        yield from change_point(result.advice, ok=False)
+        yield from change_point(result.advice)
         yield from _factor_points(result)
         return
     cost = "" if base.price is None else f", {money(base.price, base.currency)}"

@@ -126,7 +126,7 @@ def _points(result: Result) -> Iterator[Point]:
     yield memory_point(result.memory, result.verdict, _tight_on_card(result))
     yield from _host_point(result)
     yield from limits_points(result.verdict, currency_of(result))
-    yield from change_point(result.advice, ok=result.ok)
+    yield from change_point(result.advice)
 
 
 def _held_less(result: Result) -> str:
