@@ -415,3 +415,5 @@ def test_brief_says_that_the_shape_of_a_model_is_guessed(cli: Cli, tmp_path: Pat
     ran = cli("estimate", "--model", tmp_path / "config.json", "--gpu", "h100-sxm-80gb", "--gpus", 1, "-f", "json")
     warnings = json.loads(ran.out)["warnings"]
     assert sum(said in each for each in warnings) == 1
+    served = cli("serve", "--model", tmp_path / "config.json", "--gpu", "h100-sxm-80gb", "--gpus", 1, "--brief")
+    assert said in served.out.splitlines()[1]

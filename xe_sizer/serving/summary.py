@@ -95,7 +95,7 @@ def summarise(sized: ServingEstimate, details: bool = True) -> ServeResult:
         cautions=tuple(cautions(sized)),
         misread=tuple(misread(resolved)),
         read_from_name=resolved.read_from_name,
-        warnings=(*misread(resolved), *resolved.warnings, *warnings_of(sized)),
+        warnings=tuple(dict.fromkeys((*misread(resolved), *resolved.warnings, *warnings_of(sized)))),
         sources=tuple(_sources(sized)) if details else (),
     )
 

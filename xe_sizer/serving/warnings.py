@@ -61,6 +61,8 @@ def warnings_of(sized: ServingEstimate) -> Iterator[str]:
 
 def cautions(sized: ServingEstimate) -> Iterator[str]:
     """What a reader must know to read the verdict right: what a failure stops, what keeps an engine from starting."""
+    model = sized.resolved.job.model
+    yield from (f"{model.name}: {guess}" for guess in model.guesses)
     yield from _spanning(sized)
     yield from _failing(sized)
     yield from _too_long(sized)
