@@ -55,6 +55,23 @@ flash_attention: true
 plugins: [axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin]
 cut_cross_entropy: true
 """
+AXOLOTL_FSDP = """\
+base_model: Qwen/Qwen2.5-7B
+sequence_len: 2048
+sample_packing: true
+micro_batch_size: 1
+gradient_accumulation_steps: 8
+num_epochs: 1
+optimizer: adamw_torch_fused
+bf16: true
+gradient_checkpointing: true
+attn_implementation: flash_attention_2
+fsdp_version: 2
+fsdp_config:
+  offload_params: true
+  auto_wrap_policy: TRANSFORMER_BASED_WRAP
+  reshard_after_forward: true
+"""
 LLAMA_FACTORY_FULL = """\
 model_name_or_path: Qwen/Qwen2.5-7B
 stage: sft
@@ -210,6 +227,7 @@ python3 -m sglang.launch_server --model-path Qwen/Qwen3-8B --tp-size 2 --context
 FILES = {
     "adapters of some modules": ("axolotl", "job.yml", AXOLOTL_LORA),
     "frozen weights in 8 bits": ("axolotl", "job.yml", AXOLOTL_EIGHT_BITS),
+    "FSDP with weights in host memory": ("axolotl", "job.yml", AXOLOTL_FSDP),
     "pure bfloat16 and GaLore": ("llama-factory", "job.yaml", LLAMA_FACTORY_FULL),
     "preferences": ("llama-factory", "job.yaml", LLAMA_FACTORY_DPO),
     "QLoRA": ("trl", "job.yaml", TRL_SFT),

@@ -12,6 +12,7 @@ from xe_sizer.exporters.parts.deepspeed import BACKEND
 if TYPE_CHECKING:
     from xe_sizer.exporters.plan import Plan
 
+FSDP_VERSION = 2
 _GRADIENTS, _ALL = 2, 3  # ZeRO stages that FSDP has
 _DEVICES = {"optimizer": ("cpu", "none"), "params": ("cpu", "cpu")}
 
@@ -28,24 +29,33 @@ def accelerate_configuration(plan: Plan) -> dict[str, Any]:
         "machine_rank": 0,
         "mixed_precision": word if word in ("bf16", "fp16") else "no",
     }
+    fsdp = fsdp_settings(plan)
     zero, offload, backend = plan.take("layout.zero", 0), plan.peek("layout.offload"), plan.take("train.backend")
-    if zero in (_GRADIENTS, _ALL) and (offload != "optimizer") and backend != BACKEND:
-        return values | {"distributed_type": "FSDP", "fsdp_config": _fsdp(plan, zero), **_parallel(plan, zero)}
+    if fsdp is not None:
+        settings = {"fsdp_version": FSDP_VERSION, **{f"fsdp_{name}": value for name, value in fsdp.items()}}
+        return values | {"distributed_type": "FSDP", "fsdp_config": settings, **_parallel(plan, zero)}
     if zero or offload in _DEVICES or backend == BACKEND:
         return values | {"distributed_type": "DEEPSPEED", "deepspeed_config": _deepspeed(plan, zero)}
     return values | {"distributed_type": "MULTI_GPU" if gpus > 1 else "NO"}
 
 
-def _fsdp(plan: Plan, zero: int) -> dict[str, Any]:
-    offload = plan.peek("layout.offload") == "params"
-    if offload:
+def fsdp_settings(plan: Plan) -> dict[str, Any] | None:
+    """FSDP of a plan, in the names of accelerate without their prefix; None where it runs on something else.
+
+    FSDP shards gradients and optimizer states, or all states; it offloads weights and states together.
+    """
+    zero, offload = plan.peek("layout.zero", 0), plan.peek("layout.offload")
+    if zero not in (_GRADIENTS, _ALL) or offload == "optimizer" or plan.peek("train.backend") == BACKEND:
+        return None
+    plan.said("layout.zero")
+    plan.said("train.backend")
+    if offload == "params":
         plan.said("layout.offload")
     return {
-        "fsdp_version": 2,
-        "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
-        "fsdp_reshard_after_forward": zero == _ALL,
-        "fsdp_offload_params": offload,
-        "fsdp_state_dict_type": "SHARDED_STATE_DICT",
+        "auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
+        "reshard_after_forward": zero == _ALL,
+        "offload_params": offload == "params",
+        "state_dict_type": "SHARDED_STATE_DICT",
     }
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from xe_sizer.exporters.as_text import yaml_text
 from xe_sizer.exporters.exporter import LEARNING_RATE, Added, Exporter, Written
+from xe_sizer.exporters.parts.accelerate import FSDP_VERSION, fsdp_settings
 from xe_sizer.exporters.parts.adapters import BITS, LORA, QLORA, QLORA_BITS, adapted_modules, adapter_of
 from xe_sizer.exporters.parts.deepspeed import deepspeed_settings
 from xe_sizer.exporters.parts.trl import OPTIMIZERS
@@ -44,7 +45,7 @@ def _write(plan: Plan) -> Written:
         "dp_shard_size": plan.take("layout.zero_group") or None,
         "save_steps": plan.take("train.checkpoint_every"),
         "eval_steps": plan.take("train.evaluate_every"),
-        "deepspeed": deepspeed_settings(plan),
+        **_sharding(plan),
     }
     return Written(yaml_text(values), run=_run(plan))
 
@@ -129,6 +130,13 @@ def _recompute(plan: Plan) -> bool | str:
         plan.said("layout.offload")
         return "offload"
     return full
+
+
+def _sharding(plan: Plan) -> dict[str, Any]:
+    fsdp = fsdp_settings(plan)
+    if fsdp is None:
+        return {"deepspeed": deepspeed_settings(plan)}
+    return {"fsdp_version": FSDP_VERSION, "fsdp_config": fsdp}
 
 
 def _above_one(ranks: int | None) -> int | None:
