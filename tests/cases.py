@@ -15,8 +15,10 @@ from xe_sizer.profiles.registry import Registry
 from xe_sizer.scenario.read import read_scenario
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import Layouts
+from xe_sizer.training.memory import memory_ledger
 from xe_sizer.training.resolve import resolve
 from xe_sizer.training.resolved import ResolvedTraining
+from xe_sizer.training.step import timeline
 
 REGISTRY = Registry()
 ONE_GPU = {
@@ -62,3 +64,16 @@ def with_device(question_job: Job, **changes: float) -> Job:
     device = question_job.device
     scaled = {name: getattr(device, name) * factor for name, factor in changes.items()}
     return replace(question_job, device=replace(device, **scaled))
+
+
+def figures_of(made: Job, chosen: Layouts) -> dict[str, np.ndarray]:
+    """Every figure that has one value a layout, by name."""
+    ledger, line = memory_ledger(made, chosen), timeline(made, chosen)
+    shape = ledger.total_bytes.shape
+    figures = {f"memory {name}": np.broadcast_to(v, shape) for name, v in ledger.components.items()}
+    figures |= {f"time {name}": value for name, value in line.components.items()}
+    figures |= {f"module {name}": np.stack(sides) for name, sides in line.modules.items()}
+    figures |= {"peak": ledger.peak_bytes, "tensors": ledger.tensor_peak_bytes, "host": ledger.host_bytes}
+    figures |= {"cached": np.broadcast_to(ledger.cached_bytes, shape), "again": line.recompute_flops}
+    figures |= {"stage": np.broadcast_to(line.slowest, shape)}
+    return figures | {"flops": line.flops * np.ones(len(chosen)), "step": line.step_s}

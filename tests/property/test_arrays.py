@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cases import job, layouts
+from cases import figures_of, job, layouts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from xe_sizer.training.job import Job
 from xe_sizer.training.layout import Layouts
 from xe_sizer.training.memory import memory_ledger
 from xe_sizer.training.step import timeline
@@ -37,17 +36,6 @@ BATCH = st.lists(LAYOUT, min_size=2, max_size=6)
 
 def columns(rows: list[dict[str, int]]) -> Layouts:
     return layouts(**{name: [row[name] for row in rows] for name in rows[0]})
-
-
-def figures_of(made: Job, chosen: Layouts) -> dict[str, np.ndarray]:
-    """Every figure that has one value a layout."""
-    ledger, line = memory_ledger(made, chosen), timeline(made, chosen)
-    shape = ledger.total_bytes.shape
-    figures = {f"memory {name}": np.broadcast_to(v, shape) for name, v in ledger.components.items()}
-    figures |= {f"time {name}": value for name, value in line.components.items()}
-    figures |= {f"module {name}": np.stack(sides) for name, sides in line.modules.items()}
-    figures |= {"peak": ledger.peak_bytes, "tensors": ledger.tensor_peak_bytes, "host": ledger.host_bytes}
-    return figures | {"flops": line.flops * np.ones(len(chosen)), "again": line.recompute_flops, "step": line.step_s}
 
 
 @pytest.mark.parametrize("name", JOBS)

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from cases import REGISTRY, ask
+from cases import REGISTRY, ask, figures_of
 
 from xe_sizer.errors import InputError
 from xe_sizer.graph.selective import RECOMPUTE_MODULES
@@ -35,12 +35,10 @@ from xe_sizer.training.adapters import ADAPTERS
 from xe_sizer.training.estimate import TrainingEstimate
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import Layouts
-from xe_sizer.training.memory import memory_ledger
 from xe_sizer.training.methods import METHODS
 from xe_sizer.training.resolved import ResolvedTraining
 from xe_sizer.training.sizing import size
 from xe_sizer.training.space import legal_layouts
-from xe_sizer.training.step import timeline
 
 SAMPLE = 15  # jobs of each kind that the usual run tries
 EXACT = 1e-9
@@ -105,18 +103,6 @@ def random_training(draw: np.random.Generator) -> tuple[dict[str, Any], Resolved
                 return flags, resolved
         except InputError:
             continue
-
-
-def figures_of(made: Any, chosen: Layouts) -> dict[str, np.ndarray]:
-    """Every figure that has one value a layout, by name."""
-    ledger, line = memory_ledger(made, chosen), timeline(made, chosen)
-    shape = ledger.total_bytes.shape
-    figures = {f"memory {name}": np.broadcast_to(v, shape) for name, v in ledger.components.items()}
-    figures |= {f"time {name}": value for name, value in line.components.items()}
-    figures |= {f"module {name}": np.stack(sides) for name, sides in line.modules.items()}
-    figures |= {"peak": ledger.peak_bytes, "tensors": ledger.tensor_peak_bytes, "host": ledger.host_bytes}
-    figures |= {"cached": ledger.cached_bytes, "stage": line.slowest, "again": line.recompute_flops}
-    return figures | {"flops": line.flops * np.ones(len(chosen)), "step": line.step_s}
 
 
 def contradictions(together: dict[str, np.ndarray], alone: dict[str, np.ndarray], index: int) -> Iterator[str]:
