@@ -88,9 +88,10 @@ def _with_dropout_or_saved(plain: Case) -> Iterator[Case]:
 
 def preferences_of(family: str) -> Iterator[Case]:
     """Jobs on pairs of answers and with a teacher, of all weights and of adapters, in 16 bit and under autocast."""
+    attention = BY_FAMILY[family].attentions[0]
     for dtype in ("bf16", "autocast"):
         for method, reference in (("full", "copy"), ("lora-all", "adapters-off"), ("lora-qv", "copy")):
-            plain = Case(family, method, recompute=True, batch=4, length=1024, dtype=dtype)
+            plain = Case(family, method, attention, recompute=True, batch=4, length=1024, dtype=dtype)
             for job in ("dpo", "kto"):
                 yield replace(plain, job=job, reference=reference)
             yield replace(plain, job="dpo", framework="llama-factory", reference=reference)
@@ -118,5 +119,5 @@ def cases_of(family: str) -> Iterator[Case]:
             if not (subject.grouped_experts and method == "full"):
                 yield replace(plain, recompute=recompute, dtype="autocast")
             yield from _with_dropout_or_saved(replace(plain, recompute=recompute))
-    if not subject.grouped_experts:
+    if not subject.grouped_experts and subject.answers:
         yield from preferences_of(family)

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from transformers.pytorch_utils import Conv1D
 
 COMPUTED_IN = torch.bfloat16  # bnb_4bit_compute_dtype
 KEPT = ("lm_head",)  # never in few bits (transformers, get_keys_to_not_convert)
@@ -31,8 +32,9 @@ def _expanded(like: torch.Tensor, shape: tuple[int, int]) -> torch.Tensor:
 class Linear4bit(nn.Linear):
     """A linear layer of bitsandbytes: it computes in 16 bit and returns the type that it was given."""
 
-    def __init__(self, plain: nn.Linear) -> None:
-        super().__init__(plain.in_features, plain.out_features, bias=False, dtype=COMPUTED_IN)
+    def __init__(self, plain: nn.Linear | Conv1D) -> None:
+        inputs, outputs = (plain.nx, plain.nf) if isinstance(plain, Conv1D) else (plain.in_features, plain.out_features)
+        super().__init__(inputs, outputs, bias=False, dtype=COMPUTED_IN)
         packed = torch.empty((plain.weight.numel() // 2, 1), dtype=torch.uint8)
         self.weight = nn.Parameter(packed, requires_grad=False)
         self.bias = plain.bias
@@ -44,10 +46,14 @@ class Linear4bit(nn.Linear):
 
 
 def quantise(model: nn.Module) -> None:
-    """Linear layers in four bits, everything else in float32 (peft, prepare_model_for_kbit_training)."""
+    """Linear layers in four bits, everything else in float32 (peft, prepare_model_for_kbit_training).
+
+    GPT-2's are transposed (Conv1D) and become Linear4bit too; what a class keeps in float32 does not (T5's `wo`).
+    """
+    kept = {*KEPT, *(getattr(model, "_keep_in_fp32_modules", None) or ())}
     for module in list(model.modules()):
         for name, child in list(module.named_children()):
-            if isinstance(child, nn.Linear) and name not in KEPT:
+            if isinstance(child, nn.Linear | Conv1D) and name not in kept:
                 setattr(module, name, Linear4bit(child))
     made: dict[int, nn.Parameter] = {}  # tied weights stay one
     for module in model.modules():

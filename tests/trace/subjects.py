@@ -48,6 +48,11 @@ class Subject:
     grouped_experts: bool = False
 
     @property
+    def answers(self) -> bool:
+        """Whether it writes answers token by token, which trainers compare with one another."""
+        return self.classes[0] == DECODER
+
+    @property
     def tied(self) -> bool:
         """Whether embedding and head are one."""
         return _catalogue().model(self.model).tied_embeddings or bool(self.changes)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 from cases import job, layouts
 
+from xe_sizer.graph.attention import mask_bytes
 from xe_sizer.graph.operators import Attention, MemoryBound
 from xe_sizer.graph.transformer import layer_operators
 from xe_sizer.training.job import Job
+from xe_sizer.training.memory import memory_ledger
+from xe_sizer.training.moments import MOMENTS
 
 TOKENS = 1000.0
 
@@ -77,17 +81,53 @@ def test_a_mask_is_kept_and_keys_and_values_are_repeated() -> None:
     assert "repeated keys and values" not in operators(lora(train__padding="packed"), micro_batch=4)
 
 
-def test_past_a_window_attention_gets_a_mask_of_one_sequence() -> None:
-    """Mistral's windows of 4,096 tokens in transformers; Unsloth's kernels know them, repeating keys and values."""
-    found = {}
-    for stack in ("hf-trainer", "unsloth"):
-        made = lora(stack, "mistral-7b", train__seq_len=8192, train__padding="packed", attention="sdpa")
-        ops = layer_operators(made.graph(layouts(micro_batch=2), np.array([8192.0])))
-        found[stack] = next(op for op in ops if isinstance(op, Attention))
+def windowed(stack: str, tokens: float) -> Attention:
+    """The attention of Mistral, whose windows have 4,096 tokens, over two sequences."""
+    made = lora(stack, "mistral-7b", train__seq_len=8192, train__padding="packed", attention="sdpa")
+    ops = layer_operators(made.graph(layouts(micro_batch=2), np.array([tokens])))
+    return next(op for op in ops if isinstance(op, Attention))
+
+
+def test_past_a_window_attention_gets_a_mask_of_every_sequence() -> None:
+    """PyTorch writes the mask out for both sequences; Unsloth's kernels know windows, repeating keys and values."""
+    found = {stack: windowed(stack, 8192.0) for stack in ("hf-trainer", "unsloth")}
     assert found["hf-trainer"].masked is not None
     assert found["unsloth"].masked is None
-    mask = 2 * 8192 * 8192
+    mask = 2 * 2 * 8192 * 8192
     assert found["hf-trainer"].saved_bytes - found["unsloth"].saved_bytes == pytest.approx(mask)
+
+
+@pytest.mark.parametrize(("tokens", "masked"), [(4095.0, False), (4096.0, True)])
+def test_a_sequence_as_long_as_the_window_gets_a_mask(tokens: float, masked: bool) -> None:
+    """transformers leaves it out where kv_length < local_attention_size alone."""
+    assert (windowed("hf-trainer", tokens).masked is not None) is masked
+
+
+@pytest.mark.parametrize(
+    ("model", "tokens", "making", "made"),
+    [("mistral-7b", 8192, 3, 1), ("mistral-7b", 2048, 0, 0), ("modernbert-large", 8192, 16, 1)],
+)
+def test_masks_of_windows_are_made_before_the_layers(model: str, tokens: int, making: int, made: int) -> None:
+    """Bytes a pair: three of truth values for a causal window; an encoder's distances are two of 64 bits each."""
+    found = lora(model=model, train__seq_len=tokens, train__padding="packed", attention="sdpa")
+    sizes = mask_bytes(found.graph(layouts(micro_batch=2), np.array([float(tokens)])))
+    assert [float(size.max()) for size in sizes] == [making * tokens**2, made * tokens**2]
+
+
+def test_layers_that_run_again_are_given_the_masks_of_the_forward() -> None:
+    """ModernBERT at 8,192 tokens: the mask of its windows stays until the backward ends; making it takes more."""
+    tokens = 8192
+    masked = lora(model="modernbert-large", train__seq_len=tokens, train__padding="packed", attention="sdpa")
+    kernels = msgspec.structs.replace(masked.stack.kernels, attention_mask="none")
+    plain = replace(masked, stack=msgspec.structs.replace(masked.stack, kernels=kernels))
+    again = layouts(recompute=2)
+    held, without = (memory_ledger(made, again, np.array([float(tokens)])).components for made in (masked, plain))
+    more = (held["activations"] - without["activations"])[0, :, 0] / tokens**2
+    assert more[MOMENTS.index("backward of the first layer")] == pytest.approx(1.0)
+    assert held["activations"][0, MOMENTS.index("end of forward"), 0] > 16 * tokens**2
+    last = MOMENTS.index("backward of the last layer")
+    layer = (held["layer in its backward"] - without["layer in its backward"])[0, last, 0] / tokens**2
+    assert layer == pytest.approx(2.0)  # of one layer at a time, in 16 bit
 
 
 def test_a_quantised_model_loaded_in_float32_has_float32_activations_but_under_autocast() -> None:

@@ -230,16 +230,17 @@ class Place:
     def waiting_bytes(self) -> Array:
         """What lives while the adapter computes and goes with its module: see docs/memory.md [bytes].
 
-            bytes = tokens (e n + e k + 4 k under autocast)
+            bytes = tokens (e n + e k + 4 k under autocast or with dropout)
 
         The frozen weight's result; the input where the adapter reads a copy of it; and under autocast the float32 copy,
-        of which the product reads one in 16 bit. An input that is float32 already needs no such copy.
+        of which the product reads one in 16 bit, or dropout what is left of it. An input that is float32 already needs
+        no such copy.
         Source: peft (tuners/lora/layer.py, Linear.forward: `x = self._cast_input_dtype(x, ...)`); traced.
         """
         inputs = self.block.inputs
         wide_input = np.asarray(inputs.returned_bytes, dtype=float) >= self.size
         own = self.element_bytes * self.copies_input * (1.0 - wide_input)
-        copied = self.size * float(self.casting == "autocast")
+        copied = self.size * float(self.casting == "autocast" or (self.wide and self.drops > 0))
         return as_array(self.tokens * (self.n * inputs.returned_bytes + self.k * (own + copied)))
 
     def product(

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 # Rotary over Q and K: one fused pass, or two products, a negation, a concatenation and a sum (transformers).
 ROTARY_PASSES = {"fused": (2.0, 2.0), "eager": (10.0, 12.0), "in-attention": (0.0, 0.0)}
+# Bytes for each pair of tokens while a mask is made: conditions, their conjunction and the last one; distances and
+# their absolute values, as 64-bit integers.
+CONDITIONS, DISTANCES = 3.0, 16.0
 OUTPUT_GATE_PASSES, OUTPUT_GATE_LAUNCHES = (5.0, 8.0), (2.0, 3.0)  # sigmoid and product
 ROTARY_LAUNCHES = {"fused": (1.0, 1.0), "eager": (10.0, 12.0), "in-attention": (0.0, 0.0)}
 
@@ -164,10 +167,11 @@ def _core(block: Block) -> Iterator[Operator]:
 
 
 def _masked(inputs: GraphInputs, window: int | None) -> Array | None:
-    """Share of micro-batches whose attention is given a mask, for padding or past a sliding window; None: none [-].
+    """Share of micro-batches whose attention is given a mask, for padding or for a sliding window; None: none [-].
 
-    Source: transformers masking_utils.py, _ignore_causal_mask_sdpa: no mask where nothing is padded and the window is
-    not reached, so that is_causal takes its place; _update_causal_mask of models before release 4.53 did the same.
+    Source: transformers masking_utils.py, _ignore_causal_mask_sdpa: no mask where nothing is padded and the sequence is
+    shorter than the window, so that is_causal takes its place; _update_causal_mask of models before release 4.53 did
+    the same.
     """
     if inputs.kernels.attention != "sdpa":
         return None
@@ -175,9 +179,41 @@ def _masked(inputs: GraphInputs, window: int | None) -> Array | None:
         return np.ones_like(inputs.rank.sequence)
     if inputs.kernels.attention_mask == "none":
         return None
-    past_window = 0.0 if window is None else (inputs.rank.sequence > window).astype(float)
+    past_window = 0.0 if window is None else (inputs.rank.sequence >= window).astype(float)
     masked = np.maximum(inputs.padded * np.ones_like(inputs.rank.sequence), past_window)
     return masked if np.any(masked > 0) else None
+
+
+def mask_bytes(inputs: GraphInputs) -> tuple[Array, Array]:
+    """Masks that a model makes for all its layers before the first one runs: while it makes them, and made [bytes].
+
+        made = 1 byte x pairs x sequences with padding of their own, for whole and for windowed attention
+        making = made + 1 byte x pairs x (results of two conditions; distances of an encoder's window in 64 bit, and
+                 without their sign, before the comparison)
+
+    Parameters
+    ----------
+    inputs : model, rank and kernels; sizes of shape (rank shape,)
+
+    Returns
+    -------
+    two ndarrays of float, shape (rank shape,), 0 where attention gets no mask [bytes]
+
+    Source: transformers masking_utils.py (sdpa_mask, and_masks, sliding_window_bidirectional_overlay); traced.
+    """
+    model, rank = inputs.model, inputs.rank
+    pairs = rank.sequence / rank.ring_ranks * rank.keys
+    masks = np.where(inputs.padded > 0, rank.batch, 1.0)
+    made, making = inputs.zeros, inputs.zeros
+    for window, layers in ((None, model.layers - model.windowed_layers), (model.sliding_window, model.windowed_layers)):
+        masked = _masked(inputs, window) if layers and (window is None or inputs.kernels.windows) else None
+        if masked is None:
+            continue
+        there = (masked > 0) * pairs
+        distances = DISTANCES if model.bidirectional and window is not None else 0.0
+        making = np.maximum(making, made + there * np.maximum(distances, CONDITIONS * masks))
+        made = made + there * masks
+    return np.asarray(making), np.asarray(made)
 
 
 def _repeated_for_masks(block: Block, full: float, windowed: float) -> Iterator[Operator]:
@@ -265,9 +301,10 @@ def _kept_operands(inputs: GraphInputs, heads: Array, kv_heads: Array) -> Array:
     if np.any(exchanged):  # the projection's input is what came back for the output, another tensor
         operands = operands + exchanged * tokens * heads * model.v_head_dim * e * float(inputs.keeps_input("o"))
     if inputs.fused_qkv and model.position == "rope" and inputs.kernels.attention != "eager":
-        # The values are a view into the fused projection, unless they are exchanged: it stays whole beside the rotated
-        # queries and keys.
-        operands = operands + (1.0 - exchanged) * tokens * (heads + kv_heads) * model.qk_head_dim * e
+        # The values are a view into the fused projection, unless they are exchanged, or cast because the projection
+        # returns a wider type: it stays whole beside the rotated queries and keys.
+        viewed = (1.0 - exchanged) * (np.asarray(inputs.returned_bytes) <= e)
+        operands = operands + viewed * tokens * (heads + kv_heads) * model.qk_head_dim * e
     if inputs.kernels.attention == "sdpa" and inputs.kernels.rotary == "eager" and model.rotary_fraction < 1:
         # Queries concatenated from turned and untouched parts lie head by head, and so does the output, which is
         # copied token by token for the next product.
@@ -310,14 +347,13 @@ def attention_of(block: Block, name: str, layers: float, window: int | None) -> 
     )
     masked = _masked(inputs, window)
     if masked is not None:
-        # A mask in the compute type and, for every head, keys and values.
+        # A mask in the compute type for every sequence, since PyTorch writes out what was expanded when it turns words
+        # of yes and no into numbers to add (convert_boolean_attn_mask); and, for every head, keys and values.
         size = (masked > 0) * inputs.element_bytes
         repeated = 0.0 if inputs.kernels.repeats_kv else heads - kv_heads
         keys = query + inputs.learning.prefix
         operands = operands + size * rank.batch * keys * repeated * (model.qk_head_dim + model.v_head_dim)
-        # Padding differs between the sequences, and a prefix comes with a mask for each.
-        masks = np.where((inputs.padded > 0) | (inputs.learning.prefix > 0), rank.batch, 1.0)
-        statistics = statistics + size * masks * query * (rank.sequence + inputs.learning.prefix)
+        statistics = statistics + size * rank.batch * query * (rank.sequence + inputs.learning.prefix)
     kernel, temporary = inputs.kernels.attention, 0.0
     if model.relative_buckets:
         statistics = statistics + heads * query * rank.keys * inputs.element_bytes

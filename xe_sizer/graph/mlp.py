@@ -119,12 +119,13 @@ def activation(block: Block, name: str, module: str, elements: Array) -> MemoryB
     gated = inputs.model.gated
     passes = GATED_PASSES[kind] if gated else PLAIN_PASSES
     tensors: ArrayLike = (2.0 if kind == "fused" else 3.0) if gated else 1.0
+    temporaries: ArrayLike = 3.0 if gated else 2.0
     if inputs.model.activation == "relu" and inputs.learning.base and not inputs.drops("mlp"):
-        tensors = 0.0
+        # The next product's backward lets go of the output, which that of the ReLU still reads.
+        tensors, temporaries = 0.0, 4.0 if gated else 3.0
     steps = 2.0 if gated and kind != "fused" else 1.0
     launches = (steps, 1.5 * steps)
     returned: ArrayLike = 1.0
-    temporaries: ArrayLike = 3.0 if gated else 2.0
     if inputs.model.activation in ("gelu-new", "geglu-new") and kind == "eager":
         passes, launches = WRITTEN_OUT_PASSES, WRITTEN_OUT_LAUNCHES
         widened = np.asarray(inputs.returned_bytes) <= inputs.element_bytes

@@ -8,6 +8,7 @@ the real Hugging Face modules (docs/development/trace.md).
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ import numpy as np
 
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.adapters import head_adapters
+from xe_sizer.graph.attention import mask_bytes
 from xe_sizer.graph.operators import Attention, Matmul, MemoryBound, Scan
 from xe_sizer.graph.transformer import (
     embedding_operators,
@@ -24,6 +26,7 @@ from xe_sizer.graph.transformer import (
     relative_bias_bytes,
 )
 from xe_sizer.training.layout import RECOMPUTE
+from xe_sizer.units import FLOAT32
 
 if TYPE_CHECKING:
     from xe_sizer.graph.inputs import GraphInputs
@@ -43,7 +46,8 @@ class Activations:
     the one in it; without an encoder before a decoder the checkpoint; first_kept : by one of the first layers;
     forward_more : the most that the forward of a layer that keeps its activations holds beside all that is kept at its
     end; before_learning : what the first layer does not keep because nothing before its first adapter learns;
-    ends : kept by embedding and head; loss_kept, loss_live : around the loss
+    entered : kept until the first layer's backward is done of what comes before the layers; entering : the most that is
+    there before the first layer runs; ends : kept by embedding and head; loss_kept, loss_live : around the loss
     """
 
     kept: Array
@@ -55,6 +59,8 @@ class Activations:
     first_kept: Array
     before_learning: Array
     forward_more: Array
+    entered: Array
+    entering: Array
     ends: Array
     loss_kept: Array
     loss_live: Array
@@ -187,6 +193,50 @@ def _walks(
     return stays, goes
 
 
+def _fullest(operators: tuple[Operator, ...], layers: float) -> tuple[Operator, ...]:
+    """The operators of the layer that keeps the most, where some have whole attention and others a window.
+
+    One layer at a time runs again, and has its own mask whole.
+    """
+    turns = [op for op in operators if isinstance(op, Attention) and op.layers < layers and np.any(op.saved_bytes > 0)]
+    if len(turns) < 2:
+        return operators
+    most = turns[0].saved_bytes
+    for op in turns[1:]:
+        most = np.maximum(most, op.saved_bytes)
+    whole = replace(turns[0], layers=layers, saved_bytes=most)
+    return tuple(whole if op is turns[0] else op for op in operators if op not in turns[1:])
+
+
+def _kept_twice(operators: tuple[Operator, ...], layers: float, inputs: GraphInputs) -> Array:
+    """Of what a layer that runs again keeps, the tensor that is its checkpoint too [bytes].
+
+    The first operator keeps the hidden state itself where it needs it as it is: not in another type.
+    """
+    first = next((op for op in operators if np.any(op.saved_bytes > 0)), None)
+    size = np.asarray(inputs.residual_element_bytes, dtype=float)
+    if isinstance(first, MemoryBound) and first.module == "norm":
+        copied = inputs.kernels.norm == "eager" and inputs.model.norm.startswith("rms") and not inputs.model.fused_norms
+        itself = size >= (FLOAT32 if copied or inputs.autocast else 0.0)
+    elif isinstance(first, Matmul) and not first.adapter:
+        itself = size <= inputs.element_bytes
+    else:
+        return inputs.zeros
+    return np.where(itself, first.layers / layers * np.minimum(first.saved_bytes, inputs.residual_bytes), 0.0)
+
+
+def _waits(operators: tuple[Operator, ...], inputs: GraphInputs) -> Array:
+    """The gradient of what the layer's last product returns, while the layer runs again for that product's operands.
+
+    It passes as the hidden state's own but behind an adapter, which makes it float32 where autocast does not cast it. A
+    norm behind the product calls for what it read before there is such a gradient.
+    """
+    last = next((op for op in reversed(operators) if np.any(op.saved_bytes > 0)), None)
+    if isinstance(last, Matmul) and last.adapter and inputs.wide_adapters and not inputs.autocast:
+        return np.asarray(FLOAT32 * last.m * last.n * last.copies)
+    return inputs.zeros
+
+
 def _of_adapter(op: Operator) -> bool:
     return (isinstance(op, Matmul | MemoryBound) and op.adapter) or (isinstance(op, Matmul) and op.computed)
 
@@ -215,6 +265,32 @@ def _before_learning(operators: tuple[Operator, ...], inputs: GraphInputs) -> Ar
     return inputs.zeros + sum(op.saved_bytes for op in before) + sum(operands)
 
 
+def _relative_biases(inputs: GraphInputs) -> Array:
+    """Of the encoder, and of the decoder where there is one [bytes]."""
+    encoder = relative_bias_bytes(inputs)
+    return encoder + relative_bias_bytes(inputs.decoding) if inputs.model.encoder_layers else encoder
+
+
+def _entered(shapes: RankShapes, full: Array) -> Array:
+    """What is kept until the backward ends of what comes before the layers.
+
+    A frozen embedding keeps nothing, unless layers run again: then its output is made to learn, so that their input
+    does, and autograd holds it, as it is and as what comes behind the table reads it. Layers that run again are given
+    their masks and biases once more.
+    Source: enable_input_require_grads of transformers, which trainers call for adapters; traced.
+    """
+    inputs, spread = shapes.inputs, shapes.spread
+    model, learning = inputs.model, inputs.learning
+    kept, given = spread(saved_bytes(embedding_operators(inputs))), spread(mask_bytes(inputs)[1])
+    biases = _relative_biases(inputs)
+    if learning.trains("embedding") or learning.before:
+        return np.asarray(kept + np.where(full, given, -spread(biases)))
+    cast = np.asarray(inputs.residual_element_bytes) > np.asarray(inputs.returned_bytes)
+    table = inputs.rank.resident_tokens * model.hidden * inputs.returned_bytes
+    behind = (model.learned_positions > 0) | (bool(model.embedding_norm) & cast)
+    return np.asarray(np.where(full, kept + given + spread(table * behind), 0.0))
+
+
 @frozen
 class _Half:
     """The layers of an encoder or of a decoder: how many, and bytes of one as in `Activations`."""
@@ -235,15 +311,26 @@ def _half(
     layers = sum(count for count, _ in kinds)
     everything = np.asarray(sum(saved_bytes(ops) for _, ops in kinds)) / layers
     selective = everything - np.asarray(sum(op.layers * op.dropped_bytes for _, ops in kinds for op in ops)) / layers
-    checkpoint, biases = spread(inputs.residual_bytes), spread(relative_bias_bytes(inputs))
+    checkpoint = spread(inputs.residual_bytes)
+    biases = spread(relative_bias_bytes(inputs)) * float(inputs.learning.base)  # whose gradient grows layer by layer
     full, partial = (layouts.recompute == RECOMPUTE.index(mode) for mode in ("full", "selective"))
-    walks = (_walks(ops, count, inputs.element_bytes, gradient_bytes) for count, ops in kinds)
-    peaks = [np.where(keeps_gradients > 0, spread(stays), spread(goes)) for stays, goes in walks]
-    again = [np.where(full, spread(forward_peak_bytes(ops, count, True)), 0.0) for count, ops in kinds]
+    peaks = []
+    for count, ops in kinds:
+        stays, goes = _walks(ops, count, inputs.element_bytes, gradient_bytes)
+        peak = np.where(keeps_gradients > 0, spread(stays), spread(goes))
+        worst = _fullest(ops, count)
+        if worst is not ops:
+            stays, goes = _walks(worst, count, inputs.element_bytes, gradient_bytes)
+            peak = np.where(full, np.where(keeps_gradients > 0, spread(stays), spread(goes)), peak)
+        peaks.append(peak - np.where(full, spread(_kept_twice(ops, count, inputs)), 0.0))
+    again = [
+        np.where(full, spread(forward_peak_bytes(_fullest(ops, count), count, True) + _waits(ops, inputs)), 0.0)
+        - spread(_kept_twice(ops, count, inputs))
+        for count, ops in kinds
+    ]
     once = [spread(forward_peak_bytes(ops, count, False) - saved_bytes(ops) / count) for count, ops in kinds]
-    # Beside a layer's forward stands the hidden state. Norms behind the sums keep what they read, not what they return,
-    # and none of the layer after holds anything in the backward.
-    beside, after = (2.0, 1.0) if inputs.model.post_norm else (1.0, 3.0)
+    # Beside a layer's forward stands the hidden state. Norms behind the sums keep what they read, not what they return.
+    beside = 2.0 if inputs.model.post_norm else 1.0
     return _Half(
         layers,
         np.where(partial, spread(selective), recomputed * checkpoint + (1.0 - recomputed) * spread(everything)),
@@ -251,7 +338,7 @@ def _half(
         # The gradient of the hidden state passes beside every layer. Recomputation starts while the norm of the layer
         # after still holds two more of its size (traced).
         np.maximum(
-            np.max(np.broadcast_arrays(*peaks), axis=0) + np.where(full, after * checkpoint + biases, checkpoint),
+            np.max(np.broadcast_arrays(*peaks), axis=0) + checkpoint + np.where(full, biases, 0.0),
             np.max(np.broadcast_arrays(*again), axis=0) + np.where(full, 3.0 * checkpoint + biases, 0.0),
         ),
         np.where(partial | (recomputed >= 1.0), 0.0, np.max(np.broadcast_arrays(*once), axis=0) + beside * checkpoint),
@@ -299,7 +386,10 @@ def activations(
     ]
     first, last = halves[0], halves[-1]
     logits = spread(logits_per_rank(inputs))
-    ends = saved_bytes(head_operators(inputs)) + saved_bytes(embedding_operators(inputs))
+    making, made = mask_bytes(inputs)
+    entered, embedded = _entered(shapes, full), spread(saved_bytes(embedding_operators(inputs)))
+    if not (inputs.learning.trains("embedding") or inputs.learning.before):
+        embedded = embedded - spread(_relative_biases(inputs))
     loss = inputs.kernels.loss
     # Beside an adapter the head's product, the adapter's and their sum are there together.
     summed = 3.0 * inputs.element_bytes * float(any(head_adapters(model, inputs.learning.adapters)))
@@ -313,7 +403,9 @@ def activations(
         source_kept=first.checkpoint + first.kept * (first.layers - 1.0) * (len(halves) - 1.0),
         first_kept=first.kept,
         forward_more=last.forward_more,
-        ends=spread(ends),
+        entered=entered,
+        entering=entered + spread(making + inputs.residual_bytes) - np.where(full, spread(made), 0.0),
+        ends=spread(saved_bytes(head_operators(inputs))) + np.where(full, entered, embedded),
         before_learning=np.where(full, 0.0, spread(_before_learning(kinds[0][1], inputs))),
         loss_kept=logits * (loss.kept_bytes + capped),
         loss_live=logits * np.maximum(loss.live_bytes + capped, summed),

@@ -195,11 +195,15 @@ def saved_activations(tensors: Tensors) -> Array:
     before = np.where(layouts.hosts_activations, 0.0, one.before_learning)
     kept = one.kept * (stay * in_flight + passing * np.minimum(in_flight, 1.0)) - before * in_flight * first_stage
     at_first = np.where(tensors.encoder_waits, one.source_kept, one.checkpoint)
-    first = one.kept * stay * others + at_first * tensors.any_layer
-    last = kept + one.last_left * tensors.any_layer
+    entered = one.entered * in_flight * first_stage
+    first = one.kept * stay * others + at_first * tensors.any_layer + entered
+    last = kept + one.last_left * tensors.any_layer + entered
     ends = kept + one.ends * tensors.has_head
-    # The last layer's own forward holds more than its end where no logits come after it.
+    # The last layer's own forward holds more than its end where no logits come after it; and masks of long sequences,
+    # while they are made, more than all layers keep.
     more = np.maximum(one.forward_more - one.loss_kept, 0.0) * tensors.has_head * tensors.any_layer
+    entering = first_stage * (one.kept * stay * others + one.entered * others + one.entering)
+    more = np.maximum(more, entering - ends - one.loss_kept * tensors.has_head)
     return over_time((FORWARD + LOSS, ends), (FORWARD, more), (LAST_LAYER, last), (FIRST_LAYER, first))
 
 

@@ -148,15 +148,17 @@ def _activations(peak: Peak) -> Iterator[Terms]:
     kept, layers, flight = (one.kept, "B a layer"), (tensors.kept_layers, "layers"), (tensors.in_flight, "in flight")
     first = np.stack([np.ones(1), (tensors.layouts.pp == 1).astype(float)])
     not_kept = peak.product((-one.before_learning * first, "B before what learns"), flight)
+    entered = peak.product((one.entered * first, "B before the layers"), flight)
     everything = (peak.product(kept, layers, flight), not_kept)
     yield (*everything, peak.product((one.ends * tensors.has_head, "B at the ends")))
     yield (
         *everything,
+        entered,
         peak.product((one.last_left * tensors.any_layer, "B of the layer in its backward")),
     )
     others = peak.product(kept, layers, (np.maximum(tensors.in_flight - 1.0, 0.0), "other micro-batches"))
-    yield others, peak.product((one.checkpoint * tensors.any_layer, "B of the first layer"))
-    yield others, peak.product((one.source_kept * tensors.any_layer, "B of the encoder"))
+    yield others, entered, peak.product((one.checkpoint * tensors.any_layer, "B of the first layer"))
+    yield others, entered, peak.product((one.source_kept * tensors.any_layer, "B of the encoder"))
 
 
 def _gathered(peak: Peak) -> Iterator[Terms]:
