@@ -122,6 +122,7 @@ GROUPS = (
             "training.unique_rows",
             "training.flops",
             "training.targets",
+            "training.generator",
             "training.comparison",
             "training.stage_time",
             "training.module_time",

@@ -12,7 +12,8 @@ import numpy as np
 from xe_sizer.laws.parts import part
 from xe_sizer.training.encoder_memory import encoder_kept
 from xe_sizer.training.frozen_weights import frozen_copies
-from xe_sizer.training.gradients import gradients_over_time, tied_gradients
+from xe_sizer.training.generator import generation_of
+from xe_sizer.training.gradients import gradients_over_time, keeps_fresh_gradients, tied_gradients
 from xe_sizer.training.halves import gradients_to_come
 from xe_sizer.training.memory_around import allocator_slack, buckets, cuda_context, library_workspaces, nccl_buffers
 from xe_sizer.training.moments import (
@@ -237,9 +238,36 @@ def optimizer_workspace(tensors: Tensors) -> Array:
     return update_workspace(tensors)
 
 
+@part(
+    "generator activations",
+    "what the generator of replaced tokens keeps until the end of the backward x micro-batches in flight; then its own "
+    "backward at its worst, less its gradients by then",
+    "arXiv:2003.10555; operator graph",
+    lambda tensors: generation_of(tensors.job, tensors.layouts) is not None,
+)
+def generator_kept(tensors: Tensors) -> Array:
+    """The generator runs first, so that its backward comes last: all other gradients are there.
+
+    Source: autograd runs the latest node first.
+    """
+    part = generation_of(tensors.job, tensors.layouts)
+    if part is None:
+        return np.zeros((1, 1, 1))
+    own = Tensors(part.job, part.layouts, tensors.longest_tokens)
+    on_first = np.stack([np.ones(len(tensors.layouts)), (tensors.layouts.pp == 1).astype(float)])
+    kept = own.saved.kept * own.kept_layers + own.saved.ends + own.saved.loss_kept
+    passing = saved_activations(own) + layer_in_backward(own) + logits_and_loss(own)
+    late = np.maximum(*(passing * moments for moments in (FIRST_LAYER, BACKWARD_END))).max(axis=1)
+    early = (passing * (LOSS + LAST_LAYER)).max(axis=1)
+    fresh = tensors.held.parts_learning * tensors.sizes.gradient / tensors.shards.gradients
+    fresh = fresh * keeps_fresh_gradients(tensors.job, tensors.layouts)
+    last = np.maximum(early - fresh, late) * on_first
+    return over_time((PASSES, kept * tensors.in_flight * on_first), (BACKWARD_END, last))
+
+
 STATE_PARTS = (weights, adapters, gradients, optimizer_states)
 """What a rank holds whatever it computes at the moment."""
-PASSING_PARTS = (saved_activations, encoder_kept, layer_in_backward, logits_and_loss)
+PASSING_PARTS = (saved_activations, encoder_kept, generator_kept, layer_in_backward, logits_and_loss)
 """What comes and goes with a micro-batch, as long as its longest sequence."""
 
 TENSOR_PARTS = (
@@ -255,6 +283,7 @@ TENSOR_PARTS = (
     optimizer_states,
     saved_activations,
     encoder_kept,
+    generator_kept,
     layer_in_backward,
     logits_and_loss,
     optimizer_workspace,
