@@ -106,6 +106,7 @@ GROUPS = (
             "training.halves",
             "training.encoder",
             "training.moments",
+            "training.gathering",
             "training.gradients",
             "training.frozen_weights",
             "training.memory_around",

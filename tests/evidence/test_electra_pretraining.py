@@ -1,4 +1,4 @@
-"""NVIDIA's published runs that pre-train ELECTRA base: a step has the generator in it, or it comes out a third short."""
+"""NVIDIA's published runs that pre-train ELECTRA base: a step without its generator comes out a third short."""
 
 from __future__ import annotations
 

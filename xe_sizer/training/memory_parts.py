@@ -24,6 +24,7 @@ from xe_sizer.training.moments import (
     LAST_LAYER,
     LAYERS_BACKWARD,
     LOSS,
+    OPTIMIZER,
     PASSES,
     over_time,
     spread,
@@ -77,7 +78,8 @@ def cast_weights(tensors: Tensors) -> Array:
 
 @part(
     "gathered layers",
-    "(root unit + 2 layers) x gather bytes, in the backward the root's gradient too; a pipeline stage whole",
+    "(root unit + 2 layers) x gather bytes, in the backward the root's gradient too; a pipeline stage whole; more or "
+    "less as DeepSpeed is told to gather ahead and to keep",
     "PyTorch FSDP, DeepSpeed ZeRO-3; torchtitan distributed/fsdp.py (not resharded with pipelines)",
     lambda tensors: bool(np.any(tensors.gathers)),
 )
@@ -91,7 +93,40 @@ def gathered_layers(tensors: Tensors) -> Array:
     beside = [Tensors(job, tensors.layouts, tensors.longest_tokens) for job in jobs]
     others = [held.root * size * gathers + _gathered_units(other) * gathers for other in beside]
     in_forward = np.max(np.stack([units, *others]), axis=0) - units
-    return over_time((PASSES, units), (LAYERS_BACKWARD, root), (LOSS, in_forward))
+    told = tensors.gathered
+    at_turn, at_first = (_as_told(tensors, units, more) for more in (told.ahead + told.kept, told.ahead))
+    return over_time((ALL_ACTIVATIONS, at_turn), (FIRST_LAYER, at_first), (LAYERS_BACKWARD, root), (LOSS, in_forward))
+
+
+def _as_told(tensors: Tensors, units: Array, more: Array) -> Array:
+    """Gathered weights with so many elements more, at most all of them; or less, at least the root and one matrix.
+
+    units : without them, shape (stage, layout) [bytes]; more : shape (stage, layout) [-]
+    """
+    method, held, whole = tensors.job.method, tensors.held, tensors.gathered.whole
+    if not np.any(more) and not np.any(whole):
+        return units
+    size = tensors.job.element_bytes if method.quantised else tensors.sizes.gather
+    each = (method.frozen_linear_bytes or 0.0) if method.quantised else size
+    least, most = held.root * size + held.largest * each, held.root * size + (held.base - held.root) * each
+    changed = np.clip(units + more * each, np.minimum(least, units), np.maximum(most, units))
+    changed = changed * (1.0 - whole / held.base)  # what is whole is no part of them
+    told = (tensors.gathers > 0) & ~tensors.layouts.gathers_stages
+    return np.where(told, changed, units)
+
+
+@part(
+    "weights kept whole",
+    "elements of small tensors that ZeRO-3 is told not to shard, beyond DeepSpeed's own x gather bytes",
+    "DeepSpeed, stage3_param_persistence_threshold",
+    lambda tensors: bool(np.any(tensors.gathered.whole) or np.any(tensors.gathered.adapters)),
+)
+def kept_whole(tensors: Tensors) -> Array:
+    """They are gathered behind the update, which starts with every weight sharded."""
+    told, adapter_bytes = tensors.gathered, tensors.job.stack.states.adapter_weight_bytes
+    gathers = tensors.gathers * ~tensors.layouts.gathers_stages
+    whole = (told.whole * tensors.sizes.gather + told.adapters * adapter_bytes) * gathers
+    return over_time((1.0 - OPTIMIZER, whole))
 
 
 def _gathered_units(tensors: Tensors) -> Array:
@@ -276,6 +311,7 @@ TENSOR_PARTS = (
     frozen_copies,
     cast_weights,
     gathered_layers,
+    kept_whole,
     dequantised_layer,
     dequantised_weights,
     adapters,
