@@ -31,6 +31,18 @@ def test_trl_has_one_file_and_a_command() -> None:
     assert found.run == "trl sft --config FILE --num_processes 16 --num_machines 2"
 
 
+def test_deepspeed_is_told_what_zero_3_gathers_ahead_and_keeps() -> None:
+    asked = {"prefetch_elements": 0, "live_elements": 2e9, "reuse_elements": 3e8, "persistent_elements": 1e6}
+    keys: dict[str, Any] = {f"layout__{name}": value for name, value in asked.items()}
+    section = yaml.safe_load(written("trl", **keys).text)["deepspeed"]["zero_optimization"]
+    assert section == {
+        "stage": 3, "stage3_prefetch_bucket_size": 0, "stage3_max_live_parameters": 2_000_000_000,
+        "stage3_max_reuse_distance": 300_000_000, "stage3_param_persistence_threshold": 1_000_000,
+    }  # fmt: skip
+    sharded = yaml.safe_load(written("trl", layout__zero=2, **keys).text)["deepspeed"]["zero_optimization"]
+    assert sharded == {"stage": 2}
+
+
 def test_a_preference_job_starts_its_own_trainer() -> None:
     assert written("trl", job="dpo").run.startswith("trl dpo ")
     assert "trl.scripts.kto" in written("deepspeed", job="kto").text

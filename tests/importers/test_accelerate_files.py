@@ -104,6 +104,21 @@ def test_a_deepspeed_file_says_what_its_engine_does(tmp_path: Path) -> None:
     assert told["zero_optimization.offload_optimizer.device"] == "keeps them on nvme; counted in host memory"
 
 
+def test_what_zero_3_gathers_ahead_and_keeps_is_read(tmp_path: Path) -> None:
+    """Other values than DeepSpeed's own; those, and what is left to the trainer, say nothing."""
+    names = ("stage3_prefetch_bucket_size", "stage3_max_live_parameters", "stage3_max_reuse_distance")
+    told = dict(zip((*names, "stage3_param_persistence_threshold"), (0, 2e9, "3e8", 1e6), strict=True))
+    own = dict(zip((*names, "stage3_param_persistence_threshold"), ("auto", 1e9, 1e9, 1e5), strict=True))
+    keys = ("prefetch_elements", "live_elements", "reuse_elements", "persistent_elements")
+    for settings, values in ((told, [0, 2e9, 3e8, 1e6]), (own, [None] * 4)):
+        (tmp_path / "ds.json").write_text(json.dumps({"zero_optimization": {"stage": 3, **settings}}))
+        found = read(tmp_path, job_yaml=TRAINER + "deepspeed: ds.json\n")
+        said = facts(found)
+        assert [said.get(f"layout.{key}") for key in keys] == values
+        assert not [each.key for each in found.lost if "stage3" in each.key]
+        assert not found.unknown
+
+
 def test_zero_plus_plus_is_refused_by_name(tmp_path: Path) -> None:
     shards = {"stage": 3, "zero_hpz_partition_size": 8, "zero_quantized_weights": True}
     (tmp_path / "ds.json").write_text(json.dumps({"zero_optimization": shards}))

@@ -20,6 +20,7 @@ from recent_configs import RECENT
 from xe_sizer.errors import InputError
 from xe_sizer.graph.parameters import count_parameters
 from xe_sizer.profiles.huggingface import model_from_config
+from xe_sizer.profiles.registry import Registry
 
 CONFIGS = {**LLAMA_LIKE, **OWN_KEYS, **RECENT, **ENCODERS}
 
@@ -50,6 +51,25 @@ def test_name_in_a_download_cache_is_that_of_the_model(tmp_path: Path) -> None:
     assert shape_and_notes("llama-3.1-8b", folder)[0].name == folder.name
     assert shape_and_notes("llama-3.1-8b", tmp_path, _name_or_path="/home/me/models")[0].name == tmp_path.name
     assert shape_and_notes("llama-3.1-8b", tmp_path, _name_or_path="meta-llama/Llama-3.1-8B")[0].name == "Llama-3.1-8B"
+
+
+@pytest.mark.parametrize(("hidden", "heads", "width"), [(256, 4, 64), (768, 12, 256), (1024, 16, 256)])
+def test_a_discriminator_has_a_generator_of_a_part_of_its_width(
+    hidden: int, heads: int, width: int, tmp_path: Path
+) -> None:
+    """A quarter, of the base model a third (arXiv:2003.10555, table 6); the generator itself has none beside it."""
+    config = CONFIGS["electra-small-discriminator"][0] | {"hidden_size": hidden, "num_attention_heads": heads}
+    generator = model_from_config(write(tmp_path, config))[0].generator
+    assert generator is not None
+    assert (generator.layers, generator.hidden, generator.ffn) == (12, width, 4 * width)
+    assert generator.hidden == 64 * generator.heads
+    alone = model_from_config(write(tmp_path, config | {"architectures": ["ElectraForMaskedLM"]}))[0]
+    assert alone.generator is None
+
+
+def test_profiles_of_electra_have_the_generators_of_their_configurations(tmp_path: Path) -> None:
+    shape, _ = shape_and_notes("electra-small-discriminator", tmp_path)
+    assert Registry().model("electra-small-discriminator").generator == shape.generator
 
 
 def test_name_is_the_folder_of_the_config(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def sized(**flags: object) -> TrainingEstimate:
 
 
 def test_compute_is_forward_backward_and_what_runs_again() -> None:
-    assert summary.COMPUTE == ("forward", "backward", "frozen forward", "image encoder", "recompute")
+    assert summary.COMPUTE == ("forward", "backward", "frozen forward", "image encoder", "generator", "recompute")
 
 
 @pytest.mark.parametrize(

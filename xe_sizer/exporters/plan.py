@@ -71,6 +71,7 @@ _TOLD = (
     "rollout.max_output_tokens", "rollout.updates", "rollout.engine", "rollout.tp", "rollout.pp",
     "rollout.ep", "rollout.asynchronous", "rollout.oversampling", "rollout.weights", "rollout.sleep",
     "rollout.offload", "train.backend", "layout.bucket_gib",
+    "layout.prefetch_elements", "layout.live_elements", "layout.reuse_elements", "layout.persistent_elements",
 )  # fmt: skip
 
 

@@ -9,7 +9,8 @@ import numpy as np
 
 from xe_sizer.graph.building_blocks import linear, memory_bound, norm
 from xe_sizer.graph.inputs import Block
-from xe_sizer.graph.model import CLASSES, NO_HEAD, NUM_CLASSES, VALUES, WORDS
+from xe_sizer.graph.mlp import PLAIN_PASSES
+from xe_sizer.graph.model import CLASSES, NO_HEAD, NUM_CLASSES, REPLACED, VALUES, WORDS
 from xe_sizer.graph.operators import Matmul, MemoryBound
 from xe_sizer.graph.parameters import head_weights
 from xe_sizer.units import FLOAT32
@@ -31,6 +32,7 @@ def pooled_operators(inputs: GraphInputs) -> Iterator[Operator]:
         FLOPs = 2 tokens h               values
         FLOPs = 4 tokens h               two words of the vocabulary
         FLOPs = 2 queries candidates h   states that are compared
+        FLOPs = 2 tokens h (h + 1)       whether tokens were replaced
 
     Parameters
     ----------
@@ -41,7 +43,8 @@ def pooled_operators(inputs: GraphInputs) -> Iterator[Operator]:
     iterator of Operator; sizes [-] and bytes [bytes] broadcast to shape (rank shape,)
 
     Source: BertPooler and the classification heads of transformers, of which those of decoders score every token
-    (modeling_layers.py, GenericForSequenceClassification); ms-swift, get_generative_reranker_logits.
+    (modeling_layers.py, GenericForSequenceClassification); ms-swift, get_generative_reranker_logits;
+    ElectraDiscriminatorPredictions.
     """
     model, rank = inputs.model, inputs.rank
     block = Block(inputs, {weight.name: weight for weight in head_weights(model)}, 1.0)
@@ -49,10 +52,17 @@ def pooled_operators(inputs: GraphInputs) -> Iterator[Operator]:
         yield norm(block, "final norm", model.hidden, rank.resident_tokens)
     if model.head == NO_HEAD and inputs.compared is not None:
         yield from _comparison(block, *inputs.compared)
-    if model.head == VALUES:
+    if model.head == REPLACED:
+        made = rank.resident_tokens * model.hidden * inputs.returned_bytes
+        yield from linear(block, "head transform", ("head_transform",), rank.resident_tokens, inputs.hidden_bytes)
+        yield memory_bound(block, "head activation", "head", made, PLAIN_PASSES, (1.0, 1.0), made)
+    if model.head in (VALUES, REPLACED):
         yield from linear(block, "score", ("score",), rank.tokens, inputs.hidden_bytes)
     if model.head == WORDS:
         yield _words(block)
+    if model.head == REPLACED:
+        loss = rank.tokens * FLOAT32
+        yield memory_bound(block, "loss", "head", loss, ENTROPY_PASSES, ENTROPY_LAUNCHES)
     if model.head != CLASSES:
         return
     pooled = rank.batch * model.hidden * inputs.element_bytes
@@ -160,7 +170,7 @@ def pooled_logits(inputs: GraphInputs) -> Array:
     if inputs.compared is not None and inputs.model.head == NO_HEAD:
         queries, candidates = inputs.compared
         return np.asarray(queries * candidates * inputs.rank.ones)
-    if inputs.model.head == VALUES:
+    if inputs.model.head in (VALUES, REPLACED):
         return np.asarray(inputs.rank.tokens * inputs.rank.ones)
     if inputs.model.head == WORDS:
         return np.asarray(NUM_CLASSES * inputs.rank.tokens * inputs.rank.ones)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from xe_sizer.frozen import frozen
+from xe_sizer.graph.model import MASKED
 from xe_sizer.graph.parameters import adapted_weights
 
 if TYPE_CHECKING:
@@ -177,6 +178,14 @@ class GraphInputs:
             return self.decoding
         kernels = replace(self.kernels, predicted="all")
         return replace(self, rank=replace(self.rank, sequence=self.rank.sequence * MASKED_SHARE), kernels=kernels)
+
+    @cached_property
+    def scored(self) -> GraphInputs:
+        """The inputs with the tokens whose logits the loss works on: a generator's are the masked ones in any case."""
+        if self.model.head != MASKED:
+            return self.predicting
+        kernels = replace(self.kernels, predicted="masked")
+        return replace(self, kernels=kernels).predicting
 
     def drops(self, where: str) -> float:
         """1 where the stack draws dropout masks for this place of the model, else 0."""

@@ -9,8 +9,11 @@ from functools import cached_property, lru_cache
 from xe_sizer.frozen import frozen
 
 VOCABULARY, CLASSES, VALUES, WORDS, NO_HEAD = "vocabulary", "classes", "values", "words", "none"
+MASKED, REPLACED = "masked", "replaced"
 """What a job reads from the last layer: logits of the vocabulary, of classes, a value of each token, logits of two of
-the vocabulary's words, or the state."""
+the vocabulary's words, the state; logits of the vocabulary from which a token is drawn for each that is masked, or
+whether each token was replaced."""
+OVER_VOCABULARY = (VOCABULARY, MASKED)
 NUM_CLASSES = 2  # published: labels of a classifier unless told otherwise (num_labels of transformers)
 GATED_ACTIVATIONS = frozenset({"swiglu", "swiglu-clamped", "geglu", "gegelu", "geglu-new"})
 
@@ -160,6 +163,19 @@ class VisionTower:
 
 
 @frozen(eq=True)
+class Generator:
+    """A narrower encoder that is pre-trained beside a model and replaces tokens in what that reads (arXiv:2003.10555).
+
+    It has the tables of the embedding in common with the model.
+    """
+
+    layers: int
+    hidden: int
+    heads: int
+    ffn: int
+
+
+@frozen(eq=True)
 class LayerKind:
     """What one layer holds: a mixer of tokens (attention, state-space), an MLP (dense, experts), or both.
 
@@ -217,7 +233,7 @@ class ModelShape:
     `whole_targets`: its pre-training answers with the whole text (BART), not with the missing spans of it (T5).
     `bare_first_layer`: no norm before the first attention. `narrow_loss`: its class computes the loss on logits as they
     are (BERT, T5). `head`: what the job reads from the last layer; `head_transform`: a product, biased or unbiased, an
-    activation and a norm before the vocabulary's.
+    activation and a norm before the vocabulary's. `generator`: what replaces tokens in its pre-training (ELECTRA).
     `vision`: the encoder of images, no part of the language model's parameters.
     `released`: month of its release, as a date begins; None where that is not known.
     `rotary_base` and `rotary_scaling`: wavelengths of rotary positions, which change neither memory nor time.
@@ -287,6 +303,7 @@ class ModelShape:
     whole_targets: bool = False
     head: str = VOCABULARY
     head_transform: str | None = None
+    generator: Generator | None = None
     released: str | None = None
     assumptions: tuple[str, ...] = ()
     guesses: tuple[str, ...] = ()
@@ -354,6 +371,27 @@ class ModelShape:
             windowed_layers=windowed,
             kv_layers=self.kv_layers and max(round(layers * self.kv_layers / self.layers), 1),
             encoder_layers=round(layers * self.encoder_layers / self.layers),
+        )
+
+    @cached_property
+    def generator_model(self) -> ModelShape | None:
+        """The generator as a model of its own, whose rows of the embedding are as wide as this model's."""
+        own = self.generator
+        if own is None:
+            return None
+        return replace(
+            self,
+            name=f"{self.name} (generator)",
+            layers=own.layers,
+            hidden=own.hidden,
+            heads=own.heads,
+            kv_heads=own.heads,
+            head_dim=own.hidden // own.heads,
+            ffn=own.ffn,
+            embedding_size=self.embedding_size or self.hidden,
+            tied_embeddings=True,
+            head=MASKED,
+            generator=None,
         )
 
     def headed(self, head: str) -> ModelShape:

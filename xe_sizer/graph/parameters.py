@@ -12,11 +12,12 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.model import CLASSES, NO_HEAD, NUM_CLASSES, VALUES, VOCABULARY
+from xe_sizer.graph.model import CLASSES, NO_HEAD, NUM_CLASSES, REPLACED, VALUES, VOCABULARY
 from xe_sizer.graph.weight import Weight, linear_weight, norm_weight
 
 if TYPE_CHECKING:
     from xe_sizer.graph.model import Experts, LatentAttention, LayerKind, ModelShape, StateSpace
+    from xe_sizer.graph.parts import WeightGroups
 
 # One norm: attention and MLP run side by side on the same input. Four: before and after both (Gemma 2).
 LAYER_NORMS = {
@@ -114,6 +115,8 @@ def head_weights(model: ModelShape) -> tuple[Weight, ...]:
         return (*weights, *_class_weights(model))
     if model.head == VALUES:
         return (*weights, Weight("score", "head", "linear", model.hidden, 1))
+    if model.head == REPLACED:
+        return (*weights, *_replaced_weights(model))
     if model.head == NO_HEAD:
         return tuple(weights)
     if model.head_transform:
@@ -135,6 +138,32 @@ def _class_weights(model: ModelShape) -> tuple[Weight, ...]:
     biased = model.head_transform != "unbiased"
     dense = linear_weight("pooler", "head", model.hidden, model.hidden, biased, "replicated")
     return (dense, linear_weight("classifier", "head", model.hidden, NUM_CLASSES, True, "replicated"))
+
+
+def _replaced_weights(model: ModelShape) -> tuple[Weight, ...]:
+    """A dense layer and a value, on every token (ElectraDiscriminatorPredictions of transformers)."""
+    dense = linear_weight("head_transform", "head", model.hidden, model.hidden, True, "replicated")
+    return (dense, Weight("score", "head", "linear", model.hidden, 1, 1))
+
+
+def generator_weights(generator: ModelShape) -> WeightGroups:
+    """What a generator has beside the tables and the norm of the embedding, which are those of its discriminator.
+
+        weights = way in from the rows of the embedding, head, layers
+
+    Parameters
+    ----------
+    generator : its shape, as a model of its own
+
+    Returns
+    -------
+    tuple of (how often a group of weights exists, its weights) [-]
+
+    Source: google-research/electra modeling.py, BertModel: all but `embeddings_project` is in a scope of both.
+    """
+    own = tuple(weight for weight in embedding_weights(generator) if weight.name == "embedding_in")
+    layers = tuple((float(count), layer_weights(generator, kind)) for kind, count in generator.layer_kinds)
+    return ((1.0, (*own, *head_weights(generator))), *layers)
 
 
 def count_parameters(model: ModelShape) -> ParameterCount:

@@ -19,6 +19,10 @@ WeightGroups = tuple[tuple[float, tuple["Weight", ...]], ...]
 """How often a group of weights exists [-], and its weights."""
 
 
+GENERATOR = "generator"
+"""Name of the part that replaces tokens for the model."""
+
+
 @frozen
 class Part:
     """A part of a model on the first stage of a pipeline.

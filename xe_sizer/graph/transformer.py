@@ -21,7 +21,7 @@ from xe_sizer.graph.exchanges import enter_parallel, exchange, leave_parallel
 from xe_sizer.graph.heads import loss_operator, pooled_logits, pooled_operators
 from xe_sizer.graph.inputs import Block
 from xe_sizer.graph.mlp import PLAIN_PASSES, experts_half, mlp_half
-from xe_sizer.graph.model import VOCABULARY
+from xe_sizer.graph.model import MASKED, OVER_VOCABULARY
 from xe_sizer.graph.operators import Matmul, MemoryBound, as_array
 from xe_sizer.graph.parameters import embedding_weights, head_weights, layer_weights
 from xe_sizer.graph.selective import with_recomputation
@@ -230,17 +230,18 @@ def logits_per_rank(inputs: GraphInputs) -> Array:
 
     Source: Megatron-LM's vocabulary-parallel cross-entropy (arXiv:1909.08053).
     """
-    if inputs.model.head != VOCABULARY:
+    if inputs.model.head not in OVER_VOCABULARY:
         return pooled_logits(inputs)
-    rank = inputs.predicting.rank
+    rank = inputs.scored.rank
     return as_array(rank.tokens * inputs.model.vocab / (1.0 if inputs.kernels.loss.gathers else rank.tp))
 
 
 def head_operators(inputs: GraphInputs) -> tuple[Operator, ...]:
-    """Final norm, output head and cross-entropy.
+    """Final norm, output head and cross-entropy; and what draws a token for each that is masked, if any does.
 
         FLOPs of the head = 2 tokens hidden V / tp
         bytes of the loss = bytes per logit of the stack's kernel x logits of the rank
+        bytes of the draw = SAMPLING_PASSES x logits of the rank x 4
 
     Parameters
     ----------
@@ -251,23 +252,25 @@ def head_operators(inputs: GraphInputs) -> tuple[Operator, ...]:
     tuple of Operator; sizes [-] and bytes [bytes] broadcast to shape (rank shape,)
 
     Source: Megatron-LM's vocabulary-parallel cross-entropy (arXiv:1909.08053): maximum, sum of exponentials and the
-    target's logit of every token are reduced in float32.
+    target's logit of every token are reduced in float32. sample_from_softmax of google-research/electra, which adds
+    noise before a softmax and its maximum.
     """
-    if inputs.model.head != VOCABULARY:
+    if inputs.model.head not in OVER_VOCABULARY:
         return tuple(pooled_operators(inputs))
-    inputs = inputs.predicting
-    rank, model = inputs.rank, inputs.model
+    logits, scored, inputs = logits_per_rank(inputs), inputs.scored.rank.tokens, inputs.predicting
+    model = inputs.model
     block = Block(inputs, {weight.name: weight for weight in head_weights(model)}, 1.0)
     # Maximum, sum of exponentials and the target's logit of every token, in float32.
     statistics = exchange(
-        block, "loss statistics", "head", "tp", tuple(("all_reduce", FLOAT32 * rank.tokens) for _ in range(3)), ()
+        block, "loss statistics", "head", "tp", tuple(("all_reduce", FLOAT32 * scored) for _ in range(3)), ()
     )
     return (
         *_before_head(block),
         enter_parallel(block, "head", "head"),
         *_logits(block),
         statistics,
-        loss_operator(inputs, logits_per_rank(inputs)),
+        loss_operator(inputs, logits),
+        *([_draw(block, logits * FLOAT32)] if model.head == MASKED else []),
     )
 
 
@@ -292,8 +295,12 @@ def sampling_operators(inputs: GraphInputs) -> tuple[Operator, ...]:
     block = Block(inputs, {weight.name: weight for weight in head_weights(model)}, 1.0)
     logits_bytes = rank.tokens * model.vocab * FLOAT32
     gathered = exchange(block, "logits", "head", "tp", (("all_gather", logits_bytes / 2.0),), ())
-    sampling = memory_bound(block, "sampling", "head", logits_bytes, (SAMPLING_PASSES, 0.0), (SAMPLING_LAUNCHES, 0.0))
-    return (*_before_head(block), *_logits(block), gathered, sampling)
+    return (*_before_head(block), *_logits(block), gathered, _draw(block, logits_bytes))
+
+
+def _draw(block: Block, logits_bytes: Array) -> MemoryBound:
+    """The choice of a token for each row of float32 logits, forward alone."""
+    return memory_bound(block, "sampling", "head", logits_bytes, (SAMPLING_PASSES, 0.0), (SAMPLING_LAUNCHES, 0.0))
 
 
 def _before_head(block: Block) -> Iterator[Operator]:

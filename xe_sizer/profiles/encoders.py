@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from xe_sizer.graph.model import Generator
 from xe_sizer.profiles.families import Family
 
 if TYPE_CHECKING:
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
     from xe_sizer.profiles.config_quirks import Values
 
 PADDING_ROWS = 2  # of the position tables of RoBERTa and BART, which no token uses
+# Published: widths of generators over those of their discriminators (arXiv:2003.10555, table 6), base and all others.
+BASE_WIDTH, BASE_GENERATOR, USUAL_GENERATOR = 768, 1 / 3, 1 / 4
+GENERATOR_HEAD = 64  # published: width of an attention head (google-research/electra, get_generator_config)
 _BERT = Family(
     norm="layernorm", activation="gelu", position="learned", tied=True, qkv_bias=True, output_bias=True, mlp_bias=True,
     head_bias=True, embedding_norm=True, defaults={"vocab_size": 30522},
@@ -62,6 +66,20 @@ def _bert(config: Config, values: Values) -> Values:
         "head_transform": "biased",
         "dropout": _dropout(config, rates),
     }
+
+
+def _electra(config: Config, values: Values) -> Values:
+    """A discriminator, beside which a generator is pre-trained of as many layers and a part of the width.
+
+    Source: arXiv:2003.10555, table 6; google-research/electra, get_generator_config, whose part is a quarter unless it
+    is told otherwise, and whose heads are 64 wide.
+    """
+    if "ElectraForMaskedLM" in (config.data.get("architectures") or ()):  # the generator itself
+        return _bert(config, values)
+    part = BASE_GENERATOR if values["hidden"] == BASE_WIDTH else USUAL_GENERATOR
+    width = round(part * values["hidden"])
+    generator = Generator(values["layers"], width, max(width // GENERATOR_HEAD, 1), 4 * width)
+    return {**_bert(config, values), "generator": generator}
 
 
 def _roberta(config: Config, values: Values) -> Values:
@@ -152,7 +170,7 @@ def _mbart(config: Config, values: Values) -> Values:
 
 ENCODER_QUIRKS: Mapping[str, Callable[[Config, Values], Values]] = {
     "bert": _bert,
-    "electra": _bert,
+    "electra": _electra,
     "distilbert": _distilbert,
     "roberta": _roberta,
     "xlm-roberta": _roberta,

@@ -17,7 +17,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from xe_sizer.errors import InputError, Problem, place_of
-from xe_sizer.graph.model import Experts, GlobalAttention, LatentAttention, ModelShape, SparseIndexer, StateSpace
+from xe_sizer.graph.model import (
+    Experts,
+    Generator,
+    GlobalAttention,
+    LatentAttention,
+    ModelShape,
+    SparseIndexer,
+    StateSpace,
+)
 from xe_sizer.graph.parameters import count_parameters
 from xe_sizer.profiles.convert import convert
 from xe_sizer.profiles.finder import is_path, is_repository
@@ -116,6 +124,7 @@ def shape_of(profile: ModelKeys) -> ModelShape:
         "indexer": _section(profile.indexer, SparseIndexer),
         "experts": _section(profile.experts, Experts),
         "state_space": _section(profile.state_space, StateSpace),
+        "generator": _section(profile.generator, Generator),
         "vision": tower_of(profile.vision) if profile.vision else None,
         "assumptions": (profile.parameters_note,) if profile.parameters_note else (),
     }
@@ -286,6 +295,11 @@ def _half_contradictions(profile: ModelKeys) -> Iterator[tuple[KeyPath, str]]:
         yield ("encoder_layers",), text
     if profile.encoder_layers and (profile.bidirectional or profile.layer_pattern or profile.experts):
         yield ("encoder_layers",), "an encoder-decoder has neither 'bidirectional', 'layer_pattern' nor 'experts' here"
+    if profile.generator and not profile.bidirectional:
+        yield ("generator",), "a 'generator' replaces tokens for an encoder, which is 'bidirectional'"
+    if profile.generator and profile.generator.hidden % profile.generator.heads:
+        text = f"'hidden' ({profile.generator.hidden}) is not a multiple of 'heads' ({profile.generator.heads})"
+        yield ("generator", "heads"), text
     if profile.position == "relative" and not (profile.relative_buckets or profile.disentangled_positions):
         yield (
             ("position",),

@@ -160,6 +160,15 @@ class Source(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     read_on: Annotated[str | None, Meta(description="date")] = None
 
 
+class GeneratorSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A narrower encoder that is pre-trained beside the model and replaces tokens, which is no part of `parameters`."""
+
+    layers: Annotated[Layers, Meta(description="layers")]
+    hidden: Annotated[Count, Meta(description="width; rows of the embedding are as wide as the model's")]
+    heads: Annotated[Count, Meta(description="attention heads")]
+    ffn: Annotated[Count, Meta(description="width of the MLP")]
+
+
 LETTERS = "a letter a layer: * attention, G global attention, M state-space, - dense MLP, E experts"
 Pattern = Annotated[str, Meta(pattern=r"^[*GME-]+$", description=LETTERS, extra={"must": f"have {LETTERS}"})]
 
@@ -274,6 +283,9 @@ class ModelKeys(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = False
     head_transform: Annotated[
         Literal["biased", "unbiased"] | None, Meta(description="product, activation and norm before the head (BERT)")
+    ] = None
+    generator: Annotated[
+        GeneratorSection | None, Meta(description="what replaces tokens in its pre-training (ELECTRA)")
     ] = None
     parameters_note: Annotated[str | None, Meta(description="why the shape counts differently")] = None
     notes: Annotated[str | None, Meta(description="remarks")] = None

@@ -11,7 +11,12 @@ from xe_sizer.report.format import clean, count, plural
 if TYPE_CHECKING:
     from xe_sizer.result.training import Result, TrainedPart
 
-NAMES = {"language": "language model", "vision": "image encoder", "projector": "projector"}
+NAMES = {
+    "language": "language model",
+    "generator": "generator of replaced tokens",
+    "vision": "image encoder",
+    "projector": "projector",
+}
 
 
 def image_point(result: Result) -> Iterator[Point]:

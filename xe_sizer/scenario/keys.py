@@ -104,6 +104,10 @@ class LayoutKeys(TypedDict, total=False):
     recompute_layers: int | None
     offload: str | None
     bucket_gib: float | None
+    prefetch_elements: float | None
+    live_elements: float | None
+    reuse_elements: float | None
+    persistent_elements: float | None
     offload_layers: int | None
     offload_fraction: float | None
 

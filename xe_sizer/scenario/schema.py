@@ -308,6 +308,21 @@ class LayoutSection(Section, frozen=True):
     bucket_gib: Annotated[
         Positive | None, Meta(description="Buffer in which data-parallel ranks reduce gradients; default: the stack's")
     ] = None
+    prefetch_elements: Annotated[
+        NotNegative | None, Meta(description="Elements of weights that ZeRO 3 gathers ahead; DeepSpeed's own: 5e7")
+    ] = None
+    live_elements: Annotated[
+        NotNegative | None,
+        Meta(description="Gathered elements beyond which ZeRO 3 gathers nothing ahead; DeepSpeed's own: 1e9"),
+    ] = None
+    reuse_elements: Annotated[
+        NotNegative | None,
+        Meta(description="Elements within which a weight that is needed again stays gathered; DeepSpeed's own: 1e9"),
+    ] = None
+    persistent_elements: Annotated[
+        NotNegative | None,
+        Meta(description="Elements of the largest tensor that ZeRO 3 does not shard; DeepSpeed's own: 1e5"),
+    ] = None
     offload_layers: Annotated[
         Degree | None, Meta(description="Layers of a stage whose activations are offloaded; default: all")
     ] = None

@@ -17,6 +17,7 @@ import numpy as np
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.adapters import head_adapters
 from xe_sizer.graph.attention import mask_bytes
+from xe_sizer.graph.model import MASKED
 from xe_sizer.graph.operators import Attention, Matmul, MemoryBound, Scan
 from xe_sizer.graph.transformer import (
     embedding_operators,
@@ -345,6 +346,14 @@ def _half(
     )
 
 
+def _ungathered_bytes(inputs: GraphInputs) -> Array:
+    """The gradient of all logits where the loss works on those of masked tokens, gathered from them [bytes]."""
+    if inputs.model.head != MASKED or inputs.kernels.predicted != "all":
+        return np.asarray(inputs.zeros)
+    rank = inputs.rank
+    return np.asarray(rank.tokens * inputs.model.vocab / rank.tp * inputs.element_bytes)
+
+
 def activations(
     shapes: RankShapes, layouts: Layouts, gradient_bytes: float, keeps_gradients: Array, recomputed: Array
 ) -> Activations:
@@ -408,5 +417,5 @@ def activations(
         ends=spread(saved_bytes(head_operators(inputs))) + np.where(full, entered, embedded),
         before_learning=np.where(full, 0.0, spread(_before_learning(kinds[0][1], inputs))),
         loss_kept=logits * (loss.kept_bytes + capped),
-        loss_live=logits * np.maximum(loss.live_bytes + capped, summed),
+        loss_live=logits * np.maximum(loss.live_bytes + capped, summed) + spread(_ungathered_bytes(inputs)),
     )

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.training.batch_ramp import BatchRamp
+from xe_sizer.training.gathering import OWN
 from xe_sizer.training.layout import SELECTIVE, WORDS
 
 if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
     from xe_sizer.scenario.read import Given
-    from xe_sizer.scenario.schema import ScenarioFile
+    from xe_sizer.scenario.schema import LayoutSection, ScenarioFile
+    from xe_sizer.training.gathering import Gathering
     from xe_sizer.training.methods import Method
 
 PLAIN_FIELDS = ("tp", "pp", "vpp", "cp", "ep", "dp", "zero", "zero_group", "expert_tp")
@@ -54,7 +56,19 @@ def layers_asked(values: ScenarioFile) -> dict[str, Any]:
         "stage_layers": layout.stages or (),
         "account_for_embedding": bool(layout.account_for_embedding),
         "account_for_loss": bool(layout.account_for_loss),
+        "gathering": _gathering(layout),
     }
+
+
+def _gathering(layout: LayoutSection) -> Gathering:
+    """What ZeRO-3 gathers and keeps, as the user says it or as DeepSpeed does by itself."""
+    told = {
+        "ahead": layout.prefetch_elements,
+        "live": layout.live_elements,
+        "reuse": layout.reuse_elements,
+        "whole": layout.persistent_elements,
+    }
+    return replace(OWN, **{name: float(value) for name, value in told.items() if value is not None})
 
 
 def refuse_layers(given: Given, model: ModelShape, method: Method) -> None:

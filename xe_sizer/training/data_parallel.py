@@ -9,6 +9,7 @@ import numpy as np
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import as_array
 from xe_sizer.laws.collectives import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, collective_time_s, copy_time_s
+from xe_sizer.training.gathering import gathered_beyond
 from xe_sizer.training.learning_layers import learning_elements
 from xe_sizer.training.recomputation import recomputed_layers_share
 from xe_sizer.training.sharding import adapter_factors, census
@@ -17,6 +18,7 @@ from xe_sizer.training.state_bytes import StateBytes
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array
+    from xe_sizer.training.gathering import Gathered
     from xe_sizer.training.job import Job
     from xe_sizer.training.layout import Layouts
     from xe_sizer.training.sharding import Census
@@ -134,12 +136,15 @@ def exchange_every_micro_batch(
         t = g (units + exposed(layers x gather + root, forward))
             + g exposed(r (layers x gather + root), frozen forward)
             + (g - n) exposed(layers x gather, backward) + n exposed(layers x (gather + reduce), backward)
+            + whole
         exposed(x, compute) = max(x / layers, x - share x compute)
 
     Every layer's weights are gathered in the forward and in the backward, its gradients reduce-scattered, in n of the g
     micro-batches of a step, and gathered in each of r frozen forwards. A layer takes the larger of compute and
     exchange; the first gather of each direction has nothing to hide behind. With weights in host memory an exchange
     takes no less time than the copy of the shard over PCIe. Each unit of an adapter adds its own time.
+    DeepSpeed's settings say what is never sharded and gathered once a step, what the backward does not gather again,
+    and whether anything is gathered ahead: where nothing is, no gather hides.
 
     Parameters
     ----------
@@ -156,7 +161,8 @@ def exchange_every_micro_batch(
     Source: ZeRO (arXiv:1910.02054) and PyTorch FSDP (arXiv:2304.11277); the hidden share stands in the stack's file.
     """
     layers = stages_of(job.model.layers, job.split, layouts).fullest
-    first_gather_s, gather_s, reduce_s = _sharded_exchanges_s(job, layouts, held, groups, layers, fetch_s)
+    told = gathered_beyond(job, layouts, held)
+    first_gather_s, gather_s, reduce_s = _sharded_exchanges_s(job, layouts, held, groups, layers, fetch_s, told)
 
     frozen_gather_s = _frozen_gathers_s(job, layouts, groups, fetch_s)
 
@@ -165,16 +171,32 @@ def exchange_every_micro_batch(
         first = exchange_s / layers if share < 1.0 else 0.0  # nothing runs yet that could hide it
         return np.asarray(np.maximum(first, exchange_s - share * compute_s.max(axis=0)))
 
+    def gathered_s(exchange_s: Array, compute_s: Array) -> Array:
+        return np.where(told.hides > 0, exposed_s(exchange_s, compute_s), exchange_s)
+
+    def reduced_s(exchange_s: Array, compute_s: Array) -> Array:
+        alone_s = gather_s + exposed_s(exchange_s - gather_s, compute_s)
+        return np.where(told.hides > 0, exposed_s(exchange_s, compute_s), alone_s)
+
     micro_batches = as_array(layouts.grad_accum)
     reduced = micro_batches if job.stack.defaults.reduces_every_micro_batch else np.ones_like(micro_batches)
     passes = 2.0 + recomputed_layers_share(job, layouts)
     units_s = adapter_factors(job.model, job.method) / as_array(layouts.pp) * passes * job.stack.sharded_adapter_s
     return np.asarray(
-        micro_batches * (units_s + exposed_s(first_gather_s, stage.forward_s))
-        + micro_batches * exposed_s(frozen_gather_s, stage.frozen_s)
-        + (micro_batches - reduced) * exposed_s(gather_s, stage.backward_s)
-        + reduced * exposed_s(reduce_s, stage.backward_s)
+        micro_batches * (units_s + gathered_s(first_gather_s, stage.forward_s))
+        + micro_batches * gathered_s(frozen_gather_s, stage.frozen_s)
+        + (micro_batches - reduced) * gathered_s(gather_s, stage.backward_s)
+        + reduced * reduced_s(reduce_s, stage.backward_s)
+        + _whole_gather_s(job, layouts, groups, told)
     )
+
+
+def _whole_gather_s(job: Job, layouts: Layouts, groups: Groups, told: Gathered) -> Array:
+    """The gather of what is never sharded, once behind the update, shape (layout,) [s]."""
+    whole = told.whole.max(axis=0)
+    if not np.any(whole):
+        return np.zeros(len(layouts))
+    return groups.time_s(job, ALL_GATHER, whole * StateBytes.of(job, layouts).gather, np.zeros_like(whole))
 
 
 def _frozen_gathers_s(job: Job, layouts: Layouts, groups: Groups, fetch_s: Array) -> Array:
@@ -184,7 +206,8 @@ def _frozen_gathers_s(job: Job, layouts: Layouts, groups: Groups, fetch_s: Array
         alone = job.beside(companion)
         held = census(alone.model, alone.method, layouts, alone.split)
         layers = stages_of(alone.model.layers, alone.split, layouts).fullest
-        gather_s, _, _ = _sharded_exchanges_s(alone, layouts, held, groups, layers, fetch_s)
+        told = gathered_beyond(alone, layouts, held)
+        gather_s, _, _ = _sharded_exchanges_s(alone, layouts, held, groups, layers, fetch_s, told)
         total_s = total_s + companion.forwards * gather_s
     return total_s
 
@@ -211,20 +234,25 @@ def weight_fetch_s(job: Job, layouts: Layouts, held: Census, groups: Groups) -> 
 
 
 def _sharded_exchanges_s(
-    job: Job, layouts: Layouts, held: Census, groups: Groups, layers: Array, fetch_s: Array
+    job: Job, layouts: Layouts, held: Census, groups: Groups, layers: Array, fetch_s: Array, told: Gathered
 ) -> tuple[Array, Array, Array]:
-    """Of a micro-batch: gathers with the root's, gathers of the layers, and these with the reductions [s]."""
+    """Of a micro-batch: gathers with the root's, gathers of the layers, and these with the reductions [s].
+
+    What is whole no pass gathers; what stays from the forward the backward does not gather again.
+    """
     sizes, base = StateBytes.of(job, layouts), float(job.method.learning.base) * job.learning_layers.share
     size = (job.method.frozen_linear_bytes or 0.0) if job.method.quantised else sizes.gather
     ends = held.root + held.parts  # parts beside the layers are gathered with them
     layer, experts, root = (part.max(axis=0) for part in (held.mean_layer, held.mean_experts, ends))
-    layer_gather_s = groups.time_s(job, ALL_GATHER, layer * size, experts * size)
+    sharded = 1.0 - (told.whole / held.base).max(axis=0)
+    again = np.clip(1.0 - (told.kept / held.base).max(axis=0), 0.0, 1.0)
+    layer_gather_s = groups.time_s(job, ALL_GATHER, layer * size * sharded, experts * size * sharded)
     root_gather_s = groups.time_s(job, ALL_GATHER, root * sizes.gather, np.zeros_like(root))
     learning = layer * base + held.adapters.max(axis=0) / layers
     reduce = sizes.reduce
     layer_reduce_s = groups.time_s(job, REDUCE_SCATTER, learning * reduce, experts * base * reduce)
     return (
         np.maximum(layers * layer_gather_s + root_gather_s, fetch_s),
-        np.maximum(layers * layer_gather_s, fetch_s),
-        np.maximum(layers * (layer_gather_s + layer_reduce_s), fetch_s),
+        np.maximum(layers * layer_gather_s * again, fetch_s),
+        np.maximum(layers * (layer_gather_s * again + layer_reduce_s), fetch_s),
     )

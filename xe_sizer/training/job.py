@@ -13,6 +13,7 @@ from xe_sizer.graph.operators import RankShape, as_array
 from xe_sizer.laws.precision import activation_bytes
 from xe_sizer.software.objective import Objective
 from xe_sizer.training.comparison import queries_and_candidates
+from xe_sizer.training.gathering import OWN
 from xe_sizer.training.learning_layers import LearningLayers
 from xe_sizer.training.padding import PACKED, TO_EACH_OTHER, TO_SEQ_LEN, sequences
 from xe_sizer.training.pauses import NO_PAUSES
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from xe_sizer.software.optimizer import Optimizer
     from xe_sizer.software.stack import Stack
     from xe_sizer.training.batch_ramp import BatchRamp
+    from xe_sizer.training.gathering import Gathering
     from xe_sizer.training.images import Images
     from xe_sizer.training.layout import Layouts
     from xe_sizer.training.lengths import TokenLengths
@@ -67,6 +69,7 @@ class Job:
     target_share : tokens of a decoder's sequence over those of its encoder's, which the lengths are of [-]
     images : of its samples, which an encoder turns into tokens; encodes : the images that are encoded, where the job is
     that encoder's part of another
+    gathering : what ZeRO-3 gathers ahead and keeps
     """
 
     model: ModelShape
@@ -100,6 +103,7 @@ class Job:
     target_share: float = 1.0
     images: Images | None = None
     encodes: Images | None = None
+    gathering: Gathering = OWN
 
     @property
     def sequences_each(self) -> float:

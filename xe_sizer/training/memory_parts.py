@@ -12,7 +12,8 @@ import numpy as np
 from xe_sizer.laws.parts import part
 from xe_sizer.training.encoder_memory import encoder_kept
 from xe_sizer.training.frozen_weights import frozen_copies
-from xe_sizer.training.gradients import gradients_over_time, tied_gradients
+from xe_sizer.training.generator import generation_of
+from xe_sizer.training.gradients import gradients_over_time, keeps_fresh_gradients, tied_gradients
 from xe_sizer.training.halves import gradients_to_come
 from xe_sizer.training.memory_around import allocator_slack, buckets, cuda_context, library_workspaces, nccl_buffers
 from xe_sizer.training.moments import (
@@ -23,6 +24,7 @@ from xe_sizer.training.moments import (
     LAST_LAYER,
     LAYERS_BACKWARD,
     LOSS,
+    OPTIMIZER,
     PASSES,
     over_time,
     spread,
@@ -76,7 +78,8 @@ def cast_weights(tensors: Tensors) -> Array:
 
 @part(
     "gathered layers",
-    "(root unit + 2 layers) x gather bytes, in the backward the root's gradient too; a pipeline stage whole",
+    "(root unit + 2 layers) x gather bytes, in the backward the root's gradient too; a pipeline stage whole; more or "
+    "less as DeepSpeed is told to gather ahead and to keep",
     "PyTorch FSDP, DeepSpeed ZeRO-3; torchtitan distributed/fsdp.py (not resharded with pipelines)",
     lambda tensors: bool(np.any(tensors.gathers)),
 )
@@ -90,7 +93,40 @@ def gathered_layers(tensors: Tensors) -> Array:
     beside = [Tensors(job, tensors.layouts, tensors.longest_tokens) for job in jobs]
     others = [held.root * size * gathers + _gathered_units(other) * gathers for other in beside]
     in_forward = np.max(np.stack([units, *others]), axis=0) - units
-    return over_time((PASSES, units), (LAYERS_BACKWARD, root), (LOSS, in_forward))
+    told = tensors.gathered
+    at_turn, at_first = (_as_told(tensors, units, more) for more in (told.ahead + told.kept, told.ahead))
+    return over_time((ALL_ACTIVATIONS, at_turn), (FIRST_LAYER, at_first), (LAYERS_BACKWARD, root), (LOSS, in_forward))
+
+
+def _as_told(tensors: Tensors, units: Array, more: Array) -> Array:
+    """Gathered weights with so many elements more, at most all of them; or less, at least the root and one matrix.
+
+    units : without them, shape (stage, layout) [bytes]; more : shape (stage, layout) [-]
+    """
+    method, held, whole = tensors.job.method, tensors.held, tensors.gathered.whole
+    if not np.any(more) and not np.any(whole):
+        return units
+    size = tensors.job.element_bytes if method.quantised else tensors.sizes.gather
+    each = (method.frozen_linear_bytes or 0.0) if method.quantised else size
+    least, most = held.root * size + held.largest * each, held.root * size + (held.base - held.root) * each
+    changed = np.clip(units + more * each, np.minimum(least, units), np.maximum(most, units))
+    changed = changed * (1.0 - whole / held.base)  # what is whole is no part of them
+    told = (tensors.gathers > 0) & ~tensors.layouts.gathers_stages
+    return np.where(told, changed, units)
+
+
+@part(
+    "weights kept whole",
+    "elements of small tensors that ZeRO-3 is told not to shard, beyond DeepSpeed's own x gather bytes",
+    "DeepSpeed, stage3_param_persistence_threshold",
+    lambda tensors: bool(np.any(tensors.gathered.whole) or np.any(tensors.gathered.adapters)),
+)
+def kept_whole(tensors: Tensors) -> Array:
+    """They are gathered behind the update, which starts with every weight sharded."""
+    told, adapter_bytes = tensors.gathered, tensors.job.stack.states.adapter_weight_bytes
+    gathers = tensors.gathers * ~tensors.layouts.gathers_stages
+    whole = (told.whole * tensors.sizes.gather + told.adapters * adapter_bytes) * gathers
+    return over_time((1.0 - OPTIMIZER, whole))
 
 
 def _gathered_units(tensors: Tensors) -> Array:
@@ -241,9 +277,36 @@ def optimizer_workspace(tensors: Tensors) -> Array:
     return update_workspace(tensors)
 
 
+@part(
+    "generator activations",
+    "what the generator of replaced tokens keeps until the end of the backward x micro-batches in flight; then its own "
+    "backward at its worst, less its gradients by then",
+    "arXiv:2003.10555; operator graph",
+    lambda tensors: generation_of(tensors.job, tensors.layouts) is not None,
+)
+def generator_kept(tensors: Tensors) -> Array:
+    """The generator runs first, so that its backward comes last: all other gradients are there.
+
+    Source: autograd runs the latest node first.
+    """
+    part = generation_of(tensors.job, tensors.layouts)
+    if part is None:
+        return np.zeros((1, 1, 1))
+    own = Tensors(part.job, part.layouts, tensors.longest_tokens)
+    on_first = np.stack([np.ones(len(tensors.layouts)), (tensors.layouts.pp == 1).astype(float)])
+    kept = own.saved.kept * own.kept_layers + own.saved.ends + own.saved.loss_kept
+    passing = saved_activations(own) + layer_in_backward(own) + logits_and_loss(own)
+    late = np.maximum(*(passing * moments for moments in (FIRST_LAYER, BACKWARD_END))).max(axis=1)
+    early = (passing * (LOSS + LAST_LAYER)).max(axis=1)
+    fresh = tensors.held.parts_learning * tensors.sizes.gradient / tensors.shards.gradients
+    fresh = fresh * keeps_fresh_gradients(tensors.job, tensors.layouts)
+    last = np.maximum(early - fresh, late) * on_first
+    return over_time((PASSES, kept * tensors.in_flight * on_first), (BACKWARD_END, last))
+
+
 STATE_PARTS = (weights, adapters, gradients, optimizer_states)
 """What a rank holds whatever it computes at the moment."""
-PASSING_PARTS = (saved_activations, encoder_kept, layer_in_backward, logits_and_loss)
+PASSING_PARTS = (saved_activations, encoder_kept, generator_kept, layer_in_backward, logits_and_loss)
 """What comes and goes with a micro-batch, as long as its longest sequence."""
 
 TENSOR_PARTS = (
@@ -252,6 +315,7 @@ TENSOR_PARTS = (
     frozen_copies,
     cast_weights,
     gathered_layers,
+    kept_whole,
     dequantised_layer,
     dequantised_weights,
     adapters,
@@ -259,6 +323,7 @@ TENSOR_PARTS = (
     optimizer_states,
     saved_activations,
     encoder_kept,
+    generator_kept,
     layer_in_backward,
     logits_and_loss,
     optimizer_workspace,

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from xe_sizer.graph.parts import GENERATOR
 from xe_sizer.graph.vision import VISION
 from xe_sizer.laws.operator_time import operator_times
 from xe_sizer.training.encoder import encoding_of, operator_groups
+from xe_sizer.training.generator import generation_of
 from xe_sizer.training.layout import SELECTIVE
 from xe_sizer.training.recomputation import recomputed_layers_share
 from xe_sizer.training.stage_time import MicroBatch, StageShares
@@ -54,7 +56,7 @@ def module_time(job: Job, layouts: Layouts, shapes: RankShapes, slowest: IntArra
             again = all_again + some_again * time.operator.again
             there, back = shapes.spread(time.forward_s), shapes.spread(time.backward_s)
             modules[time.operator.module] = (forward + on_stage * there, backward + on_stage * (back + again * there))
-    return modules | _encoder_module(job, layouts, shares[1])
+    return modules | _encoder_module(job, layouts, shares[1]) | _generator_module(job, layouts, shapes, shares[1])
 
 
 def _encoder_module(job: Job, layouts: Layouts, on_stage: Array) -> dict[str, tuple[Array, Array]]:
@@ -68,6 +70,18 @@ def _encoder_module(job: Job, layouts: Layouts, on_stage: Array) -> dict[str, tu
     one = MicroBatch(part.job, part.layouts, part.shapes)
     backward = one.kernels_s[1][0] + one.recompute_s[0]
     return {VISION: (on_stage * one.kernels_s[0][0], on_stage * backward)}
+
+
+def _generator_module(
+    job: Job, layouts: Layouts, shapes: RankShapes, on_stage: Array
+) -> dict[str, tuple[Array, Array]]:
+    """The kernels of a generator of replaced tokens, where there is one, as of an encoder; shape (layout,) [s]."""
+    part = generation_of(job, layouts)
+    if part is None:
+        return {}
+    one = MicroBatch(part.job, part.layouts, part.shapes(shapes.spread(shapes.inputs.rank.sequence)))
+    backward = one.kernels_s[1][0] + one.recompute_s[0]
+    return {GENERATOR: (on_stage * one.kernels_s[0][0], on_stage * backward)}
 
 
 def _frozen_modules(job: Job, layouts: Layouts, shapes: RankShapes, slowest: IntArray) -> Iterator[tuple[str, Array]]:

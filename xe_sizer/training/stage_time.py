@@ -16,6 +16,7 @@ from xe_sizer.laws.host import exposed_launch_time_s
 from xe_sizer.laws.operator_time import launch_counts, operator_times
 from xe_sizer.laws.parts import computed, part
 from xe_sizer.training.encoder import encoding_of, operator_groups, runs_backward
+from xe_sizer.training.generator import generation_of
 from xe_sizer.training.layout import SELECTIVE
 from xe_sizer.training.recomputation import recomputed_layers_share
 from xe_sizer.training.stages import stages_of
@@ -274,6 +275,29 @@ class MicroBatch:
         forward, backward, weights = (self.stages.embedding * side[0] for side in times)
         return forward, backward, weights
 
+    @cached_property
+    def generator_s(self) -> tuple[Array, Array, Array]:
+        """Of the generator of replaced tokens on the first stage: forward, backward, and of that weight gradients [s].
+
+        Kernels, exchanges and launches of each, and what the backward recomputes.
+        """
+        part = generation_of(self.job, self.layouts)
+        if part is None:
+            return (np.zeros_like(self.kernels_s[0]),) * 3
+        shapes = part.shapes(self.shapes.spread(self.shapes.inputs.rank.sequence))
+        one = MicroBatch(part.job, part.layouts, shapes)
+        times = (one.forward_s + one.gaps_s[0], one.backward_s + one.gaps_s[1], one.kernels_s[2])
+        forward, backward, weights = (self.stages.embedding * side[0] for side in times)
+        return forward, backward, weights
+
+    @cached_property
+    def beside_s(self) -> tuple[Array, Array, Array]:
+        """Of all that learns beside the model's own layers: forward, backward, and of that weight gradients [s]."""
+        forward, backward, weights = (
+            encoding + generating for encoding, generating in zip(self.encoder_s, self.generator_s, strict=True)
+        )
+        return forward, backward, weights
+
     def exposed_exchange_s(self, group: str) -> Array:
         """Both directions of a parallel group's exchanges, one of those of `exposed` [s]."""
         there, back = self.exchanged_s[group]
@@ -303,6 +327,17 @@ def frozen_forward(micro_batch: MicroBatch) -> Array:
 )
 def image_encoder(micro_batch: MicroBatch) -> Array:
     there, back, _ = micro_batch.encoder_s
+    return there + back
+
+
+@part(
+    "generator",
+    "forward and backward of the generator that replaces tokens, its head on the masked ones, by the same laws x "
+    "micro-batches",
+    "arXiv:2003.10555; operator laws",
+)
+def generator(micro_batch: MicroBatch) -> Array:
+    there, back, _ = micro_batch.generator_s
     return there + back
 
 
@@ -340,7 +375,7 @@ def expert_parallel(micro_batch: MicroBatch) -> Array:
     return micro_batch.exposed_exchange_s("ep")
 
 
-COMPUTE_PARTS = (forward, backward, frozen_forward, image_encoder, recompute)
+COMPUTE_PARTS = (forward, backward, frozen_forward, image_encoder, generator, recompute)
 EXCHANGE_PARTS = {
     "tp": tensor_parallel,
     "etp": tensor_parallel,
@@ -372,8 +407,8 @@ def stage_time(job: Job, layouts: Layouts, shapes: RankShapes) -> StageTime:
     return StageTime(
         parts=computed(MICRO_BATCH_PARTS, micro_batch),
         # Copy engines run on while the accelerator waits for launches, so the gaps hide exchanges too.
-        forward_s=micro_batch.forward_s + forward_gap_s + micro_batch.encoder_s[0],
-        backward_s=micro_batch.backward_s + backward_gap_s + micro_batch.encoder_s[1],
-        weight_s=micro_batch.kernels_s[2] + micro_batch.encoder_s[2],
+        forward_s=micro_batch.forward_s + forward_gap_s + micro_batch.beside_s[0],
+        backward_s=micro_batch.backward_s + backward_gap_s + micro_batch.beside_s[1],
+        weight_s=micro_batch.kernels_s[2] + micro_batch.beside_s[2],
         frozen_s=micro_batch.frozen_s,
     )

@@ -21,6 +21,7 @@ from xe_sizer.training.data_parallel import Groups, exchange_every_micro_batch, 
 from xe_sizer.training.encoder import encoder_flops
 from xe_sizer.training.flops import forward_flops, needed_flops, recomputed_flops
 from xe_sizer.training.frozen_weights import swap_s
+from xe_sizer.training.generator import generator_flops
 from xe_sizer.training.gradients import keeps_fresh_gradients
 from xe_sizer.training.learning_layers import learning_elements
 from xe_sizer.training.module_time import module_time
@@ -90,6 +91,7 @@ class Timeline:
     def flops(self) -> Array:
         """What an average micro-batch needs: mean lengths, experts evenly used."""
         needed = needed_flops(self._operators_of(self.job)) + encoder_flops(self.job, self.layouts)
+        needed = needed + generator_flops(self.job, self.layouts, as_array(self.sequences.mean_tokens))
         for one in self.job.method.passing:
             needed = needed + one.forwards * forward_flops(self._operators_of(self.job.beside(one)))
         return as_array(self.layouts.grad_accum) * (needed / self.layouts.pp)

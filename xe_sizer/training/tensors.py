@@ -12,6 +12,7 @@ from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import as_array
 from xe_sizer.graph.transformer import logits_per_rank
 from xe_sizer.training.activations import activations
+from xe_sizer.training.gathering import gathered_beyond
 from xe_sizer.training.gradients import keeps_fresh_gradients
 from xe_sizer.training.halves import encoder_waits
 from xe_sizer.training.learning_layers import learning_elements
@@ -26,6 +27,7 @@ from xe_sizer.units import FLOAT32
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array
     from xe_sizer.training.activations import Activations
+    from xe_sizer.training.gathering import Gathered
     from xe_sizer.training.job import Job, RankShapes
     from xe_sizer.training.layout import Layouts
     from xe_sizer.training.sharding import Census
@@ -66,6 +68,11 @@ class Tensors:
     def gathers(self) -> Array:
         """1 where layers are gathered when they run (ZeRO-3), else 0, shape (layout,)."""
         return np.asarray(self.layouts.zero == 3, dtype=float)
+
+    @cached_property
+    def gathered(self) -> Gathered:
+        """What ZeRO-3 keeps gathered beyond what it does by itself."""
+        return gathered_beyond(self.job, self.layouts, self.held)
 
     @cached_property
     def learning(self) -> tuple[Array, Array]:

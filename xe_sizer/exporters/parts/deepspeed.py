@@ -12,6 +12,12 @@ if TYPE_CHECKING:
 BACKEND = "deepspeed"
 """What scenarios call its engine, in `train.backend`."""
 _ALL_SHARDED = 3
+_GATHERING = {
+    "layout.prefetch_elements": "stage3_prefetch_bucket_size",
+    "layout.live_elements": "stage3_max_live_parameters",
+    "layout.reuse_elements": "stage3_max_reuse_distance",
+    "layout.persistent_elements": "stage3_param_persistence_threshold",
+}
 
 
 def deepspeed_settings(plan: Plan) -> dict[str, Any] | None:
@@ -32,6 +38,9 @@ def deepspeed_configuration(plan: Plan) -> dict[str, Any]:
     bucket_gib = plan.take("layout.bucket_gib")
     if bucket_gib is not None:
         section["reduce_bucket_size"] = round(bucket_gib * GIB / SIXTEEN_BIT)
+    if zero == _ALL_SHARDED:
+        told = {word: plan.take(key) for key, word in _GATHERING.items()}
+        section |= {word: round(elements) for word, elements in told.items() if elements is not None}
     host = {"device": "cpu", "pin_memory": True}
     if (wanted == "optimizer" and zero) or (wanted == "params" and zero == _ALL_SHARDED):
         plan.said("layout.offload")

@@ -45,6 +45,16 @@ def _unless_auto(read: Converter) -> Converter:
     return lambda value: None if plain(value) == _AUTO else read(value)
 
 
+def _unless_own(elements: float) -> Converter:
+    """A count of elements, or None where it is the one that DeepSpeed has unasked, or is left to the trainer."""
+
+    def read(value: object) -> object:
+        told = number(value)
+        return None if told == elements else told
+
+    return _unless_auto(read)
+
+
 def _group(value: object) -> int | None:
     return None if str(value) == _NO_GROUPS else positive(value)
 
@@ -64,6 +74,10 @@ TABLE = Table(
         Key(("gradient_accumulation_steps",), "train.grad_accum", _unless_auto(positive)),
         Key(("train_batch_size",), "train.global_batch", _unless_auto(positive)),
         Key((f"{_STATES}ratio",), "layout.offload_fraction", _unless_auto(number)),
+        Key((f"{_SHARDED}stage3_prefetch_bucket_size",), "layout.prefetch_elements", _unless_own(5e7)),
+        Key((f"{_SHARDED}stage3_max_live_parameters",), "layout.live_elements", _unless_own(1e9)),
+        Key((f"{_SHARDED}stage3_max_reuse_distance",), "layout.reuse_elements", _unless_own(1e9)),
+        Key((f"{_SHARDED}stage3_param_persistence_threshold",), "layout.persistent_elements", _unless_own(1e5)),
     ),
     losses=(
         Loss((f"{_SHARDED}zero_hpz_partition_size",), "ZeRO++, which is not modelled: it keeps a second copy of the "
@@ -74,12 +88,6 @@ TABLE = Table(
              effect="refused"),
         Loss((f"{_SHARDED}round_robin_gradients",), "spreads gradients that go to host memory"),
         Loss((f"{_SHARDED}sub_group_size",), "steps the optimizer in groups of parameters", harmless=(1e9,)),
-        Loss((f"{_SHARDED}stage3_prefetch_bucket_size",), "sizes the buffer of weights gathered ahead",
-             harmless=(5e7,)),
-        Loss((f"{_SHARDED}stage3_max_live_parameters",), "bounds the gathered weights", harmless=(1e9,)),
-        Loss((f"{_SHARDED}stage3_max_reuse_distance",), "keeps gathered weights that are used again soon",
-             harmless=(1e9,)),
-        Loss((f"{_SHARDED}stage3_param_persistence_threshold",), "keeps small weights unsharded", harmless=(1e5,)),
         Loss((f"{_SHARDED}overlap_comm",), "hides the gradient exchange behind the backward pass"),
         Loss(("communication_data_type",), "sets the number format of the gradient exchange"),
         Loss(("data_types.grad_accum_dtype",), "sets the number format in which gradients are accumulated"),

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from xe_sizer.errors import InputError, Problem
+from xe_sizer.graph.inputs import Learning
 from xe_sizer.graph.model import VOCABULARY
+from xe_sizer.graph.parameters import generator_weights
+from xe_sizer.graph.parts import GENERATOR, Part
 from xe_sizer.training.methods.method import TASK, Method, register
 
 if TYPE_CHECKING:
@@ -17,8 +22,18 @@ if TYPE_CHECKING:
     heads=(VOCABULARY, VOCABULARY), aliases=("pretraining", "pt", "continued-pretraining", "cpt"),
 )  # fmt: skip
 def pretrain(kind: MethodKind, model: ModelShape, options: MethodOptions) -> Method:
-    """Pre-training from scratch or continued."""
-    return Method(kind, options.trained)
+    """Pre-training from scratch or continued; with the generator of a model that tells replaced tokens (ELECTRA).
+
+    Source: arXiv:2003.10555, section 3: the generator learns to fill in masked tokens at the same time.
+    """
+    generator, trained = model.generator_model, options.trained
+    if generator is None:
+        return Method(kind, trained)
+    if not trained.learning.base:
+        message = f"{model.name} is pre-trained beside a generator, which has no equation with adapters yet"
+        raise InputError(Problem(message, hint="leave the adapters out, or fine-tune it"))
+    part = Part(GENERATOR, generator_weights(generator), Learning(base=True), split=True)
+    return Method(kind, replace(trained, parts=(part,)))
 
 
 @register(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.inputs import Learning
-from xe_sizer.graph.model import CLASSES, VALUES, VOCABULARY, WORDS, ModelShape
+from xe_sizer.graph.model import CLASSES, REPLACED, VALUES, VOCABULARY, WORDS, ModelShape
 from xe_sizer.software.objective import Objective
 from xe_sizer.training.adapters import ADAPTERS, ALL_WEIGHTS, Trained
 
@@ -259,7 +259,12 @@ class MethodKind:
         return self.usual_adapter.settings if self.usual_adapter else ()
 
     def read_by(self, model: ModelShape, task: str | None = None) -> ModelShape:
-        """The model with the head that the job reads, or that a task does of a job that has several."""
+        """The model with the head that the job reads, or that a task does of a job that has several.
+
+        Pre-training beside a generator asks of every token whether that has replaced it.
+        """
+        if model.generator and not self.fine_tunes:
+            return model.headed(REPLACED)
         heads = TASK_HEADS[task] if task and TASK in self.reads else self.heads
         return model.headed(heads[int(model.bidirectional)])
 
