@@ -27,8 +27,21 @@ def test_trl_has_one_file_and_a_command() -> None:
     found = written("trl")
     values = yaml.safe_load(found.text)
     assert (values["max_length"], values["use_peft"], values["lora_target_modules"]) == (2048, True, "all-linear")
-    assert values["deepspeed"]["zero_optimization"] == {"stage": 3}
+    assert (values["fsdp"], values.get("deepspeed")) == ("full_shard auto_wrap", None)
     assert found.run == "trl sft --config FILE --num_processes 16 --num_machines 2"
+
+
+@pytest.mark.parametrize("tool", ["trl", "llama-factory"])
+def test_the_trainer_of_transformers_shards_with_fsdp_unless_deepspeed_is_asked_for(tool: str) -> None:
+    kept = yaml.safe_load(written(tool, layout__zero=2).text)
+    moved = yaml.safe_load(written(tool, layout__offload="params").text)
+    assert (kept["fsdp"], kept["fsdp_config"]["reshard_after_forward"]) == ("shard_grad_op auto_wrap", False)
+    assert (moved["fsdp"], moved["fsdp_config"]["cpu_offload"]) == ("full_shard auto_wrap offload", True)
+    assert "deepspeed" not in kept | moved
+    for asked in ({"train__backend": "deepspeed"}, {"layout__offload": "optimizer"}, {"layout__zero": 1}):
+        values = yaml.safe_load(written(tool, **asked).text)
+        assert "fsdp" not in values
+        assert values["deepspeed"]["zero_optimization"]["stage"] == asked.get("layout__zero", 3)
 
 
 def test_a_preference_job_starts_its_own_trainer() -> None:

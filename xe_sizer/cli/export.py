@@ -177,7 +177,7 @@ def _say_what_came_back(
         imported = read_back(exported, exporter, hardware | {"gpus": plan.peek("gpus")})
         if imported is None:
             return
-        for key, wanted, found in differences(plan, exported, imported):
+        for key, wanted, found in differences(plan, exported, imported, registry):
             what = f"{key}, which the scenario leaves open," if wanted is None else f"{key}: {one_line(str(wanted))}"
             write_stderr(f"note: {what} is {one_line(str(found))} in what was written")
         other = other_estimate(imported, given, answer, registry)

@@ -8,10 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xe_sizer.importers.parts import fsdp
-from xe_sizer.importers.parts.deepspeed import BACKEND, read_deepspeed
+from xe_sizer.importers.parts.deepspeed import read_deepspeed
 from xe_sizer.importers.parts.offload import OPTIMIZER, PARAMS
 from xe_sizer.importers.table import Key, Loss, Table, names
 from xe_sizer.importers.values import is_on, plain, positive, switch, whole
+from xe_sizer.software.stack import DEEPSPEED
 
 if TYPE_CHECKING:
     from xe_sizer.importers.draft import Draft
@@ -75,7 +76,7 @@ def state_accelerate(draft: Draft, source: Source) -> None:
     if mixed is not None:
         draft.state("precision", _PRECISIONS.get(plain(mixed.value)), mixed)
     if word == "deepspeed":
-        draft.state("train.backend", BACKEND, kind)
+        draft.state("train.backend", DEEPSPEED, kind)
         _deepspeed(draft, source)
     elif word == "fsdp":
         fsdp.state_fsdp(draft, draft.peek("distributed_type"), "fsdp_config.")

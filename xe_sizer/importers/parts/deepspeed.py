@@ -16,6 +16,7 @@ from xe_sizer.importers.parts.optimizers import ADAMW, state_optimizer
 from xe_sizer.importers.table import Key, Loss, Table, names
 from xe_sizer.importers.values import is_on, number, plain, positive, switch, whole
 from xe_sizer.profiles.registry import Registry
+from xe_sizer.software.stack import DEEPSPEED
 from xe_sizer.units import FLOAT32, GIB, SIXTEEN_BIT
 
 if TYPE_CHECKING:
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from xe_sizer.importers.values import Converter
     from xe_sizer.importers.written import Written
 
-BACKEND = "deepspeed"
-"""What scenarios call its engine, in `train.backend`."""
 _STAGE = re.compile(r"(?:zero|stage|ds|_z)[\s_-]*([0-3])")
 _AUTO = "auto"
 _NO_GROUPS = "-1"  # of mics_shard_size
@@ -114,7 +113,7 @@ def read_deepspeed(draft: Draft, named: Written, source: Source) -> None:
     """State what the DeepSpeed configuration says that a key names; where it is not found, what its name says."""
     if isinstance(named.value, dict):
         return  # it stands in the file itself; `state_deepspeed` reads its keys
-    draft.state("train.backend", BACKEND, named)
+    draft.state("train.backend", DEEPSPEED, named)
     found = source.companion(named.value)
     if found is not None:
         state_deepspeed(draft, found.keys)
@@ -137,7 +136,7 @@ def state_deepspeed(draft: Draft, keys: Mapping[str, Written], prefix: str = "")
     """
     own = {key.removeprefix(prefix): written for key, written in keys.items() if key.startswith(prefix)}
     draft.take(*(f"{prefix}{key}" for key in own))
-    draft.state("train.backend", BACKEND, next(iter(own.values()), None))
+    draft.state("train.backend", DEEPSPEED, next(iter(own.values()), None))
     _offload(draft, own, prefix)
     for row in TABLE.keys:
         stated = next((own[name] for name in row.names if name in own), None)
