@@ -11,7 +11,7 @@ from xe_sizer.importers.parts import hf_arguments, peft
 from xe_sizer.importers.parts.deepspeed import read_deepspeed
 from xe_sizer.importers.parts.offload import PARAMS
 from xe_sizer.importers.parts.optimizers import ADAMW, MUON
-from xe_sizer.importers.values import is_on, number, plain, positive
+from xe_sizer.importers.values import interval, is_on, number, plain, positive
 from xe_sizer.software.stack import DEEPSPEED
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def read(draft: Draft, source: Source) -> None:
         draft.lose("kernel_config.name", "fuses kernels")
     saved = draft.take("save_steps")
     if saved is not None:
-        draft.state("train.checkpoint_every", draft.value(saved, positive), saved)
+        draft.state("train.checkpoint_every", draft.value(saved, interval), saved)
 
 
 def _job(draft: Draft) -> None:

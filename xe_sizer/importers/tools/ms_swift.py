@@ -148,7 +148,8 @@ def _job(draft: Draft, kind: str, megatron: bool) -> None:
     if quantised and bits is not None:
         method = draft.take("quant_method")
         library = peft.quantiser_called(method.value) if method is not None else None
-        peft.state_bits(draft, whole(bits.value) or 4, bits, library or peft.BITSANDBYTES)
+        width = draft.value(bits, whole)
+        peft.state_bits(draft, width if isinstance(width, int) else _QLORA_BITS, bits, library or peft.BITSANDBYTES)
 
 
 def _answers(draft: Draft) -> None:
