@@ -477,3 +477,14 @@ def test_a_file_beside_the_output_is_replaced_only_where_an_earlier_output_named
     assert main([*asked, "2"]) == 0
     assert f"note: {beside}, which an earlier run.sh named, is replaced" in capsys.readouterr().err
     assert json.loads(beside.read_text())["zero_optimization"]["stage"] == 2
+
+
+def test_a_job_that_its_tool_cannot_run_is_not_passed_over_in_a_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shape = "--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --vocab-size 32000 --ffn-hidden-size 11008"
+    script = tmp_path / "pretrain.sh"
+    script.write_text(f"torchrun --nproc_per_node 8 pretrain_gpt.py {shape} --micro-batch-size 1 --seq-length -5\n")
+    assert main(["check", str(tmp_path)]) == 2
+    shown = capsys.readouterr()
+    assert "seq_length: '-5' is not a whole number above zero" in shown.out + shown.err
