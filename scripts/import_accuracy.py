@@ -183,9 +183,10 @@ def round_trip(path: Path, tool: str | None, gpus: int | None) -> tuple[str, lis
     if again is None:
         return "not read", []
     told = dict(exported.unsaid)
-    wrong = [f"{key}: {wanted} became {value}" for key, wanted, value in differences(plan, exported, again)]
+    wrong = [f"{key}: {wanted} became {value}" for key, wanted, value in differences(plan, exported, again, REGISTRY)]
     for key, fact in found.facts.items():
-        if key not in told and not fact.aside and not is_elsewhere(key) and not is_same(key, fact.written, again, plan):
+        silent = key not in told and not fact.aside and not is_elsewhere(key)
+        if silent and not is_same(key, fact.written, again, plan, REGISTRY):
             wrong.append(f"{key}: {fact.written} read, {again.fact_of(key)} read back")
     wrong += [f"not known: {each.key}" for each in again.unknown]
     if answer.verdict.fits and not told:

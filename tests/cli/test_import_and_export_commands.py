@@ -148,12 +148,39 @@ def test_no_default_takes_the_place_of_a_value_that_cannot_be_read(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "axolotl.yml"
-    file.write_text(AXOLOTL.replace("sequence_len: 4096", "sequence_len: many"))
+    file.write_text(AXOLOTL.replace("sequence_len: 4096", "sequence_len: ${LENGTH}"))
     assert main(["import", str(file), "--gpus", "8", "--format", "json"]) == 0
     shown = capsys.readouterr()
     answer = json.loads(shown.out)
     assert "train.seq_len" not in answer["scenario"]
-    assert f"{file}:5:15: sequence_len: not read: 'many' is not a number" in shown.err
+    assert f"{file}:5:15: sequence_len: not read: '${{LENGTH}}' is filled in elsewhere" in shown.err
+
+
+@pytest.mark.parametrize("command", [["import"], ["estimate"], ["plan"], ["export", "--to", "axolotl"]])
+def test_values_that_no_tool_can_run_with_are_bad_input(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "axolotl.yml"
+    text = AXOLOTL.replace("sequence_len: 4096", "sequence_len: -5").replace("lora_r: 16", "lora_r: sixteen")
+    file.write_text(text + "lora_dropout: 5\n")
+    assert main([*command, str(file), "--gpus", "8"]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert f"{file}:3:9: lora_r: 'sixteen' is not a number" in shown.err
+    assert f"{file}:5:15: sequence_len: -5 is not a whole number above zero" in shown.err
+    assert shown.err.count("hint: correct it, or leave it out") == 2
+
+
+def test_values_that_a_scenario_cannot_have_are_bad_input_for_import_as_well(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "axolotl.yml"
+    file.write_text(AXOLOTL + "lora_dropout: 5\n")
+    for command in ("import", "estimate"):
+        assert main([command, str(file), "--gpus", "8"]) == 2
+        shown = capsys.readouterr()
+        assert shown.out == ""
+        assert f"{file}:14:15: 'dropout'" in shown.err
 
 
 def test_several_files_say_one_job(config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -430,3 +457,34 @@ def test_what_no_file_of_a_tool_says_is_the_same_for_both_estimates(
     shown = capsys.readouterr()
     assert "with the stack megatron-lm instead of nemo" in shown.err
     assert "--train-iters " in shown.out
+
+
+def test_a_file_beside_the_output_is_replaced_only_where_an_earlier_output_named_it(
+    tmp_path: Path, config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script, beside = tmp_path / "run.sh", tmp_path / "deepspeed.json"
+    asked = ["export", config, "--to", "deepspeed", "--gpus", "8", *GPU, "-o", str(script), "--zero"]
+    beside.write_text("mine")
+    assert main([*asked, "3"]) == 2
+    shown = capsys.readouterr().err
+    assert f"{beside}: deepspeed.json, which run.sh is to name, is there and holds something else" in shown
+    assert "hint: move it away, or export into another folder" in shown
+    assert (beside.read_text(), script.exists()) == ("mine", False)
+    beside.unlink()
+    assert main([*asked, "3"]) == 0
+    assert main([*asked, "3"]) == 0  # to the same text
+    assert "is replaced" not in capsys.readouterr().err
+    assert main([*asked, "2"]) == 0
+    assert f"note: {beside}, which an earlier run.sh named, is replaced" in capsys.readouterr().err
+    assert json.loads(beside.read_text())["zero_optimization"]["stage"] == 2
+
+
+def test_a_job_that_its_tool_cannot_run_is_not_passed_over_in_a_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shape = "--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --vocab-size 32000 --ffn-hidden-size 11008"
+    script = tmp_path / "pretrain.sh"
+    script.write_text(f"torchrun --nproc_per_node 8 pretrain_gpt.py {shape} --micro-batch-size 1 --seq-length -5\n")
+    assert main(["check", str(tmp_path)]) == 2
+    shown = capsys.readouterr()
+    assert "seq_length: '-5' is not a whole number above zero" in shown.out + shown.err

@@ -7,12 +7,15 @@ from typing import Any
 
 import pytest
 
-from xe_sizer.errors import InputError
+from xe_sizer.errors import InputError, Location
 from xe_sizer.exporters.registry import exporter_named, exporters
+from xe_sizer.importers.draft import Draft
 from xe_sizer.importers.registry import all_tools, tool_named
 from xe_sizer.importers.source import Source, kind_of
-from xe_sizer.importers.table import NOTHING, Key
+from xe_sizer.importers.table import NOTHING, Key, Table
 from xe_sizer.importers.tool import Tool
+from xe_sizer.importers.values import UnreadableError, number
+from xe_sizer.importers.written import Written
 from xe_sizer.scenario.options import ALL_OPTIONS
 from xe_sizer.scenario.read import BadScenarioError, read_scenario
 
@@ -42,6 +45,36 @@ def test_a_row_sets_a_scenario_key_that_there_is(key: Key) -> None:
     assert key.names
     assert all(key.names)
     assert not key.to or key.to in KEYS or key.to.startswith("model.")
+
+
+def counted() -> list[Any]:
+    """Rows that read a number: that have 2 and `3` as 2 and 3."""
+    found = []
+    for tool in TOOLS:
+        for key in tool.table.keys:
+            try:
+                numbers = (key.read(2), key.read("3"))
+            except UnreadableError:
+                continue
+            if numbers == (2, 3):
+                found.append(pytest.param(tool, key, id=f"{tool.name}-{key.to}-{key.names[0]}"))
+    return found
+
+
+@pytest.mark.parametrize(("tool", "key"), counted())
+@pytest.mark.parametrize("value", [-5, "-5", 1.5, "two", ".nan", float("nan"), float("inf"), True, [1, 2]])
+def test_no_number_that_a_tool_cannot_run_with_becomes_a_default(tool: Tool, key: Key, value: object) -> None:
+    draft = Draft(tool.name, {key.names[0]: Written(value, Location("job.yaml", 7, 9))})
+    draft.apply(Table(keys=(key,)))
+    if draft.impossible:
+        (problem,) = draft.impossible
+        assert str(problem.location) == "job.yaml:7:9"
+        assert problem.message.startswith(f"{key.names[0]}: ")
+        assert problem.hint
+        return
+    told = [each for each in draft.ignored if "not read" in each.why]
+    assert not told, "a number that is none is more than a loss"
+    assert draft.fact(key.to) == number(value), "a scenario takes it, or says at its place why it does not"
 
 
 def defaults() -> list[Any]:

@@ -72,6 +72,20 @@ fsdp_config:
   auto_wrap_policy: TRANSFORMER_BASED_WRAP
   reshard_after_forward: true
 """
+LLAMA_FACTORY_FSDP = """\
+model: Qwen/Qwen3-4B
+model_class: llm
+template: qwen3
+train_dataset: data/sft.yaml
+kernel_config: {name: auto}
+dist_config: {name: fsdp2, reshard_after_forward: false}
+cutoff_len: 2048
+micro_batch_size: 2
+num_train_epochs: 1
+bf16: true
+flash_attn: flash_attention_2
+enable_activation_checkpointing: true
+"""
 LLAMA_FACTORY_FULL = """\
 model_name_or_path: Qwen/Qwen2.5-7B
 stage: sft
@@ -110,6 +124,18 @@ bf16: true
 optim: lion_32bit
 eval_strategy: steps
 eval_steps: 250
+"""
+TRL_FSDP = """\
+model_name_or_path: Qwen/Qwen2.5-7B
+dataset_name: trl-lib/Capybara
+max_length: 2048
+per_device_train_batch_size: 1
+gradient_accumulation_steps: 4
+max_steps: 100
+bf16: true
+gradient_checkpointing: true
+fsdp: true
+fsdp_config: {version: 2, reshard_after_forward: true, cpu_offload: true}
 """
 TRL_SFT = """\
 model_name_or_path: Qwen/Qwen2.5-7B
@@ -228,6 +254,8 @@ FILES = {
     "adapters of some modules": ("axolotl", "job.yml", AXOLOTL_LORA),
     "frozen weights in 8 bits": ("axolotl", "job.yml", AXOLOTL_EIGHT_BITS),
     "FSDP with weights in host memory": ("axolotl", "job.yml", AXOLOTL_FSDP),
+    "FSDP that keeps gathered weights": ("llama-factory", "job.yaml", LLAMA_FACTORY_FSDP),
+    "FSDP of transformers": ("trl", "job.yaml", TRL_FSDP),
     "pure bfloat16 and GaLore": ("llama-factory", "job.yaml", LLAMA_FACTORY_FULL),
     "preferences": ("llama-factory", "job.yaml", LLAMA_FACTORY_DPO),
     "QLoRA": ("trl", "job.yaml", TRL_SFT),
@@ -261,5 +289,5 @@ def test_a_configuration_comes_back_as_the_same_scenario(name: str, tmp_path: Pa
     assert exported.unsaid == ()
     read, again = said(first), said(second)
     assert {key: again.get(key) for key in read} == read
-    assert list(differences(plan, exported, second)) == []
+    assert list(differences(plan, exported, second, registry)) == []
     assert other_estimate(second, given, answer, registry) is None

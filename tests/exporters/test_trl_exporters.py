@@ -27,20 +27,35 @@ def test_trl_has_one_file_and_a_command() -> None:
     found = written("trl")
     values = yaml.safe_load(found.text)
     assert (values["max_length"], values["use_peft"], values["lora_target_modules"]) == (2048, True, "all-linear")
-    assert values["deepspeed"]["zero_optimization"] == {"stage": 3}
+    assert (values["fsdp"], values.get("deepspeed")) == ("full_shard auto_wrap", None)
     assert found.run == "trl sft --config FILE --num_processes 16 --num_machines 2"
 
 
 def test_deepspeed_is_told_what_zero_3_gathers_ahead_and_keeps() -> None:
     asked = {"prefetch_elements": 0, "live_elements": 2e9, "reuse_elements": 3e8, "persistent_elements": 1e6}
     keys: dict[str, Any] = {f"layout__{name}": value for name, value in asked.items()}
-    section = yaml.safe_load(written("trl", **keys).text)["deepspeed"]["zero_optimization"]
+    section = yaml.safe_load(written("trl", train__backend="deepspeed", **keys).text)["deepspeed"]["zero_optimization"]
     assert section == {
         "stage": 3, "stage3_prefetch_bucket_size": 0, "stage3_max_live_parameters": 2_000_000_000,
         "stage3_max_reuse_distance": 300_000_000, "stage3_param_persistence_threshold": 1_000_000,
     }  # fmt: skip
-    sharded = yaml.safe_load(written("trl", layout__zero=2, **keys).text)["deepspeed"]["zero_optimization"]
+    sharded = yaml.safe_load(written("trl", train__backend="deepspeed", layout__zero=2, **keys).text)["deepspeed"][
+        "zero_optimization"
+    ]
     assert sharded == {"stage": 2}
+
+
+@pytest.mark.parametrize("tool", ["trl", "llama-factory"])
+def test_the_trainer_of_transformers_shards_with_fsdp_unless_deepspeed_is_asked_for(tool: str) -> None:
+    kept = yaml.safe_load(written(tool, layout__zero=2).text)
+    moved = yaml.safe_load(written(tool, layout__offload="params").text)
+    assert (kept["fsdp"], kept["fsdp_config"]["reshard_after_forward"]) == ("shard_grad_op auto_wrap", False)
+    assert (moved["fsdp"], moved["fsdp_config"]["cpu_offload"]) == ("full_shard auto_wrap offload", True)
+    assert "deepspeed" not in kept | moved
+    for asked in ({"train__backend": "deepspeed"}, {"layout__offload": "optimizer"}, {"layout__zero": 1}):
+        values = yaml.safe_load(written(tool, **asked).text)
+        assert "fsdp" not in values
+        assert values["deepspeed"]["zero_optimization"]["stage"] == asked.get("layout__zero", 3)
 
 
 def test_a_preference_job_starts_its_own_trainer() -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from xe_sizer.errors import InputError
 from xe_sizer.importers.asked import Asked
 from xe_sizer.importers.imported import Imported
 from xe_sizer.importers.read import read_foreign
@@ -138,5 +139,13 @@ def test_plugins_of_the_second_interface(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", ["cutoff_len", "quantization_bit", "lora_rank", "packing", "recompute_num_layers"])
 @pytest.mark.parametrize("value", ["[1]", "{a: 1}", "abc", "-1", "0.3", ".inf", "1e99"])
-def test_odd_values_are_told_and_nothing_breaks(tmp_path: Path, key: str, value: str) -> None:
-    assert facts(read(tmp_path, BASE + f"recompute_granularity: full\n{key}: {value}\n"))["model"] == "Qwen/Qwen3-4B"
+def test_odd_values_are_read_or_refused_at_their_place(tmp_path: Path, key: str, value: str) -> None:
+    text = BASE + f"recompute_granularity: full\n{key}: {value}\n"
+    try:
+        assert facts(read(tmp_path, text))["model"] == "Qwen/Qwen3-4B"
+    except InputError as refused:
+        (problem,) = refused.problems
+    else:
+        return
+    assert str(problem).startswith(f"{problem.location}: {key}: ")
+    assert str(problem.location).endswith(f":{len(text.splitlines())}:{len(key) + 3}")

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from xe_sizer.errors import InputError
 from xe_sizer.importers.asked import Asked
 from xe_sizer.importers.imported import Imported
 from xe_sizer.importers.read import read_foreign
@@ -91,9 +92,14 @@ def test_micro_batches_filled_by_tokens_are_assumed(tmp_path: Path) -> None:
     assert (fact.value, fact.origin) == (4, "assumed")
 
 
-@pytest.mark.parametrize("value", ["$(rm -rf x)", "many", "-3", "1e400"])
-def test_values_that_are_no_numbers_set_nothing(tmp_path: Path, value: str) -> None:
-    assert facts(tmp_path, f"{SFT} --train.batch_size '{value}'").get("train.global_batch") in (None, 128)
+def test_values_that_something_else_fills_in_set_nothing(tmp_path: Path) -> None:
+    assert facts(tmp_path, f"{SFT} --train.batch_size '$(rm -rf x)'").get("train.global_batch") in (None, 128)
+
+
+@pytest.mark.parametrize("value", ["many", "-3", "1e400"])
+def test_values_that_are_no_numbers_are_refused(tmp_path: Path, value: str) -> None:
+    with pytest.raises(InputError, match=r"train.batch_size: .* is not a"):
+        facts(tmp_path, f"{SFT} --train.batch_size '{value}'")
 
 
 def test_what_sleeps_between_the_phases(tmp_path: Path) -> None:

@@ -4,10 +4,15 @@ from pathlib import Path
 
 import pytest
 
+from xe_sizer.cli.invocation import answer_to
 from xe_sizer.errors import InputError
+from xe_sizer.graph.parameters import count_parameters
 from xe_sizer.importers.asked import Asked
 from xe_sizer.importers.imported import Imported
 from xe_sizer.importers.read import read_foreign
+from xe_sizer.profiles.model import inline_model
+from xe_sizer.profiles.registry import Registry
+from xe_sizer.scenario.read import read_scenario
 
 BASE = """
 [model]
@@ -110,6 +115,33 @@ def test_settings_of_older_releases(tmp_path: Path) -> None:
 def test_the_model_for_debugging_is_a_shape(tmp_path: Path) -> None:
     facts = values(read(tmp_path, BASE.replace("8B", "debugmodel")))
     assert (facts["model.layers"], facts["model.ffn"]) == (6, 768)
+
+
+@pytest.mark.parametrize(
+    ("family", "flavor", "parameters"),
+    [
+        ("llama3", "debugmodel", 2 * 2048 * 256 + 6 * (4 * 256 * 256 + 3 * 256 * 768 + 2 * 256) + 256),
+        ("qwen3", "debugmodel",
+         2048 * 256 + 8 * (2 * 256 * 16 * 128 + 2 * 256 * 8 * 128 + 3 * 256 * 3072 + 2 * 256 + 2 * 128) + 256),
+        ("qwen3", "debugmodel_moe",
+         2 * 2048 * 256 + 256
+         + 8 * (2 * 256 * 16 * 128 + 2 * 256 * 8 * 128 + 64 * 3 * 256 * 768 + 64 * 256 + 2 * 256 + 2 * 128)),
+        ("deepseek_v3", "debugmodel",
+         2 * 2048 * 256 + 256
+         + 6 * (256 * 16 * 192 + 256 * (512 + 64) + 512 + 512 * 16 * 256 + 16 * 128 * 256 + 2 * 256)
+         + 3 * 256 * 1024 + 5 * (8 * 3 * 256 * 256 + 3 * 256 * 512 + 8 * 256)),
+    ],
+)  # fmt: skip
+def test_a_model_for_debugging_is_all_that_an_estimate_needs(
+    tmp_path: Path, family: str, flavor: str, parameters: int
+) -> None:
+    path = tmp_path / "job.toml"
+    path.write_text(BASE.replace("llama3", family).replace("8B", flavor).replace("degree = 4", "degree = 1"))
+    found = read_foreign([path], Asked(hardware={"gpus": 8}))
+    given = read_scenario(found.path, {}, {}, lambda _: found.document())
+    assert answer_to(given, Registry()).verdict.fits
+    assert not isinstance(given.values.model, str)
+    assert count_parameters(inline_model(given.values.model, given.locate)).total == parameters
 
 
 def test_a_registry_without_a_name_is_read_at_the_first_that_is_not_for_debugging(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from xe_sizer.errors import InputError
 from xe_sizer.importers.asked import Asked
 from xe_sizer.importers.imported import Imported
 from xe_sizer.importers.read import read_foreign
@@ -122,8 +123,36 @@ def test_unknown_and_commented_keys(tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", ["[1, 2]", "{a: b}", "many", "-3", "1.5", "true", "9999999999999999999999", ".nan"])
 @pytest.mark.parametrize("key", ["per_device_train_batch_size", "max_steps", "save_steps", "lora_r", "bf16", "optim"])
 def test_odd_values_give_an_import_that_says_so(tmp_path: Path, key: str, value: str) -> None:
-    found = read(tmp_path, MODEL + f"packing: true\nuse_peft: true\n{key}: {value}\n")
-    assert found.facts["model"].value == "Qwen/Qwen2.5-0.5B"
+    text = MODEL + f"packing: true\nuse_peft: true\n{key}: {value}\n"
+    try:
+        assert read(tmp_path, text).facts["model"].value == "Qwen/Qwen2.5-0.5B"
+    except InputError as refused:
+        problems = refused.problems
+    else:
+        return
+    assert [str(problem.location) for problem in problems] == [f"{tmp_path}/job.yaml:4:{len(key) + 3}"]
+
+
+@pytest.mark.parametrize("key", ["per_device_train_batch_size", "gradient_accumulation_steps", "lora_r", "max_length"])
+@pytest.mark.parametrize("value", ["-5", "0", "-1", "1.5", "many", "true", "[1, 2]", ".nan", ".inf", "'-3'"])
+def test_what_no_job_can_be_without_is_a_whole_number_above_zero(tmp_path: Path, key: str, value: str) -> None:
+    with pytest.raises(InputError, match=f"{key}: .* is not a (whole )?number"):
+        read(tmp_path, MODEL + f"packing: true\nuse_peft: true\n{key}: {value}\n")
+
+
+def test_values_that_the_tool_gives_a_meaning_have_it(tmp_path: Path) -> None:
+    said = facts(read(tmp_path, MODEL + "packing: true\nmax_steps: -1\nsave_steps: 0\nmax_length: null\n"))
+    assert said["train.epochs"] == 3  # max_steps: -1 is the run as long as its epochs
+    assert said.keys().isdisjoint(("train.steps", "train.checkpoint_every", "train.seq_len"))
+
+
+def test_all_impossible_values_are_told_at_once(tmp_path: Path) -> None:
+    odd = "max_length: -5\nnum_train_epochs: -2\nmax_steps: -7\ngradient_accumulation_steps: x\n"
+    with pytest.raises(InputError) as caught:
+        read(tmp_path, MODEL + "packing: true\n" + odd)
+    problems = caught.value.problems
+    assert [problem.location.line for problem in problems if problem.location is not None] == [3, 4, 5, 6]
+    assert all(problem.hint and "leave it out" in problem.hint for problem in problems)
 
 
 GROUPS = (

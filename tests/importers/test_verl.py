@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from xe_sizer.errors import InputError
 from xe_sizer.importers.asked import Asked
 from xe_sizer.importers.imported import Imported
 from xe_sizer.importers.read import read_foreign
@@ -99,12 +100,19 @@ trainer: {n_gpus_per_node: 4, nnodes: 1}
     assert (said["lora.rank"], said["lora.targets"]) == (32, ("all-linear",))
 
 
-@pytest.mark.parametrize("value", ["$(rm -rf x)", "abc", "[[[", "-1", "1e400"])
-def test_values_that_are_no_numbers_are_told(tmp_path: Path, value: str) -> None:
-    text = FSDP.replace("actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2", "x.y=1").replace(
-        "trainer.save_freq=-1", f"'actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu={value}'"
-    )
-    assert "train.micro_batch" not in facts(imported(tmp_path, text))
+ODD = FSDP.replace("actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2", "x.y=1").replace(
+    "trainer.save_freq=-1", "'actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=VALUE'"
+)
+
+
+def test_values_that_something_else_fills_in_are_told(tmp_path: Path) -> None:
+    assert "train.micro_batch" not in facts(imported(tmp_path, ODD.replace("VALUE", "$(rm -rf x)")))
+
+
+@pytest.mark.parametrize("value", ["abc", "[[[", "-1", "1e400"])
+def test_values_that_are_no_numbers_are_refused(tmp_path: Path, value: str) -> None:
+    with pytest.raises(InputError, match=r"ppo_micro_batch_size_per_gpu: .* is not a"):
+        imported(tmp_path, ODD.replace("VALUE", value))
 
 
 def test_a_comment_between_the_lines_cuts_nothing_off(tmp_path: Path) -> None:

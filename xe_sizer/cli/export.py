@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -142,11 +142,43 @@ def _write(exported: Exported, file: Path | None) -> None:
     written = exported.written
     if file is not None:
         beside = [(file.with_name(name), text) for name, text in written.beside.items()]
+        replaced = _replaced(file, beside)
         write_texts([(file, written.text), *beside])
+        for each in replaced:
+            write_stderr(f"note: {one_line(str(each))}, which an earlier {one_line(file.name)} named, is replaced")
         return
     write_texts([(None, written.text)])
     if written.beside:
         write_stderr(f"note: {', '.join(written.beside)} belongs beside it; -o FILE writes all of them")
+
+
+def _replaced(file: Path, beside: Sequence[tuple[Path, str]]) -> list[Path]:
+    """Files that are there with another text and that go with an earlier one of the file's name, which names them.
+
+    Raises InputError: others are somebody else's, whom -o does not name.
+    """
+    there = [each for each, text in beside if each.exists() and _text_of(each) != text]
+    earlier = _text_of(file)
+    problems = [
+        Problem(
+            f"{each.name}, which {file.name} is to name, is there and holds something else",
+            Location(str(each)),
+            "move it away, or export into another folder",
+        )
+        for each in there
+        if each.name not in earlier
+    ]
+    if problems:
+        raise InputError(problems)
+    return there
+
+
+def _text_of(file: Path) -> str:
+    """What a file holds; nothing where it is not there, or is no text."""
+    try:
+        return file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
+    except OSError:
+        return ""
 
 
 def _say(exported: Exported, exporter: Exporter, answer: Sized) -> None:
@@ -177,7 +209,7 @@ def _say_what_came_back(
         imported = read_back(exported, exporter, hardware | {"gpus": plan.peek("gpus")})
         if imported is None:
             return
-        for key, wanted, found in differences(plan, exported, imported):
+        for key, wanted, found in differences(plan, exported, imported, registry):
             what = f"{key}, which the scenario leaves open," if wanted is None else f"{key}: {one_line(str(wanted))}"
             write_stderr(f"note: {what} is {one_line(str(found))} in what was written")
         other = other_estimate(imported, given, answer, registry)

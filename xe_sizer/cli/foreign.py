@@ -139,16 +139,18 @@ def held_by(path: Path) -> Literal["scenario", "job", "perhaps", "nothing"]:
 
     Settings that a job names, such as those of DeepSpeed, are no job; nor is code that no tool reads.
     """
+    from xe_sizer.importers.read import ImpossibleJobError, import_together
+
     yaml = path.suffix.lower() in YAML_ENDINGS
     if yaml and _own(path) is not None:
         return "scenario"
     try:
         sources = _job_in(path)
         if sources:
-            from xe_sizer.importers.read import import_together
-
             stated = import_together(sources, Asked()).facts
             return "job" if any(key.partition(".")[0] == MODEL for key in stated) else "nothing"
+    except ImpossibleJobError:
+        return "job"
     except InputError:
         pass
     return "perhaps" if yaml else "nothing"

@@ -84,9 +84,13 @@ def _ending(file: Path | None) -> str:
 
 
 def _import(files: Sequence[str], asked: Asked, kind: str, file: Path | None) -> int:
-    """Write the scenario; where something is missing only JSON on stdout, which says so too."""
+    """Write the scenario; where something is missing only JSON on stdout, which says so too.
+
+    Raises InputError: a value of the files is none that a scenario can have.
+    """
     from xe_sizer.importers.as_yaml import as_yaml
     from xe_sizer.importers.read import read_foreign
+    from xe_sizer.scenario.read import read_scenario
 
     imported = read_foreign([Path(name) for name in files], asked)
     problems = problems_of(imported)
@@ -95,6 +99,7 @@ def _import(files: Sequence[str], asked: Asked, kind: str, file: Path | None) ->
             write_stdout(imported.as_json())
         print_problems(problems)
         return EXIT_BAD_INPUT
+    read_scenario(imported.path, {}, {}, lambda _: imported.document())
     write_texts([(file, imported.as_json() if kind == JSON else as_yaml(imported))])
     say_what_is_lost(imported)
     return EXIT_OK

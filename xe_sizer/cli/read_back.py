@@ -18,7 +18,6 @@ from xe_sizer.importers.asked import Asked
 from xe_sizer.importers.read import import_of
 from xe_sizer.importers.registry import tool_of
 from xe_sizer.importers.source import Source, kind_of
-from xe_sizer.profiles.registry import Registry
 from xe_sizer.report.format import byte_size, duration
 from xe_sizer.scenario.read import Given, read_scenario
 from xe_sizer.software.adapter_targets import resolve_targets
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from xe_sizer.exporters.exporter import Exported, Exporter
     from xe_sizer.exporters.plan import Plan
     from xe_sizer.importers.imported import Imported
+    from xe_sizer.profiles.registry import Registry
     from xe_sizer.result.common import Sized
 
 _SAME = 0.01  # of an estimate's figures, below which they count as equal
@@ -47,14 +47,16 @@ def read_back(exported: Exported, exporter: Exporter, hardware: Mapping[str, obj
     return None if tool is None else import_of(tool, source, (), Asked(hardware=hardware))
 
 
-def differences(plan: Plan, exported: Exported, imported: Imported) -> Iterator[tuple[str, Any, Any]]:
+def differences(
+    plan: Plan, exported: Exported, imported: Imported, registry: Registry
+) -> Iterator[tuple[str, Any, Any]]:
     """Keys that the files say otherwise than a plan and nobody was told of: the plan's value, and the one read."""
     told = {key for key, _ in exported.unsaid}
     for key, wanted in plan.values.items():
         fact = imported.facts.get(key)
         if key in told or is_elsewhere(key) or (key not in plan.asked and (fact is None or fact.aside)):
             continue
-        if not is_same(key, wanted, imported, plan):
+        if not is_same(key, wanted, imported, plan, registry):
             yield key, wanted, imported.fact_of(key)
     for key, fact in imported.facts.items():
         known = key in plan.values or fact.aside or is_elsewhere(key) or key.startswith("model.")
@@ -62,7 +64,7 @@ def differences(plan: Plan, exported: Exported, imported: Imported) -> Iterator[
             yield key, None, fact.written
 
 
-def is_same(key: str, wanted: Any, imported: Imported, plan: Plan) -> bool:
+def is_same(key: str, wanted: Any, imported: Imported, plan: Plan, registry: Registry) -> bool:
     """Whether a value comes back as it was, or means the same there."""
     found = imported.fact_of(key)
     if found is None and key == "train.epochs":
@@ -74,7 +76,7 @@ def is_same(key: str, wanted: Any, imported: Imported, plan: Plan) -> bool:
     model = plan.shape
     if key == "model" and found != wanted:
         with suppress(InputError):  # of which no profile is known
-            return bool(Registry().model(str(found)).name == model.name)
+            return bool(registry.model(str(found)).name == model.name)
     if isinstance(wanted, list | tuple) and isinstance(found, list | tuple):
         if key == "lora.targets":
             with suppress(InputError):  # names that a model of this kind does not have

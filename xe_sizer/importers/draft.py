@@ -6,9 +6,10 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Literal
 
+from xe_sizer.errors import Problem
 from xe_sizer.frozen import frozen
 from xe_sizer.importers.table import NOTHING
-from xe_sizer.importers.values import UnreadableError, is_on
+from xe_sizer.importers.values import ImpossibleError, UnreadableError, is_on
 from xe_sizer.importers.written import Unread
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ class Draft:
     keys : what the files say, by the tool's own dotted names; `take` marks them as read
     unread : keys whose values the files leave to what was not passed; no default takes their place
     version : the release of the tool, None where none is named
+    impossible : values that the tool cannot run with
     following : what is stated once it is known what hardware was passed
     """
 
@@ -90,6 +92,7 @@ class Draft:
         self.facts: dict[str, Fact] = {}
         self.ignored: list[Ignored] = []
         self.missing: list[Missing] = []
+        self.impossible: list[Problem] = []
         self.following: list[Callable[[Draft], None]] = []
         self._taken: set[str] = set()
         self._closed: set[str] = set()
@@ -122,14 +125,22 @@ class Draft:
                 self._taken.add(name)
 
     def value(self, written: Written | None, read: Converter) -> object:
-        """A foreign value as a scenario has it; None without one, and where it is unreadable, which is told."""
+        """A foreign value as a scenario has it; None without one, and where it is unreadable, which is told.
+
+        A value that the tool itself cannot run with makes the files no job.
+        """
         if written is None:
             return None
         try:
             return read(written.value)
         except UnreadableError as error:
             name = next((name for name, found in self.keys.items() if found is written), None)
-            if name is not None:
+            if isinstance(error, ImpossibleError):
+                hint = f"correct it, or leave it out for what {self.tool} does without it"
+                problem = Problem(f"{name}: {error}" if name else str(error), written.where, hint)
+                known = {each.location for each in self.impossible}
+                self.impossible += [problem] if written.where not in known else []
+            elif name is not None:
                 self.lose(name, f"not read: {error}")
             return None
 
@@ -171,6 +182,7 @@ class Draft:
             if key not in without and (known is None or _CERTAINTY[fact.origin] > _CERTAINTY[known.origin]):
                 self.facts[key] = fact
         self.ignored += other.ignored
+        self.impossible += other.impossible
         self.following += other.following
 
     def replace(self, key: str, fact: Fact) -> None:

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from xe_sizer.importers.tool import Tool
 
 
+class ImpossibleJobError(InputError):
+    """Files of a tool that it could not run, or whose job would be estimated as another one."""
+
+
 def read_foreign(paths: Sequence[Path], asked: Asked) -> Imported:
     """Read the files of one job: its configuration, and where they are named too its launch script and the like.
 
@@ -73,15 +77,22 @@ def import_of(tool: Tool, source: Source, beside: Iterable[Source], asked: Asked
         finish(draft, asked.hardware)
         settle(draft)
         draft.finish(tool.table)
-        refused = [each for each in draft.ignored if each.effect == "refused"]
-        if refused:
-            hint = "take it out to be told of the job without it"
-            raise InputError([Problem(f"{each.key}: {each.why}", each.where, hint) for each in refused])
+        hint = "take it out to be told of the job without it"
+        refused = [
+            Problem(f"{each.key}: {each.why}", each.where, hint) for each in draft.ignored if each.effect == "refused"
+        ]
+        if draft.impossible or refused:
+            raise ImpossibleJobError([*sorted(draft.impossible, key=_place), *refused])
     except RecursionError:
         raise InputError(Problem("nested too deeply to be read", Location(source.name))) from None
     except UnreadableError as error:
         raise InputError(Problem(str(error), Location(source.name))) from None
     return Imported(tool, source.path, draft.facts, draft.ignored, draft.missing)
+
+
+def _place(problem: Problem) -> tuple[str, int, int]:
+    where = problem.location
+    return ("", 0, 0) if where is None else (where.name, where.line or 0, where.column or 0)
 
 
 def _main(sources: Sequence[Source], asked: Asked) -> tuple[Tool, Source]:

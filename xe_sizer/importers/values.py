@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from xe_sizer.importers.written import Expression
 from xe_sizer.profiles.convert import shorten, show
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 Converter = Callable[[object], object]
-"""From a foreign value to that of a scenario. Raises UnreadableError; None where the value says nothing."""
+"""From a foreign value to that of a scenario; None where the value says nothing.
+
+Raises ImpossibleError: the tool itself cannot run with the value; UnreadableError: it may, and no scenario says it.
+"""
 
 _YES = frozenset({"true", "yes", "on", "1"})
 _NO = frozenset({"false", "no", "off", "0", "none", "null", ""})
+_NOTHING = frozenset({"", "none", "null"})
+_OPEN = (0, -1)
+_TEMPLATES = ("$", "{{")  # of variables that something else fills in before the tool reads the file
 _SEPARATORS = re.compile(r"[-_\s.]+")
 
 
 class UnreadableError(ValueError):
-    """A foreign value that its key cannot have; the text says why."""
+    """A foreign value that no scenario can have; the text says why."""
+
+
+class ImpossibleError(UnreadableError):
+    """A foreign value that its key cannot have in the tool itself, as a batch of -5 or of `two` sequences."""
 
 
 def plain(word: object) -> str:
@@ -36,18 +48,21 @@ def text(value: object) -> str | None:
 
 
 def number(value: object) -> float | int | None:
-    """A number; 500_000 and 1e3 are read from text too."""
-    if value is None or value == "":
+    """A finite number; 500_000 and 1e3 are read from text too."""
+    if value is None or (isinstance(value, str) and value.strip().lower() in _NOTHING):
         return None
-    if isinstance(value, bool):
-        raise UnreadableError(f"{show(value)} is not a number")
-    if isinstance(value, int | float):
-        return value
+    if isinstance(value, Expression) or not isinstance(value, str | int | float | list | tuple | dict):
+        raise UnreadableError(f"{show(value)} is code whose value the file does not tell")
+    if isinstance(value, str) and any(mark in value for mark in _TEMPLATES):
+        raise UnreadableError(f"{show(value)} is filled in elsewhere")
     try:
-        found = float(str(value).replace("_", ""))
-    except ValueError:
-        raise UnreadableError(f"{show(value)} is not a number") from None
-    return int(found) if found.is_integer() else found
+        found = float(str(value).replace("_", "")) if isinstance(value, str) else value
+        finite = not isinstance(found, bool) and math.isfinite(found)  # type: ignore[arg-type]
+    except (ValueError, TypeError, OverflowError):
+        finite = False
+    if not finite or not isinstance(found, int | float):
+        raise ImpossibleError(f"{show(value)} is not a number")
+    return int(found) if isinstance(value, str) and float(found).is_integer() else found
 
 
 def whole(value: object) -> int | None:
@@ -56,20 +71,48 @@ def whole(value: object) -> int | None:
     if found is None:
         return None
     if not float(found).is_integer():
-        raise UnreadableError(f"{show(value)} is not a whole number")
+        raise ImpossibleError(f"{show(value)} is not a whole number")
     return int(found)
 
 
 def positive(value: object) -> int | None:
-    """A whole number above zero; zero and below say that the tool is to choose."""
-    found = whole(value)
-    return found if found is not None and found > 0 else None
+    """A whole number above zero, for what no job is without."""
+    found = number(value)
+    if found is not None and (found <= 0 or not float(found).is_integer()):
+        raise ImpossibleError(f"{show(value)} is not a whole number above zero")
+    return None if found is None else int(found)
+
+
+def positive_or_open(value: object) -> int | None:
+    """A whole number above zero; with 0 and -1 the tool does without it, or chooses itself."""
+    return None if number(value) in _OPEN else positive(value)
+
+
+def interval_or_share(value: object) -> float | int | None:
+    """Steps between two events, which 0 and -1 switch off; below 1 they are a share of the steps of the run."""
+    found = number(value)
+    return found if found is not None and 0 < found < 1 else positive_or_open(value)
+
+
+def interval(value: object) -> int | None:
+    """Steps between two events, which 0 and -1 switch off. Raises UnreadableError: a share of the steps of the run."""
+    found = interval_or_share(value)
+    if isinstance(found, float):
+        raise UnreadableError(f"{show(value)} is a share of the steps of the run")
+    return found
 
 
 def above_zero(value: object) -> float | int | None:
-    """A number above zero; zero and below say nothing."""
+    """A number above zero, for what no job is without."""
     found = number(value)
-    return found if found is not None and found > 0 else None
+    if found is not None and found <= 0:
+        raise ImpossibleError(f"{show(value)} is not above zero")
+    return found
+
+
+def above_zero_or_off(value: object) -> float | int | None:
+    """A number above zero; 0 switches off what it weighs or sizes."""
+    return None if number(value) == 0 else above_zero(value)
 
 
 def switch(value: object) -> bool | None:

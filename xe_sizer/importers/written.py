@@ -30,5 +30,11 @@ class Unread:
         return self.text
 
 
+class Expression(str):
+    """Code whose value the file does not tell, as text: `torch.bfloat16`, `arguments.batch`."""
+
+    __slots__ = ()
+
+
 Keys = Mapping[str, Written]
 """Dotted keys of a foreign file with their values. Lists stay lists, as long as they hold no groups of keys."""

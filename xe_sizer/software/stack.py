@@ -33,6 +33,8 @@ from xe_sizer.software.stack_parts import (
 from xe_sizer.units import MICRO, MILLI
 
 _LOADS = "loads"
+DEEPSPEED = "deepspeed"
+"""What `backends` calls the library whose settings other tools name in their files."""
 
 
 class Stack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from xe_sizer.exporters.parts.deepspeed import BACKEND
+from xe_sizer.exporters.parts.deepspeed import deepspeed_settings, kept_in_host_memory
+from xe_sizer.software.stack import DEEPSPEED
 
 if TYPE_CHECKING:
     from xe_sizer.exporters.plan import Plan
 
 FSDP_VERSION = 2
 _GRADIENTS, _ALL = 2, 3  # ZeRO stages that FSDP has
-_DEVICES = {"optimizer": ("cpu", "none"), "params": ("cpu", "cpu")}
+_OFFLOADS = ("optimizer", "params")  # that FSDP or DeepSpeed has
 
 
 def accelerate_configuration(plan: Plan) -> dict[str, Any]:
@@ -34,7 +35,7 @@ def accelerate_configuration(plan: Plan) -> dict[str, Any]:
     if fsdp is not None:
         settings = {"fsdp_version": FSDP_VERSION, **{f"fsdp_{name}": value for name, value in fsdp.items()}}
         return values | {"distributed_type": "FSDP", "fsdp_config": settings, **_parallel(plan, zero)}
-    if zero or offload in _DEVICES or backend == BACKEND:
+    if zero or offload in _OFFLOADS or backend == DEEPSPEED:
         return values | {"distributed_type": "DEEPSPEED", "deepspeed_config": _deepspeed(plan, zero)}
     return values | {"distributed_type": "MULTI_GPU" if gpus > 1 else "NO"}
 
@@ -45,7 +46,7 @@ def fsdp_settings(plan: Plan) -> dict[str, Any] | None:
     FSDP shards gradients and optimizer states, or all states; it offloads weights and states together.
     """
     zero, offload = plan.peek("layout.zero", 0), plan.peek("layout.offload")
-    if zero not in (_GRADIENTS, _ALL) or offload == "optimizer" or plan.peek("train.backend") == BACKEND:
+    if zero not in (_GRADIENTS, _ALL) or offload == "optimizer" or plan.peek("train.backend") == DEEPSPEED:
         return None
     plan.said("layout.zero")
     plan.said("train.backend")
@@ -59,13 +60,24 @@ def fsdp_settings(plan: Plan) -> dict[str, Any] | None:
     }
 
 
+def trainer_sharding(plan: Plan) -> dict[str, Any]:
+    """How the Trainer of transformers shards: FSDP where it has the stage, DeepSpeed for the others.
+
+    Keys: transformers src/transformers/training_args.py (read at 4.57 and 5.24). The words of `fsdp` say to releases
+    before 5 what later ones read from `fsdp_config`.
+    """
+    fsdp = fsdp_settings(plan)
+    if fsdp is None:
+        return {"deepspeed": deepspeed_settings(plan)}
+    offload = fsdp.pop("offload_params")
+    words = ["full_shard" if fsdp["reshard_after_forward"] else "shard_grad_op", "auto_wrap", *(["offload"] * offload)]
+    settings = {"version": FSDP_VERSION, **fsdp, "cpu_offload": offload}
+    return {"fsdp": " ".join(words), "fsdp_config": settings}
+
+
 def _deepspeed(plan: Plan, zero: int) -> dict[str, Any]:
-    """A stage and what host memory keeps: optimizer states from stage 1 on, weights in stage 3."""
-    offload = plan.peek("layout.offload")
-    allowed = (offload == "optimizer" and zero > 0) or (offload == "params" and zero == _ALL)
-    if allowed:
-        plan.said("layout.offload")
-    states, weights = _DEVICES[offload] if allowed else ("none", "none")
+    """A stage and what host memory keeps."""
+    states, weights = ("cpu" if kept else "none" for kept in kept_in_host_memory(plan))
     return {"zero_stage": zero, "offload_optimizer_device": states, "offload_param_device": weights}
 
 

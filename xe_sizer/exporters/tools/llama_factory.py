@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from xe_sizer.exporters.as_text import yaml_text
 from xe_sizer.exporters.exporter import LEARNING_RATE, Exporter, Written
+from xe_sizer.exporters.parts.accelerate import trainer_sharding
 from xe_sizer.exporters.parts.adapters import QLORA, adapted_modules, adapter_of
-from xe_sizer.exporters.parts.deepspeed import deepspeed_settings
 from xe_sizer.exporters.parts.trl import ADDED, KERNELS, OPTIMIZERS, saved_and_evaluated
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def _write(plan: Plan) -> Written:
         "flash_attn": plan.word("attention", _ATTENTION),
         **_kernels(plan),
         **saved_and_evaluated(plan),
-        "deepspeed": deepspeed_settings(plan),
+        **trainer_sharding(plan),
         "output_dir": "saves",
     }
     return Written(yaml_text(values), run=_run(plan))

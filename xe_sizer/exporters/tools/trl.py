@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from xe_sizer.exporters.as_text import yaml_text
 from xe_sizer.exporters.exporter import Exporter, Written
-from xe_sizer.exporters.parts.deepspeed import deepspeed_settings
+from xe_sizer.exporters.parts.accelerate import trainer_sharding
 from xe_sizer.exporters.parts.trl import ADDED, SAYS, trainer_of, trl_settings
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def _write(plan: Plan) -> Written:
-    values = trl_settings(plan) | {"deepspeed": deepspeed_settings(plan)}
+    values = trl_settings(plan) | trainer_sharding(plan)
     nodes, gpus = plan.take("nodes", 1), plan.take("gpus")
     machines = f" --num_machines {nodes}" if nodes > 1 else ""
     return Written(yaml_text(values), run=f"trl {trainer_of(plan)} --config FILE --num_processes {gpus}{machines}")

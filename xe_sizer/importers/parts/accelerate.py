@@ -8,10 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xe_sizer.importers.parts import fsdp
-from xe_sizer.importers.parts.deepspeed import BACKEND, read_deepspeed
+from xe_sizer.importers.parts.deepspeed import read_deepspeed
 from xe_sizer.importers.parts.offload import OPTIMIZER, PARAMS
 from xe_sizer.importers.table import Key, Loss, Table, names
-from xe_sizer.importers.values import is_on, plain, positive, switch, whole
+from xe_sizer.importers.values import is_on, plain, positive, positive_or_open, switch, whole
+from xe_sizer.software.stack import DEEPSPEED
 
 if TYPE_CHECKING:
     from xe_sizer.importers.draft import Draft
@@ -75,7 +76,7 @@ def state_accelerate(draft: Draft, source: Source) -> None:
     if mixed is not None:
         draft.state("precision", _PRECISIONS.get(plain(mixed.value)), mixed)
     if word == "deepspeed":
-        draft.state("train.backend", BACKEND, kind)
+        draft.state("train.backend", DEEPSPEED, kind)
         _deepspeed(draft, source)
     elif word == "fsdp":
         fsdp.state_fsdp(draft, draft.peek("distributed_type"), "fsdp_config.")
@@ -89,11 +90,11 @@ def state_accelerate(draft: Draft, source: Source) -> None:
 def _processes(draft: Draft, word: str) -> None:
     processes, machines = draft.take("num_processes"), draft.take("num_machines")
     if processes is not None:
-        draft.state("gpus", draft.value(processes, positive), processes)
+        draft.state("gpus", draft.value(processes, positive_or_open), processes)
     elif word == "no":
         draft.default("gpus", 1, "not distributed")
     if machines is not None and "gpus" not in draft.facts:
-        draft.state("nodes", draft.value(machines, positive), machines)
+        draft.state("nodes", draft.value(machines, positive_or_open), machines)
 
 
 def _deepspeed(draft: Draft, source: Source) -> None:
@@ -120,6 +121,6 @@ def _megatron(draft: Draft) -> None:
 def _groups(draft: Draft) -> None:
     """Replicas of the sharded states: a group has the ranks that share one copy."""
     copies, shared = draft.take(*_parallel("dp_replicate_size")), draft.take(*_parallel("dp_shard_size"))
-    count, size = draft.value(copies, positive), draft.value(shared, positive)
+    count, size = draft.value(copies, positive_or_open), draft.value(shared, positive_or_open)
     if isinstance(count, int) and count > 1 and isinstance(size, int):
         draft.state("layout.zero_group", size * draft.size(*_parallel("cp_size", "sp_size")), shared)

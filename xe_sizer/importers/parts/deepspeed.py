@@ -14,8 +14,9 @@ from xe_sizer.errors import InputError
 from xe_sizer.importers.parts.offload import NONE, OPTIMIZER, PARAMS
 from xe_sizer.importers.parts.optimizers import ADAMW, state_optimizer
 from xe_sizer.importers.table import Key, Loss, Table, names
-from xe_sizer.importers.values import is_on, number, plain, positive, switch, whole
+from xe_sizer.importers.values import above_zero_or_off, is_on, number, plain, positive, positive_or_open, switch, whole
 from xe_sizer.profiles.registry import Registry
+from xe_sizer.software.stack import DEEPSPEED
 from xe_sizer.units import FLOAT32, GIB, SIXTEEN_BIT
 
 if TYPE_CHECKING:
@@ -27,11 +28,8 @@ if TYPE_CHECKING:
     from xe_sizer.importers.values import Converter
     from xe_sizer.importers.written import Written
 
-BACKEND = "deepspeed"
-"""What scenarios call its engine, in `train.backend`."""
 _STAGE = re.compile(r"(?:zero|stage|ds|_z)[\s_-]*([0-3])")
 _AUTO = "auto"
-_NO_GROUPS = "-1"  # of mics_shard_size
 _SHARDED = "zero_optimization."
 _STATES, _WEIGHTS = f"{_SHARDED}offload_optimizer.", f"{_SHARDED}offload_param."
 _BUCKET = f"{_SHARDED}reduce_bucket_size"
@@ -55,10 +53,6 @@ def _unless_own(elements: float) -> Converter:
     return _unless_auto(read)
 
 
-def _group(value: object) -> int | None:
-    return None if str(value) == _NO_GROUPS else positive(value)
-
-
 def _computes_in(precision: str) -> Converter:
     """A number format where its section is enabled."""
     return _unless_auto(lambda value: precision if switch(value) else None)
@@ -69,7 +63,7 @@ TABLE = Table(
         Key(("bf16.enabled", "bfloat16.enabled"), "precision", _computes_in("bf16")),
         Key(("fp16.enabled",), "precision", _computes_in("fp16")),
         Key((f"{_SHARDED}stage",), "layout.zero", _unless_auto(whole), default=0),
-        Key((f"{_SHARDED}mics_shard_size",), "layout.zero_group", _unless_auto(_group)),
+        Key((f"{_SHARDED}mics_shard_size",), "layout.zero_group", _unless_auto(positive_or_open)),
         Key(("train_micro_batch_size_per_gpu",), "train.micro_batch", _unless_auto(positive)),
         Key(("gradient_accumulation_steps",), "train.grad_accum", _unless_auto(positive)),
         Key(("train_batch_size",), "train.global_batch", _unless_auto(positive)),
@@ -122,7 +116,7 @@ def read_deepspeed(draft: Draft, named: Written, source: Source) -> None:
     """State what the DeepSpeed configuration says that a key names; where it is not found, what its name says."""
     if isinstance(named.value, dict):
         return  # it stands in the file itself; `state_deepspeed` reads its keys
-    draft.state("train.backend", BACKEND, named)
+    draft.state("train.backend", DEEPSPEED, named)
     found = source.companion(named.value)
     if found is not None:
         state_deepspeed(draft, found.keys)
@@ -145,7 +139,7 @@ def state_deepspeed(draft: Draft, keys: Mapping[str, Written], prefix: str = "")
     """
     own = {key.removeprefix(prefix): written for key, written in keys.items() if key.startswith(prefix)}
     draft.take(*(f"{prefix}{key}" for key in own))
-    draft.state("train.backend", BACKEND, next(iter(own.values()), None))
+    draft.state("train.backend", DEEPSPEED, next(iter(own.values()), None))
     _offload(draft, own, prefix)
     for row in TABLE.keys:
         stated = next((own[name] for name in row.names if name in own), None)
@@ -213,11 +207,11 @@ def _bucket(draft: Draft, own: Mapping[str, Written]) -> None:
     written = own.get(_BUCKET)
     if written is None:
         return
-    elements = draft.value(written, _unless_auto(number))
+    elements = draft.value(written, _unless_auto(above_zero_or_off))
     note = ""
     if plain(written.value) == _AUTO:
         elements, note = _square_of_hidden(draft.fact("model")), "the square of the hidden size"
-    if not isinstance(elements, int | float) or elements <= 0:
+    if not isinstance(elements, int | float):
         return
     stage, overlaps = draft.fact("layout.zero"), own.get(f"{_SHARDED}overlap_comm")
     doubled = overlaps is not None and _said(overlaps) and is_on(overlaps.value)

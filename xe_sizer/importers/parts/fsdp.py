@@ -41,7 +41,7 @@ def state_fsdp(draft: Draft, options: Written | None, section: str) -> None:
     if reshard is not None:
         draft.state("layout.zero", _STRATEGIES.get(plain(reshard.value), 3 if _is_on(reshard) else 2), reshard)
     draft.state("layout.zero", 3, where, "FSDP shards all states unless told otherwise")
-    offload = _take(draft, section, "offload_params")
+    offload = _take(draft, section, "offload_params") or _take(draft, section, "cpu_offload")
     if "offload" in words and options is not None:
         draft.state("layout.offload", PARAMS, options)
     elif offload is not None and _is_on(offload):

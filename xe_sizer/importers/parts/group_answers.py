@@ -10,7 +10,7 @@ import math
 from typing import TYPE_CHECKING
 
 from xe_sizer.importers.parts.rollout import state_rollout
-from xe_sizer.importers.values import above_zero, is_on, plain, positive, whole
+from xe_sizer.importers.values import above_zero, above_zero_or_off, is_on, plain, positive, positive_or_open, whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,7 +34,7 @@ _PPO: Mapping[str, Stated] = {
 _ENGINE: Mapping[str, Stated] = {
     "tp": (("vllm_tensor_parallel_size",), positive, 1),
     "pp": (("vllm_pipeline_parallel_size",), positive, None),
-    "max_sequences": (("vllm_max_num_seqs",), positive, None),
+    "max_sequences": (("vllm_max_num_seqs",), positive_or_open, None),
     "gpu_memory_utilization": (("vllm_gpu_memory_utilization", "gpu_memory_utilization"), above_zero, None),
 }
 
@@ -115,7 +115,7 @@ def _engine(draft: Draft, prefix: str, share: float | None) -> None:
 def _reference(draft: Draft, name: str, usual: float) -> None:
     """A reference where the penalty for straying from it counts: a copy, or the model with its adapters off."""
     beta = draft.take(name)
-    counts = draft.value(beta, above_zero) if beta is not None else usual
+    counts = draft.value(beta, above_zero_or_off) if beta is not None else usual
 
     def settle(known: Draft) -> None:
         kept = ADAPTERS_OFF if known.fact("lora.rank") is not None else COPY

@@ -13,7 +13,7 @@ from xe_sizer.importers.parts.deepspeed import read_deepspeed, state_deepspeed
 from xe_sizer.importers.parts.offload import ACTIVATIONS
 from xe_sizer.importers.parts.optimizers import ADAFACTOR, ADAMW, state_optimizer
 from xe_sizer.importers.table import Key, Loss, names
-from xe_sizer.importers.values import above_zero, is_on, number, plain, positive, word_of
+from xe_sizer.importers.values import above_zero, interval_or_share, is_on, plain, positive, positive_or_open, word_of
 
 if TYPE_CHECKING:
     from xe_sizer.importers.draft import Draft
@@ -50,9 +50,9 @@ DTYPES = {
 KEYS = (
     Key(("per_device_train_batch_size", "per_gpu_train_batch_size"), "train.micro_batch", positive, default=8),
     Key(("gradient_accumulation_steps",), "train.grad_accum", positive, default=1),
-    Key(("max_steps",), "train.steps", positive),
+    Key(("max_steps",), "train.steps", positive_or_open),
     Key(("num_train_epochs",), "train.epochs", above_zero, default=3),
-    Key(("torch_empty_cache_steps",), "train.empty_cache_steps", positive),
+    Key(("torch_empty_cache_steps",), "train.empty_cache_steps", positive_or_open),
 )
 """Keys that set a scenario key as they stand. A tool's own rows stand before these where its defaults differ."""
 
@@ -225,12 +225,10 @@ def state_evaluations(draft: Draft) -> None:
 
 def _steps(draft: Draft, written: Written) -> int | None:
     """A number of steps, or a share of the steps of the run."""
-    found, most = draft.value(written, number), draft.value(draft.peek("max_steps"), positive)
-    if not isinstance(found, int | float) or not 0 < found < math.inf:
-        return None
-    if found >= 1:
-        return math.floor(found)
-    return math.ceil(found * most) if isinstance(most, int) else None
+    found, most = draft.value(written, interval_or_share), draft.value(draft.peek("max_steps"), positive_or_open)
+    if isinstance(found, float):
+        return math.ceil(found * most) if isinstance(most, int) else None
+    return found if isinstance(found, int) else None
 
 
 def state_attention(draft: Draft, *keys: str) -> None:

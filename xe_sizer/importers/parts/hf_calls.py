@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from xe_sizer.importers.readers.python import Name, keys_of
 from xe_sizer.importers.values import is_on
-from xe_sizer.importers.written import Unread, Written
+from xe_sizer.importers.written import Expression, Unread, Written
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -126,7 +126,7 @@ def _plain(arguments: Mapping[str, Written]) -> dict[str, Written]:
 
 def _value(value: object) -> object:
     if isinstance(value, Name):
-        return value.text
+        return Expression(value.text)
     if isinstance(value, list | tuple):
         return [_value(each.value if isinstance(each, Written) else each) for each in value]
     return value

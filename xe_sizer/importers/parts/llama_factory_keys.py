@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from xe_sizer.importers.parts import hf_arguments
 from xe_sizer.importers.table import Key, Loss, Table, names
-from xe_sizer.importers.values import number, positive, switch
+from xe_sizer.importers.values import number, positive, positive_or_open, switch
 
 _TRAINED_PARTLY = "trains some of the layers only"
 _OTHER_LOSS = "computes another loss from the logits"
@@ -24,7 +24,7 @@ TABLE = Table(
         Key(("use_dora", "peft_config.use_dora"), "lora.dora", switch),
         Key(("tensor_model_parallel_size",), "layout.tp", positive),
         Key(("pipeline_model_parallel_size",), "layout.pp", positive),
-        Key(("virtual_pipeline_model_parallel_size",), "layout.vpp", positive),
+        Key(("virtual_pipeline_model_parallel_size",), "layout.vpp", positive_or_open),
         Key(("context_parallel_size", "cp_size", "hyper_parallel_cp_size"), "layout.cp", positive),
         Key(("expert_model_parallel_size", "dist_config.ep_size"), "layout.ep", positive),
         Key(("expert_tensor_parallel_size",), "layout.expert_tp", positive),

@@ -8,10 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xe_sizer.importers.parts import hf_arguments, peft
-from xe_sizer.importers.parts.deepspeed import BACKEND, read_deepspeed
+from xe_sizer.importers.parts.deepspeed import read_deepspeed
 from xe_sizer.importers.parts.offload import PARAMS
 from xe_sizer.importers.parts.optimizers import ADAMW, MUON
-from xe_sizer.importers.values import is_on, number, plain, positive
+from xe_sizer.importers.values import interval, is_on, number, plain, positive
+from xe_sizer.software.stack import DEEPSPEED
 
 if TYPE_CHECKING:
     from xe_sizer.importers.draft import Draft
@@ -63,7 +64,7 @@ def read(draft: Draft, source: Source) -> None:
         draft.lose("kernel_config.name", "fuses kernels")
     saved = draft.take("save_steps")
     if saved is not None:
-        draft.state("train.checkpoint_every", draft.value(saved, positive), saved)
+        draft.state("train.checkpoint_every", draft.value(saved, interval), saved)
 
 
 def _job(draft: Draft) -> None:
@@ -102,8 +103,8 @@ def _adapters(draft: Draft) -> None:
 def _sharding(draft: Draft, source: Source) -> None:
     name, reshard = draft.take("dist_config.name"), draft.take("dist_config.reshard_after_forward")
     file, offload = draft.take("dist_config.config_file"), draft.on("dist_config.offload_params")
-    if name is not None and plain(name.value) == BACKEND:
-        draft.state("train.backend", BACKEND, name)
+    if name is not None and plain(name.value) == DEEPSPEED:
+        draft.state("train.backend", DEEPSPEED, name)
         if file is not None:
             read_deepspeed(draft, file, source)
     elif name is not None:

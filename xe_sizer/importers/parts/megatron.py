@@ -14,7 +14,7 @@ from xe_sizer.importers.parts.megatron_stages import state_stages
 from xe_sizer.importers.parts.offload import ACTIVATIONS, NONE, OPTIMIZER
 from xe_sizer.importers.parts.optimizers import MUON, state_optimizer
 from xe_sizer.importers.table import Key, Loss, Table
-from xe_sizer.importers.values import is_on, listed, number, plain, positive, whole
+from xe_sizer.importers.values import interval, is_on, listed, number, plain, positive_or_open, whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,7 +77,7 @@ class Arguments:
 
     def size(self, *names: str) -> int | None:
         """A whole number above zero."""
-        found = self.read(positive, *names)
+        found = self.read(positive_or_open, *names)
         return int(str(found[0])) if found else None
 
 
@@ -175,13 +175,13 @@ def _offload(arguments: Arguments) -> None:
         activations = layers
     fine = arguments.on("fine_grained_activation_offloading")
     if fine is None and layers is not None and is_on(layers.value):
-        arguments.draft.state("layout.offload_layers", whole(layers.value), layers)
+        arguments.draft.state("layout.offload_layers", arguments.draft.value(layers, whole), layers)
     words = [OPTIMIZER] * (optimizer is not None) + [ACTIVATIONS] * (activations is not None)
     arguments.draft.state("layout.offload", "+".join(words) or None, optimizer or activations)
     arguments.draft.default("layout.offload", NONE)
     share = arguments.take("optimizer_offload_fraction")
     if optimizer is not None and share is not None:
-        arguments.draft.state("layout.offload_fraction", number(share.value), share)
+        arguments.draft.state("layout.offload_fraction", arguments.draft.value(share, number), share)
 
 
 def _recompute(arguments: Arguments) -> None:
@@ -289,7 +289,7 @@ def _batches(arguments: Arguments) -> None:
     if "train.global_batch" not in draft.facts:
         note = "the global batch is one micro-batch of each replica"
         arguments.default("train.grad_accum", 1, note, "global_batch_size", "step_batch_size_schedule")
-    samples = arguments.read(positive, "train_samples")
+    samples = arguments.read(positive_or_open, "train_samples")
     batch = draft.fact("train.global_batch")
     if samples is None or "train.steps" in draft.facts:
         return
@@ -302,13 +302,13 @@ def _batches(arguments: Arguments) -> None:
 def _saving(arguments: Arguments) -> None:
     """Checkpoints are written where a folder is named; evaluations take a number of global batches."""
     draft = arguments.draft
-    every = arguments.read(positive, "save_interval", "persistent_save_interval")
+    every = arguments.read(interval, "save_interval", "persistent_save_interval")
     if every is not None:
         draft.state("train.checkpoint_every", every[0], every[1])
     if "train.checkpoint_every" not in draft.facts:
         draft.drop("train.async_checkpoint")
     iterations = arguments.read(whole, "eval_iters")
-    between = arguments.read(positive, "eval_interval")
+    between = arguments.read(interval, "eval_interval")
     if between is None or (iterations is not None and iterations[0] == 0):
         return
     draft.state("train.evaluate_every", between[0], between[1])

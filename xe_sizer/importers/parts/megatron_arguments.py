@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xe_sizer.importers.table import Key, Loss, Table, names
-from xe_sizer.importers.values import positive, same_word_of, switch, word_of
+from xe_sizer.importers.values import positive, positive_or_open, same_word_of, switch, word_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,7 +30,7 @@ KEYS = (
     Key(("seq_length", "encoder_seq_length"), "train.seq_len", positive),
     Key(("micro_batch_size", "batch_size"), "train.micro_batch", positive),
     Key(("global_batch_size",), "train.global_batch", positive),
-    Key(("train_iters",), "train.steps", positive),
+    Key(("train_iters",), "train.steps", positive_or_open),
     Key(("tensor_model_parallel_size", "model_parallel_size"), "layout.tp", positive, default=1),
     Key(("pipeline_model_parallel_size",), "layout.pp", positive, default=1),
     Key(("context_parallel_size",), "layout.cp", positive, default=1),

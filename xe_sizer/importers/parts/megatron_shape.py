@@ -10,7 +10,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from xe_sizer.importers.parts.shapes import Shape, state_shape, vocabulary_of
-from xe_sizer.importers.values import number, plain, positive
+from xe_sizer.importers.values import number, plain, positive, positive_or_open
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -115,7 +115,7 @@ def _attention(arguments: Arguments, values: dict[str, Stated]) -> None:
     """Latent attention, else query groups: as many as heads without them."""
     latent = arguments.on("multi_latent_attention")
     grouped = arguments.on("group_query_attention")
-    groups = arguments.read(positive, "num_query_groups", "num_key_value_heads")
+    groups = arguments.read(positive_or_open, "num_query_groups", "num_key_value_heads")
     if latent is not None:
         for key, name, default in _LATENT:
             _put(values, f"latent_attention.{key}", _read(arguments, name, default))
@@ -135,7 +135,7 @@ def _mlp(arguments: Arguments, values: dict[str, Stated]) -> None:
         if found is not None:
             values.setdefault("activation", (word, found))
     values.setdefault("activation", ("gelu", None))
-    _put(values, "ffn", arguments.read(positive, "ffn_hidden_size"))
+    _put(values, "ffn", arguments.read(positive_or_open, "ffn_hidden_size"))
     hidden = _size(values, "hidden")
     if hidden is not None and not arguments.open("ffn_hidden_size"):
         gated = values["activation"][0] in ("swiglu", "geglu")
@@ -144,18 +144,18 @@ def _mlp(arguments: Arguments, values: dict[str, Stated]) -> None:
 
 
 def _experts(arguments: Arguments, values: dict[str, Stated]) -> None:
-    count = arguments.read(positive, "num_experts", "num_moe_experts")
+    count = arguments.read(positive_or_open, "num_experts", "num_moe_experts")
     if count is None:
         return
     values["experts.count"] = count
     _put(values, "experts.per_token", _read(arguments, "moe_router_topk", 2))
-    own = arguments.read(positive, "moe_ffn_hidden_size")
+    own = arguments.read(positive_or_open, "moe_ffn_hidden_size")
     _put(values, "experts.ffn", own or (None if arguments.open("moe_ffn_hidden_size") else values.get("ffn")))
-    _put(values, "experts.shared_ffn", arguments.read(positive, "moe_shared_expert_intermediate_size"))
+    _put(values, "experts.shared_ffn", arguments.read(positive_or_open, "moe_shared_expert_intermediate_size"))
     gate = arguments.on("moe_shared_expert_gate")
     if gate is not None:
         values["experts.shared_gate"] = (True, gate)
-    _put(values, "experts.latent", arguments.read(positive, "moe_latent_size"))
+    _put(values, "experts.latent", arguments.read(positive_or_open, "moe_latent_size"))
     written = arguments.take("moe_layer_freq")
     if written is None:
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from xe_sizer.importers.table import Key, Loss, Table, names
-from xe_sizer.importers.values import above_zero, positive, switch, word_of
+from xe_sizer.importers.values import above_zero, positive, positive_or_open, switch, word_of
 
 _ATTENTION = {
     "flash_attention_2": "flash", "flash_attention_3": "flash", "te": "flash", "sdpa": "sdpa", "eager": "eager",
@@ -30,12 +30,12 @@ TABLE = Table(
             default=1),
         Key(("step_scheduler.global_batch_size",), "train.global_batch", positive, default=32),
         Key(("recipe_args.grad_accumulation_steps",), "train.grad_accum", positive),
-        Key(("step_scheduler.max_steps",), "train.steps", positive),
+        Key(("step_scheduler.max_steps",), "train.steps", positive_or_open),
         Key(("step_scheduler.num_epochs", "recipe_args.num_epochs"), "train.epochs", above_zero, default=10),
-        Key(_parallel("tp_size"), "layout.tp", positive, default=1),
-        Key(_parallel("pp_size"), "layout.pp", positive, default=1),
-        Key(_parallel("cp_size"), "layout.cp", positive, default=1),
-        Key(_parallel("ep_size"), "layout.ep", positive, default=1),
+        Key(_parallel("tp_size"), "layout.tp", positive_or_open, default=1),
+        Key(_parallel("pp_size"), "layout.pp", positive_or_open, default=1),
+        Key(_parallel("cp_size"), "layout.cp", positive_or_open, default=1),
+        Key(_parallel("ep_size"), "layout.ep", positive_or_open, default=1),
         Key(("distributed.sequence_parallel",), "layout.sequence_parallel", switch, default=False),
         Key(("model.torch_dtype", "model.dtype"), "train.weights_dtype", DTYPE, default="bf16"),
         Key(("model.attn_implementation", "model.backend.attn", "model.attention_backend",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from xe_sizer.importers.parts.megatron import with_groups
 from xe_sizer.importers.parts.megatron_arguments import TABLE as ARGUMENTS
 from xe_sizer.importers.table import Key, Loss, Table, names
-from xe_sizer.importers.values import positive, switch
+from xe_sizer.importers.values import interval, positive, positive_or_open, switch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,14 +36,14 @@ OWN = Table(
         Key(("trainer.context_parallelism",), "layout.cp", positive),
         Key(("trainer.expert_model_parallelism", "trainer.expert_parallelism"), "layout.ep", positive),
         Key(("trainer.expert_tensor_parallelism",), "layout.expert_tp", positive),
-        Key(("trainer.virtual_pipeline_parallelism",), "layout.vpp", positive),
+        Key(("trainer.virtual_pipeline_parallelism",), "layout.vpp", positive_or_open),
         Key(("trainer.sequence_parallelism",), "layout.sequence_parallel", switch),
-        Key(("trainer.max_steps",), "train.steps", positive),
+        Key(("trainer.max_steps",), "train.steps", positive_or_open),
         Key(("model.data.train_ds.max_seq_length",), "train.seq_len", positive),
         Key(("model.data.train_ds.micro_batch_size",), "train.micro_batch", positive),
         Key(("model.data.train_ds.global_batch_size",), "train.global_batch", positive),
         Key(("exp_manager.checkpoint_callback_params.every_n_train_steps", "log.ckpt.every_n_train_steps"),
-            "train.checkpoint_every", positive),
+            "train.checkpoint_every", interval),
         Key(("exp_manager.checkpoint_callback_params.async_save", "trainer.strategy.ckpt_async_save"),
             "train.async_checkpoint", switch),
         Key(("model.peft.p_tuning.virtual_tokens",), "p_tuning.virtual_tokens", positive),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from xe_sizer.importers.parts.offload import NONE, OPTIMIZER
 from xe_sizer.importers.parts.openrlhf_keys import called
 from xe_sizer.importers.parts.rollout import pair_single_answers, state_models, state_pools, state_rollout
-from xe_sizer.importers.values import above_zero, positive
+from xe_sizer.importers.values import above_zero, above_zero_or_off, positive, positive_or_open
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,7 +44,7 @@ def state_answers(draft: Draft, *, scored: bool) -> None:
     if asynchronous is not None:
         draft.state("rollout.asynchronous", True, asynchronous)
         ahead = draft.take(*called("train.async_queue_size"))
-        draft.state("rollout.max_staleness", draft.value(ahead, positive), ahead)
+        draft.state("rollout.max_staleness", draft.value(ahead, positive_or_open), ahead)
     if (partial := draft.on(*called("train.partial_rollout_enable"))) is not None:
         draft.state("rollout.partial", True, partial)
     if not scored:
@@ -56,7 +56,7 @@ def state_answers(draft: Draft, *, scored: bool) -> None:
 def _replicas(draft: Draft) -> None:
     """GPUs that only write answers beside those of the actor: engines times the GPUs of each."""
     found, size = draft.take(*called("vllm.num_engines")), draft.fact("rollout.tp")
-    engines = draft.value(found, positive)
+    engines = draft.value(found, positive_or_open)
     if isinstance(engines, int):
         state_pools(draft, engines * (size if isinstance(size, int) else 1), found)
 
@@ -76,7 +76,7 @@ def _reference(draft: Draft) -> None:
     """A reference, unless straying from it costs nothing."""
     kept = draft.take(*called("algo.kl.init_coef"))
     draft.count(*called("algo.kl.use_loss"))
-    none = kept is not None and not draft.value(kept, above_zero)
+    none = kept is not None and not draft.value(kept, above_zero_or_off)
     draft.state("train.reference", "none" if none else None, kept)
     draft.default("train.reference", "adapters-off" if draft.fact("lora.rank") is not None else "copy")
 

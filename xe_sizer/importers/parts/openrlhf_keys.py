@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xe_sizer.importers.table import Key, Loss, Table, names
-from xe_sizer.importers.values import above_zero, positive
+from xe_sizer.importers.values import above_zero_or_off, interval
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -66,9 +66,9 @@ _GENERATION = "sets how the engine writes answers, which its own defaults stand 
 TABLE = Table(
     keys=(
         Key(("model.model_name_or_path", "actor.model_name_or_path", "pretrain"), "model"),
-        Key(("ckpt.save_steps", "save_steps"), "train.checkpoint_every", positive),
-        Key(("eval.steps", "eval_steps"), "train.evaluate_every", positive),
-        Key(called("ds.lora.dropout"), "lora.dropout", above_zero),
+        Key(("ckpt.save_steps", "save_steps"), "train.checkpoint_every", interval),
+        Key(("eval.steps", "eval_steps"), "train.evaluate_every", interval),
+        Key(called("ds.lora.dropout"), "lora.dropout", above_zero_or_off),
     ),
     losses=(
         Loss(names("vllm.* vllm_num_engines vllm_tensor_parallel_size vllm_gpu_memory_utilization vllm_enable_sleep "

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from xe_sizer.importers.parts.optimizers import state_optimizer
 from xe_sizer.importers.table import Key, Loss, Table, names
-from xe_sizer.importers.values import plain, positive, whole, word_of
+from xe_sizer.importers.values import plain, positive, positive_or_open, whole, word_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,7 +26,7 @@ _NODE = 8  # GPUs that the axes of one node share
 TORCHTITAN = Table(
     keys=(
         Key(("training.local_batch_size",), "train.micro_batch", positive, default=8),
-        Key(("training.global_batch_size",), "train.global_batch", positive),
+        Key(("training.global_batch_size",), "train.global_batch", positive_or_open),
         Key(("training.seq_len",), "train.seq_len", positive, default=2048),
         Key(("training.steps",), "train.steps", positive, default=10_000),
         Key(("parallelism.tensor_parallel_degree",), "layout.tp", positive, default=1),
@@ -56,7 +56,7 @@ TORCHTITAN = Table(
 MAXTEXT = Table(
     keys=(
         Key(("max_target_length",), "train.seq_len", positive, default=2048),
-        Key(("steps",), "train.steps", positive, default=1000),
+        Key(("steps",), "train.steps", positive_or_open, default=1000),
         Key(("gradient_accumulation_steps",), "train.grad_accum", positive, default=1),
     ),
     losses=(
@@ -87,7 +87,7 @@ def state_torchtitan(draft: Draft) -> None:
         draft.take("parallelism.data_parallel_shard_degree"),
     )
     stage = 2 if reshard is not None and plain(reshard.value) == "never" else 3
-    if shards is not None and whole(shards.value) == 1:
+    if shards is not None and draft.value(shards, positive_or_open) == 1:
         draft.state("layout.zero", 0, shards)
     elif shards is not None:
         draft.state("layout.zero", stage, shards)
@@ -111,7 +111,7 @@ def state_maxtext(draft: Draft) -> None:
     batch = draft.take("per_device_batch_size")
     draft.state("train.micro_batch", draft.value(batch, positive), batch)
     axes = {name: draft.take(f"ici_{name}_parallelism") for name in ("tensor", "expert", "fsdp", "data", "pipeline")}
-    sizes = {name: whole(each.value) or 1 for name, each in axes.items() if each is not None}
+    sizes = {name: int(str(draft.value(each, whole) or 1)) for name, each in axes.items() if each is not None}
     rest = _NODE
     for size in sizes.values():
         rest //= max(size, 1)

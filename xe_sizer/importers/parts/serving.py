@@ -14,7 +14,7 @@ from xe_sizer.importers.parts.service_files import services_in
 from xe_sizer.importers.parts.serving_formats import cache_format, plain_width, weights_format
 from xe_sizer.importers.parts.serving_load import state_load
 from xe_sizer.importers.tool import Tool
-from xe_sizer.importers.values import listed, positive
+from xe_sizer.importers.values import listed, positive, positive_or_open
 from xe_sizer.importers.written import Unread, Written
 from xe_sizer.software.number_formats import quantised_in
 
@@ -247,7 +247,7 @@ def _prefill(draft: Draft, chosen: Chosen, table: Table, place: Callable[[Draft]
     count = service.replicas or Written(1, service.where)
     known = not isinstance(count.value, Unread)
     if known:
-        draft.state("serve.prefill_replicas", draft.value(count, positive), count)
+        draft.state("serve.prefill_replicas", draft.value(count, positive_or_open), count)
     draft.assume("serve.prefill_replicas", 1, str(getattr(count.value, "why", "the file does not say how many")))
     for name in _PLACEMENT:
         fact = part.facts.get(f"layout.{name}")
@@ -255,6 +255,7 @@ def _prefill(draft: Draft, chosen: Chosen, table: Table, place: Callable[[Draft]
             draft.replace(f"serve.prefill_{name}", fact)
     _apart(draft, part, table)
     part.finish(table)
+    draft.impossible += part.impossible
     draft.ignored += [
         Ignored(f"prefill.{each.key}", each.where, each.why, each.effect)
         for each in part.ignored
@@ -290,7 +291,7 @@ def _gpus(draft: Draft, chosen: Chosen, prefill: Draft | None) -> None:
     counted = [each.replicas for each in (service, chosen.prefill) if each is not None and each.replicas is not None]
     if any(isinstance(each.value, Unread) for each in counted):
         return
-    replicas = draft.value(service.replicas, positive) if service.replicas is not None else 1
+    replicas = draft.value(service.replicas, positive_or_open) if service.replicas is not None else 1
     own = _of_replica(draft, service)
     if own is None or not isinstance(replicas, int):
         return

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from xe_sizer.importers.parts.service_commands import not_set
 from xe_sizer.importers.readers.shell import flags_of, unwrapped
-from xe_sizer.importers.values import UnreadableError, above_zero, positive
+from xe_sizer.importers.values import above_zero, positive, positive_or_open
 from xe_sizer.importers.written import Written
 
 if TYPE_CHECKING:
@@ -76,7 +76,8 @@ def state_load(draft: Draft, given: Mapping[str, str]) -> None:
             continue
         written = draft.take(*(f"benchmark.{name}" for name in names))
         if written is not None and not _is_all_at_once(written.value):
-            draft.state(key, draft.value(written, above_zero if key == "serve.request_rate" else positive), written)
+            read = above_zero if key == "serve.request_rate" else positive_or_open
+            draft.state(key, draft.value(written, read), written)
     _concurrency(draft, given)
     _requests(draft)
     lengths = draft.peek(*(f"benchmark.{name}" for name in _OF_LENGTHS))
@@ -117,8 +118,8 @@ def _concurrency(draft: Draft, given: Mapping[str, str]) -> None:
     if "serve.request_rate" in draft.facts:
         draft.lose(name, "bounds the requests in flight beside the rate")
         return
-    sweep = _numbers(written.value)
-    if not sweep:
+    sweep = draft.value(written, _numbers)
+    if not isinstance(sweep, list) or not sweep:
         draft.lose(name, "not read: no number of requests in flight")
         return
     asked = given.get("concurrency", "")
@@ -131,7 +132,4 @@ def _concurrency(draft: Draft, given: Mapping[str, str]) -> None:
 def _numbers(value: object) -> list[int]:
     """Concurrencies as lists, `4x8x16` and `4 8 16` have them."""
     parts = value if isinstance(value, list | tuple) else re.split(r"[x,\s]+", str(value).strip(" []"))
-    try:
-        return [found for part in parts if (found := positive(part)) is not None]
-    except UnreadableError:
-        return []
+    return [found for part in parts if (found := positive(part)) is not None]

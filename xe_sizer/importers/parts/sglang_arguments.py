@@ -9,7 +9,7 @@ from __future__ import annotations
 from xe_sizer.importers.parts.serving_formats import cache_format, weights_format
 from xe_sizer.importers.parts.serving_values import human_count, share
 from xe_sizer.importers.table import Key, Loss, Table, names
-from xe_sizer.importers.values import positive, text
+from xe_sizer.importers.values import positive, positive_or_open, text
 
 TP = ("tp_size", "tp", "tensor_parallel_size")
 PP = ("pp_size", "pp", "pipeline_parallel_size")
@@ -30,7 +30,7 @@ TABLE = Table(
         Key(("max_running_requests",), "serve.max_sequences", human_count),
         Key(("chunked_prefill_size",), "serve.max_step_tokens", human_count),
         Key(("mem_fraction_static",), "serve.gpu_memory_utilization", share),
-        Key(("scheduler_recv_interval",), "serve.scheduler_recv_interval", positive),
+        Key(("scheduler_recv_interval",), "serve.scheduler_recv_interval", positive_or_open),
     ),
     losses=(
         Loss(("enable_hierarchical_cache", "hicache_size"), "keeps KV cache in host memory"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xe_sizer.importers.parts import hf_arguments
 from xe_sizer.importers.table import Key, Loss, Table, names
-from xe_sizer.importers.values import number, positive, text, word_of
+from xe_sizer.importers.values import interval, number, positive, text, word_of
 
 KEYS = (
     Key(("model", "model_id_or_path", "model_type"), "model", text),
@@ -13,7 +13,7 @@ KEYS = (
     Key(("sequence_parallel_size",), "layout.cp", positive, default=1),
     Key(("lora_dropout", "lora_dropout_p"), "lora.dropout", number),
     Key(("attn_impl",), "attention", word_of(hf_arguments.ATTENTION)),
-    Key(("eval_steps",), "train.evaluate_every", positive),
+    Key(("eval_steps",), "train.evaluate_every", interval),
     Key(("torch_dtype", "dtype"), "train.weights_dtype", word_of(hf_arguments.DTYPES)),
     *hf_arguments.KEYS,
 )

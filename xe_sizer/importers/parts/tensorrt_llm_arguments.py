@@ -9,7 +9,7 @@ from __future__ import annotations
 from xe_sizer.importers.parts.serving_formats import cache_format
 from xe_sizer.importers.parts.serving_values import human_count, share
 from xe_sizer.importers.table import Key, Loss, Table, names
-from xe_sizer.importers.values import positive, text
+from xe_sizer.importers.values import positive, positive_or_open, text
 
 TP = ("tensor_parallel_size", "tp_size", "tp")
 PP = ("pipeline_parallel_size", "pp_size", "pp")
@@ -23,14 +23,16 @@ TABLE = Table(
     keys=(
         Key(("model", "model_path"), "model", text),
         Key(PP, "layout.pp", positive, default=1),
-        Key(EP, "layout.ep", positive),
+        Key(EP, "layout.ep", positive_or_open),
         Key(("kv_cache_config.dtype", "kv_cache_dtype"), "serve.kv_cache", cache_format),
         Key(("max_seq_len", "build_config.max_seq_len"), "serve.max_model_len", human_count),
         Key(("max_batch_size", "build_config.max_batch_size"), "serve.max_sequences", human_count, default=2048),
         Key(("max_num_tokens", "build_config.max_num_tokens"), "serve.max_step_tokens", human_count, default=8192),
         Key(MEMORY, "serve.gpu_memory_utilization", share, default=0.9),
         Key(
-            ("attention_dp_config.batching_wait_iters", "batch_wait_timeout_iters"), "serve.batch_wait_iters", positive
+            ("attention_dp_config.batching_wait_iters", "batch_wait_timeout_iters"),
+            "serve.batch_wait_iters",
+            positive_or_open,
         ),
     ),
     losses=(

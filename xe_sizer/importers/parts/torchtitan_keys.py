@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from xe_sizer.importers.table import Key, Loss, Table, names
-from xe_sizer.importers.values import positive, word_of
+from xe_sizer.importers.values import positive, positive_or_open, word_of
 
 _LLAMA3 = {
     "1b": "llama-3.2-1b", "3b": "llama-3.2-3b", "8b": "llama-3.1-8b", "70b": "llama-3.1-70b", "405b": "llama-3.1-405b",
@@ -33,15 +33,20 @@ _FLAVORS = {
     "kimi_k2_7": {"kimi-k2.5": "kimi-k2.5", "moonlight-16b-a3b": "moonlight-16b-a3b"},
     "muse_glimmer": {"30b": "muse-glimmer-30b", "30b_mm": "muse-glimmer-30b"},
 }  # fmt: skip
-_TINY: dict[str, object] = {"hidden": 256, "heads": 16, "vocab": 2048}
-_QWEN3_TINY: dict[str, object] = {**_TINY, "layers": 8, "kv_heads": 8, "head_dim": 128, "ffn": 3072}
+_TINY: dict[str, object] = {
+    "hidden": 256, "heads": 16, "vocab": 2048, "tied_embeddings": False, "norm": "rmsnorm", "activation": "swiglu",
+    "position": "rope",
+}  # fmt: skip
+_QWEN3_TINY: dict[str, object] = {
+    **_TINY, "layers": 8, "kv_heads": 8, "head_dim": 128, "ffn": 3072, "qk_norm": "perhead", "max_positions": 4096,
+}  # fmt: skip
 SHAPES: dict[str, dict[str, object]] = {
-    "llama3": {**_TINY, "layers": 6, "kv_heads": 16, "ffn": 768},
-    "qwen3": _QWEN3_TINY,
+    "llama3": {**_TINY, "layers": 6, "kv_heads": 16, "ffn": 768, "max_positions": 131_072},
+    "qwen3": {**_QWEN3_TINY, "tied_embeddings": True},
     "qwen3 moe": {**_QWEN3_TINY, "experts.count": 64, "experts.per_token": 8, "experts.ffn": 768},
     "deepseek_v3": {
-        **_TINY, "layers": 6, "ffn": 1024, "experts.count": 8, "experts.per_token": 3, "experts.ffn": 256,
-        "experts.shared_ffn": 512, "experts.first_dense_layers": 1, "latent_attention.kv_rank": 512,
+        **_TINY, "layers": 6, "ffn": 1024, "max_positions": 16_384, "experts.count": 8, "experts.per_token": 3,
+        "experts.ffn": 256, "experts.shared_ffn": 512, "experts.first_dense_layers": 1, "latent_attention.kv_rank": 512,
         "latent_attention.qk_nope_head_dim": 128, "latent_attention.qk_rope_head_dim": 64,
         "latent_attention.v_head_dim": 128,
     },
@@ -80,7 +85,7 @@ TABLE = Table(
         Key(("training.seq_len", "training.max_context_length"), "train.seq_len", positive, default=2048),
         Key(("training.local_batch_size", "training.batch_size"), "train.micro_batch", positive, default=8),
         Key(("training.steps",), "train.steps", positive, default=10_000),
-        Key(("training.global_batch_size",), "train.global_batch", positive),
+        Key(("training.global_batch_size",), "train.global_batch", positive_or_open),
         Key(_was("tensor_parallel_degree"), "layout.tp", positive, default=1),
         Key(_was("pipeline_parallel_degree"), "layout.pp", positive, default=1),
         Key(_was("context_parallel_degree"), "layout.cp", positive, default=1),

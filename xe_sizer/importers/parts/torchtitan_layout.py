@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xe_sizer.importers.parts.shapes import layers_of
-from xe_sizer.importers.values import is_on, plain, positive, whole
+from xe_sizer.importers.values import is_on, plain, positive, positive_or_open
 
 if TYPE_CHECKING:
     from xe_sizer.importers.draft import Draft
@@ -45,7 +45,7 @@ def state_layout(draft: Draft) -> None:
         _micro_batches(draft, micro)
     if (
         "train.global_batch" not in draft.facts
-        and draft.value(draft.peek("training.global_batch_size"), positive) is None
+        and draft.value(draft.peek("training.global_batch_size"), positive_or_open) is None
     ):
         draft.default("train.grad_accum", 1, "the global batch is one micro-batch of each data-parallel rank")
 
@@ -57,7 +57,7 @@ def _sharding(draft: Draft, *, piped: bool) -> None:
         draft.take(*_named("data_parallel_shard_degree")),
     )
     again = draft.take(*_named("fsdp_reshard_after_forward"))
-    copies, size = draft.value(replicas, whole) or 1, draft.value(shards, whole)
+    copies, size = draft.value(replicas, positive_or_open) or 1, draft.value(shards, positive_or_open)
     policy = plain(again.value) if again is not None else "default"
     kept = policy == "never" or (policy == "default" and piped)
     note = "weights stay whole between the passes of micro-batches" if kept else ""
@@ -79,7 +79,7 @@ def _order(draft: Draft, schedule: Written | None, per_stage: Written | None, st
     elif schedule is not None:
         draft.state("layout.schedule", _SCHEDULES[word], schedule)
     draft.default("layout.schedule", "1f1b")
-    each, layers = draft.value(per_stage, positive), layers_of(draft.fact("model"))
+    each, layers = draft.value(per_stage, positive_or_open), layers_of(draft.fact("model"))
     if isinstance(each, int) and layers:
         draft.state("layout.vpp", max(1, round(layers / (each * stages))), per_stage, f"{each} layers in each chunk")
     elif word not in _SINGLE and schedule is not None:
@@ -96,6 +96,6 @@ def _micro_batches(draft: Draft, micro: Written | None) -> None:
         if micro is not None:
             draft.state("train.micro_batch", size, micro)
         draft.default("train.micro_batch", size)
-        if draft.value(draft.peek("training.global_batch_size"), positive) is None:
+        if draft.value(draft.peek("training.global_batch_size"), positive_or_open) is None:
             note = f"local batch of {count} in micro-batches of {size}"
             draft.derive("train.grad_accum", count // size, ("train.micro_batch",), note)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from xe_sizer.importers.table import Key, Loss, Table, names
-from xe_sizer.importers.values import above_zero, positive, switch
+from xe_sizer.importers.values import above_zero, interval, positive, switch
 
 BUILDER = re.compile(r"torchtune\.models\.\w+\.(?:(q?lora)_)?(\w+)")
 _SIZE = re.compile(r"_(base|instruct)$")
@@ -38,8 +38,8 @@ TABLE = Table(
         Key(("epochs",), "train.epochs", above_zero),
         Key(("tensor_parallel_dim",), "layout.tp", positive, default=1),
         Key(("context_parallel_dim",), "layout.cp", positive, default=1),
-        Key(("save_every_n_steps",), "train.checkpoint_every", positive),
-        Key(("run_val_every_n_steps",), "train.evaluate_every", positive),
+        Key(("save_every_n_steps",), "train.checkpoint_every", interval),
+        Key(("run_val_every_n_steps",), "train.evaluate_every", interval),
         Key(("enable_async_checkpointing",), "train.async_checkpoint", switch),
         Key(("model.lora_rank",), "lora.rank", positive),
         Key(("model.use_dora",), "lora.dora", switch),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from xe_sizer.importers.parts.offload import OPTIMIZER, PARAMS
 from xe_sizer.importers.parts.rollout import state_models, state_oversampling, state_pools, state_rollout
 from xe_sizer.importers.parts.verl_keys import ACTOR, ROLLOUT
-from xe_sizer.importers.values import above_zero, is_on, number, positive, word_of
+from xe_sizer.importers.values import above_zero, is_on, number, positive, positive_or_open, word_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _ENGINES = {"vllm": "vllm", "sglang": "sglang", "hf": "hf-transformers", "trtllm": "tensorrt-llm"}
 _WEIGHTS = {"fp8": "fp8", "null": None, "none": None}
 _ANSWERS: Mapping[str, Stated] = {
-    "prompts": (("data.train_batch_size",), positive, 1024),
+    "prompts": (("data.train_batch_size",), positive_or_open, 1024),
     "group": ((f"{ROLLOUT}n",), positive, 1),
     "max_output_tokens": (("data.max_response_length",), positive, 512),
     "updates": ((f"{ACTOR}ppo_epochs",), positive, 1),
@@ -33,7 +33,7 @@ _ANSWERS: Mapping[str, Stated] = {
     "pp": ((f"{ROLLOUT}pipeline_model_parallel_size",), positive, None),
     "ep": ((f"{ROLLOUT}expert_parallel_size",), positive, None),
     "gpu_memory_utilization": ((f"{ROLLOUT}gpu_memory_utilization",), above_zero, 0.5),
-    "max_sequences": ((f"{ROLLOUT}max_num_seqs",), positive, None),
+    "max_sequences": ((f"{ROLLOUT}max_num_seqs",), positive_or_open, None),
     "weights": ((f"{ROLLOUT}quantization",), word_of(_WEIGHTS), None),
 }
 _POOLS = (("rollout.nnodes", "rollout.n_gpus_per_node"), (f"{ROLLOUT}nnodes", f"{ROLLOUT}n_gpus_per_node"))
@@ -47,10 +47,10 @@ def state_other_pool(draft: Draft) -> None:
     for nodes, each in _POOLS:
         number_of, gpus = draft.take(nodes), draft.take(each)
         found = gpus or number_of
-        count = draft.value(number_of, positive) if number_of is not None else 1
+        count = draft.value(number_of, positive_or_open) if number_of is not None else 1
         if found is None or not isinstance(count, int):
             continue
-        size = draft.value(gpus, positive) or _PER_NODE
+        size = draft.value(gpus, positive_or_open) or _PER_NODE
         if isinstance(size, int):
             state_pools(draft, count * size, found)
             draft.state("rollout.asynchronous", True, found)
@@ -77,7 +77,7 @@ def state_answers(draft: Draft) -> None:
     state_rollout(draft, _ANSWERS)
     generated, filters = draft.take("data.gen_batch_size"), draft.on("algorithm.filter_groups.enable")
     if filters is not None and draft.fact("rollout.gpus") is None:
-        state_oversampling(draft, generated, draft.value(generated, positive), draft.fact("rollout.prompts"))
+        state_oversampling(draft, generated, draft.value(generated, positive_or_open), draft.fact("rollout.prompts"))
     kept = draft.take(f"{ROLLOUT}free_cache_engine")
     if kept is not None and draft.fact("rollout.gpus") is None:
         draft.state("rollout.sleep", "weights-dropped" if is_on(kept.value) else "none", kept)
@@ -91,13 +91,13 @@ def _between_transfers(draft: Draft) -> None:
         return
     steps, batches = (draft.take(name) for name in names)
     mini = draft.value(draft.peek(f"{ACTOR}ppo_mini_batch_size"), positive)
-    sizes = mini, draft.value(batches, positive) or 1, draft.value(steps, positive) or _SYNCHRONISED
+    sizes = mini, draft.value(batches, positive_or_open) or 1, draft.value(steps, positive_or_open) or _SYNCHRONISED
     if all(isinstance(size, int) for size in sizes):
         prompts = math.prod(int(str(size)) for size in sizes)
         note = f"{sizes[2]} steps of {sizes[1]} x {mini} between transfers of weights"
         draft.state("rollout.prompts", prompts, steps or batches, note)
         whole = draft.take("rollout.total_rollout_steps")
-        total = draft.value(whole, positive)
+        total = draft.value(whole, positive_or_open)
         if isinstance(total, int):
             draft.state("train.steps", max(total // prompts, 1), whole, f"{total:,} prompts in iterations of {prompts}")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from xe_sizer.importers.parts.megatron import with_groups
 from xe_sizer.importers.parts.megatron_arguments import TABLE as MEGATRON_ARGUMENTS
 from xe_sizer.importers.table import Key, Loss, Table, names
-from xe_sizer.importers.values import plain, positive
+from xe_sizer.importers.values import interval, plain
 
 ROOT = "actor_rollout_ref."
 ACTOR, MODEL, ROLLOUT = f"{ROOT}actor.", f"{ROOT}model.", f"{ROOT}rollout."
@@ -40,7 +40,7 @@ _EVERY_ROLE = tuple(
 
 def _every(value: object) -> int | None:
     """A number of steps; once after each pass over the data, or never, is no number of steps."""
-    return None if plain(value) in ("aftereachepoch", "false") else positive(value)
+    return None if plain(value) in ("aftereachepoch", "false") else interval(value)
 
 
 TABLE = Table(

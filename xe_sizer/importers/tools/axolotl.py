@@ -14,11 +14,13 @@ from xe_sizer.importers.table import Key, Loss, Table, names
 from xe_sizer.importers.tool import Tool
 from xe_sizer.importers.values import (
     above_zero,
+    interval,
     is_on,
     listed,
     number,
     plain,
     positive,
+    positive_or_open,
     switch,
     word_of,
 )
@@ -58,15 +60,15 @@ TABLE = Table(
         Key(("micro_batch_size",), "train.micro_batch", positive, default=1),
         Key(("gradient_accumulation_steps",), "train.grad_accum", positive, default=1),
         Key(("ray_num_workers",), "gpus", positive),
-        Key(("max_steps",), "train.steps", positive),
+        Key(("max_steps",), "train.steps", positive_or_open),
         Key(("num_epochs",), "train.epochs", above_zero, default=1),
         Key(("tensor_parallel_size",), "layout.tp", positive, default=1),
         Key(("context_parallel_size", "sequence_parallel_degree"), "layout.cp", positive, default=1),
-        Key(("dp_shard_size",), "layout.zero_group", positive),
+        Key(("dp_shard_size",), "layout.zero_group", positive_or_open),
         Key(("lora_r",), "lora.rank", positive),
         Key(("peft_use_dora",), "lora.dora", switch),
-        Key(("save_steps",), "train.checkpoint_every", positive),
-        Key(("eval_steps",), "train.evaluate_every", positive),
+        Key(("save_steps",), "train.checkpoint_every", interval),
+        Key(("eval_steps",), "train.evaluate_every", interval),
         Key(("attn_implementation",), "attention", word_of(_ATTENTION)),
         Key(("precompute_ref_log_probs",), "train.reference", word_of({"true": "precomputed", "false": None})),
     ),
@@ -321,7 +323,7 @@ def _adapters(draft: Draft) -> None:
         draft.state("lora.modules_to_save", listed(saved.value), saved)
     dropout = draft.take("lora_dropout")
     if dropout is not None:
-        draft.state("lora.dropout", number(dropout.value), dropout)
+        draft.state("lora.dropout", draft.value(dropout, number), dropout)
     draft.default("lora.dropout", 0)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from xe_sizer.importers.parts.deepspeed import BACKEND, TABLE, state_deepspeed
+from xe_sizer.importers.parts.deepspeed import TABLE, state_deepspeed
 from xe_sizer.importers.parts.hf_model import miss_model
 from xe_sizer.importers.tool import Tool
 
@@ -23,7 +23,7 @@ def _recognises(source: Source) -> Certainty:
 
 
 def _read(draft: Draft, _: Source) -> None:
-    draft.default("stack", BACKEND, "no trainer's file says what it is used with")
+    draft.default("stack", TOOL.name, "no trainer's file says what it is used with")
     state_deepspeed(draft, draft.keys)
     miss_model(draft)
 

@@ -10,7 +10,7 @@ from xe_sizer.importers.parts.llama_factory_keys import TABLE
 from xe_sizer.importers.parts.offload import ACTIVATIONS
 from xe_sizer.importers.parts.optimizers import ADAMW, MUON
 from xe_sizer.importers.tool import Tool
-from xe_sizer.importers.values import is_on, listed, number, plain, positive, switch, text
+from xe_sizer.importers.values import is_on, listed, number, plain, positive, positive_or_open, switch, text
 from xe_sizer.profiles.finder import BUILT_IN
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def _serving(draft: Draft) -> None:
         ("serve.gpu_memory_utilization", "vllm_gpu_util", number),
         ("serve.max_model_len", "sglang_maxlen", positive),
         ("serve.gpu_memory_utilization", "sglang_mem_fraction", number),
-        ("layout.tp", "sglang_tp_size", positive),
+        ("layout.tp", "sglang_tp_size", positive_or_open),
     ):
         written = draft.take(name)
         draft.state(key, draft.value(written, read), written) if written else None
@@ -243,7 +243,7 @@ def _recompute(draft: Draft) -> None:
     if granularity is not None and plain(granularity.value) in ("full", "selective"):
         draft.state("layout.recompute", plain(granularity.value), granularity)
     if layers is not None and draft.fact("layout.recompute") == "full":
-        draft.state("layout.recompute_layers", draft.value(layers, positive), layers)
+        draft.state("layout.recompute_layers", draft.value(layers, positive_or_open), layers)
     if off is not None:
         draft.state("layout.recompute", "none", off)
     if offloaded is not None:
@@ -287,7 +287,7 @@ def _low_rank(draft: Draft, kind: str, found: Written) -> None:
     draft.take("optim")
     rank = draft.take(f"{kind}_rank")
     if rank is not None:
-        draft.state("train.optimizer_rank", positive(rank.value), rank)
+        draft.state("train.optimizer_rank", draft.value(rank, positive), rank)
     draft.default("train.optimizer_rank", _OPTIMIZER_RANK)
 
 

@@ -13,7 +13,7 @@ from xe_sizer.importers.parts.rollout import state_rollout
 from xe_sizer.importers.readers.shell import Word, flags_of, read_script, unwrapped
 from xe_sizer.importers.table import Key, Loss, Table, names
 from xe_sizer.importers.tool import Tool
-from xe_sizer.importers.values import above_zero, plain, positive, switch, whole
+from xe_sizer.importers.values import above_zero_or_off, plain, positive, switch, whole
 from xe_sizer.importers.written import Written
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ def _answers(draft: Draft) -> None:
     """How answers are written: `_add_rl_args` of megatron/training/arguments.py."""
     state_rollout(draft, _ANSWERS)
     beta = draft.take("grpo_kl_beta")
-    none = beta is not None and not draft.value(beta, above_zero)
+    none = beta is not None and not draft.value(beta, above_zero_or_off)
     draft.state("train.reference", "none" if none else None, beta)
     draft.default("train.reference", "copy")
     moved = draft.on("rl_offload_optimizer_during_inference")

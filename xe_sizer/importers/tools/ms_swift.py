@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from xe_sizer.importers.parts import hf_arguments, peft
 from xe_sizer.importers.parts.commands import arguments_of, command_of, keys_of_flags
-from xe_sizer.importers.parts.deepspeed import BACKEND
 from xe_sizer.importers.parts.group_answers import state_group_answers, state_scored_answers
 from xe_sizer.importers.parts.launchers import hardware_of, state_gpus
 from xe_sizer.importers.parts.megatron import Arguments, state_megatron
@@ -22,6 +21,7 @@ from xe_sizer.importers.readers.shell import unwrapped
 from xe_sizer.importers.table import Table
 from xe_sizer.importers.tool import Tool
 from xe_sizer.importers.values import is_on, listed, number, plain, positive, text, whole
+from xe_sizer.software.stack import DEEPSPEED
 
 if TYPE_CHECKING:
     from xe_sizer.importers.draft import Draft
@@ -148,7 +148,8 @@ def _job(draft: Draft, kind: str, megatron: bool) -> None:
     if quantised and bits is not None:
         method = draft.take("quant_method")
         library = peft.quantiser_called(method.value) if method is not None else None
-        peft.state_bits(draft, whole(bits.value) or 4, bits, library or peft.BITSANDBYTES)
+        width = draft.value(bits, whole)
+        peft.state_bits(draft, width if isinstance(width, int) else _QLORA_BITS, bits, library or peft.BITSANDBYTES)
 
 
 def _answers(draft: Draft) -> None:
@@ -211,7 +212,7 @@ def _deepspeed(draft: Draft) -> None:
         stage, offload = _DEEPSPEED[word]
         draft.take("deepspeed")
         draft.keys.pop("deepspeed")
-        draft.state("train.backend", BACKEND, named)
+        draft.state("train.backend", DEEPSPEED, named)
         draft.state("layout.zero", stage, named)
         if offload is not None:
             draft.state("layout.offload", offload, named)

@@ -13,7 +13,7 @@ from xe_sizer.importers.parts.recipe_names import model_of
 from xe_sizer.importers.readers.interpolation import resolved
 from xe_sizer.importers.readers.python import keys_of as keys_of_call
 from xe_sizer.importers.tool import Tool
-from xe_sizer.importers.values import is_on, listed, number, plain, positive, switch, whole
+from xe_sizer.importers.values import is_on, listed, number, plain, positive, positive_or_open, switch
 from xe_sizer.importers.written import Written
 
 if TYPE_CHECKING:
@@ -156,12 +156,19 @@ def _target(word: str) -> str:
 
 def _gpus(draft: Draft) -> None:
     devices, nodes = draft.take("trainer.devices", "trainer.num_gpus_per_node"), draft.take("trainer.num_nodes")
-    each = draft.value(devices, whole)
-    count = draft.value(nodes, whole)
-    if isinstance(each, int) and each > 0:
-        number_of = count if isinstance(count, int) and count > 0 else 1
+    each = draft.value(devices, _devices)
+    count = draft.value(nodes, positive)
+    if isinstance(each, int):
+        number_of = count if isinstance(count, int) else 1
         note = f"{number_of} nodes of {each} GPUs" if number_of > 1 else ""
         draft.state("gpus", each * number_of, devices, note)
+
+
+def _devices(value: object) -> int | None:
+    """GPUs of a node as Lightning has them: a number, a list of places, or all that are there."""
+    if isinstance(value, list | tuple):
+        return len(value) or None
+    return None if plain(value) == "auto" else positive_or_open(value)
 
 
 def _precision(draft: Draft) -> None:

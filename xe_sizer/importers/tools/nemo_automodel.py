@@ -12,7 +12,7 @@ from xe_sizer.importers.parts.optimizers import state_optimizer
 from xe_sizer.importers.parts.shapes import layers_of
 from xe_sizer.importers.readers.interpolation import overridden, resolved
 from xe_sizer.importers.tool import Tool
-from xe_sizer.importers.values import is_on, plain, positive
+from xe_sizer.importers.values import interval, is_on, plain, positive, positive_or_open
 from xe_sizer.importers.written import Written
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def _hardware(draft: Draft, source: Source) -> None:
         draft.take("slurm.nodes", "benchmark.num_nodes"),
         draft.take("slurm.ntasks_per_node", "slurm.gpus_per_node"),
     )
-    count, size = draft.value(nodes, positive), draft.value(each, positive)
+    count, size = draft.value(nodes, positive_or_open), draft.value(each, positive_or_open)
     if isinstance(count, int) and isinstance(size, int):
         draft.state("gpus", count * size, each, f"{count} nodes of {size} GPUs")
     elif isinstance(count, int):
@@ -290,13 +290,13 @@ def _intervals(draft: Draft) -> None:
     """Steps between checkpoints and between evaluations, where these are made."""
     saved, every = draft.take("checkpoint.enabled"), draft.take("step_scheduler.ckpt_every_steps")
     if (saved is None or is_on(saved.value)) and every is not None:
-        draft.state("train.checkpoint_every", draft.value(every, positive), every)
+        draft.state("train.checkpoint_every", draft.value(every, interval), every)
     apart = draft.on("checkpoint.is_async")
     if apart is not None:
         draft.state("train.async_checkpoint", value=True, written=apart)
     tested = draft.take("step_scheduler.val_every_steps")
     if tested is not None and any(name.startswith("validation_dataset.") for name in draft.keys):
-        draft.state("train.evaluate_every", draft.value(tested, positive), tested)
+        draft.state("train.evaluate_every", draft.value(tested, interval), tested)
 
 
 TOOL = Tool(

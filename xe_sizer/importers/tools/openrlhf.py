@@ -17,7 +17,7 @@ from xe_sizer.importers.parts.optimizers import state_optimizer
 from xe_sizer.importers.parts.token_batches import assume_micro_batch
 from xe_sizer.importers.readers.shell import unwrapped
 from xe_sizer.importers.tool import Tool
-from xe_sizer.importers.values import is_on, plain, positive, whole, word_of
+from xe_sizer.importers.values import is_on, plain, positive, positive_or_open, whole, word_of
 
 if TYPE_CHECKING:
     from xe_sizer.importers.draft import Draft
@@ -118,7 +118,7 @@ def _job(draft: Draft, trainer: str) -> None:
         draft.state("job", "grpo", estimator)
     draft.state("job", job, estimator or next(iter(draft.keys.values()), None))
     if rank is not None:
-        draft.state("lora.rank", draft.value(rank, positive), rank)
+        draft.state("lora.rank", draft.value(rank, positive_or_open), rank)
         peft.state_targets(draft, draft.take(*called("ds.lora.target_modules")), (peft.ALL_LINEAR,))
         draft.apply(TABLE)
         draft.default("lora.dropout", 0)
@@ -190,7 +190,7 @@ def _batches(draft: Draft, trainer: str) -> None:
     dynamic = draft.on(*called("train.dynamic_batch_enable"))
     tokens = draft.take(*called("train.max_tokens_per_gpu"))
     if dynamic is not None:
-        room = draft.value(tokens, positive) or _TOKENS
+        room = draft.value(tokens, positive_or_open) or _TOKENS
         name = next(name for name in called("train.dynamic_batch_enable") if name in draft.keys)
         draft.lose(name, "fills micro-batches up to a number of tokens")
         draft.count(*called("train.micro_batch_size"))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from xe_sizer.importers.parts.service import SGLANG
 from xe_sizer.importers.parts.serving import serving_tool, state_drafts, state_service
 from xe_sizer.importers.parts.sglang_arguments import DP, EP, TABLE, TP
-from xe_sizer.importers.values import is_on, listed, number, plain, positive
+from xe_sizer.importers.values import above_zero_or_off, is_on, listed, number, plain, positive, positive_or_open
 
 if TYPE_CHECKING:
     from xe_sizer.importers.draft import Draft
@@ -49,7 +49,7 @@ def _groups(draft: Draft, ranks: int, count: int, tp: Written | None, dp: Writte
         for name, key in (("max_running_requests", "serve.max_sequences"),
                           ("chunked_prefill_size", "serve.max_step_tokens")):  # fmt: skip
             total = draft.take(name)
-            value = draft.value(total, positive) if total is not None else None
+            value = draft.value(total, positive_or_open) if total is not None else None
             if isinstance(value, int) and value >= count:
                 draft.state(key, value // count, total, f"{value} of {count} attention groups")
         return
@@ -82,7 +82,7 @@ def _drafts(draft: Draft) -> None:
     if steps is not None and chain:
         state_drafts(draft, steps.value, steps, accepted)
     elif tokens is not None:
-        count = draft.value(tokens, positive)
+        count = draft.value(tokens, positive_or_open)
         if isinstance(count, int) and count > 1:
             state_drafts(draft, count - 1, tokens, accepted)  # one of the tokens is the one that is known already
     else:
@@ -122,7 +122,7 @@ def _host_cache(draft: Draft) -> None:
     on, size = draft.on("enable_hierarchical_cache"), draft.take("hicache_size")
     if on is None:
         return
-    gigabytes = draft.value(size, number) if size is not None else None
+    gigabytes = draft.value(size, above_zero_or_off) if size is not None else None
     ranks = draft.fact("layout.tp"), draft.fact("layout.pp"), draft.fact("layout.dp")
     if isinstance(gigabytes, int | float) and gigabytes > 0 and all(isinstance(each, int) for each in ranks):
         product = 1

@@ -13,7 +13,7 @@ from xe_sizer.importers.parts.torchtitan_keys import TABLE, catalogue_name, fami
 from xe_sizer.importers.parts.torchtitan_layout import state_layout
 from xe_sizer.importers.readers.python import keys_of
 from xe_sizer.importers.tool import Tool
-from xe_sizer.importers.values import is_on, listed, plain, positive
+from xe_sizer.importers.values import is_on, listed, plain, positive, positive_or_open
 from xe_sizer.importers.written import Written
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def _batch(draft: Draft) -> None:
     if isinstance(each[0], int) and isinstance(each[1], int):
         count = max(1, each[0] // each[1])
         draft.state("train.micro_batch", count, tokens, f"{each[0]:,} tokens of {each[1]:,} each")
-    whole = draft.value(total, positive)
+    whole = draft.value(total, positive_or_open)
     if isinstance(whole, int) and isinstance(each[1], int):
         draft.state("train.global_batch", max(1, whole // each[1]), total, f"{whole:,} tokens")
 
@@ -250,11 +250,11 @@ def _recompute(draft: Draft) -> None:
     saved, interval = draft.take("checkpoint.enable", "checkpoint.enable_checkpoint"), draft.take("checkpoint.interval")
     mode = draft.take("checkpoint.async_mode")
     if saved is not None and is_on(saved.value):
-        draft.state("train.checkpoint_every", draft.value(interval, positive) or 500, interval or saved)
+        draft.state("train.checkpoint_every", draft.value(interval, positive_or_open) or 500, interval or saved)
         draft.state("train.async_checkpoint", plain(mode.value) != "disabled" if mode is not None else None, mode)
     tested, every = draft.on("validation.enable", "validator.enable"), draft.take("validation.freq", "validator.freq")
     if tested is not None:
-        draft.state("train.evaluate_every", draft.value(every, positive) or 10, every or tested)
+        draft.state("train.evaluate_every", draft.value(every, positive_or_open) or 10, every or tested)
 
 
 def _job(draft: Draft, first: Written) -> None:

@@ -13,7 +13,7 @@ from xe_sizer.importers.parts.shapes import Shape, layers_of, state_shape
 from xe_sizer.importers.parts.torchtune_keys import BUILDER, SHAPE, TABLE, catalogue_name
 from xe_sizer.importers.readers.interpolation import overridden, resolved
 from xe_sizer.importers.tool import Tool
-from xe_sizer.importers.values import is_on, listed, plain, positive, switch, text
+from xe_sizer.importers.values import is_on, listed, plain, positive, positive_or_open, switch, text
 from xe_sizer.importers.written import Written
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ def _hardware(draft: Draft, source: Source, launch: tuple[Command, Arguments] | 
         if "nproc_per_node" not in flags and "nnodes" not in flags:
             draft.default("gpus", 1, "tune run starts one process unless it is told otherwise")
     replicas, shards = draft.take("data_parallel_replicate_dim"), draft.take("data_parallel_shard_dim")
-    copies, size = draft.value(replicas, positive), draft.value(shards, positive)
+    copies, size = draft.value(replicas, positive_or_open), draft.value(shards, positive_or_open)
     if isinstance(copies, int) and copies > 1 and isinstance(size, int):
         draft.state("layout.zero_group", size * draft.size("context_parallel_dim"), shards)
     one = _ONE_GPU in recipe or (draft.fact("gpus") == 1 and launch is not None)
@@ -257,7 +257,7 @@ def _lengths(draft: Draft) -> None:
         draft.state("train.padding", "packed" if is_on(packed.value) else "longest-in-micro-batch", packed)
     draft.default("train.padding", "longest-in-micro-batch")
     each, passes = draft.take("max_steps_per_epoch"), draft.value(draft.peek("epochs"), positive)
-    steps = draft.value(each, positive)
+    steps = draft.value(each, positive_or_open)
     if isinstance(steps, int):
         count = passes if isinstance(passes, int) else 1
         draft.state("train.steps", steps * count, each, f"{steps} in each of {count} epochs" if count > 1 else "")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from xe_sizer.importers.parts.service import TENSORRT_LLM
 from xe_sizer.importers.parts.serving import serving_tool, state_drafts, state_service
 from xe_sizer.importers.parts.tensorrt_llm_arguments import EP, TABLE, TP
-from xe_sizer.importers.values import is_on, number, plain, positive
+from xe_sizer.importers.values import is_on, number, plain, positive, positive_or_open
 
 if TYPE_CHECKING:
     from xe_sizer.importers.draft import Draft
@@ -36,8 +36,8 @@ def _place(draft: Draft) -> None:
         else:
             draft.state("layout.tp", ranks, tp) if tp is not None else draft.default("layout.tp", 1)
             draft.state("layout.dp", 1, groups) if groups is not None else draft.default("layout.dp", 1)
-    experts = draft.value(ep, positive) if ep is not None else None
-    slices = draft.value(sliced, positive) if sliced is not None else None
+    experts = draft.value(ep, positive_or_open) if ep is not None else None
+    slices = draft.value(sliced, positive_or_open) if sliced is not None else None
     if isinstance(experts, int):
         draft.state("layout.ep", experts, ep)
     elif isinstance(slices, int) and isinstance(ranks, int) and ranks % slices == 0:

@@ -13,7 +13,7 @@ from xe_sizer.importers.parts.group_answers import state_group_answers
 from xe_sizer.importers.table import Key, Loss, Table, names
 from xe_sizer.importers.tool import Tool
 from xe_sizer.importers.values import is_on, listed, number, plain, positive, switch, word_of
-from xe_sizer.importers.written import Written
+from xe_sizer.importers.written import Expression, Written
 
 if TYPE_CHECKING:
     from xe_sizer.importers.draft import Draft
@@ -120,9 +120,8 @@ def _plain(name: str, written: Written) -> Written:
     value = hf_calls.BY_CARD if hf_calls.is_by_card(name, written) else written.value
     if isinstance(value, tuple):
         return Written([each.value if isinstance(each, Written) else each for each in value], written.where)
-    return Written(
-        value if isinstance(value, str | int | float | bool | list | dict | None) else str(value), written.where
-    )
+    known = isinstance(value, str | int | float | bool | list | dict | None)
+    return Written(value if known else Expression(str(value)), written.where)
 
 
 def _read(draft: Draft, source: Source) -> None:

@@ -19,7 +19,7 @@ from xe_sizer.importers.parts.verl_answers import state_answers, state_other_mod
 from xe_sizer.importers.parts.verl_commands import SFT, command, keys_said, program, recognises
 from xe_sizer.importers.parts.verl_keys import ACTOR, MEGATRON_GROUPS, MODEL, ROLLOUT, ROOT, TABLE
 from xe_sizer.importers.tool import Tool
-from xe_sizer.importers.values import is_on, plain, positive, whole, word_of
+from xe_sizer.importers.values import is_on, plain, positive, positive_or_open, word_of
 
 if TYPE_CHECKING:
     from xe_sizer.importers.draft import Draft
@@ -67,7 +67,7 @@ def _hardware(draft: Draft, source: Source, tuned: bool) -> None:
     started = command(source)
     nodes, per_node = draft.take("trainer.nnodes"), draft.take("trainer.n_gpus_per_node")
     if not tuned and not {"trainer.nnodes", "trainer.n_gpus_per_node"} & draft.unread.keys():
-        counts = [draft.value(each, positive) for each in (nodes, per_node)]
+        counts = [draft.value(each, positive_or_open) for each in (nodes, per_node)]
         number, gpus = (counts[0] or 1), (counts[1] or _PER_NODE)
         if isinstance(number, int) and isinstance(gpus, int):
             note = f"{number} nodes of {gpus} GPUs" if number > 1 else ""
@@ -171,7 +171,7 @@ def _optimizer(draft: Draft) -> tuple[str, Written | None]:
 
 def _sharding(draft: Draft, section: str) -> None:
     group = draft.take(f"{section}fsdp_size", "engine.fsdp_size")
-    size = draft.value(group, whole)
+    size = draft.value(group, positive_or_open)
     gpus = draft.trainers
     if group is not None and size == 1:
         draft.state("layout.zero", 0, group, "groups of one GPU shard nothing")
@@ -211,7 +211,7 @@ def _lora(draft: Draft, tuned: bool) -> None:
         return
     if tuned:
         draft.state("job", peft.LORA, rank)
-    draft.state("lora.rank", draft.value(rank, positive), rank)
+    draft.state("lora.rank", draft.value(rank, positive_or_open), rank)
     targets = draft.take(*(f"{group}{name}" for group in groups for name in ("target_modules", "lora.target_modules")))
     peft.state_targets(draft, targets, (peft.ALL_LINEAR,))
     draft.default("lora.dropout", 0)
@@ -266,7 +266,7 @@ def _micro_batch(draft: Draft) -> None:
 
 def _dynamic(draft: Draft, dynamic: Written, tokens: Written | None, usual: int) -> None:
     """Micro-batches filled up to a number of tokens: as many sequences of full length as go in."""
-    room, split = draft.value(tokens, positive) or usual, draft.fact("layout.cp") or 1
+    room, split = draft.value(tokens, positive_or_open) or usual, draft.fact("layout.cp") or 1
     name = next((name for name, each in draft.keys.items() if each is dynamic), "")
     draft.lose(name, "fills micro-batches up to a number of tokens")
     if isinstance(room, int) and isinstance(split, int):
@@ -292,7 +292,7 @@ def _tuning(draft: Draft, *, old: bool) -> None:
     if dynamic is not None and is_on(dynamic.value):
         _dynamic(draft, dynamic, tokens, _SFT_TOKENS)
     elif dynamic is None and not old:
-        room = draft.value(tokens, positive) or _SFT_TOKENS
+        room = draft.value(tokens, positive_or_open) or _SFT_TOKENS
         assume_micro_batch(draft, int(str(room)), None)
     elif micro is not None:
         draft.state("train.micro_batch", draft.value(micro, positive), micro)
@@ -323,7 +323,7 @@ def _reinforcement(draft: Draft) -> None:
 def _duration(draft: Draft, usual: int) -> None:
     """Steps or passes over the data; a step of reinforcement learning is an iteration."""
     steps, epochs = draft.take("trainer.total_training_steps"), draft.take("trainer.total_epochs")
-    count = draft.value(steps, positive)
+    count = draft.value(steps, positive_or_open)
     if isinstance(count, int):
         draft.state("train.steps", count, steps)
     if epochs is not None:

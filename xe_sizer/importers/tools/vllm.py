@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from xe_sizer.importers.parts.service import ATOM, VLLM
 from xe_sizer.importers.parts.serving import serving_tool, state_drafts, state_service
 from xe_sizer.importers.parts.vllm_arguments import TABLE
-from xe_sizer.importers.values import is_on, listed, number, positive
+from xe_sizer.importers.values import above_zero_or_off, is_on, listed, number, positive
 
 if TYPE_CHECKING:
     from xe_sizer.importers.draft import Draft
@@ -118,7 +118,7 @@ def _caches(draft: Draft) -> None:
         draft.default("serve.prefix_hit_share", 0, "the chart turns the prefix cache off")
     size = draft.take("kv_offloading_size")
     if size is not None:
-        draft.state("serve.kv_host_gib", draft.value(size, number), size)
+        draft.state("serve.kv_host_gib", draft.value(size, above_zero_or_off), size)
     connector = draft.take("kv_transfer_config.kv_connector")
     if connector is not None:
         name = "kv_transfer_config.kv_connector"
@@ -129,7 +129,7 @@ def _caches(draft: Draft) -> None:
 def _host_cache(draft: Draft) -> None:
     """LMCache: so many GiB of host memory for each rank."""
     on, size = draft.on("lmcacheConfig.enabled"), draft.take("lmcacheConfig.cpuOffloadingBufferSize")
-    held = draft.value(size, number) if on is not None and size is not None else None
+    held = draft.value(size, above_zero_or_off) if on is not None and size is not None else None
     ranks = [draft.fact(key) for key in ("layout.tp", "layout.pp", "layout.dp")]
     if (
         size is None
