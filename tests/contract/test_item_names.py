@@ -42,6 +42,7 @@ OWN = {
     "loss": ("graph/losses.py",),
     "number format": ("software/number_formats.py", "laws/precision.py"),
     "report format": ("report/formats/", "report/registry.py"),
+    "stack": ("software/stack.py",),  # DeepSpeed is also a backend, below other stacks
     "quantiser": ("software/number_formats.py",),  # some are called as what they make
 }
 SECTIONS = {key.partition(".")[0] for key in OPTIONS.values()}  # of a scenario: lora is one, and a method
