@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from importlib import import_module
 
+from xe_sizer.version import __version__
+
 TYPE_CHECKING = False  # type checkers take it for true; importing it from typing takes longer than all else here
 if TYPE_CHECKING:
     from xe_sizer.api import Scenario, compare, estimate, load, plan, sensitivity, serve, validate
     from xe_sizer.errors import InputError
-
-__version__ = "0.1.0"
 
 __all__ = [
     "InputError",

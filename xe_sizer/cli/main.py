@@ -65,7 +65,7 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from xe_sizer import __version__
+        from xe_sizer.version import __version__
 
         write_stdout(f"xe-sizer {__version__}\n")
         raise typer.Exit

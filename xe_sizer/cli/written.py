@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TypeVar
 
-from xe_sizer import __version__
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.result.common import Answer, Written
+from xe_sizer.version import __version__
 
 A = TypeVar("A", bound=Answer)
 PROGRAM = "xe-sizer"

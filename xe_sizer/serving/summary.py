@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from xe_sizer import __version__
 from xe_sizer.laws.energy import energy_kwh, energy_words
 from xe_sizer.result.common import SCHEMA_VERSION, Gpus, Reason, Source, TimeComponent
 from xe_sizer.result.serving import (
@@ -46,6 +45,7 @@ from xe_sizer.serving.traffic import HIGHEST_LOAD
 from xe_sizer.serving.uncertainty import span
 from xe_sizer.serving.warnings import cautions, misread, warnings_of
 from xe_sizer.units import HOUR_S, MEGA, rounded
+from xe_sizer.version import __version__
 
 if TYPE_CHECKING:
     from xe_sizer.serving.estimate import ServingEstimate

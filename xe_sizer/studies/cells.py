@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from xe_sizer import __version__
 from xe_sizer.frozen import frozen
+from xe_sizer.version import __version__
 
 if TYPE_CHECKING:
     from xe_sizer.scenario.read import Given

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace as replaced
 
-from xe_sizer import __version__
 from xe_sizer.errors import InputError
 from xe_sizer.frozen import frozen
 from xe_sizer.laws.energy import energy_kwh
@@ -51,6 +50,7 @@ from xe_sizer.training.space import LARGEST_PLAN, layout_chunks, without_groups
 from xe_sizer.training.start_up import start_up_s
 from xe_sizer.training.summary import bound_of, layout_of, scenario_of
 from xe_sizer.training.warnings import slow_start
+from xe_sizer.version import __version__
 
 if TYPE_CHECKING:
     from xe_sizer.profiles.registry import Registry

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import msgspec
 from msgspec.structs import replace
 
-from xe_sizer import __version__
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.result.common import SCHEMA_VERSION
 from xe_sizer.result.studies import INTERRUPTED, SweepResult, SweepRow
 from xe_sizer.scenario.read import read_scenario
 from xe_sizer.studies.plan import plan
+from xe_sizer.version import __version__
 
 if TYPE_CHECKING:
     from xe_sizer.studies.cells import Cell

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from xe_sizer import __version__
 from xe_sizer.laws.energy import energy_kwh, energy_words
 from xe_sizer.laws.hardware import HOST_RESERVE_BYTES
 from xe_sizer.result.common import (
@@ -50,6 +49,7 @@ from xe_sizer.training.start_up import start_up_s
 from xe_sizer.training.step import STEP_PARTS
 from xe_sizer.training.warnings import cautions, warnings
 from xe_sizer.units import GIB, HOUR_S, three_digits, whole_parts
+from xe_sizer.version import __version__
 
 if TYPE_CHECKING:
     from xe_sizer.laws.parts import Part
