@@ -241,8 +241,8 @@ def test_limits_as_sure_as_now() -> None:
 def test_advice_is_sized_again() -> None:
     """What is said of a change is what the changed question answers."""
     found = served("llama-3.1-70b", gpus=1, serve__concurrency=4, **CHAT)
-    for advice in advise(found, REGISTRY):
-        assert advice.effect
+    for change in advise(found, REGISTRY):
+        assert change.effect
     assert advise(found, REGISTRY, 0) == ()
     assert len(advise(found, REGISTRY, 1)) == 1
     assert len(advise(found, REGISTRY)) <= 5

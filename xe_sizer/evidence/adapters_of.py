@@ -13,7 +13,7 @@ from xe_sizer.profiles.inherited import of_release
 from xe_sizer.software.adapter_targets import resolve_targets
 from xe_sizer.software.quantiser import load_quantiser, quantiser_names
 from xe_sizer.training.adapters import ADAPTERS
-from xe_sizer.training.adapters.lora import resolve_end
+from xe_sizer.training.adapters.low_rank import resolve_end
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

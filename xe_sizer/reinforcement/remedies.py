@@ -14,7 +14,7 @@ from xe_sizer.reinforcement.iteration import ROLLOUT
 from xe_sizer.scenario.change import Change
 from xe_sizer.scenario.trials import Remedy
 from xe_sizer.software.engine import default_engine
-from xe_sizer.training.methods.reference import ADAPTERS_OFF, NONE
+from xe_sizer.training.methods.preferences import ADAPTERS_OFF, NONE
 from xe_sizer.units import SIXTEEN_BIT
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from xe_sizer.software.objective import Objective
 from xe_sizer.software.stack import default_stack, load_stack
 from xe_sizer.training.methods import METHODS
 from xe_sizer.training.methods.method import Frozen
-from xe_sizer.training.methods.reference import ADAPTERS_OFF, COPY, NONE, PRECOMPUTED, REFERENCE
+from xe_sizer.training.methods.preferences import ADAPTERS_OFF, COPY, NONE, PRECOMPUTED, REFERENCE
 from xe_sizer.training.resolve import resolve as resolve_training
 from xe_sizer.training.workload import DEFAULT_STEPS
 

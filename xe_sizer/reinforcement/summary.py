@@ -16,7 +16,7 @@ from xe_sizer.result.common import Gpus, Reason, Source, TimeComponent
 from xe_sizer.result.training import Iteration as IterationResult
 from xe_sizer.result.training import Phase, Pool
 from xe_sizer.scenario.limits import memory_doubt, missed, verdict_of
-from xe_sizer.training.methods.reference import REFERENCE
+from xe_sizer.training.methods.preferences import REFERENCE
 from xe_sizer.training.summary import checkpoint_of, cost_of, layout_of, memory_reasons, run_of, with_operators
 from xe_sizer.training.summary import summarise as summarise_training
 from xe_sizer.units import whole_parts

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import msgspec
 
-from xe_sizer.report.answers import Reporter, reporter
+from xe_sizer.report.answers import reporter
 from xe_sizer.report.certainty import doubts, estimate_words, probability_words, says_nothing
 from xe_sizer.report.format import clean, gib, limit_quantity
 from xe_sizer.result.common import DEFAULT_CONFIDENCE, UNSURE, UNSURE_MEMORY, assumed_hardware
@@ -31,7 +31,7 @@ class Judged(Protocol):
 
 
 class Words(Protocol):
-    """How a kind of answer speaks of one scenario; `WORDS` of its reporter.
+    """How the reporter of a kind of answer speaks of one scenario.
 
     YES : the word for what fits and meets its limits
     subject : what was sized, on what
@@ -52,14 +52,8 @@ class Words(Protocol):
     def missing_memory(self, answer: Any) -> str: ...
 
 
-class SpeakingReporter(Reporter, Protocol):
-    """The reporter of a kind of answer about one scenario."""
-
-    WORDS: Words
-
-
 def words_of(answer: Sized) -> Words:
-    return cast(SpeakingReporter, reporter(answer.question)).WORDS
+    return cast(Words, reporter(answer.question))
 
 
 def verdict_word(answer: Sized) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, get_type_hints
 
 import numpy as np
 from msgspec import Meta
@@ -105,7 +105,7 @@ class LimitRule:
 
 
 def _rules() -> Iterator[LimitRule]:
-    for name, annotated in LimitsSection.__annotations__.items():
+    for name, annotated in get_type_hints(LimitsSection, include_extras=True).items():
         for row in (meta.extra for meta in getattr(annotated, "__metadata__", ()) if isinstance(meta, Meta)):
             if row:
                 option = row["option"] or name.replace("_", "-")

@@ -12,7 +12,7 @@ from xe_sizer.scenario.provenance import relative
 from xe_sizer.software.adapter_targets import ALL_LINEAR, resolve_targets
 from xe_sizer.software.quantiser import load_quantiser
 from xe_sizer.training.adapters import ADAPTERS, ALL_WEIGHTS, AdapterOptions, Quantised
-from xe_sizer.training.adapters.lora import resolve_end
+from xe_sizer.training.adapters.low_rank import resolve_end
 from xe_sizer.training.methods import DEFAULT_METHOD, METHODS, MethodOptions
 from xe_sizer.training.methods.method import Compared
 from xe_sizer.units import FLOAT32, SIXTEEN_BIT

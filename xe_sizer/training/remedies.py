@@ -20,7 +20,7 @@ from xe_sizer.software.objective import Objective
 from xe_sizer.software.optimizer import load_optimizer
 from xe_sizer.software.stack import load_stack
 from xe_sizer.software.supported import has_optimizer
-from xe_sizer.training.adapters.lora import narrower_targets
+from xe_sizer.training.adapters.low_rank import narrower_targets
 from xe_sizer.training.gradients import accumulates_whole_gradients
 from xe_sizer.training.layout import OFFLOAD, RECOMPUTE, can_offload, offloaded_parts
 from xe_sizer.training.packing import packed_settings

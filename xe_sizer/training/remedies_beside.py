@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from xe_sizer.scenario.change import Change
 from xe_sizer.scenario.jobs import NO_ADAPTERS
 from xe_sizer.training.adapters import ADAPTERS
-from xe_sizer.training.methods.reference import ADAPTERS_OFF, COPY, PRECOMPUTED, REFERENCE
+from xe_sizer.training.methods.preferences import ADAPTERS_OFF, COPY, PRECOMPUTED, REFERENCE
 
 if TYPE_CHECKING:
     from xe_sizer.profiles.registry import Registry

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from xe_sizer.report import estimate_words
 from xe_sizer.report.blocks import (
     framed,
     groups_kept,
@@ -63,7 +62,6 @@ if TYPE_CHECKING:
     from xe_sizer.result.training import Checkpoint, Cost, Data, Time
 
 ANSWER = Result
-WORDS = estimate_words
 WORST_LOSSES = 2
 PAIR = 2  # sequences of a sample that is a chosen and a rejected answer
 NEVER_RUNS = "no time and no cost: the job does not fit"

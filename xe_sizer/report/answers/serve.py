@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from xe_sizer.result.serving import LatencyAt
 
 ANSWER = ServeResult
-WORDS = serve_words
 ALL_LAYERS = "all layers of the fullest pipeline stage"
 Row = tuple[str, str, str]
 ASKED = (

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.adapters import AdapterForm
 from xe_sizer.training.adapters.adapter import register
-from xe_sizer.training.adapters.on_weights import on_weights
+from xe_sizer.training.adapters.low_rank import on_weights
 
 if TYPE_CHECKING:
     from xe_sizer.graph.adapters import Place, Size
