@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import xe_sizer
-from xe_sizer.report.pictures.parts import memory_picture
-from xe_sizer.report.svg.draw import svg_file
+from xe_sizer.report.answers.estimate import memory_picture
+from xe_sizer.report.svg import svg_file
 
 ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "examples" / "lora-llama-2-70b.yaml"

@@ -11,7 +11,7 @@ from pathlib import Path
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.profiles.source import parse_scalar
 from xe_sizer.report.format import number
-from xe_sizer.report.serve_words import judged, latency
+from xe_sizer.report.serve_tables import judged, latency
 from xe_sizer.result.serving import ServeResult
 from xe_sizer.scenario.options import SERVE_OPTIONS
 from xe_sizer.scenario.read import read_scenario

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from xe_sizer.cli.saved import read_answer
-from xe_sizer.report.options import EXPLAINABLE, Options
+from xe_sizer.report.document import EXPLAINABLE, Options
 from xe_sizer.report.registry import render
 from xe_sizer.result.common import Answer, Written
 from xe_sizer.result.studies import Comparison

@@ -10,7 +10,7 @@ import pytest
 
 from xe_sizer.cli.options import ON_A_PAGE
 from xe_sizer.errors import InputError, Location, Problem
-from xe_sizer.report.options import EXPLAINABLE
+from xe_sizer.report.document import EXPLAINABLE
 from xe_sizer.scenario.options import OPTIONS
 
 from .conftest import Estimator, Ran

@@ -12,7 +12,7 @@ import yaml
 
 from xe_sizer.cli.catalogue import show_document
 from xe_sizer.profiles.finder import BUILT_IN, KINDS
-from xe_sizer.report.options import Options
+from xe_sizer.report.document import Options
 from xe_sizer.report.terminal import render as render_document
 
 from .conftest import FIXTURES, Ran

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from xe_sizer.report.certainty import bias_words, doubts, limit_words, outcome_words, probability_words, range_words
+from xe_sizer.report.format import bias_words, doubts, limit_words, outcome_words, probability_words, range_words
 from xe_sizer.result.common import Basis, Bias, Limit, Verdict, certainty_of
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from xe_sizer.report.options import EXPLAINABLE, Options
+from xe_sizer.report.document import EXPLAINABLE, Options
 from xe_sizer.report.registry import render
 from xe_sizer.result.serving import Answer
 

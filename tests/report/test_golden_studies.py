@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from xe_sizer.cli.saved import read_answer
-from xe_sizer.report.options import Options
+from xe_sizer.report.document import Options
 from xe_sizer.report.registry import known_format, render
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "studies"

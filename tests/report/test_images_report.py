@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.cases import ask
-from xe_sizer.report.options import Options
+from xe_sizer.report.document import Options
 from xe_sizer.report.registry import render
 from xe_sizer.result.training import Result
 from xe_sizer.training.sizing import size

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import xe_sizer
-from xe_sizer.report.iterations import iteration_points, split_words
-from xe_sizer.report.options import Options
+from xe_sizer.report.answers.estimate import iteration_points, split_words
+from xe_sizer.report.document import Options
 from xe_sizer.report.registry import render
 from xe_sizer.result.training import Result
 

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from xe_sizer.errors import InputError, Location, Problem
+from xe_sizer.report.document import Options
 from xe_sizer.report.formats.markdown import MAX_CHARACTERS
-from xe_sizer.report.options import Options
 from xe_sizer.report.registry import format_names, render
 from xe_sizer.result.check import CheckResult, answered, check_result, refused
 from xe_sizer.result.common import Advice, Reason

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from xe_sizer.report.options import EXPLAINABLE, Options
+from xe_sizer.report.document import EXPLAINABLE, Options
 from xe_sizer.report.registry import render
 from xe_sizer.result.check import answered, check_result
 from xe_sizer.result.common import Limit, Reason

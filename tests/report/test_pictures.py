@@ -12,12 +12,10 @@ import pytest
 
 from xe_sizer.cli.saved import read_answer
 from xe_sizer.report.answers import reporter
-from xe_sizer.report.document import Document, Picture
-from xe_sizer.report.options import Options
+from xe_sizer.report.document import Document, Options, Picture
 from xe_sizer.report.picture import Axis, Bar, Bars, Chart, Curves, Line, Mark, Part, Point, Stack, Swing, Tornado
 from xe_sizer.report.registry import render
-from xe_sizer.report.svg.draw import drawn, svg, svg_file
-from xe_sizer.report.svg.shapes import WIDTH, Box, Drawn, Rect, Stroke, Text, fitted, text_width, wrapped
+from xe_sizer.report.svg import WIDTH, Box, Drawn, Rect, Stroke, Text, drawn, fitted, svg, svg_file, text_width, wrapped
 from xe_sizer.result.common import Answer
 from xe_sizer.result.studies import PlanResult
 from xe_sizer.result.training import Result

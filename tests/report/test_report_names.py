@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from xe_sizer.report.options import Options
+from xe_sizer.report.document import Options
 from xe_sizer.report.registry import render
 from xe_sizer.result.training import Result
 

@@ -12,11 +12,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from xe_sizer.report.answers.serve import document
-from xe_sizer.report.document import Notes, Steps, Summary, Table
-from xe_sizer.report.options import EXPLAINABLE, Options
+from xe_sizer.report.answers.serve import document, pace
+from xe_sizer.report.document import EXPLAINABLE, Notes, Options, Steps, Summary, Table
 from xe_sizer.report.registry import format_names, render
-from xe_sizer.report.serve_words import pace
 from xe_sizer.report.verdict import caution, verdict_word
 from xe_sizer.result.check import answered, check_result
 from xe_sizer.result.common import Limit

@@ -9,12 +9,10 @@ import pytest
 
 from xe_sizer.cli.saved import read_answer
 from xe_sizer.report.answers import reporter
-from xe_sizer.report.chart import chart
-from xe_sizer.report.document import Column, Document, Figure, Table
+from xe_sizer.report.document import EXPLAINABLE, Column, Document, Figure, Options, Table
 from xe_sizer.report.format import number
-from xe_sizer.report.options import EXPLAINABLE, Options
 from xe_sizer.report.registry import render
-from xe_sizer.report.terminal import continued
+from xe_sizer.report.terminal import chart, continued
 from xe_sizer.report.terminal import render as render_document
 from xe_sizer.result.accuracy import Accuracy
 from xe_sizer.result.common import Reason

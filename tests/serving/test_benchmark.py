@@ -9,11 +9,8 @@ import numpy as np
 import pytest
 from serving_cases import served
 
-from xe_sizer.report.answers.serve import document, rows
-from xe_sizer.report.document import Table
-from xe_sizer.report.options import Options
-from xe_sizer.report.serve_points import serve_points
-from xe_sizer.report.serve_words import subject
+from xe_sizer.report.answers.serve import document, rows, serve_points, subject
+from xe_sizer.report.document import Options, Table
 from xe_sizer.result.serving import Benchmark, ServeResult
 from xe_sizer.serving.benchmark import benchmark_of
 from xe_sizer.serving.estimate import ServingEstimate

@@ -6,7 +6,7 @@ import pytest
 from cases import REGISTRY
 from serving_cases import problems, served
 
-from xe_sizer.report.options import Options
+from xe_sizer.report.document import Options
 from xe_sizer.report.registry import render
 from xe_sizer.scenario.read import read_scenario
 from xe_sizer.serving.resolve import resolve

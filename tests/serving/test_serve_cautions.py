@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from serving_cases import served
 
-from xe_sizer.report.options import Options
+from xe_sizer.report.answers.serve import caution
+from xe_sizer.report.document import Options
 from xe_sizer.report.registry import render
-from xe_sizer.report.serve_words import caution
 from xe_sizer.result.check import answered, check_result
 from xe_sizer.serving.summary import summarise
 

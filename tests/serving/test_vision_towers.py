@@ -8,7 +8,7 @@ from cases import REGISTRY
 from serving_cases import asked, problems, served
 
 from xe_sizer.graph.vision import Seen, largest_image, seen_image
-from xe_sizer.report.serve_points import serve_points
+from xe_sizer.report.answers.serve import serve_points
 from xe_sizer.serving.images import images_in
 from xe_sizer.serving.layout import ReplicaLayouts
 from xe_sizer.serving.memory import activations, serving_memory

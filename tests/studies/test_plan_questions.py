@@ -14,7 +14,7 @@ import yaml
 
 from xe_sizer.cli.main import main
 from xe_sizer.cli.output import Target
-from xe_sizer.report.options import Options
+from xe_sizer.report.document import Options
 from xe_sizer.studies import plan as planning
 
 ROOT = Path(__file__).parents[2]

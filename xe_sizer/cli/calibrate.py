@@ -16,7 +16,7 @@ from xe_sizer.cli.text import TextCommand
 from xe_sizer.errors import EXIT_OK, InputError, Location, Problem
 from xe_sizer.evidence.records import read_all
 from xe_sizer.profiles.text_file import YAML_ENDINGS
-from xe_sizer.report.calibration import calibration_yaml
+from xe_sizer.report.answers.validate import calibration_yaml
 from xe_sizer.report.format import percent
 from xe_sizer.software.stack import load_stack
 from xe_sizer.software.uncertainty import in_words

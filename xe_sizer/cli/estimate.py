@@ -9,7 +9,7 @@ import typer
 from xe_sizer.cli.invocation import Invocation, answering
 from xe_sizer.cli.options import TRAINING, ScenarioArgument
 from xe_sizer.cli.text import TextCommand
-from xe_sizer.report.options import OPERATORS
+from xe_sizer.report.document import OPERATORS
 
 app = typer.Typer(add_completion=False)
 _HELP = """Size one job: does it fit, on how many GPUs, how long does it take, and why?

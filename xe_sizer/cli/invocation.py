@@ -37,7 +37,7 @@ from xe_sizer.frozen import frozen
 from xe_sizer.profiles.hub import asked_hub
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.profiles.source import parse_scalar
-from xe_sizer.report.options import EXPLAINABLE
+from xe_sizer.report.document import EXPLAINABLE
 from xe_sizer.report.registry import formats
 from xe_sizer.result.common import Answer, Sized
 from xe_sizer.scenario.options import COMMAND_LINE, OPTION_OF, variable_name

@@ -12,7 +12,7 @@ from xe_sizer.cli.files import in_repository, write_files
 from xe_sizer.cli.streams import write_stdout
 from xe_sizer.errors import InputError, Location, Problem, did_you_mean
 from xe_sizer.frozen import frozen
-from xe_sizer.report.options import Options
+from xe_sizer.report.document import Options
 from xe_sizer.report.registry import (
     DEFAULT,
     Format,

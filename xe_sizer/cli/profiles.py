@@ -20,9 +20,9 @@ from xe_sizer.profiles.finder import KINDS
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.profiles.source import load_yaml
 from xe_sizer.profiles.text_file import YAML_ENDINGS, read_text
+from xe_sizer.report.document import Options
 from xe_sizer.report.format import plural
 from xe_sizer.report.formats import json
-from xe_sizer.report.options import Options
 from xe_sizer.report.registry import formats
 
 app = typer.Typer(

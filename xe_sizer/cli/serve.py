@@ -11,7 +11,7 @@ from xe_sizer.cli.hardware import SEARCH, AmongOption, AnyGpuOption
 from xe_sizer.cli.invocation import Invocation, answering
 from xe_sizer.cli.options import SERVING, ScenarioArgument
 from xe_sizer.cli.text import TextCommand
-from xe_sizer.report.options import OPERATORS
+from xe_sizer.report.document import OPERATORS
 
 app = typer.Typer(add_completion=False)
 _HELP = """Size inference: does the model fit, how many replicas sustain the load, how fast, at what cost?

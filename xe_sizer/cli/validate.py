@@ -13,7 +13,7 @@ from xe_sizer.cli.streams import print_problems
 from xe_sizer.cli.text import TextCommand
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.evidence.records import SHIPPED, read_all
-from xe_sizer.report.options import Options
+from xe_sizer.report.document import Options
 from xe_sizer.result.accuracy import QUANTITIES
 from xe_sizer.software.stack import load_stack
 

@@ -2,41 +2,271 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from xe_sizer.report.certainty import NOT_JUDGED, estimate_words, outcome_words, probability_words, says_nothing
 from xe_sizer.report.document import (
+    Case,
     Column,
     Document,
     Fact,
     Facts,
     FactsPair,
+    Finding,
     Notes,
+    Point,
     Step,
     Steps,
     Table,
+    judgement,
 )
 from xe_sizer.report.format import (
+    CLOSE_WORDS,
     NOT_A_NUMBER,
+    NOT_JUDGED,
+    bias_words,
     clean,
+    component_name,
     duration,
+    estimate_words,
     gib,
     given,
+    is_close,
     limit_quantity,
+    limit_words,
+    memory_place,
     number,
+    outcome_words,
     percent,
     plural,
+    probability_words,
+    round_noun,
+    says_nothing,
+    unseen_words,
     whole,
 )
-from xe_sizer.report.names import component_name, memory_place
-from xe_sizer.report.verdict import caution, currency_of, title, unsaid, verdict_word
+from xe_sizer.report.verdict import (
+    CROWDED,
+    NO_SUCH_LIMIT,
+    caution,
+    cautions,
+    currency_of,
+    headline,
+    missed_limit,
+    missed_text,
+    outcome,
+    reason_text,
+    reasons_beyond,
+    subject,
+    title,
+    told_limits,
+    unjudged,
+    unsaid,
+    verdict_word,
+)
+from xe_sizer.result.common import SURE, UNSURE_MEMORY
 from xe_sizer.result.training import Result
-from xe_sizer.units import BARE_SERVER
+from xe_sizer.units import BARE_SERVER, GIB
 
 if TYPE_CHECKING:
-    from xe_sizer.report.document import Block
-    from xe_sizer.result.common import LeftOut, Limit, Sized, TimeComponent, Verdict
+    from xe_sizer.report.document import Block, Remark
+    from xe_sizer.result.common import Advice, Basis, Gpus, Ledger, LeftOut, Limit, Sized, TimeComponent, Verdict
+
+# What an answer supposes because nobody gave it, in words for the first screen.
+
+ASSUMED = "default"  # origin of a value that neither the user nor the stack gave
+
+
+def assumed_run(scenario: Mapping[str, Any]) -> str:
+    """How long the run is where nobody said it: `for 1,000 steps, assumed: no data was given`; else empty.
+
+    A time, a price and the limits on them mean as much as that.
+    """
+    origin, train = scenario.get("origin") or {}, scenario.get("train") or {}
+    if origin.get("train.steps") == ASSUMED and "steps" in train:
+        return f"for {plural(train['steps'], round_noun(scenario))}, assumed: no data was given"
+    if origin.get("train.epochs") == ASSUMED and "epochs" in train:
+        return f"for {number(train['epochs'])} epoch, assumed"
+    return ""
+
+
+# The first screen of a report on one scenario: what people ask first, in the order in which they ask it.
+
+
+def evidence_point(basis: Basis | None) -> Iterator[Point]:
+    """Which way the runs behind a range were off, or whose they are; nothing where neither is worth a line.
+
+    It is never spared: without it the expected value says more than is known.
+    """
+    if words := unseen_words(basis) or bias_words(basis):
+        yield Point("", words)
+
+
+def memory_point(memory: Ledger, verdict: Verdict, on_card: bool = True) -> Point:
+    """The fullest GPU against its card, as a bar, and how sure it fits.
+
+    on_card : whether a tight verdict is so for the card's memory, not for the host's
+    """
+    words = fit_words(verdict, on_card)
+    return memory_of(memory.peak_bytes, memory.usable_bytes, memory.headroom_bytes, words)
+
+
+def fit_words(verdict: Verdict, on_card: bool = True) -> str:
+    """What stands behind the memory: whether it is tight, how sure it fits, and whether a no is a close one."""
+    tight = ", tight" if verdict.fits and verdict.margin == "tight" and on_card else ""
+    close = f" ({CLOSE_WORDS})" if is_close(verdict) else ""
+    chance = verdict.fit_probability
+    return tight if chance is None else f"{tight}; probability that it fits {probability_words(chance)}{close}"
+
+
+def memory_of(used_bytes: float, usable_bytes: float, free_bytes: float, further: str = "") -> Point:
+    """What is used of a GPU's memory, as a bar."""
+    of_usable = f" ({percent(free_bytes / usable_bytes)})" if usable_bytes else ""
+    left = f"{gib(free_bytes)} GiB free{of_usable}" if free_bytes >= 0 else f"{gib(-free_bytes)} GiB missing"
+    text = f"{gib(used_bytes)} of {gib(usable_bytes)} GiB per GPU, {left}{further}"
+    return Point("Memory", text, used_bytes / usable_bytes if usable_bytes else None)
+
+
+def host_point(
+    needed_bytes: float,
+    available_bytes: float | None,
+    reserve_bytes: float,
+    most_bytes: float | None = None,
+    tight: bool = False,
+) -> Iterator[Point]:
+    """Host memory that a node needs for the job, with what its system keeps; nothing where it is next to none.
+
+    most_bytes : that the server can be ordered with, where what it has is one configuration of several
+    """
+    if needed_bytes < GIB:
+        return
+    kept = f" + {whole(reserve_bytes / GIB)} for the system (assumed)" if reserve_bytes else ""
+    needed = f"{gib(needed_bytes)}{kept}"
+    order = f"{whole(math.ceil((needed_bytes + reserve_bytes) / GIB))} GiB or more"
+    if available_bytes is None:
+        text = f"{needed} GiB per node; how much it has is unknown, {order} will do"
+    elif most_bytes is not None:
+        text = f"{needed} of {gib(available_bytes)} GiB in the server's profile; order {order}"
+    else:
+        free_bytes = available_bytes - reserve_bytes - needed_bytes
+        left = f"{gib(free_bytes)} GiB free" if free_bytes >= 0 else f"{gib(-free_bytes)} GiB missing"
+        text = f"{needed} of {gib(available_bytes)} GiB per node, {left}{', tight' if tight else ''}"
+    yield Point("Host memory", text)
+
+
+def gpus_point(gpus: Gpus, more: str = "", kept: str = "", why_more: str = "") -> Point:
+    """How many GPUs, in how many nodes, and the fewest that would do.
+
+    kept : under which choices of the user's the fewest were looked for
+    why_more : what a GPU has less of where there are more
+    """
+    least = gpus.minimum_that_fits
+    offloading = " with offloading (slower: see plan)" if gpus.minimum_offloads else ""
+    fewest = "" if least is None or least == gpus.count else f"; the fewest that fit{kept}: {least:,}{offloading}"
+    if least is not None and least > gpus.count and why_more:
+        fewest += f", as more GPUs leave each {why_more}"
+    nodes = f" in {plural(gpus.nodes, 'node')}" if gpus.count > 1 else ""
+    return Point("GPUs", f"{gpus.count:,}{nodes}{more}{fewest}", spare=1)
+
+
+def limits_points(verdict: Verdict, currency: str | None) -> Iterator[Point]:
+    """Every limit with what became of it, a line each: those that are missed first, then the least sure."""
+    for place, limit in enumerate(sorted(verdict.limits, key=_doubtful)):
+        spare = place + 1 if place or says_nothing(verdict, limit) else 0
+        yield Point("" if place else "Limits", limit_words(verdict, limit, currency), spare=spare)
+
+
+def _doubtful(limit: Limit) -> tuple[bool, float]:
+    return limit.ok, 1.0 if limit.probability is None else limit.probability
+
+
+def change_point(advice: tuple[Advice, ...]) -> Iterator[Point]:
+    """The one thing to change, with its command; nothing where no change is worth a word."""
+    for first in advice[:1]:
+        effect = f": {clean(first.effect)}" if first.effect else ""
+        yield Point("Change", f"{clean(first.change)}{effect}", command=clean(first.command))
+
+
+# The verdict on one scenario as findings: its fit, its load and each of its limits.
+
+
+def scenario_finding(answer: Sized, name: str | None, file: str | None) -> Finding:
+    """The fit and each limit of one scenario. A plain yes is worth no remark: CI shows ten of a kind at most.
+
+    name : what stands for it; None: what was sized
+    file : the scenario file that remarks are about
+    """
+    remark = verdict_remark(answer, file)
+    return Finding(name or subject(answer), tuple(_cases(answer)), () if remark.level == "notice" else (remark,))
+
+
+def _cases(answer: Sized) -> Iterator[Case]:
+    narrow = cautions(answer)
+    said = "\n".join([headline(answer), *([narrow] if narrow else []), *map(clean, answer.warnings)])
+    if answer.verdict.fits:
+        yield Case("fits", output=said)
+    else:
+        told = told_limits(answer.verdict)
+        reasons = "\n".join(reason_text(reason) for reason in answer.verdict.reasons if reason.code not in told)
+        yield Case("fits", "failed", "does-not-fit", outcome(answer), reasons, said)
+    for reason in answer.verdict.reasons:
+        if reason.code in CROWDED:
+            yield Case("load", "failed", reason.code, reason_text(reason))
+        if reason.code == UNSURE_MEMORY:
+            yield Case("memory", "failed", UNSURE_MEMORY, reason_text(reason))
+    yield from (limit_case(answer.verdict, limit, currency_of(answer)) for limit in answer.verdict.limits)
+    for name in unjudged(answer):
+        yield Case(f"limit {name}", "skipped", "not-judged", NO_SUCH_LIMIT)
+
+
+def limit_case(verdict: Verdict, limit: Limit, currency: str | None = None) -> Case:
+    name = f"limit {limit.name}"
+    said = limit_words(verdict, limit, currency)
+    if says_nothing(verdict, limit):
+        return Case(name, "skipped", "not-judged", NOT_JUDGED)
+    if limit.ok:
+        return Case(name, output=said)
+    return Case(name, "failed", "limit", f"misses {missed_limit(limit, verdict, currency)}", output=said)
+
+
+def verdict_remark(answer: Sized, file: str | None) -> Remark:
+    """The verdict with its reasons, and what is narrow of it."""
+    narrow = cautions(answer)
+    said = headline(answer)
+    beyond = reasons_beyond(answer.verdict, said, told_limits(answer.verdict))
+    missed = missed_text(answer.verdict, currency_of(answer)) if answer.verdict.fits else ""
+    unsaid = missed if missed not in said else ""
+    lines = tuple(filter(None, (said, *beyond, unsaid, narrow)))
+    return judgement(answer.ok, _word(answer), lines, bool(narrow), file)
+
+
+def _word(answer: Sized) -> str:
+    """The verdict, and how sure a yes is where its word does not say it: `fits, unsure`."""
+    word = verdict_word(answer).lower()
+    certainty = answer.verdict.certainty
+    doubtful = answer.ok and "," not in word and certainty is not None and certainty != SURE
+    return f"{word}, {certainty}" if doubtful else word
+
+
+def line_of(answer: Sized, lines: Mapping[str, int]) -> int | None:
+    """The line of a scenario file that its verdict is about: a limit, the load or the hardware.
+
+    lines : of each key that the file gives
+    """
+    return next((lines[key] for key in _keys_of(answer.verdict) if key in lines), None)
+
+
+def _keys_of(verdict: Verdict) -> Iterator[str]:
+    """Dotted keys, the closest first."""
+    if verdict.fits:
+        yield from (f"limits.{limit.name}" for limit in verdict.limits if not limit.ok)
+    if any(reason.code in CROWDED for reason in verdict.reasons):
+        yield from (f"serve.{load}" for load in ("request_rate", "concurrency", "users", "batch"))
+    if verdict.ok:
+        yield from (f"limits.{limit.name}" for limit in verdict.limits if limit.certainty not in ("", SURE))
+    yield from ("gpus", "nodes", "gpu", "server", "model")
+
 
 _HARDWARE_KEYS = frozenset({"gpu", "server", "gpus", "nodes", "host_memory_gib"})
 _HARDWARE_SECTIONS = frozenset({"layout", "limits", "cost", "efficiency"})

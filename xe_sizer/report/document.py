@@ -5,7 +5,7 @@ What a report says is decided once, in `content.py` and `explain.py`; a format o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
@@ -245,3 +245,83 @@ class Document:
     def remarks(self) -> tuple[str, ...]:
         """What stands below the headline: reasons, then the caution."""
         return (*self.reasons, self.caution) if self.caution else self.reasons
+
+
+# What is judged, as test cases and as remarks: for formats that show verdicts and no details.
+
+State = Literal["passed", "skipped", "failed", "error"]
+Level = Literal["notice", "warning", "error"]
+TOOL = "xe-sizer"
+
+
+@frozen
+class Case:
+    """One question that has a yes or a no.
+
+    kind, message, details : why it is not passed: a word, a line, lines
+    output : what a reader may want to know of it in any case
+    """
+
+    name: str
+    state: State = "passed"
+    kind: str = ""
+    message: str = ""
+    details: str = ""
+    output: str = ""
+
+
+@frozen
+class Remark:
+    """What a reviewer should see, with the place in a file that it is about."""
+
+    level: Level
+    title: str
+    message: str
+    file: str | None = None
+    line: int | None = None
+    column: int | None = None
+
+
+def judgement(ok: bool, word: str, said: Iterable[str], doubtful: bool, file: str | None) -> Remark:
+    """A verdict as a remark: an error, or a warning where it is doubtful; a plain yes is a notice.
+
+    word : the verdict in a word or two; said : its lines
+    """
+    level: Level = "error" if not ok else "warning" if doubtful else "notice"
+    return Remark(level, f"{TOOL}: {word}", "\n".join(said), file)
+
+
+@frozen
+class Finding:
+    """Verdicts on one thing: a scenario file, an alternative, a plan. `properties` are figures beside them."""
+
+    name: str
+    cases: tuple[Case, ...]
+    remarks: tuple[Remark, ...]
+    properties: tuple[tuple[str, str], ...] = ()
+
+
+# What a reader's surroundings ask of a report: colour, width, encoding, how deep to go.
+
+BRIEF_LINES = 14
+OPERATORS = "operators"
+EXPLAINABLE = ("memory", "time", OPERATORS, "data", "sources")
+
+
+@frozen
+class Options:
+    """`width` is the terminal's columns, None off a terminal: then nothing is wrapped or cut.
+
+    `file` is the scenario file a report is about; annotations and test cases name it. `place` turns the name of a file
+    into what a code host calls it. `worst` is how many of the largest errors are shown. `brief` keeps verdict and
+    summary alone, at most BRIEF_LINES of a table.
+    """
+
+    color: bool = False
+    width: int | None = None
+    encoding: str = "utf-8"
+    explain: tuple[str, ...] = ()
+    file: str | None = None
+    worst: int = 10
+    place: Callable[[str], str] = str
+    brief: bool = False

@@ -5,10 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from xe_sizer.report.document import Column, Notes, Table
-from xe_sizer.report.format import NOT_A_NUMBER, byte_size, clean, count, duration, flops, gib, number, percent
-from xe_sizer.report.names import component_name, memory_place, monitor_name
-from xe_sizer.report.options import OPERATORS
+from xe_sizer.report.document import OPERATORS, Column, Notes, Table
+from xe_sizer.report.format import (
+    NOT_A_NUMBER,
+    byte_size,
+    clean,
+    component_name,
+    count,
+    duration,
+    flops,
+    gib,
+    memory_place,
+    monitor_name,
+    number,
+    percent,
+)
 from xe_sizer.units import GIB, KIB
 
 if TYPE_CHECKING:

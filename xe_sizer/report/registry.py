@@ -18,8 +18,7 @@ from xe_sizer.errors import InputError, Location, Problem, did_you_mean
 from xe_sizer.report import formats as modules
 
 if TYPE_CHECKING:
-    from xe_sizer.report.document import Document, Foot
-    from xe_sizer.report.options import Options
+    from xe_sizer.report.document import Document, Foot, Options
     from xe_sizer.result.common import Answer
 
 Shows = Literal["answer", "document", "rows", "findings"]

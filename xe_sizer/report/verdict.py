@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 import msgspec
 
 from xe_sizer.report.answers import reporter
-from xe_sizer.report.certainty import doubts, estimate_words, probability_words, says_nothing
-from xe_sizer.report.format import clean, gib, limit_quantity
+from xe_sizer.report.format import clean, doubts, estimate_words, gib, limit_quantity, probability_words, says_nothing
 from xe_sizer.result.common import DEFAULT_CONFIDENCE, UNSURE, UNSURE_MEMORY, assumed_hardware
 from xe_sizer.result.serving import OVERLOADED, QUEUES, TOO_LONG, ServeResult
 from xe_sizer.result.training import Result

@@ -8,9 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 if TYPE_CHECKING:
-    from xe_sizer.report.document import Document
-    from xe_sizer.report.findings import Finding
-    from xe_sizer.report.options import Options
+    from xe_sizer.report.document import Document, Finding, Options
     from xe_sizer.result.common import Answer
 
 

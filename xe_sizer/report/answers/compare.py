@@ -10,39 +10,97 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import asdict
 from msgspec.structs import replace as replaced
 
-from xe_sizer.report.blocks import listed
-from xe_sizer.report.certainty import RANGE
-from xe_sizer.report.document import Column, Document, Table
-from xe_sizer.report.estimate_words import hardware
+from xe_sizer.report.answers.estimate import hardware, range_note, time_axis
+from xe_sizer.report.answers.sensitivity import compare_points, shown_names
+from xe_sizer.report.blocks import listed, scenario_finding, verdict_remark
+from xe_sizer.report.document import Column, Document, Picture, Table
 from xe_sizer.report.format import (
     NOT_A_NUMBER,
+    RANGE,
+    amount,
     clean,
     count,
     duration,
     duration_range,
     gib,
+    layout_words,
     money,
     number,
     offer_cells,
     offer_words,
     percent,
     plural,
+    value_range,
     whole,
 )
-from xe_sizer.report.pictures.compare import pictures
-from xe_sizer.report.plan_words import layout_words
-from xe_sizer.report.scenario_findings import scenario_finding, verdict_remark
-from xe_sizer.report.study_points import compare_points, shown_names
+from xe_sizer.report.picture import Axis, Bar, Bars, Mark
 from xe_sizer.report.verdict import PROFILES, job_words, profile_name, unsure_of_host, verdict_word
+from xe_sizer.result.common import GIVEN_PRICE
 from xe_sizer.result.studies import Comparison
 from xe_sizer.result.training import Result
-from xe_sizer.units import GIB
+from xe_sizer.units import GIB, HOUR_S
 
 if TYPE_CHECKING:
-    from xe_sizer.report.document import Block
-    from xe_sizer.report.findings import Finding
-    from xe_sizer.report.options import Options
+    from xe_sizer.report.document import Block, Finding, Options
+    from xe_sizer.result.common import Range
     from xe_sizer.result.studies import Alternative
+    from xe_sizer.result.training import Price
+
+# Alternatives by their time and by what they cost.
+
+DOES_NOT_FIT = "does not fit"
+
+
+def pictures(result: Comparison) -> Iterator[Picture]:
+    """Time and GPU-hours, and the price where every alternative that fits has one of one kind."""
+    called = zip(shown_names(result), result.alternatives, strict=True)
+    alternatives = tuple(replaced(one, name=name) for name, one in called)
+    fitting = [one.result for one in alternatives if one.result.verdict.fits]
+    if not fitting:
+        return
+    longest = max(each.time.total_s.high for each in fitting)
+    limits = {limit.limit for each in fitting for limit in each.verdict.limits if limit.name == "max_hours"}
+    marks = tuple(Mark(limit * HOUR_S, f"limit {number(limit)} h") for limit in sorted(limits))
+    times = tuple(map(_time, alternatives))
+    title = "Time of the whole job"
+    yield Picture(title, _said(times), Bars(time_axis("Time", longest), times, marks), range_note())
+    hours = tuple(map(_hours, alternatives))
+    yield Picture("GPU-hours", _said(hours), Bars(Axis("GPU-hours"), hours), range_note())
+    prices = [each.cost.price for each in fitting]
+    currencies = {price.currency for price in prices if price is not None}
+    kinds = {each.cost.hourly_price.kind for each in fitting if each.cost.hourly_price is not None}
+    if all(prices) and len(currencies) == 1 and len(kinds - {GIVEN_PRICE}) <= 1:
+        bars = tuple(map(_price, alternatives))
+        axis = Axis(f"Price [{clean(currencies.pop())}]")
+        yield Picture("Price of the whole job", _said(bars), Bars(axis, bars), range_note())
+
+
+def _time(one: Alternative) -> Bar:
+    span = one.result.time.total_s
+    return _bar(one, span, f"{duration(span.expected)}, {duration_range(span)}")
+
+
+def _hours(one: Alternative) -> Bar:
+    span = one.result.cost.gpu_hours
+    return _bar(one, span, f"{number(span.expected)}, {value_range(span.low, span.high)}")
+
+
+def _price(one: Alternative) -> Bar:
+    price = one.result.cost.price
+    text = f"{amount(price.expected)}, {value_range(price.low, price.high, amount)}" if price else ""
+    return _bar(one, price, text)
+
+
+def _bar(one: Alternative, span: Range | Price | None, text: str) -> Bar:
+    name = clean(one.name)
+    if span is None or not one.result.verdict.fits:
+        return Bar(name, None, DOES_NOT_FIT)
+    return Bar(name, span.expected, text, span.low, span.high)
+
+
+def _said(bars: tuple[Bar, ...]) -> str:
+    return "; ".join(f"{bar.name} {bar.text}" for bar in bars)
+
 
 ANSWER = Comparison
 

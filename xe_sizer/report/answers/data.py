@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from xe_sizer.report.document import Column, Document, Fact, Facts, Notes, Table
-from xe_sizer.report.findings import TOOL, Case, Finding, Remark
+from xe_sizer.report.document import TOOL, Case, Column, Document, Fact, Facts, Finding, Notes, Remark, Table
 from xe_sizer.report.format import clean, count, number, percent, plural, value_range, whole
 from xe_sizer.result.data import DataStatistics
 
 if TYPE_CHECKING:
-    from xe_sizer.report.document import Block
-    from xe_sizer.report.options import Options
+    from xe_sizer.report.document import Block, Options
     from xe_sizer.result.data import EndOfLengths
 
 ANSWER = DataStatistics

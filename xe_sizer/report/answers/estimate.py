@@ -2,64 +2,517 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from xe_sizer.report.blocks import (
+    assumed_run,
+    change_point,
+    evidence_point,
     framed,
+    gpus_point,
     groups_kept,
+    host_point,
+    limits_points,
     limits_table,
+    memory_point,
     memory_table,
     parts_table,
     remarks,
     scenario_facts,
+    scenario_finding,
     words,
 )
-from xe_sizer.report.certainty import middle_word, range_words, spanned
-from xe_sizer.report.document import Column, Fact, Point, Summary, Table
-from xe_sizer.report.estimate_words import pace_words, stack_words
+from xe_sizer.report.document import Column, Fact, Picture, Point, Summary, Table
 from xe_sizer.report.explain import explanations
-from xe_sizer.report.first_screen import (
-    change_point,
-    evidence_point,
-    gpus_point,
-    host_point,
-    limits_points,
-    memory_point,
-)
 from xe_sizer.report.format import (
+    NOT_A_NUMBER,
     amount,
     byte_size,
     clean,
+    component_name,
     count,
     duration,
     duration_range,
     gib,
+    layout_words,
+    memory_place,
+    middle_word,
     money,
+    monitor_name,
     number,
     offer_words,
     percent,
+    plural,
     price_words,
+    range_words,
+    round_noun,
+    spanned,
+    time_unit,
     value_range,
     whole,
 )
-from xe_sizer.report.iterations import iteration_points, iteration_rows, iteration_tables, round_noun
-from xe_sizer.report.names import monitor_name
-from xe_sizer.report.parts_words import image_point, model_parts_table
-from xe_sizer.report.pictures.estimate import pictures
-from xe_sizer.report.plan_words import layout_words
-from xe_sizer.report.scenario_findings import scenario_finding
-from xe_sizer.report.verdict import currency_of, is_tight, unsure_of_host
+from xe_sizer.report.picture import Axis, Bar, Bars, Mark, Part, Stack
+from xe_sizer.report.verdict import (
+    currency_of,
+    gpu_memory_missing,
+    is_tight,
+    job_words,
+    missed_text,
+    profile_name,
+    unsure_of_host,
+)
 from xe_sizer.result.training import Result
-from xe_sizer.units import GIGA
+from xe_sizer.units import BARE_SERVER, GIB, GIGA, HOUR_S
 
 if TYPE_CHECKING:
-    from xe_sizer.report.document import Block, Document
-    from xe_sizer.report.findings import Finding
-    from xe_sizer.report.options import Options
-    from xe_sizer.result.training import Checkpoint, Cost, Data, Time
+    from xe_sizer.report.document import Block, Document, Finding, Options
+    from xe_sizer.result.common import Sized, TimeComponent
+    from xe_sizer.result.training import Checkpoint, Cost, Data, Iteration, Memory, Phase, Pool, Time, TrainedPart
+
+# Words on images, and on the parts of a model that sees.
+
+NAMES = {
+    "language": "language model",
+    "generator": "generator of replaced tokens",
+    "vision": "image encoder",
+    "projector": "projector",
+}
+
+
+def image_point(result: Result) -> Iterator[Point]:
+    """Images in each sample: their tokens, and where these come from."""
+    images = result.images
+    if images is None:
+        return
+    each = f"{plural(images.per_sample, 'image')} of {clean(images.size)} in each sample"
+    pieces = f" in {images.pieces_each} pieces" if images.pieces_each > 1 else ""
+    made = f"{images.patches_each:,} patches{pieces} become {images.tokens_each:,} tokens"
+    frozen = [_name(part) for part in result.parts if not part.trainable_parameters]
+    learns = f"; frozen: {', '.join(frozen)}" if frozen else "; all parts learn"
+    yield Point("Images", f"{each}: {images.tokens:,} tokens ({made} each){learns}")
+
+
+def model_parts_table(result: Result) -> Table:
+    """Parts of a model that sees, and what learns of each."""
+    columns = (Column("part"), Column("parameters", True), Column("trainable", True), Column("learns"))
+    rows = tuple(
+        (_name(part), count(part.parameters), count(part.trainable_parameters), _learns(part)) for part in result.parts
+    )
+    return Table(title="Parts of the model", columns=columns, rows=rows)
+
+
+def _name(part: TrainedPart) -> str:
+    return clean(NAMES.get(part.name, part.name))
+
+
+def _learns(part: TrainedPart) -> str:
+    if not part.trainable_parameters:
+        return "nothing: frozen"
+    return "adapters" if part.adapters else "all of it"
+
+
+# Iterations of reinforcement learning in words and tables: their answers, their phases, the GPUs at work in them.
+
+BOTH = "trainer and rollout"  # name of a pool that does both in turn
+LITTLE = 0.01  # share of an iteration under which the first screen does not name a phase
+WAIT_NOTE = "wait: share of an iteration spent waiting for the other GPUs"
+WAITS = 0.05  # share of GPU time that is worth a word of the first screen
+
+
+def iteration_points(result: Result) -> Iterator[Point]:
+    """What an iteration spends its time on, its answers, and who writes them; nothing of other jobs."""
+    one = result.iteration
+    if one is None:
+        return
+    if result.verdict.fits:
+        yield Point("Iteration", ", ".join(_shares(result)))
+    yield Point("Answers", _answers(one), spare=2)
+    yield Point("Rollout", _rollout(one, result.pools))
+
+
+def _shares(result: Result) -> Iterator[str]:
+    """The phases, the longest first; those that others hide stand behind."""
+    for phase in sorted(result.phases, key=lambda phase: -phase.seconds):
+        if phase.hidden:
+            yield f"{clean(phase.name)} {duration(phase.seconds)} meanwhile"
+        elif phase.share >= LITTLE:
+            yield f"{clean(phase.name)} {duration(phase.seconds)} ({percent(phase.share)})"
+
+
+def _answers(one: Iteration) -> str:
+    each = f" ({plural(round(one.prompts), 'prompt')} x {one.group})" if one.group > 1 else ""
+    longest = f"the longest about {count(round(one.longest_tokens))}"
+    cut = f", {percent(one.cut_share)} cut at {count(one.max_output_tokens)}" if one.cut_share >= LITTLE else ""
+    trained = "" if one.trained_answers == one.answers else f", {count(round(one.trained_answers))} trained on"
+    tokens = f"{count(round(one.output_tokens))} tokens each in the mean"
+    return f"{count(round(one.answers))} per iteration{each}{trained}; {tokens}, {longest}{cut}"
+
+
+def _rollout(one: Iteration, pools: tuple[Pool, ...]) -> str:
+    """Which GPUs write the answers, how, and what waits."""
+    writer = writing_pool(pools)
+    if writer is None:
+        return "none"
+    engine = f"{clean(writer.engine)} in {plural(writer.replicas, 'replica')} of {_sizes(writer)}"
+    where = "in turn with training" if one.colocated else f"on {plural(writer.gpus, 'GPU')} of its own"
+    late = f", answers up to {plural(one.max_staleness, 'iteration')} old" if one.asynchronous else ""
+    waiting = f"; GPUs wait {percent(one.idle_share)} of the time" if one.idle_share >= WAITS else ""
+    return f"{engine}, {where}{late}; {number(one.output_tokens_per_s)} tokens/s{waiting}"
+
+
+def _sizes(pool: Pool) -> str:
+    """The parallel sizes of a replica."""
+    sizes = [f"{name} {size}" for name, size in (("tp", pool.tp), ("pp", pool.pp), ("ep", pool.ep)) if size > 1]
+    return ", ".join(sizes) or "one GPU"
+
+
+def iteration_tables(result: Result) -> Iterator[Table]:
+    """The phases, and the pools where GPUs do different work; nothing of other jobs."""
+    if result.phases and result.verdict.fits:
+        yield _phases_table(result)
+    if len(result.pools) > 1:
+        yield _pools_table(result.pools)
+
+
+def _phases_table(result: Result) -> Table:
+    rows = [
+        (
+            clean(one.name),
+            duration(one.seconds),
+            _share(one),
+            whole(one.gpus),
+            gib(one.peak_bytes),
+            clean(one.bound).rpartition(": ")[2],
+        )
+        for one in result.phases
+    ]
+    peak = gib(max(one.peak_bytes for one in result.phases))
+    rows.append(("iteration", duration(result.time.step_s.expected), "100 %", whole(result.gpus.count), peak, ""))
+    columns = (
+        Column("phase"),
+        Column("time", True),
+        Column("share", True),
+        Column("GPUs", True),
+        Column("GiB per GPU", True),
+        Column("mostly", spare=1),
+    )
+    hidden = any(one.hidden for one in result.phases)
+    note = "meanwhile: beside the longer work of the other GPUs, so that it adds nothing" if hidden else ""
+    shares = (*(one.share for one in result.phases), None)
+    return Table("Phases of an iteration", columns, tuple(rows), shares=shares, totals=1, note=note)
+
+
+def _share(phase: Phase) -> str:
+    return "meanwhile" if phase.hidden else percent(phase.share)
+
+
+def _pools_table(pools: tuple[Pool, ...]) -> Table:
+    rows = tuple(
+        (clean(one.name), whole(one.gpus), gib(one.peak_bytes), percent(one.idle_share), pool_words(one))
+        for one in pools
+    )
+    columns = (
+        Column("GPUs that"),
+        Column("GPUs", True),
+        Column("GiB per GPU", True),
+        Column("wait", True),
+        Column("layout", least=24),
+    )
+    names = {"trainer": "train", "rollout": "write answers"}
+    told = tuple((names.get(row[0], row[0]), *row[1:]) for row in rows)
+    return Table("Split of the GPUs", columns, told, note=WAIT_NOTE)
+
+
+def pool_words(pool: Pool) -> str:
+    """What one GPU pool runs, in a few words."""
+    if pool.layout is not None:
+        return layout_words(pool.layout)
+    return f"{plural(pool.replicas, 'replica')} of {_sizes(pool)}, {clean(pool.engine)}"
+
+
+def writing_pool(pools: tuple[Pool, ...]) -> Pool | None:
+    """The GPUs that write answers; None of other jobs."""
+    return next((pool for pool in pools if pool.replicas), None)
+
+
+def split_words(pools: tuple[Pool, ...]) -> str:
+    """How a plan splits its GPUs: `24 train, 8 write (8 replicas of one GPU)`, or `in turn, ...`; else empty."""
+    writer = writing_pool(pools)
+    if writer is None:
+        return ""
+    replicas = f"{plural(writer.replicas, 'replica')} of {_sizes(writer)}"
+    if writer.name == BOTH:
+        return f"in turn, {replicas}"
+    trainer = sum(pool.gpus for pool in pools if not pool.replicas)
+    return f"{trainer:,} train, {writer.gpus:,} write ({replicas})"
+
+
+def iteration_rows(result: Result) -> Iterator[tuple[str, str, str]]:
+    """Rows of the whole job about answers; nothing of other jobs."""
+    one = result.iteration
+    if one is None:
+        return
+    steps = plural(one.optimizer_steps, "optimizer step")
+    yield "answers per iteration", count(round(one.answers)), f"{plural(round(one.prompts), 'prompt')}, {steps}"
+    cut = f"{percent(one.cut_share)} cut at {count(one.max_output_tokens)} tokens" if one.cut_share else ""
+    yield "tokens of an answer", number(one.output_tokens), cut
+    if result.verdict.fits:
+        yield "output tokens per second", number(one.output_tokens_per_s), "of all replicas, while answers are written"
+        yield "GPU time spent waiting", percent(one.idle_share), "for the longest answers or the other GPUs"
+
+
+# The answer of `estimate` in one sentence: what is trained on what, how long, and what a reader must know.
+
+YES = "FITS"
+
+
+def subject(result: Result) -> str:
+    return f"{job_words(result.scenario)} on {hardware(result)}"
+
+
+def hardware(result: Result) -> str:
+    gpu, server = profile_name(result, "gpu"), profile_name(result, "server")
+    accelerators = f"{result.gpus.count:,} x {gpu or 'GPU'}"
+    named = server and not server.startswith(BARE_SERVER)
+    return f"{accelerators} ({result.gpus.nodes:,} x {server})" if named else accelerators
+
+
+def outcome(result: Result) -> str:
+    """Memory and time, or what is missing."""
+    if not result.verdict.fits:
+        return _shortage(result)
+    missed, figures = missed_text(result.verdict, currency_of(result)), f"{_memory_use(result)}, {_run(result)}"
+    return f"{missed}: {figures}" if missed else figures
+
+
+def _memory_use(result: Result) -> str:
+    return f"{gib(result.memory.peak_bytes)} of {gib(result.memory.usable_bytes)} GiB per GPU used"
+
+
+def _run(result: Result) -> str:
+    hours = number(result.cost.gpu_hours.expected)
+    return f"{spanned(result.time.total_s, result.time.calibrated)}, {hours} GPU-hours"
+
+
+def pace_words(result: Result) -> str:
+    """Behind the time of the whole job: the steps that it is of, and whether anybody gave them."""
+    assumed = assumed_run(result.scenario)
+    noun = round_noun(result.scenario)
+    name = noun if result.time.steps == 1 else f"{noun}s"
+    words = f"{result.time.steps:,.9g} {name} of {duration(result.time.step_s.expected)}"
+    words += _between(result)
+    return f" {assumed} ({words})" if assumed else f", {words}"
+
+
+def _between(result: Result) -> str:
+    """What checkpoints, evaluations and failures take of the whole job: `; of it checkpoints 3 %, failures 1 %`."""
+    parts = [f"{clean(part.name)} {percent(part.share)}" for part in result.time.run[1:]]
+    return f"; of it {', '.join(parts)}" if parts else ""
+
+
+def stack_words(result: Result) -> str:
+    """The stack, what shares its states out where that is said, and that it was chosen where nobody named one."""
+    chosen = (result.scenario.get("origin") or {}).get("stack") == "default"
+    stack, backend = result.scenario.get("stack", ""), (result.scenario.get("train") or {}).get("backend")
+    on = f" on {clean(backend)}" if backend not in (None, stack) else ""
+    return f"stack {clean(stack)}{on}{', chosen' if chosen else ''}"
+
+
+def _shortage(result: Result) -> str:
+    if result.verdict.reasons:
+        return clean(result.verdict.reasons[0].message)
+    return gpu_memory_missing(result.memory) or "no layout fits"
+
+
+def caution(result: Result) -> str:
+    """What changes the meaning of the answer; what tight or unsure means here and how to rule it out."""
+    return "; ".join(filter(None, (*map(clean, result.cautions), _doubt(result))))
+
+
+def _doubt(result: Result) -> str:
+    if not is_tight(result):
+        return ""
+    return _host_doubt(result) if unsure_of_host(result) else _little_room(result)
+
+
+def _host_doubt(result: Result) -> str:
+    needed = whole(math.ceil(result.memory.host_bytes / GIB))
+    return (
+        f"unsure: offloading needs {needed} GiB of host memory per node, and how much a node has is not known; "
+        "'host_memory_gib: N' in the scenario (--host-memory-gib N) sets it"
+    )
+
+
+def _little_room(result: Result) -> str:
+    memory = result.memory
+    error_bytes = memory.error_share * memory.peak_bytes
+    if memory.headroom_bytes >= error_bytes and memory.host_available_bytes:
+        return _little_on_the_host(memory, memory.host_available_bytes)
+    text = (
+        f"tight: {gib(memory.headroom_bytes)} GiB of headroom is less than {percent(memory.error_share)} of the peak, "
+        f"{gib(error_bytes)} GiB, so a run may still run out of memory"
+    )
+    asked = max((limit.limit for limit in result.verdict.limits if limit.name == "min_headroom_gib"), default=0.0)
+    if asked * GIB >= error_bytes:
+        return text
+    room = f"{math.ceil(10 * error_bytes / GIB) / 10:.1f}"
+    return f"{text}; 'min_headroom_gib: {room}' under 'limits' (--min-headroom-gib {room}) enforces it"
+
+
+def _little_on_the_host(memory: Memory, available_bytes: float) -> str:
+    left = gib(available_bytes - memory.host_reserve_bytes - memory.host_bytes)
+    return (
+        f"tight: offloading leaves {left} GiB of the node's memory free beside the {gib(memory.host_reserve_bytes)} "
+        f"GiB kept for the system, less than the error of the model ({percent(memory.error_share)})"
+    )
+
+
+def pace(result: Result) -> tuple[str, float | None, str]:
+    """The whole job."""
+    if not result.verdict.fits:
+        return "total_s", None, NOT_A_NUMBER
+    return "total_s", result.time.total_s.expected, duration(result.time.total_s.expected)
+
+
+def pace_range(result: Result) -> str:
+    return duration_range(result.time.total_s) if result.verdict.fits else ""
+
+
+def missing_memory(result: Result) -> str:
+    """Of a GPU, else of the host: `80.0 GiB missing`."""
+    memory = result.memory
+    missing = gpu_memory_missing(memory)
+    if missing:
+        return missing
+    available = memory.host_available_bytes
+    if available is not None and memory.host_bytes > available - memory.host_reserve_bytes:
+        lacks = memory.host_bytes - max(available - memory.host_reserve_bytes, 0.0)
+        return f"{byte_size(lacks)} of host memory missing"
+    return "no layout fits"
+
+
+# Pictures that several kinds of answer have: memory, the parts of a step, and ranges against limits.
+
+MOST_PARTS = 8  # of a stack; the smallest are one part
+
+
+def time_axis(label: str, longest_s: float, logarithmic: bool = False) -> Axis:
+    """An axis of times, in the unit that fits the longest."""
+    unit_s, name = time_unit(longest_s)
+    return Axis(f"{label} [{name}]", unit_s, logarithmic)
+
+
+def memory_picture(result: Sized) -> Picture:
+    """The ledger of the worst GPU against what it can use."""
+    memory = result.memory
+    parts = merged([(component_name(result, part.name), part.bytes) for part in memory.components])
+    usable, peak = memory.usable_bytes, memory.peak_bytes
+    said = f"{gib(peak)} GiB of {gib(usable)} GiB usable"
+    rest = f"{byte_size(memory.headroom_bytes)} free" if memory.headroom_bytes >= 0 else (
+        f"{byte_size(-memory.headroom_bytes)} missing"
+    )  # fmt: skip
+    stack = Stack(
+        Axis("Memory [GiB]", GIB),
+        tuple(Part(name, size, f"{gib(size)} GiB", _share_of(size, usable)) for name, size in parts),
+        Part(f"peak, {rest}", peak, f"{gib(peak)} GiB", _share_of(peak, usable)),
+        (Mark(usable, f"usable {gib(usable)} GiB"),),
+        usable,
+    )
+    note = f"Shares are of the usable memory ({memory_place(memory, memory.phase)})."
+    return Picture("Memory of the worst GPU", f"{said}, {rest}: {_listed(stack.parts)}", stack, note)
+
+
+def step_picture(title: str, components: Sequence[TimeComponent], step_s: float, marks: Sequence[Mark] = ()) -> Picture:
+    """The parts of a step, the largest first."""
+    parts = merged([(clean(part.name), part.seconds) for part in components])
+    stack = Stack(
+        time_axis("Time", step_s),
+        tuple(Part(name, seconds, duration(seconds), _share_of(seconds, step_s)) for name, seconds in parts),
+        Part("whole step", step_s, duration(step_s), percent(1.0)),
+        tuple(marks),
+    )
+    return Picture(title, f"{duration(step_s)}: {_listed(stack.parts)}", stack)
+
+
+def merged(parts: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
+    """Parts by size; those beyond MOST_PARTS as one."""
+    ranked = sorted(((name, value) for name, value in parts if value > 0), key=lambda part: -part[1])
+    if len(ranked) <= MOST_PARTS:
+        return ranked
+    kept, rest = ranked[: MOST_PARTS - 1], ranked[MOST_PARTS - 1 :]
+    return [*kept, (f"{len(rest)} smaller parts", sum(value for _, value in rest))]
+
+
+def _share_of(value: float, whole: float) -> str:
+    return percent(value / whole) if whole > 0 else ""
+
+
+def _listed(parts: Sequence[Part]) -> str:
+    return ", ".join(_said(parts))
+
+
+def _said(parts: Sequence[Part]) -> Iterator[str]:
+    for part in parts:
+        yield f"{part.name} {part.text}"
+
+
+# Pictures of one training job: time and price with their ranges, memory, and the parts of a step.
+
+
+def pictures(result: Result) -> Iterator[Picture]:
+    """Of a job that fits: all; of one that does not: its memory, as it will never run."""
+    if result.verdict.fits:
+        yield _total(result)
+        if result.cost.price is not None:
+            yield _price(result)
+    yield memory_picture(result)
+    if result.verdict.fits:
+        time = result.time
+        ideal = (Mark(time.ideal_step_s, f"roofline limit {duration(time.ideal_step_s)}"),) if time.ideal_step_s else ()
+        yield step_picture("Time of a step", time.components, time.step_s.expected, ideal)
+
+
+def limit_marks(result: Result, name: str, unit: float, text: str) -> tuple[Mark, ...]:
+    """The line of a limit. text : the limit in words, with its value in place of {}"""
+    found = [limit.limit for limit in result.verdict.limits if limit.name == name]
+    return tuple(Mark(limit * unit, text.format(number(limit))) for limit in found)
+
+
+def _total(result: Result) -> Picture:
+    span = result.time.total_s
+    text = f"{duration(span.expected)}, {duration_range(span)}"
+    marks = limit_marks(result, "max_hours", HOUR_S, "limit {} h")
+    bars = Bars(
+        time_axis("Time", span.high),
+        (Bar("whole job", span.expected, text, span.low, span.high),),
+        marks,
+    )
+    limits = "".join(f"; {mark.text}" for mark in marks)
+    word = middle_word(result.time.basis)
+    return Picture("Time of the whole job", f"{word} and range: {text}{limits}", bars, range_note(word))
+
+
+def range_note(word: str = "expected") -> str:
+    """How to read a bar with a range. word : what the value at its end is called"""
+    return f"The bar is the {word} value, the line through its end the range."
+
+
+def _price(result: Result) -> Picture:
+    price = result.cost.price
+    assert price is not None
+    currency = clean(price.currency)
+    text = f"{amount(price.expected)} {currency}, {value_range(price.low, price.high, amount)}"
+    marks = limit_marks(result, "max_cost", 1.0, f"limit {{}} {currency}")
+    bar = Bar("whole job", price.expected, text, price.low, price.high)
+    drawing = Bars(Axis(f"Price [{currency}]"), (bar,), marks)
+    limits = "".join(f"; {mark.text}" for mark in marks)
+    word = middle_word(result.time.basis)
+    return Picture("Price of the whole job", f"{word} and range: {text}{limits}", drawing)
+
 
 ANSWER = Result
 WORST_LOSSES = 2

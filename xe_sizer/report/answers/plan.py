@@ -3,50 +3,381 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from xe_sizer.report.blocks import left_out, listed
-from xe_sizer.report.certainty import RANGE, doubts, probability_words
-from xe_sizer.report.chart import chart
-from xe_sizer.report.document import Column, Document, Summary, Table
-from xe_sizer.report.findings import TOOL, Case, Finding, Remark, judgement
+from xe_sizer.report.answers.estimate import range_note, split_words, time_axis, writing_pool
+from xe_sizer.report.blocks import (
+    assumed_run,
+    evidence_point,
+    fit_words,
+    host_point,
+    left_out,
+    limit_case,
+    limits_points,
+    listed,
+    memory_of,
+)
+from xe_sizer.report.document import (
+    TOOL,
+    Case,
+    Column,
+    Document,
+    Finding,
+    Picture,
+    Point,
+    Remark,
+    Summary,
+    Table,
+    judgement,
+)
 from xe_sizer.report.format import (
     NOT_A_NUMBER,
+    RANGE,
     clean,
     count,
+    doubts,
     duration,
     duration_range,
     gib,
+    layout_words,
     money,
     number,
     offer_cells,
     offer_words,
     plural,
+    price_words,
+    probability_words,
+    spanned,
 )
-from xe_sizer.report.iterations import split_words, writing_pool
-from xe_sizer.report.pictures.plan import pictures
-from xe_sizer.report.plan_points import plan_points
-from xe_sizer.report.plan_words import (
-    asks_for_gpus,
-    cheapest_of,
-    hardware_name,
-    hardware_words,
-    layout_words,
-    limits_of_search,
-    named_answers,
-    premises,
-)
-from xe_sizer.report.scenario_findings import limit_case
+from xe_sizer.report.picture import Axis, Bar, Bars, Chart, Mark
+from xe_sizer.report.picture import Point as PicturePoint
+from xe_sizer.report.terminal import chart
 from xe_sizer.report.verdict import job_words, yes_word
-from xe_sizer.result.common import SURE
-from xe_sizer.result.studies import Candidate, PlanResult
+from xe_sizer.result.common import GIVEN_PRICE, SURE
+from xe_sizer.result.studies import BY_BATCH, BY_LAYOUT, Candidate, PlanResult
 from xe_sizer.result.training import Layout
-from xe_sizer.units import BARE_SERVER
+from xe_sizer.units import BARE_SERVER, HOUR_S
 
 if TYPE_CHECKING:
-    from xe_sizer.report.document import Block, Figure
-    from xe_sizer.report.options import Options
+    from collections.abc import Mapping
+
+    from xe_sizer.report.document import Block, Figure, Options
     from xe_sizer.result.common import Verdict
+    from xe_sizer.result.studies import Answers
+
+# Hardware and layouts in a few words.
+
+MOST_NUMBERS = 5  # of GPUs that are listed one by one
+GIVEN = ("file", "flag", "env")  # origins of what somebody gave
+
+
+def hardware_words(candidate: Candidate) -> str:
+    node = "" if candidate.server.startswith(BARE_SERVER) else f" ({candidate.nodes:,} x {clean(candidate.server)})"
+    return f"{candidate.gpus:,} x {clean(candidate.gpu)}{node}"
+
+
+def hardware_name(candidate: Candidate) -> str:
+    """The server, or the GPU where the server is a generic one."""
+    return clean(candidate.gpu if candidate.server.startswith(BARE_SERVER) else candidate.server)
+
+
+def cheapest_of(result: PlanResult) -> str:
+    """Of which plans the cheapest is, where not all prices are known and compare; else empty."""
+    kinds = {one.hourly_price.kind for one in result.candidates if one.hourly_price is not None} - {GIVEN_PRICE}
+    cheapest = None if result.answers.cheapest is None else result.candidates[result.answers.cheapest].hourly_price
+    if len(kinds) > 1 and cheapest is not None:
+        return f"of those priced {clean(cheapest.kind or 'alike')}"
+    return "of those with a price" if any(one.price is None for one in result.candidates) else ""
+
+
+def named_answers(answers: Answers) -> dict[str, int]:
+    """What the plans that answer something are called, and their places among the candidates."""
+    places = {
+        "chosen": answers.chosen,
+        "fewest": answers.smallest,
+        "cheapest": answers.cheapest,
+        "fewest GPU-hours": answers.fewest_gpu_hours if answers.cheapest is None else None,
+        "fastest": answers.fastest,
+    }
+    return {name: place for name, place in places.items() if place is not None}
+
+
+def _batch_words(result: PlanResult) -> str:
+    """The global batch; where plans have several, the accumulation that they share or how far they go."""
+    layouts, train = [candidate.layout for candidate in result.candidates], result.scenario["train"]
+    batches = {one.micro_batch * one.grad_accum * one.dp for one in layouts}
+    if len(batches) > 1 and "grad_accum" in train:
+        return f"{count(train['grad_accum'])} micro-batches per step"
+    if len(batches) > 1 and not is_given(result, "train.global_batch"):
+        return f"global batch {count(min(batches))} to {count(max(batches))}, as it splits over the GPUs"
+    return f"global batch {count(train['global_batch'])}"
+
+
+def is_given(result: PlanResult, key: str) -> bool:
+    """Whether somebody gave a key of the scenario."""
+    return result.scenario["origin"].get(key) in GIVEN
+
+
+def asks_for_gpus(result: PlanResult) -> bool:
+    """Whether the number of GPUs is given, so that no other was searched."""
+    return is_given(result, "gpus") or is_given(result, "nodes")
+
+
+def limits_of_search(result: PlanResult, chosen: Candidate) -> str:
+    """What else than the limits keeps smaller plans out; empty where a plan is the smallest of all.
+
+    `, of those over which your global batch of 1,024 can be split`
+    """
+    smaller = {
+        one.code
+        for kind in result.search.numbers
+        for one in kind.skipped
+        if one.code in (BY_BATCH, BY_LAYOUT) and min(one.gpus) < chosen.gpus
+    }
+    if BY_LAYOUT in smaller:
+        return ", of those over which the given layout can be spread"
+    batch = f"global batch of {count(result.scenario['train']['global_batch'])}"
+    whose = "your" if is_given(result, "train.global_batch") else "the"
+    return f", of those over which {whose} {batch} can be split" if smaller else ""
+
+
+def fixed_by_file(result: PlanResult) -> list[str]:
+    """What the scenario file, perhaps read from another tool's, says of GPUs and layout, which a plan would choose."""
+    origin, scenario = result.scenario["origin"], result.scenario
+    keys = [key for key in origin if key in ("gpus", "nodes", "train.micro_batch") or key.startswith("layout.")]
+    values = {key: _value(scenario, key) for key in keys if origin[key] == "file"}
+    return [f"{key.rpartition('.')[2].replace('_', ' ')} {value}" for key, value in values.items()]
+
+
+def _value(scenario: Mapping[str, Any], key: str) -> object:
+    """The value of a key such as `layout.tp`."""
+    section, _, name = key.rpartition(".")
+    value = (scenario.get(section) or {}).get(name) if section else scenario.get(name)
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else value
+
+
+def searched_words(result: PlanResult) -> Iterator[str]:
+    """The numbers of GPUs that were searched, and why others were not; of each kind of hardware where they differ."""
+    kinds: dict[str, list[str]] = {}
+    for kind in result.search.numbers:
+        skipped = [f"{_counts(one.gpus)} ({clean(one.reason)})" for one in kind.skipped]
+        if kind.tried:
+            words = f"{_counts(kind.tried)} GPUs" + (f"; not {', '.join(skipped)}" if skipped else "")
+            kinds.setdefault(words, []).append(clean(kind.hardware))
+    for words, names in kinds.items():
+        yield f"{', '.join(names)}: {words}" if len(kinds) > 1 else words
+
+
+def _counts(numbers: Sequence[int]) -> str:
+    """A few numbers, or how many there are from which to which: `8, 16 and 32`, `40 numbers from 16 to 1,024`."""
+    if len(numbers) > MOST_NUMBERS:
+        return f"{len(numbers)} numbers from {numbers[0]:,} to {numbers[-1]:,}"
+    *first, last = [f"{number:,}" for number in numbers]
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def premises(result: PlanResult) -> dict[str, tuple[str, bool]]:
+    """What all plans share: key -> words, and whether it was given."""
+    scenario = result.scenario
+    train = scenario["train"]
+    rollout, length = scenario.get("rollout") or {}, "iterations" if scenario.get("rollout") else "steps"
+    stated = {
+        "stack": f"stack {clean(scenario['stack'])}",
+        "train.global_batch": _batch_words(result),
+        "train.seq_len": f"{count(train['seq_len'])} tokens",
+        "train.padding": f"padding {train['padding']}",
+        **({"train.steps": f"{length} {number(train['steps'])}"} if "steps" in train else {}),
+        **({"train.epochs": f"epochs {number(train['epochs'])}"} if "epochs" in train else {}),
+        **({"rollout.prompts": f"{count(rollout['prompts'])} prompts"} if "prompts" in rollout else {}),
+        **({"rollout.group": f"{count(rollout['group'])} answers to each"} if rollout.get("group", 1) > 1 else {}),
+        **({"rollout.output_tokens": _answer_words(rollout)} if "output_tokens" in rollout else {}),
+    }
+    return {key: (text, is_given(result, key)) for key, text in stated.items()}
+
+
+def _answer_words(rollout: Mapping[str, Any]) -> str:
+    """Tokens of an answer, and where it is cut."""
+    cut = f", cut at {count(rollout['max_output_tokens'])}" if "max_output_tokens" in rollout else ""
+    return f"answers of {count(rollout['output_tokens'])} tokens{cut}"
+
+
+# The first screen of the report on a plan: what was chosen, what it takes, and what else would do.
+
+MOST_KINDS = 2  # of hardware whose numbers of GPUs the first screen lists
+CHEAPEST = "Cheapest"
+ROOM = 160  # characters of notes that the first screen has room for
+
+
+def plan_points(result: PlanResult) -> Iterator[Point]:
+    """The chosen plan: time, cost, hardware, memory, limits; then the other answers, and its command."""
+    if result.answers.chosen is None:
+        yield from limits_points(result.verdict, None)
+        if result.search.complete:
+            yield Point("Next", "what it needs, and the nearest change that fits", command=result.command)
+        return
+    chosen = result.candidates[result.answers.chosen]
+    yield Point("Time", " ".join(filter(None, (spanned(chosen.total_s), assumed_run(result.scenario)))))
+    yield from evidence_point(result.basis)
+    yield Point("Cost", ", ".join(_cost_words(chosen)))
+    yield Point("GPUs", f"{chosen.gpus:,} x {clean(chosen.gpu)}: {layout_words(chosen.layout)}")
+    if split := split_words(chosen.pools):
+        yield Point("Rollout", f"training and answers: {split}")
+    usable_bytes = chosen.peak_bytes + chosen.headroom_bytes
+    yield memory_of(chosen.peak_bytes, usable_bytes, chosen.headroom_bytes, fit_words(result.verdict))
+    host = chosen.host_bytes, chosen.host_available_bytes, chosen.host_reserve_bytes
+    yield from host_point(*host, chosen.host_most_bytes)
+    yield from limits_points(result.verdict, chosen.currency)
+    yield from _others(result, chosen)
+    yield from _search(result)
+    yield from _premises_point(result)
+    yield Point("Next", "the full estimate of this plan", command=chosen.command, spare=6)
+
+
+def _search(result: PlanResult) -> Iterator[Point]:
+    """What was searched, and what the file leaves no choice in."""
+    if not asks_for_gpus(result):
+        told = list(searched_words(result))
+        shown, more = told[:MOST_KINDS], len(told) - MOST_KINDS
+        shown += [f"{plural(more, 'more kind')} of hardware"] if more > 0 else []
+        yield Point("Searched", "; ".join(shown))
+    if fixed := fixed_by_file(result):
+        yield Point("Fixed", f"your file fixes {', '.join(fixed)}: no other was tried")
+
+
+def _premises_point(result: PlanResult) -> Iterator[Point]:
+    """What may change the purchase: what nobody gave, and the warnings, as far as there is room for them."""
+    known = premises(result)
+    assumed = [text for key, (text, given) in known.items() if not given and key != "train.padding"]
+    if assumed:
+        yield Point("Assumed", ", ".join(assumed), spare=1)
+    notes = [clean(text) for text in result.warnings]
+    shown = [text for place, text in enumerate(notes) if not place or sum(map(len, notes[: place + 1])) <= ROOM]
+    if len(shown) < len(notes):
+        shown.append(f"{plural(len(notes) - len(shown), 'more note')} in the full report")
+    if shown:
+        yield Point("Notes", "; ".join(shown))
+
+
+def _cost_words(one: Candidate) -> Iterator[str]:
+    if one.price is not None:
+        yield money(one.price, one.currency)
+    yield f"{number(one.gpu_hours)} GPU-hours"
+    if one.energy_kwh is not None:
+        yield f"{number(one.energy_kwh)} kWh"
+    yield from price_words(one.hourly_price)
+
+
+def _others(result: PlanResult, chosen: Candidate) -> Iterator[Point]:
+    """The fewest, the cheapest and the fastest, where they are not the chosen one."""
+    answers = result.answers
+    named = {"Fewest": (answers.smallest, 3), CHEAPEST: (answers.cheapest, 2), "Fastest": (answers.fastest, 5)}
+    for label, (place, spare) in named.items():
+        if place is None or result.candidates[place] == chosen:
+            continue
+        one = result.candidates[place]
+        price = f", {money(one.price, one.currency)}" if one.price is not None else ""
+        if one.hourly_price is not None and one.hourly_price != chosen.hourly_price:
+            price += f" ({offer_words(one.hourly_price)})"
+        figures = f"{spanned(one.total_s)}, {number(one.gpu_hours)} GPU-hours{price}"
+        of = f"{cheapest_of(result)}, " if label == CHEAPEST and cheapest_of(result) else ""
+        yield Point(label, f"{of}{clean(hardware_words(one))}: {figures}", spare=spare)
+
+
+# Time against GPUs: all plans of a search, the Pareto-optimal with their ranges, the chosen one named.
+
+RANKS = ("other plan", "Pareto-optimal", "chosen")
+
+
+def pictures(result: PlanResult, figure: Figure | None) -> Iterator[Picture]:
+    """The chart, and the answers with their ranges. figure : the chart in characters"""
+    if not result.candidates:
+        return
+    yield _answers_picture(result)
+    yield _chart(result, figure)
+
+
+def _marks(result: PlanResult) -> tuple[Mark, ...]:
+    found = [limit.limit for limit in result.verdict.limits if limit.name == "max_hours"]
+    return tuple(Mark(limit * HOUR_S, f"limit {number(limit)} h") for limit in found)
+
+
+def named(result: PlanResult) -> dict[int, str]:
+    """Candidates that are an answer, and what they are: place -> `chosen, fastest`."""
+    words: dict[int, list[str]] = {}
+    for name, place in named_answers(result.answers).items():
+        words.setdefault(place, []).append(name)
+    return {place: ", ".join(names) for place, names in words.items()}
+
+
+def _answers_picture(result: PlanResult) -> Picture:
+    """How long the answers take, with their ranges, against the limit."""
+    shown = [(result.candidates[place], words) for place, words in named(result).items()]
+    bars = tuple(
+        Bar(
+            f"{words}: {hardware_words(one)}",
+            one.total_s.expected,
+            f"{duration(one.total_s.expected)}, {duration_range(one.total_s)}",
+            one.total_s.low,
+            one.total_s.high,
+        )
+        for one, words in shown
+    )
+    longest = max(one.total_s.high for one, _ in shown)
+    says = "; ".join(f"{bar.name} {bar.text}" for bar in bars)
+    drawing = Bars(time_axis("Time", longest), bars, _marks(result))
+    return Picture("Time of the answers", says, drawing, range_note())
+
+
+def _chart(result: PlanResult, figure: Figure | None) -> Picture:
+    names = named(result)
+    stand_out = (one for place, one in enumerate(result.candidates) if one.pareto or place in names)
+    kinds = tuple(dict.fromkeys(map(hardware_name, stand_out)))
+    points = tuple(
+        _point(candidate, names.get(place, ""), kinds, place == result.answers.chosen)
+        for place, candidate in enumerate(result.candidates)
+    )
+    slowest = max(candidate.total_s.expected for candidate in result.candidates)
+    drawing = Chart(
+        Axis("GPUs", logarithmic=True),
+        time_axis("Time of the whole job", slowest, True),
+        points,
+        RANKS,
+        kinds,
+        _marks(result),
+    )
+    says = f"{len(points)} plans; {_said(result.candidates, names)}"
+    note = "Numbers of GPUs, with the ranges of the times; both axes are logarithmic."
+    return Picture("Time against GPUs", says, drawing, note, figure)
+
+
+def _point(candidate: Candidate, words: str, kinds: Sequence[str], chosen: bool) -> PicturePoint:
+    span = candidate.total_s
+    best = candidate.pareto or bool(words)
+    return PicturePoint(
+        float(candidate.gpus),
+        span.expected,
+        f"{hardware_words(candidate)}: {duration(span.expected)} ({duration_range(span)})",
+        _name(candidate, "chosen" if chosen else words) if best else "",
+        span.low if best else None,
+        span.high if best else None,
+        kinds.index(hardware_name(candidate)) if best else 0,
+        2 if chosen else 1 if best else 0,
+    )
+
+
+def _name(candidate: Candidate, words: str) -> str:
+    """The number of GPUs, and of an answer what it is and how long it takes."""
+    gpus = f"{candidate.gpus:,}"
+    return f"{words}: {gpus} GPUs, {duration(candidate.total_s.expected)}" if words else gpus
+
+
+def _said(candidates: Sequence[Candidate], names: dict[int, str]) -> str:
+    answers = (
+        f"{words} {hardware_words(candidates[place])} in {duration(candidates[place].total_s.expected)}"
+        for place, words in names.items()
+    )
+    return "; ".join(answers)
+
 
 ANSWER = PlanResult
 SHOWN = 12  # candidates of the table; JSON and CSV have all

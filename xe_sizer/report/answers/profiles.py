@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from xe_sizer.report.document import Column, Document, Table
-from xe_sizer.report.findings import TOOL, Case, Finding, Remark
+from xe_sizer.report.document import TOOL, Case, Column, Document, Finding, Remark, Table
 from xe_sizer.report.format import clean, count, given, plural
 from xe_sizer.result.profiles import Profiles
 
 if TYPE_CHECKING:
-    from xe_sizer.report.options import Options
+    from xe_sizer.report.document import Options
 
 ANSWER = Profiles
 NOUNS = {"gpu": "GPU", "dataset": "data set"}  # of kinds that are not called by their name

@@ -7,17 +7,32 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import asdict
 
-from xe_sizer.report.document import Column, Document, Table
-from xe_sizer.report.findings import TOOL, Case, Finding, Remark
-from xe_sizer.report.format import clean, count, duration, number, percent, plural
-from xe_sizer.report.pictures.scaling import pictures
-from xe_sizer.report.plan_words import layout_words
+from xe_sizer.report.document import TOOL, Case, Column, Document, Finding, Picture, Remark, Table
+from xe_sizer.report.format import clean, count, duration, layout_words, number, percent, plural
+from xe_sizer.report.picture import Axis, Curves, Line, Mark
 from xe_sizer.report.verdict import job_words
 from xe_sizer.result.studies import Scaling, ScalingPoint
 from xe_sizer.result.training import Layout
 
 if TYPE_CHECKING:
-    from xe_sizer.report.options import Options
+    from xe_sizer.report.document import Options
+
+# Efficiency over numbers of GPUs, as a line.
+
+
+def pictures(result: Scaling) -> Iterator[Picture]:
+    if len(result.points) < 2:
+        return
+    line = Line("efficiency", tuple((float(point.gpus), point.efficiency) for point in result.points))
+    drawing = Curves(
+        Axis("GPUs", logarithmic=True),
+        Axis("Efficiency [%]", 0.01),
+        (line,),
+        (Mark(1.0, "as efficient as the fewest GPUs"),),
+    )
+    says = "; ".join(f"{plural(point.gpus, 'GPU')} {percent(point.efficiency)}" for point in result.points)
+    yield Picture(f"Efficiency of {result.kind} scaling", says, drawing)
+
 
 ANSWER = Scaling
 BEYOND = 1.02  # efficiency above which it is no rounding

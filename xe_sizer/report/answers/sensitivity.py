@@ -3,40 +3,214 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec.structs import asdict
 
-from xe_sizer.report.bars import cells_within
-from xe_sizer.report.blocks import listed
-from xe_sizer.report.certainty import RANGE
-from xe_sizer.report.document import Column, Document, Figure, Summary, Table
-from xe_sizer.report.findings import TOOL, Case, Finding, Remark
+from xe_sizer.report.answers.estimate import hardware
+from xe_sizer.report.blocks import assumed_run, change_point, listed, memory_of
+from xe_sizer.report.document import (
+    TOOL,
+    Case,
+    Column,
+    Document,
+    Figure,
+    Finding,
+    Picture,
+    Point,
+    Remark,
+    Summary,
+    Table,
+)
 from xe_sizer.report.format import (
     NOT_A_NUMBER,
+    RANGE,
     clean,
     count,
     duration,
     duration_range,
     gib,
+    hourly_words,
     money,
     number,
     offer_cells,
     plural,
+    probability_words,
     ratio,
+    spanned,
 )
-from xe_sizer.report.pictures.sensitivity import TITLE, marked, pictures, timed, unfit
-from xe_sizer.report.study_points import limit_doubt, sensitivity_points
-from xe_sizer.report.verdict import job_words
+from xe_sizer.report.picture import Axis, Swing, Tornado
+from xe_sizer.report.terminal import cells_within
+from xe_sizer.report.verdict import job_words, verdict_word
 from xe_sizer.result.common import Range
-from xe_sizer.result.studies import Sensitivity
+from xe_sizer.result.studies import DEADLINE, Sensitivity
 
 if TYPE_CHECKING:
-    from xe_sizer.report.document import Block
-    from xe_sizer.report.findings import Level
-    from xe_sizer.report.options import Options
-    from xe_sizer.result.studies import Effect, Factor, Outcome
+    from xe_sizer.report.document import Block, Level, Options
+    from xe_sizer.result.studies import Alternative, Comparison, Effect, Factor, Outcome
+
+# The first screen of the reports on many estimates: comparisons, sensitivities, checks.
+
+SURE_FROM = 0.9  # probability of a limit from which nothing need be said
+MOST_SHOWN = 8  # alternatives, factors or files on the first screen
+
+
+def compare_points(result: Comparison) -> Summary:
+    """One line an alternative."""
+    shown = result.alternatives[:MOST_SHOWN]
+    supposed = {assumed_run(one.result.scenario) for one in result.alternatives}
+    points = [
+        Point(name, ", ".join(_alternative(one, len(supposed) > 1)), spare=place)
+        for place, (name, one) in enumerate(zip(shown_names(result), shown, strict=False))
+    ]
+    if len(supposed) == 1 and any(supposed):
+        points.append(Point("Times", supposed.pop()))
+    return Summary(tuple(points), len(result.alternatives) - len(shown), "alternative")
+
+
+def shown_names(result: Comparison) -> tuple[str, ...]:
+    """What the alternatives are called: by their jobs where those alone tell them apart."""
+    answers = [one.result for one in result.alternatives]
+    names = [clean(one.name) for one in result.alternatives]
+    jobs = [clean((answer.scenario.get("names") or {}).get("job") or "") for answer in answers]
+    others = [name for name in names if not name.startswith("job=") or "," in name]
+    same = {(answer.scenario.get("names") or {}).get("model") for answer in answers}
+    alone = (
+        all(jobs) and len(set(jobs)) == len(jobs) and len(same) == 1 and len({hardware(each) for each in answers}) == 1
+    )
+    return tuple(jobs if alone and len(others) <= 1 and "=" not in "".join(others) else names)
+
+
+def _alternative(one: Alternative, says_length: bool) -> Iterator[str]:
+    answer = one.result
+    yield f"{verdict_word(answer)} on {plural(answer.gpus.count, 'GPU')}"
+    if not answer.verdict.fits:
+        yield f"{gib(answer.memory.peak_bytes)} of {gib(answer.memory.usable_bytes)} GiB per GPU"
+        return
+    supposed = assumed_run(answer.scenario) if says_length else ""
+    yield " ".join(filter(None, (spanned(answer.time.total_s, answer.time.calibrated), supposed)))
+    yield f"{number(answer.cost.gpu_hours.expected)} GPU-hours"
+    if answer.cost.price is not None:
+        yield money(answer.cost.price.expected, answer.cost.price.currency)
+
+
+def sensitivity_points(result: Sensitivity) -> Iterator[Point]:
+    """The job as asked, then its factors with their widest steps."""
+    base = result.base
+    free = base.usable_bytes - base.peak_bytes
+    memory = memory_of(base.peak_bytes, base.usable_bytes, free)
+    if not base.fits:
+        yield memory
+        yield from change_point(result.advice)
+        yield from _factor_points(result)
+        return
+    cost = "" if base.price is None else f", {money(base.price, base.currency)}"
+    if base.hourly_price is not None:
+        cost += f"; {clean(base.hourly_price.hardware)} at {hourly_words(base.hourly_price)}"
+    supposed = assumed_run(result.scenario)
+    yield Point("Time", f"{_time(base)} on {plural(base.gpus, 'GPU')}{f', {supposed}' if supposed else ''}")
+    yield Point("Cost", f"{number(base.gpu_hours)} GPU-hours{cost}")
+    yield memory
+    yield from _factor_points(result)
+
+
+def _factor_points(result: Sensitivity) -> Iterator[Point]:
+    for place, factor in enumerate(result.factors[:MOST_SHOWN]):
+        name = clean(factor.name)
+        yield Point(name[:1].upper() + name[1:], "; ".join(_ends(factor, result.base)), spare=place)
+
+
+def _time(base: Outcome) -> str:
+    if base.low_s is None or base.high_s is None:
+        return duration(base.total_s)
+    return spanned(Range(low=base.low_s, expected=base.total_s, high=base.high_s))
+
+
+def _ends(factor: Factor, base: Outcome) -> Iterator[str]:
+    """The steps that make the job fastest and slowest: `b200: 60.2 min (x0.44)`."""
+    possible = sorted((effect for effect in factor.effects if effect.outcome.fits), key=lambda each: each.time_ratio)
+    ends: Sequence[Effect] = possible if len(possible) < 2 else (possible[0], possible[-1])
+    for effect in ends:
+        if not base.fits:
+            on = f" on {plural(effect.outcome.gpus, 'GPU')}" if effect.outcome.gpus != base.gpus else ""
+            yield f"{clean(effect.step)}: fits{on}, {duration(effect.outcome.total_s)}"
+        elif factor.name == DEADLINE:
+            yield f"to finish in {clean(effect.step)}: {plural(effect.outcome.gpus, 'GPU')}{_so_many(effect)}"
+        else:
+            doubt = limit_doubt(effect.outcome)
+            further = f", limits {doubt}" if doubt else ""
+            yield f"{clean(effect.step)}: {duration(effect.outcome.total_s)} ({ratio(effect.time_ratio)}{further})"
+    if not possible:
+        yield "no step fits"
+
+
+def _so_many(effect: Effect) -> str:
+    """How many times the GPUs: ` (4 times as many)`."""
+    if effect.gpus_ratio == 1.0:
+        return " (as many)"
+    return f" ({effect.gpus_ratio:g} times as many)" if effect.gpus_ratio > 1.0 else f" (x{effect.gpus_ratio:.2g})"
+
+
+def limit_doubt(outcome: Outcome) -> str:
+    """What is to be said of the limits of a step: MISSED, or met and how likely; empty where all is well."""
+    if outcome.meets_limits is None:
+        return ""
+    chance = outcome.limits_probability
+    if outcome.meets_limits and (chance is None or chance >= SURE_FROM):
+        return ""
+    word = "met" if outcome.meets_limits else "MISSED"
+    return word if chance is None else f"{word}, {probability_words(chance)}"
+
+
+# What each factor is worth, as a tornado.
+
+TITLE = "Effect of each factor"
+
+
+def timed(result: Sensitivity) -> tuple[Factor, ...]:
+    """The factors whose steps move the time; those of the deadline move the GPUs."""
+    return tuple(factor for factor in result.factors if factor.name != DEADLINE)
+
+
+def unfit(factors: Iterable[Factor]) -> str:
+    """The steps that do not fit, in one line; empty where all do."""
+    steps = [clean(effect.step) for factor in factors for effect in factor.effects if not effect.outcome.fits]
+    return f"does not fit: {'; '.join(steps)}" if steps else ""
+
+
+def pictures(result: Sensitivity, figure: Figure) -> Iterator[Picture]:
+    """figure : the tornado in characters."""
+    swings = tuple(map(_swing, timed(result)))
+    if not swings:
+        return
+    axis = Axis("factor on the time of the whole job", logarithmic=True)
+    says = "; ".join(f"{swing.name}: {_swing_ends(swing)}" for swing in swings)
+    drawing = Tornado(axis, swings, f"as asked: {duration(result.base.total_s)}")
+    short = unfit(timed(result))
+    note = "The axis is logarithmic: half and twice are equally far." + (f" * {short}." if short else "")
+    yield Picture(TITLE, f"{says}; {short}" if short else says, drawing, note, figure)
+
+
+def _swing(factor: Factor) -> Swing:
+    """The steps that fit and move the figure most to each side."""
+    possible = [(effect.time_ratio, effect) for effect in factor.effects if effect.outcome.fits]
+    less = min((each for each in possible if each[0] < 1.0), key=lambda each: each[0], default=None)
+    more = max((each for each in possible if each[0] > 1.0), key=lambda each: each[0], default=None)
+    texts = [f"{clean(each[1].step)} ×{each[0]:.2f}" if each else "" for each in (less, more)]
+    if not any(texts):
+        texts[0] = "no effect" if possible else "no step fits"
+    return Swing(marked(factor), less[0] if less else 1.0, more[0] if more else 1.0, texts[0], texts[1])
+
+
+def marked(factor: Factor) -> str:
+    """The name of a factor, with a star where a step of it does not fit."""
+    return clean(factor.name) + ("" if all(effect.outcome.fits for effect in factor.effects) else " *")
+
+
+def _swing_ends(swing: Swing) -> str:
+    return ", ".join(text for text in (swing.low_text, swing.high_text) if text)
+
 
 ANSWER = Sensitivity
 AS_ASKED = "as asked"

@@ -2,55 +2,405 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from xe_sizer.report import serve_words
+from xe_sizer.report import serve_tables
+from xe_sizer.report.answers.estimate import memory_picture, range_note, step_picture, time_axis
 from xe_sizer.report.blocks import (
+    change_point,
+    evidence_point,
     framed,
+    limits_points,
     limits_table,
+    memory_point,
     memory_table,
     parts_table,
     remarks,
     scenario_facts,
+    scenario_finding,
     words,
 )
-from xe_sizer.report.certainty import range_words
-from xe_sizer.report.document import Column, Summary, Table
+from xe_sizer.report.document import OPERATORS, Column, Picture, Point, Summary, Table
 from xe_sizer.report.explain import formulas, ledger, operator_table, sources
 from xe_sizer.report.format import (
+    NOT_A_NUMBER,
+    RANGE,
     amount,
     byte_size,
     clean,
     count,
     duration,
+    duration_range,
+    gib,
+    hourly_words,
     number,
     offer_cells,
     offer_words,
     percent,
     plural,
+    range_words,
 )
-from xe_sizer.report.options import OPERATORS
-from xe_sizer.report.pictures.serve import pictures
-from xe_sizer.report.scenario_findings import scenario_finding
-from xe_sizer.report.serve_day import day_table
-from xe_sizer.report.serve_fleet import fleet_blocks
-from xe_sizer.report.serve_points import serve_points
-from xe_sizer.report.serve_pools import pools_table
-from xe_sizer.report.serve_sessions import sessions_table
-from xe_sizer.report.serve_test import test_tables
-from xe_sizer.report.serve_words import latency, replica_gpus, shared, span_words
-from xe_sizer.report.verdict import PROFILES
-from xe_sizer.result.serving import ServeResult
+from xe_sizer.report.picture import Axis, Bar, Bars, Curves, Line, Mark
+from xe_sizer.report.serve_tables import (
+    DEFAULT,
+    day_points,
+    day_table,
+    fit_points,
+    fleet_blocks,
+    hardware,
+    judged,
+    latencies,
+    latency,
+    load_words,
+    partly_priced,
+    pools_points,
+    pools_table,
+    replica_gpus,
+    replicas_words,
+    sessions_points,
+    sessions_table,
+    shared,
+    span_words,
+    test_points,
+    test_tables,
+)
+from xe_sizer.report.verdict import PROFILES, gpu_memory_missing, missed_text
+from xe_sizer.result.common import Range
+from xe_sizer.result.serving import BY_POWER, BY_PRICE, ServeResult
 from xe_sizer.units import rounded
 
 if TYPE_CHECKING:
-    from xe_sizer.report.document import Block, Document
-    from xe_sizer.report.findings import Finding
-    from xe_sizer.report.options import Options
-    from xe_sizer.result.serving import LatencyAt
+    from xe_sizer.report.document import Block, Document, Finding, Options
+    from xe_sizer.result.serving import LatencyAt, LoadPoint, ServeCost
+
+# The answer of `serve` in one sentence: what is served on what, how fast, and what a reader must know.
+
+YES = "SERVES"
+
+
+def subject(result: ServeResult) -> str:
+    """What serves what: `20 requests/s of llama-3.1-70b on 12 GPUs: 3 replicas of 4 x h100-sxm-80gb`."""
+    return f"{load_words(result)} on {hardware(result)}"
+
+
+def outcome(result: ServeResult) -> str:
+    """Latencies and throughput, or why they cannot be."""
+    verdict = result.verdict
+    if not verdict.fits or result.latency.ttft_s.expected is None:
+        return clean(verdict.reasons[0].message) if verdict.reasons else "no placement fits"
+    at = judged(result)
+    figures = f"{latencies(at)}, {number(round(result.throughput.output_tokens_per_s))} output tokens/s in all"
+    price = result.cost.per_million_tokens
+    if price is not None:
+        figures += f", {amount(price)} {clean(result.cost.currency)} per million tokens in and out"
+    missed = missed_text(verdict, result.cost.currency)
+    said = f"{missed}: {figures}" if missed else figures
+    return "; ".join((said, *objectives(result)))
+
+
+def objectives(result: ServeResult) -> Iterator[str]:
+    """What the service is judged by where the user gives no limit, in words; nothing where no limit is a default."""
+    origin = result.scenario.get("origin") or {}
+    given = {limit.name: limit.limit for limit in result.verdict.limits}
+    default = {name: given[name] for name in given if origin.get(f"limits.{name}") == DEFAULT}
+    words = []
+    if "max_ttft_s" in default:
+        words.append(f"first token within {number(default['max_ttft_s'])} s")
+    if "max_tpot_s" in default:
+        words.append(f"{number(1.0 / default['max_tpot_s'])} tokens/s for each user")
+    if words:
+        yield f"default objectives: {', '.join(words)}"
+
+
+def caution(result: ServeResult) -> str:
+    """What a yes hides: what a failure stops, little room for the cache, a batch in waves."""
+    return "; ".join(filter(None, (*map(clean, result.cautions), _tight(result), _waves(result))))
+
+
+def _tight(result: ServeResult) -> str:
+    """Little room for the cache, in what the engine takes of the memory."""
+    if not result.verdict.ok or result.verdict.margin != "tight":
+        return ""
+    share, usable_bytes = result.memory.error_share, result.memory.usable_bytes
+    room = f"{gib(share * usable_bytes)} GiB ({percent(share)} of the memory)"
+    taken = (result.scenario.get("serve") or {}).get("gpu_memory_utilization")
+    of = f"of the {percent(taken)} of the memory that the engine takes, " if taken else ""
+    return f"tight: {of}one request leaves less than {room}"
+
+
+def _waves(result: ServeResult) -> str:
+    """That a batch does not run at once."""
+    batch, running = (result.scenario.get("serve") or {}).get("batch"), math.floor(result.replicas.running_requests)
+    if batch is None or not result.verdict.fits or running >= batch:
+        return ""
+    return f"in waves: {running:,} of the {batch:,} requests of the batch run at once"
+
+
+def pace(result: ServeResult) -> tuple[str, float | None, str]:
+    """A token of an answer."""
+    tpot_s = result.latency.tpot_s.expected
+    return "tpot_s", tpot_s, NOT_A_NUMBER if tpot_s is None else f"{duration(tpot_s)} per token"
+
+
+def pace_range(result: ServeResult) -> str:
+    return span_words(result.latency.tpot_s)
+
+
+def missing_memory(result: ServeResult) -> str:
+    return gpu_memory_missing(result.memory) or "no layout fits"
+
+
+# The first screen of the report on a service: latency, throughput and price, then what they take.
+
+CHOSEN = {
+    BY_PRICE: "the lowest price per hour within the limits",
+    BY_POWER: "the lowest GPU design power within the limits, since not all prices are known",
+}
+SUPPOSED = {
+    "input_tokens": "prompts of {} tokens",
+    "output_tokens": "answers of {} tokens",
+    "think_time_s": "think time of {} s",
+    "image_size": "images of {}",
+}
+
+
+def serve_points(result: ServeResult) -> Iterator[Point]:
+    """Latency, throughput and cost where it fits; GPUs, memory, limits, and the one thing to change."""
+    if result.verdict.fits:
+        yield from fit_points(result)
+        yield Point("Latency", latencies(judged(result)))
+        yield from _ranges(result)
+        yield from evidence_point(result.latency.basis)
+        yield from test_points(result) if result.test else (Point("Output", _output(result)),)
+        yield from _cost(result)
+    yield _gpus(result)
+    yield from pools_points(result)
+    yield from day_points(result)
+    yield from _chosen(result)
+    yield from _assumed(result)
+    yield from _images(result)
+    yield from _adapters(result)
+    yield from sessions_points(result)
+    yield memory_point(result.memory, result.verdict)
+    yield from limits_points(result.verdict, result.cost.currency)
+    yield from (Point("", clean(words)) for words in result.misread)
+    yield from (Point("", words) for words in objectives(result))
+    yield from change_point(result.advice)
+
+
+def _chosen(result: ServeResult) -> Iterator[Point]:
+    """By what this kind of hardware was chosen from those that were compared."""
+    if len(result.fleet) > 1:
+        why = CHOSEN.get(result.fleet_order, "") if result.verdict.ok else "none of them meets the limits"
+        yield Point("Chosen", f"of {len(result.fleet)} kinds of hardware{why and ': '}{why}")
+
+
+def _ranges(result: ServeResult) -> Iterator[Point]:
+    """The ranges of the latencies that stand above."""
+    found, at = result.latency, judged(result)
+    pairs = ((found.ttft_s, at.ttft_s, "TTFT"), (found.tpot_s, at.tpot_s, "TPOT"))
+    spans = [f"{words} ({name})" for span, value, name in pairs if (words := span_words(span, value))]
+    if spans:
+        yield Point("", f"{RANGE if found.calibrated else 'uncalibrated range'}: {', '.join(spans)}")
+
+
+def _gpus(result: ServeResult) -> Point:
+    """How many GPUs in how many nodes, as which replicas, and how few of them hold the model."""
+    gpus, layout, each = result.gpus, result.layout, replica_gpus(result)
+    sizes = [f"{name} {getattr(layout, name)}" for name in ("tp", "pp", "ep", "dp") if getattr(layout, name) > 1]
+    nodes = f" in {plural(gpus.nodes, 'node')}" if gpus.count > 1 else ""
+    split = f" ({', '.join(sizes)})" if sizes else ""
+    if result.disaggregation is not None:
+        return Point("GPUs", f"{gpus.count:,}{nodes}: {replicas_words(result)}{split}")
+    return Point("GPUs", f"{gpus.count:,}{nodes}: {replicas_words(result)} of {each}{split}{_fewest(result)}")
+
+
+def _fewest(result: ServeResult) -> str:
+    """On how few GPUs a replica would fit, where its own are more; that says nothing of the load."""
+    least = result.gpus.minimum_that_fits
+    if least is None or least == replica_gpus(result):
+        return ""
+    return f"; {least:,} {'holds' if least == 1 else 'hold'} the model in memory" + (
+        " (not the load)" if result.verdict.fits else ""
+    )
+
+
+def _assumed(result: ServeResult) -> Iterator[Point]:
+    """What the answer supposes of the load because nobody gave it."""
+    origin, serve = result.scenario.get("origin") or {}, result.scenario.get("serve") or {}
+    words = [
+        text.format(serve[key] if isinstance(serve[key], str) else number(serve[key]))
+        for key, text in SUPPOSED.items()
+        if origin.get(f"serve.{key}") == DEFAULT and serve.get(key) is not None
+    ]
+    if words:
+        yield Point("Assumed", ", ".join(words))
+    if result.read_from_name:
+        yield Point("Weights", clean(result.read_from_name).removeprefix("weights "))
+
+
+def _images(result: ServeResult) -> Iterator[Point]:
+    """Images in each prompt: their tokens, and how long the encoder takes."""
+    images = result.images
+    if images:
+        each = f"{plural(images.per_request, 'image')} of {clean(images.size)} in each prompt"
+        yield Point("Images", f"{each}: {images.tokens:,} tokens, {duration(images.encoder_s)} in the vision encoder")
+
+
+def _adapters(result: ServeResult) -> Iterator[Point]:
+    """LoRA adapters: how many, what they take of the memory and of a step."""
+    found = result.adapters
+    if found is not None:
+        held = "" if found.held == found.count else f", {found.held:,} of them on the GPU"
+        words = f"{plural(found.count, 'LoRA adapter')} of rank {found.rank}{held}: {byte_size(found.bytes)} per GPU"
+        yield Point("Adapters", f"{words}, {percent(found.share)} of a decode step")
+
+
+def _output(result: ServeResult) -> str:
+    made = result.throughput
+    user = f", {number(made.tokens_per_s_per_user)} per user" if made.tokens_per_s_per_user else ""
+    tokens = f"{number(float(round(made.output_tokens_per_s)))} output tokens/s in all{user}"
+    return f"{number(made.requests_per_s)} requests/s{_flying(result)}, {tokens}"
+
+
+def _flying(result: ServeResult) -> str:
+    """The requests in flight, and what of them each of several replicas has."""
+    flying, each = result.throughput.requests_in_flight, shared(result)
+    if flying is None:
+        return ""
+    return f", {number(flying)} in flight" + (f" ({each})" if each else "")
+
+
+def _cost(result: ServeResult) -> Iterator[Point]:
+    cost, currency = result.cost, clean(result.cost.currency)
+    if cost.per_hour is None:
+        yield Point("Cost", "unknown: give --price-per-gpu-hour")
+    else:
+        priced = f"{amount(cost.per_hour)} {currency} an hour{partly_priced(result)}{_million(cost, currency)}"
+        hourly = cost.hourly_price
+        terms = "" if hourly is None else f"; {clean(hourly.hardware)} at {hourly_words(hourly)}"
+        yield Point("Cost", f"{priced}{terms}")
+
+
+def _million(cost: ServeCost, currency: str) -> str:
+    """Prices of a million tokens: `; per million tokens 0.191 in, 0.890 out, 0.353 USD over both`."""
+    parts = {"in": cost.per_million_input_tokens, "out": cost.per_million_output_tokens}
+    told = [f"{number(value)} {name}" for name, value in parts.items() if value is not None]
+    if cost.per_million_tokens is not None:
+        told.append(f"{number(cost.per_million_tokens)} {currency} over both")
+    return f"; per million tokens {', '.join(told)}" if told else ""
+
+
+# Latency against load: how much a service takes before requests wait.
+
+LATENCY_CURVES = (
+    ("ttft_s", "Time to the first token against load", "max_ttft_s"),
+    ("tpot_s", "Time per output token against load", "max_tpot_s"),
+)
+# By the key that says the load: the axis, and what is asked.
+UNITS = {
+    "request_rate": ("Requests per second", "asked: {} requests/s"),
+    "concurrency": ("Requests in flight", "asked: {} in flight"),
+    "users": ("Users", "asked: {} users"),
+}
+FULL = ("Requests per second", "as sized: {} requests/s")
+LEAST_POINTS = 3
+WIDE = 10.0  # highest over lowest from which on an axis is logarithmic
+NOTE = "The same GPUs under other loads."
+
+
+def load_pictures(result: ServeResult) -> Iterator[Picture]:
+    """One picture a latency; none where the answer has no curve, as one that an older version saved."""
+    if len(result.load_curve) >= LEAST_POINTS:
+        for key, title, limit in LATENCY_CURVES:
+            yield _picture(result, key, title, limit)
+
+
+def _picture(result: ServeResult, key: str, title: str, limit: str) -> Picture:
+    points = result.load_curve
+    lines = [Line("mean", tuple((point.load, getattr(point, key)) for point in points))]
+    judged = tuple(_judged(points, key))
+    if len(judged) >= LEAST_POINTS and points[0].judged:
+        lines.append(Line(f"{number(points[0].judged.percentile)} % of requests", judged))
+    seconds = [y for line in lines for _, y in line.points]
+    limits = [each.limit for each in result.verdict.limits if each.name == limit]
+    marks = tuple(Mark(each, f"limit {duration(each)}") for each in limits)
+    wide = max(seconds) > WIDE * min(seconds)
+    label, asked = _asked(result)
+    middle = sorted(seconds)[len(seconds) // 2]
+    drawing = Curves(
+        Axis(label), time_axis("Time", middle if wide else max(seconds), wide), tuple(lines), marks, (asked,)
+    )
+    first, last = (f"{duration(getattr(each, key))} at {number(each.load)}" for each in (points[0], points[-1]))
+    says = f"on average {first}, {last} {label.lower()}; {asked.text}"
+    return Picture(title, says, drawing, f"{NOTE} The axis of times is logarithmic." if wide else NOTE)
+
+
+def _judged(points: tuple[LoadPoint, ...], key: str) -> Iterator[tuple[float, float]]:
+    for point in points:
+        value = getattr(point.judged, key) if point.judged else None
+        if value is not None:
+            yield point.load, value
+
+
+def _asked(result: ServeResult) -> tuple[str, Mark]:
+    """The label of the loads, and the load of the answer."""
+    serve = result.scenario.get("serve") or {}
+    for key, (label, text) in UNITS.items():
+        if serve.get(key) is not None:
+            return label, Mark(float(serve[key]), text.format(number(serve[key])))
+    rate = result.throughput.requests_per_s
+    return FULL[0], Mark(rate, FULL[1].format(number(rate)))
+
+
+# Pictures of a service: latencies against their limits and against the load, memory, and what a step is made of.
+
+LATENCY_BARS = (
+    ("ttft_s", "Time to the first token", "max_ttft_s"),
+    ("tpot_s", "Time per output token", "max_tpot_s"),
+)
+UNBOUNDED = "unbounded: the load exceeds the capacity"
+
+
+def pictures(result: ServeResult) -> Iterator[Picture]:
+    if result.verdict.fits:
+        for key, title, limit in LATENCY_BARS:
+            yield _latency(result, key, title, limit)
+        yield from load_pictures(result)
+    yield memory_picture(result)
+    if result.verdict.fits:
+        decode, prefill = result.phases.decode, result.phases.prefill
+        yield step_picture("Time of a decode step", decode.components, decode.seconds)
+        yield step_picture("Time of a step with prefill", prefill.components, prefill.seconds)
+
+
+def _latency(result: ServeResult, key: str, title: str, limit: str) -> Picture:
+    """The mean with its range, and percentiles where requests arrive by chance."""
+    span = getattr(result.latency, key)
+    bars = [_mean(span.low, span.expected, span.high)]
+    bars += [_percentile(at, key) for at in result.latency.percentiles]
+    found = [each.limit for each in result.verdict.limits if each.name == limit]
+    marks = tuple(Mark(seconds, f"limit {duration(seconds)}") for seconds in found)
+    longest = max((end for bar in bars for end in (bar.value, bar.high) if end is not None), default=1.0)
+    says = "; ".join([*(f"{bar.name} {bar.text}" for bar in bars), *(mark.text for mark in marks)])
+    return Picture(title, says, Bars(time_axis("Time", longest), tuple(bars), marks), range_note())
+
+
+def _mean(low: float | None, expected: float | None, high: float | None) -> Bar:
+    if low is None or expected is None or high is None:
+        return Bar("mean", None, UNBOUNDED)
+    text = f"{duration(expected)}, {duration_range(Range(low=low, expected=expected, high=high))}"
+    return Bar("mean", expected, text, low, high)
+
+
+def _percentile(at: LatencyAt, key: str) -> Bar:
+    value = getattr(at, key)
+    return Bar(f"{number(at.percentile)} % of requests", value, UNBOUNDED if value is None else duration(value))
+
 
 ANSWER = ServeResult
 ALL_LAYERS = "all layers of the fullest pipeline stage"
@@ -190,7 +540,7 @@ def _cost_rows(result: ServeResult) -> Iterator[Row]:
     cost = result.cost
     currency = clean(cost.currency)
     if cost.per_hour is not None:
-        yield "price per hour", f"{amount(cost.per_hour)} {currency}", serve_words.partly_priced(result).strip(" ()")
+        yield "price per hour", f"{amount(cost.per_hour)} {currency}", serve_tables.partly_priced(result).strip(" ()")
     if cost.hourly_price is not None:
         hourly = cost.hourly_price
         yield f"hour of {clean(hourly.hardware)}", f"{amount(hourly.per_hour)} {currency}", offer_words(hourly)
@@ -263,7 +613,7 @@ def _load(result: ServeResult) -> Table:
     rows = [(words(key), number(serve[key]), meaning) for key, meaning in TRAFFIC.items() if serve.get(key) is not None]
     rows.append(("per replica", number(result.replicas.running_requests), "concurrent requests, on average"))
     columns = (Column("quantity"), Column("value", True), Column("meaning"))
-    return Table(f"How the load adds up: {serve_words.load_words(result)}", columns, tuple(rows))
+    return Table(f"How the load adds up: {serve_tables.load_words(result)}", columns, tuple(rows))
 
 
 def rows(result: ServeResult, options: Options) -> Iterator[tuple[object, ...]]:

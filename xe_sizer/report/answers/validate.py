@@ -3,21 +3,88 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from xe_sizer.report.document import Column, Document, Table
-from xe_sizer.report.findings import TOOL, Case, Finding, Remark
+from xe_sizer.report.answers.estimate import time_axis
+from xe_sizer.report.document import TOOL, Case, Column, Document, Finding, Picture, Remark, Table
 from xe_sizer.report.format import NOT_A_NUMBER, byte_size, clean, duration, number, percent, plural
-from xe_sizer.report.pictures.validate import picture
-from xe_sizer.report.scatter import scatter
+from xe_sizer.report.picture import Axis, Chart, Point
+from xe_sizer.report.terminal import scatter
 from xe_sizer.result.accuracy import QUANTITIES, Accuracy
+from xe_sizer.units import GIB
 
 if TYPE_CHECKING:
-    from xe_sizer.report.document import Block, Picture
-    from xe_sizer.report.options import Options
+    from xe_sizer.report.document import Block, Figure, Options
     from xe_sizer.result.accuracy import Prediction, Skipped, Summary
+
+# A calibrated stack as a YAML file that `--stack` reads, with what it rests on in its first lines.
+
+WIDTH = 100
+
+
+def calibration_yaml(
+    name: str,
+    parent: str,
+    changed: Mapping[str, Mapping[str, float]],
+    uncertainty: float,
+    remarks: Sequence[str],
+    source: str,
+) -> str:
+    """The stack file.
+
+    Parameters
+    ----------
+    changed : section of a stack file -> key -> fitted value
+    remarks : sentences that explain the fit; they become comments
+    """
+    lines = [f"# {line}" for remark in remarks for line in textwrap.wrap(remark, WIDTH)]
+    lines += [f"name: {name}", f"parent: {parent}", f"describes: {_quoted(f'{parent}, calibrated')}"]
+    lines += [f"source: {_quoted(source)}", f"calibrated_on: {_quoted(source)}", ""]
+    for section, values in changed.items():
+        lines += [f"{section}:", *(f"  {key}: {value:.4g}" for key, value in values.items()), ""]
+    lines.append(f"uncertainty: {uncertainty:.3g}")
+    return "\n".join(lines) + "\n"
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+# Predicted over measured, one point a run.
+
+RATE = "throughput"
+MEMORY = "peak_memory"
+
+
+def picture(
+    title: str, quantity: str, predictions: Sequence[Prediction], show: Callable[[float | bool], str], figure: Figure
+) -> Picture:
+    """Points on the line agree. predictions : of one quantity, positive; figure : it in characters"""
+    points = tuple(_point(one, show) for one in predictions)
+    near = sum(0.5 <= one.predicted / one.measured <= 2.0 for one in predictions) / len(predictions)
+    says = f"{len(points)} runs; {percent(near)} of the predictions between half and twice what was measured"
+    measured, predicted = (_axis(label, quantity, points) for label in ("Measured", "Predicted"))
+    drawing = Chart(measured, predicted, points, ("a run",), diagonal=True)
+    return Picture(title, says, drawing, "On the line they agree; both axes are logarithmic.", figure)
+
+
+def _axis(label: str, quantity: str, points: Sequence[Point]) -> Axis:
+    if quantity == RATE:
+        return Axis(f"{label} [tokens/s]", 1.0, True)
+    if quantity == MEMORY:
+        return Axis(f"{label} [GiB]", GIB, True)
+    middle = sorted(point.across for point in points)[len(points) // 2]
+    return time_axis(label, middle, True)
+
+
+def _point(one: Prediction, show: Callable[[float | bool], str]) -> Point:
+    measured, predicted = float(one.measured), float(one.predicted)
+    return Point(measured, predicted, f"{one.id}: measured {show(measured)}, predicted {show(predicted)}")
+
 
 ANSWER = Accuracy
 TITLES = {

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from xe_sizer.report.format import clean
 
 if TYPE_CHECKING:
-    from xe_sizer.report.options import Options
+    from xe_sizer.report.document import Options
 
 SHOWS = "rows"
 ENDINGS = (".csv",)

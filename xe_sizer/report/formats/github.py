@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from xe_sizer.report.format import clean
 
 if TYPE_CHECKING:
-    from xe_sizer.report.findings import Finding, Remark
-    from xe_sizer.report.options import Options
+    from xe_sizer.report.document import Finding, Options, Remark
 
 SHOWS = "findings"
 ENDINGS = ()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 if TYPE_CHECKING:
-    from xe_sizer.report.options import Options
+    from xe_sizer.report.document import Options
 
 SHOWS = "answer"
 ENDINGS = (".json",)

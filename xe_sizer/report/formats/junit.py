@@ -8,8 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from xe_sizer.report.findings import Case, Finding
-    from xe_sizer.report.options import Options
+    from xe_sizer.report.document import Case, Finding, Options
 
 SHOWS = "findings"
 ENDINGS = (".xml",)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from xe_sizer.report.bars import bar_text, gauge
 from xe_sizer.report.document import Facts, FactsPair, Figure, Notes, Steps, Summary, Table
-from xe_sizer.report.encoding import encodable
+from xe_sizer.report.format import encodable
+from xe_sizer.report.terminal import bar_text, gauge
 
 if TYPE_CHECKING:
-    from xe_sizer.report.document import Document, InCharacters, Tone
-    from xe_sizer.report.options import Options
+    from xe_sizer.report.document import Document, InCharacters, Options, Tone
 
 SHOWS = "document"
 ENDINGS = (".md", ".markdown")

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from xe_sizer.report.document import Document
-    from xe_sizer.report.options import Options
+    from xe_sizer.report.document import Document, Options
 
 SHOWS = "document"
 ENDINGS = (".txt",)

@@ -1,0 +1,555 @@
+"""Tables and words of a report on a service: the day, the fleet, pools, sessions and tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from xe_sizer.report.blocks import left_out
+from xe_sizer.report.document import Column, Picture, Point, Table
+from xe_sizer.report.format import (
+    NOT_A_NUMBER,
+    RANGE,
+    UNBOUNDED,
+    amount,
+    byte_size,
+    clean,
+    count,
+    duration,
+    duration_range,
+    money,
+    number,
+    offer_words,
+    percent,
+    plural,
+    range_words,
+)
+from xe_sizer.report.picture import Axis, Chart
+from xe_sizer.report.picture import Point as PicturePoint
+from xe_sizer.report.terminal import chart
+from xe_sizer.report.verdict import profile_name
+from xe_sizer.result.common import Range
+from xe_sizer.result.replicas import AGGREGATED, DISAGGREGATED
+from xe_sizer.result.serving import BY_POWER, BY_PRICE, LatencyAt
+from xe_sizer.units import BARE_SERVER, WATT_PER_KW
+
+if TYPE_CHECKING:
+    from xe_sizer.report.document import Block, Figure
+    from xe_sizer.result.replicas import Aggregated, Disaggregation, Fit, ReplicaLayout
+    from xe_sizer.result.serving import Benchmark, BenchmarkLatency, Day, FleetOption, ParetoPoint, ServeResult, Span
+
+# Prompts on replicas of their own, as the report on a service shows them.
+
+WAY = {"node": "inside the node", "network": "over the network"}
+STAGES = (
+    ("queue_s", "wait for other prompts"),
+    ("prefill_s", "prefill"),
+    ("transfer_s", "transfer of the KV cache"),
+    ("decode_s", "wait for a place, and first decode step"),
+)
+
+
+def pools_words(found: Disaggregation, decode_gpus: int) -> str:
+    """Both kinds of replicas: `4 prefill replicas of 2 + 1 decode replica of 4`."""
+    prefill = f"{plural(found.prefill_replicas, 'prefill replica')} of {found.prefill_gpus:,}"
+    return f"{prefill} + {plural(found.decode_replicas, 'decode replica')} of {decode_gpus:,}"
+
+
+def pools_points(result: ServeResult) -> Iterator[Point]:
+    """Whether prompts on replicas of their own are worth it."""
+    if result.disaggregation is not None:
+        yield Point("Prefill apart", against(result, result.disaggregation))
+
+
+def against(result: ServeResult, found: Disaggregation) -> str:
+    """The answer beside that with everything on all replicas."""
+    other = found.aggregated
+    if other is None:
+        return "without it no placement is possible"
+    if found.by == "gpus":
+        words = f"{result.gpus.count:,} GPUs against {other.gpus:,} with prompts on all replicas"
+    else:
+        mine, theirs = (number(float(f"{value:.3g}")) for value in _rates(result, other))
+        words = f"up to {mine} requests/s per GPU against {theirs} with prompts on all replicas"
+    if not other.meets_limits and result.verdict.ok:
+        return f"{words}, which miss a limit"
+    if other.meets_limits and not result.verdict.ok:
+        return f"{words}, which meet the limits"
+    ending = {DISAGGREGATED: "it is better", AGGREGATED: "it is worse"}
+    return f"{words}: {ending.get(found.better, 'no difference above 5 %')}"
+
+
+def _rates(result: ServeResult, other: Aggregated) -> tuple[float, float]:
+    return result.replicas.max_requests_per_s / result.gpus.count, other.max_requests_per_s / other.gpus
+
+
+def pools_table(result: ServeResult) -> Iterator[Table]:
+    """What the first token waits for, and both answers."""
+    found = result.disaggregation
+    if found is None:
+        return
+    sent = f"{byte_size(found.transfer_bytes)} {WAY.get(found.path, found.path)}"
+    notes = {"queue_s": f"prefill replicas are busy {percent(found.utilisation)} of the time",
+             "transfer_s": f"{sent}, links in use {percent(found.link_utilisation)} of the time"}  # fmt: skip
+    rows = [(name, _seconds(getattr(found, key)), notes.get(key, "")) for key, name in STAGES]
+    ttft_s = result.latency.ttft_s.expected
+    rows.append(("first token (TTFT)", _seconds(ttft_s), ""))
+    columns = (Column("time to the first token, mean"), Column("value", True), Column("note"))
+    yield Table("Prefill and decode on replicas of their own", columns, tuple(rows), note=_both(result, found))
+
+
+def _both(result: ServeResult, found: Disaggregation) -> str:
+    other = found.aggregated
+    if other is None:
+        return ""
+    figures = f"{_seconds(other.ttft_s)} TTFT, {_seconds(other.tpot_s)} TPOT"
+    return f"{against(result, found)}. All on all replicas: {plural(other.replicas, 'replica')}, {figures}"
+
+
+def _seconds(value: float | None) -> str:
+    return NOT_A_NUMBER if value is None else duration(value)
+
+
+# Sessions that come back, as the report on a service shows them.
+
+BOUND = {
+    "memory": "more does not fit the KV cache",
+    "positions": "the model has no more positions",
+    "max_model_len": "as long as max_model_len",
+    "max_sequences": "the engine runs no more at once",
+}
+
+
+def fit_points(result: ServeResult) -> Iterator[Point]:
+    """The longest context or the most sessions."""
+    found = result.fit
+    if found is None:
+        return
+    parts = f"a prompt of {found.input_tokens:,} and an answer of {found.output_tokens:,}"
+    each = f", {found.sessions_per_replica:,} per replica" if found.sessions_per_replica < found.sessions else ""
+    sessions = f"{plural(found.sessions, 'session')} at once{each}"
+    bound = BOUND.get(found.bound, found.bound)
+    if found.question == "context":
+        yield Point("Longest", f"{found.tokens:,} tokens ({parts}) in {sessions}: {bound}")
+    else:
+        yield Point("Most", f"{sessions} of {found.tokens:,} tokens ({parts}): {bound}")
+
+
+def fit_words(found: Fit | None) -> str:
+    """What fits in a cell of a table."""
+    if found is None:
+        return NOT_A_NUMBER
+    return f"{found.tokens:,} tokens" if found.question == "context" else plural(found.sessions, "session")
+
+
+def sessions_points(result: ServeResult) -> Iterator[Point]:
+    """How many returning users find their cache, and what the others wait longer."""
+    found = result.session_cache
+    if found is None:
+        return
+    where = f"{percent(found.hit_gpu)} on the GPU, {percent(found.hit_host)} in host memory"
+    words = f"of users who come back {where}, {percent(found.missed)} compute theirs again"
+    yield Point("Sessions", f"{words} ({duration(found.ttft_missed_s)} to the first token)")
+
+
+def sessions_table(result: ServeResult) -> Iterator[Table]:
+    """Where sessions stay while their users think, and how soon an answer begins then."""
+    found = result.session_cache
+    if found is None:
+        return
+    fetched = f"fetched in {duration(found.fetch_s)}, which {duration(found.recompute_s)} would compute"
+    size = f"{number(found.host_gib)} GiB a replica: {fetched}"
+    kinds = (
+        ("on the GPU", found.on_gpu, found.hit_gpu, found.ttft_gpu_s, "beside the requests that run"),
+        ("in host memory", found.in_host, found.hit_host, found.ttft_host_s, size),
+        ("gone", None, found.missed, found.ttft_missed_s, "computed again"),
+    )
+    rows = tuple(
+        (place, "" if room is None else count(int(room)), percent(share), duration(ttft_s), note)
+        for place, room, share, ttft_s, note in kinds
+    )
+    columns = (Column("their cache is"), Column("room for", True), Column("of those that come back", True),
+               Column("first token, mean", True), Column("note"))  # fmt: skip
+    note = f"{number(found.sessions)} sessions of a replica wait for their users"
+    yield Table("Sessions that come back", columns, rows, note=note)
+
+
+# The answer of `serve` in one sentence: what is served on what, how fast, and what a reader must know.
+
+DEFAULT = "default"  # origin of a value that nobody gave
+
+
+def load_words(result: ServeResult) -> str:
+    """The load and the model that it asks."""
+    serve, model = result.scenario.get("serve") or {}, profile_name(result, "model") or "the model"
+    if serve.get("requests") is not None:
+        return f"{test_words(serve)} of {model}"
+    if serve.get("request_rate") is not None:
+        return f"{number(serve['request_rate'])} requests/s of {model}"
+    if serve.get("concurrency") is not None:
+        return f"{plural(serve['concurrency'], 'concurrent request')} of {model}"
+    if serve.get("users") is not None:
+        thinking = f" (think time {number(serve['think_time_s'])} s)" if serve.get("think_time_s") else ""
+        return f"{plural(serve['users'], 'user')}{thinking} of {model}"
+    if serve.get("batch") is not None:
+        each = " per replica" if result.replicas.count > 1 else ""
+        return f"a batch of {plural(serve['batch'], 'request')}{each} of {model}"
+    return f"{model} at full load"
+
+
+def test_words(serve: Mapping[str, Any]) -> str:
+    """The test that a scenario asks for: `a test of 640 requests, 64 at a time,`."""
+    requests = plural(serve["requests"], "request")
+    if serve.get("trace") is not None:
+        return f"a trace of {requests}"
+    if serve.get("concurrency") is not None:
+        return f"a test of {requests}, {number(serve['concurrency'])} at a time,"
+    if serve.get("request_rate") is not None:
+        return f"a test of {requests} at {number(serve['request_rate'])} requests/s"
+    return f"a test of {requests} at once"
+
+
+def hardware(result: ServeResult) -> str:
+    """GPUs by replica, and their servers: `12 GPUs: 3 replicas of 4 x h100-sxm-80gb (2 x dell-xe9680-h100)`."""
+    each, server = replica_gpus(result), profile_name(result, "server")
+    shape = f"{each} x {profile_name(result, 'gpu') or 'GPU'}"
+    if result.disaggregation is not None:
+        shape = f"{result.gpus.count:,} x {profile_name(result, 'gpu') or 'GPU'}: {replicas_words(result)}"
+    elif result.replicas.count > 1:
+        shape = f"{result.gpus.count:,} GPUs: {replicas_words(result)} of {shape}"
+    return shape if not server or server.startswith(BARE_SERVER) else f"{shape} ({result.gpus.nodes:,} x {server})"
+
+
+def replicas_words(result: ServeResult) -> str:
+    """How many replicas there are, and how many of them serve: `7 replicas (3 serving + 4 spare)`."""
+    count, spare = result.replicas.count, result.replicas.spare
+    if result.disaggregation is not None:
+        return pools_words(result.disaggregation, replica_gpus(result))
+    return plural(count, "replica") + (f" ({count - spare:,} serving + {spare:,} spare)" if spare else "")
+
+
+def replica_gpus(result: ServeResult) -> int:
+    layout = result.layout
+    return layout.tp * layout.pp * layout.dp
+
+
+def partly_priced(result: ServeResult) -> str:
+    """What of the servers the price is for, where that is not all of them: ` (12 of 16 GPUs priced)`."""
+    gpus, billed = result.gpus, result.cost.billed_gpus
+    whole = gpus.nodes * gpus.gpus_per_node
+    server = profile_name(result, "server")
+    named = server and not server.startswith(BARE_SERVER)
+    return f" ({billed:,} of {whole:,} GPUs priced)" if named and billed is not None and billed < whole else ""
+
+
+def shared(result: ServeResult) -> str:
+    """What of the requests in flight each of several replicas has: `125 per replica`."""
+    each = result.per_replica
+    several = result.replicas.count - result.replicas.spare > 1
+    return f"{number(each.concurrency)} per replica" if several and each and each.concurrency is not None else ""
+
+
+def judged(result: ServeResult) -> LatencyAt:
+    """The latencies that limits are compared with: at the percentile asked for, else the means (percentile 0)."""
+    percentile = (result.scenario.get("serve") or {}).get("percentile")
+    found = next((at for at in result.latency.percentiles if at.percentile == percentile), None)
+    spans = (result.latency.ttft_s, result.latency.tpot_s, result.latency.request_s)
+    means = LatencyAt(percentile=0, ttft_s=spans[0].expected, tpot_s=spans[1].expected, request_s=spans[2].expected)
+    return found or means
+
+
+def latencies(at: LatencyAt) -> str:
+    """Both latencies that limits are compared with, and of which requests they are the most."""
+    words = f"{latency(at.ttft_s)} to the first token (TTFT)"
+    if at.tpot_s != 0.0:  # an answer of one token has no further ones
+        words += f" and {latency(at.tpot_s)} per token (TPOT)"
+    if not at.percentile:
+        return f"{words} on average"
+    most = "" if at.ttft_s is None or at.tpot_s is None else "at most "
+    return f"{most}{words} for {number(at.percentile)} % of requests"
+
+
+def latency(seconds: float | None) -> str:
+    return UNBOUNDED if seconds is None else duration(seconds)
+
+
+def span_words(span: Span, value: float | None = None) -> str:
+    """The range of a latency, empty where nothing bounds it; that of a percentile of it where its value is given.
+
+    Answers of one token have no time per further token, and so no range of it.
+    """
+    if span.low is None or not span.expected or span.high is None:
+        return ""
+    times = 1.0 if value is None else value / span.expected
+    return duration_range(Range(low=span.low * times, expected=span.expected * times, high=span.high * times))
+
+
+# The report on a test of a service, in the words of benchmark tools.
+
+LATENCIES = (
+    ("Time to first token (TTFT)", "ttft_s"),
+    ("Time per output token (TPOT)", "tpot_s"),
+    ("Inter-token latency (ITL)", "itl_s"),
+    ("End-to-end latency (E2EL)", "e2e_latency_s"),
+)
+SAME = 1.005  # highest over lowest of a range that is none
+ARRIVALS = {
+    "closed-loop": "the next request comes when one is answered",
+    "poisson": "requests come by chance (Poisson)",
+    "constant": "requests come evenly",
+    "trace": "requests come as in the trace",
+    "all-at-once": "all requests come at once",
+}
+
+
+def test_points(result: ServeResult) -> Iterator[Point]:
+    """How long the test takes and what it gets done; nothing where there is no test."""
+    test = result.test
+    if test is None:
+        return
+    seconds = "" if test.duration_s.expected is None else duration(test.duration_s.expected)
+    tokens = f"{_rate(test.output_tokens_per_s)} output tokens/s, {_rate(test.total_tokens_per_s)} tokens/s in all"
+    good = "" if test.goodput_per_s is None else f", goodput {number(test.goodput_per_s)} requests/s"
+    yield Point(
+        "Test", f"{seconds} for {plural(test.requests, 'request')}: {_rate(test.requests_per_s)} requests/s{good}"
+    )
+    yield Point("", tokens)
+    if between := _has_width(test.duration_s) and span_words(test.duration_s):
+        name = RANGE if result.latency.calibrated else "uncalibrated range"
+        yield Point("", f"{name} of the duration: {between}", spare=3)
+
+
+def test_tables(result: ServeResult) -> Iterator[Table]:
+    """What a benchmark tool prints at the end of a test: its figures, and the latencies of its requests."""
+    if result.test is None:
+        return
+    columns = (Column("result"), Column("value", True), Column("note"))
+    yield Table("Serving benchmark", columns, tuple(_rows(result.test)))
+    found = result.latency
+    span, note = range_words(found.evidence, found.calibrated, found.basis)
+    heads = tuple(Column(name, True) for name in ("median", "P90", "P95", "P99"))
+    rows = tuple(_latencies(name, getattr(result.test, key)) for name, key in LATENCIES)
+    yield Table(
+        "Latencies of the test", (Column("latency"), Column("mean", True), Column(span), *heads), rows, note=note
+    )
+
+
+def _rows(test: Benchmark) -> Iterator[tuple[str, str, str]]:
+    yield "Successful requests", f"{test.requests:,}", ARRIVALS[test.arrivals]
+    if test.concurrency is not None:
+        yield "Maximum request concurrency", f"{test.concurrency:,}", ""
+    if test.request_rate is not None:
+        yield "Request rate (req/s)", number(test.request_rate), ""
+    yield "Benchmark duration (s)", _value(test.duration_s), _between(test.duration_s)
+    yield "Total input tokens", f"{test.input_tokens:,}", ""
+    yield "Total generated tokens", f"{test.output_tokens:,}", ""
+    yield "Request throughput (req/s)", _value(test.requests_per_s), _between(test.requests_per_s)
+    if test.goodput_per_s is not None:
+        yield "Request goodput (req/s)", number(test.goodput_per_s), "requests that meet your latency limits"
+    yield "Output token throughput (tok/s)", _rate(test.output_tokens_per_s), _between(test.output_tokens_per_s)
+    yield "Total token throughput (tok/s)", _rate(test.total_tokens_per_s), _between(test.total_tokens_per_s)
+    yield "Mean concurrency", number(test.mean_concurrency), "requests in flight"
+    if test.preemptions:
+        yield "Preemptions per replica", f"{test.preemptions:,}", "requests that lost their KV cache and began again"
+
+
+def _latencies(name: str, found: BenchmarkLatency) -> tuple[str, ...]:
+    percentiles = (latency(value) for value in (found.median, found.p90, found.p95, found.p99))
+    return name, latency(found.mean.expected), span_words(found.mean), *percentiles
+
+
+def _value(span: Span) -> str:
+    return "" if span.expected is None else number(span.expected)
+
+
+def _rate(span: Span) -> str:
+    """A rate in whole numbers where it is large."""
+    expected = span.expected or 0.0
+    return number(float(round(expected)) if expected >= 100.0 else expected)
+
+
+def _has_width(span: Span) -> bool:
+    """Whether a figure is uncertain: the rate at which requests come bounds what a service answers."""
+    return span.low is not None and span.high is not None and span.high > SAME * span.low
+
+
+def _between(span: Span) -> str:
+    """The range of a figure without a unit."""
+    if span.low is None or span.high is None or not _has_width(span):
+        return ""
+    low, high = (number(float(f"{value:.3g}")) for value in (span.low, span.high))
+    return f"80 % range: {low} to {high}"
+
+
+# A day whose load changes, on replicas that come and go: a line of the first screen, and a table of its hours.
+
+
+def day_points(result: ServeResult) -> Iterator[Point]:
+    """What the day takes against the replicas of its peak all day."""
+    if result.day is not None:
+        yield Point("Day", _words(result.day))
+        yield Point(
+            "", f"a replica answers {duration(result.day.replica_start_s)} after its start: start it that early"
+        )
+
+
+def _words(day: Day) -> str:
+    fewest, most = (pick(hour.replicas for hour in day.hours) for pick in (min, max))
+    replicas = f"{fewest:,} to {most:,} replicas" if fewest < most else f"{most:,} replicas at every hour"
+    hours = f"{count(round(day.gpu_hours))} instead of {count(round(day.peak_gpu_hours))} GPU hours"
+    saved = f" ({percent(1.0 - day.gpu_hours / day.peak_gpu_hours)} less)" if day.gpu_hours < day.peak_gpu_hours else ""
+    missed = sum(not hour.meets_limits for hour in day.hours)
+    limits = f"; {missed} of {len(day.hours)} hours miss the limits" if missed else ""
+    return f"{replicas}, {hours}{saved}{_money(day)}{limits}"
+
+
+def _money(day: Day) -> str:
+    if day.cost is None or day.peak_cost is None:
+        return ""
+    return f", {amount(day.cost)} instead of {amount(day.peak_cost)} {clean(day.currency)}"
+
+
+def day_table(result: ServeResult) -> Iterator[Table]:
+    """The hours with their load, replicas and latencies."""
+    day = result.day
+    if day is None:
+        return
+    columns = (
+        Column("hour"), Column("load", True), Column("requests/s", True, spare=2), Column("replicas", True),
+        Column("GPUs", True), Column("TTFT", True, spare=1), Column("TPOT", True, spare=1), Column("limits", spare=3),
+    )  # fmt: skip
+    rows = tuple(
+        (
+            f"{hour.hour:02d}:00", number(hour.load), number(hour.requests_per_s), count(hour.replicas),
+            count(hour.gpus), latency(hour.ttft_s), latency(hour.tpot_s), "met" if hour.meets_limits else "MISSED",
+        )
+        for hour in day.hours
+    )  # fmt: skip
+    most = max(hour.gpus for hour in day.hours)
+    shares = tuple(hour.gpus / most for hour in day.hours)
+    note = f"{count(round(day.requests))} requests; GPU hours count the start of replicas"
+    yield Table("A day", columns, rows, shares, note=note)
+
+
+# Pictures of a service: latencies against their limits and against the load, memory, and what a step is made of.
+
+
+def front(points: Sequence[ParetoPoint], sizes: Sequence[str], title: str, figure: Figure | None) -> Picture:
+    """Tokens for a user against tokens of a GPU. sizes : the layout of each point in words"""
+    shown = tuple(
+        PicturePoint(
+            point.tokens_per_s_per_user,
+            point.output_tokens_per_s_per_gpu,
+            f"{clean(size)}, {number(point.running_requests)} concurrent requests",
+            clean(size) if place == 0 or size != sizes[place - 1] else "",
+            kind=tuple(dict.fromkeys(sizes)).index(size),
+            rank=1,
+        )
+        for place, (point, size) in enumerate(zip(points, sizes, strict=True))
+    )
+    across = Axis("tokens per second per user", logarithmic=True)
+    drawing = Chart(across, Axis("tokens per second per GPU", logarithmic=True), shown, ("", "replica configuration"))
+    says = f"{len(points)} replica configurations: {', '.join(dict.fromkeys(sizes))}"
+    return Picture(title, says, drawing, "Both axes are logarithmic.", figure)
+
+
+# The service on several kinds of hardware, and the Pareto-optimal ways to run a replica, as tables.
+
+ORDERS = {
+    BY_PRICE: "cheapest per hour first",
+    BY_POWER: "lowest GPU design power first, since not all prices are known",
+    "": "by price per hour, or by GPU design power where prices are unknown",
+}
+SHOWN = 16  # kinds of hardware in the table; JSON has all
+
+
+def fleet_blocks(result: ServeResult, width: int | None) -> Iterator[Block]:
+    """The comparison, the front and its figure, and what was left out; nothing where none was asked for."""
+    if result.fleet:
+        yield _fleet(result.fleet, ORDERS.get(result.fleet_order, ORDERS[""]))
+    yield from left_out(result.left_out)
+    if result.pareto:
+        yield _front(result.pareto)
+        yield _picture(result.pareto, width)
+
+
+def _fleet(options: Sequence[FleetOption], order: str) -> Table:
+    shown = options[:SHOWN]
+    sized = any(one.cost_per_hour is not None for one in shown)
+    price = (Column("per hour", True), Column("per million", True), Column("priced")) if sized else ()
+    fits = (Column("fits", True),) if any(one.fit is not None for one in shown) else ()
+    columns = (
+        Column("hardware"), Column("GPUs", True), Column("replicas"), Column("TTFT", True),
+        Column("TPOT", True), Column("tokens/s/GPU", True), Column("utilisation", True),
+        Column("GPU design power", True), *fits, *price, Column("outcome"),
+    )  # fmt: skip
+    rows = tuple(
+        (*_option_cells(one), *_fit_cells(one, bool(fits)), *(_price_cells(one) if sized else ()), _outcome(one))
+        for one in shown
+    )
+    more = f"{len(shown)} of {len(options)} kinds of hardware; " if len(options) > len(shown) else ""
+    note = f"{more}those within the limits first, {order}; per million: tokens of prompts and answers"
+    return Table("On other hardware", columns, rows, note=note)
+
+
+def _fit_cells(one: FleetOption, asked: bool) -> tuple[str, ...]:
+    return (fit_words(one.fit),) if asked else ()
+
+
+def _option_cells(one: FleetOption) -> tuple[str, ...]:
+    power = NOT_A_NUMBER if one.power_w is None else f"{number(one.power_w / WATT_PER_KW)} kW"
+    latencies = [NOT_A_NUMBER if value is None else duration(value) for value in (one.ttft_s, one.tpot_s)]
+    return (
+        clean(_hardware(one)), count(one.gpus), f"{one.replicas} x {_sizes(one.layout)}", *latencies,
+        number(one.output_tokens_per_s_per_gpu), percent(one.utilisation), power,
+    )  # fmt: skip
+
+
+def _hardware(one: FleetOption) -> str:
+    """The server where one was named, else the GPU."""
+    return one.gpu if one.server.startswith(BARE_SERVER) else one.server
+
+
+def _price_cells(one: FleetOption) -> tuple[str, str, str]:
+    priced = NOT_A_NUMBER if one.hourly_price is None else offer_words(one.hourly_price)
+    return money(one.cost_per_hour, one.currency), money(one.cost_per_million_tokens, one.currency), priced
+
+
+def _outcome(one: FleetOption) -> str:
+    if not one.fits:
+        return "DOES NOT FIT"
+    return "met" if one.meets_limits else "MISSED"
+
+
+def _sizes(layout: ReplicaLayout) -> str:
+    sizes = [f"{name} {getattr(layout, name)}" for name in ("tp", "pp", "ep", "dp") if getattr(layout, name) > 1]
+    return ", ".join(sizes) or "1 GPU"
+
+
+def _front(points: Sequence[ParetoPoint]) -> Table:
+    columns = (
+        Column("replica"), Column("concurrent requests", True), Column("tokens/s/user", True),
+        Column("tokens/s/GPU", True), Column("TTFT", True),
+    )  # fmt: skip
+    rows = tuple(
+        (
+            _sizes(point.layout),
+            number(point.running_requests),
+            number(point.tokens_per_s_per_user),
+            number(point.output_tokens_per_s_per_gpu),
+            NOT_A_NUMBER if point.ttft_s is None else duration(point.ttft_s),
+        )
+        for point in points
+    )
+    note = (
+        "Pareto-optimal: no other layout and load is better in both tokens/s/user and tokens/s/GPU; means, no queueing"
+    )
+    return Table("Latency against throughput, one replica", columns, rows, note=note)
+
+
+def _picture(points: Sequence[ParetoPoint], width: int | None) -> Picture:
+    pairs = [(point.tokens_per_s_per_user, point.output_tokens_per_s_per_gpu, True) for point in points]
+    label = "tokens/s/user to the right, both axes logarithmic"
+    title = "Tokens/s/GPU against tokens/s/user"
+    figure = chart(title, pairs, number, number, label, width)
+    return front(points, [_sizes(point.layout) for point in points], title, figure)
