@@ -24,7 +24,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from xe_sizer.profiles.samples.measure import Asked, Measured, measure
+from xe_sizer.datasets.profile import Asked, Measured, measure
 
 Corpus = list[str]
 MEDIAN_CHARS, SIGMA = 1800, 1.0  # of a sample: log-normal, as conversations are

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from xe_sizer.profiles.samples.distribution import Fine, histogram
-from xe_sizer.profiles.samples.fields import sample_of
-from xe_sizer.profiles.samples.measure import Asked, Measured, measure
+from xe_sizer.datasets.fit import Fine, histogram
+from xe_sizer.datasets.profile import Asked, Measured, measure
+from xe_sizer.datasets.tokens import sample_of
 
 SIZES = st.lists(st.integers(1, 5000), min_size=1, max_size=300)
 KEYS = (

@@ -77,11 +77,11 @@ def test_rows_that_cannot_be_read_are_told(folder: Path) -> None:
 
 
 def test_a_file_is_counted_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from xe_sizer.profiles.samples import dataset
+    from xe_sizer.datasets import profile
 
     calls: list[Path] = []
-    measure = dataset.measure
-    monkeypatch.setattr(dataset, "measure", lambda paths, *rest: calls.extend(paths) or measure(paths, *rest))
+    measure = profile.measure
+    monkeypatch.setattr(profile, "measure", lambda paths, *rest: calls.extend(paths) or measure(paths, *rest))
     registry = Registry()
     for _ in range(2):
         asked(folder, "file: ids.jsonl", registry=registry)

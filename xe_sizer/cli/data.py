@@ -17,7 +17,7 @@ from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.profiles.text_file import YAML_ENDINGS, at_home
 
 if TYPE_CHECKING:
-    from xe_sizer.profiles.samples.measure import Measured
+    from xe_sizer.datasets.profile import Measured
 
 app = typer.Typer(add_completion=False)
 _HELP = """Count the tokens of a data set: JSON Lines, JSON or Parquet.
@@ -85,7 +85,7 @@ def data_command(
     given = {name: _number(name, text) for name, text in numbers.items() if text is not None}
     names = [_profile_name(file) for file in profiles]
 
-    from xe_sizer.profiles.samples.measure import Asked, measure
+    from xe_sizer.datasets.profile import Asked, measure
     from xe_sizer.studies.data import data_statistics
 
     asked = Asked(
@@ -103,7 +103,7 @@ def data_command(
 
 
 def _write_profiles(measured: Measured, files: Sequence[str], names: Sequence[str], warnings: Sequence[str]) -> None:
-    from xe_sizer.profiles.samples.profile import profile_of, profile_yaml
+    from xe_sizer.datasets.profile import profile_of, profile_yaml
 
     profiles = (profile_yaml(profile_of(measured, name), warnings) for name in names)
     write_texts(zip(map(Path, files), profiles, strict=True))
@@ -121,7 +121,7 @@ def _number(option: str, text: str) -> int:
 
 def _profile_name(file: str) -> str:
     """The name of a profile, which is that of its file. Raises InputError: no profile can have it."""
-    from xe_sizer.profiles.samples.profile import NAME, profile_name
+    from xe_sizer.datasets.profile import NAME, profile_name
 
     stem = Path(file).stem
     if NAME.fullmatch(stem) is None:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from xe_sizer.profiles.samples.distribution import QUANTILES
-from xe_sizer.profiles.samples.remarks import remarks
+from xe_sizer.datasets.fit import QUANTILES
+from xe_sizer.datasets.profile import remarks
 from xe_sizer.result.common import SCHEMA_VERSION, Range
 from xe_sizer.result.data import DataStatistics, EndOfLengths, TokenHistogram, UnreadRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from xe_sizer.profiles.samples.extremes import Extreme
-    from xe_sizer.profiles.samples.measure import Measured
+    from xe_sizer.datasets.fit import Extreme
+    from xe_sizer.datasets.profile import Measured
     from xe_sizer.result.data import Method
 
 _SHOWN_UNREAD = 5

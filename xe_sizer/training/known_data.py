@@ -55,7 +55,7 @@ def _path(given: Given, key: str, name: str) -> Path:
 
 def _counted(given: Given, key: str, name: str, path: Path, finder: Finder) -> KnownData:
     """A file of samples, counted with the scenario's tokenizer or assumed from bytes. Raises InputError."""
-    from xe_sizer.profiles.samples.dataset import counted_samples  # few scenarios name one
+    from xe_sizer.datasets.profile import counted_samples
 
     if not path.exists():
         raise InputError(Problem(f"no such file: {path}", given.locate(("data", key)), _statistics_hint(given)))

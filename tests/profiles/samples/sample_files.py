@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from xe_sizer.profiles.samples.measure import Asked, Measured, measure
+from xe_sizer.datasets.profile import Asked, Measured, measure
 
 
 def measured(path: Path, asked: Asked | None = None) -> Measured:

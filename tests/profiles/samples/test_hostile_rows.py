@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 from sample_files import measured
 
+from xe_sizer.datasets import files
 from xe_sizer.errors import InputError
-from xe_sizer.profiles.samples import json_lines, json_list
 
 GOOD = '{"text": "one of the good rows"}'
 
 
 def test_a_line_without_end_is_left_out_and_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_lines, "MAX_ROW_BYTES", 1 << 10)
-    monkeypatch.setattr(json_lines, "_SKIP_BYTES", 1 << 8)
+    monkeypatch.setattr(files, "MAX_ROW_BYTES", 1 << 10)
+    monkeypatch.setattr(files, "_SKIP_BYTES", 1 << 8)
     file = tmp_path / "rows.jsonl"
     file.write_text(f'{GOOD}\n{{"text": "{"x" * 100_000}"}}\n{GOOD}\n{"y" * 5000}')
     found = measured(file)
@@ -27,7 +27,7 @@ def test_a_line_without_end_is_left_out_and_not_held(tmp_path: Path, monkeypatch
 
 
 def test_a_row_of_a_list_may_be_as_long_as_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_list, "MAX_ROW_BYTES", 1 << 10)
+    monkeypatch.setattr(files, "MAX_ROW_BYTES", 1 << 10)
     file = tmp_path / "rows.json"
     file.write_text(json.dumps([{"text": "x" * 5000}, {"text": "fine"}], indent=1))
     found = measured(file)

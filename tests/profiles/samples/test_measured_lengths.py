@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from sample_files import measured
 
+from xe_sizer.datasets.profile import profile_of, profile_yaml
+from xe_sizer.datasets.tokens import sample_of
 from xe_sizer.errors import InputError
 from xe_sizer.profiles.dataset import load_dataset
-from xe_sizer.profiles.samples.fields import sample_of
-from xe_sizer.profiles.samples.profile import profile_of, profile_yaml
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ import pytest
 from pyarrow import parquet
 from sample_files import measured, tokenizer_of_words
 
+from xe_sizer.datasets import files as samples_parquet
+from xe_sizer.datasets.profile import Asked
 from xe_sizer.errors import InputError
-from xe_sizer.profiles.samples import parquet as samples_parquet
-from xe_sizer.profiles.samples.measure import Asked
 
 SIZES = [(7 * place) % 50 + 1 for place in range(1000)]
 

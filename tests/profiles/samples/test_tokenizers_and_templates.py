@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from sample_files import lines, measured, tokenizer_of_words
 
+from xe_sizer.datasets import tokens
+from xe_sizer.datasets.profile import Asked, Measured
 from xe_sizer.errors import InputError
-from xe_sizer.profiles.samples import template
-from xe_sizer.profiles.samples.measure import Asked, Measured
 
 CHAT = {"messages": [{"role": "user", "content": "one two"}, {"role": "assistant", "content": "three"}]}
 LOOP = "{% for message in messages %}{{ message['role'] }} {{ message['content'] }} {% endfor %}"
@@ -77,7 +77,7 @@ def test_what_a_template_refuses_is_counted_without_it(tmp_path: Path, text: str
 
 
 def test_a_template_that_hangs_is_given_up_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(template, "SECONDS", 1.0)
+    monkeypatch.setattr(tokens, "SECONDS", 1.0)
     tokenizer = tokenizer_of_words(tmp_path / "tokenizer")
     loop = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
     (tokenizer / "chat_template.jinja").write_text(loop)
