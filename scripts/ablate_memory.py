@@ -13,11 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from xe_sizer.evidence.measured import measured_peak_bytes
-from xe_sizer.evidence.records import Record, read_records
+from xe_sizer.evidence.predict import PredictedRecord, predict_records, predicted_peak_bytes
+from xe_sizer.evidence.records import Record, measured_peak_bytes, read_records
 from xe_sizer.evidence.statistics import source_weights, weighted_quantile
-from xe_sizer.evidence.training import PredictedRecord, predicted_peak_bytes
-from xe_sizer.evidence.validate import predict_records
 from xe_sizer.training.layout import OFFLOAD
 from xe_sizer.training.memory import Ledger, at_level, memory_ledger
 from xe_sizer.training.memory_parts import MEMORY_PARTS

@@ -21,11 +21,9 @@ import numpy as np
 from held_out import held_out
 from numpy.typing import NDArray
 
-from xe_sizer.evidence.measured import measured_peak_bytes
-from xe_sizer.evidence.records import Record, read_records
+from xe_sizer.evidence.predict import PredictedRecord, predict_records, predicted_peak_bytes, step_time
+from xe_sizer.evidence.records import Record, measured_peak_bytes, read_records
 from xe_sizer.evidence.statistics import source_weights, weighted_quantile
-from xe_sizer.evidence.training import PredictedRecord, predicted_peak_bytes, step_time
-from xe_sizer.evidence.validate import predict_records
 from xe_sizer.laws.device import Efficiency
 from xe_sizer.laws.matmul import MatmulLaw
 from xe_sizer.laws.operator_time import Device

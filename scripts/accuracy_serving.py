@@ -9,10 +9,10 @@ from accuracy_tables import counted, errors, in_short, not_explained, publicatio
 from accuracy_text import percent, table
 from held_out import BY_MODEL, record_held_out
 
+from xe_sizer.evidence.predict import validate
 from xe_sizer.evidence.records import Record
 from xe_sizer.evidence.residuals import left_out_coverage, left_out_width, serving_runs_of
 from xe_sizer.evidence.statistics import GUESSED, summaries
-from xe_sizer.evidence.validate import validate
 from xe_sizer.result.accuracy import Accuracy, Prediction
 
 QUANTITIES = {"ttft": "Time to the first token", "tpot": "Time per output token", "throughput": "Throughput"}

@@ -29,7 +29,7 @@ from accuracy_tables import (
 from accuracy_text import origins, table
 from held_out import record_held_out
 
-from xe_sizer.evidence.peaks import (
+from xe_sizer.evidence.calibrate import (
     MemoryFits,
     Reliability,
     brier,
@@ -40,10 +40,10 @@ from xe_sizer.evidence.peaks import (
     spread_of,
     spreads_left_out,
 )
+from xe_sizer.evidence.predict import validate
 from xe_sizer.evidence.records import Record, read_records
 from xe_sizer.evidence.residuals import left_out_coverage, left_out_width, runs_of
 from xe_sizer.evidence.statistics import summaries
-from xe_sizer.evidence.validate import validate
 
 PAGE = Path(__file__).parents[1] / "docs" / "accuracy.md"
 

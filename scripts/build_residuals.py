@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from xe_sizer.evidence.peaks import MemoryFits, peaks_of, spread_of
+from xe_sizer.evidence.calibrate import MemoryFits, peaks_of, spread_of
 from xe_sizer.evidence.records import Record, read_records
 from xe_sizer.evidence.residuals import (
     Run,

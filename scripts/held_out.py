@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from xe_sizer.evidence.predict import predict_records, predictions_of
 from xe_sizer.evidence.records import Record, read_records
 from xe_sizer.evidence.statistics import source_weights, weighted_quantile
-from xe_sizer.evidence.validate import predict_records, predictions_of
 from xe_sizer.result.accuracy import Prediction, Skipped
 
 PARTS = 3

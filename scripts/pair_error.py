@@ -20,9 +20,8 @@ from pathlib import Path
 
 import numpy as np
 
+from xe_sizer.evidence.predict import PredictedRecord, timed
 from xe_sizer.evidence.records import Record, read_records
-from xe_sizer.evidence.training import PredictedRecord
-from xe_sizer.evidence.validate import timed
 
 FEWEST_PAIRS = 3
 KINDS = ("GPUs", "layout")

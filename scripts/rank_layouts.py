@@ -22,9 +22,8 @@ import numpy as np
 from held_out import held_out
 from numpy.typing import NDArray
 
+from xe_sizer.evidence.predict import PredictedRecord, timed
 from xe_sizer.evidence.records import Record, read_records
-from xe_sizer.evidence.training import PredictedRecord
-from xe_sizer.evidence.validate import timed
 
 NEAR = 0.05
 APART = 0.03  # share by which measured times of two layouts must differ

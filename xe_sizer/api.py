@@ -214,8 +214,8 @@ def validate(*sources: Source | Sequence[Source], only: str | None = None) -> Ac
     ------
     InputError : every record that cannot be read; an unknown quantity
     """
+    from xe_sizer.evidence.predict import validate as answer
     from xe_sizer.evidence.records import SHIPPED, read_all, records_of
-    from xe_sizer.evidence.validate import validate as answer
     from xe_sizer.result.accuracy import QUANTITIES
     from xe_sizer.scenario.provenance import collect
 

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from xe_sizer.evidence.record_parts import Batch, LayoutStated, Lora, Measured
-from xe_sizer.evidence.records import Record
-from xe_sizer.evidence.training import predictions
+from xe_sizer.evidence.predict import predictions
+from xe_sizer.evidence.records import Batch, LayoutStated, Lora, Measured, Record
 
 ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT / "scripts"))

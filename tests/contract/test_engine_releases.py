@@ -6,8 +6,8 @@ import msgspec
 import pytest
 from serving_cases import asked
 
-from xe_sizer.evidence.inference_of import engine_of
 from xe_sizer.evidence.records import Record
+from xe_sizer.evidence.serving_scenario import engine_of
 from xe_sizer.profiles.finder import BUILT_IN
 from xe_sizer.profiles.inherited import releases
 from xe_sizer.profiles.source import load_yaml

@@ -9,10 +9,9 @@ import pytest
 
 from xe_sizer.errors import InputError
 from xe_sizer.evidence.calibrate import FACTORS, Calibration, calibrate
-from xe_sizer.evidence.flags import RecordRegistry
-from xe_sizer.evidence.record_parts import Batch, LayoutStated, Measured
-from xe_sizer.evidence.records import Record
-from xe_sizer.evidence.training import predict_record
+from xe_sizer.evidence.names import RecordRegistry
+from xe_sizer.evidence.predict import predict_record
+from xe_sizer.evidence.records import Batch, LayoutStated, Measured, Record
 from xe_sizer.software.stack import default_stack, load_stack
 from xe_sizer.training.device import device_of
 from xe_sizer.training.step import timeline

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from xe_sizer.errors import Location
+from xe_sizer.evidence.predict import validate
 from xe_sizer.evidence.records import records_of
-from xe_sizer.evidence.validate import validate
 
 # NVIDIA DeepLearningExamples, TensorFlow2/LanguageModeling/ELECTRA/README.md, "Training performance results":
 # GPUs, sequences per GPU, accumulation, sequence length, sequences per second.

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 import xe_sizer
+from xe_sizer.evidence.predict import validate
 from xe_sizer.evidence.records import read_records
-from xe_sizer.evidence.validate import validate
 
 RECORDS = Path(xe_sizer.__file__).parent / "evidence" / "data" / "encoders.jsonl"
 

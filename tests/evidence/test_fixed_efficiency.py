@@ -2,11 +2,9 @@
 
 import pytest
 
-from xe_sizer.evidence.fixed_efficiency import seconds_at_peak
-from xe_sizer.evidence.flags import RecordRegistry
-from xe_sizer.evidence.record_parts import Batch, Lora, Measured
-from xe_sizer.evidence.records import Record
-from xe_sizer.evidence.training import predict_record
+from xe_sizer.evidence.names import RecordRegistry
+from xe_sizer.evidence.predict import predict_record, seconds_at_peak
+from xe_sizer.evidence.records import Batch, Lora, Measured, Record
 from xe_sizer.training.job import Job
 
 PEAK = 312e12  # of an A100 in bf16

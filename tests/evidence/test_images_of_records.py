@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from xe_sizer.errors import Location
-from xe_sizer.evidence.flags import RecordRegistry
+from xe_sizer.evidence.names import RecordRegistry
+from xe_sizer.evidence.predict import predict_record
 from xe_sizer.evidence.records import Record, records_of
-from xe_sizer.evidence.scenario_of import Asked, scenario_of
-from xe_sizer.evidence.training import predict_record
+from xe_sizer.evidence.training_scenario import Asked, scenario_of
 
 RUN = {
     "id": "run", "job": "sft", "stack": "hf-trainer", "model": "qwen2-vl-2b", "gpu": "a100-sxm-80gb", "gpus": 1,

@@ -7,12 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from xe_sizer.evidence.flags import RecordRegistry
-from xe_sizer.evidence.inference import figures, peak, rates, serve_record
-from xe_sizer.evidence.inference_of import engine_of, inference_of
-from xe_sizer.evidence.record_parts import LayoutStated, Measured
-from xe_sizer.evidence.records import Record
-from xe_sizer.evidence.validate import validate
+from xe_sizer.evidence.names import RecordRegistry
+from xe_sizer.evidence.predict import figures, peak, rates, serve_record, validate
+from xe_sizer.evidence.records import LayoutStated, Measured, Record
+from xe_sizer.evidence.serving_scenario import engine_of, inference_of
 from xe_sizer.serving.estimate import ServingEstimate
 from xe_sizer.software.engine import load_engine
 

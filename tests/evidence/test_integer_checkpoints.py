@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from xe_sizer.evidence.flags import RecordRegistry
-from xe_sizer.evidence.inference_of import inference_of
+from xe_sizer.evidence.names import RecordRegistry
 from xe_sizer.evidence.records import Record
+from xe_sizer.evidence.serving_scenario import inference_of
 
 REGISTRY = RecordRegistry()
 PLAIN = Record(

@@ -5,11 +5,10 @@ from typing import Any
 import pytest
 
 from xe_sizer.errors import InputError
-from xe_sizer.evidence.flags import RecordRegistry
-from xe_sizer.evidence.record_parts import Batch, LayoutStated, Lora, Measured
-from xe_sizer.evidence.records import Record
-from xe_sizer.evidence.scenario_of import scenario_of
-from xe_sizer.evidence.training import predict_record, predictions
+from xe_sizer.evidence.names import RecordRegistry
+from xe_sizer.evidence.predict import predict_record, predictions
+from xe_sizer.evidence.records import Batch, LayoutStated, Lora, Measured, Record
+from xe_sizer.evidence.training_scenario import scenario_of
 
 PAIRS = Record(
     id="a", job="dpo", stack="trl", model="qwen2.5-7b", gpu="h100-sxm-80gb", gpus=8, gpus_per_node=8, precision="bf16",

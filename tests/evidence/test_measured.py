@@ -3,15 +3,8 @@
 import numpy as np
 import pytest
 
-from xe_sizer.evidence.measured import (
-    Step,
-    measured_oom,
-    measured_peak_bytes,
-    measured_step_s,
-)
-from xe_sizer.evidence.record_parts import Measured
-from xe_sizer.evidence.records import Record
-from xe_sizer.evidence.training import predicted_peak_bytes
+from xe_sizer.evidence.predict import predicted_peak_bytes
+from xe_sizer.evidence.records import Measured, Record, Step, measured_oom, measured_peak_bytes, measured_step_s
 from xe_sizer.training.memory import Ledger
 from xe_sizer.units import GIB
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from xe_sizer.evidence.flags import RecordRegistry
-from xe_sizer.evidence.record_parts import Batch
-from xe_sizer.evidence.records import Record
-from xe_sizer.evidence.scenario_of import scenario_of
+from xe_sizer.evidence.names import RecordRegistry
+from xe_sizer.evidence.records import Batch, Record
+from xe_sizer.evidence.training_scenario import scenario_of
 
 
 def flags(**fields: object) -> dict[str, object]:

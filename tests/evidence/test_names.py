@@ -4,11 +4,9 @@ from typing import get_args
 
 import pytest
 
-from xe_sizer.evidence.flags import RecordRegistry
-from xe_sizer.evidence.names import Recipes, choose_stack, names, recipes, stack_rules
-from xe_sizer.evidence.record_parts import Batch, LayoutStated
-from xe_sizer.evidence.records import Record
-from xe_sizer.evidence.scenario_of import scenario_of
+from xe_sizer.evidence.names import Recipes, RecordRegistry, choose_stack, names, recipes, stack_rules
+from xe_sizer.evidence.records import Batch, LayoutStated, Record
+from xe_sizer.evidence.training_scenario import scenario_of
 from xe_sizer.profiles.fields import names_of
 from xe_sizer.profiles.finder import BUILT_IN
 from xe_sizer.profiles.inherited import releases

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from xe_sizer.evidence.peaks import (
+from xe_sizer.evidence.calibrate import (
     MemoryFits,
     Peak,
     brier,
@@ -19,8 +19,7 @@ from xe_sizer.evidence.peaks import (
     spread_of,
     spreads_left_out,
 )
-from xe_sizer.evidence.record_parts import Batch, LayoutStated, Measured
-from xe_sizer.evidence.records import Record
+from xe_sizer.evidence.records import Batch, LayoutStated, Measured, Record
 from xe_sizer.software.certainty import MemoryChance, Spread
 from xe_sizer.training.uncertainty import memory_suffices, peak_spread
 

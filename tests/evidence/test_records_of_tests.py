@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 
 from xe_sizer.errors import Location
-from xe_sizer.evidence.flags import RecordRegistry
-from xe_sizer.evidence.inference import ServedRecord, figures, rates, serve_record
-from xe_sizer.evidence.inference_of import inference_of
-from xe_sizer.evidence.load_of import answers_of, prompts_of
-from xe_sizer.evidence.record_parts import Measured
-from xe_sizer.evidence.records import Record, records_of
+from xe_sizer.evidence.names import RecordRegistry
+from xe_sizer.evidence.predict import ServedRecord, figures, rates, serve_record
+from xe_sizer.evidence.records import Measured, Record, records_of
+from xe_sizer.evidence.serving_scenario import answers_of, inference_of, prompts_of
 
 
 def record(**fields: object) -> Record:

@@ -2,13 +2,10 @@
 
 from typing import Any
 
-from xe_sizer.evidence.flags import RecordRegistry
-from xe_sizer.evidence.record_parts import Batch, LayoutStated, Lora, Measured, Rollout
-from xe_sizer.evidence.records import Record
-from xe_sizer.evidence.reinforcement import reinforce_record
-from xe_sizer.evidence.reinforcement_of import reinforces
-from xe_sizer.evidence.scenario_of import Asked, scenario_of
-from xe_sizer.evidence.validate import validate
+from xe_sizer.evidence.names import RecordRegistry
+from xe_sizer.evidence.predict import reinforce_record, validate
+from xe_sizer.evidence.records import Batch, LayoutStated, Lora, Measured, Record, Rollout
+from xe_sizer.evidence.training_scenario import Asked, reinforces, scenario_of
 
 TOGETHER = Record(
     id="a", job="grpo", stack="verl", model="qwen2.5-7b", gpu="h100-sxm-80gb", gpus=8, gpus_per_node=8,

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from xe_sizer.evidence.robust_fit import error_of_new_runs, left_out_residuals, robust, student_tail
+from xe_sizer.evidence.calibrate import error_of_new_runs, left_out_residuals, robust, student_tail
 
 
 @pytest.mark.parametrize(("freedom", "tail"), [(2, 1.8856), (3, 1.6377), (5, 1.4759), (10, 1.3722), (30, 1.3104)])

@@ -6,10 +6,9 @@ import msgspec
 import pytest
 
 from xe_sizer.errors import InputError
-from xe_sizer.evidence.flags import RecordRegistry
-from xe_sizer.evidence.record_parts import Batch, LayoutStated, Lora, Measured
-from xe_sizer.evidence.records import Record
-from xe_sizer.evidence.scenario_of import Asked, scenario_of
+from xe_sizer.evidence.names import RecordRegistry
+from xe_sizer.evidence.records import Batch, LayoutStated, Lora, Measured, Record
+from xe_sizer.evidence.training_scenario import Asked, scenario_of
 from xe_sizer.software.optimizer import load_optimizer, optimizer_names
 from xe_sizer.software.stack import load_stack
 

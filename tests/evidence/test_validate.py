@@ -6,12 +6,10 @@ import msgspec
 import pytest
 
 import xe_sizer.evidence
-from xe_sizer.evidence.flags import RecordRegistry
-from xe_sizer.evidence.peaks import peaks_of
-from xe_sizer.evidence.record_parts import Batch, LayoutStated, Measured
-from xe_sizer.evidence.records import Record, read_records
-from xe_sizer.evidence.training import predict_record
-from xe_sizer.evidence.validate import validate
+from xe_sizer.evidence.calibrate import peaks_of
+from xe_sizer.evidence.names import RecordRegistry
+from xe_sizer.evidence.predict import predict_record, validate
+from xe_sizer.evidence.records import Batch, LayoutStated, Measured, Record, read_records
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.result.accuracy import QUANTITIES, Prediction
 from xe_sizer.scenario.read import read_scenario

@@ -6,7 +6,7 @@ import pytest
 
 import xe_sizer
 from tests.serving_cases import asked
-from xe_sizer.evidence.inference_of import _format_name
+from xe_sizer.evidence.serving_scenario import _format_name
 from xe_sizer.serving.layout import ReplicaLayouts
 from xe_sizer.serving.memory import request_bytes
 from xe_sizer.serving.step import Work, step_time

@@ -7,10 +7,9 @@ import pytest
 
 from tests.cases import ask, job, layouts
 from xe_sizer.errors import InputError
-from xe_sizer.evidence.flags import RecordRegistry
-from xe_sizer.evidence.record_parts import Batch
-from xe_sizer.evidence.records import Record
-from xe_sizer.evidence.scenario_of import scenario_of
+from xe_sizer.evidence.names import RecordRegistry
+from xe_sizer.evidence.records import Batch, Record
+from xe_sizer.evidence.training_scenario import scenario_of
 from xe_sizer.training.layout import OFFLOAD, RECOMPUTE, can_offload, offloaded_parts
 from xe_sizer.training.memory import memory_ledger
 from xe_sizer.training.sizing import size

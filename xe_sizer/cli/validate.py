@@ -60,7 +60,7 @@ def validate_command(
     read = read_all([Path(file) for file in files or [str(SHIPPED)]])
     print_problems(read.notes)
 
-    from xe_sizer.evidence.validate import validate
+    from xe_sizer.evidence.predict import validate
 
     return how.write(validate(read.records, quantities, stack), worst=shown)
 

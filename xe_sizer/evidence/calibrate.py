@@ -8,31 +8,333 @@ parent is the stack that the records name, and the range of the new one follows 
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise, product
 from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from xe_sizer.errors import InputError, Problem
-from xe_sizer.evidence.flags import RecordRegistry
-from xe_sizer.evidence.prediction import reason_of
-from xe_sizer.evidence.record_parts import Measured
-from xe_sizer.evidence.robust_fit import TAIL, error_of_new_runs, left_out_residuals, robust
-from xe_sizer.evidence.training import predict_record, step_time
+from xe_sizer.evidence.names import RecordRegistry
+from xe_sizer.evidence.predict import (
+    PredictedRecord,
+    predict_record,
+    predict_records,
+    predicted_peak_bytes,
+    reason_of,
+    step_time,
+)
+from xe_sizer.evidence.records import Measured, measured_oom, measured_peak_bytes
+from xe_sizer.evidence.statistics import source_weights, weighted_quantile
 from xe_sizer.frozen import frozen
 from xe_sizer.profiles.inherited import of_release
+from xe_sizer.software.certainty import MemoryChance, Spread
 from xe_sizer.software.stack import load_stack, stack_names
 from xe_sizer.training.device import device_of
 from xe_sizer.training.step import timeline
 
 if TYPE_CHECKING:
     from xe_sizer.evidence.records import Record
-    from xe_sizer.evidence.robust_fit import Vector
-    from xe_sizer.evidence.training import PredictedRecord
     from xe_sizer.software.stack import Stack
+
+# Peaks of memory and ends of it in published runs: how sure a job fits, and how far that can be believed.
+
+QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
+BINS = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
+
+
+@frozen
+class Peak:
+    """Memory of a published run on a known number of GPUs.
+
+    ratio : measured peak over the cautious prediction in the same metric, None where none was measured [-]
+    room : memory of the card over the cautious peak [-]; fits : whether it ran, None where nobody says
+    guessed : lengths, batch or micro-batch are; said_to_fit : the verdict on it
+    """
+
+    source: str
+    ratio: float | None
+    room: float
+    fits: bool | None
+    guessed: bool = False
+    said_to_fit: bool = True
+
+
+@frozen
+class Reliability:
+    """Runs that were given a probability by other publications: its mean, and the share of them that ran."""
+
+    low: float
+    high: float
+    runs: int
+    publications: int
+    out_of_memory: int
+    said: float
+    ran: float
+
+
+def peaks_of(records: Iterable[Record]) -> Iterator[Peak]:
+    """The memory of every run of training with a prediction and a known number of GPUs."""
+    for found in predict_records(record for record in records if not record.serves):
+        if isinstance(found, PredictedRecord) and found.sized.resolved.gpus is not None:
+            yield _peak(found)
+
+
+def _peak(found: PredictedRecord) -> Peak:
+    sized, measured = found.sized, measured_peak_bytes(found.record.measured)
+    ratio = None
+    if measured is not None:
+        conversion, metric = measured
+        ratio = conversion.value / predicted_peak_bytes(sized.ledger, metric)
+    oom = measured_oom(found.record.measured)
+    room, ran = found.judged.usable_bytes / found.judged.peak_bytes, None if oom is None else not oom
+    return Peak(found.record.title, ratio, room, ran, found.memory_guessed, found.fits)
+
+
+def spread_of(peaks: Iterable[Peak]) -> tuple[Spread, int, int]:
+    """Quantiles of measured over predicted peaks, publications weighted alike; how many runs and publications."""
+    known = [peak for peak in peaks if peak.ratio is not None and not peak.guessed]
+    sources = [peak.source for peak in known]
+    logs, weights = np.array([math.log(peak.ratio or 1.0) for peak in known]), source_weights(sources)
+    low, middle, high = (math.exp(weighted_quantile(logs, weights, share)) for share in (0.1, 0.5, 0.9))
+    return Spread(low, high, middle), len(known), len(set(sources))
+
+
+# What the parameters of MemoryChance may be. More spread above would fit published runs better: some that ran are said
+# to need several times the card, since they did not do what their description says. A scenario says what it does.
+BELOW, ABOVE = (0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5), (0.15, 0.2, 0.25, 0.3, 0.4)
+LEAST, WIDENINGS = (0.005, 0.01, 0.02), (1.0, 1.5, 2.0, 3.0)
+CERTAIN = 0.005  # no single run may say more against a distribution than one of this probability [-]
+
+
+class MemoryFits:
+    """Every distribution that MemoryChance could be, and how badly each publication is said by it.
+
+    The loss of a publication is the mean of -ln P(what became of the run), so that one can be left out by subtraction.
+    """
+
+    def __init__(self, peaks: Iterable[Peak]) -> None:
+        known = [peak for peak in peaks if peak.fits is not None]
+        self.sources = sorted({peak.source for peak in known})
+        weights = source_weights([peak.source for peak in known])
+        places = np.array([self.sources.index(peak.source) for peak in known])
+        ended = np.array([not peak.fits for peak in known])
+        ratio, guessed = np.array([1.0 / peak.room for peak in known]), np.array([peak.guessed for peak in known])
+        self.tried = [MemoryChance(*one) for one in product(BELOW, ABOVE, LEAST, WIDENINGS)]
+        self.losses = np.zeros((len(self.tried), len(self.sources)))
+        for place, one in enumerate(self.tried):
+            said = one.out_of_memory(ratio, guessed)
+            lost = -np.log(np.clip(np.where(ended, said, 1.0 - said), CERTAIN, 1.0)) * weights
+            self.losses[place] = np.bincount(places, lost, len(self.sources))
+
+    @property
+    def best(self) -> MemoryChance:
+        """The most likely one, publications weighted alike."""
+        return self.tried[int(self.losses.sum(axis=1).argmin())]
+
+    def without(self, source: str) -> MemoryChance:
+        """The most likely one by the other publications; by all where the source is none of them."""
+        total = self.losses.sum(axis=1)
+        if source in self.sources:
+            total = total - self.losses[:, self.sources.index(source)]
+        return self.tried[int(total.argmin())]
+
+
+def left_out(peaks: Sequence[Peak]) -> dict[str, MemoryChance]:
+    """For each publication the distribution that the others give."""
+    fits = MemoryFits(peaks)
+    return {source: fits.without(source) for source in {peak.source for peak in peaks}}
+
+
+def spreads_left_out(peaks: Sequence[Peak]) -> dict[str, Spread]:
+    """For each publication the distribution of peaks that the others give."""
+    return {
+        source: spread_of(peak for peak in peaks if peak.source != source)[0]
+        for source in {peak.source for peak in peaks}
+    }
+
+
+@frozen
+class Brier:
+    """Mean squares of probability less outcome, publications weighted alike and each judged by the others [-].
+
+    yes_or_no : of the plain verdict; of_peaks : of the spread of measured peaks; chance : of `MemoryChance`
+    """
+
+    yes_or_no: float
+    of_peaks: float
+    chance: float
+
+
+def brier(peaks: Iterable[Peak], chances: Mapping[str, MemoryChance], spreads: Mapping[str, Spread]) -> Brier:
+    """How good each way is to say whether a run fits.
+
+        B = sum of w (said - fits)^2 / sum of w
+
+    Source: G. W. Brier, Monthly Weather Review 78 (1950) 1-3.
+    """
+    known = [peak for peak in peaks if peak.fits is not None]
+    weights, ran = source_weights([peak.source for peak in known]), np.array([bool(peak.fits) for peak in known])
+    ways = (
+        [float(peak.said_to_fit) for peak in known],
+        [float(_centred(spreads[peak.source]).probability(peak.room)) for peak in known],
+        [said_to_fit(peak, chances) for peak in known],
+    )
+    scores = [float(((np.array(said) - ran) ** 2) @ weights / weights.sum()) for said in ways]
+    return Brier(*scores)
+
+
+def _centred(spread: Spread) -> Spread:
+    return Spread(low=min(spread.low, 1.0), high=max(spread.high, 1.0))
+
+
+def said_to_fit(peak: Peak, chances: Mapping[str, MemoryChance]) -> float:
+    """The probability that others give to a run to fit [-]."""
+    return 1.0 - float(chances[peak.source].out_of_memory(1.0 / peak.room, peak.guessed))
+
+
+def peaks_below(peaks: Sequence[Peak], spreads: Mapping[str, Spread]) -> dict[float, float]:
+    """Share of measured peaks, publications weighted alike, below each quantile that the others give [-]."""
+    known = [peak for peak in peaks if peak.ratio is not None and not peak.guessed]
+    weights = source_weights([peak.source for peak in known])
+    said = np.array([float(spreads[peak.source].probability(peak.ratio or 1.0)) for peak in known])
+    return {share: float((said <= share) @ weights / weights.sum()) for share in QUANTILES}
+
+
+def reliability(peaks: Sequence[Peak], chances: Mapping[str, MemoryChance]) -> Iterator[Reliability]:
+    """Of the runs that were given a probability to fit, the share that ran, publications weighted alike."""
+    known = [peak for peak in peaks if peak.fits is not None]
+    said = np.array([said_to_fit(peak, chances) for peak in known])
+    for low, high in pairwise(BINS):
+        inside = np.flatnonzero((said >= low) & ((said < high) | (high == BINS[-1])))
+        if inside.size:
+            members = [known[place] for place in inside]
+            sources = [peak.source for peak in members]
+            ran, weights = np.array([bool(peak.fits) for peak in members]), source_weights(sources)
+            yield Reliability(
+                low=low,
+                high=high,
+                runs=len(members),
+                publications=len(set(sources)),
+                out_of_memory=int((~ran).sum()),
+                said=float(said[inside] @ weights / weights.sum()),
+                ran=float(ran @ weights / weights.sum()),
+            )
+
+
+# Regression that few runs cannot mislead: a prior, noise with strays, and what it says of runs that it has not seen.
+#
+#     log measured = log predicted(factors) + noise,   log factor ~ N(0, PRIOR_SPREAD^2),   noise ~ Student-t
+#
+# Source: Gelman et al., Bayesian Data Analysis, chapters 3, 14 and 17 (normal model with unknown variance, regression
+# with an informative prior, robust inference).
+
+Vector = NDArray[np.float64]
+PRIOR_SPREAD = 0.35  # assumed: a factor is within 0.7 to 1.4 of the parent's in two cases of three
+NOISE = 0.08  # assumed, relative: what two runs of the same job differ by with other nodes and versions
+FREEDOM = 4.0  # assumed, degrees of freedom of the noise: one record in ten may be off by far
+REWEIGHTS = 30  # chosen: rounds after which the weights no longer move
+PARENT_RUNS = 1.0  # chosen: how many runs the parent's published range counts as beside one's own
+STRAYS = 0.1  # assumed: share of the runs that may be off by any amount
+FARTHEST = 3.0  # chosen: standard deviations, by the median, beyond which a run is such a stray
+TAIL = 1.2815515655446004  # counted: 90 % quantile of the normal distribution; a tenth lies on each side of a range
+NORMAL_SPREADS = 1.4826  # counted: standard deviations of a normal distribution in its median absolute deviation
+
+
+def robust(slopes: Vector, linear: Vector, weights: Vector) -> tuple[Vector, Vector]:
+    """Posterior mode and precision of the log factors under Student-t noise, by reweighting.
+
+    Parameters
+    ----------
+    slopes : -d log(measured / predicted) / d log factor, shape (run, factor) [-]
+    linear : log(measured / predicted) that the factors must explain, shape (run,) [-]
+    weights : of the runs, shape (run,) [-]
+
+    Returns
+    -------
+    log factors, shape (factor,) [-]; their precision, shape (factor, factor) [-]
+    """
+    prior = np.eye(slopes.shape[1]) / PRIOR_SPREAD**2
+    log_factors: Vector = np.zeros(slopes.shape[1])
+    precision: Vector = prior
+    for _ in range(REWEIGHTS):
+        residual = linear - slopes @ log_factors
+        trust = weights / NOISE**2 / (1.0 + (residual / NOISE) ** 2 / FREEDOM)
+        precision = (slopes * trust[:, None]).T @ slopes + prior
+        log_factors = np.asarray(np.linalg.solve(precision, (slopes * trust[:, None]).T @ linear))
+    return log_factors, precision
+
+
+def left_out_residuals(slopes: Vector, linear: Vector, weights: Vector, parts: Sequence[str]) -> Vector:
+    """Log residuals of runs by fits that have not seen their part, shape (run,) [-].
+
+    parts : which runs are left out together, by a name for each, shape (run,)
+
+    A part that is all there is meets the parent's own factors.
+    """
+    names, found = np.array(parts), np.zeros(len(parts))
+    for part in dict.fromkeys(parts):
+        own = names == part
+        log_factors, _ = robust(slopes[~own], linear[~own], weights[~own])
+        found[own] = linear[own] - slopes[own] @ log_factors
+    return found
+
+
+def error_of_new_runs(residuals: Vector, parts: Sequence[str], parent_spread: float) -> float:
+    """Log error that four in five new runs should stay below.
+
+        error = t(0.9, n) s,   s^2 = (PARENT_RUNS sigma^2 + sum of r^2) / n,   n = PARENT_RUNS + parts
+
+    with a part's mean square r^2 of the residuals of fits that had not seen it, and the parent's published spread
+    sigma: with few runs that rules, and t(0.9, n) is wide; with many both lose their weight. At most a tenth of the
+    parts counts as strays: those beyond three standard deviations are taken to lie there. Never below NOISE.
+
+    Parameters
+    ----------
+    residuals : of runs that were left out, shape (run,) [-]
+    parts : which of them were left out together, shape (run,)
+    parent_spread : standard deviation of log(measured / predicted) of the parent's published runs [-]
+
+    Returns
+    -------
+    float [-]
+
+    Source: posterior predictive distribution of a normal model with a scaled inverse chi-square prior (Bayesian Data
+    Analysis, section 3.2). Simulated runs lie inside as often as it says or more often (tests/evidence).
+    """
+    names, squares = np.array(parts), residuals**2
+    sizes = np.sort([math.sqrt(squares[names == part].mean()) for part in dict.fromkeys(parts)])
+    usual = float(sizes[math.ceil((1.0 - STRAYS) * len(sizes)) - 1])
+    kept = np.minimum(sizes, max(usual, FARTHEST * NORMAL_SPREADS * float(np.median(sizes))))
+    runs = PARENT_RUNS + len(sizes)
+    spread = math.sqrt((PARENT_RUNS * parent_spread**2 + float(kept @ kept)) / runs)
+    return max(student_tail(runs) * spread, math.log1p(NOISE))
+
+
+def student_tail(freedom: float) -> float:
+    """90 % quantile of Student's t distribution.
+
+        t = z + (z^3 + z) / (4 n) + (5 z^5 + 16 z^3 + 3 z) / (96 n^2) + (3 z^7 + 19 z^5 + 17 z^3 - 15 z) / (384 n^3)
+
+    Within 0.3 % from two degrees of freedom on.
+
+    freedom : degrees of freedom n, 2 or more [-]
+
+    Source: Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.5.
+    """
+    z = TAIL
+    terms = (
+        (z**3 + z) / 4.0,
+        (5.0 * z**5 + 16.0 * z**3 + 3.0 * z) / 96.0,
+        (3.0 * z**7 + 19.0 * z**5 + 17.0 * z**3 - 15.0 * z) / 384.0,
+    )
+    return z + sum(term / freedom**power for power, term in enumerate(terms, 1))
+
 
 EFFICIENCIES = ("matmul", "attention", "memory_bound", "collectives")
 LAUNCHES = ("forward_launch_us", "backward_launch_us", "micro_batch_overhead_ms", "step_overhead_ms")

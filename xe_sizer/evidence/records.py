@@ -15,28 +15,143 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 
 from xe_sizer.errors import InputError, Location, Problem, collecting, did_you_mean, file_order
-from xe_sizer.evidence.record_parts import (
-    Batch,
-    Count,
-    Degree,
-    HitShare,
-    LayoutStated,
-    Lora,
-    Measured,
-    Rate,
-    Rollout,
-    Shape,
-    Share,
-    Spread,
-    Time,
-    Total,
-)
+from xe_sizer.frozen import frozen
 from xe_sizer.profiles.convert import convert
 from xe_sizer.profiles.source import load_yaml
 from xe_sizer.profiles.text_file import read_text
+from xe_sizer.units import GIB, HOUR_S, MINUTE_S
 
 if TYPE_CHECKING:
     from xe_sizer.profiles.convert import Locate
+
+# Sections of a measurement record and the kinds of value that its keys take.
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
+Degree = Annotated[int, msgspec.Meta(ge=0, le=10**6)]
+Size = Annotated[int, msgspec.Meta(ge=0, le=10**7)]
+Layers = Annotated[int, msgspec.Meta(ge=0, le=10**4)]
+Total = Annotated[float, msgspec.Meta(ge=0, le=1e18)]
+Time = Annotated[float, msgspec.Meta(gt=1e-9, le=1e12)]
+Rate = Annotated[float, msgspec.Meta(gt=1e-9, le=1e12)]
+Gib = Annotated[float, msgspec.Meta(gt=1e-6, le=1e9)]
+Share = Annotated[float, msgspec.Meta(gt=0, le=1)]
+HitShare = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Spread = Annotated[float, msgspec.Meta(ge=0, le=20)]
+
+
+class Shape(msgspec.Struct, frozen=True, kw_only=True):
+    """Sizes that define a model or override a known one's."""
+
+    layers: Layers | None = None
+    hidden: Size | None = None
+    heads: Size | None = None
+    kv_heads: Size | None = None
+    head_dim: Size | None = None
+    ffn: Size | None = None
+    vocab: Size | None = None
+    params: Total | None = None
+    experts: Size | None = None
+    experts_per_token: Size | None = None
+
+
+class LayoutStated(msgspec.Struct, frozen=True, kw_only=True):
+    tp: Degree | None = None
+    pp: Degree | None = None
+    vpp: Degree | None = None
+    cp: Degree | None = None
+    ep: Degree | None = None
+    dp: Degree | None = None
+    zero: Degree | None = None
+    sequence_parallel: bool | None = None
+    megatron_fsdp: Degree | None = None
+    attention_dp: Degree | None = None
+    moe_tp: Degree | None = None
+    expert_tp: Degree | None = None
+    cp_kind: str | None = None
+    first_stage_layers: Degree | None = None
+    last_stage_layers: Degree | None = None
+
+
+class Batch(msgspec.Struct, frozen=True, kw_only=True, rename={"total": "global"}):
+    """What one optimizer step takes; of reinforcement learning also an iteration's prompts, `group` answers to each."""
+
+    micro: Degree | None = None
+    total: Degree | None = None
+    grad_accum: Degree | None = None
+    tokens: Total | str | None = None
+    prompts: Degree | None = None
+    group: Degree | None = None
+
+
+class Lora(msgspec.Struct, frozen=True, kw_only=True):
+    rank: Degree | None = None
+    targets: str | list[str] | None = None
+    dropout: Annotated[float, msgspec.Meta(ge=0, lt=1)] | None = None
+    modules_to_save: str | list[str] | None = None
+    dora: bool | None = None
+
+
+class Rollout(msgspec.Struct, frozen=True, kw_only=True):
+    """The generating side of reinforcement learning; `gpu` where it is another kind than the trainer's.
+
+    partial : answers go on while the weights change; staleness : updates that weights may be behind those that learn
+    offload : of the trainer, what waits in host memory while answers are written: none, optimizer or params (with it)
+    """
+
+    engine: str | None = None
+    gpu: str | None = None
+    gpus: Degree | None = None
+    tp: Degree | None = None
+    pp: Degree | None = None
+    ep: Degree | None = None
+    gpu_memory_utilization: Share | None = None
+    weights: str | None = None
+    max_sequences: Degree | None = None
+    partial: bool | None = None
+    staleness: Degree | None = None
+    offload: str | None = None
+
+
+class Measured(msgspec.Struct, frozen=True, kw_only=True):
+    """What was measured; times as the source states them.
+
+    iteration_s : from one batch of prompts to the next; its phases: rollout_s, logprob_s (of the policy before the
+    update, the reference and a critic), reward_s, train_s (all updates of policy and critic), sync_s
+    """
+
+    step_time_s: Time | None = None
+    iteration_s: Time | None = None
+    rollout_s: Time | None = None
+    logprob_s: Time | None = None
+    reward_s: Time | None = None
+    train_s: Time | None = None
+    sync_s: Time | None = None
+    tokens_per_s_per_gpu: Rate | None = None
+    tokens_per_s_total: Rate | None = None
+    samples_per_s: Rate | None = None
+    minutes: Time | None = None
+    seconds: Time | None = None
+    steps: Total | None = None
+    epochs: Total | None = None
+    rows: Total | None = None
+    tokens: Total | None = None
+    gpu_hours: Time | None = None
+    peak_memory_gib: Gib | None = None
+    reserved_memory_gib: Gib | None = None
+    nvidia_smi_gib: Gib | None = None
+    memory_metric: str | None = None
+    oom: bool | None = None
+    fits: bool | None = None
+    ttft_ms: Time | None = None
+    prefill_ms: Time | None = None
+    tpot_ms: Time | None = None
+    tpot_ms_p50: Time | None = None
+    output_tokens_per_s: Rate | None = None
+    total_tokens_per_s: Rate | None = None
+    requests_per_s: Rate | None = None
+    output_tokens_per_s_per_gpu: Rate | None = None
+    request_latency_s: Time | None = None
+
 
 SHIPPED = Path(__file__).parent / "data"
 """The records that come with xe-sizer."""
@@ -314,3 +429,107 @@ def _repeated(records: Iterable[Record], place: Location) -> Iterator[Problem]:
         if count > 1:
             message = f"the id '{name}' is given {count} times"
             yield Problem(message, place, "ids tell records apart in the report")
+
+
+# What a record measured, as seconds per optimizer step, bytes per GPU and a verdict.
+
+UNSTATED = "unstated"
+METRICS = ("allocated", "reserved", "nvidia-smi", UNSTATED)
+
+
+@frozen(eq=True)
+class Step:
+    """The estimated step that a rate refers to.
+
+    samples : sequences of one optimizer step; micro_batches : per replica and step
+    tokens : tokens of a sequence as the source would count them; `lengths_stated` unless they are assumed
+    """
+
+    samples: int
+    micro_batches: int
+    tokens: float
+    gpus: int
+    lengths_stated: bool
+
+
+@frozen(eq=True)
+class Conversion:
+    """A measured figure in SI units, and how it was derived where the source does not state it as such."""
+
+    value: float
+    assumed: str | None = None
+
+
+def measured_step_s(record: Record, step: Step, counts_micro_batches: bool) -> Conversion | None:
+    """Seconds of one optimizer step, from the most direct figure that the record has; None where it has none.
+
+    tokens_per_s_per_gpu        first where lengths are not stated: a rate in tokens depends least on them
+    step_time_s                 as stated; x micro-batches where the framework calls each of them a step
+    samples_per_s               global batch / rate
+    minutes or seconds, steps   time / steps
+    seconds, rows, epochs       global batch x time / (rows x epochs), one epoch where none is stated
+    tokens_per_s_per_gpu        global batch x tokens / (rate x GPUs)
+    gpu_hours, tokens           global batch x tokens x hours / (all tokens x GPUs)
+    """
+    m = record.measured
+    share = step.micro_batches if counts_micro_batches else 1
+    unit = "a step is one micro-batch in this framework" if counts_micro_batches and share > 1 else None
+    whole_s = m.seconds or (m.minutes * MINUTE_S if m.minutes else None)
+    rate = _tokens_per_s(m, step)
+    if rate and not step.lengths_stated:
+        return Conversion(step.samples * step.tokens / rate, "compared by tokens per second: lengths not stated")
+    if m.step_time_s:
+        return Conversion(m.step_time_s * share, unit)
+    if m.samples_per_s:
+        return Conversion(step.samples / m.samples_per_s)
+    if whole_s and m.steps:
+        return Conversion(whole_s / m.steps * share, unit or "the whole job's time over its steps")
+    if rate:
+        return Conversion(step.samples * step.tokens / rate)
+    if whole_s and m.rows:
+        epochs = "" if m.epochs else ", one epoch"
+        return Conversion(step.samples * whole_s / (m.rows * (m.epochs or 1.0)), f"the whole job over its rows{epochs}")
+    if m.gpu_hours and m.tokens:
+        seconds = step.samples * step.tokens * m.gpu_hours * HOUR_S / (m.tokens * step.gpus)
+        return Conversion(seconds, "GPU-hours of the whole job over its tokens")
+    return None
+
+
+def _tokens_per_s(m: Measured, step: Step) -> float | None:
+    """Tokens per second of all GPUs."""
+    if m.tokens_per_s_per_gpu:
+        return m.tokens_per_s_per_gpu * step.gpus
+    return m.tokens_per_s_total
+
+
+def measured_peak_bytes(measured: Measured) -> tuple[Conversion, str] | None:
+    """Peak memory of a GPU and its metric; a figure of no stated metric stays one.
+
+    Publications that do not say print what PyTorch allocated or reserved about as often as what a monitor shows.
+    """
+    for value, metric in (
+        (measured.peak_memory_gib, measured.memory_metric or UNSTATED),
+        (measured.reserved_memory_gib, "reserved"),
+        (measured.nvidia_smi_gib, "nvidia-smi"),
+    ):
+        if value:
+            known = metric if metric in METRICS else "nvidia-smi"
+            note = None if known == metric else f"memory metric '{metric}' read as nvidia-smi"
+            if metric == UNSTATED:
+                note = "memory metric not stated: between allocated and nvidia-smi"
+            return Conversion(value * GIB, note), known
+    return None
+
+
+def measured_oom(measured: Measured) -> bool | None:
+    """Whether the run met the end of memory: as stated, else false where anything else was measured."""
+    if measured.oom is not None:
+        return measured.oom
+    figures = (
+        measured.step_time_s, measured.samples_per_s, measured.tokens_per_s_per_gpu, measured.tokens_per_s_total,
+        measured.minutes, measured.seconds, measured.gpu_hours, measured.peak_memory_gib, measured.nvidia_smi_gib,
+        measured.ttft_ms, measured.prefill_ms, measured.tpot_ms, measured.tpot_ms_p50, measured.output_tokens_per_s,
+        measured.total_tokens_per_s, measured.requests_per_s, measured.iteration_s, measured.rollout_s,
+        measured.train_s,
+    )  # fmt: skip
+    return False if measured.fits or any(figures) else None

@@ -11,17 +11,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from xe_sizer.evidence.predict import answered, timed
 from xe_sizer.evidence.statistics import source_weights, weighted_quantile
-from xe_sizer.evidence.validate import answered, timed
 from xe_sizer.frozen import frozen
 from xe_sizer.software.stack import stack_names
 from xe_sizer.software.uncertainty import ANY, Observed, Residuals, blended, own_group, reaching
 from xe_sizer.training.uncertainty import explained_by
 
 if TYPE_CHECKING:
+    from xe_sizer.evidence.predict import PredictedRecord, ReinforcedRecord
     from xe_sizer.evidence.records import Record
-    from xe_sizer.evidence.reinforcement import ReinforcedRecord
-    from xe_sizer.evidence.training import PredictedRecord
     from xe_sizer.result.accuracy import Prediction
     from xe_sizer.software.uncertainty import Group, Seen, Table
 
