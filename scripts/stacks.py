@@ -12,8 +12,7 @@ from typing import Any
 from xe_sizer.profiles.finder import BUILT_IN
 from xe_sizer.profiles.inherited import releases
 from xe_sizer.profiles.source import load_yaml
-from xe_sizer.software.stack import Stack, load_stack, stack_names
-from xe_sizer.software.stack_parts import PARALLEL_WAYS
+from xe_sizer.software.stack import PARALLEL_WAYS, Stack, load_stack, stack_names
 
 PAGE = Path(__file__).parents[1] / "docs" / "stacks.md"
 HEADER = """# Stacks

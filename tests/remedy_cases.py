@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from cases import REGISTRY, ask
 
-from xe_sizer.scenario.change import Change
+from xe_sizer.scenario.read import Change
 from xe_sizer.training.estimate import TrainingEstimate
 from xe_sizer.training.sizing import size
 

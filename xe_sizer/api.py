@@ -29,8 +29,7 @@ from xe_sizer.scenario.arguments import (
     texts,
 )
 from xe_sizer.scenario.caller import PythonCall
-from xe_sizer.scenario.change import flags_with
-from xe_sizer.scenario.read import BadScenarioError, load_scenario, scenario_of_call
+from xe_sizer.scenario.read import BadScenarioError, flags_with, load_scenario, scenario_of_call
 
 if TYPE_CHECKING:
     from xe_sizer.result.accuracy import Accuracy

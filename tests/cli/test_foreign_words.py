@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from xe_sizer.scenario.foreign import _MEANT, _NO_EFFECT, _names
+from xe_sizer.scenario.foreign_words import _MEANT, _NO_EFFECT, _names
 from xe_sizer.scenario.options import OPTIONS, SERVE_OPTIONS
 
 from .conftest import Ran

@@ -22,7 +22,7 @@ from xe_sizer.profiles.source import load_yaml
 from xe_sizer.report.registry import format_names
 from xe_sizer.scenario.options import OPTIONS
 from xe_sizer.software.number_formats import FORMATS
-from xe_sizer.software.stack_parts import KernelChoice
+from xe_sizer.software.stack import KernelChoice
 from xe_sizer.training.adapters import ADAPTERS
 from xe_sizer.training.methods import METHODS
 

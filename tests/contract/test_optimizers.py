@@ -13,8 +13,7 @@ from cases import job, layouts
 from xe_sizer.cli.main import main
 from xe_sizer.profiles.finder import BUILT_IN, KINDS
 from xe_sizer.software.optimizer import load_optimizer, optimizer_names
-from xe_sizer.software.stack import load_stack, stack_names
-from xe_sizer.software.supported import optimizers_of
+from xe_sizer.software.stack import load_stack, optimizers_of, stack_names
 from xe_sizer.training.memory import memory_ledger
 from xe_sizer.training.step import Timeline, timeline
 

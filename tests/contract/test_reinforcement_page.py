@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from xe_sizer.scenario.options import OPTION_OF
-from xe_sizer.scenario.rollout_section import RolloutSection
+from xe_sizer.scenario.schema import RolloutSection
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reinforcement-learning.md").read_text(encoding="utf-8")
 KEYS = [f"rollout.{field.encode_name}" for field in msgspec.structs.fields(RolloutSection)]

@@ -20,7 +20,7 @@ from xe_sizer.evidence.calibrate import (
     spreads_left_out,
 )
 from xe_sizer.evidence.records import Batch, LayoutStated, Measured, Record
-from xe_sizer.software.certainty import MemoryChance, Spread
+from xe_sizer.software.uncertainty import MemoryChance, Spread
 from xe_sizer.training.uncertainty import memory_suffices, peak_spread
 
 

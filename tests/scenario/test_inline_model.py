@@ -14,9 +14,8 @@ import xe_sizer
 from xe_sizer.cli.main import main
 from xe_sizer.errors import InputError
 from xe_sizer.profiles.source import load_yaml
-from xe_sizer.scenario.change import changed, flags_with
-from xe_sizer.scenario.json_schema import scenario_json_schema
-from xe_sizer.scenario.read import Given, read_scenario
+from xe_sizer.scenario.read import Given, changed, flags_with, read_scenario
+from xe_sizer.scenario.schema import scenario_json_schema
 from xe_sizer.training.resolve import resolve
 
 SHAPE = """\

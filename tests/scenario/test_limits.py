@@ -13,9 +13,9 @@ import pytest
 from xe_sizer.result.common import Limit
 from xe_sizer.scenario.caller import PythonCall
 from xe_sizer.scenario.limits import LIMITS, judge, kept, missed, shares
-from xe_sizer.scenario.limits_section import LimitsSection
 from xe_sizer.scenario.options import COMMAND_LINE, OPTION_OF
-from xe_sizer.software.certainty import EXACT, Spread
+from xe_sizer.scenario.schema import LimitsSection
+from xe_sizer.software.uncertainty import EXACT, Spread
 
 QUANTITIES = {rule.of: 4.0 for rule in LIMITS}
 

@@ -7,7 +7,7 @@ from cases import REGISTRY
 
 from xe_sizer.laws.hardware import Offer
 from xe_sizer.result.common import GIVEN_PRICE, HourlyPrice
-from xe_sizer.scenario.tariff import Tariff, whole_servers
+from xe_sizer.scenario.provenance import Tariff, whole_servers
 
 SERVER = replace(REGISTRY.server("dell-xe9680-h100"), price_per_hour=24.0, price_currency="EUR")
 

@@ -296,7 +296,7 @@ def test_a_change_that_is_less_sure_says_so() -> None:
 
 
 def effect(before: ServingEstimate, after: ServingEstimate, gains: bool = False, **values: object) -> str:
-    from xe_sizer.scenario.change import Change
+    from xe_sizer.scenario.read import Change
     from xe_sizer.scenario.trials import Option
 
     return _effect(before, Option(Change("a change", values, 1), after), gains)

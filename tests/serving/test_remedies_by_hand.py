@@ -12,7 +12,7 @@ import pytest
 from cases import REGISTRY
 from serving_cases import altered, served
 
-from xe_sizer.scenario.change import Change
+from xe_sizer.scenario.read import Change
 from xe_sizer.serving import remedies
 from xe_sizer.serving.advice import advise
 from xe_sizer.serving.estimate import ServingEstimate

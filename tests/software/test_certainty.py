@@ -6,7 +6,7 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from xe_sizer.software.certainty import EXACT, NINE_TENTHS, MemoryChance, Spread
+from xe_sizer.software.uncertainty import EXACT, NINE_TENTHS, MemoryChance, Spread
 
 LOPSIDED = Spread(0.8, 3.0)
 

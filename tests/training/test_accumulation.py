@@ -9,8 +9,7 @@ import pytest
 from cases import REGISTRY, ask
 
 from xe_sizer.errors import InputError
-from xe_sizer.scenario.change import Change
-from xe_sizer.scenario.read import read_scenario
+from xe_sizer.scenario.read import Change, read_scenario
 from xe_sizer.studies.plan import plan
 from xe_sizer.training.advice import with_the_same_batch
 from xe_sizer.training.rules import removed_by_rules

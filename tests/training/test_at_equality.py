@@ -13,7 +13,7 @@ import pytest
 from cases import REGISTRY, ask, job, layouts
 
 from xe_sizer.laws.device import Efficiency
-from xe_sizer.scenario.change import Change
+from xe_sizer.scenario.read import Change
 from xe_sizer.training.advice import beyond_the_speed_of_light
 from xe_sizer.training.device import without_losses
 from xe_sizer.training.flops import needed_flops

@@ -8,7 +8,7 @@ import pytest
 from cases import REGISTRY, ask
 
 from xe_sizer.errors import InputError
-from xe_sizer.scenario.change import Change, changed
+from xe_sizer.scenario.read import Change, changed
 from xe_sizer.training.advice import beyond_the_speed_of_light
 from xe_sizer.training.resolve import resolve
 from xe_sizer.training.sizing import size

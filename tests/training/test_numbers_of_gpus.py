@@ -10,8 +10,7 @@ import pytest
 from cases import ask, job
 
 from xe_sizer.laws.device import Efficiency
-from xe_sizer.software.certainty import Spread
-from xe_sizer.software.uncertainty import SPEED_OF_LIGHT
+from xe_sizer.software.uncertainty import SPEED_OF_LIGHT, Spread
 from xe_sizer.training import uncertainty as ranges
 from xe_sizer.training.estimate import TrainingEstimate
 from xe_sizer.training.fewest import Fewest, smallest_count

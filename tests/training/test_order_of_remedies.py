@@ -12,7 +12,7 @@ import pytest
 from cases import REGISTRY, ask
 
 from xe_sizer.result.common import Advice
-from xe_sizer.scenario.change import Change
+from xe_sizer.scenario.read import Change
 from xe_sizer.scenario.trials import Option
 from xe_sizer.training import advice, advice_words
 from xe_sizer.training.advice import advise, with_the_same_data

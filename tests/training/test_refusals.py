@@ -8,9 +8,8 @@ from cases import ask
 from xe_sizer.errors import InputError
 from xe_sizer.graph.casts import BLOCK_SCALED
 from xe_sizer.graph.low_rank import LowRank
-from xe_sizer.software.narrow_products import recipes_of
-from xe_sizer.software.relatives import stacks_with
-from xe_sizer.software.stack import load_stack, stack_names
+from xe_sizer.software.number_formats import recipes_of
+from xe_sizer.software.stack import load_stack, stack_names, stacks_with
 from xe_sizer.training.methods import METHODS
 from xe_sizer.training.uncertainty import memory_suffices
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from cases import REGISTRY, ask
 
-from xe_sizer.scenario.change import changed
+from xe_sizer.scenario.read import changed
 from xe_sizer.training.resolve import rearranged, resolve
 from xe_sizer.training.sizing import size, size_each
 

@@ -16,8 +16,8 @@ from xe_sizer.cli.text import TextCommand
 from xe_sizer.errors import InputError, Location, Problem, collecting, did_you_mean
 from xe_sizer.profiles.text_file import STDIN, YAML_ENDINGS
 from xe_sizer.result.training import Result
-from xe_sizer.scenario.change import flags_with
 from xe_sizer.scenario.options import OPTIONS
+from xe_sizer.scenario.read import flags_with
 
 if TYPE_CHECKING:
     from xe_sizer.scenario.read import Given

@@ -20,7 +20,7 @@ from xe_sizer.profiles.convert import number_hint
 from xe_sizer.profiles.fields import fields_of, names_of
 from xe_sizer.profiles.source import parse_scalar
 from xe_sizer.scenario.options import ALL_OPTIONS, OPTIONS, SERVE_OPTIONS, TWO_WAY
-from xe_sizer.scenario.read import ScenarioFile
+from xe_sizer.scenario.schema import ScenarioFile
 
 _PANELS = {
     "serve": "Load",

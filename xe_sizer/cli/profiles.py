@@ -179,7 +179,7 @@ def _schema(kind: str) -> dict[str, Any]:
     from xe_sizer.result.serving import ServeResult
     from xe_sizer.result.studies import Comparison, PlanResult, Scaling, Sensitivity, SweepResult
     from xe_sizer.result.training import Result
-    from xe_sizer.scenario.json_schema import scenario_json_schema
+    from xe_sizer.scenario.schema import scenario_json_schema
     from xe_sizer.software.engine import Engine
     from xe_sizer.software.optimizer import Optimizer
     from xe_sizer.software.quantiser import Quantiser

@@ -12,8 +12,8 @@ from xe_sizer.cli.options import TRAINING, option_and_value
 from xe_sizer.errors import InputError, Location, Problem, collecting, did_you_mean
 from xe_sizer.frozen import frozen
 from xe_sizer.profiles.registry import Registry
-from xe_sizer.scenario.change import flags_with
 from xe_sizer.scenario.options import OPTIONS
+from xe_sizer.scenario.read import flags_with
 from xe_sizer.studies.cells import Cell, cell_of, combinations
 
 if TYPE_CHECKING:

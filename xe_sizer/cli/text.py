@@ -99,7 +99,7 @@ class TextCommand(_AsText, TyperCommand):
             if not hasattr(error, "possibilities"):
                 _refuse_several_files(args, error)
                 raise
-            from xe_sizer.scenario.foreign import unknown_option
+            from xe_sizer.scenario.foreign_words import unknown_option
             from xe_sizer.scenario.options import OPTIONS, SERVE_OPTIONS
 
             known = (name for parameter in self.params for name in (*parameter.opts, *parameter.secondary_opts))

@@ -33,8 +33,8 @@ from xe_sizer.evidence.records import Measured, measured_oom, measured_peak_byte
 from xe_sizer.evidence.statistics import source_weights, weighted_quantile
 from xe_sizer.frozen import frozen
 from xe_sizer.profiles.inherited import of_release
-from xe_sizer.software.certainty import MemoryChance, Spread
 from xe_sizer.software.stack import load_stack, stack_names
+from xe_sizer.software.uncertainty import MemoryChance, Spread
 from xe_sizer.training.device import device_of
 from xe_sizer.training.step import timeline
 

@@ -14,18 +14,15 @@ from xe_sizer.errors import InputError
 from xe_sizer.profiles.convert import convert
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.profiles.source import load_yaml
-from xe_sizer.software.narrow_products import recipes_of
-from xe_sizer.software.stack import load_stack, stack_names
-from xe_sizer.software.stack_parts import PARALLEL_WAYS
-from xe_sizer.software.supported import optimizers_of
+from xe_sizer.software.number_formats import recipes_of
+from xe_sizer.software.stack import PARALLEL_WAYS, load_stack, optimizers_of, stack_names
 
 if TYPE_CHECKING:
     from xe_sizer.errors import Where
     from xe_sizer.evidence.records import Record
     from xe_sizer.graph.model import ModelShape
     from xe_sizer.laws.hardware import Server
-    from xe_sizer.software.stack import Stack
-    from xe_sizer.software.stack_parts import Defaults
+    from xe_sizer.software.stack import Defaults, Stack
 
 T = TypeVar("T")
 FOLDER = Path(__file__).parent

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from xe_sizer.laws.hardware import Accelerator, Server
     from xe_sizer.profiles.dataset import DatasetProfile
     from xe_sizer.profiles.registry import Registry
-    from xe_sizer.software.stack_parts import Defaults
+    from xe_sizer.software.stack import Defaults
     from xe_sizer.training.adapters import AdapterKind
     from xe_sizer.training.methods import MethodKind
 

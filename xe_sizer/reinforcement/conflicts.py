@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from xe_sizer.scenario.conflicts import problem_at
+from xe_sizer.scenario.provenance import problem_at
 
 if TYPE_CHECKING:
     from xe_sizer.errors import Problem

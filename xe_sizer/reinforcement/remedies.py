@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from xe_sizer.laws.precision import FP8
 from xe_sizer.reinforcement.iteration import ROLLOUT
-from xe_sizer.scenario.change import Change
+from xe_sizer.scenario.read import Change
 from xe_sizer.scenario.trials import Remedy
 from xe_sizer.software.engine import default_engine
 from xe_sizer.training.methods.preferences import ADAPTERS_OFF, NONE

@@ -17,8 +17,7 @@ from xe_sizer.reinforcement.settings import settings_of
 from xe_sizer.scenario.provenance import Provenance, collect, gpu_count, in_reading_order, relative, with_further
 from xe_sizer.serving.resolve import BENCHMARK
 from xe_sizer.serving.resolve import resolve as resolve_service
-from xe_sizer.software.objective import Objective
-from xe_sizer.software.stack import default_stack, load_stack
+from xe_sizer.software.stack import Objective, default_stack, load_stack
 from xe_sizer.training.methods import METHODS
 from xe_sizer.training.methods.method import Frozen
 from xe_sizer.training.methods.preferences import ADAPTERS_OFF, COPY, NONE, PRECOMPUTED, REFERENCE

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from xe_sizer.reinforcement.writing import Writing
     from xe_sizer.serving.job import ServingJob
     from xe_sizer.serving.memory import ServingMemory
-    from xe_sizer.software.rollout import RolloutDefaults
+    from xe_sizer.software.stack import RolloutDefaults
 
 
 SIZES = fields(ReplicaLayouts)  # of a placement

@@ -8,9 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace as replaced
 
-from xe_sizer.scenario.limits_section import LimitsSection
-from xe_sizer.scenario.schema import DataSection, Histogram, LayoutSection, LoraSection, TrainSection
-from xe_sizer.scenario.serve_section import ServeSection
+from xe_sizer.scenario.schema import (
+    DataSection,
+    Histogram,
+    LayoutSection,
+    LimitsSection,
+    LoraSection,
+    ServeSection,
+    TrainSection,
+)
 
 if TYPE_CHECKING:
     from xe_sizer.errors import Location

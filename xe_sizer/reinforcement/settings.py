@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from xe_sizer.reinforcement.answers import Answers
     from xe_sizer.scenario.provenance import Provenance
-    from xe_sizer.software.rollout import Kept, RolloutDefaults
+    from xe_sizer.software.stack import Kept, RolloutDefaults
     from xe_sizer.training.methods import Rollout
 
 # Where nobody says: prompts of a batch of published recipes, and lengths of mathematical problems and their answers.

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypedDict, is_typeddict
 
-from xe_sizer.scenario.limits_section import LimitsKeys
+from xe_sizer.scenario.schema import LimitsKeys
 
 
 class HistogramKeys(TypedDict, total=False):

@@ -25,12 +25,12 @@ from xe_sizer.result.common import (
     Verdict,
     certainty_of,
 )
-from xe_sizer.scenario.limits_section import LimitsSection
+from xe_sizer.scenario.schema import LimitsSection
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array
     from xe_sizer.scenario.caller import Caller
-    from xe_sizer.software.certainty import MemoryChance, Spread
+    from xe_sizer.software.uncertainty import MemoryChance, Spread
 
 
 class Estimate(Protocol):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -11,20 +11,129 @@ from msgspec import to_builtins
 from msgspec.structs import asdict
 
 from xe_sizer.errors import InputError, Problem, collecting, did_you_mean
-from xe_sizer.laws.device import Efficiency
+from xe_sizer.frozen import frozen
+from xe_sizer.laws.device import Efficiency, supported_precisions
+from xe_sizer.laws.precision import BF16, FP16
 from xe_sizer.profiles.finder import KINDS, RELEASED, is_path, is_repository
 from xe_sizer.profiles.inherited import of_release
 from xe_sizer.profiles.model import inline_model
 from xe_sizer.profiles.model_schema import InlineModel
-from xe_sizer.scenario.tariff import Tariff
+from xe_sizer.result.common import GIVEN_PRICE, HourlyPrice
 
 if TYPE_CHECKING:
     from xe_sizer.errors import Location
     from xe_sizer.graph.model import ModelShape
-    from xe_sizer.laws.hardware import Accelerator, Server
+    from xe_sizer.graph.operators import IntArray
+    from xe_sizer.laws.hardware import Accelerator, Offer, Server
     from xe_sizer.profiles.finder import Finder
     from xe_sizer.profiles.registry import Registry
     from xe_sizer.scenario.read import Given
+
+# What an hour of a GPU costs, and which GPUs are paid for.
+
+Count = TypeVar("Count", int, "IntArray")
+
+
+@frozen
+class Tariff:
+    """The price that was given for a GPU, else the server's, which is rented or owned as a whole.
+
+    per_gpu_hour : in `currency`; None where no price is known
+    sold_together : GPUs that are paid for together [-]
+    offer : how the server's price is meant; None where the price was given
+    """
+
+    per_gpu_hour: float | None
+    currency: str
+    sold_together: int
+    offer: Offer | None = None
+
+    @classmethod
+    def of(cls, price: float | None, currency: str | None, server: Server) -> Tariff:
+        """price : of one GPU for an hour, where it was given; currency : of all prices, where it was given."""
+        by_server = price is None
+        if price is None and server.price_per_hour is not None:
+            price = server.price_per_hour / server.accelerators
+        return cls(
+            per_gpu_hour=price,
+            currency=currency or server.price_currency,
+            sold_together=server.accelerators if by_server else 1,
+            offer=server.offer if by_server else None,
+        )
+
+    def hourly(self, server: Server) -> HourlyPrice | None:
+        """What an hour costs, of the whole server or of a GPU whose price was given; None where no price is known."""
+        if self.per_gpu_hour is None:
+            return None
+        if self.offer is None:
+            name = server.accelerator.name
+            return HourlyPrice(hardware=name, per_hour=self.per_gpu_hour, currency=self.currency, kind=GIVEN_PRICE)
+        return HourlyPrice(
+            hardware=server.name,
+            per_hour=self.per_gpu_hour * self.sold_together,
+            currency=self.currency,
+            kind=self.offer.kind,
+            date=self.offer.date,
+            region=self.offer.region,
+            source=self.offer.source,
+        )
+
+    def billed_gpus(self, gpus: Count) -> Count:
+        """GPUs that are paid for where so many are used."""
+        return -(-gpus // self.sold_together) * self.sold_together
+
+
+def whole_servers(billed: int, used: int, server: Server) -> Iterator[str]:
+    """What to say where a server's price pays for accelerators that are not used, or a price by GPU leaves them out."""
+    whole = -(-used // server.accelerators) * server.accelerators
+    if billed > used:
+        yield f"the price counts whole servers: {billed} GPUs are paid for, {used} used"
+    elif billed < whole and not server.bare:
+        yield f"the price by GPU counts the {billed} GPUs used, not all {whole} of the servers"
+
+
+# What a scenario asks of its model and hardware that they cannot do, whichever wing answers it.
+
+
+def problem_at(given: Given, key: str, message: str, hint: str | None = None) -> Problem:
+    """A problem at the place of a dotted key."""
+    return Problem(message, given.locate(tuple(key.split("."))), hint)
+
+
+def unknown_precision(given: Given, server: Server, precision: str | None, instead: str = "") -> Iterator[Problem]:
+    """A number format that the accelerator does not multiply; `instead` goes on with the hint."""
+    known = supported_precisions(server.accelerator)
+    if precision is not None and precision not in known:
+        has = f"it has {', '.join(known)}{instead}"
+        narrow = f"write {given.caller.setting('precision', FP16)}; " if precision == BF16 and FP16 in known else ""
+        yield problem_at(given, "precision", f"{server.accelerator.name} has no {precision}", f"{narrow}{has}")
+
+
+def indivisible(given: Given, model: ModelShape) -> Iterator[Problem]:
+    """Heads that tensor parallelism does not divide, and experts that expert parallelism does not."""
+    layout = given.values.layout
+    if layout.tp and model.heads % layout.tp:
+        message = f"tp {layout.tp} does not divide the {model.heads} heads of {model.name}"
+        yield problem_at(given, "layout.tp", message)
+    if not layout.ep or layout.ep == 1:
+        return
+    if model.experts is None:
+        message = f"{model.name} has no experts to spread over ep {layout.ep} GPUs"
+        yield problem_at(given, "layout.ep", message, "leave ep out, or choose a mixture-of-experts model")
+    elif model.experts.count % layout.ep:
+        message = f"ep {layout.ep} does not divide the {model.experts.count} experts of {model.name}"
+        yield problem_at(given, "layout.ep", message)
+
+
+def too_many_stages(
+    given: Given, model: ModelShape, key: str, stages: int, words: str, ends: Sequence[str] = ()
+) -> Iterator[Problem]:
+    """More pipeline stages, or chunks of them, than the model has layers, and ends that take a layer's place."""
+    most = model.layers + len(ends)
+    if stages > most:
+        beside = f", with {' and '.join(ends)} {most}" if ends else ""
+        yield problem_at(given, key, f"{words} is more than the {model.layers} layers of {model.name}{beside}")
+
 
 T = TypeVar("T")
 _KIND_OF = {kind.scenario_key: kind.name for kind in KINDS.values() if kind.scenario_key}

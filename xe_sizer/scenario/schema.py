@@ -1,7 +1,11 @@
 """The scenario file: every key, its unit and its range. All keys but `model` may be left out."""
 
-from typing import Annotated, Literal
+from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal, Protocol, TypedDict
+
+import msgspec
 from msgspec import Meta, field
 
 from xe_sizer.graph.casts import Fp8Recipe
@@ -10,27 +14,339 @@ from xe_sizer.graph.operators import ContextKind
 from xe_sizer.graph.schedules import PipelineSchedule
 from xe_sizer.graph.selective import RecomputeModule
 from xe_sizer.laws.precision import loaded_in, other_precisions, trained_in
-from xe_sizer.profiles.fields import named, or_else
+from xe_sizer.profiles.fields import RANGE, json_schema, named, or_else
+from xe_sizer.profiles.finder import BUILT_IN, KINDS
 from xe_sizer.profiles.model_schema import InlineModel
-from xe_sizer.scenario.jobs import adapter_aliases, adapter_names, job_aliases, job_names
-from xe_sizer.scenario.limits_section import LimitsSection
-from xe_sizer.scenario.rollout_section import RolloutSection
-from xe_sizer.scenario.serve_section import ServeSection
-from xe_sizer.scenario.values import (
-    Count,
-    Currency,
-    Degree,
-    DropoutRate,
-    FailureRate,
-    Fraction,
-    ImageSize,
-    Name,
-    NotNegative,
-    PlainName,
-    Positive,
-    Section,
-    Tokens,
-)
+from xe_sizer.scenario.quantities import QUANTITY, takes_unit
+from xe_sizer.software.number_formats import cache_format_names, format_names, other_formats
+from xe_sizer.software.stack import sleep_names
+
+# Jobs and kinds of adapters that a scenario may name: the training methods, and inference; what learns beside them.
+#
+# Methods and adapters stand above scenarios and say here what they are called.
+
+INFERENCE = "inference"
+"""The one job that is no training."""
+NO_ADAPTERS = "none"
+"""Where the model's own weights learn."""
+
+
+class _Kind(Protocol):
+    @property
+    def aliases(self) -> tuple[str, ...]: ...
+
+
+_TRAINED: list[Mapping[str, _Kind]] = []
+_ADAPTERS: list[Mapping[str, _Kind]] = []
+
+
+def trains(methods: Mapping[str, _Kind], adapters: Mapping[str, _Kind]) -> None:
+    """Make known training methods and kinds of adapters by their names; the mappings may still grow."""
+    _TRAINED.append(methods)
+    _ADAPTERS.append(adapters)
+
+
+def job_names() -> tuple[str, ...]:
+    """All jobs that are known."""
+    return (*(name for names in _TRAINED for name in names), INFERENCE)
+
+
+def job_aliases() -> dict[str, str]:
+    """What else people call the jobs."""
+    return _aliases(_TRAINED) | dict.fromkeys(("serve", "serving"), INFERENCE)
+
+
+def adapter_names() -> tuple[str, ...]:
+    """All kinds of adapters that are known, and none."""
+    return (*(name for names in _ADAPTERS for name in names), NO_ADAPTERS)
+
+
+def adapter_aliases() -> dict[str, str]:
+    """What else people call the adapters."""
+    return _aliases(_ADAPTERS) | dict.fromkeys(("full", "false"), NO_ADAPTERS)
+
+
+def _aliases(groups: list[Mapping[str, _Kind]]) -> dict[str, str]:
+    return {alias: name for kinds in groups for name, kind in kinds.items() for alias in kind.aliases}
+
+
+# What values of a scenario may be, and the base of its sections.
+
+# The upper ends are far above any real job; they keep a slip of the keyboard from becoming an overflow later.
+Name = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=4096,
+        pattern=r"^[^\x00-\x1f]*$",
+        extra={"must": "have no control characters"},
+    ),
+]
+PlainName = Annotated[
+    str, Meta(min_length=1, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", extra={"must": "be a name, no path"})
+]
+Currency = Annotated[str, Meta(pattern=r"^[A-Z]{3}$", extra={"must": "be three capital letters such as USD"})]
+Degree = Annotated[int, Meta(ge=1, le=1_000_000)]
+Count = Annotated[int, Meta(ge=1, le=10**12)]
+Tokens = Annotated[int, Meta(ge=1, le=10**9)]
+MeanTokens = Annotated[float, Meta(ge=1, le=1e9)]
+Positive = Annotated[float, Meta(gt=0, le=1e18)]
+NotNegative = Annotated[float, Meta(ge=0, le=1e18)]
+Fraction = Annotated[float, Meta(gt=0, le=1)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+Confidence = Annotated[
+    float,
+    Meta(ge=0.5, lt=1, extra={RANGE: "be at least 0.5, where the expected value decides, and less than 1"}),
+]
+DropoutRate = Annotated[float, Meta(ge=0, lt=1)]
+FailureRate = Annotated[float, Meta(ge=0, le=1000)]
+ImageSize = Annotated[
+    str, Meta(pattern=r"^[1-9][0-9]{0,4}x[1-9][0-9]{0,4}$", extra={"must": "be width x height, such as 1024x1024"})
+]
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of all parts of a scenario file."""
+
+
+# The section `limits` of a scenario file: what the answer must keep.
+
+
+def judged(description: str, of: str, *, wing: str | None = None, option: str | None = None, most: bool = True) -> Meta:
+    """A row of the table of limits, beside its key and its range.
+
+    of : quantity of an estimate that the limit bounds, from above or, where not `most`, from below
+    wing : training or serving, where only one of them has the quantity; option : where the key names it otherwise
+    """
+    return Meta(description=description, extra={"of": of, "wing": wing, "option": option, "most": most})
+
+
+class LimitsSection(Section, frozen=True):
+    """What the answer must keep; a broken limit is exit code 1."""
+
+    max_hours: Annotated[Positive | None, judged("Maximum time of the run in hours", "hours", wing="training")] = None
+    max_cost: Annotated[
+        Positive | None, judged("Maximum price of the run, in the currency of cost", "cost", wing="training")
+    ] = None
+    max_ttft_s: Annotated[
+        Positive | None,
+        judged("Maximum time to first token (TTFT) in seconds", "ttft_s", wing="serving", option="ttft"),
+    ] = None
+    max_tpot_s: Annotated[
+        Positive | None,
+        judged("Maximum time per output token (TPOT) in seconds", "tpot_s", wing="serving", option="tpot"),
+    ] = None
+    max_cost_per_million_tokens: Annotated[
+        Positive | None,
+        judged("Maximum price per million output tokens", "cost_per_million_tokens", wing="serving"),
+    ] = None
+    max_gpus: Annotated[Degree | None, judged("Maximum number of GPUs", "gpus")] = None
+    min_headroom_gib: Annotated[
+        NotNegative | None, judged("Memory left free per GPU in GiB", "headroom_gib", most=False)
+    ] = None
+    confidence: Annotated[
+        Confidence | None,
+        Meta(description="Required probability that limits hold and memory suffices; default: 0.5, the expected value"),
+    ] = None
+
+
+class LimitsKeys(TypedDict, total=False):
+    """The limits as keyword arguments of the public API, for who reads or checks a call of it."""
+
+    max_hours: float | None
+    max_cost: float | None
+    max_ttft_s: float | None
+    max_tpot_s: float | None
+    max_cost_per_million_tokens: float | None
+    max_gpus: int | None
+    min_headroom_gib: float | None
+    confidence: float | None
+
+
+# The section `serve` of a scenario file: the load of a service, its lengths, formats and the engine's settings.
+
+LOADS = ("request_rate", "concurrency", "users", "batch")  # keys of `serve`, of which a scenario has at most one
+NumberFormat = Annotated[str, named(format_names, other_formats)]
+CacheFormat = Annotated[str, named(cache_format_names, other_formats)]
+Percentile = Annotated[float, Meta(ge=50, le=99.9)]
+Iterations = Annotated[int, Meta(ge=0, le=1_000_000)]
+Arrivals = Annotated[Literal["poisson", "constant"], or_else(random="poisson", even="constant", uniform="constant")]
+Spares = Annotated[int, Meta(ge=0, le=1_000)]
+Spread = Annotated[float, Meta(ge=0, le=20)]
+
+
+class ServeSection(Section, frozen=True):
+    """What is served: the load, its lengths, number formats and the engine's settings."""
+
+    engine: Annotated[Name | None, Meta(description="Inference engine, e.g. vllm, or the path of an engine file")] = (
+        None
+    )
+    request_rate: Annotated[Positive | None, Meta(description="Requests per second, all replicas together")] = None
+    concurrency: Annotated[Degree | None, Meta(description="Requests in flight, all replicas together")] = None
+    users: Annotated[
+        Degree | None, Meta(description="People who send a request, read the answer and send the next")
+    ] = None
+    think_time_s: Annotated[
+        Positive | None, Meta(description="Seconds between an answer and the user's next request; default: 30")
+    ] = None
+    batch: Annotated[
+        Degree | None,
+        Meta(description="Requests that each replica starts together and runs to completion (a benchmark)"),
+    ] = None
+    requests: Annotated[
+        Degree | None,
+        Meta(
+            description="Number of requests in a benchmark: sent all at once, at the rate or at the concurrency; "
+            "latencies are those of the benchmark"
+        ),
+    ] = None
+    arrivals: Annotated[
+        Arrivals | None,
+        Meta(description="Arrivals of a benchmark's requests at a rate: at random (default) or evenly spaced"),
+    ] = None
+    trace: Annotated[
+        Name | None,
+        Meta(description="File of requests to replay: timestamp, prompt and output tokens; CSV or JSON Lines"),
+    ] = None
+    input_tokens: Annotated[
+        Positive | None, Meta(description="Mean tokens of a prompt, without its images' tokens")
+    ] = None
+    output_tokens: Annotated[MeanTokens | None, Meta(description="Mean output tokens of a request")] = None
+    input_spread: Annotated[Spread | None, Meta(description="Standard deviation of prompt lengths / mean")] = None
+    output_spread: Annotated[Spread | None, Meta(description="Standard deviation of output lengths / mean")] = None
+    images: Annotated[
+        Annotated[int, Meta(ge=0, le=1_000)] | None, Meta(description="Images in each prompt; 0: text only")
+    ] = None
+    image_size: Annotated[ImageSize | None, Meta(description="Width and height of an image, e.g. 1024x1024")] = None
+    prefix_hit_share: Annotated[Share | None, Meta(description="Share of prompt tokens found in the prefix cache")] = (
+        None
+    )
+    fit: Annotated[
+        Literal["context", "sessions"] | None,
+        Meta(description="Find the longest context at the concurrency, or the most sessions of the given length"),
+    ] = None
+    kv_host_gib: Annotated[
+        NotNegative | None,
+        Meta(description="Host memory for the KV cache of a replica, for returning users, in GiB; 0: GPU memory only"),
+    ] = None
+    draft_tokens: Annotated[
+        Annotated[int, Meta(ge=0, le=64)] | None, Meta(description="Tokens that speculative decoding proposes per step")
+    ] = None
+    acceptance_rate: Annotated[Share | None, Meta(description="Probability that a proposed token is accepted")] = None
+    draft_cost: Annotated[
+        Share | None, Meta(description="Time to draft one token as a share of the time of a step")
+    ] = None
+    weights: Annotated[NumberFormat | None, Meta(description="Number format of the weights")] = None
+    activations: Annotated[NumberFormat | None, Meta(description="Number format of the activations")] = None
+    kv_cache: Annotated[CacheFormat | None, Meta(description="Number format of the KV cache")] = None
+    scheme: Annotated[
+        Name | None, Meta(description="Bits of weights, activations and KV cache, e.g. w4a16k8; instead of formats")
+    ] = None
+    gpu_memory_utilization: Annotated[
+        Fraction | None, Meta(description="Share of the GPU memory that the engine may use")
+    ] = None
+    max_sequences: Annotated[Degree | None, Meta(description="Maximum requests in one step of a replica")] = None
+    max_model_len: Annotated[
+        Tokens | None,
+        Meta(description="Longest prompt plus answer that the engine accepts; default: the model's maximum"),
+    ] = None
+    max_step_tokens: Annotated[Degree | None, Meta(description="Maximum tokens in one step of a replica")] = None
+    scheduler_recv_interval: Annotated[
+        Degree | None, Meta(description="Decode steps between the scheduler's checks for new requests (SGLang)")
+    ] = None
+    batch_wait_iters: Annotated[
+        Iterations | None,
+        Meta(description="Decode steps for which prompts wait to be batched with others (TensorRT-LLM)"),
+    ] = None
+    objective: Annotated[
+        Literal["throughput", "latency"] | None,
+        Meta(description="What the placement is chosen for: throughput or latency; default: depends on the load"),
+    ] = None
+    hourly_load: Annotated[
+        Annotated[tuple[NotNegative, ...], Meta(min_length=24, max_length=24)] | None,
+        Meta(description="Load of the 24 hours of a day, from midnight, in any unit: the given load is the highest"),
+    ] = None
+    replica_start_s: Annotated[
+        NotNegative | None,
+        Meta(description="Seconds until a new replica is ready; default: weights read at 2 GB/s per server, plus 60 s"),
+    ] = None
+    percentile: Annotated[Percentile | None, Meta(description="Percentile at which latency limits must hold")] = None
+    adapters: Annotated[
+        Degree | None,
+        Meta(description="LoRA adapters that requests use, each equally often; see lora.rank and targets"),
+    ] = None
+    adapter_slots: Annotated[
+        Degree | None, Meta(description="Adapters held on the GPU at once, and thus the most in a step; default: all")
+    ] = None
+    prefill_replicas: Annotated[
+        Degree | Literal["auto"] | None,
+        Meta(description="Replicas that only prefill, while the others only decode; auto: the best number of both"),
+    ] = None
+    prefill_tp: Annotated[Degree | None, Meta(description="Tensor-parallel ranks of a prefill replica")] = None
+    prefill_pp: Annotated[Degree | None, Meta(description="Pipeline stages of a prefill replica")] = None
+    prefill_ep: Annotated[Degree | None, Meta(description="Expert-parallel ranks of a prefill replica")] = None
+    prefill_dp: Annotated[Degree | None, Meta(description="Attention groups of a prefill replica")] = None
+    spare_replicas: Annotated[Spares | None, Meta(description="Extra replicas in case of failures")] = None
+
+
+# The section `rollout` of a scenario file: how a reinforcement-learning job writes and rates its answers.
+
+Oversampling = Annotated[float, Meta(ge=1, le=100)]
+Sleep = Annotated[str, named(sleep_names)]
+
+
+class RolloutSection(Section, frozen=True):
+    """How answers are written and rated between the optimizer steps of reinforcement learning."""
+
+    engine: Annotated[
+        Name | None, Meta(description="Inference engine that writes the answers, e.g. vllm; default: the stack's")
+    ] = None
+    prompts: Annotated[Degree | None, Meta(description="Prompts of an iteration")] = None
+    group: Annotated[Degree | None, Meta(description="Answers to each prompt")] = None
+    input_tokens: Annotated[Positive | None, Meta(description="Mean tokens of a prompt")] = None
+    output_tokens: Annotated[NotNegative | None, Meta(description="Mean tokens of an answer")] = None
+    max_output_tokens: Annotated[Tokens | None, Meta(description="Tokens at which answers are cut")] = None
+    output_spread: Annotated[
+        Spread | None, Meta(description="Standard deviation of answer lengths / mean, before the cut")
+    ] = None
+    oversampling: Annotated[
+        Oversampling | None, Meta(description="Answers written for each that is trained on (dynamic sampling)")
+    ] = None
+    updates: Annotated[Degree | None, Meta(description="Passes over the answers of an iteration (PPO epochs)")] = None
+    colocated: Annotated[
+        bool | None, Meta(description="Write answers on the GPUs that train, in turn; else on GPUs of their own")
+    ] = None
+    gpus: Annotated[Degree | None, Meta(description="GPUs that only write answers")] = None
+    tp: Annotated[Degree | None, Meta(description="Tensor-parallel GPUs of a replica that writes answers")] = None
+    pp: Annotated[Degree | None, Meta(description="Pipeline stages of a replica that writes answers")] = None
+    ep: Annotated[Degree | None, Meta(description="Expert-parallel GPUs of a replica that writes answers")] = None
+    gpu_memory_utilization: Annotated[
+        Fraction | None, Meta(description="Share of the GPU memory that the engine may use while answers are written")
+    ] = None
+    weights: Annotated[NumberFormat | None, Meta(description="Number format of the weights that write answers")] = None
+    kv_cache: Annotated[CacheFormat | None, Meta(description="Number format of the engine's KV cache")] = None
+    max_sequences: Annotated[Degree | None, Meta(description="Maximum answers that a replica writes at once")] = None
+    sleep: Annotated[Sleep | None, Meta(description="What the engine gives back between the phases on shared GPUs")] = (
+        None
+    )
+    offload: Annotated[
+        Literal["none", "optimizer", "params"] | None,
+        Meta(description="What the trainer leaves to host memory while answers are written; params: all states"),
+    ] = None
+    asynchronous: Annotated[
+        bool | None, Meta(description="Write the next answers while training on these, on GPUs of their own")
+    ] = None
+    max_staleness: Annotated[
+        Degree | None, Meta(description="Iterations by which answers may be older than the weights; default: 1")
+    ] = None
+    partial: Annotated[
+        bool | None, Meta(description="Long answers are interrupted and go on in the next iteration")
+    ] = None
+    verifier_s: Annotated[NotNegative | None, Meta(description="CPU seconds that rating one answer takes")] = None
+    verifier_workers: Annotated[
+        Degree | None, Meta(description="Answers rated at once, by as many CPU processes; default: 8 per GPU")
+    ] = None
+
 
 Job = Annotated[str, named(job_names, job_aliases)]
 Adapter = Annotated[str, named(adapter_names, adapter_aliases)]
@@ -438,3 +754,46 @@ class ScenarioFile(Section, frozen=True):
     rollout: RolloutSection = field(default_factory=RolloutSection)
     embedding: EmbeddingSection = field(default_factory=EmbeddingSection)
     serve: ServeSection = field(default_factory=ServeSection)
+
+
+# The scenario file as a JSON Schema, by which editors complete and check it.
+
+
+def scenario_json_schema() -> dict[str, Any]:
+    """JSON Schema of the scenario file, for editors and CI.
+
+    Keys that name profiles complete the built-in names and take any other name, path or repository; numbers with a
+    unit may be text.
+    """
+    schema = json_schema(ScenarioFile)
+    named_by = {kind.scenario_key: kind.name for kind in KINDS.values() if kind.scenario_key}
+    for path, properties in _sections(schema):
+        for key, found in properties.items():
+            kind = named_by.get(".".join((*path, key)))
+            if kind:
+                _widen(found, "string", {"enum": list(BUILT_IN.names(kind))}, first=True)
+            if takes_unit(key):
+                for number in ("number", "integer"):
+                    _widen(found, number, {"type": "string", "pattern": QUANTITY.pattern}, first=False)
+    return schema
+
+
+def _sections(schema: dict[str, Any]) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
+    """Properties of the file and of its sections, with the keys above them."""
+    definitions = schema["$defs"]
+    root = definitions[ScenarioFile.__name__]["properties"]
+    yield (), root
+    for key, found in root.items():
+        for one in (found, *found.get("anyOf", ())):
+            if "$ref" in one:
+                yield (key,), definitions[one["$ref"].rpartition("/")[2]]["properties"]
+
+
+def _widen(found: dict[str, Any], type_: str, other: dict[str, Any], *, first: bool) -> None:
+    """Let a key of a type take something else too, before or after its own."""
+    said = ("description", "default")
+    arms = found.get("anyOf") or [{key: found.pop(key) for key in list(found) if key not in said}]
+    place = next((index for index, arm in enumerate(arms) if arm.get("type") == type_), None)
+    if place is not None:
+        arms.insert(place if first else place + 1, other)
+    found.update(arms[0] if len(arms) == 1 else {"anyOf": arms})

@@ -12,17 +12,38 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from xe_sizer.errors import InputError
 from xe_sizer.frozen import frozen
-from xe_sizer.result.common import Advice
-from xe_sizer.scenario.change import changed, command, together
+from xe_sizer.result.common import Advice, OperatorCost
 from xe_sizer.scenario.limits import Estimate
+from xe_sizer.scenario.read import changed, command, together
 
 if TYPE_CHECKING:
+    from xe_sizer.laws import operator_work
     from xe_sizer.profiles.registry import Registry
-    from xe_sizer.scenario.change import Change
-    from xe_sizer.scenario.read import Given
+    from xe_sizer.scenario.read import Change, Given
+
+# The operators of a step as an answer shows them, alike for training and for serving.
+
+
+def operator_rows(costs: Iterable[operator_work.OperatorCost], step_s: float) -> tuple[OperatorCost, ...]:
+    """Each operator with its share of the step, in the order in which they run. step_s : of the whole step [s]"""
+    return tuple(
+        OperatorCost(
+            name=cost.operator.name,
+            module=cost.operator.module,
+            sizes=cost.sizes,
+            times=cost.times,
+            flops=cost.flops,
+            bytes=cost.moved_bytes,
+            seconds=cost.seconds,
+            share=cost.seconds / step_s if step_s else 0.0,
+            bound=cost.bound,
+            parts=cost.parts,
+        )
+        for cost in costs
+    )
+
 
 E = TypeVar("E", bound=Estimate)
-
 MOST_ADVICE = 5
 MOST_TRIALS = 60  # estimates spent on one piece of advice: a bound on the time to answer
 

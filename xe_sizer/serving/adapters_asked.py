@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from xe_sizer.errors import InputError
 from xe_sizer.graph.parameters import adapted_weights
-from xe_sizer.scenario.conflicts import problem_at
+from xe_sizer.scenario.provenance import problem_at
 from xe_sizer.serving.adapters import ServedAdapters
 from xe_sizer.software.adapter_targets import ALL_LINEAR, resolve_targets
 from xe_sizer.units import MICRO, SIXTEEN_BIT

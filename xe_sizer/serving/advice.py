@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from xe_sizer.result.common import CERTAINTIES, SURE, certainty_of
-from xe_sizer.scenario.change import together
+from xe_sizer.scenario.read import together
 from xe_sizer.scenario.trials import MOST_ADVICE, Option, Trials, advice_of
 from xe_sizer.serving.estimate import ServingEstimate
 from xe_sizer.serving.fitting import what_fits
@@ -29,7 +29,7 @@ from xe_sizer.units import rounded, three_digits
 if TYPE_CHECKING:
     from xe_sizer.profiles.registry import Registry
     from xe_sizer.result.common import Advice
-    from xe_sizer.scenario.change import Change
+    from xe_sizer.scenario.read import Change
     from xe_sizer.scenario.trials import Remedy
 
 MOST_GAINS = 2

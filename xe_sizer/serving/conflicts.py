@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from xe_sizer.scenario.conflicts import indivisible, problem_at, too_many_stages, unknown_precision
+from xe_sizer.scenario.provenance import indivisible, problem_at, too_many_stages, unknown_precision
 from xe_sizer.serving.images import image_conflicts
 from xe_sizer.serving.traffic import DEFAULT_INPUT_TOKENS, DEFAULT_OUTPUT_TOKENS
 

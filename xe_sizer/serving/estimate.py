@@ -32,14 +32,14 @@ from xe_sizer.units import GIB, HOUR_S, MEGA
 
 if TYPE_CHECKING:
     from xe_sizer.result.common import Limit
-    from xe_sizer.scenario.limits_section import LimitsSection
+    from xe_sizer.scenario.schema import LimitsSection
     from xe_sizer.serving.cases import Choice, Point
     from xe_sizer.serving.layout import ReplicaLayouts
     from xe_sizer.serving.memory import (
         ServingMemory,
     )
     from xe_sizer.serving.resolved import ResolvedService
-    from xe_sizer.software.certainty import Spread
+    from xe_sizer.software.uncertainty import Spread
 
 WING = "serving"
 ROUND_TOKENS = 1024

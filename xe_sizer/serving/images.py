@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from xe_sizer.graph.vision import seen_image
 from xe_sizer.result import serving as result
-from xe_sizer.scenario.conflicts import problem_at
+from xe_sizer.scenario.provenance import problem_at
 from xe_sizer.serving.job import Images
 from xe_sizer.serving.step import Work, step_time, vision_encoder
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from xe_sizer.result.common import DEFAULT_CONFIDENCE
-from xe_sizer.scenario.change import Change
+from xe_sizer.scenario.read import Change
 from xe_sizer.scenario.trials import Remedy
 from xe_sizer.software.number_formats import E4M3, narrow_formats
 from xe_sizer.units import GIB, SIXTEEN_BIT, rounded

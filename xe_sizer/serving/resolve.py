@@ -26,7 +26,7 @@ from xe_sizer.scenario.provenance import (
     tariff_of,
     with_further,
 )
-from xe_sizer.scenario.serve_section import LOADS
+from xe_sizer.scenario.schema import LOADS
 from xe_sizer.serving.adapters_asked import adapter_problems, served_adapters
 from xe_sizer.serving.conflicts import conflicts
 from xe_sizer.serving.device import serving_job
@@ -43,10 +43,8 @@ if TYPE_CHECKING:
     from xe_sizer.laws.device import Efficiency
     from xe_sizer.laws.hardware import Accelerator, Server
     from xe_sizer.profiles.registry import Registry
-    from xe_sizer.scenario.limits_section import LimitsSection
     from xe_sizer.scenario.read import Given
-    from xe_sizer.scenario.schema import ScenarioFile
-    from xe_sizer.scenario.serve_section import ServeSection
+    from xe_sizer.scenario.schema import LimitsSection, ScenarioFile, ServeSection
     from xe_sizer.serving.trace import Trace
     from xe_sizer.software.engine import Engine
     from xe_sizer.software.number_formats import Format, Scheme, Told

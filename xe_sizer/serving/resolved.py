@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from xe_sizer.frozen import frozen
 
 if TYPE_CHECKING:
-    from xe_sizer.scenario.limits_section import LimitsSection
+    from xe_sizer.scenario.provenance import Tariff
     from xe_sizer.scenario.read import Given
-    from xe_sizer.scenario.tariff import Tariff
+    from xe_sizer.scenario.schema import LimitsSection
     from xe_sizer.serving.host_cache import HostCache
     from xe_sizer.serving.job import ServingJob
     from xe_sizer.serving.trace import Trace

@@ -29,7 +29,7 @@ from xe_sizer.result.serving import (
 )
 from xe_sizer.scenario.limits import memory_doubt, missed, verdict_of
 from xe_sizer.scenario.provenance import resolved_scenario
-from xe_sizer.scenario.read import INFERENCE
+from xe_sizer.scenario.schema import INFERENCE
 from xe_sizer.serving.adapters_shown import adapters_of
 from xe_sizer.serving.benchmark import benchmark_of
 from xe_sizer.serving.compare_pools import disaggregation, layout_of
@@ -276,7 +276,7 @@ def with_operators(result: ServeResult, sized: ServingEstimate) -> ServeResult:
 
 
 def _in_full(phase: Phase, step: StepTime) -> Phase:
-    from xe_sizer.scenario.operator_rows import operator_rows  # most runs do not ask
+    from xe_sizer.scenario.trials import operator_rows
     from xe_sizer.serving.operator_costs import operator_costs
 
     return replace(phase, operators=operator_rows(operator_costs(step), phase.seconds))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from xe_sizer.software.certainty import EXACT, Spread
 from xe_sizer.software.uncertainty import (
     ANY,
+    EXACT,
     TABLES,
     Evidence,
+    Spread,
     from_residuals,
     of_fixed,
     published,

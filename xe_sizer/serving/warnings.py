@@ -7,10 +7,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from xe_sizer.scenario.options import SERVE_OPTIONS
-from xe_sizer.scenario.provenance import joining_assumptions
-from xe_sizer.scenario.read import INFERENCE
-from xe_sizer.scenario.serve_section import LOADS
-from xe_sizer.scenario.tariff import whole_servers
+from xe_sizer.scenario.provenance import joining_assumptions, whole_servers
+from xe_sizer.scenario.schema import INFERENCE, LOADS
 from xe_sizer.serving.returning import host_cache_warnings
 from xe_sizer.serving.traffic import FULL
 from xe_sizer.units import rounded, whole_percent

@@ -5,11 +5,40 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Container, Mapping
+from typing import TYPE_CHECKING
 
 from xe_sizer.errors import InputError, Problem, did_you_mean
 from xe_sizer.frozen import frozen
+from xe_sizer.graph.casts import CASTS, FOUR_BIT
 from xe_sizer.laws.precision import BF16, FP4, FP8, FP16, FP32, INT4, INT8, SIXTEEN_BIT_FORMATS, sixteen_bit
 from xe_sizer.units import FLOAT32, SIXTEEN_BIT
+
+if TYPE_CHECKING:
+    from xe_sizer.graph.casts import Casts
+    from xe_sizer.software.stack import Stack
+
+# How a stack multiplies in 8 and 4 bit: the recipe by precision and accelerator, and its casts.
+
+
+def recipes_of(stack: Stack) -> tuple[str, ...]:
+    """Recipes of products in 8 bit that the stack's kernels have."""
+    return tuple(name for name in CASTS[stack.kernels.casts] if name != FOUR_BIT)
+
+
+def recipe_of(stack: Stack, precision: str, peaks: Container[str]) -> str | None:
+    """How operands are scaled on an accelerator with these peaks; None: they stay 16 bit or wider."""
+    if precision == FP4:
+        return FOUR_BIT
+    if precision != FP8:
+        return None
+    return (stack.defaults.block_scaled_recipe if FP4 in peaks else None) or stack.defaults.fp8_recipe
+
+
+def casts_of(stack: Stack, precision: str, peaks: Container[str]) -> Casts | None:
+    """What it takes to narrow operands so; None: they stay as they are, or the stack has no such kernels."""
+    recipe = recipe_of(stack, precision, peaks)
+    return CASTS[stack.kernels.casts].get(recipe) if recipe else None
+
 
 GGUF, EXL2, MLC = "gguf", "exl2", "mlc"
 MIXED = (GGUF, EXL2)  # families of which a checkpoint mixes widths
@@ -104,9 +133,7 @@ ALIASES = {
     "float8": "fp8", "fp8-e4m3": "fp8", "fp8-e4m3fn": "fp8", "q4f16": "q4f16_1",
     **{f"q{bits}_k": f"q{bits}_k_m" for bits in (3, 4, 5)},
 }  # fmt: skip
-
 _EXL2_WORD = re.compile(r"(\d(?:[._]\d+)?)\s*-?bpw|exl2[-_ ](\d(?:[._]\d+)?)", re.IGNORECASE)
-
 _TOLD: tuple[tuple[tuple[str, ...], Format | None], ...] = (
     (("i?q[2-8]",), None),
     (("gguf|ggml|exl[23]|mlx|aqlm|quip|hqq",), None),

@@ -3,34 +3,400 @@
 A stack names a `parent` and overrides what differs; the root of all is `generic`.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator, Mapping
+from enum import Enum
 from functools import partial
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import msgspec
 
-from xe_sizer.errors import InputError, Problem, Where, did_you_mean, place_of
-from xe_sizer.graph.losses import DIVERGENCES, LOG_PROBABILITIES, LOSSES, WIDENED, Loss
-from xe_sizer.graph.operators import Kernels
-from xe_sizer.profiles.convert import convert
-from xe_sizer.profiles.finder import BUILT_IN, Finder, default_name
-from xe_sizer.profiles.inherited import Release, load_inherited, location_below
-from xe_sizer.profiles.source import Document
-from xe_sizer.software.objective import Objective
-from xe_sizer.software.optimizer import optimizer_names
-from xe_sizer.software.rollout import RolloutDefaults
-from xe_sizer.software.stack_parts import (
-    Boundaries,
-    Defaults,
-    Host,
-    KernelChoice,
-    MemoryAround,
-    Overlap,
-    StackFactors,
-    States,
-    Supports,
+from xe_sizer.errors import InputError, Problem, did_you_mean, place_of
+from xe_sizer.graph.casts import CastKernels, Fp8Recipe
+from xe_sizer.graph.losses import (
+    DIVERGENCES,
+    LOG_PROBABILITIES,
+    LOSSES,
+    WIDENED,
+    divergence_names,
+    log_probability_names,
+    loss_names,
 )
+from xe_sizer.graph.operators import CONTEXT_KINDS, ContextKind, Kernels
+from xe_sizer.graph.schedules import PipelineSchedule
+from xe_sizer.graph.selective import RecomputeModule
+from xe_sizer.laws.precision import trained_in
+from xe_sizer.profiles.convert import convert
+from xe_sizer.profiles.fields import named
+from xe_sizer.profiles.finder import BUILT_IN, default_name
+from xe_sizer.profiles.inherited import Release, load_inherited, location_below
+from xe_sizer.software.optimizer import load_optimizer, optimizer_names
 from xe_sizer.units import MICRO, MILLI
+
+if TYPE_CHECKING:
+    from xe_sizer.errors import Where
+    from xe_sizer.graph.losses import (
+        Loss,
+    )
+    from xe_sizer.profiles.finder import Finder
+    from xe_sizer.profiles.source import Document
+
+# The section `rollout` of a stack's file: how its reinforcement-learning jobs write answers between their steps.
+
+PositiveShare = Annotated[float, msgspec.Meta(gt=0, le=1)]
+Duration = Annotated[float, msgspec.Meta(ge=0, le=1e6)]
+Sleep = Literal["none", "cache", "weights-to-host", "weights-dropped"]
+Kept = Literal["params", "optimizer"]
+Calls = Literal["all-at-once", "batch-by-batch"]
+
+
+def sleep_names() -> tuple[str, ...]:
+    """What an engine may do between the phases, in the words of scenarios."""
+    return get_args(Sleep)
+
+
+class RolloutDefaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a stack does reinforcement learning where nobody says otherwise.
+
+    engine : writes the answers
+    colocated : on the GPUs that train, in turn; else on GPUs of their own
+    apart : whether it can write them on GPUs of their own; asynchronous : and while it trains
+    in_flight : answers that are written while it trains go on with the new weights, and none of them is waited for
+    sleep : what the engine gives back of the card where both share it: nothing, the cache of its keys and values, the
+        weights to the host too, or all of it, so that the weights come from the trainer again
+    gpu_memory_utilization : share of the card that the engine gets where both share it; None: what the trainer leaves
+    max_sequences : answers that a replica writes at once; None: as many as the engine takes by itself
+    offloads : what of the trainer waits in host memory while answers are written
+    reference : of methods that can do without, in full training: a copy of the model, or none
+    frozen_offload : whether models that do not learn wait in host memory but for their phase
+    recomputes : the trainer computes the log-probabilities of answers again, or where those of the engine are not those
+        of its own weights: it has weights of its own, or several steps learn from the same answers
+    gathers : how sharded weights come together where the trainer itself writes the answers: once an iteration, or in
+        every step of an answer
+    padding : what the trainer pads answers to
+    iteration_overhead_s : what passes between the phases of an iteration for the stack's own reasons
+    step_ms, sequence_us : what a step of the engine takes of the host beyond that of a service, and for every answer
+        that is being written, as it runs in the process of a trainer and hands out log-probabilities
+    graphs : decode steps are replayed as CUDA graphs, where the engine has them
+    calls : an engine is asked for all answers at once, or for batches of max_sequences, one after the other
+    tensor_ms : to hand one tensor of the weights on to the engine, beside its bytes
+    """
+
+    engine: str
+    colocated: bool
+    apart: bool
+    asynchronous: bool
+    in_flight: bool
+    sleep: Sleep
+    gpu_memory_utilization: PositiveShare | None
+    max_sequences: Annotated[int, msgspec.Meta(ge=1, le=65_536)] | None
+    reference: Literal["copy", "none"]
+    offloads: tuple[Kept, ...]
+    frozen_offload: bool
+    recomputes: Literal["always", "as-needed", "never"]
+    gathers: Literal["once", "every-step"]
+    padding: Literal["none", "longest-in-micro-batch", "longest-in-global-batch", "to-seq-len"]
+    iteration_overhead_s: Duration
+    step_ms: Duration
+    sequence_us: Duration
+    graphs: bool
+    calls: Calls
+    tensor_ms: Duration
+
+
+# The sections of a stack's file: kernels, states, host, overlap, memory, defaults and what it supports.
+
+# The upper ends are far above any real stack; they find a wrong unit or a slip of the keyboard.
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Factor = Annotated[float, msgspec.Meta(gt=0, le=2)]
+SomeBytes = Annotated[float, msgspec.Meta(gt=0, le=64)]
+Bytes = Annotated[float, msgspec.Meta(ge=0, le=64)]
+Rate = Annotated[float, msgspec.Meta(gt=0, le=1e6)]
+Gib = Annotated[float, msgspec.Meta(ge=0, le=1e5)]
+AtLeastOne = Annotated[int, msgspec.Meta(ge=1, le=65_536)]
+Recompute = Literal["none", "selective", "full"]
+Offloadable = Literal["none", "optimizer", "params", "activations"]
+ZeroStages = Annotated[tuple[Literal[0, 1, 2, 3], ...], msgspec.Meta(min_length=1)]
+PartName = Literal["vision", "projector", "language"]
+PARALLEL_WAYS = {
+    "tp": "tensor_parallel",
+    "pp": "pipeline_parallel",
+    "cp": "context_parallel",
+    "ep": "expert_parallel",
+}  # layout key: what a stack's `supports` calls it
+
+
+class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    pass
+
+
+class KernelChoice(_Part, frozen=True):
+    """`attention_family` is the law in the accelerator's profile that the stack's flash kernel follows.
+
+    `log_probabilities`: how jobs that compare answers get those of their tokens; `divergence`: how a job compares all
+    logits with a teacher's.
+
+    `adapters`: modules beside the projections, or in one function with them that writes gradients in place of what it
+    has read.
+
+    `attention_mask`: whether PyTorch's attention gets a mask where sequences of a micro-batch are padded, or always.
+    """
+
+    norm: Literal["fused", "eager"]
+    rotary: Literal["fused", "eager"]
+    activation: Literal["fused", "native", "eager"]
+    loss: Annotated[str, named(loss_names)]
+    log_probabilities: Annotated[str, named(log_probability_names)]
+    divergence: Annotated[str, named(divergence_names)]
+    attention: Literal["flash", "sdpa", "eager"]
+    attention_family: Literal["flash-1", "flash-2", "flash-3", "sdpa"]
+    fused_qkv: bool
+    fused_gate_up: bool
+    repeats_kv: bool
+    softmax: Literal["float32", "fused"]
+    dropout: bool
+    selective: Literal["attention", "alternate"] | tuple[RecomputeModule, ...]
+    mlp: Literal["whole", "tiled"] = "whole"
+    adapters: Literal["modules", "in-place"] = "modules"
+    predicted: Literal["all", "masked"] = "all"
+    dispatch: Literal["per-expert", "per-place"] = "per-expert"
+    context: ContextKind = "all-gather"
+    split_experts: Literal["gather-tokens", "gather-copies"] = "gather-tokens"
+    gathered_inputs: bool = False
+    experts: Literal["grouped", "products", "in-turn", "unsplit", "loop"] = "grouped"
+    mixer: Literal["fused", "copied"] = "fused"
+    routing: Literal["eager", "fused"] = "eager"
+    attention_mask: Literal["none", "padded", "always"] = "none"
+    casts: CastKernels = "torchao"
+
+
+class States(_Part, frozen=True):
+    """Bytes per parameter that learns (`trained_*`) or not (`frozen_bytes`), and of one of an optimizer's moments.
+
+    `quantised_upcast` where embedding, norms and head of a quantised model become float32, and the logits with them.
+    `frozen_gradients` where the backward computes gradients of frozen weights too, and drops them.
+
+    `autocast` keeps the weights in float32 and casts them to 16 bit in every micro-batch; `gradients_persist`
+    where gradient buffers are allocated once and not freed between optimizer steps; `flat_gradients` where FSDP keeps
+    adapters in one flat parameter with the frozen weights of their layer, and allocates gradients of all of it;
+    `sharded_upcast` where FSDP's shards of what learns are float32 although less is loaded;
+    `narrow_parameters` where products in 8 or 4 bit use weights that are kept so, in the place of 16-bit ones;
+    `copies_on_host` where models that stand frozen beside the one that learns wait in host memory, and take its place
+    for their passes, once a step;
+    `copies_as_loaded` where models that stand frozen beside the one that learns are kept in the type that it is loaded
+    in, and not in that of frozen weights;
+    `updates_in_backward` where one GPU updates a weight as soon as its gradient is there, and frees that.
+    """
+
+    trained_weight_bytes: SomeBytes
+    gradient_bytes: SomeBytes
+    master_bytes: Bytes
+    moment_bytes: SomeBytes
+    frozen_bytes: SomeBytes
+    adapter_weight_bytes: SomeBytes
+    autocast: bool
+    frozen_gradients: bool
+    quantised_upcast: bool
+    gradients_persist: bool
+    flat_gradients: bool
+    sharded_upcast: bool
+    updates_in_backward: bool
+    copies_as_loaded: bool
+    copies_on_host: bool
+    narrow_parameters: bool
+    gather_bytes: SomeBytes
+    reduce_bytes: SomeBytes
+
+
+class Host(_Part, frozen=True):
+    """`sharded_adapter_us`: what an adapter factor adds to a pass where FSDP wraps each in a unit of its own."""
+
+    forward_launch_us: Duration
+    backward_launch_us: Duration
+    step_overhead_ms: Duration
+    micro_batch_overhead_ms: Duration
+    sharded_adapter_us: Duration
+    cpu_adam_gb_per_s_per_node: Rate
+
+
+class Overlap(_Part, frozen=True):
+    """Share of each exchange that compute hides when there is enough of it."""
+
+    tensor_parallel: Share
+    context_parallel: Share
+    expert_parallel: Share
+    pipeline: Share
+    data_parallel: Share
+    sharding: Share
+
+
+class Boundaries(_Part, frozen=True):
+    """How the stages of a pipeline hand tensors on.
+
+    scattered : where every tensor-parallel rank has the whole tensor, each sends its part, and they gather it after
+    paired : what a stage sends to a neighbour and what it gets from it cross at once; else one waits for the other
+    """
+
+    scattered: bool
+    paired: bool
+
+
+class StackFactors(_Part, frozen=True):
+    """Factors on the accelerator's laws; 1 means as measured. `experts` is for their grouped products."""
+
+    matmul: Factor
+    experts: Factor
+    attention: Factor
+    memory_bound: Factor
+    collectives: Factor
+
+
+class TypicalCautious(_Part, frozen=True):
+    """A size [GiB] that varies between runs: what is usual, and what a verdict must reckon with."""
+
+    typical: Gib
+    cautious: Gib
+
+
+class TypicalCautiousShare(_Part, frozen=True):
+    """The same for a share."""
+
+    typical: Share
+    cautious: Share
+
+
+class MemoryAround(_Part, frozen=True):
+    """Memory beside the tensors.
+
+    `slack_share` is what the allocator reserves beyond the live tensors, `error_share` how far these may be off,
+    `optimizer_transient` what an update holds beside the states: a copy of what learns, float32 gradients, or
+    nothing. `copied_gradients`: replicas hold every gradient in the buckets of their reduction too.
+    """
+
+    context_gib: TypicalCautious
+    communicator_gib: TypicalCautious
+    workspace_gib: TypicalCautious
+    slack_share: TypicalCautiousShare
+    error_share: Share
+    bucket_gib: Gib
+    optimizer_transient: Literal["multi-tensor", "float32-gradients", "fused"]
+    copied_gradients: bool
+
+
+class Defaults(_Part, frozen=True):
+    """What the stack does where nobody says otherwise.
+
+    reduces_whole_gradients : all-reduces them although ZeRO-1 shards the optimizer; else it scatters the sums
+    splits_sequences : context parallelism is tried where nobody asks for it
+    batch_per_gpu : sequences of a step on each GPU, its own micro-batch x accumulation; None: it has none
+    counts_ends : embedding and head take a layer's place each where layers are spread over the stages of a pipeline;
+    fills_stages_by_cost : stages take layers until they pass their share of the cost
+    weights_dtype : what weights are loaded in, one of those that `loads` has; None where there is no choice
+    zero : ZeRO stages among which a layout is searched; usual_zero : the one that several GPUs get; None: any of them
+    usual_offload : what waits in host memory where whole layers are recomputed; None: as memory needs
+    recompute : quantised_recompute where the base model is quantised, sharded_recompute where ZeRO-3 or FSDP gathers
+    layers; None: as memory needs
+    quantised_weights_dtype : what the rest of a quantised model is loaded in where that differs from `weights_dtype`
+    quantiser : holds frozen weights in few bits for the jobs that do so
+    freeze : parts of a model with an encoder of images that do not learn; splits_encoder : tensor-parallel ranks share
+    the encoder's weights, else each has all of them; gradients_through_encoder : where adapters learn and layers are
+    recomputed, the encoder's inputs are made to need gradients, so that the backward passes its frozen layers too
+    prompt_embedding : width of the virtual tokens of a prompt encoder; None: that of the model
+    fp8_recipe : how operands in 8 bit are scaled; block_scaled_recipe: where the accelerator scales blocks itself
+    """
+
+    precision: Annotated[str, named(trained_in)]
+    optimizer: str
+    padding: Literal[
+        "packed", "longest-in-micro-batch", "longest-in-global-batch", "to-seq-len", "grouped-by-length", "none"
+    ]  # fmt: skip
+    sequence_parallel: bool
+    splits_sequences: bool
+    zero: ZeroStages
+    reduces_every_micro_batch: bool
+    reduces_whole_gradients: bool
+    pad_to_multiple: AtLeastOne
+    counts_ends: bool
+    fills_stages_by_cost: bool
+    lora_rank: AtLeastOne
+    lora_targets: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
+    quantiser: str
+    fp8_recipe: Fp8Recipe
+    block_scaled_recipe: Fp8Recipe | None = None
+    freeze: tuple[PartName, ...] = ()
+    splits_encoder: bool = False
+    gradients_through_encoder: bool = False
+    prompt_embedding: AtLeastOne | None = None
+    batch_per_gpu: AtLeastOne | None = None
+    weights_dtype: str | None = None
+    usual_zero: Literal[0, 1, 2, 3] | None = None
+    usual_offload: Offloadable | None = None
+    recompute: Recompute | None = None
+    quantised_recompute: Recompute | None = None
+    quantised_weights_dtype: str | None = None
+    sharded_recompute: Recompute | None = None
+
+    def recompute_of(self, *, quantised: bool, sharded: bool) -> Recompute | None:
+        """What is recomputed where nobody says; None: as memory needs."""
+        special = (self.quantised_recompute if quantised else None) or (self.sharded_recompute if sharded else None)
+        return special or self.recompute
+
+
+class Supports(_Part, frozen=True):
+    """What the stack can do; `optimizers` and `schedules` (of a pipeline) are those that it has.
+
+    several_gpus : it trains on more than one; packing : it puts samples end to end in sequences of full length;
+    packs_answers : also those of jobs that compare answers
+    recompute : those that it has a switch for, which is what advice names; recompute_modules : those that selective
+    recomputation can be given
+    hybrid_sharding : groups of data-parallel ranks can share a copy of what ZeRO shards each
+    context_kinds : what its context-parallel ranks can exchange
+    sharded_stages : ZeRO-2 and 3 (FSDP) go with pipelines: a stage is gathered once a step
+    offload_from_zero : the least ZeRO stage with which it offloads
+    """
+
+    tensor_parallel: bool
+    pipeline_parallel: bool
+    context_parallel: bool
+    expert_parallel: bool
+    zero: ZeroStages
+    offload: Annotated[tuple[Offloadable, ...], msgspec.Meta(min_length=1)]
+    optimizers: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
+    schedules: Annotated[tuple[PipelineSchedule, ...], msgspec.Meta(min_length=1)]
+    several_gpus: bool = True
+    offload_from_zero: Literal[0, 1, 2, 3] = 0
+    sharded_stages: bool = False
+    hybrid_sharding: bool = True
+    recompute_modules: tuple[RecomputeModule, ...] = ()
+    context_kinds: Annotated[tuple[ContextKind, ...], msgspec.Meta(min_length=1)] = CONTEXT_KINDS
+    packing: bool = True
+    packs_answers: bool = True
+    recompute: Annotated[tuple[Recompute, ...], msgspec.Meta(min_length=1)] = (
+        "none",
+        "selective",
+        "full",
+    )
+
+
+# What a job makes of the logits.
+
+
+class Objective(Enum):
+    """The cross-entropy of the next token, or what else a job computes from the logits.
+
+    Log-probabilities of answers, in pairs or single ones, alone or beside a cross-entropy of the chosen ones (odds
+    ratio); a divergence from a teacher's logits; or the logits themselves, which something else reads.
+    """
+
+    NEXT_TOKEN = "next token"
+    LOG_PROBABILITIES = "log-probabilities"
+    ANSWERS = "log-probabilities of single answers"
+    ODDS_RATIO = "odds ratio"
+    DIVERGENCE = "divergence"
+    LOGITS = "logits"
+    POLICY = "log-probabilities of a policy's own answers"
+
 
 _LOADS = "loads"
 DEEPSPEED = "deepspeed"
@@ -122,7 +488,7 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         kinds = [states for states in self.loads.values() if states is not None]
         return len(kinds) > 1 and all(states == kinds[0] for states in kinds)
 
-    def on_backend(self, name: str) -> "Stack":
+    def on_backend(self, name: str) -> Stack:
         """The stack where one of its backends shares states out."""
         sections = {
             section: self.loads | changes if section == _LOADS else _with(getattr(self, section), changes)
@@ -130,20 +496,20 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         }
         return msgspec.structs.replace(self, backend=name, **sections)
 
-    def loaded_in(self, dtype: str) -> "Stack":
+    def loaded_in(self, dtype: str) -> Stack:
         """The stack where weights are loaded in one of its number formats."""
         states = _with(self.states, self.loads[dtype] or {})
         defaults = msgspec.structs.replace(self.defaults, weights_dtype=dtype)
         return msgspec.structs.replace(self, states=states, defaults=defaults)
 
-    def with_fused(self, names: Iterable[str]) -> "Stack":
+    def with_fused(self, names: Iterable[str]) -> Stack:
         """The stack with fused kernels by what people call them, one after the other."""
         kernels = self.kernels
         for name in names:
             kernels = msgspec.structs.replace(kernels, **self.fused[name])
         return msgspec.structs.replace(self, kernels=kernels)
 
-    def for_copies(self) -> "Stack":
+    def for_copies(self) -> Stack:
         """The stack as it keeps models that stand frozen beside the one that learns."""
         if not self.states.copies_as_loaded:
             return self
@@ -274,3 +640,63 @@ def _changed(
             convert(whole, type(part), locate)
         except InputError as error:
             yield from error.problems
+
+
+# Which optimizers a stack has: those of its own list, and those whose files name it or what it builds on.
+
+
+def has_optimizer(stack: Stack, name: str, finder: Finder | None = None) -> bool:
+    """Whether a stack has an optimizer of that name; the files of others are read only where its own list lacks it."""
+    return name in stack.supports.optimizers or name in optimizers_of(stack, finder)
+
+
+def optimizers_of(stack: Stack, finder: Finder | None = None) -> tuple[str, ...]:
+    """Every optimizer that a stack has, those of its own list first.
+
+    The root of all stacks has every optimizer that ships, for it is no software of its own. A stack whose list is that
+    of its parent builds on the parent's software.
+    """
+    own = stack.supports.optimizers
+    if stack.parent is None:
+        return (*own, *(name for name in optimizer_names() if name not in own))
+    line = _builds_on(stack, finder)
+    shipped = (name for name in optimizer_names() if name not in own)
+    return (*own, *(name for name in shipped if line & set(load_optimizer(name).stacks)))
+
+
+def _builds_on(stack: Stack, finder: Finder | None) -> set[str]:
+    """The names of a stack and of those whose optimizers it has too; releases are of the same name."""
+    line, each = {stack.name}, stack
+    while each.parent is not None:
+        parent = load_stack(each.parent, finder=finder)
+        if parent.parent is None or parent.supports.optimizers != stack.supports.optimizers:
+            break
+        line.add(parent.name)
+        each = parent
+    return line
+
+
+# Which shipped stacks can do what one cannot.
+
+
+def stacks_with(way: str) -> tuple[str, ...]:
+    """Shipped stacks that support one of the parallel ways, such as tensor_parallel."""
+    return tuple(name for name in stack_names() if getattr(load_stack(name).supports, way))
+
+
+def stacks_with_schedule(schedule: str) -> tuple[str, ...]:
+    """Shipped stacks that run pipelines in this order."""
+    return tuple(name for name in stack_names() if schedule in _piped(load_stack(name)))
+
+
+def _piped(stack: Stack) -> tuple[str, ...]:
+    return stack.supports.schedules if stack.supports.pipeline_parallel else ()
+
+
+def relative_on_several_gpus(stack: Stack, finder: Finder) -> str | None:
+    """The nearest stack above in the chain of parents that trains on several GPUs; None where there is none."""
+    while stack.parent is not None:
+        stack = load_stack(stack.parent, finder=finder)
+        if stack.supports.several_gpus:
+            return stack.name
+    return None

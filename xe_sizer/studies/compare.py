@@ -13,8 +13,8 @@ from xe_sizer.result.studies import (
     Difference,
 )
 from xe_sizer.result.training import Result
-from xe_sizer.scenario.change import changed
 from xe_sizer.scenario.provenance import collect
+from xe_sizer.scenario.read import changed
 from xe_sizer.studies.hardware import one_price
 from xe_sizer.studies.jobs import gpus_of
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, TypeVar
 from xe_sizer.errors import InputError, Location, Problem, collecting, did_you_mean
 from xe_sizer.profiles.finder import is_path
 from xe_sizer.result.common import LeftOut
-from xe_sizer.scenario.change import changed
+from xe_sizer.scenario.read import changed
 
 if TYPE_CHECKING:
     from xe_sizer.laws.hardware import Server
     from xe_sizer.profiles.registry import Registry
+    from xe_sizer.scenario.provenance import Tariff
     from xe_sizer.scenario.read import Given
-    from xe_sizer.scenario.tariff import Tariff
     from xe_sizer.serving.estimate import ServingEstimate
     from xe_sizer.training.estimate import TrainingEstimate
 

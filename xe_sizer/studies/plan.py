@@ -31,10 +31,10 @@ from xe_sizer.result.studies import (
     Skipped,
 )
 from xe_sizer.result.studies import Search as Searched
-from xe_sizer.scenario.change import command
 from xe_sizer.scenario.limits import memory_doubt, missed, verdict_of
 from xe_sizer.scenario.options import OPTION_OF
 from xe_sizer.scenario.provenance import joining_assumptions
+from xe_sizer.scenario.read import command
 from xe_sizer.studies.hardware import hardware_name, on_each, one_price
 from xe_sizer.studies.jobs import resolve_job
 from xe_sizer.studies.pools import pools_and_way, rollout_flags

@@ -22,8 +22,8 @@ from xe_sizer.result.studies import (
     Outcome,
     Sensitivity,
 )
-from xe_sizer.scenario.change import changed
 from xe_sizer.scenario.provenance import tariff_of
+from xe_sizer.scenario.read import changed
 from xe_sizer.studies.factors import Step
 from xe_sizer.studies.hardware import one_price
 from xe_sizer.studies.jobs import advice_for, size_job

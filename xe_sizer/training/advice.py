@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from xe_sizer.errors import InputError
-from xe_sizer.scenario.change import Change, changed
 from xe_sizer.scenario.options import OPTION_OF
+from xe_sizer.scenario.read import Change, changed
 from xe_sizer.scenario.trials import MOST_ADVICE, Option, Trials, advice_of, key_of, mildest
 from xe_sizer.training.advice_words import effect
 from xe_sizer.training.estimate import TrainingEstimate

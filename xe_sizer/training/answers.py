@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from xe_sizer.software.objective import Objective
+from xe_sizer.software.stack import Objective
 from xe_sizer.training.padding import LONGEST_IN_MICRO_BATCH, PACKED
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from xe_sizer.software.stack_parts import PARALLEL_WAYS
+from xe_sizer.software.stack import PARALLEL_WAYS
 
 if TYPE_CHECKING:
     from xe_sizer.scenario.read import Given

@@ -11,7 +11,7 @@ from xe_sizer.frozen import frozen
 from xe_sizer.graph.inputs import Learning
 from xe_sizer.graph.parts import Part
 from xe_sizer.graph.vision import encoder_weights, projector_weights, seen_image
-from xe_sizer.scenario.conflicts import problem_at
+from xe_sizer.scenario.provenance import problem_at
 from xe_sizer.software.adapter_targets import ALL_LINEAR, resolve_targets
 from xe_sizer.training.images import Images
 from xe_sizer.training.lengths import TokenLengths

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from xe_sizer.laws.precision import FP8
-from xe_sizer.software.narrow_products import recipe_of
-from xe_sizer.software.objective import Objective
+from xe_sizer.software.number_formats import recipe_of
+from xe_sizer.software.stack import Objective
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import ContextKind

@@ -9,11 +9,16 @@ from typing import TYPE_CHECKING, Any
 from xe_sizer.errors import did_you_mean
 from xe_sizer.graph.casts import BLOCK_SCALED
 from xe_sizer.laws.precision import FP4, FP8
-from xe_sizer.scenario.conflicts import indivisible, problem_at, too_many_stages, unknown_precision
-from xe_sizer.software.narrow_products import recipes_of
-from xe_sizer.software.relatives import relative_on_several_gpus, stacks_with, stacks_with_schedule
-from xe_sizer.software.stack_parts import PARALLEL_WAYS
-from xe_sizer.software.supported import has_optimizer, optimizers_of
+from xe_sizer.scenario.provenance import indivisible, problem_at, too_many_stages, unknown_precision
+from xe_sizer.software.number_formats import recipes_of
+from xe_sizer.software.stack import (
+    PARALLEL_WAYS,
+    has_optimizer,
+    optimizers_of,
+    relative_on_several_gpus,
+    stacks_with,
+    stacks_with_schedule,
+)
 from xe_sizer.training.batches import replicas_of
 from xe_sizer.training.chosen_images import image_conflicts
 from xe_sizer.training.layout import can_offload, offloaded_parts

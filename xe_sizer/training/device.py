@@ -9,8 +9,8 @@ import msgspec
 
 from xe_sizer.graph.casts import KEPT_WIDE
 from xe_sizer.laws.device import Efficiency, device
-from xe_sizer.software.narrow_products import casts_of
-from xe_sizer.software.stack_parts import Overlap
+from xe_sizer.software.number_formats import casts_of
+from xe_sizer.software.stack import Overlap
 from xe_sizer.units import FLOAT32
 
 if TYPE_CHECKING:

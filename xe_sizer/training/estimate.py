@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import as_array
 from xe_sizer.scenario.limits import chance, judge, kept, memory_doubt, shares
-from xe_sizer.software.certainty import EXACT
+from xe_sizer.software.uncertainty import EXACT
 from xe_sizer.training.device import at_the_speed_of_light
 from xe_sizer.training.memory import fits
 from xe_sizer.training.run_time import Run, run_time_s
@@ -23,8 +23,7 @@ from xe_sizer.units import GIB, HOUR_S
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array
     from xe_sizer.result.common import Limit
-    from xe_sizer.software.certainty import Spread
-    from xe_sizer.software.uncertainty import Uncertainty
+    from xe_sizer.software.uncertainty import Spread, Uncertainty
     from xe_sizer.training.choose import Choice
     from xe_sizer.training.fewest import Fewest
     from xe_sizer.training.layout import Layouts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xe_sizer.scenario.jobs import trains
+from xe_sizer.scenario.schema import trains
 from xe_sizer.training.adapters import ADAPTERS
 from xe_sizer.training.methods import METHODS
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from xe_sizer.graph.selective import RECOMPUTE_MODULES, modules_of
-from xe_sizer.software.relatives import stacks_with
+from xe_sizer.software.stack import stacks_with
 from xe_sizer.training.space import ENDS
 
 if TYPE_CHECKING:

@@ -14,12 +14,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from xe_sizer.graph.losses import LEAST_MEMORY
-from xe_sizer.scenario.change import Change
+from xe_sizer.scenario.read import Change
 from xe_sizer.scenario.trials import Remedy
-from xe_sizer.software.objective import Objective
 from xe_sizer.software.optimizer import load_optimizer
-from xe_sizer.software.stack import load_stack
-from xe_sizer.software.supported import has_optimizer
+from xe_sizer.software.stack import Objective, has_optimizer, load_stack
 from xe_sizer.training.adapters.low_rank import narrower_targets
 from xe_sizer.training.gradients import accumulates_whole_gradients
 from xe_sizer.training.layout import OFFLOAD, RECOMPUTE, can_offload, offloaded_parts

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from xe_sizer.scenario.change import Change
-from xe_sizer.scenario.jobs import NO_ADAPTERS
+from xe_sizer.scenario.read import Change
+from xe_sizer.scenario.schema import NO_ADAPTERS
 from xe_sizer.training.adapters import ADAPTERS
 from xe_sizer.training.methods.preferences import ADAPTERS_OFF, COPY, PRECOMPUTED, REFERENCE
 

@@ -52,8 +52,8 @@ if TYPE_CHECKING:
     from xe_sizer.laws.device import Efficiency
     from xe_sizer.laws.hardware import Server
     from xe_sizer.profiles.registry import Registry
-    from xe_sizer.scenario.limits_section import LimitsSection
     from xe_sizer.scenario.read import Given
+    from xe_sizer.scenario.schema import LimitsSection
     from xe_sizer.software.optimizer import Optimizer
     from xe_sizer.software.stack import Stack
     from xe_sizer.training.chosen_images import Seeing
@@ -126,7 +126,7 @@ def _fused(stack: Stack, given: Given) -> Stack:
 
 def _sharding_meant(problem: Problem, name: str, given: Given, registry: Registry) -> Problem:
     """The problem of a stack; where its name is that of a way to share states, with what to write instead."""
-    from xe_sizer.scenario.foreign import sharding_in  # most stacks are known
+    from xe_sizer.scenario.foreign_words import sharding_in
 
     framework, stage = sharding_in(name) or ("", None)
     if stage is None:

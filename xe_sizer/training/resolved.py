@@ -15,8 +15,8 @@ from xe_sizer.training.space import Rules, gpu_counts
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array, IntArray
     from xe_sizer.laws.device import Efficiency
+    from xe_sizer.scenario.provenance import Tariff
     from xe_sizer.scenario.read import Given
-    from xe_sizer.scenario.tariff import Tariff
     from xe_sizer.training.job import Job
     from xe_sizer.training.layout import Layouts
 

@@ -19,7 +19,7 @@ from xe_sizer.units import FLOAT32
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array
-    from xe_sizer.software.stack_parts import States
+    from xe_sizer.software.stack import States
     from xe_sizer.training.job import Job
     from xe_sizer.training.layout import Layouts
 

@@ -106,7 +106,7 @@ def summarise(sized: TrainingEstimate, details: bool = True) -> Result:
 
 def with_operators(result: Result, sized: TrainingEstimate) -> Result:
     """The result with its step operator by operator."""
-    from xe_sizer.scenario.operator_rows import operator_rows  # most runs do not ask
+    from xe_sizer.scenario.trials import operator_rows
     from xe_sizer.training.operator_costs import operator_costs
 
     operators = operator_rows(operator_costs(sized.timeline), result.time.step_s.expected)

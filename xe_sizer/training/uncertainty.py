@@ -27,9 +27,8 @@ if TYPE_CHECKING:
 
     from xe_sizer.graph.operators import Array
     from xe_sizer.laws.device import Efficiency
-    from xe_sizer.software.certainty import MemoryChance, Spread
     from xe_sizer.software.stack import Stack
-    from xe_sizer.software.uncertainty import Uncertainty
+    from xe_sizer.software.uncertainty import MemoryChance, Spread, Uncertainty
     from xe_sizer.training.job import Job
 
 TABLE = TABLES / "training.json"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.inputs import Learning
 from xe_sizer.graph.model import CLASSES, REPLACED, VALUES, VOCABULARY, WORDS, ModelShape
-from xe_sizer.software.objective import Objective
+from xe_sizer.software.stack import Objective
 from xe_sizer.training.adapters import ADAPTERS, ALL_WEIGHTS, Trained
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.graph.model import CLASSES, VALUES
-from xe_sizer.software.objective import Objective
+from xe_sizer.software.stack import Objective
 from xe_sizer.training.methods.method import Frozen, Method, register
 
 if TYPE_CHECKING:

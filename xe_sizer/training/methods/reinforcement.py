@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from xe_sizer.software.objective import Objective
+from xe_sizer.software.stack import Objective
 from xe_sizer.training.methods.method import Method, Rollout, register
 from xe_sizer.training.methods.preferences import distill
 

@@ -10,7 +10,7 @@ from xe_sizer.graph.inputs import Learning
 from xe_sizer.graph.model import NO_HEAD, VOCABULARY
 from xe_sizer.graph.parameters import generator_weights
 from xe_sizer.graph.parts import GENERATOR, Part
-from xe_sizer.software.objective import Objective
+from xe_sizer.software.stack import Objective
 from xe_sizer.training.methods.method import TASK, Frozen, Method, register
 
 if TYPE_CHECKING:

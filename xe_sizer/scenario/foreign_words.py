@@ -15,7 +15,6 @@ _NO_EFFECT = (
 )
 """What changes neither memory nor time."""
 _LEFT_OUT = "it changes neither memory nor time: leave it out"
-
 _MEANT: Mapping[str, str] = {
     "model": "model-name, model-name-or-path, model-id, base-model, pretrained, hf-model",
     "gpus": "num-gpus, n-gpus, ngpus, gpu-count, nproc-per-node, nproc, world-size, num-processes",
@@ -81,8 +80,6 @@ _MEANT: Mapping[str, str] = {
     "max-cost": "budget, max-price",
 }
 """An option of ours, with its value where other tools have a switch; then what others call it."""
-
-
 _SHAPE: Mapping[str, str] = {
     "layers": "num-layers, num-hidden-layers, n-layers, n-layer, num-layer, depth",
     "hidden": "hidden-size, d-model, n-embd, dim, embed-dim, model-dim, width",
@@ -102,8 +99,6 @@ _SHAPE: Mapping[str, str] = {
     ),
 }
 """A key of a model that a scenario writes out; then what others call it."""
-
-
 _OPTION = re.compile(r"--([a-z-]+)")
 _UNKNOWN = re.compile(r"unknown key '([^']+)'(?: in '([^']+)')?")
 _NO_VALUE = re.compile(r"'(\w+)' must be one of .*, not '([^']+)'")
@@ -114,8 +109,6 @@ _VALUES: Mapping[tuple[str, str], str] = {
     ),
 }
 """What to say to a value of other tools for a key of ours."""
-
-
 _SHARDING = re.compile(r"(?:(.*?)[\s_+,/:-]+)?(?:(ddp)|fsdp2?|hsdp|(?:zero|stage)[\s_-]*([0-3]))")
 
 
