@@ -16,8 +16,8 @@ from xe_sizer.scenario.read import Given, read_scenario
 from xe_sizer.serving.resolve import resolve as resolve_serving
 from xe_sizer.serving.sizing import size
 from xe_sizer.serving.summary import summarise
-from xe_sizer.studies.fleet import fleet, pareto
-from xe_sizer.studies.serve import serve
+from xe_sizer.studies.estimate import serve
+from xe_sizer.studies.hardware import fleet, pareto
 
 CHAT = {
     "model": "llama-3.1-70b",

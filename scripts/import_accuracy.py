@@ -19,8 +19,8 @@ from typing import Any
 
 import yaml
 
+from xe_sizer.cli.command import answer_to
 from xe_sizer.cli.export import exported_plan
-from xe_sizer.cli.invocation import answer_to
 from xe_sizer.cli.read_back import differences, is_same, other_estimate, read_back
 from xe_sizer.errors import InputError
 from xe_sizer.exporters.plan import is_elsewhere

@@ -20,8 +20,7 @@ from xe_sizer.importers.read import read_foreign
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.report.format import plural
 from xe_sizer.scenario.read import read_scenario, serves
-from xe_sizer.studies.estimate import estimate
-from xe_sizer.studies.serve import serve
+from xe_sizer.studies.estimate import estimate, serve
 
 PAGE = Path(__file__).parents[1] / "docs" / "import-examples.md"
 HEADER = """# Ten files of other tools, read and answered

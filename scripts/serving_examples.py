@@ -15,7 +15,7 @@ from xe_sizer.report.serve_tables import judged, latency
 from xe_sizer.result.serving import ServeResult
 from xe_sizer.scenario.options import SERVE_OPTIONS
 from xe_sizer.scenario.read import read_scenario
-from xe_sizer.studies.serve import serve
+from xe_sizer.studies.estimate import serve
 from xe_sizer.units import MILLI
 
 ROOT = Path(__file__).parents[1]

@@ -12,8 +12,7 @@ import pytest
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.result.training import Result
 from xe_sizer.scenario.read import read_scenario, serves
-from xe_sizer.studies.estimate import estimate
-from xe_sizer.studies.serve import serve
+from xe_sizer.studies.estimate import estimate, serve
 from xe_sizer.units import GIB, MINUTE_S
 
 EXAMPLES = Path(__file__).parents[1] / "examples"

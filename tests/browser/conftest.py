@@ -9,7 +9,7 @@ import devtools
 import msgspec
 import pytest
 
-from xe_sizer.cli.saved import read_answer
+from xe_sizer.cli.render import read_answer
 from xe_sizer.report.document import EXPLAINABLE, Options
 from xe_sizer.report.registry import render
 from xe_sizer.result.common import Answer, Written

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from xe_sizer.report.answers.check import change_in_words, change_remark
-from xe_sizer.result.changes import Change, Figures, _kind, changes
-from xe_sizer.result.check import Checked, check_result
+from xe_sizer.result.check import Change, Checked, Figures, _kind, changes, check_result
 
 from .conftest import Ran
 

@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 import yaml
 
-from xe_sizer.cli.catalogue import show_document
+from xe_sizer.cli.profiles import show_document
 from xe_sizer.profiles.finder import BUILT_IN, KINDS
 from xe_sizer.report.document import Options
 from xe_sizer.report.terminal import render as render_document

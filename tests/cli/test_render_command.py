@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from xe_sizer.cli import saved
+from xe_sizer.cli import render
 from xe_sizer.report.registry import format_names
 
 from .conftest import FIXTURES, Ran
@@ -72,7 +72,7 @@ def test_a_missing_file_is_bad_input(cli: Cli, tmp_path: Path) -> None:
 
 
 def test_what_is_too_large_is_bad_input(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(saved, "LARGEST_BYTES", 1 << 20)
+    monkeypatch.setattr(render, "LARGEST_BYTES", 1 << 20)
     file = tmp_path / "file.json"
     file.write_text((FIXTURES / "lora.json").read_text() + " " * (1 << 20))
     ran = cli("render", file)

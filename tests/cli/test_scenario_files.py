@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from xe_sizer.cli import scenario_files
-from xe_sizer.cli.files import in_repository
+from xe_sizer.cli import check
+from xe_sizer.cli.output import in_repository
 
 from .conftest import Estimator, Ran
 
@@ -102,7 +102,7 @@ def test_links_in_a_circle_end(cli: Cli, estimator: Estimator) -> None:
 
 
 def test_a_folder_that_vanishes_is_no_defect(cli: Cli, estimator: Estimator, monkeypatch: pytest.MonkeyPatch) -> None:
-    walk = scenario_files.os.walk
+    walk = check.os.walk
 
     def vanishing(*arguments: object, **options: object) -> object:
         for place, below, names in walk(*arguments, **options):  # type: ignore[call-overload]
@@ -110,14 +110,14 @@ def test_a_folder_that_vanishes_is_no_defect(cli: Cli, estimator: Estimator, mon
                 shutil.rmtree(place)
             yield place, below, [*names, "gone.yaml"]
 
-    monkeypatch.setattr(scenario_files.os, "walk", vanishing)
+    monkeypatch.setattr(check.os, "walk", vanishing)
     assert checked(cli, "jobs") == (["jobs/a.yaml"], [], 0)
 
 
 @pytest.mark.parametrize("bound", ["MOST_FILES", "MOST_FOLDERS"])
 def test_a_folder_may_be_too_large(cli: Cli, estimator: Estimator, monkeypatch: pytest.MonkeyPatch, bound: str) -> None:
     Path("jobs/b.yaml").write_text(GOOD)
-    monkeypatch.setattr(scenario_files, bound, 1)
+    monkeypatch.setattr(check, bound, 1)
     ran = cli("check", "jobs")
     assert (ran.code, ran.out, estimator.given) == (2, "", [])
     assert ran.err.startswith("jobs: more than ")

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from xe_sizer.cli.command import answer_to
 from xe_sizer.cli.export import exported_plan
-from xe_sizer.cli.invocation import answer_to
 from xe_sizer.cli.read_back import differences, other_estimate, read_back
 from xe_sizer.exporters.plan import is_elsewhere
 from xe_sizer.exporters.registry import exporter_named

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from xe_sizer.cli.invocation import answer_to
+from xe_sizer.cli.command import answer_to
 from xe_sizer.errors import InputError
 from xe_sizer.graph.parameters import count_parameters
 from xe_sizer.importers.asked import Asked

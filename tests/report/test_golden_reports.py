@@ -10,7 +10,7 @@ import pytest
 
 from xe_sizer.report.document import EXPLAINABLE, Options
 from xe_sizer.report.registry import render
-from xe_sizer.result.serving import Answer
+from xe_sizer.result.common import Answer
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "report"
 CASES = {

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from xe_sizer.cli.saved import read_answer
+from xe_sizer.cli.render import read_answer
 from xe_sizer.report.document import Options
 from xe_sizer.report.registry import known_format, render
 

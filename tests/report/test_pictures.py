@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from xe_sizer.cli.saved import read_answer
+from xe_sizer.cli.render import read_answer
 from xe_sizer.report.answers import reporter
 from xe_sizer.report.document import Document, Options, Picture
 from xe_sizer.report.picture import Axis, Bar, Bars, Chart, Curves, Line, Mark, Part, Point, Stack, Swing, Tornado

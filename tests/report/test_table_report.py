@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from xe_sizer.cli.saved import read_answer
+from xe_sizer.cli.render import read_answer
 from xe_sizer.report.answers import reporter
 from xe_sizer.report.document import EXPLAINABLE, Column, Document, Figure, Options, Table
 from xe_sizer.report.format import number

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from serving_cases import altered, asked, job, served
 
-from xe_sizer.result.replicas import AGGREGATED, ALIKE, DISAGGREGATED
+from xe_sizer.result.serving import AGGREGATED, ALIKE, DISAGGREGATED
 from xe_sizer.serving.advice import _certainty, _effect, _gpus_per_load, _less_sure, _time
 from xe_sizer.serving.cases import cases_of, fewest_gpus
 from xe_sizer.serving.choose import alike, choose, missed, missed_for

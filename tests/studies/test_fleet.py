@@ -8,7 +8,7 @@ from xe_sizer.errors import InputError
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.scenario.read import Given, read_scenario
 from xe_sizer.serving.resolve import resolve as resolve_serving
-from xe_sizer.studies.fleet import fleet, option, pareto, power_w
+from xe_sizer.studies.hardware import fleet, option, pareto, power_w
 
 REGISTRY = Registry()
 CHAT = {

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from xe_sizer.cli.options import FileOption
-from xe_sizer.cli.output import one_file, write_texts
-from xe_sizer.cli.streams import print_problems, write_stderr
+from xe_sizer.cli.output import one_file, print_problems, write_stderr, write_texts
 from xe_sizer.cli.text import TextCommand
 from xe_sizer.errors import EXIT_OK, InputError, Location, Problem
 from xe_sizer.evidence.records import read_all

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from xe_sizer.cli.invocation import Invocation
+from xe_sizer.cli.command import Invocation
 from xe_sizer.cli.options import BriefOption, ColorOption, FileOption, FormatOption
-from xe_sizer.cli.output import write_texts
-from xe_sizer.cli.progress import Progress
+from xe_sizer.cli.output import Progress, write_texts
 from xe_sizer.cli.text import TextCommand
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.profiles.text_file import YAML_ENDINGS, at_home

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import typer
 
-from xe_sizer.cli.invocation import Invocation, answering
+from xe_sizer.cli.command import Invocation, answering
 from xe_sizer.cli.options import TRAINING, ScenarioArgument
 from xe_sizer.cli.text import TextCommand
 from xe_sizer.report.document import OPERATORS

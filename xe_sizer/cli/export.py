@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from xe_sizer.cli.invocation import Invocation, answer_to, answering, given_scenario
+from xe_sizer.cli.command import Invocation, answer_to, answering, given_scenario
 from xe_sizer.cli.options import EXPORTING
-from xe_sizer.cli.output import one_file, write_texts
-from xe_sizer.cli.streams import one_line, write_stderr
+from xe_sizer.cli.output import one_file, one_line, write_stderr, write_texts
 from xe_sizer.cli.text import TextCommand
 from xe_sizer.errors import EXIT_DOES_NOT_FIT, EXIT_OK, InputError, Location, Problem
 from xe_sizer.scenario.read import Given, serves

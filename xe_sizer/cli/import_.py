@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from xe_sizer.cli.foreign import asked_of, problems_of, say_what_is_lost
-from xe_sizer.cli.invocation import profile_folders, read_flags
+from xe_sizer.cli.command import asked_of, problems_of, profile_folders, read_flags, say_what_is_lost
 from xe_sizer.cli.options import ProfilesOption
-from xe_sizer.cli.output import check_choice, one_file, write_texts
-from xe_sizer.cli.streams import print_problems, write_stdout
+from xe_sizer.cli.output import check_choice, one_file, print_problems, write_stdout, write_texts
 from xe_sizer.cli.text import TextCommand
 from xe_sizer.errors import EXIT_BAD_INPUT, EXIT_OK, InputError, Problem
 from xe_sizer.importers.asked import JSON, YAML, Asked

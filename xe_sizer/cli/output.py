@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self, TextIO
 
-from xe_sizer.cli.files import in_repository, write_files
-from xe_sizer.cli.streams import write_stdout
 from xe_sizer.errors import InputError, Location, Problem, did_you_mean
 from xe_sizer.frozen import frozen
 from xe_sizer.report.document import Options
@@ -23,6 +26,193 @@ from xe_sizer.report.registry import (
     render,
 )
 from xe_sizer.result.common import Answer
+
+# The three standard streams, of which any may be closed, full or unable to show a character.
+
+_BOLD, _CYAN, _RESET = "\x1b[1m", "\x1b[36m", "\x1b[0m"
+_STDOUT = "stdout"
+
+
+def open_what_is_closed() -> None:
+    """Put the null device where the caller closed a standard stream (`2>&-`), before any file takes its number."""
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if getattr(sys, name) is None:
+            null = os.open(os.devnull, os.O_RDWR)
+            if null != number:
+                os.dup2(null, number)
+                os.close(null)
+            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", errors="replace"))
+
+
+def write_stdout(text: str) -> None:
+    """Write bytes: no platform may change line ends, and no terminal's encoding may raise.
+
+    Raises InputError: the disk behind it is full, for example.
+    """
+    encoding = sys.stdout.encoding or "utf-8"
+    try:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(text.encode(encoding, "replace"))
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        silence_stdout()
+    except OSError as error:
+        raise unwritten(error) from error
+
+
+def unwritten(error: Exception) -> InputError:
+    """What to say where stdout takes no more; what is still to come goes nowhere."""
+    silence_stdout()
+    return InputError(Problem(f"cannot write: {getattr(error, 'strerror', error)}", Location(_STDOUT)))
+
+
+def silence_stdout() -> None:
+    """Send what is still to come to nowhere: the reader of the pipe has left, or the disk is full."""
+    _silence(sys.stdout)
+
+
+def _silence(stream: TextIO) -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def write_stderr(line: str) -> None:
+    """One line for people. Where stderr takes nothing, the exit code still tells.
+
+    What stays in its buffer would fail once more when Python ends, and make the exit code 120.
+    """
+    encoding = sys.stderr.encoding or "utf-8"
+    try:
+        print(line.encode(encoding, "replace").decode(encoding), file=sys.stderr, flush=True)
+    except OSError:
+        with suppress(OSError):
+            _silence(sys.stderr)
+
+
+def print_problems(problems: Iterable[Problem]) -> None:
+    """`file:line:column: message` and a hint line for each problem, on stderr."""
+    colored = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+    bold, cyan, reset = (_BOLD, _CYAN, _RESET) if colored else ("", "", "")
+    for problem in problems:
+        place = one_line(str(problem.location)) if problem.location else "xe-sizer"
+        write_stderr(f"{bold}{place}:{reset} {one_line(problem.message)}")
+        if problem.hint:
+            write_stderr(f"  {cyan}hint:{reset} {one_line(problem.hint)}")
+
+
+def one_line(text: str) -> str:
+    from xe_sizer.report.format import clean
+
+    return clean(text)
+
+
+# How far a long search is: one line on a terminal's stderr, wiped when the answer comes.
+
+QUIET_S = 1.0  # what takes less says nothing
+OFTEN_S = 0.5
+WIPE = "\r\033[K"
+
+
+class Progress:
+    """A line that is written over, from `QUIET_S` on and at most every `OFTEN_S`; none without a terminal."""
+
+    def __init__(self) -> None:
+        self._terminal = sys.stderr.isatty()
+        self._due = time.monotonic() + QUIET_S
+        self._shown = False
+        self._total = self._before = 0
+
+    def layouts(self, considered: int) -> None:
+        """`considered`: layouts that the search of one kind of GPU has seen; the next kind begins again at zero."""
+        self._total += considered - self._before if considered >= self._before else considered
+        self._before = considered
+        self._say(f"{self._total:,} layouts tried")
+
+    def plans(self, done: int, total: int) -> None:
+        self._say(f"{done} of {total} plans")
+
+    def bytes(self, done: int, total: int) -> None:
+        """How much of some files has been read."""
+        self._say(f"{done / 1e6:,.0f} of {total / 1e6:,.0f} MB read" if done < total else "counting tokens")
+
+    def _say(self, text: str) -> None:
+        now = time.monotonic()
+        if self._terminal and now >= self._due:
+            self._due, self._shown = now + OFTEN_S, True
+            print(f"{WIPE}{text}", end="", file=sys.stderr, flush=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._shown:
+            print(WIPE, end="", file=sys.stderr, flush=True)
+
+
+# Files written whole or not at all, several of them together or none; and where a file stands in its repository.
+
+_MOST_LINKS = 40  # as many as the kernel follows
+
+
+def write_files(texts: Sequence[tuple[Path, str]]) -> None:
+    """Write each text beside its file, then put all in place: a reader sees the old file or the new one, never half.
+
+    Raises InputError: one cannot be written; then none is replaced.
+    """
+    with ExitStack() as stack:
+        staged = []
+        for file, text in texts:
+            with _told(file):
+                staged.append((file, _staged(file, text, stack)))
+        for file, put_in_place in staged:
+            with _told(file):
+                put_in_place()
+
+
+def in_repository(name: str) -> str:
+    """The path of a file from the root of its repository, as a code host names it.
+
+    Outside of any it starts at GITHUB_WORKSPACE or the working folder; what lies elsewhere keeps its name.
+    """
+    path = Path(os.path.normpath(Path.cwd() / name))
+    roots = [folder for folder in path.parents if (folder / ".git").exists()][:1]
+    roots += [Path(os.environ.get("GITHUB_WORKSPACE") or Path.cwd()), Path.cwd()]
+    inside = next((root for root in roots if path.is_relative_to(root)), None)
+    return name if inside is None else path.relative_to(inside).as_posix()
+
+
+def _staged(file: Path, text: str, stack: ExitStack) -> Callable[[], object]:
+    """What puts the text in place, which lies beside the file by then; a device or a pipe is written to instead."""
+    if file.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if file.exists() and not file.is_file():
+        return partial(file.write_text, text, encoding="utf-8", errors="replace")
+    target = _followed(file)
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    with temporary.open("x", encoding="utf-8", errors="replace", newline="") as out:
+        stack.callback(temporary.unlink, missing_ok=True)
+        out.write(text)
+    return partial(temporary.replace, target)
+
+
+def _followed(file: Path) -> Path:
+    """Where the symbolic links of a file end, which need not exist. Raises OSError: they go in a circle."""
+    for _ in range(_MOST_LINKS):
+        if not file.is_symlink():
+            return file
+        file = file.parent / file.readlink()
+    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+
+
+@contextmanager
+def _told(file: Path) -> Iterator[None]:
+    """Turns an OSError into bad input that names the file."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(Problem(f"cannot write: {error.strerror}", Location(str(file)))) from error
+
 
 COLORS = ("auto", "always", "never")
 LEAST_COLUMNS = 40  # no report is laid out narrower

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from xe_sizer.cli.invocation import answer_to
+from xe_sizer.cli.command import answer_to
 from xe_sizer.errors import InputError
 from xe_sizer.exporters.plan import is_elsewhere, is_neutral
 from xe_sizer.importers.asked import Asked

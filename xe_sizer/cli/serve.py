@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from xe_sizer.cli.hardware import SEARCH, AmongOption, AnyGpuOption
-from xe_sizer.cli.invocation import Invocation, answering
+from xe_sizer.cli.command import SEARCH, AmongOption, AnyGpuOption, Invocation, answering
 from xe_sizer.cli.options import SERVING, ScenarioArgument
 from xe_sizer.cli.text import TextCommand
 from xe_sizer.report.document import OPERATORS
@@ -49,8 +48,7 @@ def serve_command(
 ) -> int:
     given = how.given(SERVING, scenario, flags)
 
-    from xe_sizer.studies.fleet import serve_on
-    from xe_sizer.studies.hardware import all_hardware
+    from xe_sizer.studies.hardware import all_hardware, serve_on
 
     hardware = all_hardware(given, among or (), any_gpu, how.registry)
     return how.write(serve_on(given, how.registry, hardware, pareto, OPERATORS in how.topics), about=scenario)

@@ -44,7 +44,7 @@ class Completion:
 
 def _completed(parameter: Any, begun: str) -> list[Completion]:
     """What a shell is told that asks for words; a file where there are none."""
-    from xe_sizer.cli.completion import completions
+    from xe_sizer.cli.options import completions
 
     found = completions(parameter, begun)
     return [Completion(begun, "file")] if found is None else list(map(Completion, found))

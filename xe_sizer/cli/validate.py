@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from xe_sizer.cli.invocation import Invocation, answering
-from xe_sizer.cli.output import check_choice
-from xe_sizer.cli.streams import print_problems
+from xe_sizer.cli.command import Invocation, answering
+from xe_sizer.cli.output import check_choice, print_problems
 from xe_sizer.cli.text import TextCommand
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.evidence.records import SHIPPED, read_all

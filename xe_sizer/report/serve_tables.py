@@ -29,14 +29,24 @@ from xe_sizer.report.picture import Point as PicturePoint
 from xe_sizer.report.terminal import chart
 from xe_sizer.report.verdict import profile_name
 from xe_sizer.result.common import Range
-from xe_sizer.result.replicas import AGGREGATED, DISAGGREGATED
-from xe_sizer.result.serving import BY_POWER, BY_PRICE, LatencyAt
+from xe_sizer.result.serving import AGGREGATED, BY_POWER, BY_PRICE, DISAGGREGATED, LatencyAt
 from xe_sizer.units import BARE_SERVER, WATT_PER_KW
 
 if TYPE_CHECKING:
     from xe_sizer.report.document import Block, Figure
-    from xe_sizer.result.replicas import Aggregated, Disaggregation, Fit, ReplicaLayout
-    from xe_sizer.result.serving import Benchmark, BenchmarkLatency, Day, FleetOption, ParetoPoint, ServeResult, Span
+    from xe_sizer.result.serving import (
+        Aggregated,
+        Benchmark,
+        BenchmarkLatency,
+        Day,
+        Disaggregation,
+        Fit,
+        FleetOption,
+        ParetoPoint,
+        ReplicaLayout,
+        ServeResult,
+        Span,
+    )
 
 # Prompts on replicas of their own, as the report on a service shows them.
 

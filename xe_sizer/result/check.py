@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+import os.path
+from collections.abc import Iterator
+from typing import Any, ClassVar, Literal
 
 from msgspec import field
 
 from xe_sizer.errors import EXIT_BAD_INPUT, Problem
-from xe_sizer.result.changes import Change
-from xe_sizer.result.common import SCHEMA_VERSION, Answer, Sized, Struct, assumed_hardware
+from xe_sizer.result.common import CERTAINTIES, SCHEMA_VERSION, Answer, Sized, Struct, assumed_hardware
+from xe_sizer.result.serving import OVERLOADED, QUEUES, ServeResult
+from xe_sizer.result.training import Result
 
 
 class CheckProblem(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -111,3 +114,173 @@ def check_result(scenarios: tuple[Checked, ...], skipped: tuple[Skipped, ...] = 
         total=len(scenarios), passed=passed, failed=len(scenarios) - passed - invalid, invalid=invalid
     )
     return CheckResult(schema_version=SCHEMA_VERSION, scenarios=scenarios, summary=summary, skipped=skipped)
+
+
+# What differs between two runs of `check`, as between a branch and what it is to join: frozen, in SI units.
+
+Kind = Literal["worse", "better", "mixed", "same", "new", "removed"]
+KINDS: tuple[Kind, ...] = ("worse", "better", "mixed", "new", "removed", "same")
+"""In the order in which a reader wants to see them."""
+PASSES, DOUBTFUL, MISSES = "passes", "passes, unsure", "misses limits"
+TOO_MUCH, TOO_BIG, BAD = "overloaded", "does not fit", "bad input"
+VERDICTS = (PASSES, DOUBTFUL, MISSES, TOO_MUCH, TOO_BIG, BAD)
+"""From the best to the worst."""
+_DOUBTS = tuple(word for word, least in CERTAINTIES.items() if least < CERTAINTIES["likely"])
+TOLERANCE = 0.01  # share by which a figure may differ and count as the same [-]
+LIMITS = "limits."
+_ASKED = ("file", "env", "flag")  # origins of what somebody wrote
+_LAX_BELOW = ("min_", "confidence")  # how the names of limits begin that allow more the lower they are
+
+
+class Figures(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What one run says of a scenario; None for what it has not got.
+
+    certainty : the least of its memory and limits
+    total_s : the whole job; tpot_s : a token of an answer; price : the whole job, or an hour of the service
+    """
+
+    verdict: str
+    certainty: str | None = None
+    gpus: int | None = None
+    peak_bytes: float | None = None
+    total_s: float | None = None
+    tpot_s: float | None = None
+    price: float | None = None
+    currency: str | None = None
+
+
+class Moved(Struct, frozen=True, kw_only=True):
+    """A key of a scenario that is written otherwise than before; None where it was, or is, not given.
+
+    relaxed : of a limit, whether it now allows more; None for other keys
+    """
+
+    key: str
+    before: Any = None
+    after: Any = None
+    relaxed: bool | None = None
+
+
+class Change(Struct, frozen=True, kw_only=True):
+    """One scenario before and after; None where it was, or is, not among those that are checked.
+
+    scenario : its keys that changed; none where either could not be read
+    """
+
+    file: str
+    kind: Kind
+    before: Figures | None = None
+    after: Figures | None = None
+    scenario: tuple[Moved, ...] = ()
+
+
+def changes(before: CheckResult, after: CheckResult) -> tuple[Change, ...]:
+    """Every scenario of either run, by the name of its file; those that are gone come last."""
+    earlier = {_key(one): one for one in before.scenarios}
+    now = {_key(one) for one in after.scenarios}
+    found = [_change(one.file, earlier.get(_key(one)), one) for one in after.scenarios]
+    gone = [_change(one.file, one, None) for key, one in earlier.items() if key not in now]
+    return (*found, *gone)
+
+
+def _key(one: Checked) -> str:
+    return os.path.normpath(one.file)
+
+
+def _change(file: str, before: Checked | None, after: Checked | None) -> Change:
+    old, new = (None if one is None else figures(one) for one in (before, after))
+    results = [one.result for one in (before, after) if one and one.result]
+    moved = tuple(_moved(*results)) if len(results) == 2 else ()
+    kind = _kind(old, new, relaxed=any(each.relaxed for each in moved))
+    return Change(file=file, kind=kind, before=old, after=new, scenario=moved)
+
+
+def _moved(before: Sized, after: Sized) -> Iterator[Moved]:
+    """The keys that differ, those of limits first: what was written, and every limit that is judged."""
+    old, new = (dict(_asked(one.scenario)) for one in (before, after))
+    for key in sorted({**old, **new}, key=lambda key: not key.startswith(LIMITS)):
+        was, now = old.get(key), new.get(key)
+        if was != now:
+            yield Moved(key=key, before=was, after=now, relaxed=_relaxed(key, was, now))
+
+
+def _asked(scenario: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Dotted keys with their values: what somebody wrote, and limits whoever set them."""
+    for key, origin in (scenario.get("origin") or {}).items():
+        if origin in _ASKED or key.startswith(LIMITS):
+            value: Any = scenario
+            for part in key.split("."):
+                value = value.get(part) if isinstance(value, dict) else None
+            yield key, list(value) if isinstance(value, tuple) else value  # as a saved answer has it
+
+
+def _relaxed(key: str, before: Any, after: Any) -> bool | None:
+    """Whether a limit allows more than it did; one that is gone allows anything."""
+    if not key.startswith(LIMITS):
+        return None
+    if before is None or after is None:
+        return after is None
+    return bool(after < before) if key.removeprefix(LIMITS).startswith(_LAX_BELOW) else bool(after > before)
+
+
+def figures(one: Checked) -> Figures:
+    """What two runs are compared by."""
+    result = one.result
+    if result is None:
+        return Figures(verdict=BAD)
+    total_s = tpot_s = price = currency = None
+    if isinstance(result, Result):
+        total_s = result.time.total_s.expected if result.verdict.fits else None
+        if result.cost.price and result.verdict.fits:
+            price, currency = result.cost.price.expected, result.cost.price.currency
+    elif isinstance(result, ServeResult):
+        tpot_s, price, currency = result.latency.tpot_s.expected, result.cost.per_hour, result.cost.currency
+    return Figures(
+        verdict=_verdict(one),
+        certainty=result.verdict.certainty,
+        gpus=result.gpus.count,
+        peak_bytes=result.memory.peak_bytes,
+        total_s=total_s,
+        tpot_s=tpot_s,
+        price=price,
+        currency=currency if price is not None else None,
+    )
+
+
+def _verdict(one: Checked) -> str:
+    if one.result is None:
+        return BAD
+    if not one.result.verdict.fits:
+        return TOO_BIG
+    if any(reason.code in (OVERLOADED, QUEUES) for reason in one.result.verdict.reasons):
+        return TOO_MUCH
+    if not one.ok:
+        return MISSES
+    return DOUBTFUL if one.result.verdict.certainty in _DOUBTS else PASSES
+
+
+def _kind(before: Figures | None, after: Figures | None, *, relaxed: bool) -> Kind:
+    """Worse where the verdict is. Else what it takes decides, and a better verdict where no limit allows more."""
+    if before is None or after is None:
+        return "new" if before is None else "removed"
+    fall = VERDICTS.index(after.verdict) - VERDICTS.index(before.verdict)
+    if fall > 0:
+        return "worse"
+    signs = set(_signs(before, after))
+    if relaxed:
+        return "worse" if signs == {1} else "mixed"
+    if fall < 0:
+        signs.add(-1)
+    if not signs:
+        return "same"
+    if len(signs) == 2:
+        return "mixed"
+    return "worse" if signs == {1} else "better"
+
+
+def _signs(before: Figures, after: Figures) -> Iterator[int]:
+    """1 for each figure that grew, -1 for each that fell."""
+    names = ["gpus", "peak_bytes", "total_s", "tpot_s", *(["price"] if before.currency == after.currency else [])]
+    for old, new in ((getattr(before, name), getattr(after, name)) for name in names):
+        if old is not None and new is not None and abs(new - old) > TOLERANCE * max(abs(old), abs(new)):
+            yield 1 if new > old else -1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from xe_sizer.result.replicas import Adapters
+from xe_sizer.result.serving import Adapters
 from xe_sizer.serving.adapters import adapter_bytes, distinct
 from xe_sizer.serving.step import adapter_products
 

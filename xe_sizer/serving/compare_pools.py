@@ -5,14 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from xe_sizer.result.replicas import (
-    AGGREGATED,
-    ALIKE,
-    DISAGGREGATED,
-    Aggregated,
-    Disaggregation,
-    ReplicaLayout,
-)
+from xe_sizer.result.serving import AGGREGATED, ALIKE, DISAGGREGATED, Aggregated, Disaggregation, ReplicaLayout
 
 if TYPE_CHECKING:
     from xe_sizer.serving.estimate import ServingEstimate

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from xe_sizer.result.replicas import Fit
+from xe_sizer.result.serving import Fit
 from xe_sizer.serving.cases import cases_of, replicas_of
 from xe_sizer.serving.longest import longest_context, sessions_held
 from xe_sizer.serving.space import legal_placements

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from xe_sizer.frozen import frozen
-from xe_sizer.result.replicas import SessionCache
+from xe_sizer.result.serving import SessionCache
 from xe_sizer.serving.cases import cases_of, fewest_that_fit
 from xe_sizer.serving.choose import chosen_of, first_of, fleets_of
 from xe_sizer.serving.host_cache import fetch_s, hit_shares, sessions_in_host, sessions_on_gpu

@@ -15,8 +15,8 @@ from xe_sizer.result.studies import (
 from xe_sizer.result.training import Result
 from xe_sizer.scenario.provenance import collect
 from xe_sizer.scenario.read import changed
+from xe_sizer.studies.estimate import gpus_of
 from xe_sizer.studies.hardware import one_price
-from xe_sizer.studies.jobs import gpus_of
 
 if TYPE_CHECKING:
     from xe_sizer.errors import Problem

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 from xe_sizer.datasets.fit import QUANTILES
 from xe_sizer.datasets.profile import remarks
 from xe_sizer.result.common import SCHEMA_VERSION, Range
-from xe_sizer.result.data import DataStatistics, EndOfLengths, TokenHistogram, UnreadRow
+from xe_sizer.result.studies import DataStatistics, EndOfLengths, TokenHistogram, UnreadRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from xe_sizer.datasets.fit import Extreme
     from xe_sizer.datasets.profile import Measured
-    from xe_sizer.result.data import Method
+    from xe_sizer.result.studies import Method
 
 _SHOWN_UNREAD = 5
 

@@ -2,20 +2,66 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from xe_sizer.reinforcement.advice import advise as advise_reinforcement
 from xe_sizer.reinforcement.asked import reinforces
+from xe_sizer.reinforcement.estimate import ReinforcementEstimate
+from xe_sizer.reinforcement.resolve import resolve as resolve_reinforcement
+from xe_sizer.reinforcement.resolved import ResolvedReinforcement
+from xe_sizer.reinforcement.sizing import size as size_reinforcement
+from xe_sizer.reinforcement.summary import summarise as summarise_reinforcement
 from xe_sizer.result.common import with_advice
 from xe_sizer.scenario.trials import wanted
-from xe_sizer.training.advice import advise
-from xe_sizer.training.resolve import resolve
-from xe_sizer.training.sizing import size
-from xe_sizer.training.summary import summarise, with_operators
+from xe_sizer.serving.advice import advise as advise_service
+from xe_sizer.serving.resolve import resolve as resolve_service
+from xe_sizer.serving.sizing import size as size_service
+from xe_sizer.serving.summary import summarise as summarise_service
+from xe_sizer.serving.summary import with_operators as with_service_operators
+from xe_sizer.training.advice import advise as advise_training
+from xe_sizer.training.resolve import resolve as resolve_training
+from xe_sizer.training.sizing import size as size_training
+from xe_sizer.training.summary import summarise as summarise_training
+from xe_sizer.training.summary import with_operators
 
 if TYPE_CHECKING:
+    from xe_sizer.errors import Problem
     from xe_sizer.profiles.registry import Registry
+    from xe_sizer.result.common import Advice
+    from xe_sizer.result.serving import ServeResult
     from xe_sizer.result.training import Result
     from xe_sizer.scenario.read import Given
+    from xe_sizer.serving.estimate import ServingEstimate
+    from xe_sizer.training.estimate import TrainingEstimate
+    from xe_sizer.training.resolved import ResolvedTraining
+
+# A scenario that trains, resolved and sized, whatever its job learns from: data, or answers of its own.
+
+
+def resolve_job(given: Given, registry: Registry) -> ResolvedTraining | ResolvedReinforcement:
+    """Everything that sizing needs. Raises InputError."""
+    return (resolve_reinforcement if reinforces(given) else resolve_training)(given, registry)
+
+
+def size_job(given: Given, registry: Registry) -> TrainingEstimate:
+    """The scenario sized. Raises InputError."""
+    resolved = resolve_job(given, registry)
+    return size_reinforcement(resolved) if isinstance(resolved, ResolvedReinforcement) else size_training(resolved)
+
+
+def advice_for(sized: TrainingEstimate, registry: Registry, most: int) -> tuple[Advice, ...]:
+    """So many pieces of advice at most."""
+    if isinstance(sized, ReinforcementEstimate):
+        return advise_reinforcement(sized, registry, most)
+    return advise_training(sized, registry, most)
+
+
+def gpus_of(given: Given, registry: Registry) -> int:
+    """The GPUs that a scenario names, or needs. Raises InputError."""
+    resolved = resolve_job(given, registry)
+    trainer = resolved.trainer if isinstance(resolved, ResolvedReinforcement) else resolved
+    return trainer.gpus or size_job(given, registry).gpus
 
 
 def estimate(given: Given, registry: Registry, details: bool = True, operators: bool = False) -> Result:
@@ -29,11 +75,70 @@ def estimate(given: Given, registry: Registry, details: bool = True, operators: 
     InputError : what the user can mend, all at once
     """
     if reinforces(given):
-        from xe_sizer.studies.reinforcement import estimate as of_reinforcement  # most jobs learn from data
-
-        return of_reinforcement(given, registry, details, operators)
-    sized = size(resolve(given, registry))
-    result = summarise(sized, details)
+        return estimate_reinforcement(given, registry, details, operators)
+    sized = size_training(resolve_training(given, registry))
+    result = summarise_training(sized, details)
     if operators:
         result = with_operators(result, sized)
-    return with_advice(result, result.verdict, advise(sized, registry, wanted(sized, details)))
+    return with_advice(result, result.verdict, advise_training(sized, registry, wanted(sized, details)))
+
+
+# Everything that is wrong with a scenario, at once.
+
+
+def with_further_problems(problems: Iterable[Problem], rest: Given, registry: Registry, serving: bool) -> list[Problem]:
+    """The problems of a scenario's keys, and what names, model, hardware and software have against the rest of it."""
+    if serving:
+        from xe_sizer.serving.resolve import with_further_problems as of_serving
+
+        return of_serving(problems, rest, registry)
+    from xe_sizer.reinforcement.asked import reinforces
+
+    if reinforces(rest):
+        from xe_sizer.reinforcement.resolve import with_further_problems as of_reinforcement
+
+        return of_reinforcement(problems, rest, registry)
+    from xe_sizer.training.resolve import with_further_problems as of_training
+
+    return of_training(problems, rest, registry)
+
+
+# From a reinforcement-learning scenario to its result.
+
+
+def estimate_reinforcement(given: Given, registry: Registry, details: bool = True, operators: bool = False) -> Result:
+    """Size one job that learns from answers of its own.
+
+    details : False for its verdict alone, with the one change that mends a no
+    operators : with an optimizer step of the actor operator by operator
+
+    Raises
+    ------
+    InputError : what the user can mend, all at once
+    """
+    sized = size_reinforcement(resolve_reinforcement(given, registry), details)
+    result = summarise_reinforcement(sized, details, operators)
+    return with_advice(result, result.verdict, advise_reinforcement(sized, registry, wanted(sized, details)))
+
+
+# From an inference scenario to its result.
+
+
+def serve(given: Given, registry: Registry, details: bool = True) -> ServeResult:
+    """Size one service on its own hardware.
+
+    details : False for the verdict alone, with the one change that mends a no
+
+    Raises
+    ------
+    InputError : what the user can mend, all at once
+    """
+    return concluded(size_service(resolve_service(given, registry)), registry, details)
+
+
+def concluded(sized: ServingEstimate, registry: Registry, details: bool = True, operators: bool = False) -> ServeResult:
+    """The result of an estimate, with advice; `operators` as well with its steps operator by operator."""
+    result = summarise_service(sized, details)
+    if operators:
+        result = with_service_operators(result, sized)
+    return with_advice(result, result.verdict, advise_service(sized, registry, wanted(sized, details)))

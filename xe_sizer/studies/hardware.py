@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+import numpy as np
+from msgspec.structs import replace
+
 from xe_sizer.errors import InputError, Location, Problem, collecting, did_you_mean
+from xe_sizer.frozen import frozen
 from xe_sizer.profiles.finder import is_path
 from xe_sizer.result.common import LeftOut
+from xe_sizer.result.serving import BY_POWER, BY_PRICE, FleetOption, ParetoPoint, ReplicaLayout
 from xe_sizer.scenario.read import changed
+from xe_sizer.serving.fitting import fit_of
+from xe_sizer.serving.memory import serving_memory
+from xe_sizer.serving.resolve import resolve
+from xe_sizer.serving.sizing import size
+from xe_sizer.serving.space import legal_placements
+from xe_sizer.serving.states import curve
+from xe_sizer.serving.summary import throughput_of
+from xe_sizer.studies.estimate import concluded
 
 if TYPE_CHECKING:
     from xe_sizer.laws.hardware import Server
     from xe_sizer.profiles.registry import Registry
+    from xe_sizer.result.serving import ServeResult
     from xe_sizer.scenario.provenance import Tariff
     from xe_sizer.scenario.read import Given
     from xe_sizer.serving.estimate import ServingEstimate
+    from xe_sizer.serving.resolved import ResolvedService
     from xe_sizer.training.estimate import TrainingEstimate
 
 T = TypeVar("T")
@@ -118,3 +134,166 @@ def one_price(given: Given) -> Iterator[str]:
     if price is not None and not isinstance(price, Mapping):
         each = given.caller.setting("cost.price_per_gpu_hour", {"NAME": price})
         yield f"every kind of hardware is charged the same {price:g} per GPU-hour; {each} sets the price of one of them"
+
+
+# The service on many kinds of hardware, and the Pareto-optimal ways to run a replica.
+
+MOST_POINTS = 24  # of a Pareto front
+
+
+@frozen
+class Fleet:
+    """Answers on every kind of hardware, the best first, and what was left out.
+
+    order : price or power, as `fleet_order` of a result
+    """
+
+    answers: tuple[ServingEstimate, ...]
+    left_out: tuple[LeftOut, ...]
+    order: str
+
+    @property
+    def chosen(self) -> ServingEstimate:
+        return self.answers[0]
+
+
+def serve_on(
+    given: Given,
+    registry: Registry,
+    hardware: Sequence[Mapping[str, object]] = ({},),
+    front: bool = False,
+    operators: bool = False,
+) -> ServeResult:
+    """Size one service, on the best of the kinds of hardware.
+
+    hardware : keys (`gpu` or `server`) that name each kind, {} for the scenario's own
+    front : with the Pareto-optimal ways to run a replica
+    operators : with its steps operator by operator
+
+    Raises
+    ------
+    InputError : as `fleet`
+    """
+    found = fleet(given, registry, hardware)
+    result = concluded(found.chosen, registry, operators=operators)
+    if len(hardware) > 1:
+        compared = tuple(option(one) for one in found.answers)
+        warnings = (*result.warnings, *one_price(given), *_unpriced(found))
+        result = replace(result, fleet=compared, fleet_order=found.order, left_out=found.left_out, warnings=warnings)
+    return replace(result, pareto=pareto(found.chosen.resolved)) if front else result
+
+
+def fleet(given: Given, registry: Registry, hardware: Sequence[Mapping[str, object]]) -> Fleet:
+    """Size the service on each kind of hardware.
+
+    hardware : keys (`gpu` or `server`) that name each kind, {} for the scenario's own
+    The best keeps every limit at the lowest price an hour; where not all that do have a price that compares, at the
+    lowest design power; of one price the one that makes tokens fastest.
+
+    Raises
+    ------
+    InputError : what the user can mend; hardware that the model cannot run on is left out, unless all of it is
+    """
+    left_out: list[LeftOut] = []
+    sized = on_each(given, hardware, lambda asked: size(resolve(asked, registry)), left_out)
+    answers = [one for _, one in sized]
+    kept = [one.ok for one in answers]
+    comparable = prices_compare([one for one, keeps in zip(answers, kept, strict=True) if keeps])
+    order = sorted(
+        range(len(answers)),
+        key=lambda place: (
+            not kept[place],
+            not answers[place].fits,
+            _expense(answers[place], comparable),
+            answers[place].tpot_s,
+        ),
+    )
+    ordered = tuple(answers[place] for place in order)
+    return Fleet(ordered, tuple(left_out), BY_PRICE if comparable else BY_POWER)
+
+
+def _unpriced(found: Fleet) -> Iterator[str]:
+    """A warning where some of the kinds that keep the limits have a price, and others cannot be compared with it."""
+    kept = [one for one in found.answers if one.ok]
+    unknown = [one.resolved.job.server.name for one in kept if one.cost is None]
+    if found.order == BY_POWER and any(one.cost is not None for one in kept):
+        several = len(price_kinds(one.resolved.tariff for one in kept)) > 1
+        differ = "prices are of different kinds" if several else "prices are in different currencies"
+        why = f"no price is known for {', '.join(unknown)}" if unknown else differ
+        yield f"{why}: hardware is sorted by GPU design power, which says nothing about its price"
+
+
+def _expense(sized: ServingEstimate, comparable: bool) -> float:
+    """What orders answers of one kind: price an hour, or design power [W]; unknown ones come last."""
+    found = sized.cost if comparable else power_w(sized)
+    return math.inf if found is None else found
+
+
+def power_w(sized: ServingEstimate) -> float | None:
+    """Design power of all GPUs [W]."""
+    tdp_w = sized.resolved.job.server.accelerator.tdp_w
+    return None if tdp_w is None else tdp_w * sized.gpus
+
+
+def option(sized: ServingEstimate) -> FleetOption:
+    """One answer as a line of the comparison."""
+    ttft_s, tpot_s, _ = sized.judged_s
+    server = sized.resolved.job.server
+    return FleetOption(
+        gpu=server.accelerator.name,
+        server=server.name,
+        gpus=sized.gpus,
+        replicas=sized.replicas,
+        layout=layout_of(sized.placement.tp[0], sized.placement.pp[0], sized.placement.ep[0], sized.placement.dp[0]),
+        fits=sized.fits,
+        meets_limits=sized.ok,
+        ttft_s=ttft_s if math.isfinite(ttft_s) else None,
+        tpot_s=tpot_s if math.isfinite(tpot_s) else None,
+        output_tokens_per_s_per_gpu=throughput_of(sized).output_tokens_per_s_per_gpu,
+        utilisation=sized.utilisation,
+        cost_per_hour=sized.cost,
+        cost_per_million_output_tokens=sized.cost_per_million_tokens,
+        currency=sized.resolved.tariff.currency,
+        power_w=power_w(sized),
+        cost_per_million_tokens=sized.cost_per_million_of_both,
+        fit=fit_of(sized),
+        hourly_price=sized.resolved.tariff.hourly(server),
+    )
+
+
+def layout_of(tp: int, pp: int, ep: int, dp: int) -> ReplicaLayout:
+    return ReplicaLayout(tp=int(tp), pp=int(pp), ep=int(ep), dp=int(dp))
+
+
+def pareto(resolved: ResolvedService) -> tuple[ParetoPoint, ...]:
+    """The ways to run a replica that no other beats in tokens a second per user and per GPU, fastest per user first.
+
+    Every placement with every number of requests inside, from one to as many as fit.
+    """
+    job, traffic = resolved.job, resolved.traffic
+    placements = legal_placements(job, resolved.fixed, resolved.most_gpus())
+    if not len(placements):
+        return ()
+    found = curve(job, placements, serving_memory(job, placements, traffic.inputs), traffic)
+    per_user = 1.0 / found.states.tpot_s
+    per_gpu = found.states.requests_per_s * traffic.outputs / placements.gpus
+    usable = np.broadcast_to(found.most >= 1.0, per_user.shape)
+    rows, columns = np.nonzero(usable)
+    order = np.lexsort((-per_gpu[rows, columns], -per_user[rows, columns]))
+    best, kept = 0.0, []
+    for place in order:
+        row, column = int(rows[place]), int(columns[place])
+        if per_gpu[row, column] > best:
+            best = float(per_gpu[row, column])
+            kept.append((row, column))
+    step = max(math.ceil(len(kept) / MOST_POINTS), 1)
+    return tuple(
+        ParetoPoint(
+            layout=layout_of(placements.tp[c], placements.pp[c], placements.ep[c], placements.dp[c]),
+            running_requests=float(found.states.running[r, c]),
+            tokens_per_s_per_user=float(per_user[r, c]),
+            output_tokens_per_s_per_gpu=float(per_gpu[r, c]),
+            ttft_s=float(found.states.step_s[r, c] / 2.0 + found.states.prefill_s[r, c]),
+        )
+        for r, c in kept[:-1:step] + kept[-1:]
+    )

@@ -6,25 +6,29 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from msgspec.structs import replace as replaced
 
 from xe_sizer.errors import InputError
 from xe_sizer.frozen import frozen
 from xe_sizer.laws.energy import energy_kwh
 from xe_sizer.laws.hardware import HOST_RESERVE_BYTES
+from xe_sizer.reinforcement.estimate import ReinforcementEstimate
 from xe_sizer.reinforcement.resolved import ResolvedReinforcement
 from xe_sizer.reinforcement.search import Search
 from xe_sizer.reinforcement.sizing import estimates
-from xe_sizer.result.common import SCHEMA_VERSION, LeftOut, Reason, Verdict
+from xe_sizer.reinforcement.summary import pools_of
+from xe_sizer.result.common import CERTAINTIES, GIVEN_PRICE, ON_DEMAND, SCHEMA_VERSION, LeftOut, Reason, Verdict
 from xe_sizer.result.studies import (
     BY_BATCH,
     BY_LAYOUT,
     BY_NOTHING,
     TOO_FEW,
     TOO_MANY,
+    Answers,
     Candidate,
     Numbers,
     PlanResult,
@@ -35,10 +39,8 @@ from xe_sizer.scenario.limits import memory_doubt, missed, verdict_of
 from xe_sizer.scenario.options import OPTION_OF
 from xe_sizer.scenario.provenance import joining_assumptions
 from xe_sizer.scenario.read import command
+from xe_sizer.studies.estimate import resolve_job
 from xe_sizer.studies.hardware import hardware_name, on_each, one_price
-from xe_sizer.studies.jobs import resolve_job
-from xe_sizer.studies.pools import pools_and_way, rollout_flags
-from xe_sizer.studies.ranking import Ranking, objective_of
 from xe_sizer.training.choose import FITS, Choice
 from xe_sizer.training.estimate import TrainingEstimate, keeps_limits
 from xe_sizer.training.fewest import Fewest
@@ -49,17 +51,211 @@ from xe_sizer.training.rules import removed_by_rules
 from xe_sizer.training.space import LARGEST_PLAN, layout_chunks, without_groups
 from xe_sizer.training.start_up import start_up_s
 from xe_sizer.training.summary import bound_of, layout_of, scenario_of
+from xe_sizer.training.ties import GPUS_ERROR, complexity
 from xe_sizer.training.warnings import slow_start
 from xe_sizer.version import __version__
 
 if TYPE_CHECKING:
     from xe_sizer.profiles.registry import Registry
-    from xe_sizer.reinforcement.estimate import ReinforcementEstimate
     from xe_sizer.result.common import Range
-    from xe_sizer.result.studies import Answers, Rule
+    from xe_sizer.result.studies import Rule
     from xe_sizer.scenario.read import Given
     from xe_sizer.training.frontier import Frontier, Progress
     from xe_sizer.training.resolved import ResolvedTraining
+
+# Which of the candidates of a plan is the best, and what the model cannot tell apart.
+
+SURE = max(CERTAINTIES.values())  # probability from which the upper end of a range is inside a limit
+LIKELY = CERTAINTIES["likely"]  # probability from which memory is taken to suffice, of plans alike
+
+
+def objective_of(given: Given) -> str:
+    """What the scenario calls the best: where there is a deadline what has to be bought for it, else the cost."""
+    return given.values.objective or ("cost" if given.values.limits.max_hours is None else "servers")
+
+
+def servers(sized: TrainingEstimate) -> int:
+    """Servers to be bought; a bare GPU has none, and counts itself."""
+    server = sized.resolved.job.server
+    return sized.gpus if server.bare else -(-sized.gpus // server.accelerators)
+
+
+def surely(sized: TrainingEstimate) -> bool:
+    """Whether every limit is kept at the upper end of its range too."""
+    return all(limit.probability is None or limit.probability >= SURE for limit in sized.limits)
+
+
+def likely_fits(sized: TrainingEstimate) -> bool:
+    """Whether memory is likely to suffice; it is not where that turns on a host that nobody knows."""
+    return sized.fit_probability is not None and sized.fit_probability >= LIKELY
+
+
+@frozen
+class Ranking:
+    """Candidates, each the best layout on its number and kind of GPUs, under an objective."""
+
+    sized: tuple[TrainingEstimate, ...]
+    objective: str
+
+    @cached_property
+    def currency(self) -> str | None:
+        """The currency in which prices are compared; None where no price is known, or they are in several."""
+        known = {one.resolved.tariff.currency for one in self.sized if one.cost is not None}
+        return known.pop() if len(known) == 1 else None
+
+    @cached_property
+    def _kinds(self) -> list[str | None]:
+        """The kind of contract that each price is for."""
+        offers = [one.resolved.tariff.offer for one in self.sized]
+        return [GIVEN_PRICE if offer is None else offer.kind for offer in offers]
+
+    @cached_property
+    def kind(self) -> str | None:
+        """The kind whose prices compare: on demand, which asks for no contract, else that of most plans."""
+        priced = zip(self.sized, self._kinds, strict=True)
+        kinds = [kind for one, kind in priced if one.cost is not None and kind != GIVEN_PRICE]
+        return ON_DEMAND if ON_DEMAND in kinds else max(kinds, key=kinds.count, default=None)
+
+    @cached_property
+    def priced(self) -> list[int]:
+        """Places of those whose prices compare; one that the user gave compares with any."""
+        known = [place for place, one in enumerate(self.sized) if self.currency and one.cost is not None]
+        return [place for place in known if self._kinds[place] in (GIVEN_PRICE, self.kind)]
+
+    def unpriced(self) -> Iterator[str]:
+        """What to say where prices are missing, or do not compare."""
+        without = dict.fromkeys(_name(one) for one in self.sized if one.cost is None)
+        known = [place for place, one in enumerate(self.sized) if self.priced and one.cost is not None]
+        others = {_name(self.sized[place]): self._kinds[place] for place in known if place not in self.priced}
+        if others:
+            of = ", ".join(f"{name} ({kind or 'kind unknown'})" for name, kind in others.items())
+            yield f"prices of different kinds do not compare: only {self.kind} ones are ranked, not that of {of}"
+        if self.priced and without:
+            yield f"no price for {', '.join(without)}: only plans with a price are compared by price"
+        elif not self.priced and len(without) < len({_name(one) for one in self.sized}):
+            yield "prices are in several currencies: GPU-hours are compared instead"
+
+    def value(self, place: int, objective: str) -> float:
+        """What an objective makes as small as it can be; infinite where it is not known."""
+        sized = self.sized[place]
+        if objective == "time":
+            return sized.total_s
+        if objective == "servers":
+            return float(servers(sized))
+        if objective == "gpus":
+            return float(sized.gpus)
+        if objective == "energy":
+            energy = energy_kwh(sized.resolved.job.server, sized.gpu_hours)
+            return np.inf if energy is None else energy
+        if objective == "gpu-hours" or not self.priced:
+            return sized.gpu_hours
+        return np.inf if sized.cost is None or place not in self.priced else sized.cost
+
+    def _size(self, place: int) -> tuple[int, int, int]:
+        """What is smaller comes first: fewer servers, fewer GPUs, a plainer layout."""
+        sized = self.sized[place]
+        return servers(sized), sized.gpus, int(complexity(sized.layouts)[0])
+
+    def best(self, places: Sequence[int], objective: str) -> int:
+        """The lowest value; of values nearer to it than the model's error what likely fits, the surest, the smaller.
+
+        A count is exact: of equal ones what likely fits, of that what surely keeps the limits, then the fastest, the
+        smaller of those as fast.
+        """
+        if objective in ("servers", "gpus"):
+            lowest = min(self.value(place, objective) for place in places)
+            places = [place for place in places if self.value(place, objective) == lowest]
+            likely = [place for place in places if likely_fits(self.sized[place])] or places
+            sure = [place for place in likely if surely(self.sized[place])]
+            return self.best(sure or likely, "time")
+        lowest = min(self.value(place, objective) for place in places)
+        near = [place for place in places if self.value(place, objective) <= lowest * (1.0 + GPUS_ERROR)]
+        return min(near, key=self._doubt_and_size)
+
+    def _doubt_and_size(self, place: int) -> tuple[float, ...]:
+        """Of plans as good as the model can tell: what fits and keeps the limits more surely, then the smaller."""
+        sized = self.sized[place]
+        return not likely_fits(sized), not surely(sized), *self._size(place), sized.total_s
+
+    @cached_property
+    def order(self) -> list[int]:
+        """Places, the plan first, then what keeps the limits by the objective, then by time."""
+        met = [place for place, one in enumerate(self.sized) if one.ok]
+        first = self.best(met, self.objective) if met else None
+
+        def rank(place: int) -> tuple[bool, bool, float, float]:
+            one = self.sized[place]
+            return place != first, not one.ok, self.value(place, self.objective), one.total_s
+
+        return sorted(range(len(self.sized)), key=rank)
+
+    @cached_property
+    def pareto(self) -> list[bool]:
+        """Whether no other needs as few GPUs and as little time, price and energy, and less of one of them.
+
+        What a smaller plan, no less plain, matches within the model's error is none either.
+        """
+        prices = ("cost",) if len(self.priced) == len(self.sized) else ()
+        places, objectives = range(len(self.sized)), ("gpus", "time", "energy", *prices)
+        values = np.array([[self.value(place, name) for name in objectives] for place in places])
+        beaten = (np.all(values <= row, axis=1) & np.any(values < row, axis=1) for row in values)
+        front = [place for place, by in zip(places, beaten, strict=True) if not np.any(by)]
+        kept: list[int] = []
+        for place in sorted(front, key=self._size):
+            smaller = values[[other for other in kept if self._plainer(other, place)], 1:]
+            if not np.any(np.all(smaller <= values[place, 1:] * (1.0 + GPUS_ERROR), axis=1)):
+                kept.append(place)
+        return [place in kept for place in places]
+
+    def _plainer(self, other: int, place: int) -> bool:
+        """Whether one plan is smaller than another and no less plain."""
+        mine, its = self._size(place), self._size(other)
+        return its < mine and its[2] <= mine[2]
+
+    @cached_property
+    def answers(self) -> Answers:
+        """Places of the plan and of what people ask for beside it."""
+        places = range(len(self.sized))
+        if not places:
+            return Answers()
+        met = any(one.ok for one in self.sized)
+        nearest = None if met else min(places, key=lambda place: self.sized[place].shortfall)
+        return Answers(
+            smallest=min(places, key=lambda place: (self.sized[place].gpus, self.sized[place].total_s)),
+            fastest=self.best(places, "time"),
+            cheapest=self.best(self.priced, "cost") if self.priced else None,
+            fewest_gpu_hours=self.best(places, "gpu-hours"),
+            chosen=self.order[0] if met else nearest,
+            nearest=nearest,
+        )
+
+
+def _name(sized: TrainingEstimate) -> str:
+    return hardware_name(sized.resolved.job.server)
+
+
+# How a candidate of reinforcement learning splits its GPUs, and the keys that ask for it.
+
+SIZES = ("tp", "pp", "ep")
+
+
+def pools_and_way(sized: TrainingEstimate) -> dict[str, Any]:
+    """Fields of a candidate: the pools, and whether answers are written on the GPUs that train."""
+    if not isinstance(sized, ReinforcementEstimate):
+        return {}
+    return {"pools": tuple(pools_of(sized)), "colocated": sized.iteration.colocated}
+
+
+def rollout_flags(sized: TrainingEstimate) -> dict[str, object]:
+    """The scenario keys that ask for the replicas of an estimate."""
+    if not isinstance(sized, ReinforcementEstimate):
+        return {}
+    one = sized.iteration
+    sizes = {f"rollout.{name}": int(getattr(one.rollout.placement, name)[0]) for name in SIZES}
+    if one.colocated:
+        return {**sizes, "rollout.colocated": True}
+    return {**sizes, "rollout.gpus": one.rollout.gpus}
+
 
 CHUNK = 1 << 16  # layouts evaluated together: few enough for the memory, many enough to share their ranks' shapes
 MOST_NAMED = 3  # kinds of hardware, or numbers of GPUs, that a warning names

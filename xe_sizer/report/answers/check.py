@@ -41,16 +41,14 @@ from xe_sizer.report.verdict import (
     why_text,
     words_of,
 )
-from xe_sizer.result.changes import BAD, KINDS, LIMITS
-from xe_sizer.result.check import CheckResult
+from xe_sizer.result.check import BAD, KINDS, LIMITS, CheckResult
 from xe_sizer.result.common import UNSURE_MEMORY, assumed_hardware
 from xe_sizer.result.serving import OVERLOADED
 
 if TYPE_CHECKING:
     from xe_sizer.report.document import Block, Options
     from xe_sizer.report.picture import Tone
-    from xe_sizer.result.changes import Change, Figures, Moved
-    from xe_sizer.result.check import Checked
+    from xe_sizer.result.check import Change, Checked, Figures, Moved
     from xe_sizer.result.common import Sized
 
 # What a branch changes about its scenarios, in words: `check --compare-to`.

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from xe_sizer.report.document import TOOL, Case, Column, Document, Fact, Facts, Finding, Notes, Remark, Table
 from xe_sizer.report.format import clean, count, number, percent, plural, value_range, whole
-from xe_sizer.result.data import DataStatistics
+from xe_sizer.result.studies import DataStatistics
 
 if TYPE_CHECKING:
     from xe_sizer.report.document import Block, Options
-    from xe_sizer.result.data import EndOfLengths
+    from xe_sizer.result.studies import EndOfLengths
 
 ANSWER = DataStatistics
 WORDS = {

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from xe_sizer.report.document import TOOL, Case, Column, Document, Finding, Remark, Table
 from xe_sizer.report.format import clean, count, given, plural
-from xe_sizer.result.profiles import Profiles
+from xe_sizer.result.studies import Profiles
 
 if TYPE_CHECKING:
     from xe_sizer.report.document import Options
