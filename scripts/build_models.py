@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from xe_sizer.profiles.model import load_model_profile
-from xe_sizer.profiles.source import parse_scalar
+from xe_sizer.profiles.text import parse_scalar
 
 Row = dict[str, str]
 TARGET = Path(__file__).resolve().parent.parent / "model_profiles"

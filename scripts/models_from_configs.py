@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import profile_text
 
 from xe_sizer.graph.model import ModelShape
-from xe_sizer.graph.parameters import count_parameters
+from xe_sizer.graph.weights import count_parameters
 from xe_sizer.profiles.huggingface import model_from_config
 from xe_sizer.profiles.model import load_model_profile, windowed_layers
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from xe_sizer.profiles.registry import Registry
-from xe_sizer.profiles.source import parse_scalar
+from xe_sizer.profiles.text import parse_scalar
 from xe_sizer.report.format import number
 from xe_sizer.report.serve_tables import judged, latency
 from xe_sizer.result.serving import ServeResult

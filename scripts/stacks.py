@@ -9,9 +9,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from xe_sizer.profiles.finder import BUILT_IN
-from xe_sizer.profiles.inherited import releases
-from xe_sizer.profiles.source import load_yaml
+from xe_sizer.profiles.finder import BUILT_IN, releases
+from xe_sizer.profiles.yaml_reader import load_yaml
 from xe_sizer.software.stack import PARALLEL_WAYS, Stack, load_stack, stack_names
 
 PAGE = Path(__file__).parents[1] / "docs" / "stacks.md"

@@ -17,11 +17,9 @@ import profile_text
 import yaml
 from msgspec import convert
 
-from xe_sizer.graph.parameters import count_parameters
 from xe_sizer.graph.vision import vision_parameters
-from xe_sizer.profiles.model import load_model_profile, shape_of
-from xe_sizer.profiles.model_schema import ModelProfile, VisionSection
-from xe_sizer.profiles.vision import tower_of
+from xe_sizer.graph.weights import count_parameters
+from xe_sizer.profiles.model import ModelProfile, VisionSection, load_model_profile, shape_of, tower_of
 
 TARGET = Path(__file__).resolve().parent.parent / "model_profiles"
 Values = dict[str, Any]

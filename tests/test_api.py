@@ -14,7 +14,7 @@ import pytest
 
 import xe_sizer
 from xe_sizer.cli.main import main
-from xe_sizer.profiles.fields import fields_of
+from xe_sizer.profiles.convert import fields_of
 from xe_sizer.scenario.keys import SECTIONS, Keys
 from xe_sizer.scenario.schema import ScenarioFile
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard, Unpack, cast
 from xe_sizer.errors import InputError, Location, Problem, collecting
 from xe_sizer.profiles.convert import shorten
 from xe_sizer.profiles.registry import Registry
-from xe_sizer.profiles.source import Document
+from xe_sizer.profiles.yaml_reader import Document
 from xe_sizer.scenario.caller import PythonCall
 from xe_sizer.scenario.keys import NAMED_OR_GROUPS, SECTIONS
 from xe_sizer.scenario.read import BadScenarioError, flags_with, load_scenario, scenario_of_call

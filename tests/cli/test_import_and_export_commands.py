@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from xe_sizer.cli.main import main
-from xe_sizer.profiles.source import load_yaml
+from xe_sizer.profiles.yaml_reader import load_yaml
 
 AXOLOTL = """\
 base_model: meta-llama/Llama-3.1-8B

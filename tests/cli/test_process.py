@@ -63,7 +63,7 @@ JOB = "--model llama-2-7b --gpu h100-sxm-80gb"
         (f"estimate {JOB} --gpus 8", "xe_sizer.serving xe_sizer.evidence xe_sizer.studies.plan xe_sizer.cli.plan"),
         (
             f"estimate {JOB} --gpus 8",
-            "xe_sizer.profiles.spelling xe_sizer.scenario.foreign_words xe_sizer.cli.options pydantic",
+            "xe_sizer.profiles.finder xe_sizer.scenario.foreign_words xe_sizer.cli.options pydantic",
         ),
         (f"serve {JOB} -f json", "xe_sizer.training.step xe_sizer.training.resolve xe_sizer.report.document rich"),
     ],

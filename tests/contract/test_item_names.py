@@ -15,10 +15,10 @@ import msgspec
 import pytest
 
 import xe_sizer
-from xe_sizer.graph.losses import LOSSES
-from xe_sizer.laws.precision import PRECISIONS
+from xe_sizer.graph.operators import LOSSES
+from xe_sizer.laws.device import PRECISIONS
 from xe_sizer.profiles.finder import BUILT_IN, KINDS, default_name
-from xe_sizer.profiles.source import load_yaml
+from xe_sizer.profiles.yaml_reader import load_yaml
 from xe_sizer.report.registry import format_names
 from xe_sizer.scenario.options import OPTIONS
 from xe_sizer.software.number_formats import FORMATS
@@ -39,8 +39,8 @@ NAMES: Mapping[str, Collection[str]] = {
 OWN = {
     "method": ("training/methods/", "training/adapters/"),  # some jobs are called as what learns
     "adapter": ("training/methods/", "training/adapters/"),
-    "loss": ("graph/losses.py",),
-    "number format": ("software/number_formats.py", "laws/precision.py"),
+    "loss": ("graph/operators.py",),
+    "number format": ("software/number_formats.py", "laws/device.py"),
     "report format": ("report/formats/", "report/registry.py"),
     "stack": ("software/stack.py",),  # DeepSpeed is also a backend, below other stacks
     "quantiser": ("software/number_formats.py",),  # some are called as what they make

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from cases import REGISTRY, job, layouts
 
-from xe_sizer.graph.parameters import count_parameters
+from xe_sizer.graph.weights import count_parameters
 from xe_sizer.profiles.finder import default_name
 from xe_sizer.scenario.schema import INFERENCE, job_names
 from xe_sizer.software.quantiser import load_quantiser

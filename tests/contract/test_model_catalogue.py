@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from xe_sizer.graph.parameters import count_parameters
+from xe_sizer.graph.weights import count_parameters
 from xe_sizer.profiles.convert import convert
 from xe_sizer.profiles.finder import BUILT_IN
-from xe_sizer.profiles.model import load_model_profile
-from xe_sizer.profiles.model_schema import ModelProfile
-from xe_sizer.profiles.source import load_yaml
+from xe_sizer.profiles.model import ModelProfile, load_model_profile
+from xe_sizer.profiles.yaml_reader import load_yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = BUILT_IN.names("model")

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from cases import job, layouts
 
-from xe_sizer.profiles.finder import BUILT_IN, KINDS
-from xe_sizer.profiles.inherited import Release, is_month, releases
-from xe_sizer.profiles.source import load_yaml
+from xe_sizer.profiles.finder import BUILT_IN, KINDS, Release, is_month, releases
+from xe_sizer.profiles.yaml_reader import load_yaml
 from xe_sizer.software.stack import load_stack, stack_names
 from xe_sizer.training.memory import memory_ledger
 from xe_sizer.training.padding import POLICIES

@@ -5,7 +5,7 @@ import pytest
 from xe_sizer.errors import InputError
 from xe_sizer.evidence.records import Record, Shape
 from xe_sizer.evidence.training_scenario import model_of
-from xe_sizer.graph.parameters import count_parameters
+from xe_sizer.graph.weights import count_parameters
 from xe_sizer.profiles.registry import Registry
 
 REGISTRY = Registry()

@@ -7,11 +7,10 @@ import pytest
 from xe_sizer.evidence.names import Recipes, RecordRegistry, choose_stack, names, recipes, stack_rules
 from xe_sizer.evidence.records import Batch, LayoutStated, Record
 from xe_sizer.evidence.training_scenario import scenario_of
-from xe_sizer.profiles.fields import names_of
-from xe_sizer.profiles.finder import BUILT_IN
-from xe_sizer.profiles.inherited import releases
+from xe_sizer.profiles.convert import names_of
+from xe_sizer.profiles.finder import BUILT_IN, releases
 from xe_sizer.profiles.registry import Registry
-from xe_sizer.profiles.source import load_yaml
+from xe_sizer.profiles.yaml_reader import load_yaml
 from xe_sizer.scenario import schema
 from xe_sizer.software.optimizer import optimizer_names
 from xe_sizer.software.stack import load_stack, stack_names

@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 from cases import REGISTRY, graph
 
-from xe_sizer.graph.adapters import Adapter
-from xe_sizer.graph.inputs import Learning
-from xe_sizer.graph.low_rank import LowRank
+from xe_sizer.graph.inputs import Adapter, Learning, LowRank
 from xe_sizer.graph.operators import Matmul
-from xe_sizer.graph.parameters import layer_weights
 from xe_sizer.graph.transformer import layer_operators
+from xe_sizer.graph.weights import layer_weights
 
 LLAMA = REGISTRY.model("llama-2-7b")
 TOKENS = 256

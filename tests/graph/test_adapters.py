@@ -9,9 +9,7 @@ import pytest
 from cases import REGISTRY, graph
 
 from xe_sizer.errors import InputError
-from xe_sizer.graph.adapters import model_adapters
-from xe_sizer.graph.inputs import Learning
-from xe_sizer.graph.low_rank import LowRank
+from xe_sizer.graph.inputs import Learning, LowRank, model_adapters
 from xe_sizer.graph.operators import Kernels, Matmul
 from xe_sizer.graph.transformer import head_operators, layer_operators
 from xe_sizer.training.adapters import ADAPTERS, AdapterOptions

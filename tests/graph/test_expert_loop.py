@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 from cases import GPT, graph, job
 
-from xe_sizer.graph.expert_rows import busiest_load
+from xe_sizer.graph.experts import busiest_load
 from xe_sizer.graph.inputs import Learning
-from xe_sizer.graph.launches import launches
 from xe_sizer.graph.model import Experts, ModelShape
-from xe_sizer.graph.operators import Kernels, Matmul, MemoryBound, Operator
+from xe_sizer.graph.operators import Kernels, Matmul, MemoryBound, Operator, launches
 from xe_sizer.graph.transformer import layer_operators
 from xe_sizer.software.stack import load_stack
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from xe_sizer.graph.launches import launches
-from xe_sizer.graph.operators import Attention, Collective, Matmul, MemoryBound, RankShape, attended_positions
+from xe_sizer.graph.operators import Attention, Collective, Matmul, MemoryBound, RankShape, attended_positions, launches
 
 ZERO, ONE = np.zeros(1), np.ones(1)
 

@@ -7,13 +7,7 @@ from dataclasses import replace
 import pytest
 
 from xe_sizer.graph.model import Experts, LatentAttention, LayerKind, ModelShape, SparseIndexer
-from xe_sizer.graph.parameters import (
-    Weight,
-    count_parameters,
-    embedding_weights,
-    head_weights,
-    layer_weights,
-)
+from xe_sizer.graph.weights import Weight, count_parameters, embedding_weights, head_weights, layer_weights
 
 DENSE, MOE = LayerKind(), LayerKind(mlp="experts")
 LLAMA_2_7B = ModelShape(

@@ -6,8 +6,8 @@ import pytest
 
 from tests.cases import ask, layouts
 from xe_sizer.graph.operators import Attention, Matmul
-from xe_sizer.graph.parameters import count_parameters
 from xe_sizer.graph.vision import seen_image, vision_parameters
+from xe_sizer.graph.weights import count_parameters
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.training.encoder import encoding_of, operator_groups
 

@@ -11,7 +11,7 @@ from cases import GPT, REGISTRY, graph
 from xe_sizer.graph.inputs import Learning
 from xe_sizer.graph.model import Experts, ModelShape
 from xe_sizer.graph.operators import Attention, Kernels, Operator
-from xe_sizer.graph.selective import RECOMPUTE_MODULES, modules_of
+from xe_sizer.graph.recompute import RECOMPUTE_MODULES, modules_of
 from xe_sizer.graph.transformer import layer_operators
 
 # 512 tokens of 1,024 elements in 2 bytes are 1 MiB; the dense MLP is 4 times as wide, and experts are twice, 2 a token.

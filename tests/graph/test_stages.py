@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from xe_sizer.graph.stages import layers_per_stage
+from xe_sizer.graph.operators import layers_per_stage
 
 
 def test_the_fullest_stage_has_whole_layers() -> None:

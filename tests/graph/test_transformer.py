@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 from cases import GPT, REGISTRY, graph
 
-from xe_sizer.graph.exchanges import visited_places
-from xe_sizer.graph.inputs import GraphInputs, Learning
-from xe_sizer.graph.low_rank import LowRank
+from xe_sizer.graph.blocks import visited_places
+from xe_sizer.graph.inputs import GraphInputs, Learning, LowRank
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.graph.operators import Attention, Collective, Kernels, Matmul, Picks
-from xe_sizer.graph.parameters import embedding_weights, head_weights, layer_weights
 from xe_sizer.graph.transformer import embedding_operators, head_operators, layer_operators
+from xe_sizer.graph.weights import embedding_weights, head_weights, layer_weights
 
 ALL, FROZEN = Learning(True), Learning(False)
 MODELS = REGISTRY.names("model")

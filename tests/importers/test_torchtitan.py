@@ -6,7 +6,7 @@ import pytest
 
 from xe_sizer.cli.command import answer_to
 from xe_sizer.errors import InputError
-from xe_sizer.graph.parameters import count_parameters
+from xe_sizer.graph.weights import count_parameters
 from xe_sizer.importers.asked import Asked
 from xe_sizer.importers.imported import Imported
 from xe_sizer.importers.read import read_foreign

@@ -20,8 +20,7 @@ from xe_sizer.laws.collectives import (
     collective_time_s,
     wire_factor,
 )
-from xe_sizer.laws.exchange_time import exchange_times
-from xe_sizer.laws.network import network
+from xe_sizer.laws.network import exchange_times, network
 
 FLAT = CollectiveLaw((2, 4, 8), (1e-5, 2e-5, 4e-5), (1e11, 2e11, 4e11), (0.0, 0.0, 1e-9))
 NETWORK = Network(8, {ALL_GATHER: FLAT, ALL_REDUCE: FLAT}, scale_out_bytes_per_s=1e10, scale_out_alpha_s=1e-4)

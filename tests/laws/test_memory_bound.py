@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from xe_sizer.laws.collectives import copy_time_s
-from xe_sizer.laws.host import exposed_launch_time_s
-from xe_sizer.laws.memory_bound import memory_bound_time_s
+from xe_sizer.laws.operator_time import exposed_launch_time_s, memory_bound_time_s
 
 
 def test_bytes_over_a_share_of_the_bandwidth_and_launches() -> None:

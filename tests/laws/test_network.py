@@ -10,8 +10,18 @@ from cases import REGISTRY
 from xe_sizer.frozen import frozen
 from xe_sizer.laws.collectives import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, POINT_TO_POINT, REDUCE_SCATTER, CollectiveLaw
 from xe_sizer.laws.device import Efficiency, device
-from xe_sizer.laws.energy import energy_kwh, energy_words, node_power_w
-from xe_sizer.laws.hardware import Accelerator, BusShares, Laws, Link, LinkShares, NodeFabric, Server
+from xe_sizer.laws.hardware import (
+    Accelerator,
+    BusShares,
+    Laws,
+    Link,
+    LinkShares,
+    NodeFabric,
+    Server,
+    energy_kwh,
+    energy_words,
+    node_power_w,
+)
 from xe_sizer.laws.matmul import MatmulLaw
 from xe_sizer.laws.network import network
 from xe_sizer.laws.operator_time import Device

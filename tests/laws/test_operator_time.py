@@ -10,10 +10,18 @@ import pytest
 from xe_sizer.graph.operators import Array, Attention, Collective, Matmul, MemoryBound, RankShape, Scan
 from xe_sizer.laws.attention import AttentionLaw, DecodeLaw, decode_attention_time_s
 from xe_sizer.laws.collectives import ALL_GATHER, ALL_REDUCE, CollectiveLaw, Network, collective_time_s
-from xe_sizer.laws.exchange_time import exchange_times
 from xe_sizer.laws.matmul import GROUPED_EFFICIENCY, MatmulLaw, grouped_share
-from xe_sizer.laws.operator_time import Device, launch_counts, operator_times
-from xe_sizer.laws.operator_work import COMPUTE, LAUNCH, MEMORY, operator_work, sizes_of
+from xe_sizer.laws.network import exchange_times
+from xe_sizer.laws.operator_time import (
+    COMPUTE,
+    LAUNCH,
+    MEMORY,
+    Device,
+    launch_counts,
+    operator_times,
+    operator_work,
+    sizes_of,
+)
 
 # Sharp rooflines that reach their peaks: the larger of FLOPs / peak and bytes / bandwidth, and the floor.
 SHARP = MatmulLaw(floor_s=1e-3, flops_efficiency=1.0, memory_efficiency=1.0, sharpness=np.inf, misaligned=1.0)

@@ -10,8 +10,8 @@ import pytest
 from msgspec import Meta
 
 from xe_sizer.errors import InputError, Location, Problem
-from xe_sizer.profiles.convert import convert_what_is_right
-from xe_sizer.profiles.source import convert, load_yaml
+from xe_sizer.profiles.convert import convert, convert_what_is_right
+from xe_sizer.profiles.yaml_reader import load_yaml
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True, rename={"name_": "name"}):

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from xe_sizer.errors import InputError
-from xe_sizer.profiles.foreign_yaml import ForeignDocument, documents_of, load_foreign_yaml
-from xe_sizer.profiles.scalars import foreign_scalar
-from xe_sizer.profiles.source import load_yaml
+from xe_sizer.profiles.text import foreign_scalar
+from xe_sizer.profiles.yaml_reader import ForeignDocument, documents_of, load_foreign_yaml, load_yaml
 
 
 def read(text: str) -> ForeignDocument:

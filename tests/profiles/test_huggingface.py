@@ -18,7 +18,7 @@ from own_key_configs import OWN_KEYS
 from recent_configs import RECENT
 
 from xe_sizer.errors import InputError
-from xe_sizer.graph.parameters import count_parameters
+from xe_sizer.graph.weights import count_parameters
 from xe_sizer.profiles.huggingface import model_from_config
 from xe_sizer.profiles.registry import Registry
 

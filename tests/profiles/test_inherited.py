@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from xe_sizer.errors import InputError
-from xe_sizer.profiles.finder import Finder
-from xe_sizer.profiles.inherited import of_release, read_inherited
-from xe_sizer.profiles.source import load_yaml
+from xe_sizer.profiles.finder import Finder, of_release, read_inherited
+from xe_sizer.profiles.yaml_reader import load_yaml
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from xe_sizer.errors import InputError, Location, Problem
-from xe_sizer.profiles import source, yaml_events
-from xe_sizer.profiles.source import Document, load_yaml, parse_scalar
-from xe_sizer.profiles.text_file import read_text
+from xe_sizer.profiles import yaml_reader
+from xe_sizer.profiles.text import parse_scalar, read_text
+from xe_sizer.profiles.yaml_reader import Document, load_yaml
 
 
 def write(folder: Path, content: str | bytes) -> Path:
@@ -103,7 +103,7 @@ def test_bad_file_is_refused_with_its_place(
     column: int,
 ) -> None:
     if loader == "pure Python":
-        monkeypatch.setattr(yaml_events, "_LOADER", yaml.SafeLoader)
+        monkeypatch.setattr(yaml_reader, "_LOADER", yaml.SafeLoader)
     path = write(tmp_path, content)
     problem = problems_of(path)[0]
     assert problem.message.startswith(message)
@@ -302,10 +302,10 @@ def test_locate_falls_back_to_the_file() -> None:
 @FUZZ
 @given(text=SNIPPETS)
 def test_the_quick_reading_takes_what_the_careful_one_finds_nothing_wrong_with(text: str) -> None:
-    careful = source._built(Path("x.yaml"), text)
+    careful = yaml_reader._built(Path("x.yaml"), text)
     try:
-        quick = source._plain_data(text)
-    except (source._IrregularError, InputError, yaml.YAMLError):
+        quick = yaml_reader._plain_data(text)
+    except (yaml_reader._IrregularError, InputError, yaml.YAMLError):
         assert careful.problems or not careful.documents
     else:
         assert not careful.problems
@@ -314,8 +314,8 @@ def test_the_quick_reading_takes_what_the_careful_one_finds_nothing_wrong_with(t
 
 def test_places_are_looked_for_only_when_they_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[Path] = []
-    careful = source._built
-    monkeypatch.setattr(source, "_built", lambda path, text: looked.append(path) or careful(path, text))
+    careful = yaml_reader._built
+    monkeypatch.setattr(yaml_reader, "_built", lambda path, text: looked.append(path) or careful(path, text))
     document = load_yaml(write(tmp_path, b"a: {b: [1, x]}\n"))
     assert (document.value, looked) == ({"a": {"b": [1, "x"]}}, [])
     assert (document.locate(("a", "b", 1)).column, document.locate(("a", "b"), key=True).column) == (12, 5)

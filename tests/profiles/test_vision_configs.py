@@ -13,8 +13,8 @@ import pytest
 
 from xe_sizer.errors import InputError
 from xe_sizer.graph.model import ModelShape
-from xe_sizer.graph.parameters import count_parameters
 from xe_sizer.graph.vision import seen_image, vision_parameters
+from xe_sizer.graph.weights import count_parameters
 from xe_sizer.profiles.huggingface import model_from_config
 
 SO400M = {

@@ -8,8 +8,8 @@ import pytest
 from cases import REGISTRY
 
 from xe_sizer.errors import InputError
-from xe_sizer.graph.parameters import count_parameters
 from xe_sizer.graph.vision import vision_parameters
+from xe_sizer.graph.weights import count_parameters
 from xe_sizer.profiles.finder import BUILT_IN
 from xe_sizer.profiles.model import load_model_profile
 

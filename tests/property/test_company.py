@@ -17,7 +17,7 @@ import pytest
 from cases import REGISTRY, ask, figures_of
 
 from xe_sizer.errors import InputError
-from xe_sizer.graph.selective import RECOMPUTE_MODULES
+from xe_sizer.graph.recompute import RECOMPUTE_MODULES
 from xe_sizer.reinforcement.resolve import resolve as resolve_reinforcement
 from xe_sizer.reinforcement.resolved import ResolvedReinforcement
 from xe_sizer.reinforcement.sizing import size as size_reinforcement

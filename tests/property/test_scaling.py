@@ -9,7 +9,7 @@ import pytest
 from cases import GPT, ask, job, layouts
 from numpy.typing import NDArray
 
-from xe_sizer.graph.parameters import count_parameters
+from xe_sizer.graph.weights import count_parameters
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import Layouts
 from xe_sizer.training.memory import memory_ledger

@@ -10,7 +10,7 @@ import pytest
 from cases import REGISTRY
 from serving_cases import job
 
-from xe_sizer.graph.parameters import count_tensors
+from xe_sizer.graph.weights import count_tensors
 from xe_sizer.reinforcement.answers import Answers, constant_answers, cut_answers
 from xe_sizer.reinforcement.resolve import resolve
 from xe_sizer.reinforcement.rollout import beside_a_trainer

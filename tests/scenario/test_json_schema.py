@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 import xe_sizer.training.jobs  # noqa: F401  makes the methods known to scenarios
-from xe_sizer.graph.losses import LOSSES
+from xe_sizer.graph.operators import LOSSES
 from xe_sizer.profiles.finder import BUILT_IN
 from xe_sizer.scenario.keys import SECTIONS
 from xe_sizer.scenario.schema import scenario_json_schema

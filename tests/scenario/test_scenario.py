@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import xe_sizer.training.jobs  # noqa: F401  makes the methods known to scenarios
 from xe_sizer.errors import InputError, Location, Problem
-from xe_sizer.profiles.source import load_yaml
+from xe_sizer.profiles.yaml_reader import load_yaml
 from xe_sizer.scenario.options import OPTIONS, variable_name
 from xe_sizer.scenario.read import read_scenario, serves
 from xe_sizer.scenario.schema import ScenarioFile, scenario_json_schema

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from serving_cases import altered, served
 
-from xe_sizer.laws.energy import AIR_COOLED
+from xe_sizer.laws.hardware import AIR_COOLED
 from xe_sizer.serving.estimate import ServingEstimate
 from xe_sizer.serving.summary import cost_of, summarise, throughput_of
 from xe_sizer.serving.warnings import warnings_of

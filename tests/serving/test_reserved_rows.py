@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from serving_cases import job
 
-from xe_sizer.graph.expert_rows import expert_rows, reserved_rows
+from xe_sizer.graph.experts import expert_rows, reserved_rows
 from xe_sizer.graph.operators import Kernels, Matmul
 from xe_sizer.serving.device import PERSISTENT_GAIN, PERSISTENT_SHARPNESS
 from xe_sizer.serving.layout import ReplicaLayouts

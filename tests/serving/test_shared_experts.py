@@ -7,12 +7,11 @@ import pytest
 from cases import REGISTRY, graph
 from serving_cases import asked, job
 
-from xe_sizer.graph.expert_rows import largest_of, touched_experts
+from xe_sizer.graph.experts import largest_of, touched_experts
 from xe_sizer.graph.inputs import Block, Learning
 from xe_sizer.graph.mlp import experts_half
 from xe_sizer.graph.operators import Array, Collective, Kernels
-from xe_sizer.graph.parameters import layer_weights
-from xe_sizer.graph.weight import Weight
+from xe_sizer.graph.weights import Weight, layer_weights
 from xe_sizer.laws.collectives import collective_time_s
 from xe_sizer.serving.layout import ReplicaLayouts
 from xe_sizer.serving.space import legal_placements

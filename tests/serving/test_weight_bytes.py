@@ -10,9 +10,8 @@ from cases import REGISTRY
 from serving_cases import BF16, asked
 
 from xe_sizer.graph.model import ModelShape
-from xe_sizer.graph.parameters import count_parameters, embedding_weights, head_weights, layer_weights
 from xe_sizer.graph.vision import vision_parameters
-from xe_sizer.graph.weight import Weight
+from xe_sizer.graph.weights import Weight, count_parameters, embedding_weights, head_weights, layer_weights
 from xe_sizer.profiles.finder import BUILT_IN
 from xe_sizer.serving.layout import ReplicaLayouts
 from xe_sizer.serving.weights import rank_weight_bytes, weight_bytes

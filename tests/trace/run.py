@@ -15,7 +15,7 @@ from tests.trace.matrix import Case, cases_of
 from tests.trace.subjects import BY_FAMILY, shape_of
 from tests.trace.tracer import Phase
 from tests.trace.training import VERSIONS, Traced, trace
-from xe_sizer.graph.parameters import count_parameters
+from xe_sizer.graph.weights import count_parameters
 
 TOP = 60
 

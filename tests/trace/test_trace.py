@@ -21,7 +21,7 @@ from tests.trace.matrix import LAYERS, LONG, Case  # noqa: E402
 from tests.trace.subjects import SUBJECTS, shape_of  # noqa: E402
 from tests.trace.tracer import MemoryTracer, rounded  # noqa: E402
 from tests.trace.training import Traced, trace  # noqa: E402
-from xe_sizer.graph.parameters import count_parameters  # noqa: E402
+from xe_sizer.graph.weights import count_parameters  # noqa: E402
 
 MEDIAN_ERROR = 0.005
 WORST_ERROR = 0.03

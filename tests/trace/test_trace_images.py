@@ -16,8 +16,8 @@ pytest.importorskip("transformers")
 pytest.importorskip("peft")
 
 from tests.trace.seeing import FAMILIES, SeeingCase, job_of, predicted, shape_of, trace  # noqa: E402
-from xe_sizer.graph.parameters import count_parameters  # noqa: E402
 from xe_sizer.graph.vision import vision_parameters  # noqa: E402
+from xe_sizer.graph.weights import count_parameters  # noqa: E402
 
 MEDIAN_ERROR = 0.005
 WORST_ERROR = 0.03

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from cases import job, layouts, with_device
 
-from xe_sizer.graph.launches import launches
-from xe_sizer.graph.operators import Collective
+from xe_sizer.graph.operators import Collective, launches
 from xe_sizer.graph.transformer import layer_operators
 from xe_sizer.laws.collectives import (
     ALL_GATHER,

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from cases import REGISTRY, graph
 
-from xe_sizer.graph.inputs import Learning
-from xe_sizer.graph.low_rank import LowRank
+from xe_sizer.graph.inputs import Learning, LowRank
 from xe_sizer.graph.operators import MemoryBound, Operator
 from xe_sizer.graph.transformer import layer_operators
 from xe_sizer.training.activations import forward_peak_bytes

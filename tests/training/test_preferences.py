@@ -9,7 +9,7 @@ import pytest
 from cases import ask, job, layouts
 
 from xe_sizer.errors import InputError
-from xe_sizer.graph.parameters import count_parameters
+from xe_sizer.graph.weights import count_parameters
 from xe_sizer.training.job import Job
 from xe_sizer.training.memory import memory_ledger
 from xe_sizer.training.run_time import run_time_s

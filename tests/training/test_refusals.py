@@ -6,8 +6,7 @@ import pytest
 from cases import ask
 
 from xe_sizer.errors import InputError
-from xe_sizer.graph.casts import BLOCK_SCALED
-from xe_sizer.graph.low_rank import LowRank
+from xe_sizer.graph.inputs import BLOCK_SCALED, LowRank
 from xe_sizer.software.number_formats import recipes_of
 from xe_sizer.software.stack import load_stack, stack_names, stacks_with
 from xe_sizer.training.methods import METHODS

@@ -6,7 +6,7 @@ import pytest
 from cases import REGISTRY, ask
 
 from xe_sizer.errors import InputError
-from xe_sizer.graph.low_rank import LowRank
+from xe_sizer.graph.inputs import LowRank
 from xe_sizer.scenario.read import read_scenario
 from xe_sizer.software.stack import load_stack, stack_names
 from xe_sizer.training.layout import OFFLOAD, RECOMPUTE

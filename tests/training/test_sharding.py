@@ -7,8 +7,7 @@ import pytest
 from cases import REGISTRY, job, layouts
 
 from xe_sizer.graph.model import ModelShape
-from xe_sizer.graph.parameters import count_parameters
-from xe_sizer.graph.weight import Weight
+from xe_sizer.graph.weights import Weight, count_parameters
 from xe_sizer.training.methods import METHODS, Method, MethodOptions
 from xe_sizer.training.sharding import Census, census
 from xe_sizer.training.stages import Split

@@ -35,11 +35,10 @@ from xe_sizer.cli.output import Output, check_choice, one_line, output_from, wri
 from xe_sizer.errors import EXIT_DOES_NOT_FIT, EXIT_OK, InputError, Location, Problem
 from xe_sizer.frozen import frozen
 from xe_sizer.importers.asked import Asked
-from xe_sizer.profiles.fields import fields_of
+from xe_sizer.profiles.convert import fields_of
 from xe_sizer.profiles.hub import asked_hub
 from xe_sizer.profiles.registry import Registry
-from xe_sizer.profiles.source import parse_scalar
-from xe_sizer.profiles.text_file import STDIN, YAML_ENDINGS
+from xe_sizer.profiles.text import STDIN, YAML_ENDINGS, parse_scalar
 from xe_sizer.report.document import EXPLAINABLE
 from xe_sizer.report.registry import formats
 from xe_sizer.result.common import Answer, Sized
@@ -52,7 +51,7 @@ if TYPE_CHECKING:
 
     from xe_sizer.importers.imported import Imported
     from xe_sizer.importers.source import Source
-    from xe_sizer.profiles.source import Document
+    from xe_sizer.profiles.yaml_reader import Document
 
 # Files of other tools where a scenario is expected: what was passed for them, and what is said of them.
 

@@ -13,7 +13,7 @@ from xe_sizer.cli.options import TRAINING, option_and_value
 from xe_sizer.cli.render import from_outside, read_answer
 from xe_sizer.cli.text import TextCommand
 from xe_sizer.errors import InputError, Location, Problem, collecting, did_you_mean
-from xe_sizer.profiles.text_file import STDIN, YAML_ENDINGS
+from xe_sizer.profiles.text import STDIN, YAML_ENDINGS
 from xe_sizer.result.training import Result
 from xe_sizer.scenario.options import OPTIONS
 from xe_sizer.scenario.read import flags_with

@@ -13,7 +13,7 @@ from xe_sizer.cli.options import BriefOption, ColorOption, FileOption, FormatOpt
 from xe_sizer.cli.output import Progress, write_texts
 from xe_sizer.cli.text import TextCommand
 from xe_sizer.errors import InputError, Location, Problem
-from xe_sizer.profiles.text_file import YAML_ENDINGS, at_home
+from xe_sizer.profiles.text import YAML_ENDINGS, at_home
 
 if TYPE_CHECKING:
     from xe_sizer.datasets.profile import Measured

@@ -128,7 +128,7 @@ def _shape(given: Given, registry: Registry) -> ModelShape:
 def _repository(scenario: Mapping[str, Any], registry: Registry) -> str | None:
     """Where the model lies on the Hub: as the user named it, else as its profile says."""
     from xe_sizer.profiles.finder import is_repository
-    from xe_sizer.profiles.model import published_as
+    from xe_sizer.profiles.registry import published_as
 
     written = (scenario.get("written_as") or {}).get("model")
     if written and "/" in written and is_repository(written):

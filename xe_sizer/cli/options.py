@@ -18,10 +18,9 @@ import typer
 import xe_sizer.training.jobs  # noqa: F401
 from xe_sizer.errors import InputError, Location, Problem, collecting
 from xe_sizer.frozen import frozen
-from xe_sizer.profiles.convert import number_hint
-from xe_sizer.profiles.fields import fields_of, names_of
+from xe_sizer.profiles.convert import fields_of, names_of, number_hint
 from xe_sizer.profiles.finder import KINDS, Finder
-from xe_sizer.profiles.source import parse_scalar
+from xe_sizer.profiles.text import parse_scalar
 from xe_sizer.scenario.options import ALL_OPTIONS, OPTIONS, SERVE_OPTIONS, TWO_WAY
 from xe_sizer.scenario.schema import ScenarioFile
 

@@ -16,12 +16,21 @@ from xe_sizer.cli.output import Target, check_choice, one_file, output_from, pri
 from xe_sizer.cli.text import TextCommand, TextGroup
 from xe_sizer.errors import EXIT_BAD_INPUT, EXIT_OK, InputError, Location, Problem, collecting, did_you_mean
 from xe_sizer.profiles.dataset import load_dataset
-from xe_sizer.profiles.finder import KINDS, LIST_HINT, RELEASED, is_path, is_repository
-from xe_sizer.profiles.inherited import Release, of_release, read_inherited, releases
+from xe_sizer.profiles.finder import (
+    KINDS,
+    LIST_HINT,
+    RELEASED,
+    Release,
+    is_path,
+    is_repository,
+    of_release,
+    read_inherited,
+    releases,
+)
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.profiles.server import usual_scale_out
-from xe_sizer.profiles.source import load_yaml
-from xe_sizer.profiles.text_file import YAML_ENDINGS, read_text
+from xe_sizer.profiles.text import YAML_ENDINGS, read_text
+from xe_sizer.profiles.yaml_reader import load_yaml
 from xe_sizer.report.document import Block, Column, Document, Fact, Facts, Options, Table
 from xe_sizer.report.format import clean, given, plural
 from xe_sizer.report.formats import json
@@ -403,11 +412,11 @@ def schema_command(
 
 
 def _schema(kind: str) -> dict[str, Any]:
+    from xe_sizer.profiles.convert import json_schema
     from xe_sizer.profiles.dataset import DatasetProfile
     from xe_sizer.profiles.fabric import FabricProfile
-    from xe_sizer.profiles.fields import json_schema
-    from xe_sizer.profiles.gpu_schema import GpuProfile
-    from xe_sizer.profiles.model_schema import ModelProfile
+    from xe_sizer.profiles.gpu import GpuProfile
+    from xe_sizer.profiles.model import ModelProfile
     from xe_sizer.profiles.server import ServerProfile
     from xe_sizer.result.serving import ServeResult
     from xe_sizer.result.studies import Comparison, PlanResult, Scaling, Sensitivity, SweepResult

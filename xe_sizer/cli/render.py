@@ -15,7 +15,7 @@ import typer
 from xe_sizer.cli.command import Invocation, answering
 from xe_sizer.cli.text import TextCommand
 from xe_sizer.errors import InputError, Location, Problem
-from xe_sizer.profiles.text_file import missing
+from xe_sizer.profiles.text import missing
 from xe_sizer.report.answers import reporters
 from xe_sizer.report.format import clean
 from xe_sizer.result.common import SCHEMA_VERSION, Answer, Sized

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, NamedTuple, Protocol
 import msgspec
 
 from xe_sizer.errors import InputError, Location, Problem
-from xe_sizer.profiles.text_file import missing
+from xe_sizer.profiles.text import missing
 
 # Rows of a file, whatever its format: each with its place, and what could not be read.
 

@@ -17,7 +17,7 @@ import msgspec
 
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.frozen import frozen
-from xe_sizer.profiles.text_file import missing, read_text
+from xe_sizer.profiles.text import missing, read_text
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -32,7 +32,7 @@ from xe_sizer.evidence.predict import (
 from xe_sizer.evidence.records import Measured, measured_oom, measured_peak_bytes
 from xe_sizer.evidence.statistics import source_weights, weighted_quantile
 from xe_sizer.frozen import frozen
-from xe_sizer.profiles.inherited import of_release
+from xe_sizer.profiles.finder import of_release
 from xe_sizer.software.stack import load_stack, stack_names
 from xe_sizer.software.uncertainty import MemoryChance, Spread
 from xe_sizer.training.device import device_of

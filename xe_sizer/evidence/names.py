@@ -13,7 +13,7 @@ import msgspec
 from xe_sizer.errors import InputError
 from xe_sizer.profiles.convert import convert
 from xe_sizer.profiles.registry import Registry
-from xe_sizer.profiles.source import load_yaml
+from xe_sizer.profiles.yaml_reader import load_yaml
 from xe_sizer.software.number_formats import recipes_of
 from xe_sizer.software.stack import PARALLEL_WAYS, load_stack, optimizers_of, stack_names
 

@@ -27,8 +27,8 @@ from xe_sizer.evidence.serving_scenario import (
 from xe_sizer.evidence.statistics import summaries
 from xe_sizer.evidence.training_scenario import reinforces, scenario_of
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.parameters import count_parameters
-from xe_sizer.profiles.inherited import of_release
+from xe_sizer.graph.weights import count_parameters
+from xe_sizer.profiles.finder import of_release
 from xe_sizer.reinforcement.iteration import RATING, REWARD, ROLLOUT, SYNCHRONISATION, TRAINING
 from xe_sizer.reinforcement.resolve import resolve as resolve_reinforcement
 from xe_sizer.reinforcement.sizing import size as size_reinforcement

@@ -17,8 +17,8 @@ import msgspec
 from xe_sizer.errors import InputError, Location, Problem, collecting, did_you_mean, file_order
 from xe_sizer.frozen import frozen
 from xe_sizer.profiles.convert import convert
-from xe_sizer.profiles.source import load_yaml
-from xe_sizer.profiles.text_file import read_text
+from xe_sizer.profiles.text import read_text
+from xe_sizer.profiles.yaml_reader import load_yaml
 from xe_sizer.units import GIB, HOUR_S, MINUTE_S
 
 if TYPE_CHECKING:

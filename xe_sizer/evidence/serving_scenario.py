@@ -13,10 +13,10 @@ import msgspec
 from xe_sizer.evidence.names import Flags, compiled, conditions, plain, release_in
 from xe_sizer.evidence.training_scenario import hardware_of, model_of
 from xe_sizer.frozen import frozen
-from xe_sizer.laws.precision import BF16, FP4, FP8, FP16, FP32, INT8
+from xe_sizer.laws.device import BF16, FP4, FP8, FP16, FP32, INT8
 from xe_sizer.profiles.convert import convert
-from xe_sizer.profiles.inherited import Number, is_month, of_release, version
-from xe_sizer.profiles.source import load_yaml
+from xe_sizer.profiles.finder import Number, is_month, of_release, version
+from xe_sizer.profiles.yaml_reader import load_yaml
 from xe_sizer.serving.traffic import even_spread
 from xe_sizer.software.engine import engine_names, load_engine
 from xe_sizer.software.number_formats import (

@@ -15,14 +15,13 @@ from xe_sizer.errors import InputError, Problem
 from xe_sizer.evidence.names import Flags, choose_stack, look_up, names, plain, recipes, release_in
 from xe_sizer.evidence.records import Lora, Shape
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.casts import BLOCK_SCALED
-from xe_sizer.graph.parameters import count_parameters
+from xe_sizer.graph.inputs import BLOCK_SCALED
 from xe_sizer.graph.vision import seen_image
-from xe_sizer.laws.precision import BF16, FP4, FP8, FP16
+from xe_sizer.graph.weights import count_parameters
+from xe_sizer.laws.device import BF16, FP4, FP8, FP16
+from xe_sizer.profiles.convert import Source
 from xe_sizer.profiles.dataset import load_dataset
-from xe_sizer.profiles.finder import BUILT_IN
-from xe_sizer.profiles.gpu_schema import Source
-from xe_sizer.profiles.inherited import of_release
+from xe_sizer.profiles.finder import BUILT_IN, of_release
 from xe_sizer.profiles.server import ScaleOut, ScaleUp, ServerProfile, server, usual_scale_out
 from xe_sizer.software.adapter_targets import resolve_targets
 from xe_sizer.software.engine import load_engine

@@ -8,18 +8,196 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from xe_sizer.graph.adapters import MASK
-from xe_sizer.graph.building_blocks import linear, memory_bound, norm, residual
-from xe_sizer.graph.disentangled import disentangled_scores
-from xe_sizer.graph.exchanges import context_exchanges, enter_parallel, leave_parallel
-from xe_sizer.graph.key_value_heads import cache_width, cache_writes, heads_of_a_rank, kv_heads_per_rank
-from xe_sizer.graph.operators import Attention, attended_positions
+from xe_sizer.graph.blocks import (
+    context_exchanges,
+    enter_parallel,
+    leave_parallel,
+    linear,
+    memory_bound,
+    norm,
+    residual,
+)
+from xe_sizer.graph.inputs import MASK, Block
+from xe_sizer.graph.operators import Attention, Matmul, attended_positions
 from xe_sizer.units import FLOAT32
 
 if TYPE_CHECKING:
-    from xe_sizer.graph.inputs import Block, GraphInputs
-    from xe_sizer.graph.model import LatentAttention
-    from xe_sizer.graph.operators import Array, MemoryBound, Operator
+    from xe_sizer.graph.inputs import GraphInputs
+    from xe_sizer.graph.model import LatentAttention, ModelShape
+    from xe_sizer.graph.operators import Array, MemoryBound, Operator, RankShape
+
+# Disentangled attention: queries and keys are also compared with a table of relative positions (DeBERTa).
+
+INDEX = 8.0  # bytes of an index: torch.int64
+TERMS = 2.0  # counted: content to position and position to content (pos_att_type of every published model)
+ALIVE = 5.0  # counted: scores of the content, of both terms, of one scaled, and their sum, all local variables
+# Counted, of 16-bit scores and both terms: gathers by 64-bit indices (2 x (4 + 1 + 1)), scales (4), sums (6); backward:
+# zeros and scattered additions instead of the gathers, gradients of scales.
+GATHER_PASSES, GATHER_LAUNCHES = (22.0, 26.0), (12.0, 12.0)
+
+
+def disentangled_scores(block: Block) -> Iterator[Operator]:
+    """Scores of tokens against relative positions, in both directions, and their way to pairs of tokens.
+
+        FLOPs = 2 terms (rows h h / tp + b heads / tp s rows d)
+
+    The table's rows pass the projections of queries and keys, which layers share with the tokens. Kept are the scores
+    against rows, the indices of pairs, which all sequences share, a mask of each sequence, and scaled keys; all layers
+    share the relative positions and the model's mask.
+
+    Parameters
+    ----------
+    block : a kind of layer, with the inputs of the graph; sizes of shape (rank shape,)
+
+    Returns
+    -------
+    iterator of Operator, none where the model has no such table; sizes [-] and bytes [bytes] broadcast to shape
+    (rank shape,)
+
+    Source: DeBERTa (arXiv:2006.03654, section 3.1) and v3 (arXiv:2111.09543); DisentangledSelfAttention of
+    transformers (models/deberta_v2).
+    """
+    inputs, model, rank = block.inputs, block.inputs.model, block.inputs.rank
+    if not model.disentangled_positions:
+        return
+    rows, heads = model.disentangled_positions * rank.ones, model.heads / rank.tp
+    copied = rank.batch * heads * rows * model.head_dim * inputs.element_bytes
+    yield _product(
+        block, "position projections", rows, heads * model.head_dim, model.hidden * rank.ones, TERMS * rank.ones,
+        TERMS * copied,
+    )  # fmt: skip
+    queries = rank.sequence / rank.cp
+    copies = TERMS * rank.batch * heads
+    yield _product(block, "position scores", queries, rows, model.head_dim * rank.ones, copies, inputs.zeros)
+    pairs = queries * rank.keys
+    scores = rank.batch * heads * pairs * inputs.element_bytes
+    kept = copies * queries * rows * inputs.element_bytes + pairs * (TERMS * INDEX + rank.batch * MASK)
+    kept = kept + rank.batch * heads * rank.keys * model.head_dim * inputs.element_bytes
+    gathers = memory_bound(block, "position gathers", "attention", scores, GATHER_PASSES, GATHER_LAUNCHES, kept, ALIVE)
+    of_all_layers = pairs * (INDEX + rank.batch * FLOAT32)
+    yield replace(gathers, temporary_bytes=gathers.temporary_bytes + of_all_layers)
+
+
+def _product(block: Block, name: str, m: Array, n: Array, k: Array, copies: Array, saved_bytes: Array) -> Matmul:
+    learns = block.inputs.learning.base
+    return Matmul(
+        name=name,
+        module="attention",
+        layers=block.layers,
+        saved_bytes=np.asarray(saved_bytes),
+        m=m,
+        n=n,
+        k=k,
+        copies=copies,
+        input_gradient=True,
+        weight_gradient=learns,
+        learns=learns,
+        apart=False,
+    )
+
+
+# Heads of keys and values on a rank: how many there are, what a cache holds of them, and what writing it moves.
+
+
+def kv_heads_per_rank(model: ModelShape, tp: Array) -> Array:
+    """Heads of keys and values on a tensor-parallel rank; where there are fewer than ranks, they are replicated.
+
+        heads = max(kv_heads / tp, 1)
+
+    Parameters
+    ----------
+    model : its kv_heads [-]
+    tp : tensor-parallel ranks [-]
+
+    Returns
+    -------
+    ndarray of float, shape of `tp` [-]
+
+    Source: Megatron-LM and the engines copy heads of keys and values to the ranks that share one.
+    """
+    return np.asarray(np.maximum(model.kv_heads / tp, 1.0))
+
+
+def heads_of_a_rank(inputs: GraphInputs) -> tuple[Array, Array]:
+    """Query heads, and heads of keys and values, that attention works on; copies where there are fewer than ranks [-].
+
+        heads = model's heads / (tp head_ranks);  kv_heads = kv_heads_per_rank(tp head_ranks)
+
+    Parameters
+    ----------
+    inputs : model, and rank of shape (rank shape,)
+
+    Returns
+    -------
+    (heads, kv_heads), ndarrays of float, shape (rank shape,) [-]
+
+    Source: Megatron-LM (arXiv:1909.08053); DeepSpeed-Ulysses (arXiv:2309.14509), whose context ranks share heads out.
+    """
+    ranks = inputs.rank.tp * inputs.rank.head_ranks
+    return inputs.model.heads / ranks, kv_heads_per_rank(inputs.model, ranks)
+
+
+def cache_width(model: ModelShape, tp: Array) -> Array:
+    """Elements that a rank caches per token and layer: keys and values, or the latent that both are computed from.
+
+        elements = kv_heads_per_rank (qk head size + v head size)
+        elements = latent rank + rotary part      latent attention: they serve all heads, so every rank holds them whole
+
+    Parameters
+    ----------
+    model : its heads or the ranks of its latent attention [-]
+    tp : tensor-parallel ranks [-]
+
+    Returns
+    -------
+    ndarray of float, shape of `tp` [-]
+
+    Source: DeepSeek-V2 (arXiv:2405.04434, section 2.1.2) for latent attention.
+    """
+    latent = model.latent_attention
+    if latent:
+        return (latent.kv_rank + latent.qk_rope_head_dim) * np.ones_like(tp)
+    return kv_heads_per_rank(model, tp) * (model.qk_head_dim + model.v_head_dim)
+
+
+def cache_writes(block: Block, tokens: Array) -> Iterator[Operator]:
+    """Writes the new keys and values into the cache, or copies the whole of it to make room for them.
+
+        bytes = tokens cache_width (element + cached element)                                paged
+        bytes = b keys (2 cache_width cached element + copies for all query heads element)   concatenated
+
+    Parameters
+    ----------
+    block : a kind of layer, with the inputs of the graph
+    tokens : new ones, shape (rank shape,) [-]
+
+    Returns
+    -------
+    iterator of Operator, empty without a cache; bytes of shape (rank shape,) [bytes]
+
+    Source: vLLM's reshape_and_cache; DynamicCache of transformers, which concatenates.
+    """
+    inputs, rank, kind = block.inputs, block.inputs.rank, block.inputs.kernels.cache
+    if kind not in ("paged", "concatenated"):
+        return
+    size = inputs.element_bytes if inputs.cached_element_bytes is None else inputs.cached_element_bytes
+    width = cache_width(inputs.model, rank.tp)
+    if kind == "paged":
+        moved, launches = tokens * width * (size + inputs.element_bytes), rank.ones
+    else:
+        repeated = _repeated_width(inputs)
+        moved = rank.batch * rank.keys * (2.0 * width * size + repeated * inputs.element_bytes)
+        launches = np.where(repeated > 0, 4.0, 2.0)
+    yield memory_bound(block, "cache write", "attention", moved, (1.0, 0.0), (launches, 0.0))
+
+
+def _repeated_width(inputs: GraphInputs) -> Array:
+    """Elements moved per cached token where keys and values are copied to all query heads before they are used [-]."""
+    model, tp = inputs.model, inputs.rank.tp
+    heads, kv_heads = model.heads / tp, kv_heads_per_rank(model, tp)
+    copied = (heads > kv_heads) * float(inputs.kernels.repeats_kv)
+    return np.asarray(copied * (heads + kv_heads) * (model.qk_head_dim + model.v_head_dim))
+
 
 # Rotary over Q and K: one fused pass, or two products, a negation, a concatenation and a sum (transformers).
 ROTARY_PASSES = {"fused": (2.0, 2.0), "eager": (10.0, 12.0), "in-attention": (0.0, 0.0)}
@@ -407,3 +585,46 @@ def _loaded_keys(inputs: GraphInputs, window: int | None) -> Array | None:
     if window is None or inputs.kernels.cache == "none":
         return None
     return np.asarray(np.minimum(inputs.rank.keys, window + inputs.rank.sequence - 1.0))
+
+
+# Attention of a decoder's tokens to what the encoder returns.
+
+
+def cross_attention(block: Block, source: RankShape) -> Iterator[Operator]:
+    """Operators of the cross attention, in order.
+
+        FLOPs = 2 tokens (2 h q + ...) of q and o + 2 source tokens h (k + v) + 2 b heads s t (qk + v head size)
+
+    Queries come from the decoder's t tokens, keys and values from the encoder's s, and every query sees every key. The
+    encoder's output is one tensor for all layers, which what stands behind the encoder keeps; under autocast each
+    projection casts it once more.
+
+    Parameters
+    ----------
+    block : a kind of decoder layer, with the inputs of the graph; sizes of shape (rank shape,)
+    source : the rank's share of the encoder's tokens, of shape (rank shape,)
+
+    Returns
+    -------
+    iterator of Operator; sizes [-] and bytes [bytes] broadcast to shape (rank shape,)
+
+    Source: Vaswani et al. 2017 (arXiv:1706.03762), section 3.2.3; T5LayerCrossAttention and BartDecoderLayer of
+    transformers.
+    """
+    inputs, rank = block.inputs, block.inputs.rank
+    hidden, before = inputs.model.hidden, not inputs.model.post_norm
+    if before:
+        yield norm(block, "cross norm", hidden, rank.resident_tokens)
+    yield enter_parallel(block, "cross attention", "qkv")
+    yield from linear(block, "cross q", ("cross_q",), rank.tokens, inputs.hidden_bytes)
+    cast = source.tokens * hidden * inputs.element_bytes * inputs.casts_inputs
+    for name in ("k", "v"):
+        yield from linear(block, f"cross {name}", (f"cross_{name}",), source.tokens, cast)
+    seen = replace(rank, past=source.sequence - rank.sequence)
+    both_ways = replace(inputs, model=replace(inputs.model, bidirectional=True, relative_buckets=0), rank=seen)
+    yield attention_of(Block(both_ways, block.weights, block.layers), "cross attention", block.layers, None)
+    yield from linear(block, "cross output projection", ("cross_o",), rank.tokens, inputs.zeros)
+    yield leave_parallel(block, "cross attention", "output_projection")
+    yield residual(block, "cross residual")
+    if not before:
+        yield norm(block, "cross norm", hidden, rank.resident_tokens)

@@ -8,24 +8,34 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from xe_sizer.graph.adapters import MASK, Place, adapters_on
-from xe_sizer.graph.building_blocks import linear, memory_bound, norm, residual
-from xe_sizer.graph.casts import narrowing, waiting_input_bytes
-from xe_sizer.graph.exchanges import enter_parallel, exchange, leave_parallel, visited_places
-from xe_sizer.graph.expert_loop import (
+from xe_sizer.graph.blocks import (
+    enter_parallel,
+    exchange,
+    leave_parallel,
+    linear,
+    memory_bound,
+    norm,
+    residual,
+    visited_places,
+)
+from xe_sizer.graph.experts import (
     MODULES,
     SLICED,
     after_experts,
     before_experts,
+    busiest_load,
     expert_bias,
+    expert_rows,
     expert_weights,
     loop_of,
     replicated,
+    reserved_rows,
+    touched_experts,
     turns,
 )
-from xe_sizer.graph.expert_rows import busiest_load, expert_rows, reserved_rows, touched_experts
+from xe_sizer.graph.inputs import MASK, Place, adapters_on, narrowing, waiting_input_bytes
 from xe_sizer.graph.operators import Matmul, MemoryBound, Picks, as_array, attention_groups
-from xe_sizer.graph.parameters import OWN_NORMS
+from xe_sizer.graph.weights import OWN_NORMS
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

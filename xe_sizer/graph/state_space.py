@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from xe_sizer.graph.building_blocks import linear, memory_bound, norm, residual
-from xe_sizer.graph.exchanges import enter_parallel, exchange, leave_parallel
+from xe_sizer.graph.blocks import enter_parallel, exchange, leave_parallel, linear, memory_bound, norm, residual
 from xe_sizer.graph.operators import Matmul, Scan
 from xe_sizer.units import FLOAT32
 

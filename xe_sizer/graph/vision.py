@@ -7,19 +7,116 @@ both ways; neighbouring patches are merged into one token each, which a projecto
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.parameters import embedding_weights, head_weights, layer_weights
-from xe_sizer.graph.resampler import resampler_weights
-from xe_sizer.graph.weight import Weight
+from xe_sizer.graph.blocks import linear, memory_bound, norm
+from xe_sizer.graph.inputs import Block
+from xe_sizer.graph.operators import Attention, Matmul
+from xe_sizer.graph.weights import Weight, embedding_weights, head_weights, layer_weights
 
 if TYPE_CHECKING:
-    from xe_sizer.graph.model import Projector, VisionTower
-    from xe_sizer.graph.parts import WeightGroups
+    from xe_sizer.graph.inputs import GraphInputs, WeightGroups
+    from xe_sizer.graph.model import ModelShape, Projector, VisionTower
+    from xe_sizer.graph.operators import Array, Operator
+
+# Projectors that read an image with a fixed number of queries: one layer of attention over its patches.
+#
+# Qwen-VL (arXiv:2308.12966, section 2.1) and MiniCPM-V (arXiv:2408.01800, section 3): the patches are widened to the
+# language model, learned queries attend to them, and a norm and a product follow.
+
+MODULE = "vision"
+HEAD_DIM = 128  # of both models
+WEIGHTS = ("resampler_q", "resampler_k", "resampler_v", "resampler_o")
+
+
+def resampler_weights(projector: Projector) -> Iterator[Weight]:
+    """Weights of a projector with queries.
+
+        elements = w d + 4 (d^2 + d) + d^2 + norms + queries d (1, or 2 where they have learned positions)
+
+    Parameters
+    ----------
+    projector : widths w of a patch and d of the language model, and its queries [-]
+
+    Returns
+    -------
+    iterator of Weight
+
+    Source: Resampler of Qwen-VL (visual.py) and of MiniCPM-V (resampler.py).
+    """
+    width, hidden = projector.widths
+    tables = projector.queries * (2 if projector.query_positions else 1)
+    yield Weight("queries", MODULE, "embedding", tables, hidden)
+    yield Weight("resampler_kv", MODULE, "linear", width, hidden)
+    for name in WEIGHTS:
+        yield Weight(name, MODULE, "linear", hidden, hidden, hidden)
+    yield Weight("resampler_norms", MODULE, "vector", 1, 3 * hidden, 3 * hidden)
+    yield Weight("resampler_out", MODULE, "linear", hidden, hidden)
+
+
+def resampler_operators(block: Block, projector: Projector, pieces: Array, patches: Array) -> Iterator[Operator]:
+    """Operators of a projector with queries.
+
+        FLOPs = 2 patches (w d + 2 d^2) + 2 queries 3 d^2 + 4 queries patches d
+
+    Parameters
+    ----------
+    block : with the weights of `resampler_weights`, and the inputs of the graph
+    projector : its widths and queries
+    pieces, patches : of images, and of all of them together, shape (rank shape,) [-]
+
+    Returns
+    -------
+    iterator of Operator; sizes [-] and bytes [bytes] broadcast to shape (rank shape,)
+
+    Source: as the weights; the queries are the same for every piece, but each piece has its own copy.
+    """
+    hidden, size = projector.widths[-1], block.inputs.element_bytes
+    rows = pieces * projector.queries
+    wide, narrow = patches * hidden * size, rows * hidden * size
+    yield from linear(block, "patches widened", ("resampler_kv",), patches, block.inputs.zeros)
+    yield norm(block, "norm of patches", hidden, patches)
+    yield norm(block, "norm of queries", hidden, rows)
+    yield from linear(block, "queries", ("resampler_q",), rows, narrow)
+    yield from linear(block, "keys", ("resampler_k",), patches, wide)
+    yield from linear(block, "values", ("resampler_v",), patches, wide)
+    yield _attention(block, projector, pieces, patches)
+    yield from linear(block, "resampled", ("resampler_o",), rows, block.inputs.zeros)
+    yield norm(block, "norm of tokens", hidden, rows)
+    yield from linear(block, "tokens", ("resampler_out",), rows, narrow)
+
+
+def _attention(block: Block, projector: Projector, pieces: Array, patches: Array) -> Attention:
+    """Every query of a piece attends to every patch of it; queries, keys, values and output are kept."""
+    hidden, one = projector.widths[-1], block.inputs.rank.ones
+    heads = hidden / HEAD_DIM * one
+    keys = patches / np.maximum(pieces, 1.0)
+    query = projector.queries * one
+    statistics = pieces * heads * query * 4.0
+    operands = 2.0 * (pieces * query + patches) * hidden * block.inputs.element_bytes
+    return Attention(
+        name="resampling",
+        module=MODULE,
+        layers=block.layers,
+        saved_bytes=operands + statistics,
+        batch=pieces,
+        heads=heads,
+        kv_heads=heads,
+        query=query,
+        key=keys,
+        pairs=query * keys,
+        qk_head_dim=HEAD_DIM,
+        v_head_dim=HEAD_DIM,
+        kernel=block.inputs.kernels.attention,
+        statistics_bytes=statistics,
+    )
+
 
 VISION = "vision"
 """Module of all that belongs to the encoder."""
@@ -225,3 +322,103 @@ def _projector_weights(tower: VisionTower, projector: Projector) -> Iterator[Wei
         split = ("column", "row")[place % 2]
         bias = outputs if projector.bias else 0
         yield Weight(f"projector_{place}", VISION, "linear", inputs, outputs, bias, split=split)
+
+
+# Operators of a step that encodes images: patches, layers of the encoder, merging and projectors.
+
+PLAIN_PASSES = (2.0, 0.0)  # read and write
+ACTIVATION_PASSES = (2.0, 3.0)  # the backward reads the input and the gradient
+
+
+def vision_operators(tower: VisionTower, inputs: GraphInputs, layers: Iterable[Operator]) -> tuple[Operator, ...]:
+    """Operators that encode images: patches, layers of the encoder, merging and projectors.
+
+        operators = those of `vision_groups`, in order
+
+    Parameters
+    ----------
+    tower, layers : as of `vision_groups`
+    inputs : of the encoder and the projector alike
+
+    Returns
+    -------
+    tuple of Operator, all of the module `vision`; none of them takes time where the batch is 0; sizes [-] and bytes
+    [bytes] broadcast to shape (rank shape,)
+
+    Source: vLLM, SGLang: the encoder is sharded like the language model.
+    """
+    return tuple(op for group in vision_groups(tower, inputs, inputs, layers) for op in group)
+
+
+def vision_groups(
+    tower: VisionTower, inputs: GraphInputs, projecting: GraphInputs, layers: Iterable[Operator]
+) -> tuple[tuple[Operator, ...], tuple[Operator, ...], tuple[Operator, ...]]:
+    """Operators on the patches of images, those of the encoder's layers, and those of merging and projecting.
+
+        FLOPs = 2 x patches x weights of the layers + attention of all patches of a piece with each other
+
+    Parameters
+    ----------
+    tower : its sizes
+    inputs : the encoder as their model; the rank's batch are pieces of images, its sequence the patches of one; shape
+        (rank shape,)
+    projecting : the same where the projector learns otherwise than the encoder
+    layers : operators of the encoder's layers with these inputs
+
+    Returns
+    -------
+    three tuples of Operator, all of the module `vision`; sizes [-] and bytes [bytes] broadcast to shape (rank shape,)
+
+    Source: vision models of Hugging Face transformers.
+    """
+    patches = inputs.rank.tokens
+    weights = {weight.name: weight for _, group in vision_weights(tower) for weight in group}
+    block = Block(inputs, weights, 1.0)
+    pixels = patches * weights["patches"].inputs * inputs.element_bytes
+    present = (patches > 0).astype(float)
+    groups = (
+        linear(block, "patches", ("patches",), patches, pixels),
+        layers,
+        (
+            *(_final_norm(block, tower.encoder) if tower.encoder.final_norm else ()),
+            *_projector_operators(Block(projecting, weights, 1.0 + tower.further_projectors), tower, patches),
+        ),
+    )
+    first, middle, last = (tuple(_of_vision(operator, present) for operator in group) for group in groups)
+    return first, middle, last
+
+
+def _final_norm(block: Block, encoder: ModelShape) -> Iterator[Operator]:
+    yield norm(block, "final norm", encoder.hidden, block.inputs.rank.resident_tokens)
+
+
+def _projector_operators(block: Block, tower: VisionTower, patches: Array) -> Iterator[Operator]:
+    """Patches are merged and normalised, and pass the products with an activation behind each but the last.
+
+    Where a projector has queries, these read the patches instead.
+    """
+    if tower.projector.queries:
+        yield from resampler_operators(block, tower.projector, block.inputs.rank.batch, patches)
+        return
+    merged, size = patches / tower.merge**2, block.inputs.element_bytes
+    yield memory_bound(block, "merge", VISION, patches * tower.encoder.hidden * size, PLAIN_PASSES, (1.0, 0.0))
+    if tower.projector.norm:
+        yield norm(block, "projector norm", tower.encoder.hidden, patches)
+    last = len(tower.projector.widths) - 2
+    for place, (inner, width) in enumerate(zip(tower.projector.widths, tower.projector.widths[1:], strict=False)):
+        yield from linear(block, f"projector {place + 1}", (f"projector_{place}",), merged, merged * inner * size)
+        if place < last:
+            moved = merged * width * size
+            yield memory_bound(
+                block, f"projector activation {place + 1}", VISION, moved, ACTIVATION_PASSES, (1.0, 1.0), moved
+            )
+
+
+def _of_vision(operator: Operator, present: Array) -> Operator:
+    """The operator under the module of the encoder; a product of no rows is not run."""
+    named = replace(operator, module=VISION, name=f"{VISION} {operator.name}")
+    if isinstance(named, Matmul):
+        return replace(named, copies=named.copies * present)
+    if isinstance(named, Attention):
+        return replace(named, batch=named.batch * present)
+    return named

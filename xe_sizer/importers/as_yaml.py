@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from xe_sizer.errors import InputError
 from xe_sizer.importers.draft import ASSUMED, FLAG, TOOL_DEFAULT
-from xe_sizer.profiles.source import parse_scalar
-from xe_sizer.profiles.text_file import name_of
+from xe_sizer.profiles.text import name_of, parse_scalar
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

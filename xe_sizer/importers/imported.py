@@ -9,8 +9,8 @@ import msgspec
 from xe_sizer.errors import Location
 from xe_sizer.frozen import frozen
 from xe_sizer.importers.draft import ASSUMED, FLAG, READ, TOOL_DEFAULT
-from xe_sizer.profiles.source import Document
-from xe_sizer.profiles.text_file import name_of
+from xe_sizer.profiles.text import name_of
+from xe_sizer.profiles.yaml_reader import Document
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from xe_sizer.importers.draft import Fact, Ignored, Missing, Origin
     from xe_sizer.importers.tool import Tool
-    from xe_sizer.profiles.source import KeyPath
+    from xe_sizer.profiles.convert import KeyPath
 
 SCHEMA_VERSION = 1
 ORIGINS: Mapping[Origin, str] = {READ: "file", TOOL_DEFAULT: "stack", ASSUMED: "default", FLAG: "flag"}

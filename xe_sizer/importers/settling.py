@@ -6,10 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from xe_sizer.errors import InputError
-from xe_sizer.graph.selective import modules_of
+from xe_sizer.graph.recompute import modules_of
 from xe_sizer.importers.draft import ASSUMED, TOOL_DEFAULT
-from xe_sizer.laws.device import supported_precisions
-from xe_sizer.laws.precision import BF16, FP16
+from xe_sizer.laws.device import BF16, FP16, supported_precisions
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.software.adapter_targets import resolve_targets
 from xe_sizer.software.stack import load_stack

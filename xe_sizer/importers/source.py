@@ -13,7 +13,7 @@ from xe_sizer.errors import InputError, Location
 from xe_sizer.frozen import frozen
 from xe_sizer.importers.readers.flat import flat
 from xe_sizer.importers.written import Written
-from xe_sizer.profiles.text_file import MAX_FILE_BYTES, MAX_JOB_BYTES, STDIN, name_of, read_text
+from xe_sizer.profiles.text import MAX_FILE_BYTES, MAX_JOB_BYTES, STDIN, name_of, read_text
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from xe_sizer.importers.readers.python import Module
     from xe_sizer.importers.readers.shell import Script
     from xe_sizer.importers.written import Keys
-    from xe_sizer.profiles.source import Document
+    from xe_sizer.profiles.yaml_reader import Document
 
 Kind = Literal["yaml", "json", "toml", "python", "shell"]
 KINDS: Mapping[str, Kind] = {
@@ -67,7 +67,7 @@ class Source:
     def documents(self) -> tuple[Document, ...]:
         """Documents of a YAML, JSON or TOML file; none of other kinds. Raises InputError: broken text."""
         if self.kind == "yaml":
-            from xe_sizer.profiles.foreign_yaml import documents_of
+            from xe_sizer.profiles.yaml_reader import documents_of
 
             return documents_of(self.path, self.text)
         if self.kind == "json":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -11,24 +11,53 @@ from xe_sizer.frozen import frozen
 from xe_sizer.laws.attention import AttentionLaw, DecodeLaw
 from xe_sizer.laws.matmul import MatmulLaw, grouped_law
 from xe_sizer.laws.operator_time import Device
-from xe_sizer.laws.precision import (
-    BF16,
-    FLOAT32_FORMATS,
-    FP32,
-    SIXTEEN_BIT_FORMATS,
-    activation_bytes,
-    sixteen_bit,
-)
+from xe_sizer.units import FLOAT32, SIXTEEN_BIT
 
 if TYPE_CHECKING:
     from xe_sizer.laws.hardware import Accelerator
+
+# Precisions that accelerators multiply in, by the names that profiles give their peaks.
+
+FP32, TF32, BF16, FP16, FP8, FP4, INT8, INT4 = "fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8", "int4"
+TRAINED_IN = (FP32, TF32, BF16, FP16, FP8, FP4)
+LOADED_IN = (FP32, BF16, FP16, FP8)  # TF32 multiplies float32 weights, and FP4 casts 16-bit ones
+PRECISIONS = (*TRAINED_IN, INT8, INT4)
+FLOAT32_FORMATS = (FP32, TF32)
+SIXTEEN_BIT_FORMATS = (BF16, FP16)
+
+
+def trained_in() -> tuple[str, ...]:
+    """Precisions of training jobs."""
+    return TRAINED_IN
+
+
+def loaded_in() -> tuple[str, ...]:
+    """Number formats that a stack may load and keep the weights of a training job in."""
+    return LOADED_IN
+
+
+def other_precisions() -> dict[str, str]:
+    """What frameworks call the precisions."""
+    return {
+        "bfloat16": BF16, "bf16-mixed": BF16, "float16": FP16, "half": FP16, "fp16-mixed": FP16, "16-mixed": FP16,
+        "float32": FP32, "float": FP32, "fp8-mixed": FP8, "float8": FP8, "nvfp4": FP4,
+    }  # fmt: skip
+
+
+def activation_bytes(precision: str) -> float:
+    """Size of an activation's element; narrower precisions than 16 bit cast only the operands of products [bytes]."""
+    return FLOAT32 if precision in FLOAT32_FORMATS else SIXTEEN_BIT
+
+
+def sixteen_bit(peaks: Container[str]) -> str:
+    """The 16-bit format of an accelerator with these peaks: bfloat16 where it has it."""
+    return BF16 if BF16 in peaks else FP16
+
 
 # Without a kernel of its own family an accelerator runs the next older one; `sdpa` is what PyTorch picks, which is
 # FlashAttention-2 but where the profile has another: PyTorch 2.9 takes cuDNN's kernels on compute capability 9.0 too
 # (2.10 with a cuDNN after 9.15 alone), and profiles of Hopper have none, since most published runs are older.
 OLDER_FAMILY = {"flash-3": "flash-2", "sdpa": "flash-2", "flash-2": "flash-1"}
-
-
 # PyTorch's attention kernels that take a mask, or float32, are the memory-efficient ones of CUTLASS, about as fast as
 # the first FlashAttention (arXiv:2307.08691, figures 4 to 7: xformers beside it).
 MEMORY_EFFICIENT = "flash-1"

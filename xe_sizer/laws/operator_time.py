@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.launches import launches
 from xe_sizer.graph.operators import (
     Array,
     Attention,
@@ -19,6 +18,7 @@ from xe_sizer.graph.operators import (
     MemoryBound,
     Scan,
     as_array,
+    launches,
     stacked,
 )
 from xe_sizer.laws.attention import (
@@ -30,17 +30,45 @@ from xe_sizer.laws.attention import (
     eager_attention_bytes,
 )
 from xe_sizer.laws.matmul import grouped_law, matmul_time_s, misalignment
-from xe_sizer.laws.memory_bound import memory_bound_time_s
 
 if TYPE_CHECKING:
-    from xe_sizer.graph.casts import Casts
-    from xe_sizer.graph.operators import (
-        Operator,
-    )
-    from xe_sizer.laws.attention import (
-        AttentionLaw,
-    )
+    from xe_sizer.graph.inputs import Casts
+    from xe_sizer.graph.operators import Operator
+    from xe_sizer.laws.attention import AttentionLaw
     from xe_sizer.laws.matmul import MatmulLaw
+
+# Time of operators that only move memory: norms, activations, rotary, residuals, casts, loss, optimizer.
+
+
+def memory_bound_time_s(
+    moved_bytes: ArrayLike,
+    launches: ArrayLike,
+    bandwidth_bytes_per_s: float,
+    efficiency: float,
+    floor_s: float,
+) -> NDArray[np.float64]:
+    """Time of kernels that only move memory.
+
+        t = bytes / (e bandwidth) + launches t0
+
+    Parameters
+    ----------
+    moved_bytes : what the kernels read and write: a fused kernel moves each tensor once, an unfused chain once per step
+        of the chain [bytes]
+    launches : kernels [-]
+    bandwidth_bytes_per_s : of the accelerator's memory [bytes/s]
+    efficiency : e, share of the bandwidth that streaming kernels reach [-]
+    floor_s : t0, time of the accelerator's smallest kernel [s]
+
+    Returns
+    -------
+    ndarray of float, shape that bytes and launches broadcast to, seconds [s]; zero where nothing moves
+
+    Source: streaming kernels reach 0.8 to 0.9 of the bandwidth; e and t0 stand in the accelerator's profile.
+    """
+    moved = np.asarray(moved_bytes, dtype=np.float64)
+    return np.where(moved > 0, moved / (efficiency * bandwidth_bytes_per_s) + np.asarray(launches) * floor_s, 0.0)
+
 
 NO_LAW = DecodeLaw(0.0, 1.0)  # of devices that train
 Times = tuple[Array, Array, Array]
@@ -318,3 +346,225 @@ def launch_counts(operators: Iterable[Operator]) -> tuple[Array, Array]:
         forward = forward + op.layers * each[0]
         backward = backward + op.layers * each[1]
     return forward, backward
+
+
+# What one operator is made of: its shape, FLOPs, bytes and seconds, and which of them bounds it.
+#
+# Nothing is computed by equations of its own. FLOPs are the seconds of a device that does one in a second and moves
+# anything at once; bytes are those of a device that moves one in a second; so what is counted is what the laws price.
+
+AT_ONCE = 1e300  # defined: a rate at which nothing takes time, but is not nothing
+NOTHING = 1e-200  # defined: below, what a device counts that does the rest at once
+COMPUTE, MEMORY, LAUNCH, NETWORK = "compute", "memory", "launch", "network"
+Sides = tuple["Array", "Array"]
+"""Forward and backward."""
+
+
+@frozen
+class OperatorWork:
+    """One operator over all its layers and one micro-batch; arrays broadcast to shape (rank shape,).
+
+    seconds, flops, moved_bytes : forward and backward, as the device's laws price them [s], [FLOP], [bytes]
+    bounds_s : compute, memory, launch -> seconds that each alone would take, forward and backward together
+    """
+
+    operator: Operator
+    seconds: Sides
+    flops: Sides
+    moved_bytes: Sides
+    bounds_s: dict[str, Array]
+
+
+@frozen
+class OperatorCost:
+    """What one operator takes of a step.
+
+    sizes : its shape by name, as `sizes_of` says
+    times : how often its forward runs in a step; flops, moved_bytes : of all passes of the step, or sent
+    parts : name of a part of the step -> seconds that the operator adds to it
+    bound : what most of its time is for: compute, memory, launch or network
+    """
+
+    operator: Operator
+    sizes: dict[str, float]
+    times: float
+    flops: float
+    moved_bytes: float
+    parts: dict[str, float]
+    bound: str
+
+    @property
+    def seconds(self) -> float:
+        return sum(self.parts.values(), 0.0)
+
+
+def _unit_matmul(law: MatmulLaw) -> MatmulLaw:
+    return replace(
+        law,
+        floor_s=0.0,
+        flops_efficiency=1.0,
+        sustained_flops_efficiency=None,
+        memory_efficiency=1.0,
+        grouped=False,
+        misaligned=1.0,
+    )
+
+
+def _unit_attention(law: AttentionLaw) -> AttentionLaw:
+    return replace(
+        law, floor_s=0.0, flops_efficiency=1.0, half_length=0.0, memory_efficiency=1.0, backward_flops_efficiency=1.0
+    )
+
+
+def _counting(device: Device, flops_per_s: float, bytes_per_s: float) -> Device:
+    """A device of these rates, each of which it reaches, and no floors."""
+    return replace(
+        _without_floors(device),
+        matmul=_unit_matmul(device.matmul),
+        adapter_matmul=_unit_matmul(device.adapter_matmul),
+        expert_matmul=_unit_matmul(device.expert_matmul),
+        reserved_matmul=None,
+        scan_matmul=_unit_matmul(device.scan_matmul),
+        attention=_unit_attention(device.attention),
+        masked_attention=_unit_attention(device.masked_attention),
+        eager_attention=_unit_attention(device.eager_attention or device.attention),
+        decode=NO_LAW,
+        scan_share=1.0,
+        memory_bound_efficiency=1.0,
+        **_rates(flops_per_s, bytes_per_s),
+    )
+
+
+def _rates(flops_per_s: float | None = None, bytes_per_s: float | None = None) -> dict[str, Any]:
+    peaks = ("peak_flops_per_s", "attention_peak_flops_per_s", "adapter_peak_flops_per_s")
+    rates = {} if flops_per_s is None else dict.fromkeys(peaks, flops_per_s)
+    return rates if bytes_per_s is None else {**rates, "bandwidth_bytes_per_s": bytes_per_s}
+
+
+def _without_floors(device: Device) -> Device:
+    """The device whose kernels start at once."""
+    names = (
+        "matmul", "adapter_matmul", "expert_matmul", "scan_matmul", "attention", "masked_attention", "eager_attention",
+        "decode", "reserved_matmul",
+    )  # fmt: skip
+    laws: dict[str, Any] = {name: replace(law, floor_s=0.0) for name in names if (law := getattr(device, name))}
+    return replace(device, memory_bound_floor_s=0.0, **laws)
+
+
+def operator_work(operators: Iterable[Operator], device: Device, backward: bool = True) -> tuple[OperatorWork, ...]:
+    """What every operator but the collectives is made of.
+
+        seconds = operator_times
+        FLOPs = operator_times of a device of 1 FLOP/s without memory limit, bytes of one of 1 byte/s without peak
+        bound = the longest of compute alone, memory alone and what starting the kernels adds
+
+    Parameters
+    ----------
+    operators : of one rank and one micro-batch, sizes of shape (rank shape,)
+    device : laws and peaks of the accelerator
+    backward : whether gradients are counted too, else zero
+
+    Returns
+    -------
+    tuple of OperatorWork, in the order of the operators; arrays broadcast to shape (rank shape,) [s], [FLOP], [bytes]
+
+    Source: `operator_times`, asked five times.
+    """
+    timed = tuple(op for op in operators if not isinstance(op, Collective))
+    free = _without_floors(device)
+    seconds, flops, moved, compute, memory, floorless = (
+        [_sides(time.forward_s, time.backward_s, backward) for time in operator_times(timed, each, backward)]
+        for each in (
+            device,
+            _counting(device, 1.0, AT_ONCE),
+            _counting(device, AT_ONCE, 1.0),
+            replace(free, **_rates(bytes_per_s=AT_ONCE)),
+            replace(free, **_rates(flops_per_s=AT_ONCE)),
+            free,
+        )
+    )
+    return tuple(
+        OperatorWork(
+            operator=op,
+            seconds=seconds[place],
+            flops=_counted(flops[place]),
+            moved_bytes=_counted(moved[place]),
+            bounds_s={
+                COMPUTE: np.asarray(sum(compute[place])),
+                MEMORY: np.asarray(sum(memory[place])),
+                LAUNCH: np.asarray(sum(seconds[place]) - sum(floorless[place])),
+            },
+        )
+        for place, op in enumerate(timed)
+    )
+
+
+def _sides(forward: Array, backward_: Array, backward: bool) -> Sides:
+    return forward, backward_ if backward else np.zeros_like(forward)
+
+
+def _counted(sides: Sides) -> Sides:
+    forward, backward = (np.where(side < NOTHING, 0.0, side) for side in sides)
+    return forward, backward
+
+
+def sizes_of(operator: Operator) -> dict[str, Array]:
+    """The shape of an operator by the names of its sizes.
+
+        sizes = m, n, k of a product; sequences, heads, queries, keys of attention; kernels or message of others
+
+    Parameters
+    ----------
+    operator : of one rank and one micro-batch
+
+    Returns
+    -------
+    dict of name -> ndarray of float, shape (rank shape,) [-], messages of the forward in [bytes]
+
+    Source: the fields of the operators.
+    """
+    if isinstance(operator, Matmul):
+        sizes = {"m": operator.m, "n": operator.n, "k": operator.k}
+        return {**sizes, "copies": operator.copies} if np.any(operator.copies != 1.0) else sizes
+    if isinstance(operator, Attention):
+        return {
+            "sequences": operator.batch,
+            "heads": operator.heads,
+            "kv_heads": operator.kv_heads,
+            "queries": operator.query,
+            "keys": operator.key,
+            "head_size": np.asarray(float(operator.qk_head_dim)),
+        }
+    if isinstance(operator, MemoryBound):
+        return {"kernels": np.asarray(operator.forward_launches)}
+    if isinstance(operator, Collective):
+        return {"message_bytes": np.asarray(sum(message for _, message in operator.forward))}
+    return {}
+
+
+# Time that the host needs to launch what the accelerator runs.
+
+
+def exposed_launch_time_s(launches: ArrayLike, launch_s: float, device_time_s: ArrayLike) -> NDArray[np.float64]:
+    """Time that the accelerator waits for the host.
+
+        t = max(0, launches x launch_s - device_time)
+
+    The queue hides launches as long as the kernels take longer. CUDA graphs and compilation lower the time of a launch,
+    or the number of launches.
+
+    Parameters
+    ----------
+    launches : kernels that the host starts [-]
+    launch_s : time of one launch [s]
+    device_time_s : time that the kernels run [s]
+
+    Returns
+    -------
+    ndarray of float, shape that launches and device time broadcast to, seconds [s]
+
+    Source: eager frameworks launch a kernel every 4 to 8 us; own derivation from a queue that one thread fills and the
+    accelerator empties.
+    """
+    waiting_s = np.asarray(launches, dtype=np.float64) * launch_s - np.asarray(device_time_s, dtype=np.float64)
+    return np.asarray(np.maximum(0.0, waiting_s))

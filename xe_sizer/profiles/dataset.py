@@ -10,11 +10,11 @@ import msgspec
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.profiles.convert import convert
 from xe_sizer.profiles.finder import Finder
-from xe_sizer.profiles.source import check_name, load_yaml
+from xe_sizer.profiles.yaml_reader import check_name, load_yaml
 
 if TYPE_CHECKING:
     from xe_sizer.errors import Where
-    from xe_sizer.profiles.source import Document
+    from xe_sizer.profiles.yaml_reader import Document
 
 
 class LengthHistogram(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -8,10 +8,9 @@ from msgspec import Meta, Struct
 
 from xe_sizer.errors import InputError, Problem, Where, place_of
 from xe_sizer.laws.hardware import BusShares, LinkShares, NodeFabric, Topology
-from xe_sizer.profiles.finder import Finder
-from xe_sizer.profiles.gpu_schema import Gpus, Microseconds, NotNegative, Source
-from xe_sizer.profiles.inherited import read_profile
-from xe_sizer.profiles.source import Document
+from xe_sizer.profiles.convert import Gpus, Microseconds, NotNegative, Source
+from xe_sizer.profiles.finder import Finder, read_profile
+from xe_sizer.profiles.yaml_reader import Document
 from xe_sizer.units import MEGA
 
 Share = Annotated[float, Meta(gt=0, le=2)]  # of a link's rate; a switch that reduces lifts an all-reduce above 1

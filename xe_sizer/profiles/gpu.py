@@ -2,27 +2,160 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
 
 from xe_sizer.errors import InputError, Problem, did_you_mean
 from xe_sizer.laws.attention import AttentionLaw, DecodeLaw
-from xe_sizer.laws.collectives import CollectiveLaw
+from xe_sizer.laws.collectives import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, POINT_TO_POINT, REDUCE_SCATTER, CollectiveLaw
+from xe_sizer.laws.device import BF16, FP4, FP8, PRECISIONS, SIXTEEN_BIT_FORMATS
 from xe_sizer.laws.hardware import DEFAULT_DECODE, Accelerator, Laws, Link, UsualNode
 from xe_sizer.laws.matmul import MatmulLaw
-from xe_sizer.laws.precision import BF16, FP4, FP8, PRECISIONS, SIXTEEN_BIT_FORMATS
-from xe_sizer.profiles.fabric import FabricProfile
-from xe_sizer.profiles.gpu_schema import (
-    KERNEL_FAMILIES,
-    OPERATIONS,
-    AttentionProfile,
-    CollectiveProfile,
-    GpuProfile,
-    LawsProfile,
-    MatmulProfile,
-    MemoryBoundProfile,
-    Pcie,
+from xe_sizer.profiles.convert import (
+    Error,
+    Fraction,
+    GbPerS,
+    Gpus,
+    MemoryGib,
+    Microseconds,
+    NotNegative,
+    Source,
+    Tflops,
+    Watt,
+    convert,
 )
-from xe_sizer.profiles.source import Document, convert, load_yaml, name_problems
+from xe_sizer.profiles.fabric import FabricProfile
+from xe_sizer.profiles.yaml_reader import Document, load_yaml, name_problems
 from xe_sizer.units import GIB, GIGA, MEGA, MICRO, TERA
+
+# What an accelerator profile may say: the schema of `gpu_profiles/<name>.yaml`.
+
+Segment = Literal["desktop", "data-centre"]
+Cooling = Literal["air", "liquid"]
+OPERATIONS = (ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, POINT_TO_POINT)
+KERNEL_FAMILIES = ("flash-1", "flash-2", "flash-3", "sdpa")
+
+
+class Pcie(Struct, frozen=True, forbid_unknown_fields=True):
+    gen: Annotated[int, Meta(ge=3, le=6)]
+    lanes: Annotated[int, Meta(ge=1, le=16)]
+    peer_to_peer: bool = True
+
+
+class LinkProfile(Struct, frozen=True, forbid_unknown_fields=True):
+    kind: str
+    one_way_gb_per_s: GbPerS
+
+
+class UsualNodeProfile(Struct, frozen=True, forbid_unknown_fields=True):
+    """The node that it usually comes in, where that is not the usual one of its link."""
+
+    scale_up: str | None = None
+    gpus: Gpus | None = None
+    nic_gbit_per_s: GbPerS = 400.0
+    cooling: Cooling = "air"
+
+
+class LendsTo(Struct, frozen=True, forbid_unknown_fields=True):
+    """Whom the accelerator lends laws to: generations; vendors whose generation has no lender; all who have none."""
+
+    generations: tuple[str, ...] = ()
+    vendors: tuple[str, ...] = ()
+    others: bool = False
+
+
+class MatmulProfile(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a profile leaves out of a law is taken from the accelerator that lends its laws."""
+
+    floor_us: Microseconds | None = None
+    flops_efficiency: Fraction | None = None
+    sustained_flops_efficiency: Fraction | None = None
+    memory_efficiency: Fraction | None = None
+    sharpness: Annotated[float, Meta(ge=1, le=1000)] | None = None
+    cast_bytes_per_element: NotNegative | None = None
+    median_error: Error | None = None
+    p90_error: Error | None = None
+    source: str | None = None
+
+
+class AttentionProfile(Struct, frozen=True, forbid_unknown_fields=True):
+    floor_us: Microseconds
+    flops_efficiency: Fraction
+    backward_flops_efficiency: Fraction
+    memory_efficiency: Fraction
+    half_length: NotNegative = 0.0
+    median_error: Error | None = None
+    p90_error: Error | None = None
+    source: str = ""
+
+
+class DecodeProfile(Struct, frozen=True, forbid_unknown_fields=True):
+    floor_us: Microseconds
+    memory_efficiency: Fraction
+    root_us_per_sqrt_mb: NotNegative = 0.0
+    median_error: Error | None = None
+    p90_error: Error | None = None
+    source: str = ""
+
+
+class CollectiveProfile(Struct, frozen=True, forbid_unknown_fields=True):
+    """Lists have one entry per entry of `ranks`."""
+
+    ranks: tuple[Annotated[int, Meta(ge=2)], ...]
+    alpha_us: tuple[Microseconds, ...]
+    bus_gb_per_s: tuple[GbPerS, ...]
+    root_us_per_sqrt_mb: tuple[Microseconds, ...] | None = None
+    median_error: Error | None = None
+    p90_error: Error | None = None
+    source: str = ""
+
+
+class MemoryBoundProfile(Struct, frozen=True, forbid_unknown_fields=True):
+    efficiency: Fraction
+    floor_us: Microseconds | None = None
+    source: str = ""
+
+
+class LawsProfile(Struct, frozen=True, forbid_unknown_fields=True):
+    matmul: dict[str, MatmulProfile] = {}
+    attention: dict[str, AttentionProfile] = {}
+    decode: DecodeProfile | None = None
+    collectives: dict[str, CollectiveProfile] = {}
+    memory_bound: MemoryBoundProfile | None = None
+
+
+class GpuProfile(Struct, frozen=True, forbid_unknown_fields=True):
+    """`gpu_profiles/<name>.yaml`.
+
+    segment : who buys it; advice proposes larger GPUs of the same segment first
+    suggested : advice proposes it where memory is short
+    """
+
+    name: str
+    vendor: str
+    generation: str
+    memory_gib: MemoryGib
+    memory_bandwidth_gb_per_s: GbPerS
+    peak_tflops: dict[str, Tflops]
+    source: Source
+    aliases: tuple[str, ...] = ()
+    title: str | None = None
+    segment: Segment = "data-centre"
+    streaming_multiprocessors: Annotated[int, Meta(gt=0, le=1_000_000)] | None = None
+    tdp_w: Watt | None = None
+    pcie: Pcie | None = None
+    pcie_gb_per_s: GbPerS | None = None
+    link: LinkProfile | None = None
+    usual_node: UsualNodeProfile = UsualNodeProfile()
+    suggested: bool = False
+    lends_to: LendsTo | None = None
+    borrows_from: str | None = None
+    laws: LawsProfile = LawsProfile()
+    assumed: tuple[str, ...] = ()
+    sources: dict[str, str] = {}
+    notes: str | None = None
+
 
 # One direction, one lane, after line coding: 8 GT/s x 128/130 in generation 3, then doubling.
 PCIE_LANE_BYTES_PER_S = {3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}

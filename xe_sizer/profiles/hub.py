@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from xe_sizer.errors import InputError, Problem, place_of
 from xe_sizer.frozen import frozen
-from xe_sizer.profiles.text_file import at_home
+from xe_sizer.profiles.text import at_home
 
 if TYPE_CHECKING:
     from xe_sizer.errors import Where

@@ -8,38 +8,404 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
+from msgspec import Meta, Struct
 
-from xe_sizer.errors import InputError, Problem, place_of
+from xe_sizer.errors import InputError, Problem
 from xe_sizer.graph.model import (
     Experts,
     Generator,
     GlobalAttention,
     LatentAttention,
     ModelShape,
+    Projector,
     SparseIndexer,
     StateSpace,
+    VisionTower,
 )
-from xe_sizer.graph.parameters import count_parameters
+from xe_sizer.graph.vision import vision_parameters
+from xe_sizer.graph.weights import count_parameters
 from xe_sizer.profiles.convert import convert
-from xe_sizer.profiles.finder import is_path, is_repository
-from xe_sizer.profiles.hub import CONFIG, Hub, repository_of
-from xe_sizer.profiles.model_schema import ModelProfile
-from xe_sizer.profiles.source import PATH_HINT, load_yaml, name_problems
-from xe_sizer.profiles.text_file import at_home
-from xe_sizer.profiles.vision import tower_of, vision_contradictions
+from xe_sizer.profiles.yaml_reader import load_yaml, name_problems
 
 if TYPE_CHECKING:
-    from xe_sizer.errors import Where
     from xe_sizer.profiles.convert import KeyPath, Locate
-    from xe_sizer.profiles.finder import Finder
-    from xe_sizer.profiles.model_schema import InlineModel, ModelKeys, Parameters
+
+# What a model profile may say: the schema of `model_profiles/<name>.yaml`.
+
+Count = Annotated[int, Meta(gt=0, le=10**9)]
+Layers = Annotated[int, Meta(gt=0, le=10**5)]
+CountOrZero = Annotated[int, Meta(ge=0, le=10**9)]
+ParameterTotal = Annotated[int, Meta(gt=0, le=10**17)]
+Text = Annotated[str, Meta(min_length=1)]
+ModelName = Annotated[
+    str,
+    Meta(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f]*$", extra={"must": "have no control characters"}),
+]
+
+
+class SlidingWindow(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    tokens: Annotated[int, Meta(gt=0, le=10**9, description="tokens that a windowed layer looks back")]
+    layers: Annotated[str, Meta(description="layers that have it: all, alternate, or a share such as 5-of-6")] = "all"
+
+
+class LatentAttentionSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    query_rank: Annotated[
+        Count | None, Meta(description="width that queries are compressed to; default: they are not")
+    ] = None
+    kv_rank: Annotated[Count, Meta(description="width that keys and values are compressed to")]
+    qk_nope_head_dim: Annotated[Count, Meta(description="width of a head of queries and keys without positions")]
+    qk_rope_head_dim: Annotated[Count, Meta(description="width of a head of queries and keys with rotary positions")]
+    v_head_dim: Annotated[Count, Meta(description="width of a head of values")]
+
+
+class GlobalAttentionSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    kv_heads: Annotated[Count, Meta(description="heads of keys and values")]
+    head_dim: Annotated[Count, Meta(description="width of a head")]
+    rotary_fraction: Annotated[float, Meta(gt=0, le=1, description="share of a head that positions rotate")] = 1.0
+    values_are_keys: Annotated[bool, Meta(description="one projection yields keys and values")] = False
+
+
+class IndexerSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    heads: Annotated[Count, Meta(description="heads that score tokens")]
+    head_dim: Annotated[Count, Meta(description="width of such a head")]
+    top_k: Annotated[Count, Meta(description="tokens that a query attends to")]
+
+
+class ExpertsSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    count: Annotated[int, Meta(gt=0, le=10**6, description="routed experts of a layer")]
+    per_token: Annotated[int, Meta(gt=0, le=10**6, description="routed experts that a token visits")]
+    ffn: Annotated[int, Meta(gt=0, le=10**9, description="width of one expert")]
+    shared_ffn: Annotated[int, Meta(ge=0, le=10**9, description="width of all shared experts together")] = 0
+    shared_gate: Annotated[bool, Meta(description="shared experts have a gate of their own")] = False
+    first_dense_layers: Annotated[
+        CountOrZero, Meta(description="layers with a dense MLP before the first with experts")
+    ] = 0
+    every_n_layers: Annotated[Count, Meta(description="every how many layers have experts")] = 1
+    router_bias: Annotated[bool, Meta(description="the router has a bias")] = False
+    expert_bias: Annotated[bool, Meta(description="experts have biases")] = False
+    own_norms: Annotated[bool, Meta(description="norms around routed and around shared experts")] = False
+    groups: Annotated[Count, Meta(description="groups that routed experts are divided into, side by side")] = 1
+    groups_per_token: Annotated[Count, Meta(description="groups that a token's experts may lie in")] = 1
+    loop: Annotated[
+        Literal["modules", "sliced", "split"],
+        Meta(description="how the reference implementation of transformers computes one expert after the other"),
+    ] = "modules"
+    latent: Annotated[Count | None, Meta(description="narrower width that routed experts work in; default: hidden")] = (
+        None
+    )
+
+
+class StateSpaceSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    kind: Annotated[Literal["mamba-1", "mamba-2", "gated-delta-net"], Meta(description="the recurrence")]
+    inner: Annotated[int, Meta(gt=0, le=10**9, description="channels that are mixed")]
+    state: Annotated[int, Meta(gt=0, le=10**6, description="rows of each head's state")]
+    conv_kernel: Annotated[Count, Meta(description="width of the convolution before it")] = 4
+    heads: Annotated[CountOrZero, Meta(description="heads of the state")] = 0
+    head_dim: Annotated[CountOrZero, Meta(description="channels of a head")] = 0
+    groups: Annotated[int, Meta(gt=0, le=10**6, description="heads of a group share projections (mamba-2)")] = 1
+    dt_rank: Annotated[int, Meta(ge=0, le=10**9, description="rank of the step size (mamba-1)")] = 0
+    inner_norms: Annotated[bool, Meta(description="norms on step size, input and output (Jamba)")] = False
+    key_heads: Annotated[int, Meta(ge=0, le=10**6, description="heads of queries and keys (delta nets)")] = 0
+    key_head_dim: Annotated[CountOrZero, Meta(description="width of a head of queries and keys (delta nets)")] = 0
+    input_parts: Annotated[
+        int, Meta(ge=1, le=2, description="products that the input is projected in, and decay and step (delta nets)")
+    ] = 1
+
+
+class ProjectorSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    widths: Annotated[tuple[Count, ...], Meta(min_length=2, description="from the merged patches to `hidden`")]
+    bias: Annotated[bool, Meta(description="its products have biases")] = False
+    norm: Annotated[Literal["layernorm", "rmsnorm"] | None, Meta(description="norm before the first product")] = None
+    queries: Annotated[
+        CountOrZero, Meta(description="that read a piece of an image and are its tokens, in place of products")
+    ] = 0
+    query_positions: Annotated[bool, Meta(description="queries have learned positions")] = False
+    over: Annotated[Literal["patch", "merged"], Meta(description="width that the norm has")] = "patch"
+
+
+class VisionWindow(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    patches: Annotated[Count, Meta(description="patches of a window")]
+    layers: Annotated[Count, Meta(description="layers that have windows")]
+
+
+class VisionSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The encoder of images, which is no part of `parameters`."""
+
+    layers: Annotated[Layers, Meta(description="layers of the encoder")]
+    hidden: Annotated[Count, Meta(description="width of a patch")]
+    heads: Annotated[Count, Meta(description="attention heads")]
+    ffn: Annotated[Count, Meta(description="width of the MLP")]
+    norm: Annotated[Literal["rmsnorm", "layernorm"], Meta(description="kind of norm")]
+    activation: Annotated[Literal["swiglu", "geglu", "gelu", "gelu-quick"], Meta(description="activation of the MLP")]
+    biases: Annotated[tuple[Literal["qkv", "output", "mlp"], ...], Meta(description="products with a bias")] = ()
+    fused: Annotated[
+        tuple[Literal["qkv", "gate_up"], ...], Meta(description="projections stored as one matrix in transformers")
+    ] = ()
+    learned_positions: Annotated[CountOrZero, Meta(description="rows of the position table; 0: rotary alone")] = 0
+    rotary: Annotated[bool, Meta(description="positions rotate queries and keys")] = False
+    qk_norm: Annotated[
+        Literal["perhead", "full"] | None, Meta(description="norm on queries and keys, of each head or of all")
+    ] = None
+    first_norm: Annotated[bool, Meta(description="a norm before the first layer")] = False
+    final_norm: Annotated[bool, Meta(description="a norm after the last layer")] = False
+    window: Annotated[VisionWindow | None, Meta(description="attention within windows")] = None
+    projector: Annotated[ProjectorSection, Meta(description="from patches to tokens of the language model")]
+    patch: Annotated[Count, Meta(description="side of a patch, in pixels")]
+    merge: Annotated[Count, Meta(description="patches along a side that become one token")] = 1
+    frames: Annotated[Count, Meta(description="frames that a patch spans")] = 1
+    patch_bias: Annotated[bool, Meta(description="the product that embeds a patch has a bias")] = False
+    class_token: Annotated[bool, Meta(description="one token beside the patches")] = False
+    layer_scale: Annotated[bool, Meta(description="outputs of blocks are scaled")] = False
+    further_projectors: Annotated[CountOrZero, Meta(description="projectors of other layers (deepstack)")] = 0
+    resize: Annotated[
+        Literal["native", "square", "closest", "canvas", "slices", "longest"],
+        Meta(description="the image's own shape, one square, or tiles (nearest shape, least change, or by area)"),
+    ]
+    side: Annotated[CountOrZero, Meta(description="of a square or a tile, in pixels")] = 0
+    max_tiles: Annotated[Count, Meta(description="most tiles that an image is cut into")] = 1
+    min_pixels: Annotated[CountOrZero, Meta(description="of a native image, which is enlarged to them")] = 0
+    max_pixels: Annotated[CountOrZero, Meta(description="of a native image")] = 0
+    max_side: Annotated[CountOrZero, Meta(description="longest side of a native image, in pixels")] = 0
+    row_tokens: Annotated[CountOrZero, Meta(description="tokens behind each row of a native image, or each tile")] = 0
+    image_tokens: Annotated[CountOrZero, Meta(description="tokens around an image")] = 0
+    parameters: Annotated[ParameterTotal, Meta(description="of the encoder and its projectors")]
+
+
+class Prediction(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    layers: Annotated[Count, Meta(description="layers that predict further tokens")]
+    parameters: Annotated[ParameterTotal, Meta(description="of these layers")]
+
+
+class Parameters(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    total: Annotated[ParameterTotal, Meta(description="all parameters")]
+    active: Annotated[int, Meta(gt=0, le=10**17, description="used by one token, with embeddings")]
+
+
+class Source(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    title: Annotated[Text, Meta(description="document that the shape was read from")]
+    url: Annotated[str | None, Meta(description="its address")] = None
+    parameters: Annotated[str | None, Meta(description="what the counts were checked against")] = None
+    read_on: Annotated[str | None, Meta(description="date")] = None
+
+
+class GeneratorSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A narrower encoder that is pre-trained beside the model and replaces tokens, which is no part of `parameters`."""
+
+    layers: Annotated[Layers, Meta(description="layers")]
+    hidden: Annotated[Count, Meta(description="width; rows of the embedding are as wide as the model's")]
+    heads: Annotated[Count, Meta(description="attention heads")]
+    ffn: Annotated[Count, Meta(description="width of the MLP")]
+
+
+LETTERS = "a letter a layer: * attention, G global attention, M state-space, - dense MLP, E experts"
+Pattern = Annotated[str, Meta(pattern=r"^[*GME-]+$", description=LETTERS, extra={"must": f"have {LETTERS}"})]
+
+
+class ModelKeys(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The shape of a model, and what is said of it. Sizes are numbers of elements."""
+
+    released: Annotated[str | None, Meta(description="date of release")] = None
+    hugging_face: Annotated[str | None, Meta(description="owner/repository of the weights")] = None
+    layers: Annotated[Layers, Meta(description="layers")]
+    hidden: Annotated[int, Meta(gt=0, le=10**9, description="width of the residual stream")]
+    heads: Annotated[Count | None, Meta(description="query heads; may be left out without attention")] = None
+    kv_heads: Annotated[Count | None, Meta(description="default: as many as heads")] = None
+    head_dim: Annotated[Count | None, Meta(description="default: hidden / heads")] = None
+    ffn: Annotated[Count | None, Meta(description="width of a dense MLP; may be left out without one")] = None
+    vocab: Annotated[int, Meta(gt=0, le=10**9, description="rows of the token embedding")]
+    max_positions: Annotated[int, Meta(gt=0, le=10**9, description="longest sequence, in tokens")]
+    instruct_positions: Annotated[
+        Annotated[int, Meta(gt=0, le=10**9)] | None,
+        Meta(description="the same of the -Instruct weights, where it is another"),
+    ] = None
+    tied_embeddings: Annotated[bool, Meta(description="the head uses the weight of the token embedding")]
+    norm: Annotated[
+        Literal["rmsnorm", "layernorm", "layernorm-nobias", "layernorm-nonparam", "layernorm1p"],
+        Meta(description="kind of norm"),
+    ]
+    norms_per_layer: Annotated[
+        Literal[1, 2, 4], Meta(description="1: attention and MLP are layers of their own; 4: also behind each block")
+    ] = 2
+    embedding_norm: Annotated[bool, Meta(description="a norm behind the token embedding")] = False
+    final_norm: Annotated[bool, Meta(description="a norm before the head")] = True
+    activation: Annotated[
+        Literal["swiglu", "swiglu-clamped", "geglu", "gegelu", "geglu-new", "gelu", "gelu-new", "relu", "relu2"],
+        Meta(description="activation of the MLP"),
+    ]
+    biases: Annotated[
+        tuple[Literal["qkv", "output", "mlp", "head"], ...], Meta(description="products with a bias")
+    ] = ()
+    position: Annotated[
+        Literal["rope", "learned", "alibi", "relative", "none"], Meta(description="how positions are told apart")
+    ]
+    rotary_fraction: Annotated[float, Meta(gt=0, le=1, description="share of a head that positions rotate")] = 1.0
+    rotary_base: Annotated[
+        Annotated[float, Meta(gt=0)] | None,
+        Meta(description="base of the wavelengths of rotary positions; for files of other tools"),
+    ] = None
+    rotary_scaling: Annotated[
+        Annotated[float, Meta(gt=1)] | None,
+        Meta(description="factor by which Llama 3.1 and later stretch long wavelengths"),
+    ] = None
+    learned_positions: Annotated[int, Meta(ge=0, le=10**9, description="rows of the position table")] = 0
+    embedding_size: Annotated[Count | None, Meta(description="default: hidden")] = None
+    parallel_block: Annotated[bool, Meta(description="attention and MLP read the same input")] = False
+    fused: Annotated[
+        tuple[Literal["qkv", "gate_up"], ...], Meta(description="projections stored as one matrix in transformers")
+    ] = ()
+    dropout: Annotated[
+        tuple[Literal["embedding", "attention", "hidden", "mlp"], ...],
+        Meta(description="where the published model drops"),
+    ] = ()
+    soft_caps: Annotated[tuple[Literal["scores", "logits"], ...], Meta(description="values that pass a tanh")] = ()
+    narrow_softmax: Annotated[bool, Meta(description="eager attention without a float32 softmax")] = False
+    fused_norms: Annotated[
+        bool, Meta(description="its own code has norms in one kernel with the sum before them (mamba-ssm)")
+    ] = False
+    wide_norm: Annotated[bool, Meta(description="norms apply their weight before they leave float32")] = False
+    math_attention: Annotated[bool, Meta(description="sdpa falls back to its unfused kernels")] = False
+    checkpoint_format: Annotated[
+        str | None, Meta(description="number format of the published weights; default: 16 bit")
+    ] = None
+    fp8_checkpoint: Annotated[
+        str | None, Meta(description="number format of the weights published in 8 bit beside them; default: fp8")
+    ] = None
+    int8_checkpoint: Annotated[
+        str | None, Meta(description="number format of the weights published in 8-bit integers; default: int8")
+    ] = None
+    qk_norm: Annotated[
+        Literal["perhead", "full"] | None, Meta(description="norm on queries and keys, of each head or of all")
+    ] = None
+    sliding_window: Annotated[SlidingWindow | None, Meta(description="attention that looks back a window only")] = None
+    attention_sinks: Annotated[bool, Meta(description="heads with a learned sink")] = False
+    kv_layers: Annotated[Count | None, Meta(description="layers with keys and values; default: all")] = None
+    global_attention: Annotated[
+        GlobalAttentionSection | None, Meta(description="of the layers with letter G, where it differs")
+    ] = None
+    latent_attention: Annotated[
+        LatentAttentionSection | None, Meta(description="keys and values from a compressed latent (MLA)")
+    ] = None
+    indexer: Annotated[IndexerSection | None, Meta(description="chooses the tokens that are attended to")] = None
+    experts: Annotated[ExpertsSection | None, Meta(description="mixture of experts")] = None
+    multi_token_prediction: Annotated[Prediction | None, Meta(description="layers that predict further tokens")] = None
+    layer_pattern: Annotated[Pattern | None, Meta(description=LETTERS)] = None
+    state_space: Annotated[StateSpaceSection | None, Meta(description="layers without attention")] = None
+    output_gate: Annotated[bool, Meta(description="attention's output is gated by half of the query projection")] = (
+        False
+    )
+    vision: Annotated[VisionSection | None, Meta(description="encoder of images")] = None
+    bidirectional: Annotated[bool, Meta(description="every token attends to every other, as in encoders")] = False
+    encoder_layers: Annotated[
+        CountOrZero, Meta(description="of the layers, those of the encoder of an encoder-decoder")
+    ] = 0
+    post_norm: Annotated[bool, Meta(description="norms behind the sums, not before the blocks")] = False
+    token_types: Annotated[CountOrZero, Meta(description="rows of the table of segments")] = 0
+    relative_buckets: Annotated[CountOrZero, Meta(description="rows of the table of biases added to scores (T5)")] = 0
+    disentangled_positions: Annotated[
+        CountOrZero, Meta(description="rows of the table that queries and keys are compared with (DeBERTa)")
+    ] = 0
+    bare_first_layer: Annotated[bool, Meta(description="no norm before the first attention")] = False
+    narrow_loss: Annotated[bool, Meta(description="the loss is computed on logits as they are (BERT, T5)")] = False
+    whole_targets: Annotated[
+        bool, Meta(description="pre-training answers with the whole text (BART), not its missing spans (T5)")
+    ] = False
+    head_transform: Annotated[
+        Literal["biased", "unbiased"] | None, Meta(description="product, activation and norm before the head (BERT)")
+    ] = None
+    generator: Annotated[
+        GeneratorSection | None, Meta(description="what replaces tokens in its pre-training (ELECTRA)")
+    ] = None
+    parameters_note: Annotated[str | None, Meta(description="why the shape counts differently")] = None
+    notes: Annotated[str | None, Meta(description="remarks")] = None
+
+
+class ModelProfile(ModelKeys, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A file of `model_profiles/`."""
+
+    name: Text
+    family: Text
+    parameters: Parameters
+    source: Source
+
+
+class InlineModel(ModelKeys, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A model whose shape a scenario writes out, with the keys of a model profile."""
+
+    name: Annotated[ModelName | None, Meta(description="what reports call it")] = None
+    family: Annotated[Text, Meta(description="models of one family are compared")] = "custom"
+    parameters: Annotated[Parameters | None, Meta(description="stated counts, which the shape must come to")] = None
+    source: Annotated[Source | None, Meta(description="where the shape was read")] = None
+
+
+# The section `vision` of a model profile: the encoder of images that the operator graph is built from.
+
+
+def tower_of(section: VisionSection) -> VisionTower:
+    """The encoder with nothing left open: its layers as a model without a vocabulary, and how images are cut."""
+    same = {field.name for field in fields(VisionTower)} - {"encoder", "projector"}
+    values: dict[str, Any] = {key: value for key, value in msgspec.structs.asdict(section).items() if key in same}
+    projector = Projector(**msgspec.structs.asdict(section.projector))
+    return VisionTower(encoder=_encoder(section), projector=projector, **values)
+
+
+def _encoder(section: VisionSection) -> ModelShape:
+    window = section.window
+    return ModelShape(
+        name="vision",
+        family="vision",
+        layers=section.layers,
+        hidden=section.hidden,
+        heads=section.heads,
+        kv_heads=section.heads,
+        head_dim=section.hidden // section.heads,
+        ffn=section.ffn,
+        vocab=0,
+        max_positions=0,
+        tied_embeddings=True,
+        norm=section.norm,
+        norms_per_layer=2,
+        activation=section.activation,
+        position="rope" if section.rotary else "learned",
+        qkv_bias="qkv" in section.biases,
+        output_bias="output" in section.biases,
+        mlp_bias="mlp" in section.biases,
+        qk_norm=section.qk_norm,
+        fused=section.fused,
+        learned_positions=section.learned_positions,
+        embedding_norm=section.first_norm,
+        final_norm=section.final_norm,
+        sliding_window=window.patches if window else None,
+        windowed_layers=window.layers if window else 0,
+        bidirectional=True,
+    )
+
+
+def vision_contradictions(profile: ModelKeys) -> Iterator[tuple[KeyPath, str]]:
+    """What cannot be true together of the encoder of images, each with the key to point at."""
+    vision = profile.vision
+    if vision is None:
+        return
+    if vision.hidden % vision.heads:
+        text = f"'hidden' ({vision.hidden}) is not a multiple of 'heads' ({vision.heads})"
+        yield ("vision", "heads"), text
+    if vision.projector.widths[-1] != profile.hidden:
+        yield ("vision", "projector"), f"the last width must be the 'hidden' of the model ({profile.hidden})"
+    native = vision.resize == "native"
+    if native and not vision.max_pixels and not vision.max_side:
+        yield ("vision", "resize"), "native images need 'max_pixels' or 'max_side'"
+    if not native and not vision.side:
+        yield ("vision", "resize"), "squares and tiles need 'side'"
+    counted = vision_parameters(tower_of(vision)) if vision.hidden % vision.heads == 0 else vision.parameters
+    if counted != vision.parameters:
+        text = f"the encoder has {counted:,} parameters, not {vision.parameters:,}"
+        yield ("vision", "parameters"), text
+
 
 COUNT_TOLERANCE = 0.005
 # Folders that hold the checkpoints of whatever model: of trainers, of converters, and of download caches.
@@ -137,113 +503,6 @@ def windowed_layers(pattern: str, layers: int) -> int:
         return layers
     windowed, period = (1, 2) if pattern == "alternate" else map(int, pattern.split("-of-"))
     return layers - layers // period * (period - windowed)
-
-
-def resolve_model(name_or_path: str, finder: Finder, where: Where = None, hub: Hub | None = None) -> ModelShape:
-    """The model that a user names: a profile, an alias, a repository on the Hub, or the path of one of their files.
-
-    Parameters
-    ----------
-    name_or_path    a name as people write it (`Finder.find`), a repository on the Hub, a profile's YAML file, a
-                    `config.json`, a folder with a `config.json`, or a path that is not there and ends in a model's name
-    finder          knows the folders with profiles; the first that knows the name wins
-    where           what a problem points at: the place of the name in the scenario, a flag
-    hub             where configurations of repositories are that no profile is for
-
-    Raises
-    ------
-    InputError    unknown name (with the nearest known ones), a name of several models, a wrong file
-    """
-    path = at_home(name_or_path)
-    if path.suffix.lower() in (".yaml", ".yml", ".json"):
-        return _shape_from_file(path, where)
-    if is_path(name_or_path) and _is_folder(path):
-        return _shape_from_folder(path, name_or_path, finder, where)
-    hub, repository = hub or Hub(), repository_of(name_or_path)
-    cached = hub.cached(repository) if repository else None
-    try:
-        found = model_file(name_or_path, finder, where)
-    except InputError:
-        if not cached:
-            raise
-        found = None
-    if not found and name_or_path.strip() and _is_folder(path):
-        return _shape_from_folder(path, name_or_path, finder, where)
-    found = found or (None if cached else _file_of_last_part(name_or_path, finder))
-    if found:
-        return load_model_profile(found, instructed="instruct" in name_or_path.lower())
-    config = cached or (hub.config(repository, where) if repository else None)
-    if config and repository:
-        return _shape_of_repository(config, repository)
-    raise InputError(_unknown(name_or_path, finder, where, hub if repository else None))
-
-
-def model_file(name: str, finder: Finder, where: Where = None) -> Path | None:
-    """The profile of a name, or of the model that it is another name of; None when there is none. Raises InputError."""
-    return None if is_path(name) and not is_repository(name) else finder.find("model", name, where)
-
-
-def _is_folder(path: Path) -> bool:
-    try:
-        return path.is_dir()
-    except (OSError, ValueError):  # a name that is too long, or that no path can have
-        return False
-
-
-def _file_of_last_part(name: str, finder: Finder) -> Path | None:
-    """The profile that the last part of a path means, behind names of folders that any model has; None: none alone."""
-    parts = [part for part in re.split(r"[/\\]", name) if part]
-    while len(parts) > 1 and _ANY_MODELS.fullmatch(parts[-1]):
-        parts.pop()
-    last = parts[-1].rpartition("--")[2] if parts else ""
-    if not last or last == name:
-        return None
-    with suppress(InputError):
-        found = finder.find("model", last)
-        if found:
-            finder.readings.pop(("model", last), None)
-            finder.readings["model", name] = found.stem
-        return found
-    return None
-
-
-def _unknown(name: str, finder: Finder, where: Where, hub: Hub | None) -> Problem:
-    """What to say of a name that leads nowhere. hub : where the configuration of a repository of that name is not"""
-    near = finder.suggestion("model", name)
-    if hub is None:
-        return Problem(f"unknown model '{name}'", place_of(where), near)
-    message = f"unknown model '{name}': {CONFIG} of {repository_of(name)} is not on this machine"
-    return Problem(message, place_of(where), f"{hub.how}; {near}")
-
-
-def _shape_from_folder(path: Path, name: str, finder: Finder, where: Where) -> ModelShape:
-    """The model whose configuration lies in a folder; without one, that which the folder is called after."""
-    named = None if (path / CONFIG).is_file() else _file_of_last_part(name, finder)
-    return load_model_profile(named) if named else _shape_from_file(path / CONFIG, where)
-
-
-def _shape_of_repository(config: Path, repository: str) -> ModelShape:
-    shape = _shape_from_file(config, None)
-    assumptions = (f"no profile has this name; its shape is that of {config}", *shape.assumptions)
-    return replace(shape, name=repository.rpartition("/")[2], assumptions=assumptions)
-
-
-def published_as(name: str, finder: Finder) -> str | None:
-    """The repository on the Hugging Face Hub that a profile names; None where it names none. Raises InputError."""
-    found = model_file(name, finder)
-    profile = load_yaml(found).value if found else None
-    return profile.get("hugging_face") if isinstance(profile, dict) else None
-
-
-def _shape_from_file(path: Path, where: Where) -> ModelShape:
-    if not path.is_file():
-        raise InputError(Problem(f"no such file: {path}", place_of(where), PATH_HINT))
-    if path.suffix.lower() != ".json":
-        return load_model_profile(path)
-    from xe_sizer.profiles.huggingface import model_from_config
-
-    shape, assumptions = model_from_config(path)
-    return replace(shape, assumptions=assumptions)
 
 
 def _section(section: msgspec.Struct | None, shape_type: Any) -> Any:

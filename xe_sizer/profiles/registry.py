@@ -4,27 +4,142 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from xe_sizer.errors import InputError
-from xe_sizer.graph.parameters import count_parameters
+from xe_sizer.errors import InputError, Problem, place_of
+from xe_sizer.graph.weights import count_parameters
 from xe_sizer.profiles.fabric import fabric_with, load_fabric_profile
-from xe_sizer.profiles.finder import Finder, default_name
+from xe_sizer.profiles.finder import Finder, default_name, is_path, is_repository
 from xe_sizer.profiles.gpu import accelerator, load_gpu_profile
+from xe_sizer.profiles.hub import CONFIG, Hub, repository_of
+from xe_sizer.profiles.model import _ANY_MODELS, load_model_profile
 from xe_sizer.profiles.server import bare_server, load_server_profile, server
-from xe_sizer.profiles.source import load_yaml
-from xe_sizer.profiles.text_file import read_text
+from xe_sizer.profiles.text import at_home, read_text
+from xe_sizer.profiles.yaml_reader import PATH_HINT, load_yaml
 
 if TYPE_CHECKING:
     from xe_sizer.errors import Where
     from xe_sizer.graph.model import ModelShape
     from xe_sizer.laws.hardware import Accelerator, Server
     from xe_sizer.profiles.fabric import FabricProfile
-    from xe_sizer.profiles.gpu_schema import GpuProfile, LendsTo
-    from xe_sizer.profiles.hub import Hub
+    from xe_sizer.profiles.gpu import GpuProfile, LendsTo
     from xe_sizer.profiles.server import ServerProfile
-    from xe_sizer.profiles.source import Document
+    from xe_sizer.profiles.yaml_reader import Document
+
+# Model profiles: from a name, an alias or a path to the shape of a model.
+#
+# Besides the profiles (`<name>.yaml`), a folder `model_profiles/` may hold `aliases.yaml` (other names of the
+# profiles).
+
+
+def resolve_model(name_or_path: str, finder: Finder, where: Where = None, hub: Hub | None = None) -> ModelShape:
+    """The model that a user names: a profile, an alias, a repository on the Hub, or the path of one of their files.
+
+    Parameters
+    ----------
+    name_or_path    a name as people write it (`Finder.find`), a repository on the Hub, a profile's YAML file, a
+                    `config.json`, a folder with a `config.json`, or a path that is not there and ends in a model's name
+    finder          knows the folders with profiles; the first that knows the name wins
+    where           what a problem points at: the place of the name in the scenario, a flag
+    hub             where configurations of repositories are that no profile is for
+
+    Raises
+    ------
+    InputError    unknown name (with the nearest known ones), a name of several models, a wrong file
+    """
+    path = at_home(name_or_path)
+    if path.suffix.lower() in (".yaml", ".yml", ".json"):
+        return _shape_from_file(path, where)
+    if is_path(name_or_path) and _is_folder(path):
+        return _shape_from_folder(path, name_or_path, finder, where)
+    hub, repository = hub or Hub(), repository_of(name_or_path)
+    cached = hub.cached(repository) if repository else None
+    try:
+        found = model_file(name_or_path, finder, where)
+    except InputError:
+        if not cached:
+            raise
+        found = None
+    if not found and name_or_path.strip() and _is_folder(path):
+        return _shape_from_folder(path, name_or_path, finder, where)
+    found = found or (None if cached else _file_of_last_part(name_or_path, finder))
+    if found:
+        return load_model_profile(found, instructed="instruct" in name_or_path.lower())
+    config = cached or (hub.config(repository, where) if repository else None)
+    if config and repository:
+        return _shape_of_repository(config, repository)
+    raise InputError(_unknown(name_or_path, finder, where, hub if repository else None))
+
+
+def model_file(name: str, finder: Finder, where: Where = None) -> Path | None:
+    """The profile of a name, or of the model that it is another name of; None when there is none. Raises InputError."""
+    return None if is_path(name) and not is_repository(name) else finder.find("model", name, where)
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):  # a name that is too long, or that no path can have
+        return False
+
+
+def _file_of_last_part(name: str, finder: Finder) -> Path | None:
+    """The profile that the last part of a path means, behind names of folders that any model has; None: none alone."""
+    parts = [part for part in re.split(r"[/\\]", name) if part]
+    while len(parts) > 1 and _ANY_MODELS.fullmatch(parts[-1]):
+        parts.pop()
+    last = parts[-1].rpartition("--")[2] if parts else ""
+    if not last or last == name:
+        return None
+    with suppress(InputError):
+        found = finder.find("model", last)
+        if found:
+            finder.readings.pop(("model", last), None)
+            finder.readings["model", name] = found.stem
+        return found
+    return None
+
+
+def _unknown(name: str, finder: Finder, where: Where, hub: Hub | None) -> Problem:
+    """What to say of a name that leads nowhere. hub : where the configuration of a repository of that name is not"""
+    near = finder.suggestion("model", name)
+    if hub is None:
+        return Problem(f"unknown model '{name}'", place_of(where), near)
+    message = f"unknown model '{name}': {CONFIG} of {repository_of(name)} is not on this machine"
+    return Problem(message, place_of(where), f"{hub.how}; {near}")
+
+
+def _shape_from_folder(path: Path, name: str, finder: Finder, where: Where) -> ModelShape:
+    """The model whose configuration lies in a folder; without one, that which the folder is called after."""
+    named = None if (path / CONFIG).is_file() else _file_of_last_part(name, finder)
+    return load_model_profile(named) if named else _shape_from_file(path / CONFIG, where)
+
+
+def _shape_of_repository(config: Path, repository: str) -> ModelShape:
+    shape = _shape_from_file(config, None)
+    assumptions = (f"no profile has this name; its shape is that of {config}", *shape.assumptions)
+    return replace(shape, name=repository.rpartition("/")[2], assumptions=assumptions)
+
+
+def published_as(name: str, finder: Finder) -> str | None:
+    """The repository on the Hugging Face Hub that a profile names; None where it names none. Raises InputError."""
+    found = model_file(name, finder)
+    profile = load_yaml(found).value if found else None
+    return profile.get("hugging_face") if isinstance(profile, dict) else None
+
+
+def _shape_from_file(path: Path, where: Where) -> ModelShape:
+    if not path.is_file():
+        raise InputError(Problem(f"no such file: {path}", place_of(where), PATH_HINT))
+    if path.suffix.lower() != ".json":
+        return load_model_profile(path)
+    from xe_sizer.profiles.huggingface import model_from_config
+
+    shape, assumptions = model_from_config(path)
+    return replace(shape, assumptions=assumptions)
 
 
 class Registry(Finder):
@@ -153,8 +268,6 @@ class Registry(Finder):
 
     def model(self, name: str, where: Where = None) -> ModelShape:
         """The model of a profile name, alias, path, repository on the Hub or config.json. Raises InputError."""
-        from xe_sizer.profiles.model import resolve_model
-
         return self.once("model", Path(name), lambda _: resolve_model(name, self, where, self.hub))
 
 

@@ -9,11 +9,11 @@ from msgspec import Meta, Struct
 
 from xe_sizer.errors import InputError, Problem, place_of
 from xe_sizer.laws.hardware import Accelerator, NodeFabric, Offer, PriceKind, Server
+from xe_sizer.profiles.convert import GbPerS, Gpus, Locate, Positive, Source, convert
 from xe_sizer.profiles.fabric import FindFabric, fabric_with
 from xe_sizer.profiles.finder import default_name
-from xe_sizer.profiles.gpu import pcie_bytes_per_s
-from xe_sizer.profiles.gpu_schema import Cooling, GbPerS, Gpus, Pcie, Positive, Source
-from xe_sizer.profiles.source import Document, Locate, check_name, convert, load_yaml
+from xe_sizer.profiles.gpu import Cooling, Pcie, pcie_bytes_per_s
+from xe_sizer.profiles.yaml_reader import Document, check_name, load_yaml
 from xe_sizer.units import BARE_SERVER, BITS_PER_BYTE, GIGA, MEGA
 
 

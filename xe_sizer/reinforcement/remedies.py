@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from xe_sizer.laws.precision import FP8
+from xe_sizer.laws.device import FP8
 from xe_sizer.reinforcement.iteration import ROLLOUT
 from xe_sizer.scenario.read import Change
 from xe_sizer.scenario.trials import Remedy

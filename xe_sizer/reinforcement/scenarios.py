@@ -20,7 +20,7 @@ from xe_sizer.scenario.schema import (
 
 if TYPE_CHECKING:
     from xe_sizer.errors import Location
-    from xe_sizer.profiles.source import KeyPath
+    from xe_sizer.profiles.convert import KeyPath
     from xe_sizer.reinforcement.settings import Settings
     from xe_sizer.scenario.read import Given
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from xe_sizer.graph.operators import as_array
-from xe_sizer.graph.parameters import count_parameters, count_tensors
+from xe_sizer.graph.weights import count_parameters, count_tensors
 from xe_sizer.laws.collectives import ALL_GATHER, POINT_TO_POINT, collective_time_s, copy_time_s
 from xe_sizer.serving.weights import rank_weight_bytes
 from xe_sizer.units import MILLI

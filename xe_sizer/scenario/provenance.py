@@ -12,12 +12,9 @@ from msgspec.structs import asdict
 
 from xe_sizer.errors import InputError, Problem, collecting, did_you_mean
 from xe_sizer.frozen import frozen
-from xe_sizer.laws.device import Efficiency, supported_precisions
-from xe_sizer.laws.precision import BF16, FP16
-from xe_sizer.profiles.finder import KINDS, RELEASED, is_path, is_repository
-from xe_sizer.profiles.inherited import of_release
-from xe_sizer.profiles.model import inline_model
-from xe_sizer.profiles.model_schema import InlineModel
+from xe_sizer.laws.device import BF16, FP16, Efficiency, supported_precisions
+from xe_sizer.profiles.finder import KINDS, RELEASED, is_path, is_repository, of_release
+from xe_sizer.profiles.model import InlineModel, inline_model
 from xe_sizer.result.common import GIVEN_PRICE, HourlyPrice
 
 if TYPE_CHECKING:

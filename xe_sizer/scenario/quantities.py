@@ -16,7 +16,7 @@ import msgspec
 
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.frozen import frozen
-from xe_sizer.profiles.fields import ALIASES, fields_of, is_struct, names_of, struct_in
+from xe_sizer.profiles.convert import ALIASES, fields_of, is_struct, names_of, struct_in
 
 if TYPE_CHECKING:
     from xe_sizer.profiles.convert import Locate

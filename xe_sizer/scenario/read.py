@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args, get_o
 
 from xe_sizer.errors import InputError, Location, Problem, collecting, did_you_mean, file_order
 from xe_sizer.frozen import frozen
-from xe_sizer.profiles.convert import convert_what_is_right
-from xe_sizer.profiles.fields import fields_of, struct_in
-from xe_sizer.profiles.source import convert, load_yaml, parse_scalar
-from xe_sizer.profiles.text_file import MAX_JOB_BYTES
+from xe_sizer.profiles.convert import convert, convert_what_is_right, fields_of, struct_in
+from xe_sizer.profiles.text import MAX_JOB_BYTES, parse_scalar
+from xe_sizer.profiles.yaml_reader import load_yaml
 from xe_sizer.scenario.keys import NAMED_OR_GROUPS
 from xe_sizer.scenario.options import (
     ALL_OPTIONS,
@@ -31,8 +30,9 @@ from xe_sizer.scenario.quantities import as_meant
 from xe_sizer.scenario.schema import INFERENCE, LOADS, ScenarioFile
 
 if TYPE_CHECKING:
+    from xe_sizer.profiles.convert import KeyPath, Locate
     from xe_sizer.profiles.convert import Locate as ConvertLocate
-    from xe_sizer.profiles.source import Document, KeyPath, Locate
+    from xe_sizer.profiles.yaml_reader import Document
     from xe_sizer.scenario.caller import Caller
 
 # Contradictions inside one scenario, found without knowing the hardware or the model.

@@ -8,15 +8,13 @@ from typing import Annotated, Any, Literal, Protocol, TypedDict
 import msgspec
 from msgspec import Meta, field
 
-from xe_sizer.graph.casts import Fp8Recipe
-from xe_sizer.graph.losses import loss_names
-from xe_sizer.graph.operators import ContextKind
-from xe_sizer.graph.schedules import PipelineSchedule
-from xe_sizer.graph.selective import RecomputeModule
-from xe_sizer.laws.precision import loaded_in, other_precisions, trained_in
-from xe_sizer.profiles.fields import RANGE, json_schema, named, or_else
+from xe_sizer.graph.inputs import Fp8Recipe
+from xe_sizer.graph.operators import ContextKind, PipelineSchedule, loss_names
+from xe_sizer.graph.recompute import RecomputeModule
+from xe_sizer.laws.device import loaded_in, other_precisions, trained_in
+from xe_sizer.profiles.convert import RANGE, json_schema, named, or_else
 from xe_sizer.profiles.finder import BUILT_IN, KINDS
-from xe_sizer.profiles.model_schema import InlineModel
+from xe_sizer.profiles.model import InlineModel
 from xe_sizer.scenario.quantities import QUANTITY, takes_unit
 from xe_sizer.software.number_formats import cache_format_names, format_names, other_formats
 from xe_sizer.software.stack import sleep_names

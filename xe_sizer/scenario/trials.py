@@ -17,14 +17,14 @@ from xe_sizer.scenario.limits import Estimate
 from xe_sizer.scenario.read import changed, command, together
 
 if TYPE_CHECKING:
-    from xe_sizer.laws import operator_work
+    from xe_sizer.laws import operator_time
     from xe_sizer.profiles.registry import Registry
     from xe_sizer.scenario.read import Change, Given
 
 # The operators of a step as an answer shows them, alike for training and for serving.
 
 
-def operator_rows(costs: Iterable[operator_work.OperatorCost], step_s: float) -> tuple[OperatorCost, ...]:
+def operator_rows(costs: Iterable[operator_time.OperatorCost], step_s: float) -> tuple[OperatorCost, ...]:
     """Each operator with its share of the step, in the order in which they run. step_s : of the whole step [s]"""
     return tuple(
         OperatorCost(

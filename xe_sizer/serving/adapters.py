@@ -10,15 +10,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.adapters import adapters_on, model_adapters
-from xe_sizer.graph.low_rank import LowRank
-from xe_sizer.graph.operators import MemoryBound, as_array
-from xe_sizer.graph.parameters import layer_weights
-from xe_sizer.graph.stages import layers_per_stage
+from xe_sizer.graph.inputs import LowRank, adapters_on, model_adapters
+from xe_sizer.graph.operators import MemoryBound, as_array, layers_per_stage
+from xe_sizer.graph.weights import layer_weights
 from xe_sizer.units import FLOAT32
 
 if TYPE_CHECKING:
-    from xe_sizer.graph.adapters import Adapter
+    from xe_sizer.graph.inputs import Adapter
     from xe_sizer.graph.model import ModelShape
     from xe_sizer.graph.operators import Array
     from xe_sizer.serving.layout import ReplicaLayouts

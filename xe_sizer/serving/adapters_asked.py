@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from xe_sizer.errors import InputError
-from xe_sizer.graph.parameters import adapted_weights
+from xe_sizer.graph.weights import adapted_weights
 from xe_sizer.scenario.provenance import problem_at
 from xe_sizer.serving.adapters import ServedAdapters
 from xe_sizer.software.adapter_targets import ALL_LINEAR, resolve_targets

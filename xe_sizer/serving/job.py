@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import as_array
 from xe_sizer.graph.vision import VISION
-from xe_sizer.laws.precision import FP8
+from xe_sizer.laws.device import FP8
 from xe_sizer.units import SIXTEEN_BIT
 
 if TYPE_CHECKING:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
-from xe_sizer.graph.key_value_heads import cache_width
-from xe_sizer.graph.operators import as_array
-from xe_sizer.graph.stages import layers_per_stage
+from xe_sizer.graph.attention import cache_width
+from xe_sizer.graph.operators import as_array, layers_per_stage
 
 if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape, StateSpace

@@ -9,13 +9,13 @@ import numpy as np
 
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import Collective
-from xe_sizer.laws.exchange_time import exchange_times
-from xe_sizer.laws.operator_work import NETWORK, OperatorCost, operator_work, sizes_of
+from xe_sizer.laws.network import exchange_times
+from xe_sizer.laws.operator_time import NETWORK, OperatorCost, operator_work, sizes_of
 from xe_sizer.serving.step import EXCHANGE_PARTS, KERNEL_PARTS
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array, Operator
-    from xe_sizer.laws.operator_work import OperatorWork
+    from xe_sizer.laws.operator_time import OperatorWork
     from xe_sizer.serving.step import EngineStep, StepTime
 
 

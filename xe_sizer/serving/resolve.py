@@ -11,8 +11,8 @@ import msgspec
 
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.frozen import frozen
-from xe_sizer.laws.precision import INT4, INT8, sixteen_bit
-from xe_sizer.profiles.text_file import at_home
+from xe_sizer.laws.device import INT4, INT8, sixteen_bit
+from xe_sizer.profiles.text import at_home
 from xe_sizer.scenario.provenance import (
     Provenance,
     assumptions,

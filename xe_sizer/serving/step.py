@@ -15,15 +15,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.operators import Attention, Kernels, Matmul, Scan, as_array
-from xe_sizer.graph.stages import layers_per_stage
+from xe_sizer.graph.operators import Attention, Kernels, Matmul, Scan, as_array, layers_per_stage
 from xe_sizer.graph.transformer import embedding_operators, layer_operators, sampling_operators, sequence_operators
-from xe_sizer.graph.vision import VISION
-from xe_sizer.graph.vision_operators import vision_operators
+from xe_sizer.graph.vision import VISION, vision_operators
 from xe_sizer.laws.collectives import POINT_TO_POINT, collective_time_s
-from xe_sizer.laws.exchange_time import exchange_times
-from xe_sizer.laws.host import exposed_launch_time_s
-from xe_sizer.laws.operator_time import launch_counts, operator_times
+from xe_sizer.laws.network import exchange_times
+from xe_sizer.laws.operator_time import exposed_launch_time_s, launch_counts, operator_times
 from xe_sizer.laws.parts import computed, part
 from xe_sizer.serving.adapters import MODULE as ADAPTERS
 from xe_sizer.serving.adapters import adapter_operators

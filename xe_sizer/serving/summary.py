@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from xe_sizer.laws.energy import energy_kwh, energy_words
+from xe_sizer.laws.hardware import energy_kwh, energy_words
 from xe_sizer.result.common import SCHEMA_VERSION, Gpus, Reason, Source, TimeComponent
 from xe_sizer.result.serving import (
     OVERLOADED,

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from xe_sizer.graph.operators import as_array
-from xe_sizer.graph.parameters import embedding_weights, head_weights, layer_weights
-from xe_sizer.graph.stages import layers_per_stage
+from xe_sizer.graph.operators import as_array, layers_per_stage
 from xe_sizer.graph.vision import VISION, vision_weights
+from xe_sizer.graph.weights import embedding_weights, head_weights, layer_weights
 from xe_sizer.serving.job import wide_modules
 from xe_sizer.serving.layout import ReplicaLayouts
 from xe_sizer.units import SIXTEEN_BIT
@@ -19,7 +18,7 @@ from xe_sizer.units import SIXTEEN_BIT
 if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
     from xe_sizer.graph.operators import Array
-    from xe_sizer.graph.weight import Weight
+    from xe_sizer.graph.weights import Weight
     from xe_sizer.software.number_formats import Scheme
 
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from xe_sizer.errors import InputError, Problem, did_you_mean
 from xe_sizer.graph.model import VOCABULARY
-from xe_sizer.graph.parameters import FUSED, HEAD, adapted_weights, layer_weights
+from xe_sizer.graph.weights import FUSED, HEAD, adapted_weights, layer_weights
 
 if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
-    from xe_sizer.graph.weight import Weight
+    from xe_sizer.graph.weights import Weight
 
 ALL_LINEAR = "all-linear"
 # Names that frameworks give to the same projections.

@@ -9,8 +9,7 @@ from typing import Annotated, Literal, Self
 import msgspec
 
 from xe_sizer.errors import Where
-from xe_sizer.profiles.finder import BUILT_IN, Finder, default_name
-from xe_sizer.profiles.inherited import Release, load_inherited, of_release
+from xe_sizer.profiles.finder import BUILT_IN, Finder, Release, default_name, load_inherited, of_release
 from xe_sizer.software.number_formats import Format
 from xe_sizer.units import GIB, MICRO, MILLI
 

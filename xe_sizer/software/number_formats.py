@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from xe_sizer.errors import InputError, Problem, did_you_mean
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.casts import CASTS, FOUR_BIT
-from xe_sizer.laws.precision import BF16, FP4, FP8, FP16, FP32, INT4, INT8, SIXTEEN_BIT_FORMATS, sixteen_bit
+from xe_sizer.graph.inputs import CASTS, FOUR_BIT
+from xe_sizer.laws.device import BF16, FP4, FP8, FP16, FP32, INT4, INT8, SIXTEEN_BIT_FORMATS, sixteen_bit
 from xe_sizer.units import FLOAT32, SIXTEEN_BIT
 
 if TYPE_CHECKING:
-    from xe_sizer.graph.casts import Casts
+    from xe_sizer.graph.inputs import Casts
     from xe_sizer.software.stack import Stack
 
 # How a stack multiplies in 8 and 4 bit: the recipe by precision and accelerator, and its casts.

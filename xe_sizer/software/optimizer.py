@@ -8,8 +8,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from xe_sizer.errors import Where
-from xe_sizer.profiles.finder import BUILT_IN, Finder
-from xe_sizer.profiles.inherited import load_inherited
+from xe_sizer.profiles.finder import BUILT_IN, Finder, load_inherited
 from xe_sizer.units import FLOAT32
 
 Moments = Annotated[float, msgspec.Meta(ge=0, le=16)]

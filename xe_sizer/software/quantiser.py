@@ -9,9 +9,8 @@ from typing import Annotated
 import msgspec
 
 from xe_sizer.errors import Problem, Where
-from xe_sizer.profiles.finder import BUILT_IN, Finder
-from xe_sizer.profiles.inherited import Release, load_inherited
-from xe_sizer.profiles.source import Document
+from xe_sizer.profiles.finder import BUILT_IN, Finder, Release, load_inherited
+from xe_sizer.profiles.yaml_reader import Document
 from xe_sizer.units import FLOAT32, SIXTEEN_BIT
 
 Bits = Annotated[int, msgspec.Meta(ge=1, le=16)]

@@ -13,34 +13,32 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 import msgspec
 
 from xe_sizer.errors import InputError, Problem, did_you_mean, place_of
-from xe_sizer.graph.casts import CastKernels, Fp8Recipe
-from xe_sizer.graph.losses import (
+from xe_sizer.graph.inputs import CastKernels, Fp8Recipe
+from xe_sizer.graph.operators import (
+    CONTEXT_KINDS,
     DIVERGENCES,
     LOG_PROBABILITIES,
     LOSSES,
     WIDENED,
+    ContextKind,
+    Kernels,
+    PipelineSchedule,
     divergence_names,
     log_probability_names,
     loss_names,
 )
-from xe_sizer.graph.operators import CONTEXT_KINDS, ContextKind, Kernels
-from xe_sizer.graph.schedules import PipelineSchedule
-from xe_sizer.graph.selective import RecomputeModule
-from xe_sizer.laws.precision import trained_in
-from xe_sizer.profiles.convert import convert
-from xe_sizer.profiles.fields import named
-from xe_sizer.profiles.finder import BUILT_IN, default_name
-from xe_sizer.profiles.inherited import Release, load_inherited, location_below
+from xe_sizer.graph.recompute import RecomputeModule
+from xe_sizer.laws.device import trained_in
+from xe_sizer.profiles.convert import convert, named
+from xe_sizer.profiles.finder import BUILT_IN, Release, default_name, load_inherited, location_below
 from xe_sizer.software.optimizer import load_optimizer, optimizer_names
 from xe_sizer.units import MICRO, MILLI
 
 if TYPE_CHECKING:
     from xe_sizer.errors import Where
-    from xe_sizer.graph.losses import (
-        Loss,
-    )
+    from xe_sizer.graph.operators import Loss
     from xe_sizer.profiles.finder import Finder
-    from xe_sizer.profiles.source import Document
+    from xe_sizer.profiles.yaml_reader import Document
 
 # The section `rollout` of a stack's file: how its reinforcement-learning jobs write answers between their steps.
 

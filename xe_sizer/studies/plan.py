@@ -14,8 +14,7 @@ from msgspec.structs import replace as replaced
 
 from xe_sizer.errors import InputError
 from xe_sizer.frozen import frozen
-from xe_sizer.laws.energy import energy_kwh
-from xe_sizer.laws.hardware import HOST_RESERVE_BYTES
+from xe_sizer.laws.hardware import HOST_RESERVE_BYTES, energy_kwh
 from xe_sizer.reinforcement.estimate import ReinforcementEstimate
 from xe_sizer.reinforcement.resolved import ResolvedReinforcement
 from xe_sizer.reinforcement.search import Search

@@ -11,9 +11,8 @@ import msgspec
 
 from xe_sizer.errors import InputError
 from xe_sizer.frozen import frozen
-from xe_sizer.laws.device import supported_precisions
+from xe_sizer.laws.device import sixteen_bit, supported_precisions
 from xe_sizer.laws.network import network as network_of
-from xe_sizer.laws.precision import sixteen_bit
 from xe_sizer.reinforcement.estimate import ReinforcementEstimate
 from xe_sizer.reinforcement.remedies import at_the_same_time, interrupted_answers, narrow_weights, open_sharing
 from xe_sizer.result.common import SCHEMA_VERSION

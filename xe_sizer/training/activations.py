@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.adapters import head_adapters
 from xe_sizer.graph.attention import mask_bytes
+from xe_sizer.graph.inputs import head_adapters
 from xe_sizer.graph.model import MASKED
 from xe_sizer.graph.operators import Attention, Matmul, MemoryBound, Scan
 from xe_sizer.graph.transformer import (

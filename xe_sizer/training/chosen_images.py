@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from xe_sizer.errors import InputError
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.inputs import Learning
-from xe_sizer.graph.parts import Part
+from xe_sizer.graph.inputs import Learning, Part
 from xe_sizer.graph.vision import encoder_weights, projector_weights, seen_image
 from xe_sizer.scenario.provenance import problem_at
 from xe_sizer.software.adapter_targets import ALL_LINEAR, resolve_targets

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from xe_sizer.errors import InputError, Problem
-from xe_sizer.laws.precision import FP32
+from xe_sizer.laws.device import FP32
 from xe_sizer.scenario.provenance import relative
 from xe_sizer.software.adapter_targets import ALL_LINEAR, resolve_targets
 from xe_sizer.software.quantiser import load_quantiser

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from xe_sizer.laws.precision import FP8
+from xe_sizer.laws.device import FP8
 from xe_sizer.software.number_formats import recipe_of
 from xe_sizer.software.stack import Objective
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import ContextKind
-    from xe_sizer.graph.selective import RecomputeModule
+    from xe_sizer.graph.recompute import RecomputeModule
     from xe_sizer.laws.hardware import Server
     from xe_sizer.scenario.provenance import Provenance
     from xe_sizer.scenario.schema import ScenarioFile

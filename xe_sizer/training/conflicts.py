@@ -7,8 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from xe_sizer.errors import did_you_mean
-from xe_sizer.graph.casts import BLOCK_SCALED
-from xe_sizer.laws.precision import FP4, FP8
+from xe_sizer.graph.inputs import BLOCK_SCALED
+from xe_sizer.laws.device import FP4, FP8
 from xe_sizer.scenario.provenance import indivisible, problem_at, too_many_stages, unknown_precision
 from xe_sizer.software.number_formats import recipes_of
 from xe_sizer.software.stack import (

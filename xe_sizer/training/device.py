@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from xe_sizer.graph.casts import KEPT_WIDE
+from xe_sizer.graph.inputs import KEPT_WIDE
 from xe_sizer.laws.device import Efficiency, device
 from xe_sizer.software.number_formats import casts_of
 from xe_sizer.software.stack import Overlap

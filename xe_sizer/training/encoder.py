@@ -10,8 +10,7 @@ import numpy as np
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import as_array
 from xe_sizer.graph.transformer import embedding_operators, head_operators, layer_operators
-from xe_sizer.graph.vision import COLOURS
-from xe_sizer.graph.vision_operators import vision_groups
+from xe_sizer.graph.vision import COLOURS, vision_groups
 from xe_sizer.training.activations import activations, saved_bytes
 from xe_sizer.training.flops import forward_flops, needed_flops
 from xe_sizer.training.layout import FULL

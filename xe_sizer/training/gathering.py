@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.adapters import model_adapters
+from xe_sizer.graph.inputs import model_adapters
 from xe_sizer.graph.operators import as_array
-from xe_sizer.graph.parameters import embedding_weights, head_weights, layer_weights
+from xe_sizer.graph.weights import embedding_weights, head_weights, layer_weights
 from xe_sizer.training.recomputation import recomputed_layers_share
 from xe_sizer.training.stages import stages_of
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array
-    from xe_sizer.graph.weight import Weight
+    from xe_sizer.graph.weights import Weight
     from xe_sizer.training.job import Job
     from xe_sizer.training.layout import Layouts
     from xe_sizer.training.sharding import Census

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.parts import GENERATOR
+from xe_sizer.graph.inputs import GENERATOR
 from xe_sizer.graph.transformer import head_operators, layer_operators
 from xe_sizer.training.adapters import ALL_WEIGHTS
 from xe_sizer.training.flops import needed_flops

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from xe_sizer.graph.parameters import layer_weights
+from xe_sizer.graph.weights import layer_weights
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from xe_sizer.graph.parameters import count_parameters
+from xe_sizer.graph.weights import count_parameters
 from xe_sizer.result.training import SampleImages, TrainedPart
 
 if TYPE_CHECKING:

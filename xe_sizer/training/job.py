@@ -10,7 +10,7 @@ import numpy as np
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.inputs import PLAIN, Expansion, GraphInputs
 from xe_sizer.graph.operators import RankShape, as_array
-from xe_sizer.laws.precision import activation_bytes
+from xe_sizer.laws.device import activation_bytes
 from xe_sizer.software.stack import Objective
 from xe_sizer.training.comparison import queries_and_candidates
 from xe_sizer.training.gathering import OWN

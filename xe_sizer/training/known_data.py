@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.frozen import frozen
 from xe_sizer.profiles.dataset import load_dataset
-from xe_sizer.profiles.text_file import at_home
+from xe_sizer.profiles.text import at_home
 from xe_sizer.scenario.provenance import relative
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from xe_sizer.graph.selective import RECOMPUTE_MODULES, modules_of
+from xe_sizer.graph.recompute import RECOMPUTE_MODULES, modules_of
 from xe_sizer.software.stack import stacks_with
 from xe_sizer.training.space import ENDS
 

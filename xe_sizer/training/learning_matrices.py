@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.adapters import adapters_on, head_adapters
+from xe_sizer.graph.inputs import adapters_on, head_adapters
 from xe_sizer.graph.operators import as_array
-from xe_sizer.graph.parameters import layer_weights
+from xe_sizer.graph.weights import layer_weights
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array
-    from xe_sizer.graph.weight import Weight
+    from xe_sizer.graph.weights import Weight
     from xe_sizer.software.optimizer import Kept, Optimizer
     from xe_sizer.training.job import Job
     from xe_sizer.training.layout import Layouts

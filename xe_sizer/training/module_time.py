@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from xe_sizer.graph.parts import GENERATOR
+from xe_sizer.graph.inputs import GENERATOR
 from xe_sizer.graph.vision import VISION
 from xe_sizer.laws.operator_time import operator_times
 from xe_sizer.training.encoder import encoding_of, operator_groups

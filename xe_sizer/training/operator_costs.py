@@ -10,15 +10,15 @@ import numpy as np
 
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import Collective, as_array
-from xe_sizer.laws.exchange_time import exchange_times
-from xe_sizer.laws.operator_work import NETWORK, OperatorCost, operator_work, sizes_of
+from xe_sizer.laws.network import exchange_times
+from xe_sizer.laws.operator_time import NETWORK, OperatorCost, operator_work, sizes_of
 from xe_sizer.training.layout import SELECTIVE
 from xe_sizer.training.recomputation import recomputed_layers_share
 from xe_sizer.training.stage_time import EXCHANGE_PARTS, MicroBatch, backward, forward, frozen_forward, recompute
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array, Operator
-    from xe_sizer.laws.operator_work import OperatorWork
+    from xe_sizer.laws.operator_time import OperatorWork
     from xe_sizer.training.step import Timeline
 
 

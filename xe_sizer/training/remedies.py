@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from xe_sizer.graph.losses import LEAST_MEMORY
+from xe_sizer.graph.operators import LEAST_MEMORY
 from xe_sizer.scenario.read import Change
 from xe_sizer.scenario.trials import Remedy
 from xe_sizer.software.optimizer import load_optimizer

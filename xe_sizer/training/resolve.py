@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 import xe_sizer.training.jobs  # noqa: F401  makes the methods known to scenarios
 from xe_sizer.errors import InputError, Problem, did_you_mean
-from xe_sizer.laws.device import supported_precisions
+from xe_sizer.laws.device import BF16, FP16, supported_precisions
 from xe_sizer.laws.network import network
-from xe_sizer.laws.precision import BF16, FP16
 from xe_sizer.scenario.options import SERVE_LIMITS
 from xe_sizer.scenario.provenance import (
     Provenance,

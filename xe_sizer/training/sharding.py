@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.adapters import AdapterForm, head_adapters, model_adapters
+from xe_sizer.graph.inputs import AdapterForm, head_adapters, model_adapters
 from xe_sizer.graph.operators import as_array
-from xe_sizer.graph.parameters import embedding_weights, head_weights, layer_weights
+from xe_sizer.graph.weights import embedding_weights, head_weights, layer_weights
 from xe_sizer.training.adapters.adapter import EMBEDDING, HEAD, saved_head
 from xe_sizer.training.stages import stages_of
 from xe_sizer.training.unique_rows import unique_rows
@@ -23,7 +23,7 @@ from xe_sizer.training.unique_rows import unique_rows
 if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
     from xe_sizer.graph.operators import Array
-    from xe_sizer.graph.weight import Weight
+    from xe_sizer.graph.weights import Weight
     from xe_sizer.training.layout import Layouts
     from xe_sizer.training.methods import Method
     from xe_sizer.training.stages import Split

@@ -10,10 +10,9 @@ import numpy as np
 
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import Attention, Matmul, as_array
-from xe_sizer.graph.selective import recomputed_exchanges
-from xe_sizer.laws.exchange_time import exchange_times
-from xe_sizer.laws.host import exposed_launch_time_s
-from xe_sizer.laws.operator_time import launch_counts, operator_times
+from xe_sizer.graph.recompute import recomputed_exchanges
+from xe_sizer.laws.network import exchange_times
+from xe_sizer.laws.operator_time import exposed_launch_time_s, launch_counts, operator_times
 from xe_sizer.laws.parts import computed, part
 from xe_sizer.training.encoder import encoding_of, operator_groups, runs_backward
 from xe_sizer.training.generator import generation_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from xe_sizer.graph.parameters import count_parameters
+from xe_sizer.graph.weights import count_parameters
 from xe_sizer.units import GIGA
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from xe_sizer.laws.energy import energy_kwh, energy_words
-from xe_sizer.laws.hardware import HOST_RESERVE_BYTES
+from xe_sizer.laws.hardware import HOST_RESERVE_BYTES, energy_kwh, energy_words
 from xe_sizer.result.common import (
     ONLY_STAGE,
     SCHEMA_VERSION,

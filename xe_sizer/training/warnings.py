@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from xe_sizer.graph.expert_loop import loop_of
+from xe_sizer.graph.experts import loop_of
 from xe_sizer.scenario.provenance import joining_assumptions, whole_servers
 from xe_sizer.software.number_formats import told_by
 from xe_sizer.training.chosen_pauses import unsized_evaluation

@@ -11,7 +11,7 @@ from xe_sizer.errors import InputError, Location
 from xe_sizer.importers.readers.flat import flat
 from xe_sizer.importers.readers.interpolation import overridden, resolved
 from xe_sizer.importers.written import Keys, Unread, Written
-from xe_sizer.profiles.foreign_yaml import documents_of
+from xe_sizer.profiles.yaml_reader import documents_of
 
 
 def keys_of_text(text: str) -> Keys:

@@ -16,7 +16,7 @@ from xe_sizer.errors import InputError
 from xe_sizer.importers.readers.flat import flat
 from xe_sizer.importers.readers.json import load_json, read_json
 from xe_sizer.importers.readers.toml import load_toml, read_toml
-from xe_sizer.profiles.foreign_yaml import documents_of
+from xe_sizer.profiles.yaml_reader import documents_of
 
 JSON = Path("ds.json")
 TOML = Path("job.toml")

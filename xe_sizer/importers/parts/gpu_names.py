@@ -7,8 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from xe_sizer.frozen import frozen
-from xe_sizer.profiles.finder import Finder
-from xe_sizer.profiles.spelling import meant
+from xe_sizer.profiles.finder import Finder, meant
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

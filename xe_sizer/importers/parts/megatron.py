@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.selective import RECOMPUTE_MODULES
+from xe_sizer.graph.recompute import RECOMPUTE_MODULES
 from xe_sizer.importers.parts.megatron_arguments import TABLE
 from xe_sizer.importers.parts.megatron_stages import state_stages
 from xe_sizer.importers.parts.offload import ACTIVATIONS, NONE, OPTIMIZER

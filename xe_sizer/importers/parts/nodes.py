@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from xe_sizer.errors import Location
     from xe_sizer.importers.written import Keys
     from xe_sizer.profiles.convert import KeyPath
-    from xe_sizer.profiles.source import Document
+    from xe_sizer.profiles.yaml_reader import Document
 
 _WORD = 400  # characters of a key beyond which it is no name
 

@@ -12,7 +12,7 @@ from xe_sizer.importers.parts.nodes import Node, plain_keys
 from xe_sizer.importers.parts.service import TENSORRT_LLM
 from xe_sizer.importers.parts.service_commands import not_set, opened, role_of
 from xe_sizer.importers.written import Written
-from xe_sizer.profiles.foreign_yaml import documents_of
+from xe_sizer.profiles.yaml_reader import documents_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from xe_sizer.errors import InputError
 from xe_sizer.frozen import frozen
 from xe_sizer.profiles.registry import Registry
-from xe_sizer.profiles.text_file import read_text
+from xe_sizer.profiles.text import read_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     from xe_sizer.errors import Location
     from xe_sizer.profiles.convert import KeyPath
-    from xe_sizer.profiles.source import Document
+    from xe_sizer.profiles.yaml_reader import Document
 
 
 def flat(document: Document) -> dict[str, tuple[object, Location]]:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.importers.readers.flat import flat
 from xe_sizer.importers.written import Unread, Written
-from xe_sizer.profiles.foreign_yaml import documents_of
-from xe_sizer.profiles.scalars import foreign_scalar
+from xe_sizer.profiles.text import foreign_scalar
+from xe_sizer.profiles.yaml_reader import documents_of
 
 if TYPE_CHECKING:
     from xe_sizer.importers.written import Keys

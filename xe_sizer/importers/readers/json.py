@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.profiles.convert import shorten
-from xe_sizer.profiles.foreign_yaml import MAX_VALUES, ForeignDocument
-from xe_sizer.profiles.scalars import foreign_scalar
-from xe_sizer.profiles.text_file import name_of, read_text
-from xe_sizer.profiles.yaml_events import MAX_DEPTH
+from xe_sizer.profiles.text import foreign_scalar, name_of, read_text
+from xe_sizer.profiles.yaml_reader import MAX_DEPTH, MAX_VALUES, ForeignDocument
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,8 +7,8 @@ import tomllib
 from typing import TYPE_CHECKING
 
 from xe_sizer.errors import InputError, Location, Problem
-from xe_sizer.profiles.foreign_yaml import ForeignDocument
-from xe_sizer.profiles.text_file import name_of, read_text
+from xe_sizer.profiles.text import name_of, read_text
+from xe_sizer.profiles.yaml_reader import ForeignDocument
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

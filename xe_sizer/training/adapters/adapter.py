@@ -7,15 +7,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.adapters import head_adapters, model_adapters
-from xe_sizer.graph.inputs import Learning
-from xe_sizer.graph.parameters import count_parameters, embedding_weights, head_weights
+from xe_sizer.graph.inputs import Learning, head_adapters, model_adapters
+from xe_sizer.graph.weights import count_parameters, embedding_weights, head_weights
 from xe_sizer.units import FLOAT32
 
 if TYPE_CHECKING:
+    from xe_sizer.graph.inputs import Part
     from xe_sizer.graph.model import ModelShape
-    from xe_sizer.graph.parts import Part
-    from xe_sizer.graph.weight import Weight
+    from xe_sizer.graph.weights import Weight
     from xe_sizer.software.quantiser import Quantiser, Width
 
 

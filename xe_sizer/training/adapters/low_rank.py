@@ -9,16 +9,14 @@ import numpy as np
 
 from xe_sizer.errors import InputError, Problem, did_you_mean
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.adapters import AdapterForm
-from xe_sizer.graph.inputs import Learning
-from xe_sizer.graph.low_rank import Factors, LowRank
-from xe_sizer.graph.parameters import adapted_weights, layer_weights
+from xe_sizer.graph.inputs import AdapterForm, Factors, Learning, LowRank
+from xe_sizer.graph.weights import adapted_weights, layer_weights
 from xe_sizer.software.adapter_targets import resolve_targets
 from xe_sizer.training.adapters.adapter import EMBEDDING, HEAD, Trained, register
 from xe_sizer.units import FLOAT32
 
 if TYPE_CHECKING:
-    from xe_sizer.graph.adapters import Place, Size
+    from xe_sizer.graph.inputs import Place, Size
     from xe_sizer.graph.model import ModelShape
     from xe_sizer.graph.operators import Operator
     from xe_sizer.training.adapters.adapter import AdapterOptions

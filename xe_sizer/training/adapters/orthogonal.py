@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.adapters import AdapterForm
+from xe_sizer.graph.inputs import AdapterForm
 from xe_sizer.training.adapters.adapter import register
 from xe_sizer.training.adapters.low_rank import on_weights
 from xe_sizer.units import FLOAT32
 
 if TYPE_CHECKING:
-    from xe_sizer.graph.adapters import Place, Size
+    from xe_sizer.graph.inputs import Place, Size
     from xe_sizer.graph.model import ModelShape
     from xe_sizer.graph.operators import Operator
     from xe_sizer.training.adapters.adapter import AdapterOptions, Trained

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.adapters import AdapterForm
-from xe_sizer.graph.key_value_heads import cache_width
-from xe_sizer.graph.parameters import layer_weights
+from xe_sizer.graph.attention import cache_width
+from xe_sizer.graph.inputs import AdapterForm
+from xe_sizer.graph.weights import layer_weights
 from xe_sizer.training.adapters.adapter import Trained, register
 from xe_sizer.training.adapters.low_rank import learning_of
 from xe_sizer.training.adapters.vectors import norm_parameters
 from xe_sizer.units import FLOAT32
 
 if TYPE_CHECKING:
-    from xe_sizer.graph.adapters import Place, Size
+    from xe_sizer.graph.inputs import Place, Size
     from xe_sizer.graph.model import ModelShape
     from xe_sizer.graph.operators import Operator
     from xe_sizer.training.adapters.adapter import AdapterOptions

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.adapters import AdapterForm
-from xe_sizer.graph.parameters import adapted_weights, layer_weights
+from xe_sizer.graph.inputs import AdapterForm
+from xe_sizer.graph.weights import adapted_weights, layer_weights
 from xe_sizer.software.adapter_targets import resolve_targets
 from xe_sizer.training.adapters.adapter import register
 from xe_sizer.training.adapters.low_rank import on_weights
 from xe_sizer.units import FLOAT32, SIXTEEN_BIT
 
 if TYPE_CHECKING:
-    from xe_sizer.graph.adapters import Place, Size
+    from xe_sizer.graph.inputs import Place, Size
     from xe_sizer.graph.model import ModelShape
     from xe_sizer.graph.operators import Operator
     from xe_sizer.training.adapters.adapter import AdapterOptions, Trained

@@ -9,14 +9,14 @@ import numpy as np
 
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.adapters import AdapterForm
-from xe_sizer.graph.parameters import LAYER_NORMS, embedding_weights, head_weights, layer_weights
+from xe_sizer.graph.inputs import AdapterForm
+from xe_sizer.graph.weights import LAYER_NORMS, embedding_weights, head_weights, layer_weights
 from xe_sizer.training.adapters.adapter import Trained, register
 from xe_sizer.training.adapters.low_rank import learning_of, on_weights
 from xe_sizer.units import SIXTEEN_BIT
 
 if TYPE_CHECKING:
-    from xe_sizer.graph.adapters import Place, Size
+    from xe_sizer.graph.inputs import Place, Size
     from xe_sizer.graph.model import ModelShape
     from xe_sizer.graph.operators import Operator
     from xe_sizer.training.adapters.adapter import AdapterOptions

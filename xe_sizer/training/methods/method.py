@@ -13,7 +13,7 @@ from xe_sizer.software.stack import Objective
 from xe_sizer.training.adapters import ADAPTERS, ALL_WEIGHTS, Trained
 
 if TYPE_CHECKING:
-    from xe_sizer.graph.parts import Part
+    from xe_sizer.graph.inputs import Part
     from xe_sizer.training.adapters import AdapterKind, Quantised
 
 ADAPTED = "adapters"  # kind of job in the tables of residuals, whatever the adapters

@@ -6,10 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from xe_sizer.errors import InputError, Problem
-from xe_sizer.graph.inputs import Learning
+from xe_sizer.graph.inputs import GENERATOR, Learning, Part
 from xe_sizer.graph.model import NO_HEAD, VOCABULARY
-from xe_sizer.graph.parameters import generator_weights
-from xe_sizer.graph.parts import GENERATOR, Part
+from xe_sizer.graph.weights import generator_weights
 from xe_sizer.software.stack import Objective
 from xe_sizer.training.methods.method import TASK, Frozen, Method, register
 

@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 
 from xe_sizer.errors import InputError
-from xe_sizer.profiles.text_file import STDIN, name_of, read_text
+from xe_sizer.profiles.text import STDIN, name_of, read_text
 
 _LEVELS_UP = 8  # folders above the file, of which one may be the root of its packages
 _LEVELS_DOWN = 4

@@ -10,7 +10,7 @@ from xe_sizer.errors import Location
 from xe_sizer.importers.readers.python.objects import Thing, copied
 from xe_sizer.importers.readers.python.plain import MAX_ITEMS, Unknown, label_of
 from xe_sizer.importers.written import Written
-from xe_sizer.profiles.scalars import foreign_scalar
+from xe_sizer.profiles.text import foreign_scalar
 
 if TYPE_CHECKING:
     from xe_sizer.importers.readers.python.evaluator import Evaluator

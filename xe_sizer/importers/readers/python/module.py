@@ -15,7 +15,7 @@ from xe_sizer.importers.readers.python.statements import Jump, run
 from xe_sizer.importers.readers.python.text import PythonText
 from xe_sizer.importers.readers.python.values import Call, Name
 from xe_sizer.importers.written import Unread, Written
-from xe_sizer.profiles.scalars import foreign_scalar
+from xe_sizer.profiles.text import foreign_scalar
 
 if TYPE_CHECKING:
     from collections.abc import Callable

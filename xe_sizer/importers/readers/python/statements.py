@@ -16,7 +16,7 @@ from xe_sizer.importers.readers.python.objects import LocalClass, Thing
 from xe_sizer.importers.readers.python.plain import Unknown, truth
 from xe_sizer.importers.readers.python.values import Name
 from xe_sizer.importers.written import Written
-from xe_sizer.profiles.scalars import foreign_scalar
+from xe_sizer.profiles.text import foreign_scalar
 
 if TYPE_CHECKING:
     from xe_sizer.importers.readers.python.evaluator import Evaluator

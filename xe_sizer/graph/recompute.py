@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 RecomputeModule = Literal["core_attn", "mlp", "moe", "moe_act", "layernorm", "mla_up_proj", "shared_experts"]
 RECOMPUTE_MODULES: tuple[RecomputeModule, ...] = get_args(RecomputeModule)
 ALTERNATE = "alternate"
-
 _CORE = ("attention", "windowed attention", "indexer", "repeated keys and values")
 _EXCHANGES = ("context exchange", "sequence for heads", "heads for sequence")
 _UP = ("q up", "kv up", "q latent norm", "kv latent norm", "rotary")

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from xe_sizer.profiles.model_schema import ProjectorSection, VisionSection, VisionWindow
-from xe_sizer.profiles.vision import tower_of
+from xe_sizer.profiles.model import ProjectorSection, VisionSection, VisionWindow, tower_of
 
 if TYPE_CHECKING:
     from xe_sizer.graph.model import VisionTower
-    from xe_sizer.profiles.config_json import Config
+    from xe_sizer.profiles.huggingface_config import Config
 
 Values = dict[str, Any]
 BIASES = ("qkv", "output", "mlp")
