@@ -14,7 +14,7 @@ from yardstick import bare_imports_s
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.scenario.read import Given, read_scenario
 from xe_sizer.serving.resolve import resolve as resolve_serving
-from xe_sizer.serving.sizing import size
+from xe_sizer.serving.search import size
 from xe_sizer.serving.summary import summarise
 from xe_sizer.studies.estimate import serve
 from xe_sizer.studies.hardware import fleet, pareto

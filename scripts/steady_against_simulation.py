@@ -13,15 +13,11 @@ import numpy as np
 
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.scenario.read import read_scenario
-from xe_sizer.serving.closed import in_flight
-from xe_sizer.serving.job import ServingJob
-from xe_sizer.serving.layout import ReplicaLayouts
+from xe_sizer.serving.job import ReplicaLayouts, ServingJob, Traffic
 from xe_sizer.serving.memory import serving_memory
+from xe_sizer.serving.queueing import curve, in_flight
 from xe_sizer.serving.resolve import resolve
-from xe_sizer.serving.simulation import simulate
-from xe_sizer.serving.simulation_offered import Outcome, offered
-from xe_sizer.serving.states import curve
-from xe_sizer.serving.traffic import Traffic
+from xe_sizer.serving.simulation import Outcome, offered, simulate
 
 KINDS = (
     ("llama-3.1-8b", 1), ("mistral-7b-v0.3", 1), ("qwen3-32b", 2), ("llama-3.1-70b", 4), ("mixtral-8x7b", 2),

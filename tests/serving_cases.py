@@ -16,7 +16,7 @@ from xe_sizer.serving.estimate import ServingEstimate
 from xe_sizer.serving.job import ServingJob
 from xe_sizer.serving.resolve import resolve as resolve_serving
 from xe_sizer.serving.resolved import ResolvedService
-from xe_sizer.serving.sizing import size
+from xe_sizer.serving.search import size
 from xe_sizer.software.number_formats import FORMATS, Scheme
 
 BF16 = Scheme(FORMATS["bf16"], FORMATS["bf16"], FORMATS["bf16"], "bf16")

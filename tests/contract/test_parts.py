@@ -18,10 +18,10 @@ from serving_cases import job as serving_job
 from xe_sizer.graph.operators import Array
 from xe_sizer.laws.parts import Part
 from xe_sizer.serving import memory as serving_memory
-from xe_sizer.serving import step as serving_step
-from xe_sizer.serving.layout import ReplicaLayouts
-from xe_sizer.serving.ledger import serve_memory
-from xe_sizer.serving.step import Work
+from xe_sizer.serving import step_time as serving_step
+from xe_sizer.serving.job import ReplicaLayouts
+from xe_sizer.serving.step_time import Work
+from xe_sizer.serving.summary import serve_memory
 from xe_sizer.training import memory as training_memory
 from xe_sizer.training import memory_parts, stage_time
 from xe_sizer.training import step as training_step

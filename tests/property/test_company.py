@@ -20,16 +20,15 @@ from xe_sizer.errors import InputError
 from xe_sizer.graph.recompute import RECOMPUTE_MODULES
 from xe_sizer.reinforcement.resolve import resolve as resolve_reinforcement
 from xe_sizer.reinforcement.resolved import ResolvedReinforcement
-from xe_sizer.reinforcement.sizing import size as size_reinforcement
+from xe_sizer.reinforcement.search import size as size_reinforcement
 from xe_sizer.scenario.read import read_scenario
-from xe_sizer.serving.job import ServingJob
-from xe_sizer.serving.layout import ReplicaLayouts
+from xe_sizer.serving.job import ReplicaLayouts, ServingJob
 from xe_sizer.serving.memory import request_bytes, serving_memory, static_peak
 from xe_sizer.serving.resolve import resolve as resolve_serving
 from xe_sizer.serving.resolved import ResolvedService
-from xe_sizer.serving.sizing import size as size_service
-from xe_sizer.serving.space import legal_placements
-from xe_sizer.serving.step import Work, step_time
+from xe_sizer.serving.search import size as size_service
+from xe_sizer.serving.search_space import legal_placements
+from xe_sizer.serving.step_time import Work, step_time
 from xe_sizer.studies.plan import layout_flags
 from xe_sizer.training.adapters import ADAPTERS
 from xe_sizer.training.estimate import TrainingEstimate

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from xe_sizer.reinforcement.answers import cut_answers
 from xe_sizer.reinforcement.estimate import ReinforcementEstimate
 from xe_sizer.reinforcement.resolve import resolve
-from xe_sizer.reinforcement.sizing import size
+from xe_sizer.reinforcement.search import size
 from xe_sizer.scenario.read import read_scenario
 
 FEW = settings(max_examples=8, deadline=None)

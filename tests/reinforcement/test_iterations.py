@@ -8,8 +8,7 @@ from cases import REGISTRY
 from xe_sizer.errors import InputError
 from xe_sizer.reinforcement.estimate import ReinforcementEstimate
 from xe_sizer.reinforcement.resolve import resolve
-from xe_sizer.reinforcement.search import Search
-from xe_sizer.reinforcement.sizing import size
+from xe_sizer.reinforcement.search import Search, size
 from xe_sizer.reinforcement.summary import summarise
 from xe_sizer.result.training import Result
 from xe_sizer.scenario.read import read_scenario

@@ -11,14 +11,13 @@ from cases import REGISTRY
 from serving_cases import job
 
 from xe_sizer.graph.weights import count_tensors
-from xe_sizer.reinforcement.answers import Answers, constant_answers, cut_answers
-from xe_sizer.reinforcement.resolve import resolve
-from xe_sizer.reinforcement.rollout import beside_a_trainer
-from xe_sizer.reinforcement.sizing import size
-from xe_sizer.reinforcement.synchronisation import hand_over_s
-from xe_sizer.reinforcement.writing import Asked, places, written_continuously
+from xe_sizer.reinforcement.answers import Answers, Asked, constant_answers, cut_answers
+from xe_sizer.reinforcement.iteration import hand_over_s
+from xe_sizer.reinforcement.resolve import beside_a_trainer, resolve
+from xe_sizer.reinforcement.rollout import places, written_continuously
+from xe_sizer.reinforcement.search import size
 from xe_sizer.scenario.read import read_scenario
-from xe_sizer.serving.layout import ReplicaLayouts
+from xe_sizer.serving.job import ReplicaLayouts
 from xe_sizer.serving.memory import serving_memory
 from xe_sizer.software.stack import load_stack
 

@@ -9,15 +9,12 @@ import numpy as np
 import pytest
 from serving_cases import job
 
-from xe_sizer.reinforcement.answers import Answers, constant_answers, cut_answers
-from xe_sizer.reinforcement.writing import Asked, written_continuously, written_in_batches
-from xe_sizer.serving.job import ServingJob
-from xe_sizer.serving.layout import ReplicaLayouts
+from xe_sizer.reinforcement.answers import Answers, Asked, constant_answers, cut_answers
+from xe_sizer.reinforcement.rollout import written_continuously, written_in_batches
+from xe_sizer.serving.job import ReplicaLayouts, ServingJob, Traffic
 from xe_sizer.serving.memory import serving_memory
-from xe_sizer.serving.simulation import simulate
-from xe_sizer.serving.simulation_offered import Offered
-from xe_sizer.serving.static import decode_time
-from xe_sizer.serving.traffic import Traffic
+from xe_sizer.serving.simulation import Offered, simulate
+from xe_sizer.serving.step_time import decode_time
 
 ONE = ReplicaLayouts.of()
 

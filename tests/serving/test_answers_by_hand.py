@@ -11,8 +11,7 @@ from serving_cases import altered, served
 
 from xe_sizer.laws.hardware import AIR_COOLED
 from xe_sizer.serving.estimate import ServingEstimate
-from xe_sizer.serving.summary import cost_of, summarise, throughput_of
-from xe_sizer.serving.warnings import warnings_of
+from xe_sizer.serving.summary import cost_of, summarise, throughput_of, warnings_of
 
 H100S = "dell-xe9680-h100"
 GIB = 2.0**30

@@ -12,10 +12,9 @@ from serving_cases import served
 from xe_sizer.report.answers.serve import document, rows, serve_points, subject
 from xe_sizer.report.document import Options, Table
 from xe_sizer.result.serving import Benchmark, ServeResult
-from xe_sizer.serving.benchmark import benchmark_of
 from xe_sizer.serving.estimate import ServingEstimate
-from xe_sizer.serving.simulation_offered import Outcome
-from xe_sizer.serving.summary import summarise
+from xe_sizer.serving.simulation import Outcome
+from xe_sizer.serving.summary import benchmark_of, summarise
 
 # Four requests of 100 + 11 tokens: first tokens after 1, 2, 3 and 4 s, and 10 further ones every 0.1, 0.1, 0.2, 0.2 s.
 MADE = Outcome(

@@ -11,15 +11,12 @@ from serving_cases import altered, asked, job, served
 
 from xe_sizer.result.serving import AGGREGATED, ALIKE, DISAGGREGATED
 from xe_sizer.serving.advice import _certainty, _effect, _gpus_per_load, _less_sure, _time
-from xe_sizer.serving.cases import cases_of, fewest_gpus
-from xe_sizer.serving.choose import alike, choose, missed, missed_for
-from xe_sizer.serving.compare_pools import _better
-from xe_sizer.serving.estimate import ServingEstimate
-from xe_sizer.serving.job import ServingJob
-from xe_sizer.serving.layout import ReplicaLayouts
-from xe_sizer.serving.longest import sessions_held
-from xe_sizer.serving.memory import static_peak
-from xe_sizer.serving.space import legal_placements, worthwhile
+from xe_sizer.serving.estimate import ServingEstimate, alike, cases_of, fewest_gpus, missed, missed_for
+from xe_sizer.serving.job import ReplicaLayouts, ServingJob
+from xe_sizer.serving.memory import sessions_held, static_peak
+from xe_sizer.serving.search import choose
+from xe_sizer.serving.search_space import legal_placements, worthwhile
+from xe_sizer.serving.summary import _better
 
 H100S = "dell-xe9680-h100"
 CHAT: dict[str, object] = {"serve__input_tokens": 1000, "serve__output_tokens": 200}

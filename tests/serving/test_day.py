@@ -10,7 +10,7 @@ from xe_sizer.report.document import Options
 from xe_sizer.report.registry import render
 from xe_sizer.scenario.read import read_scenario
 from xe_sizer.serving.resolve import resolve
-from xe_sizer.serving.sizing import size
+from xe_sizer.serving.search import size
 from xe_sizer.serving.summary import summarise
 
 OFFICE = (4, 3, 2, 2, 2, 3, 6, 12, 22, 32, 38, 40, 36, 38, 40, 39, 35, 30, 26, 22, 18, 14, 9, 6)

@@ -7,14 +7,11 @@ import numpy as np
 import pytest
 from serving_cases import asked, job, served
 
-from xe_sizer.serving.job import ServingJob
-from xe_sizer.serving.layout import ReplicaLayouts
+from xe_sizer.serving.job import ReplicaLayouts, ServingJob, Traffic
 from xe_sizer.serving.memory import serving_memory
-from xe_sizer.serving.simulation import simulate
-from xe_sizer.serving.simulation_offered import Offered, Outcome
-from xe_sizer.serving.steady import steady
-from xe_sizer.serving.step import Work, step_time
-from xe_sizer.serving.traffic import Traffic
+from xe_sizer.serving.queueing import steady
+from xe_sizer.serving.simulation import Offered, Outcome, simulate
+from xe_sizer.serving.step_time import Work, step_time
 from xe_sizer.software.engine import load_engine
 from xe_sizer.units import GIB
 

@@ -9,11 +9,9 @@ import numpy as np
 import pytest
 from serving_cases import asked, job, problems, served
 
-from xe_sizer.serving.host_cache import fetch_s, hit_shares, sessions_in_host, sessions_on_gpu
-from xe_sizer.serving.layout import ReplicaLayouts
-from xe_sizer.serving.memory import serving_memory
+from xe_sizer.serving.job import ReplicaLayouts, Traffic
+from xe_sizer.serving.memory import fetch_s, hit_shares, serving_memory, sessions_in_host, sessions_on_gpu
 from xe_sizer.serving.summary import summarise
-from xe_sizer.serving.traffic import Traffic
 
 GIB = 2**30
 H100S = "dell-xe9680-h100"

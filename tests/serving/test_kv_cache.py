@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from cases import REGISTRY
 
-from xe_sizer.serving.kv_cache import sequence_bytes, state_bytes, token_bytes
-from xe_sizer.serving.layout import ReplicaLayouts
+from xe_sizer.serving.job import ReplicaLayouts
+from xe_sizer.serving.memory import sequence_bytes, state_bytes, token_bytes
 from xe_sizer.software.number_formats import FORMATS
 
 BF16 = FORMATS["bf16"]

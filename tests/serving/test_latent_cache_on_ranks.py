@@ -3,7 +3,7 @@
 import pytest
 from serving_cases import served
 
-from xe_sizer.serving.layout import ReplicaLayouts
+from xe_sizer.serving.job import ReplicaLayouts
 from xe_sizer.serving.memory import max_sequences, request_bytes
 from xe_sizer.units import GIB
 

@@ -12,13 +12,9 @@ from serving_cases import asked, job
 from xe_sizer.laws.collectives import ALL_REDUCE
 from xe_sizer.laws.device import Efficiency
 from xe_sizer.laws.network import network
-from xe_sizer.serving.device import serving_job
-from xe_sizer.serving.job import ServingJob, wide_modules
-from xe_sizer.serving.layout import ReplicaLayouts
-from xe_sizer.serving.light import fastest
-from xe_sizer.serving.simulation_load import _offered, constant_arrivals
-from xe_sizer.serving.step import Work, step_time
-from xe_sizer.serving.traffic import Traffic
+from xe_sizer.serving.job import ReplicaLayouts, ServingJob, Traffic, serving_job, wide_modules
+from xe_sizer.serving.search import _offered, constant_arrivals
+from xe_sizer.serving.step_time import Work, fastest, step_time
 from xe_sizer.serving.uncertainty import allowed_latencies, span, spread_of
 from xe_sizer.software.number_formats import FORMATS, Scheme
 

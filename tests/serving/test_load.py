@@ -11,13 +11,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from serving_cases import asked, engine_file, problems, served
 
-from xe_sizer.serving.closed import in_flight, requests_within, users_at, users_latencies, users_rate, users_within
-from xe_sizer.serving.layout import ReplicaLayouts
+from xe_sizer.serving.job import HIGHEST_LOAD, TARGET_LOAD, ReplicaLayouts
 from xe_sizer.serving.memory import max_sequences, serving_memory
-from xe_sizer.serving.queueing import Curve, latencies
-from xe_sizer.serving.states import curve
+from xe_sizer.serving.queueing import (
+    Curve,
+    curve,
+    in_flight,
+    latencies,
+    requests_within,
+    users_at,
+    users_latencies,
+    users_rate,
+    users_within,
+)
 from xe_sizer.serving.summary import summarise
-from xe_sizer.serving.traffic import HIGHEST_LOAD, TARGET_LOAD
 
 H100S = "dell-xe9680-h100"
 CHAT: dict[str, object] = {"serve__input_tokens": 1000, "serve__output_tokens": 300}

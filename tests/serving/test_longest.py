@@ -7,9 +7,8 @@ import math
 import pytest
 from serving_cases import asked, job, problems, served
 
-from xe_sizer.serving.layout import ReplicaLayouts
-from xe_sizer.serving.longest import longest_context, sessions_held
-from xe_sizer.serving.memory import serving_memory
+from xe_sizer.serving.job import ReplicaLayouts
+from xe_sizer.serving.memory import longest_context, serving_memory, sessions_held
 from xe_sizer.serving.summary import summarise
 
 H100S = "dell-xe9680-h100"

@@ -9,14 +9,17 @@ import numpy as np
 import pytest
 from serving_cases import asked, job, served
 
-from xe_sizer.serving.job import ServingJob
-from xe_sizer.serving.layout import ReplicaLayouts
-from xe_sizer.serving.ledger import serve_memory, shortage
-from xe_sizer.serving.memory import held_tokens, max_sequences, request_bytes, serving_memory, static_peak
-from xe_sizer.serving.memory_terms import terms_of
-from xe_sizer.serving.states import capacity
-from xe_sizer.serving.traffic import Traffic
-from xe_sizer.serving.weights import rank_weight_bytes
+from xe_sizer.serving.job import ReplicaLayouts, ServingJob, Traffic
+from xe_sizer.serving.memory import (
+    held_tokens,
+    max_sequences,
+    rank_weight_bytes,
+    request_bytes,
+    serving_memory,
+    static_peak,
+)
+from xe_sizer.serving.queueing import capacity
+from xe_sizer.serving.summary import serve_memory, shortage, terms_of
 
 ONE = ReplicaLayouts.of()
 GIB = 2.0**30

@@ -7,10 +7,9 @@ import pytest
 import xe_sizer
 from tests.serving_cases import asked
 from xe_sizer.evidence.serving_scenario import _format_name
-from xe_sizer.serving.layout import ReplicaLayouts
-from xe_sizer.serving.memory import request_bytes
-from xe_sizer.serving.step import Work, step_time
-from xe_sizer.serving.weights import weight_bytes
+from xe_sizer.serving.job import ReplicaLayouts
+from xe_sizer.serving.memory import request_bytes, weight_bytes
+from xe_sizer.serving.step_time import Work, step_time
 from xe_sizer.software.number_formats import FORMATS, exl2_near, format_of, scheme, told_by
 
 PARAMETERS_7B = 6_738_415_616

@@ -8,14 +8,12 @@ import numpy as np
 import pytest
 from serving_cases import asked, job, problems, served
 
-from xe_sizer.serving.choose_pools import decode_curve
-from xe_sizer.serving.layout import ReplicaLayouts
+from xe_sizer.serving.disaggregation import decoding_only, prompts_of, transfer_s, waiting_s
+from xe_sizer.serving.job import ReplicaLayouts, Traffic
 from xe_sizer.serving.memory import serving_memory
-from xe_sizer.serving.pools import decoding_only, prompts_of
-from xe_sizer.serving.step import Work, step_time
+from xe_sizer.serving.search import decode_curve
+from xe_sizer.serving.step_time import Work, step_time
 from xe_sizer.serving.summary import summarise
-from xe_sizer.serving.traffic import Traffic
-from xe_sizer.serving.transfer import transfer_s, waiting_s
 
 H100S = "dell-xe9680-h100"
 CHAT = Traffic(inputs=2000.0, outputs=200.0)

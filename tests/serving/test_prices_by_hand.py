@@ -8,15 +8,13 @@ import numpy as np
 import pytest
 from serving_cases import asked, job, served
 
-from xe_sizer.serving.choose_pools import _front, _guess, choose_pools, decode_curve
-from xe_sizer.serving.disaggregation import Kinds, Pools
-from xe_sizer.serving.layout import ReplicaLayouts
+from xe_sizer.serving.disaggregation import Kinds, Pools, decoding_only, prompts_of
+from xe_sizer.serving.job import ReplicaLayouts, Traffic
 from xe_sizer.serving.memory import serving_memory
-from xe_sizer.serving.pools import decoding_only, prompts_of
 from xe_sizer.serving.queueing import Curve
-from xe_sizer.serving.simulation_prices import Reach, StepPrices, Table, _geometric, _Prompts, step_prices
-from xe_sizer.serving.step import Work, step_time
-from xe_sizer.serving.traffic import Traffic
+from xe_sizer.serving.search import _front, _guess, choose_pools, decode_curve
+from xe_sizer.serving.simulation import Reach, StepPrices, Table, _geometric, _Prompts, step_prices
+from xe_sizer.serving.step_time import Work, step_time
 
 H100S = "dell-xe9680-h100"
 ONE = ReplicaLayouts.of()

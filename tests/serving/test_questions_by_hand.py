@@ -10,9 +10,9 @@ from cases import REGISTRY
 from serving_cases import altered, asked, served
 
 from xe_sizer.serving.advice import _less_sure, advise
-from xe_sizer.serving.choose import choose
 from xe_sizer.serving.estimate import ServingEstimate
-from xe_sizer.serving.layout import ReplicaLayouts
+from xe_sizer.serving.job import ReplicaLayouts
+from xe_sizer.serving.search import choose
 from xe_sizer.serving.summary import summarise
 
 H100S = "dell-xe9680-h100"

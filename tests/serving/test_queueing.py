@@ -10,11 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from serving_cases import job
 
-from xe_sizer.serving.layout import ReplicaLayouts
+from xe_sizer.serving.job import HIGHEST_LOAD, ReplicaLayouts, Traffic
 from xe_sizer.serving.memory import serving_memory
-from xe_sizer.serving.queueing import Curve, Latencies, latencies, rate_within
-from xe_sizer.serving.states import capacity, curve
-from xe_sizer.serving.traffic import HIGHEST_LOAD, Traffic
+from xe_sizer.serving.queueing import Curve, Latencies, capacity, curve, latencies, rate_within
 
 CHAT = Traffic(inputs=800.0, outputs=200.0, input_spread=1.0, output_spread=1.0)
 ALIKE = Traffic(inputs=800.0, outputs=200.0)

@@ -13,7 +13,7 @@ from cases import REGISTRY
 from serving_cases import altered, served
 
 from xe_sizer.scenario.read import Change
-from xe_sizer.serving import remedies
+from xe_sizer.serving import advice
 from xe_sizer.serving.advice import advise
 from xe_sizer.serving.estimate import ServingEstimate
 
@@ -46,12 +46,12 @@ def sizing(found: ServingEstimate, keeps: Callable[[float], bool]) -> ServingEst
 
 
 def test_more_of_the_card_where_it_does_not_fit() -> None:
-    assert proposed(remedies.memory_share, LARGE) == [{"serve.gpu_memory_utilization": 0.95}]
-    assert words(remedies.memory_share, LARGE) == ["gpu_memory_utilization 0.95 instead of 0.9"]
+    assert proposed(advice.memory_share, LARGE) == [{"serve.gpu_memory_utilization": 0.95}]
+    assert words(advice.memory_share, LARGE) == ["gpu_memory_utilization 0.95 instead of 0.9"]
     full = served("llama-3.1-70b", gpus=1, serve__batch=1, serve__gpu_memory_utilization=0.95)
-    assert proposed(remedies.memory_share, full) == []
-    assert proposed(remedies.memory_share, ONE) == []
-    assert proposed(remedies.memory_share, served(serve__engine="hf-transformers", serve__batch=4)) == []
+    assert proposed(advice.memory_share, full) == []
+    assert proposed(advice.memory_share, ONE) == []
+    assert proposed(advice.memory_share, served(serve__engine="hf-transformers", serve__batch=4)) == []
 
 
 def test_less_of_the_card_where_room_was_asked_for() -> None:
@@ -60,14 +60,14 @@ def test_less_of_the_card_where_room_was_asked_for() -> None:
     card = found.usable_bytes
     room = 0.1 * card - found.resolved.job.engine.memory.graphs_gib * 2**30
     lower = np.floor(100 * (0.9 - (10 * 2**30 - room) / card)) / 100
-    assert proposed(remedies.memory_share, found) == [{"serve.gpu_memory_utilization": pytest.approx(lower)}]
+    assert proposed(advice.memory_share, found) == [{"serve.gpu_memory_utilization": pytest.approx(lower)}]
     free = served(gpus=1, serve__batch=1, serve__engine="tensorrt-llm", limits__min_headroom_gib=20.0)
     now, pool = free.resolved.job.engine.memory.utilization, free.memory.pool_bytes[0]
     left = free.usable_bytes - pool - sum(size[0] for size in free.memory.fixed.values())
     lower = np.floor(100 * (now - (20 * 2**30 - left) / (pool / now))) / 100
-    assert proposed(remedies.memory_share, free) == [{"serve.gpu_memory_utilization": pytest.approx(lower)}]
-    assert proposed(remedies.memory_share, served(gpus=1, serve__batch=1, limits__min_headroom_gib=79.0)) == []
-    assert proposed(remedies.memory_share, served(gpus=1, serve__batch=1, limits__min_headroom_gib=1.0)) == []
+    assert proposed(advice.memory_share, free) == [{"serve.gpu_memory_utilization": pytest.approx(lower)}]
+    assert proposed(advice.memory_share, served(gpus=1, serve__batch=1, limits__min_headroom_gib=79.0)) == []
+    assert proposed(advice.memory_share, served(gpus=1, serve__batch=1, limits__min_headroom_gib=1.0)) == []
 
 
 # Formats and lengths
@@ -84,7 +84,7 @@ def test_less_of_the_card_where_room_was_asked_for() -> None:
 )
 def test_narrower_weights_halve_them_and_halve_them_again(flags: dict[str, object], expected: list[str]) -> None:
     found = served(serve__batch=1, **flags)
-    changes = list(remedies.narrower_weights(found))
+    changes = list(advice.narrower_weights(found))
     assert [change.values["serve.weights"] for change in changes] == expected
     assert [change.effort for change in changes] == [2 if name in ("fp8", "int8") else 3 for name in expected]
 
@@ -99,43 +99,41 @@ def test_narrower_weights_halve_them_and_halve_them_again(flags: dict[str, objec
 )
 def test_a_scheme_is_answered_with_a_scheme(scheme: str, gpu: str, expected: list[str]) -> None:
     found = served(serve__batch=1, serve__scheme=scheme, gpu=gpu)
-    assert [change.values["serve.scheme"] for change in remedies.narrower_weights(found)] == expected
+    assert [change.values["serve.scheme"] for change in advice.narrower_weights(found)] == expected
 
 
 def test_a_cache_of_8_bit_is_narrow_enough() -> None:
-    assert proposed(remedies.narrower_cache, ONE) == [{"serve.kv_cache": "fp8"}]
-    assert proposed(remedies.narrower_cache, served(serve__kv_cache="fp8")) == []
-    assert proposed(remedies.narrower_cache, served(serve__scheme="w16a16k16")) == [{"serve.scheme": "w16a16k8"}]
+    assert proposed(advice.narrower_cache, ONE) == [{"serve.kv_cache": "fp8"}]
+    assert proposed(advice.narrower_cache, served(serve__kv_cache="fp8")) == []
+    assert proposed(advice.narrower_cache, served(serve__scheme="w16a16k16")) == [{"serve.scheme": "w16a16k8"}]
 
 
 def test_prompts_are_halved_down_to_a_quarter_of_a_thousand() -> None:
-    found = proposed(remedies.shorter_prompts, served(serve__input_tokens=4096))
+    found = proposed(advice.shorter_prompts, served(serve__input_tokens=4096))
     assert found == [{"serve.input_tokens": tokens} for tokens in (2048.0, 1024.0, 512.0, 256.0)]
-    assert proposed(remedies.shorter_prompts, served(serve__input_tokens=511)) == []
-    assert words(remedies.shorter_prompts, served(serve__input_tokens=3000))[0] == (
+    assert proposed(advice.shorter_prompts, served(serve__input_tokens=511)) == []
+    assert words(advice.shorter_prompts, served(serve__input_tokens=3000))[0] == (
         "prompts of 1,500 tokens instead of 3,000"
     )
 
 
 def test_a_shorter_longest_sequence_has_room_for_the_mean_request() -> None:
     found = served(gpu="l4", gpus=1, serve__max_model_len=131_072, serve__concurrency=1)
-    (change,) = remedies.shorter_sequences(found)
+    (change,) = advice.shorter_sequences(found)
     held = change.values["serve.max_model_len"]
     assert found.holds_one(int(str(held)))
     assert not found.holds_one(int(str(held)) + 1024)
     assert change.words == f"max_model_len {held:,} instead of 131,072"
-    assert proposed(remedies.shorter_sequences, ONE) == []
+    assert proposed(advice.shorter_sequences, ONE) == []
     long = served(gpu="l4", gpus=1, serve__max_model_len=131_072, serve__concurrency=1, serve__input_tokens=100_000)
-    assert proposed(remedies.shorter_sequences, long) == []
+    assert proposed(advice.shorter_sequences, long) == []
 
 
 def test_limits_in_milliseconds_are_proposed_where_seconds_are_odd() -> None:
     both = served(serve__concurrency=1, limits__max_tpot_s=50, limits__max_ttft_s=500)
-    assert proposed(remedies.milliseconds, both) == [{"limits.max_ttft_s": "500ms", "limits.max_tpot_s": "50ms"}]
-    assert words(remedies.milliseconds, both) == [
-        "max_ttft_s 500ms instead of 500 s and max_tpot_s 50ms instead of 50 s"
-    ]
-    assert proposed(remedies.milliseconds, LIMITED) == []
+    assert proposed(advice.milliseconds, both) == [{"limits.max_ttft_s": "500ms", "limits.max_tpot_s": "50ms"}]
+    assert words(advice.milliseconds, both) == ["max_ttft_s 500ms instead of 500 s and max_tpot_s 50ms instead of 50 s"]
+    assert proposed(advice.milliseconds, LIMITED) == []
 
 
 # Placements, GPUs and load
@@ -143,41 +141,41 @@ def test_limits_in_milliseconds_are_proposed_where_seconds_are_odd() -> None:
 
 def test_sizes_that_were_fixed_are_left_open() -> None:
     wide = served("llama-3.1-70b", server=H100S, layout__tp=8, layout__pp=2, serve__concurrency=1)
-    (change,) = remedies.placement(wide)
+    (change,) = advice.placement(wide)
     assert set(change.values) == {"layout.tp", "layout.pp"}
     assert change.words == f"another placement: tp {change.values['layout.tp']}, pp {change.values['layout.pp']}"
-    assert proposed(remedies.placement, ONE) == []
-    assert proposed(remedies.placement, served(server=H100S, layout__tp=1, serve__concurrency=1)) == []
+    assert proposed(advice.placement, ONE) == []
+    assert proposed(advice.placement, served(server=H100S, layout__tp=1, serve__concurrency=1)) == []
 
 
 def test_more_gpus_are_those_that_are_chosen_where_the_number_is_open() -> None:
-    assert proposed(remedies.more_gpus, LARGE) == [{"gpus": 2}]
-    assert words(remedies.more_gpus, LARGE) == ["2 GPUs instead of 1"]
-    assert proposed(remedies.more_gpus, ONE) == []
+    assert proposed(advice.more_gpus, LARGE) == [{"gpus": 2}]
+    assert words(advice.more_gpus, LARGE) == ["2 GPUs instead of 1"]
+    assert proposed(advice.more_gpus, ONE) == []
     fixed = served("llama-3.1-70b", server=H100S, gpus=1, layout__tp=1, serve__concurrency=1)
-    assert proposed(remedies.more_gpus, fixed) == [{"gpus": 2, "layout.tp": 2}]
+    assert proposed(advice.more_gpus, fixed) == [{"gpus": 2, "layout.tp": 2}]
 
 
 def test_prompts_apart_where_nobody_says_where() -> None:
-    assert proposed(remedies.prefill_apart, RATE) == [{"serve.prefill_replicas": "auto"}]
-    assert proposed(remedies.prefill_apart, served()) == []
-    assert proposed(remedies.prefill_apart, served(serve__batch=4)) == []
-    assert proposed(remedies.prefill_apart, served(gpus=2, serve__request_rate=1.0, serve__spare_replicas=1)) == []
-    assert proposed(remedies.prefill_apart, served(serve__engine="tgi", serve__request_rate=1.0)) == []
+    assert proposed(advice.prefill_apart, RATE) == [{"serve.prefill_replicas": "auto"}]
+    assert proposed(advice.prefill_apart, served()) == []
+    assert proposed(advice.prefill_apart, served(serve__batch=4)) == []
+    assert proposed(advice.prefill_apart, served(gpus=2, serve__request_rate=1.0, serve__spare_replicas=1)) == []
+    assert proposed(advice.prefill_apart, served(serve__engine="tgi", serve__request_rate=1.0)) == []
 
 
 def test_the_highest_load_below_is_found_to_a_hundredth() -> None:
     """Of 500 a second: 250, then 125 are kept; then geometric means, three digits down."""
     for most in (137.0, 240.0, 126.0, 3.0):
-        (found,) = proposed(remedies.less_load, altered(sizing(RATE, lambda amount, m=most: amount <= m), amount=500.0))
+        (found,) = proposed(advice.less_load, altered(sizing(RATE, lambda amount, m=most: amount <= m), amount=500.0))
         kept = float(str(found["serve.request_rate"]))
         assert most / 1.011 <= kept <= most
-    assert proposed(remedies.less_load, sizing(RATE, lambda _: False)) == []
+    assert proposed(advice.less_load, sizing(RATE, lambda _: False)) == []
 
 
 def test_whole_requests_are_whole() -> None:
     def least(most: float, asked: float, found: ServingEstimate = ONE) -> object:
-        (change,) = remedies.less_load(altered(sizing(found, lambda amount: amount <= most), amount=asked))
+        (change,) = advice.less_load(altered(sizing(found, lambda amount: amount <= most), amount=asked))
         return next(iter(change.values.values()))
 
     assert least(1.0, 500.0) == 1
@@ -186,13 +184,13 @@ def test_whole_requests_are_whole() -> None:
     assert least(5.0, 7.0) == 5
     assert least(6.0, 7.0) == 6
     assert least(3.0, 7.0) == 3
-    assert proposed(remedies.less_load, altered(sizing(ONE, lambda amount: amount < 1.0), amount=4.0)) == []
+    assert proposed(advice.less_load, altered(sizing(ONE, lambda amount: amount < 1.0), amount=4.0)) == []
     batch = served(gpus=1, serve__batch=16)
-    (change,) = remedies.less_load(sizing(batch, lambda amount: amount <= 4.0))
+    (change,) = advice.less_load(sizing(batch, lambda amount: amount <= 4.0))
     assert (change.words, change.values) == ("4 requests in a batch instead of 16", {"serve.batch": 4})
     one = altered(sizing(RATE, lambda amount: amount <= 1.0), amount=2.0)
-    assert words(remedies.less_load, one) == ["1 request/s instead of 2"]
-    assert proposed(remedies.less_load, served()) == []
+    assert words(advice.less_load, one) == ["1 request/s instead of 2"]
+    assert proposed(advice.less_load, served()) == []
 
 
 # Limits
@@ -201,38 +199,38 @@ def test_whole_requests_are_whole() -> None:
 def test_missed_limits_are_widened_step_by_step_and_as_wide_as_is_needed() -> None:
     """2 s are missed 1.7 times, 0.05 s are met."""
     found = altered(LIMITED, ttft_s=3.4, tpot_s=0.04)
-    tried = [float(str(values["limits.max_ttft_s"])) for values in proposed(remedies.wider_limits, found)]
+    tried = [float(str(values["limits.max_ttft_s"])) for values in proposed(advice.wider_limits, found)]
     assert tried == [2.2, 2.5, 3.0, 3.4, 4.0, 6.0, 10.0, 20.0, 40.0]
     both = altered(LIMITED, ttft_s=3.0, tpot_s=0.07)
-    assert proposed(remedies.wider_limits, both)[0] == {"limits.max_ttft_s": 2.2, "limits.max_tpot_s": 0.055}
-    assert words(remedies.wider_limits, both)[0] == "max_ttft_s 2.2 instead of 2 and max_tpot_s 0.055 instead of 0.05"
-    assert proposed(remedies.wider_limits, altered(LIMITED, ttft_s=2.0, tpot_s=0.05)) == []
+    assert proposed(advice.wider_limits, both)[0] == {"limits.max_ttft_s": 2.2, "limits.max_tpot_s": 0.055}
+    assert words(advice.wider_limits, both)[0] == "max_ttft_s 2.2 instead of 2 and max_tpot_s 0.055 instead of 0.05"
+    assert proposed(advice.wider_limits, altered(LIMITED, ttft_s=2.0, tpot_s=0.05)) == []
     late = served(gpus=1, serve__request_rate=4.0, limits__max_ttft_s=2.0, **CHAT)
-    assert proposed(remedies.wider_limits, altered(late, ttft_s=np.inf, percentiles={})) == []
+    assert proposed(advice.wider_limits, altered(late, ttft_s=np.inf, percentiles={})) == []
 
 
 def test_limits_that_are_met_by_little_are_loosened() -> None:
     met = altered(LIMITED, ttft_s=0.9, tpot_s=0.04)
-    assert proposed(remedies.looser_limits, met) == [
+    assert proposed(advice.looser_limits, met) == [
         {"limits.max_tpot_s": pytest.approx(0.05 * factor)} for factor in (1.25, 1.5, 2.0)
     ]
-    assert len(proposed(remedies.looser_limits, altered(LIMITED, ttft_s=1.1, tpot_s=0.04))) == 6
-    assert proposed(remedies.looser_limits, altered(LIMITED, ttft_s=1.0, tpot_s=0.051)) == []
-    assert len(proposed(remedies.looser_limits, altered(LIMITED, ttft_s=2.0, tpot_s=0.01))) == 3
+    assert len(proposed(advice.looser_limits, altered(LIMITED, ttft_s=1.1, tpot_s=0.04))) == 6
+    assert proposed(advice.looser_limits, altered(LIMITED, ttft_s=1.0, tpot_s=0.051)) == []
+    assert len(proposed(advice.looser_limits, altered(LIMITED, ttft_s=2.0, tpot_s=0.01))) == 3
 
 
 def test_limits_as_sure_as_now() -> None:
-    (change,) = remedies.same_certainty(LIMITED)
+    (change,) = advice.same_certainty(LIMITED)
     assert LIMITED.least_sure is not None
     asked = np.floor(100 * min(LIMITED.least_sure, 0.99)) / 100
     assert change.values == {"limits.confidence": pytest.approx(asked)}
     sure = served(gpus=1, serve__concurrency=1, limits__max_ttft_s=60.0, limits__max_tpot_s=10.0)
-    assert [change.values["limits.confidence"] for change in remedies.same_certainty(sure)] == [0.99]
-    assert list(remedies.same_certainty(served(gpus=1, serve__batch=1))) == []
+    assert [change.values["limits.confidence"] for change in advice.same_certainty(sure)] == [0.99]
+    assert list(advice.same_certainty(served(gpus=1, serve__batch=1))) == []
     asked_for = served(gpus=1, serve__concurrency=1, limits__max_ttft_s=60.0, limits__confidence=0.8)
-    assert list(remedies.same_certainty(asked_for)) == []
+    assert list(advice.same_certainty(asked_for)) == []
     unsure = altered(LIMITED, ttft_s=2.5, tpot_s=0.01)
-    assert list(remedies.same_certainty(unsure)) == []
+    assert list(advice.same_certainty(unsure)) == []
 
 
 # Advice

@@ -8,9 +8,8 @@ from serving_cases import job
 
 from xe_sizer.graph.experts import expert_rows, reserved_rows
 from xe_sizer.graph.operators import Kernels, Matmul
-from xe_sizer.serving.device import PERSISTENT_GAIN, PERSISTENT_SHARPNESS
-from xe_sizer.serving.layout import ReplicaLayouts
-from xe_sizer.serving.step import Work, step_time
+from xe_sizer.serving.job import PERSISTENT_GAIN, PERSISTENT_SHARPNESS, ReplicaLayouts
+from xe_sizer.serving.step_time import Work, step_time
 
 MOE = "qwen3-235b-a22b"  # 128 experts, 8 for each token, 94 layers of 4,096, experts of 1,536
 BLOCKS = {"serve__weights": "fp8-block", "gpu": "h200-sxm-141gb"}

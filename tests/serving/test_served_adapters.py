@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from serving_cases import asked, job, problems, served
 
-from xe_sizer.serving.adapters import ServedAdapters, adapter_bytes, adapter_operators, distinct
-from xe_sizer.serving.layout import ReplicaLayouts
-from xe_sizer.serving.step import Work, step_time
+from xe_sizer.serving.job import ReplicaLayouts, ServedAdapters
+from xe_sizer.serving.memory import adapter_bytes, adapter_operators, distinct
+from xe_sizer.serving.step_time import Work, step_time
 from xe_sizer.serving.summary import summarise
 
 ALL = ("q", "k", "v", "o", "gate", "up", "down")

@@ -13,9 +13,9 @@ from xe_sizer.graph.mlp import experts_half
 from xe_sizer.graph.operators import Array, Collective, Kernels
 from xe_sizer.graph.weights import Weight, layer_weights
 from xe_sizer.laws.collectives import collective_time_s
-from xe_sizer.serving.layout import ReplicaLayouts
-from xe_sizer.serving.space import legal_placements
-from xe_sizer.serving.step import Work, step_time
+from xe_sizer.serving.job import ReplicaLayouts
+from xe_sizer.serving.search_space import legal_placements
+from xe_sizer.serving.step_time import Work, step_time
 
 MODEL = REGISTRY.model("mixtral-8x7b")
 EXPERTS = MODEL.experts

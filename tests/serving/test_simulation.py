@@ -9,14 +9,10 @@ import numpy as np
 import pytest
 from serving_cases import job
 
-from xe_sizer.serving.job import ServingJob
-from xe_sizer.serving.layout import ReplicaLayouts
+from xe_sizer.serving.job import ReplicaLayouts, ServingJob, Traffic, even_spread
 from xe_sizer.serving.memory import request_bytes, serving_memory
-from xe_sizer.serving.simulation import simulate
-from xe_sizer.serving.simulation_offered import Offered, Outcome, offered, poisson_arrivals
-from xe_sizer.serving.simulation_prices import Reach, step_prices
-from xe_sizer.serving.step import Work, step_time
-from xe_sizer.serving.traffic import Traffic, even_spread
+from xe_sizer.serving.simulation import Offered, Outcome, Reach, offered, poisson_arrivals, simulate, step_prices
+from xe_sizer.serving.step_time import Work, step_time
 
 ONE = ReplicaLayouts.of()
 # Engines of every kind: prompts cut or whole, beside decodes or not, with and without CUDA graphs; latent attention,

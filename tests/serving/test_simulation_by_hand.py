@@ -10,12 +10,9 @@ import numpy as np
 import pytest
 from serving_cases import job
 
-from xe_sizer.serving.job import ServingJob
-from xe_sizer.serving.layout import ReplicaLayouts
+from xe_sizer.serving.job import ReplicaLayouts, ServingJob, Traffic
 from xe_sizer.serving.memory import serving_memory
-from xe_sizer.serving.simulation import simulate
-from xe_sizer.serving.simulation_offered import Offered, Outcome
-from xe_sizer.serving.traffic import Traffic
+from xe_sizer.serving.simulation import Offered, Outcome, simulate
 
 ONE = ReplicaLayouts.of()
 TOKEN = 2 * 32 * 8 * 128 * 2  # bytes of a token of Llama 3.1 8B

@@ -9,12 +9,9 @@ import numpy as np
 import pytest
 from serving_cases import job
 
-from xe_sizer.serving.job import ServingJob
-from xe_sizer.serving.layout import ReplicaLayouts
+from xe_sizer.serving.job import ReplicaLayouts, ServingJob, Traffic
 from xe_sizer.serving.memory import request_bytes, serving_memory
-from xe_sizer.serving.simulation import simulate
-from xe_sizer.serving.simulation_offered import Offered, offered, poisson_arrivals
-from xe_sizer.serving.traffic import Traffic
+from xe_sizer.serving.simulation import Offered, offered, poisson_arrivals, simulate
 
 SERVICES = [
     (job(model, server="dell-xe9680-h100", serve__engine=engine), ReplicaLayouts.of(**sizes))

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from serving_cases import asked, job, problems, served
 
-from xe_sizer.serving.space import legal_placements
+from xe_sizer.serving.job import TARGET_LOAD
+from xe_sizer.serving.memory import rank_weight_bytes
+from xe_sizer.serving.search_space import legal_placements
 from xe_sizer.serving.summary import cost_of, summarise
-from xe_sizer.serving.traffic import TARGET_LOAD
-from xe_sizer.serving.weights import rank_weight_bytes
 
 GIB = 2**30
 H100S = "dell-xe9680-h100"

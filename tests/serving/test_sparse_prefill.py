@@ -6,8 +6,8 @@ import pytest
 from serving_cases import job
 
 from xe_sizer.graph.operators import Attention
-from xe_sizer.serving.layout import ReplicaLayouts
-from xe_sizer.serving.step import Work, step_time
+from xe_sizer.serving.job import ReplicaLayouts
+from xe_sizer.serving.step_time import Work, step_time
 
 TOP_K, HEADS, LATENT, ROTARY = 2048, 128, 512, 64  # DeepSeek-V3.2
 PROMPT, DECODE = Work(prefills=1, prefill_tokens=8192), Work(decodes=4, decode_past=8192)

@@ -8,14 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from serving_cases import job
 
-from xe_sizer.serving.closed import in_flight
-from xe_sizer.serving.job import ServingJob
-from xe_sizer.serving.layout import ReplicaLayouts
+from xe_sizer.serving.job import ReplicaLayouts, ServingJob, Traffic
 from xe_sizer.serving.memory import serving_memory
-from xe_sizer.serving.simulation import simulate
-from xe_sizer.serving.simulation_offered import offered
-from xe_sizer.serving.states import curve
-from xe_sizer.serving.traffic import Traffic
+from xe_sizer.serving.queueing import curve, in_flight
+from xe_sizer.serving.simulation import offered, simulate
 
 JOBS = {
     name: job(model, server="dell-xe9680-h100", serve__engine=name)

@@ -10,12 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from serving_cases import job
 
-from xe_sizer.serving.job import ServingJob
-from xe_sizer.serving.layout import ReplicaLayouts
-from xe_sizer.serving.static import decode_time, prefill_time, static_batch
-from xe_sizer.serving.steady import steady
-from xe_sizer.serving.step import STEP_PARTS, StepTime, Work, step_time
-from xe_sizer.serving.traffic import Traffic
+from xe_sizer.serving.job import ReplicaLayouts, ServingJob, Traffic
+from xe_sizer.serving.queueing import steady
+from xe_sizer.serving.step_time import STEP_PARTS, StepTime, Work, decode_time, prefill_time, static_batch, step_time
 from xe_sizer.software.engine import engine_names, load_engine
 
 ONE = ReplicaLayouts.of()

@@ -10,16 +10,18 @@ import pytest
 from serving_cases import job
 
 from xe_sizer.laws.collectives import ALL_REDUCE, POINT_TO_POINT, collective_time_s
-from xe_sizer.serving.job import ServingJob
-from xe_sizer.serving.layout import ReplicaLayouts
+from xe_sizer.serving.job import ReplicaLayouts, ServingJob, Traffic
 from xe_sizer.serving.memory import serving_memory
-from xe_sizer.serving.operator_costs import operator_costs
-from xe_sizer.serving.states import GRID, curve
-from xe_sizer.serving.static import decode_time, prefill_time, static_batch
-from xe_sizer.serving.steady import Steady, steady
-from xe_sizer.serving.step import Work, step_time
-from xe_sizer.serving.step_inputs import of_the_fullest
-from xe_sizer.serving.traffic import Traffic
+from xe_sizer.serving.queueing import GRID, Steady, curve, steady
+from xe_sizer.serving.step_time import (
+    Work,
+    decode_time,
+    of_the_fullest,
+    operator_costs,
+    prefill_time,
+    static_batch,
+    step_time,
+)
 
 ONE = ReplicaLayouts.of()
 H100S = "dell-xe9680-h100"

@@ -9,7 +9,7 @@ import pytest
 from serving_cases import asked, problems
 
 from xe_sizer.errors import InputError
-from xe_sizer.serving.simulation_load import constant_arrivals
+from xe_sizer.serving.search import constant_arrivals
 from xe_sizer.serving.trace import load_trace
 
 AZURE = """TIMESTAMP,ContextTokens,GeneratedTokens

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from serving_cases import job
 
-from xe_sizer.serving.layout import ReplicaLayouts
+from xe_sizer.serving.job import ReplicaLayouts
 from xe_sizer.serving.memory import static_peak
-from xe_sizer.serving.step import EngineStep, StepTime, Work, step_time
+from xe_sizer.serving.step_time import EngineStep, StepTime, Work, step_time
 
 A100 = "a100-sxm-80gb"
 PROMPT, VOCAB, FFN = 30_720, 152_064, 18_944

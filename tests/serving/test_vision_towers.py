@@ -9,12 +9,11 @@ from serving_cases import asked, problems, served
 
 from xe_sizer.graph.vision import Seen, largest_image, seen_image
 from xe_sizer.report.answers.serve import serve_points
-from xe_sizer.serving.images import images_in
-from xe_sizer.serving.layout import ReplicaLayouts
-from xe_sizer.serving.memory import activations, serving_memory
-from xe_sizer.serving.step import Work, step_time
+from xe_sizer.serving.job import ReplicaLayouts
+from xe_sizer.serving.memory import activations, rank_weight_bytes, serving_memory
+from xe_sizer.serving.resolve import images_in
+from xe_sizer.serving.step_time import Work, step_time
 from xe_sizer.serving.summary import summarise
-from xe_sizer.serving.weights import rank_weight_bytes
 
 ONE = ReplicaLayouts.of()
 

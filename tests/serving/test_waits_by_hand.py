@@ -9,13 +9,22 @@ import numpy as np
 import pytest
 from serving_cases import asked, job
 
-from xe_sizer.serving.closed import in_flight, requests_within, users_at, users_latencies, users_rate, users_within
-from xe_sizer.serving.layout import ReplicaLayouts
+from xe_sizer.serving.job import ReplicaLayouts, Traffic
 from xe_sizer.serving.load import LOADS
 from xe_sizer.serving.memory import serving_memory
-from xe_sizer.serving.queueing import Curve, highest, latencies, rate_within
-from xe_sizer.serving.states import curve
-from xe_sizer.serving.traffic import Traffic
+from xe_sizer.serving.queueing import (
+    Curve,
+    curve,
+    highest,
+    in_flight,
+    latencies,
+    rate_within,
+    requests_within,
+    users_at,
+    users_latencies,
+    users_rate,
+    users_within,
+)
 
 ONE = ReplicaLayouts.of()
 _JOB = job()

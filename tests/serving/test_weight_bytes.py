@@ -13,8 +13,8 @@ from xe_sizer.graph.model import ModelShape
 from xe_sizer.graph.vision import vision_parameters
 from xe_sizer.graph.weights import Weight, count_parameters, embedding_weights, head_weights, layer_weights
 from xe_sizer.profiles.finder import BUILT_IN
-from xe_sizer.serving.layout import ReplicaLayouts
-from xe_sizer.serving.weights import rank_weight_bytes, weight_bytes
+from xe_sizer.serving.job import ReplicaLayouts
+from xe_sizer.serving.memory import rank_weight_bytes, weight_bytes
 from xe_sizer.software.number_formats import FORMATS, Scheme
 
 NAMES = BUILT_IN.names("model")

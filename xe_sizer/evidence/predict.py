@@ -31,15 +31,15 @@ from xe_sizer.graph.weights import count_parameters
 from xe_sizer.profiles.finder import of_release
 from xe_sizer.reinforcement.iteration import RATING, REWARD, ROLLOUT, SYNCHRONISATION, TRAINING
 from xe_sizer.reinforcement.resolve import resolve as resolve_reinforcement
-from xe_sizer.reinforcement.sizing import size as size_reinforcement
+from xe_sizer.reinforcement.search import size as size_reinforcement
 from xe_sizer.result.accuracy import QUANTITIES, Accuracy, Prediction, Skipped
 from xe_sizer.scenario.options import OPTIONS
 from xe_sizer.scenario.read import read_scenario
+from xe_sizer.serving.job import HIGHEST_LOAD
 from xe_sizer.serving.memory import static_peak
 from xe_sizer.serving.resolve import BENCHMARK
 from xe_sizer.serving.resolve import resolve as resolve_serving
-from xe_sizer.serving.sizing import size
-from xe_sizer.serving.traffic import HIGHEST_LOAD
+from xe_sizer.serving.search import size
 from xe_sizer.serving.uncertainty import span
 from xe_sizer.training.layout import WORDS
 from xe_sizer.training.memory import at_level

@@ -17,7 +17,7 @@ from xe_sizer.laws.device import BF16, FP4, FP8, FP16, FP32, INT8
 from xe_sizer.profiles.convert import convert
 from xe_sizer.profiles.finder import Number, is_month, of_release, version
 from xe_sizer.profiles.yaml_reader import load_yaml
-from xe_sizer.serving.traffic import even_spread
+from xe_sizer.serving.job import even_spread
 from xe_sizer.software.engine import engine_names, load_engine
 from xe_sizer.software.number_formats import (
     ALIASES,

@@ -2,24 +2,183 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from xe_sizer.reinforcement.remedies import FASTER, FOR_LIMITS, HARDWARE, MENDING, QUALITY
+from xe_sizer.laws.device import FP8
+from xe_sizer.reinforcement.iteration import ROLLOUT
 from xe_sizer.reinforcement.resolve import resolve
-from xe_sizer.reinforcement.sizing import size
-from xe_sizer.scenario.trials import MOST_ADVICE, Option, Trials, advice_of
+from xe_sizer.reinforcement.search import size
+from xe_sizer.scenario.read import Change
+from xe_sizer.scenario.trials import MOST_ADVICE, Option, Remedy, Trials, advice_of
+from xe_sizer.software.engine import default_engine
 from xe_sizer.training.advice_words import memory_words
-from xe_sizer.units import HOUR_S, three_digits
+from xe_sizer.training.methods.preferences import ADAPTERS_OFF, NONE
+from xe_sizer.units import HOUR_S, SIXTEEN_BIT, three_digits
 
 if TYPE_CHECKING:
     from xe_sizer.profiles.registry import Registry
     from xe_sizer.reinforcement.estimate import ReinforcementEstimate
     from xe_sizer.result.common import Advice
-    from xe_sizer.scenario.trials import Remedy
+
+# What may mend reinforcement learning or make it faster: each proposes changes of one kind, the mildest first.
+#
+# Efforts order what a user would rather do first: 1 and 2 change how the GPUs are shared, 3 and 4 what an engine or the
+# trainer keeps on a card, 6 and 7 what is learnt, 8 and 9 the hardware.
+
+SHARING, STATES, QUALITY, ANSWERS, HARDWARE = 1, 3, 6, 7, 8
+SHARES = (0.8, 0.6, 0.4)  # of the card, tried for the engine where it was given more or less
+DOUBLINGS = 4  # of the GPUs that are tried
+SHORTEST = 512  # tokens below which answers are no longer what the user trains on
+
+
+def open_sharing(sized: ReinforcementEstimate, _: Registry) -> Iterator[Change]:
+    """The other way to share the GPUs that are there."""
+    one, stack = sized.iteration, sized.reinforcement.settings.defaults
+    if one.colocated and stack.apart and one.gpus > 1:
+        half = max(one.gpus // 2, 1)
+        yield Change(f"{half} GPUs that only write answers", {"rollout.gpus": half}, SHARING + 1)
+    elif not one.colocated:
+        yield Change("answers on the GPUs that train, in turn", {"rollout.colocated": True}, SHARING)
+
+
+def other_split(sized: ReinforcementEstimate, _: Registry) -> Iterator[Change]:
+    """Another number of GPUs that only write answers."""
+    one = sized.iteration
+    if one.colocated:
+        return
+    node = sized.resolved.job.server.accelerators
+    for gpus in sorted({one.gpus // 4, one.gpus // 2, one.gpus * 3 // 4} - {one.rollout.gpus, 0, one.gpus}):
+        if gpus % node == 0 or one.gpus <= node:
+            yield Change(f"{gpus} instead of {one.rollout.gpus} GPUs write answers", {"rollout.gpus": gpus}, SHARING)
+
+
+def at_the_same_time(sized: ReinforcementEstimate, _: Registry) -> Iterator[Change]:
+    """Answers of the next iteration while this one is learnt from."""
+    one, settings = sized.iteration, sized.reinforcement.settings
+    if one.colocated or settings.staleness or not settings.defaults.asynchronous:
+        return
+    words = "answers are written while the trainer learns from those before, one iteration older than the weights"
+    yield Change(words, {"rollout.asynchronous": True}, SHARING + 1)
+
+
+def interrupted_answers(sized: ReinforcementEstimate, _: Registry) -> Iterator[Change]:
+    """Long answers that go on in the next iteration, where the stack trains on answers of older weights at all."""
+    settings = sized.reinforcement.settings
+    if settings.defaults.asynchronous and not settings.asked.carried and not writes_itself(sized):
+        words = "long answers go on in the next iteration (partial rollouts), in part from older weights"
+        yield Change(words, {"rollout.partial": True}, QUALITY)
+
+
+def writes_itself(sized: ReinforcementEstimate) -> bool:
+    """Whether the trainer's own model writes the answers, without an engine beside it."""
+    return sized.iteration.rollout.job.engine.memory.grows
+
+
+def engine_of_its_own(sized: ReinforcementEstimate, _: Registry) -> Iterator[Change]:
+    """An inference engine in place of the trainer's own model."""
+    engine = default_engine()
+    if writes_itself(sized) and sized.iteration.phase_s[ROLLOUT] > 0:
+        yield Change(f"{engine} writes the answers", {"rollout.engine": engine}, SHARING)
+
+
+def other_share(sized: ReinforcementEstimate, _: Registry) -> Iterator[Change]:
+    """Another share of the card for the engine, where somebody chose one."""
+    asked = sized.reinforcement.settings.share(sized.iteration.colocated)
+    for share in SHARES:
+        if asked is not None and abs(share - asked) > 0.05:
+            words = f"the engine may use {100 * share:.0f} % of the GPU's memory instead of {100 * asked:.0f} %"
+            yield Change(words, {"rollout.gpu_memory_utilization": share}, STATES)
+
+
+def deeper_sleep(sized: ReinforcementEstimate, _: Registry) -> Iterator[Change]:
+    """An engine that gives all of the card back while the trainer works."""
+    if sized.iteration.colocated and sized.reinforcement.settings.sleep in ("none", "cache"):
+        words = "the engine gives its cache and weights back while the trainer works (sleep)"
+        yield Change(words, {"rollout.sleep": "weights-dropped"}, SHARING)
+
+
+def narrow_weights(sized: ReinforcementEstimate, _: Registry) -> Iterator[Change]:
+    """Answers written by weights in 8 bit."""
+    one = sized.iteration.rollout.job
+    wide = one.scheme.weights.element_bytes == SIXTEEN_BIT and not one.engine.memory.grows
+    if wide and FP8 in one.server.accelerator.peak_flops_per_s:
+        yield Change("answers written by weights in fp8", {"rollout.weights": FP8}, QUALITY)
+
+
+def no_reference(sized: ReinforcementEstimate, _: Registry) -> Iterator[Change]:
+    """No reference model, as most recipes since DAPO."""
+    resolved = sized.reinforcement
+    if resolved.reference is None or resolved.critic is not None:
+        return
+    yield Change("no reference model, as recipes since DAPO", {"train.reference": NONE}, QUALITY)
+
+
+def adapters(sized: ReinforcementEstimate, _: Registry) -> Iterator[Change]:
+    """Adapters in place of all weights."""
+    method = sized.resolved.job.method
+    if method.adapter is None and "adapter" not in sized.resolved.given.origin:
+        values: dict[str, object] = {"adapter": "lora"}
+        if sized.resolved.given.values.train.reference is not None:
+            values["train.reference"] = ADAPTERS_OFF
+        yield Change("adapters of LoRA instead of all weights", values, ANSWERS)
+
+
+def shorter_answers(sized: ReinforcementEstimate, _: Registry) -> Iterator[Change]:
+    """Answers that are cut earlier, with as much of their mean."""
+    settings = sized.reinforcement.settings
+    most, mean = settings.max_output_tokens, settings.answers.mean
+    for part in (2, 4):
+        cut = int(most // part)
+        if cut >= max(SHORTEST, settings.asked.inputs / 4) and sized.iteration.phase_s[ROLLOUT] > 0:
+            values: dict[str, object] = {"rollout.max_output_tokens": cut}
+            if mean > cut / 2:
+                values["rollout.output_tokens"] = cut // 2
+            yield Change(f"answers cut at {cut:,} instead of {most:,.0f} tokens", values, ANSWERS)
+
+
+def more_gpus(sized: ReinforcementEstimate, _: Registry) -> Iterator[Change]:
+    """Twice the GPUs, and twice that; pools grow alike."""
+    resolved, one = sized.resolved, sized.iteration
+    most = resolved.given.values.limits.max_gpus
+    if resolved.gpus is None:
+        return
+    for power in range(1, DOUBLINGS + 1):
+        gpus = one.gpus * 2**power
+        if most is not None and gpus > most:
+            return
+        values: dict[str, object] = {"gpus": gpus}
+        if resolved.given.values.rollout.gpus is not None:
+            values["rollout.gpus"] = one.rollout.gpus * 2**power
+        yield Change(f"{gpus:,} instead of {one.gpus:,} GPUs", values, HARDWARE)
+
+
+FASTER = (
+    Remedy(SHARING, engine_of_its_own),
+    Remedy(SHARING, open_sharing),
+    Remedy(SHARING, other_split),
+    Remedy(SHARING, deeper_sleep),
+    Remedy(SHARING + 1, at_the_same_time),
+    Remedy(STATES, other_share),
+    Remedy(QUALITY, interrupted_answers),
+    Remedy(QUALITY, narrow_weights),
+)
+"""What takes time off an iteration on the GPUs at hand."""
+MENDING = (
+    Remedy(SHARING, deeper_sleep),
+    Remedy(SHARING, open_sharing),
+    Remedy(SHARING, other_split),
+    Remedy(STATES, other_share),
+    Remedy(QUALITY, no_reference),
+    Remedy(ANSWERS, adapters),
+    Remedy(HARDWARE, more_gpus),
+)
+"""What brings memory down."""
+FOR_LIMITS = (*FASTER, Remedy(QUALITY, no_reference), Remedy(ANSWERS, shorter_answers), Remedy(HARDWARE, more_gpus))
+"""What brings time and price down."""
+
 
 WORTH_SAYING = 0.05  # chosen: a faster way is mentioned from this share of the time on
-
 Options = list[Option["ReinforcementEstimate"]]
 
 

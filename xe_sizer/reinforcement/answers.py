@@ -12,7 +12,6 @@ from xe_sizer.frozen import frozen
 from xe_sizer.training.lengths import TokenLengths
 
 Array = NDArray[np.float64]
-
 SUPPORT_POINTS = 256  # chosen: lengths by which a distribution is described
 WIDEST = 6.0  # chosen: deviations of the log-normal that are looked at beyond its middle
 
@@ -140,3 +139,28 @@ def cut_answers(mean: float, spread: float, most: float) -> Answers:
     joined = np.zeros(support.size)
     np.add.at(joined, where.ravel(), weights)
     return Answers(support, joined, float(joined[-1]) if support[-1] >= most else 0.0)
+
+
+# How long replicas of an engine take to write all answers of an iteration, which are asked for at once.
+
+
+@frozen
+class Asked:
+    """What is asked of all replicas in an iteration.
+
+    prompts, group : prompts, and answers to each [-]
+    inputs : tokens of a prompt; answers : lengths of the answers
+    carried : long answers are interrupted and go on in the next iteration
+    ahead : batches of prompts whose answers may be in the making at once, where answers are carried [-]
+    """
+
+    prompts: float
+    group: int
+    inputs: float
+    answers: Answers
+    carried: bool = False
+    ahead: int = 1
+
+    @property
+    def count(self) -> float:
+        return self.prompts * self.group

@@ -5,18 +5,252 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import ArrayLike
+
 from xe_sizer.frozen import frozen
-from xe_sizer.reinforcement.memory import around_bytes, asleep_bytes, kept_bytes, stepping_bytes, trainer_ledgers
-from xe_sizer.reinforcement.synchronisation import broadcast_s, gather_s, hand_over_s, loading_s, waking_s
-from xe_sizer.reinforcement.trainer import LEARNING_PARTS, RATING_PARTS, REWARD_PARTS, Training, offloading
+from xe_sizer.graph.operators import as_array
+from xe_sizer.graph.weights import count_parameters, count_tensors
+from xe_sizer.laws.collectives import ALL_GATHER, POINT_TO_POINT, collective_time_s, copy_time_s
+from xe_sizer.laws.parts import part
+from xe_sizer.reinforcement.memory import (
+    around_bytes,
+    asleep_bytes,
+    kept_bytes,
+    moved_bytes,
+    states_bytes,
+    stepping_bytes,
+    trainer_ledgers,
+)
+from xe_sizer.serving.memory import rank_weight_bytes
+from xe_sizer.training.forward_pass import forward_pass_s
+from xe_sizer.training.step import timeline
+from xe_sizer.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from xe_sizer.graph.operators import Array
     from xe_sizer.reinforcement.resolved import ResolvedReinforcement
     from xe_sizer.reinforcement.rollout import Rollout
+    from xe_sizer.serving.job import ReplicaLayouts, ServingJob
+    from xe_sizer.training.job import Job
     from xe_sizer.training.layout import Layouts
     from xe_sizer.training.memory import Ledger
+    from xe_sizer.training.methods.method import Frozen
+    from xe_sizer.training.step import Timeline
+
+# How the weights come from those who trained them to those who write with them.
+
+ONE = 1  # sender of a broadcast
+
+
+def whole_bytes(job: Job, element_bytes: float = 2.0) -> float:
+    """The weights as they are sent, all of them in 16 bit [bytes]."""
+    return count_parameters(job.model).total * element_bytes
+
+
+def gather_s(job: Job, layouts: Layouts) -> Array:
+    """Time until every rank that trains has seen all weights, one after the other.
+
+        t = all-gather of the weights over tp x pp, and over the ranks that share them (ZeRO-3, FSDP)
+
+    Parameters
+    ----------
+    job, layouts : the trainer, and layouts of shape (layout,)
+
+    Returns
+    -------
+    ndarray of float, shape (layout,), seconds [s]; zero where every rank has all weights
+
+    Source: full_tensor() of DTensor in verl's fsdp_workers.py, per_tensor_generator of its megatron_utils.py;
+    GatheredParameters in OpenRLHF's and TRL's broadcasts.
+    """
+    spread = layouts.tp * layouts.pp * np.where(layouts.zero == 3, layouts.zero_ranks, 1)
+    per_node = np.minimum(spread, job.network.node_ranks)
+    return np.asarray(collective_time_s(ALL_GATHER, whole_bytes(job), spread, per_node, job.network))
+
+
+def hand_over_s(job: Job) -> float:
+    """Time in which all tensors are handed on one by one, whatever their size.
+
+        t = tensors of a checkpoint x time of one
+
+    Each is gathered, named as the engine has it and loaded before the next: experts, with three small matrices in every
+    layer, decide. verl's synchronisation of 7B takes 0.12 s for 339 tensors, of Qwen3-30B-A3B 15.8 s for 18,700, of
+    Qwen3-235B-A22B 58.6 s for 36,500.
+
+    Source: load_weights of vLLM; verl documentation, fully async policy trainer; tensor_ms of the stack.
+    """
+    return count_tensors(job.model) * job.stack.rollout.tensor_ms * MILLI
+
+
+def broadcast_s(job: Job, layouts: Layouts, replicas_gpus: ArrayLike) -> Array:
+    """Time of a broadcast of all weights from one rank to GPUs of another pool, pipelined through all of them.
+
+        t = bytes / rate of one accelerator's link out of its node, or inside the node where both pools share one
+
+    Parameters
+    ----------
+    job, layouts : the trainer, and layouts of shape (layout,)
+    replicas_gpus : GPUs of the other pool, shape (layout,) or scalar [-]
+
+    Returns
+    -------
+    ndarray of float, shape (layout,), seconds [s]
+
+    Source: NCCL's broadcast is a ring, whose time hardly depends on its length; trainers send tensor by tensor.
+    """
+    together = layouts.gpus + as_array(replicas_gpus)
+    inside = together <= job.network.node_ranks
+    per_node = np.where(inside, 2, ONE)
+    return np.asarray(collective_time_s(POINT_TO_POINT, whole_bytes(job), 2, per_node, job.network))
+
+
+def loading_s(job: ServingJob, placements: ReplicaLayouts) -> Array:
+    """Time in which a rank of a replica writes its share of the weights to where the engine has them.
+
+        t = 2 bytes / memory bandwidth
+
+    Source: own count: one read, one write on the card (CUDA IPC hands tensors on without a copy).
+    """
+    return np.asarray(2.0 * rank_weight_bytes(job.model, job.scheme, placements) / job.device.bandwidth_bytes_per_s)
+
+
+def waking_s(job: ServingJob, placements: ReplicaLayouts, sleep: str) -> Array:
+    """Copies over PCIe of an engine whose weights wait in host memory, there and back.
+
+        t = 2 weights of a rank / PCIe rate          weights-to-host, else nothing
+
+    Source: vLLM documentation, sleep mode: level 1 offloads the weights, level 2 discards them.
+    """
+    if sleep != "weights-to-host":
+        return np.zeros(len(placements))
+    moved = 2.0 * rank_weight_bytes(job.model, job.scheme, placements)
+    return copy_time_s(moved, job.server.pcie_bytes_per_s)
+
+
+# What the GPUs that train do in an iteration: log-probabilities, values, rewards, and the optimizer steps.
+
+
+@frozen
+class Training:
+    """The trainer's phases are computed from these; layouts of shape (layout,)."""
+
+    resolved: ResolvedReinforcement
+    layouts: Layouts
+
+    @property
+    def zeros(self) -> Array:
+        return np.zeros(len(self.layouts))
+
+    @cached_property
+    def actor(self) -> Timeline:
+        return timeline(self.resolved.actor, self.layouts)
+
+    @cached_property
+    def critic(self) -> Timeline | None:
+        critic = self.resolved.critic
+        return None if critic is None else timeline(critic, self.layouts)
+
+    def pass_s(self, companion: Frozen | None, answers: float) -> Array:
+        """Time of so many answers through weights beside the actor, fetched from the host where they wait there [s]."""
+        if companion is None or not answers:
+            return self.zeros
+        job = self.resolved.actor.beside(companion)
+        seconds = forward_pass_s(job, self.layouts, answers)
+        if self.resolved.settings.frozen_offload and companion.copies:
+            held = states_bytes(job, self.layouts)
+            seconds = seconds + copy_time_s(held, job.server.pcie_bytes_per_s)
+        return np.asarray(seconds)
+
+
+@part(
+    "log-probabilities of the policy",
+    "forward of the actor for every answer that is trained on",
+    "forward_pass_s; importance weights need the log-probabilities of the trainer's own kernels",
+)
+def policy_pass(training: Training) -> Array:
+    resolved, settings = training.resolved, training.resolved.settings
+    if not (resolved.recomputes and settings.answers.mean):
+        return training.zeros
+    return forward_pass_s(resolved.actor, training.layouts, settings.trained)
+
+
+@part("log-probabilities of the reference", "forward of the reference model for every answer", "forward_pass_s")
+def reference_pass(training: Training) -> Array:
+    settings = training.resolved.settings
+    return training.pass_s(training.resolved.reference, settings.trained * bool(settings.answers.mean))
+
+
+@part("log-probabilities: values of the critic", "forward of the critic for every answer", "forward_pass_s")
+def critic_pass(training: Training) -> Array:
+    critic, settings = training.resolved.critic, training.resolved.settings
+    if critic is None or not settings.answers.mean:
+        return training.zeros
+    return forward_pass_s(critic, training.layouts, settings.trained)
+
+
+@part("reward model", "forward of the reward model for every answer written", "forward_pass_s")
+def reward_pass(training: Training) -> Array:
+    settings = training.resolved.settings
+    return training.pass_s(training.resolved.reward, settings.asked.count * bool(settings.answers.mean))
+
+
+@part(
+    "reward: verifier",
+    "ceil(answers / workers) x CPU seconds of one",
+    "definition; processes of the CPUs of all nodes",
+)
+def verifier(training: Training) -> Array:
+    settings, gpus = training.resolved.settings, training.layouts.gpus
+    workers = settings.workers or 1
+    if settings.workers is None:
+        rounds = np.ceil(settings.asked.count / np.maximum(settings.workers_on(1) * gpus, 1))
+    else:
+        rounds = np.full(len(training.layouts), np.ceil(settings.asked.count / workers))
+    return np.asarray(rounds * settings.verifier_s * bool(settings.answers.mean))
+
+
+@part(
+    "training of the actor",
+    "optimizer steps of an iteration x time of one",
+    "the training wing's timeline of a step",
+)
+def actor_steps(training: Training) -> Array:
+    return np.asarray(training.resolved.steps * training.actor.step_s)
+
+
+@part(
+    "training of the critic",
+    "optimizer steps of an iteration x time of one, in the actor's layout",
+    "the training wing's timeline of a step",
+)
+def critic_steps(training: Training) -> Array:
+    line = training.critic
+    return training.zeros if line is None else np.asarray(training.resolved.steps * line.step_s)
+
+
+@part(
+    "training: states to the host and back",
+    "states that wait in host memory while answers are written, there and back / PCIe rate",
+    "the stack's offloading between phases",
+)
+def offloading(training: Training) -> Array:
+    resolved, away = training.resolved, training.resolved.settings.offloads
+    if not away:
+        return training.zeros
+    jobs = [job for job in (resolved.actor, resolved.critic) if job is not None]
+    moved = sum((moved_bytes(job, training.layouts, away) for job in jobs), training.zeros)
+    return np.asarray(2.0 * copy_time_s(moved, resolved.actor.server.pcie_bytes_per_s))
+
+
+RATING_PARTS = (policy_pass, reference_pass, critic_pass)
+REWARD_PARTS = (reward_pass, verifier)
+LEARNING_PARTS = (actor_steps, critic_steps)
+ALL_PARTS = {one.name: (one.formula, one.source) for one in (*RATING_PARTS, *REWARD_PARTS, *LEARNING_PARTS, offloading)}
+"""Formula and source of each part."""
+
 
 ROLLOUT, RATING, REWARD, TRAINING, SYNCHRONISATION = (
     "rollout", "log-probabilities", "rewards", "training", "weight synchronisation",

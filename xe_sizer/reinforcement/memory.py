@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
     from xe_sizer.graph.operators import Array
     from xe_sizer.reinforcement.resolved import ResolvedReinforcement
-    from xe_sizer.serving.job import ServingJob
-    from xe_sizer.serving.layout import ReplicaLayouts
+    from xe_sizer.serving.job import ReplicaLayouts, ServingJob
     from xe_sizer.serving.memory import ServingMemory
     from xe_sizer.training.job import Job
     from xe_sizer.training.layout import Layouts

@@ -2,17 +2,148 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from xe_sizer.frozen import frozen
+from xe_sizer.reinforcement.answers import Asked, constant_answers, cut_answers
 
 if TYPE_CHECKING:
-    from xe_sizer.reinforcement.settings import Settings
+    from collections.abc import Mapping
+
+    from xe_sizer.reinforcement.answers import Answers
+    from xe_sizer.scenario.provenance import Provenance
     from xe_sizer.scenario.read import Given
     from xe_sizer.serving.resolved import ResolvedService
+    from xe_sizer.software.stack import Kept, RolloutDefaults
     from xe_sizer.training.job import Job
+    from xe_sizer.training.methods import Rollout
     from xe_sizer.training.methods.method import Frozen
     from xe_sizer.training.resolved import ResolvedTraining
+
+# What a reinforcement-learning job does in an iteration, as the scenario, the stack and the method have it.
+
+# Where nobody says: prompts of a batch of published recipes, and lengths of mathematical problems and their answers.
+DEFAULT_PROMPTS = 128
+DEFAULT_INPUT_TOKENS, DEFAULT_OUTPUT_TOKENS = 256.0, 1024.0
+DEFAULT_SPREAD = 0.6  # assumed: standard deviation over mean of answers that reason
+CUT_AT = 4.0  # assumed: times the mean at which answers are cut where nobody says
+WORKERS_PER_GPU = 8  # assumed: processes of a node's CPUs that rate answers
+OFFLOADS: Mapping[str, tuple[Kept, ...]] = {
+    "none": (),
+    "optimizer": ("optimizer",),
+    "params": ("params", "optimizer"),
+}
+"""What waits in host memory, by what a scenario calls it."""
+
+
+@frozen
+class Settings:
+    """An iteration in figures.
+
+    asked : prompts, answers to each, and their lengths, of all that is written
+    kept : share of the answers written that are trained on [-]
+    updates : passes over the answers of an iteration [-]
+    colocated : answers are written on the GPUs that train; None: a plan tries both ways
+    gpus : that only write answers; None: open
+    asked_share : of the card that the engine may use, where somebody says; None: nobody does
+    offloads : what of the trainer waits in host memory while answers are written
+    staleness : iterations by which answers may be older than the weights; 0: training waits for them
+    max_sequences : answers that a replica writes at once; None: as many as the engine takes by itself
+    verifier_s, workers : CPU seconds of an answer, and answers rated at once; None: as many per GPU as are usual
+    """
+
+    asked: Asked
+    kept: float
+    updates: int
+    colocated: bool | None
+    gpus: int | None
+    engine: str
+    sleep: str
+    asked_share: float | None
+    offloads: tuple[Kept, ...]
+    staleness: int
+    verifier_s: float
+    workers: int | None
+    max_sequences: int | None
+    max_output_tokens: float
+    defaults: RolloutDefaults
+
+    @property
+    def answers(self) -> Answers:
+        return self.asked.answers
+
+    @property
+    def trained(self) -> float:
+        """Answers of an iteration that are trained on [-]."""
+        return self.asked.count * self.kept
+
+    def share(self, colocated: bool) -> float | None:
+        """Share of the card that the engine may use: as asked; where it shares the card, the stack's; None: open."""
+        return self.asked_share or (self.defaults.gpu_memory_utilization if colocated else None)
+
+    @property
+    def frozen_offload(self) -> bool:
+        """Whether models that do not learn wait in host memory but for their phase, as weights that learn may too."""
+        return self.defaults.frozen_offload or "params" in self.offloads
+
+    def workers_on(self, gpus: int) -> int:
+        """Answers that are rated at once, on the CPUs beside so many GPUs."""
+        return self.workers or WORKERS_PER_GPU * gpus
+
+
+def settings_of(provenance: Provenance, method: Rollout, defaults: RolloutDefaults) -> Settings:
+    """The settings, each with its origin noted."""
+    rollout = provenance.given.values.rollout
+
+    def settle(name: str, default: Any, origin: str = "default") -> Any:
+        return provenance.settle(f"rollout.{name}", default, origin)
+
+    prompts, group = settle("prompts", DEFAULT_PROMPTS), settle("group", method.group)
+    seq_len, limit = provenance.given.values.train.seq_len, rollout.max_output_tokens
+    usual = _usual_prompt(seq_len, limit)
+    inputs = settle("input_tokens", usual)
+    if limit is None and seq_len is not None:  # a prompt with its answer is no longer than that
+        limit = max(int(seq_len - inputs), 1)
+    mean = settle("output_tokens", DEFAULT_OUTPUT_TOKENS if limit is None else min(DEFAULT_OUTPUT_TOKENS, limit / 2.0))
+    most = float(settle("max_output_tokens", limit or max(round(mean * CUT_AT), 1)))
+    if defaults.max_sequences is not None or rollout.max_sequences is not None:
+        settle("max_sequences", defaults.max_sequences, "stack")
+    answers = cut_answers(mean, settle("output_spread", DEFAULT_SPREAD), most) if mean else constant_answers(0.0)
+    over = settle("oversampling", 1.0)
+    apart = rollout.gpus is not None or bool(rollout.asynchronous)
+    colocated = rollout.colocated
+    if colocated is None and apart:
+        colocated = False
+    if colocated is not False and defaults.gpu_memory_utilization is not None:
+        settle("gpu_memory_utilization", defaults.gpu_memory_utilization, "stack")
+    stale = settle("max_staleness", 1) if rollout.asynchronous else 0
+    carried = settle("partial", defaults.in_flight, "stack") if rollout.asynchronous else bool(rollout.partial)
+    provenance.keep(("rollout",))
+    return Settings(
+        asked=Asked(prompts * over, int(group), float(inputs), answers, carried, max(int(stale), 1)),
+        kept=1.0 / over,
+        updates=int(settle("updates", 1)),
+        colocated=colocated,
+        gpus=rollout.gpus,
+        engine=str(settle("engine", defaults.engine, "stack")),
+        sleep=str(settle("sleep", defaults.sleep, "stack")),
+        asked_share=rollout.gpu_memory_utilization,
+        offloads=OFFLOADS[rollout.offload] if rollout.offload else defaults.offloads,
+        staleness=int(stale),
+        verifier_s=float(rollout.verifier_s or 0.0),
+        workers=rollout.verifier_workers,
+        max_sequences=rollout.max_sequences or defaults.max_sequences,
+        max_output_tokens=most,
+        defaults=defaults,
+    )
+
+
+def _usual_prompt(seq_len: int | None, limit: int | None) -> float:
+    """Tokens of a prompt where nobody says: no more than a sequence has beside the longest answer."""
+    if seq_len is None:
+        return DEFAULT_INPUT_TOKENS
+    beside = seq_len - limit if limit is not None and limit < seq_len else seq_len
+    return min(DEFAULT_INPUT_TOKENS, max(min(seq_len // 4, beside), 1))
 
 
 @frozen

@@ -6,32 +6,238 @@ from dataclasses import fields, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-import msgspec
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import as_array
 from xe_sizer.reinforcement.memory import asleep_bytes, with_share
-from xe_sizer.reinforcement.writing import places, written_continuously, written_in_batches
-from xe_sizer.serving.layout import ReplicaLayouts
-from xe_sizer.serving.memory import request_bytes, serving_memory, static_peak
-from xe_sizer.serving.space import legal_placements
-from xe_sizer.serving.weights import rank_weight_bytes
+from xe_sizer.serving.job import ReplicaLayouts
+from xe_sizer.serving.memory import (
+    held_tokens,
+    max_sequences,
+    rank_weight_bytes,
+    request_bytes,
+    serving_memory,
+    static_peak,
+)
+from xe_sizer.serving.search_space import legal_placements
+from xe_sizer.serving.step_time import Work, decode_time, prefill_time, step_time
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from xe_sizer.graph.operators import Array
+    from xe_sizer.reinforcement.answers import Asked
     from xe_sizer.reinforcement.resolved import ResolvedReinforcement
-    from xe_sizer.reinforcement.writing import Writing
     from xe_sizer.serving.job import ServingJob
     from xe_sizer.serving.memory import ServingMemory
-    from xe_sizer.software.stack import RolloutDefaults
+
+# How long replicas of an engine take to write all answers of an iteration, which are asked for at once.
+
+PLACES = 32  # chosen: moments of the tail that are timed; twice as many change it by less than a percent
+
+
+@frozen
+class Writing:
+    """Seconds of writing all answers, arrays of shape (placements,) [s].
+
+    prompts_s : reading the prompts; full_s : while every place is taken; tail_s : until the last answer ends
+    running : answers that a replica writes at once while every place is taken [-]
+    even_s : what it would take if all answers ended together
+    """
+
+    prompts_s: Array
+    full_s: Array
+    tail_s: Array
+    running: Array
+    even_s: Array
+
+    @property
+    def total_s(self) -> Array:
+        return np.asarray(self.prompts_s + self.full_s + self.tail_s)
+
+    def __getitem__(self, index: slice) -> Writing:
+        return Writing(*(getattr(self, field.name)[index] for field in fields(self)))
+
+    @property
+    def waiting_share(self) -> Array:
+        """Share of the time that the replicas lose as the longest answers end last [-]."""
+        some = np.isfinite(self.total_s) & (self.total_s > 0)
+        even = np.divide(self.even_s, self.total_s, out=np.ones(some.shape), where=some)
+        return np.maximum(1.0 - even, 0.0)
+
+
+def places(
+    job: ServingJob, placements: ReplicaLayouts, memory: ServingMemory, asked: Asked, replicas: ArrayLike
+) -> Array:
+    """Answers that a replica writes at once, a fraction below one where its memory holds not even one.
+
+        S = min(answers that the pool holds, limit of the engine x groups)
+        pool = S (w most + (1 - w) mean),  w = min(S / n, 1)
+
+    Answers to one prompt share its keys and values. The first wave starts together, so that all of it grows at once:
+    at its fullest moment it takes `most` for each answer. Answers that are taken up one after the other have half of
+    their length on average, in which long ones weigh more. What does not fit waits, or is set back and waits.
+
+    Parameters
+    ----------
+    job, placements : the job, and placements of shape (placements,)
+    memory : pool of shape (placements,) [bytes]
+    asked : lengths of prompts and answers
+    replicas : of each placement, shape (placements,) [-]
+
+    Returns
+    -------
+    ndarray of float, shape (placements,) [-]
+
+    Source: own derivation; automatic prefix caching and preemption of the engines (vLLM, SGLang's RadixAttention,
+    arXiv:2312.07104).
+    """
+    inputs, answers = asked.inputs / asked.group, asked.answers
+    limit = job.engine.batching.max_sequences * job.groups(placements)
+    spread = max_sequences(job, placements, memory, held_tokens(job, inputs, answers.in_time))
+    together = np.minimum(max_sequences(job, placements, memory, answers.most_held(inputs)), spread)
+    each = np.full(len(placements), np.inf) if asked.carried else asked.count / as_array(replicas)
+    held = _first_wave(together, spread, each)
+    whole = max_sequences(job, placements, memory, asked.inputs + answers.longest)
+    return np.asarray(np.where(whole >= 1.0, np.minimum(held, limit), np.minimum(whole, 1.0 - 1e-9)))
+
+
+def _first_wave(together: Array, spread: Array, each: Array) -> Array:
+    """S of `places`, from what the pool holds where all start together, and where none does; each : n, answers [-]."""
+    one, other = (np.maximum(held, 1e-9) for held in (together, spread))
+    more = np.maximum((1.0 / one - 1.0 / other) / each, 1e-15)
+    mixed = (np.sqrt(1.0 / other**2 + 4.0 * more) - 1.0 / other) / (2.0 * more)
+    return np.asarray(np.where(together >= each, together, mixed))
+
+
+def _read_s(job: ServingJob, placements: ReplicaLayouts, answers: Array, asked: Asked) -> Array:
+    """Time in which a replica reads the prompts of its answers, each prompt once for its group [s]."""
+    cached = asked.inputs * (1.0 - 1.0 / asked.group)
+    step, steps = prefill_time(job, placements, answers, asked.inputs, cached)
+    return np.asarray(step.total_s * steps + job.request_s)
+
+
+def _decode_s(job: ServingJob, placements: ReplicaLayouts, running: Array, past: Array) -> Array:
+    """One token for each of so many sequences that have `past` tokens; shape (moments, placements) [s]."""
+    running, past = np.broadcast_arrays(running, past)
+    rows = np.tile(np.arange(len(placements)), len(running))
+    work = Work(decodes=running.reshape(-1), decode_past=past.reshape(-1))
+    return np.asarray(step_time(job, placements[rows], work).total_s).reshape(running.shape)
+
+
+def written_continuously(
+    job: ServingJob, placements: ReplicaLayouts, replicas: ArrayLike, room: Array, asked: Asked
+) -> Writing:
+    """Writing by engines that take up an answer as another ends.
+
+        n = answers / replicas,  running = min(n, S),  w = running / n        of carried ones min(n ahead, S)
+        full steps = (n mean - running E[left]) / running
+        tail = integral over j from 0 to J of t(max(running L(j), 1), tokens(j))
+        L(j) = w (1 - F(j)) + (1 - w) (1 - Fe(j)),  E[left] = integral of L
+        J = E[longest of running x replicas answers with L]
+
+    Once nothing waits, answers only end. Those of a first wave have all of their length to go, 1 - F; those that were
+    taken up one after the other what renewal theory says, 1 - Fe. The last replica sets the pace of all. Where answers
+    may go on in the next iteration, places are never empty, and there is no tail.
+
+    Parameters
+    ----------
+    job, placements : the job, and placements of shape (placements,)
+    replicas : of each placement, shape (placements,) [-]
+    room : S, answers that a replica writes at once, shape (placements,) [-]
+    asked : prompts, groups and lengths
+
+    Returns
+    -------
+    Writing, shape (placements,), seconds [s]; as if one answer fitted where a replica holds none
+
+    Source: own derivation; residual life of renewal theory; partial rollouts of Kimi k1.5 (arXiv:2501.12599).
+    """
+    lengths, replicas = asked.answers, np.broadcast_to(as_array(replicas), len(placements))
+    each = asked.count / replicas
+    running = np.minimum(each * (asked.ahead if asked.carried else 1), np.maximum(room, 1.0))
+    first = np.minimum(running / each, 1.0)
+    left = first * lengths.mean + (1.0 - first) * lengths.mean_remaining
+    steps = np.maximum(each * lengths.mean - (0.0 if asked.carried else running * left), 0.0) / running
+    middle = asked.inputs + lengths.in_time / 2.0
+    full_step_s = _decode_s(job, placements, running[None], np.asarray(middle)[None, None])[0]
+    tail_s = np.zeros(len(placements)) if asked.carried else _tail_s(job, placements, running, first, replicas, asked)
+    prompts_s = _read_s(job, placements, each, asked)
+    even_s = prompts_s + each * lengths.mean / running * full_step_s
+    return Writing(
+        prompts_s=prompts_s,
+        full_s=steps * full_step_s,
+        tail_s=tail_s,
+        running=running,
+        even_s=even_s,
+    )
+
+
+def _tail_s(
+    job: ServingJob, placements: ReplicaLayouts, running: Array, first: Array, replicas: Array, asked: Asked
+) -> Array:
+    """From when nothing waits any more to the end of the last answer, shape (placements,) [s]."""
+    lengths = asked.answers
+    if lengths.mean <= 0:
+        return np.zeros(len(placements))
+    fine = np.linspace(0.0, lengths.longest, 8 * PLACES + 1)[:, None]
+    left = first * lengths.alive(fine) + (1.0 - first) * lengths.remaining(fine)
+    some = 1.0 - (1.0 - left) ** np.maximum(running * replicas, 1.0)  # any of all replicas still writes
+    last = np.sum((some[1:] + some[:-1]) / 2.0, axis=0) * (fine[1, 0] - fine[0, 0])
+    last = np.where(first >= 1.0, lengths.expected_longest(running * replicas), last)
+    at = last * ((np.arange(PLACES) + 0.5) / PLACES)[:, None]
+    left = first * lengths.alive(at) + (1.0 - first) * lengths.remaining(at)
+    past = asked.inputs + at + (1.0 - first) * lengths.mean_remaining
+    step_s = _decode_s(job, placements, np.maximum(running * left, 1.0), past)
+    return np.asarray(step_s.mean(axis=0) * last)
+
+
+def written_in_batches(
+    job: ServingJob, placements: ReplicaLayouts, replicas: ArrayLike, room: Array, asked: Asked,
+    step_s: ArrayLike = 0.0, bound: ArrayLike = 1.0,
+) -> Writing:  # fmt: skip
+    """Writing by engines whose batches start and end together.
+
+        waves = ceil(n / S),  J = E[longest of a wave of all bound replicas]
+        t = waves (prompts + J (t(S) + step_s))
+
+    Answers that have ended are padded, so that a step costs the same to the end; ranks that share weights go on until
+    all have ended (synced_gpus).
+
+    Parameters
+    ----------
+    job, placements, replicas, room, asked : as of `written_continuously`
+    step_s : what every step takes beyond the kernels, as gathering sharded weights, shape (placements,) [s]
+    bound : replicas that go on until all of them have ended, shape (placements,) [-]
+
+    Returns
+    -------
+    Writing, shape (placements,), seconds [s]; as if one answer fitted where a replica holds none
+
+    Source: transformers generation/utils.py (_sample, synced_gpus); DeepSpeed-Chat rlhf_engine; of engines,
+    rollout_micro_batch_size of NeMo-Aligner and micro_rollout_batch_size of OpenRLHF before 0.5.5.
+    """
+    lengths, replicas = asked.answers, np.broadcast_to(as_array(replicas), len(placements))
+    each = asked.count / replicas
+    waves = np.ceil(each / np.maximum(room, 1.0) - 1e-9)
+    batch = each / waves
+    steps = lengths.expected_longest(batch * as_array(bound))
+    one = decode_time(job, placements, batch, asked.inputs, np.maximum(steps, 1.0)).total_s + as_array(step_s)
+    prefill, pieces = prefill_time(job, placements, batch, asked.inputs)
+    prompts_s = waves * (prefill.total_s * pieces + job.request_s)
+    mean_s = waves * lengths.mean * one
+    return Writing(
+        prompts_s=prompts_s,
+        full_s=mean_s,
+        tail_s=waves * np.maximum(steps - lengths.mean, 0.0) * one,
+        running=batch,
+        even_s=prompts_s + mean_s,
+    )
 
 
 SIZES = fields(ReplicaLayouts)  # of a placement
-EAGER_LAUNCH_US = 19.1  # of a kernel that Python starts; fitted: Hugging Face generate, vLLM before 0.3
 
 
 @frozen
@@ -79,30 +285,6 @@ class Rollout:
     @property
     def seconds(self) -> float:
         return float(self.writing.total_s[0])
-
-
-def beside_a_trainer(job: ServingJob, defaults: RolloutDefaults) -> ServingJob:
-    """The engine as a library of a trainer, whose host does more in each step than that of a service.
-
-        step = step of a service + step_ms + sequence_us x running answers
-
-    Decode steps that no graph replays start each kernel from Python. The trainer's own weights are
-    written with as they are.
-
-    Source: vLLM in the process of its caller (VLLM_ENABLE_V1_MULTIPROCESSING=0): tokens become words, and
-    log-probabilities Python objects, between the steps; ranks of one replica are called through Ray (NeMo RL
-    vllm_worker.py, verl).
-    """
-    if job.engine.memory.grows:
-        return job
-    host, memory = job.engine.host, job.engine.memory
-    host = msgspec.structs.replace(
-        host, step_ms=host.step_ms + defaults.step_ms, sequence_us=host.sequence_us + defaults.sequence_us
-    )
-    if host.graphs and not defaults.graphs:
-        host = msgspec.structs.replace(host, graphs=False, launch_us=max(host.launch_us, EAGER_LAUNCH_US))
-        memory = msgspec.structs.replace(memory, graphs_gib=0.0)
-    return replace(job, engine=msgspec.structs.replace(job.engine, host=host, memory=memory))
 
 
 def rollout_on(resolved: ResolvedReinforcement, gpus: int, share: float, beside: Beside) -> Rollout | None:

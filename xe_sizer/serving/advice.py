@@ -3,39 +3,241 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from xe_sizer.result.common import CERTAINTIES, SURE, certainty_of
-from xe_sizer.scenario.read import together
-from xe_sizer.scenario.trials import MOST_ADVICE, Option, Trials, advice_of
+from xe_sizer.result.common import CERTAINTIES, DEFAULT_CONFIDENCE, SURE, certainty_of
+from xe_sizer.scenario.read import Change, together
+from xe_sizer.scenario.trials import MOST_ADVICE, Option, Remedy, Trials, advice_of
 from xe_sizer.serving.estimate import ServingEstimate
-from xe_sizer.serving.fitting import what_fits
-from xe_sizer.serving.remedies import (
-    TO_FIT,
-    TO_GAIN,
-    TO_MEET_LIMITS,
-    less_load,
-    looser_limits,
-    narrower_cache,
-    narrower_weights,
-    same_certainty,
-    wider_limits,
-)
 from xe_sizer.serving.resolve import resolve
 from xe_sizer.serving.resolved import LONGEST_S
-from xe_sizer.units import rounded, three_digits
+from xe_sizer.serving.search import what_fits
+from xe_sizer.software.number_formats import E4M3, narrow_formats
+from xe_sizer.units import GIB, SIXTEEN_BIT, rounded, three_digits
 
 if TYPE_CHECKING:
     from xe_sizer.profiles.registry import Registry
     from xe_sizer.result.common import Advice
-    from xe_sizer.scenario.read import Change
-    from xe_sizer.scenario.trials import Remedy
+    from xe_sizer.software.number_formats import Format
+
+# Remedies of a service: each proposes changes of one kind, the mildest first. Whether they help is tried elsewhere.
+#
+# Efforts order what a user would rather do: 1 a setting or a placement, 2 and 3 narrower formats, 4 more GPUs,
+# 5 less load, 6 a wider limit.
+
+HIGHEST_UTILIZATION = 0.95
+NARROWER = 0.8  # a narrower format has at most this times the bytes
+MOST_HALVINGS = 12
+LOOSER = (1.25, 1.5, 2.0)
+"""Times a limit that costs many GPUs, within which most users would rather widen it."""
+CLOSE = 1.01  # high over low at which a search for the highest load ends
+WIDER = (1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0)
+SHORTER = (2, 4, 8, 16, 32)
+SHORTEST = 256.0  # tokens of a prompt under which it is no longer what the user asked for
+
+
+def memory_share(sized: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
+    """More of the card for the engine, or less where free memory was asked for."""
+    engine, asked = sized.resolved.job.engine.memory, sized.resolved.limits.min_headroom_gib
+    if sized.grows:
+        return
+    now, card = engine.utilization, sized.memory.usable_bytes
+    if not sized.fits and now < HIGHEST_UTILIZATION:
+        yield _share(now, HIGHEST_UTILIZATION)
+    if sized.fits and asked:
+        pool = float(sized.memory.pool_bytes[0])
+        room = card - pool - sum(float(value[0]) for value in sized.memory.fixed.values())
+        base = pool / now if engine.utilization_of == "free" else card
+        lower = math.floor(100.0 * (now - (asked * GIB - room) / base)) / 100.0
+        if 0.0 < lower < now:
+            yield _share(now, lower)
+
+
+def _share(now: float, then: float) -> Change:
+    return Change(
+        f"gpu_memory_utilization {then:g} instead of {now:g}", {"serve.gpu_memory_utilization": then}, 1
+    )  # fmt: skip
+
+
+def shorter_sequences(sized: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
+    """The longest sequence that the cache holds and the model has positions for, where a longer one was asked for."""
+    asked = sized.resolved.given.values.serve.max_model_len if sized.too_long else sized.resolved.asked_len
+    held = 0 if asked is None or sized.grows or (sized.fits and not sized.too_long) else sized.longest_held(asked)
+    if asked is not None and held >= sized.resolved.traffic.inputs + sized.resolved.traffic.outputs:
+        yield Change(f"max_model_len {held:,} instead of {asked:,}", {"serve.max_model_len": held}, 1)
+
+
+def milliseconds(sized: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
+    """Limits on latency that look like milliseconds, read so."""
+    limits = dict(sized.resolved.unlikely_limits())
+    if limits:
+        words = " and ".join(f"{name} {limit:g}ms instead of {limit:g} s" for name, limit in limits.items())
+        yield Change(words, {f"limits.{name}": f"{limit:g}ms" for name, limit in limits.items()}, 1)
+
+
+def placement(sized: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
+    """The sizes that the user fixed left open."""
+    resolved = sized.resolved
+    after = sized.resized(fixed={}) if resolved.fixed else None
+    if after is not None and (values := _sizes(sized, after)):
+        yield Change(f"another placement: {_words(values)}", values, 1)
+
+
+def narrower_weights(sized: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
+    """8 bit, then 4 bit, in formats that the accelerator multiplies where there are such."""
+    job = sized.resolved.job
+    peaks, now = job.server.accelerator.peak_flops_per_s, job.scheme.weights
+    for narrow in narrow_formats(peaks):
+        if narrow.bits / 8.0 < NARROWER * now.element_bytes:
+            words = f"{narrow.name} weights instead of {now.name}"
+            yield Change(words, _formats(sized, weights=narrow), 2 if narrow.bits == 8 else 3)
+
+
+def narrower_cache(sized: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
+    now = sized.resolved.job.scheme.cache
+    if now.element_bytes >= SIXTEEN_BIT:
+        yield Change(f"{E4M3.name} KV cache instead of {now.name}", _formats(sized, kv_cache=E4M3), 2)
+
+
+def prefill_apart(sized: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
+    """Prompts read on replicas of their own, where nobody says where they are read."""
+    resolved = sized.resolved
+    alone = resolved.load in (None, "batch") or resolved.spare_replicas
+    if resolved.job.engine.batching.disaggregates and resolved.prefill_replicas is None and not alone:
+        yield Change("prompts on replicas of their own", {"serve.prefill_replicas": "auto"}, 4)
+
+
+def more_gpus(sized: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
+    """As many as the load needs with number and placement open."""
+    after = sized.resized(gpus=None, fixed={})
+    if after is not None and after.gpus > sized.gpus:
+        values = {"gpus": after.gpus, **_sizes(sized, after)}
+        yield Change(f"{after.gpus} GPUs instead of {sized.gpus}", values, 4)
+
+
+def less_load(sized: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
+    """The highest load below that the service keeps, to a hundredth; formats, limits and GPUs stay."""
+    load, asked = sized.resolved.load, sized.resolved.amount
+    if load is None:
+        return
+    most = _highest(lambda amount: sized.size(replace(sized.resolved, amount=amount)).ok, asked, load != "request_rate")
+    if not most:
+        return
+    if load == "request_rate":
+        words = f"{most:,.6g} request{'' if most == 1 else 's'}/s instead of {asked:,.6g}"
+        yield Change(words, {"serve.request_rate": most}, 5)
+    else:
+        what = {"concurrency": "concurrent requests", "users": "users", "batch": "requests in a batch"}[load]
+        yield Change(f"{most:,.0f} {what} instead of {asked:,.0f}", {f"serve.{load}": int(most)}, 5)
+
+
+def _highest(keeps: Callable[[float], bool], asked: float, whole: bool) -> float:
+    """The highest amount below `asked` that is kept, two or three digits of it; 0 where none is."""
+    high = low = asked
+    for _ in range(MOST_HALVINGS):
+        low = max(_readable(low / 2.0, whole), 1.0 if whole else 0.0)
+        if keeps(low) or low in (high, 0.0):
+            break
+        high = low
+    if not keeps(low):
+        return 0.0
+    while high > CLOSE * low:
+        middle = max(_readable((low * high) ** 0.5, whole), low + 1.0 if whole else 0.0)
+        if not low < middle < high:
+            break
+        low, high = (middle, high) if keeps(middle) else (low, middle)
+    return low
+
+
+def _readable(amount: float, whole: bool) -> float:
+    return float(math.floor(amount)) if whole else rounded(amount, down=True)
+
+
+def shorter_prompts(sized: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
+    inputs = sized.resolved.traffic.inputs
+    for part in SHORTER:
+        if inputs / part >= SHORTEST:
+            tokens = float(round(inputs / part))
+            words = f"prompts of {tokens:,.0f} tokens instead of {inputs:,.0f}"
+            yield Change(words, {"serve.input_tokens": tokens}, 5)
+
+
+def wider_limits(sized: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
+    """The limits on latency that are missed, wider step by step, and as wide as the answer needs."""
+    limits = sized.resolved.limits
+    asked = {"max_ttft_s": (limits.max_ttft_s, sized.ttft_s), "max_tpot_s": (limits.max_tpot_s, sized.tpot_s)}
+    broken = {name: (limit, value) for name, (limit, value) in asked.items() if limit is not None and value > limit}
+    if not broken or (sized.overloaded and sized.resolved.gpus is not None):
+        return
+    reached = max(value / limit for limit, value in broken.values())
+    for factor in sorted({*WIDER, *({reached} if math.isfinite(reached) else ())}):
+        wider = {name: rounded(limit * factor, down=False) for name, (limit, _) in broken.items()}
+        words = " and ".join(f"{name} {value:g} instead of {broken[name][0]:g}" for name, value in wider.items())
+        yield Change(words, {f"limits.{name}": value for name, value in wider.items()}, 6)
+
+
+def looser_limits(sized: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
+    """Each limit on latency that the service meets by little, a little wider."""
+    limits = sized.resolved.limits
+    for name, value in (("max_ttft_s", sized.ttft_s), ("max_tpot_s", sized.tpot_s)):
+        limit = getattr(limits, name)
+        if limit is not None and LOOSER[-1] * value > limit >= value:
+            for factor in LOOSER:
+                wider = float(f"{limit * factor:.6g}")
+                yield Change(f"{name} {wider:g} instead of {limit:g}", {f"limits.{name}": wider}, 6)
+
+
+def same_certainty(sized: ServingEstimate) -> Iterator[Change]:
+    """Limits met as surely as now, where nobody says how surely."""
+    probability = sized.least_sure
+    if sized.confidence is None and probability is not None:
+        asked = math.floor(100.0 * min(probability, 0.99)) / 100.0
+        if asked > DEFAULT_CONFIDENCE:
+            yield Change(f"limits as sure as now (confidence {asked:g})", {"limits.confidence": asked}, 1)
+
+
+def _sizes(sized: ServingEstimate, after: ServingEstimate) -> dict[str, object]:
+    """The sizes that the user fixed and that have to change, as keys."""
+    chosen = {name: int(getattr(after.placement, name)[0]) for name in sized.resolved.fixed}
+    return {f"layout.{name}": value for name, value in chosen.items() if sized.resolved.fixed[name] != value}
+
+
+def _words(values: dict[str, object]) -> str:
+    return ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in values.items())
+
+
+def _formats(sized: ServingEstimate, **chosen: Format) -> dict[str, object]:
+    """Keys that set some formats: one by one, or as the scheme that the user wrote."""
+    job = sized.resolved.job
+    if sized.resolved.given.values.serve.scheme is None:
+        return {f"serve.{key}": one.name for key, one in chosen.items()}
+    weights = chosen.get("weights", job.scheme.weights).bits
+    multiplied = weights == 8 or job.scheme.activations.element_bytes < SIXTEEN_BIT
+    cache = chosen.get("kv_cache", job.scheme.cache).bits
+    return {"serve.scheme": f"w{weights}a{8 if multiplied and weights <= 8 else 16}k{cache}"}
+
+
+TO_FIT = (
+    Remedy(1, shorter_sequences),
+    Remedy(1, memory_share), Remedy(2, narrower_weights), Remedy(2, narrower_cache), Remedy(1, placement),
+    Remedy(4, more_gpus), Remedy(5, less_load), Remedy(5, shorter_prompts),
+)  # fmt: skip
+TO_MEET_LIMITS = (
+    Remedy(1, shorter_sequences),
+    Remedy(1, milliseconds), Remedy(1, placement), Remedy(1, memory_share), Remedy(2, narrower_weights),
+    Remedy(2, narrower_cache), Remedy(4, prefill_apart), Remedy(4, more_gpus), Remedy(5, less_load),
+    Remedy(6, wider_limits),
+)  # fmt: skip
+TO_GAIN = (
+    Remedy(1, placement), Remedy(2, narrower_weights), Remedy(2, narrower_cache), Remedy(4, prefill_apart),
+)  # fmt: skip
+
 
 MOST_GAINS = 2
 MUCH_FEWER = 0.5  # GPUs with a limit a little wider, against those with the limit as it was asked
 WORTH_SAYING = 0.95  # GPUs for a unit of load, against those of the service as it was asked
-
 Options = list[Option[ServingEstimate]]
 Serving = Trials[ServingEstimate]
 

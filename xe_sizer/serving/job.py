@@ -2,26 +2,169 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
 from xe_sizer.frozen import frozen
+from xe_sizer.graph.inputs import LowRank
 from xe_sizer.graph.operators import as_array
 from xe_sizer.graph.vision import VISION
-from xe_sizer.laws.device import FP8
-from xe_sizer.units import SIXTEEN_BIT
+from xe_sizer.laws.collectives import ALL_REDUCE
+from xe_sizer.laws.device import FP8, device
+from xe_sizer.laws.network import network
+from xe_sizer.software.engine import NarrowKernel
+from xe_sizer.units import MICRO, SIXTEEN_BIT
 
 if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
-    from xe_sizer.graph.operators import Array
+    from xe_sizer.graph.operators import Array, IntArray
     from xe_sizer.graph.vision import Seen
     from xe_sizer.laws.collectives import Network
     from xe_sizer.laws.device import Efficiency
     from xe_sizer.laws.hardware import Accelerator, Server
+    from xe_sizer.laws.matmul import MatmulLaw
     from xe_sizer.laws.operator_time import Device
-    from xe_sizer.serving.adapters import ServedAdapters
-    from xe_sizer.serving.layout import ReplicaLayouts
     from xe_sizer.software.engine import Engine
     from xe_sizer.software.number_formats import Scheme
+
+# What requests of a service look like.
+
+DEFAULT_INPUT_TOKENS, DEFAULT_OUTPUT_TOKENS = 1024.0, 256.0
+HIGHEST_LOAD = 0.999  # share of the top rate up to which waits are computed; at the top they have no end
+FULL = 0.98  # share of its top rate at which a replica is run where nobody states a load
+TARGET_LOAD = 0.85  # the same where requests come by chance and the user does not say how long they may take
+
+
+def even_spread(mean: float, longest: float) -> float:
+    """Standard deviation over mean of lengths drawn evenly up to a longest one [-].
+
+        spread = (longest - mean) / (sqrt(3) mean)      evenly from 2 mean - longest to longest
+
+    Parameters
+    ----------
+    mean, longest : of the lengths [tokens]
+
+    Returns
+    -------
+    float, 1 / sqrt(3) for a draw from 0 on [-]
+
+    Source: variance of a uniform distribution, (longest - shortest)^2 / 12.
+    """
+    return (longest - mean) / (math.sqrt(3.0) * mean)
+
+
+@frozen(eq=True)
+class Traffic:
+    """What requests look like: means, and how they spread around them (log-normal).
+
+    inputs, outputs : tokens of a prompt and of an answer
+    input_spread, output_spread : standard deviation over mean; 0: all alike
+    prefix_hit_share : share of prompt tokens whose keys and values are cached already
+    draft_tokens, acceptance_rate, draft_cost : speculative decoding proposes tokens, each kept with this probability
+    if those before it were; a proposal takes this share of a step
+    longest_input, longest_output : no prompt and no answer of a test is longer [tokens]
+    """
+
+    inputs: float
+    outputs: float
+    input_spread: float = 0.0
+    output_spread: float = 0.0
+    prefix_hit_share: float = 0.0
+    draft_tokens: int = 0
+    acceptance_rate: float = 0.0
+    draft_cost: float = 0.0
+    longest_input: float = math.inf
+    longest_output: float = math.inf
+
+    @property
+    def tokens_per_step(self) -> float:
+        """Tokens that a sequence gains in a step [-]: (1 - a^(g + 1)) / (1 - a) for g proposals (arXiv:2211.17192)."""
+        a, proposed = self.acceptance_rate, self.draft_tokens
+        return proposed + 1.0 if a >= 1.0 else (1.0 - a ** (proposed + 1)) / (1.0 - a)
+
+    @property
+    def outputs_in_time(self) -> float:
+        """Mean length of the answers in progress at a moment, in which long ones weigh more [tokens]."""
+        return self.outputs * (1.0 + self.output_spread**2)
+
+    @property
+    def new_inputs(self) -> float:
+        """Prompt tokens that a prefill has to process."""
+        return max(self.inputs * (1.0 - self.prefix_hit_share), 1.0)
+
+    def lengths_at(self, mean: float, spread: float, deviations: float) -> float:
+        """Quantile of a log-normal with this mean and spread, at `deviations` from its median [tokens]."""
+        sigma = float(np.sqrt(np.log1p(spread**2)))
+        return float(mean * np.exp(sigma * deviations - sigma**2 / 2.0))
+
+
+# LoRA adapters in one service: what those that are held take, and their products beside those of the model.
+
+
+@frozen
+class ServedAdapters:
+    """The adapters of a service.
+
+    count : that requests ask for, each as often; held : of them on the GPU at once, which is the most in a step
+    ranks : of a held adapter by projection, as the engine allocates it [-]; forms : low-rank adapters of these
+    element_bytes : of A and B [bytes]
+    kernel_launches : time of a kernel that finds the rows of an adapter, in launches of the smallest kernel [-]
+    """
+
+    count: int
+    held: int
+    ranks: Mapping[str, int]
+    element_bytes: float
+    kernel_launches: float = 1.0
+
+    @cached_property
+    def forms(self) -> dict[str, LowRank]:
+        return {name: LowRank(rank) for name, rank in self.ranks.items()}
+
+
+# How the GPUs of one replica share a model, as arrays over placements.
+
+
+@frozen
+class ReplicaLayouts:
+    """Sizes of the parallel groups of one replica, arrays of one shape (placements,).
+
+    tp : tensor parallel ranks; pp : pipeline stages; ep : expert parallel ranks
+    dp : groups that each compute attention for a share of the sequences, and the experts together
+    """
+
+    tp: IntArray
+    pp: IntArray
+    ep: IntArray
+    dp: IntArray
+
+    @classmethod
+    def of(cls, tp: ArrayLike = 1, pp: ArrayLike = 1, ep: ArrayLike = 1, dp: ArrayLike = 1) -> ReplicaLayouts:
+        sizes = np.broadcast_arrays(*(np.atleast_1d(np.asarray(size, dtype=np.int64)) for size in (tp, pp, ep, dp)))
+        return cls(*sizes)
+
+    def __len__(self) -> int:
+        return len(self.tp)
+
+    def __getitem__(self, index: NDArray[np.bool_] | IntArray | slice) -> ReplicaLayouts:
+        return ReplicaLayouts(**{field.name: getattr(self, field.name)[index] for field in fields(self)})
+
+    @property
+    def gpus(self) -> IntArray:
+        """GPUs of a replica."""
+        return np.asarray(self.tp * self.pp * self.dp)
+
+    @property
+    def expert_tp(self) -> IntArray:
+        """Ranks that share one expert: what expert parallelism leaves of a stage's ranks."""
+        return np.asarray(np.maximum(self.tp * self.dp // self.ep, 1))
+
 
 WIDE_MODULES = frozenset({"head", "router", "embedding", VISION})
 
@@ -103,3 +246,100 @@ def wide_modules(scheme: Scheme) -> frozenset[str]:
         return frozenset({"router"})
     rest = {"qkv", "output_projection", "attention", "mlp", "state_space"} if scheme.weights.experts_only else set()
     return WIDE_MODULES | rest
+
+
+# The accelerator and its links as an engine drives them, with the number formats of a scheme.
+
+# A kernel that reads 16-bit activations and writes 8-bit ones; its time is assumed.
+OWN_CAST_S, OWN_CAST_BYTES = 3e-6, 3.0
+# 21,296 products in fp8 with scales of blocks, timed by aiconfigurator (TensorRT-LLM 1.3, H100), fit at 1.01.
+BLOCKED_SHARPNESS = 1.01
+# Published runs of mixtures: 342 figures, median ratio 0.96 with 1.5 where the 1.1 of unpadded rows leaves 0.93.
+TILED_SHARPNESS = 1.5
+# DeepGEMM's persistent grouped products over rows in order of experts: 1,093 to 1,297 TFLOP/s on H800 (its README of
+# February 2025), 0.60 of the peak where the law of grouped products has 0.49. They load ahead of what they compute: the
+# knee is fitted to 51 runs of Qwen3-235B with vLLM 0.12 on H200.
+PERSISTENT_GAIN, PERSISTENT_SHARPNESS = 1.24, 2.0
+
+
+def serving_job(
+    model: ModelShape, engine: Engine, scheme: Scheme, server: Server, efficiency: Efficiency
+) -> ServingJob:
+    """Joins model, engine and hardware."""
+    return ServingJob(
+        model=model,
+        engine=engine,
+        scheme=scheme,
+        server=server,
+        device=_device(server.accelerator, engine, scheme, efficiency),
+        network=_network(server, engine),
+        efficiency=efficiency,
+    )
+
+
+def _device(gpu: Accelerator, engine: Engine, scheme: Scheme, chosen: Efficiency) -> Device:
+    """The accelerator with the scheme's formats; narrow weights stream at the share that the engine's kernels reach."""
+    made = device(gpu, scheme.compute, engine.kernels.attention_family, engine.efficiency, chosen, False)
+    if not chosen.fixed:
+        wide = _streaming(made.scan_matmul, engine.efficiency.streaming)
+        narrow = _narrow_share(scheme, engine)
+        grouped = _product_law(_tiled(made.expert_matmul, engine), wide, scheme, engine, narrow)
+        made = replace(
+            made,
+            matmul=_product_law(made.matmul, wide, scheme, engine, narrow),
+            expert_matmul=grouped,
+            reserved_matmul=_reserved_law(grouped) if reserves(engine, scheme, gpu) else None,
+            scan_matmul=wide,
+            decode=replace(made.decode, memory_efficiency=made.decode.memory_efficiency * engine.efficiency.decode),
+        )
+    return replace(made, weight_element_bytes=scheme.weights.element_bytes, wide_modules=wide_modules(scheme))
+
+
+def _reserved_law(law: MatmulLaw) -> MatmulLaw:
+    """The law of grouped products whose rows are reserved: tokens are cast before they are spread over them."""
+    return replace(law.scaled(PERSISTENT_GAIN), sharpness=PERSISTENT_SHARPNESS, cast_bytes_per_element=0.0)
+
+
+def _tiled(law: MatmulLaw, engine: Engine) -> MatmulLaw:
+    """The law of grouped products whose padded rows are counted: its knee already contained their waste."""
+    return replace(law, sharpness=max(law.sharpness, TILED_SHARPNESS)) if engine.kernels.expert_tile else law
+
+
+def _streaming(law: MatmulLaw, share: float) -> MatmulLaw:
+    return replace(law, memory_efficiency=law.memory_efficiency * share)
+
+
+def _narrow_share(scheme: Scheme, engine: Engine) -> NarrowKernel:
+    """What the kernels of narrow weights reach; products of narrow operands both follow the fitted law."""
+    return engine.narrow_kernel(scheme.weights) if scheme.weight_only else NarrowKernel()
+
+
+def _product_law(law: MatmulLaw, wide: MatmulLaw, scheme: Scheme, engine: Engine, narrow: NarrowKernel) -> MatmulLaw:
+    """The law of products in the scheme's formats: the floor of plain kernels, and casts where they are not fused.
+
+    The laws of 8 and 4 bit were fitted with the cast as separate kernels in front.
+    """
+    blocked = scheme.activations.blocked
+    own_cast = scheme.activations.element_bytes < SIXTEEN_BIT and (blocked or not engine.kernels.fused_casts)
+    floor_s = wide.floor_s if narrow.floor_us is None else narrow.floor_us * MICRO
+    fused_rows = narrow.fused_rows
+    return replace(
+        law if fused_rows else law.scaled(narrow.compute_share),
+        few_rows=fused_rows,
+        few_rows_share=narrow.compute_share,
+        floor_s=floor_s + (OWN_CAST_S if own_cast else 0.0),
+        memory_efficiency=law.memory_efficiency * engine.efficiency.streaming * narrow.bandwidth_share,
+        cast_bytes_per_element=OWN_CAST_BYTES if own_cast else 0.0,
+        sharpness=BLOCKED_SHARPNESS if blocked else law.sharpness,
+    )
+
+
+def _network(server: Server, engine: Engine) -> Network:
+    """The node's network; an all-reduce of the engine's own starts sooner than that of the library."""
+    joined = network(server)
+    law = joined.scale_up[ALL_REDUCE]
+    if engine.exchanges.all_reduce == "nccl" or not server.fabric.custom_all_reduce:
+        return joined
+    floor_s = engine.exchanges.floor_us * MICRO
+    law = replace(law, alpha_s=tuple(float(np.minimum(alpha, floor_s)) for alpha in law.alpha_s))
+    return replace(joined, scale_up={**joined.scale_up, ALL_REDUCE: law})

@@ -12,9 +12,17 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from xe_sizer.serving.closed import in_flight, requests_within, users_at, users_latencies, users_rate, users_within
-from xe_sizer.serving.queueing import latencies, rate_within
-from xe_sizer.serving.traffic import HIGHEST_LOAD
+from xe_sizer.serving.job import HIGHEST_LOAD
+from xe_sizer.serving.queueing import (
+    in_flight,
+    latencies,
+    rate_within,
+    requests_within,
+    users_at,
+    users_latencies,
+    users_rate,
+    users_within,
+)
 from xe_sizer.serving.uncertainty import allowed_latencies
 
 if TYPE_CHECKING:

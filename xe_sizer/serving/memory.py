@@ -2,27 +2,428 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.operators import as_array
-from xe_sizer.graph.vision import largest_image
+from xe_sizer.graph.attention import cache_width
+from xe_sizer.graph.inputs import adapters_on, model_adapters
+from xe_sizer.graph.operators import MemoryBound, as_array, layers_per_stage
+from xe_sizer.graph.vision import VISION, largest_image, vision_weights
+from xe_sizer.graph.weights import embedding_weights, head_weights, layer_weights
+from xe_sizer.laws.collectives import copy_time_s
 from xe_sizer.laws.parts import Part, computed, part
-from xe_sizer.serving.adapters import adapter_bytes
-from xe_sizer.serving.kv_cache import sequence_bytes
-from xe_sizer.serving.weights import rank_weight_bytes
-from xe_sizer.units import FLOAT32, GIB
+from xe_sizer.serving.job import ReplicaLayouts, wide_modules
+from xe_sizer.units import FLOAT32, GIB, SIXTEEN_BIT
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from xe_sizer.graph.model import ModelShape, VisionTower
+    from xe_sizer.graph.inputs import Adapter
+    from xe_sizer.graph.model import ModelShape, StateSpace, VisionTower
     from xe_sizer.graph.operators import Array
-    from xe_sizer.serving.job import ServingJob
-    from xe_sizer.serving.layout import ReplicaLayouts
+    from xe_sizer.graph.weights import Weight
+    from xe_sizer.serving.job import ServedAdapters, ServingJob, Traffic
+    from xe_sizer.software.number_formats import Format, Scheme
+
+# LoRA adapters in one service: what those that are held take, and their products beside those of the model.
+
+MODULE = "adapters"
+# Projections that share an input and whose adapters one pair of kernels computes (vLLM's packed modules).
+TOGETHER = (("q", "k", "v"), ("gate", "up"), ("shared_expert_gate", "shared_expert_up"))
+SHRINK_AND_EXPAND = 2.0  # kernels: to the rank, and from it to the outputs
+
+
+def adapter_bytes(model: ModelShape, adapters: ServedAdapters, placements: ReplicaLayouts) -> Array:
+    """What the held adapters take of one GPU.
+
+        bytes = held x element x sum over the projections of a stage's layers of r (inputs + outputs) on the rank
+
+    Parameters
+    ----------
+    model : its projections [-]
+    adapters : how many are held, and their ranks
+    placements : tp and pp of shape (placements,) [-]
+
+    Returns
+    -------
+    ndarray of float, shape (placements,) [bytes]
+
+    Source: vLLM's lora_a_stacked and lora_b_stacked (lora/layers/base_linear.py), SGLang's LoRAMemoryPool
+    (lora/mem_pool.py); A of column-parallel and B of row-parallel projections are whole on every rank.
+    """
+    tp = as_array(placements.tp)
+    elements = np.zeros(len(placements))
+    for layers, adapter in model_adapters(model, adapters.forms):
+        elements = elements + layers * adapter.on_rank(tp)
+    share = layers_per_stage(model.layers, placements.pp) / model.layers
+    return np.asarray(adapters.held * adapters.element_bytes * share * elements)
+
+
+def distinct(adapters: ServedAdapters, sequences: ArrayLike) -> Array:
+    """Different adapters among the sequences of a step, in the mean.
+
+        n = min(N (1 - (1 - 1 / N)^s), held)
+
+    Parameters
+    ----------
+    adapters : N that requests ask for, each as often
+    sequences : s [-]
+
+    Returns
+    -------
+    ndarray of float, shape of the sequences [-]
+
+    Source: own derivation: an adapter is missing if none of the sequences asks for it.
+    """
+    count = float(adapters.count)
+    some = count * (1.0 - (1.0 - 1.0 / count) ** as_array(sequences))
+    return np.asarray(np.minimum(some, adapters.held))
+
+
+def adapter_operators(
+    model: ModelShape, adapters: ServedAdapters, tp: Array, tokens: Array, sequences: Array, element_bytes: float
+) -> Iterator[MemoryBound]:
+    """The grouped products of a step beside those of the model: x A^T, and of it B^T added to the output.
+
+        shrink bytes = inputs tokens element + n r inputs element + 4 r tokens
+        expand bytes = 4 r tokens + n r outputs element + 2 outputs tokens element
+
+    n different adapters in the step. Two kernels for projections that share an input; the rank's few columns leave
+    them bound by memory.
+
+    Parameters
+    ----------
+    model : its projections [-]
+    adapters : how many there are, and their ranks
+    tp : tensor-parallel ranks, shape (points,) [-]
+    tokens, sequences : of the step on a rank, shape (points,) [-]
+    element_bytes : of activations [bytes]
+
+    Returns
+    -------
+    iterator of MemoryBound, bytes of shape (points,) [bytes]
+
+    Source: vLLM lora_shrink and lora_expand (lora/ops/triton_ops), with a float32 buffer between them; Punica
+    (arXiv:2310.18547) and S-LoRA (arXiv:2311.03285) for the grouping.
+    """
+    different = distinct(adapters, sequences)
+    for kind, layers in model.layer_kinds:
+        here = adapters_on(layer_weights(model, kind), adapters.forms)
+        known = {adapter.members[0].name: adapter for adapter in here}
+        for group in _groups(known):
+            inputs, outputs, columns = _sizes(group, tp)
+            weights = different * adapters.element_bytes * (columns * inputs + _expanding(group, tp))
+            moved = tokens * (element_bytes * (inputs + 2.0 * outputs) + 2.0 * FLOAT32 * columns) + weights
+            yield MemoryBound(
+                name="+".join(adapter.members[0].name for adapter in group) + " adapter",
+                module=MODULE,
+                layers=float(layers),
+                saved_bytes=np.zeros_like(moved),
+                forward_bytes=moved,
+                backward_bytes=np.zeros_like(moved),
+                forward_launches=SHRINK_AND_EXPAND * adapters.kernel_launches,
+                backward_launches=0.0,
+                temporary_bytes=np.zeros_like(moved),
+            )
+
+
+def _groups(known: Mapping[str, Adapter]) -> Iterator[tuple[Adapter, ...]]:
+    """Adapters that one pair of kernels computes."""
+    grouped = {name for names in TOGETHER for name in names}
+    for names in TOGETHER:
+        if group := tuple(known[name] for name in names if name in known):
+            yield group
+    yield from ((adapter,) for name, adapter in known.items() if name not in grouped)
+
+
+def _sizes(group: tuple[Adapter, ...], tp: Array) -> tuple[Array, Array, float]:
+    """Inputs and outputs of the rank's shards of a group, and columns of all its A [-]."""
+    first = group[0].members[0]
+    inputs = first.inputs / tp if first.split == "row" else first.inputs * np.ones_like(tp)
+    outputs = sum((_outputs(adapter, tp) for adapter in group), np.zeros_like(tp))
+    return inputs, outputs, float(sum(_rank(adapter) for adapter in group))
+
+
+def _rank(adapter: Adapter) -> int:
+    """Columns of A [-]."""
+    return adapter.matrices[0][0]
+
+
+def _outputs(adapter: Adapter, tp: Array) -> Array:
+    shards = (weight.output_shards(tp) if weight.split == "column" else 1.0 for weight in adapter.members)
+    parts = zip(adapter.members, shards, strict=True)
+    return np.asarray(sum((weight.outputs / part for weight, part in parts), np.zeros_like(tp)))
+
+
+def _expanding(group: tuple[Adapter, ...], tp: Array) -> Array:
+    """Elements of all B of a group on a rank [-]."""
+    return np.asarray(sum((_rank(adapter) * _outputs(adapter, tp) for adapter in group), np.zeros_like(tp)))
+
+
+# Bytes of the weights of a served model, whole or on one rank.
+
+
+def weight_bytes(model: ModelShape, scheme: Scheme) -> float:
+    """Weights of the whole model as a checkpoint of the format has them.
+
+        bytes = elements of matrices x bytes of the format, with its scales + all other elements x 2
+
+    Matrices of the layers are in the format; embedding, head, router, norms, biases and the encoder of images stay in
+    16 bit, but for formats that embedding and head are stored in too.
+
+    Parameters
+    ----------
+    model : its weights [-]
+    scheme : formats of weights, activations and cache
+
+    Returns
+    -------
+    float [bytes]
+
+    Source: checkpoints of GPTQ, AWQ, compressed-tensors, ModelOpt and gpt-oss.
+    """
+    one = ReplicaLayouts.of()
+    layers = [count * _total(weights, one, scheme) for count, weights in _layers(model)]
+    ends = (_total(part, one, scheme) for part in _ends(model))
+    return float(np.sum([*layers, *ends, _vision(model, one, scheme)]))
+
+
+def rank_weight_bytes(model: ModelShape, scheme: Scheme, placements: ReplicaLayouts) -> Array:
+    """Weights on the fullest rank of each placement.
+
+        bytes = heaviest ceil(L / pp) layers in a row + max(embedding + vision, head)
+        bytes = layers + embedding + vision + head                                       one stage
+
+    The encoder of images stays in 16 bit, and is sharded like the layers, on the first stage.
+
+    Parameters
+    ----------
+    model : its weights [-]
+    scheme : formats of weights, activations and cache
+    placements : shape (placements,)
+
+    Returns
+    -------
+    ndarray of float, shape (placements,) [bytes]
+
+    Source: `weight_bytes`; column-, row- and expert-parallel shards as in Megatron-LM (arXiv:1909.08053) and the
+    engines.
+    """
+    pp = as_array(placements.pp)
+    layers = _fullest_stage(model, scheme, placements)
+    embedding, head = (_total(part, placements, scheme) for part in _ends(model))
+    first = embedding + _vision(model, placements, scheme)
+    if model.tied_embeddings:  # the last stage has a copy of the table
+        table = tuple(weight for weight in embedding_weights(model) if weight.name == "embedding")
+        head_alone = head + _total(table, placements, scheme)
+    else:
+        head_alone = head
+    return np.asarray(layers + np.where(pp > 1, np.maximum(first, head_alone), first + head))
+
+
+def _fullest_stage(model: ModelShape, scheme: Scheme, placements: ReplicaLayouts) -> Array:
+    """The heaviest run of ceil(layers / pp) layers that a rank may hold [bytes]."""
+    share = layers_per_stage(model.layers, placements.pp) / model.layers
+    each = [(count, _total(weights, placements, scheme)) for count, weights in _layers(model)]
+    if len(each) == 1 or model.kv_layers is not None:
+        return np.asarray(share * sum(count * size for count, size in each))
+    sizes = np.stack([size for _, size in each])  # shape (kinds, placements)
+    found = np.zeros(len(placements))
+    for stages in np.unique(placements.pp):
+        of_stages = placements.pp == stages
+        runs = _runs(model, int(layers_per_stage(model.layers, stages)))
+        found[of_stages] = (runs @ sizes[:, of_stages]).max(axis=0)
+    return found
+
+
+def _runs(model: ModelShape, length: int) -> Array:
+    """Layers of each kind in every run of `length` neighbours, shape (runs, kinds), each kind of run once."""
+    kinds = [kind for kind, _ in model.layer_kinds]
+    ones = np.array([[kind == known for known in kinds] for kind in model.layer_sequence], dtype=float)
+    sums = np.vstack([np.zeros(len(kinds)), np.cumsum(ones, axis=0)])
+    return np.unique(sums[length:] - sums[:-length], axis=0)
+
+
+def _layers(model: ModelShape) -> Iterator[tuple[float, tuple[Weight, ...]]]:
+    """Weights of each kind of layer and how many layers have them; borrowed keys and values are not stored."""
+    lent = 0.0 if model.kv_layers is None else 1.0 - model.kv_layers / model.layers
+    for kind, count in model.layer_kinds:
+        weights = layer_weights(model, kind)
+        yield float(count), tuple(weight for weight in weights if not (lent and weight.name in ("k", "v")))
+        if lent:
+            yield count * (1.0 - lent), tuple(weight for weight in weights if weight.name in ("k", "v"))
+
+
+def _ends(model: ModelShape) -> tuple[tuple[Weight, ...], tuple[Weight, ...]]:
+    return embedding_weights(model), head_weights(model)
+
+
+def _vision(model: ModelShape, placements: ReplicaLayouts, scheme: Scheme) -> Array:
+    """The encoder of images and its projectors on one rank; zero where the model has none [bytes]."""
+    groups = vision_weights(model.vision) if model.vision else ()
+    found = [count * _total(tuple(map(_wide, weights)), placements, scheme) for count, weights in groups]
+    return np.asarray(np.sum([np.zeros(len(placements)), *found], axis=0))
+
+
+def _wide(weight: Weight) -> Weight:
+    """The weight as one of the encoder of images, which formats of few bits leave alone."""
+    return replace(weight, module=VISION)
+
+
+def _total(weights: tuple[Weight, ...], placements: ReplicaLayouts, scheme: Scheme) -> Array:
+    zero = np.zeros(len(placements))
+    return np.asarray(np.sum([zero, *(_bytes(weight, placements, scheme) for weight in weights)], axis=0))
+
+
+def _bytes(weight: Weight, placements: ReplicaLayouts, scheme: Scheme) -> Array:
+    """One weight on one rank: its matrix in the format or in 16 bit, its bias in 16 bit."""
+    tp = as_array(placements.tp)
+    wide = max(SIXTEEN_BIT, scheme.weights.element_bytes)
+    stored = weight.kind == "linear" or (scheme.weights.everywhere and weight.module in ("embedding", "head"))
+    narrow = stored and weight.module not in wide_modules(scheme)
+    size = scheme.weights.element_bytes if narrow else wide
+    expert_ranks = as_array(placements.ep) * placements.expert_tp
+    return weight.on_rank(weight.matrix_elements * size, weight.bias_elements * wide, tp, expert_ranks)
+
+
+# Keys and values that a served model keeps: bytes per token and sequence, and how many sequences a pool holds.
+
+STATE_BYTES = 4.0  # recurrent states are kept in float32
+CONVOLUTION_BYTES = 2.0  # the last inputs of the convolution are kept in 16 bit
+INDEXER_KEY_BYTES = 1.0 + 4 / 128  # fp8 with a float32 scale per 128 (DeepSeek-V3.2)
+
+
+def attention_layers(model: ModelShape, windows: bool = True) -> Iterator[tuple[ModelShape, float, float]]:
+    """Each kind of attention of the model: its shape, layers that keep all tokens, layers that keep a window [-].
+
+    windows : whether the engine keeps windows; else windowed layers keep all tokens too
+    """
+    counts: dict[ModelShape, int] = {}
+    for kind, count in model.layer_kinds:
+        if kind.attends:
+            seen = model.seen_by(kind)
+            counts[seen] = counts.get(seen, 0) + count
+    for seen, layers in counts.items():
+        own = layers * (seen.kv_layers / seen.layers if seen.kv_layers is not None else 1.0)
+        windowed = own * seen.windowed_layers / seen.layers if seen.sliding_window and windows else 0.0
+        yield seen, own - windowed, windowed
+
+
+def layer_token_bytes(model: ModelShape, cache: Format, tp: ArrayLike = 1.0) -> Array:
+    """What one layer keeps of one token on one rank.
+
+        bytes = cache_width x element      2 x heads of keys and values x head size, or the latent and its rotary part
+        bytes += head size of the indexer x (1 + 4 / 128)      sparse attention
+
+    Parameters
+    ----------
+    model : its heads, latent attention and indexer [-]
+    cache : format of an element
+    tp : tensor-parallel ranks [-]
+
+    Returns
+    -------
+    ndarray of float, shape of `tp` [bytes]
+
+    Source: paged attention (arXiv:2309.06180); DeepSeek-V2 (arXiv:2405.04434, section 2.1.2); DeepSeek-V3.2 for the
+    indexer's key, fp8 with a float32 scale per 128.
+    """
+    size = cache_width(model, as_array(tp)) * cache.element_bytes
+    indexer = model.indexer.head_dim * INDEXER_KEY_BYTES if model.indexer else 0.0
+    return np.asarray(size + indexer)
+
+
+def token_bytes(model: ModelShape, cache: Format) -> float:
+    """Cache of one further token in the whole model, in the layers that keep all tokens.
+
+        bytes = sum over the kinds of attention of layers x layer_token_bytes
+
+    Where every layer keeps a window, of all of them.
+
+    Parameters
+    ----------
+    model : its layers and heads [-]
+    cache : format of an element
+
+    Returns
+    -------
+    float [bytes]
+
+    Source: `layer_token_bytes`.
+    """
+    kinds = [(layer_token_bytes(seen, cache), full, windowed) for seen, full, windowed in attention_layers(model)]
+    whole = sum(full * size for size, full, _ in kinds)
+    return float(whole or sum(windowed * size for size, _, windowed in kinds))
+
+
+def sequence_bytes(
+    model: ModelShape, cache: Format, tokens: ArrayLike, placements: ReplicaLayouts, block: int, windows: bool = True
+) -> Array:
+    """Cache of one sequence on one rank, tokens rounded up to whole blocks.
+
+        bytes = sum over the kinds of attention of ceil(full layers / pp) x layer_token_bytes x held
+                + ceil(windowed layers / pp) x layer_token_bytes x min(held, window + block), and the state
+        held = ceil(tokens / block) block
+
+    A windowed layer keeps its window and the block that it ends in; state-space layers keep a state of fixed size.
+
+    Parameters
+    ----------
+    model : its layers and heads [-]
+    cache : format of an element
+    tokens : of the sequence [tokens]
+    placements : tp and pp of shape (placements,) [-]
+    block : tokens of a block [tokens]
+    windows : whether the engine keeps windows; else windowed layers keep all tokens too
+
+    Returns
+    -------
+    ndarray of float, shape that tokens and placements broadcast to [bytes]
+
+    Source: paged attention (arXiv:2309.06180); stages of whole layers, the fullest decides.
+    """
+    held = np.ceil(as_array(tokens) / block) * block
+    size = state_bytes(model, placements)
+    for seen, full, windowed in attention_layers(model, windows):
+        layer = layer_token_bytes(seen, cache, placements.tp)
+        size = size + layers_per_stage(full, placements.pp) * layer * held
+        if seen.sliding_window:
+            within = np.minimum(held, seen.sliding_window + block)
+            size = size + layers_per_stage(windowed, placements.pp) * layer * within
+    return np.asarray(size)
+
+
+def state_bytes(model: ModelShape, placements: ReplicaLayouts) -> Array:
+    """Recurrent states and convolution windows of one sequence on one tensor-parallel rank, of a stage.
+
+        bytes = ceil(layers / pp) (channels x state rows x 4 + mixed channels (kernel - 1) x 2) / tp
+
+    Parameters
+    ----------
+    model : its state-space layers [-]
+    placements : tp and pp of shape (placements,) [-]
+
+    Returns
+    -------
+    ndarray of float, shape (placements,) [bytes]
+
+    Source: mamba-ssm and flash-linear-attention, which keep states in float32 (arXiv:2312.00752, arXiv:2405.21060).
+    """
+    space = model.state_space
+    if space is None:
+        return np.zeros(len(placements))
+    layers = sum(count for kind, count in model.layer_kinds if kind.mixer == "state-space")
+    return np.asarray(layers_per_stage(layers, placements.pp) * _state_elements(space) / as_array(placements.tp))
+
+
+def _state_elements(space: StateSpace) -> float:
+    """Bytes of one layer's state: channels x state rows, and the last inputs of the convolution."""
+    rows = space.key_head_dim if space.kind == "gated-delta-net" else space.state
+    return space.inner * rows * STATE_BYTES + space.mixed_channels * (space.conv_kernel - 1) * CONVOLUTION_BYTES
+
 
 # Tensors of the hidden size that a layer holds together: residual, its normalised copy, the block's output (own count).
 HIDDEN_TENSORS = 3.0
@@ -355,3 +756,192 @@ def static_peak(
     at_end = np.asarray(sum(decode.values())) >= np.asarray(sum(prefill.values()))
     live = {name: np.where(at_end, decode[name], prefill[name]) for name in prefill}
     return {weights.name: weights(late[0]), **live}
+
+
+# KV cache of sessions that come back: what stays on the GPU, what in host memory, and how many find theirs again.
+
+
+@frozen(eq=True)
+class HostCache:
+    """What is asked: host memory for the cache of one replica, and the share of a prompt that was computed before.
+
+    size_bytes : of one replica [bytes]; seen_share : of the tokens of a prompt, in its session's earlier requests [-]
+    """
+
+    size_bytes: float
+    seen_share: float
+
+
+@frozen
+class Hits:
+    """Shares of returning sessions that find their cache on the GPU, or in host memory alone [-]."""
+
+    gpu: Array
+    host: Array
+
+    @property
+    def both(self) -> Array:
+        """That need not be computed again [-]."""
+        return self.gpu + self.host
+
+
+def hit_shares(idle: ArrayLike, on_gpu: ArrayLike, in_host: ArrayLike, host_holds: str) -> Hits:
+    """Sessions that find their cache again, of those that come back.
+
+        gpu = min(g / n, 1)
+        gpu + host = min(max(g, h) / n, 1)      the host has a copy of what is on the GPU
+        gpu + host = min((g + h) / n, 1)        it has what the GPU evicted
+
+    n sessions whose users think, g of which the GPU has room for, h the host. Users think for exponential times and the
+    oldest is evicted, so that a session is found if it comes back within a time T: its share 1 - e^(-T/Z) is the room
+    over the sessions.
+
+    Parameters
+    ----------
+    idle, on_gpu, in_host : n, g and h of a replica [-]
+    host_holds : copies or evicted
+
+    Returns
+    -------
+    Hits, shape that the numbers broadcast to [-]
+
+    Source: Che's approximation of an LRU cache (IEEE JSAC 20, 2002), exact here as all sessions come back alike.
+    """
+    idle, on_gpu, in_host = (as_array(one) for one in (idle, on_gpu, in_host))
+    room = np.maximum(on_gpu, in_host) if host_holds == "copies" else on_gpu + in_host
+    sessions = np.maximum(idle, 1e-12)
+    gpu = np.minimum(on_gpu / sessions, 1.0)
+    return Hits(gpu, np.minimum(room / sessions, 1.0) - gpu)
+
+
+def sessions_on_gpu(
+    job: ServingJob, placements: ReplicaLayouts, memory: ServingMemory, traffic: Traffic, running: ArrayLike,
+    seen_tokens: float,
+) -> Array:  # fmt: skip
+    """Idle sessions that the pool of a replica has room for beside the requests that run.
+
+        g = (pool x attention ranks - running x request_bytes(held)) / request_bytes(seen)
+
+    Parameters
+    ----------
+    job, placements : the job, and placements of shape (placements,)
+    memory : pool of shape (placements,) [bytes]
+    traffic : lengths of prompts and answers [tokens]
+    running : requests that run on a replica [-]
+    seen_tokens : of a session that its next prompt begins with [tokens]
+
+    Returns
+    -------
+    ndarray of float, shape (placements,) [-]
+
+    Source: own derivation: prefix caches keep blocks that no request uses until these are needed (vLLM, SGLang).
+    """
+    held = request_bytes(job, placements, held_tokens(job, traffic.inputs, traffic.outputs_in_time))
+    free = memory.pool_bytes * placements.dp - as_array(running) * held
+    return np.asarray(np.maximum(free, 0.0) / request_bytes(job, placements, seen_tokens))
+
+
+def sessions_in_host(job: ServingJob, placements: ReplicaLayouts, size_bytes: float, seen_tokens: float) -> Array:
+    """Sessions that the host memory of a replica has room for.
+
+        h = size / (request_bytes(seen) x tp pp)
+
+    Every rank keeps its own part, so that latent caches are kept once a rank.
+
+    Parameters
+    ----------
+    job, placements : the job, and placements of shape (placements,)
+    size_bytes : of one replica [bytes]
+    seen_tokens : of a session that its next prompt begins with [tokens]
+
+    Returns
+    -------
+    ndarray of float, shape (placements,) [-]
+
+    Source: SGLang's HiCache (mem_cache/memory_pool_host.py) and vLLM's OffloadingConnector keep the pages of each rank.
+    """
+    return size_bytes / (request_bytes(job, placements, seen_tokens) * placements.tp * placements.pp)
+
+
+def fetch_s(job: ServingJob, placements: ReplicaLayouts, tokens: float) -> Array:
+    """Time to bring the cache of one session from host memory back to all GPUs that serve it.
+
+        t = request_bytes / (0.88 x PCIe rate)
+
+    Parameters
+    ----------
+    job, placements : the job, and placements of shape (placements,)
+    tokens : of the session [tokens]
+
+    Returns
+    -------
+    ndarray of float, shape (placements,) [s]
+
+    Source: `laws.collectives.copy_time_s`; every rank has a bus of its own.
+    """
+    return copy_time_s(request_bytes(job, placements, tokens), job.server.pcie_bytes_per_s)
+
+
+# How long sequences may be, and how many fit, on replicas of given placements.
+
+LONGEST = 2**27  # tokens that are looked for where a model names no positions
+
+
+def sessions_held(job: ServingJob, placements: ReplicaLayouts, inputs: float, outputs: float) -> Array:
+    """Whole sequences that a replica holds at once, to their last token.
+
+        sessions = dp floor(pool / request_bytes)                    the engine keeps a pool
+        sessions = floor(1 + (card - peak(1)) / (peak(2) - peak(1)))      the cache grows with the sequences
+
+    Parameters
+    ----------
+    job, placements : the job, and placements of shape (placements,)
+    inputs, outputs : of one sequence [tokens]
+
+    Returns
+    -------
+    ndarray of float, shape (placements,) [-]
+
+    Source: `memory.max_sequences` and `memory.static_peak`; each attention rank has a pool of its own.
+    """
+    memory = serving_memory(job, placements, inputs)
+    if not job.engine.memory.grows:
+        found = max_sequences(job, placements, memory, inputs + outputs)
+        each = np.where(found < 1.0, 0.0, found / placements.dp)
+        return np.asarray(np.floor(each) * placements.dp)
+    one, two = (np.asarray(sum(static_peak(job, placements, n, inputs, outputs).values())) for n in (1.0, 2.0))
+    room = memory.usable_bytes - memory.beside_tensors - one
+    return np.asarray(np.maximum(np.floor(1.0 + room / np.maximum(two - one, 1.0)), 0.0))
+
+
+def longest_context(
+    job: ServingJob, placements: ReplicaLayouts, sessions: ArrayLike, outputs: float, most: int | None
+) -> Array:
+    """The longest prompt and answer of which a replica holds so many at once.
+
+        longest = max of T with sessions_held(T - outputs, outputs) >= sessions
+
+    Parameters
+    ----------
+    job, placements : the job, and placements of shape (placements,)
+    sessions : that a replica has to hold, shape (placements,) [-]
+    outputs : of the T tokens, the answer [tokens]
+    most : tokens that are looked for at most; None: no bound is known [tokens]
+
+    Returns
+    -------
+    ndarray of float, shape (placements,); 0 where not even a prompt of one token fits [tokens]
+
+    Source: own derivation: halving, as fewer sequences fit the longer they are.
+    """
+    asked = np.broadcast_to(as_array(sessions), len(placements))
+    found = np.zeros(len(placements))
+    for place in range(len(placements)):
+        one = placements[place : place + 1]
+        low, high = int(outputs), (most or LONGEST) + 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            fits = sessions_held(job, one, middle - outputs, outputs)[0] >= asked[place]
+            low, high = (middle, high) if fits else (low, middle)
+        found[place] = low if low > outputs else 0.0
+    return found

@@ -9,19 +9,186 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from statistics import NormalDist
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import as_array
-from xe_sizer.serving.traffic import HIGHEST_LOAD
+from xe_sizer.serving.job import HIGHEST_LOAD
+from xe_sizer.serving.memory import held_tokens, max_sequences
+from xe_sizer.serving.step_time import Work, step_time
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array, IntArray
-    from xe_sizer.serving.steady import Steady
-    from xe_sizer.serving.traffic import Traffic
+    from xe_sizer.serving.job import ReplicaLayouts, ServingJob, Traffic
+    from xe_sizer.serving.memory import ServingMemory
+    from xe_sizer.serving.step_time import StepTime
+
+# Continuous batching in a steady state: what each step holds, how long a token and a request take.
+
+LEAST_STEPS = 1e-3  # of an answer of one token, which the prefill produces
+
+
+@frozen
+class Steady:
+    """A replica in a steady state with a constant number of requests inside; arrays of shape (points,).
+
+    running : requests inside; decoding : of them those that get a token in every step
+    decode : the step of decodes alone; step_s : the mean time from one token of a sequence to the next, slowed by the
+    prompts of others
+    prefill_s : from when a prompt is taken in to its first token, once nothing is before it
+    prompt_s : time that a prompt adds to the steps of all others; requests_per_s : finished [1/s]
+    room_s : what a request waits inside for room in the steps, where these are full
+    """
+
+    running: Array
+    decoding: Array
+    decode: StepTime
+    prefill: StepTime
+    step_s: Array
+    tpot_s: Array
+    prefill_s: Array
+    prompt_s: Array
+    requests_per_s: Array
+    room_s: Array
+
+
+@frozen
+class _Chunks:
+    """How prompts become pieces of steps: pieces of a prompt, their new tokens and what is cached before them."""
+
+    pieces: Array
+    tokens: Array
+    past: Array
+
+
+def _chunks(job: ServingJob, traffic: Traffic, decoding: Array) -> _Chunks:
+    """Prompts are cut where a step has no room for them beside the decodes; uncut ones run in steps of their own.
+
+    decoding : sequences of one group
+    """
+    batching, limit = job.engine.batching, float(job.engine.batching.max_step_tokens)
+    new, cached = traffic.new_inputs, traffic.inputs - traffic.new_inputs
+    room = np.maximum(limit - decoding, limit / 8.0) if batching.mixed_steps else np.full(1, limit)
+    pieces = np.maximum(np.ceil(new / room), 1.0) if batching.chunked_prefill else np.ones(1)
+    return _Chunks(pieces, new / pieces, cached + new * (1.0 - 1.0 / pieces) / 2.0)
+
+
+def mean_past(traffic: Traffic) -> float:
+    """Tokens before the one that a decode produces, averaged over time, in which long answers weigh more [tokens]."""
+    return traffic.inputs + traffic.outputs_in_time / 2.0
+
+
+def steady(job: ServingJob, placements: ReplicaLayouts, traffic: Traffic, running: ArrayLike) -> Steady:
+    """A replica that always has the same number of requests inside.
+
+        t = (1 - n) t(decodes) + n t(decodes and one piece)      prompts share steps with decodes, n < 1
+        t = t(decodes and n pieces)                              prompts share steps with decodes, n >= 1
+        t = t(decodes) + n t(one piece)                          prompts stop the decodes
+        n = decoding / steps of an answer x pieces of a prompt
+
+    In the time of one answer every running sequence is replaced once; n are the pieces of prompts that come to a step,
+    a prompt is one where the engine does not cut it. Steps hold `max_step_tokens` at most: no more
+    than limit / (1 + new inputs / outputs) sequences decode at once.
+
+    Parameters
+    ----------
+    job, placements : the job, and placements of shape (placements,) or (points,)
+    traffic : lengths of prompts and answers
+    running : requests inside, shape (points,) [-]
+
+    Returns
+    -------
+    Steady, shape (points,), seconds [s] and requests per second [1/s]
+
+    Source: own derivation, continuous batching (arXiv:2309.06180) with chunked prefill (arXiv:2308.16369) in its mean.
+    """
+    running = np.broadcast_to(as_array(running), np.broadcast_shapes(np.shape(running), placements.tp.shape))
+    steps = max((traffic.outputs - 1.0) / traffic.tokens_per_step, LEAST_STEPS)
+    groups = job.groups(placements)
+    decoding, waiting = _decoding(job, traffic, running, steps, groups)
+    cut = _chunks(job, traffic, decoding / groups)
+    per_step = decoding / steps * cut.pieces
+    batch = _prompts_of_a_step(job, per_step, cut, groups)
+    decode, prefill = _both_steps(job, placements, traffic, decoding, batch, cut)
+    decode_s = decode.total_s * (1.0 + traffic.draft_tokens * traffic.draft_cost)
+    beside_s = np.minimum(per_step / groups, 1.0) * (prefill.total_s - decode.total_s)
+    apart_s = per_step / batch * prefill.total_s
+    step_s = decode_s + (beside_s if job.engine.batching.mixed_steps else apart_s)
+    # Nobody is slowed by a prompt of their own.
+    felt_s = decode_s + (step_s - decode_s) * np.maximum(running - 1.0, 0.0) / running
+    behind_s = felt_s if job.engine.batching.first_token == "decode" else 0.0
+    requests_per_s = decoding / (steps * step_s)
+    return Steady(
+        running=running,
+        decoding=decoding,
+        decode=decode,
+        prefill=prefill,
+        step_s=felt_s,
+        tpot_s=felt_s / traffic.tokens_per_step * (traffic.outputs > 1.0),
+        prefill_s=cut.pieces * prefill.total_s + job.request_s + behind_s + _unseen_s(job, running, felt_s),
+        prompt_s=(step_s - decode_s) * steps / decoding,
+        requests_per_s=requests_per_s,
+        room_s=waiting / requests_per_s,
+    )
+
+
+def _unseen_s(job: ServingJob, running: Array, step_s: Array) -> Array:
+    """Time for which a scheduler does not see a request that has come, beside what is left of a step [s].
+
+        t = ((1 with overlap) + (recv_interval - 1) / 2) step (running - 1) / running
+
+    A step that is made up while another runs is full for those that come then; who looks at arrivals every few steps
+    finds them half of these later. With nobody else inside there is no step to wait for.
+    """
+    batching = job.engine.batching
+    steps = float(batching.overlaps) + (batching.scheduler_recv_interval - 1.0) / 2.0
+    return np.asarray(steps * step_s * np.maximum(running - 1.0, 0.0) / running)
+
+
+def _decoding(job: ServingJob, traffic: Traffic, running: Array, steps: float, groups: Array) -> tuple[Array, Array]:
+    """Of the requests inside those that decode, and those that wait for room in the steps: the rest prefills [-]."""
+    limit = float(job.engine.batching.max_step_tokens)
+    pieces = _chunks(job, traffic, np.minimum(running / groups, limit)).pieces
+    decoding = running * steps / (steps + pieces)
+    if not job.engine.batching.mixed_steps:
+        return decoding, np.zeros(decoding.shape)
+    most = limit * groups / (traffic.draft_tokens + 1.0 + traffic.new_inputs / steps)
+    return np.minimum(decoding, most), running * np.maximum(1.0 - most / decoding, 0.0)
+
+
+def _prompts_of_a_step(job: ServingJob, per_step: Array, cut: _Chunks, groups: Array) -> Array:
+    """Pieces in a step that has any [-]: with one in one of the replica's groups of sequences there is one in each."""
+    batch = np.maximum(per_step, groups)
+    if job.engine.batching.mixed_steps:
+        return np.asarray(batch)
+    return np.asarray(np.minimum(batch, groups * np.maximum(job.engine.batching.max_step_tokens // cut.tokens, 1.0)))
+
+
+def _both_steps(
+    job: ServingJob, placements: ReplicaLayouts, traffic: Traffic, decoding: Array, batch: Array, cut: _Chunks
+) -> tuple[StepTime, StepTime]:
+    """A step of decodes alone, and one with prompts: beside the decodes where these share steps, else alone."""
+    points = decoding.size
+    beside = decoding if job.engine.batching.mixed_steps else np.zeros(points)
+    both = [np.broadcast_to(one, points) for one in (batch, cut.tokens, cut.past)]
+    rows = np.tile(np.arange(points) if len(placements) > 1 else np.zeros(points, dtype=int), 2)
+    found = step_time(
+        job,
+        placements[rows],
+        Work(
+            decodes=np.concatenate([decoding, beside]),
+            decode_past=mean_past(traffic),
+            decode_tokens=traffic.draft_tokens + 1.0,
+            prefills=np.concatenate([np.zeros(points), both[0]]),
+            prefill_tokens=np.tile(both[1], 2),
+            prefill_past=np.tile(both[2], 2),
+        ),
+    )
+    return found.at(lambda values: values[:points]), found.at(lambda values: values[points:])
+
 
 TRIED, REFINED = 33, 3  # values that a search tries at once, and how often it looks
 TO_THE_END = 11  # how often it looks where as much is wanted as a float tells apart: 32^11 = 2^55
@@ -253,3 +420,272 @@ def evenly(low: Array, high: Array, share: Array) -> Array:
     Source: own definition.
     """
     return low + share * (high - low)
+
+
+# The states of a replica from one request inside to as many as fit, between which its latencies are interpolated.
+
+State = Callable[["ServingJob", "ReplicaLayouts", "Traffic", "Array"], Steady]
+GRID = 20  # states that are evaluated between one request and as many as fit
+
+
+def capacity(job: ServingJob, placements: ReplicaLayouts, memory: ServingMemory, traffic: Traffic) -> Array:
+    """Requests that a replica holds at once.
+
+        c = min(max_sequences of the pool, limit of the engine x groups)
+
+    Parameters
+    ----------
+    job, placements : the job, and placements of shape (placements,)
+    memory : pool of shape (placements,) [bytes]
+    traffic : lengths of prompts and answers
+
+    Returns
+    -------
+    ndarray of float, shape (placements,) [-]
+
+    Source: own derivation; the limit stands in the engine's file.
+    """
+    tokens = held_tokens(job, traffic.inputs, traffic.outputs_in_time)
+    limit = job.engine.batching.max_sequences * job.groups(placements)
+    return np.asarray(np.minimum(max_sequences(job, placements, memory, tokens), limit))
+
+
+def curve(
+    job: ServingJob, placements: ReplicaLayouts, memory: ServingMemory, traffic: Traffic, state: State = steady
+) -> Curve:
+    """The states of a replica between one request and its capacity.
+
+        running_i = c^(i / (GRID - 1)),  i = 0 ... GRID - 1
+
+    Parameters
+    ----------
+    job, placements : the job, and placements of shape (placements,)
+    memory : pool of shape (placements,) [bytes]
+    traffic : lengths of prompts and answers
+    state : a replica with so many requests inside
+
+    Returns
+    -------
+    Curve, shape (GRID, placements), seconds [s]
+
+    Source: own derivation: evenly spaced in their logarithm, as times grow with the share of running requests.
+    """
+    most = capacity(job, placements, memory, traffic)
+    steps = np.linspace(0.0, 1.0, GRID)[:, None]
+    running = np.maximum(most, 1.0) ** steps
+    flat = np.tile(np.arange(len(placements)), GRID)
+    found = state(job, placements[flat], traffic, running.reshape(-1))
+    return Curve(_reshaped(found, (GRID, len(placements))), most)
+
+
+def _reshaped(found: Steady, shape: tuple[int, int]) -> Steady:
+    """The same with states and placements apart; the parts of the steps stay flat."""
+    flat = shape[0] * shape[1]
+    values: dict[str, Any] = {n: np.broadcast_to(getattr(found, n), flat).reshape(shape) for n in OF_A_STATE}
+    return replace(found, **values)
+
+
+# Replicas whose load comes from a fixed number of clients: requests always in flight, or users who think in between.
+#
+# A closed system slows its own arrivals down: however full it is, its latencies have an end.
+
+
+def in_flight(found: Curve, traffic: Traffic, requests: ArrayLike) -> tuple[Array, Latencies]:
+    """Rate and mean latencies of a replica that always has so many requests in flight.
+
+        running = min(max(requests, 1), c)
+        ttft = rest of a step + wait for room and for prompts + prefill + (max(requests, 1) - running) / rate
+        request = ttft + (outputs - 1) tpot
+        rate = max(requests, 1) / request
+
+    A request comes as another one ends, which is at the end of a step: the next step has begun before the request is
+    taken in. It finds the prompts of the other requests before it. Those beyond the c places wait for a place. Below
+    one request the replica is idle between two of them.
+
+    Parameters
+    ----------
+    found : the curve of shape (states, placements)
+    traffic : lengths of prompts and answers
+    requests : in flight of one replica, shape (..., placements) [-]
+
+    Returns
+    -------
+    (ndarray, Latencies), shape of the requests: requests per second [1/s], seconds [s]
+
+    Source: Little's law (J. D. C. Little, Operations Research 9, 1961); M/G/1 (Pollaczek-Khinchine) for prompts.
+    """
+    requests = np.broadcast_to(as_array(requests), np.broadcast_shapes(np.shape(requests), found.most.shape))
+    inside = np.maximum(requests, 1.0)
+    running = np.minimum(inside, np.maximum(found.most, 1.0))
+    states = found.states
+    wanted = (states.step_s, states.tpot_s, states.prefill_s, states.prompt_s, states.room_s)
+    step_s, tpot_s, prefill_s, prompt_s, room_s = found.at_running(running, *wanted)
+    others = running - 1.0
+    begun_s = others / running * step_s + prefill_s
+    answer_s = max(traffic.outputs - 1.0, 0.0) * tpot_s
+    first_s = begun_s + room_s + _line_s(others, prompt_s, begun_s + answer_s, traffic)
+    answered_s = first_s + answer_s
+    wait_s = (inside - running) * answered_s / running
+    return requests / (answered_s + wait_s), Latencies(first_s + wait_s, tpot_s, answered_s + wait_s)
+
+
+def _line_s(others: Array, prompt_s: Array, rest_s: Array, traffic: Traffic) -> Array:
+    """Wait for the prompts of the others, who are in line only as they are not decoding [s].
+
+        w = x p w + x p^2 (1 + v^2) / 2,  x = others / (rest + w)
+        w^2 + (rest - others p) w = others p^2 (1 + v^2) / 2
+
+    others : requests beside the one that waits [-]; prompt_s : p, what a prompt keeps others from [s]
+    rest_s : of a request without the wait [s]; v is the spread of prompts
+
+    Source: M/G/1 (Pollaczek-Khinchine) at the rate of a closed loop, as its others see it (mean value analysis).
+    """
+    free_s = rest_s - others * prompt_s
+    residual = others * prompt_s**2 * (1.0 + traffic.input_spread**2) / 2.0
+    return np.asarray((np.sqrt(free_s**2 + 4.0 * residual) - free_s) / 2.0)
+
+
+def requests_within(
+    found: Curve, traffic: Traffic, max_ttft_s: float | None, max_tpot_s: float | None, most: float
+) -> Array:
+    """The most requests in flight with which a replica keeps both limits in the mean; 0: not even one does.
+
+        requests = max of those with ttft <= max_ttft_s and tpot <= max_tpot_s
+
+    Parameters
+    ----------
+    found : the curve of shape (states, placements)
+    traffic : lengths of prompts and answers
+    max_ttft_s, max_tpot_s : limits; None: none [s]
+    most : how many are looked for at most [-]
+
+    Returns
+    -------
+    ndarray of float, shape (placements,) [-]
+
+    Source: own derivation: search on a geometric grid, on latencies that do not fall with the requests.
+    """
+    ones = np.ones(found.most.shape)
+
+    def keeps(requests: Array) -> Array:
+        _, at = in_flight(found, traffic, requests)
+        return np.asarray((at.ttft_s <= (max_ttft_s or np.inf)) & (at.tpot_s <= (max_tpot_s or np.inf)))
+
+    return highest(ones, max(most, 1.0) * ones, lambda low, high, share: low * (high / low) ** share, keeps)
+
+
+def users_at(found: Curve, traffic: Traffic, rate: ArrayLike, think_s: float, clients: ArrayLike = np.inf) -> Array:
+    """Users whose requests come to a rate, as each thinks for a time between an answer and the next request.
+
+        users = rate x (request(rate) + think)
+
+    Parameters
+    ----------
+    found : the curve of shape (states, placements)
+    traffic : lengths of prompts and answers, and how they spread
+    rate : requests per second and replica, shape (..., placements) [1/s]
+    think_s : mean time between an answer and the next request [s]
+    clients : so many users at most, who wait for the others alone; by default any number [-]
+
+    Returns
+    -------
+    ndarray of float, shape of the rates [-]
+
+    Source: the response time law of interactive systems (Little's law for users who wait or think).
+    """
+    return np.asarray(as_array(rate) * (latencies(found, traffic, rate, None, clients).request_s + think_s))
+
+
+def users_within(
+    found: Curve, traffic: Traffic, think_s: float, max_ttft_s: float | None, max_tpot_s: float | None,
+    percentile: float, clients: float,
+) -> Array:  # fmt: skip
+    """The most users with whom a replica keeps both limits at the percentile; 0: none does.
+
+        users = rate x (request(rate) + think)                             rate: the highest that keeps the limits
+        users = rate x (request(rate) + think + max_ttft_s - ttft(rate))   where that is the top rate
+
+    A full replica takes as many more as may wait: each comes back only once he is answered.
+
+    Parameters
+    ----------
+    found : the curve of shape (states, placements)
+    traffic : lengths of prompts and answers, and how they spread
+    think_s : mean time between an answer and the next request [s]
+    max_ttft_s, max_tpot_s : limits; None: none [s]
+    percentile : of requests [-]
+    clients : so many users at most [-]
+
+    Returns
+    -------
+    ndarray of float, shape (placements,) [-]
+
+    Source: the response time law of interactive systems.
+    """
+    rate = rate_within(found, traffic, max_ttft_s, max_tpot_s, percentile, clients)
+    users = users_at(found, traffic, rate, think_s, clients)
+    if max_ttft_s is None:
+        return users
+    spare_s = np.maximum(max_ttft_s - latencies(found, traffic, rate, percentile, clients).ttft_s, 0.0)
+    full = (rate > 0) & (rate >= HIGHEST_LOAD * found.top_rate * (1.0 - 1e-9))
+    return np.asarray(users + np.where(full, rate * spare_s, 0.0))
+
+
+def users_rate(found: Curve, traffic: Traffic, users: ArrayLike, think_s: float) -> Array:
+    """The rate at which so many users ask a replica, slowed by its own latencies.
+
+        users = rate x (request(rate) + think),  rate <= 0.999 top rate
+
+    Parameters
+    ----------
+    found : the curve of shape (states, placements)
+    traffic : lengths of prompts and answers, and how they spread
+    users : of one replica, shape (..., placements) [-]
+    think_s : mean time between an answer and the next request [s]
+
+    Returns
+    -------
+    ndarray of float, shape of the users [1/s]
+
+    Source: the response time law of interactive systems, solved by search: its right side rises with the rate.
+    """
+    users = np.broadcast_to(as_array(users), np.broadcast_shapes(np.shape(users), found.most.shape))
+
+    def keeps(rates: Array) -> Array:
+        return np.asarray(users_at(found, traffic, rates, think_s, users) <= users)
+
+    none, most = np.zeros(users.shape), np.broadcast_to(HIGHEST_LOAD * found.top_rate, users.shape)
+    return highest(none, most, evenly, keeps, TO_THE_END)
+
+
+def users_latencies(
+    found: Curve, traffic: Traffic, users: ArrayLike, think_s: float, percentile: float | None = None
+) -> tuple[Array, Latencies]:
+    """Rate and latencies of a replica with so many users.
+
+        request = users / rate - think      in the mean
+
+    Users think for times that vary, so that their requests come by chance (see `latencies`); of those who find the
+    replica full the waiting is what the rate leaves of their time.
+
+    Parameters
+    ----------
+    found : the curve of shape (states, placements)
+    traffic : lengths of prompts and answers, and how they spread
+    users : of one replica, shape (..., placements) [-]
+    think_s : mean time between an answer and the next request [s]
+    percentile : of requests, 50 to 99.9; None: the mean [-]
+
+    Returns
+    -------
+    (ndarray, Latencies), shape of the users: requests per second [1/s], seconds [s]; unbounded where no request fits
+
+    Source: the response time law of interactive systems.
+    """
+    users = np.broadcast_to(as_array(users), np.broadcast_shapes(np.shape(users), found.most.shape))
+    rate = users_rate(found, traffic, users, think_s)
+    mean, at = (latencies(found, traffic, rate, one, users) for one in (None, percentile))
+    left_s = np.divide(users, rate, out=np.full(users.shape, np.inf), where=rate > 0) - think_s - mean.request_s
+    full = rate >= HIGHEST_LOAD * found.top_rate
+    wait_s = np.where(full, np.maximum(left_s, 0.0), 0.0)
+    return rate, Latencies(at.ttft_s + wait_s, at.tpot_s, at.request_s + wait_s)

@@ -12,10 +12,9 @@ if TYPE_CHECKING:
     from xe_sizer.scenario.provenance import Tariff
     from xe_sizer.scenario.read import Given
     from xe_sizer.scenario.schema import LimitsSection
-    from xe_sizer.serving.host_cache import HostCache
-    from xe_sizer.serving.job import ServingJob
+    from xe_sizer.serving.job import ServingJob, Traffic
+    from xe_sizer.serving.memory import HostCache
     from xe_sizer.serving.trace import Trace
-    from xe_sizer.serving.traffic import Traffic
 
 
 PATIENCE_S = 60.0

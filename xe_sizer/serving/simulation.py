@@ -6,23 +6,486 @@ Steps that are alike follow each other until a request comes, is taken up or end
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import deque
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from xe_sizer.frozen import frozen
+from xe_sizer.graph.operators import as_array
+from xe_sizer.serving.job import even_spread
 from xe_sizer.serving.memory import request_bytes
-from xe_sizer.serving.simulation_offered import Outcome
-from xe_sizer.serving.simulation_prices import Reach, step_prices
+from xe_sizer.serving.step_time import Work, attention, head_and_sampling, host, of_the_fullest, step_time
 
 if TYPE_CHECKING:
-    from xe_sizer.serving.job import ServingJob
-    from xe_sizer.serving.layout import ReplicaLayouts
+    from numpy.typing import ArrayLike
+
+    from xe_sizer.graph.operators import Array
+    from xe_sizer.serving.job import ReplicaLayouts, ServingJob, Traffic
     from xe_sizer.serving.memory import ServingMemory
-    from xe_sizer.serving.simulation_offered import Offered
-    from xe_sizer.serving.simulation_prices import StepPrices
-    from xe_sizer.serving.traffic import Traffic
+    from xe_sizer.serving.step_time import StepTime
+
+# What a test of a service offers it, and what came of each request.
+
+EVEN_SPREAD = 0.02  # share by which a spread may differ from that of an even draw
+SEED = 20  # of the lengths and times that are drawn: the same for every answer
+
+
+@frozen
+class Offered:
+    """Requests in the order in which they come; arrays of shape (requests,).
+
+    inputs, outputs : tokens of each prompt and answer [tokens]
+    arrivals_s : when each comes; of a closed loop when its clients begin, of which the first `concurrency` count [s]
+    concurrency : clients who ask again as they are answered; None: requests come at their times
+    """
+
+    inputs: Array
+    outputs: Array
+    arrivals_s: Array
+    concurrency: int | None = None
+
+
+def offered(
+    traffic: Traffic, requests: int, concurrency: int | None = None, arrivals_s: ArrayLike = 0.0, seed: int = SEED
+) -> Offered:
+    """A test of so many requests whose lengths are drawn.
+
+        length = mean x exp(sigma z - sigma^2 / 2),  sigma^2 = ln(1 + spread^2),  z normal      cut at the longest
+        length = mean + (longest - mean) u,  u even from -1 to 1      where that has the spread
+
+    Parameters
+    ----------
+    traffic : mean lengths of prompts and answers, and how they spread
+    requests : of the whole test [-]
+    concurrency : clients of a closed loop; None: requests come at `arrivals_s` [-]
+    arrivals_s : when requests come, ascending; all at once by default [s]
+    seed : of the numbers that are drawn
+
+    Returns
+    -------
+    Offered, shape (requests,), whole tokens and seconds [s]
+
+    Source: own definition of a spread, that of `Traffic`; means of the drawn lengths are those asked for.
+    """
+    random = np.random.default_rng(seed)
+    inputs = _lengths(random, traffic.inputs, traffic.input_spread, traffic.longest_input, requests)
+    outputs = _lengths(random, traffic.outputs, traffic.output_spread, traffic.longest_output, requests)
+    return Offered(inputs, outputs, np.broadcast_to(as_array(arrivals_s), requests), concurrency)
+
+
+def _lengths(random: np.random.Generator, mean: float, spread: float, longest: float, requests: int) -> Array:
+    """Lengths of this mean and spread, at least one token each and none above the longest [tokens]."""
+    if not spread or longest <= mean:
+        return np.full(requests, max(mean, 1.0))
+    if abs(spread - even_spread(mean, longest)) < EVEN_SPREAD * spread:
+        drawn = (2.0 * random.random(requests) - 1.0) * (longest - mean)
+        return np.asarray(np.clip(np.rint(drawn - drawn.mean() + mean), 1.0, longest))
+    sigma = float(np.sqrt(np.log1p(spread**2)))
+    drawn = np.exp(sigma * random.standard_normal(requests))
+    scale = mean / drawn.mean()
+    if longest < drawn.max() * scale:
+        scale = _scale_of_cut(drawn, mean, longest)
+    return np.asarray(np.clip(np.rint(drawn * scale), 1.0, longest))
+
+
+def _scale_of_cut(drawn: Array, mean: float, longest: float) -> float:
+    """Factor on drawn lengths with which those cut at the longest have this mean.
+
+    mean(min(f x, longest)) = mean, so that f = (n mean - c longest) / sum of the others where the c longest are cut.
+    """
+    ascending = np.sort(drawn)
+    before = np.cumsum(ascending)
+    cut = np.arange(len(drawn) - 1, -1, -1.0)  # as many as lie above each
+    scales = (len(drawn) * mean - cut * longest) / before
+    inside = np.flatnonzero(scales * ascending <= longest)
+    return float(scales[inside[-1]])
+
+
+def poisson_arrivals(rate: float, requests: int, seed: int = SEED) -> Array:
+    """Times of requests that come by chance at a rate.
+
+        t_i = sum of i gaps, gaps exponential of mean 1 / rate
+
+    Parameters
+    ----------
+    rate : requests per second [1/s]
+    requests : how many [-]
+    seed : of the numbers that are drawn
+
+    Returns
+    -------
+    ndarray of float, shape (requests,), the first at zero [s]
+
+    Source: a Poisson process.
+    """
+    gaps = np.random.default_rng(seed + 1).exponential(1.0 / rate, requests)
+    return np.asarray(np.cumsum(gaps) - gaps[0])
+
+
+@frozen
+class Outcome:
+    """What a test measures; arrays of shape (requests,), seconds since its begin [s].
+
+    arrival_s, start_s, first_s, finish_s : when a request came, was taken up, gave its first token and its last
+    inputs, outputs : tokens of it [tokens]
+    gap_s, gap_counts : times between tokens of a request, and how many there were of each, shape (gaps,)
+    preempted : how often a request lost its cache to others, and began again [-]
+    """
+
+    arrival_s: Array
+    start_s: Array
+    first_s: Array
+    finish_s: Array
+    inputs: Array
+    outputs: Array
+    gap_s: Array
+    gap_counts: Array
+    preempted: int
+
+    @property
+    def ttft_s(self) -> Array:
+        """Time to the first token of each request [s]."""
+        return np.asarray(self.first_s - self.arrival_s)
+
+    @property
+    def request_s(self) -> Array:
+        """Time of each request from end to end [s]."""
+        return np.asarray(self.finish_s - self.arrival_s)
+
+    @property
+    def tpot_s(self) -> Array:
+        """Time per output token of each request, without the first one; zero for answers of one token [s]."""
+        return np.asarray((self.finish_s - self.first_s) / np.maximum(self.outputs - 1.0, 1.0))
+
+    @property
+    def duration_s(self) -> float:
+        """From the first request to the last answer [s]."""
+        return float(self.finish_s.max() - self.arrival_s.min())
+
+    @property
+    def requests_per_s(self) -> float:
+        """Of the whole test, with its beginning and its end, as benchmark tools print it [1/s]."""
+        return len(self.finish_s) / self.duration_s
+
+    @property
+    def output_tokens_per_s(self) -> float:
+        return float(self.outputs.sum()) / self.duration_s
+
+    @property
+    def total_tokens_per_s(self) -> float:
+        return float(self.outputs.sum() + self.inputs.sum()) / self.duration_s
+
+    def gap_at_s(self, percentile: float) -> float:
+        """The time between two tokens (ITL) that this share of them keeps [s]; percentile in per cent [-]."""
+        if not self.gap_s.size:
+            return 0.0
+        order = np.argsort(self.gap_s)
+        reached = np.cumsum(self.gap_counts[order]) / self.gap_counts.sum()
+        place = min(int(np.searchsorted(reached, percentile / 100.0)), order.size - 1)
+        return float(self.gap_s[order[place]])
+
+    @property
+    def mean_gap_s(self) -> float:
+        """Time between two tokens of a request in the mean of all of them [s]."""
+        return float((self.gap_s * self.gap_counts).sum() / self.gap_counts.sum()) if self.gap_s.size else 0.0
+
+    def goodput(self, max_ttft_s: float | None = None, max_tpot_s: float | None = None) -> float:
+        """Requests per second that keep both limits [1/s]."""
+        good = np.ones(len(self.finish_s), dtype=bool)
+        if max_ttft_s is not None:
+            good &= self.ttft_s <= max_ttft_s
+        if max_tpot_s is not None:
+            good &= self.tpot_s <= max_tpot_s
+        return float(good.sum()) / self.duration_s
+
+
+# Times of the steps of one placement as tables: a simulation looks thousands of them up, one after the other.
+
+DECODES, PASTS, TOKENS, PIECES = 32, 12, 96, 14  # places of the tables, closer together where they are small
+LEAST_REACH = 1.5  # of a table's end over its start: lengths that are all alike still span one
+
+
+@frozen
+class Table:
+    """Values between places: linear in one variable, or in two where `across` has places.
+
+    along, across : places, ascending; rows : values of each place along, of all places across [s]
+    """
+
+    along: list[float]
+    across: list[float]
+    rows: list[list[float]]
+
+    def at(self, x: float, y: float = 0.0) -> float:
+        """The value at a point, linear between the places and beyond them [s]."""
+        along, across = self.along, self.across
+        i = bisect_right(along, x, 1, len(along) - 1)
+        share = (x - along[i - 1]) / (along[i] - along[i - 1])
+        low, high = self.rows[i - 1], self.rows[i]
+        if not across:
+            return low[0] + share * (high[0] - low[0])
+        j = bisect_right(across, y, 1, len(across) - 1)
+        other = (y - across[j - 1]) / (across[j] - across[j - 1])
+        left = low[j - 1] + other * (low[j] - low[j - 1])
+        right = high[j - 1] + other * (high[j] - high[j - 1])
+        return left + share * (right - left)
+
+
+def _line(along: Array, values: Array) -> Table:
+    """A table in one variable, of places in any order."""
+    places, order = np.unique(along, return_index=True)
+    return Table(places.tolist(), [], values[order][:, None].tolist())
+
+
+def _grid(along: Array, across: Array, values: Array) -> Table:
+    """A table in two variables, of values in rows one after the other."""
+    return Table(along.tolist(), across.tolist(), values.reshape(along.size, across.size).tolist())
+
+
+@frozen
+class Reach:
+    """The most that steps of a simulation will hold, of all groups together.
+
+    decodes : sequences that get a token; tokens : of prompts in a step; shortest, longest : of a sequence [tokens]
+    """
+
+    decodes: float
+    tokens: float
+    shortest: float
+    longest: float
+
+
+@frozen
+class _Prompts:
+    """Steps with prompts: what their tokens take by their number, and what the host adds to the device's time [s]."""
+
+    flat: Table
+    host: Table
+
+
+@frozen
+class StepPrices:
+    """What a step takes, by what it holds; tables of one group's sequences and tokens [s].
+
+    decode : device, by sequences and tokens before each; decode_host : by the time of the device
+    beside : attention and states of decodes that share a step with prompts, by the same as `decode`
+    piece : attention of a piece over its tokens, by these and by what is before them; piece_s : of each further piece;
+    start_s : of all pieces of a step, once
+    head : by tokens that get logits; mixed, apart : steps with prompts beside decodes, and without any
+    groups : of the replica's sequences; each : tokens of a decode; drafting : share of a decode step for proposals
+    sequence_s : of the host for each sequence; all_logits : every token of a prompt gets them
+    """
+
+    decode: Table
+    decode_host: Table | None
+    beside: Table
+    piece: Table
+    piece_s: float
+    start_s: float
+    head: Table
+    mixed: _Prompts
+    apart: _Prompts
+    groups: float
+    each: float
+    drafting: float
+    sequence_s: float
+    all_logits: bool
+
+    def decode_s(self, decodes: float, past: float) -> float:
+        """A step of decodes alone on so many tokens before each in the mean [s]."""
+        running = self._fullest(decodes)
+        step_s = self.decode.at(running, past)
+        if self.decode_host:
+            step_s += self.decode_host.at(step_s) + self.sequence_s * running
+        return step_s * (1.0 + self.drafting)
+
+    def prompt_s(self, pieces: float, tokens: float, past: float, decodes: float, decode_past: float) -> float:
+        """A step with pieces of prompts, beside decodes where there are any.
+
+            t = flat(tokens) + attention(pieces) + attention(decodes) + head(sampled) + host
+
+        Parameters
+        ----------
+        pieces, tokens : of prompts, and new tokens of all of them together [-]
+        past : tokens before a piece in the mean, weighted with the tokens of the piece [tokens]
+        decodes, decode_past : sequences that get a token beside them, and tokens before each [-]
+
+        Returns
+        -------
+        float, seconds [s]
+
+        Source: `step_time`, whose parts but the host's depend on the tokens of the step, on its decodes, or on its
+        pieces, and add up.
+        """
+        held, running, each = self._fullest(pieces), self._fullest(decodes), tokens / pieces
+        new = held * each
+        kind = self.mixed if decodes else self.apart
+        step_s = kind.flat.at(new + running * self.each) + self.piece_s * (held - 1.0)
+        step_s += self.start_s + new * self.piece.at(each, past)
+        step_s += self.head.at(running * self.each + (new if self.all_logits else held))
+        if decodes:
+            step_s += self.beside.at(running, decode_past)
+        step_s += max(kind.host.at(step_s), 0.0) + self.sequence_s * (held + running)
+        return step_s + (self.drafting * self.decode_s(decodes, decode_past) if self.drafting and decodes else 0.0)
+
+    def _fullest(self, sequences: float) -> float:
+        """Sequences of the fullest group, see `serving.step.of_the_fullest` [-]."""
+        return sequences if self.groups == 1.0 else max(sequences / self.groups, min(sequences, 1.0))
+
+
+def _geometric(low: float, high: float, places: int) -> Array:
+    """Places that grow by a factor, whole numbers where they are close together."""
+    high = max(high, low * LEAST_REACH + 1.0)
+    whole = np.ceil(np.geomspace(low, high, places))
+    return np.asarray(np.unique([low, *whole[(whole > low) & (whole < high)], high]))
+
+
+@frozen
+class _Filling:
+    """What fills the tables: the job, one placement, and the places, of one group.
+
+    decodes and pasts of them, tokens of a step, pieces of prompts and what is before these
+    """
+
+    job: ServingJob
+    placement: ReplicaLayouts
+    groups: float
+    each: float
+    decodes: Array
+    pasts: Array
+    tokens: Array
+    pieces: Array
+    before: Array
+
+    def step(self, decodes: Array, past: Array, prompts: Array, tokens: Array, before: Array) -> StepTime:
+        """Steps of so many decodes and prompts in each group."""
+        work = Work(
+            decodes=decodes * self.groups,
+            decode_past=past,
+            decode_tokens=self.each,
+            prefills=prompts * self.groups,
+            prefill_tokens=tokens,
+            prefill_past=before,
+        )
+        return step_time(self.job, self.placement, work)
+
+
+def step_prices(job: ServingJob, placement: ReplicaLayouts, traffic: Traffic, reach: Reach) -> StepPrices:
+    """Tables of the steps of one placement, of three evaluations of the law of a step.
+
+        t(d, p) = step_time at 32 x 12 places, linear between them
+        flat(tokens) = step_time - attention - head - host at 96 places
+        attention(q, p) / q = (step_time of two pieces - of one) / q at 14 x 13 places
+
+    Parameters
+    ----------
+    job, placement : the job, and one placement
+    traffic : speculation, whose proposals are tokens of a decode
+    reach : the most that steps hold
+
+    Returns
+    -------
+    StepPrices, seconds [s]
+
+    Source: `step_time`; attention of a prompt over its tokens is linear in these and in what is before them, so that
+    few places do.
+    """
+    groups, each = float(job.groups(placement)[0]), traffic.draft_tokens + 1.0
+    most = float(of_the_fullest(as_array(reach.decodes), as_array(groups)))
+    filling = _Filling(
+        job=job,
+        placement=placement,
+        groups=groups,
+        each=each,
+        decodes=_geometric(1.0, most, DECODES),
+        pasts=_geometric(max(reach.shortest, 1.0), reach.longest, PASTS),
+        tokens=_geometric(1.0, reach.tokens + most * each, TOKENS),
+        pieces=_geometric(1.0, min(reach.tokens, reach.longest), PIECES),
+        before=np.concatenate([np.zeros(1), _geometric(1.0, reach.longest, PASTS)]),
+    )
+    return _tables(filling, traffic)
+
+
+def _tables(filling: _Filling, traffic: Traffic) -> StepPrices:
+    job, decodes, pasts, each = filling.job, filling.decodes, filling.pasts, filling.each
+    sequence_s = 0.0 if job.efficiency.fixed else job.engine.sequence_s
+    alone, logits = _decoding(filling)
+    apart, piece, piece_s, start_s = _pieces(filling, sequence_s)
+    graphs = job.engine.host.graphs
+    running = np.repeat(decodes, pasts.size)
+    device_s = _device_s(alone)
+    waits_s = alone.parts[host.name] - sequence_s * running
+    states_s = _flat(alone) - np.interp(running * each, apart.flat.along, [row[0] for row in apart.flat.rows])
+    return StepPrices(
+        decode=_grid(decodes, pasts, alone.total_s if graphs else device_s),
+        decode_host=None if graphs else _line(device_s, waits_s),
+        beside=_grid(decodes, pasts, alone.parts[attention.name] + states_s - states_s[0]),
+        piece=piece,
+        piece_s=piece_s,
+        start_s=start_s,
+        head=_line(filling.tokens * each, logits.parts[head_and_sampling.name]),
+        mixed=_mixed(filling, sequence_s),
+        apart=apart,
+        groups=filling.groups,
+        each=each,
+        drafting=traffic.draft_tokens * traffic.draft_cost,
+        sequence_s=sequence_s,
+        all_logits=job.engine.kernels.all_logits,
+    )
+
+
+def _device_s(steps: StepTime) -> Array:
+    return np.asarray(steps.total_s - steps.parts[host.name])
+
+
+def _flat(steps: StepTime) -> Array:
+    """What depends on the tokens of a step alone: products, exchanges and memory traffic [s]."""
+    return np.asarray(_device_s(steps) - steps.parts[attention.name] - steps.parts[head_and_sampling.name])
+
+
+def _decoding(filling: _Filling) -> tuple[StepTime, StepTime]:
+    """Steps of decodes alone: on the grid of `decode`, and on the line of `head`."""
+    decodes, pasts = (one.ravel() for one in np.meshgrid(filling.decodes, filling.pasts, indexing="ij"))
+    running = np.concatenate([decodes, filling.tokens])
+    before = np.concatenate([pasts, np.full(filling.tokens.size, pasts[0])])
+    none = np.zeros(1)
+    found = filling.step(running, before, none, none + 1.0, none)
+    return found.at(lambda values: values[: decodes.size]), found.at(lambda values: values[decodes.size :])
+
+
+def _pieces(filling: _Filling, sequence_s: float) -> tuple[_Prompts, Table, float, float]:
+    """Steps of prompts alone, attention of a piece over its tokens, of each further piece, and of all of them once."""
+    tokens, before = (one.ravel() for one in np.meshgrid(filling.pieces, filling.before, indexing="ij"))
+    flat, size = filling.tokens, tokens.size
+    new = np.concatenate([flat, tokens, tokens])
+    past = np.concatenate([np.zeros(flat.size), before, before])
+    count = np.concatenate([np.ones(flat.size + size), np.full(size, 2.0)])
+    found = filling.step(np.zeros(1), np.zeros(1), count, new, past)
+    alone = found.at(lambda values: values[: flat.size])
+    one = found.at(lambda values: values[flat.size : flat.size + size])
+    two = found.at(lambda values: values[flat.size + size :])
+    table = _prompts(alone, flat, sequence_s)
+    again_s = two.parts[attention.name] - one.parts[attention.name]
+    start_s = float(np.min(one.parts[attention.name] - again_s))
+    fresh = (before == 0.0) & (2.0 * tokens <= flat[-1])
+    further = _flat(two)[fresh] - np.interp(2.0 * tokens[fresh], flat, _flat(alone))
+    return table, _grid(filling.pieces, filling.before, again_s / tokens), float(np.median(further)), start_s
+
+
+def _mixed(filling: _Filling, sequence_s: float) -> _Prompts:
+    """Steps of one prompt beside one decode."""
+    one = np.ones(1)
+    found = filling.step(one, one * filling.pasts[0], one, filling.tokens, 0.0 * one)
+    return _prompts(found, filling.tokens + filling.each, 2.0 * sequence_s)
+
+
+def _prompts(steps: StepTime, tokens: Array, sequences_s: float) -> _Prompts:
+    """The tables of steps of so many tokens; sequences_s : of the host for the sequences in them [s]."""
+    return _Prompts(_line(tokens, _flat(steps)), _line(_device_s(steps), steps.parts[host.name] - sequences_s))
+
 
 NEVER = math.inf
 TICK_S, LEAST_TOKENS = 1e-9, 1e-6  # what is smaller is nothing

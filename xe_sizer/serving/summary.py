@@ -3,54 +3,657 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace as replace_fields
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from msgspec.structs import replace
 
 from xe_sizer.laws.hardware import energy_kwh, energy_words
-from xe_sizer.result.common import SCHEMA_VERSION, Gpus, Reason, Source, TimeComponent
+from xe_sizer.laws.parts import Factor as Number
+from xe_sizer.laws.parts import product_of
+from xe_sizer.result.common import SCHEMA_VERSION, Factor, Gpus, MemoryComponent, Reason, Source, TimeComponent
 from xe_sizer.result.serving import (
+    AGGREGATED,
+    ALIKE,
+    DISAGGREGATED,
     OVERLOADED,
     QUEUES,
     TOO_LONG,
+    Adapters,
+    Aggregated,
+    Benchmark,
+    BenchmarkLatency,
+    Day,
+    DayHour,
+    Disaggregation,
     KvCache,
     Latency,
     LatencyAt,
+    LoadPoint,
     PerReplica,
     Phase,
     PhaseModule,
     Phases,
+    ReplicaLayout,
     Replicas,
     ServeCost,
+    ServeMemory,
     ServeResult,
     Span,
     Throughput,
 )
 from xe_sizer.scenario.limits import memory_doubt, missed, verdict_of
-from xe_sizer.scenario.provenance import resolved_scenario
+from xe_sizer.scenario.options import SERVE_OPTIONS
+from xe_sizer.scenario.provenance import joining_assumptions, resolved_scenario, whole_servers
 from xe_sizer.scenario.schema import INFERENCE
-from xe_sizer.serving.adapters_shown import adapters_of
-from xe_sizer.serving.benchmark import benchmark_of
-from xe_sizer.serving.compare_pools import disaggregation, layout_of
-from xe_sizer.serving.day import day
-from xe_sizer.serving.fitting import fit_of
-from xe_sizer.serving.images import images_in
-from xe_sizer.serving.kv_cache import token_bytes
-from xe_sizer.serving.ledger import serve_memory, shortage
-from xe_sizer.serving.load_curve import load_curve
-from xe_sizer.serving.returning import session_cache
-from xe_sizer.serving.step import STEP_PARTS
-from xe_sizer.serving.traffic import HIGHEST_LOAD
-from xe_sizer.serving.uncertainty import span
-from xe_sizer.serving.warnings import cautions, misread, warnings_of
-from xe_sizer.units import HOUR_S, MEGA, rounded
+from xe_sizer.scenario.schema import LOADS as LOAD_KEYS
+from xe_sizer.serving.job import FULL, HIGHEST_LOAD
+from xe_sizer.serving.load import LOADS
+from xe_sizer.serving.memory import (
+    ALLOCATED_PARTS,
+    BATCH_PARTS,
+    SAMPLED_TOGETHER,
+    SHORT_PARTS,
+    adapter_bytes,
+    adapters,
+    cache,
+    communicators,
+    cuda_context,
+    cuda_graphs,
+    distinct,
+    left_free,
+    logits,
+    rank_weight_bytes,
+    token_bytes,
+    weights,
+    workspaces,
+)
+from xe_sizer.serving.resolve import images_in
+from xe_sizer.serving.search import fit_of, host_cache_warnings, session_cache
+from xe_sizer.serving.step_time import STEP_PARTS, adapter_products
+from xe_sizer.serving.uncertainty import MEMORY_ERROR_SHARE, span
+from xe_sizer.units import (
+    FLOAT32,
+    GIB,
+    GIGA,
+    HOUR_S,
+    MEGA,
+    SIXTEEN_BIT,
+    rounded,
+    three_digits,
+    whole_parts,
+    whole_percent,
+)
 from xe_sizer.version import __version__
 
 if TYPE_CHECKING:
+    from xe_sizer.graph.operators import Array
+    from xe_sizer.laws.parts import Terms
+    from xe_sizer.scenario.read import Given
     from xe_sizer.serving.estimate import ServingEstimate
-    from xe_sizer.serving.step import StepTime
+    from xe_sizer.serving.job import ReplicaLayouts
+    from xe_sizer.serving.memory import Held
+    from xe_sizer.serving.queueing import Latencies
+    from xe_sizer.serving.resolved import ResolvedService
+    from xe_sizer.serving.simulation import Outcome
+    from xe_sizer.serving.step_time import StepTime
     from xe_sizer.serving.uncertainty import Quantity
+
+# A day whose load changes from hour to hour, on replicas that are started and stopped with it.
+
+# What a server reads of a model as it starts: assumed, as much as the usual network storage gives.
+READ_BYTES_PER_S = 2 * GIGA
+# From the start of an engine to its first answer, beside reading the weights: measured once, 59 s with graphs compiled
+# before (https://github.com/vllm-project/vllm/issues/20264); minutes more where they are compiled first.
+ENGINE_START_S = 60.0
+# Of the peak, what an hour without load is sized for: assumed, so that one replica stays for whoever comes.
+LEAST_SHARE = 1e-3
+
+
+def start_s(sized: ServingEstimate) -> float:
+    """Time from starting a replica to its first answer.
+
+        start = weights of a server / read rate + start of the engine
+
+    Parameters
+    ----------
+    sized : the service with the placement of its replicas
+
+    Returns
+    -------
+    float, shape (), seconds [s]
+
+    Source: own derivation; the user's `replica_start_s` where there is one.
+    """
+    given = sized.resolved.given.values.serve.replica_start_s
+    if given is not None:
+        return float(given)
+    of_gpu = float(sized.memory.fixed[weights.name][0])
+    read_bytes = of_gpu * min(int(sized.placement.gpus[0]), sized.resolved.job.server.accelerators)
+    return read_bytes / READ_BYTES_PER_S + ENGINE_START_S
+
+
+def day(sized: ServingEstimate) -> Day | None:
+    """The hours of a day with the replicas that each needs, beside as many as the peak needs all day.
+
+        load(h) = load x value(h) / max of the values
+        GPU hours = sum of GPUs(h) + (GPUs started) x start / 3600
+
+    Every hour is sized as a question of its own, with the placement of the peak. What an hour has more than the one
+    before is started so early that it serves from the hour's beginning; the day repeats.
+
+    Parameters
+    ----------
+    sized : the service at its peak
+
+    Returns
+    -------
+    Day, shape (24 hours,), seconds [s] and hours [h]; None where nobody gives the hours' load, or where no replica fits
+
+    Source: own derivation.
+    """
+    values = sized.resolved.given.values.serve.hourly_load
+    if values is None or not sized.fits:
+        return None
+    known: dict[float, ServingEstimate] = {}
+    at = [_at_share(sized, max(value / max(values), LEAST_SHARE), known) for value in values]
+    hours = tuple(_hour(place, values[place] / max(values), one) for place, one in enumerate(at))
+    before = (at[-1], *at[:-1])
+    started = [max(now.gpus - then.gpus, 0) for now, then in zip(at, before, strict=True)]
+    starts_h = sum(started) * start_s(sized) / HOUR_S
+    costs = [one.cost for one in at]
+    cost = None
+    if sized.cost is not None and sized.billed_gpus:
+        extra = starts_h * sized.cost / sized.billed_gpus
+        cost = sum(each for each in costs if each is not None) + extra
+    return Day(
+        hours=hours,
+        requests=sum(hour.requests_per_s for hour in hours) * HOUR_S,
+        gpu_hours=sum(one.gpus for one in at) + starts_h,
+        peak_gpu_hours=float(len(hours) * sized.gpus),
+        cost=cost,
+        peak_cost=None if sized.cost is None else len(hours) * sized.cost,
+        currency=sized.resolved.tariff.currency,
+        replica_start_s=start_s(sized),
+        meets_limits=all(hour.meets_limits for hour in hours),
+    )
+
+
+def _at_share(sized: ServingEstimate, share: float, known: dict[float, ServingEstimate]) -> ServingEstimate:
+    """The service at a share of its load, on as few replicas as keep it, and on no more than at the peak."""
+    if share not in known:
+        resolved, placement = sized.resolved, sized.placement
+        fixed = {name: int(getattr(placement, name)[0]) for name in ("tp", "pp", "ep", "dp")}
+        amount = resolved.amount * share
+        if resolved.load == "concurrency":
+            amount = max(math.floor(amount), 1.0)
+        fewer = sized.resized(amount=amount, gpus=None, fixed=fixed)
+        if fewer is None or fewer.gpus > sized.gpus:
+            fewer = sized.resized(amount=amount, gpus=sized.gpus, fixed=fixed) or sized
+        known[share] = fewer
+    return known[share]
+
+
+def _hour(place: int, share: float, one: ServingEstimate) -> DayHour:
+    ttft_s, tpot_s, _ = one.judged_s
+    return DayHour(
+        hour=place,
+        share=share,
+        load=one.resolved.amount if share >= LEAST_SHARE else 0.0,
+        requests_per_s=one.taken_per_s if share >= LEAST_SHARE else 0.0,
+        replicas=one.replicas,
+        gpus=one.gpus,
+        ttft_s=ttft_s if math.isfinite(ttft_s) else None,
+        tpot_s=tpot_s if math.isfinite(tpot_s) else None,
+        meets_limits=one.keeps_limits,
+    )
+
+
+# What a benchmark tool prints of a test, from what the requests of one replica saw.
+
+PERCENTILES = (50.0, 90.0, 95.0, 99.0)  # that benchmark tools print
+
+
+def benchmark_of(sized: ServingEstimate) -> Benchmark | None:
+    """The test of a service; None where none was asked for, or nothing fits.
+
+        tokens per second = requests per second x mean tokens, over the whole test with its beginning and its end
+        requests in flight = sum of the times of all requests / duration
+        goodput = requests per second x share of the requests that keep the user's limits
+
+    Requests are given to the replicas in turn, so that each replica sees the same test.
+
+    Parameters
+    ----------
+    sized : a service with the outcome of one replica's requests
+
+    Returns
+    -------
+    Benchmark, seconds [s] and rates [1/s], or None
+
+    Source: definitions of `vllm bench serve` (vllm/benchmarks/serve.py, calculate_metrics), of SGLang's bench_serving
+    and of GenAI-Perf.
+    """
+    test, resolved = sized.choice.test, sized.resolved
+    if test is None or not sized.fits:
+        return None
+    requests, rate = resolved.requests or 0, sized.requests_per_s
+    low, high = factors = _rates(sized, rate)
+    inputs, outputs = (float(each.mean()) for each in (test.inputs, test.outputs))
+    return Benchmark(
+        arrivals=_arrivals(resolved),
+        requests=requests,
+        concurrency=int(resolved.amount) if resolved.load == "concurrency" else None,
+        request_rate=resolved.amount if resolved.load == "request_rate" else None,
+        duration_s=_between(test.duration_s, (1.0 / high, 1.0 / low)),
+        input_tokens=round(inputs * requests),
+        output_tokens=round(outputs * requests),
+        requests_per_s=_between(rate, factors),
+        output_tokens_per_s=_between(rate * outputs, factors),
+        total_tokens_per_s=_between(rate * (inputs + outputs), factors),
+        mean_concurrency=rate * float(test.request_s.mean()),
+        goodput_per_s=_goodput(resolved, test, rate),
+        ttft_s=_benchmark_latency(sized, "ttft", test.ttft_s),
+        tpot_s=_benchmark_latency(sized, "tpot", test.tpot_s[test.outputs > 1.0]),
+        itl_s=_gaps(sized, test),
+        e2e_latency_s=_benchmark_latency(sized, "request", test.request_s),
+        preemptions=test.preempted,
+    )
+
+
+def _arrivals(resolved: ResolvedService) -> str:
+    """How requests come: closed-loop, trace, all-at-once, or at a rate as the user says."""
+    if resolved.load == "concurrency":
+        return "closed-loop"
+    if resolved.trace:
+        return "trace"
+    return resolved.arrivals if resolved.load == "request_rate" else "all-at-once"
+
+
+def _goodput(resolved: ResolvedService, test: Outcome, rate: float) -> float | None:
+    """Requests per second that keep the user's limits; None where there are none [1/s]."""
+    limits = resolved.given.values.limits
+    if limits.max_ttft_s is None and limits.max_tpot_s is None:
+        return None
+    return rate * test.goodput(limits.max_ttft_s, limits.max_tpot_s) / test.requests_per_s
+
+
+def _rates(sized: ServingEstimate, rate: float) -> tuple[float, float]:
+    """Factors on the rate of a test, lowest and highest.
+
+    Requests that come at a rate are no faster than that, and as fast while the replicas take more than comes.
+    """
+    resolved, found = sized.resolved, span(sized.resolved, "throughput")
+    if resolved.load != "request_rate" or not rate:
+        return found.low, found.high
+    most = max(sized.choice.full_rate * sized.working_replicas, rate)
+    return min(1.0, found.low * most / rate), max(1.0, min(found.high, resolved.amount / rate))
+
+
+def _between(expected: float, factors: tuple[float, float]) -> Span:
+    return Span(low=expected * factors[0], expected=expected, high=expected * factors[1])
+
+
+def _around(sized: ServingEstimate, quantity: Quantity, expected: float) -> Span:
+    """A latency with its range, in which nothing is faster than the hardware could be."""
+    found = span(sized.resolved, quantity).around(expected)
+    return Span(low=sized.no_faster(quantity, found.low, expected), expected=expected, high=found.high)
+
+
+def _benchmark_latency(sized: ServingEstimate, quantity: Quantity, seconds: Array) -> BenchmarkLatency:
+    """Mean with its range, median and percentiles of one figure of all requests; zeros where no request has it."""
+    values = seconds if seconds.size else np.zeros(1)
+    median, p90, p95, p99 = (float(value) for value in np.percentile(values, PERCENTILES))
+    mean = _around(sized, quantity, float(values.mean()))
+    return BenchmarkLatency(mean=mean, median=median, p90=p90, p95=p95, p99=p99)
+
+
+def _gaps(sized: ServingEstimate, test: Outcome) -> BenchmarkLatency:
+    """Times between two tokens of a request, of all requests together."""
+    median, p90, p95, p99 = (test.gap_at_s(percentile) for percentile in PERCENTILES)
+    return BenchmarkLatency(mean=_around(sized, "tpot", test.mean_gap_s), median=median, p90=p90, p95=p95, p99=p99)
+
+
+# Prompts on replicas of their own as the result shows them, beside the same service with all on all replicas.
+
+WORTH_SAYING = 1.05  # times the GPUs or the requests of the other, from which one of two is the better
+
+
+def disaggregation(sized: ServingEstimate) -> Disaggregation | None:
+    """The replicas that only read prompts, what a first token waits for, and the answer without them."""
+    prefills = sized.choice.prefills
+    if prefills is None:
+        return None
+    without = sized.resized(prefill_replicas=None, prefill_fixed={})
+    by = "gpus" if sized.resolved.gpus is None and sized.resolved.load is not None else "max_requests_per_s"
+    stages = prefills.stages_s
+    return Disaggregation(
+        prefill_replicas=prefills.replicas,
+        prefill_gpus=int(prefills.placement.gpus[0]),
+        prefill_layout=layout_of(prefills.placement),
+        decode_replicas=sized.replicas,
+        utilisation=prefills.utilisation,
+        link_utilisation=prefills.link_utilisation,
+        queue_s=stages["queue"] if not sized.overloaded else None,
+        prefill_s=stages["prefill"],
+        transfer_s=stages["transfer"],
+        decode_s=stages["decode"],
+        transfer_bytes=prefills.transfer_bytes,
+        path="node" if prefills.same_node else "network",
+        aggregated=None if without is None else _aggregated(without),
+        better=DISAGGREGATED if without is None else _better(sized, without, by),
+        by=by,
+    )
+
+
+def layout_of(placement: ReplicaLayouts) -> ReplicaLayout:
+    """The sizes of one placement."""
+    return ReplicaLayout(**{name: int(getattr(placement, name)[0]) for name in ReplicaLayout.__struct_fields__})
+
+
+def _aggregated(without: ServingEstimate) -> Aggregated:
+    bounded = [value if math.isfinite(value) else None for value in (without.ttft_s, without.tpot_s)]
+    return Aggregated(
+        gpus=without.gpus,
+        replicas=without.replicas,
+        layout=layout_of(without.placement),
+        meets_limits=without.ok,
+        ttft_s=bounded[0],
+        tpot_s=bounded[1],
+        max_requests_per_s=without.most_per_s if without.fits else 0.0,
+    )
+
+
+def _better(sized: ServingEstimate, without: ServingEstimate, by: str) -> str:
+    """What keeps the limits where one alone does; else what takes fewer GPUs, or more requests on a GPU."""
+    if sized.ok != without.ok:
+        return DISAGGREGATED if sized.ok else AGGREGATED
+    if by == "gpus":
+        gain = without.gpus / sized.gpus
+    else:
+        gain = (sized.most_per_s / sized.gpus) / max(without.most_per_s / without.gpus, 1e-12)
+    if gain >= WORTH_SAYING:
+        return DISAGGREGATED
+    return AGGREGATED if gain * WORTH_SAYING <= 1.0 else ALIKE
+
+
+# Memory of a GPU that serves, as reports show it: what it is made of, what is available, and what is missing.
+
+
+def serve_memory(estimate: ServingEstimate, details: bool = True) -> ServeMemory:
+    """The ledger of the fullest GPU [bytes]; with the numbers of the formulas as a detail."""
+    at_work = f"{_held(estimate)} at their peak" if estimate.grows else "as allocated"
+    sizes = estimate.memory_parts
+    components = tuple(
+        MemoryComponent(
+            name=part.name,
+            bytes=size,
+            formula=part.formula,
+            source=part.source,
+            terms=_terms(estimate, part.name, sizes[part.name]) if details else (),
+        )
+        for part, size in zip(_parts(estimate), whole_parts(sizes.values()), strict=True)
+    )
+    peak, usable = sum(part.bytes for part in components), float(round(estimate.usable_bytes))
+    return ServeMemory(
+        peak_bytes=peak,
+        usable_bytes=usable,
+        headroom_bytes=usable - peak,
+        phase=at_work if estimate.grows or estimate.fits else "one request",
+        gpu="fullest pipeline stage" if int(estimate.placement.pp[0]) > 1 else "all alike",
+        components=components,
+        error_share=MEMORY_ERROR_SHARE,
+    )
+
+
+def _terms(estimate: ServingEstimate, name: str, size_bytes: float) -> tuple[tuple[Factor, ...], ...]:
+    """A part as a sum of products, with its numbers."""
+    return tuple(
+        tuple(Factor(value=one.value, name=one.name, divides=one.divides) for one in term)
+        for term in terms_of(estimate, name, size_bytes)
+    )
+
+
+def _parts(estimate: ServingEstimate) -> tuple[Held, ...]:
+    """What the ledger lists, in its order."""
+    if estimate.grows:
+        return BATCH_PARTS
+    parts = ALLOCATED_PARTS if estimate.fits else SHORT_PARTS
+    return tuple(one for one in parts if one is not adapters or estimate.resolved.job.adapters)
+
+
+def shortage(estimate: ServingEstimate) -> Reason:
+    """Why it does not fit: needed, available and missing memory of a GPU, and what takes it."""
+    sizes = estimate.memory_parts
+    weight, kept, reserved = sizes[weights.name], sizes[cache.name], sizes.get(left_free.name, 0.0)
+    rest = estimate.peak_bytes - weight - kept - reserved
+    free = f", {left_free.name} {_gib(reserved)}" if reserved else ""
+    message = (
+        f"needs {_gib(estimate.peak_bytes)} GiB per GPU, {_gib(estimate.usable_bytes)} GiB available, "
+        f"{_gib(-estimate.headroom_bytes)} GiB missing (weights {_gib(weight)}, "
+        f"KV cache of {_held(estimate)} {_gib(kept)}{free}, the rest {_gib(rest)} GiB)"
+    )
+    return Reason(code="out-of-memory", message=message)
+
+
+def _gib(size_bytes: float) -> str:
+    return three_digits(size_bytes / GIB)
+
+
+def _held(estimate: ServingEstimate) -> str:
+    requests, asked = estimate.sequences if estimate.grows else 1.0, estimate.resolved.asked_len
+    if asked is not None and not estimate.grows:
+        return f"one sequence of {estimate.resolved.must_hold:,.0f} tokens"
+    return "one request" if requests < 1.5 else f"{requests:,.0f} requests"
+
+
+# Latencies of a service over its load, from next to nothing to as much as it takes: what a capacity planner plots.
+
+
+def load_curve(sized: ServingEstimate) -> Iterator[LoadPoint]:
+    """The placement and the replicas of an estimate under other loads, ascending; none for a batch.
+
+        load of the service = load of a replica x working replicas
+
+    Source: own derivation: `Load.served` at loads that nobody asked for, as a picture needs them.
+    """
+    resolved, found = sized.resolved, sized.choice.curve
+    if found is None or not sized.fits:
+        return
+    load, working = LOADS[resolved.load], sized.working_replicas
+    each = load.along(resolved, found)
+    rates, mean = load.served(resolved, found, each)
+    rates = np.broadcast_to(rates, each.shape)
+    judged = load.served(resolved, found, each, resolved.percentile)[1] if load.by_chance else None
+    for place in range(len(each)):
+        ttft_s, tpot_s, request_s = _at_load(mean, place)
+        if math.isfinite(request_s) and rates[place, 0] > 0:
+            at = LatencyAt(resolved.percentile, *_at_load(judged, place)) if judged else None
+            yield LoadPoint(
+                float(each[place, 0]) * working, float(rates[place, 0]) * working, ttft_s, tpot_s, request_s, at
+            )
+
+
+def _at_load(found: Latencies, place: int) -> tuple[float, float, float]:
+    """Of the one placement, at a load."""
+    ttft_s, tpot_s, request_s = np.broadcast_arrays(found.ttft_s, found.tpot_s, found.request_s)
+    return float(ttft_s[place, 0]), float(tpot_s[place, 0]), float(request_s[place, 0])
+
+
+# What a sized service gives reason to say: assumptions, what is left over, and what has no effect.
+
+SATURATED = 0.9
+CHANCE = ("request_rate", "users")
+USED = frozenset(SERVE_OPTIONS.values()) | {"job", "cost.currency"}
+PARTLY_USED = ("layout", "limits", "cost", "efficiency", "serve", "lora")
+
+
+def warnings_of(sized: ServingEstimate) -> Iterator[str]:
+    """Warnings that need the answer, and those about keys that inference does not read."""
+    resolved, traffic = sized.resolved, sized.resolved.traffic
+    yield from joining_assumptions(resolved.job.server, int(sized.placement.gpus[0]))
+    images = resolved.job.images
+    text_tokens = traffic.inputs - (images.each * images.seen.tokens if images else 0)
+    lengths = {
+        "input_tokens": f"prompts of {text_tokens:,.0f}",
+        "output_tokens": f"answers of {traffic.outputs:,.0f}",
+    }
+    assumed = [name for name in lengths if resolved.origin.get(f"serve.{name}") == "default"]
+    if assumed:
+        words = " and ".join(lengths[name] for name in assumed)
+        yield f"{words} tokens are assumed: the scenario gives no {' and '.join(assumed)}"
+    if resolved.load is None and resolved.requests is None:
+        loads = f"{', '.join(LOAD_KEYS[:-1])} or {LOAD_KEYS[-1]}"
+        yield f"no load is given: each replica runs at {whole_percent(FULL)} of its capacity ({loads})"
+    yield from cautions(sized)
+    yield from _saturated(sized)
+    yield from host_cache_warnings(sized)
+    if traffic.draft_tokens:
+        yield "the memory of a draft model is not counted: drafts from the model's own heads need none"
+    yield from _formats(sized)
+    if resolved.gpus is not None and sized.fits and resolved.gpus > sized.gpus:
+        left, size = resolved.gpus - sized.gpus, int(sized.placement.gpus[0])
+        yield f"{left} of the {resolved.gpus} GPUs stay idle: replicas have {size}"
+    if sized.cost is not None:
+        yield from whole_servers(sized.billed_gpus, sized.gpus, sized.resolved.job.server)
+    ignored = sorted(_ignored(resolved.given, resolved.values["serve.engine"]))
+    if ignored:
+        yield f"no effect on inference: {', '.join(ignored)}"
+
+
+def cautions(sized: ServingEstimate) -> Iterator[str]:
+    """What a reader must know to read the verdict right: what a failure stops, what keeps an engine from starting."""
+    model = sized.resolved.job.model
+    yield from (f"{model.name}: {guess}" for guess in model.guesses)
+    yield from _spanning(sized)
+    yield from _failing(sized)
+    yield from _too_long(sized)
+
+
+def misread(resolved: ResolvedService) -> Iterator[str]:
+    """Limits that are read in seconds and look like milliseconds, with how to write these."""
+    setting = resolved.given.caller.setting
+    for name, limit in resolved.unlikely_limits():
+        key = f"limits.{name}"
+        each = " per token" if name == "max_tpot_s" else ""
+        meant = f"for milliseconds write {setting(key, f'{limit:g}ms')}, for seconds {setting(key, f'{limit:g}s')}"
+        rate = f", for {limit:g} tokens/s {setting(key, f'{1.0 / limit:.3g}')}" if each else ""
+        yield f"{name} {limit:g} is read as {limit:,g} s{each}: {meant}{rate}"
+
+
+def _spanning(sized: ServingEstimate) -> Iterator[str]:
+    """That a replica needs several servers to run, each of which stops it."""
+    servers = math.ceil(int(sized.placement.gpus[0]) / sized.resolved.job.server.accelerators)
+    if sized.fits and servers > 1:
+        which = "the only replica" if sized.working_replicas == 1 else "each replica"
+        yield f"{which} spans {servers} servers: one failure stops it all"
+
+
+def _failing(sized: ServingEstimate) -> Iterator[str]:
+    """What is left of several replicas as the server fails that has most of them, where that is too little."""
+    resolved, working = sized.resolved, sized.working_replicas
+    each, node = int(sized.placement.gpus[0]), resolved.job.server.accelerators
+    alone = sized.replicas == 1 or each > node or resolved.prefill_replicas is not None
+    if not sized.ok or resolved.load in (None, "batch") or alone or sized.choice.test:
+        return
+    together = min(node // each, sized.replicas)
+    left = sized.replicas - together
+    if left >= working or left * sized.choice.top_load >= resolved.amount:
+        return
+    where = f"all {sized.replicas} replicas are" if not left else f"{together} of the {sized.replicas} replicas are"
+    taken = rounded(left * sized.choice.top_load, down=True)
+    most = f"the others take {taken:g} of {resolved.amount:,.6g}" if left else "nothing serves"
+    spare = f"{resolved.given.caller.setting('serve.spare_replicas', together)} keeps the service up"
+    yield f"{where} in one server: if it fails, {most} ({spare})"
+
+
+def _saturated(sized: ServingEstimate) -> Iterator[str]:
+    resolved, places = sized.resolved, sized.choice.places
+    given, load = resolved.given, resolved.load
+    if not sized.fits:
+        return
+    if load == "concurrency" and sized.point.in_flight > places + 0.5:
+        inside = f"{math.floor(places) * sized.working_replicas:,} of the {resolved.amount:,.0f} requests run at once"
+        yield f"{inside}: the others wait in the queue (more GPUs or narrower formats)"
+    if load == "batch" and resolved.amount > places:
+        inside = f"{max(math.floor(places), 1):,} of the {resolved.amount:,.0f} requests of the batch run at once"
+        yield f"{inside}: a replica runs it in waves"
+    if load in CHANCE and not resolved.limits_latency and SATURATED < sized.utilisation <= 1.0:
+        used = f"{min(sized.utilisation, 0.999):.1%}"
+        ttft, tpot = (given.caller.setting(key) for key in ("limits.max_ttft_s", "limits.max_tpot_s"))
+        yield f"replicas run at {used} of what they sustain: {ttft} and {tpot} say how long requests may take"
+
+
+def _too_long(sized: ServingEstimate) -> Iterator[str]:
+    """Some engines do not start where the cache of a replica is too small for one sequence of the longest length."""
+    resolved = sized.resolved
+    engine, longest = resolved.job.engine, resolved.values.get("serve.max_model_len")
+    yield from _rejected(sized, resolved.given.values.serve.max_model_len)
+    if longest is None or not engine.memory.length_flag or not sized.fits or sized.too_long or sized.holds_one(longest):
+        return
+    text = f"{engine.name} refuses to start for sequences of {longest:,} tokens (the model's maximum)"
+    start = f"Start it with {engine.memory.length_flag} {sized.longest_held(longest)}"
+    yield f"{text}: the KV cache of a replica does not hold one. {start}"
+
+
+def _rejected(sized: ServingEstimate, asked: int | None) -> Iterator[str]:
+    """Of engines that start all the same: what they reject, and that the model was trained for less."""
+    job = sized.resolved.job
+    if asked is None or job.engine.memory.length_flag or not sized.fits or sized.grows or sized.too_long:
+        return
+    if not sized.holds_one(asked):
+        held = f"its KV cache holds {sized.longest_held(asked):,}"
+        yield f"{job.engine.name} starts and rejects sequences of {asked:,} tokens: {held}"
+    if job.model.max_positions and asked > job.model.max_positions:
+        positions = f"the {job.model.max_positions:,} positions that {job.model.name} was trained for"
+        yield f"max_model_len {asked:,} is above {positions}"
+
+
+def _formats(sized: ServingEstimate) -> Iterator[str]:
+    asked, job = sized.resolved.given.values.serve.activations, sized.resolved.job
+    if asked is not None and asked != job.scheme.activations.name:
+        gpu = job.server.accelerator.name
+        yield f"{gpu} does not multiply {asked}: activations stay in {job.scheme.activations.name}"
+
+
+def _ignored(given: Given, engine: str) -> set[str]:
+    """Keys of the file or the flags that inference does not read, whole sections by their name."""
+    found = set()
+    for key, origin in given.origin.items():
+        section, dot, _ = key.partition(".")
+        unused = key not in USED or (section == "lora" and given.values.serve.adapters is None)
+        if origin != "env" and unused:
+            found.add(section if dot and section not in PARTLY_USED else key)
+    if (given.values.stack or "").lower() == engine:  # an engine that was named as the stack
+        found.discard("stack")
+    return found | ({f"job {given.values.job}"} if given.values.job not in (None, INFERENCE) else set())
+
+
+# The LoRA adapters of a sized service as the result shows them.
+
+
+def adapters_of(sized: ServingEstimate) -> Adapters | None:
+    """What they take of a GPU and of a decode step; None where the service has none."""
+    job, placement = sized.resolved.job, sized.placement
+    adapters = job.adapters
+    if adapters is None:
+        return None
+    decode = {name: float(seconds[0]) for name, seconds in sized.point.decode.parts.items()}
+    held_bytes = float(adapter_bytes(job.model, adapters, placement)[0])
+    sequences = max(sized.point.running, 1.0) / float(job.groups(placement)[0])
+    return Adapters(
+        count=adapters.count,
+        held=adapters.held,
+        rank=max(adapters.ranks.values()),
+        bytes=held_bytes,
+        adapter_bytes=held_bytes / adapters.held * int(placement.gpus[0]),
+        distinct=float(distinct(adapters, sequences)),
+        seconds=decode[adapter_products.name],
+        share=decode[adapter_products.name] / sum(decode.values()),
+    )
+
 
 # Share of the thermal design power that an accelerator draws in serving, assumed: prompts come near all of it, decoding
 # waits for memory at about half to two thirds (arXiv:2308.12908, arXiv:2311.18677).
@@ -219,7 +822,7 @@ def _reasons(sized: ServingEstimate) -> Iterator[Reason]:
     if not sized.fits:
         yield shortage(sized)
     elif sized.too_long:
-        yield _too_long(sized)
+        yield _too_long_reason(sized)
     elif sized.overloaded:
         yield _overload(sized)
     elif sized.queues:
@@ -233,7 +836,7 @@ def _reasons(sized: ServingEstimate) -> Iterator[Reason]:
     yield from missed(known, sized.resolved.given.caller, confidence=sized.confidence)
 
 
-def _too_long(sized: ServingEstimate) -> Reason:
+def _too_long_reason(sized: ServingEstimate) -> Reason:
     resolved = sized.resolved
     asked, positions = resolved.given.values.serve.max_model_len or 0, resolved.job.model.max_positions
     whose = f"max_model_len {asked:,} is more than the {positions:,} positions of {resolved.job.model.name}"
@@ -277,7 +880,7 @@ def with_operators(result: ServeResult, sized: ServingEstimate) -> ServeResult:
 
 def _in_full(phase: Phase, step: StepTime) -> Phase:
     from xe_sizer.scenario.trials import operator_rows
-    from xe_sizer.serving.operator_costs import operator_costs
+    from xe_sizer.serving.step_time import operator_costs
 
     return replace(phase, operators=operator_rows(operator_costs(step), phase.seconds))
 
@@ -295,3 +898,88 @@ def _sources(sized: ServingEstimate) -> Iterator[Source]:
         **{f"collective {name}": law.source for name, law in job.network.scale_up.items()},
     }
     yield from (Source(name=name, source=source) for name, source in named.items() if source)
+
+
+# The parts of a serving GPU's memory with their numbers put in: sums of products of what they are computed from.
+
+NEAR = 1e-9  # share by which a sum in another order may differ [-]
+HALF = 0.5
+
+
+def terms_of(estimate: ServingEstimate, name: str, size_bytes: float) -> Terms:
+    """The part of that name as a sum of products; empty where it is no such sum.
+
+        bytes = sum of products of factors
+
+    Parameters
+    ----------
+    estimate : a service, with the placement of its replicas
+    name : of a part of its memory
+    size_bytes : what the part comes to [bytes]
+
+    Returns
+    -------
+    tuple of terms, each a tuple of factors; their products sum to `size_bytes`
+
+    Source: the functions of `serving.memory`, whose quantities these are.
+    """
+    terms = _WAYS[name](estimate) if name in _WAYS else ()
+    held = tuple(term for term in terms if product_of(term))
+    return held if abs(sum(map(product_of, held)) - size_bytes) <= NEAR * size_bytes else ()
+
+
+def _weights(estimate: ServingEstimate) -> Terms:
+    """Elements in the format and elements in 16 bit, told apart by what they take in a format of half the size."""
+    job, placement = estimate.resolved.job, estimate.placement
+    scheme, each = job.scheme, job.scheme.weights.element_bytes
+    whole = float(rank_weight_bytes(job.model, scheme, placement)[0])
+    if each >= SIXTEEN_BIT:
+        return ((Number(whole / each, "elements"), Number(each, "B")),)
+    halved = replace_fields(scheme, weights=replace_fields(scheme.weights, element_bytes=HALF * each))
+    narrow = (whole - float(rank_weight_bytes(job.model, halved, placement)[0])) / (HALF * each)
+    wide = (whole - narrow * each) / SIXTEEN_BIT
+    return (
+        (Number(narrow, f"elements in {scheme.weights.name}"), Number(each, "B")),
+        (Number(wide, "elements in 16 bit"), Number(SIXTEEN_BIT, "B")),
+    )
+
+
+def _cache(estimate: ServingEstimate) -> Terms:
+    """A share of the card less all other parts; or the cache of the requests that are held."""
+    job = estimate.resolved.job
+    engine, parts = job.engine.memory, estimate.memory_parts
+    if not estimate.grows and estimate.fits:
+        card = (Number(engine.utilization, ""), Number(job.server.accelerator.memory_bytes, "B of the card"))
+        others = (name for name in parts if name not in (cache.name, cuda_graphs.name))
+        return (card, *((Number(-parts[name], f"B of {name}"),) for name in others))
+    each = estimate.request_bytes
+    requests = estimate.sequences / float(estimate.placement.dp[0]) if estimate.grows else 1.0
+    copies = engine.cache_copies if estimate.grows else 1.0
+    return ((Number(copies, "copies"), Number(requests, "requests"), Number(each, "B a request")),)
+
+
+def _logits(estimate: ServingEstimate) -> Terms:
+    job = estimate.resolved.job
+    rows = float(min(job.engine.batching.max_sequences, SAMPLED_TOGETHER))
+    each = job.element_bytes + FLOAT32
+    return ((Number(rows, "sequences"), Number(float(job.model.vocab), "vocabulary"), Number(each, "B")),)
+
+
+def _everywhere(name: str) -> Callable[[ServingEstimate], Terms]:
+    """A size that the engine's file states."""
+
+    def stated(estimate: ServingEstimate) -> Terms:
+        return ((Number(getattr(estimate.resolved.job.engine.memory, name), "GiB"), Number(GIB, "")),)
+
+    return stated
+
+
+_WAYS: dict[str, Callable[[ServingEstimate], Terms]] = {
+    weights.name: _weights,
+    cache.name: _cache,
+    logits.name: _logits,
+    cuda_graphs.name: _everywhere("graphs_gib"),
+    cuda_context.name: _everywhere("context_gib"),
+    communicators.name: _everywhere("communicator_gib"),
+    workspaces.name: _everywhere("workspace_gib"),
+}

@@ -6,17 +6,17 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from xe_sizer.reinforcement.advice import advise as advise_reinforcement
-from xe_sizer.reinforcement.asked import reinforces
 from xe_sizer.reinforcement.estimate import ReinforcementEstimate
+from xe_sizer.reinforcement.resolve import reinforces
 from xe_sizer.reinforcement.resolve import resolve as resolve_reinforcement
 from xe_sizer.reinforcement.resolved import ResolvedReinforcement
-from xe_sizer.reinforcement.sizing import size as size_reinforcement
+from xe_sizer.reinforcement.search import size as size_reinforcement
 from xe_sizer.reinforcement.summary import summarise as summarise_reinforcement
 from xe_sizer.result.common import with_advice
 from xe_sizer.scenario.trials import wanted
 from xe_sizer.serving.advice import advise as advise_service
 from xe_sizer.serving.resolve import resolve as resolve_service
-from xe_sizer.serving.sizing import size as size_service
+from xe_sizer.serving.search import size as size_service
 from xe_sizer.serving.summary import summarise as summarise_service
 from xe_sizer.serving.summary import with_operators as with_service_operators
 from xe_sizer.training.advice import advise as advise_training
@@ -92,7 +92,7 @@ def with_further_problems(problems: Iterable[Problem], rest: Given, registry: Re
         from xe_sizer.serving.resolve import with_further_problems as of_serving
 
         return of_serving(problems, rest, registry)
-    from xe_sizer.reinforcement.asked import reinforces
+    from xe_sizer.reinforcement.resolve import reinforces
 
     if reinforces(rest):
         from xe_sizer.reinforcement.resolve import with_further_problems as of_reinforcement

@@ -16,12 +16,11 @@ from xe_sizer.profiles.finder import is_path
 from xe_sizer.result.common import LeftOut
 from xe_sizer.result.serving import BY_POWER, BY_PRICE, FleetOption, ParetoPoint, ReplicaLayout
 from xe_sizer.scenario.read import changed
-from xe_sizer.serving.fitting import fit_of
 from xe_sizer.serving.memory import serving_memory
+from xe_sizer.serving.queueing import curve
 from xe_sizer.serving.resolve import resolve
-from xe_sizer.serving.sizing import size
-from xe_sizer.serving.space import legal_placements
-from xe_sizer.serving.states import curve
+from xe_sizer.serving.search import fit_of, size
+from xe_sizer.serving.search_space import legal_placements
 from xe_sizer.serving.summary import throughput_of
 from xe_sizer.studies.estimate import concluded
 

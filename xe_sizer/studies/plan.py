@@ -17,8 +17,7 @@ from xe_sizer.frozen import frozen
 from xe_sizer.laws.hardware import HOST_RESERVE_BYTES, energy_kwh
 from xe_sizer.reinforcement.estimate import ReinforcementEstimate
 from xe_sizer.reinforcement.resolved import ResolvedReinforcement
-from xe_sizer.reinforcement.search import Search
-from xe_sizer.reinforcement.sizing import estimates
+from xe_sizer.reinforcement.search import Search, estimates
 from xe_sizer.reinforcement.summary import pools_of
 from xe_sizer.result.common import CERTAINTIES, GIVEN_PRICE, ON_DEMAND, SCHEMA_VERSION, LeftOut, Reason, Verdict
 from xe_sizer.result.studies import (

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from xe_sizer.errors import InputError, Problem
-from xe_sizer.reinforcement.asked import reinforces
+from xe_sizer.reinforcement.resolve import reinforces
 from xe_sizer.reinforcement.resolve import resolve as resolve_reinforcement
 from xe_sizer.result.common import SCHEMA_VERSION
 from xe_sizer.result.studies import (

@@ -13,8 +13,8 @@ from xe_sizer.errors import InputError
 from xe_sizer.frozen import frozen
 from xe_sizer.laws.device import sixteen_bit, supported_precisions
 from xe_sizer.laws.network import network as network_of
+from xe_sizer.reinforcement.advice import at_the_same_time, interrupted_answers, narrow_weights, open_sharing
 from xe_sizer.reinforcement.estimate import ReinforcementEstimate
-from xe_sizer.reinforcement.remedies import at_the_same_time, interrupted_answers, narrow_weights, open_sharing
 from xe_sizer.result.common import SCHEMA_VERSION
 from xe_sizer.result.studies import DEADLINE, Effect, Factor, Outcome, Sensitivity
 from xe_sizer.scenario.provenance import tariff_of

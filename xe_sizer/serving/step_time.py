@@ -1,8 +1,4 @@
-"""Time of one step of an engine: the tokens of prefills and decodes that it takes together.
-
-Linear layers, norms and exchanges see all tokens of the step at once; attention works on each kind of sequence
-separately. A pure prefill or a pure decode is a step whose other part is empty.
-"""
+"""Seconds of an engine's step: its operators, what the host takes, and the batch that runs in it."""
 
 from __future__ import annotations
 
@@ -15,28 +11,124 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from xe_sizer.frozen import frozen
-from xe_sizer.graph.operators import Attention, Kernels, Matmul, Scan, as_array, layers_per_stage
+from xe_sizer.graph.inputs import GraphInputs, Learning
+from xe_sizer.graph.operators import Attention, Collective, Kernels, Matmul, RankShape, Scan, as_array, layers_per_stage
 from xe_sizer.graph.transformer import embedding_operators, layer_operators, sampling_operators, sequence_operators
 from xe_sizer.graph.vision import VISION, vision_operators
 from xe_sizer.laws.collectives import POINT_TO_POINT, collective_time_s
+from xe_sizer.laws.device import Efficiency
 from xe_sizer.laws.network import exchange_times
-from xe_sizer.laws.operator_time import exposed_launch_time_s, launch_counts, operator_times
+from xe_sizer.laws.operator_time import NETWORK as NETWORK_TIME
+from xe_sizer.laws.operator_time import (
+    OperatorCost,
+    exposed_launch_time_s,
+    launch_counts,
+    operator_times,
+    operator_work,
+    sizes_of,
+)
 from xe_sizer.laws.parts import computed, part
-from xe_sizer.serving.adapters import MODULE as ADAPTERS
-from xe_sizer.serving.adapters import adapter_operators
-from xe_sizer.serving.job import reserves
-from xe_sizer.serving.step_inputs import of_the_fullest, step_inputs
+from xe_sizer.serving.job import reserves, serving_job
+from xe_sizer.serving.memory import MODULE as ADAPTERS
+from xe_sizer.serving.memory import adapter_operators
 
 if TYPE_CHECKING:
-    from xe_sizer.graph.operators import Array, Operator, RankShape
+    from xe_sizer.graph.operators import Array, Operator
+    from xe_sizer.laws.operator_time import OperatorWork
     from xe_sizer.laws.parts import Part
-    from xe_sizer.serving.job import ServingJob
-    from xe_sizer.serving.layout import ReplicaLayouts
+    from xe_sizer.serving.job import ReplicaLayouts, ServingJob, Traffic
+
+# What the operators of an engine's step are made of: sizes of the fullest rank, kernels, and bytes of an element.
+
+NOTHING_LEARNS = Learning(base=False)
+
+
+def of_the_fullest(sequences: Array, groups: Array) -> Array:
+    """Sequences of the fullest group.
+
+        fullest = max(sequences / groups, min(sequences, 1))
+
+    Parameters
+    ----------
+    sequences : of all groups [-]
+    groups : attention ranks, and stages that work at the same time [-]
+
+    Returns
+    -------
+    ndarray of float, shape that both broadcast to [-]
+
+    Source: own derivation: a sequence is not cut, so that with fewer of them than groups some groups are idle.
+    """
+    return np.asarray(np.maximum(sequences / groups, np.minimum(sequences, 1.0)))
+
+
+def step_inputs(
+    job: ServingJob,
+    placements: ReplicaLayouts,
+    tp: Array,
+    batch: Array,
+    sequence: ArrayLike,
+    past: ArrayLike,
+    kernels: Kernels,
+) -> GraphInputs:
+    """Inputs of the operators of sequences alike, on the fullest rank of each placement.
+
+        sequence parallelism, context parallelism: none
+
+    Parameters
+    ----------
+    job, placements : the job, and placements that broadcast with the sizes
+    tp : tensor-parallel ranks, of the shape of the points [-]
+    batch, sequence, past : sequences of a group, tokens of each that are processed, and tokens before them [-]
+    kernels : of the engine
+
+    Returns
+    -------
+    GraphInputs, shape (points,)
+
+    Source: placement of the engines' ranks; `NarrowKernel` for weights that are widened in memory.
+    """
+    one = np.ones(tp.shape)
+    rank = RankShape(
+        batch=batch * one,
+        sequence=as_array(sequence) * one,
+        tp=tp * one,
+        cp=one,
+        ep=as_array(placements.ep) * one,
+        expert_tp=as_array(placements.expert_tp) * one,
+        sequence_parallel=0.0 * one,
+        past=as_array(past) * one,
+    )
+    widened = _widening_bytes(job, rank)
+    return GraphInputs(
+        model=job.model,
+        rank=rank,
+        kernels=kernels,
+        learning=NOTHING_LEARNS,
+        element_bytes=job.element_bytes,
+        weight_forward_bytes=widened,
+        weight_backward_bytes=0.0 * one,
+        residual_element_bytes=job.element_bytes,
+        cached_element_bytes=job.cached_element_bytes,
+    )
+
+
+def _widening_bytes(job: ServingJob, rank: RankShape) -> Array:
+    """Traffic per weight of formats that are widened in memory before the product; few rows run fused [bytes]."""
+    if not job.scheme.weight_only or job.efficiency.fixed:
+        return np.zeros(rank.tp.shape)
+    narrow = job.engine.narrow_kernel(job.scheme.weights)
+    return np.asarray(narrow.traffic_bytes * (rank.tokens >= narrow.widened_rows), dtype=np.float64)
+
+
+# Time of one step of an engine: the tokens of prefills and decodes that it takes together.
+#
+# Linear layers, norms and exchanges see all tokens of the step at once; attention works on each kind of sequence
+# separately. A pure prefill or a pure decode is a step whose other part is empty.
 
 MATMUL = "t0 + (a^p + b^p)^(1/p), a = 2 m n k / (e_f peak), b = bytes of weights and activations / (e_b bandwidth)"
 LAWS = "operator laws of the accelerator"
 NETWORK = "collective laws of the server, with the engine's own start-up time"
-
 HEAD, PRODUCTS, MIXING, MOVING, ADAPTING = "head", "products", "mixing", "moving", "adapting"
 SEEING = "seeing"
 OWN_PARTS = {HEAD: HEAD, ADAPTERS: ADAPTING, VISION: SEEING}  # modules whose kernels are a part, whatever they do
@@ -372,3 +464,257 @@ def _narrow_launches(job: ServingJob, operators: Iterable[Operator]) -> float:
     each = job.engine.narrow_kernel(job.scheme.weights).launches
     wide = job.device.wide_modules
     return each * sum(op.layers for op in operators if isinstance(op, Matmul) and op.module not in wide)
+
+
+# A static batch: all prompts together, then one token a step for all sequences until the last one.
+
+# Decode steps are timed at the ends and the middle of the answer (Simpson's rule: exact up to the third power).
+PLACES, WEIGHTS = (0.0, 0.5, 1.0), (1.0 / 6.0, 4.0 / 6.0, 1.0 / 6.0)
+
+
+@frozen
+class StaticBatch:
+    """Latencies of a batch that starts together; arrays of shape (points,), seconds [s].
+
+    prefill : all prompts; decode : one step, averaged over the answer
+    """
+
+    prefill: StepTime
+    decode: StepTime
+    ttft_s: Array
+    tpot_s: Array
+    request_s: Array
+
+
+def prefill_time(
+    job: ServingJob, placements: ReplicaLayouts, sequences: ArrayLike, inputs: ArrayLike, past: ArrayLike = 0.0
+) -> tuple[StepTime, Array]:
+    """One step of a prefill of some prompts, and how many such steps it takes.
+
+        steps = max(ceil(sequences x new tokens / limit), 1)
+
+    Steps take at most `max_step_tokens`; where prompts are not cut, at least one whole prompt.
+
+    Parameters
+    ----------
+    job, placements : the job, and placements of shape (placements,)
+    sequences : prompts [-]
+    inputs, past : tokens of a prompt, and of these the cached ones [tokens]
+
+    Returns
+    -------
+    (StepTime, steps), shape that the sizes and placements broadcast to, seconds [s] and [-]
+
+    Source: chunked prefill (arXiv:2308.16369); the limit stands in the engine's file.
+    """
+    sequences, inputs, past = np.broadcast_arrays(as_array(sequences), as_array(inputs), as_array(past))
+    limit = job.engine.batching.max_step_tokens * job.groups(placements)
+    new = np.maximum(inputs - past, 1.0)
+    steps = np.maximum(np.ceil(sequences * new / limit), 1.0)
+    if not job.engine.batching.chunked_prefill:
+        steps = np.minimum(steps, np.maximum(sequences, 1.0))
+    share = sequences / steps
+    cut = np.minimum(share, 1.0)  # below one prompt a step, a prompt takes several
+    work = Work(
+        prefills=np.maximum(share, 1.0) * (sequences > 0),
+        prefill_tokens=new * cut,
+        prefill_past=past + new * (1.0 - cut) / 2.0,
+    )
+    return step_time(job, placements, work), steps
+
+
+def decode_time(
+    job: ServingJob, placements: ReplicaLayouts, sequences: ArrayLike, inputs: ArrayLike, outputs: ArrayLike,
+    tokens_per_step: ArrayLike = 1.0,
+) -> StepTime:  # fmt: skip
+    """The mean decode step of sequences that grow from their prompt to the end of their answer.
+
+        t = (t(0) + 4 t(1/2) + t(1)) / 6
+
+    Parameters
+    ----------
+    job, placements : the job, and placements of shape (placements,)
+    sequences : that get a token in every step [-]
+    inputs, outputs : tokens of a prompt and of an answer [tokens]
+    tokens_per_step : that are computed for a sequence in a step, more than 1 with speculation [tokens]
+
+    Returns
+    -------
+    StepTime, shape that the sizes and placements broadcast to, seconds [s]
+
+    Source: Simpson's rule over the answer; exact up to the third power of the length.
+    """
+    arrays = np.broadcast_arrays(as_array(placements.tp), *(as_array(one) for one in (sequences, inputs, outputs)))
+    _, sequences, inputs, outputs = arrays
+    grown = np.maximum(outputs - 2.0, 0.0)
+    rows = np.tile(np.arange(len(grown)) if len(placements) > 1 else np.zeros(len(grown), dtype=int), len(PLACES))
+    work = Work(
+        decodes=np.tile(sequences, len(PLACES)),
+        decode_past=np.concatenate([inputs + place * grown for place in PLACES]),
+        decode_tokens=tokens_per_step,
+    )
+    found = step_time(job, placements[rows], work)
+    return found.at(_mean)
+
+
+def _mean(values: Array) -> Array:
+    """The weighted mean over the places."""
+    return np.asarray(np.array(WEIGHTS) @ values.reshape(len(PLACES), -1))
+
+
+def static_batch(
+    job: ServingJob, placements: ReplicaLayouts, batch: ArrayLike, inputs: ArrayLike, outputs: ArrayLike,
+    capacity: ArrayLike = np.inf, traffic: Traffic | None = None,
+) -> StaticBatch:  # fmt: skip
+    """Latencies of a batch that starts together.
+
+        ttft = prefill + waves before x request of one wave
+        request = (prefill + (outputs - 1) x step) x waves
+
+    A pool of `capacity` sequences takes a larger batch in waves, each starting as the one before ends.
+
+    Parameters
+    ----------
+    job, placements : the job, and placements of shape (placements,)
+    batch : sequences [-]
+    inputs, outputs : tokens of a prompt and of an answer [tokens]
+    capacity : sequences that run at once [-]
+    traffic : prefix hits and speculation; None: neither
+
+    Returns
+    -------
+    StaticBatch, shape that the sizes and placements broadcast to, seconds [s]
+
+    Source: own derivation; tokens gained by speculation after arXiv:2211.17192.
+    """
+    batch, outputs = as_array(batch), as_array(outputs)
+    together = np.minimum(batch, np.maximum(as_array(capacity), 1.0))
+    waves = batch / together
+    gained = traffic.tokens_per_step if traffic else 1.0
+    past = traffic.inputs - traffic.new_inputs if traffic else 0.0
+    prefill, steps = prefill_time(job, placements, together, inputs, past)
+    decode = decode_time(job, placements, together, inputs, outputs, traffic.draft_tokens + 1.0 if traffic else 1.0)
+    drafts = 1.0 + traffic.draft_tokens * traffic.draft_cost if traffic else 1.0
+    step_s = decode.total_s * drafts / gained
+    prefill_s = prefill.total_s * steps + job.request_s
+    if job.engine.batching.first_token == "decode":
+        prefill_s = prefill_s + step_s
+    tpot_s = step_s * (outputs > 1.0)
+    wave_s = prefill_s + np.maximum(outputs - 1.0, 0.0) * tpot_s
+    ttft_s = prefill_s + _waves_before(waves) * wave_s
+    return StaticBatch(prefill, decode, ttft_s, tpot_s, wave_s * waves)
+
+
+def _waves_before(waves: Array) -> Array:
+    """Waves that a request of a batch waits for on average [-]: of w waves floor(w) are full, the last is not."""
+    full = np.floor(waves)
+    return np.asarray((full * (full - 1.0) / 2.0 + (waves - full) * full) / waves)
+
+
+# A step of an engine operator by operator: what each kernel and each exchange takes of it.
+
+
+@frozen
+class _At:
+    """The point of a step that is looked at."""
+
+    time: StepTime
+
+    def one(self, value: Array) -> float:
+        """A figure of all points of the step, at the one."""
+        return float(self.time.picked(value)[0])
+
+
+def operator_costs(time: StepTime) -> tuple[OperatorCost, ...]:
+    """Every operator of a step, in all layers of the fullest stage.
+
+        seconds = layers on the stage x law
+
+    The seconds sum to the parts of the step but the host's and those between pipeline stages.
+
+    Parameters
+    ----------
+    time : a step; its first point is looked at
+
+    Returns
+    -------
+    tuple of OperatorCost, in the order in which they run [s], [FLOP], [bytes]
+
+    Source: `laws.operator_work.operator_work` and `laws.exchange_time.exchange_times`.
+    """
+    step, at = time.step, _At(time)
+    groups = ((step.layers, step.imbalance), (step.ends, np.ones(1)))
+    return tuple(cost for operators, longer in groups for cost in _of_group(step, at, operators, longer))
+
+
+def _of_group(step: EngineStep, at: _At, operators: tuple[Operator, ...], longer: Array) -> Iterator[OperatorCost]:
+    """longer : how much longer kernels take where stages differ [-]"""
+    works = {id(work.operator): work for work in operator_work(operators, step.job.device, backward=False)}
+    for operator in operators:
+        if not isinstance(operator, Collective):
+            yield _kernel(works[id(operator)], at, longer)
+        elif operator.group in EXCHANGE_PARTS and not step.job.efficiency.hides_exchanges:
+            yield _exchange(step, at, operator)
+
+
+def _kernel(work: OperatorWork, at: _At, longer: Array) -> OperatorCost:
+    operator = work.operator
+    seconds = at.one(longer * work.seconds[0])
+    return OperatorCost(
+        operator=operator,
+        sizes={name: at.one(size) for name, size in sizes_of(operator).items()},
+        times=at.one(longer * operator.layers),
+        flops=at.one(longer * work.flops[0]),
+        moved_bytes=at.one(longer * work.moved_bytes[0]),
+        parts={KERNEL_PARTS[at.time.step.kind(operator)].name: seconds} if seconds else {},
+        bound=max(work.bounds_s, key=lambda name: at.one(work.bounds_s[name])),
+    )
+
+
+def _exchange(step: EngineStep, at: _At, operator: Collective) -> OperatorCost:
+    factor = step.job.engine.efficiency.collectives
+    times = exchange_times((operator,), step.rank, step.job.network, factor, backward=False)
+    seconds = at.one(times[operator.group][0])
+    message = sum((at.one(size) for _, size in operator.forward), 0.0)
+    return OperatorCost(
+        operator=operator,
+        sizes={name: at.one(size) for name, size in sizes_of(operator).items()},
+        times=operator.layers,
+        flops=0.0,
+        moved_bytes=operator.layers * message,
+        parts={EXCHANGE_PARTS[operator.group].name: seconds} if seconds else {},
+        bound=NETWORK_TIME,
+    )
+
+
+# What no software can beat on an accelerator: latencies at the speed of light.
+
+
+def fastest(job: ServingJob, placement: ReplicaLayouts, traffic: Traffic, running: float) -> tuple[float, float, float]:
+    """The least time to the first token, per token and of a request that the accelerators allow.
+
+        t = max(operations / peak, bytes / bandwidth) of every operator
+        tpot = t(a decode of all running requests) / tokens of a step
+        ttft = t(the prefill of one prompt)
+        request = ttft + (outputs - 1) tpot
+
+    Weights and caches are read once in a step; exchanges, launches and the host take no time.
+
+    Parameters
+    ----------
+    job, placement : the job, and one placement
+    traffic : lengths of prompts and answers, prefix hits and speculation
+    running : requests that decode together at the least [-]
+
+    Returns
+    -------
+    (float, float, float) : seconds [s]
+
+    Source: roofline model (S. Williams, A. Waterman, D. Patterson, CACM 52, 2009), peaks of the profile.
+    """
+    ideal = serving_job(job.model, job.engine, job.scheme, job.server, Efficiency(ideal=True))
+    prefill, steps = prefill_time(ideal, placement, 1.0, traffic.inputs, traffic.inputs - traffic.new_inputs)
+    decode = decode_time(ideal, placement, running, traffic.inputs, traffic.outputs, traffic.draft_tokens + 1.0)
+    tpot_s = float(decode.total_s[0]) / traffic.tokens_per_step if traffic.outputs > 1.0 else 0.0
+    ttft_s = float((prefill.total_s * steps).reshape(-1)[0])
+    return ttft_s, tpot_s, ttft_s + max(traffic.outputs - 1.0, 0.0) * tpot_s

@@ -1,0 +1,951 @@
+"""The placement of a service: replicas that fit, the fewest that keep the limits, pools for prefill and decode."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xe_sizer.errors import InputError, Problem
+from xe_sizer.frozen import frozen
+from xe_sizer.graph.operators import as_array
+from xe_sizer.result.serving import Fit, SessionCache
+from xe_sizer.serving.disaggregation import Kinds, Pools, decoding_only, prompts_of
+from xe_sizer.serving.estimate import (
+    PERCENTILES,
+    Point,
+    PrefillReplicas,
+    ServingEstimate,
+    alike,
+    cases_of,
+    fewest_that_fit,
+    first,
+    missed,
+    missed_for,
+    replicas_of,
+)
+from xe_sizer.serving.job import FULL, HIGHEST_LOAD, TARGET_LOAD, ReplicaLayouts
+from xe_sizer.serving.load import LOADS
+from xe_sizer.serving.memory import (
+    fetch_s,
+    hit_shares,
+    longest_context,
+    request_bytes,
+    sessions_held,
+    sessions_in_host,
+    sessions_on_gpu,
+)
+from xe_sizer.serving.queueing import capacity, curve, steady
+from xe_sizer.serving.search_space import legal_placements, worthwhile
+from xe_sizer.serving.simulation import Offered, offered, poisson_arrivals, simulate
+from xe_sizer.serving.step_time import prefill_time, static_batch
+from xe_sizer.serving.uncertainty import allowed_latencies
+from xe_sizer.units import GIB
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from xe_sizer.graph.operators import Array, IntArray
+    from xe_sizer.serving.estimate import Cases, Choice, Flags
+    from xe_sizer.serving.job import Images, ServingJob, Traffic
+    from xe_sizer.serving.memory import Hits, HostCache, ServingMemory
+    from xe_sizer.serving.queueing import Curve, Latencies
+    from xe_sizer.serving.resolved import ResolvedService
+    from xe_sizer.serving.simulation import Outcome
+    from xe_sizer.serving.step_time import StaticBatch, StepTime
+    from xe_sizer.serving.trace import Trace
+
+# Which placement a replica gets, how many replicas there are, and how they are loaded.
+
+
+def choose(resolved: ResolvedService, placements: ReplicaLayouts) -> Choice:
+    """The best of the placements, which must not be empty, and its replicas under their load.
+
+    Where the load needs more than a server, every number of stages is looked at: one that is no multiple of the fewest
+    may need fewer GPUs.
+    """
+    cases = cases_of(resolved, placements)
+    minimum = fewest_that_fit(cases)
+    few = cases[worthwhile(placements, cases.fitting)]
+    if resolved.load == "batch":
+        return _static(resolved, few, minimum)
+    choice = _online(resolved, few, minimum)
+    open_ = resolved.gpus is None and resolved.load is not None and resolved.objective is None
+    many = choice.replicas * int(choice.placement.gpus[0]) > resolved.job.server.accelerators
+    return _online(resolved, cases[cases.fitting], minimum) if open_ and many and choice.fits else choice
+
+
+def _pick(array: Array, index: int) -> float:
+    return float(np.broadcast_to(array, max(index + 1, np.size(array)))[index])
+
+
+def _static(resolved: ResolvedService, cases: Cases, minimum: int | None) -> Choice:
+    """A batch that starts together: the fewest GPUs that hold it and keep the limits, then the fastest."""
+    job, traffic, placements = resolved.job, resolved.traffic, cases.placements
+    most = np.inf if job.engine.memory.grows else capacity(job, placements, cases.memory, traffic)
+    found = static_batch(job, placements, resolved.amount, traffic.inputs, traffic.outputs, most, traffic)
+    gpus = as_array(placements.gpus if resolved.gpus is None else -placements.gpus)
+    late = missed_for(missed(resolved, found.ttft_s, found.tpot_s), np.maximum(gpus, 1.0), cases.fitting)
+    best = cases.order(late, *_batch_order(resolved, placements, gpus, found.request_s))
+    replicas, places = int(replicas_of(resolved, placements)[best]), _pick(as_array(most), best)
+    rate = resolved.amount / _pick(found.request_s, best)
+    values = [_pick(getattr(found, name), best) for name in ("ttft_s", "tpot_s", "request_s")]
+    point = Point(
+        running=min(resolved.amount, float(max(np.floor(places), 1.0))),
+        requests_per_s=rate,
+        ttft_s=values[0],
+        tpot_s=values[1],
+        request_s=values[2],
+        percentiles={},
+        prefill=_step(found, best, "prefill"),
+        decode=_step(found, best, "decode"),
+        prompt_s=values[0] / resolved.amount,
+        answer_s=(values[2] - values[0]) / resolved.amount,
+    )
+    return cases.chosen(best)(
+        minimum=minimum,
+        full_rate=rate,
+        top_rate=rate,
+        top_load=resolved.amount,
+        places=places,
+        replicas=replicas + resolved.spare_replicas,
+        point=point,
+    )
+
+
+def _servers(resolved: ResolvedService, placements: ReplicaLayouts) -> Array:
+    """Servers of a replica: where nobody says how many GPUs there are, it is not spread for the sake of latency [-]."""
+    return np.ceil(placements.gpus / resolved.job.server.accelerators) * (resolved.gpus is None)
+
+
+def _batch_order(
+    resolved: ResolvedService, placements: ReplicaLayouts, gpus: Array, request_s: Array
+) -> tuple[Array, ...]:
+    """What comes first after the limits: the batch that is done soonest, or the most batches in a second."""
+    if resolved.objective == "latency":
+        return _servers(resolved, placements), alike(request_s), np.abs(gpus)
+    if resolved.objective == "throughput":
+        rate = replicas_of(resolved, placements) / request_s
+        return -alike(rate / np.where(resolved.gpus is None, gpus, 1.0)), request_s
+    return gpus, request_s
+
+
+def _step(found: StaticBatch, index: int, name: str) -> StepTime:
+    step: StepTime = getattr(found, name)
+    return step.at(lambda values: np.array([_pick(values, index)]))
+
+
+@frozen
+class Fleets:
+    """Replicas of each placement under the load that all of them have; arrays of shape (placements,).
+
+    found : the states of a replica; most : of the load that one takes, within the limits where it can keep them
+    replicas : at work, spare ones not counted; rate : requests per second of one
+    at : latencies at the asked percentile; overloaded : whether they have no end
+    taken : requests per second of all replicas, as asked for or as many as they could take
+    """
+
+    cases: Cases
+    found: Curve
+    most: Array
+    replicas: Array
+    rate: Array
+    top: Array
+    at: Latencies
+    overloaded: Flags
+    taken: Array
+
+    @property
+    def gpus(self) -> Array:
+        """GPUs of all replicas at work [-]."""
+        return as_array(self.replicas * self.cases.placements.gpus)
+
+    @property
+    def columns(self) -> tuple[Array | Flags, ...]:
+        """What `first_of` compares."""
+        cases, at = self.cases, self.at
+        sizes = cases.fitting, cases.need_bytes, self.overloaded, as_array(cases.placements.gpus), self.gpus, self.taken
+        return (*sizes, at.ttft_s, at.tpot_s, at.request_s)
+
+    def missed(self, resolved: ResolvedService) -> Array:
+        """How far the limits on latency are missed; 0 where they are kept [-]."""
+        late = missed(resolved, self.at.ttft_s, self.at.tpot_s)
+        return np.asarray(np.where(self.overloaded | ~self.cases.fitting, np.inf, late))
+
+
+def fleets_of(resolved: ResolvedService, cases: Cases) -> Fleets:
+    """Of each placement as many replicas as the load needs, or as the GPUs asked for hold, and what they get."""
+    placements, load = cases.placements, LOADS[resolved.load]
+    found = curve(resolved.job, placements, cases.memory, resolved.traffic)
+    inside = np.where(cases.fitting, load.within(resolved, found), 0.0)
+    most = np.where(inside > 0, inside, load.full(resolved, found) * cases.fitting)
+    replicas = _fleet(resolved, placements, found, most, inside > 0)
+    rate, at = load.served(resolved, found, _each(resolved, found, replicas, most), resolved.percentile)
+    top, _ = load.served(resolved, found, most)
+    overloaded = ~np.isfinite(at.ttft_s)
+    counted = load.by_chance and resolved.load is not None  # the rate of the others follows from the placement
+    taken = np.where(overloaded, found.top_rate, top if counted else rate) * replicas
+    return Fleets(cases, found, most, replicas, rate, top, at, overloaded, taken)
+
+
+def first_of(resolved: ResolvedService, fleets: Sequence[Fleets]) -> int:
+    """The fleet to take, counted through all of them: the fewest GPUs that keep the limits, then the fastest.
+
+    GPUs that are there anyway are used for the most requests. Of as many GPUs a replica inside one server comes before
+    one that spans several: a server that fails takes fewer requests with it.
+    """
+    columns = zip(*(one.columns for one in fleets), strict=True)
+    fitting, need_bytes, overloaded, size, all_gpus, taken, ttft_s, tpot_s, request_s = map(np.concatenate, columns)
+    gpus = all_gpus * (resolved.gpus is None)
+    counted = LOADS[resolved.load].by_chance and resolved.load is not None
+    preferred = taken * (overloaded | (resolved.gpus is not None) | (not counted))
+    late = missed_for(missed(resolved, ttft_s, tpot_s), np.maximum(gpus, 1.0), fitting & ~overloaded)
+    servers = np.ceil(size / resolved.job.server.accelerators)
+    order: tuple[Array, ...] = (gpus, servers * (resolved.load is not None), -alike(preferred), tpot_s)
+    if resolved.objective == "latency":
+        order = (servers * (resolved.gpus is None), alike(request_s), gpus, tpot_s)
+    elif resolved.objective == "throughput" and resolved.load is None:
+        order = (-alike(taken / all_gpus), *order)
+    return first(fitting, need_bytes, overloaded, late, *order)
+
+
+def _online(resolved: ResolvedService, cases: Cases, minimum: int | None) -> Choice:
+    """Requests that come and go."""
+    fleets = fleets_of(resolved, cases)
+    return chosen_of(resolved, fleets, first_of(resolved, (fleets,)), minimum)
+
+
+def chosen_of(resolved: ResolvedService, fleets: Fleets, best: int, minimum: int | None) -> Choice:
+    """The choice of one of the fleets."""
+    place = slice(best, best + 1)
+    found = fleets.found
+    each = _each(resolved, found[place], fleets.replicas[place], fleets.most[place])
+    return fleets.cases.chosen(best)(
+        minimum=minimum,
+        full_rate=float(found.top_rate[best]),
+        top_rate=float(fleets.top[best]),
+        top_load=float(fleets.most[best]),
+        places=float(found.most[best]),
+        replicas=int(fleets.replicas[best]) + resolved.spare_replicas,
+        point=_point(resolved, fleets.cases.placements[place], found[place], each),
+        curve=found[place],
+    )
+
+
+def _fleet(resolved: ResolvedService, placements: ReplicaLayouts, found: Curve, most: Array, keeps: Flags) -> Array:
+    """Replicas of each placement: those that the GPUs asked for hold, else as many as the load needs.
+
+    most : of the load that one replica takes; keeps : whether that keeps the limits on latency
+    Where the user does not say how long requests may wait, replicas that requests reach by chance are not run full.
+    """
+    if resolved.replicas is not None:
+        return np.full(len(placements), float(resolved.replicas))
+    if resolved.gpus is not None or resolved.load is None:
+        return replicas_of(resolved, placements)
+    share = np.where(keeps & resolved.limits_latency, 1.0, TARGET_LOAD)
+    each = LOADS[resolved.load].filled(resolved, found, most, share)
+    needed = np.ceil(resolved.amount / np.maximum(each, 1e-12) - 1e-9)
+    return np.asarray(np.where(most > 0, np.maximum(needed, 1.0), 1.0))
+
+
+def _each(resolved: ResolvedService, found: Curve, replicas: Array, most: Array) -> Array:
+    """What each replica gets: its share of the load, or all that it takes, a hair below."""
+    if resolved.load is None:
+        return np.asarray(np.minimum(most, FULL * found.top_rate))
+    return np.asarray(resolved.amount / replicas)
+
+
+def _point(resolved: ResolvedService, placement: ReplicaLayouts, found: Curve, each: Array) -> Point:
+    """One replica with its share of the load: latencies in the mean and at percentiles, and the steps that it runs."""
+    traffic, load = resolved.traffic, LOADS[resolved.load]
+    rates, mean = load.served(resolved, found, each)
+    rate, means = float(rates[0]), mean.one
+    percentiles: dict[float, tuple[float, float, float]] = {}
+    if load.by_chance:
+        lightest = float(found.rates[0, 0])
+        (inside,) = found.at_rate(np.minimum(rates, found.top_rate), found.states.running)
+        running = min(float(inside[0]) * min(rate / lightest, 1.0), rate * means[2])
+        wanted = sorted({*PERCENTILES, resolved.percentile})
+        percentiles = {one: load.served(resolved, found, each, one)[1].one for one in wanted}
+    else:
+        running = float(np.minimum(each, np.maximum(found.most, 1.0))[0])
+    state = steady(resolved.job, placement, traffic, max(running, 1.0))
+    prompt_s = float(state.prompt_s[0])
+    answer_s = 1.0 / float(state.requests_per_s[0]) - prompt_s
+    return Point(running, rate, *means, percentiles, state.prefill, state.decode, prompt_s, answer_s)
+
+
+# Services whose users come back to a cache that may be gone: sized with the share that finds its own again.
+
+MOST_TIMES = 64  # the replicas that would be enough if every session was found: more mend nothing
+MOST_ROUNDS = 16  # in which the share that is found is looked for
+CLOSE = 0.002  # of the share, at which the search ends
+
+
+@frozen
+class _Kept:
+    """A sized replica's sessions: those whose users think, what there is room for, and how many find theirs."""
+
+    idle: float
+    on_gpu: float
+    in_host: float
+    hits: Hits
+
+
+@frozen
+class _Settled:
+    """A service whose sessions find the share that they leave, with one placement and a number of replicas."""
+
+    resolved: ResolvedService
+    fleets: Fleets
+
+    @property
+    def keeps_limits(self) -> bool:
+        """Whether the limits on latency are kept, on no fewer replicas than the load needs at this share."""
+        needed = fleets_of(replace(self.resolved, replicas=None), self.fleets.cases)
+        enough = self.resolved.gpus is not None or float(needed.replicas[0]) <= float(self.fleets.replicas[0])
+        return enough and float(self.fleets.missed(self.resolved)[0]) == 0.0 == float(needed.missed(self.resolved)[0])
+
+
+def choose_returning(
+    resolved: ResolvedService, asked: HostCache, placements: ReplicaLayouts
+) -> tuple[ResolvedService, Choice]:
+    """The best placement, each with the share of prompts that its own sessions find in the cache.
+
+    A replica that has fewer users keeps more of their sessions, so that the share depends on the placement and on the
+    number of replicas. Placements are looked at in the order of the GPUs that they would need if every session was
+    found, until the next one could be no better than the best so far.
+
+    Returns
+    -------
+    The service with the share that is found, and the choice
+    """
+    cases = cases_of(resolved, placements)
+    minimum = fewest_that_fit(cases)
+    cases = cases[worthwhile(placements, cases.fitting)]
+    ideal = fleets_of(_finding(resolved, asked, 1.0, 0.0), cases)
+    least = ideal.gpus * (resolved.gpus is None)
+    misses = ideal.missed(resolved)
+    settled: list[_Settled] = []
+    best_gpus = np.inf
+    for index in np.lexsort((least, misses)):
+        if settled and (least[index] > best_gpus or (misses[index] > 0.0 and np.isfinite(best_gpus))):
+            break
+        place = slice(int(index), int(index) + 1)
+        one = _least_replicas(resolved, asked, cases[place], int(ideal.replicas[index]))
+        settled.append(one)
+        if one.keeps_limits:
+            best_gpus = min(best_gpus, float(one.fleets.gpus[0]) * (resolved.gpus is None))
+    best = settled[first_of(resolved, [one.fleets for one in settled])]
+    return replace(best.resolved, replicas=None), chosen_of(best.resolved, best.fleets, 0, minimum)
+
+
+def _finding(resolved: ResolvedService, asked: HostCache, share: float, fetched_s: float) -> ResolvedService:
+    """The service of which so many sessions find their cache, which the mean request waits for so long."""
+    traffic = replace(resolved.traffic, prefix_hit_share=asked.seen_share * share)
+    return replace(resolved, traffic=traffic, job=replace(resolved.job, fetch_s=fetched_s))
+
+
+def _least_replicas(resolved: ResolvedService, asked: HostCache, cases: Cases, least: int) -> _Settled:
+    """One placement on the fewest replicas, from `least` on, that keep the limits with the share that they find.
+
+    More replicas find more, so that what is enough stays enough; where none is, the fewest.
+    """
+    start = tried = _settle(resolved, asked, cases, least)
+    if resolved.gpus is not None or start.keeps_limits:
+        return start
+    short, enough = least, least
+    while not tried.keeps_limits:
+        short, enough = enough, 2 * enough
+        if enough > MOST_TIMES * least:
+            return start
+        tried = _settle(resolved, asked, cases, enough)
+    found = tried
+    while enough - short > 1:
+        middle = (short + enough) // 2
+        tried = _settle(resolved, asked, cases, middle)
+        if tried.keeps_limits:
+            enough, found = middle, tried
+        else:
+            short = middle
+    return found
+
+
+def _settle(resolved: ResolvedService, asked: HostCache, cases: Cases, replicas: int) -> _Settled:
+    """One placement with so many replicas and the share of prompts found that its sessions leave there.
+
+    What is found makes requests shorter, which leaves more users thinking: solved by taking the mean of both.
+    """
+    found, fetched_s = 1.0, 0.0
+    for _ in range(MOST_ROUNDS):
+        service = replace(_finding(resolved, asked, found, fetched_s), replicas=replicas)
+        fleets = fleets_of(service, cases)
+        point = chosen_of(service, fleets, 0, None).point
+        hits = _kept(service, cases.placements, cases.memory, replicas, point, asked).hits
+        share, host = float(hits.both[0]), float(hits.host[0])
+        once_s = float(fetch_s(service.job, cases.placements, asked.seen_share * service.traffic.inputs)[0])
+        if abs(share - found) < CLOSE and abs(host * once_s - fetched_s) < CLOSE * once_s:
+            break
+        found, fetched_s = (found + share) / 2.0, (fetched_s + host * once_s) / 2.0
+    return _Settled(service, fleets)
+
+
+def _kept(
+    resolved: ResolvedService, placement: ReplicaLayouts, memory: ServingMemory, replicas: int, point: Point,
+    asked: HostCache,
+) -> _Kept:  # fmt: skip
+    job, traffic = resolved.job, resolved.traffic
+    seen = asked.seen_share * traffic.inputs
+    idle = max(resolved.amount / replicas - point.in_flight, 0.0)
+    on_gpu = sessions_on_gpu(job, placement, memory, traffic, point.running, seen)
+    in_host = sessions_in_host(job, placement, asked.size_bytes, seen)
+    hits = hit_shares(idle, on_gpu, in_host, job.engine.memory.host_cache)
+    return _Kept(idle, float(on_gpu[0]), float(in_host[0]), hits)
+
+
+def session_cache(sized: ServingEstimate) -> SessionCache | None:
+    """Sessions held and found again as the result shows them; None where nobody asks."""
+    resolved, asked = sized.resolved, sized.resolved.host_cache
+    if asked is None or not sized.fits:
+        return None
+    job, placement = resolved.job, sized.placement
+    kept = _kept(resolved, placement, sized.memory, sized.working_replicas, sized.point, asked)
+    inputs = resolved.traffic.inputs
+    seen = asked.seen_share * inputs
+    again_s, whole_s = (_prefill_s(sized, inputs - past) - job.fetch_s for past in (seen, 0.0))
+    once_s = float(fetch_s(job, placement, seen)[0])
+    mean_s = _prefill_s(sized, resolved.traffic.new_inputs)
+    before_s = sized.point.ttft_s - mean_s
+    return SessionCache(
+        host_gib=asked.size_bytes / GIB,
+        sessions=kept.idle,
+        on_gpu=kept.on_gpu,
+        in_host=kept.in_host,
+        hit_gpu=float(kept.hits.gpu[0]),
+        hit_host=float(kept.hits.host[0]),
+        missed=1.0 - float(kept.hits.both[0]),
+        fetch_s=once_s,
+        recompute_s=whole_s - again_s,
+        ttft_gpu_s=before_s + again_s,
+        ttft_host_s=before_s + again_s + once_s,
+        ttft_missed_s=before_s + whole_s,
+    )
+
+
+def _prefill_s(sized: ServingEstimate, new: float) -> float:
+    """A prompt of which so many tokens are new, once nothing is before it, with what the mean request fetches [s]."""
+    job, traffic = sized.resolved.job, sized.resolved.traffic
+    step, steps = prefill_time(job, sized.placement, 1.0, traffic.inputs, traffic.inputs - max(new, 1.0))
+    return float((step.total_s * steps)[0]) + job.request_s
+
+
+def host_cache_warnings(sized: ServingEstimate) -> Iterator[str]:
+    """That the caches of a server's replicas are more than its host memory, where that is known."""
+    asked, server = sized.resolved.host_cache, sized.resolved.job.server
+    if asked is None or server.host_usable_bytes is None:
+        return
+    replicas = max(server.accelerators // int(sized.placement.gpus[0]), 1)
+    together = min(replicas, sized.replicas) * asked.size_bytes
+    if together > server.host_usable_bytes:
+        have = f"{server.host_usable_bytes / GIB:,.0f} GiB of host memory that {server.name} has free"
+        yield f"the KV caches of a server's replicas take {together / GIB:,.0f} GiB, more than the {have}"
+
+
+# How many replicas only read prompts, how many only decode, and which placements both have.
+
+AUTO = "auto"
+MOST_COUNTS = 48  # numbers of prefill replicas that are tried on GPUs that are given
+NEAR = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.15, 1.3, 1.6, 2.0, 3.0)  # times the replicas that the load needs at a guess
+FULL_BATCH = 64  # prefill and decode replicas that a service without a load is looked for with, at most
+MOST_TRIED = 64  # numbers of replicas of a kind that a search looks at near the best so far
+
+
+def decode_curve(job: ServingJob, placements: ReplicaLayouts, memory: ServingMemory, traffic: Traffic) -> Curve:
+    """The states of replicas that only decode, from one request to as many as their cache holds.
+
+        running_i = c^(i / (GRID - 1)),  i = 0 ... GRID - 1
+
+    Parameters
+    ----------
+    job, placements : the job, and placements of shape (placements,)
+    memory : pool of shape (placements,) [bytes]
+    traffic : lengths of prompts and answers [tokens]
+
+    Returns
+    -------
+    Curve, shape (GRID, placements), seconds [s]
+
+    Source: `serving.states.curve` over `decoding_only`.
+    """
+    return curve(job, placements, memory, replace(traffic, input_spread=0.0), decoding_only)
+
+
+def choose_pools(resolved: ResolvedService, prefill: ReplicaLayouts, decode: ReplicaLayouts) -> Choice | None:
+    """The best numbers and placements of replicas that read prompts and that answer; None where no pair fits.
+
+    Without GPUs that are given the fewest that keep the limits, else what serves the load best on these.
+
+    Parameters
+    ----------
+    resolved : the service
+    prefill, decode : legal placements of each kind, shape (placements,)
+
+    Source: own derivation: numbers near those that the rates of both kinds ask for, and then each near the best.
+    """
+    kinds = _kinds(resolved, prefill, decode)
+    tried = None if kinds is None else _tried(resolved, kinds)
+    if kinds is None or tried is None or not len(tried.prefills):
+        return None
+    best = _best(resolved, tried)
+    if resolved.gpus is None:
+        near = _near(resolved, kinds, tried[best : best + 1])
+        tried, best = near, _best(resolved, near)
+    return _choice(resolved, tried[best : best + 1])
+
+
+def _kinds(resolved: ResolvedService, prefill: ReplicaLayouts, decode: ReplicaLayouts) -> Kinds | None:
+    """The placements of both kinds that hold their part and that no other beats in what they are for."""
+    job, traffic = resolved.job, resolved.traffic
+    reads, answers = (_fitting(resolved, placements) for placements in (prefill, decode))
+    if not (len(reads.placements) and len(answers.placements)):
+        return None
+    prompts, gpus = prompts_of(job, reads.placements, traffic), as_array(reads.placements.gpus)
+    readers = reads.placements[_front(gpus * prompts.each_s, prompts.alone_s, gpus)]
+    prompts = prompts_of(job, readers, traffic)
+    found = decode_curve(job, answers.placements, answers.memory, traffic)
+    some = found.top_rate > 0.0  # longer answers than any replica ends
+    if not np.any(some):
+        return None
+    answers, found, gpus = answers[some], found[some], as_array(answers.placements.gpus[some])
+    kept = _front(gpus / found.top_rate, found.states.tpot_s[0], gpus)
+    return Kinds(readers, prompts, answers.placements[kept], found[kept])
+
+
+def _fitting(resolved: ResolvedService, placements: ReplicaLayouts) -> Cases:
+    cases = cases_of(resolved, placements)
+    kept = cases.fitting & worthwhile(placements, cases.fitting)
+    return cases[kept]
+
+
+def _front(*costs: Array) -> NDArray[np.bool_]:
+    """Whether no other point costs less in one and no more in all; of equal ones the first stays."""
+    each = np.stack([np.broadcast_to(one, np.size(costs[-1])) for one in costs])
+    no_more = np.all(each[:, :, None] <= each[:, None, :], axis=0)
+    same = no_more & no_more.T
+    earlier = np.arange(each.shape[1])[:, None] < np.arange(each.shape[1])
+    return np.asarray(~np.any((no_more & ~same) | (same & earlier), axis=0))
+
+
+def _tried(resolved: ResolvedService, kinds: Kinds) -> Pools | None:
+    """Services to choose from: every pair of placements, each with numbers of replicas."""
+    first, second = (one.reshape(-1) for one in np.indices((len(kinds.prefill), len(kinds.decode))))
+    if resolved.gpus is not None:
+        return _on_gpus(resolved, kinds, first, second)
+    one = Pools(resolved, kinds, first, second, np.ones(first.size), np.ones(first.size))
+    if resolved.load is None:
+        counts = np.unique(np.geomspace(1, FULL_BATCH, 24).astype(int)).astype(float)
+        reads, answers = (each[None, :] for each in np.meshgrid(counts, counts))
+        reads, answers = reads.reshape(-1, 1), answers.reshape(-1, 1)
+    else:
+        reads, answers = _guess(resolved, one)
+        share = np.array(NEAR)[:, None]
+        reads = np.maximum(np.ceil(np.repeat(share, len(NEAR), axis=0) * reads), 1.0)
+        answers = np.maximum(np.ceil(np.tile(share, (len(NEAR), 1)) * answers), 1.0)
+    return _services(resolved, kinds, first, second, reads, answers)
+
+
+def _services(
+    resolved: ResolvedService, kinds: Kinds, first: IntArray, second: IntArray, reads: Array, answers: Array
+) -> Pools:
+    """Pairs of shape (pairs,) by numbers of replicas of shape (numbers, pairs), the numbers as asked where they are."""
+    asked = resolved.prefill_replicas
+    shape = np.broadcast_shapes(reads.shape, answers.shape, (1, first.size))
+    if asked != AUTO:
+        reads = np.full(shape, float(asked or 1))
+    both = (np.broadcast_to(one, shape).reshape(-1) for one in (first, second, reads, answers))
+    table = np.unique(np.stack([np.asarray(one, dtype=float) for one in both]), axis=1)
+    found = Pools(resolved, kinds, table[0].astype(int), table[1].astype(int), table[2], table[3])
+    most = resolved.limits.max_gpus
+    return found if most is None or np.all(found.gpus > most) else found[found.gpus <= most]
+
+
+def _on_gpus(resolved: ResolvedService, kinds: Kinds, first: IntArray, second: IntArray) -> Pools | None:
+    """All ways to give the GPUs that are there to both kinds."""
+    whole, reader, answerer = resolved.gpus or 0, kinds.prefill.gpus[first], kinds.decode.gpus[second]
+    counts = np.unique(np.geomspace(1, max(whole, 1), MOST_COUNTS).round().astype(int))[:, None]
+    if resolved.prefill_replicas != AUTO:
+        counts = np.array([[int(resolved.prefill_replicas or 1)]])
+    answers = (whole - counts * reader) // answerer
+    kept = answers >= 1
+    both = (np.broadcast_to(one, answers.shape)[kept] for one in (first, second, counts, answers))
+    picked = [np.asarray(one) for one in both]
+    return Pools(resolved, kinds, picked[0], picked[1], picked[2].astype(float), picked[3].astype(float))
+
+
+def _guess(resolved: ResolvedService, one: Pools) -> tuple[Array, Array]:
+    """Replicas of both kinds that the load needs, from the rate that it comes to if answers keep their limit."""
+    amount, load = resolved.amount, resolved.load
+    _, tpot_s = allowed_latencies(resolved)
+    pace_s = one.found.states.tpot_s
+    allowed = pace_s <= (np.inf if tpot_s is None else tpot_s)
+    place = np.maximum(allowed.sum(axis=0) - 1, 0)
+    columns = np.arange(one.first.size)
+    inside, each = one.found.states.running[place, columns], one.found.rates[place, columns]
+    rate = np.full(one.first.size, amount)
+    if load != "request_rate":
+        rate = amount / (one.alone_s + one.sent_s + inside / each + resolved.think_s)
+    return rate * one.each_s, rate / each
+
+
+def _near(resolved: ResolvedService, kinds: Kinds, best: Pools) -> Pools:
+    """The best so far with every number of replicas near its own, or with some of them where there are many."""
+    spans = [_numbers_near(float(count)) for count in (best.prefills[0], best.decodes[0])]
+    reads, answers = (one.reshape(-1, 1) for one in np.meshgrid(*spans))
+    return _services(resolved, kinds, best.first, best.second, reads, answers)
+
+
+def _numbers_near(count: float) -> Array:
+    low, high = max(int(0.6 * count), 1), int(1.1 * count) + 1
+    return np.unique(np.linspace(low, high, min(high - low + 1, MOST_TRIED)).round())
+
+
+def _best(resolved: ResolvedService, tried: Pools) -> int:
+    """Which keeps the load and the limits on the fewest GPUs, then takes the most and is fastest."""
+    is_open, by_chance = resolved.gpus is None, LOADS[resolved.load].by_chance
+    reserve = TARGET_LOAD if is_open and by_chance and resolved.load and not resolved.limits_latency else 1.0
+    rate, at = tried.under(resolved.amount / reserve, _percentile(resolved))
+    overloaded = ~np.isfinite(at.ttft_s)
+    gpus = tried.gpus * is_open
+    preferred = np.where(overloaded, tried.top_rate, rate)
+    if resolved.load == "request_rate":
+        preferred = tried.top_rate if is_open else _most_kept(resolved, tried)
+    if resolved.load is None:
+        preferred, gpus = preferred / tried.gpus, np.zeros(gpus.shape)
+    late = missed_for(missed(resolved, at.ttft_s, at.tpot_s), np.maximum(gpus, 1.0), ~overloaded)
+    keys = (late, gpus, -alike(preferred), tried.gpus, at.tpot_s)
+    return int(np.lexsort((*reversed(keys), overloaded))[0])
+
+
+def _most_kept(resolved: ResolvedService, tried: Pools) -> Array:
+    """The rate within the limits on latency, where they can be kept; else the highest [1/s]."""
+    within = tried.rate_within(_percentile(resolved))
+    return np.asarray(np.where(within > 0, within, tried.top_rate))
+
+
+def _choice(resolved: ResolvedService, one: Pools) -> Choice:
+    """The service as a choice: its decode replicas, and beside them those that read prompts."""
+    decodes, place = float(one.decodes[0]), one.kinds.decode[one.second]
+    within = float(one.rate_within(_percentile(resolved))[0])
+    top = within or float(one.top_rate[0])
+    return cases_of(resolved, place).chosen(0)(
+        minimum=int(place.gpus[0]),
+        full_rate=float(one.top_rate[0]) / HIGHEST_LOAD / decodes,
+        top_rate=top / decodes,
+        top_load=_amount(resolved, one, top) / decodes,
+        places=float(one.found.most[0]),
+        replicas=int(decodes),
+        point=_pools_point(resolved, one),
+        prefills=_readers(resolved, one),
+    )
+
+
+def _percentile(resolved: ResolvedService) -> float | None:
+    """What limits are compared with; None: the mean."""
+    return resolved.percentile if LOADS[resolved.load].by_chance else None
+
+
+def _amount(resolved: ResolvedService, one: Pools, rate: float) -> float:
+    """The load that comes to a rate."""
+    if resolved.load in (None, "request_rate"):
+        return rate
+    return rate * (float(one.latencies(rate).request_s[0]) + resolved.think_s)
+
+
+def _readers(resolved: ResolvedService, one: Pools) -> PrefillReplicas:
+    """The replicas that read prompts, with the means of what a request waits for until its first token."""
+    rate, at = one.under(resolved.amount)
+    taken, stages = np.minimum(rate, one.top_rate), one.stages_s(rate)
+    parts = {name: float(stages[name][0]) for name in ("queue", "prefill", "transfer", "decode")}
+    parts["queue"] += float(np.nan_to_num(at.ttft_s - one.latencies(taken).ttft_s, posinf=0.0)[0])
+    place, whole = one.kinds.prefill[one.first], ReplicaLayouts.of()
+    return PrefillReplicas(
+        placement=place,
+        memory=cases_of(resolved, place).memory,
+        replicas=int(one.prefills[0]),
+        stages_s=parts,
+        utilisation=float((taken * one.each_s / one.prefills)[0]),
+        link_utilisation=float((taken * one.sent_s / one.links)[0]),
+        transfer_bytes=float(request_bytes(resolved.job, whole, resolved.traffic.inputs)[0]),
+        same_node=bool(one.gpus[0] <= resolved.job.server.accelerators),
+    )
+
+
+def _pools_point(resolved: ResolvedService, one: Pools) -> Point:
+    """One decode replica with its share of the load; latencies are those of the service, prompts included."""
+    decodes, traffic, placement = float(one.decodes[0]), resolved.traffic, one.kinds.decode[one.second]
+    rate, mean = one.under(resolved.amount)
+    each = np.minimum(rate, one.top_rate) / decodes
+    (inside,) = one.found.at_rate(each, one.found.states.running)
+    running = float((inside * np.minimum(each / one.found.rates[0], 1.0))[0])
+    percentiles: dict[float, tuple[float, float, float]] = {}
+    if LOADS[resolved.load].by_chance:
+        wanted = sorted({*PERCENTILES, resolved.percentile})
+        percentiles = {at: one.under(resolved.amount, at)[1].one for at in wanted}
+    busy_s = 1.0 / float(each[0])
+    reading = float(one.prefills[0] * one.kinds.prefill[one.first].gpus[0] / one.gpus[0])
+    return Point(
+        running,
+        float(rate[0]) / decodes,
+        *mean.one,
+        percentiles,
+        one.kinds.prompts.step.at(lambda values: np.broadcast_to(values, len(one.kinds.prefill))[one.first]),
+        decoding_only(resolved.job, placement, traffic, max(running, 1.0)).decode,
+        prompt_s=reading * busy_s,
+        answer_s=(1.0 - reading) * busy_s,
+    )
+
+
+# The questions how long sequences may be and how many of them fit: what is looked for, and the service with it.
+
+CONTEXT, SESSIONS = "context", "sessions"
+FOUND = "fit"  # origin of what was looked for
+Sized = Callable[["ResolvedService"], "ServingEstimate"]
+
+
+def size_fitting(resolved: ResolvedService, size_once: Sized) -> ServingEstimate:
+    """The service with the longest sequences, or the most of them, that fit the GPUs.
+
+    Without a number of GPUs those are meant that one replica needs at least.
+    """
+    placements = legal_placements(resolved.job, resolved.fixed, resolved.most_gpus())
+    shortest = replace(resolved.traffic, inputs=1.0) if _context(resolved) else resolved.traffic
+    least = replace(resolved, traffic=shortest)
+    fitting = cases_of(least, placements).fitting if len(placements) else np.zeros(0, dtype=bool)
+    if not np.any(fitting):
+        return size_once(resolved)
+    placements = placements[fitting]
+    gpus = resolved.gpus or int(placements.gpus.min())
+    on_them = replace(resolved, gpus=gpus)
+    placements = placements[placements.gpus <= (on_them.most_gpus() or gpus)]
+    return _longest(on_them, placements, size_once) if _context(resolved) else _most(on_them, placements, size_once)
+
+
+def _context(resolved: ResolvedService) -> bool:
+    return resolved.fit == CONTEXT
+
+
+def _longest(resolved: ResolvedService, placements: ReplicaLayouts, size_once: Sized) -> ServingEstimate:
+    job, outputs = resolved.job, resolved.traffic.outputs
+    replicas = np.minimum(replicas_of(resolved, placements), resolved.amount)
+    found = longest_context(job, placements, np.ceil(resolved.amount / replicas), outputs, _bound(resolved))
+    best = float(found.max())
+    if best <= 0:
+        return size_once(resolved)
+    traffic = replace(resolved.traffic, inputs=best - outputs)
+    asked = replace(resolved, traffic=traffic, fixed=_sizes(placements, found))
+    return size_once(_told(asked, {"serve.input_tokens": best - outputs}))
+
+
+def _most(resolved: ResolvedService, placements: ReplicaLayouts, size_once: Sized) -> ServingEstimate:
+    job, traffic = resolved.job, resolved.traffic
+    limit = job.engine.batching.max_sequences * job.groups(placements)
+    each = np.minimum(sessions_held(job, placements, traffic.inputs, traffic.outputs), limit)
+    found = each * (1.0 if resolved.load == "batch" else replicas_of(resolved, placements))
+    best = float(found.max())
+    if best < 1:
+        return size_once(resolved)
+    asked = replace(resolved, amount=best, fixed=_sizes(placements, found))
+    return size_once(_told(asked, {f"serve.{resolved.load}": int(best)}))
+
+
+def _sizes(placements: ReplicaLayouts, found: Array) -> dict[str, int]:
+    """The smallest placement of those that come furthest."""
+    place = int(np.argmax(found))
+    return {name: int(getattr(placements, name)[place]) for name in ("tp", "pp", "ep", "dp")}
+
+
+def _bound(resolved: ResolvedService) -> int | None:
+    """The longest sequence that model or user allow [tokens]; None: none is known."""
+    known = (resolved.job.model.max_positions, resolved.given.values.serve.max_model_len)
+    return min((one for one in known if one), default=None)
+
+
+def _told(resolved: ResolvedService, found: dict[str, object]) -> ResolvedService:
+    """With what was found as the value of its key."""
+    values, origin = {**resolved.values, **found}, {**resolved.origin, **dict.fromkeys(found, FOUND)}
+    return replace(resolved, values=values, origin=origin)
+
+
+def fit_of(sized: ServingEstimate) -> Fit | None:
+    """What was looked for as the result shows it; None where nothing was, or nothing fits."""
+    resolved = sized.resolved
+    if resolved.fit is None or not sized.fits:
+        return None
+    job, traffic, asked = resolved.job, resolved.traffic, resolved.given.values.serve.max_model_len
+    tokens, working = int(traffic.inputs + traffic.outputs), 1 if resolved.load == "batch" else sized.working_replicas
+    held = float(sessions_held(job, sized.placement, traffic.inputs, traffic.outputs)[0])
+    bound, limit = "memory", job.engine.batching.max_sequences * float(job.groups(sized.placement)[0])
+    if resolved.fit == SESSIONS and held > limit:
+        bound = "max_sequences"
+    if resolved.fit == CONTEXT and tokens == _bound(resolved):
+        bound = "max_model_len" if tokens == asked else "positions"
+    return Fit(
+        question=resolved.fit,
+        tokens=tokens,
+        input_tokens=int(traffic.inputs),
+        output_tokens=int(traffic.outputs),
+        sessions=int(resolved.amount),
+        sessions_per_replica=int(np.ceil(resolved.amount / working)),
+        bound=bound,
+    )
+
+
+def what_fits(sized: ServingEstimate) -> tuple[float, str]:
+    """The most of what was looked for, and its unit."""
+    resolved = sized.resolved
+    if _context(resolved):
+        return resolved.traffic.inputs + resolved.traffic.outputs, "tokens"
+    return resolved.amount, "sessions"
+
+
+# A resolved service to its estimate: the placement of a replica and the number of replicas.
+
+
+def size(resolved: ResolvedService) -> ServingEstimate:
+    """Choose the placement of a replica and the number of replicas.
+
+    Raises
+    ------
+    InputError : no placement is legal on the GPUs asked for, or no pair of a prefill and a decode replica fits
+    """
+    if resolved.fit is not None:
+        return size_fitting(resolved, _size_once)
+    return _size_once(resolved)
+
+
+def _size_once(resolved: ResolvedService) -> ServingEstimate:
+    """The same with the lengths of its requests as they are."""
+    if resolved.prefill_replicas is not None:
+        return _in_two_pools(resolved)
+    placements = legal_placements(resolved.job, resolved.fixed, resolved.most_gpus())
+    if not len(placements):
+        raise InputError(_no_placement(resolved))
+    if resolved.host_cache is not None:
+        resolved, choice = choose_returning(resolved, resolved.host_cache, placements)
+    else:
+        choice = choose(resolved, placements)
+    if resolved.requests is not None:
+        choice = tested(resolved, choice)
+    return ServingEstimate(resolved, choice, size)
+
+
+def _in_two_pools(resolved: ResolvedService) -> ServingEstimate:
+    """Prompts read on replicas of their own."""
+    job, most = resolved.job, resolved.most_gpus()
+    prefill, decode = (legal_placements(job, fixed, most) for fixed in (resolved.prefill_fixed, resolved.fixed))
+    choice = choose_pools(resolved, prefill, decode) if len(prefill) and len(decode) else None
+    if choice is None:
+        room = f" on {resolved.gpus} GPUs" if resolved.gpus else ""
+        message = f"no prefill replica fits beside a decode replica{room}"
+        hint = "each holds the whole model: give more GPUs, narrower weights or other sizes of the replicas"
+        raise InputError(Problem(message, resolved.given.locate(("serve", "prefill_replicas")), hint))
+    return ServingEstimate(resolved, choice, size)
+
+
+def _no_placement(resolved: ResolvedService) -> Problem:
+    fixed = ", ".join(f"{name} {value}" for name, value in resolved.fixed.items())
+    message = "no placement is possible" + (f" with {fixed}" if fixed else "")
+    message += f" on {resolved.gpus} GPUs" if resolved.gpus else ""
+    message += f" with {resolved.spare_replicas} replicas of them spare" if resolved.spare_replicas else ""
+    hint = "tp divides heads and stays inside a node, pp is at most the layers, ep divides experts and is tp x dp"
+    return Problem(message, resolved.given.locate(("gpus",)), hint)
+
+
+# The test that a scenario asks for: what one of its replicas is offered, and what comes of it.
+
+
+def run_test(resolved: ResolvedService, placement: ReplicaLayouts, memory: ServingMemory, replicas: int) -> Outcome:
+    """One replica's share of a test: every so manieth of its requests, or its share of the clients.
+
+        requests, clients of a replica = those of the test / replicas
+
+    Parameters
+    ----------
+    resolved : what is asked, with the requests of the test
+    placement, memory : of a replica, and its pool of shape (1,) [bytes]
+    replicas : at work [-]
+
+    Returns
+    -------
+    Outcome, shape (requests of a replica,), seconds [s]
+
+    Source: own definition: a router that gives requests out in turn (round robin).
+    """
+    return simulate(resolved.job, placement, memory, resolved.traffic, _offered(resolved, replicas))
+
+
+def _offered(resolved: ResolvedService, replicas: int) -> Offered:
+    total = resolved.requests or 1
+    requests = math.ceil(total / replicas)
+    if resolved.trace:
+        return _replayed(resolved.trace, resolved.job.images, replicas)
+    if resolved.load == "concurrency":
+        return offered(resolved.traffic, requests, max(round(resolved.amount / replicas), 1))
+    if resolved.load == "request_rate":
+        arrivals_s = ARRIVALS[resolved.arrivals](resolved.amount, total)[::replicas]
+        return offered(resolved.traffic, requests, arrivals_s=arrivals_s)
+    return offered(resolved.traffic, requests)
+
+
+def _replayed(trace: Trace, images: Images | None, replicas: int) -> Offered:
+    """The requests of a trace that one replica gets, each with the images of all."""
+    seen = images.each * images.seen.tokens if images else 0
+    return Offered(trace.inputs[::replicas] + seen, trace.outputs[::replicas], trace.arrivals_s[::replicas])
+
+
+def constant_arrivals(rate: float, requests: int) -> Array:
+    """Times of requests that come one after the other.
+
+        t_i = i / rate
+
+    Parameters
+    ----------
+    rate : requests per second [1/s]
+    requests : how many [-]
+
+    Returns
+    -------
+    ndarray of float, shape (requests,), the first at zero [s]
+
+    Source: benchmark tools that are given a rate without its chance (burstiness infinite, constant request rate).
+    """
+    return np.arange(requests) / rate
+
+
+ARRIVALS: Mapping[str, Callable[[float, int], Array]] = {"poisson": poisson_arrivals, "constant": constant_arrivals}
+
+
+def tested(resolved: ResolvedService, choice: Choice) -> Choice:
+    """The choice with what the requests of a test see of one of its working replicas."""
+    working = choice.replicas - resolved.spare_replicas
+    test = run_test(resolved, choice.placement, choice.memory, working)
+    return replace(choice, point=_tested(resolved, choice.point, test, working), test=test)
+
+
+def _tested(resolved: ResolvedService, point: Point, test: Outcome, replicas: int) -> Point:
+    """One of the replicas over a test: its share of the whole test's rate, and latencies of its requests."""
+    wanted = sorted({*PERCENTILES, resolved.percentile})
+    columns = (np.percentile(one, wanted).tolist() for one in (test.ttft_s, test.tpot_s, test.request_s))
+    return replace(
+        point,
+        running=float((test.finish_s - test.start_s).sum()) / test.duration_s,
+        requests_per_s=(resolved.requests or 1) / replicas / test.duration_s,
+        ttft_s=float(test.ttft_s.mean()),
+        tpot_s=float(test.tpot_s.mean()),
+        request_s=float(test.request_s.mean()),
+        percentiles=dict(zip(wanted, zip(*columns, strict=True), strict=True)),
+    )
