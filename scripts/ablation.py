@@ -28,13 +28,12 @@ from xe_sizer.laws.device import Efficiency
 from xe_sizer.laws.matmul import MatmulLaw
 from xe_sizer.laws.operator_time import Device
 from xe_sizer.software.stack import load_stack
-from xe_sizer.training import stages
+from xe_sizer.training import layout
 from xe_sizer.training.device import device_of
 from xe_sizer.training.job import Job
-from xe_sizer.training.layout import OFFLOAD, Layouts
+from xe_sizer.training.layout import OFFLOAD, SCHEDULES, V_SHAPED, Layouts
 from xe_sizer.training.memory import Ledger, at_level, memory_ledger
-from xe_sizer.training.schedules import SCHEDULES, V_SHAPED
-from xe_sizer.training.step import timeline
+from xe_sizer.training.step_time import timeline
 from xe_sizer.units import FLOAT32, SIXTEEN_BIT
 
 T = TypeVar("T")
@@ -212,7 +211,7 @@ SWITCHES: dict[str, Switch] = {
         applies=lambda job, layouts: bool(layouts.schedule[0] != SCHEDULES.index("1f1b")),
     ),
     "fewer layers at the ends of a pipeline": Switch(
-        patch=(stages, "_spread", _as_full_as_the_fullest), applies=lambda job, layouts: bool(layouts.pp[0] > 1)
+        patch=(layout, "_spread", _as_full_as_the_fullest), applies=lambda job, layouts: bool(layouts.pp[0] > 1)
     ),
     "FSDP inside pipeline stages": Switch(
         layouts=lambda layouts: replace(layouts, zero=np.zeros_like(layouts.zero)),

@@ -3,7 +3,7 @@
 The tensors of training steps of a Llama-like layer stack are laid out by the allocator's rules
 (c10/cuda/CUDACachingAllocator.cpp): sizes in steps of 512 bytes, the smallest free block that is large enough, split
 where more than 1 MiB is left, else a segment of 20 MiB, or from 10 MiB on of its own size in steps of 2 MiB. Printed is
-what is reserved beyond the peak, in batches of mean length: the constants of xe_sizer/training/cached_blocks.py.
+what is reserved beyond the peak, in batches of mean length: the constants of xe_sizer/training/memory.py.
 """
 
 from __future__ import annotations

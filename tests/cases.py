@@ -18,7 +18,7 @@ from xe_sizer.training.layout import Layouts
 from xe_sizer.training.memory import memory_ledger
 from xe_sizer.training.resolve import resolve
 from xe_sizer.training.resolved import ResolvedTraining
-from xe_sizer.training.step import timeline
+from xe_sizer.training.step_time import timeline
 
 REGISTRY = Registry()
 ONE_GPU = {

@@ -11,7 +11,7 @@ from cases import REGISTRY, ask
 
 from xe_sizer.scenario.read import Change
 from xe_sizer.training.estimate import TrainingEstimate
-from xe_sizer.training.sizing import size
+from xe_sizer.training.search import size
 
 # Llama 2 7B: 32 heads, 32 layers. Batches of 48 sequences of 4,096 tokens on 8 H100.
 FIXED = {

@@ -14,7 +14,7 @@ from xml.etree import ElementTree as ET
 import jsonschema
 import pytest
 
-from xe_sizer.training.ties import GPUS_ERROR
+from xe_sizer.training.search import GPUS_ERROR
 
 from .conftest import Ran
 from .questions import JOB, ask

@@ -65,7 +65,7 @@ JOB = "--model llama-2-7b --gpu h100-sxm-80gb"
             f"estimate {JOB} --gpus 8",
             "xe_sizer.profiles.finder xe_sizer.scenario.foreign_words xe_sizer.cli.options pydantic",
         ),
-        (f"serve {JOB} -f json", "xe_sizer.training.step xe_sizer.training.resolve xe_sizer.report.document rich"),
+        (f"serve {JOB} -f json", "xe_sizer.training.step_time xe_sizer.training.resolve xe_sizer.report.document rich"),
     ],
 )
 def test_a_command_imports_what_it_needs(command: str, needless: str) -> None:

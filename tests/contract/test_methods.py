@@ -13,7 +13,7 @@ from xe_sizer.software.quantiser import load_quantiser
 from xe_sizer.training.adapters import ADAPTERS, ALL_WEIGHTS, AdapterOptions, Quantised
 from xe_sizer.training.memory import memory_ledger
 from xe_sizer.training.methods import METHODS, MethodOptions
-from xe_sizer.training.step import timeline
+from xe_sizer.training.step_time import timeline
 from xe_sizer.units import SIXTEEN_BIT
 
 FAMILIES = ("llama-2-7b", "llama-2-70b", "mixtral-8x7b", "gpt2", "gemma-2-9b", "falcon-7b")

@@ -15,7 +15,7 @@ from xe_sizer.profiles.finder import BUILT_IN, KINDS
 from xe_sizer.software.optimizer import load_optimizer, optimizer_names
 from xe_sizer.software.stack import load_stack, optimizers_of, stack_names
 from xe_sizer.training.memory import memory_ledger
-from xe_sizer.training.step import Timeline, timeline
+from xe_sizer.training.step_time import Timeline, timeline
 
 # Llama 2 7B: tables of 32,000 x 4,096 for embedding and head, two norms a layer and one at the end.
 PARAMETERS = 6_738_415_616

@@ -23,9 +23,9 @@ from xe_sizer.serving.job import ReplicaLayouts
 from xe_sizer.serving.step_time import Work
 from xe_sizer.serving.summary import serve_memory
 from xe_sizer.training import memory as training_memory
-from xe_sizer.training import memory_parts, stage_time
-from xe_sizer.training import step as training_step
-from xe_sizer.training.sizing import size
+from xe_sizer.training import memory_parts, step_time
+from xe_sizer.training import step_time as training_step
+from xe_sizer.training.search import size
 from xe_sizer.training.summary import summarise
 
 # Every parallel group has two ranks, layers are gathered and some run again, so that most of the parts are not zero.
@@ -39,7 +39,7 @@ MIXTURE = "mixtral-8x7b"
 def micro_batch() -> Mapping[str, Array]:
     job = training_job(MIXTURE)
     tokens = job.sequences(LAYOUTS).critical_tokens
-    return stage_time.stage_time(job, LAYOUTS, job.rank_shapes(LAYOUTS, tokens)).parts
+    return step_time.stage_time(job, LAYOUTS, job.rank_shapes(LAYOUTS, tokens)).parts
 
 
 def training_time() -> Mapping[str, Array]:
@@ -81,7 +81,7 @@ class Registry:
 
 
 REGISTRIES = [
-    Registry(stage_time, "MICRO_BATCH_PARTS", micro_batch),
+    Registry(step_time, "MICRO_BATCH_PARTS", micro_batch),
     Registry(training_step, "STEP_PARTS", training_time),
     Registry(training_memory, "TENSOR_PARTS", training_bytes, "allocator slack"),
     Registry(training_memory, "OVERHEAD_PARTS", training_bytes),
@@ -137,10 +137,10 @@ def test_every_row_says_what_it_is(module: ModuleType, name: str) -> None:
     assert all(part.name and part.formula and part.source for part in parts)
 
 
-@pytest.mark.parametrize("module", [stage_time, training_step, memory_parts, serving_step, serving_memory])
+@pytest.mark.parametrize("module", [step_time, training_step, memory_parts, serving_step, serving_memory])
 def test_no_part_stands_outside_of_the_registries(module: ModuleType) -> None:
     listed = {id(part) for lists, name in LISTS for part in getattr(lists, name)}
-    listed |= {id(part) for part in stage_time.MICRO_BATCH_PARTS}
+    listed |= {id(part) for part in step_time.MICRO_BATCH_PARTS}
     outside = [name for name, value in vars(module).items() if isinstance(value, Part) and id(value) not in listed]
     assert outside == []
 

@@ -11,8 +11,8 @@ from xe_sizer.profiles.yaml_reader import load_yaml
 from xe_sizer.software.stack import load_stack, stack_names
 from xe_sizer.training.memory import memory_ledger
 from xe_sizer.training.padding import POLICIES
-from xe_sizer.training.space import Rules, legal_layouts
-from xe_sizer.training.step import timeline
+from xe_sizer.training.search_space import Rules, legal_layouts
+from xe_sizer.training.step_time import timeline
 
 ROWS = [(name, row) for name in stack_names() for row in releases(load_yaml(BUILT_IN.path("stack", name)))]
 RELEASED = sorted({f"{name}@{row.month}" for name, row in ROWS} | {f"{name}@2018" for name, _ in ROWS})

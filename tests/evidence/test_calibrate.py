@@ -14,7 +14,7 @@ from xe_sizer.evidence.predict import predict_record
 from xe_sizer.evidence.records import Batch, LayoutStated, Measured, Record
 from xe_sizer.software.stack import default_stack, load_stack
 from xe_sizer.training.device import device_of
-from xe_sizer.training.step import timeline
+from xe_sizer.training.step_time import timeline
 
 SLOWER_MATMUL = 0.7
 

@@ -9,7 +9,7 @@ from xe_sizer.graph.operators import Attention, Matmul
 from xe_sizer.graph.vision import seen_image, vision_parameters
 from xe_sizer.graph.weights import count_parameters
 from xe_sizer.profiles.registry import Registry
-from xe_sizer.training.encoder import encoding_of, operator_groups
+from xe_sizer.training.activations import encoding_of, operator_groups
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from xe_sizer.training.layout import Layouts
 from xe_sizer.training.memory import memory_ledger
-from xe_sizer.training.step import timeline
+from xe_sizer.training.step_time import timeline
 
 LONG_TAIL = {"data__mean_tokens": 115, "data__max_tokens": 8588, "data__samples": 12012}
 JOBS = {

@@ -9,7 +9,7 @@ from cases import REGISTRY, ask, job, layouts
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import Layouts
 from xe_sizer.training.memory import memory_ledger
-from xe_sizer.training.step import timeline
+from xe_sizer.training.step_time import timeline
 
 
 def assert_estimated(made: Job, chosen: Layouts) -> None:

@@ -36,8 +36,8 @@ from xe_sizer.training.job import Job
 from xe_sizer.training.layout import Layouts
 from xe_sizer.training.methods import METHODS
 from xe_sizer.training.resolved import ResolvedTraining
-from xe_sizer.training.sizing import size
-from xe_sizer.training.space import legal_layouts
+from xe_sizer.training.search import size
+from xe_sizer.training.search_space import legal_layouts
 
 SAMPLE = 15  # jobs of each kind that the usual run tries
 EXACT = 1e-9

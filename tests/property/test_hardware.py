@@ -12,7 +12,7 @@ from cases import job, layouts, with_device
 from xe_sizer.laws.collectives import CollectiveLaw
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import Layouts
-from xe_sizer.training.step import timeline
+from xe_sizer.training.step_time import timeline
 
 MODELS = ("llama-2-7b", "mixtral-8x7b", "deepseek-v2-lite", "qwen2.5-0.5b")
 STACKS = ("generic", "hf-trainer", "deepspeed", "megatron-lm")

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from xe_sizer.training.job import Job
 from xe_sizer.training.memory import memory_ledger
-from xe_sizer.training.run_time import run_time_s
-from xe_sizer.training.step import timeline
+from xe_sizer.training.run import run_time_s
+from xe_sizer.training.step_time import timeline
 
 FLAGS = {"train__seq_len": 1024, "train__padding": "to-seq-len", "data__samples": 4000, "train__global_batch": 32}
 POWER = st.sampled_from([1, 2, 4])

@@ -13,8 +13,8 @@ from xe_sizer.graph.weights import count_parameters
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import Layouts
 from xe_sizer.training.memory import memory_ledger
-from xe_sizer.training.moments import MOMENTS
-from xe_sizer.training.step import timeline
+from xe_sizer.training.memory_parts import MOMENTS
+from xe_sizer.training.step_time import timeline
 
 MODELS = (
     "llama-2-7b", "llama-2-70b", "mixtral-8x7b", "deepseek-v2-lite", "gemma-2-9b", "gpt2", "falcon-7b", "bloom-560m",

@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 from cases import ask
 
-from xe_sizer.training.frontier import frontier
 from xe_sizer.training.layout import Layouts
 from xe_sizer.training.memory import fits, memory_ledger, spare_bytes
 from xe_sizer.training.resolved import ResolvedTraining
-from xe_sizer.training.space import layout_chunks, legal_layouts
-from xe_sizer.training.step import timeline
-from xe_sizer.training.ties import preferred
+from xe_sizer.training.search import frontier, preferred
+from xe_sizer.training.search_space import layout_chunks, legal_layouts
+from xe_sizer.training.step_time import timeline
 from xe_sizer.training.uncertainty import memory_doubtful
 
 MODELS = ("llama-3.2-1b", "llama-2-7b", "llama-2-70b", "mixtral-8x7b", "nemotron-h-8b")

@@ -8,7 +8,7 @@ from tests.cases import ask
 from xe_sizer.report.document import Options
 from xe_sizer.report.registry import render
 from xe_sizer.result.training import Result
-from xe_sizer.training.sizing import size
+from xe_sizer.training.search import size
 from xe_sizer.training.summary import summarise
 
 SEEING = {

@@ -10,7 +10,7 @@ from cases import layouts
 
 from xe_sizer.laws.hardware import Offer
 from xe_sizer.studies.plan import Ranking, servers
-from xe_sizer.training.ties import GPUS_ERROR
+from xe_sizer.training.search import GPUS_ERROR
 from xe_sizer.units import BARE_SERVER
 
 

@@ -21,7 +21,7 @@ from xe_sizer.software.optimizer import load_optimizer
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import RECOMPUTE, Layouts
 from xe_sizer.training.memory import NOT_TENSORS, Ledger, memory_ledger
-from xe_sizer.training.moments import MOMENTS
+from xe_sizer.training.memory_parts import MOMENTS
 from xe_sizer.training.resolve import resolve
 
 # Allocated by cuBLAS through PyTorch's allocator, inside kernels that a trace does not look into.

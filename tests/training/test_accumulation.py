@@ -12,9 +12,8 @@ from xe_sizer.errors import InputError
 from xe_sizer.scenario.read import Change, read_scenario
 from xe_sizer.studies.plan import plan
 from xe_sizer.training.advice import with_the_same_batch
-from xe_sizer.training.rules import removed_by_rules
-from xe_sizer.training.sizing import size
-from xe_sizer.training.space import legal_layouts
+from xe_sizer.training.search import size
+from xe_sizer.training.search_space import legal_layouts, removed_by_rules
 
 BASE: dict[str, object] = {"model": "llama-3.2-1b", "job": "sft", "train.seq_len": 2048, "train.micro_batch": 2}
 SHARDED = {**BASE, "stack": "hf-bf16", "gpus": 8}

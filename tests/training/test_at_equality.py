@@ -14,22 +14,18 @@ from cases import REGISTRY, ask, job, layouts
 
 from xe_sizer.laws.device import Efficiency
 from xe_sizer.scenario.read import Change
+from xe_sizer.training.activations import needed_flops
 from xe_sizer.training.advice import beyond_the_speed_of_light
 from xe_sizer.training.device import without_losses
-from xe_sizer.training.flops import needed_flops
-from xe_sizer.training.frontier import _best, _Kept
-from xe_sizer.training.gradients import accumulates_whole_gradients
-from xe_sizer.training.lengths import histogram_lengths
+from xe_sizer.training.layout import SCHEDULES, Passes, Split, stages_of
 from xe_sizer.training.memory import Ledger, ledger_of_possible, memory_ledger
-from xe_sizer.training.operator_costs import operator_costs
+from xe_sizer.training.memory_parts import Tensors
+from xe_sizer.training.model_states import accumulates_whole_gradients, census
 from xe_sizer.training.padding import _standard_normal, _unpadded
-from xe_sizer.training.schedules import SCHEDULES, Passes
-from xe_sizer.training.sharding import census
-from xe_sizer.training.sizing import size
-from xe_sizer.training.stages import Split, stages_of
-from xe_sizer.training.step import Step, timeline
-from xe_sizer.training.tensors import Tensors
-from xe_sizer.training.unique_rows import unique_rows
+from xe_sizer.training.rank import unique_rows
+from xe_sizer.training.search import _best, _Kept, size
+from xe_sizer.training.step_time import Step, operator_costs, timeline
+from xe_sizer.training.token_lengths import histogram_lengths
 from xe_sizer.training.workload import _share_words
 
 # Llama 2 7B

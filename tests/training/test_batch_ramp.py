@@ -7,10 +7,10 @@ import pytest
 from cases import ask, job, layouts
 
 from xe_sizer.errors import InputError
-from xe_sizer.training.batch_ramp import BatchRamp, first_layouts, ramp_time_s
-from xe_sizer.training.run_time import Run, run_parts, run_time_s
-from xe_sizer.training.space import legal_layouts
-from xe_sizer.training.step import timeline
+from xe_sizer.training.job import BatchRamp, first_layouts, ramp_time_s
+from xe_sizer.training.run import Run, run_parts, run_time_s
+from xe_sizer.training.search_space import legal_layouts
+from xe_sizer.training.step_time import timeline
 
 
 def test_every_size_of_the_batch_takes_the_same_sequences() -> None:

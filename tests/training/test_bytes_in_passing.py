@@ -11,7 +11,7 @@ from cases import GPT, job, layouts
 
 from xe_sizer.training.job import Job
 from xe_sizer.training.memory import Ledger, at_level, memory_ledger
-from xe_sizer.training.moments import MOMENTS
+from xe_sizer.training.memory_parts import MOMENTS
 
 # Llama 2 7B: 32 layers of q, k, v, o and gate, up, down; two norms each, one more at the end; embedding and head.
 LAYERS, HIDDEN, FFN, VOCAB = 32, 4096, 11008, 32000

@@ -9,12 +9,12 @@ import pytest
 from cases import GPT, REGISTRY, job, layouts
 
 from xe_sizer.training.job import Job
+from xe_sizer.training.layout import Split
 from xe_sizer.training.memory import Ledger, memory_ledger
+from xe_sizer.training.memory_parts import MOMENTS
 from xe_sizer.training.methods import METHODS, MethodOptions
 from xe_sizer.training.methods.method import Frozen
-from xe_sizer.training.moments import MOMENTS
-from xe_sizer.training.sharding import Shards, census, sharded_elements
-from xe_sizer.training.stages import Split
+from xe_sizer.training.model_states import Shards, census, sharded_elements
 
 # Llama 2 7B: 32 layers of q, k, v, o and gate, up, down; two norms each, one more at the end; embedding and head.
 LAYERS, HIDDEN, FFN, VOCAB = 32, 4096, 11008, 32000

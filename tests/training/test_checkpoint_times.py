@@ -9,11 +9,9 @@ import numpy as np
 import pytest
 from cases import job, layouts
 
-from xe_sizer.training.checkpoints import best_interval_s, checkpoint, time_with_failures_s
-from xe_sizer.training.job import Job
-from xe_sizer.training.pauses import Pauses
-from xe_sizer.training.run_time import Run, run_parts, run_time_s
-from xe_sizer.training.step import timeline
+from xe_sizer.training.job import Job, Pauses
+from xe_sizer.training.run import Run, best_interval_s, checkpoint, run_parts, run_time_s, time_with_failures_s
+from xe_sizer.training.step_time import timeline
 
 LLAMA_2_7B = 6_738_415_616
 

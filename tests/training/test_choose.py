@@ -8,15 +8,14 @@ import numpy as np
 import pytest
 from cases import ask, job, layouts
 
-from xe_sizer.training import choose as choosing
-from xe_sizer.training.choose import choose, choose_each, counts_that_keep
-from xe_sizer.training.fewest import smallest_count
+from xe_sizer.training import search as choosing
+from xe_sizer.training.estimate import smallest_count
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import Layouts
 from xe_sizer.training.memory import SPARE_SHARE, fits, memory_ledger, spare_bytes
-from xe_sizer.training.space import FIELDS, legal_layouts
-from xe_sizer.training.step import timeline
-from xe_sizer.training.ties import LAYOUT_ERROR, TIE
+from xe_sizer.training.search import LAYOUT_ERROR, TIE, choose, choose_each, counts_that_keep
+from xe_sizer.training.search_space import FIELDS, legal_layouts
+from xe_sizer.training.step_time import timeline
 
 GIB = 2**30
 

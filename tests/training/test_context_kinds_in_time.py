@@ -7,7 +7,7 @@ from cases import ask, job, layouts
 
 from xe_sizer.errors import InputError
 from xe_sizer.laws.collectives import POINT_TO_POINT, RING, collective_time_s
-from xe_sizer.training.stage_time import MicroBatch
+from xe_sizer.training.step_time import MicroBatch
 
 LONG = {"train.seq_len": 131_072, "train.padding": "packed", "train.global_batch": 16}
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from remedy_cases import ADAPTERS, FIXED, proposed, sized
 
-from xe_sizer.training import remedies
+from xe_sizer.training import advice
 from xe_sizer.training.estimate import TrainingEstimate
-from xe_sizer.training.lengths import histogram_lengths
+from xe_sizer.training.token_lengths import histogram_lengths
 
 
 @pytest.fixture(scope="module")
@@ -27,13 +27,13 @@ def adapters() -> TrainingEstimate:
 
 def test_gpu_counts_around_those_at_hand(full: TrainingEstimate) -> None:
     def counts(estimate: TrainingEstimate) -> list[object]:
-        found = proposed(remedies.other_counts, estimate)
+        found = proposed(advice.other_counts, estimate)
         assert all(effort == 9 and set(values) == {"gpus"} for _, values, effort in found)
         return [values["gpus"] for _, values, _ in found]
 
     assert counts(full) == [4, 16, 32, 64]
     assert counts(replace(full, gpus=1)) == [2, 4, 8]
-    assert proposed(remedies.other_counts, full)[0][0] == "4 GPUs instead of 8"
+    assert proposed(advice.other_counts, full)[0][0] == "4 GPUs instead of 8"
     assert counts(sized(FIXED, **{"limits.max_gpus": 16})) == [4, 16]
 
 
@@ -41,11 +41,11 @@ def test_a_desk_holds_four_cards() -> None:
     """Of a bare desktop card four go into a machine; a stack on one card has no more."""
     asked = {"gpus": 2, "stack": "hf-bf16", "train.seq_len": 512, "job": "qlora", "gpu": "rtx-4090"}
     desk = sized(asked)
-    assert [values["gpus"] for _, values, _ in proposed(remedies.other_counts, desk)] == [1, 4]
+    assert [values["gpus"] for _, values, _ in proposed(advice.other_counts, desk)] == [1, 4]
     alone = sized({**asked, "gpus": 1, "stack": "unsloth"})
     assert not alone.resolved.job.stack.supports.several_gpus
-    assert proposed(remedies.other_counts, alone) == []
-    assert proposed(remedies.more_gpus, alone) == []
+    assert proposed(advice.other_counts, alone) == []
+    assert proposed(advice.more_gpus, alone) == []
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_as_many_gpus_as_it_takes(
 ) -> None:
     made = full if most is None else sized(FIXED, **{"limits.max_gpus": most})
     asked: Any = SimpleNamespace(resolved=made.resolved, gpus=8, fewest=SimpleNamespace(that_fit_unasked=enough))
-    found = proposed(remedies.more_gpus, asked)
+    found = proposed(advice.more_gpus, asked)
     assert found == [(f"{count} GPUs instead of 8", {"gpus": count}, 9) for count in expected]
 
 
@@ -64,7 +64,7 @@ def test_fewer_gpus_than_at_hand_are_not_counted(full: TrainingEstimate) -> None
     """Where the user has all the GPUs allowed, nobody looks for the fewest."""
     made = sized(FIXED, **{"limits.max_gpus": 8})
     asked: Any = SimpleNamespace(resolved=made.resolved, gpus=8, fewest=None)
-    assert proposed(remedies.more_gpus, asked) == []
+    assert proposed(advice.more_gpus, asked) == []
 
 
 CARDS = (
@@ -88,25 +88,25 @@ def carded(price: object = None, max_cost: float | None = None) -> Any:
 
 def test_larger_cards_by_size_and_segment() -> None:
     """The next size up has at most 1.8 times the memory, at least 1.1 times."""
-    kinds = ((remedies.next_card, 8, "ab"), (remedies.larger_card, 10, "c"), (remedies.other_card, 11, "d"))
+    kinds = ((advice.next_card, 8, "ab"), (advice.larger_card, 10, "c"), (advice.other_card, 11, "d"))
     for remedy, effort, names in kinds:
         found = list(remedy(carded(), Catalogue()))  # type: ignore[arg-type]
         assert [change.values for change in found] == [{"gpu": name, "gpus": 8} for name in names]
         assert {change.effort for change in found} == {effort}
-    (larger,) = remedies.larger_card(carded(), Catalogue())  # type: ignore[arg-type]
+    (larger,) = advice.larger_card(carded(), Catalogue())  # type: ignore[arg-type]
     assert larger.words == "c (145 GiB) instead of mine"
-    (priced,) = remedies.larger_card(carded(price=2.5), Catalogue())  # type: ignore[arg-type]
+    (priced,) = advice.larger_card(carded(price=2.5), Catalogue())  # type: ignore[arg-type]
     assert priced.words == "c (145 GiB) instead of mine, not at the price given"
-    assert list(remedies.larger_card(carded(max_cost=100.0), Catalogue())) == []  # type: ignore[arg-type]
+    assert list(advice.larger_card(carded(max_cost=100.0), Catalogue())) == []  # type: ignore[arg-type]
 
 
 def test_lighter_methods_for_what_fine_tunes(full: TrainingEstimate, adapters: TrainingEstimate) -> None:
-    assert proposed(remedies.lighter_method, full)[:2] == [
+    assert proposed(advice.lighter_method, full)[:2] == [
         ("LoRA instead of full fine-tuning", {"job": "lora"}, 13),
         ("QLoRA instead of full fine-tuning", {"job": "qlora"}, 14),
     ]
-    assert proposed(remedies.lighter_method, adapters)[0] == ("QLoRA instead of LoRA", {"job": "qlora"}, 13)
-    assert proposed(remedies.lighter_method, sized(FIXED, job="pretrain")) == []
+    assert proposed(advice.lighter_method, adapters)[0] == ("QLoRA instead of LoRA", {"job": "qlora"}, 13)
+    assert proposed(advice.lighter_method, sized(FIXED, job="pretrain")) == []
 
 
 def of_lengths(counts: Mapping[int, int], seq_len: int = 4096, padding: str = "longest-in-micro-batch") -> Any:
@@ -121,28 +121,27 @@ FEW_LONG, MANY_LONG, ONE_LENGTH = {1000: 99, 4096: 1}, {1000: 3, 4096: 1}, {4096
 
 def test_sequences_are_halved_where_that_cuts_little() -> None:
     """2,048 of 99,000 + 4,096 tokens are cut off: 2 %; of three samples in four 2,048 of 7,096: 29 %."""
-    assert proposed(remedies.half_sequences, of_lengths(FEW_LONG)) == [
+    assert proposed(advice.half_sequences, of_lengths(FEW_LONG)) == [
         ("sequences of 2,048 tokens instead of 4,096, which cuts 2 % of the tokens", {"train.seq_len": 2048}, 6)
     ]
-    assert proposed(remedies.half_sequences, of_lengths(MANY_LONG)) == []
+    assert proposed(advice.half_sequences, of_lengths(MANY_LONG)) == []
     for unharmed in (of_lengths(ONE_LENGTH), of_lengths(MANY_LONG, padding="packed")):
         words, values = "sequences of 2,048 tokens instead of 4,096", {"train.seq_len": 2048}
-        assert proposed(remedies.half_sequences, unharmed) == [(words, values, 6)]
+        assert proposed(advice.half_sequences, unharmed) == [(words, values, 6)]
 
 
 def test_shorter_sequences_are_another_training() -> None:
     """At 1,024 tokens 3,072 of 7,096 are cut off, at 512 all but 4 x 512."""
-    assert proposed(remedies.shorter_sequences, of_lengths(MANY_LONG)) == [
+    assert proposed(advice.shorter_sequences, of_lengths(MANY_LONG)) == [
         ("sequences of 2,048 tokens instead of 4,096, which cuts 29 % of the tokens", {"train.seq_len": 2048}, 16),
         ("sequences of 1,024 tokens instead of 4,096, which cuts 43 % of the tokens", {"train.seq_len": 1024}, 16),
         ("sequences of 512 tokens instead of 4,096, which cuts 71 % of the tokens", {"train.seq_len": 512}, 16),
     ]
-    few = [values["train.seq_len"] for _, values, _ in proposed(remedies.shorter_sequences, of_lengths(FEW_LONG))]
+    few = [values["train.seq_len"] for _, values, _ in proposed(advice.shorter_sequences, of_lengths(FEW_LONG))]
     assert few == [1024, 512]  # half is the milder remedy's
-    assert proposed(remedies.shorter_sequences, of_lengths({1000: 1}, 2047)) == []  # a quarter is too short
+    assert proposed(advice.shorter_sequences, of_lengths({1000: 1}, 2047)) == []  # a quarter is too short
     nearly = [
-        values["train.seq_len"]
-        for _, values, _ in proposed(remedies.shorter_sequences, of_lengths({1700: 99, 4096: 1}))
+        values["train.seq_len"] for _, values, _ in proposed(advice.shorter_sequences, of_lengths({1700: 99, 4096: 1}))
     ]
     assert nearly == [1024, 512]
 
@@ -150,5 +149,5 @@ def test_shorter_sequences_are_another_training() -> None:
 def test_a_cut_of_half_a_per_cent_is_said() -> None:
     """Of 1,000 samples of 200 tokens and a few of 1,200 that are halved: 600 tokens of each."""
     for few, said in ((1, ""), (2, ", which cuts 1 % of the tokens")):  # 0.3 and 0.6 %
-        ((words, _, _),) = proposed(remedies.half_sequences, of_lengths({200: 1000, 1200: few}, 1200))
+        ((words, _, _),) = proposed(advice.half_sequences, of_lengths({200: 1000, 1200: few}, 1200))
         assert words == f"sequences of 600 tokens instead of 1,200{said}"

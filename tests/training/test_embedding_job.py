@@ -17,7 +17,7 @@ from xe_sizer.scenario.read import read_scenario
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import Layouts
 from xe_sizer.training.resolve import resolve
-from xe_sizer.training.step import timeline
+from xe_sizer.training.step_time import timeline
 
 BERT_BASE_WITHOUT_HEAD = 108_891_648  # 109,482,240 of BertModel less its pooler, 768 x 768 + 768
 

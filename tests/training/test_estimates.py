@@ -13,14 +13,9 @@ from xe_sizer.laws.collectives import ALL_GATHER, collective_time_s
 from xe_sizer.laws.matmul import MatmulLaw
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import Layouts
-from xe_sizer.training.lengths import constant_lengths, histogram_lengths
-from xe_sizer.training.orthogonalisation import (
-    matrix_work_time_s,
-    newton_schulz_time_s,
-    orthogonalisation_bytes,
-)
-from xe_sizer.training.sizing import size
-from xe_sizer.training.ties import LAYOUT_ERROR, TIE, preferred
+from xe_sizer.training.optimizer_step import matrix_work_time_s, newton_schulz_time_s, orthogonalisation_bytes
+from xe_sizer.training.search import LAYOUT_ERROR, TIE, preferred, size
+from xe_sizer.training.token_lengths import constant_lengths, histogram_lengths
 
 GIB, HIDDEN = 2**30, 4096
 

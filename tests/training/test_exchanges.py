@@ -20,11 +20,10 @@ from xe_sizer.laws.collectives import (
     collective_time_s,
 )
 from xe_sizer.laws.operator_time import operator_times
-from xe_sizer.training.data_parallel import Groups
+from xe_sizer.training.communication import Groups
 from xe_sizer.training.job import Job
 from xe_sizer.training.methods.method import Frozen
-from xe_sizer.training.stage_time import MicroBatch
-from xe_sizer.training.step import timeline
+from xe_sizer.training.step_time import MicroBatch, timeline
 
 # Llama 2 7B: 32 layers of q, k, v, o and gate, up, down with two norms; embedding, head and the last norm.
 LAYERS, HIDDEN, VOCAB = 32, 4096, 32000

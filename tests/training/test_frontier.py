@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 from cases import ask
 
-from xe_sizer.training.frontier import frontier
 from xe_sizer.training.layout import Layouts
 from xe_sizer.training.memory import fits, memory_ledger, spare_bytes
-from xe_sizer.training.space import layout_chunks, legal_layouts
-from xe_sizer.training.step import timeline
-from xe_sizer.training.ties import preferred
+from xe_sizer.training.search import frontier, preferred
+from xe_sizer.training.search_space import layout_chunks, legal_layouts
+from xe_sizer.training.step_time import timeline
 from xe_sizer.training.uncertainty import memory_doubtful
 
 

@@ -10,9 +10,9 @@ from cases import job, layouts
 
 from xe_sizer.training.job import Job
 from xe_sizer.training.memory import memory_ledger
+from xe_sizer.training.memory_parts import MOMENTS
 from xe_sizer.training.methods.method import Frozen
-from xe_sizer.training.moments import MOMENTS
-from xe_sizer.training.step import Timeline, timeline
+from xe_sizer.training.step_time import Timeline, timeline
 
 PARAMETERS, NORMS = 6_738_415_616, 65 * 4096  # Llama 2 7B
 LINKS = ("tensor-parallel communication", "pipeline transfers")

@@ -11,14 +11,14 @@ import pytest
 
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.scenario.read import read_scenario
-from xe_sizer.training.gathering import OWN, Gathering, gathered_beyond
-from xe_sizer.training.job import Job
+from xe_sizer.training.gathering import gathered_beyond
+from xe_sizer.training.job import OWN, Gathering, Job
 from xe_sizer.training.layout import Layouts
 from xe_sizer.training.memory import memory_ledger
-from xe_sizer.training.moments import MOMENTS
+from xe_sizer.training.memory_parts import MOMENTS
+from xe_sizer.training.model_states import census
 from xe_sizer.training.resolve import resolve
-from xe_sizer.training.sharding import census
-from xe_sizer.training.step import timeline
+from xe_sizer.training.step_time import timeline
 
 # Of llama-2-7b: the largest matrix of a layer, one of attention, a norm.
 LARGEST, SQUARE, NORM, HIDDEN = 11008 * 4096, 4096**2, 4096, 4096

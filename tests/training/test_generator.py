@@ -19,7 +19,7 @@ from xe_sizer.training.job import Job
 from xe_sizer.training.layout import Layouts
 from xe_sizer.training.memory import memory_ledger
 from xe_sizer.training.resolve import resolve
-from xe_sizer.training.step import timeline
+from xe_sizer.training.step_time import timeline
 
 BASE = "electra-base-discriminator"
 # Of the base generator (12 layers of 256, 1024 in the MLP, rows of 768), by hand: the way in, layers, head.

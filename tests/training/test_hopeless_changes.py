@@ -11,7 +11,7 @@ from xe_sizer.errors import InputError
 from xe_sizer.scenario.read import Change, changed
 from xe_sizer.training.advice import beyond_the_speed_of_light
 from xe_sizer.training.resolve import resolve
-from xe_sizer.training.sizing import size
+from xe_sizer.training.search import size
 
 JOB = {"model": "llama-2-7b", "gpu": "a100-sxm-80gb", "gpus": 8, "train.global_batch": 64, "data.profile": "alpaca"}
 GPUS = ({}, {"gpus": 16}, {"gpus": 64}, {"gpu": "h100-sxm-80gb", "gpus": 8})

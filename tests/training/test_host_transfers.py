@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.cases import ask, layouts
-from xe_sizer.training.step import timeline
+from xe_sizer.training.step_time import timeline
 
 TRANSFERS, EXCHANGE = "transfers to and from host memory", "data-parallel communication"
 

@@ -7,9 +7,9 @@ import pytest
 from cases import ask, job, layouts
 
 from xe_sizer.errors import InputError
-from xe_sizer.training.learning_layers import LearningLayers
+from xe_sizer.training.job import LearningLayers
 from xe_sizer.training.memory import memory_ledger
-from xe_sizer.training.step import timeline
+from xe_sizer.training.step_time import timeline
 
 LAYER = 4 * 4096**2 + 3 * 4096 * 11008 + 2 * 4096  # of Llama 2 7B, which has 32
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from cases import ask, layouts
 
-from xe_sizer.training.schedules import SCHEDULES
-from xe_sizer.training.space import (
+from xe_sizer.training.layout import SCHEDULES
+from xe_sizer.training.search_space import (
     Rules,
     _legal,
     chunk_options,

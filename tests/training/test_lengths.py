@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 import xe_sizer
 from xe_sizer.errors import InputError
-from xe_sizer.training.lengths import TokenLengths, constant_lengths, histogram_lengths, statistics_lengths
 from xe_sizer.training.padding import (
     LONGEST_IN_GLOBAL_BATCH,
     LONGEST_IN_MICRO_BATCH,
@@ -26,6 +25,7 @@ from xe_sizer.training.padding import (
     expected_normal_maximum,
     sequences,
 )
+from xe_sizer.training.token_lengths import TokenLengths, constant_lengths, histogram_lengths, statistics_lengths
 
 DELL = statistics_lengths(12012, 114.53571, 1, 8588)
 DICE = histogram_lengths([3, 1, 2], [1, 1, 1])

@@ -14,7 +14,7 @@ from xe_sizer.graph.operators import Attention, MemoryBound
 from xe_sizer.graph.transformer import layer_operators
 from xe_sizer.training.job import Job
 from xe_sizer.training.memory import memory_ledger
-from xe_sizer.training.moments import MOMENTS
+from xe_sizer.training.memory_parts import MOMENTS
 
 TOKENS = 1000.0
 

@@ -12,11 +12,10 @@ from cases import GPT, job, layouts
 
 from xe_sizer.graph.operators import Array
 from xe_sizer.training.job import Job
+from xe_sizer.training.layout import Split, micro_batches_in_flight, stages_of
 from xe_sizer.training.memory import Ledger, fits, memory_ledger
-from xe_sizer.training.memory_terms import peak_of, terms_at
-from xe_sizer.training.moments import MOMENTS
-from xe_sizer.training.schedules import micro_batches_in_flight
-from xe_sizer.training.stages import Split, stages_of
+from xe_sizer.training.memory_parts import MOMENTS
+from xe_sizer.training.summary import peak_of, terms_at
 
 LLAMA_2_7B = 6_738_415_616
 STATES = ("weights", "gradients", "optimizer states")

@@ -11,8 +11,8 @@ from cases import job, layouts
 from xe_sizer.laws.parts import Factor, product_of
 from xe_sizer.training.job import Job
 from xe_sizer.training.memory import memory_ledger
-from xe_sizer.training.memory_terms import Peak, peak_of, terms_at
-from xe_sizer.training.moments import MOMENTS
+from xe_sizer.training.memory_parts import MOMENTS
+from xe_sizer.training.summary import Peak, peak_of, terms_at
 from xe_sizer.units import GIB
 
 Products = list[dict[str, float]]  # each a factor by its name; divisors as their inverse

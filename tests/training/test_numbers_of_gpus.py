@@ -12,12 +12,10 @@ from cases import ask, job
 from xe_sizer.laws.device import Efficiency
 from xe_sizer.software.uncertainty import SPEED_OF_LIGHT, Spread
 from xe_sizer.training import uncertainty as ranges
-from xe_sizer.training.estimate import TrainingEstimate
-from xe_sizer.training.fewest import Fewest, smallest_count
+from xe_sizer.training.estimate import Fewest, TrainingEstimate, smallest_count
 from xe_sizer.training.layout import OFFLOAD
-from xe_sizer.training.rules import _groupings, removed_by_rules
-from xe_sizer.training.sizing import size
-from xe_sizer.training.space import gpu_counts, legal_layouts
+from xe_sizer.training.search import size
+from xe_sizer.training.search_space import _groupings, gpu_counts, legal_layouts, removed_by_rules
 
 LLAMA = {"model": "llama-2-7b", "job": "sft", "stack": "deepspeed", "train.seq_len": 2048, "train.global_batch": 64}
 

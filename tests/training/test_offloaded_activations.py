@@ -12,8 +12,8 @@ from xe_sizer.evidence.records import Batch, Record
 from xe_sizer.evidence.training_scenario import scenario_of
 from xe_sizer.training.layout import OFFLOAD, RECOMPUTE, can_offload, offloaded_parts
 from xe_sizer.training.memory import memory_ledger
-from xe_sizer.training.sizing import size
-from xe_sizer.training.step import timeline
+from xe_sizer.training.search import size
+from xe_sizer.training.step_time import timeline
 
 ACTIVATIONS, TRANSFERS = OFFLOAD.index("activations"), "transfers to and from host memory"
 LAYERS, HIDDEN, TOKENS = 32, 4096, 32_768  # Llama 2 7B

@@ -14,9 +14,7 @@ from xe_sizer.laws.parts import Factor, product_of
 from xe_sizer.training.activations import temporary_bytes
 from xe_sizer.training.memory import memory_ledger
 from xe_sizer.training.methods.method import Frozen
-from xe_sizer.training.operator_costs import operator_costs
-from xe_sizer.training.stage_time import stage_time
-from xe_sizer.training.step import timeline
+from xe_sizer.training.step_time import operator_costs, stage_time, timeline
 
 KERNELS = ("forward", "backward", "recompute", "frozen forward")
 EXCHANGES = tuple(f"{group}-parallel communication" for group in ("tensor", "context", "expert"))

@@ -8,7 +8,7 @@ from cases import ask, job, layouts
 
 from xe_sizer.errors import InputError
 from xe_sizer.training.memory import memory_ledger
-from xe_sizer.training.step import timeline
+from xe_sizer.training.step_time import timeline
 
 PARAMETERS = 6_738_415_616  # Llama 2 7B
 TABLES, VECTORS = 2 * 32_000 * 4096, 65 * 4096

@@ -14,10 +14,10 @@ from cases import REGISTRY, ask
 from xe_sizer.result.common import Advice
 from xe_sizer.scenario.read import Change
 from xe_sizer.scenario.trials import Option
-from xe_sizer.training import advice, advice_words
+from xe_sizer.training import advice
 from xe_sizer.training.advice import advise, with_the_same_data
 from xe_sizer.training.estimate import TrainingEstimate
-from xe_sizer.training.sizing import size
+from xe_sizer.training.search import size
 
 GIB, HOUR_S = 2.0**30, 3600.0
 BATCH_64 = {"gpus": 8, "train.global_batch": 64, "train.seq_len": 4096}
@@ -138,7 +138,7 @@ def test_passes_over_the_data_read_what_they_read() -> None:
      (100.4, "same"), (100.6, "+1 %"), (100.0, "same")],
 )  # fmt: skip
 def test_changes_as_people_say_them(after: float, words: str) -> None:
-    assert advice_words._difference(100.0, after) == words
+    assert advice._difference(100.0, after) == words
 
 
 @pytest.mark.parametrize(
@@ -147,13 +147,13 @@ def test_changes_as_people_say_them(after: float, words: str) -> None:
      (360_000.0, "100 h"), (400_000.0, "111 h"), (36_180.0, "10.1 h"), (3_600_000.0, "1,000 h")],
 )  # fmt: skip
 def test_times_in_the_unit_of_reports(seconds: float, words: str) -> None:
-    assert advice_words._time_words(seconds) == words
+    assert advice._time_words(seconds) == words
 
 
 def test_an_effect_says_memory_host_gpus_micro_batch_and_time() -> None:
     before = stand_in(asked_gpus=None, total_s=7200.0)
     after = option(peak=40.0, gpus=16, micro=2, total_s=3600.0, host=300.0, has_host=2048.0)
-    assert advice_words.effect(before, after) == (
+    assert advice.effect(before, after) == (
         "40.0 of 80.0 GiB per GPU, 300 of 2,048 GiB of host memory per node, on 16 instead of 8 GPUs, "
         "micro-batch 2 instead of 4, 60.0 min instead of 2 h (-50 % time, same GPU-hours)"
     )
@@ -161,18 +161,18 @@ def test_an_effect_says_memory_host_gpus_micro_batch_and_time() -> None:
 
 def test_an_effect_says_no_more_than_has_changed() -> None:
     words = "60.0 of 80.0 GiB per GPU"
-    assert advice_words.effect(stand_in(fits=False), option()) == f"{words}, 16.7 min"
-    assert advice_words.effect(stand_in(fits=False), option(roomy=False)) == f"{words} (tight), 16.7 min"
-    assert advice_words.effect(stand_in(fits=False), option(gpus=16)) == f"{words}, 16.7 min"  # as asked
+    assert advice.effect(stand_in(fits=False), option()) == f"{words}, 16.7 min"
+    assert advice.effect(stand_in(fits=False), option(roomy=False)) == f"{words} (tight), 16.7 min"
+    assert advice.effect(stand_in(fits=False), option(gpus=16)) == f"{words}, 16.7 min"  # as asked
     told = option(values={"train.micro_batch": 2}, micro=2)
-    assert advice_words.effect(stand_in(fits=False), told) == f"{words}, 16.7 min"
-    slower = advice_words.effect(stand_in(), option(total_s=1200.0))
+    assert advice.effect(stand_in(fits=False), told) == f"{words}, 16.7 min"
+    slower = advice.effect(stand_in(), option(total_s=1200.0))
     assert slower == f"{words}, 20.0 min instead of 16.7 min (+20 % time)"
     unknown = option(host=1.0, host_unknown=True)
-    assert advice_words.effect(stand_in(fits=False), unknown) == (
+    assert advice.effect(stand_in(fits=False), unknown) == (
         f"{words}, 1 GiB of host memory per node (if available), 16.7 min"
     )
-    assert "host" not in advice_words.effect(stand_in(fits=False), option(host=0.99, has_host=8.0))
+    assert "host" not in advice.effect(stand_in(fits=False), option(host=0.99, has_host=8.0))
 
 
 def test_a_layout_in_the_words_of_a_scenario() -> None:

@@ -6,7 +6,7 @@ import pytest
 from cases import job, layouts
 
 from xe_sizer.training.job import Job
-from xe_sizer.training.step import timeline
+from xe_sizer.training.step_time import timeline
 
 PARAMETERS = 6_738_415_616  # Llama 2 7B
 

@@ -11,9 +11,9 @@ from cases import job, layouts
 
 from xe_sizer.graph.operators import Array
 from xe_sizer.laws.collectives import ALL_GATHER, POINT_TO_POINT, collective_time_s
+from xe_sizer.training.communication import Pipeline, pipeline
 from xe_sizer.training.job import Job
-from xe_sizer.training.pipeline import Pipeline, pipeline
-from xe_sizer.training.schedules import SCHEDULES, Passes
+from xe_sizer.training.layout import SCHEDULES, Passes
 
 
 def scheduled(made: Job, stage_s: Array, weights: float = 1 / 3, **sizes: object) -> Pipeline:

@@ -12,8 +12,8 @@ from xe_sizer.errors import InputError
 from xe_sizer.graph.weights import count_parameters
 from xe_sizer.training.job import Job
 from xe_sizer.training.memory import memory_ledger
-from xe_sizer.training.run_time import run_time_s
-from xe_sizer.training.step import timeline
+from xe_sizer.training.run import run_time_s
+from xe_sizer.training.step_time import timeline
 
 PARAMETERS = 6_738_415_616  # Llama 2 7B
 VOCABULARY, TOKENS = 32_000, 1024

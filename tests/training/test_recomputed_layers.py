@@ -7,11 +7,10 @@ import pytest
 
 from tests.cases import ask, layouts
 from xe_sizer.errors import InputError
+from xe_sizer.training.activations import recomputed_layers_share
 from xe_sizer.training.job import Job
 from xe_sizer.training.memory import memory_ledger
-from xe_sizer.training.operator_costs import operator_costs
-from xe_sizer.training.recomputation import recomputed_layers_share
-from xe_sizer.training.step import timeline
+from xe_sizer.training.step_time import operator_costs, timeline
 
 LAYERS = 32  # Llama 2 7B
 PACKED = {"train.seq_len": 4096, "train.padding": "packed", "train.global_batch": 8, "train.steps": 1}

@@ -7,8 +7,7 @@ import pytest
 from cases import job, layouts
 
 from xe_sizer.training.layout import SELECTIVE
-from xe_sizer.training.stage_time import MicroBatch
-from xe_sizer.training.step import timeline
+from xe_sizer.training.step_time import MicroBatch, timeline
 
 
 def micro_batch(*modules: str, **sizes: int) -> MicroBatch:

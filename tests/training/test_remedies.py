@@ -11,7 +11,7 @@ import pytest
 from cases import REGISTRY
 from remedy_cases import ADAPTERS, FIXED, HIDDEN_AWAY, proposed, sized, with_fixed, with_layout
 
-from xe_sizer.training import remedies
+from xe_sizer.training import advice
 from xe_sizer.training.estimate import TrainingEstimate
 
 
@@ -27,39 +27,39 @@ def adapters() -> TrainingEstimate:
 
 def test_the_loss_that_holds_no_logits_is_proposed_once(full: TrainingEstimate) -> None:
     words = "chunked cross-entropy without float32 logits"
-    assert proposed(remedies.chunked_loss, full) == [(words, {"loss": "fused"}, 1)]
-    assert proposed(remedies.chunked_loss, sized(FIXED, loss="fused")) == []
+    assert proposed(advice.chunked_loss, full) == [(words, {"loss": "fused"}, 1)]
+    assert proposed(advice.chunked_loss, sized(FIXED, loss="fused")) == []
 
 
 def test_gradients_that_wait_whole_can_be_reduced_earlier() -> None:
     """FSDP under accelerate keeps whole gradients while it accumulates; a single micro-batch has none to keep."""
     fsdp = {"stack": "hf-bf16", "gpus": 8, "layout.zero": 3, "train.micro_batch": 1, "train.seq_len": 512}
-    ((words, values, effort),) = proposed(remedies.earlier_reduction, sized({**fsdp, "train.global_batch": 32}))
+    ((words, values, effort),) = proposed(advice.earlier_reduction, sized({**fsdp, "train.global_batch": 32}))
     called = sized(fsdp).resolved.job.stack.settings["train.reduce_every_micro_batch"]
     assert words == f"gradients reduced in every micro-batch ({called})"
     assert (values, effort) == ({"train.reduce_every_micro_batch": True}, 1)
-    assert proposed(remedies.earlier_reduction, sized({**fsdp, "train.global_batch": 8})) == []
+    assert proposed(advice.earlier_reduction, sized({**fsdp, "train.global_batch": 8})) == []
 
 
 @pytest.mark.parametrize(
     ("micro", "smaller"), [(1, []), (2, [1]), (3, [1]), (4, [2, 1]), (6, [3, 1]), (8, [4, 2, 1]), (12, [6, 3, 1])]
 )
 def test_micro_batches_are_halved_and_quartered(full: TrainingEstimate, micro: int, smaller: list[int]) -> None:
-    found = proposed(remedies.smaller_micro_batch, with_layout(full, micro_batch=micro))
+    found = proposed(advice.smaller_micro_batch, with_layout(full, micro_batch=micro))
     assert found == [(f"micro-batch {one} instead of {micro}", {"train.micro_batch": one}, 1) for one in smaller]
 
 
 def test_recomputation_goes_as_far_as_there_is_a_switch(full: TrainingEstimate) -> None:
     selective, whole = ((f"{name} recomputation", {"layout.recompute": name}, 2) for name in ("selective", "full"))
-    found = [proposed(remedies.recomputation, with_layout(full, recompute=code)) for code in range(3)]
+    found = [proposed(advice.recomputation, with_layout(full, recompute=code)) for code in range(3)]
     assert found == [[selective, whole], [whole], []]
     without = with_layout(sized(ADAPTERS, stack="hf-trainer", **{"layout.zero": None}), recompute=0)
-    assert proposed(remedies.recomputation, without) == [whole]  # which has no selective one
+    assert proposed(advice.recomputation, without) == [whole]  # which has no selective one
 
 
 def test_states_are_sharded_where_ranks_share_them(full: TrainingEstimate) -> None:
     def stages(**sizes: int) -> list[object]:
-        found = proposed(remedies.zero_stage, with_layout(full, **sizes))
+        found = proposed(advice.zero_stage, with_layout(full, **sizes))
         assert all(words == f"ZeRO stage {values['layout.zero']}" and effort == 2 for words, values, effort in found)
         return [values["layout.zero"] for _, values, _ in found]
 
@@ -75,9 +75,9 @@ def test_wider_tensor_and_pipeline_groups_keep_the_gpus(full: TrainingEstimate) 
     """Twice, four and eight times what was fixed, with the replicas that are left."""
     tensor = [(f"tp {times} instead of 1", {"layout.tp": times, "layout.dp": 8 // times}, 2) for times in (2, 4, 8)]
     stages = [(f"pp {times} instead of 1", {"layout.pp": times, "layout.dp": 8 // times}, 3) for times in (2, 4, 8)]
-    assert proposed(remedies.tensor_parallel, full) == tensor
-    assert proposed(remedies.pipeline_stages, full) == stages
-    for name, remedy in (("tp", remedies.tensor_parallel), ("pp", remedies.pipeline_stages)):
+    assert proposed(advice.tensor_parallel, full) == tensor
+    assert proposed(advice.pipeline_stages, full) == stages
+    for name, remedy in (("tp", advice.tensor_parallel), ("pp", advice.pipeline_stages)):
         wide = with_layout(with_fixed(full, **{name: 2}), **{name: 2}, dp=4)
         assert [(words, values) for words, values, _ in proposed(remedy, wide)] == [
             (f"{name} 4 instead of 2", {f"layout.{name}": 4}),
@@ -94,47 +94,47 @@ def test_degrees_divide_heads_and_layers(full: TrainingEstimate) -> None:
     """12 heads or layers in groups of 4, not of 8."""
     model = replace(full.resolved.job.model, heads=12, layers=12)
     odd = replace(full, resolved=replace(full.resolved, job=replace(full.resolved.job, model=model)))
-    for name, remedy in (("tp", remedies.tensor_parallel), ("pp", remedies.pipeline_stages)):
+    for name, remedy in (("tp", advice.tensor_parallel), ("pp", advice.pipeline_stages)):
         wide = with_layout(with_fixed(odd, **{name: 2}), **{name: 2}, dp=4)
         assert [values for _, values, _ in proposed(remedy, wide)] == [{f"layout.{name}": 4}]
 
 
 def test_tensor_groups_stay_inside_a_node(full: TrainingEstimate) -> None:
     wide = with_layout(with_fixed(full, tp=4), tp=4, dp=8)
-    assert [values for _, values, _ in proposed(remedies.tensor_parallel, wide)] == [{"layout.tp": 8}]
+    assert [values for _, values, _ in proposed(advice.tensor_parallel, wide)] == [{"layout.tp": 8}]
 
 
 def test_stacks_without_groups_are_not_told_of_them(adapters: TrainingEstimate) -> None:
     alone = with_fixed(sized(ADAPTERS, stack="unsloth", gpus=1, **{"layout.zero": None}), tp=1, pp=1)
     alone = with_layout(alone, dp=8)
-    assert proposed(remedies.tensor_parallel, alone) == []
-    assert proposed(remedies.pipeline_stages, alone) == []
+    assert proposed(advice.tensor_parallel, alone) == []
+    assert proposed(advice.pipeline_stages, alone) == []
 
 
 def test_optimizers_shrink_on_the_card_alone(full: TrainingEstimate) -> None:
     zero = sized(FIXED, stack="deepspeed")
-    assert [values for _, values, _ in proposed(remedies.small_optimizer, zero)] == [
+    assert [values for _, values, _ in proposed(advice.small_optimizer, zero)] == [
         {"optimizer": "adamw-8bit"},
         {"optimizer": "paged-adamw-8bit"},
     ]
-    assert {effort for _, _, effort in proposed(remedies.small_optimizer, zero)} == {3}
-    assert proposed(remedies.small_optimizer, with_layout(zero, offload=1)) == []
+    assert {effort for _, _, effort in proposed(advice.small_optimizer, zero)} == {3}
+    assert proposed(advice.small_optimizer, with_layout(zero, offload=1)) == []
 
 
 @pytest.mark.parametrize(("rank", "smaller"), [(64, [32, 16, 8]), (40, [20, 10]), (16, [8]), (15, []), (8, [])])
 def test_ranks_of_adapters_are_halved_down_to_eight(adapters: TrainingEstimate, rank: int, smaller: list[int]) -> None:
     given = replace(adapters.resolved, values={**adapters.resolved.values, "lora.rank": rank})
-    found = proposed(remedies.smaller_adapters, replace(adapters, resolved=given))
+    found = proposed(advice.smaller_adapters, replace(adapters, resolved=given))
     assert found == [(f"adapters of rank {one} instead of {rank}", {"lora.rank": one}, 4) for one in smaller]
 
 
 def test_adapters_on_fewer_projections_cost_quality(adapters: TrainingEstimate, full: TrainingEstimate) -> None:
-    found = proposed(remedies.fewer_adapters, adapters)
+    found = proposed(advice.fewer_adapters, adapters)
     assert found
     assert all(words.startswith("adapters on ") and words.endswith(" alone") for words, _, _ in found)
     assert {effort for _, _, effort in found} == {6}
     assert all(set(values) == {"lora.targets"} for _, values, _ in found)
-    assert proposed(remedies.fewer_adapters, full) == []
+    assert proposed(advice.fewer_adapters, full) == []
 
 
 def test_a_lighter_stack_costs_quality_where_the_model_learns() -> None:
@@ -142,12 +142,12 @@ def test_a_lighter_stack_costs_quality_where_the_model_learns() -> None:
     stack = "hf-trainer"
     trained = sized({"stack": stack, "gpus": 8, "train.seq_len": 512, "train.micro_batch": 1})
     lighter = trained.resolved.job.stack.lighter
-    ((words, values, effort),) = proposed(remedies.lighter_stack, trained)
+    ((words, values, effort),) = proposed(advice.lighter_stack, trained)
     assert words.startswith(f"stack {lighter} (")
     assert words.endswith(f") instead of {stack}")
     assert (values, effort) == ({"stack": lighter}, 6)
     under_adapters = sized(ADAPTERS, stack=stack, **{"layout.zero": None})
-    assert [effort for _, _, effort in proposed(remedies.lighter_stack, under_adapters)] == [3]
+    assert [effort for _, _, effort in proposed(advice.lighter_stack, under_adapters)] == [3]
 
 
 def test_weights_that_learn_are_loaded_in_16_bit_instead_of_a_lighter_stack() -> None:
@@ -155,18 +155,18 @@ def test_weights_that_learn_are_loaded_in_16_bit_instead_of_a_lighter_stack() ->
     flags = {"stack": "hf-trainer@4.57", "gpus": 8, "train.seq_len": 512, "train.micro_batch": 1}
     wide = sized(flags)
     change = {"train.weights_dtype": "bf16"}
-    assert proposed(remedies.narrower_weights, wide) == [("weights loaded in bf16 instead of fp32", change, 6)]
-    assert proposed(remedies.lighter_stack, wide) == []
-    assert proposed(remedies.narrower_weights, sized(flags, **change)) == []
-    assert len(proposed(remedies.lighter_stack, sized(flags, **change))) == 1
+    assert proposed(advice.narrower_weights, wide) == [("weights loaded in bf16 instead of fp32", change, 6)]
+    assert proposed(advice.lighter_stack, wide) == []
+    assert proposed(advice.narrower_weights, sized(flags, **change)) == []
+    assert len(proposed(advice.lighter_stack, sized(flags, **change))) == 1
     for stack in ("megatron-lm", "hf-bf16"):
-        assert proposed(remedies.narrower_weights, sized({**flags, "stack": stack})) == []
+        assert proposed(advice.narrower_weights, sized({**flags, "stack": stack})) == []
     adapted = sized(flags, job="lora")
-    assert proposed(remedies.narrower_weights, adapted) == []
+    assert proposed(advice.narrower_weights, adapted) == []
     quantised = sized({**flags, "stack": "trl", "job": "qlora", "gpus": 1})
-    assert proposed(remedies.narrower_weights, quantised) == [("weights loaded in bf16 instead of fp32", change, 2)]
-    assert proposed(remedies.narrower_weights, sized({**flags, "job": "qlora", "gpus": 1})) == []
-    assert len(proposed(remedies.lighter_stack, adapted)) == 1
+    assert proposed(advice.narrower_weights, quantised) == [("weights loaded in bf16 instead of fp32", change, 2)]
+    assert proposed(advice.narrower_weights, sized({**flags, "job": "qlora", "gpus": 1})) == []
+    assert len(proposed(advice.lighter_stack, adapted)) == 1
 
 
 OPTIMIZER, PARAMS = "optimizer states", "parameters and optimizer"
@@ -174,7 +174,7 @@ HOST = "in host memory"
 
 
 def offloads(estimate: TrainingEstimate) -> list[tuple[str, dict[str, object]]]:
-    found = proposed(remedies.more_offload, estimate)
+    found = proposed(advice.more_offload, estimate)
     assert {effort for _, _, effort in found} <= {4}
     return [(words, values) for words, values, _ in found]
 
@@ -227,27 +227,25 @@ def test_stacks_offload_what_they_can(full: TrainingEstimate) -> None:
 
 def test_states_come_back_to_the_card_one_by_one() -> None:
     away = sized(HIDDEN_AWAY)
-    assert proposed(remedies.less_offload, away) == [
+    assert proposed(advice.less_offload, away) == [
         (f"only {OPTIMIZER} and activations {HOST}", {"layout.offload": "optimizer+activations"}, 2),
         (f"only activations {HOST}", {"layout.offload": "activations"}, 2),
         (f"only {PARAMS} {HOST}", {"layout.offload": "params"}, 2),
         (f"only {OPTIMIZER} {HOST}", {"layout.offload": "optimizer"}, 2),
         ("no offload", {"layout.offload": "none"}, 2),
     ]
-    assert proposed(remedies.less_offload, with_layout(away, offload=0)) == []
+    assert proposed(advice.less_offload, with_layout(away, offload=0)) == []
 
 
 def test_what_the_user_chose_to_save_memory_with_can_be_dropped(full: TrainingEstimate) -> None:
-    assert proposed(remedies.dropped_choices, full) == [
+    assert proposed(advice.dropped_choices, full) == [
         ("recompute none instead of full", {"layout.recompute": "none"}, 0),
         ("recompute selective instead of full", {"layout.recompute": "selective"}, 0),
         ("ZeRO stage 0 instead of 1", {"layout.zero": 0}, 0),
     ]
     half = with_layout(with_fixed(full, recompute=1), recompute=1)
-    assert [words for words, _, _ in proposed(remedies.dropped_choices, half)] == [
-        "recompute none instead of selective"
-    ]
-    assert proposed(remedies.dropped_choices, with_fixed(full, tp=1)) == []
+    assert [words for words, _, _ in proposed(advice.dropped_choices, half)] == ["recompute none instead of selective"]
+    assert proposed(advice.dropped_choices, with_fixed(full, tp=1)) == []
 
 
 def test_the_share_of_offloading_is_said_where_it_is_dropped() -> None:
@@ -255,7 +253,7 @@ def test_the_share_of_offloading_is_said_where_it_is_dropped() -> None:
     fixed = with_fixed(away, offload=away.resolved.fixed["offload"])
     moved = sum(away.component_s[part] for part in ("transfers to and from host memory", "offload"))
     share = round(100 * moved / sum(away.component_s.values()))
-    found = proposed(remedies.dropped_choices, fixed)
+    found = proposed(advice.dropped_choices, fixed)
     assert len(found) == 5
     assert found[-1] == (f"no offload, as offloading takes {share} % of a step", {"layout.offload": "none"}, 0)
 
@@ -266,7 +264,7 @@ def test_packing_is_tried_from_a_fifth_of_padding_on(share: float, packs: bool, 
     job = SimpleNamespace(packs=packs, seq_len=2048)
     estimate: Any = SimpleNamespace(resolved=SimpleNamespace(job=job), choice=SimpleNamespace(sequences=sequences))
     expected = [("packing in place of padding", {"train.padding": "packed"}, 3)]
-    assert proposed(remedies.packed_samples, estimate) == tried * expected
+    assert proposed(advice.packed_samples, estimate) == tried * expected
 
 
 @pytest.mark.parametrize(
@@ -285,18 +283,18 @@ def test_checkpoints_as_failures_have_them(pauses: tuple[int | None, float, bool
     said = SimpleNamespace(checkpoint_every=every, failures_per_gpu_day=failures, asynchronous=asynchronous)
     run = SimpleNamespace(best_every=np.array([60.0]), every=np.array([float(every or 60)]), saves=np.array([9.0]))
     estimate: Any = SimpleNamespace(run=run, resolved=SimpleNamespace(job=SimpleNamespace(pauses=said)))
-    found = proposed(remedies.better_checkpoints, estimate)
+    found = proposed(advice.better_checkpoints, estimate)
     assert [next(iter(values.values())) for _, values, _ in found] == expected
     assert all(effort == 1 for _, _, effort in found)
     if expected == [60, True]:
         words = [words for words, _, _ in found]
         assert words == ["a checkpoint every 60 steps (Young/Daly) instead of every 100", "asynchronous checkpoints"]
     run.saves = np.array([0.0])
-    assert not any("asynchronous" in words for words, _, _ in proposed(remedies.better_checkpoints, estimate))
+    assert not any("asynchronous" in words for words, _, _ in proposed(advice.better_checkpoints, estimate))
 
 
 def test_every_remedy_asks_at_least_the_effort_it_is_listed_with(full: TrainingEstimate) -> None:
-    listed = {*remedies.GENTLE, *remedies.ON_THE_CARD, *remedies.OTHER_HARDWARE, *remedies.OTHER_METHOD}
+    listed = {*advice.GENTLE, *advice.ON_THE_CARD, *advice.OTHER_HARDWARE, *advice.OTHER_METHOD}
     for estimate in (full, sized(ADAPTERS), sized(HIDDEN_AWAY)):
-        for remedy in (*listed, *remedies.FOR_LIMITS):
+        for remedy in (*listed, *advice.FOR_LIMITS):
             assert all(change.effort >= remedy.effort for change in remedy.changes(estimate, REGISTRY))

@@ -14,9 +14,8 @@ from xe_sizer.laws.hardware import HOST_RESERVE_BYTES
 from xe_sizer.scenario.limits import chance
 from xe_sizer.training import summary
 from xe_sizer.training.estimate import TrainingEstimate, keeps_limits, spread_of
-from xe_sizer.training.run_time import run_parts
-from xe_sizer.training.sizing import size
-from xe_sizer.training.start_up import start_up_s
+from xe_sizer.training.run import run_parts, start_up_s
+from xe_sizer.training.search import size
 from xe_sizer.training.summary import bound_of, summarise, with_operators
 from xe_sizer.training.uncertainty import memory_suffices
 

@@ -12,15 +12,11 @@ import pytest
 from cases import job, layouts
 
 from xe_sizer.laws.collectives import ALL_GATHER, collective_time_s
-from xe_sizer.training.gradients import gradients_over_time
-from xe_sizer.training.job import Job
-from xe_sizer.training.learning_matrices import _of_weight, learning_matrices
-from xe_sizer.training.moments import MOMENTS
-from xe_sizer.training.orthogonalisation import _gathering_s
-from xe_sizer.training.pauses import Pauses
-from xe_sizer.training.run_time import Run
-from xe_sizer.training.sharding import census
-from xe_sizer.training.state_bytes import StateBytes
+from xe_sizer.training.job import Job, Pauses
+from xe_sizer.training.memory_parts import MOMENTS, gradients_over_time
+from xe_sizer.training.model_states import StateBytes, _of_weight, census, learning_matrices
+from xe_sizer.training.optimizer_step import _gathering_s
+from xe_sizer.training.run import Run
 
 # Llama 2 7B
 LAYERS, HIDDEN, VOCAB = 32, 4096, 32000

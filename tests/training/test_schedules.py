@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from xe_sizer.graph.operators import Array
-from xe_sizer.training.schedules import ROWS, SCHEDULES, Passes, bubble_time_s, micro_batches_in_flight
+from xe_sizer.training.layout import ROWS, SCHEDULES, Passes, bubble_time_s, micro_batches_in_flight
 
 Op = tuple[str, int]  # F or B of a micro-batch
 Made = tuple[float, list[int]]  # bubble of the slowest stage, and the most micro-batches that each stage held

@@ -8,8 +8,8 @@ from cases import job, layouts
 
 from xe_sizer.errors import InputError
 from xe_sizer.training.memory import memory_ledger
-from xe_sizer.training.moments import MOMENTS
-from xe_sizer.training.step import timeline
+from xe_sizer.training.memory_parts import MOMENTS
+from xe_sizer.training.step_time import timeline
 
 STAGES, RANKS = 4, 2
 LOSS = MOMENTS.index("loss")

@@ -8,9 +8,9 @@ from cases import REGISTRY, job, layouts
 
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.graph.weights import Weight, count_parameters
+from xe_sizer.training.layout import Split
 from xe_sizer.training.methods import METHODS, Method, MethodOptions
-from xe_sizer.training.sharding import Census, census
-from xe_sizer.training.stages import Split
+from xe_sizer.training.model_states import Census, census
 
 FULL = METHODS["sft"].applied_to(REGISTRY.model("llama-2-7b"), MethodOptions())
 

@@ -7,7 +7,7 @@ from cases import REGISTRY, ask
 
 from xe_sizer.scenario.read import changed
 from xe_sizer.training.resolve import rearranged, resolve
-from xe_sizer.training.sizing import size, size_each
+from xe_sizer.training.search import size, size_each
 
 CHANGES = (
     {"gpus": 4},

@@ -11,7 +11,7 @@ from cases import REGISTRY
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.software.stack import Stack, load_stack
 from xe_sizer.training.layout import Layouts
-from xe_sizer.training.space import FIELDS, Rules, divisors, gpu_counts, legal_layouts
+from xe_sizer.training.search_space import FIELDS, Rules, divisors, gpu_counts, legal_layouts
 
 LLAMA, MIXTRAL, GEMMA = (REGISTRY.model(name) for name in ("llama-2-7b", "mixtral-8x7b", "gemma-2-9b"))
 

@@ -9,12 +9,11 @@ import pytest
 from cases import GPT, ask, job, layouts
 
 from xe_sizer.errors import InputError
+from xe_sizer.training.layout import SCHEDULES, Split, Stages, head_in_layers, stages_of
 from xe_sizer.training.memory import memory_ledger
-from xe_sizer.training.schedules import SCHEDULES
-from xe_sizer.training.sharding import census
-from xe_sizer.training.space import pipeline_options
-from xe_sizer.training.stage_time import stage_time
-from xe_sizer.training.stages import Split, Stages, head_in_layers, stages_of
+from xe_sizer.training.model_states import census
+from xe_sizer.training.search_space import pipeline_options
+from xe_sizer.training.step_time import stage_time
 
 V_HALF = SCHEDULES.index("v-half")
 

@@ -3,7 +3,7 @@
 import pytest
 from cases import job
 
-from xe_sizer.training.start_up import FIXED_S, start_up_s
+from xe_sizer.training.run import FIXED_S, start_up_s
 
 
 def test_weights_are_read_by_every_node() -> None:

@@ -11,7 +11,7 @@ from cases import ask, job, layouts
 
 from xe_sizer.laws.collectives import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, collective_time_s
 from xe_sizer.training.job import Job
-from xe_sizer.training.step import Timeline, timeline
+from xe_sizer.training.step_time import Timeline, timeline
 
 LLAMA_2_7B = 6_738_415_616
 LINEAR = 6_607_077_376  # weights in matrix products, head included

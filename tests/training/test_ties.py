@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from cases import layouts
 
-from xe_sizer.training.ties import LAYOUT_ERROR, TIE, complexity, drawbacks, preferred
+from xe_sizer.training.search import LAYOUT_ERROR, TIE, complexity, drawbacks, preferred
 
 
 def test_each_thing_to_set_up_counts() -> None:

@@ -7,8 +7,8 @@ import pytest
 from tests.cases import ask, layouts
 from xe_sizer.training.job import Job
 from xe_sizer.training.memory import memory_ledger
-from xe_sizer.training.moments import MOMENTS
-from xe_sizer.training.step import timeline
+from xe_sizer.training.memory_parts import MOMENTS
+from xe_sizer.training.step_time import timeline
 
 LAYERS, HIDDEN, FFN, TOKENS = 32, 4096, 11_008, 32_768  # Llama 2 7B
 

@@ -14,11 +14,11 @@ import pytest
 
 from tests.cases import ask, job, layouts
 from xe_sizer.errors import InputError
-from xe_sizer.training.encoder import encoder_activations, encoder_flops
+from xe_sizer.training.activations import encoder_activations, encoder_flops
+from xe_sizer.training.layout import Split
 from xe_sizer.training.memory import memory_ledger
-from xe_sizer.training.sharding import census
-from xe_sizer.training.stages import Split
-from xe_sizer.training.step import timeline
+from xe_sizer.training.model_states import census
+from xe_sizer.training.step_time import timeline
 
 TOWER = 665_271_296
 LANGUAGE = 1_543_714_304

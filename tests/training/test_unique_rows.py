@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from xe_sizer.training.unique_rows import unique_rows
+from xe_sizer.training.rank import unique_rows
 
 
 @given(st.integers(1, 60).flatmap(lambda n: st.tuples(*[arrays(np.int64, n, elements=st.integers(0, 3))] * 4)))

@@ -13,11 +13,12 @@ from cases import REGISTRY, ask
 
 from xe_sizer.errors import InputError
 from xe_sizer.scenario.read import read_scenario
-from xe_sizer.training import chosen_pauses, packing, warnings
+from xe_sizer.training import resolve as resolving
+from xe_sizer.training import summary
 from xe_sizer.training.estimate import TrainingEstimate
 from xe_sizer.training.resolve import resolve
-from xe_sizer.training.sizing import size
-from xe_sizer.training.start_up import start_up_s
+from xe_sizer.training.run import start_up_s
+from xe_sizer.training.search import size
 
 LLAMA = {"model": "llama-2-7b", "job": "lora", "stack": "hf-bf16", "gpus": 8, "train.seq_len": 2048}
 
@@ -52,12 +53,12 @@ def in_use(**figures: object) -> Any:
 
 def test_packed_steps_read_the_same_tokens() -> None:
     """819,200 tokens are 400 sequences of 2,048: 100 batches of 4; of 1,000 tokens 819.2, in 204.8 batches."""
-    assert packing.packed_steps(in_use(), 2048) == 100
-    assert packing.packed_steps(in_use(), 1000) == 205
-    assert packing.packed_steps(in_use(batch=6), 2048) == 67
-    assert packing.packed_steps(in_use(batch=7), 2048) == 57
-    assert packing.packed_steps(in_use(batch=7, fixed_steps=False), 2048) == 58  # a last batch that is not full
-    assert packing.packed_steps(in_use(batch=1000), 2048) == 0
+    assert summary.packed_steps(in_use(), 2048) == 100
+    assert summary.packed_steps(in_use(), 1000) == 205
+    assert summary.packed_steps(in_use(batch=6), 2048) == 67
+    assert summary.packed_steps(in_use(batch=7), 2048) == 57
+    assert summary.packed_steps(in_use(batch=7, fixed_steps=False), 2048) == 58  # a last batch that is not full
+    assert summary.packed_steps(in_use(batch=1000), 2048) == 0
 
 
 @pytest.mark.parametrize(
@@ -79,11 +80,11 @@ def test_packed_steps_read_the_same_tokens() -> None:
     ],
 )
 def test_the_batch_that_keeps_the_steps(figures: dict[str, object], words: str) -> None:
-    assert packing.kept_steps_words(in_use(**figures), 2048) == words
+    assert summary.kept_steps_words(in_use(**figures), 2048) == words
 
 
 def padding_words(**figures: object) -> list[str]:
-    return list(warnings._padding(in_use(**figures)))
+    return list(summary._padding(in_use(**figures)))
 
 
 def test_padding_is_told_from_half_on() -> None:
@@ -111,8 +112,8 @@ def test_the_warning_packs_as_the_advice_does() -> None:
     """Into sequences of the job where the longest sample nearly fills them, so that no two figures contradict."""
     for longest, settings in ((2000.0, {"train.padding": "packed"}), (1024.0, {"train.seq_len": 1024})):
         sized = in_use(longest=longest)
-        assert settings.items() <= packing.packed_settings(sized).items()
-        assert ("train.seq_len" in packing.packed_settings(sized)) == (longest == 1024.0)
+        assert settings.items() <= summary.packed_settings(sized).items()
+        assert ("train.seq_len" in summary.packed_settings(sized)) == (longest == 1024.0)
         (told,) = padding_words(longest=longest)
         assert ("train.seq_len" in told) == (longest == 1024.0)
 
@@ -132,24 +133,24 @@ def test_padding_that_cannot_be_packed() -> None:
 def test_many_passes_over_few_samples() -> None:
     """3,100 steps of 8 samples are 24,800: 31 times 800."""
     few = sized(train__steps=3100, train__global_batch=8, data__samples=800)
-    assert list(warnings._many_epochs(few.resolved)) == [
+    assert list(summary._many_epochs(few.resolved)) == [
         "3,100 steps read the 800 samples 31 times; --epochs 3 sizes three passes"
     ]
     assert few.resolved.epochs == 31.0
     enough = sized(train__steps=3000, train__global_batch=8, data__samples=800)
-    assert list(warnings._many_epochs(enough.resolved)) == []
+    assert list(summary._many_epochs(enough.resolved)) == []
     unknown = sized(train__steps=3000, train__global_batch=8)
     assert unknown.resolved.epochs is None
-    assert list(warnings._many_epochs(unknown.resolved)) == []
+    assert list(summary._many_epochs(unknown.resolved)) == []
     one = sized(train__steps=1, train__global_batch=800, data__samples=8)
-    assert next(iter(warnings._many_epochs(one.resolved))).startswith("1 step reads the 8 samples 100 times")
+    assert next(iter(summary._many_epochs(one.resolved))).startswith("1 step reads the 8 samples 100 times")
 
 
 def test_sequences_that_nothing_fills() -> None:
     """Samples of 100 tokens in sequences of at most 2,048; of 150 and less it is worth no word."""
 
     def told(seq_len: int | None, padding: str = "longest-in-micro-batch") -> list[str]:
-        return list(warnings._unreached(sized(train__seq_len=seq_len, train__padding=padding, data__samples=1000,
+        return list(summary._unreached(sized(train__seq_len=seq_len, train__padding=padding, data__samples=1000,
                                               data__mean_tokens=100, data__max_tokens=100)))  # fmt: skip
 
     assert told(2048) == ["the longest sample has 100 tokens: memory is for that, not for 2,048"]
@@ -165,7 +166,7 @@ def test_a_start_that_is_a_tenth_of_the_job(monkeypatch: pytest.MonkeyPatch) -> 
 
     def told(total_s: float, fits: bool = True) -> list[str]:
         lasts: Any = SimpleNamespace(resolved=found.resolved, fits=fits, total_s=total_s)
-        return list(warnings.slow_start(lasts))
+        return list(summary.slow_start(lasts))
 
     assert told(10.01 * before_s) == []
     assert told(9.99 * before_s, fits=False) == []
@@ -173,39 +174,39 @@ def test_a_start_that_is_a_tenth_of_the_job(monkeypatch: pytest.MonkeyPatch) -> 
     assert told(4 * before_s) == [
         f"start-up comes on top: about {minutes:.1f} min, 25 % of the time of the steps (assumed)"
     ]
-    monkeypatch.setattr(warnings, "NOTICEABLE", 0.125)
+    monkeypatch.setattr(summary, "NOTICEABLE", 0.125)
     assert told(8 * before_s) == []
 
 
 def test_several_gpus_for_a_stack_on_one() -> None:
     found = sized(stack="unsloth", gpus=1)
-    assert list(warnings.cautions(found)) == []
-    (told,) = warnings.cautions(replace(found, gpus=2))
+    assert list(summary.cautions(found)) == []
+    (told,) = summary.cautions(replace(found, gpus=2))
     assert told == "unsloth trains on one GPU; the times of 2 are those of plain data parallelism"
-    assert list(warnings.cautions(sized(gpus=2))) == []
+    assert list(summary.cautions(sized(gpus=2))) == []
 
 
 def test_experts_one_after_another() -> None:
     """Transformers 4 loops over every mixture, 5 over those alone whose classes split sorted tokens."""
-    (told,) = warnings._expert_loop(ask({"model": "mixtral-8x7b", "job": "lora", "stack": "hf-trainer@4.57"}))
+    (told,) = summary._expert_loop(ask({"model": "mixtral-8x7b", "job": "lora", "stack": "hf-trainer@4.57"}))
     assert told == (
         "hf-trainer computes the 8 experts of a layer one after the other; "
         "--fused-kernels grouped-experts estimates grouped products"
     )
-    assert list(warnings._expert_loop(ask({"model": "mixtral-8x7b", "job": "lora", "stack": "hf-trainer"}))) == []
-    assert list(warnings._expert_loop(ask({"model": "llama-2-7b", "job": "lora", "stack": "hf-trainer@4.57"}))) == []
-    assert len(list(warnings._expert_loop(ask({"model": "granite-3.0-3b-a800m", "stack": "hf-trainer"})))) == 1
+    assert list(summary._expert_loop(ask({"model": "mixtral-8x7b", "job": "lora", "stack": "hf-trainer"}))) == []
+    assert list(summary._expert_loop(ask({"model": "llama-2-7b", "job": "lora", "stack": "hf-trainer@4.57"}))) == []
+    assert len(list(summary._expert_loop(ask({"model": "granite-3.0-3b-a800m", "stack": "hf-trainer"})))) == 1
 
 
 def test_passes_over_data_that_nobody_knows() -> None:
     """An epoch of how much?"""
-    (told,) = warnings._epochs_of_nothing(sized(train__epochs=3).resolved)
+    (told,) = summary._epochs_of_nothing(sized(train__epochs=3).resolved)
     assert told == (
         "--epochs 3 has no effect without the data: "
         "--samples 50000, for example, or --dataset says how much an epoch is"
     )
-    assert list(warnings._epochs_of_nothing(sized(train__epochs=3, data__samples=100).resolved)) == []
-    assert list(warnings._epochs_of_nothing(sized(train__steps=3).resolved)) == []
+    assert list(summary._epochs_of_nothing(sized(train__epochs=3, data__samples=100).resolved)) == []
+    assert list(summary._epochs_of_nothing(sized(train__steps=3).resolved)) == []
 
 
 def test_weights_of_a_narrow_format_are_taken_as_16_bit() -> None:
@@ -213,7 +214,7 @@ def test_weights_of_a_narrow_format_are_taken_as_16_bit() -> None:
         made = SimpleNamespace(model=SimpleNamespace(name="plain"), method=SimpleNamespace(quantised=quantised))
         caller = SimpleNamespace(setting=lambda key, value: f"{key}={value}")
         given = SimpleNamespace(values=SimpleNamespace(model=model), caller=caller)
-        return list(warnings._unpacked_weights(SimpleNamespace(job=made, given=given)))  # type: ignore[arg-type]
+        return list(summary._unpacked_weights(SimpleNamespace(job=made, given=given)))  # type: ignore[arg-type]
 
     assert told("plain") == told("Some/Model-7B") == []
     assert told("plain-bf16") == []
@@ -229,12 +230,12 @@ def test_weights_of_a_narrow_format_are_taken_as_16_bit() -> None:
 def test_all_that_is_worth_a_word_is_said_in_order() -> None:
     few = sized(gpus=12, train__steps=3100, train__global_batch=24, data__samples=800, data__mean_tokens=100,
                 data__max_tokens=1000, train__padding="to-seq-len", cost__price_per_gpu_hour=None)  # fmt: skip
-    found = list(warnings.warnings(few))
+    found = list(summary.warnings(few))
     starts = [words.split()[0] for words in found if "padding" in words or "times;" in words]
     assert starts == [f"{100 * float(few.choice.sequences.padding_share[0]):.0f}", "3,100"]
     unpriced = replace(few, resolved=replace(few.resolved, tariff=replace(few.resolved.tariff, per_gpu_hour=None)))
     priced = replace(few, resolved=replace(few.resolved, tariff=replace(few.resolved.tariff, per_gpu_hour=2.0)))
-    more = [words for words in warnings.warnings(priced) if words not in list(warnings.warnings(unpriced))]
+    more = [words for words in summary.warnings(priced) if words not in list(summary.warnings(unpriced))]
     assert len(more) == 1
     assert "16 GPUs" in more[0]
 
@@ -257,7 +258,7 @@ def test_samples_of_an_evaluation(known: float | None, padding: str, samples: in
     work: Any = SimpleNamespace(
         seq_len=2048, lengths=SimpleNamespace(mean=512.0), padding=padding, global_batch=64, known_samples=known
     )
-    assert chosen_pauses._evaluated_samples(work) == samples
+    assert resolving._evaluated_samples(work) == samples
 
 
 def test_pauses_of_a_scenario() -> None:

@@ -36,7 +36,7 @@ from xe_sizer.profiles.finder import of_release
 from xe_sizer.software.stack import load_stack, stack_names
 from xe_sizer.software.uncertainty import MemoryChance, Spread
 from xe_sizer.training.device import device_of
-from xe_sizer.training.step import timeline
+from xe_sizer.training.step_time import timeline
 
 if TYPE_CHECKING:
     from xe_sizer.evidence.records import Record

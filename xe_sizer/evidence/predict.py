@@ -46,7 +46,7 @@ from xe_sizer.training.memory import at_level
 from xe_sizer.training.methods import METHODS
 from xe_sizer.training.padding import PACKED
 from xe_sizer.training.resolve import resolve as resolve_training
-from xe_sizer.training.sizing import size as size_training
+from xe_sizer.training.search import size as size_training
 from xe_sizer.training.uncertainty import uncertainty
 from xe_sizer.units import MILLI
 

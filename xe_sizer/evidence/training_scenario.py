@@ -30,10 +30,9 @@ from xe_sizer.software.quantiser import load_quantiser, quantiser_names
 from xe_sizer.software.stack import load_stack
 from xe_sizer.training.adapters import ADAPTERS
 from xe_sizer.training.adapters.low_rank import resolve_end
-from xe_sizer.training.layout import OFFLOAD, offloaded_parts
+from xe_sizer.training.layout import OFFLOAD, ROWS, offloaded_parts
 from xe_sizer.training.methods import METHODS
 from xe_sizer.training.methods.method import TASK
-from xe_sizer.training.schedules import ROWS
 
 if TYPE_CHECKING:
     from xe_sizer.evidence.names import ChosenStack, Recipes, RecordRegistry

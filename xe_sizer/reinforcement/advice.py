@@ -12,7 +12,7 @@ from xe_sizer.reinforcement.search import size
 from xe_sizer.scenario.read import Change
 from xe_sizer.scenario.trials import MOST_ADVICE, Option, Remedy, Trials, advice_of
 from xe_sizer.software.engine import default_engine
-from xe_sizer.training.advice_words import memory_words
+from xe_sizer.training.advice import memory_words
 from xe_sizer.training.methods.preferences import ADAPTERS_OFF, NONE
 from xe_sizer.units import HOUR_S, SIXTEEN_BIT, three_digits
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from xe_sizer.frozen import frozen
-from xe_sizer.training.lengths import TokenLengths
+from xe_sizer.training.token_lengths import TokenLengths
 
 Array = NDArray[np.float64]
 SUPPORT_POINTS = 256  # chosen: lengths by which a distribution is described

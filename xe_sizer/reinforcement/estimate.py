@@ -16,7 +16,7 @@ from xe_sizer.reinforcement.iteration import RATING, ROLLOUT, SYNCHRONISATION
 from xe_sizer.reinforcement.rollout import evaluation_s
 from xe_sizer.scenario.limits import chance
 from xe_sizer.training.estimate import TrainingEstimate
-from xe_sizer.training.run_time import Run, run_time_s
+from xe_sizer.training.run import Run, run_time_s
 from xe_sizer.training.uncertainty import memory_suffices
 
 if TYPE_CHECKING:

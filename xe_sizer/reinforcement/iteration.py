@@ -23,8 +23,7 @@ from xe_sizer.reinforcement.memory import (
     trainer_ledgers,
 )
 from xe_sizer.serving.memory import rank_weight_bytes
-from xe_sizer.training.forward_pass import forward_pass_s
-from xe_sizer.training.step import timeline
+from xe_sizer.training.step_time import forward_pass_s, timeline
 from xe_sizer.units import MILLI
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from xe_sizer.training.layout import Layouts
     from xe_sizer.training.memory import Ledger
     from xe_sizer.training.methods.method import Frozen
-    from xe_sizer.training.step import Timeline
+    from xe_sizer.training.step_time import Timeline
 
 # How the weights come from those who trained them to those who write with them.
 

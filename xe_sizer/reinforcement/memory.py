@@ -11,11 +11,19 @@ import numpy as np
 from xe_sizer.graph.operators import as_array
 from xe_sizer.laws.parts import computed
 from xe_sizer.serving.memory import cuda_graphs, serving_memory
-from xe_sizer.training.frozen_weights import frozen_copies
 from xe_sizer.training.memory import memory_ledger
-from xe_sizer.training.memory_around import Around, cuda_context, library_workspaces, nccl_buffers
-from xe_sizer.training.memory_parts import adapters, gradients, optimizer_states, weights
-from xe_sizer.training.tensors import Tensors
+from xe_sizer.training.memory_parts import (
+    Around,
+    Tensors,
+    adapters,
+    cuda_context,
+    frozen_copies,
+    gradients,
+    library_workspaces,
+    nccl_buffers,
+    optimizer_states,
+    weights,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection

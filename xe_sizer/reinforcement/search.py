@@ -38,12 +38,11 @@ from xe_sizer.reinforcement.memory import (
 from xe_sizer.reinforcement.rollout import Beside, rollout_on, rollouts_apart
 from xe_sizer.serving.memory import request_bytes, serving_memory
 from xe_sizer.serving.search_space import legal_placements
-from xe_sizer.training.choose import DOES_NOT_FIT, FITS, Choice, choose
-from xe_sizer.training.fewest import Fewest
-from xe_sizer.training.frontier import frontier
+from xe_sizer.training.estimate import DOES_NOT_FIT, FITS, Choice, Fewest
 from xe_sizer.training.layout import Layouts
 from xe_sizer.training.memory import spare_bytes
-from xe_sizer.training.space import LARGEST_PLAN, layout_chunks, legal_layouts
+from xe_sizer.training.search import choose, frontier
+from xe_sizer.training.search_space import LARGEST_PLAN, layout_chunks, legal_layouts
 from xe_sizer.training.uncertainty import doubtful_bytes
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ if TYPE_CHECKING:
     from xe_sizer.reinforcement.resolved import ResolvedReinforcement
     from xe_sizer.reinforcement.rollout import Rollout
     from xe_sizer.training.memory import Ledger
-    from xe_sizer.training.space import Rules
+    from xe_sizer.training.search_space import Rules
 
 CHUNK = 1 << 14  # layouts evaluated together
 SAME = 1e-3  # chosen: share of the time below which a larger pool of replicas is no gain

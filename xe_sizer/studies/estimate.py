@@ -21,7 +21,7 @@ from xe_sizer.serving.summary import summarise as summarise_service
 from xe_sizer.serving.summary import with_operators as with_service_operators
 from xe_sizer.training.advice import advise as advise_training
 from xe_sizer.training.resolve import resolve as resolve_training
-from xe_sizer.training.sizing import size as size_training
+from xe_sizer.training.search import size as size_training
 from xe_sizer.training.summary import summarise as summarise_training
 from xe_sizer.training.summary import with_operators
 

@@ -39,18 +39,13 @@ from xe_sizer.scenario.provenance import joining_assumptions
 from xe_sizer.scenario.read import command
 from xe_sizer.studies.estimate import resolve_job
 from xe_sizer.studies.hardware import hardware_name, on_each, one_price
-from xe_sizer.training.choose import FITS, Choice
-from xe_sizer.training.estimate import TrainingEstimate, keeps_limits
-from xe_sizer.training.fewest import Fewest
-from xe_sizer.training.frontier import frontier
+from xe_sizer.training.estimate import FITS, Choice, Fewest, TrainingEstimate, keeps_limits
 from xe_sizer.training.layout import WORDS
 from xe_sizer.training.memory import memory_ledger
-from xe_sizer.training.rules import removed_by_rules
-from xe_sizer.training.space import LARGEST_PLAN, layout_chunks, without_groups
-from xe_sizer.training.start_up import start_up_s
-from xe_sizer.training.summary import bound_of, layout_of, scenario_of
-from xe_sizer.training.ties import GPUS_ERROR, complexity
-from xe_sizer.training.warnings import slow_start
+from xe_sizer.training.run import start_up_s
+from xe_sizer.training.search import GPUS_ERROR, complexity, frontier
+from xe_sizer.training.search_space import LARGEST_PLAN, layout_chunks, removed_by_rules, without_groups
+from xe_sizer.training.summary import bound_of, layout_of, scenario_of, slow_start
 from xe_sizer.version import __version__
 
 if TYPE_CHECKING:
@@ -58,8 +53,8 @@ if TYPE_CHECKING:
     from xe_sizer.result.common import Range
     from xe_sizer.result.studies import Rule
     from xe_sizer.scenario.read import Given
-    from xe_sizer.training.frontier import Frontier, Progress
     from xe_sizer.training.resolved import ResolvedTraining
+    from xe_sizer.training.search import Frontier, Progress
 
 # Which of the candidates of a plan is the best, and what the model cannot tell apart.
 

@@ -22,14 +22,12 @@ from xe_sizer.scenario.read import changed
 from xe_sizer.studies.estimate import advice_for, size_job
 from xe_sizer.studies.hardware import one_price
 from xe_sizer.studies.plan import candidates_of, searched
+from xe_sizer.training.advice import other_adapters, packed_samples
 from xe_sizer.training.device import device_of
 from xe_sizer.training.methods import METHODS
-from xe_sizer.training.packing import packed_seq_len, packed_steps
-from xe_sizer.training.remedies import packed_samples
-from xe_sizer.training.remedies_beside import other_adapters
 from xe_sizer.training.resolve import resolve
-from xe_sizer.training.sizing import size
-from xe_sizer.training.summary import layout_of, scenario_of
+from xe_sizer.training.search import size
+from xe_sizer.training.summary import layout_of, packed_seq_len, packed_steps, scenario_of
 from xe_sizer.training.uncertainty import uncertainty
 
 if TYPE_CHECKING:

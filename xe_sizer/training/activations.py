@@ -18,22 +18,107 @@ from xe_sizer.frozen import frozen
 from xe_sizer.graph.attention import mask_bytes
 from xe_sizer.graph.inputs import head_adapters
 from xe_sizer.graph.model import MASKED
-from xe_sizer.graph.operators import Attention, Matmul, MemoryBound, Scan
+from xe_sizer.graph.operators import Attention, Matmul, MemoryBound, Scan, as_array
 from xe_sizer.graph.transformer import (
     embedding_operators,
     head_operators,
     layer_kinds,
+    layer_operators,
     logits_per_rank,
     relative_bias_bytes,
 )
-from xe_sizer.training.layout import RECOMPUTE
+from xe_sizer.graph.vision import COLOURS, vision_groups
+from xe_sizer.graph.weights import layer_weights
+from xe_sizer.training.layout import FULL, RECOMPUTE, SELECTIVE, stages_of
+from xe_sizer.training.padding import PACKED
 from xe_sizer.units import FLOAT32
 
 if TYPE_CHECKING:
-    from xe_sizer.graph.inputs import GraphInputs
+    from numpy.typing import NDArray
+
+    from xe_sizer.graph.inputs import GraphInputs, Learning
+    from xe_sizer.graph.model import ModelShape
     from xe_sizer.graph.operators import Array, Operator
-    from xe_sizer.training.job import RankShapes
+    from xe_sizer.training.job import Job, RankShapes
     from xe_sizer.training.layout import Layouts
+    from xe_sizer.training.model_states import Census
+
+# FLOPs of one micro-batch on one rank: what the training needs, and what recomputation adds.
+
+ATTENTION_PASSES = 3.0  # counted: forward, and a backward of two products for each of the forward's
+
+
+def needed_flops(operators: Iterable[Operator]) -> Array:
+    """FLOPs of forward and backward over all layers that contain the operators, whatever the stack wastes.
+
+        F = sum of layers (forward + input gradient + weight gradient, where they are needed)      matrix products
+        F = sum of layers x 3 x forward                                                            attention and scans
+
+    Parameters
+    ----------
+    operators : of one rank and one micro-batch; sizes broadcast to shape (rank shape,)
+
+    Returns
+    -------
+    ndarray of float, shape (rank shape,) [FLOP]
+
+    Source: model FLOPs as in PaLM (arXiv:2204.02311, appendix B).
+    """
+    total: Array = np.zeros(1)
+    for op in operators:
+        if isinstance(op, Matmul):
+            total = total + op.layers * (op.forward_flops + op.backward_flops)
+        elif isinstance(op, Attention | Scan):
+            total = total + op.layers * ATTENTION_PASSES * op.forward_flops
+    return total
+
+
+def forward_flops(operators: Iterable[Operator]) -> Array:
+    """FLOPs of one forward over all layers that contain the operators.
+
+        F = sum of layers x forward
+
+    Parameters
+    ----------
+    operators : of one rank and one micro-batch; sizes broadcast to shape (rank shape,)
+
+    Returns
+    -------
+    ndarray of float, shape (rank shape,) [FLOP]
+
+    Source: definition; a multiply and an add are two.
+    """
+    total: Array = np.zeros(1)
+    for op in operators:
+        if isinstance(op, Matmul | Attention | Scan):
+            total = total + op.layers * op.forward_flops
+    return total
+
+
+def recomputed_flops(operators: Iterable[Operator], layouts: Layouts, whole: Array) -> Array:
+    """FLOPs of the forward that runs again: whole layers, what the stack selects, or nothing.
+
+        F = whole x sum of layers x forward            full
+        F = sum of layers x share x forward            selective
+
+    Parameters
+    ----------
+    operators : of the layers; sizes of shape (layout,)
+    layouts : their recomputation, shape (layout,)
+    whole : share of the layers that full recomputation runs again, shape (layout,) [-]
+
+    Returns
+    -------
+    ndarray of float, shape (layout,) [FLOP]
+
+    Source: Korthikanti et al. 2022 (arXiv:2205.05198); `graph.selective.with_recomputation`.
+    """
+    everything, selected = np.zeros(len(layouts)), np.zeros(len(layouts))
+    for op in operators:
+        if isinstance(op, Matmul | Attention | Scan):
+            everything = everything + op.layers * op.forward_flops
+            selected = selected + op.again * op.layers * op.forward_flops
+    return np.where(layouts.recompute == SELECTIVE, selected, whole * everything)
 
 
 @frozen
@@ -419,3 +504,307 @@ def activations(
         loss_kept=logits * (loss.kept_bytes + capped),
         loss_live=logits * np.maximum(loss.live_bytes + capped, summed) + spread(_ungathered_bytes(inputs)),
     )
+
+
+# Memory of an encoder-decoder at the moment between its halves, when the backward has left the decoder.
+
+
+def encoder_share(model: ModelShape) -> float:
+    """Parameters of the encoder's layers over those of all layers [-]; 0 without an encoder before a decoder.
+
+        share = sum over layers of the encoder of their parameters / sum over all layers
+
+    Parameters
+    ----------
+    model : its layers
+
+    Returns
+    -------
+    float [-]
+
+    Source: definition.
+    """
+    sizes = [(kind, count * sum(w.parameters for w in layer_weights(model, kind))) for kind, count in model.layer_kinds]
+    return sum(size for kind, size in sizes if kind.source) / sum(size for _, size in sizes)
+
+
+def gradients_to_come(model: ModelShape, held: Census, waits: NDArray[np.bool_]) -> Array:
+    """Elements of the layers whose backward has not begun at the last of its moments, shape (stage, layout) [-].
+
+        elements = those of the first layer, or of the encoder's layers where that moment is between the halves
+
+    Parameters
+    ----------
+    model : its layers
+    held : elements of a rank before sharding, shape (stage, layout) [-]
+    waits : where most is held between the halves, shape (stage, layout) [-]
+
+    Returns
+    -------
+    ndarray of float, shape (stage, layout) [-]
+
+    Source: own derivation from the order of the backward; traced.
+    """
+    layers = (held.mean_layer + held.mean_experts) * model.layers
+    return np.where(waits, layers * encoder_share(model), held.whole_layer)
+
+
+def encoder_waits(model: ModelShape, held: Census, saved: Activations, gradient_bytes: Array) -> NDArray[np.bool_]:
+    """Whether a rank holds more when the backward reaches the encoder than when it reaches its first layer.
+
+        waits = kept by the encoder - checkpoint > (elements of its layers - those of the first) x gradient bytes
+
+    Parameters
+    ----------
+    model, held : layers, and elements of a rank, shape (stage, layout) [-]
+    saved : what the layers keep, shape (layout,) [bytes]
+    gradient_bytes : of an element that learns, and that the backward leaves, shape (layout,) [bytes]
+
+    Returns
+    -------
+    ndarray of bool, shape (stage, layout) [-]
+
+    Source: own derivation from the order of the backward; traced.
+    """
+    if not model.encoder_layers:
+        return np.zeros(np.shape(held.linear), dtype=bool)
+    everywhere = np.ones(np.shape(held.linear), dtype=bool)
+    later, last = (gradients_to_come(model, held, waits) for waits in (everywhere, ~everywhere))
+    return np.asarray(saved.source_kept - saved.checkpoint > (later - last) * gradient_bytes)
+
+
+# The encoder of a job's images: its part of a step, as a job of its own on the first stage of a pipeline.
+
+OperatorGroups = tuple[tuple["Operator", ...], tuple["Operator", ...], tuple["Operator", ...]]
+"""Operators of the layers, of what comes before them, and of what comes behind them."""
+
+
+@frozen
+class Encoding:
+    """The encoder's part of a job: the job, its layouts and the shapes that its ranks see."""
+
+    job: Job
+    layouts: Layouts
+    shapes: RankShapes
+
+
+def encoding_of(job: Job, layouts: Layouts) -> Encoding | None:
+    """The encoder's part of a job under each layout; None where samples have no images.
+
+        sequences = micro-batch x images x pieces,  each of so many patches
+
+    Every rank of the first stage encodes the images of its micro-batch, whole unless the stack splits the encoder over
+    tensor-parallel ranks.
+
+    Parameters
+    ----------
+    job, layouts : the job, and layouts of shape (layout,)
+
+    Returns
+    -------
+    Encoding or None
+
+    Source: vision models of Hugging Face transformers; `splits_encoder` of the stack's file.
+    """
+    images = job.images
+    if images is None:
+        return None
+    whole = job.method.trained
+    held = whole.held if whole.held is not None and whole.held.quantiser.parts else None
+    trained = replace(whole, learning=images.encoder, added_tokens=0, added_parameters=0, parts=(), held=held)
+    method = replace(job.method, trained=trained, sequences_per_sample=1, frozen=(), before=())
+    each = replace(images, each=images.each * job.method.sequences_per_sample)
+    part = replace(
+        job, model=images.tower.encoder, method=method, padding=PACKED, images=None, encodes=each,
+        recompute_layers=None, first_stage_layers=None, last_stage_layers=None, stage_layers=(),
+    )  # fmt: skip
+    one = np.ones_like(layouts.tp)
+    tp = layouts.tp if job.stack.defaults.splits_encoder else one
+    alone = replace(layouts, tp=tp, pp=one, vpp=one, cp=one, ep=one, sequence_parallel=0 * one)
+    return Encoding(part, alone, part.rank_shapes(alone, as_array(float(images.seen.patches))))
+
+
+def operator_groups(job: Job, inputs: GraphInputs) -> OperatorGroups:
+    """Operators of a micro-batch: of the layers, the embedding and the head, or of an encoder in their place.
+
+        operators = those of the graph
+
+    Parameters
+    ----------
+    job : whether it is an encoder's part
+    inputs : model, rank, kernels and what learns; sizes of shape (rank shape,)
+
+    Returns
+    -------
+    three tuples of Operator; sizes [-] and bytes [bytes] broadcast to shape (rank shape,)
+
+    Source: `graph.transformer`, `graph.vision_operators`.
+    """
+    if job.encodes is None:
+        return layer_operators(inputs), embedding_operators(inputs), head_operators(inputs)
+    projecting = replace(inputs, learning=job.encodes.projector)
+    first, layers, last = vision_groups(job.encodes.tower, inputs, projecting, layer_operators(inputs))
+    return layers, first, last
+
+
+def runs_backward(job: Job, layouts: Layouts) -> tuple[Array, Array, Array]:
+    """Whether the backward passes the layers, the embedding and the head: 1, or 0 in frozen parts of an encoder.
+
+        backward = learns, or something before it does, or recomputed with inputs that are made to need gradients
+
+    Parameters
+    ----------
+    job, layouts : the job or an encoder's part of it, and layouts of shape (layout,)
+
+    Returns
+    -------
+    three ndarrays of float, shape (layout,) [-]
+
+    Source: PyTorch's autograd records what needs a gradient; transformers 5 modeling_utils.py,
+    enable_input_require_grads, which hooks the embeddings of an encoder too.
+    """
+    one = np.ones(len(layouts))
+    if job.encodes is None:
+        return one, one, one
+    forced = float(job.encodes.forced) * (layouts.recompute == FULL)
+    through = one * float(_learns(job.encodes.encoder)) + forced
+    encoder = np.minimum(through, 1.0)
+    return encoder, encoder, np.maximum(encoder, float(_learns(job.encodes.projector)))
+
+
+def _learns(learning: Learning) -> bool:
+    return learning.base or bool(learning.adapters)
+
+
+@frozen
+class EncoderActivations:
+    """Bytes of the images of one micro-batch on one rank, shape (layout,).
+
+    kept : by the encoder and the projector until their backward; pixels : of the patches, as the data loader hands them
+    over; backward_peak : the most that the backward of an encoder's layer holds
+    """
+
+    kept: Array
+    pixels: Array
+    backward_peak: Array
+
+
+def encoder_activations(
+    job: Job, layouts: Layouts, gradient_bytes: float, keeps_gradients: Array
+) -> EncoderActivations | None:
+    """Activations of the encoder of images under each layout; None where samples have no images.
+
+        kept = layers x kept by a layer + patches + projector, each where the backward passes it
+        pixels = patches x colours x frames x patch^2 x 4
+
+    Parameters
+    ----------
+    job, layouts : the job, and layouts of shape (layout,)
+    gradient_bytes : size of a weight gradient's element [bytes]
+    keeps_gradients : 1 where fresh gradients stay until the optimizer runs, else 0, shape (layout,) [-]
+
+    Returns
+    -------
+    EncoderActivations, shape (layout,) [bytes]
+
+    Source: `training.activations`; image processors return float32.
+    """
+    part = encoding_of(job, layouts)
+    if part is None or part.job.encodes is None:
+        return None
+    shapes, tower = part.shapes, part.job.encodes.tower
+    whole: Array = as_array(part.layouts.recompute == FULL)
+    one = activations(shapes, part.layouts, gradient_bytes, keeps_gradients, whole)
+    in_layers, before, behind = runs_backward(part.job, part.layouts)
+    _, first, last = operator_groups(part.job, shapes.inputs)
+    ends = before * shapes.spread(saved_bytes(first)) + behind * shapes.spread(saved_bytes(last))
+    layers = tower.encoder.layers * one.kept - one.before_learning
+    patches = shapes.spread(shapes.inputs.rank.tokens * np.ones_like(shapes.inputs.rank.tp))
+    return EncoderActivations(
+        kept=in_layers * layers + ends,
+        pixels=patches * COLOURS * tower.frames * tower.patch**2 * FLOAT32,
+        backward_peak=in_layers * one.backward_peak,
+    )
+
+
+def encoder_flops(job: Job, layouts: Layouts) -> Array:
+    """FLOPs of the images of one micro-batch: forward, and backward of what learns or passes gradients on.
+
+        F = forward + backward where it runs      of the encoder's layers, of the patches, of the projector
+
+    Parameters
+    ----------
+    job, layouts : the job, and layouts of shape (layout,)
+
+    Returns
+    -------
+    ndarray of float, shape (layout,) [FLOP], 0 where samples have no images
+
+    Source: model FLOPs as in PaLM (arXiv:2204.02311, appendix B), for what training needs.
+    """
+    part = encoding_of(job, layouts)
+    total = np.zeros(len(layouts))
+    if part is None:
+        return total
+    spread, groups = part.shapes.spread, operator_groups(part.job, part.shapes.inputs)
+    for operators, runs in zip(groups, runs_backward(part.job, part.layouts), strict=True):
+        forward, all_passes = spread(_filled(part, forward_flops(operators))), _filled(part, needed_flops(operators))
+        total = total + forward + runs * (spread(all_passes) - forward)
+    return total
+
+
+def _filled(part: Encoding, figures: Array) -> Array:
+    return np.broadcast_to(figures, part.shapes.inputs.rank.tp.shape)
+
+
+# How many of a stage's layers are recomputed as a whole.
+
+
+def recomputed_layers_share(job: Job, layouts: Layouts) -> Array:
+    """Share of the layers of a stage that run again in the backward from their input alone.
+
+        share = min(recomputed layers / layers of the stage, 1)      full recomputation; all where no number is given
+        share = 0                                                    else
+
+    Parameters
+    ----------
+    job, layouts : the job, and layouts of shape (layout,)
+
+    Returns
+    -------
+    ndarray of float, shape (layout,) [-]
+
+    Source: Megatron-LM's recompute-num-layers by block, which counts the layers of a pipeline stage
+    (megatron/core/transformer/transformer_block.py, _checkpointed_forward); the others keep all they compute.
+    """
+    full: Array = as_array(layouts.recompute == FULL)
+    if job.recompute_layers is None:
+        return full
+    return np.asarray(
+        full * np.minimum(job.recompute_layers / stages_of(job.model.layers, job.split, layouts).fullest, 1.0)
+    )
+
+
+# How many of a stage's layers leave what they keep for the backward in host memory.
+
+
+def offloaded_layers(job: Job, layouts: Layouts, layers: Array) -> Array:
+    """Layers of a stage whose activations wait in host memory.
+
+        offloaded = min(n, layers)      where activations are offloaded; all where no number is given
+        offloaded = 0                   else
+
+    Parameters
+    ----------
+    job, layouts : the job, which says n, and layouts of shape (layout,)
+    layers : of a stage, shape (layout,) or (stage, layout) [-]
+
+    Returns
+    -------
+    ndarray of float, shape of `layers` [-]
+
+    Source: Megatron-LM's --cpu-offloading-num-layers (core/transformer/transformer_block.py, get_cpu_offload_context of
+    Transformer Engine); OffloadActivations of torchtune and TRL offload all layers.
+    """
+    most = layers if job.offload_layers is None else np.minimum(layers, float(job.offload_layers))
+    return np.where(layouts.hosts_activations, most, 0.0)

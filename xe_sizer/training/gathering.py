@@ -11,36 +11,16 @@ from xe_sizer.frozen import frozen
 from xe_sizer.graph.inputs import model_adapters
 from xe_sizer.graph.operators import as_array
 from xe_sizer.graph.weights import embedding_weights, head_weights, layer_weights
-from xe_sizer.training.recomputation import recomputed_layers_share
-from xe_sizer.training.stages import stages_of
+from xe_sizer.training.activations import recomputed_layers_share
+from xe_sizer.training.job import OWN
+from xe_sizer.training.layout import stages_of
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array
     from xe_sizer.graph.weights import Weight
     from xe_sizer.training.job import Job
     from xe_sizer.training.layout import Layouts
-    from xe_sizer.training.sharding import Census
-
-
-@frozen(eq=True)
-class Gathering:
-    """How many elements of weights ZeRO-3 gathers and keeps; the defaults are DeepSpeed's own [-].
-
-    ahead : gathered before the modules that need them run (stage3_prefetch_bucket_size)
-    live : gathered in all, beyond which nothing is gathered ahead (stage3_max_live_parameters)
-    reuse : a weight stays that is needed again within so many (stage3_max_reuse_distance)
-    whole : tensors up to this size are never sharded (stage3_param_persistence_threshold)
-
-    Source: DeepSpeed runtime/zero/config.py, DeepSpeedZeroConfig.
-    """
-
-    ahead: float = 5e7
-    live: float = 1e9
-    reuse: float = 1e9
-    whole: float = 1e5
-
-
-OWN = Gathering()
+    from xe_sizer.training.model_states import Census
 
 
 @frozen

@@ -10,8 +10,8 @@ import numpy as np
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.inputs import GENERATOR
 from xe_sizer.graph.transformer import head_operators, layer_operators
+from xe_sizer.training.activations import needed_flops
 from xe_sizer.training.adapters import ALL_WEIGHTS
-from xe_sizer.training.flops import needed_flops
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array

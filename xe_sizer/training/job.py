@@ -12,33 +12,251 @@ from xe_sizer.graph.inputs import PLAIN, Expansion, GraphInputs
 from xe_sizer.graph.operators import RankShape, as_array
 from xe_sizer.laws.device import activation_bytes
 from xe_sizer.software.stack import Objective
-from xe_sizer.training.comparison import queries_and_candidates
-from xe_sizer.training.gathering import OWN
-from xe_sizer.training.learning_layers import LearningLayers
+from xe_sizer.training.layout import Split, head_in_layers
 from xe_sizer.training.padding import PACKED, TO_EACH_OTHER, TO_SEQ_LEN, sequences
-from xe_sizer.training.pauses import NO_PAUSES
-from xe_sizer.training.stages import Split, head_in_layers
-from xe_sizer.training.unique_rows import unique_rows
+from xe_sizer.training.rank import queries_and_candidates, unique_rows
 from xe_sizer.units import FLOAT32, SIXTEEN_BIT
 
 if TYPE_CHECKING:
-    from xe_sizer.graph.model import ModelShape
+    from xe_sizer.graph.inputs import Learning
+    from xe_sizer.graph.model import ModelShape, VisionTower
     from xe_sizer.graph.operators import Array, IntArray
+    from xe_sizer.graph.vision import Seen
     from xe_sizer.laws.collectives import Network
     from xe_sizer.laws.hardware import Server
     from xe_sizer.laws.operator_time import Device
     from xe_sizer.software.optimizer import Optimizer
     from xe_sizer.software.stack import Stack
-    from xe_sizer.training.batch_ramp import BatchRamp
-    from xe_sizer.training.gathering import Gathering
-    from xe_sizer.training.images import Images
     from xe_sizer.training.layout import Layouts
-    from xe_sizer.training.lengths import TokenLengths
     from xe_sizer.training.methods import Method
     from xe_sizer.training.methods.method import Frozen
     from xe_sizer.training.padding import Sequences
-    from xe_sizer.training.pauses import Pauses
-    from xe_sizer.training.unique_rows import UniqueRows
+    from xe_sizer.training.rank import UniqueRows
+    from xe_sizer.training.token_lengths import TokenLengths
+
+# Jobs in which only some of a model's layers learn, the last ones or a few at a time: what learns, what runs back.
+
+
+@frozen
+class LearningLayers:
+    """How much of a model learns where not all of it does.
+
+    count : layers that learn in a step; None: all, with embedding and head, which else are frozen [-]
+    kept : layers at the end above which autograd keeps what it needs, where it is known which; None: all [-]
+    share : of the layers' weight gradients that are computed; reach : of the layers that the backward passes [-]
+    """
+
+    count: int | None = None
+    share: float = 1.0
+    reach: float = 1.0
+    kept: int | None = None
+
+    @property
+    def ends(self) -> float:
+        """1 where embedding and head learn with the layers, else 0."""
+        return float(self.count is None)
+
+    @classmethod
+    def of(cls, layers: int, last: int | None, block: int) -> LearningLayers:
+        """The layers that learn of a model's.
+
+            reach = n / L                       the last n of L layers
+            reach = (L + n) / 2 L               any n that follow each other, on average over all places
+
+        Parameters
+        ----------
+        layers : L of the model [-]
+        last : n at the end that learn, where a scenario says so [-]
+        block : n that an optimizer lets learn at a time; 0: all [-]
+
+        Returns
+        -------
+        LearningLayers
+
+        Source: autograd stops below the first weight that learns; BAdam (arXiv:2404.02827), block_optim.py.
+        """
+        count = min(last or block or layers, layers)
+        if last is None and not block:
+            return cls()
+        reach = count / layers if last is not None else (layers + count) / (2.0 * layers)
+        return cls(count, count / layers, reach, count if last is not None else None)
+
+
+# Images of the samples of a job: how many, how large, and the tokens that they become.
+
+
+@frozen
+class Images:
+    """The images of a sequence, and what encodes them.
+
+    tower : the encoder and its projector; encoder, projector : what of each learns
+    each : images of a sequence [-]; seen : what becomes of one
+    forced : with recomputation the encoder's inputs are made to need gradients, so that the backward passes frozen
+    layers too
+    """
+
+    tower: VisionTower
+    encoder: Learning
+    projector: Learning
+    each: float
+    seen: Seen
+    forced: bool = False
+
+    @property
+    def pieces(self) -> float:
+        """Pieces of a sequence's images, which the encoder sees apart [-]"""
+        return self.each * self.seen.pieces
+
+    @property
+    def tokens(self) -> float:
+        """Tokens of the language model for the images of a sequence [tokens]"""
+        return self.each * self.seen.tokens
+
+    @property
+    def patches(self) -> float:
+        """Patches of a sequence's images [-]"""
+        return self.pieces * self.seen.patches
+
+
+@frozen(eq=True)
+class Gathering:
+    """How many elements of weights ZeRO-3 gathers and keeps; the defaults are DeepSpeed's own [-].
+
+    ahead : gathered before the modules that need them run (stage3_prefetch_bucket_size)
+    live : gathered in all, beyond which nothing is gathered ahead (stage3_max_live_parameters)
+    reuse : a weight stays that is needed again within so many (stage3_max_reuse_distance)
+    whole : tensors up to this size are never sharded (stage3_param_persistence_threshold)
+
+    Source: DeepSpeed runtime/zero/config.py, DeepSpeedZeroConfig.
+    """
+
+    ahead: float = 5e7
+    live: float = 1e9
+    reuse: float = 1e9
+    whole: float = 1e5
+
+
+OWN = Gathering()
+
+
+# What stops training between its steps, as a user asks for it: checkpoints, evaluations, failures.
+
+
+@frozen
+class Pauses:
+    """Pauses of a run; none of them by default.
+
+    checkpoint_every, evaluate_every : steps from one to the next; None: never
+    asynchronous : whether storage is written from host memory while training goes on
+    write_bytes_per_s : what storage takes from all nodes together; None: a rate for each node that is chosen
+    evaluated_samples : samples of one evaluation [-]
+    failures_per_gpu_day : that stop the whole job [1/day]
+    """
+
+    checkpoint_every: int | None = None
+    asynchronous: bool = False
+    write_bytes_per_s: float | None = None
+    evaluate_every: int | None = None
+    evaluated_samples: float = 0.0
+    failures_per_gpu_day: float = 0.0
+
+    @property
+    def any(self) -> bool:
+        """Whether the run takes longer than its steps."""
+        return bool(self.checkpoint_every or self.evaluate_every or self.failures_per_gpu_day)
+
+
+NO_PAUSES = Pauses()
+
+
+# A global batch that starts small and grows by the same number of sequences until it is whole.
+
+
+@frozen(eq=True)
+class BatchRamp:
+    """The first batch, what it grows by each time, and sequences until it is whole [-]."""
+
+    start: int
+    increment: int
+    samples: int
+
+    def levels(self, whole: int, available: float) -> tuple[Array, Array]:
+        """Batches before the whole one, and how many steps each has.
+
+            batch_k = start + k increment,  k = 0 ... K - 1,  K = (whole - start) / increment
+            steps_k = samples / K / batch_k
+
+        Parameters
+        ----------
+        whole : global batch in the end [-]
+        available : sequences that the run reads, which may be fewer than those until then [-]
+
+        Returns
+        -------
+        (batches, steps), ndarrays of float, shape (level,) [-]; empty where the batch is whole from the start
+
+        Source: Megatron-LM's --rampup-batch-size (core/num_microbatches_calculator.py, RampupBatchsizeNumMicroBatches-
+        Calculator): each size takes the same number of samples.
+        """
+        batches = as_array(np.arange(self.start, whole, self.increment))
+        each = self.samples / max(len(batches), 1)
+        left = np.clip(available - each * np.arange(len(batches)), 0.0, each)
+        return batches, left / batches
+
+    def more_steps(self, whole: int, available: float) -> float:
+        """Steps beyond those that whole batches would make of the same sequences [-]."""
+        batches, steps = self.levels(whole, available)
+        return float(np.sum(steps - steps * batches / whole))
+
+
+def ramp_time_s(ramp: BatchRamp, whole: int, available: float, first_s: Array, whole_s: Array) -> Array:
+    """What smaller batches take beyond whole ones over the same sequences.
+
+        t = sum over k of steps_k (t(batch_k) - t(whole) batch_k / whole)
+        t(b) = t(start) + (t(whole) - t(start)) (b - start) / (whole - start)
+
+    A step is a part for each of its micro-batches, and a part of its own: a line over the batch.
+
+    Parameters
+    ----------
+    ramp : how the batch grows
+    whole : global batch in the end [-]
+    available : sequences that the run reads [-]
+    first_s, whole_s : steps of the first and of the whole batch, shape (layout,) [s]
+
+    Returns
+    -------
+    ndarray of float, shape (layout,), seconds [s]
+
+    Source: own derivation.
+    """
+    batches, steps = ramp.levels(whole, available)
+    more: Array = np.zeros(np.shape(whole_s))
+    for batch, count in zip(batches, steps, strict=True):
+        share = (batch - ramp.start) / (whole - ramp.start)
+        step_s = first_s + (whole_s - first_s) * share
+        more = more + count * (step_s - whole_s * batch / whole)
+    return more
+
+
+def first_layouts(ramp: BatchRamp, layouts: Layouts) -> Layouts:
+    """The layouts with as many micro-batches as the first batch has.
+
+        grad_accum = start / (micro-batch dp)
+
+    Parameters
+    ----------
+    ramp : how the batch grows, from its start on [-]
+    layouts : those of the whole batch, shape (layout,)
+
+    Returns
+    -------
+    Layouts, shape (layout,) [-]
+
+    Source: definition.
+    """
+    together = np.maximum(layouts.micro_batch * layouts.dp, 1)
+    return replace(layouts, grad_accum=np.maximum(ramp.start // together, 1))
 
 
 @frozen

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import fields
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -11,10 +11,207 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from xe_sizer.frozen import frozen
-from xe_sizer.training.schedules import SCHEDULES
+from xe_sizer.graph.operators import as_array
 
 if TYPE_CHECKING:
-    from xe_sizer.graph.operators import IntArray
+    from xe_sizer.graph.model import ModelShape
+    from xe_sizer.graph.operators import Array, IntArray
+
+# Schedules of a pipeline: what stages wait for one another, and the micro-batches whose activations they hold.
+#
+# One row each. F, B and W are the passes of a micro-batch through all layers of a stage: forward, gradients of its
+# inputs, gradients of its weights.
+
+Held = Callable[["Array", "Array", "Array", "Array"], tuple["Array", "Array"]]
+"""Of stages, chunks of each, micro-batches, and of the two ends' layers the shares in their outermost chunks."""
+
+
+@frozen
+class Schedule:
+    """One order of a pipeline's passes.
+
+    waits : (f, b, w); every stage but the slowest adds f F + b B + w W to the bubble
+    spared : (f, b, w) that reordering the first and last micro-batches takes off the whole bubble again
+    repeats : (share, k, r); each micro-batch beyond the first 1 + r (pp - 1) adds share x max(2 max(F, B) - k min(F, B)
+        - W, 0): the block that repeats has no room for passes that differ much
+    held : micro-batches alive on the first stage and on the last
+    least_chunks, most_chunks : of a stage; 0: as many as there are layers
+    v_shaped : chunks run down the stages and back up, so that the first stage has the head too
+    source : where the row is from
+    """
+
+    name: str
+    waits: tuple[float, float, float]
+    held: Held
+    source: str
+    spared: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    repeats: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    least_chunks: int = 1
+    most_chunks: int = 1
+    v_shaped: bool = False
+
+
+def _interleaved(pp: Array, vpp: Array, micro_batches: Array, outermost: Array) -> tuple[Array, Array]:
+    """Stage i runs 2 (pp - i - 1) + (vpp - 1) pp + 1 chunks forward before its first backward ends; one chunk: pp - i.
+
+    The first stage holds pp micro-batches of each chunk and pp - 1 more of its first; the last one pp of each but its
+    last, and the chunk that runs.
+
+    Megatron-LM core/pipeline_parallel/schedules.py, get_pp_rank_microbatches.
+    """
+    others = 1.0 - outermost[1]
+    running = np.maximum(outermost[1], others / np.maximum(vpp - 1.0, 1.0))
+    return pp + (pp - 1.0) * outermost[0], pp * others + running
+
+
+def _all(pp: Array, vpp: Array, micro_batches: Array, outermost: Array) -> tuple[Array, Array]:
+    return micro_batches, micro_batches
+
+
+def _pipeline_full(pp: Array, vpp: Array, micro_batches: Array, outermost: Array) -> tuple[Array, Array]:
+    return pp, pp
+
+
+def _two_pipelines_full(pp: Array, vpp: Array, micro_batches: Array, outermost: Array) -> tuple[Array, Array]:
+    return 2.0 * pp - 1.0, 2.0 * pp - 1.0
+
+
+def _half(pp: Array, vpp: Array, micro_batches: Array, outermost: Array) -> tuple[Array, Array]:
+    held = (pp + 2.0) // 2.0
+    return held, held
+
+
+def _third(pp: Array, vpp: Array, micro_batches: Array, outermost: Array) -> tuple[Array, Array]:
+    held = (pp + 4.0) // 3.0
+    return held, held
+
+
+_ZERO_BUBBLE = "zero bubble (arXiv:2401.10241), table 1"
+_CONTROLLED = "controllable memory (arXiv:2405.15362) and its scheduler, sail-sg zerobubble/scheduler/zbv_greedy.py"
+ROWS = (
+    Schedule("1f1b", (1, 1, 1), _interleaved, "Narayanan et al. 2021 (arXiv:2104.04473)", most_chunks=0),
+    Schedule("1f1b-interleaved", (1, 1, 1), _interleaved, "arXiv:2104.04473", least_chunks=2, most_chunks=0),
+    Schedule("gpipe", (1, 1, 1), _all, "GPipe (arXiv:1811.06965)"),
+    Schedule("zb-h1", (1, 1, -1), _pipeline_full, _ZERO_BUBBLE),
+    Schedule("zb-h2", (1, 1, -2), _two_pipelines_full, _ZERO_BUBBLE),
+    Schedule(
+        "zb-v", (0, 1, -1), _pipeline_full, "arXiv:2401.10241 and its scheduler, zerobubble/scheduler/zbv.py",
+        least_chunks=2, most_chunks=2, v_shaped=True,
+    ),
+    Schedule(
+        "v-half", (0.5, 1.5, -0.5), _half, _CONTROLLED, spared=(1, 0, 1), repeats=(0.5, 2, 1),
+        least_chunks=2, most_chunks=2, v_shaped=True,
+    ),
+    Schedule(
+        "v-min", (1, 1, 0), _third, _CONTROLLED, repeats=(1, 1, 0), least_chunks=2, most_chunks=2, v_shaped=True,
+    ),
+)  # fmt: skip
+SCHEDULES = tuple(row.name for row in ROWS)
+# Chunks of stages by SCHEDULES, as ROWS have them; open ones share the bubble, the two of a V are what makes it one.
+OPEN_CHUNKS = np.array([row.most_chunks == 0 for row in ROWS])
+LEAST_CHUNKS = np.array([row.least_chunks for row in ROWS])
+# Whether chunks run down the stages and back up, so that the first stage has the head too.
+V_SHAPED = np.array([row.v_shaped for row in ROWS])
+# Whether a stage has other passes to do while a tensor is under way: those of other chunks, or deferred W.
+HAS_OTHER_WORK = np.array([row.least_chunks > 1 or row.waits[2] < 1 for row in ROWS])
+# Any number where they are open.
+MOST_CHUNKS = np.array([row.most_chunks or np.iinfo(np.int64).max for row in ROWS])
+_WAITS, _SPARED, _REPEATS = (
+    np.array([getattr(row, name) for row in ROWS], dtype=float) for name in ("waits", "spared", "repeats")
+)
+
+
+@frozen
+class Passes:
+    """Seconds of the passes of one micro-batch through a stage, F, B and W, shape (stage, layout)."""
+
+    forward_s: Array
+    backward_s: Array
+    weight_s: Array
+
+    @property
+    def total_s(self) -> Array:
+        return self.forward_s + self.backward_s + self.weight_s
+
+
+def bubble_time_s(
+    schedule: IntArray, pp: Array, vpp: Array, micro_batches: Array, passes: Passes, middles: Array
+) -> Array:
+    """What the slowest stage of a pipeline waits in one optimizer step.
+
+        bubble = sum over the other stages of max(f F + b B + w W, 0) / vpp - spared + repeats
+        spared = f' F + b' B + w' W,  repeats = (m - 1 - r (pp - 1)) share max(2 max(F, B) - k min(F, B) - W, 0)
+
+    vpp shares it where the schedule interleaves; pp - 1 stages are the others, of which the first, the last and the
+    middle ones may differ. It is never negative.
+
+    Parameters
+    ----------
+    schedule : index into SCHEDULES, shape (layout,) [-]
+    pp, vpp, micro_batches : stages, chunks of each, m of a step, shape (layout,) [-]
+    passes : on the first, the last and the fullest middle stage, shape (3, layout) [s]
+    middles : middle stages, counted in full ones, shape (layout,) [-]
+
+    Returns
+    -------
+    ndarray of float, shape (layout,) [s]
+
+    Source: the rows of ROWS; checked against simulations of the schedules.
+    """
+    times = np.stack([passes.forward_s, passes.backward_s, passes.weight_s])
+    slowest, columns = np.argmax(passes.total_s, axis=0), np.arange(len(schedule))
+    waits = np.maximum(np.einsum("lk,ksl->sl", _WAITS[schedule], times), 0.0)
+    whole = waits[0] + waits[1] + middles * waits[2] - waits[slowest, columns]
+    whole = whole / np.where(OPEN_CHUNKS[schedule], vpp, 1.0)
+    on_slowest = times[:, slowest, columns]
+    spared = np.einsum("lk,kl->l", _SPARED[schedule], on_slowest)
+    longer, shorter = np.maximum(*on_slowest[:2]), np.minimum(*on_slowest[:2])
+    share, times_shorter, rounds = _REPEATS[schedule].T
+    repeated = share * np.maximum(2.0 * longer - times_shorter * shorter - on_slowest[2], 0.0)
+    further = np.maximum(micro_batches - 1.0 - rounds * (pp - 1.0), 0.0)
+    bubble_s = np.maximum(whole - spared, 0.0) + further * repeated
+    return np.where(pp > 1, bubble_s, 0.0)
+
+
+def micro_batches_in_flight(
+    schedule: IntArray, pp: Array, vpp: Array, micro_batches: Array, end_shares: Array | None = None
+) -> Array:
+    """Micro-batches whose activations a stage holds, in the mean over its layers; never more than there are.
+
+        first = pp, last = 1                                              1f1b
+        first = pp + (pp - 1) s                                           1f1b-interleaved, s = 1 / vpp in even chunks
+        last = pp (1 - s) + max(s, (1 - s) / (vpp - 1))
+        first = last = m                                                  gpipe
+        first = last = pp                                                 zb-h1, zb-v
+        first = last = 2 pp - 1                                           zb-h2
+        first = last = floor((pp + 2) / 2)                                v-half
+        first = last = floor((pp + 4) / 3)                                v-min
+
+    Activations that wait for a deferred W count whole: nearly all that a layer keeps is what its W needs.
+
+    Parameters
+    ----------
+    schedule : index into SCHEDULES, shape (layout,) [-]
+    pp, vpp, micro_batches : stages, chunks of each, m of a step, shape (layout,) [-]
+    end_shares : s, of the layers of the first stage those in its first chunk, of the last stage's those in its last, of
+        shape (stage, layout) [-]; None: chunks have as many layers
+
+    Returns
+    -------
+    ndarray of float, shape (stage, layout) [-]; stages are the first and the last
+
+    Source: the rows of ROWS.
+    """
+    held, even = np.zeros((2, len(schedule))), 1.0 / as_array(vpp)
+    shares = np.stack([even, even]) if end_shares is None else end_shares
+    # With a single chunk the first stage holds no more of it than its place in the pipeline asks for.
+    shares = np.stack([np.where(as_array(vpp) > 1, shares[0], 0.0), np.where(as_array(vpp) > 1, shares[1], 1.0)])
+    for code in np.flatnonzero(np.bincount(schedule)):
+        mine = schedule == code
+        stages, chunks, passing = (as_array(size)[mine] for size in (pp, vpp, micro_batches))
+        held[:, mine] = ROWS[code].held(stages, chunks, passing, shares[:, mine])
+    return np.asarray(np.minimum(np.where(pp > 1, held, 1.0), micro_batches))
+
 
 RECOMPUTE = ("none", "selective", "full")
 SELECTIVE, FULL = (RECOMPUTE.index(mode) for mode in ("selective", "full"))
@@ -151,3 +348,166 @@ class Layouts:
     def expert_zero_ranks(self) -> IntArray:
         """Ranks that share one copy of the sharded states of the same experts."""
         return np.asarray(np.maximum(self.expert_dp // self.zero_replicas, 1))
+
+
+# How many layers each stage of a pipeline holds, and on which stages the embedding and the head are.
+
+
+@frozen
+class Stages:
+    """Layers of the first, the last and the fullest middle stage, shape (3, layout) [-].
+
+    middles : middle stages, counted in full ones [-]; head_first : 1 where the first stage has the head, else 0
+    end_shares : of the layers at the ends, those in the first stage's first chunk and in the last stage's last chunk,
+    shape (2, layout) [-]
+    """
+
+    layers: Array
+    middles: Array
+    head_first: Array
+    end_shares: Array
+
+    @property
+    def fullest(self) -> Array:
+        return np.asarray(self.layers.max(axis=0))
+
+    @property
+    def at_ends(self) -> Array:
+        """Layers for which the first and the last stage need memory, shape (2, layout) [-].
+
+        The stage after the first holds one micro-batch less than it: where that has more layers, they count.
+        """
+        return np.stack([np.maximum(self.layers[0], self.layers[2]), self.layers[1]])
+
+
+@frozen(eq=True)
+class Split:
+    """How layers are spread over stages: with the ends, by their cost, or so many on the first and the last.
+
+    embedding, loss : each takes a layer's place, on the first and on the last stage
+    each : layers of every stage, where all of them are given
+    head_layers : what the head costs where stages are filled by cost, in layers; None: they are not [-]
+    """
+
+    embedding: bool = False
+    loss: bool = False
+    head_layers: float | None = None
+    first: int | None = None
+    last: int | None = None
+    each: tuple[int, ...] = ()
+
+    @property
+    def uneven(self) -> bool:
+        """Whether stages are filled some other way than evenly."""
+        return bool(self.head_layers or self.first or self.last or self.each)
+
+
+def head_in_layers(model: ModelShape) -> float:
+    """Cost of the head, where that of a layer is one.
+
+        H = V h / (4 heads d h + 3 ffn h)
+
+    Parameters
+    ----------
+    model : its vocabulary V, hidden size h, heads of size d, and ffn [-]
+
+    Returns
+    -------
+    float, H [-], a number: shape ()
+
+    Source: Nanotron models/llama.py (get_block_compute_costs).
+    """
+    return model.vocab / (4.0 * model.heads * model.head_dim + 3.0 * model.ffn)
+
+
+def stages_of(model_layers: int, split: Split, layouts: Layouts) -> Stages:
+    """Layers by stage.
+
+        layers = L / pp                                                  where it divides, also among vpp chunks
+        layers = sum over its chunks of floor((L + e) / S) + (c < (L + e) mod S), less 1 for the embedding and the head
+        layers up to stage i = min(floor((L + H) (i + 1) / pp) + 1, L)   by cost, H that of the head
+        first, last = as given; the others share the rest
+        layers of every stage as given: of those in between the fullest counts
+
+    S = pp vpp chunks, of which stage i has i, i + pp, ...; in a V it has i and 2 pp - 1 - i. e of embedding and head
+    count as a layer each: as asked, else both where the stack spreads them so or S does not divide L. A chunk at an end
+    may be left with the embedding or the head alone. The fullest stage decides the time. Where nobody says which chunk
+    of an end has fewer layers than others, it is the outermost.
+
+    Parameters
+    ----------
+    model_layers : L [-]
+    split : what the stack does, and what is given
+    layouts : pp, vpp and schedule, shape (layout,) [-]
+
+    Returns
+    -------
+    Stages, shape (stage, layout) [-]
+
+    Source: torchtitan 0.2 distributed/pipeline_parallel.py (generate_llm_fqn_per_model_part); Megatron-LM
+    transformer_block.py (account_for_embedding_in_pipeline_split, account_for_loss_in_pipeline_split,
+    num_layers_in_first_pipeline_stage); DeepSpeed's
+    pipelines of BLOOM (arXiv:2211.05100), whose embedding and head take a layer's place each; Nanotron models/base.py
+    (build_model), which fills a stage until its cost passes its share.
+    """
+    pp, vpp, whole = as_array(layouts.pp), as_array(layouts.vpp), float(model_layers)
+    folded = as_array(V_SHAPED[layouts.schedule] & (pp > 1))
+    layers, outermost = _spread(whole, pp, vpp, folded, split)
+    if split.head_layers is not None:
+        layers = _by_cost(whole, pp, split.head_layers)
+    if split.first is not None or split.last is not None:
+        layers = _given(whole, pp, split.first, split.last)
+    if split.each:
+        layers = np.stack([np.full_like(pp, one) for one in _kinds_of(split.each)])
+    if split.uneven:
+        outermost = np.maximum(layers[:2] - np.ceil(layers[:2] / vpp) * (vpp - 1.0), 0.0)
+    layers = np.where(pp > 1, layers, whole)
+    between = np.maximum(whole - layers[0] - layers[1], 0.0)
+    shares = outermost / np.maximum(layers[:2], 1.0)
+    # Where the second stage has more layers than the first, memory is counted for it.
+    shares[0] = np.where(layers[2] > layers[0], 1.0 / vpp, shares[0])
+    return Stages(layers, between / np.maximum(layers[2], 1.0), folded, np.where(pp > 1, shares, 1.0 / vpp))
+
+
+def _spread(whole: float, pp: Array, vpp: Array, folded: Array, split: Split) -> tuple[Array, Array]:
+    """Layers of the first, the last and the second stage, spread evenly with the ends that count; outermost chunks."""
+    chunks = pp * vpp
+    embedding, loss = (np.full_like(pp, float(counts)) for counts in (split.embedding, split.loss))
+    if not (split.embedding or split.loss):
+        embedding = loss = (whole % chunks > 0).astype(float)
+    each, more = np.divmod(whole + embedding + loss, chunks)
+
+    def on(stage: Array) -> Array:
+        """Chunks of a stage and what they hold; those before `more` have one layer more."""
+        looped = np.clip(np.ceil((more - stage) / pp), 0.0, vpp)
+        there_and_back = (stage < more).astype(float) + (2.0 * pp - 1.0 - stage < more)
+        return np.asarray(vpp * each + np.where(folded > 0, there_and_back, looped))
+
+    first, last, second = on(0.0 * pp), on(pp - 1.0), on(np.minimum(1.0, pp - 1.0))
+    first, last = first - embedding - np.where(folded > 0, loss, 0.0), last - np.where(folded > 0, 0.0, loss)
+    outermost = np.stack([each + (more > 0) - embedding, each - loss])
+    return np.stack([first, last, np.where(pp > 2, second, 0.0)]), outermost
+
+
+def _by_cost(whole: float, pp: Array, head_layers: float) -> Array:
+    """Layers of the first, the last and the second stage, where a stage takes layers until it passes its share."""
+    total = whole + head_layers
+
+    def upto(stages: Array | float) -> Array:
+        return np.asarray(np.minimum(np.floor(total * np.minimum(stages / pp, 1.0)) + 1.0, whole))
+
+    before_last = np.where(pp > 1, upto(pp - 1.0), 0.0)
+    return np.stack([upto(1.0), whole - before_last, np.where(pp > 2, upto(2.0) - upto(1.0), 0.0)])
+
+
+def _kinds_of(each: tuple[int, ...]) -> tuple[int, int, int]:
+    """Layers of the first, the last and the fullest stage in between, where those of all are given."""
+    return each[0], each[-1], max(each[1:-1], default=0)
+
+
+def _given(whole: float, pp: Array, first: int | None, last: int | None) -> Array:
+    """The same where the first or the last stage is given: the others share the rest."""
+    known = float(first is not None) + float(last is not None)
+    rest = np.ceil((whole - (first or 0) - (last or 0)) / np.maximum(pp - known, 1.0))
+    ends = [rest if size is None else np.full_like(rest, float(size)) for size in (first, last)]
+    return np.stack([*ends, np.where(pp > 2, rest, 0.0)])

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from xe_sizer.frozen import frozen
-from xe_sizer.training.lengths import ASSUMED_SAMPLES, TokenLengths
+from xe_sizer.training.token_lengths import ASSUMED_SAMPLES, TokenLengths
 
 PACKED: Final = "packed"
 LONGEST_IN_MICRO_BATCH: Final = "longest-in-micro-batch"

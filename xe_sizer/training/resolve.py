@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import cache, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import xe_sizer.training.jobs  # noqa: F401  makes the methods known to scenarios
+import msgspec
+
+import xe_sizer.training.jobs  # noqa: F401
 from xe_sizer.errors import InputError, Problem, did_you_mean
-from xe_sizer.laws.device import BF16, FP16, supported_precisions
+from xe_sizer.frozen import frozen
+from xe_sizer.graph.inputs import Learning, Part
+from xe_sizer.graph.vision import encoder_weights, projector_weights, seen_image
+from xe_sizer.laws.device import BF16, FP8, FP16, FP32, supported_precisions
 from xe_sizer.laws.network import network
 from xe_sizer.scenario.options import SERVE_LIMITS
 from xe_sizer.scenario.provenance import (
@@ -21,42 +26,623 @@ from xe_sizer.scenario.provenance import (
     gpu_count,
     in_reading_order,
     model_and_server,
+    problem_at,
     relative,
     tariff_of,
     with_further,
 )
 from xe_sizer.scenario.read import serves
+from xe_sizer.software.adapter_targets import ALL_LINEAR, resolve_targets
+from xe_sizer.software.number_formats import recipe_of
 from xe_sizer.software.optimizer import load_optimizer
-from xe_sizer.software.stack import default_stack, load_stack
-from xe_sizer.training.answers import usual_padding, without_effect
-from xe_sizer.training.asked import fixed_layout, layers_asked, lengths_assumed, refuse_layers, routed_as_asked
-from xe_sizer.training.batches import assumes_batch, global_batch
-from xe_sizer.training.chosen_images import left_out, seeing
-from xe_sizer.training.chosen_method import method_of, quantises
-from xe_sizer.training.chosen_pauses import pauses_of
-from xe_sizer.training.chosen_stack import as_chosen
+from xe_sizer.software.quantiser import load_quantiser
+from xe_sizer.software.stack import Objective, default_stack, load_stack
+from xe_sizer.training.adapters import ADAPTERS, ALL_WEIGHTS, AdapterOptions, Quantised
+from xe_sizer.training.adapters.low_rank import resolve_end
 from xe_sizer.training.conflicts import conflicts
 from xe_sizer.training.device import device_of, without_losses
-from xe_sizer.training.job import Job
-from xe_sizer.training.known_data import known_data
-from xe_sizer.training.methods import DEFAULT_METHOD, METHODS
+from xe_sizer.training.job import OWN, BatchRamp, Images, Job, Pauses
+from xe_sizer.training.layout import SELECTIVE, WORDS
+from xe_sizer.training.methods import DEFAULT_METHOD, METHODS, MethodOptions
+from xe_sizer.training.methods.method import Compared
+from xe_sizer.training.padding import LONGEST_IN_MICRO_BATCH, PACKED
 from xe_sizer.training.resolved import ResolvedTraining
-from xe_sizer.training.targets import target_share
+from xe_sizer.training.token_lengths import TokenLengths
 from xe_sizer.training.uncertainty import memory_suffices
-from xe_sizer.training.workload import DEFAULT_SEQ_LEN, workload
-from xe_sizer.units import GIB
+from xe_sizer.training.workload import DEFAULT_SEQ_LEN, assumes_batch, global_batch, known_data, workload
+from xe_sizer.units import FLOAT32, GIB, GIGA, SIXTEEN_BIT
 
 if TYPE_CHECKING:
-    from xe_sizer.graph.model import ModelShape
+    from xe_sizer.graph.model import ModelShape, VisionTower
+    from xe_sizer.graph.operators import ContextKind
+    from xe_sizer.graph.recompute import RecomputeModule
     from xe_sizer.laws.device import Efficiency
     from xe_sizer.laws.hardware import Server
     from xe_sizer.profiles.registry import Registry
     from xe_sizer.scenario.read import Given
-    from xe_sizer.scenario.schema import LimitsSection
+    from xe_sizer.scenario.schema import LayoutSection, LimitsSection, ScenarioFile
     from xe_sizer.software.optimizer import Optimizer
     from xe_sizer.software.stack import Stack
-    from xe_sizer.training.chosen_images import Seeing
-    from xe_sizer.training.methods import Method
+    from xe_sizer.training.adapters import AdapterKind, Trained
+    from xe_sizer.training.job import Gathering
+    from xe_sizer.training.methods import Method, MethodKind
+    from xe_sizer.training.workload import Workload
+
+# Encoder-decoders under training: the length of what they answer, and the layouts that they have no equation for.
+
+# Published: T5 reads 512 tokens and answers with 114, the spans that are missing there (arXiv:1910.10683).
+MISSING_SPANS = 114 / 512
+TUNED_TARGETS = 0.25  # assumed: summaries are shorter, translations as long
+
+
+def target_share(provenance: Provenance, model: ModelShape, seq_len: int, fine_tunes: bool) -> float:
+    """Tokens of the decoder's sequence over those of the encoder's; 1 for models of one half.
+
+        share = target_len / seq_len,  target_len = max(part x seq_len, 1) where nobody says it
+        part = 114 / 512 (the missing spans), 1 (the whole text), 1 / 4 (fine-tuning)
+
+    Parameters
+    ----------
+    provenance : of the scenario's keys
+    model : the model that is trained
+    seq_len : tokens of the encoder's sequence [-]
+    fine_tunes : the job answers something else than pre-training does
+
+    Returns
+    -------
+    float [-]
+
+    Source: definition; pre-training of T5 (arXiv:1910.10683) and of BART, which rebuilds all of a text whose spans are
+    masks (arXiv:1910.13461, section 2.2).
+    """
+    if not model.encoder_layers:
+        return 1.0
+    part = TUNED_TARGETS if fine_tunes else 1.0 if model.whole_targets else MISSING_SPANS
+    return int(provenance.settle("train.target_len", max(int(part * seq_len), 1))) / seq_len
+
+
+# What a scenario asks of layers and layouts, in the words of the equations.
+
+PLAIN_FIELDS = ("tp", "pp", "vpp", "cp", "ep", "dp", "zero", "zero_group", "expert_tp")
+
+
+def fixed_layout(values: ScenarioFile) -> dict[str, int]:
+    """What was chosen of the layout; an accumulation that makes the global batch says nothing else about it."""
+    layout: Any = values.layout
+    train = values.train
+    fixed = {name: getattr(layout, name) for name in PLAIN_FIELDS if getattr(layout, name) is not None}
+    if train.micro_batch is not None:
+        fixed["micro_batch"] = train.micro_batch
+    if train.grad_accum is not None and (train.global_batch is not None or train.micro_batch is None):
+        fixed["grad_accum"] = train.grad_accum
+    for name, words in WORDS.items():
+        if getattr(layout, name) is not None:
+            fixed[name] = words.index(getattr(layout, name))
+    if layout.stages is not None:
+        fixed["pp"] = len(layout.stages)
+    if layout.recompute_modules is not None:
+        fixed["recompute"] = SELECTIVE
+    if layout.sequence_parallel is not None:
+        fixed["sequence_parallel"] = int(layout.sequence_parallel)
+    return fixed
+
+
+def layers_asked(values: ScenarioFile) -> dict[str, Any]:
+    """Which layers stand where, run again, wait in host memory or learn, and how the batch grows: fields of a job."""
+    layout, train = values.layout, values.train
+    return {
+        "recompute_layers": layout.recompute_layers,
+        "offload_layers": layout.offload_layers,
+        "offload_fraction": layout.offload_fraction or 1.0,
+        "trainable_layers": train.trainable_layers,
+        "empty_cache_steps": train.empty_cache_steps,
+        "batch_ramp": None if train.batch_ramp_up is None else BatchRamp(*train.batch_ramp_up),
+        "first_stage_layers": layout.first_stage_layers,
+        "last_stage_layers": layout.last_stage_layers,
+        "stage_layers": layout.stages or (),
+        "account_for_embedding": bool(layout.account_for_embedding),
+        "account_for_loss": bool(layout.account_for_loss),
+        "gathering": _gathering(layout),
+    }
+
+
+def _gathering(layout: LayoutSection) -> Gathering:
+    """What ZeRO-3 gathers and keeps, as the user says it or as DeepSpeed does by itself."""
+    told = {
+        "ahead": layout.prefetch_elements,
+        "live": layout.live_elements,
+        "reuse": layout.reuse_elements,
+        "whole": layout.persistent_elements,
+    }
+    return replace(OWN, **{name: float(value) for name, value in told.items() if value is not None})
+
+
+def refuse_layers(given: Given, model: ModelShape, method: Method) -> None:
+    """Raises InputError where layers shall learn that are frozen, or that the model does not have."""
+    layers, where = given.values.train.trainable_layers, given.locate(("train", "trainable_layers"))
+    if layers is not None and not method.learning.base:
+        told = "the layers are frozen, and what learns beside them learns in all"
+        raise InputError(Problem(told, where, "leave it out"))
+    if layers is not None and layers > model.layers:
+        told = f"{model.name} has {model.layers} layers, not {layers:,} that could learn"
+        raise InputError(Problem(told, where, "left out, all of the model learns"))
+
+
+def routed_as_asked(given: Given, model: ModelShape) -> ModelShape:
+    """The model with as many experts a token as are asked for. Raises InputError where it has none, or fewer."""
+    asked = given.values.train.experts_per_token
+    if asked is None:
+        return model
+    where = given.locate(("train", "experts_per_token"))
+    if model.experts is None:
+        raise InputError(Problem(f"{model.name} has no experts", where, "leave experts_per_token out"))
+    if asked > model.experts.count:
+        told = f"{model.name} has {model.experts.count} experts, not {asked:,} for a token"
+        raise InputError(Problem(told, where, f"left out, a token goes through {model.experts.per_token}"))
+    return replace(model, experts=replace(model.experts, per_token=asked))
+
+
+def lengths_assumed(values: ScenarioFile, seq_len_from: str) -> bool:
+    """Whether nothing says how long sequences are, neither the job nor its data."""
+    data = values.data
+    stated = (data.mean_tokens, data.chosen_tokens, data.rejected_tokens, data.max_tokens)
+    told = (data.profile, data.file, data.histogram, *stated)
+    return seq_len_from == "default" and all(one is None for one in told)
+
+
+# The images of a job's samples as the scenario asks for them, and which parts of a model that sees learn.
+
+ENCODER, PROJECTOR, LANGUAGE, NOTHING = "vision", "projector", "language", "none"
+DEFAULT_IMAGE_SIZE = "1024x1024"
+# Modules that encoders and language models of transformers call alike, so that peft finds both by these names.
+SHARED_NAMES = frozenset({"q", "k", "v", "q_proj", "k_proj", "v_proj"})
+GROUPS = frozenset({ALL_LINEAR, "attention", "mlp"})
+
+
+@frozen
+class Seeing:
+    """A job with images: its method with what learns of each part, its images, and its data with their tokens."""
+
+    method: Method
+    images: Images | None
+    work: Workload
+
+
+def seeing(provenance: Provenance, model: ModelShape, stack: Stack, method: Method, work: Workload) -> Seeing:
+    """The job with the images of its samples; as it is where they have none.
+
+        tokens of a sample = text + images x tokens of an image      where the data says how long texts are
+
+    Parameters
+    ----------
+    provenance : the keys `data.images`, `data.image_size`, `train.freeze` and `lora.targets`
+    model, stack, method, work : the job as it is without images
+
+    Returns
+    -------
+    Seeing
+
+    Raises
+    ------
+    InputError : sequences that do not hold their images; nothing that learns
+
+    Source: `graph.vision.seen_image`; what is frozen stands in the stack's file.
+    """
+    given, tower = provenance.given, model.vision
+    count = given.values.data.images
+    if not count or tower is None:
+        return Seeing(method, None, work)
+    width, height = provenance.settle("data.image_size", DEFAULT_IMAGE_SIZE).split("x")
+    seen = seen_image(tower, int(width), int(height))
+    lengths = _with_tokens(work, float(count * seen.tokens))
+    if count * seen.tokens >= work.seq_len:
+        raise InputError(_too_many(given, count, seen.tokens, work.seq_len))
+    frozen_parts = set(provenance.settle("train.freeze", stack.defaults.freeze or (NOTHING,), "stack"))
+    chosen = _learning(provenance, method, tower, frozen_parts, stack.defaults.splits_encoder)
+    if not chosen.learning.base and not chosen.learning.adapters and not _others_learn(chosen):
+        raise InputError(problem_at(given, "train.freeze", "nothing is left that learns"))
+    packed = work.padding == PACKED
+    images = Images(
+        tower=tower,
+        encoder=chosen.parts[0].learning,
+        projector=chosen.parts[1].learning,
+        each=count * (work.seq_len / lengths.mean if packed else 1.0),
+        seen=seen,
+        forced=stack.defaults.gradients_through_encoder and bool(chosen.learning.adapters),
+    )
+    return Seeing(chosen, images, replace(work, lengths=lengths))
+
+
+def _others_learn(method: Method) -> bool:
+    return method.added_parameters > 0 or any(part.learns for part in method.parts)
+
+
+def _with_tokens(work: Workload, tokens: float) -> TokenLengths:
+    """Lengths of text and images together; sequences of full length whatever the data hold their images already."""
+    known = work.lengths
+    if known.lengths.size == 1 and known.longest == work.seq_len:
+        return known
+    return TokenLengths(known.lengths + tokens, known.probabilities, known.assumption)
+
+
+def _too_many(given: Given, count: int, tokens: int, seq_len: int) -> Problem:
+    text = f"{count} images of {tokens:,} tokens do not leave room for text in sequences of {seq_len:,}"
+    hint = f"{given.caller.setting('train.seq_len', 2 * count * tokens)}, or smaller images"
+    return problem_at(given, "data.images", text, hint)
+
+
+def _learning(provenance: Provenance, method: Method, tower: VisionTower, still: set[str], split: bool) -> Method:
+    """The method with what learns of the language model, the encoder and the projector; `still` are frozen."""
+    targets = provenance.values.get("lora.targets") or ()
+    encoder = _of_part(method, _encoder_names(tower.encoder, targets), ENCODER in still)
+    projector = _of_part(method, _products(tower, targets), PROJECTOR in still)
+    parts = (
+        Part(ENCODER, encoder_weights(tower), encoder, split),
+        Part(PROJECTOR, projector_weights(tower), projector, split),
+    )
+    language = method.learning
+    if LANGUAGE in still:
+        language = replace(language, base=False, adapters={}, saved=())
+    language = replace(language, before=any(part.learns for part in parts))
+    return replace(method, trained=replace(method.trained, learning=language, parts=parts))
+
+
+def _of_part(method: Method, names: Iterable[str], still: bool) -> Learning:
+    """What learns of a part: all, its adapters, or nothing."""
+    learning = method.learning
+    if still:
+        return Learning(base=False)
+    if learning.base:
+        return Learning(base=True)
+    form = next(iter(learning.adapters.values()), None)
+    return replace(learning, adapters={} if form is None else dict.fromkeys(names, form), saved=())
+
+
+def _encoder_names(encoder: ModelShape, targets: Iterable[str]) -> tuple[str, ...]:
+    """Weights of the encoder that get adapters: of groups those that it has, and those that bear the same names."""
+    names: list[str] = []
+    for target in targets:
+        alike = target in SHARED_NAMES and not encoder.fused
+        if target in GROUPS or alike:
+            names += resolve_targets(encoder, (target,))
+    return tuple(dict.fromkeys(names))
+
+
+def _products(tower: VisionTower, targets: Iterable[str]) -> tuple[str, ...]:
+    """Products of the projector, which adapters on all linear layers sit on too."""
+    products = len(tower.projector.widths) - 1
+    return tuple(f"projector_{place}" for place in range(products)) if ALL_LINEAR in targets else ()
+
+
+def left_out(given: Given, model: ModelShape) -> Iterator[str]:
+    """What to say of a model that sees where nothing is said of images: its encoder is no part of the answer."""
+    if model.vision is not None and given.values.data.images is None:
+        yield (
+            f"{model.name} is trained without its image encoder, as no sample has images: "
+            f"{given.caller.setting('data.images', 1)} adds it"
+        )
+
+
+# What jobs that compare answers do otherwise than those that learn the next token: their batches, and their loss.
+
+
+def usual_padding(stack: Stack, method: Method) -> str:
+    """What samples are padded to unless somebody says: packed where a model is made, else as the stack has it."""
+    if not method.kind.fine_tunes:
+        return PACKED
+    usual, packs = stack.defaults.padding, stack.supports.packs_answers or not method.compares
+    return LONGEST_IN_MICRO_BATCH if usual == PACKED and not packs else usual
+
+
+def without_effect(given: Given, job: Job) -> Iterator[str]:
+    """What of the scenario a job that compares answers has no use for."""
+    if "loss" in given.origin and job.method.objective is not Objective.NEXT_TOKEN:
+        yield f"{given.caller.setting('loss', given.values.loss)} has no effect on the job {job.method.name}"
+    if "train.padding" in given.origin and job.padding == PACKED and not job.packs:
+        yield f"{job.stack.name} does not pack the answers of {job.method.kind.label}: it pads them"
+
+
+# The stack as a scenario has it: what the user chose over what the stack does by itself.
+
+
+def as_chosen(
+    stack: Stack, provenance: Provenance, values: ScenarioFile, precision: str, server: Server, method: Method
+) -> Stack:
+    """The stack with kernels, exchanges, reduction and recipe as the user chose, or as it has them by itself."""
+    if method.objective is Objective.NEXT_TOKEN:
+        stack = _with_loss(stack, provenance.settle("loss", stack.kernels.loss, "stack"))
+    stack = _with_dropout(stack, values.train.dropout)
+    stack = _with_context(stack, values.layout.cp_kind)
+    stack = _with_modules(stack, values.layout.recompute_modules)
+    stack = _with_reduction(stack, values.train.reduce_every_micro_batch)
+    stack = _with_bucket(stack, values.layout.bucket_gib)
+    return _with_recipe(stack, provenance, precision, server)
+
+
+def _with_loss(stack: Stack, loss: Any) -> Stack:
+    """The stack with the cross-entropy kernel that the user chose."""
+    kernels = msgspec.structs.replace(stack.kernels, loss=loss)
+    return msgspec.structs.replace(stack, kernels=kernels)
+
+
+def _with_dropout(stack: Stack, rate: float | None) -> Stack:
+    """The stack that draws dropout masks or none, as the user chose, or as it does by itself."""
+    if rate is None:
+        return stack
+    return msgspec.structs.replace(stack, kernels=msgspec.structs.replace(stack.kernels, dropout=rate > 0))
+
+
+def _with_context(stack: Stack, kind: ContextKind | None) -> Stack:
+    """The stack whose context-parallel ranks exchange what the user chose, or what they do by themselves."""
+    if kind is None:
+        return stack
+    return msgspec.structs.replace(stack, kernels=msgspec.structs.replace(stack.kernels, context=kind))
+
+
+def _with_modules(stack: Stack, modules: tuple[RecomputeModule, ...] | None) -> Stack:
+    """The stack whose selective recomputation runs the modules again that the user chose, or its own set."""
+    if modules is None:
+        return stack
+    return msgspec.structs.replace(stack, kernels=msgspec.structs.replace(stack.kernels, selective=modules))
+
+
+def _with_reduction(stack: Stack, every_micro_batch: bool | None) -> Stack:
+    """The stack that reduces gradients as often as the user chose, or as its default has it."""
+    if every_micro_batch is None:
+        return stack
+    defaults = msgspec.structs.replace(stack.defaults, reduces_every_micro_batch=every_micro_batch)
+    return msgspec.structs.replace(stack, defaults=defaults)
+
+
+def _with_bucket(stack: Stack, bucket_gib: float | None) -> Stack:
+    """The stack that reduces gradients in a buffer of the size that the user chose, or of its own."""
+    if bucket_gib is None:
+        return stack
+    return msgspec.structs.replace(stack, memory=msgspec.structs.replace(stack.memory, bucket_gib=bucket_gib))
+
+
+def _with_recipe(stack: Stack, provenance: Provenance, precision: str, server: Server) -> Stack:
+    """The stack that scales operands in 8 bit as the user chose, or as it does by itself."""
+    usual = recipe_of(stack, precision, server.accelerator.peak_flops_per_s)
+    if precision != FP8 or usual is None:
+        return stack
+    recipe = provenance.settle("train.fp8_recipe", usual, "stack")
+    defaults = msgspec.structs.replace(stack.defaults, fp8_recipe=recipe, block_scaled_recipe=None)
+    return msgspec.structs.replace(stack, defaults=defaults)
+
+
+# Checkpoints, evaluations and failures of a scenario, with defaults for what it leaves out.
+
+EVALUATED_SHARE = 0.05  # of the data set, chosen: val_set_size of the examples that axolotl ships
+MOST_BATCHES = 100  # published: global batches of one evaluation: --eval-iters of Megatron-LM
+
+
+def pauses_of(provenance: Provenance, work: Workload, *, writes: bool) -> Pauses:
+    """What stops the training of a scenario, as it says, or as is usual.
+
+    An evaluation of which nobody says how much it reads is left out, and `unsized_evaluation` says so.
+    writes : whether the job writes answers, so that its evaluations have prompts of their own
+    """
+    values = provenance.given.values
+    train, rate = values.train, values.storage.write_gb_per_s
+    evaluated = train.evaluate_samples if writes else train.evaluate_samples or _evaluated_samples(work)
+    every = train.evaluate_every if evaluated else None
+    if every is not None:
+        evaluated = provenance.settle("train.evaluate_samples", evaluated)
+    return Pauses(
+        checkpoint_every=train.checkpoint_every,
+        asynchronous=bool(train.async_checkpoint),
+        write_bytes_per_s=None if rate is None else rate * GIGA,
+        evaluate_every=every,
+        evaluated_samples=0.0 if every is None else float(evaluated or 0.0),
+        failures_per_gpu_day=train.failures_per_gpu_day or 0.0,
+    )
+
+
+def unsized_evaluation(given: Given, pauses: Pauses) -> Iterator[str]:
+    """That evaluations are asked for and left out, as nobody says what they read."""
+    every = given.values.train.evaluate_every
+    if every is not None and pauses.evaluate_every is None:
+        adds = given.caller.setting("train.evaluate_samples", 1000)
+        yield f"evaluation every {every:,} steps is left out: its number of samples is not known; {adds} adds it"
+
+
+def _evaluated_samples(work: Workload) -> int | None:
+    """Samples of one evaluation where nobody says: a share of the data set, at most so many global batches.
+
+    None where nobody says how much data there is.
+    """
+    if work.known_samples is None:
+        return None
+    per_sequence = work.seq_len / work.lengths.mean if work.padding == PACKED else 1.0
+    most = MOST_BATCHES * work.global_batch * per_sequence
+    return max(round(min(EVALUATED_SHARE * work.known_samples, most)), 1)
+
+
+# The training method as the scenario asks for it, with the stack's defaults where it leaves something open.
+
+Value = TypeVar("Value")
+QUANTISING = ("train.quantiser", "train.bits")
+"""Keys that ask for frozen weights in few bits."""
+REFERENCE, TEACHER = "train.reference", "train.teacher_model"
+
+
+def method_of(provenance: Provenance, model: ModelShape, stack: Stack, kind: MethodKind, registry: Registry) -> Method:
+    """The method applied to the model. Raises InputError for what the model or the quantiser does not have."""
+    options = MethodOptions(
+        trained=_trained(provenance, model, stack, kind),
+        reference=_reference(provenance, kind),
+        teacher=_other_model(provenance, kind, TEACHER, registry),
+        compared=_compared(provenance.given),
+    )
+    try:
+        return kind.applied_to(model, options)
+    except InputError as error:
+        raise InputError(_placed(problem, provenance.given, kind) for problem in error.problems) from None
+
+
+def _reference(provenance: Provenance, kind: MethodKind) -> str | None:
+    """Where a reference comes from, as somebody says who names a job that has one."""
+    if REFERENCE not in kind.reads:
+        return None
+    chosen = provenance.given.values.train.reference
+    return None if chosen is None else str(provenance.settle(REFERENCE, None))
+
+
+def _compared(given: Given) -> Compared:
+    """What is compared, as somebody says; else the passages of a micro-batch."""
+    asked = given.values.embedding
+    return Compared(asked.hard_negatives or 0, bool(asked.across_gpus), bool(asked.cached))
+
+
+def _other_model(provenance: Provenance, kind: MethodKind, key: str, registry: Registry) -> ModelShape | None:
+    """Another model that the job needs. Raises InputError for one that nobody knows."""
+    given, name = provenance.given, getattr(provenance.given.values.train, key.rpartition(".")[2])
+    if key not in kind.reads or name is None:
+        return None
+    provenance.settle(key, None)
+    return registry.model(relative(given, key, name), partial(given.locate, tuple(key.split("."))))
+
+
+def _placed(problem: Problem, given: Given, kind: MethodKind) -> Problem:
+    """A problem of a job with what it was told, at the key that says it, or at the job's."""
+    told = [key for key in kind.reads if key in given.origin]
+    return replace(problem, location=problem.location or given.locate(tuple(told[0].split(".") if told else ("job",))))
+
+
+def adapter_of(given: Given, kind: MethodKind) -> AdapterKind | None:
+    """What learns beside frozen weights: as asked for, as the job means it, or as settings of adapters imply it."""
+    if asked := given.values.adapter:
+        return ADAPTERS.get(asked)
+    return kind.usual_adapter or (_implied(given) if kind.implies_adapter else None)
+
+
+def _implied(given: Given) -> AdapterKind | None:
+    """The adapters whose settings a scenario has."""
+    sections = {key.partition(".")[0] for key in given.origin}
+    return next((one for one in ADAPTERS.values() if one.usual and sections & set(one.settings)), None)
+
+
+def quantises(given: Given, kind: MethodKind) -> bool:
+    """Whether frozen weights are held in few bits."""
+    adapter = adapter_of(given, kind)
+    asked = any(key in given.origin for key in QUANTISING)
+    return adapter is not None and (kind.quantises or adapter.quantises or (asked and not kind.adapter))
+
+
+def _trained(provenance: Provenance, model: ModelShape, stack: Stack, kind: MethodKind) -> Trained:
+    """What learns of the model, with the stack's defaults where the scenario leaves something open."""
+    given = provenance.given
+    adapter, held = adapter_of(given, kind), quantises(given, kind)
+    if not held:
+        _refuse_quantiser(given, kind)
+    if adapter is None and kind.adapter:
+        hint = f"{given.caller.setting('job', DEFAULT_METHOD.name)} trains all weights"
+        raise InputError(Problem(f"the job {kind.name} trains adapters", given.locate(("adapter",)), hint))
+    if "adapter" in given.origin or adapter is not kind.usual_adapter:
+        provenance.settle("adapter", adapter.name if adapter else None)
+    if adapter is None:
+        return ALL_WEIGHTS
+    try:
+        return adapter.applied_to(model, _options(provenance, model, stack, adapter, held))
+    except InputError as error:
+        asked = next((key for key in ("lora.targets", "adapter", "job") if key in given.origin), "lora.targets")
+        where = given.locate(tuple(asked.split(".")))
+        raise InputError(replace(problem, location=problem.location or where) for problem in error.problems) from None
+
+
+def _options(
+    provenance: Provenance, model: ModelShape, stack: Stack, adapter: AdapterKind, held: bool
+) -> AdapterOptions:
+    given, projections = provenance.given, "lora" in adapter.settings
+    prompt, quantised = given.values.p_tuning, _quantised(provenance, stack) if held else None
+    return AdapterOptions(
+        lora_rank=provenance.settle("lora.rank", *_default(adapter.rank, stack.defaults.lora_rank))
+        if projections
+        else 0,
+        lora_targets=provenance.settle("lora.targets", *_default(adapter.targets, _default_targets(model, stack)))
+        if projections
+        else (),
+        virtual_tokens=prompt.virtual_tokens or AdapterOptions.virtual_tokens,
+        encoder_hidden=prompt.encoder_hidden,
+        prompt_embedding=stack.defaults.prompt_embedding,
+        block_size=given.values.lora.block_size,
+        frequencies=given.values.lora.frequencies,
+        element_bytes=stack.states.adapter_weight_bytes,
+        frozen_gradients=stack.states.frozen_gradients,
+        lora_dropout=given.values.lora.dropout or 0.0,
+        dora=bool(given.values.lora.dora),
+        modules_to_save=_saved_ends(given) if projections else (),
+        saved_element_share=_saved_element_share(stack, quantised),
+        quantised=quantised,
+    )
+
+
+def _default(own: Value | None, stack: Value) -> tuple[Value, str]:
+    """What a kind of adapters has by itself, else what the stack has, and whose it is."""
+    return (stack, "stack") if own is None else (own, "default")
+
+
+def _saved_ends(given: Given) -> tuple[str, ...]:
+    """Modules that learn beside the adapters. Raises InputError for such as are neither embedding nor head."""
+    names = given.values.lora.modules_to_save or ()
+    try:
+        return tuple(resolve_end(name) for name in names)
+    except InputError as error:
+        where = given.locate(("lora", "modules_to_save"))
+        raise InputError(replace(problem, location=where) for problem in error.problems) from None
+
+
+def _saved_element_share(stack: Stack, quantised: Quantised | None) -> float:
+    """Size of an element of a copied module, which has the frozen one's type (ModulesToSaveWrapper of peft) [-]."""
+    states = stack.states
+    upcast = quantised is not None and quantised.quantiser.upcasts and states.quantised_upcast
+    kept = FLOAT32 if upcast else states.frozen_bytes
+    return kept / states.adapter_weight_bytes
+
+
+def _default_targets(model: ModelShape, stack: Stack) -> tuple[str, ...]:
+    """The stack's targets; all of attention where its projections have other names; all where there is no attention."""
+    for targets in (stack.defaults.lora_targets, ("attention",)):
+        try:
+            resolve_targets(model, targets)
+        except InputError:
+            continue
+        return targets
+    return (ALL_LINEAR,)
+
+
+def _quantised(provenance: Provenance, stack: Stack) -> Quantised:
+    """How frozen weights are held. Raises InputError for bits that the quantiser does not have.
+
+    Weights are quantised from 16 bit unless somebody loads them in float32: transformers 4 sets float16 where none is
+    asked for (quantizer_bnb_4bit.py, update_dtype), transformers 5 and other libraries take the checkpoint's type.
+    """
+    given = provenance.given
+    name = str(provenance.settle("train.quantiser", stack.defaults.quantiser, "stack"))
+    path = relative(given, "train.quantiser", name)
+    quantiser = load_quantiser(path, partial(given.locate, ("train", "quantiser")), provenance.finder)
+    bits = int(provenance.settle("train.bits", quantiser.bits[0]))
+    if bits not in quantiser.bits:
+        where = given.locate(("train", "bits"))
+        hint = f"it has {', '.join(map(str, quantiser.bits))}"
+        raise InputError(Problem(f"the quantiser {quantiser.name} has no weights of {bits} bits", where, hint))
+    wide = (given.values.train.weights_dtype or stack.defaults.quantised_weights_dtype) == FP32
+    return Quantised(quantiser, quantiser.width(bits), FLOAT32 if wide else SIXTEEN_BIT)
+
+
+def _refuse_quantiser(given: Given, kind: MethodKind) -> None:
+    """Raises InputError where weights shall be quantised that learn, or that the job keeps as they are."""
+    keys = [key for key in QUANTISING if key in given.origin]
+    if not keys:
+        return
+    names = [one.name for one in METHODS.values() if one.quantises]
+    hint = f"{given.caller.setting('job', names[0])} does" if names else None
+    raise InputError(
+        Problem(f"the job {kind.name} does not quantise frozen weights", given.locate(tuple(key.split("."))), hint)
+        for key in keys
+    )
+
 
 METHOD_SECTIONS = ("lora", "p_tuning")
 
@@ -160,10 +746,10 @@ def resolve(given: Given, registry: Registry) -> ResolvedTraining:
     """
     if serves(given):
         raise InputError(_inference(given))
-    return _trained(given, registry)
+    return _resolved_or_refused(given, registry)
 
 
-def _trained(given: Given, registry: Registry) -> ResolvedTraining:
+def _resolved_or_refused(given: Given, registry: Registry) -> ResolvedTraining:
     """As `resolve`, for a scenario that may have settings of inference."""
     problems: list[Problem] = []
     resolved = _resolved(given, registry, problems)
@@ -202,7 +788,7 @@ def _inference(given: Given) -> Problem:
 
 def with_further_problems(problems: Iterable[Problem], rest: Given, registry: Registry) -> list[Problem]:
     """The problems of a scenario's keys, and what names, model, hardware and stack have against the rest of it."""
-    return with_further(problems, rest, _trained, registry)
+    return with_further(problems, rest, _resolved_or_refused, registry)
 
 
 def _resolved(

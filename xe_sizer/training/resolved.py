@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from xe_sizer.errors import Problem
 from xe_sizer.frozen import frozen
-from xe_sizer.training.batches import default_global_batch
 from xe_sizer.training.layout import WORDS
-from xe_sizer.training.space import Rules, gpu_counts
+from xe_sizer.training.search_space import Rules, gpu_counts
+from xe_sizer.training.workload import default_global_batch
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array, IntArray

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import replace
+import numpy as np
+from msgspec.structs import replace as replaced
 
+from xe_sizer.frozen import frozen
+from xe_sizer.graph.experts import loop_of
+from xe_sizer.graph.operators import as_array
+from xe_sizer.graph.transformer import logits_per_rank
+from xe_sizer.graph.weights import count_parameters
 from xe_sizer.laws.hardware import HOST_RESERVE_BYTES, energy_kwh, energy_words
+from xe_sizer.laws.parts import Factor as Number
+from xe_sizer.laws.parts import product_of
 from xe_sizer.result.common import (
     ONLY_STAGE,
     SCHEMA_VERSION,
@@ -21,6 +30,7 @@ from xe_sizer.result.common import (
     TimeComponent,
 )
 from xe_sizer.result.training import (
+    Beside,
     Checkpoint,
     Cost,
     Data,
@@ -31,30 +41,289 @@ from xe_sizer.result.training import (
     MomentMemory,
     Price,
     Result,
+    SampleImages,
     Time,
+    TrainedPart,
 )
 from xe_sizer.scenario.limits import memory_doubt, missed, verdict_of
-from xe_sizer.scenario.provenance import resolved_scenario
-from xe_sizer.training.beside import beside_rows
-from xe_sizer.training.checkpoints import write_rate
-from xe_sizer.training.images_summary import sample_images, trained_parts
+from xe_sizer.scenario.provenance import joining_assumptions, resolved_scenario, whole_servers
+from xe_sizer.software.number_formats import told_by
+from xe_sizer.training import memory_parts
 from xe_sizer.training.layout import WORDS
 from xe_sizer.training.memory import at_level
-from xe_sizer.training.memory_parts import MEMORY_PARTS
-from xe_sizer.training.moments import MOMENTS
-from xe_sizer.training.run_time import RUN_PARTS, run_parts
-from xe_sizer.training.stage_time import COMPUTE_PARTS, MICRO_BATCH_PARTS
-from xe_sizer.training.start_up import start_up_s
-from xe_sizer.training.step import STEP_PARTS
-from xe_sizer.training.warnings import cautions, warnings
-from xe_sizer.units import GIB, HOUR_S, three_digits, whole_parts
+from xe_sizer.training.memory_parts import MEMORY_PARTS, MOMENTS, Tensors
+from xe_sizer.training.methods import METHODS
+from xe_sizer.training.model_states import FULLY_SHARDED, accumulates_whole_gradients, bytes_as_copy, on_host
+from xe_sizer.training.padding import PACKED, TO_SEQ_LEN
+from xe_sizer.training.resolve import unsized_evaluation
+from xe_sizer.training.run import NOTICEABLE, RUN_PARTS, beforehand, run_parts, start_up_s, write_rate
+from xe_sizer.training.step_time import COMPUTE_PARTS, MICRO_BATCH_PARTS, STEP_PARTS, timeline
+from xe_sizer.units import FLOAT32, GIB, HOUR_S, MINUTE_S, three_digits, whole_parts
 from xe_sizer.version import __version__
 
 if TYPE_CHECKING:
-    from xe_sizer.laws.parts import Part
+    from numpy.typing import ArrayLike
+
+    from xe_sizer.laws.parts import Part, Terms
     from xe_sizer.training.estimate import TrainingEstimate
+    from xe_sizer.training.job import Job
     from xe_sizer.training.layout import Layouts
+    from xe_sizer.training.memory import Ledger
+    from xe_sizer.training.memory_parts import Around
+    from xe_sizer.training.methods.method import Frozen
     from xe_sizer.training.resolved import ResolvedTraining
+
+# What each of the frozen weights beside a model takes of memory and time.
+
+
+def beside_rows(sized: TrainingEstimate) -> Iterator[Beside]:
+    """Each of them, with what it adds to a step; of passes beforehand, what they add to the run."""
+    method = sized.resolved.job.method
+    for one in method.frozen:
+        yield _row(sized, one, once=False, seconds=_seconds(sized, one))
+    for one in method.before:
+        seconds = float(run_parts(sized.run)[beforehand.name][0]) / len(method.before)
+        yield _row(sized, one, once=True, seconds=seconds)
+
+
+def _row(sized: TrainingEstimate, one: Frozen, *, once: bool, seconds: float) -> Beside:
+    job, layouts = sized.resolved.job, sized.layouts
+    stage, _ = sized.ledger.worst()
+    on_card = one.copies * (1.0 - float(on_host(job, layouts)[0]))
+    return Beside(
+        name=one.words,
+        model=(one.model or job.model).name,
+        copies=one.copies,
+        passes=one.forwards,
+        beforehand=once,
+        bytes=on_card * float(bytes_as_copy(job.beside(one), layouts)[stage, 0]),
+        seconds=seconds,
+    )
+
+
+def _seconds(sized: TrainingEstimate, one: Frozen) -> float:
+    """What a step takes less without its passes, gathers and transfers among it."""
+    job = sized.resolved.job
+    others = tuple(each for each in job.method.frozen if each is not one)
+    without = timeline(replace(job, method=replace(job.method, frozen=others)), sized.layouts, sized.choice.sequences)
+    return max(sized.step_s - float(without.step_s[0]), 0.0)
+
+
+# What packing makes of the optimizer's steps: the same tokens are fewer sequences.
+
+MUCH_LONGER = 1.5  # chosen: times the longest sample from which a sequence length that nothing reaches is another job
+SAME_NUMBER = 0.1  # share by which a number of steps may differ and count as kept
+
+
+def packed_seq_len(sized: TrainingEstimate) -> int:
+    """Tokens of the sequences to pack into: those of the job, of the longest sample where these are far longer."""
+    seq_len, longest = sized.resolved.job.seq_len, int(sized.choice.sequences.longest_tokens[0])
+    return longest if seq_len > MUCH_LONGER * longest else seq_len
+
+
+def packed_settings(sized: TrainingEstimate) -> dict[str, object]:
+    """The settings that pack the samples so, the number of steps left as it is."""
+    seq_len = packed_seq_len(sized)
+    shorter: dict[str, object] = {} if seq_len == sized.resolved.job.seq_len else {"train.seq_len": seq_len}
+    return {"train.padding": PACKED, **shorter}
+
+
+def packed_steps(sized: TrainingEstimate, seq_len: int) -> int:
+    """Optimizer steps that read the same samples packed into sequences of `seq_len` tokens; 0: less than one batch."""
+    batches = _packed_sequences(sized, seq_len) / sized.resolved.job.global_batch
+    return round(batches) if sized.resolved.fixed_steps else math.ceil(batches)
+
+
+def kept_steps_words(sized: TrainingEstimate, seq_len: int) -> str:
+    """The global batch, a multiple of what the data-parallel ranks read at once, that keeps the number of steps.
+
+        batch = packed sequences / steps, to the nearest multiple
+
+    With fewer packed sequences a step than ranks no batch keeps it: then the one that comes nearest.
+    """
+    layouts, steps = sized.layouts, sized.resolved.job.steps
+    micro = int(layouts.micro_batch[0]) if "micro_batch" in sized.resolved.fixed else 1
+    together, sequences = int(layouts.dp[0]) * micro, _packed_sequences(sized, seq_len)
+    batch = max(round(sequences / steps / together), 1) * together
+    kept = max(math.ceil(sequences / batch), 1)
+    if abs(kept - steps) <= SAME_NUMBER * steps:
+        return f"a global batch of {batch:,} keeps the number of steps"
+    return f"a global batch of {batch:,} comes nearest, with {kept:,} steps"
+
+
+def _packed_sequences(sized: TrainingEstimate, seq_len: int) -> float:
+    return sized.resolved.job.read_tokens / seq_len
+
+
+# What an answer itself gives reason to say; what changes its meaning stands beside the verdict.
+
+MOST_EPOCHS = 30  # passes over a data set from which they are worth a warning
+MOST_PADDING = 0.5  # share of padding from which it is worth a warning
+LOADED_BITS, QUANTISED_BITS = 16, 4  # of a weight: as most methods hold it, and as those that quantise do
+
+
+def warnings(sized: TrainingEstimate) -> Iterator[str]:
+    """What is worth a word beside the cautions, which come first."""
+    yield from joining_assumptions(sized.resolved.job.server, sized.gpus)
+    yield from _unreached(sized)
+    yield from _padding(sized)
+    yield from _many_epochs(sized.resolved)
+    yield from _kept_by_fsdp(sized)
+    if sized.cost is not None:
+        yield from whole_servers(sized.billed_gpus, sized.gpus, sized.resolved.job.server)
+    yield from slow_start(sized)
+
+
+def cautions(sized: TrainingEstimate) -> Iterator[str]:
+    """What a reader must know to read the verdict and the time right."""
+    resolved, stack = sized.resolved, sized.resolved.job.stack
+    yield from (f"{resolved.job.model.name}: {guess}" for guess in resolved.job.model.guesses)
+    if sized.gpus > 1 and not stack.supports.several_gpus:
+        yield f"{stack.name} trains on one GPU; the times of {sized.gpus} are those of plain data parallelism"
+    yield from _expert_loop(resolved)
+    yield from _epochs_of_nothing(resolved)
+    yield from unsized_evaluation(resolved.given, resolved.job.pauses)
+    yield from _unpacked_weights(resolved)
+
+
+def _expert_loop(resolved: ResolvedTraining) -> Iterator[str]:
+    """That experts are computed one after the other, and the setting that prices them together."""
+    job = resolved.job
+    if job.model.experts is None or not loop_of(job.stack.graph_kernels(job.attention), job.model.experts):
+        return
+    told = f"{job.stack.name} computes the {job.model.experts.count} experts of a layer one after the other"
+    together = [name for name, kernels in job.stack.fused.items() if kernels.get("experts") == "grouped"]
+    for name in together[:1]:
+        told += f"; {resolved.given.caller.setting('train.fused_kernels', name)} estimates grouped products"
+    yield told
+
+
+def _epochs_of_nothing(resolved: ResolvedTraining) -> Iterator[str]:
+    """That passes over the data say nothing where nobody said how much data there is."""
+    epochs, caller = resolved.given.values.train.epochs, resolved.given.caller
+    if epochs is not None and resolved.known_samples is None:
+        written, samples = caller.setting("train.epochs", epochs), caller.setting("data.samples", 50_000)
+        data = f"{samples}, for example, or {caller.setting('data.profile')} says how much an epoch is"
+        passes = f"{epochs:g} epoch{'' if epochs == 1 else 's'}"
+        said = {"file": f"the file says {passes}", "stack": f"{passes} by default of the tool"}
+        told = said.get(resolved.given.origin.get("train.epochs", ""))
+        yield f"{told}; how many samples? {data}" if told else f"{written} has no effect without the data: {data}"
+
+
+def _unpacked_weights(resolved: ResolvedTraining) -> Iterator[str]:
+    """That weights which are published in a narrow format are held in another, and the method that keeps 4 bit."""
+    job, name = resolved.job, resolved.given.values.model
+    told = None if not isinstance(name, str) or name == job.model.name else told_by(name)
+    if told is None or (told.bits or 0) >= LOADED_BITS:
+        return
+    narrow = f"{name} names {f'{told.bits}-bit ' if told.bits else ''}weights ({told.words})"
+    if not job.method.quantised:
+        keeping = next((kind.name for kind in METHODS.values() if kind.quantises), None)
+        keeps = (
+            f"; {resolved.given.caller.setting('job', keeping)} keeps them in {QUANTISED_BITS} bit" if keeping else ""
+        )
+        yield f"{narrow}, which are taken as 16-bit ones here{keeps}"
+    elif told.bits != QUANTISED_BITS:
+        yield f"{narrow}, which are held in {QUANTISED_BITS} bit here"
+
+
+def slow_start(sized: TrainingEstimate) -> Iterator[str]:
+    """That a job which lasts minutes spends a good part of them before its first step."""
+    before_s = start_up_s(sized.resolved.job)
+    if sized.fits and before_s > NOTICEABLE * sized.total_s:
+        share = f"{100.0 * before_s / sized.total_s:.0f} %"
+        yield f"start-up comes on top: about {before_s / MINUTE_S:.1f} min, {share} of the time of the steps (assumed)"
+
+
+def _unreached(sized: TrainingEstimate) -> Iterator[str]:
+    """That memory is for the longest sample, where the user asks for far longer sequences and nothing fills them."""
+    resolved, job = sized.resolved, sized.resolved.job
+    longest, filled = job.lengths.longest, job.padding in (PACKED, TO_SEQ_LEN)
+    if "train.seq_len" in resolved.given.origin and not filled and job.seq_len > MUCH_LONGER * longest:
+        yield f"the longest sample has {longest:,.0f} tokens: memory is for that, not for {job.seq_len:,}"
+
+
+def _kept_by_fsdp(sized: TrainingEstimate) -> Iterator[str]:
+    """Why gradients are whole and weights wide where ZeRO would share them out, and what shares them out otherwise."""
+    resolved, job, layouts = sized.resolved, sized.resolved.job, sized.layouts
+    states, dtype, zero = job.stack.states, job.stack.defaults.weights_dtype, int(layouts.zero[0])
+    upcast = states.sharded_upcast and states.trained_weight_bytes < FLOAT32
+    kept = []
+    if accumulates_whole_gradients(job, layouts)[0]:
+        kept.append("gradients stay whole until the last micro-batch of a step")
+    if upcast and zero == FULLY_SHARDED and job.method.learning.base:
+        kept.append(f"shards of what learns are float32 though {dtype} is loaded")
+    others = [name for name in job.stack.runs_on if name != job.stack.backend]
+    if kept and others:
+        setting = resolved.given.caller.setting("train.backend", others[0])
+        yield f"{job.stack.name} runs FSDP as accelerate does: {' and '.join(kept)}; not so with {setting}"
+
+
+def _padding(sized: TrainingEstimate) -> Iterator[str]:
+    """That most of the work is padding, and what packs the same data into sequences that memory holds now."""
+    job, padding = sized.resolved.job, float(sized.choice.sequences.padding_share[0])
+    if padding <= MOST_PADDING or not sized.fits:
+        return
+    told = f"{100 * padding:.0f} % of the processed tokens are padding"
+    answers = job.method.compares or job.method.kind.rollout is not None
+    if not job.packs or job.method.kind.rollout is not None:
+        what = "answers" if answers else "samples"
+        yield f"{told}: a stack that packs {what} would save most of it, {job.stack.name} does not"
+        return
+    seq_len = packed_seq_len(sized)
+    steps = packed_steps(sized, seq_len)
+    if not steps:
+        yield f"{told}: packed, the samples fill less than one batch of {job.global_batch:,}"
+        return
+    settings = packed_settings(sized)
+    if sized.resolved.fixed_steps:
+        settings["train.steps"] = steps
+    saves = f"packing the same samples ({sized.resolved.given.caller.settings(settings)}) saves most of it"
+    fewer = f", in {steps:,} instead of {job.steps:,} optimizer steps; {kept_steps_words(sized, seq_len)}"
+    yield f"{told}: {saves}{fewer if steps != job.steps else ''}"
+
+
+def _many_epochs(resolved: ResolvedTraining) -> Iterator[str]:
+    job, epochs = resolved.job, resolved.epochs
+    if epochs is not None and epochs > MOST_EPOCHS:
+        setting = resolved.given.caller.setting("train.epochs", 3)
+        steps = f"{job.steps:,.9g} step{'s read' if job.steps > 1 else ' reads'}"
+        yield f"{steps} the {job.samples:,.9g} samples {round(epochs):,.9g} times; {setting} sizes three passes"
+
+
+# What a result says of images: the tokens of a sample, and which parts of the model learn.
+
+LANGUAGE = "language"
+
+
+def sample_images(sized: TrainingEstimate) -> SampleImages | None:
+    """The images of a sample and what becomes of them; None where samples have none."""
+    job, values = sized.resolved.job, sized.resolved.values
+    if job.images is None:
+        return None
+    seen, count = job.images.seen, int(values["data.images"])
+    return SampleImages(
+        per_sample=count,
+        size=str(values["data.image_size"]),
+        pieces_each=seen.pieces,
+        patches_each=seen.pieces * seen.patches,
+        tokens_each=seen.tokens,
+        tokens=count * seen.tokens,
+    )
+
+
+def trained_parts(sized: TrainingEstimate) -> Iterator[TrainedPart]:
+    """The language model and the parts beside it, with what learns of each; nothing where there are none beside."""
+    job = sized.resolved.job
+    parts = job.method.parts
+    if not parts:
+        return
+    beside = sum(part.learning_parameters for part in parts)
+    learning = job.method.trainable_parameters(job.model) - beside
+    yield TrainedPart(LANGUAGE, count_parameters(job.model).total, learning, adapters=not job.method.learning.base)
+    for part in parts:
+        yield TrainedPart(part.name, part.parameters, part.learning_parameters, adapters=not part.learning.base)
+
 
 COMPUTE = tuple(part.name for part in COMPUTE_PARTS)
 EVERY_MICRO_BATCH = frozenset(part.name for part in MICRO_BATCH_PARTS)
@@ -106,10 +375,10 @@ def summarise(sized: TrainingEstimate, details: bool = True) -> Result:
 def with_operators(result: Result, sized: TrainingEstimate) -> Result:
     """The result with its step operator by operator."""
     from xe_sizer.scenario.trials import operator_rows
-    from xe_sizer.training.operator_costs import operator_costs
+    from xe_sizer.training.step_time import operator_costs
 
     operators = operator_rows(operator_costs(sized.timeline), result.time.step_s.expected)
-    return replace(result, time=replace(result.time, operators=operators))
+    return replaced(result, time=replaced(result.time, operators=operators))
 
 
 def scenario_of(resolved: ResolvedTraining) -> dict[str, Any]:
@@ -146,8 +415,6 @@ def _components(sized: TrainingEstimate, details: bool) -> tuple[MemoryComponent
 
 def _terms(sized: TrainingEstimate, held: Mapping[str, float]) -> dict[str, tuple[tuple[Factor, ...], ...]]:
     """Parts of the memory as sums of products, with their numbers."""
-    from xe_sizer.training.memory_terms import peak_of, terms_at
-
     peak = peak_of(sized.resolved.job, sized.layouts, sized.ledger)
     return {
         name: tuple(
@@ -373,3 +640,230 @@ def _sources(resolved: ResolvedTraining) -> tuple[Source, ...]:
     ]
     found += [Source(name=f"collective {name}", source=law.source) for name, law in job.network.scale_up.items()]
     return tuple(source for source in found if source.source)
+
+
+# The parts of a GPU's memory with their numbers put in: sums of products of the quantities that they come from.
+#
+# A part may come about in several ways; the one that holds at the peak is that whose value is the part's.
+
+NEAR = 1e-9  # chosen: share by which a sum in another order may differ [-]
+BYTES, ZERO_RANKS = "B", "ZeRO ranks"
+
+
+@frozen
+class Peak:
+    """One layout at its worst stage and moment, and what its memory is computed from."""
+
+    tensors: Tensors
+    around: Around
+    stage: int
+    moment: int
+
+    def one(self, value: ArrayLike) -> float:
+        """A figure of shape (stage, layout), or one that broadcasts to it, on the worst stage."""
+        return float(np.broadcast_to(value, (2, 1))[self.stage, 0])
+
+    def product(self, *factors: tuple[ArrayLike, str]) -> tuple[Number, ...]:
+        return tuple(Number(self.one(value), name) for value, name in factors)
+
+    def over(self, ranks: ArrayLike, name: str = ZERO_RANKS) -> tuple[Number, ...]:
+        """Division among ranks; nothing where there is one."""
+        count = self.one(ranks)
+        return (Number(count, name, divides=True),) if count > 1 else ()
+
+
+def peak_of(job: Job, layouts: Layouts, ledger: Ledger) -> Peak:
+    """The one layout of a cautious ledger at its worst stage and moment."""
+    stage, moment = ledger.worst()
+    longest_tokens = as_array(job.sequences(layouts).longest_tokens)
+    shape = ledger.total_bytes.shape
+    live = np.asarray(sum(np.broadcast_to(ledger.components[part.name], shape) for part in memory_parts.TENSOR_PARTS))
+    around = memory_parts.Around(job, layouts, live, "cautious")
+    return Peak(Tensors(job, layouts, longest_tokens), around, stage, moment)
+
+
+def terms_at(peak: Peak, name: str, size_bytes: float) -> Terms:
+    """The part of that name as a sum of products; empty where it is no such sum.
+
+        bytes = sum of products of factors
+
+    Parameters
+    ----------
+    peak : one layout at its worst stage and moment
+    name : of a part of MEMORY_PARTS
+    size_bytes : what the part comes to there [bytes]
+
+    Returns
+    -------
+    tuple of terms, each a tuple of factors; their products sum to `size_bytes`
+
+    Source: the functions of `training.memory_parts`, whose quantities these are.
+    """
+    for terms in _WAYS[name](peak) if name in _WAYS else ():
+        held = tuple(term for term in terms if product_of(term))
+        if abs(sum(map(product_of, held)) - size_bytes) <= NEAR * size_bytes:
+            return held
+    return ()
+
+
+def _weights(peak: Peak) -> Iterator[Terms]:
+    tensors, sizes = peak.tensors, peak.tensors.sizes
+    held, shards = tensors.held, tensors.shards
+    dense, expert = peak.over(shards.weights), peak.over(np.where(shards.weights > 1, shards.experts, 1.0))
+    parts = (
+        peak.product((held.parts_learning, "elements of other parts"), (sizes.weight, BYTES)) + dense,
+        peak.product((held.parts_matrices, "frozen elements of other parts"), (sizes.frozen_linear, BYTES)) + dense,
+        peak.product((held.parts_others, "frozen vectors of other parts"), (sizes.frozen, BYTES)) + dense,
+    )
+    if tensors.base:
+        learning = peak.product((held.linear + held.other, "elements"), (sizes.weight, BYTES)) + dense
+        yield learning, peak.product((held.experts, "elements of experts"), (sizes.weight, BYTES)) + expert, *parts
+    yield (
+        *parts,
+        peak.product((held.linear, "elements of matrices"), (sizes.frozen_linear, BYTES)) + dense,
+        peak.product((held.other, "other elements"), (sizes.frozen, BYTES)) + dense,
+        peak.product((held.experts, "elements of experts"), (sizes.frozen_linear, BYTES)) + expert,
+    )
+
+
+def _adapters(peak: Peak) -> Iterator[Terms]:
+    tensors = peak.tensors
+    each = tensors.job.stack.states.adapter_weight_bytes
+    product = peak.product((tensors.held.adapters, "elements"), (each, BYTES))
+    learning = product + peak.over(tensors.shards.weights)
+    buffers = peak.product((tensors.held.buffer_bytes, "bytes of buffers"))
+    yield (learning, buffers) if peak.one(tensors.held.buffer_bytes) else (learning,)
+
+
+def _learning(peak: Peak, each_bytes: ArrayLike, adapter_bytes: ArrayLike, group: ArrayLike) -> Terms:
+    """A state of the learning elements: dense ones, experts, adapters."""
+    tensors = peak.tensors
+    dense, experts = tensors.learning
+    shared = np.asarray(group) > 1
+    return (
+        peak.product((dense, "elements"), (each_bytes, BYTES)) + peak.over(group),
+        peak.product((experts, "elements of experts"), (each_bytes, BYTES))
+        + peak.over(np.where(shared, tensors.shards.experts, 1.0)),
+        peak.product((tensors.held.adapters, "elements of adapters"), (adapter_bytes, BYTES)) + peak.over(group),
+    )
+
+
+def _gradients(peak: Peak) -> Iterator[Terms]:
+    sizes, shards = peak.tensors.sizes, peak.tensors.shards
+    for each, group in ((sizes.gradient, shards.gradients), (sizes.gather, 1.0), (sizes.reduce, 1.0)):
+        flat = peak.product((peak.tensors.flat_elements, "frozen elements beside adapters"), (sizes.gather, BYTES))
+        yield (*_learning(peak, each, sizes.adapter_gradient, group), flat + peak.over(group))
+
+
+def _optimizer_states(peak: Peak) -> Iterator[Terms]:
+    tensors, sizes = peak.tensors, peak.tensors.sizes
+    states = _learning(peak, sizes.optimizer, sizes.adapter_optimizer, tensors.shards.optimizer)
+    yield (*states, peak.product((tensors.further_state_bytes, "B of vectors and tables")))
+
+
+def _activations(peak: Peak) -> Iterator[Terms]:
+    tensors, one = peak.tensors, peak.tensors.saved
+    kept, layers, flight = (one.kept, "B a layer"), (tensors.kept_layers, "layers"), (tensors.in_flight, "in flight")
+    first = np.stack([np.ones(1), (tensors.layouts.pp == 1).astype(float)])
+    not_kept = peak.product((-one.before_learning * first, "B before what learns"), flight)
+    entered = peak.product((one.entered * first, "B before the layers"), flight)
+    everything = (peak.product(kept, layers, flight), not_kept)
+    yield (*everything, peak.product((one.ends * tensors.has_head, "B at the ends")))
+    yield (
+        *everything,
+        entered,
+        peak.product((one.last_left * tensors.any_layer, "B of the layer in its backward")),
+    )
+    others = peak.product(kept, layers, (np.maximum(tensors.in_flight - 1.0, 0.0), "other micro-batches"))
+    yield others, entered, peak.product((one.checkpoint * tensors.any_layer, "B of the first layer"))
+    yield others, entered, peak.product((one.source_kept * tensors.any_layer, "B of the encoder"))
+
+
+def _gathered(peak: Peak) -> Iterator[Terms]:
+    tensors, held, method = peak.tensors, peak.tensors.held, peak.tensors.job.method
+    size = tensors.job.element_bytes if method.quantised else tensors.sizes.gather
+    each = (method.frozen_linear_bytes or 0.0) if method.quantised else size
+    layer = np.minimum(held.whole_layer, held.base)
+    yield (
+        peak.product((held.root, "elements of the root"), (size, BYTES)),
+        peak.product((held.base - held.root, "elements of the layers"), (each, BYTES)),
+    )
+    units = (
+        peak.product((held.root, "elements of the root"), (size, BYTES)),
+        peak.product((2.0, "layers"), (layer, "elements"), (each, BYTES)),
+    )
+    yield units
+    yield (*units, peak.product((held.root, "gradients of the root"), (size, BYTES)))
+
+
+def _dequantised(peak: Peak) -> Iterator[Terms]:
+    tensors = peak.tensors
+    yield (peak.product((tensors.held.largest, "elements of the largest matrix"), (tensors.buffer_bytes, BYTES)),)
+
+
+def _logits(peak: Peak) -> Iterator[Terms]:
+    """What is alive together for each logit of the micro-batch."""
+    tensors, one = peak.tensors, peak.tensors.saved
+    logits = tensors.shapes.spread(logits_per_rank(tensors.shapes.inputs))
+    for loss in (one.loss_kept, one.loss_live):
+        each = (loss + tensors.wide_logits) * tensors.has_head / logits
+        yield (peak.product((logits, "logits"), (each, "B alive together")),)
+
+
+def _context(peak: Peak) -> Iterator[Terms]:
+    yield _everywhere(peak, "context_gib")
+
+
+def _libraries(peak: Peak) -> Iterator[Terms]:
+    yield _everywhere(peak, "workspace_gib")
+
+
+def _everywhere(peak: Peak, name: str) -> Terms:
+    size = getattr(getattr(peak.around.job.stack.memory, name), peak.around.level)
+    return (peak.product((size, "GiB"), (GIB, "")),)
+
+
+def _workspace(peak: Peak) -> Iterator[Terms]:
+    tensors = peak.tensors
+    learning = tensors.learned
+    for each in (tensors.sizes.weight, FLOAT32):
+        yield (peak.product((learning, "learning elements"), (each, BYTES)) + peak.over(tensors.shards.optimizer),)
+
+
+def _buckets(peak: Peak) -> Iterator[Terms]:
+    tensors = peak.tensors
+    yield _learning(peak, tensors.sizes.gradient, tensors.sizes.adapter_gradient, 1.0)
+    yield (peak.product((tensors.job.stack.memory.bucket_gib, "GiB"), (GIB, "")),)
+    learning = tensors.learned
+    yield (peak.product((learning, "learning elements"), (tensors.sizes.reduce, BYTES)),)
+
+
+def _nccl(peak: Peak) -> Iterator[Terms]:
+    layouts = peak.around.layouts
+    groups = sum(float(getattr(layouts, name)[0] > 1) for name in ("tp", "pp", "cp", "dp", "ep"))
+    each = getattr(peak.around.job.stack.memory.communicator_gib, peak.around.level)
+    yield (peak.product((groups, "communicators"), (each, "GiB"), (GIB, "")),)
+
+
+def _slack(peak: Peak) -> Iterator[Terms]:
+    around = peak.around
+    live = float(around.tensors[peak.stage, peak.moment, 0])
+    yield (peak.product((live, "B of tensors"), (getattr(around.job.stack.memory.slack_share, around.level), "")),)
+
+
+_WAYS: dict[str, Callable[[Peak], Iterator[Terms]]] = {
+    memory_parts.weights.name: _weights,
+    memory_parts.adapters.name: _adapters,
+    memory_parts.gradients.name: _gradients,
+    memory_parts.optimizer_states.name: _optimizer_states,
+    memory_parts.saved_activations.name: _activations,
+    memory_parts.gathered_layers.name: _gathered,
+    memory_parts.dequantised_layer.name: _dequantised,
+    memory_parts.logits_and_loss.name: _logits,
+    memory_parts.optimizer_workspace.name: _workspace,
+    memory_parts.cuda_context.name: _context,
+    memory_parts.library_workspaces.name: _libraries,
+    memory_parts.buckets.name: _buckets,
+    memory_parts.nccl_buffers.name: _nccl,
+    memory_parts.allocator_slack.name: _slack,
+}

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import math
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from xe_sizer.errors import InputError, Problem
 from xe_sizer.frozen import frozen
+from xe_sizer.profiles.dataset import load_dataset
+from xe_sizer.profiles.text import at_home
+from xe_sizer.scenario.provenance import relative
 from xe_sizer.scenario.schema import DataSection, Histogram
-from xe_sizer.training.known_data import known_data
-from xe_sizer.training.lengths import constant_lengths, histogram_lengths, mixed_lengths, statistics_lengths
+from xe_sizer.software.stack import PARALLEL_WAYS
+from xe_sizer.training.token_lengths import constant_lengths, histogram_lengths, mixed_lengths, statistics_lengths
 from xe_sizer.units import whole_percent
 
 if TYPE_CHECKING:
@@ -17,8 +24,76 @@ if TYPE_CHECKING:
     from xe_sizer.profiles.finder import Finder
     from xe_sizer.scenario.caller import Caller
     from xe_sizer.scenario.read import Given
-    from xe_sizer.training.known_data import KnownData
-    from xe_sizer.training.lengths import TokenLengths
+    from xe_sizer.software.stack import Stack
+    from xe_sizer.training.token_lengths import TokenLengths
+
+# The data set that a scenario names: a profile, or a file of samples whose tokens are counted.
+
+PROFILE_SUFFIXES = (".yaml", ".yml")
+COUNTED_SUFFIXES = (".jsonl", ".json", ".parquet")
+OTHER_SUFFIXES = (".arrow", ".csv", ".tsv", ".txt", ".gz", ".zst")
+STATISTICS_EXAMPLE = (("samples", "50000"), ("mean_tokens", "350"), ("max_tokens", "2048"))
+
+
+@frozen
+class KnownData:
+    """A data set's profile, whether its samples were counted just now, and what is to be known of its figures."""
+
+    profile: DatasetProfile
+    counted: bool = False
+    remarks: tuple[str, ...] = ()
+
+
+def known_data(given: Given, finder: Finder) -> KnownData | None:
+    """The data set that the scenario names, None where it names none. Raises InputError."""
+    data = given.values.data
+    key, name = ("profile", data.profile) if data.file is None else ("file", data.file)
+    if name is None:
+        return None
+    path = _path(given, f"data.{key}", name)
+    suffix = path.suffix.lower()
+    if key == "file" or suffix in COUNTED_SUFFIXES:
+        return _counted(given, key, name, path, finder)
+    if suffix in OTHER_SUFFIXES or (path.is_file() and suffix not in PROFILE_SUFFIXES):
+        raise InputError(_other_file(given, name, path))
+    where = partial(given.locate, ("data", "profile"))
+    return KnownData(load_dataset(relative(given, "data.profile", name), where, finder))
+
+
+def _path(given: Given, key: str, name: str) -> Path:
+    """Where a file is: a path in a scenario starts at the scenario's folder."""
+    return (given.folder_for(key) or Path()) / at_home(name)
+
+
+def _counted(given: Given, key: str, name: str, path: Path, finder: Finder) -> KnownData:
+    """A file of samples, counted with the scenario's tokenizer or assumed from bytes. Raises InputError."""
+    from xe_sizer.datasets.profile import counted_samples
+
+    if not path.exists():
+        raise InputError(Problem(f"no such file: {path}", given.locate(("data", key)), _statistics_hint(given)))
+    tokenizer = given.values.data.tokenizer
+    by = None if tokenizer is None else _path(given, "data.tokenizer", tokenizer)
+    if by is not None and not by.exists():
+        hint = "the path of a tokenizer.json, or of a folder with one; without it tokens are assumed from bytes"
+        raise InputError(Problem(f"no such file or folder: {by}", given.locate(("data", "tokenizer")), hint))
+    found = counted_samples(path, by, finder)
+    return KnownData(found.profile, counted=True, remarks=found.remarks)
+
+
+def _other_file(given: Given, name: str, path: Path) -> Problem:
+    """What to say to a file of a format that is not counted."""
+    known = path.exists()
+    message = f"'{name}' is no data set profile (.yaml) and no file of samples" if known else f"no such file: {path}"
+    return Problem(message, given.locate(("data", "profile")), _statistics_hint(given))
+
+
+def _statistics_hint(given: Given) -> str:
+    keys = (given.caller.setting(f"data.{key}", number) for key, number in STATISTICS_EXAMPLE)
+    return (
+        "samples are read from .jsonl, .json and .parquet; or say how long they are, for example "
+        f"{' '.join(keys)}, or name a data set profile (.yaml) that does"
+    )
+
 
 DEFAULT_SEQ_LEN = 4096
 DEFAULT_STEPS = 1000
@@ -179,3 +254,63 @@ def _share_words(share: float) -> str:
     if share < 0.001:
         return "less than 0.1 %"
     return f"{100 * share:.1f} %" if share < 0.1 else whole_percent(share)
+
+
+# The sequences of an optimizer step: as given, as micro-batches, accumulation and replicas make them, or as usual.
+
+DEFAULT_GLOBAL_BATCH = 128  # chosen: sequences of a step where neither somebody nor the stack says how many
+
+
+def replicas_of(given: Given, gpus: int | None, stack: Stack) -> int | None:
+    """Data-parallel replicas that are given, or that the GPUs come to; None where the search chooses them [-]."""
+    layout = given.values.layout
+    dp: int | None = layout.dp
+    if dp is not None or gpus is None:
+        return dp
+    sizes = {key: getattr(layout, key) for key in ("tp", "pp", "cp")}
+    if any(size is None and getattr(stack.supports, PARALLEL_WAYS[key]) for key, size in sizes.items()):
+        return None
+    return max(gpus // int(math.prod(size or 1 for size in sizes.values())), 1)
+
+
+def global_batch(given: Given, gpus: int | None, stack: Stack) -> int | None:
+    """Sequences of a step over all GPUs [-]; None where they follow the layout that a search chooses.
+
+    Where nobody gives them they are micro-batch x accumulation x replicas, as far as these are given.
+    """
+    train = given.values.train
+    whole: int | None = train.global_batch
+    if whole is not None:
+        return whole
+    if assumes_batch(given):
+        return default_global_batch(given, gpus, stack)
+    replicas = replicas_of(given, gpus, stack)
+    together = (train.micro_batch or 1) * (train.grad_accum or 1)
+    return None if replicas is None else together * replicas
+
+
+def assumes_batch(given: Given) -> bool:
+    """Whether the global batch is assumed: nobody gives it, nor what makes it."""
+    train = given.values.train
+    return train.global_batch is None and (train.micro_batch is None or train.grad_accum is None)
+
+
+def default_global_batch(given: Given, gpus: int | None, stack: Stack) -> int:
+    """The smallest batch at or above the usual one that can be split: over micro-batches, steps, replicas and GPUs.
+
+    The usual one is what each of the GPUs takes by the stack's own defaults, where it has such and the GPUs are known.
+    GPUs: their odd factor must go into the batch or the model; powers of two find their place in any layout.
+    """
+    each, odd = stack.defaults.batch_per_gpu, gpus or 1
+    usual = DEFAULT_GLOBAL_BATCH if each is None or gpus is None else each * gpus
+    while odd % 2 == 0:
+        odd //= 2
+    train, dp = given.values.train, given.values.layout.dp
+    parts = (train.micro_batch or 1) * (train.grad_accum or 1)
+    share = parts * (dp or 1)
+    if share % odd == 0 and (dp or train.grad_accum is None):
+        return math.ceil(usual / share) * share
+    step = math.lcm(share, odd)
+    if train.grad_accum is not None:
+        step = math.lcm(step, parts * (replicas_of(given, gpus, stack) or 1))
+    return step << max(math.ceil(math.log2(usual / step)), 0)

@@ -9,9 +9,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from xe_sizer.frozen import frozen
+from xe_sizer.graph.operators import as_array
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array, IntArray
+    from xe_sizer.training.layout import Layouts
+    from xe_sizer.training.methods.method import Compared
 
 LARGEST_KEY = 2**62  # defined: inside a signed integer of 64 bits
 
@@ -69,3 +72,29 @@ def _code(column: NDArray[np.generic]) -> tuple[IntArray, int]:
         column = column.astype(np.int64)  # sorting takes longer
     code = (column - column.min()).astype(np.int64)
     return code, int(code.max()) + 1
+
+
+# Jobs that compare the states of sequences with each other: how many, and what ranks exchange for it.
+
+
+def queries_and_candidates(compared: Compared, layouts: Layouts) -> tuple[Array, Array]:
+    """Queries of a micro-batch of a rank, and the passages that each is compared with, shape (layout,) [-].
+
+        queries = micro-batch
+        candidates = micro-batch (1 + hard negatives) x (accumulation, where gradients are cached) x (dp, across GPUs)
+
+    Parameters
+    ----------
+    compared : what is compared with what
+    layouts : micro-batch, accumulation and dp, shape (layout,) [-]
+
+    Returns
+    -------
+    (queries, candidates), shape (layout,) [-]
+
+    Source: MultipleNegativesRankingLoss (gather_across_devices) and its cached form in sentence-transformers.
+    """
+    queries = as_array(layouts.micro_batch)
+    of_step = as_array(layouts.grad_accum) if compared.cached else 1.0
+    everywhere = as_array(layouts.dp) if compared.across_gpus else 1.0
+    return queries, queries * (1.0 + compared.hard_negatives) * of_step * everywhere

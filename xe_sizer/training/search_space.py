@@ -1,4 +1,4 @@
-"""All legal layouts of a job on given numbers of GPUs."""
+"""Legal layouts of a job on a number of GPUs: what may be divided, and the rules that say so."""
 
 from __future__ import annotations
 
@@ -6,19 +6,31 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import fields
 from functools import cache
-from itertools import product
+from itertools import chain, product
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from xe_sizer.frozen import frozen
-from xe_sizer.training.layout import FULL, OFFLOAD, RECOMPUTE, Layouts, offloaded_parts
-from xe_sizer.training.schedules import LEAST_CHUNKS, MOST_CHUNKS, OPEN_CHUNKS, ROWS
+from xe_sizer.result.studies import Rule
+from xe_sizer.training.layout import (
+    FULL,
+    LEAST_CHUNKS,
+    MOST_CHUNKS,
+    OFFLOAD,
+    OPEN_CHUNKS,
+    RECOMPUTE,
+    ROWS,
+    Layouts,
+    offloaded_parts,
+)
 
 if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
     from xe_sizer.graph.operators import IntArray
     from xe_sizer.software.stack import Stack
+
+# All legal layouts of a job on given numbers of GPUs.
 
 LARGEST_LIST = 1 << 24
 LARGEST_PLAN = 1024  # GPUs up to which every whole node is tried
@@ -387,3 +399,43 @@ def gpu_counts(node_ranks: int, limit: int, parts: bool) -> tuple[int, ...]:
     more = sorted({base * 2**i for base in (1, 3) for i in range(14)})
     every = (*range(1, nodes + 1), *(n for n in more if n > nodes))
     return tuple(count for count in (*inside, *(node_ranks * n for n in every)) if count <= limit)
+
+
+# What each rule of the search space removed: how many parallel groupings, how many layouts.
+
+GROUPINGS, LAYOUTS = "groupings", "layouts"
+
+
+def removed_by_rules(rules: Rules, counts: Collection[int]) -> tuple[Rule, ...]:
+    """The rules in the order in which they are applied; each counts what the rules before it left.
+
+    Groupings are the ways to write a number of GPUs as tp x cp x pp x dp; layouts add the other choices to those that
+    are left.
+    """
+    tests = (
+        ("tensor-parallel", "tp divides the attention heads and stays inside a node", tensor_options(rules)),
+        ("context-parallel", "cp needs sequences of fixed, divisible length and the stack's support",
+         context_options(rules)),
+        ("pipeline", "pp divides the layers and needs the stack's support", pipeline_options(rules)),
+        ("batch", "dp divides the global batch", replica_options(rules, chain.from_iterable(map(divisors, counts)))),
+    )  # fmt: skip
+    allowed = [frozenset(options) for _, _, options in tests]
+    removed = [0] * len(tests)
+    for sizes in _groupings(counts):
+        failed = next((index for index, size in enumerate(sizes) if size not in allowed[index]), None)
+        if failed is not None:
+            removed[failed] += 1
+    found = [Rule(name, reason, lost, GROUPINGS) for (name, reason, _), lost in zip(tests, removed, strict=True)]
+    raw = raw_sizes(rules, counts)
+    legal = sum(len(chunk) for chunk in layout_chunks(rules, counts, 1 << 18))
+    reason = "whole micro-batches; chunks of whole layers; ZeRO 2 and 3 without pipelines; even expert and ZeRO groups"
+    return (*found, Rule("between fields", reason, raw - legal, LAYOUTS))
+
+
+def _groupings(counts: Collection[int]) -> Iterator[tuple[int, int, int, int]]:
+    """Every tp, cp, pp, dp with a product among the counts."""
+    for count in counts:
+        for tp in divisors(count):
+            for cp, pp in product(divisors(count // tp), repeat=2):
+                if count // tp % (cp * pp) == 0:
+                    yield tp, cp, pp, count // (tp * cp * pp)

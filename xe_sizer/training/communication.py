@@ -1,4 +1,4 @@
-"""What data-parallel ranks exchange: gradients and weights, whole or sharded, and what compute does not hide of it."""
+"""Exchanges between ranks over a step: the data-parallel reduction and the pipeline's transfers."""
 
 from __future__ import annotations
 
@@ -8,21 +8,51 @@ import numpy as np
 
 from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import as_array
-from xe_sizer.laws.collectives import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, collective_time_s, copy_time_s
+from xe_sizer.laws.collectives import (
+    ALL_GATHER,
+    ALL_REDUCE,
+    POINT_TO_POINT,
+    REDUCE_SCATTER,
+    collective_time_s,
+    copy_time_s,
+)
+from xe_sizer.training.activations import recomputed_layers_share
 from xe_sizer.training.gathering import gathered_beyond
-from xe_sizer.training.learning_layers import learning_elements
-from xe_sizer.training.recomputation import recomputed_layers_share
-from xe_sizer.training.sharding import adapter_factors, census
-from xe_sizer.training.stages import stages_of
-from xe_sizer.training.state_bytes import StateBytes
+from xe_sizer.training.layout import HAS_OTHER_WORK, bubble_time_s, stages_of
+from xe_sizer.training.model_states import StateBytes, adapter_factors, census, learning_elements
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array
     from xe_sizer.training.gathering import Gathered
-    from xe_sizer.training.job import Job
-    from xe_sizer.training.layout import Layouts
-    from xe_sizer.training.sharding import Census
-    from xe_sizer.training.stage_time import StageTime
+    from xe_sizer.training.job import Job, RankShapes
+    from xe_sizer.training.layout import Layouts, Passes
+    from xe_sizer.training.model_states import Census
+
+# Time of one micro-batch on one pipeline stage: kernels, exchanges inside the layers, the waiting for the host.
+
+
+@frozen
+class StageTime:
+    """Seconds of one micro-batch; arrays of shape (stage, layout), stages first, last and middle.
+
+    parts : name -> seconds, those of MICRO_BATCH_PARTS; they sum to what the stage needs
+    forward_s, backward_s : kernels, exchanges and gaps of each direction; other exchanges can hide behind them
+    weight_s : the part of the backward spent on weight gradients
+    frozen_s : passes through frozen weights beside the training
+    """
+
+    parts: dict[str, Array]
+    forward_s: Array
+    backward_s: Array
+    weight_s: Array
+    frozen_s: Array
+
+    @property
+    def total_s(self) -> Array:
+        return np.asarray(sum(self.parts.values()))
+
+
+# What data-parallel ranks exchange: gradients and weights, whole or sharded, and what compute does not hide of it.
 
 
 @frozen
@@ -256,3 +286,71 @@ def _sharded_exchanges_s(
         np.maximum(layers * layer_gather_s * again, fetch_s),
         np.maximum(layers * (layer_gather_s * again + layer_reduce_s), fetch_s),
     )
+
+
+# The pipeline schedule: bubble, imbalance and transfers between stages.
+
+
+@frozen
+class Pipeline:
+    """Seconds of one optimizer step, shape (layout,): idle time and transfers that are not hidden."""
+
+    bubble_s: Array
+    transfer_s: Array
+
+
+def pipeline(job: Job, layouts: Layouts, shapes: RankShapes, passes: Passes) -> Pipeline:
+    """Idle time and transfers of a pipeline by its schedule.
+
+        bubble = sum over the stages but the slowest of max(f F + b B + w W, 0), by the schedule's row
+        transfers = w vpp grad_accum x (2 boundary + sum of r boundaries of frozen weights) x (1 - hidden share)
+        boundary = send(b s h), or send(b s h / tp) + gather(b s h) over the tp ranks where they scatter it
+
+    The slowest stage works for grad_accum (F + B + W); before and after it the pipeline fills and drains. Each
+    micro-batch crosses every boundary of its rank once a chunk in each direction, and once more forwards in each of r
+    passes through frozen weights. Stages between others have two boundaries: both are waited for (w = 2) where sends
+    and receives are not paired. Nothing hides a transfer where a stage has one chunk and its passes follow one another.
+
+    Parameters
+    ----------
+    job, layouts : the job, and layouts of shape (layout,)
+    shapes : of the ranks; the boundary tensor is the hidden state of one micro-batch
+    passes : of a micro-batch on the first, last and a middle stage, shape (3, layout) [s]
+
+    Returns
+    -------
+    Pipeline, shape (layout,) [s]
+
+    Source: `training.schedules`.
+    """
+    pp, vpp = as_array(layouts.pp), as_array(layouts.vpp)
+    bubble_s = bubble_time_s(
+        layouts.schedule,
+        pp,
+        vpp,
+        as_array(layouts.grad_accum),
+        passes,
+        stages_of(job.model.layers, job.split, layouts).middles,
+    )
+    waited = np.where((pp > 2) & (not job.stack.boundaries.paired), 2.0, 1.0)
+    crossed_s = 2.0 * _boundary_s(job, layouts, shapes)
+    for companion in job.method.passing:
+        crossed_s = crossed_s + companion.forwards * _boundary_s(job.beside(companion), layouts, shapes)
+    hidden = np.where(HAS_OTHER_WORK[layouts.schedule] | (layouts.vpp > 1), job.stack.overlap.pipeline, 0.0)
+    transfer_s = waited * vpp * as_array(layouts.grad_accum) * crossed_s * (1.0 - hidden)
+    return Pipeline(bubble_s, transfer_s)
+
+
+def _boundary_s(job: Job, layouts: Layouts, shapes: RankShapes) -> Array:
+    """One boundary tensor from stage to stage, shape (layout,) [s]; nothing without a pipeline."""
+    inputs, tp, several = shapes.inputs, as_array(layouts.tp), layouts.pp > 1
+    message = shapes.spread(inputs.rank.resident_tokens * job.model.hidden * inputs.element_bytes)
+    inside = as_array(layouts.gpus) <= job.network.node_ranks  # else some boundary lies between nodes
+    scattered = job.stack.boundaries.scattered & (layouts.tp > 1) & ~layouts.sequence_parallel.astype(bool)
+    sent = message / np.where(scattered, tp, 1.0)
+    send_s = collective_time_s(
+        POINT_TO_POINT, sent, np.where(several, 2.0, 1.0), np.where(inside, 2.0, 1.0), job.network
+    )
+    ranks = np.where(scattered & several, tp, 1.0)
+    gather_s = collective_time_s(ALL_GATHER, message, ranks, np.minimum(ranks, job.network.node_ranks), job.network)
+    return send_s + gather_s

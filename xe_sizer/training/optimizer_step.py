@@ -9,14 +9,9 @@ import numpy as np
 from xe_sizer.graph.operators import as_array
 from xe_sizer.laws.collectives import ALL_GATHER, collective_time_s
 from xe_sizer.laws.matmul import matmul_time_s
-from xe_sizer.training.learning_matrices import learning_matrices
-from xe_sizer.training.stages import stages_of
+from xe_sizer.training.layout import stages_of
+from xe_sizer.training.model_states import learning_matrices
 from xe_sizer.units import SIXTEEN_BIT
-
-# published: singular value decompositions of all matrices of LLaMA 7B, 4.5e14 FLOP, take ten minutes on an A100
-# (APOLLO, arXiv:2412.05270, section 1; Q-GaLore, arXiv:2407.08296, section 1)
-DECOMPOSITION_FLOP_PER_S = 7.4e11
-QR_FLOP_PER_S = 4e12  # assumed: blocked Householder reflections, mostly float32 products of narrow blocks
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array
@@ -24,7 +19,12 @@ if TYPE_CHECKING:
     from xe_sizer.software.optimizer import LowRank, Optimizer, Squares
     from xe_sizer.training.job import Job
     from xe_sizer.training.layout import Layouts
-    from xe_sizer.training.learning_matrices import Matrices
+    from xe_sizer.training.model_states import Matrices
+
+# published: singular value decompositions of all matrices of LLaMA 7B, 4.5e14 FLOP, take ten minutes on an A100
+# (APOLLO, arXiv:2412.05270, section 1; Q-GaLore, arXiv:2407.08296, section 1)
+DECOMPOSITION_FLOP_PER_S = 7.4e11
+QR_FLOP_PER_S = 4e12  # assumed: blocked Householder reflections, mostly float32 products of narrow blocks
 
 
 def newton_schulz_time_s(rows: int, columns: int, iterations: int, device: Device) -> float:

@@ -1,0 +1,426 @@
+"""The search over layouts: which fit, which is chosen, how ties are broken, and the fewest GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xe_sizer.errors import InputError
+from xe_sizer.frozen import frozen
+from xe_sizer.training.estimate import (
+    DOES_NOT_FIT,
+    FITS,
+    FITS_WITH_ROOM,
+    GROWTH,
+    Choice,
+    Fewest,
+    TrainingEstimate,
+    keeps_limits,
+)
+from xe_sizer.training.layout import FULL, Layouts
+from xe_sizer.training.memory import fits, fitting, ledger_of_possible, memory_ledger, spare_bytes
+from xe_sizer.training.search_space import layout_chunks, legal_layouts
+from xe_sizer.training.step_time import timeline
+from xe_sizer.training.uncertainty import memory_doubtful
+
+if TYPE_CHECKING:
+    from xe_sizer.graph.operators import Array, IntArray
+    from xe_sizer.training.job import Job
+    from xe_sizer.training.memory import Ledger
+    from xe_sizer.training.resolved import ResolvedTraining
+    from xe_sizer.training.step_time import KeepsLimits
+
+# What the model cannot tell apart, and which of it is taken: the plainer layout, then the one with more headroom.
+
+# Errors of the ratio of two predictions, for published runs of one job that differ in their layout alone, or in the
+# number of GPUs: the median of 18 and of 16 publications (scripts/pair_error.py).
+LAYOUT_ERROR = 0.108
+GPUS_ERROR = 0.080
+TIE = 0.02  # chosen: layouts equally plain and so near in time are told apart by their headroom
+
+
+def complexity(layouts: Layouts) -> IntArray:
+    """How far a layout is from the plainest, data parallelism alone, shape (layout,) [-].
+
+        kinds of parallelism (tp, pp, ep, ZeRO 3) + ceil(log2 chunks a stage) + full recompute + groups of ZeRO
+        + 2 x context parallelism + 2 x offload
+
+    Every kind is one more thing to set up and to go wrong; context parallelism is for long sequences, many chunks a
+    stage are rarer than few, and host memory brings its own limits. Selective recompute is what recipes do anyway.
+
+    Parameters
+    ----------
+    layouts : of shape (layout,)
+
+    Returns
+    -------
+    ndarray of int, shape (layout,) [-]
+
+    Source: chosen.
+    """
+    kinds = sum((getattr(layouts, name) > 1).astype(np.int64) for name in ("tp", "pp", "ep"))
+    kinds = kinds + (layouts.zero == 3) + (layouts.zero_group > 0) + 2 * (layouts.cp > 1)
+    chunks = np.ceil(np.log2(layouts.vpp)).astype(np.int64)
+    return np.asarray(kinds + chunks + (layouts.recompute == FULL) + 2 * (layouts.offload > 0))
+
+
+def drawbacks(layouts: Layouts, doubtful: NDArray[np.bool_]) -> IntArray:
+    """What tells layouts apart that are as fast as the model can tell, the lowest first, shape (layout,) [-].
+
+        complexity + 2 x doubtful
+
+    doubtful : whether memory is not likely to suffice, shape (layout,); as much of a risk as host memory is
+
+    Source: chosen.
+    """
+    return np.asarray(complexity(layouts) + 2 * doubtful)
+
+
+def preferred(layouts: Layouts, step_s: Array, peak_bytes: Array, doubtful: NDArray[np.bool_]) -> int:
+    """Which of some layouts on the same GPUs is taken: of those as fast as the model can tell the one to run.
+
+    The one with the fewest drawbacks; of several the fastest, and within TIE of it that with the lowest peak, of
+    equal peaks the faster.
+
+    layouts, step_s, peak_bytes, doubtful : of shape (layout,), at least one
+    """
+    near = np.flatnonzero(step_s <= step_s.min() * (1.0 + LAYOUT_ERROR))
+    first = drawbacks(layouts[near], doubtful[near])
+    near = near[first == first.min()]
+    near = near[step_s[near] <= step_s[near].min() * (1.0 + TIE)]
+    return int(near[np.lexsort((step_s[near], peak_bytes[near]))[0]])
+
+
+# The best layouts on every number of GPUs, out of all of them, in bounded memory.
+
+Progress = Callable[[int], None]
+
+
+@frozen
+class Frontier:
+    """One layout for every number of GPUs on which some layout fits, ascending.
+
+    step_s, peak_bytes : of each layout
+    considered, feasible : layouts that were legal, and those of them that fit
+    complete : False where the search was interrupted
+    """
+
+    layouts: Layouts
+    step_s: Array
+    peak_bytes: Array
+    considered: int
+    feasible: int
+    complete: bool
+
+
+@frozen
+class _Kept:
+    """Layouts that may still be the answer for their number of GPUs; `tight` have not the headroom asked for.
+
+    pace_s : as by `Job.pace_s`; doubtful : where memory is not likely to suffice
+    """
+
+    layouts: Layouts
+    pace_s: Array
+    peak_bytes: Array
+    tight: NDArray[np.bool_]
+    doubtful: NDArray[np.bool_]
+
+    def __getitem__(self, index: NDArray[np.int64] | NDArray[np.bool_]) -> _Kept:
+        return _Kept(
+            self.layouts[index], self.pace_s[index], self.peak_bytes[index], self.tight[index], self.doubtful[index]
+        )
+
+    def __add__(self, other: _Kept) -> _Kept:
+        return _Kept(
+            Layouts.joined([self.layouts, other.layouts]),
+            np.concatenate([self.pace_s, other.pace_s]),
+            np.concatenate([self.peak_bytes, other.peak_bytes]),
+            np.concatenate([self.tight, other.tight]),
+            np.concatenate([self.doubtful, other.doubtful]),
+        )
+
+
+def frontier(
+    job: Job,
+    chunks: Iterable[Layouts],
+    min_headroom_bytes: float = 0.0,
+    progress: Progress | None = None,
+    keeps_limits: KeepsLimits | None = None,
+) -> Frontier:
+    """Evaluate every layout and keep, for each number of GPUs on which some layout fits, the best.
+
+    Layouts with something to spare go before those that fit by a hair, those in time before those that are late; of
+    what is left `ties.preferred` takes one. An interrupt ends the search with what has been found. Memory is computed
+    first and time for what fits; nothing that fits is left out.
+
+    progress : called with the number of layouts considered after each chunk
+    keeps_limits : whether layouts with a step time [s] each keep the limits on time and price, shape (layout,)
+    """
+    kept: _Kept | None = None
+    considered = feasible = 0
+    complete = True
+    try:
+        for chunk in chunks:
+            found, fitting = _fitting(job, chunk, min_headroom_bytes)
+            if found is not None:
+                kept = _best(found if kept is None else kept + found)
+            considered, feasible = considered + len(chunk), feasible + fitting
+            if progress:
+                progress(considered)
+    except KeyboardInterrupt:
+        complete = False
+    if kept is None:
+        return Frontier(Layouts.none(), np.zeros(0), np.zeros(0), considered, feasible, complete)
+    late = np.zeros(len(kept.layouts), dtype=bool)
+    if keeps_limits:
+        late = ~keeps_limits(kept.layouts, _step_s(job, kept))
+    chosen = kept[_chosen(kept, late)]
+    return Frontier(chosen.layouts, _step_s(job, chosen), chosen.peak_bytes, considered, feasible, complete)
+
+
+def _step_s(job: Job, kept: _Kept) -> Array:
+    """Time of a step under each layout [s]."""
+    return np.asarray(kept.pace_s * (kept.layouts.samples / job.global_batch))
+
+
+def _fitting(job: Job, chunk: Layouts, min_headroom_bytes: float) -> tuple[_Kept | None, int]:
+    found = ledger_of_possible(job, chunk, min_headroom_bytes)
+    if found is None:
+        return None, 0
+    possible, ledger = found
+    ok = np.flatnonzero(fits(ledger, job, min_headroom_bytes))
+    if not ok.size:
+        return None, 0
+    roomy = fits(ledger, job, spare_bytes(job, min_headroom_bytes))[ok]
+    layouts = chunk[possible[ok]]
+    peaks = ledger.peak_bytes[ok]
+    kept = _Kept(
+        layouts, job.pace_s(layouts, timeline(job, layouts).step_s), peaks, ~roomy, memory_doubtful(job, peaks)
+    )
+    return _best(kept), int(ok.size)
+
+
+def _best(found: _Kept) -> _Kept:
+    """What may be the answer for its number of GPUs: no slower than the model's error beyond the fastest there.
+
+    Of layouts with as few drawbacks, those within TIE of the fastest whose peak no faster one undercuts.
+    """
+    group = found.layouts.gpus * 2 + found.tight
+    found = found[found.pace_s <= _lowest_of(group, found.pace_s) * (1.0 + LAYOUT_ERROR)]
+    _, place = np.unique(drawbacks(found.layouts, found.doubtful), return_inverse=True)
+    group = (found.layouts.gpus * 2 + found.tight) * (place.max() + 1) + place
+    near = found.pace_s <= _lowest_of(group, found.pace_s) * (1.0 + TIE)
+    found, group = found[near], group[near]
+    order = np.lexsort((found.peak_bytes, found.pace_s, group))
+    keep = np.zeros(order.size, dtype=bool)
+    lowest, current = np.inf, -1
+    peaks = found.peak_bytes[order].tolist()
+    for index, (this, peak) in enumerate(zip(group[order].tolist(), peaks, strict=True)):
+        if this != current:
+            lowest, current = np.inf, this
+        if peak < lowest:
+            keep[index], lowest = True, peak
+    return found[order[keep]]
+
+
+def _lowest_of(group: IntArray, values: Array) -> Array:
+    """The lowest value of the group of each entry."""
+    names, places = np.unique(group, return_inverse=True)
+    lowest = np.full(names.size, np.inf)
+    np.minimum.at(lowest, places, values)
+    return np.asarray(lowest[places])
+
+
+def _chosen(kept: _Kept, late: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """One layout for each number of GPUs: roomy before tight, in time before late, then as `preferred`."""
+    worse = kept.tight * 2 + late
+    found = []
+    for gpus in np.unique(kept.layouts.gpus):
+        here = np.flatnonzero(kept.layouts.gpus == gpus)
+        here = here[worse[here] == worse[here].min()]
+        one = kept[here]
+        found.append(here[preferred(one.layouts, one.pace_s, one.peak_bytes, one.doubtful)])
+    return np.array(found)
+
+
+# Evaluates layouts with the equations of the estimate: memory first, time for what fits.
+
+CHUNK = 1 << 14  # layouts evaluated together: arrays stay in the cache and memory stays bounded
+
+
+def _chunks(layouts: Layouts) -> Iterator[Layouts]:
+    for start in range(0, len(layouts), CHUNK):
+        yield layouts[start : start + CHUNK]
+
+
+def choose(job: Job, layouts: Layouts, min_headroom_bytes: float) -> Choice:
+    """The best layout that fits with something to spare; else one that fits; else the one that misses by least.
+
+    layouts : on one number of GPUs; at least one. The best of those that fit is what `ties.preferred` takes.
+    """
+    if len(layouts) <= CHUNK:
+        return choose_each(job, [layouts], min_headroom_bytes)[0]
+    tried = [_tried(job, chunk, min_headroom_bytes) for chunk in _chunks(layouts)]
+    ranks, peaks, seconds = (np.concatenate(columns) for columns in zip(*tried, strict=True))
+    best = np.flatnonzero(ranks == ranks.min())
+    place = int(np.argmin(peaks[best]))
+    if ranks.min() < DOES_NOT_FIT:
+        place = preferred(layouts[best], seconds[best], peaks[best], memory_doubtful(job, peaks[best]))
+    index = int(best[place])
+    row = layouts[index : index + 1]
+    return Choice(
+        job=job,
+        layouts=row,
+        ledger=memory_ledger(job, row),
+        rank=int(ranks[index]),
+        considered=len(layouts),
+        feasible=int((ranks < DOES_NOT_FIT).sum()),
+    )
+
+
+def _tried(job: Job, layouts: Layouts, min_headroom_bytes: float) -> tuple[IntArray, Array, Array]:
+    """Rank, peak [bytes] and pace of each layout [s], as by `Job.pace_s`; infinite where it does not fit."""
+    ledger = memory_ledger(job, layouts)
+    ranks = _ranks(job, ledger, len(layouts), min_headroom_bytes)
+    seconds = np.full(len(layouts), np.inf)
+    ok = np.flatnonzero(ranks < DOES_NOT_FIT)
+    if ok.size:
+        seconds[ok] = job.pace_s(layouts[ok], timeline(job, layouts[ok]).step_s)
+    return ranks, ledger.peak_bytes, seconds
+
+
+def _ranks(job: Job, ledger: Ledger, size: int, min_headroom_bytes: float) -> IntArray:
+    """FITS_WITH_ROOM, FITS or DOES_NOT_FIT of each of so many layouts."""
+    ranks = np.full(size, DOES_NOT_FIT)
+    ranks[fits(ledger, job, min_headroom_bytes)] = FITS
+    ranks[fits(ledger, job, spare_bytes(job, min_headroom_bytes))] = FITS_WITH_ROOM
+    return ranks
+
+
+def choose_each(job: Job, sets: Sequence[Layouts], min_headroom_bytes: float) -> list[Choice]:
+    """The best of each set of layouts of one job, as by `choose`; all of them are evaluated as one array.
+
+    No set may be empty.
+    """
+    every = Layouts.joined(sets) if len(sets) > 1 else sets[0]
+    ledger = memory_ledger(job, every)
+    ranks = _ranks(job, ledger, len(every), min_headroom_bytes)
+    ends = np.cumsum([len(one) for one in sets])
+    best = [_of_best_rank(ranks, end - len(one), end) for one, end in zip(sets, ends.tolist(), strict=True)]
+    fitting = np.concatenate([indices[ranks[indices] < DOES_NOT_FIT] for indices in best])
+    times = timeline(job, every[fitting]) if fitting.size else None
+    found, timed = [], 0
+    for one, end, indices in zip(sets, ends.tolist(), best, strict=True):
+        index, at = int(indices[np.argmin(ledger.peak_bytes[indices])]), None
+        if times is not None and ranks[index] < DOES_NOT_FIT:
+            seconds = job.pace_s(every[indices], times.step_s[timed : timed + indices.size])
+            peaks = ledger.peak_bytes[indices]
+            place = preferred(every[indices], seconds, peaks, memory_doubtful(job, peaks))
+            index, at = int(indices[place]), times.at(timed + place)
+            timed += indices.size
+        feasible = int((ranks[end - len(one) : end] < DOES_NOT_FIT).sum())
+        layouts = every[index : index + 1]
+        choice = Choice(
+            job=job,
+            layouts=layouts,
+            ledger=ledger.at(index),
+            rank=int(ranks[index]),
+            considered=len(one),
+            feasible=feasible,
+            known_timeline=at,
+        )
+        found.append(choice)
+    return found
+
+
+def _of_best_rank(ranks: IntArray, start: int, end: int) -> IntArray:
+    """Indices from `start` up to, not including, `end` at which the rank is the best one of that range."""
+    inside = ranks[start:end]
+    return start + np.flatnonzero(inside == inside.min())
+
+
+def counts_that_keep(
+    job: Job,
+    chunks: Iterable[Layouts],
+    min_headroom_bytes: float,
+    keeps_limits: KeepsLimits,
+) -> Iterator[int]:
+    """The numbers of GPUs, ascending as the layouts are, on which some layout fits and keeps the limits.
+
+    keeps_limits : of layouts and times of a step [s], both of shape (layout,)
+    """
+    for chunk in chunks:
+        layouts = chunk[fitting(job, chunk, min_headroom_bytes)]
+        if len(layouts):
+            kept = keeps_limits(layouts, timeline(job, layouts).step_s)
+            yield from np.unique(layouts.gpus[kept]).tolist()
+
+
+# A resolved training scenario to its estimate: how many GPUs, and which layout on them.
+
+FIRST_TO_MEET = 512  # combinations that a search over ascending numbers of GPUs looks at first for a limit
+
+
+def size(resolved: ResolvedTraining) -> TrainingEstimate:
+    """Choose the GPU count (where it is open) and the layout.
+
+    Raises
+    ------
+    InputError : no legal layout on the GPUs asked for
+    """
+    fewest = Fewest(resolved)
+    return _smallest_that_meets(fewest) if resolved.gpus is None else _sized(fewest, resolved.gpus)
+
+
+def _sized(fewest: Fewest, gpus: int) -> TrainingEstimate:
+    """The scenario on so many GPUs, with the batch that is assumed for them. Raises InputError: no layout is legal."""
+    resolved = fewest.resolved.fitted_to(gpus)
+    layouts = legal_layouts(resolved.rules, (gpus,))
+    if not len(layouts):
+        raise InputError(resolved.no_layout((gpus,)))
+    choice = choose(resolved.job, layouts, resolved.min_headroom_bytes)
+    under = resolved.under(choice.layouts)
+    return TrainingEstimate(under, gpus, replace(choice, job=under.job), fewest)
+
+
+def size_each(resolved: Sequence[ResolvedTraining]) -> list[TrainingEstimate | None]:
+    """One job on given numbers of GPUs or under given layouts, evaluated as one array; None where none is legal."""
+    sets = [legal_layouts(one.rules, (one.gpus or 1,)) for one in resolved]
+    legal = [place for place, layouts in enumerate(sets) if len(layouts)]
+    estimates: list[TrainingEstimate | None] = [None] * len(sets)
+    if legal:
+        job, headroom_bytes = resolved[0].job, resolved[0].min_headroom_bytes
+        choices = choose_each(job, [sets[place] for place in legal], headroom_bytes)
+        for place, choice in zip(legal, choices, strict=True):
+            one = resolved[place]
+            estimates[place] = TrainingEstimate(one, one.gpus or 1, choice, Fewest(one))
+    return estimates
+
+
+def _smallest_that_meets(fewest: Fewest) -> TrainingEstimate:
+    """The fewest GPUs that fit and meet every limit; where none do, the fewest that fit, or one node."""
+    resolved, enough, node = fewest.resolved, fewest.that_fit_unasked, fewest.resolved.job.server.accelerators
+    few = enough or max(count for count in fewest.counts if count <= node)
+    first = _sized(fewest, few)
+    if enough is None or first.ok:
+        return first
+    more = [count for count in fewest.counts if count > enough]
+    chunks = layout_chunks(resolved.rules, more, FIRST_TO_MEET, growth=GROWTH)
+    in_limits = partial(keeps_limits, resolved)
+    for count in counts_that_keep(resolved.job, chunks, resolved.min_headroom_bytes, in_limits):
+        estimate = _sized(fewest, count)
+        if estimate.ok:
+            fewer = fewest.with_fitted_batch(resolved.rules, count, _keeps_limits)
+            return estimate if fewer == count else _sized(fewest, fewer or count)
+    return first
+
+
+def _keeps_limits(fewest: Fewest, count: int) -> bool:
+    """Whether a job keeps its limits on so many GPUs."""
+    return bool(len(legal_layouts(fewest.resolved.rules, (count,)))) and _sized(fewest, count).ok
