@@ -18,11 +18,8 @@ from xe_sizer.graph.weights import adapted_weights, head_matrix, layer_weights
 if TYPE_CHECKING:
     from xe_sizer.graph.model import LayerKind, ModelShape
     from xe_sizer.graph.operators import Array, Kernels, Operator, RankShape
-    from xe_sizer.graph.weights import Weight
+    from xe_sizer.graph.weights import Weight, WeightGroups
 
-# Parts of a model beside its layers, an encoder of images or its projector, each of which learns by itself.
-
-WeightGroups = tuple[tuple[float, tuple["Weight", ...]], ...]
 """How often a group of weights exists [-], and its weights."""
 GENERATOR = "generator"
 """Name of the part that replaces tokens for the model."""
@@ -452,12 +449,6 @@ def narrowing(
         temporary_bytes=block.inputs.zeros,
     )
 
-
-# Adapters beside the weights of a layer: the form that they have, where they sit, and what they compute.
-#
-# A form learns something beside a frozen weight W of n outputs and k inputs and changes what the weight returns. What
-# it
-# holds and computes follows from (n, k) and the tokens that pass; every kind of adapter says so in a form of its own.
 
 if TYPE_CHECKING:
     Size = Array | float

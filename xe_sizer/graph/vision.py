@@ -21,9 +21,10 @@ from xe_sizer.graph.operators import Attention, Matmul
 from xe_sizer.graph.weights import Weight, embedding_weights, head_weights, layer_weights
 
 if TYPE_CHECKING:
-    from xe_sizer.graph.inputs import GraphInputs, WeightGroups
+    from xe_sizer.graph.inputs import GraphInputs
     from xe_sizer.graph.model import ModelShape, Projector, VisionTower
     from xe_sizer.graph.operators import Array, Operator
+    from xe_sizer.graph.weights import WeightGroups
 
 # Projectors that read an image with a fixed number of queries: one layer of attention over its patches.
 #

@@ -13,9 +13,13 @@ from xe_sizer.frozen import frozen
 from xe_sizer.graph.model import CLASSES, NO_HEAD, NUM_CLASSES, REPLACED, VALUES, VOCABULARY
 
 if TYPE_CHECKING:
-    from xe_sizer.graph.inputs import WeightGroups
     from xe_sizer.graph.model import Experts, LatentAttention, LayerKind, ModelShape, StateSpace
     from xe_sizer.graph.operators import Array
+
+# Parts of a model beside its layers, an encoder of images or its projector, each of which learns by itself.
+
+WeightGroups = tuple[tuple[float, tuple["Weight", ...]], ...]
+
 
 # One weight tensor: its size, its module, and how tensor parallelism shards it.
 
