@@ -23,13 +23,10 @@ from xe_sizer.cli.command import answer_to
 from xe_sizer.cli.export import exported_plan
 from xe_sizer.cli.read_back import differences, is_same, other_estimate, read_back
 from xe_sizer.errors import InputError
-from xe_sizer.exporters.plan import is_elsewhere
-from xe_sizer.exporters.registry import exporters
 from xe_sizer.frozen import frozen
-from xe_sizer.importers.asked import Asked
-from xe_sizer.importers.imported import Imported
-from xe_sizer.importers.read import read_foreign
-from xe_sizer.importers.registry import all_tools
+from xe_sizer.interop.read import Imported, all_tools, read_foreign
+from xe_sizer.interop.source import Asked
+from xe_sizer.interop.write import exporters, is_elsewhere
 from xe_sizer.profiles.finder import Finder
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.scenario.read import read_scenario

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from xe_sizer.frozen import frozen
-from xe_sizer.importers.asked import Asked
-from xe_sizer.importers.draft import ASSUMED, READ, TOOL_DEFAULT
-from xe_sizer.importers.imported import Imported
-from xe_sizer.importers.read import read_foreign
+from xe_sizer.interop.draft import ASSUMED, READ, TOOL_DEFAULT
+from xe_sizer.interop.read import Imported, read_foreign
+from xe_sizer.interop.source import Asked
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.report.format import plural
 from xe_sizer.scenario.read import read_scenario, serves

@@ -8,12 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from xe_sizer.exporters.exporter import Exporter
-from xe_sizer.exporters.registry import exporters
-from xe_sizer.importers.as_yaml import scalar
-from xe_sizer.importers.registry import all_tools
-from xe_sizer.importers.table import NOTHING, Key, Loss
-from xe_sizer.importers.tool import Tool
+from xe_sizer.interop.draft import NOTHING, Key, Loss
+from xe_sizer.interop.read import all_tools, scalar
+from xe_sizer.interop.source import Tool
+from xe_sizer.interop.write import Exporter, exporters
 
 FOLDER = Path(__file__).parents[1] / "docs" / "import"
 INDEX = "README.md"

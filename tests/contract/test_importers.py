@@ -8,14 +8,11 @@ from typing import Any
 import pytest
 
 from xe_sizer.errors import InputError, Location
-from xe_sizer.exporters.registry import exporter_named, exporters
-from xe_sizer.importers.draft import Draft
-from xe_sizer.importers.registry import all_tools, tool_named
-from xe_sizer.importers.source import Source, kind_of
-from xe_sizer.importers.table import NOTHING, Key, Table
-from xe_sizer.importers.tool import Tool
-from xe_sizer.importers.values import UnreadableError, number
-from xe_sizer.importers.written import Written
+from xe_sizer.interop.draft import NOTHING, Draft, Key, Table
+from xe_sizer.interop.read import all_tools, tool_named
+from xe_sizer.interop.source import Source, Tool, kind_of
+from xe_sizer.interop.values import UnreadableError, Written, number
+from xe_sizer.interop.write import exporter_named, exporters
 from xe_sizer.scenario.options import ALL_OPTIONS
 from xe_sizer.scenario.read import BadScenarioError, read_scenario
 

@@ -9,11 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from xe_sizer.errors import InputError
-from xe_sizer.exporters.exporter import export
-from xe_sizer.exporters.plan import Plan
-from xe_sizer.exporters.registry import exporter_named
-from xe_sizer.importers.asked import Asked
-from xe_sizer.importers.read import read_foreign
+from xe_sizer.interop.read import read_foreign
+from xe_sizer.interop.source import Asked
+from xe_sizer.interop.write import Plan, export, exporter_named
 
 PLAN: dict[str, Any] = {
     "model": "Qwen/Qwen2.5-7B", "job": "grpo", "precision": "bf16", "optimizer": "adamw", "train.seq_len": 3072,

@@ -10,12 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from xe_sizer.errors import InputError
-from xe_sizer.exporters.exporter import Exporter, Written, export
-from xe_sizer.exporters.plan import NEUTRAL, Plan
-from xe_sizer.exporters.registry import exporters
-from xe_sizer.importers.asked import Asked
-from xe_sizer.importers.imported import Imported
-from xe_sizer.importers.read import read_foreign
+from xe_sizer.interop.read import Imported, read_foreign
+from xe_sizer.interop.source import Asked
+from xe_sizer.interop.write import NEUTRAL, Exporter, Plan, ToolFiles, export, exporters
 from xe_sizer.profiles.registry import Registry
 
 TRAINING = [name for name, each in exporters().items() if each.training]
@@ -97,7 +94,7 @@ def check_plan(exporter: Exporter, values: dict[str, Any], folder: Path) -> None
     check({key: values.get(key) for key in exporter.says if key not in unsaid}, found)
 
 
-def read_back(exporter: Exporter, written: Written, gpus: int, folder: Path) -> Imported:
+def read_back(exporter: Exporter, written: ToolFiles, gpus: int, folder: Path) -> Imported:
     file = folder / f"job{exporter.ending}"
     file.write_text(written.text, encoding="utf-8")
     for name, text in written.beside.items():

@@ -5,11 +5,9 @@ from typing import Any
 
 import pytest
 
-from xe_sizer.exporters.exporter import export
-from xe_sizer.exporters.plan import Plan
-from xe_sizer.exporters.registry import exporters
-from xe_sizer.importers.asked import Asked
-from xe_sizer.importers.read import read_foreign
+from xe_sizer.interop.read import read_foreign
+from xe_sizer.interop.source import Asked
+from xe_sizer.interop.write import Plan, export, exporters
 
 PLAN: dict[str, Any] = {
     "model": "meta-llama/Llama-3.1-8B", "gpus": 32, "nodes": 4, "gpus_per_node": 8, "layout.tp": 2,

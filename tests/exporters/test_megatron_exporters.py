@@ -6,12 +6,9 @@ from typing import Any
 import pytest
 
 from xe_sizer.errors import InputError
-from xe_sizer.exporters.exporter import export
-from xe_sizer.exporters.plan import Plan
-from xe_sizer.exporters.registry import exporters
-from xe_sizer.importers.asked import Asked
-from xe_sizer.importers.imported import Imported
-from xe_sizer.importers.read import read_foreign
+from xe_sizer.interop.read import Imported, read_foreign
+from xe_sizer.interop.source import Asked
+from xe_sizer.interop.write import Plan, export, exporters
 
 PLAN: dict[str, Any] = {
     "model": "meta-llama/Llama-3.1-8B", "job": "pretrain", "gpus": 16, "nodes": 2, "gpus_per_node": 8, "layout.tp": 2,

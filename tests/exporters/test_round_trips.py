@@ -10,11 +10,9 @@ import pytest
 from xe_sizer.cli.command import answer_to
 from xe_sizer.cli.export import exported_plan
 from xe_sizer.cli.read_back import differences, other_estimate, read_back
-from xe_sizer.exporters.plan import is_elsewhere
-from xe_sizer.exporters.registry import exporter_named
-from xe_sizer.importers.asked import Asked
-from xe_sizer.importers.imported import Imported
-from xe_sizer.importers.read import read_foreign
+from xe_sizer.interop.read import Imported, read_foreign
+from xe_sizer.interop.source import Asked
+from xe_sizer.interop.write import exporter_named, is_elsewhere
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.scenario.read import read_scenario
 

@@ -8,11 +8,9 @@ from typing import Any
 import pytest
 
 from xe_sizer.errors import InputError
-from xe_sizer.exporters.exporter import export
-from xe_sizer.exporters.plan import Plan
-from xe_sizer.exporters.registry import exporters
-from xe_sizer.importers.asked import Asked
-from xe_sizer.importers.read import read_foreign
+from xe_sizer.interop.read import read_foreign
+from xe_sizer.interop.source import Asked
+from xe_sizer.interop.write import Plan, export, exporters
 
 MODEL = "deepseek-ai/DeepSeek-V3"
 

@@ -6,11 +6,9 @@ from typing import Any
 import pytest
 
 from xe_sizer.errors import InputError
-from xe_sizer.exporters.exporter import Written, export
-from xe_sizer.exporters.plan import Plan
-from xe_sizer.exporters.registry import exporter_named
-from xe_sizer.importers.asked import Asked
-from xe_sizer.importers.read import read_foreign
+from xe_sizer.interop.read import read_foreign
+from xe_sizer.interop.source import Asked
+from xe_sizer.interop.write import Plan, ToolFiles, export, exporter_named
 
 PLAN: dict[str, Any] = {
     "model": "Qwen/Qwen2.5-7B", "job": "sft", "precision": "bf16", "train.seq_len": 4096, "train.micro_batch": 2,
@@ -19,7 +17,7 @@ PLAN: dict[str, Any] = {
 }  # fmt: skip
 
 
-def written(**changed: Any) -> Written:
+def written(**changed: Any) -> ToolFiles:
     values = PLAN | {key.replace("__", "."): value for key, value in changed.items()}
     return export(Plan(values), exporter_named("slurm")).written
 

@@ -7,9 +7,7 @@ import pytest
 import yaml
 
 from xe_sizer.errors import InputError
-from xe_sizer.exporters.exporter import Written, export
-from xe_sizer.exporters.plan import Plan
-from xe_sizer.exporters.registry import exporter_named
+from xe_sizer.interop.write import Plan, ToolFiles, export, exporter_named
 
 PLAN: dict[str, Any] = {
     "model": "Qwen/Qwen2.5-7B", "job": "lora", "lora.rank": 16, "lora.targets": ["all-linear"], "precision": "bf16",
@@ -18,7 +16,7 @@ PLAN: dict[str, Any] = {
 }  # fmt: skip
 
 
-def written(tool: str, **changed: Any) -> Written:
+def written(tool: str, **changed: Any) -> ToolFiles:
     values = PLAN | {key.replace("__", "."): value for key, value in changed.items()}
     return export(Plan(values), exporter_named(tool)).written
 

@@ -5,10 +5,9 @@ from pathlib import Path
 import pytest
 
 from xe_sizer.errors import InputError
-from xe_sizer.importers.asked import Asked
-from xe_sizer.importers.draft import TOOL_DEFAULT
-from xe_sizer.importers.imported import Imported
-from xe_sizer.importers.read import read_foreign
+from xe_sizer.interop.draft import TOOL_DEFAULT
+from xe_sizer.interop.read import Imported, read_foreign
+from xe_sizer.interop.source import Asked
 
 LOADS = """
 import torch

@@ -11,10 +11,8 @@ from pathlib import Path
 import pytest
 
 from xe_sizer.errors import InputError
-from xe_sizer.importers.asked import Asked
-from xe_sizer.importers.imported import Imported
-from xe_sizer.importers.read import read_foreign
-from xe_sizer.importers.source import Source
+from xe_sizer.interop.read import Imported, read_foreign
+from xe_sizer.interop.source import Asked, Source
 
 AXOLOTL = "base_model: meta-llama/Llama-3.1-8B\nmicro_batch_size: 2\nsequence_len: 4096\nnum_epochs: 1\n"
 ASKED = Asked(hardware={"gpus": 8})

@@ -3,11 +3,9 @@
 import pytest
 
 from xe_sizer.errors import Location
-from xe_sizer.importers.draft import READ, TOOL_DEFAULT, Draft
-from xe_sizer.importers.parts.megatron import Arguments, state_megatron, with_groups
-from xe_sizer.importers.parts.megatron_arguments import TABLE
-from xe_sizer.importers.parts.megatron_stages import stages_of
-from xe_sizer.importers.written import Written
+from xe_sizer.interop.draft import READ, TOOL_DEFAULT, Draft
+from xe_sizer.interop.megatron import TABLE, Arguments, stages_of, state_megatron, with_groups
+from xe_sizer.interop.values import Written
 
 
 def draft_of(**said: object) -> Draft:

@@ -4,11 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from xe_sizer.importers.asked import Asked
-from xe_sizer.importers.draft import READ, TOOL_DEFAULT
-from xe_sizer.importers.imported import Imported
-from xe_sizer.importers.parts.recipe_names import model_of, recipe_of
-from xe_sizer.importers.read import read_foreign
+from xe_sizer.interop.draft import READ, TOOL_DEFAULT
+from xe_sizer.interop.huggingface import model_of, recipe_of
+from xe_sizer.interop.read import Imported, read_foreign
+from xe_sizer.interop.source import Asked
 
 RECIPES = """\
 from megatron.bridge.perf_recipes.llama.common import _benchmark_common, _perf_precision, llama3_8b_pretrain_config

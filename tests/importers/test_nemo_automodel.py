@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from xe_sizer.importers.asked import Asked
-from xe_sizer.importers.imported import Imported
-from xe_sizer.importers.read import read_foreign
+from xe_sizer.interop.read import Imported, read_foreign
+from xe_sizer.interop.source import Asked
 
 BASE = """
 recipe: TrainFinetuneRecipeForNextTokenPrediction

@@ -4,11 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from xe_sizer.importers.asked import Asked
-from xe_sizer.importers.draft import READ, TOOL_DEFAULT
-from xe_sizer.importers.imported import Imported
-from xe_sizer.importers.read import read_foreign
-from xe_sizer.importers.tools.primus import catalogue_name
+from xe_sizer.interop.draft import READ, TOOL_DEFAULT
+from xe_sizer.interop.read import Imported, read_foreign
+from xe_sizer.interop.source import Asked
+from xe_sizer.interop.tools.primus import catalogue_name
 
 HEAD = """\
 work_group: ${PRIMUS_TEAM:amd}

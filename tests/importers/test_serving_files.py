@@ -7,10 +7,8 @@ from pathlib import Path
 import pytest
 
 from xe_sizer.errors import InputError
-from xe_sizer.importers.as_yaml import as_yaml
-from xe_sizer.importers.asked import Asked
-from xe_sizer.importers.imported import Imported
-from xe_sizer.importers.read import read_foreign
+from xe_sizer.interop.read import Imported, as_yaml, read_foreign
+from xe_sizer.interop.source import Asked
 
 SCRIPT = """
 #!/bin/bash

@@ -3,10 +3,9 @@
 import pytest
 
 from xe_sizer.errors import Location
-from xe_sizer.importers.draft import READ, TOOL_DEFAULT, Draft
-from xe_sizer.importers.parts.megatron import Arguments, state_megatron
-from xe_sizer.importers.parts.megatron_shape import layers_with_experts, state_model
-from xe_sizer.importers.written import Unread, Written
+from xe_sizer.interop.draft import READ, TOOL_DEFAULT, Draft
+from xe_sizer.interop.megatron import Arguments, layers_with_experts, state_megatron, state_model
+from xe_sizer.interop.values import Unread, Written
 
 LLAMA = {
     "num_layers": "32", "hidden_size": "4096", "num_attention_heads": "32", "group_query_attention": True,

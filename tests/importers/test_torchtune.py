@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from xe_sizer.importers.asked import Asked
-from xe_sizer.importers.imported import Imported
-from xe_sizer.importers.parts.torchtune_keys import catalogue_name
-from xe_sizer.importers.read import read_foreign
+from xe_sizer.interop.read import Imported, read_foreign
+from xe_sizer.interop.source import Asked
+from xe_sizer.interop.tools.torchtune import catalogue_name
 
 BASE = """
 output_dir: /out/run

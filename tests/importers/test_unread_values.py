@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from xe_sizer.errors import Location
-from xe_sizer.importers.draft import Draft
-from xe_sizer.importers.table import Key, Table
-from xe_sizer.importers.values import positive
-from xe_sizer.importers.written import Unread, Written
+from xe_sizer.interop.draft import Draft, Key, Table
+from xe_sizer.interop.values import Unread, Written, positive
 
 TABLE = Table(
     keys=(

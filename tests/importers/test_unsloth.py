@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from xe_sizer.importers.asked import Asked
-from xe_sizer.importers.imported import Imported
-from xe_sizer.importers.read import read_foreign
+from xe_sizer.interop.read import Imported, read_foreign
+from xe_sizer.interop.source import Asked
 
 SCRIPT = """
 from unsloth import FastLanguageModel

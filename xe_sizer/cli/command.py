@@ -34,7 +34,7 @@ from xe_sizer.cli.options import (
 from xe_sizer.cli.output import Output, check_choice, one_line, output_from, write_stderr
 from xe_sizer.errors import EXIT_DOES_NOT_FIT, EXIT_OK, InputError, Location, Problem
 from xe_sizer.frozen import frozen
-from xe_sizer.importers.asked import Asked
+from xe_sizer.interop.source import Asked
 from xe_sizer.profiles.convert import fields_of
 from xe_sizer.profiles.hub import asked_hub
 from xe_sizer.profiles.registry import Registry
@@ -49,8 +49,8 @@ from xe_sizer.scenario.schema import ScenarioFile
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from xe_sizer.importers.imported import Imported
-    from xe_sizer.importers.source import Source
+    from xe_sizer.interop.read import Imported
+    from xe_sizer.interop.source import Source
     from xe_sizer.profiles.yaml_reader import Document
 
 # Files of other tools where a scenario is expected: what was passed for them, and what is said of them.
@@ -126,7 +126,7 @@ def _foreign(path: Path, asked: Asked, brief: bool) -> Document | None:
     sources = _job_in(path)
     if not sources:
         return None
-    from xe_sizer.importers.read import import_together
+    from xe_sizer.interop.read import import_together
 
     imported = import_together(sources, asked)
     _say_briefly(imported) if brief else _say_all(imported)
@@ -135,9 +135,8 @@ def _foreign(path: Path, asked: Asked, brief: bool) -> Document | None:
 
 def _job_in(path: Path) -> list[Source]:
     """A file of another tool, with the script that it starts; none where no tool knows it."""
-    from xe_sizer.importers.read import with_started
-    from xe_sizer.importers.registry import tool_of
-    from xe_sizer.importers.source import source_of
+    from xe_sizer.interop.read import tool_of, with_started
+    from xe_sizer.interop.source import source_of
 
     try:
         sources = with_started([source_of(path)])
@@ -174,7 +173,7 @@ def held_by(path: Path) -> Literal["scenario", "job", "perhaps", "nothing"]:
 
     Settings that a job names, such as those of DeepSpeed, are no job; nor is code that no tool reads.
     """
-    from xe_sizer.importers.read import ImpossibleJobError, import_together
+    from xe_sizer.interop.read import ImpossibleJobError, import_together
 
     yaml = path.suffix.lower() in YAML_ENDINGS
     if yaml and _own(path) is not None:

@@ -18,9 +18,8 @@ from xe_sizer.errors import EXIT_DOES_NOT_FIT, EXIT_OK, InputError, Location, Pr
 from xe_sizer.scenario.read import Given, serves
 
 if TYPE_CHECKING:
-    from xe_sizer.exporters.exporter import Exported, Exporter
-    from xe_sizer.exporters.plan import Plan
     from xe_sizer.graph.model import ModelShape
+    from xe_sizer.interop.write import Exported, Exporter, Plan
     from xe_sizer.profiles.registry import Registry
     from xe_sizer.result.common import Sized
 
@@ -55,7 +54,7 @@ def export_command(
     flags: Mapping[str, object],
     how: Invocation,
 ) -> int:
-    from xe_sizer.exporters.registry import exporter_named, exporters
+    from xe_sizer.interop.write import exporter_named, exporters
 
     if to is None:
         raise InputError(Problem("a tool is missing", Location("--to"), f"one of {', '.join(exporters())}"))
@@ -103,8 +102,7 @@ def exported_plan(exporter: Exporter, given: Given, answer: Sized, registry: Reg
     """The plan that answers a scenario, and its files. Raises InputError: the tool would run another plan."""
     from msgspec import to_builtins
 
-    from xe_sizer.exporters.exporter import export
-    from xe_sizer.exporters.plan import plan_of
+    from xe_sizer.interop.write import export, plan_of
 
     said = to_builtins(answer)
     repository = _repository(said["scenario"], registry)
@@ -182,7 +180,7 @@ def _text_of(file: Path) -> str:
 
 def _say(exported: Exported, exporter: Exporter, answer: Sized) -> None:
     """What is the user's to add, what the tool has no setting for, and what was assumed."""
-    from xe_sizer.exporters.plan import ASSUMED, is_elsewhere
+    from xe_sizer.interop.write import ASSUMED, is_elsewhere
 
     for each in exported.yours:
         write_stderr(f"note: yours to add: {each}")

@@ -13,7 +13,7 @@ from xe_sizer.cli.options import ProfilesOption
 from xe_sizer.cli.output import check_choice, one_file, print_problems, write_stdout, write_texts
 from xe_sizer.cli.text import TextCommand
 from xe_sizer.errors import EXIT_BAD_INPUT, EXIT_OK, InputError, Problem
-from xe_sizer.importers.asked import JSON, YAML, Asked
+from xe_sizer.interop.source import JSON, YAML, Asked
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,8 +86,7 @@ def _import(files: Sequence[str], asked: Asked, kind: str, file: Path | None) ->
 
     Raises InputError: a value of the files is none that a scenario can have.
     """
-    from xe_sizer.importers.as_yaml import as_yaml
-    from xe_sizer.importers.read import read_foreign
+    from xe_sizer.interop.read import as_yaml, read_foreign
     from xe_sizer.scenario.read import read_scenario
 
     imported = read_foreign([Path(name) for name in files], asked)

@@ -13,19 +13,16 @@ import msgspec
 
 from xe_sizer.cli.command import answer_to
 from xe_sizer.errors import InputError
-from xe_sizer.exporters.plan import is_elsewhere, is_neutral
-from xe_sizer.importers.asked import Asked
-from xe_sizer.importers.read import import_of
-from xe_sizer.importers.registry import tool_of
-from xe_sizer.importers.source import Source, kind_of
+from xe_sizer.interop.read import import_of, tool_of
+from xe_sizer.interop.source import Asked, Source, kind_of
+from xe_sizer.interop.write import is_elsewhere, is_neutral
 from xe_sizer.report.format import byte_size, duration
 from xe_sizer.scenario.read import Given, read_scenario
 from xe_sizer.software.adapter_targets import resolve_targets
 
 if TYPE_CHECKING:
-    from xe_sizer.exporters.exporter import Exported, Exporter
-    from xe_sizer.exporters.plan import Plan
-    from xe_sizer.importers.imported import Imported
+    from xe_sizer.interop.read import Imported
+    from xe_sizer.interop.write import Exported, Exporter, Plan
     from xe_sizer.profiles.registry import Registry
     from xe_sizer.result.common import Sized
 

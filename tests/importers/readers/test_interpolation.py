@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from xe_sizer.errors import InputError, Location
-from xe_sizer.importers.readers.flat import flat
-from xe_sizer.importers.readers.interpolation import overridden, resolved
-from xe_sizer.importers.written import Keys, Unread, Written
+from xe_sizer.interop.readers.documents import flat, overridden, resolved
+from xe_sizer.interop.values import Keys, Unread, Written
 from xe_sizer.profiles.yaml_reader import documents_of
 
 

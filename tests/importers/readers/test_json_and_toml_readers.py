@@ -13,9 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xe_sizer.errors import InputError
-from xe_sizer.importers.readers.flat import flat
-from xe_sizer.importers.readers.json import load_json, read_json
-from xe_sizer.importers.readers.toml import load_toml, read_toml
+from xe_sizer.interop.readers.documents import flat, load_json, load_toml, read_json, read_toml
 from xe_sizer.profiles.yaml_reader import documents_of
 
 JSON = Path("ds.json")

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from xe_sizer.errors import InputError
-from xe_sizer.importers.readers.python import Call, Module, Name, Unread, keys_of, modules_near, read_python
-from xe_sizer.importers.written import Written
+from xe_sizer.interop.readers.python import Module, modules_near, read_python
+from xe_sizer.interop.readers.python_values import Call, Name, keys_of
+from xe_sizer.interop.values import Unread, Written
 
 
 def read(text: str, **given: str) -> Module:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from xe_sizer.errors import InputError
-from xe_sizer.importers.readers.shell import Script, flags_of, read_script, unwrapped
+from xe_sizer.interop.readers.shell_script import Script, flags_of, read_script, unwrapped
 
 
 def read(text: str, **given: str) -> Script:

@@ -1,1 +1,0 @@
-"""One file for each tool that is read; each has a `TOOL`, which the registry finds."""

@@ -1,0 +1,548 @@
+"""Axolotl: YAML configurations. Keys and defaults: axolotl src/axolotl/utils/schemas (read at 0.18)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from xe_sizer.interop import huggingface
+from xe_sizer.interop.draft import Key, Loss, Table, globs
+from xe_sizer.interop.huggingface import (
+    ALL_LINEAR,
+    BITS,
+    EXPORT_LORA,
+    EXPORT_QLORA,
+    FSDP_VERSION,
+    OPTIMIZERS,
+    QLORA_BITS,
+    adapted_modules,
+    adapter_of,
+    deepspeed_settings,
+    fsdp_settings,
+    quantiser_called,
+    read_deepspeed,
+    state_bits,
+    state_deepspeed,
+    state_group_answers,
+    state_optimizer,
+    state_rollout,
+    state_targets,
+)
+from xe_sizer.interop.source import Tool
+from xe_sizer.interop.values import (
+    above_zero,
+    interval,
+    is_on,
+    listed,
+    number,
+    plain,
+    positive,
+    positive_or_open,
+    switch,
+    word_of,
+)
+from xe_sizer.interop.write import LEARNING_RATE, Added, Exporter, ToolFiles, yaml_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from xe_sizer.interop.draft import Draft
+    from xe_sizer.interop.huggingface import Stated
+    from xe_sizer.interop.source import Certainty, Source
+    from xe_sizer.interop.values import Keys
+    from xe_sizer.interop.write import Plan
+
+# Axolotl configurations. Keys: axolotl src/axolotl/utils/schemas (read at 0.18).
+
+_EXPORT_PREFERENCES = ("dpo", "kto", "orpo", "simpo", "grpo")
+_OPTIMIZERS = OPTIMIZERS | {"adopt": "adopt_adamw", "came": "came_pytorch", "muon": "muon"}
+_WEIGHTS = {"bf16": "bf16", "fp16": "fp16", "fp8": "bf16", "fp32": "fp32"}  # by the precision of the run
+_EXPORT_SWITCHES = {"fp16": "fp16", "fp8": "fp8", "fp32": "float32"}
+_EXPORT_LIGER = {"rotary": "liger_rope", "norm": "liger_rms_norm", "activation": "liger_glu_activation"}
+_LIGER_PLUGIN = "axolotl.integrations.liger.LigerPlugin"
+_CUT_PLUGIN = "axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin"
+_EXPORT_ATTENTION = {"flash": "flash_attention_2", "sdpa": "sdpa", "eager": "eager"}
+
+
+def _write(plan: Plan) -> ToolFiles:
+    values: dict[str, Any] = {
+        "base_model": plan.take("model"),
+        **_export_job(plan),
+        **_export_precision(plan),
+        "sequence_len": plan.take("train.seq_len"),
+        **_export_padding(plan),
+        "micro_batch_size": plan.take("train.micro_batch"),
+        "gradient_accumulation_steps": plan.take("train.grad_accum"),
+        "learning_rate": LEARNING_RATE,
+        "max_steps": plan.take("train.steps"),
+        "num_epochs": None if plan.peek("train.steps") else plan.take("train.epochs"),
+        "optimizer": plan.word("optimizer", _OPTIMIZERS),
+        "gradient_checkpointing": _export_recompute(plan),
+        "attn_implementation": plan.word("attention", _EXPORT_ATTENTION),
+        **_export_kernels(plan),
+        "tensor_parallel_size": _above_one(plan.take("layout.tp")),
+        "context_parallel_size": _above_one(plan.take("layout.cp")),
+        "dp_shard_size": plan.take("layout.zero_group") or None,
+        "save_steps": plan.take("train.checkpoint_every"),
+        "eval_steps": plan.take("train.evaluate_every"),
+        **_export_sharding(plan),
+    }
+    return ToolFiles(yaml_text(values), run=_run(plan))
+
+
+def _export_job(plan: Plan) -> dict[str, Any]:
+    job = plan.take("job")
+    adapter = adapter_of(plan)
+    values: dict[str, Any] = {"adapter": adapter, "rl": job if job in _EXPORT_PREFERENCES else None}
+    if plan.peek("train.reference") == "precomputed":
+        plan.said("train.reference")
+        values["precompute_ref_log_probs"] = True
+    if job == "reward":
+        values["reward_model"] = True
+    if adapter:
+        values |= _export_adapters(plan)
+    bits = plan.peek("train.bits", QLORA_BITS if adapter == EXPORT_QLORA else None)
+    if adapter and bits in BITS:
+        plan.said("train.bits")
+        values |= {"adapter": EXPORT_QLORA if bits == QLORA_BITS else EXPORT_LORA, BITS[bits]: True}
+    if job == "pretrain":
+        values["pretraining_dataset"] = [{"path": "PATH"}]
+    else:
+        values["datasets"] = [{"path": "PATH", "type": "chat_template"}]
+    return values
+
+
+def _export_adapters(plan: Plan) -> dict[str, Any]:
+    targets = adapted_modules(plan)
+    return {
+        "lora_r": plan.take("lora.rank"),
+        "lora_alpha": plan.take("lora.alpha"),
+        "lora_dropout": plan.take("lora.dropout", 0),
+        "lora_target_linear": targets == ["all-linear"] or None,
+        "lora_target_modules": None if targets == ["all-linear"] else targets,
+        "peft_use_dora": plan.take("lora.dora") or None,
+        "lora_modules_to_save": list(plan.take("lora.modules_to_save") or ()) or None,
+    }
+
+
+def _export_precision(plan: Plan) -> dict[str, Any]:
+    """Precision, and with it the type of the weights."""
+    word = plan.peek("precision")
+    if word in _WEIGHTS:
+        plan.said("precision")
+    if plan.peek("train.weights_dtype") == _WEIGHTS.get(word):
+        plan.said("train.weights_dtype")
+    return {
+        "bf16": word == "bf16",
+        **{_EXPORT_SWITCHES[each]: word == each or None for each in ("fp16", "fp8", "fp32")},
+    }
+
+
+def _export_kernels(plan: Plan) -> dict[str, Any]:
+    """Liger's kernels and loss, or the cut cross-entropy where it is the loss alone that is fused."""
+    kernels = plan.peek("train.fused_kernels") or ()
+    fused = plan.peek("loss") == "fused"
+    if fused:
+        plan.said("loss")
+    if kernels and all(kind in _EXPORT_LIGER for kind in kernels):
+        plan.said("train.fused_kernels")
+        chosen = {_EXPORT_LIGER[kind]: True for kind in kernels}
+        return {"plugins": [_LIGER_PLUGIN], **chosen, "liger_fused_linear_cross_entropy": fused or None}
+    return {"plugins": [_CUT_PLUGIN], "cut_cross_entropy": True} if fused else {}
+
+
+def _export_padding(plan: Plan) -> dict[str, Any]:
+    word = plan.peek("train.padding")
+    known = ("packed", "to-seq-len", "longest-in-micro-batch", "grouped-by-length", "none")
+    if word in known:
+        plan.said("train.padding")
+    return {
+        "sample_packing": word == "packed",
+        "pad_to_sequence_len": word in ("packed", "to-seq-len"),
+        "group_by_length": word == "grouped-by-length" or None,
+        "batch_flattening": word == "none" or None,
+    }
+
+
+def _export_recompute(plan: Plan) -> bool | str:
+    """All of the activations or none; with full recomputation the kept inputs may go to host memory."""
+    full = bool(plan.peek("layout.recompute") == "full")
+    if plan.peek("layout.recompute") in ("full", "none"):
+        plan.said("layout.recompute")
+    if full and plan.peek("layout.offload") == "activations":
+        plan.said("layout.offload")
+        return "offload"
+    return full
+
+
+def _export_sharding(plan: Plan) -> dict[str, Any]:
+    fsdp = fsdp_settings(plan)
+    if fsdp is None:
+        return {"deepspeed": deepspeed_settings(plan)}
+    return {"fsdp_version": FSDP_VERSION, "fsdp_config": fsdp}
+
+
+def _above_one(ranks: int | None) -> int | None:
+    return ranks if ranks and ranks > 1 else None
+
+
+def _run(plan: Plan) -> str:
+    nodes, per_node = plan.take("nodes", 1), plan.take("gpus_per_node", 1)
+    plan.said("gpus")
+    machines = f"--num-machines {nodes} " if nodes > 1 else ""
+    return (
+        f"axolotl train FILE --launcher accelerate -- {machines}--num-processes {plan.peek('gpus', nodes * per_node)}"
+    )
+
+
+SAYS = (
+    "model", "job", "precision", "optimizer", "attention", "train.seq_len", "train.padding", "train.micro_batch",
+    "train.grad_accum", "train.steps", "train.epochs", "train.checkpoint_every", "layout.tp", "layout.cp",
+    "layout.zero", "layout.offload", "layout.recompute", "lora.rank", "lora.targets", "lora.alpha", "lora.dropout",
+    "lora.dora", "lora.modules_to_save", "train.fused_kernels", "loss", "train.evaluate_every",
+)  # fmt: skip
+EXPORTERS = (
+    Exporter(
+        name="axolotl",
+        title="axolotl",
+        ending=".yml",
+        write=_write,
+        says=SAYS,
+        added=Added("learning_rate, lr_scheduler, warmup_ratio", "max_steps or num_epochs", "lora_alpha"),
+    ),
+)
+
+
+_OWN = frozenset(
+    {"base_model", "micro_batch_size", "sequence_len", "datasets", "num_epochs", "sample_packing", "adapter"}
+)
+_BATCHED = 3  # keys of axolotl's own from which on a file is surely its
+_PREFERENCES = {"ipo": "dpo", "gdpo": "grpo"}  # priced alike: the same models, passes and data
+_ATTENTION = {
+    "flashattention2": "flash", "flashattention3": "flash", "flash": "flash", "kernels-community/flash-attn2": "flash",
+    "kernels-community/flash-attn3": "flash", "sdpa": "sdpa", "eager": "eager",
+}  # fmt: skip
+_LIGER = {
+    "rope": "rotary", "rms_norm": "norm", "layer_norm": "norm", "glu_activation": "activation", "swiglu": "activation",
+}  # fmt: skip
+_SWITCHES = (("flash_attention", "flash"), ("sdp_attention", "sdpa"), ("eager_attention", "eager"))
+_SERVER: Mapping[str, Stated] = {
+    "tp": (("vllm.tensor_parallel_size",), positive, None),
+    "gpu_memory_utilization": (("vllm.gpu_memory_utilization",), above_zero, None),
+}
+TABLE = Table(
+    keys=(
+        Key(("base_model",), "model"),
+        Key(("sequence_len",), "train.seq_len", positive, default=512),
+        Key(("micro_batch_size",), "train.micro_batch", positive, default=1),
+        Key(("gradient_accumulation_steps",), "train.grad_accum", positive, default=1),
+        Key(("ray_num_workers",), "gpus", positive),
+        Key(("max_steps",), "train.steps", positive_or_open),
+        Key(("num_epochs",), "train.epochs", above_zero, default=1),
+        Key(("tensor_parallel_size",), "layout.tp", positive, default=1),
+        Key(("context_parallel_size", "sequence_parallel_degree"), "layout.cp", positive, default=1),
+        Key(("dp_shard_size",), "layout.zero_group", positive_or_open),
+        Key(("lora_r",), "lora.rank", positive),
+        Key(("peft_use_dora",), "lora.dora", switch),
+        Key(("save_steps",), "train.checkpoint_every", interval),
+        Key(("eval_steps",), "train.evaluate_every", interval),
+        Key(("attn_implementation",), "attention", word_of(_ATTENTION)),
+        Key(("precompute_ref_log_probs",), "train.reference", word_of({"true": "precomputed", "false": None})),
+    ),
+    losses=(
+        Loss(("val_set_size",), "holds samples back and evaluates on them", harmless=(0.0, 0)),
+        Loss(("unfrozen_parameters",), "trains only the parameters that match"),
+        Loss(("test_datasets",), "evaluates on a data set of its own"),
+        Loss(
+            ("lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel", "lora_embedding_kernel"),
+            "fuses the products of adapters",
+        ),
+        Loss(("lora_target_parameters",), "puts adapters on stacked expert weights"),
+        Loss(
+            ("torch_compile", "torch_compile_backend", "torch_compile_mode"), "compiles the model", harmless=("auto",)
+        ),
+        Loss(("activation_offloading", "layer_offloading"), "moves activations or layers to host memory"),
+        Loss(("tiled_mlp", "tiled_mlp_num_shards"), "runs the MLP in tiles of the sequence"),
+        Loss(("selective_checkpointing*",), "saves some operators and recomputes the others"),
+        Loss(
+            ("llama4_linearized_experts", "quantize_moe_experts", "experts_implementation"),
+            "changes how experts are stored and run",
+        ),
+        Loss(("relora*", "jagged_restart*"), "merges and restarts adapters"),
+        Loss(("qat", "qat.*"), "trains with simulated quantisation"),
+        Loss(("fp32_norms", "fp32_norm_classes*"), "keeps norms in float32"),
+        Loss(("lisa_*",), "trains a few layers at a time"),
+        Loss(
+            ("peft_layers_to_transform", "peft_layer_replication", "lora_rank_pattern*"),
+            "gives adapters to some layers only, or of other ranks",
+        ),
+        Loss(("pad_to_multiple_of",), "pads sequences to a multiple"),
+        Loss(("overrides_of_model_config*", "model_config.num_*"), "changes the shape of the model"),
+        Loss(("trl.*", "vllm.*", "ebft.*"), "sets the generation of answers"),
+        Loss(("deepcompile",), "compiles the model"),
+        Loss(("auto_find_batch_size",), "lowers the batch until it fits"),
+        Loss(("expert_parallel_size",), "spreads experts over ranks"),
+        Loss(("heads_k_stride", "ring_attn_func"), "chooses the kind of context parallelism"),
+        Loss(("flash_attn_fuse_mlp", "flash_attn_cross_entropy", "flash_optimum"), "fuses kernels"),
+        Loss(("loftq_config*", "peft.*"), "initialises adapters from the quantisation error"),
+        Loss(("freeze_mm_modules", "image_size"), "sets the part of a vision tower"),
+        Loss(("use_pose", "pose_*"), "skips positions in samples"),
+        Loss(
+            (
+                "use_kernels",
+                "use_scattermoe",
+                "use_sonicmoe",
+                "fused_attn_kernel",
+                "use_dsv4_kernels",
+                "use_glm_dsa_kernels",
+                "dsv4_*",
+                "gemma4_hybrid_attn_impl",
+            ),
+            "runs other kernels",
+        ),
+        Loss(("model_quantization_config*", "use_onebitllms", "nvfp4_*"), "changes how weights are stored"),
+        Loss(("diffusion.*",), "trains by filling in masked tokens"),
+        Loss(("fp8_enable_fsdp_float8_all_gather",), "gathers weights in 8 bit"),
+        Loss(("llmcompressor.*",), "keeps pruned weights at zero"),
+        Loss(("expert_parallel_*",), "sets the exchange of tokens between experts"),
+        Loss(("streaming*", "pretrain_multipack*"), "packs samples as they come"),
+    ),
+    silent=(
+        *globs("""
+        wandb_* mlflow_* comet_* swanlab_* trackio_* use_wandb use_mlflow use_tensorboard use_otel* otel_* hub_*
+        output_dir logging_steps lr_* learning_rate weight_decay adam_* max_grad_norm warmup_* cosine_* seed
+        special_tokens* tokens* added_tokens_overrides* tokenizer_* chat_template* eot_tokens* train_on_*
+        roles_to_train* default_system_message dataset_* datasets* pretraining_dataset* shuffle_* model_type
+        type_of_model trust_remote_code strict is_*_derived_model is_falcon* processor_* resume_from_checkpoint
+        auto_resume* lora_model_dir lora_alpha lora_alpha_pattern* lora_fan_in_fan_out loraplus_* peft_use_rslora
+        peft_init_lora_weights peft_autocast* save_* saves_per_epoch load_best* early_stopping*
+        metric_for_best_model greater_is_better loss_watchdog* tf32 group_by_length gc_steps dataloader_* ddp*
+        local_rank world_size device* debug neftune* noisy_embedding_alpha rl_beta dpo_beta orpo_alpha cpo_alpha
+        simpo_* kto_* rpo_alpha revision* base_model_config hf_use_auth* evaluation_strategy eval_strategy
+        save_strategy eval_table_size eval_max_new_tokens eval_batch_size eval_sample_packing evals_per_epoch
+        low_cpu_mem_usage include_tokens* include_tkps profiler_steps* push_dataset* remove_unused_columns
+        sample_packing_* excess_length_strategy min_sample_len bnb_config* gradient_checkpointing_kwargs*
+        liger_* cut_cross_entropy* plugins* output_router_logits model_config* flex_attn_compile* torch_empty*
+        gpu_memory_limit max_memory* use_eaft eaft_* center_rewards* num_labels skip_prepare*
+        resize_token_embeddings* mean_resizing* embeddings_skip* total_num_tokens fsdp_version adapter rl
+        optim_args* scaling_softmax* do_causal_lm_eval do_bench_eval bench_* test_value generate_samples
+        generation_* num_generation* embedding_lr* accelerator_config* max_prompt_len sample_packing_eff_est
+        bf16 bfloat16 fp16 float16 float32 lora_dropout lora_target_linear lora_target_modules lora_r peft_use_dora
+        experimental_* batch_size eta_min dp_replicate_size dp_shard_size use_swanlab reinit_weights use_ray
+        base_model_ignore_patterns max_packed_sequence_len cls_model_config torch_dtype gptq_* full_finetune
+        eval_causal_lm_metrics load_in_8bit load_in_4bit gptq
+        fix_untrained_tokens lora_on_cpu merge_* curriculum_sampling multipack_real* val_* flash_attn_rms_norm
+        """),
+        *(f"fsdp_config.{name}" for name in huggingface.FSDP_SILENT),
+    ),
+)
+
+
+def _starts(words: Sequence[str]) -> bool:
+    """Whether a command trains: `axolotl train FILE`, or the module of older releases."""
+    name = words[0].rpartition("/")[2] if words else ""
+    return name.startswith("axolotl.cli.train") or (name == "axolotl" and words[1:2] == ["train"])
+
+
+def _keys(source: Source) -> Keys:
+    return huggingface.keys_started(source, _starts)
+
+
+def _recognises(source: Source) -> Certainty:
+    if huggingface.command_of(source, _starts) is not None:
+        return 95
+    own = _OWN & source.keys.keys() | {name.partition(".")[0] for name in source.keys} & _OWN
+    return 90 if "base_model" in own and len(own) >= _BATCHED else 40 if "base_model" in own else 0
+
+
+def _read(draft: Draft, source: Source) -> None:
+    draft.state("stack", TOOL.name, draft.peek("base_model"))
+    _job(draft)
+    if draft.fact("job") == "grpo":
+        _answers(draft)
+    _precision(draft)
+    _padding(draft)
+    _recompute(draft)
+    _sharding(draft, source)
+    state_optimizer(draft, "optimizer", draft.peek("optimizer"))
+    draft.default("optimizer", "adamw")
+    _attention(draft)
+    _adapters(draft)
+    _kernels(draft)
+    _accumulation(draft)
+    huggingface.state_launch(draft, source, _starts)
+
+
+def _job(draft: Draft) -> None:
+    rl, adapter, pretraining = draft.take("rl"), draft.take("adapter"), draft.take("pretraining_dataset")
+    reward = draft.on("reward_model") or draft.on("process_reward_model")
+    quantised, eight, stored = draft.on("load_in_4bit"), draft.on("load_in_8bit"), draft.on("gptq")
+    if rl is not None:
+        word = plain(rl.value)
+        draft.state("job", _PREFERENCES.get(word, word), rl)
+    elif reward is not None:
+        draft.state("job", "reward", reward)
+    elif adapter is not None and plain(adapter.value) in ("lora", "qlora"):
+        draft.state(
+            "job", "qlora" if quantised or eight or stored or plain(adapter.value) == "qlora" else "lora", adapter
+        )
+    elif adapter is not None:
+        draft.lose("adapter", f"{adapter.value} is priced as LoRA")
+        draft.assume("job", "lora", f"in place of {adapter.value}", adapter.where)
+    elif pretraining is not None or any(name.startswith("pretraining_dataset.") for name in draft.keys):
+        draft.state("job", "pretrain", pretraining or draft.peek("pretraining_dataset.0.path"))
+    else:
+        draft.default("job", "sft", "no adapter: all weights are trained")
+    if stored is not None and adapter is not None:
+        state_bits(draft, 4, stored, str(quantiser_called("gptq")))
+    elif quantised is not None and adapter is not None:
+        state_bits(draft, 4, quantised)
+    elif eight is not None and adapter is not None:
+        state_bits(draft, 8, eight)
+
+
+def _answers(draft: Draft) -> None:
+    """How answers are written: the section of TRL's settings, and that of the server which writes them."""
+    length, answer = draft.peek("sequence_len"), draft.peek("trl.max_completion_length")
+    sizes = draft.value(length, positive), draft.value(answer, positive)
+    if isinstance(sizes[0], int) and isinstance(sizes[1], int) and sizes[0] <= sizes[1]:
+        draft.state("train.seq_len", sizes[0] + sizes[1], length, f"{sizes[0]} of the prompt, {sizes[1]} of the answer")
+    state_group_answers(draft, "trl.")
+    state_rollout(draft, _SERVER)
+    served = draft.peek("vllm.tensor_parallel_size", "vllm.data_parallel_size")
+    if served is not None and draft.fact("rollout.colocated") is not True and draft.on("trl.use_vllm") is not None:
+        replicas, size = draft.value(draft.take("vllm.data_parallel_size"), positive), draft.fact("rollout.tp")
+        draft.state("rollout.colocated", False, served, "a server writes them")
+        each = size if isinstance(size, int) else 1
+        draft.state("rollout.gpus", each * (replicas if isinstance(replicas, int) else 1), served)
+
+
+def _precision(draft: Draft) -> None:
+    for switches, word in ((("bf16", "bfloat16"), "bf16"), (("fp16", "float16"), "fp16"), (("fp8",), "fp8")):
+        found = draft.on(*switches)
+        if found is not None:
+            if plain(found.value) == "auto":
+                draft.default("precision", word, f"{word}: auto")
+            draft.state("precision", word, found)
+            draft.default("train.weights_dtype", "fp16" if word == "fp16" else "bf16", "loaded in the type of the run")
+            return
+    full = draft.on("float32")
+    draft.state("precision", "fp32", full) if full else draft.default("precision", "bf16", "bf16: auto")
+
+
+def _padding(draft: Draft) -> None:
+    packed, to_length, grouped = (
+        draft.on("sample_packing"),
+        draft.take("pad_to_sequence_len"),
+        draft.on("group_by_length"),
+    )
+    if packed is not None:
+        draft.state("train.padding", "packed", packed)
+    elif to_length is not None and switch(to_length.value):
+        draft.state("train.padding", "to-seq-len", to_length)
+    elif grouped is not None:
+        draft.state("train.padding", "grouped-by-length", grouped)
+    elif draft.on("batch_flattening") is not None:
+        draft.state("train.padding", "none", draft.keys["batch_flattening"])
+    else:
+        draft.default("train.padding", "longest-in-micro-batch")
+
+
+def _recompute(draft: Draft) -> None:
+    found = draft.take("gradient_checkpointing")
+    if found is None or not is_on(found.value):
+        fsdp_on = draft.peek("fsdp_config.activation_checkpointing", "fsdp_config.fsdp_activation_checkpointing")
+        if found is not None and not (fsdp_on and is_on(fsdp_on.value)):
+            draft.state("layout.recompute", "none", found)
+        return
+    draft.state("layout.recompute", "full", found)
+    if "offload" in plain(found.value):
+        draft.state("layout.offload", "activations", found)
+
+
+def _sharding(draft: Draft, source: Source) -> None:
+    named = draft.on("deepspeed")
+    inside = any(name.startswith("deepspeed.") for name in draft.keys)
+    options = draft.take("fsdp")
+    configured = any(name.startswith("fsdp_config.") for name in draft.keys)
+    if named is not None:
+        read_deepspeed(draft, named, source)
+    elif inside:
+        state_deepspeed(draft, draft.keys, "deepspeed.")
+    elif (options is not None and is_on(options.value)) or configured:
+        huggingface.state_fsdp(draft, options, "fsdp_config.")
+    draft.default("layout.zero", 0, "neither DeepSpeed nor FSDP")
+    draft.default("layout.recompute", "none")
+
+
+def _attention(draft: Draft) -> None:
+    for name, kernel in _SWITCHES:
+        found = draft.on(name)
+        if found is not None:
+            draft.state("attention", kernel, found)
+    for name in ("xformers_attention", "flex_attention", "sage_attention", "s2_attention"):
+        if draft.on(name) is not None:
+            draft.lose(name, "runs an attention kernel that is not modelled")
+    if draft.peek("attn_implementation") is None:
+        draft.default("attention", "sdpa", "the choice of transformers")
+
+
+def _adapters(draft: Draft) -> None:
+    if draft.fact("job") not in ("lora", "qlora") and draft.peek("adapter") is None:
+        return
+    targets, linear = draft.take("lora_target_modules"), draft.on("lora_target_linear")
+    if linear is not None:
+        draft.state("lora.targets", (ALL_LINEAR,), linear)
+    else:
+        state_targets(draft, targets, None)
+    saved = draft.take("lora_modules_to_save")
+    if saved is not None:
+        draft.state("lora.modules_to_save", listed(saved.value), saved)
+    dropout = draft.take("lora_dropout")
+    if dropout is not None:
+        draft.state("lora.dropout", draft.value(dropout, number), dropout)
+    draft.default("lora.dropout", 0)
+
+
+def _accumulation(draft: Draft) -> None:
+    """Accumulation steps, where they are said by the samples of a step on each GPU (`batch_size`)."""
+    samples, micro = draft.peek("batch_size"), draft.peek("micro_batch_size")
+    if samples is None or draft.peek("gradient_accumulation_steps") is not None:
+        return
+    total, each = draft.value(samples, positive), draft.value(micro, positive) or 1
+    if isinstance(total, int) and isinstance(each, int) and total >= each:
+        draft.state("train.grad_accum", total // each, samples, f"batch of {total} in micro-batches of {each}")
+
+
+def _kernels(draft: Draft) -> None:
+    """Fused kernels of the plugins."""
+    listed_plugins = draft.take("plugins")
+    plugins = " ".join(listed(listed_plugins.value) or ()).lower() if listed_plugins else ""
+    liger = [name for name in draft.keys if name.startswith("liger_") and is_on(draft.keys[name].value)]
+    if "liger" in plugins and liger:
+        parts = {
+            "rope": "rotary",
+            "rms_norm": "norm",
+            "layer_norm": "norm",
+            "glu_activation": "activation",
+            "swiglu": "activation",
+        }
+        found = dict.fromkeys(parts[part] for name in liger if (part := name.removeprefix("liger_")) in parts)
+        draft.state("train.fused_kernels", tuple(found) or None, listed_plugins)
+        loss = draft.on("liger_fused_linear_cross_entropy")
+        draft.state("loss", "fused", loss) if loss else None
+    if "cut_cross_entropy" in plugins or draft.on("cut_cross_entropy") is not None:
+        draft.state("loss", "fused", listed_plugins or draft.peek("cut_cross_entropy"))
+    chunked = draft.on("chunked_cross_entropy")
+    if chunked is not None:
+        draft.state("loss", "fused", chunked, "in chunks of tokens")
+
+
+TOOL = Tool(
+    name="axolotl",
+    title="axolotl",
+    reads="`axolotl train` in scripts, YAML configurations, with the DeepSpeed files that they name",
+    recognises=_recognises,
+    read=_read,
+    table=TABLE,
+    keys=_keys,
+)

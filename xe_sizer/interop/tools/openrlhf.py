@@ -1,0 +1,456 @@
+"""OpenRLHF: commands of its trainers, from `train_sft` to `train_ppo_ray`, with their flags of all releases since 0.5.
+
+Rules: openrlhf/cli, openrlhf/utils/deepspeed, openrlhf/models/actor.py (read at 0.10).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from xe_sizer.interop import huggingface
+from xe_sizer.interop.draft import Key, Loss, Table, globs
+from xe_sizer.interop.huggingface import (
+    LIGER_KERNELS,
+    NO_OFFLOAD,
+    OPTIMIZER,
+    assume_micro_batch,
+    pair_single_answers,
+    state_models,
+    state_optimizer,
+    state_pools,
+    state_rollout,
+)
+from xe_sizer.interop.launch import arguments_of, command_of, hardware_of, keys_of_flags, state_gpus
+from xe_sizer.interop.readers.shell_script import unwrapped
+from xe_sizer.interop.source import Tool
+from xe_sizer.interop.values import (
+    above_zero,
+    above_zero_or_off,
+    interval,
+    is_on,
+    plain,
+    positive,
+    positive_or_open,
+    whole,
+    word_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from xe_sizer.interop.draft import Draft
+    from xe_sizer.interop.huggingface import Stated
+    from xe_sizer.interop.readers.shell_script import Command
+    from xe_sizer.interop.source import Certainty, Source
+    from xe_sizer.interop.values import Converter, Keys
+
+# Flags of OpenRLHF: their earlier names, what is lost and what changes nothing. Rules: openrlhf/cli of 0.5 to 0.10.
+
+EARLIER: Mapping[str, tuple[str, ...]] = {
+    "ds.zero_stage": ("zero_stage",),
+    "ds.param_dtype": ("param_dtype",),
+    "ds.adam_offload": ("adam_offload",),
+    "ds.attn_implementation": ("attn_implementation",),
+    "ds.use_liger_kernel": ("use_liger_kernel",),
+    "ds.tensor_parallel_size": ("ds_tensor_parallel_size",),
+    "ds.ring_attn_size": ("ring_attn_size",),
+    "ds.load_in_4bit": ("load_in_4bit",),
+    "ds.lora.rank": ("lora_rank",),
+    "ds.lora.dropout": ("lora_dropout",),
+    "ds.lora.target_modules": ("target_modules",),
+    "ds.packing_samples": ("packing_samples",),
+    "train.micro_batch_size": ("micro_train_batch_size",),
+    "train.batch_size": ("train_batch_size",),
+    "train.max_epochs": ("max_epochs",),
+    "train.num_episodes": ("num_episodes",),
+    "train.dynamic_batch_enable": ("use_dynamic_batch",),
+    "train.max_tokens_per_gpu": ("train_max_tokens_per_gpu",),
+    "data.max_len": ("max_len",),
+    "data.max_samples": ("max_samples",),
+    "rollout.batch_size": ("rollout_batch_size",),
+    "rollout.n_samples_per_prompt": ("n_samples_per_prompt",),
+    "rollout.max_new_tokens": ("max_new_tokens", "generate_max_len"),
+    "vllm.num_engines": ("vllm_num_engines",),
+    "vllm.tensor_parallel_size": ("vllm_tensor_parallel_size",),
+    "vllm.gpu_memory_utilization": ("vllm_gpu_memory_utilization",),
+    "train.colocate_all": ("colocate_all_models",),
+    "train.async_enable": ("async_train",),
+    "train.async_queue_size": ("async_queue_size",),
+    "vllm.enable_sleep": ("vllm_enable_sleep",),
+    "ds.enable_sleep": ("deepspeed_enable_sleep",),
+    "algo.kl.use_loss": ("use_kl_loss",),
+    "critic.model_name_or_path": ("critic_pretrain",),
+    "reward.model_name_or_path": ("reward_pretrain",),
+    "train.partial_rollout_enable": ("partial_rollout",),
+    "algo.kl.init_coef": ("init_kl_coef",),
+    "reward.remote_url": ("remote_rm_url",),
+    "actor.num_nodes": ("actor_num_nodes",),
+    "actor.num_gpus_per_node": ("actor_num_gpus_per_node",),
+    "algo.advantage.estimator": ("advantage_estimator",),
+    "model.pretrain_mode_enable": ("pretrain_mode",),
+    "model.gradient_checkpointing_enable": ("actor.gradient_checkpointing_enable", "gradient_checkpointing"),
+}
+"""Flags as they are since 0.10, with what they were called before."""
+
+
+def called(name: str) -> tuple[str, ...]:
+    """All names of a flag, the newest first."""
+    return (name, *EARLIER.get(name, ()))
+
+
+_GENERATION = "sets how the engine writes answers, which its own defaults stand for"
+TABLE = Table(
+    keys=(
+        Key(("model.model_name_or_path", "actor.model_name_or_path", "pretrain"), "model"),
+        Key(("ckpt.save_steps", "save_steps"), "train.checkpoint_every", interval),
+        Key(("eval.steps", "eval_steps"), "train.evaluate_every", interval),
+        Key(called("ds.lora.dropout"), "lora.dropout", above_zero_or_off),
+    ),
+    losses=(
+        Loss(globs("vllm.* vllm_num_engines vllm_tensor_parallel_size vllm_gpu_memory_utilization vllm_enable_sleep "
+                   "vllm_sync_* enforce_eager enable_prefix_caching vllm_generate_batch_size"), _GENERATION),
+        Loss(globs("rollout.n_samples_per_prompt n_samples_per_prompt rollout.batch_size rollout_batch_size "
+                   "rollout.vllm_generate_batch_size rollout.max_new_tokens max_new_tokens generate_max_len"),
+             "sets how many answers are generated and their length, which is not counted", harmless=("1",)),
+        Loss(globs("rollout.micro_batch_size micro_rollout_batch_size rollout.max_tokens_per_gpu "
+                   "rollout_max_tokens_per_gpu"), "sets the passes over answers, which take those of the training"),
+        Loss(globs("ref.num_nodes ref.num_gpus_per_node ref_num_nodes ref_num_gpus_per_node"),
+             "sets the GPUs of the reference model, which has those of the actor"),
+        Loss(globs("reward.num_nodes reward.num_gpus_per_node reward_num_nodes reward_num_gpus_per_node "
+                   "reward.model_name_or_path reward_pretrain"), "sets the reward model: the actor's shape"),
+        Loss(globs("critic.num_nodes critic.num_gpus_per_node critic_num_nodes critic_num_gpus_per_node "
+                   "critic.model_name_or_path critic_pretrain"), "sets the critic: the actor's shape"),
+        Loss(globs("train.colocate_all train.colocate_actor_ref train.colocate_critic_reward colocate_all_models "
+                   "colocate_actor_ref colocate_critic_reward"), "shares GPUs with the other models"),
+        Loss(globs("ref.offload reward.offload ref_offload ref_reward_offload"),
+             "keeps models that do not learn in host memory"),
+        Loss(globs("ref.model_name_or_path ref_pretrain"), "names another reference model"),
+        Loss(globs("ds.enable_sleep deepspeed_enable_sleep"),
+             "moves states to host memory while answers are generated"),
+        Loss(globs("train.async_enable async_train train.async_queue_size async_queue_size "
+                   "train.partial_rollout_enable partial_rollout"), "trains while answers are generated"),
+        Loss(globs("algo.dynamic_filtering_enable dynamic_filtering"),
+             "answers further prompts in place of those that are left out"),
+        Loss(globs("train.enable_ema enable_ema"), "keeps an average of the weights"),
+        Loss(globs("ds.zpg zpg"), "keeps a further copy of the weights in each group of GPUs", harmless=("1",)),
+        Loss(globs("ds.deepcompile deepcompile"), "compiles the model"),
+        Loss(globs("ds.grad_accum_dtype grad_accum_dtype"), "sets the number format of summed gradients"),
+        Loss(globs("ds.overlap_comm overlap_comm"), "overlaps communication with the backward pass"),
+        Loss(globs("ds.experts_implementation"), "chooses the kernels of experts"),
+        Loss(globs("ds.ring_attn_head_stride ring_head_stride"), "runs several heads in a step of the ring",
+             harmless=("1",)),
+        Loss(globs("actor.freeze_visual_encoder freeze_visual_encoder"), "freezes the vision encoder"),
+        Loss(globs("data.max_images_per_prompt max_images_per_prompt"), "puts images into prompts"),
+        Loss(globs("teacher_model teacher_offload"), "holds and runs a teacher beside the model"),
+        Loss(globs("actor.entropy_coef entropy_loss_coef"), "computes the entropy of every token"),
+        Loss(globs("ptx_coef pretrain_data"), "trains on further samples beside the answers"),
+        Loss(globs("model.compute_fp32_loss_enable compute_fp32_loss"), "computes the loss in float32"),
+        Loss(globs("critic.freezing_steps freezing_actor_steps"), "trains the critic alone at first", harmless=("-1",)),
+        Loss(globs("ckpt.disable_ds disable_ds_ckpt ckpt.save_hf save_hf_ckpt critic.save_value_network "
+                   "save_value_network"), "says what checkpoints hold"),
+        Loss(globs("train.full_determinism_enable full_determinism"), "keeps to slower kernels that repeat"),
+    ),
+    silent=globs("""
+    logger.* ckpt.* eval.* data.* reward.* algo.* muon.* adam.* actor.adam.* critic.* actor.* rollout.* ref.* model.*
+    train.* ds.use_universal_ckpt ds.value_head_prefix ds.lora.alpha local_rank seed optim lr_* min_lr* max_norm l2
+    save_path ckpt_path max_ckpt_num max_ckpt_mem load_checkpoint use_ds_universal_ckpt logging_steps use_wandb wandb_*
+    use_tensorboard tensorboard* use_ms dataset* eval_* train_split input_* output_key label_key apply_chat_template
+    tokenizer_chat_template multiturn learning_rate *_learning_rate adam_betas aux_loss_coef beta ipo label_smoothing
+    nll_loss_coef prompt_* chosen_key rejected_key margin_loss loss kd_coef lora_alpha disable_fast_tokenizer
+    dataloader_num_workers gradient_checkpointing_use_reentrant prompt_data* pretrain_split eps_clip* value_clip lambd
+    gamma normalize_reward top_p temperature init_kl_coef kl_* use_kl_estimator_k3 reward_clip_range
+    no_advantage_std_norm policy_loss_type dual_clip remote_rm_url value_head_prefix agent_func_path perf
+    enable_vllm_is_correction vllm_is_* overlong_* stop_properly_penalty_coef ema_beta actor_init_on_gpu image_key
+    dynamic_filtering_reward_range best_metric_key placeholder_token reward_tokens unpaired_preference
+    desirable_loss_weight undesirable_loss_weight vanilla_loss pretrain_data_probs
+    max_samples m module
+    """),
+)  # fmt: skip
+
+
+# How OpenRLHF writes and rates the answers of an iteration. Rules: openrlhf/cli/train_ppo_ray.py (read at 0.10).
+
+_ANSWERS: Mapping[str, Stated] = {
+    "prompts": (called("rollout.batch_size"), positive, 1024),
+    "group": (called("rollout.n_samples_per_prompt"), positive, 1),
+    "max_output_tokens": (called("rollout.max_new_tokens"), positive, None),
+    "tp": (called("vllm.tensor_parallel_size"), positive, 1),
+    "gpu_memory_utilization": (called("vllm.gpu_memory_utilization"), above_zero, 0.95),
+}
+_ANSWER_BEFORE = 1024  # tokens at which an answer was cut unasked, before flags had dots
+
+
+def state_answers(draft: Draft, *, scored: bool) -> None:
+    """How answers are written: in turn with the training where all models share the GPUs, else on GPUs of their own.
+
+    Of models that share the GPUs, the engine has others where it writes while they train. scored : there is a critic
+    """
+    state_rollout(draft, _ANSWERS)
+    if not any("." in name for name in draft.keys):  # since flags have dots: what the prompt leaves of data.max_len
+        draft.default("rollout.max_output_tokens", _ANSWER_BEFORE)
+    shared, asynchronous = draft.on(*called("train.colocate_all")), draft.on(*called("train.async_enable"))
+    if shared is not None and asynchronous is None:
+        draft.state("rollout.colocated", True, shared)
+        draft.take(*called("vllm.num_engines"))
+        _asleep(draft)
+    else:
+        _replicas(draft)
+    if asynchronous is not None:
+        draft.state("rollout.asynchronous", True, asynchronous)
+        ahead = draft.take(*called("train.async_queue_size"))
+        draft.state("rollout.max_staleness", draft.value(ahead, positive_or_open), ahead)
+    if (partial := draft.on(*called("train.partial_rollout_enable"))) is not None:
+        draft.state("rollout.partial", True, partial)
+    if not scored:
+        draft.following.append(pair_single_answers)
+    _reference(draft)
+    _rated(draft, scored=scored)
+
+
+def _replicas(draft: Draft) -> None:
+    """GPUs that only write answers beside those of the actor: engines times the GPUs of each."""
+    found, size = draft.take(*called("vllm.num_engines")), draft.fact("rollout.tp")
+    engines = draft.value(found, positive_or_open)
+    if isinstance(engines, int):
+        state_pools(draft, engines * (size if isinstance(size, int) else 1), found)
+
+
+def _asleep(draft: Draft) -> None:
+    """What engine and trainer give back of the cards that they share; neither does unless told to."""
+    engine, trainer = draft.on(*called("vllm.enable_sleep")), draft.on(*called("ds.enable_sleep"))
+    if engine is not None:
+        draft.state("rollout.sleep", "weights-to-host", engine)
+    if trainer is not None:
+        draft.state("rollout.offload", OPTIMIZER, trainer, "DeepSpeed keeps the weights on the card")
+    draft.default("rollout.sleep", NO_OFFLOAD)
+    draft.default("rollout.offload", NO_OFFLOAD)
+
+
+def _reference(draft: Draft) -> None:
+    """A reference, unless straying from it costs nothing."""
+    kept = draft.take(*called("algo.kl.init_coef"))
+    draft.count(*called("algo.kl.use_loss"))
+    none = kept is not None and not draft.value(kept, above_zero_or_off)
+    draft.state("train.reference", "none" if none else None, kept)
+    draft.default("train.reference", "adapters-off" if draft.fact("lora.rank") is not None else "copy")
+
+
+def _rated(draft: Draft, *, scored: bool) -> None:
+    """Critic and reward model by name; the critic begins as the reward model where nobody says."""
+    reward = called("reward.model_name_or_path")
+    critic = {"train.critic_model": (*called("critic.model_name_or_path"), *reward)}
+    state_models(draft, critic, beside=scored)
+    remote = draft.take(*called("reward.remote_url"))
+    if remote is not None:
+        draft.state("train.reward_model", "none", remote, "a function rates answers")
+    state_models(draft, {"train.reward_model": reward})
+
+
+_JOBS = {
+    "sft": "sft", "dpo": "dpo", "kto": "kto", "rm": "reward", "prm": "reward", "kd": "distill", "ppo": "ppo",
+    "ppo_ray": "ppo",
+}  # fmt: skip
+"""Trainers by the ends of their names."""
+_MICRO = {"sft": 8, "dpo": 8, "kto": 8, "kd": 8}
+_EPOCHS = {"sft": 2}
+_LENGTHS = {"dpo": 512, "rm": 512}
+_BATCH, _LENGTH, _STAGE = 128, 2048, 2
+_RAY = "ppo_ray"
+_RAY_MICRO, _RAY_MICRO_BEFORE = 1, 4  # the flags of today, and those before 0.10
+_REWARDED = ("ppo", _RAY)
+_PER_NODE = 8
+_TOKENS = 16_192  # of a dynamic micro-batch, unasked
+_ATTENTION = {
+    "flash_attention_2": "flash", "flash_attention_3": "flash", "kernels-community/flash-attn": "flash",
+    "kernels-community/vllm-flash-attn3": "flash", "flash2": "flash", "sdpa": "sdpa", "eager": "eager",
+}  # fmt: skip
+_DTYPES = {"bf16": "bf16", "fp16": "fp16"}
+
+
+def _trainer(word: str) -> str | None:
+    """The trainer that a module or file is: `sft` of openrlhf.cli.train_sft; None where it is none."""
+    name = word.replace("/", ".").removesuffix(".py")
+    last = name.rpartition(".")[2]
+    return last.removeprefix("train_") if "openrlhf" in name and last.removeprefix("train_") in _JOBS else None
+
+
+def _starts(words: tuple[str, ...]) -> bool:
+    return _trainer(words[0]) is not None
+
+
+def _command(source: Source) -> Command | None:
+    return command_of(source, _starts)
+
+
+def _recognises(source: Source) -> Certainty:
+    return 95 if source.kind == "shell" and _command(source) is not None else 0
+
+
+def _keys(source: Source) -> Keys:
+    command = _command(source)
+    return keys_of_flags(arguments_of(command)) if command is not None else source.keys
+
+
+def _read(draft: Draft, source: Source) -> None:
+    command = _command(source)
+    word = unwrapped(command).command.words[0].text if command is not None else ""
+    trainer = _trainer(word) or ("ppo_ray" if draft.peek("actor.model_name_or_path") is not None else "sft")
+    draft.state("stack", "openrlhf", next(iter(draft.keys.values()), None))
+    _hardware(draft, source, command, trainer)
+    _job(draft, trainer)
+    _states(draft)
+    _kernels(draft)
+    _batches(draft, trainer)
+    if trainer in _REWARDED:
+        state_answers(draft, scored=draft.fact("job") == _JOBS[_RAY])
+    _duration(draft, trainer)
+
+
+def _hardware(draft: Draft, source: Source, command: Command | None, trainer: str) -> None:
+    """GPUs that train: of the launcher, or of the actor where Ray places the models."""
+    if trainer != _RAY:
+        if command is not None and source.script is not None:
+            state_gpus(draft, hardware_of(source.script, command))
+        return
+    names = called("actor.num_nodes"), called("actor.num_gpus_per_node")
+    if draft.unread.keys() & {*names[0], *names[1]}:
+        return
+    nodes, gpus = draft.take(*names[0]), draft.take(*names[1])
+    counts = draft.value(nodes, positive) or 1, draft.value(gpus, positive) or _PER_NODE
+    if isinstance(counts[0], int) and isinstance(counts[1], int):
+        note = "those of the actor" if counts[0] == 1 else f"those of the actor, {counts[0]} nodes of {counts[1]}"
+        if nodes is not None or gpus is not None:
+            draft.state("gpus", counts[0] * counts[1], gpus or nodes, note)
+        draft.default("gpus", counts[0] * counts[1], note)
+
+
+def _job(draft: Draft, trainer: str) -> None:
+    job = _JOBS[trainer]
+    estimator = draft.take(*called("algo.advantage.estimator"))
+    pretrained = draft.on(*called("model.pretrain_mode_enable"))
+    rank, bits = draft.on(*called("ds.lora.rank")), draft.on(*called("ds.load_in_4bit"))
+    if rank is not None and job == huggingface.SFT:
+        draft.state("job", huggingface.QLORA if bits is not None else huggingface.LORA, bits or rank)
+    if pretrained is not None:
+        draft.state("job", "pretrain", pretrained)
+    if estimator is not None and plain(estimator.value) != "gae":
+        draft.state("job", "grpo", estimator)
+    draft.state("job", job, estimator or next(iter(draft.keys.values()), None))
+    if rank is not None:
+        draft.state("lora.rank", draft.value(rank, positive_or_open), rank)
+        huggingface.state_targets(draft, draft.take(*called("ds.lora.target_modules")), (huggingface.ALL_LINEAR,))
+        draft.apply(TABLE)
+        draft.default("lora.dropout", 0)
+    else:
+        draft.count(*called("ds.lora.dropout"), *called("ds.lora.target_modules"))
+    if bits is not None:
+        huggingface.state_bits(draft, 4, bits)
+
+
+def _states(draft: Draft) -> None:
+    """What DeepSpeed keeps where, and in which number format."""
+    _whole(draft, "layout.zero", "ds.zero_stage", _STAGE, whole)
+    _whole(draft, "layout.tp", "ds.tensor_parallel_size", 1)
+    _whole(draft, "layout.cp", "ds.ring_attn_size", 1)
+    offload = draft.on(*called("ds.adam_offload"))
+    if offload is not None:
+        draft.state("layout.offload", "optimizer", offload)
+    draft.default("layout.offload", "none")
+    dtype, old = draft.take(*called("ds.param_dtype")), draft.on("bf16")
+    if dtype is not None:
+        draft.state("precision", draft.value(dtype, word_of(_DTYPES)), dtype)
+    if old is not None:
+        draft.state("precision", "bf16", old)
+    draft.default("precision", "bf16")
+    draft.default("train.weights_dtype", draft.fact("precision"), "that of the run")
+    state_optimizer(draft, "optim", draft.peek("optim"))
+    draft.default("optimizer", "adamw")
+
+
+def _whole(draft: Draft, key: str, name: str, usual: int, read: Converter = positive) -> None:
+    """A number of a flag, or its default."""
+    found = draft.take(*called(name))
+    if found is not None:
+        draft.state(key, draft.value(found, read), found)
+    if draft.unread.keys().isdisjoint(called(name)):
+        draft.default(key, usual)
+
+
+def _kernels(draft: Draft) -> None:
+    attention, old = draft.take(*called("ds.attn_implementation")), draft.on("flash_attn")
+    packed = draft.on(*called("ds.packing_samples"))
+    recompute = draft.take(*called("model.gradient_checkpointing_enable"))
+    if attention is not None and packed is not None and plain(attention.value) in ("sdpa", "eager"):
+        draft.state("attention", "flash", packed, "packed samples need it")
+    elif attention is not None:
+        draft.state("attention", draft.value(attention, word_of(_ATTENTION)), attention)
+    if old is not None:
+        draft.state("attention", "flash", old)
+    draft.default("attention", "flash")
+    if recompute is not None:
+        draft.state("layout.recompute", "full" if is_on(recompute.value) else "none", recompute)
+    draft.default("layout.recompute", "none")
+    liger = draft.on(*called("ds.use_liger_kernel"))
+    if liger is not None:
+        draft.state("train.fused_kernels", LIGER_KERNELS, liger)
+    dynamic, ring = draft.peek(*called("train.dynamic_batch_enable")), draft.peek(*called("ds.ring_attn_size"))
+    rings = draft.value(ring, positive)
+    filled = packed or (dynamic if dynamic is not None and is_on(dynamic.value) else None)
+    if filled is None and isinstance(rings, int) and rings > 1:
+        filled = ring
+    if filled is not None:
+        draft.state("train.padding", "none", filled, "samples of a micro-batch are put behind one another")
+    draft.default("train.padding", "longest-in-micro-batch")
+
+
+def _batches(draft: Draft, trainer: str) -> None:
+    _whole(draft, "train.global_batch", "train.batch_size", _BATCH)
+    _length(draft, trainer)
+    dynamic = draft.on(*called("train.dynamic_batch_enable"))
+    tokens = draft.take(*called("train.max_tokens_per_gpu"))
+    if dynamic is not None:
+        room = draft.value(tokens, positive_or_open) or _TOKENS
+        name = next(name for name in called("train.dynamic_batch_enable") if name in draft.keys)
+        draft.lose(name, "fills micro-batches up to a number of tokens")
+        draft.count(*called("train.micro_batch_size"))
+        if isinstance(room, int):
+            assume_micro_batch(draft, room, dynamic.where)
+        return
+    today = any("." in name for name in draft.keys)
+    usual = (_RAY_MICRO if today else _RAY_MICRO_BEFORE) if trainer == _RAY else _MICRO.get(trainer, 1)
+    _whole(draft, "train.micro_batch", "train.micro_batch_size", usual)
+
+
+def _length(draft: Draft, trainer: str) -> None:
+    """A prompt and its answer together; releases before 0.10 say both lengths."""
+    prompt, answer = draft.take("prompt_max_len"), draft.peek("generate_max_len")
+    sizes = [draft.value(each, positive) for each in (prompt, answer)]
+    if trainer == _RAY and (prompt is not None or answer is not None):
+        both = [size if isinstance(size, int) else _LENGTH // 2 for size in sizes]
+        note = f"{both[0]} of the prompt, {both[1]} of the answer"
+        draft.state("train.seq_len", sum(both), answer or prompt, note)
+        draft.take("generate_max_len")
+    _whole(draft, "train.seq_len", "data.max_len", _LENGTHS.get(trainer, _LENGTH))
+
+
+def _duration(draft: Draft, trainer: str) -> None:
+    """Passes over the data; of reinforcement learning episodes times passes over the answers of each."""
+    epochs, episodes = draft.take(*called("train.max_epochs")), draft.take(*called("train.num_episodes"))
+    passes = draft.value(epochs, positive)
+    rounds = draft.value(episodes, positive)
+    found = [each for each in (passes, rounds) if isinstance(each, int)]
+    if found:
+        count = found[0] * (found[1] if len(found) > 1 else 1)
+        draft.state("train.epochs", count, epochs or episodes)
+    draft.default("train.epochs", _EPOCHS.get(trainer, 1))
+
+
+TOOL = Tool(
+    name="openrlhf",
+    title="OpenRLHF",
+    reads="scripts that start `openrlhf.cli.train_sft`, `train_dpo`, `train_rm`, `train_ppo_ray` and others",
+    recognises=_recognises,
+    read=_read,
+    table=TABLE,
+    keys=_keys,
+)

@@ -1,0 +1,191 @@
+"""Arguments of inference engines for a replica of a plan, by the names that their commands have."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from xe_sizer.interop.write import Exporter, ToolFiles, command_text, yaml_text
+
+if TYPE_CHECKING:
+    from xe_sizer.interop.write import Plan
+
+SAYS = (
+    "model", "job", "layout.tp", "layout.pp", "layout.dp", "layout.ep", "serve.gpu_memory_utilization",
+    "serve.max_sequences", "serve.max_step_tokens", "serve.max_model_len", "serve.kv_cache",
+)  # fmt: skip
+_WIDE = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
+
+
+def replica_note(plan: Plan) -> str:
+    """How many such servers the plan starts."""
+    count = int(plan.take("replicas", 1))
+    plan.said("gpus", "nodes", "gpus_per_node", "job", "serve.engine")
+    return f"start {count} of these, and share the requests among them" if count > 1 else ""
+
+
+def vllm_flags(plan: Plan) -> dict[str, Any]:
+    """Arguments of `vllm serve` (vLLM 0.33, engine/arg_utils.py)."""
+    tp, dp = int(plan.take("layout.tp", 1)), int(plan.take("layout.dp", 1))
+    whole = plan.peek("layout.ep", 1) == tp * dp and tp * dp > 1
+    if whole:
+        plan.said("layout.ep")
+    cache = plan.take("serve.kv_cache")
+    drafts = plan.take("serve.draft_tokens")
+    plan.said("serve.acceptance_rate")
+    return {
+        "tensor-parallel-size": tp,
+        "pipeline-parallel-size": plan.take("layout.pp", 1),
+        "data-parallel-size": dp if dp > 1 else None,
+        "enable-expert-parallel": whole,
+        "gpu-memory-utilization": plan.take("serve.gpu_memory_utilization"),
+        "max-model-len": plan.take("serve.max_model_len"),
+        "max-num-seqs": plan.take("serve.max_sequences"),
+        "max-num-batched-tokens": plan.take("serve.max_step_tokens"),
+        "quantization": _quantised(plan, {"fp8": "fp8"}),
+        "kv-cache-dtype": _WIDE.get(cache, cache),
+        "kv-offloading-size": plan.take("serve.kv_host_gib"),
+        "speculative-config": f'{{"method": "mtp", "num_speculative_tokens": {drafts}}}' if drafts else None,
+    }
+
+
+def sglang_flags(plan: Plan) -> dict[str, Any]:
+    """Arguments of `sglang.launch_server` (SGLang 0.5.23): tp counts the ranks of all attention groups."""
+    tp, dp = int(plan.take("layout.tp", 1)), int(plan.take("layout.dp", 1))
+    cache = plan.take("serve.kv_cache")
+    drafts = plan.take("serve.draft_tokens")
+    plan.said("serve.acceptance_rate")
+    return {
+        "tp-size": tp * dp,
+        "pp-size": plan.take("layout.pp", 1),
+        "dp-size": dp if dp > 1 else None,
+        "enable-dp-attention": dp > 1,
+        "ep-size": plan.take("layout.ep", 1),
+        "mem-fraction-static": plan.take("serve.gpu_memory_utilization"),
+        "context-length": plan.take("serve.max_model_len"),
+        "max-running-requests": _of_all(plan.take("serve.max_sequences"), dp),
+        "chunked-prefill-size": _of_all(plan.take("serve.max_step_tokens"), dp),
+        "quantization": _quantised(plan, {"fp8": "fp8"}),
+        "kv-cache-dtype": {**_WIDE, "fp8": "fp8_e4m3"}.get(cache, cache),
+        "scheduler-recv-interval": plan.take("serve.scheduler_recv_interval"),
+        "speculative-algorithm": "EAGLE" if drafts else None,
+        "speculative-num-steps": drafts,
+        "speculative-eagle-topk": 1 if drafts else None,
+        "speculative-num-draft-tokens": drafts + 1 if drafts else None,
+    }
+
+
+def tensorrt_llm_options(plan: Plan) -> dict[str, Any]:
+    """Options of `trtllm-serve --config` (TensorRT-LLM 1.3, llmapi/llm_args.py): attention groups are one rank each."""
+    tp, dp = int(plan.peek("layout.tp", 1)), int(plan.take("layout.dp", 1))
+    if dp == 1 or tp == 1:
+        plan.said("layout.tp")  # else it is refused: a group has one rank
+    cache = plan.peek("serve.kv_cache")
+    if cache == "fp8":
+        plan.said("serve.kv_cache")
+    drafts = plan.take("serve.draft_tokens")
+    plan.said("serve.acceptance_rate")
+    host = plan.take("serve.kv_host_gib")
+    memory = {
+        "free_gpu_memory_fraction": plan.take("serve.gpu_memory_utilization"),
+        "dtype": "fp8" if cache == "fp8" else None,
+        "host_cache_size": int(host * 2**30) if host else None,
+    }
+    return {
+        "tensor_parallel_size": tp * dp,
+        "pipeline_parallel_size": plan.take("layout.pp", 1),
+        "moe_expert_parallel_size": plan.take("layout.ep", 1),
+        "enable_attention_dp": dp > 1 or None,
+        "max_batch_size": plan.take("serve.max_sequences"),
+        "max_num_tokens": plan.take("serve.max_step_tokens"),
+        "max_seq_len": plan.take("serve.max_model_len"),
+        "kv_cache_config": memory if any(value is not None for value in memory.values()) else None,
+        "speculative_config": {"decoding_type": "MTP", "max_draft_len": drafts} if drafts else None,
+    }
+
+
+def _quantised(plan: Plan, methods: dict[str, str]) -> str | None:
+    """The method that quantises as weights are loaded; other formats need a checkpoint of their own."""
+    method = methods.get(plan.peek("serve.weights"))
+    if method is not None:
+        plan.said("serve.weights")
+    return method
+
+
+def _of_all(limit: int | None, groups: int) -> int | None:
+    return None if limit is None else int(limit) * groups
+
+
+# Commands of vLLM, SGLang and TensorRT-LLM for one replica, and a Kubernetes Deployment of vLLM for all of them.
+
+_OPTIONS = "options.yaml"
+
+
+def _vllm(plan: Plan) -> ToolFiles:
+    note = replica_note(plan)
+    return ToolFiles(
+        _noted(note) + command_text(["vllm", "serve", plan.take("model")], vllm_flags(plan)), run="sh FILE"
+    )
+
+
+def _sglang(plan: Plan) -> ToolFiles:
+    note = replica_note(plan)
+    words = ["python3", "-m", "sglang.launch_server", "--model-path", plan.take("model")]
+    return ToolFiles(_noted(note) + command_text(words, sglang_flags(plan)), run="sh FILE")
+
+
+def _tensorrt_llm(plan: Plan) -> ToolFiles:
+    note = replica_note(plan)
+    options = yaml_text(tensorrt_llm_options(plan))
+    command = command_text(["trtllm-serve", plan.take("model")], {"config": _OPTIONS})
+    return ToolFiles(f"{_noted(note)}cat > {_OPTIONS} <<'EOF'\n{options}EOF\n{command}", run="sh FILE")
+
+
+def _noted(note: str) -> str:
+    return f"# {note}\n" if note else ""
+
+
+def _kubernetes(plan: Plan) -> ToolFiles:
+    """A Deployment of vLLM: a pod is a replica, so that one that spans nodes cannot be written."""
+    replicas = int(plan.take("replicas", 1))
+    plan.said("gpus", "nodes", "gpus_per_node", "job", "serve.engine")
+    model = str(plan.take("model"))
+    flags = vllm_flags(plan)
+    ranks = int(flags["tensor-parallel-size"]) * int(flags["pipeline-parallel-size"])
+    ranks *= int(flags["data-parallel-size"] or 1)
+    args = ["--model", model]
+    for name, value in flags.items():
+        if value is not None and value is not False:
+            args += [f"--{name}"] if value is True else [f"--{name}", str(value)]
+    return ToolFiles(yaml_text(_deployment(model, replicas, ranks, args)), run="kubectl apply -f FILE")
+
+
+def _deployment(model: str, replicas: int, ranks: int, args: list[str]) -> dict[str, Any]:
+    name = "".join(char if char.isalnum() else "-" for char in model.rpartition("/")[2].lower()).strip("-")[:63]
+    container = {
+        "name": "vllm",
+        "image": "vllm/vllm-openai:latest",
+        "args": args,
+        "ports": [{"containerPort": 8000}],
+        "resources": {"limits": {"nvidia.com/gpu": ranks}},
+        "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}],
+    }
+    pod = {"containers": [container], "volumes": [{"name": "shm", "emptyDir": {"medium": "Memory"}}]}
+    labels = {"app": name}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": pod},
+        },
+    }
+
+
+EXPORTERS = (
+    Exporter("vllm", "vLLM", ".sh", _vllm, SAYS, serving=True, training=False),
+    Exporter("sglang", "SGLang", ".sh", _sglang, SAYS, serving=True, training=False),
+    Exporter("trtllm", "TensorRT-LLM", ".sh", _tensorrt_llm, SAYS, serving=True, training=False),
+    Exporter("kubernetes", "Kubernetes", ".yaml", _kubernetes, SAYS, serving=True, training=False),
+)

@@ -1,0 +1,377 @@
+"""A plan as the files of another tool: what an exporter provides, and what it leaves to the user."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from xe_sizer.errors import InputError, Location, Problem, did_you_mean
+from xe_sizer.interop import tools
+from xe_sizer.profiles.registry import Registry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from xe_sizer.graph.model import ModelShape
+
+# The chosen plan under flat scenario keys, and which of them an exporter has said.
+
+ASSUMED = "default"  # origin of a value that neither the user nor the stack gave
+NEUTRAL: Mapping[str, frozenset[object]] = {
+    **dict.fromkeys(("layout.tp", "layout.pp", "layout.vpp", "layout.cp", "layout.ep"), frozenset({1})),
+    **dict.fromkeys(("layout.offload", "layout.recompute"), frozenset({"none"})),
+    "layout.zero": frozenset({0}),
+    **dict.fromkeys(("layout.zero_group", "layout.expert_tp"), frozenset({0})),
+    "layout.sequence_parallel": frozenset({False}),
+    "layout.schedule": frozenset({"1f1b", "1f1b-interleaved"}),
+    "train.grad_accum": frozenset({1}),
+    "train.async_checkpoint": frozenset({False}),
+    "lora.dora": frozenset({False}),
+    "lora.dropout": frozenset({0}),
+    "train.dropout": frozenset({0}),
+    "rollout.oversampling": frozenset({1}),
+    "rollout.updates": frozenset({1}),
+    "rollout.offload": frozenset({"none"}),
+    **dict.fromkeys(("rollout.tp", "rollout.pp", "rollout.ep"), frozenset({1})),
+    **dict.fromkeys(("train.reference", "train.reward_model"), frozenset({"none"})),
+    "adapter": frozenset({"none"}),
+    "loss": frozenset({"eager"}),
+    "train.backend": frozenset({"fsdp"}),
+    "serve.kv_cache": frozenset({"bf16", "fp16"}),
+    "serve.weights": frozenset({"bf16", "fp16"}),
+}
+"""Values that say nothing: a tool that has no word for the key runs them anyway."""
+DECIDES = (
+    "model", "job", "layout.tp", "layout.pp", "layout.cp", "layout.ep", "layout.zero", "layout.offload",
+    "layout.recompute", "train.micro_batch", "train.grad_accum", "train.seq_len", "lora.rank", "train.bits",
+    "adapter", "train.teacher_model", "rollout.gpus", "rollout.prompts",
+)  # fmt: skip
+"""Keys without which the tool would run another plan."""
+_ELSEWHERE = (
+    "written_as", "names", "origin", "data", "limits", "cost", "efficiency", "storage", "server", "gpu", "gpus",
+    "nodes", "gpus_per_node", "replicas", "stack", "objective", "partial_servers", "host_memory_gib",
+    "train.failures_per_gpu_day", "train.quantiser", "train.evaluate_samples", "serve.engine",
+    "rollout.verifier_s", "rollout.verifier_workers", "rollout.input_tokens", "rollout.output_tokens",
+    "rollout.output_spread", "rollout.colocated",
+    *(f"serve.{name}" for name in (
+        "request_rate", "concurrency", "users", "think_time_s", "batch", "requests", "arrivals", "trace",
+        "input_tokens", "output_tokens", "input_spread", "output_spread", "images", "image_size", "prefix_hit_share",
+        "fit", "acceptance_rate", "draft_cost", "objective", "hourly_load", "replica_start_s", "percentile",
+        "spare_replicas", "scheme",
+    )),
+)  # fmt: skip
+"""Sections and keys that say what no file of a tool does: data, load, limits, prices, and what the plan was made of."""
+_FOLLOW = ("layout.dp", "layout.uneven_stages", "train.global_batch")
+"""Keys that follow from others: ranks that are left, and their micro-batches."""
+_TOLD = (
+    *DECIDES, "train.reference", "layout.vpp", "layout.sequence_parallel", "layout.schedule", "layout.zero_group",
+    "train.batch_ramp_up", "layout.stages", "layout.first_stage_layers", "layout.last_stage_layers",
+    "layout.account_for_embedding", "layout.account_for_loss",
+    "layout.expert_tp", "layout.cp_kind", "layout.offload_layers", "layout.recompute_modules",
+    "train.padding", "train.weights_dtype", "train.fused_kernels", "optimizer", "attention", "loss", "lora.targets",
+    "lora.dropout", "lora.dora", "lora.modules_to_save", "precision", "serve.weights", "serve.kv_cache",
+    "serve.kv_host_gib", "serve.adapters", "serve.prefill_replicas", "serve.batch_wait_iters",
+    "serve.scheduler_recv_interval", "train.critic_model", "train.reward_model", "rollout.group",
+    "rollout.max_output_tokens", "rollout.updates", "rollout.engine", "rollout.tp", "rollout.pp",
+    "rollout.ep", "rollout.asynchronous", "rollout.oversampling", "rollout.weights", "rollout.sleep",
+    "rollout.offload", "train.backend", "layout.bucket_gib",
+    "layout.prefetch_elements", "layout.live_elements", "layout.reuse_elements", "layout.persistent_elements",
+)  # fmt: skip
+
+
+class Plan:
+    """What is to be run. `take` marks a key as said; what is left the tool has no word for.
+
+    values : flat scenario keys in the words of scenarios; `model` is a repository of the Hub where one is known
+    asked : keys that the user gave, in a file or otherwise
+    shape : of the model; None: the one of the model's name
+    steps : optimizer steps of the run, for tools that count nothing else; None where they are an assumption
+    """
+
+    def __init__(
+        self,
+        values: Mapping[str, Any],
+        asked: Iterable[str] = (),
+        shape: ModelShape | None = None,
+        steps: int | None = None,
+    ) -> None:
+        self.values = {key: _whole(value) for key, value in values.items() if value is not None}
+        self._shape = shape
+        self.asked = frozenset(asked)
+        self.steps = self.values.get("train.steps", steps)
+        self._said: set[str] = set()
+
+    def take(self, key: str, otherwise: Any = None) -> Any:
+        """The value of a key, which is said with it."""
+        self._said.add(key)
+        return self.values.get(key, otherwise)
+
+    def word(self, key: str, words: Mapping[Any, Any]) -> Any:
+        """A tool's word for the value of a key; a value that it has no word for stays to be said."""
+        word = words.get(self.peek(key))
+        if word is not None:
+            self.said(key)
+        return word
+
+    def peek(self, key: str, otherwise: Any = None) -> Any:
+        """The value of a key, which stays to be said."""
+        return self.values.get(key, otherwise)
+
+    @property
+    def shape(self) -> ModelShape:
+        """The shape of the model. Raises InputError: nothing is known of it."""
+        return self._shape or Registry().model(str(self.values["model"]))
+
+    @property
+    def has_own_shape(self) -> bool:
+        """Whether the scenario writes the shape of the model out."""
+        return "model.layers" in self.values
+
+    def said(self, *keys: str) -> None:
+        """These keys are said by others, or by how the tool works."""
+        self._said.update(keys)
+
+    def left(self) -> Iterator[tuple[str, Any]]:
+        """Keys with their values that nothing has said: what the user gave, and what changes memory or time."""
+        if self.has_own_shape and "model.layers" not in self._said:
+            yield "model", self.shape.name
+        for key in dict.fromkeys((*_TOLD, *sorted(self.asked))):
+            value = self.values.get(key)
+            said = key in self._said or key in _FOLLOW or key.startswith("model.")
+            if key in self.values and not said and not is_neutral(key, value):
+                yield key, value
+
+
+def is_neutral(key: str, value: Any) -> bool:
+    """Whether a value says nothing: a tool that has no word for the key runs it anyway."""
+    return any(value == each for each in NEUTRAL.get(key, ()))
+
+
+def _whole(value: Any) -> Any:
+    """2.0 as 2, which is how people write it."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def plan_of(
+    answer: Mapping[str, Any], repository: str | None, asked: Mapping[str, Any], shape: ModelShape | None = None
+) -> Plan:
+    """The plan of an answer of `estimate` or `serve`, as JSON has it, with all that the user asked for.
+
+    A number of steps that was assumed is no part of it.
+
+    repository : where the model lies on the Hugging Face Hub; None leaves the name of its profile
+    asked : what the user gave, by scenario key
+    shape : of the model, where its name alone does not tell it
+    """
+    scenario, origin = answer["scenario"], answer["scenario"]["origin"]
+    wanted = {key: value for key, value in asked.items() if not is_elsewhere(key)}
+    values = wanted | {key: value for key, value in _flat(scenario) if not is_elsewhere(key)}
+    values |= {key: scenario[key] for key in ("stack",) if key in scenario}
+    layout = dict(answer["layout"])
+    for key in ("micro_batch", "grad_accum"):
+        if key in layout:
+            values[f"train.{key}"] = layout.pop(key)
+    values |= {f"layout.{key}": value for key, value in layout.items()}
+    values |= {key: answer["gpus"][key] for key in ("nodes", "gpus_per_node")}
+    values["gpus"] = answer["gpus"]["count"]
+    if "replicas" in answer:
+        values["replicas"] = answer["replicas"]["count"]
+    values["model"] = repository or values["model"]
+    if origin.get("train.steps") == ASSUMED:
+        del values["train.steps"]
+        return Plan(values, wanted, shape)
+    return Plan(values, wanted, shape, steps=(answer.get("time") or {}).get("steps"))
+
+
+def is_elsewhere(key: str) -> bool:
+    """Whether a key says what no file of a tool does."""
+    return key in _ELSEWHERE or key.partition(".")[0] in _ELSEWHERE
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+# What an exporter provides, and how a plan becomes the files of its tool.
+
+LEARNING_RATE = "LEARNING_RATE"
+"""What stands in files for a number that no scenario has."""
+
+
+@dataclass(frozen=True)
+class ToolFiles:
+    """What a tool runs.
+
+    text : its configuration or command
+    beside : further files that the text names, by name
+    run : the command that starts it, where the text is a configuration
+    yours : what the user has to add to this one, beside what all files of the tool lack
+    """
+
+    text: str
+    beside: Mapping[str, str] = field(default_factory=dict)
+    run: str = ""
+    yours: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Added:
+    """What a tool calls settings that the user has to add.
+
+    schedule : the learning rate and its schedule, which no scenario says
+    length : how long to train, where the scenario does not say it
+    alpha : the scale of adapters, likewise
+    """
+
+    schedule: str = ""
+    length: str = ""
+    alpha: str = ""
+
+
+@dataclass(frozen=True)
+class Exporter:
+    """A tool that plans are written for.
+
+    name : what `--to` calls it
+    title : what users call it
+    ending : of the file's name
+    write : the files of a plan; what it takes of the plan is said. Raises InputError: the tool cannot run the plan
+    says : scenario keys that the files state, which an import of them reads back
+    added : what the tool calls that which the user has to add; empty for tools that do not train
+    serving : whether the tool serves models
+    training : whether it trains them
+    aliases : what else `--to` calls it
+    """
+
+    name: str
+    title: str
+    ending: str
+    write: Callable[[Plan], ToolFiles]
+    says: tuple[str, ...]
+    added: Added = Added()
+    serving: bool = False
+    training: bool = True
+    aliases: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Exported:
+    """The files of a plan, what of it they do not say, and what is the user's to add."""
+
+    written: ToolFiles
+    unsaid: tuple[tuple[str, Any], ...]
+    yours: tuple[str, ...]
+
+
+def export(plan: Plan, exporter: Exporter) -> Exported:
+    """A plan as a tool's files.
+
+    Raises
+    ------
+    InputError : the tool would run another plan, since it has no word for a part of this one
+    """
+    written = exporter.write(plan)
+    left = tuple(plan.left())
+    problems = [
+        Problem(f"{exporter.title} has no setting for {key}: {value}", Location("--to"), "fix the key to another value")
+        for key, value in left
+        if key in DECIDES
+    ]
+    if problems:
+        raise InputError(problems)
+    yours = (*_left_to_the_user(plan, exporter), *written.yours)
+    comments = [f"yours to add: {each}" for each in yours]
+    comments += [f"{exporter.title} has no setting for {key}: {value}" for key, value in left]
+    return Exported(replace(written, text=_with_comments(written.text, comments)), left, yours)
+
+
+def _left_to_the_user(plan: Plan, exporter: Exporter) -> Iterator[str]:
+    """What the tool is to be told and the scenario does not say."""
+    names = exporter.added
+    if names.schedule:
+        yield f"the learning rate and its schedule ({names.schedule})"
+    if names.length and plan.peek("train.steps") is None and plan.peek("train.epochs") is None:
+        yield f"how long to train ({names.length})"
+    if names.alpha and plan.peek("lora.rank") and plan.peek("lora.alpha") is None:
+        yield f"the scale of the adapters ({names.alpha})"
+
+
+def _with_comments(text: str, comments: Iterable[str]) -> str:
+    """YAML, TOML or a script with comments at its beginning, below the lines that say what runs it."""
+    lines = text.splitlines(keepends=True)
+    start = next((place for place, line in enumerate(lines) if not line.startswith("#")), len(lines))
+    added = [f"# {' '.join(each.split())}\n" for each in comments]
+    return "".join([*lines[:start], *added, *lines[start:]])
+
+
+# The exporters, each found by its file in `tools`.
+
+
+@cache
+def exporters() -> dict[str, Exporter]:
+    """All exporters by name."""
+    modules = (module.name for module in pkgutil.iter_modules(tools.__path__) if not module.ispkg)
+    loaded = (importlib.import_module(f"{tools.__name__}.{name}") for name in sorted(modules))
+    found: list[Exporter] = [exporter for module in loaded for exporter in getattr(module, "EXPORTERS", ())]
+    return {exporter.name: exporter for exporter in found}
+
+
+def exporter_named(name: str) -> Exporter:
+    """The exporter that a user names. Raises InputError: there is none."""
+    known = exporters()
+    for each in known.values():
+        if name.lower() in (each.name, *each.aliases):
+            return each
+    hint = did_you_mean(name, known) or f"known are {', '.join(known)}"
+    raise InputError(Problem(f"nothing is written for '{name}'", Location("--to"), hint))
+
+
+# Settings as YAML, and arguments as a command over several lines.
+
+
+def yaml_text(values: Mapping[str, Any]) -> str:
+    """Settings as YAML, in the given order, without those that are None."""
+    return yaml.dump(_plain(values), Dumper=_Plain, sort_keys=False, allow_unicode=True, width=120)
+
+
+class _Plain(yaml.SafeDumper):
+    """Without anchors, which readers of configurations seldom expect."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(each) for key, each in value.items() if each is not None}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return value
+
+
+def command_text(words: Iterable[str], flags: Mapping[str, Any], dashes: str = "--") -> str:
+    """A command with one flag on each line; a flag that is True stands alone, None and False are left out."""
+    lines = [shlex.join(words)]
+    for name, value in flags.items():
+        if value is None or value is False:
+            continue
+        values = [] if value is True else [value] if not isinstance(value, list | tuple) else value
+        lines.append(shlex.join([f"{dashes}{name}", *map(str, values)]))
+    return " \\\n  ".join(lines) + "\n"
+
+
+def override_text(words: Iterable[str], values: Mapping[str, Any]) -> str:
+    """A command with one override of Hydra on each line, as `key=value`; those that are None are left out."""
+    lines = [f"{key}={value}" for key, value in values.items() if value is not None]
+    return " \\\n  ".join([shlex.join(words), *map(shlex.quote, lines)]) + "\n"
