@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from msgspec.structs import replace
 
 from xe_sizer.evidence.predict import PredictedRecord, predict_records, predicted_peak_bytes
 from xe_sizer.evidence.records import Record, measured_peak_bytes, read_records

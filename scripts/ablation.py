@@ -11,7 +11,7 @@ import argparse
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import msgspec
 import numpy as np
 from held_out import held_out
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from xe_sizer.evidence.predict import PredictedRecord, predict_records, predicted_peak_bytes, step_time

@@ -12,8 +12,9 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
+
+from msgspec.structs import asdict
 
 from xe_sizer.evidence.calibrate import MemoryFits, peaks_of, spread_of
 from xe_sizer.evidence.records import Record, read_records

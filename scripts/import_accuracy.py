@@ -23,7 +23,7 @@ from xe_sizer.cli.command import answer_to
 from xe_sizer.cli.export import exported_plan
 from xe_sizer.cli.read_back import differences, is_same, other_estimate, read_back
 from xe_sizer.errors import InputError
-from xe_sizer.frozen import frozen
+from xe_sizer.immutable import Immutable
 from xe_sizer.interop.read import Imported, all_tools, read_foreign
 from xe_sizer.interop.source import Asked
 from xe_sizer.interop.write import exporters, is_elsewhere
@@ -39,8 +39,7 @@ REGISTRY = Registry()
 OTHERWISE = "llama-3.1-8b"  # in place of a model that is not in the catalogue
 
 
-@frozen
-class Label:
+class Label(Immutable):
     """What one file says, as somebody read it."""
 
     tool: str

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from xe_sizer.frozen import frozen
+from xe_sizer.immutable import Immutable
 from xe_sizer.interop.draft import ASSUMED, READ, TOOL_DEFAULT
 from xe_sizer.interop.read import Imported, read_foreign
 from xe_sizer.interop.source import Asked
@@ -30,8 +30,7 @@ not say was passed as shown. Times rest on 1,000 steps where no data is given; `
 FEW = 6  # names in a list before it is cut
 
 
-@frozen
-class Example:
+class Example(Immutable):
     """A file, and what is passed for what it does not say."""
 
     file: str

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import sys
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -355,9 +354,10 @@ def _section(part: Any) -> dict[str, Any]:
     """A part of a shape, without what its class assumes anyway."""
     if part is None:
         return {}
-    stated = {each.name: getattr(part, each.name) for each in fields(part)}
-    assumed = {each.name: each.default for each in fields(part)}
-    return {key: value for key, value in stated.items() if value is not None and value != assumed[key]}
+    stated = {each: getattr(part, each) for each in part.__struct_fields__}
+    defaults = part.__struct_defaults__  # of the last fields
+    assumed = dict(zip(part.__struct_fields__[-len(defaults) :], defaults, strict=True)) if defaults else {}
+    return {key: value for key, value in stated.items() if value is not None and value != assumed.get(key)}
 
 
 if __name__ == "__main__":

@@ -12,12 +12,13 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import msgspec
 from constants import constants
 
 from xe_sizer.laws.parts import Part
@@ -243,8 +244,14 @@ def _holds(annotation: str) -> bool:
 def _is_struct(name: str) -> bool:
     """Whether a dataclass of this name has arrays; a module may import it for type checkers alone."""
     own = [module for path, module in sys.modules.items() if path.startswith("xe_sizer.")]
-    kinds = {id(kind): kind for module in own if is_dataclass(kind := vars(module).get(name))}
-    return any(ARRAYS & set(re.findall(r"\w+", str(each.type))) for kind in kinds.values() for each in fields(kind))
+    kinds = {
+        id(kind): kind
+        for module in own
+        if isinstance(kind := vars(module).get(name), type) and issubclass(kind, msgspec.Struct)
+    }
+    return any(
+        ARRAYS & set(re.findall(r"\w+", str(one))) for kind in kinds.values() for one in kind.__annotations__.values()
+    )
 
 
 def equation(function: Callable[..., Any]) -> Equation:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from cases import REGISTRY, ask
+from msgspec.structs import replace
 
 from xe_sizer.scenario.read import Change
 from xe_sizer.training.estimate import TrainingEstimate

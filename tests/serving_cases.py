@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cases import REGISTRY
+from msgspec.structs import replace
 
 from xe_sizer.errors import InputError
 from xe_sizer.scenario.read import read_scenario
@@ -37,7 +37,7 @@ def served(model: object = "llama-3.1-8b", **flags: object) -> ServingEstimate:
 def altered(found: ServingEstimate, **changes: Any) -> ServingEstimate:
     """The estimate with fields of its point, its choice or what was resolved changed, each by its name."""
     point, choice, resolved = (
-        {name: value for name, value in changes.items() if name in {field.name for field in fields(part)}}
+        {name: value for name, value in changes.items() if name in set(part.__struct_fields__)}
         for part in (found.point, found.choice, found.resolved)
     )
     choice.setdefault("point", replace(found.point, **point))

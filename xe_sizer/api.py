@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard, Unpack, cast
 
 from xe_sizer.errors import InputError, Location, Problem, collecting
+from xe_sizer.immutable import Immutable
 from xe_sizer.profiles.convert import shorten
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.profiles.yaml_reader import Document
@@ -137,8 +137,7 @@ Source = AnyPath | Mapping[str, object]
 """A file or folder of measurement records, or one record."""
 
 
-@dataclass(frozen=True, eq=False)
-class Scenario:
+class Scenario(Immutable):
     """A scenario file, read but not yet answered; keyword arguments of a question win over its keys."""
 
     document: Document
@@ -333,8 +332,7 @@ def _unknown_quantity(only: object, known: Sequence[str]) -> Iterator[Problem]:
         )
 
 
-@dataclass(frozen=True, eq=False)
-class _Asked:
+class _Asked(Immutable):
     """One call: what its messages name, where it finds profiles, and what is wrong with its arguments beside keys.
 
     among : GPUs and servers to choose from, by name or path

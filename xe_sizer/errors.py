@@ -10,7 +10,8 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+
+from xe_sizer.immutable import Immutable
 
 EXIT_OK = 0
 EXIT_DOES_NOT_FIT = 1
@@ -22,8 +23,7 @@ _NAMES_AND_NUMBERS = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\d+""")
 SHORTEST_PART = 3  # letters from which on a part of a name counts as an abbreviation
 
 
-@dataclass(frozen=True)
-class Location:
+class Location(Immutable, eq=True):
     """A place in a file (line and column count from 1), or the name of a flag or environment variable."""
 
     name: str
@@ -46,8 +46,7 @@ def place_of(where: Where) -> Location | None:
     return where() if callable(where) else where
 
 
-@dataclass(frozen=True)
-class Problem:
+class Problem(Immutable, eq=True):
     """One thing that is wrong with the input, or a count of what is alike."""
 
     message: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 from cases import ask
 from cases import job as training_job
 from cases import layouts as training_layouts
+from msgspec.structs import replace
 from serving_cases import asked, served
 from serving_cases import job as serving_job
 

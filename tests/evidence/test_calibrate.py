@@ -1,11 +1,11 @@
 """A stack fitted to runs: known factors are found again, unknown ones stay, strays are not followed."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from xe_sizer.errors import InputError
 from xe_sizer.evidence.calibrate import FACTORS, Calibration, calibrate

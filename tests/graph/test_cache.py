@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from cases import GPT, REGISTRY
+from msgspec.structs import replace
 
 from xe_sizer.graph.inputs import GraphInputs, Learning
 from xe_sizer.graph.model import ModelShape

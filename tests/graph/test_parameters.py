@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from xe_sizer.graph.model import Experts, LatentAttention, LayerKind, ModelShape, SparseIndexer
 from xe_sizer.graph.weights import Weight, count_parameters, embedding_weights, head_weights, layer_weights

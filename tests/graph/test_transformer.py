@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from cases import GPT, REGISTRY, graph
+from msgspec.structs import replace
 
 from xe_sizer.graph.blocks import visited_places
 from xe_sizer.graph.inputs import GraphInputs, Learning, LowRank

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from cases import REGISTRY
+from msgspec.structs import replace
 
 from xe_sizer.graph.operators import Collective, Picks, RankShape
 from xe_sizer.laws.collectives import (

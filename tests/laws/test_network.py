@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from cases import REGISTRY
+from msgspec.structs import replace
 
-from xe_sizer.frozen import frozen
+from xe_sizer.immutable import Immutable
 from xe_sizer.laws.collectives import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, POINT_TO_POINT, REDUCE_SCATTER, CollectiveLaw
 from xe_sizer.laws.device import Efficiency, device
 from xe_sizer.laws.hardware import (
@@ -167,8 +166,7 @@ def test_a_host_keeps_four_gib_for_itself() -> None:
     assert found == [96.0 * 2**30, 0.0, None]
 
 
-@frozen
-class Factors:
+class Factors(Immutable):
     matmul: float = 0.5
     experts: float = 0.8
     attention: float = 0.25

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from xe_sizer.graph.operators import Array, Attention, Collective, Matmul, MemoryBound, RankShape, Scan
 from xe_sizer.laws.attention import AttentionLaw, DecodeLaw, decode_attention_time_s

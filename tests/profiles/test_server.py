@@ -1,9 +1,9 @@
 """Server profiles: conversion, what is assumed for an unstated network, and what ranks talk over."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from xe_sizer.errors import InputError
 from xe_sizer.laws.hardware import Accelerator, Server

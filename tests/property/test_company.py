@@ -7,7 +7,6 @@ A few jobs drawn at random are tried each time. Thousands of others: `pytest tes
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields, replace
 from functools import partial
 from typing import Any
 
@@ -15,6 +14,7 @@ import msgspec
 import numpy as np
 import pytest
 from cases import REGISTRY, ask, figures_of
+from msgspec.structs import replace
 
 from xe_sizer.errors import InputError
 from xe_sizer.graph.recompute import RECOMPUTE_MODULES
@@ -126,7 +126,7 @@ def neighbours(draw: np.random.Generator, resolved: ResolvedTraining) -> Layouts
     if not len(legal):
         legal = legal_layouts(resolved.rules, (resolved.gpus or 1,))
     index = int(draw.integers(len(legal)))
-    row = {field.name: int(getattr(legal, field.name)[index]) for field in fields(Layouts)}
+    row = {field: int(getattr(legal, field)[index]) for field in Layouts.__struct_fields__}
     keys = draw.choice(list(SIZES), size=3, replace=False).tolist()
     rows = [row, *({**row, key: int(draw.choice(SIZES[key]))} for key in keys)]
     return Layouts.of(**{name: [row[name] for row in rows] for name in rows[0]})
@@ -218,7 +218,7 @@ def test_replicas_beside_others_have_the_figures_that_they_have_alone(seed: int)
         job = replace(job, engine=msgspec.structs.replace(job.engine, host=host))
     legal = legal_placements(job, {}, 64)
     rows = [legal[index : index + 1] for index in draw.integers(len(legal), size=3).tolist()]
-    sizes = {field.name: [int(getattr(row, field.name)[0]) for row in rows] for field in fields(ReplicaLayouts)}
+    sizes = {field: [int(getattr(row, field)[0]) for row in rows] for field in ReplicaLayouts.__struct_fields__}
     for name in ("tp", "pp", "dp", "ep"):  # one that differs from the first in one size alone
         for key, values in sizes.items():
             values.append(values[0] if key != name else int(draw.choice((1, 2, 4, 8))))
@@ -244,7 +244,7 @@ def test_the_placement_that_is_chosen_is_the_same_written_down(seed: int) -> Non
     flags, resolved = random_service(np.random.default_rng(seed))
     open_layout = size_service(resolved)
     sizes = {
-        f"layout.{each.name}": int(getattr(open_layout.placement, each.name)[0]) for each in fields(ReplicaLayouts)
+        f"layout.{each}": int(getattr(open_layout.placement, each)[0]) for each in ReplicaLayouts.__struct_fields__
     }
     again = size_service(resolve_serving(read_scenario(None, flags | sizes, {}), REGISTRY))
     answers = [

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import product
 
 import numpy as np
 import pytest
 from cases import job, layouts, with_device
+from msgspec.structs import replace
 
 from xe_sizer.laws.collectives import CollectiveLaw
 from xe_sizer.training.job import Job

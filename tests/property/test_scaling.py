@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from cases import GPT, ask, job, layouts
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from xe_sizer.graph.weights import count_parameters

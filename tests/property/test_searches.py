@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from cases import ask
+from msgspec.structs import replace
 
 from xe_sizer.training.layout import Layouts
 from xe_sizer.training.memory import fits, memory_ledger, spare_bytes

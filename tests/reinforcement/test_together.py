@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import msgspec
 import numpy as np
 import pytest
 from cases import REGISTRY
+from msgspec.structs import replace
 from serving_cases import job
 
 from xe_sizer.graph.weights import count_tensors

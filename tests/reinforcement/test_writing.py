@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from serving_cases import job
 
 from xe_sizer.reinforcement.answers import Answers, Asked, constant_answers, cut_answers

@@ -1,9 +1,8 @@
 """Prices of GPUs, and which of them are paid for."""
 
-from dataclasses import replace
-
 import numpy as np
 from cases import REGISTRY
+from msgspec.structs import replace
 
 from xe_sizer.laws.hardware import Offer
 from xe_sizer.result.common import GIVEN_PRICE, HourlyPrice

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from serving_cases import altered, served
 
 from xe_sizer.laws.hardware import AIR_COOLED

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from serving_cases import served
 
 from xe_sizer.report.answers.serve import document, rows, serve_points, subject

@@ -1,10 +1,9 @@
 """What an engine chooses by the card, and what its share of the memory is of."""
 
-from dataclasses import replace
-
 import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from serving_cases import asked, job, served
 
 from xe_sizer.serving.job import ReplicaLayouts, ServingJob, Traffic

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from serving_cases import asked, job, served
 
 from xe_sizer.serving.disaggregation import Kinds, Pools, decoding_only, prompts_of

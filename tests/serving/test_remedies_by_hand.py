@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from cases import REGISTRY
+from msgspec.structs import replace
 from serving_cases import altered, served
 
 from xe_sizer.scenario.read import Change

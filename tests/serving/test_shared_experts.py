@@ -1,10 +1,9 @@
 """Experts that ranks share: which of them a step touches, and how tokens get there and back."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from cases import REGISTRY, graph
+from msgspec.structs import replace
 from serving_cases import asked, job
 
 from xe_sizer.graph.experts import largest_of, touched_experts

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from serving_cases import job
 
 from xe_sizer.serving.job import ReplicaLayouts, ServingJob, Traffic

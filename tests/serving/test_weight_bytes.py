@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from cases import REGISTRY
+from msgspec.structs import replace
 from serving_cases import BF16, asked
 
 from xe_sizer.graph.model import ModelShape

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,7 @@ def job_of(**more: Any) -> Job:
 
 
 def layout(recompute: int = 0) -> Layouts:
-    sizes = {field.name: 1 for field in fields(Layouts)}
+    sizes = dict.fromkeys(Layouts.__struct_fields__, 1)
     none = {"zero": 0, "offload": 0, "sequence_parallel": 0, "schedule": 0, "zero_group": 0}
     return Layouts.of(**{**sizes, **none, "recompute": recompute})
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from tests.trace.adapters import KINDS
 from tests.trace.matrix import TAUGHT, TAUGHT_BY, Case
@@ -94,7 +95,7 @@ def _beside(case: Case) -> dict[str, Any]:
 def ledger_of(case: Case) -> Ledger:
     """The ledger of one GPU that runs the case."""
     recompute = RECOMPUTE.index("full" if case.recompute else "none")
-    sizes = {field.name: 1 for field in fields(Layouts)}
+    sizes = dict.fromkeys(Layouts.__struct_fields__, 1)
     none = {"zero": 0, "offload": 0, "sequence_parallel": 0, "schedule": 0, "zero_group": 0}
     job = job_of(case)
     samples = case.batch // job.method.sequences_per_sample
@@ -146,7 +147,7 @@ class Comparison:
 
 def comparisons(path: Path, families: list[str]) -> Iterator[Comparison]:
     """Every record of a file that belongs to the families."""
-    known = {field.name for field in fields(Case)}
+    known = set(Case.__struct_fields__)
     for line in path.read_text(encoding="utf-8").splitlines():
         traced = json.loads(line)
         if traced["family"] in families:

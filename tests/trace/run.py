@@ -6,10 +6,11 @@ import argparse
 import json
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
 from io import RawIOBase
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import asdict
 
 from tests.trace.matrix import Case, cases_of
 from tests.trace.subjects import BY_FAMILY, shape_of

@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 from unittest import mock
@@ -16,6 +16,7 @@ import numpy as np
 import peft
 import torch
 import transformers
+from msgspec.structs import replace
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tests.trace.compare import predicted_bytes
@@ -303,7 +304,7 @@ def job_of(case: SeeingCase) -> Job:
 
 def predicted(case: SeeingCase) -> float:
     """Peak of the ledger of one GPU that runs the case, as far as a trace sees it [bytes]."""
-    sizes = {field.name: 1 for field in fields(Layouts)}
+    sizes = dict.fromkeys(Layouts.__struct_fields__, 1)
     none = dict.fromkeys(("zero", "offload", "sequence_parallel", "schedule", "zero_group", "expert_tp"), 0)
     recompute = RECOMPUTE.index("full" if case.recompute else "none")
     layout = Layouts.of(**{**sizes, **none, "micro_batch": 1, "recompute": recompute})

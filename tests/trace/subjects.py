@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
+
+from msgspec.structs import replace
 
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.profiles.registry import Registry

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import warnings
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import peft
 import torch
 import transformers
 from accelerate.utils.operations import convert_to_fp32  # type: ignore[import-untyped]
+from msgspec.structs import replace
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tests.trace.adapters import KINDS

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -30,7 +29,7 @@ def job_of(**more: Any) -> Job:
 
 
 def layout() -> Layouts:
-    sizes = {field.name: 1 for field in fields(Layouts)}
+    sizes = dict.fromkeys(Layouts.__struct_fields__, 1)
     none = {
         "zero": 0,
         "offload": 0,

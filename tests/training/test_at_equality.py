@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 from cases import REGISTRY, ask, job, layouts
+from msgspec.structs import replace
 
 from xe_sizer.laws.device import Efficiency
 from xe_sizer.scenario.read import Change

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import msgspec
 import numpy as np
 import pytest
 from cases import GPT, job, layouts
+from msgspec.structs import replace
 
 from xe_sizer.training.job import Job
 from xe_sizer.training.memory import Ledger, at_level, memory_ledger

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from cases import GPT, REGISTRY, job, layouts
+from msgspec.structs import replace
 
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import Split

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import exp
 
 import numpy as np
 import pytest
 from cases import job, layouts
+from msgspec.structs import replace
 
 from xe_sizer.training.job import Job, Pauses
 from xe_sizer.training.run import Run, best_interval_s, checkpoint, run_parts, run_time_s, time_with_failures_s

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from cases import ask, job, layouts
+from msgspec.structs import replace
 
 from xe_sizer.training import search as choosing
 from xe_sizer.training.estimate import smallest_count

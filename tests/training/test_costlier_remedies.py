@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from remedy_cases import ADAPTERS, FIXED, proposed, sized
 
 from xe_sizer.training import advice

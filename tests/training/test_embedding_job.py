@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -32,7 +31,7 @@ def job(**further: Any) -> Job:
 
 def layouts(**sizes: int) -> Layouts:
     none = {"zero": 0, "offload": 0, "sequence_parallel": 0, "schedule": 0, "zero_group": 0, "recompute": 0}
-    return Layouts.of(**{field.name: 1 for field in fields(Layouts)} | none | sizes)
+    return Layouts.of(**dict.fromkeys(Layouts.__struct_fields__, 1) | none | sizes)
 
 
 def similarities(made: Job, layout: Layouts) -> Matmul:

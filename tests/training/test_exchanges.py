@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import msgspec
 import numpy as np
 import pytest
 from cases import job, layouts, with_device
+from msgspec.structs import replace
 
 from xe_sizer.graph.operators import Collective, launches
 from xe_sizer.graph.transformer import layer_operators

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
 from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.scenario.read import read_scenario
@@ -41,7 +41,7 @@ def told(made: Job, **settings: float) -> Job:
 def sharded(**sizes: Any) -> Layouts:
     none = {"offload": 0, "sequence_parallel": 0, "schedule": 0, "zero_group": 0, "recompute": 0}
     layout = {"dp": 8, "zero": 3, "grad_accum": 4}
-    return Layouts.of(**{field.name: 1 for field in fields(Layouts)} | none | layout | sizes)
+    return Layouts.of(**dict.fromkeys(Layouts.__struct_fields__, 1) | none | layout | sizes)
 
 
 def part(made: Job, layouts: Layouts, name: str) -> dict[str, float]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,7 @@ def job(model: str, **further: Any) -> Job:
 
 def one(**sizes: int) -> Layouts:
     none = {"zero": 0, "offload": 0, "sequence_parallel": 0, "schedule": 0, "zero_group": 0, "recompute": 0}
-    return Layouts.of(**{field.name: 1 for field in fields(Layouts)} | none | sizes)
+    return Layouts.of(**dict.fromkeys(Layouts.__struct_fields__, 1) | none | sizes)
 
 
 @pytest.mark.parametrize(("asked", "total"), [("pretrain", 109_514_298), ("sft", 109_483_778)])

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from cases import REGISTRY, graph
+from msgspec.structs import replace
 
 from xe_sizer.graph.inputs import Learning, LowRank
 from xe_sizer.graph.operators import MemoryBound, Operator

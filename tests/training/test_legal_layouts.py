@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from cases import ask, layouts
+from msgspec.structs import replace
 
 from xe_sizer.training.layout import SCHEDULES
 from xe_sizer.training.search_space import (

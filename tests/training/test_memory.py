@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
 from cases import GPT, job, layouts
+from msgspec.structs import replace
 
 from xe_sizer.graph.operators import Array
 from xe_sizer.training.job import Job

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import msgspec
 import numpy as np
 import pytest
 from cases import ask, job
+from msgspec.structs import replace
 
 from xe_sizer.laws.device import Efficiency
 from xe_sizer.software.uncertainty import SPEED_OF_LIGHT, Spread

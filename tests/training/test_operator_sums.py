@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from cases import ask, job, layouts
+from msgspec.structs import replace
 
 from xe_sizer.errors import InputError
 from xe_sizer.graph.operators import Attention, Matmul, MemoryBound, Scan

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from cases import REGISTRY, ask
+from msgspec.structs import replace
 
 from xe_sizer.result.common import Advice
 from xe_sizer.scenario.read import Change

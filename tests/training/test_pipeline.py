@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import msgspec
 import numpy as np
 import pytest
 from cases import job, layouts
+from msgspec.structs import replace
 
 from xe_sizer.graph.operators import Array
 from xe_sizer.laws.collectives import ALL_GATHER, POINT_TO_POINT, collective_time_s

@@ -5,12 +5,13 @@ The paper counts 16-bit activations and one-byte masks: s b h (34 + 5 a s / h) b
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import msgspec
 import numpy as np
 import pytest
 from cases import GPT, job, layouts
+from msgspec.structs import replace
 
 from xe_sizer.training.activations import activations
 from xe_sizer.training.job import Job

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from cases import REGISTRY
+from msgspec.structs import replace
 from remedy_cases import ADAPTERS, FIXED, HIDDEN_AWAY, proposed, sized, with_fixed, with_layout
 
 from xe_sizer.training import advice

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from cases import ask
+from msgspec.structs import replace
 
 from xe_sizer.laws.hardware import HOST_RESERVE_BYTES
 from xe_sizer.scenario.limits import chance

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from types import SimpleNamespace
 
 import msgspec
 import numpy as np
 import pytest
 from cases import job, layouts
+from msgspec.structs import replace
 
 from xe_sizer.laws.collectives import ALL_GATHER, collective_time_s
 from xe_sizer.training.job import Job, Pauses

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from cases import GPT, ask, job, layouts
+from msgspec.structs import replace
 
 from xe_sizer.errors import InputError
 from xe_sizer.training.layout import SCHEDULES, Split, Stages, head_in_layers, stages_of

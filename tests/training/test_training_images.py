@@ -7,10 +7,9 @@ two around them.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from tests.cases import ask, job, layouts
 from xe_sizer.errors import InputError

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cases import REGISTRY, ask
+from msgspec.structs import replace
 
 from xe_sizer.errors import InputError
 from xe_sizer.scenario.read import read_scenario

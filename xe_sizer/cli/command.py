@@ -5,13 +5,13 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import wraps
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
+from msgspec.structs import replace
 
 from xe_sizer.cli.main import stamped
 from xe_sizer.cli.options import (
@@ -33,7 +33,7 @@ from xe_sizer.cli.options import (
 )
 from xe_sizer.cli.output import Output, check_choice, one_line, output_from, write_stderr
 from xe_sizer.errors import EXIT_DOES_NOT_FIT, EXIT_OK, InputError, Location, Problem
-from xe_sizer.frozen import frozen
+from xe_sizer.immutable import Immutable
 from xe_sizer.interop.source import Asked
 from xe_sizer.profiles.convert import fields_of
 from xe_sizer.profiles.hub import asked_hub
@@ -224,8 +224,7 @@ SHARED = {
 """Options of commands that answer: declaration and default."""
 
 
-@frozen
-class Invocation:
+class Invocation(Immutable):
     """How a command is asked to answer, checked before anything is computed. Raises InputError."""
 
     output: Output

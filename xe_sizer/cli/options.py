@@ -17,7 +17,7 @@ import typer
 
 import xe_sizer.training.jobs  # noqa: F401
 from xe_sizer.errors import InputError, Location, Problem, collecting
-from xe_sizer.frozen import frozen
+from xe_sizer.immutable import Immutable
 from xe_sizer.profiles.convert import fields_of, names_of, number_hint
 from xe_sizer.profiles.finder import KINDS, Finder
 from xe_sizer.profiles.text import parse_scalar
@@ -175,8 +175,7 @@ ProfilesOption = Annotated[
 ]
 
 
-@frozen
-class CommandKind:
+class CommandKind(Immutable):
     """A kind of question: its options with their keys, and what to say where none of them is given."""
 
     options: Mapping[str, str]
@@ -201,8 +200,7 @@ EXPORTING = CommandKind(ALL_OPTIONS, TRAINING.nothing, TRAINING.hint, serving=Fa
 """What `export` takes: a job of either wing, as its scenario says."""
 
 
-@frozen
-class ScenarioOption:
+class ScenarioOption(Immutable):
     """One option and the scenario key it sets. `kind` is str, int, float, bool or tuple; `choices` are words."""
 
     name: str

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self, TextIO
 
 from xe_sizer.errors import InputError, Location, Problem, did_you_mean
-from xe_sizer.frozen import frozen
+from xe_sizer.immutable import Immutable
 from xe_sizer.report.document import Options
 from xe_sizer.report.registry import (
     DEFAULT,
@@ -219,8 +219,7 @@ LEAST_COLUMNS = 40  # no report is laid out narrower
 _PLACE = Location("--output")
 
 
-@frozen
-class Target:
+class Target(Immutable):
     """One report: its format, and the file that it goes to; None is stdout."""
 
     format: Format
@@ -238,8 +237,7 @@ class Target:
         )
 
 
-@frozen
-class Output:
+class Output(Immutable):
     """What the options --format, -o and --color ask for: any number of files, and at most one report on stdout."""
 
     targets: tuple[Target, ...]

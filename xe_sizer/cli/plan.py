@@ -15,7 +15,7 @@ from xe_sizer.cli.options import TRAINING, option_and_value
 from xe_sizer.cli.output import Progress, check_choice
 from xe_sizer.cli.text import TextCommand
 from xe_sizer.errors import InputError, Location, Problem, collecting, did_you_mean
-from xe_sizer.frozen import frozen
+from xe_sizer.immutable import Immutable
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.result.studies import OBJECTIVES
 from xe_sizer.scenario.options import OPTIONS
@@ -25,8 +25,7 @@ from xe_sizer.studies.sweep import Cell, cell_of, combinations
 # Several scenarios or a grid under `plan`: the sweep behind `--grid`, `--jobs`, `--dask-scheduler` and `--resume`.
 
 
-@frozen
-class Many:
+class Many(Immutable):
     """What the options of a sweep say."""
 
     files: Sequence[str]

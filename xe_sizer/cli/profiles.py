@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from msgspec.structs import replace
 
 from xe_sizer.cli.command import Invocation, answering, profile_folders
 from xe_sizer.cli.options import ColorOption, FileOption, ProfilesOption

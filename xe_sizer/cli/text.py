@@ -13,7 +13,7 @@ from typing import Any
 from typer.core import TyperCommand, TyperGroup
 
 from xe_sizer.errors import InputError, Problem, did_you_mean
-from xe_sizer.frozen import frozen
+from xe_sizer.immutable import Immutable
 
 _YES, _NO = ("true", "yes", "on"), ("false", "no", "off")
 
@@ -33,8 +33,7 @@ def as_text(parameter: Any) -> Any:
     return parameter
 
 
-@frozen
-class Completion:
+class Completion(Immutable):
     """A word for a shell. Typer looks at these attributes; its own class is not where older releases have it."""
 
     value: str

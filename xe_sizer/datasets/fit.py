@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xe_sizer.errors import InputError, Location, Problem
-from xe_sizer.frozen import frozen
+from xe_sizer.immutable import Immutable
 
 # Bytes of a text by class: what a tokenizer's yield depends on, counted without it.
 
@@ -144,8 +144,7 @@ SMALL_BYTES: Final = 4 << 20  # chosen: what is smaller is tokenised in full, in
 FEWEST: Final = 40
 
 
-@frozen
-class Picks:
+class Picks(Immutable):
     """Sequences to tokenise.
 
     weights : how many sequences of the files each stands for [-]; whole : whether these are all that are not known
@@ -256,16 +255,14 @@ def _features(records: Records) -> NDArray[np.float64]:
     return np.concatenate([records["classes"], records["messages"][:, np.newaxis], ones], axis=1, dtype=np.float64)
 
 
-@frozen
-class Residuals:
+class Residuals(Immutable):
     """Logarithms of tokens over predicted tokens of one kind and band of length, with their weights (sum 1)."""
 
     logs: NDArray[np.float64]
     weights: NDArray[np.float64]
 
 
-@frozen
-class Law:
+class Law(Immutable):
     """A linear law for each kind of text, and what was left of it where it could be seen.
 
     coefficients : (KINDS, CLASSES + 2) tokens of a character of each class, of a message, of a sequence
@@ -390,8 +387,7 @@ _SHORTEST: Final = 16
 Tokens = Callable[[Records], NDArray[np.float64]]
 
 
-@frozen
-class Extreme:
+class Extreme(Immutable):
     """Tokens of the longest or shortest sequence, whether they are exact, and the file and number of its row."""
 
     tokens: float
@@ -527,8 +523,7 @@ def bin_of(tokens: NDArray[np.float64]) -> NDArray[np.intp]:
     return np.clip(np.rint(np.log(np.maximum(tokens, 1.0)) / STEP), 0, _BINS - 1).astype(np.intp)
 
 
-@frozen
-class Histogram:
+class Histogram(Immutable):
     """Lengths (ascending) and how many sequences have each; at most MOST_BINS. quantiles : tokens by share."""
 
     lengths: tuple[int, ...]

@@ -12,6 +12,7 @@ from itertools import chain, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -36,7 +37,7 @@ from xe_sizer.datasets.fit import (
 )
 from xe_sizer.datasets.tokens import TOKENS_PER_MESSAGE, Piece, TokenCounter, in_batches, sample_of
 from xe_sizer.errors import InputError, Location, Problem
-from xe_sizer.frozen import frozen
+from xe_sizer.immutable import Immutable
 from xe_sizer.profiles.dataset import DatasetProfile, LengthHistogram
 
 if TYPE_CHECKING:
@@ -120,8 +121,7 @@ SAMPLE = 1000
 Z80 = 1.2816  # standard errors to each side that hold 80 % of a normal distribution
 
 
-@frozen
-class Asked:
+class Asked(Immutable):
     """How to count.
 
     tokenizer : a tokenizer.json or a folder with one; None: tokens are assumed from bytes
@@ -142,8 +142,7 @@ class Asked:
         return TOKENS_PER_MESSAGE if self.per_message is None else self.per_message
 
 
-@frozen
-class Measured:
+class Measured(Immutable):
     """What is known of the token lengths of files.
 
     scan : samples, and how they were read; sequences : that trainers read of them, two of a preference pair
@@ -165,8 +164,7 @@ class Measured:
     per_message: int
 
 
-@frozen
-class _Estimate:
+class _Estimate(Immutable):
     """Lengths in fine bins, the sum of all tokens (low, expected, high), and the two ends."""
 
     fine: Fine
@@ -220,8 +218,7 @@ def _nothing(sources: Sequence[Source]) -> list[Problem]:
     return named or [Problem("the file has no samples", Location(str(sources[0].path)), hint)]
 
 
-@frozen
-class _Pass:
+class _Pass(Immutable):
     """What is known after a pass over the files, to make an estimate of.
 
     counted : tokens of sequences that were tokenised after the pass, by file, place and part
@@ -231,7 +228,7 @@ class _Pass:
     asked: Asked
     found: Scan
     counter: TokenCounter | None
-    counted: dict[tuple[int, int, int], int] = field(default_factory=dict)
+    counted: dict[tuple[int, int, int], int] = msgspec.field(default_factory=dict)
 
     def estimate(self) -> _Estimate:
         """Lengths of all sequences, as exactly as is asked and possible."""
@@ -429,8 +426,7 @@ def remarks(measured: Measured) -> Iterator[str]:
 # A file of samples in the place of a data set profile: its tokens are counted when a scenario names it.
 
 
-@frozen
-class CountedSamples:
+class CountedSamples(Immutable):
     """The profile of a file of samples, and what is to be known of its figures."""
 
     profile: DatasetProfile

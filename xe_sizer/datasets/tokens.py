@@ -9,14 +9,14 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from xe_sizer.errors import InputError, Location, Problem
-from xe_sizer.frozen import frozen
+from xe_sizer.immutable import Immutable
 from xe_sizer.profiles.text import missing, read_text
 
 if TYPE_CHECKING:
@@ -290,8 +290,7 @@ class TemplateError(Exception):
     """A conversation that a template does not render."""
 
 
-@frozen
-class ChatTemplate:
+class ChatTemplate(Immutable):
     """A template with the special tokens that it may name, and the file that it stands in."""
 
     path: Path

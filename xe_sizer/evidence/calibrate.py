@@ -11,12 +11,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import pairwise, product
 from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from xe_sizer.errors import InputError, Problem
@@ -31,7 +31,7 @@ from xe_sizer.evidence.predict import (
 )
 from xe_sizer.evidence.records import Measured, measured_oom, measured_peak_bytes
 from xe_sizer.evidence.statistics import source_weights, weighted_quantile
-from xe_sizer.frozen import frozen
+from xe_sizer.immutable import Immutable
 from xe_sizer.profiles.finder import of_release
 from xe_sizer.software.stack import load_stack, stack_names
 from xe_sizer.software.uncertainty import MemoryChance, Spread
@@ -48,8 +48,7 @@ QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
 BINS = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 
 
-@frozen
-class Peak:
+class Peak(Immutable):
     """Memory of a published run on a known number of GPUs.
 
     ratio : measured peak over the cautious prediction in the same metric, None where none was measured [-]
@@ -65,8 +64,7 @@ class Peak:
     said_to_fit: bool = True
 
 
-@frozen
-class Reliability:
+class Reliability(Immutable):
     """Runs that were given a probability by other publications: its mean, and the share of them that ran."""
 
     low: float
@@ -159,8 +157,7 @@ def spreads_left_out(peaks: Sequence[Peak]) -> dict[str, Spread]:
     }
 
 
-@frozen
-class Brier:
+class Brier(Immutable):
     """Mean squares of probability less outcome, publications weighted alike and each judged by the others [-].
 
     yes_or_no : of the plain verdict; of_peaks : of the spread of measured peaks; chance : of `MemoryChance`
@@ -345,8 +342,7 @@ LEAST_RECORDS = 2  # chosen
 LARGEST_FACTOR = 1.5  # counted: what a stack file may say
 
 
-@frozen
-class Factor:
+class Factor(Immutable):
     """How much faster (efficiencies) or costlier (launches) than the parent's, and its relative standard error."""
 
     name: str
@@ -357,8 +353,7 @@ class Factor:
 _NEEDED = "a record needs a time or a rate under measured: step_time_s, samples_per_s or tokens_per_s_per_gpu"
 
 
-@frozen
-class Calibration:
+class Calibration(Immutable):
     """A fitted stack, what it was fitted to, and median absolute errors [-].
 
     parent : the stack that the factors start from, with its release
@@ -384,8 +379,7 @@ class Calibration:
         return {section: {key: getattr(part, key) for key in keys} for section, part, keys in parts}
 
 
-@frozen
-class _Measured:
+class _Measured(Immutable):
     """A predicted record that has a time, the stack and release that it was predicted with, and its source."""
 
     found: PredictedRecord
@@ -547,8 +541,7 @@ def _with_factors(stack: Stack, log_factors: Vector) -> Stack:
     )
 
 
-@frozen
-class _Fit:
+class _Fit(Immutable):
     """The linear model around the fitted factors, and the fit.
 
     linear : what the factors must explain, seen from the parent (records,); slopes (records, factors)

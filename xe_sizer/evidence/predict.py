@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.evidence.names import RecordRegistry, plain
@@ -26,8 +26,8 @@ from xe_sizer.evidence.serving_scenario import (
 )
 from xe_sizer.evidence.statistics import summaries
 from xe_sizer.evidence.training_scenario import reinforces, scenario_of
-from xe_sizer.frozen import frozen
 from xe_sizer.graph.weights import count_parameters
+from xe_sizer.immutable import Immutable
 from xe_sizer.profiles.finder import of_release
 from xe_sizer.reinforcement.iteration import RATING, REWARD, ROLLOUT, SYNCHRONISATION, TRAINING
 from xe_sizer.reinforcement.resolve import resolve as resolve_reinforcement
@@ -194,8 +194,7 @@ STAND_IN = 2.0
 """Assumed: so much wider, at both ends, is the range of an engine that nothing here describes."""
 
 
-@frozen
-class ServedRecord:
+class ServedRecord(Immutable):
     """A record with the answer for it and what was assumed; `guessed`: lengths that the record leaves out."""
 
     record: Record
@@ -211,8 +210,7 @@ class ServedRecord:
         return tuple(replace(self, served=served) for served in sizes)
 
 
-@frozen(eq=True)
-class Figure:
+class Figure(Immutable, eq=True):
     """One quantity of a record: measured and predicted in the same unit."""
 
     quantity: Literal["ttft", "tpot", "throughput"]
@@ -335,8 +333,7 @@ def _throughputs(found: ServedRecord) -> Iterator[Figure]:
         yield Figure("throughput", tokens / measured.request_latency_s, tokens / served.point.request_s, note)
 
 
-@frozen(eq=True)
-class Peak:
+class Peak(Immutable, eq=True):
     """Peak memory of one GPU, measured and predicted in the same metric [bytes]."""
 
     measured: float
@@ -396,8 +393,7 @@ REPORTED_DEFAULTS = (
 )  # fmt: skip
 
 
-@frozen
-class PredictedRecord:
+class PredictedRecord(Immutable):
     """A record with its prediction and what was assumed for it.
 
     judged : what the verdict on its memory is of: the prediction, or that with the recomputation that takes least
@@ -576,8 +572,7 @@ PHASES = {
 """Phases by the keys of records."""
 
 
-@frozen
-class ReinforcedRecord:
+class ReinforcedRecord(Immutable):
     """A record with its prediction, and what was assumed for it."""
 
     record: Record

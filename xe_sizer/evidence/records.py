@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 
 from xe_sizer.errors import InputError, Location, Problem, collecting, did_you_mean, file_order
-from xe_sizer.frozen import frozen
+from xe_sizer.immutable import Immutable
 from xe_sizer.profiles.convert import convert
 from xe_sizer.profiles.text import read_text
 from xe_sizer.profiles.yaml_reader import load_yaml
@@ -437,8 +437,7 @@ UNSTATED = "unstated"
 METRICS = ("allocated", "reserved", "nvidia-smi", UNSTATED)
 
 
-@frozen(eq=True)
-class Step:
+class Step(Immutable, eq=True):
     """The estimated step that a rate refers to.
 
     samples : sequences of one optimizer step; micro_batches : per replica and step
@@ -452,8 +451,7 @@ class Step:
     lengths_stated: bool
 
 
-@frozen(eq=True)
-class Conversion:
+class Conversion(Immutable, eq=True):
     """A measured figure in SI units, and how it was derived where the source does not state it as such."""
 
     value: float

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from xe_sizer.evidence.predict import answered, timed
 from xe_sizer.evidence.statistics import source_weights, weighted_quantile
-from xe_sizer.frozen import frozen
+from xe_sizer.immutable import Immutable
 from xe_sizer.software.stack import stack_names
 from xe_sizer.software.uncertainty import ANY, Observed, Residuals, blended, own_group, reaching
 from xe_sizer.training.uncertainty import explained_by
@@ -34,8 +34,7 @@ SLOWEST = math.log(6.0)
 LEAST_RUNS = 4  # fewer say nothing about quantiles
 
 
-@frozen
-class Run:
+class Run(Immutable):
     """A measured run: the stack that predicts it, its kind of job, its source, and log(measured / predicted).
 
     inside : whether it lies in the range that it was given

@@ -12,7 +12,7 @@ import msgspec
 
 from xe_sizer.evidence.names import Flags, compiled, conditions, plain, release_in
 from xe_sizer.evidence.training_scenario import hardware_of, model_of
-from xe_sizer.frozen import frozen
+from xe_sizer.immutable import Immutable
 from xe_sizer.laws.device import BF16, FP4, FP8, FP16, FP32, INT8
 from xe_sizer.profiles.convert import convert
 from xe_sizer.profiles.finder import Number, is_month, of_release, version
@@ -66,8 +66,7 @@ LEAST_TOKENS = 1e-3
 LOADS = ("sequences", "concurrency", "requests", "request_rate")
 
 
-@frozen(eq=True)
-class Lengths:
+class Lengths(Immutable, eq=True):
     """Prompts or answers of a record.
 
     mean : tokens; spread : standard deviation over mean; longest : of them, infinite where none is known [tokens]
@@ -226,8 +225,7 @@ class EngineNames(msgspec.Struct, frozen=True, kw_only=True):
     otherwise: Otherwise
 
 
-@frozen(eq=True)
-class Needs:
+class Needs(Immutable, eq=True):
     """What a run needs of its engine: the accelerator's generation, the format of the weights, and the model."""
 
     generation: str = ""

@@ -5,19 +5,19 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.evidence.names import Flags, choose_stack, look_up, names, plain, recipes, release_in
 from xe_sizer.evidence.records import Lora, Shape
-from xe_sizer.frozen import frozen
 from xe_sizer.graph.inputs import BLOCK_SCALED
 from xe_sizer.graph.vision import seen_image
 from xe_sizer.graph.weights import count_parameters
+from xe_sizer.immutable import Immutable
 from xe_sizer.laws.device import BF16, FP4, FP8, FP16
 from xe_sizer.profiles.convert import Source
 from xe_sizer.profiles.dataset import load_dataset
@@ -162,8 +162,7 @@ PARAMETERS_PER_LAYER = 12
 HEAD_DIM = 128
 
 
-@frozen
-class Model:
+class Model(Immutable):
     """A shape under the name that the scenario asks for, and what was assumed."""
 
     name: str
@@ -370,8 +369,7 @@ CUBE_MESH_QUAD = 4
 RACK_ACCELERATORS = 72  # GB200 and GB300: one NVLink domain a rack
 
 
-@frozen
-class Hardware:
+class Hardware(Immutable):
     """A node of a record's, and what was assumed about it. `key` tells nodes apart."""
 
     key: str
@@ -829,8 +827,7 @@ FULLY_SHARDED = 3  # ZeRO stage
 SAME_MEAN = 1e-4  # means of two data sets differ by more
 
 
-@frozen
-class Asked:
+class Asked(Immutable):
     """Flags of a scenario, what was assumed for them, and how the record's stack counts steps.
 
     tuned : recomputation is not stated, and the framework's recipes set it to what memory needs

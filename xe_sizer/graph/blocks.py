@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec.structs import replace
 
 from xe_sizer.graph.inputs import MASK, Place, adapters_on, narrowing, waiting_input_bytes
 from xe_sizer.graph.operators import Collective, Matmul, MemoryBound, group_sizes

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec.structs import replace
 
 from xe_sizer.graph.blocks import weight_traffic
 from xe_sizer.graph.operators import MemoryBound, as_array

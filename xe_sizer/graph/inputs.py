@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field, fields, is_dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+import msgspec
 import numpy as np
+from msgspec import field
+from msgspec.structs import replace
 
-from xe_sizer.frozen import frozen
 from xe_sizer.graph.model import MASKED
 from xe_sizer.graph.operators import Matmul, MemoryBound, as_array
 from xe_sizer.graph.weights import adapted_weights, head_matrix, layer_weights
+from xe_sizer.immutable import Immutable
 
 if TYPE_CHECKING:
     from xe_sizer.graph.model import LayerKind, ModelShape
@@ -25,8 +27,7 @@ GENERATOR = "generator"
 """Name of the part that replaces tokens for the model."""
 
 
-@frozen
-class Part:
+class Part(Immutable):
     """A part of a model on the first stage of a pipeline.
 
     name : as scenarios freeze it; groups : its weights; learning : what of it learns
@@ -99,8 +100,7 @@ JOINED = (("q", "k", "v"), ("o",), ("gate", "up", "down"))
 MASKED_SHARE = 0.15  # published: of the tokens, in the pre-training of BERT (arXiv:1810.04805, section 3.1)
 
 
-@frozen
-class Learning:
+class Learning(Immutable):
     """What learns: all base weights (`base`), or adapters of a form on named weights.
 
     An adapter name is a weight's (`q`, `down`, ...) or `qkv`, one adapter on the fused projection.
@@ -139,8 +139,7 @@ class Learning:
         )
 
 
-@frozen
-class Expansion:
+class Expansion(Immutable):
     """What it takes beside the products to use frozen weights that are held in few bits.
 
     launches : kernels that expand a weight, forward and backward
@@ -160,8 +159,7 @@ PLAIN = Expansion()
 """Of weights that are used as they are, or cast in one kernel."""
 
 
-@frozen
-class GraphInputs:
+class GraphInputs(Immutable):
     """All that shapes a rank's operators.
 
     element_bytes : size of an activation element [bytes]
@@ -314,13 +312,12 @@ def _arrays_in(value: object) -> Iterator[Array]:
     elif isinstance(value, tuple):
         for item in value:
             yield from _arrays_in(item)
-    elif is_dataclass(value):
-        for each in fields(value):
-            yield from _arrays_in(getattr(value, each.name))
+    elif isinstance(value, msgspec.Struct):
+        for each in value.__struct_fields__:
+            yield from _arrays_in(getattr(value, each))
 
 
-@frozen
-class Block:
+class Block(Immutable):
     """One kind of layer: how many layers of the model are of it, and which weights it has."""
 
     inputs: GraphInputs
@@ -466,8 +463,7 @@ ADAPTER_BYTES = {
 ADAPTER_LAUNCHES = {"base": (2.0, 2.0), "wide": (5.0, 6.0), "autocast": (4.0, 5.0)}
 
 
-@frozen(eq=True)
-class AdapterForm:
+class AdapterForm(Immutable, eq=True):
     """What learns beside a weight of n outputs and k inputs.
 
     tensors : that learn beside a weight [-]
@@ -503,8 +499,7 @@ class AdapterForm:
         raise NotImplementedError
 
 
-@frozen
-class Adapter:
+class Adapter(Immutable):
     """An adapter of a form on `members`, weights that share their input."""
 
     form: AdapterForm
@@ -587,8 +582,7 @@ def model_adapters(model: ModelShape, forms: Mapping[str, AdapterForm]) -> Itera
             yield layers, adapter
 
 
-@frozen
-class Place:
+class Place(Immutable):
     """Where an adapter works: a weight's shard of n outputs and k inputs, and the tokens that pass it.
 
     name, module : of the weight; tokens, n, k : shape (rank shape,) [-]
@@ -769,8 +763,7 @@ class Place:
 MAGNITUDE_LAUNCHES = (12.0, 6.0)  # counted: kernels of the forward and of the backward (peft, tuners/lora/dora.py)
 
 
-@frozen(eq=True)
-class Factors(AdapterForm):
+class Factors(AdapterForm, eq=True):
     """Two factors of a low rank, A of r rows and k columns, B of n rows and r columns, whatever is made of them."""
 
     rank: int
@@ -784,8 +777,7 @@ class Factors(AdapterForm):
         return ((self.rank, k), (n, self.rank))
 
 
-@frozen(eq=True)
-class LowRank(Factors):
+class LowRank(Factors, eq=True):
     """x A^T B^T beside x W^T: A has `rank` rows, B as many columns.
 
     magnitudes : the norm of each row of W + B A is an own parameter (DoRA, Liu et al. 2024, arXiv:2402.09353)

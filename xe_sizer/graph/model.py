@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import field, replace
 from functools import cached_property, lru_cache
 
-from xe_sizer.frozen import frozen
+from msgspec import field
+from msgspec.structs import replace
+
+from xe_sizer.immutable import Immutable
 
 VOCABULARY, CLASSES, VALUES, WORDS, NO_HEAD = "vocabulary", "classes", "values", "words", "none"
 MASKED, REPLACED = "masked", "replaced"
@@ -18,8 +20,7 @@ NUM_CLASSES = 2  # published: labels of a classifier unless told otherwise (num_
 GATED_ACTIVATIONS = frozenset({"swiglu", "swiglu-clamped", "geglu", "gegelu", "geglu-new"})
 
 
-@frozen(eq=True)
-class LatentAttention:
+class LatentAttention(Immutable, eq=True):
     """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434): low-rank queries, compressed KV cache."""
 
     query_rank: int | None
@@ -29,8 +30,7 @@ class LatentAttention:
     v_head_dim: int
 
 
-@frozen(eq=True)
-class SparseIndexer:
+class SparseIndexer(Immutable, eq=True):
     """Scorer of DeepSeek sparse attention (V3.2): a query attends to the `top_k` tokens it ranks highest."""
 
     heads: int
@@ -38,8 +38,7 @@ class SparseIndexer:
     top_k: int
 
 
-@frozen(eq=True)
-class GlobalAttention:
+class GlobalAttention(Immutable, eq=True):
     """Attention of the layers that see everything, where it has other heads than that of windowed layers (Gemma 4).
 
     values_are_keys : one projection yields both, before the norms that tell them apart
@@ -51,8 +50,7 @@ class GlobalAttention:
     values_are_keys: bool = False
 
 
-@frozen(eq=True)
-class Experts:
+class Experts(Immutable, eq=True):
     """Mixture of experts: `per_token` of `count` experts of size `ffn`; all shared ones: `shared_ffn`.
 
     `own_norms`: routed and shared experts stand between norms of their own, and the router scales what it reads and
@@ -78,8 +76,7 @@ class Experts:
     loop: str = "modules"
 
 
-@frozen(eq=True)
-class StateSpace:
+class StateSpace(Immutable, eq=True):
     """A recurrent mixer in place of attention: its state does not grow with the sequence.
 
     kind : mamba-1 (arXiv:2312.00752), mamba-2 (arXiv:2405.21060) or gated-delta-net (arXiv:2412.06464)
@@ -113,8 +110,7 @@ class StateSpace:
         return self.inner + 2 * self.key_heads * self.key_head_dim
 
 
-@frozen(eq=True)
-class Projector:
+class Projector(Immutable, eq=True):
     """From the encoder of images to the language model: products from width to width, an activation between them.
 
     norm : in front of them, layernorm, rmsnorm or None; over : the width of a patch, or of the patches that are merged
@@ -130,8 +126,7 @@ class Projector:
     query_positions: bool = False
 
 
-@frozen(eq=True)
-class VisionTower:
+class VisionTower(Immutable, eq=True):
     """The encoder of images: a transformer without a vocabulary, and how images become its patches.
 
     patch : side of a patch [pixels]; merge : patches along a side that become one token; frames : a patch spans
@@ -162,8 +157,7 @@ class VisionTower:
     image_tokens: int = 0
 
 
-@frozen(eq=True)
-class Generator:
+class Generator(Immutable, eq=True):
     """A narrower encoder that is pre-trained beside a model and replaces tokens in what that reads (arXiv:2003.10555).
 
     It has the tables of the embedding in common with the model.
@@ -175,8 +169,7 @@ class Generator:
     ffn: int
 
 
-@frozen(eq=True)
-class LayerKind:
+class LayerKind(Immutable, eq=True):
     """What one layer holds: a mixer of tokens (attention, state-space), an MLP (dense, experts), or both.
 
     source : it belongs to the encoder of an encoder-decoder; cross : it also attends to what the encoder returns
@@ -204,8 +197,7 @@ SINGLE_BLOCKS = {
 }
 
 
-@frozen(eq=True)
-class ModelShape:
+class ModelShape(Immutable, eq=True):
     """One model. Sizes are counts of elements [-]; biases and norms say which vectors exist.
 
     `sliding_window` tokens apply to `windowed_layers` of the layers; the others attend to everything.
@@ -257,8 +249,8 @@ class ModelShape:
     activation: str
     position: str
     rotary_fraction: float = 1.0
-    rotary_base: float | None = field(default=None, compare=False)
-    rotary_scaling: float | None = field(default=None, compare=False)
+    rotary_base: float | None = field(default=None)
+    rotary_scaling: float | None = field(default=None)
     qkv_bias: bool = False
     output_bias: bool = False
     mlp_bias: bool = False

@@ -7,14 +7,13 @@ Every size is a numpy array that broadcasts over layouts, so that one graph desc
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from xe_sizer.frozen import frozen
+from xe_sizer.immutable import Immutable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -315,8 +314,7 @@ def attended_positions(query: ArrayLike, key: ArrayLike, window: ArrayLike | Non
     return np.asarray(q * w - unmasked_prefix * (unmasked_prefix - 1.0) / 2.0)
 
 
-@frozen
-class RankShape:
+class RankShape(Immutable):
     """What one rank sees of one micro-batch.
 
     batch : sequences of the micro-batch [-]
@@ -402,8 +400,7 @@ def group_sizes(rank: RankShape) -> dict[str, Array]:
     }  # fmt: skip
 
 
-@frozen
-class Kernels:
+class Kernels(Immutable):
     """Which kernels a stack runs; `eager` means one kernel per arithmetic step.
 
     norm, rotary, activation : fused or eager; an activation may be native: PyTorch's own kernel, its gate apart;
@@ -485,29 +482,32 @@ class Kernels:
     @classmethod
     def chosen(cls, choice: object, **further: Any) -> Kernels:
         """The kernels that a stack or an engine names, field by field; `further` fields over them."""
-        named = {one.name: getattr(choice, one.name) for one in fields(cls) if hasattr(choice, one.name)}
+        named = {one: getattr(choice, one) for one in cls.__struct_fields__ if hasattr(choice, one)}
         return cls(**named | further)
 
 
-@frozen
-class Operator:
-    """What all operators share. `saved_bytes` is what autograd keeps of one layer until its backward.
+class Lifetime(Immutable, kw_only=True):
+    """What of an operator lives beside its saved tensors, and what selective recomputation changes.
 
     `forward_temporary_bytes` is what lives while its forward runs, beside all that is kept by then.
     Of selective recomputation: `again` is the share of its forward that runs again, `dropped_bytes` what of the saved
     is not kept for it.
     """
 
+    again: float = 0.0
+    dropped_bytes: Array | float = 0.0
+    forward_temporary_bytes: Array | float = 0.0
+
+
+class Operator(Lifetime):
+    """What all operators share. `saved_bytes` is what autograd keeps of one layer until its backward."""
+
     name: str
     module: str
     layers: float
     saved_bytes: Array
-    again: float = field(default=0.0, kw_only=True)
-    dropped_bytes: Array | float = field(default=0.0, kw_only=True)
-    forward_temporary_bytes: Array | float = field(default=0.0, kw_only=True)
 
 
-@frozen
 class Matmul(Operator):
     """C[m,n] = A[m,k] B[k,n], `copies` times. Backward: dA (if `input_gradient`) and dB (if `weight_gradient`).
 
@@ -544,7 +544,6 @@ class Matmul(Operator):
         return self.forward_flops * (float(self.input_gradient) + float(self.learns))
 
 
-@frozen
 class Attention(Operator):
     """softmax(Q K^T) V of `heads` heads over `pairs` query-key pairs per head and sequence.
 
@@ -604,7 +603,6 @@ class Attention(Operator):
         return (self.query_elements + self.key_value_elements * held) * element_bytes
 
 
-@frozen
 class Scan(Operator):
     """Chunked scan of a state-space mixer: small products of activations (m, n, k, copies), and states that pass on.
 
@@ -619,7 +617,6 @@ class Scan(Operator):
         return np.asarray(sum(2.0 * m * n * k * copies for m, n, k, copies in self.products))
 
 
-@frozen
 class MemoryBound(Operator):
     """Kernels that only move memory; `temporary_bytes` live only while its backward runs. `adapter`: of an adapter."""
 
@@ -631,8 +628,7 @@ class MemoryBound(Operator):
     adapter: bool = False
 
 
-@frozen(eq=True)
-class Picks:
+class Picks(Immutable, eq=True):
     """How the tokens of a mixture of experts choose: `per_token` experts out of `chosen_groups` of `groups`."""
 
     per_token: int
@@ -640,7 +636,6 @@ class Picks:
     chosen_groups: int = 1
 
 
-@frozen
 class Collective(Operator):
     """Exchange inside the layer. Message sizes in the convention of `laws.collectives`.
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
+from msgspec.structs import replace
 
 from xe_sizer.graph.operators import Attention, Collective, Matmul, MemoryBound, Scan
 

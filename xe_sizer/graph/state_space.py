@@ -7,10 +7,10 @@ chunk to chunk (arXiv:2405.21060, section 6; arXiv:2412.06464). Mamba-1 walks to
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec.structs import replace
 
 from xe_sizer.graph.blocks import enter_parallel, exchange, leave_parallel, linear, memory_bound, norm, residual
 from xe_sizer.graph.operators import Matmul, Scan

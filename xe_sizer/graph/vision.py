@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec.structs import replace
 
-from xe_sizer.frozen import frozen
 from xe_sizer.graph.blocks import linear, memory_bound, norm
 from xe_sizer.graph.inputs import Block
 from xe_sizer.graph.operators import Attention, Matmul
 from xe_sizer.graph.weights import Weight, embedding_weights, head_weights, layer_weights
+from xe_sizer.immutable import Immutable
 
 if TYPE_CHECKING:
     from xe_sizer.graph.inputs import GraphInputs
@@ -125,8 +125,7 @@ COLOURS = 3  # red, green and blue
 TILE_COVER = 0.5  # of a grid of tiles that an image must exceed to be given it, where another fits as well
 
 
-@frozen(eq=True)
-class Seen:
+class Seen(Immutable, eq=True):
     """What becomes of an image.
 
     pieces : that the encoder sees apart (tiles and a thumbnail), 1 where it is whole

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec.structs import replace
 
-from xe_sizer.frozen import frozen
 from xe_sizer.graph.model import CLASSES, NO_HEAD, NUM_CLASSES, REPLACED, VALUES, VOCABULARY
+from xe_sizer.immutable import Immutable
 
 if TYPE_CHECKING:
     from xe_sizer.graph.model import Experts, LatentAttention, LayerKind, ModelShape, StateSpace
@@ -27,8 +27,7 @@ NORMS_WITH_BIAS = frozenset({"layernorm", "layernorm1p"})
 NORMS_WITHOUT_WEIGHTS = frozenset({"layernorm-nonparam"})
 
 
-@frozen
-class Weight:
+class Weight(Immutable):
     """One weight tensor of one layer, or of the whole model.
 
     name     canonical: q, k, v, o, the same with cross_ before them, q_down, q_up, kv_down, kv_up, indexer_q,
@@ -137,8 +136,7 @@ HEAD = "head"
 FUSED = {"qkv": ("q", "k", "v"), "gate_up": ("gate", "up")}
 
 
-@frozen
-class ParameterCount:
+class ParameterCount(Immutable):
     """Parameters of a model [-]. `active`: those that work on one token, embeddings included.
 
     `layer_dense` and `layer_moe` are one layer with such an MLP (0 when the model has none of it). Modules that

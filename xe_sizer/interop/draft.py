@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Literal
 
+from msgspec.structs import replace
+
 from xe_sizer.errors import Problem
-from xe_sizer.frozen import frozen
+from xe_sizer.immutable import Immutable
 from xe_sizer.interop.values import ImpossibleError, Unread, UnreadableError, is_on, text
 
 if TYPE_CHECKING:
@@ -23,8 +24,7 @@ NOTHING = object()
 """The default of a key that the tool does not fill in."""
 
 
-@frozen
-class Key:
+class Key(Immutable):
     """A key of a tool that sets a scenario key.
 
     names : what the tool calls it, the newest name first; dotted
@@ -42,8 +42,7 @@ class Key:
     until: str | None = None
 
 
-@frozen
-class Loss:
+class Loss(Immutable):
     """Keys that change memory or time and have no counterpart in scenarios.
 
     names : keys, dotted; `*` stands for any text
@@ -60,8 +59,7 @@ class Loss:
     effect: Effect = "memory or time"
 
 
-@frozen
-class Table:
+class Table(Immutable):
     """All that is known about the keys of a tool.
 
     silent : keys that change neither memory nor time; `*` stands for any text
@@ -119,8 +117,7 @@ UNKNOWN_KEY = "unknown key: not read"
 NOT_SET = "says nothing: it is empty or off"
 
 
-@frozen
-class Fact:
+class Fact(Immutable):
     """A scenario value: where it comes from, and in a few words why where that is not the key's own line.
 
     aside : why the scenario is written without it, though the file says it; empty where it is in
@@ -140,8 +137,7 @@ class Fact:
         return self.value if self.instead is None else self.instead
 
 
-@frozen
-class Ignored:
+class Ignored(Immutable):
     """A foreign key that sets nothing; `effect` is what it would change."""
 
     key: str
@@ -150,8 +146,7 @@ class Ignored:
     effect: Effect = "memory or time"
 
 
-@frozen
-class Missing:
+class Missing(Immutable):
     """A scenario key that nothing says, and the flag to pass."""
 
     key: str

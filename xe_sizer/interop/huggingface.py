@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from xe_sizer.errors import InputError, Location, Problem
-from xe_sizer.frozen import frozen
+from xe_sizer.immutable import Immutable
 from xe_sizer.interop.draft import Draft, Key, Loss, Table, globs
 from xe_sizer.interop.launch import hardware_of, state_gpus
 from xe_sizer.interop.readers.python_values import Name, keys_of
@@ -896,8 +896,7 @@ _OTHERS: Mapping[str, str] = {
 """Models whose recipes are called otherwise."""
 
 
-@frozen
-class Recipe:
+class Recipe(Immutable):
     """What the name of a recipe says; None and empty where it says nothing.
 
     job : pretrain, sft, lora and the like, as the name has it

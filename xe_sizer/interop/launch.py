@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from xe_sizer.errors import InputError
-from xe_sizer.frozen import frozen
+from xe_sizer.immutable import Immutable
 from xe_sizer.interop.readers.shell_script import Word, flags_of, unwrapped
 from xe_sizer.interop.values import Unread, Written
 from xe_sizer.profiles.finder import Finder, meant
@@ -35,8 +36,7 @@ if TYPE_CHECKING:
 _WORD = 400  # characters of a key beyond which it is no name
 
 
-@frozen
-class Node:
+class Node(Immutable):
     """A value of a document and the path to it. Steps to what is not there give None."""
 
     document: Document
@@ -126,8 +126,7 @@ _PER_NODE_OF = (
 )  # fmt: skip
 
 
-@frozen
-class Hardware:
+class Hardware(Immutable):
     """What a launch says of hardware; None where it says nothing.
 
     nodes, per_node : nodes, and GPUs of each; total : GPUs, or processes, of all nodes
@@ -239,8 +238,7 @@ _GPU_WORD = re.compile(r"[a-z]+[0-9]+[a-z]*(?:-?[0-9]+gb?)?")
 _USUAL = ("sxm", "oam")  # form factors of the accelerators of servers
 
 
-@frozen
-class Gpu:
+class Gpu(Immutable):
     """A GPU of the catalogue; `clear` where its name can mean no other."""
 
     name: str
@@ -351,8 +349,7 @@ _NEAR = 0.02  # of the vocabulary: what padding, and tokens without a use, add t
 _RELEASED = re.compile(r"^released: [\"']?([\d-]+)", re.MULTILINE)
 
 
-@frozen
-class Shape:
+class Shape(Immutable):
     """What is stated of a model's shape.
 
     values : by key of a model profile

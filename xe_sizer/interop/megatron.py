@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from xe_sizer.errors import InputError, Location, Problem
-from xe_sizer.frozen import frozen
 from xe_sizer.graph.recompute import RECOMPUTE_MODULES
+from xe_sizer.immutable import Immutable
 from xe_sizer.interop.draft import TOOL_DEFAULT, Fact, Key, Loss, Table, globs
 from xe_sizer.interop.huggingface import ACTIVATIONS, MUON, NO_OFFLOAD, OPTIMIZER, shard_sizes, state_optimizer
 from xe_sizer.interop.launch import Shape, state_shape, vocabulary_of
@@ -763,8 +763,7 @@ _RAMP = 3  # numbers of --rampup-batch-size
 _SPLIT = ("layout.tp", "layout.pp", "layout.cp")
 
 
-@frozen
-class Arguments:
+class Arguments(Immutable):
     """Megatron's arguments in a draft.
 
     prefixes : groups that a tool keeps them in, as `model.` and `train.`; the first that has an argument wins

@@ -7,16 +7,16 @@ import json
 import math
 import pkgutil
 import re
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from xe_sizer.errors import InputError, Location, Problem, collecting, did_you_mean
-from xe_sizer.frozen import frozen
 from xe_sizer.graph.recompute import modules_of
+from xe_sizer.immutable import Immutable
 from xe_sizer.interop import tools
 from xe_sizer.interop.draft import ASSUMED, FLAG, READ, TOOL_DEFAULT, Draft, Fact
 from xe_sizer.interop.huggingface import (
@@ -318,7 +318,6 @@ ORIGINS: Mapping[Origin, str] = {READ: "file", TOOL_DEFAULT: "stack", ASSUMED: "
 """What the answers to a scenario call the origin of an imported value."""
 
 
-@frozen
 class ScenarioDocument(Document):
     """A scenario that no file holds: its keys stand where the foreign files state them."""
 
@@ -338,8 +337,7 @@ class ScenarioDocument(Document):
         return {key: ORIGINS[fact.origin] for key, fact in self.facts.items()}
 
 
-@frozen
-class Imported:
+class Imported(Immutable):
     """What a foreign file says, as a scenario."""
 
     tool: Tool

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec import field
+from msgspec.structs import replace
 
 from xe_sizer.errors import InputError, Location
-from xe_sizer.frozen import frozen
+from xe_sizer.immutable import Immutable
 from xe_sizer.interop.launch import Node, plain_keys
 from xe_sizer.interop.readers.python_values import keys_of
 from xe_sizer.interop.readers.shell_script import Word, flags_of, unwrapped
@@ -33,8 +34,7 @@ VLLM, SGLANG, TENSORRT_LLM, ATOM = "vllm", "sglang", "tensorrt-llm", "atom"
 PREFILL, DECODE = "prefill", "decode"
 
 
-@frozen
-class Service:
+class Service(Immutable):
     """One model server, or one of the two roles of a disaggregated one.
 
     engine : of the constants above
@@ -73,8 +73,7 @@ class Service:
         return wanted in {self.name.lower(), model, model.rpartition("/")[2], served, served.rpartition("/")[2]}
 
 
-@frozen
-class Chosen:
+class Chosen(Immutable):
     """The service of a file that is read: the one that decodes, the one that only prefills, and the others."""
 
     service: Service
@@ -293,8 +292,7 @@ def arguments_of(words: Iterable[tuple[str, Location]]) -> dict[str, Written]:
 # What a reader of files finds: model servers, and what stands beside them.
 
 
-@frozen
-class Services:
+class Services(Immutable):
     """Model servers of a file in their order.
 
     beside : further keys of the file: the benchmark's (`benchmark.`), and those of what surrounds a server

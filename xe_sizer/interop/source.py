@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import suppress
-from dataclasses import field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from msgspec import field
+
 from xe_sizer.errors import InputError, Location
-from xe_sizer.frozen import frozen
+from xe_sizer.immutable import Immutable
 from xe_sizer.interop.readers.documents import flat
 from xe_sizer.interop.values import Written
 from xe_sizer.profiles.text import MAX_FILE_BYTES, MAX_JOB_BYTES, STDIN, name_of, read_text
@@ -40,8 +41,7 @@ _LEVELS_DOWN = 8
 _LEVELS_UP = 4  # folders above a file in which the files that it names are looked for
 
 
-@frozen
-class Source:
+class Source(Immutable):
     """A file as text; its documents, script or module are read when they are asked for.
 
     path : the file; `-` is stdin
@@ -220,8 +220,7 @@ YAML, JSON = "yaml", "json"
 """How an import is written: as a scenario file, or with the origins of its values."""
 
 
-@frozen
-class Asked:
+class Asked(Immutable):
     """Flags of an import; None and empty where they were not given.
 
     tool, version : of `--from TOOL@VERSION`
@@ -246,8 +245,7 @@ def keys_of_document(source: Source) -> Keys:
     return source.keys
 
 
-@frozen
-class Tool:
+class Tool(Immutable):
     """A tool whose files are read.
 
     name : what `--from` calls it

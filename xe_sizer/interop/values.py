@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from xe_sizer.frozen import frozen
+from xe_sizer.immutable import Immutable
 from xe_sizer.profiles.convert import shorten, show
 
 if TYPE_CHECKING:
@@ -16,16 +16,14 @@ if TYPE_CHECKING:
 # What a foreign file says: plain values, each with its place.
 
 
-@frozen
-class Written:
+class Written(Immutable):
     """A value as a file has it, and where it stands."""
 
     value: object
     where: Location
 
 
-@frozen(eq=True)
-class Unread:
+class Unread(Immutable, eq=True):
     """A value that is not known from the file: its text, and why."""
 
     text: str

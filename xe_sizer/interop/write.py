@@ -6,13 +6,15 @@ import importlib
 import pkgutil
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import yaml
+from msgspec import field
+from msgspec.structs import replace
 
 from xe_sizer.errors import InputError, Location, Problem, did_you_mean
+from xe_sizer.immutable import Immutable
 from xe_sizer.interop import tools
 from xe_sizer.profiles.registry import Registry
 
@@ -209,8 +211,7 @@ LEARNING_RATE = "LEARNING_RATE"
 """What stands in files for a number that no scenario has."""
 
 
-@dataclass(frozen=True)
-class ToolFiles:
+class ToolFiles(Immutable, eq=True):
     """What a tool runs.
 
     text : its configuration or command
@@ -225,8 +226,7 @@ class ToolFiles:
     yours: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Added:
+class Added(Immutable, eq=True):
     """What a tool calls settings that the user has to add.
 
     schedule : the learning rate and its schedule, which no scenario says
@@ -239,8 +239,7 @@ class Added:
     alpha: str = ""
 
 
-@dataclass(frozen=True)
-class Exporter:
+class Exporter(Immutable, eq=True):
     """A tool that plans are written for.
 
     name : what `--to` calls it
@@ -265,8 +264,7 @@ class Exporter:
     aliases: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Exported:
+class Exported(Immutable, eq=True):
     """The files of a plan, what of it they do not say, and what is the user's to add."""
 
     written: ToolFiles

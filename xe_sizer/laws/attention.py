@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from xe_sizer.frozen import frozen
+from xe_sizer.immutable import Immutable
 from xe_sizer.laws.matmul import smooth_maximum
 
 
-@frozen(eq=True)
-class AttentionLaw:
+class AttentionLaw(Immutable, eq=True):
     """Law of one attention kernel family on one accelerator.
 
     `half_length` is the sequence at which the kernel reaches half of `flops_efficiency` (tiles and the causal
@@ -29,8 +28,7 @@ class AttentionLaw:
     sharpness: float = 1.0
 
 
-@frozen(eq=True)
-class DecodeLaw:
+class DecodeLaw(Immutable, eq=True):
     """Law of attention of a few queries over a long cache on one accelerator, split over the keys."""
 
     floor_s: float

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from xe_sizer.frozen import frozen
+from xe_sizer.immutable import Immutable
 
 ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, POINT_TO_POINT, RING = (
     "all_reduce",
@@ -19,8 +19,7 @@ ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, POINT_TO_POINT, RING = (
 )
 
 
-@frozen(eq=True)
-class CollectiveLaw:
+class CollectiveLaw(Immutable, eq=True):
     """Law of one collective inside one node, by the number of ranks.
 
     t = alpha + c sqrt(MB f) + bytes f / B. Entries of the tuples belong to `ranks` (ascending); a group size
@@ -36,8 +35,7 @@ class CollectiveLaw:
     source: str = ""
 
 
-@frozen(eq=True)
-class Network:
+class Network(Immutable, eq=True):
     """What a job's ranks talk over.
 
     `node_ranks` accelerators share a node's fabric. `scale_out_bytes_per_s` is what one accelerator gets of

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-from xe_sizer.frozen import frozen
+from msgspec.structs import replace
+
+from xe_sizer.immutable import Immutable
 from xe_sizer.laws.attention import AttentionLaw, DecodeLaw
 from xe_sizer.laws.matmul import MatmulLaw, grouped_law
 from xe_sizer.laws.operator_time import Device
@@ -67,8 +68,7 @@ HEAD = "head"  # the module whose weights nobody quantises
 FLOAT32_ATTENTION = 0.3
 
 
-@frozen
-class Efficiency:
+class Efficiency(Immutable):
     """Fixed fractions of the peaks in place of the operator laws; all left out keeps the laws.
 
     `flops` alone is what simple estimators mean by an efficiency: it stands for all that a step loses, so memory

@@ -6,10 +6,12 @@ Profiles (YAML) are turned into these once, by `xe_sizer.profiles`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, replace
 from typing import TYPE_CHECKING, Literal
 
-from xe_sizer.frozen import frozen
+from msgspec import field
+from msgspec.structs import replace
+
+from xe_sizer.immutable import Immutable
 from xe_sizer.laws.attention import DecodeLaw
 from xe_sizer.units import BARE_SERVER, GIB, HOUR_S, WATT_PER_KW
 
@@ -27,8 +29,7 @@ Topology = Literal["single", "host", "pairs", "mesh", "groups", "switch"]
 to each other one; by links that lead to groups of 2, 4 and 8; through switches, or as if."""
 
 
-@frozen(eq=True)
-class BusShares:
+class BusShares(Immutable, eq=True):
     """What 2, 4 and 8 ranks reach on a host's bus: shares of its one-way rate [-], and latencies [s]."""
 
     peer_to_peer: tuple[float, ...]
@@ -37,8 +38,7 @@ class BusShares:
     send_latency_s: tuple[float, ...]
 
 
-@frozen(eq=True)
-class NodeFabric:
+class NodeFabric(Immutable, eq=True):
     """What joins the accelerators of a node.
 
     bus : where ranks meet on the host's bus
@@ -59,8 +59,7 @@ class NodeFabric:
     custom_all_reduce: bool = False
 
 
-@frozen(eq=True)
-class LinkShares:
+class LinkShares(Immutable, eq=True):
     """What ranks reach over an accelerator's own link: shares of its one-way rate [-], latencies at 2, 4 and 8 [s].
 
     `switch_all_reduce` is for 8 ranks and more behind a switch that reduces.
@@ -72,8 +71,7 @@ class LinkShares:
     latency_s: tuple[float, ...]
 
 
-@frozen(eq=True)
-class UsualNode:
+class UsualNode(Immutable, eq=True):
     """The node that an accelerator usually comes in: fabric by name, accelerators, rate of a NIC [Gbit/s], cooling."""
 
     scale_up: str
@@ -82,16 +80,14 @@ class UsualNode:
     liquid_cooled: bool = False
 
 
-@frozen
-class Link:
+class Link(Immutable):
     """The accelerator's own scale-up link; one direction, all lanes of one accelerator together."""
 
     kind: str
     one_way_bytes_per_s: float
 
 
-@frozen
-class Laws:
+class Laws(Immutable):
     """Operator laws of one accelerator; `assumed` names the accelerator they were borrowed from."""
 
     matmul: Mapping[str, MatmulLaw] = field(default_factory=dict)
@@ -103,8 +99,7 @@ class Laws:
     assumed: str | None = None
 
 
-@frozen
-class Accelerator:
+class Accelerator(Immutable):
     """One accelerator. `memory_bytes` is what the driver reports as total, not what the box says."""
 
     name: str
@@ -128,8 +123,7 @@ class Accelerator:
 PriceKind = Literal["on-demand", "spot", "reserved", "capacity-block"]
 
 
-@frozen(eq=True)
-class Offer:
+class Offer(Immutable, eq=True):
     """How a price is meant: the kind of contract, the day it was published, where it holds, and who says so."""
 
     kind: PriceKind | None = None
@@ -138,8 +132,7 @@ class Offer:
     source: str | None = None
 
 
-@frozen
-class Server:
+class Server(Immutable):
     """One node: accelerators, how they are joined, and what leads out of the node.
 
     `scale_out_bytes_per_s` is the line rate of all NICs of the node together, one direction; `scale_out_efficiency`
@@ -197,8 +190,7 @@ TRAINING_POWER_SHARE = 0.85
 ON_THE_BUS = ("single", "host", "pairs")  # topologies of nodes whose accelerators are cards
 
 
-@frozen
-class RestOfNode:
+class RestOfNode(Immutable):
     """What the rest of a node draws at load, as a share of the design power of its accelerators [-], and who says so.
 
     What it is made of: processors, memory, NICs, switches, fans, and what the power supplies lose.

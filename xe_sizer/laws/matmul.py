@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import ArrayLike, NDArray
 
-from xe_sizer.frozen import frozen
+from xe_sizer.immutable import Immutable
 
 # Fitted to runs of BigScience's GPT models: states of 14,400 over 8 ranks (sides of 1,800, 5,400 and 7,200) take 1.27
 # to 1.39 times as long for a FLOP as those of 13,824 (1,728, 5,184, 6,912), at 1 to 8 sequences a micro-batch. Rows of
@@ -18,8 +17,7 @@ MISALIGNED = 1.8
 ALIGNED_ELEMENTS, LEAST_ELEMENTS = 64, 8
 
 
-@frozen(eq=True)
-class MatmulLaw:
+class MatmulLaw(Immutable, eq=True):
     """Smooth roofline of one accelerator and precision.
 
     `flops_efficiency` holds for short bursts at full clock; `sustained_flops_efficiency` for minutes of

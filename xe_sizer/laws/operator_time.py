@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import ArrayLike, NDArray
 
-from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import (
     Array,
     Attention,
@@ -21,6 +20,7 @@ from xe_sizer.graph.operators import (
     launches,
     stacked,
 )
+from xe_sizer.immutable import Immutable
 from xe_sizer.laws.attention import (
     EAGER_BACKWARD_FLOPS,
     FLASH_BACKWARD_FLOPS,
@@ -77,8 +77,7 @@ ATTENTION_BACKWARD_BYTES = 2.5  # over those of the forward; assumed to grow as 
 SCAN_BACKWARD = 3.0  # counted: both gradients of every product, and the forward once more
 
 
-@frozen
-class Device:
+class Device(Immutable):
     """One accelerator at one precision, as a stack drives it.
 
     `expert_matmul` is the law of grouped products of experts, `reserved_matmul` where their rows are reserved for the
@@ -113,8 +112,7 @@ class Device:
     eager_attention: AttentionLaw | None = None
 
 
-@frozen
-class OperatorTime:
+class OperatorTime(Immutable):
     """Seconds of one operator in all layers that contain it; collectives are timed elsewhere.
 
     `weight_s` is the part of `backward_s` spent on weight gradients, which nothing needs before the optimizer.
@@ -360,8 +358,7 @@ Sides = tuple["Array", "Array"]
 """Forward and backward."""
 
 
-@frozen
-class OperatorWork:
+class OperatorWork(Immutable):
     """One operator over all its layers and one micro-batch; arrays broadcast to shape (rank shape,).
 
     seconds, flops, moved_bytes : forward and backward, as the device's laws price them [s], [FLOP], [bytes]
@@ -375,8 +372,7 @@ class OperatorWork:
     bounds_s: dict[str, Array]
 
 
-@frozen
-class OperatorCost:
+class OperatorCost(Immutable):
     """What one operator takes of a step.
 
     sizes : its shape by name, as `sizes_of` says

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
-from xe_sizer.frozen import frozen
+from xe_sizer.immutable import Immutable
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array
@@ -21,8 +21,7 @@ Inputs = TypeVar("Inputs")
 ABSENT: Array = np.zeros((1, 1, 1))  # what a part comes to that does not apply; broadcasts to any shape
 
 
-@frozen
-class Factor:
+class Factor(Immutable):
     """A number of a product, and what it counts; `divides` where the product is divided by it."""
 
     value: float
@@ -43,8 +42,7 @@ def _always(_: object) -> bool:
     return True
 
 
-@frozen(eq=True)
-class Part(Generic[Inputs]):
+class Part(Immutable, Generic[Inputs], eq=True):
     """One part: `function` turns the inputs that all parts of the answer share into seconds [s] or bytes [bytes].
 
     applies : whether inputs can have the part at all; else it is zero, and need not be computed

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar, cast
 import msgspec
 
 from xe_sizer.errors import InputError, Problem, did_you_mean, place_of
-from xe_sizer.frozen import frozen
+from xe_sizer.immutable import Immutable
 from xe_sizer.profiles.convert import convert
 from xe_sizer.profiles.text import at_home, read_text
 from xe_sizer.profiles.yaml_reader import PATH_HINT, load_yaml, name_problems
@@ -35,8 +35,7 @@ Words = tuple[str, ...]
 LISTED_NAMES = 8  # names that a list of candidates shows
 
 
-@frozen(eq=True)
-class Known:
+class Known(Immutable, eq=True):
     """A profile that a name may mean.
 
     aliases : other names of it; vendor : maker, lower case
@@ -200,8 +199,7 @@ _MEMORY_TOLERANCE = 0.08  # between a shop's GB and what the driver reports in G
 _GB_IN_GIB = 1e9 / 2**30
 
 
-@frozen
-class _Card:
+class _Card(Immutable):
     """What a name says of an accelerator."""
 
     identity: Words
@@ -406,8 +404,7 @@ _REPOSITORY = re.compile(r"(https?://)?((www\.)?huggingface\.co/|hf\.co/)?[A-Za-
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 
 
-@frozen(eq=True)
-class Kind:
+class Kind(Immutable, eq=True):
     """One kind of profile.
 
     folder : where its files lie in a user's folder, and inside `home`

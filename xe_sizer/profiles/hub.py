@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import field
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec import field
+
 from xe_sizer.errors import InputError, Problem, place_of
-from xe_sizer.frozen import frozen
+from xe_sizer.immutable import Immutable
 from xe_sizer.profiles.text import at_home
 
 if TYPE_CHECKING:
@@ -41,8 +42,7 @@ def repository_of(name: str) -> str | None:
     return plain if _REPOSITORY.fullmatch(plain) and ".." not in plain and "--" not in plain else None
 
 
-@frozen
-class Hub:
+class Hub(Immutable):
     """Where configurations of repositories are looked up.
 
     cache : the folder with one folder for each repository

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec import field
+from msgspec.structs import replace
+
 from xe_sizer.errors import InputError, Problem
-from xe_sizer.frozen import frozen
 from xe_sizer.graph.model import Experts, Generator, LatentAttention, ModelShape, SparseIndexer
+from xe_sizer.immutable import Immutable
 from xe_sizer.profiles.huggingface_config import MAX_LAYERS, QUIRKS, Config, load_json
 from xe_sizer.profiles.huggingface_vision import tower_from
 
@@ -30,8 +32,7 @@ Flag = bool | tuple[str, bool]
 ATTENTION_BIAS = ("attention_bias", False)
 
 
-@frozen(eq=True)
-class Moe:
+class Moe(Immutable, eq=True):
     """Keys of a mixture of experts. `shared` holds the shared width, `shared_count` a number of experts.
 
     `optional`: the family has models without experts, whose configs do not have the key of their number. `loop`: how
@@ -51,8 +52,7 @@ class Moe:
     loop: str = "modules"
 
 
-@frozen(eq=True)
-class Family:
+class Family(Immutable, eq=True):
     """One model_type.
 
     `window`: the layers that look back a window, when the config has no `layer_types`. `recurrent`: some layers have a

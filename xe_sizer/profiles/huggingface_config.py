@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.graph.model import GlobalAttention, StateSpace

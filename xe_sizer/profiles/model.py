@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import fields
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -348,7 +347,7 @@ class InlineModel(ModelKeys, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 def tower_of(section: VisionSection) -> VisionTower:
     """The encoder with nothing left open: its layers as a model without a vocabulary, and how images are cut."""
-    same = {field.name for field in fields(VisionTower)} - {"encoder", "projector"}
+    same = set(VisionTower.__struct_fields__) - {"encoder", "projector"}
     values: dict[str, Any] = {key: value for key, value in msgspec.structs.asdict(section).items() if key in same}
     projector = Projector(**msgspec.structs.asdict(section.projector))
     return VisionTower(encoder=_encoder(section), projector=projector, **values)
@@ -470,7 +469,7 @@ def _inline_shape(model: InlineModel) -> ModelShape:
 
 def shape_of(profile: ModelKeys) -> ModelShape:
     """A profile with nothing left open: the model that the operator graph is built from."""
-    same = {field.name for field in fields(ModelShape)}
+    same = set(ModelShape.__struct_fields__)
     stated = msgspec.structs.asdict(profile)
     values: dict[str, Any] = {key: value for key, value in stated.items() if key in same}
     window = profile.sliding_window

@@ -1,11 +1,11 @@
 """Server profiles: what a YAML file may hold, and how it becomes a `Server`."""
 
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from xe_sizer.errors import InputError, Problem, place_of
 from xe_sizer.laws.hardware import Accelerator, NodeFabric, Offer, PriceKind, Server

@@ -13,7 +13,7 @@ from typing import Any, cast
 import yaml
 
 from xe_sizer.errors import InputError, Location, Problem
-from xe_sizer.frozen import frozen
+from xe_sizer.immutable import Immutable
 from xe_sizer.profiles.convert import KeyPath, shorten, show
 from xe_sizer.profiles.text import MAX_FILE_BYTES, foreign_scalar, name_of, parse_scalar, read_text
 
@@ -251,8 +251,7 @@ __all__ = [
 PATH_HINT = "a path in a file starts at that file's folder, else at the working folder"
 
 
-@frozen
-class Document:
+class Document(Immutable):
     """A YAML file: its text, and its plain data (dict, list, str, int, float, bool, None).
 
     Where each piece stands is found only when it is asked for, which is where something is wrong with it.
@@ -408,7 +407,6 @@ _MASK = {ord(sign): 0xE000 + ord(sign) for sign in "{}[],:#&*!|>'\"%@`\\-?="}
 _UNMASK = {masked: sign for sign, masked in _MASK.items()}
 
 
-@frozen
 class ForeignDocument(Document):
     """One document of another tool's file, with the place of each value and key and notes on how it was read."""
 

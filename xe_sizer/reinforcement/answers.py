@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from xe_sizer.frozen import frozen
+from xe_sizer.immutable import Immutable
 from xe_sizer.training.token_lengths import TokenLengths
 
 Array = NDArray[np.float64]
@@ -16,8 +16,7 @@ SUPPORT_POINTS = 256  # chosen: lengths by which a distribution is described
 WIDEST = 6.0  # chosen: deviations of the log-normal that are looked at beyond its middle
 
 
-@frozen
-class Answers:
+class Answers(Immutable):
     """Distribution of the tokens of an answer, as it is after the cut.
 
         F(x) = share of the answers of at most x tokens
@@ -144,8 +143,7 @@ def cut_answers(mean: float, spread: float, most: float) -> Answers:
 # How long replicas of an engine take to write all answers of an iteration, which are asked for at once.
 
 
-@frozen
-class Asked:
+class Asked(Immutable):
     """What is asked of all replicas in an iteration.
 
     prompts, group : prompts, and answers to each [-]

@@ -5,13 +5,12 @@ It is an estimate of training whose step is an iteration, so that limits, prices
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec.structs import replace
 
-from xe_sizer.frozen import frozen
 from xe_sizer.reinforcement.iteration import RATING, ROLLOUT, SYNCHRONISATION
 from xe_sizer.reinforcement.rollout import evaluation_s
 from xe_sizer.scenario.limits import chance
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from xe_sizer.training.job import Job
 
 
-@frozen
 class ReinforcementEstimate(TrainingEstimate):
     """A resolved scenario with its layouts and its split of the GPUs chosen; `choice` is the trainer's."""
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
-from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import as_array
 from xe_sizer.graph.weights import count_parameters, count_tensors
+from xe_sizer.immutable import Immutable
 from xe_sizer.laws.collectives import ALL_GATHER, POINT_TO_POINT, collective_time_s, copy_time_s
 from xe_sizer.laws.parts import part
 from xe_sizer.reinforcement.memory import (
@@ -132,8 +132,7 @@ def waking_s(job: ServingJob, placements: ReplicaLayouts, sleep: str) -> Array:
 # What the GPUs that train do in an iteration: log-probabilities, values, rewards, and the optimizer steps.
 
 
-@frozen
-class Training:
+class Training(Immutable):
     """The trainer's phases are computed from these; layouts of shape (layout,)."""
 
     resolved: ResolvedReinforcement
@@ -257,8 +256,7 @@ ROLLOUT, RATING, REWARD, TRAINING, SYNCHRONISATION = (
 PHASES = (ROLLOUT, RATING, REWARD, TRAINING, SYNCHRONISATION)
 
 
-@frozen
-class Iteration:
+class Iteration(Immutable):
     """An iteration; the layout has one entry.
 
     rollout : the replicas that write; colocated : on the GPUs that train, in turn

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec.structs import replace as replaced
+from msgspec.structs import replace
 
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.graph.model import VALUES
@@ -78,7 +77,7 @@ def trainer_scenario(given: Given, settings: Settings, steps: int, padding: str)
     counts = [float(share) * SCALE for share in asked.answers.probabilities]
     longest = lengths[-1]
     batch = values.train.global_batch or (None if values.train.grad_accum else max(round(settings.trained), 1))
-    train = replaced(
+    train = replace(
         values.train,
         steps=steps,
         epochs=None,
@@ -91,7 +90,7 @@ def trainer_scenario(given: Given, settings: Settings, steps: int, padding: str)
         alone = None if settings.gpus is None else max(values.gpus - settings.gpus, 1)
     found = Histogram(lengths=tuple(lengths), counts=tuple(counts))
     data = DataSection(samples=max(round(settings.trained * steps), 1), histogram=found)  # the longest of all counts
-    return replace(given, values=replaced(values, train=train, data=data, gpus=alone))
+    return replace(given, values=replace(values, train=train, data=data, gpus=alone))
 
 
 def service_scenario(given: Given, settings: Settings, gpus: int | None, utilization: float | None) -> Given:
@@ -115,7 +114,7 @@ def service_scenario(given: Given, settings: Settings, gpus: int | None, utiliza
     # Ranks of experts beyond the tensor ranks serve sequences of their own.
     groups = None if rollout.tp is None else max((rollout.ep or 1) // rollout.tp, 1)
     empty: dict[str, Any] = {"train": TrainSection(), "data": DataSection(), "lora": LoraSection()}
-    served = replaced(
+    served = replace(
         values, **empty, serve=serve, job=None, stack=None, gpus=gpus, nodes=None, limits=LimitsSection(),
         layout=LayoutSection(tp=rollout.tp, pp=rollout.pp, ep=rollout.ep, dp=groups),
     )  # fmt: skip
@@ -124,7 +123,7 @@ def service_scenario(given: Given, settings: Settings, gpus: int | None, utiliza
 
 def companion_scenario(given: Given, model: str | None, name: str) -> Given:
     """The same training of another model, as a critic is: all of its weights learn."""
-    values = given.values if model is None else replaced(given.values, model=model)
+    values = given.values if model is None else replace(given.values, model=model)
     where = given.locate
 
     def locate(key_path: KeyPath, *, key: bool = False) -> Location:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from xe_sizer.frozen import frozen
+from xe_sizer.immutable import Immutable
 from xe_sizer.reinforcement.answers import Asked, constant_answers, cut_answers
 
 if TYPE_CHECKING:
@@ -36,8 +36,7 @@ OFFLOADS: Mapping[str, tuple[Kept, ...]] = {
 """What waits in host memory, by what a scenario calls it."""
 
 
-@frozen
-class Settings:
+class Settings(Immutable):
     """An iteration in figures.
 
     asked : prompts, answers to each, and their lengths, of all that is written
@@ -146,8 +145,7 @@ def _usual_prompt(seq_len: int | None, limit: int | None) -> float:
     return min(DEFAULT_INPUT_TOKENS, max(min(seq_len // 4, beside), 1))
 
 
-@frozen
-class ResolvedReinforcement:
+class ResolvedReinforcement(Immutable):
     """What is asked of an iteration.
 
     trainer : the optimizer steps of the actor, of all iterations; its keys and origins are those of the scenario

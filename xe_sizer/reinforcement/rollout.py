@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import ArrayLike, NDArray
 
-from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import as_array
+from xe_sizer.immutable import Immutable
 from xe_sizer.reinforcement.memory import asleep_bytes, with_share
 from xe_sizer.serving.job import ReplicaLayouts
 from xe_sizer.serving.memory import (
@@ -38,8 +38,7 @@ if TYPE_CHECKING:
 PLACES = 32  # chosen: moments of the tail that are timed; twice as many change it by less than a percent
 
 
-@frozen
-class Writing:
+class Writing(Immutable):
     """Seconds of writing all answers, arrays of shape (placements,) [s].
 
     prompts_s : reading the prompts; full_s : while every place is taken; tail_s : until the last answer ends
@@ -58,7 +57,7 @@ class Writing:
         return np.asarray(self.prompts_s + self.full_s + self.tail_s)
 
     def __getitem__(self, index: slice) -> Writing:
-        return Writing(*(getattr(self, field.name)[index] for field in fields(self)))
+        return Writing(*(getattr(self, field)[index] for field in self.__struct_fields__))
 
     @property
     def waiting_share(self) -> Array:
@@ -237,11 +236,10 @@ def written_in_batches(
     )
 
 
-SIZES = fields(ReplicaLayouts)  # of a placement
+SIZES = ReplicaLayouts.__struct_fields__  # of a placement
 
 
-@frozen
-class Beside:
+class Beside(Immutable):
     """What is on a card where answers are written, and what each step gathers of the trainer's own weights.
 
     taken_bytes : of the trainer, states and context [bytes]
@@ -255,8 +253,7 @@ class Beside:
     step_s: float = 0.0
 
 
-@frozen
-class Rollout:
+class Rollout(Immutable):
     """Replicas at work; the placement has one entry.
 
     job : the engine with its share of the card; gpus : of all replicas
@@ -313,8 +310,7 @@ def _best(room: Array, seconds: Array, gpus: Array, lets_train: NDArray[np.bool_
     return int(np.lexsort((gpus, np.where(held, seconds, np.inf)))[0])
 
 
-@frozen
-class _Options:
+class _Options(Immutable):
     """Placements of replicas on numbers of GPUs, each written with; arrays of shape (placements,)."""
 
     job: ServingJob
@@ -404,7 +400,7 @@ def rollouts_apart(resolved: ResolvedReinforcement, counts: Sequence[int], share
     sets = {count: found for count, found in sets.items() if len(found)}
     if not sets:
         return {}
-    columns = {each.name: np.concatenate([getattr(one, each.name) for one in sets.values()]) for each in SIZES}
+    columns = {size: np.concatenate([getattr(one, size) for one in sets.values()]) for size in SIZES}
     placements = ReplicaLayouts(**columns)
     every = np.repeat(list(sets), [len(one) for one in sets.values()])
     options = _options(resolved, placements, as_array(every // placements.gpus), share)

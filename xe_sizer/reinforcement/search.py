@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import field
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from xe_sizer.errors import InputError, Problem
-from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import as_array
+from xe_sizer.immutable import Immutable
 from xe_sizer.laws.parts import computed
 from xe_sizer.reinforcement.estimate import ReinforcementEstimate
 from xe_sizer.reinforcement.iteration import (
@@ -58,8 +60,7 @@ CHUNK = 1 << 14  # layouts evaluated together
 SAME = 1e-3  # chosen: share of the time below which a larger pool of replicas is no gain
 
 
-@frozen
-class Trainers:
+class Trainers(Immutable):
     """The best layout of the trainer on each number of GPUs, ascending."""
 
     resolved: ResolvedReinforcement
@@ -110,8 +111,7 @@ class Seen:
     feasible: int = 0
 
 
-@frozen
-class Search:
+class Search(Immutable):
     """Iterations on numbers of GPUs; each part of it is computed once.
 
     progress : told how many layouts have been considered; every_way : as in `Rules`

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import replace as replaced
+from msgspec.structs import replace
 
 from xe_sizer.reinforcement.iteration import (
     ALL_PARTS,
@@ -116,7 +116,7 @@ def summarise(sized: ReinforcementEstimate, details: bool = True, operators: boo
         *missed(sized.limits, caller, confidence=confidence),
     )
     node = sized.resolved.job.server.accelerators
-    return replaced(
+    return replace(
         base,
         verdict=verdict_of(sized, confidence, sized.keeps_limits, reasons),
         gpus=Gpus(
@@ -145,7 +145,7 @@ def _data(sized: ReinforcementEstimate, base: Data) -> Data:
     read = sized.reinforcement.iterations * asked.prompts * kept
     known = sized.resolved.known_samples
     samples = round(read if known is None else known)
-    return replaced(base, samples=samples, samples_read=read, epochs=None if known is None else read / known)
+    return replace(base, samples=samples, samples_read=read, epochs=None if known is None else read / known)
 
 
 def _component(name: str, seconds: float, whole_s: float) -> TimeComponent:
@@ -158,7 +158,7 @@ def _time(sized: ReinforcementEstimate, base: Time) -> Time:
     span, step_s = sized.uncertainty, sized.step_s
     useful = sized.reinforcement.steps * float(sized.timeline.flops[0]) * sized.iteration.trainer_gpus
     mfu = useful / (step_s * sized.gpus * sized.resolved.job.device.peak_flops_per_s)
-    return replaced(
+    return replace(
         base,
         step_s=span.around(step_s),
         components=tuple(_component(n, s, step_s) for n, s in sized.component_s.items() if s > 0),
@@ -187,12 +187,12 @@ def _memory(sized: ReinforcementEstimate, base: Memory) -> Memory:
     phase = sized.worst_phase
     parts = components_of(sized)
     sizes = whole_parts(part.bytes for part in parts)
-    components = tuple(replaced(part, bytes=size) for part, size in zip(parts, sizes, strict=True))
+    components = tuple(replace(part, bytes=size) for part, size in zip(parts, sizes, strict=True))
     peak, usable = float(sum(part.bytes for part in components)), base.usable_bytes
     moment = f"training, {base.phase}" if phase == TRAINING else phase
     shown = _shown_in_training(base, peak) if phase == TRAINING else _shown_beside_engine(sized, peak)
     gpu = base.gpu if phase == TRAINING or sized.iteration.colocated else "rollout replica"
-    return replaced(
+    return replace(
         base, peak_bytes=peak, headroom_bytes=usable - peak, phase=moment, gpu=gpu, components=components, **shown
     )
 
@@ -336,7 +336,7 @@ def _beside(sized: ReinforcementEstimate, rows: Iterable[Beside]) -> Iterator[Be
     """Reference and reward model, each with its pass of an iteration."""
     seconds = {REFERENCE: sized.component_s.get(reference_pass.name), REWARD_MODEL: sized.component_s.get(REWARD_MODEL)}
     for row in rows:
-        yield replaced(row, passes=1, seconds=seconds.get(row.name) or 0.0)
+        yield replace(row, passes=1, seconds=seconds.get(row.name) or 0.0)
 
 
 def _sources(sized: ReinforcementEstimate) -> Iterator[Source]:

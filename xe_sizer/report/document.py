@@ -6,10 +6,11 @@ What a report says is decided once, in `content.py` and `explain.py`; a format o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from xe_sizer.frozen import frozen
+from msgspec.structs import replace
+
+from xe_sizer.immutable import Immutable
 
 if TYPE_CHECKING:
     from xe_sizer.report.picture import Drawing
@@ -17,8 +18,7 @@ if TYPE_CHECKING:
 Tone = Literal["yes", "caution", "no", "neutral"]
 
 
-@frozen
-class Fact:
+class Fact(Immutable):
     """One resolved value; `origin` says where it came from (flag, env, file, stack, default) or is empty."""
 
     label: str
@@ -26,22 +26,19 @@ class Fact:
     origin: str = ""
 
 
-@frozen
-class Facts:
+class Facts(Immutable):
     title: str
     rows: tuple[Fact, ...]
 
 
-@frozen
-class FactsPair:
+class FactsPair(Immutable):
     """Two lists of facts that stand side by side where there is room."""
 
     left: Facts
     right: Facts
 
 
-@frozen
-class Column:
+class Column(Immutable):
     """`spare` columns are left out where a terminal is too narrow for all, the highest first.
 
     wraps : whether a numeric column, which stands to the right, may be broken all the same
@@ -60,8 +57,7 @@ class Column:
         return self.numeric and not self.wraps
 
 
-@frozen
-class Table:
+class Table(Immutable):
     """Rows of text; `shares` (0 to 1 a row, None for none) become bars; the last `totals` rows are sums.
 
     `bars` names what the bars show. `mark` makes them a chart: drawn to the scale of the longest, with a line where the
@@ -90,14 +86,12 @@ class Table:
         return max([1.0, *(share for share in self.shares if share is not None)]) if self.mark else 1.0
 
 
-@frozen
-class Notes:
+class Notes(Immutable):
     title: str
     items: tuple[str, ...]
 
 
-@frozen
-class Step:
+class Step(Immutable):
     """One numbered piece of advice; `command` can be copied into a shell as it stands."""
 
     change: str
@@ -105,14 +99,12 @@ class Step:
     command: str
 
 
-@frozen
-class Steps:
+class Steps(Immutable):
     title: str
     steps: tuple[Step, ...]
 
 
-@frozen
-class Figure:
+class Figure(Immutable):
     """A drawing of characters, whose lines are kept as they are."""
 
     title: str
@@ -120,8 +112,7 @@ class Figure:
     note: str = ""
 
 
-@frozen
-class Picture:
+class Picture(Immutable):
     """A drawing for formats that can draw; `says` is it in words, for who does not see it.
 
     figure : what formats of characters show in its place; None: nothing, as a table of the report says it already
@@ -134,8 +125,7 @@ class Picture:
     figure: Figure | None = None
 
 
-@frozen
-class Point:
+class Point(Immutable):
     """One thing that people ask first; `share` (0 to 1) becomes a bar before the text, `command` can be copied.
 
     `spare` points are left out where a brief report would be too long, the highest first.
@@ -148,8 +138,7 @@ class Point:
     spare: int = 0
 
 
-@frozen
-class Summary:
+class Summary(Immutable):
     """The first screen: what people ask first, a line or two each.
 
     more : of how many things like the points there is no point, and how they are called
@@ -175,8 +164,7 @@ InCharacters = Summary | Facts | FactsPair | Table | Notes | Steps | Figure
 Block = InCharacters | Picture
 
 
-@frozen
-class Foot:
+class Foot(Immutable):
     """What a reader needs who was not there: what was assumed, at which prices, and how to repeat the answer.
 
     command : empty where nobody typed one; date : of the answer, as YYYY-MM-DD, empty where it is not known
@@ -191,8 +179,7 @@ class Foot:
     job: str = ""
 
 
-@frozen
-class Document:
+class Document(Immutable):
     """`verdict` is the word, `headline` the sentence a manager reads, `reasons` why the answer is no.
 
     `caution` is what a reader must know although the answer may be yes. `foot` gives what stands below a page.
@@ -254,8 +241,7 @@ Level = Literal["notice", "warning", "error"]
 TOOL = "xe-sizer"
 
 
-@frozen
-class Case:
+class Case(Immutable):
     """One question that has a yes or a no.
 
     kind, message, details : why it is not passed: a word, a line, lines
@@ -270,8 +256,7 @@ class Case:
     output: str = ""
 
 
-@frozen
-class Remark:
+class Remark(Immutable):
     """What a reviewer should see, with the place in a file that it is about."""
 
     level: Level
@@ -291,8 +276,7 @@ def judgement(ok: bool, word: str, said: Iterable[str], doubtful: bool, file: st
     return Remark(level, f"{TOOL}: {word}", "\n".join(said), file)
 
 
-@frozen
-class Finding:
+class Finding(Immutable):
     """Verdicts on one thing: a scenario file, an alternative, a plan. `properties` are figures beside them."""
 
     name: str
@@ -308,8 +292,7 @@ OPERATORS = "operators"
 EXPLAINABLE = ("memory", "time", OPERATORS, "data", "sources")
 
 
-@frozen
-class Options:
+class Options(Immutable):
     """`width` is the terminal's columns, None off a terminal: then nothing is wrapped or cut.
 
     `file` is the scenario file a report is about; annotations and test cases name it. `place` turns the name of a file

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from xe_sizer.frozen import frozen
+from xe_sizer.immutable import Immutable
 
 Tone = Literal["", "yes", "caution", "no", "unknown"]
 
 
-@frozen
-class Axis:
+class Axis(Immutable):
     """`unit` is how many of the values make one unit of the label; 3600 for seconds on an axis in hours."""
 
     label: str
@@ -22,16 +21,14 @@ class Axis:
     logarithmic: bool = False
 
 
-@frozen
-class Mark:
+class Mark(Immutable):
     """A line at a value: a limit, the memory of a card, a load."""
 
     value: float
     text: str
 
 
-@frozen
-class Part:
+class Part(Immutable):
     """A piece of a whole; `text` is its value, `share` what that is of the whole."""
 
     name: str
@@ -40,8 +37,7 @@ class Part:
     share: str = ""
 
 
-@frozen
-class Stack:
+class Stack(Immutable):
     """Parts on top of each other against marks; `whole` names the sum, `over` is the mark it must stay below."""
 
     axis: Axis
@@ -51,8 +47,7 @@ class Stack:
     over: float | None = None
 
 
-@frozen
-class Bar:
+class Bar(Immutable):
     """A value from zero, and the range it may have; `value` None where nothing bounds it."""
 
     name: str
@@ -62,15 +57,13 @@ class Bar:
     high: float | None = None
 
 
-@frozen
-class Bars:
+class Bars(Immutable):
     axis: Axis
     bars: tuple[Bar, ...]
     marks: tuple[Mark, ...] = ()
 
 
-@frozen
-class Point:
+class Point(Immutable):
     """A point of a chart, with the range of its height; `name` is written beside it, `says` tells all of it.
 
     kind : place in `kinds` of the chart, which gives its shape; rank : 0 is one of many, 1 stands out, 2 is the answer
@@ -86,8 +79,7 @@ class Point:
     rank: int = 0
 
 
-@frozen
-class Chart:
+class Chart(Immutable):
     """Points over two axes. `kinds` are told apart by shape; `ranks` says what the ranks of points mean.
 
     marks : lines across at heights; diagonal : with the line where both axes have one value
@@ -102,8 +94,7 @@ class Chart:
     diagonal: bool = False
 
 
-@frozen
-class Swing:
+class Swing(Immutable):
     """How far a factor moves a figure to both sides of 1; texts say which step does it, empty where none does."""
 
     name: str
@@ -113,21 +104,18 @@ class Swing:
     high_text: str = ""
 
 
-@frozen
-class Tornado:
+class Tornado(Immutable):
     axis: Axis
     swings: tuple[Swing, ...]
     middle: str
 
 
-@frozen
-class Line:
+class Line(Immutable):
     name: str
     points: tuple[tuple[float, float], ...]
 
 
-@frozen
-class Curves:
+class Curves(Immutable):
     """Lines over two axes. marks : lines across at heights; asked : lines upwards, as at the load that is asked."""
 
     across: Axis
@@ -137,16 +125,14 @@ class Curves:
     asked: tuple[Mark, ...] = ()
 
 
-@frozen
-class Cell:
+class Cell(Immutable):
     """One of many that passed or did not; `says` is what a pointer shows."""
 
     says: str
     tone: Tone
 
 
-@frozen
-class Strip:
+class Strip(Immutable):
     """Cells in the order of the table that lists them; `legend` says what each tone stands for."""
 
     cells: tuple[Cell, ...]

@@ -9,10 +9,10 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from xe_sizer.errors import InputError, Location, Problem, did_you_mean
 from xe_sizer.report import formats as modules

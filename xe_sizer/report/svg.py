@@ -6,12 +6,13 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from html import escape
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from xe_sizer.frozen import frozen
+from msgspec.structs import replace
+
+from xe_sizer.immutable import Immutable
 from xe_sizer.report.format import BEYOND_WORDS
 from xe_sizer.report.picture import Bars, Chart, Curves, Stack, Strip, Tornado
 
@@ -58,8 +59,7 @@ class Box(NamedTuple):
         return across and other.top <= self.top and self.bottom <= other.bottom
 
 
-@frozen
-class Text:
+class Text(Immutable):
     """A line of text whose baseline is at `y`; `style` names a class of the style sheet."""
 
     x: float
@@ -80,8 +80,7 @@ class Text:
         return Box(left, self.y - ASCENT * self.size, left + width, self.y + DESCENT * self.size)
 
 
-@frozen
-class Rect:
+class Rect(Immutable):
     """A filled box; `says` is what a pointer over it shows."""
 
     x: float
@@ -92,8 +91,7 @@ class Rect:
     says: str = ""
 
 
-@frozen
-class Stroke:
+class Stroke(Immutable):
     """A path of straight lines, each from its first point on; filled where the style fills."""
 
     lines: tuple[tuple[tuple[float, float], ...], ...]
@@ -105,8 +103,7 @@ class Stroke:
 Shape = Text | Rect | Stroke
 
 
-@frozen
-class Drawn:
+class Drawn(Immutable):
     shapes: tuple[Shape, ...]
     height: float
 
@@ -159,8 +156,7 @@ LEAST_DIGITS = 1e-4
 GAP = 8.0  # units between the labels of ticks
 
 
-@frozen
-class Scale:
+class Scale(Immutable):
     """An axis over a range of places: `start` is where `low` is drawn, `end` where `high` is."""
 
     axis: Axis
@@ -369,8 +365,7 @@ _INNER = 6.0
 _FARTHEST_ROW = 8
 
 
-@frozen
-class Plot:
+class Plot(Immutable):
     """Where values are drawn: `left` to `right`, and from `bottom` up to `top`."""
 
     across: Scale

@@ -7,9 +7,9 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
 from rich import box
 from rich.console import Console, JustifyMethod, RenderableType
 from rich.padding import Padding

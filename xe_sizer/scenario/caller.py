@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from xe_sizer.frozen import frozen
+from xe_sizer.immutable import Immutable
 
 
 class Caller(Protocol):
@@ -39,8 +39,7 @@ NAMED_PRICE = "--price"
 """Option that sets one entry of the prices by name, the only key that holds names with values."""
 
 
-@frozen
-class CommandLine:
+class CommandLine(Immutable):
     """`xe-sizer estimate job.yaml --gpus 16`.
 
     options : option of each dotted key; two_way : keys of switches that can be put off with --no-...
@@ -78,8 +77,7 @@ class CommandLine:
         return [self.place(key), _text(value)]
 
 
-@frozen
-class PythonCall:
+class PythonCall(Immutable):
     """`xe_sizer.estimate(xe_sizer.load('job.yaml'), gpus=16, layout={'tp': 2})`."""
 
     function: str

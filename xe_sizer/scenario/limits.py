@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
-from xe_sizer.frozen import frozen
+from xe_sizer.immutable import Immutable
 from xe_sizer.result.common import (
     BOUND,
     DEFAULT_CONFIDENCE,
@@ -69,8 +69,7 @@ class Estimate(Protocol):
     def spread(self, of: str) -> Spread | None: ...
 
 
-@frozen(eq=True)
-class LimitRule:
+class LimitRule(Immutable, eq=True):
     """One row of the table, as `limits_section.judged` describes it."""
 
     name: str

@@ -11,7 +11,7 @@ from msgspec import to_builtins
 from msgspec.structs import asdict
 
 from xe_sizer.errors import InputError, Problem, collecting, did_you_mean
-from xe_sizer.frozen import frozen
+from xe_sizer.immutable import Immutable
 from xe_sizer.laws.device import BF16, FP16, Efficiency, supported_precisions
 from xe_sizer.profiles.finder import KINDS, RELEASED, is_path, is_repository, of_release
 from xe_sizer.profiles.model import InlineModel, inline_model
@@ -31,8 +31,7 @@ if TYPE_CHECKING:
 Count = TypeVar("Count", int, "IntArray")
 
 
-@frozen
-class Tariff:
+class Tariff(Immutable):
     """The price that was given for a GPU, else the server's, which is rented or owned as a whole.
 
     per_gpu_hour : in `currency`; None where no price is known

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 import msgspec
 
 from xe_sizer.errors import InputError, Problem
-from xe_sizer.frozen import frozen
+from xe_sizer.immutable import Immutable
 from xe_sizer.profiles.convert import ALIASES, fields_of, is_struct, names_of, struct_in
 
 if TYPE_CHECKING:
@@ -42,8 +42,7 @@ _WORDS = {"thousand": "k", "million": "m", "billion": "b", "trillion": "t", "tok
 _KIBI = {"k": 1024, "m": 1024**2}
 
 
-@frozen
-class Written:
+class Written(Immutable):
     """The values of a scenario with what was written otherwise put right.
 
     read : dotted keys with what was written and what it was read as, where that is more than a matter of case

@@ -5,14 +5,15 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import field
 from functools import cache, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args, get_origin
 
+from msgspec import field
+
 from xe_sizer.errors import InputError, Location, Problem, collecting, did_you_mean, file_order
-from xe_sizer.frozen import frozen
+from xe_sizer.immutable import Immutable
 from xe_sizer.profiles.convert import convert, convert_what_is_right, fields_of, struct_in
 from xe_sizer.profiles.text import MAX_JOB_BYTES, parse_scalar
 from xe_sizer.profiles.yaml_reader import load_yaml
@@ -280,8 +281,7 @@ REPLACES: Mapping[str, tuple[str, ...]] = {
 _TWO_OF_THREE = ("data.tokens", "data.samples", "data.mean_tokens")
 
 
-@frozen
-class Given:
+class Given(Immutable):
     """What the user asked, merged from file, environment and flags; nothing resolved yet.
 
     `origin` has "file", "env" or "flag" for each dotted key that was given. `locate` gives file:line:column,
@@ -376,8 +376,7 @@ def with_flags(given: Given, flags: Mapping[str, object]) -> Given:
     return _merge(_Layers(given.document, variables, flags, given.caller), given.environment, problems)
 
 
-@frozen
-class _Layers:
+class _Layers(Immutable):
     """What is merged, from below: the file, the variables and the flags by dotted key; and who gave the flags."""
 
     document: Document | None
@@ -423,8 +422,7 @@ def _at(values: object, key: str) -> object:
     return values
 
 
-@frozen
-class _Places:
+class _Places(Immutable):
     """Locations after the merge: the flag or variable that set a key, else its place in the file."""
 
     document: Document | None
@@ -549,8 +547,7 @@ def _given_keys(merged: Mapping[str, Any]) -> Iterator[str]:
 # A change of a question: the keys that it sets, the question with them set, and the command that asks it.
 
 
-@frozen
-class Change:
+class Change(Immutable):
     """Scenario keys to set and how to say so; `effort` orders what a user would rather do first."""
 
     words: str

@@ -11,7 +11,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from xe_sizer.errors import InputError
-from xe_sizer.frozen import frozen
+from xe_sizer.immutable import Immutable
 from xe_sizer.result.common import Advice, OperatorCost
 from xe_sizer.scenario.limits import Estimate
 from xe_sizer.scenario.read import changed, command, together
@@ -48,16 +48,14 @@ MOST_ADVICE = 5
 MOST_TRIALS = 60  # estimates spent on one piece of advice: a bound on the time to answer
 
 
-@frozen
-class Option(Generic[E]):
+class Option(Immutable, Generic[E]):
     """A change that was estimated, with what it comes to."""
 
     change: Change
     after: E
 
 
-@frozen(eq=True)
-class Remedy(Generic[E]):
+class Remedy(Immutable, Generic[E], eq=True):
     """Changes of one kind, the mildest first; none of them asks less effort of the user than `effort` says."""
 
     effort: int

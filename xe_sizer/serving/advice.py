@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from xe_sizer.result.common import CERTAINTIES, DEFAULT_CONFIDENCE, SURE, certainty_of
 from xe_sizer.scenario.read import Change, together

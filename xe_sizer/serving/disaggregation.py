@@ -5,16 +5,16 @@ A request waits for its prompt to be read, its cache goes to the replica that an
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cached_property
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import ArrayLike, NDArray
 
-from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import as_array
+from xe_sizer.immutable import Immutable
 from xe_sizer.laws.collectives import POINT_TO_POINT, collective_time_s
 from xe_sizer.serving.job import FULL, HIGHEST_LOAD
 from xe_sizer.serving.memory import request_bytes
@@ -94,8 +94,7 @@ def transfer_s(
 # Prefill and decode on replicas of their own: a queue of prompts, the cache on its way, and steps of decodes alone.
 
 
-@frozen
-class Prompts:
+class Prompts(Immutable):
     """Replicas that only read prompts; arrays of shape (placements,), seconds [s].
 
     step, steps : a step of one prompt alone, and how many it takes
@@ -174,8 +173,7 @@ def decoding_only(job: ServingJob, placements: ReplicaLayouts, traffic: Traffic,
 NEXT_TO = 1.0 - 1e-9  # the top rate, so that rounding does not lead beyond it
 
 
-@frozen
-class Kinds:
+class Kinds(Immutable):
     """Placements of replicas of both kinds that a service may be made of.
 
     prompts : of the prefill placements; found : the states of the decode placements
@@ -187,8 +185,7 @@ class Kinds:
     found: Curve
 
 
-@frozen
-class Pools:
+class Pools(Immutable):
     """Services of so many prefill and so many decode replicas; arrays of shape (services,).
 
     first, second : which of the placements of each kind; prefills, decodes : replicas of each kind

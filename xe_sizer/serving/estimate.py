@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from xe_sizer.errors import InputError
-from xe_sizer.frozen import frozen
+from xe_sizer.immutable import Immutable
 from xe_sizer.scenario.limits import chance, judge, memory_doubt, shares
 from xe_sizer.serving.job import HIGHEST_LOAD
 from xe_sizer.serving.memory import (
@@ -53,8 +53,7 @@ PERCENTILES = (50.0, 95.0, 99.0)
 Flags = NDArray[np.bool_]
 
 
-@frozen
-class Point:
+class Point(Immutable):
     """One replica at work; seconds and rates of it.
 
     percentiles : percentile -> latencies, where requests arrive by chance; else the mean alone stands for all
@@ -79,8 +78,7 @@ class Point:
         return self.requests_per_s * self.request_s
 
 
-@frozen
-class PrefillReplicas:
+class PrefillReplicas(Immutable):
     """The replicas that only read prompts, beside those that answer.
 
     stages_s : seconds of the mean time to the first token: queue, prefill, transfer, decode
@@ -102,8 +100,7 @@ class PrefillReplicas:
         return self.replicas * int(self.placement.gpus[0])
 
 
-@frozen
-class Choice:
+class Choice(Immutable):
     """The placement of a replica with its memory, and the replicas at work.
 
     minimum : fewest GPUs on which a replica fits; None where none of the tried placements does
@@ -132,8 +129,7 @@ class Choice:
     test: Outcome | None = None
 
 
-@frozen
-class Cases:
+class Cases(Immutable):
     """Placements to choose from, with their memory; arrays of shape (placements,).
 
     holds : requests at their full length that fit at once; fitting : whether that is enough
@@ -246,8 +242,7 @@ ROUND_TOKENS = 1024
 CACHE, RESERVED = cache.name, left_free.name
 
 
-@frozen
-class ServingEstimate:
+class ServingEstimate(Immutable):
     """A resolved service with the placement of a replica and the number of replicas chosen.
 
     size : sizes another resolved service in the same way; raises InputError where no placement is legal

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import ArrayLike, NDArray
 
-from xe_sizer.frozen import frozen
 from xe_sizer.graph.inputs import LowRank
 from xe_sizer.graph.operators import as_array
 from xe_sizer.graph.vision import VISION
+from xe_sizer.immutable import Immutable
 from xe_sizer.laws.collectives import ALL_REDUCE
 from xe_sizer.laws.device import FP8, device
 from xe_sizer.laws.network import network
@@ -59,8 +59,7 @@ def even_spread(mean: float, longest: float) -> float:
     return (longest - mean) / (math.sqrt(3.0) * mean)
 
 
-@frozen(eq=True)
-class Traffic:
+class Traffic(Immutable, eq=True):
     """What requests look like: means, and how they spread around them (log-normal).
 
     inputs, outputs : tokens of a prompt and of an answer
@@ -107,8 +106,7 @@ class Traffic:
 # LoRA adapters in one service: what those that are held take, and their products beside those of the model.
 
 
-@frozen
-class ServedAdapters:
+class ServedAdapters(Immutable):
     """The adapters of a service.
 
     count : that requests ask for, each as often; held : of them on the GPU at once, which is the most in a step
@@ -131,8 +129,7 @@ class ServedAdapters:
 # How the GPUs of one replica share a model, as arrays over placements.
 
 
-@frozen
-class ReplicaLayouts:
+class ReplicaLayouts(Immutable):
     """Sizes of the parallel groups of one replica, arrays of one shape (placements,).
 
     tp : tensor parallel ranks; pp : pipeline stages; ep : expert parallel ranks
@@ -153,7 +150,7 @@ class ReplicaLayouts:
         return len(self.tp)
 
     def __getitem__(self, index: NDArray[np.bool_] | IntArray | slice) -> ReplicaLayouts:
-        return ReplicaLayouts(**{field.name: getattr(self, field.name)[index] for field in fields(self)})
+        return ReplicaLayouts(**{field: getattr(self, field)[index] for field in self.__struct_fields__})
 
     @property
     def gpus(self) -> IntArray:
@@ -169,8 +166,7 @@ class ReplicaLayouts:
 WIDE_MODULES = frozenset({"head", "router", "embedding", VISION})
 
 
-@frozen(eq=True)
-class Images:
+class Images(Immutable, eq=True):
     """Images of every request.
 
     each : of a request [-]; seen : what becomes of one; prompt_tokens : of a request, with those of its images
@@ -181,8 +177,7 @@ class Images:
     prompt_tokens: float
 
 
-@frozen
-class ServingJob:
+class ServingJob(Immutable):
     """What serves: `device` is one accelerator, `network` what joins them.
 
     images : of every request; None: none, though the encoder of a model that sees is loaded

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import ArrayLike, NDArray
 
-from xe_sizer.frozen import frozen
 from xe_sizer.graph.attention import cache_width
 from xe_sizer.graph.inputs import adapters_on, model_adapters
 from xe_sizer.graph.operators import MemoryBound, as_array, layers_per_stage
 from xe_sizer.graph.vision import VISION, largest_image, vision_weights
 from xe_sizer.graph.weights import embedding_weights, head_weights, layer_weights
+from xe_sizer.immutable import Immutable
 from xe_sizer.laws.collectives import copy_time_s
 from xe_sizer.laws.parts import Part, computed, part
 from xe_sizer.serving.job import ReplicaLayouts, wide_modules
@@ -430,8 +430,7 @@ HIDDEN_TENSORS = 3.0
 SAMPLED_TOGETHER = 256  # sequences that get logits in the engine's first run, and in parts in later ones
 
 
-@frozen
-class ServingMemory:
+class ServingMemory(Immutable):
     """Bytes of the fullest GPU; arrays of shape (placements,).
 
     fixed : component -> bytes, all but the cache; pool_bytes : what is left for the cache, not below zero
@@ -452,8 +451,7 @@ class ServingMemory:
         return np.asarray(sum(self.fixed[part.name] for part in BESIDE))
 
 
-@frozen
-class Holding:
+class Holding(Immutable):
     """What the parts beside the cache are computed from: the placements, and the tokens of a step.
 
     tokens : of the step; sampled : sequences of it that get logits [-]
@@ -545,8 +543,7 @@ def workspaces(held: Holding) -> Array:
     return held.everywhere(held.job.engine.memory.workspace_gib)
 
 
-@frozen
-class Cached:
+class Cached(Immutable):
     """Sequences on one GPU, the tokens of each, and how often the engine holds their cache."""
 
     job: ServingJob
@@ -566,8 +563,7 @@ def cache(cached: Cached) -> Array:
     return np.asarray(cached.copies * (as_array(cached.sequences) * each))
 
 
-@frozen
-class Card:
+class Card(Immutable):
     """One card, and what an engine that keeps a pool has on it beside the pool; graphs are captured last."""
 
     job: ServingJob
@@ -761,8 +757,7 @@ def static_peak(
 # KV cache of sessions that come back: what stays on the GPU, what in host memory, and how many find theirs again.
 
 
-@frozen(eq=True)
-class HostCache:
+class HostCache(Immutable, eq=True):
     """What is asked: host memory for the cache of one replica, and the share of a prompt that was computed before.
 
     size_bytes : of one replica [bytes]; seen_share : of the tokens of a prompt, in its session's earlier requests [-]
@@ -772,8 +767,7 @@ class HostCache:
     seen_share: float
 
 
-@frozen
-class Hits:
+class Hits(Immutable):
     """Shares of returning sessions that find their cache on the GPU, or in host memory alone [-]."""
 
     gpu: Array

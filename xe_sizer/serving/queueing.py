@@ -7,15 +7,15 @@ before it, then for its own prefill; afterwards it gets a token in every step.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import ArrayLike, NDArray
 
-from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import as_array
+from xe_sizer.immutable import Immutable
 from xe_sizer.serving.job import HIGHEST_LOAD
 from xe_sizer.serving.memory import held_tokens, max_sequences
 from xe_sizer.serving.step_time import Work, step_time
@@ -31,8 +31,7 @@ if TYPE_CHECKING:
 LEAST_STEPS = 1e-3  # of an answer of one token, which the prefill produces
 
 
-@frozen
-class Steady:
+class Steady(Immutable):
     """A replica in a steady state with a constant number of requests inside; arrays of shape (points,).
 
     running : requests inside; decoding : of them those that get a token in every step
@@ -55,8 +54,7 @@ class Steady:
     room_s: Array
 
 
-@frozen
-class _Chunks:
+class _Chunks(Immutable):
     """How prompts become pieces of steps: pieces of a prompt, their new tokens and what is cached before them."""
 
     pieces: Array
@@ -196,8 +194,7 @@ TO_THE_END = 11  # how often it looks where as much is wanted as a float tells a
 OF_A_STATE = ("running", "decoding", "step_s", "tpot_s", "prefill_s", "prompt_s", "requests_per_s", "room_s")
 
 
-@frozen
-class Curve:
+class Curve(Immutable):
     """A replica from one request inside to as many as fit; arrays of shape (states, placements).
 
     most : requests that fit at once, shape (placements,); below one where not even one does
@@ -244,8 +241,7 @@ def _interpolated(x: Array, known: Array, values: tuple[Array, ...]) -> tuple[Ar
     return tuple(np.asarray(low + share * (one[above, columns] - low)) for low, one in zip(lows, values, strict=True))
 
 
-@frozen
-class Latencies:
+class Latencies(Immutable):
     """Seconds at a percentile or in the mean, of the shape of the rates asked for."""
 
     ttft_s: Array

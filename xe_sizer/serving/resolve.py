@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from xe_sizer.errors import InputError, Problem
-from xe_sizer.frozen import frozen
 from xe_sizer.graph.vision import seen_image
 from xe_sizer.graph.weights import adapted_weights
+from xe_sizer.immutable import Immutable
 from xe_sizer.laws.device import INT4, INT8, sixteen_bit
 from xe_sizer.profiles.text import at_home
 from xe_sizer.result import serving as result
@@ -333,8 +333,7 @@ ADMISSION_KEYS = ("scheduler_recv_interval", "batch_wait_iters")
 """Launch options of some engines, of which an answer says nothing where nobody sets them."""
 
 
-@frozen(eq=True)
-class Objectives:
+class Objectives(Immutable, eq=True):
     """What a service must keep where the user does not say; None: nothing [s]."""
 
     max_ttft_s: float | None = None

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
-from xe_sizer.frozen import frozen
+from msgspec import field
+
+from xe_sizer.immutable import Immutable
 
 if TYPE_CHECKING:
     from xe_sizer.scenario.provenance import Tariff
@@ -23,8 +24,7 @@ LONGEST_S: Mapping[str, float] = {"max_ttft_s": PATIENCE_S, "max_tpot_s": 1.0}
 """Limits above these look like milliseconds where they are written without a unit [s]."""
 
 
-@frozen
-class ResolvedService:
+class ResolvedService(Immutable):
     """What is asked, resolved but for the placement and the number of replicas.
 
     load : request_rate, concurrency, users, batch, or None: as much as a replica can take; `amount` of it, of all

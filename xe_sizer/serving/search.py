@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from xe_sizer.errors import InputError, Problem
-from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import as_array
+from xe_sizer.immutable import Immutable
 from xe_sizer.result.serving import Fit, SessionCache
 from xe_sizer.serving.disaggregation import Kinds, Pools, decoding_only, prompts_of
 from xe_sizer.serving.estimate import (
@@ -139,8 +139,7 @@ def _step(found: StaticBatch, index: int, name: str) -> StepTime:
     return step.at(lambda values: np.array([_pick(values, index)]))
 
 
-@frozen
-class Fleets:
+class Fleets(Immutable):
     """Replicas of each placement under the load that all of them have; arrays of shape (placements,).
 
     found : the states of a replica; most : of the load that one takes, within the limits where it can keep them
@@ -286,8 +285,7 @@ MOST_ROUNDS = 16  # in which the share that is found is looked for
 CLOSE = 0.002  # of the share, at which the search ends
 
 
-@frozen
-class _Kept:
+class _Kept(Immutable):
     """A sized replica's sessions: those whose users think, what there is room for, and how many find theirs."""
 
     idle: float
@@ -296,8 +294,7 @@ class _Kept:
     hits: Hits
 
 
-@frozen
-class _Settled:
+class _Settled(Immutable):
     """A service whose sessions find the share that they leave, with one placement and a number of replicas."""
 
     resolved: ResolvedService

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import as_array
+from xe_sizer.immutable import Immutable
 from xe_sizer.serving.job import even_spread
 from xe_sizer.serving.memory import request_bytes
 from xe_sizer.serving.step_time import Work, attention, head_and_sampling, host, of_the_fullest, step_time
@@ -33,8 +33,7 @@ EVEN_SPREAD = 0.02  # share by which a spread may differ from that of an even dr
 SEED = 20  # of the lengths and times that are drawn: the same for every answer
 
 
-@frozen
-class Offered:
+class Offered(Immutable):
     """Requests in the order in which they come; arrays of shape (requests,).
 
     inputs, outputs : tokens of each prompt and answer [tokens]
@@ -125,8 +124,7 @@ def poisson_arrivals(rate: float, requests: int, seed: int = SEED) -> Array:
     return np.asarray(np.cumsum(gaps) - gaps[0])
 
 
-@frozen
-class Outcome:
+class Outcome(Immutable):
     """What a test measures; arrays of shape (requests,), seconds since its begin [s].
 
     arrival_s, start_s, first_s, finish_s : when a request came, was taken up, gave its first token and its last
@@ -208,8 +206,7 @@ DECODES, PASTS, TOKENS, PIECES = 32, 12, 96, 14  # places of the tables, closer 
 LEAST_REACH = 1.5  # of a table's end over its start: lengths that are all alike still span one
 
 
-@frozen
-class Table:
+class Table(Immutable):
     """Values between places: linear in one variable, or in two where `across` has places.
 
     along, across : places, ascending; rows : values of each place along, of all places across [s]
@@ -245,8 +242,7 @@ def _grid(along: Array, across: Array, values: Array) -> Table:
     return Table(along.tolist(), across.tolist(), values.reshape(along.size, across.size).tolist())
 
 
-@frozen
-class Reach:
+class Reach(Immutable):
     """The most that steps of a simulation will hold, of all groups together.
 
     decodes : sequences that get a token; tokens : of prompts in a step; shortest, longest : of a sequence [tokens]
@@ -258,16 +254,14 @@ class Reach:
     longest: float
 
 
-@frozen
-class _Prompts:
+class _Prompts(Immutable):
     """Steps with prompts: what their tokens take by their number, and what the host adds to the device's time [s]."""
 
     flat: Table
     host: Table
 
 
-@frozen
-class StepPrices:
+class StepPrices(Immutable):
     """What a step takes, by what it holds; tables of one group's sequences and tokens [s].
 
     decode : device, by sequences and tokens before each; decode_host : by the time of the device
@@ -343,8 +337,7 @@ def _geometric(low: float, high: float, places: int) -> Array:
     return np.asarray(np.unique([low, *whole[(whole > low) & (whole < high)], high]))
 
 
-@frozen
-class _Filling:
+class _Filling(Immutable):
     """What fills the tables: the job, one placement, and the places, of one group.
 
     decodes and pasts of them, tokens of a step, pieces of prompts and what is before these

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import ArrayLike
 
-from xe_sizer.frozen import frozen
 from xe_sizer.graph.inputs import GraphInputs, Learning
 from xe_sizer.graph.operators import Attention, Collective, Kernels, Matmul, RankShape, Scan, as_array, layers_per_stage
 from xe_sizer.graph.transformer import embedding_operators, layer_operators, sampling_operators, sequence_operators
 from xe_sizer.graph.vision import VISION, vision_operators
+from xe_sizer.immutable import Immutable
 from xe_sizer.laws.collectives import POINT_TO_POINT, collective_time_s
 from xe_sizer.laws.device import Efficiency
 from xe_sizer.laws.network import exchange_times
@@ -134,8 +134,7 @@ SEEING = "seeing"
 OWN_PARTS = {HEAD: HEAD, ADAPTERS: ADAPTING, VISION: SEEING}  # modules whose kernels are a part, whatever they do
 
 
-@frozen
-class Work:
+class Work(Immutable):
     """What one step of a replica processes; arrays that broadcast with the placements.
 
     decodes : sequences that get their next `decode_tokens` tokens (1, or more with speculation) on `decode_past`
@@ -154,8 +153,7 @@ Points = Callable[["Array"], "Array"]
 """Picks or averages points of a step: from an array of shape (all points,) to one of shape (points,)."""
 
 
-@frozen
-class StepTime:
+class StepTime(Immutable):
     """Seconds of a step by part, arrays of shape (points,); they sum to the step.
 
     step : what they were computed from, at more points perhaps; points : which of those they are, one after the other
@@ -186,8 +184,7 @@ class StepTime:
         return picked
 
 
-@frozen
-class EngineStep:
+class EngineStep(Immutable):
     """What the parts of a step are computed from: the operators of one rank, tokens, sequences, decodes.
 
     layers, ends : operators of the layers, and of embedding, head and the encoder of images
@@ -328,8 +325,7 @@ def pipeline(step: EngineStep) -> Array:
     return np.asarray((as_array(placements.pp) - 1.0) * once)
 
 
-@frozen
-class Waiting:
+class Waiting(Immutable):
     """A step, and the seconds that the accelerator has something to do in it."""
 
     step: EngineStep
@@ -472,8 +468,7 @@ def _narrow_launches(job: ServingJob, operators: Iterable[Operator]) -> float:
 PLACES, WEIGHTS = (0.0, 0.5, 1.0), (1.0 / 6.0, 4.0 / 6.0, 1.0 / 6.0)
 
 
-@frozen
-class StaticBatch:
+class StaticBatch(Immutable):
     """Latencies of a batch that starts together; arrays of shape (points,), seconds [s].
 
     prefill : all prompts; decode : one step, averaged over the answer
@@ -614,8 +609,7 @@ def _waves_before(waves: Array) -> Array:
 # A step of an engine operator by operator: what each kernel and each exchange takes of it.
 
 
-@frozen
-class _At:
+class _At(Immutable):
     """The point of a step that is looked at."""
 
     time: StepTime

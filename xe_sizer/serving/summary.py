@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import replace as replace_fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec.structs import replace
+from msgspec.structs import replace as replace_fields
 
 from xe_sizer.laws.hardware import energy_kwh, energy_words
 from xe_sizer.laws.parts import Factor as Number

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from xe_sizer.errors import InputError, Location, Problem
-from xe_sizer.frozen import frozen
+from xe_sizer.immutable import Immutable
 from xe_sizer.units import MILLI, MINUTE_S
 
 if TYPE_CHECKING:
@@ -28,8 +28,7 @@ MOONCAKE = "hashids"  # whose timestamps are milliseconds
 WANTED = "a trace has a timestamp, the tokens of the prompt and those of the answer, as Azure, BurstGPT and Mooncake"
 
 
-@frozen
-class Trace:
+class Trace(Immutable):
     """Requests in the order in which they came; arrays of shape (requests,).
 
     arrivals_s : since the first one [s]; inputs, outputs : tokens of each prompt and answer [tokens]

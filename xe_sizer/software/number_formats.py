@@ -8,8 +8,8 @@ from collections.abc import Container, Mapping
 from typing import TYPE_CHECKING
 
 from xe_sizer.errors import InputError, Problem, did_you_mean
-from xe_sizer.frozen import frozen
 from xe_sizer.graph.inputs import CASTS, FOUR_BIT
+from xe_sizer.immutable import Immutable
 from xe_sizer.laws.device import BF16, FP4, FP8, FP16, FP32, INT4, INT8, SIXTEEN_BIT_FORMATS, sixteen_bit
 from xe_sizer.units import FLOAT32, SIXTEEN_BIT
 
@@ -45,8 +45,7 @@ MIXED = (GGUF, EXL2)  # families of which a checkpoint mixes widths
 SCHEME = re.compile(r"^w(\d+)(?:a(\d+))?(?:k(\d+))?$")
 
 
-@frozen(eq=True)
-class Format:
+class Format(Immutable, eq=True):
     """One number format.
 
     element_bytes : of an element with its share of scales and zero points [bytes]
@@ -160,8 +159,7 @@ is none of these. As publishers on the Hugging Face Hub and Ollama write them; G
 4 bit, as published most."""
 
 
-@frozen(eq=True)
-class Told:
+class Told(Immutable, eq=True):
     """What the name of a checkpoint says of its weights: in its words, and as a format; None where it is not known."""
 
     words: str
@@ -249,8 +247,7 @@ def narrow_formats(peaks: Container[str]) -> tuple[Format, Format]:
     return eight, (plain_format(FP4) if FP4 in peaks else None) or GPTQ
 
 
-@frozen(eq=True)
-class Scheme:
+class Scheme(Immutable, eq=True):
     """Formats of a served model. `compute` is the precision of the peak that linear layers run at."""
 
     weights: Format

@@ -9,15 +9,15 @@ publications, the range reaches their quantiles (`reaching`); its middle stays t
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
-from xe_sizer.frozen import frozen
+from xe_sizer.immutable import Immutable
 from xe_sizer.result.common import SETS_RANGE, Basis, Bias, Range, strength_of
 from xe_sizer.units import whole_percent
 
@@ -41,8 +41,7 @@ FARTHEST, HALVINGS = 8.0, 60  # chosen: standard deviations between which a scor
 _erf = np.vectorize(math.erf, otypes=[float])
 
 
-@frozen(eq=True)
-class Spread:
+class Spread(Immutable, eq=True):
     """Factors on an estimate that the real value lies below with 10, 50 and 90 % [-]; low <= middle <= high."""
 
     low: float
@@ -101,8 +100,7 @@ EXACT = Spread(1.0, 1.0)
 """What is known as it is: a number of GPUs."""
 
 
-@frozen(eq=True)
-class MemoryChance:
+class MemoryChance(Immutable, eq=True):
     """How likely memory suffices, by the room that the cautious peak of a verdict leaves.
 
     below, above : spread of the logarithm of need over memory where less, or more, is needed than there is [-]
@@ -193,8 +191,7 @@ FAR_OFF = 2.0  # times the prediction that one run in ten must have taken to be 
 BORROWED = 1.15  # assumed: wider by this factor where the accelerator's laws are those of another one
 
 
-@frozen(eq=True)
-class Residuals:
+class Residuals(Immutable, eq=True):
     """A group's runs, their sources, and the low and high quantiles of log(measured / predicted)."""
 
     runs: int
@@ -203,8 +200,7 @@ class Residuals:
     high: float
 
 
-@frozen(eq=True)
-class Observed:
+class Observed(Immutable, eq=True):
     """How a group's published runs fared: in number, in publications, and how many lie in the range they were given.
 
     fastest, median, slowest : 10 %, 50 % and 90 % quantiles of measured / predicted, publications weighted alike [-]
@@ -233,8 +229,7 @@ Table = dict[Group, Residuals]
 Seen = dict[tuple[str, str], Observed]  # by stack and kind of job
 
 
-@frozen(eq=True)
-class Uncertainty:
+class Uncertainty(Immutable, eq=True):
     """Factors on an expected time, what they rest on, and whether that is measurements.
 
     bound : whether the time is one below which nothing comes, and no estimate
@@ -375,8 +370,7 @@ def in_words(error: float) -> str:
     return f"within a factor of {1.0 + error:.1f}" if error >= 1.0 else f"closer than {whole_percent(error)}"
 
 
-@frozen(eq=True)
-class Evidence:
+class Evidence(Immutable, eq=True):
     """What is known of the runs of one stack or engine.
 
     table : how published runs fared; names : the stack and its kin, the nearest first

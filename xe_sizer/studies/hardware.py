@@ -11,7 +11,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from xe_sizer.errors import InputError, Location, Problem, collecting, did_you_mean
-from xe_sizer.frozen import frozen
+from xe_sizer.immutable import Immutable
 from xe_sizer.profiles.finder import is_path
 from xe_sizer.result.common import LeftOut
 from xe_sizer.result.serving import BY_POWER, BY_PRICE, FleetOption, ParetoPoint, ReplicaLayout
@@ -140,8 +140,7 @@ def one_price(given: Given) -> Iterator[str]:
 MOST_POINTS = 24  # of a Pareto front
 
 
-@frozen
-class Fleet:
+class Fleet(Immutable):
     """Answers on every kind of hardware, the best first, and what was left out.
 
     order : price or power, as `fleet_order` of a result

@@ -5,15 +5,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from msgspec.structs import replace as replaced
+from msgspec.structs import replace
 
 from xe_sizer.errors import InputError
-from xe_sizer.frozen import frozen
+from xe_sizer.immutable import Immutable
 from xe_sizer.laws.hardware import HOST_RESERVE_BYTES, energy_kwh
 from xe_sizer.reinforcement.estimate import ReinforcementEstimate
 from xe_sizer.reinforcement.resolved import ResolvedReinforcement
@@ -83,8 +82,7 @@ def likely_fits(sized: TrainingEstimate) -> bool:
     return sized.fit_probability is not None and sized.fit_probability >= LIKELY
 
 
-@frozen
-class Ranking:
+class Ranking(Immutable):
     """Candidates, each the best layout on its number and kind of GPUs, under an objective."""
 
     sized: tuple[TrainingEstimate, ...]
@@ -256,8 +254,7 @@ DEGREES = ("tp", "cp", "pp", "dp")  # what the number of GPUs is the product of
 PLAIN = ("tp", "pp", "vpp", "cp", "ep", "dp", "zero")
 
 
-@frozen
-class Candidates:
+class Candidates(Immutable):
     """One kind of hardware with its estimated candidates. tried : numbers of GPUs over which a layout can be spread."""
 
     resolved: ResolvedTraining
@@ -333,7 +330,7 @@ def _onward(progress: Progress | None, before: int) -> Progress | None:
 def _rules(found: Sequence[Candidates]) -> tuple[Rule, ...]:
     """What the rules removed, over all kinds of hardware."""
     kinds = [removed_by_rules(replace(one.resolved.rules, every_way=True), gpu_numbers(one.resolved)) for one in found]
-    return tuple(replaced(same[0], removed=sum(rule.removed for rule in same)) for same in zip(*kinds, strict=True))
+    return tuple(replace(same[0], removed=sum(rule.removed for rule in same)) for same in zip(*kinds, strict=True))
 
 
 def candidates_of(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec import field
+from msgspec.structs import replace
 
 from xe_sizer.errors import InputError
-from xe_sizer.frozen import frozen
+from xe_sizer.immutable import Immutable
 from xe_sizer.laws.device import sixteen_bit, supported_precisions
 from xe_sizer.laws.network import network as network_of
 from xe_sizer.reinforcement.advice import at_the_same_time, interrupted_answers, narrow_weights, open_sharing
@@ -40,8 +41,7 @@ if TYPE_CHECKING:
 # A step of a factor whose worth somebody asks for.
 
 
-@frozen
-class Step:
+class Step(Immutable):
     """One step of a factor in words: scenario keys that change, or the hardware in place.
 
     server : one of the same build with another accelerator; scale_out : factor on the rate between nodes

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from xe_sizer.errors import InputError, Location, Problem
-from xe_sizer.frozen import frozen
+from xe_sizer.immutable import Immutable
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.result.common import SCHEMA_VERSION
 from xe_sizer.result.studies import INTERRUPTED, SweepResult, SweepRow
@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 ENDINGS = (".yaml", ".json")
 
 
-@frozen(eq=True)
-class Cell:
+class Cell(Immutable, eq=True):
     """One question of a sweep, with all that another process needs to ask it."""
 
     scenario: str

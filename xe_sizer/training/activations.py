@@ -8,13 +8,12 @@ the real Hugging Face modules (docs/development/trace.md).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec.structs import replace
 
-from xe_sizer.frozen import frozen
 from xe_sizer.graph.attention import mask_bytes
 from xe_sizer.graph.inputs import head_adapters
 from xe_sizer.graph.model import MASKED
@@ -29,6 +28,7 @@ from xe_sizer.graph.transformer import (
 )
 from xe_sizer.graph.vision import COLOURS, vision_groups
 from xe_sizer.graph.weights import layer_weights
+from xe_sizer.immutable import Immutable
 from xe_sizer.training.layout import FULL, RECOMPUTE, SELECTIVE, stages_of
 from xe_sizer.training.padding import PACKED
 from xe_sizer.units import FLOAT32
@@ -121,8 +121,7 @@ def recomputed_flops(operators: Iterable[Operator], layouts: Layouts, whole: Arr
     return np.where(layouts.recompute == SELECTIVE, selected, whole * everything)
 
 
-@frozen
-class Activations:
+class Activations(Immutable):
     """Bytes of one micro-batch on one rank, shape (layout,).
 
     kept : by one layer until its backward, after recomputation; checkpoint : of that, what outlives the layer's
@@ -377,8 +376,7 @@ def _entered(shapes: RankShapes, full: Array) -> Array:
     return np.asarray(np.where(full, kept + given + spread(table * behind), 0.0))
 
 
-@frozen
-class _Half:
+class _Half(Immutable):
     """The layers of an encoder or of a decoder: how many, and bytes of one as in `Activations`."""
 
     layers: float
@@ -579,8 +577,7 @@ OperatorGroups = tuple[tuple["Operator", ...], tuple["Operator", ...], tuple["Op
 """Operators of the layers, of what comes before them, and of what comes behind them."""
 
 
-@frozen
-class Encoding:
+class Encoding(Immutable):
     """The encoder's part of a job: the job, its layouts and the shapes that its ranks see."""
 
     job: Job
@@ -676,8 +673,7 @@ def _learns(learning: Learning) -> bool:
     return learning.base or bool(learning.adapters)
 
 
-@frozen
-class EncoderActivations:
+class EncoderActivations(Immutable):
     """Bytes of the images of one micro-batch on one rank, shape (layout,).
 
     kept : by the encoder and the projector until their backward; pixels : of the patches, as the data loader hands them

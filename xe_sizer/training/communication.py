@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import as_array
+from xe_sizer.immutable import Immutable
 from xe_sizer.laws.collectives import (
     ALL_GATHER,
     ALL_REDUCE,
@@ -31,8 +31,7 @@ if TYPE_CHECKING:
 # Time of one micro-batch on one pipeline stage: kernels, exchanges inside the layers, the waiting for the host.
 
 
-@frozen
-class StageTime:
+class StageTime(Immutable):
     """Seconds of one micro-batch; arrays of shape (stage, layout), stages first, last and middle.
 
     parts : name -> seconds, those of MICRO_BATCH_PARTS; they sum to what the stage needs
@@ -55,8 +54,7 @@ class StageTime:
 # What data-parallel ranks exchange: gradients and weights, whole or sharded, and what compute does not hide of it.
 
 
-@frozen
-class Groups:
+class Groups(Immutable):
     """The ranks over which data parallelism exchanges dense weights, and those that hold the same experts.
 
     `*_per_node` is how many of a group share a node; the ranks of an expert group lie between its replicas. With
@@ -291,8 +289,7 @@ def _sharded_exchanges_s(
 # The pipeline schedule: bubble, imbalance and transfers between stages.
 
 
-@frozen
-class Pipeline:
+class Pipeline(Immutable):
     """Seconds of one optimizer step, shape (layout,): idle time and transfers that are not hidden."""
 
     bubble_s: Array

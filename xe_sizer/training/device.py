@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from xe_sizer.graph.inputs import KEPT_WIDE
 from xe_sizer.laws.device import Efficiency, device

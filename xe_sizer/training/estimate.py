@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import as_array
+from xe_sizer.immutable import Immutable
 from xe_sizer.scenario.limits import chance, judge, kept, memory_doubt, shares
 from xe_sizer.software.uncertainty import EXACT
 from xe_sizer.training.device import at_the_speed_of_light
@@ -42,8 +42,7 @@ if TYPE_CHECKING:
 FITS_WITH_ROOM, FITS, DOES_NOT_FIT = range(3)
 
 
-@frozen
-class Choice:
+class Choice(Immutable):
     """The best of many layouts with its memory; time is computed when it is asked for.
 
     rank : FITS_WITH_ROOM, FITS (both with the headroom asked for) or DOES_NOT_FIT
@@ -80,8 +79,7 @@ FIRST_TO_FIT, GROWTH = 64, 4
 SET_FOR_GPUS = ("dp", "zero_group", "grad_accum")
 
 
-@frozen
-class Fewest:
+class Fewest(Immutable):
     """Fewest GPUs on which a job fits, among the numbers that a plan tries too."""
 
     resolved: ResolvedTraining
@@ -171,8 +169,7 @@ WING = "training"
 LEAST_HOST_BYTES = 4 * GIB  # that every node which trains has to spare, for what an optimizer pages: chosen
 
 
-@frozen
-class TrainingEstimate:
+class TrainingEstimate(Immutable):
     """A resolved scenario with its layout chosen.
 
     fewest : looks for the fewest GPUs that do, when somebody asks

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from xe_sizer.frozen import frozen
 from xe_sizer.graph.inputs import model_adapters
 from xe_sizer.graph.operators import as_array
 from xe_sizer.graph.weights import embedding_weights, head_weights, layer_weights
+from xe_sizer.immutable import Immutable
 from xe_sizer.training.activations import recomputed_layers_share
 from xe_sizer.training.job import OWN
 from xe_sizer.training.layout import stages_of
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from xe_sizer.training.model_states import Census
 
 
-@frozen
-class Gathered:
+class Gathered(Immutable):
     """Elements that a rank has gathered beyond what DeepSpeed's own settings gather, of shape (stage, layout) [-].
 
     ahead : of the next modules, while layers run; kept : of the last layers between forward and backward, less than

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec.structs import replace
 
-from xe_sizer.frozen import frozen
 from xe_sizer.graph.inputs import GENERATOR
 from xe_sizer.graph.transformer import head_operators, layer_operators
+from xe_sizer.immutable import Immutable
 from xe_sizer.training.activations import needed_flops
 from xe_sizer.training.adapters import ALL_WEIGHTS
 
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from xe_sizer.training.layout import Layouts
 
 
-@frozen
-class Generation:
+class Generation(Immutable):
     """The generator's part of a job: the job and its layouts."""
 
     job: Job

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec.structs import replace
 
-from xe_sizer.frozen import frozen
 from xe_sizer.graph.inputs import PLAIN, Expansion, GraphInputs
 from xe_sizer.graph.operators import RankShape, as_array
+from xe_sizer.immutable import Immutable
 from xe_sizer.laws.device import activation_bytes
 from xe_sizer.software.stack import Objective
 from xe_sizer.training.layout import Split, head_in_layers
@@ -37,8 +37,7 @@ if TYPE_CHECKING:
 # Jobs in which only some of a model's layers learn, the last ones or a few at a time: what learns, what runs back.
 
 
-@frozen
-class LearningLayers:
+class LearningLayers(Immutable):
     """How much of a model learns where not all of it does.
 
     count : layers that learn in a step; None: all, with embedding and head, which else are frozen [-]
@@ -85,8 +84,7 @@ class LearningLayers:
 # Images of the samples of a job: how many, how large, and the tokens that they become.
 
 
-@frozen
-class Images:
+class Images(Immutable):
     """The images of a sequence, and what encodes them.
 
     tower : the encoder and its projector; encoder, projector : what of each learns
@@ -118,8 +116,7 @@ class Images:
         return self.pieces * self.seen.patches
 
 
-@frozen(eq=True)
-class Gathering:
+class Gathering(Immutable, eq=True):
     """How many elements of weights ZeRO-3 gathers and keeps; the defaults are DeepSpeed's own [-].
 
     ahead : gathered before the modules that need them run (stage3_prefetch_bucket_size)
@@ -142,8 +139,7 @@ OWN = Gathering()
 # What stops training between its steps, as a user asks for it: checkpoints, evaluations, failures.
 
 
-@frozen
-class Pauses:
+class Pauses(Immutable):
     """Pauses of a run; none of them by default.
 
     checkpoint_every, evaluate_every : steps from one to the next; None: never
@@ -172,8 +168,7 @@ NO_PAUSES = Pauses()
 # A global batch that starts small and grows by the same number of sequences until it is whole.
 
 
-@frozen(eq=True)
-class BatchRamp:
+class BatchRamp(Immutable, eq=True):
     """The first batch, what it grows by each time, and sequences until it is whole [-]."""
 
     start: int
@@ -259,8 +254,7 @@ def first_layouts(ramp: BatchRamp, layouts: Layouts) -> Layouts:
     return replace(layouts, grad_accum=np.maximum(ramp.start // together, 1))
 
 
-@frozen
-class RankShapes:
+class RankShapes(Immutable):
     """Inputs of the operator graph for the distinct rank shapes, and which of them each layout has."""
 
     inputs: GraphInputs
@@ -270,8 +264,7 @@ class RankShapes:
         return self.rows.spread(per_shape)
 
 
-@frozen
-class Job:
+class Job(Immutable):
     """A resolved job. `steps` optimizer steps of `global_batch` samples; `samples` in the data set.
 
     first_stage_layers, last_stage_layers : of a pipeline; None: the layers are spread

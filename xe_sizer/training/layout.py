@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import fields
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import as_array
+from xe_sizer.immutable import Immutable
 
 if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
@@ -26,8 +25,7 @@ Held = Callable[["Array", "Array", "Array", "Array"], tuple["Array", "Array"]]
 """Of stages, chunks of each, micro-batches, and of the two ends' layers the shares in their outermost chunks."""
 
 
-@frozen
-class Schedule:
+class Schedule(Immutable):
     """One order of a pipeline's passes.
 
     waits : (f, b, w); every stage but the slowest adds f F + b B + w W to the bubble
@@ -121,8 +119,7 @@ _WAITS, _SPARED, _REPEATS = (
 )
 
 
-@frozen
-class Passes:
+class Passes(Immutable):
     """Seconds of the passes of one micro-batch through a stage, F, B and W, shape (stage, layout)."""
 
     forward_s: Array
@@ -234,8 +231,7 @@ def can_offload(name: str, supported: Collection[str]) -> bool:
     return all(part in supported for part in name.split("+"))
 
 
-@frozen
-class Layouts:
+class Layouts(Immutable):
     """Sizes of the parallel groups and what goes with them; arrays of one shape.
 
     Ranks are placed tp, cp, dp, pp from the innermost outwards, as Megatron-LM does. `recompute`, `offload` and
@@ -264,25 +260,25 @@ class Layouts:
     @classmethod
     def of(cls, **sizes: ArrayLike) -> Layouts:
         """Layouts from broadcastable sizes; every field must be given."""
-        names = [field.name for field in fields(cls)]
+        names = list(cls.__struct_fields__)
         arrays = np.broadcast_arrays(*(np.asarray(sizes[name], dtype=np.int64) for name in names))
         return cls(**dict(zip(names, (np.atleast_1d(array) for array in arrays), strict=True)))
 
     @classmethod
     def joined(cls, parts: Sequence[Layouts]) -> Layouts:
         """Layouts one after the other; there must be some."""
-        return cls(**{f.name: np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(cls)})
+        return cls(**{f: np.concatenate([getattr(part, f) for part in parts]) for f in cls.__struct_fields__})
 
     @classmethod
     def none(cls) -> Layouts:
         """No layouts."""
-        return cls(**{field.name: np.zeros(0, dtype=np.int64) for field in fields(cls)})
+        return cls(**{field: np.zeros(0, dtype=np.int64) for field in cls.__struct_fields__})
 
     def __len__(self) -> int:
         return int(self.tp.size)
 
     def __getitem__(self, index: NDArray[np.bool_] | IntArray | slice) -> Layouts:
-        return Layouts(**{field.name: getattr(self, field.name)[index] for field in fields(self)})
+        return Layouts(**{field: getattr(self, field)[index] for field in self.__struct_fields__})
 
     @cached_property
     def gpus(self) -> IntArray:
@@ -353,8 +349,7 @@ class Layouts:
 # How many layers each stage of a pipeline holds, and on which stages the embedding and the head are.
 
 
-@frozen
-class Stages:
+class Stages(Immutable):
     """Layers of the first, the last and the fullest middle stage, shape (3, layout) [-].
 
     middles : middle stages, counted in full ones [-]; head_first : 1 where the first stage has the head, else 0
@@ -380,8 +375,7 @@ class Stages:
         return np.stack([np.maximum(self.layers[0], self.layers[2]), self.layers[1]])
 
 
-@frozen(eq=True)
-class Split:
+class Split(Immutable, eq=True):
     """How layers are spread over stages: with the ends, by their cost, or so many on the first and the last.
 
     embedding, loss : each takes a layer's place, on the first and on the last stage

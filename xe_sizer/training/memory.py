@@ -7,15 +7,16 @@ and the last, moments those of MOMENTS. The verdict takes the worst of them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import field
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import as_array
+from xe_sizer.immutable import Immutable
 from xe_sizer.laws.parts import computed
 from xe_sizer.training.layout import FULL
 from xe_sizer.training.memory_parts import (
@@ -95,8 +96,7 @@ NOT_TENSORS = (*NOT_RESERVED, allocator_slack.name)
 SPARE_SHARE = 0.05
 
 
-@frozen
-class Ledger:
+class Ledger(Immutable):
     """Memory of one GPU under each layout.
 
     components : name -> bytes, broadcastable to (stage, moment, layout)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import as_array
 from xe_sizer.graph.transformer import logits_per_rank
+from xe_sizer.immutable import Immutable
 from xe_sizer.laws.parts import part
 from xe_sizer.training.activations import (
     activations,
@@ -206,8 +206,7 @@ def tied_gradients(job: Job, layouts: Layouts, held: Census) -> Array:
 # What the parts of a rank's memory are computed from, each of these once.
 
 
-@frozen
-class Tensors:
+class Tensors(Immutable):
     """What the parts that PyTorch allocates are computed from, each of these once."""
 
     job: Job
@@ -366,8 +365,7 @@ def frozen_copies(tensors: Tensors) -> Array:
 SUB_GROUP = 1e9  # published: elements that DeepSpeed's ZeRO-3 updates together (sub_group_size)
 
 
-@frozen
-class _Workspace:
+class _Workspace(Immutable):
     """Temporaries of an update, each of shape (stage, layout) [bytes].
 
     together : of a step that updates all weights; head, matrix, table : of one of them alone
@@ -585,8 +583,7 @@ def encoder_kept(tensors: Tensors) -> Array:
 # What sits on a card beside the tensors: contexts, communicators, workspaces, and what the allocator cannot use.
 
 
-@frozen
-class Around:
+class Around(Immutable):
     """What sits on the card beside the tensors is computed from these; `level` is one of the stack's."""
 
     job: Job

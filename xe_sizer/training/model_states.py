@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import fields, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from xe_sizer.frozen import frozen
 from xe_sizer.graph.inputs import AdapterForm, adapters_on, head_adapters, model_adapters
 from xe_sizer.graph.operators import as_array
 from xe_sizer.graph.weights import embedding_weights, head_weights, layer_weights
+from xe_sizer.immutable import Immutable
 from xe_sizer.laws.collectives import copy_time_s
 from xe_sizer.training.adapters.adapter import EMBEDDING, HEAD, saved_head
 from xe_sizer.training.layout import stages_of
@@ -39,8 +39,7 @@ Adapters = tuple[tuple[str, AdapterForm], ...]
 """Adapted weights with the form of their adapters."""
 
 
-@frozen
-class Census:
+class Census(Immutable):
     """Elements on one rank [-].
 
     linear : linear weights of layers but the experts'; other : norms, embedding, head
@@ -93,8 +92,7 @@ class Census:
         return self.linear + self.other + self.experts
 
 
-@frozen
-class _Groups:
+class _Groups(Immutable):
     """Ranks that divide the weights, arrays of one shape: tensor-parallel ranks, stages, ranks of an expert group.
 
     first_layers, last_layers : of these stages; folded : 1 where the first has the head too
@@ -136,8 +134,7 @@ class _Groups:
         return np.stack([first + np.where(apart, 0.0, last), np.where(several & ~apart, 0.0, last + again)])
 
 
-@frozen
-class _Layers:
+class _Layers(Immutable):
     """Elements on a rank of an average layer by kind of weight, of the fullest ones, and of the largest matrix [-]."""
 
     linear: Array
@@ -149,8 +146,7 @@ class _Layers:
     vectors: Array
 
 
-@frozen(eq=True)
-class _Beside:
+class _Beside(Immutable, eq=True):
     """What learns beside frozen weights.
 
     adapters : weights with the forms of their adapters
@@ -209,7 +205,7 @@ def census(model: ModelShape, method: Method, layouts: Layouts, split: Split) ->
     counted = _census(model, beside, sizes)
     if method.parts:
         counted = _with_parts(counted, method, _Groups.of(sizes))
-    return Census(**{field.name: rows.spread(getattr(counted, field.name)) for field in fields(counted)})
+    return Census(**{field: rows.spread(getattr(counted, field)) for field in counted.__struct_fields__})
 
 
 def _with_parts(counted: Census, method: Method, groups: _Groups) -> Census:
@@ -293,8 +289,7 @@ def _layers(model: ModelShape, groups: _Groups) -> _Layers:
     return _Layers(linear, other, experts, fullest, fullest_experts, largest, vectors)
 
 
-@frozen
-class Shards:
+class Shards(Immutable):
     """Sizes of the groups that shard states, shape (layout,): 1 where the ZeRO stage leaves the state whole.
 
     experts : the group that shards states of the same experts, where the stage shards them
@@ -366,8 +361,7 @@ def learning_elements(job: Job, layouts: Layouts, held: Census) -> tuple[Array, 
 # The matrices of a model's layers that learn, and what an optimizer keeps of matrices by their shape.
 
 
-@frozen
-class Matrices:
+class Matrices(Immutable):
     """Matrices of one size that learn: rows and columns [-], and how many the layers of the model have.
 
     experts, split : whether they are of experts, and whether tensor-parallel ranks hold parts of them
@@ -501,8 +495,7 @@ def _of_weight(weight: Weight, layers: int) -> Matrices:
 FULLY_SHARDED = 3  # defined: ZeRO stage
 
 
-@frozen
-class StateBytes:
+class StateBytes(Immutable):
     """Storage per element at the job's precision, one figure or one a layout [bytes].
 
     fresh_gradient : as the backward makes it, before it is added up or sharded
@@ -550,7 +543,7 @@ class StateBytes:
         upcast = cls._as_kept(job, msgspec.structs.replace(states, **wide))
         sharded = np.asarray(layouts.zero == FULLY_SHARDED)
         same = ("fresh_gradient", "frozen", "frozen_linear", "gather", "reduce")
-        names = [field.name for field in fields(cls) if field.name not in same]
+        names = [field for field in cls.__struct_fields__ if field not in same]
         either = {name: np.where(sharded, getattr(upcast, name), getattr(loaded, name)) for name in names}
         return cls(**either, **{name: getattr(loaded, name) for name in same})
 

@@ -10,14 +10,14 @@ steps.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from functools import cache
 from typing import Final
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import ArrayLike, NDArray
 
-from xe_sizer.frozen import frozen
+from xe_sizer.immutable import Immutable
 from xe_sizer.training.token_lengths import ASSUMED_SAMPLES, TokenLengths
 
 PACKED: Final = "packed"
@@ -30,8 +30,7 @@ TO_EACH_OTHER: Final = (LONGEST_IN_MICRO_BATCH, LONGEST_IN_GLOBAL_BATCH, GROUPED
 POLICIES: Final = (PACKED, LONGEST_IN_MICRO_BATCH, LONGEST_IN_GLOBAL_BATCH, TO_SEQ_LEN, GROUPED, UNPADDED)
 
 
-@frozen
-class Sequences:
+class Sequences(Immutable):
     """What a policy makes of the lengths, per layout; every array has the layouts' common shape."""
 
     mean_tokens: NDArray[np.float64]  # processed tokens of an average sequence, padding included
@@ -41,8 +40,7 @@ class Sequences:
     real_tokens: NDArray[np.float64]  # tokens of an average sample that are trained on, after truncation
 
 
-@frozen
-class _Batches:
+class _Batches(Immutable):
     """Micro-batch b, data-parallel ranks d and accumulation g [-], and whether ranks meet in every micro-batch."""
 
     b: NDArray[np.float64]

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import as_array
+from xe_sizer.immutable import Immutable
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array, IntArray
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 LARGEST_KEY = 2**62  # defined: inside a signed integer of 64 bits
 
 
-@frozen
-class UniqueRows:
+class UniqueRows(Immutable):
     """`first`: an index of each distinct row; `where`: which of them every row is."""
 
     first: IntArray

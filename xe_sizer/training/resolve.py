@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 import xe_sizer.training.jobs  # noqa: F401
 from xe_sizer.errors import InputError, Problem, did_you_mean
-from xe_sizer.frozen import frozen
 from xe_sizer.graph.inputs import Learning, Part
 from xe_sizer.graph.vision import encoder_weights, projector_weights, seen_image
+from xe_sizer.immutable import Immutable
 from xe_sizer.laws.device import BF16, FP8, FP16, FP32, supported_precisions
 from xe_sizer.laws.network import network
 from xe_sizer.scenario.options import SERVE_LIMITS
@@ -199,8 +199,7 @@ SHARED_NAMES = frozenset({"q", "k", "v", "q_proj", "k_proj", "v_proj"})
 GROUPS = frozenset({ALL_LINEAR, "attention", "mlp"})
 
 
-@frozen
-class Seeing:
+class Seeing(Immutable):
     """A job with images: its method with what learns of each part, its images, and its data with their tokens."""
 
     method: Method

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from xe_sizer.errors import Problem
-from xe_sizer.frozen import frozen
+from xe_sizer.immutable import Immutable
 from xe_sizer.training.layout import WORDS
 from xe_sizer.training.search_space import Rules, gpu_counts
 from xe_sizer.training.workload import default_global_batch
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
     from xe_sizer.training.layout import Layouts
 
 
-@frozen
-class ResolvedTraining:
+class ResolvedTraining(Immutable):
     """What is asked, resolved but for the layout.
 
     fixed : layout fields that the user chose, coded as in `Layouts`

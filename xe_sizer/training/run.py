@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec.structs import replace
 
-from xe_sizer.frozen import frozen
 from xe_sizer.graph.operators import as_array
 from xe_sizer.graph.weights import count_parameters
+from xe_sizer.immutable import Immutable
 from xe_sizer.laws.collectives import copy_time_s
 from xe_sizer.laws.parts import computed, part
 from xe_sizer.training.job import first_layouts, ramp_time_s
@@ -62,8 +62,7 @@ WRITE_BYTES_PER_S = 2.0 * GIGA  # chosen: what storage takes from one node, as m
 MOST_EXPONENT = 40.0  # chosen: of a run that never gets on: keeps its time a number
 
 
-@frozen
-class Checkpoint:
+class Checkpoint(Immutable):
     """One checkpoint of the whole job, shape (layout,).
 
     weights, optimizer : master copies are the optimizer's [bytes]
@@ -195,8 +194,7 @@ def time_with_failures_s(segment_s: ArrayLike, restart_s: ArrayLike, mtbf_s: Arr
 # The time of a whole run: its steps, and what passes between them.
 
 
-@frozen
-class Run:
+class Run(Immutable):
     """What the parts of a run are computed from; arrays of shape (layout,).
 
     step_s : time of an optimizer step under each layout [s]

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from xe_sizer.errors import InputError
-from xe_sizer.frozen import frozen
+from xe_sizer.immutable import Immutable
 from xe_sizer.training.estimate import (
     DOES_NOT_FIT,
     FITS,
@@ -101,8 +101,7 @@ def preferred(layouts: Layouts, step_s: Array, peak_bytes: Array, doubtful: NDAr
 Progress = Callable[[int], None]
 
 
-@frozen
-class Frontier:
+class Frontier(Immutable):
     """One layout for every number of GPUs on which some layout fits, ascending.
 
     step_s, peak_bytes : of each layout
@@ -118,8 +117,7 @@ class Frontier:
     complete: bool
 
 
-@frozen
-class _Kept:
+class _Kept(Immutable):
     """Layouts that may still be the answer for their number of GPUs; `tight` have not the headroom asked for.
 
     pace_s : as by `Job.pace_s`; doubtful : where memory is not likely to suffice

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import fields
 from functools import cache
 from itertools import chain, product
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from xe_sizer.frozen import frozen
+from xe_sizer.immutable import Immutable
 from xe_sizer.result.studies import Rule
 from xe_sizer.training.layout import (
     FULL,
@@ -37,11 +36,10 @@ LARGEST_PLAN = 1024  # GPUs up to which every whole node is tried
 LARGEST_SEARCH = 4096  # GPUs up to which a smallest count is looked for
 ENDS = ("embedding", "loss")
 """What may take a layer's place where layers are spread over the stages of a pipeline."""
-FIELDS = tuple(field.name for field in fields(Layouts))
+FIELDS = Layouts.__struct_fields__
 
 
-@frozen
-class Rules:
+class Rules(Immutable):
     """What makes a layout legal. `fixed` holds the fields that the user chose, as `Layouts` codes them.
 
     global_batch : None where it follows the layout: micro-batch x accumulation, both fixed, x dp

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import ArrayLike, NDArray
 
-from xe_sizer.frozen import frozen
 from xe_sizer.graph.inputs import GENERATOR
 from xe_sizer.graph.operators import Array, Attention, Collective, Matmul, as_array
 from xe_sizer.graph.recompute import recomputed_exchanges
 from xe_sizer.graph.transformer import head_operators, layer_operators
 from xe_sizer.graph.vision import VISION
+from xe_sizer.immutable import Immutable
 from xe_sizer.laws.collectives import ALL_GATHER, REDUCE_SCATTER, collective_time_s, copy_time_s
 from xe_sizer.laws.network import exchange_times
 from xe_sizer.laws.operator_time import (
@@ -68,8 +68,7 @@ if TYPE_CHECKING:
 EXPERTS = "experts"  # module of the operators between the counts of tokens and their sum
 
 
-@frozen
-class StageShares:
+class StageShares(Immutable):
     """How much of layers, embedding and head each stage runs, shape (stage, layout)."""
 
     layers: Array
@@ -115,8 +114,7 @@ def _exposed_share(exchange_s: Array, compute_s: Array) -> Array:
     return np.divide(left_s, exchange_s, out=np.zeros(np.shape(left_s)), where=exchange_s > 0)
 
 
-@frozen
-class MicroBatch:
+class MicroBatch(Immutable):
     """What the parts of a micro-batch are computed from; seconds have shape (stage, layout).
 
     Operators are timed once for every distinct shape that a rank sees.
@@ -509,8 +507,7 @@ def _frozen_modules(job: Job, layouts: Layouts, shapes: RankShapes, slowest: Int
 # A step operator by operator: what each kernel and each exchange takes of it, on the stage that decides.
 
 
-@frozen
-class _Passes:
+class _Passes(Immutable):
     """One group of operators on the slowest stage: layers, embedding or head.
 
     share : of the group that the stage runs; mode : what is recomputed of it; whole : share of it that runs again as a
@@ -684,8 +681,7 @@ MULTI_TENSOR_FACTOR = 2.0
 KeepsLimits = Callable[["Layouts", Array], NDArray[np.bool_]]  # of layouts and times of a step [s]
 
 
-@frozen
-class Timeline:
+class Timeline(Immutable):
     """One optimizer step under each layout, shape (layout,).
 
     components : name -> seconds; they sum to `step_s`
@@ -760,8 +756,7 @@ def _learning_per_rank(job: Job, layouts: Layouts, held: Census) -> Array:
     return np.asarray(dense + experts / np.where(sharded, layouts.expert_zero_ranks, 1))
 
 
-@frozen
-class Step:
+class Step(Immutable):
     """What the parts of a step are computed from; each of these once."""
 
     job: Job

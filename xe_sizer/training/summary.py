@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from msgspec.structs import replace as replaced
+from msgspec.structs import replace
 
-from xe_sizer.frozen import frozen
 from xe_sizer.graph.experts import loop_of
 from xe_sizer.graph.operators import as_array
 from xe_sizer.graph.transformer import logits_per_rank
 from xe_sizer.graph.weights import count_parameters
+from xe_sizer.immutable import Immutable
 from xe_sizer.laws.hardware import HOST_RESERVE_BYTES, energy_kwh, energy_words
 from xe_sizer.laws.parts import Factor as Number
 from xe_sizer.laws.parts import product_of
@@ -378,7 +377,7 @@ def with_operators(result: Result, sized: TrainingEstimate) -> Result:
     from xe_sizer.training.step_time import operator_costs
 
     operators = operator_rows(operator_costs(sized.timeline), result.time.step_s.expected)
-    return replaced(result, time=replaced(result.time, operators=operators))
+    return replace(result, time=replace(result.time, operators=operators))
 
 
 def scenario_of(resolved: ResolvedTraining) -> dict[str, Any]:
@@ -650,8 +649,7 @@ NEAR = 1e-9  # chosen: share by which a sum in another order may differ [-]
 BYTES, ZERO_RANKS = "B", "ZeRO ranks"
 
 
-@frozen
-class Peak:
+class Peak(Immutable):
     """One layout at its worst stage and moment, and what its memory is computed from."""
 
     tensors: Tensors

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from xe_sizer.errors import InputError, Problem
-from xe_sizer.frozen import frozen
+from xe_sizer.immutable import Immutable
 
 SUPPORT_POINTS: Final = 320  # chosen: 3 % apart over four decades: the longest of 128 is off by 0.1 %
 ASSUMED_SIGMA: Final = 0.8  # assumed: spread of log-length where no maximum is known
@@ -21,8 +21,7 @@ ASSUMED_SAMPLES: Final = 10_000.0  # assumed where the size of the data set is n
 SMALLEST_SAMPLE: Final = 2.0  # chosen: one sample has no spread; two keep a stated maximum above the mean
 
 
-@frozen
-class TokenLengths:
+class TokenLengths(Immutable):
     """Distribution of tokens per sample.
 
     `lengths` (k,) is the support [tokens], strictly ascending; `probabilities` (k,) sum to 1 [-];

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xe_sizer.errors import InputError, Problem
-from xe_sizer.frozen import frozen
+from xe_sizer.immutable import Immutable
 from xe_sizer.profiles.dataset import load_dataset
 from xe_sizer.profiles.text import at_home
 from xe_sizer.scenario.provenance import relative
@@ -35,8 +35,7 @@ OTHER_SUFFIXES = (".arrow", ".csv", ".tsv", ".txt", ".gz", ".zst")
 STATISTICS_EXAMPLE = (("samples", "50000"), ("mean_tokens", "350"), ("max_tokens", "2048"))
 
 
-@frozen
-class KnownData:
+class KnownData(Immutable):
     """A data set's profile, whether its samples were counted just now, and what is to be known of its figures."""
 
     profile: DatasetProfile
@@ -101,8 +100,7 @@ PAIR = 2  # sequences of a sample that is a chosen and a rejected answer
 PAIRS_HAVE = ("chosen_tokens", "rejected_tokens")  # statistics that pairs alone have
 
 
-@frozen
-class Workload:
+class Workload(Immutable):
     """Lengths of the samples, samples in the data set, batches and steps; what was assumed, and what it gives to say.
 
     known_samples : those in the data set, None where nobody said: then `samples` are those of the steps

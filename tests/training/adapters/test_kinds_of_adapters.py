@@ -189,12 +189,11 @@ def test_what_takes_the_weight_s_place_leaves_out_its_product(adapter: str, besi
 
 
 def _layout() -> Any:
-    from dataclasses import fields
 
     from xe_sizer.training.layout import Layouts
 
     none = {"zero": 0, "offload": 0, "sequence_parallel": 0, "schedule": 0, "zero_group": 0, "recompute": 0}
-    return Layouts.of(**{field.name: none.get(field.name, 1) for field in fields(Layouts)})
+    return Layouts.of(**{field: none.get(field, 1) for field in Layouts.__struct_fields__})
 
 
 def test_adapters_on_the_names_of_mixtral() -> None:

@@ -8,11 +8,12 @@ import re
 import warnings
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
-from dataclasses import field
 from typing import TYPE_CHECKING
 
+from msgspec import field
+
 from xe_sizer.errors import InputError, Location, Problem
-from xe_sizer.frozen import frozen
+from xe_sizer.immutable import Immutable
 from xe_sizer.interop.values import Written
 
 if TYPE_CHECKING:
@@ -26,8 +27,7 @@ BY_PLACE = "_args_"
 """The key of arguments without a keyword."""
 
 
-@frozen(eq=True)
-class Name:
+class Name(Immutable, eq=True):
     """Something that another file defines, by its full dotted name: `torch.bfloat16`."""
 
     text: str
@@ -36,8 +36,7 @@ class Name:
         return self.text
 
 
-@frozen
-class Call:
+class Call(Immutable):
     """A call of something that the file does not define as a function, and what is assigned to its result later.
 
     name : what is called, dotted, with imports resolved; empty for a part of an object of which only some attributes

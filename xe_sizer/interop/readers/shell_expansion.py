@@ -6,8 +6,9 @@ import operator
 import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from msgspec.structs import replace
 
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.interop.readers.shell_syntax import (

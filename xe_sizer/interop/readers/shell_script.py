@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from xe_sizer.errors import InputError, Location, Problem
-from xe_sizer.frozen import frozen
+from xe_sizer.immutable import Immutable
 from xe_sizer.interop.readers import shell_expansion
 from xe_sizer.interop.readers.shell_expansion import (
     Array,
@@ -69,8 +69,7 @@ _REMOVED = re.compile(r"~([A-Za-z_][\w./@-]*)")
 _FURTHER_FLAGS = re.compile(r"ARG|OPT|FLAG|PARAM|EXTRA|CMD|COMMAND|[@*]", re.IGNORECASE)
 
 
-@frozen
-class Word:
+class Word(Immutable):
     """One word of a command and its place. What is not known stands as `${NAME}`; `unknown` are the names."""
 
     text: str
@@ -78,8 +77,7 @@ class Word:
     unknown: tuple[str, ...] = ()
 
 
-@frozen
-class Flag:
+class Flag(Immutable):
     """`--name value...` or an override `name=value`.
 
     `name` is without dashes and with `_` for `-`. `sign` is "+", "++" or "~" of an override. `earlier` are the
@@ -94,8 +92,7 @@ class Flag:
     earlier: tuple[Flag, ...] = ()
 
 
-@frozen
-class Arguments:
+class Arguments(Immutable):
     """What follows a program's name: flags by name in the order of their last occurrence, and all other words."""
 
     flags: Mapping[str, Flag]
@@ -629,8 +626,7 @@ _PYTHON = re.compile(r"(python|pypy)[\d.]*|ipython")
 _PROGRAM = re.compile(r".+\.(py|sh)|python[\d.]*|torchrun|deepspeed|accelerate|bash|sh")
 
 
-@frozen
-class Command:
+class Command(Immutable):
     """One command.
 
     `environment` holds what was exported before it and what stands in front of it, `within` the commands whose
@@ -647,8 +643,7 @@ class Command:
         return self.words[0].where
 
 
-@frozen
-class Launch:
+class Launch(Immutable):
     """What is started in the end, from a script's or module's name on, and what starts it, outermost first."""
 
     runners: tuple[Command, ...]
@@ -826,8 +821,7 @@ def _is_program(words: tuple[Word, ...], at: int, runner: _Runner) -> bool:
 # What reading a script gives.
 
 
-@frozen
-class Heredoc:
+class Heredoc(Immutable):
     """Text that a script writes to a file (`cat > target <<EOF`, `echo ... > target`) or gives to a program."""
 
     target: str | None
@@ -837,16 +831,14 @@ class Heredoc:
     append: bool = False
 
 
-@frozen
-class Unread:
+class Unread(Immutable):
     """A place where the reading had to choose, or could not go on, and why."""
 
     where: Location
     why: str
 
 
-@frozen
-class Script:
+class Script(Immutable):
     """A script as it would run without arguments: its commands in order with all variables replaced.
 
     `variables` are those at its end, `split` the words that each of them becomes unquoted. `directives` are the

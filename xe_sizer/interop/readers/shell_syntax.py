@@ -6,17 +6,19 @@ import re
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
+from msgspec.structs import replace
+
 from xe_sizer.errors import InputError, Location, Problem
+from xe_sizer.immutable import Immutable
 
 # What a script is made of: parts of words, and commands.
 
 
-@dataclass(frozen=True)
-class Literal:
+class Literal(Immutable, eq=True):
     """Text as it stands; `moves` where its characters stand one after the other in the file.
 
     A `placeholder` is what users are to replace: `<path of the model>`.
@@ -29,8 +31,7 @@ class Literal:
     placeholder: bool = False
 
 
-@dataclass(frozen=True)
-class Parameter:
+class Parameter(Immutable, eq=True):
     """`$NAME` and `${...}`: prefix is "#" (length) or "!" (indirect), arguments are what follows the operator."""
 
     name: str
@@ -42,16 +43,14 @@ class Parameter:
     arguments: tuple[Parts, ...] = ()
 
 
-@dataclass(frozen=True)
-class Arithmetic:
+class Arithmetic(Immutable, eq=True):
     expression: Parts
     raw: str
     at: int
     quoted: bool
 
 
-@dataclass(frozen=True)
-class Substitution:
+class Substitution(Immutable, eq=True):
     """`$(...)`, backticks and `<(...)`; none is ever run. Without a body it is a process substitution."""
 
     body: tuple[Node, ...] | None
@@ -64,16 +63,14 @@ Part: TypeAlias = Literal | Parameter | Arithmetic | Substitution
 Parts: TypeAlias = tuple[Part, ...]
 
 
-@dataclass(frozen=True)
-class Element:
+class Element(Immutable, eq=True):
     """One item of an array's list, with its key in `[key]=value`."""
 
     key: Parts | None
     value: Parts
 
 
-@dataclass(frozen=True)
-class Assignment:
+class Assignment(Immutable, eq=True):
     """`NAME=value`, `NAME[index]+=value`, `NAME=(items)`; the value is a tuple of elements for a list."""
 
     name: str
@@ -94,43 +91,37 @@ class Redirection:
     body: Parts | None = None
 
 
-@dataclass(frozen=True)
-class Simple:
+class Simple(Immutable, eq=True):
     assignments: tuple[Assignment, ...]
     words: tuple[Parts | Assignment, ...]
     redirections: tuple[Redirection, ...]
     at: int
 
 
-@dataclass(frozen=True)
-class Pipeline:
+class Pipeline(Immutable, eq=True):
     stages: tuple[Node, ...]
     negated: bool
 
 
-@dataclass(frozen=True)
-class AndOr:
+class AndOr(Immutable, eq=True):
     left: Node
     operator: str
     right: Node
 
 
-@dataclass(frozen=True)
-class If:
+class If(Immutable, eq=True):
     arms: tuple[tuple[tuple[Node, ...], tuple[Node, ...]], ...]
     otherwise: tuple[Node, ...]
     at: int
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(Immutable, eq=True):
     subject: Parts
     arms: tuple[tuple[tuple[Parts, ...], tuple[Node, ...]], ...]
     at: int
 
 
-@dataclass(frozen=True)
-class For:
+class For(Immutable, eq=True):
     """`for name in words`; without words (None) over the script's arguments, without a name `for ((start; ...))`."""
 
     name: str
@@ -140,36 +131,31 @@ class For:
     at: int
 
 
-@dataclass(frozen=True)
-class Loop:
+class Loop(Immutable, eq=True):
     condition: tuple[Node, ...]
     until: bool
     body: tuple[Node, ...]
     at: int
 
 
-@dataclass(frozen=True)
-class Function:
+class Function(Immutable, eq=True):
     name: str
     body: Node
 
 
-@dataclass(frozen=True)
-class Group:
+class Group(Immutable, eq=True):
     body: tuple[Node, ...]
     subshell: bool
 
 
-@dataclass(frozen=True)
-class Test:
+class Test(Immutable, eq=True):
     """`[[ ... ]]`: operands and operators, the latter as plain literals."""
 
     words: tuple[Parts, ...]
     at: int
 
 
-@dataclass(frozen=True)
-class Calculation:
+class Calculation(Immutable, eq=True):
     """`(( ... ))`."""
 
     expression: Parts

@@ -5,8 +5,9 @@ Directives and variables: slurm.schedmd.com/sbatch.html; flags: accelerate src/a
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from xe_sizer.interop.huggingface import ADDED, SAYS, accelerate_configuration, as_words, trainer_of, trl_settings
 from xe_sizer.interop.megatron import SAYS as MEGATRON

@@ -5,8 +5,9 @@ Defaults: unsloth/models/loader.py, models/llama.py and models/vision.py (read a
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from xe_sizer.interop import huggingface
 from xe_sizer.interop.draft import Key, Loss, Table, globs

@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from xe_sizer.report.answers.sensitivity import MOST_SHOWN
 from xe_sizer.report.blocks import line_of, listed, scenario_finding

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import asdict
-from msgspec.structs import replace as replaced
+from msgspec.structs import asdict, replace
 
 from xe_sizer.report.answers.estimate import hardware, range_note, time_axis
 from xe_sizer.report.answers.sensitivity import compare_points, shown_names
@@ -54,7 +52,7 @@ DOES_NOT_FIT = "does not fit"
 def pictures(result: Comparison) -> Iterator[Picture]:
     """Time and GPU-hours, and the price where every alternative that fits has one of one kind."""
     called = zip(shown_names(result), result.alternatives, strict=True)
-    alternatives = tuple(replaced(one, name=name) for name, one in called)
+    alternatives = tuple(replace(one, name=name) for name, one in called)
     fitting = [one.result for one in alternatives if one.result.verdict.fits]
     if not fitting:
         return
@@ -117,7 +115,7 @@ def document(result: Comparison, options: Options) -> Document:
         *listed("Warnings", _warnings(result)),
     ]
     called = zip(shown_names(result), result.alternatives, strict=True)
-    fitting = [replaced(one, name=name) for name, one in called if one.result.verdict.ok]
+    fitting = [replace(one, name=name) for name, one in called if one.result.verdict.ok]
     every = len(fitting) == len(results)
     return Document("COMPARED", every, _headline(result, fitting), (), tuple(blocks), neutral=bool(fitting))
 

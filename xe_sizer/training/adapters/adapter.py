@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from xe_sizer.frozen import frozen
+from msgspec.structs import replace
+
 from xe_sizer.graph.inputs import Learning, head_adapters, model_adapters
 from xe_sizer.graph.weights import count_parameters, embedding_weights, head_weights
+from xe_sizer.immutable import Immutable
 from xe_sizer.units import FLOAT32
 
 if TYPE_CHECKING:
@@ -28,8 +29,7 @@ def saved_head(model: ModelShape) -> tuple[Weight, ...]:
     return tuple(weight for weight in head_weights(model) if weight.split == "vocabulary")
 
 
-@frozen(eq=True)
-class Quantised:
+class Quantised(Immutable, eq=True):
     """How frozen linear weights are held in few bits: the library, its row for the bits, and what they come from.
 
     quantised_from_bytes : size of an element of what the weights were quantised from [bytes]
@@ -50,8 +50,7 @@ class Quantised:
         return self.quantiser.buffer_bytes(self.quantised_from_bytes) if self.width.expands else 0.0
 
 
-@frozen
-class AdapterOptions:
+class AdapterOptions(Immutable):
     """What a user may choose about adapters; None or empty means the stack's default or the kind's own.
 
     prompt_embedding : width of a prompt encoder's virtual tokens; None: that of the model [-]
@@ -74,8 +73,7 @@ class AdapterOptions:
     saved_element_share: float = 1.0
 
 
-@frozen
-class Trained:
+class Trained(Immutable):
     """What learns of a model, and how the rest is kept.
 
     learning : what learns, as the operator graph sees it
@@ -135,8 +133,7 @@ ALL_WEIGHTS = Trained(Learning(base=True))
 Builder = Callable[["ModelShape", AdapterOptions], Trained]
 
 
-@frozen
-class AdapterKind:
+class AdapterKind(Immutable):
     """A kind of adapter whatever the model.
 
     name : that scenarios give to it

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from xe_sizer.frozen import frozen
 from xe_sizer.graph.inputs import AdapterForm
 from xe_sizer.training.adapters.adapter import register
 from xe_sizer.training.adapters.low_rank import on_weights
@@ -21,8 +20,7 @@ if TYPE_CHECKING:
     from xe_sizer.training.adapters.adapter import AdapterOptions, Trained
 
 
-@frozen(eq=True)
-class Bottleneck(AdapterForm):
+class Bottleneck(AdapterForm, eq=True):
     """y + relu(y A^T + a) B^T + b of the output y: elements = 2 r n + r + n. The output and the latent are kept.
 
     Source: adapters of AdapterHub (methods/bottleneck.py, Adapter.forward).

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from xe_sizer.errors import InputError, Problem, did_you_mean
-from xe_sizer.frozen import frozen
 from xe_sizer.graph.inputs import AdapterForm, Factors, Learning, LowRank
 from xe_sizer.graph.weights import adapted_weights, layer_weights
 from xe_sizer.software.adapter_targets import resolve_targets
@@ -64,8 +63,7 @@ def on_weights(
 STRIDE, SHARED = 1, 2  # published: layers that share an A, and matrices B (peft's defaults)
 
 
-@frozen(eq=True)
-class Routed(AdapterForm):
+class Routed(AdapterForm, eq=True):
     """x A^T M beside x W^T, M a mixture of S = `SHARED` matrices by a softmax: elements = r (k + S).
 
     Source: peft (tuners/lily/layer.py, Linear.forward).
@@ -111,8 +109,7 @@ TINY = 64  # published: numbers of each weight (peft's default)
 SOLVES = 5.0  # counted: r by r matrices of a rotation's equations that are kept
 
 
-@frozen(eq=True)
-class Between(AdapterForm):
+class Between(AdapterForm, eq=True):
     """x A^T M B^T beside x W^T: A and B are the weight's own singular directions and do not learn; M (r by r) is made.
 
     tiny : M is a sum of `TINY` random matrices with scales that learn: elements = 64
@@ -170,8 +167,7 @@ def dora(model: ModelShape, options: AdapterOptions) -> Trained:
 # GLoRA: a weight that is scaled and shifted by low-rank matrices (Chavan et al. 2023, arXiv:2306.07967).
 
 
-@frozen(eq=True)
-class Generalised(AdapterForm):
+class Generalised(AdapterForm, eq=True):
     """x (W + W * (B1 A1) + B2 A2)^T, less x W^T: elements = 2 r (k + n). Made in the type of the model, and kept.
 
     The weight's own product runs beside it, for the difference.
@@ -207,8 +203,7 @@ def glora(model: ModelShape, options: AdapterOptions) -> Trained:
 # DeLoRA: low-rank adapters of a bounded norm (Bini et al. 2025, arXiv:2503.18225).
 
 
-@frozen(eq=True)
-class Bounded(Factors):
+class Bounded(Factors, eq=True):
     """(x * w) A^T D B^T beside x W^T: D divides by the norms of A's rows and B's columns: elements = r (k + n) + 1.
 
     w, the norms of W's columns, does not learn. The latent is kept before D and behind it.
@@ -252,8 +247,7 @@ def delora(model: ModelShape, options: AdapterOptions) -> Trained:
 BLOCKS = 2  # published: blocks along each side (peft's default)
 
 
-@frozen(eq=True)
-class Granular(AdapterForm):
+class Granular(AdapterForm, eq=True):
     """g blocks of k / g inputs to the rank, exchanged, g blocks of the rank to n / g outputs: elements = r (k + n).
 
     Source: peft (tuners/gralora/layer.py, Linear.forward).
@@ -285,8 +279,7 @@ def gralora(model: ModelShape, options: AdapterOptions) -> Trained:
 # HiRA: a low-rank matrix times the weight, element by element (Huang et al. 2025, ICLR, openreview TwJrTz9cRS).
 
 
-@frozen(eq=True)
-class Modulated(Factors):
+class Modulated(Factors, eq=True):
     """D = W * (B A), x D^T beside x W^T: elements = r (k + n). D's gradient is multiplied with W on its way to B A.
 
     Source: peft (tuners/hira/layer.py, Linear.forward).
@@ -311,8 +304,7 @@ def hira(model: ModelShape, options: AdapterOptions) -> Trained:
 TASKS, SKILLS = 1, 4  # published: peft's defaults
 
 
-@frozen(eq=True)
-class Skilled(AdapterForm):
+class Skilled(AdapterForm, eq=True):
     """x A^T B^T, A and B mixtures of `SKILLS` for each sequence: elements = skills r (k + n) + tasks skills.
 
     Source: peft (tuners/poly/layer.py, Linear.forward).
@@ -344,8 +336,7 @@ def poly(model: ModelShape, options: AdapterOptions) -> Trained:
 # LoHa: the element-wise product of two low-rank matrices (Hyeon-Woo et al. 2021, arXiv:2108.06098; LyCORIS).
 
 
-@frozen(eq=True)
-class Hadamard(AdapterForm):
+class Hadamard(AdapterForm, eq=True):
     """D = (B1 A1) * (B2 A2), x D^T beside x W^T: elements = 2 r (k + n).
 
     D is made in every forward from two products of 2 n k r FLOPs; the backward makes both again and multiplies each
@@ -384,8 +375,7 @@ def factors(size: int) -> tuple[int, int]:
     return small, size // small
 
 
-@frozen(eq=True)
-class Kronecker(AdapterForm):
+class Kronecker(AdapterForm, eq=True):
     """D = C (x) (B A), x D^T beside x W^T. n = n1 n2, k = k1 k2, as even as they divide; C is n1 by k1.
 
         elements = n1 k1 + r (n2 + k2)      n1 k1 + n2 k2 where r >= max(n2, k2) / 2
@@ -421,8 +411,7 @@ def lokr(model: ModelShape, options: AdapterOptions) -> Trained:
 # MiSS: a matrix that is repeated over the inputs, also known as Bone (Kang and Yin 2024, arXiv:2409.15371).
 
 
-@frozen(eq=True)
-class Shards(AdapterForm):
+class Shards(AdapterForm, eq=True):
     """The inputs' k / r shards are summed and multiplied with one matrix: elements = r n. The sum is kept.
 
     Source: peft (tuners/miss/layer.py, MissLinear.forward).
@@ -460,8 +449,7 @@ def miss(model: ModelShape, options: AdapterOptions) -> Trained:
 PRESERVED = 0.5  # published: share of the directions that stay (peft's default)
 
 
-@frozen(eq=True)
-class Subspace(AdapterForm):
+class Subspace(AdapterForm, eq=True):
     """x (V)^T (U S)^T with all of V and U: of m = min(n, k) directions half learn: elements = h (n + k + 1), h = m / 2.
 
     Both halves of U S and of V are laid side by side in every forward, and kept in float32; the weight's own product
@@ -558,8 +546,7 @@ def qlora(model: ModelShape, options: AdapterOptions) -> Trained:
 START = 1.5  # published: the ranks that training starts with, over those that it ends with
 
 
-@frozen(eq=True)
-class Singular(Factors):
+class Singular(Factors, eq=True):
     """x (E A)^T B^T beside x W^T, E a diagonal: elements = r (k + n + 1).
 
     E times A is a product of r k elements; the output is divided by the number of ranks, whose division is kept.
@@ -590,8 +577,7 @@ def adalora(model: ModelShape, options: AdapterOptions) -> Trained:
 # PEANuT: updates that a small network computes from the weights (Zhong et al. 2024, arXiv:2410.01870).
 
 
-@frozen(eq=True)
-class FromWeight(AdapterForm):
+class FromWeight(AdapterForm, eq=True):
     """D^T = relu(W^T A) B, x D^T beside x W^T: A n by r, B r by n: elements = 2 r n. A copy of W is kept.
 
     Source: peft (tuners/peanut/layer.py, Linear.forward).
@@ -627,8 +613,7 @@ def peanut(model: ModelShape, options: AdapterOptions) -> Trained:
 # DEFT: takes a low-rank part out of the output and puts another in its place (DEFT of peft 0.21).
 
 
-@frozen(eq=True)
-class Replaced(Factors):
+class Replaced(Factors, eq=True):
     """y - y P P^T + x R^T P^T: P is n by r, R r by k: elements = r (k + n). The output and both latents are kept.
 
     Source: peft (tuners/deft/layer.py, Linear.forward).

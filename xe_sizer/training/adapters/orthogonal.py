@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from xe_sizer.frozen import frozen
 from xe_sizer.graph.inputs import AdapterForm
 from xe_sizer.training.adapters.adapter import register
 from xe_sizer.training.adapters.low_rank import on_weights
@@ -20,8 +19,7 @@ if TYPE_CHECKING:
 # RoAd: pairs of outputs turned and scaled (Liao and Monz 2024, arXiv:2409.00119).
 
 
-@frozen(eq=True)
-class Turned(AdapterForm):
+class Turned(AdapterForm, eq=True):
     """y_i a cos(t) - y_j a sin(t) of each pair of outputs: elements = n. Two float32 copies of the output are kept.
 
     Source: peft (tuners/road/layer.py, Linear.forward and _apply_road).
@@ -58,8 +56,7 @@ OFT_BLOCK = 32  # published: inputs of a block (peft's default)
 NEUMANN = 5  # published: terms of the series in place of an inverse (peft's default)
 
 
-@frozen(eq=True)
-class Rotation(AdapterForm):
+class Rotation(AdapterForm, eq=True):
     """(x R) W^T: R has k / b blocks of b by b, each from b (b - 1) / 2 angles: elements = k (b - 1) / 2.
 
     The blocks come from a series of `NEUMANN` terms, b by b each. The turned input is laid out anew and cast back;
@@ -93,8 +90,7 @@ def oft(model: ModelShape, options: AdapterOptions) -> Trained:
 # HRA: weights behind a chain of Householder reflections (Yuan et al. 2024, arXiv:2405.17484).
 
 
-@frozen(eq=True)
-class Reflections(AdapterForm):
+class Reflections(AdapterForm, eq=True):
     """x (W H_1 ... H_r)^T, H_i = I - 2 u_i u_i^T: elements = r k.
 
     Every reflection is a product of the k by k matrix with a vector, an outer product and a sum, 6 passes over k^2
@@ -137,8 +133,7 @@ def hra(model: ModelShape, options: AdapterOptions) -> Trained:
 BOFT_BLOCK = 4  # published: inputs of a block (peft's default)
 
 
-@frozen(eq=True)
-class Butterfly(AdapterForm):
+class Butterfly(AdapterForm, eq=True):
     """s * (x R) W^T: R = P^T blocks P, laid out as k by k: elements = k b + n.
 
     R's blocks come from one solution of b by b equations each; three products of k by k matrices make R, of which three

@@ -8,12 +8,11 @@ tuning: Wang et al. 2023, arXiv:2303.02861. CPT: arXiv:2410.17222. Cartridges: E
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec.structs import replace
 
-from xe_sizer.frozen import frozen
 from xe_sizer.graph.attention import cache_width
 from xe_sizer.graph.inputs import AdapterForm
 from xe_sizer.graph.weights import layer_weights
@@ -137,8 +136,7 @@ PROMPTS, FIRST_LAYER = 10, 2  # published: prompts of a layer, and layers withou
 OUTPUT, HEAD = "o", "head"
 
 
-@frozen(eq=True)
-class Prompted(AdapterForm):
+class Prompted(AdapterForm, eq=True):
     """softmax(q k_p^T) v_p of `prompts`, times a gate, added: elements = prompts hidden + gates.
 
     share : of the layers that have it [-]; heads : whose scores are kept in float32 and cast [-]
@@ -174,8 +172,7 @@ class Prompted(AdapterForm):
             yield from Shifted().operators(at)
 
 
-@frozen(eq=True)
-class Shifted(AdapterForm):
+class Shifted(AdapterForm, eq=True):
     """s * (x W^T + b): elements = 2 n. The shifted output is kept for the gradient of s.
 
     Source: LitGPT (adapter_v2.py, AdapterV2Linear.forward).

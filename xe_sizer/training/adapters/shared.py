@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from xe_sizer.frozen import frozen
 from xe_sizer.graph.inputs import AdapterForm
 from xe_sizer.graph.weights import adapted_weights, layer_weights
 from xe_sizer.software.adapter_targets import resolve_targets
@@ -29,8 +28,7 @@ THETA = 256  # published: numbers of Uni-LoRA (peft's default)
 INDEX_AND_SCALE = 12.0  # published: bytes of an element's place in the bank, and of its scale (peft, unilora/layer.py)
 
 
-@frozen(eq=True)
-class Mixed(AdapterForm):
+class Mixed(AdapterForm, eq=True):
     """A and B of pieces, each a mixture of the `CHOSEN` vectors with the largest logits: elements = r (k + n) N / b.
 
     The vectors that are mixed are kept, and the matrices that they make.
@@ -55,8 +53,7 @@ class Mixed(AdapterForm):
         yield at.sum()
 
 
-@frozen(eq=True)
-class Looked(AdapterForm):
+class Looked(AdapterForm, eq=True):
     """A and B whose elements are looked up among `THETA` numbers and scaled: elements = 0 beside what all share.
 
     Source: peft (tuners/unilora/layer.py, Linear.forward).
@@ -101,8 +98,7 @@ INDEX_BYTES = 8.0  # published: peft keeps the place of each output as int64 (sc
 SUBSPACES, RANK_OF_EACH = 5, 1  # published: of peft's defaults
 
 
-@frozen(eq=True)
-class Subspaces(AdapterForm):
+class Subspaces(AdapterForm, eq=True):
     """Inputs onto r directions that stay, r_i of each of K subspaces from them, and their n / K outputs.
 
         elements = K r_i r + r_i n
@@ -144,8 +140,7 @@ def adamss(model: ModelShape, options: AdapterOptions) -> Trained:
 SPARSE_RATE = 0.01  # published: share of the entries that learn (peft's default)
 
 
-@frozen(eq=True)
-class Rotated(AdapterForm):
+class Rotated(AdapterForm, eq=True):
     """(x V) (S + diag(l)) U^T in place of x W^T: elements = k + share of k^2. V (k by k) is shared by layers; U is not.
 
     All products run in the type of the model; x V is kept, and S, dense for its product.
@@ -183,8 +178,7 @@ def frod(model: ModelShape, options: AdapterOptions) -> Trained:
 # RandLoRA: a full-rank sum of random low-rank matrices with learnt scales (Albert et al. 2025, arXiv:2502.00987).
 
 
-@frozen(eq=True)
-class RandomBases(AdapterForm):
+class RandomBases(AdapterForm, eq=True):
     """x (M B)^T beside x W^T. m = min(n, k): B (m by max) is random and shared, M (m by m) made of m / r scaled bases.
 
         elements = ceil(m / r) (r + m)
@@ -225,8 +219,7 @@ def randlora(model: ModelShape, options: AdapterOptions) -> Trained:
 PROBABILISTIC = 2.0  # counted: means and variances of each rank
 
 
-@frozen(eq=True)
-class Shared(AdapterForm):
+class Shared(AdapterForm, eq=True):
     """b * (d * (x A^T)) B^T beside x W^T: elements = n + r. A and B do not learn and belong to no layer.
 
     drawn : d has a mean and a variance for each rank, and the latent is drawn from them (PVeRA, arXiv:2512.07703):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from xe_sizer.frozen import frozen
 from xe_sizer.graph.inputs import AdapterForm
 from xe_sizer.training.adapters.adapter import register
 from xe_sizer.training.adapters.low_rank import on_weights
@@ -21,8 +20,7 @@ if TYPE_CHECKING:
 WAVEFT_FREQUENCIES = 2592  # published: coefficients of each weight (peft's default)
 
 
-@frozen(eq=True)
-class Wavelets(AdapterForm):
+class Wavelets(AdapterForm, eq=True):
     """D = inverse wavelet transform of `frequencies` coefficients, x D^T beside x W^T: elements = frequencies.
 
     Of an element of D in float32: zeros (1), the four bands stacked (2), the transposed convolution (2), the scale
@@ -57,8 +55,7 @@ def waveft(model: ModelShape, options: AdapterOptions) -> Trained:
 FOURIERFT_FREQUENCIES = 1000  # published: coefficients of each weight (peft's default, and the paper's)
 
 
-@frozen(eq=True)
-class Spectrum(AdapterForm):
+class Spectrum(AdapterForm, eq=True):
     """D = real part of the inverse transform of `frequencies` coefficients, x D^T beside x W^T: elements = frequencies.
 
     Of an element of D in float32: zeros (1), to complex (1 + 2), the transform over two axes (2 x 4), the scale (1 +
@@ -93,8 +90,7 @@ def fourierft(model: ModelShape, options: AdapterOptions) -> Trained:
 C3A_BLOCK = 256  # published: width of a convolution (peft's default)
 
 
-@frozen(eq=True)
-class Circular(AdapterForm):
+class Circular(AdapterForm, eq=True):
     """x D^T beside x W^T, D of circulant blocks of b by b, after a Fourier transform: elements = n k / b.
 
     At each of b frequencies the tokens' k / b coefficients meet n / b by k / b complex ones: 4 multiplications each.

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from xe_sizer.errors import InputError, Problem
-from xe_sizer.frozen import frozen
 from xe_sizer.graph.inputs import AdapterForm
 from xe_sizer.graph.weights import LAYER_NORMS, embedding_weights, head_weights, layer_weights
 from xe_sizer.training.adapters.adapter import Trained, register
@@ -28,8 +27,7 @@ INT64 = 8.0  # defined: bytes of a 64-bit integer, with which torch looks entrie
 TWO_INDICES, ONE_INDEX = 8.0, 4.0  # published: bytes of a row and a column, and of a place in the flat weight (peft)
 
 
-@frozen(eq=True)
-class Sparse(AdapterForm):
+class Sparse(AdapterForm, eq=True):
     """x (W + S)^T, S with few entries: elements = r (k + n), or `share` of n k where there is no rank.
 
     The sum is made in every forward in the weight's own type and kept; its gradient is as large as the weight, and the
@@ -80,8 +78,7 @@ def supertuning(model: ModelShape, options: AdapterOptions) -> Trained:
 BEHIND_ACTIVATIONS = ("down", "expert_down", "shared_expert_down")
 
 
-@frozen(eq=True)
-class Scales(AdapterForm):
+class Scales(AdapterForm, eq=True):
     """l * (x W^T), or (l * x) W^T where `of_inputs`: elements = n, or k. One kernel in float32 and the casts around it.
 
     Kept for the gradient of l: what it scales, in the type in which it stands there.
@@ -118,8 +115,7 @@ def ia3(model: ModelShape, options: AdapterOptions) -> Trained:
 # Biases alone: BitFit trains those of the model (Ben Zaken et al. 2021, arXiv:2106.10199), BEFT adds its own.
 
 
-@frozen(eq=True)
-class Bias(AdapterForm):
+class Bias(AdapterForm, eq=True):
     """x W^T + b: elements = n. Nothing is kept: the gradient is that of the output, summed over the tokens.
 
     added : beside the weight and in the adapter's type, so that the output is cast; else it is the weight's own

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
-from xe_sizer.frozen import frozen
+from msgspec.structs import replace
+
 from xe_sizer.graph.inputs import Learning
 from xe_sizer.graph.model import CLASSES, REPLACED, VALUES, VOCABULARY, WORDS, ModelShape
+from xe_sizer.immutable import Immutable
 from xe_sizer.software.stack import Objective
 from xe_sizer.training.adapters import ADAPTERS, ALL_WEIGHTS, Trained
 
@@ -19,8 +20,7 @@ if TYPE_CHECKING:
 ADAPTED = "adapters"  # kind of job in the tables of residuals, whatever the adapters
 
 
-@frozen
-class Compared:
+class Compared(Immutable):
     """Sequences whose states are compared with each other.
 
     hard_negatives : of each query, beside the passages of the others [-]
@@ -33,8 +33,7 @@ class Compared:
     cached: bool = False
 
 
-@frozen
-class MethodOptions:
+class MethodOptions(Immutable):
     """What a method is applied with.
 
     trained : what learns
@@ -49,8 +48,7 @@ class MethodOptions:
     compared: Compared = Compared()
 
 
-@frozen
-class Frozen:
+class Frozen(Immutable):
     """Weights that learn nothing beside those that do, and what passes through them: a reference model, a teacher.
 
     words : as reports name them
@@ -69,8 +67,7 @@ class Frozen:
     reads: Objective = Objective.LOG_PROBABILITIES
 
 
-@frozen
-class Rollout:
+class Rollout(Immutable):
     """That a job learns from answers which the model itself writes.
 
     group : answers to a prompt where nobody says; least_group : fewer cannot be compared [-]
@@ -87,8 +84,7 @@ class Rollout:
     ratios: bool = True
 
 
-@frozen
-class Method:
+class Method(Immutable):
     """A method applied to a model.
 
     kind : the method, whatever the model
@@ -207,8 +203,7 @@ TASK_HEADS: Mapping[str, tuple[str, str]] = {
 Builder = Callable[["MethodKind", ModelShape, MethodOptions], Method]
 
 
-@frozen
-class MethodKind:
+class MethodKind(Immutable):
     """A method whatever the model: its names, and what it is like beside other methods.
 
     name : that of the job in scenarios
