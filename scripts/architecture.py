@@ -19,7 +19,10 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "architecture.md"
 NAME = "xe_sizer"
 ENTRY = "__main__"  # stands above all floors
-HEADER = "Written from the imports and from `pyproject.toml` by `python scripts/architecture.py`."
+HEADER = (
+    "Written from the imports and from `pyproject.toml` by `python scripts/architecture.py`. How one number is made is",
+    "told in the [walkthrough](walkthrough.md).",
+)
 FLOORS = (
     "What stands on a floor imports from the floors below it. `|` divides packages of one floor that do not import",
     "each other, `:` those that may. A figure in brackets is the number of modules.",
@@ -108,7 +111,7 @@ def _running(node: ast.AST) -> Iterator[ast.AST]:
 
 def page() -> str:
     """The whole page."""
-    lines = ["# Architecture", "", HEADER, "", "## Floors", "", *FLOORS, "", "```"]
+    lines = ["# Architecture", "", *HEADER, "", "## Floors", "", *FLOORS, "", "```"]
     counts = {package.name: package.modules for package in packages()}
     for layer in contracts()[0]["layers"]:
         lines += [" ".join(f"{word} ({counts[word]})" if word in counts else word for word in layer.split())]

@@ -6,7 +6,7 @@ predictions of a publication cancels in a pair, so the error is that of the rati
 
     error = exp |ln (predicted_1 / measured_1) - ln (predicted_2 / measured_2)| - 1
 
-The median of each publication counts once. Source of `training.ties`.
+The median of each publication counts once. Source of `training.search`.
 """
 
 from __future__ import annotations

@@ -11,7 +11,8 @@ import importlib
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -19,7 +20,7 @@ from types import ModuleType
 from typing import Any
 
 import msgspec
-from constants import constants
+from constants import CHOICES, constants
 
 from xe_sizer.laws.parts import Part
 
@@ -47,120 +48,65 @@ GROUPS = (
         "Laws",
         "Seconds of one operator on one accelerator, or of one exchange. Constants stand in the profiles, each with "
         "its source and the error of its fit.",
-        (
-            "laws.matmul",
-            "laws.attention",
-            "laws.memory_bound",
-            "laws.collectives",
-            "laws.host",
-            "laws.operator_time",
-            "laws.exchange_time",
-            "laws.operator_work",
-            "laws.network",
-            "laws.hardware",
-            "laws.energy",
-        ),
+        ("laws.matmul", "laws.attention", "laws.collectives", "laws.operator_time", "laws.network", "laws.hardware"),
     ),
     Group(
         "Graph",
         "What one rank computes, moves and sends for one micro-batch: sizes and bytes, no seconds.",
         (
-            "graph.weight",
-            "graph.parameters",
+            "graph.weights",
             "graph.operators",
-            "graph.launches",
-            "graph.selective",
-            "graph.building_blocks",
-            "graph.casts",
-            "graph.adapters",
-            "graph.stages",
-            "graph.exchanges",
-            "graph.losses",
-            "graph.key_value_heads",
+            "graph.recompute",
+            "graph.blocks",
+            "graph.inputs",
             "graph.attention",
-            "graph.cross_attention",
-            "graph.disentangled",
             "graph.state_space",
             "graph.mlp",
-            "graph.expert_rows",
-            "graph.expert_loop",
+            "graph.experts",
             "graph.transformer",
-            "graph.heads",
             "graph.vision",
-            "graph.vision_operators",
-            "graph.resampler",
         ),
     ),
     Group(
         "Data",
         "Lengths of the samples, and what padding or packing makes of them.",
-        ("training.lengths", "training.padding", "training.chosen_images"),
+        ("training.token_lengths", "training.padding", "training.resolve"),
     ),
     Group(
         "Memory",
         "What one GPU holds in training, on its pipeline stage and at its worst moment.",
         (
-            "training.sharding",
-            "training.recomputation",
-            "training.offloading",
+            "training.model_states",
             "training.activations",
-            "training.halves",
-            "training.encoder",
-            "training.moments",
             "training.gathering",
-            "training.gradients",
-            "training.frozen_weights",
-            "training.memory_around",
             "training.memory_parts",
-            "training.cached_blocks",
             "training.memory",
         ),
         ("training.memory_parts.MEMORY_PARTS",),
     ),
     Group(
         "Step",
-        "Time of one optimizer step in training.",
+        "Time of one optimizer step in training, and of the whole run.",
         (
-            "training.unique_rows",
-            "training.flops",
-            "training.targets",
+            "training.rank",
             "training.generator",
-            "training.comparison",
-            "training.stage_time",
-            "training.module_time",
-            "training.forward_pass",
-            "training.stages",
-            "training.schedules",
-            "training.pipeline",
-            "training.data_parallel",
-            "training.orthogonalisation",
-            "training.learning_layers",
-            "training.learning_matrices",
-            "training.update_workspace",
-            "training.step",
-            "training.start_up",
-            "training.checkpoints",
-            "training.batch_ramp",
-            "training.run_time",
+            "training.step_time",
+            "training.layout",
+            "training.communication",
+            "training.optimizer_step",
+            "training.job",
+            "training.run",
+            "training.search",
+            "training.summary",
         ),
-        ("training.step.STEP_PARTS", "training.run_time.RUN_PARTS"),
+        ("training.step_time.STEP_PARTS", "training.run.RUN_PARTS"),
     ),
     Group(
         "Serving",
         "Time of one step of an engine, and what a GPU holds that serves.",
+        ("serving.resolve", "serving.job", "serving.memory", "serving.step_time"),
         (
-            "serving.weights",
-            "serving.kv_cache",
-            "serving.memory",
-            "serving.adapters",
-            "serving.longest",
-            "serving.step",
-            "serving.steady",
-            "serving.static",
-            "serving.light",
-        ),
-        (
-            "serving.step.STEP_PARTS",
+            "serving.step_time.STEP_PARTS",
             "serving.memory.ALLOCATED_PARTS",
             "serving.memory.SHORT_PARTS",
             "serving.memory.BATCH_PARTS",
@@ -169,27 +115,12 @@ GROUPS = (
     Group(
         "Queueing",
         "Latencies of requests that arrive at random, or from a fixed number of clients.",
-        (
-            "serving.states",
-            "serving.queueing",
-            "serving.closed",
-            "serving.pools",
-            "serving.transfer",
-            "serving.disaggregation",
-            "serving.day",
-            "serving.host_cache",
-        ),
+        ("serving.queueing", "serving.disaggregation", "serving.search", "serving.summary"),
     ),
     Group(
         "Tests",
         "What a benchmark measures of so many requests, from a simulation of the engine's scheduler.",
-        (
-            "serving.simulation_offered",
-            "serving.simulation_prices",
-            "serving.simulation",
-            "serving.simulation_load",
-            "serving.benchmark",
-        ),
+        ("serving.simulation",),
     ),
 )
 
@@ -217,18 +148,23 @@ def equations(group: Group) -> Iterator[Equation]:
 
 
 def functions(module: ModuleType) -> Iterator[Callable[..., Any]]:
-    """Public functions of a module that take or return arrays, and what else states its source, methods too."""
+    """Public functions of a module that take or return arrays, and what else states its source, methods too.
+
+    A module of CHOICES has only those that state a formula, the result and the source.
+    """
+    choices = module.__name__.rpartition(".")[2] in CHOICES
     for name, value in vars(module).items():
         if getattr(value, "__module__", None) != module.__name__ or name.startswith("_") or name in NO_EQUATION:
             continue
-        if inspect.isfunction(value) and (has_arrays(value) or _states_source(value)):
-            yield value
-        elif inspect.isclass(value):
-            yield from (each for each in vars(value).values() if inspect.isfunction(each) and _states_source(each))
-
-
-def _states_source(function: Callable[..., Any]) -> bool:
-    return "    Source: " in (function.__doc__ or "")
+        members = [value] if inspect.isfunction(value) else vars(value).values() if inspect.isclass(value) else []
+        for each in filter(inspect.isfunction, members):
+            text = each.__doc__ or ""
+            if choices:
+                stands = all(sign in text for sign in ("    Source: ", "    Returns\n", " = "))
+            else:
+                stands = "    Source: " in text or (each is value and has_arrays(each))
+            if stands:
+                yield each
 
 
 def has_arrays(function: Callable[..., Any]) -> bool:
@@ -341,6 +277,7 @@ def parts(path: str) -> tuple[Part[Any], ...]:
 def page() -> str:
     """The whole page."""
     chapters = [(group, tuple(equations(group))) for group in GROUPS]
+    headings = _headings([each for _, stated in chapters for each in stated])
     lines = [
         "# Physics",
         "",
@@ -356,21 +293,21 @@ def page() -> str:
     for group, stated in chapters:
         lines.append(f"- [{group.title}](#{group.title.lower()})")
         for module, members in groupby(stated, key=lambda each: each.module):
-            links = ", ".join(f"[{each.name}](#{anchor(each.name)})" for each in members)
+            links = ", ".join(f"[{each.name}](#{anchor(headings[each])})" for each in members)
             lines.append(f"  - `{module}`: {links}")
     for group, stated in chapters:
         lines += ["", f"## {group.title}", "", group.about]
         for path in group.parts:
             lines += ["", *_table_of_parts(path)]
         for each in stated:
-            lines += ["", *_section(each)]
+            lines += ["", *_section(headings[each], each)]
         lines += _table_of_constants(group)
     return "\n".join(lines) + "\n"
 
 
 def anchor(heading: str) -> str:
     """Where a heading is linked."""
-    return heading.lower().replace(".", "")
+    return heading.lower().replace(".", "").replace(" ", "-")
 
 
 def _table_of_parts(path: str) -> Iterator[str]:
@@ -394,8 +331,16 @@ def _table_of_constants(group: Group) -> Iterator[str]:
         yield f"| {name} | `{constant.value}` | {constant.comment} |"
 
 
-def _section(stated: Equation) -> Iterator[str]:
-    yield f"### {stated.name}"
+def _headings(stated: Sequence[Equation]) -> dict[Equation, str]:
+    """Their names; those that several modules have with that of the package."""
+    count = Counter(each.name for each in stated)
+    return {
+        each: each.name if count[each.name] == 1 else f"{each.name} of {each.module.split('.')[1]}" for each in stated
+    }
+
+
+def _section(heading: str, stated: Equation) -> Iterator[str]:
+    yield f"### {heading}"
     yield ""
     yield f"`{stated.module}`. {stated.summary}"
     yield ""

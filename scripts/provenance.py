@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from constants import Constant, constants
+from constants import CHOICES, Constant, constants
 
 import xe_sizer
 
@@ -43,24 +43,6 @@ PHRASES = {
     "published": r"arXiv|[Dd]ocumentation|user guide|\.cpp|whitepaper|reaches",
     "assumed": r"assumed|\bas on\b|^The [A-Z]+\d+'s|that of the|lack the new|and its power|[Bb]etween the",
 }
-# No figure of an estimate follows from these modules of the equations' packages: they search and advise.
-SEARCHES = frozenset(
-    {
-        "advice",
-        "advice_words",
-        "batches",
-        "remedies",
-        "warnings",
-        "choose",
-        "fewest",
-        "sizing",
-        "space",
-        "frontier",
-        "packing",
-        "resolve",
-        "workload",
-    }
-)
 # Sections of a stack that follow its framework's source code, which the file names as a whole; all else are factors.
 FROM_CODE = frozenset(
     {"kernels", "states", "loads", "fused", "defaults", "supports", "boundaries", "releases", "origins", "uncertainty"}
@@ -105,7 +87,7 @@ def of_equations() -> Iterator[Row]:
 
 def _of_equation(constant: Constant, module: str) -> Row:
     own_name = module.rpartition(".")[2]
-    usual = "chosen" if own_name in SEARCHES else "counted" if module.startswith("graph.") else ""
+    usual = "chosen" if own_name in CHOICES else "counted" if module.startswith("graph.") else ""
     says = constant.comment or ("" if usual != "chosen" else constant.name.replace("_", " ").lower())
     return Row(f"{module} {constant.name}", constant.value, origin_of(says) or (usual if says else ""), says)
 

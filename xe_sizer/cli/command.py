@@ -264,7 +264,7 @@ class Invocation(Immutable):
     def show(self, answer: Answer, about: str | None = None, **asked: Any) -> int:
         """Report the answer; its exit code, 0 for a no that the caller does not mind.
 
-        about : the file that the report is about; asked : fields of `report.options.Options`
+        about : the file that the report is about; asked : fields of `report.document.Options`
         """
         self._say_readings()
         self.output.report(answer, explain=self.topics, brief=self.brief, file=about, **asked)

@@ -114,7 +114,7 @@ class Projector(Immutable, eq=True):
     """From the encoder of images to the language model: products from width to width, an activation between them.
 
     norm : in front of them, layernorm, rmsnorm or None; over : the width of a patch, or of the patches that are merged
-    queries : that read a piece of an image in place of the products, and are its tokens (`graph.resampler`); 0: none;
+    queries : that read a piece of an image in place of the products, and are its tokens (`graph.vision`); 0: none;
     query_positions : with learned positions
     """
 

@@ -409,7 +409,7 @@ class Kernels(Immutable):
     attention : flash, sdpa or eager; decode: a few queries on a long cache, one kernel split over the keys
     cache : none; paged: one kernel writes the new keys and values in place; in-attention: the attention kernel
         does; concatenated: every layer copies its whole cache to make room (DynamicCache of transformers)
-    loss : the cross-entropy, see `graph.losses`
+    loss : the cross-entropy, see `Loss`
     fused_qkv, fused_gate_up : one matrix product instead of three or two
     repeats_kv : keys and values are copied to the number of query heads before attention
     softmax : of eager attention: float32 (kept so, and cast) or fused (kept in the compute type)
@@ -438,7 +438,7 @@ class Kernels(Immutable):
     attention_mask : of sdpa: none, as the kernel knows windows and labels hide padding; padded: where sequences of a
         micro-batch are padded, or longer than a window; always
     windows : layers with a sliding window keep and read no more than it; else all tokens
-    selective : what selective recomputation runs again, see `graph.selective`: attention (its core), alternate (every
+    selective : what selective recomputation runs again, see `graph.recompute`: attention (its core), alternate (every
         other matrix product and all that only moves memory, but not the attention core), or names of modules
     predicted : of a model of masked tokens, what the head works on: all tokens, or those that are masked
     gathered_inputs : with sequence parallelism, products that are split by columns keep their input whole

@@ -145,7 +145,7 @@ def loss_operator(inputs: GraphInputs, logits: Array) -> MemoryBound:
     -------
     MemoryBound; bytes of shape (rank shape,) [bytes]
 
-    Source: each kernel of `graph.losses` names its own.
+    Source: each kernel of `graph.operators.LOSSES` names its own.
     """
     kernel = inputs.kernels.loss
     return MemoryBound(

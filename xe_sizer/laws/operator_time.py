@@ -336,7 +336,7 @@ def launch_counts(operators: Iterable[Operator]) -> tuple[Array, Array]:
     -------
     (forward, backward), ndarrays of float that broadcast to shape (rank shape,) [-]
 
-    Source: `graph.launches.launches`.
+    Source: `graph.operators.launches`.
     """
     forward, backward = np.zeros(1), np.zeros(1)
     for op in operators:

@@ -122,7 +122,7 @@ def prompts_of(job: ServingJob, placements: ReplicaLayouts, traffic: Traffic) ->
     -------
     Prompts, shape (placements,), seconds [s]
 
-    Source: `serving.static.prefill_time`; n prompts fill a step of `max_step_tokens` in every group of the replica.
+    Source: `serving.step_time.prefill_time`; n prompts fill a step of `max_step_tokens` in every group of the replica.
     """
     new, cached = traffic.new_inputs, traffic.inputs - traffic.new_inputs
     together = job.groups(placements) * max(job.engine.batching.max_step_tokens // new, 1.0)

@@ -714,7 +714,7 @@ def request_bytes(job: ServingJob, placements: ReplicaLayouts, tokens: ArrayLike
     -------
     ndarray of float, shape that tokens and placements broadcast to [bytes]
 
-    Source: `serving.kv_cache.sequence_bytes`; block size and windows stand in the engine's file.
+    Source: `sequence_bytes`; block size and windows stand in the engine's file.
     """
     block, windows = job.engine.memory.block_tokens, job.engine.kernels.windows
     return sequence_bytes(job.model, job.scheme.cache, tokens, placements, block, windows)

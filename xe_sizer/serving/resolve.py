@@ -74,7 +74,8 @@ def images_of(provenance: Provenance, model: ModelShape, traffic: Traffic) -> Im
 
     Parameters
     ----------
-    provenance : the keys `serve.images` and `serve.image_size`; model : its encoder says what becomes of an image
+    provenance : the keys `serve.images` and `serve.image_size`
+    model : its encoder says what becomes of an image
     traffic : prompts without images [tokens]
 
     Returns

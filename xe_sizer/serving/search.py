@@ -476,7 +476,7 @@ def decode_curve(job: ServingJob, placements: ReplicaLayouts, memory: ServingMem
     -------
     Curve, shape (GRID, placements), seconds [s]
 
-    Source: `serving.states.curve` over `decoding_only`.
+    Source: `serving.queueing.curve` over `decoding_only`.
     """
     return curve(job, placements, memory, replace(traffic, input_spread=0.0), decoding_only)
 

@@ -326,7 +326,7 @@ class StepPrices(Immutable):
         return step_s + (self.drafting * self.decode_s(decodes, decode_past) if self.drafting and decodes else 0.0)
 
     def _fullest(self, sequences: float) -> float:
-        """Sequences of the fullest group, see `serving.step.of_the_fullest` [-]."""
+        """Sequences of the fullest group, see `serving.step_time.of_the_fullest` [-]."""
         return sequences if self.groups == 1.0 else max(sequences / self.groups, min(sequences, 1.0))
 
 

@@ -73,7 +73,9 @@ def step_inputs(
 ) -> GraphInputs:
     """Inputs of the operators of sequences alike, on the fullest rank of each placement.
 
-        sequence parallelism, context parallelism: none
+        tokens of a rank = batch x sequence
+
+    Engines have no context parallelism, and no sequence parallelism of norms.
 
     Parameters
     ----------
@@ -84,7 +86,7 @@ def step_inputs(
 
     Returns
     -------
-    GraphInputs, shape (points,)
+    GraphInputs, shape (points,) [-] and [bytes]
 
     Source: placement of the engines' ranks; `NarrowKernel` for weights that are widened in memory.
     """
@@ -634,7 +636,7 @@ def operator_costs(time: StepTime) -> tuple[OperatorCost, ...]:
     -------
     tuple of OperatorCost, in the order in which they run [s], [FLOP], [bytes]
 
-    Source: `laws.operator_work.operator_work` and `laws.exchange_time.exchange_times`.
+    Source: `laws.operator_time.operator_work` and `laws.network.exchange_times`.
     """
     step, at = time.step, _At(time)
     groups = ((step.layers, step.imbalance), (step.ends, np.ones(1)))

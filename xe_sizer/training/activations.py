@@ -111,7 +111,7 @@ def recomputed_flops(operators: Iterable[Operator], layouts: Layouts, whole: Arr
     -------
     ndarray of float, shape (layout,) [FLOP]
 
-    Source: Korthikanti et al. 2022 (arXiv:2205.05198); `graph.selective.with_recomputation`.
+    Source: Korthikanti et al. 2022 (arXiv:2205.05198); `graph.recompute.with_recomputation`.
     """
     everything, selected = np.zeros(len(layouts)), np.zeros(len(layouts))
     for op in operators:
@@ -635,7 +635,7 @@ def operator_groups(job: Job, inputs: GraphInputs) -> OperatorGroups:
     -------
     three tuples of Operator; sizes [-] and bytes [bytes] broadcast to shape (rank shape,)
 
-    Source: `graph.transformer`, `graph.vision_operators`.
+    Source: `graph.transformer`, `graph.vision`.
     """
     if job.encodes is None:
         return layer_operators(inputs), embedding_operators(inputs), head_operators(inputs)

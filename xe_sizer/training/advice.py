@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 # Remedies of jobs that compare answers or have a teacher: what stands beside the model, and what learns of it.
 
 KEY = "train.reference"
-OTHER_TRAINING = 13  # chosen: effort from which a remedy is another way to train, see `training.remedies`
+OTHER_TRAINING = 13  # chosen: effort from which a remedy is another way to train
 
 
 def reference_elsewhere(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:

@@ -318,7 +318,7 @@ def pipeline(job: Job, layouts: Layouts, shapes: RankShapes, passes: Passes) -> 
     -------
     Pipeline, shape (layout,) [s]
 
-    Source: `training.schedules`.
+    Source: `training.layout`.
     """
     pp, vpp = as_array(layouts.pp), as_array(layouts.vpp)
     bubble_s = bubble_time_s(

@@ -185,7 +185,7 @@ def census(model: ModelShape, method: Method, layouts: Layouts, split: Split) ->
     -------
     Census, shape (stage, layout) [-]
 
-    Source: parameter counts of the reference implementations (`graph.parameters`); Megatron-LM's sharding
+    Source: parameter counts of the reference implementations (`graph.weights`); Megatron-LM's sharding
     (arXiv:1909.08053).
     """
     expert_ranks = layouts.ep * layouts.expert_ranks

@@ -546,7 +546,7 @@ def operator_costs(line: Timeline) -> tuple[OperatorCost, ...]:
     -------
     tuple of OperatorCost, in the order in which they run [s], [FLOP], [bytes]
 
-    Source: `laws.operator_work.operator_work` and `laws.exchange_time.exchange_times`.
+    Source: `laws.operator_time.operator_work` and `laws.network.exchange_times`.
     """
     job, layouts = line.job, line.layouts
     shapes = job.rank_shapes(layouts, as_array(line.sequences.critical_tokens))
