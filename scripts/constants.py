@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from types import ModuleType
 
-# Modules of the wings that read, choose, sum up or put into words. Their arrays are no equations unless they state a
-# source, and their constants are chosen unless they say otherwise.
+# Modules that read, choose, hand on, sum up or put into words. Their functions are no equations unless they state formula
+# and source, and their constants are chosen unless they say otherwise.
 CHOICES = frozenset({
-    "advice", "conflicts", "device", "estimate", "job", "load", "resolve", "resolved", "search", "search_space",
-    "summary", "trace", "uncertainty", "workload",
+    "advice", "conflicts", "device", "estimate", "evaluation", "job", "load", "parts", "rank", "resolve", "resolved",
+    "search", "search_space", "summary", "trace", "uncertainty", "workload",
 })  # fmt: skip
 
 

@@ -27,7 +27,7 @@ from xe_sizer.laws.parts import Part
 PAGE = Path(__file__).parents[1] / "docs" / "physics.md"
 ARRAYS = frozenset({"Array", "ArrayLike", "IntArray", "NDArray"})
 NUMBERS = ARRAYS | {"float"}
-NO_EQUATION = frozenset({"as_array", "spread", "part", "computed"})  # they convert, register and call
+NO_EQUATION = frozenset({"as_array", "spread"})  # they convert
 UNIT = re.compile(r"\[[^\]]+\]")
 SHAPE = re.compile(r"\bshape\b")
 HEADER = "Written from the docstrings of the equations by `python scripts/physics.py`."
@@ -332,10 +332,11 @@ def _table_of_constants(group: Group) -> Iterator[str]:
 
 
 def _headings(stated: Sequence[Equation]) -> dict[Equation, str]:
-    """Their names; those that several modules have with that of the package."""
+    """Their names; those that several modules have with that of the module."""
     count = Counter(each.name for each in stated)
     return {
-        each: each.name if count[each.name] == 1 else f"{each.name} of {each.module.split('.')[1]}" for each in stated
+        each: each.name if count[each.name] == 1 else f"{each.name} of {each.module.partition('.')[2]}"
+        for each in stated
     }
 
 
