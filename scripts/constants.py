@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from types import ModuleType
 
-# Modules that read, choose, hand on, sum up or put into words. Their functions are no equations unless they state formula
-# and source, and their constants are chosen unless they say otherwise.
+# Modules that read, choose, hand on, sum up or put into words. Their functions are no equations unless they state a
+# formula and a source, and their constants are chosen unless they say otherwise.
 CHOICES = frozenset({
     "advice", "conflicts", "device", "estimate", "evaluation", "job", "load", "parts", "rank", "resolve", "resolved",
     "search", "search_space", "summary", "trace", "uncertainty", "workload",

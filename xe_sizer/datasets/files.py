@@ -17,7 +17,7 @@ import msgspec
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.profiles.text import missing
 
-# Rows of a file, whatever its format: each with its place, and what could not be read.
+# Rows, whatever the format: each with its place, and what could not be read.
 
 MAX_ROW_BYTES = 64 << 20  # chosen: 16 M tokens; what is longer is no sample
 SHOWN_PROBLEMS = 5
@@ -169,7 +169,7 @@ class Parquet:
         return InputError(Problem(f"cannot read this Parquet file: {reason}", Location(str(self.path))))
 
 
-# JSON Lines: a value in each line, read with bounded memory however long a line is.
+# JSON Lines, read with bounded memory however long a line is.
 
 _SKIP_BYTES = 1 << 20
 _BOM = b"\xef\xbb\xbf"
@@ -243,7 +243,7 @@ def decoded(text: bytes | memoryview) -> Any:
         raise ValueError(f"not JSON: {str(error).partition(':')[0].lower()}") from None
 
 
-# JSON: one list of rows, or an object in which one is. The file is mapped; only one row at a time is decoded.
+# JSON: one list of rows, or an object in which one is. The file is mapped, and one row at a time decoded.
 
 
 class JsonList:
@@ -313,7 +313,7 @@ def _rows_of(data: memoryview) -> list[msgspec.Raw]:
     return msgspec.json.decode(max(lists, key=lambda each: len(memoryview(each))), type=list[msgspec.Raw])
 
 
-# Which reader a file of samples gets, by how the file begins.
+# The reader of a file, by how the file begins.
 
 
 def open_source(path: Path) -> Source:

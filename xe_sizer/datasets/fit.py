@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.immutable import Immutable
 
-# Bytes of a text by class: what a tokenizer's yield depends on, counted without it.
+# Bytes of a text by class: what a tokenizer's yield depends on.
 
 CHUNK: Final = 1 << 20
 NAMES: Final = (
@@ -64,7 +64,7 @@ def ascii_bytes(counts: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(counts[..., :_ASCII].sum(axis=-1))
 
 
-# What a pass over files keeps of every sequence: a few numbers in a temporary file, so that memory stays bounded.
+# Records: a few numbers of every sequence in a temporary file, so that memory stays bounded.
 
 UNKNOWN: Final = -1
 _CHUNK: Final = 1 << 16
@@ -135,7 +135,7 @@ class Spill:
         self._file.close()
 
 
-# Which sequences are tokenised: some at random, others in proportion to their length, spread over all files.
+# Picks: sequences that are tokenised, some at random, others in proportion to their length, from all files.
 
 LONG_SHARE: Final = 0.6  # chosen: of the sample that is drawn in proportion to length, which the mean rests on
 PICKS_BUDGET_BYTES: Final = 12 << 20  # chosen: text that is tokenised for it, 10 s on one core
@@ -218,7 +218,7 @@ def unknown(spill: Spill) -> Iterator[Records]:
             yield unknown
 
 
-# Tokens from bytes: a law fitted to the sequences that were tokenised, and how far each was from it.
+# Tokens from bytes: a law fitted to the picks, and how far each was from it.
 
 ASCII_BYTES_PER_TOKEN: Final = (4.7, 3.9, 2.9)
 """Assumed without a tokenizer, for the low, expected and high number of tokens; see docs/data.md."""
@@ -377,7 +377,7 @@ def _longer(group: NDArray[np.bool_], predicted: NDArray[np.float64]) -> NDArray
     return group & (predicted >= np.median(predicted[group]))
 
 
-# The longest and the shortest sequence: the likeliest by a pass over bytes are tokenised until none can beat them.
+# Extremes: sequences that may be the longest or shortest are tokenised until no other can beat them.
 
 MOST: Final = 512  # chosen: candidates that are tokenised
 EXTREMES_BUDGET_BYTES: Final = 16 << 20  # chosen: of their text
@@ -479,7 +479,7 @@ def bound(predicted: NDArray[np.float64], highest: NDArray[np.float64]) -> NDArr
     return np.asarray(predicted * (1.05 + 2.0 * (highest - 1.0)))
 
 
-# Token lengths of millions of sequences in bounded memory: finely binned, then in at most 64 bins.
+# The distribution of millions of lengths: finely binned, then in at most 64 bins.
 
 STEP: Final = 0.0025  # of a bin, in the logarithm: whole lengths below 400 have one each
 MOST_BINS: Final = 64

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from xe_sizer.datasets.fit import Extreme, Histogram, Picks, Records
     from xe_sizer.profiles.finder import Finder
 
-# One pass over files of samples: every row is decoded once, and its sequences are measured in bytes.
+# The scan: every row is decoded once, and its sequences are measured in bytes.
 
 Count = Callable[[Sequence[Piece]], list[int]]
 Said = Callable[[int, int], None]
@@ -115,7 +115,7 @@ def _say(said: Said, before: int, total: int, done: int) -> None:
     said(before + done, total)
 
 
-# Token lengths of files of samples: counted, estimated from a sample that is tokenised, or assumed from bytes.
+# Token lengths: counted, estimated from a sample that is tokenised, or assumed from bytes.
 
 SAMPLE = 1000
 Z80 = 1.2816  # standard errors to each side that hold 80 % of a normal distribution
@@ -322,7 +322,7 @@ def _with_tokens(records: Records, tokens: NDArray[np.float64]) -> Records:
     return known
 
 
-# Measured token lengths as a data set profile, in memory and as a YAML file.
+# The profile, in memory and as a YAML file.
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 _PER_LINE = 12
@@ -400,7 +400,7 @@ def _plain(text: str) -> str:
     return "".join(each if each.isprintable() else " " for each in text)
 
 
-# What a reader must know of measured token lengths.
+# Remarks on measured lengths.
 
 _SHOWN_REASONS = 2
 
@@ -423,7 +423,7 @@ def remarks(measured: Measured) -> Iterator[str]:
         yield f"samples of several kinds: {kinds}"
 
 
-# A file of samples in the place of a data set profile: its tokens are counted when a scenario names it.
+# A file in place of a profile: its tokens are counted when a scenario names it.
 
 
 class CountedSamples(Immutable):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from xe_sizer.errors import Where
 
-# What in a row is trained on: conversations, instructions, texts, preference pairs, token ids.
+# Fields that are trained on: conversations, instructions, texts, preference pairs, token ids.
 
 Message = Mapping[str, Any]
 MESSAGES = ("messages", "conversations", "conversation", "chat", "dialog", "dialogue")
@@ -256,7 +256,7 @@ def _name_of(value: Any) -> str:
     return "nothing" if value is None else names.get(type(value), "this")
 
 
-# Lists of texts that a tokenizer takes at once.
+# Batches of texts for a tokenizer.
 
 T = TypeVar("T")
 BATCH_CHARS = 1 << 17  # chosen: a tokenizer needs some 200 bytes a token
@@ -409,7 +409,7 @@ class Renderer:
         self._end()
 
 
-# A tokenizer of the user's: tokenizer.json, with the chat template beside it (extra: data).
+# The tokenizer: a tokenizer.json, with the chat template beside it (extra: data).
 
 MOST_BYTES = 256 << 20  # of a tokenizer.json; the largest known has 35 MB
 TOKENS_PER_MESSAGE = 5

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from xe_sizer.evidence.records import Record
     from xe_sizer.software.stack import Stack
 
-# Peaks of memory and ends of it in published runs: how sure a job fits, and how far that can be believed.
+# Memory of published runs: peaks and ends of it, and how far a probability to fit can be believed.
 
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
 BINS = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
@@ -224,7 +224,7 @@ def reliability(peaks: Sequence[Peak], chances: Mapping[str, MemoryChance]) -> I
             )
 
 
-# Regression that few runs cannot mislead: a prior, noise with strays, and what it says of runs that it has not seen.
+# Robust regression: a prior, noise with strays, and what it says of runs that it has not seen.
 #
 #     log measured = log predicted(factors) + noise,   log factor ~ N(0, PRIOR_SPREAD^2),   noise ~ Student-t
 #
@@ -332,6 +332,8 @@ def student_tail(freedom: float) -> float:
     )
     return z + sum(term / freedom**power for power, term in enumerate(terms, 1))
 
+
+# The fit of a stack.
 
 EFFICIENCIES = ("matmul", "attention", "memory_bound", "collectives")
 LAUNCHES = ("forward_launch_us", "backward_launch_us", "micro_batch_overhead_ms", "step_overhead_ms")

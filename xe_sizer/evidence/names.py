@@ -323,7 +323,7 @@ def _with(record: Record, stack: Stack, schedule: str | None) -> Stack:
     return msgspec.structs.replace(stack, supports=wider)
 
 
-# Collects the scenario keys that a record becomes, and the catalogue with what records describe themselves.
+# Keys that a record becomes, collected; and the catalogue with what records describe themselves.
 
 
 class RecordRegistry(Registry):

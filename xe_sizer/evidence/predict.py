@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from xe_sizer.training.memory import Ledger
     from xe_sizer.training.resolved import ResolvedTraining
 
-# What anybody could predict without a model of software: FLOPs at the peak of the GPUs, for a fixed share of it.
+# The yardstick, without a model of software: FLOPs at the peak of the GPUs, for a fixed share of it.
 
 # Counted: two FLOPs a weight and token for forward, input gradient and weight gradient; a frozen base lacks the last.
 PASSES, FROZEN_PASSES = 6, 4
@@ -92,7 +92,7 @@ def seconds_at_peak(job: Job, gpus: int, tokens_per_sequence: float) -> float:
     return passes * count_parameters(job.model).active * tokens / (job.device.peak_flops_per_s * gpus)
 
 
-# One prediction beside what was measured, in the form that validation reports.
+# One prediction beside what was measured, as validation reports it.
 
 
 def prediction_of(
@@ -144,7 +144,7 @@ def reason_of(error: InputError) -> str:
     return re.sub(r"\s+", " ", "; ".join(problem.message for problem in error.problems)) or "cannot be predicted"
 
 
-# A record's scenario is tried as it is, and where it cannot be, with less and less of its layout.
+# Attempts: the scenario as it is, and where it cannot be, with less and less of its layout.
 
 T = TypeVar("T")
 # What is given up, in this order, where a record's layout is none that its stack could run.
@@ -187,7 +187,7 @@ def _without_the_impossible(asked: Asked, error: InputError) -> Asked:
     return replace(asked, flags=left, assumed=(*asked.assumed, text))
 
 
-# Predictions for records of inference: latencies, throughput, memory and verdicts.
+# Inference: latencies, throughput, memory and verdicts.
 
 MEDIANS, MIDDLE = ("median", "p50"), 50.0
 STAND_IN = 2.0
@@ -386,7 +386,7 @@ def rates(found: ServedRecord) -> Iterator[Prediction]:
         )
 
 
-# Predictions for records of training: each is sized as a user's scenario would be, then compared.
+# Training: each record is sized as a user's scenario would be.
 
 REPORTED_DEFAULTS = (
     "precision", "train.padding", "optimizer", "attention", "lora.rank", "lora.targets", "rollout.partial",
@@ -564,7 +564,7 @@ def _oom(found: PredictedRecord) -> Iterator[Prediction]:
     yield msgspec.structs.replace(one, fit_probability=found.judged.probability_to_fit(found.memory_guessed))
 
 
-# Predictions for records of reinforcement learning: iterations, their phases, memory, and whether they fit.
+# Reinforcement learning: iterations, their phases, memory and verdicts.
 
 PHASES = {
     "rollout_s": ROLLOUT, "logprob_s": RATING, "reward_s": REWARD, "train_s": TRAINING, "sync_s": SYNCHRONISATION,
@@ -665,7 +665,7 @@ def _iteration_peak_memory(found: ReinforcedRecord) -> Iterator[Prediction]:
     yield prediction_of(found.record, "peak_memory", conversion.value, predicted, assumed, None, groups, found.guessed)
 
 
-# Predictions for measurement records, compared with what was measured.
+# All records.
 
 Found = PredictedRecord | ServedRecord | ReinforcedRecord
 """A record with its prediction."""

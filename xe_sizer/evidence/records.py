@@ -24,7 +24,7 @@ from xe_sizer.units import GIB, HOUR_S, MINUTE_S
 if TYPE_CHECKING:
     from xe_sizer.profiles.convert import Locate
 
-# Sections of a measurement record and the kinds of value that its keys take.
+# Sections of a record.
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
 Degree = Annotated[int, msgspec.Meta(ge=0, le=10**6)]
@@ -152,6 +152,8 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     output_tokens_per_s_per_gpu: Rate | None = None
     request_latency_s: Time | None = None
 
+
+# Records and their files.
 
 SHIPPED = Path(__file__).parent / "data"
 """The records that come with xe-sizer."""
@@ -431,7 +433,7 @@ def _repeated(records: Iterable[Record], place: Location) -> Iterator[Problem]:
             yield Problem(message, place, "ids tell records apart in the report")
 
 
-# What a record measured, as seconds per optimizer step, bytes per GPU and a verdict.
+# What was measured, as seconds of an optimizer step, bytes of a GPU and a verdict.
 
 UNSTATED = "unstated"
 METRICS = ("allocated", "reserved", "nvidia-smi", UNSTATED)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from xe_sizer.evidence.records import Record
     from xe_sizer.graph.model import ModelShape
 
-# The load of a record of inference: its requests, when they come, and how long they are.
+# The load: requests, when they come, and how long they are.
 
 CHAT_INPUT_TOKENS, CHAT_OUTPUT_TOKENS = 240.0, 230.0
 """Where a source says nothing of lengths: conversations of ShareGPT, whose prompts and answers have such means."""
@@ -165,9 +165,7 @@ def _is_round(mean: float) -> bool:
     return mean == round(mean) or any(-mean % each < max(0.5, LITTLE_LESS * mean) for each in ROUND_TOKENS)
 
 
-# A record of inference as the scenario that a user would have written.
-#
-# Nothing here looks at what was measured, at the id or at the source.
+# The scenario. Nothing here looks at what was measured, at the id or at the source.
 
 QUANTISED = re.compile(r"-(gptq|awq)(-\w+)?$")
 UNRELEASED = re.compile(r"nightly|latest|\bmain\b|\bdev\b")

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from xe_sizer.training.adapters import AdapterKind
     from xe_sizer.training.methods import MethodKind
 
-# What a record says of adapters and of the frozen weights below them, as keys of a scenario.
+# Adapters and the frozen weights below them.
 
 
 def _module_names(stated: str | list[str] | None) -> list[str]:
@@ -147,7 +147,7 @@ def adapters(record: Record, job: MethodKind, model: ModelShape, flags: Flags) -
     flags.put("lora.targets", list(dict.fromkeys(targets)) or None)
 
 
-# The model of a record: looked up, changed where the record says so, or built from its shape or its size.
+# The model: looked up, changed where the record says so, or built from its shape or its size.
 
 SUFFIXES = re.compile(r"[-_](instruct|chat|it|base|hf|sft)$")
 CUT = re.compile(r"(-\d+-?layers?)?(-\d+-?experts?)?$")  # a benchmark's small version of a known model
@@ -310,7 +310,7 @@ def _layers(size: float, hidden: int, vocab: int) -> int:
     return max(round(exact / step), 1) * step
 
 
-# Images of a record's samples, and what is frozen of a model that sees.
+# Images, and what is frozen of a model that sees.
 
 # Names of models that are trained on images; others that see are trained on text as well.
 SEES = re.compile(r"(?:^|[-_./ ])(?:\w*(?:vl|llava)\d?|v|pixtral|paligemma|idefics\d?|smolvlm|vision)(?=$|[-_. ])")
@@ -358,7 +358,7 @@ def _only_text(tokens: int, flags: Flags) -> None:
     flags.assumed.append(f"{tokens:,} tokens of each sample are images, the others text")
 
 
-# Accelerator and node of a record: names looked up, and what it says about its links.
+# Accelerator and node, and their links.
 
 VENDOR_WORDS = re.compile(r"\b(nvidia|amd|instinct|geforce|tesla|intel)\b")
 NICS = re.compile(r"(\d+)\s*x\s*(?:[^,;:\d]|\d(?!\d*\s*g))*?(\d+)\s*g(?:b|be|bps|bit)\b", re.IGNORECASE)
@@ -513,7 +513,7 @@ def _node(gpu: Accelerator, count: int, scale_up: str, scale_out: ScaleOut, regi
     return server(profile, gpu, registry.fabric)
 
 
-# The job of a record: by its name, by another name of it, or the nearest that has equations.
+# The job: by its name, by another name of it, or the nearest that has equations.
 
 
 @cache
@@ -608,7 +608,7 @@ def _quantised(record: Record, kind: MethodKind, flags: Flags) -> MethodKind:
     return quantised
 
 
-# What a record of reinforcement learning says of its answers, as keys of a scenario: their lengths and their pools.
+# Answers of reinforcement learning: their lengths, and the pools that write them.
 
 PROMPT_TOKENS = 110.0  # of mathematical problems in a chat template, where a source counts them with the answers
 
@@ -733,7 +733,7 @@ def _companion(record: Record, key: str, registry: RecordRegistry, flags: Flags)
     flags.put(f"train.{key}", found.name)
 
 
-# Replicas and batch of a record: what it states of them, and what follows.
+# Replicas and batch: what is stated, and what follows.
 
 # Pre-training batches hold about 4 M tokens (LLaMA, arXiv:2302.13971, section 2.3).
 PRETRAINING_BATCH_TOKENS = 4 * 2**20
@@ -814,9 +814,7 @@ def _tokens(stated: float | str | None) -> float | None:
     return float(found[1]) * {"": 1.0, "k": 1e3, "m": 1e6}[found[2].lower()] if found else None
 
 
-# A record as the scenario that a user would have written: the same keys, the same path to an estimate.
-#
-# Nothing here looks at what was measured, at the id or at the source.
+# The scenario. Nothing here looks at what was measured, at the id or at the source.
 
 # Where a source says nothing about lengths. Public instruction data have means of 77 (Alpaca), 210 (MetaMath) and
 # about 300 tokens (Orca-Math).

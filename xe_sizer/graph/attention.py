@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from xe_sizer.graph.model import LatentAttention, ModelShape
     from xe_sizer.graph.operators import Array, MemoryBound, Operator, RankShape
 
-# Disentangled attention: queries and keys are also compared with a table of relative positions (DeBERTa).
+# Disentangled attention (DeBERTa): queries and keys are also compared with a table of relative positions.
 
 INDEX = 8.0  # bytes of an index: torch.int64
 TERMS = 2.0  # counted: content to position and position to content (pos_att_type of every published model)
@@ -96,7 +96,7 @@ def _product(block: Block, name: str, m: Array, n: Array, k: Array, copies: Arra
     )
 
 
-# Heads of keys and values on a rank: how many there are, what a cache holds of them, and what writing it moves.
+# Heads of keys and values on a rank, and what a cache holds of them.
 
 
 def kv_heads_per_rank(model: ModelShape, tp: Array) -> Array:
@@ -198,6 +198,8 @@ def _repeated_width(inputs: GraphInputs) -> Array:
     copied = (heads > kv_heads) * float(inputs.kernels.repeats_kv)
     return np.asarray(copied * (heads + kv_heads) * (model.qk_head_dim + model.v_head_dim))
 
+
+# The attention half of a layer.
 
 # Rotary over Q and K: one fused pass, or two products, a negation, a concatenation and a sum (transformers).
 ROTARY_PASSES = {"fused": (2.0, 2.0), "eager": (10.0, 12.0), "in-attention": (0.0, 0.0)}
@@ -587,7 +589,7 @@ def _loaded_keys(inputs: GraphInputs, window: int | None) -> Array | None:
     return np.asarray(np.minimum(inputs.rank.keys, window + inputs.rank.sequence - 1.0))
 
 
-# Attention of a decoder's tokens to what the encoder returns.
+# Cross-attention: tokens of a decoder look at what the encoder returns.
 
 
 def cross_attention(block: Block, source: RankShape) -> Iterator[Operator]:

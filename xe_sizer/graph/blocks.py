@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array, Operator, Picks, RankShape
     from xe_sizer.graph.weights import Weight
 
-# Operators that every block is made of: linear layers with their adapters, norms, residuals.
+# Products, norms, residuals and elementwise kernels.
 
 # Passes over the tensor, in elements read or written, forward and backward, of fused and step-by-step kernels.
 # Fused norm: read x, write y; backward reads dy and x, writes dx. Step by step: the seven kernels of the Hugging
@@ -310,7 +310,7 @@ def residual(block: Block, name: str) -> MemoryBound:
     return memory_bound(block, name, "norm", inputs.residual_bytes, passes, (own + drops, own + drops), masks)
 
 
-# Collectives inside the layers: into and out of tensor-parallel regions, and any other exchange of a block.
+# Exchanges: into and out of tensor-parallel regions, and between context-parallel ranks.
 
 if TYPE_CHECKING:
     Messages = tuple[tuple[str, Array], ...]  # operations with what they exchange

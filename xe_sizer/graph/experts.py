@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from xe_sizer.graph.model import Experts
     from xe_sizer.graph.operators import Array, Kernels, Operator
 
-# How tokens fall to the experts of a rank: the busiest one, how many it touches, and rows of grouped products.
+# Rows: the busiest expert, how many a rank touches, and what grouped products compute.
 
 SMALLEST_TILE = 16.0  # rows of the smallest tile of grouped products
 # What DeepGEMM's grouped products take where scales are no powers of two: tokens, width of an expert's part, alignment.
@@ -170,7 +170,7 @@ def expert_rows(
     return np.where(reserves, reserved / shared, tiled), np.where(reserves, reserved, routed)
 
 
-# Experts that are computed one after the other, as the eager classes of Hugging Face transformers do.
+# Experts in a loop, as the eager classes of Hugging Face transformers compute them.
 
 MODULES, SLICED, SPLIT = "modules", "sliced", "split"
 # Kernels for each expert, forward and backward (own count). Before its products: which tokens picked it (where, of one

@@ -1,4 +1,4 @@
-"""What shapes a rank's operators: the model, what the rank sees of it, the stack's kernels, what learns."""
+"""What shapes a rank's operators: the model, what the rank sees of it, kernels, casts, adapters, what learns."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array, Kernels, Operator, RankShape
     from xe_sizer.graph.weights import Weight, WeightGroups
 
-"""How often a group of weights exists [-], and its weights."""
+# Parts of a model beside its layers, such as an encoder of images, and which of them learn.
+
 GENERATOR = "generator"
 """Name of the part that replaces tokens for the model."""
 
@@ -94,6 +95,8 @@ class Part(Immutable):
         ]
         return np.asarray(np.sum([np.zeros_like(ranks), *held], axis=0))
 
+
+# Inputs of the operators.
 
 JOINED = (("q", "k", "v"), ("o",), ("gate", "up", "down"))
 """Projections whose adapters in-place kernels take together: all of a group or none (Unsloth kernels/fast_lora.py)."""
@@ -325,9 +328,9 @@ class Block(Immutable):
     layers: float
 
 
-# What it takes to narrow the operands of products to 8 or 4 bit, by scaling recipe and by who casts.
+# Casts: what narrowing operands to 8 or 4 bit takes, by scaling recipe and library.
 #
-# Adding a recipe is one row of each table whose library has it.
+# A recipe is one row of each table whose library has it.
 
 Fp8Recipe = Literal["tensorwise", "rowwise", "blockwise", "mxfp8", "delayed"]
 """What has a scale of its own: a tensor, a row, a block of 128 or of 32; delayed: a tensor, from its history."""
@@ -446,6 +449,8 @@ def narrowing(
         temporary_bytes=block.inputs.zeros,
     )
 
+
+# Adapters beside a weight: what learns, and what their kernels move.
 
 if TYPE_CHECKING:
     Size = Array | float
@@ -758,7 +763,7 @@ class Place(Immutable):
         yield self.sum()
 
 
-# Low-rank adapters (LoRA, Hu et al. 2021, arXiv:2106.09685), with magnitudes of their own (DoRA) or a frozen A.
+# Low-rank adapters: LoRA (Hu et al. 2021, arXiv:2106.09685), with magnitudes (DoRA) or a frozen A.
 
 MAGNITUDE_LAUNCHES = (12.0, 6.0)  # counted: kernels of the forward and of the backward (peft, tuners/lora/dora.py)
 

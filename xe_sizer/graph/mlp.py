@@ -1,4 +1,4 @@
-"""The other half of a layer: dense MLP, or router, experts and shared experts."""
+"""The MLP half of a layer: dense, or router, experts and shared experts."""
 
 from __future__ import annotations
 

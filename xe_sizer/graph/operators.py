@@ -1,4 +1,4 @@
-"""Operators of one rank and one micro-batch: sizes and bytes, no seconds.
+"""Operators of one rank and one micro-batch: sizes and bytes, no seconds; and the kernels of losses.
 
 Every size is a numpy array that broadcasts over layouts, so that one graph describes one layout or a million.
 `layers` says how many of the model's layers contain the operator (a model may mix dense and expert layers).
@@ -18,16 +18,15 @@ from xe_sizer.immutable import Immutable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# Names of the orders in which a pipeline runs its passes, as scenarios and stacks write them.
+# Orders in which a pipeline runs its passes, by their names in scenarios and stacks.
 
 PipelineSchedule = Literal["1f1b", "1f1b-interleaved", "gpipe", "zb-h1", "zb-h2", "zb-v", "v-half", "v-min"]
 
 
-# Kernels of losses: what each moves, launches and keeps. Adding a kernel is one row.
+# Losses: what each kernel moves, launches and keeps. A kernel is one row.
 #
-# Next to the cross-entropies of `LOSSES` stand the ways in which preference jobs get the log-probabilities of the
-# answers
-# that they compare, and those in which distillation compares all logits with a teacher's.
+# Beside the cross-entropies (`LOSSES`) stand the ways in which preference jobs get log-probabilities of their answers
+# (`LOG_PROBABILITIES`), and those in which distillation compares logits with a teacher's (`DIVERGENCES`).
 
 LIKELIHOOD_BYTES = 2.0  # traced: of a cross-entropy of half the sequences beside the log-probabilities of all [bytes]
 
@@ -275,6 +274,8 @@ def divergence_names() -> tuple[str, ...]:
     """Names that stacks may use."""
     return tuple(DIVERGENCES)
 
+
+# Operators: products, attention, scans, memory-bound kernels, collectives.
 
 Array = NDArray[np.float64]
 ContextKind = Literal["all-gather", "ring", "ulysses", "hybrid"]
@@ -672,7 +673,7 @@ def stacked(arrays: Sequence[Array], shape: tuple[int, ...]) -> Array:
     return rows
 
 
-# How the layers of a model are spread over pipeline stages.
+# Layers on pipeline stages.
 
 
 def layers_per_stage(layers: ArrayLike, pp: ArrayLike) -> Array:
@@ -694,7 +695,7 @@ def layers_per_stage(layers: ArrayLike, pp: ArrayLike) -> Array:
     return np.asarray(np.ceil(as_array(layers) / as_array(pp)))
 
 
-# Kernels that the host launches for an operator.
+# Launches: kernels that the host starts for an operator.
 
 if TYPE_CHECKING:
     Messages = tuple[tuple[str, Array], ...]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from xe_sizer.graph.model import LayerKind
     from xe_sizer.graph.operators import Array, Operator
 
-# What a job reads from the last layer where it is not logits of the vocabulary: classes, values, the state.
+# Heads that are no logits of the vocabulary: classes, values, pooled states.
 
 TANH_PASSES = (2.0, 3.0)  # counted: read x, write y; read dy and y, write dx
 POOLING_PASSES = (3.0, 3.0)  # counted: times the mask, and summed up
@@ -194,6 +194,9 @@ def pooled_logits(inputs: GraphInputs) -> Array:
 LOOKUP_PASSES, SCATTER_PASSES = 2.0, 3.0
 # Softmax, sort or top-k and the draw, over float32 logits.
 SAMPLING_PASSES, SAMPLING_LAUNCHES = 6.0, 6.0
+
+
+# Layers, embedding and head.
 
 
 def layer_kinds(inputs: GraphInputs) -> tuple[tuple[float, tuple[Operator, ...]], ...]:

@@ -1,4 +1,4 @@
-"""The encoder of images before a language model: tokens of an image, and weights.
+"""The encoder of images before a language model: tokens of an image, weights, and operators.
 
 An image is brought to a size that the model takes, cut into patches, and encoded by a transformer whose attention looks
 both ways; neighbouring patches are merged into one token each, which a projector widens to the language model.
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array, Operator
     from xe_sizer.graph.weights import WeightGroups
 
-# Projectors that read an image with a fixed number of queries: one layer of attention over its patches.
+# Resamplers: projectors that read an image with a fixed number of queries, in one layer of attention.
 #
 # Qwen-VL (arXiv:2308.12966, section 2.1) and MiniCPM-V (arXiv:2408.01800, section 3): the patches are widened to the
 # language model, learned queries attend to them, and a norm and a product follow.
@@ -118,6 +118,8 @@ def _attention(block: Block, projector: Projector, pieces: Array, patches: Array
         statistics_bytes=statistics,
     )
 
+
+# Images: their tokens, and weights of the encoder.
 
 VISION = "vision"
 """Module of all that belongs to the encoder."""
@@ -324,7 +326,7 @@ def _projector_weights(tower: VisionTower, projector: Projector) -> Iterator[Wei
         yield Weight(f"projector_{place}", VISION, "linear", inputs, outputs, bias, split=split)
 
 
-# Operators of a step that encodes images: patches, layers of the encoder, merging and projectors.
+# Operators of the encoder: patches, layers, merging and projectors.
 
 PLAIN_PASSES = (2.0, 0.0)  # read and write
 ACTIVATION_PASSES = (2.0, 3.0)  # the backward reads the input and the gradient

@@ -16,13 +16,10 @@ if TYPE_CHECKING:
     from xe_sizer.graph.model import Experts, LatentAttention, LayerKind, ModelShape, StateSpace
     from xe_sizer.graph.operators import Array
 
-# Parts of a model beside its layers, an encoder of images or its projector, each of which learns by itself.
+# Weight tensors, and groups of them.
 
 WeightGroups = tuple[tuple[float, tuple["Weight", ...]], ...]
-
-
-# One weight tensor: its size, its module, and how tensor parallelism shards it.
-
+"""How often a group of weights exists [-], and its weights."""
 NORMS_WITH_BIAS = frozenset({"layernorm", "layernorm1p"})
 NORMS_WITHOUT_WEIGHTS = frozenset({"layernorm-nonparam"})
 
@@ -118,7 +115,7 @@ def linear_weight(
     return Weight(name, module, "linear", inputs, outputs, outputs if biased else 0, copies, split)
 
 
-# Every weight tensor of a model, and the parameter counts that follow from them.
+# All weight tensors of a model, and its parameter count.
 #
 # The names are the tensors that the reference implementations train, kept apart where a framework may fuse them
 # (q, k and v; gate and up), because adapters and quantisation address them one by one.

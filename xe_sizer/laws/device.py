@@ -55,6 +55,8 @@ def sixteen_bit(peaks: Container[str]) -> str:
     return BF16 if BF16 in peaks else FP16
 
 
+# The device.
+
 # Without a kernel of its own family an accelerator runs the next older one; `sdpa` is what PyTorch picks, which is
 # FlashAttention-2 but where the profile has another: PyTorch 2.9 takes cuDNN's kernels on compute capability 9.0 too
 # (2.10 with a cuDNN after 9.15 alone), and profiles of Hopper have none, since most published runs are older.

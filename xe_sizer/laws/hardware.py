@@ -1,4 +1,4 @@
-"""Accelerators, servers and clusters in SI units: what the laws are given.
+"""Accelerators and servers in SI units, as the laws are given them, and what servers draw.
 
 Profiles (YAML) are turned into these once, by `xe_sizer.profiles`.
 """
@@ -181,7 +181,7 @@ class Server(Immutable):
         return self.fabric.name
 
 
-# Power of servers at load, and the energy of what runs on them.
+# Power of servers at load, and energy.
 
 KWH_J = 3.6e6  # defined: joules of a kilowatt-hour
 # Share of the thermal design power that an accelerator draws in training; assumed. Below what it draws at its most: an

@@ -1,4 +1,4 @@
-"""What the ranks of a job on a server talk over: laws of collectives from rates, fabrics and measurements."""
+"""The network between the ranks of a job: its laws, and the seconds of exchanges inside the layers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array, Operator, Picks, RankShape
     from xe_sizer.laws.hardware import BusShares, Server
 
-# Seconds of the exchanges inside the layers: joins the graph's collectives with the laws of the network.
+# Seconds of the exchanges inside the layers.
 
 _Exchange = tuple[str, "Picks | None"]  # operation, and who picks experts in it
 
@@ -123,6 +123,8 @@ def _group_times(
         sides[side] = sides[side] + layers * sum((seconds[alike][row] for alike, row in rows), np.zeros(1))
     return sides[0], sides[1]
 
+
+# The network of a server: its laws from rates, fabrics and measurements.
 
 RANKS = (2, 4, 8)  # chosen: of which fabrics state shares and latencies
 # Measured, all-reduces on 8 H200 and 8 B200: from so many ranks on a switch reduces, 4 still run a ring.

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from xe_sizer.laws.attention import AttentionLaw
     from xe_sizer.laws.matmul import MatmulLaw
 
-# Time of operators that only move memory: norms, activations, rotary, residuals, casts, loss, optimizer.
+# Kernels that only move memory: norms, activations, rotary, residuals, casts, loss, optimizer.
 
 
 def memory_bound_time_s(
@@ -69,6 +69,8 @@ def memory_bound_time_s(
     moved = np.asarray(moved_bytes, dtype=np.float64)
     return np.where(moved > 0, moved / (efficiency * bandwidth_bytes_per_s) + np.asarray(launches) * floor_s, 0.0)
 
+
+# Seconds of all operators.
 
 NO_LAW = DecodeLaw(0.0, 1.0)  # of devices that train
 Times = tuple[Array, Array, Array]
@@ -346,7 +348,7 @@ def launch_counts(operators: Iterable[Operator]) -> tuple[Array, Array]:
     return forward, backward
 
 
-# What one operator is made of: its shape, FLOPs, bytes and seconds, and which of them bounds it.
+# What one operator is made of, for an explanation: shape, FLOPs, bytes, seconds, and which of them bounds it.
 #
 # Nothing is computed by equations of its own. FLOPs are the seconds of a device that does one in a second and moves
 # anything at once; bytes are those of a device that moves one in a second; so what is counted is what the laws price.
@@ -538,7 +540,7 @@ def sizes_of(operator: Operator) -> dict[str, Array]:
     return {}
 
 
-# Time that the host needs to launch what the accelerator runs.
+# The host: time to launch what the accelerator runs.
 
 
 def exposed_launch_time_s(launches: ArrayLike, launch_s: float, device_time_s: ArrayLike) -> NDArray[np.float64]:

@@ -1,4 +1,4 @@
-"""Which of the remedies to take: what makes an iteration fit, what keeps the limits, or what makes it faster."""
+"""What to change about reinforcement learning: what makes an iteration fit, what keeps the limits, or what makes it faster."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from xe_sizer.reinforcement.estimate import ReinforcementEstimate
     from xe_sizer.result.common import Advice
 
-# What may mend reinforcement learning or make it faster: each proposes changes of one kind, the mildest first.
+# Remedies: each proposes changes of one kind, the mildest first.
 #
 # Efforts order what a user would rather do first: 1 and 2 change how the GPUs are shared, 3 and 4 what an engine or the
 # trainer keeps on a card, 6 and 7 what is learnt, 8 and 9 the hardware.
@@ -177,6 +177,8 @@ MENDING = (
 FOR_LIMITS = (*FASTER, Remedy(QUALITY, no_reference), Remedy(ANSWERS, shorter_answers), Remedy(HARDWARE, more_gpus))
 """What brings time and price down."""
 
+
+# The choice of remedies.
 
 WORTH_SAYING = 0.05  # chosen: a faster way is mentioned from this share of the time on
 Options = list[Option["ReinforcementEstimate"]]

@@ -140,9 +140,6 @@ def cut_answers(mean: float, spread: float, most: float) -> Answers:
     return Answers(support, joined, float(joined[-1]) if support[-1] >= most else 0.0)
 
 
-# How long replicas of an engine take to write all answers of an iteration, which are asked for at once.
-
-
 class Asked(Immutable):
     """What is asked of all replicas in an iteration.
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from xe_sizer.training.methods.method import Frozen
     from xe_sizer.training.step_time import Timeline
 
-# How the weights come from those who trained them to those who write with them.
+# Weight synchronisation: from those who train to those who write.
 
 ONE = 1  # sender of a broadcast
 
@@ -129,7 +129,7 @@ def waking_s(job: ServingJob, placements: ReplicaLayouts, sleep: str) -> Array:
     return copy_time_s(moved, job.server.pcie_bytes_per_s)
 
 
-# What the GPUs that train do in an iteration: log-probabilities, values, rewards, and the optimizer steps.
+# Training: log-probabilities, values, rewards, and the optimizer steps.
 
 
 class Training(Immutable):
@@ -249,6 +249,8 @@ LEARNING_PARTS = (actor_steps, critic_steps)
 ALL_PARTS = {one.name: (one.formula, one.source) for one in (*RATING_PARTS, *REWARD_PARTS, *LEARNING_PARTS, offloading)}
 """Formula and source of each part."""
 
+
+# The iteration.
 
 ROLLOUT, RATING, REWARD, TRAINING, SYNCHRONISATION = (
     "rollout", "log-probabilities", "rewards", "training", "weight synchronisation",

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from xe_sizer.training.methods import Rollout
     from xe_sizer.training.resolved import ResolvedTraining
 
-# What a reinforcement-learning scenario asks of each wing: a scenario of training, and one of a service.
+# Scenarios of both wings: one of training, and one of a service.
 
 SCALE = 1_000_000  # answers by which shares of lengths become counts
 WRITTEN_AS: Mapping[tuple[str | int, ...], str] = {
@@ -150,7 +150,7 @@ def _located(given: Given) -> Any:
     return locate
 
 
-# The replicas that write the answers of an iteration: which placement they get on so many GPUs, and what they hold.
+# The engine as a library of the trainer.
 
 EAGER_LAUNCH_US = 19.1  # of a kernel that Python starts; fitted: Hugging Face generate, vLLM before 0.3
 
@@ -179,7 +179,7 @@ def beside_a_trainer(job: ServingJob, defaults: RolloutDefaults) -> ServingJob:
     return replace(job, engine=msgspec.structs.replace(job.engine, host=host, memory=memory))
 
 
-# What a reinforcement-learning scenario asks that its method or its stack cannot do.
+# Conflicts: what the method or the stack cannot do.
 
 
 def conflicts(given: Given, method: Rollout, settings: Settings, stack: Stack) -> Iterator[Problem]:
@@ -248,7 +248,7 @@ def _batches(given: Given, settings: Settings) -> Iterator[Problem]:
         yield problem_at(given, "train.global_batch", message, "prompts x group answers are trained on in whole steps")
 
 
-# Whether a scenario asks for reinforcement learning: every estimate wants to know, so little is imported here.
+# The resolved scenario.
 
 
 def reinforces(given: Given) -> bool:

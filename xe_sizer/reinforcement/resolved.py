@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from xe_sizer.training.methods.method import Frozen
     from xe_sizer.training.resolved import ResolvedTraining
 
-# What a reinforcement-learning job does in an iteration, as the scenario, the stack and the method have it.
+# Settings of an iteration, as the scenario, the stack and the method have them.
 
 # Where nobody says: prompts of a batch of published recipes, and lengths of mathematical problems and their answers.
 DEFAULT_PROMPTS = 128
@@ -143,6 +143,9 @@ def _usual_prompt(seq_len: int | None, limit: int | None) -> float:
         return DEFAULT_INPUT_TOKENS
     beside = seq_len - limit if limit is not None and limit < seq_len else seq_len
     return min(DEFAULT_INPUT_TOKENS, max(min(seq_len // 4, beside), 1))
+
+
+# The resolved scenario.
 
 
 class ResolvedReinforcement(Immutable):

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from xe_sizer.serving.job import ServingJob
     from xe_sizer.serving.memory import ServingMemory
 
-# How long replicas of an engine take to write all answers of an iteration, which are asked for at once.
+# Writing: how long replicas take to write all answers of an iteration, which are asked for at once.
 
 PLACES = 32  # chosen: moments of the tail that are timed; twice as many change it by less than a percent
 
@@ -235,6 +235,8 @@ def written_in_batches(
         even_s=prompts_s + mean_s,
     )
 
+
+# The replicas.
 
 SIZES = ReplicaLayouts.__struct_fields__  # of a placement
 

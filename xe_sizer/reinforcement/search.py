@@ -334,7 +334,7 @@ class Search(Immutable):
             yield 2.0 * whole_bytes(job) / job.model.layers, float(gather_s(job, layouts)[0])
 
 
-# A resolved reinforcement-learning scenario to its estimate: how many GPUs, split how, in which layouts.
+# The number of GPUs, and the estimate.
 
 FIRST_TRIED = 4  # numbers of GPUs that a search for the fewest looks at first, and twice as many each time after
 

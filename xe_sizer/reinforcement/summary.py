@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from xe_sizer.result.training import Beside, Data, Memory, Result, Time
     from xe_sizer.training.memory import Ledger
 
-# What the fullest GPU holds in the phase in which it holds most, part by part.
+# Memory of the fullest GPU in the phase in which it holds most.
 
 STATES = "states of actor and critic between their steps, context and communicators"
 
@@ -88,6 +88,8 @@ def _of_replica(sized: ReinforcementEstimate, used: float) -> list[MemoryCompone
     beyond = sum(part.bytes for part in parts) - used
     return parts if beyond <= 0 else [_part("engine", used, "share of the engine x card", "gpu_memory_utilization")]
 
+
+# The result.
 
 FORMULAS = {
     "rollout: prompts": ("prompts of a replica / steps x time of one, each prompt once for its group", "serving wing"),

@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     from xe_sizer.report.document import Block, Remark
     from xe_sizer.result.common import Advice, Basis, Gpus, Ledger, LeftOut, Limit, Sized, TimeComponent, Verdict
 
-# What an answer supposes because nobody gave it, in words for the first screen.
+# Premises: what an answer supposes because nobody gave it.
 
 ASSUMED = "default"  # origin of a value that neither the user nor the stack gave
 
@@ -91,7 +91,7 @@ def assumed_run(scenario: Mapping[str, Any]) -> str:
     return ""
 
 
-# The first screen of a report on one scenario: what people ask first, in the order in which they ask it.
+# Points of the first screen.
 
 
 def evidence_point(basis: Basis | None) -> Iterator[Point]:
@@ -188,7 +188,7 @@ def change_point(advice: tuple[Advice, ...]) -> Iterator[Point]:
         yield Point("Change", f"{clean(first.change)}{effect}", command=clean(first.command))
 
 
-# The verdict on one scenario as findings: its fit, its load and each of its limits.
+# The verdict as findings: its fit, its load and each of its limits.
 
 
 def scenario_finding(answer: Sized, name: str | None, file: str | None) -> Finding:
@@ -267,6 +267,8 @@ def _keys_of(verdict: Verdict) -> Iterator[str]:
         yield from (f"limits.{limit.name}" for limit in verdict.limits if limit.certainty not in ("", SURE))
     yield from ("gpus", "nodes", "gpu", "server", "model")
 
+
+# Tables and facts.
 
 _HARDWARE_KEYS = frozenset({"gpu", "server", "gpus", "nodes", "host_memory_gib"})
 _HARDWARE_SECTIONS = frozenset({"layout", "limits", "cost", "efficiency"})

@@ -1,6 +1,6 @@
 """A report before it has a look: blocks of facts, tables, notes and steps for prose formats to lay out.
 
-What a report says is decided once, in `content.py` and `explain.py`; a format only decides how it looks.
+What a report says is decided once, in `answers/`; a format only decides how it looks.
 """
 
 from __future__ import annotations
@@ -234,7 +234,7 @@ class Document(Immutable):
         return (*self.reasons, self.caution) if self.caution else self.reasons
 
 
-# What is judged, as test cases and as remarks: for formats that show verdicts and no details.
+# Findings: what is judged, as test cases and remarks, for formats that show verdicts and no details.
 
 State = Literal["passed", "skipped", "failed", "error"]
 Level = Literal["notice", "warning", "error"]
@@ -285,7 +285,7 @@ class Finding(Immutable):
     properties: tuple[tuple[str, str], ...] = ()
 
 
-# What a reader's surroundings ask of a report: colour, width, encoding, how deep to go.
+# Options: colour, width, encoding, how deep to go.
 
 BRIEF_LINES = 14
 OPERATORS = "operators"

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from xe_sizer.result.common import Basis, HourlyPrice, Ledger, Limit, Range, Sized, Verdict
     from xe_sizer.result.training import Layout
 
-# Iterations of reinforcement learning in words and tables: their answers, their phases, the GPUs at work in them.
-
 
 def round_noun(scenario: Mapping[str, Any]) -> str:
     """What the run counts: an iteration of reinforcement learning, or an optimizer step."""
@@ -193,7 +191,7 @@ def plural(how_many: int, noun: str) -> str:
     return f"{how_many:,} {noun}" if how_many == 1 else f"{how_many:,} {noun}s"
 
 
-# How sure an answer is, in words: ranges and what they rest on, limits and how sure they are met.
+# Certainty in words: ranges and what they rest on, limits and how sure they are met.
 
 RANGE = "80 % range"
 NOT_JUDGED = "not judged, as it does not fit"
@@ -324,7 +322,7 @@ def _far_end(limit: Limit) -> str:
     return f"range down to {low}" if limit.name.startswith("min_") else f"range to {high}"
 
 
-# Parts of the ledger in words that fit the accelerator.
+# Parts of memory, in words that fit the accelerator.
 
 # The ledger speaks of NVIDIA's software; other vendors have the same parts under other names.
 _MONITORS = {"NVIDIA": "nvidia-smi", "AMD": "rocm-smi"}
@@ -348,7 +346,7 @@ def monitor_name(result: Sized) -> str:
     return _MONITORS.get(str(names.get("vendor", "NVIDIA")), "the vendor's monitor")
 
 
-# Hardware and layouts in a few words.
+# Layouts.
 
 
 def _zero_words(layout: Layout) -> str:
@@ -374,7 +372,7 @@ def layout_words(layout: Layout) -> str:
     return ", ".join(sizes)
 
 
-# Signs of reports for terminals and pipes whose encoding cannot hold them.
+# Signs that an encoding cannot hold.
 
 _TO_ASCII = str.maketrans(
     {

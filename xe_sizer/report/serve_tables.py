@@ -48,7 +48,7 @@ if TYPE_CHECKING:
         Span,
     )
 
-# Prompts on replicas of their own, as the report on a service shows them.
+# Pools for prefill and decode.
 
 WAY = {"node": "inside the node", "network": "over the network"}
 STAGES = (
@@ -120,7 +120,7 @@ def _seconds(value: float | None) -> str:
     return NOT_A_NUMBER if value is None else duration(value)
 
 
-# Sessions that come back, as the report on a service shows them.
+# Sessions that come back to their cache.
 
 BOUND = {
     "memory": "more does not fit the KV cache",
@@ -184,7 +184,7 @@ def sessions_table(result: ServeResult) -> Iterator[Table]:
     yield Table("Sessions that come back", columns, rows, note=note)
 
 
-# The answer of `serve` in one sentence: what is served on what, how fast, and what a reader must know.
+# Load and hardware in words.
 
 DEFAULT = "default"  # origin of a value that nobody gave
 
@@ -294,7 +294,7 @@ def span_words(span: Span, value: float | None = None) -> str:
     return duration_range(Range(low=span.low * times, expected=span.expected * times, high=span.high * times))
 
 
-# The report on a test of a service, in the words of benchmark tools.
+# Tests, in the words of benchmark tools.
 
 LATENCIES = (
     ("Time to first token (TTFT)", "ttft_s"),
@@ -391,7 +391,7 @@ def _between(span: Span) -> str:
     return f"80 % range: {low} to {high}"
 
 
-# A day whose load changes, on replicas that come and go: a line of the first screen, and a table of its hours.
+# A day: a line of the first screen, and a table of its hours.
 
 
 def day_points(result: ServeResult) -> Iterator[Point]:
@@ -441,7 +441,7 @@ def day_table(result: ServeResult) -> Iterator[Table]:
     yield Table("A day", columns, rows, shares, note=note)
 
 
-# Pictures of a service: latencies against their limits and against the load, memory, and what a step is made of.
+# The fleet: kinds of hardware, and the Pareto-optimal ways to run a replica.
 
 
 def front(points: Sequence[ParetoPoint], sizes: Sequence[str], title: str, figure: Figure | None) -> Picture:
@@ -462,8 +462,6 @@ def front(points: Sequence[ParetoPoint], sizes: Sequence[str], title: str, figur
     says = f"{len(points)} replica configurations: {', '.join(dict.fromkeys(sizes))}"
     return Picture(title, says, drawing, "Both axes are logarithmic.", figure)
 
-
-# The service on several kinds of hardware, and the Pareto-optimal ways to run a replica, as tables.
 
 ORDERS = {
     BY_PRICE: "cheapest per hour first",

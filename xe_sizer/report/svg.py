@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from xe_sizer.report.picture import Axis, Bar, Line, Mark, Part, Point, Swing, Tone
 
 
-# What drawings are made of: texts, lines, boxes and paths, in units of the picture, which is WIDTH units wide.
+# Shapes: texts, lines, boxes and paths, in units of the picture, which is WIDTH units wide.
 
 WIDTH = 420.0
 SIZE = 12.0  # of text
@@ -147,7 +147,7 @@ def within(text: Text, left: float = 0.0, right: float = WIDTH) -> Text:
     return Text(text.x + shift, text.y, text.text, text.anchor, text.style, text.size)
 
 
-# From values to places: linear and logarithmic axes with ticks at round numbers.
+# Scales: linear and logarithmic axes with ticks at round numbers.
 
 _ROUND = (1.0, 2.0, 2.5, 5.0, 10.0)
 _DECADES = ((1.0, 2.0, 5.0), (1.0, 3.0), (1.0,))  # ticks of a decade, fewer where many decades are shown
@@ -234,7 +234,7 @@ def _decades(low: float, high: float, digits: Sequence[float]) -> Iterator[float
         yield from (value for digit in digits if low <= (value := digit * 10.0**power) <= high)
 
 
-# What drawings share: the axis below, lines across and upwards with their labels.
+# Frames: the axis below, lines across and upwards with their labels.
 
 ROW = 16.0  # from one line of text to the next
 AXIS_HEIGHT = 2 * ROW + 4  # below the plot: ticks and what they count
@@ -358,7 +358,7 @@ def _bar(bar: Bar, scale: Scale, top: float) -> Iterator[Shape]:
         yield whisker(scale.at(bar.low), scale.at(bar.high), top + BAR_HEIGHT / 2, 5.0)
 
 
-# A plot over two axes: its frame, and lines across and upwards with their labels.
+# Plots over two axes.
 
 PLOT_HEIGHT = 230.0  # of the plot
 _INNER = 6.0
@@ -441,7 +441,7 @@ def _labels(mark: Mark, y: float, plot: Plot, ends: Sequence[Anchor]) -> Iterato
                     yield text
 
 
-# Factors by how far they move a figure to both sides.
+# Tornado: factors by how far they move a figure to both sides.
 
 _ROW_HEIGHT = ROW + BAR_HEIGHT + ROW + 6
 _SMALL = 11.0
@@ -491,7 +491,7 @@ def _ends(swing: Swing, scale: Scale, y: float) -> Iterator[Text]:
     yield from (text for text in (first, last) if text.text)
 
 
-# Parts of a whole beside each other in one bar, numbered, with a legend of their values.
+# Stack: parts of a whole beside each other in one bar, numbered, with a legend.
 
 STACK_HEIGHT = 34.0  # of the bar
 LEGEND_ROW = 19.0
@@ -557,7 +557,7 @@ def _entry(part: Part, y: float, value_end: float, room: float, style: str) -> I
         yield Text(WIDTH - EDGE, y, part.share, "end", "s")
 
 
-# Many verdicts in little room: a numbered cell each, and what the signs mean.
+# Strip: many verdicts in little room, a numbered cell each.
 
 CELL, SPACE = 30.0, 5.0
 ACROSS = int((WIDTH + SPACE) // (CELL + SPACE))
@@ -608,7 +608,7 @@ def _strip_legend(strip: Strip, top: float) -> Iterator[Shape]:
         x += 18 + text_width(words, SIZE) + 2 * GAP
 
 
-# Points over two axes, those that matter named, each with its range.
+# Chart: points over two axes, those that matter named, each with its range.
 
 _RADII = (2.5, 4.5, 6.0)  # of markers, by rank
 _DIRECTIONS = 16
@@ -733,7 +733,7 @@ def _chart_legend(chart: Chart, top: float) -> tuple[list[Shape], float]:
     return shapes, y + 6
 
 
-# Colours and lines of pictures, for light and dark pages and for paper.
+# Style, for light and dark pages and for paper.
 #
 # Every colour of a part is at least 4.5 to 1 against the number written on it, every line at least 3 to 1 against the
 # page (WCAG 2.2, 1.4.3 and 1.4.11).
@@ -785,7 +785,7 @@ STYLE = (
 )
 
 
-# Lines over two axes, each named at its end.
+# Curves over two axes, each named at its end.
 
 _SAMPLE = 26.0  # length of a line in the legend
 
@@ -837,7 +837,7 @@ def _entries(curves: Curves) -> Iterator[tuple[int, str]]:
         yield place, fitted(each.name, WIDTH - _SAMPLE - 14, SIZE)
 
 
-# A picture as SVG: text that a page holds, or a file of its own.
+# The picture: text that a page holds, or a file of its own.
 
 FILE_WIDTH = 600.0  # pixels, where nobody says another width
 MARGIN = 12.0  # around a picture in a file of its own

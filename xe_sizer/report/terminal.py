@@ -22,7 +22,7 @@ from xe_sizer.report.format import encodable
 if TYPE_CHECKING:
     from xe_sizer.report.document import Document, InCharacters, Options, Tone
 
-# Bars of text, and how much room figures have.
+# Bars of text.
 
 MARK = "│"
 LEAST_CELLS = 4  # fewer show nothing, however narrow the terminal
@@ -53,6 +53,8 @@ def gauge(share: float, cells: int) -> str:
     full = min(max(round(cells * share), 0), cells)
     return "█" * full + "░" * (cells - full)
 
+
+# The layout of a document.
 
 _UNLIMITED = 100_000
 _USUAL_WIDTH = 120
@@ -326,7 +328,7 @@ def _bar(table: Table, place: int, options: Options) -> Text:
     return Text(bar_text(table, place, cells), style="red" if share is not None and share > 1 else "cyan")
 
 
-# A figure of points over two logarithmic axes, the Pareto-optimal among them.
+# Chart in characters: points over two logarithmic axes.
 
 CHART_COLUMNS, CHART_ROWS = 60, 12
 BEST, OTHER = "●", "·"
@@ -362,7 +364,7 @@ def _cell(value: float, values: Sequence[float], cells: int) -> int:
     return min(int((value - min(values)) / span * cells), cells - 1)
 
 
-# Predicted over measured values as a figure of characters, both axes logarithmic.
+# Scatter in characters: predicted over measured values.
 
 SCATTER_COLUMNS, SCATTER_ROWS = 56, 17
 MARKS = ((1, "·"), (4, "o"), (math.inf, "█"))  # up to so many points in a cell

@@ -116,7 +116,7 @@ def check_result(scenarios: tuple[Checked, ...], skipped: tuple[Skipped, ...] = 
     return CheckResult(schema_version=SCHEMA_VERSION, scenarios=scenarios, summary=summary, skipped=skipped)
 
 
-# What differs between two runs of `check`, as between a branch and what it is to join: frozen, in SI units.
+# Changes between two runs of `check`, as between a branch and what it is to join.
 
 Kind = Literal["worse", "better", "mixed", "same", "new", "removed"]
 KINDS: tuple[Kind, ...] = ("worse", "better", "mixed", "new", "removed", "same")

@@ -24,7 +24,7 @@ from xe_sizer.result.common import (
     Verdict,
 )
 
-# What replicas of a service may be beside alike ones of one model: layout, LoRA adapters, sessions kept, two kinds.
+# Replicas that are more than alike ones of one model: layouts, LoRA adapters, sessions kept, two kinds.
 
 
 class ReplicaLayout(Struct, frozen=True):
@@ -135,6 +135,8 @@ class Disaggregation(Struct, frozen=True):
     better: str
     by: str
 
+
+# The answer.
 
 OVERLOADED = "overloaded"
 """Code of the reason that more requests come than are taken."""

@@ -1,4 +1,4 @@
-"""What a search answers, in SI units; the names are the JSON contract of `plan`."""
+"""What studies such as `plan` and `compare` answer, and `profiles list` and `data`: the JSON contract, in SI units."""
 
 from __future__ import annotations
 
@@ -146,6 +146,9 @@ class PlanResult(Answer, frozen=True, kw_only=True):
         return super().exit_code if self.search.complete else EXIT_INTERRUPTED
 
 
+# `compare`.
+
+
 class Alternative(Struct, frozen=True):
     """One of the results that are compared."""
 
@@ -170,6 +173,9 @@ class Comparison(Answer, frozen=True, kw_only=True):
     @property
     def ok(self) -> bool:
         return all(one.result.ok for one in self.alternatives)
+
+
+# `sensitivity`.
 
 
 class Outcome(Struct, frozen=True):
@@ -233,6 +239,9 @@ class Sensitivity(Answer, frozen=True, kw_only=True):
         return self.base.fits
 
 
+# `plan --scaling`.
+
+
 class ScalingPoint(Struct, frozen=True):
     """The best on one number of GPUs. `bound` limits a step; `lost` is what takes most beside compute."""
 
@@ -258,6 +267,9 @@ class Scaling(Answer, frozen=True, kw_only=True):
     @property
     def ok(self) -> bool:
         return bool(self.points)
+
+
+# `plan --grid`.
 
 
 class SweepRow(Struct, frozen=True):
@@ -292,7 +304,7 @@ class SweepResult(Answer, frozen=True, kw_only=True):
         return EXIT_INTERRUPTED if any(row.reason == INTERRUPTED for row in self.rows) else super().exit_code
 
 
-# What `profiles list` says: key figures of profiles. Frozen; the names are the JSON contract.
+# `profiles list`.
 
 
 class Profiles(Answer, frozen=True, kw_only=True):
@@ -308,7 +320,7 @@ class Profiles(Answer, frozen=True, kw_only=True):
         return True
 
 
-# Token lengths of a data set: what `data` answers. The names are the JSON contract.
+# `data`.
 
 Method = Literal["counted", "sampled", "assumed"]
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from xe_sizer.result.common import Advice
     from xe_sizer.software.number_formats import Format
 
-# Remedies of a service: each proposes changes of one kind, the mildest first. Whether they help is tried elsewhere.
+# Remedies: each proposes changes of one kind, the mildest first. Whether they help is tried below.
 #
 # Efforts order what a user would rather do: 1 a setting or a placement, 2 and 3 narrower formats, 4 more GPUs,
 # 5 less load, 6 a wider limit.
@@ -235,6 +235,8 @@ TO_GAIN = (
     Remedy(1, placement), Remedy(2, narrower_weights), Remedy(2, narrower_cache), Remedy(4, prefill_apart),
 )  # fmt: skip
 
+
+# The choice of remedies.
 
 MOST_GAINS = 2
 MUCH_FEWER = 0.5  # GPUs with a limit a little wider, against those with the limit as it was asked

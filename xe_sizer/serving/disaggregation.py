@@ -91,7 +91,7 @@ def transfer_s(
     return collective_time_s(POINT_TO_POINT, message, 2.0, np.where(same_node, 2.0, 1.0), job.network)
 
 
-# Prefill and decode on replicas of their own: a queue of prompts, the cache on its way, and steps of decodes alone.
+# The two pools: a queue of prompts, and steps of decodes alone.
 
 
 class Prompts(Immutable):
@@ -169,6 +169,8 @@ def decoding_only(job: ServingJob, placements: ReplicaLayouts, traffic: Traffic,
         room_s=np.zeros(running.shape),
     )
 
+
+# Latencies, and the rate that the pools take.
 
 NEXT_TO = 1.0 - 1e-9  # the top rate, so that rounding does not lead beyond it
 

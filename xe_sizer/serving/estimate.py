@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from xe_sizer.serving.step_time import StepTime
     from xe_sizer.software.uncertainty import Spread
 
-# Placements of a replica with what they hold, and what is chosen of them.
+# Cases: placements with what they hold, and what is chosen of them.
 
 ALIKE = 1.1  # what is closer than this is as good as equal: placements are not told apart more finely
 PERCENTILES = (50.0, 95.0, 99.0)
@@ -236,6 +236,8 @@ def missed_for(miss: Array, gpus: Array, possible: Flags) -> Array:
         return miss
     return np.asarray(miss + alike(gpus))
 
+
+# The estimate.
 
 WING = "serving"
 ROUND_TOKENS = 1024

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from xe_sizer.software.engine import Engine
     from xe_sizer.software.number_formats import Scheme
 
-# What requests of a service look like.
+# Requests.
 
 DEFAULT_INPUT_TOKENS, DEFAULT_OUTPUT_TOKENS = 1024.0, 256.0
 HIGHEST_LOAD = 0.999  # share of the top rate up to which waits are computed; at the top they have no end
@@ -103,7 +103,7 @@ class Traffic(Immutable, eq=True):
         return float(mean * np.exp(sigma * deviations - sigma**2 / 2.0))
 
 
-# LoRA adapters in one service: what those that are held take, and their products beside those of the model.
+# LoRA adapters that one service holds.
 
 
 class ServedAdapters(Immutable):
@@ -126,7 +126,7 @@ class ServedAdapters(Immutable):
         return {name: LowRank(rank) for name, rank in self.ranks.items()}
 
 
-# How the GPUs of one replica share a model, as arrays over placements.
+# Placements: how the GPUs of one replica share a model, as arrays.
 
 
 class ReplicaLayouts(Immutable):
@@ -162,6 +162,8 @@ class ReplicaLayouts(Immutable):
         """Ranks that share one expert: what expert parallelism leaves of a stage's ranks."""
         return np.asarray(np.maximum(self.tp * self.dp // self.ep, 1))
 
+
+# The job.
 
 WIDE_MODULES = frozenset({"head", "router", "embedding", VISION})
 
@@ -243,7 +245,7 @@ def wide_modules(scheme: Scheme) -> frozenset[str]:
     return WIDE_MODULES | rest
 
 
-# The accelerator and its links as an engine drives them, with the number formats of a scheme.
+# The device, as an engine drives it.
 
 # A kernel that reads 16-bit activations and writes 8-bit ones; its time is assumed.
 OWN_CAST_S, OWN_CAST_BYTES = 3e-6, 3.0

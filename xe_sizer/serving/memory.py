@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from xe_sizer.serving.job import ServedAdapters, ServingJob, Traffic
     from xe_sizer.software.number_formats import Format, Scheme
 
-# LoRA adapters in one service: what those that are held take, and their products beside those of the model.
+# LoRA adapters: what those that are held take, and their products beside those of the model.
 
 MODULE = "adapters"
 # Projections that share an input and whose adapters one pair of kernels computes (vLLM's packed modules).
@@ -163,7 +163,7 @@ def _expanding(group: tuple[Adapter, ...], tp: Array) -> Array:
     return np.asarray(sum((_rank(adapter) * _outputs(adapter, tp) for adapter in group), np.zeros_like(tp)))
 
 
-# Bytes of the weights of a served model, whole or on one rank.
+# Weights, whole or on one rank.
 
 
 def weight_bytes(model: ModelShape, scheme: Scheme) -> float:
@@ -289,7 +289,7 @@ def _bytes(weight: Weight, placements: ReplicaLayouts, scheme: Scheme) -> Array:
     return weight.on_rank(weight.matrix_elements * size, weight.bias_elements * wide, tp, expert_ranks)
 
 
-# Keys and values that a served model keeps: bytes per token and sequence, and how many sequences a pool holds.
+# KV cache and recurrent states: bytes of a token and a sequence, and how many sequences a pool holds.
 
 STATE_BYTES = 4.0  # recurrent states are kept in float32
 CONVOLUTION_BYTES = 2.0  # the last inputs of the convolution are kept in 16 bit
@@ -754,7 +754,7 @@ def static_peak(
     return {weights.name: weights(late[0]), **live}
 
 
-# KV cache of sessions that come back: what stays on the GPU, what in host memory, and how many find theirs again.
+# Sessions that come back: whose cache stays on the GPU, whose in host memory, and how many find theirs again.
 
 
 class HostCache(Immutable, eq=True):
@@ -876,7 +876,7 @@ def fetch_s(job: ServingJob, placements: ReplicaLayouts, tokens: float) -> Array
     return copy_time_s(request_bytes(job, placements, tokens), job.server.pcie_bytes_per_s)
 
 
-# How long sequences may be, and how many fit, on replicas of given placements.
+# The longest context, and how many sessions fit.
 
 LONGEST = 2**27  # tokens that are looked for where a model names no positions
 

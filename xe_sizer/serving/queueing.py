@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from xe_sizer.serving.memory import ServingMemory
     from xe_sizer.serving.step_time import StepTime
 
-# Continuous batching in a steady state: what each step holds, how long a token and a request take.
+# Steady state of continuous batching: what each step holds, how long a token and a request take.
 
 LEAST_STEPS = 1e-3  # of an answer of one token, which the prefill produces
 
@@ -187,6 +187,8 @@ def _both_steps(
     )
     return found.at(lambda values: values[:points]), found.at(lambda values: values[points:])
 
+
+# Open loads: requests that arrive at random.
 
 TRIED, REFINED = 33, 3  # values that a search tries at once, and how often it looks
 TO_THE_END = 11  # how often it looks where as much is wanted as a float tells apart: 32^11 = 2^55
@@ -418,7 +420,7 @@ def evenly(low: Array, high: Array, share: Array) -> Array:
     return low + share * (high - low)
 
 
-# The states of a replica from one request inside to as many as fit, between which its latencies are interpolated.
+# States of a replica, from one request inside to as many as fit, between which latencies are interpolated.
 
 State = Callable[["ServingJob", "ReplicaLayouts", "Traffic", "Array"], Steady]
 GRID = 20  # states that are evaluated between one request and as many as fit
@@ -481,7 +483,7 @@ def _reshaped(found: Steady, shape: tuple[int, int]) -> Steady:
     return replace(found, **values)
 
 
-# Replicas whose load comes from a fixed number of clients: requests always in flight, or users who think in between.
+# Closed loads: requests always in flight, or users who think in between.
 #
 # A closed system slows its own arrivals down: however full it is, its latencies have an end.
 

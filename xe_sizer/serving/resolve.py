@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from xe_sizer.software.engine import Engine
     from xe_sizer.software.number_formats import Format, Scheme, Told
 
-# Images of a service's requests: how many, how large, and what they add to a prompt.
+# Images of the requests.
 
 DEFAULT_IMAGE_SIZE = "1024x1024"
 
@@ -134,7 +134,7 @@ def image_conflicts(given: Given, model: ModelShape) -> Iterator[Problem]:
         yield problem_at(given, "serve.image_size", "a size of images needs their number", "add serve.images")
 
 
-# What a scenario asks that its model, its hardware or its engine cannot do.
+# Conflicts: what the model, the hardware or the engine cannot do.
 
 
 def conflicts(
@@ -275,7 +275,7 @@ def _host_cache(given: Given, engine: Engine) -> Iterator[Problem]:
         yield problem_at(given, where, message, "leave one of them out")
 
 
-# LoRA adapters as a scenario asks for them, and as the engine allocates them.
+# LoRA adapters, as the scenario asks for them and as the engine allocates them.
 
 DEFAULT_RANK = 16  # of vLLM (max_lora_rank), and of most published adapters
 
@@ -322,6 +322,8 @@ def adapter_problems(given: Given, model: ModelShape | None, engine: Engine | No
             where = given.locate(("lora", "targets"))
             yield from (replace(problem, location=where) for problem in error.problems)
 
+
+# The resolved scenario.
 
 DEFAULT_PERCENTILE = 95.0
 WIDE_BITS = 16  # of a weight of a checkpoint whose profile says no format

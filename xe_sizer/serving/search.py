@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from xe_sizer.serving.step_time import StaticBatch, StepTime
     from xe_sizer.serving.trace import Trace
 
-# Which placement a replica gets, how many replicas there are, and how they are loaded.
+# The placement, the number of replicas, and their load.
 
 
 def choose(resolved: ResolvedService, placements: ReplicaLayouts) -> Choice:
@@ -278,7 +278,7 @@ def _point(resolved: ResolvedService, placement: ReplicaLayouts, found: Curve, e
     return Point(running, rate, *means, percentiles, state.prefill, state.decode, prompt_s, answer_s)
 
 
-# Services whose users come back to a cache that may be gone: sized with the share that finds its own again.
+# Users who come back to a cache that may be gone: sized with the share that finds its own again.
 
 MOST_TIMES = 64  # the replicas that would be enough if every session was found: more mend nothing
 MOST_ROUNDS = 16  # in which the share that is found is looked for
@@ -452,7 +452,7 @@ def host_cache_warnings(sized: ServingEstimate) -> Iterator[str]:
         yield f"the KV caches of a server's replicas take {together / GIB:,.0f} GiB, more than the {have}"
 
 
-# How many replicas only read prompts, how many only decode, and which placements both have.
+# Two pools: replicas that only read prompts, and replicas that only decode.
 
 AUTO = "auto"
 MOST_COUNTS = 48  # numbers of prefill replicas that are tried on GPUs that are given
@@ -706,7 +706,7 @@ def _pools_point(resolved: ResolvedService, one: Pools) -> Point:
     )
 
 
-# The questions how long sequences may be and how many of them fit: what is looked for, and the service with it.
+# `--fit`: how long sequences may be, and how many of them fit.
 
 CONTEXT, SESSIONS = "context", "sessions"
 FOUND = "fit"  # origin of what was looked for
@@ -809,7 +809,7 @@ def what_fits(sized: ServingEstimate) -> tuple[float, str]:
     return resolved.amount, "sessions"
 
 
-# A resolved service to its estimate: the placement of a replica and the number of replicas.
+# The estimate.
 
 
 def size(resolved: ResolvedService) -> ServingEstimate:
@@ -862,7 +862,7 @@ def _no_placement(resolved: ResolvedService) -> Problem:
     return Problem(message, resolved.given.locate(("gpus",)), hint)
 
 
-# The test that a scenario asks for: what one of its replicas is offered, and what comes of it.
+# Tests: what one replica is offered, and what comes of it.
 
 
 def run_test(resolved: ResolvedService, placement: ReplicaLayouts, memory: ServingMemory, replicas: int) -> Outcome:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from xe_sizer.serving.memory import ServingMemory
     from xe_sizer.serving.step_time import StepTime
 
-# What a test of a service offers it, and what came of each request.
+# The offer: requests, when they come, and what came of each.
 
 EVEN_SPREAD = 0.02  # share by which a spread may differ from that of an even draw
 SEED = 20  # of the lengths and times that are drawn: the same for every answer
@@ -200,7 +200,7 @@ class Outcome(Immutable):
         return float(good.sum()) / self.duration_s
 
 
-# Times of the steps of one placement as tables: a simulation looks thousands of them up, one after the other.
+# Prices: times of steps as tables, in which a simulation looks thousands up, one after the other.
 
 DECODES, PASTS, TOKENS, PIECES = 32, 12, 96, 14  # places of the tables, closer together where they are small
 LEAST_REACH = 1.5  # of a table's end over its start: lengths that are all alike still span one
@@ -479,6 +479,8 @@ def _prompts(steps: StepTime, tokens: Array, sequences_s: float) -> _Prompts:
     """The tables of steps of so many tokens; sequences_s : of the host for the sequences in them [s]."""
     return _Prompts(_line(tokens, _flat(steps)), _line(_device_s(steps), steps.parts[host.name] - sequences_s))
 
+
+# The scheduler.
 
 NEVER = math.inf
 TICK_S, LEAST_TOKENS = 1e-9, 1e-6  # what is smaller is nothing

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from xe_sizer.laws.parts import Part
     from xe_sizer.serving.job import ReplicaLayouts, ServingJob, Traffic
 
-# What the operators of an engine's step are made of: sizes of the fullest rank, kernels, and bytes of an element.
+# Inputs of the operators: sizes of the fullest rank, kernels, bytes of an element.
 
 NOTHING_LEARNS = Learning(base=False)
 
@@ -123,7 +123,7 @@ def _widening_bytes(job: ServingJob, rank: RankShape) -> Array:
     return np.asarray(narrow.traffic_bytes * (rank.tokens >= narrow.widened_rows), dtype=np.float64)
 
 
-# Time of one step of an engine: the tokens of prefills and decodes that it takes together.
+# A step: the tokens of prefills and decodes that it takes together.
 #
 # Linear layers, norms and exchanges see all tokens of the step at once; attention works on each kind of sequence
 # separately. A pure prefill or a pure decode is a step whose other part is empty.
@@ -464,7 +464,7 @@ def _narrow_launches(job: ServingJob, operators: Iterable[Operator]) -> float:
     return each * sum(op.layers for op in operators if isinstance(op, Matmul) and op.module not in wide)
 
 
-# A static batch: all prompts together, then one token a step for all sequences until the last one.
+# Static batches: all prompts together, then one token a step for all sequences until the last one.
 
 # Decode steps are timed at the ends and the middle of the answer (Simpson's rule: exact up to the third power).
 PLACES, WEIGHTS = (0.0, 0.5, 1.0), (1.0 / 6.0, 4.0 / 6.0, 1.0 / 6.0)
@@ -608,7 +608,7 @@ def _waves_before(waves: Array) -> Array:
     return np.asarray((full * (full - 1.0) / 2.0 + (waves - full) * full) / waves)
 
 
-# A step of an engine operator by operator: what each kernel and each exchange takes of it.
+# A step operator by operator.
 
 
 class _At(Immutable):
@@ -683,7 +683,7 @@ def _exchange(step: EngineStep, at: _At, operator: Collective) -> OperatorCost:
     )
 
 
-# What no software can beat on an accelerator: latencies at the speed of light.
+# The speed of light: latencies that no software can beat on an accelerator.
 
 
 def fastest(job: ServingJob, placement: ReplicaLayouts, traffic: Traffic, running: float) -> tuple[float, float, float]:

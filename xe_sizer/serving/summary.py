@@ -101,7 +101,7 @@ if TYPE_CHECKING:
     from xe_sizer.serving.step_time import StepTime
     from xe_sizer.serving.uncertainty import Quantity
 
-# A day whose load changes from hour to hour, on replicas that are started and stopped with it.
+# A day, on replicas that are started and stopped with its load.
 
 # What a server reads of a model as it starts: assumed, as much as the usual network storage gives.
 READ_BYTES_PER_S = 2 * GIGA
@@ -211,7 +211,7 @@ def _hour(place: int, share: float, one: ServingEstimate) -> DayHour:
     )
 
 
-# What a benchmark tool prints of a test, from what the requests of one replica saw.
+# Tests, as a benchmark tool prints them.
 
 PERCENTILES = (50.0, 90.0, 95.0, 99.0)  # that benchmark tools print
 
@@ -316,7 +316,7 @@ def _gaps(sized: ServingEstimate, test: Outcome) -> BenchmarkLatency:
     return BenchmarkLatency(mean=_around(sized, "tpot", test.mean_gap_s), median=median, p90=p90, p95=p95, p99=p99)
 
 
-# Prompts on replicas of their own as the result shows them, beside the same service with all on all replicas.
+# Two pools, beside the same service with all on all replicas.
 
 WORTH_SAYING = 1.05  # times the GPUs or the requests of the other, from which one of two is the better
 
@@ -449,7 +449,7 @@ def _held(estimate: ServingEstimate) -> str:
     return "one request" if requests < 1.5 else f"{requests:,.0f} requests"
 
 
-# Latencies of a service over its load, from next to nothing to as much as it takes: what a capacity planner plots.
+# Latencies over the load, as a capacity planner plots them.
 
 
 def load_curve(sized: ServingEstimate) -> Iterator[LoadPoint]:
@@ -482,7 +482,7 @@ def _at_load(found: Latencies, place: int) -> tuple[float, float, float]:
     return float(ttft_s[place, 0]), float(tpot_s[place, 0]), float(request_s[place, 0])
 
 
-# What a sized service gives reason to say: assumptions, what is left over, and what has no effect.
+# Warnings: assumptions, what is left over, and what has no effect.
 
 SATURATED = 0.9
 CHANCE = ("request_rate", "users")
@@ -631,7 +631,7 @@ def _ignored(given: Given, engine: str) -> set[str]:
     return found | ({f"job {given.values.job}"} if given.values.job not in (None, INFERENCE) else set())
 
 
-# The LoRA adapters of a sized service as the result shows them.
+# LoRA adapters.
 
 
 def adapters_of(sized: ServingEstimate) -> Adapters | None:
@@ -654,6 +654,8 @@ def adapters_of(sized: ServingEstimate) -> Adapters | None:
         share=decode[adapter_products.name] / sum(decode.values()),
     )
 
+
+# The result.
 
 # Share of the thermal design power that an accelerator draws in serving, assumed: prompts come near all of it, decoding
 # waits for memory at about half to two thirds (arXiv:2308.12908, arXiv:2311.18677).

@@ -1,4 +1,4 @@
-"""Number formats of weights, activations and the KV cache, and schemes such as w4a16k8."""
+"""Number formats of weights, activations and the KV cache, schemes such as w4a16k8, and recipes of narrow products."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from xe_sizer.graph.inputs import Casts
     from xe_sizer.software.stack import Stack
 
-# How a stack multiplies in 8 and 4 bit: the recipe by precision and accelerator, and its casts.
+# Recipes: how a stack multiplies in 8 and 4 bit, by precision and accelerator.
 
 
 def recipes_of(stack: Stack) -> tuple[str, ...]:
@@ -39,6 +39,8 @@ def casts_of(stack: Stack, precision: str, peaks: Container[str]) -> Casts | Non
     recipe = recipe_of(stack, precision, peaks)
     return CASTS[stack.kernels.casts].get(recipe) if recipe else None
 
+
+# Formats, and schemes made of three of them.
 
 GGUF, EXL2, MLC = "gguf", "exl2", "mlc"
 MIXED = (GGUF, EXL2)  # families of which a checkpoint mixes widths

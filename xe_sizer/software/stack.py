@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from xe_sizer.profiles.finder import Finder
     from xe_sizer.profiles.yaml_reader import Document
 
-# The section `rollout` of a stack's file: how its reinforcement-learning jobs write answers between their steps.
+# The section `rollout`: how reinforcement-learning jobs write answers between their steps.
 
 PositiveShare = Annotated[float, msgspec.Meta(gt=0, le=1)]
 Duration = Annotated[float, msgspec.Meta(ge=0, le=1e6)]
@@ -103,7 +103,7 @@ class RolloutDefaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     tensor_ms: Duration
 
 
-# The sections of a stack's file: kernels, states, host, overlap, memory, defaults and what it supports.
+# The other sections: kernels, states, host, overlap, memory, defaults and what it supports.
 
 # The upper ends are far above any real stack; they find a wrong unit or a slip of the keyboard.
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
@@ -377,7 +377,7 @@ class Supports(_Part, frozen=True):
     )
 
 
-# What a job makes of the logits.
+# Objectives: what a job makes of the logits.
 
 
 class Objective(Enum):
@@ -395,6 +395,8 @@ class Objective(Enum):
     LOGITS = "logits"
     POLICY = "log-probabilities of a policy's own answers"
 
+
+# The stack, and its file.
 
 _LOADS = "loads"
 DEEPSPEED = "deepspeed"
@@ -640,7 +642,7 @@ def _changed(
             yield from error.problems
 
 
-# Which optimizers a stack has: those of its own list, and those whose files name it or what it builds on.
+# Optimizers of a stack: those of its own list, and those whose files name it or what it builds on.
 
 
 def has_optimizer(stack: Stack, name: str, finder: Finder | None = None) -> bool:
@@ -674,7 +676,7 @@ def _builds_on(stack: Stack, finder: Finder | None) -> set[str]:
     return line
 
 
-# Which shipped stacks can do what one cannot.
+# Relatives: shipped stacks that can do what one cannot.
 
 
 def stacks_with(way: str) -> tuple[str, ...]:

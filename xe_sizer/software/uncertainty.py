@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array
     from xe_sizer.laws.device import Efficiency
 
-# How sure a limit is met: the distribution behind an 80 % range, of one value or of many.
+# Certainty: the distribution behind an 80 % range, and how sure a limit is met.
 #
 # What is off by a factor follows a two-piece log-normal: one spread below the middle and one above it, so that a range
 # that reaches further up than down is read as such. Its 10 %, 50 % and 90 % quantiles are the low, middle and high of
@@ -181,6 +181,8 @@ def _phi(score: Array) -> Array:
     """The standard normal distribution [-]."""
     return np.asarray(0.5 * (1.0 + _erf(score / math.sqrt(2.0))))
 
+
+# Ranges from residuals.
 
 TABLES = Path(__file__).parent / "residuals"
 ANY = ""

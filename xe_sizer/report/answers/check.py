@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from xe_sizer.result.check import Change, Checked, Figures, Moved
     from xe_sizer.result.common import Sized
 
-# What a branch changes about its scenarios, in words: `check --compare-to`.
+# Changes of a branch in words: `check --compare-to`.
 
 ARROW = " -> "
 FIGURES = {"GPUs": 1, "memory": 3, "time": 0, "price": 2}
@@ -215,7 +215,7 @@ def change_properties(change: Change) -> Iterator[tuple[str, str]]:
         yield f"scenario.{moved.key}", f"{_value(moved.before)}{ARROW}{_value(moved.after)}"
 
 
-# Which scenarios passed, as a strip of cells.
+# Picture: scenarios that passed, as a strip of cells.
 
 LEGEND: tuple[tuple[Tone, str], ...] = (
     ("yes", "passed"),
@@ -246,6 +246,8 @@ def _tone(one: Checked) -> Tone:
         return "no"
     return "caution" if caution(one.result) else "yes"
 
+
+# The report.
 
 ANSWER = CheckResult
 TIGHT = "tight"

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from xe_sizer.result.studies import Alternative
     from xe_sizer.result.training import Price
 
-# Alternatives by their time and by what they cost.
+# Pictures: alternatives by their time and price.
 
 DOES_NOT_FIT = "does not fit"
 
@@ -99,6 +99,8 @@ def _bar(one: Alternative, span: Range | Price | None, text: str) -> Bar:
 def _said(bars: tuple[Bar, ...]) -> str:
     return "; ".join(f"{bar.name} {bar.text}" for bar in bars)
 
+
+# The report.
 
 ANSWER = Comparison
 

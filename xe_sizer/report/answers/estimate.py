@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     from xe_sizer.result.common import Sized, TimeComponent
     from xe_sizer.result.training import Checkpoint, Cost, Data, Iteration, Memory, Phase, Pool, Time, TrainedPart
 
-# Words on images, and on the parts of a model that sees.
+# Images, and the parts of a model that sees.
 
 NAMES = {
     "language": "language model",
@@ -115,7 +115,7 @@ def _learns(part: TrainedPart) -> str:
     return "adapters" if part.adapters else "all of it"
 
 
-# Iterations of reinforcement learning in words and tables: their answers, their phases, the GPUs at work in them.
+# Iterations of reinforcement learning: their answers, their phases, the GPUs at work in them.
 
 BOTH = "trainer and rollout"  # name of a pool that does both in turn
 LITTLE = 0.01  # share of an iteration under which the first screen does not name a phase
@@ -265,7 +265,7 @@ def iteration_rows(result: Result) -> Iterator[tuple[str, str, str]]:
         yield "GPU time spent waiting", percent(one.idle_share), "for the longest answers or the other GPUs"
 
 
-# The answer of `estimate` in one sentence: what is trained on what, how long, and what a reader must know.
+# The answer in one sentence: what is trained on what, how long, and what a reader must know.
 
 YES = "FITS"
 
@@ -395,7 +395,7 @@ def missing_memory(result: Result) -> str:
     return "no layout fits"
 
 
-# Pictures that several kinds of answer have: memory, the parts of a step, and ranges against limits.
+# Pictures that other answers have too: memory, the parts of a step, ranges against limits.
 
 MOST_PARTS = 8  # of a stack; the smallest are one part
 
@@ -460,7 +460,7 @@ def _said(parts: Sequence[Part]) -> Iterator[str]:
         yield f"{part.name} {part.text}"
 
 
-# Pictures of one training job: time and price with their ranges, memory, and the parts of a step.
+# Pictures of one job.
 
 
 def pictures(result: Result) -> Iterator[Picture]:
@@ -513,6 +513,8 @@ def _price(result: Result) -> Picture:
     word = middle_word(result.time.basis)
     return Picture("Price of the whole job", f"{word} and range: {text}{limits}", drawing)
 
+
+# The report, table by table.
 
 ANSWER = Result
 WORST_LOSSES = 2

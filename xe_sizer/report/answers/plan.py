@@ -1,4 +1,4 @@
-"""What a search answers, as a report: the answers, time against GPUs, and what was left out."""
+"""Plans of a search: what `plan` reports. The answers, time against GPUs, and what was left out."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def _answer_words(rollout: Mapping[str, Any]) -> str:
     return f"answers of {count(rollout['output_tokens'])} tokens{cut}"
 
 
-# The first screen of the report on a plan: what was chosen, what it takes, and what else would do.
+# The first screen: what was chosen, what it takes, and what else would do.
 
 MOST_KINDS = 2  # of hardware whose numbers of GPUs the first screen lists
 CHEAPEST = "Cheapest"
@@ -283,7 +283,7 @@ def _others(result: PlanResult, chosen: Candidate) -> Iterator[Point]:
         yield Point(label, f"{of}{clean(hardware_words(one))}: {figures}", spare=spare)
 
 
-# Time against GPUs: all plans of a search, the Pareto-optimal with their ranges, the chosen one named.
+# Picture: time against GPUs, the Pareto-optimal plans with their ranges, the chosen one named.
 
 RANKS = ("other plan", "Pareto-optimal", "chosen")
 
@@ -378,6 +378,8 @@ def _said(candidates: Sequence[Candidate], names: dict[int, str]) -> str:
     )
     return "; ".join(answers)
 
+
+# The report.
 
 ANSWER = PlanResult
 SHOWN = 12  # candidates of the table; JSON and CSV have all

@@ -17,7 +17,7 @@ from xe_sizer.result.training import Layout
 if TYPE_CHECKING:
     from xe_sizer.report.document import Options
 
-# Efficiency over numbers of GPUs, as a line.
+# Picture: efficiency over numbers of GPUs.
 
 
 def pictures(result: Scaling) -> Iterator[Picture]:
@@ -33,6 +33,8 @@ def pictures(result: Scaling) -> Iterator[Picture]:
     says = "; ".join(f"{plural(point.gpus, 'GPU')} {percent(point.efficiency)}" for point in result.points)
     yield Picture(f"Efficiency of {result.kind} scaling", says, drawing)
 
+
+# The report.
 
 ANSWER = Scaling
 BEYOND = 1.02  # efficiency above which it is no rounding

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from xe_sizer.report.document import Block, Level, Options
     from xe_sizer.result.studies import Alternative, Comparison, Effect, Factor, Outcome
 
-# The first screen of the reports on many estimates: comparisons, sensitivities, checks.
+# The first screen, which comparisons and checks have too.
 
 SURE_FROM = 0.9  # probability of a limit from which nothing need be said
 MOST_SHOWN = 8  # alternatives, factors or files on the first screen
@@ -163,7 +163,7 @@ def limit_doubt(outcome: Outcome) -> str:
     return word if chance is None else f"{word}, {probability_words(chance)}"
 
 
-# What each factor is worth, as a tornado.
+# Picture: what each factor is worth, as a tornado.
 
 TITLE = "Effect of each factor"
 
@@ -211,6 +211,8 @@ def marked(factor: Factor) -> str:
 def _swing_ends(swing: Swing) -> str:
     return ", ".join(text for text in (swing.low_text, swing.high_text) if text)
 
+
+# The report.
 
 ANSWER = Sensitivity
 AS_ASKED = "as asked"

@@ -1,4 +1,4 @@
-"""The report on a service, block by block: what an architect shows first, then what it is made of."""
+"""One service: what `serve` reports. What an architect shows comes first, then what it is made of."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ if TYPE_CHECKING:
     from xe_sizer.report.document import Block, Document, Finding, Options
     from xe_sizer.result.serving import LatencyAt, LoadPoint, ServeCost
 
-# The answer of `serve` in one sentence: what is served on what, how fast, and what a reader must know.
+# The answer in one sentence: what is served on what, how fast, and what a reader must know.
 
 YES = "SERVES"
 
@@ -154,7 +154,7 @@ def missing_memory(result: ServeResult) -> str:
     return gpu_memory_missing(result.memory) or "no layout fits"
 
 
-# The first screen of the report on a service: latency, throughput and price, then what they take.
+# The first screen: latency, throughput and price, then what they take.
 
 CHOSEN = {
     BY_PRICE: "the lowest price per hour within the limits",
@@ -295,7 +295,7 @@ def _million(cost: ServeCost, currency: str) -> str:
     return f"; per million tokens {', '.join(told)}" if told else ""
 
 
-# Latency against load: how much a service takes before requests wait.
+# Picture: latency against load, up to where requests wait.
 
 LATENCY_CURVES = (
     ("ttft_s", "Time to the first token against load", "max_ttft_s"),
@@ -357,7 +357,7 @@ def _asked(result: ServeResult) -> tuple[str, Mark]:
     return FULL[0], Mark(rate, FULL[1].format(number(rate)))
 
 
-# Pictures of a service: latencies against their limits and against the load, memory, and what a step is made of.
+# Other pictures: latencies against their limits, memory, and what a step is made of.
 
 LATENCY_BARS = (
     ("ttft_s", "Time to the first token", "max_ttft_s"),
@@ -401,6 +401,8 @@ def _percentile(at: LatencyAt, key: str) -> Bar:
     value = getattr(at, key)
     return Bar(f"{number(at.percentile)} % of requests", value, UNBOUNDED if value is None else duration(value))
 
+
+# The report.
 
 ANSWER = ServeResult
 ALL_LAYERS = "all layers of the fullest pipeline stage"

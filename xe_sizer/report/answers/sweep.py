@@ -1,4 +1,4 @@
-"""A sweep as a report: one row a question."""
+"""Many questions, one row each: what `plan --grid` reports."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from xe_sizer.report.document import Block, Options, Remark
     from xe_sizer.result.studies import SweepRow
 
-# How long the chosen plan of each question takes.
+# Picture: how long the chosen plan of each question takes.
 
 MOST_BARS = 24  # the table has all
 
@@ -59,6 +59,8 @@ def _bar(row: SweepRow, files: bool) -> Bar:
     span = row.candidate.total_s
     return Bar(name, span.expected, f"{duration(span.expected)}, {duration_range(span)}", span.low, span.high)
 
+
+# The report.
 
 ANSWER = SweepResult
 FIGURES = (

@@ -54,7 +54,7 @@ def _quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
-# Predicted over measured, one point a run.
+# Picture: predicted over measured, one point a run.
 
 RATE = "throughput"
 MEMORY = "peak_memory"
@@ -85,6 +85,8 @@ def _point(one: Prediction, show: Callable[[float | bool], str]) -> Point:
     measured, predicted = float(one.measured), float(one.predicted)
     return Point(measured, predicted, f"{one.id}: measured {show(measured)}, predicted {show(predicted)}")
 
+
+# The report.
 
 ANSWER = Accuracy
 TITLES = {

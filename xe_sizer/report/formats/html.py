@@ -14,7 +14,7 @@ from xe_sizer.report.svg import COLOURS, STYLE, svg
 if TYPE_CHECKING:
     from xe_sizer.report.document import Document, Fact, Foot, InCharacters, Options, Picture, Point
 
-# The style sheet of the HTML report: a wide screen, a narrow one, and paper, A4 or Letter.
+# The style sheet: a wide screen, a narrow one, and paper, A4 or Letter.
 
 PAPER_PX = 672.0  # width of the text on A4, the narrower of the two: 210 mm less the margins, at 96 px an inch
 PAPER_FONT_PX = 11.0
