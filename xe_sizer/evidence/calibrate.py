@@ -1,7 +1,7 @@
 """A stack fitted to measurements of one's own cluster: a few named factors, held near those of the parent.
 
 The factors multiply what the parent stack says of a kind of work. They are found in the logarithm of the step time on
-numerical derivatives, with the layout of every record held fixed (`robust_fit`). What the records do not determine
+numerical derivatives, with the layout of every record held fixed (`robust`). What the records do not determine
 stays where the parent has it; a record that is far off, such as one of another software version, counts little. The
 parent is the stack that the records name, and the range of the new one follows from runs that a fit had not seen.
 """

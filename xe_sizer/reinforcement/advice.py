@@ -1,4 +1,4 @@
-"""What to change about reinforcement learning: what makes an iteration fit, what keeps the limits, or what makes it faster."""
+"""What to change about reinforcement learning: what makes an iteration fit, keeps the limits, or makes it faster."""
 
 from __future__ import annotations
 

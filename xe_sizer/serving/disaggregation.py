@@ -281,7 +281,7 @@ class Pools(Immutable):
         -------
         Latencies, shape of the rates, seconds [s]
 
-        Source: DistServe (arXiv:2401.09670, section 3) for the stages; `transfer.waiting_s`, `queueing.latencies`.
+        Source: DistServe (arXiv:2401.09670, section 3) for the stages; `waiting_s`, `serving.queueing.latencies`.
         """
         found = self.stages_s(rate, percentile)
         unbounded = np.where(as_array(rate) <= self.top_rate, 0.0, np.inf)

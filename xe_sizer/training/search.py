@@ -154,7 +154,7 @@ def frontier(
     """Evaluate every layout and keep, for each number of GPUs on which some layout fits, the best.
 
     Layouts with something to spare go before those that fit by a hair, those in time before those that are late; of
-    what is left `ties.preferred` takes one. An interrupt ends the search with what has been found. Memory is computed
+    what is left `preferred` takes one. An interrupt ends the search with what has been found. Memory is computed
     first and time for what fits; nothing that fits is left out.
 
     progress : called with the number of layouts considered after each chunk
@@ -260,7 +260,7 @@ def _chunks(layouts: Layouts) -> Iterator[Layouts]:
 def choose(job: Job, layouts: Layouts, min_headroom_bytes: float) -> Choice:
     """The best layout that fits with something to spare; else one that fits; else the one that misses by least.
 
-    layouts : on one number of GPUs; at least one. The best of those that fit is what `ties.preferred` takes.
+    layouts : on one number of GPUs; at least one. The best of those that fit is what `preferred` takes.
     """
     if len(layouts) <= CHUNK:
         return choose_each(job, [layouts], min_headroom_bytes)[0]
