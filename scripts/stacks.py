@@ -22,7 +22,7 @@ A stack says what a training framework does: its kernels, the types of its weigh
 overlaps, and what it does where nobody says otherwise. `--stack` takes the name of a stack, another name of it, a path
 to a [file of your own](adding.md), and a release: `nemo@24.07`, "NeMo 24.07", `transformers==4.36`. A release is the
 framework's own number, or a month: `torchtitan@2024.12`. Without one it is the newest that is known.
-`xe-sizer profiles show NAME` shows every figure of a stack.
+`xe-sizer profiles show NAME` shows the figures that a stack's own file states, with their sources.
 
 What you do otherwise than the framework by itself has a setting: `--weights-dtype`, `--recompute`, `--padding`,
 `--loss`, `--attention`, `--fused-kernels`, `--lora-rank`, `--lora-targets`, `--quantiser` and the layout.
