@@ -562,7 +562,7 @@ def _options(
         lora_targets=provenance.settle("lora.targets", *_default(adapter.targets, _default_targets(model, stack)))
         if projections
         else (),
-        virtual_tokens=prompt.virtual_tokens or AdapterOptions().virtual_tokens,
+        virtual_tokens=prompt.virtual_tokens or AdapterOptions.virtual_tokens,
         encoder_hidden=prompt.encoder_hidden,
         prompt_embedding=stack.defaults.prompt_embedding,
         block_size=given.values.lora.block_size,
