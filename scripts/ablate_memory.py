@@ -16,8 +16,9 @@ from msgspec.structs import replace
 from xe_sizer.evidence.predict import PredictedRecord, predict_records, predicted_peak_bytes
 from xe_sizer.evidence.records import Record, measured_peak_bytes, read_records
 from xe_sizer.evidence.statistics import source_weights, weighted_quantile
+from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.layout import OFFLOAD
-from xe_sizer.training.memory import Ledger, at_level, memory_ledger
+from xe_sizer.training.memory import Ledger, at_level, ledger_of
 from xe_sizer.training.memory_parts import MEMORY_PARTS
 
 ON_CARD = {
@@ -28,7 +29,7 @@ Peaks = Callable[[PredictedRecord], Ledger]
 
 def typical(run: PredictedRecord) -> Ledger:
     sized = run.sized
-    return at_level(sized.ledger, sized.resolved.job, sized.layouts, "typical")
+    return at_level(sized.ledger, sized.choice.evaluation, "typical")
 
 
 def _without(name: str) -> Peaks:
@@ -48,7 +49,8 @@ def _nothing_cached(run: PredictedRecord) -> Ledger:
 def _activations_on_card(run: PredictedRecord) -> Ledger:
     job, layouts = run.sized.resolved.job, run.sized.layouts
     there = replace(layouts, offload=np.array([ON_CARD[int(code)] for code in layouts.offload]))
-    return at_level(memory_ledger(job, there), job, there, "typical")
+    evaluation = Evaluation(job, there)
+    return at_level(ledger_of(evaluation), evaluation, "typical")
 
 
 TERMS: dict[str, Peaks] = {

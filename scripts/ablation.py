@@ -31,9 +31,10 @@ from xe_sizer.laws.operator_time import Device
 from xe_sizer.software.stack import load_stack
 from xe_sizer.training import layout
 from xe_sizer.training.device import device_of
+from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import OFFLOAD, SCHEDULES, V_SHAPED, Layouts
-from xe_sizer.training.memory import Ledger, at_level, memory_ledger
+from xe_sizer.training.memory import Ledger, at_level, ledger_of
 from xe_sizer.training.step_time import timeline
 from xe_sizer.units import FLOAT32, SIXTEEN_BIT
 
@@ -343,7 +344,8 @@ def _step_s(job: Job, layouts: Layouts, _: Switch) -> float:
 
 
 def _peak_bytes(job: Job, layouts: Layouts, switch: Switch, metric: str) -> float:
-    ledger = at_level(memory_ledger(job, layouts), job, layouts, "typical")
+    evaluation = Evaluation(job, layouts)
+    ledger = at_level(ledger_of(evaluation), evaluation, "typical")
     return predicted_peak_bytes(switch.ledger(ledger), metric)
 
 

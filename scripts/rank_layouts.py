@@ -64,7 +64,7 @@ class Run:
 
 def per_token(run: PredictedRecord, step_s: float) -> float:
     job = run.sized.resolved.job
-    return step_s / (job.global_batch * float(job.sequences(run.sized.layouts).mean_tokens[0]))
+    return step_s / (job.global_batch * float(run.sized.choice.sequences.mean_tokens[0]))
 
 
 def groups(records: Iterable[Record]) -> list[Group]:

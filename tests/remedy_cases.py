@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from xe_sizer.scenario.read import Change
 from xe_sizer.training.estimate import TrainingEstimate
+from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.search import size
 
 # Llama 2 7B: 32 heads, 32 layers. Batches of 48 sequences of 4,096 tokens on 8 H100.
@@ -34,7 +35,7 @@ def with_layout(estimate: TrainingEstimate, **sizes: int) -> TrainingEstimate:
     """The estimate as if its layout had these sizes."""
     arrays = {name: np.array([value]) for name, value in sizes.items()}
     layouts = replace(estimate.layouts, **arrays)
-    return replace(estimate, choice=replace(estimate.choice, layouts=layouts))
+    return replace(estimate, choice=replace(estimate.choice, evaluation=Evaluation(estimate.choice.job, layouts)))
 
 
 def with_fixed(estimate: TrainingEstimate, **fixed: int) -> TrainingEstimate:

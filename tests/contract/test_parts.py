@@ -23,9 +23,10 @@ from xe_sizer.serving import step_time as serving_step
 from xe_sizer.serving.job import ReplicaLayouts
 from xe_sizer.serving.step_time import Work
 from xe_sizer.serving.summary import serve_memory
+from xe_sizer.training import evaluation, memory_parts
 from xe_sizer.training import memory as training_memory
-from xe_sizer.training import memory_parts, step_time
 from xe_sizer.training import step_time as training_step
+from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.search import size
 from xe_sizer.training.summary import summarise
 
@@ -39,8 +40,7 @@ MIXTURE = "mixtral-8x7b"
 
 def micro_batch() -> Mapping[str, Array]:
     job = training_job(MIXTURE)
-    tokens = job.sequences(LAYOUTS).critical_tokens
-    return step_time.stage_time(job, LAYOUTS, job.rank_shapes(LAYOUTS, tokens)).parts
+    return Evaluation(job, LAYOUTS).parts_s
 
 
 def training_time() -> Mapping[str, Array]:
@@ -82,7 +82,7 @@ class Registry:
 
 
 REGISTRIES = [
-    Registry(step_time, "MICRO_BATCH_PARTS", micro_batch),
+    Registry(evaluation, "MICRO_BATCH_PARTS", micro_batch),
     Registry(training_step, "STEP_PARTS", training_time),
     Registry(training_memory, "TENSOR_PARTS", training_bytes, "allocator slack"),
     Registry(training_memory, "OVERHEAD_PARTS", training_bytes),
@@ -138,10 +138,10 @@ def test_every_row_says_what_it_is(module: ModuleType, name: str) -> None:
     assert all(part.name and part.formula and part.source for part in parts)
 
 
-@pytest.mark.parametrize("module", [step_time, training_step, memory_parts, serving_step, serving_memory])
+@pytest.mark.parametrize("module", [evaluation, training_step, memory_parts, serving_step, serving_memory])
 def test_no_part_stands_outside_of_the_registries(module: ModuleType) -> None:
     listed = {id(part) for lists, name in LISTS for part in getattr(lists, name)}
-    listed |= {id(part) for part in step_time.MICRO_BATCH_PARTS}
+    listed |= {id(part) for part in evaluation.MICRO_BATCH_PARTS}
     outside = [name for name, value in vars(module).items() if isinstance(value, Part) and id(value) not in listed]
     assert outside == []
 
@@ -195,7 +195,7 @@ def test_the_pool_is_what_the_engine_leaves(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_part_that_a_job_cannot_have_is_zero_where_it_is_computed_all_the_same() -> None:
     """What `applies` leaves out would come to nothing: a full fine-tune casts, gathers and dequantises nothing here."""
     made, chosen = training_job(MIXTURE, stack="megatron-lm"), training_layouts(dp=8, zero=1)
-    tensors = memory_parts.Tensors(made, chosen, made.sequences(chosen).longest_tokens)
+    tensors = Evaluation(made, chosen)
     left_out = [part for part in memory_parts.TENSOR_PARTS if not part.applies(tensors)]
     assert [part.name for part in left_out] == [
         "narrow copies of weights", "frozen copies", "cast weights", "gathered layers", "weights kept whole",
@@ -207,7 +207,7 @@ def test_a_part_that_a_job_cannot_have_is_zero_where_it_is_computed_all_the_same
 def test_the_ledger_of_possible_layouts_is_that_of_all() -> None:
     made = training_job("llama-2-7b", kind="sft")
     every = training_layouts(tp=[1, 2, 4, 8] * 2, dp=[8, 4, 2, 1] * 2, zero=[0] * 4 + [1] * 4)
-    found = training_memory.ledger_of_possible(made, every, 0.0)
+    found = training_memory.ledger_of_possible(Evaluation(made, every), 0.0)
     assert found is not None
     possible, ledger = found
     whole = training_memory.memory_ledger(made, every)

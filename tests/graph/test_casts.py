@@ -11,6 +11,7 @@ from xe_sizer.graph.transformer import head_operators, layer_operators
 from xe_sizer.laws.operator_time import operator_times
 from xe_sizer.training.job import Job
 from xe_sizer.training.memory import memory_ledger
+from xe_sizer.training.rank import graph_inputs
 
 TOKENS, HIDDEN, FFN, KEYS, LAYERS = 2048, 4096, 14_336, 1024, 32  # Llama 3.1 8B
 READ = HIDDEN + HIDDEN + HIDDEN + FFN  # inputs of qkv, output projection, gate and up, down
@@ -28,7 +29,7 @@ def asked(**flags: object) -> Job:
 
 def moved(job: Job) -> tuple[float, float]:
     """Bytes of the casts of a layer, forward and backward."""
-    inputs = job.graph(layouts(), np.array([TOKENS]))
+    inputs = graph_inputs(job, layouts(), np.array([TOKENS]))
     casts = [op for op in layer_operators(inputs) if op.name.endswith(" cast")]
     return sum(float(op.forward_bytes[0]) for op in casts), sum(float(op.backward_bytes[0]) for op in casts)
 
@@ -77,7 +78,7 @@ def test_nothing_is_cast_in_16_bit() -> None:
 def test_the_head_multiplies_16_bit() -> None:
     """Its product takes what it takes in bf16, although the layers run in 8 bit."""
     narrow, wide = (asked(stack="nemo", precision=precision) for precision in ("fp8", "bf16"))
-    inputs = narrow.graph(layouts(), np.array([TOKENS]))
+    inputs = graph_inputs(narrow, layouts(), np.array([TOKENS]))
     head = [op for op in head_operators(inputs) if op.name == "head"]
     times = [operator_times(head, job.device)[0].forward_s for job in (narrow, wide)]
     assert times[0] == pytest.approx(times[1])
@@ -125,7 +126,7 @@ def test_recipes_that_cannot_be_are_refused(flags: dict[str, object], words: str
 
 def kept(job: Job, *modules: str) -> float:
     """Bytes of inputs that wait for the weights' gradients in a layer."""
-    operators = layer_operators(job.graph(layouts(), np.array([TOKENS])))
+    operators = layer_operators(graph_inputs(job, layouts(), np.array([TOKENS])))
     return sum(float(np.max(op.saved_bytes)) for op in operators if op.name in modules)
 
 

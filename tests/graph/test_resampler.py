@@ -9,7 +9,8 @@ from xe_sizer.graph.operators import Attention, Matmul
 from xe_sizer.graph.vision import seen_image, vision_parameters
 from xe_sizer.graph.weights import count_parameters
 from xe_sizer.profiles.registry import Registry
-from xe_sizer.training.activations import encoding_of, operator_groups
+from xe_sizer.training.activations import operator_groups
+from xe_sizer.training.evaluation import Evaluation
 
 
 @pytest.mark.parametrize(
@@ -42,9 +43,9 @@ def test_slices_of_an_image(size: tuple[int, int], pieces: int) -> None:
 def test_queries_attend_to_the_patches_of_their_piece() -> None:
     """256 queries of width 4,096 over 1,024 patches of width 1,664."""
     one = ask({"model": "qwen-vl", "stack": "hf-trainer", "data.images": 1, "data.image_size": "448x448"}).job
-    part = encoding_of(one, layouts())
+    part = Evaluation(one, layouts()).encoder
     assert part is not None
-    _, _, last = operator_groups(part.job, part.shapes.inputs)
+    _, _, last = operator_groups(part.job, part.critical_shapes.inputs)
     products = sum(float(op.forward_flops[0]) for op in last if isinstance(op, Matmul))
     attention = sum(float(op.forward_flops[0]) for op in last if isinstance(op, Attention))
     assert products == 2 * (1024 * 1664 * 4096 + 2 * 1024 * 4096**2 + 3 * 256 * 4096**2)

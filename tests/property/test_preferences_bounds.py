@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.job import Job
 from xe_sizer.training.memory import memory_ledger
-from xe_sizer.training.run import run_time_s
+from xe_sizer.training.run import Run, run_time_s
 from xe_sizer.training.step_time import timeline
 
 FLAGS = {"train__seq_len": 1024, "train__padding": "to-seq-len", "data__samples": 4000, "train__global_batch": 32}
@@ -69,7 +70,7 @@ def test_log_probabilities_beforehand_are_never_slower(
         made(kind, stack, {"train.reference": where, "train.epochs": epochs}) for where in ("copy", "precomputed")
     )
     chosen = layouts(**sizes)
-    times = [run_time_s(each, chosen, timeline(each, chosen).step_s)[0] for each in (every, once)]
+    times = [run_time_s(Run(Evaluation(each, chosen), timeline(each, chosen).step_s))[0] for each in (every, once)]
     assert times[1] <= times[0] * (1 + 1e-12)
     assert memory_ledger(once, chosen).peak_bytes[0] <= memory_ledger(every, chosen).peak_bytes[0]
 

@@ -14,6 +14,7 @@ from xe_sizer.software.quantiser import load_quantiser, quantiser_names
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import Layouts
 from xe_sizer.training.memory import memory_ledger
+from xe_sizer.training.rank import graph_inputs
 from xe_sizer.training.resolve import resolve
 
 LAYER = 4 * 4096**2 + 3 * 4096 * 11008 + 2 * 4096  # weights of a layer of llama-2-7b: matrices and norms
@@ -31,7 +32,7 @@ def layout(recompute: int = 0) -> Layouts:
 
 
 def moved(job: Job) -> tuple[float, float]:
-    inputs = job.graph(layout(), np.array([512.0]))
+    inputs = graph_inputs(job, layout(), np.array([512.0]))
     return float(inputs.weight_forward_bytes[0]), float(inputs.weight_backward_bytes[0])
 
 
@@ -65,7 +66,7 @@ def test_bytes_moved_for_a_weight(flags: dict[str, Any], forward: float, backwar
 def test_the_product_of_int8_moves_its_activations_more_often() -> None:
     """9 bytes an input and 8 an output: 512 x (4096 + 3 x 4096) of q, k and v apart."""
     job = job_of(train__bits=8)
-    expansion = job.graph(layout(), np.array([512.0])).expansion
+    expansion = graph_inputs(job, layout(), np.array([512.0])).expansion
     assert (expansion.input_bytes, expansion.output_bytes, expansion.keeps_input) == (9.0, 8.0, True)
 
 

@@ -15,6 +15,7 @@ from xe_sizer.scenario.read import read_scenario
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import Layouts
 from xe_sizer.training.memory import memory_ledger
+from xe_sizer.training.rank import graph_inputs
 from xe_sizer.training.resolve import resolve
 
 TOKENS, HIDDEN, VOCAB, LAYERS, RANK = 512, 4096, 32000, 32, 8
@@ -57,7 +58,7 @@ def test_narrow_adapters_keep_the_dropped_copy_too() -> None:
     """LitGPT's adapters share the frozen weight's input; with dropout each keeps 2 + 1 bytes in its place."""
     saved = []
     for rate in (0.0, 0.05):
-        inputs = job_of(stack="litgpt", lora__dropout=rate).graph(layout(), np.array([float(TOKENS)]))
+        inputs = graph_inputs(job_of(stack="litgpt", lora__dropout=rate), layout(), np.array([float(TOKENS)]))
         ops = [op for op in layer_operators(inputs) if isinstance(op, Matmul) and op.module == "qkv"]
         saved.append(sum(float(np.max(op.saved_bytes)) for op in ops))
     assert saved[1] - saved[0] == (2 * (2 + 1) - 2) * TOKENS * HIDDEN
@@ -76,7 +77,7 @@ def test_embedding_and_head_learn_as_copies_of_frozen_ones() -> None:
 def test_they_count_as_trainable_and_the_backward_reaches_them() -> None:
     job = job_of(lora__modules_to_save=["wte", "lm_head"])
     assert job.method.trainable_parameters(job.model) == ADAPTERS + 2 * TABLE
-    inputs = job.graph(layout(), np.array([float(TOKENS)]))
+    inputs = graph_inputs(job, layout(), np.array([float(TOKENS)]))
     head = next(op for op in head_operators(inputs) if isinstance(op, Matmul))
     assert head.weight_gradient
     assert float(np.max(head.saved_bytes)) == 2 * TOKENS * HIDDEN
@@ -91,7 +92,7 @@ def test_other_modules_are_refused_with_what_is_known() -> None:
 def test_model_dropout_is_a_switch(rate: float, masks: float) -> None:
     """GPT-2 drops the outputs of attention and MLP: a byte an element of the hidden state each."""
     job = job_of(model="gpt2-xl", job="sft", train__dropout=rate, **{"lora.rank": None, "lora.targets": None})
-    inputs = job.graph(layout(), np.array([float(TOKENS)]))
+    inputs = graph_inputs(job, layout(), np.array([float(TOKENS)]))
     residuals = [op for op in layer_operators(inputs) if op.name in ("attention residual", "mlp residual")]
     assert [float(np.max(op.saved_bytes)) for op in residuals] == [masks * TOKENS * job.model.hidden] * 2
 
@@ -101,7 +102,7 @@ def test_dora_adds_a_magnitude_for_each_output_and_the_norm_of_the_whole_weight(
     job = job_of(lora__dora=True)
     assert job.method.trainable_parameters(job.model) == ADAPTERS + LAYERS * 2 * HIDDEN
     assert components(job)["adapters"] == 4 * (ADAPTERS + LAYERS * 2 * HIDDEN)
-    inputs = job.graph(layout(), np.array([float(TOKENS)]))
+    inputs = graph_inputs(job, layout(), np.array([float(TOKENS)]))
     op = next(op for op in layer_operators(inputs) if op.name == "q adapter magnitudes")
     assert isinstance(op, MemoryBound)
     assert float(np.max(op.forward_bytes)) == HIDDEN**2 * (8 * 4 + 2 + 2 * 4) + 9 * 4 * TOKENS * HIDDEN

@@ -17,14 +17,14 @@ from xe_sizer.scenario.read import Change
 from xe_sizer.training.activations import needed_flops
 from xe_sizer.training.advice import beyond_the_speed_of_light
 from xe_sizer.training.device import without_losses
+from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.layout import SCHEDULES, Passes, Split, stages_of
 from xe_sizer.training.memory import Ledger, ledger_of_possible, memory_ledger
-from xe_sizer.training.memory_parts import Tensors
-from xe_sizer.training.model_states import accumulates_whole_gradients, census
-from xe_sizer.training.padding import _standard_normal, _unpadded
-from xe_sizer.training.rank import unique_rows
+from xe_sizer.training.model_states import accumulates_whole_gradients
+from xe_sizer.training.padding import Sequences, _standard_normal, _unpadded
+from xe_sizer.training.rank import rank_shapes, unique_rows
 from xe_sizer.training.search import _best, _Kept, size
-from xe_sizer.training.step_time import Step, operator_costs, timeline
+from xe_sizer.training.step_time import operator_costs, timeline
 from xe_sizer.training.token_lengths import histogram_lengths
 from xe_sizer.training.workload import _share_words
 
@@ -52,11 +52,11 @@ def test_states_that_fill_the_card_to_the_byte_are_possible() -> None:
     server = made.server
     made = replace(made, server=replace(server, accelerator=replace(server.accelerator, memory_bytes=float(card))))
     left = card - 18 * PARAMETERS
-    found = ledger_of_possible(made, layouts(), left)
+    found = ledger_of_possible(Evaluation(made, layouts()), left)
     assert found is not None
     assert found[0].tolist() == [0]
-    assert ledger_of_possible(made, layouts(), left + 1) is None
-    both = ledger_of_possible(made, layouts(dp=[1, 8, 1], zero=[0, 1, 0]), left + 1)
+    assert ledger_of_possible(Evaluation(made, layouts()), left + 1) is None
+    both = ledger_of_possible(Evaluation(made, layouts(dp=[1, 8, 1], zero=[0, 1, 0])), left + 1)
     assert both is not None
     assert both[0].tolist() == [1]
     alone = memory_ledger(made, layouts(dp=8, zero=1))
@@ -124,7 +124,7 @@ def test_ends_of_a_pipeline_in_a_v_are_on_its_first_stage() -> None:
     made = job()
     table = VOCAB * HIDDEN
     straight, folded = (
-        census(made.model, made.method, layouts(pp=2, vpp=vpp, schedule=SCHEDULES.index(name)), made.split).root
+        Evaluation(made, layouts(pp=2, vpp=vpp, schedule=SCHEDULES.index(name))).held.root
         for name, vpp in (("1f1b", 1), ("v-half", 2))
     )
     assert straight[:, 0].tolist() == [table, table + HIDDEN]
@@ -134,8 +134,8 @@ def test_ends_of_a_pipeline_in_a_v_are_on_its_first_stage() -> None:
 def test_the_largest_matrix_that_is_expanded() -> None:
     """Of a dense layer a matrix of its MLP; of experts half of all on a rank: three matrices in two tensors."""
     dense, mixture = job(), job("mixtral-8x7b")
-    assert census(dense.model, dense.method, layouts(), Split()).largest.max() == HIDDEN * 11008
-    held = census(mixture.model, mixture.method, layouts(dp=8, ep=[1, 4]), Split())
+    assert Evaluation(dense, layouts()).held.largest.max() == HIDDEN * 11008
+    held = Evaluation(mixture, layouts(dp=8, ep=[1, 4])).held
     experts = 8 * 3 * 4096 * 14336
     assert held.largest.max(axis=0).tolist() == [experts / 2, experts / 8]
 
@@ -152,7 +152,7 @@ def test_whole_gradients_wait_where_nobody_reduces_them() -> None:
 
 
 def test_a_census_has_both_stages_of_every_layout() -> None:
-    held = census(job().model, job().method, layouts(dp=[1, 2, 4]), Split())
+    held = Evaluation(job(), layouts(dp=[1, 2, 4])).held
     for name in ("layer", "layer_experts", "mean_layer", "mean_experts", "root", "embedding", "head"):
         assert getattr(held, name).shape == (2, 3), name
     assert held.mean_layer[:, 0].tolist() == [LINEAR + 2 * HIDDEN] * 2
@@ -164,7 +164,7 @@ def test_casts_of_a_shard_are_told_apart_under_zero_3_alone() -> None:
 
     def shapes(**sizes: object) -> int:
         chosen = layouts(**sizes)
-        return int(made.rank_shapes(chosen, np.full(len(chosen), 512.0)).inputs.rank.tp.size)
+        return int(rank_shapes(made, chosen, np.full(len(chosen), 512.0)).inputs.rank.tp.size)
 
     assert shapes(dp=[1, 2, 4, 8], zero=[0, 1, 2, 2]) == 1
     assert shapes(dp=[2, 4, 8], zero=3) == 3
@@ -238,7 +238,7 @@ def test_ranks_that_wait_for_each_other_meet_the_longest() -> None:
     """Padded to the longest of a micro-batch: whoever gathers layers waits for the slowest in each micro-batch."""
     made = ask({"model": "llama-2-7b", "job": "sft", "stack": "hf-bf16", "data.profile": "alpaca",
                 "train.seq_len": 2048, "train.padding": "longest-in-micro-batch"}).job  # fmt: skip
-    found = made.sequences(layouts(dp=8, zero=[0, 3], grad_accum=4)).critical_tokens
+    found = Evaluation(made, layouts(dp=8, zero=[0, 3], grad_accum=4)).sequences.critical_tokens
     assert found[1] > found[0] * 1.01
 
 
@@ -288,7 +288,7 @@ def test_the_fullest_stage_has_the_most_to_update() -> None:
     made = job(stack="megatron-lm", train__seq_len=512)
     shape = layouts(pp=2, grad_accum=2)
     half = 16 * (LINEAR + 2 * HIDDEN) + VOCAB * HIDDEN
-    assert Step(made, shape, made.sequences(shape)).updated.tolist() == [half + HIDDEN]
+    assert Evaluation(made, shape).updated.max(axis=0).tolist() == [half + HIDDEN]
 
 
 def test_fixed_fractions_leave_no_time_to_the_host() -> None:
@@ -310,7 +310,7 @@ def test_flat_parameters_have_gradients_of_what_is_frozen_under_zero_3_alone() -
         made = job(kind=kind, stack="litgpt", **({"lora__rank": 8} if kind == "lora" else {}))
         states = msgspec.structs.replace(made.stack.states, flat_gradients=True)
         made = replace(made, stack=msgspec.structs.replace(made.stack, states=states))
-        tensors = Tensors(made, layouts(dp=2, zero=[2, 3]), np.full(2, 512.0))
+        tensors = Evaluation(made, layouts(dp=2, zero=[2, 3]), Sequences.of_length(np.full(2, 512.0)))
         assert np.broadcast_to(tensors.flat_elements, (2, 2))[0].tolist() == expected
 
 

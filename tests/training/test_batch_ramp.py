@@ -7,6 +7,7 @@ import pytest
 from cases import ask, job, layouts
 
 from xe_sizer.errors import InputError
+from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.job import BatchRamp, first_layouts, ramp_time_s
 from xe_sizer.training.run import Run, run_parts, run_time_s
 from xe_sizer.training.search_space import legal_layouts
@@ -44,13 +45,15 @@ def test_the_time_of_a_run() -> None:
     step_s = timeline(made, layout).step_s
     assert first_layouts(BatchRamp(32, 32, 960), layout).grad_accum.tolist() == [4]
     first_s = timeline(made, layouts(tp=2, dp=8, grad_accum=4, zero=1)).step_s
-    parts = run_parts(Run(made, layout, step_s))
+    parts = run_parts(Run(Evaluation(made, layout), step_s))
     assert parts["steps"] == pytest.approx(100 * step_s)
     assert parts["batch ramp-up"] == pytest.approx(
         ramp_time_s(BatchRamp(32, 32, 960), 128, 12_800, first_s, step_s)
     )  # fmt: skip
-    assert run_time_s(made, layout, step_s) == pytest.approx(sum(parts.values()))
-    assert np.all(run_time_s(made, layout, step_s) > run_time_s(plain, layout, step_s))
+    assert run_time_s(Run(Evaluation(made, layout), step_s)) == pytest.approx(sum(parts.values()))
+    assert np.all(
+        run_time_s(Run(Evaluation(made, layout), step_s)) > run_time_s(Run(Evaluation(plain, layout), step_s))
+    )
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 from cases import GPT, job, layouts
 from msgspec.structs import replace
 
+from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.job import Job
 from xe_sizer.training.memory import Ledger, at_level, memory_ledger
 from xe_sizer.training.memory_parts import MOMENTS
@@ -295,7 +296,7 @@ def test_overheads_of_a_level() -> None:
     made = job(stack="megatron-lm")
     memory, chosen = made.stack.memory, layouts(tp=2, pp=2, cp=2, dp=2, grad_accum=4)
     cautious = memory_ledger(made, chosen, np.array([float(TOKENS)]))
-    typical = at_level(cautious, made, chosen, "typical")
+    typical = at_level(cautious, Evaluation(made, chosen), "typical")
     for level, found in (("cautious", cautious), ("typical", typical)):
         parts = [found.components[name].max() for name in ("CUDA context", "library workspaces", "NCCL buffers")]
         figures = (memory.context_gib, memory.workspace_gib, memory.communicator_gib)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.cases import job, layouts
+from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.job import Job
 from xe_sizer.training.memory import Ledger, at_level, memory_ledger
 
@@ -15,7 +16,7 @@ VARIED = {"data__mean_tokens": 200, "data__max_tokens": 2048, "data__samples": 1
 
 def typical(one: Job, recompute: int) -> Ledger:
     chosen = layouts(recompute=recompute, micro_batch=2)
-    return at_level(memory_ledger(one, chosen), one, chosen, "typical")
+    return at_level(memory_ledger(one, chosen), Evaluation(one, chosen), "typical")
 
 
 def passing_bytes(ledger: Ledger) -> float:
@@ -27,7 +28,7 @@ def passing_bytes(ledger: Ledger) -> float:
 def test_batches_of_mean_length_stay_reserved(recompute: int, batches: float) -> None:
     one = job("llama-2-7b", "lora", "hf-trainer", train__padding="longest-in-micro-batch", **VARIED)
     ledger = typical(one, recompute)
-    sequences = one.sequences(layouts(micro_batch=2))
+    sequences = Evaluation(one, layouts(micro_batch=2)).sequences
     mean = passing_bytes(ledger) * sequences.mean_tokens[0] / sequences.longest_tokens[0]
     assert ledger.cached_bytes[0] == pytest.approx(batches * mean)
     assert ledger.cached_bytes[0] > 0
@@ -37,7 +38,7 @@ def test_batches_of_mean_length_stay_reserved(recompute: int, batches: float) ->
 @pytest.mark.parametrize(("recompute", "batches"), [(0, 0.1), (2, 0.6)])
 def test_batches_sorted_by_length_find_the_blocks_of_longer_ones(recompute: int, batches: float) -> None:
     one = job("llama-2-7b", "lora", "hf-trainer", train__padding="grouped-by-length", **VARIED)
-    ledger, sequences = typical(one, recompute), one.sequences(layouts(micro_batch=2))
+    ledger, sequences = typical(one, recompute), Evaluation(one, layouts(micro_batch=2)).sequences
     mean = passing_bytes(ledger) * sequences.mean_tokens[0] / sequences.longest_tokens[0]
     assert ledger.cached_bytes[0] == pytest.approx(batches * mean)
 
@@ -60,7 +61,7 @@ def test_sequences_of_one_length_find_the_blocks_of_the_step_before() -> None:
 def test_a_full_card_gets_cached_blocks_back() -> None:
     one = job("llama-2-7b", "lora", "hf-trainer", train__padding="longest-in-micro-batch", **VARIED)
     chosen = layouts(recompute=2, micro_batch=24)
-    ledger = at_level(memory_ledger(one, chosen), one, chosen, "typical")
+    ledger = at_level(memory_ledger(one, chosen), Evaluation(one, chosen), "typical")
     card = one.server.accelerator.memory_bytes
     assert ledger.peak_bytes[0] < card
     assert ledger.monitored_peak_bytes[0] == pytest.approx(card)

@@ -9,6 +9,7 @@ import pytest
 from cases import job, layouts
 from msgspec.structs import replace
 
+from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.job import Job, Pauses
 from xe_sizer.training.run import Run, best_interval_s, checkpoint, run_parts, run_time_s, time_with_failures_s
 from xe_sizer.training.step_time import timeline
@@ -17,7 +18,7 @@ LLAMA_2_7B = 6_738_415_616
 
 
 def parts(made: Job, step_s: float = 10.0, pauses: Pauses | None = None, **sizes: object) -> dict[str, float]:
-    run = Run(replace(made, pauses=pauses or made.pauses), layouts(**sizes), np.array([step_s]))
+    run = Run(Evaluation(replace(made, pauses=pauses or made.pauses), layouts(**sizes)), np.array([step_s]))
     return {name: float(value[0]) for name, value in run_parts(run).items()}
 
 
@@ -25,7 +26,7 @@ def test_mixed_precision_saves_fourteen_bytes_a_parameter() -> None:
     """16-bit weights; float32 masters and two moments. However the ranks share them."""
     made = job(stack="nemo")
     for sizes in ({}, {"tp": 4, "pp": 2, "dp": 2, "zero": 1}):
-        saved = checkpoint(made, layouts(**sizes))
+        saved = checkpoint(Evaluation(made, layouts(**sizes)))
         assert saved.weights[0] == 2 * LLAMA_2_7B
         assert saved.optimizer[0] == 12 * LLAMA_2_7B
 
@@ -35,25 +36,25 @@ def test_adapters_are_saved_alone() -> None:
     made = job(kind="lora", stack="hf-trainer", lora__rank=16)
     adapters = 32 * 4 * 16 * (4096 + 4096)
     assert made.stack.states.adapter_weight_bytes == 4.0
-    assert checkpoint(made, layouts()).size[0] == 12 * adapters
+    assert checkpoint(Evaluation(made, layouts())).size[0] == 12 * adapters
 
 
 def test_a_copy_is_shared_by_the_gpus_and_a_write_by_the_storage() -> None:
     """8 GPUs are one node, which writes 2 GB/s unless the storage is known."""
     made, size = job(stack="nemo"), 14 * LLAMA_2_7B
-    saved = checkpoint(made, layouts(dp=8, zero=1))
+    saved = checkpoint(Evaluation(made, layouts(dp=8, zero=1)))
     assert saved.write_s[0] == pytest.approx(size / 2e9)
     assert saved.copy_s[0] == pytest.approx(size / 8 / (made.server.pcie_bytes_per_s * 0.88))
-    two_nodes = checkpoint(made, layouts(dp=16, zero=1))
+    two_nodes = checkpoint(Evaluation(made, layouts(dp=16, zero=1)))
     assert two_nodes.write_s[0] == pytest.approx(size / 4e9)
     known = replace(made, pauses=Pauses(write_bytes_per_s=1e10))
-    assert checkpoint(known, layouts(dp=16, zero=1)).write_s[0] == pytest.approx(size / 1e10)
+    assert checkpoint(Evaluation(known, layouts(dp=16, zero=1))).write_s[0] == pytest.approx(size / 1e10)
 
 
 def test_training_waits_for_every_checkpoint_and_the_last_step_is_saved() -> None:
     """25 steps, one checkpoint every 10: after 10, 20 and 25."""
     made = replace(job(stack="nemo"), steps=25)
-    saved = checkpoint(made, layouts())
+    saved = checkpoint(Evaluation(made, layouts()))
     found = parts(made, pauses=Pauses(checkpoint_every=10))
     assert found["steps"] == pytest.approx(250.0)
     assert found["checkpoints"] == pytest.approx(3 * (saved.copy_s[0] + saved.write_s[0]))
@@ -63,7 +64,7 @@ def test_training_waits_for_every_checkpoint_and_the_last_step_is_saved() -> Non
 def test_an_asynchronous_checkpoint_stops_training_for_its_copy_and_for_the_one_before() -> None:
     """14 B x 6.74 billion at 2 GB/s are 47.2 s: hidden behind 10 steps of 10 s, not behind 10 of 3 s."""
     made = replace(job(stack="nemo"), steps=30)
-    saved = checkpoint(made, layouts())
+    saved = checkpoint(Evaluation(made, layouts()))
     copy_s, write_s = saved.copy_s[0], 14 * LLAMA_2_7B / 2e9
     pauses = Pauses(checkpoint_every=10, asynchronous=True)
     assert parts(made, 10.0, pauses)["checkpoints"] == pytest.approx(3 * copy_s + write_s)
@@ -114,16 +115,16 @@ def test_a_run_with_failures_saves_as_often_as_loses_least() -> None:
     """8 GPUs at 0.1 a GPU and day fail every 108,000 s."""
     made = replace(job(stack="nemo"), steps=5000)
     asked = Pauses(failures_per_gpu_day=0.1)
-    run = Run(replace(made, pauses=asked), layouts(dp=8, zero=1), np.array([10.0]))
+    run = Run(Evaluation(replace(made, pauses=asked), layouts(dp=8, zero=1)), np.array([10.0]))
     assert run.mtbf_s[0] == pytest.approx(108_000.0)
-    pause_s = float(checkpoint(made, layouts(dp=8, zero=1)).whole_s[0])
+    pause_s = float(checkpoint(Evaluation(made, layouts(dp=8, zero=1))).whole_s[0])
     assert run.every[0] == round(float(best_interval_s(pause_s, 108_000.0)) / 10.0)
-    chosen = float(run_time_s(run.job, run.layouts, run.step_s)[0])
+    chosen = float(run_time_s(run)[0])
     for every in (50, 2000):
         other = replace(made, pauses=replace(asked, checkpoint_every=every))
-        assert float(run_time_s(other, run.layouts, run.step_s)[0]) > chosen
+        assert float(run_time_s(Run(Evaluation(other, run.layouts), run.step_s))[0]) > chosen
 
 
 def test_a_run_without_pauses_is_its_steps() -> None:
     made = replace(job(), steps=7)
-    assert run_time_s(made, layouts(), np.array([3.0]))[0] == 21.0
+    assert run_time_s(Run(Evaluation(made, layouts()), np.array([3.0])))[0] == 21.0

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from cases import ask, job, layouts
 
 from xe_sizer.errors import InputError
 from xe_sizer.laws.collectives import POINT_TO_POINT, RING, collective_time_s
-from xe_sizer.training.step_time import MicroBatch
+from xe_sizer.training.evaluation import Evaluation
+from xe_sizer.training.padding import Sequences
+from xe_sizer.training.rank import graph_inputs
 
 LONG = {"train.seq_len": 131_072, "train.padding": "packed", "train.global_batch": 16}
 
 
-def micro_batch(kind: str, **sizes: int) -> MicroBatch:
+def micro_batch(kind: str, **sizes: int) -> Evaluation:
     made = job("llama-3.1-8b", stack="megatron-lm", layout__cp_kind=kind)
     layout = layouts(**sizes)
-    return MicroBatch(made, layout, made.rank_shapes(layout, 131_072.0))
+    return Evaluation(made, layout, Sequences.of_length(np.full(1, 131_072.0)))
 
 
 def test_a_ring_sends_a_part_to_the_next_rank_until_all_have_seen_it() -> None:
@@ -33,7 +36,7 @@ def test_a_ring_hides_behind_attention_to_the_parts_that_are_there() -> None:
     assert there[0] < attention[0].forward_s[0] * 7 / 8
     assert found.exchanged_s["cp"][0].max() == found.exchanged_s["cp"][1].max() == 0.0
     across = layouts(cp=32)
-    short = MicroBatch(found.job, across, found.job.rank_shapes(across, 8192.0))
+    short = Evaluation(found.job, across, Sequences.of_length(np.full(len(across), 8192.0)))
     behind = 31 / 32 * next(time for time in short.times[0] if time.operator.name == "attention").forward_s[0]
     assert short.exchanged_s["cp"][0][0] == pytest.approx([short.collectives_s[0]["cp"][0][0] - behind])
 
@@ -48,7 +51,7 @@ def test_sequences_for_heads_are_waited_for() -> None:
 
 def test_the_hybrid_shares_out_as_many_heads_as_keys_have() -> None:
     made = job("llama-3.1-8b", stack="megatron-lm", layout__cp_kind="hybrid")
-    found = made.graph(layouts(cp=[2, 4, 16, 4], tp=[1, 1, 1, 4]), 8192.0).rank
+    found = graph_inputs(made, layouts(cp=[2, 4, 16, 4], tp=[1, 1, 1, 4]), 8192.0).rank
     assert found.head_ranks.tolist() == [2, 4, 8, 2]
     assert found.ring_ranks.tolist() == [1, 1, 2, 2]
 

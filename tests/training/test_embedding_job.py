@@ -15,6 +15,7 @@ from xe_sizer.profiles.registry import Registry
 from xe_sizer.scenario.read import read_scenario
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import Layouts
+from xe_sizer.training.rank import graph_inputs
 from xe_sizer.training.resolve import resolve
 from xe_sizer.training.step_time import timeline
 
@@ -35,7 +36,7 @@ def layouts(**sizes: int) -> Layouts:
 
 
 def similarities(made: Job, layout: Layouts) -> Matmul:
-    found = [op for op in head_operators(made.graph(layout, np.array([128.0]))) if op.name == "similarities"]
+    found = [op for op in head_operators(graph_inputs(made, layout, np.array([128.0]))) if op.name == "similarities"]
     assert isinstance(found[0], Matmul)
     return found[0]
 
@@ -49,7 +50,7 @@ def test_no_head_learns() -> None:
 @pytest.mark.parametrize(("negatives", "sequences"), [(0, 2), (7, 9)])
 def test_a_sample_is_a_query_and_its_passages(negatives: int, sequences: int) -> None:
     made = job(**{"embedding.hard_negatives": negatives})
-    rank = made.graph(layouts(micro_batch=16), np.array([128.0])).rank
+    rank = graph_inputs(made, layouts(micro_batch=16), np.array([128.0])).rank
     assert float(rank.batch[0]) == 16 * sequences
 
 
@@ -75,7 +76,7 @@ def test_states_are_gathered_across_gpus_alone() -> None:
     assert timeline(job(), layout).components["gathered states"][0] == 0.0
     across = job(**{"embedding.across_gpus": True})
     assert 0.0 < timeline(across, layout).components["gathered states"][0] < 0.01
-    inside = head_operators(across.graph(layout, np.array([128.0])))
+    inside = head_operators(graph_inputs(across, layout, np.array([128.0])))
     assert not [op for op in inside if isinstance(op, Collective)]
 
 

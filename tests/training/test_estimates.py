@@ -10,10 +10,13 @@ from msgspec.structs import replace
 
 from xe_sizer.laws.collectives import ALL_GATHER, collective_time_s
 from xe_sizer.laws.matmul import MatmulLaw
+from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import Layouts
-from xe_sizer.training.optimizer_step import matrix_work_time_s, newton_schulz_time_s, orthogonalisation_bytes
+from xe_sizer.training.optimizer_step import newton_schulz_time_s, orthogonalisation_bytes
+from xe_sizer.training.rank import graph_inputs, rank_shapes, synchronised_every_micro_batch
 from xe_sizer.training.search import LAYOUT_ERROR, TIE, preferred, size
+from xe_sizer.training.step_time import matrix_work
 from xe_sizer.training.token_lengths import constant_lengths, histogram_lengths
 
 GIB, HIDDEN = 2**30, 4096
@@ -57,22 +60,22 @@ def test_float32_frozen_weights_are_cast_but_quantised_ones_never() -> None:
 @pytest.mark.parametrize(("stack", "expected"), [("deepspeed", [0, 0, 1, 1]), ("hf-bf16", [0, 0, 0, 1])])
 def test_when_ranks_meet_in_every_micro_batch(stack: str, expected: list[int]) -> None:
     """Where layers are gathered, and under ZeRO-2 where gradients are reduced each time."""
-    assert job(stack=stack).synchronised_every_micro_batch(layouts(zero=[0, 1, 2, 3])).tolist() == expected
+    assert synchronised_every_micro_batch(job(stack=stack), layouts(zero=[0, 1, 2, 3])).tolist() == expected
 
 
 def test_weights_that_pass_through_memory_beside_the_products() -> None:
     """Autocast reads 4 and writes 2 bytes, under ZeRO-3 of a rank's eighth; gradients are summed: read and written."""
     made = job(stack="hf-trainer@4.40")
-    inputs = made.graph(layouts(dp=8, zero=[0, 2, 3]), np.array([512.0]))
+    inputs = graph_inputs(made, layouts(dp=8, zero=[0, 2, 3]), np.array([512.0]))
     assert inputs.weight_forward_bytes.tolist() == [6, 6, 6 / 8]
     assert inputs.weight_backward_bytes.tolist() == [8, 8, 8]
-    frozen = job(kind="lora", stack="megatron-lm").graph(layouts(), np.array([512.0]))
+    frozen = graph_inputs(job(kind="lora", stack="megatron-lm"), layouts(), np.array([512.0]))
     assert (float(frozen.weight_forward_bytes[0]), float(frozen.weight_backward_bytes[0])) == (0, 0)
 
 
 def shapes_of(made: Job, **sizes: object) -> int:
     chosen = layouts(**sizes)
-    return int(made.rank_shapes(chosen, np.full(len(chosen), 512.0)).inputs.rank.tp.size)
+    return int(rank_shapes(made, chosen, np.full(len(chosen), 512.0)).inputs.rank.tp.size)
 
 
 def test_layouts_of_one_shape_are_computed_once() -> None:
@@ -147,13 +150,13 @@ def test_matrices_of_a_step_are_divided_among_the_ranks_that_share_their_states(
     """Llama 2 7B: 4 matrices of 4096 x 4096 and 3 of 4096 x 11008 in each of 32 layers; each of 8 ranks does 1/8."""
     made = job(stack="megatron-lm", optimizer="muon")
     square, wide = (newton_schulz_time_s(4096, columns, 5, made.device) for columns in (4096, 11008))
-    alone = matrix_work_time_s(made, layouts(pp=[1, 2]))
+    alone = matrix_work(Evaluation(made, layouts(pp=[1, 2])))
     whole = 32 * (4 * square + 3 * wide)
     assert alone == pytest.approx([whole, whole / 2], rel=0.05)  # q, k and v as one matrix or three
     sizes = [32 * HIDDEN * columns * 2 for columns in (4096, 4096, 4096, 4096, 11008, 11008, 11008)]
     rates = [float(collective_time_s(ALL_GATHER, size, 8, 8, made.network)) for size in sizes]
     gathered = sum(rates) / made.stack.efficiency.collectives
-    shared = matrix_work_time_s(made, layouts(dp=8, zero=[0, 1]))
+    shared = matrix_work(Evaluation(made, layouts(dp=8, zero=[0, 1])))
     assert shared == pytest.approx([alone[0], alone[0] / 8 + gathered], rel=0.05)
 
 

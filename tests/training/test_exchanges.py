@@ -20,9 +20,12 @@ from xe_sizer.laws.collectives import (
 )
 from xe_sizer.laws.operator_time import operator_times
 from xe_sizer.training.communication import Groups
+from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.job import Job
 from xe_sizer.training.methods.method import Frozen
-from xe_sizer.training.step_time import MicroBatch, timeline
+from xe_sizer.training.padding import Sequences
+from xe_sizer.training.rank import graph_inputs
+from xe_sizer.training.step_time import timeline
 
 # Llama 2 7B: 32 layers of q, k, v, o and gate, up, down with two norms; embedding, head and the last norm.
 LAYERS, HIDDEN, VOCAB = 32, 4096, 32000
@@ -309,7 +312,7 @@ def test_the_host_launches_what_is_recomputed() -> None:
     floorless = {name: replace(getattr(idle.device, name), floor_s=0.0) for name in LAWS}
     idle = replace(idle, device=replace(idle.device, **floorless))
     chosen = layouts(recompute=[0, 2])
-    operators = layer_operators(made.graph(layouts(), np.array([8.0])))
+    operators = layer_operators(graph_inputs(made, layouts(), np.array([8.0])))
     none, again = timeline(idle, chosen).components["host"]
     expected = sum(op.layers * launches(op)[0] for op in operators) * made.stack.forward_launch_s
     assert again - none == pytest.approx(expected, rel=1e-3)
@@ -328,7 +331,7 @@ def test_the_host_launches_what_is_recomputed() -> None:
 def test_only_exchanges_that_happen_are_launched(stack: str, sizes: dict[str, object], counted: int) -> None:
     """Forward: one all-reduce a block, or an all-gather before it and a reduce-scatter behind it; keys and values."""
     chosen = layouts(**sizes)
-    operators = layer_operators(job(stack=stack).graph(chosen, np.full(len(chosen), 512.0)))
+    operators = layer_operators(graph_inputs(job(stack=stack), chosen, np.full(len(chosen), 512.0)))
     sent = [launches(op)[0] for op in operators if isinstance(op, Collective)]
     assert float(np.broadcast_to(sum(sent), len(chosen))[0]) == counted
 
@@ -341,7 +344,7 @@ def test_launches_behind_the_counts_of_tokens_do_not_hide_before_them() -> None:
     made = job("qwen3-30b-a3b", kind="pretrain", stack="megatron-lm", train__seq_len=4096)
     chosen = layouts(ep=8, dp=8, micro_batch=1)
     slow = with_device(made, attention_peak_flops_per_s=0.05)
-    batch = MicroBatch(slow, chosen, slow.rank_shapes(chosen, np.full(1, 4096.0)))
+    batch = Evaluation(slow, chosen, Sequences.of_length(np.full(1, 4096.0)))
     timed = operator_times(batch.operators[0], slow.device)
     run_s = sum(float(np.sum(time.forward_s)) for time in timed if time.operator.module == "experts")
     # Products 2 x 16 x 15, activation 1, the gathers 2 and 1, the exchanges there and back.
@@ -349,5 +352,5 @@ def test_launches_behind_the_counts_of_tokens_do_not_hide_before_them() -> None:
     assert batch.gaps_s[0][0, 0] == pytest.approx(launch_s - run_s, rel=1e-9)
     together = msgspec.structs.replace(slow.stack.kernels, experts="grouped")
     grouped = replace(slow, stack=msgspec.structs.replace(slow.stack, kernels=together))
-    batch = MicroBatch(grouped, chosen, grouped.rank_shapes(chosen, np.full(1, 4096.0)))
+    batch = Evaluation(grouped, chosen, Sequences.of_length(np.full(1, 4096.0)))
     assert batch.gaps_s[0][0, 0] == 0.0

@@ -11,12 +11,11 @@ from msgspec.structs import replace
 
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.scenario.read import read_scenario
-from xe_sizer.training.gathering import gathered_beyond
+from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.job import OWN, Gathering, Job
 from xe_sizer.training.layout import Layouts
 from xe_sizer.training.memory import memory_ledger
 from xe_sizer.training.memory_parts import MOMENTS
-from xe_sizer.training.model_states import census
 from xe_sizer.training.resolve import resolve
 from xe_sizer.training.step_time import timeline
 
@@ -114,7 +113,7 @@ def test_what_is_soon_used_again_stays_between_the_passes(recompute: int, passes
 
 def test_no_more_is_gathered_than_there_is_and_no_less_than_runs() -> None:
     made, layouts = job(), sharded()
-    everything = census(made.model, made.method, layouts, made.split).base[0, 0]
+    everything = Evaluation(made, layouts).held.base[0, 0]
     most = part(told(made, reuse=1e12, ahead=1e12, live=1e13), layouts, "gathered layers")
     assert most["loss"] == SIXTEEN_BIT * everything
     least = part(told(made, reuse=0.0, ahead=0.0), layouts, "gathered layers")
@@ -183,11 +182,10 @@ def test_they_mean_nothing_below_zero_3(zero: int) -> None:
 def test_an_array_of_layouts_is_each_of_them() -> None:
     made = told(job(), ahead=2e8, reuse=3e9, whole=2e7)
     every = sharded(micro_batch=np.array([1, 2, 4]))
-    held = census(made.model, made.method, every, made.split)
-    together = gathered_beyond(made, every, held)
+    together = Evaluation(made, every).gathered
     for index in range(3):
         one = every[index : index + 1]
-        alone = gathered_beyond(made, one, census(made.model, made.method, one, made.split))
+        alone = Evaluation(made, one).gathered
         assert together.kept[:, index].tolist() == alone.kept[:, 0].tolist()
         assert together.whole[:, index].tolist() == alone.whole[:, 0].tolist()
     steps = timeline(made, every).step_s

@@ -13,10 +13,12 @@ from xe_sizer.graph.transformer import head_operators, logits_per_rank
 from xe_sizer.graph.weights import count_parameters
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.scenario.read import read_scenario
-from xe_sizer.training.generator import generation_of
+from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import Layouts
 from xe_sizer.training.memory import memory_ledger
+from xe_sizer.training.padding import Sequences
+from xe_sizer.training.rank import graph_inputs
 from xe_sizer.training.resolve import resolve
 from xe_sizer.training.step_time import timeline
 
@@ -50,7 +52,7 @@ def test_pre_training_learns_the_generator_with_the_tables_in_common() -> None:
 def test_fine_tuning_has_the_discriminator_alone(asked: str) -> None:
     made = job(job=asked)
     assert made.method.parts == ()
-    assert generation_of(made, one()) is None
+    assert Evaluation(made, one()).generator is None
     line = timeline(made, one(micro_batch=8))
     assert line.components["generator"][0] == 0.0
     assert "generator activations" not in {k for k, v in memory_ledger(made, one()).components.items() if np.any(v)}
@@ -66,9 +68,9 @@ def test_bert_has_no_generator(asked: str) -> None:
 @pytest.mark.parametrize(("stack", "predicted"), [("tensorflow", 0.15), ("generic", 1.0), ("nvidia-electra", 1.0)])
 def test_the_generator_draws_from_the_logits_of_masked_tokens(stack: str, predicted: float) -> None:
     """15 % of the tokens are masked: loss and draw are theirs, the head's product is as the stack's models have it."""
-    part = generation_of(job(stack=stack), one(micro_batch=8))
+    part = Evaluation(job(stack=stack), one(micro_batch=8), Sequences.of_length(np.array([512.0]))).generator
     assert part is not None
-    inputs = part.shapes(np.array([512.0])).inputs
+    inputs = part.shapes.inputs
     head = {op.name: op for op in head_operators(inputs)}
     product, loss, draw = head["head"], head["loss"], head["sampling"]
     assert isinstance(product, Matmul)
@@ -83,7 +85,7 @@ def test_the_generator_draws_from_the_logits_of_masked_tokens(stack: str, predic
 
 def test_the_discriminator_tells_every_token_apart_by_one_value() -> None:
     made = job()
-    inputs = made.graph(one(micro_batch=8), np.array([512.0]))
+    inputs = graph_inputs(made, one(micro_batch=8), np.array([512.0]))
     products = {op.name: (op.m[0], op.n[0], op.k[0]) for op in head_operators(inputs) if isinstance(op, Matmul)}
     assert products == {"head transform": (8 * 512, 768, 768), "score": (8 * 512, 1, 768)}
 
@@ -100,7 +102,7 @@ def test_flops_of_a_step_are_those_of_both_models() -> None:
 def test_its_time_is_that_of_a_small_model_of_its_own() -> None:
     """Kernels and launches of the generator's passes are what its job alone has; they sum to the step."""
     made, layouts = job(stack="tensorflow"), one(micro_batch=8)
-    part = generation_of(made, layouts)
+    part = Evaluation(made, layouts).generator
     assert part is not None
     alone, beside = timeline(part.job, part.layouts).components, timeline(made, layouts)
     own = sum(alone[name][0] for name in ("forward", "backward", "recompute")) + alone["host"][0]

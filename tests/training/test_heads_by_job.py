@@ -15,6 +15,7 @@ from xe_sizer.profiles.registry import Registry
 from xe_sizer.scenario.read import read_scenario
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import Layouts
+from xe_sizer.training.rank import graph_inputs
 from xe_sizer.training.resolve import resolve
 
 
@@ -50,7 +51,7 @@ def test_the_task_says_what_is_read_from_a_decoder(task: str | None, logits: int
     for kind in ("sft", "lora", "qlora"):
         made = job("llama-3-8b", job=kind, **{"train.task": task})
         assert count_parameters(made.model).total == total
-        assert logits_per_rank(made.graph(one(), np.array([512.0])))[0] == logits
+        assert logits_per_rank(graph_inputs(made, one(), np.array([512.0])))[0] == logits
 
 
 def test_a_tied_head_of_two_words_is_no_second_matrix() -> None:
@@ -61,7 +62,7 @@ def test_a_tied_head_of_two_words_is_no_second_matrix() -> None:
 def test_heads_on_masked_tokens_alone_do_0_15_of_the_work() -> None:
     """2 x 0.15 x 512 x 768 x 30,522 FLOPs of the head in TensorFlow, all tokens elsewhere."""
     for stack, share in (("tensorflow", 0.15), ("hf-trainer", 1.0)):
-        inputs = job("bert-base-uncased", job="pretrain", stack=stack).graph(one(), np.array([512.0]))
+        inputs = graph_inputs(job("bert-base-uncased", job="pretrain", stack=stack), one(), np.array([512.0]))
         head = next(op for op in head_operators(inputs) if op.name == "head")
         assert isinstance(head, Matmul)
         assert head.forward_flops[0] == pytest.approx(2 * share * 512 * 768 * 30522, rel=1e-12)
@@ -70,7 +71,7 @@ def test_heads_on_masked_tokens_alone_do_0_15_of_the_work() -> None:
 
 def test_the_halves_see_sequences_of_their_own() -> None:
     """T5-base reads 512 tokens and answers 64: every token sees all of its half, the decoder what came before."""
-    inputs = job("t5-base", **{"train.target_len": 64}).graph(one(), np.array([512.0]))
+    inputs = graph_inputs(job("t5-base", **{"train.target_len": 64}), one(), np.array([512.0]))
     pairs = {(op.name, float(op.pairs[0]), op.layers) for op in layer_operators(inputs) if isinstance(op, Attention)}
     assert pairs == {
         ("attention", 512.0 * 512, 12.0), ("attention", 64 * 65 / 2, 12.0), ("cross attention", 64.0 * 512, 12.0),
@@ -86,12 +87,12 @@ def test_the_halves_see_sequences_of_their_own() -> None:
 def test_a_decoder_answers_what_its_family_pre_trains_on(model: str, asked: str, tokens: int) -> None:
     """Of 512 that it reads: T5 114 (arXiv:1910.10683), BART all (arXiv:1910.13461); tuned, a quarter is assumed."""
     made = job(model, job=asked)
-    assert logits_per_rank(made.graph(one(), np.array([512.0])))[0] == pytest.approx(tokens * made.model.vocab)
+    assert logits_per_rank(graph_inputs(made, one(), np.array([512.0])))[0] == pytest.approx(tokens * made.model.vocab)
 
 
 def test_products_of_the_halves_by_hand() -> None:
     """Of T5-base: 4 x 768^2 + 2 x 768 x 3072 a token and layer; the decoder's 64 tokens also q and o, 512 k and v."""
-    inputs = job("t5-base", **{"train.target_len": 64}).graph(one(), np.array([512.0]))
+    inputs = graph_inputs(job("t5-base", **{"train.target_len": 64}), one(), np.array([512.0]))
     found = sum(op.layers * float(op.forward_flops[0]) for op in layer_operators(inputs) if isinstance(op, Matmul))
     layer, square = 4 * 768**2 + 2 * 768 * 3072, 768**2
     assert found == pytest.approx(2 * 12 * (512 * layer + 64 * layer + 64 * 2 * square + 512 * 2 * square), rel=1e-12)

@@ -14,12 +14,13 @@ from xe_sizer.graph.transformer import layer_operators
 from xe_sizer.training.job import Job
 from xe_sizer.training.memory import memory_ledger
 from xe_sizer.training.memory_parts import MOMENTS
+from xe_sizer.training.rank import graph_inputs
 
 TOKENS = 1000.0
 
 
 def operators(made: Job, **sizes: object) -> dict[str, object]:
-    return {op.name: op for op in layer_operators(made.graph(layouts(**sizes), np.array([TOKENS])))}
+    return {op.name: op for op in layer_operators(graph_inputs(made, layouts(**sizes), np.array([TOKENS])))}
 
 
 def attention(made: Job, **sizes: object) -> Attention:
@@ -83,7 +84,7 @@ def test_a_mask_is_kept_and_keys_and_values_are_repeated() -> None:
 def windowed(stack: str, tokens: float) -> Attention:
     """The attention of Mistral, whose windows have 4,096 tokens, over two sequences."""
     made = lora(stack, "mistral-7b", train__seq_len=8192, train__padding="packed", attention="sdpa")
-    ops = layer_operators(made.graph(layouts(micro_batch=2), np.array([tokens])))
+    ops = layer_operators(graph_inputs(made, layouts(micro_batch=2), np.array([tokens])))
     return next(op for op in ops if isinstance(op, Attention))
 
 
@@ -109,7 +110,7 @@ def test_a_sequence_as_long_as_the_window_gets_a_mask(tokens: float, masked: boo
 def test_masks_of_windows_are_made_before_the_layers(model: str, tokens: int, making: int, made: int) -> None:
     """Bytes a pair: three of truth values for a causal window; an encoder's distances are two of 64 bits each."""
     found = lora(model=model, train__seq_len=tokens, train__padding="packed", attention="sdpa")
-    sizes = mask_bytes(found.graph(layouts(micro_batch=2), np.array([float(tokens)])))
+    sizes = mask_bytes(graph_inputs(found, layouts(micro_batch=2), np.array([float(tokens)])))
     assert [float(size.max()) for size in sizes] == [making * tokens**2, made * tokens**2]
 
 
@@ -150,11 +151,14 @@ def test_a_quantised_model_loaded_in_float32_has_float32_activations_but_under_a
 
 
 def test_a_loss_in_the_type_of_the_logits_is_twice_as_large_in_float32() -> None:
-    losses = [
+    jobs = [
         job("llama-3.1-8b", kind="qlora", stack="universal-llm-trainer", train__weights_dtype=dtype)
-        .graph(layouts(), np.array([TOKENS])).kernels.loss
         for dtype in ("bf16", "fp32")
-    ]  # fmt: skip
+    ]
+    losses = [graph_inputs(made, layouts(), np.array([TOKENS])).kernels.loss for made in jobs]
     assert [(loss.kept_bytes, loss.live_bytes) for loss in losses] == [(2, 6), (4, 12)]
     assert [(loss.forward_bytes, loss.backward_bytes) for loss in losses] == [(8, 14), (16, 28)]
-    assert job(stack="hf-bf16", precision="fp32").graph(layouts(), np.array([TOKENS])).kernels.loss.live_bytes == 12
+    assert (
+        graph_inputs(job(stack="hf-bf16", precision="fp32"), layouts(), np.array([TOKENS])).kernels.loss.live_bytes
+        == 12
+    )

@@ -11,10 +11,12 @@ from cases import GPT, job, layouts
 from msgspec.structs import replace
 
 from xe_sizer.graph.operators import Array
+from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import Split, micro_batches_in_flight, stages_of
 from xe_sizer.training.memory import Ledger, fits, memory_ledger
 from xe_sizer.training.memory_parts import MOMENTS
+from xe_sizer.training.rank import rank_shapes
 from xe_sizer.training.summary import peak_of, terms_at
 
 LLAMA_2_7B = 6_738_415_616
@@ -335,7 +337,7 @@ def test_the_hidden_state_is_16_bit_where_float32_weights_are_gathered_in_16_bit
     made = job(stack="hf-trainer@4.40", kind="sft", train__seq_len=512)
     sizes = {"dp": 2, "zero": [0, 3], "micro_batch": 2, "recompute": 2}
     chosen = layouts(**sizes)
-    shapes = made.rank_shapes(chosen, np.array([512.0, 512.0]))
+    shapes = rank_shapes(made, chosen, np.array([512.0, 512.0]))
     assert shapes.spread(shapes.inputs.residual_bytes).tolist() == [2 * 512 * 4096 * 4, 2 * 512 * 4096 * 2]
     assert shapes.spread(shapes.inputs.casts_inputs).tolist() == [1, 0]
 
@@ -363,5 +365,5 @@ def test_accelerate_keeps_shards_in_float32_whatever_is_loaded(stack: str, shard
 def test_gradients_of_flat_parameters_are_explained() -> None:
     made, chosen = job(kind="lora", stack="litgpt@0.5"), layouts(dp=4, zero=3, grad_accum=8)
     found = memory_ledger(made, chosen)
-    terms = terms_at(peak_of(made, chosen, found), "gradients", found.at_peak()["gradients"])
+    terms = terms_at(peak_of(Evaluation(made, chosen), found), "gradients", found.at_peak()["gradients"])
     assert any(factor.name == "frozen elements beside adapters" for term in terms for factor in term)

@@ -8,6 +8,7 @@ from cases import job, layouts
 from msgspec.structs import replace
 
 from xe_sizer.laws.parts import Factor, product_of
+from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.job import Job
 from xe_sizer.training.memory import memory_ledger
 from xe_sizer.training.memory_parts import MOMENTS
@@ -32,7 +33,7 @@ def peak(made: Job, **sizes: object) -> tuple[Peak, dict[str, float], dict[str, 
     """The worst GPU at its worst moment: what it is computed from, its bytes by part, and their terms."""
     chosen = layouts(**sizes)
     ledger = memory_ledger(made, chosen)
-    found, held = peak_of(made, chosen, ledger), ledger.at_peak()
+    found, held = peak_of(Evaluation(made, chosen), ledger), ledger.at_peak()
     terms = {name: list(map(by_name, terms_at(found, name, size))) for name, size in held.items()}
     for name, products in terms.items():
         if products:
@@ -121,7 +122,7 @@ def test_weights_in_4_bit_are_gathered_and_unpacked() -> None:
         [{"elements of matrices": linear, "B": narrow}, {"other elements": PARAMETERS - linear, "B": 2}]
     )
     largest, wide = HIDDEN * 11008, made.method.held.buffer_bytes
-    found = peak_of(made, layouts(dp=2), memory_ledger(made, layouts(dp=2)))
+    found = peak_of(Evaluation(made, layouts(dp=2)), memory_ledger(made, layouts(dp=2)))
     ((elements, each),) = terms_at(found, "dequantised layer", largest * wide)
     assert (elements.value, each.value) == (largest, wide)
     assert whole["activations"] == about(
@@ -183,7 +184,7 @@ def test_other_micro_batches_lie_beside_the_first_layer_s_backward() -> None:
         if name == "backward of the first layer":
             made, chosen = packed(), layouts(pp=4, grad_accum=8, recompute=2)
             ledger = memory_ledger(made, chosen)
-            one = peak_of(made, chosen, ledger)
+            one = peak_of(Evaluation(made, chosen), ledger)
             size = float(ledger.components["activations"][0, moment, 0])
             others, first = map(by_name, terms_at(one, "activations", size))
             assert others == {"B a layer": HIDDEN_STATE, "layers": 8, "other micro-batches": 3}
@@ -212,7 +213,7 @@ def test_a_last_stage_keeps_all_that_comes_before_its_adapters() -> None:
     ledger = memory_ledger(made, chosen)
     moment = MOMENTS.index("loss")
     for stage, names in ((0, ["B a layer", "B before what learns"]), (1, ["B a layer"])):
-        one = replace(peak_of(made, chosen, ledger), stage=stage, moment=moment)
+        one = replace(peak_of(Evaluation(made, chosen), ledger), stage=stage, moment=moment)
         whole = np.broadcast_to(ledger.components["activations"], ledger.total_bytes.shape)
         terms = list(map(by_name, terms_at(one, "activations", float(whole[stage, moment, 0]))))
         found = [next(iter(term)) for term in terms]

@@ -11,9 +11,11 @@ from xe_sizer.errors import InputError
 from xe_sizer.graph.operators import Attention, Matmul, MemoryBound, Scan
 from xe_sizer.laws.parts import Factor, product_of
 from xe_sizer.training.activations import temporary_bytes
+from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.memory import memory_ledger
 from xe_sizer.training.methods.method import Frozen
-from xe_sizer.training.step_time import operator_costs, stage_time, timeline
+from xe_sizer.training.padding import Sequences
+from xe_sizer.training.step_time import operator_costs, timeline
 
 KERNELS = ("forward", "backward", "recompute", "frozen forward")
 EXCHANGES = tuple(f"{group}-parallel communication" for group in ("tensor", "context", "expert"))
@@ -48,8 +50,7 @@ def test_two_equal_stages_wait_for_one_micro_batch() -> None:
     """1F1B (arXiv:2104.04473): (p - 1)(t_f + t_b), here the micro-batch of the stage that is not the slowest."""
     made = job(stack="megatron-lm", train__seq_len=2048, train__padding="packed")
     chosen = layouts(pp=2, grad_accum=8)
-    shapes = made.rank_shapes(chosen, np.array([2048.0]))
-    first_s, last_s, _ = stage_time(made, chosen, shapes).total_s[:, 0]
+    first_s, last_s, _ = Evaluation(made, chosen, Sequences.of_length(np.array([2048.0]))).stage_s[:, 0]
     found = timeline(made, chosen).components["pipeline bubble"]
     assert found == pytest.approx(min(first_s, last_s), rel=1e-9)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import msgspec
 import numpy as np
 import pytest
@@ -10,16 +12,26 @@ from msgspec.structs import replace
 
 from xe_sizer.graph.operators import Array
 from xe_sizer.laws.collectives import ALL_GATHER, POINT_TO_POINT, collective_time_s
-from xe_sizer.training.communication import Pipeline, pipeline
+from xe_sizer.training.communication import pipeline_bubble_s, pipeline_transfer_s
+from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import SCHEDULES, Passes
+from xe_sizer.training.padding import Sequences
+
+
+class Pipeline(NamedTuple):
+    """Idle time and transfers of one optimizer step, shape (layout,) [s]."""
+
+    bubble_s: Array
+    transfer_s: Array
 
 
 def scheduled(made: Job, stage_s: Array, weights: float = 1 / 3, **sizes: object) -> Pipeline:
     chosen = layouts(**sizes)
     tokens = np.full(len(chosen), 2048.0)
     passes = Passes(stage_s / 3.0, (2.0 / 3.0 - weights) * stage_s, weights * stage_s)
-    return pipeline(made, chosen, made.rank_shapes(chosen, tokens), passes)
+    found = Evaluation(made, chosen, Sequences.of_length(tokens))
+    return Pipeline(pipeline_bubble_s(found, passes), pipeline_transfer_s(found))
 
 
 @pytest.mark.parametrize("pp", [2, 4, 8])

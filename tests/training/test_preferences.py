@@ -9,9 +9,10 @@ from msgspec.structs import replace
 
 from xe_sizer.errors import InputError
 from xe_sizer.graph.weights import count_parameters
+from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.job import Job
 from xe_sizer.training.memory import memory_ledger
-from xe_sizer.training.run import run_time_s
+from xe_sizer.training.run import Run, run_time_s
 from xe_sizer.training.step_time import timeline
 
 PARAMETERS = 6_738_415_616  # Llama 2 7B
@@ -108,9 +109,9 @@ def test_passes_beforehand_take_what_they_would_add_to_the_steps_of_an_epoch() -
     assert seconds[1] == seconds[2]
     passing = replace(once, method=replace(once.method, frozen=once.method.before))
     beforehand = 100 * (timeline(passing, chosen).step_s[0] - seconds[2])
-    total = run_time_s(once, chosen, np.array([seconds[1]]))[0]
+    total = run_time_s(Run(Evaluation(once, chosen), np.array([seconds[1]])))[0]
     assert total == pytest.approx(300 * seconds[2] + beforehand, rel=1e-9)
-    assert total < run_time_s(every, chosen, np.array([seconds[0]]))[0]
+    assert total < run_time_s(Run(Evaluation(every, chosen), np.array([seconds[0]])))[0]
 
 
 def test_what_a_job_cannot_have() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from tests.cases import ask, layouts
 from xe_sizer.errors import InputError
-from xe_sizer.training.activations import recomputed_layers_share
+from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.job import Job
 from xe_sizer.training.memory import memory_ledger
 from xe_sizer.training.step_time import operator_costs, timeline
@@ -41,8 +41,8 @@ def test_as_many_as_there_are_is_all() -> None:
 
 def test_the_number_is_of_one_stage() -> None:
     job = asked(4)
-    assert recomputed_layers_share(job, layouts(recompute=2, pp=np.array([1, 4]))) == pytest.approx([4 / 32, 4 / 8])
-    assert recomputed_layers_share(job, layouts(recompute=np.array([0, 1]))) == pytest.approx([0.0, 0.0])
+    assert Evaluation(job, layouts(recompute=2, pp=np.array([1, 4]))).recomputed == pytest.approx([4 / 32, 4 / 8])
+    assert Evaluation(job, layouts(recompute=np.array([0, 1]))).recomputed == pytest.approx([0.0, 0.0])
 
 
 def test_only_those_layers_run_again() -> None:

@@ -6,15 +6,17 @@ import numpy as np
 import pytest
 from cases import job, layouts
 
+from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.layout import SELECTIVE
-from xe_sizer.training.step_time import MicroBatch, timeline
+from xe_sizer.training.padding import Sequences
+from xe_sizer.training.step_time import timeline
 
 
-def micro_batch(*modules: str, **sizes: int) -> MicroBatch:
+def micro_batch(*modules: str, **sizes: int) -> Evaluation:
     chosen = {"layout__recompute_modules": modules} if modules else {}
     made = job("deepseek-v2-lite", stack="megatron-lm", **chosen)
     layout = layouts(**{"recompute": SELECTIVE, "ep": 8, "dp": 8, **sizes})
-    return MicroBatch(made, layout, made.rank_shapes(layout, 4096.0))
+    return Evaluation(made, layout, Sequences.of_length(np.full(len(layout), 4096.0)))
 
 
 def test_experts_that_run_again_exchange_their_tokens_again() -> None:

@@ -14,6 +14,7 @@ from xe_sizer.laws.hardware import HOST_RESERVE_BYTES
 from xe_sizer.scenario.limits import chance
 from xe_sizer.training import summary
 from xe_sizer.training.estimate import TrainingEstimate, keeps_limits, spread_of
+from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.run import run_parts, start_up_s
 from xe_sizer.training.search import size
 from xe_sizer.training.summary import bound_of, summarise, with_operators
@@ -343,5 +344,5 @@ def test_whether_so_few_gpus_have_to_offload(here: bool, offload: int, fewest: b
     found = sized(gpus=8, **STEPS)
     moved = replace(found.layouts, offload=np.array([offload]))
     few: Any = SimpleNamespace(that_fit=8 if here else 4, offloads=fewest)
-    asked = replace(found, choice=replace(found.choice, layouts=moved), fewest=few)
+    asked = replace(found, choice=replace(found.choice, evaluation=Evaluation(found.choice.job, moved)), fewest=few)
     assert asked.minimum_offloads is expected

@@ -12,9 +12,10 @@ from cases import job, layouts
 from msgspec.structs import replace
 
 from xe_sizer.laws.collectives import ALL_GATHER, collective_time_s
+from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.job import Job, Pauses
 from xe_sizer.training.memory_parts import MOMENTS, gradients_over_time
-from xe_sizer.training.model_states import StateBytes, _of_weight, census, learning_matrices
+from xe_sizer.training.model_states import StateBytes, _of_weight, learning_matrices
 from xe_sizer.training.optimizer_step import _gathering_s
 from xe_sizer.training.run import Run
 
@@ -25,7 +26,7 @@ PARAMETERS = LAYERS * (LINEAR + 2 * HIDDEN) + 2 * VOCAB * HIDDEN + HIDDEN
 
 
 def run_of(pauses: Pauses, step_s: float, steps: int = 50) -> Run:
-    return Run(replace(job(stack="nemo"), steps=steps, pauses=pauses), layouts(), np.array([step_s]))
+    return Run(Evaluation(replace(job(stack="nemo"), steps=steps, pauses=pauses), layouts()), np.array([step_s]))
 
 
 def test_checkpoints_come_between_one_step_and_all() -> None:
@@ -45,9 +46,8 @@ def test_an_asynchronous_checkpoint_is_written_before_the_next() -> None:
 def test_gradients_of_a_tied_table_come_with_the_head() -> None:
     """No table is still to come where the head is the table; a copy that learns beside adapters comes with its end."""
     made = job("llama-3.2-1b", stack="hf-bf16")
-    held = census(made.model, made.method, layouts(), made.split)
     whole = np.full((2, 1), 1e12)
-    found = gradients_over_time(made, layouts(), held, whole, whole)[0, :, 0]
+    found = gradients_over_time(Evaluation(made, layouts()), whole, whole)[0, :, 0]
     layer = 2048 * (2 * 2048 + 2 * 512) + 3 * 2048 * 8192 + 2 * 2048
     assert found[MOMENTS.index("backward of the first layer")] == 1e12 - 2 * layer
     assert found[MOMENTS.index("backward of the last layer")] == 2 * (128_256 * 2048 + 2048)
@@ -60,12 +60,12 @@ def copied(**flags: object) -> Job:
 def test_a_copy_of_the_head_has_its_gradient_first() -> None:
     """float32 gradients of 32,000 x 4,096 copied weights, of which the norm of the head is none's."""
     made = copied(lora__modules_to_save=["lm_head"])
-    held = census(made.model, made.method, layouts(), made.split)
+    held = Evaluation(made, layouts()).held
     whole = np.full((2, 1), 1e12)
-    found = gradients_over_time(made, layouts(), held, whole, whole)[0, :, 0]
+    found = gradients_over_time(Evaluation(made, layouts()), whole, whole)[0, :, 0]
     each = StateBytes.of(made, layouts()).adapter_gradient * made.method.saved_element_share
     assert found[MOMENTS.index("backward of the last layer")] == pytest.approx(float(held.head[0, 0]) * float(each))
-    plain = gradients_over_time(copied(), layouts(), held, whole, whole)[0, :, 0]
+    plain = gradients_over_time(Evaluation(copied(), layouts()), whole, whole)[0, :, 0]
     assert plain[MOMENTS.index("backward of the last layer")] == 0.0
 
 

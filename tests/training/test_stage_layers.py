@@ -8,11 +8,11 @@ from cases import GPT, ask, job, layouts
 from msgspec.structs import replace
 
 from xe_sizer.errors import InputError
+from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.layout import SCHEDULES, Split, Stages, head_in_layers, stages_of
 from xe_sizer.training.memory import memory_ledger
-from xe_sizer.training.model_states import census
+from xe_sizer.training.padding import Sequences
 from xe_sizer.training.search_space import pipeline_options
-from xe_sizer.training.step_time import stage_time
 
 V_HALF = SCHEDULES.index("v-half")
 
@@ -73,7 +73,7 @@ def test_an_end_may_have_a_stage_to_itself() -> None:
     of = replace(of, model=replace(of.model, layers=30), account_for_embedding=True, account_for_loss=True)
     shape = layouts(pp=32, grad_accum=32)
     assert stages_of(30, of.split, shape).layers[:, 0].tolist() == [0, 0, 1]
-    parts = stage_time(of, shape, of.rank_shapes(shape, np.full(1, 2048.0))).parts
+    parts = Evaluation(of, shape, Sequences.of_length(np.full(1, 2048.0))).parts_s
     first, last, middle = parts["forward"][:, 0].tolist()
     assert 0 < first < middle  # a look-up
     assert 0 < last < middle  # 32,000 x 4,096 of the head over 202 million of a layer
@@ -93,7 +93,7 @@ def test_both_ends_of_a_v_are_on_the_first_stage() -> None:
     assert made.head_first.tolist() == [1]
     of = job(model="llama-2-7b")
     shape = layouts(pp=[4, 4], vpp=2, grad_accum=8, schedule=[0, V_HALF])
-    held = census(of.model, of.method, shape, of.split)
+    held = Evaluation(of, shape).held
     table = of.model.vocab * of.model.hidden
     assert held.tables.tolist() == [[table, 2 * table], [table, 0]]
     assert held.head[0].tolist()[0] == 0
@@ -113,7 +113,7 @@ def test_the_head_is_timed_where_it_is() -> None:
     """What the last stage of 1F1B takes more than a middle one is what the first stage of a V takes more."""
     of = job(model="llama-2-7b")
     shape = layouts(pp=4, vpp=[1, 2], grad_accum=8, schedule=[0, V_HALF])
-    times = stage_time(of, shape, of.rank_shapes(shape, np.full(2, 2048.0))).parts["forward"]
+    times = Evaluation(of, shape, Sequences.of_length(np.full(2, 2048.0))).parts_s["forward"]
     head_s, embedding_s = times[1, 0] - times[2, 0], times[0, 0] - times[2, 0]
     assert head_s > 0
     assert times[:, 1] - times[2, 1] == pytest.approx([head_s + embedding_s, 0, 0], rel=1e-9)

@@ -13,11 +13,12 @@ from msgspec.structs import replace
 
 from tests.cases import ask, job, layouts
 from xe_sizer.errors import InputError
-from xe_sizer.training.activations import encoder_activations, encoder_flops
-from xe_sizer.training.layout import Split
+from xe_sizer.training.activations import EncoderActivations, encoder_activations
+from xe_sizer.training.evaluation import Evaluation
+from xe_sizer.training.job import Job
+from xe_sizer.training.layout import Layouts
 from xe_sizer.training.memory import memory_ledger
-from xe_sizer.training.model_states import census
-from xe_sizer.training.step_time import timeline
+from xe_sizer.training.step_time import encoder_flops, timeline
 
 TOWER = 665_271_296
 LANGUAGE = 1_543_714_304
@@ -67,27 +68,32 @@ def test_names_of_separate_projections_miss_an_encoder_that_stores_one_matrix() 
 @pytest.mark.parametrize(("frozen", "learning"), [(["none"], TOWER), (["vision", "projector"], 0)])
 def test_every_tensor_parallel_rank_has_the_whole_encoder(frozen: list[str], learning: int) -> None:
     one = asked(train__freeze=frozen)
-    held = census(one.model, one.method, layouts(tp=np.array([1, 2]), pp=1), Split())
+    held = Evaluation(one, layouts(tp=np.array([1, 2]), pp=1)).held
     assert held.parts[0].tolist() == [TOWER, TOWER]
     assert held.parts_learning[0].tolist() == [learning, learning]
 
 
 def test_the_encoder_is_on_the_first_stage_alone() -> None:
     one = asked()
-    held = census(one.model, one.method, layouts(pp=2), Split())
+    held = Evaluation(one, layouts(pp=2)).held
     assert held.parts[:, 0].tolist() == [TOWER, 0]
 
 
 def test_a_stack_that_splits_the_encoder_leaves_biases_and_norms_whole() -> None:
     one = asked(stack="megatron-lm")
-    held = census(one.model, one.method, layouts(tp=2), Split()).parts[0, 0]
+    held = Evaluation(one, layouts(tp=2)).held.parts[0, 0]
     assert TOWER / 2 < held < 0.51 * TOWER
+
+
+def kept_of_images(made: Job, chosen: Layouts) -> EncoderActivations:
+    encoder = Evaluation(made, chosen).encoder
+    assert encoder is not None
+    return encoder_activations(encoder.job, encoder.layouts, encoder.shapes, 2.0, np.ones(1))
 
 
 def test_a_frozen_encoder_keeps_its_pixels_alone() -> None:
     """2 images of 1,024 patches of 3 x 2 x 14 x 14 float32 values."""
-    one = encoder_activations(asked(train__freeze=["vision", "projector"]), layouts(), 2.0, np.ones(1))
-    assert one is not None
+    one = kept_of_images(asked(train__freeze=["vision", "projector"]), layouts())
     assert one.kept[0] == 0
     assert one.backward_peak[0] == 0
     assert one.pixels[0] == 2 * 1024 * 1176 * 4
@@ -95,8 +101,7 @@ def test_a_frozen_encoder_keeps_its_pixels_alone() -> None:
 
 def test_a_learning_projector_keeps_what_its_products_read() -> None:
     """The norm's input and float32 copy under autocast, both inputs of products, and what the activation reads."""
-    one = encoder_activations(asked(train__freeze=["vision"]), layouts(), 2.0, np.ones(1))
-    assert one is not None
+    one = kept_of_images(asked(train__freeze=["vision"]), layouts())
     merged = 2 * 256
     assert one.kept[0] == 2048 * 1280 * 4 + 3 * merged * 5120 * 2
 
@@ -105,12 +110,8 @@ def test_recomputation_drives_gradients_through_a_frozen_encoder() -> None:
     """What each of the 32 layers is given stays: 2 x 1,024 patches x 1,280 x 2 bytes."""
     full = layouts(recompute=2)
     one = asked(job="lora", train__freeze=["vision", "projector"])
-    kept = encoder_activations(one, full, 2.0, np.zeros(1))
-    before = encoder_activations(
-        asked(job="lora", train__freeze=["vision", "projector"], stack="hf-trainer@4.57"), full, 2.0, np.zeros(1)
-    )
-    assert kept is not None
-    assert before is not None
+    kept = kept_of_images(one, full)
+    before = kept_of_images(asked(job="lora", train__freeze=["vision", "projector"], stack="hf-trainer@4.57"), full)
     assert kept.kept[0] >= 32 * 2048 * 1280 * 2
     assert before.kept[0] == 0
 
@@ -121,8 +122,10 @@ def test_the_flops_of_a_frozen_encoder_are_those_of_its_forward() -> None:
     matrices = 32 * (4 * 1280**2 + 2 * 1280 * 5120) + 1176 * 1280
     products = 2 * (2048 * matrices + 512 * (5120 * 5120 + 5120 * 1536))
     attention = 2 * 32 * 4 * 1024**2 * 1280
-    assert encoder_flops(frozen, layouts())[0] == pytest.approx(products + attention)
-    assert encoder_flops(learning, layouts())[0] == pytest.approx(3 * (products + attention))
+    assert encoder_flops(Evaluation(frozen, layouts()).encoder, layouts())[0] == pytest.approx(products + attention)
+    assert encoder_flops(Evaluation(learning, layouts()).encoder, layouts())[0] == pytest.approx(
+        3 * (products + attention)
+    )
 
 
 def test_more_that_learns_is_never_less_memory_or_time() -> None:

@@ -28,7 +28,7 @@ FilesArgument = Annotated[
 ]
 OnlyOption = Annotated[str | None, typer.Option("--only", metavar="|".join(QUANTITIES), help="Only this quantity.")]
 WorstOption = Annotated[
-    str | None, typer.Option("--worst", metavar="N", help=f"Records with the largest errors ({Options.worst}).")
+    str | None, typer.Option("--worst", metavar="N", help=f"Records with the largest errors ({Options().worst}).")
 ]
 
 
@@ -66,7 +66,7 @@ def validate_command(
 
 def _count(text: str | None) -> int:
     if text is None:
-        return Options.worst
+        return Options().worst
     if not text.strip().isdecimal():
         raise InputError(Problem(f"'{text}' is not a number of records", Location("--worst"), "for example --worst 20"))
     return int(text)

@@ -498,7 +498,7 @@ def step_time(found: PredictedRecord) -> Iterator[Prediction]:
     record, sized = found.record, found.sized
     job, layouts = sized.resolved.job, sized.layouts
     stated = record.mean_tokens or record.seq_len or (record.max_seq_len if _makes_a_model(record) else None)
-    lengths = job.sequences(layouts)
+    lengths = sized.choice.sequences
     # Trainers count what they process; with lengths stated, rates are of real tokens.
     per_sequence = lengths.mean_tokens if stated is None else lengths.real_tokens
     tokens, packed = job.method.sequences_per_sample * float(per_sequence[0]), job.padding == PACKED
@@ -534,7 +534,7 @@ def _peak_memory(found: PredictedRecord) -> Iterator[Prediction]:
     conversion, metric = measured
     assumed = (*found.assumed, *([conversion.assumed] if conversion.assumed else []))
     # The verdict is cautious; what a run shows is what such runs typically use.
-    ledger = at_level(found.sized.ledger, found.sized.resolved.job, found.sized.layouts, "typical")
+    ledger = at_level(found.sized.ledger, found.sized.choice.evaluation, "typical")
     predicted = predicted_peak_bytes(ledger, metric)
     stated = found.record.measured.memory_metric or UNSTATED
     groups, guessed = (f"metric:{stated}",), found.memory_guessed
@@ -656,7 +656,7 @@ def _iteration_peak_memory(found: ReinforcedRecord) -> Iterator[Prediction]:
     sized = found.sized
     predicted = sized.peak_bytes
     if metric in ("allocated", "reserved"):
-        ledger = at_level(sized.ledger, sized.resolved.job, sized.layouts, "typical")
+        ledger = at_level(sized.ledger, sized.choice.evaluation, "typical")
         predicted = predicted_peak_bytes(ledger, metric) + sized.iteration.beside_bytes[0]
         if sized.iteration.colocated:  # the engine's weights and cache are tensors of the same process
             predicted = max(predicted, sized.iteration.peaks[ROLLOUT])

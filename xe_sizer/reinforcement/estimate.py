@@ -15,6 +15,7 @@ from xe_sizer.reinforcement.iteration import RATING, ROLLOUT, SYNCHRONISATION
 from xe_sizer.reinforcement.rollout import evaluation_s
 from xe_sizer.scenario.limits import chance
 from xe_sizer.training.estimate import TrainingEstimate
+from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.run import Run, run_time_s
 from xe_sizer.training.uncertainty import memory_suffices
 
@@ -114,16 +115,16 @@ class ReinforcementEstimate(TrainingEstimate):
 
     @cached_property
     def total_s(self) -> float:
-        return float(run_time_s(self._run_job, self.layouts, np.array([self.step_s]), self._evaluation_s)[0])
+        return float(run_time_s(self.run)[0])
 
     @cached_property
     def run(self) -> Run:
-        return Run(self._run_job, self.layouts, np.array([self.step_s]), self._evaluation_s)
+        return Run(Evaluation(self._run_job, self.layouts), np.array([self.step_s]), self._evaluation_s)
 
     @cached_property
     def tokens_per_sample(self) -> float:
         """Tokens of a prompt with its answer as the trainer processes them, padding included."""
-        return float(self.resolved.job.sequences(self.layouts).mean_tokens[0])
+        return float(self.choice.sequences.mean_tokens[0])
 
     @property
     def samples_per_s(self) -> float:

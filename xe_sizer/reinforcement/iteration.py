@@ -23,7 +23,8 @@ from xe_sizer.reinforcement.memory import (
     trainer_ledgers,
 )
 from xe_sizer.serving.memory import rank_weight_bytes
-from xe_sizer.training.step_time import forward_pass_s, timeline
+from xe_sizer.training.evaluation import Evaluation
+from xe_sizer.training.step_time import forward_pass_s, timeline_of
 from xe_sizer.units import MILLI
 
 if TYPE_CHECKING:
@@ -144,19 +145,19 @@ class Training(Immutable):
 
     @cached_property
     def actor(self) -> Timeline:
-        return timeline(self.resolved.actor, self.layouts)
+        return timeline_of(Evaluation(self.resolved.actor, self.layouts))
 
     @cached_property
     def critic(self) -> Timeline | None:
         critic = self.resolved.critic
-        return None if critic is None else timeline(critic, self.layouts)
+        return None if critic is None else timeline_of(Evaluation(critic, self.layouts))
 
     def pass_s(self, companion: Frozen | None, answers: float) -> Array:
         """Time of so many answers through weights beside the actor, fetched from the host where they wait there [s]."""
         if companion is None or not answers:
             return self.zeros
         job = self.resolved.actor.beside(companion)
-        seconds = forward_pass_s(job, self.layouts, answers)
+        seconds = forward_pass_s(Evaluation(job, self.layouts), answers)
         if self.resolved.settings.frozen_offload and companion.copies:
             held = states_bytes(job, self.layouts)
             seconds = seconds + copy_time_s(held, job.server.pcie_bytes_per_s)
@@ -172,7 +173,7 @@ def policy_pass(training: Training) -> Array:
     resolved, settings = training.resolved, training.resolved.settings
     if not (resolved.recomputes and settings.answers.mean):
         return training.zeros
-    return forward_pass_s(resolved.actor, training.layouts, settings.trained)
+    return forward_pass_s(training.actor.evaluation, settings.trained)
 
 
 @part("log-probabilities of the reference", "forward of the reference model for every answer", "forward_pass_s")
@@ -183,10 +184,10 @@ def reference_pass(training: Training) -> Array:
 
 @part("log-probabilities: values of the critic", "forward of the critic for every answer", "forward_pass_s")
 def critic_pass(training: Training) -> Array:
-    critic, settings = training.resolved.critic, training.resolved.settings
+    critic, settings = training.critic, training.resolved.settings
     if critic is None or not settings.answers.mean:
         return training.zeros
-    return forward_pass_s(critic, training.layouts, settings.trained)
+    return forward_pass_s(critic.evaluation, settings.trained)
 
 
 @part("reward model", "forward of the reward model for every answer written", "forward_pass_s")

@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from xe_sizer.graph.operators import as_array
 from xe_sizer.laws.parts import computed
 from xe_sizer.serving.memory import cuda_graphs, serving_memory
+from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.memory import memory_ledger
 from xe_sizer.training.memory_parts import (
     Around,
-    Tensors,
     adapters,
     cuda_context,
     frozen_copies,
@@ -24,6 +24,7 @@ from xe_sizer.training.memory_parts import (
     optimizer_states,
     weights,
 )
+from xe_sizer.training.padding import Sequences
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -63,8 +64,8 @@ def states_bytes(job: Job, layouts: Layouts, away: Collection[str] = ()) -> Arra
         parts += [*OF_THE_PARAMETERS, *((gradients,) if job.stack.states.gradients_persist else ())]
     if "optimizer" not in away:
         parts.append(optimizer_states)
-    tensors = Tensors(job, layouts, np.ones(len(layouts)))
-    held = sum(computed(parts, tensors).values(), np.zeros((1, 1, 1)))
+    evaluation = Evaluation(job, layouts, Sequences.of_length(np.ones(len(layouts))))  # states have no length
+    held = sum(computed(parts, evaluation).values(), np.zeros((1, 1, 1)))
     return np.broadcast_to(np.asarray(held).max(axis=(0, 1)), len(layouts))
 
 
@@ -104,7 +105,7 @@ def asleep_bytes(job: ServingJob, placements: ReplicaLayouts, sleep: str, share:
 
 def around_bytes(job: Job, layouts: Layouts) -> Array:
     """Context, communicators and workspaces of the trainer's own process, shape (layout,) [bytes]."""
-    held = computed(AROUND, Around(job, layouts, np.zeros((1, 1, 1)), "cautious"))
+    held = computed(AROUND, Around(Evaluation(job, layouts), np.zeros((1, 1, 1)), "cautious"))
     return np.broadcast_to(np.asarray(sum(held.values())).max(axis=(0, 1)), len(layouts))
 
 

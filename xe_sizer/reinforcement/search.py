@@ -41,6 +41,7 @@ from xe_sizer.reinforcement.rollout import Beside, rollout_on, rollouts_apart
 from xe_sizer.serving.memory import request_bytes, serving_memory
 from xe_sizer.serving.search_space import legal_placements
 from xe_sizer.training.estimate import DOES_NOT_FIT, FITS, Choice, Fewest
+from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.layout import Layouts
 from xe_sizer.training.memory import spare_bytes
 from xe_sizer.training.search import choose, frontier
@@ -436,8 +437,7 @@ def _estimate(search: Search, one: Iteration, rank: int, fewest: int | None) -> 
         shown = {key: value for key, value in resolved.values.items() if key != "rollout.gpu_memory_utilization"}
         resolved = replace(resolved, values=shown)
     choice = Choice(
-        job=resolved.job,
-        layouts=one.layouts,
+        evaluation=Evaluation(resolved.job, one.layouts),
         ledger=one.ledgers[0],
         rank=rank,
         considered=1,

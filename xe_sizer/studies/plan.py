@@ -39,8 +39,9 @@ from xe_sizer.scenario.read import command
 from xe_sizer.studies.estimate import resolve_job
 from xe_sizer.studies.hardware import hardware_name, on_each, one_price
 from xe_sizer.training.estimate import FITS, Choice, Fewest, TrainingEstimate, keeps_limits
+from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.layout import WORDS
-from xe_sizer.training.memory import memory_ledger
+from xe_sizer.training.memory import ledger_of
 from xe_sizer.training.run import start_up_s
 from xe_sizer.training.search import GPUS_ERROR, complexity, frontier
 from xe_sizer.training.search_space import LARGEST_PLAN, layout_chunks, removed_by_rules, without_groups
@@ -439,10 +440,10 @@ def _sized(resolved: ResolvedTraining, best: Frontier) -> Iterable[TrainingEstim
     for index in range(len(best.layouts)):
         row = best.layouts[index : index + 1]
         under = resolved.under(row)
+        evaluation = Evaluation(under.job, row)
         choice = Choice(
-            job=under.job,
-            layouts=row,
-            ledger=memory_ledger(under.job, row),
+            evaluation=evaluation,
+            ledger=ledger_of(evaluation),
             rank=FITS,
             considered=best.considered,
             feasible=best.feasible,

@@ -29,8 +29,7 @@ from xe_sizer.graph.transformer import (
 from xe_sizer.graph.vision import COLOURS, vision_groups
 from xe_sizer.graph.weights import layer_weights
 from xe_sizer.immutable import Immutable
-from xe_sizer.training.layout import FULL, RECOMPUTE, SELECTIVE, stages_of
-from xe_sizer.training.padding import PACKED
+from xe_sizer.training.layout import FULL, RECOMPUTE, SELECTIVE
 from xe_sizer.units import FLOAT32
 
 if TYPE_CHECKING:
@@ -39,9 +38,10 @@ if TYPE_CHECKING:
     from xe_sizer.graph.inputs import GraphInputs, Learning
     from xe_sizer.graph.model import ModelShape
     from xe_sizer.graph.operators import Array, Operator
-    from xe_sizer.training.job import Job, RankShapes
-    from xe_sizer.training.layout import Layouts
+    from xe_sizer.training.job import Job
+    from xe_sizer.training.layout import Layouts, Stages
     from xe_sizer.training.model_states import Census
+    from xe_sizer.training.rank import RankShapes
 
 # FLOPs of one micro-batch on one rank: what the training needs, and what recomputation adds.
 
@@ -95,7 +95,7 @@ def forward_flops(operators: Iterable[Operator]) -> Array:
     return total
 
 
-def recomputed_flops(operators: Iterable[Operator], layouts: Layouts, whole: Array) -> Array:
+def recomputed_flops(operators: Iterable[Operator], shapes: RankShapes, layouts: Layouts, whole: Array) -> Array:
     """FLOPs of the forward that runs again: whole layers, what the stack selects, or nothing.
 
         F = whole x sum of layers x forward            full
@@ -103,7 +103,8 @@ def recomputed_flops(operators: Iterable[Operator], layouts: Layouts, whole: Arr
 
     Parameters
     ----------
-    operators : of the layers; sizes of shape (layout,)
+    operators : of the layers; sizes broadcast to shape (rank shape,)
+    shapes : of the ranks under each layout
     layouts : their recomputation, shape (layout,)
     whole : share of the layers that full recomputation runs again, shape (layout,) [-]
 
@@ -113,12 +114,12 @@ def recomputed_flops(operators: Iterable[Operator], layouts: Layouts, whole: Arr
 
     Source: Korthikanti et al. 2022 (arXiv:2205.05198); `graph.recompute.with_recomputation`.
     """
-    everything, selected = np.zeros(len(layouts)), np.zeros(len(layouts))
+    everything, selected = np.zeros(1), np.zeros(1)
     for op in operators:
         if isinstance(op, Matmul | Attention | Scan):
             everything = everything + op.layers * op.forward_flops
             selected = selected + op.again * op.layers * op.forward_flops
-    return np.where(layouts.recompute == SELECTIVE, selected, whole * everything)
+    return np.where(layouts.recompute == SELECTIVE, shapes.spread(selected), whole * shapes.spread(everything))
 
 
 class Activations(Immutable):
@@ -577,50 +578,6 @@ OperatorGroups = tuple[tuple["Operator", ...], tuple["Operator", ...], tuple["Op
 """Operators of the layers, of what comes before them, and of what comes behind them."""
 
 
-class Encoding(Immutable):
-    """The encoder's part of a job: the job, its layouts and the shapes that its ranks see."""
-
-    job: Job
-    layouts: Layouts
-    shapes: RankShapes
-
-
-def encoding_of(job: Job, layouts: Layouts) -> Encoding | None:
-    """The encoder's part of a job under each layout; None where samples have no images.
-
-        sequences = micro-batch x images x pieces,  each of so many patches
-
-    Every rank of the first stage encodes the images of its micro-batch, whole unless the stack splits the encoder over
-    tensor-parallel ranks.
-
-    Parameters
-    ----------
-    job, layouts : the job, and layouts of shape (layout,)
-
-    Returns
-    -------
-    Encoding or None
-
-    Source: vision models of Hugging Face transformers; `splits_encoder` of the stack's file.
-    """
-    images = job.images
-    if images is None:
-        return None
-    whole = job.method.trained
-    held = whole.held if whole.held is not None and whole.held.quantiser.parts else None
-    trained = replace(whole, learning=images.encoder, added_tokens=0, added_parameters=0, parts=(), held=held)
-    method = replace(job.method, trained=trained, sequences_per_sample=1, frozen=(), before=())
-    each = replace(images, each=images.each * job.method.sequences_per_sample)
-    part = replace(
-        job, model=images.tower.encoder, method=method, padding=PACKED, images=None, encodes=each,
-        recompute_layers=None, first_stage_layers=None, last_stage_layers=None, stage_layers=(),
-    )  # fmt: skip
-    one = np.ones_like(layouts.tp)
-    tp = layouts.tp if job.stack.defaults.splits_encoder else one
-    alone = replace(layouts, tp=tp, pp=one, vpp=one, cp=one, ep=one, sequence_parallel=0 * one)
-    return Encoding(part, alone, part.rank_shapes(alone, as_array(float(images.seen.patches))))
-
-
 def operator_groups(job: Job, inputs: GraphInputs) -> OperatorGroups:
     """Operators of a micro-batch: of the layers, the embedding and the head, or of an encoder in their place.
 
@@ -686,9 +643,9 @@ class EncoderActivations(Immutable):
 
 
 def encoder_activations(
-    job: Job, layouts: Layouts, gradient_bytes: float, keeps_gradients: Array
-) -> EncoderActivations | None:
-    """Activations of the encoder of images under each layout; None where samples have no images.
+    job: Job, layouts: Layouts, shapes: RankShapes, gradient_bytes: float, keeps_gradients: Array
+) -> EncoderActivations:
+    """Activations of the encoder of images under each layout.
 
         kept = layers x kept by a layer + patches + projector, each where the backward passes it
         pixels = patches x colours x frames x patch^2 x 4
@@ -705,14 +662,11 @@ def encoder_activations(
 
     Source: `training.activations`; image processors return float32.
     """
-    part = encoding_of(job, layouts)
-    if part is None or part.job.encodes is None:
-        return None
-    shapes, tower = part.shapes, part.job.encodes.tower
-    whole: Array = as_array(part.layouts.recompute == FULL)
-    one = activations(shapes, part.layouts, gradient_bytes, keeps_gradients, whole)
-    in_layers, before, behind = runs_backward(part.job, part.layouts)
-    _, first, last = operator_groups(part.job, shapes.inputs)
+    assert job.encodes is not None, "an encoder's part of a job has images that it encodes"
+    tower, whole = job.encodes.tower, as_array(layouts.recompute == FULL)
+    one = activations(shapes, layouts, gradient_bytes, keeps_gradients, whole)
+    in_layers, before, behind = runs_backward(job, layouts)
+    _, first, last = operator_groups(job, shapes.inputs)
     ends = before * shapes.spread(saved_bytes(first)) + behind * shapes.spread(saved_bytes(last))
     layers = tower.encoder.layers * one.kept - one.before_learning
     patches = shapes.spread(shapes.inputs.rank.tokens * np.ones_like(shapes.inputs.rank.tp))
@@ -723,40 +677,10 @@ def encoder_activations(
     )
 
 
-def encoder_flops(job: Job, layouts: Layouts) -> Array:
-    """FLOPs of the images of one micro-batch: forward, and backward of what learns or passes gradients on.
-
-        F = forward + backward where it runs      of the encoder's layers, of the patches, of the projector
-
-    Parameters
-    ----------
-    job, layouts : the job, and layouts of shape (layout,)
-
-    Returns
-    -------
-    ndarray of float, shape (layout,) [FLOP], 0 where samples have no images
-
-    Source: model FLOPs as in PaLM (arXiv:2204.02311, appendix B), for what training needs.
-    """
-    part = encoding_of(job, layouts)
-    total = np.zeros(len(layouts))
-    if part is None:
-        return total
-    spread, groups = part.shapes.spread, operator_groups(part.job, part.shapes.inputs)
-    for operators, runs in zip(groups, runs_backward(part.job, part.layouts), strict=True):
-        forward, all_passes = spread(_filled(part, forward_flops(operators))), _filled(part, needed_flops(operators))
-        total = total + forward + runs * (spread(all_passes) - forward)
-    return total
-
-
-def _filled(part: Encoding, figures: Array) -> Array:
-    return np.broadcast_to(figures, part.shapes.inputs.rank.tp.shape)
-
-
 # How many of a stage's layers are recomputed as a whole.
 
 
-def recomputed_layers_share(job: Job, layouts: Layouts) -> Array:
+def recomputed_layers_share(job: Job, layouts: Layouts, stages: Stages) -> Array:
     """Share of the layers of a stage that run again in the backward from their input alone.
 
         share = min(recomputed layers / layers of the stage, 1)      full recomputation; all where no number is given
@@ -776,9 +700,7 @@ def recomputed_layers_share(job: Job, layouts: Layouts) -> Array:
     full: Array = as_array(layouts.recompute == FULL)
     if job.recompute_layers is None:
         return full
-    return np.asarray(
-        full * np.minimum(job.recompute_layers / stages_of(job.model.layers, job.split, layouts).fullest, 1.0)
-    )
+    return np.asarray(full * np.minimum(job.recompute_layers / stages.fullest, 1.0))
 
 
 # How many of a stage's layers leave what they keep for the backward in host memory.

@@ -21,7 +21,6 @@ from xe_sizer.training.adapters.low_rank import narrower_targets
 from xe_sizer.training.estimate import Fewest, TrainingEstimate
 from xe_sizer.training.layout import OFFLOAD, RECOMPUTE, SWITCHES, WORDS, can_offload, offloaded_parts
 from xe_sizer.training.methods.preferences import ADAPTERS_OFF, COPY, PRECOMPUTED, REFERENCE
-from xe_sizer.training.model_states import accumulates_whole_gradients
 from xe_sizer.training.padding import PACKED
 from xe_sizer.training.resolve import rearranged, resolve
 from xe_sizer.training.search import size, size_each
@@ -123,7 +122,7 @@ def chunked_loss(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
 
 
 def earlier_reduction(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
-    if accumulates_whole_gradients(sized.resolved.job, sized.layouts)[0]:
+    if sized.choice.evaluation.accumulates_whole_gradients[0]:
         key = "train.reduce_every_micro_batch"
         called = sized.resolved.job.stack.settings.get(key)
         words = "gradients reduced in every micro-batch" + (f" ({called})" if called else "")

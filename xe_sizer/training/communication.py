@@ -16,40 +16,15 @@ from xe_sizer.laws.collectives import (
     collective_time_s,
     copy_time_s,
 )
-from xe_sizer.training.activations import recomputed_layers_share
-from xe_sizer.training.gathering import gathered_beyond
-from xe_sizer.training.layout import HAS_OTHER_WORK, bubble_time_s, stages_of
-from xe_sizer.training.model_states import StateBytes, adapter_factors, census, learning_elements
+from xe_sizer.training.layout import HAS_OTHER_WORK, bubble_time_s
+from xe_sizer.training.model_states import adapter_factors
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array
-    from xe_sizer.training.gathering import Gathered
-    from xe_sizer.training.job import Job, RankShapes
+    from xe_sizer.training.evaluation import Evaluation
+    from xe_sizer.training.job import Job
     from xe_sizer.training.layout import Layouts, Passes
-    from xe_sizer.training.model_states import Census
-
-# Time of one micro-batch on one pipeline stage: kernels, exchanges inside the layers, the waiting for the host.
-
-
-class StageTime(Immutable):
-    """Seconds of one micro-batch; arrays of shape (stage, layout), stages first, last and middle.
-
-    parts : name -> seconds, those of MICRO_BATCH_PARTS; they sum to what the stage needs
-    forward_s, backward_s : kernels, exchanges and gaps of each direction; other exchanges can hide behind them
-    weight_s : the part of the backward spent on weight gradients
-    frozen_s : passes through frozen weights beside the training
-    """
-
-    parts: dict[str, Array]
-    forward_s: Array
-    backward_s: Array
-    weight_s: Array
-    frozen_s: Array
-
-    @property
-    def total_s(self) -> Array:
-        return np.asarray(sum(self.parts.values()))
-
+    from xe_sizer.training.rank import RankShapes
 
 # What data-parallel ranks exchange: gradients and weights, whole or sharded, and what compute does not hide of it.
 
@@ -113,7 +88,7 @@ class Groups(Immutable):
         return np.asarray(seconds / job.stack.efficiency.collectives)
 
 
-def exchange_once_a_step(job: Job, layouts: Layouts, held: Census, stage: StageTime, groups: Groups) -> Array:
+def exchange_once_a_step(evaluation: Evaluation) -> Array:
     """Exposed gradient reduction and weight gathering of ZeRO 0 to 2.
 
         t = repeats x (reduce - min(share x reduce, backward)) + gather - min(share x gather, forward)
@@ -125,10 +100,7 @@ def exchange_once_a_step(job: Job, layouts: Layouts, held: Census, stage: StageT
 
     Parameters
     ----------
-    job, layouts : the job, and layouts of shape (layout,)
-    held : elements of a rank before sharding
-    stage : forward and backward of one micro-batch by stage
-    groups : ranks that exchange, and how many share a node
+    evaluation : a job under layouts of shape (layout,)
 
     Returns
     -------
@@ -136,7 +108,8 @@ def exchange_once_a_step(job: Job, layouts: Layouts, held: Census, stage: StageT
 
     Source: ZeRO (arXiv:1910.02054); the hidden share stands in the stack's file.
     """
-    sizes, (dense_of_stages, experts_of_stages) = StateBytes.of(job, layouts), learning_elements(job, layouts, held)
+    job, layouts, sizes, held = evaluation.job, evaluation.layouts, evaluation.sizes, evaluation.held
+    groups, (dense_of_stages, experts_of_stages) = Groups.of(job, layouts), evaluation.learning
     experts = experts_of_stages.max(axis=0)
     dense = (dense_of_stages + experts_of_stages + held.adapters).max(axis=0) - experts
 
@@ -151,14 +124,12 @@ def exchange_once_a_step(job: Job, layouts: Layouts, held: Census, stage: StageT
     )
     gather_s = np.where(sharded, exchange_s(ALL_GATHER, sizes.gather), 0.0)
     share = job.stack.overlap.data_parallel
-    hidden_reduce = np.minimum(operation_s * share, stage.backward_s.max(axis=0))
-    hidden_gather = np.minimum(gather_s * share, stage.forward_s.max(axis=0))
+    hidden_reduce = np.minimum(operation_s * share, evaluation.backward_s.max(axis=0))
+    hidden_gather = np.minimum(gather_s * share, evaluation.forward_s.max(axis=0))
     return np.asarray(repeats * (operation_s - hidden_reduce) + gather_s - hidden_gather)
 
 
-def exchange_every_micro_batch(
-    job: Job, layouts: Layouts, held: Census, stage: StageTime, groups: Groups, fetch_s: Array
-) -> Array:
+def exchange_every_micro_batch(evaluation: Evaluation, fetch_s: Array) -> Array:
     """Exposed gathers and reductions of ZeRO-3 and FSDP.
 
         t = g (units + exposed(layers x gather + root, forward))
@@ -176,10 +147,7 @@ def exchange_every_micro_batch(
 
     Parameters
     ----------
-    job, layouts : the job, and layouts of shape (layout,)
-    held : elements of a rank before sharding
-    stage : forward and backward of one micro-batch by stage
-    groups : ranks that exchange, and how many share a node
+    evaluation : a job under layouts of shape (layout,)
     fetch_s : copies of the shard over PCIe in one pass over the weights, shape (layout,) [s]
 
     Returns
@@ -188,11 +156,12 @@ def exchange_every_micro_batch(
 
     Source: ZeRO (arXiv:1910.02054) and PyTorch FSDP (arXiv:2304.11277); the hidden share stands in the stack's file.
     """
-    layers = stages_of(job.model.layers, job.split, layouts).fullest
-    told = gathered_beyond(job, layouts, held)
-    first_gather_s, gather_s, reduce_s = _sharded_exchanges_s(job, layouts, held, groups, layers, fetch_s, told)
-
-    frozen_gather_s = _frozen_gathers_s(job, layouts, groups, fetch_s)
+    job, layouts, layers, told = evaluation.job, evaluation.layouts, evaluation.stages.fullest, evaluation.gathered
+    groups = Groups.of(job, layouts)
+    first_gather_s, gather_s, reduce_s = _sharded_exchanges_s(evaluation, groups, fetch_s)
+    frozen_gather_s = np.zeros(len(layouts))  # of all passes of a micro-batch through frozen weights
+    for companion, other in evaluation.passing:
+        frozen_gather_s = frozen_gather_s + companion.forwards * _sharded_exchanges_s(other, groups, fetch_s)[0]
 
     def exposed_s(exchange_s: Array, compute_s: Array) -> Array:
         share = job.stack.overlap.sharding
@@ -208,48 +177,33 @@ def exchange_every_micro_batch(
 
     micro_batches = as_array(layouts.grad_accum)
     reduced = micro_batches if job.stack.defaults.reduces_every_micro_batch else np.ones_like(micro_batches)
-    passes = 2.0 + recomputed_layers_share(job, layouts)
+    passes = 2.0 + evaluation.recomputed
     units_s = adapter_factors(job.model, job.method) / as_array(layouts.pp) * passes * job.stack.sharded_adapter_s
     return np.asarray(
-        micro_batches * (units_s + gathered_s(first_gather_s, stage.forward_s))
-        + micro_batches * gathered_s(frozen_gather_s, stage.frozen_s)
-        + (micro_batches - reduced) * gathered_s(gather_s, stage.backward_s)
-        + reduced * reduced_s(reduce_s, stage.backward_s)
-        + _whole_gather_s(job, layouts, groups, told)
+        micro_batches * (units_s + gathered_s(first_gather_s, evaluation.forward_s))
+        + micro_batches * gathered_s(frozen_gather_s, evaluation.frozen_s)
+        + (micro_batches - reduced) * gathered_s(gather_s, evaluation.backward_s)
+        + reduced * reduced_s(reduce_s, evaluation.backward_s)
+        + _whole_gather_s(evaluation, groups)
     )
 
 
-def _whole_gather_s(job: Job, layouts: Layouts, groups: Groups, told: Gathered) -> Array:
+def _whole_gather_s(evaluation: Evaluation, groups: Groups) -> Array:
     """The gather of what is never sharded, once behind the update, shape (layout,) [s]."""
-    whole = told.whole.max(axis=0)
+    whole = evaluation.gathered.whole.max(axis=0)
     if not np.any(whole):
-        return np.zeros(len(layouts))
-    return groups.time_s(job, ALL_GATHER, whole * StateBytes.of(job, layouts).gather, np.zeros_like(whole))
+        return np.zeros(len(evaluation.layouts))
+    return groups.time_s(evaluation.job, ALL_GATHER, whole * evaluation.sizes.gather, np.zeros_like(whole))
 
 
-def _frozen_gathers_s(job: Job, layouts: Layouts, groups: Groups, fetch_s: Array) -> Array:
-    """Gathers of all passes of a micro-batch through frozen weights, shape (layout,) [s]."""
-    total_s = np.zeros(len(layouts))
-    for companion in job.method.passing:
-        alone = job.beside(companion)
-        held = census(alone.model, alone.method, layouts, alone.split)
-        layers = stages_of(alone.model.layers, alone.split, layouts).fullest
-        told = gathered_beyond(alone, layouts, held)
-        gather_s, _, _ = _sharded_exchanges_s(alone, layouts, held, groups, layers, fetch_s, told)
-        total_s = total_s + companion.forwards * gather_s
-    return total_s
-
-
-def weight_fetch_s(job: Job, layouts: Layouts, held: Census, groups: Groups) -> Array:
+def weight_fetch_s(evaluation: Evaluation) -> Array:
     """Copies of a rank's shard from host memory in one pass over the weights; nothing where they lie on the card.
 
         t = shard / PCIe rate
 
     Parameters
     ----------
-    job, layouts : the job, and layouts of shape (layout,)
-    held : elements of a rank before sharding
-    groups : ranks that share one copy of the weights
+    evaluation : a job under layouts of shape (layout,)
 
     Returns
     -------
@@ -257,18 +211,19 @@ def weight_fetch_s(job: Job, layouts: Layouts, held: Census, groups: Groups) -> 
 
     Source: ZeRO-Infinity (arXiv:2104.07857).
     """
-    shard_bytes = (held.base + held.parts).max(axis=0) * StateBytes.of(job, layouts).gather / groups.ranks
-    return np.where(layouts.hosts_params, copy_time_s(shard_bytes, job.server.pcie_bytes_per_s), 0.0)
+    held, ranks = evaluation.held, as_array(evaluation.layouts.zero_ranks)
+    shard_bytes = (held.base + held.parts).max(axis=0) * evaluation.sizes.gather / ranks
+    copy_s = copy_time_s(shard_bytes, evaluation.job.server.pcie_bytes_per_s)
+    return np.where(evaluation.layouts.hosts_params, copy_s, 0.0)
 
 
-def _sharded_exchanges_s(
-    job: Job, layouts: Layouts, held: Census, groups: Groups, layers: Array, fetch_s: Array, told: Gathered
-) -> tuple[Array, Array, Array]:
+def _sharded_exchanges_s(evaluation: Evaluation, groups: Groups, fetch_s: Array) -> tuple[Array, Array, Array]:
     """Of a micro-batch: gathers with the root's, gathers of the layers, and these with the reductions [s].
 
     What is whole no pass gathers; what stays from the forward the backward does not gather again.
     """
-    sizes, base = StateBytes.of(job, layouts), float(job.method.learning.base) * job.learning_layers.share
+    job, sizes, held, told = evaluation.job, evaluation.sizes, evaluation.held, evaluation.gathered
+    layers, base = evaluation.stages.fullest, evaluation.base * job.learning_layers.share
     size = (job.method.frozen_linear_bytes or 0.0) if job.method.quantised else sizes.gather
     ends = held.root + held.parts  # parts beside the layers are gathered with them
     layer, experts, root = (part.max(axis=0) for part in (held.mean_layer, held.mean_experts, ends))
@@ -289,53 +244,57 @@ def _sharded_exchanges_s(
 # The pipeline schedule: bubble, imbalance and transfers between stages.
 
 
-class Pipeline(Immutable):
-    """Seconds of one optimizer step, shape (layout,): idle time and transfers that are not hidden."""
-
-    bubble_s: Array
-    transfer_s: Array
-
-
-def pipeline(job: Job, layouts: Layouts, shapes: RankShapes, passes: Passes) -> Pipeline:
-    """Idle time and transfers of a pipeline by its schedule.
+def pipeline_bubble_s(evaluation: Evaluation, passes: Passes) -> Array:
+    """Idle time of a pipeline by its schedule.
 
         bubble = sum over the stages but the slowest of max(f F + b B + w W, 0), by the schedule's row
-        transfers = w vpp grad_accum x (2 boundary + sum of r boundaries of frozen weights) x (1 - hidden share)
-        boundary = send(b s h), or send(b s h / tp) + gather(b s h) over the tp ranks where they scatter it
 
-    The slowest stage works for grad_accum (F + B + W); before and after it the pipeline fills and drains. Each
-    micro-batch crosses every boundary of its rank once a chunk in each direction, and once more forwards in each of r
-    passes through frozen weights. Stages between others have two boundaries: both are waited for (w = 2) where sends
-    and receives are not paired. Nothing hides a transfer where a stage has one chunk and its passes follow one another.
+    The slowest stage works for grad_accum (F + B + W); before and after it the pipeline fills and drains.
 
     Parameters
     ----------
-    job, layouts : the job, and layouts of shape (layout,)
-    shapes : of the ranks; the boundary tensor is the hidden state of one micro-batch
+    evaluation : a job under layouts of shape (layout,)
     passes : of a micro-batch on the first, last and a middle stage, shape (3, layout) [s]
 
     Returns
     -------
-    Pipeline, shape (layout,) [s]
+    ndarray of float, shape (layout,), seconds of one optimizer step [s]
 
     Source: `training.layout`.
     """
-    pp, vpp = as_array(layouts.pp), as_array(layouts.vpp)
-    bubble_s = bubble_time_s(
-        layouts.schedule,
-        pp,
-        vpp,
-        as_array(layouts.grad_accum),
-        passes,
-        stages_of(job.model.layers, job.split, layouts).middles,
-    )
-    waited = np.where((pp > 2) & (not job.stack.boundaries.paired), 2.0, 1.0)
+    layouts, middles = evaluation.layouts, evaluation.stages.middles
+    pp, vpp, micro_batches = (as_array(size) for size in (layouts.pp, layouts.vpp, layouts.grad_accum))
+    return bubble_time_s(layouts.schedule, pp, vpp, micro_batches, passes, middles)
+
+
+def pipeline_transfer_s(evaluation: Evaluation) -> Array:
+    """Transfers of a pipeline that are not hidden.
+
+        transfers = w vpp grad_accum x (2 boundary + sum of r boundaries of frozen weights) x (1 - hidden share)
+        boundary = send(b s h), or send(b s h / tp) + gather(b s h) over the tp ranks where they scatter it
+
+    Each micro-batch crosses every boundary of its rank once a chunk in each direction, and once more forwards in each
+    of r passes through frozen weights. Stages between others have two boundaries: both are waited for (w = 2) where
+    sends and receives are not paired. Nothing hides a transfer where a stage has one chunk and its passes follow one
+    another. The boundary tensor is the hidden state of one micro-batch.
+
+    Parameters
+    ----------
+    evaluation : a job under layouts of shape (layout,)
+
+    Returns
+    -------
+    ndarray of float, shape (layout,), seconds of one optimizer step [s]
+
+    Source: `training.layout`.
+    """
+    job, layouts, shapes = evaluation.job, evaluation.layouts, evaluation.critical_shapes
+    waited = np.where((layouts.pp > 2) & (not job.stack.boundaries.paired), 2.0, 1.0)
     crossed_s = 2.0 * _boundary_s(job, layouts, shapes)
-    for companion in job.method.passing:
-        crossed_s = crossed_s + companion.forwards * _boundary_s(job.beside(companion), layouts, shapes)
+    for companion, other in evaluation.passing:
+        crossed_s = crossed_s + companion.forwards * _boundary_s(other.job, layouts, shapes)
     hidden = np.where(HAS_OTHER_WORK[layouts.schedule] | (layouts.vpp > 1), job.stack.overlap.pipeline, 0.0)
-    transfer_s = waited * vpp * as_array(layouts.grad_accum) * crossed_s * (1.0 - hidden)
-    return Pipeline(bubble_s, transfer_s)
+    return np.asarray(waited * as_array(layouts.vpp) * as_array(layouts.grad_accum) * crossed_s * (1.0 - hidden))
 
 
 def _boundary_s(job: Job, layouts: Layouts, shapes: RankShapes) -> Array:

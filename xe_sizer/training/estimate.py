@@ -15,11 +15,12 @@ from xe_sizer.immutable import Immutable
 from xe_sizer.scenario.limits import chance, judge, kept, memory_doubt, shares
 from xe_sizer.software.uncertainty import EXACT
 from xe_sizer.training.device import at_the_speed_of_light
+from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.layout import OFFLOAD
 from xe_sizer.training.memory import fits, fitting, spare_bytes
 from xe_sizer.training.run import Run, run_time_s
 from xe_sizer.training.search_space import LARGEST_SEARCH, layout_chunks, without_groups
-from xe_sizer.training.step_time import timeline
+from xe_sizer.training.step_time import timeline, timeline_of
 from xe_sizer.training.uncertainty import memory_suffices, peak_spread, uncertainty
 from xe_sizer.units import GIB, HOUR_S
 
@@ -49,8 +50,7 @@ class Choice(Immutable):
     considered, feasible : layouts to choose from, and those of them that fit
     """
 
-    job: Job
-    layouts: Layouts
+    evaluation: Evaluation
     ledger: Ledger
     rank: int
     considered: int
@@ -58,17 +58,25 @@ class Choice(Immutable):
     known_timeline: Timeline | None = None
 
     @property
+    def job(self) -> Job:
+        return self.evaluation.job
+
+    @property
+    def layouts(self) -> Layouts:
+        return self.evaluation.layouts
+
+    @property
     def fits_with_headroom(self) -> bool:
         return self.rank < DOES_NOT_FIT
 
     @cached_property
     def timeline(self) -> Timeline:
-        return self.known_timeline or timeline(self.job, self.layouts)
+        return self.known_timeline or timeline_of(self.evaluation)
 
     @property
     def sequences(self) -> Sequences:
         """What padding makes of the data under the layout."""
-        return self.timeline.sequences
+        return self.evaluation.sequences
 
 
 # The fewest GPUs that do, looked for when somebody asks.
@@ -159,7 +167,7 @@ class Fewest(Immutable):
 def smallest_count(job: Job, chunks: Iterable[Layouts], min_headroom_bytes: float) -> int | None:
     """The fewest GPUs at which one of the layouts, ordered by their GPU count, fits with such a headroom."""
     for chunk in chunks:
-        ok = fitting(job, chunk, min_headroom_bytes)
+        ok = fitting(Evaluation(job, chunk), min_headroom_bytes)
         if ok.size:
             return int(chunk.gpus[ok].min())
     return None
@@ -309,12 +317,12 @@ class TrainingEstimate(Immutable):
 
     @cached_property
     def total_s(self) -> float:
-        return float(run_time_s(self.resolved.job, self.layouts, self.timeline.step_s)[0])
+        return float(run_time_s(self.run)[0])
 
     @cached_property
     def run(self) -> Run:
         """What the parts of the whole run are computed from."""
-        return Run(self.resolved.job, self.layouts, self.timeline.step_s)
+        return Run(self.choice.evaluation, self.timeline.step_s)
 
     @property
     def hours(self) -> float:
@@ -383,11 +391,12 @@ def keeps_limits(resolved: ResolvedTraining, layouts: Layouts, step_s: Array) ->
 def _run_hours(resolved: ResolvedTraining, layouts: Layouts, step_s: Array) -> Array:
     """Time of a run under each layout, shape (layout,) [h]; the steps depend on a batch that follows the layout."""
     if resolved.at_replicas is None:
-        return run_time_s(resolved.job, layouts, step_s) / HOUR_S
+        return run_time_s(Run(Evaluation(resolved.job, layouts), step_s)) / HOUR_S
     hours = np.zeros(len(layouts))
     for replicas in np.unique(layouts.dp).tolist():
         here = np.flatnonzero(layouts.dp == replicas)
-        hours[here] = run_time_s(resolved.at_replicas(replicas).job, layouts[here], step_s[here]) / HOUR_S
+        one = Evaluation(resolved.at_replicas(replicas).job, layouts[here])
+        hours[here] = run_time_s(Run(one, step_s[here])) / HOUR_S
     return hours
 
 

@@ -11,15 +11,13 @@ from xe_sizer.graph.inputs import model_adapters
 from xe_sizer.graph.operators import as_array
 from xe_sizer.graph.weights import embedding_weights, head_weights, layer_weights
 from xe_sizer.immutable import Immutable
-from xe_sizer.training.activations import recomputed_layers_share
 from xe_sizer.training.job import OWN
-from xe_sizer.training.layout import stages_of
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array
     from xe_sizer.graph.weights import Weight
     from xe_sizer.training.job import Job
-    from xe_sizer.training.layout import Layouts
+    from xe_sizer.training.layout import Layouts, Stages
     from xe_sizer.training.model_states import Census
 
 
@@ -38,7 +36,7 @@ class Gathered(Immutable):
     hides: Array
 
 
-def gathered_beyond(job: Job, layouts: Layouts, held: Census) -> Gathered:
+def gathered_beyond(job: Job, layouts: Layouts, held: Census, stages: Stages, recomputed: Array) -> Gathered:
     """What the job's settings of ZeRO-3 keep gathered more, or less, than DeepSpeed's own.
 
         ahead = min(prefetched, max(live - module, 0))
@@ -56,6 +54,8 @@ def gathered_beyond(job: Job, layouts: Layouts, held: Census) -> Gathered:
     ----------
     job, layouts : the job, and layouts of shape (layout,)
     held : elements of a rank before sharding
+    stages : layers of each
+    recomputed : share of a stage's layers that run again as a whole, shape (layout,) [-]
 
     Returns
     -------
@@ -69,23 +69,22 @@ def gathered_beyond(job: Job, layouts: Layouts, held: Census) -> Gathered:
     if told == OWN:
         return Gathered(none, none, none, none, np.ones(len(layouts)))
     size = max(told.whole, OWN.whole)
-    whole = _elements_up_to(job, layouts, size) - _elements_up_to(job, layouts, OWN.whole)
-    adapters = _adapters_up_to(job, layouts, size) - _adapters_up_to(job, layouts, OWN.whole)
-    passes = 2.0 + recomputed_layers_share(job, layouts)
+    whole = _elements_up_to(job, layouts, stages, size) - _elements_up_to(job, layouts, stages, OWN.whole)
+    adapters = _adapters_up_to(job, layouts, stages, size) - _adapters_up_to(job, layouts, stages, OWN.whole)
+    passes = 2.0 + recomputed
     ahead, own_ahead = (np.minimum(one.ahead, np.maximum(one.live - held.largest, 0.0)) for one in (told, OWN))
     kept, own_kept = (np.minimum(one.reuse / passes, held.base) for one in (told, OWN))
     return Gathered(ahead - own_ahead, kept - own_kept, whole, adapters, (ahead > 0).all(axis=0).astype(float))
 
 
-def _elements_up_to(job: Job, layouts: Layouts, size: float) -> Array:
+def _elements_up_to(job: Job, layouts: Layouts, stages: Stages, size: float) -> Array:
     """Elements of tensors of at most `size` of them, as a rank has them before ZeRO, shape (stage, layout) [-]."""
     model = job.model
-    stages = stages_of(model.layers, job.split, layouts).at_ends
     a_layer = sum(
         layers / model.layers * _small(layer_weights(model, kind), layouts, size) for kind, layers in model.layer_kinds
     )
     ends = _small((*embedding_weights(model), *head_weights(model)), layouts, size)
-    return np.asarray(stages * a_layer + ends)
+    return np.asarray(stages.at_ends * a_layer + ends)
 
 
 def _small(weights: Iterable[Weight], layouts: Layouts, size: float) -> Array:
@@ -98,7 +97,7 @@ def _small(weights: Iterable[Weight], layouts: Layouts, size: float) -> Array:
     return total
 
 
-def _adapters_up_to(job: Job, layouts: Layouts, size: float) -> Array:
+def _adapters_up_to(job: Job, layouts: Layouts, stages: Stages, size: float) -> Array:
     """Elements of the layers' adapters whose tensors have at most `size`, on average, shape (stage, layout) [-]."""
     model, forms = job.model, job.method.learning.adapters
     tp, experts, total = as_array(layouts.tp), as_array(layouts.ep * layouts.expert_ranks), np.zeros(len(layouts))
@@ -106,4 +105,4 @@ def _adapters_up_to(job: Job, layouts: Layouts, size: float) -> Array:
         held = adapter.on_rank(tp, experts)
         one = held / max(adapter.form.tensors, 1.0)
         total = total + np.where(one <= size, layers / model.layers * held, 0.0)
-    return np.asarray(stages_of(model.layers, job.split, layouts).at_ends * total)
+    return np.asarray(stages.at_ends * total)

@@ -7,20 +7,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 from msgspec.structs import replace
 
-from xe_sizer.graph.inputs import PLAIN, Expansion, GraphInputs
-from xe_sizer.graph.operators import RankShape, as_array
+from xe_sizer.graph.operators import as_array
 from xe_sizer.immutable import Immutable
 from xe_sizer.laws.device import activation_bytes
 from xe_sizer.software.stack import Objective
 from xe_sizer.training.layout import Split, head_in_layers
-from xe_sizer.training.padding import PACKED, TO_EACH_OTHER, TO_SEQ_LEN, sequences
-from xe_sizer.training.rank import queries_and_candidates, unique_rows
-from xe_sizer.units import FLOAT32, SIXTEEN_BIT
+from xe_sizer.training.padding import PACKED
+from xe_sizer.units import FLOAT32
 
 if TYPE_CHECKING:
     from xe_sizer.graph.inputs import Learning
     from xe_sizer.graph.model import ModelShape, VisionTower
-    from xe_sizer.graph.operators import Array, IntArray
+    from xe_sizer.graph.operators import Array
     from xe_sizer.graph.vision import Seen
     from xe_sizer.laws.collectives import Network
     from xe_sizer.laws.hardware import Server
@@ -30,8 +28,6 @@ if TYPE_CHECKING:
     from xe_sizer.training.layout import Layouts
     from xe_sizer.training.methods import Method
     from xe_sizer.training.methods.method import Frozen
-    from xe_sizer.training.padding import Sequences
-    from xe_sizer.training.rank import UniqueRows
     from xe_sizer.training.token_lengths import TokenLengths
 
 # Jobs in which only some of a model's layers learn, the last ones or a few at a time: what learns, what runs back.
@@ -254,16 +250,6 @@ def first_layouts(ramp: BatchRamp, layouts: Layouts) -> Layouts:
     return replace(layouts, grad_accum=np.maximum(ramp.start // together, 1))
 
 
-class RankShapes(Immutable):
-    """Inputs of the operator graph for the distinct rank shapes, and which of them each layout has."""
-
-    inputs: GraphInputs
-    rows: UniqueRows
-
-    def spread(self, per_shape: Array) -> Array:
-        return self.rows.spread(per_shape)
-
-
 class Job(Immutable):
     """A resolved job. `steps` optimizer steps of `global_batch` samples; `samples` in the data set.
 
@@ -423,133 +409,6 @@ class Job(Immutable):
         """
         return self.upcasts and self.element_bytes < FLOAT32
 
-    def synchronised_every_micro_batch(self, layouts: Layouts) -> Array:
-        """Whether data-parallel ranks wait for each other in every micro-batch: they do where layers are gathered."""
-        return as_array(
-            layouts.gathers_by_layer | ((layouts.zero == 2) & self.stack.defaults.reduces_every_micro_batch)
-        )
-
-    def sequences(self, layouts: Layouts) -> Sequences:
-        """What padding makes of the data under each layout; prompt tokens of the method come on top."""
-        return sequences(
-            self.lengths,
-            self.padding,
-            seq_len=self.seq_len,
-            micro_batch=layouts.micro_batch * self.method.sequences_per_sample,
-            data_parallel=layouts.dp,
-            grad_accum=layouts.grad_accum,
-            synchronised_every_micro_batch=self.synchronised_every_micro_batch(layouts) > 0,
-            samples=self.samples * self.method.sequences_per_sample,
-            round_to=self.stack.defaults.pad_to_multiple,
-        )
-
-    def rank_shapes(self, layouts: Layouts, tokens_per_sequence: Array) -> RankShapes:
-        """The distinct shapes that ranks see under the layouts, with the graph's inputs for each.
-
-        Layouts share a shape where all is equal that the graph is given of them, also that of frozen weights beside.
-        """
-        tokens = np.broadcast_to(tokens_per_sequence, np.shape(layouts.tp))
-        jobs = (self, *(self.beside(companion) for companion in self.method.passing))
-        rows = unique_rows([column for job in jobs for column in job.graph(layouts, tokens).columns])
-        return RankShapes(self.graph(layouts[rows.first], tokens[rows.first]), rows)
-
-    def graph(self, layouts: Layouts, tokens_per_sequence: Array) -> GraphInputs:
-        """The operator graph's inputs for sequences of the given length [tokens] under each layout."""
-        shape = np.shape(layouts.tp)
-        rank = RankShape(
-            batch=as_array(layouts.micro_batch) * self.sequences_each,
-            sequence=np.broadcast_to(as_array(tokens_per_sequence) + self.method.added_tokens, shape),
-            tp=as_array(layouts.tp),
-            cp=as_array(layouts.cp),
-            ep=as_array(layouts.ep),
-            expert_tp=as_array(layouts.expert_ranks),
-            sequence_parallel=as_array(layouts.sequence_parallel),
-            head_ranks=as_array(self._head_ranks(layouts)),
-            past=float(self.method.learning.prefix),
-        )
-        kernels = self.stack.graph_kernels(self.attention, self.method.kind.fine_tunes, self.method.objective)
-        autocast = self.stack.states.autocast and self.element_bytes < FLOAT32
-        own = kernels.loss.of_narrow(self.model.narrow_loss and not autocast)
-        loss = own.on(self.logit_bytes / SIXTEEN_BIT)
-        kernels = replace(kernels, loss=loss.beside_frozen() if self.method.passing else loss)
-        forward, backward = self._weight_traffic(layouts)
-        return GraphInputs(
-            model=self.model,
-            rank=rank,
-            kernels=kernels,
-            learning=self.method.learning,
-            element_bytes=self.element_bytes,
-            weight_forward_bytes=forward,
-            weight_backward_bytes=backward,
-            residual_element_bytes=self._residual_element_bytes(layouts),
-            returned_element_bytes=self._residual_element_bytes(layouts) if self.widens_activations else None,
-            autocast=autocast,
-            expansion=self._expansion(),
-            padded=self._padded(rank.batch),
-            casts=self.device.casts,
-            target_share=self.target_share,
-            compared=queries_and_candidates(self.method.compared, layouts) if self.method.compared else None,
-        )
-
-    def _head_ranks(self, layouts: Layouts) -> IntArray:
-        """Context ranks that hold whole sequences of a part of the heads, shape (layout,) [-].
-
-            ranks = cp                                       ulysses
-            ranks = gcd(cp, heads of keys and values / tp)   hybrid
-            ranks = 1                                        else
-
-        Source: USP (arXiv:2405.07719, section 3): heads of keys and values limit Ulysses, a ring takes the rest.
-        """
-        kind = self.stack.kernels.context
-        if kind == "hybrid":
-            return np.asarray(np.gcd(layouts.cp, np.maximum(self.model.kv_heads // layouts.tp, 1)))
-        return layouts.cp if kind == "ulysses" else np.ones_like(layouts.cp)
-
-    def _padded(self, sequences: Array) -> Array:
-        """Share of the micro-batches whose attention is given a mask that hides padding, shape (layout,) [-].
-
-            share = 1 - c^b     c of the samples are cut to the full length, and b of them need no mask
-
-        A single sequence that is padded to itself needs none, and neither do several of one length.
-        """
-        given, cut = self.stack.kernels.attention_mask, self.lengths.truncated(self.seq_len)
-        if given != "padded" or self.padding not in (*TO_EACH_OTHER, TO_SEQ_LEN):
-            return np.full(np.shape(sequences), float(given == "always"))
-        whole = self.padding == TO_SEQ_LEN
-        full = cut.longest >= self.seq_len or (not whole and len(cut.lengths) == 1)
-        share = 1.0 - float(full) * cut.probabilities[-1] ** sequences
-        return np.where(whole | (sequences > 1), share, 0.0)
-
-    def _expansion(self) -> Expansion:
-        """Kernels and activations of frozen weights in few bits; backward, none or those of the forward."""
-        held = self.method.held
-        if held is None:
-            return PLAIN
-        width, cast = held.width, float(held.cast_bytes > 0)
-        forward, backward = (float(width.launches) + cast, float(width.backward_bytes > 0) * (width.launches + cast))
-        wide = float(self.method.wide_activations(self.stack.states.autocast))
-        around = wide * (FLOAT32 + activation_bytes(self.precision))
-        return Expansion((forward, backward), width.input_bytes, width.output_bytes, width.keeps_input, around)
-
-    def _residual_element_bytes(self, layouts: Layouts) -> float | Array:
-        """Size of an element of the hidden state between blocks under each layout [bytes].
-
-        Autocast leaves the embedding's float32 weights as they are, so the hidden state is float32; so it does those of
-        a quantised model that became float32. FSDP gathers them in 16 bit, and so does ZeRO-3. Layer norms return
-        float32 under autocast, so that the hidden state is float32 wherever it has passed one: behind a norm of the
-        embedding, and where norms stand behind the sums.
-
-        Source: torch.distributed.fsdp MixedPrecision.param_dtype, which accelerate sets from mixed_precision
-        (FullyShardedDataParallelPlugin.set_mixed_precision).
-        """
-        model = self.model
-        normed = (model.post_norm or model.embedding_norm) and not (model.norm.startswith("rms") or model.wide_norm)
-        if normed and self.stack.states.autocast:
-            return float(FLOAT32)
-        if not (self.casts_weights or self.widens_activations):
-            return self.element_bytes
-        return np.where(as_array(layouts.zero) == 3, self.element_bytes, float(FLOAT32))
-
     def beside(self, companion: Frozen) -> Job:
         """The job of frozen weights beside the model alone: the same sequences through them, nothing learns."""
         method = self.method.beside(companion)
@@ -557,25 +416,3 @@ class Job(Immutable):
         if companion.model is None:
             return alone
         return replace(alone, model=companion.model, first_stage_layers=None, last_stage_layers=None, stage_layers=())
-
-    def beside_shapes(self, companion: Frozen, shapes: RankShapes, layouts: Layouts) -> tuple[Job, RankShapes]:
-        """The job of frozen weights, and what the ranks of the same shapes see of them."""
-        job, tokens = self.beside(companion), shapes.inputs.rank.sequence - self.method.added_tokens
-        return job, RankShapes(job.graph(layouts[shapes.rows.first], tokens), shapes.rows)
-
-    def _weight_traffic(self, layouts: Layouts) -> tuple[Array, Array]:
-        """Bytes per linear weight element and micro-batch that the products themselves do not move.
-
-        Autocast reads float32 and writes 16 bit; under ZeRO-3 only the rank's shard is cast. Quantised weights move
-        what their library moves to expand them, and a cast of it where they are expanded wider than the product's
-        type. A learning weight's gradient is added to the accumulated one.
-        """
-        states, size = self.stack.states, self.element_bytes
-        whole = np.where(layouts.zero == 3, 1.0 / layouts.zero_ranks, 1.0)
-        forward = float(self.casts_weights) * (FLOAT32 + size) * whole
-        backward = float(self.method.learning.base) * 2.0 * states.gradient_bytes * np.ones_like(whole)
-        if (held := self.method.held) is not None:
-            moved = (held.width.forward_bytes, held.width.backward_bytes)
-            expanded = [each + held.cast_bytes * float(each > 0) for each in moved]
-            forward, backward = forward + expanded[0], backward + expanded[1]
-        return forward, backward

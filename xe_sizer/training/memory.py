@@ -15,9 +15,9 @@ from msgspec import field
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from xe_sizer.graph.operators import as_array
 from xe_sizer.immutable import Immutable
 from xe_sizer.laws.parts import computed
+from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.layout import FULL
 from xe_sizer.training.memory_parts import (
     MOMENTS,
@@ -26,14 +26,13 @@ from xe_sizer.training.memory_parts import (
     STATE_PARTS,
     TENSOR_PARTS,
     Around,
-    Tensors,
     allocator_slack,
     buckets,
     cuda_context,
     nccl_buffers,
 )
-from xe_sizer.training.model_states import copies_bytes, on_host, sharded_elements
-from xe_sizer.training.padding import GROUPED
+from xe_sizer.training.model_states import sharded_elements
+from xe_sizer.training.padding import GROUPED, Sequences
 from xe_sizer.units import FLOAT32
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ GROUPED_KEPT, GROUPED_RECOMPUTED = 0.1, 0.6
 ALIKE = 1.01  # chosen: longest over mean sequence up to which lengths count as one
 
 
-def cached_blocks(job: Job, layouts: Layouts, passing: Array) -> Array:
+def cached_blocks(evaluation: Evaluation, passing: Array) -> Array:
     """Freed blocks that a process holds because tensors of other lengths did not fit into them.
 
         bytes = batches x (1 - 1 / n) x mean / longest x max over stages and moments of what comes and goes with a batch
@@ -66,7 +65,7 @@ def cached_blocks(job: Job, layouts: Layouts, passing: Array) -> Array:
 
     Parameters
     ----------
-    job, layouts : the job, which says how lengths vary, and layouts of shape (layout,)
+    evaluation : a job, which says how lengths vary, under its layouts
     passing : what comes and goes, of shape (stage, moment, layout) or one that broadcasts to it [bytes]
 
     Returns
@@ -76,7 +75,7 @@ def cached_blocks(job: Job, layouts: Layouts, passing: Array) -> Array:
     Source: simulation of PyTorch's caching allocator (c10/cuda/CUDACachingAllocator.cpp: get_free_block, should_split,
     get_allocation_size); for what it is about, PyTorch issue 122781.
     """
-    sequences = job.sequences(layouts)
+    job, layouts, sequences = evaluation.job, evaluation.layouts, evaluation.sequences
     varies = sequences.longest_tokens > ALIKE * sequences.mean_tokens
     if not np.any(varies):
         return np.zeros(len(layouts))
@@ -170,34 +169,41 @@ def _sum(parts: Iterable[Array]) -> Array:
     return total
 
 
-def _host_bytes(tensors: Tensors) -> Array:
+def _host_bytes(evaluation: Evaluation) -> Array:
     """Offloaded and paged states of all ranks of a node, shape (layout,) [bytes]; gradients go with the optimizer."""
-    job, layouts, held, shards = tensors.job, tensors.layouts, tensors.held, tensors.shards
-    dense, experts = tensors.learning
+    job, layouts, held, shards = evaluation.job, evaluation.layouts, evaluation.held, evaluation.shards
+    dense, experts = evaluation.learning
     learning = sharded_elements(dense + held.adapters, experts, shards.optimizer, shards)
-    moments, master_bytes = tensors.sizes.moments, job.master_bytes
-    optimizer = learning * (master_bytes + moments + FLOAT32) + tensors.further_state_bytes
-    paged = (learning * moments + tensors.further_state_bytes) * float(job.optimizer.paged)
+    moments, master_bytes = evaluation.sizes.moments, job.master_bytes
+    optimizer = learning * (master_bytes + moments + FLOAT32) + evaluation.further_state_bytes
+    paged = (learning * moments + evaluation.further_state_bytes) * float(job.optimizer.paged)
     dense_elements = held.linear + held.other + held.parts
-    weights = sharded_elements(dense_elements, held.experts, shards.weights, shards) * tensors.sizes.gather
+    weights = sharded_elements(dense_elements, held.experts, shards.weights, shards) * evaluation.sizes.gather
     hosted = job.offload_fraction * optimizer
     per_rank = np.where(layouts.hosts_optimizer, hosted, paged) + weights * layouts.hosts_params
-    per_rank = per_rank + copies_bytes(job, layouts) * on_host(job, layouts) + tensors.offloaded_activation_bytes
+    per_rank = per_rank + evaluation.copies_bytes * evaluation.copies_on_host
+    per_rank = per_rank + evaluation.offloaded_activation_bytes
     ranks = np.minimum(layouts.gpus, job.server.accelerators)
     return np.asarray(per_rank.max(axis=0) * ranks)
 
 
-def memory_ledger(job: Job, layouts: Layouts, longest_tokens: Array | None = None, level: str = "cautious") -> Ledger:
-    """Memory of one GPU under each layout: the parts of MEMORY_PARTS.
+def memory_ledger(job: Job, layouts: Layouts, longest_tokens: Array | None = None) -> Ledger:
+    """Memory of one GPU under each layout, as a verdict has it.
+
+    longest_tokens : longest sequence that the run meets, shape (layout,); from the job's data when None [tokens]
+    """
+    return ledger_of(Evaluation(job, layouts, None if longest_tokens is None else Sequences.of_length(longest_tokens)))
+
+
+def ledger_of(evaluation: Evaluation, known: Mapping[str, Array] | None = None) -> Ledger:
+    """Memory of one GPU under each layout: the parts of MEMORY_PARTS, which are cautious where runs vary.
 
         peak = max over stages and moments of the sum of the parts
 
     Parameters
     ----------
-    job, layouts : the job, and layouts of shape (layout,)
-    longest_tokens : longest sequence that the run meets, shape (layout,); from the job's data when None [tokens]
-    level : "typical" or "cautious" for what varies between runs: context, communicators, workspaces, slack; a verdict
-        is cautious
+    evaluation : a job under layouts of shape (layout,)
+    known : parts that are known already, by their name [bytes]
 
     Returns
     -------
@@ -205,12 +211,15 @@ def memory_ledger(job: Job, layouts: Layouts, longest_tokens: Array | None = Non
 
     Source: states after ZeRO (arXiv:1910.02054); activations after the operator graph; each part names its own.
     """
-    if longest_tokens is None:
-        longest_tokens = as_array(job.sequences(layouts).longest_tokens)
-    return _ledger(Tensors(job, layouts, longest_tokens), {}, level)
+    known = known or {}
+    rest = computed((part for part in TENSOR_PARTS if part.name not in known), evaluation)
+    components = {part.name: known[part.name] if part.name in known else rest[part.name] for part in TENSOR_PARTS}
+    around = Around(evaluation, _sum(components.values()), "cautious")
+    components |= computed((buckets,), evaluation)
+    return Ledger(components | computed(OVERHEAD_PARTS, around), _host_bytes(evaluation))
 
 
-def ledger_of_possible(job: Job, layouts: Layouts, min_headroom_bytes: float) -> tuple[IntArray, Ledger] | None:
+def ledger_of_possible(evaluation: Evaluation, min_headroom_bytes: float) -> tuple[IntArray, Ledger] | None:
     """Indices of the layouts whose states alone leave room on the card, and the ledger of those.
 
         possible = max over stages and moments of the sum of STATE_PARTS + headroom <= card
@@ -219,7 +228,7 @@ def ledger_of_possible(job: Job, layouts: Layouts, min_headroom_bytes: float) ->
 
     Parameters
     ----------
-    job, layouts : the job, and layouts of shape (layout,)
+    evaluation : a job under layouts of shape (layout,)
     min_headroom_bytes : left free on the card [bytes]
 
     Returns
@@ -229,27 +238,17 @@ def ledger_of_possible(job: Job, layouts: Layouts, min_headroom_bytes: float) ->
 
     Source: states after ZeRO (arXiv:1910.02054).
     """
-    longest_tokens = as_array(job.sequences(layouts).longest_tokens)
-    states = computed(STATE_PARTS, Tensors(job, layouts, longest_tokens))
-    held_bytes = np.broadcast_to(_sum(states.values()).max(axis=(0, 1)), len(layouts))
-    possible = np.flatnonzero(held_bytes + min_headroom_bytes <= job.server.accelerator.memory_bytes)
+    states = computed(STATE_PARTS, evaluation)
+    held_bytes = np.broadcast_to(_sum(states.values()).max(axis=(0, 1)), len(evaluation.layouts))
+    usable_bytes = evaluation.job.server.accelerator.memory_bytes
+    possible = np.flatnonzero(held_bytes + min_headroom_bytes <= usable_bytes)
     if not possible.size:
         return None
-    tensors = Tensors(job, layouts[possible], longest_tokens[possible])
     known = {name: size if size.shape[-1] == 1 else size[..., possible] for name, size in states.items()}
-    return possible, _ledger(tensors, known, "cautious")
+    return possible, ledger_of(evaluation[possible], known)
 
 
-def _ledger(tensors: Tensors, known: Mapping[str, Array], level: str) -> Ledger:
-    """The ledger of all parts, in their order, of which some are known."""
-    rest = computed((part for part in TENSOR_PARTS if part.name not in known), tensors)
-    components = {part.name: known[part.name] if part.name in known else rest[part.name] for part in TENSOR_PARTS}
-    around = Around(tensors.job, tensors.layouts, _sum(components.values()), level)
-    components |= computed((buckets,), tensors)
-    return Ledger(components | computed(OVERHEAD_PARTS, around), _host_bytes(tensors))
-
-
-def at_level(ledger: Ledger, job: Job, layouts: Layouts, level: str) -> Ledger:
+def at_level(ledger: Ledger, evaluation: Evaluation, level: str) -> Ledger:
     """The same tensors with what varies between runs at another level.
 
         overheads = OVERHEAD_PARTS at the level
@@ -257,7 +256,7 @@ def at_level(ledger: Ledger, job: Job, layouts: Layouts, level: str) -> Ledger:
 
     Parameters
     ----------
-    ledger, job, layouts : a ledger, and what it was computed for, shape (layout,)
+    ledger, evaluation : a ledger, and what it was computed for, shape (layout,)
     level : "typical" or "cautious"
 
     Returns
@@ -268,11 +267,11 @@ def at_level(ledger: Ledger, job: Job, layouts: Layouts, level: str) -> Ledger:
     full.
     """
     tensors = _sum(ledger.components[part.name] for part in TENSOR_PARTS)
-    overheads = computed(OVERHEAD_PARTS, Around(job, layouts, tensors, level))
+    overheads = computed(OVERHEAD_PARTS, Around(evaluation, tensors, level))
     around = Ledger(ledger.components | overheads, ledger.host_bytes)
-    left = np.maximum(job.server.accelerator.memory_bytes - around.peak_bytes, 0.0)
+    left = np.maximum(evaluation.job.server.accelerator.memory_bytes - around.peak_bytes, 0.0)
     passing = _sum(ledger.components[part.name] for part in PASSING_PARTS)
-    return replace(around, cached_bytes=np.minimum(cached_blocks(job, layouts, passing), left))
+    return replace(around, cached_bytes=np.minimum(cached_blocks(evaluation, passing), left))
 
 
 def fits(ledger: Ledger, job: Job, min_headroom_bytes: float = 0.0) -> NDArray[np.bool_]:
@@ -299,14 +298,14 @@ def fits(ledger: Ledger, job: Job, min_headroom_bytes: float = 0.0) -> NDArray[n
     return on_card if host is None else on_card & (ledger.host_bytes <= host)
 
 
-def fitting(job: Job, layouts: Layouts, min_headroom_bytes: float) -> IntArray:
+def fitting(evaluation: Evaluation, min_headroom_bytes: float) -> IntArray:
     """Indices of the layouts that fit; what a GPU holds is computed only where its states alone do.
 
         fits = peak + headroom <= card and offloaded <= host - reserve
 
     Parameters
     ----------
-    job, layouts : the job, and layouts of shape (layout,)
+    evaluation : a job under layouts of shape (layout,)
     min_headroom_bytes : that must stay free [bytes]
 
     Returns
@@ -315,11 +314,11 @@ def fitting(job: Job, layouts: Layouts, min_headroom_bytes: float) -> IntArray:
 
     Source: `fits` and `ledger_of_possible`.
     """
-    found = ledger_of_possible(job, layouts, min_headroom_bytes)
+    found = ledger_of_possible(evaluation, min_headroom_bytes)
     if found is None:
         return np.zeros(0, dtype=np.int64)
     possible, ledger = found
-    return possible[fits(ledger, job, min_headroom_bytes)]
+    return possible[fits(ledger, evaluation.job, min_headroom_bytes)]
 
 
 def spare_bytes(job: Job, min_headroom_bytes: float) -> float:

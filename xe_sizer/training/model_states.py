@@ -17,7 +17,6 @@ from xe_sizer.graph.weights import embedding_weights, head_weights, layer_weight
 from xe_sizer.immutable import Immutable
 from xe_sizer.laws.collectives import copy_time_s
 from xe_sizer.training.adapters.adapter import EMBEDDING, HEAD, saved_head
-from xe_sizer.training.layout import stages_of
 from xe_sizer.training.rank import unique_rows
 from xe_sizer.units import FLOAT32
 
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from xe_sizer.software.optimizer import Kept, Optimizer
     from xe_sizer.software.stack import States
     from xe_sizer.training.job import Job
-    from xe_sizer.training.layout import Layouts, Split
+    from xe_sizer.training.layout import Layouts, Stages
     from xe_sizer.training.methods import Method
 
 # How many elements of what kind a rank holds before ZeRO shards them, by pipeline stage.
@@ -168,7 +167,7 @@ def adapter_factors(model: ModelShape, method: Method) -> float:
     return float(of_layers + sum(each.form.tensors for each in head_adapters(model, forms)))
 
 
-def census(model: ModelShape, method: Method, layouts: Layouts, split: Split) -> Census:
+def census(model: ModelShape, method: Method, layouts: Layouts, stages: Stages) -> Census:
     """Elements on a rank of the first and the last stage, before ZeRO shards them.
 
         elements = layers of the stage x average layer + embedding (first stage) or head (last stage, in a V the first)
@@ -179,7 +178,7 @@ def census(model: ModelShape, method: Method, layouts: Layouts, split: Split) ->
     ----------
     model, method : the model, and what learns of it
     layouts : tp, pp, ep and how stages are made, shape (layout,) [-]
-    split : how layers are spread over stages
+    stages : layers of each
 
     Returns
     -------
@@ -189,7 +188,6 @@ def census(model: ModelShape, method: Method, layouts: Layouts, split: Split) ->
     (arXiv:1909.08053).
     """
     expert_ranks = layouts.ep * layouts.expert_ranks
-    stages = stages_of(model.layers, split, layouts)
     first_layers, last_layers = stages.at_ends.astype(np.int64)
     columns = (layouts.tp, layouts.pp, expert_ranks, first_layers, last_layers, stages.head_first.astype(np.int64))
     rows = unique_rows(columns)
@@ -335,7 +333,7 @@ def sharded_elements(dense: Array, experts: Array, group: Array, shards: Shards)
 # Jobs in which only some of a model's layers learn, the last ones or a few at a time: what learns, what runs back.
 
 
-def learning_elements(job: Job, layouts: Layouts, held: Census) -> tuple[Array, Array]:
+def learning_elements(job: Job, held: Census, stages: Stages) -> tuple[Array, Array]:
     """Learning base elements of a rank before ZeRO, dense and of experts.
 
         dense, experts = those of all layers and ends, or of as many of the fullest layers as learn on the stage
@@ -354,7 +352,7 @@ def learning_elements(job: Job, layouts: Layouts, held: Census) -> tuple[Array, 
     base, count = float(job.method.learning.base), job.learning_layers.count
     if count is None:
         return (held.linear + held.other) * base + held.parts_learning, held.experts * base
-    here = base * np.minimum(count, stages_of(job.model.layers, job.split, layouts).at_ends)
+    here = base * np.minimum(count, stages.at_ends)
     return held.layer * here + held.parts_learning, held.layer_experts * here
 
 
@@ -594,7 +592,7 @@ class StateBytes(Immutable):
 COPIES_OF_A_SWAP = 3.0
 
 
-def bytes_as_copy(job: Job, layouts: Layouts) -> Array:
+def bytes_as_copy(held: Census, sizes: StateBytes, shards: Shards) -> Array:
     """All weights of a job's model on a rank, kept as a copy that learns nothing.
 
         bytes = (matrices x bytes of frozen matrices + others x bytes of frozen others) / ZeRO-3 group
@@ -609,30 +607,9 @@ def bytes_as_copy(job: Job, layouts: Layouts) -> Array:
 
     Source: stack states; ZeRO (arXiv:1910.02054).
     """
-    held = census(job.model, job.method, layouts, job.split)
-    sizes, shards = StateBytes.of(job, layouts), Shards.of(layouts)
     dense_bytes = (held.linear + held.parts_matrices) * sizes.frozen_linear
     dense_bytes = dense_bytes + (held.other + held.parts_others) * sizes.frozen
     return sharded_elements(dense_bytes, held.experts * sizes.frozen_linear, shards.weights, shards)
-
-
-def copies_bytes(job: Job, layouts: Layouts) -> Array:
-    """All copies beside the model on a rank, wherever they are.
-
-        bytes = sum of copies x bytes of each
-
-    Parameters
-    ----------
-    job, layouts : the job, and layouts of shape (layout,)
-
-    Returns
-    -------
-    ndarray of float, shape (stage, layout) [bytes]
-
-    Source: the method; `bytes_as_copy`.
-    """
-    held = (one.copies * bytes_as_copy(job.beside(one), layouts) for one in job.method.frozen if one.copies)
-    return np.asarray(sum(held, np.zeros((2, len(layouts)))))
 
 
 def on_host(job: Job, layouts: Layouts) -> Array:
@@ -653,7 +630,7 @@ def on_host(job: Job, layouts: Layouts) -> Array:
     return np.asarray(np.maximum(layouts.hosts_params.astype(float), float(job.stack.states.copies_on_host)))
 
 
-def swap_s(job: Job, layouts: Layouts) -> Array:
+def swap_s(job: Job, copies_bytes: Array) -> Array:
     """Copies that wait in host memory take the place of the model for their passes, once a step.
 
         t = COPIES_OF_A_SWAP x bytes of the copies / PCIe rate
@@ -669,8 +646,8 @@ def swap_s(job: Job, layouts: Layouts) -> Array:
     Source: NeMo-Aligner and NeMo RL, which pass all micro-batches of a step through the reference before they train.
     """
     if not job.stack.states.copies_on_host:
-        return np.zeros(len(layouts))
-    return copy_time_s(COPIES_OF_A_SWAP * copies_bytes(job, layouts).max(axis=0), job.server.pcie_bytes_per_s)
+        return np.zeros(copies_bytes.shape[-1])
+    return copy_time_s(COPIES_OF_A_SWAP * copies_bytes.max(axis=0), job.server.pcie_bytes_per_s)
 
 
 # Gradients during a step: when a rank keeps them, and how many bytes of them there are at each moment.
@@ -696,7 +673,7 @@ def accumulates_whole_gradients(job: Job, layouts: Layouts) -> NDArray[np.bool_]
     return np.asarray(once_a_step & (layouts.zero >= 2) & (layouts.grad_accum > 1) & (layouts.data_ranks > 1))
 
 
-def keeps_fresh_gradients(job: Job, layouts: Layouts) -> Array:
+def keeps_fresh_gradients(job: Job, layouts: Layouts, accumulates_whole: NDArray[np.bool_]) -> Array:
     """1 where the backward creates gradients, 0 where it adds them to buffers that exist already.
 
         fresh = not (buffers or grad_accum > 1) or ZeRO = 3, and not where whole gradients accumulate
@@ -713,4 +690,25 @@ def keeps_fresh_gradients(job: Job, layouts: Layouts) -> Array:
     file says.
     """
     buffered = job.stack.states.gradients_persist | (layouts.grad_accum > 1)
-    return np.where(buffered & (layouts.zero < 3) | accumulates_whole_gradients(job, layouts), 0.0, 1.0)
+    return np.where(buffered & (layouts.zero < 3) | accumulates_whole, 0.0, 1.0)
+
+
+def updates_at_once(job: Job, layouts: Layouts) -> NDArray[np.bool_]:
+    """Whether the optimizer runs in the backward, weight by weight.
+
+        at once = the optimizer does so, or the stack does and GPUs = 1 and grad_accum = 1
+
+    With such an optimizer every micro-batch is an update of its own.
+
+    Parameters
+    ----------
+    job, layouts : what optimizer and stack do, and layouts of shape (layout,)
+
+    Returns
+    -------
+    ndarray of bool, shape (layout,) [-]
+
+    Source: optimizer-in-backward of torchtune, as the stack's file says; LOMO (arXiv:2306.09782), also with ZeRO-3.
+    """
+    of_stack = job.stack.states.updates_in_backward & (layouts.gpus == 1) & (layouts.grad_accum == 1)
+    return np.asarray(of_stack | job.optimizer.in_backward)

@@ -9,7 +9,6 @@ import numpy as np
 from xe_sizer.graph.operators import as_array
 from xe_sizer.laws.collectives import ALL_GATHER, collective_time_s
 from xe_sizer.laws.matmul import matmul_time_s
-from xe_sizer.training.layout import stages_of
 from xe_sizer.training.model_states import learning_matrices
 from xe_sizer.units import SIXTEEN_BIT
 
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from xe_sizer.laws.operator_time import Device
     from xe_sizer.software.optimizer import LowRank, Optimizer, Squares
     from xe_sizer.training.job import Job
-    from xe_sizer.training.layout import Layouts
+    from xe_sizer.training.layout import Layouts, Stages
     from xe_sizer.training.model_states import Matrices
 
 # published: singular value decompositions of all matrices of LLaMA 7B, 4.5e14 FLOP, take ten minutes on an A100
@@ -107,7 +106,7 @@ def preconditioning_time_s(rows: int, columns: int, squares: Squares, device: De
     return seconds
 
 
-def matrix_work_time_s(job: Job, layouts: Layouts) -> Array:
+def matrix_work_time_s(job: Job, layouts: Layouts, stages: Stages) -> Array:
     """Time that the optimizer takes for whole matrices of the fullest stage, once a step.
 
         t = sum over kinds of matrix of count / s t_one + gather over s ranks + gather over tp ranks
@@ -119,6 +118,7 @@ def matrix_work_time_s(job: Job, layouts: Layouts) -> Array:
     ----------
     job : its optimizer says what is done to a matrix, its method what learns
     layouts : of the ranks; ZeRO 1 and above shares the states
+    stages : layers of each
 
     Returns
     -------
@@ -132,7 +132,7 @@ def matrix_work_time_s(job: Job, layouts: Layouts) -> Array:
     if not (optimizer.newton_schulz_iterations or optimizer.low_rank or optimizer.squares):
         return total
     sharded = layouts.zero >= 1
-    stage_share = stages_of(job.model.layers, job.split, layouts).fullest / job.model.layers
+    stage_share = stages.fullest / job.model.layers
     for matrices in learning_matrices(job):
         group = as_array(layouts.expert_zero_ranks if matrices.experts else layouts.zero_ranks)
         share = np.where(sharded, group, 1.0)

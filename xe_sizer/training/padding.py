@@ -14,6 +14,7 @@ from functools import cache
 from typing import Final
 
 import numpy as np
+from msgspec import structs
 from msgspec.structs import replace
 from numpy.typing import ArrayLike, NDArray
 
@@ -38,6 +39,15 @@ class Sequences(Immutable):
     longest_tokens: NDArray[np.float64]  # longest sequence that memory must hold during the run
     padding_share: NDArray[np.float64]  # 1 - real tokens / processed tokens [-]
     real_tokens: NDArray[np.float64]  # tokens of an average sample that are trained on, after truncation
+
+    @classmethod
+    def of_length(cls, tokens: NDArray[np.float64]) -> Sequences:
+        """All of one length under each layout, without padding."""
+        return cls(tokens, tokens, tokens, np.zeros(np.shape(tokens)), tokens)
+
+    def __getitem__(self, index: NDArray[np.int64] | slice) -> Sequences:
+        """Of some of the layouts."""
+        return Sequences(*(figures[index] for figures in structs.astuple(self)))
 
 
 class _Batches(Immutable):

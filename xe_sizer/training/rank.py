@@ -1,4 +1,7 @@
-"""Rows that differ: many layouts share what their ranks compute, so it is computed once and handed out."""
+"""What one rank holds of a job under each layout: its sequences, and the operator graph's inputs for them.
+
+Many layouts share what their ranks compute, so it is computed once for rows that differ, and handed out.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,23 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import ArrayLike, NDArray
 
-from xe_sizer.graph.operators import as_array
+from xe_sizer.graph.inputs import GENERATOR, PLAIN, Expansion, GraphInputs
+from xe_sizer.graph.operators import RankShape, as_array
 from xe_sizer.immutable import Immutable
+from xe_sizer.laws.device import activation_bytes
+from xe_sizer.training import padding
+from xe_sizer.training.adapters import ALL_WEIGHTS
+from xe_sizer.units import FLOAT32, SIXTEEN_BIT
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array, IntArray
+    from xe_sizer.training.job import Images, Job
     from xe_sizer.training.layout import Layouts
     from xe_sizer.training.methods.method import Compared
+    from xe_sizer.training.padding import Sequences
 
 LARGEST_KEY = 2**62  # defined: inside a signed integer of 64 bits
 
@@ -71,6 +82,233 @@ def _code(column: NDArray[np.generic]) -> tuple[IntArray, int]:
         column = column.astype(np.int64)  # sorting takes longer
     code = (column - column.min()).astype(np.int64)
     return code, int(code.max()) + 1
+
+
+# Sequences, and shapes of ranks.
+
+
+def synchronised_every_micro_batch(job: Job, layouts: Layouts) -> Array:
+    """Whether data-parallel ranks wait for each other in every micro-batch: they do where layers are gathered."""
+    return as_array(layouts.gathers_by_layer | ((layouts.zero == 2) & job.stack.defaults.reduces_every_micro_batch))
+
+
+def sequences(job: Job, layouts: Layouts) -> Sequences:
+    """What padding makes of the data under each layout; prompt tokens of the method come on top."""
+    return padding.sequences(
+        job.lengths,
+        job.padding,
+        seq_len=job.seq_len,
+        micro_batch=layouts.micro_batch * job.method.sequences_per_sample,
+        data_parallel=layouts.dp,
+        grad_accum=layouts.grad_accum,
+        synchronised_every_micro_batch=synchronised_every_micro_batch(job, layouts) > 0,
+        samples=job.samples * job.method.sequences_per_sample,
+        round_to=job.stack.defaults.pad_to_multiple,
+    )
+
+
+class RankShapes(Immutable):
+    """Inputs of the operator graph for the distinct rank shapes, and which of them each layout has."""
+
+    inputs: GraphInputs
+    rows: UniqueRows
+
+    def spread(self, per_shape: Array) -> Array:
+        return self.rows.spread(per_shape)
+
+
+def rank_shapes(job: Job, layouts: Layouts, tokens_per_sequence: ArrayLike) -> RankShapes:
+    """The distinct shapes that ranks see under the layouts, with the graph's inputs for each.
+
+    Layouts share a shape where all is equal that the graph is given of them.
+    """
+    tokens = np.broadcast_to(tokens_per_sequence, np.shape(layouts.tp))
+    inputs = graph_inputs(job, layouts, tokens)
+    rows = unique_rows(inputs.columns)
+    return RankShapes(inputs if len(layouts) == 1 else graph_inputs(job, layouts[rows.first], tokens[rows.first]), rows)
+
+
+def graph_inputs(job: Job, layouts: Layouts, tokens_per_sequence: ArrayLike) -> GraphInputs:
+    """The operator graph's inputs for sequences of the given length [tokens] under each layout."""
+    shape = np.shape(layouts.tp)
+    rank = RankShape(
+        batch=as_array(layouts.micro_batch) * job.sequences_each,
+        sequence=np.broadcast_to(as_array(tokens_per_sequence) + job.method.added_tokens, shape),
+        tp=as_array(layouts.tp),
+        cp=as_array(layouts.cp),
+        ep=as_array(layouts.ep),
+        expert_tp=as_array(layouts.expert_ranks),
+        sequence_parallel=as_array(layouts.sequence_parallel),
+        head_ranks=as_array(_head_ranks(job, layouts)),
+        past=float(job.method.learning.prefix),
+    )
+    kernels = job.stack.graph_kernels(job.attention, job.method.kind.fine_tunes, job.method.objective)
+    autocast = job.stack.states.autocast and job.element_bytes < FLOAT32
+    own = kernels.loss.of_narrow(job.model.narrow_loss and not autocast)
+    loss = own.on(job.logit_bytes / SIXTEEN_BIT)
+    kernels = replace(kernels, loss=loss.beside_frozen() if job.method.passing else loss)
+    forward, backward = _weight_traffic(job, layouts)
+    return GraphInputs(
+        model=job.model,
+        rank=rank,
+        kernels=kernels,
+        learning=job.method.learning,
+        element_bytes=job.element_bytes,
+        weight_forward_bytes=forward,
+        weight_backward_bytes=backward,
+        residual_element_bytes=_residual_element_bytes(job, layouts),
+        returned_element_bytes=_residual_element_bytes(job, layouts) if job.widens_activations else None,
+        autocast=autocast,
+        expansion=_expansion(job),
+        padded=_padded(job, rank.batch),
+        casts=job.device.casts,
+        target_share=job.target_share,
+        compared=queries_and_candidates(job.method.compared, layouts) if job.method.compared else None,
+    )
+
+
+def _head_ranks(job: Job, layouts: Layouts) -> IntArray:
+    """Context ranks that hold whole sequences of a part of the heads, shape (layout,) [-].
+
+        ranks = cp                                       ulysses
+        ranks = gcd(cp, heads of keys and values / tp)   hybrid
+        ranks = 1                                        else
+
+    Source: USP (arXiv:2405.07719, section 3): heads of keys and values limit Ulysses, a ring takes the rest.
+    """
+    kind = job.stack.kernels.context
+    if kind == "hybrid":
+        return np.asarray(np.gcd(layouts.cp, np.maximum(job.model.kv_heads // layouts.tp, 1)))
+    return layouts.cp if kind == "ulysses" else np.ones_like(layouts.cp)
+
+
+def _padded(job: Job, sequences: Array) -> Array:
+    """Share of the micro-batches whose attention is given a mask that hides padding, shape (layout,) [-].
+
+        share = 1 - c^b     c of the samples are cut to the full length, and b of them need no mask
+
+    A single sequence that is padded to itself needs none, and neither do several of one length.
+    """
+    given, cut = job.stack.kernels.attention_mask, job.lengths.truncated(job.seq_len)
+    if given != "padded" or job.padding not in (*padding.TO_EACH_OTHER, padding.TO_SEQ_LEN):
+        return np.full(np.shape(sequences), float(given == "always"))
+    whole = job.padding == padding.TO_SEQ_LEN
+    full = cut.longest >= job.seq_len or (not whole and len(cut.lengths) == 1)
+    share = 1.0 - float(full) * cut.probabilities[-1] ** sequences
+    return np.where(whole | (sequences > 1), share, 0.0)
+
+
+def _expansion(job: Job) -> Expansion:
+    """Kernels and activations of frozen weights in few bits; backward, none or those of the forward."""
+    held = job.method.held
+    if held is None:
+        return PLAIN
+    width, cast = held.width, float(held.cast_bytes > 0)
+    forward, backward = (float(width.launches) + cast, float(width.backward_bytes > 0) * (width.launches + cast))
+    wide = float(job.method.wide_activations(job.stack.states.autocast))
+    around = wide * (FLOAT32 + activation_bytes(job.precision))
+    return Expansion((forward, backward), width.input_bytes, width.output_bytes, width.keeps_input, around)
+
+
+def _residual_element_bytes(job: Job, layouts: Layouts) -> float | Array:
+    """Size of an element of the hidden state between blocks under each layout [bytes].
+
+    Autocast leaves the embedding's float32 weights as they are, so the hidden state is float32; so it does those of
+    a quantised model that became float32. FSDP gathers them in 16 bit, and so does ZeRO-3. Layer norms return
+    float32 under autocast, so that the hidden state is float32 wherever it has passed one: behind a norm of the
+    embedding, and where norms stand behind the sums.
+
+    Source: torch.distributed.fsdp MixedPrecision.param_dtype, which accelerate sets from mixed_precision
+    (FullyShardedDataParallelPlugin.set_mixed_precision).
+    """
+    model = job.model
+    normed = (model.post_norm or model.embedding_norm) and not (model.norm.startswith("rms") or model.wide_norm)
+    if normed and job.stack.states.autocast:
+        return float(FLOAT32)
+    if not (job.casts_weights or job.widens_activations):
+        return job.element_bytes
+    return np.where(as_array(layouts.zero) == 3, job.element_bytes, float(FLOAT32))
+
+
+def _weight_traffic(job: Job, layouts: Layouts) -> tuple[Array, Array]:
+    """Bytes per linear weight element and micro-batch that the products themselves do not move.
+
+    Autocast reads float32 and writes 16 bit; under ZeRO-3 only the rank's shard is cast. Quantised weights move
+    what their library moves to expand them, and a cast of it where they are expanded wider than the product's
+    type. A learning weight's gradient is added to the accumulated one.
+    """
+    states, size = job.stack.states, job.element_bytes
+    whole = np.where(layouts.zero == 3, 1.0 / layouts.zero_ranks, 1.0)
+    forward = float(job.casts_weights) * (FLOAT32 + size) * whole
+    backward = float(job.method.learning.base) * 2.0 * states.gradient_bytes * np.ones_like(whole)
+    if (held := job.method.held) is not None:
+        moved = (held.width.forward_bytes, held.width.backward_bytes)
+        expanded = [each + held.cast_bytes * float(each > 0) for each in moved]
+        forward, backward = forward + expanded[0], backward + expanded[1]
+    return forward, backward
+
+
+# The parts of a job that are jobs of their own, on the first stage of a pipeline.
+
+
+def encoder_part(job: Job, images: Images, layouts: Layouts) -> tuple[Job, Layouts]:
+    """The image encoder's part of a job under each layout.
+
+        sequences = micro-batch x images x pieces,  each of so many patches
+
+    Every rank of the first stage encodes the images of its micro-batch, whole unless the stack splits the encoder over
+    tensor-parallel ranks.
+
+    Parameters
+    ----------
+    job, images, layouts : the job, the images of its samples, and layouts of shape (layout,)
+
+    Returns
+    -------
+    (Job, Layouts)
+
+    Source: vision models of Hugging Face transformers; `splits_encoder` of the stack's file.
+    """
+    whole = job.method.trained
+    held = whole.held if whole.held is not None and whole.held.quantiser.parts else None
+    trained = replace(whole, learning=images.encoder, added_tokens=0, added_parameters=0, parts=(), held=held)
+    method = replace(job.method, trained=trained, sequences_per_sample=1, frozen=(), before=())
+    each = replace(images, each=images.each * job.method.sequences_per_sample)
+    part = replace(
+        job, model=images.tower.encoder, method=method, padding=padding.PACKED, images=None, encodes=each,
+        recompute_layers=None, first_stage_layers=None, last_stage_layers=None, stage_layers=(),
+    )  # fmt: skip
+    one = np.ones_like(layouts.tp)
+    tp = layouts.tp if job.stack.defaults.splits_encoder else one
+    return part, replace(layouts, tp=tp, pp=one, vpp=one, cp=one, ep=one, sequence_parallel=0 * one)
+
+
+def generator_part(job: Job, layouts: Layouts) -> tuple[Job, Layouts] | None:
+    """The part of a generator of replaced tokens under each layout (ELECTRA); None where nothing replaces tokens.
+
+        sequences = those of the model,  pp = 1
+
+    It runs on the first stage of a pipeline, and learns whole.
+
+    Parameters
+    ----------
+    job, layouts : the job, and layouts of shape (layout,)
+
+    Returns
+    -------
+    (Job, Layouts) or None
+
+    Source: arXiv:2003.10555, section 3; google-research/electra run_pretraining.py, PretrainingModel.
+    """
+    model = job.model.generator_model
+    if model is None or not any(part.name == GENERATOR for part in job.method.parts):
+        return None
+    alone = replace(
+        job, model=model, method=replace(job.method, trained=ALL_WEIGHTS), trainable_layers=None,
+        recompute_layers=None, first_stage_layers=None, last_stage_layers=None, stage_layers=(),
+    )  # fmt: skip
+    one = np.ones_like(layouts.tp)
+    return alone, replace(layouts, pp=one, vpp=one)
 
 
 # Jobs that compare the states of sequences with each other: how many, and what ranks exchange for it.

@@ -14,16 +14,17 @@ from xe_sizer.immutable import Immutable
 from xe_sizer.laws.collectives import copy_time_s
 from xe_sizer.laws.parts import computed, part
 from xe_sizer.training.job import first_layouts, ramp_time_s
-from xe_sizer.training.layout import Split
-from xe_sizer.training.model_states import StateBytes, census
+from xe_sizer.training.layout import Split, stages_of
+from xe_sizer.training.model_states import census
 from xe_sizer.training.padding import PACKED
-from xe_sizer.training.step_time import forward_pass_s, timeline
+from xe_sizer.training.step_time import forward_pass_s, timeline, timeline_of
 from xe_sizer.units import DAY_S, GIGA
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from xe_sizer.graph.operators import Array
+    from xe_sizer.training.evaluation import Evaluation
     from xe_sizer.training.job import Job
     from xe_sizer.training.layout import Layouts
 
@@ -106,7 +107,7 @@ def write_rate(job: Job, layouts: Layouts) -> Array:
     return nodes * WRITE_BYTES_PER_S if given is None else np.full(len(layouts), given)
 
 
-def checkpoint(job: Job, layouts: Layouts) -> Checkpoint:
+def checkpoint(evaluation: Evaluation) -> Checkpoint:
     """What a checkpoint holds and how long it takes: everything that learns, once, with its optimizer's states.
 
         weights   = N x weight + A x adapter weight
@@ -119,9 +120,8 @@ def checkpoint(job: Job, layouts: Layouts) -> Checkpoint:
 
     Parameters
     ----------
-    job : N learning parameters of the model, A of adapters with modules that learn beside them [-]; sizes per
-        parameter as the stack keeps them [bytes]
-    layouts : GPUs, and whether shards are kept wider than what is loaded, shape (layout,)
+    evaluation : of a job with N learning parameters of the model, A of adapters with modules that learn beside them
+        [-]; sizes per parameter as the stack keeps them [bytes]; layouts of shape (layout,)
 
     Returns
     -------
@@ -131,9 +131,10 @@ def checkpoint(job: Job, layouts: Layouts) -> Checkpoint:
     two moments, 14 bytes a parameter (megatron/core/optimizer/distrib_optimizer.py, sharded_state_dict), written by all
     ranks (--ckpt-fully-parallel-save); peft's save_pretrained writes adapters alone.
     """
+    job, layouts, sizes = evaluation.job, evaluation.layouts, evaluation.sizes
     one = np.ones_like(layouts.tp)
     whole = replace(layouts, tp=one, pp=one, vpp=one, cp=one, ep=one, dp=one)
-    held, sizes = census(job.model, job.method, whole, Split()), StateBytes.of(job, layouts)
+    held = census(job.model, job.method, whole, stages_of(job.model.layers, Split(), whole))
     base, adapters = float(job.method.learning.base) * held.base[0] + held.parts_learning[0], held.adapters[0]
     further = held.vectors[0] * sizes.vector_more + held.tables[0] * sizes.embedding_more
     weights = base * sizes.weight + adapters * job.stack.states.adapter_weight_bytes
@@ -197,18 +198,26 @@ def time_with_failures_s(segment_s: ArrayLike, restart_s: ArrayLike, mtbf_s: Arr
 class Run(Immutable):
     """What the parts of a run are computed from; arrays of shape (layout,).
 
+    of : the job under its layouts
     step_s : time of an optimizer step under each layout [s]
     evaluation_s : time of one evaluation [s]; None: that of forward passes
     """
 
-    job: Job
-    layouts: Layouts
+    of: Evaluation
     step_s: Array
     evaluation_s: Array | None = None
 
+    @property
+    def job(self) -> Job:
+        return self.of.job
+
+    @property
+    def layouts(self) -> Layouts:
+        return self.of.layouts
+
     @cached_property
     def saved(self) -> Checkpoint:
-        return checkpoint(self.job, self.layouts)
+        return checkpoint(self.of)
 
     @cached_property
     def pause_s(self) -> Array:
@@ -267,7 +276,7 @@ def beforehand(run: Run) -> Array:
     if not job.method.before:
         return np.zeros(len(run.layouts))
     once = min(job.samples / job.samples_read, 1.0)
-    return np.asarray(once * job.steps * np.maximum(run.with_passes_s - timeline(job, run.layouts).step_s, 0.0))
+    return np.asarray(once * job.steps * np.maximum(run.with_passes_s - timeline_of(run.of).step_s, 0.0))
 
 
 @part(
@@ -302,7 +311,7 @@ def evaluation(run: Run) -> Array:
     if every is None:
         return np.zeros(len(layouts))
     sequences = job.pauses.evaluated_samples * (job.lengths.mean / job.seq_len if job.padding == PACKED else 1.0)
-    one_s = forward_pass_s(job, layouts, sequences) if run.evaluation_s is None else run.evaluation_s
+    one_s = forward_pass_s(run.of, sequences) if run.evaluation_s is None else run.evaluation_s
     return np.asarray(job.steps // every * one_s)
 
 
@@ -358,16 +367,14 @@ def run_parts(run: Run) -> dict[str, Array]:
     return computed(RUN_PARTS, run)
 
 
-def run_time_s(job: Job, layouts: Layouts, step_s: Array, evaluation_s: Array | None = None) -> Array:
+def run_time_s(run: Run) -> Array:
     """Time of a run under each layout, shape (layout,) [s]: `steps x step` where nothing comes between.
 
         total = sum of RUN_PARTS
 
     Parameters
     ----------
-    job, layouts : the job, and layouts of shape (layout,)
-    step_s : time of an optimizer step, shape (layout,) [s]
-    evaluation_s : time of one evaluation, shape (layout,) [s]; None: that of forward passes
+    run : the job with its pauses, layouts, and time of a step under each, shape (layout,)
 
     Returns
     -------
@@ -375,6 +382,6 @@ def run_time_s(job: Job, layouts: Layouts, step_s: Array, evaluation_s: Array | 
 
     Source: each part of RUN_PARTS names its own.
     """
-    if not job.interrupted:
-        return np.asarray(job.steps * step_s)
-    return np.asarray(sum(run_parts(Run(job, layouts, step_s, evaluation_s)).values()))
+    if not run.job.interrupted:
+        return np.asarray(run.job.steps * run.step_s)
+    return np.asarray(sum(run_parts(run).values()))

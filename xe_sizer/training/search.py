@@ -22,10 +22,11 @@ from xe_sizer.training.estimate import (
     TrainingEstimate,
     keeps_limits,
 )
+from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.layout import FULL, Layouts
-from xe_sizer.training.memory import fits, fitting, ledger_of_possible, memory_ledger, spare_bytes
+from xe_sizer.training.memory import fits, fitting, ledger_of, ledger_of_possible, spare_bytes
 from xe_sizer.training.search_space import layout_chunks, legal_layouts
-from xe_sizer.training.step_time import timeline
+from xe_sizer.training.step_time import timeline_of
 from xe_sizer.training.uncertainty import memory_doubtful
 
 if TYPE_CHECKING:
@@ -188,7 +189,8 @@ def _step_s(job: Job, kept: _Kept) -> Array:
 
 
 def _fitting(job: Job, chunk: Layouts, min_headroom_bytes: float) -> tuple[_Kept | None, int]:
-    found = ledger_of_possible(job, chunk, min_headroom_bytes)
+    chunked = Evaluation(job, chunk)
+    found = ledger_of_possible(chunked, min_headroom_bytes)
     if found is None:
         return None, 0
     possible, ledger = found
@@ -196,11 +198,10 @@ def _fitting(job: Job, chunk: Layouts, min_headroom_bytes: float) -> tuple[_Kept
     if not ok.size:
         return None, 0
     roomy = fits(ledger, job, spare_bytes(job, min_headroom_bytes))[ok]
-    layouts = chunk[possible[ok]]
-    peaks = ledger.peak_bytes[ok]
-    kept = _Kept(
-        layouts, job.pace_s(layouts, timeline(job, layouts).step_s), peaks, ~roomy, memory_doubtful(job, peaks)
-    )
+    fitting = chunked[possible[ok]]
+    peaks, step_s = ledger.peak_bytes[ok], timeline_of(fitting).step_s
+    layouts = fitting.layouts
+    kept = _Kept(layouts, job.pace_s(layouts, step_s), peaks, ~roomy, memory_doubtful(job, peaks))
     return _best(kept), int(ok.size)
 
 
@@ -271,11 +272,10 @@ def choose(job: Job, layouts: Layouts, min_headroom_bytes: float) -> Choice:
     if ranks.min() < DOES_NOT_FIT:
         place = preferred(layouts[best], seconds[best], peaks[best], memory_doubtful(job, peaks[best]))
     index = int(best[place])
-    row = layouts[index : index + 1]
+    chosen = Evaluation(job, layouts[index : index + 1])
     return Choice(
-        job=job,
-        layouts=row,
-        ledger=memory_ledger(job, row),
+        evaluation=chosen,
+        ledger=ledger_of(chosen),
         rank=int(ranks[index]),
         considered=len(layouts),
         feasible=int((ranks < DOES_NOT_FIT).sum()),
@@ -284,12 +284,13 @@ def choose(job: Job, layouts: Layouts, min_headroom_bytes: float) -> Choice:
 
 def _tried(job: Job, layouts: Layouts, min_headroom_bytes: float) -> tuple[IntArray, Array, Array]:
     """Rank, peak [bytes] and pace of each layout [s], as by `Job.pace_s`; infinite where it does not fit."""
-    ledger = memory_ledger(job, layouts)
+    evaluation = Evaluation(job, layouts)
+    ledger = ledger_of(evaluation)
     ranks = _ranks(job, ledger, len(layouts), min_headroom_bytes)
     seconds = np.full(len(layouts), np.inf)
     ok = np.flatnonzero(ranks < DOES_NOT_FIT)
     if ok.size:
-        seconds[ok] = job.pace_s(layouts[ok], timeline(job, layouts[ok]).step_s)
+        seconds[ok] = job.pace_s(layouts[ok], timeline_of(evaluation[ok]).step_s)
     return ranks, ledger.peak_bytes, seconds
 
 
@@ -307,12 +308,13 @@ def choose_each(job: Job, sets: Sequence[Layouts], min_headroom_bytes: float) ->
     No set may be empty.
     """
     every = Layouts.joined(sets) if len(sets) > 1 else sets[0]
-    ledger = memory_ledger(job, every)
+    evaluation = Evaluation(job, every)
+    ledger = ledger_of(evaluation)
     ranks = _ranks(job, ledger, len(every), min_headroom_bytes)
     ends = np.cumsum([len(one) for one in sets])
     best = [_of_best_rank(ranks, end - len(one), end) for one, end in zip(sets, ends.tolist(), strict=True)]
     fitting = np.concatenate([indices[ranks[indices] < DOES_NOT_FIT] for indices in best])
-    times = timeline(job, every[fitting]) if fitting.size else None
+    times = timeline_of(evaluation[fitting]) if fitting.size else None
     found, timed = [], 0
     for one, end, indices in zip(sets, ends.tolist(), best, strict=True):
         index, at = int(indices[np.argmin(ledger.peak_bytes[indices])]), None
@@ -323,10 +325,8 @@ def choose_each(job: Job, sets: Sequence[Layouts], min_headroom_bytes: float) ->
             index, at = int(indices[place]), times.at(timed + place)
             timed += indices.size
         feasible = int((ranks[end - len(one) : end] < DOES_NOT_FIT).sum())
-        layouts = every[index : index + 1]
         choice = Choice(
-            job=job,
-            layouts=layouts,
+            evaluation=evaluation[index : index + 1] if at is None else at.evaluation,
             ledger=ledger.at(index),
             rank=int(ranks[index]),
             considered=len(one),
@@ -354,9 +354,11 @@ def counts_that_keep(
     keeps_limits : of layouts and times of a step [s], both of shape (layout,)
     """
     for chunk in chunks:
-        layouts = chunk[fitting(job, chunk, min_headroom_bytes)]
-        if len(layouts):
-            kept = keeps_limits(layouts, timeline(job, layouts).step_s)
+        evaluation = Evaluation(job, chunk)
+        ok = fitting(evaluation, min_headroom_bytes)
+        if ok.size:
+            layouts = chunk[ok]
+            kept = keeps_limits(layouts, timeline_of(evaluation[ok]).step_s)
             yield from np.unique(layouts.gpus[kept]).tolist()
 
 
@@ -384,7 +386,9 @@ def _sized(fewest: Fewest, gpus: int) -> TrainingEstimate:
         raise InputError(resolved.no_layout((gpus,)))
     choice = choose(resolved.job, layouts, resolved.min_headroom_bytes)
     under = resolved.under(choice.layouts)
-    return TrainingEstimate(under, gpus, replace(choice, job=under.job), fewest)
+    if under.job is not choice.job:
+        choice = replace(choice, evaluation=Evaluation(under.job, choice.layouts))
+    return TrainingEstimate(under, gpus, choice, fewest)
 
 
 def size_each(resolved: Sequence[ResolvedTraining]) -> list[TrainingEstimate | None]:

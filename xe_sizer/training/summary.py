@@ -10,7 +10,6 @@ import numpy as np
 from msgspec.structs import replace
 
 from xe_sizer.graph.experts import loop_of
-from xe_sizer.graph.operators import as_array
 from xe_sizer.graph.transformer import logits_per_rank
 from xe_sizer.graph.weights import count_parameters
 from xe_sizer.immutable import Immutable
@@ -48,15 +47,16 @@ from xe_sizer.scenario.limits import memory_doubt, missed, verdict_of
 from xe_sizer.scenario.provenance import joining_assumptions, resolved_scenario, whole_servers
 from xe_sizer.software.number_formats import told_by
 from xe_sizer.training import memory_parts
+from xe_sizer.training.evaluation import COMPUTE_PARTS, MICRO_BATCH_PARTS, Evaluation
 from xe_sizer.training.layout import WORDS
 from xe_sizer.training.memory import at_level
-from xe_sizer.training.memory_parts import MEMORY_PARTS, MOMENTS, Tensors
+from xe_sizer.training.memory_parts import MEMORY_PARTS, MOMENTS
 from xe_sizer.training.methods import METHODS
-from xe_sizer.training.model_states import FULLY_SHARDED, accumulates_whole_gradients, bytes_as_copy, on_host
+from xe_sizer.training.model_states import FULLY_SHARDED
 from xe_sizer.training.padding import PACKED, TO_SEQ_LEN
 from xe_sizer.training.resolve import unsized_evaluation
 from xe_sizer.training.run import NOTICEABLE, RUN_PARTS, beforehand, run_parts, start_up_s, write_rate
-from xe_sizer.training.step_time import COMPUTE_PARTS, MICRO_BATCH_PARTS, STEP_PARTS, timeline
+from xe_sizer.training.step_time import STEP_PARTS, timeline
 from xe_sizer.units import FLOAT32, GIB, HOUR_S, MINUTE_S, three_digits, whole_parts
 from xe_sizer.version import __version__
 
@@ -65,7 +65,6 @@ if TYPE_CHECKING:
 
     from xe_sizer.laws.parts import Part, Terms
     from xe_sizer.training.estimate import TrainingEstimate
-    from xe_sizer.training.job import Job
     from xe_sizer.training.layout import Layouts
     from xe_sizer.training.memory import Ledger
     from xe_sizer.training.memory_parts import Around
@@ -86,16 +85,18 @@ def beside_rows(sized: TrainingEstimate) -> Iterator[Beside]:
 
 
 def _row(sized: TrainingEstimate, one: Frozen, *, once: bool, seconds: float) -> Beside:
-    job, layouts = sized.resolved.job, sized.layouts
+    job, evaluation = sized.resolved.job, sized.choice.evaluation
     stage, _ = sized.ledger.worst()
-    on_card = one.copies * (1.0 - float(on_host(job, layouts)[0]))
+    on_card = one.copies * (1.0 - float(evaluation.copies_on_host[0]))
+    alone = next((other for each, other in evaluation.beside if each is one), None)
+    alone = alone or Evaluation(job.beside(one), sized.layouts)
     return Beside(
         name=one.words,
         model=(one.model or job.model).name,
         copies=one.copies,
         passes=one.forwards,
         beforehand=once,
-        bytes=on_card * float(bytes_as_copy(job.beside(one), layouts)[stage, 0]),
+        bytes=on_card * float(alone.as_copy_bytes[stage, 0]),
         seconds=seconds,
     )
 
@@ -248,7 +249,7 @@ def _kept_by_fsdp(sized: TrainingEstimate) -> Iterator[str]:
     states, dtype, zero = job.stack.states, job.stack.defaults.weights_dtype, int(layouts.zero[0])
     upcast = states.sharded_upcast and states.trained_weight_bytes < FLOAT32
     kept = []
-    if accumulates_whole_gradients(job, layouts)[0]:
+    if sized.choice.evaluation.accumulates_whole_gradients[0]:
         kept.append("gradients stay whole until the last micro-batch of a step")
     if upcast and zero == FULLY_SHARDED and job.method.learning.base:
         kept.append(f"shards of what learns are float32 though {dtype} is loaded")
@@ -414,7 +415,7 @@ def _components(sized: TrainingEstimate, details: bool) -> tuple[MemoryComponent
 
 def _terms(sized: TrainingEstimate, held: Mapping[str, float]) -> dict[str, tuple[tuple[Factor, ...], ...]]:
     """Parts of the memory as sums of products, with their numbers."""
-    peak = peak_of(sized.resolved.job, sized.layouts, sized.ledger)
+    peak = peak_of(sized.choice.evaluation, sized.ledger)
     return {
         name: tuple(
             tuple(Factor(value=one.value, name=one.name, divides=one.divides) for one in term)
@@ -427,7 +428,7 @@ def _terms(sized: TrainingEstimate, held: Mapping[str, float]) -> dict[str, tupl
 def _memory(sized: TrainingEstimate, details: bool) -> Memory:
     job, layouts = sized.resolved.job, sized.layouts
     stage, moment = sized.ledger.worst()
-    typical = at_level(sized.ledger, job, layouts, "typical")
+    typical = at_level(sized.ledger, sized.choice.evaluation, "typical")
     stages = int(layouts.pp[0])
     number = 1 if stage == 0 else stages
     components = _components(sized, details)
@@ -652,7 +653,7 @@ BYTES, ZERO_RANKS = "B", "ZeRO ranks"
 class Peak(Immutable):
     """One layout at its worst stage and moment, and what its memory is computed from."""
 
-    tensors: Tensors
+    tensors: Evaluation
     around: Around
     stage: int
     moment: int
@@ -670,14 +671,13 @@ class Peak(Immutable):
         return (Number(count, name, divides=True),) if count > 1 else ()
 
 
-def peak_of(job: Job, layouts: Layouts, ledger: Ledger) -> Peak:
+def peak_of(evaluation: Evaluation, ledger: Ledger) -> Peak:
     """The one layout of a cautious ledger at its worst stage and moment."""
     stage, moment = ledger.worst()
-    longest_tokens = as_array(job.sequences(layouts).longest_tokens)
     shape = ledger.total_bytes.shape
     live = np.asarray(sum(np.broadcast_to(ledger.components[part.name], shape) for part in memory_parts.TENSOR_PARTS))
-    around = memory_parts.Around(job, layouts, live, "cautious")
-    return Peak(Tensors(job, layouts, longest_tokens), around, stage, moment)
+    around = memory_parts.Around(evaluation, live, "cautious")
+    return Peak(evaluation, around, stage, moment)
 
 
 def terms_at(peak: Peak, name: str, size_bytes: float) -> Terms:
@@ -817,7 +817,7 @@ def _libraries(peak: Peak) -> Iterator[Terms]:
 
 
 def _everywhere(peak: Peak, name: str) -> Terms:
-    size = getattr(getattr(peak.around.job.stack.memory, name), peak.around.level)
+    size = getattr(getattr(peak.tensors.job.stack.memory, name), peak.around.level)
     return (peak.product((size, "GiB"), (GIB, "")),)
 
 
@@ -837,16 +837,18 @@ def _buckets(peak: Peak) -> Iterator[Terms]:
 
 
 def _nccl(peak: Peak) -> Iterator[Terms]:
-    layouts = peak.around.layouts
+    layouts = peak.tensors.layouts
     groups = sum(float(getattr(layouts, name)[0] > 1) for name in ("tp", "pp", "cp", "dp", "ep"))
-    each = getattr(peak.around.job.stack.memory.communicator_gib, peak.around.level)
+    each = getattr(peak.tensors.job.stack.memory.communicator_gib, peak.around.level)
     yield (peak.product((groups, "communicators"), (each, "GiB"), (GIB, "")),)
 
 
 def _slack(peak: Peak) -> Iterator[Terms]:
     around = peak.around
     live = float(around.tensors[peak.stage, peak.moment, 0])
-    yield (peak.product((live, "B of tensors"), (getattr(around.job.stack.memory.slack_share, around.level), "")),)
+    yield (
+        peak.product((live, "B of tensors"), (getattr(peak.tensors.job.stack.memory.slack_share, around.level), "")),
+    )
 
 
 _WAYS: dict[str, Callable[[Peak], Iterator[Terms]]] = {

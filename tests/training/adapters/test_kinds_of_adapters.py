@@ -14,6 +14,7 @@ from xe_sizer.profiles.registry import Registry
 from xe_sizer.scenario.read import read_scenario
 from xe_sizer.training.adapters import ADAPTERS
 from xe_sizer.training.job import Job
+from xe_sizer.training.rank import graph_inputs
 from xe_sizer.training.resolve import resolve
 
 LLAMA = "llama-3.2-3b"  # 28 layers of 3072, keys and values of 1024, MLP of 8192
@@ -82,7 +83,7 @@ def test_a_prefix_is_attended_to_by_every_query() -> None:
         keys = {"p_tuning.virtual_tokens": tokens} if tokens else {"p_tuning.virtual_tokens": 1}
         job = job_of("prefix-tuning" if tokens else "prompt-tuning", **keys)
         length = 512.0 if tokens else 511.0
-        operators = layer_operators(job.graph(_layout(), np.array([length])))
+        operators = layer_operators(graph_inputs(job, _layout(), np.array([length])))
         pairs.append(sum(float(op.layers * op.pairs[0]) for op in operators if isinstance(op, Attention)))
     assert pairs[1] - pairs[0] == 28 * 512 * 64
 
@@ -97,7 +98,7 @@ def test_every_expert_has_adapters_of_its_own() -> None:
     keys = {"lora.targets": ["experts"], "lora.rank": 8}
     job = job_of("lora", "mixtral-8x7b", **keys)
     assert job.method.trainable_parameters(job.model) == 32 * 8 * 3 * 8 * (4096 + 14336)
-    operators = layer_operators(job.graph(_layout(), np.array([512.0])))
+    operators = layer_operators(graph_inputs(job, _layout(), np.array([512.0])))
     own = [op for op in operators if isinstance(op, Matmul) and op.adapter]
     assert {op.name for op in own} == {f"expert_{w} adapter {f}" for w in ("gate", "up", "down") for f in "AB"}
     assert all(op.copies[0] == pytest.approx(8) and op.grouped for op in own)
@@ -174,7 +175,7 @@ def test_ia3_scales_the_inputs_behind_an_activation() -> None:
 def test_a_kind_on_projections_computes_beside_them(adapter: str) -> None:
     """Every kind yields operators in each layer that say they are an adapter's, with finite sizes."""
     job = job_of(adapter, **Q_AND_V)
-    operators = layer_operators(job.graph(_layout(), np.array([512.0])))
+    operators = layer_operators(graph_inputs(job, _layout(), np.array([512.0])))
     own = [op for op in operators if " adapter " in op.name]
     assert {op.name.split()[0] for op in own} <= {"q", "v"}
     assert own
@@ -184,7 +185,7 @@ def test_a_kind_on_projections_computes_beside_them(adapter: str) -> None:
 @pytest.mark.parametrize(("adapter", "beside"), [("hra", 0), ("shira", 0), ("lora", 1), ("osf", 1)])
 def test_what_takes_the_weight_s_place_leaves_out_its_product(adapter: str, beside: int) -> None:
     job = job_of(adapter, **{"lora.targets": ["o"]})
-    operators = layer_operators(job.graph(_layout(), np.array([512.0])))
+    operators = layer_operators(graph_inputs(job, _layout(), np.array([512.0])))
     assert sum(op.name == "output projection" for op in operators if isinstance(op, Matmul)) == beside
 
 
