@@ -27,7 +27,7 @@ from xe_sizer.laws.parts import Part
 PAGE = Path(__file__).parents[1] / "docs" / "physics.md"
 ARRAYS = frozenset({"Array", "ArrayLike", "IntArray", "NDArray"})
 NUMBERS = ARRAYS | {"float"}
-NO_EQUATION = frozenset({"as_array", "spread"})  # they convert
+NO_EQUATION = frozenset({"as_array", "spread", "memory_ledger", "timeline"})  # they convert, or call another
 UNIT = re.compile(r"\[[^\]]+\]")
 SHAPE = re.compile(r"\bshape\b")
 HEADER = "Written from the docstrings of the equations by `python scripts/physics.py`."
@@ -89,7 +89,6 @@ GROUPS = (
         "Time of one optimizer step in training, and of the whole run.",
         (
             "training.rank",
-            "training.generator",
             "training.step_time",
             "training.layout",
             "training.communication",

@@ -44,7 +44,7 @@ def test_every_equation_stands_on_the_page() -> None:
     assert sorted(shown) == sorted((function.__module__, function.__qualname__) for function in FUNCTIONS)
     headings = re.findall(r"^### (?!Constants)(.*)$", physics.page(), re.MULTILINE)
     assert len({physics.anchor(heading) for heading in headings}) == len(shown), "links of the index go to names"
-    assert {"matmul_time_s", "collective_time_s", "memory_ledger", "timeline", "step_time", "latencies"} <= {
+    assert {"matmul_time_s", "collective_time_s", "ledger_of", "timeline_of", "step_time", "latencies"} <= {
         name for _, name in shown
     }
 

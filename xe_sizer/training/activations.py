@@ -653,6 +653,7 @@ def encoder_activations(
     Parameters
     ----------
     job, layouts : the job, and layouts of shape (layout,)
+    shapes : of the ranks that encode
     gradient_bytes : size of a weight gradient's element [bytes]
     keeps_gradients : 1 where fresh gradients stay until the optimizer runs, else 0, shape (layout,) [-]
 
@@ -689,6 +690,7 @@ def recomputed_layers_share(job: Job, layouts: Layouts, stages: Stages) -> Array
     Parameters
     ----------
     job, layouts : the job, and layouts of shape (layout,)
+    stages : layers of each pipeline stage [-]
 
     Returns
     -------

@@ -340,8 +340,9 @@ def learning_elements(job: Job, held: Census, stages: Stages) -> tuple[Array, Ar
 
     Parameters
     ----------
-    job, layouts : what learns, and layouts of shape (layout,)
-    held : elements of a rank before sharding
+    job : what learns
+    held : elements of a rank before sharding, shape (stage, layout) [-]
+    stages : layers of each pipeline stage [-]
 
     Returns
     -------
@@ -599,7 +600,9 @@ def bytes_as_copy(held: Census, sizes: StateBytes, shards: Shards) -> Array:
 
     Parameters
     ----------
-    job, layouts : the job, and layouts of shape (layout,)
+    held : elements of a rank before sharding, shape (stage, layout) [-]
+    sizes : storage of an element [bytes]
+    shards : sizes of the groups that share states, shape (layout,) [-]
 
     Returns
     -------
@@ -637,7 +640,8 @@ def swap_s(job: Job, copies_bytes: Array) -> Array:
 
     Parameters
     ----------
-    job, layouts : the job, and layouts of shape (layout,)
+    job : what its stack does with copies, and the PCIe rate of its server
+    copies_bytes : of all copies on a rank, shape (stage, layout) [bytes]
 
     Returns
     -------
@@ -681,6 +685,7 @@ def keeps_fresh_gradients(job: Job, layouts: Layouts, accumulates_whole: NDArray
     Parameters
     ----------
     job, layouts : what the stack does, and layouts of shape (layout,)
+    accumulates_whole : whether whole gradients accumulate, shape (layout,) [-]
 
     Returns
     -------

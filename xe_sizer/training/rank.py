@@ -265,7 +265,7 @@ def encoder_part(job: Job, images: Images, layouts: Layouts) -> tuple[Job, Layou
 
     Returns
     -------
-    (Job, Layouts)
+    (Job, Layouts), of shape (layout,) [-]
 
     Source: vision models of Hugging Face transformers; `splits_encoder` of the stack's file.
     """
@@ -296,7 +296,7 @@ def generator_part(job: Job, layouts: Layouts) -> tuple[Job, Layouts] | None:
 
     Returns
     -------
-    (Job, Layouts) or None
+    (Job, Layouts) or None, of shape (layout,) [-]
 
     Source: arXiv:2003.10555, section 3; google-research/electra run_pretraining.py, PretrainingModel.
     """
