@@ -1,4 +1,4 @@
-"""Kinds of adapters. A new kind is one file here that registers itself; the package finds its files."""
+"""Kinds of adapters. A new kind is a function that registers itself; the package finds its files."""
 
 from __future__ import annotations
 
