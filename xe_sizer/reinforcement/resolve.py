@@ -248,7 +248,7 @@ def _batches(given: Given, settings: Settings) -> Iterator[Problem]:
         yield problem_at(given, "train.global_batch", message, "prompts x group answers are trained on in whole steps")
 
 
-# The resolved scenario.
+# Whether a scenario asks for reinforcement learning: every estimate wants to know, so little is imported here.
 
 
 def reinforces(given: Given) -> bool:
