@@ -138,6 +138,9 @@ def _counted(pairs: dict[str, int]) -> str:
 
 
 def _rule(contract: dict[str, Any]) -> str:
+    if contract["type"] == "protected":
+        importers, kept = (_names(contract[key]) for key in ("allowed_importers", "protected_modules"))
+        return f"{contract['name']}: only {importers} may import {kept}"
     sources, forbidden = (_names(contract[key]) for key in ("source_modules", "forbidden_modules"))
     rules = [rule.split(" -> ") for rule in contract.get("ignore_imports", [])]
     excepted = [source for source, target in rules if target in contract["forbidden_modules"]]

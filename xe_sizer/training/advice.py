@@ -736,10 +736,11 @@ def _another_layout(trials: Training) -> Options:
 
 def _open_layout(sized: TrainingEstimate) -> TrainingEstimate | None:
     """The same job with its layout left to the search; None where the user left it open already."""
-    if not sized.resolved.fixed:
+    open_layout = sized.resolved.without_layout()
+    if open_layout.fixed == sized.resolved.fixed:
         return None
     try:
-        return size(sized.resolved.without_layout())
+        return size(open_layout)
     except InputError:  # the search's own choices may not divide a count that the user's do
         return None
 

@@ -118,10 +118,18 @@ class Evaluation(Immutable):
     @cached_property
     def critical_shapes(self) -> RankShapes:
         """The same at the lengths of the critical path: ranks wait for the longest sequence among them."""
-        longest, critical = self.sequences.longest_tokens, self.sequences.critical_tokens
-        if np.array_equal(longest, critical):
+        critical = self.sequences.critical_tokens
+        if np.array_equal(critical, self.sequences.longest_tokens):
             return self.shapes
         return rank_shapes(self.job, self.layouts, critical)
+
+    @cached_property
+    def mean_shapes(self) -> RankShapes:
+        """The same at mean lengths."""
+        mean = self.sequences.mean_tokens
+        if np.array_equal(mean, self.sequences.critical_tokens):
+            return self.critical_shapes
+        return rank_shapes(self.job, self.layouts, mean)
 
     # What stands beside the model, or on its first stage, as jobs of their own.
 

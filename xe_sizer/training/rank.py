@@ -125,7 +125,9 @@ def rank_shapes(job: Job, layouts: Layouts, tokens_per_sequence: ArrayLike) -> R
     tokens = np.broadcast_to(tokens_per_sequence, np.shape(layouts.tp))
     inputs = graph_inputs(job, layouts, tokens)
     rows = unique_rows(inputs.columns)
-    return RankShapes(inputs if len(layouts) == 1 else graph_inputs(job, layouts[rows.first], tokens[rows.first]), rows)
+    if np.array_equal(rows.first, np.arange(len(layouts))):
+        return RankShapes(inputs, rows)
+    return RankShapes(graph_inputs(job, layouts[rows.first], tokens[rows.first]), rows)
 
 
 def graph_inputs(job: Job, layouts: Layouts, tokens_per_sequence: ArrayLike) -> GraphInputs:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -39,7 +39,7 @@ from xe_sizer.training.evaluation import (
 from xe_sizer.training.layout import SELECTIVE, Passes
 from xe_sizer.training.model_states import swap_s
 from xe_sizer.training.optimizer_step import matrix_work_time_s
-from xe_sizer.training.rank import graph_inputs, queries_and_candidates, rank_shapes
+from xe_sizer.training.rank import queries_and_candidates
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import IntArray, Operator
@@ -311,11 +311,12 @@ class Timeline(Immutable):
     @cached_property
     def flops(self) -> Array:
         """What an average micro-batch needs: mean lengths, experts evenly used."""
-        of, mean_tokens = self.evaluation, self.sequences.mean_tokens
-        needed = needed_flops(_average_operators(of)) + encoder_flops(of.encoder, self.layouts)
-        needed = needed + generator_flops(of.generator, mean_tokens, self.layouts)
+        of = self.evaluation
+        needed = _average_flops(of, needed_flops) + encoder_flops(of.encoder, self.layouts)
+        if of.generator is not None:
+            needed = needed + _average_flops(of.generator, needed_flops)
         for one, other in of.passing:
-            needed = needed + one.forwards * forward_flops(_average_operators(other))
+            needed = needed + one.forwards * _average_flops(other, forward_flops)
         return as_array(self.layouts.grad_accum) * (needed / self.layouts.pp)
 
     @cached_property
@@ -334,11 +335,11 @@ class Timeline(Immutable):
         return Timeline(self.evaluation[chosen], parts, self.slowest[chosen])
 
 
-def _average_operators(evaluation: Evaluation) -> tuple[Operator, ...]:
-    """Layers and head of an average micro-batch: mean lengths, experts evenly used."""
-    inputs = graph_inputs(evaluation.job, evaluation.layouts, evaluation.sequences.mean_tokens)
+def _average_flops(evaluation: Evaluation, count: Callable[[Iterable[Operator]], Array]) -> Array:
+    """FLOPs of layers and head for an average micro-batch: mean lengths, experts evenly used; shape (layout,) [FLOP]"""
+    inputs = evaluation.mean_shapes.inputs
     even = replace(inputs, kernels=replace(inputs.kernels, expert_imbalance=1.0, expert_spread=0.0))
-    return (*layer_operators(even), *head_operators(even))
+    return evaluation.mean_shapes.spread(count((*layer_operators(even), *head_operators(even))))
 
 
 def encoder_flops(encoder: Evaluation | None, layouts: Layouts) -> Array:
@@ -365,30 +366,6 @@ def encoder_flops(encoder: Evaluation | None, layouts: Layouts) -> Array:
         forward, every_pass = (shapes.spread(count(operators)) for count in (forward_flops, needed_flops))
         total = total + forward + runs * (every_pass - forward)
     return total
-
-
-def generator_flops(generator: Evaluation | None, mean_tokens: Array, layouts: Layouts) -> Array:
-    """FLOPs of the generator of replaced tokens of one micro-batch: forward and backward.
-
-        F = those of its layers and of its head on the masked tokens
-
-    Parameters
-    ----------
-    generator : of a job, None where nothing replaces tokens
-    mean_tokens : of a sequence, shape (layout,) [tokens]
-    layouts : of the whole job, shape (layout,)
-
-    Returns
-    -------
-    ndarray of float, shape (layout,) [FLOP], 0 where there is no generator
-
-    Source: model FLOPs as in PaLM (arXiv:2204.02311, appendix B), for what training needs.
-    """
-    if generator is None:
-        return np.zeros(len(layouts))
-    shapes = rank_shapes(generator.job, generator.layouts, mean_tokens)
-    operators = (*layer_operators(shapes.inputs), *head_operators(shapes.inputs))
-    return shapes.spread(needed_flops(operators))
 
 
 def _of_all_micro_batches(stage_part: Part[Evaluation]) -> Part[Evaluation]:
