@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from xe_sizer.version import __version__
-
 TYPE_CHECKING = False  # type checkers take it for true; importing it from typing takes longer than all else here
 if TYPE_CHECKING:
     from xe_sizer.api import Scenario, compare, estimate, load, plan, sensitivity, serve, validate
     from xe_sizer.errors import InputError
+    from xe_sizer.version import __version__
 
+_HOMES = {"InputError": "xe_sizer.errors", "__version__": "xe_sizer.version"}
 __all__ = [
     "InputError",
     "Scenario",
@@ -31,7 +31,7 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'xe_sizer' has no attribute '{name}'")
-    return getattr(import_module("xe_sizer.errors" if name == "InputError" else "xe_sizer.api"), name)
+    return getattr(import_module(_HOMES.get(name, "xe_sizer.api")), name)
 
 
 def __dir__() -> list[str]:
