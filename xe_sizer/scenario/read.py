@@ -5,19 +5,18 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args, get_origin
+from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import field
 
 from xe_sizer.errors import InputError, Location, Problem, collecting, did_you_mean, file_order
 from xe_sizer.immutable import Immutable
-from xe_sizer.profiles.convert import convert, convert_what_is_right, fields_of, struct_in
+from xe_sizer.profiles.convert import convert, convert_what_is_right
 from xe_sizer.profiles.text import MAX_JOB_BYTES, parse_scalar
 from xe_sizer.profiles.yaml_reader import load_yaml
-from xe_sizer.scenario.keys import NAMED_OR_GROUPS
 from xe_sizer.scenario.options import (
     ALL_OPTIONS,
     COMMAND_LINE,
@@ -28,7 +27,7 @@ from xe_sizer.scenario.options import (
     variables,
 )
 from xe_sizer.scenario.quantities import as_meant
-from xe_sizer.scenario.schema import INFERENCE, LOADS, ScenarioFile
+from xe_sizer.scenario.schema import INFERENCE, KEYS, LOADS, NAMED_OR_GROUPS, ScenarioFile
 
 if TYPE_CHECKING:
     from xe_sizer.profiles.convert import KeyPath, Locate
@@ -474,27 +473,12 @@ def _typed_flag(key: str, value: object) -> object:
 def _split(text: str, key: str) -> list[object]:
     """The items of a list between commas, numbers where the key has numbers."""
     parts = [part.strip() for part in text.split(",")]
-    return [parse_scalar(part) for part in parts] if key in NUMBERS else list(parts)
+    return [parse_scalar(part) for part in parts] if KEYS[key].lists_numbers() else list(parts)
 
 
-NUMBERS = frozenset({"serve.hourly_load", "train.batch_ramp_up", "layout.stages"})
-"""Keys that are lists of numbers."""
-
-
-@cache
 def _kind(key: str) -> type:
-    """Whether a key holds text (str), a list (tuple) or a number or bool (object)."""
-    type_: Any = ScenarioFile
-    for part in key.split("."):
-        field = fields_of(struct_in(type_)).get(part)
-        if field is None:
-            return object  # unknown, which convert reports
-        type_ = field.type
-    while get_args(type_) and get_origin(type_) not in (Literal, tuple):
-        type_ = type_.__origin__ if get_origin(type_) is Annotated else get_args(type_)[0]
-    if get_origin(type_) is Literal:
-        return str if isinstance(get_args(type_)[0], str) else object
-    return tuple if get_origin(type_) is tuple else type_ if type_ is str else object
+    """Type of the values of a key; object of one that is not known, which convert reports."""
+    return KEYS[key].form()[0] if key in KEYS else object
 
 
 def _overlay(merged: dict[str, Any], origin: dict[str, str], layer: Mapping[str, object], name: str) -> None:
