@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from xe_sizer.cli.options import ON_A_PAGE, described
+from xe_sizer.cli.options import described
 from xe_sizer.scenario.options import OPTIONS, SERVE_OPTIONS
 
 PAGE = Path(__file__).parents[1] / "docs" / "options.md"
@@ -44,8 +44,8 @@ def _table(section: str, names: list[str], known: Mapping[str, str]) -> Iterator
     yield "|---|---|---|"
     for name in names:
         key = known[name]
-        told = described(name, key)
-        hidden = "" if ON_A_PAGE.isdisjoint({key, key.partition(".")[0]}) else " *"
+        told = described(key)
+        hidden = "" if told.key.in_help else " *"
         choices = f" One of {', '.join(told.choices)}." if told.choices else ""
         text = told.help.partition(" One of ")[0].replace("|", "\\|")
         yield f"| `--{name}`{hidden} | `{key}` | {text}{choices} |"

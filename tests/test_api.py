@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, get_args, get_type_hints, is_typeddict
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -14,9 +14,6 @@ import pytest
 
 import xe_sizer
 from xe_sizer.cli.main import main
-from xe_sizer.profiles.convert import fields_of
-from xe_sizer.scenario.keys import SECTIONS, Keys
-from xe_sizer.scenario.schema import ScenarioFile
 
 ROOT = Path(__file__).parents[1]
 JOB = "examples/lora-llama-2-70b.yaml"
@@ -318,32 +315,6 @@ def test_values_of_python_and_numpy_are_taken() -> None:
 def test_a_call_reads_no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XE_SIZER_GPUS", "nonsense")
     assert xe_sizer.estimate(model="gpt2", gpu="l4", gpus=1, train={"steps": 1}).gpus.count == 1
-
-
-def names_of_schema(struct: Any) -> dict[str, Any]:
-    return {
-        field.key: names_of_schema(section) if (section := section_of(field.type)) else None
-        for field in fields_of(struct).values()
-    }
-
-
-def section_of(type_: Any) -> Any:
-    """The struct that a key holds, if it holds one: itself, or inside Annotated or a union without text."""
-    if isinstance(type_, type):
-        return type_ if issubclass(type_, msgspec.Struct) else None
-    if any(get_args(arm)[:1] == (str,) for arm in get_args(type_)):
-        return None
-    return next((found for arm in get_args(type_) if (found := section_of(arm))), None)
-
-
-def names_of_keywords(kind: Any) -> dict[str, Any]:
-    hints = get_type_hints(kind)
-    return {name: names_of_keywords(hint) if is_typeddict(hint) else None for name, hint in hints.items()}
-
-
-def test_the_typed_keywords_are_the_keys_of_the_schema() -> None:
-    assert names_of_keywords(Keys) == names_of_schema(ScenarioFile)
-    assert {name for name, inner in names_of_schema(ScenarioFile).items() if inner} == SECTIONS
 
 
 def test_importing_the_package_imports_nothing_else_of_it() -> None:

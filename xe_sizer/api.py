@@ -18,8 +18,8 @@ from xe_sizer.profiles.convert import shorten
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.profiles.yaml_reader import Document
 from xe_sizer.scenario.caller import PythonCall
-from xe_sizer.scenario.keys import NAMED_OR_GROUPS, SECTIONS
 from xe_sizer.scenario.read import BadScenarioError, flags_with, load_scenario, scenario_of_call
+from xe_sizer.scenario.schema import NAMED_OR_GROUPS, SECTIONS
 
 if TYPE_CHECKING:
     from xe_sizer.result.accuracy import Accuracy

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from xe_sizer.cli.options import ON_A_PAGE
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.report.document import EXPLAINABLE
 from xe_sizer.scenario.options import OPTIONS
+from xe_sizer.scenario.schema import KEYS
 
 from .conftest import Estimator, Ran
 
@@ -46,7 +46,7 @@ def test_flags_reach_the_estimator_typed_and_with_their_origin(cli: Cli, estimat
 def test_every_scenario_option_is_offered_and_described(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     text = cli("estimate", "--help").out
-    of_a_page = {name for name, key in OPTIONS.items() if {key, key.partition(".")[0]} & ON_A_PAGE}
+    of_a_page = {name for name, key in OPTIONS.items() if not KEYS[key].in_help}
     assert {name for name in OPTIONS if f"--{name} " not in text} == of_a_page
     panels = ("Job", "Hardware", "Data", "Training", "Layout", "Method", "Limits", "Efficiency", "Output")
     assert all(f"─ {panel} " in text for panel in panels)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from xe_sizer.cli.options import ON_A_PAGE, described
+from xe_sizer.cli.options import described
 from xe_sizer.scenario.options import ALL_OPTIONS
 
 sys.path.append(str(Path(__file__).parents[2] / "scripts"))
@@ -30,8 +30,3 @@ def test_the_page_is_what_the_keys_say() -> None:
 def test_every_option_stands_on_the_page() -> None:
     text = options.page()
     assert [name for name, key in ALL_OPTIONS.items() if f"`--{name}`" not in text or f"`{key}`" not in text] == []
-
-
-def test_what_stands_on_the_page_alone_is_known() -> None:
-    keys = {*ALL_OPTIONS.values(), *(key.partition(".")[0] for key in ALL_OPTIONS.values())}
-    assert keys >= ON_A_PAGE

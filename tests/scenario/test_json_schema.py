@@ -11,8 +11,7 @@ import yaml
 import xe_sizer.training.jobs  # noqa: F401  makes the methods known to scenarios
 from xe_sizer.graph.operators import LOSSES
 from xe_sizer.profiles.finder import BUILT_IN
-from xe_sizer.scenario.keys import SECTIONS
-from xe_sizer.scenario.schema import scenario_json_schema
+from xe_sizer.scenario.schema import SECTIONS, scenario_json_schema
 
 EXAMPLES = sorted(path for path in (Path(__file__).parents[2] / "examples").rglob("*.y*ml"))
 

@@ -42,7 +42,7 @@ from xe_sizer.profiles.text import STDIN, YAML_ENDINGS, parse_scalar
 from xe_sizer.report.document import EXPLAINABLE
 from xe_sizer.report.registry import formats
 from xe_sizer.result.common import Answer, Sized
-from xe_sizer.scenario.options import COMMAND_LINE, OPTION_OF, variable_name
+from xe_sizer.scenario.options import COMMAND_LINE, variable_name
 from xe_sizer.scenario.read import BadScenarioError, Given, load_scenario, read_scenario, serves
 from xe_sizer.scenario.schema import ScenarioFile
 
@@ -302,7 +302,7 @@ def answering(asking: CommandKind | None = None, without: Sequence[str] = ("expl
 
         @wraps(command)
         def wrapped(**given: Any) -> int:
-            flags = {option.key: given.pop(parameter) for parameter, option in options.items()}
+            flags = {option.key.name: given.pop(parameter) for parameter, option in options.items()}
             if asking:
                 flags = with_prices(flags, given.pop(PRICE))
             how = Invocation.of(**{name: given.pop(name) for name in shared})
@@ -415,7 +415,7 @@ def _values(flags: Mapping[str, object]) -> tuple[dict[str, object], list[Proble
     values: dict[str, object] = {}
     problems: list[Problem] = []
     for key, text in flags.items():
-        option = described(OPTION_OF[key], key)
+        option = described(key)
         try:
             values[key] = _value(option, text)
         except InputError as error:

@@ -1,7 +1,4 @@
-"""Options of the command line, made from the scenario's own table of options and its schema.
-
-An option's help, unit and choices are those of the scenario key that it sets, so the two cannot drift apart.
-"""
+"""Options of the command line, made from the keys of scenarios as the schema declares them."""
 
 from __future__ import annotations
 
@@ -10,19 +7,18 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any
 
 import typer
 
 import xe_sizer.training.jobs  # noqa: F401
 from xe_sizer.errors import InputError, Location, Problem, collecting
 from xe_sizer.immutable import Immutable
-from xe_sizer.profiles.convert import fields_of, names_of, number_hint
+from xe_sizer.profiles.convert import number_hint
 from xe_sizer.profiles.finder import KINDS, Finder
 from xe_sizer.profiles.text import parse_scalar
-from xe_sizer.scenario.options import ALL_OPTIONS, OPTIONS, SERVE_OPTIONS, TWO_WAY
-from xe_sizer.scenario.schema import ScenarioFile
+from xe_sizer.scenario.options import ALL_OPTIONS, OPTION_OF, OPTIONS, SERVE_OPTIONS
+from xe_sizer.scenario.schema import KEYS, Key
 
 # What a shell may put in place of a word that is begun: options' words, names of profiles, files.
 #
@@ -61,7 +57,7 @@ def _words(name: str) -> Iterable[str] | None:
     if key is None:
         return None
     kinds = tuple(kind.name for kind in KINDS.values() if kind.scenario_key == key)
-    return _profiles(kinds) if kinds else _choices(option, key)
+    return _profiles(kinds) if kinds else described(key).choices
 
 
 def _profiles(kinds: Iterable[str]) -> list[str]:
@@ -71,47 +67,12 @@ def _profiles(kinds: Iterable[str]) -> list[str]:
     return [name for kind in kinds for name in finder.names(kind)]
 
 
-def _choices(option: str, key: str) -> tuple[str, ...]:
-
-    return described(option, key).choices
-
-
-_PANELS = {
-    "serve": "Load",
-    **{f"serve.{name}": "Formats" for name in ("weights", "activations", "kv_cache", "scheme")},
-    **{f"serve.{name}": "Engine" for name in ("engine", "gpu_memory_utilization", "max_sequences", "max_step_tokens")},
-    **{f"serve.{name}": "Engine" for name in ("max_model_len", "scheduler_recv_interval", "batch_wait_iters")},
-    **{f"serve.{name}": "Speculation" for name in ("draft_tokens", "acceptance_rate", "draft_cost")},
-    **{f"serve.{name}": "Limits and prices" for name in ("objective", "percentile", "spare_replicas")},
-    "serve.adapters": "Method",
-    "serve.adapter_slots": "Method",
-    **{f"serve.prefill_{name}": "Prefill and decode apart" for name in ("replicas", "tp", "pp", "ep", "dp")},
-    "data": "Data",
-    "train": "Training",
-    "storage": "Training",
-    "layout": "Layout",
-    "lora": "Method",
-    "p_tuning": "Method",
-    "limits": "Limits and prices",
-    "cost": "Limits and prices",
-    "efficiency": "Efficiency",
-}
-ON_A_PAGE = frozenset({
-    "rollout", "embedding",
-    *(f"train.{name}" for name in ("reference", "teacher_model", "critic_model", "reward_model", "freeze")),
-    *(f"train.{name}" for name in ("target_len", "batch_ramp_up", "optimizer_rank", "trainable_layers")),
-    *(f"train.{name}" for name in ("task", "empty_cache_steps", "failures_per_gpu_day", "experts_per_token")),
-    *(f"data.{name}" for name in ("chosen_tokens", "rejected_tokens", "images", "image_size")),
-    *(f"layout.{name}" for name in ("first_stage_layers", "last_stage_layers", "stages", "zero_group", "expert_tp")),
-    *(f"layout.{name}" for name in ("cp_kind", "recompute_layers", "recompute_modules", "offload_layers")),
-    *(f"layout.{name}" for name in ("account_for_embedding", "account_for_loss")),
-    "layout.offload_fraction", "lora.block_size", "lora.frequencies",
-})  # fmt: skip
-"""Sections and keys whose options stand on docs/options.md alone: few questions need them, and a help page is short."""
-FIRST_PANELS = ("Job", "Hardware", "Load", "Data", "Training", "Limits and prices")  # what most people set comes first
+FIRST_PANELS = (
+    "Job", "Hardware", "Load", "Data", "Training", "Limits and prices",  # what most people set comes first
+    "Formats", "Engine", "Speculation", "Prefill and decode apart",
+)  # fmt: skip
 TEXT, FLAG = str | None, bool | None
 PRICES = "cost.price_per_gpu_hour"
-_HARDWARE = frozenset({"gpu", "server", "gpus", "nodes", "host_memory_gib", "partial_servers"})
 _LONGEST_METAVAR = 12
 MOST_NAMED = 16  # choices of an option that its help names
 _METAVARS = {str: "NAME", int: "N", float: "X", tuple: "A,B,..."}
@@ -201,14 +162,13 @@ EXPORTING = CommandKind(ALL_OPTIONS, TRAINING.nothing, TRAINING.hint, serving=Fa
 
 
 class ScenarioOption(Immutable):
-    """One option and the scenario key it sets. `kind` is str, int, float, bool or tuple; `choices` are words."""
+    """The option of a scenario key. `kind` is str, int, float, bool or tuple; `choices` are words."""
 
+    key: Key
     name: str
-    key: str
     kind: type
     metavar: str
     help: str
-    panel: str
     choices: tuple[str, ...] = ()
 
     @property
@@ -217,9 +177,9 @@ class ScenarioOption(Immutable):
 
 
 def scenario_options(asking: CommandKind) -> tuple[ScenarioOption, ...]:
-    options = (described(name, key) for name, key in asking.options.items())
     order = {panel: place for place, panel in enumerate(FIRST_PANELS)}
-    return tuple(sorted(options, key=lambda option: order.get(option.panel, len(order))))
+    options = map(described, asking.options.values())
+    return tuple(sorted(options, key=lambda option: order.get(option.key.panel, len(order))))
 
 
 def option_and_value(text: str) -> tuple[str, str, str]:
@@ -267,47 +227,26 @@ def declared(option: ScenarioOption) -> inspect.Parameter:
     flag = option.kind is bool
     default = typer.Option(
         None,
-        f"--{option.name}/--no-{option.name}" if option.key in TWO_WAY else f"--{option.name}",
+        f"--{option.name}/--no-{option.name}" if option.key.two_way else f"--{option.name}",
         help=option.help,
         metavar=None if flag else option.metavar,
-        rich_help_panel=option.panel,
+        rich_help_panel=option.key.panel,
         show_default=False,
-        hidden=not ON_A_PAGE.isdisjoint({option.key, option.key.partition(".")[0]}),
+        hidden=not option.key.in_help,
     )
     annotation = FLAG if flag else TEXT
     return inspect.Parameter(option.parameter, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 @cache
-def described(name: str, key: str) -> ScenarioOption:
-    section, _, _ = key.rpartition(".")
-    panel = _PANELS.get(key) or _PANELS.get(section) or ("Hardware" if key in _HARDWARE else "Job")
-    kind, choices, description = _schema_of(key)
-    metavar, help_ = _METAVARS.get(kind, ""), f"{description}."
+def described(key: str) -> ScenarioOption:
+    """The option of a dotted key that has one."""
+    known = KEYS[key]
+    kind, choices = known.form()
+    metavar, help_ = _METAVARS.get(kind, ""), f"{known.description}."
     if choices:
         metavar = "|".join(str(choice) for choice in choices)
     if len(metavar) > _LONGEST_METAVAR:
         named = choices if len(choices) <= MOST_NAMED else (*choices[:MOST_NAMED], "and others (docs/options.md)")
         metavar, help_ = "CHOICE", f"{help_} One of {', '.join(named)}."
-    return ScenarioOption(name, key, kind, metavar, help_, panel, tuple(map(str, choices)))
-
-
-def _schema_of(key: str) -> tuple[type, tuple[Any, ...], str]:
-    """Base type, choices and description of a scenario key."""
-    type_: Any = ScenarioFile
-    description = ""
-    for part in key.split("."):
-        type_ = fields_of(type_)[part].type
-    while True:
-        origin = get_origin(type_)
-        if origin is Annotated:
-            type_, *metas = get_args(type_)
-            description = description or next((meta.description for meta in metas if meta.description), "")
-            if names := names_of(metas):
-                return str, names, description
-        elif origin in (Union, UnionType):
-            type_ = next(option for option in get_args(type_) if option is not type(None))
-        elif origin is Literal:
-            return type(get_args(type_)[0]), get_args(type_), description
-        else:
-            return origin or type_, (), description
+    return ScenarioOption(known, OPTION_OF[key], kind, metavar, help_, tuple(map(str, choices)))

@@ -1,13 +1,12 @@
-"""The keys of a scenario as keyword arguments of the public API: the same tree as `schema`, all of them optional.
+"""The keys of a scenario as keyword arguments of the public API: the same tree as `schema`, all optional.
 
 A key that is None counts as not given. Ranges and choices are those of the schema, which checks the values.
+Written by `python scripts/keys.py`.
 """
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TypedDict, is_typeddict
-
-from xe_sizer.scenario.schema import LimitsKeys
+from typing import TypedDict
 
 
 class HistogramKeys(TypedDict, total=False):
@@ -30,7 +29,7 @@ class DataKeys(TypedDict, total=False):
     min_tokens: int | None
     max_tokens: int | None
     tokens: float | None
-    histogram: HistogramKeys
+    histogram: HistogramKeys | None
     images: int | None
     image_size: str | None
 
@@ -51,20 +50,20 @@ class TrainKeys(TypedDict, total=False):
     backend: str | None
     fp8_recipe: str | None
     fused_kernels: Sequence[str] | None
+    quantiser: str | Path | None
+    bits: int | None
     trainable_layers: int | None
     experts_per_token: int | None
     optimizer_rank: int | None
     reference: str | None
     teacher_model: str | Path | None
     dropout: float | None
-    quantiser: str | None
-    bits: float | None
     reduce_every_micro_batch: bool | None
     empty_cache_steps: int | None
     freeze: Sequence[str] | None
-    batch_ramp_up: Sequence[int] | None
     checkpoint_every: int | None
     async_checkpoint: bool | None
+    batch_ramp_up: Sequence[int] | None
     evaluate_every: int | None
     evaluate_samples: int | None
     critic_model: str | Path | None
@@ -113,31 +112,36 @@ class LayoutKeys(TypedDict, total=False):
 
 
 class LoraKeys(TypedDict, total=False):
-    """Adapters of the jobs lora and qlora."""
+    """Adapters of the jobs that have them."""
 
     rank: int | None
     targets: Sequence[str] | None
     alpha: float | None
     dropout: float | None
-    modules_to_save: Sequence[str] | None
-    dora: bool | None
     block_size: int | None
     frequencies: int | None
+    dora: bool | None
+    modules_to_save: Sequence[str] | None
 
 
 class PTuningKeys(TypedDict, total=False):
-    """The prompt encoder of the job p-tuning."""
+    """The prompt encoder of prompt tuning."""
 
     virtual_tokens: int | None
     encoder_hidden: int | None
 
 
-class EmbeddingKeys(TypedDict, total=False):
-    """What embedding models compare while they learn."""
+class LimitsKeys(TypedDict, total=False):
+    """What the answer must keep; a broken limit is exit code 1."""
 
-    hard_negatives: int | None
-    across_gpus: bool | None
-    cached: bool | None
+    max_hours: float | None
+    max_cost: float | None
+    max_ttft_s: float | None
+    max_tpot_s: float | None
+    max_cost_per_million_tokens: float | None
+    max_gpus: int | None
+    min_headroom_gib: float | None
+    confidence: float | None
 
 
 class CostKeys(TypedDict, total=False):
@@ -183,6 +187,14 @@ class RolloutKeys(TypedDict, total=False):
     partial: bool | None
     verifier_s: float | None
     verifier_workers: int | None
+
+
+class EmbeddingKeys(TypedDict, total=False):
+    """What embedding models compare while they learn."""
+
+    hard_negatives: int | None
+    across_gpus: bool | None
+    cached: bool | None
 
 
 class ServeKeys(TypedDict, total=False):
@@ -234,10 +246,7 @@ class ServeKeys(TypedDict, total=False):
 
 
 class Keys(TypedDict, total=False):
-    """One question: a model, a job, its data, and the hardware or the limits.
-
-    A model that is a mapping is a shape, with the keys of a model profile.
-    """
+    """One question: a model, a job, its data, and the hardware or the limits."""
 
     model: str | Path | Mapping[str, object] | None
     server: str | Path | None
@@ -249,7 +258,7 @@ class Keys(TypedDict, total=False):
     adapter: str | None
     stack: str | Path | None
     precision: str | None
-    optimizer: str | None
+    optimizer: str | Path | None
     attention: str | None
     loss: str | None
     objective: str | None
@@ -266,9 +275,3 @@ class Keys(TypedDict, total=False):
     rollout: RolloutKeys
     embedding: EmbeddingKeys
     serve: ServeKeys
-
-
-SECTIONS = frozenset(key for key, kind in Keys.__annotations__.items() if is_typeddict(kind))
-"""Keys that hold groups of keys."""
-NAMED_OR_GROUPS = frozenset({"model"})
-"""Keys that hold a name or a group of keys."""

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, get_type_hints
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-from msgspec import Meta
 from numpy.typing import NDArray
 
 from xe_sizer.immutable import Immutable
@@ -25,11 +24,12 @@ from xe_sizer.result.common import (
     Verdict,
     certainty_of,
 )
-from xe_sizer.scenario.schema import LimitsSection
+from xe_sizer.scenario.schema import KEYS
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array
     from xe_sizer.scenario.caller import Caller
+    from xe_sizer.scenario.schema import LimitsSection
     from xe_sizer.software.uncertainty import MemoryChance, Spread
 
 
@@ -70,7 +70,7 @@ class Estimate(Protocol):
 
 
 class LimitRule(Immutable, eq=True):
-    """One row of the table, as `limits_section.judged` describes it."""
+    """One row of the table, as `schema.judged` describes it."""
 
     name: str
     of: str
@@ -103,15 +103,11 @@ class LimitRule(Immutable, eq=True):
         return quantile if self.most else max(quantile, 1.0)
 
 
-def _rules() -> Iterator[LimitRule]:
-    for name, annotated in get_type_hints(LimitsSection, include_extras=True).items():
-        for row in (meta.extra for meta in getattr(annotated, "__metadata__", ()) if isinstance(meta, Meta)):
-            if row:
-                option = row["option"] or name.replace("_", "-")
-                yield LimitRule(name, row["of"], row["wing"], option, row["most"])
-
-
-LIMITS = tuple(_rules())
+LIMITS = tuple(
+    LimitRule(each.name.removeprefix("limits."), each.of, each.wing, each.option, each.most)
+    for each in KEYS.values()
+    if each.of and each.option
+)
 _RULE_OF = {rule.name: rule for rule in LIMITS}
 
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
 
@@ -65,8 +66,8 @@ def as_meant(values: Mapping[str, Any], struct: Any, locate: Locate) -> Written:
         found = dict(group)
         for key, type_ in _known(group, of):
             value, here = group[key], (*path, key)
-            base, metas = _base(type_)
-            if isinstance(value, Mapping) and is_struct(inner := struct_in(base)):
+            base, metas = base_of(type_)
+            if isinstance(value, Mapping) and is_struct(inner := struct_in(type_)):
                 found[key] = section(value, inner, here)
             elif isinstance(value, str | bool):
                 try:
@@ -90,15 +91,15 @@ def _known(group: Mapping[str, Any], of: Any) -> Iterator[tuple[str, Any]]:
     yield from ((key, fields[key].type) for key in group if key in fields)
 
 
-def _base(type_: Any) -> tuple[Any, tuple[msgspec.Meta, ...]]:
-    """A type without None and annotations, and all of these."""
+def base_of(type_: Any) -> tuple[Any, tuple[msgspec.Meta, ...]]:
+    """A type without annotations and these; of several types the first that is not None."""
     metas: list[msgspec.Meta] = []
     while True:
         arguments = get_args(type_)
         if get_origin(type_) is Annotated:
             metas += (meta for meta in type_.__metadata__ if isinstance(meta, msgspec.Meta))
             type_ = arguments[0]
-        elif type(None) in arguments:
+        elif get_origin(type_) in (Union, UnionType):
             type_ = next(argument for argument in arguments if argument is not type(None))
         else:
             return type_, tuple(metas)
@@ -119,7 +120,7 @@ def _value(value: str | bool, key: str, base: Any, metas: tuple[msgspec.Meta, ..
     options = get_args(base) if get_origin(base) is Literal else names_of(metas)
     if options:
         return _word(value, options, metas)
-    if isinstance(value, str) and get_origin(base) is tuple and _base(get_args(base)[0])[0] is str:
+    if isinstance(value, str) and get_origin(base) is tuple and base_of(get_args(base)[0])[0] is str:
         return [part.strip() for part in value.split(",")]
     if isinstance(value, str) and base in (int, float):
         return _quantity(value, key, base, share=any(1 in (meta.le, meta.lt) for meta in metas))

@@ -1,21 +1,20 @@
 """The scenario file: every key, its unit and its range. All keys but `model` may be left out."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal, Protocol, TypedDict
+from typing import Annotated, Any, ClassVar, Literal, Protocol, get_args, get_origin
 
 import msgspec
 from msgspec import Meta, field
+from msgspec.structs import replace
 
 from xe_sizer.graph.inputs import Fp8Recipe
 from xe_sizer.graph.operators import ContextKind, PipelineSchedule, loss_names
 from xe_sizer.graph.recompute import RecomputeModule
 from xe_sizer.laws.device import loaded_in, other_precisions, trained_in
-from xe_sizer.profiles.convert import RANGE, json_schema, named, or_else
+from xe_sizer.profiles.convert import RANGE, json_schema, named, names_of, or_else
 from xe_sizer.profiles.finder import BUILT_IN, KINDS
 from xe_sizer.profiles.model import InlineModel
-from xe_sizer.scenario.quantities import QUANTITY, takes_unit
+from xe_sizer.scenario.quantities import QUANTITY, base_of, takes_unit
 from xe_sizer.software.number_formats import cache_format_names, format_names, other_formats
 from xe_sizer.software.stack import sleep_names
 
@@ -71,7 +70,7 @@ def _aliases(groups: list[Mapping[str, _Kind]]) -> dict[str, str]:
 # What values of a scenario may be, and the base of its sections.
 
 # The upper ends are far above any real job; they keep a slip of the keyboard from becoming an overflow later.
-Name = Annotated[
+Text = Annotated[
     str,
     Meta(
         min_length=1,
@@ -80,6 +79,9 @@ Name = Annotated[
         extra={"must": "have no control characters"},
     ),
 ]
+NAMES_A_FILE = "names a file"
+"""Stands beside the type of a key that names a profile or the path of a file."""
+Name = Annotated[Text, NAMES_A_FILE]
 PlainName = Annotated[
     str, Meta(min_length=1, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", extra={"must": "be a name, no path"})
 ]
@@ -103,40 +105,113 @@ ImageSize = Annotated[
 ]
 
 
+# How a key is declared: its type with its range, and what else there is to say of it, here and nowhere else.
+
+TRAINING, SERVING = "training", "serving"
+"""The wings, each with a command of its own: `estimate` and `serve`."""
+
+
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of all parts of a scenario file."""
+    """Base of all parts of a scenario file, and what holds for those of its keys that say nothing else.
+
+    panel : of the help page; wing : whose command has the options, None: both
+    in_help : `--help` lists them; else they stand on docs/options.md alone, which keeps a help page short
+    """
+
+    panel: ClassVar[str] = "Job"
+    wing: ClassVar[str | None] = TRAINING
+    in_help: ClassVar[bool] = True
+
+
+def about(
+    description: str, *, option: str | None = "", both: bool = False, two_way: bool = False, **other: str | bool
+) -> Meta:
+    """What there is to say of a key beside its type.
+
+    option : of the command line and the environment, by default the key with dashes; None: files alone have the key
+    both : the commands of both wings have the option; two_way : a switch that can also be put off, as --no-...
+    other : `panel` and `in_help`, where they differ from those of the section
+    """
+    wing = {"wing": None} if both else {}
+    return Meta(description=description, extra={"option": option, "two_way": two_way, **wing, **other})
+
+
+def judged(description: str, of: str, *, wing: str | None = None, option: str = "", most: bool = True) -> Meta:
+    """A limit: a row of the table by which estimates are judged, beside its key and its range.
+
+    of : quantity of an estimate that the limit bounds, from above or, where not `most`, from below
+    wing : where only one of them has the quantity
+    """
+    return Meta(description=description, extra={"option": option, "wing": wing, "of": of, "most": most})
+
+
+class Key(msgspec.Struct, frozen=True, kw_only=True):
+    """A key of a scenario, by its dotted name, with its type and what `about` or `judged` says of it."""
+
+    name: str
+    annotation: Any
+    description: str
+    option: str | None
+    panel: str
+    wing: str | None
+    in_help: bool
+    two_way: bool = False
+    of: str | None = None
+    most: bool = True
+
+    def form(self) -> tuple[type, tuple[Any, ...]]:
+        """Type of a value without its annotations, the first where it may have several, and the words it may be."""
+        base, metas = base_of(self.annotation)
+        choices = get_args(base) if get_origin(base) is Literal else names_of(metas)
+        return type(choices[0]) if choices else get_origin(base) or base, choices
+
+    def lists_numbers(self) -> bool:
+        """Whether a value is a list of numbers."""
+        base, _ = base_of(self.annotation)
+        return get_origin(base) is tuple and base_of(get_args(base)[0])[0] in (int, float)
+
+
+def declared_keys(section: type[Section], path: str = "") -> Iterator[Key]:
+    """Every key of a section and of those in it, in their order."""
+    usual = {"panel": section.panel, "wing": section.wing, "in_help": section.in_help}
+    for name, type_ in section.__annotations__.items():
+        if is_section(type_):
+            yield from declared_keys(type_, f"{path}{name}.")
+        elif name not in usual:
+            said = type_.__metadata__[0]
+            key = Key(name=path + name, annotation=type_, description=said.description, **usual | said.extra)
+            yield replace(key, option=name.replace("_", "-")) if key.option == "" else key
+
+
+def is_section(type_: Any) -> bool:
+    """Whether a key of this type holds a group of keys."""
+    return isinstance(type_, type) and issubclass(type_, Section)
 
 
 # The section `limits` of a scenario file: what the answer must keep.
 
 
-def judged(description: str, of: str, *, wing: str | None = None, option: str | None = None, most: bool = True) -> Meta:
-    """A row of the table of limits, beside its key and its range.
-
-    of : quantity of an estimate that the limit bounds, from above or, where not `most`, from below
-    wing : training or serving, where only one of them has the quantity; option : where the key names it otherwise
-    """
-    return Meta(description=description, extra={"of": of, "wing": wing, "option": option, "most": most})
-
-
 class LimitsSection(Section, frozen=True):
     """What the answer must keep; a broken limit is exit code 1."""
 
-    max_hours: Annotated[Positive | None, judged("Maximum time of the run in hours", "hours", wing="training")] = None
+    panel: ClassVar = "Limits and prices"
+    wing: ClassVar = None
+
+    max_hours: Annotated[Positive | None, judged("Maximum time of the run in hours", "hours", wing=TRAINING)] = None
     max_cost: Annotated[
-        Positive | None, judged("Maximum price of the run, in the currency of cost", "cost", wing="training")
+        Positive | None, judged("Maximum price of the run, in the currency of cost", "cost", wing=TRAINING)
     ] = None
     max_ttft_s: Annotated[
         Positive | None,
-        judged("Maximum time to first token (TTFT) in seconds", "ttft_s", wing="serving", option="ttft"),
+        judged("Maximum time to first token (TTFT) in seconds", "ttft_s", wing=SERVING, option="ttft"),
     ] = None
     max_tpot_s: Annotated[
         Positive | None,
-        judged("Maximum time per output token (TPOT) in seconds", "tpot_s", wing="serving", option="tpot"),
+        judged("Maximum time per output token (TPOT) in seconds", "tpot_s", wing=SERVING, option="tpot"),
     ] = None
     max_cost_per_million_tokens: Annotated[
         Positive | None,
-        judged("Maximum price per million output tokens", "cost_per_million_tokens", wing="serving"),
+        judged("Maximum price per million output tokens", "cost_per_million_tokens", wing=SERVING),
     ] = None
     max_gpus: Annotated[Degree | None, judged("Maximum number of GPUs", "gpus")] = None
     min_headroom_gib: Annotated[
@@ -144,21 +219,8 @@ class LimitsSection(Section, frozen=True):
     ] = None
     confidence: Annotated[
         Confidence | None,
-        Meta(description="Required probability that limits hold and memory suffices; default: 0.5, the expected value"),
+        about("Required probability that limits hold and memory suffices; default: 0.5, the expected value"),
     ] = None
-
-
-class LimitsKeys(TypedDict, total=False):
-    """The limits as keyword arguments of the public API, for who reads or checks a call of it."""
-
-    max_hours: float | None
-    max_cost: float | None
-    max_ttft_s: float | None
-    max_tpot_s: float | None
-    max_cost_per_million_tokens: float | None
-    max_gpus: int | None
-    min_headroom_gib: float | None
-    confidence: float | None
 
 
 # The section `serve` of a scenario file: the load of a service, its lengths, formats and the engine's settings.
@@ -176,115 +238,137 @@ Spread = Annotated[float, Meta(ge=0, le=20)]
 class ServeSection(Section, frozen=True):
     """What is served: the load, its lengths, number formats and the engine's settings."""
 
-    engine: Annotated[Name | None, Meta(description="Inference engine, e.g. vllm, or the path of an engine file")] = (
-        None
-    )
-    request_rate: Annotated[Positive | None, Meta(description="Requests per second, all replicas together")] = None
-    concurrency: Annotated[Degree | None, Meta(description="Requests in flight, all replicas together")] = None
-    users: Annotated[
-        Degree | None, Meta(description="People who send a request, read the answer and send the next")
+    panel: ClassVar = "Load"
+    wing: ClassVar = SERVING
+
+    engine: Annotated[
+        Name | None, about("Inference engine, e.g. vllm, or the path of an engine file", panel="Engine")
     ] = None
+    request_rate: Annotated[Positive | None, about("Requests per second, all replicas together")] = None
+    concurrency: Annotated[Degree | None, about("Requests in flight, all replicas together")] = None
+    users: Annotated[Degree | None, about("People who send a request, read the answer and send the next")] = None
     think_time_s: Annotated[
-        Positive | None, Meta(description="Seconds between an answer and the user's next request; default: 30")
+        Positive | None,
+        about("Seconds between an answer and the user's next request; default: 30", option="think-time"),
     ] = None
     batch: Annotated[
         Degree | None,
-        Meta(description="Requests that each replica starts together and runs to completion (a benchmark)"),
+        about("Requests that each replica starts together and runs to completion (a benchmark)"),
     ] = None
     requests: Annotated[
         Degree | None,
-        Meta(
-            description="Number of requests in a benchmark: sent all at once, at the rate or at the concurrency; "
+        about(
+            "Number of requests in a benchmark: sent all at once, at the rate or at the concurrency; "
             "latencies are those of the benchmark"
         ),
     ] = None
     arrivals: Annotated[
         Arrivals | None,
-        Meta(description="Arrivals of a benchmark's requests at a rate: at random (default) or evenly spaced"),
+        about("Arrivals of a benchmark's requests at a rate: at random (default) or evenly spaced"),
     ] = None
     trace: Annotated[
         Name | None,
-        Meta(description="File of requests to replay: timestamp, prompt and output tokens; CSV or JSON Lines"),
+        about("File of requests to replay: timestamp, prompt and output tokens; CSV or JSON Lines"),
     ] = None
-    input_tokens: Annotated[
-        Positive | None, Meta(description="Mean tokens of a prompt, without its images' tokens")
-    ] = None
-    output_tokens: Annotated[MeanTokens | None, Meta(description="Mean output tokens of a request")] = None
-    input_spread: Annotated[Spread | None, Meta(description="Standard deviation of prompt lengths / mean")] = None
-    output_spread: Annotated[Spread | None, Meta(description="Standard deviation of output lengths / mean")] = None
-    images: Annotated[
-        Annotated[int, Meta(ge=0, le=1_000)] | None, Meta(description="Images in each prompt; 0: text only")
-    ] = None
-    image_size: Annotated[ImageSize | None, Meta(description="Width and height of an image, e.g. 1024x1024")] = None
-    prefix_hit_share: Annotated[Share | None, Meta(description="Share of prompt tokens found in the prefix cache")] = (
-        None
-    )
+    input_tokens: Annotated[Positive | None, about("Mean tokens of a prompt, without its images' tokens")] = None
+    output_tokens: Annotated[MeanTokens | None, about("Mean output tokens of a request")] = None
+    input_spread: Annotated[Spread | None, about("Standard deviation of prompt lengths / mean")] = None
+    output_spread: Annotated[Spread | None, about("Standard deviation of output lengths / mean")] = None
+    images: Annotated[Annotated[int, Meta(ge=0, le=1_000)] | None, about("Images in each prompt; 0: text only")] = None
+    image_size: Annotated[ImageSize | None, about("Width and height of an image, e.g. 1024x1024")] = None
+    prefix_hit_share: Annotated[Share | None, about("Share of prompt tokens found in the prefix cache")] = None
     fit: Annotated[
         Literal["context", "sessions"] | None,
-        Meta(description="Find the longest context at the concurrency, or the most sessions of the given length"),
+        about("Find the longest context at the concurrency, or the most sessions of the given length"),
     ] = None
     kv_host_gib: Annotated[
         NotNegative | None,
-        Meta(description="Host memory for the KV cache of a replica, for returning users, in GiB; 0: GPU memory only"),
+        about("Host memory for the KV cache of a replica, for returning users, in GiB; 0: GPU memory only"),
     ] = None
     draft_tokens: Annotated[
-        Annotated[int, Meta(ge=0, le=64)] | None, Meta(description="Tokens that speculative decoding proposes per step")
+        Annotated[int, Meta(ge=0, le=64)] | None,
+        about("Tokens that speculative decoding proposes per step", panel="Speculation"),
     ] = None
-    acceptance_rate: Annotated[Share | None, Meta(description="Probability that a proposed token is accepted")] = None
+    acceptance_rate: Annotated[
+        Share | None, about("Probability that a proposed token is accepted", panel="Speculation")
+    ] = None
     draft_cost: Annotated[
-        Share | None, Meta(description="Time to draft one token as a share of the time of a step")
+        Share | None, about("Time to draft one token as a share of the time of a step", panel="Speculation")
     ] = None
-    weights: Annotated[NumberFormat | None, Meta(description="Number format of the weights")] = None
-    activations: Annotated[NumberFormat | None, Meta(description="Number format of the activations")] = None
-    kv_cache: Annotated[CacheFormat | None, Meta(description="Number format of the KV cache")] = None
+    weights: Annotated[NumberFormat | None, about("Number format of the weights", panel="Formats")] = None
+    activations: Annotated[NumberFormat | None, about("Number format of the activations", panel="Formats")] = None
+    kv_cache: Annotated[CacheFormat | None, about("Number format of the KV cache", panel="Formats")] = None
     scheme: Annotated[
-        Name | None, Meta(description="Bits of weights, activations and KV cache, e.g. w4a16k8; instead of formats")
+        Text | None,
+        about("Bits of weights, activations and KV cache, e.g. w4a16k8; instead of formats", panel="Formats"),
     ] = None
     gpu_memory_utilization: Annotated[
-        Fraction | None, Meta(description="Share of the GPU memory that the engine may use")
+        Fraction | None, about("Share of the GPU memory that the engine may use", panel="Engine")
     ] = None
-    max_sequences: Annotated[Degree | None, Meta(description="Maximum requests in one step of a replica")] = None
+    max_sequences: Annotated[Degree | None, about("Maximum requests in one step of a replica", panel="Engine")] = None
     max_model_len: Annotated[
         Tokens | None,
-        Meta(description="Longest prompt plus answer that the engine accepts; default: the model's maximum"),
+        about("Longest prompt plus answer that the engine accepts; default: the model's maximum", panel="Engine"),
     ] = None
-    max_step_tokens: Annotated[Degree | None, Meta(description="Maximum tokens in one step of a replica")] = None
+    max_step_tokens: Annotated[Degree | None, about("Maximum tokens in one step of a replica", panel="Engine")] = None
     scheduler_recv_interval: Annotated[
-        Degree | None, Meta(description="Decode steps between the scheduler's checks for new requests (SGLang)")
+        Degree | None, about("Decode steps between the scheduler's checks for new requests (SGLang)", panel="Engine")
     ] = None
     batch_wait_iters: Annotated[
         Iterations | None,
-        Meta(description="Decode steps for which prompts wait to be batched with others (TensorRT-LLM)"),
+        about("Decode steps for which prompts wait to be batched with others (TensorRT-LLM)", panel="Engine"),
     ] = None
     objective: Annotated[
         Literal["throughput", "latency"] | None,
-        Meta(description="What the placement is chosen for: throughput or latency; default: depends on the load"),
+        about(
+            "What the placement is chosen for: throughput or latency; default: depends on the load",
+            panel="Limits and prices",
+        ),
     ] = None
     hourly_load: Annotated[
         Annotated[tuple[NotNegative, ...], Meta(min_length=24, max_length=24)] | None,
-        Meta(description="Load of the 24 hours of a day, from midnight, in any unit: the given load is the highest"),
+        about("Load of the 24 hours of a day, from midnight, in any unit: the given load is the highest"),
     ] = None
     replica_start_s: Annotated[
         NotNegative | None,
-        Meta(description="Seconds until a new replica is ready; default: weights read at 2 GB/s per server, plus 60 s"),
+        about(
+            "Seconds until a new replica is ready; default: weights read at 2 GB/s per server, plus 60 s",
+            option="replica-start",
+        ),
     ] = None
-    percentile: Annotated[Percentile | None, Meta(description="Percentile at which latency limits must hold")] = None
+    percentile: Annotated[
+        Percentile | None, about("Percentile at which latency limits must hold", panel="Limits and prices")
+    ] = None
     adapters: Annotated[
         Degree | None,
-        Meta(description="LoRA adapters that requests use, each equally often; see lora.rank and targets"),
+        about("LoRA adapters that requests use, each equally often; see lora.rank and targets", panel="Method"),
     ] = None
     adapter_slots: Annotated[
-        Degree | None, Meta(description="Adapters held on the GPU at once, and thus the most in a step; default: all")
+        Degree | None,
+        about("Adapters held on the GPU at once, and thus the most in a step; default: all", panel="Method"),
     ] = None
     prefill_replicas: Annotated[
         Degree | Literal["auto"] | None,
-        Meta(description="Replicas that only prefill, while the others only decode; auto: the best number of both"),
+        about(
+            "Replicas that only prefill, while the others only decode; auto: the best number of both",
+            panel="Prefill and decode apart",
+        ),
     ] = None
-    prefill_tp: Annotated[Degree | None, Meta(description="Tensor-parallel ranks of a prefill replica")] = None
-    prefill_pp: Annotated[Degree | None, Meta(description="Pipeline stages of a prefill replica")] = None
-    prefill_ep: Annotated[Degree | None, Meta(description="Expert-parallel ranks of a prefill replica")] = None
-    prefill_dp: Annotated[Degree | None, Meta(description="Attention groups of a prefill replica")] = None
-    spare_replicas: Annotated[Spares | None, Meta(description="Extra replicas in case of failures")] = None
+    prefill_tp: Annotated[
+        Degree | None, about("Tensor-parallel ranks of a prefill replica", panel="Prefill and decode apart")
+    ] = None
+    prefill_pp: Annotated[
+        Degree | None, about("Pipeline stages of a prefill replica", panel="Prefill and decode apart")
+    ] = None
+    prefill_ep: Annotated[
+        Degree | None, about("Expert-parallel ranks of a prefill replica", panel="Prefill and decode apart")
+    ] = None
+    prefill_dp: Annotated[
+        Degree | None, about("Attention groups of a prefill replica", panel="Prefill and decode apart")
+    ] = None
+    spare_replicas: Annotated[Spares | None, about("Extra replicas in case of failures", panel="Limits and prices")] = (
+        None
+    )
 
 
 # The section `rollout` of a scenario file: how a reinforcement-learning job writes and rates its answers.
@@ -296,53 +380,78 @@ Sleep = Annotated[str, named(sleep_names)]
 class RolloutSection(Section, frozen=True):
     """How answers are written and rated between the optimizer steps of reinforcement learning."""
 
+    in_help: ClassVar = False
+
     engine: Annotated[
-        Name | None, Meta(description="Inference engine that writes the answers, e.g. vllm; default: the stack's")
+        Name | None,
+        about("Inference engine that writes the answers, e.g. vllm; default: the stack's", option="rollout-engine"),
     ] = None
-    prompts: Annotated[Degree | None, Meta(description="Prompts of an iteration")] = None
-    group: Annotated[Degree | None, Meta(description="Answers to each prompt")] = None
-    input_tokens: Annotated[Positive | None, Meta(description="Mean tokens of a prompt")] = None
-    output_tokens: Annotated[NotNegative | None, Meta(description="Mean tokens of an answer")] = None
-    max_output_tokens: Annotated[Tokens | None, Meta(description="Tokens at which answers are cut")] = None
-    output_spread: Annotated[
-        Spread | None, Meta(description="Standard deviation of answer lengths / mean, before the cut")
-    ] = None
-    oversampling: Annotated[
-        Oversampling | None, Meta(description="Answers written for each that is trained on (dynamic sampling)")
-    ] = None
-    updates: Annotated[Degree | None, Meta(description="Passes over the answers of an iteration (PPO epochs)")] = None
-    colocated: Annotated[
-        bool | None, Meta(description="Write answers on the GPUs that train, in turn; else on GPUs of their own")
-    ] = None
-    gpus: Annotated[Degree | None, Meta(description="GPUs that only write answers")] = None
-    tp: Annotated[Degree | None, Meta(description="Tensor-parallel GPUs of a replica that writes answers")] = None
-    pp: Annotated[Degree | None, Meta(description="Pipeline stages of a replica that writes answers")] = None
-    ep: Annotated[Degree | None, Meta(description="Expert-parallel GPUs of a replica that writes answers")] = None
-    gpu_memory_utilization: Annotated[
-        Fraction | None, Meta(description="Share of the GPU memory that the engine may use while answers are written")
-    ] = None
-    weights: Annotated[NumberFormat | None, Meta(description="Number format of the weights that write answers")] = None
-    kv_cache: Annotated[CacheFormat | None, Meta(description="Number format of the engine's KV cache")] = None
-    max_sequences: Annotated[Degree | None, Meta(description="Maximum answers that a replica writes at once")] = None
-    sleep: Annotated[Sleep | None, Meta(description="What the engine gives back between the phases on shared GPUs")] = (
+    prompts: Annotated[Degree | None, about("Prompts of an iteration")] = None
+    group: Annotated[Degree | None, about("Answers to each prompt")] = None
+    input_tokens: Annotated[Positive | None, about("Mean tokens of a prompt", option="rollout-input-tokens")] = None
+    output_tokens: Annotated[NotNegative | None, about("Mean tokens of an answer", option="rollout-output-tokens")] = (
         None
     )
+    max_output_tokens: Annotated[Tokens | None, about("Tokens at which answers are cut")] = None
+    output_spread: Annotated[
+        Spread | None,
+        about("Standard deviation of answer lengths / mean, before the cut", option="rollout-output-spread"),
+    ] = None
+    oversampling: Annotated[
+        Oversampling | None, about("Answers written for each that is trained on (dynamic sampling)")
+    ] = None
+    updates: Annotated[Degree | None, about("Passes over the answers of an iteration (PPO epochs)")] = None
+    colocated: Annotated[
+        bool | None, about("Write answers on the GPUs that train, in turn; else on GPUs of their own", two_way=True)
+    ] = None
+    gpus: Annotated[Degree | None, about("GPUs that only write answers", option="rollout-gpus")] = None
+    tp: Annotated[
+        Degree | None, about("Tensor-parallel GPUs of a replica that writes answers", option="rollout-tp")
+    ] = None
+    pp: Annotated[Degree | None, about("Pipeline stages of a replica that writes answers", option="rollout-pp")] = None
+    ep: Annotated[
+        Degree | None, about("Expert-parallel GPUs of a replica that writes answers", option="rollout-ep")
+    ] = None
+    gpu_memory_utilization: Annotated[
+        Fraction | None,
+        about(
+            "Share of the GPU memory that the engine may use while answers are written",
+            option="rollout-gpu-memory-utilization",
+        ),
+    ] = None
+    weights: Annotated[
+        NumberFormat | None, about("Number format of the weights that write answers", option="rollout-weights")
+    ] = None
+    kv_cache: Annotated[
+        CacheFormat | None, about("Number format of the engine's KV cache", option="rollout-kv-cache")
+    ] = None
+    max_sequences: Annotated[
+        Degree | None, about("Maximum answers that a replica writes at once", option="rollout-max-sequences")
+    ] = None
+    sleep: Annotated[
+        Sleep | None, about("What the engine gives back between the phases on shared GPUs", option="rollout-sleep")
+    ] = None
     offload: Annotated[
         Literal["none", "optimizer", "params"] | None,
-        Meta(description="What the trainer leaves to host memory while answers are written; params: all states"),
+        about(
+            "What the trainer leaves to host memory while answers are written; params: all states",
+            option="rollout-offload",
+        ),
     ] = None
     asynchronous: Annotated[
-        bool | None, Meta(description="Write the next answers while training on these, on GPUs of their own")
+        bool | None, about("Write the next answers while training on these, on GPUs of their own")
     ] = None
     max_staleness: Annotated[
-        Degree | None, Meta(description="Iterations by which answers may be older than the weights; default: 1")
+        Degree | None, about("Iterations by which answers may be older than the weights; default: 1")
     ] = None
     partial: Annotated[
-        bool | None, Meta(description="Long answers are interrupted and go on in the next iteration")
+        bool | None, about("Long answers are interrupted and go on in the next iteration", option="rollout-partial")
     ] = None
-    verifier_s: Annotated[NotNegative | None, Meta(description="CPU seconds that rating one answer takes")] = None
+    verifier_s: Annotated[
+        NotNegative | None, about("CPU seconds that rating one answer takes", option="verifier-seconds")
+    ] = None
     verifier_workers: Annotated[
-        Degree | None, Meta(description="Answers rated at once, by as many CPU processes; default: 8 per GPU")
+        Degree | None, about("Answers rated at once, by as many CPU processes; default: 8 per GPU")
     ] = None
 
 
@@ -430,285 +539,326 @@ class Histogram(Section, frozen=True):
 class DataSection(Section, frozen=True):
     """What is trained on: a data set profile, a file of samples, a histogram, or statistics of the token lengths."""
 
-    profile: Annotated[Name | None, Meta(description="Data set profile, or samples: train.jsonl")] = None
-    file: Annotated[Name | None, Meta(description="Samples: JSON Lines, JSON or Parquet; their tokens are counted")] = (
-        None
-    )
-    tokenizer: Annotated[Name | None, Meta(description="Counts the samples: tokenizer.json or its folder")] = None
-    samples: Annotated[Count | None, Meta(description="Samples in the data set")] = None
-    mean_tokens: Annotated[Positive | None, Meta(description="Mean tokens per sample, without padding")] = None
+    panel: ClassVar = "Data"
+
+    profile: Annotated[Name | None, about("Data set profile, or samples: train.jsonl", option="dataset")] = None
+    file: Annotated[
+        Name | None, about("Samples: JSON Lines, JSON or Parquet; their tokens are counted", option=None)
+    ] = None
+    tokenizer: Annotated[Name | None, about("Counts the samples: tokenizer.json or its folder")] = None
+    samples: Annotated[Count | None, about("Samples in the data set")] = None
+    mean_tokens: Annotated[Positive | None, about("Mean tokens per sample, without padding")] = None
     chosen_tokens: Annotated[
-        Positive | None, Meta(description="Mean tokens of a prompt with its chosen answer, where samples are pairs")
+        Positive | None, about("Mean tokens of a prompt with its chosen answer, where samples are pairs", in_help=False)
     ] = None
     rejected_tokens: Annotated[
-        Positive | None, Meta(description="Mean tokens of a prompt with its rejected answer, where samples are pairs")
+        Positive | None,
+        about("Mean tokens of a prompt with its rejected answer, where samples are pairs", in_help=False),
     ] = None
-    min_tokens: Annotated[Tokens | None, Meta(description="Tokens of the shortest sample")] = None
-    max_tokens: Annotated[Tokens | None, Meta(description="Tokens of the longest sample")] = None
-    tokens: Annotated[Positive | None, Meta(description="Tokens of the whole data set, without padding")] = None
-    histogram: Annotated[Histogram | None, Meta(description="Token lengths, counted")] = None
+    min_tokens: Annotated[Tokens | None, about("Tokens of the shortest sample")] = None
+    max_tokens: Annotated[Tokens | None, about("Tokens of the longest sample")] = None
+    tokens: Annotated[Positive | None, about("Tokens of the whole data set, without padding")] = None
+    histogram: Annotated[Histogram | None, about("Token lengths, counted", option=None)] = None
     images: Annotated[
         Annotated[int, Meta(ge=0, le=10_000)] | None,
-        Meta(description="Images of a sample, whose tokens come beside those of its text; default: none, no encoder"),
+        about(
+            "Images of a sample, whose tokens come beside those of its text; default: none, no encoder",
+            option="sample-images",
+            in_help=False,
+        ),
     ] = None
-    image_size: Annotated[ImageSize | None, Meta(description="Width and height of its images, e.g. 1024x768")] = None
+    image_size: Annotated[
+        ImageSize | None,
+        about("Width and height of its images, e.g. 1024x768", option="sample-image-size", in_help=False),
+    ] = None
 
 
 class TrainSection(Section, frozen=True):
     """How long to train and how batches are made."""
 
-    steps: Annotated[Count | None, Meta(description="Optimizer steps; instead of epochs")] = None
-    epochs: Annotated[Positive | None, Meta(description="Passes over the data set; instead of steps")] = None
-    global_batch: Annotated[Degree | None, Meta(description="Sequences per optimizer step, all GPUs")] = None
-    micro_batch: Annotated[Degree | None, Meta(description="Sequences per forward pass on each GPU")] = None
+    panel: ClassVar = "Training"
+
+    steps: Annotated[Count | None, about("Optimizer steps; instead of epochs")] = None
+    epochs: Annotated[Positive | None, about("Passes over the data set; instead of steps")] = None
+    global_batch: Annotated[Degree | None, about("Sequences per optimizer step, all GPUs")] = None
+    micro_batch: Annotated[Degree | None, about("Sequences per forward pass on each GPU")] = None
     grad_accum: Annotated[
-        Degree | None, Meta(description="Micro-batches of each GPU per optimizer step (gradient accumulation)")
+        Degree | None, about("Micro-batches of each GPU per optimizer step (gradient accumulation)")
     ] = None
-    seq_len: Annotated[Tokens | None, Meta(description="Longest sequence in tokens; longer samples are cut")] = None
+    seq_len: Annotated[Tokens | None, about("Longest sequence in tokens; longer samples are cut")] = None
     target_len: Annotated[
         Tokens | None,
-        Meta(
-            description="Tokens of the decoder's sequences; default: as T5 or BART pre-train, else a quarter of seq_len"
+        about(
+            "Tokens of the decoder's sequences; default: as T5 or BART pre-train, else a quarter of seq_len",
+            in_help=False,
         ),
     ] = None
-    padding: Annotated[Padding | None, Meta(description="What short samples are padded to")] = None
+    padding: Annotated[Padding | None, about("What short samples are padded to")] = None
     task: Annotated[
         Task | None,
-        Meta(description="What is read from the last layer; default: what the job reads, logits of the vocabulary"),
+        about("What is read from the last layer; default: what the job reads, logits of the vocabulary", in_help=False),
     ] = None
     weights_dtype: Annotated[
         Annotated[str, named(loaded_in, other_precisions)] | None,
-        Meta(description="Number format that the weights are loaded and kept in"),
+        about("Number format that the weights are loaded and kept in"),
     ] = None
     backend: Annotated[
         PlainName | None,
-        Meta(description="What shares states out, where the stack has several: deepspeed, fsdp"),
+        about("What shares states out, where the stack has several: deepspeed, fsdp"),
     ] = None
-    fp8_recipe: Annotated[
-        Fp8 | None, Meta(description="How operands in 8 bit are scaled, e.g. mxfp8; default: the stack's")
-    ] = None
+    fp8_recipe: Annotated[Fp8 | None, about("How operands in 8 bit are scaled, e.g. mxfp8; default: the stack's")] = (
+        None
+    )
     fused_kernels: Annotated[
         Annotated[tuple[PlainName, ...], Meta(min_length=1)] | None,
-        Meta(description="Fused kernels in place of the stack's own, e.g. norm, rotary, activation, loss, liger, none"),
+        about("Fused kernels in place of the stack's own, e.g. norm, rotary, activation, loss, liger, none"),
     ] = None
     quantiser: Annotated[
-        Name | None, Meta(description="Library that holds frozen weights in few bits, e.g. bitsandbytes, or a file")
+        Name | None, about("Library that holds frozen weights in few bits, e.g. bitsandbytes, or a file")
     ] = None
     bits: Annotated[
-        Annotated[int, Meta(ge=1, le=16)] | None, Meta(description="Bits of a frozen weight, where it is quantised")
+        Annotated[int, Meta(ge=1, le=16)] | None, about("Bits of a frozen weight, where it is quantised")
     ] = None
     trainable_layers: Annotated[
         Degree | None,
-        Meta(description="Layers at the end of the model that learn, with the rest, embedding and head frozen"),
+        about("Layers at the end of the model that learn, with the rest, embedding and head frozen", in_help=False),
     ] = None
     experts_per_token: Annotated[
-        Degree | None, Meta(description="Experts that each token goes through, if not as many as the model has")
+        Degree | None, about("Experts that each token goes through, if not as many as the model has", in_help=False)
     ] = None
     optimizer_rank: Annotated[
-        Degree | None, Meta(description="Rank to which GaLore and APOLLO project gradients; default: the optimizer's")
+        Degree | None,
+        about("Rank to which GaLore and APOLLO project gradients; default: the optimizer's", in_help=False),
     ] = None
     reference: Annotated[
         Reference | None,
-        Meta(description="Where a reference's log-probabilities come from; default: a copy, or adapters off"),
+        about("Where a reference's log-probabilities come from; default: a copy, or adapters off", in_help=False),
     ] = None
     teacher_model: Annotated[
-        Name | None, Meta(description="Model that teaches the student: a profile name or path, or a config.json")
+        Name | None, about("Model that teaches the student: a profile name or path, or a config.json", in_help=False)
     ] = None
     dropout: Annotated[
-        DropoutRate | None, Meta(description="Share that dropout zeroes where the model has it; default: the stack's")
+        DropoutRate | None, about("Share that dropout zeroes where the model has it; default: the stack's")
     ] = None
     reduce_every_micro_batch: Annotated[
-        bool | None, Meta(description="Reduce gradients in every micro-batch, not once per step (ZeRO 2 and 3)")
+        bool | None, about("Reduce gradients in every micro-batch, not once per step (ZeRO 2 and 3)")
     ] = None
     empty_cache_steps: Annotated[
         Count | None,
-        Meta(description="Steps after which the allocator gives free memory back; default: never"),
+        about("Steps after which the allocator gives free memory back; default: never", in_help=False),
     ] = None
     freeze: Annotated[
         Annotated[tuple[FrozenPart, ...], Meta(min_length=1)] | None,
-        Meta(description="Parts of a model that sees which do not learn: vision, projector, language, or none"),
+        about("Parts of a model that sees which do not learn: vision, projector, language, or none", in_help=False),
     ] = None
     checkpoint_every: Annotated[
-        Count | None, Meta(description="Steps from one checkpoint to the next; the last step is saved too")
+        Count | None, about("Steps from one checkpoint to the next; the last step is saved too")
     ] = None
-    async_checkpoint: Annotated[
-        bool | None, Meta(description="Write checkpoints from host memory while training goes on")
-    ] = None
+    async_checkpoint: Annotated[bool | None, about("Write checkpoints from host memory while training goes on")] = None
     batch_ramp_up: Annotated[
         tuple[Degree, Degree, Count] | None,
-        Meta(description="First global batch, what it grows by, and sequences until it is whole, e.g. 32,32,65536"),
+        about("First global batch, what it grows by, and sequences until it is whole, e.g. 32,32,65536", in_help=False),
     ] = None
-    evaluate_every: Annotated[Count | None, Meta(description="Steps from one evaluation to the next")] = None
+    evaluate_every: Annotated[Count | None, about("Steps from one evaluation to the next")] = None
     evaluate_samples: Annotated[
         Count | None,
-        Meta(description="Samples of one evaluation; default: 5 % of the data set, at most 100 global batches"),
+        about("Samples of one evaluation; default: 5 % of the data set, at most 100 global batches"),
     ] = None
     critic_model: Annotated[
-        Name | None, Meta(description="Model that rates every token in PPO; default: the model itself")
+        Name | None, about("Model that rates every token in PPO; default: the model itself", in_help=False)
     ] = None
     reward_model: Annotated[
-        Name | None, Meta(description="Model that rates answers; default for ppo: the model itself; none: a verifier")
+        Name | None,
+        about("Model that rates answers; default for ppo: the model itself; none: a verifier", in_help=False),
     ] = None
     failures_per_gpu_day: Annotated[
         FailureRate | None,
-        Meta(description="Failures that stop the whole job, per GPU and day, e.g. 0.0005; default: none"),
+        about("Failures that stop the whole job, per GPU and day, e.g. 0.0005; default: none", in_help=False),
     ] = None
 
 
 class StorageSection(Section, frozen=True):
     """Where checkpoints go."""
 
+    panel: ClassVar = "Training"
+
     write_gb_per_s: Annotated[
-        Positive | None, Meta(description="GB/s that storage takes from all nodes together; default: 2 for each node")
+        Positive | None,
+        about(
+            "GB/s that storage takes from all nodes together; default: 2 for each node", option="storage-write-gb-per-s"
+        ),
     ] = None
 
 
 class LayoutSection(Section, frozen=True):
     """How the model is spread over GPUs; what is left out is chosen."""
 
-    tp: Annotated[Degree | None, Meta(description="Tensor parallel GPUs")] = None
-    pp: Annotated[Degree | None, Meta(description="Pipeline stages")] = None
-    vpp: Annotated[Degree | None, Meta(description="Model chunks per pipeline stage (interleaving)")] = None
-    cp: Annotated[Degree | None, Meta(description="Context parallel GPUs")] = None
-    cp_kind: Annotated[CpKind | None, Meta(description="What context parallel GPUs exchange; default: the stack's")] = (
-        None
-    )
-    ep: Annotated[Degree | None, Meta(description="Expert parallel GPUs")] = None
+    panel: ClassVar = "Layout"
+
+    tp: Annotated[Degree | None, about("Tensor parallel GPUs", both=True)] = None
+    pp: Annotated[Degree | None, about("Pipeline stages", both=True)] = None
+    vpp: Annotated[Degree | None, about("Model chunks per pipeline stage (interleaving)")] = None
+    cp: Annotated[Degree | None, about("Context parallel GPUs")] = None
+    cp_kind: Annotated[
+        CpKind | None, about("What context parallel GPUs exchange; default: the stack's", in_help=False)
+    ] = None
+    ep: Annotated[Degree | None, about("Expert parallel GPUs", both=True)] = None
     expert_tp: Annotated[
         Degree | None,
-        Meta(description="GPUs that split an expert; default: tp where ep allows"),
+        about("GPUs that split an expert; default: tp where ep allows", in_help=False),
     ] = None
     dp: Annotated[
-        Degree | None, Meta(description="Data parallel replicas; in serving: ranks that share only the experts")
+        Degree | None, about("Data parallel replicas; in serving: ranks that share only the experts", both=True)
     ] = None
-    zero: Annotated[Zero | None, Meta(description="ZeRO stage; 3 is FSDP")] = None
+    zero: Annotated[Zero | None, about("ZeRO stage; 3 is FSDP")] = None
     zero_group: Annotated[
-        Degree | None, Meta(description="Data parallel ranks that share one copy of sharded states; default: all")
+        Degree | None, about("Data parallel ranks that share one copy of sharded states; default: all", in_help=False)
     ] = None
     schedule: Annotated[
         Schedule | None,
-        Meta(description="Order of a pipeline's passes; default: 1f1b, interleaved where vpp is above 1"),
+        about("Order of a pipeline's passes; default: 1f1b, interleaved where vpp is above 1"),
     ] = None
-    uneven_stages: Annotated[bool | None, Meta(description="Let stages differ by a layer; the fullest decides")] = None
+    uneven_stages: Annotated[bool | None, about("Let stages differ by a layer; the fullest decides")] = None
     stages: Annotated[
         Annotated[tuple[Annotated[int, Meta(ge=0, le=65_536)], ...], Meta(min_length=2)] | None,
-        Meta(description="Layers of every pipeline stage, e.g. 7,8,8,7"),
+        about("Layers of every pipeline stage, e.g. 7,8,8,7", in_help=False),
     ] = None
     first_stage_layers: Annotated[
-        Degree | None, Meta(description="Layers of the first pipeline stage; the others share the rest")
+        Degree | None, about("Layers of the first pipeline stage; the others share the rest", in_help=False)
     ] = None
     last_stage_layers: Annotated[
-        Degree | None, Meta(description="Layers of the last pipeline stage; the others share the rest")
+        Degree | None, about("Layers of the last pipeline stage; the others share the rest", in_help=False)
     ] = None
     account_for_embedding: Annotated[
-        bool | None, Meta(description="The embedding takes a layer's place on the first pipeline stage")
+        bool | None, about("The embedding takes a layer's place on the first pipeline stage", in_help=False)
     ] = None
     account_for_loss: Annotated[
-        bool | None, Meta(description="Head and loss take a layer's place on the last pipeline stage")
+        bool | None, about("Head and loss take a layer's place on the last pipeline stage", in_help=False)
     ] = None
-    sequence_parallel: Annotated[bool | None, Meta(description="Split norms and dropout over tp")] = None
-    recompute: Annotated[Recompute | None, Meta(description="Activations recomputed in the backward pass")] = None
+    sequence_parallel: Annotated[bool | None, about("Split norms and dropout over tp", two_way=True)] = None
+    recompute: Annotated[Recompute | None, about("Activations recomputed in the backward pass")] = None
     recompute_modules: Annotated[
         Annotated[tuple[RecomputeModule, ...], Meta(min_length=1)] | None,
-        Meta(description="Modules that selective recomputation runs again, e.g. moe, layernorm"),
+        about("Modules that selective recomputation runs again, e.g. moe, layernorm", in_help=False),
     ] = None
     recompute_layers: Annotated[
         Annotated[int, Meta(ge=1, le=65_536)] | None,
-        Meta(description="Layers of a stage that full recomputation runs again"),
+        about("Layers of a stage that full recomputation runs again", in_help=False),
     ] = None
-    offload: Annotated[Offload | None, Meta(description="What host memory keeps; weights take the optimizer along")] = (
-        None
-    )
+    offload: Annotated[Offload | None, about("What host memory keeps; weights take the optimizer along")] = None
     bucket_gib: Annotated[
-        Positive | None, Meta(description="Buffer in which data-parallel ranks reduce gradients; default: the stack's")
+        Positive | None, about("Buffer in which data-parallel ranks reduce gradients; default: the stack's")
     ] = None
     prefetch_elements: Annotated[
-        NotNegative | None, Meta(description="Elements of weights that ZeRO 3 gathers ahead; DeepSpeed's own: 5e7")
+        NotNegative | None, about("Elements of weights that ZeRO 3 gathers ahead; DeepSpeed's own: 5e7")
     ] = None
     live_elements: Annotated[
         NotNegative | None,
-        Meta(description="Gathered elements beyond which ZeRO 3 gathers nothing ahead; DeepSpeed's own: 1e9"),
+        about("Gathered elements beyond which ZeRO 3 gathers nothing ahead; DeepSpeed's own: 1e9"),
     ] = None
     reuse_elements: Annotated[
         NotNegative | None,
-        Meta(description="Elements within which a weight that is needed again stays gathered; DeepSpeed's own: 1e9"),
+        about("Elements within which a weight that is needed again stays gathered; DeepSpeed's own: 1e9"),
     ] = None
     persistent_elements: Annotated[
         NotNegative | None,
-        Meta(description="Elements of the largest tensor that ZeRO 3 does not shard; DeepSpeed's own: 1e5"),
+        about("Elements of the largest tensor that ZeRO 3 does not shard; DeepSpeed's own: 1e5"),
     ] = None
     offload_layers: Annotated[
-        Degree | None, Meta(description="Layers of a stage whose activations are offloaded; default: all")
+        Degree | None, about("Layers of a stage whose activations are offloaded; default: all", in_help=False)
     ] = None
     offload_fraction: Annotated[
         Annotated[float, Meta(gt=0, le=1)] | None,
-        Meta(description="Share of the optimizer that an offload keeps in host memory; default: all"),
+        about("Share of the optimizer that an offload keeps in host memory; default: all", in_help=False),
     ] = None
 
 
 class LoraSection(Section, frozen=True):
     """Adapters of the jobs that have them."""
 
-    rank: Annotated[Annotated[int, Meta(ge=1, le=65_536)] | None, Meta(description="Rank of the adapters")] = None
+    panel: ClassVar = "Method"
+
+    rank: Annotated[
+        Annotated[int, Meta(ge=1, le=65_536)] | None, about("Rank of the adapters", option="lora-rank", both=True)
+    ] = None
     targets: Annotated[
         Annotated[tuple[PlainName, ...], Meta(min_length=1)] | None,
-        Meta(description="Modules with adapters, e.g. qkv"),
+        about("Modules with adapters, e.g. qkv", option="lora-targets", both=True),
     ] = None
     alpha: Annotated[
         Positive | None,
-        Meta(description="Scale of the adapters times their rank; changes neither memory nor time: for export alone"),
+        about("Scale of the adapters times their rank; changes neither memory nor time: for export alone", option=None),
     ] = None
-    dropout: Annotated[DropoutRate | None, Meta(description="Share of an adapter's input that dropout zeroes")] = None
+    dropout: Annotated[
+        DropoutRate | None, about("Share of an adapter's input that dropout zeroes", option="lora-dropout")
+    ] = None
     block_size: Annotated[
         Annotated[int, Meta(ge=1, le=65_536)] | None,
-        Meta(description="Size of the blocks of adapters whose matrices are cut into such"),
+        about("Size of the blocks of adapters whose matrices are cut into such", in_help=False),
     ] = None
     frequencies: Annotated[
         Annotated[int, Meta(ge=1, le=1_000_000_000)] | None,
-        Meta(description="Coefficients that learn of a weight's Fourier or wavelet transform"),
+        about("Coefficients that learn of a weight's Fourier or wavelet transform", in_help=False),
     ] = None
-    dora: Annotated[bool | None, Meta(description="Adapters with magnitudes apart from directions (DoRA)")] = None
+    dora: Annotated[bool | None, about("Adapters with magnitudes apart from directions (DoRA)")] = None
     modules_to_save: Annotated[
         Annotated[tuple[PlainName, ...], Meta(min_length=1)] | None,
-        Meta(description="Modules that learn beside the adapters: embed_tokens, lm_head"),
+        about("Modules that learn beside the adapters: embed_tokens, lm_head"),
     ] = None
 
 
 class PTuningSection(Section, frozen=True):
     """The prompt encoder of prompt tuning."""
 
-    virtual_tokens: Annotated[Degree | None, Meta(description="Virtual tokens before each sample")] = None
-    encoder_hidden: Annotated[Degree | None, Meta(description="Hidden size of the prompt encoder")] = None
+    panel: ClassVar = "Method"
+
+    virtual_tokens: Annotated[Degree | None, about("Virtual tokens before each sample", option=None)] = None
+    encoder_hidden: Annotated[Degree | None, about("Hidden size of the prompt encoder", option=None)] = None
 
 
 class EmbeddingSection(Section, frozen=True):
     """What embedding models compare while they learn."""
 
+    in_help: ClassVar = False
+
     hard_negatives: Annotated[
-        Annotated[int, Meta(ge=0, le=1024)] | None, Meta(description="Hard negatives of each query; default: none")
+        Annotated[int, Meta(ge=0, le=1024)] | None, about("Hard negatives of each query; default: none")
     ] = None
-    across_gpus: Annotated[bool | None, Meta(description="Compare a query with the passages of all GPUs")] = None
+    across_gpus: Annotated[
+        bool | None, about("Compare a query with the passages of all GPUs", option="negatives-across-gpus")
+    ] = None
     cached: Annotated[
-        bool | None, Meta(description="Cached gradients: compare the passages of all micro-batches of a step")
+        bool | None,
+        about("Cached gradients: compare the passages of all micro-batches of a step", option="cached-gradients"),
     ] = None
 
 
 class CostSection(Section, frozen=True):
     """What a GPU costs."""
 
+    panel: ClassVar = "Limits and prices"
+    wing: ClassVar = None
+
     price_per_gpu_hour: Annotated[
         NotNegative | dict[str, NotNegative] | None,
-        Meta(description="Price of one GPU for one hour; in a file also a price for each name of a GPU or server"),
+        about("Price of one GPU for one hour; in a file also a price for each name of a GPU or server"),
     ] = None
-    currency: Annotated[Currency | None, Meta(description="Currency of prices, e.g. USD")] = None
+    currency: Annotated[Currency | None, about("Currency of prices, e.g. USD", option=None)] = None
 
 
 class EfficiencySection(Section, frozen=True):
     """Fixed fractions of the peaks instead of the operator laws."""
 
-    flops: Annotated[Fraction | None, Meta(description="Fraction of the peak FLOP/s, above 0 to 1")] = None
-    memory: Annotated[Fraction | None, Meta(description="Fraction of the memory bandwidth, above 0 to 1")] = None
-    ideal: Annotated[bool | None, Meta(description="Both fractions are 1: the lower bound of time")] = None
+    panel: ClassVar = "Efficiency"
+    wing: ClassVar = None
+
+    flops: Annotated[Fraction | None, about("Fraction of the peak FLOP/s, above 0 to 1", option="flops-efficiency")] = (
+        None
+    )
+    memory: Annotated[
+        Fraction | None, about("Fraction of the memory bandwidth, above 0 to 1", option="memory-efficiency")
+    ] = None
+    ideal: Annotated[bool | None, about("Both fractions are 1: the lower bound of time")] = None
 
 
 class ScenarioFile(Section, frozen=True):
@@ -716,29 +866,29 @@ class ScenarioFile(Section, frozen=True):
 
     model: Annotated[
         Name | InlineModel,
-        Meta(description="Model: a profile name or path, or a Hugging Face config.json; in a file also its shape"),
+        about("Model: a profile name or path, or a Hugging Face config.json; in a file also its shape", both=True),
     ]
-    server: Annotated[Name | None, Meta(description="Server profile; instead of gpu")] = None
-    gpu: Annotated[Name | None, Meta(description="Accelerator profile; instead of server")] = None
-    gpus: Annotated[Degree | None, Meta(description="Number of GPUs; searched for if omitted")] = None
-    nodes: Annotated[Degree | None, Meta(description="Number of servers")] = None
-    host_memory_gib: Annotated[Positive | None, Meta(description="Host memory of a node in GiB, for offloading")] = None
-    job: Annotated[Job | None, Meta(description="Job: a training method; inference is sized by serve")] = None
-    adapter: Annotated[
-        Adapter | None, Meta(description="What learns beside frozen weights, e.g. lora; none: all weights do")
+    server: Annotated[Name | None, about("Server profile; instead of gpu", panel="Hardware", both=True)] = None
+    gpu: Annotated[Name | None, about("Accelerator profile; instead of server", panel="Hardware", both=True)] = None
+    gpus: Annotated[Degree | None, about("Number of GPUs; searched for if omitted", panel="Hardware", both=True)] = None
+    nodes: Annotated[Degree | None, about("Number of servers", panel="Hardware", both=True)] = None
+    host_memory_gib: Annotated[
+        Positive | None, about("Host memory of a node in GiB, for offloading", panel="Hardware")
     ] = None
-    stack: Annotated[Name | None, Meta(description="Training framework, e.g. nemo, or the path of a stack file")] = None
-    precision: Annotated[Precision | None, Meta(description="Number format of the matrix products")] = None
-    optimizer: Annotated[Name | None, Meta(description="Optimizer, e.g. adamw, or the path of an optimizer file")] = (
+    job: Annotated[Job | None, about("Job: a training method; inference is sized by serve")] = None
+    adapter: Annotated[Adapter | None, about("What learns beside frozen weights, e.g. lora; none: all weights do")] = (
         None
     )
-    attention: Annotated[Attention | None, Meta(description="Attention kernel")] = None
-    loss: Annotated[Loss | None, Meta(description="Cross-entropy kernel; fused never holds float32 logits")] = None
+    stack: Annotated[Name | None, about("Training framework, e.g. nemo, or the path of a stack file")] = None
+    precision: Annotated[Precision | None, about("Number format of the matrix products", both=True)] = None
+    optimizer: Annotated[Name | None, about("Optimizer, e.g. adamw, or the path of an optimizer file")] = None
+    attention: Annotated[Attention | None, about("Attention kernel")] = None
+    loss: Annotated[Loss | None, about("Cross-entropy kernel; fused never holds float32 logits")] = None
     objective: Annotated[
-        Objective | None, Meta(description="What plan calls the best; servers where there is a deadline, else cost")
+        Objective | None, about("What plan calls the best; servers where there is a deadline, else cost", option=None)
     ] = None
     partial_servers: Annotated[
-        bool | None, Meta(description="Also try numbers of GPUs that leave part of a server unused")
+        bool | None, about("Also try numbers of GPUs that leave part of a server unused", panel="Hardware")
     ] = None
     data: DataSection = field(default_factory=DataSection)
     train: TrainSection = field(default_factory=TrainSection)
@@ -752,6 +902,14 @@ class ScenarioFile(Section, frozen=True):
     rollout: RolloutSection = field(default_factory=RolloutSection)
     embedding: EmbeddingSection = field(default_factory=EmbeddingSection)
     serve: ServeSection = field(default_factory=ServeSection)
+
+
+KEYS: Mapping[str, Key] = {each.name: each for each in declared_keys(ScenarioFile)}
+"""Every key of a scenario by its dotted name; options, limits, help pages and docs/options.md are made of them."""
+SECTIONS = frozenset(name for name, type_ in ScenarioFile.__annotations__.items() if is_section(type_))
+"""Keys that hold groups of keys."""
+NAMED_OR_GROUPS = frozenset({"model"})
+"""Keys that hold a name or a group of keys."""
 
 
 # The scenario file as a JSON Schema, by which editors complete and check it.

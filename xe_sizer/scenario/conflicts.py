@@ -1,0 +1,243 @@
+"""Which keys of a scenario may not go together, whatever the hardware and the model: one table of rules."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from xe_sizer.errors import Problem
+from xe_sizer.scenario.schema import LOADS
+
+if TYPE_CHECKING:
+    from xe_sizer.profiles.convert import Locate
+
+TOLERANCE = 0.01  # figures of one data set may differ by rounding
+
+
+class _Scenario:
+    """Looks up dotted keys in plain data that need not be valid."""
+
+    def __init__(self, merged: Mapping[str, Any], locate: Locate) -> None:
+        self.merged = merged
+        self.locate = locate
+
+    def value(self, key: str) -> Any:
+        """What stands under a key, None where nothing does."""
+        value: Any = self.merged
+        for part in key.split("."):
+            value = value.get(part) if isinstance(value, Mapping) else None
+        return value
+
+    def number(self, key: str) -> float | None:
+        """A positive number under a key; None of anything else, which has its problem already."""
+        return _positive(self.value(key))
+
+    def has(self, key: str) -> bool:
+        return self.value(key) is not None
+
+
+def _positive(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return value if 0 < value < 1e30 else None
+
+
+Found = Iterator[tuple[str, str, str | None]]  # dotted key, message, hint
+Rule = Callable[[_Scenario], Found]
+
+
+def conflicts(merged: Mapping[str, Any], locate: Locate) -> list[Problem]:
+    """Every contradiction between the keys of a scenario.
+
+    `merged` is plain data that need not be valid: keys of a wrong type are passed over here, so that wrong
+    types and contradictions can be reported together.
+    """
+    scenario = _Scenario(merged, locate)
+    found = (each for rule in RULES for each in rule(scenario))
+    return [Problem(message, locate(tuple(key.split("."))), hint) for key, message, hint in found]
+
+
+# Rules of two keys, which the table names.
+
+
+def never_both(first: str, second: str, hint: str) -> Rule:
+    """At most one of two keys may be given."""
+
+    def rule(scenario: _Scenario) -> Found:
+        if scenario.has(first) and scenario.has(second):
+            yield second, f"'{_last(first)}' and '{_last(second)}' are both given", hint
+
+    return rule
+
+
+def at_most(low: str, high: str, *, unless: str | None = None) -> Rule:
+    """One number is no larger than another; `unless` has a key by which others judge both."""
+
+    def rule(scenario: _Scenario) -> Found:
+        least, most = scenario.number(low), scenario.number(high)
+        if least and most and least > most and not (unless and scenario.number(unless)):
+            yield low, f"'{_last(low)}' ({least:g}) is above '{_last(high)}' ({most:g})", None
+
+    return rule
+
+
+def needs(key: str, other: str, hint: str, *, shows_value: bool = False) -> Rule:
+    """A key says nothing without another."""
+
+    def rule(scenario: _Scenario) -> Found:
+        if scenario.has(key) and not scenario.has(other):
+            value = f" {scenario.value(key)}" if shows_value else ""
+            yield key, f"'{_last(key)}'{value} needs '{_last(other)}'", hint
+
+    return rule
+
+
+def _last(key: str) -> str:
+    return key.rpartition(".")[2]
+
+
+# Rules that compute.
+
+
+def ideal_is_all(scenario: _Scenario) -> Found:
+    """An ideal accelerator has no fractions of its peaks; a switch that is off says nothing."""
+    for name in ("flops", "memory"):
+        if scenario.value("efficiency.ideal") is True and scenario.has(f"efficiency.{name}"):
+            hint = "ideal means 1 for both; remove one of them"
+            yield f"efficiency.{name}", f"'ideal' and '{name}' are both given", hint
+
+
+def sizes_multiply(scenario: _Scenario) -> Found:
+    """Tokens of a data set are samples times their mean."""
+    tokens, samples, mean = (scenario.number(f"data.{name}") for name in ("tokens", "samples", "mean_tokens"))
+    if tokens and samples and mean and abs(samples * mean / tokens - 1) > TOLERANCE:
+        product = f"'samples' x 'mean_tokens' is {samples * mean:.6g}"
+        yield "data.tokens", f"'tokens' is {tokens:.6g}, but {product}", "give two of the three"
+
+
+def histogram_counts(scenario: _Scenario) -> Found:
+    """A histogram has a count for each length, counts something, and has the mean that is given beside it."""
+    lengths, counts = scenario.value("data.histogram.lengths"), scenario.value("data.histogram.counts")
+    if not isinstance(lengths, list) or not isinstance(counts, list):
+        return
+    if len(lengths) != len(counts):
+        message = f"the histogram has {len(lengths)} 'lengths' but {len(counts)} 'counts'"
+        yield "data.histogram.counts", message, "give one count per length"
+        return
+    pairs = [(_positive(length) or 0.0, _positive(count) or 0.0) for length, count in zip(lengths, counts, strict=True)]
+    total = sum(count for _, count in pairs)
+    if not total:
+        yield "data.histogram.counts", "the histogram counts no samples", None
+        return
+    stated, mean = scenario.number("data.mean_tokens"), sum(length * count for length, count in pairs) / total
+    if stated and abs(mean / stated - 1) > TOLERANCE:
+        message = f"'mean_tokens' is {stated:g}, but the mean of the histogram is {mean:.6g}"
+        yield "data.mean_tokens", message, "remove one of them"
+
+
+def batch_divides(scenario: _Scenario) -> Found:
+    """A global batch is a multiple of its parts, and their product where all three are given."""
+    whole = scenario.number("train.global_batch")
+    keys = {"micro_batch": "train.micro_batch", "grad_accum": "train.grad_accum", "dp": "layout.dp"}
+    parts = {name: size for name, key in keys.items() if (size := scenario.number(key))}
+    if not whole or not parts:
+        return
+    micro = parts.get("micro_batch")
+    if micro and whole % micro:
+        parts = {"micro_batch": micro}
+    step = math.prod(parts.values())
+    if whole == step or (whole % step == 0 and len(parts) < len(keys)):
+        return
+    product = " x ".join(f"'{name}'" for name in parts) + f" ({step:g})"
+    hint = f"write {step:g}" if len(parts) == len(keys) else _multiples(whole, step)
+    if "grad_accum" in parts:
+        hint = f"{hint}; 'grad_accum' is given at {scenario.locate(('train', 'grad_accum'))}"
+    is_no = "is not" if len(parts) == len(keys) else "is not a multiple of"
+    yield "train.global_batch", f"'global_batch' ({whole:g}) {is_no} {product}", hint
+
+
+def gpus_divide(scenario: _Scenario) -> Found:
+    """GPUs that train are a multiple of the layout's degrees; a service's prefill replicas may be of another size."""
+    degrees = {name: degree for name in ("tp", "pp", "cp", "dp") if (degree := scenario.number(f"layout.{name}"))}
+    gpus = scenario.number("gpus")
+    if not gpus or not degrees or scenario.has("serve.prefill_replicas"):
+        return
+    gpus, product = max(gpus - (scenario.number("rollout.gpus") or 0), 1), math.prod(degrees.values())
+    if gpus % product:
+        names = " x ".join(f"'{name}'" for name in degrees)
+        yield "gpus", f"'gpus' ({gpus:g}) is not a multiple of {names} ({product:g})", _multiples(gpus, product)
+
+
+def _multiples(value: float, step: float) -> str | None:
+    below = value // step * step
+    return f"the nearest are {below:g} and {below + step:g}" if below else f"the smallest is {step:g}"
+
+
+def chunks_have_stages(scenario: _Scenario) -> Found:
+    """Chunks of pipeline stages need a pipeline."""
+    vpp = scenario.number("layout.vpp")
+    if vpp and vpp > 1 and scenario.number("layout.pp") == 1:
+        yield "layout.vpp", f"'vpp' ({vpp:g}) needs 'pp' of at least 2", "vpp divides the stages of a pipeline"
+
+
+def one_load(scenario: _Scenario) -> Found:
+    """Of the loads of a service the first that is given counts."""
+    first, *others = [name for name in LOADS if scenario.has(f"serve.{name}")] or [""]
+    hint = f"a load is one of {', '.join(LOADS[:-1])} and {LOADS[-1]}"
+    for other in others:
+        yield f"serve.{other}", f"'{first}' and '{other}' are both given", hint
+
+
+def drafts_are_accepted(scenario: _Scenario) -> Found:
+    """Speculative decoding proposes tokens, of which a share is accepted; 0 tokens are none."""
+    proposes = scenario.number("serve.draft_tokens")
+    for name in ("acceptance_rate", "draft_cost"):
+        if scenario.has(f"serve.{name}") and not proposes:
+            hint = "say how many tokens speculative decoding proposes per step"
+            yield f"serve.{name}", f"'{name}' needs 'draft_tokens'", hint
+    if proposes and not scenario.has("serve.acceptance_rate"):
+        message = "'draft_tokens' needs 'acceptance_rate'"
+        yield "serve.draft_tokens", message, "the share of proposals that are kept"
+
+
+_REQUESTS = "the requests of a test come at a rate, at a concurrency, or all at once"
+_TEST = "a test is simulated on replicas that do both; remove one of them"
+_TRACE = "a trace has the times and lengths of its requests"
+_SCHEME = "a scheme names all three formats; remove it, or write its formats as weights, activations and kv_cache"
+RULES: tuple[Rule, ...] = (
+    never_both("server", "gpu", "a server names its GPU; remove one of them"),
+    never_both("train.steps", "train.epochs", "remove one of them"),
+    never_both("data.profile", "data.file", "remove one of them"),
+    ideal_is_all,
+    at_most("gpus", "limits.max_gpus"),
+    at_most("data.mean_tokens", "data.max_tokens"),
+    at_most("data.min_tokens", "data.mean_tokens"),
+    at_most("data.chosen_tokens", "data.max_tokens"),
+    at_most("data.rejected_tokens", "data.max_tokens"),
+    at_most("data.min_tokens", "data.max_tokens", unless="data.mean_tokens"),
+    sizes_multiply,
+    histogram_counts,
+    batch_divides,
+    gpus_divide,
+    chunks_have_stages,
+    one_load,
+    needs("serve.think_time_s", "serve.users", "say how many people ask and think"),
+    never_both("serve.batch", "serve.requests", _REQUESTS),
+    never_both("serve.users", "serve.requests", _REQUESTS),
+    never_both("serve.prefill_replicas", "serve.requests", _TEST),
+    never_both("serve.prefill_replicas", "serve.trace", _TEST),
+    *(never_both(f"serve.{load}", "serve.trace", _TRACE) for load in LOADS),
+    never_both("serve.arrivals", "serve.trace", _TRACE),
+    never_both("serve.input_tokens", "serve.trace", _TRACE),
+    never_both("serve.output_tokens", "serve.trace", _TRACE),
+    never_both("serve.input_spread", "serve.trace", _TRACE),
+    never_both("serve.output_spread", "serve.trace", _TRACE),
+    needs("serve.arrivals", "serve.request_rate", "say requests per second", shows_value=True),
+    needs("serve.arrivals", "serve.requests", "say how many requests the test has", shows_value=True),
+    never_both("serve.scheme", "serve.weights", _SCHEME),
+    never_both("serve.scheme", "serve.activations", _SCHEME),
+    never_both("serve.scheme", "serve.kv_cache", _SCHEME),
+    drafts_are_accepted,
+)
+"""What may go together, in the order in which it is told. What model, hardware or software rule out is each wing's."""
