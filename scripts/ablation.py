@@ -29,7 +29,7 @@ from xe_sizer.laws.device import Efficiency
 from xe_sizer.laws.matmul import MatmulLaw
 from xe_sizer.laws.operator_time import Device
 from xe_sizer.software.stack import load_stack
-from xe_sizer.training import layout
+from xe_sizer.training import layout, rank
 from xe_sizer.training.device import device_of
 from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.job import Job
@@ -220,7 +220,7 @@ SWITCHES: dict[str, Switch] = {
         applies=lambda job, layouts: bool(layouts.gathers_stages[0]),
     ),
     "16-bit hidden state under FSDP": Switch(
-        patch=(Job, "_residual_element_bytes", _in_float32),
+        patch=(rank, "_residual_element_bytes", _in_float32),
         applies=lambda job, layouts: job.casts_weights and bool(layouts.zero[0] == 3),
     ),
     "float32 copies of what learns or is quantised": Switch(

@@ -8,8 +8,8 @@ from cases import ask, job, layouts
 
 from xe_sizer.errors import InputError
 from xe_sizer.training.evaluation import Evaluation
-from xe_sizer.training.job import BatchRamp, first_layouts, ramp_time_s
-from xe_sizer.training.run import Run, run_parts, run_time_s
+from xe_sizer.training.job import BatchRamp
+from xe_sizer.training.run import Run, first_layouts, ramp_time_s, run_parts, run_time_s
 from xe_sizer.training.search_space import legal_layouts
 from xe_sizer.training.step_time import timeline
 

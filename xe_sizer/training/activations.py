@@ -555,7 +555,7 @@ def encoder_waits(model: ModelShape, held: Census, saved: Activations, gradient_
 
     Parameters
     ----------
-    model, held : layers, and elements of a rank, shape (stage, layout) [-]
+    model, held : layers, an encoder's among them, and elements of a rank, shape (stage, layout) [-]
     saved : what the layers keep, shape (layout,) [bytes]
     gradient_bytes : of an element that learns, and that the backward leaves, shape (layout,) [bytes]
 
@@ -565,8 +565,6 @@ def encoder_waits(model: ModelShape, held: Census, saved: Activations, gradient_
 
     Source: own derivation from the order of the backward; traced.
     """
-    if not model.encoder_layers:
-        return np.zeros(np.shape(held.linear), dtype=bool)
     everywhere = np.ones(np.shape(held.linear), dtype=bool)
     later, last = (gradients_to_come(model, held, waits) for waits in (everywhere, ~everywhere))
     return np.asarray(saved.source_kept - saved.checkpoint > (later - last) * gradient_bytes)

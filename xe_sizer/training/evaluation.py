@@ -300,6 +300,8 @@ class Evaluation(Immutable):
     @cached_property
     def encoder_waits(self) -> NDArray[np.bool_]:
         """Where the last moment of the layers' backward is that between an encoder and a decoder."""
+        if not self.job.model.encoder_layers:  # so that a search need not know what activations take
+            return np.zeros(np.shape(self.held.linear), dtype=bool)
         left = self.sizes.gradient * self.base * self.keeps_fresh_gradients
         return encoder_waits(self.job.model, self.held, self.saved, left)
 

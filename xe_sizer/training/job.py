@@ -200,56 +200,6 @@ class BatchRamp(Immutable, eq=True):
         return float(np.sum(steps - steps * batches / whole))
 
 
-def ramp_time_s(ramp: BatchRamp, whole: int, available: float, first_s: Array, whole_s: Array) -> Array:
-    """What smaller batches take beyond whole ones over the same sequences.
-
-        t = sum over k of steps_k (t(batch_k) - t(whole) batch_k / whole)
-        t(b) = t(start) + (t(whole) - t(start)) (b - start) / (whole - start)
-
-    A step is a part for each of its micro-batches, and a part of its own: a line over the batch.
-
-    Parameters
-    ----------
-    ramp : how the batch grows
-    whole : global batch in the end [-]
-    available : sequences that the run reads [-]
-    first_s, whole_s : steps of the first and of the whole batch, shape (layout,) [s]
-
-    Returns
-    -------
-    ndarray of float, shape (layout,), seconds [s]
-
-    Source: own derivation.
-    """
-    batches, steps = ramp.levels(whole, available)
-    more: Array = np.zeros(np.shape(whole_s))
-    for batch, count in zip(batches, steps, strict=True):
-        share = (batch - ramp.start) / (whole - ramp.start)
-        step_s = first_s + (whole_s - first_s) * share
-        more = more + count * (step_s - whole_s * batch / whole)
-    return more
-
-
-def first_layouts(ramp: BatchRamp, layouts: Layouts) -> Layouts:
-    """The layouts with as many micro-batches as the first batch has.
-
-        grad_accum = start / (micro-batch dp)
-
-    Parameters
-    ----------
-    ramp : how the batch grows, from its start on [-]
-    layouts : those of the whole batch, shape (layout,)
-
-    Returns
-    -------
-    Layouts, shape (layout,) [-]
-
-    Source: definition.
-    """
-    together = np.maximum(layouts.micro_batch * layouts.dp, 1)
-    return replace(layouts, grad_accum=np.maximum(ramp.start // together, 1))
-
-
 class Job(Immutable):
     """A resolved job. `steps` optimizer steps of `global_batch` samples; `samples` in the data set.
 

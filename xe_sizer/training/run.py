@@ -13,7 +13,6 @@ from xe_sizer.graph.weights import count_parameters
 from xe_sizer.immutable import Immutable
 from xe_sizer.laws.collectives import copy_time_s
 from xe_sizer.laws.parts import computed, part
-from xe_sizer.training.job import first_layouts, ramp_time_s
 from xe_sizer.training.layout import Split, stages_of
 from xe_sizer.training.model_states import census
 from xe_sizer.training.padding import PACKED
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
     from xe_sizer.graph.operators import Array
     from xe_sizer.training.evaluation import Evaluation
-    from xe_sizer.training.job import Job
+    from xe_sizer.training.job import BatchRamp, Job
     from xe_sizer.training.layout import Layouts
 
 # What passes before the first step: processes and groups come up, weights are read.
@@ -190,6 +189,59 @@ def time_with_failures_s(segment_s: ArrayLike, restart_s: ArrayLike, mtbf_s: Arr
     segment, restart, mtbf = as_array(segment_s), as_array(restart_s), as_array(mtbf_s)
     again = np.minimum(restart / mtbf, MOST_EXPONENT)
     return np.asarray(mtbf * np.exp(again) * np.expm1(np.minimum(segment / mtbf, MOST_EXPONENT)))
+
+
+# A global batch that starts small: what its smaller steps add to the run.
+
+
+def ramp_time_s(ramp: BatchRamp, whole: int, available: float, first_s: Array, whole_s: Array) -> Array:
+    """What smaller batches take beyond whole ones over the same sequences.
+
+        t = sum over k of steps_k (t(batch_k) - t(whole) batch_k / whole)
+        t(b) = t(start) + (t(whole) - t(start)) (b - start) / (whole - start)
+
+    A step is a part for each of its micro-batches, and a part of its own: a line over the batch.
+
+    Parameters
+    ----------
+    ramp : how the batch grows
+    whole : global batch in the end [-]
+    available : sequences that the run reads [-]
+    first_s, whole_s : steps of the first and of the whole batch, shape (layout,) [s]
+
+    Returns
+    -------
+    ndarray of float, shape (layout,), seconds [s]
+
+    Source: own derivation.
+    """
+    batches, steps = ramp.levels(whole, available)
+    more: Array = np.zeros(np.shape(whole_s))
+    for batch, count in zip(batches, steps, strict=True):
+        share = (batch - ramp.start) / (whole - ramp.start)
+        step_s = first_s + (whole_s - first_s) * share
+        more = more + count * (step_s - whole_s * batch / whole)
+    return more
+
+
+def first_layouts(ramp: BatchRamp, layouts: Layouts) -> Layouts:
+    """The layouts with as many micro-batches as the first batch has.
+
+        grad_accum = start / (micro-batch dp)
+
+    Parameters
+    ----------
+    ramp : how the batch grows, from its start on [-]
+    layouts : those of the whole batch, shape (layout,)
+
+    Returns
+    -------
+    Layouts, shape (layout,) [-]
+
+    Source: definition.
+    """
+    together = np.maximum(layouts.micro_batch * layouts.dp, 1)
+    return replace(layouts, grad_accum=np.maximum(ramp.start // together, 1))
 
 
 # The time of a whole run: its steps, and what passes between them.
