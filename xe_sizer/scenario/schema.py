@@ -1,7 +1,5 @@
 """The scenario file: every key, its unit and its range. All keys but `model` may be left out."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Protocol, TypedDict
 
@@ -18,6 +16,8 @@ from xe_sizer.profiles.model import InlineModel
 from xe_sizer.scenario.quantities import QUANTITY, takes_unit
 from xe_sizer.software.number_formats import cache_format_names, format_names, other_formats
 from xe_sizer.software.stack import sleep_names
+
+# Annotations are no text here (`from __future__`): that of every key would be compiled in each start of the command.
 
 # Jobs and kinds of adapters that a scenario may name: the training methods, and inference; what learns beside them.
 #
