@@ -110,6 +110,23 @@ def test_validate_takes_files_and_records(tmp_path: Path) -> None:
     assert accuracy.records[0].predicted == accuracy.records[1].predicted
 
 
+def test_without_details_an_answer_is_the_same_but_for_what_is_left_out() -> None:
+    job, chat = xe_sizer.load(JOB), xe_sizer.load(CHAT)
+    whole, lean = xe_sizer.estimate(job), xe_sizer.estimate(job, details=False)
+    assert (lean.verdict, lean.layout, lean.cost, lean.data) == (whole.verdict, whole.layout, whole.cost, whole.data)
+    assert (lean.memory.peak_bytes, lean.time.total_s) == (whole.memory.peak_bytes, whole.time.total_s)
+    assert whole.advice
+    assert not lean.advice
+    assert not lean.sources
+    service, bare = xe_sizer.serve(chat), xe_sizer.serve(chat, details=False)
+    assert (bare.verdict, bare.layout, bare.cost) == (service.verdict, service.layout, service.cost)
+    assert service.load_curve
+    assert not bare.load_curve
+    too_large = xe_sizer.estimate(job, gpus=1, layout={"tp": 1}, details=False)
+    assert not too_large.verdict.fits
+    assert too_large.verdict.reasons[0].fix == too_large.advice[0].change
+
+
 def test_every_problem_of_a_call_names_its_keyword() -> None:
     with pytest.raises(xe_sizer.InputError) as caught:
         xe_sizer.plan(model="gpt3", gpu="l4", gpus=8.0, lora={"ranks": 8}, layout={"tp": 0})  # type: ignore[typeddict-unknown-key]

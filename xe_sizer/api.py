@@ -167,8 +167,12 @@ def load(path: AnyPath) -> Scenario:
     return Scenario(load_scenario(file_at(path, Location("load(path)"))))
 
 
-def estimate(scenario: Scenario | None = None, *, profiles: Profiles = (), **keys: Unpack[Keys]) -> Result:
+def estimate(
+    scenario: Scenario | None = None, *, details: bool = True, profiles: Profiles = (), **keys: Unpack[Keys]
+) -> Result:
     """Size one training job: does it fit, how long does it take, what is it made of?
+
+    details : False leaves out what only a report shows, which takes most of the time (docs/api.md)
 
     Raises
     ------
@@ -176,8 +180,8 @@ def estimate(scenario: Scenario | None = None, *, profiles: Profiles = (), **key
     """
     from xe_sizer.studies.estimate import estimate as answer
 
-    asked = _Asked.by("estimate", profiles)
-    return answer(asked.given(scenario, keys), asked.registry)
+    asked = _Asked.by("estimate", profiles, details=details)
+    return answer(asked.given(scenario, keys), asked.registry, details)
 
 
 def plan(
@@ -213,12 +217,14 @@ def serve(
     among: Names = (),
     any_gpu: bool = False,
     pareto: bool = False,
+    details: bool = True,
     profiles: Profiles = (),
     **keys: Unpack[Keys],
 ) -> ServeResult:
     """Size inference for a load: how many replicas on how many GPUs, how fast, at what cost?
 
     among, any_gpu : as in `plan`; pareto : with the Pareto-optimal ways to run a replica
+    details : as in `estimate`
 
     Raises
     ------
@@ -227,9 +233,10 @@ def serve(
     from xe_sizer.studies.hardware import all_hardware
     from xe_sizer.studies.hardware import serve_on as answer
 
-    asked = _Asked.by("serve", profiles, among, any_gpu=any_gpu, pareto=pareto)
+    asked = _Asked.by("serve", profiles, among, any_gpu=any_gpu, pareto=pareto, details=details)
     given = asked.given(scenario, keys, serving=True)
-    return answer(given, asked.registry, all_hardware(given, asked.among, any_gpu, asked.registry), pareto)
+    hardware = all_hardware(given, asked.among, any_gpu, asked.registry)
+    return answer(given, asked.registry, hardware, pareto, details=details)
 
 
 def compare(

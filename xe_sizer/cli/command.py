@@ -34,7 +34,6 @@ from xe_sizer.cli.options import (
 from xe_sizer.cli.output import Output, check_choice, one_line, output_from, write_stderr
 from xe_sizer.errors import EXIT_DOES_NOT_FIT, EXIT_OK, InputError, Location, Problem
 from xe_sizer.immutable import Immutable
-from xe_sizer.interop.source import Asked
 from xe_sizer.profiles.convert import fields_of
 from xe_sizer.profiles.hub import asked_hub
 from xe_sizer.profiles.registry import Registry
@@ -50,7 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from xe_sizer.interop.read import Imported
-    from xe_sizer.interop.source import Source
+    from xe_sizer.interop.source import Asked, Source
     from xe_sizer.profiles.yaml_reader import Document
 
 # Files of other tools where a scenario is expected: what was passed for them, and what is said of them.
@@ -63,6 +62,8 @@ _FEW = 12  # lost keys that are named one by one on stderr
 
 def asked_of(tool: str | None, hardware: Mapping[str, object], variables: Sequence[str] | None) -> Asked:
     """The flags of an import. Raises InputError: a variable without a value."""
+    from xe_sizer.interop.source import Asked
+
     name, _, version = (tool or "").partition("@")
     return Asked(name or None, version or None, hardware, _variables(variables or ()))
 
@@ -104,7 +105,7 @@ def scenario_reader(flags: Mapping[str, object], *, brief: bool = False) -> Call
 
     def read(path: Path) -> Document:
         own = _own(path)
-        return own if own is not None else _foreign(path, Asked(hardware=hardware), brief) or load_scenario(path)
+        return own if own is not None else _foreign(path, hardware, brief) or load_scenario(path)
 
     return read
 
@@ -121,14 +122,15 @@ def _own(path: Path) -> Document | None:
     return document if cast(dict[str, object], document.value).keys() <= known else None
 
 
-def _foreign(path: Path, asked: Asked, brief: bool) -> Document | None:
+def _foreign(path: Path, hardware: Mapping[str, object], brief: bool) -> Document | None:
     """The scenario in a file of another tool; None where no tool knows it."""
     sources = _job_in(path)
     if not sources:
         return None
     from xe_sizer.interop.read import import_together
+    from xe_sizer.interop.source import Asked
 
-    imported = import_together(sources, asked)
+    imported = import_together(sources, Asked(hardware=hardware))
     _say_briefly(imported) if brief else _say_all(imported)
     return imported.document()
 
@@ -173,11 +175,12 @@ def held_by(path: Path) -> Literal["scenario", "job", "perhaps", "nothing"]:
 
     Settings that a job names, such as those of DeepSpeed, are no job; nor is code that no tool reads.
     """
-    from xe_sizer.interop.read import ImpossibleJobError, import_together
-
     yaml = path.suffix.lower() in YAML_ENDINGS
     if yaml and _own(path) is not None:
         return "scenario"
+    from xe_sizer.interop.read import ImpossibleJobError, import_together
+    from xe_sizer.interop.source import Asked
+
     try:
         sources = _job_in(path)
         if sources:
@@ -364,18 +367,18 @@ def given_scenario(
     return given
 
 
-def answer_to(given: Given, registry: Registry, *, details: bool = False) -> Sized:
-    """What the scenario itself asks, with details where they are shown. Raises InputError.
+def answer_to(given: Given, registry: Registry) -> Sized:
+    """What the scenario itself asks: its verdict, without the details of a report. Raises InputError.
 
     Each wing is imported when it is asked: most runs need one of them.
     """
     if serves(given):
         from xe_sizer.studies.estimate import serve
 
-        return serve(given, registry, details=details)
+        return serve(given, registry, details=False)
     from xe_sizer.studies.estimate import estimate
 
-    return estimate(given, registry, details)
+    return estimate(given, registry, details=False)
 
 
 def read_flags(flags: Mapping[str, object]) -> dict[str, object]:

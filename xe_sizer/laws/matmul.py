@@ -120,11 +120,10 @@ def misalignment(rows: ArrayLike, columns: ArrayLike, slowdown: float) -> NDArra
 
     Source: the comment at MISALIGNED; that it falls with the number of lines that rows straddle is assumed.
     """
-    aligned = np.full(np.broadcast(rows, columns).shape, float(ALIGNED_ELEMENTS))
-    for side in (np.asarray(rows, dtype=np.float64), np.asarray(columns, dtype=np.float64)):
-        whole = np.where(side % 1.0 == 0.0, side, 0.0).astype(np.int64)
-        power = (whole & -whole).astype(np.float64)
-        aligned = np.minimum(aligned, np.where(power > 0, np.maximum(power, LEAST_ELEMENTS), ALIGNED_ELEMENTS))
+    sides = (np.asarray(side, dtype=np.float64) for side in (rows, columns))
+    whole, other = (np.where(side % 1.0 == 0.0, side, 0.0).astype(np.int64) for side in sides)
+    power = (whole | other) & -(whole | other)  # the lowest bit that is set in either
+    aligned = np.where(power > 0, np.clip(power, LEAST_ELEMENTS, ALIGNED_ELEMENTS), ALIGNED_ELEMENTS)
     straddled = (ALIGNED_ELEMENTS / aligned - 1.0) / (ALIGNED_ELEMENTS / LEAST_ELEMENTS - 1.0)
     return np.asarray(1.0 + (slowdown - 1.0) * straddled)
 

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar, cast
 
@@ -427,10 +427,16 @@ class Kind(Immutable, eq=True):
         """The title after its article."""
         return f"{'an' if self.title[0] in 'aeio' else 'a'} {self.title}"
 
-    @property
+    @cached_property
     def shipped(self) -> Path:
         """The folder of the built-in profiles."""
         return (built_in_folder() if self.home == CATALOGUE else PACKAGE / self.home) / self.folder
+
+
+@cache
+def _shipped() -> frozenset[Path]:
+    """The folders of the built-in profiles."""
+    return frozenset(kind.shipped for kind in KINDS.values())
 
 
 CATALOGUE = "catalogue"
@@ -467,6 +473,23 @@ def built_in_folder() -> Path:
     return catalogue if catalogue.is_dir() else PACKAGE.parent
 
 
+class _Kept:
+    """What finders have read: advice and searches ask for the same few profiles many times.
+
+    read : what was made of built-in files; meant : names of profiles that a name may mean; gpu_texts : of their files
+    """
+
+    def __init__(self) -> None:
+        self.read: dict[tuple[str, Path], object] = {}
+        self.names: dict[str, tuple[str, ...]] = {}
+        self.known: dict[str, tuple[Known, ...]] = {}
+        self.meant: dict[tuple[str, str], tuple[str, ...]] = {}
+        self.gpu_texts: dict[Path, str] = {}
+
+
+_OF_BUILT_IN = _Kept()
+
+
 class Finder:
     """Finds profiles by name; a folder given by the user wins over the built-in ones.
 
@@ -477,12 +500,10 @@ class Finder:
 
     def __init__(self, extra: Sequence[Path] = ()) -> None:
         self.user_folders = tuple(extra)
-        # Advice and searches ask for the same few profiles many times.
-        self._read: dict[tuple[str, Path], object] = {}
+        self._kept = _Kept() if extra else _OF_BUILT_IN
+        self._own: dict[tuple[str, Path], object] = {}
         self._paths: dict[tuple[str, str], Path] = {}
-        self._names: dict[str, tuple[str, ...]] = {}
         self._kinds: dict[Path, str | None] = {}
-        self._known: dict[str, tuple[Known, ...]] = {}
         self.readings: dict[tuple[str, str], str] = {}
         """Kinds and names that were not those of a profile, with the profile that each was read as."""
 
@@ -515,16 +536,21 @@ class Finder:
         return found and self._paths.setdefault((kind, name), found)
 
     def _as_written(self, kind: str, name: str, where: Where) -> Path | None:
-
-        known = self.known(kind)
-        names = meant(kind, name, known)
+        names = self._meant(kind, name)
         if len(names) > 1 and not self._of_another_kind(kind, name):
             message = f"'{name}' matches several {KINDS[kind].title}s"
-            raise InputError(Problem(message, place_of(where), f"write {listed(names, known)}"))
+            raise InputError(Problem(message, place_of(where), f"write {listed(names, self.known(kind))}"))
         if len(names) != 1:
             return None
         self.readings[kind, name] = names[0]
         return next(self.files(kind, names[0]))
+
+    def _meant(self, kind: str, name: str) -> tuple[str, ...]:
+        """Names of the profiles that a name may mean."""
+        kept = self._kept.meant
+        if (kind, name) not in kept:
+            kept[kind, name] = meant(kind, name, self.known(kind))
+        return kept[kind, name]
 
     def called(self, kind: str, name: str) -> str:
         """The name of the profile that another name was or can be read as; else the name itself."""
@@ -535,12 +561,13 @@ class Finder:
 
     def known(self, kind: str) -> tuple[Known, ...]:
         """Every profile of a kind with its other names; reads the folders once."""
-        if kind not in self._known:
+        kept = self._kept.known
+        if kind not in kept:
             others = self._aliases_beside(kind)
             memory = {each.name: each.memory_gib for each in self.known("gpu")} if kind == "server" else {}
             found = ((name, _stated(next(self.files(kind, name)))) for name in self.names(kind))
-            self._known[kind] = tuple(_known(name, stated, others.get(name, []), memory) for name, stated in found)
-        return self._known[kind]
+            kept[kind] = tuple(_known(name, stated, others.get(name, []), memory) for name, stated in found)
+        return kept[kind]
 
     def _aliases_beside(self, kind: str) -> dict[str, list[str]]:
         """Names in the tables of aliases by the profile that each stands for; the user's table wins."""
@@ -575,10 +602,11 @@ class Finder:
 
     def names(self, kind: str) -> tuple[str, ...]:
         """All names of a kind, sorted; lists the folders once."""
-        if kind not in self._names:
+        kept = self._kept.names
+        if kind not in kept:
             found = {file.stem for place, direct in self.places(kind) for file in self._listed(kind, place, direct)}
-            self._names[kind] = tuple(sorted(found))
-        return self._names[kind]
+            kept[kind] = tuple(sorted(found))
+        return kept[kind]
 
     def unused(self, kind: str) -> list[tuple[Path, Path]]:
         """Files of a kind that another of the same name keeps from being found, behind that other."""
@@ -599,10 +627,11 @@ class Finder:
         return found
 
     def once(self, kind: str, path: Path, make: Callable[[Path], T]) -> T:
-        """What `make` makes of a file, made once."""
-        if (kind, path) not in self._read:
-            self._read[kind, path] = make(path)
-        return cast(T, self._read[kind, path])
+        """What `make` makes of a file, made once: of a built-in one for all finders that know no others."""
+        kept = self._kept.read if path.parent in _shipped() else self._own
+        if (kind, path) not in kept:
+            kept[kind, path] = make(path)
+        return cast(T, kept[kind, path])
 
     def places(self, kind: str) -> list[tuple[Path, bool]]:
         """Folders that may hold profiles of a kind, and whether they may hold other kinds too."""
@@ -633,7 +662,7 @@ class Finder:
     def _several(self, name: str) -> str | None:
         """What to write for a number of accelerators and their name in one."""
         said, known = counted(name), self.known("gpu")
-        found = meant("gpu", said[1], known) if said else ()
+        found = self._meant("gpu", said[1]) if said else ()
         if said is None or not found:
             return None
         number = f"the number is a value of its own: gpus: {said[0]} (--gpus {said[0]})"
@@ -650,7 +679,7 @@ class Finder:
         if exact:
             return exact.name, name.strip().lower()
         others = (other.name for other in KINDS.values() if other.name != kind and other.scenario_key)
-        found = ((other, meant(other, name, self.known(other))) for other in others)
+        found = ((other, self._meant(other, name)) for other in others)
         return next(((other, names[0]) for other, names in found if len(names) == 1), None)
 
     def kind_of(self, path: Path) -> str | None:

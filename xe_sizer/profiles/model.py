@@ -4,13 +4,11 @@ Besides the profiles (`<name>.yaml`), a folder `model_profiles/` may hold `alias
 profiles).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
@@ -29,11 +27,10 @@ from xe_sizer.graph.model import (
 )
 from xe_sizer.graph.vision import vision_parameters
 from xe_sizer.graph.weights import count_parameters
-from xe_sizer.profiles.convert import convert
+from xe_sizer.profiles.convert import KeyPath, Locate, convert
 from xe_sizer.profiles.yaml_reader import load_yaml, name_problems
 
-if TYPE_CHECKING:
-    from xe_sizer.profiles.convert import KeyPath, Locate
+# Annotations are no text here (`from __future__`): that of every key would be compiled in each start of the command.
 
 # What a model profile may say: the schema of `model_profiles/<name>.yaml`.
 

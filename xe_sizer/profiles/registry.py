@@ -68,7 +68,9 @@ def resolve_model(name_or_path: str, finder: Finder, where: Where = None, hub: H
         return _shape_from_folder(path, name_or_path, finder, where)
     found = found or (None if cached else _file_of_last_part(name_or_path, finder))
     if found:
-        return load_model_profile(found, instructed="instruct" in name_or_path.lower())
+        instructed = "instruct" in name_or_path.lower()
+        kind = "instructed model" if instructed else "model"
+        return finder.once(kind, found, lambda file: load_model_profile(file, instructed=instructed))
     config = cached or (hub.config(repository, where) if repository else None)
     if config and repository:
         return _shape_of_repository(config, repository)
@@ -149,7 +151,6 @@ class Registry(Finder):
     def __init__(self, extra: Sequence[Path] = (), hub: Hub | None = None) -> None:
         super().__init__(extra)
         self.hub = hub
-        self._gpu_texts: dict[Path, str] = {}
 
     def accelerator(self, name: str, where: Where = None) -> Accelerator:
         """The accelerator of a profile name or path. Raises InputError."""
@@ -233,12 +234,13 @@ class Registry(Finder):
 
     def _gpus_with(self, key: str, word: str) -> list[Path]:
         """Files of accelerators that have a key, and a word; a look at their text spares reading the others."""
-        if not self._gpu_texts:
+        kept = self._kept
+        if not kept.gpu_texts:
             files = [file for place, _ in self.places("gpu") for file in sorted(place.glob("*.yaml"))]
             texts = {file: _text_of(file) for file in files}
-            self._gpu_texts = {file: text for file, text in texts.items() if "\npeak_tflops:" in text}
+            kept.gpu_texts = {file: text for file, text in texts.items() if "\npeak_tflops:" in text}
         wanted = re.compile(rf"\b{re.escape(word)}\b")
-        return [file for file, text in self._gpu_texts.items() if f"\n{key}:" in text and wanted.search(text)]
+        return [file for file, text in kept.gpu_texts.items() if f"\n{key}:" in text and wanted.search(text)]
 
     def fabric(self, name: str, where: Where = None) -> FabricProfile:
         """The fabric of a profile name or path. Raises InputError."""

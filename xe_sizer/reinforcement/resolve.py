@@ -248,15 +248,6 @@ def _batches(given: Given, settings: Settings) -> Iterator[Problem]:
         yield problem_at(given, "train.global_batch", message, "prompts x group answers are trained on in whole steps")
 
 
-# Whether a scenario asks for reinforcement learning: every estimate wants to know, so little is imported here.
-
-
-def reinforces(given: Given) -> bool:
-    """Whether a scenario's job learns from answers that the model itself writes."""
-    kind = METHODS.get(given.values.job or "")
-    return kind is not None and kind.rollout is not None
-
-
 MADE_UP = {"data.histogram", "data.samples", "train.steps", "train.padding", "train.seq_len", "train.global_batch"}
 """Keys that the trainer is told of an iteration, whatever the scenario says."""
 OWN = ("train.steps", "train.epochs", "train.global_batch", "train.seq_len")

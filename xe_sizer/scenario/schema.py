@@ -18,6 +18,8 @@ from xe_sizer.scenario.quantities import QUANTITY, base_of, takes_unit
 from xe_sizer.software.number_formats import cache_format_names, format_names, other_formats
 from xe_sizer.software.stack import sleep_names
 
+# Annotations are no text here (`from __future__`): that of every key would be compiled in each start of the command.
+
 # Jobs and kinds of adapters that a scenario may name: the training methods, and inference; what learns beside them.
 #
 # Methods and adapters stand above scenarios and say here what they are called.

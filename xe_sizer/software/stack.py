@@ -3,16 +3,14 @@
 A stack names a `parent` and overrides what differs; the root of all is `generic`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
 import msgspec
 
-from xe_sizer.errors import InputError, Problem, did_you_mean, place_of
+from xe_sizer.errors import InputError, Problem, Where, did_you_mean, place_of
 from xe_sizer.graph.inputs import CastKernels, Fp8Recipe
 from xe_sizer.graph.operators import (
     CONTEXT_KINDS,
@@ -22,6 +20,7 @@ from xe_sizer.graph.operators import (
     WIDENED,
     ContextKind,
     Kernels,
+    Loss,
     PipelineSchedule,
     divergence_names,
     log_probability_names,
@@ -30,15 +29,12 @@ from xe_sizer.graph.operators import (
 from xe_sizer.graph.recompute import RecomputeModule
 from xe_sizer.laws.device import trained_in
 from xe_sizer.profiles.convert import convert, named
-from xe_sizer.profiles.finder import BUILT_IN, Release, default_name, load_inherited, location_below
+from xe_sizer.profiles.finder import BUILT_IN, Finder, Release, default_name, load_inherited, location_below
+from xe_sizer.profiles.yaml_reader import Document
 from xe_sizer.software.optimizer import load_optimizer, optimizer_names
 from xe_sizer.units import MICRO, MILLI
 
-if TYPE_CHECKING:
-    from xe_sizer.errors import Where
-    from xe_sizer.graph.operators import Loss
-    from xe_sizer.profiles.finder import Finder
-    from xe_sizer.profiles.yaml_reader import Document
+# Annotations are no text here (`from __future__`): that of every key would be compiled in each start of the command.
 
 # The section `rollout`: how reinforcement-learning jobs write answers between their steps.
 
@@ -488,7 +484,7 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         kinds = [states for states in self.loads.values() if states is not None]
         return len(kinds) > 1 and all(states == kinds[0] for states in kinds)
 
-    def on_backend(self, name: str) -> Stack:
+    def on_backend(self, name: str) -> Self:
         """The stack where one of its backends shares states out."""
         sections = {
             section: self.loads | changes if section == _LOADS else _with(getattr(self, section), changes)
@@ -496,20 +492,20 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         }
         return msgspec.structs.replace(self, backend=name, **sections)
 
-    def loaded_in(self, dtype: str) -> Stack:
+    def loaded_in(self, dtype: str) -> Self:
         """The stack where weights are loaded in one of its number formats."""
         states = _with(self.states, self.loads[dtype] or {})
         defaults = msgspec.structs.replace(self.defaults, weights_dtype=dtype)
         return msgspec.structs.replace(self, states=states, defaults=defaults)
 
-    def with_fused(self, names: Iterable[str]) -> Stack:
+    def with_fused(self, names: Iterable[str]) -> Self:
         """The stack with fused kernels by what people call them, one after the other."""
         kernels = self.kernels
         for name in names:
             kernels = msgspec.structs.replace(kernels, **self.fused[name])
         return msgspec.structs.replace(self, kernels=kernels)
 
-    def for_copies(self) -> Stack:
+    def for_copies(self) -> Self:
         """The stack as it keeps models that stand frozen beside the one that learns."""
         if not self.states.copies_as_loaded:
             return self

@@ -1,25 +1,17 @@
-"""From a training scenario to its result."""
+"""From a scenario to its result.
+
+Training is imported at once; reinforcement learning and serving, which most questions have no part of, when asked.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from xe_sizer.reinforcement.advice import advise as advise_reinforcement
-from xe_sizer.reinforcement.estimate import ReinforcementEstimate
-from xe_sizer.reinforcement.resolve import reinforces
-from xe_sizer.reinforcement.resolve import resolve as resolve_reinforcement
-from xe_sizer.reinforcement.resolved import ResolvedReinforcement
-from xe_sizer.reinforcement.search import size as size_reinforcement
-from xe_sizer.reinforcement.summary import summarise as summarise_reinforcement
 from xe_sizer.result.common import with_advice
 from xe_sizer.scenario.trials import wanted
-from xe_sizer.serving.advice import advise as advise_service
-from xe_sizer.serving.resolve import resolve as resolve_service
-from xe_sizer.serving.search import size as size_service
-from xe_sizer.serving.summary import summarise as summarise_service
-from xe_sizer.serving.summary import with_operators as with_service_operators
 from xe_sizer.training.advice import advise as advise_training
+from xe_sizer.training.methods import METHODS
 from xe_sizer.training.resolve import resolve as resolve_training
 from xe_sizer.training.search import size as size_training
 from xe_sizer.training.summary import summarise as summarise_training
@@ -28,6 +20,7 @@ from xe_sizer.training.summary import with_operators
 if TYPE_CHECKING:
     from xe_sizer.errors import Problem
     from xe_sizer.profiles.registry import Registry
+    from xe_sizer.reinforcement.resolved import ResolvedReinforcement
     from xe_sizer.result.common import Advice
     from xe_sizer.result.serving import ServeResult
     from xe_sizer.result.training import Result
@@ -39,19 +32,36 @@ if TYPE_CHECKING:
 # A scenario that trains, resolved and sized, whatever its job learns from: data, or answers of its own.
 
 
+def reinforces(given: Given) -> bool:
+    """Whether a scenario's job learns from answers that the model itself writes."""
+    kind = METHODS.get(given.values.job or "")
+    return kind is not None and kind.rollout is not None
+
+
 def resolve_job(given: Given, registry: Registry) -> ResolvedTraining | ResolvedReinforcement:
     """Everything that sizing needs. Raises InputError."""
-    return (resolve_reinforcement if reinforces(given) else resolve_training)(given, registry)
+    if reinforces(given):
+        from xe_sizer.reinforcement.resolve import resolve as resolve_reinforcement
+
+        return resolve_reinforcement(given, registry)
+    return resolve_training(given, registry)
 
 
 def size_job(given: Given, registry: Registry) -> TrainingEstimate:
     """The scenario sized. Raises InputError."""
-    resolved = resolve_job(given, registry)
-    return size_reinforcement(resolved) if isinstance(resolved, ResolvedReinforcement) else size_training(resolved)
+    if reinforces(given):
+        from xe_sizer.reinforcement.resolve import resolve as resolve_reinforcement
+        from xe_sizer.reinforcement.search import size as size_reinforcement
+
+        return size_reinforcement(resolve_reinforcement(given, registry))
+    return size_training(resolve_training(given, registry))
 
 
 def advice_for(sized: TrainingEstimate, registry: Registry, most: int) -> tuple[Advice, ...]:
     """So many pieces of advice at most."""
+    from xe_sizer.reinforcement.advice import advise as advise_reinforcement
+    from xe_sizer.reinforcement.estimate import ReinforcementEstimate
+
     if isinstance(sized, ReinforcementEstimate):
         return advise_reinforcement(sized, registry, most)
     return advise_training(sized, registry, most)
@@ -59,6 +69,8 @@ def advice_for(sized: TrainingEstimate, registry: Registry, most: int) -> tuple[
 
 def gpus_of(given: Given, registry: Registry) -> int:
     """The GPUs that a scenario names, or needs. Raises InputError."""
+    from xe_sizer.reinforcement.resolved import ResolvedReinforcement
+
     resolved = resolve_job(given, registry)
     trainer = resolved.trainer if isinstance(resolved, ResolvedReinforcement) else resolved
     return trainer.gpus or size_job(given, registry).gpus
@@ -92,8 +104,6 @@ def with_further_problems(problems: Iterable[Problem], rest: Given, registry: Re
         from xe_sizer.serving.resolve import with_further_problems as of_serving
 
         return of_serving(problems, rest, registry)
-    from xe_sizer.reinforcement.resolve import reinforces
-
     if reinforces(rest):
         from xe_sizer.reinforcement.resolve import with_further_problems as of_reinforcement
 
@@ -116,6 +126,11 @@ def estimate_reinforcement(given: Given, registry: Registry, details: bool = Tru
     ------
     InputError : what the user can mend, all at once
     """
+    from xe_sizer.reinforcement.advice import advise as advise_reinforcement
+    from xe_sizer.reinforcement.resolve import resolve as resolve_reinforcement
+    from xe_sizer.reinforcement.search import size as size_reinforcement
+    from xe_sizer.reinforcement.summary import summarise as summarise_reinforcement
+
     sized = size_reinforcement(resolve_reinforcement(given, registry), details)
     result = summarise_reinforcement(sized, details, operators)
     return with_advice(result, result.verdict, advise_reinforcement(sized, registry, wanted(sized, details)))
@@ -133,11 +148,18 @@ def serve(given: Given, registry: Registry, details: bool = True) -> ServeResult
     ------
     InputError : what the user can mend, all at once
     """
+    from xe_sizer.serving.resolve import resolve as resolve_service
+    from xe_sizer.serving.search import size as size_service
+
     return concluded(size_service(resolve_service(given, registry)), registry, details)
 
 
 def concluded(sized: ServingEstimate, registry: Registry, details: bool = True, operators: bool = False) -> ServeResult:
     """The result of an estimate, with advice; `operators` as well with its steps operator by operator."""
+    from xe_sizer.serving.advice import advise as advise_service
+    from xe_sizer.serving.summary import summarise as summarise_service
+    from xe_sizer.serving.summary import with_operators as with_service_operators
+
     result = summarise_service(sized, details)
     if operators:
         result = with_service_operators(result, sized)

@@ -161,19 +161,21 @@ def serve_on(
     hardware: Sequence[Mapping[str, object]] = ({},),
     front: bool = False,
     operators: bool = False,
+    details: bool = True,
 ) -> ServeResult:
     """Size one service, on the best of the kinds of hardware.
 
     hardware : keys (`gpu` or `server`) that name each kind, {} for the scenario's own
     front : with the Pareto-optimal ways to run a replica
     operators : with its steps operator by operator
+    details : False for the verdict alone, with the one change that mends a no
 
     Raises
     ------
     InputError : as `fleet`
     """
     found = fleet(given, registry, hardware)
-    result = concluded(found.chosen, registry, operators=operators)
+    result = concluded(found.chosen, registry, details, operators)
     if len(hardware) > 1:
         compared = tuple(option(one) for one in found.answers)
         warnings = (*result.warnings, *one_price(given), *_unpriced(found))

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from xe_sizer.errors import InputError, Problem
-from xe_sizer.reinforcement.resolve import reinforces
 from xe_sizer.reinforcement.resolve import resolve as resolve_reinforcement
 from xe_sizer.result.common import SCHEMA_VERSION
 from xe_sizer.result.studies import (
     Scaling,
     ScalingPoint,
 )
+from xe_sizer.studies.estimate import reinforces
 from xe_sizer.studies.plan import candidates_of, gpu_numbers, searched
 from xe_sizer.training.resolve import resolve
 from xe_sizer.training.summary import COMPUTE, bound_of, layout_of, scenario_of

@@ -38,6 +38,7 @@ from xe_sizer.software.optimizer import load_optimizer
 from xe_sizer.software.quantiser import load_quantiser
 from xe_sizer.software.stack import Objective, default_stack, load_stack
 from xe_sizer.training.adapters import ADAPTERS, ALL_WEIGHTS, AdapterOptions, Quantised
+from xe_sizer.training.adapters.adapter import VIRTUAL_TOKENS
 from xe_sizer.training.adapters.low_rank import resolve_end
 from xe_sizer.training.conflicts import conflicts
 from xe_sizer.training.device import device_of, without_losses
@@ -562,7 +563,7 @@ def _options(
         lora_targets=provenance.settle("lora.targets", *_default(adapter.targets, _default_targets(model, stack)))
         if projections
         else (),
-        virtual_tokens=prompt.virtual_tokens or AdapterOptions.virtual_tokens,
+        virtual_tokens=prompt.virtual_tokens or VIRTUAL_TOKENS,
         encoder_hidden=prompt.encoder_hidden,
         prompt_embedding=stack.defaults.prompt_embedding,
         block_size=given.values.lora.block_size,

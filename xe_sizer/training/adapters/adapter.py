@@ -50,6 +50,9 @@ class Quantised(Immutable, eq=True):
         return self.quantiser.buffer_bytes(self.quantised_from_bytes) if self.width.expands else 0.0
 
 
+VIRTUAL_TOKENS = 10  # of a prompt that learns, where nobody says
+
+
 class AdapterOptions(Immutable):
     """What a user may choose about adapters; None or empty means the stack's default or the kind's own.
 
@@ -59,7 +62,7 @@ class AdapterOptions(Immutable):
 
     lora_rank: int = 16
     lora_targets: tuple[str, ...] = ("q", "v")
-    virtual_tokens: int = 10
+    virtual_tokens: int = VIRTUAL_TOKENS
     encoder_hidden: int | None = None
     prompt_embedding: int | None = None
     block_size: int | None = None
