@@ -194,7 +194,7 @@ def _checked(path: Path, named: bool, flags: dict[str, object], how: Invocation)
         return _skipped(str(path), NOT_A_SCENARIO)
     try:
         given = how.given(None, str(path), flags)
-        return answered(str(path), answer_to(given, how.registry), dict(_lines(given)))
+        return answered(str(path), answer_to(given, how.registry, details=how.output.whole), dict(_lines(given)))
     except InputError as error:
         return _refused(str(path), error.problems)
 

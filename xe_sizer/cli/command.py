@@ -367,18 +367,18 @@ def given_scenario(
     return given
 
 
-def answer_to(given: Given, registry: Registry) -> Sized:
-    """What the scenario itself asks: its verdict, without the details of a report. Raises InputError.
+def answer_to(given: Given, registry: Registry, *, details: bool = False) -> Sized:
+    """What the scenario itself asks, with details where they are shown. Raises InputError.
 
     Each wing is imported when it is asked: most runs need one of them.
     """
     if serves(given):
         from xe_sizer.studies.estimate import serve
 
-        return serve(given, registry, details=False)
+        return serve(given, registry, details=details)
     from xe_sizer.studies.estimate import estimate
 
-    return estimate(given, registry, details=False)
+    return estimate(given, registry, details)
 
 
 def read_flags(flags: Mapping[str, object]) -> dict[str, object]:

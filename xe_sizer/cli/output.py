@@ -244,6 +244,11 @@ class Output(Immutable):
     color: str
 
     @property
+    def whole(self) -> bool:
+        """Whether some report shows everything that the answer has."""
+        return any(target.format.whole for target in self.targets)
+
+    @property
     def details(self) -> bool:
         """Whether some report shows more than verdicts."""
         return any(target.format.details for target in self.targets)
