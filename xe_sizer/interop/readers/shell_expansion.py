@@ -461,7 +461,7 @@ class Variables:
         self.given = given
         self._shifted = 0  # arguments of the script that `shift` passed over though they are not known
         self.values: dict[str, Value] = {}
-        self.exported: set[str] = set()
+        self.exported: dict[str, None] = {}  # in the order of the file
         self.arguments: list[tuple[Runs, ...]] = [tuple(self._given_arguments())]
         self._hidden: list[dict[str, Value | None]] = []
 

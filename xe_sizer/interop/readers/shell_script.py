@@ -1187,7 +1187,7 @@ class Reading(Flow):
             if name == "local" or (name in {"declare", "typeset"} and "g" not in options):
                 self.variables.hide(each)
             if name == "export" or "x" in options:
-                self.variables.exported.add(each)
+                self.variables.exported[each] = None
         for assignment in assignments:
             self._assign(assignment, named="A" in options)
         if name != "export":
