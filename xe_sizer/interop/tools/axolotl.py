@@ -9,10 +9,10 @@ from xe_sizer.interop.draft import Key, Loss, Table, globs
 from xe_sizer.interop.huggingface import (
     ALL_LINEAR,
     BITS,
-    EXPORT_LORA,
-    EXPORT_QLORA,
     FSDP_VERSION,
+    LORA,
     OPTIMIZERS,
+    QLORA,
     QLORA_BITS,
     adapted_modules,
     adapter_of,
@@ -31,6 +31,7 @@ from xe_sizer.interop.source import Tool
 from xe_sizer.interop.values import (
     above_zero,
     interval,
+    inverse,
     is_on,
     listed,
     number,
@@ -53,57 +54,65 @@ if TYPE_CHECKING:
 
 # Axolotl configurations. Keys: axolotl src/axolotl/utils/schemas (read at 0.18).
 
-_EXPORT_PREFERENCES = ("dpo", "kto", "orpo", "simpo", "grpo")
+_RL_JOBS = ("dpo", "kto", "orpo", "simpo", "grpo")
+_PREFERENCES = {"ipo": "dpo", "gdpo": "grpo"}  # priced alike: the same models, passes and data
 _OPTIMIZERS = OPTIMIZERS | {"adopt": "adopt_adamw", "came": "came_pytorch", "muon": "muon"}
 _WEIGHTS = {"bf16": "bf16", "fp16": "fp16", "fp8": "bf16", "fp32": "fp32"}  # by the precision of the run
-_EXPORT_SWITCHES = {"fp16": "fp16", "fp8": "fp8", "fp32": "float32"}
-_EXPORT_LIGER = {"rotary": "liger_rope", "norm": "liger_rms_norm", "activation": "liger_glu_activation"}
+_PRECISIONS = {"bf16": ("bf16", "bfloat16"), "fp16": ("fp16", "float16"), "fp8": ("fp8",), "fp32": ("float32",)}
+_LIGER = {
+    "liger_rope": "rotary", "liger_rms_norm": "norm", "liger_layer_norm": "norm", "liger_glu_activation": "activation",
+    "liger_swiglu": "activation",
+}  # fmt: skip
 _LIGER_PLUGIN = "axolotl.integrations.liger.LigerPlugin"
 _CUT_PLUGIN = "axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin"
-_EXPORT_ATTENTION = {"flash": "flash_attention_2", "sdpa": "sdpa", "eager": "eager"}
+_ATTENTION = {
+    "flash_attention_2": "flash", "flash_attention_3": "flash", "flash": "flash",
+    "kernels-community/flash-attn2": "flash", "kernels-community/flash-attn3": "flash", "sdpa": "sdpa",
+    "eager": "eager",
+}  # fmt: skip
 
 
 def _write(plan: Plan) -> ToolFiles:
     values: dict[str, Any] = {
         "base_model": plan.take("model"),
-        **_export_job(plan),
-        **_export_precision(plan),
+        **_write_job(plan),
+        **_write_precision(plan),
         "sequence_len": plan.take("train.seq_len"),
-        **_export_padding(plan),
+        **_write_padding(plan),
         "micro_batch_size": plan.take("train.micro_batch"),
         "gradient_accumulation_steps": plan.take("train.grad_accum"),
         "learning_rate": LEARNING_RATE,
         "max_steps": plan.take("train.steps"),
         "num_epochs": None if plan.peek("train.steps") else plan.take("train.epochs"),
         "optimizer": plan.word("optimizer", _OPTIMIZERS),
-        "gradient_checkpointing": _export_recompute(plan),
-        "attn_implementation": plan.word("attention", _EXPORT_ATTENTION),
-        **_export_kernels(plan),
+        "gradient_checkpointing": _write_recompute(plan),
+        "attn_implementation": plan.word("attention", inverse(_ATTENTION)),
+        **_write_kernels(plan),
         "tensor_parallel_size": _above_one(plan.take("layout.tp")),
         "context_parallel_size": _above_one(plan.take("layout.cp")),
         "dp_shard_size": plan.take("layout.zero_group") or None,
         "save_steps": plan.take("train.checkpoint_every"),
         "eval_steps": plan.take("train.evaluate_every"),
-        **_export_sharding(plan),
+        **_write_sharding(plan),
     }
     return ToolFiles(yaml_text(values), run=_run(plan))
 
 
-def _export_job(plan: Plan) -> dict[str, Any]:
+def _write_job(plan: Plan) -> dict[str, Any]:
     job = plan.take("job")
     adapter = adapter_of(plan)
-    values: dict[str, Any] = {"adapter": adapter, "rl": job if job in _EXPORT_PREFERENCES else None}
+    values: dict[str, Any] = {"adapter": adapter, "rl": job if job in _RL_JOBS else None}
     if plan.peek("train.reference") == "precomputed":
         plan.said("train.reference")
         values["precompute_ref_log_probs"] = True
     if job == "reward":
         values["reward_model"] = True
     if adapter:
-        values |= _export_adapters(plan)
-    bits = plan.peek("train.bits", QLORA_BITS if adapter == EXPORT_QLORA else None)
+        values |= _write_adapters(plan)
+    bits = plan.peek("train.bits", QLORA_BITS if adapter == QLORA else None)
     if adapter and bits in BITS:
         plan.said("train.bits")
-        values |= {"adapter": EXPORT_QLORA if bits == QLORA_BITS else EXPORT_LORA, BITS[bits]: True}
+        values |= {"adapter": QLORA if bits == QLORA_BITS else LORA, BITS[bits]: True}
     if job == "pretrain":
         values["pretraining_dataset"] = [{"path": "PATH"}]
     else:
@@ -111,7 +120,7 @@ def _export_job(plan: Plan) -> dict[str, Any]:
     return values
 
 
-def _export_adapters(plan: Plan) -> dict[str, Any]:
+def _write_adapters(plan: Plan) -> dict[str, Any]:
     targets = adapted_modules(plan)
     return {
         "lora_r": plan.take("lora.rank"),
@@ -124,7 +133,7 @@ def _export_adapters(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _export_precision(plan: Plan) -> dict[str, Any]:
+def _write_precision(plan: Plan) -> dict[str, Any]:
     """Precision, and with it the type of the weights."""
     word = plan.peek("precision")
     if word in _WEIGHTS:
@@ -133,24 +142,25 @@ def _export_precision(plan: Plan) -> dict[str, Any]:
         plan.said("train.weights_dtype")
     return {
         "bf16": word == "bf16",
-        **{_EXPORT_SWITCHES[each]: word == each or None for each in ("fp16", "fp8", "fp32")},
+        **{_PRECISIONS[each][0]: word == each or None for each in ("fp16", "fp8", "fp32")},
     }
 
 
-def _export_kernels(plan: Plan) -> dict[str, Any]:
+def _write_kernels(plan: Plan) -> dict[str, Any]:
     """Liger's kernels and loss, or the cut cross-entropy where it is the loss alone that is fused."""
     kernels = plan.peek("train.fused_kernels") or ()
     fused = plan.peek("loss") == "fused"
     if fused:
         plan.said("loss")
-    if kernels and all(kind in _EXPORT_LIGER for kind in kernels):
+    switches = inverse(_LIGER)
+    if kernels and all(kind in switches for kind in kernels):
         plan.said("train.fused_kernels")
-        chosen = {_EXPORT_LIGER[kind]: True for kind in kernels}
+        chosen = {switches[kind]: True for kind in kernels}
         return {"plugins": [_LIGER_PLUGIN], **chosen, "liger_fused_linear_cross_entropy": fused or None}
     return {"plugins": [_CUT_PLUGIN], "cut_cross_entropy": True} if fused else {}
 
 
-def _export_padding(plan: Plan) -> dict[str, Any]:
+def _write_padding(plan: Plan) -> dict[str, Any]:
     word = plan.peek("train.padding")
     known = ("packed", "to-seq-len", "longest-in-micro-batch", "grouped-by-length", "none")
     if word in known:
@@ -163,7 +173,7 @@ def _export_padding(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _export_recompute(plan: Plan) -> bool | str:
+def _write_recompute(plan: Plan) -> bool | str:
     """All of the activations or none; with full recomputation the kept inputs may go to host memory."""
     full = bool(plan.peek("layout.recompute") == "full")
     if plan.peek("layout.recompute") in ("full", "none"):
@@ -174,7 +184,7 @@ def _export_recompute(plan: Plan) -> bool | str:
     return full
 
 
-def _export_sharding(plan: Plan) -> dict[str, Any]:
+def _write_sharding(plan: Plan) -> dict[str, Any]:
     fsdp = fsdp_settings(plan)
     if fsdp is None:
         return {"deepspeed": deepspeed_settings(plan)}
@@ -216,14 +226,6 @@ _OWN = frozenset(
     {"base_model", "micro_batch_size", "sequence_len", "datasets", "num_epochs", "sample_packing", "adapter"}
 )
 _BATCHED = 3  # keys of axolotl's own from which on a file is surely its
-_PREFERENCES = {"ipo": "dpo", "gdpo": "grpo"}  # priced alike: the same models, passes and data
-_ATTENTION = {
-    "flashattention2": "flash", "flashattention3": "flash", "flash": "flash", "kernels-community/flash-attn2": "flash",
-    "kernels-community/flash-attn3": "flash", "sdpa": "sdpa", "eager": "eager",
-}  # fmt: skip
-_LIGER = {
-    "rope": "rotary", "rms_norm": "norm", "layer_norm": "norm", "glu_activation": "activation", "swiglu": "activation",
-}  # fmt: skip
 _SWITCHES = (("flash_attention", "flash"), ("sdp_attention", "sdpa"), ("eager_attention", "eager"))
 _SERVER: Mapping[str, Stated] = {
     "tp": (("vllm.tensor_parallel_size",), positive, None),
@@ -417,15 +419,15 @@ def _answers(draft: Draft) -> None:
 
 
 def _precision(draft: Draft) -> None:
-    for switches, word in ((("bf16", "bfloat16"), "bf16"), (("fp16", "float16"), "fp16"), (("fp8",), "fp8")):
-        found = draft.on(*switches)
+    for word in ("bf16", "fp16", "fp8"):
+        found = draft.on(*_PRECISIONS[word])
         if found is not None:
             if plain(found.value) == "auto":
                 draft.default("precision", word, f"{word}: auto")
             draft.state("precision", word, found)
             draft.default("train.weights_dtype", "fp16" if word == "fp16" else "bf16", "loaded in the type of the run")
             return
-    full = draft.on("float32")
+    full = draft.on(*_PRECISIONS["fp32"])
     draft.state("precision", "fp32", full) if full else draft.default("precision", "bf16", "bf16: auto")
 
 
@@ -519,14 +521,7 @@ def _kernels(draft: Draft) -> None:
     plugins = " ".join(listed(listed_plugins.value) or ()).lower() if listed_plugins else ""
     liger = [name for name in draft.keys if name.startswith("liger_") and is_on(draft.keys[name].value)]
     if "liger" in plugins and liger:
-        parts = {
-            "rope": "rotary",
-            "rms_norm": "norm",
-            "layer_norm": "norm",
-            "glu_activation": "activation",
-            "swiglu": "activation",
-        }
-        found = dict.fromkeys(parts[part] for name in liger if (part := name.removeprefix("liger_")) in parts)
+        found = dict.fromkeys(_LIGER[name] for name in liger if name in _LIGER)
         draft.state("train.fused_kernels", tuple(found) or None, listed_plugins)
         loss = draft.on("liger_fused_linear_cross_entropy")
         draft.state("loss", "fused", loss) if loss else None

@@ -12,11 +12,11 @@ from xe_sizer.interop.huggingface import (
     ADAPTERS_OFF,
     ADDED,
     COPY,
-    EXPORT_QLORA,
     KERNELS,
     MUON,
     OPTIMIZERS,
     PARAMS,
+    QLORA,
     adapted_modules,
     adapter_of,
     read_deepspeed,
@@ -25,7 +25,18 @@ from xe_sizer.interop.huggingface import (
     trainer_sharding,
 )
 from xe_sizer.interop.source import Tool
-from xe_sizer.interop.values import interval, is_on, listed, number, plain, positive, positive_or_open, switch, text
+from xe_sizer.interop.values import (
+    interval,
+    inverse,
+    is_on,
+    listed,
+    number,
+    plain,
+    positive,
+    positive_or_open,
+    switch,
+    text,
+)
 from xe_sizer.interop.write import LEARNING_RATE, Exporter, ToolFiles, yaml_text
 from xe_sizer.profiles.finder import BUILT_IN
 from xe_sizer.software.stack import DEEPSPEED
@@ -40,43 +51,38 @@ if TYPE_CHECKING:
 
 # LLaMA-Factory configurations. Keys: LLaMA-Factory src/llamafactory/hparams (read in August 2026).
 
-_EXPORT_STAGES = {
-    "pretrain": "pt",
-    "reward": "rm",
-    "ppo": "ppo",
-    "dpo": "dpo",
-    "kto": "kto",
-    "orpo": "dpo",
-    "simpo": "dpo",
-}
-_JOBS = ("sft", "lora", "qlora", *_EXPORT_STAGES)
+_PRETRAIN, _DPO, _INFERENCE = "pretrain", "dpo", "inference"
+_STAGES = {"pt": _PRETRAIN, "rm": "reward", "ppo": "ppo", "dpo": _DPO, "kto": "kto"}
+_PREFERENCES = ("orpo", "simpo")  # losses of the stage `dpo` that are jobs of their own
+_STAGE_OF_JOB = inverse(_STAGES) | dict.fromkeys(_PREFERENCES, "dpo")
+_JOBS = ("sft", "lora", "qlora", *_STAGE_OF_JOB)
 _SWITCHES = {
     "muon": ("muon", None), "adam-mini": ("adam_mini", None), "apollo": ("apollo", None),
     "galore-adamw": ("galore", None), "galore-adamw-8bit": ("galore", "adamw_8bit"),
     "galore-adafactor": ("galore", "adafactor"),
 }  # fmt: skip
-_EXPORT_ATTENTION = {"flash": "fa2", "sdpa": "sdpa", "eager": "disabled"}
+_ATTENTION = {"fa2": "flash", "fa3": "flash", "sdpa": "sdpa", "disabled": "eager", "auto": None}
 
 
 def _write(plan: Plan) -> ToolFiles:
     values: dict[str, Any] = {
         "model_name_or_path": plan.take("model"),
-        **_export_job(plan),
+        **_write_job(plan),
         "do_train": True,
         "dataset": "DATASET",
         "template": "default",
         "cutoff_len": plan.take("train.seq_len"),
-        **_export_padding(plan),
+        **_write_padding(plan),
         "per_device_train_batch_size": plan.take("train.micro_batch"),
         "gradient_accumulation_steps": plan.take("train.grad_accum"),
         "learning_rate": LEARNING_RATE,
         "max_steps": plan.take("train.steps"),
         "num_train_epochs": None if plan.peek("train.steps") else plan.take("train.epochs"),
-        **_export_precision(plan),
-        **_export_recompute(plan),
-        **_export_optimizer(plan),
-        "flash_attn": plan.word("attention", _EXPORT_ATTENTION),
-        **_export_kernels(plan),
+        **_write_precision(plan),
+        **_write_recompute(plan),
+        **_write_optimizer(plan),
+        "flash_attn": plan.word("attention", inverse(_ATTENTION)),
+        **_write_kernels(plan),
         **saved_and_evaluated(plan),
         **trainer_sharding(plan),
         "output_dir": "saves",
@@ -84,13 +90,13 @@ def _write(plan: Plan) -> ToolFiles:
     return ToolFiles(yaml_text(values), run=_run(plan))
 
 
-def _export_job(plan: Plan) -> dict[str, Any]:
+def _write_job(plan: Plan) -> dict[str, Any]:
     """Stage and method; a job without adapters trains all weights."""
     job = plan.peek("job")
     if job in _JOBS:
         plan.said("job")
-    values: dict[str, Any] = {"stage": _EXPORT_STAGES.get(job, "sft"), "finetuning_type": "full"}
-    if job in ("orpo", "simpo"):
+    values: dict[str, Any] = {"stage": _STAGE_OF_JOB.get(job, "sft"), "finetuning_type": "full"}
+    if job in _PREFERENCES:
         values["pref_loss"] = job
     adapter = adapter_of(plan)
     if adapter:
@@ -104,20 +110,20 @@ def _export_job(plan: Plan) -> dict[str, Any]:
             "use_dora": plan.take("lora.dora") or None,
             "additional_target": ",".join(plan.take("lora.modules_to_save") or ()) or None,
         }
-    if adapter == EXPORT_QLORA:
+    if adapter == QLORA:
         values["quantization_bit"] = plan.take("train.bits", 4)
         plan.said("train.quantiser")
     return values
 
 
-def _export_padding(plan: Plan) -> dict[str, Any]:
+def _write_padding(plan: Plan) -> dict[str, Any]:
     word = plan.peek("train.padding")
     if word in ("packed", "longest-in-micro-batch", "grouped-by-length"):
         plan.said("train.padding")
     return {"packing": word == "packed", "group_by_length": word == "grouped-by-length" or None}
 
 
-def _export_precision(plan: Plan) -> dict[str, Any]:
+def _write_precision(plan: Plan) -> dict[str, Any]:
     """Precision; what learns is kept in float32 unless the run is one in pure bfloat16, what is frozen in its type."""
     word = plan.peek("precision")
     if word in ("bf16", "fp16", "fp8"):
@@ -125,7 +131,7 @@ def _export_precision(plan: Plan) -> dict[str, Any]:
     pure = word == "bf16" and plan.peek("train.weights_dtype") == "bf16" and not adapter_of(plan)
     frozen = word if word in ("bf16", "fp16") else "bf16"
     kept = "bf16" if pure else frozen if adapter_of(plan) else "fp32"
-    if plan.peek("train.weights_dtype") == kept or plan.peek("job") == EXPORT_QLORA:
+    if plan.peek("train.weights_dtype") == kept or plan.peek("job") == QLORA:
         plan.said("train.weights_dtype")
     return {
         "pure_bf16": pure or None,
@@ -135,7 +141,7 @@ def _export_precision(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _export_optimizer(plan: Plan) -> dict[str, Any]:
+def _write_optimizer(plan: Plan) -> dict[str, Any]:
     """The optimizer: a switch of its own where LLaMA-Factory brings it along."""
     name = plan.peek("optimizer", "")
     switch = _SWITCHES.get(str(name).removesuffix("-layerwise"))
@@ -151,7 +157,7 @@ def _export_optimizer(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _export_kernels(plan: Plan) -> dict[str, Any]:
+def _write_kernels(plan: Plan) -> dict[str, Any]:
     """Liger's kernels, with which the loss is fused where the stage needs no logits."""
     if set(plan.peek("train.fused_kernels") or ()) != KERNELS:
         return {}
@@ -161,7 +167,7 @@ def _export_kernels(plan: Plan) -> dict[str, Any]:
     return {"enable_liger_kernel": True}
 
 
-def _export_recompute(plan: Plan) -> dict[str, Any]:
+def _write_recompute(plan: Plan) -> dict[str, Any]:
     """All of the activations or none; with full recomputation the kept inputs may go to host memory."""
     word = plan.peek("layout.recompute")
     if word in ("full", "none"):
@@ -225,7 +231,6 @@ _V1_OWN = frozenset(
     }
 )  # fmt: skip
 _FEW = 2
-_PREFERENCES = {"orpo": "orpo", "simpo": "simpo"}
 _PADDING = {
     "normal": "longest-in-micro-batch", "paddingfree": "none", "dynamicbatching": "longest-in-micro-batch",
     "dynamicpaddingfree": "none",
@@ -272,7 +277,8 @@ def _v1_job(draft: Draft) -> None:
     data = draft.peek("train_dataset")
     word = plain(method.value) if method is not None else "full"
     if loss is not None:
-        draft.state("job", _PREFERENCES.get(plain(loss.value), "dpo"), loss)
+        word = plain(loss.value)
+        draft.state("job", word if word in _PREFERENCES else _DPO, loss)
     elif data is not None and "dpo" in plain(data.value):
         draft.assume("job", "dpo", "from the name of the data set", data.where)
     elif word == huggingface.LORA:
@@ -447,9 +453,6 @@ _OWN = frozenset(
     }
 )  # fmt: skip
 _SURE = 2  # of its own keys from which on a file is surely its
-_PRETRAIN, _DPO, _INFERENCE = "pretrain", "dpo", "inference"
-_STAGES = {"pt": _PRETRAIN, "rm": "reward", "ppo": "ppo", "dpo": _DPO, "kto": "kto"}
-_ATTENTION = {"fa2": "flash", "fa3": "flash", "sdpa": "sdpa", "disabled": "eager", "auto": None}
 _LOW_RANK = ("galore", "apollo")
 _OPTIMIZER_RANK = 16  # galore_rank and apollo_rank unasked
 _GALORE = {"adafactor": "galore-adafactor", **dict.fromkeys(("adamw-8bit", "paged-adamw-8bit"), "galore-adamw-8bit")}
@@ -548,7 +551,7 @@ def _job(draft: Draft) -> None:
     method = plain(kind.value) if kind is not None else huggingface.LORA
     bits = draft.take("quantization_bit")
     if word == _DPO and loss is not None and plain(loss.value) in _PREFERENCES:
-        draft.state("job", _PREFERENCES[plain(loss.value)], loss)
+        draft.state("job", plain(loss.value), loss)
     elif word in _STAGES and (word != "pt" or method == "full"):
         draft.state("job", _STAGES[word], stage)
     elif method in (huggingface.LORA, "oft"):

@@ -23,6 +23,7 @@ from xe_sizer.interop.values import (
     Written,
     above_zero,
     interval,
+    inverse,
     is_on,
     plain,
     positive,
@@ -47,11 +48,17 @@ _OPTIMIZERS = {
     "paged-adamw": "bitsandbytes.optim.PagedAdamW", "paged-adamw-8bit": "bitsandbytes.optim.PagedAdamW8bit",
     "sgd": "torch.optim.SGD",
 }  # fmt: skip
-_EXPORT_ATTENTION = {"flash": "flash_attention_2", "sdpa": "sdpa", "eager": "eager"}
-_EXPORT_SCHEDULES = {"1f1b": "1f1b", "1f1b-interleaved": "interleaved1f1b", "gpipe": "gpipe", "zb-v": "ZBVZeroBubble"}
+_ATTENTION = {
+    "flash_attention_2": "flash", "flash_attention_3": "flash", "te": "flash", "sdpa": "sdpa", "eager": "eager",
+    "torch": "eager", "flash": "flash", "flash_varlen": "flash", "kernels-community/flash-attn3": "flash",
+}  # fmt: skip
+_SCHEDULES = {
+    "1f1b": "1f1b", "interleaved1f1b": "1f1b-interleaved", "gpipe": "gpipe", "ZBVZeroBubble": "zb-v",
+    "InterleavedZeroBubble": "1f1b-interleaved", "LoopedBFS": "1f1b-interleaved",
+}  # fmt: skip
 _CHECKPOINTING = {"none": False, "full": True, "selective": "selective"}
 _TITLE = "NeMo AutoModel"
-_EXPORT_LOSSES = {"fused": "linear_ce.FusedLinearCrossEntropy", "eager": "masked_ce.MaskedCrossEntropy"}
+_LOSS_CLASSES = {"fused": "linear_ce.FusedLinearCrossEntropy", "eager": "masked_ce.MaskedCrossEntropy"}
 
 
 def _write(plan: Plan) -> ToolFiles:
@@ -67,13 +74,13 @@ def _write(plan: Plan) -> ToolFiles:
             "_target_": "nemo_automodel.NeMoAutoModelForCausalLM.from_pretrained",
             "pretrained_model_name_or_path": plan.take("model"),
             "torch_dtype": "bfloat16",
-            "attn_implementation": plan.word("attention", _EXPORT_ATTENTION),
+            "attn_implementation": plan.word("attention", inverse(_ATTENTION)),
         },
         "distributed": _layout(plan),
         "loss_fn": _loss(plan),
         **_data(plan),
-        **_export_adapters(plan),
-        "optimizer": {"_target_": _export_optimizer(plan), "lr": LEARNING_RATE},
+        **_write_adapters(plan),
+        "optimizer": {"_target_": _write_optimizer(plan), "lr": LEARNING_RATE},
     }
     if plan.peek("train.weights_dtype") == "bf16":
         plan.said("train.weights_dtype")
@@ -118,7 +125,7 @@ def _layout(plan: Plan) -> dict[str, Any]:
         if math.ceil(layers / (piped * each)) == chunks:  # otherwise no number of layers makes as many chunks
             plan.said("layout.vpp")
         values["pipeline"] = {
-            "pp_schedule": plan.word("layout.schedule", _EXPORT_SCHEDULES) or _EXPORT_SCHEDULES["1f1b"],
+            "pp_schedule": plan.word("layout.schedule", inverse(_SCHEDULES)) or "1f1b",
             "layers_per_stage": each if chunks > 1 else None,
             "pp_microbatch_size": plan.peek("train.micro_batch", 1),
         }
@@ -126,7 +133,7 @@ def _layout(plan: Plan) -> dict[str, Any]:
 
 
 def _loss(plan: Plan) -> dict[str, Any] | None:
-    found = _EXPORT_LOSSES.get(plan.peek("loss"))
+    found = _LOSS_CLASSES.get(plan.peek("loss"))
     if found is not None:
         plan.said("loss")
     return {"_target_": f"nemo_automodel.components.loss.{found}"} if found else None
@@ -154,7 +161,7 @@ def _data(plan: Plan) -> dict[str, Any]:
     return {"dataset": data, "validation_dataset": data if evaluated else None, "packed_sequence": packed}
 
 
-def _export_adapters(plan: Plan) -> dict[str, Any]:
+def _write_adapters(plan: Plan) -> dict[str, Any]:
     job = plan.peek("job")
     if job not in ("lora", "qlora"):
         return {}
@@ -177,7 +184,7 @@ def _export_adapters(plan: Plan) -> dict[str, Any]:
     return values
 
 
-def _export_optimizer(plan: Plan) -> str:
+def _write_optimizer(plan: Plan) -> str:
     found = _OPTIMIZERS.get(plan.peek("optimizer", "adamw"))
     if found is not None:
         plan.said("optimizer")
@@ -205,10 +212,6 @@ EXPORTERS = (
 
 # NeMo AutoModel's keys. Source: nemo_automodel/components and nemo_automodel/recipes (0.5).
 
-_ATTENTION = {
-    "flash_attention_2": "flash", "flash_attention_3": "flash", "te": "flash", "sdpa": "sdpa", "eager": "eager",
-    "torch": "eager", "flash": "flash", "flash_varlen": "flash", "kernels-community/flash-attn3": "flash",
-}  # fmt: skip
 _TYPES = {
     "bf16": "bf16", "bfloat16": "bf16", "torch.bfloat16": "bf16", "float32": "fp32", "fp32": "fp32",
     "torch.float32": "fp32", "float16": "fp16", "fp16": "fp16", "torch.float16": "fp16", "auto": None,
@@ -313,10 +316,6 @@ _OWN = (
 _NOT_KEYS = frozenset({"config", "c", "nproc_per_node"})
 _STRATEGIES = {"fsdp2": 3, "fsdp": 3, "megatronfsdp": 3, "ddp": 0}
 _LOSSES = {"fusedlinear": "fused", "chunked": "fused", "teparallel": "vocab-parallel", "masked": "eager"}
-_SCHEDULES = {
-    "1f1b": "1f1b", "interleaved1f1b": "1f1b-interleaved", "gpipe": "gpipe", "zbvzerobubble": "zb-v",
-    "interleavedzerobubble": "1f1b-interleaved", "loopedbfs": "1f1b-interleaved",
-}  # fmt: skip
 _PRETRAINING = ("megatron", "nanogpt", "pretrain")
 _LENGTHS = ("dataset.seq_length", "dataset.seq_len", "dataset.max_length", "dataset.max_seq_length",
             "dataset.block_size", "packed_sequence.max_length", "dataloader.collate_fn.max_length",
@@ -509,7 +508,7 @@ def _pipeline(draft: Draft) -> None:
     if stages < 2:
         return
     word = plain(schedule.value) if schedule is not None else "1f1b"
-    draft.state("layout.schedule", _SCHEDULES.get(word), schedule)
+    draft.state("layout.schedule", {plain(name): ours for name, ours in _SCHEDULES.items()}.get(word), schedule)
     draft.default("layout.schedule", "1f1b")
     each = _number(per_stage)
     layers = layers_of(draft.keys[name].value) if each and (name := _named(draft)) else None

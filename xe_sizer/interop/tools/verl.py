@@ -38,6 +38,7 @@ from xe_sizer.interop.values import (
     Written,
     above_zero,
     interval,
+    inverse,
     is_on,
     number,
     plain,
@@ -64,8 +65,8 @@ if TYPE_CHECKING:
 _ROOT = "actor_rollout_ref."
 _ACTOR, _MODEL, _ROLLOUT = f"{_ROOT}actor.", f"{_ROOT}model.", f"{_ROOT}rollout."
 _ESTIMATORS = {"ppo": "gae", "grpo": "grpo"}
-_EXPORT_ENGINES = {"vllm": "vllm", "sglang": "sglang", "hf-transformers": "hf", "tensorrt-llm": "trtllm"}
-_EXPORT_MEGATRON = {
+_ENGINES = {"vllm": "vllm", "sglang": "sglang", "hf": "hf-transformers", "trtllm": "tensorrt-llm"}
+_MEGATRON_SIZES = {
     "tp": "tensor_model_parallel_size", "pp": "pipeline_model_parallel_size", "cp": "context_parallel_size",
     "ep": "expert_model_parallel_size",
 }  # fmt: skip
@@ -96,10 +97,10 @@ def _write(plan: Plan) -> ToolFiles:
         f"{_MODEL}path": plan.take("model"),
         "data.train_files": "DATASET",
         f"{_ACTOR}optim.lr": LEARNING_RATE,
-        **_export_batches(plan),
+        **_write_batches(plan),
         **_answers(plan),
         **(_under_megatron(plan) if megatron else _under_fsdp(plan)),
-        **_export_waiting(plan, "megatron" if megatron else "fsdp_config"),
+        **_write_waiting(plan, "megatron" if megatron else "fsdp_config"),
         **_beside(plan),
         **_adapters(plan),
         **_run(plan),
@@ -107,7 +108,7 @@ def _write(plan: Plan) -> ToolFiles:
     return ToolFiles(override_text(words, values))
 
 
-def _export_batches(plan: Plan) -> dict[str, Any]:
+def _write_batches(plan: Plan) -> dict[str, Any]:
     """Prompts of an iteration and of an optimizer step, and the lengths of prompts and answers."""
     group, length = plan.take("rollout.group", 1), plan.take("train.seq_len")
     answer = int(plan.take("rollout.max_output_tokens", length // 2))
@@ -126,12 +127,12 @@ def _export_batches(plan: Plan) -> dict[str, Any]:
 def _answers(plan: Plan) -> dict[str, Any]:
     """How the engine writes answers, on the GPUs that train."""
     engine, sleep = plan.peek("rollout.engine"), plan.peek("rollout.sleep")
-    if engine in _EXPORT_ENGINES:
+    if engine in _ENGINES.values():
         plan.said("rollout.engine")
     if sleep in ("none", "weights-dropped"):
         plan.said("rollout.sleep")
     return {
-        f"{_ROLLOUT}name": _EXPORT_ENGINES.get(engine),
+        f"{_ROLLOUT}name": inverse(_ENGINES).get(engine),
         f"{_ROLLOUT}tensor_model_parallel_size": plan.take("rollout.tp", 1),
         f"{_ROLLOUT}pipeline_model_parallel_size": plan.take("rollout.pp"),
         f"{_ROLLOUT}gpu_memory_utilization": plan.take("rollout.gpu_memory_utilization"),
@@ -174,7 +175,7 @@ def _under_megatron(plan: Plan) -> dict[str, Any]:
     if recompute in ("full", "selective"):
         plan.said("layout.recompute")
     again = f"+{_ACTOR}megatron.override_transformer_config.recompute_"
-    values = {f"{_ACTOR}megatron.{word}": plan.take(f"layout.{key}", 1) for key, word in _EXPORT_MEGATRON.items()}
+    values = {f"{_ACTOR}megatron.{word}": plan.take(f"layout.{key}", 1) for key, word in _MEGATRON_SIZES.items()}
     return values | {
         f"{_ACTOR}megatron.use_distributed_optimizer": False if zero == 0 else None,
         f"{again}granularity": recompute if recompute in ("full", "selective") else None,
@@ -183,7 +184,7 @@ def _under_megatron(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _export_waiting(plan: Plan, section: str) -> dict[str, Any]:
+def _write_waiting(plan: Plan, section: str) -> dict[str, Any]:
     """What waits in host memory while answers are written."""
     moved = plan.take("rollout.offload", "none")
     return {
@@ -454,7 +455,6 @@ def program(source: Source) -> str:
 # Rules: verl/trainer/config/rollout/rollout.yaml and data/legacy_data.yaml, and the configurations of
 # verl/experimental/fully_async_policy and one_step_off_policy (read at 0.8).
 
-_ENGINES = {"vllm": "vllm", "sglang": "sglang", "hf": "hf-transformers", "trtllm": "tensorrt-llm"}
 _WEIGHTS = {"fp8": "fp8", "null": None, "none": None}
 _ANSWERS: Mapping[str, Stated] = {
     "prompts": (("data.train_batch_size",), positive_or_open, 1024),
