@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from xe_sizer.interop import huggingface
-from xe_sizer.interop.draft import Key, Loss, Table, globs
+from xe_sizer.interop.draft import Key, Table
 from xe_sizer.interop.huggingface import (
     ALL_LINEAR,
     BITS,
@@ -250,92 +250,8 @@ TABLE = Table(
         Key(("attn_implementation",), "attention", word_of(_ATTENTION)),
         Key(("precompute_ref_log_probs",), "train.reference", word_of({"true": "precomputed", "false": None})),
     ),
-    losses=(
-        Loss(("val_set_size",), "holds samples back and evaluates on them", harmless=(0.0, 0)),
-        Loss(("unfrozen_parameters",), "trains only the parameters that match"),
-        Loss(("test_datasets",), "evaluates on a data set of its own"),
-        Loss(
-            ("lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel", "lora_embedding_kernel"),
-            "fuses the products of adapters",
-        ),
-        Loss(("lora_target_parameters",), "puts adapters on stacked expert weights"),
-        Loss(
-            ("torch_compile", "torch_compile_backend", "torch_compile_mode"), "compiles the model", harmless=("auto",)
-        ),
-        Loss(("activation_offloading", "layer_offloading"), "moves activations or layers to host memory"),
-        Loss(("tiled_mlp", "tiled_mlp_num_shards"), "runs the MLP in tiles of the sequence"),
-        Loss(("selective_checkpointing*",), "saves some operators and recomputes the others"),
-        Loss(
-            ("llama4_linearized_experts", "quantize_moe_experts", "experts_implementation"),
-            "changes how experts are stored and run",
-        ),
-        Loss(("relora*", "jagged_restart*"), "merges and restarts adapters"),
-        Loss(("qat", "qat.*"), "trains with simulated quantisation"),
-        Loss(("fp32_norms", "fp32_norm_classes*"), "keeps norms in float32"),
-        Loss(("lisa_*",), "trains a few layers at a time"),
-        Loss(
-            ("peft_layers_to_transform", "peft_layer_replication", "lora_rank_pattern*"),
-            "gives adapters to some layers only, or of other ranks",
-        ),
-        Loss(("pad_to_multiple_of",), "pads sequences to a multiple"),
-        Loss(("overrides_of_model_config*", "model_config.num_*"), "changes the shape of the model"),
-        Loss(("trl.*", "vllm.*", "ebft.*"), "sets the generation of answers"),
-        Loss(("deepcompile",), "compiles the model"),
-        Loss(("auto_find_batch_size",), "lowers the batch until it fits"),
-        Loss(("expert_parallel_size",), "spreads experts over ranks"),
-        Loss(("heads_k_stride", "ring_attn_func"), "chooses the kind of context parallelism"),
-        Loss(("flash_attn_fuse_mlp", "flash_attn_cross_entropy", "flash_optimum"), "fuses kernels"),
-        Loss(("loftq_config*", "peft.*"), "initialises adapters from the quantisation error"),
-        Loss(("freeze_mm_modules", "image_size"), "sets the part of a vision tower"),
-        Loss(("use_pose", "pose_*"), "skips positions in samples"),
-        Loss(
-            (
-                "use_kernels",
-                "use_scattermoe",
-                "use_sonicmoe",
-                "fused_attn_kernel",
-                "use_dsv4_kernels",
-                "use_glm_dsa_kernels",
-                "dsv4_*",
-                "gemma4_hybrid_attn_impl",
-            ),
-            "runs other kernels",
-        ),
-        Loss(("model_quantization_config*", "use_onebitllms", "nvfp4_*"), "changes how weights are stored"),
-        Loss(("diffusion.*",), "trains by filling in masked tokens"),
-        Loss(("fp8_enable_fsdp_float8_all_gather",), "gathers weights in 8 bit"),
-        Loss(("llmcompressor.*",), "keeps pruned weights at zero"),
-        Loss(("expert_parallel_*",), "sets the exchange of tokens between experts"),
-        Loss(("streaming*", "pretrain_multipack*"), "packs samples as they come"),
-    ),
-    silent=(
-        *globs("""
-        wandb_* mlflow_* comet_* swanlab_* trackio_* use_wandb use_mlflow use_tensorboard use_otel* otel_* hub_*
-        output_dir logging_steps lr_* learning_rate weight_decay adam_* max_grad_norm warmup_* cosine_* seed
-        special_tokens* tokens* added_tokens_overrides* tokenizer_* chat_template* eot_tokens* train_on_*
-        roles_to_train* default_system_message dataset_* datasets* pretraining_dataset* shuffle_* model_type
-        type_of_model trust_remote_code strict is_*_derived_model is_falcon* processor_* resume_from_checkpoint
-        auto_resume* lora_model_dir lora_alpha lora_alpha_pattern* lora_fan_in_fan_out loraplus_* peft_use_rslora
-        peft_init_lora_weights peft_autocast* save_* saves_per_epoch load_best* early_stopping*
-        metric_for_best_model greater_is_better loss_watchdog* tf32 group_by_length gc_steps dataloader_* ddp*
-        local_rank world_size device* debug neftune* noisy_embedding_alpha rl_beta dpo_beta orpo_alpha cpo_alpha
-        simpo_* kto_* rpo_alpha revision* base_model_config hf_use_auth* evaluation_strategy eval_strategy
-        save_strategy eval_table_size eval_max_new_tokens eval_batch_size eval_sample_packing evals_per_epoch
-        low_cpu_mem_usage include_tokens* include_tkps profiler_steps* push_dataset* remove_unused_columns
-        sample_packing_* excess_length_strategy min_sample_len bnb_config* gradient_checkpointing_kwargs*
-        liger_* cut_cross_entropy* plugins* output_router_logits model_config* flex_attn_compile* torch_empty*
-        gpu_memory_limit max_memory* use_eaft eaft_* center_rewards* num_labels skip_prepare*
-        resize_token_embeddings* mean_resizing* embeddings_skip* total_num_tokens fsdp_version adapter rl
-        optim_args* scaling_softmax* do_causal_lm_eval do_bench_eval bench_* test_value generate_samples
-        generation_* num_generation* embedding_lr* accelerator_config* max_prompt_len sample_packing_eff_est
-        bf16 bfloat16 fp16 float16 float32 lora_dropout lora_target_linear lora_target_modules lora_r peft_use_dora
-        experimental_* batch_size eta_min dp_replicate_size dp_shard_size use_swanlab reinit_weights use_ray
-        base_model_ignore_patterns max_packed_sequence_len cls_model_config torch_dtype gptq_* full_finetune
-        eval_causal_lm_metrics load_in_8bit load_in_4bit gptq
-        fix_untrained_tokens lora_on_cpu merge_* curriculum_sampling multipack_real* val_* flash_attn_rms_norm
-        """),
-        *(f"fsdp_config.{name}" for name in huggingface.FSDP_SILENT),
-    ),
+    silent=(*(f"fsdp_config.{name}" for name in huggingface.FSDP_SILENT),),
+    file="axolotl",
 )
 
 

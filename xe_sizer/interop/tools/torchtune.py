@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.interop import huggingface
-from xe_sizer.interop.draft import Key, Loss, Table, globs
+from xe_sizer.interop.draft import Key, Table
 from xe_sizer.interop.huggingface import adapted_modules, is_replicated, shard_sizes, state_optimizer
 from xe_sizer.interop.launch import (
     Hardware,
@@ -250,39 +250,7 @@ TABLE = Table(
         Key(("model.lora_rank",), "lora.rank", positive),
         Key(("model.use_dora",), "lora.dora", switch),
     ),
-    losses=(
-        Loss(("compile", "compile.*"), "compiles the model and the loss"),
-        Loss(("optimizer_in_bwd",), "updates weights during the backward pass, so that gradients are freed early"),
-        Loss(("quantizer", "fake_quant_after_n_steps"), "trains with simulated quantisation"),
-        Loss(("memory_efficient_fsdp_wrap", "custom_sharded_layers"), "shards embedding and head apart from layers"),
-        Loss(("model.apply_lora_to_output",), "puts adapters on the output projection"),
-        Loss(("model.encoder_trainable", "model.decoder_trainable", "model.fusion_trainable"),
-             "trains, adapts or freezes a part of the model"),
-        Loss(("model.image_size", "tokenizer.image_size", "tokenizer.max_num_tiles"), "sets the size of images"),
-        Loss(("enable_kv_cache",), "caches keys and values while answers are generated"),
-        Loss(("early_exit_loss*", "layer_dropout*"), "skips layers, or adds their losses"),
-        Loss(("use_flex",), "runs flex attention"),
-        Loss(("teacher_model",), "is the teacher, whose size is not read"),
-        Loss(("model.attn_dropout",), "drops attention weights"),
-        Loss(globs("""
-            num_steps grpo_samples ppo_epochs num_generations max_generated_tokens forward_batch_size ppo_batch_size
-            orchestration.* inference.* training.* postprocessing.* async_generation*
-        """), "sets the generation of answers or the passes over them"),
-        Loss(("optimizer_cpu_offload*",), "keeps the optimizer in host memory"),
-        Loss(("dataset.pad_to_max_length", "collate_fn.padding*"), "pads samples"),
-    ),
-    silent=globs("""
-        ac_option output_dir model_dir base_model_path tokenizer.* dataset dataset.* datasets* dataset_val*
-        batch_size_val seed shuffle checkpointer.* resume_from_checkpoint save_* optimizer.* lr_scheduler* loss
-        loss.* max_steps_per_epoch clip_grad_norm device dtype metric_logger* log_* profiler* low_cpu_ram
-        collate_fn* tensor_parallel_plan* data_parallel_* model.* teacher_checkpointer* teacher_model.* kd_*
-        quantizer.* ref_* value_* reward_* policy_model* gamma lmbda kl_coeff whiten_rewards penalise_no_eos
-        min_response_length stop_token_ids temperature top_k top_p name batch_size fsdp.cpu_offload checkpoint*
-        enable_expandable_segments cudnn_deterministic_mode profile_memory resize_token_embeddings adapter*
-        epochs_run total_epochs num_warmup_steps max_new_tokens prompt* chat_template include_path tasks limit
-        max_seq_length use_distributed_state_dict debug* apply_chat_template dataloader* project recipe* keep_last*
-        enable_activation_* ac_mode fsdp_* model_type
-    """),
+    file="torchtune",
 )  # fmt: skip
 
 
