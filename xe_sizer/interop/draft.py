@@ -77,11 +77,11 @@ class Table(Immutable):
 
     @property
     def whole(self) -> Table:
-        """The table with what its file has."""
+        """The table with what its file has, which stands first."""
         if not self.file:
             return self
         losses, silent = _losses_of(self.file)
-        return Table(self.keys, (*self.losses, *losses), (*self.silent, *silent))
+        return Table(self.keys, (*losses, *self.losses), (*silent, *self.silent))
 
     def loss(self, name: str) -> Loss | None:
         """What is lost with a key."""
