@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xe_sizer.errors import InputError, Location, Problem
-from xe_sizer.interop.draft import Key, Loss, Table, globs
+from xe_sizer.interop.draft import Key, Table
 from xe_sizer.interop.huggingface import is_replicated, shard_sizes, state_optimizer
 from xe_sizer.interop.launch import (
     Shape,
@@ -314,41 +314,7 @@ TABLE = Table(
         Key(_was("expert_parallel_degree"), "layout.ep", positive, default=1),
         Key(_was("expert_tensor_parallel_degree"), "layout.expert_tp", positive),
     ),
-    losses=(
-        Loss(("fault_tolerance.semi_sync_method", "fault_tolerance.sync_steps", "fault_tolerance.num_fragments"),
-             "exchanges gradients or weights only every so many steps"),
-        Loss(("fault_tolerance.enable",), "replicates the job in groups that may fail"),
-        Loss((*_was("enable_async_tensor_parallel"), "compile.enable_async_tensor_parallel"),
-             "overlaps the exchange of tensor parallelism with products"),
-        Loss(_was("enable_compiled_autograd"), "compiles the backward pass"),
-        Loss(_was("disable_loss_parallel", "enable_loss_parallel"), "gathers the logits over tensor parallel ranks",
-             harmless=(True,)),
-        Loss(("parallelism.pipeline_parallel_schedule_csv",), "reads the order of a pipeline's passes from a file"),
-        Loss(("parallelism.module_fqns_per_model_part*", *_was("pipeline_parallel_split_points")),
-             "says which modules are in which pipeline stage"),
-        Loss(("parallelism.enable_fsdp_symm_mem",), "gathers weights through symmetric memory"),
-        Loss(("parallelism.expert_parallel_comm_backend",), "exchanges tokens by another library",
-             harmless=("standard",)),
-        Loss(("optimizer.early_step_in_backward",), "updates weights during the backward pass"),
-        Loss(("optimizer.implementation",), "steps the optimizer tensor by tensor", harmless=("fused",)),
-        Loss(("activation_checkpoint.memory_budget",), "recomputes as much as fits a budget of memory"),
-        Loss(("model_spec.moe_comm_backend", "moe_comm_backend"), "exchanges tokens by another library",
-             harmless=("standard",)),
-        Loss(("debug.detect_anomaly", "debug.batch_invariant", "debug.deterministic", "training.deterministic"),
-             "runs slower kernels"),
-        Loss(("model_spec.attn_backend", "model.attn_type"), "runs another attention kernel", harmless=("sdpa",)),
-        Loss(("float8.enable_fsdp_float8_all_gather",), "gathers weights in 8 bit"),
-        Loss(("memory_estimation.enable",), "estimates memory and does not train"),
-        Loss(("override.imports",), "replaces modules of the model"),
-    ),
-    silent=globs("""
-        job.* profiling.* profiler* metrics* model.* lr_scheduler* training.* parallelism.* experimental.* checkpoint*
-        activation_checkpoint* compile.* quantize.* float8.* mx.* comm.* memory_estimation.* fault_tolerance.*
-        validation.* validator* debug.* optimizer.* dataloader* tokenizer* hf_assets_path dump_folder loss loss.*
-        model_spec* _target_ override* hf_transformers.* data.* encoder.* inference.* _args_* hf_* simple_fsdp.*
-        print_config
-        module config ft.* tensorboard.* processor* preprocess* eval.* activation_offload.* special_tokens.*
-    """),
+    file="torchtitan",
 )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.interop import huggingface
-from xe_sizer.interop.draft import Key, Loss, Table, globs
+from xe_sizer.interop.draft import Key, Table, globs
 from xe_sizer.interop.huggingface import (
     ACTIVATIONS,
     LIGER_KERNELS,
@@ -288,91 +288,9 @@ TABLE = Table(
         Key(("trainer.save_freq",), "train.checkpoint_every", _every),
         Key(("trainer.test_freq",), "train.evaluate_every", _every),
     ),
-    losses=(
-        Loss((f"{ROLLOUT}n",), "sets how many answers are generated, which is not counted", harmless=(1, "1")),
-        Loss(tuple(f"{ROLLOUT}{name}" for name in globs("""
-            name tensor_model_parallel_size gpu_memory_utilization max_num_batched_tokens max_num_seqs enforce_eager
-            free_cache_engine enable_chunked_prefill max_model_len data_parallel_size expert_parallel_size
-            pipeline_model_parallel_size engine_kwargs.* multi_turn.* agent.* mode response_length prompt_length
-            enable_prefix_caching quantization* layered_summon update_weights_bucket_megabytes over_sample_rate
-            checkpoint_engine.* cudagraph_capture_sizes dtype multi_stage_wake_up tensor_parallel_size nnodes
-            n_gpus_per_node mtp.* skip_rollout limit_images enable_sleep_mode
-            """)), _GENERATION),
-        Loss((f"{ROLLOUT}log_prob_*",), "sets the passes over answers, which take the micro-batches of the training"),
-        Loss((f"{ROOT}ref.*log_prob_*",), "sets the passes of the reference model, which take those of the training"),
-        Loss((f"{ROOT}ref.*offload*",), "keeps the reference model in host memory"),
-        Loss((f"{ROOT}ref.megatron.*", f"{ROOT}ref.*parallel*", f"{ROOT}ref.fsdp_config.*", f"{ROOT}ref.model.*",
-              f"{ROOT}ref.strategy"), "spreads the reference model, which is spread as the actor is"),
-        Loss(("critic.*micro_batch*", "critic.*max_token_len*", "critic.*fsdp*", "critic.*megatron*",
-              "critic.*offload*", "critic.*gradient_checkpointing*", "critic.*dynamic_bsz", "critic.*parallel*",
-              "critic.strategy", "critic.ppo_mini_batch_size", "critic.ppo_epochs", "critic.model.path",
-              "critic.enable", "critic.*remove_padding", "critic.*lora*"), "sets the critic, spread as the actor is"),
-        Loss(("reward_model.enable", "reward_model.model.path", "reward_model.*micro_batch*", "reward_model.*fsdp*",
-              "reward_model.*megatron*", "reward_model.*offload*", "reward_model.rollout.*", "reward_model.*parallel*",
-              "reward_model.*dynamic_bsz", "reward_model.*max_token_len*", "reward_model.*remove_padding",
-              "reward_model.*n_gpus_per_node", "reward_model.*nnodes", "reward_model.strategy",
-              "reward_model.*resource_pool", "reward_model.max_length", "reward.reward_model.*"),
-             "sets the reward model, which is spread as the actor is"),
-        Loss((f"{ACTOR}fsdp_config.param_offload", f"{ACTOR}fsdp_config.optimizer_offload",
-              f"{ACTOR}fsdp_config.grad_offload", f"{ACTOR}megatron.*_offload", "engine.param_offload",
-              "engine.optimizer_offload", "engine.grad_offload"), _BETWEEN),
-        Loss((f"{ACTOR}use_kl_loss", "algorithm.use_kl_in_reward"), "runs a reference model, which is not counted"),
-        Loss((f"{ACTOR}ppo_epochs",), "trains several times on the answers of a step", harmless=(1, "1")),
-        Loss(("data.train_batch_size", "data.gen_batch_size"), "sets how many prompts are answered in a step"),
-        Loss((f"{ACTOR}use_torch_compile", f"{ACTOR}fsdp_config.use_torch_compile"),
-             "compiles the entropy", unless=True),
-        Loss((f"{ACTOR}*entropy_checkpointing", f"{ACTOR}*entropy_from_logits_with_chunking",
-              f"{ACTOR}calculate_entropy", f"{ACTOR}*sum_pi_squared*"), "changes what the entropy keeps"),
-        Loss((f"{MODEL}use_fused_kernels", f"{ACTOR}use_fused_kernels", f"{MODEL}fused_kernel_options.*",
-              "model.use_fused_kernels"), "computes log-probabilities without the logits of all tokens"),
-        Loss((f"{MODEL}enable_activation_offload", "model.enable_activation_offload"),
-             "keeps activations in host memory"),
-        Loss((f"{MODEL}tiled_mlp.*", "model.tiled_mlp.*"), "runs the feed-forward layers in parts"),
-        Loss((f"{MODEL}mtp.*", "model.mtp.*"), "trains heads that predict several tokens"),
-        Loss((f"{ACTOR}use_prefix_grouper",), "runs the shared prompt of a group once"),
-        Loss((f"{ACTOR}freeze_vision_tower",), "freezes the vision encoder"),
-        Loss((f"{ACTOR}fsdp_config.mixed_precision.*",), "sets the number formats of FSDP"),
-        Loss((f"{ACTOR}*router_replay.mode", f"{ROLLOUT}enable_rollout_routing_replay"), "replays the experts' choice",
-             harmless=("disabled",)),
-        Loss(("trainer.n_rollout_gpus_per_node", "trainer.n_env_gpus_per_node", "rollout.nnodes",
-              "rollout.n_gpus_per_node"), "has GPUs of its own that generate answers"),
-        Loss(("rollout.*", "async_training.*", f"{ROOT}hybrid_engine", "env.*"),
-             "trains while answers are generated elsewhere", harmless=("true", "True", True)),
-        Loss(("algorithm.filter_groups.*",), "answers further prompts in place of those that are left out"),
-        Loss(("algorithm.rollout_correction.*",), "weighs tokens by what the engine computed"),
-        Loss((f"{ACTOR}checkpoint.save_contents", f"{ACTOR}checkpoint.contents", "checkpoint.save_contents",
-              "trainer.checkpoint.save_contents"), "says what checkpoints hold"),
-        Loss((f"{ACTOR}checkpoint.async_save",), "writes checkpoints while training goes on"),
-        Loss(("distillation.*",), "runs a teacher beside the model"),
-        *_MEGATRON.losses,
-    ),
-    silent=(
-        *globs(f"""
-        {ROOT}*.optim.* {ROOT}*lr* {ROOT}*clip* {ROOT}*.profiler.* {ROOT}*.checkpoint.* {ROOT}*kl_* {ROOT}*seed
-        {ROOT}*entropy_coeff {ROOT}*loss_agg_mode {ROOT}*loss_scale* {ROOT}*trust_remote_code {ROOT}*external_lib
-        {ROOT}*use_shm {ROOT}*tokenizer* {ROOT}*nccl_timeout {ROOT}*val_kwargs.* {ROOT}*temperature {ROOT}*top_*
-        {ROOT}*shuffle {ROOT}*wrap_policy* {ROOT}*forward_prefetch {ROOT}*use_orig_params {ROOT}*_target_
-        {ROOT}*policy_loss.* {ROOT}*tau_* {ROOT}*use_mbridge {ROOT}*vanilla_mbridge {ROOT}*dist_checkpointing*
-        {ROOT}*override_config* {ROOT}*chat_template* {ROOT}*lora_alpha {ROOT}*lora.* {ROOT}*exclude_modules
-        {ROOT}*lora_adapter_path {ROOT}*hf_config_path {ROOT}rollout.load_format {ROOT}*ignore_eos {ROOT}*do_sample
-        {ROOT}*disable_log_stats {ROOT}rollout.trace.* {ROOT}rollout.prometheus.* {ROOT}*calculate_log_probs
-        {ROOT}*logprobs_mode {ROOT}*scheduling_policy {ROOT}*skip_dump_dir {ROOT}*rollout_n {ROOT}*load_weight
-        {ROOT}*full_determinism {ROOT}*forward_only {ROOT}*use_rollout_log_probs {ROOT}*fsdp_config.strategy
-        {ROOT}*fsdp_config.dtype {ROOT}*num_images_in_input {ROOT}*router_replay.* {ROOT}*warmup* {ROOT}*agent_loop*
-        {ROOT}ref.*compile {ROOT}ref.*entropy* {ROOT}*freeze* {ROOT}*custom_* {ROOT}*grad_norm* {ROOT}*seq_len_cap*
-        data.* algorithm.* trainer.* custom_reward_function.* reward_manager.* reward_model.* critic.* reward.*
-        global_profiler.* profiler.* ray_kwargs.* ray_init.* transfer_queue.* optim.* checkpoint.* hydra.* defaults*
-        model.trust_remote_code model.external_lib model.use_shm model.lora_alpha model.*chat_template*
-        model.override_config* model.*tokenizer* model.exclude_modules model.hf_config_path model.lora.* model.strategy
-        model.fsdp_config.wrap_policy* engine.use_mbridge engine.vanilla_mbridge engine.*seed engine.wrap_policy*
-        engine.use_orig_params engine.forward_prefetch engine.*dist_checkpointing* engine.dtype engine._target_
-        engine.full_determinism engine.forward_only data_loader* config_path config_name config_dir m searchpath
-        *@* model_engine engine optim model actor critic {ROOT}*target_modules model.target_modules
-        {ACTOR}ppo_max_token_len_per_gpu data.max_token_len_per_gpu {ROOT}model._target_ _target_ model._target_
-        """),
-        *_EVERY_ROLE,
-        *_MEGATRON.silent,
-    ),
+    losses=(*_MEGATRON.losses,),
+    silent=(*_EVERY_ROLE, *_MEGATRON.silent),
+    file="verl",
 )  # fmt: skip
 
 
