@@ -68,15 +68,16 @@ def _page(tool: Tool) -> str:
         *_keys(tool),
         "",
     ]
-    if tool.table.losses:
+    table = tool.table.whole
+    if table.losses:
         parts += [
             "## Keys that a scenario cannot say\n",
             "They change memory or time, and an import tells of each that is set.\n",
             "| key | what it does |\n|---|---|",
-            *_losses(tool.table.losses),
+            *_losses(table.losses),
             "",
         ]
-    silent = ", ".join(f"`{name}`" for name in sorted(set(tool.table.silent)))
+    silent = ", ".join(f"`{name}`" for name in sorted(set(table.silent)))
     if silent:
         parts += ["## Keys without effect on memory and time\n", f"{silent}\n"]
     exporter = _exporter(tool)

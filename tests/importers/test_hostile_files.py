@@ -201,7 +201,8 @@ BOMBS = {
 READ = """
 import json, resource, sys
 from xe_sizer.errors import InputError
-from xe_sizer.importers.readers.python import keys_of, read_python
+from xe_sizer.interop.readers.python import read_python
+from xe_sizer.interop.readers.python_values import keys_of
 resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
 resource.setrlimit(resource.RLIMIT_CPU, (120, 120))
 for name, text in json.load(sys.stdin).items():

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from xe_sizer.errors import Location
+from xe_sizer.interop import tools
 from xe_sizer.interop.draft import Draft, Key, Table
+from xe_sizer.interop.read import all_tools
 from xe_sizer.interop.values import Unread, Written, positive
 
 TABLE = Table(
@@ -27,3 +31,9 @@ def test_unread_values_are_told_and_no_default_takes_their_place() -> None:
         "name": ("none", "job.yml:3:5"),
     }
     assert draft.ignored[0].why == "not known from the file: $B is not known; pass --set B=VALUE"
+
+
+def test_each_file_of_losses_is_that_of_one_tool() -> None:
+    files = sorted(path.stem for path in Path(tools.__path__[0]).glob("*.yaml"))
+    assert files == sorted(tool.table.file for tool in all_tools().values() if tool.table.file)
+    assert all(tool.table.whole.losses and tool.table.whole.silent for tool in all_tools().values() if tool.table.file)

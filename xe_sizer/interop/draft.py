@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+import msgspec
+import yaml
 from msgspec.structs import replace
 
 from xe_sizer.errors import Problem
@@ -63,23 +67,41 @@ class Table(Immutable):
     """All that is known about the keys of a tool.
 
     silent : keys that change neither memory nor time; `*` stands for any text
+    file : the YAML file in `tools` with further losses and silent keys, which is read when they are asked for
     """
 
     keys: tuple[Key, ...]
     losses: tuple[Loss, ...] = ()
     silent: tuple[str, ...] = ()
+    file: str = ""
+
+    @property
+    def whole(self) -> Table:
+        """The table with what its file has, which stands first."""
+        if not self.file:
+            return self
+        losses, silent = _losses_of(self.file)
+        return Table(self.keys, (*losses, *self.losses), (*silent, *self.silent))
 
     def loss(self, name: str) -> Loss | None:
         """What is lost with a key."""
-        return next((loss for loss in self.losses if _among(name, loss.names)), None)
+        return next((loss for loss in self.whole.losses if _among(name, loss.names)), None)
 
     def is_silent(self, name: str) -> bool:
         """Whether a key is known to change neither memory nor time."""
-        return _among(name, self.silent)
+        return _among(name, self.whole.silent)
 
     def at(self, version: str | None) -> Iterator[Key]:
         """The keys of a release; those of the newest one where no release is named."""
         return (key for key in self.keys if _holds(key, version))
+
+
+@cache
+def _losses_of(file: str) -> tuple[tuple[Loss, ...], tuple[str, ...]]:
+    """The losses and the silent keys of a YAML file in `tools`."""
+    said = yaml.safe_load((Path(__file__).parent / "tools" / f"{file}.yaml").read_text(encoding="utf-8"))
+    losses = [msgspec.convert(each | {"names": globs(each["names"])}, Loss) for each in said["losses"]]
+    return tuple(losses), globs(said["silent"])
 
 
 def globs(words: str) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ from xe_sizer.interop.values import (
     above_zero,
     above_zero_or_off,
     interval_or_share,
+    inverse,
     is_on,
     listed,
     number,
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
 
 # Sharding of tools that shard weights, gradients and optimizer states alike, or nothing.
 
-_EXPORT_ALL = 3
+_ALL_SHARDED = 3
 
 
 def is_replicated(plan: Plan, title: str) -> bool:
@@ -63,12 +64,12 @@ def is_replicated(plan: Plan, title: str) -> bool:
     ------
     InputError : whole models beside models that are split over GPUs, which the tool shards in any case
     """
-    zero = plan.peek("layout.zero", _EXPORT_ALL)
+    zero = plan.peek("layout.zero", _ALL_SHARDED)
     whole = all(plan.peek(f"layout.{key}", 1) == 1 for key in ("tp", "pp", "cp", "ep"))
     if zero == 0 and not whole:
         hint = "fix layout.zero to 3"
         raise InputError(Problem(f"{title} shards models that are split over GPUs", Location("--to"), hint))
-    if zero in (0, _EXPORT_ALL):
+    if zero in (0, _ALL_SHARDED):
         plan.said("layout.zero")
     return bool(zero == 0)
 
@@ -89,7 +90,6 @@ def shard_sizes(plan: Plan) -> tuple[int, int] | None:
 
 # The DeepSpeed configuration of a plan. Keys: deepspeed.ai/docs/config-json; `auto` leaves a value to the trainer.
 
-_ALL_SHARDED = 3
 _GATHERING = {
     "layout.prefetch_elements": "stage3_prefetch_bucket_size",
     "layout.live_elements": "stage3_max_live_parameters",
@@ -153,7 +153,7 @@ def as_words(values: Mapping[str, Any]) -> dict[str, Any]:
 
 # Modules with adapters, by the names that Hugging Face models have for them.
 
-EXPORT_LORA, EXPORT_QLORA = "lora", "qlora"
+LORA, QLORA, SFT = "lora", "qlora", "sft"
 QLORA_BITS = 4  # of a weight, as the tools mean by the name
 BITS = {4: "load_in_4bit", 8: "load_in_8bit"}
 """Switches of transformers for weights in so many bits."""
@@ -173,11 +173,11 @@ def adapter_of(plan: Plan) -> str | None:
     None without such adapters.
     """
     job = plan.peek("job")
-    named = job if job in (EXPORT_LORA, EXPORT_QLORA) else plan.peek("adapter")
-    if named not in (EXPORT_LORA, EXPORT_QLORA):
+    named = job if job in (LORA, QLORA) else plan.peek("adapter")
+    if named not in (LORA, QLORA):
         return None
     plan.said("adapter")
-    return EXPORT_QLORA if named == EXPORT_QLORA or plan.peek("train.bits") == QLORA_BITS else EXPORT_LORA
+    return QLORA if named == QLORA or plan.peek("train.bits") == QLORA_BITS else LORA
 
 
 # The configuration of accelerate for a plan.
@@ -205,9 +205,9 @@ def accelerate_configuration(plan: Plan) -> dict[str, Any]:
     zero, offload, backend = plan.take("layout.zero", 0), plan.peek("layout.offload"), plan.take("train.backend")
     if fsdp is not None:
         settings = {"fsdp_version": FSDP_VERSION, **{f"fsdp_{name}": value for name, value in fsdp.items()}}
-        return values | {"distributed_type": "FSDP", "fsdp_config": settings, **_export_parallel(plan, zero)}
+        return values | {"distributed_type": "FSDP", "fsdp_config": settings, **_parallel_sizes(plan, zero)}
     if zero or offload in _OFFLOADS or backend == DEEPSPEED:
-        return values | {"distributed_type": "DEEPSPEED", "deepspeed_config": _export_deepspeed(plan, zero)}
+        return values | {"distributed_type": "DEEPSPEED", "deepspeed_config": _deepspeed_stage(plan, zero)}
     return values | {"distributed_type": "MULTI_GPU" if gpus > 1 else "NO"}
 
 
@@ -246,13 +246,13 @@ def trainer_sharding(plan: Plan) -> dict[str, Any]:
     return {"fsdp": " ".join(words), "fsdp_config": settings}
 
 
-def _export_deepspeed(plan: Plan, zero: int) -> dict[str, Any]:
+def _deepspeed_stage(plan: Plan, zero: int) -> dict[str, Any]:
     """A stage and what host memory keeps."""
     states, weights = ("cpu" if kept else "none" for kept in kept_in_host_memory(plan))
     return {"zero_stage": zero, "offload_optimizer_device": states, "offload_param_device": weights}
 
 
-def _export_parallel(plan: Plan, zero: int) -> dict[str, Any]:
+def _parallel_sizes(plan: Plan, zero: int) -> dict[str, Any]:
     """Tensor and context parallelism and replicas of the shards, all of which accelerate has with FSDP alone."""
     tp, cp = plan.take("layout.tp", 1), plan.peek("layout.cp", 1)
     if zero == _ALL_ON_HOST:
@@ -289,8 +289,6 @@ OPTIMIZERS = {
     "stable-adamw": "stable_adamw",
 }  # fmt: skip
 """Words of `optim` in transformers, training_args.py, OptimizerNames."""
-_ATTENTION = {"flash": "flash_attention_2", "sdpa": "sdpa", "eager": "eager"}
-_DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 KERNELS = {"rotary", "norm", "activation"}  # that Liger has all of
 SAYS = (
     "model", "job", "precision", "optimizer", "attention", "train.seq_len", "train.padding", "train.micro_batch",
@@ -313,7 +311,7 @@ def trl_settings(plan: Plan) -> dict[str, Any]:
     return {
         "model_name_or_path": plan.take("model"),
         **_weights(plan),
-        "attn_implementation": plan.word("attention", _ATTENTION),
+        "attn_implementation": plan.word("attention", inverse(ATTENTION)),
         **_job(plan),
         "dataset_name": "DATASET",
         "max_length": plan.take("train.seq_len"),
@@ -360,10 +358,10 @@ def _job(plan: Plan) -> dict[str, Any]:
             "use_dora": plan.take("lora.dora") or None,
             "lora_modules_to_save": list(plan.take("lora.modules_to_save") or ()) or None,
         }
-    return values | _export_reference(plan)
+    return values | _reference_switch(plan)
 
 
-def _export_reference(plan: Plan) -> dict[str, Any]:
+def _reference_switch(plan: Plan) -> dict[str, Any]:
     """Where the log-probabilities of a reference come from; TRL has a copy, or adapters off, by itself."""
     chosen = plan.peek("train.reference")
     usual = "adapters-off" if adapter_of(plan) else "copy"
@@ -374,7 +372,7 @@ def _export_reference(plan: Plan) -> dict[str, Any]:
 
 def _weights(plan: Plan) -> dict[str, Any]:
     """The format in which weights are loaded, and the bits of frozen ones."""
-    values: dict[str, Any] = {"dtype": plan.word("train.weights_dtype", _DTYPES)}
+    values: dict[str, Any] = {"dtype": plan.word("train.weights_dtype", inverse(DTYPES))}
     bits = plan.peek("train.bits", 4 if plan.peek("job") == "qlora" else None)
     if bits in BITS:
         plan.said("train.bits")
@@ -441,7 +439,6 @@ PEFT_SILENT = globs("""
 """Their arguments that change neither."""
 ALL_LINEAR = "all-linear"
 BITSANDBYTES = "bitsandbytes"
-LORA, QLORA, SFT = "lora", "qlora", "sft"
 _ALL = ("all", "alllinear")
 _PROJECTION = re.compile(r"(?<![a-z0-9_])(?:[a-z0-9]+_)+proj(?![a-z0-9_])|query_key_value|lm_head|embed_tokens")
 _ALTERNATIVES = re.compile(r"\((?:\?:)?([a-z0-9_|]+)\)(_proj)")

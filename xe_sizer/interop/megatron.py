@@ -17,6 +17,7 @@ from xe_sizer.interop.launch import Shape, state_shape, vocabulary_of
 from xe_sizer.interop.values import (
     Written,
     interval,
+    inverse,
     is_on,
     listed,
     number,
@@ -53,12 +54,18 @@ SAYS = (
 )  # fmt: skip
 """Scenario keys that the arguments state, beside the model."""
 SCHEDULE = "--lr, --min-lr, --lr-decay-style, --lr-warmup-fraction"
-_SHARDED = {2: "optim_grads", 3: "optim_grads_params"}
 _OPTIMIZERS = {"adamw": "adam", "sgd": "sgd", "muon": "muon"}
-_ATTENTION = {"flash": "flash", "eager": "unfused"}
+ATTENTION: Mapping[str, object] = {
+    "auto": None, "flash": "flash", "fused": "flash", "unfused": "eager", "local": "eager",
+}  # fmt: skip
+"""Backends of attention; cuDNN's fused kernel is priced as FlashAttention."""
 _ACTIVATIONS = {"swiglu": "swiglu", "geglu": "quick-geglu", "relu2": "squared-relu", "gelu": None, "gelu-new": None}
 _NORMS = {"rmsnorm": "RMSNorm", "layernorm": "LayerNorm", "layernorm1p": "LayerNorm"}
-_CONTEXT_KINDS = {"ring": "p2p", "all-gather": "all_gather", "ulysses": "a2a", "hybrid": "a2a+p2p"}
+CONTEXT_KINDS: Mapping[str, object] = {
+    "p2p": "ring", "all_gather": "all-gather", "a2a": "ulysses", "a2a+p2p": "hybrid",
+}  # fmt: skip
+_SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
+_FSDP_STAGES = (2, 3)  # for which plans are written with Megatron's FSDP
 _PADDING = 128
 
 
@@ -115,10 +122,10 @@ def _shape(plan: Plan) -> dict[str, Any]:
             "rope-scaling-factor": shape.rotary_scaling,
         }
     activation = _ACTIVATIONS[shape.activation]
-    return flags | ({activation: True} if activation else {}) | _export_attention(shape) | _export_experts(shape)
+    return flags | ({activation: True} if activation else {}) | _attention_flags(shape) | _expert_flags(shape)
 
 
-def _export_attention(shape: ModelShape) -> dict[str, Any]:
+def _attention_flags(shape: ModelShape) -> dict[str, Any]:
     latent = shape.latent_attention
     if latent is not None:
         return {
@@ -133,7 +140,7 @@ def _export_attention(shape: ModelShape) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _export_experts(shape: ModelShape) -> dict[str, Any]:
+def _expert_flags(shape: ModelShape) -> dict[str, Any]:
     experts = shape.experts
     if experts is None:
         return {}
@@ -177,15 +184,16 @@ def _layout(plan: Plan) -> dict[str, Any]:
         "account-for-embedding-in-pipeline-split": plan.take("layout.account_for_embedding", False),
         "account-for-loss-in-pipeline-split": plan.take("layout.account_for_loss", False),
         "context-parallel-size": plan.take("layout.cp", 1),
-        "cp-comm-type": _CONTEXT_KINDS.get(plan.take("layout.cp_kind")),
+        "cp-comm-type": inverse(CONTEXT_KINDS).get(plan.take("layout.cp_kind")),
         "expert-model-parallel-size": plan.take("layout.ep", 1),
         "expert-tensor-parallel-size": plan.take("layout.expert_tp") or None,
         "num-virtual-stages-per-pipeline-rank": chunks if chunks > 1 and not plan.peek("layout.stages") else None,
         "sequence-parallel": plan.take("layout.sequence_parallel", False),
         "use-distributed-optimizer": zero > 0,
         "num-distributed-optimizer-instances": _copies(plan),
-        "use-megatron-fsdp": zero in _SHARDED, "data-parallel-sharding-strategy": _SHARDED.get(zero),
-        "ckpt-format": "fsdp_dtensor" if zero in _SHARDED else None,
+        "use-megatron-fsdp": zero in _FSDP_STAGES,
+        "data-parallel-sharding-strategy": inverse(_SHARDING)[zero] if zero in _FSDP_STAGES else None,
+        "ckpt-format": "fsdp_dtensor" if zero in _FSDP_STAGES else None,
         "recompute-granularity": None if recompute == "none" else recompute,
     }  # fmt: skip
     if recompute == "selective":
@@ -242,8 +250,9 @@ def _numbers(plan: Plan) -> dict[str, Any]:
         plan.said("train.weights_dtype")
     if plan.peek("optimizer", "adamw") in _OPTIMIZERS:
         flags["optimizer"] = _OPTIMIZERS[plan.take("optimizer", "adamw")]
-    if plan.peek("attention", "flash") in _ATTENTION:
-        flags["attention-backend"] = _ATTENTION[plan.take("attention", "flash")]
+    backends = inverse(ATTENTION)
+    if plan.peek("attention", "flash") in backends:
+        flags["attention-backend"] = backends[plan.take("attention", "flash")]
     if plan.peek("loss") == "flash":
         flags |= {"cross-entropy-loss-fusion": True, "cross-entropy-fusion-impl": "te"}
     if plan.peek("loss") in ("flash", "vocab-parallel"):
@@ -261,13 +270,6 @@ def _numbers(plan: Plan) -> dict[str, Any]:
 
 FP8_RECIPES: Mapping[str, object] = {
     "delayed": "delayed", "tensorwise": "tensorwise", "mxfp8": "mxfp8", "blockwise": "blockwise", "rowwise": "rowwise",
-}  # fmt: skip
-ATTENTION: Mapping[str, object] = {
-    "auto": None, "flash": "flash", "fused": "flash", "unfused": "eager", "local": "eager",
-}  # fmt: skip
-"""Backends of attention; cuDNN's fused kernel is priced as FlashAttention."""
-CONTEXT_KINDS: Mapping[str, object] = {
-    "p2p": "ring", "all_gather": "all-gather", "a2a": "ulysses", "a2a+p2p": "hybrid",
 }  # fmt: skip
 KEYS = (
     Key(("seq_length", "encoder_seq_length"), "train.seq_len", positive),
@@ -757,7 +759,6 @@ def _bounded(layers: list[int], times: int = 1) -> list[int]:
 # Rules: `validate_args` of Megatron-LM's megatron/training/arguments.py, core 0.19.
 
 DROPOUT = 0.1  # transformer_config.py, hidden_dropout and attention_dropout
-_SHARDING = {"noshard": 0, "optim": 1, "optimgrads": 2, "optimgradsparams": 3}
 _MUON = ("muon", "distmuon", "adaptivemuon")
 _RAMP = 3  # numbers of --rampup-batch-size
 _SPLIT = ("layout.tp", "layout.pp", "layout.cp")
@@ -874,7 +875,8 @@ def _sharding(arguments: Arguments) -> None:
     kept = arguments.on("torch_fsdp2_no_reshard_after_forward")
     optimizer = arguments.on("use_distributed_optimizer")
     if fsdp is not None:
-        stage = _SHARDING.get(plain(strategy.value)) if strategy is not None else 3
+        stages = {plain(word): stage for word, stage in _SHARDING.items()}
+        stage = stages.get(plain(strategy.value)) if strategy is not None else 3
         draft.state("layout.zero", stage, strategy or fsdp)
     elif torch is not None:
         draft.state("layout.zero", 2 if kept is not None else 3, kept or torch)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from xe_sizer.immutable import Immutable
 from xe_sizer.profiles.convert import shorten, show
@@ -187,6 +187,11 @@ def same_word_of(words: Mapping[str, object]) -> Converter:
         return next(iter(meant), None)
 
     return read
+
+
+def inverse(words: Mapping[Any, Any]) -> dict[Any, Any]:
+    """The word that is written for each meaning: the first of a table of words that reads as it."""
+    return {meant: word for word, meant in reversed([*words.items()]) if meant is not None}
 
 
 def word_of(words: Mapping[str, object], otherwise: str = "") -> Converter:

@@ -65,6 +65,7 @@ def test_names_of_other_files_keep_their_full_names() -> None:
 
 
 RECIPE = '''
+from dataclasses import replace
 import torch
 from titan.config import TrainingConfig
 from titan.trainer import Trainer

@@ -42,9 +42,7 @@ def words(text: str, **given: str) -> list[str]:
         ("run $(basename /a/b.py .py) $(dirname /a/b) `echo x` $(expr 2 + 3)", ["b", "/a", "x", "5"]),
         ("D=0,1,2,3\nrun $(echo $D | tr ',' '\\n' | wc -l)", ["4"]),
         ("run $'a\\tb' \"c\\\"d\" e\\ f", ["a\tb", 'c"d', "e f"]),
-        ("for T in 2 4; do run --tp $T; done", ["--tp", "2"]),
         ("f() { run --n $1 ${2:-d}; }\nf 7", ["--n", "7", "d"]),
-        ("declare -A S=([7b]=4096 [13b]=5120)\nrun ${S[13b]}", ["5120"]),
         ("IFS=, read -ra L <<< '1,2'\nrun ${L[1]}", ["2"]),
         ("read -r -d '' C <<EOF\n--a 1 \\\n--b 2\nEOF\nrun $C", ["--a", "1", "--b", "2"]),
         ("run --x=1 2>&1 | tee log", ["log"]),
@@ -90,6 +88,43 @@ def test_words_keep_the_place_of_their_text() -> None:
         ("--b", 2, 3),
         ("2", 2, 7),
     ]
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ("for T in 2 4; do\n  run --tp $T\ndone", "a loop is not read"),
+        ("while read -r T; do run --tp $T; done < list", "a loop is not read"),
+        ("declare -A TP=([7b]=2 [13b]=4)", "'TP', whose items have names, is not read"),
+        ("TP[1]=4", "'TP[...]=' is not read"),
+        ("((TP += 1))", "'((TP += 1))' is not read"),
+        ("let TP=8", "'let' is not read"),
+        ("mapfile -t TP < list", "'mapfile' is not read"),
+    ],
+)
+def test_what_launch_scripts_do_without_is_told_with_its_line(script: str, why: str) -> None:
+    found = read(f"run first\n{script}\nrun on ${{TP}}")
+    assert [[word.text for word in command.words] for command in found.commands] == [
+        ["run", "first"],
+        ["run", "on", "${TP}"],
+    ]
+    assert [(each.where.line, each.why) for each in found.unread] == [(2, why)]
+
+
+@pytest.mark.parametrize(
+    "script", ["${!A}", "${A:0:2}", "${L[@]:1}", "${A//*a*b*c/x}", "$((A = 2))", "$((1 ? 2 : (3 ? 4 : 5)))"]
+)
+def test_expansions_that_are_not_read_are_not_known(script: str) -> None:
+    assert all(word.unknown for word in read(f"A=text\nL=(1 2)\nrun {script}").commands[-1].words[1:])
+
+
+@pytest.mark.parametrize(
+    "test", ["[[ a =~ b ]]", "[ a = a -o b = c ]", "[[ ( a = a ) ]]", "[[ a < b ]]", "[[ abc == *a*b*c* ]]"]
+)
+def test_conditions_that_are_not_read_are_taken_as_not_met_and_told(test: str) -> None:
+    found = read(f"if {test}; then A=1; fi\nrun $A")
+    assert found.commands[-1].words[1].unknown == ("A",)
+    assert [each.where.line for each in found.unread] == [1]
 
 
 def test_an_assumed_condition_is_told() -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NoReturn
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.interop.values import Unread, Written
 from xe_sizer.profiles.convert import shorten
-from xe_sizer.profiles.text import foreign_scalar, name_of, read_text
+from xe_sizer.profiles.text import foreign_scalar, name_of
 from xe_sizer.profiles.yaml_reader import MAX_DEPTH, MAX_VALUES, ForeignDocument, documents_of
 
 if TYPE_CHECKING:
@@ -281,18 +281,8 @@ _WORDS: dict[str, object] = {"None": None, "undefined": None}
 _END = {"{": "}", "[": "]"}
 
 
-def load_json(path: Path) -> ForeignDocument:
-    """Read a JSON file; comments and trailing commas are noted.
-
-    Raises
-    ------
-    InputError    unreadable or oversized file, no UTF-8, bad syntax, deeper than MAX_DEPTH, more than MAX_VALUES
-    """
-    return read_json(path, read_text(path))
-
-
 def read_json(path: Path, text: str) -> ForeignDocument:
-    """As `load_json`, of a text that stands in a file of this name, or is part of one.
+    """JSON of a text that stands in a file of this name, or is part of one; comments and trailing commas are noted.
 
     Raises
     ------
@@ -430,18 +420,8 @@ _INLINE = re.compile(r"\"\"\".*?\"\"\"|'''.*?'''|\"(?:[^\"\\\n]|\\.)*\"|'[^'\n]*
 _PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 
 
-def load_toml(path: Path) -> ForeignDocument:
-    """Read a TOML file; values inside `[ ]` and `{ }` have the place of their key.
-
-    Raises
-    ------
-    InputError    unreadable or oversized file, no UTF-8, bad syntax, nested too deep
-    """
-    return read_toml(path, read_text(path))
-
-
 def read_toml(path: Path, text: str) -> ForeignDocument:
-    """As `load_toml`, of a text that stands in a file of this name.
+    """TOML of a text that stands in a file of this name; values inside `[ ]` and `{ }` have the place of their key.
 
     Raises
     ------

@@ -1007,11 +1007,6 @@ def _joined(ev: Evaluator, node: ast.JoinedStr, scope: Scope) -> Written:
     return ev.here("".join(parts), node)
 
 
-def _named(ev: Evaluator, node: ast.NamedExpr, scope: Scope) -> Written:
-    scope.names[node.target.id] = ev.of(node.value, scope)
-    return scope.names[node.target.id]
-
-
 def _lambda(ev: Evaluator, node: ast.Lambda, scope: Scope) -> Written:
     return ev.here(Function(node, scope, ev.defaults(node.args, scope), ev), node)
 
@@ -1060,7 +1055,7 @@ _EXPRESSIONS: Mapping[type[ast.expr], Callable[..., Written]] = {
     ast.Constant: _constant, ast.Name: _name, ast.Attribute: _attribute, ast.Subscript: _subscript,
     ast.List: _sequence, ast.Tuple: _sequence, ast.Set: _sequence, ast.Dict: _dict, ast.BinOp: _binary,
     ast.UnaryOp: _unary, ast.BoolOp: _either, ast.Compare: _comparison, ast.IfExp: _conditional,
-    ast.JoinedStr: _joined, ast.NamedExpr: _named, ast.Lambda: _lambda, ast.ListComp: _list_of,
+    ast.JoinedStr: _joined, ast.Lambda: _lambda, ast.ListComp: _list_of,
     ast.SetComp: _list_of, ast.GeneratorExp: _list_of, ast.DictComp: _dict_of, ast.Call: called,
 }  # fmt: skip
 
@@ -1570,13 +1565,6 @@ def _known_attribute(ev: Evaluator, args: Args, kwargs: Kwargs, node: ast.Call) 
     raise Unknown(f"{label_of(owner)} is not known")
 
 
-def _set_attribute(ev: Evaluator, args: Args, kwargs: Kwargs, node: ast.Call) -> Written:
-    owner, name = args[0].value, ev.plain(args[1])
-    if isinstance(owner, Thing):
-        owner.parts[str(name)] = args[2]
-    return ev.here(None, node)
-
-
 def _has_attribute(ev: Evaluator, args: Args, kwargs: Kwargs, node: ast.Call) -> Written:
     owner, name = args[0].value, ev.plain(args[1])
     part = owner.parts.get(str(name)) if isinstance(owner, Thing) else None
@@ -1599,10 +1587,6 @@ def _second(ev: Evaluator, args: Args, kwargs: Kwargs, node: ast.Call) -> Writte
     return args[1]
 
 
-def _first_of(ev: Evaluator, args: Args, kwargs: Kwargs, node: ast.Call) -> Written:
-    return args[0] if args else ev.here({}, node)
-
-
 def _environment(ev: Evaluator, args: Args, kwargs: Kwargs, node: ast.Call) -> Written:
     """A variable of the environment: what was passed, else what the file takes where it is not set."""
     name = ev.plain(args[0])
@@ -1617,9 +1601,9 @@ def _environment(ev: Evaluator, args: Args, kwargs: Kwargs, node: ast.Call) -> W
 KNOWN: Mapping[str, Known] = {
     **dict.fromkeys(_COMPUTED, _computed),
     "len": _length, "range": _range, "list": _listed, "set": _listed, "frozenset": _listed, "tuple": _tuple,
-    "dict": _group, "zip": _zip, "enumerate": _enumerate, "getattr": _known_attribute, "setattr": _set_attribute,
+    "dict": _group, "zip": _zip, "enumerate": _enumerate, "getattr": _known_attribute,
     "hasattr": _has_attribute, "dataclasses.replace": _copy, "copy.copy": _copy, "copy.deepcopy": _copy,
-    "typing.cast": _second, "omegaconf.OmegaConf.create": _first_of, "reversed": lambda ev, args, kwargs, node: ev.here(
+    "typing.cast": _second, "reversed": lambda ev, args, kwargs, node: ev.here(
         ev.items(args[0])[::-1], node
     ),
     "os.environ.get": _environment, "os.getenv": _environment,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import operator
 import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from msgspec.structs import replace
@@ -21,154 +23,94 @@ from xe_sizer.interop.readers.shell_syntax import (
     Simple,
     Substitution,
     Text,
-    brace_expanded,
 )
 
 if TYPE_CHECKING:
     from xe_sizer.interop.readers.shell_syntax import Node, Part, Parts
 
 # Patterns of shells (`*`, `?`, `[a-z]`) and the operators of `${...}` that use them.
-#
-# `steps` says beforehand how long an operation can take, for callers that limit it.
 
-_SPECIAL = frozenset("*?[]\\")
-
-
-class _One(NamedTuple):
-    """What one character has to be; `any_number` for `*`."""
-
-    fits: Callable[[str], bool]
-    any_number: bool = False
+_SPECIAL = re.compile(r"([*?\[\]\\])")
+_PATTERN_PART = re.compile(r"(\*+)|(\?)|\[([!^]?)([^\]]+)\]|\\?(.)", re.DOTALL)
+_IN_CLASS = re.compile(r"([\\\[&|~^])")
+_MAX_STARS = 2
 
 
 def escaped(text: str) -> str:
     """Text that stands for itself in a pattern."""
-    return "".join([f"\\{character}" if character in _SPECIAL else character for character in text])
+    return _SPECIAL.sub(r"\\\1", text)
 
 
-def _compiled(pattern: str) -> list[_One]:
-    tokens: list[_One] = []
-    at = 0
-    while at < len(pattern):
-        character = pattern[at]
-        closing = pattern.find("]", at + 2)
-        if character == "*":
-            tokens += [] if tokens and tokens[-1].any_number else [_One(lambda _: True, any_number=True)]
-        elif character == "?":
-            tokens.append(_One(lambda _: True))
-        elif character == "[" and closing > 0:
-            tokens.append(_One(_class(pattern[at + 1 : closing])))
-            at = closing
+def _expression(pattern: str, *, longest: bool = True) -> str:
+    """A pattern as a regular expression. Raises NoValueError: it has more `*` than are tried, or is none."""
+    found, stars = "", 0
+    for any_number, one, negated, members, character in _PATTERN_PART.findall(pattern):
+        stars += bool(any_number)
+        if any_number:
+            found += ".*" if longest else ".*?"
+        elif one:
+            found += "."
+        elif members:
+            found += f"[{'^' * bool(negated)}{_IN_CLASS.sub(_BACKSLASHED, members)}]"
         else:
-            at += character == "\\" and at + 1 < len(pattern)
-            tokens.append(_One(pattern[at].__eq__))
-        at += 1
-    return tokens
-
-
-def _class(inside: str) -> Callable[[str], bool]:
-    negated, members = inside[:1] in {"!", "^"}, inside.lstrip("!^")
-    ranges = re.findall(r"(.)-(.)", members)
-    single = re.sub(r".-.", "", members)
-    return lambda each: (each in single or any(low <= each <= high for low, high in ranges)) is not negated
-
-
-def _ends(tokens: list[_One], text: str, start: int) -> list[int]:
-    """Where a match that begins at `start` can end, in rising order."""
-    states = _closed({0}, tokens)
-    ends = [start] if len(tokens) in states else []
-    for at in range(start, len(text)):
-        following = set()
-        for state in states:
-            if state < len(tokens) and tokens[state].fits(text[at]):
-                following.add(state if tokens[state].any_number else state + 1)
-        states = _closed(following, tokens)
-        if not states:
-            break
-        if len(tokens) in states:
-            ends.append(at + 1)
-    return ends
-
-
-def _closed(states: set[int], tokens: list[_One]) -> set[int]:
-    for state in sorted(states):
-        if state < len(tokens) and tokens[state].any_number:
-            states.add(state + 1)
-    return states
+            found += re.escape(character)
+    try:
+        re.compile(found)
+    except re.error:
+        stars = _MAX_STARS + 1
+    if stars > _MAX_STARS:
+        raise NoValueError(f"'{pattern}' is not compared")
+    return f"(?s:{found})"
 
 
 def steps(text: str, pattern: str) -> int:
     """How many steps an operation takes at most; a `*` is tried from every place of the text."""
-    return len(text) * len(pattern) * (len(text) if "*" in pattern else 1)
+    return len(pattern) * int((1 + len(text)) ** (1 + min(pattern.count("*"), _MAX_STARS)))
 
 
 def matches(pattern: str, text: str) -> bool:
-    """Whether the whole text fits the pattern."""
-    return len(text) in _ends(_compiled(pattern), text, 0)
+    """Whether the whole text fits the pattern. Raises NoValueError."""
+    return re.fullmatch(_expression(pattern), text) is not None
 
 
-def without_prefix(text: str, pattern: str, *, longest: bool) -> str:
-    ends = _ends(_compiled(pattern), text, 0)
-    return text[ends[-1 if longest else 0] :] if ends else text
+def _operated(operator: str, text: str, pattern: str, replacement: str) -> str:
+    """What an operator on text makes of it: `#` and `%` cut off, `/` replaces, `^` and `,` change the case.
+
+    Raises NoValueError: the operator or its pattern is not computed.
+    """
+    if operator in _CASES:
+        return _CASES[operator](text)
+    if operator[0] not in "#%/":
+        raise NoValueError(f"'{operator}' is not computed")
+    body = _expression(pattern, longest=operator not in {"#", "%"})
+    if operator == "%":
+        rest = re.fullmatch(f"((?s:.*)){body}", text)
+        return rest[1] if rest else text
+    if operator in {"#", "##", "/#"}:
+        body = rf"\A{body}"
+    elif operator in {"%%", "/%"}:
+        body = rf"{body}\Z"
+    return re.sub(body, lambda found: replacement if found[0] else "", text, count=0 if operator == "//" else 1)
 
 
-def without_suffix(text: str, pattern: str, *, longest: bool) -> str:
-    tokens = _compiled(pattern)
-    starts = range(len(text) + 1) if longest else range(len(text), -1, -1)
-    return next((text[:start] for start in starts if len(text) in _ends(tokens, text, start)), text)
-
-
-def replaced(text: str, pattern: str, replacement: str, operator: str) -> str:
-    """`/` replaces the first match, `//` all, `/#` one at the start, `/%` one at the end."""
-    tokens = _compiled(pattern)
-    if operator == "/%":
-        kept = without_suffix(text, pattern, longest=True)
-        return kept + replacement if kept != text else text
-    found, at = "", 0
-    while at < len(text):
-        ends = [end for end in _ends(tokens, text, at) if end > at]
-        found += replacement if ends else text[at]
-        at = ends[-1] if ends else at + 1
-        if operator == "/#" or (ends and operator == "/"):
-            break
-    return found + text[at:]
+_BACKSLASHED = r"\\\1"
+_CASES: Mapping[str, Callable[[str], str]] = {
+    "^^": str.upper, ",,": str.lower,
+    "^": lambda text: text[:1].upper() + text[1:], ",": lambda text: text[:1].lower() + text[1:],
+}  # fmt: skip
 
 
 # Whole-number arithmetic of shells, in 64 bits as they have it.
 
 Lookup = Callable[[str], "int | None"]
-Store = Callable[[str, int], None]
-_TOKEN = re.compile(
-    r"\s*(?:(\d+#\w+|0[xX][0-9a-fA-F]+|\d+)|([A-Za-z_]\w*)|(\*\*|<<=?|>>=?|[<>=!]=|&&|\|\||\+\+|--|[-+*/%&|^]=|\S))",
-    re.ASCII,
-)
 _WORD_BITS = 64
-_MAX_DEPTH = 50
+_MAX_EXPRESSION = 1_000  # characters
+_READ = re.compile(r"(?:[\w\s+\-*/%()?:]|<<|>>|&&|\|\||[<>=!]=|[<>])*", re.ASCII)
+_CHOICE = re.compile(r"([^?:]*)\?([^?:]*):([^?:]*)")
 
 
 class NoValueError(Exception):
-    """An expression that has no value."""
-
-
-def _quotient(a: int, b: int) -> int:
-    """Division towards zero."""
-    if b == 0:
-        raise NoValueError("division by zero")
-    return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
-
-
-_LEVELS: tuple[dict[str, Callable[[int, int], int]], ...] = (
-    {"||": lambda a, b: int(bool(a or b))},
-    {"&&": lambda a, b: int(bool(a and b))},
-    {"|": operator.or_},
-    {"^": operator.xor},
-    {"&": operator.and_},
-    {"==": lambda a, b: int(a == b), "!=": lambda a, b: int(a != b)},
-    {"<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge},
-    {"<<": lambda a, b: a << (b % _WORD_BITS), ">>": lambda a, b: a >> (b % _WORD_BITS)},
-    {"+": operator.add, "-": operator.sub},
-    {"*": operator.mul, "/": _quotient, "%": lambda a, b: a - b * _quotient(a, b)},
-)
+    """An expression that has no value, or is not read."""
 
 
 class UnknownNamesError(NoValueError):
@@ -179,160 +121,74 @@ class UnknownNamesError(NoValueError):
         self.names = names
 
 
-def evaluate(text: str, lookup: Lookup, store: Store) -> int:
-    """The value of an expression. `lookup` gives a variable's value or raises, `store` takes assignments.
-
-    Raises NoValueError where the expression has no value, UnknownNamesError where a variable's is not known.
-    """
-    return _Expression(text, lookup, store).value()
-
-
-def _wrapped(value: int) -> int:
-    half = 1 << (_WORD_BITS - 1)
-    return (value + half) % (2 * half) - half
+def _quotient(a: int, b: int) -> int:
+    """Division towards zero."""
+    if b == 0:
+        raise NoValueError("division by zero")
+    return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
 
 
 def _power(a: int, b: int) -> int:
     if b < 0:
         raise NoValueError("an exponent below zero")
-    return _wrapped(pow(a, b, 2**_WORD_BITS))
+    return int(pow(a, b, 2**_WORD_BITS))
 
 
-class _Expression:
-    def __init__(self, text: str, lookup: Lookup, store: Store) -> None:
-        self.tokens = [match.group(match.lastindex or 0) for match in _TOKEN.finditer(text)]
-        self.lookup, self.store = lookup, store
-        self.at = self.depth = 0
-
-    def value(self) -> int:
-        result = self._comma()
-        if self.at < len(self.tokens):
-            raise NoValueError(f"'{self.tokens[self.at]}' is not expected")
-        return result
-
-    def _next(self) -> str:
-        return self.tokens[self.at] if self.at < len(self.tokens) else ""
-
-    def _took(self, *tokens: str) -> str:
-        """The next token where it is one of these, and steps over it."""
-        token = self._next()
-        if token not in tokens or not token:
-            return ""
-        self.at += 1
-        return token
-
-    def _comma(self) -> int:
-        result = self._assignment()
-        while self._took(","):
-            result = self._assignment()
-        return result
-
-    def _assignment(self) -> int:
-        self.depth += 1
-        if self.depth > _MAX_DEPTH:
-            raise NoValueError("nested too deep")
-        name, follows = self._next(), self.tokens[self.at + 1 : self.at + 2]
-        if follows and _is_name(name) and follows[0].endswith("=") and follows[0] not in {"==", "!=", "<=", ">="}:
-            self.at += 2
-            result = self._assignment()
-            if len(follows[0]) > 1:
-                result = self._applied(follows[0][:-1], self._variable(name), result)
-            self.store(name, result)
-        else:
-            result = self._choice()
-        self.depth -= 1
-        return result
-
-    def _choice(self) -> int:
-        condition = self._binary(0)
-        if not self._took("?"):
-            return condition
-        yes = self._assignment()
-        if not self._took(":"):
-            raise NoValueError("':' is missing")
-        no = self._assignment()
-        return yes if condition else no
-
-    def _applied(self, sign: str, left: int, right: int) -> int:
-        for level in _LEVELS:
-            if sign in level:
-                return _wrapped(level[sign](left, right))
-        raise NoValueError(f"'{sign}' is no operator")
-
-    def _binary(self, level: int) -> int:
-        if level == len(_LEVELS):
-            return self._powers()
-        result = self._binary(level + 1)
-        while sign := self._took(*_LEVELS[level]):
-            result = self._applied(sign, result, self._binary(level + 1))
-        return result
-
-    def _powers(self) -> int:
-        base = self._unary()
-        if not self._took("**"):
-            return base
-        self.depth += 1
-        if self.depth > _MAX_DEPTH:
-            raise NoValueError("nested too deep")
-        exponent = self._powers()
-        self.depth -= 1
-        return _power(base, exponent)
-
-    def _unary(self) -> int:
-        signs: list[str] = []
-        while sign := self._took("-", "+", "!", "~", "++", "--"):
-            signs.append(sign)
-        result = self._primary(step=signs.pop() if signs and signs[-1] in {"++", "--"} else "")
-        for sign in reversed(signs):
-            result = {"-": -result, "!": int(not result), "~": ~result}.get(sign, result)
-        return result
-
-    def _primary(self, step: str) -> int:
-        token = self._next()
-        self.at += 1
-        if token == "(":
-            result = self._comma()
-            if not self._took(")"):
-                raise NoValueError("')' is missing")
-            return result
-        if _is_name(token):
-            return self._stepped(token, step)
-        if not token[:1].isdigit():
-            raise NoValueError(f"'{token}' is no number")
-        return number(token)
-
-    def _stepped(self, name: str, before: str) -> int:
-        """A variable, and what `++` and `--` around it do."""
-        value = self._variable(name)
-        if before:
-            value += 1 if before == "++" else -1
-            self.store(name, value)
-        after = self._took("++", "--")
-        if after:
-            self.store(name, value + (1 if after == "++" else -1))
-        return value
-
-    def _variable(self, name: str) -> int:
-        value = self.lookup(name)
-        if value is None:
-            raise UnknownNamesError(name)
-        return value
+_OPERATORS: Mapping[type[ast.AST], Callable[[int, int], int]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: _quotient, ast.Pow: _power,
+    ast.Mod: lambda a, b: a - b * _quotient(a, b),
+    ast.LShift: lambda a, b: a << (b % _WORD_BITS), ast.RShift: lambda a, b: a >> (b % _WORD_BITS),
+    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}  # fmt: skip
 
 
-def number(text: str) -> int:
-    """A whole number as shells write it: 0x1f, 017, 16#ff. Raises NoValueError for anything else."""
-    base, _, digits = text.rpartition("#")
+def evaluate(text: str, lookup: Lookup) -> int:
+    """The value of an expression; the operators that are read bind in Python as they do in shells.
+
+    lookup : a variable's value; None: it is not set
+
+    Raises NoValueError where the expression has no value or assigns one, UnknownNamesError where a variable's is not
+    known.
+    """
+    if len(text) > _MAX_EXPRESSION or not _READ.fullmatch(text):
+        raise NoValueError(f"'{text}' is not read")
+    choice = _CHOICE.fullmatch(text)
+    python = f"({choice[2]}) if ({choice[1]}) else ({choice[3]})" if choice else text
+    python = python.replace("&&", " and ").replace("||", " or ").strip()
     try:
-        if base:
-            return _wrapped(int(digits, int(base)))
-        octal = len(text) > 1 and text[0] == "0" and text[1] not in "xX"
-        return _wrapped(int(text, 8 if octal else 0))
-    except ValueError as error:
-        raise NoValueError(f"'{text}' is no number") from error
+        return _value(ast.parse(python, mode="eval").body, lookup)
+    except (SyntaxError, RecursionError, MemoryError) as error:
+        raise NoValueError(f"'{text}' is no expression") from error
 
 
-def _is_name(token: str) -> bool:
-    return token[:1].isalpha() or token[:1] == "_"
+def _value(node: ast.expr, lookup: Lookup) -> int:
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        return _wrapped(node.value)
+    if isinstance(node, ast.Name):
+        value = lookup(node.id)
+        if value is None:
+            raise UnknownNamesError(node.id)
+        return value
+    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
+        return _wrapped(_OPERATORS[type(node.op)](_value(node.left, lookup), _value(node.right, lookup)))
+    if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _OPERATORS:
+        left, right = _value(node.left, lookup), _value(node.comparators[0], lookup)
+        return int(_OPERATORS[type(node.ops[0])](left, right))
+    if isinstance(node, ast.BoolOp):
+        either = any if isinstance(node.op, ast.Or) else all
+        return int(either(_value(each, lookup) for each in node.values))
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.UAdd)):
+        value = _value(node.operand, lookup)
+        return _wrapped(-value) if isinstance(node.op, ast.USub) else value
+    if isinstance(node, ast.IfExp):
+        return _value(node.body if _value(node.test, lookup) else node.orelse, lookup)
+    raise NoValueError("no expression that is read")
+
+
+def _wrapped(value: int) -> int:
+    half = 1 << (_WORD_BITS - 1)
+    return (value + half) % (2 * half) - half
 
 
 # What variables hold: text whose characters know where they stand, and what was not known of it.
@@ -365,10 +221,9 @@ Runs: TypeAlias = tuple[Run, ...]
 
 
 class Array(NamedTuple):
-    """Items by their keys; `named` where keys are words (`declare -A`)."""
+    """A list."""
 
-    items: Mapping[str, Runs]
-    named: bool = False
+    items: tuple[Runs, ...]
 
 
 Value: TypeAlias = "Runs | Array"
@@ -455,15 +310,14 @@ class Budget:
 
 
 class Variables:
-    """Names with what they hold; functions have arguments and names of their own."""
+    """Names with what they hold; functions have arguments of their own."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
         self.given = given
         self._shifted = 0  # arguments of the script that `shift` passed over though they are not known
         self.values: dict[str, Value] = {}
-        self.exported: set[str] = set()
+        self.exported: dict[str, None] = {}  # in the order of the file
         self.arguments: list[tuple[Runs, ...]] = [tuple(self._given_arguments())]
-        self._hidden: list[dict[str, Value | None]] = []
 
     def get(self, name: str, at: int) -> Value | None:
         """What a name holds; None where it is not set. `at` is the place of values that stand in no file."""
@@ -507,21 +361,10 @@ class Variables:
 
     def call(self, arguments: tuple[Runs, ...]) -> None:
         self.arguments.append(arguments)
-        self._hidden.append({})
 
     def leave(self) -> None:
-        """The end of a function: its own names are gone."""
+        """The end of a function; names that it calls its own stay."""
         self.arguments.pop()
-        for name, value in self._hidden.pop().items():
-            if value is None:
-                self.values.pop(name, None)
-            else:
-                self.values[name] = value
-
-    def hide(self, name: str) -> None:
-        """`local`: what the name held comes back when the function ends."""
-        if self._hidden:
-            self._hidden[-1].setdefault(name, self.values.get(name))
 
 
 def _named(name: str, value: Runs) -> Runs:
@@ -541,19 +384,16 @@ def items_of(value: Value | None) -> tuple[Runs, ...]:
     """The items of a list, or the text as the only one."""
     if value is None:
         return ()
-    return tuple(value.items.values()) if isinstance(value, Array) else (value,)
+    return value.items if isinstance(value, Array) else (value,)
 
 
 def appended(old: Value | None, new: Value) -> Value:
     """`+=`: text after text, items after items."""
     if isinstance(new, Array):
-        items = dict(old.items) if isinstance(old, Array) else ({"0": old} if old else {})
-        if new.named:
-            return Array(items | dict(new.items), named=True)
-        following = 1 + max((int(key) for key in items if key.isdigit()), default=-1)
-        return Array(items | {str(following + at): item for at, item in enumerate(new.items.values())})
+        return Array((*(items_of(old) if old else ()), *new.items))
     if isinstance(old, Array):
-        return Array({**old.items, "0": (*old.items.get("0", ()), *new)}, old.named)
+        first, *rest = old.items or ((),)
+        return Array(((*first, *new), *rest))
     return (*(old or ()), *new)
 
 
@@ -569,7 +409,6 @@ def known_text(value: Runs) -> str | None:
 # Words become text: variables, lists, arithmetic and the few substitutions that need no program.
 
 Substitute: TypeAlias = Callable[[Substitution], "Runs | None"]
-_MAX_INDIRECTION = 20
 
 
 class Expander:
@@ -577,11 +416,10 @@ class Expander:
 
     def __init__(self, variables: Variables, budget: Budget, substitute: Substitute, own_name: str) -> None:
         self.variables, self.budget, self.substitute, self.own_name = variables, budget, substitute, own_name
-        self._indirections = 0
 
     def words(self, parts: Parts) -> list[Runs]:
         """The words that one word of the script becomes: none, one or many."""
-        found = [word for each in brace_expanded(parts) for word in split_words(self._pieces(each))]
+        found = split_words(self._pieces(parts))
         self.budget.spend(len(found), sum(len(run.text) for word in found for run in word))
         return found
 
@@ -594,7 +432,8 @@ class Expander:
         return tuple(run for run in found if run.text)
 
     def number(self, text: str, at: int) -> int:
-        """The value of an arithmetic expression. Raises NoValueError."""
+        """The value of an arithmetic expression; a variable may hold one itself. Raises NoValueError."""
+        self.budget.spend(1, len(text))
 
         def lookup(name: str) -> int | None:
             value = self.variables.get(name, at)
@@ -603,26 +442,9 @@ class Expander:
             first = next(iter(items_of(value)), ())
             if unknown := unknown_in(first):
                 raise UnknownNamesError(*unknown)
-            return self._nested(text_of(first), at)
+            return self.number(text_of(first).strip() or "0", at)
 
-        def store(name: str, value: int) -> None:
-            self.variables.set(name, (Run(str(value), at, moves=False),))
-
-        return evaluate(text, lookup, store)
-
-    def _nested(self, text: str, at: int) -> int:
-        """The number a variable holds, which may be an expression itself."""
-        try:
-            return number(text.strip() or "0")
-        except NoValueError:
-            self.budget.spend(1, len(text))
-            self._indirections += 1
-            if self._indirections > _MAX_INDIRECTION:
-                raise
-            try:
-                return self.number(text, at)
-            finally:
-                self._indirections -= 1
+        return evaluate(text, lookup)
 
     def _pieces(self, parts: Iterable[Part]) -> Iterator[Run | None]:
         for part in parts:
@@ -658,7 +480,7 @@ class Expander:
         if part.prefix == "#":
             yield self._length(part)
         elif part.prefix == "!":
-            yield from self._indirect(part)
+            yield self._missing(part)
         else:
             items = self._items(part)
             listed = part.name in {"@", "*"} or (part.index is not None and _is_all(part.index))
@@ -673,20 +495,6 @@ class Expander:
         if text is None:
             return self._missing(part)
         return Run(str(len(text)), part.at, False, part.quoted)
-
-    def _indirect(self, part: Parameter) -> Iterator[Run | None]:
-        """`${!NAME}` is what the variable holds that NAME names, `${!NAME[@]}` the keys of a list."""
-        value = self.variables.get(part.name, part.at)
-        if part.index is not None and _is_all(part.index):
-            for at, key in enumerate(value.items if isinstance(value, Array) else ()):
-                yield from (Break,) if at else ()
-                yield Run(key, part.at, False, part.quoted)
-            return
-        name = known_text(value) if value is not None and not isinstance(value, Array) else None
-        if not name or not name.isidentifier():
-            yield self._missing(part)
-            return
-        yield from self._parameter(replace(part, name=name, prefix=""))
 
     def _missing(self, part: Parameter) -> Run:
         name = self.variables.argument_name(part.name)
@@ -707,19 +515,11 @@ class Expander:
         if not isinstance(value, Array):
             return None if value is None else (value,)
         if part.index is not None and _is_all(part.index):
-            return tuple(value.items.values())
-        found = value.items.get(self._key(part, value))
-        return None if found is None else (found,)
-
-    def _key(self, part: Parameter, value: Array) -> str:
-        text = text_of(self.text(part.index)) if part.index is not None else "0"
-        if value.named:
-            return text
+            return value.items
         try:
-            at = self.number(text, part.at)
-        except NoValueError:
-            return text
-        return str(at if at >= 0 else at + len(value.items))
+            return (value.items[self.number(text_of(self.text(part.index)) if part.index else "0", at)],)
+        except (NoValueError, IndexError):
+            return None
 
     def _with_operator(self, part: Parameter, items: tuple[Runs, ...] | None, listed: bool) -> Iterator[Run | None]:
         operator = part.operator
@@ -729,8 +529,6 @@ class Expander:
         if items is None:
             yield from () if listed else (self._missing(part),)
             return
-        if operator == ":" and listed:
-            items, operator = self._sliced(part, items), ""
         for at, item in enumerate(items):
             yield from (Break,) if at else ()
             changed = self._changed(part, item) if operator else item
@@ -757,58 +555,18 @@ class Expander:
             if not found and part.quoted:
                 yield Run("", part.at, False, True)
 
-    def _sliced(self, part: Parameter, items: tuple[Runs, ...]) -> tuple[Runs, ...]:
-        first = 1 if part.name in {"@", "*"} else 0
-        bounds = self._bounds(part)
-        if bounds is None:
-            return items
-        start = max(bounds[0] - first, 0) if bounds[0] >= 0 else max(len(items) + bounds[0], 0)
-        return items[start:] if bounds[1] is None else items[start : start + max(bounds[1], 0)]
-
-    def _bounds(self, part: Parameter) -> tuple[int, int | None] | None:
-        """Start and length of `${NAME:start:length}`; None where they are not known."""
-        texts = [self.text(argument) for argument in part.arguments]
-        try:
-            numbers = [self.number(text_of(text) or "0", part.at) for text in texts if not unknown_in(text)]
-        except NoValueError:
-            return None
-        if len(numbers) < len(texts) or not numbers:
-            return None
-        return numbers[0], numbers[1] if len(numbers) > 1 else None
-
     def _changed(self, part: Parameter, item: Runs) -> Runs:
         """What an operator on text makes of one item."""
         text = known_text(item)
         arguments = [_pattern(self.text(argument)) for argument in part.arguments]
-        if text is None or any(argument is None for argument in arguments):
-            names = unknown_in(item) or (part.name,)
-            return (Run(f"${{{part.name}}}", part.at, False, False, names, computed_in(item)),)
-        if part.operator == ":":
-            changed = self._substring(part, text)
-        else:
+        if text is not None and None not in arguments:
             replacement = text_of(self.text(part.arguments[1])) if len(part.arguments) > 1 else ""
             self.budget.work(steps(text, arguments[0] or ""))
-            changed = _operated(part.operator, text, arguments[0] or "", replacement)
-        return (Run(changed, item[0].at if item else part.at, moves=False),)
-
-    def _substring(self, part: Parameter, text: str) -> str:
-        bounds = self._bounds(part)
-        if bounds is None:
-            return text
-        start, length = bounds
-        end = len(text) if length is None else start + length if length >= 0 else length
-        return text[start:end]
-
-
-def _operated(operator: str, text: str, pattern: str, replacement: str) -> str:
-    if operator[0] == "#":
-        return without_prefix(text, pattern, longest=operator == "##")
-    if operator[0] == "%":
-        return without_suffix(text, pattern, longest=operator == "%%")
-    if operator[0] == "/":
-        return replaced(text, pattern, replacement, operator)
-    cases = {"^^": text.upper(), "^": text[:1].upper() + text[1:], ",,": text.lower(), ",": text[:1].lower() + text[1:]}
-    return cases.get(operator, text)
+            with suppress(NoValueError):
+                changed = _operated(part.operator, text, arguments[0] or "", replacement)
+                return (Run(changed, item[0].at if item else part.at, moves=False),)
+        names = unknown_in(item) or (part.name,)
+        return (Run(f"${{{part.name}}}", part.at, False, False, names, computed_in(item)),)
 
 
 def _pattern(runs: Runs) -> str | None:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.immutable import Immutable
-from xe_sizer.interop.readers import shell_expansion
 from xe_sizer.interop.readers.shell_expansion import (
     Array,
     Budget,
@@ -25,7 +24,6 @@ from xe_sizer.interop.readers.shell_expansion import (
     Variables,
     appended,
     computed_in,
-    evaluate,
     items_of,
     known_text,
     matches,
@@ -33,6 +31,7 @@ from xe_sizer.interop.readers.shell_expansion import (
     pattern_of,
     plain_text,
     split_words,
+    steps,
     substituted,
     text_of,
     unknown_in,
@@ -44,7 +43,6 @@ from xe_sizer.interop.readers.shell_syntax import (
     Calculation,
     Case,
     CommandReader,
-    For,
     Function,
     Group,
     If,
@@ -204,10 +202,8 @@ _COMPARISONS: dict[str, Callable[[int, int], bool]] = {
 }  # fmt: skip
 _FILE_TESTS = frozenset(f"-{letter}" for letter in "abcdefghkprsuwxGLNOS")
 _SAME, _DIFFERENT = frozenset({"=", "=="}), "!="
-_BINARY = frozenset({*_COMPARISONS, *_SAME, _DIFFERENT, "<", ">", "=~", "-nt", "-ot", "-ef"})
-_SAFE_EXPRESSION = re.compile(r"[^()|{}]*")
-_MAX_REPEATS = 2
-_MAX_DEPTH = 50
+_NOT_COMPARED = frozenset({"<", ">", "=~", "-nt", "-ot", "-ef"})
+_BINARY = frozenset({*_COMPARISONS, *_SAME, _DIFFERENT, *_NOT_COMPARED})
 
 
 class Truth(NamedTuple):
@@ -243,10 +239,19 @@ class Condition:
     def __init__(self, words: Sequence[Runs], expander: Expander, *, double: bool) -> None:
         self.words, self.number, self.double = words, expander.number, double
         self.budget = expander.budget
-        self.at = self.depth = 0
+        self.at = 0
 
     def truth(self) -> Truth:
-        return self._any() if self.words else Truth(False)
+        """Alternatives with `||`; what is not read, such as parentheses, is not known."""
+        if not self.words:
+            return Truth(False)
+        left = self._all()
+        while self._sign() == "||":
+            self.at += 1
+            left = either(left, self._all())
+        if self.at < len(self.words):
+            return Truth(False, f"'{' '.join(map(text_of, self.words))}' is not read")
+        return left
 
     def _sign(self, offset: int = 0) -> str:
         """The operator that stands here; quoted text is none."""
@@ -255,18 +260,9 @@ class Condition:
             return ""
         return text_of(self.words[at])
 
-    def _any(self) -> Truth:
-        self.depth += 1
-        left = self._all()
-        while self._sign() in {"||", "-o"}:
-            self.at += 1
-            left = either(left, self._all())
-        self.depth -= 1
-        return left
-
     def _all(self) -> Truth:
         left = self._not()
-        while self._sign() in {"&&", "-a"}:
+        while self._sign() == "&&":
             self.at += 1
             left = both(left, self._not())
         return left
@@ -279,11 +275,6 @@ class Condition:
         return ~found if negated else found
 
     def _one(self) -> Truth:
-        if self._sign() in {"(", "\\("} and self.depth < _MAX_DEPTH:
-            self.at += 1
-            found = self._any()
-            self.at += 1
-            return found
         if self._sign(1) in _BINARY and self.at + 1 < len(self.words):
             left, sign = self._take(), self._sign()
             self.at += 1
@@ -312,18 +303,18 @@ class Condition:
         why = _assumption((*left, *right))
         if computed_in((*left, *right)):
             return Truth(False, why)
+        if sign in _NOT_COMPARED:
+            return Truth(False, f"'{sign}' is not compared")
         first, second = plain_text(left), plain_text(right)
         if sign in _COMPARISONS:
             return self._numbers(first, sign, second, left, why)
-        if sign in _SAME or sign == _DIFFERENT:
-            pattern = pattern_of(right) if self.double else None
-            self.budget.work(len(first) * len(second))
-            same = shell_expansion.matches(pattern, first) if pattern is not None else first == second
-            return Truth(same is (sign != _DIFFERENT), why)
-        if sign == "=~":
-            self.budget.work(len(first) ** 3 // 64)  # the engine's steps are small
-            return _expression(first, right, why)
-        return Truth(first < second if sign == "<" else first > second, why)
+        pattern = pattern_of(right) if self.double else None
+        self.budget.work(steps(first, pattern or ""))
+        try:
+            same = matches(pattern, first) if pattern is not None else first == second
+        except NoValueError as problem:
+            return Truth(False, str(problem))
+        return Truth(same is (sign != _DIFFERENT), why)
 
     def _numbers(self, first: str, sign: str, second: str, left: Runs, why: str) -> Truth:
         try:
@@ -335,18 +326,6 @@ class Condition:
             return Truth(False, why or f"'{first} {sign} {second}' compares no numbers")
 
 
-def _expression(text: str, right: Runs, why: str) -> Truth:
-    """`=~`, for expressions whose search cannot take long."""
-    expression = "".join([re.escape(run.text) if run.quoted else run.text for run in right if not run.unknown])
-    simple = _SAFE_EXPRESSION.fullmatch(expression) and sum(map(expression.count, "*+?")) <= _MAX_REPEATS
-    try:
-        if simple:
-            return Truth(re.search(expression, text) is not None, why)
-    except re.error:
-        pass
-    return Truth(False, f"'{expression}' is not compared")
-
-
 def _assumption(runs: Runs) -> str:
     names = ", ".join(dict.fromkeys(unknown_in(runs)))
     return f"{names} {'is not known' if computed_in(runs) else 'is not set'}" if names else ""
@@ -354,6 +333,7 @@ def _assumption(runs: Runs) -> str:
 
 # Which commands of a script are read: branches by what is known, loops once, functions where they are called.
 
+_ASSIGNED_NUMBER = re.compile(r"([A-Za-z_]\w*)\s*(?:\+\+|--|(?:[-+*/%&|^]|<<|>>)?=(?!=))", re.ASCII)
 _LEAVING = frozenset({"exit", "return", "die"})
 _WITHOUT_EFFECT = frozenset({
     "echo", "printf", "exit", "return", "set", ":", "true", "false", "sleep", "mkdir", "rm", "kill", "wait", "ls",
@@ -368,10 +348,6 @@ class ScriptEndError(Exception):
 
 class FunctionEndError(Exception):
     """`return` of a function or a file that was read in."""
-
-
-class LoopEndError(Exception):
-    """`break` and `continue`; a loop is read once, so both end it."""
 
 
 class Flow(ABC):
@@ -479,44 +455,21 @@ class Flow(ABC):
 
     def _fits(self, pattern: Parts, text: str, computed: bool) -> bool:
         wanted = pattern_of(self.expander.text(pattern))
-        self.budget.work(len(text) * len(wanted or ""))
-        return wanted is not None and (wanted == "*" or (not computed and matches(wanted, text)))
+        if wanted is None or wanted == "*" or computed:
+            return wanted == "*"
+        self.budget.work(steps(text, wanted))
+        with suppress(NoValueError):
+            return matches(wanted, text)
+        return False
 
     def _note_case(self, names: str, body: Sequence[Node], at: int) -> None:
         if names and self._matter(body):
             self.note(at, f"a branch is chosen by what is not known: {names}")
 
-    def _for(self, node: For) -> Truth:
-        if node.words is None and node.name:
-            words: list[Runs] = list(self.variables.arguments[-1])
-        else:
-            words = [word for parts in node.words or () for word in self.expander.words(parts)]
-        if node.start:
-            self._calculate(node.start, node.at)
-        if node.name and not words:
-            return Truth(True)
-        if words:
-            self.variables.set(node.name, words[0])
-        if (len(words) > 1 or not node.name) and self._matter(node.body):
-            first = f", for {node.name} = {text_of(words[0])}" if words else ""
-            self.note(node.at, f"a loop is read once{first}")
-        return self._once(node.body)
-
     def _loop(self, node: Loop) -> Truth:
-        if any(isinstance(each, Simple) and _name(each) == "getopts" for each in node.condition):
-            return Truth(True)  # the script's options are not known
-        truth = self.run(node.condition)
-        if truth.value is node.until:
-            return Truth(True)
         if self._matter(node.body):
-            self.note(node.at, "a loop is read once")
-        return self._once(node.body)
-
-    def _once(self, body: tuple[Node, ...]) -> Truth:
-        try:
-            return self.run(body)
-        except LoopEndError:
-            return Truth(True)
+            self.note(node.at, "a loop is not read")
+        return Truth(True)
 
     def _function(self, node: Function) -> Truth:
         self.functions[node.name] = node.body
@@ -537,38 +490,24 @@ class Flow(ABC):
         finally:
             self.variables.values = before
 
-    def _test(self, node: Test) -> Truth:
-        words = [self.expander.text(word) or (Run("", node.at, False, True),) for word in node.words]
-        return Condition(words, self.expander, double=True).truth()
-
     def _calculation(self, node: Calculation) -> Truth:
-        return self._calculate(node.expression, node.at)
-
-    def _calculate(self, expression: Parts, at: int) -> Truth:
-        """Does a calculation with its assignments; it holds where the value is not zero."""
-        text = self.expander.text(expression)
+        """`(( ... ))` holds where the value is not zero; one that assigns is not read."""
+        text = self.expander.text(node.expression)
         try:
             if unknown := unknown_in(text):
                 raise UnknownNamesError(*unknown)
-            return Truth(self.expander.number(text_of(text), at) != 0)
+            return Truth(self.expander.number(text_of(text), node.at) != 0)
         except UnknownNamesError as problem:
-            return Truth(self._with_zeros(plain_text(text), at), f"{', '.join(problem.names)} is not set")
+            return Truth(False, f"{', '.join(problem.names)} is not set")
         except NoValueError:
-            return Truth(False, f"'{text_of(text)}' is no calculation")
+            for name in _ASSIGNED_NUMBER.findall(text_of(text)):
+                self.variables.unset(name)
+            self.note(node.at, f"'(({text_of(text)}))' is not read")
+            return Truth(True, f"'(({text_of(text)}))' is not read")
 
-    def _with_zeros(self, text: str, at: int) -> bool:
-        """Whether a calculation holds where variables that are not set count as zero; it assigns nothing."""
-
-        def value(name: str) -> int:
-            try:
-                return self.expander.number(name, at)
-            except NoValueError:
-                return 0
-
-        try:
-            return evaluate(text, value, lambda name, number: None) != 0
-        except NoValueError:
-            return False
+    def _test(self, node: Test) -> Truth:
+        words = [self.expander.text(word) or (Run("", node.at, False, True),) for word in node.words]
+        return Condition(words, self.expander, double=True).truth()
 
 
 def _name(node: Simple) -> str:
@@ -599,7 +538,7 @@ def _inside(node: Node) -> tuple[Node, ...]:
         return (node.left, node.right)
     if isinstance(node, Pipeline):
         return node.stages
-    if isinstance(node, For | Loop | Group):
+    if isinstance(node, Loop | Group):
         return node.body
     return (node.body,) if isinstance(node, Function) else ()
 
@@ -609,7 +548,6 @@ _HANDLERS: dict[type, Callable[[Any, Any], Truth]] = {
     AndOr: Flow._and_or,
     If: Flow._if,
     Case: Flow._case,
-    For: Flow._for,
     Loop: Flow._loop,
     Function: Flow._function,
     Group: Flow._group,
@@ -909,13 +847,6 @@ def _bracket(reading: Reading, node: Simple, words: Sequence[Runs], text: Runs |
     return Condition(operands, reading.expander, double=False).truth()
 
 
-def _let(reading: Reading, node: Simple, words: Sequence[Runs], text: Runs | None) -> Truth:
-    truth = Truth(True)
-    for word in node.words[1:]:
-        truth = Truth(True) if isinstance(word, Assignment) else reading._calculate(word, node.at)
-    return truth
-
-
 def _read(reading: Reading, node: Simple, words: Sequence[Runs], text: Runs | None) -> Truth:
     """`read NAMES <<< text`; without a text the names hold what is not known."""
     flags, names = leading_options(words[1:], "-d -p -t -n -N -u")
@@ -924,7 +855,7 @@ def _read(reading: Reading, node: Simple, words: Sequence[Runs], text: Runs | No
     fields = _fields(text, "" if separators is None else text_of(reading.expander.text(separators)))
     missing = (Run("$(read)", node.at, False, False, ("$(read)",), computed=True),)
     if as_list:
-        reading.variables.set(text_of(names[0]), Array({str(at): field for at, field in enumerate(fields)}))
+        reading.variables.set(text_of(names[0]), Array(tuple(fields)))
         return PRESUMED
     whole = "-d" in flags
     for at, name in enumerate(names):
@@ -940,24 +871,6 @@ def _fields(text: Runs | None, separators: str) -> list[Runs]:
         parts = re.split(f"[{re.escape(separators)}]", known.strip())
         return [(Run(part, text[0].at, moves=False),) for part in parts]
     return split_words(run._replace(quoted=False) for run in text or ())
-
-
-def _lines(reading: Reading, node: Simple, words: Sequence[Runs], text: Runs | None) -> Truth:
-    """`mapfile NAME <<< text`."""
-    _, names = leading_options(words[1:], "-d -n -O -s -u -C -c")
-    known = known_text(text) if text is not None else None
-    if names and known is not None and text:
-        lines = enumerate(known.splitlines())
-        items = {str(at): (Run(line, text[0].at, moves=False),) for at, line in lines}
-        reading.variables.set(text_of(names[0]), Array(items))
-    return PRESUMED
-
-
-def _set(reading: Reading, node: Simple, words: Sequence[Runs], text: Runs | None) -> Truth:
-    """`set -- words` are the arguments from here on."""
-    if len(words) > 1 and text_of(words[1]) == "--":
-        reading.variables.arguments[-1] = tuple(words[2:])
-    return Truth(True)
 
 
 def _shift(reading: Reading, node: Simple, words: Sequence[Runs], text: Runs | None) -> Truth:
@@ -980,16 +893,13 @@ def _return(reading: Reading, node: Simple, words: Sequence[Runs], text: Runs | 
     raise FunctionEndError
 
 
-def _leave_loop(reading: Reading, node: Simple, words: Sequence[Runs], text: Runs | None) -> Truth:
-    raise LoopEndError
+def _not_read(reading: Reading, node: Simple, words: Sequence[Runs], text: Runs | None) -> Truth:
+    reading.note(node.at, f"'{text_of(words[0])}' is not read")
+    return PRESUMED
 
 
 def _true(reading: Reading, node: Simple, words: Sequence[Runs], text: Runs | None) -> Truth:
     return Truth(True)
-
-
-def _false(reading: Reading, node: Simple, words: Sequence[Runs], text: Runs | None) -> Truth:
-    return Truth(False)
 
 
 _Builtin: TypeAlias = Callable[["Reading", Simple, Sequence[Runs], "Runs | None"], Truth]
@@ -999,20 +909,14 @@ BUILTINS: Mapping[str, _Builtin] = {
     "eval": _eval,
     "[": _bracket,
     "test": _bracket,
-    "let": _let,
     "read": _read,
-    "mapfile": _lines,
-    "readarray": _lines,
-    "set": _set,
+    **dict.fromkeys(("let", "mapfile", "readarray"), _not_read),
+    **dict.fromkeys(("set", ":", "true"), _true),
     "shift": _shift,
     "unset": _unset,
     "exit": _exit,
     "return": _return,
-    "break": _leave_loop,
-    "continue": _leave_loop,
-    ":": _true,
-    "true": _true,
-    "false": _false,
+    "false": lambda reading, node, words, text: Truth(False),
 }
 
 
@@ -1149,51 +1053,29 @@ class Reading(Flow):
             found[each.name] = self.word(runs) if runs else Word("", self.places.locate(each.at))
         return found
 
-    def _assign(self, node: Assignment, *, named: bool = False) -> None:
+    def _assign(self, node: Assignment) -> None:
+        if node.index is not None:
+            self.note(node.at, f"'{node.name}[...]=' is not read")
+            return
         old = self.variables.get(node.name, node.at)
         if node.items is not None:
-            new: Value = self._array(node, named or (isinstance(old, Array) and old.named))
+            new: Value = Array(tuple([word for item in node.items for word in self.expander.words(item)]))
         else:
             new = self.expander.text(node.value)
-        if node.append or node.index is not None:  # each one copies what was there
+        if node.append:  # each one copies what was there
             self.budget.spend(0, len(old.items if isinstance(old, Array) else old or ()))
-        if node.index is not None and not isinstance(new, Array):
-            self._assign_item(node, new, old, named)
-            return
         self.variables.set(node.name, appended(old, new) if node.append else new)
-
-    def _assign_item(self, node: Assignment, new: Runs, old: Value | None, named: bool) -> None:
-        items = dict(old.items) if isinstance(old, Array) else {}
-        key = text_of(self.expander.text(node.index or ()))
-        items[key] = (*items.get(key, ()), *new) if node.append else new
-        self.variables.set(node.name, Array(items, named or not key.isdigit()))
-
-    def _array(self, node: Assignment, named: bool) -> Array:
-        items: dict[str, Runs] = {}
-        for element in node.items or ():
-            if element.key is not None:
-                key = text_of(self.expander.text(element.key))
-                named = named or not key.isdigit()
-                items[key] = self.expander.text(element.value)
-                continue
-            for word in self.expander.words(element.value):
-                items[str(len(items))] = word
-        return Array(items, named)
 
     def _declare(self, name: str, words: Sequence[Runs], assignments: Sequence[Assignment]) -> Truth:
         options = "".join(text_of(word) for word in words if text_of(word).startswith("-"))
         names = [text_of(word) for word in words if not text_of(word).startswith("-")]
-        for each in (*names, *(assignment.name for assignment in assignments)):
-            if name == "local" or (name in {"declare", "typeset"} and "g" not in options):
-                self.variables.hide(each)
-            if name == "export" or "x" in options:
-                self.variables.exported.add(each)
+        if name == "export" or "x" in options:
+            self.variables.exported.update(dict.fromkeys((*names, *(each.name for each in assignments))))
         for assignment in assignments:
-            self._assign(assignment, named="A" in options)
-        if name != "export":
-            for each in names:
-                if "A" in options or "a" in options:
-                    self.variables.set(each, Array({}, "A" in options))
+            if "A" in options:
+                self.note(assignment.at, f"'{assignment.name}', whose items have names, is not read")
+            else:
+                self._assign(assignment)
         return Truth(True)
 
     def _call(self, name: str, arguments: Sequence[Runs]) -> Truth:
@@ -1257,7 +1139,7 @@ class Reading(Flow):
         self.variables.call(tuple(arguments))
         try:
             self.script(moving_text(runs))
-        except (ScriptEndError, FunctionEndError, LoopEndError):
+        except (ScriptEndError, FunctionEndError):
             pass
         finally:
             self.variables.leave()
@@ -1284,7 +1166,7 @@ class Reading(Flow):
 
     def complete(self, read: Callable[[], None]) -> None:
         """Reads until the script ends or leaves itself."""
-        with suppress(ScriptEndError, FunctionEndError, LoopEndError):
+        with suppress(ScriptEndError, FunctionEndError):
             read()
 
     def result(self) -> Script:

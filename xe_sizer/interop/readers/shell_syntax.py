@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
-from msgspec.structs import replace
-
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.immutable import Immutable
 
@@ -63,21 +61,14 @@ Part: TypeAlias = Literal | Parameter | Arithmetic | Substitution
 Parts: TypeAlias = tuple[Part, ...]
 
 
-class Element(Immutable, eq=True):
-    """One item of an array's list, with its key in `[key]=value`."""
-
-    key: Parts | None
-    value: Parts
-
-
 class Assignment(Immutable, eq=True):
-    """`NAME=value`, `NAME[index]+=value`, `NAME=(items)`; the value is a tuple of elements for a list."""
+    """`NAME=value`, `NAME[index]+=value`, `NAME=(items)`."""
 
     name: str
     index: Parts | None
     append: bool
     value: Parts
-    items: tuple[Element, ...] | None
+    items: tuple[Parts, ...] | None
     at: int
 
 
@@ -121,19 +112,9 @@ class Case(Immutable, eq=True):
     at: int
 
 
-class For(Immutable, eq=True):
-    """`for name in words`; without words (None) over the script's arguments, without a name `for ((start; ...))`."""
-
-    name: str
-    words: tuple[Parts, ...] | None
-    start: Parts
-    body: tuple[Node, ...]
-    at: int
-
-
 class Loop(Immutable, eq=True):
-    condition: tuple[Node, ...]
-    until: bool
+    """`for`, `while`, `until` and `select`; what is in it is not read."""
+
     body: tuple[Node, ...]
     at: int
 
@@ -162,7 +143,7 @@ class Calculation(Immutable, eq=True):
     at: int
 
 
-Node: TypeAlias = Simple | Pipeline | AndOr | If | Case | For | Loop | Function | Group | Test | Calculation
+Node: TypeAlias = Simple | Pipeline | AndOr | If | Case | Loop | Function | Group | Test | Calculation
 
 
 # Where each character of a script stands, also after it went through variables.
@@ -226,8 +207,8 @@ _BRACED_NAME = re.compile(r"[A-Za-z_]\w*|\d+|[@*#?$!-]", re.ASCII)
 PLACEHOLDER = re.compile(r"""<[A-Za-z][^<>|&;\n"'$()`\\]*(?<!\s)>(?=[\s/,"']|$)""")
 """`<path of the model>`, where people are to write something of their own."""
 _OPERATOR = re.compile(r":[-=+?]|[-=+?]|##?|%%?|//|/[#%]?|\^\^?|,,?|@|:")
-_ANSI_ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{1,4})|([0-7]{1,3})|(.))", re.DOTALL)
-_ANSI_LETTERS = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "v": "\v"}
+_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+_ESCAPED = {"n": "\n", "t": "\t"}  # of `$'...'`
 
 
 @lru_cache(maxsize=64)
@@ -347,7 +328,7 @@ class WordReader(ABC):
             end += 2 if self.text[end] == "\\" else 1
         end = min(end, len(self.text))
         self.position = min(end + 1, len(self.text))
-        text = _ANSI_ESCAPE.sub(_ansi_character, self.text[start + 2 : end])
+        text = _ESCAPE.sub(lambda found: _ESCAPED.get(found[1], found[1]), self.text[start + 2 : end])
         return Literal(text, self.at(start), True, moves=False)
 
     def _process(self) -> Substitution:
@@ -448,41 +429,6 @@ class WordReader(ABC):
             raise InputError(Problem(f"a script is nested at most {MAX_NESTING} deep", place))
 
 
-def _ansi_character(match: re.Match[str]) -> str:
-    hexadecimal, unicode, octal, letter = match.groups()
-    if letter:
-        return _ANSI_LETTERS.get(letter, letter)
-    code = int(octal, 8) if octal else int(hexadecimal or unicode, 16)
-    return chr(code) if not 0xD800 <= code <= 0xDFFF else "\ufffd"
-
-
-# `{1..4}` and `{a,b}` of unquoted words.
-
-_RANGE = re.compile(r"(.*?)\{(-?\d{1,9})\.\.(-?\d{1,9})(?:\.\.(-?\d{1,9}))?\}(.*)", re.DOTALL)
-_LIST = re.compile(r"([^{}]*)\{([^{}]*,[^{}]*)\}([^{}]*)")
-MAX_ITEMS = 1_000
-
-
-def brace_expanded(parts: Parts) -> tuple[Parts, ...]:
-    """The words that braces make of one word; the word itself without braces, or with more than `MAX_ITEMS`."""
-    if len(parts) != 1 or not isinstance(parts[0], Literal) or parts[0].quoted or "{" not in parts[0].text:
-        return (parts,)
-    literal = parts[0]
-    return tuple((replace(literal, text=text, moves=False),) for text in _texts(literal.text)) or (parts,)
-
-
-def _texts(text: str) -> list[str]:
-    match = _RANGE.fullmatch(text)
-    if match:
-        before, first, last, step, after = match.groups()
-        low, high = int(first), int(last)
-        width = abs(int(step or 1)) or 1
-        numbers = range(low, high + 1, width) if low <= high else range(low, high - 1, -width)
-        return [f"{before}{number}{after}" for number in numbers] if len(numbers) <= MAX_ITEMS else []
-    match = _LIST.fullmatch(text)
-    return [f"{match[1]}{item}{match[3]}" for item in match[2].split(",")] if match else []
-
-
 # Simple commands: assignments, words, redirections and the here-documents below them.
 
 DECLARATIONS = frozenset({"export", "declare", "typeset", "local", "readonly"})
@@ -560,22 +506,18 @@ class SimpleReader(WordReader):
         value = self.word() if items is None else ()
         return Assignment(match[1], index, operator == "+=", value, items, at)
 
-    def _items(self) -> tuple[Element, ...]:
+    def _items(self) -> tuple[Parts, ...]:
         """What stands between the parentheses of an array."""
-        items: list[Element] = []
+        items: list[Parts] = []
         self.position += 1
         while True:
             self.lines()
             if self.position >= len(self.text) or self.starts(")"):
                 self.position = min(self.position + 1, len(self.text))
                 return tuple(items)
-            start, key = self.position, None
-            if self.starts("["):
-                key = self._index()
-                key, self.position = (key, self.position + 1) if self.starts("=") else (None, start)
             value = self.word()
-            if value or key:
-                items.append(Element(key, value))
+            if value:
+                items.append(value)
             else:
                 self.is_broken()
                 self.position += 1
@@ -646,7 +588,6 @@ def _literals(text: Text) -> Parts:
 _RESERVED = re.compile(r"(if|then|elif|else|fi|for|select|while|until|do|done|case|esac|function)(?=[\s;&|()<>]|$)")
 _FUNCTION = re.compile(r"([A-Za-z_][\w.:-]*)[ \t]*\([ \t]*\)")
 _NAMED_FUNCTION = re.compile(r"function[ \t]+([\w.:-]+)[ \t]*(\([ \t]*\))?")
-_FOR = re.compile(r"(?:for|select)\s+([A-Za-z_]\w*)")
 _TEST_OPERATOR = re.compile(r"&&|\|\||[()<>!](?=\s|\()|[()<>]")
 
 
@@ -778,44 +719,14 @@ class CommandReader(SimpleReader):
         self._reserved("fi")
         return If(tuple(arms), otherwise, at)
 
-    def _for(self) -> Node:
-        at, name, start = self.at(), "", ()  # type: int, str, Parts
-        words: tuple[Parts, ...] | None = ()
-        heading = _FOR.match(self.text, self.position)
-        if heading:
-            self.position, name = heading.end(), heading[1]
-            words = self._for_words()
-        else:
-            self.position += len("for")
-            self.blanks()
-            expression = self.arithmetic(self.position + 2) if self.starts("((") else None
-            start = expression or ()
-        self.blank_lines()
-        return For(name, words, start, self._do(), at)
-
-    def _for_words(self) -> tuple[Parts, ...] | None:
-        self.lines()
-        if not re.compile(r"in(?=[\s;]|$)").match(self.text, self.position):
-            return None
-        self.position += 2
-        words = []
-        self.blanks()
-        while word := self.word():
-            words.append(word)
-            self.blanks()
-        return tuple(words)
-
-    def _do(self) -> tuple[Node, ...]:
+    def _loop(self) -> Node:
+        at, heading = self.at(), _RESERVED.match(self.text, self.position)
+        self.position = heading.end() if heading else self.position
+        self.commands("do", "done")
         self._reserved("do")
         body = self.commands("done")
         self._reserved("done")
-        return body
-
-    def _loop(self) -> Node:
-        at, until = self.at(), self.starts("until")
-        self.position += len("until" if until else "while")
-        condition = self.commands("do", "done")
-        return Loop(condition, until, self._do(), at)
+        return Loop(body, at)
 
     def _case(self) -> Node:
         at, arms = self.at(), []
@@ -880,10 +791,7 @@ class CommandReader(SimpleReader):
 
 _COMPOUNDS = {
     "if": CommandReader._if,
-    "for": CommandReader._for,
-    "select": CommandReader._for,
-    "while": CommandReader._loop,
-    "until": CommandReader._loop,
+    **dict.fromkeys(("for", "select", "while", "until"), CommandReader._loop),
     "case": CommandReader._case,
     "function": CommandReader._named_function,
 }

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from xe_sizer.interop import huggingface
-from xe_sizer.interop.draft import Key, Loss, Table, globs
+from xe_sizer.interop.draft import Key, Table
 from xe_sizer.interop.huggingface import (
     ALL_LINEAR,
     BITS,
-    EXPORT_LORA,
-    EXPORT_QLORA,
     FSDP_VERSION,
+    LORA,
     OPTIMIZERS,
+    QLORA,
     QLORA_BITS,
     adapted_modules,
     adapter_of,
@@ -31,6 +31,7 @@ from xe_sizer.interop.source import Tool
 from xe_sizer.interop.values import (
     above_zero,
     interval,
+    inverse,
     is_on,
     listed,
     number,
@@ -53,57 +54,65 @@ if TYPE_CHECKING:
 
 # Axolotl configurations. Keys: axolotl src/axolotl/utils/schemas (read at 0.18).
 
-_EXPORT_PREFERENCES = ("dpo", "kto", "orpo", "simpo", "grpo")
+_RL_JOBS = ("dpo", "kto", "orpo", "simpo", "grpo")
+_PREFERENCES = {"ipo": "dpo", "gdpo": "grpo"}  # priced alike: the same models, passes and data
 _OPTIMIZERS = OPTIMIZERS | {"adopt": "adopt_adamw", "came": "came_pytorch", "muon": "muon"}
 _WEIGHTS = {"bf16": "bf16", "fp16": "fp16", "fp8": "bf16", "fp32": "fp32"}  # by the precision of the run
-_EXPORT_SWITCHES = {"fp16": "fp16", "fp8": "fp8", "fp32": "float32"}
-_EXPORT_LIGER = {"rotary": "liger_rope", "norm": "liger_rms_norm", "activation": "liger_glu_activation"}
+_PRECISIONS = {"bf16": ("bf16", "bfloat16"), "fp16": ("fp16", "float16"), "fp8": ("fp8",), "fp32": ("float32",)}
+_LIGER = {
+    "liger_rope": "rotary", "liger_rms_norm": "norm", "liger_layer_norm": "norm", "liger_glu_activation": "activation",
+    "liger_swiglu": "activation",
+}  # fmt: skip
 _LIGER_PLUGIN = "axolotl.integrations.liger.LigerPlugin"
 _CUT_PLUGIN = "axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin"
-_EXPORT_ATTENTION = {"flash": "flash_attention_2", "sdpa": "sdpa", "eager": "eager"}
+_ATTENTION = {
+    "flash_attention_2": "flash", "flash_attention_3": "flash", "flash": "flash",
+    "kernels-community/flash-attn2": "flash", "kernels-community/flash-attn3": "flash", "sdpa": "sdpa",
+    "eager": "eager",
+}  # fmt: skip
 
 
 def _write(plan: Plan) -> ToolFiles:
     values: dict[str, Any] = {
         "base_model": plan.take("model"),
-        **_export_job(plan),
-        **_export_precision(plan),
+        **_write_job(plan),
+        **_write_precision(plan),
         "sequence_len": plan.take("train.seq_len"),
-        **_export_padding(plan),
+        **_write_padding(plan),
         "micro_batch_size": plan.take("train.micro_batch"),
         "gradient_accumulation_steps": plan.take("train.grad_accum"),
         "learning_rate": LEARNING_RATE,
         "max_steps": plan.take("train.steps"),
         "num_epochs": None if plan.peek("train.steps") else plan.take("train.epochs"),
         "optimizer": plan.word("optimizer", _OPTIMIZERS),
-        "gradient_checkpointing": _export_recompute(plan),
-        "attn_implementation": plan.word("attention", _EXPORT_ATTENTION),
-        **_export_kernels(plan),
+        "gradient_checkpointing": _write_recompute(plan),
+        "attn_implementation": plan.word("attention", inverse(_ATTENTION)),
+        **_write_kernels(plan),
         "tensor_parallel_size": _above_one(plan.take("layout.tp")),
         "context_parallel_size": _above_one(plan.take("layout.cp")),
         "dp_shard_size": plan.take("layout.zero_group") or None,
         "save_steps": plan.take("train.checkpoint_every"),
         "eval_steps": plan.take("train.evaluate_every"),
-        **_export_sharding(plan),
+        **_write_sharding(plan),
     }
     return ToolFiles(yaml_text(values), run=_run(plan))
 
 
-def _export_job(plan: Plan) -> dict[str, Any]:
+def _write_job(plan: Plan) -> dict[str, Any]:
     job = plan.take("job")
     adapter = adapter_of(plan)
-    values: dict[str, Any] = {"adapter": adapter, "rl": job if job in _EXPORT_PREFERENCES else None}
+    values: dict[str, Any] = {"adapter": adapter, "rl": job if job in _RL_JOBS else None}
     if plan.peek("train.reference") == "precomputed":
         plan.said("train.reference")
         values["precompute_ref_log_probs"] = True
     if job == "reward":
         values["reward_model"] = True
     if adapter:
-        values |= _export_adapters(plan)
-    bits = plan.peek("train.bits", QLORA_BITS if adapter == EXPORT_QLORA else None)
+        values |= _write_adapters(plan)
+    bits = plan.peek("train.bits", QLORA_BITS if adapter == QLORA else None)
     if adapter and bits in BITS:
         plan.said("train.bits")
-        values |= {"adapter": EXPORT_QLORA if bits == QLORA_BITS else EXPORT_LORA, BITS[bits]: True}
+        values |= {"adapter": QLORA if bits == QLORA_BITS else LORA, BITS[bits]: True}
     if job == "pretrain":
         values["pretraining_dataset"] = [{"path": "PATH"}]
     else:
@@ -111,7 +120,7 @@ def _export_job(plan: Plan) -> dict[str, Any]:
     return values
 
 
-def _export_adapters(plan: Plan) -> dict[str, Any]:
+def _write_adapters(plan: Plan) -> dict[str, Any]:
     targets = adapted_modules(plan)
     return {
         "lora_r": plan.take("lora.rank"),
@@ -124,7 +133,7 @@ def _export_adapters(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _export_precision(plan: Plan) -> dict[str, Any]:
+def _write_precision(plan: Plan) -> dict[str, Any]:
     """Precision, and with it the type of the weights."""
     word = plan.peek("precision")
     if word in _WEIGHTS:
@@ -133,24 +142,25 @@ def _export_precision(plan: Plan) -> dict[str, Any]:
         plan.said("train.weights_dtype")
     return {
         "bf16": word == "bf16",
-        **{_EXPORT_SWITCHES[each]: word == each or None for each in ("fp16", "fp8", "fp32")},
+        **{_PRECISIONS[each][0]: word == each or None for each in ("fp16", "fp8", "fp32")},
     }
 
 
-def _export_kernels(plan: Plan) -> dict[str, Any]:
+def _write_kernels(plan: Plan) -> dict[str, Any]:
     """Liger's kernels and loss, or the cut cross-entropy where it is the loss alone that is fused."""
     kernels = plan.peek("train.fused_kernels") or ()
     fused = plan.peek("loss") == "fused"
     if fused:
         plan.said("loss")
-    if kernels and all(kind in _EXPORT_LIGER for kind in kernels):
+    switches = inverse(_LIGER)
+    if kernels and all(kind in switches for kind in kernels):
         plan.said("train.fused_kernels")
-        chosen = {_EXPORT_LIGER[kind]: True for kind in kernels}
+        chosen = {switches[kind]: True for kind in kernels}
         return {"plugins": [_LIGER_PLUGIN], **chosen, "liger_fused_linear_cross_entropy": fused or None}
     return {"plugins": [_CUT_PLUGIN], "cut_cross_entropy": True} if fused else {}
 
 
-def _export_padding(plan: Plan) -> dict[str, Any]:
+def _write_padding(plan: Plan) -> dict[str, Any]:
     word = plan.peek("train.padding")
     known = ("packed", "to-seq-len", "longest-in-micro-batch", "grouped-by-length", "none")
     if word in known:
@@ -163,7 +173,7 @@ def _export_padding(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _export_recompute(plan: Plan) -> bool | str:
+def _write_recompute(plan: Plan) -> bool | str:
     """All of the activations or none; with full recomputation the kept inputs may go to host memory."""
     full = bool(plan.peek("layout.recompute") == "full")
     if plan.peek("layout.recompute") in ("full", "none"):
@@ -174,7 +184,7 @@ def _export_recompute(plan: Plan) -> bool | str:
     return full
 
 
-def _export_sharding(plan: Plan) -> dict[str, Any]:
+def _write_sharding(plan: Plan) -> dict[str, Any]:
     fsdp = fsdp_settings(plan)
     if fsdp is None:
         return {"deepspeed": deepspeed_settings(plan)}
@@ -216,14 +226,6 @@ _OWN = frozenset(
     {"base_model", "micro_batch_size", "sequence_len", "datasets", "num_epochs", "sample_packing", "adapter"}
 )
 _BATCHED = 3  # keys of axolotl's own from which on a file is surely its
-_PREFERENCES = {"ipo": "dpo", "gdpo": "grpo"}  # priced alike: the same models, passes and data
-_ATTENTION = {
-    "flashattention2": "flash", "flashattention3": "flash", "flash": "flash", "kernels-community/flash-attn2": "flash",
-    "kernels-community/flash-attn3": "flash", "sdpa": "sdpa", "eager": "eager",
-}  # fmt: skip
-_LIGER = {
-    "rope": "rotary", "rms_norm": "norm", "layer_norm": "norm", "glu_activation": "activation", "swiglu": "activation",
-}  # fmt: skip
 _SWITCHES = (("flash_attention", "flash"), ("sdp_attention", "sdpa"), ("eager_attention", "eager"))
 _SERVER: Mapping[str, Stated] = {
     "tp": (("vllm.tensor_parallel_size",), positive, None),
@@ -248,92 +250,8 @@ TABLE = Table(
         Key(("attn_implementation",), "attention", word_of(_ATTENTION)),
         Key(("precompute_ref_log_probs",), "train.reference", word_of({"true": "precomputed", "false": None})),
     ),
-    losses=(
-        Loss(("val_set_size",), "holds samples back and evaluates on them", harmless=(0.0, 0)),
-        Loss(("unfrozen_parameters",), "trains only the parameters that match"),
-        Loss(("test_datasets",), "evaluates on a data set of its own"),
-        Loss(
-            ("lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel", "lora_embedding_kernel"),
-            "fuses the products of adapters",
-        ),
-        Loss(("lora_target_parameters",), "puts adapters on stacked expert weights"),
-        Loss(
-            ("torch_compile", "torch_compile_backend", "torch_compile_mode"), "compiles the model", harmless=("auto",)
-        ),
-        Loss(("activation_offloading", "layer_offloading"), "moves activations or layers to host memory"),
-        Loss(("tiled_mlp", "tiled_mlp_num_shards"), "runs the MLP in tiles of the sequence"),
-        Loss(("selective_checkpointing*",), "saves some operators and recomputes the others"),
-        Loss(
-            ("llama4_linearized_experts", "quantize_moe_experts", "experts_implementation"),
-            "changes how experts are stored and run",
-        ),
-        Loss(("relora*", "jagged_restart*"), "merges and restarts adapters"),
-        Loss(("qat", "qat.*"), "trains with simulated quantisation"),
-        Loss(("fp32_norms", "fp32_norm_classes*"), "keeps norms in float32"),
-        Loss(("lisa_*",), "trains a few layers at a time"),
-        Loss(
-            ("peft_layers_to_transform", "peft_layer_replication", "lora_rank_pattern*"),
-            "gives adapters to some layers only, or of other ranks",
-        ),
-        Loss(("pad_to_multiple_of",), "pads sequences to a multiple"),
-        Loss(("overrides_of_model_config*", "model_config.num_*"), "changes the shape of the model"),
-        Loss(("trl.*", "vllm.*", "ebft.*"), "sets the generation of answers"),
-        Loss(("deepcompile",), "compiles the model"),
-        Loss(("auto_find_batch_size",), "lowers the batch until it fits"),
-        Loss(("expert_parallel_size",), "spreads experts over ranks"),
-        Loss(("heads_k_stride", "ring_attn_func"), "chooses the kind of context parallelism"),
-        Loss(("flash_attn_fuse_mlp", "flash_attn_cross_entropy", "flash_optimum"), "fuses kernels"),
-        Loss(("loftq_config*", "peft.*"), "initialises adapters from the quantisation error"),
-        Loss(("freeze_mm_modules", "image_size"), "sets the part of a vision tower"),
-        Loss(("use_pose", "pose_*"), "skips positions in samples"),
-        Loss(
-            (
-                "use_kernels",
-                "use_scattermoe",
-                "use_sonicmoe",
-                "fused_attn_kernel",
-                "use_dsv4_kernels",
-                "use_glm_dsa_kernels",
-                "dsv4_*",
-                "gemma4_hybrid_attn_impl",
-            ),
-            "runs other kernels",
-        ),
-        Loss(("model_quantization_config*", "use_onebitllms", "nvfp4_*"), "changes how weights are stored"),
-        Loss(("diffusion.*",), "trains by filling in masked tokens"),
-        Loss(("fp8_enable_fsdp_float8_all_gather",), "gathers weights in 8 bit"),
-        Loss(("llmcompressor.*",), "keeps pruned weights at zero"),
-        Loss(("expert_parallel_*",), "sets the exchange of tokens between experts"),
-        Loss(("streaming*", "pretrain_multipack*"), "packs samples as they come"),
-    ),
-    silent=(
-        *globs("""
-        wandb_* mlflow_* comet_* swanlab_* trackio_* use_wandb use_mlflow use_tensorboard use_otel* otel_* hub_*
-        output_dir logging_steps lr_* learning_rate weight_decay adam_* max_grad_norm warmup_* cosine_* seed
-        special_tokens* tokens* added_tokens_overrides* tokenizer_* chat_template* eot_tokens* train_on_*
-        roles_to_train* default_system_message dataset_* datasets* pretraining_dataset* shuffle_* model_type
-        type_of_model trust_remote_code strict is_*_derived_model is_falcon* processor_* resume_from_checkpoint
-        auto_resume* lora_model_dir lora_alpha lora_alpha_pattern* lora_fan_in_fan_out loraplus_* peft_use_rslora
-        peft_init_lora_weights peft_autocast* save_* saves_per_epoch load_best* early_stopping*
-        metric_for_best_model greater_is_better loss_watchdog* tf32 group_by_length gc_steps dataloader_* ddp*
-        local_rank world_size device* debug neftune* noisy_embedding_alpha rl_beta dpo_beta orpo_alpha cpo_alpha
-        simpo_* kto_* rpo_alpha revision* base_model_config hf_use_auth* evaluation_strategy eval_strategy
-        save_strategy eval_table_size eval_max_new_tokens eval_batch_size eval_sample_packing evals_per_epoch
-        low_cpu_mem_usage include_tokens* include_tkps profiler_steps* push_dataset* remove_unused_columns
-        sample_packing_* excess_length_strategy min_sample_len bnb_config* gradient_checkpointing_kwargs*
-        liger_* cut_cross_entropy* plugins* output_router_logits model_config* flex_attn_compile* torch_empty*
-        gpu_memory_limit max_memory* use_eaft eaft_* center_rewards* num_labels skip_prepare*
-        resize_token_embeddings* mean_resizing* embeddings_skip* total_num_tokens fsdp_version adapter rl
-        optim_args* scaling_softmax* do_causal_lm_eval do_bench_eval bench_* test_value generate_samples
-        generation_* num_generation* embedding_lr* accelerator_config* max_prompt_len sample_packing_eff_est
-        bf16 bfloat16 fp16 float16 float32 lora_dropout lora_target_linear lora_target_modules lora_r peft_use_dora
-        experimental_* batch_size eta_min dp_replicate_size dp_shard_size use_swanlab reinit_weights use_ray
-        base_model_ignore_patterns max_packed_sequence_len cls_model_config torch_dtype gptq_* full_finetune
-        eval_causal_lm_metrics load_in_8bit load_in_4bit gptq
-        fix_untrained_tokens lora_on_cpu merge_* curriculum_sampling multipack_real* val_* flash_attn_rms_norm
-        """),
-        *(f"fsdp_config.{name}" for name in huggingface.FSDP_SILENT),
-    ),
+    silent=(*(f"fsdp_config.{name}" for name in huggingface.FSDP_SILENT),),
+    file="axolotl",
 )
 
 
@@ -417,15 +335,15 @@ def _answers(draft: Draft) -> None:
 
 
 def _precision(draft: Draft) -> None:
-    for switches, word in ((("bf16", "bfloat16"), "bf16"), (("fp16", "float16"), "fp16"), (("fp8",), "fp8")):
-        found = draft.on(*switches)
+    for word in ("bf16", "fp16", "fp8"):
+        found = draft.on(*_PRECISIONS[word])
         if found is not None:
             if plain(found.value) == "auto":
                 draft.default("precision", word, f"{word}: auto")
             draft.state("precision", word, found)
             draft.default("train.weights_dtype", "fp16" if word == "fp16" else "bf16", "loaded in the type of the run")
             return
-    full = draft.on("float32")
+    full = draft.on(*_PRECISIONS["fp32"])
     draft.state("precision", "fp32", full) if full else draft.default("precision", "bf16", "bf16: auto")
 
 
@@ -519,14 +437,7 @@ def _kernels(draft: Draft) -> None:
     plugins = " ".join(listed(listed_plugins.value) or ()).lower() if listed_plugins else ""
     liger = [name for name in draft.keys if name.startswith("liger_") and is_on(draft.keys[name].value)]
     if "liger" in plugins and liger:
-        parts = {
-            "rope": "rotary",
-            "rms_norm": "norm",
-            "layer_norm": "norm",
-            "glu_activation": "activation",
-            "swiglu": "activation",
-        }
-        found = dict.fromkeys(parts[part] for name in liger if (part := name.removeprefix("liger_")) in parts)
+        found = dict.fromkeys(_LIGER[name] for name in liger if name in _LIGER)
         draft.state("train.fused_kernels", tuple(found) or None, listed_plugins)
         loss = draft.on("liger_fused_linear_cross_entropy")
         draft.state("loss", "fused", loss) if loss else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xe_sizer.interop import huggingface
-from xe_sizer.interop.draft import Key, Loss, Table, globs
+from xe_sizer.interop.draft import Key, Table
 from xe_sizer.interop.source import Tool
 from xe_sizer.interop.values import listed, number, positive, switch, whole
 
@@ -40,26 +40,9 @@ TABLE = Table(
         Key(("use_dora",), "lora.dora", switch),
         *huggingface.KEYS,
     ),
-    losses=(
-        Loss(("max_train_samples",), "trains on a part of the data"),
-        Loss(("config_overrides",), "changes the shape of the model"),
-        Loss(("freeze_*", "tune_*"), "trains a part of the model"),
-        *huggingface.PEFT_LOSSES,
-        *huggingface.TRAINER_LOSSES,
-    ),
-    silent=(
-        *globs("""
-        config_name model_type tokenizer_name* tokenizer cache_dir use_fast_tokenizer model_revision token
-        use_auth_token trust_remote_code dataset* data_* train_file validation_file test_file max_eval_samples
-        max_predict_samples streaming overwrite_cache validation_split_percentage preprocessing_num_workers
-        keep_linebreaks low_cpu_mem_usage use_slow_tokenizer lora_alpha lora_bias lora_task_type bnb_4bit_* double_quant
-        quant_type lazy_preprocess conv_template version mlm_probability line_by_line train_data* eval_data* conv_*
-        use_rslora prompt_template* fim_* spm_rate pad_to_max_length trainer_type with_tracking
-        checkpointing_steps num_warmup_steps block_size_* padding_side use_flash_attn*
-        """),
-        *huggingface.PEFT_SILENT,
-        *huggingface.TRAINER_SILENT,
-    ),
+    losses=(*huggingface.PEFT_LOSSES, *huggingface.TRAINER_LOSSES,),
+    silent=(*huggingface.PEFT_SILENT, *huggingface.TRAINER_SILENT,),
+    file="hf_trainer",
 )  # fmt: skip
 
 

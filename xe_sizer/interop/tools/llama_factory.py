@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from xe_sizer.interop import huggingface
-from xe_sizer.interop.draft import Key, Loss, Table, globs
+from xe_sizer.interop.draft import Key, Table
 from xe_sizer.interop.huggingface import (
     ACTIVATIONS,
     ADAMW,
     ADAPTERS_OFF,
     ADDED,
     COPY,
-    EXPORT_QLORA,
     KERNELS,
     MUON,
     OPTIMIZERS,
     PARAMS,
+    QLORA,
     adapted_modules,
     adapter_of,
     read_deepspeed,
@@ -25,7 +25,18 @@ from xe_sizer.interop.huggingface import (
     trainer_sharding,
 )
 from xe_sizer.interop.source import Tool
-from xe_sizer.interop.values import interval, is_on, listed, number, plain, positive, positive_or_open, switch, text
+from xe_sizer.interop.values import (
+    interval,
+    inverse,
+    is_on,
+    listed,
+    number,
+    plain,
+    positive,
+    positive_or_open,
+    switch,
+    text,
+)
 from xe_sizer.interop.write import LEARNING_RATE, Exporter, ToolFiles, yaml_text
 from xe_sizer.profiles.finder import BUILT_IN
 from xe_sizer.software.stack import DEEPSPEED
@@ -40,43 +51,38 @@ if TYPE_CHECKING:
 
 # LLaMA-Factory configurations. Keys: LLaMA-Factory src/llamafactory/hparams (read in August 2026).
 
-_EXPORT_STAGES = {
-    "pretrain": "pt",
-    "reward": "rm",
-    "ppo": "ppo",
-    "dpo": "dpo",
-    "kto": "kto",
-    "orpo": "dpo",
-    "simpo": "dpo",
-}
-_JOBS = ("sft", "lora", "qlora", *_EXPORT_STAGES)
+_PRETRAIN, _DPO, _INFERENCE = "pretrain", "dpo", "inference"
+_STAGES = {"pt": _PRETRAIN, "rm": "reward", "ppo": "ppo", "dpo": _DPO, "kto": "kto"}
+_PREFERENCES = ("orpo", "simpo")  # losses of the stage `dpo` that are jobs of their own
+_STAGE_OF_JOB = inverse(_STAGES) | dict.fromkeys(_PREFERENCES, "dpo")
+_JOBS = ("sft", "lora", "qlora", *_STAGE_OF_JOB)
 _SWITCHES = {
     "muon": ("muon", None), "adam-mini": ("adam_mini", None), "apollo": ("apollo", None),
     "galore-adamw": ("galore", None), "galore-adamw-8bit": ("galore", "adamw_8bit"),
     "galore-adafactor": ("galore", "adafactor"),
 }  # fmt: skip
-_EXPORT_ATTENTION = {"flash": "fa2", "sdpa": "sdpa", "eager": "disabled"}
+_ATTENTION = {"fa2": "flash", "fa3": "flash", "sdpa": "sdpa", "disabled": "eager", "auto": None}
 
 
 def _write(plan: Plan) -> ToolFiles:
     values: dict[str, Any] = {
         "model_name_or_path": plan.take("model"),
-        **_export_job(plan),
+        **_write_job(plan),
         "do_train": True,
         "dataset": "DATASET",
         "template": "default",
         "cutoff_len": plan.take("train.seq_len"),
-        **_export_padding(plan),
+        **_write_padding(plan),
         "per_device_train_batch_size": plan.take("train.micro_batch"),
         "gradient_accumulation_steps": plan.take("train.grad_accum"),
         "learning_rate": LEARNING_RATE,
         "max_steps": plan.take("train.steps"),
         "num_train_epochs": None if plan.peek("train.steps") else plan.take("train.epochs"),
-        **_export_precision(plan),
-        **_export_recompute(plan),
-        **_export_optimizer(plan),
-        "flash_attn": plan.word("attention", _EXPORT_ATTENTION),
-        **_export_kernels(plan),
+        **_write_precision(plan),
+        **_write_recompute(plan),
+        **_write_optimizer(plan),
+        "flash_attn": plan.word("attention", inverse(_ATTENTION)),
+        **_write_kernels(plan),
         **saved_and_evaluated(plan),
         **trainer_sharding(plan),
         "output_dir": "saves",
@@ -84,13 +90,13 @@ def _write(plan: Plan) -> ToolFiles:
     return ToolFiles(yaml_text(values), run=_run(plan))
 
 
-def _export_job(plan: Plan) -> dict[str, Any]:
+def _write_job(plan: Plan) -> dict[str, Any]:
     """Stage and method; a job without adapters trains all weights."""
     job = plan.peek("job")
     if job in _JOBS:
         plan.said("job")
-    values: dict[str, Any] = {"stage": _EXPORT_STAGES.get(job, "sft"), "finetuning_type": "full"}
-    if job in ("orpo", "simpo"):
+    values: dict[str, Any] = {"stage": _STAGE_OF_JOB.get(job, "sft"), "finetuning_type": "full"}
+    if job in _PREFERENCES:
         values["pref_loss"] = job
     adapter = adapter_of(plan)
     if adapter:
@@ -104,20 +110,20 @@ def _export_job(plan: Plan) -> dict[str, Any]:
             "use_dora": plan.take("lora.dora") or None,
             "additional_target": ",".join(plan.take("lora.modules_to_save") or ()) or None,
         }
-    if adapter == EXPORT_QLORA:
+    if adapter == QLORA:
         values["quantization_bit"] = plan.take("train.bits", 4)
         plan.said("train.quantiser")
     return values
 
 
-def _export_padding(plan: Plan) -> dict[str, Any]:
+def _write_padding(plan: Plan) -> dict[str, Any]:
     word = plan.peek("train.padding")
     if word in ("packed", "longest-in-micro-batch", "grouped-by-length"):
         plan.said("train.padding")
     return {"packing": word == "packed", "group_by_length": word == "grouped-by-length" or None}
 
 
-def _export_precision(plan: Plan) -> dict[str, Any]:
+def _write_precision(plan: Plan) -> dict[str, Any]:
     """Precision; what learns is kept in float32 unless the run is one in pure bfloat16, what is frozen in its type."""
     word = plan.peek("precision")
     if word in ("bf16", "fp16", "fp8"):
@@ -125,7 +131,7 @@ def _export_precision(plan: Plan) -> dict[str, Any]:
     pure = word == "bf16" and plan.peek("train.weights_dtype") == "bf16" and not adapter_of(plan)
     frozen = word if word in ("bf16", "fp16") else "bf16"
     kept = "bf16" if pure else frozen if adapter_of(plan) else "fp32"
-    if plan.peek("train.weights_dtype") == kept or plan.peek("job") == EXPORT_QLORA:
+    if plan.peek("train.weights_dtype") == kept or plan.peek("job") == QLORA:
         plan.said("train.weights_dtype")
     return {
         "pure_bf16": pure or None,
@@ -135,7 +141,7 @@ def _export_precision(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _export_optimizer(plan: Plan) -> dict[str, Any]:
+def _write_optimizer(plan: Plan) -> dict[str, Any]:
     """The optimizer: a switch of its own where LLaMA-Factory brings it along."""
     name = plan.peek("optimizer", "")
     switch = _SWITCHES.get(str(name).removesuffix("-layerwise"))
@@ -151,7 +157,7 @@ def _export_optimizer(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _export_kernels(plan: Plan) -> dict[str, Any]:
+def _write_kernels(plan: Plan) -> dict[str, Any]:
     """Liger's kernels, with which the loss is fused where the stage needs no logits."""
     if set(plan.peek("train.fused_kernels") or ()) != KERNELS:
         return {}
@@ -161,7 +167,7 @@ def _export_kernels(plan: Plan) -> dict[str, Any]:
     return {"enable_liger_kernel": True}
 
 
-def _export_recompute(plan: Plan) -> dict[str, Any]:
+def _write_recompute(plan: Plan) -> dict[str, Any]:
     """All of the activations or none; with full recomputation the kept inputs may go to host memory."""
     word = plan.peek("layout.recompute")
     if word in ("full", "none"):
@@ -225,7 +231,6 @@ _V1_OWN = frozenset(
     }
 )  # fmt: skip
 _FEW = 2
-_PREFERENCES = {"orpo": "orpo", "simpo": "simpo"}
 _PADDING = {
     "normal": "longest-in-micro-batch", "paddingfree": "none", "dynamicbatching": "longest-in-micro-batch",
     "dynamicpaddingfree": "none",
@@ -272,7 +277,8 @@ def _v1_job(draft: Draft) -> None:
     data = draft.peek("train_dataset")
     word = plain(method.value) if method is not None else "full"
     if loss is not None:
-        draft.state("job", _PREFERENCES.get(plain(loss.value), "dpo"), loss)
+        word = plain(loss.value)
+        draft.state("job", word if word in _PREFERENCES else _DPO, loss)
     elif data is not None and "dpo" in plain(data.value):
         draft.assume("job", "dpo", "from the name of the data set", data.where)
     elif word == huggingface.LORA:
@@ -365,78 +371,9 @@ TABLE = Table(
         Key(("ray_num_workers",), "gpus", positive),
         *huggingface.KEYS,
     ),
-    losses=(
-        Loss(("val_size",), "holds samples back and evaluates on them"),
-        Loss(("max_samples",), "takes at most so many samples of each data set"),
-        Loss(globs("""freeze_trainable_layers freeze_trainable_modules freeze_extra_modules use_llama_pro
-                      peft_config.freeze_trainable_layers peft_config.freeze_trainable_modules
-                      peft_config.freeze_extra_modules"""), _TRAINED_PARTLY, harmless=("all",)),
-        Loss(("freeze_vision_tower", "freeze_multi_modal_projector"), "trains a part that is frozen unasked",
-             unless=True),
-        Loss(("double_quantization",), "keeps the scales of quantised weights in float32", unless=True),
-        Loss(("freeze_language_model",), "trains the other parts of a multimodal model alone"),
-        Loss(("use_badam", "badam_mode", "badam_update_ratio"), "trains one block of layers at a time"),
-        Loss(globs("galore_target apollo_target"), "projects the gradients of some matrices only", harmless=("all",)),
-        Loss(("oft_rank", "oft_block_size", "oft_target", "module_dropout"), "turns weights instead of adding to them",
-             harmless=("all",)),
-        Loss(globs("use_dft_loss use_eaft_loss"), _OTHER_LOSS),
-        Loss(("use_asft_loss",), "runs a frozen copy of the model for its loss"),
-        Loss(globs("image_max_pixels image_min_pixels video_max_pixels video_min_pixels video_fps video_maxlen "
-                   "image_do_pan_and_scan crop_to_patches"), _MEDIA),
-        Loss(("use_v1_kernels",), "fuses kernels"),
-        Loss(("kernel_config.*",), "fuses kernels", harmless=("auto",)),
-        Loss(("use_kt", "kt_*"), "runs experts on the CPU"),
-        Loss(("use_hyper_parallel", "hyper_parallel_args"), "shards with another library"),
-        Loss(("shift_attn",), "attends within groups of tokens"),
-        Loss(("mixture_of_depths",), "skips layers for some tokens"),
-        Loss(("upcast_lmhead_output",), "computes the logits in float32"),
-        Loss(("upcast_layernorm",), "keeps norms in float32"),
-        Loss(("train_from_scratch",), "starts from weights without values"),
-        Loss(globs("reward_model ref_model_quantization_bit reward_model_quantization_bit"),
-             "sets a further model that is held and run"),
-        Loss(globs("ppo_epochs ppo_buffer_size"), "sets how often generated answers are trained on"),
-        Loss(("fp8_enable_fsdp_float8_all_gather",), "gathers weights in 8 bit"),
-        Loss(("streaming",), "reads samples as they come"),
-        Loss(("predict_with_generate",), "generates answers during evaluations"),
-        Loss(globs("moe_token_dispatcher_type overlap_moe_expert_parallel_comm moe_shared_expert_overlap "
-                   "dist_config.ep_dispatcher dist_config.fsdp_implementation"),
-             "chooses how tokens reach their experts", harmless=("alltoall", "eager", "native")),
-        Loss(("moe_grouped_gemm",), "runs the products of all experts as one"),
-        Loss(("pipeline_model_parallel_layout",), "gives pipeline stages other numbers of layers"),
-        Loss(("recompute_modules", "recompute_method"), "chooses what is recomputed", harmless=("uniform",)),
-        Loss(("extra_config",), "sets further arguments of Megatron"),
-        Loss(("mp_replicate_size",), "keeps several copies of the sharded states", harmless=(1,)),
-        Loss(("vllm_config*", "sglang_config*", "vllm_enforce_eager", "vllm_max_lora_rank"),
-             "sets the engine that generates"),
-        *huggingface.TRAINER_LOSSES,
-    ),
-    silent=(
-        *globs("""
-        do_train do_predict do_eval dataset dataset_dir media_dir eval_dataset template train_on_prompt mask_history
-        buffer_size mix_strategy interleave_probs overwrite_cache preprocessing_* eval_num_beams
-        ignore_pad_token_for_loss eval_on_each_dataset tool_format default_system enable_thinking preserve_thinking
-        tokenized_path data_shared_file_system lora_alpha loraplus_* use_rslora pissa_* create_new_adapter
-        additional_target pref_* dpo_label_smoothing kto_* simpo_gamma ppo_* ref_model ref_model_adapters
-        reward_model_adapters reward_model_type ld_alpha galore_* apollo_* swanlab_* use_swanlab asft_alpha eaft_alpha
-        compute_accuracy disable_shuffling early_stopping_steps plot_loss include_effective_tokens_per_second
-        adapter_name_or_path adapter_folder cache_dir use_fast_tokenizer resize_vocab split_special_tokens add_tokens
-        add_special_tokens new_special_tokens_config init_special_tokens model_revision low_cpu_mem_usage rope_scaling
-        moe_aux_loss_coef use_reentrant_gc offload_folder use_kv_cache badam_* infer_dtype *_hub_token
-        print_param_status trust_remote_code quantization_type quantization_device_map export_* ray_* use_ray master_*
-        resources_per_worker placement_strategy enable_torch_profiler profiler_* profile_modules do_sample temperature
-        top_p top_k num_beams max_length max_new_tokens repetition_penalty length_penalty skip_special_tokens
-        generation_* use_audio_in_video audio_sampling_rate fp8_backend deepspeed model_class train_dataset
-        custom_chat_template init_config* batching_workers dist_timeout dist_config.name dist_config.dcp_path
-        dist_config.pin_memory dp_size mp_shard_size cp_mode lr_scheduler_config* save_ckpt_as_hf save_epochs
-        sample_backend peft_config* optim_config* kernel_config.name dist_config.config_file bias_activation_fusion
-        apply_rope_fusion masked_softmax_fusion cross_entropy_loss_fusion overlap_param_gather overlap_grad_reduce
-        calculate_per_token_loss delay_wgrad_compute use_packed_sequences megatron_pretrained_checkpoint
-        export_hf_on_finish mixed_precision eval_iters eval_interval quant_config* dist_config.hook_modules
-        dist_config.fsdp_ignored_modules mini_batch_size task task_dir lang n_shot save_dir batch_size download_mode
-        system_prompt packing neat_packing lora_target
-        """),
-        *huggingface.TRAINER_SILENT,
-    ),
+    losses=(*huggingface.TRAINER_LOSSES,),
+    silent=(*huggingface.TRAINER_SILENT,),
+    file="llama_factory",
 )  # fmt: skip
 
 
@@ -447,9 +384,6 @@ _OWN = frozenset(
     }
 )  # fmt: skip
 _SURE = 2  # of its own keys from which on a file is surely its
-_PRETRAIN, _DPO, _INFERENCE = "pretrain", "dpo", "inference"
-_STAGES = {"pt": _PRETRAIN, "rm": "reward", "ppo": "ppo", "dpo": _DPO, "kto": "kto"}
-_ATTENTION = {"fa2": "flash", "fa3": "flash", "sdpa": "sdpa", "disabled": "eager", "auto": None}
 _LOW_RANK = ("galore", "apollo")
 _OPTIMIZER_RANK = 16  # galore_rank and apollo_rank unasked
 _GALORE = {"adafactor": "galore-adafactor", **dict.fromkeys(("adamw-8bit", "paged-adamw-8bit"), "galore-adamw-8bit")}
@@ -548,7 +482,7 @@ def _job(draft: Draft) -> None:
     method = plain(kind.value) if kind is not None else huggingface.LORA
     bits = draft.take("quantization_bit")
     if word == _DPO and loss is not None and plain(loss.value) in _PREFERENCES:
-        draft.state("job", _PREFERENCES[plain(loss.value)], loss)
+        draft.state("job", plain(loss.value), loss)
     elif word in _STAGES and (word != "pt" or method == "full"):
         draft.state("job", _STAGES[word], stage)
     elif method in (huggingface.LORA, "oft"):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from xe_sizer.interop.draft import Loss, Table, globs
+from xe_sizer.interop.draft import Table
 from xe_sizer.interop.huggingface import model_of, recipe_of
 from xe_sizer.interop.megatron import TABLE as ARGUMENTS
 from xe_sizer.interop.megatron import Arguments, filled_in, state_megatron, state_model, with_groups
@@ -48,34 +48,9 @@ _LAYOUT = "model.pipeline_model_parallel_layout."
 _LORA_RANK = 32
 TABLE = Table(
     keys=(),
-    losses=(
-        Loss(("model.moe_router_force_load_balancing",), "gives every expert the same number of tokens"),
-        Loss(("ddp.grad_reduce_in_fp32", "mixed_precision.grad_reduce_in_fp32"),
-             "keeps and exchanges gradients in 16 bit", unless=True),
-        Loss(("model.apply_rope_fusion", "model.bias_activation_fusion", "model.gradient_accumulation_fusion",
-              "model.bias_dropout_fusion", "model.persist_layer_norm", "model.masked_softmax_fusion"),
-             "runs kernels one by one that are otherwise fused", unless=True),
-        Loss(("model.moe_a2a_overlap",), "hides the exchange of tokens among experts behind other work"),
-        Loss(("model.num_layers", "model.hidden_size", "model.*ffn_hidden_size", "model.num_attention_heads",
-              "model.num_query_groups", "model.kv_channels", "model.num_moe_experts", "model.moe_router_topk",
-              "model.hybrid_layer_pattern", "model.mamba_*", "model.moe_shared_expert_intermediate_size"),
-             "changes the shape of the model"),
-        Loss(("model.freeze_*",), "trains a part of the weights"),
-        Loss(("model.vision_cuda_graph*",), "replays kernels as CUDA graphs", ("none",)),
-        Loss(("dataset.pad_to_max_length",), "pads samples to the full length"),
-        Loss(("model.apply_dsa_kernel_fusion", "model.use_fused_mhc", "model.csa_*"), "is a kind of attention"),
-        Loss(("optimizer.offload_optimizer_states",), "moves the optimizer to host memory"),
-        *with_groups(ARGUMENTS, PREFIXES).losses,
-    ),
-    silent=globs("""
-        env_vars* logger.* rng.* scheduler.* tokenizer.* profiling.* rerun_state_machine.* checkpoint.* dist.*
-        ft.* nvrx_straggler.* inprocess_restart.* tensor_inspect.* dataset.* validation.* train.* *._target_ _target_
-        *._args_* peft.* model.should_pad_vocab model.cuda_graph_* model.*_in_bf16 model.keep_* model.quant_recipe
-        model._* model.fp8_output_proj model.has_sound model.temporal* model.max_vision* model.separate* model.vit_*
-        model.cp_partition* model.multimodal* mixed_precision.* optimizer.* ddp.* comm_overlap.* straggler.*
-        model.hf_* *.passed_to* _recipe model.transformer_layer_spec model.vocab_size
-        model.make_vocab_size* model.activation_func model.is_hybrid_model model.virtual_pipeline*
-    """) + with_groups(ARGUMENTS, PREFIXES).silent,
+    losses=(*with_groups(ARGUMENTS, PREFIXES).losses,),
+    silent=(*with_groups(ARGUMENTS, PREFIXES).silent,),
+    file="megatron_bridge",
 )  # fmt: skip
 
 

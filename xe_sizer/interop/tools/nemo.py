@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from xe_sizer.interop.draft import Key, Loss, Table, globs
+from xe_sizer.interop.draft import Key, Table
 from xe_sizer.interop.huggingface import model_of, state_optimizer
 from xe_sizer.interop.megatron import TABLE as ARGUMENTS
 from xe_sizer.interop.megatron import Arguments, filled_in, state_megatron, state_model, with_groups
@@ -61,43 +61,9 @@ OWN = Table(
 """Keys that set a scenario key as they stand."""
 TABLE = Table(
     keys=(),
-    losses=(
-        Loss(("model.activations_checkpoint_layers_per_pipeline",
-              "model.num_micro_batches_with_partial_activation_checkpoints"),
-             "recomputes less in later stages"),
-        Loss(("model.ub_tp_comm_overlap*",), "hides tensor-parallel exchanges behind products"),
-        Loss(("model.transformer_engine",), "takes Transformer Engine's layers", (True,)),
-        Loss(("model.megatron_amp_O2",), "keeps weights in 16 bit"),
-        Loss(("model.overlap_p2p_comm", "model.batch_p2p_comm"), "hides sends between stages"),
-        Loss(("model.fsdp_grad_reduce_dtype",), "sets the number format of the exchange of gradients",
-             ("fp32", 32)),
-        Loss(("model.peft.selective_tuning.*",), "trains parameters that match"),
-        Loss(("model.gradient_accumulation_fusion", "model.bias_activation_fusion", "model.bias_dropout_add_fusion",
-              "model.masked_softmax_fusion", "model.apply_rope_fusion"),
-             "runs kernels one by one that are otherwise fused", unless=True),
-        Loss(("model.optim.overlap_*", "model.optim.grad_sync_dtype", "model.optim.contiguous*"),
-             "sets how gradients are exchanged", unless=False),
-        Loss(("trainer.callbacks.*.tp_comm_overlap",), "hides tensor-parallel exchanges behind products"),
-        Loss(("trainer.callbacks.*.overlap_*", "trainer.callbacks.*.defer_embedding*"), "hides exchanges"),
-        Loss(("*.grad_reduce_in_fp32",), "keeps and exchanges gradients in 16 bit", unless=True),
-        *with_groups(ARGUMENTS, PREFIXES).losses,
-    ),
-    silent=globs("""
-        name trainer.* exp_manager.* model.data.* model.tokenizer.* model.optim.* model.peft.* model.seed
-        model.restore_from_path model.resume* model.save_nemo* model.sync_batch* model.answer_only*
-        model.gradient_as_bucket* model.fsdp_* model.ffn_dropout model.native_amp* model.mcore_gpt model.pre_process
-        model.post_process model.persist_layer_norm model.bias model.activation model.headscale model.transformer_block*
-        model.openai_gelu model.normalize_attention* model.inference.* model.nsys_profile.* model.gc_interval
-        model.precision model.async_grad* model.rotary_* model.use_cpu* model.onnx_safe model.apex_* model.use_emha
-        model.seq_len_interp* model.num_sanity* model.get_attention_mask* model.fp8* model.reduce_amax model.use_*
-        model.hidden_dropout model.batch_p2p* model.dist_ckpt* model.target model.name model.delay_*
-        log.* resume.* optim.* data.* *._target_ _target_ *._args_* tokenizer* peft* _recipe inference.* model.version
-        model.config.* model._target_ defaults* hydra.* mode cluster_type run.* prompt* model.language_model_path
-        model.virtual_prompt* model.existing_tasks model.new_tasks model.task_templates* model.precision
-        model.grad_* model.do_layer_norm* model.attention_type model.megatron_legacy model.activations_checkpoint_rec*
-        chatbot_config.* server port web_* share username password chat
-        model.model_type model.skip_* model.nsys* model.mup* model.gc_* model.freeze* fn trainer
-    """) + with_groups(ARGUMENTS, PREFIXES).silent,
+    losses=(*with_groups(ARGUMENTS, PREFIXES).losses,),
+    silent=(*with_groups(ARGUMENTS, PREFIXES).silent,),
+    file="nemo",
 )  # fmt: skip
 
 

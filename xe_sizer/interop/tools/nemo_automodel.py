@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from xe_sizer.interop import huggingface
-from xe_sizer.interop.draft import Key, Loss, Table, globs
+from xe_sizer.interop.draft import Key, Table
 from xe_sizer.interop.huggingface import adapted_modules, is_replicated, shard_sizes, state_optimizer
 from xe_sizer.interop.launch import (
     Hardware,
@@ -23,6 +23,7 @@ from xe_sizer.interop.values import (
     Written,
     above_zero,
     interval,
+    inverse,
     is_on,
     plain,
     positive,
@@ -47,11 +48,17 @@ _OPTIMIZERS = {
     "paged-adamw": "bitsandbytes.optim.PagedAdamW", "paged-adamw-8bit": "bitsandbytes.optim.PagedAdamW8bit",
     "sgd": "torch.optim.SGD",
 }  # fmt: skip
-_EXPORT_ATTENTION = {"flash": "flash_attention_2", "sdpa": "sdpa", "eager": "eager"}
-_EXPORT_SCHEDULES = {"1f1b": "1f1b", "1f1b-interleaved": "interleaved1f1b", "gpipe": "gpipe", "zb-v": "ZBVZeroBubble"}
+_ATTENTION = {
+    "flash_attention_2": "flash", "flash_attention_3": "flash", "te": "flash", "sdpa": "sdpa", "eager": "eager",
+    "torch": "eager", "flash": "flash", "flash_varlen": "flash", "kernels-community/flash-attn3": "flash",
+}  # fmt: skip
+_SCHEDULES = {
+    "1f1b": "1f1b", "interleaved1f1b": "1f1b-interleaved", "gpipe": "gpipe", "ZBVZeroBubble": "zb-v",
+    "InterleavedZeroBubble": "1f1b-interleaved", "LoopedBFS": "1f1b-interleaved",
+}  # fmt: skip
 _CHECKPOINTING = {"none": False, "full": True, "selective": "selective"}
 _TITLE = "NeMo AutoModel"
-_EXPORT_LOSSES = {"fused": "linear_ce.FusedLinearCrossEntropy", "eager": "masked_ce.MaskedCrossEntropy"}
+_LOSS_CLASSES = {"fused": "linear_ce.FusedLinearCrossEntropy", "eager": "masked_ce.MaskedCrossEntropy"}
 
 
 def _write(plan: Plan) -> ToolFiles:
@@ -67,13 +74,13 @@ def _write(plan: Plan) -> ToolFiles:
             "_target_": "nemo_automodel.NeMoAutoModelForCausalLM.from_pretrained",
             "pretrained_model_name_or_path": plan.take("model"),
             "torch_dtype": "bfloat16",
-            "attn_implementation": plan.word("attention", _EXPORT_ATTENTION),
+            "attn_implementation": plan.word("attention", inverse(_ATTENTION)),
         },
         "distributed": _layout(plan),
         "loss_fn": _loss(plan),
         **_data(plan),
-        **_export_adapters(plan),
-        "optimizer": {"_target_": _export_optimizer(plan), "lr": LEARNING_RATE},
+        **_write_adapters(plan),
+        "optimizer": {"_target_": _write_optimizer(plan), "lr": LEARNING_RATE},
     }
     if plan.peek("train.weights_dtype") == "bf16":
         plan.said("train.weights_dtype")
@@ -118,7 +125,7 @@ def _layout(plan: Plan) -> dict[str, Any]:
         if math.ceil(layers / (piped * each)) == chunks:  # otherwise no number of layers makes as many chunks
             plan.said("layout.vpp")
         values["pipeline"] = {
-            "pp_schedule": plan.word("layout.schedule", _EXPORT_SCHEDULES) or _EXPORT_SCHEDULES["1f1b"],
+            "pp_schedule": plan.word("layout.schedule", inverse(_SCHEDULES)) or "1f1b",
             "layers_per_stage": each if chunks > 1 else None,
             "pp_microbatch_size": plan.peek("train.micro_batch", 1),
         }
@@ -126,7 +133,7 @@ def _layout(plan: Plan) -> dict[str, Any]:
 
 
 def _loss(plan: Plan) -> dict[str, Any] | None:
-    found = _EXPORT_LOSSES.get(plan.peek("loss"))
+    found = _LOSS_CLASSES.get(plan.peek("loss"))
     if found is not None:
         plan.said("loss")
     return {"_target_": f"nemo_automodel.components.loss.{found}"} if found else None
@@ -154,7 +161,7 @@ def _data(plan: Plan) -> dict[str, Any]:
     return {"dataset": data, "validation_dataset": data if evaluated else None, "packed_sequence": packed}
 
 
-def _export_adapters(plan: Plan) -> dict[str, Any]:
+def _write_adapters(plan: Plan) -> dict[str, Any]:
     job = plan.peek("job")
     if job not in ("lora", "qlora"):
         return {}
@@ -177,7 +184,7 @@ def _export_adapters(plan: Plan) -> dict[str, Any]:
     return values
 
 
-def _export_optimizer(plan: Plan) -> str:
+def _write_optimizer(plan: Plan) -> str:
     found = _OPTIMIZERS.get(plan.peek("optimizer", "adamw"))
     if found is not None:
         plan.said("optimizer")
@@ -205,10 +212,6 @@ EXPORTERS = (
 
 # NeMo AutoModel's keys. Source: nemo_automodel/components and nemo_automodel/recipes (0.5).
 
-_ATTENTION = {
-    "flash_attention_2": "flash", "flash_attention_3": "flash", "te": "flash", "sdpa": "sdpa", "eager": "eager",
-    "torch": "eager", "flash": "flash", "flash_varlen": "flash", "kernels-community/flash-attn3": "flash",
-}  # fmt: skip
 _TYPES = {
     "bf16": "bf16", "bfloat16": "bf16", "torch.bfloat16": "bf16", "float32": "fp32", "fp32": "fp32",
     "torch.float32": "fp32", "float16": "fp16", "fp16": "fp16", "torch.float16": "fp16", "auto": None,
@@ -244,62 +247,7 @@ TABLE = Table(
         Key(("peft.dim",), "lora.rank", positive),
         Key(("peft.use_dora",), "lora.dora", switch),
     ),
-    losses=(
-        Loss(("compile.enabled", "compile"), "compiles the model"),
-        Loss(globs("""
-            freeze_config.freeze_vision_tower freeze_config.freeze_language_model freeze_config.freeze_embeddings
-            freeze_config.freeze_audio_tower freeze_config.freeze* model.freeze*
-        """), "freezes a part of the model"),
-        Loss(("model.backend.dispatcher",), "exchanges tokens between experts by another library",
-             harmless=("deepep",)),
-        Loss(("model.backend.experts",), "chooses the kernels of the experts", harmless=("gmm",)),
-        Loss(("model.backend.linear", "model.backend.rms_norm", "model.backend.rope", "model.backend.rope_fusion"),
-             "chooses kernels", harmless=("torch", "torch_fp32")),
-        Loss(("model.backend.fake_balanced_gate",), "sends equally many tokens to each expert"),
-        Loss(("model.num_nextn_predict_layers", "model.config.num_nextn_predict_layers", "model.config.num_mtp*"),
-             "predicts further tokens with layers of their own"),
-        Loss(("distributed.moe.reshard_after_forward",), "gathers the experts' weights again in the backward pass"),
-        Loss(("distributed.activation_checkpointing_scope*", "distributed.moe.ignore_router_for_ac"),
-             "recomputes parts of the layers only", harmless=("all",)),
-        Loss(("distributed.mp_policy.reduce_dtype",), "adds gradients in 16 bit",
-             harmless=("float32", "torch.float32")),
-        Loss(("distributed.enable_async_tensor_parallel", "distributed.enable_compile*"),
-             "overlaps the exchange of tensor parallelism with products"),
-        Loss(("distributed.enable_fsdp2_prefetch", "distributed.fsdp2_*prefetch*"), "gathers weights ahead"),
-        Loss(("optimizer.master_weights", "optimizer.master_weight_bits", "optimizer.exp_avg_dtype",
-              "optimizer.exp_avg_sq_dtype", "optimizer.store_param_remainders"),
-             "sets in how many bits the optimizer keeps its states"),
-        Loss(("optimizer.foreach",), "steps the optimizer tensor by tensor", unless=True),
-        Loss(("teacher_model", "teacher_model.pretrained_model_name_or_path"),
-             "is the teacher, whose size is not read"),
-        Loss(("offload_teacher_model",), "keeps the teacher in host memory"),
-        Loss(("qat.*", "qat"), "trains with simulated quantisation"),
-        Loss(("fp8.enable_fsdp_float8_all_gather",), "gathers weights in 8 bit"),
-        Loss(("fp8.force_recompute_fp8_weight_in_bwd",), "casts weights to 8 bit again in the backward pass"),
-        Loss(("fp8.emulate",), "emulates 8-bit products"),
-        Loss(("dataloader.collate_fn.pad_seq_len_divisible",), "pads sequences to a multiple"),
-        Loss(("model.config.num_hidden_layers", "model.num_hidden_layers", "model.text_config.num_hidden_layers"),
-             "changes the number of layers"),
-        Loss(("model.output_hidden_states",), "keeps the hidden states of all layers"),
-        Loss(globs("recipe_args.draft_* recipe_args.ttt_steps recipe_args.num_anchors recipe_args.block_size dflash.*"),
-             "sets the draft model that is trained"),
-        Loss(globs("flow_matching.* data.dataloader.base_resolution vae.* ema.*"), "sets the training of images"),
-        Loss(("neftune*", "dllm.*"), "changes what is trained on"),
-        Loss(("peft.exclude_modules", "peft.moe_rank_scaling", "peft.lora_dtype"), "changes which adapters there are"),
-        Loss(("cuda_graph*", "model.backend.enable_cuda_graph*"), "replays recorded kernels"),
-        Loss(("autocast*", "distributed.autocast_dtype"), "casts each product's operands"),
-        Loss(("autopipeline.*",), "sets the pipeline"),
-    ),
-    silent=globs("""
-        recipe _target_ ci* seed rng* dist_env* step_scheduler* model.* model_type distributed distributed.* fsdp*
-        ddp* checkpoint* loss_fn* dataset* validation_dataset* dataloader* validation_dataloader* packed_sequence*
-        optimizer.* lr_scheduler* wandb* mlflow* comet* logger* benchmark* processor* clip_grad_norm* tokenizer*
-        slurm* skypilot* peft* compile.* freeze_config* fp8* recipe_args* kd_* temperature output* inference*
-        performance* moe_metrics* quantization* parallelizer* nvtx* data.* prewarm* separate_meshes* teacher_*
-        tool_call_eval* mining* longalign* infonce* nce_* mse_* distill_* embedding_row_repair* distributed_config*
-        _validation* _dataset* auto_* run* vllm* generation* profil* launcher* k8s* experiment* anchors* *._target_
-        _* cluster* log_* report_to max_grad_norm
-    """),
+    file="nemo_automodel",
 )  # fmt: skip
 
 
@@ -313,10 +261,6 @@ _OWN = (
 _NOT_KEYS = frozenset({"config", "c", "nproc_per_node"})
 _STRATEGIES = {"fsdp2": 3, "fsdp": 3, "megatronfsdp": 3, "ddp": 0}
 _LOSSES = {"fusedlinear": "fused", "chunked": "fused", "teparallel": "vocab-parallel", "masked": "eager"}
-_SCHEDULES = {
-    "1f1b": "1f1b", "interleaved1f1b": "1f1b-interleaved", "gpipe": "gpipe", "zbvzerobubble": "zb-v",
-    "interleavedzerobubble": "1f1b-interleaved", "loopedbfs": "1f1b-interleaved",
-}  # fmt: skip
 _PRETRAINING = ("megatron", "nanogpt", "pretrain")
 _LENGTHS = ("dataset.seq_length", "dataset.seq_len", "dataset.max_length", "dataset.max_seq_length",
             "dataset.block_size", "packed_sequence.max_length", "dataloader.collate_fn.max_length",
@@ -509,7 +453,7 @@ def _pipeline(draft: Draft) -> None:
     if stages < 2:
         return
     word = plain(schedule.value) if schedule is not None else "1f1b"
-    draft.state("layout.schedule", _SCHEDULES.get(word), schedule)
+    draft.state("layout.schedule", {plain(name): ours for name, ours in _SCHEDULES.items()}.get(word), schedule)
     draft.default("layout.schedule", "1f1b")
     each = _number(per_stage)
     layers = layers_of(draft.keys[name].value) if each and (name := _named(draft)) else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xe_sizer.interop import huggingface
-from xe_sizer.interop.draft import Key, Loss, Table, globs
+from xe_sizer.interop.draft import Key, Table
 from xe_sizer.interop.huggingface import (
     LIGER_KERNELS,
     NO_OFFLOAD,
@@ -106,65 +106,7 @@ TABLE = Table(
         Key(("eval.steps", "eval_steps"), "train.evaluate_every", interval),
         Key(called("ds.lora.dropout"), "lora.dropout", above_zero_or_off),
     ),
-    losses=(
-        Loss(globs("vllm.* vllm_num_engines vllm_tensor_parallel_size vllm_gpu_memory_utilization vllm_enable_sleep "
-                   "vllm_sync_* enforce_eager enable_prefix_caching vllm_generate_batch_size"), _GENERATION),
-        Loss(globs("rollout.n_samples_per_prompt n_samples_per_prompt rollout.batch_size rollout_batch_size "
-                   "rollout.vllm_generate_batch_size rollout.max_new_tokens max_new_tokens generate_max_len"),
-             "sets how many answers are generated and their length, which is not counted", harmless=("1",)),
-        Loss(globs("rollout.micro_batch_size micro_rollout_batch_size rollout.max_tokens_per_gpu "
-                   "rollout_max_tokens_per_gpu"), "sets the passes over answers, which take those of the training"),
-        Loss(globs("ref.num_nodes ref.num_gpus_per_node ref_num_nodes ref_num_gpus_per_node"),
-             "sets the GPUs of the reference model, which has those of the actor"),
-        Loss(globs("reward.num_nodes reward.num_gpus_per_node reward_num_nodes reward_num_gpus_per_node "
-                   "reward.model_name_or_path reward_pretrain"), "sets the reward model: the actor's shape"),
-        Loss(globs("critic.num_nodes critic.num_gpus_per_node critic_num_nodes critic_num_gpus_per_node "
-                   "critic.model_name_or_path critic_pretrain"), "sets the critic: the actor's shape"),
-        Loss(globs("train.colocate_all train.colocate_actor_ref train.colocate_critic_reward colocate_all_models "
-                   "colocate_actor_ref colocate_critic_reward"), "shares GPUs with the other models"),
-        Loss(globs("ref.offload reward.offload ref_offload ref_reward_offload"),
-             "keeps models that do not learn in host memory"),
-        Loss(globs("ref.model_name_or_path ref_pretrain"), "names another reference model"),
-        Loss(globs("ds.enable_sleep deepspeed_enable_sleep"),
-             "moves states to host memory while answers are generated"),
-        Loss(globs("train.async_enable async_train train.async_queue_size async_queue_size "
-                   "train.partial_rollout_enable partial_rollout"), "trains while answers are generated"),
-        Loss(globs("algo.dynamic_filtering_enable dynamic_filtering"),
-             "answers further prompts in place of those that are left out"),
-        Loss(globs("train.enable_ema enable_ema"), "keeps an average of the weights"),
-        Loss(globs("ds.zpg zpg"), "keeps a further copy of the weights in each group of GPUs", harmless=("1",)),
-        Loss(globs("ds.deepcompile deepcompile"), "compiles the model"),
-        Loss(globs("ds.grad_accum_dtype grad_accum_dtype"), "sets the number format of summed gradients"),
-        Loss(globs("ds.overlap_comm overlap_comm"), "overlaps communication with the backward pass"),
-        Loss(globs("ds.experts_implementation"), "chooses the kernels of experts"),
-        Loss(globs("ds.ring_attn_head_stride ring_head_stride"), "runs several heads in a step of the ring",
-             harmless=("1",)),
-        Loss(globs("actor.freeze_visual_encoder freeze_visual_encoder"), "freezes the vision encoder"),
-        Loss(globs("data.max_images_per_prompt max_images_per_prompt"), "puts images into prompts"),
-        Loss(globs("teacher_model teacher_offload"), "holds and runs a teacher beside the model"),
-        Loss(globs("actor.entropy_coef entropy_loss_coef"), "computes the entropy of every token"),
-        Loss(globs("ptx_coef pretrain_data"), "trains on further samples beside the answers"),
-        Loss(globs("model.compute_fp32_loss_enable compute_fp32_loss"), "computes the loss in float32"),
-        Loss(globs("critic.freezing_steps freezing_actor_steps"), "trains the critic alone at first", harmless=("-1",)),
-        Loss(globs("ckpt.disable_ds disable_ds_ckpt ckpt.save_hf save_hf_ckpt critic.save_value_network "
-                   "save_value_network"), "says what checkpoints hold"),
-        Loss(globs("train.full_determinism_enable full_determinism"), "keeps to slower kernels that repeat"),
-    ),
-    silent=globs("""
-    logger.* ckpt.* eval.* data.* reward.* algo.* muon.* adam.* actor.adam.* critic.* actor.* rollout.* ref.* model.*
-    train.* ds.use_universal_ckpt ds.value_head_prefix ds.lora.alpha local_rank seed optim lr_* min_lr* max_norm l2
-    save_path ckpt_path max_ckpt_num max_ckpt_mem load_checkpoint use_ds_universal_ckpt logging_steps use_wandb wandb_*
-    use_tensorboard tensorboard* use_ms dataset* eval_* train_split input_* output_key label_key apply_chat_template
-    tokenizer_chat_template multiturn learning_rate *_learning_rate adam_betas aux_loss_coef beta ipo label_smoothing
-    nll_loss_coef prompt_* chosen_key rejected_key margin_loss loss kd_coef lora_alpha disable_fast_tokenizer
-    dataloader_num_workers gradient_checkpointing_use_reentrant prompt_data* pretrain_split eps_clip* value_clip lambd
-    gamma normalize_reward top_p temperature init_kl_coef kl_* use_kl_estimator_k3 reward_clip_range
-    no_advantage_std_norm policy_loss_type dual_clip remote_rm_url value_head_prefix agent_func_path perf
-    enable_vllm_is_correction vllm_is_* overlong_* stop_properly_penalty_coef ema_beta actor_init_on_gpu image_key
-    dynamic_filtering_reward_range best_metric_key placeholder_token reward_tokens unpaired_preference
-    desirable_loss_weight undesirable_loss_weight vanilla_loss pretrain_data_probs
-    max_samples m module
-    """),
+    file="openrlhf",
 )  # fmt: skip
 
 

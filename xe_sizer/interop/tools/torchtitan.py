@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xe_sizer.errors import InputError, Location, Problem
-from xe_sizer.interop.draft import Key, Loss, Table, globs
+from xe_sizer.interop.draft import Key, Table
 from xe_sizer.interop.huggingface import is_replicated, shard_sizes, state_optimizer
 from xe_sizer.interop.launch import (
     Shape,
@@ -22,7 +22,7 @@ from xe_sizer.interop.launch import (
 )
 from xe_sizer.interop.readers.python_values import keys_of
 from xe_sizer.interop.source import Tool
-from xe_sizer.interop.values import Written, is_on, listed, plain, positive, positive_or_open, word_of
+from xe_sizer.interop.values import Written, inverse, is_on, listed, plain, positive, positive_or_open, word_of
 from xe_sizer.interop.write import LEARNING_RATE, Added, Exporter, ToolFiles
 from xe_sizer.profiles.registry import Registry
 
@@ -38,17 +38,12 @@ if TYPE_CHECKING:
 # TorchTitan's TOML files. Keys: torchtitan/config/job_config.py (0.2).
 
 _TITLE = "TorchTitan"
-_EXPORT_FLAVORS = {
-    **{f"llama-3.1-{size}": ("llama3", size.upper()) for size in ("8b", "70b", "405b")},
-    **{f"qwen3-{size}": ("qwen3", size.upper()) for size in ("0.6b", "1.7b", "4b", "8b", "14b", "32b")},
-    "qwen3-30b-a3b": ("qwen3", "30B-A3B"), "qwen3-235b-a22b": ("qwen3", "235B-A22B"),
-    "llama-4-scout-17b-16e": ("llama4", "17bx16e"), "llama-4-maverick-17b-128e": ("llama4", "17bx128e"),
-    "deepseek-v2-lite": ("deepseek_v3", "16B"), "deepseek-v2": ("deepseek_v3", "236B"),
-    "deepseek-v3": ("deepseek_v3", "671B"), "gpt-oss-20b": ("gpt_oss", "20b"), "gpt-oss-120b": ("gpt_oss", "120b"),
-}  # fmt: skip
+_CAPITALS = ("llama3", "qwen3", "deepseek_v3")  # families whose flavours are written so
+_WRITTEN = (*_CAPITALS, "llama4", "gpt_oss")
+_UNWRITTEN = ("llama-3.2-1b", "llama-3.2-3b")  # flavours that are read alone
 _GRADIENTS = 2  # the stage of sharding that keeps gathered weights
 _EAGER = "torchtitan-eager"
-_ROTATIONS = {"all-gather": "allgather", "ring": "alltoall"}
+_ROTATIONS = {"allgather": "all-gather", "alltoall": "ring"}
 
 
 def _write(plan: Plan) -> ToolFiles:
@@ -62,7 +57,7 @@ def _write(plan: Plan) -> ToolFiles:
         hint = "give --steps, or --epochs and --samples"
         raise InputError(Problem(f"{_TITLE} counts steps, and the scenario does not", Location("--to"), hint))
     plan.said("train.steps", "train.epochs")
-    family, flavor = _export_model(plan)
+    family, flavor = _model_name(plan)
     micro, accumulated = plan.take("train.micro_batch", 1), plan.take("train.grad_accum", 1)
     piped, replicated = plan.take("layout.pp", 1), is_replicated(plan, _TITLE)
     offload = plan.peek("layout.offload") == "params" and not replicated
@@ -89,7 +84,7 @@ def _write(plan: Plan) -> ToolFiles:
             **{f"{name}_parallel_degree": plan.take(f"layout.{key}", 1)
                for key, name in (("tp", "tensor"), ("cp", "context"), ("ep", "expert"))},
             "expert_tensor_parallel_degree": plan.take("layout.expert_tp") or None,
-            "context_parallel_rotate_method": _ROTATIONS.get(plan.take("layout.cp_kind")),
+            "context_parallel_rotate_method": inverse(_ROTATIONS).get(plan.take("layout.cp_kind")),
             "pipeline_parallel_degree": piped,
             "pipeline_parallel_microbatch_size": micro if piped > 1 else None,
         },
@@ -104,13 +99,18 @@ def _write(plan: Plan) -> ToolFiles:
     return ToolFiles("\n".join(_section(name, values) for name, values in sections.items()), run=run)
 
 
-def _export_model(plan: Plan) -> tuple[str, str]:
+def _model_name(plan: Plan) -> tuple[str, str]:
     """Name and flavour of the model. Raises InputError: TorchTitan has none."""
     named = plan.take("model")
     try:
-        return _EXPORT_FLAVORS[Registry().model(str(named)).name]
-    except (InputError, KeyError):
-        raise InputError(Problem(f"{_TITLE} has no flavour for {named}", Location("--to"))) from None
+        name = Registry().model(str(named)).name
+    except InputError:
+        name = ""
+    for family in _WRITTEN:
+        flavor = inverse(_FLAVORS[family]).get(name)
+        if flavor is not None and name not in _UNWRITTEN:
+            return family, flavor.upper() if family in _CAPITALS else flavor
+    raise InputError(Problem(f"{_TITLE} has no flavour for {named}", Location("--to")))
 
 
 def _section(name: str, values: Mapping[str, Any]) -> str:
@@ -310,46 +310,11 @@ TABLE = Table(
         Key(_was("tensor_parallel_degree"), "layout.tp", positive, default=1),
         Key(_was("pipeline_parallel_degree"), "layout.pp", positive, default=1),
         Key(_was("context_parallel_degree"), "layout.cp", positive, default=1),
-        Key(_was("context_parallel_rotate_method"), "layout.cp_kind",
-            word_of({"allgather": "all-gather", "alltoall": "ring"})),
+        Key(_was("context_parallel_rotate_method"), "layout.cp_kind", word_of(_ROTATIONS)),
         Key(_was("expert_parallel_degree"), "layout.ep", positive, default=1),
         Key(_was("expert_tensor_parallel_degree"), "layout.expert_tp", positive),
     ),
-    losses=(
-        Loss(("fault_tolerance.semi_sync_method", "fault_tolerance.sync_steps", "fault_tolerance.num_fragments"),
-             "exchanges gradients or weights only every so many steps"),
-        Loss(("fault_tolerance.enable",), "replicates the job in groups that may fail"),
-        Loss((*_was("enable_async_tensor_parallel"), "compile.enable_async_tensor_parallel"),
-             "overlaps the exchange of tensor parallelism with products"),
-        Loss(_was("enable_compiled_autograd"), "compiles the backward pass"),
-        Loss(_was("disable_loss_parallel", "enable_loss_parallel"), "gathers the logits over tensor parallel ranks",
-             harmless=(True,)),
-        Loss(("parallelism.pipeline_parallel_schedule_csv",), "reads the order of a pipeline's passes from a file"),
-        Loss(("parallelism.module_fqns_per_model_part*", *_was("pipeline_parallel_split_points")),
-             "says which modules are in which pipeline stage"),
-        Loss(("parallelism.enable_fsdp_symm_mem",), "gathers weights through symmetric memory"),
-        Loss(("parallelism.expert_parallel_comm_backend",), "exchanges tokens by another library",
-             harmless=("standard",)),
-        Loss(("optimizer.early_step_in_backward",), "updates weights during the backward pass"),
-        Loss(("optimizer.implementation",), "steps the optimizer tensor by tensor", harmless=("fused",)),
-        Loss(("activation_checkpoint.memory_budget",), "recomputes as much as fits a budget of memory"),
-        Loss(("model_spec.moe_comm_backend", "moe_comm_backend"), "exchanges tokens by another library",
-             harmless=("standard",)),
-        Loss(("debug.detect_anomaly", "debug.batch_invariant", "debug.deterministic", "training.deterministic"),
-             "runs slower kernels"),
-        Loss(("model_spec.attn_backend", "model.attn_type"), "runs another attention kernel", harmless=("sdpa",)),
-        Loss(("float8.enable_fsdp_float8_all_gather",), "gathers weights in 8 bit"),
-        Loss(("memory_estimation.enable",), "estimates memory and does not train"),
-        Loss(("override.imports",), "replaces modules of the model"),
-    ),
-    silent=globs("""
-        job.* profiling.* profiler* metrics* model.* lr_scheduler* training.* parallelism.* experimental.* checkpoint*
-        activation_checkpoint* compile.* quantize.* float8.* mx.* comm.* memory_estimation.* fault_tolerance.*
-        validation.* validator* debug.* optimizer.* dataloader* tokenizer* hf_assets_path dump_folder loss loss.*
-        model_spec* _target_ override* hf_transformers.* data.* encoder.* inference.* _args_* hf_* simple_fsdp.*
-        print_config
-        module config ft.* tensorboard.* processor* preprocess* eval.* activation_offload.* special_tokens.*
-    """),
+    file="torchtitan",
 )  # fmt: skip
 
 

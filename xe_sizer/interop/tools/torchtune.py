@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.interop import huggingface
-from xe_sizer.interop.draft import Key, Loss, Table, globs
+from xe_sizer.interop.draft import Key, Table
 from xe_sizer.interop.huggingface import adapted_modules, is_replicated, shard_sizes, state_optimizer
 from xe_sizer.interop.launch import (
     Hardware,
@@ -26,6 +26,7 @@ from xe_sizer.interop.values import (
     Written,
     above_zero,
     interval,
+    inverse,
     is_on,
     listed,
     plain,
@@ -38,6 +39,8 @@ from xe_sizer.interop.write import LEARNING_RATE, Added, Exporter, ToolFiles, ya
 from xe_sizer.profiles.registry import Registry
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from xe_sizer.interop.draft import Draft
     from xe_sizer.interop.readers.shell_script import Arguments, Command
     from xe_sizer.interop.source import Certainty, Source
@@ -47,20 +50,22 @@ if TYPE_CHECKING:
 # Torchtune configurations. Keys: torchtune recipes/*.py and models/*/_model_builders.py (0.6).
 
 _TITLE = "torchtune"
-_EXPORT_FAMILIES = {
-    "gemma": ("gemma", ("2b", "7b")), "gemma-2": ("gemma2", ("2b", "9b", "27b")),
-    "llama-2": ("llama2", ("7b", "13b", "70b")), "llama-3": ("llama3", ("8b", "70b")),
-    "llama-3.1": ("llama3_1", ("8b", "70b", "405b")), "llama-3.2": ("llama3_2", ("1b", "3b")),
-    "llama-3.3": ("llama3_3", ("70b",)), "phi-4": ("phi4", ("14b",)), "qwen2": ("qwen2", ("0.5b", "1.5b", "7b")),
-    "qwen2.5": ("qwen2_5", ("0.5b", "1.5b", "3b", "7b", "14b", "32b", "72b")),
-    "qwen3": ("qwen3", ("0.6b", "1.7b", "4b", "8b", "14b", "32b")),
+_FAMILIES: Mapping[str, tuple[str, tuple[str, ...]]] = {  # by module: what the catalogue calls it, sizes written
+    "gemma": ("gemma", ("2b", "7b")), "gemma2": ("gemma-2", ("2b", "9b", "27b")),
+    "llama2": ("llama-2", ("7b", "13b", "70b")), "llama2_reward": ("llama-2", ()), "code_llama2": ("codellama", ()),
+    "llama3": ("llama-3", ("8b", "70b")), "llama3_1": ("llama-3.1", ("8b", "70b", "405b")),
+    "llama3_2": ("llama-3.2", ("1b", "3b")), "llama3_3": ("llama-3.3", ("70b",)),
+    "llama4_scout": ("llama-4-scout", ()), "llama4_maverick": ("llama-4-maverick", ()), "phi4": ("phi-4", ("14b",)),
+    "qwen2": ("qwen2", ("0.5b", "1.5b", "7b")),
+    "qwen2_5": ("qwen2.5", ("0.5b", "1.5b", "3b", "7b", "14b", "32b", "72b")),
+    "qwen3": ("qwen3", ("0.6b", "1.7b", "4b", "8b", "14b", "32b")), "smollm2": ("smollm2", ()),
 }  # fmt: skip
 _BOTH = ("qwen2_5_1_5b", "qwen2_5_7b", "qwen2_5_14b", "qwen2_5_32b", "qwen2_5_72b", "qwen3_0_6b", "qwen3_1_7b",
          "qwen3_4b", "qwen3_8b", "qwen3_14b")  # fmt: skip
 _OTHERS = {"mistral-7b-v0.1": "mistral.mistral_7b", "phi-3-mini-4k": "phi3.phi3_mini"}
 _BUILDERS = _OTHERS | {
     f"{family}-{size}": f"{module}.{module}_{size.replace('.', '_')}"
-    for family, (module, sizes) in _EXPORT_FAMILIES.items()
+    for module, (family, sizes) in _FAMILIES.items()
     for size in sizes
 }
 _TOKENIZERS = {"qwen3": "qwen3", "qwen2_5": "qwen2_5", "qwen2": "qwen2", "mistral": "mistral", "phi4": "phi4"}
@@ -69,7 +74,7 @@ _OPTIMIZERS = {
     "paged-adamw": "bitsandbytes.optim.PagedAdamW", "paged-adamw-8bit": "bitsandbytes.optim.PagedAdamW8bit",
 }  # fmt: skip
 _OFFLOAD = {"params": (True, False), "activations": (False, True), "params+activations": (True, True)}
-_EXPORT_MODULES = {"o_proj": "output_proj"}
+_MODULES = {"output_proj": "o_proj"}
 _ATTENTION = ("q_proj", "k_proj", "v_proj", "output_proj")
 _MLP = ("gate_proj", "up_proj", "down_proj")
 
@@ -86,7 +91,7 @@ def _write(plan: Plan) -> ToolFiles:
     name = f"{'full' if job == 'sft' else 'lora'}_{'single_device' if one else 'distributed'}"
     values: dict[str, Any] = {
         "output_dir": f"OUTPUT/{name}",
-        "model": {"_component_": builder, **_export_adapters(plan, job)},
+        "model": {"_component_": builder, **_write_adapters(plan, job)},
         "tokenizer": {
             "_component_": f"torchtune.models.{_tokenizer(builder)}_tokenizer",
             "path": "PATH",
@@ -136,10 +141,10 @@ def _tokenizer(builder: str) -> str:
     return f"{start}.{_TOKENIZERS.get(start, start)}"
 
 
-def _export_adapters(plan: Plan, job: str) -> dict[str, Any]:
+def _write_adapters(plan: Plan, job: str) -> dict[str, Any]:
     if job == "sft":
         return {}
-    targets = [_EXPORT_MODULES.get(name, name) for name in adapted_modules(plan)] or ["all-linear"]
+    targets = [inverse(_MODULES).get(name, name) for name in adapted_modules(plan)] or ["all-linear"]
     every = targets == ["all-linear"]
     plan.said("train.bits", "train.quantiser")
     return {
@@ -220,12 +225,6 @@ EXPORTERS = (
 
 BUILDER = re.compile(r"torchtune\.models\.\w+\.(?:(q?lora)_)?(\w+)")
 _SIZE = re.compile(r"_(base|instruct)$")
-_FAMILIES = {
-    "gemma": "gemma", "gemma2": "gemma-2", "llama2": "llama-2", "llama2_reward": "llama-2", "code_llama2": "codellama",
-    "llama3": "llama-3", "llama3_1": "llama-3.1", "llama3_2": "llama-3.2", "llama3_3": "llama-3.3",
-    "llama4_scout": "llama-4-scout", "llama4_maverick": "llama-4-maverick", "phi4": "phi-4", "qwen2": "qwen2",
-    "qwen2_5": "qwen2.5", "qwen3": "qwen3", "smollm2": "smollm2",
-}  # fmt: skip
 _NAMED = {
     "mistral_7b": "mistral-7b-v0.1", "mistral_reward_7b": "mistral-7b-v0.1", "mistral_classifier_7b": "mistral-7b-v0.1",
     "phi3_mini": "phi-3-mini-4k", "llama3_2_vision_11b": "meta-llama/Llama-3.2-11B-Vision-Instruct",
@@ -251,39 +250,7 @@ TABLE = Table(
         Key(("model.lora_rank",), "lora.rank", positive),
         Key(("model.use_dora",), "lora.dora", switch),
     ),
-    losses=(
-        Loss(("compile", "compile.*"), "compiles the model and the loss"),
-        Loss(("optimizer_in_bwd",), "updates weights during the backward pass, so that gradients are freed early"),
-        Loss(("quantizer", "fake_quant_after_n_steps"), "trains with simulated quantisation"),
-        Loss(("memory_efficient_fsdp_wrap", "custom_sharded_layers"), "shards embedding and head apart from layers"),
-        Loss(("model.apply_lora_to_output",), "puts adapters on the output projection"),
-        Loss(("model.encoder_trainable", "model.decoder_trainable", "model.fusion_trainable"),
-             "trains, adapts or freezes a part of the model"),
-        Loss(("model.image_size", "tokenizer.image_size", "tokenizer.max_num_tiles"), "sets the size of images"),
-        Loss(("enable_kv_cache",), "caches keys and values while answers are generated"),
-        Loss(("early_exit_loss*", "layer_dropout*"), "skips layers, or adds their losses"),
-        Loss(("use_flex",), "runs flex attention"),
-        Loss(("teacher_model",), "is the teacher, whose size is not read"),
-        Loss(("model.attn_dropout",), "drops attention weights"),
-        Loss(globs("""
-            num_steps grpo_samples ppo_epochs num_generations max_generated_tokens forward_batch_size ppo_batch_size
-            orchestration.* inference.* training.* postprocessing.* async_generation*
-        """), "sets the generation of answers or the passes over them"),
-        Loss(("optimizer_cpu_offload*",), "keeps the optimizer in host memory"),
-        Loss(("dataset.pad_to_max_length", "collate_fn.padding*"), "pads samples"),
-    ),
-    silent=globs("""
-        ac_option output_dir model_dir base_model_path tokenizer.* dataset dataset.* datasets* dataset_val*
-        batch_size_val seed shuffle checkpointer.* resume_from_checkpoint save_* optimizer.* lr_scheduler* loss
-        loss.* max_steps_per_epoch clip_grad_norm device dtype metric_logger* log_* profiler* low_cpu_ram
-        collate_fn* tensor_parallel_plan* data_parallel_* model.* teacher_checkpointer* teacher_model.* kd_*
-        quantizer.* ref_* value_* reward_* policy_model* gamma lmbda kl_coeff whiten_rewards penalise_no_eos
-        min_response_length stop_token_ids temperature top_k top_p name batch_size fsdp.cpu_offload checkpoint*
-        enable_expandable_segments cudnn_deterministic_mode profile_memory resize_token_embeddings adapter*
-        epochs_run total_epochs num_warmup_steps max_new_tokens prompt* chat_template include_path tasks limit
-        max_seq_length use_distributed_state_dict debug* apply_chat_template dataloader* project recipe* keep_last*
-        enable_activation_* ac_mode fsdp_* model_type
-    """),
+    file="torchtune",
 )  # fmt: skip
 
 
@@ -292,7 +259,7 @@ def catalogue_name(builder: str) -> str | None:
     plain = _SIZE.sub("", builder)
     if plain in _NAMED:
         return _NAMED[plain]
-    for family, ours in sorted(_FAMILIES.items(), key=lambda each: -len(each[0])):
+    for family, (ours, _) in sorted(_FAMILIES.items(), key=lambda each: -len(each[0])):
         sized = _SIZED.fullmatch(plain.removeprefix(f"{family}_"))
         if plain.startswith(f"{family}_") and sized:
             return f"{ours}-{sized[1].replace('_', '.')}{(sized[2] or '').replace('_', '-')}"
@@ -311,7 +278,6 @@ _PREFERENCES = {
     "kl": "distill",
 }
 _PRECISIONS = {"bf16": "bf16", "bfloat16": "bf16", "fp32": "fp32", "float32": "fp32", "fp16": "fp16"}
-_MODULES = {"output_proj": "o_proj"}
 
 
 def _starts(words: tuple[str, ...]) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from xe_sizer.interop import huggingface
-from xe_sizer.interop.draft import Key, Loss, Table, globs
+from xe_sizer.interop.draft import Key, Table, globs
 from xe_sizer.interop.huggingface import state_group_answers
 from xe_sizer.interop.source import Tool
 from xe_sizer.interop.values import Expression, Written, is_on, listed, number, plain, positive, switch, word_of
@@ -46,38 +46,9 @@ TABLE = Table(
         Key(("use_dora",), "lora.dora", switch),
         *huggingface.KEYS,
     ),
-    losses=(
-        Loss(
-            globs(
-                "fast_inference gpu_memory_utilization num_generations max_prompt_length max_completion_length use_vllm"
-            ),
-            "generates answers with an engine beside the training",
-        ),
-        Loss(("finetune_vision_layers",), "trains the vision tower too"),
-        Loss(("target_parameters",), "puts adapters on stacked expert weights"),
-        Loss(("layers_to_transform",), "gives adapters to some layers only"),
-        Loss(("load_in_fp8", "load_in_16bit"), "holds frozen weights in another format", harmless=(True,)),
-        Loss(("offload_embedding",), "keeps embeddings in host memory"),
-        Loss(("loftq_config",), "initialises adapters from the quantisation error", harmless=({},)),
-        Loss(("unsloth_tiled_mlp", "tiled_mlp"), "runs the MLP in tiles of the sequence"),
-        Loss(("device_map",), "puts layers on several GPUs one after the other", harmless=("sequential", "auto")),
-        Loss(("qat_scheme",), "trains with simulated quantisation"),
-        Loss(("unsloth_num_chunks", "unsloth_logit_chunk_multiplier"), "splits the loss into chunks"),
-        *huggingface.TRAINER_LOSSES,
-    ),
-    silent=(
-        *globs("""
-        lora_alpha bias random_state use_rslora token fix_tokenizer trust_remote_code use_exact_model_name
-        rope_scaling finetune_language_layers finetune_attention_modules finetune_mlp_modules revision
-        tokenizer_name auto_model whisper_* dataset_* data_collator embedding_learning_rate beta temperature
-        top_* min_p epsilon* loss_type scale_rewards mask_truncated* importance_* delta generation_*
-        vllm_sampling_params float8_kv_cache max_lora_rank disable_log_stats num_labels return_logits fullgraph
-        attn_implementation* eos_token assistant_only* completion_only* max_eval* ddp_* init_lora_weights
-        task_type precompute_ref_log_probs fast_inference_* text_only steps_per_generation reward_weights
-        log_completions chat_template processing_class unsloth_vllm_*
-        """),
-        *huggingface.TRAINER_SILENT,
-    ),
+    losses=(*huggingface.TRAINER_LOSSES,),
+    silent=(*huggingface.TRAINER_SILENT,),
+    file="unsloth",
 )
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.interop import huggingface
-from xe_sizer.interop.draft import Key, Loss, Table, globs
+from xe_sizer.interop.draft import Key, Table, globs
 from xe_sizer.interop.huggingface import (
     ACTIVATIONS,
     LIGER_KERNELS,
@@ -38,6 +38,7 @@ from xe_sizer.interop.values import (
     Written,
     above_zero,
     interval,
+    inverse,
     is_on,
     number,
     plain,
@@ -64,8 +65,8 @@ if TYPE_CHECKING:
 _ROOT = "actor_rollout_ref."
 _ACTOR, _MODEL, _ROLLOUT = f"{_ROOT}actor.", f"{_ROOT}model.", f"{_ROOT}rollout."
 _ESTIMATORS = {"ppo": "gae", "grpo": "grpo"}
-_EXPORT_ENGINES = {"vllm": "vllm", "sglang": "sglang", "hf-transformers": "hf", "tensorrt-llm": "trtllm"}
-_EXPORT_MEGATRON = {
+_ENGINES = {"vllm": "vllm", "sglang": "sglang", "hf": "hf-transformers", "trtllm": "tensorrt-llm"}
+_MEGATRON_SIZES = {
     "tp": "tensor_model_parallel_size", "pp": "pipeline_model_parallel_size", "cp": "context_parallel_size",
     "ep": "expert_model_parallel_size",
 }  # fmt: skip
@@ -96,10 +97,10 @@ def _write(plan: Plan) -> ToolFiles:
         f"{_MODEL}path": plan.take("model"),
         "data.train_files": "DATASET",
         f"{_ACTOR}optim.lr": LEARNING_RATE,
-        **_export_batches(plan),
+        **_write_batches(plan),
         **_answers(plan),
         **(_under_megatron(plan) if megatron else _under_fsdp(plan)),
-        **_export_waiting(plan, "megatron" if megatron else "fsdp_config"),
+        **_write_waiting(plan, "megatron" if megatron else "fsdp_config"),
         **_beside(plan),
         **_adapters(plan),
         **_run(plan),
@@ -107,7 +108,7 @@ def _write(plan: Plan) -> ToolFiles:
     return ToolFiles(override_text(words, values))
 
 
-def _export_batches(plan: Plan) -> dict[str, Any]:
+def _write_batches(plan: Plan) -> dict[str, Any]:
     """Prompts of an iteration and of an optimizer step, and the lengths of prompts and answers."""
     group, length = plan.take("rollout.group", 1), plan.take("train.seq_len")
     answer = int(plan.take("rollout.max_output_tokens", length // 2))
@@ -126,12 +127,12 @@ def _export_batches(plan: Plan) -> dict[str, Any]:
 def _answers(plan: Plan) -> dict[str, Any]:
     """How the engine writes answers, on the GPUs that train."""
     engine, sleep = plan.peek("rollout.engine"), plan.peek("rollout.sleep")
-    if engine in _EXPORT_ENGINES:
+    if engine in _ENGINES.values():
         plan.said("rollout.engine")
     if sleep in ("none", "weights-dropped"):
         plan.said("rollout.sleep")
     return {
-        f"{_ROLLOUT}name": _EXPORT_ENGINES.get(engine),
+        f"{_ROLLOUT}name": inverse(_ENGINES).get(engine),
         f"{_ROLLOUT}tensor_model_parallel_size": plan.take("rollout.tp", 1),
         f"{_ROLLOUT}pipeline_model_parallel_size": plan.take("rollout.pp"),
         f"{_ROLLOUT}gpu_memory_utilization": plan.take("rollout.gpu_memory_utilization"),
@@ -174,7 +175,7 @@ def _under_megatron(plan: Plan) -> dict[str, Any]:
     if recompute in ("full", "selective"):
         plan.said("layout.recompute")
     again = f"+{_ACTOR}megatron.override_transformer_config.recompute_"
-    values = {f"{_ACTOR}megatron.{word}": plan.take(f"layout.{key}", 1) for key, word in _EXPORT_MEGATRON.items()}
+    values = {f"{_ACTOR}megatron.{word}": plan.take(f"layout.{key}", 1) for key, word in _MEGATRON_SIZES.items()}
     return values | {
         f"{_ACTOR}megatron.use_distributed_optimizer": False if zero == 0 else None,
         f"{again}granularity": recompute if recompute in ("full", "selective") else None,
@@ -183,7 +184,7 @@ def _under_megatron(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _export_waiting(plan: Plan, section: str) -> dict[str, Any]:
+def _write_waiting(plan: Plan, section: str) -> dict[str, Any]:
     """What waits in host memory while answers are written."""
     moved = plan.take("rollout.offload", "none")
     return {
@@ -287,91 +288,9 @@ TABLE = Table(
         Key(("trainer.save_freq",), "train.checkpoint_every", _every),
         Key(("trainer.test_freq",), "train.evaluate_every", _every),
     ),
-    losses=(
-        Loss((f"{ROLLOUT}n",), "sets how many answers are generated, which is not counted", harmless=(1, "1")),
-        Loss(tuple(f"{ROLLOUT}{name}" for name in globs("""
-            name tensor_model_parallel_size gpu_memory_utilization max_num_batched_tokens max_num_seqs enforce_eager
-            free_cache_engine enable_chunked_prefill max_model_len data_parallel_size expert_parallel_size
-            pipeline_model_parallel_size engine_kwargs.* multi_turn.* agent.* mode response_length prompt_length
-            enable_prefix_caching quantization* layered_summon update_weights_bucket_megabytes over_sample_rate
-            checkpoint_engine.* cudagraph_capture_sizes dtype multi_stage_wake_up tensor_parallel_size nnodes
-            n_gpus_per_node mtp.* skip_rollout limit_images enable_sleep_mode
-            """)), _GENERATION),
-        Loss((f"{ROLLOUT}log_prob_*",), "sets the passes over answers, which take the micro-batches of the training"),
-        Loss((f"{ROOT}ref.*log_prob_*",), "sets the passes of the reference model, which take those of the training"),
-        Loss((f"{ROOT}ref.*offload*",), "keeps the reference model in host memory"),
-        Loss((f"{ROOT}ref.megatron.*", f"{ROOT}ref.*parallel*", f"{ROOT}ref.fsdp_config.*", f"{ROOT}ref.model.*",
-              f"{ROOT}ref.strategy"), "spreads the reference model, which is spread as the actor is"),
-        Loss(("critic.*micro_batch*", "critic.*max_token_len*", "critic.*fsdp*", "critic.*megatron*",
-              "critic.*offload*", "critic.*gradient_checkpointing*", "critic.*dynamic_bsz", "critic.*parallel*",
-              "critic.strategy", "critic.ppo_mini_batch_size", "critic.ppo_epochs", "critic.model.path",
-              "critic.enable", "critic.*remove_padding", "critic.*lora*"), "sets the critic, spread as the actor is"),
-        Loss(("reward_model.enable", "reward_model.model.path", "reward_model.*micro_batch*", "reward_model.*fsdp*",
-              "reward_model.*megatron*", "reward_model.*offload*", "reward_model.rollout.*", "reward_model.*parallel*",
-              "reward_model.*dynamic_bsz", "reward_model.*max_token_len*", "reward_model.*remove_padding",
-              "reward_model.*n_gpus_per_node", "reward_model.*nnodes", "reward_model.strategy",
-              "reward_model.*resource_pool", "reward_model.max_length", "reward.reward_model.*"),
-             "sets the reward model, which is spread as the actor is"),
-        Loss((f"{ACTOR}fsdp_config.param_offload", f"{ACTOR}fsdp_config.optimizer_offload",
-              f"{ACTOR}fsdp_config.grad_offload", f"{ACTOR}megatron.*_offload", "engine.param_offload",
-              "engine.optimizer_offload", "engine.grad_offload"), _BETWEEN),
-        Loss((f"{ACTOR}use_kl_loss", "algorithm.use_kl_in_reward"), "runs a reference model, which is not counted"),
-        Loss((f"{ACTOR}ppo_epochs",), "trains several times on the answers of a step", harmless=(1, "1")),
-        Loss(("data.train_batch_size", "data.gen_batch_size"), "sets how many prompts are answered in a step"),
-        Loss((f"{ACTOR}use_torch_compile", f"{ACTOR}fsdp_config.use_torch_compile"),
-             "compiles the entropy", unless=True),
-        Loss((f"{ACTOR}*entropy_checkpointing", f"{ACTOR}*entropy_from_logits_with_chunking",
-              f"{ACTOR}calculate_entropy", f"{ACTOR}*sum_pi_squared*"), "changes what the entropy keeps"),
-        Loss((f"{MODEL}use_fused_kernels", f"{ACTOR}use_fused_kernels", f"{MODEL}fused_kernel_options.*",
-              "model.use_fused_kernels"), "computes log-probabilities without the logits of all tokens"),
-        Loss((f"{MODEL}enable_activation_offload", "model.enable_activation_offload"),
-             "keeps activations in host memory"),
-        Loss((f"{MODEL}tiled_mlp.*", "model.tiled_mlp.*"), "runs the feed-forward layers in parts"),
-        Loss((f"{MODEL}mtp.*", "model.mtp.*"), "trains heads that predict several tokens"),
-        Loss((f"{ACTOR}use_prefix_grouper",), "runs the shared prompt of a group once"),
-        Loss((f"{ACTOR}freeze_vision_tower",), "freezes the vision encoder"),
-        Loss((f"{ACTOR}fsdp_config.mixed_precision.*",), "sets the number formats of FSDP"),
-        Loss((f"{ACTOR}*router_replay.mode", f"{ROLLOUT}enable_rollout_routing_replay"), "replays the experts' choice",
-             harmless=("disabled",)),
-        Loss(("trainer.n_rollout_gpus_per_node", "trainer.n_env_gpus_per_node", "rollout.nnodes",
-              "rollout.n_gpus_per_node"), "has GPUs of its own that generate answers"),
-        Loss(("rollout.*", "async_training.*", f"{ROOT}hybrid_engine", "env.*"),
-             "trains while answers are generated elsewhere", harmless=("true", "True", True)),
-        Loss(("algorithm.filter_groups.*",), "answers further prompts in place of those that are left out"),
-        Loss(("algorithm.rollout_correction.*",), "weighs tokens by what the engine computed"),
-        Loss((f"{ACTOR}checkpoint.save_contents", f"{ACTOR}checkpoint.contents", "checkpoint.save_contents",
-              "trainer.checkpoint.save_contents"), "says what checkpoints hold"),
-        Loss((f"{ACTOR}checkpoint.async_save",), "writes checkpoints while training goes on"),
-        Loss(("distillation.*",), "runs a teacher beside the model"),
-        *_MEGATRON.losses,
-    ),
-    silent=(
-        *globs(f"""
-        {ROOT}*.optim.* {ROOT}*lr* {ROOT}*clip* {ROOT}*.profiler.* {ROOT}*.checkpoint.* {ROOT}*kl_* {ROOT}*seed
-        {ROOT}*entropy_coeff {ROOT}*loss_agg_mode {ROOT}*loss_scale* {ROOT}*trust_remote_code {ROOT}*external_lib
-        {ROOT}*use_shm {ROOT}*tokenizer* {ROOT}*nccl_timeout {ROOT}*val_kwargs.* {ROOT}*temperature {ROOT}*top_*
-        {ROOT}*shuffle {ROOT}*wrap_policy* {ROOT}*forward_prefetch {ROOT}*use_orig_params {ROOT}*_target_
-        {ROOT}*policy_loss.* {ROOT}*tau_* {ROOT}*use_mbridge {ROOT}*vanilla_mbridge {ROOT}*dist_checkpointing*
-        {ROOT}*override_config* {ROOT}*chat_template* {ROOT}*lora_alpha {ROOT}*lora.* {ROOT}*exclude_modules
-        {ROOT}*lora_adapter_path {ROOT}*hf_config_path {ROOT}rollout.load_format {ROOT}*ignore_eos {ROOT}*do_sample
-        {ROOT}*disable_log_stats {ROOT}rollout.trace.* {ROOT}rollout.prometheus.* {ROOT}*calculate_log_probs
-        {ROOT}*logprobs_mode {ROOT}*scheduling_policy {ROOT}*skip_dump_dir {ROOT}*rollout_n {ROOT}*load_weight
-        {ROOT}*full_determinism {ROOT}*forward_only {ROOT}*use_rollout_log_probs {ROOT}*fsdp_config.strategy
-        {ROOT}*fsdp_config.dtype {ROOT}*num_images_in_input {ROOT}*router_replay.* {ROOT}*warmup* {ROOT}*agent_loop*
-        {ROOT}ref.*compile {ROOT}ref.*entropy* {ROOT}*freeze* {ROOT}*custom_* {ROOT}*grad_norm* {ROOT}*seq_len_cap*
-        data.* algorithm.* trainer.* custom_reward_function.* reward_manager.* reward_model.* critic.* reward.*
-        global_profiler.* profiler.* ray_kwargs.* ray_init.* transfer_queue.* optim.* checkpoint.* hydra.* defaults*
-        model.trust_remote_code model.external_lib model.use_shm model.lora_alpha model.*chat_template*
-        model.override_config* model.*tokenizer* model.exclude_modules model.hf_config_path model.lora.* model.strategy
-        model.fsdp_config.wrap_policy* engine.use_mbridge engine.vanilla_mbridge engine.*seed engine.wrap_policy*
-        engine.use_orig_params engine.forward_prefetch engine.*dist_checkpointing* engine.dtype engine._target_
-        engine.full_determinism engine.forward_only data_loader* config_path config_name config_dir m searchpath
-        *@* model_engine engine optim model actor critic {ROOT}*target_modules model.target_modules
-        {ACTOR}ppo_max_token_len_per_gpu data.max_token_len_per_gpu {ROOT}model._target_ _target_ model._target_
-        """),
-        *_EVERY_ROLE,
-        *_MEGATRON.silent,
-    ),
+    losses=(*_MEGATRON.losses,),
+    silent=(*_EVERY_ROLE, *_MEGATRON.silent),
+    file="verl",
 )  # fmt: skip
 
 
@@ -454,7 +373,6 @@ def program(source: Source) -> str:
 # Rules: verl/trainer/config/rollout/rollout.yaml and data/legacy_data.yaml, and the configurations of
 # verl/experimental/fully_async_policy and one_step_off_policy (read at 0.8).
 
-_ENGINES = {"vllm": "vllm", "sglang": "sglang", "hf": "hf-transformers", "trtllm": "tensorrt-llm"}
 _WEIGHTS = {"fp8": "fp8", "null": None, "none": None}
 _ANSWERS: Mapping[str, Stated] = {
     "prompts": (("data.train_batch_size",), positive_or_open, 1024),
