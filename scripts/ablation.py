@@ -284,7 +284,7 @@ def ablate(measured: Sequence[Figure], terms: Mapping[str, Switch]) -> list[Row]
     full = np.array([one.predict(_job(one.run), one.run.sized.layouts, Switch()) for one in measured])
     rows = [_row("all terms", measured, full, full)]
     for name, switch in terms.items():
-        part = np.array([_without(switch, *pair) for pair in zip(measured, full, strict=True)])
+        part = np.array([without_term(switch, *pair) for pair in zip(measured, full, strict=True)])
         if np.any(np.abs(part / full - 1.0) > MOVED):
             rows.append(_row(name, measured, part, full))
     return rows
@@ -316,7 +316,7 @@ def _job(run: PredictedRecord) -> Job:
     return run.sized.resolved.job
 
 
-def _without(switch: Switch, figure: Figure, full: float) -> float:
+def without_term(switch: Switch, figure: Figure, full: float) -> float:
     """The figure without a term; `full`, what it is with all, where the run does not have it."""
     job, layouts = _job(figure.run), figure.run.sized.layouts
     if not switch.changes(job, layouts):

@@ -84,12 +84,12 @@ def floors() -> tuple[tuple[str, ...], ...]:
 def edges() -> Counter[tuple[str, str]]:
     """(importing, imported) package -> pairs of their modules."""
     files = modules()
-    pairs = {(name, imported) for name, path in files.items() for imported in _imported(_tree(path), files)}
+    pairs = {(name, imported) for name, path in files.items() for imported in find_imports(_tree(path), files)}
     between = ((package_of(name), package_of(imported)) for name, imported in pairs)
     return Counter(edge for edge in between if all(edge) and ENTRY not in edge and edge[0] != edge[1])
 
 
-def _imported(tree: ast.Module, files: dict[str, Path]) -> Iterator[str]:
+def find_imports(tree: ast.Module, files: dict[str, Path]) -> Iterator[str]:
     """Own modules that a module imports, in functions too."""
     for node in _running(tree):
         if isinstance(node, ast.Import):

@@ -82,10 +82,10 @@ def of_equations() -> Iterator[Row]:
         for module in pkgutil.walk_packages(folder.__path__, f"{folder.__name__}."):
             for constant in constants(importlib.import_module(module.name)):
                 if plain_number(constant.value):
-                    yield _of_equation(constant, module.name.removeprefix("xe_sizer."))
+                    yield equation_row(constant, module.name.removeprefix("xe_sizer."))
 
 
-def _of_equation(constant: Constant, module: str) -> Row:
+def equation_row(constant: Constant, module: str) -> Row:
     own_name = module.rpartition(".")[2]
     usual = "chosen" if own_name in CHOICES else "counted" if module.startswith("graph.") else ""
     says = constant.comment or ("" if usual != "chosen" else constant.name.replace("_", " ").lower())

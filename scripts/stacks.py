@@ -89,7 +89,7 @@ def page() -> str:
     stacks = [load_stack(name) for name in stack_names()]
     keys = (_row(f"`{key}`", words) for key, words in MEANINGS.items())
     tables = (_tables(HEADER, _is, stacks), _tables(DEFAULTS, _defaults, stacks), _tables(SUPPORTS, _can, stacks))
-    return "".join((*tables, RELEASES, *_releases(), KEYS, *keys))
+    return "".join((*tables, RELEASES, *list_releases(), KEYS, *keys))
 
 
 def _tables(header: str, row: Any, stacks: list[Stack]) -> str:
@@ -129,7 +129,7 @@ def _can(stack: Stack) -> str:
     return _row(f"`{stack.name}`", parallel, zero, offloads, pipelines)
 
 
-def _releases() -> Iterator[str]:
+def list_releases() -> Iterator[str]:
     for name in stack_names():
         for row in releases(load_yaml(BUILT_IN.path("stack", name))):
             release = f"{row.before} ({row.dated})" if row.dated else row.before

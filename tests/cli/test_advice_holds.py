@@ -28,9 +28,9 @@ EXAMPLES = sorted(
 STACKS = BUILT_IN.names("stack")
 CARDS = ("rtx-4090", "t4", "a100-sxm-40gb", "h100-sxm-80gb", "mi300x")
 ON_STACKS = [
-    f"--model llama-3.1-8b --gpu {card} --gpus 1 --job {job} --stack {stack} --dataset alpaca --epochs 3 --seq-len 2048"
+    f"--model llama-3.1-8b --gpu {CARDS[number % len(CARDS)]} --gpus 1 --job {('sft', 'lora')[number % 2]} "
+    f"--stack {stack} --dataset alpaca --epochs 3 --seq-len 2048"
     for number, stack in enumerate(STACKS)
-    for card, job in ((CARDS[number % len(CARDS)], "sft"), ("rtx-4090", "lora"))
 ]
 ODD = (
     "--model llama-3.1-8b --gpu rtx-4090 --gpus 1 --job lora --steps 100",

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from xe_sizer.report.answers.check import change_in_words, change_remark
-from xe_sizer.result.check import Change, Checked, Figures, _kind, changes, check_result
+from xe_sizer.result.check import Change, Checked, Figures, changes, check_result, kind_of_change
 
 from .conftest import Ran
 
@@ -134,11 +134,11 @@ def test_what_costs_more_and_takes_less_is_mixed() -> None:
     change = Change(file="a.yaml", kind="mixed", before=old, after=new)
     assert change_in_words(change) == "mixed: GPUs 8 -> 16, time 80.0 -> 60.0 s"
     slower = Figures(verdict="passes", peak_bytes=40e9, total_s=100.0)
-    assert _kind(slower, Figures(verdict="passes", peak_bytes=30e9, total_s=143.0), relaxed=False) == "mixed"
-    assert _kind(slower, Figures(verdict="passes", peak_bytes=30e9, total_s=100.0), relaxed=False) == "better"
+    assert kind_of_change(slower, Figures(verdict="passes", peak_bytes=30e9, total_s=143.0), relaxed=False) == "mixed"
+    assert kind_of_change(slower, Figures(verdict="passes", peak_bytes=30e9, total_s=100.0), relaxed=False) == "better"
     refused = Figures(verdict="does not fit", gpus=8)
-    assert _kind(refused, Figures(verdict="passes", gpus=16, total_s=1.0), relaxed=False) == "mixed"
-    assert _kind(refused, Figures(verdict="passes", gpus=8, total_s=1.0), relaxed=False) == "better"
+    assert kind_of_change(refused, Figures(verdict="passes", gpus=16, total_s=1.0), relaxed=False) == "mixed"
+    assert kind_of_change(refused, Figures(verdict="passes", gpus=8, total_s=1.0), relaxed=False) == "better"
     remark = change_remark(change)
     assert remark is not None
     assert (remark.level, remark.title) == ("notice", "xe-sizer: changed")

@@ -58,14 +58,33 @@ def asked(cli: Cli, question: str, *options: str) -> Ran:
     return cli(*shlex.split(QUESTIONS[question]), *options)
 
 
+@pytest.fixture(scope="module")
+def answers() -> dict[tuple[str, str], Ran]:
+    """What was answered to a question in a format."""
+    return {}
+
+
+@pytest.fixture
+def answer(cli: Cli, files: Path, answers: dict[tuple[str, str], Ran]) -> Callable[[str, str], Ran]:
+    def answer(question: str, name: str) -> Ran:
+        if (question, name) not in answers:
+            answers[question, name] = asked(cli, question, "--format", name)
+        return answers[question, name]
+
+    return answer
+
+
+Answer = Callable[[str, str], Ran]
+
+
 def test_there_is_a_question_for_every_kind_of_answer() -> None:
     assert {each.ANSWER.question for each in reporters()} == set(QUESTIONS)
 
 
 @pytest.mark.parametrize("name", format_names())
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_every_question_in_every_format(cli: Cli, files: Path, question: str, name: str) -> None:
-    ran = asked(cli, question, "--format", name)
+def test_every_question_in_every_format(answer: Answer, question: str, name: str) -> None:
+    ran = answer(question, name)
     assert ran.code == (2 if question == "check" else 0)
     silent = name == "github" and question in ("estimate", "serve")  # a plain yes is worth no annotation
     assert ran.out[-1:] == ("" if silent else "\n")
@@ -88,13 +107,14 @@ def test_every_question_in_every_format(cli: Cli, files: Path, question: str, na
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_what_a_command_saved_is_rendered_as_it_would_have_answered(cli: Cli, files: Path, question: str) -> None:
-    saved = asked(cli, question, "--format", "json", "-o", "saved.json")
+def test_what_a_command_saved_is_rendered_as_it_would_have_answered(cli: Cli, answer: Answer, question: str) -> None:
+    saved = answer(question, "json")
+    Path("saved.json").write_text(saved.out)
     for name in format_names():
-        direct, rendered = asked(cli, question, "-f", name), cli("render", "saved.json", "-f", name)
+        rendered = cli("render", "saved.json", "-f", name)
         assert rendered.code == saved.code
         if known_format(name).details and question != "plan":  # whose search is timed
-            assert rendered.out == direct.out
+            assert rendered.out == answer(question, name).out
 
 
 DROPPED = '''
@@ -125,9 +145,12 @@ def dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_a_format_that_is_dropped_in_is_taken_by_every_command(
     cli: Cli, files: Path, dropped: None, question: str
 ) -> None:
-    assert asked(cli, question, "--format", "blocks").out.endswith(" blocks\n")
     asked(cli, question, "-o", "answer.blocks")
     assert (files / "answer.blocks").read_text().endswith(" blocks\n")
+
+
+def test_a_format_that_is_dropped_in_is_taken_by_name(cli: Cli, files: Path, dropped: None) -> None:
+    assert asked(cli, "profiles", "--format", "blocks").out.endswith(" blocks\n")
 
 
 def test_a_dropped_in_format_is_offered_and_shows_details(cli: Cli, dropped: None) -> None:
@@ -151,13 +174,14 @@ def test_an_unknown_ending_names_the_known_ones(cli: Cli, files: Path, question:
     assert not (files / "answer.pdf").exists()
 
 
-@pytest.mark.parametrize("question", QUESTIONS)
-def test_the_ending_chooses_the_format(cli: Cli, files: Path, question: str) -> None:
+def test_the_ending_chooses_the_format(cli: Cli, answer: Answer) -> None:
+    """Of any command, as the test of a format that is dropped in shows."""
+    Path("saved.json").write_text(answer("estimate", "json").out)
     for file, start in (("a.json", "{"), ("a.md", "### "), ("A.HTML", "<!DOCTYPE"), ("a.xml", "<?xml")):
-        asked(cli, question, "-o", file)
-        assert (files / file).read_text().startswith(start)
-    asked(cli, question, "-o", "a.pdf", "--format", "json")
-    assert (files / "a.pdf").read_text().startswith("{")
+        cli("render", "saved.json", "-o", file)
+        assert Path(file).read_text().startswith(start)
+    cli("render", "saved.json", "-o", "a.pdf", "--format", "json")
+    assert Path("a.pdf").read_text().startswith("{")
 
 
 def test_a_file_that_cannot_be_written(cli: Cli, files: Path) -> None:
@@ -177,24 +201,24 @@ def test_a_plan_fails_as_one_case_and_candidates_do_not(cli: Cli, files: Path) -
     assert all("x h100-sxm-80gb" in str(name) for name in skipped)
 
 
-def test_each_alternative_is_a_suite_and_each_step_of_a_factor_a_case(cli: Cli, files: Path) -> None:
-    root = ET.fromstring(asked(cli, "compare", "--format", "junit").out)
+def test_each_alternative_is_a_suite_and_each_step_of_a_factor_a_case(answer: Answer) -> None:
+    root = ET.fromstring(answer("compare", "junit").out)
     assert [suite.get("name") for suite in root] == ["gpus=4", "gpus=8"]
-    answer = json.loads(asked(cli, "sensitivity", "--format", "json").out)
-    steps = [f"{factor['name']}: {effect['step']}" for factor in answer["factors"] for effect in factor["effects"]]
-    root = ET.fromstring(asked(cli, "sensitivity", "--format", "junit").out)
+    found = json.loads(answer("sensitivity", "json").out)
+    steps = [f"{factor['name']}: {effect['step']}" for factor in found["factors"] for effect in factor["effects"]]
+    root = ET.fromstring(answer("sensitivity", "junit").out)
     assert [case.get("name") for case in root.iter("testcase")] == ["as asked", *steps]
 
 
-def test_rows_hold_the_figures_of_the_answer(cli: Cli, files: Path) -> None:
-    answer = json.loads(asked(cli, "compare", "--format", "json").out)
-    rows = list(csv.DictReader(io.StringIO(asked(cli, "compare", "--format", "csv").out)))
-    for row, one in zip(rows, answer["alternatives"], strict=True):
+def test_rows_hold_the_figures_of_the_answer(answer: Answer) -> None:
+    found = json.loads(answer("compare", "json").out)
+    rows = list(csv.DictReader(io.StringIO(answer("compare", "csv").out)))
+    for row, one in zip(rows, found["alternatives"], strict=True):
         result = one["result"]
         assert row["alternative"] == one["name"]
         assert float(row["total_s"]) == result["time"]["total_s"]["expected"]
         assert float(row["peak_bytes"]) == result["memory"]["peak_bytes"]
         assert row["fits"] == "true"
-    points = json.loads(asked(cli, "scaling", "--format", "json").out)["points"]
-    rows = list(csv.DictReader(io.StringIO(asked(cli, "scaling", "--format", "csv").out)))
+    points = json.loads(answer("scaling", "json").out)["points"]
+    rows = list(csv.DictReader(io.StringIO(answer("scaling", "csv").out)))
     assert [(int(row["gpus"]), float(row["step_s"])) for row in rows] == [(p["gpus"], p["step_s"]) for p in points]

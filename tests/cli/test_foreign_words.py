@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from xe_sizer.scenario.foreign_words import _MEANT, _NO_EFFECT, _names
+from xe_sizer.scenario.foreign_words import MEANT, NO_EFFECT, listed_names
 from xe_sizer.scenario.options import OPTIONS, SERVE_OPTIONS
 
 from .conftest import Ran
@@ -51,10 +51,10 @@ def test_an_unknown_option_is_told_what_to_write(cli: Cli, command: str, option:
 
 def test_what_is_proposed_is_an_option_and_what_is_foreign_is_said_once() -> None:
     ours = {*OPTIONS, *SERVE_OPTIONS}
-    proposed = {one.partition(" ")[0].rstrip(":") for setting in _MEANT for one in setting.split("|")}
+    proposed = {one.partition(" ")[0].rstrip(":") for setting in MEANT for one in setting.split("|")}
     assert proposed <= ours
-    without_effect = _names(_NO_EFFECT)
-    foreign = [name for names in _MEANT.values() for name in _names(names)] + without_effect
+    without_effect = listed_names(NO_EFFECT)
+    foreign = [name for names in MEANT.values() for name in listed_names(names)] + without_effect
     assert len(foreign) == len(set(foreign))
     assert [name for name in foreign if name != name.strip(" ,-") or " " in name] == []
     assert not ours & set(without_effect)

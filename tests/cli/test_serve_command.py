@@ -315,16 +315,17 @@ def test_an_engine_may_be_named_as_the_stack(cli: Cli, tmp_path: Path) -> None:
     assert not any("no effect" in warning for warning in answer["warnings"])
 
 
-@pytest.mark.parametrize("format_", ["json", "table", "markdown", "html", "csv", "junit", "github"])
-@pytest.mark.parametrize("name", ["within limits", "overloaded", "does not fit"])
-def test_a_saved_answer_renders_to_what_serve_prints(cli: Cli, tmp_path: Path, name: str, format_: str) -> None:
+@pytest.mark.parametrize("name", ["overloaded", "does not fit"])
+def test_a_saved_no_renders_to_what_serve_prints(cli: Cli, tmp_path: Path, name: str) -> None:
+    """As `test_every_format` has it for a yes."""
     file, arguments = tmp_path / "answer.json", shlex.split(QUESTIONS[name])
-    cli("serve", *arguments, "--format", "json", "-o", file)
-    direct = cli("serve", *arguments, "--format", format_)
-    rendered = cli("render", file, "--format", format_)
-    assert rendered.code == direct.code
-    if format_ not in ("junit", "github"):  # these name the file
-        assert rendered.out == direct.out
+    file.write_text(cli("serve", *arguments, "--format", "json").out)
+    for format_ in ("table", "markdown", "html", "csv", "junit", "github"):
+        direct = cli("serve", *arguments, "--format", format_)
+        rendered = cli("render", file, "--format", format_)
+        assert rendered.code == direct.code == 1
+        if format_ not in ("junit", "github"):  # these name the file
+            assert rendered.out == direct.out
 
 
 def test_every_option_is_offered_and_described(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

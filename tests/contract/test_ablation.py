@@ -90,7 +90,7 @@ def test_a_term_that_is_off_changes_a_run_that_has_it(term: str, conditions: dic
         switch, nothing = ablation.SWITCHES[term], ablation.Switch()
         full = figure.predict(job, layouts, nothing)
         assert full == pytest.approx(said[quantity])
-        without = ablation._without(switch, figure, full)
+        without = ablation.without_term(switch, figure, full)
         if moves in ("both", quantity):
             assert without != pytest.approx(full, rel=1e-3), quantity
         assert figure.predict(job, layouts, nothing) == pytest.approx(full), "nothing stays switched off"
@@ -99,7 +99,7 @@ def test_a_term_that_is_off_changes_a_run_that_has_it(term: str, conditions: dic
 def test_a_term_that_a_run_does_not_have_changes_nothing() -> None:
     times, _ = ablation.figures([run(**TUNED)])
     for term in ("orders of pipelines beyond 1F1B", "FSDP inside pipeline stages", "activations in host memory"):
-        assert ablation._without(ablation.SWITCHES[term], times[0], 7.0) == 7.0
+        assert ablation.without_term(ablation.SWITCHES[term], times[0], 7.0) == 7.0
 
 
 def test_the_page_of_accuracy_can_be_written() -> None:

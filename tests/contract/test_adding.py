@@ -1,11 +1,12 @@
 """docs/adding.md, word for word: its files are written as they stand there, and its commands run.
 
 After each file, `estimate`, `plan` and `check` (for an engine `serve` and `check`) answer a question that names the new
-thing. Files of code go into a copy of the package, which a process of its own runs.
+thing. Files of code go into one copy of the package, which processes of their own run.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -89,7 +90,8 @@ def sections() -> Iterator[Section]:
 
 
 SECTIONS = tuple(sections())
-Run = Callable[[Sequence[str]], tuple[int, str]]
+CODE = tuple(section for section in SECTIONS if section.is_code)
+Run = Callable[[Sequence[Sequence[str]]], list[tuple[int, str]]]
 
 
 def scenario_of(words: Sequence[str]) -> tuple[dict[str, object], list[str]]:
@@ -111,17 +113,18 @@ def scenario_of(words: Sequence[str]) -> tuple[dict[str, object], list[str]]:
 
 def check_answers(section: Section, words: Sequence[str], run: Run) -> None:
     """The command of the page, then the same question to the other commands."""
-    code, out = run(words)
-    assert code in (0, 1), out
-    name = Path(section.path).stem
-    assert section.language == "diff" or name in out or name in words
     scenario, others = scenario_of(words)
     serving = words[0] == "serve"
     Path("job.yaml").write_text(yaml.safe_dump({**scenario, "job": "inference"} if serving else scenario))
-    for command in (("check",),) if serving else (("plan", "--max-gpus", "16"), ("check",)):
-        code, out = run([command[0], "job.yaml", *command[1:], *others])
+    asked = [words, ["check", "job.yaml", *others]]
+    if not serving:
+        asked.append(["plan", "job.yaml", "--max-gpus", "16", *others])
+    answers = run(asked)
+    for code, out in answers:
         assert code in (0, 1), out
         assert out
+    name = Path(section.path).stem
+    assert section.language == "diff" or name in answers[0][1] or name in words
 
 
 @pytest.fixture
@@ -136,46 +139,68 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def in_process(folder: Path, capfd: pytest.CaptureFixture[str]) -> Run:
-    def run(words: Sequence[str]) -> tuple[int, str]:
-        code = main(list(words))
-        captured = capfd.readouterr()
-        return code, captured.out + captured.err
+    def run(asked: Sequence[Sequence[str]]) -> list[tuple[int, str]]:
+        answers = []
+        for words in asked:
+            code = main(list(words))
+            captured = capfd.readouterr()
+            answers.append((code, captured.out + captured.err))
+        return answers
 
     return run
 
 
-@pytest.fixture
-def in_a_copy(folder: Path) -> Run:
-    """Commands of a copy of the package, which tests may change."""
-    shutil.copytree(ROOT / "xe_sizer", folder / "xe_sizer", ignore=shutil.ignore_patterns("__pycache__"))
-    for catalogue in ("gpu_profiles", "model_profiles"):
-        (folder / catalogue).symlink_to(ROOT / catalogue)
+SCRIPT = """
+import contextlib, io, json, sys
+from xe_sizer.cli.main import main
 
-    def run(words: Sequence[str]) -> tuple[int, str]:
-        environment = os.environ | {"PYTHONPATH": str(folder)}
-        call = [sys.executable, "-m", "xe_sizer", *words]
+answers = []
+for words in json.load(sys.stdin):
+    said = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        code = main(words)
+    answers.append((code, said.buffer.getvalue().decode()))
+json.dump(answers, sys.stdout)
+"""
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the package with the files of code of the page."""
+    copy = tmp_path_factory.mktemp("copy")
+    shutil.copytree(ROOT / "xe_sizer", copy / "xe_sizer", ignore=shutil.ignore_patterns("__pycache__"))
+    for catalogue in ("gpu_profiles", "model_profiles"):
+        (copy / catalogue).symlink_to(ROOT / catalogue)
+    for section in CODE:
+        section.write(copy)
+    return copy
+
+
+@pytest.fixture
+def in_the_copy(copy: Path, folder: Path) -> Run:
+    def run(asked: Sequence[Sequence[str]]) -> list[tuple[int, str]]:
         ran = subprocess.run(
-            call, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False
-        )
-        return ran.returncode, ran.stdout + ran.stderr
+            [sys.executable, "-c", SCRIPT], cwd=folder, env=os.environ | {"PYTHONPATH": str(copy)},
+            input=json.dumps(asked), capture_output=True, text=True, timeout=120, check=True,
+        )  # fmt: skip
+        return [(code, said) for code, said in json.loads(ran.stdout)]
 
     return run
 
 
 @pytest.mark.parametrize("section", [each for each in SECTIONS if not each.is_code], ids=lambda each: each.title)
 def test_a_file_of_data_is_all_that_it_takes(section: Section, in_process: Run) -> None:
-    code, out = in_process(["profiles", "validate", section.path, "--profiles", "my"])
-    assert (code, out) == (0, "1 profile read, 0 with problems\n")
+    read = in_process([["profiles", "validate", section.path, "--profiles", "my"]])
+    assert read == [(0, "1 profile read, 0 with problems\n")]
     for words in section.commands:
         check_answers(section, words, in_process)
 
 
-@pytest.mark.parametrize("section", [each for each in SECTIONS if each.is_code], ids=lambda each: each.title)
-def test_a_file_of_code_is_all_that_it_takes(section: Section, in_a_copy: Run, folder: Path) -> None:
+@pytest.mark.parametrize("section", CODE, ids=lambda each: each.title)
+def test_a_file_of_code_is_all_that_it_takes(section: Section, in_process: Run, in_the_copy: Run) -> None:
     (words,) = section.commands
-    assert in_a_copy(words)[0] == 2  # nobody knows it yet
-    section.write(folder)
-    check_answers(section, words, in_a_copy)
+    assert in_process([words])[0][0] == 2  # the package without it does not know it
+    check_answers(section, words, in_the_copy)
 
 
 def test_the_commands_that_help_with_every_kind_run(in_process: Run) -> None:
@@ -183,8 +208,7 @@ def test_the_commands_that_help_with_every_kind_run(in_process: Run) -> None:
     helping = page.partition("## Files of your own")[2].partition("\n## ")[0]
     found = [words for fence in FENCE.finditer(helping) for words in commands(fence["text"])]
     assert len(found) == 4
-    for words in found:
-        code, out = in_process(words)
+    for code, out in in_process(found):
         assert code == 0, out
 
 

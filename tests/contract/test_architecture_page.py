@@ -45,4 +45,4 @@ def test_imports_in_functions_count_and_those_for_type_checkers_do_not() -> None
         "if TYPE_CHECKING:\n    from xe_sizer.c import other\n"
         "def later():\n    from xe_sizer.b import thing\n"
     )
-    assert sorted(architecture._imported(tree, known)) == ["xe_sizer.b", "xe_sizer.b.two", "xe_sizer.b.two"]
+    assert sorted(architecture.find_imports(tree, known)) == ["xe_sizer.b", "xe_sizer.b.two", "xe_sizer.b.two"]

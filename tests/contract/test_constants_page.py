@@ -71,7 +71,7 @@ def test_a_silent_constant_of_an_equation_is_found(monkeypatch: pytest.MonkeyPat
     source = 'SAID = 2.0  # counted: twice\nUNSAID = 3.0  # times as much\nBARE = 4.0\nMADE = sum([1.0])\nNAME = "x"\n'
     monkeypatch.setattr(constants.inspect, "getsource", lambda _: source)
     rows = [
-        provenance._of_equation(one, "training.step")
+        provenance.equation_row(one, "training.step")
         for one in constants.constants(ModuleType("made_up"))
         if provenance.plain_number(one.value)
     ]
@@ -80,7 +80,7 @@ def test_a_silent_constant_of_an_equation_is_found(monkeypatch: pytest.MonkeyPat
         ("training.step UNSAID", True),
         ("training.step BARE", True),
     ]
-    of_graph = provenance._of_equation(constants.Constant("PASSES", "2.0", "reads and writes"), "graph.mlp")
+    of_graph = provenance.equation_row(constants.Constant("PASSES", "2.0", "reads and writes"), "graph.mlp")
     assert of_graph.origin == "counted"
 
 

@@ -76,13 +76,6 @@ def answer(capsys: pytest.CaptureFixture[str], optimizer: str, stack: str) -> tu
     return code, json.loads(out) if code in (0, 1) else err
 
 
-@pytest.mark.parametrize("name", optimizer_names())
-def test_an_optimizer_is_a_choice_of_the_command_line(capsys: pytest.CaptureFixture[str], name: str) -> None:
-    stack = next(stack for stack in stack_names() if name in having(stack) and load_stack(stack).parent)
-    _, result = answer(capsys, name, stack)
-    assert result["scenario"]["optimizer"] == name
-
-
 def test_only_stacks_that_list_muon_have_it(capsys: pytest.CaptureFixture[str]) -> None:
     stacks = {name for name in stack_names() if "muon" in having(name)}
     assert {"generic", "megatron-lm", "nemo", "torchtitan"} <= stacks

@@ -1,9 +1,9 @@
-"""Whatever registers itself is answered through the command line: the names come from the registries, never from here.
+"""Whatever registers itself is answered: the names come from the registries, never from here.
 
 Every word that a key of a scenario may have (methods, optimizers, loss kernels, number formats, layouts ...), every
-stack, engine, limit and report format goes through `estimate` or `serve`, `plan`, `check` and `render`. The answer is a
-yes or a no (exit code 0 or 1). What two things cannot do together is refused (2) with a message that names the one
-asked for, and is answered in another of the scenarios here.
+stack, engine and limit is sized, and one word of each key goes through `estimate` or `serve`, `plan`, `check` and
+`render` in every format. The answer is a yes or a no (exit code 0 or 1). What two things cannot do together is refused
+(2) with a message that names the one asked for, and is answered in another of the scenarios here.
 """
 
 from __future__ import annotations
@@ -16,12 +16,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+from cases import REGISTRY
 
 from xe_sizer.cli.main import main
+from xe_sizer.errors import InputError, Problem
 from xe_sizer.profiles.finder import BUILT_IN
 from xe_sizer.report.registry import format_names
 from xe_sizer.scenario.limits import LIMITS, LimitRule
+from xe_sizer.scenario.read import read_scenario
+from xe_sizer.studies.estimate import estimate, serve
 
 Scenario = Mapping[str, object]
 # Small models, dense and of experts, on a GPU that knows every narrow format.
@@ -46,8 +51,6 @@ SERVING: tuple[Scenario, ...] = tuple(
 )
 SERVING += ({**DENSE, "cost": PRICE, "job": "inference", "serve": {"request_rate": 4, "requests": 8}},)
 SERVING += ({**DENSE, "cost": PRICE, "job": "inference", "serve": {"input_tokens": 512}},)
-TRAINING_COMMANDS = (("plan", "--max-gpus", "8"), ("check",))
-SERVING_COMMANDS = (("check",),)
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,13 @@ ENGINES = tuple(("serve.engine", name) for name in BUILT_IN.names("engine"))
 SERVED = tuple(pair for pair in (*WORDS, *ENGINES) if pair[0].startswith("serve."))
 TRAINED = tuple(pair for pair in WORDS if pair not in SERVED and pair != ("job", "inference"))
 SOFTWARE = tuple((kind, name) for kind in ("stack", "optimizer") for name in BUILT_IN.names(kind))
+WITH_THE_COMMANDS = ("job", "objective")
+# One word of each key, the last, which is seldom the default, and every method.
+THROUGH = (*dict((*TRAINED, *SOFTWARE, *SERVED)).items(), *(pair for pair in TRAINED[:-1] if pair[0] == "job"))
+
+
+def scenarios_for(key: str) -> tuple[Scenario, ...]:
+    return SERVING if key.startswith("serve.") else REINFORCEMENT if key.startswith("rollout.") else TRAINING
 
 
 def with_word(scenario: Scenario, key: str, word: Any) -> dict[str, Any]:
@@ -105,19 +115,27 @@ def with_word(scenario: Scenario, key: str, word: Any) -> dict[str, Any]:
 
 
 def answered(
-    run: Callable[..., Ran], key: str, word: Any, scenarios: tuple[Scenario, ...], command: str
+    key: str, word: Any, scenarios: tuple[Scenario, ...], answer: Callable[[Path], dict[str, Any]]
 ) -> dict[str, Any]:
     """The first answer to a scenario with the word; those before it name the word in their refusal."""
+    file = Path("job.yaml")
+    refusal = ""
     for scenario in scenarios:
-        Path("job.yaml").write_text(json.dumps(with_word(scenario, key, word)))
-        ran = run(command, "job.yaml", "--format", "json")
-        if ran.code in (0, 1):
-            Path("answer.json").write_text(ran.out)
-            answer: dict[str, Any] = json.loads(ran.out)
-            return answer
-        assert ran.code == 2, ran.err
-        assert str(word) in ran.err
-    pytest.fail(f"{key}: {word} is answered nowhere: {ran.err}")
+        file.write_text(json.dumps(with_word(scenario, key, word)))
+        try:
+            return answer(file)
+        except InputError as error:
+            refusal = " ".join(str(problem) for problem in error.problems)
+            assert str(word) in refusal
+    pytest.fail(f"{key}: {word} is answered nowhere: {refusal}")
+
+
+def by_functions(file: Path) -> dict[str, Any]:
+    """What `estimate` and `serve` do with a file, without advice. Raises InputError."""
+    given = read_scenario(file, {}, {})
+    ask = serve if given.values.job == "inference" else estimate
+    answer: dict[str, Any] = msgspec.to_builtins(ask(given, REGISTRY, details=False))
+    return answer
 
 
 def told(answer: Mapping[str, Any], key: str) -> str:
@@ -128,30 +146,51 @@ def told(answer: Mapping[str, Any], key: str) -> str:
     return f"{resolved}; {'; '.join(answer['warnings'])}"
 
 
-def check_words(
-    run: Callable[..., Ran], key: str, word: Any, scenarios: tuple[Scenario, ...], command: str,
-    others: tuple[tuple[str, ...], ...],
-) -> None:  # fmt: skip
-    answer = answered(run, key, word, scenarios, command)
-    assert str(word) in (answer["objective"] if command == "plan" else told(answer, key))
-    for other in others:
-        ran = run(other[0], "job.yaml", *other[1:])
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("key", "word"), [pair for pair in (*TRAINED, *SOFTWARE, *SERVED) if pair[0] not in WITH_THE_COMMANDS]
+)
+def test_every_word_is_answered(folder: None, key: str, word: Any) -> None:
+    answer = answered(key, word, scenarios_for(key), by_functions)
+    assert str(word) in told(answer, key)
+
+
+@pytest.mark.parametrize(("key", "word"), THROUGH)
+def test_a_word_of_every_key_and_every_method_go_through_the_commands(
+    run: Callable[..., Ran], key: str, word: Any
+) -> None:
+    serving = key.startswith("serve.")
+
+    def by_the_command(file: Path) -> dict[str, Any]:
+        ran = run("serve" if serving else "estimate", str(file), "--format", "json")
+        if ran.code == 2:
+            raise InputError(Problem(ran.err))
         assert ran.code in (0, 1), ran.err
-    for name in format_names() if command != "plan" else ():
+        Path("answer.json").write_text(ran.out)
+        answer: dict[str, Any] = json.loads(ran.out)
+        return answer
+
+    answered(key, word, scenarios_for(key), by_the_command)
+    for command in (("check",), *(() if serving else (("plan", "--max-gpus", "8"),))):
+        ran = run(command[0], "job.yaml", *command[1:])
+        assert ran.code in (0, 1), ran.err
+    for name in format_names():
         ran = run("render", "answer.json", "--format", name)
         assert ran.code in (0, 1), ran.err
         assert ran.out or (name == "github" and ran.code == 0)  # there is nothing to annotate
 
 
-@pytest.mark.parametrize(("key", "word"), [*TRAINED, *SOFTWARE])
-def test_every_word_of_training_is_answered(run: Callable[..., Ran], key: str, word: Any) -> None:
-    scenarios = REINFORCEMENT if key.startswith("rollout.") else TRAINING
-    check_words(run, key, word, scenarios, "plan" if key == "objective" else "estimate", TRAINING_COMMANDS)
-
-
-@pytest.mark.parametrize(("key", "word"), SERVED)
-def test_every_word_of_serving_is_answered(run: Callable[..., Ran], key: str, word: Any) -> None:
-    check_words(run, key, word, SERVING, "serve", SERVING_COMMANDS)
+@pytest.mark.parametrize(("key", "word"), [pair for pair in (*TRAINED, *SOFTWARE) if pair[0] in ("objective", "stack")])
+def test_every_objective_and_stack_is_searched(run: Callable[..., Ran], key: str, word: str) -> None:
+    Path("job.yaml").write_text(json.dumps({**DENSE, "cost": PRICE}))
+    ran = run("plan", "job.yaml", f"--{key}", word, "--max-gpus", "8", "--format", "json")
+    assert ran.code in (0, 1), ran.err
+    plan = json.loads(ran.out)
+    assert word in (plan["objective"] if key == "objective" else plan["candidates"][0]["command"])
 
 
 def test_nothing_is_left_out() -> None:
@@ -175,29 +214,3 @@ def test_every_limit_is_kept_and_missed(run: Callable[..., Ran], rule: LimitRule
         codes[limit] = ran.code
         assert run("check", "job.yaml").code == ran.code
     assert codes[10**6] == (0 if rule.most else 1)
-
-
-@pytest.mark.parametrize("name", format_names())
-@pytest.mark.parametrize(
-    "command",
-    [
-        ("estimate", "job.yaml"),
-        ("serve", "service.yaml"),
-        ("plan", "job.yaml"),
-        ("compare", "job.yaml", "gpus=4", "gpus=8"),
-        ("sensitivity", "job.yaml"),
-        ("check", "job.yaml", "service.yaml"),
-    ],
-    ids=lambda command: command[0],
-)
-def test_every_format_shows_every_answer(run: Callable[..., Ran], name: str, command: tuple[str, ...]) -> None:
-    Path("job.yaml").write_text(json.dumps(TRAINING[0]))
-    Path("service.yaml").write_text(json.dumps(SERVING[0]))
-    ran = run(*command, "--format", name)
-    assert ran.code == 0, ran.err
-    if not ran.out:  # a format for what needs attention says nothing of a plain yes
-        Path("job.yaml").write_text(json.dumps(TRAINING[0] | {"limits": {"max_hours": 1e-6}}))
-        Path("service.yaml").write_text(json.dumps(SERVING[0] | {"limits": {"max_ttft_s": 1e-6}}))
-        ran = run(*command, "--format", name)
-        assert ran.code == 1
-    assert ran.out

@@ -9,7 +9,7 @@ import xe_sizer.evidence
 from xe_sizer.evidence.calibrate import peaks_of
 from xe_sizer.evidence.names import RecordRegistry
 from xe_sizer.evidence.predict import predict_record, validate
-from xe_sizer.evidence.records import Batch, LayoutStated, Measured, Record, read_records
+from xe_sizer.evidence.records import Batch, LayoutStated, Measured, Record, read_all, read_records
 from xe_sizer.profiles.registry import Registry
 from xe_sizer.result.accuracy import QUANTITIES, Prediction
 from xe_sizer.scenario.read import read_scenario
@@ -164,6 +164,18 @@ def test_shipped_evidence_is_predicted_in_full() -> None:
     assert verdicts
     for one in verdicts:
         assert one.predicted == ((one.fit_probability or 0.0) < 0.5), one.id
+
+
+def test_a_tenth_of_all_shipped_records_is_predicted() -> None:
+    """Every kind of record: of training, services, encoders, pictures, preferences and answers of the model itself."""
+    records = read_all([DATA]).records[::10]
+    found = validate(records)
+    assert all(entry.reason.startswith("unknown model") for entry in found.skipped)
+    skipped = {entry.id for entry in found.skipped}
+    assert len(skipped) < 0.1 * len(records)
+    assert {p.id for p in found.records} | skipped == {record.id for record in records}
+    assert {p.quantity for p in found.records} == set(QUANTITIES)
+    assert len({summary.group for summary in found.summary if summary.group.startswith("source:")}) > 40
 
 
 def test_times_of_dell_table_9_are_met_by_one_set_of_assumptions() -> None:

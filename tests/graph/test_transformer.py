@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from xe_sizer.graph.blocks import visited_places
 from xe_sizer.graph.inputs import GraphInputs, Learning, LowRank
 from xe_sizer.graph.model import ModelShape
-from xe_sizer.graph.operators import Attention, Collective, Kernels, Matmul, Picks
+from xe_sizer.graph.operators import Attention, Collective, Kernels, Matmul, Picks, layers_per_stage
 from xe_sizer.graph.transformer import embedding_operators, head_operators, layer_operators
 from xe_sizer.graph.weights import embedding_weights, head_weights, layer_weights
 
@@ -287,3 +287,14 @@ def test_global_layers_have_heads_of_their_own() -> None:
     assert wide["q"] == 5376 * 32 * 512
     assert (windowed["v"], "v" in wide) == (5376 * 16 * 256, False)
     assert wide["k"] == 5376 * 4 * 512
+
+
+# Layers of pipeline stages.
+
+
+def test_the_fullest_stage_has_whole_layers() -> None:
+    assert layers_per_stage(32, np.array([1, 2, 5])).tolist() == [32, 16, 7]
+
+
+def test_one_kind_of_layer_is_spread_over_the_stages_too() -> None:
+    assert layers_per_stage(6.0, np.array([4, 8])).tolist() == [2, 1]

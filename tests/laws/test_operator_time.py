@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from xe_sizer.graph.operators import Array, Attention, Collective, Matmul, MemoryBound, RankShape, Scan
 from xe_sizer.laws.attention import AttentionLaw, DecodeLaw, decode_attention_time_s
-from xe_sizer.laws.collectives import ALL_GATHER, ALL_REDUCE, CollectiveLaw, Network, collective_time_s
+from xe_sizer.laws.collectives import ALL_GATHER, ALL_REDUCE, CollectiveLaw, Network, collective_time_s, copy_time_s
 from xe_sizer.laws.matmul import GROUPED_EFFICIENCY, MatmulLaw, grouped_share
 from xe_sizer.laws.network import exchange_times
 from xe_sizer.laws.operator_time import (
@@ -16,7 +16,9 @@ from xe_sizer.laws.operator_time import (
     LAUNCH,
     MEMORY,
     Device,
+    exposed_launch_time_s,
     launch_counts,
+    memory_bound_time_s,
     operator_times,
     operator_work,
     sizes_of,
@@ -383,3 +385,24 @@ def test_every_head_reads_the_mask_of_its_own_tokens() -> None:
     mask_bytes = 2 * 3 * 4 * 25
     assert time.forward_s == pytest.approx(2 * (OPERANDS + mask_bytes) / 1e-6, rel=1e-6)
     assert time.backward_s == pytest.approx(2 * (2.5 * OPERANDS + mask_bytes) / 1e-6, rel=1e-6)
+
+
+# Memory-bound kernels, the host, and copies: numbers by hand.
+
+
+def test_bytes_over_a_share_of_the_bandwidth_and_launches() -> None:
+    assert memory_bound_time_s(8e9, 3.0, 1e12, 0.8, 2e-6) == pytest.approx(10e-3 + 6e-6, rel=1e-12)
+
+
+def test_nothing_moved_nothing_launched() -> None:
+    assert memory_bound_time_s([0.0, 1.0], 3.0, 1e12, 0.8, 2e-6)[0] == 0.0
+
+
+def test_the_host_is_waited_for_only_where_kernels_are_shorter() -> None:
+    """1000 launches of 5 us are 5 ms: 2 ms of kernels leave 3 ms of waiting, 7 ms of kernels none."""
+    assert exposed_launch_time_s(1000, 5e-6, [2e-3, 7e-3]) == pytest.approx([3e-3, 0.0])
+
+
+def test_copy_over_pcie_5_as_measured_on_an_h200() -> None:
+    """55.4 GB/s of 63 measured with pinned memory (ml-engineering, network/README.md)."""
+    assert copy_time_s(55.4e9, 63e9) == pytest.approx(1.0, rel=0.01)

@@ -39,9 +39,10 @@ def columns(rows: list[dict[str, int]]) -> Layouts:
 
 
 @pytest.mark.parametrize("name", JOBS)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(rows=BATCH)
 def test_a_batch_gives_the_figures_of_each_layout_alone(name: str, rows: list[dict[str, int]]) -> None:
+    """Of any job, `test_company` has it."""
     together = figures_of(JOBS[name], columns(rows))
     for index, row in enumerate(rows):
         alone = figures_of(JOBS[name], layouts(**row))

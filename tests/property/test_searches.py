@@ -17,7 +17,7 @@ from xe_sizer.training.uncertainty import memory_doubtful
 
 MODELS = ("llama-3.2-1b", "llama-2-7b", "llama-2-70b", "mixtral-8x7b", "nemotron-h-8b")
 STACKS = ("generic", "megatron-lm", "nemo", "hf-trainer", "deepspeed")
-SPACES = 200
+SPACES = 60
 
 
 def random_question(seed: int) -> tuple[ResolvedTraining, tuple[int, ...], int]:

@@ -10,13 +10,13 @@ from msgspec.structs import replace
 from serving_cases import altered, asked, job, served
 
 from xe_sizer.result.serving import AGGREGATED, ALIKE, DISAGGREGATED
-from xe_sizer.serving.advice import _certainty, _effect, _gpus_per_load, _less_sure, _time
+from xe_sizer.serving.advice import certainty_words, effect_words, gpus_per_load, less_sure, time_words
 from xe_sizer.serving.estimate import ServingEstimate, alike, cases_of, fewest_gpus, missed, missed_for
 from xe_sizer.serving.job import ReplicaLayouts, ServingJob
 from xe_sizer.serving.memory import sessions_held, static_peak
 from xe_sizer.serving.search import choose
 from xe_sizer.serving.search_space import legal_placements, worthwhile
-from xe_sizer.serving.summary import _better
+from xe_sizer.serving.summary import better_words
 
 H100S = "dell-xe9680-h100"
 CHAT: dict[str, object] = {"serve__input_tokens": 1000, "serve__output_tokens": 200}
@@ -238,18 +238,18 @@ def service(gpus: int, rate: float, ok: bool = True) -> ServingEstimate:
     [(20, 21, DISAGGREGATED), (21, 22, ALIKE), (20, 20, ALIKE), (21, 20, AGGREGATED), (22, 21, ALIKE)],
 )
 def test_fewer_gpus_by_a_twentieth_are_better(apart: int, together: int, better: str) -> None:
-    assert _better(service(apart, 10.0), service(together, 10.0), "gpus") == better
+    assert better_words(service(apart, 10.0), service(together, 10.0), "gpus") == better
 
 
 @pytest.mark.parametrize(("rate", "better"), [(10.6, DISAGGREGATED), (10.3, ALIKE), (9.6, ALIKE), (9.4, AGGREGATED)])
 def test_more_requests_on_a_gpu_are_better(rate: float, better: str) -> None:
     """Against 5 a GPU: twice the GPUs with twice the rate are as good."""
-    assert _better(service(4, 2 * rate), service(2, 10.0), "max_requests_per_s") == better
+    assert better_words(service(4, 2 * rate), service(2, 10.0), "max_requests_per_s") == better
 
 
 def test_what_keeps_the_limits_alone_is_better() -> None:
-    assert _better(service(8, 10.0), service(2, 10.0, ok=False), "gpus") == DISAGGREGATED
-    assert _better(service(2, 10.0, ok=False), service(8, 10.0), "gpus") == AGGREGATED
+    assert better_words(service(8, 10.0), service(2, 10.0, ok=False), "gpus") == DISAGGREGATED
+    assert better_words(service(2, 10.0, ok=False), service(8, 10.0), "gpus") == AGGREGATED
 
 
 # Words of advice
@@ -260,17 +260,17 @@ def test_what_keeps_the_limits_alone_is_better() -> None:
     [(0.0123, "12.3 ms"), (0.9994, "999 ms"), (0.9996, "1.00 s"), (12.34, "12.3 s"), (math.inf, "unbounded time")],
 )
 def test_times_are_told_in_three_digits(seconds: float, text: str) -> None:
-    assert _time(seconds) == text
+    assert time_words(seconds) == text
 
 
 def test_gpus_for_the_load_or_for_what_is_taken() -> None:
     """Two GPUs for 4 a second; given two GPUs, what they take of 10 a second; of a concurrency what they answer."""
     given = altered(RATE, top_rate=5.0, requests_per_s=2.0)
-    assert _gpus_per_load(given) == pytest.approx(2 / 10)
-    assert _gpus_per_load(altered(RATE, gpus=None, amount=4.0)) == pytest.approx(2 / 4)
+    assert gpus_per_load(given) == pytest.approx(2 / 10)
+    assert gpus_per_load(altered(RATE, gpus=None, amount=4.0)) == pytest.approx(2 / 4)
     flight = served(server=H100S, gpus=2, layout__tp=1, layout__pp=1, serve__concurrency=8, **CHAT)
-    assert _gpus_per_load(altered(flight, requests_per_s=3.0, top_rate=50.0)) == pytest.approx(2 / 6)
-    assert _gpus_per_load(altered(RATE, top_rate=0.0, requests_per_s=2.0)) == pytest.approx(2 / 4)
+    assert gpus_per_load(altered(flight, requests_per_s=3.0, top_rate=50.0)) == pytest.approx(2 / 6)
+    assert gpus_per_load(altered(RATE, top_rate=0.0, requests_per_s=2.0)) == pytest.approx(2 / 4)
 
 
 LIMITED = served(server=H100S, gpus=1, serve__concurrency=8, limits__max_ttft_s=2.0, limits__max_tpot_s=0.05, **CHAT)
@@ -281,22 +281,22 @@ def test_a_change_that_is_less_sure_says_so() -> None:
     assert LIMITED.least_sure is not None
     assert slower.least_sure is not None
     assert slower.least_sure < LIMITED.least_sure
-    assert _less_sure(LIMITED, slower) == (slower.least_sure < min(LIMITED.least_sure, 0.9))
-    assert not _less_sure(slower, LIMITED)
-    assert not _less_sure(served(gpus=1, serve__batch=1), slower)
+    assert less_sure(LIMITED, slower) == (slower.least_sure < min(LIMITED.least_sure, 0.9))
+    assert not less_sure(slower, LIMITED)
+    assert not less_sure(served(gpus=1, serve__batch=1), slower)
     then, now = (f"{100 * one.least_sure:.0f} %" for one in (slower, LIMITED) if one.least_sure)
-    assert _certainty(LIMITED, slower).endswith(f"{then}, now {now}")
+    assert certainty_words(LIMITED, slower).endswith(f"{then}, now {now}")
     missing = altered(LIMITED, tpot_s=0.06)
-    assert _certainty(LIMITED, missing) == ""
-    assert _certainty(missing, slower).endswith(then)
-    assert _certainty(LIMITED, served(gpus=1, serve__batch=1)) == ""
+    assert certainty_words(LIMITED, missing) == ""
+    assert certainty_words(missing, slower).endswith(then)
+    assert certainty_words(LIMITED, served(gpus=1, serve__batch=1)) == ""
 
 
 def effect(before: ServingEstimate, after: ServingEstimate, gains: bool = False, **values: object) -> str:
     from xe_sizer.scenario.read import Change
     from xe_sizer.scenario.trials import Option
 
-    return _effect(before, Option(Change("a change", values, 1), after), gains)
+    return effect_words(before, Option(Change("a change", values, 1), after), gains)
 
 
 def test_the_effect_of_a_change_by_hand() -> None:

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
+import numpy as np
 import pytest
-from serving_cases import asked, engine_file
+from msgspec.structs import replace
+from serving_cases import asked, engine_file, job, served
 
+from xe_sizer.serving.job import ReplicaLayouts, ServingJob, Traffic
+from xe_sizer.serving.memory import serving_memory
+from xe_sizer.serving.queueing import steady
+from xe_sizer.serving.simulation import Offered, Outcome, simulate
+from xe_sizer.serving.step_time import Work, step_time
 from xe_sizer.software.engine import load_engine
+from xe_sizer.units import GIB
 
 OWN = """\
 name: mine
@@ -83,3 +92,76 @@ def test_generations_of_the_first_engine() -> None:
     assert [engine.narrow["awq"].launches for engine in found.values()] == [1, 1, 1, 0, 0]
     assert [engine.narrow["int4"].launches for engine in found.values()] == [1, 1, 0, 0, 0]
     assert [engine.host.sequence_us for engine in found.values()] == [60, 60, 60, 60, 5]
+
+
+# What an engine chooses by the card, and what its share of the memory is of.
+
+
+def seconds(made: ServingJob, **work: float) -> float:
+    return float(step_time(made, ReplicaLayouts.of(), Work(**work)).total_s[0])
+
+
+def run(made: ServingJob, load: Offered) -> Outcome:
+    one = ReplicaLayouts.of()
+    return simulate(made, one, serving_memory(made, one, 800.0), Traffic(1.0, 1.0), load)
+
+
+def with_batching(made: ServingJob, **changes: object) -> ServingJob:
+    batching = msgspec.structs.replace(made.engine.batching, **changes)
+    return replace(made, engine=msgspec.structs.replace(made.engine, batching=batching))
+
+
+@pytest.mark.parametrize(
+    ("memory_gib", "tokens", "share"),
+    [(16, 2048, 0.77), (24, 2048, 0.85), (48, 4096, 0.83), (80, 8192, 0.83), (141, 8192, 0.9), (180, 16384, 0.855)],
+)
+def test_sglang_chooses_prefill_steps_and_share_by_the_memory(memory_gib: float, tokens: int, share: float) -> None:
+    """Of 80 GiB: 0.5 + 8,192 x 1.5 / 1,024 + 2 x 256 / 1,024 + 1 / 8 GiB are left, which is 13.1 GiB or 16 %."""
+    engine = load_engine("sglang").on_card(memory_gib * GIB, "hopper")
+    assert (engine.batching.max_step_tokens, engine.memory.utilization) == (tokens, share)
+
+
+def test_settings_of_the_user_come_before_the_choice_of_the_engine() -> None:
+    found = asked(serve__engine="sglang", serve__max_step_tokens=777).job.engine
+    assert (found.batching.max_step_tokens, found.memory.utilization) == (777, 0.83)
+
+
+def test_a_static_share_holds_weights_and_cache_and_leaves_the_step_its_rest() -> None:
+    """pool = share x (card - context) - weights, whatever a step needs beside."""
+    found = served(serve__engine="sglang", serve__batch=4)
+    card, memory = found.memory.usable_bytes, found.memory
+    expected = 0.83 * (card - memory.fixed["CUDA context"][0]) - memory.fixed["weights"][0]
+    assert memory.pool_bytes[0] == pytest.approx(expected)
+    more = served(serve__engine="sglang", serve__batch=4, serve__max_step_tokens=2048)
+    assert more.memory.pool_bytes[0] == pytest.approx(expected)
+
+
+def test_options_that_delay_admission_reach_the_scheduler() -> None:
+    found = asked(serve__engine="sglang", serve__scheduler_recv_interval=10, serve__batch_wait_iters=20)
+    batching = found.job.engine.batching
+    assert (batching.scheduler_recv_interval, batching.batch_wait_iters) == (10, 20)
+    assert asked(serve__engine="sglang").job.engine.batching.scheduler_recv_interval == 1
+
+
+def test_a_step_that_is_made_up_while_another_runs_does_not_hold_who_comes_then() -> None:
+    """One answers; the second comes within its third step, misses the fourth, and its prompt runs in the fifth."""
+    made = job(serve__engine="sglang")
+    decodes = [seconds(made, decodes=1, decode_past=past) for past in (100, 101, 102, 103)]
+    prompts = [seconds(made, prefills=1, prefill_tokens=size) for size in (100, 700)]
+    until = prompts[0] + made.request_s
+    come = until + decodes[0] + decodes[1] + decodes[2] / 2.0 - made.request_s
+    load = Offered(np.array([100.0, 700.0]), np.array([50.0, 1.0]), np.array([0.0, come]))
+    begun = until + sum(decodes)
+    assert run(made, load).first_s[1] == pytest.approx(begun + prompts[1], rel=1e-3)
+    alone = with_batching(made, overlaps=False)
+    assert run(alone, load).first_s[1] == pytest.approx(begun - decodes[3] + prompts[1], rel=1e-3)
+
+
+def test_a_steady_replica_takes_in_a_step_later_where_steps_overlap() -> None:
+    """With 8 inside 7 of 8 requests find others; looking up every 11 steps costs 5 more of them."""
+    made, traffic = with_batching(job(serve__engine="sglang"), overlaps=False), Traffic(1024, 256)
+    usual = steady(made, ReplicaLayouts.of(), traffic, 8.0)
+    for changes, steps in (({"overlaps": True}, 1.0), ({"scheduler_recv_interval": 11}, 5.0)):
+        later = steady(with_batching(made, **changes), ReplicaLayouts.of(), traffic, 8.0)
+        assert later.prefill_s - usual.prefill_s == pytest.approx(steps * usual.step_s * 7 / 8)
+        assert later.tpot_s == pytest.approx(usual.tpot_s)

@@ -12,7 +12,7 @@ from xe_sizer.laws.collectives import ALL_REDUCE
 from xe_sizer.laws.device import Efficiency
 from xe_sizer.laws.network import network
 from xe_sizer.serving.job import ReplicaLayouts, ServingJob, Traffic, serving_job, wide_modules
-from xe_sizer.serving.search import _offered, constant_arrivals
+from xe_sizer.serving.search import constant_arrivals, offered_load
 from xe_sizer.serving.step_time import Work, fastest, step_time
 from xe_sizer.serving.uncertainty import allowed_latencies, span, spread_of
 from xe_sizer.software.number_formats import FORMATS, Scheme
@@ -149,18 +149,18 @@ def test_a_token_reads_the_weights_once() -> None:
 
 def test_a_test_is_given_out_in_turn() -> None:
     lengths: dict[str, object] = {"serve__input_tokens": 500, "serve__output_tokens": 20}
-    closed = _offered(asked(gpus=1, serve__concurrency=64, serve__requests=640, **lengths), 4)
+    closed = offered_load(asked(gpus=1, serve__concurrency=64, serve__requests=640, **lengths), 4)
     assert (closed.concurrency, len(closed.inputs)) == (16, 160)
-    few = _offered(asked(gpus=1, serve__concurrency=1, serve__requests=10, **lengths), 4)
+    few = offered_load(asked(gpus=1, serve__concurrency=1, serve__requests=10, **lengths), 4)
     assert (few.concurrency, len(few.inputs)) == (1, 3)
-    even = _offered(
+    even = offered_load(
         asked(gpus=1, serve__request_rate=8.0, serve__requests=40, serve__arrivals="constant", **lengths), 4
     )
     assert even.arrivals_s.tolist() == pytest.approx([0.5 * place for place in range(10)])
     assert even.concurrency is None
-    burst = _offered(asked(gpus=1, serve__requests=12, **lengths), 4)
+    burst = offered_load(asked(gpus=1, serve__requests=12, **lengths), 4)
     assert burst.arrivals_s.tolist() == [0.0] * 3
-    chance = _offered(asked(gpus=1, serve__request_rate=8.0, serve__requests=4000, **lengths), 4)
+    chance = offered_load(asked(gpus=1, serve__request_rate=8.0, serve__requests=4000, **lengths), 4)
     assert np.diff(chance.arrivals_s).mean() == pytest.approx(0.5, rel=0.1)
     assert constant_arrivals(5.0, 3).tolist() == [0.0, 0.2, 0.4]
 

@@ -6,7 +6,7 @@ import pytest
 
 import xe_sizer
 from tests.serving_cases import asked
-from xe_sizer.evidence.serving_scenario import _format_name
+from xe_sizer.evidence.serving_scenario import weights_format_name
 from xe_sizer.serving.job import ReplicaLayouts
 from xe_sizer.serving.memory import request_bytes, weight_bytes
 from xe_sizer.serving.step_time import Work, step_time
@@ -54,7 +54,7 @@ def test_a_mixture_without_its_size_is_not_guessed(name: str) -> None:
     ],
 )
 def test_records_name_formats_in_their_own_words(words: str, quantiser: str, bits: float | None, found: str) -> None:
-    assert _format_name(words, quantiser, bits) == found
+    assert weights_format_name(words, quantiser, bits) == found
 
 
 def test_the_nearest_published_width_stands_for_a_mean() -> None:

@@ -11,8 +11,8 @@ from xe_sizer.serving.disaggregation import Kinds, Pools, decoding_only, prompts
 from xe_sizer.serving.job import ReplicaLayouts, Traffic
 from xe_sizer.serving.memory import serving_memory
 from xe_sizer.serving.queueing import Curve
-from xe_sizer.serving.search import _front, _guess, choose_pools, decode_curve
-from xe_sizer.serving.simulation import Reach, StepPrices, Table, _geometric, _Prompts, step_prices
+from xe_sizer.serving.search import choose_pools, decode_curve, guess_pools, pareto_front
+from xe_sizer.serving.simulation import Prompts, Reach, StepPrices, Table, geometric, step_prices
 from xe_sizer.serving.step_time import Work, step_time
 
 H100S = "dell-xe9680-h100"
@@ -39,8 +39,8 @@ def prices(**changes: object) -> StepPrices:
             piece_s=0.7,
             start_s=0.3,
             head=line(0.004),
-            mixed=_Prompts(line(0.02, 2.0), line(0.5)),
-            apart=_Prompts(line(0.03, 1.0), line(0.25)),
+            mixed=Prompts(line(0.02, 2.0), line(0.5)),
+            apart=Prompts(line(0.03, 1.0), line(0.25)),
             groups=1.0,
             each=1.0,
             drafting=0.0,
@@ -66,11 +66,11 @@ def test_tables_are_linear_between_their_places_and_beyond() -> None:
 
 
 def test_places_are_whole_and_close_together_where_they_are_small() -> None:
-    assert _geometric(1.0, 8.0, 4).tolist() == [1, 2, 4, 8]
-    assert _geometric(1.0, 100.0, 3).tolist() == [1, 10, 100]
-    assert _geometric(1.0, 10.5, 2).tolist() == [1, 10.5]
-    assert _geometric(5.0, 5.0, 2).tolist() == [5, 8.5]  # lengths alike: half as much again, and one
-    assert _geometric(2.5, 100.0, 3)[0] == 2.5
+    assert geometric(1.0, 8.0, 4).tolist() == [1, 2, 4, 8]
+    assert geometric(1.0, 100.0, 3).tolist() == [1, 10, 100]
+    assert geometric(1.0, 10.5, 2).tolist() == [1, 10.5]
+    assert geometric(5.0, 5.0, 2).tolist() == [5, 8.5]  # lengths alike: half as much again, and one
+    assert geometric(2.5, 100.0, 3)[0] == 2.5
 
 
 # Steps out of tables
@@ -129,9 +129,10 @@ def test_drafts_are_priced_as_the_law_has_them(engine: str) -> None:
 
 def test_a_point_that_another_beats_is_left_out() -> None:
     """(2, 2) is beaten by (1, 2); of two that are equal the first stays."""
-    assert _front(np.array([1.0, 2.0, 3.0, 1.0]), np.array([2.0, 2.0, 1.0, 2.0])).tolist() == [True, False, True, False]
-    assert _front(np.array([1.0, 2.0]), np.array([2.0, 1.0])).tolist() == [True, True]
-    assert _front(np.array([1.0, 1.0]), np.array([2.0, 2.0])).tolist() == [True, False]
+    kept = pareto_front(np.array([1.0, 2.0, 3.0, 1.0]), np.array([2.0, 2.0, 1.0, 2.0]))
+    assert kept.tolist() == [True, False, True, False]
+    assert pareto_front(np.array([1.0, 2.0]), np.array([2.0, 1.0])).tolist() == [True, True]
+    assert pareto_front(np.array([1.0, 1.0]), np.array([2.0, 2.0])).tolist() == [True, False]
 
 
 def services(load: dict[str, object], prefills: float, decodes: float) -> Pools:
@@ -214,7 +215,7 @@ def test_the_rate_of_two_kinds_within_a_limit_meets_it() -> None:
 def test_a_guess_gives_each_kind_what_its_part_takes() -> None:
     """30 a second: 30 prompts' time, and 30 over what a decode replica answers at the most."""
     one = services({"serve__request_rate": 30.0}, 1.0, 1.0)
-    reads, answers = _guess(one.resolved, one)
+    reads, answers = guess_pools(one.resolved, one)
     tpot = one.found.states.tpot_s[:, 0]
     allowed = one.resolved.limits.max_tpot_s or np.inf
     place = int((tpot <= allowed).sum()) - 1
@@ -224,7 +225,7 @@ def test_a_guess_gives_each_kind_what_its_part_takes() -> None:
     place = int((flight.found.states.tpot_s[:, 0] <= (flight.resolved.limits.max_tpot_s or np.inf)).sum()) - 1
     inside, rate = flight.found.states.running[place, 0], flight.found.rates[place, 0]
     guessed = 64 / (flight.alone_s[0] + flight.sent_s[0] + inside / rate)
-    reads, answers = _guess(flight.resolved, flight)
+    reads, answers = guess_pools(flight.resolved, flight)
     assert reads[0] == pytest.approx(guessed * flight.each_s[0])
     assert answers[0] == pytest.approx(guessed / rate)
 

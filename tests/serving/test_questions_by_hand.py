@@ -9,7 +9,7 @@ import pytest
 from cases import REGISTRY
 from serving_cases import altered, asked, served
 
-from xe_sizer.serving.advice import _less_sure, advise
+from xe_sizer.serving.advice import advise, less_sure
 from xe_sizer.serving.estimate import ServingEstimate
 from xe_sizer.serving.job import ReplicaLayouts
 from xe_sizer.serving.search import choose
@@ -158,8 +158,8 @@ def sure(share: float) -> ServingEstimate:
 def test_less_sure_is_less_than_before_and_than_nine_in_ten() -> None:
     almost, likely, even = sure(0.97), sure(0.8), sure(0.6)
     barely = sure(0.93)
-    assert not _less_sure(almost, barely)
-    assert _less_sure(almost, likely)
-    assert _less_sure(likely, even)
-    assert not _less_sure(even, likely)
-    assert not _less_sure(likely, likely)
+    assert not less_sure(almost, barely)
+    assert less_sure(almost, likely)
+    assert less_sure(likely, even)
+    assert not less_sure(even, likely)
+    assert not less_sure(likely, likely)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from msgspec.structs import replace
 from serving_cases import job
 
 from xe_sizer.serving.job import ReplicaLayouts, ServingJob, Traffic, even_spread
 from xe_sizer.serving.memory import request_bytes, serving_memory
+from xe_sizer.serving.queueing import curve, in_flight
 from xe_sizer.serving.simulation import Offered, Outcome, Reach, offered, poisson_arrivals, simulate, step_prices
 from xe_sizer.serving.step_time import Work, step_time
 
@@ -230,3 +233,130 @@ def test_figures_of_a_test_are_those_that_benchmark_tools_print() -> None:
     assert found.gap_at_s(99) == 0.5
     assert found.goodput(max_ttft_s=1.0) == 0.2
     assert found.goodput(max_tpot_s=0.6) == 0.4
+
+
+# Any engine, load and pool: a simulated test ends, and its requests go through their stages in order.
+
+SERVICES = [
+    (job(model, server="dell-xe9680-h100", serve__engine=engine), ReplicaLayouts.of(**sizes))
+    for model, engine, sizes in (
+        ("llama-3.1-8b", "vllm", {}),
+        ("gemma-2-9b", "sglang", {}),
+        ("deepseek-v2-lite", "tensorrt-llm", {"dp": 4, "ep": 4}),
+        ("mixtral-8x7b", "vllm@0.5", {"tp": 2, "pp": 2}),
+        ("llama-3.1-8b", "lmdeploy", {}),
+        ("jamba-v0.1", "vllm", {"tp": 2}),
+        ("llama-3.1-8b", "hf-transformers", {}),
+    )
+]
+
+
+def scheduler(made: ServingJob, random: np.random.Generator) -> ServingJob:
+    """The job with an engine that schedules in a way of its own."""
+    changes = {
+        "scheduler_recv_interval": int(random.choice([1, 10, 30])),
+        "batch_wait_iters": int(random.choice([0, 20])),
+        "max_step_tokens": int(random.choice([1, 16, 512, 8192])),
+        "max_sequences": int(random.choice([1, 2, 8, 256])),
+        "reserves": str(random.choice(["used", "whole"])),
+        "chunked_prefill": bool(random.random() < 0.6),
+        "mixed_steps": bool(random.random() < 0.6),
+        "first_token": str(random.choice(["prefill", "decode"])),
+    }
+    batching = msgspec.structs.replace(made.engine.batching, **changes)
+    return replace(made, engine=msgspec.structs.replace(made.engine, batching=batching))
+
+
+def any_load(random: np.random.Generator) -> tuple[Traffic, Offered]:
+    spreads = (float(random.choice([0.0, 0.5, 1.5])) for _ in range(2))
+    inputs, outputs = (float(np.exp(random.uniform(0.0, most))) for most in (8.0, 6.0))
+    hits, drafts = float(random.choice([0.0, 0.5, 1.0])), int(random.choice([0, 3]))
+    traffic = Traffic(inputs, outputs, *spreads, hits, drafts, float(random.random()), 0.05)
+    requests = int(random.integers(1, 60))
+    arrivals_s = poisson_arrivals(float(np.exp(random.uniform(-2.0, 5.0))), requests)
+    loads = (offered(traffic, requests), offered(traffic, requests, int(random.integers(1, 40))))
+    return traffic, (*loads, offered(traffic, requests, arrivals_s=arrivals_s))[random.integers(3)]
+
+
+@pytest.mark.parametrize("number", range(70))
+def test_every_request_goes_through_its_stages(number: int) -> None:
+    random = np.random.default_rng(number)
+    made, placement = SERVICES[number % len(SERVICES)]
+    made, (traffic, load) = scheduler(made, random), any_load(random)
+    longest = request_bytes(made, placement, float((load.inputs + load.outputs).max()))
+    share = float(random.choice([0.3, 1.01, 3.0, 50.0]))  # of the longest request: it runs alone where nothing fits
+    memory = replace(serving_memory(made, placement, traffic.inputs), pool_bytes=longest * share / placement.dp)
+    found = simulate(made, placement, memory, traffic, load)
+    stages = np.array([found.arrival_s, found.start_s, found.first_s, found.finish_s])
+    assert np.all(np.isfinite(stages))
+    assert np.all(np.diff(stages, axis=0) >= -1e-9)
+    assert np.all(found.gap_s >= 0.0)
+    assert np.all(found.gap_counts > 0.0)
+    if load.concurrency:  # no more clients than there are
+        inside = [np.sum((found.arrival_s <= at) & (found.finish_s > at)) for at in found.arrival_s]
+        assert max(inside) <= load.concurrency
+
+
+# The closed form of requests in flight beside the simulation of the engine's scheduler.
+
+JOBS = {
+    name: job(model, server="dell-xe9680-h100", serve__engine=name)
+    for name, model in (("vllm", "llama-3.1-8b"), ("sglang", "mixtral-8x7b"), ("tensorrt-llm", "gemma-2-9b"))
+}
+
+
+def closed_form(made: ServingJob, traffic: Traffic, clients: float, tp: int = 2) -> tuple[float, float, float]:
+    placement = ReplicaLayouts.of(tp=tp)
+    found = curve(made, placement, serving_memory(made, placement, traffic.inputs), traffic)
+    rate, at = in_flight(found, traffic, clients)
+    return float(rate[0]), float(at.tpot_s[0]), float(at.ttft_s[0])
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    engine=st.sampled_from(sorted(JOBS)),
+    inputs=st.floats(100, 3000),
+    outputs=st.floats(150, 1000),
+    clients=st.integers(2, 64),
+)
+def test_throughput_and_time_per_token_are_those_of_a_long_test(
+    engine: str, inputs: float, outputs: float, clients: int
+) -> None:
+    """Lengths that spread mix the phases of requests, and the middle of a long test is steady."""
+    made, placement, traffic = JOBS[engine], ReplicaLayouts.of(tp=2), Traffic(inputs, outputs, 0.5, 0.5)
+    memory = serving_memory(made, placement, inputs)
+    found = simulate(made, placement, memory, traffic, offered(traffic, 30 * clients + 100, clients))
+    length_s = found.finish_s.max()
+    ended = (found.finish_s > 0.3 * length_s) & (found.finish_s < 0.8 * length_s)
+    rate = found.outputs[ended].sum() / found.outputs.mean() / (0.5 * length_s)
+    tpot_s = (found.finish_s - found.first_s)[ended].sum() / (found.outputs[ended] - 1.0).sum()
+    closed_rate, closed_tpot_s, _ = closed_form(made, traffic, clients)
+    assert closed_rate == pytest.approx(rate, rel=0.06)
+    assert closed_tpot_s == pytest.approx(tpot_s, rel=0.06)
+
+
+@pytest.mark.parametrize("outputs", [256, 1024, 4096, 16384])
+def test_the_first_token_does_not_wait_longer_for_longer_answers(outputs: float) -> None:
+    """Ten requests of one prompt length: prompts are further apart, if anything, where answers are long."""
+    made = JOBS["vllm"]
+    _, _, first_s = closed_form(made, Traffic(1024, outputs), 10, tp=1)
+    _, _, shortest_s = closed_form(made, Traffic(1024, 128), 10, tp=1)
+    assert 0.6 * shortest_s < first_s < 1.2 * shortest_s  # steps on a longer cache take longer
+
+
+@pytest.mark.parametrize("clients", [4, 16])
+def test_the_time_to_the_first_token_is_that_of_the_test(clients: int) -> None:
+    made, placement, traffic = JOBS["vllm"], ReplicaLayouts.of(), Traffic(1000, 400, 0.5, 0.5)
+    memory = serving_memory(made, placement, 1000)
+    found = simulate(made, placement, memory, traffic, offered(traffic, 100 * clients, clients))
+    _, _, first_s = closed_form(made, traffic, clients, tp=1)
+    middle = found.ttft_s[10 * clients : 90 * clients]
+    assert first_s == pytest.approx(float(middle.mean()), rel=0.12)
+
+
+def test_time_in_flight_is_the_sum_of_its_parts() -> None:
+    made, traffic = JOBS["vllm"], Traffic(1000, 300)
+    for clients in (1, 8, 64, 400, 3000):
+        rate, tpot_s, first_s = closed_form(made, traffic, clients)
+        assert clients / rate == pytest.approx(first_s + 299 * tpot_s, rel=1e-9)
+        assert np.isfinite(first_s)

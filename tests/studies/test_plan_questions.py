@@ -22,22 +22,26 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "plan"
 QUESTIONS = yaml.safe_load((ROOT / "examples" / "plan" / "questions.yaml").read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("width", [80, 160])
 @pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question["name"])
 def test_answer(
-    question: dict[str, str], width: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    question: dict[str, str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
+    """Asked once, and rendered at both widths from what was saved."""
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(Target, "options", lambda *_, **__: Options(width=width))
     monkeypatch.setattr(planning.time, "perf_counter", lambda: 0.0)
-    code = main(shlex.split(question["command"])[1:])
-    answer = capfd.readouterr()
-    assert (code, answer.err) == (int(question["name"] == "impossible"), "")
-    assert max(map(len, answer.out.splitlines())) <= width or "xe-sizer estimate" in answer.out
-    file = GOLDEN / f"{question['name']}-{width}.txt"
-    if os.environ.get("XE_GOLDEN") == "write":
-        file.write_text(answer.out, encoding="utf-8")
-    assert answer.out == file.read_text(encoding="utf-8")
+    saved, asked = tmp_path / "plan.json", shlex.split(question["command"])[1:]
+    impossible = int(question["name"] == "impossible")
+    assert main([*asked, "--format", "json", "-o", str(saved)]) == impossible
+    for width in (80, 160):
+        monkeypatch.setattr(Target, "options", lambda *_, width=width, **__: Options(width=width))
+        code = main(["render", str(saved)])
+        answer = capfd.readouterr()
+        assert (code, answer.err) == (impossible, "")
+        assert max(map(len, answer.out.splitlines())) <= width or "xe-sizer estimate" in answer.out
+        file = GOLDEN / f"{question['name']}-{width}.txt"
+        if os.environ.get("XE_GOLDEN") == "write":
+            file.write_text(answer.out, encoding="utf-8")
+        assert answer.out == file.read_text(encoding="utf-8")
 
 
 def test_there_are_twelve() -> None:

@@ -21,12 +21,12 @@ from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.layout import SCHEDULES, Passes, Split, stages_of
 from xe_sizer.training.memory import Ledger, ledger_of_possible, memory_ledger
 from xe_sizer.training.model_states import accumulates_whole_gradients
-from xe_sizer.training.padding import Sequences, _standard_normal, _unpadded
+from xe_sizer.training.padding import Sequences, standard_normal, unpadded_sequences
 from xe_sizer.training.rank import rank_shapes, unique_rows
-from xe_sizer.training.search import _best, _Kept, size
+from xe_sizer.training.search import Kept, keep_best, size
 from xe_sizer.training.step_time import operator_costs, timeline
 from xe_sizer.training.token_lengths import histogram_lengths
-from xe_sizer.training.workload import _share_words
+from xe_sizer.training.workload import share_words
 
 # Llama 2 7B
 LAYERS, HIDDEN, VOCAB = 32, 4096, 32000
@@ -76,7 +76,7 @@ def test_rows_of_wide_columns_do_not_run_into_each_other(offset: int) -> None:
 
 def test_bins_of_the_normal_distribution() -> None:
     """1,153 values from -9 to 9; each has the probability of a bin of 1/64 around it."""
-    found = _standard_normal.__wrapped__()
+    found = standard_normal.__wrapped__()
     assert (found.lengths[0], found.lengths[-1], found.lengths.size) == (-9.0, 9.0, 1153)
     assert found.probabilities.sum() == pytest.approx(1.0, abs=1e-15)
     for value in (0.0, 1.0, -2.5):
@@ -90,7 +90,7 @@ def test_bins_of_the_normal_distribution() -> None:
     [(0.0009, "less than 0.1 %"), (0.001, "0.1 %"), (0.0123, "1.2 %"), (0.0999, "10.0 %"), (0.1, "10 %")],
 )
 def test_shares_in_words(share: float, words: str) -> None:
-    assert _share_words(share) == words
+    assert share_words(share) == words
 
 
 # --- stages
@@ -246,7 +246,7 @@ def test_the_longest_sample_lies_among_average_ones() -> None:
     """Three samples of 100 tokens and one of 500 in one row: 200 each, and of all four with the longest 275."""
     cut, one = histogram_lengths([100, 500], [3, 1]), np.ones(1)
     batches = SimpleNamespace(b=4.0 * one, d=one, g=one, meet_every_micro_batch=one > 0)
-    found = _unpadded(cut, batches, 4.0)  # type: ignore[arg-type]
+    found = unpadded_sequences(cut, batches, 4.0)  # type: ignore[arg-type]
     assert found.longest_tokens.tolist() == [275.0]
     assert found.critical_tokens == pytest.approx([200.0])
     assert found.mean_tokens.tolist() == [200.0]
@@ -265,7 +265,7 @@ def test_what_has_room_on_one_gpu_is_no_answer_for_two() -> None:
     both = layouts(dp=[1, 2])
     none = np.zeros(2, dtype=bool)
     for tight in ([True, False], [False, True], [False, False]):
-        kept = _best(_Kept(both, np.array([10.0, 1.0]), np.ones(2), np.array(tight), none))
+        kept = keep_best(Kept(both, np.array([10.0, 1.0]), np.ones(2), np.array(tight), none))
         assert sorted(kept.layouts.gpus.tolist()) == [1, 2]
 
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from cases import ONE_GPU, layouts
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
 from xe_sizer.training.layout import Layouts
+from xe_sizer.training.rank import unique_rows
 
 
 def test_sizes_broadcast_to_one_shape() -> None:
@@ -51,3 +55,26 @@ def test_ranks_that_split_an_expert_may_be_chosen() -> None:
     """16 ranks of a stage: with ep 4, an expert whole, in two and in four leaves 4, 2 and 1 copies of it."""
     made = layouts(tp=4, dp=4, ep=4, expert_tp=[1, 2, 4, 0])
     assert (made.expert_ranks.tolist(), made.expert_dp.tolist()) == ([1, 2, 4, 4], [4, 2, 1, 1])
+
+
+# Distinct rows: exact, also where columns are wide or not whole numbers.
+
+
+@given(st.integers(1, 60).flatmap(lambda n: st.tuples(*[arrays(np.int64, n, elements=st.integers(0, 3))] * 4)))
+def test_rows_come_back(columns: tuple[np.ndarray, ...]) -> None:
+    rows = unique_rows(columns)
+    for column in columns:
+        assert (rows.spread(column[rows.first]) == column).all()
+    assert rows.first.size == len({tuple(row) for row in zip(*columns, strict=True)})
+
+
+def test_wide_columns_and_fractions_are_told_apart() -> None:
+    wide = np.array([2**60, 2**60, 2**60 + 1, 0])
+    shares = np.array([0.25, 0.5, 0.25, 0.25])
+    rows = unique_rows([wide, wide, shares])
+    assert rows.first.size == 4
+
+
+def test_a_single_figure_serves_all() -> None:
+    rows = unique_rows([np.array([1, 2, 1])])
+    assert rows.spread(np.array([7.0])).tolist() == [7.0, 7.0, 7.0]

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from xe_sizer.training.layout import SCHEDULES
 from xe_sizer.training.search_space import (
     Rules,
-    _legal,
     chunk_options,
     gpu_counts,
+    is_legal,
     layout_chunks,
     legal_layouts,
     schedule_options,
@@ -24,7 +24,7 @@ def rules(stack: str = "megatron-lm", model: str = "llama-2-7b", **changes: obje
 
 
 def legal(asked: Rules, **sizes: object) -> list[bool]:
-    return _legal(layouts(**sizes), asked).tolist()
+    return is_legal(layouts(**sizes), asked).tolist()
 
 
 def test_whole_micro_batches_make_the_batch() -> None:

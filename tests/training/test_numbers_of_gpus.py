@@ -14,7 +14,7 @@ from xe_sizer.training import uncertainty as ranges
 from xe_sizer.training.estimate import Fewest, TrainingEstimate, smallest_count
 from xe_sizer.training.layout import OFFLOAD
 from xe_sizer.training.search import size
-from xe_sizer.training.search_space import _groupings, gpu_counts, legal_layouts, removed_by_rules
+from xe_sizer.training.search_space import gpu_counts, legal_layouts, parallel_groupings, removed_by_rules
 
 LLAMA = {"model": "llama-2-7b", "job": "sft", "stack": "deepspeed", "train.seq_len": 2048, "train.global_batch": 64}
 
@@ -138,14 +138,14 @@ def test_groupings_are_all_ways_to_write_a_count(count: int) -> None:
         for tp in sizes for cp in sizes for pp in sizes for dp in sizes
         if tp * cp * pp * dp == count
     ]  # fmt: skip
-    assert sorted(_groupings((count,))) == sorted(expected)
+    assert sorted(parallel_groupings((count,))) == sorted(expected)
 
 
 def test_groupings_that_each_rule_removes() -> None:
     """8 GPUs, a batch of 3: 20 ways to write 8 as four factors; of 32 heads and layers all degrees divide."""
     asked = ask({**LLAMA, "stack": "megatron-lm", "gpus": 8, "train.global_batch": 3, "train.padding": "packed"})
     found = {rule.name: rule.removed for rule in removed_by_rules(asked.rules, (8,))}
-    every = list(_groupings((8,)))
+    every = list(parallel_groupings((8,)))
     assert len(every) == 20
     by_context = [one for one in every if one[1] > 1]  # 2,048 tokens are not split: 2,048 for each of two at least
     rest = [one for one in every if one[1] == 1]
@@ -198,7 +198,7 @@ def test_a_range_has_room_on_both_sides() -> None:
         assert found.low < 1.0 < found.high
         wider = ranges.uncertainty(job(stack=stack), Efficiency(), assumed=True)
         assert wider.high / wider.low >= found.high / found.low * 0.999
-    assert ranges._kin(job(stack="hf-bf16").stack) == ("hf-bf16", job(stack="hf-bf16").stack.parent)
+    assert ranges.kin(job(stack="hf-bf16").stack) == ("hf-bf16", job(stack="hf-bf16").stack.parent)
 
 
 def test_memory_is_doubtful_beyond_what_is_likely() -> None:

@@ -52,7 +52,7 @@ def test_the_part_that_binds_a_step(parts: dict[str, float], bound: str) -> None
 
 def losses(seconds: dict[str, float], ideal: dict[str, float]) -> list[tuple[str, float, float]]:
     none = {**NOTHING, "offload": 0.0, "pipeline bubble": 0.0}
-    found = summary._losses({**none, **seconds}, {**none, **ideal})
+    found = summary.find_losses({**none, **seconds}, {**none, **ideal})
     return [(one.name, pytest.approx(one.seconds), pytest.approx(one.share)) for one in found]
 
 

@@ -15,8 +15,8 @@ from xe_sizer.laws.collectives import ALL_GATHER, collective_time_s
 from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.job import Job, Pauses
 from xe_sizer.training.memory_parts import MOMENTS, gradients_over_time
-from xe_sizer.training.model_states import StateBytes, _of_weight, learning_matrices
-from xe_sizer.training.optimizer_step import _gathering_s
+from xe_sizer.training.model_states import StateBytes, learning_matrices, weight_matrices
+from xe_sizer.training.optimizer_step import gathering_s
 from xe_sizer.training.run import Run
 
 # Llama 2 7B
@@ -91,7 +91,7 @@ def test_matrices_are_gathered_over_states_and_over_tensor_ranks() -> None:
 
     def gathered_s(tp: int, share: float) -> float:
         dp = max(int(share), 1)
-        return float(_gathering_s(made, layouts(tp=tp, dp=dp), one, np.array([2.0]), np.array([share]))[0])
+        return float(gathering_s(made, layouts(tp=tp, dp=dp), one, np.array([2.0]), np.array([share]))[0])
 
     assert gathered_s(1, 1.0) == 0.0
     states_s, tensors_s = gathered_s(1, 8.0), gathered_s(8, 1.0)
@@ -109,7 +109,7 @@ def test_matrices_are_gathered_over_states_and_over_tensor_ranks() -> None:
 def test_weights_that_all_tensor_ranks_hold_are_not_gathered_over_them() -> None:
     known = {"inputs": 3, "outputs": 5, "copies": 2}
     found = [
-        _of_weight(SimpleNamespace(**known, split=split), 4)  # type: ignore[arg-type]
+        weight_matrices(SimpleNamespace(**known, split=split), 4)  # type: ignore[arg-type]
         for split in ("expert", "replicated", "column")
     ]
     assert [(one.rows, one.columns, one.count) for one in found] == [(3, 5, 8.0)] * 3

@@ -84,7 +84,7 @@ def test_the_batch_that_keeps_the_steps(figures: dict[str, object], words: str) 
 
 
 def padding_words(**figures: object) -> list[str]:
-    return list(summary._padding(in_use(**figures)))
+    return list(summary.warn_of_padding(in_use(**figures)))
 
 
 def test_padding_is_told_from_half_on() -> None:
@@ -133,25 +133,28 @@ def test_padding_that_cannot_be_packed() -> None:
 def test_many_passes_over_few_samples() -> None:
     """3,100 steps of 8 samples are 24,800: 31 times 800."""
     few = sized(train__steps=3100, train__global_batch=8, data__samples=800)
-    assert list(summary._many_epochs(few.resolved)) == [
+    assert list(summary.warn_of_many_epochs(few.resolved)) == [
         "3,100 steps read the 800 samples 31 times; --epochs 3 sizes three passes"
     ]
     assert few.resolved.epochs == 31.0
     enough = sized(train__steps=3000, train__global_batch=8, data__samples=800)
-    assert list(summary._many_epochs(enough.resolved)) == []
+    assert list(summary.warn_of_many_epochs(enough.resolved)) == []
     unknown = sized(train__steps=3000, train__global_batch=8)
     assert unknown.resolved.epochs is None
-    assert list(summary._many_epochs(unknown.resolved)) == []
+    assert list(summary.warn_of_many_epochs(unknown.resolved)) == []
     one = sized(train__steps=1, train__global_batch=800, data__samples=8)
-    assert next(iter(summary._many_epochs(one.resolved))).startswith("1 step reads the 8 samples 100 times")
+    assert next(iter(summary.warn_of_many_epochs(one.resolved))).startswith("1 step reads the 8 samples 100 times")
 
 
 def test_sequences_that_nothing_fills() -> None:
     """Samples of 100 tokens in sequences of at most 2,048; of 150 and less it is worth no word."""
 
     def told(seq_len: int | None, padding: str = "longest-in-micro-batch") -> list[str]:
-        return list(summary._unreached(sized(train__seq_len=seq_len, train__padding=padding, data__samples=1000,
-                                              data__mean_tokens=100, data__max_tokens=100)))  # fmt: skip
+        short = sized(
+            train__seq_len=seq_len, train__padding=padding, data__samples=1000, data__mean_tokens=100,
+            data__max_tokens=100,
+        )  # fmt: skip
+        return list(summary.warn_of_unreached_lengths(short))
 
     assert told(2048) == ["the longest sample has 100 tokens: memory is for that, not for 2,048"]
     assert told(151) != []
@@ -188,25 +191,28 @@ def test_several_gpus_for_a_stack_on_one() -> None:
 
 def test_experts_one_after_another() -> None:
     """Transformers 4 loops over every mixture, 5 over those alone whose classes split sorted tokens."""
-    (told,) = summary._expert_loop(ask({"model": "mixtral-8x7b", "job": "lora", "stack": "hf-trainer@4.57"}))
-    assert told == (
+
+    def told(model: str, stack: str, job: str = "lora") -> list[str]:
+        return list(summary.warn_of_looped_experts(ask({"model": model, "job": job, "stack": stack})))
+
+    (words,) = told("mixtral-8x7b", "hf-trainer@4.57")
+    assert words == (
         "hf-trainer computes the 8 experts of a layer one after the other; "
         "--fused-kernels grouped-experts estimates grouped products"
     )
-    assert list(summary._expert_loop(ask({"model": "mixtral-8x7b", "job": "lora", "stack": "hf-trainer"}))) == []
-    assert list(summary._expert_loop(ask({"model": "llama-2-7b", "job": "lora", "stack": "hf-trainer@4.57"}))) == []
-    assert len(list(summary._expert_loop(ask({"model": "granite-3.0-3b-a800m", "stack": "hf-trainer"})))) == 1
+    assert told("mixtral-8x7b", "hf-trainer") == told("llama-2-7b", "hf-trainer@4.57") == []
+    assert len(told("granite-3.0-3b-a800m", "hf-trainer", "sft")) == 1
 
 
 def test_passes_over_data_that_nobody_knows() -> None:
     """An epoch of how much?"""
-    (told,) = summary._epochs_of_nothing(sized(train__epochs=3).resolved)
+    (told,) = summary.warn_of_epochs_of_nothing(sized(train__epochs=3).resolved)
     assert told == (
         "--epochs 3 has no effect without the data: "
         "--samples 50000, for example, or --dataset says how much an epoch is"
     )
-    assert list(summary._epochs_of_nothing(sized(train__epochs=3, data__samples=100).resolved)) == []
-    assert list(summary._epochs_of_nothing(sized(train__steps=3).resolved)) == []
+    assert list(summary.warn_of_epochs_of_nothing(sized(train__epochs=3, data__samples=100).resolved)) == []
+    assert list(summary.warn_of_epochs_of_nothing(sized(train__steps=3).resolved)) == []
 
 
 def test_weights_of_a_narrow_format_are_taken_as_16_bit() -> None:
@@ -214,7 +220,7 @@ def test_weights_of_a_narrow_format_are_taken_as_16_bit() -> None:
         made = SimpleNamespace(model=SimpleNamespace(name="plain"), method=SimpleNamespace(quantised=quantised))
         caller = SimpleNamespace(setting=lambda key, value: f"{key}={value}")
         given = SimpleNamespace(values=SimpleNamespace(model=model), caller=caller)
-        return list(summary._unpacked_weights(SimpleNamespace(job=made, given=given)))  # type: ignore[arg-type]
+        return list(summary.warn_of_unpacked_weights(SimpleNamespace(job=made, given=given)))  # type: ignore[arg-type]
 
     assert told("plain") == told("Some/Model-7B") == []
     assert told("plain-bf16") == []
@@ -258,7 +264,7 @@ def test_samples_of_an_evaluation(known: float | None, padding: str, samples: in
     work: Any = SimpleNamespace(
         seq_len=2048, lengths=SimpleNamespace(mean=512.0), padding=padding, global_batch=64, known_samples=known
     )
-    assert resolving._evaluated_samples(work) == samples
+    assert resolving.guess_evaluated_samples(work) == samples
 
 
 def test_pauses_of_a_scenario() -> None:

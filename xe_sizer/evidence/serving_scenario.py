@@ -373,7 +373,7 @@ def _formats(record: Record, model: ModelShape, flags: Flags) -> None:
     """
     precision, weights = plain(record.precision or ""), plain(record.weights or record.precision or "")
     if weights:
-        name = _format_name(weights, plain(record.quantiser or ""), record.bits)
+        name = weights_format_name(weights, plain(record.quantiser or ""), record.bits)
         if name == GPTQ.name and AWQ.name in conditions(record):
             name = AWQ.name
         published = _published(record, model, name)
@@ -401,7 +401,7 @@ def _published(record: Record, model: ModelShape, name: str) -> str | None:
     return model.int8_checkpoint if name == INT8 and stored else None
 
 
-def _format_name(weights: str, quantiser: str, bits: float | None) -> str:
+def weights_format_name(weights: str, quantiser: str, bits: float | None) -> str:
     """Name of a format as formats are called here; one of mean bits is the nearest that is published."""
     if EXL2 in (weights, quantiser) and bits:
         return exl2_near(bits).name

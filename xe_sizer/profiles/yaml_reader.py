@@ -264,7 +264,7 @@ class Document(Immutable):
     @cached_property
     def places(self) -> tuple[Mapping[KeyPath, Location], Mapping[KeyPath, Location]]:
         """Where values stand, and where keys stand."""
-        builder = _built(self.path, self.text)
+        builder = build_document(self.path, self.text)
         return builder.locations, builder.key_locations
 
     @property
@@ -293,11 +293,11 @@ def load_yaml(path: Path, root: type = dict, most_bytes: int = MAX_FILE_BYTES) -
     """
     text = read_text(path, most_bytes)
     try:
-        value = _plain_data(text)
-    except (_IrregularError, InputError, yaml.YAMLError):
+        value = read_plain_data(text)
+    except (IrregularError, InputError, yaml.YAMLError):
         value = None
     if not isinstance(value, root):
-        builder = _built(path, text)
+        builder = build_document(path, text)
         if not builder.problems:
             builder.check_root(root)
         if builder.problems:
@@ -306,7 +306,7 @@ def load_yaml(path: Path, root: type = dict, most_bytes: int = MAX_FILE_BYTES) -
     return Document(path, text, value)
 
 
-def _built(path: Path, text: str) -> Builder:
+def build_document(path: Path, text: str) -> Builder:
     """Data, places and problems of a document, event by event."""
     builder = Builder(name_of(path))
     build(builder, text)
@@ -316,7 +316,7 @@ def _built(path: Path, text: str) -> Builder:
 _Group = list[object] | dict[str, object]
 
 
-class _IrregularError(Exception):
+class IrregularError(Exception):
     """Something in a document that may be wrong; `Builder` says what and where."""
 
 
@@ -324,12 +324,12 @@ _ENDS = (yaml.MappingEndEvent, yaml.SequenceEndEvent)
 _BEFORE_AND_AFTER = (yaml.StreamStartEvent, yaml.DocumentStartEvent, yaml.DocumentEndEvent, yaml.StreamEndEvent)
 
 
-def _plain_data(text: str) -> object:
+def read_plain_data(text: str) -> object:
     """The data of a document in which nothing is wrong.
 
     Raises
     ------
-    _IrregularError, InputError, yaml.YAMLError    for all else
+    IrregularError, InputError, yaml.YAMLError    for all else
     """
     documents: list[object] = []
     around: list[tuple[_Group, str | None]] = []  # the groups around the open one, each with the key of the next
@@ -351,12 +351,12 @@ def _plain_data(text: str) -> object:
             key = value
             continue
         else:
-            raise _IrregularError
+            raise IrregularError
         if kind is not yaml.ScalarEvent:
             around.append((group, key))
             group, key = cast(_Group, value), None
     if len(documents) != 1:
-        raise _IrregularError
+        raise IrregularError
     return documents[0]
 
 
@@ -364,11 +364,11 @@ def _plain_value(event: Any, depth: int) -> object:
     """The scalar of an event, or the empty group that it opens."""
     kind = type(event)
     if kind is yaml.AliasEvent or event.anchor is not None or event.tag is not None:
-        raise _IrregularError
+        raise IrregularError
     if kind is yaml.ScalarEvent:
         return event.value if event.style else parse_scalar(event.value)
     if depth >= MAX_DEPTH:
-        raise _IrregularError
+        raise IrregularError
     return {} if kind is yaml.MappingStartEvent else []
 
 

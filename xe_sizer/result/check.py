@@ -191,7 +191,7 @@ def _change(file: str, before: Checked | None, after: Checked | None) -> Change:
     old, new = (None if one is None else figures(one) for one in (before, after))
     results = [one.result for one in (before, after) if one and one.result]
     moved = tuple(_moved(*results)) if len(results) == 2 else ()
-    kind = _kind(old, new, relaxed=any(each.relaxed for each in moved))
+    kind = kind_of_change(old, new, relaxed=any(each.relaxed for each in moved))
     return Change(file=file, kind=kind, before=old, after=new, scenario=moved)
 
 
@@ -259,7 +259,7 @@ def _verdict(one: Checked) -> str:
     return DOUBTFUL if one.result.verdict.certainty in _DOUBTS else PASSES
 
 
-def _kind(before: Figures | None, after: Figures | None, *, relaxed: bool) -> Kind:
+def kind_of_change(before: Figures | None, after: Figures | None, *, relaxed: bool) -> Kind:
     """Worse where the verdict is. Else what it takes decides, and a better verdict where no limit allows more."""
     if before is None or after is None:
         return "new" if before is None else "removed"

@@ -9,14 +9,14 @@ from msgspec.structs import replace
 
 from xe_sizer.errors import InputError, Location, Problem, did_you_mean
 
-_NO_EFFECT = (
+NO_EFFECT = (
     "adam-beta1, adam-beta2, beta1, beta2, clip-grad, learning-rate, logging-steps, lora-alpha, lr, lr-scheduler-"
     "type, max-grad-norm, output-dir, seed, temperature, top-k, top-p, trust-remote-code, warmup-ratio, "
     "warmup-steps, weight-decay"
 )
 """What changes neither memory nor time."""
 _LEFT_OUT = "it changes neither memory nor time: leave it out"
-_MEANT: Mapping[str, str] = {
+MEANT: Mapping[str, str] = {
     "model": "model-name, model-name-or-path, model-id, base-model, pretrained, hf-model",
     "gpus": "num-gpus, n-gpus, ngpus, gpu-count, nproc-per-node, nproc, world-size, num-processes",
     "nodes": "num-nodes, nnodes, n-nodes, servers",
@@ -121,7 +121,7 @@ def sharding_in(stack: str) -> tuple[str, int] | None:
     return found[1] or "", 0 if found[2] else int(found[3] or 3)
 
 
-def _names(listed: str) -> list[str]:
+def listed_names(listed: str) -> list[str]:
     return listed.split(", ")
 
 
@@ -157,15 +157,15 @@ def in_our_words(problem: Problem, keys: Mapping[str, str]) -> Problem:
 
 def _key_instead(name: str, keys: Mapping[str, str]) -> str | None:
     """What a key of another tool is called here, and where it stands."""
-    if name in _names(_NO_EFFECT):
+    if name in listed_names(NO_EFFECT):
         return _LEFT_OUT
-    meant = (setting for setting, names in _MEANT.items() if name in _names(names))
+    meant = (setting for setting, names in MEANT.items() if name in listed_names(names))
     return next((_as_key(setting.partition("|")[0], keys) for setting in meant), None)
 
 
 def _key_of_shape(name: str) -> str | None:
     """What a key of a model's configuration is called in a model that a scenario writes out."""
-    return next((f"write '{ours}'" for ours, names in _SHAPE.items() if name in _names(names)), None)
+    return next((f"write '{ours}'" for ours, names in _SHAPE.items() if name in listed_names(names)), None)
 
 
 def _as_key(setting: str, keys: Mapping[str, str]) -> str:
@@ -182,11 +182,11 @@ def _as_key(setting: str, keys: Mapping[str, str]) -> str:
 
 def _instead(name: str, own: list[str], others: Mapping[str, Iterable[str]]) -> str | None:
     """What other tools' option is called here; where it is one of ours, the command that has it."""
-    if name in _names(_NO_EFFECT):
+    if name in listed_names(NO_EFFECT):
         return _LEFT_OUT
     if name in own:
         return f"write --{name}"
-    meant = [one for setting, names in _MEANT.items() if name in _names(names) for one in setting.split("|")]
+    meant = [one for setting, names in MEANT.items() if name in listed_names(names) for one in setting.split("|")]
     for setting in meant:
         if setting.partition(" ")[0].rstrip(":") in own:
             return f"write --{setting}"

@@ -261,7 +261,7 @@ def advise(estimate: ServingEstimate, registry: Registry, most: int = MOST_ADVIC
     )
     gains = estimate.ok
     options = [*_gains(trials)[:MOST_GAINS], *_cheaper_limit(trials)] if gains else _mended(trials, most)
-    return advice_of(trials, options[:most], "serve", lambda option: _effect(estimate, option, gains))
+    return advice_of(trials, options[:most], "serve", lambda option: effect_words(estimate, option, gains))
 
 
 def _mended(trials: Serving, most: int) -> Options:
@@ -318,17 +318,17 @@ def _fitting(trials: Serving) -> Iterator[Option[ServingEstimate]]:
 def _gains(trials: Serving) -> Options:
     """Changes that serve the same with fewer GPUs, or more on the same."""
     changes: list[Change] = [change for remedy in TO_GAIN for change in remedy.changes(trials.before, trials.registry)]
-    most = WORTH_SAYING * _gpus_per_load(trials.before)
-    better = [option for option in trials.kept(changes) if _gpus_per_load(option.after) <= most]
-    risky = [option.change for option in better if _less_sure(trials.before, option.after)]
+    most = WORTH_SAYING * gpus_per_load(trials.before)
+    better = [option for option in trials.kept(changes) if gpus_per_load(option.after) <= most]
+    risky = [option.change for option in better if less_sure(trials.before, option.after)]
     safer = [
         together([change, *same_certainty(trials.before)]) for change in risky if any(same_certainty(trials.before))
     ]
-    better += [option for option in trials.kept(safer) if _gpus_per_load(option.after) <= most]
+    better += [option for option in trials.kept(safer) if gpus_per_load(option.after) <= most]
     return sorted(
         better,
         key=lambda option: (
-            _less_sure(trials.before, option.after), _gpus_per_load(option.after), option.change.effort
+            less_sure(trials.before, option.after), gpus_per_load(option.after), option.change.effort
         ),
     )  # fmt: skip
 
@@ -342,7 +342,7 @@ def _cheaper_limit(trials: Serving) -> Options:
     return _one_of(option for option in kept if option.after.gpus < MUCH_FEWER * before.gpus)
 
 
-def _less_sure(before: ServingEstimate, after: ServingEstimate) -> bool:
+def less_sure(before: ServingEstimate, after: ServingEstimate) -> bool:
     """Whether a limit is less sure after a change than the least sure one before, unless it is sure all the same."""
     now, then = before.least_sure, after.least_sure
     if before.confidence is not None or now is None or then is None:
@@ -350,7 +350,7 @@ def _less_sure(before: ServingEstimate, after: ServingEstimate) -> bool:
     return then < min(now, CERTAINTIES[SURE])
 
 
-def _gpus_per_load(sized: ServingEstimate) -> float:
+def gpus_per_load(sized: ServingEstimate) -> float:
     """GPUs for a unit of the load that is asked, or for a request per second that can be taken."""
     if sized.resolved.fit is not None:
         return sized.gpus / what_fits(sized)[0]
@@ -360,7 +360,7 @@ def _gpus_per_load(sized: ServingEstimate) -> float:
     return sized.gpus / max(rate or sized.requests_per_s, 1e-12)
 
 
-def _effect(before: ServingEstimate, option: Option[ServingEstimate], gains: bool) -> str:
+def effect_words(before: ServingEstimate, option: Option[ServingEstimate], gains: bool) -> str:
     """GPUs, latencies at the percentile of the limits, what is taken against before, and what is still missed."""
     after = option.after
     replicas, size_ = after.replicas, int(after.placement.gpus[0])
@@ -372,8 +372,8 @@ def _effect(before: ServingEstimate, option: Option[ServingEstimate], gains: boo
     if gains and before.resolved.fit is not None:
         most, unit = what_fits(after)
         return f"{most:,.0f} instead of {what_fits(before)[0]:,.0f} {unit} ({words})"
-    words += f", {_time(after.ttft_s)} to the first token (TTFT)"
-    words += f", {_time(after.tpot_s)} per token (TPOT)" if after.tpot_s else ""
+    words += f", {time_words(after.ttft_s)} to the first token (TTFT)"
+    words += f", {time_words(after.tpot_s)} per token (TPOT)" if after.tpot_s else ""
     if after.resolved.load == "request_rate":
         words += f", up to {rounded(after.most_per_s, down=True):g} requests/s"
         words += f" instead of {rounded(before.most_per_s, down=True):g}" if gains else ""
@@ -381,12 +381,12 @@ def _effect(before: ServingEstimate, option: Option[ServingEstimate], gains: boo
         words += f", {after.taken_per_s * after.resolved.traffic.outputs:,.0f} output tokens/s in all"
         more = gains and after.gpus == before.gpus
         words += f" instead of {before.requests_per_s * before.resolved.traffic.outputs:,.0f}" if more else ""
-    words += _certainty(before, after)
+    words += certainty_words(before, after)
     missed = [limit.name for limit in after.limits if not limit.ok]
     return f"{words}; still misses {', '.join(missed)}" if missed else words
 
 
-def _certainty(before: ServingEstimate, after: ServingEstimate) -> str:
+def certainty_words(before: ServingEstimate, after: ServingEstimate) -> str:
     """How sure the least sure limit on latency is met, where it is not sure: `; met, unsure: 50 %, now 65 %`."""
     then, now = after.least_sure, before.least_sure
     if then is None or not after.keeps_limits or certainty_of(then) == SURE:
@@ -395,7 +395,7 @@ def _certainty(before: ServingEstimate, after: ServingEstimate) -> str:
     return f"; met, {certainty_of(then)}: {100 * then:.0f} %{known}"
 
 
-def _time(seconds: float) -> str:
+def time_words(seconds: float) -> str:
     """A latency as people read it; where more arrives than is taken, nothing bounds it."""
     if math.isinf(seconds):
         return "unbounded time"

@@ -511,14 +511,14 @@ def _kinds(resolved: ResolvedService, prefill: ReplicaLayouts, decode: ReplicaLa
     if not (len(reads.placements) and len(answers.placements)):
         return None
     prompts, gpus = prompts_of(job, reads.placements, traffic), as_array(reads.placements.gpus)
-    readers = reads.placements[_front(gpus * prompts.each_s, prompts.alone_s, gpus)]
+    readers = reads.placements[pareto_front(gpus * prompts.each_s, prompts.alone_s, gpus)]
     prompts = prompts_of(job, readers, traffic)
     found = decode_curve(job, answers.placements, answers.memory, traffic)
     some = found.top_rate > 0.0  # longer answers than any replica ends
     if not np.any(some):
         return None
     answers, found, gpus = answers[some], found[some], as_array(answers.placements.gpus[some])
-    kept = _front(gpus / found.top_rate, found.states.tpot_s[0], gpus)
+    kept = pareto_front(gpus / found.top_rate, found.states.tpot_s[0], gpus)
     return Kinds(readers, prompts, answers.placements[kept], found[kept])
 
 
@@ -528,7 +528,7 @@ def _fitting(resolved: ResolvedService, placements: ReplicaLayouts) -> Cases:
     return cases[kept]
 
 
-def _front(*costs: Array) -> NDArray[np.bool_]:
+def pareto_front(*costs: Array) -> NDArray[np.bool_]:
     """Whether no other point costs less in one and no more in all; of equal ones the first stays."""
     each = np.stack([np.broadcast_to(one, np.size(costs[-1])) for one in costs])
     no_more = np.all(each[:, :, None] <= each[:, None, :], axis=0)
@@ -548,7 +548,7 @@ def _tried(resolved: ResolvedService, kinds: Kinds) -> Pools | None:
         reads, answers = (each[None, :] for each in np.meshgrid(counts, counts))
         reads, answers = reads.reshape(-1, 1), answers.reshape(-1, 1)
     else:
-        reads, answers = _guess(resolved, one)
+        reads, answers = guess_pools(resolved, one)
         share = np.array(NEAR)[:, None]
         reads = np.maximum(np.ceil(np.repeat(share, len(NEAR), axis=0) * reads), 1.0)
         answers = np.maximum(np.ceil(np.tile(share, (len(NEAR), 1)) * answers), 1.0)
@@ -583,7 +583,7 @@ def _on_gpus(resolved: ResolvedService, kinds: Kinds, first: IntArray, second: I
     return Pools(resolved, kinds, picked[0], picked[1], picked[2].astype(float), picked[3].astype(float))
 
 
-def _guess(resolved: ResolvedService, one: Pools) -> tuple[Array, Array]:
+def guess_pools(resolved: ResolvedService, one: Pools) -> tuple[Array, Array]:
     """Replicas of both kinds that the load needs, from the rate that it comes to if answers keep their limit."""
     amount, load = resolved.amount, resolved.load
     _, tpot_s = allowed_latencies(resolved)
@@ -882,10 +882,10 @@ def run_test(resolved: ResolvedService, placement: ReplicaLayouts, memory: Servi
 
     Source: own definition: a router that gives requests out in turn (round robin).
     """
-    return simulate(resolved.job, placement, memory, resolved.traffic, _offered(resolved, replicas))
+    return simulate(resolved.job, placement, memory, resolved.traffic, offered_load(resolved, replicas))
 
 
-def _offered(resolved: ResolvedService, replicas: int) -> Offered:
+def offered_load(resolved: ResolvedService, replicas: int) -> Offered:
     total = resolved.requests or 1
     requests = math.ceil(total / replicas)
     if resolved.trace:

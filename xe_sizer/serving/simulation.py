@@ -254,7 +254,7 @@ class Reach(Immutable):
     longest: float
 
 
-class _Prompts(Immutable):
+class Prompts(Immutable):
     """Steps with prompts: what their tokens take by their number, and what the host adds to the device's time [s]."""
 
     flat: Table
@@ -280,8 +280,8 @@ class StepPrices(Immutable):
     piece_s: float
     start_s: float
     head: Table
-    mixed: _Prompts
-    apart: _Prompts
+    mixed: Prompts
+    apart: Prompts
     groups: float
     each: float
     drafting: float
@@ -330,7 +330,7 @@ class StepPrices(Immutable):
         return sequences if self.groups == 1.0 else max(sequences / self.groups, min(sequences, 1.0))
 
 
-def _geometric(low: float, high: float, places: int) -> Array:
+def geometric(low: float, high: float, places: int) -> Array:
     """Places that grow by a factor, whole numbers where they are close together."""
     high = max(high, low * LEAST_REACH + 1.0)
     whole = np.ceil(np.geomspace(low, high, places))
@@ -393,11 +393,11 @@ def step_prices(job: ServingJob, placement: ReplicaLayouts, traffic: Traffic, re
         placement=placement,
         groups=groups,
         each=each,
-        decodes=_geometric(1.0, most, DECODES),
-        pasts=_geometric(max(reach.shortest, 1.0), reach.longest, PASTS),
-        tokens=_geometric(1.0, reach.tokens + most * each, TOKENS),
-        pieces=_geometric(1.0, min(reach.tokens, reach.longest), PIECES),
-        before=np.concatenate([np.zeros(1), _geometric(1.0, reach.longest, PASTS)]),
+        decodes=geometric(1.0, most, DECODES),
+        pasts=geometric(max(reach.shortest, 1.0), reach.longest, PASTS),
+        tokens=geometric(1.0, reach.tokens + most * each, TOKENS),
+        pieces=geometric(1.0, min(reach.tokens, reach.longest), PIECES),
+        before=np.concatenate([np.zeros(1), geometric(1.0, reach.longest, PASTS)]),
     )
     return _tables(filling, traffic)
 
@@ -449,7 +449,7 @@ def _decoding(filling: _Filling) -> tuple[StepTime, StepTime]:
     return found.at(lambda values: values[: decodes.size]), found.at(lambda values: values[decodes.size :])
 
 
-def _pieces(filling: _Filling, sequence_s: float) -> tuple[_Prompts, Table, float, float]:
+def _pieces(filling: _Filling, sequence_s: float) -> tuple[Prompts, Table, float, float]:
     """Steps of prompts alone, attention of a piece over its tokens, of each further piece, and of all of them once."""
     tokens, before = (one.ravel() for one in np.meshgrid(filling.pieces, filling.before, indexing="ij"))
     flat, size = filling.tokens, tokens.size
@@ -468,16 +468,16 @@ def _pieces(filling: _Filling, sequence_s: float) -> tuple[_Prompts, Table, floa
     return table, _grid(filling.pieces, filling.before, again_s / tokens), float(np.median(further)), start_s
 
 
-def _mixed(filling: _Filling, sequence_s: float) -> _Prompts:
+def _mixed(filling: _Filling, sequence_s: float) -> Prompts:
     """Steps of one prompt beside one decode."""
     one = np.ones(1)
     found = filling.step(one, one * filling.pasts[0], one, filling.tokens, 0.0 * one)
     return _prompts(found, filling.tokens + filling.each, 2.0 * sequence_s)
 
 
-def _prompts(steps: StepTime, tokens: Array, sequences_s: float) -> _Prompts:
+def _prompts(steps: StepTime, tokens: Array, sequences_s: float) -> Prompts:
     """The tables of steps of so many tokens; sequences_s : of the host for the sequences in them [s]."""
-    return _Prompts(_line(tokens, _flat(steps)), _line(_device_s(steps), steps.parts[host.name] - sequences_s))
+    return Prompts(_line(tokens, _flat(steps)), _line(_device_s(steps), steps.parts[host.name] - sequences_s))
 
 
 # The scheduler.

@@ -343,7 +343,7 @@ def disaggregation(sized: ServingEstimate) -> Disaggregation | None:
         transfer_bytes=prefills.transfer_bytes,
         path="node" if prefills.same_node else "network",
         aggregated=None if without is None else _aggregated(without),
-        better=DISAGGREGATED if without is None else _better(sized, without, by),
+        better=DISAGGREGATED if without is None else better_words(sized, without, by),
         by=by,
     )
 
@@ -366,7 +366,7 @@ def _aggregated(without: ServingEstimate) -> Aggregated:
     )
 
 
-def _better(sized: ServingEstimate, without: ServingEstimate, by: str) -> str:
+def better_words(sized: ServingEstimate, without: ServingEstimate, by: str) -> str:
     """What keeps the limits where one alone does; else what takes fewer GPUs, or more requests on a GPU."""
     if sized.ok != without.ok:
         return DISAGGREGATED if sized.ok else AGGREGATED

@@ -430,8 +430,8 @@ def effect(before: TrainingEstimate, option: Option[TrainingEstimate]) -> str:
     micro, other = int(before.layouts.micro_batch[0]), int(after.layouts.micro_batch[0])
     if micro != other and "train.micro_batch" not in option.change.values:
         words += f", micro-batch {other} instead of {micro}"
-    words += f", {_time_words(after.total_s)}"
-    return f"{words} instead of {_time_words(before.total_s)} ({_gain(before, after)})" if before.fits else words
+    words += f", {time_words(after.total_s)}"
+    return f"{words} instead of {time_words(before.total_s)} ({_gain(before, after)})" if before.fits else words
 
 
 def memory_words(after: TrainingEstimate) -> str:
@@ -442,13 +442,13 @@ def memory_words(after: TrainingEstimate) -> str:
 
 def _gain(before: TrainingEstimate, after: TrainingEstimate) -> str:
     """Time, and on another number of GPUs GPU-hours, against the job as it was asked."""
-    words = f"{_difference(before.total_s, after.total_s)} time"
+    words = f"{difference_words(before.total_s, after.total_s)} time"
     if after.gpus != before.gpus:
-        words += f", {_difference(before.total_s * before.gpus, after.total_s * after.gpus)} GPU-hours"
+        words += f", {difference_words(before.total_s * before.gpus, after.total_s * after.gpus)} GPU-hours"
     return words
 
 
-def _difference(before: float, after: float) -> str:
+def difference_words(before: float, after: float) -> str:
     """A change as people say it: +18 %; no more than a factor where a share would be hard to read."""
     if after >= 2.95 * before:
         return f"{after / before:.3g} x the"
@@ -456,7 +456,7 @@ def _difference(before: float, after: float) -> str:
     return f"{share:+d} %" if share else "same"
 
 
-def _time_words(seconds: float) -> str:
+def time_words(seconds: float) -> str:
     """A time in hours, and in minutes or seconds where reports have them so."""
     if seconds >= FROM_HOURS_S:
         hours = seconds / HOUR_S
@@ -501,18 +501,18 @@ def advise(estimate: TrainingEstimate, registry: Registry, most: int = MOST_ADVI
         given=estimate.resolved.given,
         registry=registry,
         size=lambda given: size(resolve(given, registry)),
-        mends=lambda after: _mends(estimate, after),
+        mends=lambda after: mends(estimate, after),
         keeping=lambda change: with_the_same_data(estimate, with_the_same_batch(estimate, change), registry),
         hopeless=lambda change: beyond_the_speed_of_light(estimate, change, registry),
         together=lambda changes: _together(estimate, changes, registry),
     )
-    options = sorted(_options(trials, most), key=_by_gain if estimate.ok else _rank)[:most]
+    options = sorted(_options(trials, most), key=largest_gain_first if estimate.ok else least_effort_first)[:most]
     return advice_of(trials, options, "estimate", lambda option: effect(estimate, option))
 
 
-def _mends(before: TrainingEstimate, after: TrainingEstimate) -> bool:
+def mends(before: TrainingEstimate, after: TrainingEstimate) -> bool:
     """Whether the answer is yes with a little room; a host of unknown memory is taken to have that of ours."""
-    if not _reads_no_more(before, after):
+    if not reads_no_more(before, after):
         return False
     if not after.choice.fits_with_headroom or after.peak_bytes > after.usable_bytes * (1.0 - ROOM):
         return False
@@ -607,7 +607,7 @@ def _options(trials: Training, most: int) -> Options:
     return _made_to_meet_limits(trials, most)
 
 
-def _rank(option: Option[TrainingEstimate]) -> tuple[int, bool, int, int, float]:
+def least_effort_first(option: Option[TrainingEstimate]) -> tuple[int, bool, int, int, float]:
     """The card at hand comes before other hardware, and that before another training; what is tight comes last there.
 
     Then what asks least of the user, fewest GPUs, least time.
@@ -617,7 +617,7 @@ def _rank(option: Option[TrainingEstimate]) -> tuple[int, bool, int, int, float]
     return stage, not after.roomy, effort, after.gpus, after.total_s
 
 
-def _by_gain(option: Option[TrainingEstimate]) -> tuple[bool, bool, bool, float]:
+def largest_gain_first(option: Option[TrainingEstimate]) -> tuple[bool, bool, bool, float]:
     """To a job that needs no mending: what has room, on the card at hand, and takes the least time.
 
     A choice that costs time for memory that the job has is left out before anything else is changed.
@@ -628,11 +628,11 @@ def _by_gain(option: Option[TrainingEstimate]) -> tuple[bool, bool, bool, float]
 
 def _made_to_fit(trials: Training, most: int) -> Options:
     """What brings memory down on the card at hand; on other hardware; another training; several of them together."""
-    found = sorted(_on_the_card(trials, most), key=_rank)[:MOST_ON_THE_CARD]
+    found = sorted(_on_the_card(trials, most), key=least_effort_first)[:MOST_ON_THE_CARD]
     if found and most == 1:
         return found
     other = [*trials.try_each(OTHER_HARDWARE, most, []), *_more_gpus_freely(trials)]
-    hardware = sorted(other, key=_rank)[:MOST_OTHER_HARDWARE]
+    hardware = sorted(other, key=least_effort_first)[:MOST_OTHER_HARDWARE]
     found = trials.try_each(OTHER_METHOD, most, [*found, *hardware])
     limited = bool(trials.before.resolved.given.values.limits.max_hours)
     every = ON_THE_CARD + (FOR_LIMITS if limited else OTHER_HARDWARE + OTHER_METHOD)
@@ -685,14 +685,14 @@ def _made_to_meet_limits(trials: Training, most: int) -> Options:
 def _dropped(trials: Training) -> Options:
     """The choice of the user's own that costs most, where the job fits and is faster without it."""
     changes = dropped_choices(trials.before, trials.registry)
-    found = trials.kept(changes, lambda after: _is_faster(trials.before, after))
-    return sorted(found, key=_by_gain)[:1]
+    found = trials.kept(changes, lambda after: is_faster(trials.before, after))
+    return sorted(found, key=largest_gain_first)[:1]
 
 
 def _packed(trials: Training) -> Options:
     """Packing, where the same data take less time with it."""
     changes = packed_samples(trials.before, trials.registry)
-    return list(trials.kept(changes, lambda after: _is_faster(trials.before, after)))
+    return list(trials.kept(changes, lambda after: is_faster(trials.before, after)))
 
 
 def _quicker(trials: Training) -> Options:
@@ -703,27 +703,27 @@ def _quicker(trials: Training) -> Options:
 def _referenced(trials: Training) -> Options:
     """A reference's log-probabilities from elsewhere, where the run takes less time so."""
     changes = reference_elsewhere(trials.before, trials.registry)
-    return list(trials.kept(changes, lambda after: _is_faster(trials.before, after)))
+    return list(trials.kept(changes, lambda after: is_faster(trials.before, after)))
 
 
 def _saved_otherwise(trials: Training) -> Options:
     """Other checkpoints, where the run takes less time with them."""
     changes = better_checkpoints(trials.before, trials.registry)
-    return list(trials.kept(changes, lambda after: _is_faster(trials.before, after)))
+    return list(trials.kept(changes, lambda after: is_faster(trials.before, after)))
 
 
 def _faster(trials: Training) -> Options:
     """Leaving the layout open, where that is faster than what the user fixed."""
     changes = _layout_changes(trials.before, "a faster layout", 1)
-    return list(trials.kept(changes, lambda after: _is_faster(trials.before, after)))
+    return list(trials.kept(changes, lambda after: is_faster(trials.before, after)))
 
 
-def _is_faster(before: TrainingEstimate, after: TrainingEstimate) -> bool:
-    holds = after.fits and (after.ok or not before.ok) and _reads_no_more(before, after)
+def is_faster(before: TrainingEstimate, after: TrainingEstimate) -> bool:
+    holds = after.fits and (after.ok or not before.ok) and reads_no_more(before, after)
     return holds and after.total_s < before.total_s * (1.0 - WORTH_SAYING)
 
 
-def _reads_no_more(before: TrainingEstimate, after: TrainingEstimate) -> bool:
+def reads_no_more(before: TrainingEstimate, after: TrainingEstimate) -> bool:
     """Whether it is the same job: a batch that has grown beyond the data of all fixed steps makes it another."""
     more = after.resolved.job.read_tokens / before.resolved.job.read_tokens
     return not before.resolved.fixed_steps or more < MUCH_MORE
@@ -750,9 +750,9 @@ def _layout_changes(sized: TrainingEstimate, what: str, effort: int) -> Iterator
     after = _open_layout(sized)
     if after is None:
         return
-    values = _other_settings(sized, after)
+    values = other_settings(sized, after)
     if values:
-        yield Change(f"{what}: {_settings_words(values)}", values, effort)
+        yield Change(f"{what}: {settings_words(values)}", values, effort)
 
 
 def _more_gpus_freely(trials: Training) -> Options:
@@ -764,23 +764,23 @@ def _more_gpus_freely(trials: Training) -> Options:
     enough, most = Fewest(open_layout).that_fit_unasked, resolved.given.values.limits.max_gpus
     if enough is None or enough <= before.gpus or (most is not None and enough > most):
         return []
-    values = _other_settings(before, size(replace(open_layout, gpus=enough)))
+    values = other_settings(before, size(replace(open_layout, gpus=enough)))
     if not values:
         return []
-    words = f"{enough} GPUs instead of {before.gpus} with {_settings_words(values)}"
+    words = f"{enough} GPUs instead of {before.gpus} with {settings_words(values)}"
     return list(trials.kept([Change(words, {"gpus": enough, **values}, HARDWARE + 1)]))
 
 
-def _other_settings(sized: TrainingEstimate, after: TrainingEstimate) -> dict[str, object]:
+def other_settings(sized: TrainingEstimate, after: TrainingEstimate) -> dict[str, object]:
     """Keys of the layout that the user fixed, as another layout has them; none where the stack lacks a switch."""
     fixed = sized.resolved.fixed
     chosen = {name: int(getattr(after.layouts, name)[0]) for name in fixed}
-    values = {_key(name): _value(name, code) for name, code in chosen.items() if fixed[name] != code}
+    values = {layout_key(name): layout_value(name, code) for name, code in chosen.items() if fixed[name] != code}
     has_switch = values.get("layout.recompute", "none") in sized.resolved.job.stack.supports.recompute
     return values if has_switch and all(key in OPTION_OF for key in values) else {}
 
 
-def _settings_words(values: Mapping[str, object]) -> str:
+def settings_words(values: Mapping[str, object]) -> str:
     return ", ".join(_setting_words(key, value) for key, value in values.items())
 
 
@@ -791,11 +791,11 @@ def _setting_words(key: str, value: object) -> str:
     return f"{name} {value}"
 
 
-def _key(name: str) -> str:
+def layout_key(name: str) -> str:
     return f"{'train' if name in ('micro_batch', 'grad_accum') else 'layout'}.{name}"
 
 
-def _value(name: str, code: int) -> object:
+def layout_value(name: str, code: int) -> object:
     """A coded field of a layout as a scenario writes it: a word, a switch or a number."""
     if name in SWITCHES:
         return bool(code)

@@ -387,7 +387,7 @@ def base_matrices(job: Job) -> Iterator[Matrices]:
     """Every kind of matrix in the layers of the base model; embedding and head are not among them."""
     for kind, layers in job.model.layer_kinds:
         weights = layer_weights(job.model, kind)
-        yield from (_of_weight(weight, layers) for weight in weights if weight.kind == "linear")
+        yield from (weight_matrices(weight, layers) for weight in weights if weight.kind == "linear")
 
 
 def adapter_matrices(job: Job) -> Iterator[Matrices]:
@@ -484,7 +484,7 @@ def table_state_bytes(optimizer: Optimizer, rows: int, columns: int, moment_byte
     return kept.bytes(moment_bytes) + more / (rows * columns)
 
 
-def _of_weight(weight: Weight, layers: int) -> Matrices:
+def weight_matrices(weight: Weight, layers: int) -> Matrices:
     count = float(layers * weight.copies)
     return Matrices(weight.inputs, weight.outputs, count, weight.split == "expert", weight.split != "replicated")
 

@@ -138,7 +138,7 @@ def matrix_work_time_s(job: Job, layouts: Layouts, stages: Stages) -> Array:
         share = np.where(sharded, group, 1.0)
         count = matrices.count * stage_share / (layouts.ep if matrices.experts else 1)
         once = _one_matrix_s(matrices, optimizer, job.device)
-        total = total + count / share * once + _gathering_s(job, layouts, matrices, count, share)
+        total = total + count / share * once + gathering_s(job, layouts, matrices, count, share)
     return total
 
 
@@ -182,7 +182,7 @@ def _one_matrix_s(matrices: Matrices, optimizer: Optimizer, device: Device) -> f
     return seconds
 
 
-def _gathering_s(job: Job, layouts: Layouts, matrices: Matrices, count: Array, share: Array) -> Array:
+def gathering_s(job: Job, layouts: Layouts, matrices: Matrices, count: Array, share: Array) -> Array:
     """Gathering `count` whole matrices from the ranks that hold parts of them, shape (layout,) [s]."""
     tp = matrices.tensor_ranks(layouts)
     node = job.network.node_ranks

@@ -107,7 +107,7 @@ def sequences(
         return _filled(batches.b.shape, seq_len, cut.mean, 1.0)
     most = math.inf if samples is None else max(float(samples), 1.0)
     if policy == UNPADDED:
-        return _unpadded(cut, batches, ASSUMED_SAMPLES if samples is None else most)
+        return unpadded_sequences(cut, batches, ASSUMED_SAMPLES if samples is None else most)
     return _padded_to_others(cut, cut.rounded_up(round_to).truncated(seq_len), policy, batches, most)
 
 
@@ -140,7 +140,7 @@ def _padded(mean: NDArray[np.float64], critical: NDArray[np.float64], longest: f
     )
 
 
-def _unpadded(cut: TokenLengths, batches: _Batches, samples: float) -> Sequences:
+def unpadded_sequences(cut: TokenLengths, batches: _Batches, samples: float) -> Sequences:
     """Samples end to end in one row of tokens, per sample: a micro-batch has the sum of b lengths, not b longest.
 
     Ranks wait for the largest of d sums of b lengths, or of b g where they meet once a step (normal limit). The
@@ -171,7 +171,7 @@ def expected_normal_maximum(draws: ArrayLike) -> NDArray[np.float64]:
 
     Source: order statistics of the normal, integrated numerically.
     """
-    return _standard_normal().expected_maximum(draws)
+    return standard_normal().expected_maximum(draws)
 
 
 def _slowest_rank_tokens(padded: TokenLengths, batches: _Batches, most: float) -> NDArray[np.float64]:
@@ -213,7 +213,7 @@ def _filled(shape: tuple[int, ...], seq_len: float, real: float, per_sample: flo
 
 
 @cache
-def _standard_normal() -> TokenLengths:
+def standard_normal() -> TokenLengths:
     """The standard normal in bins of 1/64 up to 9 sigma: E[max] is a trapezoid rule, exact to 1e-9."""
     values = np.arange(-9.0, 9.0 + 1 / 128, 1 / 64)
     edges = values[:-1] + 1 / 128

@@ -425,7 +425,7 @@ def pauses_of(provenance: Provenance, work: Workload, *, writes: bool) -> Pauses
     """
     values = provenance.given.values
     train, rate = values.train, values.storage.write_gb_per_s
-    evaluated = train.evaluate_samples if writes else train.evaluate_samples or _evaluated_samples(work)
+    evaluated = train.evaluate_samples if writes else train.evaluate_samples or guess_evaluated_samples(work)
     every = train.evaluate_every if evaluated else None
     if every is not None:
         evaluated = provenance.settle("train.evaluate_samples", evaluated)
@@ -447,7 +447,7 @@ def unsized_evaluation(given: Given, pauses: Pauses) -> Iterator[str]:
         yield f"evaluation every {every:,} steps is left out: its number of samples is not known; {adds} adds it"
 
 
-def _evaluated_samples(work: Workload) -> int | None:
+def guess_evaluated_samples(work: Workload) -> int | None:
     """Samples of one evaluation where nobody says: a share of the data set, at most so many global batches.
 
     None where nobody says how much data there is.

@@ -118,7 +118,7 @@ class Frontier(Immutable):
     complete: bool
 
 
-class _Kept(Immutable):
+class Kept(Immutable):
     """Layouts that may still be the answer for their number of GPUs; `tight` have not the headroom asked for.
 
     pace_s : as by `Job.pace_s`; doubtful : where memory is not likely to suffice
@@ -130,13 +130,13 @@ class _Kept(Immutable):
     tight: NDArray[np.bool_]
     doubtful: NDArray[np.bool_]
 
-    def __getitem__(self, index: NDArray[np.int64] | NDArray[np.bool_]) -> _Kept:
-        return _Kept(
+    def __getitem__(self, index: NDArray[np.int64] | NDArray[np.bool_]) -> Kept:
+        return Kept(
             self.layouts[index], self.pace_s[index], self.peak_bytes[index], self.tight[index], self.doubtful[index]
         )
 
-    def __add__(self, other: _Kept) -> _Kept:
-        return _Kept(
+    def __add__(self, other: Kept) -> Kept:
+        return Kept(
             Layouts.joined([self.layouts, other.layouts]),
             np.concatenate([self.pace_s, other.pace_s]),
             np.concatenate([self.peak_bytes, other.peak_bytes]),
@@ -161,14 +161,14 @@ def frontier(
     progress : called with the number of layouts considered after each chunk
     keeps_limits : whether layouts with a step time [s] each keep the limits on time and price, shape (layout,)
     """
-    kept: _Kept | None = None
+    kept: Kept | None = None
     considered = feasible = 0
     complete = True
     try:
         for chunk in chunks:
             found, fitting = _fitting(job, chunk, min_headroom_bytes)
             if found is not None:
-                kept = _best(found if kept is None else kept + found)
+                kept = keep_best(found if kept is None else kept + found)
             considered, feasible = considered + len(chunk), feasible + fitting
             if progress:
                 progress(considered)
@@ -183,12 +183,12 @@ def frontier(
     return Frontier(chosen.layouts, _step_s(job, chosen), chosen.peak_bytes, considered, feasible, complete)
 
 
-def _step_s(job: Job, kept: _Kept) -> Array:
+def _step_s(job: Job, kept: Kept) -> Array:
     """Time of a step under each layout [s]."""
     return np.asarray(kept.pace_s * (kept.layouts.samples / job.global_batch))
 
 
-def _fitting(job: Job, chunk: Layouts, min_headroom_bytes: float) -> tuple[_Kept | None, int]:
+def _fitting(job: Job, chunk: Layouts, min_headroom_bytes: float) -> tuple[Kept | None, int]:
     chunked = Evaluation(job, chunk)
     found = ledger_of_possible(chunked, min_headroom_bytes)
     if found is None:
@@ -201,11 +201,11 @@ def _fitting(job: Job, chunk: Layouts, min_headroom_bytes: float) -> tuple[_Kept
     fitting = chunked[possible[ok]]
     peaks, step_s = ledger.peak_bytes[ok], timeline_of(fitting).step_s
     layouts = fitting.layouts
-    kept = _Kept(layouts, job.pace_s(layouts, step_s), peaks, ~roomy, memory_doubtful(job, peaks))
-    return _best(kept), int(ok.size)
+    kept = Kept(layouts, job.pace_s(layouts, step_s), peaks, ~roomy, memory_doubtful(job, peaks))
+    return keep_best(kept), int(ok.size)
 
 
-def _best(found: _Kept) -> _Kept:
+def keep_best(found: Kept) -> Kept:
     """What may be the answer for its number of GPUs: no slower than the model's error beyond the fastest there.
 
     Of layouts with as few drawbacks, those within TIE of the fastest whose peak no faster one undercuts.
@@ -236,7 +236,7 @@ def _lowest_of(group: IntArray, values: Array) -> Array:
     return np.asarray(lowest[places])
 
 
-def _chosen(kept: _Kept, late: NDArray[np.bool_]) -> NDArray[np.int64]:
+def _chosen(kept: Kept, late: NDArray[np.bool_]) -> NDArray[np.int64]:
     """One layout for each number of GPUs: roomy before tight, in time before late, then as `preferred`."""
     worse = kept.tight * 2 + late
     found = []

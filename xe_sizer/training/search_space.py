@@ -302,7 +302,7 @@ class _Blocks:
         merged = {name: self._merged(columns) for name, columns in self._columns.items()}
         merged["grad_accum"] = _accumulation(self.rules, merged["dp"] * merged["micro_batch"])
         layouts = Layouts(**merged)
-        legal = _legal(layouts, self.rules)
+        legal = is_legal(layouts, self.rules)
         if np.any(legal):
             yield layouts if np.all(legal) else layouts[legal]
 
@@ -347,7 +347,7 @@ def legal_layouts(rules: Rules, counts: Collection[int], least_memory: bool = Fa
     return chunks[0] if len(chunks) == 1 else Layouts.joined(chunks)
 
 
-def _legal(layouts: Layouts, rules: Rules) -> np.ndarray:
+def is_legal(layouts: Layouts, rules: Rules) -> np.ndarray:
     """Rules between fields, which a field that the user fixed may break on some of the others' values.
 
     Whole micro-batches; interleaving needs stages, chunks of whole layers and a multiple of pp micro-batches;
@@ -419,7 +419,7 @@ def removed_by_rules(rules: Rules, counts: Collection[int]) -> tuple[Rule, ...]:
     )  # fmt: skip
     allowed = [frozenset(options) for _, _, options in tests]
     removed = [0] * len(tests)
-    for sizes in _groupings(counts):
+    for sizes in parallel_groupings(counts):
         failed = next((index for index, size in enumerate(sizes) if size not in allowed[index]), None)
         if failed is not None:
             removed[failed] += 1
@@ -430,7 +430,7 @@ def removed_by_rules(rules: Rules, counts: Collection[int]) -> tuple[Rule, ...]:
     return (*found, Rule("between fields", reason, raw - legal, LAYOUTS))
 
 
-def _groupings(counts: Collection[int]) -> Iterator[tuple[int, int, int, int]]:
+def parallel_groupings(counts: Collection[int]) -> Iterator[tuple[int, int, int, int]]:
     """Every tp, cp, pp, dp with a product among the counts."""
     for count in counts:
         for tp in divisors(count):

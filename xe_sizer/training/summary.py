@@ -165,9 +165,9 @@ LOADED_BITS, QUANTISED_BITS = 16, 4  # of a weight: as most methods hold it, and
 def warnings(sized: TrainingEstimate) -> Iterator[str]:
     """What is worth a word beside the cautions, which come first."""
     yield from joining_assumptions(sized.resolved.job.server, sized.gpus)
-    yield from _unreached(sized)
-    yield from _padding(sized)
-    yield from _many_epochs(sized.resolved)
+    yield from warn_of_unreached_lengths(sized)
+    yield from warn_of_padding(sized)
+    yield from warn_of_many_epochs(sized.resolved)
     yield from _kept_by_fsdp(sized)
     if sized.cost is not None:
         yield from whole_servers(sized.billed_gpus, sized.gpus, sized.resolved.job.server)
@@ -180,13 +180,13 @@ def cautions(sized: TrainingEstimate) -> Iterator[str]:
     yield from (f"{resolved.job.model.name}: {guess}" for guess in resolved.job.model.guesses)
     if sized.gpus > 1 and not stack.supports.several_gpus:
         yield f"{stack.name} trains on one GPU; the times of {sized.gpus} are those of plain data parallelism"
-    yield from _expert_loop(resolved)
-    yield from _epochs_of_nothing(resolved)
+    yield from warn_of_looped_experts(resolved)
+    yield from warn_of_epochs_of_nothing(resolved)
     yield from unsized_evaluation(resolved.given, resolved.job.pauses)
-    yield from _unpacked_weights(resolved)
+    yield from warn_of_unpacked_weights(resolved)
 
 
-def _expert_loop(resolved: ResolvedTraining) -> Iterator[str]:
+def warn_of_looped_experts(resolved: ResolvedTraining) -> Iterator[str]:
     """That experts are computed one after the other, and the setting that prices them together."""
     job = resolved.job
     if job.model.experts is None or not loop_of(job.stack.graph_kernels(job.attention), job.model.experts):
@@ -198,7 +198,7 @@ def _expert_loop(resolved: ResolvedTraining) -> Iterator[str]:
     yield told
 
 
-def _epochs_of_nothing(resolved: ResolvedTraining) -> Iterator[str]:
+def warn_of_epochs_of_nothing(resolved: ResolvedTraining) -> Iterator[str]:
     """That passes over the data say nothing where nobody said how much data there is."""
     epochs, caller = resolved.given.values.train.epochs, resolved.given.caller
     if epochs is not None and resolved.known_samples is None:
@@ -210,7 +210,7 @@ def _epochs_of_nothing(resolved: ResolvedTraining) -> Iterator[str]:
         yield f"{told}; how many samples? {data}" if told else f"{written} has no effect without the data: {data}"
 
 
-def _unpacked_weights(resolved: ResolvedTraining) -> Iterator[str]:
+def warn_of_unpacked_weights(resolved: ResolvedTraining) -> Iterator[str]:
     """That weights which are published in a narrow format are held in another, and the method that keeps 4 bit."""
     job, name = resolved.job, resolved.given.values.model
     told = None if not isinstance(name, str) or name == job.model.name else told_by(name)
@@ -235,7 +235,7 @@ def slow_start(sized: TrainingEstimate) -> Iterator[str]:
         yield f"start-up comes on top: about {before_s / MINUTE_S:.1f} min, {share} of the time of the steps (assumed)"
 
 
-def _unreached(sized: TrainingEstimate) -> Iterator[str]:
+def warn_of_unreached_lengths(sized: TrainingEstimate) -> Iterator[str]:
     """That memory is for the longest sample, where the user asks for far longer sequences and nothing fills them."""
     resolved, job = sized.resolved, sized.resolved.job
     longest, filled = job.lengths.longest, job.padding in (PACKED, TO_SEQ_LEN)
@@ -259,7 +259,7 @@ def _kept_by_fsdp(sized: TrainingEstimate) -> Iterator[str]:
         yield f"{job.stack.name} runs FSDP as accelerate does: {' and '.join(kept)}; not so with {setting}"
 
 
-def _padding(sized: TrainingEstimate) -> Iterator[str]:
+def warn_of_padding(sized: TrainingEstimate) -> Iterator[str]:
     """That most of the work is padding, and what packs the same data into sequences that memory holds now."""
     job, padding = sized.resolved.job, float(sized.choice.sequences.padding_share[0])
     if padding <= MOST_PADDING or not sized.fits:
@@ -283,7 +283,7 @@ def _padding(sized: TrainingEstimate) -> Iterator[str]:
     yield f"{told}: {saves}{fewer if steps != job.steps else ''}"
 
 
-def _many_epochs(resolved: ResolvedTraining) -> Iterator[str]:
+def warn_of_many_epochs(resolved: ResolvedTraining) -> Iterator[str]:
     job, epochs = resolved.job, resolved.epochs
     if epochs is not None and epochs > MOST_EPOCHS:
         setting = resolved.given.caller.setting("train.epochs", 3)
@@ -486,7 +486,7 @@ def _time(sized: TrainingEstimate, details: bool) -> Time:
         evidence=span.evidence,
         basis=span.basis,
         ideal_step_s=None if ideal is None else sum(ideal.values()),
-        losses=() if ideal is None else _losses(seconds, ideal),
+        losses=() if ideal is None else find_losses(seconds, ideal),
         run=run_of(sized),
         goodput=job.steps * step_s / sized.total_s if job.interrupted else None,
     )
@@ -541,7 +541,7 @@ def _micro_batches(sized: TrainingEstimate, name: str, seconds: float) -> tuple[
     return ((Factor(value=accum, name="micro-batches"), Factor(value=seconds / accum, name="s each")),)
 
 
-def _losses(seconds: Mapping[str, float], ideal: Mapping[str, float]) -> tuple[Loss, ...]:
+def find_losses(seconds: Mapping[str, float], ideal: Mapping[str, float]) -> tuple[Loss, ...]:
     """What each part takes beyond the speed of light, largest first, kernels together; they sum to what is lost.
 
     A part may take longer at the speed of light, where compute hides less of it: what slow kernels hide is not lost by

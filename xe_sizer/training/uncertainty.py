@@ -50,7 +50,7 @@ def uncertainty(job: Job, efficiency: Efficiency, assumed: bool = False) -> Unce
         text = f"four in five new runs should be {in_words(stack.uncertainty)}, by {stack.calibrated_on}"
         return symmetric(stack.uncertainty, text, True)
     kind, group = job.method.evidence, explained_by(job)
-    evidence = Evidence(seen(SEEN), _kin(stack), "comparable runs", "runs of other jobs", alike=True)
+    evidence = Evidence(seen(SEEN), kin(stack), "comparable runs", "runs of other jobs", alike=True)
     # Two in five of the publications behind the table ran on accelerators whose laws are borrowed: it is wide enough.
     span = from_residuals(published(TABLE), group, kind, assumed, False, evidence)
     return reaching_own(span, evidence.own(kind))
@@ -69,7 +69,7 @@ def explained_by(job: Job) -> tuple[str, str]:
     return of, EAGER if eager else TUNED
 
 
-def _kin(stack: Stack) -> tuple[str, ...]:
+def kin(stack: Stack) -> tuple[str, ...]:
     """The stack and its parent, the nearest first."""
     parent = of_release(stack.parent)[0] if stack.parent else None
     return tuple(one for one in (stack.name, parent) if one)

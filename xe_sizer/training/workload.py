@@ -213,7 +213,7 @@ def workload(
     if profile is not None and asked.mean_tokens is None:
         defaults["data.mean_tokens"] = profile.tokens_read
     if lengths.longest > seq_len and padding != "packed" and known:
-        share, longest = _share_words(lengths.share_above(seq_len)), f"the longest has {lengths.longest:,.0f}"
+        share, longest = share_words(lengths.share_above(seq_len)), f"the longest has {lengths.longest:,.0f}"
         warnings.append(f"samples longer than {seq_len:,} tokens ({share} of them, {longest}) are cut")
     return Workload(
         lengths=lengths,
@@ -247,7 +247,7 @@ def _of_data(found: KnownData | None, asked: DataSection, sequences_per_sample: 
     yield from found.remarks
 
 
-def _share_words(share: float) -> str:
+def share_words(share: float) -> str:
     """A share as per cent, with a decimal where it is small."""
     if share < 0.001:
         return "less than 0.1 %"

@@ -1,10 +1,14 @@
 """A latent cache (MLA) is the same on every tensor rank: each keeps all of it, of all requests, in its own pool."""
 
-import pytest
-from serving_cases import served
+from __future__ import annotations
 
+import pytest
+from serving_cases import job, served
+
+from xe_sizer.graph.operators import Attention
 from xe_sizer.serving.job import ReplicaLayouts
 from xe_sizer.serving.memory import max_sequences, request_bytes
+from xe_sizer.serving.step_time import Work, step_time
 from xe_sizer.units import GIB
 
 TOKEN_BYTES = 61 * (512 + 64) * 2  # 61 layers, a latent of 512 and 64 rotary elements, 16 bit
@@ -44,3 +48,40 @@ def test_attention_groups_keep_requests_of_their_own() -> None:
     together = max_sequences(job, ReplicaLayouts.of(tp=8), memory, 1280.0)
     apart = max_sequences(job, ReplicaLayouts.of(tp=1, dp=8, ep=8), memory, 1280.0)
     assert apart[0] == pytest.approx(8 * together[0])
+
+
+# Attention whose queries pick their keys from a cache: over the latent, with as many heads as the kernel takes.
+
+TOP_K, HEADS, LATENT, ROTARY = 2048, 128, 512, 64  # DeepSeek-V3.2
+PROMPT, DECODE = Work(prefills=1, prefill_tokens=8192), Work(decodes=4, decode_past=8192)
+
+
+def kernel(work: Work, tp: int, model: str = "deepseek-v3.2", engine: str = "vllm") -> Attention:
+    made = job(model, server="nvidia-dgx-h200", serve__engine=engine)
+    layers = step_time(made, ReplicaLayouts.of(tp=tp), work).step.layers
+    return next(op for op in layers if isinstance(op, Attention) and op.name == "attention")
+
+
+@pytest.mark.parametrize(("tp", "heads"), [(1, HEADS), (2, 64), (4, 64), (8, 64)])
+def test_prompts_attend_over_the_latent_with_heads_that_the_kernel_takes(tp: int, heads: int) -> None:
+    found = kernel(PROMPT, tp)
+    assert (found.qk_head_dim, found.v_head_dim) == (LATENT + ROTARY, LATENT)
+    assert found.heads[0] == heads
+    assert found.pairs[0] == TOP_K * (TOP_K + 1) / 2 + (8192 - TOP_K) * TOP_K
+
+
+def test_decodes_read_the_cache_once_and_dense_attention_has_its_own_heads() -> None:
+    assert kernel(DECODE, 8).heads[0] == HEADS / 8
+    dense = kernel(PROMPT, 8, "deepseek-v3")
+    assert (dense.heads[0], dense.qk_head_dim, dense.v_head_dim) == (HEADS / 8, 192, 128)
+
+
+def test_eight_ranks_attend_no_faster_than_two() -> None:
+    """Each pads its heads to 64."""
+
+    def seconds(tp: int) -> float:
+        made = job("deepseek-v3.2", server="nvidia-dgx-h200")
+        return float(step_time(made, ReplicaLayouts.of(tp=tp), PROMPT).parts["attention"][0])
+
+    assert seconds(8) == pytest.approx(seconds(2), rel=0.02)
+    assert seconds(2) < 0.6 * seconds(1)

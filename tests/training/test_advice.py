@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from types import SimpleNamespace
 from typing import Any
@@ -11,12 +12,14 @@ import pytest
 from cases import REGISTRY, ask
 from msgspec.structs import replace
 
+from xe_sizer.errors import InputError
 from xe_sizer.result.common import Advice
-from xe_sizer.scenario.read import Change
+from xe_sizer.scenario.read import Change, changed
 from xe_sizer.scenario.trials import Option
 from xe_sizer.training import advice
-from xe_sizer.training.advice import advise, with_the_same_data
+from xe_sizer.training.advice import advise, beyond_the_speed_of_light, with_the_same_data
 from xe_sizer.training.estimate import TrainingEstimate
+from xe_sizer.training.resolve import resolve
 from xe_sizer.training.search import size
 
 GIB, HOUR_S = 2.0**30, 3600.0
@@ -59,22 +62,22 @@ def option(effort: int = 1, values: dict[str, object] | None = None, **figures: 
 def test_a_mend_leaves_a_little_room() -> None:
     """2 % of the card stay free: 78.4 of 80 GiB."""
     before = stand_in(ok=False, fits=False)
-    assert advice._mends(before, stand_in(peak=78.39))
-    assert advice._mends(before, stand_in(peak=78.4))
-    assert not advice._mends(before, stand_in(peak=78.41))
-    assert not advice._mends(before, stand_in(headroom=False))
-    assert not advice._mends(before, stand_in(ok=False))
-    assert not advice._mends(before, stand_in(tokens=2e6))
+    assert advice.mends(before, stand_in(peak=78.39))
+    assert advice.mends(before, stand_in(peak=78.4))
+    assert not advice.mends(before, stand_in(peak=78.41))
+    assert not advice.mends(before, stand_in(headroom=False))
+    assert not advice.mends(before, stand_in(ok=False))
+    assert not advice.mends(before, stand_in(tokens=2e6))
 
 
 def test_a_host_of_unknown_memory_is_like_ours() -> None:
     known, unknown = stand_in(has_host=100.0), stand_in()
-    assert advice._mends(known, stand_in(host=100.0, has_host=100.0))
-    assert not advice._mends(known, stand_in(host=101.0, has_host=100.0))
-    assert advice._mends(known, stand_in(host=101.0, has_host=200.0))
-    assert not advice._mends(known, stand_in(host=101.0))
-    assert advice._mends(known, stand_in(host=99.0))
-    assert advice._mends(unknown, stand_in(host=101.0))
+    assert advice.mends(known, stand_in(host=100.0, has_host=100.0))
+    assert not advice.mends(known, stand_in(host=101.0, has_host=100.0))
+    assert advice.mends(known, stand_in(host=101.0, has_host=200.0))
+    assert not advice.mends(known, stand_in(host=101.0))
+    assert advice.mends(known, stand_in(host=99.0))
+    assert advice.mends(unknown, stand_in(host=101.0))
 
 
 @pytest.mark.parametrize(
@@ -92,7 +95,7 @@ def test_a_host_of_unknown_memory_is_like_ours() -> None:
     ],
 )
 def test_what_asks_least_comes_first(better: Option[Any], worse: Option[Any]) -> None:
-    assert advice._rank(better) < advice._rank(worse)
+    assert advice.least_effort_first(better) < advice.least_effort_first(worse)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +108,7 @@ def test_what_asks_least_comes_first(better: Option[Any], worse: Option[Any]) ->
     ],
 )
 def test_what_gains_most_comes_first_where_nothing_lacks(better: Option[Any], worse: Option[Any]) -> None:
-    assert advice._by_gain(better) < advice._by_gain(worse)
+    assert advice.largest_gain_first(better) < advice.largest_gain_first(worse)
 
 
 @pytest.mark.parametrize(
@@ -120,16 +123,16 @@ def test_what_gains_most_comes_first_where_nothing_lacks(better: Option[Any], wo
     ],
 )
 def test_faster_is_a_twentieth_less_for_the_same_data(figures: dict[str, object], expected: bool) -> None:
-    assert advice._is_faster(stand_in(), stand_in(**figures)) is expected
+    assert advice.is_faster(stand_in(), stand_in(**figures)) is expected
 
 
 def test_what_misses_limits_may_be_faster_than_what_did() -> None:
-    assert advice._is_faster(stand_in(ok=False), stand_in(ok=False, total_s=900.0))
+    assert advice.is_faster(stand_in(ok=False), stand_in(ok=False, total_s=900.0))
 
 
 def test_passes_over_the_data_read_what_they_read() -> None:
-    assert advice._reads_no_more(stand_in(fixed_steps=False), stand_in(tokens=9e6))
-    assert not advice._reads_no_more(stand_in(), stand_in(tokens=9e6))
+    assert advice.reads_no_more(stand_in(fixed_steps=False), stand_in(tokens=9e6))
+    assert not advice.reads_no_more(stand_in(), stand_in(tokens=9e6))
 
 
 @pytest.mark.parametrize(
@@ -138,7 +141,7 @@ def test_passes_over_the_data_read_what_they_read() -> None:
      (100.4, "same"), (100.6, "+1 %"), (100.0, "same")],
 )  # fmt: skip
 def test_changes_as_people_say_them(after: float, words: str) -> None:
-    assert advice._difference(100.0, after) == words
+    assert advice.difference_words(100.0, after) == words
 
 
 @pytest.mark.parametrize(
@@ -147,7 +150,7 @@ def test_changes_as_people_say_them(after: float, words: str) -> None:
      (360_000.0, "100 h"), (400_000.0, "111 h"), (36_180.0, "10.1 h"), (3_600_000.0, "1,000 h")],
 )  # fmt: skip
 def test_times_in_the_unit_of_reports(seconds: float, words: str) -> None:
-    assert advice._time_words(seconds) == words
+    assert advice.time_words(seconds) == words
 
 
 def test_an_effect_says_memory_host_gpus_micro_batch_and_time() -> None:
@@ -176,16 +179,16 @@ def test_an_effect_says_no_more_than_has_changed() -> None:
 
 
 def test_a_layout_in_the_words_of_a_scenario() -> None:
-    assert [advice._key(name) for name in ("tp", "micro_batch", "zero_group")] == [
+    assert [advice.layout_key(name) for name in ("tp", "micro_batch", "zero_group")] == [
         "layout.tp", "train.micro_batch", "layout.zero_group",
     ]  # fmt: skip
-    assert advice._value("sequence_parallel", 1) is True
-    assert advice._value("recompute", 2) == "full"
-    assert advice._value("offload", 2) == "params"
-    assert advice._value("tp", 4) == 4
+    assert advice.layout_value("sequence_parallel", 1) is True
+    assert advice.layout_value("recompute", 2) == "full"
+    assert advice.layout_value("offload", 2) == "params"
+    assert advice.layout_value("tp", 4) == 4
     said = {"layout.sequence_parallel": False, "train.micro_batch": 2, "layout.recompute": "none"}
-    assert advice._settings_words(said) == "no sequence-parallel, micro-batch 2, recompute none"
-    assert advice._settings_words({"layout.sequence_parallel": True}) == "sequence-parallel"
+    assert advice.settings_words(said) == "no sequence-parallel, micro-batch 2, recompute none"
+    assert advice.settings_words({"layout.sequence_parallel": True}) == "sequence-parallel"
 
 
 def test_settings_that_another_layout_changes() -> None:
@@ -193,14 +196,14 @@ def test_settings_that_another_layout_changes() -> None:
     before = sized(stack="megatron-lm", layout__tp=8, layout__pp=1, **BATCH_64)
     other = replace(before.layouts, tp=np.array([2]), pp=np.array([1]), dp=np.array([4]))
     after: Any = SimpleNamespace(layouts=other)
-    assert advice._other_settings(before, after) == {"layout.tp": 2}
-    assert advice._other_settings(before, before) == {}
+    assert advice.other_settings(before, after) == {"layout.tp": 2}
+    assert advice.other_settings(before, before) == {}
     plain = sized(stack="hf-trainer", gpus=1, train__seq_len=512, layout__recompute="full", train__micro_batch=2)
     assert "selective" not in plain.resolved.job.stack.supports.recompute
     half = replace(plain.layouts, recompute=np.array([1]), micro_batch=np.array([4]))
     none = replace(plain.layouts, recompute=np.array([0]), micro_batch=np.array([4]))
-    assert advice._other_settings(plain, SimpleNamespace(layouts=half)) == {}  # type: ignore[arg-type]
-    assert advice._other_settings(plain, SimpleNamespace(layouts=none)) == {  # type: ignore[arg-type]
+    assert advice.other_settings(plain, SimpleNamespace(layouts=half)) == {}  # type: ignore[arg-type]
+    assert advice.other_settings(plain, SimpleNamespace(layouts=none)) == {  # type: ignore[arg-type]
         "layout.recompute": "none", "train.micro_batch": 4,
     }  # fmt: skip
 
@@ -333,3 +336,41 @@ def test_tight_jobs_are_given_room() -> None:
     found = told(tight)
     assert 1 <= len(found) <= 3
     assert not any("(tight)" in one.effect for one in found)
+
+
+# Changes that are not estimated because they would miss the deadline at the speed of light.
+
+JOB = {"model": "llama-2-7b", "gpu": "a100-sxm-80gb", "gpus": 8, "train.global_batch": 64, "data.profile": "alpaca"}
+GPUS = ({}, {"gpus": 16}, {"gpus": 64}, {"gpu": "h100-sxm-80gb", "gpus": 8})
+LENGTHS = ({}, {"train.seq_len": 256}, {"train.seq_len": 1024})
+CHANGES = [Change("", {**gpus, **length}, 1) for gpus, length in itertools.product(GPUS, LENGTHS) if gpus or length]
+
+
+@pytest.mark.parametrize("padding", ["packed", "to-seq-len", "longest-in-micro-batch"])
+@pytest.mark.parametrize("job", ["sft", "lora"])
+def test_what_is_hopeless_misses_the_deadline_when_it_is_estimated(job: str, padding: str) -> None:
+    hopeless = 0
+    for hours in (1e-5, 1e-3, 0.01, 0.05, 0.2, 1.0):
+        before = size(ask({**JOB, "job": job, "train.padding": padding, "limits.max_hours": hours}))
+        for change in CHANGES:
+            if not beyond_the_speed_of_light(before, change, REGISTRY):
+                continue
+            hopeless += 1
+            try:
+                after = size(resolve(changed(before.resolved.given, change.values), REGISTRY))
+            except InputError:
+                continue
+            assert after.hours > hours
+    assert hopeless
+
+
+@pytest.mark.parametrize("values", [{"gpus": 16, "job": "lora"}, {"layout.tp": 2}, {"optimizer": "sgd"}])
+def test_other_changes_are_always_estimated(values: dict[str, object]) -> None:
+    before = size(ask({**JOB, "limits.max_hours": 1e-6}))
+    assert not beyond_the_speed_of_light(before, Change("", values, 1), REGISTRY)
+    assert beyond_the_speed_of_light(before, Change("", {"gpus": 16}, 1), REGISTRY)
+
+
+def test_nothing_is_hopeless_without_a_deadline() -> None:
+    before = size(ask({**JOB, "limits.max_cost": 1e-6, "cost.price_per_gpu_hour": 2.0}))
+    assert not any(beyond_the_speed_of_light(before, change, REGISTRY) for change in CHANGES)
