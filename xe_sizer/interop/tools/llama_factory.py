@@ -345,9 +345,6 @@ def _v1_optimizer(draft: Draft) -> None:
 #
 # Keys and defaults: LLaMA-Factory src/llamafactory/hparams and src/llamafactory/v1/config (read in August 2026).
 
-_TRAINED_PARTLY = "trains some of the layers only"
-_OTHER_LOSS = "computes another loss from the logits"
-_MEDIA = "sets how many tokens an image or a video has"
 TABLE = Table(
     keys=(
         Key(("model_name_or_path", "model"), "model"),

@@ -98,7 +98,6 @@ def called(name: str) -> tuple[str, ...]:
     return (name, *EARLIER.get(name, ()))
 
 
-_GENERATION = "sets how the engine writes answers, which its own defaults stand for"
 TABLE = Table(
     keys=(
         Key(("model.model_name_or_path", "actor.model_name_or_path", "pretrain"), "model"),

@@ -261,8 +261,6 @@ MEGATRON_GROUPS = (
 """Groups that have Megatron's own arguments."""
 _MEGATRON = with_groups(MEGATRON_ARGUMENTS, MEGATRON_GROUPS)
 _ROLES = "critic. reward_model. reward. actor_rollout_ref.ref."
-_GENERATION = "sets how the engine writes answers, which its own defaults stand for"
-_BETWEEN = "moves states to host memory while answers are generated; they are back while the model trains"
 _EVERY_ROLE = tuple(
     f"{role}*{name}"
     for role in _ROLES.split()
