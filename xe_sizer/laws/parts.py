@@ -2,40 +2,156 @@
 
 A part joins the function that computes it with the name, the formula and the source that an explanation prints, so
 that none of the four can go with another. The parts of one answer stand in one tuple, in the order of the answer.
+
+A function that returns a `Sum` says in passing what its numbers count: the explanation prints the very factors that
+were multiplied, and no second equation has to keep up with the first.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
 from xe_sizer.immutable import Immutable
 
 if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
     from xe_sizer.graph.operators import Array
 
 Inputs = TypeVar("Inputs")
 ABSENT: Array = np.zeros((1, 1, 1))  # what a part comes to that does not apply; broadcasts to any shape
 
 
-class Factor(Immutable):
-    """A number of a product, and what it counts; `divides` where the product is divided by it."""
+class Factor(NamedTuple):
+    """A number of a product, and what it counts; `divides` where the product is divided by it.
 
-    value: float
-    name: str
+    name : empty for shares and switches; None where the number is no product of anything that has a name
+    """
+
+    value: ArrayLike
+    name: str | None
     divides: bool = False
 
 
-Terms = tuple[tuple[Factor, ...], ...]
-"""A sum of products: what a part comes to, with the numbers put in."""
+Terms = tuple[tuple[tuple[float, str, bool], ...], ...]
+"""Products as they are shown: each factor a number, what it counts, and whether the product is divided by it."""
+
+
+class Sum(Immutable):
+    """An array that knows the products whose sum it is.
+
+    Arithmetic is that of the value, in the order of the expression; each step is done to the products too, by the laws
+    of algebra. A plain array that is added stays without explanation; one that multiplies is a share or a switch.
+    """
+
+    __array_ufunc__ = None  # an array on the left leaves the operation to this class
+
+    value: Array
+    products: tuple[tuple[Factor, ...], ...]
+
+    def __add__(self, other: Sum | ArrayLike) -> Sum:
+        other = _as_sum(other)
+        return Sum(self.value + other.value, self.products + other.products)
+
+    __radd__ = __add__
+
+    def __neg__(self) -> Sum:
+        products = ((first._replace(value=-np.asarray(first.value)), *rest) for first, *rest in self.products)
+        return Sum(-self.value, tuple(products))
+
+    def __sub__(self, other: Sum | ArrayLike) -> Sum:
+        other = _as_sum(other)
+        return Sum(self.value - other.value, self.products + (-other).products)
+
+    def __rsub__(self, other: ArrayLike) -> Sum:
+        return _as_sum(other) - self
+
+    def __mul__(self, other: Sum | ArrayLike) -> Sum:
+        other = other if isinstance(other, Sum) else named(other, "")
+        return Sum(self.value * other.value, tuple((*one, *more) for one in self.products for more in other.products))
+
+    __rmul__ = __mul__
+
+    def over(self, ranks: ArrayLike, name: str) -> Sum:
+        """The sum divided among ranks."""
+        return Sum(self.value / np.asarray(ranks), _times(self.products, Factor(ranks, name, divides=True)))
+
+    def per(self, count: ArrayLike, name: str, each: str) -> Sum:
+        """The same value told as so many of what each of them comes to."""
+        return Sum(self.value, ((Factor(count, name), Factor(self.value / np.asarray(count), each)),))
+
+    def at(self, *place: int) -> Terms:
+        """The products that are not zero at a place of the value, with numbers; none where one has no explanation."""
+        told = []
+        for factors in self.products:
+            numbers = [(_at(factor.value, place), factor.name, factor.divides) for factor in factors]
+            if any(number == 0.0 for number, _, _ in numbers):
+                continue
+            known = [(number, name, divides) for number, name, divides in numbers if name is not None]
+            if len(known) < len(numbers):
+                return ()
+            telling = (each for each in known if each[0] != 1.0 or (each[1] and not each[2]))
+            told.append(tuple(sorted(telling, key=lambda each: each[2])))
+        return tuple(told)
+
+
+def named(value: ArrayLike, name: str | None) -> Sum:
+    """A number with what it counts."""
+    return Sum(np.asarray(value), ((Factor(value, name),),))
+
+
+def product(*factors: tuple[ArrayLike, str]) -> Sum:
+    """Numbers multiplied in this order, each with what it counts."""
+    first, *rest = (named(value, name) for value, name in factors)
+    return math.prod(rest, start=first)
+
+
+def where(condition: ArrayLike, one: Sum | ArrayLike, other: Sum | ArrayLike) -> Sum:
+    """One sum where the condition holds, else the other."""
+    one, other, holds = _as_sum(one), _as_sum(other), np.asarray(condition)
+    products = _times(one.products, Factor(holds, "")) + _times(other.products, Factor(~holds, ""))
+    return Sum(np.where(holds, one.value, other.value), products)
+
+
+def smaller(one: Sum | ArrayLike, other: Sum | ArrayLike) -> Sum:
+    """The smaller of two sums, the first where they are equal."""
+    one, other = _as_sum(one), _as_sum(other)
+    return where(one.value <= other.value, one, other)
+
+
+def larger(one: Sum | ArrayLike, other: Sum | ArrayLike) -> Sum:
+    """The larger of two sums, the first where they are equal."""
+    one, other = _as_sum(one), _as_sum(other)
+    return where(one.value >= other.value, one, other)
+
+
+def value_of(size: Sum | Array) -> Array:
+    """The array, whether it knows its products or not."""
+    return size.value if isinstance(size, Sum) else size
 
 
 def product_of(term: Iterable[Factor]) -> float:
-    """The value of one product."""
-    return math.prod(1.0 / factor.value if factor.divides else factor.value for factor in term)
+    """The value of one product of numbers."""
+    return float(np.prod([np.asarray(factor.value) ** (-1.0 if factor.divides else 1.0) for factor in term]))
+
+
+def _as_sum(size: Sum | ArrayLike) -> Sum:
+    return size if isinstance(size, Sum) else named(size, None)
+
+
+def _times(products: tuple[tuple[Factor, ...], ...], factor: Factor) -> tuple[tuple[Factor, ...], ...]:
+    return tuple((*each, factor) for each in products)
+
+
+def _at(value: ArrayLike, place: tuple[int, ...]) -> float:
+    """The number of an array that broadcasts to the shape of the place."""
+    array = np.asarray(value)
+    own = place[len(place) - array.ndim :]
+    return float(array[tuple(index if size > 1 else 0 for index, size in zip(own, array.shape, strict=True))])
 
 
 def _always(_: object) -> bool:
@@ -51,19 +167,24 @@ class Part(Immutable, Generic[Inputs], eq=True):
     name: str
     formula: str
     source: str
-    function: Callable[[Inputs], Array]
+    function: Callable[[Inputs], Sum | Array]
     applies: Callable[[Any], bool] = _always
 
     def __call__(self, inputs: Inputs) -> Array:
-        return self.function(inputs)
+        return value_of(self.function(inputs))
+
+    def terms(self, inputs: Inputs, *place: int) -> Terms:
+        """The part as a sum of products, with its numbers at a place; empty where it is no such sum."""
+        size = self.function(inputs)
+        return size.at(*place) if isinstance(size, Sum) else ()
 
 
 def part(
     name: str, formula: str, source: str, applies: Callable[[Any], bool] = _always
-) -> Callable[[Callable[[Inputs], Array]], Part[Inputs]]:
+) -> Callable[[Callable[[Inputs], Sum | Array]], Part[Inputs]]:
     """Decorator that turns a function into the part that it computes."""
 
-    def registered(function: Callable[[Inputs], Array]) -> Part[Inputs]:
+    def registered(function: Callable[[Inputs], Sum | Array]) -> Part[Inputs]:
         return Part(name, formula, source, function, applies)
 
     return registered
@@ -71,4 +192,4 @@ def part(
 
 def computed(parts: Iterable[Part[Inputs]], inputs: Inputs) -> dict[str, Array]:
     """Name of each part -> what it comes to, in the order of the parts."""
-    return {each.name: each.function(inputs) if each.applies(inputs) else ABSENT for each in parts}
+    return {each.name: each(inputs) if each.applies(inputs) else ABSENT for each in parts}

@@ -491,7 +491,7 @@ class ServingEstimate(Immutable):
             held = {one.name: fixed[one.name] for one in (weights, adapters) if one.name in fixed}
             if self.fits:
                 return {**held, CACHE: self.pool_bytes, **fixed}
-            return {**held, CACHE: self.request_bytes, **fixed, RESERVED: self._left_free_bytes()}
+            return {**held, CACHE: self.request_bytes, **fixed, RESERVED: float(left_free(self.card)[0])}
         job, traffic = self.resolved.job, self.resolved.traffic
         live = static_peak(job, self.placement, self.sequences, traffic.inputs, traffic.outputs)
         beside = {part.name: fixed[part.name] for part in BESIDE}
@@ -574,8 +574,9 @@ class ServingEstimate(Immutable):
             return self.resolved.amount
         return max(min(self.point.running, float(int(self.choice.holds))), 1.0)
 
-    def _left_free_bytes(self) -> float:
-        """What the engine is told to leave of a GPU [bytes]."""
-        fixed = self.memory.fixed
-        beside = {name: value for name, value in fixed.items() if name != cuda_graphs.name}
-        return float(left_free(Card(self.resolved.job, beside, fixed[cuda_graphs.name]))[0])
+    @property
+    def card(self) -> Card:
+        """A GPU, and what the engine has on it beside the pool."""
+        fixed = dict(self.memory.fixed)
+        graphs = fixed.pop(cuda_graphs.name)
+        return Card(self.resolved.job, fixed, graphs)

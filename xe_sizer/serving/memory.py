@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +17,7 @@ from xe_sizer.graph.vision import VISION, largest_image, vision_weights
 from xe_sizer.graph.weights import embedding_weights, head_weights, layer_weights
 from xe_sizer.immutable import Immutable
 from xe_sizer.laws.collectives import copy_time_s
-from xe_sizer.laws.parts import Part, computed, part
+from xe_sizer.laws.parts import Part, computed, larger, named, part, product, smaller, value_of
 from xe_sizer.serving.job import ReplicaLayouts, wide_modules
 from xe_sizer.units import FLOAT32, GIB, SIXTEEN_BIT
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape, StateSpace, VisionTower
     from xe_sizer.graph.operators import Array
     from xe_sizer.graph.weights import Weight
+    from xe_sizer.laws.parts import Sum
     from xe_sizer.serving.job import ServedAdapters, ServingJob, Traffic
     from xe_sizer.software.number_formats import Format, Scheme
 
@@ -186,9 +188,9 @@ def weight_bytes(model: ModelShape, scheme: Scheme) -> float:
     Source: checkpoints of GPTQ, AWQ, compressed-tensors, ModelOpt and gpt-oss.
     """
     one = ReplicaLayouts.of()
-    layers = [count * _total(weights, one, scheme) for count, weights in _layers(model)]
-    ends = (_total(part, one, scheme) for part in _ends(model))
-    return float(np.sum([*layers, *ends, _vision(model, one, scheme)]))
+    layers = [count * _elements(weights, one, scheme) for count, weights in _layers(model)]
+    ends = (_elements(part, one, scheme) for part in _ends(model))
+    return float(_stored(np.sum([*layers, *ends, _vision(model, one, scheme)], axis=0), scheme).value[0])
 
 
 def rank_weight_bytes(model: ModelShape, scheme: Scheme, placements: ReplicaLayouts) -> Array:
@@ -212,30 +214,47 @@ def rank_weight_bytes(model: ModelShape, scheme: Scheme, placements: ReplicaLayo
     Source: `weight_bytes`; column-, row- and expert-parallel shards as in Megatron-LM (arXiv:1909.08053) and the
     engines.
     """
-    pp = as_array(placements.pp)
+    return _rank_weights(model, scheme, placements).value
+
+
+def _rank_weights(model: ModelShape, scheme: Scheme, placements: ReplicaLayouts) -> Sum:
+    """The same as elements in the format and in 16 bit, each with its size."""
     layers = _fullest_stage(model, scheme, placements)
-    embedding, head = (_total(part, placements, scheme) for part in _ends(model))
-    first = embedding + _vision(model, placements, scheme)
+    embedding, head = (_elements(part, placements, scheme) for part in _ends(model))
+    first, head_alone = embedding + _vision(model, placements, scheme), head
     if model.tied_embeddings:  # the last stage has a copy of the table
         table = tuple(weight for weight in embedding_weights(model) if weight.name == "embedding")
-        head_alone = head + _total(table, placements, scheme)
-    else:
-        head_alone = head
-    return np.asarray(layers + np.where(pp > 1, np.maximum(first, head_alone), first + head))
+        head_alone = head + _elements(table, placements, scheme)
+    heavier = _stored(first, scheme).value >= _stored(head_alone, scheme).value
+    ends = np.where(placements.pp > 1, np.where(heavier, first, head_alone), first + head)
+    return _stored(layers + ends, scheme)
+
+
+def _stored(elements: Array, scheme: Scheme) -> Sum:
+    """Elements in the format and in 16 bit, of shape (2, placements), with their sizes; together where these are one.
+
+    A format that is wider than 16 bit is that of all.
+    """
+    (narrow, wide), size = elements, scheme.weights.element_bytes
+    if size >= SIXTEEN_BIT:
+        return product((narrow + wide, "elements"), (size, "B"))
+    in_format = product((narrow, f"elements in {scheme.weights.name}"), (size, "B"))
+    return in_format + product((wide, "elements in 16 bit"), (SIXTEEN_BIT, "B"))
 
 
 def _fullest_stage(model: ModelShape, scheme: Scheme, placements: ReplicaLayouts) -> Array:
-    """The heaviest run of ceil(layers / pp) layers that a rank may hold [bytes]."""
+    """Elements of the heaviest run of ceil(layers / pp) layers that a rank may hold, as `_elements`."""
     share = layers_per_stage(model.layers, placements.pp) / model.layers
-    each = [(count, _total(weights, placements, scheme)) for count, weights in _layers(model)]
+    each = [(count, _elements(weights, placements, scheme)) for count, weights in _layers(model)]
     if len(each) == 1 or model.kv_layers is not None:
-        return np.asarray(share * sum(count * size for count, size in each))
-    sizes = np.stack([size for _, size in each])  # shape (kinds, placements)
-    found = np.zeros(len(placements))
+        return np.asarray(share * sum(count * elements for count, elements in each))
+    kinds = np.stack([elements for _, elements in each], axis=1)  # shape (2, kinds, placements)
+    found = np.zeros((2, len(placements)))
     for stages in np.unique(placements.pp):
         of_stages = placements.pp == stages
-        runs = _runs(model, int(layers_per_stage(model.layers, stages)))
-        found[of_stages] = (runs @ sizes[:, of_stages]).max(axis=0)
+        runs = _runs(model, int(layers_per_stage(model.layers, stages))) @ kinds[..., of_stages]
+        heaviest = _stored(runs, scheme).value.argmax(axis=0)
+        found[:, of_stages] = np.take_along_axis(runs, heaviest[None, None], axis=1)[:, 0]
     return found
 
 
@@ -262,10 +281,10 @@ def _ends(model: ModelShape) -> tuple[tuple[Weight, ...], tuple[Weight, ...]]:
 
 
 def _vision(model: ModelShape, placements: ReplicaLayouts, scheme: Scheme) -> Array:
-    """The encoder of images and its projectors on one rank; zero where the model has none [bytes]."""
+    """The encoder of images and its projectors on one rank, as `_elements`; zero where the model has none."""
     groups = vision_weights(model.vision) if model.vision else ()
-    found = [count * _total(tuple(map(_wide, weights)), placements, scheme) for count, weights in groups]
-    return np.asarray(np.sum([np.zeros(len(placements)), *found], axis=0))
+    found = [count * _elements(tuple(map(_wide, weights)), placements, scheme) for count, weights in groups]
+    return np.asarray(np.sum([np.zeros((2, len(placements))), *found], axis=0))
 
 
 def _wide(weight: Weight) -> Weight:
@@ -273,20 +292,20 @@ def _wide(weight: Weight) -> Weight:
     return replace(weight, module=VISION)
 
 
-def _total(weights: tuple[Weight, ...], placements: ReplicaLayouts, scheme: Scheme) -> Array:
-    zero = np.zeros(len(placements))
-    return np.asarray(np.sum([zero, *(_bytes(weight, placements, scheme) for weight in weights)], axis=0))
-
-
-def _bytes(weight: Weight, placements: ReplicaLayouts, scheme: Scheme) -> Array:
-    """One weight on one rank: its matrix in the format or in 16 bit, its bias in 16 bit."""
-    tp = as_array(placements.tp)
-    wide = max(SIXTEEN_BIT, scheme.weights.element_bytes)
-    stored = weight.kind == "linear" or (scheme.weights.everywhere and weight.module in ("embedding", "head"))
-    narrow = stored and weight.module not in wide_modules(scheme)
-    size = scheme.weights.element_bytes if narrow else wide
-    expert_ranks = as_array(placements.ep) * placements.expert_tp
-    return weight.on_rank(weight.matrix_elements * size, weight.bias_elements * wide, tp, expert_ranks)
+def _elements(weights: tuple[Weight, ...], placements: ReplicaLayouts, scheme: Scheme) -> Array:
+    """Elements on one rank in the format, and those in 16 bit, biases among them; shape (2, placements) [-]."""
+    found = np.zeros((2, len(placements)))
+    tp, expert_ranks = as_array(placements.tp), as_array(placements.ep) * placements.expert_tp
+    kept_wide = wide_modules(scheme)
+    for weight in weights:
+        stored = weight.kind == "linear" or (scheme.weights.everywhere and weight.module in ("embedding", "head"))
+        matrix, bias = weight.matrix_elements, weight.bias_elements
+        if stored and weight.module not in kept_wide:
+            found[0] += weight.on_rank(matrix, 0.0, tp, expert_ranks)
+            found[1] += weight.on_rank(0.0, bias, tp, expert_ranks)
+        else:
+            found[1] += weight.on_rank(matrix, bias, tp, expert_ranks)
+    return found
 
 
 # KV cache and recurrent states: bytes of a token and a sequence, and how many sequences a pool holds.
@@ -462,20 +481,20 @@ class Holding(Immutable):
     tokens: ArrayLike
     sampled: ArrayLike
 
-    def everywhere(self, gib: float) -> Array:
+    def everywhere(self, gib: float) -> Sum:
         """The same on every GPU [bytes]."""
-        return np.full(len(self.placements), gib * GIB)
+        return product((gib, "GiB"), (GIB, "")) * np.ones(len(self.placements))
 
 
 @part("weights", "elements of the rank's shards x bytes of the format", "checkpoints of the format")
-def weights(held: Holding) -> Array:
-    return rank_weight_bytes(held.job.model, held.job.scheme, held.placements)
+def weights(held: Holding) -> Sum:
+    return _rank_weights(held.job.model, held.job.scheme, held.placements)
 
 
 @part("LoRA adapters", "held adapters x r (inputs + outputs) of their projections x 2", "preallocated by the engine")
 def adapters(held: Holding) -> Array:
-    kept = held.job.adapters
-    return adapter_bytes(held.job.model, kept, held.placements) if kept else held.everywhere(0.0)
+    kept, count = held.job.adapters, len(held.placements)
+    return adapter_bytes(held.job.model, kept, held.placements) if kept else np.zeros(count)
 
 
 @part("activations", "widest tensors of a layer for the tokens of a step", "the profiling run of the engine")
@@ -514,32 +533,32 @@ def _encoded(held: Holding, tower: VisionTower) -> Array:
 
 
 @part("logits", "sequences of a step x vocabulary x (16 bit + float32)", "samplers widen the logits")
-def logits(held: Holding) -> Array:
+def logits(held: Holding) -> Sum:
     """Of every token where the engine computes `all_logits`."""
-    tokens = as_array(held.tokens)
-    rows = tokens if held.job.engine.kernels.all_logits else np.minimum(as_array(held.sampled), tokens)
-    one = np.ones_like(as_array(held.placements.tp))
-    return np.asarray(rows * held.job.model.vocab * (held.job.element_bytes + FLOAT32) * one)
+    tokens, each = as_array(held.tokens), held.job.element_bytes + FLOAT32
+    every = held.job.engine.kernels.all_logits
+    rows = named(tokens, "tokens") if every else named(np.minimum(as_array(held.sampled), tokens), "sequences")
+    vocab, one = float(held.job.model.vocab), np.ones(len(held.placements))
+    return rows * named(vocab, "vocabulary") * named(each, "B") * one
 
 
 @part("CUDA graphs", "captured decode steps", "the engine")
-def cuda_graphs(held: Holding) -> Array:
+def cuda_graphs(held: Holding) -> Sum:
     return held.everywhere(held.job.engine.memory.graphs_gib)
 
 
 @part("CUDA context", "driver and kernels", "measured contexts, 0.47 to 0.92 GiB")
-def cuda_context(held: Holding) -> Array:
+def cuda_context(held: Holding) -> Sum:
     return held.everywhere(held.job.engine.memory.context_gib)
 
 
 @part("communicators", "buffers of NCCL or of the engine's all-reduce", "measured groups, 0.5 to 0.7 GiB")
-def communicators(held: Holding) -> Array:
-    several = (held.placements.gpus > 1).astype(float)
-    return np.asarray(several * held.job.engine.memory.communicator_gib * GIB)
+def communicators(held: Holding) -> Sum:
+    return held.everywhere(held.job.engine.memory.communicator_gib) * (held.placements.gpus > 1)
 
 
 @part("workspaces", "cuBLAS and the attention's partial results", "the engine")
-def workspaces(held: Holding) -> Array:
+def workspaces(held: Holding) -> Sum:
     return held.everywhere(held.job.engine.memory.workspace_gib)
 
 
@@ -550,7 +569,7 @@ class Cached(Immutable):
     placements: ReplicaLayouts
     sequences: ArrayLike
     tokens: ArrayLike
-    copies: float = 1.0
+    copies: ArrayLike = 1.0
 
 
 @part(
@@ -558,9 +577,10 @@ class Cached(Immutable):
     "2 x layers x KV heads x head size x element x tokens, in whole blocks",
     "paged attention (arXiv:2309.06180)",
 )
-def cache(cached: Cached) -> Array:
+def cache(cached: Cached) -> Sum:
     each = request_bytes(cached.job, cached.placements, cached.tokens)
-    return np.asarray(cached.copies * (as_array(cached.sequences) * each))
+    requests = product((as_array(cached.sequences), "requests"), (each, "B a request"))
+    return named(cached.copies, "copies") * requests
 
 
 class Card(Immutable):
@@ -574,21 +594,21 @@ class Card(Immutable):
     def card_bytes(self) -> float:
         return self.job.server.accelerator.memory_bytes
 
-    @property
-    def taken(self) -> Array:
+    @cached_property
+    def taken(self) -> Sum:
         """All parts beside the pool and the graphs [bytes]."""
-        return np.asarray(sum(self.fixed.values()))
+        return sum(named(size, f"B of {name}") for name, size in self.fixed.items())  # type: ignore[return-value]
 
     @property
-    def engine_bytes(self) -> Array:
+    def engine_bytes(self) -> Sum | Array:
         """What the engine takes but for the graphs, where the pool gets all that its share leaves [bytes]."""
-        engine, whole = self.job.engine.memory, self.card_bytes
+        engine, whole, taken = self.job.engine.memory, self.card_bytes, self.taken.value
         if engine.utilization_of == "free":
-            return np.asarray(self.taken + engine.utilization * (whole - self.taken))
+            return taken + engine.utilization * (whole - taken)
         if engine.utilization_of == "static":
             before = self.fixed[cuda_context.name] + self.fixed[communicators.name]
-            return np.asarray(self.taken - self.fixed[weights.name] + engine.utilization * (whole - before))
-        return np.full(self.taken.shape, engine.utilization * whole)
+            return taken - self.fixed[weights.name] + engine.utilization * (whole - before)
+        return product((engine.utilization, ""), (whole, "B of the card")) * np.ones(taken.shape)
 
 
 @part(
@@ -596,14 +616,14 @@ class Card(Immutable):
     "share of the engine x card - all other parts, or share x what these leave; graphs out of the rest",
     "documentation of the engines",
 )
-def pool(card: Card) -> Array:
-    most = card.card_bytes - card.taken - card.graphs
-    return np.maximum(np.minimum(card.engine_bytes - card.taken, most), 0.0)
+def pool(card: Card) -> Sum:
+    most = named(card.card_bytes, "B of the card") - card.taken - named(card.graphs, f"B of {cuda_graphs.name}")
+    return larger(smaller(card.engine_bytes - card.taken, most), 0.0)
 
 
 @part("left free by the engine", "card - share of the engine - CUDA graphs", "gpu_memory_utilization")
 def left_free(card: Card) -> Array:
-    return np.asarray(card.card_bytes - np.minimum(card.engine_bytes + card.graphs, card.card_bytes))
+    return np.asarray(card.card_bytes - np.minimum(value_of(card.engine_bytes) + card.graphs, card.card_bytes))
 
 
 STEP_TENSORS = (activations, logits)
@@ -643,17 +663,22 @@ def serving_memory(job: ServingJob, placements: ReplicaLayouts, prompt_tokens: f
 
     Source: documentation of the engines; vllm.utils.mem_utils; profile_max_num_token of SGLang.
     """
+    held = largest_step(job, placements, prompt_tokens)
+    parts = FIXED_PARTS if job.adapters else tuple(one for one in FIXED_PARTS if one is not adapters)
+    fixed, graphs = computed(parts, held), cuda_graphs(held)
+    card = Card(job, fixed, graphs)
+    return ServingMemory({**fixed, cuda_graphs.name: graphs}, pool(card), card.card_bytes)
+
+
+def largest_step(job: ServingJob, placements: ReplicaLayouts, prompt_tokens: float | None) -> Holding:
+    """The step that an engine tries as it starts."""
     batching = job.engine.batching
     tokens = float(batching.max_step_tokens)
     if prompt_tokens is not None and job.engine.memory.grows:
         tokens = min(tokens, prompt_tokens)
     elif prompt_tokens is not None and not batching.chunked_prefill:
         tokens = max(tokens, prompt_tokens)
-    held = Holding(job, placements, tokens, min(batching.max_sequences, SAMPLED_TOGETHER))
-    parts = FIXED_PARTS if job.adapters else tuple(one for one in FIXED_PARTS if one is not adapters)
-    fixed, graphs = computed(parts, held), cuda_graphs(held)
-    card = Card(job, fixed, graphs)
-    return ServingMemory({**fixed, cuda_graphs.name: graphs}, pool(card), card.card_bytes)
+    return Holding(job, placements, tokens, min(batching.max_sequences, SAMPLED_TOGETHER))
 
 
 def held_tokens(job: ServingJob, inputs: ArrayLike, outputs: ArrayLike) -> Array:
@@ -741,17 +766,27 @@ def static_peak(
 
     Source: own derivation from the DynamicCache of transformers; the engine's file says how often the cache is held.
     """
+    return _live(*worst_moment(job, placements, batch, inputs, outputs))
+
+
+def worst_moment(
+    job: ServingJob, placements: ReplicaLayouts, batch: ArrayLike, inputs: ArrayLike, outputs: ArrayLike
+) -> tuple[Holding, Cached]:
+    """What is on a GPU at the worst moment of a batch whose cache grows, as `static_peak` asks."""
     batch, inputs, outputs = as_array(batch), as_array(inputs), as_array(outputs)
-    share = batch / as_array(placements.dp)
-    early = Holding(job, placements, share * inputs, share), Cached(job, placements, share, inputs)
-    copies = job.engine.memory.cache_copies
-    late = Holding(job, placements, share, share), Cached(job, placements, share, inputs + outputs, copies)
-    prefill, decode = (
-        {cache.name: cache(cached), **computed(STEP_TENSORS, holding)} for holding, cached in (early, late)
-    )
-    at_end = np.asarray(sum(decode.values())) >= np.asarray(sum(prefill.values()))
-    live = {name: np.where(at_end, decode[name], prefill[name]) for name in prefill}
-    return {weights.name: weights(late[0]), **live}
+    share, copies = batch / as_array(placements.dp), job.engine.memory.cache_copies
+    prefill = Holding(job, placements, share * inputs, share), Cached(job, placements, share, inputs)
+    last_step = Holding(job, placements, share, share), Cached(job, placements, share, inputs + outputs, copies)
+    early, late = (np.asarray(sum(_live(*moment).values())) for moment in (prefill, last_step))
+    at_end = late >= early
+    tokens, kept = np.where(at_end, share, share * inputs), np.where(at_end, inputs + outputs, inputs)
+    held = Holding(job, placements, tokens, share)
+    return held, Cached(job, placements, share, kept, np.where(at_end, copies, 1.0))
+
+
+def _live(held: Holding, cached: Cached) -> dict[str, Array]:
+    """Tensors that are live in a step of a batch [bytes]."""
+    return {weights.name: weights(held), cache.name: cache(cached), **computed(STEP_TENSORS, held)}
 
 
 # Sessions that come back: whose cache stays on the GPU, whose in host memory, and how many find theirs again.

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec.structs import replace
-from msgspec.structs import replace as replace_fields
 
 from xe_sizer.laws.hardware import energy_kwh, energy_words
-from xe_sizer.laws.parts import Factor as Number
-from xe_sizer.laws.parts import product_of
 from xe_sizer.result.common import SCHEMA_VERSION, Factor, Gpus, MemoryComponent, Reason, Source, TimeComponent
 from xe_sizer.result.serving import (
     AGGREGATED,
@@ -54,33 +51,28 @@ from xe_sizer.serving.load import LOADS
 from xe_sizer.serving.memory import (
     ALLOCATED_PARTS,
     BATCH_PARTS,
-    SAMPLED_TOGETHER,
     SHORT_PARTS,
+    Cached,
     adapter_bytes,
     adapters,
     cache,
-    communicators,
-    cuda_context,
-    cuda_graphs,
     distinct,
+    largest_step,
     left_free,
-    logits,
-    rank_weight_bytes,
+    pool,
     token_bytes,
     weights,
-    workspaces,
+    worst_moment,
 )
 from xe_sizer.serving.resolve import images_in
 from xe_sizer.serving.search import fit_of, host_cache_warnings, session_cache
 from xe_sizer.serving.step_time import STEP_PARTS, adapter_products
 from xe_sizer.serving.uncertainty import MEMORY_ERROR_SHARE, span
 from xe_sizer.units import (
-    FLOAT32,
     GIB,
     GIGA,
     HOUR_S,
     MEGA,
-    SIXTEEN_BIT,
     rounded,
     three_digits,
     whole_parts,
@@ -90,7 +82,6 @@ from xe_sizer.version import __version__
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array
-    from xe_sizer.laws.parts import Terms
     from xe_sizer.scenario.read import Given
     from xe_sizer.serving.estimate import ServingEstimate
     from xe_sizer.serving.job import ReplicaLayouts
@@ -385,16 +376,17 @@ def better_words(sized: ServingEstimate, without: ServingEstimate, by: str) -> s
 def serve_memory(estimate: ServingEstimate, details: bool = True) -> ServeMemory:
     """The ledger of the fullest GPU [bytes]; with the numbers of the formulas as a detail."""
     at_work = f"{_held(estimate)} at their peak" if estimate.grows else "as allocated"
-    sizes = estimate.memory_parts
+    parts, sizes = _parts(estimate), estimate.memory_parts
+    terms = _terms(estimate, parts) if details else {}
     components = tuple(
         MemoryComponent(
             name=part.name,
             bytes=size,
             formula=part.formula,
             source=part.source,
-            terms=_terms(estimate, part.name, sizes[part.name]) if details else (),
+            terms=terms.get(part.name, ()),
         )
-        for part, size in zip(_parts(estimate), whole_parts(sizes.values()), strict=True)
+        for part, size in zip(parts, whole_parts(sizes.values()), strict=True)
     )
     peak, usable = sum(part.bytes for part in components), float(round(estimate.usable_bytes))
     return ServeMemory(
@@ -408,12 +400,19 @@ def serve_memory(estimate: ServingEstimate, details: bool = True) -> ServeMemory
     )
 
 
-def _terms(estimate: ServingEstimate, name: str, size_bytes: float) -> tuple[tuple[Factor, ...], ...]:
-    """A part as a sum of products, with its numbers."""
-    return tuple(
-        tuple(Factor(value=one.value, name=one.name, divides=one.divides) for one in term)
-        for term in terms_of(estimate, name, size_bytes)
-    )
+def _terms(estimate: ServingEstimate, parts: tuple[Held, ...]) -> dict[str, tuple[tuple[Factor, ...], ...]]:
+    """The parts as sums of products, with their numbers."""
+    job, placement, traffic = estimate.resolved.job, estimate.placement, estimate.resolved.traffic
+    if estimate.grows:
+        held, cached = worst_moment(job, placement, estimate.sequences, traffic.inputs, traffic.outputs)
+    else:
+        held = largest_step(job, placement, traffic.inputs)
+        cached = Cached(job, placement, 1.0, estimate.resolved.must_hold)
+    found: dict[str, tuple[tuple[Factor, ...], ...]] = {}
+    for part in parts:
+        inputs: Any = estimate.card if part in (pool, left_free) else cached if part is cache else held
+        found[part.name] = tuple(tuple(Factor(*one) for one in term) for term in part.terms(inputs, 0))
+    return found
 
 
 def _parts(estimate: ServingEstimate) -> tuple[Held, ...]:
@@ -900,88 +899,3 @@ def _sources(sized: ServingEstimate) -> Iterator[Source]:
         **{f"collective {name}": law.source for name, law in job.network.scale_up.items()},
     }
     yield from (Source(name=name, source=source) for name, source in named.items() if source)
-
-
-# The parts of a serving GPU's memory with their numbers put in: sums of products of what they are computed from.
-
-NEAR = 1e-9  # share by which a sum in another order may differ [-]
-HALF = 0.5
-
-
-def terms_of(estimate: ServingEstimate, name: str, size_bytes: float) -> Terms:
-    """The part of that name as a sum of products; empty where it is no such sum.
-
-        bytes = sum of products of factors
-
-    Parameters
-    ----------
-    estimate : a service, with the placement of its replicas
-    name : of a part of its memory
-    size_bytes : what the part comes to [bytes]
-
-    Returns
-    -------
-    tuple of terms, each a tuple of factors; their products sum to `size_bytes`
-
-    Source: the functions of `serving.memory`, whose quantities these are.
-    """
-    terms = _WAYS[name](estimate) if name in _WAYS else ()
-    held = tuple(term for term in terms if product_of(term))
-    return held if abs(sum(map(product_of, held)) - size_bytes) <= NEAR * size_bytes else ()
-
-
-def _weights(estimate: ServingEstimate) -> Terms:
-    """Elements in the format and elements in 16 bit, told apart by what they take in a format of half the size."""
-    job, placement = estimate.resolved.job, estimate.placement
-    scheme, each = job.scheme, job.scheme.weights.element_bytes
-    whole = float(rank_weight_bytes(job.model, scheme, placement)[0])
-    if each >= SIXTEEN_BIT:
-        return ((Number(whole / each, "elements"), Number(each, "B")),)
-    halved = replace_fields(scheme, weights=replace_fields(scheme.weights, element_bytes=HALF * each))
-    narrow = (whole - float(rank_weight_bytes(job.model, halved, placement)[0])) / (HALF * each)
-    wide = (whole - narrow * each) / SIXTEEN_BIT
-    return (
-        (Number(narrow, f"elements in {scheme.weights.name}"), Number(each, "B")),
-        (Number(wide, "elements in 16 bit"), Number(SIXTEEN_BIT, "B")),
-    )
-
-
-def _cache(estimate: ServingEstimate) -> Terms:
-    """A share of the card less all other parts; or the cache of the requests that are held."""
-    job = estimate.resolved.job
-    engine, parts = job.engine.memory, estimate.memory_parts
-    if not estimate.grows and estimate.fits:
-        card = (Number(engine.utilization, ""), Number(job.server.accelerator.memory_bytes, "B of the card"))
-        others = (name for name in parts if name not in (cache.name, cuda_graphs.name))
-        return (card, *((Number(-parts[name], f"B of {name}"),) for name in others))
-    each = estimate.request_bytes
-    requests = estimate.sequences / float(estimate.placement.dp[0]) if estimate.grows else 1.0
-    copies = engine.cache_copies if estimate.grows else 1.0
-    return ((Number(copies, "copies"), Number(requests, "requests"), Number(each, "B a request")),)
-
-
-def _logits(estimate: ServingEstimate) -> Terms:
-    job = estimate.resolved.job
-    rows = float(min(job.engine.batching.max_sequences, SAMPLED_TOGETHER))
-    each = job.element_bytes + FLOAT32
-    return ((Number(rows, "sequences"), Number(float(job.model.vocab), "vocabulary"), Number(each, "B")),)
-
-
-def _everywhere(name: str) -> Callable[[ServingEstimate], Terms]:
-    """A size that the engine's file states."""
-
-    def stated(estimate: ServingEstimate) -> Terms:
-        return ((Number(getattr(estimate.resolved.job.engine.memory, name), "GiB"), Number(GIB, "")),)
-
-    return stated
-
-
-_WAYS: dict[str, Callable[[ServingEstimate], Terms]] = {
-    weights.name: _weights,
-    cache.name: _cache,
-    logits.name: _logits,
-    cuda_graphs.name: _everywhere("graphs_gib"),
-    cuda_context.name: _everywhere("context_gib"),
-    communicators.name: _everywhere("communicator_gib"),
-    workspaces.name: _everywhere("workspace_gib"),
-}

@@ -63,13 +63,15 @@ from xe_sizer.version import __version__
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from xe_sizer.laws.parts import Part, Terms
+    from xe_sizer.laws.parts import Part
     from xe_sizer.training.estimate import TrainingEstimate
     from xe_sizer.training.layout import Layouts
     from xe_sizer.training.memory import Ledger
     from xe_sizer.training.memory_parts import Around
     from xe_sizer.training.methods.method import Frozen
     from xe_sizer.training.resolved import ResolvedTraining
+
+    Terms = tuple[tuple[Number, ...], ...]
 
 # What each of the frozen weights beside a model takes of memory and time.
 
@@ -418,7 +420,7 @@ def _terms(sized: TrainingEstimate, held: Mapping[str, float]) -> dict[str, tupl
     peak = peak_of(sized.choice.evaluation, sized.ledger)
     return {
         name: tuple(
-            tuple(Factor(value=one.value, name=one.name, divides=one.divides) for one in term)
+            tuple(Factor(float(one.value), one.name or "", one.divides) for one in term)  # type: ignore[arg-type]
             for term in terms_at(peak, name, size)
         )
         for name, size in held.items()
