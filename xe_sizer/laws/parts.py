@@ -60,19 +60,17 @@ class Sum(Immutable):
 
     __radd__ = __add__
 
-    def __neg__(self) -> Sum:
-        products = ((first._replace(value=-np.asarray(first.value)), *rest) for first, *rest in self.products)
-        return Sum(-self.value, tuple(products))
-
     def __sub__(self, other: Sum | ArrayLike) -> Sum:
         other = as_sum(other)
-        return Sum(self.value - other.value, self.products + (-other).products)
+        taken = ((first._replace(value=-np.asarray(first.value)), *rest) for first, *rest in other.products)
+        return Sum(self.value - other.value, (*self.products, *taken))
 
     def __rsub__(self, other: ArrayLike) -> Sum:
         return as_sum(other) - self
 
     def __mul__(self, other: Sum | ArrayLike) -> Sum:
-        other = other if isinstance(other, Sum) else named(other, "")
+        if not isinstance(other, Sum):
+            return Sum(self.value * np.asarray(other), switched(self, other))
         return Sum(self.value * other.value, tuple((*one, *more) for one in self.products for more in other.products))
 
     __rmul__ = __mul__
@@ -132,8 +130,8 @@ def over(size: Size, ranks: Array, name: str) -> Size:
     return size.over(ranks, name) if isinstance(size, Sum) else size / ranks
 
 
-def switched(size: Sum, on: Array) -> Products:
-    """The products of a sum that is there where `on` is 1 and not where it is 0."""
+def switched(size: Sum, on: ArrayLike) -> Products:
+    """The products of a sum of which there is a share, or which is there where `on` is 1 and not where it is 0."""
     return tuple((*each, Factor(on, "")) for each in size.products)
 
 
