@@ -106,7 +106,7 @@ def test_a_part_is_what_its_own_function_computes(registry: Registry, monkeypatc
     """One replaced function changes the part of its name, what follows from the sum of all parts, and nothing else."""
     before = registry.answer()
     for index, part in enumerate(registry.parts):
-        other = replace(part, function=lambda inputs, part=part: part.function(inputs) + 1024.0, applies=lambda _: True)
+        other = replace(part, function=lambda inputs, part=part: part(inputs) + 1024.0, applies=lambda _: True)
         replaced = (*registry.parts[:index], other, *registry.parts[index + 1 :])
         with monkeypatch.context() as patch:
             patch.setattr(registry.module, registry.name, replaced)
@@ -121,7 +121,7 @@ def test_a_part_is_what_its_own_function_computes(registry: Registry, monkeypatc
 @pytest.mark.parametrize("registry", REGISTRIES, ids=IDS)
 def test_an_inserted_part_moves_no_other(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
     before, parts = registry.answer(), registry.parts
-    nothing = replace(parts[0], name="another", function=lambda inputs: 0.0 * parts[0].function(inputs))
+    nothing = replace(parts[0], name="another", function=lambda inputs: 0.0 * parts[0](inputs))
     for index in range(len(parts) + 1):
         with monkeypatch.context() as patch:
             patch.setattr(registry.module, registry.name, (*parts[:index], nothing, *parts[index:]))
@@ -183,7 +183,7 @@ def test_the_pool_is_what_the_engine_leaves(monkeypatch: pytest.MonkeyPatch) -> 
     job, one = asked(serve__concurrency=8, serve__adapters=2).job, ReplicaLayouts.of()
     before = serving_memory.serving_memory(job, one)
     for index, part in enumerate(serving_memory.FIXED_PARTS):
-        larger = replace(part, function=lambda held, part=part: part.function(held) + 1024.0**3)
+        larger = replace(part, function=lambda held, part=part: part(held) + 1024.0**3)
         fixed = (*serving_memory.FIXED_PARTS[:index], larger, *serving_memory.FIXED_PARTS[index + 1 :])
         with monkeypatch.context() as patch:
             patch.setattr(serving_memory, "FIXED_PARTS", fixed)
@@ -201,7 +201,7 @@ def test_a_part_that_a_job_cannot_have_is_zero_where_it_is_computed_all_the_same
         "narrow copies of weights", "frozen copies", "cast weights", "gathered layers", "weights kept whole",
         "dequantised layer", "dequantised weights", "image activations", "generator activations",
     ]  # fmt: skip
-    assert not any(np.any(part.function(tensors)) for part in left_out)
+    assert not any(np.any(part(tensors)) for part in left_out)
 
 
 def test_the_ledger_of_possible_layouts_is_that_of_all() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from xe_sizer.graph.operators import Array, as_array
-from xe_sizer.laws.parts import Sum, Terms, larger, named, part, product, smaller, where
+from xe_sizer.laws.parts import Sum, Terms, larger, named, over, part, product, smaller, where
 
 RANKS = np.array([1.0, 3.0])
 DENSE, EXPERTS = np.array([[7.0, 11.0], [0.0, 13.0]]), np.array([[5.0, 0.0], [2.0, 17.0]])  # shape (stage, layout)
@@ -18,8 +18,7 @@ def summed(terms: Terms) -> float:
 
 def sharded(dense: Sum | Array, experts: Sum | Array, size: Sum | float) -> Sum | Array:
     """An equation that holds for arrays and for sums alike."""
-    first = dense.over(RANKS, "ranks") if isinstance(dense, Sum) else dense / RANKS
-    return (first + experts) * size - 2.0 * experts + 0.0
+    return (over(dense, RANKS, "ranks") + experts) * size - 2.0 * experts + 0.0
 
 
 def test_arithmetic_is_that_of_the_arrays() -> None:
@@ -37,12 +36,12 @@ def test_what_is_told_sums_to_the_value_at_every_place() -> None:
 
 
 def test_a_product_names_its_factors_and_divides_at_its_end() -> None:
-    told = (named(DENSE, "elements").over(RANKS, "ranks") * named(4.0, "B")).at(1, 1)
+    told = (over(named(DENSE, "elements"), RANKS, "ranks") * named(4.0, "B")).at(1, 1)
     assert told == (((13.0, "elements", False), (4.0, "B", False), (3.0, "ranks", True)),)
 
 
 def test_ones_are_told_where_they_count_something() -> None:
-    told = product((6.0, "elements"), (1.0, "layers")).over(RANKS, "ranks") * np.array([1.0, 0.5])
+    told = over(product((6.0, "elements"), (1.0, "layers")), RANKS, "ranks") * np.array([1.0, 0.5])
     assert told.at(0) == (((6.0, "elements", False), (1.0, "layers", False)),)
     assert told.at(1) == (
         ((6.0, "elements", False), (1.0, "layers", False), (0.5, "", False), (3.0, "ranks", True)),
@@ -82,6 +81,14 @@ def test_a_size_is_told_as_so_many_of_what_each_comes_to() -> None:
     told = named(DENSE, "B").per(np.array([2.0, 4.0]), "logits", "B each")
     np.testing.assert_array_equal(told.value, DENSE)
     assert told.at(0, 1) == (((4.0, "logits", False), (2.75, "B each", False)),)
+
+
+def test_another_shape_tells_the_same() -> None:
+    told = product((DENSE, "elements"), (RANKS, "layers")).reshaped(
+        lambda size: size[:, None] if size.ndim == 2 else size
+    )
+    np.testing.assert_array_equal(told.value, (DENSE * RANKS)[:, None])
+    assert told.at(1, 5, 1) == (((13.0, "elements", False), (3.0, "layers", False)),)
 
 
 def test_a_part_is_the_value_of_its_sum() -> None:

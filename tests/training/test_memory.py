@@ -17,7 +17,7 @@ from xe_sizer.training.layout import Split, micro_batches_in_flight, stages_of
 from xe_sizer.training.memory import Ledger, fits, memory_ledger
 from xe_sizer.training.memory_parts import MOMENTS
 from xe_sizer.training.rank import rank_shapes
-from xe_sizer.training.summary import peak_of, terms_at
+from xe_sizer.training.summary import terms_at
 
 LLAMA_2_7B = 6_738_415_616
 STATES = ("weights", "gradients", "optimizer states")
@@ -365,5 +365,5 @@ def test_accelerate_keeps_shards_in_float32_whatever_is_loaded(stack: str, shard
 def test_gradients_of_flat_parameters_are_explained() -> None:
     made, chosen = job(kind="lora", stack="litgpt@0.5"), layouts(dp=4, zero=3, grad_accum=8)
     found = memory_ledger(made, chosen)
-    terms = terms_at(peak_of(Evaluation(made, chosen), found), "gradients", found.at_peak()["gradients"])
+    terms = terms_at(Evaluation(made, chosen), found, *found.worst())["gradients"]
     assert any(factor.name == "frozen elements beside adapters" for term in terms for factor in term)

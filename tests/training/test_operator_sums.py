@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from xe_sizer.errors import InputError
 from xe_sizer.graph.operators import Attention, Matmul, MemoryBound, Scan
-from xe_sizer.laws.parts import Factor, product_of
 from xe_sizer.training.activations import temporary_bytes
 from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.memory import memory_ledger
@@ -85,11 +84,6 @@ def test_gradients_of_adapters_come_with_the_first_backward_at_the_latest() -> N
     made = job(kind="lora", stack="hf-bf16", lora__rank=8, lora__targets=["q", "v"])
     found = memory_ledger(made, layouts(), np.array([512.0])).components["gradients"][0, :, 0]
     assert found.tolist() == [0, 0, 0] + [4 * 4_194_304] * 3
-
-
-def test_a_product_of_factors() -> None:
-    assert product_of([Factor(6.0, "elements"), Factor(4.0, "B"), Factor(8.0, "ranks", divides=True)]) == 3.0
-    assert product_of([]) == 1.0
 
 
 @pytest.mark.parametrize(

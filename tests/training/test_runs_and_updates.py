@@ -12,6 +12,7 @@ from cases import job, layouts
 from msgspec.structs import replace
 
 from xe_sizer.laws.collectives import ALL_GATHER, collective_time_s
+from xe_sizer.laws.parts import named
 from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.job import Job, Pauses
 from xe_sizer.training.memory_parts import MOMENTS, gradients_over_time
@@ -46,8 +47,8 @@ def test_an_asynchronous_checkpoint_is_written_before_the_next() -> None:
 def test_gradients_of_a_tied_table_come_with_the_head() -> None:
     """No table is still to come where the head is the table; a copy that learns beside adapters comes with its end."""
     made = job("llama-3.2-1b", stack="hf-bf16")
-    whole = np.full((2, 1), 1e12)
-    found = gradients_over_time(Evaluation(made, layouts()), whole, whole)[0, :, 0]
+    whole = named(np.full((2, 1), 1e12), "B")
+    found = gradients_over_time(Evaluation(made, layouts()), whole, whole).value[0, :, 0]
     layer = 2048 * (2 * 2048 + 2 * 512) + 3 * 2048 * 8192 + 2 * 2048
     assert found[MOMENTS.index("backward of the first layer")] == 1e12 - 2 * layer
     assert found[MOMENTS.index("backward of the last layer")] == 2 * (128_256 * 2048 + 2048)
@@ -61,11 +62,11 @@ def test_a_copy_of_the_head_has_its_gradient_first() -> None:
     """float32 gradients of 32,000 x 4,096 copied weights, of which the norm of the head is none's."""
     made = copied(lora__modules_to_save=["lm_head"])
     held = Evaluation(made, layouts()).held
-    whole = np.full((2, 1), 1e12)
-    found = gradients_over_time(Evaluation(made, layouts()), whole, whole)[0, :, 0]
+    whole = named(np.full((2, 1), 1e12), "B")
+    found = gradients_over_time(Evaluation(made, layouts()), whole, whole).value[0, :, 0]
     each = StateBytes.of(made, layouts()).adapter_gradient * made.method.saved_element_share
     assert found[MOMENTS.index("backward of the last layer")] == pytest.approx(float(held.head[0, 0]) * float(each))
-    plain = gradients_over_time(Evaluation(copied(), layouts()), whole, whole)[0, :, 0]
+    plain = gradients_over_time(Evaluation(copied(), layouts()), whole, whole).value[0, :, 0]
     assert plain[MOMENTS.index("backward of the last layer")] == 0.0
 
 

@@ -37,6 +37,7 @@ class Factor(NamedTuple):
     divides: bool = False
 
 
+Products = tuple[tuple[Factor, ...], ...]
 Terms = tuple[tuple[tuple[float, str, bool], ...], ...]
 """Products as they are shown: each factor a number, what it counts, and whether the product is divided by it."""
 
@@ -51,34 +52,40 @@ class Sum(Immutable):
     __array_ufunc__ = None  # an array on the left leaves the operation to this class
 
     value: Array
-    products: tuple[tuple[Factor, ...], ...]
+    products: Products
 
     def __add__(self, other: Sum | ArrayLike) -> Sum:
-        other = _as_sum(other)
+        other = as_sum(other)
         return Sum(self.value + other.value, self.products + other.products)
 
     __radd__ = __add__
 
-    def __neg__(self) -> Sum:
-        products = ((first._replace(value=-np.asarray(first.value)), *rest) for first, *rest in self.products)
-        return Sum(-self.value, tuple(products))
-
     def __sub__(self, other: Sum | ArrayLike) -> Sum:
-        other = _as_sum(other)
-        return Sum(self.value - other.value, self.products + (-other).products)
+        other = as_sum(other)
+        taken = ((first._replace(value=-np.asarray(first.value)), *rest) for first, *rest in other.products)
+        return Sum(self.value - other.value, (*self.products, *taken))
 
     def __rsub__(self, other: ArrayLike) -> Sum:
-        return _as_sum(other) - self
+        return as_sum(other) - self
 
     def __mul__(self, other: Sum | ArrayLike) -> Sum:
-        other = other if isinstance(other, Sum) else named(other, "")
+        if not isinstance(other, Sum):
+            return Sum(self.value * np.asarray(other), switched(self, other))
         return Sum(self.value * other.value, tuple((*one, *more) for one in self.products for more in other.products))
 
     __rmul__ = __mul__
 
-    def over(self, ranks: ArrayLike, name: str) -> Sum:
-        """The sum divided among ranks."""
-        return Sum(self.value / np.asarray(ranks), _times(self.products, Factor(ranks, name, divides=True)))
+    def over(self, ranks: Array, name: str) -> Sum:
+        """The sum divided by ranks."""
+        among = Factor(ranks, name, divides=True)
+        return Sum(self.value / ranks, tuple((*each, among) for each in self.products))
+
+    def reshaped(self, function: Callable[[Array], Array]) -> Sum:
+        """The sum with its arrays in another shape."""
+        products = (
+            tuple(one._replace(value=function(np.asarray(one.value))) for one in each) for each in self.products
+        )
+        return Sum(function(self.value), tuple(products))
 
     def per(self, count: ArrayLike, name: str, each: str) -> Sum:
         """The same value told as so many of what each of them comes to."""
@@ -99,9 +106,17 @@ class Sum(Immutable):
         return tuple(told)
 
 
+Size = TypeVar("Size", Sum, "Array")
+
+
 def named(value: ArrayLike, name: str | None) -> Sum:
     """A number with what it counts."""
     return Sum(np.asarray(value), ((Factor(value, name),),))
+
+
+def as_sum(size: Sum | ArrayLike) -> Sum:
+    """The sum, or an array as one that has no explanation."""
+    return size if isinstance(size, Sum) else named(size, None)
 
 
 def product(*factors: tuple[ArrayLike, str]) -> Sum:
@@ -110,41 +125,37 @@ def product(*factors: tuple[ArrayLike, str]) -> Sum:
     return math.prod(rest, start=first)
 
 
+def over(size: Size, ranks: Array, name: str) -> Size:
+    """What each of the ranks has that share it."""
+    return size.over(ranks, name) if isinstance(size, Sum) else size / ranks
+
+
+def switched(size: Sum, on: ArrayLike) -> Products:
+    """The products of a sum of which there is a share, or which is there where `on` is 1 and not where it is 0."""
+    return tuple((*each, Factor(on, "")) for each in size.products)
+
+
 def where(condition: ArrayLike, one: Sum | ArrayLike, other: Sum | ArrayLike) -> Sum:
     """One sum where the condition holds, else the other."""
-    one, other, holds = _as_sum(one), _as_sum(other), np.asarray(condition)
-    products = _times(one.products, Factor(holds, "")) + _times(other.products, Factor(~holds, ""))
-    return Sum(np.where(holds, one.value, other.value), products)
+    one, other, holds = as_sum(one), as_sum(other), np.asarray(condition)
+    return Sum(np.where(holds, one.value, other.value), switched(one, holds) + switched(other, ~holds))
 
 
 def smaller(one: Sum | ArrayLike, other: Sum | ArrayLike) -> Sum:
     """The smaller of two sums, the first where they are equal."""
-    one, other = _as_sum(one), _as_sum(other)
+    one, other = as_sum(one), as_sum(other)
     return where(one.value <= other.value, one, other)
 
 
 def larger(one: Sum | ArrayLike, other: Sum | ArrayLike) -> Sum:
     """The larger of two sums, the first where they are equal."""
-    one, other = _as_sum(one), _as_sum(other)
+    one, other = as_sum(one), as_sum(other)
     return where(one.value >= other.value, one, other)
 
 
 def value_of(size: Sum | Array) -> Array:
     """The array, whether it knows its products or not."""
     return size.value if isinstance(size, Sum) else size
-
-
-def product_of(term: Iterable[Factor]) -> float:
-    """The value of one product of numbers."""
-    return float(np.prod([np.asarray(factor.value) ** (-1.0 if factor.divides else 1.0) for factor in term]))
-
-
-def _as_sum(size: Sum | ArrayLike) -> Sum:
-    return size if isinstance(size, Sum) else named(size, None)
-
-
-def _times(products: tuple[tuple[Factor, ...], ...], factor: Factor) -> tuple[tuple[Factor, ...], ...]:
-    return tuple((*each, factor) for each in products)
 
 
 def _at(value: ArrayLike, place: tuple[int, ...]) -> float:

@@ -647,9 +647,7 @@ def serving_memory(job: ServingJob, placements: ReplicaLayouts, prompt_tokens: f
         pool = utilization x (card - context - communicators) - weights      SGLang: a share for what stays
         pool = min(pool, card - all of these - graphs)
 
-    Graphs are captured after the pool is sized, out of the rest. A step is the largest that the engine takes, and at
-    least a prompt of `prompt_tokens` where prompts are not cut; where the cache grows with the sequences it is that
-    prompt.
+    Graphs are captured after the pool is sized, out of the rest. A step is the largest that the engine takes.
 
     Parameters
     ----------
@@ -671,7 +669,21 @@ def serving_memory(job: ServingJob, placements: ReplicaLayouts, prompt_tokens: f
 
 
 def largest_step(job: ServingJob, placements: ReplicaLayouts, prompt_tokens: float | None) -> Holding:
-    """The step that an engine tries as it starts."""
+    """The step that an engine tries as it starts.
+
+        tokens = max_step_tokens, at least the prompt where prompts are not cut; min of both where the cache grows
+
+    Parameters
+    ----------
+    job, placements : the job, and placements of shape (placements,)
+    prompt_tokens : of one request; None: not known [tokens]
+
+    Returns
+    -------
+    Holding, of shape (placements,): tokens [-]
+
+    Source: vllm v1/worker/gpu_model_runner.py, profile_run; profile_max_num_token of SGLang.
+    """
     batching = job.engine.batching
     tokens = float(batching.max_step_tokens)
     if prompt_tokens is not None and job.engine.memory.grows:
@@ -772,7 +784,23 @@ def static_peak(
 def worst_moment(
     job: ServingJob, placements: ReplicaLayouts, batch: ArrayLike, inputs: ArrayLike, outputs: ArrayLike
 ) -> tuple[Holding, Cached]:
-    """What is on a GPU at the worst moment of a batch whose cache grows, as `static_peak` asks."""
+    """What is on a GPU at the worst moment of a batch whose cache grows.
+
+        tokens = share where weights + cache + step tensors of the last step >= those of the prefill, else share inputs
+        share = batch / dp
+
+    Parameters
+    ----------
+    job, placements : the job, and placements of shape (placements,)
+    batch : sequences [-]
+    inputs, outputs : of each [tokens]
+
+    Returns
+    -------
+    Holding and Cached: tokens, sequences and copies of shape (placements,) [-]
+
+    Source: `static_peak`, whose worst moment this is.
+    """
     batch, inputs, outputs = as_array(batch), as_array(inputs), as_array(outputs)
     share, copies = batch / as_array(placements.dp), job.engine.memory.cache_copies
     prefill = Holding(job, placements, share * inputs, share), Cached(job, placements, share, inputs)

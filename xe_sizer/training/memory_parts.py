@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from xe_sizer.graph.operators import as_array
+from xe_sizer.graph.transformer import logits_per_rank
 from xe_sizer.immutable import Immutable
-from xe_sizer.laws.parts import part
+from xe_sizer.laws.parts import Sum, as_sum, larger, named, over, part, product, smaller, switched, value_of, where
 from xe_sizer.training.activations import encoder_activations, gradients_to_come
 from xe_sizer.training.adapters.adapter import EMBEDDING, HEAD
-from xe_sizer.training.model_states import learning_matrices, sharded_elements
+from xe_sizer.training.model_states import ZERO_RANKS, learning_matrices, sharded_elements
 from xe_sizer.training.optimizer_step import orthogonalisation_bytes
 from xe_sizer.units import FLOAT32, GIB
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array
-    from xe_sizer.laws.parts import Part
+    from xe_sizer.laws.parts import Part, Size
     from xe_sizer.software.optimizer import Temporaries
     from xe_sizer.training.evaluation import Evaluation
     from xe_sizer.training.job import Job
@@ -46,11 +47,16 @@ FORWARD, LOSS, LAST_LAYER, FIRST_LAYER, BACKWARD_END, OPTIMIZER = (_during(momen
 ALL_ACTIVATIONS = FORWARD + LOSS + LAST_LAYER
 LAYERS_BACKWARD = LAST_LAYER + FIRST_LAYER
 PASSES = ALL_ACTIVATIONS + FIRST_LAYER
+ONE = np.ones((1, 1, 1))  # the same on every stage, at every moment
 
 
-def spread(per_stage: Array) -> Array:
+def spread(per_stage: Size) -> Size:
     """(stage, layout) to (stage, 1, layout)."""
-    return per_stage[:, None, :]
+    return per_stage.reshaped(_at_a_moment) if isinstance(per_stage, Sum) else per_stage[:, None, :]
+
+
+def _at_a_moment(size: Array) -> Array:
+    return spread(size) if size.ndim > 1 else size
 
 
 def over_time(*held: tuple[Array, Array]) -> Array:
@@ -75,10 +81,17 @@ def over_time(*held: tuple[Array, Array]) -> Array:
     return total
 
 
+def _sum_over_time(*held: tuple[Array, Sum | Array]) -> Sum:
+    """The same of sums, which tell what is there at each moment."""
+    value = over_time(*((moments, value_of(size)) for moments, size in held))
+    there = (switched(as_sum(size).reshaped(_at_a_moment), moments) for moments, size in held)
+    return Sum(value, tuple(each for products in there for each in products))
+
+
 # Gradients during a step: when a rank keeps them, and how many bytes of them there are at each moment.
 
 
-def gradients_over_time(evaluation: Evaluation, gradients: Array, whole: Array, to_come: Array | None = None) -> Array:
+def gradients_over_time(evaluation: Evaluation, gradients: Sum, whole: Sum, to_come: Array | None = None) -> Sum:
     """Gradients at each moment: fresh ones come with the backward, head first; buffers are always there.
 
         bytes = 0 until the backward, min(head, all), all - first layer and tables, all, all    fresh
@@ -109,7 +122,7 @@ def gradients_over_time(evaluation: Evaluation, gradients: Array, whole: Array, 
     waits, at_once = evaluation.accumulates_whole_gradients, evaluation.updates_at_once
     buffered = job.stack.states.gradients_persist | (layouts.grad_accum > 1)
     tables = held.embedding * float(not job.model.tied_embeddings)
-    in_buffers: Array = np.broadcast_to(spread(gradients), (2, len(MOMENTS), len(layouts)))
+    in_buffers = spread(gradients) * np.ones((len(MOMENTS), 1))
     special = ~buffered | waits | at_once
     if not np.any(special):
         return in_buffers
@@ -119,14 +132,14 @@ def gradients_over_time(evaluation: Evaluation, gradients: Array, whole: Array, 
     head = held.head * of_head / sharded
     later = (first * base * size + tables * of_table + beside) / sharded
     # The first layer's own gradients are counted with its backward; those of tables and other parts come after it.
-    fresh = over_time(
+    fresh = _sum_over_time(
         (BACKWARD_END + OPTIMIZER, gradients),
-        (LAST_LAYER, np.minimum(head, gradients)),
-        (FIRST_LAYER, np.maximum(gradients - later, 0.0)),
+        (LAST_LAYER, smaller(gradients, head)),
+        (FIRST_LAYER, larger(gradients - later, 0.0)),
     )
-    accumulated = over_time((1.0 - OPTIMIZER, whole), (OPTIMIZER, gradients))
+    accumulated = _sum_over_time((1.0 - OPTIMIZER, whole), (OPTIMIZER, gradients))
     passing = over_time((BACKWARD_END, tables * base * size))
-    return np.select([at_once, waits, buffered], [passing, accumulated, in_buffers], fresh)
+    return where(at_once, passing, where(waits, accumulated, where(buffered, in_buffers, fresh)))
 
 
 # Models that stand frozen beside the one that learns: what ranks hold of them, and what it takes to bring them.
@@ -154,13 +167,13 @@ class _Workspace(Immutable):
     together : of a step that updates all weights; head, matrix, table : of one of them alone
     """
 
-    together: Array
+    together: Sum
     head: Array
     matrix: Array
     table: Array
 
 
-def update_workspace(evaluation: Evaluation) -> Array:
+def update_workspace(evaluation: Evaluation) -> Sum:
     """Temporaries of updates at each moment.
 
         bytes = learning elements x copies x weight bytes            multi-tensor update
@@ -184,7 +197,7 @@ def update_workspace(evaluation: Evaluation) -> Array:
     """
     own = _of_tensors(evaluation)
     at_once = evaluation.updates_at_once
-    together = over_time((OPTIMIZER, own.together))
+    together = _sum_over_time((OPTIMIZER, own.together))
     if not np.any(at_once):
         return together
     apart = float(not evaluation.job.model.tied_embeddings)
@@ -192,7 +205,7 @@ def update_workspace(evaluation: Evaluation) -> Array:
     loss = (evaluation.saved.loss_live + evaluation.wide_logits) * evaluation.has_head
     table = np.maximum(own.table - evaluation.tied_gradient_bytes / 2.0, 0.0)
     passing = over_time((LOSS, np.maximum(head - loss, 0.0)), (LAYERS_BACKWARD, own.matrix), (BACKWARD_END, table))
-    return np.where(at_once, passing, together)
+    return where(at_once, passing, together)
 
 
 def _of_tensors(evaluation: Evaluation) -> _Workspace:
@@ -201,25 +214,26 @@ def _of_tensors(evaluation: Evaluation) -> _Workspace:
     whole = matrix_workspace_bytes(job)
     on_card = job.optimizer_on_card(layouts)
     temporaries, weight = job.optimizer.temporaries, _kept_wide(job, evaluation.sizes.weight)
-    transient, own = job.optimizer.transient(job.stack.memory.optimizer_transient), evaluation.learned / shards
+    transient = job.optimizer.transient(job.stack.memory.optimizer_transient)
     if temporaries is not None:
         each = temporaries_bytes(temporaries, weight) * on_card * evaluation.base / shards
         head, matrix, table = (held.head * each, held.largest * each, held.embedding * each)
         # What is projected has small temporaries; those of the table last until the first matrix is decomposed.
         of_layers = np.maximum(matrix, whole) if job.optimizer.low_rank is None else whole + 0.0 * matrix
         after_table = table + first_decomposition_bytes(job)
-        return _Workspace(np.maximum.reduce([head, of_layers, after_table]), head, of_layers, table)
+        return _Workspace(named(np.maximum.reduce([head, of_layers, after_table]), None), head, of_layers, table)
     # An optimizer that runs in the backward updates a weight in one kernel too.
     without = job.optimizer.in_one_kernel | evaluation.updates_at_once | (transient != "multi-tensor")
-    together = np.where(without, 0.0, _together(evaluation) * weight / shards)
+    together = where(without, 0.0, over(_together(evaluation) * named(weight, "B"), shards, ZERO_RANKS))
     if transient == "float32-gradients":
-        group = np.where(layouts.gathers_by_layer, np.minimum(own, SUB_GROUP), own)
-        together = np.where(layouts.zero >= 1, group * FLOAT32, 0.0)
-    none = np.zeros_like(together)
-    return _Workspace(np.maximum(together * on_card, whole), none, none + whole, none)
+        own = over(named(evaluation.learned, "learning elements"), shards, ZERO_RANKS)
+        group = where(layouts.gathers_by_layer, smaller(own, named(SUB_GROUP, "elements of a sub-group")), own)
+        together = where(layouts.zero >= 1, group * named(FLOAT32, "B"), 0.0)
+    none = np.zeros_like(together.value)
+    return _Workspace(larger(together * on_card, whole), none, none + whole, none)
 
 
-def _together(evaluation: Evaluation) -> Array:
+def _together(evaluation: Evaluation) -> Sum:
     """Elements that a multi-tensor update copies, shape (stage, layout) [-]."""
     held, state = evaluation.held, evaluation.job.optimizer.state
     of_kind = (
@@ -228,7 +242,9 @@ def _together(evaluation: Evaluation) -> Array:
         (held.tables, state.embedding),
     )
     base = sum(elements * kind.together for elements, kind in of_kind) * evaluation.job.learning_layers.share
-    return np.asarray(base * evaluation.base + held.adapters * state.matrix.together)
+    copied = base * evaluation.base + held.adapters * state.matrix.together
+    once = all(kind.together == 1.0 for _, kind in of_kind)
+    return named(copied, "learning elements" if once else "copied elements")
 
 
 def temporaries_bytes(temporaries: Temporaries, weight_bytes: Array | float) -> Array:
@@ -376,22 +392,22 @@ class Around(Immutable):
 
 
 @part("CUDA context", "per process", "measured 0.47 to 0.92 GiB on A100; typical and cautious values of the stack")
-def cuda_context(around: Around) -> Array:
-    return as_array(getattr(around.evaluation.job.stack.memory.context_gib, around.level) * GIB).reshape(1, 1, 1)
+def cuda_context(around: Around) -> Sum:
+    return product((getattr(around.evaluation.job.stack.memory.context_gib, around.level), "GiB"), (GIB, "")) * ONE
 
 
 @part("NCCL buffers", "per communicator that the layout needs", "measured 0.5 to 1.5 GiB a group")
-def nccl_buffers(around: Around) -> Array:
+def nccl_buffers(around: Around) -> Sum:
     layouts = around.evaluation.layouts
     groups = (layouts.tp > 1, layouts.pp > 1, layouts.cp > 1, layouts.dp > 1, layouts.ep > 1)
     communicators = sum(np.asarray(group, dtype=float) for group in groups)
     each = getattr(around.evaluation.job.stack.memory.communicator_gib, around.level)
-    return np.asarray(communicators * each * GIB * np.ones((1, 1, 1)))
+    return product((communicators, "communicators"), (each, "GiB"), (GIB, "")) * ONE
 
 
 @part("library workspaces", "cuBLAS and cuBLASLt", "PyTorch defaults, 32 MiB on Hopper")
-def library_workspaces(around: Around) -> Array:
-    return as_array(getattr(around.evaluation.job.stack.memory.workspace_gib, around.level) * GIB).reshape(1, 1, 1)
+def library_workspaces(around: Around) -> Sum:
+    return product((getattr(around.evaluation.job.stack.memory.workspace_gib, around.level), "GiB"), (GIB, "")) * ONE
 
 
 @part(
@@ -399,24 +415,27 @@ def library_workspaces(around: Around) -> Array:
     "share of the tensors that is reserved but not live",
     "out-of-memory reports, 3.7 to 5 %",
 )
-def allocator_slack(around: Around) -> Array:
-    return np.asarray(around.tensors * getattr(around.evaluation.job.stack.memory.slack_share, around.level))
+def allocator_slack(around: Around) -> Sum:
+    share = getattr(around.evaluation.job.stack.memory.slack_share, around.level)
+    return product((around.tensors, "B of tensors"), (share, ""))
 
 
 @part("communication buckets", "bucket of the reduction, at most the gradients; of replicas all of them", "stack")
-def buckets(evaluation: Evaluation) -> Array:
+def buckets(evaluation: Evaluation) -> Sum:
     """From the loss to the end of the backward; those of DistributedDataParallel always, with every gradient.
 
     Source: torch/csrc/distributed/c10d/reducer.cpp, initialize_buckets, where gradient_as_bucket_view is off.
     """
-    sizes, (dense, experts) = evaluation.sizes, evaluation.learning
+    sizes, (dense, experts) = evaluation.sizes, _learning(evaluation)
     several, copies = evaluation.layouts.data_ranks > 1, evaluation.job.stack.memory.copied_gradients
-    copied = (dense + experts) * sizes.gradient + evaluation.held.adapters * sizes.adapter_gradient
-    always = copied * (several & (evaluation.layouts.zero == 0) & copies)
-    learning = evaluation.learned
-    bucket = np.minimum(evaluation.job.stack.memory.bucket_gib * GIB, learning * evaluation.sizes.reduce)
-    passing = over_time((LOSS + LAYERS_BACKWARD + BACKWARD_END, bucket * several))
-    return np.where(spread(always) > 0, spread(always), passing)
+    of_adapters = product((evaluation.held.adapters, "elements of adapters"), (sizes.adapter_gradient, "B"))
+    copied = (dense + experts) * named(sizes.gradient, "B") + of_adapters
+    always = spread(copied * (several & (evaluation.layouts.zero == 0) & copies))
+    dense, experts = (named(size, f"learning {kind}") for size, kind in zip(evaluation.learning, KINDS, strict=True))
+    learning = (dense + experts + named(evaluation.held.adapters, "elements of adapters")) * named(sizes.reduce, "B")
+    bucket = smaller(product((evaluation.job.stack.memory.bucket_gib, "GiB"), (GIB, "")), learning)
+    passing = _sum_over_time((LOSS + LAYERS_BACKWARD + BACKWARD_END, bucket * several))
+    return where(always.value > 0, always, passing)
 
 
 # Copies of weights in 8 or 4 bit that products use, beside the 16-bit weights that learn.
@@ -440,17 +459,31 @@ def narrow_copies(evaluation: Evaluation) -> Array:
     return spread((evaluation.held.linear + evaluation.held.experts) * _each_bytes(evaluation) * kept)
 
 
+KINDS = ("elements", "elements of experts")
+
+
+def _learning(evaluation: Evaluation) -> tuple[Sum, Sum]:
+    """Learning elements of the base model on a rank before ZeRO, dense and of experts."""
+    dense, experts = map(named, evaluation.learning, KINDS)
+    return dense, experts
+
+
 ON_THE_WAY = 2.0  # counted: layers whose offloaded activations are on the card, the one that runs and the one in copy
 
 
 @part("weights", "elements on the rank x bytes each, over the ZeRO-3 group", "stack states; ZeRO, arXiv:1910.02054")
-def weights(evaluation: Evaluation) -> Array:
+def weights(evaluation: Evaluation) -> Sum:
     held, sizes, base, shards = evaluation.held, evaluation.sizes, evaluation.base, evaluation.shards
     still = 1.0 - base
-    frozen = (held.linear * still + held.parts_matrices) * sizes.frozen_linear
-    frozen = frozen + (held.other * still + held.parts_others) * sizes.frozen
-    dense_bytes = ((held.linear + held.other) * base + held.parts_learning) * sizes.weight + frozen
-    expert_bytes = held.experts * (sizes.weight * base + sizes.frozen_linear * still)
+    matrices = named(held.linear, "elements of matrices") * still
+    matrices = matrices + named(held.parts_matrices, "frozen elements of other parts")
+    others = named(held.other, "other elements") * still + named(held.parts_others, "frozen vectors of other parts")
+    frozen = matrices * named(sizes.frozen_linear, "B") + others * named(sizes.frozen, "B")
+    learning = named(held.linear + held.other, "elements") * base
+    learning = learning + named(held.parts_learning, "elements of other parts")
+    dense_bytes = learning * named(sizes.weight, "B") + frozen
+    of_experts = sizes.weight * base + sizes.frozen_linear * still
+    expert_bytes = product((held.experts, "elements of experts"), (of_experts, "B"))
     on_card = (~evaluation.layouts.hosts_params).astype(float)
     return spread(sharded_elements(dense_bytes, expert_bytes, shards.weights, shards) * on_card)
 
@@ -482,21 +515,25 @@ def cast_weights(evaluation: Evaluation) -> Array:
     "PyTorch FSDP, DeepSpeed ZeRO-3; torchtitan distributed/fsdp.py (not resharded with pipelines)",
     lambda evaluation: bool(np.any(evaluation.gathers)),
 )
-def gathered_layers(evaluation: Evaluation) -> Array:
+def gathered_layers(evaluation: Evaluation) -> Sum:
     held, gathers = evaluation.held, evaluation.gathers
     size = evaluation.job.element_bytes if evaluation.job.method.quantised else evaluation.sizes.gather
     units = _gathered_units(evaluation) * gathers
-    root = held.root * size * evaluation.base * np.where(evaluation.layouts.gathers_stages, 0.0, gathers)
+    root = product((held.root, "gradients of the root"), (size, "B"))
+    root = root * evaluation.base * np.where(evaluation.layouts.gathers_stages, 0.0, gathers)
     # What a pass through other weights gathers is there in the forward alone, beside the root of the model.
     beside = [other for one, other in evaluation.beside if one.copies]
-    others = [held.root * size * gathers + _gathered_units(other) * gathers for other in beside]
-    in_forward = np.max(np.stack([units, *others]), axis=0) - units
+    others = [held.root * size * gathers + _gathered_units(other).value * gathers for other in beside]
+    in_forward = np.max(np.stack([units.value, *others]), axis=0) - units.value
+    in_forward = named(in_forward, "B of other weights in their pass")
     told = evaluation.gathered
     at_turn, at_first = (_as_told(evaluation, units, more) for more in (told.ahead + told.kept, told.ahead))
-    return over_time((ALL_ACTIVATIONS, at_turn), (FIRST_LAYER, at_first), (LAYERS_BACKWARD, root), (LOSS, in_forward))
+    return _sum_over_time(
+        (ALL_ACTIVATIONS, at_turn), (FIRST_LAYER, at_first), (LAYERS_BACKWARD, root), (LOSS, in_forward)
+    )
 
 
-def _as_told(evaluation: Evaluation, units: Array, more: Array) -> Array:
+def _as_told(evaluation: Evaluation, units: Sum, more: Array) -> Sum:
     """Gathered weights with so many elements more, at most all of them; or less, at least the root and one matrix.
 
     units : without them, shape (stage, layout) [bytes]; more : shape (stage, layout) [-]
@@ -507,10 +544,11 @@ def _as_told(evaluation: Evaluation, units: Array, more: Array) -> Array:
     size = evaluation.job.element_bytes if method.quantised else evaluation.sizes.gather
     each = (method.frozen_linear_bytes or 0.0) if method.quantised else size
     least, most = held.root * size + held.largest * each, held.root * size + (held.base - held.root) * each
-    changed = np.clip(units + more * each, np.minimum(least, units), np.maximum(most, units))
+    changed = units.value + more * each
+    changed = np.clip(changed, np.minimum(least, units.value), np.maximum(most, units.value))
     changed = changed * (1.0 - whole / held.base)  # what is whole is no part of them
     told = (evaluation.gathers > 0) & ~evaluation.layouts.gathers_stages
-    return np.where(told, changed, units)
+    return where(told, changed, units)
 
 
 @part(
@@ -527,15 +565,14 @@ def kept_whole(evaluation: Evaluation) -> Array:
     return over_time((1.0 - OPTIMIZER, whole))
 
 
-def _gathered_units(evaluation: Evaluation) -> Array:
+def _gathered_units(evaluation: Evaluation) -> Sum:
     """Weights that a pass gathers: the root unit and two layers, or a whole stage, shape (stage, layout) [bytes]."""
     method, held = evaluation.job.method, evaluation.held
     size = evaluation.job.element_bytes if method.quantised else evaluation.sizes.gather
     per_weight = (method.frozen_linear_bytes or 0.0) if method.quantised else size
-    layers = np.where(
-        evaluation.layouts.gathers_stages, held.base - held.root, 2.0 * np.minimum(held.whole_layer, held.base)
-    )
-    return np.asarray(held.root * size + layers * per_weight)
+    two = product((2.0, "layers"), (np.minimum(held.whole_layer, held.base), "elements"))
+    layers = where(evaluation.layouts.gathers_stages, named(held.base - held.root, "elements of the layers"), two)
+    return product((held.root, "elements of the root"), (size, "B")) + layers * named(per_weight, "B")
 
 
 @part(
@@ -544,8 +581,9 @@ def _gathered_units(evaluation: Evaluation) -> Array:
     "the quantiser's file; bitsandbytes matmul_4bit",
     lambda evaluation: evaluation.buffer_bytes > 0,
 )
-def dequantised_layer(evaluation: Evaluation) -> Array:
-    return over_time((LAYERS_BACKWARD, evaluation.held.largest * evaluation.buffer_bytes))
+def dequantised_layer(evaluation: Evaluation) -> Sum:
+    largest = product((evaluation.held.largest, "elements of the largest matrix"), (evaluation.buffer_bytes, "B"))
+    return _sum_over_time((LAYERS_BACKWARD, largest))
 
 
 @part(
@@ -570,10 +608,11 @@ def dequantised_weights(evaluation: Evaluation) -> Array:
     "what learns beside frozen weights (r (inputs + outputs) each), the prompt encoder, and what stands beside them",
     "LoRA, arXiv:2106.09685",
 )
-def adapters(evaluation: Evaluation) -> Array:
+def adapters(evaluation: Evaluation) -> Sum:
     """Learning elements are sharded as weights are; buffers that do not learn are whole on every rank."""
-    learning = evaluation.held.adapters * evaluation.job.stack.states.adapter_weight_bytes / evaluation.shards.weights
-    return spread(learning + evaluation.held.buffer_bytes)
+    learning = product((evaluation.held.adapters, "elements"), (evaluation.job.stack.states.adapter_weight_bytes, "B"))
+    buffers = named(evaluation.held.buffer_bytes, "bytes of buffers")
+    return spread(over(learning, evaluation.shards.weights, ZERO_RANKS) + buffers)
 
 
 @part(
@@ -582,17 +621,18 @@ def adapters(evaluation: Evaluation) -> Array:
     "of frozen weights of the layers too where adapters share FSDP's flat parameters with them",
     "stack states; no_sync and use_orig_params of PyTorch FSDP",
 )
-def gradients(evaluation: Evaluation) -> Array:
+def gradients(evaluation: Evaluation) -> Sum:
     held, sizes, shards, layouts = evaluation.held, evaluation.sizes, evaluation.shards, evaluation.layouts
-    dense, experts = evaluation.learning
+    dense, experts = _learning(evaluation)
     on_card = np.where(layouts.zero >= 2, evaluation.job.optimizer_on_card(layouts), 1.0)
-    sharded = sharded_elements(dense, experts, shards.gradients, shards) * sizes.gradient
-    sharded = sharded + held.adapters * sizes.adapter_gradient / shards.gradients
+    of_adapters = product((held.adapters, "elements of adapters"), (sizes.adapter_gradient, "B"))
+    sharded = sharded_elements(dense, experts, shards.gradients, shards) * named(sizes.gradient, "B")
+    sharded = sharded + over(of_adapters, shards.gradients, ZERO_RANKS)
     # FSDP2 adds up what it has not reduced yet in the type in which it will.
     each = np.where(layouts.gathers_stages, sizes.reduce, sizes.gather)
-    whole = (dense + experts) * each + held.adapters * sizes.adapter_gradient
-    flat = evaluation.flat_elements * sizes.gather
-    sharded, whole = sharded + flat / shards.gradients, whole + flat
+    whole = (dense + experts) * named(each, "B") + of_adapters
+    flat = product((evaluation.flat_elements, "frozen elements beside adapters"), (sizes.gather, "B"))
+    sharded, whole = sharded + over(flat, shards.gradients, ZERO_RANKS), whole + flat
     to_come = gradients_to_come(evaluation.job.model, held, evaluation.encoder_waits)
     return gradients_over_time(evaluation, sharded * on_card, whole, to_come)
 
@@ -602,12 +642,13 @@ def gradients(evaluation: Evaluation) -> Array:
     "learning elements x (master + moments), over the ZeRO-1 group; none where offloaded or paged",
     "stack states",
 )
-def optimizer_states(evaluation: Evaluation) -> Array:
+def optimizer_states(evaluation: Evaluation) -> Sum:
     sizes, shards = evaluation.sizes, evaluation.shards
     on_card = evaluation.job.optimizer_on_card(evaluation.layouts) * float(not evaluation.job.optimizer.paged)
-    states = sharded_elements(*evaluation.learning, shards.optimizer, shards) * sizes.optimizer
-    states = states + evaluation.held.adapters * sizes.adapter_optimizer / shards.optimizer
-    return spread((states + evaluation.further_state_bytes) * on_card)
+    states = sharded_elements(*_learning(evaluation), shards.optimizer, shards) * named(sizes.optimizer, "B")
+    of_adapters = product((evaluation.held.adapters, "elements of adapters"), (sizes.adapter_optimizer, "B"))
+    states = states + over(of_adapters, shards.optimizer, ZERO_RANKS)
+    return spread((states + named(evaluation.further_state_bytes, "B of vectors and tables")) * on_card)
 
 
 @part(
@@ -615,30 +656,34 @@ def optimizer_states(evaluation: Evaluation) -> Array:
     "layers x saved bytes per layer x micro-batches in flight, less the layer in its backward",
     "operator graph; arXiv:2205.05198",
 )
-def saved_activations(evaluation: Evaluation) -> Array:
+def saved_activations(evaluation: Evaluation) -> Sum:
     """Every stage holds the micro-batches in flight; all but the one in its backward stay whole.
 
     Offloaded ones leave two layers on the card, the one that runs and the one that is copied (OffloadActivations of
     torchtune and TRL, Unsloth's gradient checkpointing, ALST: arXiv:2506.13996).
     """
-    one, layouts, in_flight = evaluation.saved, evaluation.layouts, evaluation.in_flight
-    stay, others = evaluation.kept_layers - evaluation.offloaded_layers, np.maximum(in_flight - 1.0, 0.0)
+    one, layouts, in_flight = evaluation.saved, evaluation.layouts, named(evaluation.in_flight, "in flight")
+    each, stay = named(one.kept, "B a layer"), named(evaluation.kept_layers - evaluation.offloaded_layers, "layers")
+    others = named(np.maximum(evaluation.in_flight - 1.0, 0.0), "other micro-batches")
     # Of what goes to the host, the layer that is copied and the one that runs are on the card.
-    passing = np.minimum(evaluation.offloaded_layers, ON_THE_WAY)
+    passing = named(np.minimum(evaluation.offloaded_layers, ON_THE_WAY), "layers on their way")
     first_stage = np.stack([np.ones(len(layouts)), (layouts.pp == 1).astype(float)])
-    before = np.where(layouts.hosts_activations, 0.0, one.before_learning)
-    kept = one.kept * (stay * in_flight + passing * np.minimum(in_flight, 1.0)) - before * in_flight * first_stage
-    at_first = np.where(evaluation.encoder_waits, one.source_kept, one.checkpoint)
-    entered = one.entered * in_flight * first_stage
-    first = one.kept * stay * others + at_first * evaluation.any_layer + entered
-    last = kept + one.last_left * evaluation.any_layer + entered
-    ends = kept + one.ends * evaluation.has_head
+    before = named(np.where(layouts.hosts_activations, 0.0, one.before_learning), "B before what learns")
+    kept = (
+        each * (stay * in_flight + passing * np.minimum(evaluation.in_flight, 1.0)) - before * in_flight * first_stage
+    )
+    at_first = named(one.checkpoint, "B of the first layer")
+    at_first = where(evaluation.encoder_waits, named(one.source_kept, "B of the encoder"), at_first)
+    entered = named(one.entered, "B before the layers") * in_flight * first_stage
+    first = each * stay * others + at_first * evaluation.any_layer + entered
+    last = kept + named(one.last_left, "B of the layer in its backward") * evaluation.any_layer + entered
+    ends = kept + named(one.ends, "B at the ends") * evaluation.has_head
     # The last layer's own forward holds more than its end where no logits come after it; and masks of long sequences,
     # while they are made, more than all layers keep.
     more = np.maximum(one.forward_more - one.loss_kept, 0.0) * evaluation.has_head * evaluation.any_layer
-    entering = first_stage * (one.kept * stay * others + one.entered * others + one.entering)
-    more = np.maximum(more, entering - ends - one.loss_kept * evaluation.has_head)
-    return over_time((FORWARD + LOSS, ends), (FORWARD, more), (LAST_LAYER, last), (FIRST_LAYER, first))
+    entering = first_stage * ((each * stay * others).value + one.entered * others.value + one.entering)
+    more = np.maximum(more, entering - ends.value - one.loss_kept * evaluation.has_head)
+    return _sum_over_time((FORWARD + LOSS, ends), (FORWARD, more), (LAST_LAYER, last), (FIRST_LAYER, first))
 
 
 @part(
@@ -660,10 +705,14 @@ def layer_in_backward(evaluation: Evaluation) -> Array:
 
 
 @part("logits and loss", "tokens x vocabulary / TP x bytes alive together", "stack's loss kernel")
-def logits_and_loss(evaluation: Evaluation) -> Array:
+def logits_and_loss(evaluation: Evaluation) -> Sum:
     one, wide = evaluation.saved, evaluation.wide_logits
-    kept, live = ((loss + wide) * evaluation.has_head for loss in (one.loss_kept, one.loss_live))
-    return over_time((FORWARD, kept), (LOSS, live))
+    logits = evaluation.shapes.spread(logits_per_rank(evaluation.shapes.inputs))
+    kept, live = (
+        named((loss + wide) * evaluation.has_head, "B").per(logits, "logits", "B alive together")
+        for loss in (one.loss_kept, one.loss_live)
+    )
+    return _sum_over_time((FORWARD, kept), (LOSS, live))
 
 
 @part(
@@ -671,7 +720,7 @@ def logits_and_loss(evaluation: Evaluation) -> Array:
     "temporaries of all weights, or of the largest, or float32 gradients; at least products of the largest matrix",
     "optimizer; torch.optim foreach and Muon; DeepSpeed, single_grad_partition",
 )
-def optimizer_workspace(evaluation: Evaluation) -> Array:
+def optimizer_workspace(evaluation: Evaluation) -> Sum:
     return update_workspace(evaluation)
 
 

@@ -16,6 +16,7 @@ from xe_sizer.graph.operators import as_array
 from xe_sizer.graph.weights import embedding_weights, head_weights, layer_weights
 from xe_sizer.immutable import Immutable
 from xe_sizer.laws.collectives import copy_time_s
+from xe_sizer.laws.parts import over
 from xe_sizer.training.adapters.adapter import EMBEDDING, HEAD, saved_head
 from xe_sizer.training.rank import unique_rows
 from xe_sizer.units import FLOAT32
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
     from xe_sizer.graph.operators import Array
     from xe_sizer.graph.weights import Weight
+    from xe_sizer.laws.parts import Size
     from xe_sizer.software.optimizer import Kept, Optimizer
     from xe_sizer.software.stack import States
     from xe_sizer.training.job import Job
@@ -287,6 +289,9 @@ def _layers(model: ModelShape, groups: _Groups) -> _Layers:
     return _Layers(linear, other, experts, fullest, fullest_experts, largest, vectors)
 
 
+ZERO_RANKS = "ZeRO ranks"
+
+
 class Shards(Immutable):
     """Sizes of the groups that shard states, shape (layout,): 1 where the ZeRO stage leaves the state whole.
 
@@ -310,7 +315,7 @@ class Shards(Immutable):
         )
 
 
-def sharded_elements(dense: Array, experts: Array, group: Array, shards: Shards) -> Array:
+def sharded_elements(dense: Size, experts: Size, group: Array, shards: Shards) -> Size:
     """What a rank holds of states that data-parallel ranks share.
 
         elements = dense / group + experts / expert group
@@ -327,7 +332,7 @@ def sharded_elements(dense: Array, experts: Array, group: Array, shards: Shards)
 
     Source: ZeRO (arXiv:1910.02054); experts are replicated over expert_dp ranks alone (Megatron-LM).
     """
-    return dense / group + experts / np.where(group > 1, shards.experts, 1.0)
+    return over(dense, group, ZERO_RANKS) + over(experts, np.where(group > 1, shards.experts, 1.0), ZERO_RANKS)
 
 
 # Jobs in which only some of a model's layers learn, the last ones or a few at a time: what learns, what runs back.

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec.structs import replace
 
 from xe_sizer.graph.experts import loop_of
-from xe_sizer.graph.transformer import logits_per_rank
 from xe_sizer.graph.weights import count_parameters
-from xe_sizer.immutable import Immutable
 from xe_sizer.laws.hardware import HOST_RESERVE_BYTES, energy_kwh, energy_words
-from xe_sizer.laws.parts import Factor as Number
-from xe_sizer.laws.parts import product_of
 from xe_sizer.result.common import (
     ONLY_STAGE,
     SCHEMA_VERSION,
@@ -46,11 +42,10 @@ from xe_sizer.result.training import (
 from xe_sizer.scenario.limits import memory_doubt, missed, verdict_of
 from xe_sizer.scenario.provenance import joining_assumptions, resolved_scenario, whole_servers
 from xe_sizer.software.number_formats import told_by
-from xe_sizer.training import memory_parts
 from xe_sizer.training.evaluation import COMPUTE_PARTS, MICRO_BATCH_PARTS, Evaluation
 from xe_sizer.training.layout import WORDS
 from xe_sizer.training.memory import at_level
-from xe_sizer.training.memory_parts import MEMORY_PARTS, MOMENTS
+from xe_sizer.training.memory_parts import MEMORY_PARTS, MOMENTS, OVERHEAD_PARTS, TENSOR_PARTS, Around
 from xe_sizer.training.methods import METHODS
 from xe_sizer.training.model_states import FULLY_SHARDED
 from xe_sizer.training.padding import PACKED, TO_SEQ_LEN
@@ -61,17 +56,12 @@ from xe_sizer.units import FLOAT32, GIB, HOUR_S, MINUTE_S, three_digits, whole_p
 from xe_sizer.version import __version__
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
     from xe_sizer.laws.parts import Part
     from xe_sizer.training.estimate import TrainingEstimate
     from xe_sizer.training.layout import Layouts
     from xe_sizer.training.memory import Ledger
-    from xe_sizer.training.memory_parts import Around
     from xe_sizer.training.methods.method import Frozen
     from xe_sizer.training.resolved import ResolvedTraining
-
-    Terms = tuple[tuple[Number, ...], ...]
 
 # What each of the frozen weights beside a model takes of memory and time.
 
@@ -406,7 +396,7 @@ def _components(sized: TrainingEstimate, details: bool) -> tuple[MemoryComponent
     """What the worst GPU holds at its worst moment, in whole bytes; with the numbers of the formulas as a detail."""
     held = sized.ledger.at_peak()
     found = [part for part in MEMORY_PARTS if part.name in held]
-    terms = _terms(sized, held) if details else {}
+    terms = terms_at(sized.choice.evaluation, sized.ledger, *sized.ledger.worst()) if details else {}
     return tuple(
         MemoryComponent(
             name=part.name, bytes=size, formula=part.formula, source=part.source, terms=terms.get(part.name, ())
@@ -415,16 +405,19 @@ def _components(sized: TrainingEstimate, details: bool) -> tuple[MemoryComponent
     )
 
 
-def _terms(sized: TrainingEstimate, held: Mapping[str, float]) -> dict[str, tuple[tuple[Factor, ...], ...]]:
-    """Parts of the memory as sums of products, with their numbers."""
-    peak = peak_of(sized.choice.evaluation, sized.ledger)
-    return {
-        name: tuple(
-            tuple(Factor(float(one.value), one.name or "", one.divides) for one in term)  # type: ignore[arg-type]
-            for term in terms_at(peak, name, size)
-        )
-        for name, size in held.items()
-    }
+def terms_at(
+    evaluation: Evaluation, ledger: Ledger, stage: int, moment: int
+) -> dict[str, tuple[tuple[Factor, ...], ...]]:
+    """Parts of the memory of one layout on a stage at a moment as sums of products, with their numbers."""
+    shape = ledger.total_bytes.shape
+    live = np.asarray(sum(np.broadcast_to(ledger.components[part.name], shape) for part in TENSOR_PARTS))
+    around = Around(evaluation, live, "cautious")
+    found: dict[str, tuple[tuple[Factor, ...], ...]] = {}
+    for part in MEMORY_PARTS:
+        inputs: Any = around if part in OVERHEAD_PARTS else evaluation
+        terms = part.terms(inputs, stage, moment, 0) if part.applies(inputs) else ()
+        found[part.name] = tuple(tuple(Factor(*one) for one in term) for term in terms)
+    return found
 
 
 def _memory(sized: TrainingEstimate, details: bool) -> Memory:
@@ -642,230 +635,3 @@ def _sources(resolved: ResolvedTraining) -> tuple[Source, ...]:
     ]
     found += [Source(name=f"collective {name}", source=law.source) for name, law in job.network.scale_up.items()]
     return tuple(source for source in found if source.source)
-
-
-# The parts of a GPU's memory with their numbers put in: sums of products of the quantities that they come from.
-#
-# A part may come about in several ways; the one that holds at the peak is that whose value is the part's.
-
-NEAR = 1e-9  # chosen: share by which a sum in another order may differ [-]
-BYTES, ZERO_RANKS = "B", "ZeRO ranks"
-
-
-class Peak(Immutable):
-    """One layout at its worst stage and moment, and what its memory is computed from."""
-
-    tensors: Evaluation
-    around: Around
-    stage: int
-    moment: int
-
-    def one(self, value: ArrayLike) -> float:
-        """A figure of shape (stage, layout), or one that broadcasts to it, on the worst stage."""
-        return float(np.broadcast_to(value, (2, 1))[self.stage, 0])
-
-    def product(self, *factors: tuple[ArrayLike, str]) -> tuple[Number, ...]:
-        return tuple(Number(self.one(value), name) for value, name in factors)
-
-    def over(self, ranks: ArrayLike, name: str = ZERO_RANKS) -> tuple[Number, ...]:
-        """Division among ranks; nothing where there is one."""
-        count = self.one(ranks)
-        return (Number(count, name, divides=True),) if count > 1 else ()
-
-
-def peak_of(evaluation: Evaluation, ledger: Ledger) -> Peak:
-    """The one layout of a cautious ledger at its worst stage and moment."""
-    stage, moment = ledger.worst()
-    shape = ledger.total_bytes.shape
-    live = np.asarray(sum(np.broadcast_to(ledger.components[part.name], shape) for part in memory_parts.TENSOR_PARTS))
-    around = memory_parts.Around(evaluation, live, "cautious")
-    return Peak(evaluation, around, stage, moment)
-
-
-def terms_at(peak: Peak, name: str, size_bytes: float) -> Terms:
-    """The part of that name as a sum of products; empty where it is no such sum.
-
-        bytes = sum of products of factors
-
-    Parameters
-    ----------
-    peak : one layout at its worst stage and moment
-    name : of a part of MEMORY_PARTS
-    size_bytes : what the part comes to there [bytes]
-
-    Returns
-    -------
-    tuple of terms, each a tuple of factors; their products sum to `size_bytes`
-
-    Source: the functions of `training.memory_parts`, whose quantities these are.
-    """
-    for terms in _WAYS[name](peak) if name in _WAYS else ():
-        held = tuple(term for term in terms if product_of(term))
-        if abs(sum(map(product_of, held)) - size_bytes) <= NEAR * size_bytes:
-            return held
-    return ()
-
-
-def _weights(peak: Peak) -> Iterator[Terms]:
-    tensors, sizes = peak.tensors, peak.tensors.sizes
-    held, shards = tensors.held, tensors.shards
-    dense, expert = peak.over(shards.weights), peak.over(np.where(shards.weights > 1, shards.experts, 1.0))
-    parts = (
-        peak.product((held.parts_learning, "elements of other parts"), (sizes.weight, BYTES)) + dense,
-        peak.product((held.parts_matrices, "frozen elements of other parts"), (sizes.frozen_linear, BYTES)) + dense,
-        peak.product((held.parts_others, "frozen vectors of other parts"), (sizes.frozen, BYTES)) + dense,
-    )
-    if tensors.base:
-        learning = peak.product((held.linear + held.other, "elements"), (sizes.weight, BYTES)) + dense
-        yield learning, peak.product((held.experts, "elements of experts"), (sizes.weight, BYTES)) + expert, *parts
-    yield (
-        *parts,
-        peak.product((held.linear, "elements of matrices"), (sizes.frozen_linear, BYTES)) + dense,
-        peak.product((held.other, "other elements"), (sizes.frozen, BYTES)) + dense,
-        peak.product((held.experts, "elements of experts"), (sizes.frozen_linear, BYTES)) + expert,
-    )
-
-
-def _adapters(peak: Peak) -> Iterator[Terms]:
-    tensors = peak.tensors
-    each = tensors.job.stack.states.adapter_weight_bytes
-    product = peak.product((tensors.held.adapters, "elements"), (each, BYTES))
-    learning = product + peak.over(tensors.shards.weights)
-    buffers = peak.product((tensors.held.buffer_bytes, "bytes of buffers"))
-    yield (learning, buffers) if peak.one(tensors.held.buffer_bytes) else (learning,)
-
-
-def _learning(peak: Peak, each_bytes: ArrayLike, adapter_bytes: ArrayLike, group: ArrayLike) -> Terms:
-    """A state of the learning elements: dense ones, experts, adapters."""
-    tensors = peak.tensors
-    dense, experts = tensors.learning
-    shared = np.asarray(group) > 1
-    return (
-        peak.product((dense, "elements"), (each_bytes, BYTES)) + peak.over(group),
-        peak.product((experts, "elements of experts"), (each_bytes, BYTES))
-        + peak.over(np.where(shared, tensors.shards.experts, 1.0)),
-        peak.product((tensors.held.adapters, "elements of adapters"), (adapter_bytes, BYTES)) + peak.over(group),
-    )
-
-
-def _gradients(peak: Peak) -> Iterator[Terms]:
-    sizes, shards = peak.tensors.sizes, peak.tensors.shards
-    for each, group in ((sizes.gradient, shards.gradients), (sizes.gather, 1.0), (sizes.reduce, 1.0)):
-        flat = peak.product((peak.tensors.flat_elements, "frozen elements beside adapters"), (sizes.gather, BYTES))
-        yield (*_learning(peak, each, sizes.adapter_gradient, group), flat + peak.over(group))
-
-
-def _optimizer_states(peak: Peak) -> Iterator[Terms]:
-    tensors, sizes = peak.tensors, peak.tensors.sizes
-    states = _learning(peak, sizes.optimizer, sizes.adapter_optimizer, tensors.shards.optimizer)
-    yield (*states, peak.product((tensors.further_state_bytes, "B of vectors and tables")))
-
-
-def _activations(peak: Peak) -> Iterator[Terms]:
-    tensors, one = peak.tensors, peak.tensors.saved
-    kept, layers, flight = (one.kept, "B a layer"), (tensors.kept_layers, "layers"), (tensors.in_flight, "in flight")
-    first = np.stack([np.ones(1), (tensors.layouts.pp == 1).astype(float)])
-    not_kept = peak.product((-one.before_learning * first, "B before what learns"), flight)
-    entered = peak.product((one.entered * first, "B before the layers"), flight)
-    everything = (peak.product(kept, layers, flight), not_kept)
-    yield (*everything, peak.product((one.ends * tensors.has_head, "B at the ends")))
-    yield (
-        *everything,
-        entered,
-        peak.product((one.last_left * tensors.any_layer, "B of the layer in its backward")),
-    )
-    others = peak.product(kept, layers, (np.maximum(tensors.in_flight - 1.0, 0.0), "other micro-batches"))
-    yield others, entered, peak.product((one.checkpoint * tensors.any_layer, "B of the first layer"))
-    yield others, entered, peak.product((one.source_kept * tensors.any_layer, "B of the encoder"))
-
-
-def _gathered(peak: Peak) -> Iterator[Terms]:
-    tensors, held, method = peak.tensors, peak.tensors.held, peak.tensors.job.method
-    size = tensors.job.element_bytes if method.quantised else tensors.sizes.gather
-    each = (method.frozen_linear_bytes or 0.0) if method.quantised else size
-    layer = np.minimum(held.whole_layer, held.base)
-    yield (
-        peak.product((held.root, "elements of the root"), (size, BYTES)),
-        peak.product((held.base - held.root, "elements of the layers"), (each, BYTES)),
-    )
-    units = (
-        peak.product((held.root, "elements of the root"), (size, BYTES)),
-        peak.product((2.0, "layers"), (layer, "elements"), (each, BYTES)),
-    )
-    yield units
-    yield (*units, peak.product((held.root, "gradients of the root"), (size, BYTES)))
-
-
-def _dequantised(peak: Peak) -> Iterator[Terms]:
-    tensors = peak.tensors
-    yield (peak.product((tensors.held.largest, "elements of the largest matrix"), (tensors.buffer_bytes, BYTES)),)
-
-
-def _logits(peak: Peak) -> Iterator[Terms]:
-    """What is alive together for each logit of the micro-batch."""
-    tensors, one = peak.tensors, peak.tensors.saved
-    logits = tensors.shapes.spread(logits_per_rank(tensors.shapes.inputs))
-    for loss in (one.loss_kept, one.loss_live):
-        each = (loss + tensors.wide_logits) * tensors.has_head / logits
-        yield (peak.product((logits, "logits"), (each, "B alive together")),)
-
-
-def _context(peak: Peak) -> Iterator[Terms]:
-    yield _everywhere(peak, "context_gib")
-
-
-def _libraries(peak: Peak) -> Iterator[Terms]:
-    yield _everywhere(peak, "workspace_gib")
-
-
-def _everywhere(peak: Peak, name: str) -> Terms:
-    size = getattr(getattr(peak.tensors.job.stack.memory, name), peak.around.level)
-    return (peak.product((size, "GiB"), (GIB, "")),)
-
-
-def _workspace(peak: Peak) -> Iterator[Terms]:
-    tensors = peak.tensors
-    learning = tensors.learned
-    for each in (tensors.sizes.weight, FLOAT32):
-        yield (peak.product((learning, "learning elements"), (each, BYTES)) + peak.over(tensors.shards.optimizer),)
-
-
-def _buckets(peak: Peak) -> Iterator[Terms]:
-    tensors = peak.tensors
-    yield _learning(peak, tensors.sizes.gradient, tensors.sizes.adapter_gradient, 1.0)
-    yield (peak.product((tensors.job.stack.memory.bucket_gib, "GiB"), (GIB, "")),)
-    learning = tensors.learned
-    yield (peak.product((learning, "learning elements"), (tensors.sizes.reduce, BYTES)),)
-
-
-def _nccl(peak: Peak) -> Iterator[Terms]:
-    layouts = peak.tensors.layouts
-    groups = sum(float(getattr(layouts, name)[0] > 1) for name in ("tp", "pp", "cp", "dp", "ep"))
-    each = getattr(peak.tensors.job.stack.memory.communicator_gib, peak.around.level)
-    yield (peak.product((groups, "communicators"), (each, "GiB"), (GIB, "")),)
-
-
-def _slack(peak: Peak) -> Iterator[Terms]:
-    around = peak.around
-    live = float(around.tensors[peak.stage, peak.moment, 0])
-    yield (
-        peak.product((live, "B of tensors"), (getattr(peak.tensors.job.stack.memory.slack_share, around.level), "")),
-    )
-
-
-_WAYS: dict[str, Callable[[Peak], Iterator[Terms]]] = {
-    memory_parts.weights.name: _weights,
-    memory_parts.adapters.name: _adapters,
-    memory_parts.gradients.name: _gradients,
-    memory_parts.optimizer_states.name: _optimizer_states,
-    memory_parts.saved_activations.name: _activations,
-    memory_parts.gathered_layers.name: _gathered,
-    memory_parts.dequantised_layer.name: _dequantised,
-    memory_parts.logits_and_loss.name: _logits,
-    memory_parts.optimizer_workspace.name: _workspace,
-    memory_parts.cuda_context.name: _context,
-    memory_parts.library_workspaces.name: _libraries,
-    memory_parts.buckets.name: _buckets,
-    memory_parts.nccl_buffers.name: _nccl,
-    memory_parts.allocator_slack.name: _slack,
-}
