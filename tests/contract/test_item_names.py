@@ -53,7 +53,7 @@ ARCHITECTURES = {"gpt2"}  # Hugging Face calls an architecture as the model
 NOTHING = {"none"}  # also no offloading, no recomputation, no padding
 RECIPES = {"mxfp8"}  # also how training casts to 8 bit
 OPTION_WORDS = {"dora"}  # of low-rank adapters, beside the kind of them
-TRANSLATES = ("importers/", "exporters/")  # words of other tools into those of scenarios, and back
+TRANSLATES = ("interop/",)  # words of other tools into those of scenarios, and back
 MEANS_MORE = OPTION_WORDS | SECTIONS | KERNELS | ARCHITECTURES | NOTHING | RECIPES
 
 
