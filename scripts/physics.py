@@ -27,7 +27,9 @@ from xe_sizer.laws.parts import Part
 PAGE = Path(__file__).parents[1] / "docs" / "physics.md"
 ARRAYS = frozenset({"Array", "ArrayLike", "IntArray", "NDArray"})
 NUMBERS = ARRAYS | {"float"}
-NO_EQUATION = frozenset({"as_array", "spread", "memory_ledger", "timeline"})  # they convert, or call another
+NO_EQUATION = frozenset(
+    {"as_array", "spread", "memory_ledger", "timeline", "geometric"}
+)  # they convert, or call another
 UNIT = re.compile(r"\[[^\]]+\]")
 SHAPE = re.compile(r"\bshape\b")
 HEADER = "Written from the docstrings of the equations by `python scripts/physics.py`."

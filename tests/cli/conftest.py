@@ -1,10 +1,8 @@
 """The command line without the estimator: a saved result stands for every answer."""
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import msgspec
@@ -33,10 +31,8 @@ class Estimator:
 
 @pytest.fixture
 def estimator(monkeypatch: pytest.MonkeyPatch) -> Estimator:
-    module = ModuleType("xe_sizer.studies.estimate")
     fake = Estimator()
-    module.estimate = fake  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "xe_sizer.studies.estimate", module)
+    monkeypatch.setattr("xe_sizer.studies.estimate.estimate", fake)
     return fake
 
 

@@ -60,7 +60,7 @@ def test_the_script_for_a_shell_is_printed_and_other_runs_do_not_load_completion
     assert "_XE_SIZER_COMPLETE" in shown.stdout or "not supported" in shown.stderr
     code = (
         "import sys; from xe_sizer.cli.main import main\nmain(['estimate', '--model', 'llama-2-7b', '--gpu', 'none'])\n"
-        "print(sorted(name for name in ('pydantic', 'xe_sizer.cli.options') if name in sys.modules))"
+        "print(sorted(name for name in ('pydantic', 'xe_sizer.studies.plan') if name in sys.modules))"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout == "[]\n"

@@ -1,7 +1,7 @@
 """The figure of predicted over measured values: every run is in it, on its side of the line."""
 
 from xe_sizer.report.format import number
-from xe_sizer.report.terminal import SCATTER_COLUMNS, SCATTER_ROWS, scatter
+from xe_sizer.report.text_charts import SCATTER_COLUMNS, SCATTER_ROWS, scatter
 
 
 def cells(points: list[tuple[float, float]]) -> list[str]:

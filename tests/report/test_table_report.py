@@ -12,8 +12,9 @@ from xe_sizer.report.answers import reporter
 from xe_sizer.report.document import EXPLAINABLE, Column, Document, Figure, Options, Table
 from xe_sizer.report.format import number
 from xe_sizer.report.registry import render
-from xe_sizer.report.terminal import chart, continued
+from xe_sizer.report.terminal import continued
 from xe_sizer.report.terminal import render as render_document
+from xe_sizer.report.text_charts import chart
 from xe_sizer.result.accuracy import Accuracy
 from xe_sizer.result.common import Reason
 from xe_sizer.result.studies import PlanResult

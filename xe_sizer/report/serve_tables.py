@@ -26,7 +26,7 @@ from xe_sizer.report.format import (
 )
 from xe_sizer.report.picture import Axis, Chart
 from xe_sizer.report.picture import Point as PicturePoint
-from xe_sizer.report.terminal import chart
+from xe_sizer.report.text_charts import chart
 from xe_sizer.report.verdict import profile_name
 from xe_sizer.result.common import Range
 from xe_sizer.result.serving import AGGREGATED, BY_POWER, BY_PRICE, DISAGGREGATED, LatencyAt

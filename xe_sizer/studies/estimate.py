@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from xe_sizer.result.serving import ServeResult
     from xe_sizer.result.training import Result
     from xe_sizer.scenario.read import Given
-    from xe_sizer.serving.estimate import ServingEstimate
     from xe_sizer.training.estimate import TrainingEstimate
     from xe_sizer.training.resolved import ResolvedTraining
 
@@ -150,17 +149,6 @@ def serve(given: Given, registry: Registry, details: bool = True) -> ServeResult
     """
     from xe_sizer.serving.resolve import resolve as resolve_service
     from xe_sizer.serving.search import size as size_service
+    from xe_sizer.studies.hardware import concluded
 
     return concluded(size_service(resolve_service(given, registry)), registry, details)
-
-
-def concluded(sized: ServingEstimate, registry: Registry, details: bool = True, operators: bool = False) -> ServeResult:
-    """The result of an estimate, with advice; `operators` as well with its steps operator by operator."""
-    from xe_sizer.serving.advice import advise as advise_service
-    from xe_sizer.serving.summary import summarise as summarise_service
-    from xe_sizer.serving.summary import with_operators as with_service_operators
-
-    result = summarise_service(sized, details)
-    if operators:
-        result = with_service_operators(result, sized)
-    return with_advice(result, result.verdict, advise_service(sized, registry, wanted(sized, details)))

@@ -183,7 +183,25 @@ def _one_matrix_s(matrices: Matrices, optimizer: Optimizer, device: Device) -> f
 
 
 def gathering_s(job: Job, layouts: Layouts, matrices: Matrices, count: Array, share: Array) -> Array:
-    """Gathering `count` whole matrices from the ranks that hold parts of them, shape (layout,) [s]."""
+    """Seconds of gathering whole matrices from the ranks that hold parts of them.
+
+        time = (all-gather of held / tp over the ranks that share states + of held / share over tp) / efficiency
+        held = count x rows x columns x 2 bytes
+
+    Parameters
+    ----------
+    job : network and efficiency of collectives
+    layouts : of shape (layout,)
+    matrices : rows and columns of each, and how many tensor ranks hold one [-]
+    count : matrices that are gathered, shape (layout,) [-]
+    share : ranks that share the states, shape (layout,) [-]
+
+    Returns
+    -------
+    ndarray of float, shape (layout,) [s]
+
+    Source: own derivation; collective laws.
+    """
     tp = matrices.tensor_ranks(layouts)
     node = job.network.node_ranks
     held_bytes = count * float(matrices.rows * matrices.columns) * SIXTEEN_BIT

@@ -143,8 +143,23 @@ def _padded(mean: NDArray[np.float64], critical: NDArray[np.float64], longest: f
 def unpadded_sequences(cut: TokenLengths, batches: _Batches, samples: float) -> Sequences:
     """Samples end to end in one row of tokens, per sample: a micro-batch has the sum of b lengths, not b longest.
 
-    Ranks wait for the largest of d sums of b lengths, or of b g where they meet once a step (normal limit). The
-    largest micro-batch of the run holds the longest sample among average ones, or is the largest of all sums.
+        critical = mean + E[max of d] deviation / sqrt(b), or sqrt(b g) where ranks meet once a step
+        longest  = max(mean + E[max of samples / b] deviation / sqrt(b), mean + (longest - mean) / b)
+
+    Ranks wait for the largest of d sums of b lengths (normal limit). The largest micro-batch of the run holds the
+    longest sample among average ones, or is the largest of all sums.
+
+    Parameters
+    ----------
+    cut : lengths of samples after truncation [tokens]
+    batches : b, d, g and whether ranks meet in every micro-batch, each of shape (layout,) [-]
+    samples : of the data set [-]
+
+    Returns
+    -------
+    Sequences, each figure of shape (layout,) [tokens]
+
+    Source: own derivation: sums of independent lengths in the normal limit.
     """
     b, d, spread = batches.b, batches.d, cut.deviation()
     summed = np.where(batches.meet_every_micro_batch, b, b * batches.g)

@@ -51,7 +51,7 @@ from xe_sizer.report.format import (
 )
 from xe_sizer.report.picture import Axis, Bar, Bars, Chart, Mark
 from xe_sizer.report.picture import Point as PicturePoint
-from xe_sizer.report.terminal import chart
+from xe_sizer.report.text_charts import chart
 from xe_sizer.report.verdict import job_words, yes_word
 from xe_sizer.result.common import GIVEN_PRICE, SURE
 from xe_sizer.result.studies import BY_BATCH, BY_LAYOUT, Candidate, PlanResult

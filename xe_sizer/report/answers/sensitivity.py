@@ -41,7 +41,7 @@ from xe_sizer.report.format import (
     spanned,
 )
 from xe_sizer.report.picture import Axis, Swing, Tornado
-from xe_sizer.report.terminal import cells_within
+from xe_sizer.report.text_charts import cells_within
 from xe_sizer.report.verdict import job_words, verdict_word
 from xe_sizer.result.common import Range
 from xe_sizer.result.studies import DEADLINE, Sensitivity

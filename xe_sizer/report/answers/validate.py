@@ -12,7 +12,7 @@ from xe_sizer.report.answers.estimate import time_axis
 from xe_sizer.report.document import TOOL, Case, Column, Document, Finding, Picture, Remark, Table
 from xe_sizer.report.format import NOT_A_NUMBER, byte_size, clean, duration, number, percent, plural
 from xe_sizer.report.picture import Axis, Chart, Point
-from xe_sizer.report.terminal import scatter
+from xe_sizer.report.text_charts import scatter
 from xe_sizer.result.accuracy import QUANTITIES, Accuracy
 from xe_sizer.units import GIB
 

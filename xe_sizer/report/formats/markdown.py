@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from xe_sizer.report.document import Facts, FactsPair, Figure, Notes, Steps, Summary, Table
 from xe_sizer.report.format import encodable
-from xe_sizer.report.terminal import bar_text, gauge
+from xe_sizer.report.text_charts import bar_text, gauge
 
 if TYPE_CHECKING:
     from xe_sizer.report.document import Document, InCharacters, Options, Tone

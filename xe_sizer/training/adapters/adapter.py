@@ -50,7 +50,7 @@ class Quantised(Immutable, eq=True):
         return self.quantiser.buffer_bytes(self.quantised_from_bytes) if self.width.expands else 0.0
 
 
-VIRTUAL_TOKENS = 10  # of a prompt that learns, where nobody says
+VIRTUAL_TOKENS = 10  # assumed: tokens of a prompt that learns, where nobody says
 
 
 class AdapterOptions(Immutable):
