@@ -183,7 +183,8 @@ def _tail_s(
         return np.zeros(len(placements))
     fine = np.linspace(0.0, lengths.longest, 8 * PLACES + 1)[:, None]
     left = first * lengths.alive(fine) + (1.0 - first) * lengths.remaining(fine)
-    some = 1.0 - (1.0 - left) ** np.maximum(running * replicas, 1.0)  # any of all replicas still writes
+    none_left = np.maximum(1.0 - left, 0.0)  # sums of shares may exceed 1 in the last digit
+    some = 1.0 - none_left ** np.maximum(running * replicas, 1.0)  # any of all replicas still writes
     last = np.sum((some[1:] + some[:-1]) / 2.0, axis=0) * (fine[1, 0] - fine[0, 0])
     last = np.where(first >= 1.0, lengths.expected_longest(running * replicas), last)
     at = last * ((np.arange(PLACES) + 0.5) / PLACES)[:, None]
