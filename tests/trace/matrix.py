@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from msgspec.structs import replace
 
 from tests.trace.subjects import BY_FAMILY, Subject
+from xe_sizer.immutable import Immutable
 
 SHAPES = ((1, 2048), (4, 512), (2, 1024))
 METHODS = ("full", "lora-qv", "lora-all")
@@ -17,8 +17,7 @@ TAUGHT, TAUGHT_BY = ("distill",), 2  # jobs with a teacher, whose layers are so 
 LONG = 8192  # beyond the sliding windows
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(Immutable, eq=True):
     """One training step. `dtype`: bf16 (all 16-bit but adapters) or autocast (what learns is float32).
 
     recompute : every layer's activations are recomputed in the backward
