@@ -478,11 +478,6 @@ class TokenCounter:
             self._renderer.__exit__(kind, error, trace)
 
 
-def is_tokenizer(path: Path) -> bool:
-    """Whether a path is that of a tokenizer: the file, or a folder with it."""
-    return path.is_file() or (path / _FILE).is_file()
-
-
 def _pieces(text: str) -> Iterator[str]:
     """The text in parts of at most BATCH_CHARS, cut before a blank where there is one."""
     start = 0

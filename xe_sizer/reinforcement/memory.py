@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array
     from xe_sizer.reinforcement.resolved import ResolvedReinforcement
     from xe_sizer.serving.job import ReplicaLayouts, ServingJob
-    from xe_sizer.serving.memory import ServingMemory
     from xe_sizer.training.job import Job
     from xe_sizer.training.layout import Layouts
     from xe_sizer.training.memory import Ledger
@@ -125,11 +124,6 @@ def left_share(resolved: ResolvedReinforcement, taken_bytes: float) -> float:
         return known
     card = job.server.accelerator.memory_bytes
     return max(min(job.engine.memory.utilization, 1.0 - taken_bytes / card - LEFT_OVER), LEAST_SHARE)
-
-
-def engine_memory(job: ServingJob, placements: ReplicaLayouts, share: float, inputs: float) -> ServingMemory:
-    """What the engine finds where it starts with such a share of the card."""
-    return serving_memory(with_share(job, share), placements, inputs)
 
 
 def trainer_ledgers(resolved: ResolvedReinforcement, layouts: Layouts) -> tuple[Ledger, Ledger | None]:

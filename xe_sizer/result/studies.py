@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
-from msgspec import Struct
+import msgspec
 
 from xe_sizer.errors import EXIT_INTERRUPTED
-from xe_sizer.result.common import Advice, Answer, Basis, HourlyPrice, LeftOut, Range, Verdict
-from xe_sizer.result.common import Struct as CommonStruct
+from xe_sizer.result.common import Advice, Answer, Basis, HourlyPrice, LeftOut, Range, Struct, Verdict
 from xe_sizer.result.training import Layout, Pool, Result
 
 OBJECTIVES = ("servers", "gpus", "cost", "time", "energy")
 INTERRUPTED = "interrupted before its answer"
 
 
-class Rule(Struct, frozen=True):
+class Rule(msgspec.Struct, frozen=True):
     """A rule of the search space and how many groupings (tp, pp, cp, dp) or layouts it removed."""
 
     name: str
@@ -29,7 +28,7 @@ BY_BATCH, BY_LAYOUT, TOO_FEW, TOO_MANY, BY_NOTHING = "batch", "layout", "too-few
 may do under another; fewer than such as do not; more than such as do; no layout goes with them."""
 
 
-class Skipped(Struct, frozen=True):
+class Skipped(msgspec.Struct, frozen=True):
     """Numbers of GPUs that were not searched, by one of the reasons above, and the reason in words."""
 
     code: str
@@ -37,7 +36,7 @@ class Skipped(Struct, frozen=True):
     reason: str
 
 
-class Numbers(Struct, frozen=True):
+class Numbers(msgspec.Struct, frozen=True):
     """The numbers of GPUs of one kind of hardware that were searched, ascending, and those that were not."""
 
     hardware: str
@@ -45,7 +44,7 @@ class Numbers(Struct, frozen=True):
     skipped: tuple[Skipped, ...] = ()
 
 
-class Search(Struct, frozen=True):
+class Search(msgspec.Struct, frozen=True):
     """How much was searched. `complete` is false where an interrupt ended it."""
 
     layouts_considered: int
@@ -56,7 +55,7 @@ class Search(Struct, frozen=True):
     numbers: tuple[Numbers, ...] = ()
 
 
-class Candidate(Struct, frozen=True):
+class Candidate(msgspec.Struct, frozen=True):
     """The best layout on one number of one kind of GPU.
 
     pareto : no other candidate needs as few GPUs and as little time, price and energy, and less of one of them; nor
@@ -99,7 +98,7 @@ class Candidate(Struct, frozen=True):
     hourly_price: HourlyPrice | None = None
 
 
-class Answers(Struct, frozen=True):
+class Answers(msgspec.Struct, frozen=True):
     """Places in `candidates`: the fewest GPUs that fit, the fastest, the cheapest; `chosen` is the plan.
 
     What differs by less than the model's error is equal there, and the smaller is taken.
@@ -149,14 +148,14 @@ class PlanResult(Answer, frozen=True, kw_only=True):
 # `compare`.
 
 
-class Alternative(Struct, frozen=True):
+class Alternative(msgspec.Struct, frozen=True):
     """One of the results that are compared."""
 
     name: str
     result: Result
 
 
-class Difference(Struct, frozen=True):
+class Difference(msgspec.Struct, frozen=True):
     """Seconds that a part of the step takes over the whole job, in the order of the alternatives."""
 
     name: str
@@ -178,7 +177,7 @@ class Comparison(Answer, frozen=True, kw_only=True):
 # `sensitivity`.
 
 
-class Outcome(Struct, frozen=True):
+class Outcome(msgspec.Struct, frozen=True):
     """What a job comes to; `minimum` is the fewest GPUs on which some layout fits.
 
     low_s, high_s : 80 % range of the time; None in answers of older versions
@@ -205,7 +204,7 @@ class Outcome(Struct, frozen=True):
     hourly_price: HourlyPrice | None = None
 
 
-class Effect(Struct, frozen=True):
+class Effect(msgspec.Struct, frozen=True):
     """A step of a factor: what it leads to, and each figure over that of the job as it was asked."""
 
     step: str
@@ -216,7 +215,7 @@ class Effect(Struct, frozen=True):
     gpu_hours_ratio: float
 
 
-class Factor(Struct, frozen=True):
+class Factor(msgspec.Struct, frozen=True):
     name: str
     effects: tuple[Effect, ...]
 
@@ -242,7 +241,7 @@ class Sensitivity(Answer, frozen=True, kw_only=True):
 # `plan --scaling`.
 
 
-class ScalingPoint(Struct, frozen=True):
+class ScalingPoint(msgspec.Struct, frozen=True):
     """The best on one number of GPUs. `bound` limits a step; `lost` is what takes most beside compute."""
 
     gpus: int
@@ -272,7 +271,7 @@ class Scaling(Answer, frozen=True, kw_only=True):
 # `plan --grid`.
 
 
-class SweepRow(Struct, frozen=True):
+class SweepRow(msgspec.Struct, frozen=True):
     """The chosen plan of one question of a sweep, or why there is none.
 
     verdict : fit and limits with how sure they are; supposed : steps or epochs of the run, with the origin of each, as
@@ -325,14 +324,14 @@ class Profiles(Answer, frozen=True, kw_only=True):
 Method = Literal["counted", "sampled", "assumed"]
 
 
-class TokenHistogram(CommonStruct, frozen=True):
+class TokenHistogram(Struct, frozen=True):
     """At most 64 lengths [tokens] and how many sequences have each: mean, shortest and longest are kept."""
 
     lengths: tuple[int, ...]
     counts: tuple[int, ...]
 
 
-class EndOfLengths(CommonStruct, frozen=True):
+class EndOfLengths(Struct, frozen=True):
     """The shortest or longest sequence, and where its row stands.
 
     exact : whether it was tokenised and none can be beyond it; unit : line or row
@@ -345,7 +344,7 @@ class EndOfLengths(CommonStruct, frozen=True):
     number: int
 
 
-class UnreadRow(CommonStruct, frozen=True):
+class UnreadRow(Struct, frozen=True):
     """A row that was left out, and why."""
 
     file: str

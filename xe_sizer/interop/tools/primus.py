@@ -224,7 +224,6 @@ TABLE = Table(
     losses=(*_OWN.losses, *TORCHTITAN.losses, *MAXTEXT.losses, *MEGATRON.losses),
     silent=(*_OWN.silent, *TORCHTITAN.silent, *MAXTEXT.silent, *MEGATRON.silent),
 )
-_FRAMEWORKS = ("megatron", "megatron_bridge", "torchtitan", "maxtext")
 
 
 def _recognises(source: Source) -> Certainty:
