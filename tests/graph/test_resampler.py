@@ -45,7 +45,7 @@ def test_queries_attend_to_the_patches_of_their_piece() -> None:
     one = ask({"model": "qwen-vl", "stack": "hf-trainer", "data.images": 1, "data.image_size": "448x448"}).job
     part = Evaluation(one, layouts()).encoder
     assert part is not None
-    _, _, last = operator_groups(part.job, part.critical_shapes.inputs)
+    _, _, last = operator_groups(part.job, part.critical_shapes)
     products = sum(float(op.forward_flops[0]) for op in last if isinstance(op, Matmul))
     attention = sum(float(op.forward_flops[0]) for op in last if isinstance(op, Attention))
     assert products == 2 * (1024 * 1664 * 4096 + 2 * 1024 * 4096**2 + 3 * 256 * 4096**2)

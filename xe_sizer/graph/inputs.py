@@ -202,8 +202,12 @@ class GraphInputs(Immutable):
 
     @property
     def columns(self) -> tuple[Array, ...]:
-        """All that the inputs hold by rank shape, of shape (rank shape,): the graph is the same where all are equal."""
-        return tuple(np.broadcast_to(column, np.shape(self.rank.tp)) for column in _arrays_in(self))
+        """All that the inputs hold by rank shape, of shape (rank shape,): the graph is the same where all are equal.
+
+        An array of another shape is one number for all of them, and the model holds none.
+        """
+        held = tuple(getattr(self, name) for name in self.__struct_fields__ if name != "model")
+        return tuple(column for column in _arrays_in(held) if column.shape == self.rank.tp.shape)
 
     @cached_property
     def hidden_bytes(self) -> Array:
@@ -308,6 +312,9 @@ class GraphInputs(Immutable):
         return np.zeros_like(self.rank.tokens)
 
 
+PLAIN_TYPES = frozenset({str, float, int, bool, type(None)})
+
+
 def _arrays_in(value: object) -> Iterator[Array]:
     """Every array of a record, of the records that it holds, and of tuples of either."""
     if isinstance(value, np.ndarray):
@@ -317,7 +324,9 @@ def _arrays_in(value: object) -> Iterator[Array]:
             yield from _arrays_in(item)
     elif isinstance(value, msgspec.Struct):
         for each in value.__struct_fields__:
-            yield from _arrays_in(getattr(value, each))
+            item = getattr(value, each)
+            if type(item) not in PLAIN_TYPES:
+                yield from _arrays_in(item)
 
 
 class Block(Immutable):

@@ -45,51 +45,65 @@ Terms = tuple[tuple[tuple[float, str, bool], ...], ...]
 class Sum(Immutable):
     """An array that knows the products whose sum it is.
 
-    Arithmetic is that of the value, in the order of the expression; each step is done to the products too, by the laws
-    of algebra. A plain array that is added stays without explanation; one that multiplies is a share or a switch.
+    Arithmetic is that of the value, in the order of the expression. Each step can be done to the products too, by the
+    laws of algebra, and is when they are asked for: a search never asks. A plain array that is added stays without
+    explanation; one that multiplies is a share or a switch.
     """
 
     __array_ufunc__ = None  # an array on the left leaves the operation to this class
 
     value: Array
-    products: Products
+    told: Callable[[], Products]
+
+    @property
+    def products(self) -> Products:
+        return self.told()
 
     def __add__(self, other: Sum | ArrayLike) -> Sum:
         other = as_sum(other)
-        return Sum(self.value + other.value, self.products + other.products)
+        return Sum(self.value + other.value, lambda: self.products + other.products)
 
     __radd__ = __add__
 
     def __sub__(self, other: Sum | ArrayLike) -> Sum:
         other = as_sum(other)
-        taken = ((first._replace(value=-np.asarray(first.value)), *rest) for first, *rest in other.products)
-        return Sum(self.value - other.value, (*self.products, *taken))
+
+        def told() -> Products:
+            taken = ((first._replace(value=-np.asarray(first.value)), *rest) for first, *rest in other.products)
+            return (*self.products, *taken)
+
+        return Sum(self.value - other.value, told)
 
     def __rsub__(self, other: ArrayLike) -> Sum:
         return as_sum(other) - self
 
     def __mul__(self, other: Sum | ArrayLike) -> Sum:
         if not isinstance(other, Sum):
-            return Sum(self.value * np.asarray(other), switched(self, other))
-        return Sum(self.value * other.value, tuple((*one, *more) for one in self.products for more in other.products))
+            return Sum(self.value * np.asarray(other), lambda: switched(self, other))
+        return Sum(
+            self.value * other.value,
+            lambda: tuple((*one, *more) for one in self.products for more in other.products),
+        )
 
     __rmul__ = __mul__
 
     def over(self, ranks: Array, name: str) -> Sum:
         """The sum divided by ranks."""
         among = Factor(ranks, name, divides=True)
-        return Sum(self.value / ranks, tuple((*each, among) for each in self.products))
+        return Sum(self.value / ranks, lambda: tuple((*each, among) for each in self.products))
 
     def reshaped(self, function: Callable[[Array], Array]) -> Sum:
         """The sum with its arrays in another shape."""
-        products = (
-            tuple(one._replace(value=function(np.asarray(one.value))) for one in each) for each in self.products
+        return Sum(
+            function(self.value),
+            lambda: tuple(
+                tuple(one._replace(value=function(np.asarray(one.value))) for one in each) for each in self.products
+            ),
         )
-        return Sum(function(self.value), tuple(products))
 
     def per(self, count: ArrayLike, name: str, each: str) -> Sum:
         """The same value told as so many of what each of them comes to."""
-        return Sum(self.value, ((Factor(count, name), Factor(self.value / np.asarray(count), each)),))
+        return Sum(self.value, lambda: ((Factor(count, name), Factor(self.value / np.asarray(count), each)),))
 
     def at(self, *place: int) -> Terms:
         """The products that are not zero at a place of the value, with numbers; none where one has no explanation."""
@@ -111,7 +125,7 @@ Size = TypeVar("Size", Sum, "Array")
 
 def named(value: ArrayLike, name: str | None) -> Sum:
     """A number with what it counts."""
-    return Sum(np.asarray(value), ((Factor(value, name),),))
+    return Sum(np.asarray(value), lambda: ((Factor(value, name),),))
 
 
 def as_sum(size: Sum | ArrayLike) -> Sum:
@@ -138,7 +152,7 @@ def switched(size: Sum, on: ArrayLike) -> Products:
 def where(condition: ArrayLike, one: Sum | ArrayLike, other: Sum | ArrayLike) -> Sum:
     """One sum where the condition holds, else the other."""
     one, other, holds = as_sum(one), as_sum(other), np.asarray(condition)
-    return Sum(np.where(holds, one.value, other.value), switched(one, holds) + switched(other, ~holds))
+    return Sum(np.where(holds, one.value, other.value), lambda: switched(one, holds) + switched(other, ~holds))
 
 
 def smaller(one: Sum | ArrayLike, other: Sum | ArrayLike) -> Sum:

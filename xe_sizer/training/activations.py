@@ -18,14 +18,7 @@ from xe_sizer.graph.attention import mask_bytes
 from xe_sizer.graph.inputs import head_adapters
 from xe_sizer.graph.model import MASKED
 from xe_sizer.graph.operators import Attention, Matmul, MemoryBound, Scan, as_array
-from xe_sizer.graph.transformer import (
-    embedding_operators,
-    head_operators,
-    layer_kinds,
-    layer_operators,
-    logits_per_rank,
-    relative_bias_bytes,
-)
+from xe_sizer.graph.transformer import logits_per_rank, relative_bias_bytes
 from xe_sizer.graph.vision import COLOURS, vision_groups
 from xe_sizer.graph.weights import layer_weights
 from xe_sizer.immutable import Immutable
@@ -367,7 +360,7 @@ def _entered(shapes: RankShapes, full: Array) -> Array:
     """
     inputs, spread = shapes.inputs, shapes.spread
     model, learning = inputs.model, inputs.learning
-    kept, given = spread(saved_bytes(embedding_operators(inputs))), spread(mask_bytes(inputs)[1])
+    kept, given = spread(saved_bytes(shapes.embedding)), spread(mask_bytes(inputs)[1])
     biases = _relative_biases(inputs)
     if learning.trains("embedding") or learning.before:
         return np.asarray(kept + np.where(full, given, -spread(biases)))
@@ -466,7 +459,7 @@ def activations(
     """
     inputs, spread = shapes.inputs, shapes.spread
     model = inputs.model
-    kinds = layer_kinds(inputs)
+    kinds = shapes.kinds
     source = [kind.source for kind, _ in model.layer_kinds]
     full = layouts.recompute == RECOMPUTE.index("full")
     halves = [
@@ -480,7 +473,7 @@ def activations(
     first, last = halves[0], halves[-1]
     logits = spread(logits_per_rank(inputs))
     making, made = mask_bytes(inputs)
-    entered, embedded = _entered(shapes, full), spread(saved_bytes(embedding_operators(inputs)))
+    entered, embedded = _entered(shapes, full), spread(saved_bytes(shapes.embedding))
     if not (inputs.learning.trains("embedding") or inputs.learning.before):
         embedded = embedded - spread(_relative_biases(inputs))
     loss = inputs.kernels.loss
@@ -498,7 +491,7 @@ def activations(
         forward_more=last.forward_more,
         entered=entered,
         entering=entered + spread(making + inputs.residual_bytes) - np.where(full, spread(made), 0.0),
-        ends=spread(saved_bytes(head_operators(inputs))) + np.where(full, entered, embedded),
+        ends=spread(saved_bytes(shapes.head)) + np.where(full, entered, embedded),
         before_learning=np.where(full, 0.0, spread(_before_learning(kinds[0][1], inputs))),
         loss_kept=logits * (loss.kept_bytes + capped),
         loss_live=logits * np.maximum(loss.live_bytes + capped, summed) + spread(_ungathered_bytes(inputs)),
@@ -576,7 +569,7 @@ OperatorGroups = tuple[tuple["Operator", ...], tuple["Operator", ...], tuple["Op
 """Operators of the layers, of what comes before them, and of what comes behind them."""
 
 
-def operator_groups(job: Job, inputs: GraphInputs) -> OperatorGroups:
+def operator_groups(job: Job, shapes: RankShapes) -> OperatorGroups:
     """Operators of a micro-batch: of the layers, the embedding and the head, or of an encoder in their place.
 
         operators = those of the graph
@@ -584,7 +577,7 @@ def operator_groups(job: Job, inputs: GraphInputs) -> OperatorGroups:
     Parameters
     ----------
     job : whether it is an encoder's part
-    inputs : model, rank, kernels and what learns; sizes of shape (rank shape,)
+    shapes : of the ranks
 
     Returns
     -------
@@ -593,9 +586,9 @@ def operator_groups(job: Job, inputs: GraphInputs) -> OperatorGroups:
     Source: `graph.transformer`, `graph.vision`.
     """
     if job.encodes is None:
-        return layer_operators(inputs), embedding_operators(inputs), head_operators(inputs)
-    projecting = replace(inputs, learning=job.encodes.projector)
-    first, layers, last = vision_groups(job.encodes.tower, inputs, projecting, layer_operators(inputs))
+        return shapes.layers, shapes.embedding, shapes.head
+    projecting = replace(shapes.inputs, learning=job.encodes.projector)
+    first, layers, last = vision_groups(job.encodes.tower, shapes.inputs, projecting, shapes.layers)
     return layers, first, last
 
 
@@ -665,7 +658,7 @@ def encoder_activations(
     tower, whole = job.encodes.tower, as_array(layouts.recompute == FULL)
     one = activations(shapes, layouts, gradient_bytes, keeps_gradients, whole)
     in_layers, before, behind = runs_backward(job, layouts)
-    _, first, last = operator_groups(job, shapes.inputs)
+    _, first, last = operator_groups(job, shapes)
     ends = before * shapes.spread(saved_bytes(first)) + behind * shapes.spread(saved_bytes(last))
     layers = tower.encoder.layers * one.kept - one.before_learning
     patches = shapes.spread(shapes.inputs.rank.tokens * np.ones_like(shapes.inputs.rank.tp))

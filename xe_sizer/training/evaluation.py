@@ -365,7 +365,7 @@ class Evaluation(Immutable):
     @cached_property
     def operators(self) -> tuple[tuple[Operator, ...], ...]:
         """Of the layers, the embedding and the head."""
-        return operator_groups(self.job, self.critical_shapes.inputs)
+        return operator_groups(self.job, self.critical_shapes)
 
     @cached_property
     def runs_back(self) -> tuple[Array, Array, Array]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,12 +14,12 @@ from xe_sizer.laws.device import activation_bytes
 from xe_sizer.software.stack import Objective
 from xe_sizer.training.layout import Split, head_in_layers
 from xe_sizer.training.padding import PACKED
-from xe_sizer.units import FLOAT32
+from xe_sizer.units import FLOAT32, SIXTEEN_BIT
 
 if TYPE_CHECKING:
     from xe_sizer.graph.inputs import Learning
     from xe_sizer.graph.model import ModelShape, VisionTower
-    from xe_sizer.graph.operators import Array
+    from xe_sizer.graph.operators import Array, Kernels
     from xe_sizer.graph.vision import Seen
     from xe_sizer.laws.collectives import Network
     from xe_sizer.laws.hardware import Server
@@ -263,7 +264,20 @@ class Job(Immutable):
         """Samples, or parts of one, that a sequence holds: several where they are packed [-]."""
         return self.seq_len / self.lengths.mean if self.padding == PACKED else 1.0
 
+    @cached_property
+    def kernels(self) -> Kernels:
+        """The graph's view of the stack's kernels, with the loss as the job's types have it."""
+        kernels = self.stack.graph_kernels(self.attention, self.method.kind.fine_tunes, self.method.objective)
+        loss = kernels.loss.of_narrow(self.model.narrow_loss and not self.autocasts)
+        loss = loss.on(self.logit_bytes / SIXTEEN_BIT)
+        return replace(kernels, loss=loss.beside_frozen() if self.method.passing else loss)
+
     @property
+    def autocasts(self) -> bool:
+        """Whether products run in a narrower type than the weights are kept in."""
+        return self.stack.states.autocast and self.element_bytes < FLOAT32
+
+    @cached_property
     def split(self) -> Split:
         """How layers are spread over the stages of a pipeline."""
         defaults = self.stack.defaults
@@ -289,7 +303,7 @@ class Job(Immutable):
         """Samples that the steps read, each as often as it comes; packed sequences hold several, or part of one."""
         return self.steps * self.global_batch * self.samples_per_sequence
 
-    @property
+    @cached_property
     def learning_layers(self) -> LearningLayers:
         """Which of the layers learn; adapters do in all of them."""
         if not self.method.learning.base:

@@ -21,7 +21,7 @@ from xe_sizer.units import FLOAT32, GIB
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array
-    from xe_sizer.laws.parts import Part, Size
+    from xe_sizer.laws.parts import Part, Products, Size
     from xe_sizer.software.optimizer import Temporaries
     from xe_sizer.training.evaluation import Evaluation
     from xe_sizer.training.job import Job
@@ -84,8 +84,12 @@ def over_time(*held: tuple[Array, Array]) -> Array:
 def _sum_over_time(*held: tuple[Array, Sum | Array]) -> Sum:
     """The same of sums, which tell what is there at each moment."""
     value = over_time(*((moments, value_of(size)) for moments, size in held))
-    there = (switched(as_sum(size).reshaped(_at_a_moment), moments) for moments, size in held)
-    return Sum(value, tuple(each for products in there for each in products))
+
+    def told() -> Products:
+        there = (switched(as_sum(size).reshaped(_at_a_moment), moments) for moments, size in held)
+        return tuple(each for products in there for each in products)
+
+    return Sum(value, told)
 
 
 # Gradients during a step: when a rank keeps them, and how many bytes of them there are at each moment.

@@ -6,6 +6,7 @@ Many layouts share what their ranks compute, so it is computed once for rows tha
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,14 +15,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from xe_sizer.graph.inputs import GENERATOR, PLAIN, Expansion, GraphInputs
 from xe_sizer.graph.operators import RankShape, as_array
+from xe_sizer.graph.transformer import embedding_operators, head_operators, layer_kinds
 from xe_sizer.immutable import Immutable
 from xe_sizer.laws.device import activation_bytes
 from xe_sizer.training import padding
 from xe_sizer.training.adapters import ALL_WEIGHTS
-from xe_sizer.units import FLOAT32, SIXTEEN_BIT
+from xe_sizer.units import FLOAT32
 
 if TYPE_CHECKING:
-    from xe_sizer.graph.operators import Array, IntArray
+    from xe_sizer.graph.operators import Array, IntArray, Operator
     from xe_sizer.training.job import Images, Job
     from xe_sizer.training.layout import Layouts
     from xe_sizer.training.methods.method import Compared
@@ -60,6 +62,8 @@ def unique_rows(columns: Sequence[ArrayLike]) -> UniqueRows:
 
     Source: own derivation: a mixed radix, renumbered where a key would exceed 2^62.
     """
+    if np.size(columns[0]) == 1:
+        return UniqueRows(np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64))
     coded = [_code(np.asarray(column)) for column in columns]
     coded = [(code, count) for code, count in coded if count > 1] or coded[:1]
     key, size = coded[0]
@@ -74,6 +78,8 @@ def unique_rows(columns: Sequence[ArrayLike]) -> UniqueRows:
 
 def _code(column: NDArray[np.generic]) -> tuple[IntArray, int]:
     """Non-negative integers below a bound, one for each distinct value of the column."""
+    if (column == column[0]).all():
+        return np.zeros(column.size, dtype=np.int64), 1
     if not np.issubdtype(column.dtype, np.integer):
         whole = np.abs(column).max() < LARGEST_KEY and np.array_equal(np.trunc(column), column)
         if not whole:
@@ -108,10 +114,27 @@ def sequences(job: Job, layouts: Layouts) -> Sequences:
 
 
 class RankShapes(Immutable):
-    """Inputs of the operator graph for the distinct rank shapes, and which of them each layout has."""
+    """The operator graph for the distinct rank shapes, with its inputs, and which of the shapes each layout has."""
 
     inputs: GraphInputs
     rows: UniqueRows
+
+    @cached_property
+    def kinds(self) -> tuple[tuple[float, tuple[Operator, ...]], ...]:
+        """How many layers are of each kind, and their operators."""
+        return layer_kinds(self.inputs)
+
+    @property
+    def layers(self) -> tuple[Operator, ...]:
+        return tuple(operator for _, operators in self.kinds for operator in operators)
+
+    @cached_property
+    def embedding(self) -> tuple[Operator, ...]:
+        return embedding_operators(self.inputs)
+
+    @cached_property
+    def head(self) -> tuple[Operator, ...]:
+        return head_operators(self.inputs)
 
     def spread(self, per_shape: Array) -> Array:
         return self.rows.spread(per_shape)
@@ -144,23 +167,18 @@ def graph_inputs(job: Job, layouts: Layouts, tokens_per_sequence: ArrayLike) -> 
         head_ranks=as_array(_head_ranks(job, layouts)),
         past=float(job.method.learning.prefix),
     )
-    kernels = job.stack.graph_kernels(job.attention, job.method.kind.fine_tunes, job.method.objective)
-    autocast = job.stack.states.autocast and job.element_bytes < FLOAT32
-    own = kernels.loss.of_narrow(job.model.narrow_loss and not autocast)
-    loss = own.on(job.logit_bytes / SIXTEEN_BIT)
-    kernels = replace(kernels, loss=loss.beside_frozen() if job.method.passing else loss)
     forward, backward = _weight_traffic(job, layouts)
     return GraphInputs(
         model=job.model,
         rank=rank,
-        kernels=kernels,
+        kernels=job.kernels,
         learning=job.method.learning,
         element_bytes=job.element_bytes,
         weight_forward_bytes=forward,
         weight_backward_bytes=backward,
         residual_element_bytes=_residual_element_bytes(job, layouts),
         returned_element_bytes=_residual_element_bytes(job, layouts) if job.widens_activations else None,
-        autocast=autocast,
+        autocast=job.autocasts,
         expansion=_expansion(job),
         padded=_padded(job, rank.batch),
         casts=job.device.casts,

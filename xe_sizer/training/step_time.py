@@ -337,9 +337,11 @@ class Timeline(Immutable):
 
 def _average_flops(evaluation: Evaluation, count: Callable[[Iterable[Operator]], Array]) -> Array:
     """FLOPs of layers and head for an average micro-batch: mean lengths, experts evenly used; shape (layout,) [FLOP]"""
-    inputs = evaluation.mean_shapes.inputs
-    even = replace(inputs, kernels=replace(inputs.kernels, expert_imbalance=1.0, expert_spread=0.0))
-    return evaluation.mean_shapes.spread(count((*layer_operators(even), *head_operators(even))))
+    shapes = evaluation.mean_shapes
+    if evaluation.job.model.experts is None:
+        return shapes.spread(count((*shapes.layers, *shapes.head)))
+    even = replace(shapes.inputs, kernels=replace(shapes.inputs.kernels, expert_imbalance=1.0, expert_spread=0.0))
+    return shapes.spread(count((*layer_operators(even), *head_operators(even))))
 
 
 def encoder_flops(encoder: Evaluation | None, layouts: Layouts) -> Array:
