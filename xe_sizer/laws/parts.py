@@ -109,7 +109,7 @@ class Sum(Immutable):
         """The products that are not zero at a place of the value, with numbers; none where one has no explanation."""
         told = []
         for factors in self.products:
-            numbers = [(_at(factor.value, place), factor.name, factor.divides) for factor in factors]
+            numbers = [(number_at(factor.value, place), factor.name, factor.divides) for factor in factors]
             if any(number == 0.0 for number, _, _ in numbers):
                 continue
             known = [(number, name, divides) for number, name, divides in numbers if name is not None]
@@ -172,7 +172,7 @@ def value_of(size: Sum | Array) -> Array:
     return size.value if isinstance(size, Sum) else size
 
 
-def _at(value: ArrayLike, place: tuple[int, ...]) -> float:
+def number_at(value: ArrayLike, place: tuple[int, ...]) -> float:
     """The number of an array that broadcasts to the shape of the place."""
     array = np.asarray(value)
     own = place[len(place) - array.ndim :]

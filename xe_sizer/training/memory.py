@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from xe_sizer.immutable import Immutable
-from xe_sizer.laws.parts import computed
+from xe_sizer.laws.parts import computed, number_at
 from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.layout import FULL
 from xe_sizer.training.memory_parts import (
@@ -154,9 +154,8 @@ class Ledger(Immutable):
 
     def at_peak(self, index: int = 0) -> dict[str, float]:
         """Bytes of each component at the peak of one layout, those that are there; they sum to the peak."""
-        stage, moment = self.worst(index)
-        shape = self.total_bytes.shape
-        parts = {name: float(np.broadcast_to(v, shape)[stage, moment, index]) for name, v in self.components.items()}
+        place = (*self.worst(index), index)
+        parts = {name: number_at(size, place) for name, size in self.components.items()}
         return {name: size for name, size in parts.items() if size > 0}
 
 
@@ -164,7 +163,7 @@ def _sum(parts: Iterable[Array]) -> Array:
     """The sum of arrays that broadcast to (stage, moment, layout); small ones are added up first."""
     total: Array = np.zeros((1, 1, 1))
     for part in sorted(parts, key=np.size):
-        inside = all(size in (1, whole) for size, whole in zip(part.shape[::-1], total.shape[::-1], strict=False))
+        inside = np.broadcast(total, part).shape == total.shape
         total = np.add(total, part, out=total) if inside else total + part
     return total
 

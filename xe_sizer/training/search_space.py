@@ -286,7 +286,7 @@ class _Blocks:
         self.rules = rules
         self.held = 0
         self._sizes: list[int] = []
-        self._columns: dict[str, list[IntArray]] = {name: [] for name in FIELDS if name != "grad_accum"}
+        self._columns: dict[str, list[int | IntArray]] = {name: [] for name in FIELDS if name != "grad_accum"}
 
     def add(self, block: Mapping[str, tuple[int, ...]]) -> None:
         """Every combination of a block's options, the last field varying fastest."""
@@ -306,12 +306,12 @@ class _Blocks:
         if np.any(legal):
             yield layouts if np.all(legal) else layouts[legal]
 
-    def _merged(self, columns: list[IntArray]) -> IntArray:
+    def _merged(self, columns: list[int | IntArray]) -> IntArray:
         """A column of all blocks; blocks in which a field has one value hold that value alone."""
-        if all(column.size == 1 for column in columns):
-            return np.repeat(np.concatenate(columns), self._sizes)
-        whole = (np.repeat(c, size) if c.size == 1 else c for c, size in zip(columns, self._sizes, strict=True))
-        return np.concatenate(tuple(whole))
+        if all(isinstance(column, int) for column in columns):
+            return np.repeat(np.array(columns, dtype=np.int64), self._sizes)
+        whole = [np.repeat(c, size) if isinstance(c, int) else c for c, size in zip(columns, self._sizes, strict=True)]
+        return np.concatenate(whole)
 
 
 def _accumulation(rules: Rules, together: IntArray) -> IntArray:
@@ -322,15 +322,14 @@ def _accumulation(rules: Rules, together: IntArray) -> IntArray:
     return np.asarray(np.maximum(rules.global_batch // np.maximum(together, 1), 1))
 
 
-def _repeated(options: tuple[int, ...], inner: int, size: int) -> IntArray:
+def _repeated(options: tuple[int, ...], inner: int, size: int) -> int | IntArray:
     """Options, each repeated for all combinations of the fields after it, over and over for those before.
 
     One alone where there is no choice.
     """
-    values = np.array(options, dtype=np.int64)
     if len(options) == 1:
-        return values
-    return np.tile(np.repeat(values, inner), size // (inner * len(options)))
+        return options[0]
+    return np.tile(np.repeat(np.array(options, dtype=np.int64), inner), size // (inner * len(options)))
 
 
 def raw_sizes(rules: Rules, counts: Collection[int]) -> int:
