@@ -360,7 +360,7 @@ def _entered(shapes: RankShapes, full: Array) -> Array:
     """
     inputs, spread = shapes.inputs, shapes.spread
     model, learning = inputs.model, inputs.learning
-    kept, given = spread(saved_bytes(shapes.embedding)), spread(mask_bytes(inputs)[1])
+    kept, given = spread(saved_bytes(shapes.graph.embedding)), spread(mask_bytes(inputs)[1])
     biases = _relative_biases(inputs)
     if learning.trains("embedding") or learning.before:
         return np.asarray(kept + np.where(full, given, -spread(biases)))
@@ -459,7 +459,7 @@ def activations(
     """
     inputs, spread = shapes.inputs, shapes.spread
     model = inputs.model
-    kinds = shapes.kinds
+    kinds = shapes.graph.kinds
     source = [kind.source for kind, _ in model.layer_kinds]
     full = layouts.recompute == RECOMPUTE.index("full")
     halves = [
@@ -473,7 +473,7 @@ def activations(
     first, last = halves[0], halves[-1]
     logits = spread(logits_per_rank(inputs))
     making, made = mask_bytes(inputs)
-    entered, embedded = _entered(shapes, full), spread(saved_bytes(shapes.embedding))
+    entered, embedded = _entered(shapes, full), spread(saved_bytes(shapes.graph.embedding))
     if not (inputs.learning.trains("embedding") or inputs.learning.before):
         embedded = embedded - spread(_relative_biases(inputs))
     loss = inputs.kernels.loss
@@ -491,7 +491,7 @@ def activations(
         forward_more=last.forward_more,
         entered=entered,
         entering=entered + spread(making + inputs.residual_bytes) - np.where(full, spread(made), 0.0),
-        ends=spread(saved_bytes(shapes.head)) + np.where(full, entered, embedded),
+        ends=spread(saved_bytes(shapes.graph.head)) + np.where(full, entered, embedded),
         before_learning=np.where(full, 0.0, spread(_before_learning(kinds[0][1], inputs))),
         loss_kept=logits * (loss.kept_bytes + capped),
         loss_live=logits * np.maximum(loss.live_bytes + capped, summed) + spread(_ungathered_bytes(inputs)),
@@ -586,9 +586,9 @@ def operator_groups(job: Job, shapes: RankShapes) -> OperatorGroups:
     Source: `graph.transformer`, `graph.vision`.
     """
     if job.encodes is None:
-        return shapes.layers, shapes.embedding, shapes.head
+        return shapes.graph.layers, shapes.graph.embedding, shapes.graph.head
     projecting = replace(shapes.inputs, learning=job.encodes.projector)
-    first, layers, last = vision_groups(job.encodes.tower, shapes.inputs, projecting, shapes.layers)
+    first, layers, last = vision_groups(job.encodes.tower, shapes.inputs, projecting, shapes.graph.layers)
     return layers, first, last
 
 

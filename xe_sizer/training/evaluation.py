@@ -83,6 +83,9 @@ def _exposed_share(exchange_s: Array, compute_s: Array) -> Array:
     return np.divide(left_s, exchange_s, out=np.zeros(np.shape(left_s)), where=exchange_s > 0)
 
 
+HANDED_OVER = frozenset({"sequences", "shapes", "critical_shapes", "mean_shapes", "stages", "held"})
+
+
 class Evaluation(Immutable):
     """One job under layouts of shape (layout,).
 
@@ -94,14 +97,14 @@ class Evaluation(Immutable):
     known_sequences: Sequences | None = None
 
     def __getitem__(self, index: IntArray | slice) -> Evaluation:
-        """The same under some of the layouts, in their order and each once.
-
-        Lengths are computed anew: sums of many round otherwise in the last digit than those of one.
-        """
+        """The same under some of the layouts, in their order and each once, with what is known of them by now."""
         layouts, known = self.layouts[index], self.known_sequences
         if len(layouts) == len(self.layouts):
             return self
-        return Evaluation(self.job, layouts, None if known is None else known[index])
+        taken = Evaluation(self.job, layouts, None if known is None else known[index])
+        for name in HANDED_OVER & self.__dict__.keys():
+            taken.__dict__[name] = self.__dict__[name][index]
+        return taken
 
     # What ranks see of the data.
 

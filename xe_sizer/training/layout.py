@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
+from msgspec.structs import astuple
 from numpy.typing import ArrayLike, NDArray
 
 from xe_sizer.graph.operators import as_array
@@ -349,7 +350,15 @@ class Layouts(Immutable):
 # How many layers each stage of a pipeline holds, and on which stages the embedding and the head are.
 
 
-class Stages(Immutable):
+class PerLayout(Immutable):
+    """A record of arrays whose last axis is the layout."""
+
+    def __getitem__(self, index: NDArray[np.bool_] | IntArray | slice) -> Self:
+        """The same of some of the layouts."""
+        return type(self)(*(figures[..., index] for figures in astuple(self)))
+
+
+class Stages(PerLayout):
     """Layers of the first, the last and the fullest middle stage, shape (3, layout) [-].
 
     middles : middle stages, counted in full ones [-]; head_first : 1 where the first stage has the head, else 0

@@ -18,6 +18,7 @@ from xe_sizer.immutable import Immutable
 from xe_sizer.laws.collectives import copy_time_s
 from xe_sizer.laws.parts import over
 from xe_sizer.training.adapters.adapter import EMBEDDING, HEAD, saved_head
+from xe_sizer.training.layout import PerLayout
 from xe_sizer.training.rank import unique_rows
 from xe_sizer.units import FLOAT32
 
@@ -40,7 +41,7 @@ Adapters = tuple[tuple[str, AdapterForm], ...]
 """Adapted weights with the form of their adapters."""
 
 
-class Census(Immutable):
+class Census(PerLayout):
     """Elements on one rank [-].
 
     linear : linear weights of layers but the experts'; other : norms, embedding, head

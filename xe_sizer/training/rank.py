@@ -113,11 +113,13 @@ def sequences(job: Job, layouts: Layouts) -> Sequences:
     )
 
 
-class RankShapes(Immutable):
-    """The operator graph for the distinct rank shapes, with its inputs, and which of the shapes each layout has."""
+class RankGraph(Immutable):
+    """The operators of a rank for the distinct rank shapes.
+
+    inputs : sizes of shape (rank shape,)
+    """
 
     inputs: GraphInputs
-    rows: UniqueRows
 
     @cached_property
     def kinds(self) -> tuple[tuple[float, tuple[Operator, ...]], ...]:
@@ -136,8 +138,23 @@ class RankShapes(Immutable):
     def head(self) -> tuple[Operator, ...]:
         return head_operators(self.inputs)
 
+
+class RankShapes(Immutable):
+    """The graph for the distinct rank shapes, and which of them each layout has."""
+
+    graph: RankGraph
+    rows: UniqueRows
+
+    @property
+    def inputs(self) -> GraphInputs:
+        return self.graph.inputs
+
     def spread(self, per_shape: Array) -> Array:
         return self.rows.spread(per_shape)
+
+    def __getitem__(self, index: IntArray | slice) -> RankShapes:
+        """Those of some of the layouts; the graph is the same."""
+        return RankShapes(self.graph, UniqueRows(self.rows.first, self.rows.where[index]))
 
 
 def rank_shapes(job: Job, layouts: Layouts, tokens_per_sequence: ArrayLike) -> RankShapes:
@@ -149,8 +166,8 @@ def rank_shapes(job: Job, layouts: Layouts, tokens_per_sequence: ArrayLike) -> R
     inputs = graph_inputs(job, layouts, tokens)
     rows = unique_rows(inputs.columns)
     if np.array_equal(rows.first, np.arange(len(layouts))):
-        return RankShapes(inputs, rows)
-    return RankShapes(graph_inputs(job, layouts[rows.first], tokens[rows.first]), rows)
+        return RankShapes(RankGraph(inputs), rows)
+    return RankShapes(RankGraph(graph_inputs(job, layouts[rows.first], tokens[rows.first])), rows)
 
 
 def graph_inputs(job: Job, layouts: Layouts, tokens_per_sequence: ArrayLike) -> GraphInputs:

@@ -339,7 +339,7 @@ def _average_flops(evaluation: Evaluation, count: Callable[[Iterable[Operator]],
     """FLOPs of layers and head for an average micro-batch: mean lengths, experts evenly used; shape (layout,) [FLOP]"""
     shapes = evaluation.mean_shapes
     if evaluation.job.model.experts is None:
-        return shapes.spread(count((*shapes.layers, *shapes.head)))
+        return shapes.spread(count((*shapes.graph.layers, *shapes.graph.head)))
     even = replace(shapes.inputs, kernels=replace(shapes.inputs.kernels, expert_imbalance=1.0, expert_spread=0.0))
     return shapes.spread(count((*layer_operators(even), *head_operators(even))))
 

@@ -106,7 +106,8 @@ class TokenLengths(Immutable):
         # A search asks for many layouts but few different batch sizes.
         different, where = np.unique(np.maximum(counts.ravel(), 1.0), return_inverse=True)
         powers = below ** different[:, np.newaxis]
-        first, second = -(powers @ first_gaps), -(powers @ second_gaps)
+        # Sums over the last axis round alike for one row and for many, which products with a matrix do not.
+        first, second = (-np.sum(powers * gaps, axis=-1) for gaps in (first_gaps, second_gaps))
         return first[where].reshape(counts.shape), second[where].reshape(counts.shape)
 
     @cached_property
