@@ -61,7 +61,7 @@ def plain(answer: object) -> Any:
 
 
 def test_estimate_answers_as_the_command_does(capsys: pytest.CaptureFixture[str]) -> None:
-    answer = xe_sizer.estimate(xe_sizer.load(JOB), gpus=32, train={"seq_len": 8192}, lora={"rank": 8})
+    answer = xe_sizer.estimate(xe_sizer.load(JOB), details=True, gpus=32, train={"seq_len": 8192}, lora={"rank": 8})
     command = asked_of_the_command(capsys, "estimate", JOB, "--gpus", "32", "--seq-len", "8192", "--lora-rank", "8")
     assert alike(plain(answer)) == alike(command)
 
@@ -76,7 +76,7 @@ def test_plan_answers_as_the_command_does(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_serve_answers_as_the_command_does(capsys: pytest.CaptureFixture[str]) -> None:
-    answer = xe_sizer.serve(xe_sizer.load(CHAT), serve={"request_rate": 7.5}, pareto=True)
+    answer = xe_sizer.serve(xe_sizer.load(CHAT), serve={"request_rate": 7.5}, pareto=True, details=True)
     command = asked_of_the_command(capsys, "serve", CHAT, "--request-rate", "7.5", "--pareto")
     assert alike(plain(answer)) == alike(command)
 
@@ -110,19 +110,19 @@ def test_validate_takes_files_and_records(tmp_path: Path) -> None:
     assert accuracy.records[0].predicted == accuracy.records[1].predicted
 
 
-def test_without_details_an_answer_is_the_same_but_for_what_is_left_out() -> None:
+def test_details_add_to_an_answer_and_change_nothing_of_it() -> None:
     job, chat = xe_sizer.load(JOB), xe_sizer.load(CHAT)
-    whole, lean = xe_sizer.estimate(job), xe_sizer.estimate(job, details=False)
+    whole, lean = xe_sizer.estimate(job, details=True), xe_sizer.estimate(job)
     assert (lean.verdict, lean.layout, lean.cost, lean.data) == (whole.verdict, whole.layout, whole.cost, whole.data)
     assert (lean.memory.peak_bytes, lean.time.total_s) == (whole.memory.peak_bytes, whole.time.total_s)
     assert whole.advice
     assert not lean.advice
     assert not lean.sources
-    service, bare = xe_sizer.serve(chat), xe_sizer.serve(chat, details=False)
+    service, bare = xe_sizer.serve(chat, details=True), xe_sizer.serve(chat)
     assert (bare.verdict, bare.layout, bare.cost) == (service.verdict, service.layout, service.cost)
     assert service.load_curve
     assert not bare.load_curve
-    too_large = xe_sizer.estimate(job, gpus=1, layout={"tp": 1}, details=False)
+    too_large = xe_sizer.estimate(job, gpus=1, layout={"tp": 1})
     assert not too_large.verdict.fits
     assert too_large.verdict.reasons[0].fix == too_large.advice[0].change
 

@@ -168,11 +168,11 @@ def load(path: AnyPath) -> Scenario:
 
 
 def estimate(
-    scenario: Scenario | None = None, *, details: bool = True, profiles: Profiles = (), **keys: Unpack[Keys]
+    scenario: Scenario | None = None, *, details: bool = False, profiles: Profiles = (), **keys: Unpack[Keys]
 ) -> Result:
     """Size one training job: does it fit, how long does it take, what is it made of?
 
-    details : False leaves out what only a report shows, which takes most of the time (docs/api.md)
+    details : with what only a full report shows, which takes most of its time (docs/api.md)
 
     Raises
     ------
@@ -217,7 +217,7 @@ def serve(
     among: Names = (),
     any_gpu: bool = False,
     pareto: bool = False,
-    details: bool = True,
+    details: bool = False,
     profiles: Profiles = (),
     **keys: Unpack[Keys],
 ) -> ServeResult:

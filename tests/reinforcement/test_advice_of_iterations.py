@@ -12,7 +12,7 @@ from xe_sizer.result.common import Advice
 def advice(stack: str) -> tuple[Advice, ...]:
     rollout = {"prompts": 64, "group": 8, "output_tokens": 512}
     found = xe_sizer.estimate(
-        model="llama-3.2-1b", gpu="h100-sxm-80gb", gpus=8, job="grpo", stack=stack, rollout=rollout
+        model="llama-3.2-1b", gpu="h100-sxm-80gb", gpus=8, job="grpo", stack=stack, rollout=rollout, details=True
     )
     return found.advice
 

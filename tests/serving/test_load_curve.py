@@ -15,7 +15,7 @@ LENGTHS = {"input_tokens": 1000, "output_tokens": 300}
 
 
 def served(**load: Any) -> ServeResult:
-    return xe_sizer.serve(**MODEL, serve={**LENGTHS, **load})  # type: ignore[arg-type]
+    return xe_sizer.serve(**MODEL, details=True, serve={**LENGTHS, **load})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,46 @@
+"""Time of an answer from Python once everything is imported: python benchmarks/warm.py
+
+One `xe_sizer.estimate` and one `xe_sizer.serve`, as they are and with details, beside the CPU time of bare imports
+(yardstick.py), because machines differ. The jobs leave their layout open.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from yardstick import bare_imports_s
+
+import xe_sizer
+
+LORA = {"model": "llama-2-70b", "job": "lora", "server": "dell-xe9680-h100", "gpus": 16, "data": {"profile": "alpaca"}}
+CHAT = {
+    "model": "llama-3.1-70b", "gpu": "h100-sxm-80gb", "serve": {"request_rate": 20},
+    "limits": {"max_ttft_s": 1.0, "max_tpot_s": 0.05},
+}  # fmt: skip
+
+
+def cpu_s(work: Callable[[], object], repeats: int = 20) -> float:
+    """Processor time of one run, the first (cold) one left out, the least of all [s]."""
+    work()
+    found = []
+    for _ in range(repeats):
+        started = time.process_time()
+        work()
+        found.append(time.process_time() - started)
+    return min(found)
+
+
+def main() -> None:
+    """One row for each question."""
+    unit = bare_imports_s()
+    print(f"{'import typer, numpy, yaml':32} {unit * 1e3:9.2f} ms CPU")
+    for name, ask, keys in (("estimate", xe_sizer.estimate, LORA), ("serve", xe_sizer.serve, CHAT)):
+        for details in (False, True):
+            seconds = cpu_s(lambda ask=ask, keys=keys, details=details: ask(**keys, details=details))
+            words = f"{name}, with details" if details else name
+            print(f"{words:32} {seconds * 1e3:9.2f} ms CPU  {seconds / unit:9.3f} x the imports")
+
+
+if __name__ == "__main__":
+    main()
