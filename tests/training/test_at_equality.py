@@ -164,7 +164,7 @@ def test_casts_of_a_shard_are_told_apart_under_zero_3_alone() -> None:
 
     def shapes(**sizes: object) -> int:
         chosen = layouts(**sizes)
-        return int(rank_shapes(made, chosen, np.full(len(chosen), 512.0)).inputs.rank.tp.size)
+        return int(rank_shapes(made, chosen, np.full(len(chosen), 512.0))[0].inputs.rank.tp.size)
 
     assert shapes(dp=[1, 2, 4, 8], zero=[0, 1, 2, 2]) == 1
     assert shapes(dp=[2, 4, 8], zero=3) == 3

@@ -38,6 +38,8 @@ def key(argument: Any) -> object:
     """An argument by its value: layouts that are cut from others are the same where their sizes are."""
     if isinstance(argument, np.ndarray):
         return argument.tobytes()
+    if isinstance(argument, tuple):
+        return tuple(map(key, argument))
     if isinstance(argument, Layouts):
         return tuple(np.asarray(getattr(argument, name)).tobytes() for name in argument.__struct_fields__)
     return id(argument)
@@ -88,7 +90,7 @@ def test_an_estimate_computes_each_quantity_of_a_job_and_its_layouts_once(
     asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = Calls(monkeypatch)
-    xe_sizer.estimate(**{"server": "dgx-h100", "gpus": 8, **asked})
+    xe_sizer.estimate(**{"server": "dgx-h100", "gpus": 8, **asked}, details=True)
     assert all(calls.counts.values()), [name for name, counts in calls.counts.items() if not counts]
     assert {name: max(counts.values()) for name, counts in calls.counts.items()} == dict.fromkeys(calls.counts, 1)
 

@@ -337,7 +337,7 @@ def test_the_hidden_state_is_16_bit_where_float32_weights_are_gathered_in_16_bit
     made = job(stack="hf-trainer@4.40", kind="sft", train__seq_len=512)
     sizes = {"dp": 2, "zero": [0, 3], "micro_batch": 2, "recompute": 2}
     chosen = layouts(**sizes)
-    shapes = rank_shapes(made, chosen, np.array([512.0, 512.0]))
+    (shapes,) = rank_shapes(made, chosen, np.array([512.0, 512.0]))
     assert shapes.spread(shapes.inputs.residual_bytes).tolist() == [2 * 512 * 4096 * 4, 2 * 512 * 4096 * 2]
     assert shapes.spread(shapes.inputs.casts_inputs).tolist() == [1, 0]
 

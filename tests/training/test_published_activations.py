@@ -57,7 +57,7 @@ def subject(size: Published) -> Job:
 def layer_bytes(size: Published, recompute: int = 0, tp: int = 1, sequence_parallel: int = 0) -> float:
     made = subject(size)
     chosen = layouts(tp=tp, sequence_parallel=sequence_parallel, micro_batch=size.batch, recompute=recompute)
-    shapes = rank_shapes(made, chosen, np.array([float(SEQUENCE)]))
+    (shapes,) = rank_shapes(made, chosen, np.array([float(SEQUENCE)]))
     return float(activations(shapes, chosen, 2.0, np.ones(1), np.asarray(chosen.recompute == 2, dtype=float)).kept[0])
 
 

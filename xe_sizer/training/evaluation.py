@@ -83,7 +83,7 @@ def _exposed_share(exchange_s: Array, compute_s: Array) -> Array:
     return np.divide(left_s, exchange_s, out=np.zeros(np.shape(left_s)), where=exchange_s > 0)
 
 
-HANDED_OVER = frozenset({"sequences", "shapes", "critical_shapes", "mean_shapes", "stages", "held"})
+HANDED_OVER = frozenset({"sequences", "stages", "held"})
 
 
 class Evaluation(Immutable):
@@ -104,6 +104,8 @@ class Evaluation(Immutable):
         taken = Evaluation(self.job, layouts, None if known is None else known[index])
         for name in HANDED_OVER & self.__dict__.keys():
             taken.__dict__[name] = self.__dict__[name][index]
+        if "all_shapes" in self.__dict__:
+            taken.__dict__["all_shapes"] = tuple(shapes[index] for shapes in self.all_shapes)
         return taken
 
     # What ranks see of the data.
@@ -114,25 +116,25 @@ class Evaluation(Immutable):
         return sequences(self.job, self.layouts) if self.known_sequences is None else self.known_sequences
 
     @cached_property
+    def all_shapes(self) -> tuple[RankShapes, ...]:
+        """Shapes of ranks at the longest sequence, on the critical path and at mean lengths: one graph for all."""
+        of = self.sequences
+        return rank_shapes(self.job, self.layouts, of.longest_tokens, of.critical_tokens, of.mean_tokens)
+
+    @property
     def shapes(self) -> RankShapes:
         """Shapes of ranks at the longest sequence of the run, which memory must hold."""
-        return rank_shapes(self.job, self.layouts, self.sequences.longest_tokens)
+        return self.all_shapes[0]
 
-    @cached_property
+    @property
     def critical_shapes(self) -> RankShapes:
         """The same at the lengths of the critical path: ranks wait for the longest sequence among them."""
-        critical = self.sequences.critical_tokens
-        if np.array_equal(critical, self.sequences.longest_tokens):
-            return self.shapes
-        return rank_shapes(self.job, self.layouts, critical)
+        return self.all_shapes[1]
 
-    @cached_property
+    @property
     def mean_shapes(self) -> RankShapes:
         """The same at mean lengths."""
-        mean = self.sequences.mean_tokens
-        if np.array_equal(mean, self.sequences.critical_tokens):
-            return self.critical_shapes
-        return rank_shapes(self.job, self.layouts, mean)
+        return self.all_shapes[2]
 
     # What stands beside the model, or on its first stage, as jobs of their own.
 

@@ -157,17 +157,29 @@ class RankShapes(Immutable):
         return RankShapes(self.graph, UniqueRows(self.rows.first, self.rows.where[index]))
 
 
-def rank_shapes(job: Job, layouts: Layouts, tokens_per_sequence: ArrayLike) -> RankShapes:
-    """The distinct shapes that ranks see under the layouts, with the graph's inputs for each.
+def rank_shapes(job: Job, layouts: Layouts, *lengths: Array) -> tuple[RankShapes, ...]:
+    """The distinct shapes that ranks see under the layouts, at each of some lengths [tokens]; one graph for all.
 
-    Layouts share a shape where all is equal that the graph is given of them.
+    Layouts, and lengths, share a shape where all is equal that the graph is given of them.
+
+    lengths : tokens per sequence, shape (layout,) each [tokens]
     """
-    tokens = np.broadcast_to(tokens_per_sequence, np.shape(layouts.tp))
-    inputs = graph_inputs(job, layouts, tokens)
+    different: list[Array] = []
+    places = []
+    for length in lengths:
+        same = (place for place, other in enumerate(different) if other is length or np.array_equal(other, length))
+        places.append(next(same, len(different)))
+        if places[-1] == len(different):
+            different.append(np.broadcast_to(length, len(layouts)))
+    every = np.tile(np.arange(len(layouts)), len(different)) if len(different) > 1 else slice(None)
+    tokens, repeated = np.concatenate(different), layouts[every]
+    inputs = graph_inputs(job, repeated, tokens)
     rows = unique_rows(inputs.columns)
-    if np.array_equal(rows.first, np.arange(len(layouts))):
-        return RankShapes(RankGraph(inputs), rows)
-    return RankShapes(RankGraph(graph_inputs(job, layouts[rows.first], tokens[rows.first])), rows)
+    if not np.array_equal(rows.first, np.arange(tokens.size)):
+        inputs = graph_inputs(job, repeated[rows.first], tokens[rows.first])
+    graph, each = RankGraph(inputs), rows.where.reshape(len(different), len(layouts))
+    shapes = [RankShapes(graph, UniqueRows(rows.first, where)) for where in each]
+    return tuple(shapes[place] for place in places)
 
 
 def graph_inputs(job: Job, layouts: Layouts, tokens_per_sequence: ArrayLike) -> GraphInputs:

@@ -329,7 +329,8 @@ def _repeated(options: tuple[int, ...], inner: int, size: int) -> int | IntArray
     """
     if len(options) == 1:
         return options[0]
-    return np.tile(np.repeat(np.array(options, dtype=np.int64), inner), size // (inner * len(options)))
+    once = np.array(options, dtype=np.int64).repeat(inner)
+    return once[np.newaxis].repeat(size // once.size, axis=0).ravel()
 
 
 def raw_sizes(rules: Rules, counts: Collection[int]) -> int:
