@@ -7,8 +7,9 @@ from cases import REGISTRY, ask
 
 from xe_sizer.errors import InputError
 from xe_sizer.graph.inputs import LowRank
+from xe_sizer.profiles.catalogue import load_stack
+from xe_sizer.profiles.finder import BUILT_IN
 from xe_sizer.scenario.read import read_scenario
-from xe_sizer.software.stack import load_stack, stack_names
 from xe_sizer.training.layout import OFFLOAD, RECOMPUTE
 from xe_sizer.training.resolve import resolve
 
@@ -112,7 +113,7 @@ def test_ways_that_a_stack_lacks_name_those_that_have_them() -> None:
         ask({**BASE, "stack": "hf-trainer", "layout.pp": 2})
     (problem,) = caught.value.problems
     named = (problem.hint or "").removeprefix("stacks that support it: ").split(", ")
-    assert set(named) == {name for name in stack_names() if load_stack(name).supports.pipeline_parallel}
+    assert set(named) == {name for name in BUILT_IN.names("stack") if load_stack(name).supports.pipeline_parallel}
 
 
 def test_nodes_that_a_layout_or_a_limit_does_not_allow() -> None:

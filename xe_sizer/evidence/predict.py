@@ -28,7 +28,6 @@ from xe_sizer.evidence.statistics import summaries
 from xe_sizer.evidence.training_scenario import reinforces, scenario_of
 from xe_sizer.graph.weights import count_parameters
 from xe_sizer.immutable import Immutable
-from xe_sizer.profiles.finder import of_release
 from xe_sizer.reinforcement.iteration import RATING, REWARD, ROLLOUT, SYNCHRONISATION, TRAINING
 from xe_sizer.reinforcement.resolve import resolve as resolve_reinforcement
 from xe_sizer.reinforcement.search import size as size_reinforcement
@@ -41,6 +40,7 @@ from xe_sizer.serving.resolve import BENCHMARK
 from xe_sizer.serving.resolve import resolve as resolve_serving
 from xe_sizer.serving.search import size
 from xe_sizer.serving.uncertainty import span
+from xe_sizer.software.release import of_release
 from xe_sizer.training.layout import WORDS
 from xe_sizer.training.memory import at_level
 from xe_sizer.training.methods import METHODS

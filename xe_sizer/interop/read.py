@@ -30,12 +30,11 @@ from xe_sizer.interop.huggingface import (
 from xe_sizer.interop.source import PYTHON, source_of
 from xe_sizer.interop.values import UnreadableError
 from xe_sizer.laws.device import BF16, FP16, supported_precisions
+from xe_sizer.profiles.catalogue import Registry, load_stack
 from xe_sizer.profiles.finder import default_name
-from xe_sizer.profiles.registry import Registry
 from xe_sizer.profiles.text import name_of, parse_scalar
 from xe_sizer.profiles.yaml_reader import Document
 from xe_sizer.software.adapter_targets import resolve_targets
-from xe_sizer.software.stack import load_stack
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

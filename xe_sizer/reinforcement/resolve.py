@@ -12,6 +12,8 @@ from msgspec.structs import replace
 
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.graph.model import VALUES
+from xe_sizer.profiles.catalogue import load_stack
+from xe_sizer.profiles.finder import default_name
 from xe_sizer.reinforcement.resolved import ResolvedReinforcement, settings_of
 from xe_sizer.scenario.provenance import (
     Provenance,
@@ -33,7 +35,7 @@ from xe_sizer.scenario.schema import (
 )
 from xe_sizer.serving.resolve import BENCHMARK
 from xe_sizer.serving.resolve import resolve as resolve_service
-from xe_sizer.software.stack import Objective, default_stack, load_stack
+from xe_sizer.software.stack import Objective
 from xe_sizer.training.methods import METHODS
 from xe_sizer.training.methods.method import Frozen
 from xe_sizer.training.methods.preferences import ADAPTERS_OFF, COPY, NONE, PRECOMPUTED, REFERENCE
@@ -45,8 +47,8 @@ if TYPE_CHECKING:
 
     from xe_sizer.errors import Location
     from xe_sizer.graph.model import ModelShape
+    from xe_sizer.profiles.catalogue import Registry
     from xe_sizer.profiles.convert import KeyPath
-    from xe_sizer.profiles.registry import Registry
     from xe_sizer.reinforcement.resolved import Settings
     from xe_sizer.scenario.read import Given
     from xe_sizer.serving.job import ServingJob
@@ -267,7 +269,7 @@ def resolve(given: Given, registry: Registry) -> ResolvedReinforcement:
     assert method is not None
     problems: list[Problem] = []
     provenance = Provenance(given, registry)
-    name = given.values.stack or default_stack()
+    name = given.values.stack or default_name("stack")
     stack = collect(problems, load_stack, relative(given, "stack", name), partial(given.locate, ("stack",)), registry)
     if stack is None:
         raise InputError(_with_training(problems, given, registry))

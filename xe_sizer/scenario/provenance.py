@@ -13,17 +13,18 @@ from msgspec.structs import asdict
 from xe_sizer.errors import InputError, Problem, collecting, did_you_mean
 from xe_sizer.immutable import Immutable
 from xe_sizer.laws.device import BF16, FP16, Efficiency, supported_precisions
-from xe_sizer.profiles.finder import KINDS, RELEASED, is_path, is_repository, of_release
+from xe_sizer.profiles.finder import KINDS, RELEASED, is_path, is_repository
 from xe_sizer.profiles.model import InlineModel, inline_model
 from xe_sizer.result.common import GIVEN_PRICE, HourlyPrice
+from xe_sizer.software.release import of_release
 
 if TYPE_CHECKING:
     from xe_sizer.errors import Location
     from xe_sizer.graph.model import ModelShape
     from xe_sizer.graph.operators import IntArray
     from xe_sizer.laws.hardware import Accelerator, Offer, Server
+    from xe_sizer.profiles.catalogue import Registry
     from xe_sizer.profiles.finder import Finder
-    from xe_sizer.profiles.registry import Registry
     from xe_sizer.scenario.read import Given
 
 # What an hour of a GPU costs, and which GPUs are paid for.

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_
 import msgspec
 
 from xe_sizer.errors import InputError, Problem
+from xe_sizer.fields import ALIASES, fields_of, is_struct, names_of, struct_in
 from xe_sizer.immutable import Immutable
-from xe_sizer.profiles.convert import ALIASES, fields_of, is_struct, names_of, struct_in
 
 if TYPE_CHECKING:
     from xe_sizer.profiles.convert import Locate

@@ -14,6 +14,7 @@ from xe_sizer.graph.vision import seen_image
 from xe_sizer.graph.weights import adapted_weights
 from xe_sizer.immutable import Immutable
 from xe_sizer.laws.device import INT4, INT8, sixteen_bit
+from xe_sizer.profiles.catalogue import default_engine, load_engine
 from xe_sizer.profiles.text import at_home
 from xe_sizer.result import serving as result
 from xe_sizer.scenario.provenance import (
@@ -46,7 +47,6 @@ from xe_sizer.serving.memory import HostCache
 from xe_sizer.serving.resolved import ResolvedService
 from xe_sizer.serving.step_time import Work, step_time, vision_encoder
 from xe_sizer.software.adapter_targets import ALL_LINEAR, resolve_targets
-from xe_sizer.software.engine import default_engine, load_engine
 from xe_sizer.software.number_formats import E4M3, format_of, parse_scheme, plain_format, scheme, told_by
 from xe_sizer.units import GIB, MICRO, SIXTEEN_BIT
 
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
     from xe_sizer.laws.device import Efficiency
     from xe_sizer.laws.hardware import Accelerator, Server
-    from xe_sizer.profiles.registry import Registry
+    from xe_sizer.profiles.catalogue import Registry
     from xe_sizer.scenario.read import Given
     from xe_sizer.scenario.schema import LimitsSection, ScenarioFile, ServeSection
     from xe_sizer.serving.estimate import ServingEstimate

@@ -10,12 +10,12 @@ from msgspec.structs import replace
 
 from xe_sizer.errors import InputError
 from xe_sizer.graph.operators import LEAST_MEMORY
+from xe_sizer.profiles.catalogue import has_optimizer, load_optimizer, load_stack
 from xe_sizer.scenario.options import OPTION_OF
 from xe_sizer.scenario.read import Change, changed
 from xe_sizer.scenario.schema import NO_ADAPTERS
 from xe_sizer.scenario.trials import MOST_ADVICE, Option, Remedy, Trials, advice_of, key_of, mildest
-from xe_sizer.software.optimizer import load_optimizer
-from xe_sizer.software.stack import Objective, has_optimizer, load_stack
+from xe_sizer.software.stack import Objective
 from xe_sizer.training.adapters import ADAPTERS
 from xe_sizer.training.adapters.low_rank import narrower_targets
 from xe_sizer.training.estimate import Fewest, TrainingEstimate
@@ -30,7 +30,7 @@ from xe_sizer.training.summary import kept_steps_words, packed_settings
 from xe_sizer.units import GIB, HOUR_S, MINUTE_S, three_digits, whole_percent
 
 if TYPE_CHECKING:
-    from xe_sizer.profiles.registry import Registry
+    from xe_sizer.profiles.catalogue import Registry
     from xe_sizer.result.common import Advice
     from xe_sizer.training.adapters import AdapterKind
     from xe_sizer.training.job import Job

@@ -10,16 +10,10 @@ from xe_sizer.errors import did_you_mean
 from xe_sizer.graph.inputs import BLOCK_SCALED
 from xe_sizer.graph.recompute import RECOMPUTE_MODULES, modules_of
 from xe_sizer.laws.device import FP4, FP8
+from xe_sizer.profiles.catalogue import has_optimizer, load_stack, optimizers_of, relative_on_several_gpus, stacks_with
 from xe_sizer.scenario.provenance import indivisible, problem_at, too_many_stages, unknown_precision
 from xe_sizer.software.number_formats import recipes_of
-from xe_sizer.software.stack import (
-    PARALLEL_WAYS,
-    has_optimizer,
-    optimizers_of,
-    relative_on_several_gpus,
-    stacks_with,
-    stacks_with_schedule,
-)
+from xe_sizer.software.stack import PARALLEL_WAYS
 from xe_sizer.training.layout import can_offload, offloaded_parts
 from xe_sizer.training.search_space import ENDS
 from xe_sizer.training.workload import replicas_of
@@ -250,7 +244,9 @@ def _support(given: Given, stack: Stack, finder: Finder, problem: Any) -> Iterat
             hint = f"stacks that support it: {', '.join(stacks_with(way))}"
             yield problem(f"layout.{key}", f"{stack.name} does not support {key}", hint)
     if layout.schedule is not None and supports.pipeline_parallel and layout.schedule not in supports.schedules:
-        hint = f"stacks that have it: {', '.join(stacks_with_schedule(layout.schedule))}"
+        piped = stacks_with("pipeline_parallel")
+        able = (name for name in piped if layout.schedule in load_stack(name).supports.schedules)
+        hint = f"stacks that have it: {', '.join(able)}"
         yield problem("layout.schedule", f"{stack.name} has no schedule {layout.schedule}", hint)
     if layout.zero is not None and layout.zero not in supports.zero:
         yield problem(

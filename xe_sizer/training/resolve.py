@@ -16,6 +16,8 @@ from xe_sizer.graph.vision import encoder_weights, projector_weights, seen_image
 from xe_sizer.immutable import Immutable
 from xe_sizer.laws.device import BF16, FP8, FP16, FP32, supported_precisions
 from xe_sizer.laws.network import network
+from xe_sizer.profiles.catalogue import load_optimizer, load_quantiser, load_stack
+from xe_sizer.profiles.finder import default_name
 from xe_sizer.scenario.options import SERVE_LIMITS
 from xe_sizer.scenario.provenance import (
     Provenance,
@@ -34,9 +36,7 @@ from xe_sizer.scenario.provenance import (
 from xe_sizer.scenario.read import serves
 from xe_sizer.software.adapter_targets import ALL_LINEAR, resolve_targets
 from xe_sizer.software.number_formats import recipe_of
-from xe_sizer.software.optimizer import load_optimizer
-from xe_sizer.software.quantiser import load_quantiser
-from xe_sizer.software.stack import Objective, default_stack, load_stack
+from xe_sizer.software.stack import Objective
 from xe_sizer.training.adapters import ADAPTERS, ALL_WEIGHTS, AdapterOptions, Quantised
 from xe_sizer.training.adapters.adapter import VIRTUAL_TOKENS
 from xe_sizer.training.adapters.low_rank import resolve_end
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from xe_sizer.graph.recompute import RecomputeModule
     from xe_sizer.laws.device import Efficiency
     from xe_sizer.laws.hardware import Server
-    from xe_sizer.profiles.registry import Registry
+    from xe_sizer.profiles.catalogue import Registry
     from xe_sizer.scenario.read import Given
     from xe_sizer.scenario.schema import LayoutSection, LimitsSection, ScenarioFile
     from xe_sizer.software.optimizer import Optimizer
@@ -648,7 +648,7 @@ METHOD_SECTIONS = ("lora", "p_tuning")
 
 
 def _stack(given: Given, registry: Registry, provenance: Provenance) -> Stack | None:
-    name = provenance.settle("stack", default_stack())
+    name = provenance.settle("stack", default_name("stack"))
     if "stack" in given.unread:
         return None
     try:
@@ -808,7 +808,7 @@ def _resolved(
     job_name = provenance.settle("job", DEFAULT_METHOD.name)
     model = model and METHODS.get(job_name, DEFAULT_METHOD).read_by(model, given.values.train.task)
     # What a method asks of a model hardly depends on the stack: an unknown one need not hide the answer.
-    assumed = stack or load_stack(default_stack())
+    assumed = stack or load_stack(default_name("stack"))
     method = model and collect(problems, _method, provenance, model, assumed, job_name, registry)
     precision = _precision(provenance, server, stack) if server and stack else given.values.precision
     gpus = gpu_count(provenance, server)
