@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from xe_sizer.errors import InputError
-from xe_sizer.profiles.text import foreign_scalar
-from xe_sizer.profiles.yaml_reader import ForeignDocument, documents_of, load_foreign_yaml, load_yaml
+from xe_sizer.profiles.text import foreign_scalar, read_text
+from xe_sizer.profiles.yaml_reader import ForeignDocument, documents_of, load_yaml
 
 
 def read(text: str) -> ForeignDocument:
@@ -164,12 +164,12 @@ def test_binary_and_huge_files_are_refused(tmp_path: Path) -> None:
         stream.truncate(100_000_000)
     for path in (binary, huge, tmp_path, tmp_path / "none.yml"):
         with pytest.raises(InputError):
-            load_foreign_yaml(path)
+            documents_of(path, read_text(path))
 
 
 def test_the_scenario_reader_stays_strict(tmp_path: Path) -> None:
     path = tmp_path / "s.yml"
     path.write_text("a: &a 1\nb: *a\n", encoding="utf-8")
-    assert load_foreign_yaml(path)[0].value == {"a": 1, "b": 1}
+    assert documents_of(path, read_text(path))[0].value == {"a": 1, "b": 1}
     with pytest.raises(InputError, match="anchors"):
         load_yaml(path)

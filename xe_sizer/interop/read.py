@@ -317,25 +317,6 @@ ORIGINS: Mapping[Origin, str] = {READ: "file", TOOL_DEFAULT: "stack", ASSUMED: "
 """What the answers to a scenario call the origin of an imported value."""
 
 
-class ScenarioDocument(Document):
-    """A scenario that no file holds: its keys stand where the foreign files state them."""
-
-    facts: Mapping[str, Fact]
-
-    @property
-    def places(self) -> tuple[Mapping[KeyPath, Location], Mapping[KeyPath, Location]]:
-        """Where the values were read; what was not read stands in the file as a whole."""
-        found: dict[KeyPath, Location] = {(): Location(name_of(self.path))}
-        for key, fact in self.facts.items():
-            found[tuple(key.split("."))] = fact.where or found[()]
-        return found, found
-
-    @property
-    def origins(self) -> Mapping[str, str]:
-        """What the answers to a scenario call the origins of the values."""
-        return {key: ORIGINS[fact.origin] for key, fact in self.facts.items()}
-
-
 class Imported(Immutable):
     """What a foreign file says, as a scenario."""
 
@@ -359,10 +340,14 @@ class Imported(Immutable):
         """The value of a scenario key; None without one."""
         return self.facts[key].value if key in self.facts else None
 
-    def document(self) -> ScenarioDocument:
-        """The scenario as a document whose places are those of the foreign file."""
+    def document(self) -> Document:
+        """The scenario as a document whose places are those of the foreign file; what was not read has all of it."""
         facts = {key: fact for key, fact in self.facts.items() if not fact.aside}
-        return ScenarioDocument(self.path, "", nested(facts), facts)
+        whole = Location(name_of(self.path))
+        places: dict[KeyPath, Location] = {(): whole}
+        places |= {tuple(key.split(".")): fact.where or whole for key, fact in facts.items()}
+        origins = {key: ORIGINS[fact.origin] for key, fact in facts.items()}
+        return Document(self.path, nested(facts), lambda: (places, places), origins)
 
     def as_json(self) -> str:
         """The import as DESIGN's contract has it: flat keys, ignored keys, missing keys."""

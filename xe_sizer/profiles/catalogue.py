@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +22,6 @@ from xe_sizer.profiles.finder import (
     is_path,
     is_repository,
     load_inherited,
-    location_below,
 )
 from xe_sizer.profiles.gpu import accelerator, load_gpu_profile
 from xe_sizer.profiles.hub import CONFIG, Hub, repository_of
@@ -401,7 +399,7 @@ def _section_problems(stack: Stack, document: Document) -> Iterator[Problem]:
                 yield Problem(f"a backend changes no '{name}'", document.locate(path, key=True), near)
     for place, section, differs in changed:
         try:
-            convert(to_builtins(section) | dict(differs), type(section), partial(location_below, document, place))
+            convert(to_builtins(section) | dict(differs), type(section), document.locate_below(place))
         except InputError as error:
             yield from error.problems
 

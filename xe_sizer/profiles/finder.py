@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
@@ -20,8 +20,7 @@ from xe_sizer.profiles.yaml_reader import PATH_HINT, load_yaml, name_problems
 from xe_sizer.software.release import Release, of_release, version
 
 if TYPE_CHECKING:
-    from xe_sizer.errors import Location, Where
-    from xe_sizer.profiles.convert import KeyPath
+    from xe_sizer.errors import Where
     from xe_sizer.profiles.yaml_reader import Document
 
 # Names as people write them: which profiles a name may mean, by its words.
@@ -871,16 +870,11 @@ def _of_releases(document: Document, kind: str, struct: type[P], finder: Finder)
     stated: Any = document.value
     for count, row in enumerate(rows, 1):
         index = next(at for at, each in enumerate(stated["releases"]) if each["before"] == row.before)
-        locate = partial(location_below, document, ("releases", index, "differs"))
+        locate = document.locate_below(("releases", index, "differs"))
         try:
             convert(_over_parents(_with(document, rows[:count]), document, kind, finder, ()), struct, locate)
         except InputError as error:
             yield from error.problems
-
-
-def location_below(document: Document, above: KeyPath, path: KeyPath, *, key: bool = False) -> Location:
-    """Where a path below another stands."""
-    return document.locate((*above, *path), key=key)
 
 
 def read_inherited(
