@@ -34,7 +34,7 @@ def test_an_engine_in_a_release_as_people_write_it() -> None:
     for written in ("vllm@0.12", "vLLM 0.12", "vllm==0.12"):
         found = asked(serve__engine=written)
         assert (found.job.engine.name, found.job.engine.release) == ("vllm", "0.12")
-        assert str(found.values["serve.engine"]).lower() == "vllm@0.12"
+        assert str(found.values.serve.engine).lower() == "vllm@0.12"
     assert asked(stack="vllm").job.engine.release is None
 
 

@@ -122,7 +122,7 @@ def test_settings_of_the_scenario_replace_those_of_the_engine(name: str) -> None
     assert engine.batching.max_step_tokens == 777
     assert engine.memory.utilization == 0.7
     assert engine.kernels == load_engine(name).kernels
-    assert asked(serve__engine=name).values["serve.max_sequences"] == load_engine(name).batching.max_sequences
+    assert asked(serve__engine=name).values.serve.max_sequences == load_engine(name).batching.max_sequences
 
 
 def test_a_stack_that_is_an_engine_is_taken_and_vllm_is_the_default() -> None:

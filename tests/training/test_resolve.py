@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 import pytest
 from cases import REGISTRY, ask
 
@@ -25,14 +27,14 @@ def problems(flags: dict[str, object]) -> list[str]:
 def test_defaults_come_from_the_stack_and_say_so() -> None:
     resolved = ask({**BASE, "job": "lora", "stack": "nemo"})
     for key, value in (("lora.rank", 32), ("train.padding", "longest-in-global-batch"), ("precision", "bf16")):
-        assert (resolved.values[key], resolved.origin[key]) == (value, "stack")
-    assert (resolved.values["train.global_batch"], resolved.origin["train.global_batch"]) == (128, "default")
+        assert (attrgetter(key)(resolved.values), resolved.origins[key]) == (value, "stack")
+    assert (resolved.values.train.global_batch, resolved.origins["train.global_batch"]) == (128, "default")
 
 
 def test_what_the_user_said_wins_and_says_where() -> None:
     flags = {"model": "llama-2-7b", "server": "dell-xe9680-h100", "lora.rank": 8, "job": "lora"}
     resolved = resolve(read_scenario(None, flags, {"XE_SIZER_STACK": "nemo"}), REGISTRY)
-    assert (resolved.origin["lora.rank"], resolved.origin["stack"]) == ("flag", "env")
+    assert (resolved.origins["lora.rank"], resolved.origins["stack"]) == ("flag", "env")
     assert resolved.job.method.learning.adapters == {"qkv": LowRank(8)}
 
 

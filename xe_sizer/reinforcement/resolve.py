@@ -23,6 +23,7 @@ from xe_sizer.scenario.provenance import (
     problem_at,
     relative,
     with_further,
+    with_values,
 )
 from xe_sizer.scenario.schema import (
     DataSection,
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from xe_sizer.profiles.convert import KeyPath
     from xe_sizer.reinforcement.resolved import Settings
     from xe_sizer.scenario.read import Given
+    from xe_sizer.scenario.schema import ScenarioFile
     from xe_sizer.serving.job import ServingJob
     from xe_sizer.software.stack import RolloutDefaults, Stack
     from xe_sizer.training.job import Job
@@ -291,7 +293,7 @@ def resolve(given: Given, registry: Registry) -> ResolvedReinforcement:
     service = replace(service, job=beside_a_trainer(service.job, stack.rollout))
     beside = [one for one in (reference, reward) if one is not None]
     if service.job.engine.memory.grows:  # the trainer's own weights write, beside all that it has on the card
-        provenance.values.pop("rollout.gpu_memory_utilization", None)
+        provenance.drop("rollout.gpu_memory_utilization")
     return ResolvedReinforcement(
         trainer=_run(trainer, settings, provenance, iterations, steps, beside),
         service=service,
@@ -347,7 +349,7 @@ def _run(
     own = trainer.job.method
     job = replace(trainer.job, method=replace(own, frozen=(*own.frozen, *copies)), steps=iterations * steps)
     given = provenance.given
-    values, origin = _shown(trainer, provenance, iterations)
+    values, origins = _shown(trainer, provenance, iterations)
     told = () if given.values.train.steps or given.values.data.samples else (_assumed(iterations),)
     return replace(
         trainer,
@@ -355,27 +357,24 @@ def _run(
         given=given,
         gpus=gpu_count(provenance, job.server),
         values=values,
-        origin=origin,
+        origins=origins,
         warnings=(*told, *_without_effect(given), *trainer.warnings),
         known_samples=given.values.data.samples,
         data_source=_source(settings),
     )
 
 
-def _shown(
-    trainer: ResolvedTraining, provenance: Provenance, iterations: int
-) -> tuple[dict[str, object], dict[str, str]]:
-    """Values of the scenario's keys, and where each came from; what was made up for the trainer is none of them."""
+def _shown(trainer: ResolvedTraining, provenance: Provenance, iterations: int) -> tuple[ScenarioFile, dict[str, str]]:
+    """The scenario's keys, and where each that counts came from; what was made up for the trainer does not count."""
     given, job = provenance.given, trainer.job
-    values = {key: value for key, value in trainer.values.items() if key not in MADE_UP or key in given.origin}
-    values |= {"train.global_batch": job.global_batch, "train.seq_len": job.seq_len, "train.padding": job.padding}
-    values |= _length_of_the_run(given, iterations)
-    rollout = {key: value for key, value in provenance.values.items() if key.startswith("rollout.")}
-    origin = {key: given.origin.get(key) or trainer.origin.get(key, "default") for key in values}
-    own = {key: given.origin.get(key, "default") for key in values if key in OWN}
-    padding = given.origin.get("train.padding", "stack")
-    origin |= {**own, "train.padding": padding, **{key: provenance.origin[key] for key in rollout}}
-    return values | rollout, origin
+    own = {"train.global_batch": job.global_batch, "train.seq_len": job.seq_len, "train.padding": job.padding}
+    own |= _length_of_the_run(given, iterations)
+    known = [key for key in trainer.origins if key not in MADE_UP or key in given.origin]
+    origins = {key: given.origin.get(key) or trainer.origins.get(key, "default") for key in (*known, *own)}
+    origins |= {key: given.origin.get(key, "default") for key in origins if key in OWN}
+    origins["train.padding"] = given.origin.get("train.padding", "stack")
+    origins |= {key: origin for key, origin in provenance.origins.items() if key.startswith("rollout.")}
+    return replace(with_values(trainer.values, own), rollout=provenance.values.rollout), origins
 
 
 def _length_of_the_run(given: Given, iterations: int) -> dict[str, object]:

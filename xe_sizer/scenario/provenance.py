@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import to_builtins
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from xe_sizer.errors import InputError, Problem, collecting, did_you_mean
 from xe_sizer.immutable import Immutable
@@ -16,6 +16,7 @@ from xe_sizer.laws.device import BF16, FP16, Efficiency, supported_precisions
 from xe_sizer.profiles.finder import KINDS, RELEASED, is_path, is_repository
 from xe_sizer.profiles.model import InlineModel, inline_model
 from xe_sizer.result.common import GIVEN_PRICE, HourlyPrice
+from xe_sizer.scenario.schema import ScenarioFile
 from xe_sizer.software.release import of_release
 
 if TYPE_CHECKING:
@@ -137,22 +138,21 @@ _KIND_OF = {kind.scenario_key: kind.name for kind in KINDS.values() if kind.scen
 
 
 class Provenance:
-    """Values of scenario keys as they are settled, each with its origin.
+    """The scenario as it is resolved: keys that count, with defaults filled in, and where each value comes from.
 
-    A profile goes by its own name; `written_as` has what the user wrote where that was another.
+    values : keys that do not count are None; a profile goes by its own name
+    origins : of the keys that count, in the order in which they were resolved
     """
 
     def __init__(self, given: Given, finder: Finder) -> None:
         self.given = given
         self.finder = finder
-        self.values: dict[str, Any] = {}
-        self.origin: dict[str, str] = {}
+        self.values = ScenarioFile(model="")
+        self.origins: dict[str, str] = {}
 
     def settle(self, key: str, default: Any, origin: str = "default") -> Any:
         """The user's value of a dotted key, else the default of `origin`."""
-        value: Any = self.given.values
-        for part in key.split("."):
-            value = getattr(value, part)
+        value = attrgetter(key)(self.given.values)
         chosen = default if value is None else self._called(key, value)
         self.note(key, chosen, origin if value is None else self.given.origin.get(key, "file"))
         return chosen
@@ -162,10 +162,7 @@ class Provenance:
         if kind is None or relative(self.given, key, value) != value:
             return value
         bare, release = of_release(value) if kind in RELEASED and not is_path(value) else (value, None)
-        name = self.finder.called(kind, bare) + (f"@{release}" if release else "")
-        if name != value:
-            self.values[f"written_as.{kind}"] = value
-        return name
+        return self.finder.called(kind, bare) + (f"@{release}" if release else "")
 
     def keep(self, sections: Iterable[str]) -> None:
         """Keep what was given in these sections, for the report."""
@@ -174,18 +171,23 @@ class Provenance:
                 if value is not None and f"{section}.{key}" in self.given.origin:
                     self.settle(f"{section}.{key}", None)
 
-    def is_given(self, key: str, value: Any) -> bool:
-        """Whether the user gave a dotted key this very value."""
-        return bool(attrgetter(key)(self.given.values) == value)
-
     def drop(self, key: str) -> None:
         """Forget a key that has no part in the answer."""
-        self.values.pop(key, None)
-        self.origin.pop(key, None)
+        self.values = with_values(self.values, {key: None})
+        self.origins.pop(key, None)
 
     def note(self, key: str, value: Any, origin: str) -> None:
-        self.values[key] = value
-        self.origin[key] = origin
+        self.values = with_values(self.values, {key: value})
+        self.origins[key] = origin
+
+
+def with_values(values: ScenarioFile, changes: Mapping[str, object]) -> ScenarioFile:
+    """The scenario with other values of some dotted keys."""
+    for key, value in changes.items():
+        section, _, name = key.rpartition(".")
+        changed: Any = replace(getattr(values, section), **{name: value}) if section else value
+        values = replace(values, **{section or name: changed})
+    return values
 
 
 def model_and_server(
@@ -340,11 +342,18 @@ def borrowed_laws(gpu: Accelerator, efficiency: Efficiency) -> Iterator[str]:
 
 
 def resolved_scenario(
-    values: Mapping[str, Any], origin: Mapping[str, str], model: ModelShape, server: Server
+    given: Given, values: ScenarioFile, origins: Mapping[str, str], model: ModelShape, server: Server
 ) -> dict[str, Any]:
-    """Resolved keys, nested as in the scenario file, with the origin of each."""
+    """Keys that count, nested as in the scenario file, with the origin of each.
+
+    `written_as` has what the user wrote where a profile goes by another name.
+    """
     nested: dict[str, Any] = {}
-    for key, value in values.items():
+    for key in origins:
+        value, kind = attrgetter(key)(values), _KIND_OF.get(key)
+        written = attrgetter(key)(given.values) if kind else None
+        if kind and isinstance(written, str) and written != value:
+            nested.setdefault("written_as", {})[kind] = written
         section, _, name = key.rpartition(".")
         holder = nested.setdefault(section, {}) if section else nested
         holder[name] = to_builtins(value)
@@ -353,7 +362,7 @@ def resolved_scenario(
     nested["gpu"] = nested["gpu"] if "gpu" in nested and is_path(nested["gpu"]) else gpu.name
     # What was named by a path has a name of its own, which reports use.
     nested["names"] = {"model": model.name, "server": server.name, "gpu": gpu.name, "vendor": gpu.vendor}
-    nested["origin"] = dict(origin)
+    nested["origin"] = dict(origins)
     return nested
 
 

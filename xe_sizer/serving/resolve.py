@@ -117,7 +117,7 @@ def images_in(estimate: ServingEstimate) -> result.Images | None:
     step = step_time(job, placement, Work(prefills=1.0, prefill_tokens=images.prompt_tokens))
     return result.Images(
         per_request=images.each,
-        size=estimate.resolved.values["serve.image_size"],
+        size=estimate.resolved.values.serve.image_size or "",
         tokens_each=images.seen.tokens,
         tokens=images.each * images.seen.tokens,
         patches_each=images.seen.pieces * images.seen.patches,
@@ -406,32 +406,37 @@ def _assembled(
     adapters = served_adapters(given, provenance, model, engine, server.accelerator)
     if values.serve.max_model_len is not None or model.max_positions:
         provenance.settle("serve.max_model_len", model.max_positions)
-    resolved = ResolvedService(
+    amount = trace.rate if trace else float(provenance.settle(f"serve.{load}", 1)) if load else 0.0
+    think_s = provenance.settle("serve.think_time_s", DEFAULT_THINK_TIME_S) if load == "users" else 0.0
+    requests, arrivals = _requests(given, provenance, trace), _arrivals(given, provenance)
+    limits = _limits(provenance, objectives if load in JUDGED and not values.serve.fit else BENCHMARK)
+    percentile = provenance.settle("serve.percentile", DEFAULT_PERCENTILE)
+    spare_replicas = provenance.settle("serve.spare_replicas", 0)
+    provenance.keep(("layout", "limits", "cost", "efficiency", "serve", *(("lora",) if values.serve.adapters else ())))
+    return ResolvedService(
         given=given,
+        values=provenance.values,
+        origins=provenance.origins,
         job=replace(
             serving_job(loaded(model, given), engine, found, server, efficiency), images=images, adapters=adapters
         ),
         traffic=traffic,
         load=load,
-        amount=trace.rate if trace else float(provenance.settle(f"serve.{load}", 1)) if load else 0.0,
-        think_s=provenance.settle("serve.think_time_s", DEFAULT_THINK_TIME_S) if load == "users" else 0.0,
-        requests=_requests(given, provenance, trace),
-        arrivals=_arrivals(given, provenance),
+        amount=amount,
+        think_s=think_s,
+        requests=requests,
+        arrivals=arrivals,
         trace=trace,
-        limits=_limits(provenance, objectives if load in JUDGED and not given.values.serve.fit else BENCHMARK),
+        limits=limits,
         objective=values.serve.objective,
         **_replicas(values),
         gpus=gpus,
-        percentile=provenance.settle("serve.percentile", DEFAULT_PERCENTILE),
-        spare_replicas=provenance.settle("serve.spare_replicas", 0),
+        percentile=percentile,
+        spare_replicas=spare_replicas,
         tariff=tariff_of(given, server, provenance.finder),
-        values=provenance.values,
-        origin=provenance.origin,
         read_from_name=_read_from_name(given, model, found),
         warnings=tuple(_warnings(model, server, engine, traffic, efficiency)),
     )
-    provenance.keep(("layout", "limits", "cost", "efficiency", "serve", *(("lora",) if values.serve.adapters else ())))
-    return resolved
 
 
 def _engine(given: Given, registry: Registry, provenance: Provenance, server: Server | None) -> Engine:

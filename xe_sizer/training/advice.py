@@ -189,7 +189,7 @@ def small_optimizer(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
 
 def smaller_adapters(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
     """Half the rank, and half of that, down to what people train."""
-    rank = whole = sized.resolved.values.get("lora.rank", 0)
+    rank = whole = sized.resolved.values.lora.rank or 0
     while rank // 2 >= SMALLEST_RANK:
         rank //= 2
         yield Change(f"adapters of rank {rank} instead of {whole}", {"lora.rank": rank}, 4)
@@ -197,7 +197,7 @@ def smaller_adapters(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
 
 def fewer_adapters(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
     """Adapters on part of the modules that have them."""
-    model, targets = sized.resolved.job.model, sized.resolved.values.get("lora.targets")
+    model, targets = sized.resolved.job.model, sized.resolved.values.lora.targets
     for words, fewer in narrower_targets(model, targets) if targets else ():
         yield Change(f"adapters on {words} alone", {"lora.targets": list(fewer)}, COSTLY)
 

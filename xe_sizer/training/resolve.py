@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -273,7 +274,7 @@ def _too_many(given: Given, count: int, tokens: int, seq_len: int) -> Problem:
 
 def _learning(provenance: Provenance, method: Method, tower: VisionTower, still: set[str], split: bool) -> Method:
     """The method with what learns of the language model, the encoder and the projector; `still` are frozen."""
-    targets = provenance.values.get("lora.targets") or ()
+    targets = provenance.values.lora.targets or ()
     encoder = _of_part(method, _encoder_names(tower.encoder, targets), ENCODER in still)
     projector = _of_part(method, _products(tower, targets), PROJECTOR in still)
     parts = (
@@ -899,7 +900,7 @@ def _assembled(
         **layers_asked(values),
         pauses=pauses_of(provenance, work, writes=method.kind.rollout is not None),
         images=seen.images,
-        lengths_assumed=lengths_assumed(values, provenance.origin["train.seq_len"]),
+        lengths_assumed=lengths_assumed(values, provenance.origins["train.seq_len"]),
     )
     written = ("rollout",) if method.kind.rollout else ()
     provenance.keep(("data", "train", "storage", "layout", *written, "p_tuning", "limits", "cost", "efficiency"))
@@ -915,7 +916,7 @@ def _assembled(
         tariff=tariff_of(given, server, provenance.finder),
         efficiency=efficiency,
         values=provenance.values,
-        origin=provenance.origin,
+        origins=provenance.origins,
         warnings=(*work.warnings, *_warnings(given, job, efficiency)),
         data_source=work.source,
         known_samples=work.known_samples,
@@ -969,12 +970,12 @@ def _precision(provenance: Provenance, server: Server, stack: Stack) -> str:
 def _of_stack(provenance: Provenance, stack: Stack) -> None:
     """Note what weights are loaded in and what shares states out, also where the stack has it otherwise than said."""
     given = provenance.given
-    asked = {"train.weights_dtype": stack.defaults.weights_dtype, "train.backend": stack.backend}
-    for key, value in asked.items():
+    for key, value in (("train.weights_dtype", stack.defaults.weights_dtype), ("train.backend", stack.backend)):
         if value is None or (key == "train.backend" and key not in given.origin):
             provenance.drop(key)
         else:
-            provenance.note(key, value, given.origin.get(key, "stack") if provenance.is_given(key, value) else "stack")
+            asked = attrgetter(key)(given.values) == value
+            provenance.note(key, value, given.origin.get(key, "stack") if asked else "stack")
 
 
 def _warnings(given: Given, job: Job, efficiency: Efficiency) -> Iterator[str]:
