@@ -16,7 +16,7 @@ from xe_sizer.immutable import Immutable
 from xe_sizer.profiles.convert import convert, convert_what_is_right
 from xe_sizer.profiles.text import MAX_JOB_BYTES, parse_scalar
 from xe_sizer.profiles.yaml_reader import load_yaml
-from xe_sizer.scenario.conflicts import conflicts
+from xe_sizer.scenario.conflicts import RULES, Keys, conflicts
 from xe_sizer.scenario.options import (
     ALL_OPTIONS,
     COMMAND_LINE,
@@ -196,7 +196,7 @@ def _merge(layers: _Layers, environment: Mapping[str, str], problems: list[Probl
         from xe_sizer.scenario.foreign_words import in_our_words
 
         problems += (in_our_words(problem, ALL_OPTIONS) for problem in error.problems)
-    problems += conflicts(written.values, locate)
+    problems += conflicts(Keys(written.values, locate), RULES)
     if not problems:
         return given(values=values)
     values = convert_what_is_right(written.values, ScenarioFile, locate)

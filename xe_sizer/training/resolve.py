@@ -19,6 +19,7 @@ from xe_sizer.laws.device import BF16, FP8, FP16, FP32, supported_precisions
 from xe_sizer.laws.network import network
 from xe_sizer.profiles.catalogue import load_optimizer, load_quantiser, load_stack
 from xe_sizer.profiles.finder import default_name
+from xe_sizer.scenario.conflicts import conflicts
 from xe_sizer.scenario.options import SERVE_LIMITS
 from xe_sizer.scenario.provenance import (
     Provenance,
@@ -41,7 +42,7 @@ from xe_sizer.software.stack import Objective
 from xe_sizer.training.adapters import ADAPTERS, ALL_WEIGHTS, AdapterOptions, Quantised
 from xe_sizer.training.adapters.adapter import VIRTUAL_TOKENS
 from xe_sizer.training.adapters.low_rank import resolve_end
-from xe_sizer.training.conflicts import conflicts
+from xe_sizer.training.conflicts import RULES, AskedTraining
 from xe_sizer.training.device import device_of, without_losses
 from xe_sizer.training.job import OWN, BatchRamp, Images, Job, Pauses
 from xe_sizer.training.layout import SELECTIVE, WORDS
@@ -771,7 +772,8 @@ def rearranged(resolved: ResolvedTraining, given: Given, registry: Registry) -> 
     """
     job = resolved.job
     gpus = gpu_count(Provenance(given, registry), job.server)
-    problems = list(conflicts(given, job.model, job.server, job.stack, job.precision, gpus, registry))
+    asked = AskedTraining(given, job.model, job.server, gpus, job.stack, job.precision, registry)
+    problems = conflicts(asked, RULES)
     if problems:
         raise InputError(in_reading_order(problems, given))
     if gpus is None or global_batch(given, gpus, job.stack) != job.global_batch:
@@ -813,7 +815,7 @@ def _resolved(
     method = model and collect(problems, _method, provenance, model, assumed, job_name, registry)
     precision = _precision(provenance, server, stack) if server and stack else given.values.precision
     gpus = gpu_count(provenance, server)
-    problems += conflicts(given, model, server, stack, precision, gpus, registry)
+    problems += conflicts(AskedTraining(given, model, server, gpus, stack, precision, registry), RULES)
     if server:
         collect(problems, tariff_of, given, server, registry)
     if problems or given.unread or not (model and server and stack and method and precision):
