@@ -242,14 +242,10 @@ def _card(words: Words) -> _Card:
         glued = _GLUED_FORM.fullmatch(word)
         shape, size = _FORM.fullmatch(glued[2] if glued else word), _MEMORY.fullmatch(word)
         form = shape[1] if shape else form
-        memory = _gib_or_gb(size) if size else memory
+        memory = float(size[1]) / (1024 if size[2] == "mib" else 1) if size else memory
         if glued or not (shape or size):
             identity.append(glued[1] if glued else word)
     return _Card(tuple(identity), form, memory)
-
-
-def _gib_or_gb(size: re.Match[str]) -> float:
-    return float(size[1]) / 1024 if size[2] == "mib" else float(size[1])
 
 
 def _number(identity: Words) -> str:

@@ -40,12 +40,7 @@ _STATISTICS = (
 )  # fmt: skip
 
 
-def _other_loads(load: str) -> tuple[str, ...]:
-    """The keys that say another load than this one."""
-    thinking = () if load == "users" else ("think_time_s",)
-    return (*(other for other in LOADS if other != load), *thinking)
-
-
+_OF_LOADS = (*LOADS, "think_time_s")
 REPLACES: Mapping[str, tuple[str, ...]] = {
     "server": ("gpu",),
     "gpu": ("server",),
@@ -65,7 +60,8 @@ REPLACES: Mapping[str, tuple[str, ...]] = {
     "efficiency.flops": ("efficiency.ideal",),
     "efficiency.memory": ("efficiency.ideal",),
     "serve.scheme": ("serve.weights", "serve.activations", "serve.kv_cache"),
-    **{f"serve.{load}": tuple(f"serve.{other}" for other in _other_loads(load)) for load in LOADS},
+    **{f"serve.{load}": tuple(f"serve.{other}" for other in _OF_LOADS if other != load) for load in LOADS},
+    "serve.users": tuple(f"serve.{other}" for other in LOADS if other != "users"),  # who think between requests
 }
 _TWO_OF_THREE = ("data.tokens", "data.samples", "data.mean_tokens")
 
@@ -158,13 +154,6 @@ def scenario_of_call(document: Document | None, keys: Mapping[str, object], call
     return _merge(_Layers(document, {}, keys, caller), {}, [])
 
 
-def with_flags(given: Given, flags: Mapping[str, object]) -> Given:
-    """The same file and variables under other flags. Raises BadScenarioError."""
-    problems: list[Problem] = []
-    variables = _read_variables(given.environment, problems)
-    return _merge(_Layers(given.document, variables, flags, given.caller), given.environment, problems)
-
-
 class _Layers(Immutable):
     """What is merged, from below: the file, the variables and the flags by dotted key; and who gave the flags."""
 
@@ -180,7 +169,11 @@ def _merge(layers: _Layers, environment: Mapping[str, str], problems: list[Probl
     merged = copy.deepcopy(cast(dict[str, Any], document.value)) if document else {}
     origin = {key: document.origins.get(key, "file") for key in _given_keys(merged)} if document else {}
     _overlay(merged, origin, layers.variables, "env")
-    typed = {key: _typed_flag(key, value) for key, value in flags.items() if value is not None}
+    typed = {
+        key: _split(value, key) if isinstance(value, str) and _kind(key) is tuple else value
+        for key, value in flags.items()
+        if value is not None
+    }
     _overlay(merged, origin, typed, "flag")
     locate = _Places(document, origin, layers.caller)
     written = as_meant(merged, ScenarioFile, locate)
@@ -252,12 +245,6 @@ def _typed_variable(key: str, text: str) -> object:
     if kind is tuple:
         return _split(text, key)
     return text if kind is str else parse_scalar(text)
-
-
-def _typed_flag(key: str, value: object) -> object:
-    if _kind(key) is tuple:
-        return _split(value, key) if isinstance(value, str) else value
-    return value
 
 
 def _split(text: str, key: str) -> list[object]:
@@ -343,8 +330,12 @@ def together(changes: list[Change]) -> Change:
 
 
 def changed(given: Given, values: Mapping[str, object]) -> Given:
-    """The same question with some keys set as flags would set them. Raises InputError."""
-    return with_flags(given, flags_with(given.flags, values))
+    """The same question with some keys set as flags would set them. Raises BadScenarioError."""
+    problems: list[Problem] = []
+    layers = _Layers(
+        given.document, _read_variables(given.environment, problems), flags_with(given.flags, values), given.caller
+    )
+    return _merge(layers, given.environment, problems)
 
 
 def command(given: Given, values: Mapping[str, object], folders: Iterable[Path] = (), name: str = "estimate") -> str:
