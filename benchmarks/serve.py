@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from yardstick import bare_imports_s
 
-from xe_sizer.profiles.registry import Registry
+from xe_sizer.profiles.catalogue import Registry
 from xe_sizer.scenario.read import Given, read_scenario
 from xe_sizer.serving.resolve import resolve as resolve_serving
 from xe_sizer.serving.search import size

@@ -28,7 +28,7 @@ from xe_sizer.evidence.statistics import source_weights, weighted_quantile
 from xe_sizer.laws.device import Efficiency
 from xe_sizer.laws.matmul import MatmulLaw
 from xe_sizer.laws.operator_time import Device
-from xe_sizer.software.stack import load_stack
+from xe_sizer.profiles.catalogue import load_stack
 from xe_sizer.training import layout, rank
 from xe_sizer.training.device import device_of
 from xe_sizer.training.evaluation import Evaluation

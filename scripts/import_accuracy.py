@@ -27,8 +27,8 @@ from xe_sizer.immutable import Immutable
 from xe_sizer.interop.read import Imported, all_tools, read_foreign
 from xe_sizer.interop.source import Asked
 from xe_sizer.interop.write import exporters, is_elsewhere
+from xe_sizer.profiles.catalogue import Registry
 from xe_sizer.profiles.finder import Finder
-from xe_sizer.profiles.registry import Registry
 from xe_sizer.scenario.read import read_scenario
 from xe_sizer.software.adapter_targets import SYNONYMS
 

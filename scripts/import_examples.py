@@ -16,7 +16,7 @@ from xe_sizer.immutable import Immutable
 from xe_sizer.interop.draft import ASSUMED, READ, TOOL_DEFAULT
 from xe_sizer.interop.read import Imported, read_foreign
 from xe_sizer.interop.source import Asked
-from xe_sizer.profiles.registry import Registry
+from xe_sizer.profiles.catalogue import Registry
 from xe_sizer.report.format import plural
 from xe_sizer.scenario.read import read_scenario, serves
 from xe_sizer.studies.estimate import estimate, serve

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from xe_sizer.profiles.convert import is_struct
+from xe_sizer.fields import is_struct
 from xe_sizer.scenario.schema import NAMES_A_FILE, Histogram, ScenarioFile, Section, is_section
 
 FILE = Path(__file__).parents[1] / "xe_sizer" / "scenario" / "keys.py"

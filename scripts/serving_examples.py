@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from xe_sizer.profiles.registry import Registry
+from xe_sizer.profiles.catalogue import Registry
 from xe_sizer.profiles.text import parse_scalar
 from xe_sizer.report.format import number
 from xe_sizer.report.serve_tables import judged, latency

@@ -9,9 +9,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from xe_sizer.profiles.catalogue import load_stack
 from xe_sizer.profiles.finder import BUILT_IN, releases
 from xe_sizer.profiles.yaml_reader import load_yaml
-from xe_sizer.software.stack import PARALLEL_WAYS, Stack, load_stack, stack_names
+from xe_sizer.software.stack import PARALLEL_WAYS, Stack
 
 PAGE = Path(__file__).parents[1] / "docs" / "stacks.md"
 HEADER = """# Stacks
@@ -86,7 +87,7 @@ MEANINGS = {
 
 def page() -> str:
     """The text of the page."""
-    stacks = [load_stack(name) for name in stack_names()]
+    stacks = [load_stack(name) for name in BUILT_IN.names("stack")]
     keys = (_row(f"`{key}`", words) for key, words in MEANINGS.items())
     tables = (_tables(HEADER, _is, stacks), _tables(DEFAULTS, _defaults, stacks), _tables(SUPPORTS, _can, stacks))
     return "".join((*tables, RELEASES, *list_releases(), KEYS, *keys))
@@ -130,7 +131,7 @@ def _can(stack: Stack) -> str:
 
 
 def list_releases() -> Iterator[str]:
-    for name in stack_names():
+    for name in BUILT_IN.names("stack"):
         for row in releases(load_yaml(BUILT_IN.path("stack", name))):
             release = f"{row.before} ({row.dated})" if row.dated else row.before
             yield _row(f"`{name}`", release, ", ".join(changes(row.differs)), row.source)

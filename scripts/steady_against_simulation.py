@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from xe_sizer.profiles.registry import Registry
+from xe_sizer.profiles.catalogue import Registry
 from xe_sizer.scenario.read import read_scenario
 from xe_sizer.serving.job import ReplicaLayouts, ServingJob, Traffic
 from xe_sizer.serving.memory import serving_memory

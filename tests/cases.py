@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from xe_sizer.graph.inputs import GraphInputs, Learning
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.graph.operators import Kernels, RankShape
-from xe_sizer.profiles.registry import Registry
+from xe_sizer.profiles.catalogue import Registry
 from xe_sizer.scenario.read import read_scenario
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import Layouts

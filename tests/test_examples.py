@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from xe_sizer.profiles.registry import Registry
+from xe_sizer.profiles.catalogue import Registry
 from xe_sizer.result.training import Result
 from xe_sizer.scenario.read import read_scenario, serves
 from xe_sizer.studies.estimate import estimate, serve

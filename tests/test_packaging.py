@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from xe_sizer import __version__
-from xe_sizer.profiles.registry import Registry
+from xe_sizer.profiles.catalogue import Registry
 from xe_sizer.result.serving import ServeResult
 from xe_sizer.result.training import Result
 from xe_sizer.scenario.read import read_scenario

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeGuard, Unpack, cast
 
 from xe_sizer.errors import InputError, Location, Problem, collecting
 from xe_sizer.immutable import Immutable
+from xe_sizer.profiles.catalogue import Registry
 from xe_sizer.profiles.convert import shorten
-from xe_sizer.profiles.registry import Registry
 from xe_sizer.profiles.yaml_reader import Document
 from xe_sizer.scenario.caller import PythonCall
 from xe_sizer.scenario.read import BadScenarioError, flags_with, load_scenario, scenario_of_call

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from xe_sizer.cli.main import main
-from xe_sizer.software.stack import load_stack
+from xe_sizer.profiles.catalogue import load_stack
 
 RUNS = """
 - {id: a, job: sft, model: llama-2-7b, gpu: h100-sxm-80gb, gpus: 8, precision: bf16, layout: {zero: 3, dp: 8},

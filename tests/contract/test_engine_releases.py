@@ -8,11 +8,11 @@ from serving_cases import asked
 
 from xe_sizer.evidence.records import Record
 from xe_sizer.evidence.serving_scenario import engine_of
+from xe_sizer.profiles.catalogue import load_engine
 from xe_sizer.profiles.finder import BUILT_IN, releases
 from xe_sizer.profiles.yaml_reader import load_yaml
-from xe_sizer.software.engine import engine_names, load_engine
 
-ROWS = [(name, row) for name in engine_names() for row in releases(load_yaml(BUILT_IN.path("engine", name)))]
+ROWS = [(name, row) for name in BUILT_IN.names("engine") for row in releases(load_yaml(BUILT_IN.path("engine", name)))]
 
 
 @pytest.mark.parametrize(("name", "row"), ROWS)
@@ -34,7 +34,7 @@ def test_an_engine_in_a_release_as_people_write_it() -> None:
     for written in ("vllm@0.12", "vLLM 0.12", "vllm==0.12"):
         found = asked(serve__engine=written)
         assert (found.job.engine.name, found.job.engine.release) == ("vllm", "0.12")
-        assert str(found.values["serve.engine"]).lower() == "vllm@0.12"
+        assert str(found.values.serve.engine).lower() == "vllm@0.12"
     assert asked(stack="vllm").job.engine.release is None
 
 

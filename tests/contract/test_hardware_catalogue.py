@@ -8,9 +8,9 @@ import pytest
 from xe_sizer.laws.collectives import collective_time_s
 from xe_sizer.laws.hardware import Accelerator, Server
 from xe_sizer.laws.network import network
+from xe_sizer.profiles.catalogue import Registry
 from xe_sizer.profiles.finder import built_in_folder
 from xe_sizer.profiles.gpu import OPERATIONS, load_gpu_profile
-from xe_sizer.profiles.registry import Registry
 from xe_sizer.profiles.server import load_server_profile
 
 REGISTRY = Registry()

@@ -7,9 +7,9 @@ import pytest
 from cases import REGISTRY, job, layouts
 
 from xe_sizer.graph.weights import count_parameters
+from xe_sizer.profiles.catalogue import load_quantiser
 from xe_sizer.profiles.finder import default_name
 from xe_sizer.scenario.schema import INFERENCE, job_names
-from xe_sizer.software.quantiser import load_quantiser
 from xe_sizer.training.adapters import ADAPTERS, ALL_WEIGHTS, AdapterOptions, Quantised
 from xe_sizer.training.memory import memory_ledger
 from xe_sizer.training.methods import METHODS, MethodOptions

@@ -11,9 +11,8 @@ import pytest
 from cases import job, layouts
 
 from xe_sizer.cli.main import main
+from xe_sizer.profiles.catalogue import load_optimizer, load_stack, optimizers_of
 from xe_sizer.profiles.finder import BUILT_IN, KINDS
-from xe_sizer.software.optimizer import load_optimizer, optimizer_names
-from xe_sizer.software.stack import load_stack, optimizers_of, stack_names
 from xe_sizer.training.memory import memory_ledger
 from xe_sizer.training.step_time import Timeline, timeline
 
@@ -38,24 +37,24 @@ def having(stack: str) -> tuple[str, ...]:
 
 
 def test_the_shipped_files_are_the_known_names() -> None:
-    assert {path.stem for path in KINDS["optimizer"].shipped.glob("*.yaml")} == set(optimizer_names())
+    assert {path.stem for path in KINDS["optimizer"].shipped.glob("*.yaml")} == set(BUILT_IN.names("optimizer"))
 
 
-@pytest.mark.parametrize("name", optimizer_names())
+@pytest.mark.parametrize("name", BUILT_IN.names("optimizer"))
 def test_an_optimizer_says_what_it_is_and_some_stack_has_it(name: str) -> None:
     optimizer = load_optimizer(name)
     assert optimizer.name == name
     assert len(optimizer.describes) > 20
     assert len(optimizer.source) > 10
-    assert any(name in having(stack) for stack in stack_names() if load_stack(stack).parent)
-    assert all(stack in stack_names() for stack in optimizer.stacks)
+    assert any(name in having(stack) for stack in BUILT_IN.names("stack") if load_stack(stack).parent)
+    assert all(stack in BUILT_IN.names("stack") for stack in optimizer.stacks)
     if optimizer.smaller:
-        stack = next(stack for stack in stack_names() if {name, optimizer.smaller} <= set(having(stack)))
+        stack = next(stack for stack in BUILT_IN.names("stack") if {name, optimizer.smaller} <= set(having(stack)))
         smaller = load_optimizer(optimizer.smaller)
         assert smaller.in_backward or state_bytes(smaller.name, stack) < state_bytes(name, stack)
 
 
-@pytest.mark.parametrize("stack", stack_names())
+@pytest.mark.parametrize("stack", BUILT_IN.names("stack"))
 def test_every_optimizer_of_a_stack_is_estimated(stack: str) -> None:
     """On the card, sharded and not, and on the host, which is slower."""
     chosen = layouts(dp=[1, 8], zero=[0, 1], offload=[0, 0], grad_accum=4)
@@ -77,7 +76,7 @@ def answer(capsys: pytest.CaptureFixture[str], optimizer: str, stack: str) -> tu
 
 
 def test_only_stacks_that_list_muon_have_it(capsys: pytest.CaptureFixture[str]) -> None:
-    stacks = {name for name in stack_names() if "muon" in having(name)}
+    stacks = {name for name in BUILT_IN.names("stack") if "muon" in having(name)}
     assert {"generic", "megatron-lm", "nemo", "torchtitan"} <= stacks
     assert not stacks & {"deepspeed", "hf-trainer", "nemo-2025"}
     code, said = answer(capsys, "muon", "deepspeed")
@@ -249,5 +248,5 @@ def test_every_optimizer_of_transformers_has_a_file() -> None:
         "grokadamw schedule_free_radam schedule_free_adamw schedule_free_sgd apollo_adamw apollo_adamw_layerwise "
         "stable_adamw"
     )  # OptimizerNames of transformers 5
-    known = set(optimizer_names())
+    known = set(BUILT_IN.names("optimizer"))
     assert [name for name in names.split() if BUILT_IN.called("optimizer", name) not in known] == []

@@ -6,24 +6,25 @@ import numpy as np
 import pytest
 from cases import job, layouts
 
-from xe_sizer.profiles.finder import BUILT_IN, KINDS, Release, is_month, releases
+from xe_sizer.profiles.catalogue import load_stack
+from xe_sizer.profiles.finder import BUILT_IN, KINDS, releases
 from xe_sizer.profiles.yaml_reader import load_yaml
-from xe_sizer.software.stack import load_stack, stack_names
+from xe_sizer.software.release import Release, is_month
 from xe_sizer.training.memory import memory_ledger
 from xe_sizer.training.padding import POLICIES
 from xe_sizer.training.search_space import Rules, legal_layouts
 from xe_sizer.training.step_time import timeline
 
-ROWS = [(name, row) for name in stack_names() for row in releases(load_yaml(BUILT_IN.path("stack", name)))]
+ROWS = [(name, row) for name in BUILT_IN.names("stack") for row in releases(load_yaml(BUILT_IN.path("stack", name)))]
 RELEASED = sorted({f"{name}@{row.month}" for name, row in ROWS} | {f"{name}@2018" for name, _ in ROWS})
 
 
 def test_the_shipped_files_are_the_known_names() -> None:
     files = {path.stem for path in KINDS["stack"].shipped.glob("*.yaml")}
-    assert set(stack_names()) == files >= {"generic", "hf-trainer", "deepspeed", "megatron-lm", "nemo"}
+    assert set(BUILT_IN.names("stack")) == files >= {"generic", "hf-trainer", "deepspeed", "megatron-lm", "nemo"}
 
 
-@pytest.mark.parametrize("name", stack_names())
+@pytest.mark.parametrize("name", BUILT_IN.names("stack"))
 def test_a_stack_says_what_it_is_and_where_from(name: str) -> None:
     stack = load_stack(name)
     assert stack.name == name
@@ -31,7 +32,7 @@ def test_a_stack_says_what_it_is_and_where_from(name: str) -> None:
     assert len(stack.source) > 10
 
 
-@pytest.mark.parametrize("name", stack_names())
+@pytest.mark.parametrize("name", BUILT_IN.names("stack"))
 def test_parents_lead_to_the_root(name: str) -> None:
     seen = [name]
     while parent := load_stack(seen[-1]).parent:
@@ -40,7 +41,7 @@ def test_parents_lead_to_the_root(name: str) -> None:
     assert seen[-1] == "generic"
 
 
-@pytest.mark.parametrize("name", stack_names())
+@pytest.mark.parametrize("name", BUILT_IN.names("stack"))
 def test_defaults_are_among_what_it_supports(name: str) -> None:
     stack = load_stack(name)
     assert set(stack.defaults.zero) <= set(stack.supports.zero)
@@ -54,7 +55,7 @@ def test_defaults_are_among_what_it_supports(name: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["pretrain", "sft", "lora", "qlora", "p-tuning"])
-@pytest.mark.parametrize("name", stack_names())
+@pytest.mark.parametrize("name", BUILT_IN.names("stack"))
 def test_a_stack_prices_every_job(name: str, kind: str) -> None:
     """With its own defaults, on every legal layout of eight GPUs."""
     made = job("llama-2-7b", kind, name, train__seq_len=1024, lora__targets=None)
@@ -67,7 +68,7 @@ def test_a_stack_prices_every_job(name: str, kind: str) -> None:
     assert np.all(np.isfinite(line.step_s) & (line.step_s > 0))
 
 
-@pytest.mark.parametrize("name", stack_names())
+@pytest.mark.parametrize("name", BUILT_IN.names("stack"))
 def test_no_stack_beats_the_peak(name: str) -> None:
     line = timeline(job("llama-2-7b", "pretrain", name), layouts(dp=8, grad_accum=16))
     assert 0.05 < line.flops[0] / line.step_s[0] / 989e12 < 0.8

@@ -19,7 +19,7 @@ def test_the_page_is_what_the_stacks_say() -> None:
 def test_the_page_has_every_stack_and_its_releases() -> None:
     rows = [line for line in stacks.page().splitlines() if line.startswith("| `")]
     changed = list(stacks.list_releases())
-    assert len(rows) == 3 * len(stacks.stack_names()) + len(changed) + len(stacks.MEANINGS)
+    assert len(rows) == 3 * len(stacks.BUILT_IN.names("stack")) + len(changed) + len(stacks.MEANINGS)
     assert any("`hf-trainer` | 4.36 (23.12) | `kernels.attention` eager" in row for row in rows)
 
 

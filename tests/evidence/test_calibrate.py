@@ -23,7 +23,8 @@ from xe_sizer.evidence.calibrate import (
 from xe_sizer.evidence.names import RecordRegistry
 from xe_sizer.evidence.predict import predict_record
 from xe_sizer.evidence.records import Batch, LayoutStated, Measured, Record
-from xe_sizer.software.stack import default_stack, load_stack
+from xe_sizer.profiles.catalogue import load_stack
+from xe_sizer.profiles.finder import default_name
 from xe_sizer.training.device import device_of
 from xe_sizer.training.step_time import timeline
 
@@ -115,7 +116,7 @@ def test_the_fit_starts_from_the_stack_and_release_that_the_records_name() -> No
 
 def test_records_that_name_nothing_start_from_the_usual_stack() -> None:
     found = calibrate([renamed(run, None) for run in RUNS if run.gpus == 1], None, "ours")
-    assert found.parent == default_stack()
+    assert found.parent == default_name("stack")
 
 
 def test_what_is_guessed_is_not_fitted() -> None:

@@ -5,7 +5,7 @@ import pytest
 from xe_sizer.errors import InputError
 from xe_sizer.evidence.records import Record
 from xe_sizer.evidence.training_scenario import hardware_of
-from xe_sizer.profiles.registry import Registry
+from xe_sizer.profiles.catalogue import Registry
 from xe_sizer.units import BITS_PER_BYTE, GIGA
 
 REGISTRY = Registry()

@@ -11,8 +11,8 @@ from xe_sizer.evidence.names import RecordRegistry
 from xe_sizer.evidence.predict import figures, peak, rates, serve_record, validate
 from xe_sizer.evidence.records import LayoutStated, Measured, Record
 from xe_sizer.evidence.serving_scenario import engine_of, inference_of
+from xe_sizer.profiles.catalogue import load_engine
 from xe_sizer.serving.estimate import ServingEstimate
-from xe_sizer.software.engine import load_engine
 
 REGISTRY = RecordRegistry()
 PLAIN = Record(

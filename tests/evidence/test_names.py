@@ -7,13 +7,11 @@ import pytest
 from xe_sizer.evidence.names import Recipes, RecordRegistry, choose_stack, names, recipes, stack_rules
 from xe_sizer.evidence.records import Batch, LayoutStated, Record
 from xe_sizer.evidence.training_scenario import scenario_of
-from xe_sizer.profiles.convert import names_of
+from xe_sizer.fields import names_of
+from xe_sizer.profiles.catalogue import Registry, load_stack
 from xe_sizer.profiles.finder import BUILT_IN, releases
-from xe_sizer.profiles.registry import Registry
 from xe_sizer.profiles.yaml_reader import load_yaml
 from xe_sizer.scenario import schema
-from xe_sizer.software.optimizer import optimizer_names
-from xe_sizer.software.stack import load_stack, stack_names
 from xe_sizer.training.methods import METHODS
 
 
@@ -38,7 +36,7 @@ def test_words_stand_for_what_scenarios_know() -> None:
 
 
 def test_optimizers_are_known() -> None:
-    assert {*names().optimizers.values(), *names().optimizers_in_words.values()} <= set(optimizer_names())
+    assert {*names().optimizers.values(), *names().optimizers_in_words.values()} <= set(BUILT_IN.names("optimizer"))
 
 
 def test_hardware_and_families_exist() -> None:
@@ -52,7 +50,7 @@ def test_hardware_and_families_exist() -> None:
 def test_no_entry_of_the_table_of_stacks_is_dead() -> None:
     """Each does something that the tables without it would not do."""
     rules = stack_rules()
-    shipped = {alias: name for name in stack_names() for alias in (name, *load_stack(name).aliases)}
+    shipped = {alias: name for name in BUILT_IN.names("stack") for alias in (name, *load_stack(name).aliases)}
     for rule in rules.refinements:
         made = record(rule.stack, " and ".join(rule.framework) or None, compile=rule.compiled)
         unrefined = shipped.get(rule.stack)
@@ -65,7 +63,7 @@ def test_no_entry_of_the_table_of_stacks_is_dead() -> None:
     for stack, release in rules.undated.items():
         older = releases(load_yaml(BUILT_IN.path("stack", stack)))
         assert any(row.follows(release) for row in older), stack
-    assert set(rules.released_as) <= set(stack_names())
+    assert set(rules.released_as) <= set(BUILT_IN.names("stack"))
     for stack, recipe in rules.recipes.items():
         parent = load_stack(stack).parent
         assert parent is not None
@@ -83,7 +81,7 @@ def test_what_is_made_of_a_framework_leaves_open_what_that_does(stack: str, expe
 
 def test_every_rule_ends_in_a_stack_that_loads() -> None:
     rules = stack_rules()
-    for rule in (*rules.refinements, *(rule for rule in rules.nearest if rule.stack not in stack_names())):
+    for rule in (*rules.refinements, *(rule for rule in rules.nearest if rule.stack not in BUILT_IN.names("stack"))):
         found = choose_stack(record(rule.stack, " ".join(rule.framework), compile=rule.compiled))
         assert load_stack(found.plain_name).kernels == found.stack.kernels or "@" in found.name
         assert bool(found.assumed) or not rule.because, rule.stack

@@ -9,8 +9,8 @@ from xe_sizer.errors import InputError
 from xe_sizer.evidence.names import RecordRegistry
 from xe_sizer.evidence.records import Batch, LayoutStated, Lora, Measured, Record
 from xe_sizer.evidence.training_scenario import Asked, scenario_of
-from xe_sizer.software.optimizer import load_optimizer, optimizer_names
-from xe_sizer.software.stack import load_stack
+from xe_sizer.profiles.catalogue import load_optimizer, load_stack
+from xe_sizer.profiles.finder import BUILT_IN
 
 BASE = Record(
     id="r",
@@ -146,7 +146,7 @@ def test_every_word_for_an_optimizer_is_that_optimizer(word: str) -> None:
         assert load_optimizer(name).in_backward
 
 
-@pytest.mark.parametrize("word", [f"{name}-of-mine" for name in optimizer_names()])
+@pytest.mark.parametrize("word", [f"{name}-of-mine" for name in BUILT_IN.names("optimizer")])
 def test_a_word_that_only_begins_with_an_optimizer_s_name_makes_a_guess(word: str) -> None:
     found = asked(stack="hf-trainer", optimizer=word)
     assert "optimizer" not in found.flags

@@ -12,7 +12,7 @@ from xe_sizer.evidence.predict import predict_record, predictions
 from xe_sizer.evidence.records import Batch, LayoutStated, Lora, Measured, Record, Shape, records_of
 from xe_sizer.evidence.training_scenario import Asked, model_of, scenario_of
 from xe_sizer.graph.weights import count_parameters
-from xe_sizer.profiles.registry import Registry
+from xe_sizer.profiles.catalogue import Registry
 
 REGISTRY = Registry()
 

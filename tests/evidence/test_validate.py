@@ -10,7 +10,7 @@ from xe_sizer.evidence.calibrate import peaks_of
 from xe_sizer.evidence.names import RecordRegistry
 from xe_sizer.evidence.predict import predict_record, validate
 from xe_sizer.evidence.records import Batch, LayoutStated, Measured, Record, read_all, read_records
-from xe_sizer.profiles.registry import Registry
+from xe_sizer.profiles.catalogue import Registry
 from xe_sizer.result.accuracy import QUANTITIES, Prediction
 from xe_sizer.scenario.read import read_scenario
 from xe_sizer.studies.estimate import estimate

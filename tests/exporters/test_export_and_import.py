@@ -13,7 +13,7 @@ from xe_sizer.errors import InputError
 from xe_sizer.interop.read import Imported, read_foreign
 from xe_sizer.interop.source import Asked
 from xe_sizer.interop.write import NEUTRAL, Exporter, Plan, ToolFiles, export, exporters
-from xe_sizer.profiles.registry import Registry
+from xe_sizer.profiles.catalogue import Registry
 
 TRAINING = [name for name, each in exporters().items() if each.training]
 SERVING = [name for name, each in exporters().items() if each.serving]

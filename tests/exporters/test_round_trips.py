@@ -13,7 +13,7 @@ from xe_sizer.cli.read_back import differences, other_estimate, read_back
 from xe_sizer.interop.read import Imported, read_foreign
 from xe_sizer.interop.source import Asked
 from xe_sizer.interop.write import exporter_named, is_elsewhere
-from xe_sizer.profiles.registry import Registry
+from xe_sizer.profiles.catalogue import Registry
 from xe_sizer.scenario.read import read_scenario
 
 AXOLOTL_LORA = """\

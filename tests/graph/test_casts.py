@@ -108,7 +108,7 @@ def test_products_by_rows_are_slower() -> None:
 )
 def test_stacks_have_a_recipe_by_release_and_hardware(stack: str, gpu: str, recipe: str) -> None:
     resolved = ask({**BASE, "job": "sft", "stack": stack, "gpu": gpu})
-    assert (resolved.values["train.fp8_recipe"], resolved.origin["train.fp8_recipe"]) == (recipe, "stack")
+    assert (resolved.values.train.fp8_recipe, resolved.origins["train.fp8_recipe"]) == (recipe, "stack")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from xe_sizer.graph.inputs import Learning
 from xe_sizer.graph.model import Experts, ModelShape
 from xe_sizer.graph.operators import Collective, Kernels, Matmul, MemoryBound, Operator, launches
 from xe_sizer.graph.transformer import layer_operators
-from xe_sizer.software.stack import load_stack
+from xe_sizer.profiles.catalogue import load_stack
 
 ALL, FROZEN = Learning(True), Learning(False)
 TOKENS, HIDDEN, FFN, COUNT, PICKED = 512, 1024, 256, 16, 2

@@ -8,7 +8,7 @@ from tests.cases import ask, layouts
 from xe_sizer.graph.operators import Attention, Matmul
 from xe_sizer.graph.vision import seen_image, vision_parameters
 from xe_sizer.graph.weights import count_parameters
-from xe_sizer.profiles.registry import Registry
+from xe_sizer.profiles.catalogue import Registry
 from xe_sizer.training.activations import operator_groups
 from xe_sizer.training.evaluation import Evaluation
 

@@ -11,8 +11,8 @@ from xe_sizer.graph.inputs import Learning
 from xe_sizer.graph.model import LayerKind
 from xe_sizer.graph.operators import Attention, Kernels, Matmul, MemoryBound, Scan
 from xe_sizer.graph.transformer import layer_operators
+from xe_sizer.profiles.catalogue import load_stack
 from xe_sizer.software.adapter_targets import resolve_targets
-from xe_sizer.software.stack import load_stack
 
 ALL = Learning(True)
 

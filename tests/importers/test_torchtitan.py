@@ -9,8 +9,8 @@ from xe_sizer.errors import InputError
 from xe_sizer.graph.weights import count_parameters
 from xe_sizer.interop.read import Imported, read_foreign
 from xe_sizer.interop.source import Asked
+from xe_sizer.profiles.catalogue import Registry
 from xe_sizer.profiles.model import inline_model
-from xe_sizer.profiles.registry import Registry
 from xe_sizer.scenario.read import read_scenario
 
 BASE = """

@@ -8,7 +8,7 @@ from cases import REGISTRY
 
 from xe_sizer.laws.attention import AttentionLaw, attention_time_s, eager_attention_bytes
 from xe_sizer.laws.device import Efficiency, device
-from xe_sizer.software.stack import load_stack
+from xe_sizer.profiles.catalogue import load_stack
 
 LAW = AttentionLaw(
     floor_s=1e-5, flops_efficiency=0.5, half_length=1024.0, memory_efficiency=0.8, backward_flops_efficiency=0.25

@@ -6,8 +6,8 @@ import pytest
 
 from xe_sizer.errors import InputError
 from xe_sizer.laws.network import network
+from xe_sizer.profiles.catalogue import Registry
 from xe_sizer.profiles.finder import default_name
-from xe_sizer.profiles.registry import Registry
 
 REGISTRY = Registry()
 GPU = """\

@@ -5,11 +5,8 @@ from pathlib import Path
 import pytest
 
 from xe_sizer.errors import InputError, Location
-from xe_sizer.profiles.dataset import load_dataset
+from xe_sizer.profiles.catalogue import load_dataset, load_engine, load_optimizer, load_stack
 from xe_sizer.profiles.finder import BUILT_IN, KINDS, Finder
-from xe_sizer.software.engine import load_engine
-from xe_sizer.software.optimizer import load_optimizer
-from xe_sizer.software.stack import load_stack
 
 FILES = {
     "stack": ("my-stack", "parent: hf-trainer\ndescribes: ours\nsource: ours\nuncertainty: 0.9\n"),

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from xe_sizer.errors import InputError
-from xe_sizer.profiles.text import foreign_scalar
-from xe_sizer.profiles.yaml_reader import ForeignDocument, documents_of, load_foreign_yaml, load_yaml
+from xe_sizer.profiles.text import foreign_scalar, read_text
+from xe_sizer.profiles.yaml_reader import ForeignDocument, documents_of, load_yaml
 
 
 def read(text: str) -> ForeignDocument:
@@ -55,6 +55,13 @@ def test_anchors_and_merged_keys_are_expanded_with_the_places_of_their_text() ->
     assert str(document.locate(("run", "lr"), key=True)) == "job.yml:2:3"
     assert str(document.locate(("both", 1))) == "job.yml:7:15"
     assert str(document.locate(("both", 1, "steps"))) == "job.yml:3:10"
+
+
+def test_a_key_stands_where_it_is_written_whatever_its_value_is_an_alias_of() -> None:
+    document = read("base: &base\n  lr: 1\nrun: *base\nagain: {<<: *base, lr: 2}\n")
+    assert str(document.locate(("run",), key=True)) == "job.yml:3:1"
+    assert str(document.locate(("run", "lr"), key=True)) == "job.yml:2:3"
+    assert str(document.locate(("again", "lr"), key=True)) == "job.yml:4:20"
 
 
 def test_of_merged_groups_the_first_wins_and_written_keys_before_all() -> None:
@@ -164,12 +171,12 @@ def test_binary_and_huge_files_are_refused(tmp_path: Path) -> None:
         stream.truncate(100_000_000)
     for path in (binary, huge, tmp_path, tmp_path / "none.yml"):
         with pytest.raises(InputError):
-            load_foreign_yaml(path)
+            documents_of(path, read_text(path))
 
 
 def test_the_scenario_reader_stays_strict(tmp_path: Path) -> None:
     path = tmp_path / "s.yml"
     path.write_text("a: &a 1\nb: *a\n", encoding="utf-8")
-    assert load_foreign_yaml(path)[0].value == {"a": 1, "b": 1}
+    assert documents_of(path, read_text(path))[0].value == {"a": 1, "b": 1}
     with pytest.raises(InputError, match="anchors"):
         load_yaml(path)

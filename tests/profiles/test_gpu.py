@@ -9,8 +9,8 @@ import pytest
 from xe_sizer.errors import InputError
 from xe_sizer.laws.hardware import Accelerator
 from xe_sizer.profiles import gpu
+from xe_sizer.profiles.catalogue import Registry
 from xe_sizer.profiles.gpu import GpuProfile, Pcie, load_gpu_profile, pcie_bytes_per_s
-from xe_sizer.profiles.registry import Registry
 
 LINK = Registry().fabric("nvlink4")
 

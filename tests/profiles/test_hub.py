@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from xe_sizer.errors import InputError, Location
+from xe_sizer.profiles.catalogue import resolve_model
 from xe_sizer.profiles.finder import Finder
 from xe_sizer.profiles.hub import Hub, asked_hub, cache_folder, fetched, repository_of
-from xe_sizer.profiles.registry import resolve_model
 
 CONFIG = {
     "model_type": "llama",

@@ -19,8 +19,8 @@ from recent_configs import RECENT
 
 from xe_sizer.errors import InputError
 from xe_sizer.graph.weights import count_parameters
+from xe_sizer.profiles.catalogue import Registry
 from xe_sizer.profiles.huggingface import model_from_config
-from xe_sizer.profiles.registry import Registry
 
 CONFIGS = {**LLAMA_LIKE, **OWN_KEYS, **RECENT, **ENCODERS}
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from xe_sizer.errors import InputError
-from xe_sizer.profiles.finder import Finder, of_release, read_inherited
+from xe_sizer.profiles.finder import Finder, read_inherited
 from xe_sizer.profiles.yaml_reader import load_yaml
+from xe_sizer.software.release import of_release
 
 
 @pytest.fixture

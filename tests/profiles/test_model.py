@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from xe_sizer.errors import InputError, Location
+from xe_sizer.profiles.catalogue import model_file, resolve_model
 from xe_sizer.profiles.finder import BUILT_IN, Finder
 from xe_sizer.profiles.model import load_model_profile, windowed_layers
-from xe_sizer.profiles.registry import model_file, resolve_model
 
 PROFILE = """\
 name: toy

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from xe_sizer.errors import InputError
 from xe_sizer.laws.hardware import Accelerator, Server
 from xe_sizer.laws.network import network
-from xe_sizer.profiles.registry import Registry
+from xe_sizer.profiles.catalogue import Registry
 from xe_sizer.profiles.server import load_server_profile, server
 
 REGISTRY = Registry()

@@ -296,27 +296,4 @@ def test_what_pyyaml_writes_is_read_back(tmp_path: Path, value: dict[str, object
 
 
 def test_locate_falls_back_to_the_file() -> None:
-    assert Document(Path("x.yaml"), "", {}).locate(("a", 1)) == Location("x.yaml")
-
-
-@FUZZ
-@given(text=SNIPPETS)
-def test_the_quick_reading_takes_what_the_careful_one_finds_nothing_wrong_with(text: str) -> None:
-    careful = yaml_reader.build_document(Path("x.yaml"), text)
-    try:
-        quick = yaml_reader.read_plain_data(text)
-    except (yaml_reader.IrregularError, InputError, yaml.YAMLError):
-        assert careful.problems or not careful.documents
-    else:
-        assert not careful.problems
-        assert quick == careful.root
-
-
-def test_places_are_looked_for_only_when_they_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    looked: list[Path] = []
-    careful = yaml_reader.build_document
-    monkeypatch.setattr(yaml_reader, "build_document", lambda path, text: looked.append(path) or careful(path, text))
-    document = load_yaml(write(tmp_path, b"a: {b: [1, x]}\n"))
-    assert (document.value, looked) == ({"a": {"b": [1, "x"]}}, [])
-    assert (document.locate(("a", "b", 1)).column, document.locate(("a", "b"), key=True).column) == (12, 5)
-    assert len(looked) == 1
+    assert Document(Path("x.yaml"), {}, lambda: ({}, {})).locate(("a", 1)) == Location("x.yaml")

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from xe_sizer.errors import InputError, Location
+from xe_sizer.profiles.catalogue import Registry
 from xe_sizer.profiles.finder import BUILT_IN, Finder
-from xe_sizer.profiles.registry import Registry
 
 TABLES = Path(__file__).parent / "names"
 KIND = {"models": "model", "gpus": "gpu", "servers": "server"}

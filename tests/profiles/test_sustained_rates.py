@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from xe_sizer.profiles.registry import Registry
+from xe_sizer.profiles.catalogue import Registry
 
 REGISTRY = Registry()
 EXPONENT = 0.8

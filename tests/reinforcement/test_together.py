@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from serving_cases import job
 
 from xe_sizer.graph.weights import count_tensors
+from xe_sizer.profiles.catalogue import load_stack
 from xe_sizer.reinforcement.answers import Answers, Asked, constant_answers, cut_answers
 from xe_sizer.reinforcement.iteration import hand_over_s
 from xe_sizer.reinforcement.resolve import beside_a_trainer, resolve
@@ -18,7 +19,6 @@ from xe_sizer.reinforcement.search import size
 from xe_sizer.scenario.read import read_scenario
 from xe_sizer.serving.job import ReplicaLayouts
 from xe_sizer.serving.memory import serving_memory
-from xe_sizer.software.stack import load_stack
 
 ONE = ReplicaLayouts.of()
 

@@ -59,7 +59,7 @@ def test_it_is_the_model_of_the_same_shape(path: Path) -> None:
     assert mine.job.method.trainable_parameters(mine.job.model) == COUNTED
     assert known.job.method.trainable_parameters(known.job.model) == COUNTED
     assert (mine.job.model.max_positions, mine.job.model.norm) == (131072, "rmsnorm")
-    assert (mine.values["model"], mine.origin["model"]) == (NAME, "file")
+    assert (mine.values.model, mine.origins["model"]) == (NAME, "file")
     assert known.job.model.name == "llama-3.2-1b"
 
 
@@ -126,7 +126,7 @@ def test_a_name_takes_its_place_and_it_takes_that_of_a_name(path: Path) -> None:
     keys = yaml.safe_load("\n".join(SHAPE.splitlines()))
     over = read_scenario(path, {f"model.{key}": value for key, value in keys.items()}, {})
     assert resolve(over, REGISTRY).job.model.name == NAME
-    assert resolve(over, REGISTRY).origin["model"] == "flag"
+    assert resolve(over, REGISTRY).origins["model"] == "flag"
 
 
 def test_flags_of_a_shape_make_way_for_a_name() -> None:

@@ -10,7 +10,7 @@ from typing import get_type_hints
 
 import pytest
 
-from xe_sizer.profiles.convert import fields_of, is_struct
+from xe_sizer.fields import fields_of, is_struct
 from xe_sizer.scenario.keys import Keys
 from xe_sizer.scenario.schema import KEYS, SECTIONS, SERVING, TRAINING, ScenarioFile
 

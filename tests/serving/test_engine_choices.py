@@ -10,12 +10,12 @@ import pytest
 from msgspec.structs import replace
 from serving_cases import asked, engine_file, job, served
 
+from xe_sizer.profiles.catalogue import load_engine
 from xe_sizer.serving.job import ReplicaLayouts, ServingJob, Traffic
 from xe_sizer.serving.memory import serving_memory
 from xe_sizer.serving.queueing import steady
 from xe_sizer.serving.simulation import Offered, Outcome, simulate
 from xe_sizer.serving.step_time import Work, step_time
-from xe_sizer.software.engine import load_engine
 from xe_sizer.units import GIB
 
 OWN = """\

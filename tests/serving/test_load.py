@@ -236,13 +236,13 @@ def test_a_static_batch_is_that_of_each_replica() -> None:
 def test_a_load_without_limits_has_default_objectives(load: str) -> None:
     resolved = asked(**{f"serve__{load}": 4})
     assert (resolved.limits.max_ttft_s, resolved.limits.max_tpot_s) == (10.0, 0.1)
-    assert {resolved.origin[f"limits.{name}"] for name in ("max_ttft_s", "max_tpot_s")} == {"default"}
+    assert {resolved.origins[f"limits.{name}"] for name in ("max_ttft_s", "max_tpot_s")} == {"default"}
 
 
 def test_each_objective_gives_way_to_the_users_own() -> None:
     resolved = asked(serve__concurrency=4, limits__max_ttft_s=60.0)
     assert (resolved.limits.max_ttft_s, resolved.limits.max_tpot_s) == (60.0, 0.1)
-    assert (resolved.origin["limits.max_ttft_s"], resolved.origin["limits.max_tpot_s"]) == ("flag", "default")
+    assert (resolved.origins["limits.max_ttft_s"], resolved.origins["limits.max_tpot_s"]) == ("flag", "default")
 
 
 @pytest.mark.parametrize("flags", [{"serve__batch": 4}, {}])

@@ -65,7 +65,7 @@ def test_the_most_sessions_of_a_length() -> None:
     assert found is not None
     each = math.floor(pool() / (1938 * 16 * TOKEN))
     assert (found.sessions, found.sessions_per_replica, found.bound) == (2 * each, each, "memory")
-    assert sized.resolved.origin["serve.concurrency"] == "fit"
+    assert sized.resolved.origins["serve.concurrency"] == "fit"
     assert summarise(sized).scenario["serve"]["concurrency"] == 2 * each
 
 

@@ -104,11 +104,11 @@ def test_engines_end_what_memory_would_hold() -> None:
 
 def test_arrivals_are_those_of_a_test_at_a_rate() -> None:
     rate = asked(serve__request_rate=4.0, serve__requests=10)
-    assert (rate.arrivals, rate.values.get("serve.arrivals")) == ("poisson", "poisson")
+    assert (rate.arrivals, rate.values.serve.arrivals) == ("poisson", "poisson")
     even = asked(serve__request_rate=4.0, serve__requests=10, serve__arrivals="constant")
     assert even.arrivals == "constant"
     for flags in ({"serve__requests": 10}, {"serve__request_rate": 4.0}, {"serve__concurrency": 4}):
-        assert "serve.arrivals" not in asked(**flags).values or asked(**flags).values["serve.arrivals"] is None
+        assert asked(**flags).values.serve.arrivals is None
 
 
 # Two kinds of replicas

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from operator import attrgetter
 
 import numpy as np
 import pytest
@@ -24,8 +25,8 @@ PRICED: dict[str, object] = {"cost__price_per_gpu_hour": 3.0}
 def test_defaults_say_that_they_are() -> None:
     resolved = asked()
     for key, value in (("serve.input_tokens", 1024.0), ("serve.output_tokens", 256.0), ("serve.percentile", 95.0)):
-        assert (resolved.values[key], resolved.origin[key]) == (value, "default")
-    assert resolved.origin["serve.max_sequences"] == "stack"
+        assert (attrgetter(key)(resolved.values), resolved.origins[key]) == (value, "default")
+    assert resolved.origins["serve.max_sequences"] == "stack"
     assert resolved.load is None
     assert asked(serve__batch=3).load == "batch"
     assert asked(serve__request_rate=3).amount == 3

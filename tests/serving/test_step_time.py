@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from serving_cases import job
 
+from xe_sizer.profiles.catalogue import load_engine
+from xe_sizer.profiles.finder import BUILT_IN
 from xe_sizer.serving.job import ReplicaLayouts, ServingJob, Traffic
 from xe_sizer.serving.queueing import steady
 from xe_sizer.serving.step_time import STEP_PARTS, StepTime, Work, decode_time, prefill_time, static_batch, step_time
-from xe_sizer.software.engine import engine_names, load_engine
 
 ONE = ReplicaLayouts.of()
 DENSE, MOE = "llama-3.1-8b", "mixtral-8x7b"
@@ -48,7 +49,7 @@ def test_no_work_takes_no_time(name: str, engine: str) -> None:
     assert all(np.all(value == 0) for value in found.parts.values())
 
 
-@pytest.mark.parametrize("name", engine_names())
+@pytest.mark.parametrize("name", BUILT_IN.names("engine"))
 def test_an_empty_half_adds_nothing(name: str) -> None:
     """A step without prompts costs the same however long they would be, and one without decodes likewise."""
     made = job(serve__engine=name)
@@ -280,7 +281,7 @@ def test_tokens_made_are_tokens_asked_for(engine: str, running: float) -> None:
     assert running / found.requests_per_s[0] >= 100 * found.step_s[0] * (1 - 1e-9)
 
 
-@pytest.mark.parametrize("engine", engine_names())
+@pytest.mark.parametrize("engine", BUILT_IN.names("engine"))
 def test_more_requests_inside_make_more_tokens_but_each_slower(engine: str) -> None:
     made, running = job(serve__engine=engine), np.array([1.0, 2.0, 8.0, 64.0, 256.0])
     found = steady(made, ReplicaLayouts.of(tp=[1] * 5), Traffic(500.0, 200.0), running)
@@ -290,7 +291,7 @@ def test_more_requests_inside_make_more_tokens_but_each_slower(engine: str) -> N
 
 def test_a_host_that_waits_is_part_of_the_step_only_without_graphs() -> None:
     work = Work(decodes=1, decode_past=100)
-    for name in engine_names():
+    for name in BUILT_IN.names("engine"):
         made = job(serve__engine=name)
         found: StepTime = step_time(made, ONE, work)
         between = made.engine.step_s + made.engine.sequence_s

@@ -9,8 +9,9 @@ import pytest
 from serving_cases import asked, engine_file, problems, served
 
 from xe_sizer.errors import InputError, Problem
+from xe_sizer.profiles.catalogue import load_engine
+from xe_sizer.profiles.finder import BUILT_IN
 from xe_sizer.software import engine as engines
-from xe_sizer.software.engine import engine_names, load_engine
 from xe_sizer.software.number_formats import FORMATS
 
 OWN = """\
@@ -31,10 +32,14 @@ def refused(name: str) -> Problem:
 
 def test_the_shipped_files_are_the_known_names() -> None:
     files = {path.stem for path in Path(engines.__file__).parent.joinpath("engines").glob("*.yaml")}
-    assert set(engine_names()) == files >= {"vllm", "sglang", "tensorrt-llm", "tgi", "hf-transformers", "lmdeploy"}
+    assert (
+        set(BUILT_IN.names("engine"))
+        == files
+        >= {"vllm", "sglang", "tensorrt-llm", "tgi", "hf-transformers", "lmdeploy"}
+    )
 
 
-@pytest.mark.parametrize("name", engine_names())
+@pytest.mark.parametrize("name", BUILT_IN.names("engine"))
 def test_an_engine_says_what_it_is_and_where_from(name: str) -> None:
     engine = load_engine(name)
     assert engine.name == name
@@ -44,7 +49,7 @@ def test_an_engine_says_what_it_is_and_where_from(name: str) -> None:
     assert {*engine.stores, *engine.stores.values()} <= set(FORMATS)
 
 
-@pytest.mark.parametrize("name", engine_names())
+@pytest.mark.parametrize("name", BUILT_IN.names("engine"))
 def test_parents_lead_to_the_root(name: str) -> None:
     seen = [name]
     while parent := load_engine(seen[-1]).parent:
@@ -61,7 +66,7 @@ def test_an_engine_of_one_vendor_warns_on_another(name: str) -> None:
         assert any(words in warning for warning in said) is warned
 
 
-@pytest.mark.parametrize("name", engine_names())
+@pytest.mark.parametrize("name", BUILT_IN.names("engine"))
 def test_an_engine_serves_a_batch(name: str) -> None:
     found = served(serve__engine=name, serve__batch=4)
     point = found.point
@@ -77,7 +82,7 @@ def _static(name: str) -> bool:
 
 
 @pytest.mark.parametrize("load", [{}, {"serve__concurrency": 8}, {"serve__request_rate": 0.05}])
-@pytest.mark.parametrize("name", [name for name in engine_names() if not _static(name)])
+@pytest.mark.parametrize("name", [name for name in BUILT_IN.names("engine") if not _static(name)])
 def test_an_engine_serves_requests_that_come_and_go(name: str, load: dict[str, object]) -> None:
     found = served(serve__engine=name, **load)
     point = found.point
@@ -89,7 +94,7 @@ def test_an_engine_serves_requests_that_come_and_go(name: str, load: dict[str, o
 
 
 @pytest.mark.parametrize("load", ["concurrency", "request_rate"])
-@pytest.mark.parametrize("name", [name for name in engine_names() if _static(name)])
+@pytest.mark.parametrize("name", [name for name in BUILT_IN.names("engine") if _static(name)])
 def test_an_engine_of_one_batch_takes_no_requests_that_come_and_go(name: str, load: str) -> None:
     found = problems(serve__engine=name, **{f"serve__{load}": 4})
     assert len(found) == 1
@@ -97,14 +102,14 @@ def test_an_engine_of_one_batch_takes_no_requests_that_come_and_go(name: str, lo
     assert served(serve__engine=name).resolved.load == "batch"
 
 
-@pytest.mark.parametrize("name", engine_names())
+@pytest.mark.parametrize("name", BUILT_IN.names("engine"))
 def test_the_fixed_parts_leave_room_on_the_card(name: str) -> None:
     memory = served(serve__engine=name, serve__batch=4).memory
     fixed = sum(float(size[0]) for size in memory.fixed.values())
     assert 0 < fixed + memory.pool_bytes[0] <= memory.usable_bytes
 
 
-@pytest.mark.parametrize("name", engine_names())
+@pytest.mark.parametrize("name", BUILT_IN.names("engine"))
 def test_settings_of_the_scenario_replace_those_of_the_engine(name: str) -> None:
     given: dict[str, object] = {
         "serve__max_sequences": 7,
@@ -117,7 +122,7 @@ def test_settings_of_the_scenario_replace_those_of_the_engine(name: str) -> None
     assert engine.batching.max_step_tokens == 777
     assert engine.memory.utilization == 0.7
     assert engine.kernels == load_engine(name).kernels
-    assert asked(serve__engine=name).values["serve.max_sequences"] == load_engine(name).batching.max_sequences
+    assert asked(serve__engine=name).values.serve.max_sequences == load_engine(name).batching.max_sequences
 
 
 def test_a_stack_that_is_an_engine_is_taken_and_vllm_is_the_default() -> None:

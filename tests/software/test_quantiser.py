@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from xe_sizer.errors import InputError
-from xe_sizer.profiles.registry import Registry
+from xe_sizer.profiles.catalogue import Registry, load_quantiser
+from xe_sizer.profiles.finder import BUILT_IN
 from xe_sizer.scenario.read import read_scenario
-from xe_sizer.software.quantiser import load_quantiser, quantiser_names
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import Layouts
 from xe_sizer.training.memory import memory_ledger
@@ -41,7 +41,7 @@ def components(job: Job, recompute: int = 0) -> dict[str, float]:
     return {name: float(np.max(value)) for name, value in ledger.components.items()}
 
 
-@pytest.mark.parametrize("name", quantiser_names())
+@pytest.mark.parametrize("name", BUILT_IN.names("quantiser"))
 def test_each_is_complete_and_sizes_a_job(name: str) -> None:
     quantiser = load_quantiser(name)
     for width in quantiser.widths:

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from xe_sizer.errors import InputError, Location
-from xe_sizer.profiles.finder import Finder
-from xe_sizer.software.stack import load_stack, stack_names
+from xe_sizer.profiles.catalogue import load_stack
+from xe_sizer.profiles.finder import BUILT_IN, Finder
 
 TEXT = """
 name: mine
@@ -69,7 +69,7 @@ def test_an_unknown_name_is_an_error_with_a_suggestion() -> None:
     assert str(problem.location) == "--stack"
     with pytest.raises(InputError) as caught:
         load_stack("zzz")
-    assert all(name in (caught.value.problems[0].hint or "") for name in stack_names())
+    assert all(name in (caught.value.problems[0].hint or "") for name in BUILT_IN.names("stack"))
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from xe_sizer.errors import InputError
-from xe_sizer.profiles.registry import Registry
+from xe_sizer.profiles.catalogue import Registry
 from xe_sizer.scenario.read import Given, read_scenario
 from xe_sizer.serving.resolve import resolve as resolve_serving
 from xe_sizer.studies.hardware import fleet, option, pareto, power_w

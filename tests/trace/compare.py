@@ -16,9 +16,8 @@ from msgspec.structs import replace
 from tests.trace.adapters import KINDS
 from tests.trace.matrix import TAUGHT, TAUGHT_BY, Case
 from tests.trace.subjects import BY_FAMILY, ENCODER, shape_of
-from xe_sizer.profiles.registry import Registry
+from xe_sizer.profiles.catalogue import Registry, load_optimizer
 from xe_sizer.scenario.read import read_scenario
-from xe_sizer.software.optimizer import load_optimizer
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import RECOMPUTE, Layouts
 from xe_sizer.training.memory import NOT_TENSORS, Ledger, memory_ledger

@@ -23,7 +23,7 @@ from tests.trace.compare import predicted_bytes
 from tests.trace.emulation import gpu_like, recomputation
 from tests.trace.tracer import MemoryTracer, Phase
 from xe_sizer.graph.model import ModelShape, VisionTower
-from xe_sizer.profiles.registry import Registry
+from xe_sizer.profiles.catalogue import Registry
 from xe_sizer.scenario.read import read_scenario
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import RECOMPUTE, Layouts

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from xe_sizer.graph.model import ModelShape
-from xe_sizer.profiles.registry import Registry
+from xe_sizer.profiles.catalogue import Registry
 
 Settings = Mapping[str, Any]
 SEPARATE = (("q_proj", "v_proj"), ("q", "v"))

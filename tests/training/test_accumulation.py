@@ -38,8 +38,8 @@ def test_the_global_batch_is_micro_batch_times_accumulation_times_replicas(
     given: dict[str, object], batch: int
 ) -> None:
     resolved = ask({**SHARDED, **given})
-    assert resolved.job.global_batch == resolved.values["train.global_batch"] == batch
-    assert resolved.origin["train.global_batch"] == "flag"
+    assert resolved.job.global_batch == resolved.values.train.global_batch == batch
+    assert resolved.origins["train.global_batch"] == "flag"
     assert resolved.at_replicas is None
 
 

@@ -10,7 +10,7 @@ import pytest
 from xe_sizer.errors import InputError
 from xe_sizer.graph.operators import Matmul, MemoryBound
 from xe_sizer.graph.transformer import head_operators, layer_operators
-from xe_sizer.profiles.registry import Registry
+from xe_sizer.profiles.catalogue import Registry
 from xe_sizer.scenario.read import read_scenario
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import Layouts

@@ -11,7 +11,7 @@ from xe_sizer.errors import InputError
 from xe_sizer.graph.operators import Attention, Matmul
 from xe_sizer.graph.transformer import head_operators, layer_operators, logits_per_rank
 from xe_sizer.graph.weights import count_parameters
-from xe_sizer.profiles.registry import Registry
+from xe_sizer.profiles.catalogue import Registry
 from xe_sizer.scenario.read import read_scenario
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import Layouts

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from xe_sizer.errors import InputError
-from xe_sizer.profiles.registry import Registry
+from xe_sizer.profiles.catalogue import Registry
 from xe_sizer.scenario.read import BadScenarioError, read_scenario
 from xe_sizer.training.resolve import resolve
 from xe_sizer.training.workload import Workload, workload

@@ -7,8 +7,9 @@ from cases import ask
 
 from xe_sizer.errors import InputError
 from xe_sizer.graph.inputs import BLOCK_SCALED, LowRank
+from xe_sizer.profiles.catalogue import load_stack, stacks_with
+from xe_sizer.profiles.finder import BUILT_IN
 from xe_sizer.software.number_formats import recipes_of
-from xe_sizer.software.stack import load_stack, stack_names, stacks_with
 from xe_sizer.training.methods import METHODS
 from xe_sizer.training.uncertainty import memory_suffices
 
@@ -335,7 +336,7 @@ def test_recipes_in_8_bit_are_of_stacks_and_accelerators() -> None:
 
 def test_weights_that_are_quantised_are_loaded_as_their_stack_has_it() -> None:
     """Where a stack loads them otherwise than those that learn, and nobody says in what."""
-    for name in stack_names():
+    for name in BUILT_IN.names("stack"):
         stack = load_stack(name)
         dtype = stack.defaults.quantised_weights_dtype
         if dtype and "qlora" in METHODS and stack.supports.several_gpus:

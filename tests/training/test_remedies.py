@@ -11,6 +11,7 @@ from cases import REGISTRY
 from msgspec.structs import replace
 from remedy_cases import ADAPTERS, FIXED, HIDDEN_AWAY, proposed, sized, with_fixed, with_layout
 
+from xe_sizer.scenario.provenance import with_values
 from xe_sizer.training import advice
 from xe_sizer.training.estimate import TrainingEstimate
 
@@ -123,7 +124,7 @@ def test_optimizers_shrink_on_the_card_alone(full: TrainingEstimate) -> None:
 
 @pytest.mark.parametrize(("rank", "smaller"), [(64, [32, 16, 8]), (40, [20, 10]), (16, [8]), (15, []), (8, [])])
 def test_ranks_of_adapters_are_halved_down_to_eight(adapters: TrainingEstimate, rank: int, smaller: list[int]) -> None:
-    given = replace(adapters.resolved, values={**adapters.resolved.values, "lora.rank": rank})
+    given = replace(adapters.resolved, values=with_values(adapters.resolved.values, {"lora.rank": rank}))
     found = proposed(advice.smaller_adapters, replace(adapters, resolved=given))
     assert found == [(f"adapters of rank {one} instead of {rank}", {"lora.rank": one}, 4) for one in smaller]
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 import pytest
 from cases import REGISTRY, ask
 
 from xe_sizer.errors import InputError
 from xe_sizer.graph.inputs import LowRank
+from xe_sizer.profiles.catalogue import load_stack
+from xe_sizer.profiles.finder import BUILT_IN
 from xe_sizer.scenario.read import read_scenario
-from xe_sizer.software.stack import load_stack, stack_names
 from xe_sizer.training.layout import OFFLOAD, RECOMPUTE
 from xe_sizer.training.resolve import resolve
 
@@ -24,14 +27,14 @@ def problems(flags: dict[str, object]) -> list[str]:
 def test_defaults_come_from_the_stack_and_say_so() -> None:
     resolved = ask({**BASE, "job": "lora", "stack": "nemo"})
     for key, value in (("lora.rank", 32), ("train.padding", "longest-in-global-batch"), ("precision", "bf16")):
-        assert (resolved.values[key], resolved.origin[key]) == (value, "stack")
-    assert (resolved.values["train.global_batch"], resolved.origin["train.global_batch"]) == (128, "default")
+        assert (attrgetter(key)(resolved.values), resolved.origins[key]) == (value, "stack")
+    assert (resolved.values.train.global_batch, resolved.origins["train.global_batch"]) == (128, "default")
 
 
 def test_what_the_user_said_wins_and_says_where() -> None:
     flags = {"model": "llama-2-7b", "server": "dell-xe9680-h100", "lora.rank": 8, "job": "lora"}
     resolved = resolve(read_scenario(None, flags, {"XE_SIZER_STACK": "nemo"}), REGISTRY)
-    assert (resolved.origin["lora.rank"], resolved.origin["stack"]) == ("flag", "env")
+    assert (resolved.origins["lora.rank"], resolved.origins["stack"]) == ("flag", "env")
     assert resolved.job.method.learning.adapters == {"qkv": LowRank(8)}
 
 
@@ -112,7 +115,7 @@ def test_ways_that_a_stack_lacks_name_those_that_have_them() -> None:
         ask({**BASE, "stack": "hf-trainer", "layout.pp": 2})
     (problem,) = caught.value.problems
     named = (problem.hint or "").removeprefix("stacks that support it: ").split(", ")
-    assert set(named) == {name for name in stack_names() if load_stack(name).supports.pipeline_parallel}
+    assert set(named) == {name for name in BUILT_IN.names("stack") if load_stack(name).supports.pipeline_parallel}
 
 
 def test_nodes_that_a_layout_or_a_limit_does_not_allow() -> None:

@@ -9,7 +9,8 @@ import pytest
 from cases import REGISTRY
 
 from xe_sizer.graph.model import ModelShape
-from xe_sizer.software.stack import Stack, load_stack
+from xe_sizer.profiles.catalogue import load_stack
+from xe_sizer.software.stack import Stack
 from xe_sizer.training.layout import Layouts
 from xe_sizer.training.search_space import FIELDS, Rules, divisors, gpu_counts, legal_layouts
 

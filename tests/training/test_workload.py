@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from xe_sizer.errors import InputError
-from xe_sizer.profiles.dataset import load_dataset
+from xe_sizer.profiles.catalogue import load_dataset
 from xe_sizer.profiles.finder import BUILT_IN
 from xe_sizer.scenario.read import read_scenario
 from xe_sizer.training.workload import DEFAULT_STEPS, Workload, workload

@@ -14,10 +14,10 @@ from xe_sizer.cli.output import one_file, print_problems, write_stderr, write_te
 from xe_sizer.cli.text import TextCommand
 from xe_sizer.errors import EXIT_OK, InputError, Location, Problem
 from xe_sizer.evidence.records import read_all
+from xe_sizer.profiles.catalogue import load_stack
 from xe_sizer.profiles.text import YAML_ENDINGS
 from xe_sizer.report.answers.validate import calibration_yaml
 from xe_sizer.report.format import percent
-from xe_sizer.software.stack import load_stack
 from xe_sizer.software.uncertainty import in_words
 
 if TYPE_CHECKING:

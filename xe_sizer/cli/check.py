@@ -15,7 +15,7 @@ from xe_sizer.cli.command import Invocation, answer_to, answering, held_by, read
 from xe_sizer.cli.output import one_line, print_problems, write_stderr
 from xe_sizer.cli.text import TextCommand
 from xe_sizer.errors import InputError, Location, Problem
-from xe_sizer.profiles.convert import fields_of
+from xe_sizer.fields import fields_of
 from xe_sizer.profiles.text import MAX_JOB_BYTES, YAML_ENDINGS, read_text, start_of
 from xe_sizer.profiles.yaml_reader import load_yaml
 from xe_sizer.result.check import Checked, CheckResult, Skipped, answered, changes, check_result, refused

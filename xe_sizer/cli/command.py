@@ -33,10 +33,10 @@ from xe_sizer.cli.options import (
 )
 from xe_sizer.cli.output import Output, check_choice, one_line, output_from, write_stderr
 from xe_sizer.errors import EXIT_DOES_NOT_FIT, EXIT_OK, InputError, Location, Problem
+from xe_sizer.fields import fields_of
 from xe_sizer.immutable import Immutable
-from xe_sizer.profiles.convert import fields_of
+from xe_sizer.profiles.catalogue import Registry
 from xe_sizer.profiles.hub import asked_hub
-from xe_sizer.profiles.registry import Registry
 from xe_sizer.profiles.text import STDIN, YAML_ENDINGS, parse_scalar
 from xe_sizer.report.document import EXPLAINABLE
 from xe_sizer.report.registry import formats

@@ -20,7 +20,7 @@ from xe_sizer.scenario.read import Given, serves
 if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
     from xe_sizer.interop.write import Exported, Exporter, Plan
-    from xe_sizer.profiles.registry import Registry
+    from xe_sizer.profiles.catalogue import Registry
     from xe_sizer.result.common import Sized
 
 app = typer.Typer(add_completion=False)
@@ -125,8 +125,8 @@ def _shape(given: Given, registry: Registry) -> ModelShape:
 
 def _repository(scenario: Mapping[str, Any], registry: Registry) -> str | None:
     """Where the model lies on the Hub: as the user named it, else as its profile says."""
+    from xe_sizer.profiles.catalogue import published_as
     from xe_sizer.profiles.finder import is_repository
-    from xe_sizer.profiles.registry import published_as
 
     written = (scenario.get("written_as") or {}).get("model")
     if written and "/" in written and is_repository(written):

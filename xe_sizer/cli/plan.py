@@ -16,7 +16,7 @@ from xe_sizer.cli.output import Progress, check_choice
 from xe_sizer.cli.text import TextCommand
 from xe_sizer.errors import InputError, Location, Problem, collecting, did_you_mean
 from xe_sizer.immutable import Immutable
-from xe_sizer.profiles.registry import Registry
+from xe_sizer.profiles.catalogue import Registry
 from xe_sizer.result.studies import OBJECTIVES
 from xe_sizer.scenario.options import OPTIONS
 from xe_sizer.scenario.read import flags_with
@@ -91,7 +91,7 @@ def grid_of(texts: Sequence[str]) -> dict[str, list[str]]:
 
 def _known(grid: Mapping[str, Sequence[str]], registry: Registry) -> None:
     """Raises InputError with every name of the grid that nothing here has."""
-    from xe_sizer.software.stack import load_stack
+    from xe_sizer.profiles.catalogue import load_stack
 
     place = Location("--grid")
     look_up: dict[str, Callable[[str], object]] = {

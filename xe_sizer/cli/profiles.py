@@ -15,19 +15,8 @@ from xe_sizer.cli.options import ColorOption, FileOption, ProfilesOption
 from xe_sizer.cli.output import Target, check_choice, one_file, output_from, print_problems, write_stderr, write_texts
 from xe_sizer.cli.text import TextCommand, TextGroup
 from xe_sizer.errors import EXIT_BAD_INPUT, EXIT_OK, InputError, Location, Problem, collecting, did_you_mean
-from xe_sizer.profiles.dataset import load_dataset
-from xe_sizer.profiles.finder import (
-    KINDS,
-    LIST_HINT,
-    RELEASED,
-    Release,
-    is_path,
-    is_repository,
-    of_release,
-    read_inherited,
-    releases,
-)
-from xe_sizer.profiles.registry import Registry
+from xe_sizer.profiles.catalogue import Registry, load_dataset, load_engine, load_optimizer, load_quantiser, load_stack
+from xe_sizer.profiles.finder import KINDS, LIST_HINT, RELEASED, is_path, is_repository, read_inherited, releases
 from xe_sizer.profiles.server import usual_scale_out
 from xe_sizer.profiles.text import YAML_ENDINGS, read_text
 from xe_sizer.profiles.yaml_reader import load_yaml
@@ -37,11 +26,8 @@ from xe_sizer.report.formats import json
 from xe_sizer.report.registry import formats
 from xe_sizer.result.common import SCHEMA_VERSION
 from xe_sizer.result.studies import Profiles
-from xe_sizer.software.engine import load_engine
 from xe_sizer.software.number_formats import format_of
-from xe_sizer.software.optimizer import load_optimizer
-from xe_sizer.software.quantiser import load_quantiser
-from xe_sizer.software.stack import load_stack
+from xe_sizer.software.release import Release, of_release
 
 if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
@@ -412,7 +398,7 @@ def schema_command(
 
 
 def _schema(kind: str) -> dict[str, Any]:
-    from xe_sizer.profiles.convert import json_schema
+    from xe_sizer.fields import json_schema
     from xe_sizer.profiles.dataset import DatasetProfile
     from xe_sizer.profiles.fabric import FabricProfile
     from xe_sizer.profiles.gpu import GpuProfile

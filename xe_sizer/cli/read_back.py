@@ -23,7 +23,7 @@ from xe_sizer.software.adapter_targets import resolve_targets
 if TYPE_CHECKING:
     from xe_sizer.interop.read import Imported
     from xe_sizer.interop.write import Exported, Exporter, Plan
-    from xe_sizer.profiles.registry import Registry
+    from xe_sizer.profiles.catalogue import Registry
     from xe_sizer.result.common import Sized
 
 _SAME = 0.01  # of an estimate's figures, below which they count as equal

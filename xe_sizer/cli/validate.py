@@ -12,9 +12,9 @@ from xe_sizer.cli.output import check_choice, print_problems
 from xe_sizer.cli.text import TextCommand
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.evidence.records import SHIPPED, read_all
+from xe_sizer.profiles.catalogue import load_stack
 from xe_sizer.report.document import Options
 from xe_sizer.result.accuracy import QUANTITIES
-from xe_sizer.software.stack import load_stack
 
 app = typer.Typer(add_completion=False)
 _HELP = """Predict measured runs and show how far off the predictions are.

@@ -32,8 +32,9 @@ from xe_sizer.evidence.predict import (
 from xe_sizer.evidence.records import Measured, measured_oom, measured_peak_bytes
 from xe_sizer.evidence.statistics import source_weights, weighted_quantile
 from xe_sizer.immutable import Immutable
-from xe_sizer.profiles.finder import of_release
-from xe_sizer.software.stack import load_stack, stack_names
+from xe_sizer.profiles.catalogue import load_stack
+from xe_sizer.profiles.finder import BUILT_IN
+from xe_sizer.software.release import of_release
 from xe_sizer.software.uncertainty import MemoryChance, Spread
 from xe_sizer.training.device import device_of
 from xe_sizer.training.step_time import timeline
@@ -463,7 +464,7 @@ def calibrate(records: Iterable[Record], parent: str | None, name: str) -> Calib
 def _shipped(parent: str) -> str:
     """Name and release of a shipped stack. Raises InputError: unknown, or a file of one's own."""
     stack = load_stack(parent)
-    if stack.name not in stack_names():
+    if stack.name not in BUILT_IN.names("stack"):
         raise InputError(Problem(f"{parent} is no shipped stack", hint="fit one that ships, and add to its file"))
     return _full_name(stack)
 

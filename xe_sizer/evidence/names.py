@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import msgspec
 
 from xe_sizer.errors import InputError
+from xe_sizer.profiles.catalogue import Registry, load_stack, optimizers_of
 from xe_sizer.profiles.convert import convert
-from xe_sizer.profiles.registry import Registry
+from xe_sizer.profiles.finder import BUILT_IN
 from xe_sizer.profiles.yaml_reader import load_yaml
 from xe_sizer.software.number_formats import recipes_of
-from xe_sizer.software.stack import PARALLEL_WAYS, load_stack, optimizers_of, stack_names
+from xe_sizer.software.stack import PARALLEL_WAYS
 
 if TYPE_CHECKING:
     from xe_sizer.errors import Where
@@ -138,8 +139,8 @@ class ChosenStack(msgspec.Struct, frozen=True):
 @cache
 def _known() -> Mapping[str, str]:
     """Shipped stacks by their names and their other names."""
-    others = {alias: name for name in stack_names() for alias in load_stack(name).aliases}
-    return others | {name: name for name in stack_names()}
+    others = {alias: name for name in BUILT_IN.names("stack") for alias in load_stack(name).aliases}
+    return others | {name: name for name in BUILT_IN.names("stack")}
 
 
 @cache
@@ -226,7 +227,7 @@ def _usable(record: Record, known: list[str], rule: StackRule) -> ChosenStack:
         able = next((each for each in released[1:] if not _lacks(record, load_stack(each[1]))), None)
         words = ", ".join(lacks)
     else:
-        kin = (each for each in stack_names() if load_stack(each).parent == name) if schedule else ()
+        kin = (each for each in BUILT_IN.names("stack") if load_stack(each).parent == name) if schedule else ()
         able = next(((each, each, None) for each in kin if not _lacked_schedule(record, load_stack(each))), None)
         words = f"schedule {schedule}"
     if able:

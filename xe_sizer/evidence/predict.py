@@ -6,8 +6,9 @@ import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
+from operator import attrgetter
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import msgspec
 import numpy as np
@@ -28,7 +29,6 @@ from xe_sizer.evidence.statistics import summaries
 from xe_sizer.evidence.training_scenario import reinforces, scenario_of
 from xe_sizer.graph.weights import count_parameters
 from xe_sizer.immutable import Immutable
-from xe_sizer.profiles.finder import of_release
 from xe_sizer.reinforcement.iteration import RATING, REWARD, ROLLOUT, SYNCHRONISATION, TRAINING
 from xe_sizer.reinforcement.resolve import resolve as resolve_reinforcement
 from xe_sizer.reinforcement.search import size as size_reinforcement
@@ -41,6 +41,7 @@ from xe_sizer.serving.resolve import BENCHMARK
 from xe_sizer.serving.resolve import resolve as resolve_serving
 from xe_sizer.serving.search import size
 from xe_sizer.serving.uncertainty import span
+from xe_sizer.software.release import of_release
 from xe_sizer.training.layout import WORDS
 from xe_sizer.training.memory import at_level
 from xe_sizer.training.methods import METHODS
@@ -269,7 +270,7 @@ def _load_is_missing(record: Record) -> bool:
 def _defaults(resolved: ResolvedService) -> Iterator[str]:
     if resolved.load is None:
         yield "as many requests as a replica takes: no load stated"
-    if resolved.origin.get("serve.kv_cache") == "default":
+    if resolved.origins.get("serve.kv_cache") == "default":
         yield f"KV cache {resolved.job.scheme.cache.name}: not stated"
 
 
@@ -456,8 +457,8 @@ def _recomputed(resolved: ResolvedTraining) -> TrainingEstimate:
 def defaults_of(resolved: ResolvedTraining) -> Iterator[str]:
     """Settings that nobody stated and that the stack settled."""
     for key in REPORTED_DEFAULTS:
-        if resolved.origin.get(key) in ("stack", "default"):
-            value: Any = resolved.values[key]
+        if resolved.origins.get(key) in ("stack", "default"):
+            value = attrgetter(key)(resolved.values)
             text = ", ".join(value) if isinstance(value, tuple | list) else value
             if isinstance(value, bool):
                 text = "on" if value else "off"

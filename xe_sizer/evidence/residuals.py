@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from xe_sizer.evidence.predict import answered, timed
 from xe_sizer.evidence.statistics import source_weights, weighted_quantile
 from xe_sizer.immutable import Immutable
-from xe_sizer.software.stack import stack_names
+from xe_sizer.profiles.finder import BUILT_IN
 from xe_sizer.software.uncertainty import ANY, Observed, Residuals, blended, own_group, reaching
 from xe_sizer.training.uncertainty import explained_by
 
@@ -62,7 +62,7 @@ def runs_of(records: Iterable[Record]) -> list[Run]:
 
 def _run(found: PredictedRecord | ReinforcedRecord, prediction: Prediction) -> Run:
     job = found.sized.resolved.job
-    known = stack_names()
+    known = BUILT_IN.names("stack")
     stack = job.stack.name if job.stack.name in known else job.stack.parent or job.stack.name
     kind = job.method.evidence
     return Run(stack, kind, found.guessed, *_deviation(prediction), explained=explained_by(job))

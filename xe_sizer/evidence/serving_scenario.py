@@ -14,11 +14,11 @@ from xe_sizer.evidence.names import Flags, compiled, conditions, plain, release_
 from xe_sizer.evidence.training_scenario import hardware_of, model_of
 from xe_sizer.immutable import Immutable
 from xe_sizer.laws.device import BF16, FP4, FP8, FP16, FP32, INT8
+from xe_sizer.profiles.catalogue import load_engine
 from xe_sizer.profiles.convert import convert
-from xe_sizer.profiles.finder import Number, is_month, of_release, version
+from xe_sizer.profiles.finder import BUILT_IN
 from xe_sizer.profiles.yaml_reader import load_yaml
 from xe_sizer.serving.job import even_spread
-from xe_sizer.software.engine import engine_names, load_engine
 from xe_sizer.software.number_formats import (
     ALIASES,
     AWQ,
@@ -32,6 +32,7 @@ from xe_sizer.software.number_formats import (
     exl2_near,
     told_by,
 )
+from xe_sizer.software.release import Number, is_month, of_release, version
 from xe_sizer.units import SIXTEEN_BIT
 
 if TYPE_CHECKING:
@@ -272,7 +273,7 @@ def inference_of(record: Record, registry: RecordRegistry) -> Flags:
 def stands_in(record: Record) -> bool:
     """Whether no engine here has the name of the record's, so that another one stands for it."""
     stack = _stack(record)
-    return stack not in engine_names() and not any(rule.stack == stack for rule in _rules().rules)
+    return stack not in BUILT_IN.names("engine") and not any(rule.stack == stack for rule in _rules().rules)
 
 
 def engine_of(record: Record, needs: Needs = NO_NEEDS) -> tuple[str, str | None]:
@@ -302,7 +303,7 @@ def engine_of(record: Record, needs: Needs = NO_NEEDS) -> tuple[str, str | None]
 @cache
 def _other_names() -> dict[str, str]:
     """Other names of engines, and the engine that each is one of."""
-    return {alias: name for name in engine_names() for alias in load_engine(name).aliases}
+    return {alias: name for name in BUILT_IN.names("engine") for alias in load_engine(name).aliases}
 
 
 def _stack(record: Record) -> str:

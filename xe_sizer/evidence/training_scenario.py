@@ -19,15 +19,12 @@ from xe_sizer.graph.vision import seen_image
 from xe_sizer.graph.weights import count_parameters
 from xe_sizer.immutable import Immutable
 from xe_sizer.laws.device import BF16, FP4, FP8, FP16
+from xe_sizer.profiles.catalogue import load_dataset, load_engine, load_optimizer, load_quantiser, load_stack
 from xe_sizer.profiles.convert import Source
-from xe_sizer.profiles.dataset import load_dataset
-from xe_sizer.profiles.finder import BUILT_IN, of_release
+from xe_sizer.profiles.finder import BUILT_IN
 from xe_sizer.profiles.server import ScaleOut, ScaleUp, ServerProfile, server, usual_scale_out
 from xe_sizer.software.adapter_targets import resolve_targets
-from xe_sizer.software.engine import load_engine
-from xe_sizer.software.optimizer import load_optimizer, optimizer_names
-from xe_sizer.software.quantiser import load_quantiser, quantiser_names
-from xe_sizer.software.stack import load_stack
+from xe_sizer.software.release import of_release
 from xe_sizer.training.adapters import ADAPTERS
 from xe_sizer.training.adapters.low_rank import resolve_end
 from xe_sizer.training.layout import OFFLOAD, ROWS, offloaded_parts
@@ -39,8 +36,8 @@ if TYPE_CHECKING:
     from xe_sizer.evidence.records import Record
     from xe_sizer.graph.model import ModelShape
     from xe_sizer.laws.hardware import Accelerator, Server
+    from xe_sizer.profiles.catalogue import Registry
     from xe_sizer.profiles.dataset import DatasetProfile
-    from xe_sizer.profiles.registry import Registry
     from xe_sizer.software.stack import Defaults
     from xe_sizer.training.adapters import AdapterKind
     from xe_sizer.training.methods import MethodKind
@@ -68,8 +65,8 @@ def _saved(record: Record, flags: Flags) -> None:
 @cache
 def _quantisers() -> Mapping[str, str]:
     """Quantisers by their names and their other names."""
-    others = {alias: name for name in quantiser_names() for alias in load_quantiser(name).aliases}
-    return others | {name: name for name in quantiser_names()}
+    others = {alias: name for name in BUILT_IN.names("quantiser") for alias in load_quantiser(name).aliases}
+    return others | {name: name for name in BUILT_IN.names("quantiser")}
 
 
 def _settings(job: MethodKind, flags: Flags) -> tuple[str, ...]:
@@ -536,7 +533,7 @@ def kind_of(record: Record) -> MethodKind | None:
 def optimizer_of_job(record: Record) -> str | None:
     """The optimizer that a record names as its job, as BAdam's and GaLore's authors do; None where it names none."""
     name = BUILT_IN.called("optimizer", record.job.strip().lower())
-    return name if name in optimizer_names() and plain(record.job) not in _adapters() else None
+    return name if name in BUILT_IN.names("optimizer") and plain(record.job) not in _adapters() else None
 
 
 @cache
@@ -1141,7 +1138,7 @@ def _optimizer(record: Record, known: tuple[str, ...], flags: Flags) -> None:
     named = next((words[word] for word in words if word in text), record.optimizer or optimizer_of_job(record))
     called = BUILT_IN.called("optimizer", str(named).strip()) if named else None
     flags.put("train.optimizer_rank", record.optimizer_rank)
-    flags.word("optimizer", names().optimizers | {name: name for name in optimizer_names()}, called)
+    flags.word("optimizer", names().optimizers | {name: name for name in BUILT_IN.names("optimizer")}, called)
     chosen = flags.values.get("optimizer")
     if chosen is not None and chosen not in known:
         optimizer = load_optimizer(str(chosen))

@@ -36,9 +36,9 @@ from xe_sizer.interop.values import (
     word_of,
 )
 from xe_sizer.interop.write import LEARNING_RATE, Added
+from xe_sizer.profiles.catalogue import Registry
 from xe_sizer.profiles.convert import show
 from xe_sizer.profiles.finder import BUILT_IN
-from xe_sizer.profiles.registry import Registry
 from xe_sizer.software.stack import DEEPSPEED
 from xe_sizer.units import FLOAT32, GIB, SIXTEEN_BIT
 

@@ -14,8 +14,8 @@ from xe_sizer.errors import InputError
 from xe_sizer.immutable import Immutable
 from xe_sizer.interop.readers.shell_script import Word, flags_of, unwrapped
 from xe_sizer.interop.values import Unread, Written
+from xe_sizer.profiles.catalogue import Registry
 from xe_sizer.profiles.finder import Finder, meant
-from xe_sizer.profiles.registry import Registry
 from xe_sizer.profiles.text import read_text
 
 if TYPE_CHECKING:

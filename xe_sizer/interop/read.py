@@ -30,12 +30,11 @@ from xe_sizer.interop.huggingface import (
 from xe_sizer.interop.source import PYTHON, source_of
 from xe_sizer.interop.values import UnreadableError
 from xe_sizer.laws.device import BF16, FP16, supported_precisions
+from xe_sizer.profiles.catalogue import Registry, load_stack
 from xe_sizer.profiles.finder import default_name
-from xe_sizer.profiles.registry import Registry
 from xe_sizer.profiles.text import name_of, parse_scalar
 from xe_sizer.profiles.yaml_reader import Document
 from xe_sizer.software.adapter_targets import resolve_targets
-from xe_sizer.software.stack import load_stack
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -318,25 +317,6 @@ ORIGINS: Mapping[Origin, str] = {READ: "file", TOOL_DEFAULT: "stack", ASSUMED: "
 """What the answers to a scenario call the origin of an imported value."""
 
 
-class ScenarioDocument(Document):
-    """A scenario that no file holds: its keys stand where the foreign files state them."""
-
-    facts: Mapping[str, Fact]
-
-    @property
-    def places(self) -> tuple[Mapping[KeyPath, Location], Mapping[KeyPath, Location]]:
-        """Where the values were read; what was not read stands in the file as a whole."""
-        found: dict[KeyPath, Location] = {(): Location(name_of(self.path))}
-        for key, fact in self.facts.items():
-            found[tuple(key.split("."))] = fact.where or found[()]
-        return found, found
-
-    @property
-    def origins(self) -> Mapping[str, str]:
-        """What the answers to a scenario call the origins of the values."""
-        return {key: ORIGINS[fact.origin] for key, fact in self.facts.items()}
-
-
 class Imported(Immutable):
     """What a foreign file says, as a scenario."""
 
@@ -360,10 +340,14 @@ class Imported(Immutable):
         """The value of a scenario key; None without one."""
         return self.facts[key].value if key in self.facts else None
 
-    def document(self) -> ScenarioDocument:
-        """The scenario as a document whose places are those of the foreign file."""
+    def document(self) -> Document:
+        """The scenario as a document whose places are those of the foreign file; what was not read has all of it."""
         facts = {key: fact for key, fact in self.facts.items() if not fact.aside}
-        return ScenarioDocument(self.path, "", nested(facts), facts)
+        whole = Location(name_of(self.path))
+        places: dict[KeyPath, Location] = {(): whole}
+        places |= {tuple(key.split(".")): fact.where or whole for key, fact in facts.items()}
+        origins = {key: ORIGINS[fact.origin] for key, fact in facts.items()}
+        return Document(self.path, nested(facts), lambda: (places, places), origins)
 
     def as_json(self) -> str:
         """The import as DESIGN's contract has it: flat keys, ignored keys, missing keys."""

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from xe_sizer.errors import InputError, Location, Problem, did_you_mean
 from xe_sizer.immutable import Immutable
 from xe_sizer.interop import tools
-from xe_sizer.profiles.registry import Registry
+from xe_sizer.profiles.catalogue import Registry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -9,11 +9,9 @@ import msgspec
 
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.profiles.convert import convert
-from xe_sizer.profiles.finder import Finder
 from xe_sizer.profiles.yaml_reader import check_name, load_yaml
 
 if TYPE_CHECKING:
-    from xe_sizer.errors import Where
     from xe_sizer.profiles.yaml_reader import Document
 
 
@@ -63,13 +61,8 @@ class DatasetProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return f"{title}: {self.tokens_read:g} tokens a sample, {parts}"
 
 
-def load_dataset(name: str, where: Where = None, finder: Finder | None = None) -> DatasetProfile:
-    """The data set profile of a name, or of a path. Raises InputError."""
-    finder = finder or Finder()
-    return finder.once("dataset", finder.path("dataset", name, where), _read)
-
-
-def _read(path: Path) -> DatasetProfile:
+def load_dataset_profile(path: Path) -> DatasetProfile:
+    """Read one data set profile. Raises InputError."""
     document = load_yaml(path)
     profile = convert(document.value, DatasetProfile, document.locate)
     check_name(profile.name, document)

@@ -6,9 +6,9 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -17,10 +17,10 @@ from xe_sizer.immutable import Immutable
 from xe_sizer.profiles.convert import convert
 from xe_sizer.profiles.text import at_home, read_text
 from xe_sizer.profiles.yaml_reader import PATH_HINT, load_yaml, name_problems
+from xe_sizer.software.release import Release, of_release, version
 
 if TYPE_CHECKING:
-    from xe_sizer.errors import Location, Where
-    from xe_sizer.profiles.convert import KeyPath
+    from xe_sizer.errors import Where
     from xe_sizer.profiles.yaml_reader import Document
 
 # Names as people write them: which profiles a name may mean, by its words.
@@ -242,14 +242,10 @@ def _card(words: Words) -> _Card:
         glued = _GLUED_FORM.fullmatch(word)
         shape, size = _FORM.fullmatch(glued[2] if glued else word), _MEMORY.fullmatch(word)
         form = shape[1] if shape else form
-        memory = _gib_or_gb(size) if size else memory
+        memory = float(size[1]) / (1024 if size[2] == "mib" else 1) if size else memory
         if glued or not (shape or size):
             identity.append(glued[1] if glued else word)
     return _Card(tuple(identity), form, memory)
-
-
-def _gib_or_gb(size: re.Match[str]) -> float:
-    return float(size[1]) / 1024 if size[2] == "mib" else float(size[1])
 
 
 def _number(identity: Words) -> str:
@@ -804,37 +800,6 @@ BUILT_IN = Finder()
 
 # Say something of the file itself, and not of those that inherit from it.
 OWN_KEYS = ("default", "aliases", "lighter", "releases", "origins", "stacks")
-CENTURY = 2000
-MIDDLE_OF_A_YEAR = 6  # month
-FIRST_YEAR = 18  # no framework has a version 18; transformers, Megatron-LM and the rest are from 2018 on
-# As people write it: nemo@24.07, "NeMo 24.07", transformers==4.36, nemo-24.07, "Megatron-LM v0.8".
-_OF_A_RELEASE = re.compile(
-    r"(?P<name>[^@]*[^@\s=-])\s*(?:(?:@|==|\s)\s*v?(?P<release>\d+(\.\d+)*)|-v?(?P<dotted>\d+(\.\d+)+))", re.IGNORECASE
-)
-Number = Annotated[str, msgspec.Meta(pattern=r"^\d+(\.\d+)*$", extra={"must": "be numbers with points, such as 4.36"})]
-
-
-class Release(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What releases before one did otherwise, as keys of the profile, and where that is known from.
-
-    Releases are numbers with points, such as 4.36; a month is one too, 24.07 or 2024.07, and numbers containers.
-
-    dated : the month of `before` where that is no month itself, so that releases may be named either way
-    """
-
-    before: Number
-    differs: dict[str, Any]
-    source: str
-    dated: Number | None = None
-
-    @property
-    def month(self) -> str:
-        """The month of the release, where it is known, else its number."""
-        return self.dated or self.before
-
-    def follows(self, release: str) -> bool:
-        """Whether another release is older than this one: months are compared with months, numbers with numbers."""
-        return version(release) < version(self.month if is_month(release) else self.before)
 
 
 class _Releases(msgspec.Struct, frozen=True):
@@ -875,12 +840,6 @@ def load_inherited(
     return reader.once(f"{kind}@{release}", path, lambda file: read_profile(kind, struct, file, reader, check, release))
 
 
-def of_release(name: str) -> tuple[str, str | None]:
-    """Name and release of a profile as people write it; no release: the newest that is known."""
-    found = _OF_A_RELEASE.fullmatch(name.strip())
-    return (found["name"], found["release"] or found["dotted"]) if found else (name, None)
-
-
 def read_profile(
     kind: str, struct: type[P], path: Path, finder: Finder, check: Check[P] | None = None, release: str | None = None
 ) -> P:
@@ -907,16 +866,11 @@ def _of_releases(document: Document, kind: str, struct: type[P], finder: Finder)
     stated: Any = document.value
     for count, row in enumerate(rows, 1):
         index = next(at for at, each in enumerate(stated["releases"]) if each["before"] == row.before)
-        locate = partial(location_below, document, ("releases", index, "differs"))
+        locate = document.locate_below(("releases", index, "differs"))
         try:
             convert(_over_parents(_with(document, rows[:count]), document, kind, finder, ()), struct, locate)
         except InputError as error:
             yield from error.problems
-
-
-def location_below(document: Document, above: KeyPath, path: KeyPath, *, key: bool = False) -> Location:
-    """Where a path below another stands."""
-    return document.locate((*above, *path), key=key)
 
 
 def read_inherited(
@@ -964,22 +918,6 @@ def releases(document: Document) -> tuple[Release, ...]:
     value: Any = document.value
     found = convert({"releases": value.get("releases", [])}, _Releases, document.locate).releases
     return tuple(sorted(found, key=lambda row: version(row.month), reverse=True))
-
-
-def version(release: str) -> tuple[int, ...]:
-    """A release as numbers that can be compared: 24.07 is before 24.10, and 2024.10 the same as that.
-
-    A year alone, 2024, stands for its middle.
-    """
-    first, *more = map(int, release.split("."))
-    if first > CENTURY:
-        return (first - CENTURY, *(more or (MIDDLE_OF_A_YEAR,)))
-    return (first, *more)
-
-
-def is_month(release: str) -> bool:
-    """Whether a release is named by its year, as containers and dates are, and not by a version of software."""
-    return version(release)[0] >= FIRST_YEAR
 
 
 def _with(document: Document, rows: Iterable[Release]) -> dict[str, Any]:

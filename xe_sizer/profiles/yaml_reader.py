@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any
 
 import yaml
+from msgspec import field
 
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.immutable import Immutable
 from xe_sizer.profiles.convert import KeyPath, shorten, show
 from xe_sizer.profiles.text import MAX_FILE_BYTES, foreign_scalar, name_of, parse_scalar, read_text
 
-# YAML from parser events: plain data in which every value and key keeps its place, and problems in plain words.
-#
-# Values are built without recursion, so deep nesting cannot exhaust the stack.
+if TYPE_CHECKING:
+    from xe_sizer.profiles.convert import Locate
+
+# Parser events, and what is wrong with the syntax in plain words.
 
 MAX_DEPTH = 50
 _MAX_PROBLEMS = 10_000  # a binary or hostile file would otherwise report one problem a line
@@ -79,19 +80,6 @@ def _parsed(text: str, parser: Any) -> Iterator[yaml.Event]:
         loader.dispose()
 
 
-def build(builder: Builder, text: str) -> None:
-    """Feed a text to a builder, which keeps the problems too."""
-    try:
-        for event in events(text):
-            builder.feed(event)
-    except yaml.MarkedYAMLError as error:
-        builder.problems.append(_syntax_problem(error, builder.name))
-    except yaml.YAMLError as error:
-        builder.problems.append(Problem(f"not valid YAML: {error}", Location(builder.name)))
-    except InputError:
-        pass  # the builder keeps its problems, of which this one was the last to look for
-
-
 def _syntax_problem(error: yaml.MarkedYAMLError, name: str) -> Problem:
     reason = error.problem or str(error)
     start = error.context_mark
@@ -109,168 +97,166 @@ def _mark_place(mark: Any, name: str) -> Location:
     return Location(name, mark.line + 1, mark.column + 1) if mark else Location(name)
 
 
-@dataclass
-class Frame:
-    """An open list or group of keys."""
+# The walk: data and places at once, without recursion, so that deep nesting cannot exhaust the stack.
 
-    path: KeyPath
-    container: list[object] | dict[str, object]
-    key: str | None = None  # the key whose value comes next; None when a key comes next
-    refused: int = 0  # counts refused keys, so that their values get paths of their own
+Node = tuple[Any, "list[Node] | dict[str, tuple[Any, Node]] | None"]
+"""The mark of a value, and the nodes of what stands inside it: of a group by key, each after the mark of the key."""
+Places = tuple[Mapping[KeyPath, Location], Mapping[KeyPath, Location]]
+_STARTS = (yaml.MappingStartEvent, yaml.SequenceStartEvent)
+_ENDS = (yaml.MappingEndEvent, yaml.SequenceEndEvent)
+_MERGE = "<<"
 
 
-class Builder:
-    """Builds plain data from parser events and notes every problem on the way."""
+class _Reader:
+    """Reads documents strictly: whatever is irregular is a problem that says what to write."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.problems: list[Problem] = []
-        self.locations: dict[KeyPath, Location] = {}
-        self.key_locations: dict[KeyPath, Location] = {}
-        self.root: object = None
-        self.frames: list[Frame] = []
-        self.documents = 0
+        self.values: list[Any] = []  # of each document
+        self.nodes: list[Any] = []
+        self.around: list[tuple[Any, Any, str | None, Any]] = []  # groups around the open one, with the key of the next
 
-    def feed(self, event: yaml.Event) -> None:
-        if isinstance(event, yaml.ScalarEvent):
-            self.scalar(event)
-        elif isinstance(event, yaml.CollectionStartEvent):
-            self.open(event)
-        elif isinstance(event, yaml.CollectionEndEvent):
-            self.close(event)
-        elif isinstance(event, yaml.AliasEvent):
-            self.alias(event)
-        elif isinstance(event, yaml.DocumentStartEvent):
-            self.start_document(event)
+    def read(self, text: str) -> None:
+        """Read a text; the problems are kept."""
+        try:
+            self.walk(text)
+        except yaml.MarkedYAMLError as error:
+            self.problems.append(_syntax_problem(error, self.name))
+        except yaml.YAMLError as error:
+            self.problems.append(Problem(f"not valid YAML: {error}", Location(self.name)))
+        except InputError:
+            pass  # the last problem to look for, which is kept too
+
+    def walk(self, text: str) -> None:
+        group: Any = self.values  # the open one, a list of documents at first
+        nodes: Any = self.nodes
+        key: str | None = None  # in a group, of the next value
+        key_mark: Any = None
+        value: Any
+        inside: Any
+        for event in events(text):
+            kind = type(event)
+            if kind in _ENDS:
+                self.close(group, nodes, event)
+                group, nodes, key, key_mark = self.around.pop()
+                continue
+            is_key = key is None and type(group) is dict
+            if kind is yaml.ScalarEvent:
+                value, inside = self.scalar(event, is_key), None
+            elif kind in _STARTS:
+                value, inside = ({}, {}) if kind is yaml.MappingStartEvent else ([], [])
+                self.open(event, value, inside)
+            elif kind is yaml.AliasEvent:
+                value, inside = self.alias(event, is_key, group)
+            else:
+                self.outside(event)
+                continue
+            if is_key:
+                regular = type(value) is str and value not in group and value != _MERGE
+                key, key_mark = value if regular else self.odd_key(value, group, nodes, event), event.start_mark
+            elif key is None:
+                group.append(value)
+                nodes.append((event.start_mark, inside))
+            else:
+                group[key], nodes[key] = value, (key_mark, (event.start_mark, inside))
+                key = None
+            if kind in _STARTS:
+                self.around.append((group, nodes, key, key_mark))
+                group, nodes, key = value, inside, None
 
     def fail(self, message: str, event: Any, hint: str | None = None, *, stop: bool = False) -> None:
-        self.problems.append(Problem(message, self.where(event), hint))
+        self.problems.append(Problem(message, _mark_place(event.start_mark, self.name), hint))
         if stop or len(self.problems) >= _MAX_PROBLEMS:
             raise InputError(self.problems)
 
-    def where(self, event: Any) -> Location:
-        return _mark_place(event.start_mark, self.name)
-
-    def open(self, event: Any) -> None:
-        if len(self.frames) >= MAX_DEPTH:
-            self.fail(f"nested more than {MAX_DEPTH} levels deep", event, stop=True)
-        self.check_node(event)
-        container: list[object] | dict[str, object] = [] if isinstance(event, yaml.SequenceStartEvent) else {}
-        self.frames.append(Frame(self.place(container, event), container))
-
-    def close(self, event: Any) -> None:
-        self.frames.pop()
-
-    def alias(self, event: Any) -> None:
-        name = shorten(str(event.anchor))
-        self.fail(f"aliases (*{name}) are not supported", event, f"write the value out; {_QUOTE_IT}")
-        self.place(None, event)
-
-    def start_document(self, event: Any) -> None:
-        self.documents += 1
-        if self.documents > 1:
+    def outside(self, event: Any) -> None:
+        """A document or the stream starts or ends."""
+        if isinstance(event, yaml.DocumentStartEvent) and self.values:
             self.fail("a second document starts here", event, "one file holds one document", stop=True)
 
-    def scalar(self, event: Any) -> None:
-        self.check_node(event)
-        value: object = event.value
+    def open(self, event: Any, value: Any, inside: Any) -> None:
+        """A group or a list starts."""
+        if len(self.around) >= MAX_DEPTH:
+            self.fail(f"nested more than {MAX_DEPTH} levels deep", event, stop=True)
+        self.check(event)
+
+    def close(self, group: Any, nodes: Any, event: Any) -> None:
+        """A group or a list ends."""
+
+    def scalar(self, event: Any, is_key: bool) -> object:
+        self.check(event)
         if not event.style and event.tag is None:
             try:
-                value = parse_scalar(event.value)
+                return parse_scalar(event.value)
             except InputError as error:
                 self.fail(error.problems[0].message, event, f"{error.problems[0].hint}; {_QUOTE_IT}")
-        self.place(value, event)
+        return event.value
 
-    def check_node(self, event: Any) -> None:
+    def alias(self, event: Any, is_key: bool, group: Any) -> tuple[Any, Any]:
+        name = shorten(str(event.anchor))
+        self.fail(f"aliases (*{name}) are not supported", event, f"write the value out; {_QUOTE_IT}")
+        return None, None
+
+    def check(self, event: Any) -> None:
         if event.tag is not None:
             self.fail(f"tags ({shorten(event.tag)}) are not supported", event, f"leave it out; {_QUOTE_IT}")
         if event.anchor is not None:
             self.fail(f"anchors (&{shorten(event.anchor)}) are not supported", event, _QUOTE_IT)
 
-    def place(self, value: object, event: Any) -> KeyPath:
-        """Put a value where it belongs; returns its path."""
-        if not self.frames:
-            self.root = value
-            self.locations[()] = self.where(event)
-            return ()
-        frame = self.frames[-1]
-        if isinstance(frame.container, dict):
-            if frame.key is None:
-                return self.place_key(value, event, frame, frame.container)
-            path, frame.key = (*frame.path, frame.key), None
-            frame.container[str(path[-1])] = value
-        else:
-            path = (*frame.path, len(frame.container))
-            frame.container.append(value)
-        self.locations[path] = self.where(event)
-        return path
-
-    def place_key(self, key: object, event: Any, frame: Frame, group: dict[str, object]) -> KeyPath:
+    def odd_key(self, key: object, group: dict[str, object], nodes: Any, event: Any) -> str:
+        """What takes the place of a key that is no text, that merges, or that the group has already."""
         if not isinstance(key, str):
             self.fail(f"a key must be text, not {show(key)}", event, "quote the key")
-        elif key == "<<" and not event.style:
-            self.fail("merge keys (<<) are not supported", event, "write the keys out")
         elif key in group:
-            first = self.key_locations[(*frame.path, key)]
+            first = _mark_place(nodes[key][0], self.name)
             place = f"line {first.line}, column {first.column}"
             self.fail(f"'{show(key)[1:-1]}' is given twice; first at {place}", event, "remove one of them")
+        elif event.style:
+            return key
         else:
-            frame.key = key
-            self.key_locations[(*frame.path, key)] = self.where(event)
-            return (*frame.path, key)
-        frame.refused += 1
-        frame.key = f"<refused {frame.refused}>"
-        return (*frame.path, frame.key)
+            self.fail("merge keys (<<) are not supported", event, "write the keys out")
+        return f"<refused {len(group) + 1}>"  # so that its value is looked at too
 
-    def check_root(self, root: type) -> None:
-        if isinstance(self.root, root):
-            return
-        where = self.locations.get((), Location(self.name, 1, 1))
-        wanted, hint = (
-            ("a list", "write '- key: value' entries")
-            if root is list
-            else ("keys and values", "write 'key: value' lines")
-        )
-        what = "is empty" if self.root is None else f"must hold {wanted}, not {show(self.root)}"
-        self.problems.append(Problem(f"the file {what}", where, hint))
+    def places(self, document: int) -> Places:
+        """Where values stand, and where keys stand, in the document of that number."""
+        values: dict[KeyPath, Location] = {}
+        keys: dict[KeyPath, Location] = {}
+        rest: list[tuple[KeyPath, Node]] = [((), self.nodes[document])]
+        while rest:
+            path, (mark, inside) = rest.pop()
+            values[path] = _mark_place(mark, self.name)
+            if isinstance(inside, dict):
+                keys |= {(*path, key): _mark_place(key_mark, self.name) for key, (key_mark, _) in inside.items()}
+                rest += [((*path, key), each) for key, (_, each) in inside.items()]
+            else:
+                rest += [((*path, index), each) for index, each in enumerate(inside or ())]
+        return values, keys
 
 
 # YAML files read strictly: every value keeps its file, line and column, and nothing is guessed.
 #
-# Anything irregular is an error that says what to write; files of other tools are read by `foreign_yaml`.
+# Anything irregular is an error that says what to write; for files of other tools see below.
 
-__all__ = [
-    "MAX_DEPTH",
-    "PATH_HINT",
-    "Document",
-    "KeyPath",
-    "load_yaml",
-    "name_problems",
-    "parse_scalar",
-]
 PATH_HINT = "a path in a file starts at that file's folder, else at the working folder"
 
 
 class Document(Immutable):
-    """A YAML file: its text, and its plain data (dict, list, str, int, float, bool, None).
+    """A file's plain data (dict, list, str, int, float, bool, None).
 
-    Where each piece stands is found only when it is asked for, which is where something is wrong with it.
+    find_places : says where each piece stands, which is asked where something is wrong with it
+    origins : where values come from that the file does not state itself, by dotted key
     """
 
     path: Path
-    text: str
     value: object
+    find_places: Callable[[], Places]
+    origins: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
-    def places(self) -> tuple[Mapping[KeyPath, Location], Mapping[KeyPath, Location]]:
+    def places(self) -> Places:
         """Where values stand, and where keys stand."""
-        builder = build_document(self.path, self.text)
-        return builder.locations, builder.key_locations
-
-    @property
-    def origins(self) -> Mapping[str, str]:
-        """Where values come from that the file does not state itself, by dotted key."""
-        return {}
+        return self.find_places()
 
     def locate(self, key_path: KeyPath, *, key: bool = False) -> Location:
         """Where the value (or key) of a path stands; for an unknown path, its nearest known ancestor."""
@@ -282,6 +268,10 @@ class Document(Immutable):
                 return found
         return Location(name_of(self.path))
 
+    def locate_below(self, above: KeyPath) -> Locate:
+        """`locate` for paths below another."""
+        return lambda key_path, *, key=False: self.locate((*above, *key_path), key=key)
+
 
 def load_yaml(path: Path, root: type = dict, most_bytes: int = MAX_FILE_BYTES) -> Document:
     """Read one YAML document whose root is a group of keys, or a list where `root` is list.
@@ -291,85 +281,17 @@ def load_yaml(path: Path, root: type = dict, most_bytes: int = MAX_FILE_BYTES) -
     InputError    unreadable or oversized file, no UTF-8, bad syntax, duplicate or non-text keys, ambiguous
                   scalars, aliases, anchors, tags, merge keys, several documents, deeper than MAX_DEPTH
     """
-    text = read_text(path, most_bytes)
-    try:
-        value = read_plain_data(text)
-    except (IrregularError, InputError, yaml.YAMLError):
-        value = None
-    if not isinstance(value, root):
-        builder = build_document(path, text)
-        if not builder.problems:
-            builder.check_root(root)
-        if builder.problems:
-            raise InputError(builder.problems)
-        value = builder.root
-    return Document(path, text, value)
-
-
-def build_document(path: Path, text: str) -> Builder:
-    """Data, places and problems of a document, event by event."""
-    builder = Builder(name_of(path))
-    build(builder, text)
-    return builder
-
-
-_Group = list[object] | dict[str, object]
-
-
-class IrregularError(Exception):
-    """Something in a document that may be wrong; `Builder` says what and where."""
-
-
-_ENDS = (yaml.MappingEndEvent, yaml.SequenceEndEvent)
-_BEFORE_AND_AFTER = (yaml.StreamStartEvent, yaml.DocumentStartEvent, yaml.DocumentEndEvent, yaml.StreamEndEvent)
-
-
-def read_plain_data(text: str) -> object:
-    """The data of a document in which nothing is wrong.
-
-    Raises
-    ------
-    IrregularError, InputError, yaml.YAMLError    for all else
-    """
-    documents: list[object] = []
-    around: list[tuple[_Group, str | None]] = []  # the groups around the open one, each with the key of the next
-    group: _Group = documents
-    key: str | None = None
-    for event in events(text):
-        kind = type(event)
-        if kind in _BEFORE_AND_AFTER:
-            continue
-        if kind in _ENDS:
-            group, key = around.pop()
-            continue
-        value = _plain_value(event, len(around))
-        if isinstance(group, list):
-            group.append(value)
-        elif key is not None:
-            group[key], key = value, None
-        elif isinstance(value, str) and value not in group and value != "<<":
-            key = value
-            continue
-        else:
-            raise IrregularError
-        if kind is not yaml.ScalarEvent:
-            around.append((group, key))
-            group, key = cast(_Group, value), None
-    if len(documents) != 1:
-        raise IrregularError
-    return documents[0]
-
-
-def _plain_value(event: Any, depth: int) -> object:
-    """The scalar of an event, or the empty group that it opens."""
-    kind = type(event)
-    if kind is yaml.AliasEvent or event.anchor is not None or event.tag is not None:
-        raise IrregularError
-    if kind is yaml.ScalarEvent:
-        return event.value if event.style else parse_scalar(event.value)
-    if depth >= MAX_DEPTH:
-        raise IrregularError
-    return {} if kind is yaml.MappingStartEvent else []
+    reader = _Reader(name_of(path))
+    reader.read(read_text(path, most_bytes))
+    value = reader.values[0] if reader.values else None
+    if not reader.problems and not isinstance(value, root):
+        wanted = ("a list", "'- key: value' entries") if root is list else ("keys and values", "'key: value' lines")
+        what = "is empty" if value is None else f"must hold {wanted[0]}, not {show(value)}"
+        where = _mark_place(reader.nodes[0][0], reader.name) if reader.nodes else Location(reader.name, 1, 1)
+        reader.problems.append(Problem(f"the file {what}", where, f"write {wanted[1]}"))
+    if reader.problems:
+        raise InputError(reader.problems)
+    return Document(path, value, lambda: reader.places(0))
 
 
 def name_problems(name: str, document: Document) -> list[Problem]:
@@ -395,7 +317,6 @@ def check_name(name: str, document: Document) -> None:
 
 MAX_VALUES = 200_000  # of a file with its aliases expanded; the largest configurations have some thousands
 _MAX_NOTES = 50
-_MERGE = "<<"
 _YAML_TAG = "tag:yaml.org,2002:"  # what `!!` stands for
 _TEXT_TAGS = {f"{_YAML_TAG}str", "!"}
 _CORE_TAGS = {f"{_YAML_TAG}{name}" for name in ("int", "float", "bool", "null", "map", "seq")} | _TEXT_TAGS
@@ -408,58 +329,38 @@ _UNMASK = {masked: sign for sign, masked in _MASK.items()}
 
 
 class ForeignDocument(Document):
-    """One document of another tool's file, with the place of each value and key and notes on how it was read."""
+    """One document of another tool's file, with notes on how it was read."""
 
-    value_places: Mapping[KeyPath, Location]
-    key_places: Mapping[KeyPath, Location]
     notes: tuple[Problem, ...] = ()
-
-    @property
-    def places(self) -> tuple[Mapping[KeyPath, Location], Mapping[KeyPath, Location]]:
-        """Where values stand, and where keys stand."""
-        return self.value_places, self.key_places
-
-
-def load_foreign_yaml(path: Path) -> tuple[ForeignDocument, ...]:
-    """The documents of another tool's YAML file that hold something.
-
-    Raises
-    ------
-    InputError    unreadable or oversized file, no UTF-8, bad syntax, deeper than MAX_DEPTH, more than MAX_VALUES
-    """
-    return documents_of(path, read_text(path))
 
 
 def documents_of(path: Path, text: str) -> tuple[ForeignDocument, ...]:
-    """As `load_foreign_yaml`, of a text that stands in a file of this name, or is part of one.
+    """The documents that hold something, of another tool's text that stands in a file of this name or is part of it.
+
+    The first reading that succeeds counts: of the text as it is, with templates masked, with tabs replaced.
 
     Raises
     ------
     InputError    bad syntax, deeper than MAX_DEPTH, more than MAX_VALUES
     """
-    reader = _read(text.removeprefix("\ufeff"), name_of(path))
-    if reader.problems:
-        raise InputError(reader.problems)
-    return tuple(
-        ForeignDocument(path, text, value, values, keys, tuple(reader.notes))
-        for value, values, keys in reader.read
-        if value is not None
-    )
-
-
-def _read(text: str, name: str) -> _ForeignBuilder:
-    """The first reading that succeeds: of the text as it is, with templates masked, with tabs replaced."""
-    reader = _ForeignBuilder(name)
-    build(reader, text)
+    name, text = name_of(path), text.removeprefix("\ufeff")
+    reader = _LenientReader(name)
+    reader.read(text)
     for repair in (_without_templates, _without_tabs):
         if not reader.problems and not reader.odd_keys:
             break
         repaired, notes = repair(text, name)
         if repaired != text:
             text = repaired
-            reader = _ForeignBuilder(name, notes)
-            build(reader, text)
-    return reader
+            reader = _LenientReader(name, notes)
+            reader.read(text)
+    if reader.problems:
+        raise InputError(reader.problems)
+    return tuple(
+        ForeignDocument(path, value, partial(reader.places, number), notes=tuple(reader.notes))
+        for number, value in enumerate(reader.values)
+        if value is not None
+    )
 
 
 def _without_templates(text: str, name: str) -> tuple[str, list[Problem]]:
@@ -489,135 +390,92 @@ def _without_tabs(text: str, name: str) -> tuple[str, list[Problem]]:
     return "\n".join(lines), [Problem("tabs are read as spaces", Location(name, first))]
 
 
-class _ForeignBuilder(Builder):
-    """Reads on where the strict builder reports a problem, and notes what it did."""
+class _LenientReader(_Reader):
+    """Reads on where the strict one reports a problem, and notes what it did."""
 
     def __init__(self, name: str, notes: list[Problem] | None = None) -> None:
         super().__init__(name)
         self.notes = notes or []
-        self.read: list[tuple[object, dict[KeyPath, Location], dict[KeyPath, Location]]] = []
-        self.anchors: dict[str, tuple[KeyPath, object]] = {}
-        self.values = 0
+        self.anchors: dict[str, tuple[Any, Any]] = {}  # values with what stands inside their nodes
+        self.count = 0
         self.odd_keys = False
 
-    def feed(self, event: yaml.Event) -> None:
-        super().feed(event)
-        if isinstance(event, yaml.DocumentEndEvent):
-            self.read.append((self.root, self.locations, self.key_locations))
-
-    def start_document(self, event: Any) -> None:
-        self.root, self.locations, self.key_locations, self.anchors = None, {}, {}, {}
+    def outside(self, event: Any) -> None:
+        self.anchors = {}  # each document has its own
 
     def fail(self, message: str, event: Any, hint: str | None = None, *, stop: bool = False) -> None:
         if stop:
             super().fail(message, event, hint, stop=True)
-        self.note(message, event)
-
-    def note(self, message: str, event: Any) -> None:
         if len(self.notes) < _MAX_NOTES:
-            self.notes.append(Problem(message, self.where(event)))
+            self.notes.append(Problem(message, _mark_place(event.start_mark, self.name)))
 
-    def count(self, event: Any) -> None:
-        self.values += 1
-        if self.values > MAX_VALUES:
+    def count_value(self, event: Any) -> None:
+        self.count += 1
+        if self.count > MAX_VALUES:
             self.fail(f"more than {MAX_VALUES:,} values, aliases expanded", event, stop=True)
 
-    def open(self, event: Any) -> None:
-        self.count(event)
-        frame = self.frames[-1] if self.frames else None
-        self.odd_keys |= frame is not None and isinstance(frame.container, dict) and frame.key is None
-        super().open(event)
+    def open(self, event: Any, value: Any, inside: Any) -> None:
+        self.count_value(event)
+        super().open(event, value, inside)
         if event.anchor is not None:
-            self.anchors[event.anchor] = (self.frames[-1].path, self.frames[-1].container)
+            self.anchors[event.anchor] = value, inside
 
-    def scalar(self, event: Any) -> None:
-        self.count(event)
-        self.check_node(event)
-        frame = self.frames[-1] if self.frames else None
-        if frame and isinstance(frame.container, dict) and frame.key is None:
-            value: object = event.value.translate(_UNMASK)
-        else:
-            value = self.scalar_value(event)
-        path = self.place(value, event)
+    def scalar(self, event: Any, is_key: bool) -> object:
+        self.count_value(event)
+        self.check(event)
+        value: object = event.value.translate(_UNMASK)
+        if is_key:
+            pass
+        elif event.tag is not None and event.tag not in _CORE_TAGS:
+            value = value or event.tag.removeprefix(_PYTHON_NAME)
+        elif event.tag not in _TEXT_TAGS and (event.tag or not event.style) and value == event.value:
+            value = foreign_scalar(event.value)
         if event.anchor is not None:
-            self.anchors[event.anchor] = (path, value)
-
-    def scalar_value(self, event: Any) -> object:
-        text = event.value.translate(_UNMASK)
-        if event.tag is not None and event.tag not in _CORE_TAGS:
-            return text or event.tag.removeprefix(_PYTHON_NAME)
-        if event.tag in _TEXT_TAGS or (event.style and not event.tag) or text != event.value:
-            return text
-        return foreign_scalar(text)
-
-    def check_node(self, event: Any) -> None:
-        if event.tag is not None and event.tag not in _CORE_TAGS:
-            self.note(f"the tag {shorten(event.tag.replace(_YAML_TAG, '!!'))} is left out", event)
-
-    def place_key(self, key: object, event: Any, frame: Frame, group: dict[str, object]) -> KeyPath:
-        if not isinstance(key, str):
-            return super().place_key(key, event, frame, group)
-        if key == _MERGE and key in group:
-            key = f"{_MERGE}{len(group)}"
-        elif key in group:
-            self.note(f"'{shorten(key)}' is given twice; the last counts", event)
-        frame.key = key
-        path = (*frame.path, key)
-        self.key_locations[path] = self.where(event)
-        return path
-
-    def alias(self, event: Any) -> None:
-        name = str(event.anchor)
-        frame = self.frames[-1] if self.frames else None
-        old, value = self.anchors.get(name, ((), f"*{name}"))
-        if name not in self.anchors:
-            self.note(f"'*{shorten(name)}' names no anchor above it and is read as text", event)
-        elif any(each.container is value for each in self.frames):
-            self.note(f"'*{shorten(name)}' stands inside what it names and is left out", event)
-            value = None
-        if frame and isinstance(frame.container, dict):
-            if frame.key is None:
-                self.place(str(value), event)
-                return
-            new: KeyPath = (*frame.path, frame.key)
-        else:
-            new = (*frame.path, len(frame.container)) if frame else ()
-        self.place(self.copied(value, old, new, event), event)
-
-    def copied(self, value: object, old: KeyPath, new: KeyPath, event: Any) -> object:
-        """A copy of a value for another path, where the places of its parts are known too."""
-        self.count(event)
-        if len(new) > MAX_DEPTH:
-            self.fail(f"nested more than {MAX_DEPTH} levels deep, aliases expanded", event, stop=True)
-        for places in (self.locations, self.key_locations):
-            if old in places:
-                places[new] = places[old]
-        if isinstance(value, dict):
-            return {key: self.copied(each, (*old, key), (*new, key), event) for key, each in value.items()}
-        if isinstance(value, list):
-            return [self.copied(each, (*old, place), (*new, place), event) for place, each in enumerate(value)]
+            self.anchors[event.anchor] = value, None
         return value
 
-    def close(self, event: Any) -> None:
-        frame = self.frames.pop()
-        group = frame.container
-        if isinstance(group, dict):
-            for name in [name for name in group if name.startswith(_MERGE)]:
-                self.merge(group, frame.path, name, event)
+    def check(self, event: Any) -> None:
+        if event.tag is not None and event.tag not in _CORE_TAGS:
+            self.fail(f"the tag {shorten(event.tag.replace(_YAML_TAG, '!!'))} is left out", event)
 
-    def merge(self, group: dict[str, object], path: KeyPath, name: str, event: Any) -> None:
-        """Put the keys of a merged group where the group that names it lacks them."""
-        for old, source in _groups(group[name], (*path, name)):
-            for key, value in source.items():
-                if key not in group:
-                    group[key] = self.copied(value, (*old, key), (*path, key), event)
-        if any(True for _ in _groups(group[name], ())):
-            del group[name]
+    def odd_key(self, key: object, group: dict[str, object], nodes: Any, event: Any) -> str:
+        if not isinstance(key, str):
+            self.odd_keys = self.odd_keys or isinstance(key, list | dict)
+            return super().odd_key(key, group, nodes, event)
+        if key == _MERGE and key in group:
+            return f"{_MERGE}{len(group)}"
+        if key in group:
+            self.fail(f"'{shorten(key)}' is given twice; the last counts", event)
+        return key
 
+    def alias(self, event: Any, is_key: bool, group: Any) -> tuple[Any, Any]:
+        name = str(event.anchor)
+        value, inside = self.anchors.get(name, (f"*{name}", None))
+        if name not in self.anchors:
+            self.fail(f"'*{shorten(name)}' names no anchor above it and is read as text", event)
+        elif value is group or any(value is each for each, *_ in self.around):
+            self.fail(f"'*{shorten(name)}' stands inside what it names and is left out", event)
+            value, inside = None, None
+        return (str(value), None) if is_key else (self.copied(value, len(self.around), event), inside)
 
-def _groups(value: object, path: KeyPath) -> Iterator[tuple[KeyPath, dict[str, object]]]:
-    """A group, or the groups of a list, each with its path."""
-    if isinstance(value, dict):
-        yield path, value
-    elif isinstance(value, list):
-        yield from (((*path, place), each) for place, each in enumerate(value) if isinstance(each, dict))
+    def copied(self, value: object, depth: int, event: Any) -> object:
+        """A copy of a value for another place at that depth."""
+        self.count_value(event)
+        if depth > MAX_DEPTH:
+            self.fail(f"nested more than {MAX_DEPTH} levels deep, aliases expanded", event, stop=True)
+        if isinstance(value, dict):
+            return {key: self.copied(each, depth + 1, event) for key, each in value.items()}
+        return [self.copied(each, depth + 1, event) for each in value] if isinstance(value, list) else value
+
+    def close(self, group: Any, nodes: Any, event: Any) -> None:
+        """Put the keys of merged groups where the group that names them lacks them."""
+        for name in [name for name in group if name.startswith(_MERGE)] if isinstance(group, dict) else ():
+            merged, (_, (_, inside)) = group[name], nodes[name]
+            each = zip(merged, inside, strict=True) if isinstance(merged, list) else [(merged, (None, inside))]
+            sources = [(source, places) for source, (_, places) in each if isinstance(source, dict)]
+            for source, places in sources:
+                for key, value in source.items():
+                    if key not in group:
+                        group[key], nodes[key] = self.copied(value, len(self.around), event), places[key]
+            if sources:
+                del group[name], nodes[name]

@@ -6,18 +6,18 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from xe_sizer.laws.device import FP8
+from xe_sizer.profiles.catalogue import default_engine
 from xe_sizer.reinforcement.iteration import ROLLOUT
 from xe_sizer.reinforcement.resolve import resolve
 from xe_sizer.reinforcement.search import size
 from xe_sizer.scenario.read import Change
 from xe_sizer.scenario.trials import MOST_ADVICE, Option, Remedy, Trials, advice_of
-from xe_sizer.software.engine import default_engine
 from xe_sizer.training.advice import memory_words
 from xe_sizer.training.methods.preferences import ADAPTERS_OFF, NONE
 from xe_sizer.units import HOUR_S, SIXTEEN_BIT, three_digits
 
 if TYPE_CHECKING:
-    from xe_sizer.profiles.registry import Registry
+    from xe_sizer.profiles.catalogue import Registry
     from xe_sizer.reinforcement.estimate import ReinforcementEstimate
     from xe_sizer.result.common import Advice
 

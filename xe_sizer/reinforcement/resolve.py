@@ -12,15 +12,19 @@ from msgspec.structs import replace
 
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.graph.model import VALUES
+from xe_sizer.profiles.catalogue import load_stack
+from xe_sizer.profiles.finder import default_name
+from xe_sizer.reinforcement.conflicts import RULES, AskedRollout
 from xe_sizer.reinforcement.resolved import ResolvedReinforcement, settings_of
+from xe_sizer.scenario.conflicts import conflicts
 from xe_sizer.scenario.provenance import (
     Provenance,
     collect,
     gpu_count,
     in_reading_order,
-    problem_at,
     relative,
     with_further,
+    with_values,
 )
 from xe_sizer.scenario.schema import (
     DataSection,
@@ -33,7 +37,7 @@ from xe_sizer.scenario.schema import (
 )
 from xe_sizer.serving.resolve import BENCHMARK
 from xe_sizer.serving.resolve import resolve as resolve_service
-from xe_sizer.software.stack import Objective, default_stack, load_stack
+from xe_sizer.software.stack import Objective
 from xe_sizer.training.methods import METHODS
 from xe_sizer.training.methods.method import Frozen
 from xe_sizer.training.methods.preferences import ADAPTERS_OFF, COPY, NONE, PRECOMPUTED, REFERENCE
@@ -45,12 +49,13 @@ if TYPE_CHECKING:
 
     from xe_sizer.errors import Location
     from xe_sizer.graph.model import ModelShape
+    from xe_sizer.profiles.catalogue import Registry
     from xe_sizer.profiles.convert import KeyPath
-    from xe_sizer.profiles.registry import Registry
     from xe_sizer.reinforcement.resolved import Settings
     from xe_sizer.scenario.read import Given
+    from xe_sizer.scenario.schema import ScenarioFile
     from xe_sizer.serving.job import ServingJob
-    from xe_sizer.software.stack import RolloutDefaults, Stack
+    from xe_sizer.software.stack import RolloutDefaults
     from xe_sizer.training.job import Job
     from xe_sizer.training.methods import Rollout
     from xe_sizer.training.resolved import ResolvedTraining
@@ -179,75 +184,6 @@ def beside_a_trainer(job: ServingJob, defaults: RolloutDefaults) -> ServingJob:
     return replace(job, engine=msgspec.structs.replace(job.engine, host=host, memory=memory))
 
 
-# Conflicts: what the method or the stack cannot do.
-
-
-def conflicts(given: Given, method: Rollout, settings: Settings, stack: Stack) -> Iterator[Problem]:
-    """Every conflict, each with the place of the key and what to write instead."""
-    yield from _answers(given, method, settings)
-    yield from _pools(given, stack)
-    yield from _batches(given, settings)
-
-
-def _answers(given: Given, method: Rollout, settings: Settings) -> Iterator[Problem]:
-    """Groups that cannot be compared, and answers that are longer than they may be."""
-    rollout, job = given.values.rollout, given.values.job
-    if settings.asked.group < method.least_group:
-        message = f"{job} compares the answers to a prompt, and there is {settings.asked.group}"
-        yield problem_at(given, "rollout.group", message, f"give at least {method.least_group}, as {method.group}")
-    most = rollout.max_output_tokens
-    if most is not None and (rollout.output_tokens or 0) > most:
-        message = f"'output_tokens' ({rollout.output_tokens:,.0f}) is above 'max_output_tokens' ({most:,})"
-        yield problem_at(given, "rollout.output_tokens", message, "answers are cut there: the mean is after the cut")
-    if rollout.verifier_workers is not None and not rollout.verifier_s:
-        message = "'verifier_workers' needs 'verifier_s'"
-        yield problem_at(given, "rollout.verifier_workers", message, "say how long rating one answer takes")
-    seq_len, needed = given.values.train.seq_len, settings.asked.inputs + settings.answers.longest
-    if seq_len is not None and seq_len < needed:
-        message = f"'seq_len' ({seq_len:,}) cuts prompts with their answers, of up to {needed:,.0f} tokens"
-        yield problem_at(given, "train.seq_len", message, "leave it out, or lower rollout.max_output_tokens")
-
-
-def _pools(given: Given, stack: Stack) -> Iterator[Problem]:
-    """GPUs of the pools that contradict each other, and ways to share them that the stack does not have."""
-    rollout, gpus = given.values.rollout, given.values.gpus
-    if rollout.colocated and rollout.gpus is not None:
-        message = "'colocated' answers are written on the GPUs that train, but 'gpus' names others"
-        yield problem_at(given, "rollout.gpus", message, "remove one of them")
-    if rollout.colocated and rollout.asynchronous:
-        message = "colocated answers are written in turn with the training, never 'asynchronous'"
-        yield problem_at(given, "rollout.asynchronous", message, "remove one of them")
-    if rollout.max_staleness is not None and not rollout.asynchronous:
-        message = "'max_staleness' needs 'asynchronous'"
-        both = given.caller.setting("rollout.asynchronous", True)
-        hint = f"without it training waits for answers of the newest weights: write {both} too, or leave it out"
-        yield problem_at(given, "rollout.max_staleness", message, hint)
-    if rollout.gpus is not None and gpus is not None and rollout.gpus >= gpus:
-        message = f"'gpus' of the rollout ({rollout.gpus}) leave none of the {gpus} to train"
-        yield problem_at(
-            given, "rollout.gpus", message, "'gpus' counts those of both; give fewer that only write answers"
-        )
-    if rollout.asynchronous and not stack.rollout.asynchronous:
-        message = f"the stack {stack.name} does not write answers while it trains"
-        yield problem_at(given, "rollout.asynchronous", message, "leave it out, or choose a stack that does")
-    if (rollout.gpus is not None or rollout.colocated is False) and not stack.rollout.apart:
-        key = "rollout.gpus" if rollout.gpus is not None else "rollout.colocated"
-        yield problem_at(given, key, f"the stack {stack.name} writes answers on the GPUs that train", "leave it out")
-    for size in ("tp", "pp"):
-        degree = getattr(rollout, size)
-        if degree and rollout.gpus and rollout.gpus % degree:
-            message = f"{rollout.gpus} GPUs hold no whole replicas of {size} {degree}"
-            yield problem_at(given, f"rollout.{size}", message)
-
-
-def _batches(given: Given, settings: Settings) -> Iterator[Problem]:
-    """An optimizer step of more answers than an iteration has."""
-    batch, answers = given.values.train.global_batch, settings.trained
-    if batch is not None and batch > answers:
-        message = f"'global_batch' ({batch:,}) is more than the {answers:,.0f} answers of an iteration"
-        yield problem_at(given, "train.global_batch", message, "prompts x group answers are trained on in whole steps")
-
-
 MADE_UP = {"data.histogram", "data.samples", "train.steps", "train.padding", "train.seq_len", "train.global_batch"}
 """Keys that the trainer is told of an iteration, whatever the scenario says."""
 OWN = ("train.steps", "train.epochs", "train.global_batch", "train.seq_len")
@@ -267,12 +203,12 @@ def resolve(given: Given, registry: Registry) -> ResolvedReinforcement:
     assert method is not None
     problems: list[Problem] = []
     provenance = Provenance(given, registry)
-    name = given.values.stack or default_stack()
+    name = given.values.stack or default_name("stack")
     stack = collect(problems, load_stack, relative(given, "stack", name), partial(given.locate, ("stack",)), registry)
     if stack is None:
         raise InputError(_with_training(problems, given, registry))
     settings = settings_of(provenance, method, stack.rollout)
-    problems += conflicts(given, method, settings, stack)
+    problems += conflicts(AskedRollout(given, method, settings, stack), RULES)
     iterations = _iterations(given, settings)
     padding = stack.rollout.padding
     trained = trainer_scenario(given, settings, iterations, padding)
@@ -289,7 +225,7 @@ def resolve(given: Given, registry: Registry) -> ResolvedReinforcement:
     service = replace(service, job=beside_a_trainer(service.job, stack.rollout))
     beside = [one for one in (reference, reward) if one is not None]
     if service.job.engine.memory.grows:  # the trainer's own weights write, beside all that it has on the card
-        provenance.values.pop("rollout.gpu_memory_utilization", None)
+        provenance.drop("rollout.gpu_memory_utilization")
     return ResolvedReinforcement(
         trainer=_run(trainer, settings, provenance, iterations, steps, beside),
         service=service,
@@ -345,7 +281,7 @@ def _run(
     own = trainer.job.method
     job = replace(trainer.job, method=replace(own, frozen=(*own.frozen, *copies)), steps=iterations * steps)
     given = provenance.given
-    values, origin = _shown(trainer, provenance, iterations)
+    values, origins = _shown(trainer, provenance, iterations)
     told = () if given.values.train.steps or given.values.data.samples else (_assumed(iterations),)
     return replace(
         trainer,
@@ -353,27 +289,24 @@ def _run(
         given=given,
         gpus=gpu_count(provenance, job.server),
         values=values,
-        origin=origin,
+        origins=origins,
         warnings=(*told, *_without_effect(given), *trainer.warnings),
         known_samples=given.values.data.samples,
         data_source=_source(settings),
     )
 
 
-def _shown(
-    trainer: ResolvedTraining, provenance: Provenance, iterations: int
-) -> tuple[dict[str, object], dict[str, str]]:
-    """Values of the scenario's keys, and where each came from; what was made up for the trainer is none of them."""
+def _shown(trainer: ResolvedTraining, provenance: Provenance, iterations: int) -> tuple[ScenarioFile, dict[str, str]]:
+    """The scenario's keys, and where each that counts came from; what was made up for the trainer does not count."""
     given, job = provenance.given, trainer.job
-    values = {key: value for key, value in trainer.values.items() if key not in MADE_UP or key in given.origin}
-    values |= {"train.global_batch": job.global_batch, "train.seq_len": job.seq_len, "train.padding": job.padding}
-    values |= _length_of_the_run(given, iterations)
-    rollout = {key: value for key, value in provenance.values.items() if key.startswith("rollout.")}
-    origin = {key: given.origin.get(key) or trainer.origin.get(key, "default") for key in values}
-    own = {key: given.origin.get(key, "default") for key in values if key in OWN}
-    padding = given.origin.get("train.padding", "stack")
-    origin |= {**own, "train.padding": padding, **{key: provenance.origin[key] for key in rollout}}
-    return values | rollout, origin
+    own = {"train.global_batch": job.global_batch, "train.seq_len": job.seq_len, "train.padding": job.padding}
+    own |= _length_of_the_run(given, iterations)
+    known = [key for key in trainer.origins if key not in MADE_UP or key in given.origin]
+    origins = {key: given.origin.get(key) or trainer.origins.get(key, "default") for key in (*known, *own)}
+    origins |= {key: given.origin.get(key, "default") for key in origins if key in OWN}
+    origins["train.padding"] = given.origin.get("train.padding", "stack")
+    origins |= {key: origin for key, origin in provenance.origins.items() if key.startswith("rollout.")}
+    return replace(with_values(trainer.values, own), rollout=provenance.values.rollout), origins
 
 
 def _length_of_the_run(given: Given, iterations: int) -> dict[str, object]:

@@ -434,8 +434,8 @@ def _no_replica(resolved: ResolvedReinforcement, gpus: int) -> Problem:
 def _estimate(search: Search, one: Iteration, rank: int, fewest: int | None) -> ReinforcementEstimate:
     resolved = search.resolved.trainer
     if not one.colocated and search.resolved.settings.asked_share is None:  # the stack's is of engines that share cards
-        shown = {key: value for key, value in resolved.values.items() if key != "rollout.gpu_memory_utilization"}
-        resolved = replace(resolved, values=shown)
+        shown = {key: how for key, how in resolved.origins.items() if key != "rollout.gpu_memory_utilization"}
+        resolved = replace(resolved, origins=shown)
     choice = Choice(
         evaluation=Evaluation(resolved.job, one.layouts),
         ledger=one.ledgers[0],

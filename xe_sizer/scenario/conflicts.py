@@ -1,32 +1,40 @@
-"""Which keys of a scenario may not go together, whatever the hardware and the model: one table of rules."""
+"""What in a scenario may not go together: how rules find it, those that need keys alone, and those of all wings."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from xe_sizer.errors import Problem
-from xe_sizer.scenario.schema import LOADS
+from xe_sizer.laws.device import BF16, FP16, supported_precisions
+from xe_sizer.scenario.schema import LOADS, Section
 
 if TYPE_CHECKING:
+    from xe_sizer.graph.model import ModelShape
+    from xe_sizer.laws.hardware import Server
     from xe_sizer.profiles.convert import Locate
+    from xe_sizer.scenario.read import Given
+    from xe_sizer.scenario.schema import ScenarioFile
 
 TOLERANCE = 0.01  # figures of one data set may differ by rounding
 
 
-class _Scenario:
-    """Looks up dotted keys in plain data that need not be valid."""
+class Keys:
+    """Looks up dotted keys, in a scenario or in plain data that need not be one."""
 
-    def __init__(self, merged: Mapping[str, Any], locate: Locate) -> None:
-        self.merged = merged
+    def __init__(self, values: ScenarioFile | Mapping[str, Any], locate: Locate) -> None:
+        self.values = values
         self.locate = locate
 
     def value(self, key: str) -> Any:
         """What stands under a key, None where nothing does."""
-        value: Any = self.merged
+        value: Any = self.values
         for part in key.split("."):
-            value = value.get(part) if isinstance(value, Mapping) else None
+            if isinstance(value, Mapping):
+                value = value.get(part)
+            else:
+                value = getattr(value, part) if isinstance(value, Section) else None
         return value
 
     def number(self, key: str) -> float | None:
@@ -44,18 +52,18 @@ def _positive(value: object) -> float | None:
 
 
 Found = Iterator[tuple[str, str, str | None]]  # dotted key, message, hint
-Rule = Callable[[_Scenario], Found]
+Rule = Callable[[Keys], Found]
+K = TypeVar("K", bound=Keys)
 
 
-def conflicts(merged: Mapping[str, Any], locate: Locate) -> list[Problem]:
-    """Every contradiction between the keys of a scenario.
+def conflicts(keys: K, rules: Iterable[Callable[[K], Found]]) -> list[Problem]:
+    """Every contradiction that rules find, at the place of its key.
 
-    `merged` is plain data that need not be valid: keys of a wrong type are passed over here, so that wrong
-    types and contradictions can be reported together.
+    Keys of a wrong type are passed over by the rules of keys alone, so that wrong types and contradictions can be
+    reported together.
     """
-    scenario = _Scenario(merged, locate)
-    found = (each for rule in RULES for each in rule(scenario))
-    return [Problem(message, locate(tuple(key.split("."))), hint) for key, message, hint in found]
+    found = (each for rule in rules for each in rule(keys))
+    return [Problem(message, keys.locate(tuple(key.split("."))), hint) for key, message, hint in found]
 
 
 # Rules of two keys, which the table names.
@@ -64,8 +72,8 @@ def conflicts(merged: Mapping[str, Any], locate: Locate) -> list[Problem]:
 def never_both(first: str, second: str, hint: str) -> Rule:
     """At most one of two keys may be given."""
 
-    def rule(scenario: _Scenario) -> Found:
-        if scenario.has(first) and scenario.has(second):
+    def rule(keys: Keys) -> Found:
+        if keys.has(first) and keys.has(second):
             yield second, f"'{_last(first)}' and '{_last(second)}' are both given", hint
 
     return rule
@@ -74,9 +82,9 @@ def never_both(first: str, second: str, hint: str) -> Rule:
 def at_most(low: str, high: str, *, unless: str | None = None) -> Rule:
     """One number is no larger than another; `unless` has a key by which others judge both."""
 
-    def rule(scenario: _Scenario) -> Found:
-        least, most = scenario.number(low), scenario.number(high)
-        if least and most and least > most and not (unless and scenario.number(unless)):
+    def rule(keys: Keys) -> Found:
+        least, most = keys.number(low), keys.number(high)
+        if least and most and least > most and not (unless and keys.number(unless)):
             yield low, f"'{_last(low)}' ({least:g}) is above '{_last(high)}' ({most:g})", None
 
     return rule
@@ -85,9 +93,9 @@ def at_most(low: str, high: str, *, unless: str | None = None) -> Rule:
 def needs(key: str, other: str, hint: str, *, shows_value: bool = False) -> Rule:
     """A key says nothing without another."""
 
-    def rule(scenario: _Scenario) -> Found:
-        if scenario.has(key) and not scenario.has(other):
-            value = f" {scenario.value(key)}" if shows_value else ""
+    def rule(keys: Keys) -> Found:
+        if keys.has(key) and not keys.has(other):
+            value = f" {keys.value(key)}" if shows_value else ""
             yield key, f"'{_last(key)}'{value} needs '{_last(other)}'", hint
 
     return rule
@@ -100,25 +108,25 @@ def _last(key: str) -> str:
 # Rules that compute.
 
 
-def ideal_is_all(scenario: _Scenario) -> Found:
+def ideal_is_all(keys: Keys) -> Found:
     """An ideal accelerator has no fractions of its peaks; a switch that is off says nothing."""
     for name in ("flops", "memory"):
-        if scenario.value("efficiency.ideal") is True and scenario.has(f"efficiency.{name}"):
+        if keys.value("efficiency.ideal") is True and keys.has(f"efficiency.{name}"):
             hint = "ideal means 1 for both; remove one of them"
             yield f"efficiency.{name}", f"'ideal' and '{name}' are both given", hint
 
 
-def sizes_multiply(scenario: _Scenario) -> Found:
+def sizes_multiply(keys: Keys) -> Found:
     """Tokens of a data set are samples times their mean."""
-    tokens, samples, mean = (scenario.number(f"data.{name}") for name in ("tokens", "samples", "mean_tokens"))
+    tokens, samples, mean = (keys.number(f"data.{name}") for name in ("tokens", "samples", "mean_tokens"))
     if tokens and samples and mean and abs(samples * mean / tokens - 1) > TOLERANCE:
         product = f"'samples' x 'mean_tokens' is {samples * mean:.6g}"
         yield "data.tokens", f"'tokens' is {tokens:.6g}, but {product}", "give two of the three"
 
 
-def histogram_counts(scenario: _Scenario) -> Found:
+def histogram_counts(keys: Keys) -> Found:
     """A histogram has a count for each length, counts something, and has the mean that is given beside it."""
-    lengths, counts = scenario.value("data.histogram.lengths"), scenario.value("data.histogram.counts")
+    lengths, counts = keys.value("data.histogram.lengths"), keys.value("data.histogram.counts")
     if not isinstance(lengths, list) or not isinstance(counts, list):
         return
     if len(lengths) != len(counts):
@@ -130,40 +138,40 @@ def histogram_counts(scenario: _Scenario) -> Found:
     if not total:
         yield "data.histogram.counts", "the histogram counts no samples", None
         return
-    stated, mean = scenario.number("data.mean_tokens"), sum(length * count for length, count in pairs) / total
+    stated, mean = keys.number("data.mean_tokens"), sum(length * count for length, count in pairs) / total
     if stated and abs(mean / stated - 1) > TOLERANCE:
         message = f"'mean_tokens' is {stated:g}, but the mean of the histogram is {mean:.6g}"
         yield "data.mean_tokens", message, "remove one of them"
 
 
-def batch_divides(scenario: _Scenario) -> Found:
+def batch_divides(keys: Keys) -> Found:
     """A global batch is a multiple of its parts, and their product where all three are given."""
-    whole = scenario.number("train.global_batch")
-    keys = {"micro_batch": "train.micro_batch", "grad_accum": "train.grad_accum", "dp": "layout.dp"}
-    parts = {name: size for name, key in keys.items() if (size := scenario.number(key))}
+    whole = keys.number("train.global_batch")
+    named = {"micro_batch": "train.micro_batch", "grad_accum": "train.grad_accum", "dp": "layout.dp"}
+    parts = {name: size for name, key in named.items() if (size := keys.number(key))}
     if not whole or not parts:
         return
     micro = parts.get("micro_batch")
     if micro and whole % micro:
         parts = {"micro_batch": micro}
     step = math.prod(parts.values())
-    if whole == step or (whole % step == 0 and len(parts) < len(keys)):
+    if whole == step or (whole % step == 0 and len(parts) < len(named)):
         return
     product = " x ".join(f"'{name}'" for name in parts) + f" ({step:g})"
-    hint = f"write {step:g}" if len(parts) == len(keys) else _multiples(whole, step)
+    hint = f"write {step:g}" if len(parts) == len(named) else _multiples(whole, step)
     if "grad_accum" in parts:
-        hint = f"{hint}; 'grad_accum' is given at {scenario.locate(('train', 'grad_accum'))}"
-    is_no = "is not" if len(parts) == len(keys) else "is not a multiple of"
+        hint = f"{hint}; 'grad_accum' is given at {keys.locate(('train', 'grad_accum'))}"
+    is_no = "is not" if len(parts) == len(named) else "is not a multiple of"
     yield "train.global_batch", f"'global_batch' ({whole:g}) {is_no} {product}", hint
 
 
-def gpus_divide(scenario: _Scenario) -> Found:
+def gpus_divide(keys: Keys) -> Found:
     """GPUs that train are a multiple of the layout's degrees; a service's prefill replicas may be of another size."""
-    degrees = {name: degree for name in ("tp", "pp", "cp", "dp") if (degree := scenario.number(f"layout.{name}"))}
-    gpus = scenario.number("gpus")
-    if not gpus or not degrees or scenario.has("serve.prefill_replicas"):
+    degrees = {name: degree for name in ("tp", "pp", "cp", "dp") if (degree := keys.number(f"layout.{name}"))}
+    gpus = keys.number("gpus")
+    if not gpus or not degrees or keys.has("serve.prefill_replicas"):
         return
-    gpus, product = max(gpus - (scenario.number("rollout.gpus") or 0), 1), math.prod(degrees.values())
+    gpus, product = max(gpus - (keys.number("rollout.gpus") or 0), 1), math.prod(degrees.values())
     if gpus % product:
         names = " x ".join(f"'{name}'" for name in degrees)
         yield "gpus", f"'gpus' ({gpus:g}) is not a multiple of {names} ({product:g})", _multiples(gpus, product)
@@ -174,29 +182,29 @@ def _multiples(value: float, step: float) -> str | None:
     return f"the nearest are {below:g} and {below + step:g}" if below else f"the smallest is {step:g}"
 
 
-def chunks_have_stages(scenario: _Scenario) -> Found:
+def chunks_have_stages(keys: Keys) -> Found:
     """Chunks of pipeline stages need a pipeline."""
-    vpp = scenario.number("layout.vpp")
-    if vpp and vpp > 1 and scenario.number("layout.pp") == 1:
+    vpp = keys.number("layout.vpp")
+    if vpp and vpp > 1 and keys.number("layout.pp") == 1:
         yield "layout.vpp", f"'vpp' ({vpp:g}) needs 'pp' of at least 2", "vpp divides the stages of a pipeline"
 
 
-def one_load(scenario: _Scenario) -> Found:
+def one_load(keys: Keys) -> Found:
     """Of the loads of a service the first that is given counts."""
-    first, *others = [name for name in LOADS if scenario.has(f"serve.{name}")] or [""]
+    first, *others = [name for name in LOADS if keys.has(f"serve.{name}")] or [""]
     hint = f"a load is one of {', '.join(LOADS[:-1])} and {LOADS[-1]}"
     for other in others:
         yield f"serve.{other}", f"'{first}' and '{other}' are both given", hint
 
 
-def drafts_are_accepted(scenario: _Scenario) -> Found:
+def drafts_are_accepted(keys: Keys) -> Found:
     """Speculative decoding proposes tokens, of which a share is accepted; 0 tokens are none."""
-    proposes = scenario.number("serve.draft_tokens")
+    proposes = keys.number("serve.draft_tokens")
     for name in ("acceptance_rate", "draft_cost"):
-        if scenario.has(f"serve.{name}") and not proposes:
+        if keys.has(f"serve.{name}") and not proposes:
             hint = "say how many tokens speculative decoding proposes per step"
             yield f"serve.{name}", f"'{name}' needs 'draft_tokens'", hint
-    if proposes and not scenario.has("serve.acceptance_rate"):
+    if proposes and not keys.has("serve.acceptance_rate"):
         message = "'draft_tokens' needs 'acceptance_rate'"
         yield "serve.draft_tokens", message, "the share of proposals that are kept"
 
@@ -241,3 +249,61 @@ RULES: tuple[Rule, ...] = (
     drafts_are_accepted,
 )
 """What may go together, in the order in which it is told. What model, hardware or software rule out is each wing's."""
+
+
+# What a scenario asks of its model and hardware that they cannot do, whichever wing answers it.
+
+
+class Asked(Keys):
+    """A scenario and what its names stand for; None stands for what is not known, and rules of it are left out."""
+
+    def __init__(self, given: Given, model: ModelShape | None, server: Server | None, gpus: int | None) -> None:
+        super().__init__(given.values, given.locate)
+        self.given = given
+        self.layout = given.values.layout
+        self.model = model
+        self.server = server
+        self.gpus = gpus
+        self.setting = given.caller.setting
+
+
+A = TypeVar("A", bound=Asked)
+
+
+def of_model(rule: Callable[[A, ModelShape], Found]) -> Callable[[A], Found]:
+    """A rule of scenarios whose model is known."""
+    return lambda asked: rule(asked, asked.model) if asked.model is not None else iter(())
+
+
+def of_server(rule: Callable[[A, Server], Found]) -> Callable[[A], Found]:
+    """A rule of scenarios whose server is known."""
+    return lambda asked: rule(asked, asked.server) if asked.server is not None else iter(())
+
+
+def unknown_precision(asked: Asked, server: Server, precision: str | None, instead: str = "") -> Found:
+    """A number format that the accelerator does not multiply; `instead` goes on with the hint."""
+    known = supported_precisions(server.accelerator)
+    if precision is not None and precision not in known:
+        has = f"it has {', '.join(known)}{instead}"
+        narrow = f"write {asked.setting('precision', FP16)}; " if precision == BF16 and FP16 in known else ""
+        yield "precision", f"{server.accelerator.name} has no {precision}", f"{narrow}{has}"
+
+
+def indivisible(asked: Asked, model: ModelShape) -> Found:
+    """Heads that tensor parallelism does not divide, and experts that expert parallelism does not."""
+    tp, ep = asked.layout.tp, asked.layout.ep
+    if tp and model.heads % tp:
+        yield "layout.tp", f"tp {tp} does not divide the {model.heads} heads of {model.name}", None
+    if ep and ep > 1 and model.experts is None:
+        message = f"{model.name} has no experts to spread over ep {ep} GPUs"
+        yield "layout.ep", message, "leave ep out, or choose a mixture-of-experts model"
+    elif ep and model.experts is not None and model.experts.count % ep:
+        yield "layout.ep", f"ep {ep} does not divide the {model.experts.count} experts of {model.name}", None
+
+
+def too_many_stages(model: ModelShape, key: str, stages: int, words: str, ends: Sequence[str] = ()) -> Found:
+    """More pipeline stages, or chunks of them, than the model has layers, and ends that take a layer's place."""
+    most = model.layers + len(ends)
+    if stages > most:
+        beside = f", with {' and '.join(ends)} {most}" if ends else ""
+        yield key, f"{words} is more than the {model.layers} layers of {model.name}{beside}", None

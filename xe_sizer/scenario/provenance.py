@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import to_builtins
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from xe_sizer.errors import InputError, Problem, collecting, did_you_mean
 from xe_sizer.immutable import Immutable
-from xe_sizer.laws.device import BF16, FP16, Efficiency, supported_precisions
-from xe_sizer.profiles.finder import KINDS, RELEASED, is_path, is_repository, of_release
+from xe_sizer.laws.device import Efficiency
+from xe_sizer.profiles.finder import KINDS, RELEASED, is_path, is_repository
 from xe_sizer.profiles.model import InlineModel, inline_model
 from xe_sizer.result.common import GIVEN_PRICE, HourlyPrice
+from xe_sizer.scenario.schema import ScenarioFile
+from xe_sizer.software.release import of_release
 
 if TYPE_CHECKING:
     from xe_sizer.errors import Location
     from xe_sizer.graph.model import ModelShape
     from xe_sizer.graph.operators import IntArray
     from xe_sizer.laws.hardware import Accelerator, Offer, Server
+    from xe_sizer.profiles.catalogue import Registry
     from xe_sizer.profiles.finder import Finder
-    from xe_sizer.profiles.registry import Registry
     from xe_sizer.scenario.read import Given
 
 # What an hour of a GPU costs, and which GPUs are paid for.
@@ -88,47 +90,9 @@ def whole_servers(billed: int, used: int, server: Server) -> Iterator[str]:
         yield f"the price by GPU counts the {billed} GPUs used, not all {whole} of the servers"
 
 
-# What a scenario asks of its model and hardware that they cannot do, whichever wing answers it.
-
-
 def problem_at(given: Given, key: str, message: str, hint: str | None = None) -> Problem:
     """A problem at the place of a dotted key."""
     return Problem(message, given.locate(tuple(key.split("."))), hint)
-
-
-def unknown_precision(given: Given, server: Server, precision: str | None, instead: str = "") -> Iterator[Problem]:
-    """A number format that the accelerator does not multiply; `instead` goes on with the hint."""
-    known = supported_precisions(server.accelerator)
-    if precision is not None and precision not in known:
-        has = f"it has {', '.join(known)}{instead}"
-        narrow = f"write {given.caller.setting('precision', FP16)}; " if precision == BF16 and FP16 in known else ""
-        yield problem_at(given, "precision", f"{server.accelerator.name} has no {precision}", f"{narrow}{has}")
-
-
-def indivisible(given: Given, model: ModelShape) -> Iterator[Problem]:
-    """Heads that tensor parallelism does not divide, and experts that expert parallelism does not."""
-    layout = given.values.layout
-    if layout.tp and model.heads % layout.tp:
-        message = f"tp {layout.tp} does not divide the {model.heads} heads of {model.name}"
-        yield problem_at(given, "layout.tp", message)
-    if not layout.ep or layout.ep == 1:
-        return
-    if model.experts is None:
-        message = f"{model.name} has no experts to spread over ep {layout.ep} GPUs"
-        yield problem_at(given, "layout.ep", message, "leave ep out, or choose a mixture-of-experts model")
-    elif model.experts.count % layout.ep:
-        message = f"ep {layout.ep} does not divide the {model.experts.count} experts of {model.name}"
-        yield problem_at(given, "layout.ep", message)
-
-
-def too_many_stages(
-    given: Given, model: ModelShape, key: str, stages: int, words: str, ends: Sequence[str] = ()
-) -> Iterator[Problem]:
-    """More pipeline stages, or chunks of them, than the model has layers, and ends that take a layer's place."""
-    most = model.layers + len(ends)
-    if stages > most:
-        beside = f", with {' and '.join(ends)} {most}" if ends else ""
-        yield problem_at(given, key, f"{words} is more than the {model.layers} layers of {model.name}{beside}")
 
 
 T = TypeVar("T")
@@ -136,22 +100,21 @@ _KIND_OF = {kind.scenario_key: kind.name for kind in KINDS.values() if kind.scen
 
 
 class Provenance:
-    """Values of scenario keys as they are settled, each with its origin.
+    """The scenario as it is resolved: keys that count, with defaults filled in, and where each value comes from.
 
-    A profile goes by its own name; `written_as` has what the user wrote where that was another.
+    values : keys that do not count are None; a profile goes by its own name
+    origins : of the keys that count, in the order in which they were resolved
     """
 
     def __init__(self, given: Given, finder: Finder) -> None:
         self.given = given
         self.finder = finder
-        self.values: dict[str, Any] = {}
-        self.origin: dict[str, str] = {}
+        self.values = ScenarioFile(model="")
+        self.origins: dict[str, str] = {}
 
     def settle(self, key: str, default: Any, origin: str = "default") -> Any:
         """The user's value of a dotted key, else the default of `origin`."""
-        value: Any = self.given.values
-        for part in key.split("."):
-            value = getattr(value, part)
+        value = attrgetter(key)(self.given.values)
         chosen = default if value is None else self._called(key, value)
         self.note(key, chosen, origin if value is None else self.given.origin.get(key, "file"))
         return chosen
@@ -161,10 +124,7 @@ class Provenance:
         if kind is None or relative(self.given, key, value) != value:
             return value
         bare, release = of_release(value) if kind in RELEASED and not is_path(value) else (value, None)
-        name = self.finder.called(kind, bare) + (f"@{release}" if release else "")
-        if name != value:
-            self.values[f"written_as.{kind}"] = value
-        return name
+        return self.finder.called(kind, bare) + (f"@{release}" if release else "")
 
     def keep(self, sections: Iterable[str]) -> None:
         """Keep what was given in these sections, for the report."""
@@ -173,18 +133,23 @@ class Provenance:
                 if value is not None and f"{section}.{key}" in self.given.origin:
                     self.settle(f"{section}.{key}", None)
 
-    def is_given(self, key: str, value: Any) -> bool:
-        """Whether the user gave a dotted key this very value."""
-        return bool(attrgetter(key)(self.given.values) == value)
-
     def drop(self, key: str) -> None:
         """Forget a key that has no part in the answer."""
-        self.values.pop(key, None)
-        self.origin.pop(key, None)
+        self.values = with_values(self.values, {key: None})
+        self.origins.pop(key, None)
 
     def note(self, key: str, value: Any, origin: str) -> None:
-        self.values[key] = value
-        self.origin[key] = origin
+        self.values = with_values(self.values, {key: value})
+        self.origins[key] = origin
+
+
+def with_values(values: ScenarioFile, changes: Mapping[str, object]) -> ScenarioFile:
+    """The scenario with other values of some dotted keys."""
+    for key, value in changes.items():
+        section, _, name = key.rpartition(".")
+        changed: Any = replace(getattr(values, section), **{name: value}) if section else value
+        values = replace(values, **{section or name: changed})
+    return values
 
 
 def model_and_server(
@@ -339,11 +304,18 @@ def borrowed_laws(gpu: Accelerator, efficiency: Efficiency) -> Iterator[str]:
 
 
 def resolved_scenario(
-    values: Mapping[str, Any], origin: Mapping[str, str], model: ModelShape, server: Server
+    given: Given, values: ScenarioFile, origins: Mapping[str, str], model: ModelShape, server: Server
 ) -> dict[str, Any]:
-    """Resolved keys, nested as in the scenario file, with the origin of each."""
+    """Keys that count, nested as in the scenario file, with the origin of each.
+
+    `written_as` has what the user wrote where a profile goes by another name.
+    """
     nested: dict[str, Any] = {}
-    for key, value in values.items():
+    for key in origins:
+        value, kind = attrgetter(key)(values), _KIND_OF.get(key)
+        written = attrgetter(key)(given.values) if kind else None
+        if kind and isinstance(written, str) and written != value:
+            nested.setdefault("written_as", {})[kind] = written
         section, _, name = key.rpartition(".")
         holder = nested.setdefault(section, {}) if section else nested
         holder[name] = to_builtins(value)
@@ -352,7 +324,7 @@ def resolved_scenario(
     nested["gpu"] = nested["gpu"] if "gpu" in nested and is_path(nested["gpu"]) else gpu.name
     # What was named by a path has a name of its own, which reports use.
     nested["names"] = {"model": model.name, "server": server.name, "gpu": gpu.name, "vendor": gpu.vendor}
-    nested["origin"] = dict(origin)
+    nested["origin"] = dict(origins)
     return nested
 
 

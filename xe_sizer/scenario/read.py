@@ -16,7 +16,7 @@ from xe_sizer.immutable import Immutable
 from xe_sizer.profiles.convert import convert, convert_what_is_right
 from xe_sizer.profiles.text import MAX_JOB_BYTES, parse_scalar
 from xe_sizer.profiles.yaml_reader import load_yaml
-from xe_sizer.scenario.conflicts import conflicts
+from xe_sizer.scenario.conflicts import RULES, Keys, conflicts
 from xe_sizer.scenario.options import (
     ALL_OPTIONS,
     COMMAND_LINE,
@@ -40,12 +40,7 @@ _STATISTICS = (
 )  # fmt: skip
 
 
-def _other_loads(load: str) -> tuple[str, ...]:
-    """The keys that say another load than this one."""
-    thinking = () if load == "users" else ("think_time_s",)
-    return (*(other for other in LOADS if other != load), *thinking)
-
-
+_OF_LOADS = (*LOADS, "think_time_s")
 REPLACES: Mapping[str, tuple[str, ...]] = {
     "server": ("gpu",),
     "gpu": ("server",),
@@ -65,7 +60,8 @@ REPLACES: Mapping[str, tuple[str, ...]] = {
     "efficiency.flops": ("efficiency.ideal",),
     "efficiency.memory": ("efficiency.ideal",),
     "serve.scheme": ("serve.weights", "serve.activations", "serve.kv_cache"),
-    **{f"serve.{load}": tuple(f"serve.{other}" for other in _other_loads(load)) for load in LOADS},
+    **{f"serve.{load}": tuple(f"serve.{other}" for other in _OF_LOADS if other != load) for load in LOADS},
+    "serve.users": tuple(f"serve.{other}" for other in LOADS if other != "users"),  # who think between requests
 }
 _TWO_OF_THREE = ("data.tokens", "data.samples", "data.mean_tokens")
 
@@ -150,56 +146,48 @@ def read_scenario(
     variables = _read_variables(environment, problems)
     if problems and path and not document:
         raise InputError(problems)
-    return _merge(_Layers(document, variables, flags, COMMAND_LINE), environment, problems)
+    return _merge(document, variables, flags, COMMAND_LINE, environment, problems)
 
 
 def scenario_of_call(document: Document | None, keys: Mapping[str, object], caller: Caller) -> Given:
     """A scenario file that was read, or None, under typed values by dotted key. Raises BadScenarioError."""
-    return _merge(_Layers(document, {}, keys, caller), {}, [])
+    return _merge(document, {}, keys, caller, {}, [])
 
 
-def with_flags(given: Given, flags: Mapping[str, object]) -> Given:
-    """The same file and variables under other flags. Raises BadScenarioError."""
-    problems: list[Problem] = []
-    variables = _read_variables(given.environment, problems)
-    return _merge(_Layers(given.document, variables, flags, given.caller), given.environment, problems)
+def _merge(
+    document: Document | None, variables: Mapping[str, object], flags: Mapping[str, object], caller: Caller,
+    environment: Mapping[str, str], problems: list[Problem],
+) -> Given:  # fmt: skip
+    """Flags over variables over the file; `caller` gave the flags.
 
-
-class _Layers(Immutable):
-    """What is merged, from below: the file, the variables and the flags by dotted key; and who gave the flags."""
-
-    document: Document | None
-    variables: Mapping[str, object]
-    flags: Mapping[str, object]
-    caller: Caller
-
-
-def _merge(layers: _Layers, environment: Mapping[str, str], problems: list[Problem]) -> Given:
-    """Flag over variable over file. Raises BadScenarioError with the problems so far and those of the keys."""
-    document, flags = layers.document, layers.flags
+    Raises BadScenarioError with the problems so far and those of the keys.
+    """
     merged = copy.deepcopy(cast(dict[str, Any], document.value)) if document else {}
     origin = {key: document.origins.get(key, "file") for key in _given_keys(merged)} if document else {}
-    _overlay(merged, origin, layers.variables, "env")
-    typed = {key: _typed_flag(key, value) for key, value in flags.items() if value is not None}
+    _overlay(merged, origin, variables, "env")
+    typed = {
+        key: _split(value, key) if isinstance(value, str) and _kind(key) is tuple else value
+        for key, value in flags.items()
+        if value is not None
+    }
     _overlay(merged, origin, typed, "flag")
-    locate = _Places(document, origin, layers.caller)
-    written = as_meant(merged, ScenarioFile, locate)
-    problems += written.problems
+    locate = _Places(document, origin, caller)
+    plain, read_as, with_unit = as_meant(merged, ScenarioFile, locate, problems)
     given = partial(
         Given, origin=MappingProxyType(origin), locate=locate, path=document.path if document else None, flags=flags,
-        environment=environment, document=document, caller=layers.caller, read_as=written.read,
-        with_unit=written.with_unit,
+        environment=environment, document=document, caller=caller, read_as=read_as,
+        with_unit=with_unit,
     )  # fmt: skip
     try:
-        values = convert(written.values, ScenarioFile, locate)
+        values = convert(plain, ScenarioFile, locate)
     except InputError as error:
         from xe_sizer.scenario.foreign_words import in_our_words
 
         problems += (in_our_words(problem, ALL_OPTIONS) for problem in error.problems)
-    problems += conflicts(written.values, locate)
+    problems += conflicts(Keys(plain, locate), RULES)
     if not problems:
         return given(values=values)
-    values = convert_what_is_right(written.values, ScenarioFile, locate)
+    values = convert_what_is_right(plain, ScenarioFile, locate)
     unread = frozenset(key for key in _given_keys(merged) if _at(values, key) is None)
     raise BadScenarioError(sorted(problems, key=file_order), given(values=values, unread=unread))
 
@@ -252,12 +240,6 @@ def _typed_variable(key: str, text: str) -> object:
     if kind is tuple:
         return _split(text, key)
     return text if kind is str else parse_scalar(text)
-
-
-def _typed_flag(key: str, value: object) -> object:
-    if _kind(key) is tuple:
-        return _split(value, key) if isinstance(value, str) else value
-    return value
 
 
 def _split(text: str, key: str) -> list[object]:
@@ -343,8 +325,10 @@ def together(changes: list[Change]) -> Change:
 
 
 def changed(given: Given, values: Mapping[str, object]) -> Given:
-    """The same question with some keys set as flags would set them. Raises InputError."""
-    return with_flags(given, flags_with(given.flags, values))
+    """The same question with some keys set as flags would set them. Raises BadScenarioError."""
+    problems: list[Problem] = []
+    variables, flags = _read_variables(given.environment, problems), flags_with(given.flags, values)
+    return _merge(given.document, variables, flags, given.caller, given.environment, problems)
 
 
 def command(given: Given, values: Mapping[str, object], folders: Iterable[Path] = (), name: str = "estimate") -> str:

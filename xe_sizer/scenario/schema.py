@@ -7,11 +7,11 @@ import msgspec
 from msgspec import Meta, field
 from msgspec.structs import replace
 
+from xe_sizer.fields import RANGE, json_schema, named, names_of, or_else
 from xe_sizer.graph.inputs import Fp8Recipe
 from xe_sizer.graph.operators import ContextKind, PipelineSchedule, loss_names
 from xe_sizer.graph.recompute import RecomputeModule
 from xe_sizer.laws.device import loaded_in, other_precisions, trained_in
-from xe_sizer.profiles.convert import RANGE, json_schema, named, names_of, or_else
 from xe_sizer.profiles.finder import BUILT_IN, KINDS
 from xe_sizer.profiles.model import InlineModel
 from xe_sizer.scenario.quantities import QUANTITY, base_of, takes_unit

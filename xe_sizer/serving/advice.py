@@ -19,7 +19,7 @@ from xe_sizer.software.number_formats import E4M3, narrow_formats
 from xe_sizer.units import GIB, SIXTEEN_BIT, rounded, three_digits
 
 if TYPE_CHECKING:
-    from xe_sizer.profiles.registry import Registry
+    from xe_sizer.profiles.catalogue import Registry
     from xe_sizer.result.common import Advice
     from xe_sizer.software.number_formats import Format
 

@@ -14,8 +14,10 @@ from xe_sizer.graph.vision import seen_image
 from xe_sizer.graph.weights import adapted_weights
 from xe_sizer.immutable import Immutable
 from xe_sizer.laws.device import INT4, INT8, sixteen_bit
+from xe_sizer.profiles.catalogue import default_engine, load_engine
 from xe_sizer.profiles.text import at_home
 from xe_sizer.result import serving as result
+from xe_sizer.scenario.conflicts import conflicts
 from xe_sizer.scenario.provenance import (
     Provenance,
     assumptions,
@@ -24,16 +26,13 @@ from xe_sizer.scenario.provenance import (
     efficiency_of,
     gpu_count,
     in_reading_order,
-    indivisible,
     model_and_server,
-    problem_at,
     relative,
     tariff_of,
-    too_many_stages,
-    unknown_precision,
     with_further,
 )
 from xe_sizer.scenario.schema import LOADS
+from xe_sizer.serving.conflicts import RULES, AskedService
 from xe_sizer.serving.job import (
     DEFAULT_INPUT_TOKENS,
     DEFAULT_OUTPUT_TOKENS,
@@ -46,7 +45,6 @@ from xe_sizer.serving.memory import HostCache
 from xe_sizer.serving.resolved import ResolvedService
 from xe_sizer.serving.step_time import Work, step_time, vision_encoder
 from xe_sizer.software.adapter_targets import ALL_LINEAR, resolve_targets
-from xe_sizer.software.engine import default_engine, load_engine
 from xe_sizer.software.number_formats import E4M3, format_of, parse_scheme, plain_format, scheme, told_by
 from xe_sizer.units import GIB, MICRO, SIXTEEN_BIT
 
@@ -54,7 +52,7 @@ if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
     from xe_sizer.laws.device import Efficiency
     from xe_sizer.laws.hardware import Accelerator, Server
-    from xe_sizer.profiles.registry import Registry
+    from xe_sizer.profiles.catalogue import Registry
     from xe_sizer.scenario.read import Given
     from xe_sizer.scenario.schema import LimitsSection, ScenarioFile, ServeSection
     from xe_sizer.serving.estimate import ServingEstimate
@@ -117,162 +115,12 @@ def images_in(estimate: ServingEstimate) -> result.Images | None:
     step = step_time(job, placement, Work(prefills=1.0, prefill_tokens=images.prompt_tokens))
     return result.Images(
         per_request=images.each,
-        size=estimate.resolved.values["serve.image_size"],
+        size=estimate.resolved.values.serve.image_size or "",
         tokens_each=images.seen.tokens,
         tokens=images.each * images.seen.tokens,
         patches_each=images.seen.pieces * images.seen.patches,
         encoder_s=float(step.parts[vision_encoder.name][0]),
     )
-
-
-def image_conflicts(given: Given, model: ModelShape) -> Iterator[Problem]:
-    """Images for a model that sees none, or a size of no images."""
-    serve = given.values.serve
-    if serve.images and model.vision is None:
-        yield problem_at(given, "serve.images", f"{model.name} takes no images, as far as its profile says")
-    elif serve.image_size is not None and not serve.images:
-        yield problem_at(given, "serve.image_size", "a size of images needs their number", "add serve.images")
-
-
-# Conflicts: what the model, the hardware or the engine cannot do.
-
-
-def conflicts(
-    given: Given,
-    model: ModelShape | None,
-    server: Server | None,
-    engine: Engine | None,
-    scheme: Scheme | None,
-    gpus: int | None,
-) -> Iterator[Problem]:
-    """Every conflict, each with the place of the key and, where there is one, what to write instead.
-
-    None stands for what is not known: the checks that need it are left out.
-    """
-    layout = given.values.layout
-    if server is not None:
-        instead = f"; {given.caller.setting('serve.weights')} keeps quantized weights on any GPU"
-        yield from unknown_precision(given, server, given.values.precision, instead)
-    if model is not None:
-        yield from indivisible(given, model)
-        yield from _no_decoder(given, model)
-        yield from image_conflicts(given, model)
-        yield from too_many_stages(given, model, "layout.pp", layout.pp or 1, f"pp {layout.pp}")
-    replica = (layout.tp or 1) * (layout.pp or 1) * (layout.dp or 1)
-    if gpus and gpus < replica:
-        yield problem_at(given, "gpus", f"{gpus} GPUs are fewer than tp x pp x dp ({replica})")
-    yield from _length(given)
-    yield from _fit(given)
-    yield from _day(given)
-    if engine is not None:
-        yield from _loads(given, engine)
-        yield from _prefill_apart(given, engine)
-        yield from _host_cache(given, engine)
-    if model and scheme and scheme.weights.experts_only and not model.experts:
-        message = f"{scheme.weights.name} narrows experts alone, and {model.name} has none"
-        yield problem_at(given, "serve.weights", message, "nvfp4, int4 or awq quantize every linear layer")
-
-
-def _no_decoder(given: Given, model: ModelShape) -> Iterator[Problem]:
-    """Models that do not answer token by token after their prompt, which engines have other schedulers for."""
-    if model.bidirectional or model.encoder_layers:
-        kind = "an encoder" if model.bidirectional else "an encoder-decoder"
-        hint = f"{given.caller.call('estimate', given.path, {}, ())!r} sizes its training"
-        yield problem_at(given, "model", f"{model.name} is {kind}, and inference is sized of decoders alone", hint)
-
-
-def _day(given: Given) -> Iterator[Problem]:
-    """Hours of a day without a load that they are shares of."""
-    serve = given.values.serve
-    if serve.hourly_load is None:
-        if serve.replica_start_s is not None:
-            message = "'replica_start_s' needs 'hourly_load'"
-            yield problem_at(given, "serve.replica_start_s", message, "say how the load changes over the day")
-        return
-    if not any(serve.hourly_load):
-        yield problem_at(given, "serve.hourly_load", "no hour has any load")
-    if all(load is None for load in (serve.request_rate, serve.concurrency, serve.users)) or serve.requests:
-        message = "'hourly_load' needs the load of the hour with the most"
-        yield problem_at(given, "serve.hourly_load", message, "give a request_rate, concurrency or users")
-
-
-def _fit(given: Given) -> Iterator[Problem]:
-    """What is asked beside a question that looks for it."""
-    serve = given.values.serve
-    if serve.fit is None:
-        return
-    sought = ("input_tokens", "input_spread") if serve.fit == "context" else ("concurrency", "batch")
-    others = ("request_rate", "users", "requests", "trace", "prefill_replicas", "images")
-    for name in (*sought, *others):
-        if getattr(serve, name):
-            why = "is what it looks for" if name in sought else "does not go with it"
-            hint = "leave one of them out" if name in sought else "give concurrency, or leave one of them out"
-            yield problem_at(given, f"serve.{name}", f"'{name}' {why}: fit {serve.fit}", hint)
-
-
-def _length(given: Given) -> Iterator[Problem]:
-    """A longest length that the mean request exceeds."""
-    serve = given.values.serve
-    longest = serve.max_model_len
-    mean = (serve.input_tokens or DEFAULT_INPUT_TOKENS) + (serve.output_tokens or DEFAULT_OUTPUT_TOKENS)
-    if longest is not None and mean > longest:
-        message = f"a prompt and its answer have {mean:,.0f} tokens on average, more than max_model_len ({longest:,})"
-        yield problem_at(given, "serve.max_model_len", message)
-
-
-def _loads(given: Given, engine: Engine) -> Iterator[Problem]:
-    """Loads that the engine does not take."""
-    if engine.batching.batching != "static":
-        return
-    for load in ("request_rate", "concurrency", "users"):
-        if getattr(given.values.serve, load) is not None:
-            message = f"{engine.name} runs one batch from its start to its end and takes no {load}"
-            hint = "give a batch, or an engine that batches continuously, such as vllm"
-            yield problem_at(given, f"serve.{load}", message, hint)
-
-
-def _prefill_apart(given: Given, engine: Engine) -> Iterator[Problem]:
-    """Replicas that only read prompts, where the engine has none, or beside what goes with none."""
-    serve = given.values.serve
-    if serve.prefill_replicas is None:
-        for name in ("prefill_tp", "prefill_pp", "prefill_ep", "prefill_dp"):
-            if getattr(serve, name) is not None:
-                message = f"'{name}' needs 'prefill_replicas'"
-                yield problem_at(given, f"serve.{name}", message, "say how many replicas only read prompts, or auto")
-        return
-    if not engine.batching.disaggregates:
-        hint = "take an engine that does, such as vllm, or leave it out"
-        message = f"{engine.name} does not read prompts on replicas of their own"
-        yield problem_at(given, "serve.prefill_replicas", message, hint)
-    if serve.batch is not None:
-        message = "a batch is one replica's and takes no 'prefill_replicas'"
-        yield problem_at(given, "serve.prefill_replicas", message, "give a request_rate, concurrency or users")
-    if serve.requests is not None or serve.trace is not None:
-        message = "a test of so many requests is not simulated on prefill and decode replicas"
-        yield problem_at(given, "serve.prefill_replicas", message, "leave out requests, or prefill_replicas")
-    if serve.spare_replicas:
-        message = "'spare_replicas' and 'prefill_replicas' do not go together"
-        hint = "set a number of prefill_replicas above what the load needs"
-        yield problem_at(given, "serve.spare_replicas", message, hint)
-
-
-def _host_cache(given: Given, engine: Engine) -> Iterator[Problem]:
-    """What a cache in host memory needs: sessions that come back, something to find, and an engine that has one."""
-    serve = given.values.serve
-    if serve.kv_host_gib is None:
-        return
-    where = "serve.kv_host_gib"
-    if engine.memory.host_cache == "none" and serve.kv_host_gib > 0:
-        hint = "leave it out, or take an engine that keeps one"
-        yield problem_at(given, where, f"{engine.name} keeps no cache in host memory", hint)
-    if serve.users is None:
-        yield problem_at(given, where, "'kv_host_gib' needs 'users'", "say how many people come back to their session")
-    if not serve.prefix_hit_share:
-        hint = "say which share of a prompt stood in the session before, 0.8 for example"
-        yield problem_at(given, where, "'kv_host_gib' needs 'prefix_hit_share'", hint)
-    if serve.prefill_replicas is not None:
-        message = "'kv_host_gib' and 'prefill_replicas' do not go together"
-        yield problem_at(given, where, message, "leave one of them out")
 
 
 # LoRA adapters, as the scenario asks for them and as the engine allocates them.
@@ -299,28 +147,6 @@ def served_adapters(
 def _allocated(rank: int, engine: Engine) -> int:
     """The rank that an adapter is held with."""
     return next((one for one in engine.memory.adapter_ranks if one >= rank), rank)
-
-
-def adapter_problems(given: Given, model: ModelShape | None, engine: Engine | None) -> Iterator[Problem]:
-    """What the model or the engine has against the adapters."""
-    serve, lora = given.values.serve, given.values.lora
-    if serve.adapters is None:
-        if serve.adapter_slots is not None:
-            message, hint = "'adapter_slots' needs 'adapters'", "say how many adapters requests ask for"
-            yield problem_at(given, "serve.adapter_slots", message, hint)
-        return
-    if engine is not None and engine.memory.adapters == "none":
-        hint = "take an engine that does, such as vllm, or merge the one adapter into the weights"
-        yield problem_at(given, "serve.adapters", f"{engine.name} does not serve adapters beside the model", hint)
-    ranks = engine.memory.adapter_ranks if engine is not None else ()
-    if engine is not None and ranks and (lora.rank or 0) > ranks[-1]:
-        yield problem_at(given, "lora.rank", f"{engine.name} takes adapters up to rank {ranks[-1]}")
-    if model is not None and lora.targets:
-        try:
-            resolve_targets(model, lora.targets)
-        except InputError as error:
-            where = given.locate(("lora", "targets"))
-            yield from (replace(problem, location=where) for problem in error.problems)
 
 
 # The resolved scenario.
@@ -371,8 +197,7 @@ def resolve(given: Given, registry: Registry, objectives: Objectives = INTERACTI
         collect(problems, tariff_of, given, server, registry)
     if server and engine:
         found = collect(problems, _scheme, given, provenance, server.accelerator, model, engine)
-    problems += conflicts(given, model, server, engine, found, gpus)
-    problems += adapter_problems(given, model, engine)
+    problems += conflicts(AskedService(given, model, server, gpus, engine, found), RULES)
     if problems or given.unread or not (model and server and engine and found):
         raise InputError(in_reading_order(problems, given))
     return _assembled(given, provenance, model, server, engine, found, gpus, objectives)
@@ -406,32 +231,37 @@ def _assembled(
     adapters = served_adapters(given, provenance, model, engine, server.accelerator)
     if values.serve.max_model_len is not None or model.max_positions:
         provenance.settle("serve.max_model_len", model.max_positions)
-    resolved = ResolvedService(
+    amount = trace.rate if trace else float(provenance.settle(f"serve.{load}", 1)) if load else 0.0
+    think_s = provenance.settle("serve.think_time_s", DEFAULT_THINK_TIME_S) if load == "users" else 0.0
+    requests, arrivals = _requests(given, provenance, trace), _arrivals(given, provenance)
+    limits = _limits(provenance, objectives if load in JUDGED and not values.serve.fit else BENCHMARK)
+    percentile = provenance.settle("serve.percentile", DEFAULT_PERCENTILE)
+    spare_replicas = provenance.settle("serve.spare_replicas", 0)
+    provenance.keep(("layout", "limits", "cost", "efficiency", "serve", *(("lora",) if values.serve.adapters else ())))
+    return ResolvedService(
         given=given,
+        values=provenance.values,
+        origins=provenance.origins,
         job=replace(
             serving_job(loaded(model, given), engine, found, server, efficiency), images=images, adapters=adapters
         ),
         traffic=traffic,
         load=load,
-        amount=trace.rate if trace else float(provenance.settle(f"serve.{load}", 1)) if load else 0.0,
-        think_s=provenance.settle("serve.think_time_s", DEFAULT_THINK_TIME_S) if load == "users" else 0.0,
-        requests=_requests(given, provenance, trace),
-        arrivals=_arrivals(given, provenance),
+        amount=amount,
+        think_s=think_s,
+        requests=requests,
+        arrivals=arrivals,
         trace=trace,
-        limits=_limits(provenance, objectives if load in JUDGED and not given.values.serve.fit else BENCHMARK),
+        limits=limits,
         objective=values.serve.objective,
         **_replicas(values),
         gpus=gpus,
-        percentile=provenance.settle("serve.percentile", DEFAULT_PERCENTILE),
-        spare_replicas=provenance.settle("serve.spare_replicas", 0),
+        percentile=percentile,
+        spare_replicas=spare_replicas,
         tariff=tariff_of(given, server, provenance.finder),
-        values=provenance.values,
-        origin=provenance.origin,
         read_from_name=_read_from_name(given, model, found),
         warnings=tuple(_warnings(model, server, engine, traffic, efficiency)),
     )
-    provenance.keep(("layout", "limits", "cost", "efficiency", "serve", *(("lora",) if values.serve.adapters else ())))
-    return resolved
 
 
 def _engine(given: Given, registry: Registry, provenance: Provenance, server: Server | None) -> Engine:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec import field
 
@@ -12,7 +12,7 @@ from xe_sizer.immutable import Immutable
 if TYPE_CHECKING:
     from xe_sizer.scenario.provenance import Tariff
     from xe_sizer.scenario.read import Given
-    from xe_sizer.scenario.schema import LimitsSection
+    from xe_sizer.scenario.schema import LimitsSection, ScenarioFile
     from xe_sizer.serving.job import ServingJob, Traffic
     from xe_sizer.serving.memory import HostCache
     from xe_sizer.serving.trace import Trace
@@ -38,6 +38,7 @@ class ResolvedService(Immutable):
     None: all do both. prefill_fixed : sizes of their placement that the user chose
     fit : context or sessions, the most of which is looked for; None: neither
     replicas : at work, where they are known; None: as many as the load needs, or as the GPUs hold
+    values, origins : scenario keys with defaults filled in, and where each that counts comes from
     host_cache : for sessions that come back; None: what may be in the cache is there
     read_from_name : what the name of the model alone says of its weights, in words; else empty
     """
@@ -57,8 +58,8 @@ class ResolvedService(Immutable):
     percentile: float
     spare_replicas: int
     tariff: Tariff
-    values: Mapping[str, Any]
-    origin: Mapping[str, str]
+    values: ScenarioFile
+    origins: Mapping[str, str]
     read_from_name: str
     warnings: tuple[str, ...]
     objective: str | None = None

@@ -14,6 +14,7 @@ from xe_sizer.errors import InputError, Problem
 from xe_sizer.graph.operators import as_array
 from xe_sizer.immutable import Immutable
 from xe_sizer.result.serving import Fit, SessionCache
+from xe_sizer.scenario.provenance import with_values
 from xe_sizer.serving.disaggregation import Kinds, Pools, decoding_only, prompts_of
 from xe_sizer.serving.estimate import (
     PERCENTILES,
@@ -773,8 +774,8 @@ def _bound(resolved: ResolvedService) -> int | None:
 
 def _told(resolved: ResolvedService, found: dict[str, object]) -> ResolvedService:
     """With what was found as the value of its key."""
-    values, origin = {**resolved.values, **found}, {**resolved.origin, **dict.fromkeys(found, FOUND)}
-    return replace(resolved, values=values, origin=origin)
+    origins = {**resolved.origins, **dict.fromkeys(found, FOUND)}
+    return replace(resolved, values=with_values(resolved.values, found), origins=origins)
 
 
 def fit_of(sized: ServingEstimate) -> Fit | None:

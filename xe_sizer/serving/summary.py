@@ -499,7 +499,7 @@ def warnings_of(sized: ServingEstimate) -> Iterator[str]:
         "input_tokens": f"prompts of {text_tokens:,.0f}",
         "output_tokens": f"answers of {traffic.outputs:,.0f}",
     }
-    assumed = [name for name in lengths if resolved.origin.get(f"serve.{name}") == "default"]
+    assumed = [name for name in lengths if resolved.origins.get(f"serve.{name}") == "default"]
     if assumed:
         words = " and ".join(lengths[name] for name in assumed)
         yield f"{words} tokens are assumed: the scenario gives no {' and '.join(assumed)}"
@@ -517,7 +517,7 @@ def warnings_of(sized: ServingEstimate) -> Iterator[str]:
         yield f"{left} of the {resolved.gpus} GPUs stay idle: replicas have {size}"
     if sized.cost is not None:
         yield from whole_servers(sized.billed_gpus, sized.gpus, sized.resolved.job.server)
-    ignored = sorted(_ignored(resolved.given, resolved.values["serve.engine"]))
+    ignored = sorted(_ignored(resolved.given, resolved.values.serve.engine or ""))
     if ignored:
         yield f"no effect on inference: {', '.join(ignored)}"
 
@@ -588,7 +588,7 @@ def _saturated(sized: ServingEstimate) -> Iterator[str]:
 def _too_long(sized: ServingEstimate) -> Iterator[str]:
     """Some engines do not start where the cache of a replica is too small for one sequence of the longest length."""
     resolved = sized.resolved
-    engine, longest = resolved.job.engine, resolved.values.get("serve.max_model_len")
+    engine, longest = resolved.job.engine, resolved.values.serve.max_model_len
     yield from _rejected(sized, resolved.given.values.serve.max_model_len)
     if longest is None or not engine.memory.length_flag or not sized.fits or sized.too_long or sized.holds_one(longest):
         return
@@ -708,7 +708,7 @@ def _scenario(sized: ServingEstimate) -> dict[str, Any]:
     """Resolved keys with their origin; the formats are those that are used, whichever way they were said."""
     resolved = sized.resolved
     job = resolved.job
-    nested = resolved_scenario(resolved.values, resolved.origin, job.model, job.server)
+    nested = resolved_scenario(resolved.given, resolved.values, resolved.origins, job.model, job.server)
     origin, serve = nested["origin"], nested.setdefault("serve", {})
     formats = {"weights": job.scheme.weights, "activations": job.scheme.activations, "kv_cache": job.scheme.cache}
     for name, used in formats.items():

@@ -8,9 +8,8 @@ from typing import Annotated, Literal, Self
 
 import msgspec
 
-from xe_sizer.errors import Where
-from xe_sizer.profiles.finder import BUILT_IN, Finder, Release, default_name, load_inherited, of_release
 from xe_sizer.software.number_formats import Format
+from xe_sizer.software.release import Release, of_release
 from xe_sizer.units import GIB, MICRO, MILLI
 
 Share = Annotated[float, msgspec.Meta(gt=0, le=1)]
@@ -312,18 +311,3 @@ class Engine(_Part, frozen=True):
     def narrow_kernel(self, stored: Format) -> NarrowKernel:
         """How a narrow format is multiplied in 16 bit; fused at full rate where the engine says nothing."""
         return self.narrow.get(stored.name) or self.narrow.get(stored.family, NarrowKernel())
-
-
-def engine_names() -> tuple[str, ...]:
-    return BUILT_IN.names("engine")
-
-
-def default_engine(family: str = "") -> str:
-    """The engine where none is named: of a family of formats the one that is made for it, else the one for all."""
-    made_for = (name for name in engine_names() if family and family in load_engine(name).families)
-    return next(made_for, default_name("engine"))
-
-
-def load_engine(name: str, where: Where = None, finder: Finder | None = None) -> Engine:
-    """The engine of that name, with or without a release, or of a path to a user's own file. Raises InputError."""
-    return load_inherited("engine", Engine, name, where, finder)

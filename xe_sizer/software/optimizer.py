@@ -7,8 +7,6 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from xe_sizer.errors import Where
-from xe_sizer.profiles.finder import BUILT_IN, Finder, load_inherited
 from xe_sizer.units import FLOAT32
 
 Moments = Annotated[float, msgspec.Meta(ge=0, le=16)]
@@ -173,12 +171,3 @@ class Optimizer(_Part, frozen=True):
         """The same where gradients are projected to another rank; itself where they are not."""
         low = self.low_rank
         return self if low is None else msgspec.structs.replace(self, low_rank=msgspec.structs.replace(low, rank=rank))
-
-
-def optimizer_names(finder: Finder = BUILT_IN) -> tuple[str, ...]:
-    return finder.names("optimizer")
-
-
-def load_optimizer(name: str, where: Where = None, finder: Finder | None = None) -> Optimizer:
-    """The optimizer of that name, or of a path to a user's own file. Raises InputError."""
-    return load_inherited("optimizer", Optimizer, name, where, finder)

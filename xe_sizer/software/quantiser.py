@@ -3,14 +3,11 @@
 Data, one YAML file a library. The root of all is bitsandbytes.
 """
 
-from collections.abc import Iterator
 from typing import Annotated
 
 import msgspec
 
-from xe_sizer.errors import Problem, Where
-from xe_sizer.profiles.finder import BUILT_IN, Finder, Release, load_inherited
-from xe_sizer.profiles.yaml_reader import Document
+from xe_sizer.software.release import Release
 from xe_sizer.units import FLOAT32, SIXTEEN_BIT
 
 Bits = Annotated[int, msgspec.Meta(ge=1, le=16)]
@@ -102,20 +99,3 @@ class Quantiser(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     def buffer_bytes(self, quantised_from_bytes: float) -> float:
         """Size of an expanded weight's element while it is used, with what it is cast from [bytes]."""
         return SIXTEEN_BIT + (FLOAT32 if self.cast_bytes(quantised_from_bytes) else 0.0)
-
-
-def quantiser_names(finder: Finder = BUILT_IN) -> tuple[str, ...]:
-    return finder.names("quantiser")
-
-
-def load_quantiser(name: str, where: Where = None, finder: Finder | None = None) -> Quantiser:
-    """The quantiser of that name, of that name and release, or of a path to a user's own file. Raises InputError."""
-    return load_inherited("quantiser", Quantiser, name, where, finder, _contradictions)
-
-
-def _contradictions(quantiser: Quantiser, document: Document, finder: Finder) -> Iterator[Problem]:
-    """Bits that are listed twice."""
-    for index, bits in enumerate(quantiser.bits):
-        if bits in quantiser.bits[:index]:
-            where = document.locate(("widths", index, "bits"))
-            yield Problem(f"weights of {bits} bits are there already", where, "one row for each number of bits")

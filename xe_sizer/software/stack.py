@@ -3,14 +3,13 @@
 A stack names a `parent` and overrides what differs; the root of all is `generic`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
-from functools import partial
 from typing import Annotated, Any, Literal, Self, get_args
 
 import msgspec
 
-from xe_sizer.errors import InputError, Problem, Where, did_you_mean, place_of
+from xe_sizer.fields import named
 from xe_sizer.graph.inputs import CastKernels, Fp8Recipe
 from xe_sizer.graph.operators import (
     CONTEXT_KINDS,
@@ -28,10 +27,7 @@ from xe_sizer.graph.operators import (
 )
 from xe_sizer.graph.recompute import RecomputeModule
 from xe_sizer.laws.device import trained_in
-from xe_sizer.profiles.convert import convert, named
-from xe_sizer.profiles.finder import BUILT_IN, Finder, Release, default_name, load_inherited, location_below
-from xe_sizer.profiles.yaml_reader import Document
-from xe_sizer.software.optimizer import load_optimizer, optimizer_names
+from xe_sizer.software.release import Release
 from xe_sizer.units import MICRO, MILLI
 
 # Annotations are no text here (`from __future__`): that of every key would be compiled in each start of the command.
@@ -394,7 +390,7 @@ class Objective(Enum):
 
 # The stack, and its file.
 
-_LOADS = "loads"
+LOADS = "loads"
 DEEPSPEED = "deepspeed"
 """What `backends` calls the library whose settings other tools name in their files."""
 
@@ -487,7 +483,7 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def on_backend(self, name: str) -> Self:
         """The stack where one of its backends shares states out."""
         sections = {
-            section: self.loads | changes if section == _LOADS else _with(getattr(self, section), changes)
+            section: self.loads | changes if section == LOADS else _with(getattr(self, section), changes)
             for section, changes in (self.backends[name] or {}).items()
         }
         return msgspec.structs.replace(self, backend=name, **sections)
@@ -548,151 +544,3 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 def _with(part: Any, changes: Mapping[str, Any]) -> Any:
     """A section of a stack with what its file says instead, lists of the file as they are read."""
     return msgspec.convert(msgspec.to_builtins(part) | changes, type(part))
-
-
-def stack_names() -> tuple[str, ...]:
-    return BUILT_IN.names("stack")
-
-
-def default_stack() -> str:
-    return default_name("stack")
-
-
-def load_stack(name: str, where: Where = None, finder: Finder | None = None) -> Stack:
-    """The stack of that name, of that name and release (nemo@24.07), or of a path to a user's own stack file.
-
-    Raises
-    ------
-    InputError : unknown name; problems in the file
-    """
-    made = finder.made("stack", name) if finder else None
-    if isinstance(made, Stack):
-        return made
-    stack = load_inherited("stack", Stack, name, where, finder, _contradictions)
-    return stack.loaded_in(stack.defaults.weights_dtype) if stack.defaults.weights_dtype else stack
-
-
-def _contradictions(stack: Stack, document: Document, finder: Finder) -> Iterator[Problem]:
-    """Optimizers and stacks that nobody knows, states that are none, and defaults that the stack itself cannot do."""
-    yield from _misloaded(stack, document)
-    if stack.lighter is not None and finder.find("stack", stack.lighter) is None:
-        where = document.locate(("lighter",))
-        yield Problem(f"unknown stack '{stack.lighter}'", place_of(where), finder.suggestion("stack", stack.lighter))
-    for index, name in enumerate(stack.supports.optimizers):
-        if name not in optimizer_names(finder):
-            where = document.locate(("supports", "optimizers", index))
-            yield Problem(f"unknown optimizer '{name}'", place_of(where), finder.suggestion("optimizer", name))
-    known, wanted = stack.supports.optimizers, stack.defaults.optimizer
-    if wanted not in known:
-        hint = did_you_mean(wanted, known) or f"it has {', '.join(known)}"
-        where = document.locate(("defaults", "optimizer"))
-        yield Problem(f"the default optimizer '{wanted}' is not among those that it supports", place_of(where), hint)
-    for stage in {*stack.defaults.zero, stack.defaults.usual_zero} - {None}:
-        if stage not in stack.supports.zero:
-            where = document.locate(("defaults", "zero"))
-            yield Problem(f"the default ZeRO stage {stage} is not among those that it supports", where)
-
-
-def _misloaded(stack: Stack, document: Document) -> Iterator[Problem]:
-    """Weights and fused kernels that cannot be what the stack's file says."""
-    loads = {name: states for name, states in stack.loads.items() if states}
-    yield from _changed("loads", loads, stack.states, document)
-    yield from _changed("fused", stack.fused, stack.kernels, document)
-    yield from _misplaced(stack, document)
-    for key in ("weights_dtype", "quantised_weights_dtype"):
-        dtype = getattr(stack.defaults, key)
-        if dtype is not None and dtype not in stack.weights_dtypes:
-            where = document.locate(("defaults", key))
-            hint = f"it has {', '.join(stack.weights_dtypes)}" if stack.loads else None
-            yield Problem(f"'loads' does not say what weights in {dtype} take", place_of(where), hint)
-
-
-def _misplaced(stack: Stack, document: Document) -> Iterator[Problem]:
-    """Backends that change what is no section of a stack, or change one to what it cannot be."""
-    if stack.backend is not None and stack.backends and stack.backend not in stack.runs_on:
-        hint = did_you_mean(stack.backend, stack.runs_on) or f"it has {', '.join(stack.runs_on)}"
-        yield Problem(f"the stack has no backend '{stack.backend}'", document.locate(("backend",)), hint)
-    fields = ((field, getattr(stack, field)) for field in stack.__struct_fields__)
-    parts = {field: part for field, part in fields if isinstance(part, msgspec.Struct)}
-    for backend, sections in stack.backends.items():
-        for section, changes in (sections or {}).items():
-            if section in parts:
-                yield from _changed(f"backends.{backend}", {section: changes}, parts[section], document)
-            elif section == _LOADS:
-                yield from _changed(f"backends.{backend}.{_LOADS}", changes, stack.states, document)
-            else:
-                where = document.locate(("backends", backend, section), key=True)
-                yield Problem(f"a backend changes no '{section}'", where, did_you_mean(section, (*parts, _LOADS)))
-
-
-def _changed(
-    section: str, rows: Mapping[str, Mapping[str, Any]], part: msgspec.Struct, document: Document
-) -> Iterator[Problem]:
-    """What is wrong with changes of a part of the stack."""
-    for name, changes in rows.items():
-        whole = msgspec.to_builtins(part) | changes
-        locate = partial(location_below, document, (*section.split("."), name))
-        try:
-            convert(whole, type(part), locate)
-        except InputError as error:
-            yield from error.problems
-
-
-# Optimizers of a stack: those of its own list, and those whose files name it or what it builds on.
-
-
-def has_optimizer(stack: Stack, name: str, finder: Finder | None = None) -> bool:
-    """Whether a stack has an optimizer of that name; the files of others are read only where its own list lacks it."""
-    return name in stack.supports.optimizers or name in optimizers_of(stack, finder)
-
-
-def optimizers_of(stack: Stack, finder: Finder | None = None) -> tuple[str, ...]:
-    """Every optimizer that a stack has, those of its own list first.
-
-    The root of all stacks has every optimizer that ships, for it is no software of its own. A stack whose list is that
-    of its parent builds on the parent's software.
-    """
-    own = stack.supports.optimizers
-    if stack.parent is None:
-        return (*own, *(name for name in optimizer_names() if name not in own))
-    line = _builds_on(stack, finder)
-    shipped = (name for name in optimizer_names() if name not in own)
-    return (*own, *(name for name in shipped if line & set(load_optimizer(name).stacks)))
-
-
-def _builds_on(stack: Stack, finder: Finder | None) -> set[str]:
-    """The names of a stack and of those whose optimizers it has too; releases are of the same name."""
-    line, each = {stack.name}, stack
-    while each.parent is not None:
-        parent = load_stack(each.parent, finder=finder)
-        if parent.parent is None or parent.supports.optimizers != stack.supports.optimizers:
-            break
-        line.add(parent.name)
-        each = parent
-    return line
-
-
-# Relatives: shipped stacks that can do what one cannot.
-
-
-def stacks_with(way: str) -> tuple[str, ...]:
-    """Shipped stacks that support one of the parallel ways, such as tensor_parallel."""
-    return tuple(name for name in stack_names() if getattr(load_stack(name).supports, way))
-
-
-def stacks_with_schedule(schedule: str) -> tuple[str, ...]:
-    """Shipped stacks that run pipelines in this order."""
-    return tuple(name for name in stack_names() if schedule in _piped(load_stack(name)))
-
-
-def _piped(stack: Stack) -> tuple[str, ...]:
-    return stack.supports.schedules if stack.supports.pipeline_parallel else ()
-
-
-def relative_on_several_gpus(stack: Stack, finder: Finder) -> str | None:
-    """The nearest stack above in the chain of parents that trains on several GPUs; None where there is none."""
-    while stack.parent is not None:
-        stack = load_stack(stack.parent, finder=finder)
-        if stack.supports.several_gpus:
-            return stack.name
-    return None

@@ -20,7 +20,7 @@ from xe_sizer.studies.hardware import one_price
 
 if TYPE_CHECKING:
     from xe_sizer.errors import Problem
-    from xe_sizer.profiles.registry import Registry
+    from xe_sizer.profiles.catalogue import Registry
     from xe_sizer.scenario.read import Given
 
 DIFFERENCES = 6

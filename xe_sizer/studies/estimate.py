@@ -19,7 +19,7 @@ from xe_sizer.training.summary import with_operators
 
 if TYPE_CHECKING:
     from xe_sizer.errors import Problem
-    from xe_sizer.profiles.registry import Registry
+    from xe_sizer.profiles.catalogue import Registry
     from xe_sizer.reinforcement.resolved import ResolvedReinforcement
     from xe_sizer.result.common import Advice
     from xe_sizer.result.serving import ServeResult

@@ -29,7 +29,7 @@ from xe_sizer.serving.summary import with_operators as with_service_operators
 
 if TYPE_CHECKING:
     from xe_sizer.laws.hardware import Server
-    from xe_sizer.profiles.registry import Registry
+    from xe_sizer.profiles.catalogue import Registry
     from xe_sizer.result.serving import ServeResult
     from xe_sizer.scenario.provenance import Tariff
     from xe_sizer.scenario.read import Given

@@ -49,7 +49,7 @@ from xe_sizer.training.summary import bound_of, layout_of, scenario_of, slow_sta
 from xe_sizer.version import __version__
 
 if TYPE_CHECKING:
-    from xe_sizer.profiles.registry import Registry
+    from xe_sizer.profiles.catalogue import Registry
     from xe_sizer.result.common import Range
     from xe_sizer.result.studies import Rule
     from xe_sizer.scenario.read import Given

@@ -20,7 +20,7 @@ from xe_sizer.training.resolve import resolve
 from xe_sizer.training.summary import COMPUTE, bound_of, layout_of, scenario_of
 
 if TYPE_CHECKING:
-    from xe_sizer.profiles.registry import Registry
+    from xe_sizer.profiles.catalogue import Registry
     from xe_sizer.scenario.read import Given
     from xe_sizer.training.estimate import TrainingEstimate
     from xe_sizer.training.resolved import ResolvedTraining

@@ -33,7 +33,7 @@ from xe_sizer.training.uncertainty import uncertainty
 
 if TYPE_CHECKING:
     from xe_sizer.laws.hardware import Accelerator, Server
-    from xe_sizer.profiles.registry import Registry
+    from xe_sizer.profiles.catalogue import Registry
     from xe_sizer.scenario.read import Given
     from xe_sizer.training.estimate import TrainingEstimate
     from xe_sizer.training.resolved import ResolvedTraining

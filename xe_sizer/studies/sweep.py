@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.immutable import Immutable
-from xe_sizer.profiles.registry import Registry
+from xe_sizer.profiles.catalogue import Registry
 from xe_sizer.result.common import SCHEMA_VERSION
 from xe_sizer.result.studies import INTERRUPTED, SweepResult, SweepRow
 from xe_sizer.scenario.read import read_scenario

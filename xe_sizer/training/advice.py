@@ -10,12 +10,12 @@ from msgspec.structs import replace
 
 from xe_sizer.errors import InputError
 from xe_sizer.graph.operators import LEAST_MEMORY
+from xe_sizer.profiles.catalogue import has_optimizer, load_optimizer, load_stack
 from xe_sizer.scenario.options import OPTION_OF
 from xe_sizer.scenario.read import Change, changed
 from xe_sizer.scenario.schema import NO_ADAPTERS
 from xe_sizer.scenario.trials import MOST_ADVICE, Option, Remedy, Trials, advice_of, key_of, mildest
-from xe_sizer.software.optimizer import load_optimizer
-from xe_sizer.software.stack import Objective, has_optimizer, load_stack
+from xe_sizer.software.stack import Objective
 from xe_sizer.training.adapters import ADAPTERS
 from xe_sizer.training.adapters.low_rank import narrower_targets
 from xe_sizer.training.estimate import Fewest, TrainingEstimate
@@ -30,7 +30,7 @@ from xe_sizer.training.summary import kept_steps_words, packed_settings
 from xe_sizer.units import GIB, HOUR_S, MINUTE_S, three_digits, whole_percent
 
 if TYPE_CHECKING:
-    from xe_sizer.profiles.registry import Registry
+    from xe_sizer.profiles.catalogue import Registry
     from xe_sizer.result.common import Advice
     from xe_sizer.training.adapters import AdapterKind
     from xe_sizer.training.job import Job
@@ -189,7 +189,7 @@ def small_optimizer(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
 
 def smaller_adapters(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
     """Half the rank, and half of that, down to what people train."""
-    rank = whole = sized.resolved.values.get("lora.rank", 0)
+    rank = whole = sized.resolved.values.lora.rank or 0
     while rank // 2 >= SMALLEST_RANK:
         rank //= 2
         yield Change(f"adapters of rank {rank} instead of {whole}", {"lora.rank": rank}, 4)
@@ -197,7 +197,7 @@ def smaller_adapters(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
 
 def fewer_adapters(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
     """Adapters on part of the modules that have them."""
-    model, targets = sized.resolved.job.model, sized.resolved.values.get("lora.targets")
+    model, targets = sized.resolved.job.model, sized.resolved.values.lora.targets
     for words, fewer in narrower_targets(model, targets) if targets else ():
         yield Change(f"adapters on {words} alone", {"lora.targets": list(fewer)}, COSTLY)
 

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import msgspec
 from msgspec.structs import replace
 
 import xe_sizer.training.jobs  # noqa: F401
 from xe_sizer.errors import InputError, Problem, did_you_mean
 from xe_sizer.graph.inputs import Learning, Part
 from xe_sizer.graph.vision import encoder_weights, projector_weights, seen_image
-from xe_sizer.immutable import Immutable
 from xe_sizer.laws.device import BF16, FP8, FP16, FP32, supported_precisions
 from xe_sizer.laws.network import network
+from xe_sizer.profiles.catalogue import load_optimizer, load_quantiser, load_stack
+from xe_sizer.profiles.finder import default_name
+from xe_sizer.scenario.conflicts import conflicts
 from xe_sizer.scenario.options import SERVE_LIMITS
 from xe_sizer.scenario.provenance import (
     Provenance,
@@ -34,13 +36,11 @@ from xe_sizer.scenario.provenance import (
 from xe_sizer.scenario.read import serves
 from xe_sizer.software.adapter_targets import ALL_LINEAR, resolve_targets
 from xe_sizer.software.number_formats import recipe_of
-from xe_sizer.software.optimizer import load_optimizer
-from xe_sizer.software.quantiser import load_quantiser
-from xe_sizer.software.stack import Objective, default_stack, load_stack
+from xe_sizer.software.stack import Objective
 from xe_sizer.training.adapters import ADAPTERS, ALL_WEIGHTS, AdapterOptions, Quantised
 from xe_sizer.training.adapters.adapter import VIRTUAL_TOKENS
 from xe_sizer.training.adapters.low_rank import resolve_end
-from xe_sizer.training.conflicts import conflicts
+from xe_sizer.training.conflicts import RULES, AskedTraining
 from xe_sizer.training.device import device_of, without_losses
 from xe_sizer.training.job import OWN, BatchRamp, Images, Job, Pauses
 from xe_sizer.training.layout import SELECTIVE, WORDS
@@ -55,11 +55,9 @@ from xe_sizer.units import FLOAT32, GIB, GIGA, SIXTEEN_BIT
 
 if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape, VisionTower
-    from xe_sizer.graph.operators import ContextKind
-    from xe_sizer.graph.recompute import RecomputeModule
     from xe_sizer.laws.device import Efficiency
     from xe_sizer.laws.hardware import Server
-    from xe_sizer.profiles.registry import Registry
+    from xe_sizer.profiles.catalogue import Registry
     from xe_sizer.scenario.read import Given
     from xe_sizer.scenario.schema import LayoutSection, LimitsSection, ScenarioFile
     from xe_sizer.software.optimizer import Optimizer
@@ -200,15 +198,9 @@ SHARED_NAMES = frozenset({"q", "k", "v", "q_proj", "k_proj", "v_proj"})
 GROUPS = frozenset({ALL_LINEAR, "attention", "mlp"})
 
 
-class Seeing(Immutable):
-    """A job with images: its method with what learns of each part, its images, and its data with their tokens."""
-
-    method: Method
-    images: Images | None
-    work: Workload
-
-
-def seeing(provenance: Provenance, model: ModelShape, stack: Stack, method: Method, work: Workload) -> Seeing:
+def with_images(
+    provenance: Provenance, model: ModelShape, stack: Stack, method: Method, work: Workload
+) -> tuple[Method, Images | None, Workload]:
     """The job with the images of its samples; as it is where they have none.
 
         tokens of a sample = text + images x tokens of an image      where the data says how long texts are
@@ -220,7 +212,7 @@ def seeing(provenance: Provenance, model: ModelShape, stack: Stack, method: Meth
 
     Returns
     -------
-    Seeing
+    the method with what learns of each part, the images, and the data with their tokens
 
     Raises
     ------
@@ -231,7 +223,7 @@ def seeing(provenance: Provenance, model: ModelShape, stack: Stack, method: Meth
     given, tower = provenance.given, model.vision
     count = given.values.data.images
     if not count or tower is None:
-        return Seeing(method, None, work)
+        return method, None, work
     width, height = provenance.settle("data.image_size", DEFAULT_IMAGE_SIZE).split("x")
     seen = seen_image(tower, int(width), int(height))
     lengths = _with_tokens(work, float(count * seen.tokens))
@@ -250,7 +242,7 @@ def seeing(provenance: Provenance, model: ModelShape, stack: Stack, method: Meth
         seen=seen,
         forced=stack.defaults.gradients_through_encoder and bool(chosen.learning.adapters),
     )
-    return Seeing(chosen, images, replace(work, lengths=lengths))
+    return chosen, images, replace(work, lengths=lengths)
 
 
 def _others_learn(method: Method) -> bool:
@@ -273,7 +265,7 @@ def _too_many(given: Given, count: int, tokens: int, seq_len: int) -> Problem:
 
 def _learning(provenance: Provenance, method: Method, tower: VisionTower, still: set[str], split: bool) -> Method:
     """The method with what learns of the language model, the encoder and the projector; `still` are frozen."""
-    targets = provenance.values.get("lora.targets") or ()
+    targets = provenance.values.lora.targets or ()
     encoder = _of_part(method, _encoder_names(tower.encoder, targets), ENCODER in still)
     projector = _of_part(method, _products(tower, targets), PROJECTOR in still)
     parts = (
@@ -345,70 +337,30 @@ def without_effect(given: Given, job: Job) -> Iterator[str]:
 # The stack as a scenario has it: what the user chose over what the stack does by itself.
 
 
-def as_chosen(
-    stack: Stack, provenance: Provenance, values: ScenarioFile, precision: str, server: Server, method: Method
-) -> Stack:
+OF_A_STACK = {
+    "layout.cp_kind": ("kernels", "context"),
+    "layout.recompute_modules": ("kernels", "selective"),
+    "train.reduce_every_micro_batch": ("defaults", "reduces_every_micro_batch"),
+    "layout.bucket_gib": ("memory", "bucket_gib"),
+}
+"""Keys that take the place of what a stack does by itself: section of the stack, and what they are there."""
+
+
+def as_chosen(stack: Stack, provenance: Provenance, precision: str, server: Server, method: Method) -> Stack:
     """The stack with kernels, exchanges, reduction and recipe as the user chose, or as it has them by itself."""
+    values = provenance.given.values
+    changes = [(*place, value) for key, place in OF_A_STACK.items() if (value := attrgetter(key)(values)) is not None]
     if method.objective is Objective.NEXT_TOKEN:
-        stack = _with_loss(stack, provenance.settle("loss", stack.kernels.loss, "stack"))
-    stack = _with_dropout(stack, values.train.dropout)
-    stack = _with_context(stack, values.layout.cp_kind)
-    stack = _with_modules(stack, values.layout.recompute_modules)
-    stack = _with_reduction(stack, values.train.reduce_every_micro_batch)
-    stack = _with_bucket(stack, values.layout.bucket_gib)
-    return _with_recipe(stack, provenance, precision, server)
-
-
-def _with_loss(stack: Stack, loss: Any) -> Stack:
-    """The stack with the cross-entropy kernel that the user chose."""
-    kernels = msgspec.structs.replace(stack.kernels, loss=loss)
-    return msgspec.structs.replace(stack, kernels=kernels)
-
-
-def _with_dropout(stack: Stack, rate: float | None) -> Stack:
-    """The stack that draws dropout masks or none, as the user chose, or as it does by itself."""
-    if rate is None:
-        return stack
-    return msgspec.structs.replace(stack, kernels=msgspec.structs.replace(stack.kernels, dropout=rate > 0))
-
-
-def _with_context(stack: Stack, kind: ContextKind | None) -> Stack:
-    """The stack whose context-parallel ranks exchange what the user chose, or what they do by themselves."""
-    if kind is None:
-        return stack
-    return msgspec.structs.replace(stack, kernels=msgspec.structs.replace(stack.kernels, context=kind))
-
-
-def _with_modules(stack: Stack, modules: tuple[RecomputeModule, ...] | None) -> Stack:
-    """The stack whose selective recomputation runs the modules again that the user chose, or its own set."""
-    if modules is None:
-        return stack
-    return msgspec.structs.replace(stack, kernels=msgspec.structs.replace(stack.kernels, selective=modules))
-
-
-def _with_reduction(stack: Stack, every_micro_batch: bool | None) -> Stack:
-    """The stack that reduces gradients as often as the user chose, or as its default has it."""
-    if every_micro_batch is None:
-        return stack
-    defaults = msgspec.structs.replace(stack.defaults, reduces_every_micro_batch=every_micro_batch)
-    return msgspec.structs.replace(stack, defaults=defaults)
-
-
-def _with_bucket(stack: Stack, bucket_gib: float | None) -> Stack:
-    """The stack that reduces gradients in a buffer of the size that the user chose, or of its own."""
-    if bucket_gib is None:
-        return stack
-    return msgspec.structs.replace(stack, memory=msgspec.structs.replace(stack.memory, bucket_gib=bucket_gib))
-
-
-def _with_recipe(stack: Stack, provenance: Provenance, precision: str, server: Server) -> Stack:
-    """The stack that scales operands in 8 bit as the user chose, or as it does by itself."""
-    usual = recipe_of(stack, precision, server.accelerator.peak_flops_per_s)
-    if precision != FP8 or usual is None:
-        return stack
-    recipe = provenance.settle("train.fp8_recipe", usual, "stack")
-    defaults = msgspec.structs.replace(stack.defaults, fp8_recipe=recipe, block_scaled_recipe=None)
-    return msgspec.structs.replace(stack, defaults=defaults)
+        changes.append(("kernels", "loss", provenance.settle("loss", stack.kernels.loss, "stack")))
+    if values.train.dropout is not None:
+        changes.append(("kernels", "dropout", values.train.dropout > 0))
+    recipe = recipe_of(stack, precision, server.accelerator.peak_flops_per_s)
+    if precision == FP8 and recipe is not None:
+        recipe = provenance.settle("train.fp8_recipe", recipe, "stack")
+        changes += [("defaults", "fp8_recipe", recipe), ("defaults", "block_scaled_recipe", None)]
+    for section, name, value in changes:
+        stack = replace(stack, **{section: replace(getattr(stack, section), **{name: value})})
+    return stack
 
 
 # Checkpoints, evaluations and failures of a scenario, with defaults for what it leaves out.
@@ -648,7 +600,7 @@ METHOD_SECTIONS = ("lora", "p_tuning")
 
 
 def _stack(given: Given, registry: Registry, provenance: Provenance) -> Stack | None:
-    name = provenance.settle("stack", default_stack())
+    name = provenance.settle("stack", default_name("stack"))
     if "stack" in given.unread:
         return None
     try:
@@ -770,7 +722,8 @@ def rearranged(resolved: ResolvedTraining, given: Given, registry: Registry) -> 
     """
     job = resolved.job
     gpus = gpu_count(Provenance(given, registry), job.server)
-    problems = list(conflicts(given, job.model, job.server, job.stack, job.precision, gpus, registry))
+    asked = AskedTraining(given, job.model, job.server, gpus, job.stack, job.precision, registry)
+    problems = conflicts(asked, RULES)
     if problems:
         raise InputError(in_reading_order(problems, given))
     if gpus is None or global_batch(given, gpus, job.stack) != job.global_batch:
@@ -808,11 +761,11 @@ def _resolved(
     job_name = provenance.settle("job", DEFAULT_METHOD.name)
     model = model and METHODS.get(job_name, DEFAULT_METHOD).read_by(model, given.values.train.task)
     # What a method asks of a model hardly depends on the stack: an unknown one need not hide the answer.
-    assumed = stack or load_stack(default_stack())
+    assumed = stack or load_stack(default_name("stack"))
     method = model and collect(problems, _method, provenance, model, assumed, job_name, registry)
     precision = _precision(provenance, server, stack) if server and stack else given.values.precision
     gpus = gpu_count(provenance, server)
-    problems += conflicts(given, model, server, stack, precision, gpus, registry)
+    problems += conflicts(AskedTraining(given, model, server, gpus, stack, precision, registry), RULES)
     if server:
         collect(problems, tariff_of, given, server, registry)
     if problems or given.unread or not (model and server and stack and method and precision):
@@ -827,10 +780,10 @@ def _resolved(
     optimizer = collect(problems, _optimizer, given, registry, stack)
     if work is None or optimizer is None:
         return None
-    job = collect(problems, seeing, provenance, model, stack, method, work)
-    if job is None:
+    seen = collect(problems, with_images, provenance, model, stack, method, work)
+    if seen is None:
         return None
-    made = _assembled(given, provenance, model, server, stack, job, optimizer, precision, gpus)
+    made = _assembled(given, provenance, model, server, stack, *seen, optimizer, precision, gpus)
     return replace(made, at_replicas=at_replicas, at_batch=partial(_for_batch, given, registry) if fitted else None)
 
 
@@ -867,17 +820,17 @@ def _for_batch(given: Given, registry: Registry, batch: int) -> ResolvedTraining
 
 
 def _assembled(
-    given: Given, provenance: Provenance, model: ModelShape, server: Server, stack: Stack, seen: Seeing,
-    optimizer: Optimizer, precision: str, gpus: int | None,
+    given: Given, provenance: Provenance, model: ModelShape, server: Server, stack: Stack, method: Method,
+    images: Images | None, work: Workload, optimizer: Optimizer, precision: str, gpus: int | None,
 ) -> ResolvedTraining:  # fmt: skip
-    values, work, method = given.values, seen.work, seen.method
+    values = given.values
     efficiency = efficiency_of(given)
     refuse_layers(given, model, method)
     if not optimizer.masters and precision in stack.weights_dtypes:  # it keeps no float32 copy of all weights
         stack = stack.loaded_in(precision)
     if precision == FP16 and stack.defaults.weights_dtype == BF16 and not chosen(given, "train.weights_dtype"):
         stack = stack.loaded_in(FP16) if FP16 in stack.weights_dtypes else stack
-    stack_used = without_losses(as_chosen(stack, provenance, values, precision, server, method), efficiency)
+    stack_used = without_losses(as_chosen(stack, provenance, precision, server, method), efficiency)
     provenance.settle("optimizer", stack.defaults.optimizer, "stack")
     job = Job(
         model=model,
@@ -898,8 +851,8 @@ def _assembled(
         steps=work.steps,
         **layers_asked(values),
         pauses=pauses_of(provenance, work, writes=method.kind.rollout is not None),
-        images=seen.images,
-        lengths_assumed=lengths_assumed(values, provenance.origin["train.seq_len"]),
+        images=images,
+        lengths_assumed=lengths_assumed(values, provenance.origins["train.seq_len"]),
     )
     written = ("rollout",) if method.kind.rollout else ()
     provenance.keep(("data", "train", "storage", "layout", *written, "p_tuning", "limits", "cost", "efficiency"))
@@ -915,7 +868,7 @@ def _assembled(
         tariff=tariff_of(given, server, provenance.finder),
         efficiency=efficiency,
         values=provenance.values,
-        origin=provenance.origin,
+        origins=provenance.origins,
         warnings=(*work.warnings, *_warnings(given, job, efficiency)),
         data_source=work.source,
         known_samples=work.known_samples,
@@ -969,12 +922,12 @@ def _precision(provenance: Provenance, server: Server, stack: Stack) -> str:
 def _of_stack(provenance: Provenance, stack: Stack) -> None:
     """Note what weights are loaded in and what shares states out, also where the stack has it otherwise than said."""
     given = provenance.given
-    asked = {"train.weights_dtype": stack.defaults.weights_dtype, "train.backend": stack.backend}
-    for key, value in asked.items():
+    for key, value in (("train.weights_dtype", stack.defaults.weights_dtype), ("train.backend", stack.backend)):
         if value is None or (key == "train.backend" and key not in given.origin):
             provenance.drop(key)
         else:
-            provenance.note(key, value, given.origin.get(key, "stack") if provenance.is_given(key, value) else "stack")
+            asked = attrgetter(key)(given.values) == value
+            provenance.note(key, value, given.origin.get(key, "stack") if asked else "stack")
 
 
 def _warnings(given: Given, job: Job, efficiency: Efficiency) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from xe_sizer.laws.device import Efficiency
     from xe_sizer.scenario.provenance import Tariff
     from xe_sizer.scenario.read import Given
+    from xe_sizer.scenario.schema import ScenarioFile
     from xe_sizer.training.job import Job
     from xe_sizer.training.layout import Layouts
 
@@ -26,7 +27,7 @@ class ResolvedTraining(Immutable):
     """What is asked, resolved but for the layout.
 
     fixed : layout fields that the user chose, coded as in `Layouts`
-    values, origin : scenario keys with their values, and where each came from
+    values, origins : scenario keys with defaults filled in, and where each that counts comes from
     known_samples : in the data set, None where nobody said
     at_replicas : resolves the same scenario for a number of replicas, where the global batch follows the layout; the
     job's batch is that of one replica then
@@ -40,8 +41,8 @@ class ResolvedTraining(Immutable):
     min_headroom_bytes: float
     tariff: Tariff
     efficiency: Efficiency
-    values: Mapping[str, Any]
-    origin: Mapping[str, str]
+    values: ScenarioFile
+    origins: Mapping[str, str]
     warnings: tuple[str, ...]
     data_source: str | None
     known_samples: float | None

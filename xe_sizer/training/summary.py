@@ -290,13 +290,13 @@ LANGUAGE = "language"
 
 def sample_images(sized: TrainingEstimate) -> SampleImages | None:
     """The images of a sample and what becomes of them; None where samples have none."""
-    job, values = sized.resolved.job, sized.resolved.values
+    job, data = sized.resolved.job, sized.resolved.values.data
     if job.images is None:
         return None
-    seen, count = job.images.seen, int(values["data.images"])
+    seen, count = job.images.seen, int(data.images or 0)
     return SampleImages(
         per_sample=count,
-        size=str(values["data.image_size"]),
+        size=str(data.image_size),
         pieces_each=seen.pieces,
         patches_each=seen.pieces * seen.patches,
         tokens_each=seen.tokens,
@@ -376,7 +376,7 @@ def with_operators(result: Result, sized: TrainingEstimate) -> Result:
 def scenario_of(resolved: ResolvedTraining) -> dict[str, Any]:
     """Resolved keys, nested as in the scenario file, with the origin of each."""
     job = resolved.job
-    scenario = resolved_scenario(resolved.values, resolved.origin, job.model, job.server)
+    scenario = resolved_scenario(resolved.given, resolved.values, resolved.origins, job.model, job.server)
     scenario["names"]["job"] = job.method.label
     return scenario
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from xe_sizer.profiles.finder import of_release
 from xe_sizer.result.common import CERTAINTIES
+from xe_sizer.software.release import of_release
 from xe_sizer.software.uncertainty import (
     TABLES,
     Evidence,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.immutable import Immutable
-from xe_sizer.profiles.dataset import load_dataset
+from xe_sizer.profiles.catalogue import load_dataset
 from xe_sizer.profiles.text import at_home
 from xe_sizer.scenario.provenance import relative
 from xe_sizer.scenario.schema import DataSection, Histogram

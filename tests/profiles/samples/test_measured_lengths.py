@@ -12,7 +12,7 @@ from sample_files import measured
 from xe_sizer.datasets.profile import profile_of, profile_yaml
 from xe_sizer.datasets.tokens import sample_of
 from xe_sizer.errors import InputError
-from xe_sizer.profiles.dataset import load_dataset
+from xe_sizer.profiles.catalogue import load_dataset
 
 
 @pytest.mark.parametrize(

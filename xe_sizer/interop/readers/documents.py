@@ -290,7 +290,8 @@ def read_json(path: Path, text: str) -> ForeignDocument:
     """
     reader = _Reader(text, name_of(path))
     reader.read()
-    return ForeignDocument(path, text, reader.root, reader.value_places, reader.key_places, tuple(reader.notes))
+    places = reader.value_places, reader.key_places
+    return ForeignDocument(path, reader.root, lambda: places, notes=tuple(reader.notes))
 
 
 class _Reader:
@@ -433,7 +434,7 @@ def read_toml(path: Path, text: str) -> ForeignDocument:
     keys: dict[KeyPath, Location] = {}
     for path_of_key, key, value_place in _places(text, name_of(path)):
         keys[path_of_key], values[path_of_key] = key, value_place
-    return ForeignDocument(path, text, value, values, keys)
+    return ForeignDocument(path, value, lambda: (values, keys))
 
 
 def _values(text: str, name: str) -> dict[str, object]:

@@ -17,7 +17,7 @@ from xe_sizer.interop.megatron import Arguments, filled_in, state_megatron
 from xe_sizer.interop.readers.documents import resolved
 from xe_sizer.interop.source import Tool
 from xe_sizer.interop.values import is_on, listed, number, plain, positive, positive_or_open, whole, word_of
-from xe_sizer.profiles.registry import Registry
+from xe_sizer.profiles.catalogue import Registry
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -24,7 +24,7 @@ from xe_sizer.interop.readers.python_values import keys_of
 from xe_sizer.interop.source import Tool
 from xe_sizer.interop.values import Written, inverse, is_on, listed, plain, positive, positive_or_open, word_of
 from xe_sizer.interop.write import LEARNING_RATE, Added, Exporter, ToolFiles
-from xe_sizer.profiles.registry import Registry
+from xe_sizer.profiles.catalogue import Registry
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

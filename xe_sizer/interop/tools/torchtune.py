@@ -36,7 +36,7 @@ from xe_sizer.interop.values import (
     text,
 )
 from xe_sizer.interop.write import LEARNING_RATE, Added, Exporter, ToolFiles, yaml_text
-from xe_sizer.profiles.registry import Registry
+from xe_sizer.profiles.catalogue import Registry
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

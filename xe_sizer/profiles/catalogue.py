@@ -1,34 +1,48 @@
-"""Names to hardware and models in SI units, from the user's folders and the built-in catalogue."""
+"""The catalogue: every kind of profile by name or path, the user's before the built-in ones, in SI units."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
-from xe_sizer.errors import InputError, Problem, place_of
+from xe_sizer.errors import InputError, Problem, did_you_mean, place_of
 from xe_sizer.graph.weights import count_parameters
+from xe_sizer.profiles.convert import convert
 from xe_sizer.profiles.fabric import fabric_with, load_fabric_profile
-from xe_sizer.profiles.finder import Finder, default_name, is_path, is_repository
+from xe_sizer.profiles.finder import (
+    BUILT_IN,
+    Finder,
+    default_name,
+    is_path,
+    is_repository,
+    load_inherited,
+)
 from xe_sizer.profiles.gpu import accelerator, load_gpu_profile
 from xe_sizer.profiles.hub import CONFIG, Hub, repository_of
 from xe_sizer.profiles.model import _ANY_MODELS, load_model_profile
 from xe_sizer.profiles.server import bare_server, load_server_profile, server
 from xe_sizer.profiles.text import at_home, read_text
 from xe_sizer.profiles.yaml_reader import PATH_HINT, load_yaml
+from xe_sizer.software.optimizer import Optimizer
+from xe_sizer.software.stack import LOADS, Stack
 
 if TYPE_CHECKING:
     from xe_sizer.errors import Where
     from xe_sizer.graph.model import ModelShape
     from xe_sizer.laws.hardware import Accelerator, Server
+    from xe_sizer.profiles.dataset import DatasetProfile
     from xe_sizer.profiles.fabric import FabricProfile
     from xe_sizer.profiles.gpu import GpuProfile, LendsTo
     from xe_sizer.profiles.server import ServerProfile
     from xe_sizer.profiles.yaml_reader import Document
+    from xe_sizer.software.engine import Engine
+    from xe_sizer.software.quantiser import Quantiser
 
 # Model profiles: from a name, an alias or a path to the shape of a model.
 #
@@ -73,7 +87,9 @@ def resolve_model(name_or_path: str, finder: Finder, where: Where = None, hub: H
         return finder.once(kind, found, lambda file: load_model_profile(file, instructed=instructed))
     config = cached or (hub.config(repository, where) if repository else None)
     if config and repository:
-        return _shape_of_repository(config, repository)
+        shape = _shape_from_file(config, None)
+        assumptions = (f"no profile has this name; its shape is that of {config}", *shape.assumptions)
+        return replace(shape, name=repository.rpartition("/")[2], assumptions=assumptions)
     raise InputError(_unknown(name_or_path, finder, where, hub if repository else None))
 
 
@@ -121,12 +137,6 @@ def _shape_from_folder(path: Path, name: str, finder: Finder, where: Where) -> M
     return load_model_profile(named) if named else _shape_from_file(path / CONFIG, where)
 
 
-def _shape_of_repository(config: Path, repository: str) -> ModelShape:
-    shape = _shape_from_file(config, None)
-    assumptions = (f"no profile has this name; its shape is that of {config}", *shape.assumptions)
-    return replace(shape, name=repository.rpartition("/")[2], assumptions=assumptions)
-
-
 def published_as(name: str, finder: Finder) -> str | None:
     """The repository on the Hugging Face Hub that a profile names; None where it names none. Raises InputError."""
     found = model_file(name, finder)
@@ -169,7 +179,8 @@ class Registry(Finder):
 
         apart : the factor between the weights of two models [-]
         """
-        kin = [self.model(name) for name in self.names("model") if _kin(name, own.name)]
+        family = own.name.split("-", maxsplit=1)[0]
+        kin = [self.model(name) for name in self.names("model") if name.split("-", maxsplit=1)[0] == family]
         sized = sorted((count_parameters(model).total, model.name) for model in kin if model.family == own.family)
         total = count_parameters(own).total
         smaller = [name for size, name in sized if size < total / apart][-1:]
@@ -282,6 +293,143 @@ def _text_of(file: Path) -> str:
         return ""
 
 
-def _kin(name: str, own: str) -> bool:
-    """Names of one family: everything before the first size or version."""
-    return name.split("-", maxsplit=1)[0] == own.split("-", maxsplit=1)[0]
+# Data sets and software. A name of software may end in a release (nemo@24.07), and any name may be the path of a file.
+
+
+def load_dataset(name: str, where: Where = None, finder: Finder | None = None) -> DatasetProfile:
+    """The data set profile of a name, or of a path. Raises InputError."""
+    from xe_sizer.profiles.dataset import load_dataset_profile
+
+    finder = finder or BUILT_IN
+    return finder.once("dataset", finder.path("dataset", name, where), load_dataset_profile)
+
+
+def load_optimizer(name: str, where: Where = None, finder: Finder | None = None) -> Optimizer:
+    """The optimizer of a name. Raises InputError."""
+    return load_inherited("optimizer", Optimizer, name, where, finder)
+
+
+def load_quantiser(name: str, where: Where = None, finder: Finder | None = None) -> Quantiser:
+    """The quantiser of a name. Raises InputError."""
+    from xe_sizer.software.quantiser import Quantiser
+
+    return load_inherited("quantiser", Quantiser, name, where, finder, _bits_given_twice)
+
+
+def _bits_given_twice(quantiser: Quantiser, document: Document, _: Finder) -> Iterator[Problem]:
+    for index, bits in enumerate(quantiser.bits):
+        if bits in quantiser.bits[:index]:
+            where = document.locate(("widths", index, "bits"))
+            yield Problem(f"weights of {bits} bits are there already", where, "one row for each number of bits")
+
+
+def load_engine(name: str, where: Where = None, finder: Finder | None = None) -> Engine:
+    """The engine of a name. Raises InputError."""
+    from xe_sizer.software.engine import Engine
+
+    return load_inherited("engine", Engine, name, where, finder)
+
+
+def default_engine(family: str = "") -> str:
+    """The engine where none is named: of a family of formats the one that is made for it, else the one for all."""
+    made_for = (name for name in BUILT_IN.names("engine") if family and family in load_engine(name).families)
+    return next(made_for, default_name("engine"))
+
+
+def load_stack(name: str, where: Where = None, finder: Finder | None = None) -> Stack:
+    """The stack of a name, its weights loaded in the number format that is its default. Raises InputError."""
+    made = finder.made("stack", name) if finder else None
+    if isinstance(made, Stack):
+        return made
+    stack = load_inherited("stack", Stack, name, where, finder, _stack_problems)
+    return stack.loaded_in(stack.defaults.weights_dtype) if stack.defaults.weights_dtype else stack
+
+
+def _stack_problems(stack: Stack, document: Document, finder: Finder) -> Iterator[Problem]:
+    """Names that nobody knows, sections that cannot be so, and defaults that the stack itself cannot do."""
+    supports, defaults, locate = stack.supports, stack.defaults, document.locate
+    yield from _section_problems(stack, document)
+    for key in ("weights_dtype", "quantised_weights_dtype"):
+        dtype = getattr(defaults, key)
+        if dtype is not None and dtype not in stack.weights_dtypes:
+            hint = f"it has {', '.join(stack.weights_dtypes)}" if stack.loads else None
+            yield Problem(f"'loads' does not say what weights in {dtype} take", locate(("defaults", key)), hint)
+    if stack.lighter is not None and finder.find("stack", stack.lighter) is None:
+        hint = finder.suggestion("stack", stack.lighter)
+        yield Problem(f"unknown stack '{stack.lighter}'", locate(("lighter",)), hint)
+    for index, name in enumerate(supports.optimizers):
+        if name not in finder.names("optimizer"):
+            where, hint = locate(("supports", "optimizers", index)), finder.suggestion("optimizer", name)
+            yield Problem(f"unknown optimizer '{name}'", where, hint)
+    if defaults.optimizer not in supports.optimizers:
+        hint = did_you_mean(defaults.optimizer, supports.optimizers) or f"it has {', '.join(supports.optimizers)}"
+        message = f"the default optimizer '{defaults.optimizer}' is not among those that it supports"
+        yield Problem(message, locate(("defaults", "optimizer")), hint)
+    for zero in {*defaults.zero, defaults.usual_zero} - {None, *supports.zero}:
+        message = f"the default ZeRO stage {zero} is not among those that it supports"
+        yield Problem(message, locate(("defaults", "zero")))
+
+
+def _section_problems(stack: Stack, document: Document) -> Iterator[Problem]:
+    """Changes by number format, fused kernel or backend that the changed section of a stack cannot have."""
+    if stack.backend is not None and stack.backends and stack.backend not in stack.runs_on:
+        hint = did_you_mean(stack.backend, stack.runs_on) or f"it has {', '.join(stack.runs_on)}"
+        yield Problem(f"the stack has no backend '{stack.backend}'", document.locate(("backend",)), hint)
+    sections = {name: part for name in Stack.__struct_fields__ if isinstance(part := getattr(stack, name), Struct)}
+    changed: list[tuple[tuple[str, ...], Struct, Mapping[str, Any]]] = []
+    changed += [((LOADS, dtype), stack.states, changes) for dtype, changes in stack.loads.items() if changes]
+    changed += [(("fused", kernel), stack.kernels, changes) for kernel, changes in stack.fused.items()]
+    for backend, changes_of in stack.backends.items():
+        for name, changes in (changes_of or {}).items():
+            path = ("backends", backend, name)
+            if name in sections:
+                changed.append((path, sections[name], changes))
+            elif name == LOADS:
+                changed += [((*path, dtype), stack.states, each) for dtype, each in changes.items()]
+            else:
+                near = did_you_mean(name, (*sections, LOADS))
+                yield Problem(f"a backend changes no '{name}'", document.locate(path, key=True), near)
+    for place, section, differs in changed:
+        try:
+            convert(to_builtins(section) | dict(differs), type(section), document.locate_below(place))
+        except InputError as error:
+            yield from error.problems
+
+
+def has_optimizer(stack: Stack, name: str, finder: Finder | None = None) -> bool:
+    """Whether a stack has an optimizer of that name; the files of others are read only where its own list lacks it."""
+    return name in stack.supports.optimizers or name in optimizers_of(stack, finder)
+
+
+def optimizers_of(stack: Stack, finder: Finder | None = None) -> tuple[str, ...]:
+    """Every optimizer that a stack has: those of its own list, then those whose files name it or what it builds on.
+
+    The root of all stacks has every optimizer that ships, for it is no software of its own. A stack whose list is that
+    of its parent builds on the parent's software.
+    """
+    own = stack.supports.optimizers
+    shipped = (name for name in BUILT_IN.names("optimizer") if name not in own)
+    if stack.parent is None:
+        return (*own, *shipped)
+    line, each = {stack.name}, stack  # releases are of the same name
+    while each.parent is not None:
+        parent = load_stack(each.parent, finder=finder)
+        if parent.parent is None or parent.supports.optimizers != own:
+            break
+        line.add(parent.name)
+        each = parent
+    return (*own, *(name for name in shipped if line & set(load_optimizer(name).stacks)))
+
+
+def stacks_with(way: str) -> tuple[str, ...]:
+    """Shipped stacks that support something, such as tensor_parallel."""
+    return tuple(name for name in BUILT_IN.names("stack") if getattr(load_stack(name).supports, way))
+
+
+def relative_on_several_gpus(stack: Stack, finder: Finder) -> str | None:
+    """The nearest stack above in the chain of parents that trains on several GPUs; None where there is none."""
+    while stack.parent is not None:
+        stack = load_stack(stack.parent, finder=finder)
+        if stack.supports.several_gpus:
+            return stack.name
+    return None

@@ -6,8 +6,8 @@ import pytest
 
 from xe_sizer.errors import InputError, Location
 from xe_sizer.profiles import finder as module
+from xe_sizer.profiles.catalogue import Registry
 from xe_sizer.profiles.finder import built_in_folder
-from xe_sizer.profiles.registry import Registry
 from xe_sizer.units import GIB
 
 WHERE = Location("job.yaml", 2, 6)
