@@ -183,9 +183,6 @@ BOMBS = {
     "groups": f"n = {{i: i for i in range(9999)}}\n{MANY}k.append({{**n}})",
     "classes": "class C0:\n a0=1\n" + "".join(f"class C{i}(C{i - 1}):\n a{i}=1\n" for i in range(1, 9000)),
     "objects": "class C:\n" + "".join(f" a{i}=1\n" for i in range(9000)) + "k = [C() for i in range(9999)]",
-    "options": "import argparse\np = argparse.ArgumentParser()\n"
-    + "".join(f"p.add_argument('--a{i}')\n" for i in range(7000))
-    + "k = [p.parse_args() for i in range(9999)]",
     "texts": "a = 'a' * 10_000\nb = a.replace('a', a)\nc = a.join([''] * 10_000)\nd = ('%(a)s' * 2000) % {'a': a}",
     "widths": "w = 999_999_999\nb = f'{1:{w}}'\nc = '{:{}}'.format(1, w)\nd = round(5, -w)",
     "attributes": "x = f()\nfor i in range(1000):\n  for j in range(1000):\n    x = x.abcdefgh",
