@@ -34,7 +34,9 @@ def ids(tool: Tool) -> str:
 
 
 def rows() -> list[Any]:
-    return [pytest.param(key, id=f"{tool.name}-{key.to}-{key.names[0]}") for tool in TOOLS for key in tool.table.keys]
+    return [
+        pytest.param(key, id=f"{tool.name}-{key.to}-{key.names[0]}") for tool in TOOLS for key in tool.table.whole.keys
+    ]
 
 
 @pytest.mark.parametrize("key", rows())
@@ -48,7 +50,7 @@ def counted() -> list[Any]:
     """Rows that read a number: that have 2 and `3` as 2 and 3."""
     found = []
     for tool in TOOLS:
-        for key in tool.table.keys:
+        for key in tool.table.whole.keys:
             try:
                 numbers = (key.read(2), key.read("3"))
             except UnreadableError:
@@ -75,7 +77,9 @@ def test_no_number_that_a_tool_cannot_run_with_becomes_a_default(tool: Tool, key
 
 
 def defaults() -> list[Any]:
-    found = {(key.to, str(key.default)): key for tool in TOOLS for key in tool.table.keys if key.default is not NOTHING}
+    found = {
+        (key.to, str(key.default)): key for tool in TOOLS for key in tool.table.whole.keys if key.default is not NOTHING
+    }
     return [pytest.param(key, id=f"{key.to}={key.default}") for key in found.values() if key.default is not None]
 
 
@@ -93,7 +97,7 @@ def test_a_default_is_a_value_that_a_scenario_takes(key: Key) -> None:
 
 @pytest.mark.parametrize("tool", TOOLS, ids=ids)
 def test_why_a_key_is_lost_is_a_short_clause(tool: Tool) -> None:
-    for loss in tool.table.losses:
+    for loss in tool.table.whole.losses:
         assert loss.names
         assert loss.why
         assert not loss.why.endswith(".")

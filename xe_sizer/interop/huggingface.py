@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.immutable import Immutable
-from xe_sizer.interop.draft import Draft, Key, Loss, Table, globs
+from xe_sizer.interop.draft import Draft, Key, Table, globs
 from xe_sizer.interop.launch import hardware_of, state_gpus
 from xe_sizer.interop.readers.python_values import Name, keys_of
 from xe_sizer.interop.readers.shell_script import flags_of, unwrapped
@@ -422,21 +422,8 @@ def _kernels(plan: Plan) -> dict[str, Any]:
 #
 # Targets of a family: peft src/peft/utils/constants.py, TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING (0.18).
 
-PEFT_LOSSES = (
-    Loss(("layers_to_transform", "layers_pattern"), "gives adapters to some layers only"),
-    Loss(("rank_pattern", "rank_pattern.*"), "gives some modules adapters of another rank", harmless=({},)),
-    Loss(("trainable_token_indices", "trainable_token_indices.*"), "trains some embeddings beside the adapters"),
-    Loss(("exclude_modules",), "leaves modules without adapters"),
-    Loss(("use_qalora",), "pools what adapters take in"),
-    Loss(("llm_int8_enable_fp32_cpu_offload",), "keeps weights in host memory"),
-)
-"""Arguments of LoraConfig and BitsAndBytesConfig that change memory or time and have no counterpart."""
-PEFT_SILENT = globs("""
-    bias inference_mode init_lora_weights fan_in_fan_out base_model_name_or_path peft_type auto_mapping
-    alpha_pattern* megatron_* loftq_config* eva_config* corda_config* lora_bias runtime_config* modules_to_transform
-    ensure_weight_tying qalora_group_size llm_int8_* quant_method _load_in_*
-""")
-"""Their arguments that change neither."""
+PEFT = Table(file="peft")
+"""Arguments of LoraConfig and BitsAndBytesConfig."""
 ALL_LINEAR = "all-linear"
 BITSANDBYTES = "bitsandbytes"
 _ALL = ("all", "alllinear")
@@ -1111,41 +1098,7 @@ DEEPSPEED_TABLE = Table(
         Key((f"{_SHARDED}stage3_max_reuse_distance",), "layout.reuse_elements", _unless_own(1e9)),
         Key((f"{_SHARDED}stage3_param_persistence_threshold",), "layout.persistent_elements", _unless_own(1e5)),
     ),
-    losses=(
-        Loss((f"{_SHARDED}zero_hpz_partition_size",), "ZeRO++, which is not modelled: it keeps a second copy of the "
-             "weights in every node", harmless=(1,), effect="refused"),
-        Loss((f"{_SHARDED}zero_quantized_weights", f"{_SHARDED}zero_quantized_nontrainable_weights"),
-             "ZeRO++, which is not modelled: it gathers weights in 8 bit", effect="refused"),
-        Loss((f"{_SHARDED}zero_quantized_gradients",), "ZeRO++, which is not modelled: it reduces gradients in 4 bit",
-             effect="refused"),
-        Loss((f"{_SHARDED}round_robin_gradients",), "spreads gradients that go to host memory"),
-        Loss((f"{_SHARDED}sub_group_size",), "steps the optimizer in groups of parameters", harmless=(1e9,)),
-        Loss((f"{_SHARDED}overlap_comm",), "hides the gradient exchange behind the backward pass"),
-        Loss(("communication_data_type",), "sets the number format of the gradient exchange"),
-        Loss(("data_types.grad_accum_dtype",), "sets the number format in which gradients are accumulated"),
-        Loss(("activation_checkpointing.partition_activations",), "splits checkpoints over tensor-parallel ranks"),
-        Loss(("activation_checkpointing.cpu_checkpointing",), "keeps checkpoints in host memory"),
-        Loss(("compile.deepcompile",), "compiles the model"),
-        Loss(("tensor_parallel.autotp_size",), "splits the model by tensor parallelism"),
-        Loss(("amp.enabled", "torch_autocast.enabled"), "computes by autocast, and keeps other states"),
-        Loss(("sparse_gradients",), "exchanges rows of embedding tables alone"),
-    ),
-    silent=globs("""
-        zero_optimization zero_optimization.allgather_partitions zero_optimization.allgather_bucket_size
-        zero_optimization.reduce_scatter zero_optimization.contiguous_gradients zero_optimization.elastic_checkpoint
-        zero_optimization.load_from_fp32_weights zero_optimization.ignore_unused_parameters
-        zero_optimization.legacy_stage1 zero_optimization.stage3_gather_* zero_optimization.stage3_module_granularity*
-        zero_optimization.memory_efficient_linear zero_optimization.log_trace* zero_optimization.*.pin_memory
-        zero_optimization.*.buffer_* zero_optimization.*.max_in_cpu zero_optimization.*.nvme_path
-        zero_optimization.*.pipeline_* zero_optimization.*.fast_init zero_optimization.offload_optimizer
-        zero_optimization.offload_param zero_optimization.mics_hierarchical_params_gather
-        fp16.loss_scale* fp16.initial_scale_power fp16.hysteresis fp16.min_loss_scale fp16.auto_cast optimizer.params*
-        scheduler* gradient_clipping
-        gradient_predivide_factor prescale_gradients steps_per_print wall_clock_breakdown zero_allow_untested_optimizer
-        zero_force_ds_cpu_optimizer activation_checkpointing* aio* amp* torch_autocast* data_types* compile*
-        tensor_parallel* flops_profiler* tensorboard* wandb* csv_monitor* comms_logger* checkpoint* dump_state
-        seq_parallel_communication_data_type disable_allgather memory_breakdown monitor_config* elasticity* autotuning*
-    """),
+    file="deepspeed",
 )  # fmt: skip
 """Its keys. Harmless values are those that DeepSpeed has unasked."""
 
@@ -1179,7 +1132,7 @@ def state_deepspeed(draft: Draft, keys: Mapping[str, Written], prefix: str = "")
     draft.take(*(f"{prefix}{key}" for key in own))
     draft.state("train.backend", DEEPSPEED, next(iter(own.values()), None))
     _offload(draft, own, prefix)
-    for row in DEEPSPEED_TABLE.keys:
+    for row in DEEPSPEED_TABLE.whole.keys:
         stated = next((own[name] for name in row.names if name in own), None)
         if row.to != "layout.offload_fraction" or draft.fact("layout.offload") is not None:
             draft.state(row.to, draft.value(stated, row.read), stated)
@@ -1279,43 +1232,7 @@ def _parallel(*sizes: str) -> tuple[str, ...]:
     return tuple(f"{prefix}{size}" for size in sizes for prefix in (_OWN, _SETTINGS))
 
 
-ACCELERATE_TABLE = Table(
-    keys=(
-        Key((*_parallel("tp_size"), f"{_MEGATRON}tp_degree"), "layout.tp", positive),
-        Key((f"{_MEGATRON}pp_degree",), "layout.pp", positive),
-        Key((*_parallel("cp_size", "sp_size"), f"{_MEGATRON}context_parallel_size"), "layout.cp", positive),
-        Key((f"{_MEGATRON}expert_model_parallel_size",), "layout.ep", positive),
-        Key((f"{_MEGATRON}expert_tensor_parallel_size",), "layout.expert_tp", positive),
-        Key((f"{_MEGATRON}sequence_parallelism",), "layout.sequence_parallel", switch),
-        Key((f"{_MEGATRON}num_micro_batches", "deepspeed_config.gradient_accumulation_steps"), "train.grad_accum",
-            positive),
-    ),
-    losses=(
-        Loss(("dynamo_config.*",), "compiles the model", harmless=("NO", "no")),
-        Loss(("fp8_config.*",), "sets how 8-bit operands are made"),
-        Loss(("use_cpu",), "trains without a GPU"),
-        Loss(("deepspeed_config.zero_quantized_*",), "ZeRO++, which is not modelled: it exchanges in few bits",
-             effect="refused"),
-        Loss(("deepspeed_config.zero_hpz_partition_size",), "ZeRO++, which is not modelled: it keeps a second copy of "
-             "the weights in every node", harmless=(1,), effect="refused"),
-        Loss(("fsdp_config.fsdp_use_megatron_fsdp", f"{_MEGATRON}use_custom_fsdp"), "shards with another library"),
-        Loss((f"{_MEGATRON}optimizer_cpu_offload",), "keeps the optimizer in host memory"),
-        Loss(("downcast_bf16",), "casts to 16 bit on TPUs"),
-        Loss(("sp_backend", *_parallel("sp_backend", "cp_comm_strategy", "sp_attn_implementation")),
-             "chooses the kind of context parallelism"),
-        Loss(("kt_config.*",), "runs experts on the CPU"),
-    ),
-    silent=(
-        *globs("""
-        compute_environment debug distributed_type machine_rank main_training_function main_process_* rdzv_backend
-        same_network tpu_* gpu_ids enable_cpu_affinity command_file commands mpirun_config* ipex_config*
-        deepspeed_config deepspeed_config.* megatron_lm_config* parallelism_config* num_machines mixed_precision fp16
-        dynamo_backend
-        """),
-        *(f"fsdp_config.{name}" for name in FSDP_SILENT),
-        "fsdp_config.fsdp_ignored_modules",
-    ),
-)  # fmt: skip
+ACCELERATE_TABLE = Table(silent=tuple(f"fsdp_config.{name}" for name in FSDP_SILENT), file="accelerate")
 
 
 def state_accelerate(draft: Draft, source: Source) -> None:
@@ -1407,58 +1324,12 @@ DTYPES = {
     "fp32": "fp32", "float": "fp32", "torch.bfloat16": "bf16", "torch.float16": "fp16", "torch.float32": "fp32",
 }  # fmt: skip
 """Words of `dtype` and `torch_dtype` that name a number format; `auto` is that of the checkpoint."""
-KEYS = (
-    Key(("per_device_train_batch_size", "per_gpu_train_batch_size"), "train.micro_batch", positive, default=8),
-    Key(("gradient_accumulation_steps",), "train.grad_accum", positive, default=1),
-    Key(("max_steps",), "train.steps", positive_or_open),
-    Key(("num_train_epochs",), "train.epochs", above_zero, default=3),
-    Key(("torch_empty_cache_steps",), "train.empty_cache_steps", positive_or_open),
-)
-"""Keys that set a scenario key as they stand. A tool's own rows stand before these where its defaults differ."""
-TRAINER_LOSSES = (
-    Loss(("torch_compile", "torch_compile_backend", "torch_compile_mode", "torchdynamo"), "compiles the model"),
-    Loss(("auto_find_batch_size",), "lowers the batch until it fits"),
-    Loss(("optim_target_modules", "optim_target_modules.*"), "updates some modules in a low rank"),
-    Loss(("full_determinism",), "chooses kernels that give the same result each time, which are slower"),
-    Loss(("use_cpu", "no_cuda"), "trains without a GPU"),
-    Loss(("debug",), "looks for overflows in every module", harmless=([],)),
-    Loss(("jit_mode_eval", "use_ipex"), "runs on another back end"),
-    Loss(("tp_size",), "splits the model by tensor parallelism"),
-    Loss(("ddp_find_unused_parameters",), "walks the graph in every step"),
-    Loss(
-        ("gradient_checkpointing_kwargs.every_n_layers", "activation_checkpointing_kwargs.every_n_layers"),
-        "recomputes every n-th layer only",
-        harmless=(1,),
-    ),
-    Loss(("fsdp_config.xla", "fsdp_config.xla_fsdp_grad_ckpt", "fsdp_config.xla_fsdp_v2"), "trains through XLA"),
-    Loss(("torch_compile_dynamic",), "compiles the model"),
-)  # fmt: skip
-"""Arguments that change memory or time and have no counterpart."""
-TRAINER_SILENT = (
-    *globs("""
-    output_dir overwrite_output_dir do_train do_eval do_predict prediction_loss_only per_device_eval_batch_size
-    per_gpu_eval_batch_size eval_accumulation_steps eval_delay learning_rate weight_decay adam_* max_grad_norm lr_*
-    warmup_* cooldown_* log_* logging_* save_total_limit save_safetensors save_on_each_node save_only_model
-    restore_callback_states_from_checkpoint enable_jit_checkpoint seed data_seed use_mps_device bf16_full_eval
-    fp16_full_eval tf32 fp16_opt_level half_precision_backend fp16_backend local_rank _n_gpu ddp_backend tpu_*
-    dataloader_* run_name disable_tqdm remove_unused_columns label_names load_best_model_at_end metric_for_best_model
-    greater_is_better ignore_data_skip accelerator_config* label_smoothing_factor optim_args length_column_name
-    report_to* project trackio_* wandb_* swanlab_* mlflow_* ddp_bucket_cap_mb ddp_broadcast_buffers ddp_static_graph
-    ddp_timeout skip_memory_metrics push_to_hub* resume_from_checkpoint hub_* past_index
-    gradient_checkpointing_kwargs* activation_checkpointing_kwargs* include_* mp_parameters ray_scope neftune_*
-    batch_eval_metrics eval_on_start eval_do_concat_batches eval_use_gather_object use_liger_kernel use_liger
-    liger_kernel_config* use_cache average_tokens_across_devices use_legacy_prediction_loop no_tqdm bf16 fp16
-    eval_strategy evaluation_strategy eval_steps save_strategy save_steps split_batches dispatch_batches fsdp
-    fsdp_min_num_params fsdp_transformer_layer_cls_to_wrap train_sampling_strategy group_by_length parallelism_config
-    parallelism_config.* loss_type_for_logging logging_dir
-    """),
-    *(f"fsdp_config.{name}" for name in FSDP_SILENT),
-)  # fmt: skip
-"""Arguments that change neither memory nor time."""
+TRAINER = Table(silent=tuple(f"fsdp_config.{name}" for name in FSDP_SILENT), file="transformers")
+"""Arguments of the Trainer. A tool's own rows stand before these where its defaults differ."""
 
 
 def state_arguments(draft: Draft, source: Source, *, precision: str = "fp32", recompute: str = "none") -> None:
-    """State all that TrainingArguments say beside the rows of `KEYS`, from precision to checkpoints.
+    """State all that TrainingArguments say beside the rows of `TRAINER`, from precision to checkpoints.
 
     precision, recompute : what the tool fills in without the keys
     """

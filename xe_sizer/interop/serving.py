@@ -583,7 +583,7 @@ def _apart(draft: Draft, part: Draft, table: Table) -> None:
 
 def _foreign(key: str, draft: Draft, table: Table) -> str:
     """The argument that sets a scenario key."""
-    return next((name for row in table.keys if row.to == key for name in row.names if name in draft.keys), key)
+    return next((name for row in table.whole.keys if row.to == key for name in row.names if name in draft.keys), key)
 
 
 def _gpus(draft: Draft, chosen: Chosen, prefill: Draft | None) -> None:

@@ -38,11 +38,9 @@ TABLE = Table(
         Key(("lora_r", "lora_rank"), "lora.rank", positive),
         Key(("lora_dropout",), "lora.dropout", number),
         Key(("use_dora",), "lora.dora", switch),
-        *huggingface.KEYS,
     ),
-    losses=(*huggingface.PEFT_LOSSES, *huggingface.TRAINER_LOSSES,),
-    silent=(*huggingface.PEFT_SILENT, *huggingface.TRAINER_SILENT,),
     file="hf_trainer",
+    further=(huggingface.PEFT, huggingface.TRAINER),
 )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from xe_sizer.interop import huggingface
-from xe_sizer.interop.draft import Key, Table
+from xe_sizer.interop.draft import Table
 from xe_sizer.interop.huggingface import (
     ACTIVATIONS,
     ADAMW,
@@ -345,33 +345,7 @@ def _v1_optimizer(draft: Draft) -> None:
 #
 # Keys and defaults: LLaMA-Factory src/llamafactory/hparams and src/llamafactory/v1/config (read in August 2026).
 
-TABLE = Table(
-    keys=(
-        Key(("model_name_or_path", "model"), "model"),
-        Key(("cutoff_len",), "train.seq_len", positive, default=2048),
-        Key(("micro_batch_size",), "train.micro_batch", positive),
-        Key(("global_batch_size",), "train.global_batch", positive),
-        Key(("lora_rank", "peft_config.r"), "lora.rank", positive),
-        Key(("lora_dropout", "peft_config.lora_dropout"), "lora.dropout", number),
-        Key(("use_dora", "peft_config.use_dora"), "lora.dora", switch),
-        Key(("tensor_model_parallel_size",), "layout.tp", positive),
-        Key(("pipeline_model_parallel_size",), "layout.pp", positive),
-        Key(("virtual_pipeline_model_parallel_size",), "layout.vpp", positive_or_open),
-        Key(("context_parallel_size", "cp_size", "hyper_parallel_cp_size"), "layout.cp", positive),
-        Key(("expert_model_parallel_size", "dist_config.ep_size"), "layout.ep", positive),
-        Key(("expert_tensor_parallel_size",), "layout.expert_tp", positive),
-        Key(("num_layers_in_first_pipeline_stage",), "layout.first_stage_layers", positive),
-        Key(("num_layers_in_last_pipeline_stage",), "layout.last_stage_layers", positive),
-        Key(("account_for_embedding_in_pipeline_split",), "layout.account_for_embedding", switch),
-        Key(("account_for_loss_in_pipeline_split",), "layout.account_for_loss", switch),
-        Key(("sequence_parallel",), "layout.sequence_parallel", switch),
-        Key(("ray_num_workers",), "gpus", positive),
-        *huggingface.KEYS,
-    ),
-    losses=(*huggingface.TRAINER_LOSSES,),
-    silent=(*huggingface.TRAINER_SILENT,),
-    file="llama_factory",
-)  # fmt: skip
+TABLE = Table(file="llama_factory", further=(huggingface.TRAINER,))
 
 
 _OWN = frozenset(

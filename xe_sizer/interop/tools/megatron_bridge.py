@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from xe_sizer.interop.draft import Table
 from xe_sizer.interop.huggingface import model_of, recipe_of
 from xe_sizer.interop.megatron import TABLE as ARGUMENTS
-from xe_sizer.interop.megatron import Arguments, filled_in, state_megatron, state_model, with_groups
+from xe_sizer.interop.megatron import Arguments, filled_in, state_megatron, state_model
 from xe_sizer.interop.readers.python_values import keys_of as keys_of_call
 from xe_sizer.interop.source import Tool
 from xe_sizer.interop.values import Written, is_on, listed, number, plain, positive
@@ -47,10 +49,7 @@ _BASE: Mapping[str, object] = {
 _LAYOUT = "model.pipeline_model_parallel_layout."
 _LORA_RANK = 32
 TABLE = Table(
-    keys=(),
-    losses=(*with_groups(ARGUMENTS, PREFIXES).losses,),
-    silent=(*with_groups(ARGUMENTS, PREFIXES).silent,),
-    file="megatron_bridge",
+    file="megatron_bridge", beside=(replace(ARGUMENTS, prefixes=PREFIXES),),
 )  # fmt: skip
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from xe_sizer.interop.draft import Key, Loss, Table, globs
+from msgspec.structs import replace
+
+from xe_sizer.interop.draft import Table, globs
 from xe_sizer.interop.huggingface import state_rollout
 from xe_sizer.interop.launch import command_of, hardware_of, keys_of_flags, state_gpus
 from xe_sizer.interop.megatron import (
@@ -15,12 +17,11 @@ from xe_sizer.interop.megatron import (
     megatron_lacks,
     state_megatron,
     state_model,
-    with_groups,
 )
 from xe_sizer.interop.megatron import TABLE as ARGUMENTS
 from xe_sizer.interop.readers.shell_script import Word, flags_of, read_script, unwrapped
 from xe_sizer.interop.source import Tool
-from xe_sizer.interop.values import Written, above_zero_or_off, plain, positive, switch, whole
+from xe_sizer.interop.values import Written, above_zero_or_off, plain, positive, switch
 from xe_sizer.interop.write import Added, Exporter, ToolFiles, command_text
 
 if TYPE_CHECKING:
@@ -89,17 +90,7 @@ _GROUPS = ("language_model.", "model_parallel.")
 _CHECKPOINTS = ("TOKENIZER_MODEL", "HF_MODEL_CKPT", "HF_MODEL")
 _PREFIXES = ("", *_GROUPS)
 _TUNING = ("finetune", "sft", "instruct")
-_DEEPSPEED = Table(
-    keys=(Key(("zero_stage",), "layout.zero", whole),),
-    losses=(Loss(("deepspeed_config", "cpu_optimizer"), "sets what the file of DeepSpeed says"),),
-    silent=globs("deepspeed deepspeed_mpi deepspeed_activation_checkpointing no_pipeline_parallel local_rank"),
-)
-_VISION = (
-    Loss(("freeze_LM", "freeze_ViT", "recompute_vision"), "trains or recomputes a part of a vision model"),
-    Loss(("vision_model_type", "use_tiling", "max_num_tiles", "pixel_shuffle"), "adds an encoder of images"),
-    Loss(("window_size",), "lets tokens look back a window only"),
-    Loss(("use_flashinfer_fused_rope",), "fuses kernels"),
-)
+_OWN_KEYS = Table(file="megatron_lm/own")
 _SAMPLING = globs("num_tokens_to_generate incoming_requests_per_sec incoming_requests_per_step out_seq_length")
 _ANSWERS: Mapping[str, Stated] = {
     "prompts": (("grpo_prompts_per_step",), positive, 32),
@@ -110,20 +101,7 @@ _ANSWERS: Mapping[str, Stated] = {
     "ep": (("rl_inference_expert_model_parallel_size",), positive, None),
     "partial": (("rl_partial_rollouts",), switch, None),
 }
-_GROUPED = with_groups(ARGUMENTS, _PREFIXES)
-_OTHER = globs("""
-    ENV_VARS.* TEST_TYPE MODE METRICS LAUNCHER BEFORE_SCRIPT temperature top_k top_p num_tokens* output_path
-    return_log* prompts prompt_* incoming_* model_provider use_te language_model* disable_vision* image_*
-    out_seq_length dataset_provider use_thumbnail input_image* num_partitions gt_path no_record* allow_missing*
-    is_hybrid_model task output_every* total_seq* num_frames termination_id cuda_graph_warmup* guess_file
-    answer_file sample_* num_prompt* use_loss_scaling use_area* use_tile* use_coordinator MODEL_ENV_VARS.*
-    AFTER_SCRIPT NGPUS SKIP_PYTEST ENV_VARS THROUGHPUT_TEST_PARAMS* yaml_cfg BOUNDED_RERUN*
-""")
-TABLE = Table(
-    keys=(*_GROUPED.keys, *_DEEPSPEED.keys),
-    losses=(*_DEEPSPEED.losses, *_VISION, *_GROUPED.losses),
-    silent=(*_DEEPSPEED.silent, *_GROUPED.silent, *_OTHER),
-)  # fmt: skip
+TABLE = replace(_OWN_KEYS, further=(replace(ARGUMENTS, prefixes=_PREFIXES),))
 
 
 def _starts(words: tuple[str, ...]) -> bool:
@@ -197,7 +175,7 @@ def _read(draft: Draft, source: Source) -> None:
     _job(draft, arguments, command)
     stage = draft.peek("zero_stage")
     if stage is not None:
-        draft.apply(Table(keys=_DEEPSPEED.keys))
+        draft.apply(_OWN_KEYS)
     state_megatron(arguments)
     state_model(arguments)
     if draft.fact("job") == "grpo":

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xe_sizer.interop import huggingface
-from xe_sizer.interop.draft import Key, Table
+from xe_sizer.interop.draft import Table
 from xe_sizer.interop.huggingface import (
     LIGER_KERNELS,
     NO_OFFLOAD,
@@ -26,7 +26,6 @@ from xe_sizer.interop.source import Tool
 from xe_sizer.interop.values import (
     above_zero,
     above_zero_or_off,
-    interval,
     is_on,
     plain,
     positive,
@@ -98,15 +97,7 @@ def called(name: str) -> tuple[str, ...]:
     return (name, *EARLIER.get(name, ()))
 
 
-TABLE = Table(
-    keys=(
-        Key(("model.model_name_or_path", "actor.model_name_or_path", "pretrain"), "model"),
-        Key(("ckpt.save_steps", "save_steps"), "train.checkpoint_every", interval),
-        Key(("eval.steps", "eval_steps"), "train.evaluate_every", interval),
-        Key(called("ds.lora.dropout"), "lora.dropout", above_zero_or_off),
-    ),
-    file="openrlhf",
-)  # fmt: skip
+TABLE = Table(file="openrlhf")
 
 
 # How OpenRLHF writes and rates the answers of an iteration. Rules: openrlhf/cli/train_ppo_ray.py (read at 0.10).

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.interop import huggingface
-from xe_sizer.interop.draft import Key, Table
+from xe_sizer.interop.draft import Table
 from xe_sizer.interop.huggingface import adapted_modules, is_replicated, shard_sizes, state_optimizer
 from xe_sizer.interop.launch import (
     Hardware,
@@ -24,8 +24,6 @@ from xe_sizer.interop.readers.documents import overridden, resolved
 from xe_sizer.interop.source import Tool
 from xe_sizer.interop.values import (
     Written,
-    above_zero,
-    interval,
     inverse,
     is_on,
     listed,
@@ -236,22 +234,7 @@ SHAPE = {
     "intermediate_dim": "ffn", "vocab_size": "vocab",
 }  # fmt: skip
 """Arguments of the builders without a size, by the keys of a model profile."""
-TABLE = Table(
-    keys=(
-        Key(("tokenizer.max_seq_len", "dataset.max_seq_len"), "train.seq_len", positive),
-        Key(("batch_size",), "train.micro_batch", positive),
-        Key(("gradient_accumulation_steps",), "train.grad_accum", positive),
-        Key(("epochs",), "train.epochs", above_zero),
-        Key(("tensor_parallel_dim",), "layout.tp", positive, default=1),
-        Key(("context_parallel_dim",), "layout.cp", positive, default=1),
-        Key(("save_every_n_steps",), "train.checkpoint_every", interval),
-        Key(("run_val_every_n_steps",), "train.evaluate_every", interval),
-        Key(("enable_async_checkpointing",), "train.async_checkpoint", switch),
-        Key(("model.lora_rank",), "lora.rank", positive),
-        Key(("model.use_dora",), "lora.dora", switch),
-    ),
-    file="torchtune",
-)  # fmt: skip
+TABLE = Table(file="torchtune")
 
 
 def catalogue_name(builder: str) -> str | None:

@@ -9,6 +9,8 @@ import math
 import re
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.interop import huggingface
 from xe_sizer.interop.draft import Key, Table, globs
@@ -30,7 +32,7 @@ from xe_sizer.interop.huggingface import (
 )
 from xe_sizer.interop.launch import arguments_of, command_of, hardware_of, keys_of_flags, state_gpus
 from xe_sizer.interop.megatron import TABLE as MEGATRON_ARGUMENTS
-from xe_sizer.interop.megatron import Arguments, state_megatron, with_groups
+from xe_sizer.interop.megatron import Arguments, state_megatron
 from xe_sizer.interop.readers.documents import resolved
 from xe_sizer.interop.source import Tool
 from xe_sizer.interop.values import (
@@ -259,7 +261,6 @@ MEGATRON_GROUPS = (
     "optim.override_optimizer_config.",
 )
 """Groups that have Megatron's own arguments."""
-_MEGATRON = with_groups(MEGATRON_ARGUMENTS, MEGATRON_GROUPS)
 _ROLES = "critic. reward_model. reward. actor_rollout_ref.ref."
 _EVERY_ROLE = tuple(
     f"{role}*{name}"
@@ -286,9 +287,9 @@ TABLE = Table(
         Key(("trainer.save_freq",), "train.checkpoint_every", _every),
         Key(("trainer.test_freq",), "train.evaluate_every", _every),
     ),
-    losses=(*_MEGATRON.losses,),
-    silent=(*_EVERY_ROLE, *_MEGATRON.silent),
+    silent=_EVERY_ROLE,
     file="verl",
+    beside=(replace(MEGATRON_ARGUMENTS, prefixes=MEGATRON_GROUPS),),
 )  # fmt: skip
 
 
