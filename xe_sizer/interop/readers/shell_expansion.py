@@ -26,7 +26,7 @@ from xe_sizer.interop.readers.shell_syntax import (
 )
 
 if TYPE_CHECKING:
-    from xe_sizer.interop.readers.shell_syntax import Node, Part, Parts, Substitution
+    from xe_sizer.interop.readers.shell_syntax import Part, Parts, Substitution
 
 
 class NoValueError(Exception):
@@ -447,42 +447,39 @@ _MAX_SEQUENCE = 10_000
 
 def substituted(part: Substitution, expander: Expander) -> Runs | None:
     """What the commands would print, without ends of lines at its end; None where a program would have to run."""
-    found = _printed(part.body[0], expander) if len(part.body) == 1 else None
-    if found is None:
-        return None
-    kept = list(found)
-    while kept and (shorter := kept[-1].text.rstrip("\n")) != kept[-1].text:
-        kept[-1:] = [kept[-1]._replace(text=shorter)] if shorter else []
-    return tuple(kept)
-
-
-def _printed(node: Node, expander: Expander) -> Runs | None:
+    node = part.body[0] if len(part.body) == 1 else None
     if isinstance(node, AndOr) and isinstance(node.left, Simple) and isinstance(node.right, Simple):
-        left, right = _words(node.left, expander) or [], _words(node.right, expander) or []
-        folder = [word for word in left if not word.startswith("-")]
+        words = _words(node.left, expander) or []  # `cd FOLDER && pwd` is FOLDER
+        folder, right = [word for word in words if not word.startswith("-")], _words(node.right, expander) or []
         is_path = node.operator == "&&" and folder[:1] == ["cd"] and len(folder) == 2 and right[:1] == ["pwd"]
         return (Run(folder[1], node.left.at, moves=False),) if is_path else None
-    if isinstance(node, Pipeline) and len(node.stages) > 1 and isinstance(node.stages[-1], Simple):
-        first = _printed(Pipeline(node.stages[:-1], False) if len(node.stages) > 2 else node.stages[0], expander)
-        words = _words(node.stages[-1], expander)
-        known = first is not None and words and words[0] in _FILTERS and not unknown_in(first)
-        text = _FILTERS[words[0]](text_of(first), words[1:]) if known and words and first is not None else None
-        return None if text is None else (Run(text, node.stages[-1].at, moves=False),)
-    if not isinstance(node, Simple):
-        return None
+    first, *stages = node.stages if isinstance(node, Pipeline) else (node,)
+    found = _printed(first, expander) if isinstance(first, Simple) else None
+    for stage in stages:
+        filters = _words(stage, expander) if isinstance(stage, Simple) else None
+        if found is None or not filters or filters[0] not in _FILTERS or unknown_in(found):
+            return None
+        text = _FILTERS[filters[0]](text_of(found), filters[1:])
+        found = None if text is None else (Run(text, part.at, moves=False),)
+    while found and (shorter := found[-1].text.rstrip("\n")) != found[-1].text:
+        found = (*found[:-1], *([found[-1]._replace(text=shorter)] if shorter else []))
+    return found
+
+
+def _printed(node: Simple, expander: Expander) -> Runs | None:
+    """What one command would print."""
     bodies = [each.body for each in node.redirections if each.body is not None]
     words = _words(node, expander)
     if words == ["cat"] and len(bodies) == 1:
         return expander.text(bodies[0])
     if not words or any(each.operator.startswith("<") for each in node.redirections):
         return None
+    text = _PRINTERS[words[0]](words[1:]) if words[0] in _PRINTERS else None
     if words[0] == "expr":
         try:
-            text: str | None = str(expander.number(" ".join(words[1:]), node.at))
+            text = str(expander.number(" ".join(words[1:]), node.at))
         except NoValueError:
             return None
-    else:
-        text = _PRINTERS[words[0]](words[1:]) if words[0] in _PRINTERS else None
     return None if text is None else (Run(text, node.at, moves=False),)
 
 
