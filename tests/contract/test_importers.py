@@ -10,7 +10,7 @@ import pytest
 from xe_sizer.errors import InputError, Location
 from xe_sizer.interop.draft import NOTHING, Draft, Key, Table
 from xe_sizer.interop.read import all_tools, tool_named
-from xe_sizer.interop.source import Source, Tool, kind_of
+from xe_sizer.interop.source import Source, Tool, guess_kind
 from xe_sizer.interop.values import UnreadableError, Written, number
 from xe_sizer.interop.write import exporter_named, exporters
 from xe_sizer.scenario.options import ALL_OPTIONS
@@ -115,7 +115,7 @@ def test_a_tool_is_found_by_its_name_and_has_a_page(tool: Tool) -> None:
 @pytest.mark.parametrize("tool", TOOLS, ids=ids)
 @pytest.mark.parametrize("name", NOTHINGS)
 def test_no_tool_takes_a_file_that_is_not_its_own(tool: Tool, name: str, tmp_path: Path) -> None:
-    source = Source(tmp_path / name, kind_of(tmp_path / name, NOTHINGS[name]), NOTHINGS[name])
+    source = Source(tmp_path / name, guess_kind(tmp_path / name, NOTHINGS[name]), NOTHINGS[name])
     try:
         certainty = tool.recognises(source)
     except InputError:

@@ -199,14 +199,14 @@ READ = """
 import json, resource, sys
 from xe_sizer.errors import InputError
 from xe_sizer.interop.readers.python import read_python
-from xe_sizer.interop.readers.python_values import keys_of
+from xe_sizer.interop.readers.python_values import call_keys
 resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
 resource.setrlimit(resource.RLIMIT_CPU, (120, 120))
 for name, text in json.load(sys.stdin).items():
     try:
         module = read_python(text, "x.py")
         for each in (*module.names.values(), *module.entries.values()):
-            keys_of(each)
+            call_keys(each)
         module.calls
     except InputError:
         pass

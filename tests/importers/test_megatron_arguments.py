@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from xe_sizer.errors import Location
 from xe_sizer.interop.draft import READ, TOOL_DEFAULT, Draft
-from xe_sizer.interop.megatron import TABLE, Arguments, stages_of, state_megatron
+from xe_sizer.interop.megatron import TABLE, Arguments, parse_stages, state_megatron
 from xe_sizer.interop.values import Written
 
 
@@ -94,7 +94,7 @@ def test_sharding(said: dict[str, object], stage: int) -> None:
     ],
 )
 def test_written_layouts(text: object, layers: list[int] | None) -> None:
-    assert stages_of(text) == layers
+    assert parse_stages(text) == layers
 
 
 def test_layout_says_chunks_and_outer_stages() -> None:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.immutable import Immutable
 from xe_sizer.interop.draft import Draft, Key, Table, globs
-from xe_sizer.interop.launch import hardware_of, state_gpus
-from xe_sizer.interop.readers.python_values import Name, keys_of
-from xe_sizer.interop.readers.shell_script import flags_of, unwrapped
+from xe_sizer.interop.launch import launched_hardware, state_gpus
+from xe_sizer.interop.readers.python_values import Name, call_keys
+from xe_sizer.interop.readers.shell_script import parse_flags, unwrapped
 from xe_sizer.interop.source import PYTHON
 from xe_sizer.interop.values import (
     Expression,
@@ -167,7 +167,7 @@ def adapted_modules(plan: Plan) -> list[str]:
     return [f"{name}_proj" if name in _PROJECTIONS else name for name in targets]
 
 
-def adapter_of(plan: Plan) -> str | None:
+def named_adapter(plan: Plan) -> str | None:
     """The adapters that a plan's job is named after, or those beside it: LoRA's name, or QLoRA's with 4-bit weights.
 
     None without such adapters.
@@ -205,7 +205,7 @@ def accelerate_configuration(plan: Plan) -> dict[str, Any]:
     zero, offload, backend = plan.take("layout.zero", 0), plan.peek("layout.offload"), plan.take("train.backend")
     if fsdp is not None:
         settings = {"fsdp_version": FSDP_VERSION, **{f"fsdp_{name}": value for name, value in fsdp.items()}}
-        return values | {"distributed_type": "FSDP", "fsdp_config": settings, **_parallel_sizes(plan, zero)}
+        return values | {"distributed_type": "FSDP", "fsdp_config": settings, **_parallelism_settings(plan, zero)}
     if zero or offload in _OFFLOADS or backend == DEEPSPEED:
         return values | {"distributed_type": "DEEPSPEED", "deepspeed_config": _deepspeed_stage(plan, zero)}
     return values | {"distributed_type": "MULTI_GPU" if gpus > 1 else "NO"}
@@ -252,7 +252,7 @@ def _deepspeed_stage(plan: Plan, zero: int) -> dict[str, Any]:
     return {"zero_stage": zero, "offload_optimizer_device": states, "offload_param_device": weights}
 
 
-def _parallel_sizes(plan: Plan, zero: int) -> dict[str, Any]:
+def _parallelism_settings(plan: Plan, zero: int) -> dict[str, Any]:
     """Tensor and context parallelism and replicas of the shards, all of which accelerate has with FSDP alone."""
     tp, cp = plan.take("layout.tp", 1), plan.peek("layout.cp", 1)
     if zero == _ALL_ON_HOST:
@@ -301,7 +301,7 @@ ADDED = Added("learning_rate, lr_scheduler_type, warmup_ratio", "max_steps or nu
 """What trainers of transformers call what the user has to add."""
 
 
-def trainer_of(plan: Plan) -> str:
+def trl_trainer(plan: Plan) -> str:
     """What TRL calls the trainer of a plan's job: the command after `trl`, and its script; `sft` where it has none."""
     return _TRAINERS.get(plan.peek("job"), "sft")
 
@@ -310,21 +310,21 @@ def trl_settings(plan: Plan) -> dict[str, Any]:
     """The arguments of a TRL trainer, without those that share out the GPUs."""
     return {
         "model_name_or_path": plan.take("model"),
-        **_weights(plan),
+        **_weight_settings(plan),
         "attn_implementation": plan.word("attention", inverse(ATTENTION)),
-        **_job(plan),
+        **_job_settings(plan),
         "dataset_name": "DATASET",
         "max_length": plan.take("train.seq_len"),
-        **_padding(plan),
+        **_padding_settings(plan),
         "per_device_train_batch_size": plan.take("train.micro_batch"),
         "gradient_accumulation_steps": plan.take("train.grad_accum"),
         "learning_rate": LEARNING_RATE,
         "max_steps": plan.take("train.steps"),
         "num_train_epochs": None if plan.peek("train.steps") else plan.take("train.epochs"),
-        **_precision(plan),
-        **_activations(plan),
+        **_precision_settings(plan),
+        **_activation_settings(plan),
         "optim": plan.word("optimizer", OPTIMIZERS),
-        **_kernels(plan),
+        **_kernel_settings(plan),
         **saved_and_evaluated(plan),
         "output_dir": "output",
     }
@@ -341,13 +341,13 @@ def saved_and_evaluated(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _job(plan: Plan) -> dict[str, Any]:
+def _job_settings(plan: Plan) -> dict[str, Any]:
     """Adapters, and the loss by which a file tells its trainer."""
     job = plan.peek("job")
     if job in _TRAINERS:
         plan.said("job")
     values = dict(_LOSSES.get(job, {}))
-    if adapter_of(plan) or plan.peek("lora.rank"):
+    if named_adapter(plan) or plan.peek("lora.rank"):
         targets = adapted_modules(plan)
         values |= {
             "use_peft": True,
@@ -358,19 +358,19 @@ def _job(plan: Plan) -> dict[str, Any]:
             "use_dora": plan.take("lora.dora") or None,
             "lora_modules_to_save": list(plan.take("lora.modules_to_save") or ()) or None,
         }
-    return values | _reference_switch(plan)
+    return values | _reference_settings(plan)
 
 
-def _reference_switch(plan: Plan) -> dict[str, Any]:
+def _reference_settings(plan: Plan) -> dict[str, Any]:
     """Where the log-probabilities of a reference come from; TRL has a copy, or adapters off, by itself."""
     chosen = plan.peek("train.reference")
-    usual = "adapters-off" if adapter_of(plan) else "copy"
+    usual = "adapters-off" if named_adapter(plan) else "copy"
     if chosen in (*_REFERENCES, usual):
         plan.said("train.reference")
     return {_REFERENCES[chosen]: True} if chosen in _REFERENCES else {}
 
 
-def _weights(plan: Plan) -> dict[str, Any]:
+def _weight_settings(plan: Plan) -> dict[str, Any]:
     """The format in which weights are loaded, and the bits of frozen ones."""
     values: dict[str, Any] = {"dtype": plan.word("train.weights_dtype", inverse(DTYPES))}
     bits = plan.peek("train.bits", 4 if plan.peek("job") == "qlora" else None)
@@ -380,7 +380,7 @@ def _weights(plan: Plan) -> dict[str, Any]:
     return values
 
 
-def _padding(plan: Plan) -> dict[str, Any]:
+def _padding_settings(plan: Plan) -> dict[str, Any]:
     word = plan.peek("train.padding")
     if word in ("packed", "none", "longest-in-micro-batch", "grouped-by-length"):
         plan.said("train.padding")
@@ -391,14 +391,14 @@ def _padding(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _precision(plan: Plan) -> dict[str, Any]:
+def _precision_settings(plan: Plan) -> dict[str, Any]:
     word = plan.peek("precision")
     if word in ("bf16", "fp16", "fp32"):
         plan.said("precision")
     return {"bf16": word not in ("fp16", "fp32"), "fp16": True if word == "fp16" else None}
 
 
-def _activations(plan: Plan) -> dict[str, Any]:
+def _activation_settings(plan: Plan) -> dict[str, Any]:
     """All layers recomputed or none; activations may go to host memory."""
     word, moved = plan.peek("layout.recompute"), plan.peek("layout.offload") == "activations"
     if word in ("full", "none"):
@@ -408,7 +408,7 @@ def _activations(plan: Plan) -> dict[str, Any]:
     return {"gradient_checkpointing": word == "full", "activation_offloading": True if moved else None}
 
 
-def _kernels(plan: Plan) -> dict[str, Any]:
+def _kernel_settings(plan: Plan) -> dict[str, Any]:
     """Liger's kernels; the losses of TRL never hold all logits, with or without them."""
     if plan.peek("loss") == "fused":
         plan.said("loss")
@@ -453,7 +453,7 @@ def usual_targets(model: object) -> tuple[str, ...] | None:
     return _QUERY_VALUE if any(family in name for family in _QUERY_VALUE_FAMILIES) else None
 
 
-def targets_of(value: object) -> tuple[str, ...] | None:
+def target_modules(value: object) -> tuple[str, ...] | None:
     """Modules of a list, of text between commas, or of a pattern of names; `all-linear` for all of them.
 
     Raises UnreadableError: a pattern that names none.
@@ -473,7 +473,7 @@ def targets_of(value: object) -> tuple[str, ...] | None:
 def state_targets(draft: Draft, found: Written | None, default: tuple[str, ...] | None, note: str = "") -> None:
     """State the modules with adapters; the default is the tool's own."""
     if found is not None:
-        draft.state("lora.targets", draft.value(found, targets_of), found)
+        draft.state("lora.targets", draft.value(found, target_modules), found)
     draft.default("lora.targets", default, note)
 
 
@@ -759,7 +759,7 @@ def is_by_card(name: str, written: Written) -> bool:
     return name in _MIXED and _ASKS_CARD.search(str(written.value)) is not None
 
 
-def call_of(source: Source, *wanted: str) -> Call | None:
+def find_call(source: Source, *wanted: str) -> Call | None:
     """The first call of one of these; None without one, and where a file is no Python."""
     calls = source.module.calls if source.module is not None else ()
     return next((call for call in calls if call.is_a(*wanted)), None)
@@ -771,15 +771,15 @@ def keys_called(source: Source, arguments: Iterable[str], trainers: Iterable[str
     arguments, trainers : the classes that hold a trainer's arguments, and the trainers
     """
     found: dict[str, Written] = {}
-    _model(found, source, call_of(source, *trainers))
-    quantised, adapters = call_of(source, *_QUANTISED), call_of(source, "LoraConfig")
+    _model(found, source, find_call(source, *trainers))
+    quantised, adapters = find_call(source, *_QUANTISED), find_call(source, "LoraConfig")
     if quantised is not None:
         found |= _plain(quantised.kwargs)
     if adapters is not None:
         found["use_peft"] = Written(True, adapters.where)
         found |= _plain({_ADAPTERS.get(name, name): value for name, value in adapters.kwargs.items()})
     _recompute(found, source)
-    given = call_of(source, *arguments)
+    given = find_call(source, *arguments)
     return found | (_plain(given.kwargs) if given is not None else {})
 
 
@@ -815,7 +815,7 @@ def _loads(source: Source) -> Iterable[Call]:
 
 def _recompute(found: dict[str, Written], source: Source) -> None:
     """Recomputation that a call turns on; peft's preparation of quantised models does so unasked."""
-    prepared, enabled = call_of(source, _PREPARES), call_of(source, _RECOMPUTES)
+    prepared, enabled = find_call(source, _PREPARES), find_call(source, _RECOMPUTES)
     if prepared is not None:
         asked = prepared.kwargs.get("use_gradient_checkpointing")
         if asked is None or is_on(asked.value):
@@ -831,7 +831,7 @@ def _plain(arguments: Mapping[str, Written]) -> dict[str, Written]:
         if is_by_card(name, each):
             found[name] = Written(BY_CARD, each.where)
         elif isinstance(each.value, Mapping):
-            found |= _plain({f"{name}.{key}": value for key, value in keys_of(each).items()})
+            found |= _plain({f"{name}.{key}": value for key, value in call_keys(each).items()})
         elif isinstance(each.value, str | int | float | bool | list | tuple | Name | Unread | None):
             found[name] = Written(_value(each.value), each.where)
     return found
@@ -893,16 +893,16 @@ class Recipe(Immutable):
     precision: str | None = None
 
 
-def recipe_of(name: str) -> Recipe:
+def parse_recipe(name: str) -> Recipe:
     """The parts of a recipe's name; all of it is the model where it names no job."""
     bare = name.rpartition(".")[2].removesuffix("_config").removesuffix("_recipe")
     match = _RECIPE.fullmatch(bare)
     if match is None:
-        return Recipe(model_of(bare))
+        return Recipe(recipe_model(bare))
     rest = match["rest"] or ""
     gpus, card, precision = (pattern.search(rest) for pattern in (_GPUS, _CARD, _PRECISION))
     return Recipe(
-        model_of(match["model"]),
+        recipe_model(match["model"]),
         match["job"],
         int(gpus[1]) if gpus else None,
         card[1] if card else None,
@@ -910,7 +910,7 @@ def recipe_of(name: str) -> Recipe:
     )
 
 
-def model_of(name: str) -> str:
+def recipe_model(name: str) -> str:
     """The catalogue's model that a recipe is called after, else the name as it is."""
     word = _LENGTH.sub("", name.lower().replace("_", "-"))
     for pattern, meant in _VERSIONS:
@@ -945,31 +945,31 @@ def state_fsdp(draft: Draft, options: Written | None, section: str) -> None:
     """
     words = [plain(word) for word in listed(options.value) or ()] if options and options.value is not True else []
     where = options or next((each for name, each in draft.keys.items() if name.startswith(section)), None)
-    strategy = _take(draft, section, "sharding_strategy")
-    reshard = _take(draft, section, "reshard_after_forward")
+    strategy = _take_fsdp(draft, section, "sharding_strategy")
+    reshard = _take_fsdp(draft, section, "reshard_after_forward")
     stage = next((_STRATEGIES[word] for word in words if word in _STRATEGIES), None)
     if strategy is not None and plain(strategy.value) in _STRATEGIES:
         draft.state("layout.zero", _STRATEGIES[plain(strategy.value)], strategy)
     if stage is not None:
         draft.state("layout.zero", stage, options)
     if reshard is not None:
-        draft.state("layout.zero", _STRATEGIES.get(plain(reshard.value), 3 if _is_on(reshard) else 2), reshard)
+        draft.state("layout.zero", _STRATEGIES.get(plain(reshard.value), 3 if _is_fsdp_on(reshard) else 2), reshard)
     draft.state("layout.zero", 3, where, "FSDP shards all states unless told otherwise")
-    offload = _take(draft, section, "offload_params") or _take(draft, section, "cpu_offload")
+    offload = _take_fsdp(draft, section, "offload_params") or _take_fsdp(draft, section, "cpu_offload")
     if "offload" in words and options is not None:
         draft.state("layout.offload", PARAMS, options)
-    elif offload is not None and _is_on(offload):
+    elif offload is not None and _is_fsdp_on(offload):
         draft.state("layout.offload", PARAMS, offload)
-    recompute = _take(draft, section, "activation_checkpointing")
-    if recompute is not None and _is_on(recompute):
+    recompute = _take_fsdp(draft, section, "activation_checkpointing")
+    if recompute is not None and _is_fsdp_on(recompute):
         draft.state("layout.recompute", "full", recompute)
 
 
-def _take(draft: Draft, section: str, name: str) -> Written | None:
+def _take_fsdp(draft: Draft, section: str, name: str) -> Written | None:
     return draft.take(f"{section}{name}", f"{section}fsdp_{name}")
 
 
-def _is_on(written: Written) -> bool:
+def _is_fsdp_on(written: Written) -> bool:
     return bool(switch(written.value))
 
 
@@ -1131,18 +1131,18 @@ def state_deepspeed(draft: Draft, keys: Mapping[str, Written], prefix: str = "")
     own = {key.removeprefix(prefix): written for key, written in keys.items() if key.startswith(prefix)}
     draft.take(*(f"{prefix}{key}" for key in own))
     draft.state("train.backend", DEEPSPEED, next(iter(own.values()), None))
-    _offload(draft, own, prefix)
+    _state_deepspeed_offload(draft, own, prefix)
     for row in DEEPSPEED_TABLE.whole.keys:
         stated = next((own[name] for name in row.names if name in own), None)
         if row.to != "layout.offload_fraction" or draft.fact("layout.offload") is not None:
             draft.state(row.to, draft.value(stated, row.read), stated)
     if f"{_SHARDED}stage" not in own:
         draft.default("layout.zero", 0, "DeepSpeed without a ZeRO stage")
-    _optimizer(draft, own)
-    draft.following.append(partial(_bucket, own=own))
+    _state_deepspeed_optimizer(draft, own)
+    draft.following.append(partial(_state_bucket, own=own))
     for key, written in own.items():
         loss = DEEPSPEED_TABLE.loss(key)
-        if loss is not None and _said(written) and is_on(written.value) and written.value not in loss.harmless:
+        if loss is not None and _is_given(written) and is_on(written.value) and written.value not in loss.harmless:
             _lose(draft, f"{prefix}{key}", written, loss.why, loss.effect)
 
 
@@ -1152,12 +1152,12 @@ def _lose(draft: Draft, name: str, written: Written, why: str, effect: Effect = 
     draft.lose(name, why, effect)
 
 
-def _said(written: Written) -> bool:
+def _is_given(written: Written) -> bool:
     """Whether a value is there and is not left to the trainer."""
     return written.value is not None and plain(written.value) != _AUTO
 
 
-def _offload(draft: Draft, own: Mapping[str, Written], prefix: str) -> None:
+def _state_deepspeed_offload(draft: Draft, own: Mapping[str, Written], prefix: str) -> None:
     """State what is kept in host memory: scenarios move the optimizer along with the weights."""
     params, states = _moved(own.get(f"{_WEIGHTS}device")), _moved(own.get(f"{_STATES}device"))
     states = states or _moved(own.get(f"{_SHARDED}cpu_offload"))
@@ -1182,10 +1182,10 @@ def _weights_alone(draft: Draft) -> None:
         draft.narrow("layout.offload", NO_OFFLOAD, note)
 
 
-def _optimizer(draft: Draft, own: Mapping[str, Written]) -> None:
+def _state_deepspeed_optimizer(draft: Draft, own: Mapping[str, Written]) -> None:
     """The engine's own optimizer, which takes the place of the trainer's."""
     written = own.get("optimizer.type")
-    if written is None or not _said(written):
+    if written is None or not _is_given(written):
         return
     if plain(written.value) in _ADAM:
         draft.state("optimizer", ADAMW, written)
@@ -1193,7 +1193,7 @@ def _optimizer(draft: Draft, own: Mapping[str, Written]) -> None:
         state_optimizer(draft, "optimizer.type", written)
 
 
-def _bucket(draft: Draft, own: Mapping[str, Written]) -> None:
+def _state_bucket(draft: Draft, own: Mapping[str, Written]) -> None:
     """The buffer in which gradients are reduced: elements, of which `auto` is the square of the hidden size."""
     written = own.get(_BUCKET)
     if written is None:
@@ -1205,7 +1205,7 @@ def _bucket(draft: Draft, own: Mapping[str, Written]) -> None:
     if not isinstance(elements, int | float):
         return
     stage, overlaps = draft.fact("layout.zero"), own.get(f"{_SHARDED}overlap_comm")
-    doubled = overlaps is not None and _said(overlaps) and is_on(overlaps.value)
+    doubled = overlaps is not None and _is_given(overlaps) and is_on(overlaps.value)
     buckets = 2 if doubled and isinstance(stage, int) and stage <= _LEAST_SHARDED else 1
     size = FLOAT32 if draft.fact("precision") == "fp32" else SIXTEEN_BIT
     draft.state("layout.bucket_gib", round(buckets * float(elements) * size / GIB, 4), written, note)
@@ -1228,7 +1228,7 @@ _OWN = f"{_SETTINGS}parallelism_config_"
 _MEGATRON = "megatron_lm_config.megatron_lm_"
 
 
-def _parallel(*sizes: str) -> tuple[str, ...]:
+def _degree_keys(*sizes: str) -> tuple[str, ...]:
     return tuple(f"{prefix}{size}" for size in sizes for prefix in (_OWN, _SETTINGS))
 
 
@@ -1239,23 +1239,23 @@ def state_accelerate(draft: Draft, source: Source) -> None:
     """State what a configuration of accelerate says of hardware, precision and sharding."""
     kind = draft.peek("distributed_type")
     word = plain(kind.value) if kind is not None else "no"
-    _processes(draft, word)
+    _state_processes(draft, word)
     mixed = draft.take("mixed_precision")
     if mixed is not None:
         draft.state("precision", _PRECISIONS.get(plain(mixed.value)), mixed)
     if word == "deepspeed":
         draft.state("train.backend", DEEPSPEED, kind)
-        _deepspeed(draft, source)
+        _state_deepspeed(draft, source)
     elif word == "fsdp":
         state_fsdp(draft, draft.peek("distributed_type"), "fsdp_config.")
     elif word == "megatronlm":
-        _megatron(draft)
+        _state_megatron(draft)
     elif kind is not None and word in ("no", "multigpu", "multixpu", "multinpu"):
         draft.state("layout.zero", 0, kind)
-    _groups(draft)
+    _state_replica_groups(draft)
 
 
-def _processes(draft: Draft, word: str) -> None:
+def _state_processes(draft: Draft, word: str) -> None:
     processes, machines = draft.take("num_processes"), draft.take("num_machines")
     if processes is not None:
         draft.state("gpus", draft.value(processes, positive_or_open), processes)
@@ -1265,7 +1265,7 @@ def _processes(draft: Draft, word: str) -> None:
         draft.state("nodes", draft.value(machines, positive_or_open), machines)
 
 
-def _deepspeed(draft: Draft, source: Source) -> None:
+def _state_deepspeed(draft: Draft, source: Source) -> None:
     file, stage = draft.take("deepspeed_config.deepspeed_config_file"), draft.take("deepspeed_config.zero_stage")
     if file is not None:
         read_deepspeed(draft, file, source)
@@ -1278,7 +1278,7 @@ def _deepspeed(draft: Draft, source: Source) -> None:
             draft.state("layout.offload", what, found)
 
 
-def _megatron(draft: Draft) -> None:
+def _state_megatron(draft: Draft) -> None:
     sharded, again = draft.take(f"{_MEGATRON}use_distributed_optimizer"), draft.on(f"{_MEGATRON}recompute_activations")
     if sharded is not None:
         draft.state("layout.zero", 1 if is_on(sharded.value) else 0, sharded)
@@ -1286,12 +1286,15 @@ def _megatron(draft: Draft) -> None:
         draft.state("layout.recompute", "selective", again)
 
 
-def _groups(draft: Draft) -> None:
+def _state_replica_groups(draft: Draft) -> None:
     """Replicas of the sharded states: a group has the ranks that share one copy."""
-    copies, shared = draft.take(*_parallel("dp_replicate_size")), draft.take(*_parallel("dp_shard_size"))
+    copies, shared = (
+        draft.take(*_degree_keys("dp_replicate_size")),
+        draft.take(*_degree_keys("dp_shard_size")),
+    )
     count, size = draft.value(copies, positive_or_open), draft.value(shared, positive_or_open)
     if isinstance(count, int) and count > 1 and isinstance(size, int):
-        draft.state("layout.zero_group", size * draft.size(*_parallel("cp_size", "sp_size")), shared)
+        draft.state("layout.zero_group", size * draft.size(*_degree_keys("cp_size", "sp_size")), shared)
 
 
 # transformers' TrainingArguments, which TRL, LLaMA-Factory, ms-swift and Unsloth have too.
@@ -1434,7 +1437,7 @@ def state_checkpoints(draft: Draft, every: int = SAVE_STEPS) -> None:
     if strategy is not None and plain(strategy.value) != "steps":
         return
     if steps is not None:
-        draft.state("train.checkpoint_every", _steps(draft, steps), steps)
+        draft.state("train.checkpoint_every", _state_interval(draft, steps), steps)
     else:
         draft.default("train.checkpoint_every", every)
 
@@ -1445,14 +1448,14 @@ def state_evaluations(draft: Draft) -> None:
     word = plain(strategy.value) if strategy is not None else "no"
     if word == "steps":
         every = steps or draft.peek("logging_steps")
-        found = _steps(draft, every) if every is not None else LOGGING_STEPS
+        found = _state_interval(draft, every) if every is not None else LOGGING_STEPS
         draft.state("train.evaluate_every", found, every or strategy)
     elif word == "epoch":
         name = next(each for each in ("eval_strategy", "evaluation_strategy") if each in draft.keys)
         draft.lose(name, "evaluates after every epoch")
 
 
-def _steps(draft: Draft, written: Written) -> int | None:
+def _state_interval(draft: Draft, written: Written) -> int | None:
     """A number of steps, or a share of the steps of the run."""
     found, most = draft.value(written, interval_or_share), draft.value(draft.peek("max_steps"), positive_or_open)
     if isinstance(found, float):
@@ -1496,7 +1499,7 @@ if TYPE_CHECKING:
 _FILES = (".yaml", ".yml", ".json")
 
 
-def command_of(source: Source, starts: Starts) -> Command | None:
+def find_launch(source: Source, starts: Starts) -> Command | None:
     """The last command of a script that starts a trainer; None without one.
 
     starts : whether words, from the program's name on, start it
@@ -1507,10 +1510,10 @@ def command_of(source: Source, starts: Starts) -> Command | None:
 
 def keys_started(source: Source, starts: Starts) -> Keys:
     """The keys of a configuration, or those that a script's command states: its files first, its flags over them."""
-    command = command_of(source, starts)
+    command = find_launch(source, starts)
     if command is None:
         return source.keys
-    arguments = flags_of(_words(command)[1:])
+    arguments = parse_flags(_words(command)[1:])
     keys: dict[str, Written] = {}
     named = [
         flag.values[0] for name in ("config", "config_file") if (flag := arguments.flags.get(name)) and flag.values
@@ -1535,16 +1538,16 @@ def starts_script(words: Sequence[str]) -> bool:
 
 def words_started(source: Source, starts: Starts) -> tuple[str, ...]:
     """The words of the command, from the program's name on; none without one."""
-    command = command_of(source, starts)
+    command = find_launch(source, starts)
     return tuple(_texts(_words(command))) if command is not None else ()
 
 
 def state_launch(draft: Draft, source: Source, starts: Starts) -> None:
     """State the GPUs that a command is started on, and what the accelerate file of its launcher says."""
-    command = command_of(source, starts)
+    command = find_launch(source, starts)
     if command is None or source.script is None:
         return
-    said = hardware_of(source.script, command)
+    said = launched_hardware(source.script, command)
     for file in _accelerate_files(source, command):
         part = Draft(draft.tool, file.keys, draft.version)
         state_accelerate(part, file)
@@ -1569,7 +1572,7 @@ def _accelerate_files(source: Source, command: Command) -> Iterator[Source]:
 def _flagged(command: Command, name: str) -> Iterator[Word]:
     """What the launchers of a command are given for a flag."""
     for runner in (*command.within, *unwrapped(command).runners):
-        flag = flags_of(runner.words[1:]).flags.get(name)
+        flag = parse_flags(runner.words[1:]).flags.get(name)
         if flag is not None and flag.values and not flag.values[0].unknown:
             yield flag.values[0]
 

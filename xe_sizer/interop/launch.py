@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from xe_sizer.errors import InputError
 from xe_sizer.immutable import Immutable
-from xe_sizer.interop.readers.shell_script import Word, flags_of, unwrapped
+from xe_sizer.interop.readers.shell_script import Word, parse_flags, unwrapped
 from xe_sizer.interop.values import Unread, Written
 from xe_sizer.profiles.finder import Finder, meant
 from xe_sizer.profiles.registry import Registry
@@ -153,7 +153,7 @@ def state_gpus(draft: Draft, said: Hardware) -> None:
         draft.state("nodes", nodes, said.nodes)
 
 
-def hardware_of(script: Script, command: Command) -> Hardware:
+def launched_hardware(script: Script, command: Command) -> Hardware:
     """What the launchers of a command, its variables and the directives of its script say, the nearest first."""
     launch = unwrapped(command)
     found = Hardware()
@@ -167,7 +167,7 @@ def hardware_of(script: Script, command: Command) -> Hardware:
 def _of_runner(runner: Command) -> Hardware:
     """A launcher's own flags."""
     name = runner.words[0].text.rpartition("/")[2]
-    flags = flags_of(runner.words[1:]).flags
+    flags = parse_flags(runner.words[1:]).flags
     if name == "accelerate":
         return Hardware(_flag(flags, "num_machines"), None, _flag(flags, "num_processes"))
     if name.startswith("deepspeed"):
@@ -290,7 +290,7 @@ def gpus_in(text: str) -> Iterator[Gpu]:
 # Commands of launch scripts: the one that starts a tool, and its flags as keys.
 
 
-def command_of(source: Source, starts: Callable[[tuple[str, ...]], bool]) -> Command | None:
+def find_command(source: Source, starts: Callable[[tuple[str, ...]], bool]) -> Command | None:
     """The command of a script that starts a tool; of several the last, which those before it prepare.
 
     starts : whether the words of a command do, launchers such as torchrun taken off: `swift sft --model ...`
@@ -303,16 +303,16 @@ def _words(command: Command) -> tuple[str, ...]:
     return tuple(word.text for word in unwrapped(command).command.words)
 
 
-def arguments_of(command: Command, skipped: int = 1, switches: Collection[str] = frozenset()) -> Arguments:
+def command_arguments(command: Command, skipped: int = 1, switches: Collection[str] = frozenset()) -> Arguments:
     """The flags and positional words of what a command starts in the end.
 
     skipped : words before the arguments: the program, and subcommands
     switches : flags that take no value
     """
-    return flags_of(unwrapped(command).command.words[skipped:], switches)
+    return parse_flags(unwrapped(command).command.words[skipped:], switches)
 
 
-def keys_of_flags(arguments: Arguments) -> Keys:
+def flag_keys(arguments: Arguments) -> Keys:
     """Flags as keys, without dashes and with `_` for `-`; a flag that stands alone is true."""
     return {name: Written(_value(flag), flag.where) for name, flag in arguments.flags.items()}
 
@@ -421,7 +421,7 @@ def vocabulary_of(name: str) -> int | None:
     return _registry().model(found).vocab if found else None
 
 
-def layers_of(name: object) -> int | None:
+def profile_layers(name: object) -> int | None:
     """Layers of the model that a scenario names; None where no profile has that name."""
     found = _profile_called(str(name))
     return _registry().model(found).layers if found else None

@@ -879,7 +879,7 @@ def state_stages(arguments: Arguments) -> None:
     layout = arguments.take("pipeline_model_parallel_layout")
     pp = int(str(draft.fact("layout.pp") or 1))
     if layout is not None and str(layout.value).lower() not in ("none", "null", ""):
-        stages = stages_of(layout.value)
+        stages = parse_stages(layout.value)
         if stages is None or len(stages) % pp:
             arguments.lose("pipeline_model_parallel_layout", "lists the layers of stages in a form that is not read")
             return
@@ -928,7 +928,7 @@ def _counted_as_layers(arguments: Arguments, pp: int) -> None:
             arguments.draft.state(f"layout.account_for_{end}", True, counted)
 
 
-def stages_of(value: object) -> list[int] | None:
+def parse_stages(value: object) -> list[int] | None:
     """Transformer layers of each stage of a written layout, in the order of the chunks; None where it is not read.
 
     `Et*3|(tt|)*29,m|L` says a stage with the embedding and three layers, 29 of two layers, and so on.

@@ -17,10 +17,10 @@ from xe_sizer.interop.services import (
     VLLM,
     Service,
     Services,
-    arguments_of,
+    listed_arguments,
     not_set,
     opened,
-    role_of,
+    serving_role,
 )
 from xe_sizer.interop.values import Unread, UnreadableError, Written, is_on, positive
 
@@ -74,7 +74,7 @@ def _sgl_cookbook_services(node: Node, gpu: Node, model: Node, path: Written | N
         if engine is None:
             continue
         extra = engine.get("extra_args")
-        keys = arguments_of(extra.words()) if extra is not None else {}
+        keys = listed_arguments(extra.words()) if extra is not None else {}
         for key in ("tp", "dp", "ep", "pp", "enable_dp_attention"):
             said = engine.said(key)
             keys |= {key: said} if said is not None else {}
@@ -130,7 +130,7 @@ def read_vllm_recipes(node: Node, given: Mapping[str, str]) -> Services:
 
 def _arguments(node: Node, variant: Node | None) -> dict[str, Written]:
     base = node.get("model", "base_args")
-    keys = arguments_of(base.words()) if base is not None else {}
+    keys = listed_arguments(base.words()) if base is not None else {}
     opt_in = node.get("opt_in_features")
     off = {text for text, _ in opt_in.words()} if opt_in is not None else set()
     features = node.get("features")
@@ -142,10 +142,10 @@ def _arguments(node: Node, variant: Node | None) -> dict[str, Written]:
         if name in off:
             keys[f"features.{name}"] = Written(False, feature.where)
         else:
-            keys |= arguments_of(args.words())
+            keys |= listed_arguments(args.words())
     extra = variant.get("extra_args") if variant is not None else None
     if extra is not None:
-        keys |= arguments_of(extra.words())
+        keys |= listed_arguments(extra.words())
     return keys
 
 
@@ -263,7 +263,7 @@ def read(node: Node, given: Mapping[str, str]) -> Services:
     engine = max(found, key=lambda each: found[each])
     if found[engine] < _ENOUGH or top & _FOREIGN:
         return NO_SERVICES
-    return Services((Service(engine, keys, node.where, role=role_of(keys)),))
+    return Services((Service(engine, keys, node.where, role=serving_role(keys)),))
 
 
 # Recipes of srt-slurm: prefill and decode workers, or workers that do both, and the benchmark that is run on them.
@@ -375,7 +375,7 @@ def _service(spec: Node) -> Service:
     config = spec.get("vllmConfig")
     extra = config.get("extraArgs") if config is not None else None
     if extra is not None:
-        keys |= arguments_of(extra.words())
+        keys |= listed_arguments(extra.words())
     keys = _settings(config) | keys
     if config is not None and "enable_prefix_caching" not in keys:
         keys["chart.no_prefix_caching"] = Written(True, config.where)
@@ -447,7 +447,7 @@ def _runtime(node: Node) -> Services:
     keys |= {"enable_lora": adapters} if adapters is not None else {}
     extra = spec.get("vllmConfig", "extraArgs")
     if extra is not None:
-        keys |= arguments_of(extra.words())
+        keys |= listed_arguments(extra.words())
     cache = spec.get("lmCacheConfig")
     if cache is not None:
         keys |= cache.keys("lmcacheConfig")

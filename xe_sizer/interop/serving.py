@@ -11,15 +11,15 @@ from xe_sizer.interop import containers, recipes
 from xe_sizer.interop.containers import is_dockerfile, services_of_dockerfile
 from xe_sizer.interop.draft import ASSUMED, READ, Draft, Ignored
 from xe_sizer.interop.launch import Node, gpus_in, state_gpu
-from xe_sizer.interop.readers.shell_script import flags_of, read_script, unwrapped
+from xe_sizer.interop.readers.shell_script import parse_flags, read_script, unwrapped
 from xe_sizer.interop.recipes import named_by
 from xe_sizer.interop.services import (
     NO_SERVICES,
     Services,
     choose,
+    find_called_services,
+    find_services,
     not_set,
-    services_of,
-    services_of_calls,
     with_options,
 )
 from xe_sizer.interop.source import Tool
@@ -174,7 +174,7 @@ def benchmark_keys(commands: Iterable[Command]) -> dict[str, Written]:
     """Arguments of the first benchmark of a service that commands run, each with `benchmark.` in front."""
     for words in _benchmarks(commands):
         found: dict[str, Written] = {}
-        for name, flag in flags_of(words).flags.items():
+        for name, flag in parse_flags(words).flags.items():
             text = " ".join(value.text for value in flag.values)
             unknown = [each for value in flag.values for each in value.unknown]
             where = flag.values[0].where if flag.values else flag.where
@@ -302,12 +302,12 @@ def _of_module(source: Source) -> Services:
         module = source.module if _STARTS.search(source.text) else None
     except InputError:
         return NO_SERVICES
-    return Services(tuple(services_of_calls(module.calls))) if module is not None else NO_SERVICES
+    return Services(tuple(find_called_services(module.calls))) if module is not None else NO_SERVICES
 
 
 def _of_script(source: Source, script: Script) -> Services:
     """The servers that a script starts; one that ends in a branch that cannot be told is read beyond it."""
-    found = tuple(with_options(each, source) for each in services_of(script.commands))
+    found = tuple(with_options(each, source) for each in find_services(script.commands))
     if found:
         return Services(found, benchmark_keys(script.commands))
     submitted = recipes.submitted(source)
@@ -315,7 +315,7 @@ def _of_script(source: Source, script: Script) -> Services:
         return submitted
     text = _EXIT.sub(lambda word: ":".ljust(len(word[0])), source.text)
     commands = read_script(text, source.name, source.given, source.text_beside).commands
-    found = tuple(with_options(each, source) for each in services_of(commands))
+    found = tuple(with_options(each, source) for each in find_services(commands))
     return Services(found, benchmark_keys(commands)) if found else NO_SERVICES
 
 

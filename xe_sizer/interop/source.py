@@ -84,7 +84,7 @@ class Source(Immutable):
     @cached_property
     def keys(self) -> Keys:
         """Dotted keys of the first document; none where it is no group of keys."""
-        return keys_of(self.documents[0]) if self.documents else {}
+        return document_keys(self.documents[0]) if self.documents else {}
 
     @cached_property
     def script(self) -> Script | None:
@@ -123,9 +123,9 @@ class Source(Immutable):
         named = Path(str(name))
         if str(name) in self.beside:
             text = self.beside[str(name)]
-            return Source(named, kind_of(named, text), text, self.given)
+            return Source(named, guess_kind(named, text), text, self.given)
         file = self._file(named) if named.suffix.lower() in endings else None
-        return source_of(file, self.given) if file is not None else None
+        return open_source(file, self.given) if file is not None else None
 
     def _file(self, named: Path) -> Path | None:
         """The nearest file of a name, which may be a path.
@@ -161,7 +161,7 @@ class Source(Immutable):
         return [here, *(folder for folder in here.parents[:_LEVELS_UP] if folder != Path(folder.anchor))]
 
 
-def keys_of(document: Document) -> Keys:
+def document_keys(document: Document) -> Keys:
     """The dotted keys of a document; none where it is no group of keys."""
     return {key: Written(value, where) for key, (value, where) in flat(document).items()}
 
@@ -187,13 +187,13 @@ def _only_one_below(folder: Path, name: Path) -> Path | None:
     return None
 
 
-def source_of(path: Path, given: Mapping[str, str] | None = None) -> Source:
+def open_source(path: Path, given: Mapping[str, str] | None = None) -> Source:
     """A file as a source. Raises InputError: unreadable, too large, binary."""
     text = read_text(path, MAX_FILE_BYTES if path.suffix.lower() == NOTEBOOK else MAX_JOB_BYTES)
-    return Source(path, kind_of(path, text), text, given or {})
+    return Source(path, guess_kind(path, text), text, given or {})
 
 
-def kind_of(path: Path, text: str) -> Kind:
+def guess_kind(path: Path, text: str) -> Kind:
     """What a file is, by its ending, else by how it begins."""
     known = KINDS.get(path.suffix.lower())
     if known:

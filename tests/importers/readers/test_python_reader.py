@@ -10,7 +10,7 @@ import pytest
 
 from xe_sizer.errors import InputError
 from xe_sizer.interop.readers.python import Module, modules_near, read_python
-from xe_sizer.interop.readers.python_values import Call, Name, keys_of
+from xe_sizer.interop.readers.python_values import Call, Name, call_keys
 from xe_sizer.interop.values import Unread, Written
 
 
@@ -23,7 +23,7 @@ def value(text: str, name: str = "x") -> object:
 
 
 def keys(written: Written) -> dict[str, object]:
-    return {key: each.value for key, each in keys_of(written).items()}
+    return {key: each.value for key, each in call_keys(written).items()}
 
 
 @pytest.mark.parametrize(
@@ -162,11 +162,11 @@ def test_recipes_are_functions_that_return_a_configuration() -> None:
 
 
 def test_values_keep_the_place_where_they_are_written() -> None:
-    entry = keys_of(read(RECIPE).entries["large"])
+    entry = call_keys(read(RECIPE).entries["large"])
     assert str(entry["training.steps"].where) == "job.py:20:54"
     assert str(entry["training.tokens"].where) == "job.py:14:38"
     assert str(entry["parallelism.tensor_parallel_degree"].where) == "job.py:19:49"
-    assert str(keys_of(read(RECIPE).entries["base"])["training.steps"].where) == "job.py:12:23"
+    assert str(call_keys(read(RECIPE).entries["base"])["training.steps"].where) == "job.py:12:23"
 
 
 def test_attributes_conditions_and_copies() -> None:
@@ -265,7 +265,7 @@ def test_modules_at_hand_are_read_too() -> None:
     text = f"{imports}def job():\n    c = base()\n    common.tune(c)\n    return c\n"
     entry = read_python(text, "job.py", find=modules.get).entries["job"]
     assert keys(entry) == {"_target_": "Config", "dp": 2, "tp": 4}
-    assert str(keys_of(entry)["tp"].where) == "common.py:2:5"
+    assert str(call_keys(entry)["tp"].where) == "common.py:2:5"
 
 
 def test_functions_of_other_files_that_gave_an_object_are_named() -> None:
@@ -302,7 +302,7 @@ def test_modules_are_found_near_the_file(tmp_path: Path) -> None:
     job, run = tmp_path / "src/pack/recipes/job.py", tmp_path / "run.py"
     found = read_python(job.read_text(encoding="utf-8"), str(job), find=modules_near(job)).entries["job"]
     assert keys(found) == {"_target_": "Config", "n": 2, "l": 3, "f": "f", "m": 3}
-    assert str(keys_of(found)["l"].where) == f"{tmp_path}/src/pack/sizes.py:1:5"
+    assert str(call_keys(found)["l"].where) == f"{tmp_path}/src/pack/sizes.py:1:5"
     names = read_python(run.read_text(encoding="utf-8"), str(run), find=modules_near(run)).names
     assert names["z"].value == 9
     assert modules_near(run)("../../etc/passwd") is None
@@ -320,7 +320,7 @@ def test_notebooks_are_their_code_cells_and_places_name_the_cell() -> None:
         "%%capture\n!pip install \\\n  x\nn = 2\n", "%%bash\nrm -rf /", "broken (", "x = Config(\n  n = n * 2)"
     )
     module = read_python(text, "job.ipynb")
-    written = keys_of(module.names["x"])["n"]
+    written = call_keys(module.names["x"])["n"]
     assert (written.value, str(written.where)) == (4, "job.ipynb cell 5:2:7")
 
 
@@ -380,7 +380,7 @@ def test_hostile_files_end_soon(text: str) -> None:
         pass
     else:
         for each in (*module.names.values(), *module.entries.values()):
-            keys_of(each)
+            call_keys(each)
         assert len(module.calls) < 1_000_000
     assert time.perf_counter() - start < 20
 

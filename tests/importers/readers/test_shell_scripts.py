@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from xe_sizer.errors import InputError
-from xe_sizer.interop.readers.shell_script import Script, flags_of, read_script, unwrapped
+from xe_sizer.interop.readers.shell_script import Script, parse_flags, read_script, unwrapped
 
 
 def read(text: str, **given: str) -> Script:
@@ -160,7 +160,7 @@ def test_modules_are_named(python: str) -> None:
 
 def test_flags() -> None:
     text = "run pos --a-b 1 --c=2 -tp 8 --many x y --off --n -1 +k.l=m ~gone.key x.y=[1,2] --e ${EXTRA_ARGS}"
-    arguments = flags_of(read(text).commands[0].words[1:], switches={"off"})
+    arguments = parse_flags(read(text).commands[0].words[1:], switches={"off"})
     found = {name: [value.text for value in flag.values] for name, flag in arguments.flags.items()}
     assert found == {
         "a_b": ["1"], "tp": ["8"], "many": ["x", "y"], "off": [], "n": ["-1"], "k.l": ["m"], "gone.key": [],

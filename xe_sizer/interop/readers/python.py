@@ -273,7 +273,7 @@ class Reading:
             return type(value)([self.plain(each.value, end) for each in value])
         if isinstance(value, dict):
             return {key: self.plain(each.value, end) for key, each in value.items()}
-        raise Unknown(f"{label_of(value)} is not known")
+        raise Unknown(f"{describe(value)} is not known")
 
     def copied(self, value: object, memo: dict[int, object]) -> object:
         """A copy of a value with all its parts; what is shared in it is shared in the copy. Raises Exhausted."""
@@ -353,7 +353,7 @@ class Freezer:
         return Call(thing.name, args, kwargs, thing.where, thing.bases, tuple(thing.made_by))
 
 
-def label_of(value: object) -> str:
+def describe(value: object) -> str:
     """How messages call a value."""
     label = value.label if isinstance(value, Thing) else getattr(value, "text", None) or getattr(value, "name", "it")
     return str(label)
@@ -365,7 +365,7 @@ def truth(value: object) -> bool:
         return bool(value)
     if isinstance(value, (Function, LocalClass)):
         return True
-    raise Unknown(f"{label_of(value)} is not known")
+    raise Unknown(f"{describe(value)} is not known")
 
 
 # Expressions and statements, computed from literals and known names; everything else is Unread.
@@ -444,7 +444,7 @@ class Evaluator:
             return list(value)
         if isinstance(value, dict):
             return [Written(key, each.where) for key, each in value.items()]
-        raise Unknown(f"{label_of(value)} is not known")
+        raise Unknown(f"{describe(value)} is not known")
 
     def attribute(self, base: Written, node: ast.Attribute) -> Written:
         """An attribute of a value. Raises Unknown."""
@@ -462,7 +462,7 @@ class Evaluator:
             return self._settled(self.here(Deferred(value.name, node.attr), node), node)
         if isinstance(value, LocalClass):
             return value.parts.get(node.attr) or self.here(Name(f"{value.name}.{node.attr}"), node)
-        raise Unknown(value.why if isinstance(value, Unread) else f"{label_of(value)}.{node.attr} is not known")
+        raise Unknown(value.why if isinstance(value, Unread) else f"{describe(value)}.{node.attr} is not known")
 
     def _settled(self, written: Written, node: ast.AST) -> Written:
         """What a name of another module stands for there, else its full name."""
@@ -502,7 +502,7 @@ class Evaluator:
             return value.part(str(key) if isinstance(key, str) else f"[{key}]")
         if isinstance(value, Name) and len(value.text) + len(str(key)) < MAX_NAME:
             return self.here(Name(f"{value.text}[{key}]"), node)
-        raise Unknown(f"{label_of(value)} is not known")
+        raise Unknown(f"{describe(value)} is not known")
 
     def _all(self, nodes: list[ast.expr], scope: Scope) -> Args:
         """Values of several expressions, with the items of those that have a star."""
@@ -534,7 +534,7 @@ class Evaluator:
             self.reading.spend(len(written.value))
             group |= written.value
         else:
-            label = label_of(written.value)
+            label = describe(written.value)
             group[f"**{label}"] = self.unread(node, f"{label} is not known")
 
     def _key(self, key: Written) -> object:
@@ -645,13 +645,13 @@ class Evaluator:
 
     def _result(self, callee: object, args: Args, kwargs: Kwargs, node: ast.Call) -> Written:
         """What a call of a known callee gives; calls of what no file at hand defines are kept. Raises Unknown."""
-        where, name = self.text.where(node), label_of(callee)
+        where, name = self.text.where(node), describe(callee)
         if isinstance(callee, Unread):
             raise Unknown(callee.why)
         if isinstance(callee, Function):
             return callee.home.called(callee, args, kwargs, where)
         if name in _CONFIGURED and args and isinstance(args[0].value, (Name, LocalClass, Function)):
-            callee, name, args = args[0].value, label_of(args[0].value), args[1:]
+            callee, name, args = args[0].value, describe(args[0].value), args[1:]
         elif isinstance(callee, Name) and name in _KNOWN:
             return _KNOWN[name](self, args, kwargs, node)
         written = self.made(callee, args, kwargs, where)
@@ -661,7 +661,7 @@ class Evaluator:
     def made(self, callee: object, args: Args, kwargs: Kwargs, where: Location) -> Written:
         """An object of a class: its fields have the defaults of the class, then what the call says."""
         if not isinstance(callee, LocalClass):
-            name = label_of(callee)
+            name = describe(callee)
             return Written(Thing(name, f"{_last(name)}(...)", where, tuple(args), dict(kwargs)), where)
         self.reading.spend(len(callee.parts))
         memo: dict[int, object] = {}
@@ -905,7 +905,7 @@ class Evaluator:
         annotated = [each.target for each in node.body if isinstance(each, ast.AnnAssign)]
         fields = dict.fromkeys(each.id for each in annotated if isinstance(each, ast.Name))
         parts = {each: self._field(written) for each, written in inner.names.items()}
-        names = tuple(label_of(base) for base in reversed(bases))
+        names = tuple(describe(base) for base in reversed(bases))
         scope.names[node.name] = self.here(LocalClass(name, parts, names, tuple(fields)), node)
 
     def _field(self, written: Written) -> Written:
@@ -1024,7 +1024,7 @@ def _range(*bounds: int) -> range:
 def _length(ev: Evaluator, args: Args, kwargs: Kwargs, node: ast.Call) -> Written:
     value = args[0].value
     if not isinstance(value, (str, list, tuple, dict)):
-        raise Unknown(f"{label_of(value)} is not known")
+        raise Unknown(f"{describe(value)} is not known")
     return ev.here(len(value), node)
 
 
@@ -1036,7 +1036,7 @@ def _listed(ev: Evaluator, args: Args, kwargs: Kwargs, node: ast.Call) -> Writte
 def _group(ev: Evaluator, args: Args, kwargs: Kwargs, node: ast.Call) -> Written:
     given = args[0].value if args else {}
     if not isinstance(given, dict):
-        raise Unknown(f"{label_of(given)} is not known")
+        raise Unknown(f"{describe(given)} is not known")
     return ev.here({**given, **kwargs}, node)
 
 
@@ -1049,12 +1049,12 @@ def _known_attribute(ev: Evaluator, args: Args, kwargs: Kwargs, node: ast.Call) 
     """`getattr` and `hasattr`: of something foreign only what the file has set is known."""
     owner, name = args[0].value, str(ev.plain(args[1]))
     if not isinstance(owner, Thing):
-        raise Unknown(f"{label_of(owner)} is not known")
+        raise Unknown(f"{describe(owner)} is not known")
     if ast.unparse(node.func) == "getattr":
         return owner.part(name)
     part = owner.parts.get(name)
     if part is None or (isinstance(part.value, Thing) and part.value.is_blank):
-        raise Unknown(f"{label_of(owner)} is not known")
+        raise Unknown(f"{describe(owner)} is not known")
     return ev.here(True, node)
 
 
@@ -1064,7 +1064,7 @@ def _copy(ev: Evaluator, args: Args, kwargs: Kwargs, node: ast.Call) -> Written:
     if isinstance(value, Thing):
         value.parts |= kwargs
     elif kwargs:
-        raise Unknown(f"{label_of(value)} is not known")
+        raise Unknown(f"{describe(value)} is not known")
     return Written(value, args[0].where)
 
 

@@ -62,7 +62,7 @@ class Call(Immutable):
         return any(each == name or each.endswith(f".{name}") for each in known for name in names)
 
 
-def keys_of(written: Written) -> Keys:
+def call_keys(written: Written) -> Keys:
     """Values by dotted key: of `Config(training=Training(steps=5))` there are `training.steps`, `training._target_`.
 
     Keys are those that Hydra has for calls: `_target_` is what is called, `_args_` are arguments without a keyword.

@@ -211,7 +211,7 @@ def split_words(pieces: Iterable[Run | None]) -> list[Runs]:
     return words
 
 
-def pattern_of(runs: Runs) -> str | None:
+def as_pattern(runs: Runs) -> str | None:
     """A pattern in which quoted text stands for itself; None where a part is not known."""
     if unknown_in(runs):
         return None
@@ -279,7 +279,7 @@ class Variables:
             self.values[name] = value
 
 
-def items_of(value: Value | None) -> tuple[Runs, ...]:
+def list_items(value: Value | None) -> tuple[Runs, ...]:
     """The items of a list, or the text as the only one."""
     if value is None:
         return ()
@@ -289,7 +289,7 @@ def items_of(value: Value | None) -> tuple[Runs, ...]:
 def appended(old: Value | None, new: Value) -> Value:
     """`+=`: text after text, items after items."""
     if isinstance(new, Array):
-        return Array((*(items_of(old) if old else ()), *new.items))
+        return Array((*(list_items(old) if old else ()), *new.items))
     if isinstance(old, Array):
         first, *rest = old.items or ((),)
         return Array(((*first, *new), *rest))
@@ -330,7 +330,7 @@ class Expander:
             value = self.variables.get(name, at)
             if value is None:
                 return None
-            first = next(iter(items_of(value)), ())
+            first = next(iter(list_items(value)), ())
             return self.number(first if text_of(first).strip() else "0", at)
 
         return evaluate(text, lookup)
@@ -419,7 +419,7 @@ class Expander:
 
     def _changed(self, part: Parameter, item: Runs) -> Runs:
         """What an operator on text makes of one item."""
-        pattern = pattern_of(self.text(part.arguments[0]))
+        pattern = as_pattern(self.text(part.arguments[0]))
         replacement = self.text(part.arguments[1]) if len(part.arguments) > 1 else ()
         if pattern is not None and not unknown_in((*item, *replacement)):
             self.budget.spend(0, len(text_of(item)))

@@ -26,10 +26,10 @@ from xe_sizer.interop.readers.shell_expansion import (
     UnknownNamesError,
     Variables,
     appended,
+    as_pattern,
     computed_in,
-    items_of,
+    list_items,
     moving_text,
-    pattern_of,
     plain_text,
     split_words,
     text_of,
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from xe_sizer.interop.readers.shell_expansion import Runs, Value
     from xe_sizer.interop.readers.shell_syntax import Node, Redirection, Text
 
-__all__ = ["Arguments", "Command", "Flag", "Heredoc", "Launch", "Script", "Word", "flags_of", "read_script",
+__all__ = ["Arguments", "Command", "Flag", "Heredoc", "Launch", "Script", "Word", "parse_flags", "read_script",
            "read_words", "unwrapped"]  # fmt: skip
 
 # Flags, Hydra overrides and positional arguments of a command.
@@ -96,7 +96,7 @@ class Arguments(Immutable):
     positionals: tuple[Word, ...]
 
 
-def flags_of(words: Iterable[Word], switches: Collection[str] = frozenset()) -> Arguments:
+def parse_flags(words: Iterable[Word], switches: Collection[str] = frozenset()) -> Arguments:
     """Flags of a command's words, without its program.
 
     A flag takes all words up to the next flag or override, `--flag=value` just that one. `switches` are names that
@@ -249,7 +249,7 @@ class Condition:
                 return Truth(False, sure=False)
         if sign not in _SAME and sign != _DIFFERENT:
             return self._unread()
-        pattern = pattern_of(right) if self.double else None
+        pattern = as_pattern(right) if self.double else None
         self.expander.budget.spend(0, len(text_of(left)))
         same = plain_text(left) == plain_text(right) if pattern is None else fnmatchcase(plain_text(left), pattern)
         return Truth(same is (sign != _DIFFERENT), sure)
@@ -444,7 +444,7 @@ class Reading:
             line = text.part(match.end(), end if end >= 0 else len(text.characters))
             directive = CommandReader(line, self.places).script()
             words = self._expanded(directive[0]) if directive and isinstance(directive[0], Simple) else []
-            for name, flag in flags_of(map(self.word, words)).flags.items():
+            for name, flag in parse_flags(map(self.word, words)).flags.items():
                 self.directives[name] = flag.values[0] if flag.values else Word("", flag.where)
         self.run(nodes)
 
@@ -519,7 +519,7 @@ class Reading:
     def _case(self, node: Case) -> Truth:
         subject = self.expander.text(node.subject)
         for patterns, body in node.arms:
-            texts = [pattern_of(self.expander.text(pattern)) for pattern in patterns]
+            texts = [as_pattern(self.expander.text(pattern)) for pattern in patterns]
             fits = [text == "*" or (text and fnmatchcase(plain_text(subject), text)) for text in texts]
             if any(fits) and ("*" in texts or not computed_in(subject)):
                 return Truth(True) if unknown_in(subject) and self._leaves(body) else self.run(body)
@@ -808,7 +808,7 @@ class Reading:
         variables: dict[str, Word | tuple[Word, ...]] = {}
         for name in self.variables.values:
             value = self.variables.get(name, 0)
-            words = tuple(self.word(item) for item in items_of(value) if item)
+            words = tuple(self.word(item) for item in list_items(value) if item)
             if words:
                 variables[name] = words if isinstance(value, Array) else words[0]
         return Script(tuple(self.commands), variables, self.directives, tuple(self.heredocs))

@@ -15,9 +15,9 @@ from xe_sizer.interop.huggingface import (
     QLORA,
     QLORA_BITS,
     adapted_modules,
-    adapter_of,
     deepspeed_settings,
     fsdp_settings,
+    named_adapter,
     quantiser_called,
     read_deepspeed,
     state_bits,
@@ -100,7 +100,7 @@ def _write(plan: Plan) -> ToolFiles:
 
 def _write_job(plan: Plan) -> dict[str, Any]:
     job = plan.take("job")
-    adapter = adapter_of(plan)
+    adapter = named_adapter(plan)
     values: dict[str, Any] = {"adapter": adapter, "rl": job if job in _RL_JOBS else None}
     if plan.peek("train.reference") == "precomputed":
         plan.said("train.reference")
@@ -266,7 +266,7 @@ def _keys(source: Source) -> Keys:
 
 
 def _recognises(source: Source) -> Certainty:
-    if huggingface.command_of(source, _starts) is not None:
+    if huggingface.find_launch(source, _starts) is not None:
         return 95
     own = _OWN & source.keys.keys() | {name.partition(".")[0] for name in source.keys} & _OWN
     return 90 if "base_model" in own and len(own) >= _BATCHED else 40 if "base_model" in own else 0

@@ -18,7 +18,7 @@ from xe_sizer.interop.huggingface import (
     PARAMS,
     QLORA,
     adapted_modules,
-    adapter_of,
+    named_adapter,
     read_deepspeed,
     saved_and_evaluated,
     state_scored_answers,
@@ -98,7 +98,7 @@ def _write_job(plan: Plan) -> dict[str, Any]:
     values: dict[str, Any] = {"stage": _STAGE_OF_JOB.get(job, "sft"), "finetuning_type": "full"}
     if job in _PREFERENCES:
         values["pref_loss"] = job
-    adapter = adapter_of(plan)
+    adapter = named_adapter(plan)
     if adapter:
         targets = adapted_modules(plan)
         values |= {
@@ -128,9 +128,9 @@ def _write_precision(plan: Plan) -> dict[str, Any]:
     word = plan.peek("precision")
     if word in ("bf16", "fp16", "fp8"):
         plan.said("precision")
-    pure = word == "bf16" and plan.peek("train.weights_dtype") == "bf16" and not adapter_of(plan)
+    pure = word == "bf16" and plan.peek("train.weights_dtype") == "bf16" and not named_adapter(plan)
     frozen = word if word in ("bf16", "fp16") else "bf16"
-    kept = "bf16" if pure else frozen if adapter_of(plan) else "fp32"
+    kept = "bf16" if pure else frozen if named_adapter(plan) else "fp32"
     if plan.peek("train.weights_dtype") == kept or plan.peek("job") == QLORA:
         plan.said("train.weights_dtype")
     return {
@@ -377,7 +377,7 @@ def _keys(source: Source) -> Keys:
 
 
 def _recognises(source: Source) -> Certainty:
-    if huggingface.command_of(source, _starts) is not None:
+    if huggingface.find_launch(source, _starts) is not None:
         return 95
     keys = source.keys
     if recognises(keys):

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from xe_sizer.interop.draft import Table
-from xe_sizer.interop.huggingface import model_of, recipe_of
+from xe_sizer.interop.huggingface import parse_recipe, recipe_model
 from xe_sizer.interop.megatron import TABLE as ARGUMENTS
 from xe_sizer.interop.megatron import Arguments, filled_in, state_megatron, state_model
-from xe_sizer.interop.readers.python_values import keys_of as keys_of_call
+from xe_sizer.interop.readers.python_values import call_keys as keys_of_call
 from xe_sizer.interop.source import Tool
 from xe_sizer.interop.values import Written, is_on, listed, number, plain, positive
 
@@ -112,9 +112,9 @@ def _read(draft: Draft, source: Source) -> None:
 
 def _recipe(draft: Draft, named: Written | None) -> Recipe:
     """What the recipe's name says, and where that says nothing, the name of the one that it starts from."""
-    own = recipe_of(str(named.value) if named is not None else "")
+    own = parse_recipe(str(named.value) if named is not None else "")
     base = draft.peek("_target_")
-    return own if own.job or base is None else recipe_of(str(base.value))
+    return own if own.job or base is None else parse_recipe(str(base.value))
 
 
 def _open(draft: Draft, base: Mapping[str, object]) -> dict[str, object]:
@@ -144,7 +144,7 @@ def _model(draft: Draft, arguments: Arguments, recipe: Recipe, named: Written | 
         return
     state_model(arguments)
     if "model" not in draft.facts and not any(key.startswith("model.") for key in draft.facts) and hub is not None:
-        draft.state("model", model_of(str(hub.value)), hub)
+        draft.state("model", recipe_model(str(hub.value)), hub)
 
 
 def _job(draft: Draft, recipe: Recipe, named: Written | None) -> None:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from xe_sizer.interop.draft import Table, globs
 from xe_sizer.interop.huggingface import state_rollout
-from xe_sizer.interop.launch import command_of, hardware_of, keys_of_flags, state_gpus
+from xe_sizer.interop.launch import find_command, flag_keys, launched_hardware, state_gpus
 from xe_sizer.interop.megatron import (
     SAYS,
     SCHEDULE,
@@ -19,7 +19,7 @@ from xe_sizer.interop.megatron import (
     state_model,
 )
 from xe_sizer.interop.megatron import TABLE as ARGUMENTS
-from xe_sizer.interop.readers.shell_script import Word, flags_of, read_script, unwrapped
+from xe_sizer.interop.readers.shell_script import Word, parse_flags, read_script, unwrapped
 from xe_sizer.interop.source import Tool
 from xe_sizer.interop.values import Written, above_zero_or_off, plain, positive, switch
 from xe_sizer.interop.write import Added, Exporter, ToolFiles, command_text
@@ -130,12 +130,12 @@ def _holds_arguments(value: Word | tuple[Word, ...]) -> bool:
 
 
 def _command(source: Source) -> Command | None:
-    return command_of(source, _starts) or _configuration(source)
+    return find_command(source, _starts) or _configuration(source)
 
 
 def _recognises(source: Source) -> Certainty:
     if source.kind == "shell":
-        return 85 if command_of(source, _starts) else 70 if _configuration(source) is not None else 0
+        return 85 if find_command(source, _starts) else 70 if _configuration(source) is not None else 0
     if any(name.startswith(f"{_TESTED}--") for name in source.keys):
         return 90
     groups = {name.partition(".")[0] for name in source.keys}
@@ -149,7 +149,7 @@ def _keys(source: Source) -> Keys:
     command = _command(source)
     if command is None:
         return {}
-    keys = dict(keys_of_flags(flags_of(unwrapped(command).command.words[1:])))
+    keys = dict(flag_keys(parse_flags(unwrapped(command).command.words[1:])))
     variables = source.script.variables if source.script is not None else {}
     for name in _CHECKPOINTS:
         named = variables.get(name)
@@ -167,7 +167,7 @@ def _read(draft: Draft, source: Source) -> None:
     command = _command(source) if source.kind == "shell" else None
     draft.state("stack", "megatron-lm", next(iter(draft.keys.values()), None))
     if command is not None and source.script is not None:
-        state_gpus(draft, hardware_of(source.script, command))
+        state_gpus(draft, launched_hardware(source.script, command))
         named = arguments.take("yaml_cfg")
         further = source.companion(named.value) if named is not None else None
         for name, written in (further.keys if further is not None else {}).items():

@@ -20,7 +20,7 @@ from xe_sizer.interop.huggingface import (
     state_models,
     state_scored_answers,
 )
-from xe_sizer.interop.launch import arguments_of, command_of, hardware_of, keys_of_flags, state_gpus
+from xe_sizer.interop.launch import command_arguments, find_command, flag_keys, launched_hardware, state_gpus
 from xe_sizer.interop.megatron import TABLE as MEGATRON
 from xe_sizer.interop.megatron import Arguments, state_megatron
 from xe_sizer.interop.readers.shell_script import unwrapped
@@ -71,7 +71,7 @@ def _starts(words: tuple[str, ...]) -> bool:
 
 
 def _command(source: Source) -> Command | None:
-    return command_of(source, _starts)
+    return find_command(source, _starts)
 
 
 def _recognises(source: Source) -> Certainty:
@@ -86,7 +86,7 @@ def _keys(source: Source) -> Keys:
     if command is None:
         return {name.removeprefix(_GROUP): written for name, written in source.keys.items()}
     first = unwrapped(command).command.words[0].text.rpartition("/")[2]
-    return keys_of_flags(arguments_of(command, 1 if first in _FILES else 2))
+    return flag_keys(command_arguments(command, 1 if first in _FILES else 2))
 
 
 def _subcommand(source: Source) -> tuple[bool, str]:
@@ -102,7 +102,7 @@ def _read(draft: Draft, source: Source) -> None:
     megatron, kind = _subcommand(source)
     command = _command(source)
     if command is not None and source.script is not None:
-        state_gpus(draft, hardware_of(source.script, command))
+        state_gpus(draft, launched_hardware(source.script, command))
     draft.state("stack", _TRAINED_BY if megatron else TOOL.name, draft.peek("model", "model_id_or_path", "model_type"))
     _job(draft, kind, megatron)
     _answers(draft)

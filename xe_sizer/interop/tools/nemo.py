@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from xe_sizer.interop.draft import Table
-from xe_sizer.interop.huggingface import model_of, state_optimizer
+from xe_sizer.interop.huggingface import recipe_model, state_optimizer
 from xe_sizer.interop.megatron import TABLE as ARGUMENTS
 from xe_sizer.interop.megatron import Arguments, filled_in, state_megatron, state_model
 from xe_sizer.interop.readers.documents import resolved
-from xe_sizer.interop.readers.python_values import keys_of as keys_of_call
+from xe_sizer.interop.readers.python_values import call_keys as keys_of_call
 from xe_sizer.interop.source import Tool
 from xe_sizer.interop.values import Written, is_on, listed, number, plain, positive, positive_or_open, switch
 
@@ -120,12 +120,12 @@ def _model(draft: Draft, arguments: Arguments, recipe: Written | None) -> None:
     if recipe is not None:
         named = draft.take(_NAME) or draft.take("model.version") or draft.take("_args_.1", "resume_path")
         text = str(named.value) if named is not None else ""
-        draft.state("model", model_of(text.rpartition("/")[2]) if named is not None else None, named)
+        draft.state("model", recipe_model(text.rpartition("/")[2]) if named is not None else None, named)
     path = draft.peek("model.restore_from_path", "resume.restore_config.path")
     state_model(arguments)
     if "model" not in draft.facts and not any(key.startswith("model.") for key in draft.facts):
         if path is not None:
-            draft.state("model", model_of(str(path.value).rpartition("/")[2].removesuffix(".nemo")), path)
+            draft.state("model", recipe_model(str(path.value).rpartition("/")[2].removesuffix(".nemo")), path)
         draft.miss("model", "the checkpoint that is restored says it", "--model NAME")
 
 

@@ -10,11 +10,11 @@ from xe_sizer.interop.draft import Key, Table
 from xe_sizer.interop.huggingface import adapted_modules, is_replicated, shard_sizes, state_optimizer
 from xe_sizer.interop.launch import (
     Hardware,
-    arguments_of,
-    command_of,
-    hardware_of,
-    keys_of_flags,
-    layers_of,
+    command_arguments,
+    find_command,
+    flag_keys,
+    launched_hardware,
+    profile_layers,
     state_gpus,
 )
 from xe_sizer.interop.readers.documents import overridden, resolved
@@ -276,8 +276,8 @@ def _starts(words: tuple[str, ...]) -> bool:
 
 
 def _launch(source: Source) -> tuple[Command, Arguments] | None:
-    command = command_of(source, _starts)
-    return None if command is None else (command, arguments_of(command))
+    command = find_command(source, _starts)
+    return None if command is None else (command, command_arguments(command))
 
 
 def _keys(source: Source) -> Keys:
@@ -287,7 +287,7 @@ def _keys(source: Source) -> Keys:
     launch = _launch(source)
     if launch is None:
         return {}
-    flags = keys_of_flags(launch[1])
+    flags = flag_keys(launch[1])
     named = [flags[name].value for name in ("config", "c") if name in flags]
     named += [word.text for word in launch[1].positionals if word.text.endswith((".yaml", ".yml"))]
     file = source.companion(named[0]) if named else None
@@ -339,7 +339,7 @@ def _hardware(draft: Draft, source: Source) -> None:
         flag = launch[1].flags.get("nproc_per_node")
         word = flag.values[0] if flag is not None and flag.values else None
         own = Written(int(word.text), word.where) if word is not None and word.text.isdecimal() else None
-        state_gpus(draft, Hardware(per_node=own) | hardware_of(source.script, launch[0]))
+        state_gpus(draft, Hardware(per_node=own) | launched_hardware(source.script, launch[0]))
     nodes, each = (
         draft.take("slurm.nodes", "benchmark.num_nodes"),
         draft.take("slurm.ntasks_per_node", "slurm.gpus_per_node"),
@@ -456,7 +456,7 @@ def _pipeline(draft: Draft) -> None:
     draft.state("layout.schedule", {plain(name): ours for name, ours in _SCHEDULES.items()}.get(word), schedule)
     draft.default("layout.schedule", "1f1b")
     each = _number(per_stage)
-    layers = layers_of(draft.keys[name].value) if each and (name := _named(draft)) else None
+    layers = profile_layers(draft.keys[name].value) if each and (name := _named(draft)) else None
     if each and layers:
         draft.state("layout.vpp", max(1, round(layers / (each * stages))), per_stage, f"{each} layers in each chunk")
     if micro is not None:

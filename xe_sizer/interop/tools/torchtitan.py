@@ -12,15 +12,15 @@ from xe_sizer.interop.draft import Key, Table
 from xe_sizer.interop.huggingface import is_replicated, shard_sizes, state_optimizer
 from xe_sizer.interop.launch import (
     Shape,
-    arguments_of,
-    command_of,
-    hardware_of,
-    keys_of_flags,
-    layers_of,
+    command_arguments,
+    find_command,
+    flag_keys,
+    launched_hardware,
+    profile_layers,
     state_gpus,
     state_shape,
 )
-from xe_sizer.interop.readers.python_values import keys_of
+from xe_sizer.interop.readers.python_values import call_keys
 from xe_sizer.interop.source import Tool
 from xe_sizer.interop.values import Written, inverse, is_on, listed, plain, positive, positive_or_open, word_of
 from xe_sizer.interop.write import LEARNING_RATE, Added, Exporter, ToolFiles
@@ -205,7 +205,7 @@ def _order(draft: Draft, schedule: Written | None, per_stage: Written | None, st
     elif schedule is not None:
         draft.state("layout.schedule", _SCHEDULES[word], schedule)
     draft.default("layout.schedule", "1f1b")
-    each, layers = draft.value(per_stage, positive_or_open), layers_of(draft.fact("model"))
+    each, layers = draft.value(per_stage, positive_or_open), profile_layers(draft.fact("model"))
     if isinstance(each, int) and layers:
         draft.state("layout.vpp", max(1, round(layers / (each * stages))), per_stage, f"{each} layers in each chunk")
     elif word not in _SINGLE and schedule is not None:
@@ -341,7 +341,7 @@ def _starts(words: tuple[str, ...]) -> bool:
 
 
 def _launch(source: Source) -> Command | None:
-    return command_of(source, _starts)
+    return find_command(source, _starts)
 
 
 def _keys(source: Source) -> Keys:
@@ -355,7 +355,7 @@ def _keys(source: Source) -> Keys:
 
 def _of_command(source: Source, command: Command) -> Keys:
     """Keys of the file that a command names, and its flags on top."""
-    flags = keys_of_flags(arguments_of(command))
+    flags = flag_keys(command_arguments(command))
     variables = {name: Written(word.text, word.where) for name, word in command.environment.items()}
     named = next((found for name in _CONFIGS if (found := flags.get(name) or variables.get(name))), None)
     file = source.companion(named.value) if named is not None else None
@@ -373,7 +373,7 @@ def _entry(source: Source, name: str | None) -> Keys:
         return {}
     entries = list(module.entries)
     found = name or next((each for each in entries if "debug" not in each), entries[0] if entries else None)
-    return keys_of(module.entry(found)) if found is not None else {}
+    return call_keys(module.entry(found)) if found is not None else {}
 
 
 def _recognises(source: Source) -> Certainty:
@@ -393,7 +393,7 @@ def _read(draft: Draft, source: Source) -> None:
     first = Written(TOOL.name, source.start)
     command = _launch(source) if source.kind == "shell" else None
     if command is not None and source.script is not None:
-        state_gpus(draft, hardware_of(source.script, command))
+        state_gpus(draft, launched_hardware(source.script, command))
     if source.kind == "python":
         _say_which(draft, source)
     compiled, parts = draft.take("compile.enable", "training.compile"), draft.take("compile.components")

@@ -13,10 +13,10 @@ from xe_sizer.interop.huggingface import adapted_modules, is_replicated, shard_s
 from xe_sizer.interop.launch import (
     Hardware,
     Shape,
-    arguments_of,
-    command_of,
-    hardware_of,
-    layers_of,
+    command_arguments,
+    find_command,
+    launched_hardware,
+    profile_layers,
     state_gpus,
     state_shape,
 )
@@ -268,8 +268,8 @@ def _starts(words: tuple[str, ...]) -> bool:
 
 
 def _launch(source: Source) -> tuple[Command, Arguments] | None:
-    command = command_of(source, _starts)
-    return None if command is None else (command, arguments_of(command, skipped=2))
+    command = find_command(source, _starts)
+    return None if command is None else (command, command_arguments(command, skipped=2))
 
 
 def _keys(source: Source) -> Keys:
@@ -296,7 +296,7 @@ def _by_group(keys: Keys) -> Keys:
 
 def _recognises(source: Source) -> Certainty:
     if source.kind == "shell":
-        return 95 if command_of(source, _starts) is not None else 0
+        return 95 if find_command(source, _starts) is not None else 0
     own = [
         name for name, written in source.keys.items()
         if name.endswith("_component_") and str(written.value).startswith("torchtune.")
@@ -420,7 +420,7 @@ def _hardware(draft: Draft, source: Source, launch: tuple[Command, Arguments] | 
     sharded = draft.take("fsdp_reshard_after_forward")
     if launch is not None and source.script is not None:
         flags = launch[1].flags
-        state_gpus(draft, _of_flags(launch[1]) | hardware_of(source.script, launch[0]))
+        state_gpus(draft, _of_flags(launch[1]) | launched_hardware(source.script, launch[0]))
         if "nproc_per_node" not in flags and "nnodes" not in flags:
             draft.default("gpus", 1, "tune run starts one process unless it is told otherwise")
     replicas, shards = draft.take("data_parallel_replicate_dim"), draft.take("data_parallel_shard_dim")
@@ -467,7 +467,7 @@ def _selective(draft: Draft, kind: Written) -> None:
     if plain(kind.value) == "full":
         draft.state("layout.recompute", "full", kind)
     elif isinstance(every, int) and every > 0:
-        layers = layers_of(draft.fact("model"))
+        layers = profile_layers(draft.fact("model"))
         draft.state("layout.recompute", "full", kind, f"of every layer whose number {every} divides")
         draft.state("layout.recompute_layers", layers // every if layers else None, option, f"every {every} layers")
     else:

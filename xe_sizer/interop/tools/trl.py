@@ -15,9 +15,9 @@ from xe_sizer.interop.huggingface import (
     state_group_answers,
     state_models,
     state_scored_answers,
-    trainer_of,
     trainer_sharding,
     trl_settings,
+    trl_trainer,
 )
 from xe_sizer.interop.source import Tool
 from xe_sizer.interop.values import Written, is_on, listed, plain, positive
@@ -39,7 +39,7 @@ def _write(plan: Plan) -> ToolFiles:
     values = trl_settings(plan) | trainer_sharding(plan)
     nodes, gpus = plan.take("nodes", 1), plan.take("gpus")
     machines = f" --num_machines {nodes}" if nodes > 1 else ""
-    return ToolFiles(yaml_text(values), run=f"trl {trainer_of(plan)} --config FILE --num_processes {gpus}{machines}")
+    return ToolFiles(yaml_text(values), run=f"trl {trl_trainer(plan)} --config FILE --num_processes {gpus}{machines}")
 
 
 EXPORTERS = (Exporter(name="trl", title="TRL", ending=".yaml", write=_write, says=(*SAYS, "layout.zero"), added=ADDED),)
@@ -142,7 +142,7 @@ def _called_in(source: Source) -> Call | None:
     """The call in a Python file by which TRL is known: of a trainer's configuration, else of the trainer."""
     if source.kind != "python" or "trl" not in source.text:
         return None
-    return huggingface.call_of(source, *_CONFIGS) or huggingface.call_of(source, *_CLASSES)
+    return huggingface.find_call(source, *_CONFIGS) or huggingface.find_call(source, *_CLASSES)
 
 
 def _keys(source: Source) -> Keys:
@@ -152,7 +152,7 @@ def _keys(source: Source) -> Keys:
 
 
 def _recognises(source: Source) -> Certainty:
-    if huggingface.command_of(source, _starts) is not None:
+    if huggingface.find_launch(source, _starts) is not None:
         return 85
     if _called_in(source) is not None:
         return 80
@@ -203,7 +203,7 @@ def _trainer(draft: Draft, source: Source) -> str:
     by_loss = next((job for word, job in _LOSS_JOBS.items() if word in words), None)
     named = _named(source)
     called = _called(huggingface.words_started(source, _starts))
-    command = huggingface.command_of(source, _starts)
+    command = huggingface.find_launch(source, _starts)
     call = _called_in(source)
     if call is not None:
         job = next(job for name, job in _CLASS_JOBS.items() if call.is_a(name))

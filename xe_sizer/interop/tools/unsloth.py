@@ -135,7 +135,7 @@ def _job(draft: Draft, kind: str, adapts: Written | None, quantised: bool, full:
 def _adapters(draft: Draft) -> None:
     targets = draft.take("target_modules")
     if targets is not None:
-        draft.state("lora.targets", draft.value(targets, huggingface.targets_of), targets)
+        draft.state("lora.targets", draft.value(targets, huggingface.target_modules), targets)
     draft.default("lora.targets", _TARGETS)
     saved = draft.take("modules_to_save")
     if saved is not None:
