@@ -231,16 +231,14 @@ def _llm_kserve(node: Node) -> Iterator[Service]:
             keys |= {to: said} if said is not None else {}
         if uri is not None:
             keys["model"] = Written(str(uri.value).removeprefix("hf://"), uri.where)
-        container = next((each for each in (part.get("template", "containers") or part).each() if _is_main(each)), None)
+        containers = (part.get("template", "containers") or part).each()
+        groups = (each for each in containers if isinstance(each.value, dict))
+        container = next((each for each in groups if each.text("name") in ("main", "kserve-container", "vllm")), None)
         if container is not None:
             keys = {**_environment(container), **keys, **_extra_arguments(container)}
         gpus = _limit(container) if container is not None else None
         yield Service(VLLM, keys, part.where, name=role or node.text("metadata", "name"), role=role,
                       replicas=part.said("replicas"), gpus=gpus, gpu=gpu_of_selectors(part))  # fmt: skip
-
-
-def _is_main(node: Node) -> bool:
-    return isinstance(node.value, dict) and node.text("name") in ("main", "kserve-container", "vllm")
 
 
 def _extra_arguments(container: Node) -> dict[str, Written]:
@@ -288,12 +286,7 @@ def _of_chart(
 # Model servers that a Dockerfile's last ENTRYPOINT and CMD start.
 
 _INSTRUCTION = re.compile(r"^[ \t]*(FROM|ENTRYPOINT|CMD)[ \t]+((?:[^\n\\]|\\\n|\\.)*)", re.IGNORECASE | re.MULTILINE)
-_NAME = re.compile(r"(.*\.)?dockerfile(\..*)?|containerfile", re.IGNORECASE)
-
-
-def is_dockerfile(source: Source) -> bool:
-    """Whether a file is a Dockerfile, by its name."""
-    return bool(_NAME.fullmatch(source.path.name))
+DOCKERFILE = re.compile(r"(.*\.)?dockerfile(\..*)?|containerfile", re.IGNORECASE)
 
 
 def services_of_dockerfile(source: Source) -> Iterator[Service]:

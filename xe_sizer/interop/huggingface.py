@@ -207,7 +207,9 @@ def accelerate_configuration(plan: Plan) -> dict[str, Any]:
         settings = {"fsdp_version": FSDP_VERSION, **{f"fsdp_{name}": value for name, value in fsdp.items()}}
         return values | {"distributed_type": "FSDP", "fsdp_config": settings, **_parallelism_settings(plan, zero)}
     if zero or offload in _OFFLOADS or backend == DEEPSPEED:
-        return values | {"distributed_type": "DEEPSPEED", "deepspeed_config": _deepspeed_stage(plan, zero)}
+        states, weights = ("cpu" if kept else "none" for kept in kept_in_host_memory(plan))
+        stage = {"zero_stage": zero, "offload_optimizer_device": states, "offload_param_device": weights}
+        return values | {"distributed_type": "DEEPSPEED", "deepspeed_config": stage}
     return values | {"distributed_type": "MULTI_GPU" if gpus > 1 else "NO"}
 
 
@@ -244,12 +246,6 @@ def trainer_sharding(plan: Plan) -> dict[str, Any]:
     words = ["full_shard" if fsdp["reshard_after_forward"] else "shard_grad_op", "auto_wrap", *(["offload"] * offload)]
     settings = {"version": FSDP_VERSION, **fsdp, "cpu_offload": offload}
     return {"fsdp": " ".join(words), "fsdp_config": settings}
-
-
-def _deepspeed_stage(plan: Plan, zero: int) -> dict[str, Any]:
-    """A stage and what host memory keeps."""
-    states, weights = ("cpu" if kept else "none" for kept in kept_in_host_memory(plan))
-    return {"zero_stage": zero, "offload_optimizer_device": states, "offload_param_device": weights}
 
 
 def _parallelism_settings(plan: Plan, zero: int) -> dict[str, Any]:

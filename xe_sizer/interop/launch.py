@@ -161,7 +161,8 @@ def launched_hardware(script: Script, command: Command) -> Hardware:
         found |= _of_runner(runner)
     variables = {name: word for name, word in script.variables.items() if isinstance(word, Word)}
     variables |= command.environment
-    return found | _of_variables(variables) | _of_directives(script.directives) | _visible(variables)
+    found |= Hardware(_first(variables, _NODES_OF), _first(variables, _PER_NODE_OF))
+    return found | _of_directives(script.directives) | _visible(variables)
 
 
 def _of_runner(runner: Command) -> Hardware:
@@ -192,10 +193,6 @@ def _included(flags: Mapping[str, Flag]) -> Hardware:
     hosts = [host.partition(":")[2] for host in flag.values[0].text.split("@")]
     total = sum(len([gpu for gpu in host.split(",") if gpu.strip()]) for host in hosts)
     return Hardware(total=Written(total, flag.values[0].where)) if total else Hardware()
-
-
-def _of_variables(variables: Mapping[str, Word]) -> Hardware:
-    return Hardware(_first(variables, _NODES_OF), _first(variables, _PER_NODE_OF))
 
 
 def _visible(variables: Mapping[str, Word]) -> Hardware:
@@ -322,14 +319,10 @@ def _value(flag: Flag) -> object:
         return True
     unknown = next((word for word in flag.values if word.unknown), None)
     if unknown is not None and len(flag.values) == 1:
-        return Unread(unknown.text, _why(unknown))
+        why = f"{', '.join(unknown.unknown)} is set elsewhere; pass --set {unknown.unknown[0]}=VALUE"
+        return Unread(unknown.text, why)
     texts = [word.text for word in flag.values]
     return texts[0] if len(texts) == 1 else texts
-
-
-def _why(word: Word) -> str:
-    names = ", ".join(word.unknown)
-    return f"{names} is set elsewhere; pass --set {word.unknown[0]}=VALUE"
 
 
 # A model whose shape is written out: the catalogue's model of exactly that shape, else the shape itself.
@@ -379,7 +372,8 @@ def state_shape(draft: Draft, shape: Shape) -> None:
     found = models_like(shape)
     if found:
         written = shape.values["layers"][1] or shape.values["hidden"][1]
-        draft.state("model", found[0].name, written, _why_no_shape(found))
+        others = ", ".join(each.name for each in found[1:3])
+        draft.state("model", found[0].name, written, f"its shape; also that of {others}" if others else "its shape")
         return
     for key, (value, written) in shape.values.items():
         stated = shape.padded_vocab if key == "vocab" else value
@@ -390,11 +384,6 @@ def state_shape(draft: Draft, shape: Shape) -> None:
     for key in NEEDED:
         if shape.value(key) is None:
             draft.miss(f"model.{key}", f"no file says the model's {key}", "--model NAME in place of the shape")
-
-
-def _why_no_shape(found: list[ModelShape]) -> str:
-    others = [each.name for each in found[1:3]]
-    return f"its shape; also that of {', '.join(others)}" if others else "its shape"
 
 
 def models_like(shape: Shape) -> list[ModelShape]:

@@ -204,7 +204,8 @@ def _layout(plan: Plan) -> dict[str, Any]:
         }
     if plan.peek("layout.offload") == "activations":
         plan.said("layout.offload", "layout.offload_layers")
-        flags["cpu-offloading-num-layers"] = plan.peek("layout.offload_layers") or _layers_of_a_stage(plan)
+        most = max(int(plan.shape.layers // plan.peek("layout.pp", 1)) - 1, 1)  # the last one stays on the accelerator
+        flags["cpu-offloading-num-layers"] = plan.peek("layout.offload_layers") or most
     if plan.peek("layout.offload") in ("optimizer", "none"):
         flags["optimizer-cpu-offload"] = plan.take("layout.offload") == "optimizer"
     return flags
@@ -214,12 +215,6 @@ def _copies(plan: Plan) -> int | None:
     """Copies of the sharded optimizer: data-parallel ranks over those that share one."""
     sizes = shard_sizes(plan)
     return sizes[0] if sizes is not None and sizes[0] > 1 else None
-
-
-def _layers_of_a_stage(plan: Plan) -> int:
-    """All layers of a stage, of which Megatron-LM leaves the last one on the accelerator."""
-    layers = plan.shape.layers
-    return max(int(layers // plan.peek("layout.pp", 1)) - 1, 1)
 
 
 def _stages(plan: Plan, chunks: int) -> str | None:
@@ -280,7 +275,7 @@ def filled_in(draft: Draft, base: Mapping[str, object], source: str) -> Iterator
     source : where the tool has them, for what is said of their facts
     """
     here = Location(source)
-    added = {name: Written(value, here) for name, value in base.items() if _is_open(draft, name)}
+    added = {name: Written(value, here) for name, value in base.items() if name not in {**draft.keys, **draft.unread}}
     before = {name: draft.keys.get(name) for name in added}
     draft.keys.update(added)
     try:
@@ -295,10 +290,6 @@ def filled_in(draft: Draft, base: Mapping[str, object], source: str) -> Iterator
                 del draft.keys[name]
             else:
                 draft.keys[name] = written
-
-
-def _is_open(draft: Draft, name: str) -> bool:
-    return name not in draft.keys and name not in draft.unread
 
 
 # The shape of a model in Megatron's arguments.
@@ -448,14 +439,10 @@ def _experts(arguments: Arguments, values: dict[str, Stated]) -> None:
     layers = layers_with_experts(written.value)
     if isinstance(layers, int):
         values["experts.every_n_layers"] = (layers, written)
-    elif layers is None or not _are_dense_first(layers):
+    elif layers is None or 1 not in layers or not all(layers[layers.index(1) :]):
         arguments.lose("moe_layer_freq", "says which layers have experts, in an order that is not modelled")
     elif layers.index(1):
         values["experts.first_dense_layers"] = (layers.index(1), written)
-
-
-def _are_dense_first(layers: list[int]) -> bool:
-    return 1 in layers and all(layers[layers.index(1) :])
 
 
 def _vectors(arguments: Arguments, values: dict[str, Stated]) -> None:
@@ -934,7 +921,8 @@ def parse_stages(value: object) -> list[int] | None:
     `Et*3|(tt|)*29,m|L` says a stage with the embedding and three layers, 29 of two layers, and so on.
     """
     if isinstance(value, list | tuple):
-        return [_layers_of(stage) for stage in value]
+        stages = [stage if isinstance(stage, list | tuple) else [stage] for stage in value]
+        return [sum(str(word) in ("decoder", _DECODER) for word in stage) for stage in stages]
     text = re.sub(r"[\s,'\"]", "", str(value))
     for _ in range(8):
         text, changes = _REPEATED.subn(_repeated, text)
@@ -948,9 +936,3 @@ def parse_stages(value: object) -> list[int] | None:
 def _repeated(match: re.Match[str]) -> str:
     text, times = (match[1], match[2]) if match[2] else (match[3], match[4])
     return text * min(int(times[:6]), _MOST)
-
-
-def _layers_of(stage: object) -> int:
-    """Layers in a stage that is written as a list of names."""
-    words = stage if isinstance(stage, list | tuple) else [stage]
-    return sum(str(word) in ("decoder", _DECODER) for word in words)

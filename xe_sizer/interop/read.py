@@ -262,7 +262,9 @@ def _global_batch(draft: Draft) -> None:
 
     Of global batch and accumulation the one follows that is not stated.
     """
-    micro, gpus, split = draft.fact("train.micro_batch"), draft.trainers, _ranks_of_a_sequence(draft)
+    micro, gpus = draft.fact("train.micro_batch"), draft.trainers
+    sizes = (draft.fact(key) for key in _SPLIT)
+    split = math.prod(size for size in sizes if isinstance(size, int))  # GPUs that work on the same sequences
     if not isinstance(micro, int) or not isinstance(gpus, int) or gpus % split:
         return
     ranks = gpus // split
@@ -274,12 +276,6 @@ def _global_batch(draft: Draft) -> None:
     elif isinstance(batch, int) and batch % (micro * ranks) == 0:
         note = f"global batch {batch} / (micro-batch {micro} x {ranks} data-parallel ranks)"
         draft.derive("train.grad_accum", batch // (micro * ranks), [*used, "train.global_batch"], note)
-
-
-def _ranks_of_a_sequence(draft: Draft) -> int:
-    """GPUs that work on the same sequences."""
-    sizes = (draft.fact(key) for key in _SPLIT)
-    return math.prod(size for size in sizes if isinstance(size, int))
 
 
 # The tools that are read, each found by its file in `tools`.

@@ -87,18 +87,13 @@ def choose(services: Sequence[Service], wanted: str | None) -> Chosen | None:
     first = next(iter(called or services), None)
     if first is None:
         return None
-    partner = _partner(first, services)
+    other = {PREFILL: DECODE, DECODE: PREFILL}.get(first.role)
+    alike = (each for each in services if other and each.role == other and each.engine == first.engine)
+    partner = next(alike, None)
     pair = {first.role: first, partner.role: partner} if partner else {}
     main = pair.get(DECODE, first)
     used = {id(first), id(partner)}
     return Chosen(main, pair.get(PREFILL), tuple(each for each in services if id(each) not in used))
-
-
-def _partner(service: Service, services: Iterable[Service]) -> Service | None:
-    """The service of the other role."""
-    other = {PREFILL: DECODE, DECODE: PREFILL}.get(service.role)
-    alike = (each for each in services if other and each.role == other and each.engine == service.engine)
-    return next(alike, None)
 
 
 # Model servers that commands start: the programs of vLLM, SGLang, TensorRT-LLM and ATOM, and those of Dynamo.
@@ -344,15 +339,12 @@ def with_options(service: Service, source: Source) -> Service:
     if named is None or source.script is None:
         return service
     target = str(named.value)
-    written = [each for each in source.script.heredocs if each.target is not None and _same(each.target, target)]
+    last = target.rpartition("/")[2]
+    written = [each for each in source.script.heredocs if each.target and each.target.rpartition("/")[2] == last]
     keys = _of_heredocs(written, source) if written else _of_companion(source, target)
     wins = service.engine == TENSORRT_LLM
     found = {**service.keys, **_in_place_of(keys)} if wins else {**keys, **service.keys}
     return replace(service, keys=found, role=service.role or serving_role(found))
-
-
-def _same(one: str, other: str) -> bool:
-    return one == other or one.rpartition("/")[2] == other.rpartition("/")[2]
 
 
 def _of_companion(source: Source, name: str) -> dict[str, Written]:

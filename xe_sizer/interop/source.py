@@ -84,7 +84,8 @@ class Source(Immutable):
     @cached_property
     def keys(self) -> Keys:
         """Dotted keys of the first document; none where it is no group of keys."""
-        return document_keys(self.documents[0]) if self.documents else {}
+        first = flat(self.documents[0]) if self.documents else {}
+        return {key: Written(value, where) for key, (value, where) in first.items()}
 
     @cached_property
     def script(self) -> Script | None:
@@ -161,11 +162,6 @@ class Source(Immutable):
         return [here, *(folder for folder in here.parents[:_LEVELS_UP] if folder != Path(folder.anchor))]
 
 
-def document_keys(document: Document) -> Keys:
-    """The dotted keys of a document; none where it is no group of keys."""
-    return {key: Written(value, where) for key, (value, where) in flat(document).items()}
-
-
 def _below(folder: Path) -> list[Path]:
     try:
         return sorted(each for each in folder.iterdir() if each.is_dir() and not each.name.startswith("."))
@@ -240,11 +236,6 @@ Certainty = int
 """How surely a file is a tool's: 0 not at all, 100 beyond doubt; the surest tool reads it."""
 
 
-def keys_of_document(source: Source) -> Keys:
-    """The dotted keys of a file's first document."""
-    return source.keys
-
-
 class Tool(Immutable):
     """A tool whose files are read.
 
@@ -265,6 +256,6 @@ class Tool(Immutable):
     recognises: Callable[[Source], Certainty]
     read: Callable[[Draft, Source], None]
     table: Table
-    keys: Callable[[Source], Keys] = keys_of_document
+    keys: Callable[[Source], Keys] = lambda source: source.keys
     serving: bool = False
     aliases: tuple[str, ...] = ()

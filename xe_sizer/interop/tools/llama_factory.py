@@ -402,7 +402,8 @@ def _configuration(draft: Draft, source: Source) -> None:
     unsloth = draft.on("use_unsloth")
     trained_by = "unsloth" if unsloth else _TRAINED_BY if _is_megatron(draft) else TOOL.name
     draft.state("stack", trained_by, unsloth or first)
-    if not _trains(draft):
+    trains = any(name in draft.keys for name in ("do_train", "per_device_train_batch_size", "dataset"))
+    if not trains and any(name in draft.keys for name in ("infer_backend", "export_dir", "do_predict")):
         _serving(draft)
         return
     _job(draft)
@@ -418,13 +419,6 @@ def _configuration(draft: Draft, source: Source) -> None:
     _kernels(draft)
     huggingface.state_checkpoints(draft)
     huggingface.state_evaluations(draft)
-
-
-def _trains(draft: Draft) -> bool:
-    """Whether the file is of a training run: others generate, predict or export."""
-    if any(name in draft.keys for name in ("do_train", "per_device_train_batch_size", "dataset")):
-        return True
-    return not any(name in draft.keys for name in ("infer_backend", "export_dir", "do_predict"))
 
 
 def _serving(draft: Draft) -> None:

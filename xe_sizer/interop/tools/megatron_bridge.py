@@ -100,8 +100,11 @@ def _read(draft: Draft, source: Source) -> None:
     _precision(draft, recipe, named)
     _checkpoints(draft)
     tuned = recipe.job in _TUNING
-    length = 2048 if tuned else 8192 if _is_long(draft, named) else 4096
-    base = {**_BASE, "model.seq_length": length, "train.train_iters": 50 if _is_benchmark(source) else 1_000_000}
+    words = [str(each.value).rpartition(".")[2].lstrip("_") for each in (named, draft.peek("_target_")) if each]
+    long = any(word.startswith(f"{family}_") for word in words for family in _LONG)
+    length = 2048 if tuned else 8192 if long else 4096
+    steps = 50 if "perf_recipes" in source.text else 1_000_000
+    base = {**_BASE, "model.seq_length": length, "train.train_iters": steps}
     with filled_in(draft, _open(draft, base), "Megatron Bridge"):
         state_megatron(arguments)
     draft.default("train.padding", "packed")
@@ -125,16 +128,6 @@ def _open(draft: Draft, base: Mapping[str, object]) -> dict[str, object]:
         return any(f"{prefix}{last}" in draft.keys for prefix in PREFIXES)
 
     return {name: value for name, value in base.items() if not stated(name)}
-
-
-def _is_long(draft: Draft, named: Written | None) -> bool:
-    """Whether the recipe's family trains on 8,192 tokens (recipes/llama, recipes/nemotronh)."""
-    words = [str(each.value).rpartition(".")[2].lstrip("_") for each in (named, draft.peek("_target_")) if each]
-    return any(word.startswith(f"{family}_") for word in words for family in _LONG)
-
-
-def _is_benchmark(source: Source) -> bool:
-    return "perf_recipes" in source.text
 
 
 def _model(draft: Draft, arguments: Arguments, recipe: Recipe, named: Written | None) -> None:

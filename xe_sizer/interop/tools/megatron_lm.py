@@ -115,18 +115,17 @@ def _configuration(source: Source) -> Command | None:
     script = source.script
     if script is None:
         return None
-    held = [name for name, value in script.variables.items() if _holds_arguments(value)]
+    texts = {
+        name: value.text if isinstance(value, Word) else " ".join(word.text for word in value)
+        for name, value in script.variables.items()
+    }
+    held = [name for name, text in texts.items() if text.lstrip().startswith("--")]
     if not held:
         return None
     text = " ".join(f"${{{name}[@]}}" for name in held)
     further = read_script(f"{source.text}\npretrain.py {text}\n", source.name, source.given, source.text_beside)
     command = further.commands[-1] if further.commands else None
     return command if command is not None and _OWN & {word.text for word in command.words} else None
-
-
-def _holds_arguments(value: Word | tuple[Word, ...]) -> bool:
-    text = value.text if isinstance(value, Word) else " ".join(word.text for word in value)
-    return text.lstrip().startswith("--")
 
 
 def _command(source: Source) -> Command | None:

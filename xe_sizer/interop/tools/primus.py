@@ -153,7 +153,9 @@ def _read(draft: Draft, source: Source) -> None:
     _model(draft)
     _job(draft, framework, tuning=tuning)
     if word == "torchtitan":
-        _eight_bit(draft)
+        file = draft.keys.get("_model")
+        if file is not None and "fp8" in str(file.value).lower():  # it converts the linear layers
+            draft.state("precision", "fp8", file)
         state_torchtitan(draft)
     elif word == "maxtext":
         state_maxtext(draft)
@@ -186,13 +188,6 @@ def catalogue_name(stem: str) -> str:
         return Registry().model(named).name
     except (InputError, OSError):
         return stem
-
-
-def _eight_bit(draft: Draft) -> None:
-    """Model files of TorchTitan that end in -fp8 turn the conversion of its linear layers on."""
-    written = draft.keys.get("_model")
-    if written is not None and "fp8" in str(written.value).lower():
-        draft.state("precision", "fp8", written)
 
 
 def _job(draft: Draft, framework: Written | None, *, tuning: bool) -> None:

@@ -364,7 +364,9 @@ def _job(draft: Draft, builder: Written | None, recipe: str) -> None:
         draft.state("job", "ppo", draft.peek("policy_model._component_"))
     elif builder is not None and draft.peek("optimizer._component_") is None:
         draft.assume("job", "inference", "no optimizer is named", builder.where)
-    prefix = _prefix(builder) or _prefix_of(recipe)
+    built = BUILDER.fullmatch(str(builder.value)) if builder is not None else None
+    named = huggingface.LORA if "full" not in recipe and "lorafinetune" in recipe else None
+    prefix = (built[1] if built is not None else None) or named
     quantised = draft.on("model.quantize_base")
     if prefix == huggingface.QLORA or quantised is not None:
         draft.state("job", huggingface.QLORA, quantised or builder)
@@ -373,16 +375,6 @@ def _job(draft: Draft, builder: Written | None, recipe: str) -> None:
     elif prefix is not None:
         draft.state("job", prefix, builder)
     draft.state("job", huggingface.SFT, builder, "all weights are trained")
-
-
-def _prefix(builder: Written | None) -> str | None:
-    found = BUILDER.fullmatch(str(builder.value)) if builder is not None else None
-    return found[1] if found is not None else None
-
-
-def _prefix_of(recipe: str) -> str | None:
-    """What the name of a recipe says where no configuration is there: `lora_finetune_distributed`."""
-    return None if "full" in recipe or "lorafinetune" not in recipe else huggingface.LORA
 
 
 def _adapters(draft: Draft) -> None:
