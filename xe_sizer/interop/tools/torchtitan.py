@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xe_sizer.errors import InputError, Location, Problem
-from xe_sizer.interop.draft import Key, Table
+from xe_sizer.interop.draft import Table
 from xe_sizer.interop.huggingface import is_replicated, shard_sizes, state_optimizer
 from xe_sizer.interop.launch import (
     Shape,
@@ -22,7 +22,7 @@ from xe_sizer.interop.launch import (
 )
 from xe_sizer.interop.readers.python_values import call_keys
 from xe_sizer.interop.source import Tool
-from xe_sizer.interop.values import Written, inverse, is_on, listed, plain, positive, positive_or_open, word_of
+from xe_sizer.interop.values import Written, inverse, is_on, listed, plain, positive, positive_or_open
 from xe_sizer.interop.write import LEARNING_RATE, Added, Exporter, ToolFiles
 from xe_sizer.profiles.registry import Registry
 
@@ -43,7 +43,7 @@ _WRITTEN = (*_CAPITALS, "llama4", "gpt_oss")
 _UNWRITTEN = ("llama-3.2-1b", "llama-3.2-3b")  # flavours that are read alone
 _GRADIENTS = 2  # the stage of sharding that keeps gathered weights
 _EAGER = "torchtitan-eager"
-_ROTATIONS = {"allgather": "all-gather", "alltoall": "ring"}
+ROTATIONS = {"allgather": "all-gather", "alltoall": "ring"}
 
 
 def _write(plan: Plan) -> ToolFiles:
@@ -84,7 +84,7 @@ def _write(plan: Plan) -> ToolFiles:
             **{f"{name}_parallel_degree": plan.take(f"layout.{key}", 1)
                for key, name in (("tp", "tensor"), ("cp", "context"), ("ep", "expert"))},
             "expert_tensor_parallel_degree": plan.take("layout.expert_tp") or None,
-            "context_parallel_rotate_method": inverse(_ROTATIONS).get(plan.take("layout.cp_kind")),
+            "context_parallel_rotate_method": inverse(ROTATIONS).get(plan.take("layout.cp_kind")),
             "pipeline_parallel_degree": piped,
             "pipeline_parallel_microbatch_size": micro if piped > 1 else None,
         },
@@ -296,26 +296,7 @@ def tiny_shape(family: str, flavor: str) -> dict[str, object] | None:
     return SHAPES.get(f"{start} moe" if flavor == "debugmodel_moe" else start)
 
 
-def _was(*words: str) -> tuple[str, ...]:
-    """Names of a degree of parallelism: first of `parallelism`, in older releases of other sections."""
-    return tuple(f"{section}.{word}" for word in words for section in ("parallelism", "training", "experimental"))
-
-
-TABLE = Table(
-    keys=(
-        Key(("training.seq_len", "training.max_context_length"), "train.seq_len", positive, default=2048),
-        Key(("training.local_batch_size", "training.batch_size"), "train.micro_batch", positive, default=8),
-        Key(("training.steps",), "train.steps", positive, default=10_000),
-        Key(("training.global_batch_size",), "train.global_batch", positive_or_open),
-        Key(_was("tensor_parallel_degree"), "layout.tp", positive, default=1),
-        Key(_was("pipeline_parallel_degree"), "layout.pp", positive, default=1),
-        Key(_was("context_parallel_degree"), "layout.cp", positive, default=1),
-        Key(_was("context_parallel_rotate_method"), "layout.cp_kind", word_of(_ROTATIONS)),
-        Key(_was("expert_parallel_degree"), "layout.ep", positive, default=1),
-        Key(_was("expert_tensor_parallel_degree"), "layout.expert_tp", positive),
-    ),
-    file="torchtitan",
-)  # fmt: skip
+TABLE = Table(file="torchtitan")
 
 
 _CONFIGS = ("job.config_file", "config_file", "CONFIG_FILE")
