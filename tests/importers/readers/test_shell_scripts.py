@@ -40,11 +40,13 @@ def words(text: str, **given: str) -> list[str]:
             "Llama-8B", "meta", "meta/Llama", "meta/Qwen-8B", "meta/llama-8b",
         ]),
         ("run $(basename /a/b.py .py) $(dirname /a/b) `echo x` $(expr 2 + 3)", ["b", "/a", "x", "5"]),
+        ("run $(dirname $(readlink -f ${BASH_SOURCE[0]})) $(cd -P /a && pwd)", [".", "/a"]),
         ("D=0,1,2,3\nrun $(echo $D | tr ',' '\\n' | wc -l)", ["4"]),
         ("run 'a b' \"c\\\"d\" e\\ f", ["a b", 'c"d', "e f"]),
         ("f() { run --n $1 ${2:-d}; }\nf 7", ["--n", "7", "d"]),
         ("IFS=, read -ra L <<< '1,2'\nrun ${L[1]}", ["2"]),
         ("read -r -d '' C <<EOF\n--a 1 \\\n--b 2\nEOF\nrun $C", ["--a", "1", "--b", "2"]),
+        ('CMD="run fast $(nproc)"\neval $CMD', ["fast", "$(nproc)"]),
         ("run --x=1 2>&1 | tee log", ["log"]),
         ("run a > out 2>&1 &", ["a"]),
     ],
@@ -59,6 +61,7 @@ def test_expansion(script: str, expected: list[str]) -> None:
         ('T=8\nif [ "$T" -gt 4 ]; then run big; elif [ x = x ]; then run other; else run small; fi', "big"),
         ('D=fp8\nif [[ "$D" == fp* && -n $D ]]; then run yes; else run no; fi', "yes"),
         ('if [ -z "$UNSET" ]; then run default; fi', "default"),
+        ("A=1\nif [[ -v A && ! -v B ]]; then run yes; else run no; fi", "yes"),
         ("case 13b in 7b) run a;; 13b|14b) run b;; *) run c;; esac", "b"),
         ("[ 1 -eq 2 ] && run never\n[ 1 -eq 1 ] && run always", "always"),
         ("mkdir x || exit 1\nrun on", "on"),
@@ -93,8 +96,6 @@ def test_words_keep_the_place_of_their_text() -> None:
 @pytest.mark.parametrize(
     ("script", "what"),
     [
-        ("for T in 2 4; do\n  run --tp $T\ndone", "a 'for' loop"),
-        ("while read -r T; do TP=$T; done < list", "a 'while' loop"),
         ("declare -A TP=([7b]=2 [13b]=4)", "'TP', a list whose items have names,"),
         ("TP[1]=4", "'TP[...]=', which sets one item of a list,"),
         ("((TP += 1))", "'((TP += 1))'"),
@@ -104,7 +105,7 @@ def test_words_keep_the_place_of_their_text() -> None:
         ("if [[ a =~ b ]]; then TP=1; fi", "the condition 'a =~ b'"),
         ("[ a = a -o b = c ] && TP=1", "the condition 'a = a -o b = c'"),
         ("if [[ ( a = a ) ]]; then TP=1; fi", "the condition '( a = a )'"),
-        ("if [[ -v A ]]; then TP=1; fi", "the condition '-v A'"),
+        ("if [[ -t 1 ]]; then TP=1; fi", "the condition '-t 1'"),
         ("g() { g 1; }; g 2", "'g', whose calls are nested too deep,"),
         ("eval 'source launch.sh'", "a script that starts itself"),
     ],
@@ -121,8 +122,30 @@ def test_what_launch_scripts_do_without_is_refused_with_its_place(script: str, w
 
 
 @pytest.mark.parametrize(
+    ("kind", "loop"),
+    [
+        ("for", "for T in 2 4; do\n  run --tp $T\ndone"),
+        ("for", "for ((i = 0; i < 4; i++)); do run $i; done"),
+        ("while", "while read -r T; do run --tp $T; done < list"),
+    ],
+)
+def test_a_loop_that_alone_starts_something_is_refused_with_its_place(kind: str, loop: str) -> None:
+    with pytest.raises(InputError, match=f"launch.sh:2:1: a '{kind}' loop is not read"):
+        read(f"mkdir out\n{loop}\n")
+
+
+@pytest.mark.parametrize("loop", ["for T in 2 4; do TP=$T; done", "while true; do export TP=2; break; done"])
+def test_names_that_a_loop_sets_are_not_known_after_it(loop: str) -> None:
+    assert read(f"TP=1\n{loop}\nrun $TP").commands[-1].words[1].unknown == ("TP",)
+    assert words(f"TP=1\n{loop}\nrun $TP", TP="8") == ["8"]
+
+
+@pytest.mark.parametrize(
     "harmless",
     [
+        "while [[ $# -gt 0 ]]; do case $1 in --n) N=$2; shift 2;; esac; done",
+        'for A in "$@"; do N=$A; done',
+        "until true; do N=5; done",
         "until curl -s $URL; do sleep 1; done",
         "if [[ $N =~ ^[0-9]+$ ]]; then echo $N; fi",
         "if ! [[ $N =~ ^[0-9]+$ ]]; then exit 1; fi",
@@ -136,7 +159,7 @@ def test_what_is_not_read_and_changes_no_launch_is_stepped_over(harmless: str) -
 @pytest.mark.parametrize(
     "script",
     [
-        "${!A}", "${A:0:2}", "${L[@]:1}", "${A//*a*b*c/x}", "${A^}", "$((A = 2))", "$((2 ** 3))", "$'a\\tb'",
+        "${!A}", "${A:0:2}", "${L[@]:1}", "${A//*a*b*c/x}", "${A@Q}", "$((A = 2))", "$((2 ** 3))", "$'a\\tb'",
         "$(printf %s 1)", "$(echo a b | awk '{print NF}')", "<(cat list)",
     ],
 )  # fmt: skip

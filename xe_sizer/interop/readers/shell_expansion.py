@@ -44,11 +44,14 @@ class UnknownNamesError(NoValueError):
 # What operators of `${...}` make of text, and whole-number arithmetic of shells.
 
 _LONGEST_CUT = 500  # characters
-_CASES: Mapping[str, Callable[[str], str]] = {"^^": str.upper, ",,": str.lower}
+_CASES: Mapping[str, Callable[[str], str]] = {
+    "^^": str.upper, ",,": str.lower,
+    "^": lambda text: text[:1].upper() + text[1:], ",": lambda text: text[:1].lower() + text[1:],
+}  # fmt: skip
 
 
 def _operated(operator: str, text: str, pattern: str, replacement: str) -> str:
-    """What an operator on text makes of it: `#` and `%` cut off, `/` replaces, `^^` and `,,` change the case.
+    """What an operator on text makes of it: `#` and `%` cut off, `/` replaces, `^` and `,` change the case.
 
     Raises NoValueError: it is not computed.
     """
@@ -519,7 +522,7 @@ _PRINTERS: Mapping[str, Callable[[Sequence[str]], str | None]] = {
     "basename": _basename,
     "dirname": lambda words: (posixpath.dirname(words[0]) or ".") if len(words) == 1 else None,
     "pwd": lambda words: "." if not words or words[0].startswith("-") else None,
-    "realpath": lambda words: words[0] if len(words) == 1 else None,
+    **dict.fromkeys(("realpath", "readlink"), lambda words: words[-1] if words and words[-1][:1] != "-" else None),
     "seq": _sequence,
 }
 _FILTERS: Mapping[str, Callable[[str, Sequence[str]], str | None]] = {

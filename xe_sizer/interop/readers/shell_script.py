@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import posixpath
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import cache
@@ -232,6 +232,9 @@ class Condition:
         operand = self._take()
         if sign in {"-z", "-n"}:
             return Truth((plain_text(operand) == "") is (sign == "-z"), not unknown_in(operand))
+        if sign == "-v":
+            is_set = self.expander.variables.get(text_of(operand), self.place) is not None
+            return Truth(is_set, sure=is_set)
         return Truth(True, sure=False) if sign in _FILE_TESTS else self._unread()
 
     def _compared(self, left: Runs, sign: str, right: Runs) -> Truth:
@@ -411,6 +414,9 @@ _WITHOUT_EFFECT = frozenset({
 })  # fmt: skip
 
 
+_SETTING = frozenset({*DECLARATIONS, "read", "unset", "let", "mapfile", "readarray"})
+
+
 class ScriptEndError(Exception):
     """`exit` of the script."""
 
@@ -427,6 +433,7 @@ class Reading:
         self.expander = Expander(self.variables, self.budget, own_name)
         self.functions: dict[str, Node] = {}
         self.endings: set[str] = set()  # functions that only say something and end the script, as `usage` does
+        self.loops: list[Loop] = []  # that were not read
         self.commands: list[Command] = []
         self.heredocs: list[Heredoc] = []
         self.directives: dict[str, Word] = {}
@@ -526,8 +533,23 @@ class Reading:
         return Truth(True)
 
     def _loop(self, node: Loop) -> Truth:
-        if self._matter(node.body):
-            self.places.refuse(f"a '{node.kind}' loop", node.at)
+        """A loop without rounds is stepped over; of another one the names that it sets are not known afterwards."""
+        names: set[str] = set()
+        if node.kind in {"while", "until"}:
+            before = len(self.commands)
+            truth = self.run(node.heading)
+            del self.commands[before:]
+            runs = truth.unread is not None or truth.value is (node.kind == "while")
+        elif node.heading and isinstance(node.heading[0], Simple):
+            words = self._expanded(node.heading[0])  # NAME in WORDS, or NAME alone for the script's arguments
+            runs, names = len(words) > 2, {text_of(words[0])}
+        else:
+            runs = True
+        if runs and self._matter(node.body):
+            self.loops.append(node)
+            for name in {*names, *_assigned(node.body)}:
+                unknown = Run(f"${{{name}}}", node.at, False, False, (name,), computed=True)
+                self.variables.set(name, (unknown,))
         return Truth(True)
 
     def _function(self, node: Function) -> Truth:
@@ -664,7 +686,7 @@ class Reading:
         return Truth(True)
 
     def _eval(self, node: Simple, words: Sequence[Runs], text: Runs | None) -> Truth:
-        if not computed_in(run for word in words[1:] for run in word):
+        if not all(run.computed for word in words[1:] for run in word):
             self.inner(_joined(words[1:]), self.variables.arguments[-1])
         return PRESUMED
 
@@ -804,7 +826,9 @@ class Reading:
         self.expander.own_name = own
 
     def result(self) -> Script:
-        """All that was read."""
+        """All that was read. Raises InputError: only a loop starts something."""
+        if self.loops and all(command.words[0].text in _WITHOUT_EFFECT for command in self.commands):
+            self.places.refuse(f"a '{self.loops[0].kind}' loop", self.loops[0].at)
         variables: dict[str, Word | tuple[Word, ...]] = {}
         for name in self.variables.values:
             value = self.variables.get(name, 0)
@@ -849,6 +873,18 @@ def _inside(node: Node) -> tuple[Node, ...]:
     if isinstance(node, Loop | Group):
         return node.body
     return (node.body,) if isinstance(node, Function) else ()
+
+
+def _assigned(nodes: Iterable[Node]) -> Iterator[str]:
+    """Names that commands set."""
+    for node in nodes:
+        if not isinstance(node, Simple):
+            yield from _assigned(_inside(node))
+        elif not node.words or _name(node) in _SETTING:
+            assignments = [each for each in (*node.assignments, *node.words) if isinstance(each, Assignment)]
+            words = [word[0] for word in node.words[1:] if not isinstance(word, Assignment)]
+            yield from [each.name for each in assignments]
+            yield from [word.text for word in words if isinstance(word, Literal)]
 
 
 def _joined(words: Sequence[Runs]) -> Runs:

@@ -108,9 +108,10 @@ class Case(Immutable):
 
 
 class Loop(Immutable):
-    """`for`, `while`, `until` and `select`."""
+    """`for`, `while`, `until` and `select`, with what stands before `do`."""
 
     kind: str
+    heading: tuple[Node, ...]
     body: tuple[Node, ...]
     at: int
 
@@ -544,9 +545,9 @@ class CommandReader:
             found = self._case()
         elif word and word[1] in {"for", "select", "while", "until"}:
             self.position = word.end()
-            self._commands("do", "done")
+            heading = self._commands("do", "done")
             self._reserved("do")
-            found = Loop(word[1], self._commands("done"), at)
+            found = Loop(word[1], heading, self._commands("done"), at)
             self._reserved("done")
         elif self._starts("(("):
             self.position += len("((")
