@@ -17,8 +17,7 @@ from xe_sizer.interop.values import Unread, Written
 from xe_sizer.profiles.text import STDIN, foreign_scalar, name_of, read_text
 
 # Python files and notebooks of others: read as syntax trees, evaluated as data, never executed or imported. What no
-# configuration needs (loops that are left early, slices, formats, inheritance within the file) gives a value that is
-# not known, with its place.
+# configuration needs (loops that are left early, slices, formats) gives a value that is not known, with its place.
 
 __all__ = ["Call", "Module", "Name", "Unread", "modules_near", "read_python"]
 
@@ -197,7 +196,7 @@ class Function:
 
 @dataclass(eq=False)
 class LocalClass:
-    """A class of a file that is read: its attributes and fields, and the names of its bases."""
+    """A class of a file that is read: its attributes and fields with those of its bases, and the names of these."""
 
     name: str
     parts: dict[str, Written]
@@ -772,7 +771,7 @@ class Evaluator:
             if handler is not None:
                 handler(self, node, scope)
             else:
-                self._doubt([node], scope, "it is set by a statement that is not evaluated")
+                self.doubt([node], scope, "it is set by a statement that is not evaluated")
 
     def _return(self, node: ast.Return, scope: Scope) -> None:
         raise Jump(self.of(node.value, scope) if node.value else self.here(None, node))
@@ -834,11 +833,11 @@ class Evaluator:
         try:
             holds = truth(self.of(node.test, scope).value)
         except Unknown:
-            self._doubt([*node.body, *node.orelse], scope, f"it depends on '{self.text.segment(node.test)}'")
+            self.doubt([*node.body, *node.orelse], scope, f"it depends on '{self.text.segment(node.test)}'")
         else:
             self.run(node.body if holds else node.orelse, scope)
 
-    def _doubt(self, body: list[ast.stmt], scope: Scope, why: str) -> None:
+    def doubt(self, body: list[ast.stmt], scope: Scope, why: str) -> None:
         """What these statements may set is not known any more, nor what the function returns if they may return."""
         for node in _own_nodes(body):
             self.reading.spend()
@@ -859,12 +858,12 @@ class Evaluator:
         try:
             items = self.items(self.of(node.iter, scope))
         except Unknown as why:
-            self._doubt([node], scope, str(why))
+            self.doubt([node], scope, str(why))
             return
         leaves = any(isinstance(each, (ast.Break, ast.Continue)) for each in _own_nodes(node.body))
         if len(items) > _MAX_ROUNDS or leaves:
             why_not = "that is left early" if leaves else f"of more than {_MAX_ROUNDS} rounds"
-            self._doubt([node], scope, f"it is set in a loop {why_not}")
+            self.doubt([node], scope, f"it is set in a loop {why_not}")
             return
         for item in items:
             self.assign(node.target, item, scope)
@@ -894,19 +893,24 @@ class Evaluator:
             return
 
     def _class(self, node: ast.ClassDef, scope: Scope) -> None:
-        """A class is bound with its attributes; one that derives from another of the files at hand is not known."""
-        bases = [self.of(each, scope).value for each in node.bases]
-        if any(isinstance(base, LocalClass) for base in bases):
-            scope.names[node.name] = self.unread(node, "it derives from a class of the file")
-            return
+        """A class is bound: its attributes after those of its bases, as far as these are in files at hand."""
+        parts: dict[str, Written] = {}
+        names: list[str] = []
+        fields: dict[str, None] = {}
+        for base in reversed([self.of(each, scope).value for each in node.bases]):
+            names.append(describe(base))
+            if isinstance(base, LocalClass):
+                self.reading.spend(len(base.parts) + len(base.bases))
+                parts |= base.parts
+                names += base.bases
+                fields |= dict.fromkeys(base.fields)
         name = f"{scope.prefix}{node.name}"
         inner = Scope(scope, prefix=f"{name}.")
         self.run(node.body, inner)
         annotated = [each.target for each in node.body if isinstance(each, ast.AnnAssign)]
-        fields = dict.fromkeys(each.id for each in annotated if isinstance(each, ast.Name))
-        parts = {each: self._field(written) for each, written in inner.names.items()}
-        names = tuple(describe(base) for base in reversed(bases))
-        scope.names[node.name] = self.here(LocalClass(name, parts, names, tuple(fields)), node)
+        fields |= dict.fromkeys(each.id for each in annotated if isinstance(each, ast.Name))
+        parts |= {each: self._field(written) for each, written in inner.names.items()}
+        scope.names[node.name] = self.here(LocalClass(name, parts, tuple(names), tuple(fields)), node)
 
     def _field(self, written: Written) -> Written:
         """The default of a field: `field(default=..., default_factory=...)` says it in other words."""
@@ -1134,7 +1138,12 @@ def _evaluated(text: PythonText, reading: Reading, module: str) -> Evaluator:
         try:
             evaluator.run([node], evaluator.scope)
         except Exhausted:
-            raise InputError(Problem("from here on the file takes too long to evaluate", text.where(node))) from None
+            reading.steps = MAX_STEPS
+            try:
+                evaluator.doubt([node], evaluator.scope, "it takes too long to evaluate")
+            except Exhausted:
+                why = "from here on the file takes too long to evaluate"
+                raise InputError(Problem(why, text.where(node))) from None
         except (Jump, RecursionError):
             continue
     return evaluator
