@@ -1002,9 +1002,8 @@ def _share(draft: Draft) -> int:
     batch, gpus = draft.fact("train.global_batch"), draft.trainers
     sizes = (draft.fact(key) for key in _SPLIT)
     split = math.prod(size for size in sizes if isinstance(size, int))
-    if not isinstance(batch, int) or not isinstance(gpus, int) or gpus % split or batch % (gpus // split):
-        return 0
-    return batch // (gpus // split)
+    ranks = gpus // split if isinstance(gpus, int) and gpus % split == 0 else 0  # none where all GPUs write answers
+    return batch // ranks if isinstance(batch, int) and ranks > 0 and batch % ranks == 0 else 0
 
 
 # Optimizers by the names that transformers, TRL and others give to them.

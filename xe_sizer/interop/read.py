@@ -265,7 +265,7 @@ def _global_batch(draft: Draft) -> None:
     micro, gpus = draft.fact("train.micro_batch"), draft.trainers
     sizes = (draft.fact(key) for key in _SPLIT)
     split = math.prod(size for size in sizes if isinstance(size, int))  # GPUs that work on the same sequences
-    if not isinstance(micro, int) or not isinstance(gpus, int) or gpus % split:
+    if not isinstance(micro, int) or not isinstance(gpus, int) or gpus < split or gpus % split:
         return
     ranks = gpus // split
     used = ["train.micro_batch", "gpus", *(key for key in _SPLIT if draft.fact(key) != 1)]
