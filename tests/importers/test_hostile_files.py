@@ -98,6 +98,13 @@ def test_what_cannot_be_read_is_bad_input(name: str, data: bytes, tmp_path: Path
     assert all(found)
 
 
+@pytest.mark.parametrize(("name", "why"), [("notes.md", "no tool that is known"), ("run.sh", "not read as a shell")])
+def test_a_text_is_blamed_as_a_script_only_where_its_name_says_so(name: str, why: str, tmp_path: Path) -> None:
+    found = import_of(tmp_path, name, "# Notes\n\nTrained on (eight GPUs)) in May.\n")
+    assert isinstance(found, list)
+    assert why in found[0]
+
+
 def test_a_file_larger_than_is_read_is_refused_at_once(tmp_path: Path) -> None:
     file = tmp_path / "huge.yml"
     with file.open("wb") as stream:

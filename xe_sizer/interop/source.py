@@ -94,7 +94,12 @@ class Source(Immutable):
             return None
         from xe_sizer.interop.readers.shell_script import read_script
 
-        return read_script(self.text, self.name, self.given, self.text_beside)
+        try:
+            return read_script(self.text, self.name, self.given, self.text_beside)
+        except InputError:
+            if self.path == STDIN or self.path.suffix.lower() in KINDS or self.text.lstrip().startswith("#!"):
+                raise
+            return None  # a text without an ending, which may be anything
 
     @cached_property
     def module(self) -> Module | None:
