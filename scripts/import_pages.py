@@ -88,7 +88,7 @@ def _page(tool: Tool) -> str:
 
 
 def _keys(tool: Tool) -> Iterator[str]:
-    for key in tool.table.keys:
+    for key in tool.table.whole.keys:
         if key.to:
             named = ", ".join(f"`{name}`" for name in key.names)
             yield f"| {named} | `{key.to}` | {_default(key)} |"

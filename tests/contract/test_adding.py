@@ -41,6 +41,7 @@ class Section:
     language: str
     texts: tuple[str, ...]
     commands: tuple[tuple[str, ...], ...]
+    job: str = ""  # a file of another tool, which the command reads
 
     @property
     def is_code(self) -> bool:
@@ -83,14 +84,16 @@ def sections() -> Iterator[Section]:
         if all(fence["language"] == "sh" for fence in fences):
             continue  # about several files, or none
         *contents, last = fences
+        job = contents.pop(0)["text"] if heading["path"].startswith("xe_sizer/interop/") else ""
         (language,) = {fence["language"] for fence in contents}
         assert last["language"] == "sh"
         texts = tuple(fence["text"] for fence in contents)
-        yield Section(heading["title"], heading["path"], language, texts, tuple(commands(last["text"])))
+        yield Section(heading["title"], heading["path"], language, texts, tuple(commands(last["text"])), job)
 
 
 SECTIONS = tuple(sections())
 CODE = tuple(section for section in SECTIONS if section.is_code)
+(FOREIGN,) = (section for section in CODE if section.job)
 Run = Callable[[Sequence[Sequence[str]]], list[tuple[int, str]]]
 
 
@@ -196,11 +199,29 @@ def test_a_file_of_data_is_all_that_it_takes(section: Section, in_process: Run) 
         check_answers(section, words, in_process)
 
 
-@pytest.mark.parametrize("section", CODE, ids=lambda each: each.title)
+@pytest.mark.parametrize("section", [each for each in CODE if not each.job], ids=lambda each: each.title)
 def test_a_file_of_code_is_all_that_it_takes(section: Section, in_process: Run, in_the_copy: Run) -> None:
     (words,) = section.commands
     assert in_process([words])[0][0] == 2  # the package without it does not know it
     check_answers(section, words, in_the_copy)
+
+
+def test_a_row_of_a_tools_table_is_all_that_it_takes(in_process: Run, in_the_copy: Run) -> None:
+    (words,) = FOREIGN.commands
+    Path(words[1]).write_text(FOREIGN.job, encoding="utf-8")
+    asked = [[*words, "-o", "job.json"]]
+    assert in_process(asked)[0][0] == 0
+    before = json.loads(Path("job.json").read_text(encoding="utf-8"))
+    assert {each["key"]: each["effect"] for each in before["ignored"]} == {
+        "tokens_of_a_sample": "unknown", "update_twice": "unknown",
+    }  # fmt: skip
+    assert before["scenario"]["train.seq_len"]["value"] != 4096
+    assert in_the_copy(asked)[0][0] == 0
+    after = json.loads(Path("job.json").read_text(encoding="utf-8"))
+    assert after["scenario"]["train.seq_len"]["value"] == 4096
+    assert [(each["key"], each["why"]) for each in after["ignored"]] == [
+        ("update_twice", "updates the weights twice in a step")
+    ]
 
 
 def test_the_commands_that_help_with_every_kind_run(in_process: Run) -> None:
@@ -215,5 +236,12 @@ def test_the_commands_that_help_with_every_kind_run(in_process: Run) -> None:
 def test_every_kind_has_its_section() -> None:
     titles = {section.title for section in SECTIONS}
     data = {f"{'An' if kind.title[0] in 'aeio' else 'A'} {kind.title}".replace("gpu", "GPU") for kind in KINDS.values()}
-    code = {"A training method", "A limit", "A loss kernel", "A number format", "A report format"}
+    code = {
+        "A training method",
+        "A limit",
+        "A loss kernel",
+        "A number format",
+        "A report format",
+        "A key of another tool",
+    }
     assert titles == data | code

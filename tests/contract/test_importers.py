@@ -10,7 +10,7 @@ import pytest
 from xe_sizer.errors import InputError, Location
 from xe_sizer.interop.draft import NOTHING, Draft, Key, Table
 from xe_sizer.interop.read import all_tools, tool_named
-from xe_sizer.interop.source import Source, Tool, kind_of
+from xe_sizer.interop.source import Source, Tool, guess_kind
 from xe_sizer.interop.values import UnreadableError, Written, number
 from xe_sizer.interop.write import exporter_named, exporters
 from xe_sizer.scenario.options import ALL_OPTIONS
@@ -34,7 +34,9 @@ def ids(tool: Tool) -> str:
 
 
 def rows() -> list[Any]:
-    return [pytest.param(key, id=f"{tool.name}-{key.to}-{key.names[0]}") for tool in TOOLS for key in tool.table.keys]
+    return [
+        pytest.param(key, id=f"{tool.name}-{key.to}-{key.names[0]}") for tool in TOOLS for key in tool.table.whole.keys
+    ]
 
 
 @pytest.mark.parametrize("key", rows())
@@ -48,7 +50,7 @@ def counted() -> list[Any]:
     """Rows that read a number: that have 2 and `3` as 2 and 3."""
     found = []
     for tool in TOOLS:
-        for key in tool.table.keys:
+        for key in tool.table.whole.keys:
             try:
                 numbers = (key.read(2), key.read("3"))
             except UnreadableError:
@@ -75,7 +77,9 @@ def test_no_number_that_a_tool_cannot_run_with_becomes_a_default(tool: Tool, key
 
 
 def defaults() -> list[Any]:
-    found = {(key.to, str(key.default)): key for tool in TOOLS for key in tool.table.keys if key.default is not NOTHING}
+    found = {
+        (key.to, str(key.default)): key for tool in TOOLS for key in tool.table.whole.keys if key.default is not NOTHING
+    }
     return [pytest.param(key, id=f"{key.to}={key.default}") for key in found.values() if key.default is not None]
 
 
@@ -93,7 +97,7 @@ def test_a_default_is_a_value_that_a_scenario_takes(key: Key) -> None:
 
 @pytest.mark.parametrize("tool", TOOLS, ids=ids)
 def test_why_a_key_is_lost_is_a_short_clause(tool: Tool) -> None:
-    for loss in tool.table.losses:
+    for loss in tool.table.whole.losses:
         assert loss.names
         assert loss.why
         assert not loss.why.endswith(".")
@@ -111,7 +115,7 @@ def test_a_tool_is_found_by_its_name_and_has_a_page(tool: Tool) -> None:
 @pytest.mark.parametrize("tool", TOOLS, ids=ids)
 @pytest.mark.parametrize("name", NOTHINGS)
 def test_no_tool_takes_a_file_that_is_not_its_own(tool: Tool, name: str, tmp_path: Path) -> None:
-    source = Source(tmp_path / name, kind_of(tmp_path / name, NOTHINGS[name]), NOTHINGS[name])
+    source = Source(tmp_path / name, guess_kind(tmp_path / name, NOTHINGS[name]), NOTHINGS[name])
     try:
         certainty = tool.recognises(source)
     except InputError:

@@ -98,6 +98,13 @@ def test_what_cannot_be_read_is_bad_input(name: str, data: bytes, tmp_path: Path
     assert all(found)
 
 
+@pytest.mark.parametrize(("name", "why"), [("notes.md", "no tool that is known"), ("run.sh", "not read as a shell")])
+def test_a_text_is_blamed_as_a_script_only_where_its_name_says_so(name: str, why: str, tmp_path: Path) -> None:
+    found = import_of(tmp_path, name, "# Notes\n\nTrained on (eight GPUs)) in May.\n")
+    assert isinstance(found, list)
+    assert why in found[0]
+
+
 def test_a_file_larger_than_is_read_is_refused_at_once(tmp_path: Path) -> None:
     file = tmp_path / "huge.yml"
     with file.open("wb") as stream:
@@ -183,9 +190,6 @@ BOMBS = {
     "groups": f"n = {{i: i for i in range(9999)}}\n{MANY}k.append({{**n}})",
     "classes": "class C0:\n a0=1\n" + "".join(f"class C{i}(C{i - 1}):\n a{i}=1\n" for i in range(1, 9000)),
     "objects": "class C:\n" + "".join(f" a{i}=1\n" for i in range(9000)) + "k = [C() for i in range(9999)]",
-    "options": "import argparse\np = argparse.ArgumentParser()\n"
-    + "".join(f"p.add_argument('--a{i}')\n" for i in range(7000))
-    + "k = [p.parse_args() for i in range(9999)]",
     "texts": "a = 'a' * 10_000\nb = a.replace('a', a)\nc = a.join([''] * 10_000)\nd = ('%(a)s' * 2000) % {'a': a}",
     "widths": "w = 999_999_999\nb = f'{1:{w}}'\nc = '{:{}}'.format(1, w)\nd = round(5, -w)",
     "attributes": "x = f()\nfor i in range(1000):\n  for j in range(1000):\n    x = x.abcdefgh",
@@ -202,14 +206,14 @@ READ = """
 import json, resource, sys
 from xe_sizer.errors import InputError
 from xe_sizer.interop.readers.python import read_python
-from xe_sizer.interop.readers.python_values import keys_of
+from xe_sizer.interop.readers.python_values import call_keys
 resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
 resource.setrlimit(resource.RLIMIT_CPU, (120, 120))
 for name, text in json.load(sys.stdin).items():
     try:
         module = read_python(text, "x.py")
         for each in (*module.names.values(), *module.entries.values()):
-            keys_of(each)
+            call_keys(each)
         module.calls
     except InputError:
         pass

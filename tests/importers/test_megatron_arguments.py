@@ -1,10 +1,11 @@
 """Megatron's arguments in snake case: what they say alone and together."""
 
 import pytest
+from msgspec.structs import replace
 
 from xe_sizer.errors import Location
 from xe_sizer.interop.draft import READ, TOOL_DEFAULT, Draft
-from xe_sizer.interop.megatron import TABLE, Arguments, stages_of, state_megatron, with_groups
+from xe_sizer.interop.megatron import TABLE, Arguments, parse_stages, state_megatron
 from xe_sizer.interop.values import Written
 
 
@@ -93,7 +94,7 @@ def test_sharding(said: dict[str, object], stage: int) -> None:
     ],
 )
 def test_written_layouts(text: object, layers: list[int] | None) -> None:
-    assert stages_of(text) == layers
+    assert parse_stages(text) == layers
 
 
 def test_layout_says_chunks_and_outer_stages() -> None:
@@ -167,7 +168,7 @@ def test_arguments_in_groups() -> None:
     draft = Draft("x", keys)
     state_megatron(Arguments(draft, ("model.", "")))
     assert (draft.fact("layout.tp"), draft.fact("precision")) == (4, "bf16")
-    assert with_groups(TABLE, ("model.",)).is_silent("model.lr")
+    assert replace(TABLE, prefixes=("model.",)).is_silent("model.lr")
 
 
 def test_optimizer_names() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from xe_sizer.interop.draft import READ, TOOL_DEFAULT
-from xe_sizer.interop.huggingface import model_of, recipe_of
+from xe_sizer.interop.huggingface import parse_recipe, recipe_model
 from xe_sizer.interop.read import Imported, read_foreign
 from xe_sizer.interop.source import Asked
 
@@ -62,7 +62,7 @@ def test_a_recipe_is_chosen_by_its_name(tmp_path: Path) -> None:
      ("mixtral_8x7b_64k", "mixtral-8x7b"), ("nemotronh_8b", "nemotron-h-8b"), ("made_up_9b", "made_up_9b")],
 )  # fmt: skip
 def test_models_of_recipes(name: str, model: str) -> None:
-    assert model_of(name) == model
+    assert recipe_model(name) == model
 
 
 def test_a_layout_of_stages_is_one_list(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_a_layout_of_stages_is_one_list(tmp_path: Path) -> None:
 
 
 def test_parts_of_a_name() -> None:
-    recipe = recipe_of("gpt_oss_120b_pretrain_64gpu_b200_bf16_config")
+    recipe = parse_recipe("gpt_oss_120b_pretrain_64gpu_b200_bf16_config")
     assert (recipe.model, recipe.job, recipe.gpus, recipe.gpu, recipe.precision) == (
         "gpt-oss-120b", "pretrain", 64, "b200", "bf16",
     )  # fmt: skip

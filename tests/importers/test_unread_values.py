@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from xe_sizer.errors import Location
@@ -33,7 +36,33 @@ def test_unread_values_are_told_and_no_default_takes_their_place() -> None:
     assert draft.ignored[0].why == "not known from the file: $B is not known; pass --set B=VALUE"
 
 
-def test_each_file_of_losses_is_that_of_one_tool() -> None:
-    files = sorted(path.stem for path in Path(tools.__path__[0]).glob("*.yaml"))
-    assert files == sorted(tool.table.file for tool in all_tools().values() if tool.table.file)
-    assert all(tool.table.whole.losses and tool.table.whole.silent for tool in all_tools().values() if tool.table.file)
+def files_of(table: Table) -> Iterator[str]:
+    """The YAML files of a table and of those that follow it."""
+    yield from [table.file.partition("/")[0]] if table.file else []
+    for each in (*table.further, *table.beside):
+        yield from files_of(each)
+
+
+def test_each_yaml_file_belongs_to_the_table_of_a_tool() -> None:
+    files = {path.stem for path in Path(tools.__path__[0]).glob("*.yaml")}
+    assert files == {file for tool in all_tools().values() for file in files_of(tool.table)}
+    assert all(tool.table.whole.losses and tool.table.whole.silent for tool in all_tools().values())
+
+
+OPENED = """
+import sys
+from pathlib import Path
+from xe_sizer.interop.read import read_foreign
+from xe_sizer.interop.source import Asked
+opened = []
+sys.addaudithook(lambda event, args: opened.append(str(args[0])) if event == "open" else None)
+read_foreign([Path(sys.argv[1])], Asked(hardware={"gpus": 8}))
+print(*(Path(each).stem for each in opened if "/interop/tools/" in each and each.endswith(".yaml")))
+"""
+
+
+def test_the_table_of_a_tool_is_opened_only_when_the_file_is_that_tools(tmp_path: Path) -> None:
+    job = tmp_path / "job.yml"
+    job.write_text("base_model: meta-llama/Llama-3.1-8B\nmicro_batch_size: 2\nsequence_len: 4096\nnum_epochs: 1\n")
+    ran = subprocess.run([sys.executable, "-c", OPENED, job], capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == ["axolotl", "fsdp"]

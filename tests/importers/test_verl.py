@@ -180,6 +180,15 @@ def test_answers_are_written_on_other_gpus_while_these_train(tmp_path: Path) -> 
     assert said["train.grad_accum"] == 32 * 16 // (2 * 4)  # of the four that train
 
 
+def test_gpus_that_only_write_answers_leave_none_to_train(tmp_path: Path) -> None:
+    file = tmp_path / "run.sh"
+    file.write_text(STREAMING.replace("ppo_micro_batch_size_per_gpu=2", "use_dynamic_bsz=True"))
+    for gpus in (4, 12):
+        said = facts(read_foreign([file], Asked(hardware={"gpus": gpus})))
+        assert (said["gpus"], said["rollout.gpus"]) == (gpus, 12)
+        assert "train.grad_accum" not in said
+
+
 def test_models_that_rate_are_named(tmp_path: Path) -> None:
     text = FSDP.replace(
         "algorithm.adv_estimator=grpo",

@@ -137,12 +137,12 @@ def _foreign(path: Path, hardware: Mapping[str, object], brief: bool) -> Documen
 
 def _job_in(path: Path) -> list[Source]:
     """A file of another tool, with the script that it starts; none where no tool knows it."""
-    from xe_sizer.interop.read import tool_of, with_started
-    from xe_sizer.interop.source import source_of
+    from xe_sizer.interop.read import recognise_tool, with_started
+    from xe_sizer.interop.source import open_source
 
     try:
-        sources = with_started([source_of(path)])
-        return sources if any(tool_of(each) is not None for each in sources) else []
+        sources = with_started([open_source(path)])
+        return sources if any(recognise_tool(each) is not None for each in sources) else []
     except InputError:
         return []
 

@@ -102,13 +102,13 @@ def exported_plan(exporter: Exporter, given: Given, answer: Sized, registry: Reg
     """The plan that answers a scenario, and its files. Raises InputError: the tool would run another plan."""
     from msgspec import to_builtins
 
-    from xe_sizer.interop.write import export, plan_of
+    from xe_sizer.interop.write import build_plan, export
 
     said = to_builtins(answer)
     repository = _repository(said["scenario"], registry)
     asked = {key: to_builtins(attrgetter(key)(given.values)) for key in given.origin}
     whole = {key: value for key, value in asked.items() if value is not None and not isinstance(value, dict)}
-    plan = plan_of(said, repository, whole, _shape(given, registry))
+    plan = build_plan(said, repository, whole, _shape(given, registry))
     return plan, export(plan, exporter)
 
 

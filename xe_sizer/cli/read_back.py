@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from xe_sizer.cli.command import answer_to
 from xe_sizer.errors import InputError
-from xe_sizer.interop.read import import_of, tool_of
-from xe_sizer.interop.source import Asked, Source, kind_of
+from xe_sizer.interop.read import import_file, recognise_tool
+from xe_sizer.interop.source import Asked, Source, guess_kind
 from xe_sizer.interop.write import is_elsewhere, is_neutral
 from xe_sizer.report.format import byte_size, duration
 from xe_sizer.scenario.read import Given, read_scenario
@@ -39,9 +39,9 @@ def read_back(exported: Exported, exporter: Exporter, hardware: Mapping[str, obj
     """
     written = exported.written
     path = Path(f"job{exporter.ending}")
-    source = Source(path, kind_of(path, written.text), written.text, beside=written.beside)
-    tool = tool_of(source)
-    return None if tool is None else import_of(tool, source, (), Asked(hardware=hardware))
+    source = Source(path, guess_kind(path, written.text), written.text, beside=written.beside)
+    tool = recognise_tool(source)
+    return None if tool is None else import_file(tool, source, (), Asked(hardware=hardware))
 
 
 def differences(

@@ -1,1 +1,1 @@
-"""Configurations and launch commands of other tools, read into scenarios and written from plans."""
+"""Configurations and launch commands of other tools: rules and a YAML table of each in `tools`, in both directions."""

@@ -19,11 +19,11 @@ from xe_sizer.interop.services import (
     VLLM,
     Service,
     Services,
-    arguments_of,
     engine_of_image,
+    find_services,
+    listed_arguments,
     opened,
-    role_of,
-    services_of,
+    serving_role,
 )
 from xe_sizer.interop.values import Written
 
@@ -109,14 +109,14 @@ def _started(node: Node, image: Written | None, given: Mapping[str, str]) -> Ite
     parts = [each for name in ("entrypoint", "command", "args") if (each := node.get(name)) is not None]
     words = [word for part in parts for word in (_split(part) if len(parts) > 1 else part.words())]
     known = {**{name: str(value.value) for name, value in _environment(node, "").items()}, **given}
-    found = list(services_of(read_words(words, known).commands)) if words else []
+    found = list(find_services(read_words(words, known).commands)) if words else []
     engine = engine_of_image(str(image.value)) if image is not None else None
     if found:
         yield from found
     elif engine in (VLLM, TENSORRT_LLM) and (not words or words[0][0].startswith("-")):
-        keys = arguments_of(_resolved(words, known))
+        keys = listed_arguments(_resolved(words, known))
         if keys:
-            yield Service(engine, keys, node.where, role=role_of(keys))
+            yield Service(engine, keys, node.where, role=serving_role(keys))
 
 
 def _resolved(words: list[tuple[str, Location]], known: Mapping[str, str]) -> Iterator[tuple[str, Location]]:
@@ -200,7 +200,7 @@ def _kserve(node: Node) -> Iterator[Service]:
     replicas = predictor.said("minReplicas") if predictor is not None else None
     if model is not None and predictor is not None:
         args = model.get("args")
-        keys = arguments_of(args.words()) if args is not None else {}
+        keys = listed_arguments(args.words()) if args is not None else {}
         uri = model.said("storageUri")
         if uri is not None:
             keys.setdefault("model", Written(str(uri.value).removeprefix("hf://"), uri.where))
@@ -231,7 +231,9 @@ def _llm_kserve(node: Node) -> Iterator[Service]:
             keys |= {to: said} if said is not None else {}
         if uri is not None:
             keys["model"] = Written(str(uri.value).removeprefix("hf://"), uri.where)
-        container = next((each for each in (part.get("template", "containers") or part).each() if _is_main(each)), None)
+        containers = (part.get("template", "containers") or part).each()
+        groups = (each for each in containers if isinstance(each.value, dict))
+        container = next((each for each in groups if each.text("name") in ("main", "kserve-container", "vllm")), None)
         if container is not None:
             keys = {**_environment(container), **keys, **_extra_arguments(container)}
         gpus = _limit(container) if container is not None else None
@@ -239,17 +241,13 @@ def _llm_kserve(node: Node) -> Iterator[Service]:
                       replicas=part.said("replicas"), gpus=gpus, gpu=gpu_of_selectors(part))  # fmt: skip
 
 
-def _is_main(node: Node) -> bool:
-    return isinstance(node.value, dict) and node.text("name") in ("main", "kserve-container", "vllm")
-
-
 def _extra_arguments(container: Node) -> dict[str, Written]:
     """Arguments of a container and those of the variable VLLM_ADDITIONAL_ARGS."""
     args = container.get("args")
-    keys = arguments_of(args.words()) if args is not None else {}
+    keys = listed_arguments(args.words()) if args is not None else {}
     more = _environment(container, "").get("VLLM_ADDITIONAL_ARGS")
     if more is not None:
-        keys = {**arguments_of((word, more.where) for word in str(more.value).split()), **keys}
+        keys = {**listed_arguments((word, more.where) for word in str(more.value).split()), **keys}
     return keys
 
 
@@ -271,7 +269,7 @@ def _of_chart(
     found = list(_container(container, part, given))
     if not found and container.text("modelCommand") in ("vllmServe", "imageDefault"):
         args = container.get("args")
-        keys = arguments_of(args.words()) if args is not None else {}
+        keys = listed_arguments(args.words()) if args is not None else {}
         found = [Service(VLLM, {**_environment(container), **keys}, container.where, gpus=_limit(container))]
     for service in found:
         more: dict[str, Written] = {}
@@ -288,12 +286,7 @@ def _of_chart(
 # Model servers that a Dockerfile's last ENTRYPOINT and CMD start.
 
 _INSTRUCTION = re.compile(r"^[ \t]*(FROM|ENTRYPOINT|CMD)[ \t]+((?:[^\n\\]|\\\n|\\.)*)", re.IGNORECASE | re.MULTILINE)
-_NAME = re.compile(r"(.*\.)?dockerfile(\..*)?|containerfile", re.IGNORECASE)
-
-
-def is_dockerfile(source: Source) -> bool:
-    """Whether a file is a Dockerfile, by its name."""
-    return bool(_NAME.fullmatch(source.path.name))
+DOCKERFILE = re.compile(r"(.*\.)?dockerfile(\..*)?|containerfile", re.IGNORECASE)
 
 
 def services_of_dockerfile(source: Source) -> Iterator[Service]:
@@ -303,13 +296,13 @@ def services_of_dockerfile(source: Source) -> Iterator[Service]:
         line = source.text.count("\n", 0, found.start()) + 1
         last[found[1].upper()] = found[2].replace("\\\n", " ").strip(), Location(source.name, line, 1)
     words = [word for name in ("ENTRYPOINT", "CMD") if name in last for word in _words(*last[name])]
-    started = list(services_of(read_words(words, source.given).commands)) if words else []
+    started = list(find_services(read_words(words, source.given).commands)) if words else []
     base, where = last.get("FROM", ("", Location(source.name)))
     if started or engine_of_image(base) != VLLM or not words or not words[0][0].startswith("-"):
         yield from started
         return
-    keys = arguments_of(words)
-    yield Service(VLLM, keys, where, role=role_of(keys))
+    keys = listed_arguments(words)
+    yield Service(VLLM, keys, where, role=serving_role(keys))
 
 
 def _words(text: str, where: Location) -> list[tuple[str, Location]]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, cached_property
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
-import yaml
 from msgspec.structs import replace
 
 from xe_sizer.errors import Problem
@@ -67,21 +67,35 @@ class Table(Immutable):
     """All that is known about the keys of a tool.
 
     silent : keys that change neither memory nor time; `*` stands for any text
-    file : the YAML file in `tools` with further losses and silent keys, which is read when they are asked for
+    file : the YAML file in `tools`, or a section of it, with further keys, losses and silent keys, which stand first
+    further : tables that follow
+    beside : tables of which only losses and silent keys follow
+    prefixes : groups of the tool in which the names of all these stand
     """
 
-    keys: tuple[Key, ...]
+    keys: tuple[Key, ...] = ()
     losses: tuple[Loss, ...] = ()
     silent: tuple[str, ...] = ()
     file: str = ""
+    further: tuple[Table, ...] = ()
+    beside: tuple[Table, ...] = ()
+    prefixes: tuple[str, ...] = ("",)
 
-    @property
+    @cached_property
     def whole(self) -> Table:
-        """The table with what its file has, which stands first."""
-        if not self.file:
-            return self
-        losses, silent = _losses_of(self.file)
-        return Table(self.keys, (*losses, *self.losses), (*silent, *self.silent))
+        """The table with its file's and all that follow; the files are read here, when a tool was recognised."""
+        tables = [_table_of(self.file), self, *(each.whole for each in (*self.further, *self.beside))]
+        keys = [key for table in tables[: 2 + len(self.further)] for key in table.keys]
+        losses = [loss for table in tables for loss in table.losses]
+
+        def grouped(names: tuple[str, ...]) -> tuple[str, ...]:
+            return tuple([f"{prefix}{name}" for name in names for prefix in self.prefixes])
+
+        return Table(
+            tuple([replace(key, names=grouped(key.names)) for key in keys]),
+            tuple([replace(loss, names=grouped(loss.names)) for loss in losses]),
+            grouped(tuple([name for table in tables for name in table.silent])),
+        )
 
     def loss(self, name: str) -> Loss | None:
         """What is lost with a key."""
@@ -93,15 +107,55 @@ class Table(Immutable):
 
     def at(self, version: str | None) -> Iterator[Key]:
         """The keys of a release; those of the newest one where no release is named."""
-        return (key for key in self.keys if _holds(key, version))
+        return (key for key in self.whole.keys if _holds(key, version))
+
+
+class _Row(msgspec.Struct, forbid_unknown_fields=True):
+    """A key as a YAML file has it.
+
+    read : a converter of `values`, or of another module of `interop`: `serving.share`
+    words : what the tool's words mean, or where in `interop` the table of words stands that exports use too
+    """
+
+    names: str
+    to: str = ""
+    read: str = ""
+    words: dict[str, Any] | str = ""
+    default: Any = msgspec.UNSET
+    since: str | None = None
+    until: str | None = None
+
+    def key(self) -> Key:
+        words = _called(self.words) if isinstance(self.words, str) and self.words else self.words
+        read = _called(self.read or ("word_of" if words else "text"))
+        default = NOTHING if self.default is msgspec.UNSET else self.default
+        return Key(globs(self.names), self.to, read(words) if words else read, default, self.since, self.until)
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    """A table as a YAML file has it."""
+
+    keys: list[_Row] = []
+    losses: list[dict[str, Any]] = []
+    silent: str = ""
+
+
+def _called(name: str) -> Any:
+    """Something of `interop` by its name: `positive` of `values`, or `serving.share`."""
+    module, _, attribute = name.rpartition(".")
+    return getattr(import_module(f"xe_sizer.interop.{module or 'values'}"), attribute)
 
 
 @cache
-def _losses_of(file: str) -> tuple[tuple[Loss, ...], tuple[str, ...]]:
-    """The losses and the silent keys of a YAML file in `tools`."""
-    said = yaml.safe_load((Path(__file__).parent / "tools" / f"{file}.yaml").read_text(encoding="utf-8"))
-    losses = [msgspec.convert(each | {"names": globs(each["names"])}, Loss) for each in said["losses"]]
-    return tuple(losses), globs(said["silent"])
+def _table_of(file: str) -> Table:
+    """The table of a YAML file in `tools`, or of one of its sections: `primus/maxtext`."""
+    if not file:
+        return Table()
+    name, _, section = file.partition("/")
+    said = msgspec.yaml.decode((Path(__file__).parent / "tools" / f"{name}.yaml").read_bytes())
+    found = msgspec.convert(said[section] if section else said, _File)
+    losses = [msgspec.convert(each | {"names": globs(each["names"])}, Loss) for each in found.losses]
+    return Table(tuple([row.key() for row in found.keys]), tuple(losses), globs(found.silent))
 
 
 def globs(words: str) -> tuple[str, ...]:
@@ -331,7 +385,7 @@ class Draft:
 
         Names of all releases are read; defaults are those of the draft's release.
         """
-        for key in table.keys:
+        for key in table.whole.keys:
             self._read(key)
         for key in table.at(self.version):
             if key.to and key.default not in (NOTHING, None) and self.unread.keys().isdisjoint(key.names):

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.immutable import Immutable
-from xe_sizer.interop.draft import Draft, Key, Loss, Table, globs
-from xe_sizer.interop.launch import hardware_of, state_gpus
-from xe_sizer.interop.readers.python_values import Name, keys_of
-from xe_sizer.interop.readers.shell_script import flags_of, unwrapped
+from xe_sizer.interop.draft import Draft, Key, Table, globs
+from xe_sizer.interop.launch import launched_hardware, state_gpus
+from xe_sizer.interop.readers.python_values import Name, call_keys
+from xe_sizer.interop.readers.shell_script import parse_flags, unwrapped
 from xe_sizer.interop.source import PYTHON
 from xe_sizer.interop.values import (
     Expression,
@@ -167,7 +167,7 @@ def adapted_modules(plan: Plan) -> list[str]:
     return [f"{name}_proj" if name in _PROJECTIONS else name for name in targets]
 
 
-def adapter_of(plan: Plan) -> str | None:
+def named_adapter(plan: Plan) -> str | None:
     """The adapters that a plan's job is named after, or those beside it: LoRA's name, or QLoRA's with 4-bit weights.
 
     None without such adapters.
@@ -205,9 +205,11 @@ def accelerate_configuration(plan: Plan) -> dict[str, Any]:
     zero, offload, backend = plan.take("layout.zero", 0), plan.peek("layout.offload"), plan.take("train.backend")
     if fsdp is not None:
         settings = {"fsdp_version": FSDP_VERSION, **{f"fsdp_{name}": value for name, value in fsdp.items()}}
-        return values | {"distributed_type": "FSDP", "fsdp_config": settings, **_parallel_sizes(plan, zero)}
+        return values | {"distributed_type": "FSDP", "fsdp_config": settings, **_parallelism_settings(plan, zero)}
     if zero or offload in _OFFLOADS or backend == DEEPSPEED:
-        return values | {"distributed_type": "DEEPSPEED", "deepspeed_config": _deepspeed_stage(plan, zero)}
+        states, weights = ("cpu" if kept else "none" for kept in kept_in_host_memory(plan))
+        stage = {"zero_stage": zero, "offload_optimizer_device": states, "offload_param_device": weights}
+        return values | {"distributed_type": "DEEPSPEED", "deepspeed_config": stage}
     return values | {"distributed_type": "MULTI_GPU" if gpus > 1 else "NO"}
 
 
@@ -246,13 +248,7 @@ def trainer_sharding(plan: Plan) -> dict[str, Any]:
     return {"fsdp": " ".join(words), "fsdp_config": settings}
 
 
-def _deepspeed_stage(plan: Plan, zero: int) -> dict[str, Any]:
-    """A stage and what host memory keeps."""
-    states, weights = ("cpu" if kept else "none" for kept in kept_in_host_memory(plan))
-    return {"zero_stage": zero, "offload_optimizer_device": states, "offload_param_device": weights}
-
-
-def _parallel_sizes(plan: Plan, zero: int) -> dict[str, Any]:
+def _parallelism_settings(plan: Plan, zero: int) -> dict[str, Any]:
     """Tensor and context parallelism and replicas of the shards, all of which accelerate has with FSDP alone."""
     tp, cp = plan.take("layout.tp", 1), plan.peek("layout.cp", 1)
     if zero == _ALL_ON_HOST:
@@ -301,7 +297,7 @@ ADDED = Added("learning_rate, lr_scheduler_type, warmup_ratio", "max_steps or nu
 """What trainers of transformers call what the user has to add."""
 
 
-def trainer_of(plan: Plan) -> str:
+def trl_trainer(plan: Plan) -> str:
     """What TRL calls the trainer of a plan's job: the command after `trl`, and its script; `sft` where it has none."""
     return _TRAINERS.get(plan.peek("job"), "sft")
 
@@ -310,21 +306,21 @@ def trl_settings(plan: Plan) -> dict[str, Any]:
     """The arguments of a TRL trainer, without those that share out the GPUs."""
     return {
         "model_name_or_path": plan.take("model"),
-        **_weights(plan),
+        **_weight_settings(plan),
         "attn_implementation": plan.word("attention", inverse(ATTENTION)),
-        **_job(plan),
+        **_job_settings(plan),
         "dataset_name": "DATASET",
         "max_length": plan.take("train.seq_len"),
-        **_padding(plan),
+        **_padding_settings(plan),
         "per_device_train_batch_size": plan.take("train.micro_batch"),
         "gradient_accumulation_steps": plan.take("train.grad_accum"),
         "learning_rate": LEARNING_RATE,
         "max_steps": plan.take("train.steps"),
         "num_train_epochs": None if plan.peek("train.steps") else plan.take("train.epochs"),
-        **_precision(plan),
-        **_activations(plan),
+        **_precision_settings(plan),
+        **_activation_settings(plan),
         "optim": plan.word("optimizer", OPTIMIZERS),
-        **_kernels(plan),
+        **_kernel_settings(plan),
         **saved_and_evaluated(plan),
         "output_dir": "output",
     }
@@ -341,13 +337,13 @@ def saved_and_evaluated(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _job(plan: Plan) -> dict[str, Any]:
+def _job_settings(plan: Plan) -> dict[str, Any]:
     """Adapters, and the loss by which a file tells its trainer."""
     job = plan.peek("job")
     if job in _TRAINERS:
         plan.said("job")
     values = dict(_LOSSES.get(job, {}))
-    if adapter_of(plan) or plan.peek("lora.rank"):
+    if named_adapter(plan) or plan.peek("lora.rank"):
         targets = adapted_modules(plan)
         values |= {
             "use_peft": True,
@@ -358,19 +354,19 @@ def _job(plan: Plan) -> dict[str, Any]:
             "use_dora": plan.take("lora.dora") or None,
             "lora_modules_to_save": list(plan.take("lora.modules_to_save") or ()) or None,
         }
-    return values | _reference_switch(plan)
+    return values | _reference_settings(plan)
 
 
-def _reference_switch(plan: Plan) -> dict[str, Any]:
+def _reference_settings(plan: Plan) -> dict[str, Any]:
     """Where the log-probabilities of a reference come from; TRL has a copy, or adapters off, by itself."""
     chosen = plan.peek("train.reference")
-    usual = "adapters-off" if adapter_of(plan) else "copy"
+    usual = "adapters-off" if named_adapter(plan) else "copy"
     if chosen in (*_REFERENCES, usual):
         plan.said("train.reference")
     return {_REFERENCES[chosen]: True} if chosen in _REFERENCES else {}
 
 
-def _weights(plan: Plan) -> dict[str, Any]:
+def _weight_settings(plan: Plan) -> dict[str, Any]:
     """The format in which weights are loaded, and the bits of frozen ones."""
     values: dict[str, Any] = {"dtype": plan.word("train.weights_dtype", inverse(DTYPES))}
     bits = plan.peek("train.bits", 4 if plan.peek("job") == "qlora" else None)
@@ -380,7 +376,7 @@ def _weights(plan: Plan) -> dict[str, Any]:
     return values
 
 
-def _padding(plan: Plan) -> dict[str, Any]:
+def _padding_settings(plan: Plan) -> dict[str, Any]:
     word = plan.peek("train.padding")
     if word in ("packed", "none", "longest-in-micro-batch", "grouped-by-length"):
         plan.said("train.padding")
@@ -391,14 +387,14 @@ def _padding(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _precision(plan: Plan) -> dict[str, Any]:
+def _precision_settings(plan: Plan) -> dict[str, Any]:
     word = plan.peek("precision")
     if word in ("bf16", "fp16", "fp32"):
         plan.said("precision")
     return {"bf16": word not in ("fp16", "fp32"), "fp16": True if word == "fp16" else None}
 
 
-def _activations(plan: Plan) -> dict[str, Any]:
+def _activation_settings(plan: Plan) -> dict[str, Any]:
     """All layers recomputed or none; activations may go to host memory."""
     word, moved = plan.peek("layout.recompute"), plan.peek("layout.offload") == "activations"
     if word in ("full", "none"):
@@ -408,7 +404,7 @@ def _activations(plan: Plan) -> dict[str, Any]:
     return {"gradient_checkpointing": word == "full", "activation_offloading": True if moved else None}
 
 
-def _kernels(plan: Plan) -> dict[str, Any]:
+def _kernel_settings(plan: Plan) -> dict[str, Any]:
     """Liger's kernels; the losses of TRL never hold all logits, with or without them."""
     if plan.peek("loss") == "fused":
         plan.said("loss")
@@ -422,21 +418,8 @@ def _kernels(plan: Plan) -> dict[str, Any]:
 #
 # Targets of a family: peft src/peft/utils/constants.py, TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING (0.18).
 
-PEFT_LOSSES = (
-    Loss(("layers_to_transform", "layers_pattern"), "gives adapters to some layers only"),
-    Loss(("rank_pattern", "rank_pattern.*"), "gives some modules adapters of another rank", harmless=({},)),
-    Loss(("trainable_token_indices", "trainable_token_indices.*"), "trains some embeddings beside the adapters"),
-    Loss(("exclude_modules",), "leaves modules without adapters"),
-    Loss(("use_qalora",), "pools what adapters take in"),
-    Loss(("llm_int8_enable_fp32_cpu_offload",), "keeps weights in host memory"),
-)
-"""Arguments of LoraConfig and BitsAndBytesConfig that change memory or time and have no counterpart."""
-PEFT_SILENT = globs("""
-    bias inference_mode init_lora_weights fan_in_fan_out base_model_name_or_path peft_type auto_mapping
-    alpha_pattern* megatron_* loftq_config* eva_config* corda_config* lora_bias runtime_config* modules_to_transform
-    ensure_weight_tying qalora_group_size llm_int8_* quant_method _load_in_*
-""")
-"""Their arguments that change neither."""
+PEFT = Table(file="peft")
+"""Arguments of LoraConfig and BitsAndBytesConfig."""
 ALL_LINEAR = "all-linear"
 BITSANDBYTES = "bitsandbytes"
 _ALL = ("all", "alllinear")
@@ -466,7 +449,7 @@ def usual_targets(model: object) -> tuple[str, ...] | None:
     return _QUERY_VALUE if any(family in name for family in _QUERY_VALUE_FAMILIES) else None
 
 
-def targets_of(value: object) -> tuple[str, ...] | None:
+def target_modules(value: object) -> tuple[str, ...] | None:
     """Modules of a list, of text between commas, or of a pattern of names; `all-linear` for all of them.
 
     Raises UnreadableError: a pattern that names none.
@@ -486,7 +469,7 @@ def targets_of(value: object) -> tuple[str, ...] | None:
 def state_targets(draft: Draft, found: Written | None, default: tuple[str, ...] | None, note: str = "") -> None:
     """State the modules with adapters; the default is the tool's own."""
     if found is not None:
-        draft.state("lora.targets", draft.value(found, targets_of), found)
+        draft.state("lora.targets", draft.value(found, target_modules), found)
     draft.default("lora.targets", default, note)
 
 
@@ -772,7 +755,7 @@ def is_by_card(name: str, written: Written) -> bool:
     return name in _MIXED and _ASKS_CARD.search(str(written.value)) is not None
 
 
-def call_of(source: Source, *wanted: str) -> Call | None:
+def find_call(source: Source, *wanted: str) -> Call | None:
     """The first call of one of these; None without one, and where a file is no Python."""
     calls = source.module.calls if source.module is not None else ()
     return next((call for call in calls if call.is_a(*wanted)), None)
@@ -784,15 +767,15 @@ def keys_called(source: Source, arguments: Iterable[str], trainers: Iterable[str
     arguments, trainers : the classes that hold a trainer's arguments, and the trainers
     """
     found: dict[str, Written] = {}
-    _model(found, source, call_of(source, *trainers))
-    quantised, adapters = call_of(source, *_QUANTISED), call_of(source, "LoraConfig")
+    _model(found, source, find_call(source, *trainers))
+    quantised, adapters = find_call(source, *_QUANTISED), find_call(source, "LoraConfig")
     if quantised is not None:
         found |= _plain(quantised.kwargs)
     if adapters is not None:
         found["use_peft"] = Written(True, adapters.where)
         found |= _plain({_ADAPTERS.get(name, name): value for name, value in adapters.kwargs.items()})
     _recompute(found, source)
-    given = call_of(source, *arguments)
+    given = find_call(source, *arguments)
     return found | (_plain(given.kwargs) if given is not None else {})
 
 
@@ -828,7 +811,7 @@ def _loads(source: Source) -> Iterable[Call]:
 
 def _recompute(found: dict[str, Written], source: Source) -> None:
     """Recomputation that a call turns on; peft's preparation of quantised models does so unasked."""
-    prepared, enabled = call_of(source, _PREPARES), call_of(source, _RECOMPUTES)
+    prepared, enabled = find_call(source, _PREPARES), find_call(source, _RECOMPUTES)
     if prepared is not None:
         asked = prepared.kwargs.get("use_gradient_checkpointing")
         if asked is None or is_on(asked.value):
@@ -844,7 +827,7 @@ def _plain(arguments: Mapping[str, Written]) -> dict[str, Written]:
         if is_by_card(name, each):
             found[name] = Written(BY_CARD, each.where)
         elif isinstance(each.value, Mapping):
-            found |= _plain({f"{name}.{key}": value for key, value in keys_of(each).items()})
+            found |= _plain({f"{name}.{key}": value for key, value in call_keys(each).items()})
         elif isinstance(each.value, str | int | float | bool | list | tuple | Name | Unread | None):
             found[name] = Written(_value(each.value), each.where)
     return found
@@ -906,16 +889,16 @@ class Recipe(Immutable):
     precision: str | None = None
 
 
-def recipe_of(name: str) -> Recipe:
+def parse_recipe(name: str) -> Recipe:
     """The parts of a recipe's name; all of it is the model where it names no job."""
     bare = name.rpartition(".")[2].removesuffix("_config").removesuffix("_recipe")
     match = _RECIPE.fullmatch(bare)
     if match is None:
-        return Recipe(model_of(bare))
+        return Recipe(recipe_model(bare))
     rest = match["rest"] or ""
     gpus, card, precision = (pattern.search(rest) for pattern in (_GPUS, _CARD, _PRECISION))
     return Recipe(
-        model_of(match["model"]),
+        recipe_model(match["model"]),
         match["job"],
         int(gpus[1]) if gpus else None,
         card[1] if card else None,
@@ -923,7 +906,7 @@ def recipe_of(name: str) -> Recipe:
     )
 
 
-def model_of(name: str) -> str:
+def recipe_model(name: str) -> str:
     """The catalogue's model that a recipe is called after, else the name as it is."""
     word = _LENGTH.sub("", name.lower().replace("_", "-"))
     for pattern, meant in _VERSIONS:
@@ -958,45 +941,36 @@ def state_fsdp(draft: Draft, options: Written | None, section: str) -> None:
     """
     words = [plain(word) for word in listed(options.value) or ()] if options and options.value is not True else []
     where = options or next((each for name, each in draft.keys.items() if name.startswith(section)), None)
-    strategy = _take(draft, section, "sharding_strategy")
-    reshard = _take(draft, section, "reshard_after_forward")
+    strategy = _take_fsdp(draft, section, "sharding_strategy")
+    reshard = _take_fsdp(draft, section, "reshard_after_forward")
     stage = next((_STRATEGIES[word] for word in words if word in _STRATEGIES), None)
     if strategy is not None and plain(strategy.value) in _STRATEGIES:
         draft.state("layout.zero", _STRATEGIES[plain(strategy.value)], strategy)
     if stage is not None:
         draft.state("layout.zero", stage, options)
     if reshard is not None:
-        draft.state("layout.zero", _STRATEGIES.get(plain(reshard.value), 3 if _is_on(reshard) else 2), reshard)
+        draft.state("layout.zero", _STRATEGIES.get(plain(reshard.value), 3 if _is_fsdp_on(reshard) else 2), reshard)
     draft.state("layout.zero", 3, where, "FSDP shards all states unless told otherwise")
-    offload = _take(draft, section, "offload_params") or _take(draft, section, "cpu_offload")
+    offload = _take_fsdp(draft, section, "offload_params") or _take_fsdp(draft, section, "cpu_offload")
     if "offload" in words and options is not None:
         draft.state("layout.offload", PARAMS, options)
-    elif offload is not None and _is_on(offload):
+    elif offload is not None and _is_fsdp_on(offload):
         draft.state("layout.offload", PARAMS, offload)
-    recompute = _take(draft, section, "activation_checkpointing")
-    if recompute is not None and _is_on(recompute):
+    recompute = _take_fsdp(draft, section, "activation_checkpointing")
+    if recompute is not None and _is_fsdp_on(recompute):
         draft.state("layout.recompute", "full", recompute)
 
 
-def _take(draft: Draft, section: str, name: str) -> Written | None:
+def _take_fsdp(draft: Draft, section: str, name: str) -> Written | None:
     return draft.take(f"{section}{name}", f"{section}fsdp_{name}")
 
 
-def _is_on(written: Written) -> bool:
+def _is_fsdp_on(written: Written) -> bool:
     return bool(switch(written.value))
 
 
-FSDP_SILENT = tuple(
-    f"{prefix}{name}"
-    for prefix in ("", "fsdp_")
-    for name in (
-        "version", "sync_module_states", "cpu_ram_efficient_loading", "use_orig_params", "state_dict_type",
-        "final_state_dict_type", "auto_wrap_policy", "transformer_layer_cls_to_wrap", "min_num_params",
-        "limit_all_gathers", "forward_prefetch", "backward_prefetch", "backward_prefetch_policy",
-        "cpu_offload_pin_memory", "xla*",
-    )
-)  # fmt: skip
-"""Settings of FSDP that change nothing that is modelled."""
+FSDP = Table(file="fsdp", prefixes=("fsdp_config.", "fsdp_config.fsdp_"))
+"""Settings of FSDP, in the section that files of several tools have for them."""
 
 
 # Micro-batches that a trainer fills up to a number of tokens.
@@ -1028,9 +1002,8 @@ def _share(draft: Draft) -> int:
     batch, gpus = draft.fact("train.global_batch"), draft.trainers
     sizes = (draft.fact(key) for key in _SPLIT)
     split = math.prod(size for size in sizes if isinstance(size, int))
-    if not isinstance(batch, int) or not isinstance(gpus, int) or gpus % split or batch % (gpus // split):
-        return 0
-    return batch // (gpus // split)
+    ranks = gpus // split if isinstance(gpus, int) and gpus % split == 0 else 0  # none where all GPUs write answers
+    return batch // ranks if isinstance(batch, int) and ranks > 0 and batch % ranks == 0 else 0
 
 
 # Optimizers by the names that transformers, TRL and others give to them.
@@ -1111,41 +1084,7 @@ DEEPSPEED_TABLE = Table(
         Key((f"{_SHARDED}stage3_max_reuse_distance",), "layout.reuse_elements", _unless_own(1e9)),
         Key((f"{_SHARDED}stage3_param_persistence_threshold",), "layout.persistent_elements", _unless_own(1e5)),
     ),
-    losses=(
-        Loss((f"{_SHARDED}zero_hpz_partition_size",), "ZeRO++, which is not modelled: it keeps a second copy of the "
-             "weights in every node", harmless=(1,), effect="refused"),
-        Loss((f"{_SHARDED}zero_quantized_weights", f"{_SHARDED}zero_quantized_nontrainable_weights"),
-             "ZeRO++, which is not modelled: it gathers weights in 8 bit", effect="refused"),
-        Loss((f"{_SHARDED}zero_quantized_gradients",), "ZeRO++, which is not modelled: it reduces gradients in 4 bit",
-             effect="refused"),
-        Loss((f"{_SHARDED}round_robin_gradients",), "spreads gradients that go to host memory"),
-        Loss((f"{_SHARDED}sub_group_size",), "steps the optimizer in groups of parameters", harmless=(1e9,)),
-        Loss((f"{_SHARDED}overlap_comm",), "hides the gradient exchange behind the backward pass"),
-        Loss(("communication_data_type",), "sets the number format of the gradient exchange"),
-        Loss(("data_types.grad_accum_dtype",), "sets the number format in which gradients are accumulated"),
-        Loss(("activation_checkpointing.partition_activations",), "splits checkpoints over tensor-parallel ranks"),
-        Loss(("activation_checkpointing.cpu_checkpointing",), "keeps checkpoints in host memory"),
-        Loss(("compile.deepcompile",), "compiles the model"),
-        Loss(("tensor_parallel.autotp_size",), "splits the model by tensor parallelism"),
-        Loss(("amp.enabled", "torch_autocast.enabled"), "computes by autocast, and keeps other states"),
-        Loss(("sparse_gradients",), "exchanges rows of embedding tables alone"),
-    ),
-    silent=globs("""
-        zero_optimization zero_optimization.allgather_partitions zero_optimization.allgather_bucket_size
-        zero_optimization.reduce_scatter zero_optimization.contiguous_gradients zero_optimization.elastic_checkpoint
-        zero_optimization.load_from_fp32_weights zero_optimization.ignore_unused_parameters
-        zero_optimization.legacy_stage1 zero_optimization.stage3_gather_* zero_optimization.stage3_module_granularity*
-        zero_optimization.memory_efficient_linear zero_optimization.log_trace* zero_optimization.*.pin_memory
-        zero_optimization.*.buffer_* zero_optimization.*.max_in_cpu zero_optimization.*.nvme_path
-        zero_optimization.*.pipeline_* zero_optimization.*.fast_init zero_optimization.offload_optimizer
-        zero_optimization.offload_param zero_optimization.mics_hierarchical_params_gather
-        fp16.loss_scale* fp16.initial_scale_power fp16.hysteresis fp16.min_loss_scale fp16.auto_cast optimizer.params*
-        scheduler* gradient_clipping
-        gradient_predivide_factor prescale_gradients steps_per_print wall_clock_breakdown zero_allow_untested_optimizer
-        zero_force_ds_cpu_optimizer activation_checkpointing* aio* amp* torch_autocast* data_types* compile*
-        tensor_parallel* flops_profiler* tensorboard* wandb* csv_monitor* comms_logger* checkpoint* dump_state
-        seq_parallel_communication_data_type disable_allgather memory_breakdown monitor_config* elasticity* autotuning*
-    """),
+    file="deepspeed",
 )  # fmt: skip
 """Its keys. Harmless values are those that DeepSpeed has unasked."""
 
@@ -1178,18 +1117,18 @@ def state_deepspeed(draft: Draft, keys: Mapping[str, Written], prefix: str = "")
     own = {key.removeprefix(prefix): written for key, written in keys.items() if key.startswith(prefix)}
     draft.take(*(f"{prefix}{key}" for key in own))
     draft.state("train.backend", DEEPSPEED, next(iter(own.values()), None))
-    _offload(draft, own, prefix)
-    for row in DEEPSPEED_TABLE.keys:
+    _state_deepspeed_offload(draft, own, prefix)
+    for row in DEEPSPEED_TABLE.whole.keys:
         stated = next((own[name] for name in row.names if name in own), None)
         if row.to != "layout.offload_fraction" or draft.fact("layout.offload") is not None:
             draft.state(row.to, draft.value(stated, row.read), stated)
     if f"{_SHARDED}stage" not in own:
         draft.default("layout.zero", 0, "DeepSpeed without a ZeRO stage")
-    _optimizer(draft, own)
-    draft.following.append(partial(_bucket, own=own))
+    _state_deepspeed_optimizer(draft, own)
+    draft.following.append(partial(_state_bucket, own=own))
     for key, written in own.items():
         loss = DEEPSPEED_TABLE.loss(key)
-        if loss is not None and _said(written) and is_on(written.value) and written.value not in loss.harmless:
+        if loss is not None and _is_given(written) and is_on(written.value) and written.value not in loss.harmless:
             _lose(draft, f"{prefix}{key}", written, loss.why, loss.effect)
 
 
@@ -1199,12 +1138,12 @@ def _lose(draft: Draft, name: str, written: Written, why: str, effect: Effect = 
     draft.lose(name, why, effect)
 
 
-def _said(written: Written) -> bool:
+def _is_given(written: Written) -> bool:
     """Whether a value is there and is not left to the trainer."""
     return written.value is not None and plain(written.value) != _AUTO
 
 
-def _offload(draft: Draft, own: Mapping[str, Written], prefix: str) -> None:
+def _state_deepspeed_offload(draft: Draft, own: Mapping[str, Written], prefix: str) -> None:
     """State what is kept in host memory: scenarios move the optimizer along with the weights."""
     params, states = _moved(own.get(f"{_WEIGHTS}device")), _moved(own.get(f"{_STATES}device"))
     states = states or _moved(own.get(f"{_SHARDED}cpu_offload"))
@@ -1229,10 +1168,10 @@ def _weights_alone(draft: Draft) -> None:
         draft.narrow("layout.offload", NO_OFFLOAD, note)
 
 
-def _optimizer(draft: Draft, own: Mapping[str, Written]) -> None:
+def _state_deepspeed_optimizer(draft: Draft, own: Mapping[str, Written]) -> None:
     """The engine's own optimizer, which takes the place of the trainer's."""
     written = own.get("optimizer.type")
-    if written is None or not _said(written):
+    if written is None or not _is_given(written):
         return
     if plain(written.value) in _ADAM:
         draft.state("optimizer", ADAMW, written)
@@ -1240,7 +1179,7 @@ def _optimizer(draft: Draft, own: Mapping[str, Written]) -> None:
         state_optimizer(draft, "optimizer.type", written)
 
 
-def _bucket(draft: Draft, own: Mapping[str, Written]) -> None:
+def _state_bucket(draft: Draft, own: Mapping[str, Written]) -> None:
     """The buffer in which gradients are reduced: elements, of which `auto` is the square of the hidden size."""
     written = own.get(_BUCKET)
     if written is None:
@@ -1252,7 +1191,7 @@ def _bucket(draft: Draft, own: Mapping[str, Written]) -> None:
     if not isinstance(elements, int | float):
         return
     stage, overlaps = draft.fact("layout.zero"), own.get(f"{_SHARDED}overlap_comm")
-    doubled = overlaps is not None and _said(overlaps) and is_on(overlaps.value)
+    doubled = overlaps is not None and _is_given(overlaps) and is_on(overlaps.value)
     buckets = 2 if doubled and isinstance(stage, int) and stage <= _LEAST_SHARDED else 1
     size = FLOAT32 if draft.fact("precision") == "fp32" else SIXTEEN_BIT
     draft.state("layout.bucket_gib", round(buckets * float(elements) * size / GIB, 4), written, note)
@@ -1275,70 +1214,34 @@ _OWN = f"{_SETTINGS}parallelism_config_"
 _MEGATRON = "megatron_lm_config.megatron_lm_"
 
 
-def _parallel(*sizes: str) -> tuple[str, ...]:
+def _degree_keys(*sizes: str) -> tuple[str, ...]:
     return tuple(f"{prefix}{size}" for size in sizes for prefix in (_OWN, _SETTINGS))
 
 
-ACCELERATE_TABLE = Table(
-    keys=(
-        Key((*_parallel("tp_size"), f"{_MEGATRON}tp_degree"), "layout.tp", positive),
-        Key((f"{_MEGATRON}pp_degree",), "layout.pp", positive),
-        Key((*_parallel("cp_size", "sp_size"), f"{_MEGATRON}context_parallel_size"), "layout.cp", positive),
-        Key((f"{_MEGATRON}expert_model_parallel_size",), "layout.ep", positive),
-        Key((f"{_MEGATRON}expert_tensor_parallel_size",), "layout.expert_tp", positive),
-        Key((f"{_MEGATRON}sequence_parallelism",), "layout.sequence_parallel", switch),
-        Key((f"{_MEGATRON}num_micro_batches", "deepspeed_config.gradient_accumulation_steps"), "train.grad_accum",
-            positive),
-    ),
-    losses=(
-        Loss(("dynamo_config.*",), "compiles the model", harmless=("NO", "no")),
-        Loss(("fp8_config.*",), "sets how 8-bit operands are made"),
-        Loss(("use_cpu",), "trains without a GPU"),
-        Loss(("deepspeed_config.zero_quantized_*",), "ZeRO++, which is not modelled: it exchanges in few bits",
-             effect="refused"),
-        Loss(("deepspeed_config.zero_hpz_partition_size",), "ZeRO++, which is not modelled: it keeps a second copy of "
-             "the weights in every node", harmless=(1,), effect="refused"),
-        Loss(("fsdp_config.fsdp_use_megatron_fsdp", f"{_MEGATRON}use_custom_fsdp"), "shards with another library"),
-        Loss((f"{_MEGATRON}optimizer_cpu_offload",), "keeps the optimizer in host memory"),
-        Loss(("downcast_bf16",), "casts to 16 bit on TPUs"),
-        Loss(("sp_backend", *_parallel("sp_backend", "cp_comm_strategy", "sp_attn_implementation")),
-             "chooses the kind of context parallelism"),
-        Loss(("kt_config.*",), "runs experts on the CPU"),
-    ),
-    silent=(
-        *globs("""
-        compute_environment debug distributed_type machine_rank main_training_function main_process_* rdzv_backend
-        same_network tpu_* gpu_ids enable_cpu_affinity command_file commands mpirun_config* ipex_config*
-        deepspeed_config deepspeed_config.* megatron_lm_config* parallelism_config* num_machines mixed_precision fp16
-        dynamo_backend
-        """),
-        *(f"fsdp_config.{name}" for name in FSDP_SILENT),
-        "fsdp_config.fsdp_ignored_modules",
-    ),
-)  # fmt: skip
+ACCELERATE_TABLE = Table(file="accelerate", beside=(FSDP,))
 
 
 def state_accelerate(draft: Draft, source: Source) -> None:
     """State what a configuration of accelerate says of hardware, precision and sharding."""
     kind = draft.peek("distributed_type")
     word = plain(kind.value) if kind is not None else "no"
-    _processes(draft, word)
+    _state_processes(draft, word)
     mixed = draft.take("mixed_precision")
     if mixed is not None:
         draft.state("precision", _PRECISIONS.get(plain(mixed.value)), mixed)
     if word == "deepspeed":
         draft.state("train.backend", DEEPSPEED, kind)
-        _deepspeed(draft, source)
+        _state_deepspeed(draft, source)
     elif word == "fsdp":
         state_fsdp(draft, draft.peek("distributed_type"), "fsdp_config.")
     elif word == "megatronlm":
-        _megatron(draft)
+        _state_megatron(draft)
     elif kind is not None and word in ("no", "multigpu", "multixpu", "multinpu"):
         draft.state("layout.zero", 0, kind)
-    _groups(draft)
+    _state_replica_groups(draft)
 
 
-def _processes(draft: Draft, word: str) -> None:
+def _state_processes(draft: Draft, word: str) -> None:
     processes, machines = draft.take("num_processes"), draft.take("num_machines")
     if processes is not None:
         draft.state("gpus", draft.value(processes, positive_or_open), processes)
@@ -1348,7 +1251,7 @@ def _processes(draft: Draft, word: str) -> None:
         draft.state("nodes", draft.value(machines, positive_or_open), machines)
 
 
-def _deepspeed(draft: Draft, source: Source) -> None:
+def _state_deepspeed(draft: Draft, source: Source) -> None:
     file, stage = draft.take("deepspeed_config.deepspeed_config_file"), draft.take("deepspeed_config.zero_stage")
     if file is not None:
         read_deepspeed(draft, file, source)
@@ -1361,7 +1264,7 @@ def _deepspeed(draft: Draft, source: Source) -> None:
             draft.state("layout.offload", what, found)
 
 
-def _megatron(draft: Draft) -> None:
+def _state_megatron(draft: Draft) -> None:
     sharded, again = draft.take(f"{_MEGATRON}use_distributed_optimizer"), draft.on(f"{_MEGATRON}recompute_activations")
     if sharded is not None:
         draft.state("layout.zero", 1 if is_on(sharded.value) else 0, sharded)
@@ -1369,12 +1272,15 @@ def _megatron(draft: Draft) -> None:
         draft.state("layout.recompute", "selective", again)
 
 
-def _groups(draft: Draft) -> None:
+def _state_replica_groups(draft: Draft) -> None:
     """Replicas of the sharded states: a group has the ranks that share one copy."""
-    copies, shared = draft.take(*_parallel("dp_replicate_size")), draft.take(*_parallel("dp_shard_size"))
+    copies, shared = (
+        draft.take(*_degree_keys("dp_replicate_size")),
+        draft.take(*_degree_keys("dp_shard_size")),
+    )
     count, size = draft.value(copies, positive_or_open), draft.value(shared, positive_or_open)
     if isinstance(count, int) and count > 1 and isinstance(size, int):
-        draft.state("layout.zero_group", size * draft.size(*_parallel("cp_size", "sp_size")), shared)
+        draft.state("layout.zero_group", size * draft.size(*_degree_keys("cp_size", "sp_size")), shared)
 
 
 # transformers' TrainingArguments, which TRL, LLaMA-Factory, ms-swift and Unsloth have too.
@@ -1407,58 +1313,12 @@ DTYPES = {
     "fp32": "fp32", "float": "fp32", "torch.bfloat16": "bf16", "torch.float16": "fp16", "torch.float32": "fp32",
 }  # fmt: skip
 """Words of `dtype` and `torch_dtype` that name a number format; `auto` is that of the checkpoint."""
-KEYS = (
-    Key(("per_device_train_batch_size", "per_gpu_train_batch_size"), "train.micro_batch", positive, default=8),
-    Key(("gradient_accumulation_steps",), "train.grad_accum", positive, default=1),
-    Key(("max_steps",), "train.steps", positive_or_open),
-    Key(("num_train_epochs",), "train.epochs", above_zero, default=3),
-    Key(("torch_empty_cache_steps",), "train.empty_cache_steps", positive_or_open),
-)
-"""Keys that set a scenario key as they stand. A tool's own rows stand before these where its defaults differ."""
-TRAINER_LOSSES = (
-    Loss(("torch_compile", "torch_compile_backend", "torch_compile_mode", "torchdynamo"), "compiles the model"),
-    Loss(("auto_find_batch_size",), "lowers the batch until it fits"),
-    Loss(("optim_target_modules", "optim_target_modules.*"), "updates some modules in a low rank"),
-    Loss(("full_determinism",), "chooses kernels that give the same result each time, which are slower"),
-    Loss(("use_cpu", "no_cuda"), "trains without a GPU"),
-    Loss(("debug",), "looks for overflows in every module", harmless=([],)),
-    Loss(("jit_mode_eval", "use_ipex"), "runs on another back end"),
-    Loss(("tp_size",), "splits the model by tensor parallelism"),
-    Loss(("ddp_find_unused_parameters",), "walks the graph in every step"),
-    Loss(
-        ("gradient_checkpointing_kwargs.every_n_layers", "activation_checkpointing_kwargs.every_n_layers"),
-        "recomputes every n-th layer only",
-        harmless=(1,),
-    ),
-    Loss(("fsdp_config.xla", "fsdp_config.xla_fsdp_grad_ckpt", "fsdp_config.xla_fsdp_v2"), "trains through XLA"),
-    Loss(("torch_compile_dynamic",), "compiles the model"),
-)  # fmt: skip
-"""Arguments that change memory or time and have no counterpart."""
-TRAINER_SILENT = (
-    *globs("""
-    output_dir overwrite_output_dir do_train do_eval do_predict prediction_loss_only per_device_eval_batch_size
-    per_gpu_eval_batch_size eval_accumulation_steps eval_delay learning_rate weight_decay adam_* max_grad_norm lr_*
-    warmup_* cooldown_* log_* logging_* save_total_limit save_safetensors save_on_each_node save_only_model
-    restore_callback_states_from_checkpoint enable_jit_checkpoint seed data_seed use_mps_device bf16_full_eval
-    fp16_full_eval tf32 fp16_opt_level half_precision_backend fp16_backend local_rank _n_gpu ddp_backend tpu_*
-    dataloader_* run_name disable_tqdm remove_unused_columns label_names load_best_model_at_end metric_for_best_model
-    greater_is_better ignore_data_skip accelerator_config* label_smoothing_factor optim_args length_column_name
-    report_to* project trackio_* wandb_* swanlab_* mlflow_* ddp_bucket_cap_mb ddp_broadcast_buffers ddp_static_graph
-    ddp_timeout skip_memory_metrics push_to_hub* resume_from_checkpoint hub_* past_index
-    gradient_checkpointing_kwargs* activation_checkpointing_kwargs* include_* mp_parameters ray_scope neftune_*
-    batch_eval_metrics eval_on_start eval_do_concat_batches eval_use_gather_object use_liger_kernel use_liger
-    liger_kernel_config* use_cache average_tokens_across_devices use_legacy_prediction_loop no_tqdm bf16 fp16
-    eval_strategy evaluation_strategy eval_steps save_strategy save_steps split_batches dispatch_batches fsdp
-    fsdp_min_num_params fsdp_transformer_layer_cls_to_wrap train_sampling_strategy group_by_length parallelism_config
-    parallelism_config.* loss_type_for_logging logging_dir
-    """),
-    *(f"fsdp_config.{name}" for name in FSDP_SILENT),
-)  # fmt: skip
-"""Arguments that change neither memory nor time."""
+TRAINER = Table(file="transformers", beside=(FSDP,))
+"""Arguments of the Trainer. A tool's own rows stand before these where its defaults differ."""
 
 
 def state_arguments(draft: Draft, source: Source, *, precision: str = "fp32", recompute: str = "none") -> None:
-    """State all that TrainingArguments say beside the rows of `KEYS`, from precision to checkpoints.
+    """State all that TrainingArguments say beside the rows of `TRAINER`, from precision to checkpoints.
 
     precision, recompute : what the tool fills in without the keys
     """
@@ -1563,7 +1423,7 @@ def state_checkpoints(draft: Draft, every: int = SAVE_STEPS) -> None:
     if strategy is not None and plain(strategy.value) != "steps":
         return
     if steps is not None:
-        draft.state("train.checkpoint_every", _steps(draft, steps), steps)
+        draft.state("train.checkpoint_every", _state_interval(draft, steps), steps)
     else:
         draft.default("train.checkpoint_every", every)
 
@@ -1574,14 +1434,14 @@ def state_evaluations(draft: Draft) -> None:
     word = plain(strategy.value) if strategy is not None else "no"
     if word == "steps":
         every = steps or draft.peek("logging_steps")
-        found = _steps(draft, every) if every is not None else LOGGING_STEPS
+        found = _state_interval(draft, every) if every is not None else LOGGING_STEPS
         draft.state("train.evaluate_every", found, every or strategy)
     elif word == "epoch":
         name = next(each for each in ("eval_strategy", "evaluation_strategy") if each in draft.keys)
         draft.lose(name, "evaluates after every epoch")
 
 
-def _steps(draft: Draft, written: Written) -> int | None:
+def _state_interval(draft: Draft, written: Written) -> int | None:
     """A number of steps, or a share of the steps of the run."""
     found, most = draft.value(written, interval_or_share), draft.value(draft.peek("max_steps"), positive_or_open)
     if isinstance(found, float):
@@ -1625,7 +1485,7 @@ if TYPE_CHECKING:
 _FILES = (".yaml", ".yml", ".json")
 
 
-def command_of(source: Source, starts: Starts) -> Command | None:
+def find_launch(source: Source, starts: Starts) -> Command | None:
     """The last command of a script that starts a trainer; None without one.
 
     starts : whether words, from the program's name on, start it
@@ -1636,10 +1496,10 @@ def command_of(source: Source, starts: Starts) -> Command | None:
 
 def keys_started(source: Source, starts: Starts) -> Keys:
     """The keys of a configuration, or those that a script's command states: its files first, its flags over them."""
-    command = command_of(source, starts)
+    command = find_launch(source, starts)
     if command is None:
         return source.keys
-    arguments = flags_of(_words(command)[1:])
+    arguments = parse_flags(_words(command)[1:])
     keys: dict[str, Written] = {}
     named = [
         flag.values[0] for name in ("config", "config_file") if (flag := arguments.flags.get(name)) and flag.values
@@ -1664,16 +1524,16 @@ def starts_script(words: Sequence[str]) -> bool:
 
 def words_started(source: Source, starts: Starts) -> tuple[str, ...]:
     """The words of the command, from the program's name on; none without one."""
-    command = command_of(source, starts)
+    command = find_launch(source, starts)
     return tuple(_texts(_words(command))) if command is not None else ()
 
 
 def state_launch(draft: Draft, source: Source, starts: Starts) -> None:
     """State the GPUs that a command is started on, and what the accelerate file of its launcher says."""
-    command = command_of(source, starts)
+    command = find_launch(source, starts)
     if command is None or source.script is None:
         return
-    said = hardware_of(source.script, command)
+    said = launched_hardware(source.script, command)
     for file in _accelerate_files(source, command):
         part = Draft(draft.tool, file.keys, draft.version)
         state_accelerate(part, file)
@@ -1698,7 +1558,7 @@ def _accelerate_files(source: Source, command: Command) -> Iterator[Source]:
 def _flagged(command: Command, name: str) -> Iterator[Word]:
     """What the launchers of a command are given for a flag."""
     for runner in (*command.within, *unwrapped(command).runners):
-        flag = flags_of(runner.words[1:]).flags.get(name)
+        flag = parse_flags(runner.words[1:]).flags.get(name)
         if flag is not None and flag.values and not flag.values[0].unknown:
             yield flag.values[0]
 

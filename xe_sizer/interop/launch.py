@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from xe_sizer.errors import InputError
 from xe_sizer.immutable import Immutable
-from xe_sizer.interop.readers.shell_script import Word, flags_of, unwrapped
+from xe_sizer.interop.readers.shell_script import Word, parse_flags, unwrapped
 from xe_sizer.interop.values import Unread, Written
 from xe_sizer.profiles.catalogue import Registry
 from xe_sizer.profiles.finder import Finder, meant
@@ -153,7 +153,7 @@ def state_gpus(draft: Draft, said: Hardware) -> None:
         draft.state("nodes", nodes, said.nodes)
 
 
-def hardware_of(script: Script, command: Command) -> Hardware:
+def launched_hardware(script: Script, command: Command) -> Hardware:
     """What the launchers of a command, its variables and the directives of its script say, the nearest first."""
     launch = unwrapped(command)
     found = Hardware()
@@ -161,13 +161,14 @@ def hardware_of(script: Script, command: Command) -> Hardware:
         found |= _of_runner(runner)
     variables = {name: word for name, word in script.variables.items() if isinstance(word, Word)}
     variables |= command.environment
-    return found | _of_variables(variables) | _of_directives(script.directives) | _visible(variables)
+    found |= Hardware(_first(variables, _NODES_OF), _first(variables, _PER_NODE_OF))
+    return found | _of_directives(script.directives) | _visible(variables)
 
 
 def _of_runner(runner: Command) -> Hardware:
     """A launcher's own flags."""
     name = runner.words[0].text.rpartition("/")[2]
-    flags = flags_of(runner.words[1:]).flags
+    flags = parse_flags(runner.words[1:]).flags
     if name == "accelerate":
         return Hardware(_flag(flags, "num_machines"), None, _flag(flags, "num_processes"))
     if name.startswith("deepspeed"):
@@ -192,10 +193,6 @@ def _included(flags: Mapping[str, Flag]) -> Hardware:
     hosts = [host.partition(":")[2] for host in flag.values[0].text.split("@")]
     total = sum(len([gpu for gpu in host.split(",") if gpu.strip()]) for host in hosts)
     return Hardware(total=Written(total, flag.values[0].where)) if total else Hardware()
-
-
-def _of_variables(variables: Mapping[str, Word]) -> Hardware:
-    return Hardware(_first(variables, _NODES_OF), _first(variables, _PER_NODE_OF))
 
 
 def _visible(variables: Mapping[str, Word]) -> Hardware:
@@ -290,7 +287,7 @@ def gpus_in(text: str) -> Iterator[Gpu]:
 # Commands of launch scripts: the one that starts a tool, and its flags as keys.
 
 
-def command_of(source: Source, starts: Callable[[tuple[str, ...]], bool]) -> Command | None:
+def find_command(source: Source, starts: Callable[[tuple[str, ...]], bool]) -> Command | None:
     """The command of a script that starts a tool; of several the last, which those before it prepare.
 
     starts : whether the words of a command do, launchers such as torchrun taken off: `swift sft --model ...`
@@ -303,16 +300,16 @@ def _words(command: Command) -> tuple[str, ...]:
     return tuple(word.text for word in unwrapped(command).command.words)
 
 
-def arguments_of(command: Command, skipped: int = 1, switches: Collection[str] = frozenset()) -> Arguments:
+def command_arguments(command: Command, skipped: int = 1, switches: Collection[str] = frozenset()) -> Arguments:
     """The flags and positional words of what a command starts in the end.
 
     skipped : words before the arguments: the program, and subcommands
     switches : flags that take no value
     """
-    return flags_of(unwrapped(command).command.words[skipped:], switches)
+    return parse_flags(unwrapped(command).command.words[skipped:], switches)
 
 
-def keys_of_flags(arguments: Arguments) -> Keys:
+def flag_keys(arguments: Arguments) -> Keys:
     """Flags as keys, without dashes and with `_` for `-`; a flag that stands alone is true."""
     return {name: Written(_value(flag), flag.where) for name, flag in arguments.flags.items()}
 
@@ -322,14 +319,10 @@ def _value(flag: Flag) -> object:
         return True
     unknown = next((word for word in flag.values if word.unknown), None)
     if unknown is not None and len(flag.values) == 1:
-        return Unread(unknown.text, _why(unknown))
+        why = f"{', '.join(unknown.unknown)} is set elsewhere; pass --set {unknown.unknown[0]}=VALUE"
+        return Unread(unknown.text, why)
     texts = [word.text for word in flag.values]
     return texts[0] if len(texts) == 1 else texts
-
-
-def _why(word: Word) -> str:
-    names = ", ".join(word.unknown)
-    return f"{names} is set elsewhere; pass --set {word.unknown[0]}=VALUE"
 
 
 # A model whose shape is written out: the catalogue's model of exactly that shape, else the shape itself.
@@ -379,7 +372,8 @@ def state_shape(draft: Draft, shape: Shape) -> None:
     found = models_like(shape)
     if found:
         written = shape.values["layers"][1] or shape.values["hidden"][1]
-        draft.state("model", found[0].name, written, _why_no_shape(found))
+        others = ", ".join(each.name for each in found[1:3])
+        draft.state("model", found[0].name, written, f"its shape; also that of {others}" if others else "its shape")
         return
     for key, (value, written) in shape.values.items():
         stated = shape.padded_vocab if key == "vocab" else value
@@ -390,11 +384,6 @@ def state_shape(draft: Draft, shape: Shape) -> None:
     for key in NEEDED:
         if shape.value(key) is None:
             draft.miss(f"model.{key}", f"no file says the model's {key}", "--model NAME in place of the shape")
-
-
-def _why_no_shape(found: list[ModelShape]) -> str:
-    others = [each.name for each in found[1:3]]
-    return f"its shape; also that of {', '.join(others)}" if others else "its shape"
 
 
 def models_like(shape: Shape) -> list[ModelShape]:
@@ -421,7 +410,7 @@ def vocabulary_of(name: str) -> int | None:
     return _registry().model(found).vocab if found else None
 
 
-def layers_of(name: object) -> int | None:
+def profile_layers(name: object) -> int | None:
     """Layers of the model that a scenario names; None where no profile has that name."""
     found = _profile_called(str(name))
     return _registry().model(found).layers if found else None

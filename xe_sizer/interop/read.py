@@ -27,7 +27,7 @@ from xe_sizer.interop.huggingface import (
     state_alpha,
     state_launch,
 )
-from xe_sizer.interop.source import PYTHON, source_of
+from xe_sizer.interop.source import PYTHON, open_source
 from xe_sizer.interop.values import UnreadableError
 from xe_sizer.laws.device import BF16, FP16, supported_precisions
 from xe_sizer.profiles.catalogue import Registry, load_stack
@@ -261,8 +261,10 @@ def _global_batch(draft: Draft) -> None:
 
     Of global batch and accumulation the one follows that is not stated.
     """
-    micro, gpus, split = draft.fact("train.micro_batch"), draft.trainers, _ranks_of_a_sequence(draft)
-    if not isinstance(micro, int) or not isinstance(gpus, int) or gpus % split:
+    micro, gpus = draft.fact("train.micro_batch"), draft.trainers
+    sizes = (draft.fact(key) for key in _SPLIT)
+    split = math.prod(size for size in sizes if isinstance(size, int))  # GPUs that work on the same sequences
+    if not isinstance(micro, int) or not isinstance(gpus, int) or gpus < split or gpus % split:
         return
     ranks = gpus // split
     used = ["train.micro_batch", "gpus", *(key for key in _SPLIT if draft.fact(key) != 1)]
@@ -273,12 +275,6 @@ def _global_batch(draft: Draft) -> None:
     elif isinstance(batch, int) and batch % (micro * ranks) == 0:
         note = f"global batch {batch} / (micro-batch {micro} x {ranks} data-parallel ranks)"
         draft.derive("train.grad_accum", batch // (micro * ranks), [*used, "train.global_batch"], note)
-
-
-def _ranks_of_a_sequence(draft: Draft) -> int:
-    """GPUs that work on the same sequences."""
-    sizes = (draft.fact(key) for key in _SPLIT)
-    return math.prod(size for size in sizes if isinstance(size, int))
 
 
 # The tools that are read, each found by its file in `tools`.
@@ -303,7 +299,7 @@ def tool_named(name: str) -> Tool:
     raise InputError(Problem(f"no tool is called '{name}'", Location("--from"), hint))
 
 
-def tool_of(source: Source) -> Tool | None:
+def recognise_tool(source: Source) -> Tool | None:
     """The tool whose file this is most surely; None where no tool knows it."""
     sure = [(tool.recognises(source), tool) for tool in all_tools().values()]
     best, tool = max(sure, key=lambda each: each[0])
@@ -505,7 +501,7 @@ def read_foreign(paths: Sequence[Path], asked: Asked) -> Imported:
     sources: list[Source] = []
     for path in paths:
         with collecting(problems):
-            sources.append(source_of(path, asked.given))
+            sources.append(open_source(path, asked.given))
     if problems:
         raise InputError(problems)
     return import_together(with_started(sources), asked)
@@ -514,7 +510,7 @@ def read_foreign(paths: Sequence[Path], asked: Asked) -> Imported:
 def import_together(sources: Sequence[Source], asked: Asked) -> Imported:
     """The job that files say together. Raises InputError: broken text, or no tool knows any of them."""
     tool, source = _main(sources, asked)
-    return import_of(tool, source, [each for each in sources if each is not source], asked)
+    return import_file(tool, source, [each for each in sources if each is not source], asked)
 
 
 def with_started(sources: Sequence[Source]) -> list[Source]:
@@ -525,14 +521,14 @@ def with_started(sources: Sequence[Source]) -> list[Source]:
     files = {each.path.resolve() for each in sources}
     found = list(sources)
     for each in sources:
-        word = script_started(each) if each.script is not None and tool_of(each) is None else None
+        word = script_started(each) if each.script is not None and recognise_tool(each) is None else None
         started = each.companion(word.text, (PYTHON,)) if word is not None else None
-        if started is not None and started.path.resolve() not in files and tool_of(started) is not None:
+        if started is not None and started.path.resolve() not in files and recognise_tool(started) is not None:
             found.append(started)
     return found
 
 
-def import_of(tool: Tool, source: Source, beside: Iterable[Source], asked: Asked) -> Imported:
+def import_file(tool: Tool, source: Source, beside: Iterable[Source], asked: Asked) -> Imported:
     """One file as a tool reads it, with the files that were named beside it. Raises InputError: broken text."""
     try:
         draft = Draft(tool.name, tool.keys(source), asked.version)
@@ -566,7 +562,7 @@ def _main(sources: Sequence[Source], asked: Asked) -> tuple[Tool, Source]:
     if asked.tool is not None:
         tool = tool_named(asked.tool)
         return tool, max(sources, key=tool.recognises)
-    found = [(tool_of(source), source) for source in sources]
+    found = [(recognise_tool(source), source) for source in sources]
     known = [(tool.recognises(source), tool, source) for tool, source in found if tool is not None]
     if not known:
         titles = ", ".join(tool.title for tool in all_tools().values())
@@ -581,7 +577,7 @@ def _main(sources: Sequence[Source], asked: Asked) -> tuple[Tool, Source]:
 
 def _read_beside(draft: Draft, other: Source) -> None:
     """What a further file says of the same job: a launch command, a DeepSpeed or accelerate configuration."""
-    tool = tool_of(other)
+    tool = recognise_tool(other)
     if tool is None and script_started(other) is not None:
         launch = Draft(draft.tool, keys_started(other, starts_script), draft.version)
         named = launch.on("deepspeed")  # which scripts are given whatever else they say themselves

@@ -17,10 +17,10 @@ from xe_sizer.interop.services import (
     VLLM,
     Service,
     Services,
-    arguments_of,
+    listed_arguments,
     not_set,
     opened,
-    role_of,
+    serving_role,
 )
 from xe_sizer.interop.values import Unread, UnreadableError, Written, is_on, positive
 
@@ -74,13 +74,16 @@ def _sgl_cookbook_services(node: Node, gpu: Node, model: Node, path: Written | N
         if engine is None:
             continue
         extra = engine.get("extra_args")
-        keys = arguments_of(extra.words()) if extra is not None else {}
+        keys = listed_arguments(extra.words()) if extra is not None else {}
         for key in ("tp", "dp", "ep", "pp", "enable_dp_attention"):
             said = engine.said(key)
             keys |= {key: said} if said is not None else {}
         checkpoint = node.said("quantized_model_path") or path
         if checkpoint is not None:
-            keys.setdefault("model_path", _with_vendor(checkpoint, vendor))
+            repository = str(checkpoint.value)
+            if "/" not in repository and vendor:
+                repository = f"{vendor}/{repository}"
+            keys.setdefault("model_path", Written(repository, checkpoint.where))
         environment = engine.get("env_vars")
         keys |= environment.keys("env") if environment is not None else {}
         keys |= {"precision": precision} if precision is not None else {}
@@ -88,11 +91,6 @@ def _sgl_cookbook_services(node: Node, gpu: Node, model: Node, path: Written | N
         yield Service(
             SGLANG, keys, engine.where, name=f"{model.text('name')} {product.value} {name}", gpu=product, role=role
         )
-
-
-def _with_vendor(path: Written, vendor: str) -> Written:
-    name = str(path.value)
-    return path if "/" in name or not vendor else Written(f"{vendor}/{name}", path.where)
 
 
 # Recipes of vllm-project/recipes: a model with its arguments, its variants, and the hardware that it was tried on.
@@ -130,7 +128,7 @@ def read_vllm_recipes(node: Node, given: Mapping[str, str]) -> Services:
 
 def _arguments(node: Node, variant: Node | None) -> dict[str, Written]:
     base = node.get("model", "base_args")
-    keys = arguments_of(base.words()) if base is not None else {}
+    keys = listed_arguments(base.words()) if base is not None else {}
     opt_in = node.get("opt_in_features")
     off = {text for text, _ in opt_in.words()} if opt_in is not None else set()
     features = node.get("features")
@@ -142,10 +140,10 @@ def _arguments(node: Node, variant: Node | None) -> dict[str, Written]:
         if name in off:
             keys[f"features.{name}"] = Written(False, feature.where)
         else:
-            keys |= arguments_of(args.words())
+            keys |= listed_arguments(args.words())
     extra = variant.get("extra_args") if variant is not None else None
     if extra is not None:
-        keys |= arguments_of(extra.words())
+        keys |= listed_arguments(extra.words())
     return keys
 
 
@@ -263,7 +261,7 @@ def read(node: Node, given: Mapping[str, str]) -> Services:
     engine = max(found, key=lambda each: found[each])
     if found[engine] < _ENOUGH or top & _FOREIGN:
         return NO_SERVICES
-    return Services((Service(engine, keys, node.where, role=role_of(keys)),))
+    return Services((Service(engine, keys, node.where, role=serving_role(keys)),))
 
 
 # Recipes of srt-slurm: prefill and decode workers, or workers that do both, and the benchmark that is run on them.
@@ -375,7 +373,7 @@ def _service(spec: Node) -> Service:
     config = spec.get("vllmConfig")
     extra = config.get("extraArgs") if config is not None else None
     if extra is not None:
-        keys |= arguments_of(extra.words())
+        keys |= listed_arguments(extra.words())
     keys = _settings(config) | keys
     if config is not None and "enable_prefix_caching" not in keys:
         keys["chart.no_prefix_caching"] = Written(True, config.where)
@@ -404,11 +402,8 @@ def _settings(config: Node | None) -> dict[str, Written]:
     if config is None:
         return {}
     plain = (each for each in config.each() if each.path[-1] not in _PRODUCTION_STACK_OWN)
-    return {_snake(str(each.path[-1])): each.written for each in plain if not isinstance(each.value, dict | list)}
-
-
-def _snake(name: str) -> str:
-    return _CAPITAL.sub(lambda found: f"_{found[1].lower()}", name)
+    found = [each for each in plain if not isinstance(each.value, dict | list)]
+    return {_CAPITAL.sub(lambda word: f"_{word[1].lower()}", str(each.path[-1])): each.written for each in found}
 
 
 def _surrounding(spec: Node) -> dict[str, Written]:
@@ -447,7 +442,7 @@ def _runtime(node: Node) -> Services:
     keys |= {"enable_lora": adapters} if adapters is not None else {}
     extra = spec.get("vllmConfig", "extraArgs")
     if extra is not None:
-        keys |= arguments_of(extra.words())
+        keys |= listed_arguments(extra.words())
     cache = spec.get("lmCacheConfig")
     if cache is not None:
         keys |= cache.keys("lmcacheConfig")
@@ -523,8 +518,9 @@ def _value(source: Source, word: Word) -> Written:
 
 
 def _inferencex_services(values: Mapping[str, Written], checked: Command, engine: str) -> Iterator[Service]:
-    model = next((values[name] for name in _SERVED if name in values and _is_set(values[name])), None)
-    unset = next((values[name] for name in _SERVED if name in values), None)
+    named = [values[name] for name in _SERVED if name in values]
+    model = next((each for each in named if not isinstance(each.value, Unread)), None)
+    unset = next(iter(named), None)
     for prefix, role in _INFERENCEX_ROLES:
         keys = {to: values[f"{prefix}_{name}"] for name, to in _OF_ROLE.items() if f"{prefix}_{name}" in values}
         if model is not None or unset is not None:
@@ -554,7 +550,3 @@ def _parallel(values: Mapping[str, Written], prefix: str, engine: str) -> dict[s
         found["enable_dp_attention"] = groups
         found |= {"dp_size": ranks} if on and engine == SGLANG else {}
     return found
-
-
-def _is_set(written: Written) -> bool:
-    return not isinstance(written.value, Unread)

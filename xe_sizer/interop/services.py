@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from xe_sizer.errors import InputError, Location
 from xe_sizer.immutable import Immutable
 from xe_sizer.interop.launch import Node, plain_keys
-from xe_sizer.interop.readers.python_values import keys_of
-from xe_sizer.interop.readers.shell_script import Word, flags_of, unwrapped
+from xe_sizer.interop.readers.python_values import call_keys
+from xe_sizer.interop.readers.shell_script import Word, parse_flags, unwrapped
 from xe_sizer.interop.values import Unread, Written
 from xe_sizer.profiles.yaml_reader import documents_of
 
@@ -87,18 +87,13 @@ def choose(services: Sequence[Service], wanted: str | None) -> Chosen | None:
     first = next(iter(called or services), None)
     if first is None:
         return None
-    partner = _partner(first, services)
+    other = {PREFILL: DECODE, DECODE: PREFILL}.get(first.role)
+    alike = (each for each in services if other and each.role == other and each.engine == first.engine)
+    partner = next(alike, None)
     pair = {first.role: first, partner.role: partner} if partner else {}
     main = pair.get(DECODE, first)
     used = {id(first), id(partner)}
     return Chosen(main, pair.get(PREFILL), tuple(each for each in services if id(each) not in used))
-
-
-def _partner(service: Service, services: Iterable[Service]) -> Service | None:
-    """The service of the other role."""
-    other = {PREFILL: DECODE, DECODE: PREFILL}.get(service.role)
-    alike = (each for each in services if other and each.role == other and each.engine == service.engine)
-    return next(alike, None)
 
 
 # Model servers that commands start: the programs of vLLM, SGLang, TensorRT-LLM and ATOM, and those of Dynamo.
@@ -161,15 +156,15 @@ _ID = re.compile(r"[\w.-]+/[\w.-]+")  # of a model, behind an image whose progra
 _TEXT = 1 << 16  # characters of an argument beyond which it is not read as JSON
 
 
-def services_of(commands: Iterable[Command]) -> Iterator[Service]:
+def find_services(commands: Iterable[Command]) -> Iterator[Service]:
     """The model servers that commands start, in their order."""
     for command in commands:
-        found = service_of(unwrapped(command))
+        found = find_service(unwrapped(command))
         if found is not None:
             yield found
 
 
-def service_of(launch: Launch) -> Service | None:
+def find_service(launch: Launch) -> Service | None:
     """The model server that a program with its words is; None where it is another program."""
     words = launch.command.words
     while len(words) > 1 and (words[0].text.rpartition("/")[2] in _RUNNERS or words[0].text == "-m"):
@@ -178,11 +173,11 @@ def service_of(launch: Launch) -> Service | None:
     if engine is None or rest is None:
         return None
     image = _image(launch)
-    arguments = flags_of(rest, SWITCHES)
+    arguments = parse_flags(rest, SWITCHES)
     keys = _arguments(arguments)
     _positional_model(arguments, keys)
     environment = {f"env.{name}": Written(word.text, word.where) for name, word in launch.command.environment.items()}
-    service = Service(engine, {**environment, **keys}, words[0].where, image=image, role=role_of(keys))
+    service = Service(engine, {**environment, **keys}, words[0].where, image=image, role=serving_role(keys))
     return service if keys else None
 
 
@@ -265,7 +260,7 @@ def _positional_model(arguments: Arguments, keys: dict[str, Written]) -> None:
         keys["model"] = Written(not_set(first.text, first.unknown) if first.unknown else first.text, first.where)
 
 
-def role_of(keys: Mapping[str, Written]) -> str:
+def serving_role(keys: Mapping[str, Written]) -> str:
     """The role that arguments give to a server of a disaggregated service; empty where they give none."""
     roles = {
         "prefill": PREFILL, "decode": DECODE, "context": PREFILL, "generation": DECODE, "kv_producer": PREFILL,
@@ -276,14 +271,14 @@ def role_of(keys: Mapping[str, Written]) -> str:
     return next((role for role in said if role), "")
 
 
-def arguments_of(words: Iterable[tuple[str, Location]]) -> dict[str, Written]:
+def listed_arguments(words: Iterable[tuple[str, Location]]) -> dict[str, Written]:
     """Arguments as a list has them, each word with its place; a word with blanks is split where it holds a flag."""
     split: list[Word] = []
     for text, where in words:
         parts = text.split() if text.startswith("-") and not text.lstrip("-").startswith("{") else [text]
         plain = parts if all("{" not in part for part in parts) else text.split(maxsplit=1)
         split += [Word(part, where) for part in plain]
-    arguments = flags_of(split, SWITCHES)
+    arguments = parse_flags(split, SWITCHES)
     keys = _arguments(arguments)
     _positional_model(arguments, keys)
     return keys
@@ -315,7 +310,7 @@ _PACKAGES: Mapping[str, str] = {"vllm": VLLM, "sglang": SGLANG, "tensorrt_llm": 
 _NOT_SAID = ("_target_", "_args_")
 
 
-def services_of_calls(calls: Iterable[Call]) -> Iterator[Service]:
+def find_called_services(calls: Iterable[Call]) -> Iterator[Service]:
     """The servers among the calls of a file."""
     for call in calls:
         package, _, rest = call.name.partition(".")
@@ -323,13 +318,13 @@ def services_of_calls(calls: Iterable[Call]) -> Iterator[Service]:
         if engine is None or rest.rpartition(".")[2] not in _CALLED:
             continue
         keys: dict[str, Written] = {}
-        for name, written in keys_of(Written(call, call.where)).items():
+        for name, written in call_keys(Written(call, call.where)).items():
             if not any(part in _NOT_SAID for part in name.split(".")):
                 keys |= opened(name, written)
         if call.args and "model" not in keys:
             keys["model"] = call.args[0]
         if keys:
-            yield Service(engine, keys, call.where, role=role_of(keys))
+            yield Service(engine, keys, call.where, role=serving_role(keys))
 
 
 # Files of options that a server's command names: here-documents of the same script, else files that lie near it.
@@ -344,15 +339,12 @@ def with_options(service: Service, source: Source) -> Service:
     if named is None or source.script is None:
         return service
     target = str(named.value)
-    written = [each for each in source.script.heredocs if each.target is not None and _same(each.target, target)]
+    last = target.rpartition("/")[2]
+    written = [each for each in source.script.heredocs if each.target and each.target.rpartition("/")[2] == last]
     keys = _of_heredocs(written, source) if written else _of_companion(source, target)
     wins = service.engine == TENSORRT_LLM
     found = {**service.keys, **_in_place_of(keys)} if wins else {**keys, **service.keys}
-    return replace(service, keys=found, role=service.role or role_of(found))
-
-
-def _same(one: str, other: str) -> bool:
-    return one == other or one.rpartition("/")[2] == other.rpartition("/")[2]
+    return replace(service, keys=found, role=service.role or serving_role(found))
 
 
 def _of_companion(source: Source, name: str) -> dict[str, Written]:

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 
 from xe_sizer.errors import InputError, Location
 from xe_sizer.interop import containers, recipes
-from xe_sizer.interop.containers import is_dockerfile, services_of_dockerfile
+from xe_sizer.interop.containers import DOCKERFILE, services_of_dockerfile
 from xe_sizer.interop.draft import ASSUMED, READ, Draft, Ignored
 from xe_sizer.interop.launch import Node, gpus_in, state_gpu
-from xe_sizer.interop.readers.shell_script import flags_of, read_script, unwrapped
+from xe_sizer.interop.readers.shell_script import parse_flags, read_script, unwrapped
 from xe_sizer.interop.recipes import named_by
 from xe_sizer.interop.services import (
     NO_SERVICES,
     Services,
     choose,
+    find_called_services,
+    find_services,
     not_set,
-    services_of,
-    services_of_calls,
     with_options,
 )
 from xe_sizer.interop.source import Tool
@@ -130,11 +130,6 @@ def cache_format(value: object) -> str | None:
     return _format(value, _READ_CACHES, "a format of the KV cache")
 
 
-def plain_width(value: object) -> str | None:
-    """The 16- or 32-bit type that a word names; None for any other word."""
-    return _PLAIN_WIDTHS.get(str(value).lower())
-
-
 def _format(value: object, names: Mapping[str, str], what: str) -> str | None:
     word = str(value).strip().lower()
     if value is None or word in AUTO:
@@ -174,7 +169,7 @@ def benchmark_keys(commands: Iterable[Command]) -> dict[str, Written]:
     """Arguments of the first benchmark of a service that commands run, each with `benchmark.` in front."""
     for words in _benchmarks(commands):
         found: dict[str, Written] = {}
-        for name, flag in flags_of(words).flags.items():
+        for name, flag in parse_flags(words).flags.items():
             text = " ".join(value.text for value in flag.values)
             unknown = [each for value in flag.values for each in value.unknown]
             where = flag.values[0].where if flag.values else flag.where
@@ -204,7 +199,7 @@ def state_load(draft: Draft, given: Mapping[str, str]) -> None:
         if key == "serve.concurrency":
             continue
         written = draft.take(*(f"benchmark.{name}" for name in names))
-        if written is not None and not _is_all_at_once(written.value):
+        if written is not None and str(written.value).strip().lower() not in ("inf", "infinity", ""):
             read = above_zero if key == "serve.request_rate" else positive_or_open
             draft.state(key, draft.value(written, read), written)
     _concurrency(draft, given)
@@ -229,10 +224,6 @@ def _requests(draft: Draft) -> None:
     factor = draft.value(times, positive) if times is not None else None
     if times is not None and isinstance(factor, int) and flight is not None and isinstance(flight.value, int):
         draft.state("serve.requests", factor * flight.value, times, f"{factor} for each that is in flight")
-
-
-def _is_all_at_once(value: object) -> bool:
-    return str(value).strip().lower() in ("inf", "infinity", "")
 
 
 def _concurrency(draft: Draft, given: Mapping[str, str]) -> None:
@@ -279,7 +270,7 @@ _READERS: tuple[Callable[[Node, Mapping[str, str]], Services], ...] = (
 @lru_cache(maxsize=8)
 def services_in(source: Source) -> Services:
     """The model servers of a file, and what it says beside them."""
-    if is_dockerfile(source):
+    if DOCKERFILE.fullmatch(source.path.name):
         return Services(tuple(services_of_dockerfile(source)))
     if source.kind == "python":
         return _of_module(source)
@@ -302,12 +293,12 @@ def _of_module(source: Source) -> Services:
         module = source.module if _STARTS.search(source.text) else None
     except InputError:
         return NO_SERVICES
-    return Services(tuple(services_of_calls(module.calls))) if module is not None else NO_SERVICES
+    return Services(tuple(find_called_services(module.calls))) if module is not None else NO_SERVICES
 
 
 def _of_script(source: Source, script: Script) -> Services:
     """The servers that a script starts; one that ends in a branch that cannot be told is read beyond it."""
-    found = tuple(with_options(each, source) for each in services_of(script.commands))
+    found = tuple(with_options(each, source) for each in find_services(script.commands))
     if found:
         return Services(found, benchmark_keys(script.commands))
     submitted = recipes.submitted(source)
@@ -315,7 +306,7 @@ def _of_script(source: Source, script: Script) -> Services:
         return submitted
     text = _EXIT.sub(lambda word: ":".ljust(len(word[0])), source.text)
     commands = read_script(text, source.name, source.given, source.text_beside).commands
-    found = tuple(with_options(each, source) for each in services_of(commands))
+    found = tuple(with_options(each, source) for each in find_services(commands))
     return Services(found, benchmark_keys(commands)) if found else NO_SERVICES
 
 
@@ -474,7 +465,7 @@ def state_formats(draft: Draft, file: str | None = None) -> None:
     method, width, cache = draft.take("quantization", "q"), draft.take("dtype"), draft.take("kv_cache_dtype")
     precision = draft.take("precision")
     named = quantised_in(str(draft.fact("model") or ""))
-    plain = plain_width(width.value) if width is not None else None
+    plain = _PLAIN_WIDTHS.get(str(width.value).lower()) if width is not None else None
     if method is not None:
         draft.state("serve.weights", draft.value(method, weights_format), method)
     if named is not None:
@@ -483,14 +474,11 @@ def state_formats(draft: Draft, file: str | None = None) -> None:
         draft.state("serve.weights", _precision(draft, precision), precision)
     elif plain is not None and method is None:
         draft.state("serve.weights", plain, width)
-    if file is not None and _is_assumed(draft, "model") and (said := named_by(file)) is not None:
+    assumed = "model" in draft.facts and draft.facts["model"].origin == ASSUMED
+    if file is not None and assumed and (said := named_by(file)) is not None:
         draft.assume("serve.weights", _precision(draft, Written(said[1], Location(file))), "by the name of the file")
     if cache is not None:
         draft.state("serve.kv_cache", draft.value(cache, cache_format), cache)
-
-
-def _is_assumed(draft: Draft, key: str) -> bool:
-    return key in draft.facts and draft.facts[key].origin == ASSUMED
 
 
 def _precision(draft: Draft, written: Written) -> object:
@@ -583,7 +571,7 @@ def _apart(draft: Draft, part: Draft, table: Table) -> None:
 
 def _foreign(key: str, draft: Draft, table: Table) -> str:
     """The argument that sets a scenario key."""
-    return next((name for row in table.keys if row.to == key for name in row.names if name in draft.keys), key)
+    return next((name for row in table.whole.keys if row.to == key for name in row.names if name in draft.keys), key)
 
 
 def _gpus(draft: Draft, chosen: Chosen, prefill: Draft | None) -> None:
@@ -615,17 +603,13 @@ def _gpus(draft: Draft, chosen: Chosen, prefill: Draft | None) -> None:
 
 def _of_replica(draft: Draft, service: Service) -> int | None:
     """GPUs of one replica: its ranks, where they are known, else what its container is given."""
-    stated = int(str(service.gpus.value)) if service.gpus is not None and _is_whole(service.gpus) else None
+    stated = int(str(service.gpus.value)) if service.gpus is not None and str(service.gpus.value).isdigit() else None
     ranks = 1
     for key in _RANKS:
         value = draft.fact(key)
         ranks *= value if isinstance(value, int) else 1
     known = "layout.tp" in draft.facts
     return ranks if known else stated
-
-
-def _is_whole(written: Written) -> bool:
-    return str(written.value).isdigit()
 
 
 def _of_file_name(draft: Draft, source: Source) -> None:

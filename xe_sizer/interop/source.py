@@ -84,7 +84,8 @@ class Source(Immutable):
     @cached_property
     def keys(self) -> Keys:
         """Dotted keys of the first document; none where it is no group of keys."""
-        return keys_of(self.documents[0]) if self.documents else {}
+        first = flat(self.documents[0]) if self.documents else {}
+        return {key: Written(value, where) for key, (value, where) in first.items()}
 
     @cached_property
     def script(self) -> Script | None:
@@ -93,7 +94,12 @@ class Source(Immutable):
             return None
         from xe_sizer.interop.readers.shell_script import read_script
 
-        return read_script(self.text, self.name, self.given, self.text_beside)
+        try:
+            return read_script(self.text, self.name, self.given, self.text_beside)
+        except InputError:
+            if self.path == STDIN or self.path.suffix.lower() in KINDS or self.text.lstrip().startswith("#!"):
+                raise
+            return None  # a text without an ending, which may be anything
 
     @cached_property
     def module(self) -> Module | None:
@@ -123,9 +129,9 @@ class Source(Immutable):
         named = Path(str(name))
         if str(name) in self.beside:
             text = self.beside[str(name)]
-            return Source(named, kind_of(named, text), text, self.given)
+            return Source(named, guess_kind(named, text), text, self.given)
         file = self._file(named) if named.suffix.lower() in endings else None
-        return source_of(file, self.given) if file is not None else None
+        return open_source(file, self.given) if file is not None else None
 
     def _file(self, named: Path) -> Path | None:
         """The nearest file of a name, which may be a path.
@@ -161,11 +167,6 @@ class Source(Immutable):
         return [here, *(folder for folder in here.parents[:_LEVELS_UP] if folder != Path(folder.anchor))]
 
 
-def keys_of(document: Document) -> Keys:
-    """The dotted keys of a document; none where it is no group of keys."""
-    return {key: Written(value, where) for key, (value, where) in flat(document).items()}
-
-
 def _below(folder: Path) -> list[Path]:
     try:
         return sorted(each for each in folder.iterdir() if each.is_dir() and not each.name.startswith("."))
@@ -187,13 +188,13 @@ def _only_one_below(folder: Path, name: Path) -> Path | None:
     return None
 
 
-def source_of(path: Path, given: Mapping[str, str] | None = None) -> Source:
+def open_source(path: Path, given: Mapping[str, str] | None = None) -> Source:
     """A file as a source. Raises InputError: unreadable, too large, binary."""
     text = read_text(path, MAX_FILE_BYTES if path.suffix.lower() == NOTEBOOK else MAX_JOB_BYTES)
-    return Source(path, kind_of(path, text), text, given or {})
+    return Source(path, guess_kind(path, text), text, given or {})
 
 
-def kind_of(path: Path, text: str) -> Kind:
+def guess_kind(path: Path, text: str) -> Kind:
     """What a file is, by its ending, else by how it begins."""
     known = KINDS.get(path.suffix.lower())
     if known:
@@ -240,11 +241,6 @@ Certainty = int
 """How surely a file is a tool's: 0 not at all, 100 beyond doubt; the surest tool reads it."""
 
 
-def keys_of_document(source: Source) -> Keys:
-    """The dotted keys of a file's first document."""
-    return source.keys
-
-
 class Tool(Immutable):
     """A tool whose files are read.
 
@@ -265,6 +261,6 @@ class Tool(Immutable):
     recognises: Callable[[Source], Certainty]
     read: Callable[[Draft, Source], None]
     table: Table
-    keys: Callable[[Source], Keys] = keys_of_document
+    keys: Callable[[Source], Keys] = lambda source: source.keys
     serving: bool = False
     aliases: tuple[str, ...] = ()

@@ -161,7 +161,7 @@ def _whole(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def plan_of(
+def build_plan(
     answer: Mapping[str, Any], repository: str | None, asked: Mapping[str, Any], shape: ModelShape | None = None
 ) -> Plan:
     """The plan of an answer of `estimate` or `serve`, as JSON has it, with all that the user asked for.

@@ -10,8 +10,6 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from msgspec import field
-
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.immutable import Immutable
 from xe_sizer.interop.values import Written
@@ -46,7 +44,6 @@ class Call(Immutable):
     where : the place of the call
     bases : what the class that is called derives from, where its file is at hand
     made_by : functions of other files at hand that gave it, the innermost first
-    passed_to : functions of other files that got the result, and may have changed it
     """
 
     name: str
@@ -55,7 +52,6 @@ class Call(Immutable):
     where: Location
     bases: tuple[str, ...] = ()
     made_by: tuple[str, ...] = ()
-    passed_to: tuple[Written, ...] = field(default=())
 
     def is_a(self, *names: str) -> bool:
         """Whether it calls one of these, or a class derived from one, or was given by a function of this name.
@@ -66,7 +62,7 @@ class Call(Immutable):
         return any(each == name or each.endswith(f".{name}") for each in known for name in names)
 
 
-def keys_of(written: Written) -> Keys:
+def call_keys(written: Written) -> Keys:
     """Values by dotted key: of `Config(training=Training(steps=5))` there are `training.steps`, `training._target_`.
 
     Keys are those that Hydra has for calls: `_target_` is what is called, `_args_` are arguments without a keyword.
@@ -119,7 +115,6 @@ class PythonText:
     def __init__(self, text: str, name: str) -> None:
         """Raises InputError: larger than MAX_CHARACTERS or MAX_CODE, no valid Python, no valid notebook."""
         self.name = name
-        self.notes: list[Problem] = []
         self.cells: list[tuple[int, int]] = []  # of a notebook: the line before each code cell, and its number
         if name.endswith(".ipynb"):
             _require_size(text, MAX_CHARACTERS, name)
@@ -181,8 +176,7 @@ class PythonText:
             try:
                 tree = _parse(_without_magics(source))
             except (SyntaxError, ValueError, RecursionError, MemoryError):
-                self.notes.append(Problem("this cell is not valid Python and is left out", self._place(start + 1, 1)))
-                continue
+                continue  # a cell that is not valid Python is left out
             body += ast.increment_lineno(tree, start).body
         return body
 

@@ -7,13 +7,14 @@ import operator
 import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from msgspec.structs import replace
 
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.interop.readers.shell_syntax import (
+    HINT,
     AndOr,
     Arithmetic,
     Assignment,
@@ -21,92 +22,11 @@ from xe_sizer.interop.readers.shell_syntax import (
     Parameter,
     Pipeline,
     Simple,
-    Substitution,
     Text,
 )
 
 if TYPE_CHECKING:
-    from xe_sizer.interop.readers.shell_syntax import Node, Part, Parts
-
-# Patterns of shells (`*`, `?`, `[a-z]`) and the operators of `${...}` that use them.
-
-_SPECIAL = re.compile(r"([*?\[\]\\])")
-_PATTERN_PART = re.compile(r"(\*+)|(\?)|\[([!^]?)([^\]]+)\]|\\?(.)", re.DOTALL)
-_IN_CLASS = re.compile(r"([\\\[&|~^])")
-_MAX_STARS = 2
-
-
-def escaped(text: str) -> str:
-    """Text that stands for itself in a pattern."""
-    return _SPECIAL.sub(r"\\\1", text)
-
-
-def _expression(pattern: str, *, longest: bool = True) -> str:
-    """A pattern as a regular expression. Raises NoValueError: it has more `*` than are tried, or is none."""
-    found, stars = "", 0
-    for any_number, one, negated, members, character in _PATTERN_PART.findall(pattern):
-        stars += bool(any_number)
-        if any_number:
-            found += ".*" if longest else ".*?"
-        elif one:
-            found += "."
-        elif members:
-            found += f"[{'^' * bool(negated)}{_IN_CLASS.sub(_BACKSLASHED, members)}]"
-        else:
-            found += re.escape(character)
-    try:
-        re.compile(found)
-    except re.error:
-        stars = _MAX_STARS + 1
-    if stars > _MAX_STARS:
-        raise NoValueError(f"'{pattern}' is not compared")
-    return f"(?s:{found})"
-
-
-def steps(text: str, pattern: str) -> int:
-    """How many steps an operation takes at most; a `*` is tried from every place of the text."""
-    return len(pattern) * int((1 + len(text)) ** (1 + min(pattern.count("*"), _MAX_STARS)))
-
-
-def matches(pattern: str, text: str) -> bool:
-    """Whether the whole text fits the pattern. Raises NoValueError."""
-    return re.fullmatch(_expression(pattern), text) is not None
-
-
-def _operated(operator: str, text: str, pattern: str, replacement: str) -> str:
-    """What an operator on text makes of it: `#` and `%` cut off, `/` replaces, `^` and `,` change the case.
-
-    Raises NoValueError: the operator or its pattern is not computed.
-    """
-    if operator in _CASES:
-        return _CASES[operator](text)
-    if operator[0] not in "#%/":
-        raise NoValueError(f"'{operator}' is not computed")
-    body = _expression(pattern, longest=operator not in {"#", "%"})
-    if operator == "%":
-        rest = re.fullmatch(f"((?s:.*)){body}", text)
-        return rest[1] if rest else text
-    if operator in {"#", "##", "/#"}:
-        body = rf"\A{body}"
-    elif operator in {"%%", "/%"}:
-        body = rf"{body}\Z"
-    return re.sub(body, lambda found: replacement if found[0] else "", text, count=0 if operator == "//" else 1)
-
-
-_BACKSLASHED = r"\\\1"
-_CASES: Mapping[str, Callable[[str], str]] = {
-    "^^": str.upper, ",,": str.lower,
-    "^": lambda text: text[:1].upper() + text[1:], ",": lambda text: text[:1].lower() + text[1:],
-}  # fmt: skip
-
-
-# Whole-number arithmetic of shells, in 64 bits as they have it.
-
-Lookup = Callable[[str], "int | None"]
-_WORD_BITS = 64
-_MAX_EXPRESSION = 1_000  # characters
-_READ = re.compile(r"(?:[\w\s+\-*/%()?:]|<<|>>|&&|\|\||[<>=!]=|[<>])*", re.ASCII)
-_CHOICE = re.compile(r"([^?:]*)\?([^?:]*):([^?:]*)")
+    from xe_sizer.interop.readers.shell_syntax import Part, Parts, Substitution
 
 
 class NoValueError(Exception):
@@ -121,81 +41,97 @@ class UnknownNamesError(NoValueError):
         self.names = names
 
 
-def _quotient(a: int, b: int) -> int:
-    """Division towards zero."""
-    if b == 0:
-        raise NoValueError("division by zero")
-    return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+# What operators of `${...}` make of text, and whole-number arithmetic of shells.
 
-
-def _power(a: int, b: int) -> int:
-    if b < 0:
-        raise NoValueError("an exponent below zero")
-    return int(pow(a, b, 2**_WORD_BITS))
-
-
-_OPERATORS: Mapping[type[ast.AST], Callable[[int, int], int]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: _quotient, ast.Pow: _power,
-    ast.Mod: lambda a, b: a - b * _quotient(a, b),
-    ast.LShift: lambda a, b: a << (b % _WORD_BITS), ast.RShift: lambda a, b: a >> (b % _WORD_BITS),
-    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
+_LONGEST_CUT = 500  # characters
+_CASES: Mapping[str, Callable[[str], str]] = {
+    "^^": str.upper, ",,": str.lower,
+    "^": lambda text: text[:1].upper() + text[1:], ",": lambda text: text[:1].lower() + text[1:],
 }  # fmt: skip
 
 
-def evaluate(text: str, lookup: Lookup) -> int:
+def _operated(operator: str, text: str, pattern: str, replacement: str) -> str:
+    """What an operator on text makes of it: `#` and `%` cut off, `/` replaces, `^` and `,` change the case.
+
+    Raises NoValueError: it is not computed.
+    """
+    if operator in _CASES and not pattern:
+        return _CASES[operator](text)
+    if operator in {"/", "//"} and pattern and not re.search(r"[*?\[]", pattern):
+        return text.replace(pattern, replacement, 1 if operator == "/" else -1)
+    if operator[0] not in "#%" or len(text) > _LONGEST_CUT:
+        raise NoValueError
+    places = range(len(text) + 1) if operator in {"#", "%%"} else range(len(text), -1, -1)
+    if operator[0] == "#":
+        return next((text[at:] for at in places if fnmatchcase(text[:at], pattern)), text)
+    return next((text[:at] for at in places if fnmatchcase(text[at:], pattern)), text)
+
+
+_MAX_EXPRESSION = 1_000  # characters
+_MAX_NUMBER = 2**63
+_READ = re.compile(r"(?:[\w\s+\-*/%()]|\?|:|&&|\|\||[<>=!]=|[<>])*", re.ASCII)
+_CHOICE = re.compile(r"([^?:]*)\?([^?:]*):([^?:]*)")
+
+
+def _quotient(a: int, b: int) -> int:
+    """Division towards zero."""
+    if b == 0:
+        raise NoValueError
+    return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+
+
+_OPERATORS: Mapping[type[ast.AST], Callable[[int, int], int]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: _quotient,
+    ast.Mod: lambda a, b: a - b * _quotient(a, b), ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt,
+    ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge,
+}  # fmt: skip
+
+
+def evaluate(text: str, lookup: Callable[[str], int | None]) -> int:
     """The value of an expression; the operators that are read bind in Python as they do in shells.
 
     lookup : a variable's value; None: it is not set
 
-    Raises NoValueError where the expression has no value or assigns one, UnknownNamesError where a variable's is not
-    known.
+    Raises NoValueError where the expression has no value, assigns one or is not read, UnknownNamesError where a
+    variable's is not known.
     """
     if len(text) > _MAX_EXPRESSION or not _READ.fullmatch(text):
-        raise NoValueError(f"'{text}' is not read")
+        raise NoValueError
     choice = _CHOICE.fullmatch(text)
     python = f"({choice[2]}) if ({choice[1]}) else ({choice[3]})" if choice else text
-    python = python.replace("&&", " and ").replace("||", " or ").strip()
     try:
-        return _value(ast.parse(python, mode="eval").body, lookup)
+        tree = ast.parse(python.replace("&&", " and ").replace("||", " or ").strip(), mode="eval")
+        return _value(tree.body, lookup)
     except (SyntaxError, RecursionError, MemoryError) as error:
-        raise NoValueError(f"'{text}' is no expression") from error
+        raise NoValueError from error
 
 
-def _value(node: ast.expr, lookup: Lookup) -> int:
+def _value(node: ast.expr, lookup: Callable[[str], int | None]) -> int:
+    value: int | None = None
     if isinstance(node, ast.Constant) and type(node.value) is int:
-        return _wrapped(node.value)
-    if isinstance(node, ast.Name):
+        value = node.value
+    elif isinstance(node, ast.Name):
         value = lookup(node.id)
         if value is None:
             raise UnknownNamesError(node.id)
-        return value
-    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
-        return _wrapped(_OPERATORS[type(node.op)](_value(node.left, lookup), _value(node.right, lookup)))
-    if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _OPERATORS:
-        left, right = _value(node.left, lookup), _value(node.comparators[0], lookup)
-        return int(_OPERATORS[type(node.ops[0])](left, right))
-    if isinstance(node, ast.BoolOp):
+    elif isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
+        value = _OPERATORS[type(node.op)](_value(node.left, lookup), _value(node.right, lookup))
+    elif isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _OPERATORS:
+        value = int(_OPERATORS[type(node.ops[0])](_value(node.left, lookup), _value(node.comparators[0], lookup)))
+    elif isinstance(node, ast.BoolOp):
         either = any if isinstance(node.op, ast.Or) else all
-        return int(either(_value(each, lookup) for each in node.values))
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.UAdd)):
-        value = _value(node.operand, lookup)
-        return _wrapped(-value) if isinstance(node.op, ast.USub) else value
-    if isinstance(node, ast.IfExp):
-        return _value(node.body if _value(node.test, lookup) else node.orelse, lookup)
-    raise NoValueError("no expression that is read")
-
-
-def _wrapped(value: int) -> int:
-    half = 1 << (_WORD_BITS - 1)
-    return (value + half) % (2 * half) - half
+        value = int(either(_value(each, lookup) for each in node.values))
+    elif isinstance(node, ast.IfExp):
+        value = _value(node.body if _value(node.test, lookup) else node.orelse, lookup)
+    if value is None or abs(value) >= _MAX_NUMBER:
+        raise NoValueError
+    return value
 
 
 # What variables hold: text whose characters know where they stand, and what was not known of it.
 
 MAX_WORDS, MAX_CHARACTERS = 100_000, 4 * 2**20
 """The most words and characters that all expansions of a script may make."""
-_STEPS = 8
 _FIELD = re.compile(r"[^ \t\r\n]+")
 
 
@@ -263,28 +199,26 @@ def split_words(pieces: Iterable[Run | None]) -> list[Runs]:
     words: list[Runs] = []
     current: list[Run] = []
     for piece in [*pieces, Break]:
-        if piece is Break:
-            words += [tuple(current)] if current else []
-            current = []
-        elif piece.quoted or piece.unknown:
+        if piece is not Break and (piece.quoted or piece.unknown):
             current.append(piece)
-        else:
-            for field, ends in _fields(piece):
-                if field:
-                    current.append(field)
-                if ends and current:
-                    words.append(tuple(current))
-                    current = []
+            continue
+        fields = list(_FIELD.finditer(piece.text)) if piece is not Break else []
+        if current and (piece is Break or piece.text[:1].isspace()):
+            words.append(tuple(current))
+            current = []
+        for field in fields:
+            current.append(piece.part(*field.span()))  # type: ignore[union-attr]
+            if field.end() < len(field.string):
+                words.append(tuple(current))
+                current = []
     return words
 
 
-def _fields(run: Run) -> Iterator[tuple[Run | None, bool]]:
-    """Fields of an unquoted run, and whether a blank ends them; a blank in front ends what stood before."""
-    text = run.text
-    if text[:1].isspace():
-        yield None, True
-    for match in _FIELD.finditer(text):
-        yield run.part(match.start(), match.end()), match.end() < len(text)
+def as_pattern(runs: Runs) -> str | None:
+    """A pattern in which quoted text stands for itself; None where a part is not known."""
+    if unknown_in(runs):
+        return None
+    return "".join([re.sub(r"([*?\[])", r"[\1]", run.text) if run.quoted else run.text for run in runs])
 
 
 class Budget:
@@ -293,94 +227,62 @@ class Budget:
     def __init__(self) -> None:
         self.words = self.characters = 0
 
-    def work(self, steps: int) -> None:
-        """Counts steps of a comparison, a character for `_STEPS` of them."""
-        self.spend(0, steps // _STEPS)
-
     def spend(self, words: int, characters: int) -> None:
         """Raises InputError when a script makes more than `MAX_WORDS` words or `MAX_CHARACTERS`."""
         self.words += words
         self.characters += characters
         if self.words > MAX_WORDS or self.characters > MAX_CHARACTERS:
             limits = f"{MAX_WORDS:,} words or {MAX_CHARACTERS // 2**20} MiB"
-            raise InputError(Problem(f"the script expands to more than {limits}", hint="give the command it runs"))
-
-
-# The variables of a reading: what the user gave wins over what the script assigns.
+            raise InputError(Problem(f"the script expands to more than {limits}", hint=HINT))
 
 
 class Variables:
-    """Names with what they hold; functions have arguments of their own."""
+    """Names with what they hold; functions have arguments of their own, what the user gave wins over assignments."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
         self.given = given
-        self._shifted = 0  # arguments of the script that `shift` passed over though they are not known
         self.values: dict[str, Value] = {}
         self.exported: dict[str, None] = {}  # in the order of the file
-        self.arguments: list[tuple[Runs, ...]] = [tuple(self._given_arguments())]
+        numbers = range(1, 1 + next(at for at in range(len(given) + 1) if str(at + 1) not in given))
+        self.arguments: list[tuple[Runs, ...]] = [tuple((Run(given[str(at)], 0, moves=False),) for at in numbers)]
+        self._shifted = 0  # arguments of the script that `shift` passed over though they are not known
 
     def get(self, name: str, at: int) -> Value | None:
-        """What a name holds; None where it is not set. `at` is the place of values that stand in no file."""
-        if name.isdigit() and name != "0":
-            arguments = self.arguments[-1]
-            return arguments[int(name) - 1] if len(name) < 6 and int(name) <= len(arguments) else self._missing()
+        """What a name holds; None where it is not set. `at` is the place of values that stand in no file.
+
+        What a program would have given is known to readers by the variable that holds it, as users can set that.
+        """
+        if name.isdigit() and name != "0":  # of the script it is not known, of a function empty
+            absent = () if len(self.arguments) > 1 else None
+            return next(iter(self.arguments[-1][int(name[:6]) - 1 :]), absent)
         if name in self.given:
             return (Run(self.given[name], at, moves=False),)
         value = self.values.get(name)
-        return value if value is None or isinstance(value, Array) else _named(name, value)
-
-    def _given_arguments(self) -> Iterator[Runs]:
-        at = 1
-        while str(at) in self.given:
-            yield (Run(self.given[str(at)], 0, moves=False),)
-            at += 1
+        if value is None or isinstance(value, Array) or not computed_in(value):
+            return value
+        if len(value) == 1:
+            return (value[0]._replace(text=f"${{{name}}}", moves=False, unknown=(name,)),)
+        return tuple([run._replace(unknown=(name,)) if run.computed else run for run in value])
 
     def lacks_arguments(self) -> bool:
         """Whether the arguments are those of the script and none was given."""
         return len(self.arguments) == 1 and not self.arguments[0]
 
-    def argument_name(self, name: str) -> str:
+    def name_of_argument(self, name: str) -> str:
         """`$1` by its place when the script was started, also after `shift`."""
-        return str(int(name) + self._shifted) if name.isdigit() and len(name) < 6 and name != "0" else name
+        return str(int(name[:6]) + self._shifted) if name.isdigit() and name != "0" else name
 
     def shift(self, count: int) -> None:
         if self.lacks_arguments():
             self._shifted += count
         self.arguments[-1] = self.arguments[-1][count:]
 
-    def _missing(self) -> Runs | None:
-        """An argument that is not there: of the script not known, of a function empty."""
-        return () if len(self.arguments) > 1 else None
-
     def set(self, name: str, value: Value) -> None:
         if name not in self.given:
             self.values[name] = value
 
-    def unset(self, name: str) -> None:
-        self.values.pop(name, None)
 
-    def call(self, arguments: tuple[Runs, ...]) -> None:
-        self.arguments.append(arguments)
-
-    def leave(self) -> None:
-        """The end of a function; names that it calls its own stay."""
-        self.arguments.pop()
-
-
-def _named(name: str, value: Runs) -> Runs:
-    """What a program would have given is known to readers by the variable that holds it, as users can set that."""
-    if not computed_in(value):
-        return value
-    whole = len(value) == 1
-    return tuple(
-        run._replace(text=f"${{{name}}}" if whole else run.text, moves=run.moves and not whole, unknown=(name,))
-        if run.computed
-        else run
-        for run in value
-    )
-
-
-def items_of(value: Value | None) -> tuple[Runs, ...]:
+def list_items(value: Value | None) -> tuple[Runs, ...]:
     """The items of a list, or the text as the only one."""
     if value is None:
         return ()
@@ -390,32 +292,21 @@ def items_of(value: Value | None) -> tuple[Runs, ...]:
 def appended(old: Value | None, new: Value) -> Value:
     """`+=`: text after text, items after items."""
     if isinstance(new, Array):
-        return Array((*(items_of(old) if old else ()), *new.items))
+        return Array((*(list_items(old) if old else ()), *new.items))
     if isinstance(old, Array):
         first, *rest = old.items or ((),)
         return Array(((*first, *new), *rest))
     return (*(old or ()), *new)
 
 
-def is_known(value: Runs) -> bool:
-    return not unknown_in(value)
-
-
-def known_text(value: Runs) -> str | None:
-    """The text, or None where a part of it is not known."""
-    return text_of(value) if is_known(value) else None
-
-
 # Words become text: variables, lists, arithmetic and the few substitutions that need no program.
-
-Substitute: TypeAlias = Callable[[Substitution], "Runs | None"]
 
 
 class Expander:
-    """Expands parts of words. `substitute` computes a command substitution, or gives None where it cannot be known."""
+    """Expands parts of words; `own_name` is the file that is read."""
 
-    def __init__(self, variables: Variables, budget: Budget, substitute: Substitute, own_name: str) -> None:
-        self.variables, self.budget, self.substitute, self.own_name = variables, budget, substitute, own_name
+    def __init__(self, variables: Variables, budget: Budget, own_name: str) -> None:
+        self.variables, self.budget, self.own_name = variables, budget, own_name
 
     def words(self, parts: Parts) -> list[Runs]:
         """The words that one word of the script becomes: none, one or many."""
@@ -431,18 +322,19 @@ class Expander:
         self.budget.spend(0, sum(len(run.text) for run in found))
         return tuple(run for run in found if run.text)
 
-    def number(self, text: str, at: int) -> int:
+    def number(self, runs: Runs | str, at: int) -> int:
         """The value of an arithmetic expression; a variable may hold one itself. Raises NoValueError."""
+        if not isinstance(runs, str) and (unknown := unknown_in(runs)):
+            raise UnknownNamesError(*unknown)
+        text = runs if isinstance(runs, str) else text_of(runs)
         self.budget.spend(1, len(text))
 
         def lookup(name: str) -> int | None:
             value = self.variables.get(name, at)
             if value is None:
                 return None
-            first = next(iter(items_of(value)), ())
-            if unknown := unknown_in(first):
-                raise UnknownNamesError(*unknown)
-            return self.number(text_of(first).strip() or "0", at)
+            first = next(iter(list_items(value)), ())
+            return self.number(first if text_of(first).strip() else "0", at)
 
         return evaluate(text, lookup)
 
@@ -450,57 +342,29 @@ class Expander:
         for part in parts:
             if isinstance(part, Literal):
                 unknown = (part.text,) if part.placeholder else ()
-                yield Run(part.text, part.at, part.moves, part.quoted, unknown, computed=part.placeholder)
+                yield Run(part.text, part.at, True, part.quoted, unknown, computed=part.placeholder)
             elif isinstance(part, Parameter):
                 yield from self._parameter(part)
             elif isinstance(part, Arithmetic):
-                yield self._arithmetic(part)
+                try:
+                    number = self.number(self.text(part.expression), part.at)
+                    yield Run(str(number), part.at, False, part.quoted)
+                except UnknownNamesError as problem:
+                    yield Run(part.raw, part.at, True, part.quoted, problem.names)
+                except NoValueError:
+                    yield Run(part.raw, part.at, True, part.quoted, (part.raw,), computed=True)
             else:
-                yield from self._substitution(part)
-
-    def _arithmetic(self, part: Arithmetic) -> Run:
-        expression = self.text(part.expression)
-        try:
-            if unknown := unknown_in(expression):
-                raise UnknownNamesError(*unknown)
-            return Run(str(self.number(text_of(expression), part.at)), part.at, False, part.quoted)
-        except UnknownNamesError as problem:
-            return Run(part.raw, part.at, True, part.quoted, problem.names)
-        except NoValueError:
-            return Run(part.raw, part.at, True, part.quoted, (part.raw,), computed=True)
-
-    def _substitution(self, part: Substitution) -> Iterator[Run]:
-        found = self.substitute(part)
-        if found is None:
-            yield Run(part.raw, part.at, True, part.quoted, (part.raw,), computed=True)
-            return
-        yield from _quoted_as(found, part.quoted, part.at)
-
-    def _parameter(self, part: Parameter) -> Iterator[Run | None]:
-        if part.prefix == "#":
-            yield self._length(part)
-        elif part.prefix == "!":
-            yield self._missing(part)
-        else:
-            items = self._items(part)
-            listed = part.name in {"@", "*"} or (part.index is not None and _is_all(part.index))
-            yield from self._with_operator(part, items, listed)
-
-    def _length(self, part: Parameter) -> Run:
-        items = self._items(part)
-        listed = part.index is not None and _is_all(part.index)
-        if listed or part.name in {"@", "*"}:
-            return Run(str(len(items or ())), part.at, False, part.quoted)
-        text = known_text(items[0]) if items else None
-        if text is None:
-            return self._missing(part)
-        return Run(str(len(text)), part.at, False, part.quoted)
+                found = substituted(part, self)
+                if found is None:
+                    yield Run(part.raw, part.at, True, part.quoted, (part.raw,), computed=True)
+                else:
+                    yield from _quoted_as(found, part)
 
     def _missing(self, part: Parameter) -> Run:
-        name = self.variables.argument_name(part.name)
+        name = self.variables.name_of_argument(part.name)
         return Run(f"${{{name}}}", part.at, False, part.quoted, (name,))
 
-    def _items(self, part: Parameter) -> tuple[Runs, ...] | None:
+    def _items(self, part: Parameter, listed: bool) -> tuple[Runs, ...] | None:
         """What the name holds, one item unless all of a list are asked for; None where it is not set."""
         name, at = part.name, part.at
         if name in {"@", "*"}:
@@ -514,25 +378,30 @@ class Expander:
             return ((Run(".", at, moves=False),),)
         if not isinstance(value, Array):
             return None if value is None else (value,)
-        if part.index is not None and _is_all(part.index):
+        if listed:
             return value.items
         try:
-            return (value.items[self.number(text_of(self.text(part.index)) if part.index else "0", at)],)
+            return (value.items[self.number(self.text(part.index) if part.index else "0", at)],)
         except (NoValueError, IndexError):
             return None
 
-    def _with_operator(self, part: Parameter, items: tuple[Runs, ...] | None, listed: bool) -> Iterator[Run | None]:
-        operator = part.operator
-        if operator.rstrip("-=+?") in {"", ":"} and operator not in {"", ":"}:
+    def _parameter(self, part: Parameter) -> Iterator[Run | None]:
+        index = part.index[0] if part.index and len(part.index) == 1 else None
+        listed = part.name in {"@", "*"} or (isinstance(index, Literal) and index.text in {"@", "*"})
+        items, operator = self._items(part, listed), part.operator
+        if part.counted:
+            count = (
+                len(items or ()) if listed else len(text_of(items[0])) if items and not unknown_in(items[0]) else None
+            )
+            yield self._missing(part) if count is None else Run(str(count), part.at, False, part.quoted)
+        elif operator[-1:] in {"-", "=", "+", "?"}:
             yield from self._default(part, items)
-            return
-        if items is None:
-            yield from () if listed else (self._missing(part),)
-            return
-        for at, item in enumerate(items):
-            yield from (Break,) if at else ()
-            changed = self._changed(part, item) if operator else item
-            yield from _quoted_as(changed, part.quoted, part.at, listed=listed)
+        elif items is not None:
+            for at, item in enumerate(items):
+                yield from (Break,) if at else ()
+                yield from _quoted_as(self._changed(part, item) if operator else item, part)
+        elif not listed:
+            yield self._missing(part)
 
     def _default(self, part: Parameter, items: tuple[Runs, ...] | None) -> Iterator[Run | None]:
         """`:-`, `:=`, `:+` and `:?`; what is not set at all counts as empty, as it does when the script runs."""
@@ -542,147 +411,87 @@ class Expander:
         if kind == "+":
             yield from () if is_empty else self._pieces(part.arguments[0])
         elif not is_empty:
-            yield from self._with_operator(replace(part, operator=""), items, part.name in {"@", "*"})
+            yield from self._parameter(replace(part, operator=""))
         elif kind == "?":
             yield self._missing(part)
         else:
             if kind == "=":
                 self.variables.set(part.name, self.text(part.arguments[0]))
-            found = False
-            for piece in self._pieces(part.arguments[0]):
-                found = True
-                yield piece
-            if not found and part.quoted:
-                yield Run("", part.at, False, True)
+            pieces = list(self._pieces(part.arguments[0]))
+            yield from pieces or ([Run("", part.at, False, True)] if part.quoted else [])
 
     def _changed(self, part: Parameter, item: Runs) -> Runs:
         """What an operator on text makes of one item."""
-        text = known_text(item)
-        arguments = [_pattern(self.text(argument)) for argument in part.arguments]
-        if text is not None and None not in arguments:
-            replacement = text_of(self.text(part.arguments[1])) if len(part.arguments) > 1 else ""
-            self.budget.work(steps(text, arguments[0] or ""))
-            with suppress(NoValueError):
-                changed = _operated(part.operator, text, arguments[0] or "", replacement)
+        pattern = as_pattern(self.text(part.arguments[0]))
+        replacement = self.text(part.arguments[1]) if len(part.arguments) > 1 else ()
+        if pattern is not None and not unknown_in((*item, *replacement)):
+            self.budget.spend(0, len(text_of(item)))
+            try:
+                changed = _operated(part.operator, text_of(item), pattern, text_of(replacement))
                 return (Run(changed, item[0].at if item else part.at, moves=False),)
+            except NoValueError:
+                pass
         names = unknown_in(item) or (part.name,)
         return (Run(f"${{{part.name}}}", part.at, False, False, names, computed_in(item)),)
 
 
-def _pattern(runs: Runs) -> str | None:
-    """A pattern in which quoted text stands for itself; None where a part is not known."""
-    if unknown_in(runs):
-        return None
-    return "".join([escaped(run.text) if run.quoted else run.text for run in runs])
-
-
-def _is_all(index: Parts) -> bool:
-    return len(index) == 1 and isinstance(index[0], Literal) and index[0].text in {"@", "*"}
-
-
-def _quoted_as(runs: Runs, quoted: bool, at: int, *, listed: bool = False) -> Iterator[Run]:
-    """Text of a variable is quoted where the variable is; an empty one is a word there, and an item always."""
+def _quoted_as(runs: Runs, part: Parameter | Substitution) -> Iterator[Run]:
+    """Text of a variable is quoted where the variable is; an empty one is a word there."""
     for run in runs:
-        yield run._replace(quoted=quoted)
-    if not runs and quoted:
-        yield Run("", at, False, True)
-
-
-pattern_of = _pattern
+        yield run._replace(quoted=part.quoted)
+    if not runs and part.quoted:
+        yield Run("", part.at, False, True)
 
 
 # Command substitutions whose text follows from their words alone. Nothing is run: all others are not known.
 
 _MAX_SEQUENCE = 10_000
-_MAX_PIPED = 10_000
-_FIELD_COUNT = re.compile(r"\{\s*print\s+NF\s*;?\s*\}")
-_COUNTS = {"-l": lambda text: text.count("\n"), "-w": lambda text: len(text.split()), "-c": len}
 
 
 def substituted(part: Substitution, expander: Expander) -> Runs | None:
     """What the commands would print, without ends of lines at its end; None where a program would have to run."""
-    if part.body is None or len(part.body) != 1:
-        return None
-    found = _printed(part.body[0], expander)
-    return None if found is None else _without_end(found)
-
-
-def _printed(node: Node, expander: Expander) -> Runs | None:
-    if isinstance(node, Simple):
-        return _simple(node, expander)
-    if isinstance(node, AndOr) and node.operator == "&&":
-        return _changed_folder(node, expander)
-    if not isinstance(node, Pipeline) or node.negated:
-        return None
-    found = _printed(node.stages[0], expander)
-    for stage in node.stages[1:]:
-        if found is None or unknown_in(found) or not isinstance(stage, Simple) or len(text_of(found)) > _MAX_PIPED:
+    node = part.body[0] if len(part.body) == 1 else None
+    if isinstance(node, AndOr) and isinstance(node.left, Simple) and isinstance(node.right, Simple):
+        words = _words(node.left, expander) or []  # `cd FOLDER && pwd` is FOLDER
+        folder, right = [word for word in words if not word.startswith("-")], _words(node.right, expander) or []
+        is_path = node.operator == "&&" and folder[:1] == ["cd"] and len(folder) == 2 and right[:1] == ["pwd"]
+        return (Run(folder[1], node.left.at, moves=False),) if is_path else None
+    first, *stages = node.stages if isinstance(node, Pipeline) else (node,)
+    found = _printed(first, expander) if isinstance(first, Simple) else None
+    for stage in stages:
+        filters = _words(stage, expander) if isinstance(stage, Simple) else None
+        if found is None or not filters or filters[0] not in _FILTERS or unknown_in(found):
             return None
-        words = _words(stage, expander)
-        text = _FILTERS[words[0]](text_of(found), words[1:]) if words and words[0] in _FILTERS else None
-        found = None if text is None else _made(text, stage.at)
+        text = _FILTERS[filters[0]](text_of(found), filters[1:])
+        found = None if text is None else (Run(text, part.at, moves=False),)
+    while found and (shorter := found[-1].text.rstrip("\n")) != found[-1].text:
+        found = (*found[:-1], *([found[-1]._replace(text=shorter)] if shorter else []))
     return found
 
 
-def _changed_folder(node: AndOr, expander: Expander) -> Runs | None:
-    """`cd FOLDER && pwd` is FOLDER."""
-    left = _words(node.left, expander) if isinstance(node.left, Simple) else None
-    right = _words(node.right, expander) if isinstance(node.right, Simple) else None
-    folder = [word for word in left or () if not word.startswith("-")]
-    if not left or folder[:1] != ["cd"] or len(folder) != 2 or not right or right[0] != "pwd":
-        return None
-    return _made(folder[1], node.left.at) if isinstance(node.left, Simple) else None
-
-
-def _words(node: Simple, expander: Expander) -> list[str] | None:
-    """The words of a command; None where one is not known."""
-    if node.assignments:
-        return None
-    found: list[str] = []
-    for word in node.words:
-        runs = [] if isinstance(word, Assignment) else expander.words(word)
-        if any(unknown_in(each) for each in runs):
-            return None
-        found += map(text_of, runs)
-    return found
-
-
-def _simple(node: Simple, expander: Expander) -> Runs | None:
+def _printed(node: Simple, expander: Expander) -> Runs | None:
+    """What one command would print."""
     bodies = [each.body for each in node.redirections if each.body is not None]
     words = _words(node, expander)
     if words == ["cat"] and len(bodies) == 1:
         return expander.text(bodies[0])
-    if not words or bodies or any(each.operator.startswith("<") for each in node.redirections):
+    if not words or any(each.operator.startswith("<") for each in node.redirections):
         return None
-    if words[0] == "expr":
-        return _calculated(words[1:], node.at, expander)
     text = _PRINTERS[words[0]](words[1:]) if words[0] in _PRINTERS else None
-    return None if text is None else _made(text, node.at)
+    if words[0] == "expr":
+        try:
+            text = str(expander.number(" ".join(words[1:]), node.at))
+        except NoValueError:
+            return None
+    return None if text is None else (Run(text, node.at, moves=False),)
 
 
-def _made(text: str, at: int) -> Runs:
-    return (Run(text, at, moves=False),)
-
-
-def _without_end(runs: Runs) -> Runs:
-    kept = list(runs)
-    while kept and (shorter := kept[-1].text.rstrip("\n")) != kept[-1].text:
-        kept[-1:] = [kept[-1]._replace(text=shorter)] if shorter else []
-    return tuple(kept)
-
-
-def _calculated(words: Sequence[str], at: int, expander: Expander) -> Runs | None:
-    try:
-        return _made(str(expander.number(" ".join(words), at)), at)
-    except NoValueError:
+def _words(node: Simple, expander: Expander) -> list[str] | None:
+    """The words of a command; None where one is not known."""
+    if node.assignments or any(isinstance(word, Assignment) for word in node.words):
         return None
-
-
-def _echo(words: Sequence[str]) -> str:
-    kept = list(words)
-    while kept and kept[0] in {"-n", "-e", "-E", "-ne", "-en"}:
-        kept.pop(0)
-    return " ".join(kept) + "\n"
+    words = [each for word in node.words if not isinstance(word, Assignment) for each in expander.words(word)]
+    return None if any(map(unknown_in, words)) else list(map(text_of, words))
 
 
 def _basename(words: Sequence[str]) -> str | None:
@@ -692,80 +501,32 @@ def _basename(words: Sequence[str]) -> str | None:
     return name.removesuffix(ending) if name != ending else name
 
 
-def _same(words: Sequence[str]) -> str | None:
-    kept = [word for word in words if not word.startswith("-")]
-    return kept[0] if len(kept) == 1 else None
-
-
 def _sequence(words: Sequence[str]) -> str | None:
-    separator = "\n"
-    kept = list(words)
-    if kept[:1] == ["-s"] and len(kept) > 1:
-        separator, kept = kept[1], kept[2:]
-    if not 1 <= len(kept) <= 3 or not all(re.fullmatch(r"-?\d{1,9}", word) for word in kept):
+    """`seq FIRST STEP LAST`."""
+    if not 1 <= len(words) <= 3 or not all(re.fullmatch(r"-?\d{1,9}", word) for word in words):
         return None
-    numbers = [int(word) for word in kept]
-    first, step, last = {1: (1, 1, numbers[-1]), 2: (numbers[0], 1, numbers[-1])}.get(
-        len(numbers), (numbers[0], numbers[min(1, len(numbers) - 1)], numbers[-1])
-    )
+    first, step, last = (1, 1, int(words[0])) if len(words) == 1 else (int(words[0]), int(words[-2]), int(words[-1]))
+    step = 1 if len(words) == 2 else step
     found = range(first, last + (1 if step > 0 else -1), step) if step else range(0)
-    return separator.join(map(str, found)) if len(found) <= _MAX_SEQUENCE else None
+    return "\n".join(map(str, found)) if len(found) <= _MAX_SEQUENCE else None
 
 
 def _translated(text: str, words: Sequence[str]) -> str | None:
-    if list(words[:1]) == ["-d"] and len(words) == 2:
-        return "".join([each for each in text if each not in _escapes(words[1])])
-    if len(words) != 2:
-        return None
-    old, new = (_escapes(word) for word in words)
-    if {old, new} <= {"a-z", "A-Z", "[:upper:]", "[:lower:]"}:
-        return text.upper() if new in {"A-Z", "[:upper:]"} else text.lower()
-    if not old or not new or "-" in old[1:-1] or "[:" in old + new:
-        return None
-    new = new.ljust(len(old), new[-1])
-    return text.translate({ord(each): new[at] for at, each in enumerate(old)})
+    """`tr A B` of one character each."""
+    old, new = [word.replace("\\n", "\n") for word in words] if len(words) == 2 else ("", "")
+    return text.replace(old, new) if len(old) == len(new) == 1 else None
 
 
-def _escapes(text: str) -> str:
-    return text.replace("\\n", "\n").replace("\\t", "\t")
-
-
-def _counted(text: str, words: Sequence[str]) -> str | None:
-    count = _COUNTS.get(words[0]) if len(words) == 1 else None
-    return str(count(text)) if count else None
-
-
-def _cut(text: str, words: Sequence[str]) -> str | None:
-    """`cut -d, -f1` of one line."""
-    match = re.fullmatch(r"-d ?(.) -f ?(\d{1,4})", " ".join(words))
-    lines = text.splitlines()
-    if not match or len(lines) != 1:
-        return None
-    fields, at = lines[0].split(match[1]), int(match[2])
-    return fields[at - 1] if 1 <= at <= len(fields) else ""
-
-
-def _awk(text: str, words: Sequence[str]) -> str | None:
-    """`awk -F, '{print NF}'`: how many fields one line has."""
-    match = re.fullmatch(r"-F ?(.) (.*)", " ".join(words))
-    lines = text.splitlines()
-    if not match or len(lines) != 1 or not _FIELD_COUNT.fullmatch(match[2]):
-        return None
-    return str(len(lines[0].split(match[1])))
-
-
-_PRINTERS: dict[str, Callable[[Sequence[str]], str | None]] = {
-    "echo": _echo,
+_PRINTERS: Mapping[str, Callable[[Sequence[str]], str | None]] = {
+    "echo": lambda words: " ".join(words) + "\n" if not words or not words[0].startswith("-") else None,
     "basename": _basename,
     "dirname": lambda words: (posixpath.dirname(words[0]) or ".") if len(words) == 1 else None,
     "pwd": lambda words: "." if not words or words[0].startswith("-") else None,
-    "realpath": _same,
-    "readlink": _same,
+    **dict.fromkeys(("realpath", "readlink"), lambda words: words[-1] if words and words[-1][:1] != "-" else None),
     "seq": _sequence,
 }
-_FILTERS: dict[str, Callable[[str, Sequence[str]], str | None]] = {
+_FILTERS: Mapping[str, Callable[[str, Sequence[str]], str | None]] = {
     "tr": _translated,
-    "wc": _counted,
-    "cut": _cut,
-    "awk": _awk,
+    "wc": lambda text, words: {"-l": str(text.count("\n")), "-w": str(len(text.split()))}.get("".join(words)),
 }
+"""The commands that count the items of a list: `echo $GPUS | tr ',' '\\n' | wc -l`."""

@@ -12,8 +12,8 @@ from xe_sizer.interop.huggingface import (
     as_words,
     miss_model,
     state_accelerate,
-    trainer_of,
     trl_settings,
+    trl_trainer,
 )
 from xe_sizer.interop.source import Tool
 from xe_sizer.interop.write import Exporter, ToolFiles, command_text, yaml_text
@@ -29,7 +29,7 @@ _CONFIGURATION = "accelerate.yaml"
 
 
 def _write(plan: Plan) -> ToolFiles:
-    words = ["accelerate", "launch", "--config_file", _CONFIGURATION, "-m", f"trl.scripts.{trainer_of(plan)}"]
+    words = ["accelerate", "launch", "--config_file", _CONFIGURATION, "-m", f"trl.scripts.{trl_trainer(plan)}"]
     text = "#!/bin/sh\n" + command_text(words, as_words(trl_settings(plan)))
     return ToolFiles(text, beside={_CONFIGURATION: yaml_text(accelerate_configuration(plan))}, run="sh FILE")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from xe_sizer.interop import huggingface
-from xe_sizer.interop.draft import Key, Table
+from xe_sizer.interop.draft import Table
 from xe_sizer.interop.huggingface import (
     ALL_LINEAR,
     BITS,
@@ -15,9 +15,9 @@ from xe_sizer.interop.huggingface import (
     QLORA,
     QLORA_BITS,
     adapted_modules,
-    adapter_of,
     deepspeed_settings,
     fsdp_settings,
+    named_adapter,
     quantiser_called,
     read_deepspeed,
     state_bits,
@@ -30,16 +30,13 @@ from xe_sizer.interop.huggingface import (
 from xe_sizer.interop.source import Tool
 from xe_sizer.interop.values import (
     above_zero,
-    interval,
     inverse,
     is_on,
     listed,
     number,
     plain,
     positive,
-    positive_or_open,
     switch,
-    word_of,
 )
 from xe_sizer.interop.write import LEARNING_RATE, Added, Exporter, ToolFiles, yaml_text
 
@@ -65,7 +62,7 @@ _LIGER = {
 }  # fmt: skip
 _LIGER_PLUGIN = "axolotl.integrations.liger.LigerPlugin"
 _CUT_PLUGIN = "axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin"
-_ATTENTION = {
+ATTENTION = {
     "flash_attention_2": "flash", "flash_attention_3": "flash", "flash": "flash",
     "kernels-community/flash-attn2": "flash", "kernels-community/flash-attn3": "flash", "sdpa": "sdpa",
     "eager": "eager",
@@ -86,7 +83,7 @@ def _write(plan: Plan) -> ToolFiles:
         "num_epochs": None if plan.peek("train.steps") else plan.take("train.epochs"),
         "optimizer": plan.word("optimizer", _OPTIMIZERS),
         "gradient_checkpointing": _write_recompute(plan),
-        "attn_implementation": plan.word("attention", inverse(_ATTENTION)),
+        "attn_implementation": plan.word("attention", inverse(ATTENTION)),
         **_write_kernels(plan),
         "tensor_parallel_size": _above_one(plan.take("layout.tp")),
         "context_parallel_size": _above_one(plan.take("layout.cp")),
@@ -100,7 +97,7 @@ def _write(plan: Plan) -> ToolFiles:
 
 def _write_job(plan: Plan) -> dict[str, Any]:
     job = plan.take("job")
-    adapter = adapter_of(plan)
+    adapter = named_adapter(plan)
     values: dict[str, Any] = {"adapter": adapter, "rl": job if job in _RL_JOBS else None}
     if plan.peek("train.reference") == "precomputed":
         plan.said("train.reference")
@@ -231,28 +228,7 @@ _SERVER: Mapping[str, Stated] = {
     "tp": (("vllm.tensor_parallel_size",), positive, None),
     "gpu_memory_utilization": (("vllm.gpu_memory_utilization",), above_zero, None),
 }
-TABLE = Table(
-    keys=(
-        Key(("base_model",), "model"),
-        Key(("sequence_len",), "train.seq_len", positive, default=512),
-        Key(("micro_batch_size",), "train.micro_batch", positive, default=1),
-        Key(("gradient_accumulation_steps",), "train.grad_accum", positive, default=1),
-        Key(("ray_num_workers",), "gpus", positive),
-        Key(("max_steps",), "train.steps", positive_or_open),
-        Key(("num_epochs",), "train.epochs", above_zero, default=1),
-        Key(("tensor_parallel_size",), "layout.tp", positive, default=1),
-        Key(("context_parallel_size", "sequence_parallel_degree"), "layout.cp", positive, default=1),
-        Key(("dp_shard_size",), "layout.zero_group", positive_or_open),
-        Key(("lora_r",), "lora.rank", positive),
-        Key(("peft_use_dora",), "lora.dora", switch),
-        Key(("save_steps",), "train.checkpoint_every", interval),
-        Key(("eval_steps",), "train.evaluate_every", interval),
-        Key(("attn_implementation",), "attention", word_of(_ATTENTION)),
-        Key(("precompute_ref_log_probs",), "train.reference", word_of({"true": "precomputed", "false": None})),
-    ),
-    silent=(*(f"fsdp_config.{name}" for name in huggingface.FSDP_SILENT),),
-    file="axolotl",
-)
+TABLE = Table(file="axolotl", beside=(huggingface.FSDP,))
 
 
 def _starts(words: Sequence[str]) -> bool:
@@ -266,7 +242,7 @@ def _keys(source: Source) -> Keys:
 
 
 def _recognises(source: Source) -> Certainty:
-    if huggingface.command_of(source, _starts) is not None:
+    if huggingface.find_launch(source, _starts) is not None:
         return 95
     own = _OWN & source.keys.keys() | {name.partition(".")[0] for name in source.keys} & _OWN
     return 90 if "base_model" in own and len(own) >= _BATCHED else 40 if "base_model" in own else 0

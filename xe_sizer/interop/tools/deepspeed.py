@@ -13,8 +13,8 @@ from xe_sizer.interop.huggingface import (
     deepspeed_configuration,
     miss_model,
     state_deepspeed,
-    trainer_of,
     trl_settings,
+    trl_trainer,
 )
 from xe_sizer.interop.source import Tool
 from xe_sizer.interop.write import Exporter, ToolFiles, command_text
@@ -33,7 +33,7 @@ def _write(plan: Plan) -> ToolFiles:
     plan.said("gpus")
     words = [
         "deepspeed", "--num_nodes", str(nodes), "--num_gpus", str(per_node), "--module",
-        f"trl.scripts.{trainer_of(plan)}",
+        f"trl.scripts.{trl_trainer(plan)}",
     ]  # fmt: skip
     configuration = json.dumps(deepspeed_configuration(plan), indent=2) + "\n"
     text = "#!/bin/sh\n" + command_text(words, as_words(values))

@@ -38,11 +38,9 @@ TABLE = Table(
         Key(("lora_r", "lora_rank"), "lora.rank", positive),
         Key(("lora_dropout",), "lora.dropout", number),
         Key(("use_dora",), "lora.dora", switch),
-        *huggingface.KEYS,
     ),
-    losses=(*huggingface.PEFT_LOSSES, *huggingface.TRAINER_LOSSES,),
-    silent=(*huggingface.PEFT_SILENT, *huggingface.TRAINER_SILENT,),
     file="hf_trainer",
+    further=(huggingface.PEFT, huggingface.TRAINER),
 )  # fmt: skip
 
 
@@ -62,8 +60,8 @@ def _keys(source: Source) -> Keys:
 
 def _recognises(source: Source) -> Certainty:
     if source.kind == "python":
-        return 40 if huggingface.call_of(source, *huggingface.ARGUMENTS) is not None else 0
-    return 40 if huggingface.command_of(source, _starts) is not None else 0
+        return 40 if huggingface.find_call(source, *huggingface.ARGUMENTS) is not None else 0
+    return 40 if huggingface.find_launch(source, _starts) is not None else 0
 
 
 def _read(draft: Draft, source: Source) -> None:
@@ -123,7 +121,7 @@ def _precision(draft: Draft) -> None:
 
 def _padding(draft: Draft, source: Source, script: str) -> None:
     if script.startswith(_BLOCKS):
-        command = huggingface.command_of(source, _starts)
+        command = huggingface.find_launch(source, _starts)
         if command is not None:
             draft.default("train.padding", "packed", "the script joins samples and cuts them into blocks")
     full = draft.on("pad_to_max_length")

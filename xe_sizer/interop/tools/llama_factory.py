@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from xe_sizer.interop import huggingface
-from xe_sizer.interop.draft import Key, Table
+from xe_sizer.interop.draft import Table
 from xe_sizer.interop.huggingface import (
     ACTIVATIONS,
     ADAMW,
@@ -18,7 +18,7 @@ from xe_sizer.interop.huggingface import (
     PARAMS,
     QLORA,
     adapted_modules,
-    adapter_of,
+    named_adapter,
     read_deepspeed,
     saved_and_evaluated,
     state_scored_answers,
@@ -98,7 +98,7 @@ def _write_job(plan: Plan) -> dict[str, Any]:
     values: dict[str, Any] = {"stage": _STAGE_OF_JOB.get(job, "sft"), "finetuning_type": "full"}
     if job in _PREFERENCES:
         values["pref_loss"] = job
-    adapter = adapter_of(plan)
+    adapter = named_adapter(plan)
     if adapter:
         targets = adapted_modules(plan)
         values |= {
@@ -128,9 +128,9 @@ def _write_precision(plan: Plan) -> dict[str, Any]:
     word = plan.peek("precision")
     if word in ("bf16", "fp16", "fp8"):
         plan.said("precision")
-    pure = word == "bf16" and plan.peek("train.weights_dtype") == "bf16" and not adapter_of(plan)
+    pure = word == "bf16" and plan.peek("train.weights_dtype") == "bf16" and not named_adapter(plan)
     frozen = word if word in ("bf16", "fp16") else "bf16"
-    kept = "bf16" if pure else frozen if adapter_of(plan) else "fp32"
+    kept = "bf16" if pure else frozen if named_adapter(plan) else "fp32"
     if plan.peek("train.weights_dtype") == kept or plan.peek("job") == QLORA:
         plan.said("train.weights_dtype")
     return {
@@ -345,33 +345,7 @@ def _v1_optimizer(draft: Draft) -> None:
 #
 # Keys and defaults: LLaMA-Factory src/llamafactory/hparams and src/llamafactory/v1/config (read in August 2026).
 
-TABLE = Table(
-    keys=(
-        Key(("model_name_or_path", "model"), "model"),
-        Key(("cutoff_len",), "train.seq_len", positive, default=2048),
-        Key(("micro_batch_size",), "train.micro_batch", positive),
-        Key(("global_batch_size",), "train.global_batch", positive),
-        Key(("lora_rank", "peft_config.r"), "lora.rank", positive),
-        Key(("lora_dropout", "peft_config.lora_dropout"), "lora.dropout", number),
-        Key(("use_dora", "peft_config.use_dora"), "lora.dora", switch),
-        Key(("tensor_model_parallel_size",), "layout.tp", positive),
-        Key(("pipeline_model_parallel_size",), "layout.pp", positive),
-        Key(("virtual_pipeline_model_parallel_size",), "layout.vpp", positive_or_open),
-        Key(("context_parallel_size", "cp_size", "hyper_parallel_cp_size"), "layout.cp", positive),
-        Key(("expert_model_parallel_size", "dist_config.ep_size"), "layout.ep", positive),
-        Key(("expert_tensor_parallel_size",), "layout.expert_tp", positive),
-        Key(("num_layers_in_first_pipeline_stage",), "layout.first_stage_layers", positive),
-        Key(("num_layers_in_last_pipeline_stage",), "layout.last_stage_layers", positive),
-        Key(("account_for_embedding_in_pipeline_split",), "layout.account_for_embedding", switch),
-        Key(("account_for_loss_in_pipeline_split",), "layout.account_for_loss", switch),
-        Key(("sequence_parallel",), "layout.sequence_parallel", switch),
-        Key(("ray_num_workers",), "gpus", positive),
-        *huggingface.KEYS,
-    ),
-    losses=(*huggingface.TRAINER_LOSSES,),
-    silent=(*huggingface.TRAINER_SILENT,),
-    file="llama_factory",
-)  # fmt: skip
+TABLE = Table(file="llama_factory", further=(huggingface.TRAINER,))
 
 
 _OWN = frozenset(
@@ -403,7 +377,7 @@ def _keys(source: Source) -> Keys:
 
 
 def _recognises(source: Source) -> Certainty:
-    if huggingface.command_of(source, _starts) is not None:
+    if huggingface.find_launch(source, _starts) is not None:
         return 95
     keys = source.keys
     if recognises(keys):
@@ -428,7 +402,8 @@ def _configuration(draft: Draft, source: Source) -> None:
     unsloth = draft.on("use_unsloth")
     trained_by = "unsloth" if unsloth else _TRAINED_BY if _is_megatron(draft) else TOOL.name
     draft.state("stack", trained_by, unsloth or first)
-    if not _trains(draft):
+    trains = any(name in draft.keys for name in ("do_train", "per_device_train_batch_size", "dataset"))
+    if not trains and any(name in draft.keys for name in ("infer_backend", "export_dir", "do_predict")):
         _serving(draft)
         return
     _job(draft)
@@ -444,13 +419,6 @@ def _configuration(draft: Draft, source: Source) -> None:
     _kernels(draft)
     huggingface.state_checkpoints(draft)
     huggingface.state_evaluations(draft)
-
-
-def _trains(draft: Draft) -> bool:
-    """Whether the file is of a training run: others generate, predict or export."""
-    if any(name in draft.keys for name in ("do_train", "per_device_train_batch_size", "dataset")):
-        return True
-    return not any(name in draft.keys for name in ("infer_backend", "export_dir", "do_predict"))
 
 
 def _serving(draft: Draft) -> None:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from xe_sizer.interop.draft import Table
-from xe_sizer.interop.huggingface import model_of, recipe_of
+from xe_sizer.interop.huggingface import parse_recipe, recipe_model
 from xe_sizer.interop.megatron import TABLE as ARGUMENTS
-from xe_sizer.interop.megatron import Arguments, filled_in, state_megatron, state_model, with_groups
-from xe_sizer.interop.readers.python_values import keys_of as keys_of_call
+from xe_sizer.interop.megatron import Arguments, filled_in, state_megatron, state_model
+from xe_sizer.interop.readers.python_values import call_keys as keys_of_call
 from xe_sizer.interop.source import Tool
 from xe_sizer.interop.values import Written, is_on, listed, number, plain, positive
 
@@ -47,10 +49,7 @@ _BASE: Mapping[str, object] = {
 _LAYOUT = "model.pipeline_model_parallel_layout."
 _LORA_RANK = 32
 TABLE = Table(
-    keys=(),
-    losses=(*with_groups(ARGUMENTS, PREFIXES).losses,),
-    silent=(*with_groups(ARGUMENTS, PREFIXES).silent,),
-    file="megatron_bridge",
+    file="megatron_bridge", beside=(replace(ARGUMENTS, prefixes=PREFIXES),),
 )  # fmt: skip
 
 
@@ -101,8 +100,11 @@ def _read(draft: Draft, source: Source) -> None:
     _precision(draft, recipe, named)
     _checkpoints(draft)
     tuned = recipe.job in _TUNING
-    length = 2048 if tuned else 8192 if _is_long(draft, named) else 4096
-    base = {**_BASE, "model.seq_length": length, "train.train_iters": 50 if _is_benchmark(source) else 1_000_000}
+    words = [str(each.value).rpartition(".")[2].lstrip("_") for each in (named, draft.peek("_target_")) if each]
+    long = any(word.startswith(f"{family}_") for word in words for family in _LONG)
+    length = 2048 if tuned else 8192 if long else 4096
+    steps = 50 if "perf_recipes" in source.text else 1_000_000
+    base = {**_BASE, "model.seq_length": length, "train.train_iters": steps}
     with filled_in(draft, _open(draft, base), "Megatron Bridge"):
         state_megatron(arguments)
     draft.default("train.padding", "packed")
@@ -113,9 +115,9 @@ def _read(draft: Draft, source: Source) -> None:
 
 def _recipe(draft: Draft, named: Written | None) -> Recipe:
     """What the recipe's name says, and where that says nothing, the name of the one that it starts from."""
-    own = recipe_of(str(named.value) if named is not None else "")
+    own = parse_recipe(str(named.value) if named is not None else "")
     base = draft.peek("_target_")
-    return own if own.job or base is None else recipe_of(str(base.value))
+    return own if own.job or base is None else parse_recipe(str(base.value))
 
 
 def _open(draft: Draft, base: Mapping[str, object]) -> dict[str, object]:
@@ -128,16 +130,6 @@ def _open(draft: Draft, base: Mapping[str, object]) -> dict[str, object]:
     return {name: value for name, value in base.items() if not stated(name)}
 
 
-def _is_long(draft: Draft, named: Written | None) -> bool:
-    """Whether the recipe's family trains on 8,192 tokens (recipes/llama, recipes/nemotronh)."""
-    words = [str(each.value).rpartition(".")[2].lstrip("_") for each in (named, draft.peek("_target_")) if each]
-    return any(word.startswith(f"{family}_") for word in words for family in _LONG)
-
-
-def _is_benchmark(source: Source) -> bool:
-    return "perf_recipes" in source.text
-
-
 def _model(draft: Draft, arguments: Arguments, recipe: Recipe, named: Written | None) -> None:
     hub = draft.peek("model._args_.0", "model.hf_model_id", "tokenizer.tokenizer_model", "hf_path")
     if named is not None:
@@ -145,7 +137,7 @@ def _model(draft: Draft, arguments: Arguments, recipe: Recipe, named: Written | 
         return
     state_model(arguments)
     if "model" not in draft.facts and not any(key.startswith("model.") for key in draft.facts) and hub is not None:
-        draft.state("model", model_of(str(hub.value)), hub)
+        draft.state("model", recipe_model(str(hub.value)), hub)
 
 
 def _job(draft: Draft, recipe: Recipe, named: Written | None) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from xe_sizer.interop.draft import Key, Loss, Table, globs
+from msgspec.structs import replace
+
+from xe_sizer.interop.draft import Table, globs
 from xe_sizer.interop.huggingface import state_rollout
-from xe_sizer.interop.launch import command_of, hardware_of, keys_of_flags, state_gpus
+from xe_sizer.interop.launch import find_command, flag_keys, launched_hardware, state_gpus
 from xe_sizer.interop.megatron import (
     SAYS,
     SCHEDULE,
@@ -15,12 +17,11 @@ from xe_sizer.interop.megatron import (
     megatron_lacks,
     state_megatron,
     state_model,
-    with_groups,
 )
 from xe_sizer.interop.megatron import TABLE as ARGUMENTS
-from xe_sizer.interop.readers.shell_script import Word, flags_of, read_script, unwrapped
+from xe_sizer.interop.readers.shell_script import Word, parse_flags, read_script, unwrapped
 from xe_sizer.interop.source import Tool
-from xe_sizer.interop.values import Written, above_zero_or_off, plain, positive, switch, whole
+from xe_sizer.interop.values import Written, above_zero_or_off, plain, positive, switch
 from xe_sizer.interop.write import Added, Exporter, ToolFiles, command_text
 
 if TYPE_CHECKING:
@@ -89,17 +90,7 @@ _GROUPS = ("language_model.", "model_parallel.")
 _CHECKPOINTS = ("TOKENIZER_MODEL", "HF_MODEL_CKPT", "HF_MODEL")
 _PREFIXES = ("", *_GROUPS)
 _TUNING = ("finetune", "sft", "instruct")
-_DEEPSPEED = Table(
-    keys=(Key(("zero_stage",), "layout.zero", whole),),
-    losses=(Loss(("deepspeed_config", "cpu_optimizer"), "sets what the file of DeepSpeed says"),),
-    silent=globs("deepspeed deepspeed_mpi deepspeed_activation_checkpointing no_pipeline_parallel local_rank"),
-)
-_VISION = (
-    Loss(("freeze_LM", "freeze_ViT", "recompute_vision"), "trains or recomputes a part of a vision model"),
-    Loss(("vision_model_type", "use_tiling", "max_num_tiles", "pixel_shuffle"), "adds an encoder of images"),
-    Loss(("window_size",), "lets tokens look back a window only"),
-    Loss(("use_flashinfer_fused_rope",), "fuses kernels"),
-)
+_OWN_KEYS = Table(file="megatron_lm/own")
 _SAMPLING = globs("num_tokens_to_generate incoming_requests_per_sec incoming_requests_per_step out_seq_length")
 _ANSWERS: Mapping[str, Stated] = {
     "prompts": (("grpo_prompts_per_step",), positive, 32),
@@ -110,20 +101,7 @@ _ANSWERS: Mapping[str, Stated] = {
     "ep": (("rl_inference_expert_model_parallel_size",), positive, None),
     "partial": (("rl_partial_rollouts",), switch, None),
 }
-_GROUPED = with_groups(ARGUMENTS, _PREFIXES)
-_OTHER = globs("""
-    ENV_VARS.* TEST_TYPE MODE METRICS LAUNCHER BEFORE_SCRIPT temperature top_k top_p num_tokens* output_path
-    return_log* prompts prompt_* incoming_* model_provider use_te language_model* disable_vision* image_*
-    out_seq_length dataset_provider use_thumbnail input_image* num_partitions gt_path no_record* allow_missing*
-    is_hybrid_model task output_every* total_seq* num_frames termination_id cuda_graph_warmup* guess_file
-    answer_file sample_* num_prompt* use_loss_scaling use_area* use_tile* use_coordinator MODEL_ENV_VARS.*
-    AFTER_SCRIPT NGPUS SKIP_PYTEST ENV_VARS THROUGHPUT_TEST_PARAMS* yaml_cfg BOUNDED_RERUN*
-""")
-TABLE = Table(
-    keys=(*_GROUPED.keys, *_DEEPSPEED.keys),
-    losses=(*_DEEPSPEED.losses, *_VISION, *_GROUPED.losses),
-    silent=(*_DEEPSPEED.silent, *_GROUPED.silent, *_OTHER),
-)  # fmt: skip
+TABLE = replace(_OWN_KEYS, further=(replace(ARGUMENTS, prefixes=_PREFIXES),))
 
 
 def _starts(words: tuple[str, ...]) -> bool:
@@ -137,7 +115,11 @@ def _configuration(source: Source) -> Command | None:
     script = source.script
     if script is None:
         return None
-    held = [name for name, value in script.variables.items() if _holds_arguments(value)]
+    texts = {
+        name: value.text if isinstance(value, Word) else " ".join(word.text for word in value)
+        for name, value in script.variables.items()
+    }
+    held = [name for name, text in texts.items() if text.lstrip().startswith("--")]
     if not held:
         return None
     text = " ".join(f"${{{name}[@]}}" for name in held)
@@ -146,18 +128,13 @@ def _configuration(source: Source) -> Command | None:
     return command if command is not None and _OWN & {word.text for word in command.words} else None
 
 
-def _holds_arguments(value: Word | tuple[Word, ...]) -> bool:
-    text = value.text if isinstance(value, Word) else " ".join(word.text for word in value)
-    return text.lstrip().startswith("--")
-
-
 def _command(source: Source) -> Command | None:
-    return command_of(source, _starts) or _configuration(source)
+    return find_command(source, _starts) or _configuration(source)
 
 
 def _recognises(source: Source) -> Certainty:
     if source.kind == "shell":
-        return 85 if command_of(source, _starts) else 70 if _configuration(source) is not None else 0
+        return 85 if find_command(source, _starts) else 70 if _configuration(source) is not None else 0
     if any(name.startswith(f"{_TESTED}--") for name in source.keys):
         return 90
     groups = {name.partition(".")[0] for name in source.keys}
@@ -171,7 +148,7 @@ def _keys(source: Source) -> Keys:
     command = _command(source)
     if command is None:
         return {}
-    keys = dict(keys_of_flags(flags_of(unwrapped(command).command.words[1:])))
+    keys = dict(flag_keys(parse_flags(unwrapped(command).command.words[1:])))
     variables = source.script.variables if source.script is not None else {}
     for name in _CHECKPOINTS:
         named = variables.get(name)
@@ -189,7 +166,7 @@ def _read(draft: Draft, source: Source) -> None:
     command = _command(source) if source.kind == "shell" else None
     draft.state("stack", "megatron-lm", next(iter(draft.keys.values()), None))
     if command is not None and source.script is not None:
-        state_gpus(draft, hardware_of(source.script, command))
+        state_gpus(draft, launched_hardware(source.script, command))
         named = arguments.take("yaml_cfg")
         further = source.companion(named.value) if named is not None else None
         for name, written in (further.keys if further is not None else {}).items():
@@ -197,7 +174,7 @@ def _read(draft: Draft, source: Source) -> None:
     _job(draft, arguments, command)
     stage = draft.peek("zero_stage")
     if stage is not None:
-        draft.apply(Table(keys=_DEEPSPEED.keys))
+        draft.apply(_OWN_KEYS)
     state_megatron(arguments)
     state_model(arguments)
     if draft.fact("job") == "grpo":

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from xe_sizer.interop.draft import Key, Table
-from xe_sizer.interop.huggingface import model_of, state_optimizer
+from msgspec.structs import replace
+
+from xe_sizer.interop.draft import Table
+from xe_sizer.interop.huggingface import recipe_model, state_optimizer
 from xe_sizer.interop.megatron import TABLE as ARGUMENTS
-from xe_sizer.interop.megatron import Arguments, filled_in, state_megatron, state_model, with_groups
+from xe_sizer.interop.megatron import Arguments, filled_in, state_megatron, state_model
 from xe_sizer.interop.readers.documents import resolved
-from xe_sizer.interop.readers.python_values import keys_of as keys_of_call
+from xe_sizer.interop.readers.python_values import call_keys as keys_of_call
 from xe_sizer.interop.source import Tool
-from xe_sizer.interop.values import Written, interval, is_on, listed, number, plain, positive, positive_or_open, switch
+from xe_sizer.interop.values import Written, is_on, listed, number, plain, positive, positive_or_open, switch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,34 +39,8 @@ PRECISIONS: Mapping[str, tuple[str, str | None]] = {
     "nemotronhbf16withfp8currentscalingmixed": ("fp8", "tensorwise"),
 }  # fmt: skip
 """Precisions of Lightning's trainer and of recipes/precision/mixed_precision.py."""
-OWN = Table(
-    keys=(
-        Key(("trainer.tensor_parallelism",), "layout.tp", positive),
-        Key(("trainer.pipeline_parallelism",), "layout.pp", positive),
-        Key(("trainer.context_parallelism",), "layout.cp", positive),
-        Key(("trainer.expert_model_parallelism", "trainer.expert_parallelism"), "layout.ep", positive),
-        Key(("trainer.expert_tensor_parallelism",), "layout.expert_tp", positive),
-        Key(("trainer.virtual_pipeline_parallelism",), "layout.vpp", positive_or_open),
-        Key(("trainer.sequence_parallelism",), "layout.sequence_parallel", switch),
-        Key(("trainer.max_steps",), "train.steps", positive_or_open),
-        Key(("model.data.train_ds.max_seq_length",), "train.seq_len", positive),
-        Key(("model.data.train_ds.micro_batch_size",), "train.micro_batch", positive),
-        Key(("model.data.train_ds.global_batch_size",), "train.global_batch", positive),
-        Key(("exp_manager.checkpoint_callback_params.every_n_train_steps", "log.ckpt.every_n_train_steps"),
-            "train.checkpoint_every", interval),
-        Key(("exp_manager.checkpoint_callback_params.async_save", "trainer.strategy.ckpt_async_save"),
-            "train.async_checkpoint", switch),
-        Key(("model.peft.p_tuning.virtual_tokens",), "p_tuning.virtual_tokens", positive),
-        Key(("model.peft.p_tuning.bottleneck_dim",), "p_tuning.encoder_hidden", positive),
-    ),
-)  # fmt: skip
-"""Keys that set a scenario key as they stand."""
-TABLE = Table(
-    keys=(),
-    losses=(*with_groups(ARGUMENTS, PREFIXES).losses,),
-    silent=(*with_groups(ARGUMENTS, PREFIXES).silent,),
-    file="nemo",
-)  # fmt: skip
+OWN = Table(file="nemo")
+TABLE = Table(beside=(OWN, replace(ARGUMENTS, prefixes=PREFIXES)))
 
 
 _RECIPE = "_recipe"
@@ -144,12 +120,12 @@ def _model(draft: Draft, arguments: Arguments, recipe: Written | None) -> None:
     if recipe is not None:
         named = draft.take(_NAME) or draft.take("model.version") or draft.take("_args_.1", "resume_path")
         text = str(named.value) if named is not None else ""
-        draft.state("model", model_of(text.rpartition("/")[2]) if named is not None else None, named)
+        draft.state("model", recipe_model(text.rpartition("/")[2]) if named is not None else None, named)
     path = draft.peek("model.restore_from_path", "resume.restore_config.path")
     state_model(arguments)
     if "model" not in draft.facts and not any(key.startswith("model.") for key in draft.facts):
         if path is not None:
-            draft.state("model", model_of(str(path.value).rpartition("/")[2].removesuffix(".nemo")), path)
+            draft.state("model", recipe_model(str(path.value).rpartition("/")[2].removesuffix(".nemo")), path)
         draft.miss("model", "the checkpoint that is restored says it", "--model NAME")
 
 

@@ -6,29 +6,27 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from xe_sizer.interop import huggingface
-from xe_sizer.interop.draft import Key, Table
+from xe_sizer.interop.draft import Table
 from xe_sizer.interop.huggingface import adapted_modules, is_replicated, shard_sizes, state_optimizer
 from xe_sizer.interop.launch import (
     Hardware,
-    arguments_of,
-    command_of,
-    hardware_of,
-    keys_of_flags,
-    layers_of,
+    command_arguments,
+    find_command,
+    flag_keys,
+    launched_hardware,
+    profile_layers,
     state_gpus,
 )
 from xe_sizer.interop.readers.documents import overridden, resolved
 from xe_sizer.interop.source import Tool
 from xe_sizer.interop.values import (
     Written,
-    above_zero,
     interval,
     inverse,
     is_on,
     plain,
     positive,
     positive_or_open,
-    switch,
     word_of,
 )
 from xe_sizer.interop.write import LEARNING_RATE, Added, Exporter, ToolFiles, yaml_text
@@ -48,7 +46,7 @@ _OPTIMIZERS = {
     "paged-adamw": "bitsandbytes.optim.PagedAdamW", "paged-adamw-8bit": "bitsandbytes.optim.PagedAdamW8bit",
     "sgd": "torch.optim.SGD",
 }  # fmt: skip
-_ATTENTION = {
+ATTENTION = {
     "flash_attention_2": "flash", "flash_attention_3": "flash", "te": "flash", "sdpa": "sdpa", "eager": "eager",
     "torch": "eager", "flash": "flash", "flash_varlen": "flash", "kernels-community/flash-attn3": "flash",
 }  # fmt: skip
@@ -74,7 +72,7 @@ def _write(plan: Plan) -> ToolFiles:
             "_target_": "nemo_automodel.NeMoAutoModelForCausalLM.from_pretrained",
             "pretrained_model_name_or_path": plan.take("model"),
             "torch_dtype": "bfloat16",
-            "attn_implementation": plan.word("attention", inverse(_ATTENTION)),
+            "attn_implementation": plan.word("attention", inverse(ATTENTION)),
         },
         "distributed": _layout(plan),
         "loss_fn": _loss(plan),
@@ -212,43 +210,15 @@ EXPORTERS = (
 
 # NeMo AutoModel's keys. Source: nemo_automodel/components and nemo_automodel/recipes (0.5).
 
-_TYPES = {
+TYPES = {
     "bf16": "bf16", "bfloat16": "bf16", "torch.bfloat16": "bf16", "float32": "fp32", "fp32": "fp32",
     "torch.float32": "fp32", "float16": "fp16", "fp16": "fp16", "torch.float16": "fp16", "auto": None,
 }  # fmt: skip
-DTYPE = word_of(_TYPES)
+DTYPE = word_of(TYPES)
 """A number format by PyTorch's name of it."""
 
 
-def _parallel(*sizes: str) -> tuple[str, ...]:
-    """Sizes of a dimension of parallelism, which image recipes have in a section of their own."""
-    return tuple(f"{section}.{size}" for size in sizes for section in ("distributed", "fsdp"))
-
-
-TABLE = Table(
-    keys=(
-        Key(("model.pretrained_model_name_or_path", "model.config.pretrained_model_name_or_path",
-             "model.config.name_or_path", "recipe_args.target_model_name_or_path", "model.config"), "model"),
-        Key(("step_scheduler.local_batch_size", "recipe_args.micro_batch_size"), "train.micro_batch", positive,
-            default=1),
-        Key(("step_scheduler.global_batch_size",), "train.global_batch", positive, default=32),
-        Key(("recipe_args.grad_accumulation_steps",), "train.grad_accum", positive),
-        Key(("step_scheduler.max_steps",), "train.steps", positive_or_open),
-        Key(("step_scheduler.num_epochs", "recipe_args.num_epochs"), "train.epochs", above_zero, default=10),
-        Key(_parallel("tp_size"), "layout.tp", positive_or_open, default=1),
-        Key(_parallel("pp_size"), "layout.pp", positive_or_open, default=1),
-        Key(_parallel("cp_size"), "layout.cp", positive_or_open, default=1),
-        Key(_parallel("ep_size"), "layout.ep", positive_or_open, default=1),
-        Key(("distributed.sequence_parallel",), "layout.sequence_parallel", switch, default=False),
-        Key(("model.torch_dtype", "model.dtype"), "train.weights_dtype", DTYPE, default="bf16"),
-        Key(("model.attn_implementation", "model.backend.attn", "model.attention_backend",
-             "model.config._attn_implementation", "model.config.attn_implementation"), "attention",
-            word_of(_ATTENTION)),
-        Key(("peft.dim",), "lora.rank", positive),
-        Key(("peft.use_dora",), "lora.dora", switch),
-    ),
-    file="nemo_automodel",
-)  # fmt: skip
+TABLE = Table(file="nemo_automodel")
 
 
 _PACKAGE = "nemo_automodel"
@@ -276,8 +246,8 @@ def _starts(words: tuple[str, ...]) -> bool:
 
 
 def _launch(source: Source) -> tuple[Command, Arguments] | None:
-    command = command_of(source, _starts)
-    return None if command is None else (command, arguments_of(command))
+    command = find_command(source, _starts)
+    return None if command is None else (command, command_arguments(command))
 
 
 def _keys(source: Source) -> Keys:
@@ -287,7 +257,7 @@ def _keys(source: Source) -> Keys:
     launch = _launch(source)
     if launch is None:
         return {}
-    flags = keys_of_flags(launch[1])
+    flags = flag_keys(launch[1])
     named = [flags[name].value for name in ("config", "c") if name in flags]
     named += [word.text for word in launch[1].positionals if word.text.endswith((".yaml", ".yml"))]
     file = source.companion(named[0]) if named else None
@@ -339,7 +309,7 @@ def _hardware(draft: Draft, source: Source) -> None:
         flag = launch[1].flags.get("nproc_per_node")
         word = flag.values[0] if flag is not None and flag.values else None
         own = Written(int(word.text), word.where) if word is not None and word.text.isdecimal() else None
-        state_gpus(draft, Hardware(per_node=own) | hardware_of(source.script, launch[0]))
+        state_gpus(draft, Hardware(per_node=own) | launched_hardware(source.script, launch[0]))
     nodes, each = (
         draft.take("slurm.nodes", "benchmark.num_nodes"),
         draft.take("slurm.ntasks_per_node", "slurm.gpus_per_node"),
@@ -456,7 +426,7 @@ def _pipeline(draft: Draft) -> None:
     draft.state("layout.schedule", {plain(name): ours for name, ours in _SCHEDULES.items()}.get(word), schedule)
     draft.default("layout.schedule", "1f1b")
     each = _number(per_stage)
-    layers = layers_of(draft.keys[name].value) if each and (name := _named(draft)) else None
+    layers = profile_layers(draft.keys[name].value) if each and (name := _named(draft)) else None
     if each and layers:
         draft.state("layout.vpp", max(1, round(layers / (each * stages))), per_stage, f"{each} layers in each chunk")
     if micro is not None:

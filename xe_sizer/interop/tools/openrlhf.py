@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xe_sizer.interop import huggingface
-from xe_sizer.interop.draft import Key, Table
+from xe_sizer.interop.draft import Table
 from xe_sizer.interop.huggingface import (
     LIGER_KERNELS,
     NO_OFFLOAD,
@@ -20,13 +20,12 @@ from xe_sizer.interop.huggingface import (
     state_pools,
     state_rollout,
 )
-from xe_sizer.interop.launch import arguments_of, command_of, hardware_of, keys_of_flags, state_gpus
+from xe_sizer.interop.launch import command_arguments, find_command, flag_keys, launched_hardware, state_gpus
 from xe_sizer.interop.readers.shell_script import unwrapped
 from xe_sizer.interop.source import Tool
 from xe_sizer.interop.values import (
     above_zero,
     above_zero_or_off,
-    interval,
     is_on,
     plain,
     positive,
@@ -98,15 +97,7 @@ def called(name: str) -> tuple[str, ...]:
     return (name, *EARLIER.get(name, ()))
 
 
-TABLE = Table(
-    keys=(
-        Key(("model.model_name_or_path", "actor.model_name_or_path", "pretrain"), "model"),
-        Key(("ckpt.save_steps", "save_steps"), "train.checkpoint_every", interval),
-        Key(("eval.steps", "eval_steps"), "train.evaluate_every", interval),
-        Key(called("ds.lora.dropout"), "lora.dropout", above_zero_or_off),
-    ),
-    file="openrlhf",
-)  # fmt: skip
+TABLE = Table(file="openrlhf")
 
 
 # How OpenRLHF writes and rates the answers of an iteration. Rules: openrlhf/cli/train_ppo_ray.py (read at 0.10).
@@ -220,7 +211,7 @@ def _starts(words: tuple[str, ...]) -> bool:
 
 
 def _command(source: Source) -> Command | None:
-    return command_of(source, _starts)
+    return find_command(source, _starts)
 
 
 def _recognises(source: Source) -> Certainty:
@@ -229,7 +220,7 @@ def _recognises(source: Source) -> Certainty:
 
 def _keys(source: Source) -> Keys:
     command = _command(source)
-    return keys_of_flags(arguments_of(command)) if command is not None else source.keys
+    return flag_keys(command_arguments(command)) if command is not None else source.keys
 
 
 def _read(draft: Draft, source: Source) -> None:
@@ -251,7 +242,7 @@ def _hardware(draft: Draft, source: Source, command: Command | None, trainer: st
     """GPUs that train: of the launcher, or of the actor where Ray places the models."""
     if trainer != _RAY:
         if command is not None and source.script is not None:
-            state_gpus(draft, hardware_of(source.script, command))
+            state_gpus(draft, launched_hardware(source.script, command))
         return
     names = called("actor.num_nodes"), called("actor.num_gpus_per_node")
     if draft.unread.keys() & {*names[0], *names[1]}:

@@ -10,13 +10,13 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from xe_sizer.errors import InputError
-from xe_sizer.interop.draft import Key, Loss, Table, globs
+from xe_sizer.interop.draft import Table
 from xe_sizer.interop.huggingface import state_optimizer
 from xe_sizer.interop.megatron import TABLE as MEGATRON
 from xe_sizer.interop.megatron import Arguments, filled_in, state_megatron
 from xe_sizer.interop.readers.documents import resolved
 from xe_sizer.interop.source import Tool
-from xe_sizer.interop.values import is_on, listed, number, plain, positive, positive_or_open, whole, word_of
+from xe_sizer.interop.values import is_on, plain, positive, positive_or_open, whole
 from xe_sizer.profiles.catalogue import Registry
 
 if TYPE_CHECKING:
@@ -30,71 +30,13 @@ if TYPE_CHECKING:
 #
 # Primus primus/configs/modules/{torchtitan,maxtext}/pre_trainer.yaml; MaxText configs/base.yml.
 
-_MODES: Mapping[str, object] = {"none": "none", "full": "full", "selective": "selective"}
-_SCHEDULES: Mapping[str, object] = {
-    "1F1B": "1f1b", "Interleaved1F1B": "1f1b-interleaved", "GPipe": "gpipe", "ZBVZeroBubble": "zb-v",
-    "InterleavedZeroBubble": None, "DualPipeV": None,
-}  # fmt: skip
 _NODE = 8  # GPUs that the axes of one node share
-TORCHTITAN = Table(
-    keys=(
-        Key(("training.local_batch_size",), "train.micro_batch", positive, default=8),
-        Key(("training.global_batch_size",), "train.global_batch", positive_or_open),
-        Key(("training.seq_len",), "train.seq_len", positive, default=2048),
-        Key(("training.steps",), "train.steps", positive, default=10_000),
-        Key(("parallelism.tensor_parallel_degree",), "layout.tp", positive, default=1),
-        Key(("parallelism.pipeline_parallel_degree",), "layout.pp", positive, default=1),
-        Key(("parallelism.context_parallel_degree",), "layout.cp", positive, default=1),
-        Key(("parallelism.expert_parallel_degree",), "layout.ep", positive, default=1),
-        Key(("parallelism.expert_tensor_parallel_degree",), "layout.expert_tp", positive),
-        Key(("parallelism.pipeline_parallel_schedule",), "layout.schedule", word_of(_SCHEDULES)),
-        Key(("activation_checkpoint.mode",), "layout.recompute", word_of(_MODES), default="none"),
-    ),
-    losses=(
-        Loss(("compile.enable", "compile.components"), "compiles the model"),
-        Loss(("training.enable_cpu_offload",), "moves states to host memory"),
-        Loss(("parallelism.enable_async_tensor_parallel",), "hides tensor-parallel exchanges behind products"),
-        Loss(("primus_turbo.use_turbo_*", "primus_turbo.use_moe_fp8", "primus_turbo.enable_attention_float8"),
-             "takes AMD's own kernels"),
-        Loss(("debug.moe_force_load_balance",), "gives every expert the same number of tokens"),
-        Loss(("validation.enable",), "evaluates on a data set of its own"),
-        Loss(("quantize.*",), "says which layers multiply in 8 bit"),
-    ),
-    silent=globs("""
-        metrics.* lr_scheduler.* optimizer.* training.* checkpoint.* profiling.* debug.* parallelism.* comm.*
-        activation_checkpoint.* compile.* memory_estimation.* fault_tolerance.* experimental.* validation.*
-        primus_turbo.* job.* model.*
-    """),
-)  # fmt: skip
-MAXTEXT = Table(
-    keys=(
-        Key(("max_target_length",), "train.seq_len", positive, default=2048),
-        Key(("steps",), "train.steps", positive_or_open, default=1000),
-        Key(("gradient_accumulation_steps",), "train.grad_accum", positive, default=1),
-    ),
-    losses=(
-        Loss(("remat_policy",), "says which operators are recomputed", ("full",)),
-        Loss(("capacity_factor",), "drops or pads the tokens of an expert", (-1, -1.0)),
-        Loss(("sparse_matmul", "megablox"), "chooses the kernels of experts", unless=True),
-        Loss(("optimizer_memory_host_offload",), "moves the optimizer to host memory"),
-        Loss(("scan_layers",), "unrolls the layers", unless=True),
-        Loss(("moe_dispatch_no_expert_sharding",), "chooses how tokens reach their experts"),
-        Loss(("dcn_*", "ici_sequence_parallelism", "ici_tensor_sequence_parallelism", "ici_context_parallelism"),
-             "sets an axis that is not modelled", (1, -1)),
-        Loss(("logits_dot_in_fp32",), "multiplies the head in float32"),
-    ),
-    silent=globs("""
-        run_name base_output_directory profiler dataset_type hf_* enable_checkpointing async_checkpointing log_period
-        skip_first* profiler_steps max_segments* shardy param_scan_axis quantize_kvcache kv_quant_* checkpoint_is*
-        upload_all* sharding_tolerance use_iota_embed pure_nnx* hardware model_name override_model* tokenizer_path
-        learning_rate* ici_* packing
-    """),
-)  # fmt: skip
+TORCHTITAN, MAXTEXT = Table(file="primus/torchtitan"), Table(file="primus/maxtext")
 
 
 def state_torchtitan(draft: Draft) -> None:
     """State what TorchTitan's keys say."""
-    draft.apply(Table(keys=TORCHTITAN.keys))
+    draft.apply(TORCHTITAN)
     reshard, shards = (
         draft.take("parallelism.fsdp_reshard_after_forward"),
         draft.take("parallelism.data_parallel_shard_degree"),
@@ -120,7 +62,7 @@ def state_torchtitan(draft: Draft) -> None:
 
 def state_maxtext(draft: Draft) -> None:
     """State what MaxText's keys say; -1 of an axis is what the others leave of a node."""
-    draft.apply(Table(keys=MAXTEXT.keys))
+    draft.apply(MAXTEXT)
     batch = draft.take("per_device_batch_size")
     draft.state("train.micro_batch", draft.value(batch, positive), batch)
     axes = {name: draft.take(f"ici_{name}_parallelism") for name in ("tensor", "expert", "fsdp", "data", "pipeline")}
@@ -180,50 +122,7 @@ TUNING: Mapping[str, object] = {
     **PRETRAINING, "micro_batch_size": 1, "global_batch_size": 128, "seq_length": 2048, "eval_iters": 10,
     "eval_interval": 50, "save_interval": 100,
 }  # fmt: skip
-_LORA = (
-    Key(("lora.dim", "peft_dim"), "lora.rank", positive),
-    Key(("lora.dropout",), "lora.dropout", number),
-    Key(("lora.target_modules",), "lora.targets", listed),
-)
-_OWN = Table(
-    keys=_LORA,
-    losses=(
-        Loss(("use_turbo_*", "enable_turbo_*", "turbo_*"), "takes AMD's own kernels"),
-        Loss(("torch_compile.enable",), "compiles the model"),
-        Loss(("num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "num_query_groups", "num_experts",
-              "moe_layer_freq", "moe_ffn_hidden_size", "moe_router_topk", "moe_shared_expert*", "moe_latent_size"),
-             "changes the shape of the model"),
-        Loss(("patch_zero_bubble", "enable_zero_bubble", "zero_bubble_v_schedule*", "enable_1f1b_v", "pp_algorithm",
-              "patch_primus_pipeline"),
-             "orders the passes of a pipeline in another way", ("1f1b", "1f1b-interleaved")),
-        Loss(("recompute_layer_ids",), "recomputes single layers"),
-        Loss(("moe_router_force_load_balancing*",), "gives every expert the same number of tokens", ("even",)),
-        Loss(("comm_overlap_config", "enable_odc*", "patch_moe_overlap", "overlap_grad_norm"), "hides exchanges"),
-        Loss(("use_fsdp2_*", "fsdp_prefetch_depth", "data_parallel_replicate_degree"), "sets how FSDP shards", (1,)),
-        Loss(("fused_ce_*", "enable_fused_linear_ce", "moe_use_fused_router*"), "fuses kernels"),
-        Loss(("gradient_accumulation_fusion", "apply_rope_fusion", "bias_swiglu_fusion", "masked_softmax_fusion"),
-             "runs kernels one by one that are otherwise fused", unless=True),
-        Loss(("use_sink_attention", "sink_*", "use_fla_*", "use_v4_*", "lfm_layer_types"),
-             "is a kind of attention that the shape does not say"),
-    ),
-    silent=globs("""
-        disable_* auto_continue_train stderr_sink_level file_sink_level sink_level no_fp8_weight* stage model_type
-        activation_func sft_* max_samples* enable_packed* use_packed* wall_clock* fp8_wgrad torch_profiler* pp_warmup
-        lora.* peft* flavor wandb* mock* skip_save dataset* data_paths packed_* finetune_lr comm_* conv_* kda_*
-        trainable use_rocm_mem* mlflow_* dump_pp* odc_* weight_deosc* torch_compile.* mlperf_* target_* lb_mini*
-        precision_config packed_sequence optimizer_foreach warmup_train* work_group user_name exp_name workspace
-        platform.* modules.* extends HSA_* NVTE_* GPU_* CLEAN_* TURBO_* LEGACY_* PRIMUS_* USING_* params* swiglu_limit
-        timestep_* cfg_dropout* vae_* nemo_* per_step* adaln_* empty_cache* prefetch_factor mock_dataset.*
-        multi_latent_attention _trainer_class env.* runtime.* data.* _maxdiffusion* output_dir _trainable
-        torch_fsdp2_reshard* use_dual* step_scheduler.* add_qkv_bias window_size enable_profiler checkpoint_every
-        enable_primus_turbo overrides.* _framework _model _config
-    """),
-)  # fmt: skip
-TABLE = Table(
-    keys=(*_LORA,),
-    losses=(*_OWN.losses, *TORCHTITAN.losses, *MAXTEXT.losses, *MEGATRON.losses),
-    silent=(*_OWN.silent, *TORCHTITAN.silent, *MAXTEXT.silent, *MEGATRON.silent),
-)
+TABLE = Table(file="primus/own", beside=(TORCHTITAN, MAXTEXT, MEGATRON))
 
 
 def _recognises(source: Source) -> Certainty:
@@ -254,7 +153,9 @@ def _read(draft: Draft, source: Source) -> None:
     _model(draft)
     _job(draft, framework, tuning=tuning)
     if word == "torchtitan":
-        _eight_bit(draft)
+        file = draft.keys.get("_model")
+        if file is not None and "fp8" in str(file.value).lower():  # it converts the linear layers
+            draft.state("precision", "fp8", file)
         state_torchtitan(draft)
     elif word == "maxtext":
         state_maxtext(draft)
@@ -287,13 +188,6 @@ def catalogue_name(stem: str) -> str:
         return Registry().model(named).name
     except (InputError, OSError):
         return stem
-
-
-def _eight_bit(draft: Draft) -> None:
-    """Model files of TorchTitan that end in -fp8 turn the conversion of its linear layers on."""
-    written = draft.keys.get("_model")
-    if written is not None and "fp8" in str(written.value).lower():
-        draft.state("precision", "fp8", written)
 
 
 def _job(draft: Draft, framework: Written | None, *, tuning: bool) -> None:

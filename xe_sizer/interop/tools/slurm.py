@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from xe_sizer.interop.huggingface import ADDED, SAYS, accelerate_configuration, as_words, trainer_of, trl_settings
+from xe_sizer.interop.huggingface import ADDED, SAYS, accelerate_configuration, as_words, trl_settings, trl_trainer
 from xe_sizer.interop.megatron import SAYS as MEGATRON
 from xe_sizer.interop.megatron import SCHEDULE
 from xe_sizer.interop.tools.megatron_lm import megatron_batch
@@ -46,7 +46,7 @@ def _write_trl(plan: Plan) -> ToolFiles:
         launch += f' --rdzv_backend c10d \\\n  --main_process_ip "$head_node" --main_process_port {_PORT}'
     if nodes > 1 and configuration["distributed_type"] == "DEEPSPEED":
         launch += " --deepspeed_multinode_launcher standard"
-    trainer = command_text(["-m", f"trl.scripts.{trainer_of(plan)}"], as_words(trl_settings(plan)))
+    trainer = command_text(["-m", f"trl.scripts.{trl_trainer(plan)}"], as_words(trl_settings(plan)))
     head = _HEAD if nodes > 1 else ""
     text = f"{_DIRECTIVES.format(nodes=nodes, per_node=per_node)}{head}{launch} \\\n  {trainer}"
     return ToolFiles(text, beside={_CONFIGURATION: yaml_text(configuration)}, run="sbatch FILE")

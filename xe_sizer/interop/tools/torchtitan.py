@@ -8,21 +8,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xe_sizer.errors import InputError, Location, Problem
-from xe_sizer.interop.draft import Key, Table
+from xe_sizer.interop.draft import Table
 from xe_sizer.interop.huggingface import is_replicated, shard_sizes, state_optimizer
 from xe_sizer.interop.launch import (
     Shape,
-    arguments_of,
-    command_of,
-    hardware_of,
-    keys_of_flags,
-    layers_of,
+    command_arguments,
+    find_command,
+    flag_keys,
+    launched_hardware,
+    profile_layers,
     state_gpus,
     state_shape,
 )
-from xe_sizer.interop.readers.python_values import keys_of
+from xe_sizer.interop.readers.python_values import call_keys
 from xe_sizer.interop.source import Tool
-from xe_sizer.interop.values import Written, inverse, is_on, listed, plain, positive, positive_or_open, word_of
+from xe_sizer.interop.values import Written, inverse, is_on, listed, plain, positive, positive_or_open
 from xe_sizer.interop.write import LEARNING_RATE, Added, Exporter, ToolFiles
 from xe_sizer.profiles.catalogue import Registry
 
@@ -43,7 +43,7 @@ _WRITTEN = (*_CAPITALS, "llama4", "gpt_oss")
 _UNWRITTEN = ("llama-3.2-1b", "llama-3.2-3b")  # flavours that are read alone
 _GRADIENTS = 2  # the stage of sharding that keeps gathered weights
 _EAGER = "torchtitan-eager"
-_ROTATIONS = {"allgather": "all-gather", "alltoall": "ring"}
+ROTATIONS = {"allgather": "all-gather", "alltoall": "ring"}
 
 
 def _write(plan: Plan) -> ToolFiles:
@@ -84,7 +84,7 @@ def _write(plan: Plan) -> ToolFiles:
             **{f"{name}_parallel_degree": plan.take(f"layout.{key}", 1)
                for key, name in (("tp", "tensor"), ("cp", "context"), ("ep", "expert"))},
             "expert_tensor_parallel_degree": plan.take("layout.expert_tp") or None,
-            "context_parallel_rotate_method": inverse(_ROTATIONS).get(plan.take("layout.cp_kind")),
+            "context_parallel_rotate_method": inverse(ROTATIONS).get(plan.take("layout.cp_kind")),
             "pipeline_parallel_degree": piped,
             "pipeline_parallel_microbatch_size": micro if piped > 1 else None,
         },
@@ -205,7 +205,7 @@ def _order(draft: Draft, schedule: Written | None, per_stage: Written | None, st
     elif schedule is not None:
         draft.state("layout.schedule", _SCHEDULES[word], schedule)
     draft.default("layout.schedule", "1f1b")
-    each, layers = draft.value(per_stage, positive_or_open), layers_of(draft.fact("model"))
+    each, layers = draft.value(per_stage, positive_or_open), profile_layers(draft.fact("model"))
     if isinstance(each, int) and layers:
         draft.state("layout.vpp", max(1, round(layers / (each * stages))), per_stage, f"{each} layers in each chunk")
     elif word not in _SINGLE and schedule is not None:
@@ -296,26 +296,7 @@ def tiny_shape(family: str, flavor: str) -> dict[str, object] | None:
     return SHAPES.get(f"{start} moe" if flavor == "debugmodel_moe" else start)
 
 
-def _was(*words: str) -> tuple[str, ...]:
-    """Names of a degree of parallelism: first of `parallelism`, in older releases of other sections."""
-    return tuple(f"{section}.{word}" for word in words for section in ("parallelism", "training", "experimental"))
-
-
-TABLE = Table(
-    keys=(
-        Key(("training.seq_len", "training.max_context_length"), "train.seq_len", positive, default=2048),
-        Key(("training.local_batch_size", "training.batch_size"), "train.micro_batch", positive, default=8),
-        Key(("training.steps",), "train.steps", positive, default=10_000),
-        Key(("training.global_batch_size",), "train.global_batch", positive_or_open),
-        Key(_was("tensor_parallel_degree"), "layout.tp", positive, default=1),
-        Key(_was("pipeline_parallel_degree"), "layout.pp", positive, default=1),
-        Key(_was("context_parallel_degree"), "layout.cp", positive, default=1),
-        Key(_was("context_parallel_rotate_method"), "layout.cp_kind", word_of(_ROTATIONS)),
-        Key(_was("expert_parallel_degree"), "layout.ep", positive, default=1),
-        Key(_was("expert_tensor_parallel_degree"), "layout.expert_tp", positive),
-    ),
-    file="torchtitan",
-)  # fmt: skip
+TABLE = Table(file="torchtitan")
 
 
 _CONFIGS = ("job.config_file", "config_file", "CONFIG_FILE")
@@ -341,7 +322,7 @@ def _starts(words: tuple[str, ...]) -> bool:
 
 
 def _launch(source: Source) -> Command | None:
-    return command_of(source, _starts)
+    return find_command(source, _starts)
 
 
 def _keys(source: Source) -> Keys:
@@ -355,7 +336,7 @@ def _keys(source: Source) -> Keys:
 
 def _of_command(source: Source, command: Command) -> Keys:
     """Keys of the file that a command names, and its flags on top."""
-    flags = keys_of_flags(arguments_of(command))
+    flags = flag_keys(command_arguments(command))
     variables = {name: Written(word.text, word.where) for name, word in command.environment.items()}
     named = next((found for name in _CONFIGS if (found := flags.get(name) or variables.get(name))), None)
     file = source.companion(named.value) if named is not None else None
@@ -373,7 +354,7 @@ def _entry(source: Source, name: str | None) -> Keys:
         return {}
     entries = list(module.entries)
     found = name or next((each for each in entries if "debug" not in each), entries[0] if entries else None)
-    return keys_of(module.entry(found)) if found is not None else {}
+    return call_keys(module.entry(found)) if found is not None else {}
 
 
 def _recognises(source: Source) -> Certainty:
@@ -393,7 +374,7 @@ def _read(draft: Draft, source: Source) -> None:
     first = Written(TOOL.name, source.start)
     command = _launch(source) if source.kind == "shell" else None
     if command is not None and source.script is not None:
-        state_gpus(draft, hardware_of(source.script, command))
+        state_gpus(draft, launched_hardware(source.script, command))
     if source.kind == "python":
         _say_which(draft, source)
     compiled, parts = draft.take("compile.enable", "training.compile"), draft.take("compile.components")

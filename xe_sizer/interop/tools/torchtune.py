@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.interop import huggingface
-from xe_sizer.interop.draft import Key, Table
+from xe_sizer.interop.draft import Table
 from xe_sizer.interop.huggingface import adapted_modules, is_replicated, shard_sizes, state_optimizer
 from xe_sizer.interop.launch import (
     Hardware,
     Shape,
-    arguments_of,
-    command_of,
-    hardware_of,
-    layers_of,
+    command_arguments,
+    find_command,
+    launched_hardware,
+    profile_layers,
     state_gpus,
     state_shape,
 )
@@ -24,8 +24,6 @@ from xe_sizer.interop.readers.documents import overridden, resolved
 from xe_sizer.interop.source import Tool
 from xe_sizer.interop.values import (
     Written,
-    above_zero,
-    interval,
     inverse,
     is_on,
     listed,
@@ -236,22 +234,7 @@ SHAPE = {
     "intermediate_dim": "ffn", "vocab_size": "vocab",
 }  # fmt: skip
 """Arguments of the builders without a size, by the keys of a model profile."""
-TABLE = Table(
-    keys=(
-        Key(("tokenizer.max_seq_len", "dataset.max_seq_len"), "train.seq_len", positive),
-        Key(("batch_size",), "train.micro_batch", positive),
-        Key(("gradient_accumulation_steps",), "train.grad_accum", positive),
-        Key(("epochs",), "train.epochs", above_zero),
-        Key(("tensor_parallel_dim",), "layout.tp", positive, default=1),
-        Key(("context_parallel_dim",), "layout.cp", positive, default=1),
-        Key(("save_every_n_steps",), "train.checkpoint_every", interval),
-        Key(("run_val_every_n_steps",), "train.evaluate_every", interval),
-        Key(("enable_async_checkpointing",), "train.async_checkpoint", switch),
-        Key(("model.lora_rank",), "lora.rank", positive),
-        Key(("model.use_dora",), "lora.dora", switch),
-    ),
-    file="torchtune",
-)  # fmt: skip
+TABLE = Table(file="torchtune")
 
 
 def catalogue_name(builder: str) -> str | None:
@@ -285,8 +268,8 @@ def _starts(words: tuple[str, ...]) -> bool:
 
 
 def _launch(source: Source) -> tuple[Command, Arguments] | None:
-    command = command_of(source, _starts)
-    return None if command is None else (command, arguments_of(command, skipped=2))
+    command = find_command(source, _starts)
+    return None if command is None else (command, command_arguments(command, skipped=2))
 
 
 def _keys(source: Source) -> Keys:
@@ -313,7 +296,7 @@ def _by_group(keys: Keys) -> Keys:
 
 def _recognises(source: Source) -> Certainty:
     if source.kind == "shell":
-        return 95 if command_of(source, _starts) is not None else 0
+        return 95 if find_command(source, _starts) is not None else 0
     own = [
         name for name, written in source.keys.items()
         if name.endswith("_component_") and str(written.value).startswith("torchtune.")
@@ -381,7 +364,9 @@ def _job(draft: Draft, builder: Written | None, recipe: str) -> None:
         draft.state("job", "ppo", draft.peek("policy_model._component_"))
     elif builder is not None and draft.peek("optimizer._component_") is None:
         draft.assume("job", "inference", "no optimizer is named", builder.where)
-    prefix = _prefix(builder) or _prefix_of(recipe)
+    built = BUILDER.fullmatch(str(builder.value)) if builder is not None else None
+    named = huggingface.LORA if "full" not in recipe and "lorafinetune" in recipe else None
+    prefix = (built[1] if built is not None else None) or named
     quantised = draft.on("model.quantize_base")
     if prefix == huggingface.QLORA or quantised is not None:
         draft.state("job", huggingface.QLORA, quantised or builder)
@@ -390,16 +375,6 @@ def _job(draft: Draft, builder: Written | None, recipe: str) -> None:
     elif prefix is not None:
         draft.state("job", prefix, builder)
     draft.state("job", huggingface.SFT, builder, "all weights are trained")
-
-
-def _prefix(builder: Written | None) -> str | None:
-    found = BUILDER.fullmatch(str(builder.value)) if builder is not None else None
-    return found[1] if found is not None else None
-
-
-def _prefix_of(recipe: str) -> str | None:
-    """What the name of a recipe says where no configuration is there: `lora_finetune_distributed`."""
-    return None if "full" in recipe or "lorafinetune" not in recipe else huggingface.LORA
 
 
 def _adapters(draft: Draft) -> None:
@@ -437,7 +412,7 @@ def _hardware(draft: Draft, source: Source, launch: tuple[Command, Arguments] | 
     sharded = draft.take("fsdp_reshard_after_forward")
     if launch is not None and source.script is not None:
         flags = launch[1].flags
-        state_gpus(draft, _of_flags(launch[1]) | hardware_of(source.script, launch[0]))
+        state_gpus(draft, _of_flags(launch[1]) | launched_hardware(source.script, launch[0]))
         if "nproc_per_node" not in flags and "nnodes" not in flags:
             draft.default("gpus", 1, "tune run starts one process unless it is told otherwise")
     replicas, shards = draft.take("data_parallel_replicate_dim"), draft.take("data_parallel_shard_dim")
@@ -484,7 +459,7 @@ def _selective(draft: Draft, kind: Written) -> None:
     if plain(kind.value) == "full":
         draft.state("layout.recompute", "full", kind)
     elif isinstance(every, int) and every > 0:
-        layers = layers_of(draft.fact("model"))
+        layers = profile_layers(draft.fact("model"))
         draft.state("layout.recompute", "full", kind, f"of every layer whose number {every} divides")
         draft.state("layout.recompute_layers", layers // every if layers else None, option, f"every {every} layers")
     else:

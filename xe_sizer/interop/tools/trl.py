@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xe_sizer.interop import huggingface
-from xe_sizer.interop.draft import Key, Loss, Table, globs
+from xe_sizer.interop.draft import Table, globs
 from xe_sizer.interop.huggingface import (
     ACTIVATIONS,
     ADDED,
@@ -15,12 +15,12 @@ from xe_sizer.interop.huggingface import (
     state_group_answers,
     state_models,
     state_scored_answers,
-    trainer_of,
     trainer_sharding,
     trl_settings,
+    trl_trainer,
 )
 from xe_sizer.interop.source import Tool
-from xe_sizer.interop.values import Written, is_on, listed, number, plain, positive, switch, word_of
+from xe_sizer.interop.values import Written, is_on, listed, plain, positive
 from xe_sizer.interop.write import Exporter, ToolFiles, yaml_text
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def _write(plan: Plan) -> ToolFiles:
     values = trl_settings(plan) | trainer_sharding(plan)
     nodes, gpus = plan.take("nodes", 1), plan.take("gpus")
     machines = f" --num_machines {nodes}" if nodes > 1 else ""
-    return ToolFiles(yaml_text(values), run=f"trl {trainer_of(plan)} --config FILE --num_processes {gpus}{machines}")
+    return ToolFiles(yaml_text(values), run=f"trl {trl_trainer(plan)} --config FILE --num_processes {gpus}{machines}")
 
 
 EXPORTERS = (Exporter(name="trl", title="TRL", ending=".yaml", write=_write, says=(*SAYS, "layout.zero"), added=ADDED),)
@@ -103,76 +103,7 @@ OWN = frozenset(
     )
 )  # fmt: skip
 """Keys that TRL has beside those of transformers."""
-_GENERATION = "sets how answers are generated, which is not counted"
-TABLE = Table(
-    keys=(
-        Key(("model_name_or_path", "sft_model_path", "model_name"), "model"),
-        Key(("lora_r",), "lora.rank", positive),
-        Key(("lora_dropout",), "lora.dropout", number),
-        Key(("use_dora",), "lora.dora", switch),
-        Key(("teacher_model_name_or_path",), "train.teacher_model"),
-        Key(("precompute_ref_log_probs",), "train.reference", word_of({"true": "precomputed", "false": None})),
-        Key(("reference_free",), "train.reference", word_of({"true": "none", "false": None})),
-        Key(("force_use_ref_model",), "train.reference", word_of({"true": "copy", "false": None})),
-        *huggingface.KEYS,
-    ),
-    losses=(
-        Loss(globs("num_generations num_generations_eval max_completion_length max_new_tokens response_length"),
-             "sets how answers are written, which is read of GRPO alone"),
-        Loss(globs("generation_batch_size steps_per_generation num_iterations num_ppo_epochs num_mini_batches "
-                   "num_sample_generations local_rollout_forward_batch_size total_episodes ppo_epochs rloo_k"),
-             "sets how often generated answers are trained on"),
-        Loss(("use_vllm", "vllm_*", "gpu_memory_utilization", "cache_implementation"), _GENERATION),
-        Loss(("use_transformers_paged", "use_transformers_continuous_batching",
-              "transformers_continuous_batching_config*"), _GENERATION),
-        Loss(("ds3_gather_for_generation",), "gathers the weights for the generation of answers"),
-        Loss(("teacher_model_init_kwargs.*", "use_teacher_server"), "says how a teacher beside the model is held"),
-        Loss(("reward_model_path", "reward_model", "reward_model_name_or_path"),
-             "holds and runs a reward model beside the model"),
-        Loss(("sync_ref_model",), "copies the weights into the reference model"),
-        Loss(("generate_during_eval",), "generates answers during evaluations"),
-        Loss(("pad_to_multiple_of",), "pads sequences to a multiple", harmless=("auto",)),
-        Loss(("use_bnb_nested_quant",), "keeps the scales of quantised weights in float32", unless=True),
-        *huggingface.PEFT_LOSSES,
-        Loss(("lora_target_parameters",), "puts adapters on stacked expert weights"),
-        Loss(("cast_lm_head_to_fp32",), "computes the logits in float32"),
-        Loss(("ignore_bias_buffers", "optimize_cuda_cache", "optimize_device_cache"), "changes what memory is kept"),
-        Loss(("rpo_alpha",), "adds the loss of supervised training"),
-        Loss(("dataset_streaming",), "reads samples as they come"),
-        Loss(("async_reward_computation", "max_staleness", "weight_sync_steps"), _GENERATION),
-        Loss(("model_init_kwargs.use_kernels",), "runs kernels of the Hub"),
-        *huggingface.TRAINER_LOSSES,
-    ),
-    silent=(
-        *globs("""
-        model_revision trust_remote_code tokenizer_name* lora_alpha lora_task_type use_rslora bnb_4bit_* lora_r
-        use_dora lora_dropout lora_target_modules lora_modules_to_save dataset_* datasets* streaming test_split_size
-        chat_template* system_prompt callbacks benchmarks overwrite_hub_revision push_to_hub_revision wandb_*
-        hub_model_revision beta loss_weights label_smoothing truncation_mode max_prompt_length loss_type
-        label_pad_token_id padding_value is_encoder_decoder disable_dropout ref_model_init_kwargs* model_init_kwargs*
-        model_adapter_name ref_adapter_name f_divergence_type f_alpha_divergence_coef ld_alpha discopop_tau
-        use_weighting use_logits_to_keep precompute_ref_batch_size ref_model_mixup_alpha ref_model_sync_steps
-        desirable_weight undesirable_weight prompt_sample_size min_density_ratio max_density_ratio cpo_alpha
-        simpo_gamma alpha max_target_length tools base_model_attribute_name temperature top_p top_k min_p
-        repetition_penalty generation_kwargs* chat_template_kwargs* epsilon epsilon_high delta
-        importance_sampling_level reward_* scale_rewards mask_truncated_completions top_entropy_quantile log_*
-        num_completions_to_print shuffle_dataset router_aux_loss_coef entropy_* use_adaptive_entropy sapo_* vespo_*
-        off_policy_mask_threshold use_bias_correction_kl multi_objective_aggregation max_tool_calling_iterations
-        normalize_* token_level_kl cliprange* vf_coef gamma lam kl_coef kl_estimator whiten_rewards
-        missing_eos_penalty stop_token* exp_name center_rewards_coefficient step_separator train_on_last_step_only
-        eos_token pad_token max_length max_seq_length packing packing_strategy eval_packing padding_free
-        assistant_only_loss completion_only_loss chars_per_token num_of_sequences activation_offloading use_liger_loss
-        lmbda seq_kd judge mixture_coef teacher_model_revision cosine_* repetition_n_grams repetition_max_penalty
-        code_* parallel_code_exec_per_proc e2b_router_url morph_router_url ioi_provider soft_punish_cache
-        max_completion_len use_peft config gradient_checkpointing_use_reentrant max_workers penalty_reward_value
-        sanity_check non_eos_penalty whiten_advantages uld_* use_uld_loss use_extended_uld distillation_*
-        der_loss_weight* mask_type mask_ratio tpo_* filter_all_incorrect beta1 beta2 world_size seed_* trl_project
-        rpo_* model_type
-        """),
-        *huggingface.PEFT_SILENT,
-        *huggingface.TRAINER_SILENT,
-    ),
-)  # fmt: skip
+TABLE = Table(file="trl", further=(huggingface.PEFT, huggingface.TRAINER))
 
 
 _OTHERS = frozenset({"stage", "finetuning_type", "cutoff_len", "template", "tuner_type", "train_type"})
@@ -211,7 +142,7 @@ def _called_in(source: Source) -> Call | None:
     """The call in a Python file by which TRL is known: of a trainer's configuration, else of the trainer."""
     if source.kind != "python" or "trl" not in source.text:
         return None
-    return huggingface.call_of(source, *_CONFIGS) or huggingface.call_of(source, *_CLASSES)
+    return huggingface.find_call(source, *_CONFIGS) or huggingface.find_call(source, *_CLASSES)
 
 
 def _keys(source: Source) -> Keys:
@@ -221,7 +152,7 @@ def _keys(source: Source) -> Keys:
 
 
 def _recognises(source: Source) -> Certainty:
-    if huggingface.command_of(source, _starts) is not None:
+    if huggingface.find_launch(source, _starts) is not None:
         return 85
     if _called_in(source) is not None:
         return 80
@@ -272,7 +203,7 @@ def _trainer(draft: Draft, source: Source) -> str:
     by_loss = next((job for word, job in _LOSS_JOBS.items() if word in words), None)
     named = _named(source)
     called = _called(huggingface.words_started(source, _starts))
-    command = huggingface.command_of(source, _starts)
+    command = huggingface.find_launch(source, _starts)
     call = _called_in(source)
     if call is not None:
         job = next(job for name, job in _CLASS_JOBS.items() if call.is_a(name))

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from xe_sizer.interop import huggingface
-from xe_sizer.interop.draft import Key, Table, globs
+from xe_sizer.interop.draft import Table, globs
 from xe_sizer.interop.huggingface import state_group_answers
 from xe_sizer.interop.source import Tool
-from xe_sizer.interop.values import Expression, Written, is_on, listed, number, plain, positive, switch, word_of
+from xe_sizer.interop.values import Expression, Written, is_on, listed, plain
 
 if TYPE_CHECKING:
     from xe_sizer.interop.draft import Draft
@@ -36,20 +36,7 @@ _PLAIN = "sft"
 _BITS = 4
 _TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 _LENGTH, _RANK = 2048, 16
-TABLE = Table(
-    keys=(
-        Key(("model_name",), "model"),
-        Key(("max_seq_length", "max_length"), "train.seq_len", positive, default=_LENGTH),
-        Key(("r",), "lora.rank", positive, default=_RANK),
-        Key(("lora_dropout",), "lora.dropout", number, default=0),
-        Key(("dtype",), "train.weights_dtype", word_of(huggingface.DTYPES), default="bf16"),
-        Key(("use_dora",), "lora.dora", switch),
-        *huggingface.KEYS,
-    ),
-    losses=(*huggingface.TRAINER_LOSSES,),
-    silent=(*huggingface.TRAINER_SILENT,),
-    file="unsloth",
-)
+TABLE = Table(file="unsloth", further=(huggingface.TRAINER,))
 
 
 def _recognises(source: Source) -> Certainty:
@@ -148,7 +135,7 @@ def _job(draft: Draft, kind: str, adapts: Written | None, quantised: bool, full:
 def _adapters(draft: Draft) -> None:
     targets = draft.take("target_modules")
     if targets is not None:
-        draft.state("lora.targets", draft.value(targets, huggingface.targets_of), targets)
+        draft.state("lora.targets", draft.value(targets, huggingface.target_modules), targets)
     draft.default("lora.targets", _TARGETS)
     saved = draft.take("modules_to_save")
     if saved is not None:

@@ -9,6 +9,8 @@ import math
 import re
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.interop import huggingface
 from xe_sizer.interop.draft import Key, Table, globs
@@ -18,8 +20,8 @@ from xe_sizer.interop.huggingface import (
     OPTIMIZER,
     PARAMS,
     adapted_modules,
-    adapter_of,
     assume_micro_batch,
+    named_adapter,
     pair_single_answers,
     state_models,
     state_optimizer,
@@ -28,9 +30,9 @@ from xe_sizer.interop.huggingface import (
     state_reference,
     state_rollout,
 )
-from xe_sizer.interop.launch import arguments_of, command_of, hardware_of, keys_of_flags, state_gpus
+from xe_sizer.interop.launch import command_arguments, find_command, flag_keys, launched_hardware, state_gpus
 from xe_sizer.interop.megatron import TABLE as MEGATRON_ARGUMENTS
-from xe_sizer.interop.megatron import Arguments, state_megatron, with_groups
+from xe_sizer.interop.megatron import Arguments, state_megatron
 from xe_sizer.interop.readers.documents import resolved
 from xe_sizer.interop.source import Tool
 from xe_sizer.interop.values import (
@@ -206,7 +208,7 @@ def _beside(plan: Plan) -> dict[str, Any]:
 
 
 def _adapters(plan: Plan) -> dict[str, Any]:
-    if not adapter_of(plan):
+    if not named_adapter(plan):
         return {}
     targets = adapted_modules(plan)
     return {
@@ -259,7 +261,6 @@ MEGATRON_GROUPS = (
     "optim.override_optimizer_config.",
 )
 """Groups that have Megatron's own arguments."""
-_MEGATRON = with_groups(MEGATRON_ARGUMENTS, MEGATRON_GROUPS)
 _ROLES = "critic. reward_model. reward. actor_rollout_ref.ref."
 _EVERY_ROLE = tuple(
     f"{role}*{name}"
@@ -286,9 +287,9 @@ TABLE = Table(
         Key(("trainer.save_freq",), "train.checkpoint_every", _every),
         Key(("trainer.test_freq",), "train.evaluate_every", _every),
     ),
-    losses=(*_MEGATRON.losses,),
-    silent=(*_EVERY_ROLE, *_MEGATRON.silent),
+    silent=_EVERY_ROLE,
     file="verl",
+    beside=(replace(MEGATRON_ARGUMENTS, prefixes=MEGATRON_GROUPS),),
 )  # fmt: skip
 
 
@@ -304,7 +305,7 @@ _CUT_OFF = re.compile(r"\+*[a-z_]+(?:\.\w+)+=")
 
 def command(source: Source) -> Command | None:
     """The command of a script that starts one of verl's trainers."""
-    return command_of(source, _starts)
+    return find_command(source, _starts)
 
 
 def _starts(words: tuple[str, ...]) -> bool:
@@ -332,7 +333,7 @@ def keys_said(source: Source) -> Keys:
     started = command(source)
     if started is None:
         return resolved(source.keys, source.given)
-    said = {**keys_of_flags(arguments_of(started)), **_behind_comments(source, started)}
+    said = {**flag_keys(command_arguments(started)), **_behind_comments(source, started)}
     found = {name: _plain(name, each) for name, each in said.items()}
     named = found.get("config_name")
     file = source.companion(f"{str(named.value).removesuffix('.yaml')}.yaml") if named is not None else None
@@ -345,7 +346,7 @@ def _behind_comments(source: Source, started: Command) -> Keys:
     keys: dict[str, Written] = {}
     for each in commands[commands.index(started) + 1 :]:
         if each.words and _CUT_OFF.match(each.words[0].text):
-            keys |= keys_of_flags(arguments_of(each, 0))
+            keys |= flag_keys(command_arguments(each, 0))
     return keys
 
 
@@ -525,7 +526,7 @@ def _hardware(draft: Draft, source: Source, tuned: bool) -> None:
             if number > 1:
                 draft.state("nodes", number, nodes)
     elif started is not None and source.script is not None:
-        state_gpus(draft, hardware_of(source.script, started))
+        state_gpus(draft, launched_hardware(source.script, started))
 
 
 def _is_megatron(draft: Draft) -> bool:

@@ -10,18 +10,14 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from xe_sizer.interop.draft import Key, Table
+from xe_sizer.interop.draft import Table
 from xe_sizer.interop.services import ATOM, VLLM
 from xe_sizer.interop.serving import (
-    cache_format,
-    human_count,
     serving_tool,
-    share,
     state_drafts,
     state_service,
-    weights_format,
 )
-from xe_sizer.interop.values import above_zero_or_off, is_on, listed, number, positive, text
+from xe_sizer.interop.values import above_zero_or_off, is_on, listed, number, positive
 
 if TYPE_CHECKING:
     from xe_sizer.interop.draft import Draft
@@ -29,22 +25,7 @@ if TYPE_CHECKING:
     from xe_sizer.interop.source import Source
     from xe_sizer.interop.values import Written
 
-TABLE = Table(
-    keys=(
-        Key(("model", "model_tag"), "model", text),
-        Key(("tensor_parallel_size", "tp"), "layout.tp", positive, default=1),
-        Key(("pipeline_parallel_size", "pp"), "layout.pp", positive, default=1),
-        Key(("data_parallel_size", "dp"), "layout.dp", positive),
-        Key(("quantization", "q"), "serve.weights", weights_format),
-        Key(("kv_cache_dtype",), "serve.kv_cache", cache_format),
-        Key(("max_model_len",), "serve.max_model_len", human_count),
-        Key(("max_num_seqs",), "serve.max_sequences", human_count),
-        Key(("max_num_batched_tokens",), "serve.max_step_tokens", human_count),
-        Key(("gpu_memory_utilization",), "serve.gpu_memory_utilization", share, default=0.92, since="0.20"),
-        Key(("gpu_memory_utilization",), "serve.gpu_memory_utilization", share, default=0.9, until="0.20"),
-    ),
-    file="vllm",
-)
+TABLE = Table(file="vllm")
 
 
 # vLLM: `vllm serve` in scripts, containers, Kubernetes manifests, charts of the production stack and recipes.
