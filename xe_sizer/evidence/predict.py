@@ -596,7 +596,7 @@ def reinforce_record(record: Record, registry: RecordRegistry) -> ReinforcedReco
     """
 
     def sized_as(given: Given) -> ReinforcementEstimate:
-        return size_reinforcement(resolve_reinforcement(given, registry), fewest=False)
+        return size_reinforcement(resolve_reinforcement(given, registry))
 
     asked, sized = first_possible(scenario_of(record, registry), sized_as)
     assumed = (*asked.assumed, *defaults_of(sized.resolved), *chosen_of(sized.trainer), *_replicas(sized))

@@ -195,7 +195,7 @@ def advise(estimate: ReinforcementEstimate, registry: Registry, most: int = MOST
         before=estimate,
         given=estimate.resolved.given,
         registry=registry,
-        size=lambda given: size(resolve(given, registry), fewest=False),
+        size=lambda given: size(resolve(given, registry)),
         mends=lambda after: after.ok,
     )
     options = _faster(trials) if estimate.ok else _mended(trials, most)

@@ -22,7 +22,6 @@ from xe_sizer.scenario.provenance import (
     in_reading_order,
     problem_at,
     relative,
-    with_further,
     with_values,
 )
 from xe_sizer.scenario.schema import (
@@ -305,11 +304,6 @@ def resolve(given: Given, registry: Registry) -> ResolvedReinforcement:
         steps=steps,
         ways=_ways(settings),
     )
-
-
-def with_further_problems(problems: Iterable[Problem], rest: Given, registry: Registry) -> list[Problem]:
-    """The problems of a scenario's keys, and what names, model, hardware and stack have against the rest of it."""
-    return with_further(problems, rest, resolve, registry)
 
 
 def _with_training(problems: list[Problem], given: Given, registry: Registry) -> list[Problem]:

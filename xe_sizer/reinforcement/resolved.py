@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from xe_sizer.immutable import Immutable
 from xe_sizer.reinforcement.answers import Asked, constant_answers, cut_answers
 
@@ -172,6 +174,20 @@ class ResolvedReinforcement(Immutable):
     @property
     def given(self) -> Given:
         return self.trainer.given
+
+    @property
+    def gpus(self) -> int | None:
+        """GPUs of both pools; None: open."""
+        return self.trainer.gpus
+
+    @property
+    def batch_is_free(self) -> bool:
+        """The prompts of an iteration make its batch, and a scenario says how many there are."""
+        return False
+
+    def on_any_gpus(self) -> ResolvedReinforcement:
+        """The same iterations with the trainer's layout and the number of GPUs left open."""
+        return replace(self, trainer=self.trainer.on_any_gpus())
 
     @property
     def recomputes(self) -> bool:

@@ -44,8 +44,8 @@ from xe_sizer.training.estimate import DOES_NOT_FIT, FITS, Choice, Fewest
 from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.layout import Layouts
 from xe_sizer.training.memory import spare_bytes
-from xe_sizer.training.search import choose, frontier
-from xe_sizer.training.search_space import LARGEST_PLAN, layout_chunks, legal_layouts
+from xe_sizer.training.search import Candidates, choose, frontier
+from xe_sizer.training.search_space import LARGEST_PLAN, layout_chunks, legal_layouts, without_groups
 from xe_sizer.training.uncertainty import doubtful_bytes
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from xe_sizer.training.search_space import Rules
 
 CHUNK = 1 << 14  # layouts evaluated together
+FIRST_TRIED = 4  # numbers of GPUs that a search for the fewest looks at first, and twice as many each time after
 SAME = 1e-3  # chosen: share of the time below which a larger pool of replicas is no gain
 
 
@@ -168,6 +169,22 @@ class Search(Immutable):
         ok = stepping <= card - headroom_bytes - asleep
         around = around_bytes(resolved.actor, layouts)
         return np.asarray(ok & (actor_kept + critic_kept + around + awake <= card - headroom_bytes))
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Numbers of GPUs that are tried."""
+        return self.resolved.trainer.gpu_numbers(max(LARGEST_PLAN, self.resolved.gpus or 0))
+
+    @cached_property
+    def fewest(self) -> int | None:
+        """The fewest GPUs on which some way to share them fits; None where none of those tried does."""
+        size, start = FIRST_TRIED, 0
+        while start < len(self.counts):
+            found = next(self.best(self.counts[start : start + size]), None)
+            if found is not None:
+                return found.gpus
+            start, size = start + size, 2 * size
+        return None
 
     def trainers(self, counts: Sequence[int], colocated: bool) -> Trainers:
         """The best layout of the trainer on each number of GPUs on which one fits, those likely to fit first."""
@@ -337,31 +354,26 @@ class Search(Immutable):
 
 # The number of GPUs, and the estimate.
 
-FIRST_TRIED = 4  # numbers of GPUs that a search for the fewest looks at first, and twice as many each time after
 
-
-def size(resolved: ResolvedReinforcement, fewest: bool = True) -> ReinforcementEstimate:
+def size(resolved: ResolvedReinforcement) -> ReinforcementEstimate:
     """Choose the number of GPUs (where it is open), their split and the layouts.
-
-    fewest : look for the fewest GPUs that fit, also where their number is given
 
     Raises
     ------
     InputError : no legal layout on the GPUs asked for
     """
     search = Search(resolved)
-    gpus = resolved.trainer.gpus
-    smallest = _fewest(search) if fewest or gpus is None else None
-    if gpus is not None:
-        return _on(search, gpus, smallest)
+    if resolved.gpus is not None:
+        return _on(search, resolved.gpus)
+    smallest = search.fewest
     if smallest is None:
         node = resolved.actor.server.accelerators
-        return _on(search, max(count for count in _counts(resolved) if count <= node), None)
+        return _on(search, max(count for count in search.counts if count <= node))
     first = None
-    for count in _counts(resolved):
+    for count in search.counts:
         if count < smallest:
             continue
-        found = _on(search, count, smallest)
+        found = _on(search, count)
         if found.ok:
             return found
         first = first or found
@@ -369,36 +381,31 @@ def size(resolved: ResolvedReinforcement, fewest: bool = True) -> ReinforcementE
     return first
 
 
-def estimates(search: Search, counts: Sequence[int], fewest: int | None = None) -> Iterator[ReinforcementEstimate]:
-    """The best iteration on each number of GPUs and each way to share them, estimated."""
-    for one in search.best(counts):
-        yield _estimate(search, one, FITS, fewest)
+def candidates(
+    resolved: ResolvedReinforcement, progress: Callable[[int], None] | None = None, every_way: bool = True
+) -> Candidates:
+    """The best split of every number of GPUs, for each way to share them; `every_way` as in `Rules`."""
+    search, counts = Search(resolved, every_way, progress), resolved.trainer.planned_gpus
+    found: list[Iteration] = []
+    try:
+        found += search.best(counts)
+        complete = True
+    except KeyboardInterrupt:
+        complete = False
+    fewest = min((one.gpus for one in found), default=None) if complete else None
+    sized = tuple(_estimate(search, one, FITS, lambda: fewest) for one in found)
+    # Numbers of GPUs that the trainer's batch rules out may do in two pools.
+    split = without_groups(search.rules, counts)
+    tried = tuple(count for count in counts if count not in split or any(one.gpus == count for one in found))
+    trainer = replace(resolved.trainer, at_batch=None)  # its batch is that of the prompts
+    return Candidates(trainer, sized, search.seen.considered, search.seen.feasible, complete, tried)
 
 
-def _counts(resolved: ResolvedReinforcement) -> tuple[int, ...]:
-    """Numbers of GPUs that are tried."""
-    return resolved.trainer.gpu_numbers(max(LARGEST_PLAN, resolved.trainer.gpus or 0))
-
-
-def _fewest(search: Search) -> int | None:
-    """The fewest GPUs on which some way to share them fits; None where none of those tried does."""
-    counts = list(_counts(search.resolved))
-    size, start = FIRST_TRIED, 0
-    while start < len(counts):
-        found = next(search.best(counts[start : start + size]), None)
-        if found is not None:
-            return found.gpus
-        start, size = start + size, 2 * size
-    return None
-
-
-def _on(search: Search, gpus: int, fewest: int | None) -> ReinforcementEstimate:
+def _on(search: Search, gpus: int) -> ReinforcementEstimate:
     """The best on so many GPUs; where nothing fits, what misses by least."""
     found = list(search.best([gpus]))
-    if found:
-        best = min(found, key=lambda one: one.seconds)
-        return _estimate(search, best, FITS, fewest)
-    return _estimate(search, _nearest(search, gpus), DOES_NOT_FIT, fewest)
+    best = min(found, key=lambda one: one.seconds) if found else _nearest(search, gpus)
+    return _estimate(search, best, FITS if found else DOES_NOT_FIT, lambda: search.fewest)
 
 
 def _nearest(search: Search, gpus: int) -> Iteration:
@@ -431,7 +438,7 @@ def _no_replica(resolved: ResolvedReinforcement, gpus: int) -> Problem:
     return Problem(message, resolved.given.locate(("rollout", "tp")), hint)
 
 
-def _estimate(search: Search, one: Iteration, rank: int, fewest: int | None) -> ReinforcementEstimate:
+def _estimate(search: Search, one: Iteration, rank: int, fewest: Callable[[], int | None]) -> ReinforcementEstimate:
     resolved = search.resolved.trainer
     if not one.colocated and search.resolved.settings.asked_share is None:  # the stack's is of engines that share cards
         shown = {key: how for key, how in resolved.origins.items() if key != "rollout.gpu_memory_utilization"}

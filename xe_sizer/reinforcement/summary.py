@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -20,11 +20,11 @@ from xe_sizer.reinforcement.iteration import (
 from xe_sizer.reinforcement.memory import around_bytes
 from xe_sizer.result.common import Gpus, MemoryComponent, Reason, Source, TimeComponent
 from xe_sizer.result.training import Iteration as IterationResult
-from xe_sizer.result.training import Phase, Pool
+from xe_sizer.result.training import Phase
 from xe_sizer.scenario.limits import memory_doubt, missed, verdict_of
 from xe_sizer.training.memory_parts import MEMORY_PARTS
 from xe_sizer.training.methods.preferences import REFERENCE
-from xe_sizer.training.summary import checkpoint_of, cost_of, layout_of, memory_reasons, run_of, with_operators
+from xe_sizer.training.summary import checkpoint_of, cost_of, memory_reasons, run_of
 from xe_sizer.training.summary import summarise as summarise_training
 from xe_sizer.units import whole_parts
 
@@ -101,14 +101,9 @@ FORMULAS = {
 """What the parts are made of that no registered part says itself."""
 
 
-def summarise(sized: ReinforcementEstimate, details: bool = True, operators: bool = False) -> Result:
-    """Everything about an estimate but the advice.
-
-    details : as of the training wing's; operators : with an optimizer step of the actor operator by operator
-    """
+def summarise(sized: ReinforcementEstimate, details: bool = True) -> Result:
+    """Everything about an estimate but the advice; `details` as of the training wing's."""
     base = summarise_training(sized.trainer, details)
-    if operators:
-        base = with_operators(base, sized.trainer)
     memory, time = _memory(sized, base.memory), _time(sized, base.time)
     confidence, caller = sized.confidence, sized.resolved.given.caller
     reasons = (
@@ -133,7 +128,7 @@ def summarise(sized: ReinforcementEstimate, details: bool = True, operators: boo
         cost=cost_of(sized, time),
         checkpoint=checkpoint_of(sized),
         phases=tuple(_phases(sized)),
-        pools=tuple(pools_of(sized)),
+        pools=sized.pools,
         beside=tuple(_beside(sized, base.beside)),
         iteration=_iteration(sized),
         warnings=(*base.warnings, *_warnings(sized)),
@@ -252,37 +247,6 @@ def _phases(sized: ReinforcementEstimate) -> Iterator[Phase]:
             bound=max(parts, key=lambda part: parts[part]),
             hidden=hidden,
             components=tuple(_component(n, s, seconds) for n, s in parts.items() if s > 0),
-        )
-
-
-def pools_of(sized: ReinforcementEstimate) -> Iterator[Pool]:
-    """The GPUs that train and those that write answers, or those that do both."""
-    one, node = sized.iteration, sized.resolved.job.server.accelerators
-    rollout, placement = one.rollout, one.rollout.placement
-    writes: dict[str, Any] = {
-        "replicas": rollout.replicas,
-        "engine": rollout.job.engine.name,
-        **{name: int(getattr(placement, name)[0]) for name in ("tp", "pp", "ep")},
-    }
-    idle, peaks = one.idle_shares, one.peaks
-    trainer = max(size for name, size in peaks.items() if one.colocated or name != ROLLOUT)
-    yield Pool(
-        name="trainer and rollout" if one.colocated else "trainer",
-        gpus=one.trainer_gpus,
-        nodes=math.ceil(one.trainer_gpus / node),
-        peak_bytes=float(round(trainer)),
-        idle_share=idle[0],
-        layout=layout_of(sized.layouts),
-        **(writes if one.colocated else {}),
-    )
-    if not one.colocated:
-        yield Pool(
-            name="rollout",
-            gpus=rollout.gpus,
-            nodes=math.ceil(rollout.gpus / node),
-            peak_bytes=float(round(peaks[ROLLOUT])),
-            idle_share=idle[1],
-            **writes,
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,6 @@ from xe_sizer.scenario.provenance import (
     model_and_server,
     relative,
     tariff_of,
-    with_further,
 )
 from xe_sizer.scenario.schema import LOADS
 from xe_sizer.serving.conflicts import RULES, AskedService
@@ -201,11 +200,6 @@ def resolve(given: Given, registry: Registry, objectives: Objectives = INTERACTI
     if problems or given.unread or not (model and server and engine and found):
         raise InputError(in_reading_order(problems, given))
     return _assembled(given, provenance, model, server, engine, found, gpus, objectives)
-
-
-def with_further_problems(problems: Iterable[Problem], rest: Given, registry: Registry) -> list[Problem]:
-    """The problems of a scenario's keys, and what names, model, hardware and engine have against the rest of it."""
-    return with_further(problems, rest, resolve, registry)
 
 
 def _assembled(

@@ -13,19 +13,16 @@ from msgspec.structs import replace
 from xe_sizer.errors import InputError, Location, Problem, collecting, did_you_mean
 from xe_sizer.immutable import Immutable
 from xe_sizer.profiles.finder import is_path
-from xe_sizer.result.common import LeftOut, with_advice
+from xe_sizer.result.common import LeftOut
 from xe_sizer.result.serving import BY_POWER, BY_PRICE, FleetOption, ParetoPoint, ReplicaLayout
 from xe_sizer.scenario.read import changed
-from xe_sizer.scenario.trials import wanted
-from xe_sizer.serving.advice import advise as advise_service
 from xe_sizer.serving.memory import serving_memory
 from xe_sizer.serving.queueing import curve
 from xe_sizer.serving.resolve import resolve
 from xe_sizer.serving.search import fit_of, size
 from xe_sizer.serving.search_space import legal_placements
-from xe_sizer.serving.summary import summarise as summarise_service
 from xe_sizer.serving.summary import throughput_of
-from xe_sizer.serving.summary import with_operators as with_service_operators
+from xe_sizer.studies.estimate import serving_wing
 
 if TYPE_CHECKING:
     from xe_sizer.laws.hardware import Server
@@ -178,7 +175,7 @@ def serve_on(
     InputError : as `fleet`
     """
     found = fleet(given, registry, hardware)
-    result = concluded(found.chosen, registry, details, operators)
+    result = serving_wing().conclude(found.chosen, registry, details, operators)
     if len(hardware) > 1:
         compared = tuple(option(one) for one in found.answers)
         warnings = (*result.warnings, *one_price(given), *_unpriced(found))
@@ -300,11 +297,3 @@ def pareto(resolved: ResolvedService) -> tuple[ParetoPoint, ...]:
         )
         for r, c in kept[:-1:step] + kept[-1:]
     )
-
-
-def concluded(sized: ServingEstimate, registry: Registry, details: bool = True, operators: bool = False) -> ServeResult:
-    """The result of an estimate, with advice; `operators` as well with its steps operator by operator."""
-    result = summarise_service(sized, details)
-    if operators:
-        result = with_service_operators(result, sized)
-    return with_advice(result, result.verdict, advise_service(sized, registry, wanted(sized, details)))

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from xe_sizer.graph.operators import Array
     from xe_sizer.result.common import Limit
+    from xe_sizer.result.training import Pool
     from xe_sizer.software.uncertainty import Spread, Uncertainty
     from xe_sizer.training.job import Job
     from xe_sizer.training.layout import Layouts
@@ -188,6 +189,26 @@ class TrainingEstimate(Immutable):
     gpus: int
     choice: Choice
     fewest: Fewest
+
+    @property
+    def question(self) -> ResolvedTraining:
+        """All that was resolved of the scenario, as searches take it."""
+        return self.resolved
+
+    @property
+    def pools(self) -> tuple[Pool, ...]:
+        """GPUs with work of their own beside each other; empty where all train."""
+        return ()
+
+    @property
+    def colocated(self) -> bool | None:
+        """Whether answers are written on the GPUs that train; None where none are written."""
+        return None
+
+    @property
+    def pool_keys(self) -> dict[str, object]:
+        """The scenario keys that ask for the pools."""
+        return {}
 
     @property
     def ledger(self) -> Ledger:

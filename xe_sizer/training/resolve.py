@@ -33,7 +33,6 @@ from xe_sizer.scenario.provenance import (
     problem_at,
     relative,
     tariff_of,
-    with_further,
 )
 from xe_sizer.scenario.read import serves
 from xe_sizer.software.adapter_targets import ALL_LINEAR, resolve_targets
@@ -748,10 +747,10 @@ def resolve(given: Given, registry: Registry) -> ResolvedTraining:
     """
     if serves(given):
         raise InputError(_inference(given))
-    return _resolved_or_refused(given, registry)
+    return resolve_without_serving(given, registry)
 
 
-def _resolved_or_refused(given: Given, registry: Registry) -> ResolvedTraining:
+def resolve_without_serving(given: Given, registry: Registry) -> ResolvedTraining:
     """As `resolve`, for a scenario that may have settings of inference."""
     problems: list[Problem] = []
     resolved = _resolved(given, registry, problems)
@@ -787,11 +786,6 @@ def _inference(given: Given) -> Problem:
     serve, train = given.caller.call("serve", given.path, {}, ()), given.caller.setting("job", DEFAULT_METHOD.name)
     hint = f"{serve!r} sizes inference; {train} and others are trained"
     return Problem(asked, given.locate(("job",) if given.values.job else ("serve",), key=True), hint)
-
-
-def with_further_problems(problems: Iterable[Problem], rest: Given, registry: Registry) -> list[Problem]:
-    """The problems of a scenario's keys, and what names, model, hardware and stack have against the rest of it."""
-    return with_further(problems, rest, _resolved_or_refused, registry)
 
 
 def _resolved(

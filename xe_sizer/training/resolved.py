@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from xe_sizer.errors import Problem
 from xe_sizer.immutable import Immutable
 from xe_sizer.training.layout import WORDS
-from xe_sizer.training.search_space import Rules, gpu_counts
+from xe_sizer.training.search_space import LARGEST_PLAN, Rules, gpu_counts
 from xe_sizer.training.workload import default_global_batch
 
 if TYPE_CHECKING:
@@ -65,6 +65,20 @@ class ResolvedTraining(Immutable):
             return (1,)
         most = self.given.values.limits.max_gpus or largest
         return gpu_counts(self.job.server.accelerators, most, parts=not self.whole_servers)
+
+    @property
+    def planned_gpus(self) -> tuple[int, ...]:
+        """The numbers of GPUs that a plan tries: the one asked for, else whole servers, or parts of one too."""
+        return (self.gpus,) if self.gpus is not None else self.gpu_numbers(LARGEST_PLAN)
+
+    def on_any_gpus(self) -> ResolvedTraining:
+        """The same job with its layout and the number of its GPUs left open."""
+        return replace(self.without_layout(), gpus=None)
+
+    @property
+    def batch_is_free(self) -> bool:
+        """Whether nothing else makes the global batch, so that it may grow with the GPUs, as weak scaling has it."""
+        return True
 
     def without_layout(self) -> ResolvedTraining:
         """The same job with the whole layout open, but for a micro-batch whose states are compared with each other."""

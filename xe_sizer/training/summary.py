@@ -365,11 +365,11 @@ def summarise(sized: TrainingEstimate, details: bool = True) -> Result:
 
 
 def with_operators(result: Result, sized: TrainingEstimate) -> Result:
-    """The result with its step operator by operator."""
+    """The result with its optimizer step operator by operator."""
     from xe_sizer.scenario.trials import operator_rows
     from xe_sizer.training.step_time import operator_costs
 
-    operators = operator_rows(operator_costs(sized.timeline), result.time.step_s.expected)
+    operators = operator_rows(operator_costs(sized.timeline), float(sized.timeline.step_s[0]))
     return replace(result, time=replace(result.time, operators=operators))
 
 
