@@ -10,8 +10,7 @@ import msgspec
 from xe_sizer.report.answers import reporter
 from xe_sizer.report.format import clean, doubts, estimate_words, gib, limit_quantity, probability_words, says_nothing
 from xe_sizer.result.common import DEFAULT_CONFIDENCE, UNSURE, UNSURE_MEMORY, assumed_hardware
-from xe_sizer.result.serving import OVERLOADED, QUEUES, TOO_LONG, ServeResult
-from xe_sizer.result.training import Result
+from xe_sizer.result.serving import OVERLOADED, QUEUES, TOO_LONG
 
 if TYPE_CHECKING:
     from xe_sizer.result.common import Ledger, Limit, Reason, Sized, Verdict
@@ -91,8 +90,7 @@ def caution(answer: Sized) -> str:
 
 def cautions(answer: Sized) -> str:
     """For answers of which no first screen is shown: assumed hardware, the caution, and limits that look mistaken."""
-    misread = answer.misread if isinstance(answer, ServeResult) else ()
-    return "; ".join(filter(None, (_assumed_text(answer), caution(answer), *map(clean, misread))))
+    return "; ".join(filter(None, (_assumed_text(answer), caution(answer), *map(clean, answer.misread))))
 
 
 def _assumed_text(answer: Sized) -> str:
@@ -131,7 +129,7 @@ def headline(answer: Sized) -> str:
 
 def title(answer: Sized) -> str:
     """The headline of a report whose first screen has the figures: the subject, and why the answer is no."""
-    why = outcome(answer) if not answer.verdict.fits else missed_text(answer.verdict, currency_of(answer))
+    why = outcome(answer) if not answer.verdict.fits else missed_text(answer.verdict, answer.currency)
     return f"{subject(answer)}: {why}" if why else subject(answer)
 
 
@@ -182,15 +180,6 @@ def gpu_memory_missing(memory: Ledger) -> str:
     return f"{gib(-memory.headroom_bytes)} GiB missing" if memory.headroom_bytes < 0 else ""
 
 
-def currency_of(answer: Sized) -> str | None:
-    """In which prices are; None where there are none."""
-    if isinstance(answer, ServeResult):
-        return answer.cost.currency
-    if isinstance(answer, Result) and answer.cost.price is not None:
-        return answer.cost.price.currency
-    return (answer.scenario.get("cost") or {}).get("currency")
-
-
 def limit_text(limit: Limit, currency: str | None = None) -> str:
     """A limit and what is estimated, in their unit: `max_hours (limit 24 h, estimate 31.5 h)`."""
     allowed = limit_quantity(limit.name, limit.limit, currency)
@@ -225,7 +214,7 @@ def why_text(answer: Sized) -> str:
     first = verdict.reasons[0]
     if not verdict.fits or first.code == OVERLOADED:
         return reason_text(first)
-    missed = missed_text(verdict, currency_of(answer))
+    missed = missed_text(verdict, answer.currency)
     told = first.code in (QUEUES, TOO_LONG)
     message = "; ".join(filter(None, (first.message if told else "", missed))) or first.message
     return reason_text(msgspec.structs.replace(first, message=message))

@@ -33,7 +33,6 @@ from xe_sizer.report.picture import Cell, Strip
 from xe_sizer.report.verdict import (
     caution,
     cautions,
-    currency_of,
     is_tight,
     required_words,
     unjudged,
@@ -350,7 +349,7 @@ def _outcome(result: Sized) -> str:
         return "load exceeds capacity"
     failed = (limit for limit in result.verdict.limits if not limit.ok)
     missed = [
-        f"{clean(limit.name)} ({estimate_words(limit, currency_of(result))}{required_words(limit, result.verdict)})"
+        f"{clean(limit.name)} ({estimate_words(limit, result.currency)}{required_words(limit, result.verdict)})"
         for limit in failed
     ]
     missed += ["confidence in memory" for reason in result.verdict.reasons if reason.code == UNSURE_MEMORY]

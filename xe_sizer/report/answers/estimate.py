@@ -57,7 +57,6 @@ from xe_sizer.report.format import (
 )
 from xe_sizer.report.picture import Axis, Bar, Bars, Mark, Part, Stack
 from xe_sizer.report.verdict import (
-    currency_of,
     gpu_memory_missing,
     is_tight,
     job_words,
@@ -285,7 +284,7 @@ def outcome(result: Result) -> str:
     """Memory and time, or what is missing."""
     if not result.verdict.fits:
         return _shortage(result)
-    missed, figures = missed_text(result.verdict, currency_of(result)), f"{_memory_use(result)}, {_run(result)}"
+    missed, figures = missed_text(result.verdict, result.currency), f"{_memory_use(result)}, {_run(result)}"
     return f"{missed}: {figures}" if missed else figures
 
 
@@ -578,7 +577,7 @@ def _points(result: Result) -> Iterator[Point]:
     yield from image_point(result)
     yield memory_point(result.memory, result.verdict, _tight_on_card(result))
     yield from _host_point(result)
-    yield from limits_points(result.verdict, currency_of(result))
+    yield from limits_points(result.verdict, result.currency)
     yield from change_point(result.advice)
 
 
