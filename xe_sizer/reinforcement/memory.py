@@ -119,7 +119,7 @@ def left_share(resolved: ResolvedReinforcement, taken_bytes: float) -> float:
 
     share = min(own share of the engine, 1 - taken / card - spare)      where nobody says; else as asked
     """
-    known, job = resolved.settings.share(colocated=True), resolved.service.job
+    known, job = resolved.settings.share(colocated=True), resolved.writer
     if known is not None:
         return known
     card = job.server.accelerator.memory_bytes

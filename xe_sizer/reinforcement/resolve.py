@@ -3,38 +3,33 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
 
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.graph.model import VALUES
+from xe_sizer.laws.device import sixteen_bit
 from xe_sizer.profiles.catalogue import load_stack
 from xe_sizer.profiles.finder import default_name
+from xe_sizer.reinforcement.conflicts import ENGINE_RULES, RULES, AskedIterations
 from xe_sizer.reinforcement.resolved import ResolvedReinforcement, settings_of
+from xe_sizer.scenario.conflicts import conflicts
 from xe_sizer.scenario.provenance import (
     Provenance,
     collect,
+    efficiency_of,
     gpu_count,
     in_reading_order,
-    problem_at,
+    model_and_server,
     relative,
     with_values,
 )
-from xe_sizer.scenario.schema import (
-    DataSection,
-    Histogram,
-    LayoutSection,
-    LimitsSection,
-    LoraSection,
-    ServeSection,
-    TrainSection,
-)
-from xe_sizer.serving.resolve import BENCHMARK
-from xe_sizer.serving.resolve import resolve as resolve_service
+from xe_sizer.scenario.schema import DataSection, Histogram
+from xe_sizer.serving.resolve import build_job, engine_on, format_names, published_format, scheme_of
 from xe_sizer.software.stack import Objective
 from xe_sizer.training.methods import METHODS
 from xe_sizer.training.methods.method import Frozen
@@ -45,115 +40,84 @@ from xe_sizer.training.workload import DEFAULT_STEPS
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from xe_sizer.errors import Location
     from xe_sizer.graph.model import ModelShape
+    from xe_sizer.laws.hardware import Server
     from xe_sizer.profiles.catalogue import Registry
-    from xe_sizer.profiles.convert import KeyPath
     from xe_sizer.reinforcement.resolved import Settings
     from xe_sizer.scenario.read import Given
-    from xe_sizer.scenario.schema import ScenarioFile
+    from xe_sizer.scenario.schema import RolloutSection, ScenarioFile
     from xe_sizer.serving.job import ServingJob
-    from xe_sizer.software.stack import RolloutDefaults, Stack
+    from xe_sizer.software.engine import Engine
+    from xe_sizer.software.number_formats import Scheme
+    from xe_sizer.software.stack import RolloutDefaults
     from xe_sizer.training.job import Job
     from xe_sizer.training.methods import Rollout
     from xe_sizer.training.resolved import ResolvedTraining
 
-# Scenarios of both wings: one of training, and one of a service.
+# What both wings are asked: the trainer keys of the scenario, of which an iteration sets some; the engine a job.
 
 SCALE = 1_000_000  # answers by which shares of lengths become counts
-WRITTEN_AS: Mapping[tuple[str | int, ...], str] = {
-    ("serve", "input_tokens"): "input_tokens",
-    ("serve", "output_tokens"): "output_tokens",
-    **{("serve", name): name for name in ("engine", "weights", "kv_cache", "gpu_memory_utilization", "max_sequences")},
-    **{("layout", name): name for name in ("tp", "pp", "ep")},
-}  # keys of a service that a scenario has in its section `rollout`
-UNKNOWN_TO_SERVICES = ("data", "train", "storage", "lora", "p_tuning")
 
 
-def trainer_scenario(given: Given, settings: Settings, steps: int, padding: str) -> Given:
-    """The optimizer steps on all answers of a run: sequences of a prompt with its answer, whose lengths are known.
-
-    Keys that the user did not give count as the stack's own.
-    """
-    values, asked = given.values, settings.asked
+def trained_values(values: ScenarioFile, settings: Settings, steps: int, padding: str) -> ScenarioFile:
+    """The optimizer steps on all answers of a run: sequences of a prompt with its answer, whose lengths are known."""
+    asked, train = settings.asked, values.train
     lengths = [max(round(asked.inputs + tokens), 1) for tokens in asked.answers.lengths.tolist()]
     counts = [float(share) * SCALE for share in asked.answers.probabilities]
-    longest = lengths[-1]
-    batch = values.train.global_batch or (None if values.train.grad_accum else max(round(settings.trained), 1))
-    train = replace(
-        values.train,
-        steps=steps,
-        epochs=None,
-        seq_len=values.train.seq_len or longest,
-        global_batch=batch,
-        padding=values.train.padding if values.train.padding not in (None, "packed") else padding,
-    )
     alone = values.gpus
     if settings.colocated is False and values.gpus is not None:
         alone = None if settings.gpus is None else max(values.gpus - settings.gpus, 1)
-    found = Histogram(lengths=tuple(lengths), counts=tuple(counts))
-    data = DataSection(samples=max(round(settings.trained * steps), 1), histogram=found)  # the longest of all counts
-    return replace(given, values=replace(values, train=train, data=data, gpus=alone))
-
-
-def service_scenario(given: Given, settings: Settings, gpus: int | None, utilization: float | None) -> Given:
-    """The replicas that write answers, as a service that is tested with all of them at once.
-
-    gpus : of all replicas; None: open
-    utilization : share of the card that the engine may use; None: its own
-    """
-    values, rollout = given.values, given.values.rollout
-    serve = ServeSection(
-        engine=settings.engine,
-        requests=max(round(settings.asked.count), 1),
-        input_tokens=settings.asked.inputs,
-        output_tokens=max(settings.answers.mean, 1.0),
-        max_model_len=None,
-        gpu_memory_utilization=utilization,
-        weights=rollout.weights,
-        kv_cache=rollout.kv_cache,
-        max_sequences=settings.max_sequences,
+    return replace(
+        values,
+        gpus=alone,
+        train=replace(
+            train,
+            steps=steps,
+            epochs=None,
+            seq_len=train.seq_len or lengths[-1],
+            global_batch=train.global_batch or (None if train.grad_accum else max(round(settings.trained), 1)),
+            padding=train.padding if train.padding not in (None, "packed") else padding,
+        ),
+        data=DataSection(
+            samples=max(round(settings.trained * steps), 1),  # the longest of all counts
+            histogram=Histogram(lengths=tuple(lengths), counts=tuple(counts)),
+        ),
     )
-    # Ranks of experts beyond the tensor ranks serve sequences of their own.
-    groups = None if rollout.tp is None else max((rollout.ep or 1) // rollout.tp, 1)
-    empty: dict[str, Any] = {"train": TrainSection(), "data": DataSection(), "lora": LoraSection()}
-    served = replace(
-        values, **empty, serve=serve, job=None, stack=None, gpus=gpus, nodes=None, limits=LimitsSection(),
-        layout=LayoutSection(tp=rollout.tp, pp=rollout.pp, ep=rollout.ep, dp=groups),
+
+
+def engine_job(
+    given: Given, settings: Settings, model: ModelShape, server: Server, engine: Engine, formats: Scheme
+) -> ServingJob:
+    """The engine that writes the answers, with the model that learns.
+
+    It runs as a library of the trainer, see `beside_a_trainer`.
+    """
+    mean = settings.asked.inputs + max(settings.answers.mean, 1.0)
+    return beside_a_trainer(
+        build_job(
+            model, server, engine, formats, efficiency_of(given), max(model.max_positions or 0, mean),
+            settings.asked_share, max_sequences=settings.max_sequences,
+        ),
+        settings.defaults,
     )  # fmt: skip
-    return replace(given, values=served, origin=_kept(given.origin), locate=_located(given))
 
 
-def companion_scenario(given: Given, model: str | None, name: str) -> Given:
-    """The same training of another model, as a critic is: all of its weights learn."""
-    values = given.values if model is None else replace(given.values, model=model)
-    where = given.locate
-
-    def locate(key_path: KeyPath, *, key: bool = False) -> Location:
-        named = key_path[:1] == ("model",) and model is not None
-        return where(("train", name) if named else key_path, key=key)
-
-    origin = {key: how for key, how in given.origin.items() if not key.startswith("model.")}
-    return replace(given, values=values, origin=origin, locate=locate)
+def replica_sizes(rollout: RolloutSection) -> dict[str, int]:
+    """Sizes of a replica that the user chose; ranks of experts beyond the tensor ranks serve sequences of their own."""
+    groups = None if rollout.tp is None else max((rollout.ep or 1) // rollout.tp, 1)
+    sizes = {"tp": rollout.tp, "pp": rollout.pp, "ep": rollout.ep, "dp": groups}
+    return {name: size for name, size in sizes.items() if size is not None}
 
 
-def _kept(origin: Mapping[str, str]) -> dict[str, str]:
-    """Where keys came from that a service reads as they are."""
-    unknown = (*UNKNOWN_TO_SERVICES, "layout", "limits", "serve", "rollout", "gpus", "nodes")
-    return {key: how for key, how in origin.items() if key.partition(".")[0] not in unknown}
+def _formats(given: Given, engine: Engine, model: ModelShape | None, server: Server) -> Scheme:
+    """Formats in which the answers are written."""
+    rollout, precision = given.values.rollout, given.values.precision
+    peaks = server.accelerator.peak_flops_per_s
+    published = published_format(given, model, "rollout.weights") if model and precision is None else None
+    wide = precision or sixteen_bit(peaks)
+    names = format_names(engine, peaks, wide, published, weights=rollout.weights, cache=rollout.kv_cache)
+    return scheme_of(engine, peaks, **names)
 
-
-def _located(given: Given) -> Any:
-    """Places of the keys of a service where the scenario has them."""
-
-    def locate(key_path: KeyPath, *, key: bool = False) -> Location:
-        name = WRITTEN_AS.get(key_path)
-        return given.locate(("rollout", name) if name else key_path, key=key)
-
-    return locate
-
-
-# The engine as a library of the trainer.
 
 EAGER_LAUNCH_US = 19.1  # of a kernel that Python starts; fitted: Hugging Face generate, vLLM before 0.3
 
@@ -182,75 +146,6 @@ def beside_a_trainer(job: ServingJob, defaults: RolloutDefaults) -> ServingJob:
     return replace(job, engine=msgspec.structs.replace(job.engine, host=host, memory=memory))
 
 
-# Conflicts: what the method or the stack cannot do.
-
-
-def conflicts(given: Given, method: Rollout, settings: Settings, stack: Stack) -> Iterator[Problem]:
-    """Every conflict, each with the place of the key and what to write instead."""
-    yield from _answers(given, method, settings)
-    yield from _pools(given, stack)
-    yield from _batches(given, settings)
-
-
-def _answers(given: Given, method: Rollout, settings: Settings) -> Iterator[Problem]:
-    """Groups that cannot be compared, and answers that are longer than they may be."""
-    rollout, job = given.values.rollout, given.values.job
-    if settings.asked.group < method.least_group:
-        message = f"{job} compares the answers to a prompt, and there is {settings.asked.group}"
-        yield problem_at(given, "rollout.group", message, f"give at least {method.least_group}, as {method.group}")
-    most = rollout.max_output_tokens
-    if most is not None and (rollout.output_tokens or 0) > most:
-        message = f"'output_tokens' ({rollout.output_tokens:,.0f}) is above 'max_output_tokens' ({most:,})"
-        yield problem_at(given, "rollout.output_tokens", message, "answers are cut there: the mean is after the cut")
-    if rollout.verifier_workers is not None and not rollout.verifier_s:
-        message = "'verifier_workers' needs 'verifier_s'"
-        yield problem_at(given, "rollout.verifier_workers", message, "say how long rating one answer takes")
-    seq_len, needed = given.values.train.seq_len, settings.asked.inputs + settings.answers.longest
-    if seq_len is not None and seq_len < needed:
-        message = f"'seq_len' ({seq_len:,}) cuts prompts with their answers, of up to {needed:,.0f} tokens"
-        yield problem_at(given, "train.seq_len", message, "leave it out, or lower rollout.max_output_tokens")
-
-
-def _pools(given: Given, stack: Stack) -> Iterator[Problem]:
-    """GPUs of the pools that contradict each other, and ways to share them that the stack does not have."""
-    rollout, gpus = given.values.rollout, given.values.gpus
-    if rollout.colocated and rollout.gpus is not None:
-        message = "'colocated' answers are written on the GPUs that train, but 'gpus' names others"
-        yield problem_at(given, "rollout.gpus", message, "remove one of them")
-    if rollout.colocated and rollout.asynchronous:
-        message = "colocated answers are written in turn with the training, never 'asynchronous'"
-        yield problem_at(given, "rollout.asynchronous", message, "remove one of them")
-    if rollout.max_staleness is not None and not rollout.asynchronous:
-        message = "'max_staleness' needs 'asynchronous'"
-        both = given.caller.setting("rollout.asynchronous", True)
-        hint = f"without it training waits for answers of the newest weights: write {both} too, or leave it out"
-        yield problem_at(given, "rollout.max_staleness", message, hint)
-    if rollout.gpus is not None and gpus is not None and rollout.gpus >= gpus:
-        message = f"'gpus' of the rollout ({rollout.gpus}) leave none of the {gpus} to train"
-        yield problem_at(
-            given, "rollout.gpus", message, "'gpus' counts those of both; give fewer that only write answers"
-        )
-    if rollout.asynchronous and not stack.rollout.asynchronous:
-        message = f"the stack {stack.name} does not write answers while it trains"
-        yield problem_at(given, "rollout.asynchronous", message, "leave it out, or choose a stack that does")
-    if (rollout.gpus is not None or rollout.colocated is False) and not stack.rollout.apart:
-        key = "rollout.gpus" if rollout.gpus is not None else "rollout.colocated"
-        yield problem_at(given, key, f"the stack {stack.name} writes answers on the GPUs that train", "leave it out")
-    for size in ("tp", "pp"):
-        degree = getattr(rollout, size)
-        if degree and rollout.gpus and rollout.gpus % degree:
-            message = f"{rollout.gpus} GPUs hold no whole replicas of {size} {degree}"
-            yield problem_at(given, f"rollout.{size}", message)
-
-
-def _batches(given: Given, settings: Settings) -> Iterator[Problem]:
-    """An optimizer step of more answers than an iteration has."""
-    batch, answers = given.values.train.global_batch, settings.trained
-    if batch is not None and batch > answers:
-        message = f"'global_batch' ({batch:,}) is more than the {answers:,.0f} answers of an iteration"
-        yield problem_at(given, "train.global_batch", message, "prompts x group answers are trained on in whole steps")
-
-
 MADE_UP = {"data.histogram", "data.samples", "train.steps", "train.padding", "train.seq_len", "train.global_batch"}
 """Keys that the trainer is told of an iteration, whatever the scenario says."""
 OWN = ("train.steps", "train.epochs", "train.global_batch", "train.seq_len")
@@ -272,30 +167,33 @@ def resolve(given: Given, registry: Registry) -> ResolvedReinforcement:
     provenance = Provenance(given, registry)
     name = given.values.stack or default_name("stack")
     stack = collect(problems, load_stack, relative(given, "stack", name), partial(given.locate, ("stack",)), registry)
-    if stack is None:
-        raise InputError(_with_training(problems, given, registry))
+    if stack is None:  # what else the training has against the scenario is said too
+        collect(problems, resolve_training, given, registry)
+        raise InputError(in_reading_order(dict.fromkeys(problems), given))
     settings = settings_of(provenance, method, stack.rollout)
-    problems += conflicts(given, method, settings, stack)
+    problems += conflicts(AskedIterations(given, None, None, method, settings, stack, None), RULES)
     iterations = _iterations(given, settings)
-    padding = stack.rollout.padding
-    trained = trainer_scenario(given, settings, iterations, padding)
+    trained = replace(given, values=trained_values(given.values, settings, iterations, stack.rollout.padding))
     trainer = collect(problems, resolve_training, trained, registry)
-    service = collect(
-        problems, resolve_service, service_scenario(given, settings, None, settings.asked_share), registry, BENCHMARK
-    )
+    model, server = model_and_server(problems, given, registry, provenance)
+    name, where = relative(given, "rollout.engine", settings.engine), partial(given.locate, ("rollout", "engine"))
+    engine = collect(problems, engine_on, server, name, where, registry)
+    formats = collect(problems, _formats, given, engine, model, server) if engine and server else None
+    problems += conflicts(AskedIterations(given, model, server, method, settings, stack, formats), ENGINE_RULES)
     reference = collect(problems, _reference, given, trainer, settings, method) if trainer else None
     critic = collect(problems, _critic, trained, registry) if method.critic and trainer else None
     reward = collect(problems, _reward, given, registry, method, trainer.job.model) if trainer else None
-    if problems or trainer is None or service is None:
+    if problems or not (trainer and model and server and engine and formats):
         raise InputError(in_reading_order(dict.fromkeys(problems), given))
+    writer = engine_job(given, settings, model, server, engine, formats)
     steps = max(math.ceil(settings.trained / trainer.job.global_batch - 1e-9), 1) * settings.updates
-    service = replace(service, job=beside_a_trainer(service.job, stack.rollout))
     beside = [one for one in (reference, reward) if one is not None]
-    if service.job.engine.memory.grows:  # the trainer's own weights write, beside all that it has on the card
+    if engine.memory.grows:  # the trainer's own weights write, beside all that it has on the card
         provenance.drop("rollout.gpu_memory_utilization")
     return ResolvedReinforcement(
         trainer=_run(trainer, settings, provenance, iterations, steps, beside),
-        service=service,
+        writer=writer,
+        replica_sizes=replica_sizes(given.values.rollout),
         settings=settings,
         critic=critic,
         reference=reference,
@@ -304,12 +202,6 @@ def resolve(given: Given, registry: Registry) -> ResolvedReinforcement:
         steps=steps,
         ways=_ways(settings),
     )
-
-
-def _with_training(problems: list[Problem], given: Given, registry: Registry) -> list[Problem]:
-    """The problems of names, with what else the training has against the scenario."""
-    collect(problems, resolve_training, given, registry)
-    return in_reading_order(dict.fromkeys(problems), given)
 
 
 def _iterations(given: Given, settings: Settings) -> int:
@@ -420,9 +312,13 @@ def _reference(given: Given, trainer: ResolvedTraining, settings: Settings, meth
 
 
 def _critic(trained: Given, registry: Registry) -> Job:
-    """The training of the critic: the same sequences, and a head of one value."""
+    """The training of the critic: the same sequences, and a head of one value. Raises InputError."""
     asked = trained.values.train.critic_model
-    job = resolve_training(companion_scenario(trained, asked, "critic_model"), registry).job
+    if asked is not None:
+        path = relative(trained, "train.critic_model", asked)
+        registry.model(path, partial(trained.locate, ("train", "critic_model")))  # one that nobody knows is said there
+        trained = replace(trained, values=replace(trained.values, model=path))
+    job = resolve_training(trained, registry).job
     return replace(job, model=job.model.headed(VALUES))
 
 

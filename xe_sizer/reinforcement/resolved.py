@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from xe_sizer.reinforcement.answers import Answers
     from xe_sizer.scenario.provenance import Provenance
     from xe_sizer.scenario.read import Given
-    from xe_sizer.serving.resolved import ResolvedService
+    from xe_sizer.serving.job import ServingJob
     from xe_sizer.software.stack import Kept, RolloutDefaults
     from xe_sizer.training.job import Job
     from xe_sizer.training.methods import Rollout
@@ -154,7 +154,7 @@ class ResolvedReinforcement(Immutable):
     """What is asked of an iteration.
 
     trainer : the optimizer steps of the actor, of all iterations; its keys and origins are those of the scenario
-    service : the replicas that write answers; its number of GPUs is open
+    writer : the engine that writes answers; replica_sizes : of its placement, those that the user chose
     critic : the steps of a critic beside the actor's, in the same layout; None: the method has none
     reference, reward : models that only rate answers; None: there is none
     iterations : of the run; steps : optimizer steps of an iteration [-]
@@ -162,7 +162,8 @@ class ResolvedReinforcement(Immutable):
     """
 
     trainer: ResolvedTraining
-    service: ResolvedService
+    writer: ServingJob
+    replica_sizes: Mapping[str, int]
     settings: Settings
     critic: Job | None
     reference: Frozen | None
@@ -196,7 +197,7 @@ class ResolvedReinforcement(Immutable):
         if rollout is None or not rollout.ratios:
             return False
         how = self.settings.defaults.recomputes
-        own = self.service.job.engine.memory.grows and self.steps == 1
+        own = self.writer.engine.memory.grows and self.steps == 1
         return how == "always" or (how == "as-needed" and not own)
 
     @property

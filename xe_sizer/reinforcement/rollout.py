@@ -292,12 +292,11 @@ def rollout_on(resolved: ResolvedReinforcement, gpus: int, share: float, beside:
 
     share : of the card that the engine may use [-]
     """
-    service = resolved.service
-    placements = legal_placements(service.job, service.fixed, gpus)
+    placements = legal_placements(resolved.writer, resolved.replica_sizes, gpus)
     if not len(placements):
         return None
     replicas = as_array(gpus // placements.gpus)
-    make = _in_own_weights if service.job.engine.memory.grows else _in_an_engine
+    make = _in_own_weights if resolved.writer.engine.memory.grows else _in_an_engine
     return make(resolved, placements, replicas, gpus, share, beside)
 
 
@@ -336,7 +335,7 @@ def _in_an_engine(
 
 def _options(resolved: ResolvedReinforcement, placements: ReplicaLayouts, replicas: Array, share: float) -> _Options:
     """What the placements hold and how long they write, with such a share of the card."""
-    job, asked = with_share(resolved.service.job, share), resolved.settings.asked
+    job, asked = with_share(resolved.writer, share), resolved.settings.asked
     memory = serving_memory(job, placements, asked.inputs)
     room = np.broadcast_to(places(job, placements, memory, asked, replicas), len(placements))
     write = written_in_batches if _batch_by_batch(resolved) else written_continuously
@@ -347,7 +346,7 @@ def _batch_by_batch(resolved: ResolvedReinforcement) -> bool:
     """Whether an engine gets the next answers when the last of a batch has ended."""
     settings = resolved.settings
     asked_so = settings.defaults.calls == "batch-by-batch" and settings.max_sequences is not None
-    return asked_so or resolved.service.job.engine.batching.batching == "static"
+    return asked_so or resolved.writer.engine.batching.batching == "static"
 
 
 def _picked(
@@ -398,8 +397,7 @@ def evaluation_s(resolved: ResolvedReinforcement, rollout: Rollout) -> float:
 
 def rollouts_apart(resolved: ResolvedReinforcement, counts: Sequence[int], share: float) -> dict[int, Rollout]:
     """Replicas on each of the numbers of GPUs of their own, evaluated as one array; without those that hold none."""
-    service = resolved.service
-    sets = {count: legal_placements(service.job, service.fixed, count) for count in counts}
+    sets = {count: legal_placements(resolved.writer, resolved.replica_sizes, count) for count in counts}
     sets = {count: found for count, found in sets.items() if len(found)}
     if not sets:
         return {}
@@ -424,7 +422,7 @@ def _in_own_weights(
 
     room = (card - trainer - whole weights - software) / (cache and tensors of one answer)
     """
-    job, asked = resolved.service.job, resolved.settings.asked
+    job, asked = resolved.writer, resolved.settings.asked
     memory = serving_memory(job, placements, asked.inputs)
     peak = partial(static_peak, job, placements, inputs=asked.inputs, outputs=asked.answers.longest)
     own = rank_weight_bytes(job.model, job.scheme, placements)

@@ -137,9 +137,8 @@ class Search(Immutable):
     @cached_property
     def _replicas(self) -> tuple[Array, Array, Array]:
         """GPUs of every replica, and what it needs of a card to write one answer, and keeps asleep [bytes]."""
-        service, asked, settings = self.resolved.service, self.resolved.settings.asked, self.resolved.settings
-        job = service.job
-        placements = legal_placements(job, service.fixed, None)
+        job, asked, settings = self.resolved.writer, self.resolved.settings.asked, self.resolved.settings
+        placements = legal_placements(job, self.resolved.replica_sizes, None)
         memory = serving_memory(job, placements, asked.inputs)
         needed = sum(memory.fixed.values()) + request_bytes(job, placements, asked.inputs + asked.answers.longest)
         known = settings.share(colocated=True)
@@ -150,7 +149,7 @@ class Search(Immutable):
 
     def smallest_replicas(self, gpus: IntArray) -> tuple[Array, Array]:
         """What an engine on so many GPUs needs of a card awake, and keeps asleep, the least [bytes]."""
-        if self.resolved.service.job.engine.memory.grows:
+        if self.resolved.writer.engine.memory.grows:
             return np.zeros(len(gpus)), np.zeros(len(gpus))
         sizes, *parts = self._replicas
         counts, places = np.unique(gpus, return_inverse=True)
@@ -313,9 +312,9 @@ class Search(Immutable):
     def _evaluate(self, counts: set[int]) -> None:
         """Replicas on each of the numbers of GPUs of their own; those of an engine all as one array."""
         resolved = self.resolved
-        share = resolved.settings.share(colocated=False) or resolved.service.job.engine.memory.utilization
+        share = resolved.settings.share(colocated=False) or resolved.writer.engine.memory.utilization
         new = sorted(counts - self.known.keys())
-        if resolved.service.job.engine.memory.grows:
+        if resolved.writer.engine.memory.grows:
             self.known.update({gpus: rollout_on(resolved, gpus, share, Beside()) for gpus in new})
         else:
             found = rollouts_apart(resolved, new, share)
@@ -348,7 +347,7 @@ class Search(Immutable):
             return
         if usual == "once":
             yield whole_bytes(job), 0.0
-        if usual == "every-step" or self.resolved.service.job.engine.memory.grows:
+        if usual == "every-step" or self.resolved.writer.engine.memory.grows:
             yield 2.0 * whole_bytes(job) / job.model.layers, float(gather_s(job, layouts)[0])
 
 
@@ -432,7 +431,7 @@ def _nearest(search: Search, gpus: int) -> Iteration:
 
 
 def _no_replica(resolved: ResolvedReinforcement, gpus: int) -> Problem:
-    sizes = ", ".join(f"{name} {value}" for name, value in resolved.service.fixed.items())
+    sizes = ", ".join(f"{name} {value}" for name, value in resolved.replica_sizes.items())
     message = f"no replica that writes answers is possible on {gpus} GPUs" + (f" with {sizes}" if sizes else "")
     hint = "tp divides heads and stays inside a node, and a replica has no more GPUs than there are"
     return Problem(message, resolved.given.locate(("rollout", "tp")), hint)

@@ -289,16 +289,20 @@ def unknown_precision(asked: Asked, server: Server, precision: str | None, inste
         yield "precision", f"{server.accelerator.name} has no {precision}", f"{narrow}{has}"
 
 
-def indivisible(asked: Asked, model: ModelShape) -> Found:
+def layout_divides(asked: Asked, model: ModelShape) -> Found:
+    """A layout that the model cannot be spread over."""
+    return indivisible(model, "layout", asked.layout.tp, asked.layout.ep)
+
+
+def indivisible(model: ModelShape, section: str, tp: int | None, ep: int | None) -> Found:
     """Heads that tensor parallelism does not divide, and experts that expert parallelism does not."""
-    tp, ep = asked.layout.tp, asked.layout.ep
     if tp and model.heads % tp:
-        yield "layout.tp", f"tp {tp} does not divide the {model.heads} heads of {model.name}", None
+        yield f"{section}.tp", f"tp {tp} does not divide the {model.heads} heads of {model.name}", None
     if ep and ep > 1 and model.experts is None:
         message = f"{model.name} has no experts to spread over ep {ep} GPUs"
-        yield "layout.ep", message, "leave ep out, or choose a mixture-of-experts model"
+        yield f"{section}.ep", message, "leave ep out, or choose a mixture-of-experts model"
     elif ep and model.experts is not None and model.experts.count % ep:
-        yield "layout.ep", f"ep {ep} does not divide the {model.experts.count} experts of {model.name}", None
+        yield f"{section}.ep", f"ep {ep} does not divide the {model.experts.count} experts of {model.name}", None
 
 
 def too_many_stages(model: ModelShape, key: str, stages: int, words: str, ends: Sequence[str] = ()) -> Found:

@@ -9,7 +9,7 @@ from xe_sizer.errors import InputError
 from xe_sizer.scenario.conflicts import (
     Asked,
     Found,
-    indivisible,
+    layout_divides,
     needs,
     of_model,
     of_server,
@@ -54,7 +54,7 @@ def precision_is_known(asked: AskedService, server: Server) -> Found:
     return unknown_precision(asked, server, asked.given.values.precision, instead)
 
 
-def model_decodes(asked: AskedService, model: ModelShape) -> Found:
+def model_decodes(asked: Asked, model: ModelShape) -> Found:
     """Models that do not answer token by token after their prompt, which engines have other schedulers for."""
     if model.bidirectional or model.encoder_layers:
         kind = "an encoder" if model.bidirectional else "an encoder-decoder"
@@ -163,11 +163,11 @@ def host_cache_is_used(asked: AskedService) -> Found:
         yield key, "'kv_host_gib' and 'prefill_replicas' do not go together", "leave one of them out"
 
 
-def experts_are_narrow(asked: AskedService, model: ModelShape) -> Found:
-    """A format that narrows experts alone, of a model without any."""
-    if asked.scheme and asked.scheme.weights.experts_only and not model.experts:
-        message = f"{asked.scheme.weights.name} narrows experts alone, and {model.name} has none"
-        yield "serve.weights", message, "nvfp4, int4 or awq quantize every linear layer"
+def only_experts_are_narrow(model: ModelShape, scheme: Scheme | None, key: str) -> Found:
+    """A format that narrows experts alone, of a model without any. key : that names it"""
+    if scheme and scheme.weights.experts_only and not model.experts:
+        message = f"{scheme.weights.name} narrows experts alone, and {model.name} has none"
+        yield key, message, "nvfp4, int4 or awq quantize every linear layer"
 
 
 def engine_takes_adapters(asked: AskedService, engine: Engine) -> Found:
@@ -195,7 +195,7 @@ def model_has_targets(asked: AskedService, model: ModelShape) -> Found:
 _APART = "say how many replicas only read prompts, or auto"
 RULES: tuple[Rule, ...] = (
     of_server(precision_is_known),
-    of_model(indivisible),
+    of_model(layout_divides),
     of_model(model_decodes),
     of_model(model_sees),
     of_model(stages_have_layers),
@@ -210,7 +210,7 @@ RULES: tuple[Rule, ...] = (
     of_engine(host_cache_is_kept),
     needs("serve.kv_host_gib", "serve.users", "say how many people come back to their session"),
     host_cache_is_used,
-    of_model(experts_are_narrow),
+    of_model(lambda asked, model: only_experts_are_narrow(model, asked.scheme, "serve.weights")),
     needs("serve.adapter_slots", "serve.adapters", "say how many adapters requests ask for"),
     of_engine(engine_takes_adapters),
     of_model(model_has_targets),

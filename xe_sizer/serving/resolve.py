@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -48,6 +49,7 @@ from xe_sizer.software.number_formats import E4M3, format_of, parse_scheme, plai
 from xe_sizer.units import GIB, MICRO, SIXTEEN_BIT
 
 if TYPE_CHECKING:
+    from xe_sizer.errors import Location
     from xe_sizer.graph.model import ModelShape
     from xe_sizer.laws.device import Efficiency
     from xe_sizer.laws.hardware import Accelerator, Server
@@ -55,9 +57,10 @@ if TYPE_CHECKING:
     from xe_sizer.scenario.read import Given
     from xe_sizer.scenario.schema import LimitsSection, ScenarioFile, ServeSection
     from xe_sizer.serving.estimate import ServingEstimate
+    from xe_sizer.serving.job import ServingJob
     from xe_sizer.serving.trace import Trace
     from xe_sizer.software.engine import Engine
-    from xe_sizer.software.number_formats import Format, Scheme, Told
+    from xe_sizer.software.number_formats import Scheme, Told
 
 # Images of the requests.
 
@@ -157,8 +160,8 @@ DEFAULT_THINK_TIME_S = 30.0
 """Between an answer and the next request of its reader: assumed, a minute or less of reading and typing."""
 PLACEMENT_KEYS = ("tp", "pp", "ep", "dp")
 BATCHING_KEYS = ("max_sequences", "max_step_tokens")
-ADMISSION_KEYS = ("scheduler_recv_interval", "batch_wait_iters")
-"""Launch options of some engines, of which an answer says nothing where nobody sets them."""
+LAUNCH_KEYS = (*BATCHING_KEYS, "scheduler_recv_interval", "batch_wait_iters")
+"""Launch options; an answer says nothing of the last two, which some engines have, where nobody sets them."""
 
 
 class Objectives(Immutable, eq=True):
@@ -213,10 +216,13 @@ def _assembled(
     objectives: Objectives,
 ) -> ResolvedService:
     values = given.values
-    gpu = server.accelerator
-    engine = engine.on_card(gpu.memory_bytes, gpu.generation).in_context(_longest(given, model))
-    engine = _with_settings(engine, provenance)
-    efficiency = efficiency_of(given)
+    efficiency, launch = efficiency_of(given), {name: getattr(values.serve, name) for name in LAUNCH_KEYS}
+    share = values.serve.gpu_memory_utilization
+    job = build_job(loaded(model, given), server, engine, found, efficiency, _longest(given, model), share, **launch)
+    engine = job.engine
+    provenance.settle("serve.gpu_memory_utilization", engine.memory.utilization, "stack")
+    for name in BATCHING_KEYS:
+        provenance.settle(f"serve.{name}", getattr(engine.batching, name), "stack")
     load = _load(given, engine)
     trace = _trace(given, provenance)
     traffic = _traffic(provenance, trace)
@@ -236,9 +242,7 @@ def _assembled(
         given=given,
         values=provenance.values,
         origins=provenance.origins,
-        job=replace(
-            serving_job(loaded(model, given), engine, found, server, efficiency), images=images, adapters=adapters
-        ),
+        job=replace(job, images=images, adapters=adapters),
         traffic=traffic,
         load=load,
         amount=amount,
@@ -259,15 +263,16 @@ def _assembled(
 
 
 def _engine(given: Given, registry: Registry, provenance: Provenance, server: Server | None) -> Engine:
-    """The engine that was named, else the stack where that is one, else the default for the format of the weights.
-
-    Its port where it has one.
-    """
+    """The engine that was named, else the stack where that is one, else the default for the format of the weights."""
     stack = given.values.stack and registry.called("engine", given.values.stack)
     default = stack if stack in registry.names("engine") else default_engine(_family(given))
-    name = provenance.settle("serve.engine", default)
-    where = partial(given.locate, ("serve", "engine"))
-    engine = load_engine(relative(given, "serve.engine", name), where, registry)
+    name = relative(given, "serve.engine", provenance.settle("serve.engine", default))
+    return engine_on(server, name, partial(given.locate, ("serve", "engine")), registry)
+
+
+def engine_on(server: Server | None, name: str, where: Callable[[], Location], registry: Registry) -> Engine:
+    """The engine of a name or path, in its port to the server's accelerators where it has one. Raises InputError."""
+    engine = load_engine(name, where, registry)
     port = engine.ports.get(server.accelerator.vendor) if server else None
     if port is None:
         return engine
@@ -364,28 +369,28 @@ def _limits(provenance: Provenance, objectives: Objectives) -> LimitsSection:
     return limits
 
 
-def _with_settings(engine: Engine, provenance: Provenance) -> Engine:
-    """The engine with the limits, the launch options and the share of memory that the user gave."""
-    share = provenance.settle("serve.gpu_memory_utilization", engine.memory.utilization, "stack")
-    settings = {
-        name: provenance.settle(f"serve.{name}", getattr(engine.batching, name), "stack") for name in BATCHING_KEYS
-    }
-    given = provenance.given.values.serve
-    settings |= {name: value for name in ADMISSION_KEYS if (value := getattr(given, name)) is not None}
-    return msgspec.structs.replace(
-        engine,
-        memory=msgspec.structs.replace(engine.memory, utilization=share),
-        batching=msgspec.structs.replace(engine.batching, **settings),
-    )
+def build_job(
+    model: ModelShape, server: Server, engine: Engine, formats: Scheme, efficiency: Efficiency, longest: float,
+    utilization: float | None = None, **launch: Any,
+) -> ServingJob:  # fmt: skip
+    """The model with the engine on its card, as it was told to start.
+
+    longest : sequence that the engine is to serve [tokens]
+    utilization : share of the memory that it may use; None: its own [-]
+    launch : limits and launch options of its batches by name; None: its own
+    """
+    gpu = server.accelerator
+    engine = engine.on_card(gpu.memory_bytes, gpu.generation).in_context(longest)
+    told = {name: value for name, value in launch.items() if value is not None}
+    memory, batching = engine.memory, msgspec.structs.replace(engine.batching, **told)
+    if utilization is not None:
+        memory = msgspec.structs.replace(memory, utilization=utilization)
+    engine = msgspec.structs.replace(engine, memory=memory, batching=batching)
+    return serving_job(model, engine, formats, server, efficiency)
 
 
 def _scheme(given: Given, provenance: Provenance, gpu: Accelerator, model: ModelShape | None, engine: Engine) -> Scheme:
-    """Formats as given, else the published checkpoint's; activations follow weights that the accelerator multiplies.
-
-    The cache is 16 bit, or fp8 where the engine's checkpoints of that format ask for it.
-
-    Raises InputError for a precision or scheme that cannot be.
-    """
+    """Formats as a scheme or one by one, see `format_names`. Raises InputError for a scheme that cannot be."""
     values, peaks = given.values, gpu.peak_flops_per_s
     wide = sixteen_bit(peaks)
     if values.serve.scheme is not None:
@@ -397,26 +402,52 @@ def _scheme(given: Given, provenance: Provenance, gpu: Accelerator, model: Model
         weights, activations, cache = (format_of(name) for name in names)
         return scheme(weights, activations, cache, peaks)
     precision = provenance.settle("precision", wide) if values.precision is not None else wide
-    plain = plain_format(precision)
-    published = _published(given, model) if model and values.precision is None else None
-    asked = provenance.settle("serve.weights", published or (plain.name if plain else wide))
-    weights = format_of(engine.stores.get(asked, asked))
-    activations = format_of(provenance.settle("serve.activations", _usual_activations(weights, wide, peaks)))
-    narrow_cache = weights.name in engine.memory.fp8_cache_with and E4M3.peak in peaks
-    cache = format_of(provenance.settle("serve.kv_cache", E4M3.name if narrow_cache else wide))
-    return scheme(weights, activations, cache, peaks)
+    published = published_format(given, model, "serve.weights") if model and values.precision is None else None
+    serve = values.serve
+    chosen = format_names(engine, peaks, precision, published, serve.weights, serve.activations, serve.kv_cache)
+    for key, name in chosen.items():
+        provenance.settle(f"serve.{key}", name)
+    return scheme_of(engine, peaks, **chosen)
 
 
-def _published(given: Given, model: ModelShape) -> str | None:
+def format_names(
+    engine: Engine, peaks: Mapping[str, float], precision: str, published: str | None,
+    weights: str | None = None, activations: str | None = None, cache: str | None = None,
+) -> dict[str, str]:  # fmt: skip
+    """Names of the formats as asked for, else of the published checkpoint, else of the precision.
+
+    Activations follow weights that the accelerator multiplies, but for 8-bit integers, which stay weight-only. The
+    cache is 16 bit, or fp8 where the engine's checkpoints of that format ask for it.
+    """
+    wide, plain = sixteen_bit(peaks), plain_format(precision)
+    weights = weights or published or (plain.name if plain else wide)
+    stored = format_of(engine.stores.get(weights, weights))
+    multiplied = stored.peak in peaks and stored.peak not in (INT8, INT4)
+    narrow_cache = stored.name in engine.memory.fp8_cache_with and E4M3.peak in peaks
+    return {
+        "weights": weights,
+        "activations": activations or (stored.name if multiplied else wide),
+        "kv_cache": cache or (E4M3.name if narrow_cache else wide),
+    }
+
+
+def scheme_of(engine: Engine, peaks: Mapping[str, float], weights: str, activations: str, kv_cache: str) -> Scheme:
+    """The formats of such names, as the engine stores them."""
+    stored = engine.stores.get(weights, weights)
+    return scheme(format_of(stored), format_of(activations), format_of(kv_cache), peaks)
+
+
+def published_format(given: Given, model: ModelShape, key: str) -> str | None:
     """The format of the checkpoint: as the name of the model says where that is another than its profile has.
 
+    key : that says what weights to take instead
     Raises InputError where the name says a format that is not known, and nobody says what to take instead.
     """
     told = _told(given, model)
-    if told is None or given.values.serve.weights is not None:
+    if told is None or attrgetter(key)(given.values) is not None:
         return model.checkpoint_format
     if told.format is None:
-        near = f"{given.caller.setting('serve.weights', told.nearest.name)} comes near, or name the model without it"
+        near = f"{given.caller.setting(key, told.nearest.name)} comes near, or name the model without it"
         message = f"the name says that weights are in '{told.words}', a format whose size is not known"
         raise InputError(Problem(message, given.locate(("model",)), near))
     return (model.fp8_checkpoint or E4M3.name) if told.format is E4M3 else told.format.name
@@ -436,13 +467,6 @@ def _read_from_name(given: Given, model: ModelShape, found: Scheme) -> str:
     if told is None or values.precision or values.serve.weights or values.serve.scheme:
         return ""
     return f"weights in {found.weights.bits} bits ({told.words}), read from the name"
-
-
-def _usual_activations(weights: Format, wide: str, peaks: Mapping[str, float]) -> str:
-    """The weights' own format where the accelerator multiplies it, else 16 bit; 8-bit integers stay weight-only."""
-    if weights.peak in peaks and weights.peak not in (INT8, INT4):
-        return weights.name
-    return wide
 
 
 def _traffic(provenance: Provenance, trace: Trace | None = None) -> Traffic:

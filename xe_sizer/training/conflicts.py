@@ -13,7 +13,7 @@ from xe_sizer.profiles.catalogue import has_optimizer, load_stack, optimizers_of
 from xe_sizer.scenario.conflicts import (
     Asked,
     Found,
-    indivisible,
+    layout_divides,
     of_model,
     of_server,
     too_many_stages,
@@ -444,7 +444,7 @@ def batch_accumulates(asked: AskedTraining, stack: Stack) -> Found:
 RULES: tuple[Rule, ...] = (
     of_server(precision_is_known),
     of_server(nodes_have_the_gpus),
-    of_model(indivisible),
+    of_model(layout_divides),
     of_model(stages_divide_layers),
     of_model(end_stages_leave_layers),
     of_model(encoder_decoders_are_whole),

@@ -1,0 +1,159 @@
+"""What a scenario of reinforcement learning asks that its method, its stack or the engine of its answers cannot do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from xe_sizer.scenario.conflicts import (
+    Asked,
+    Found,
+    indivisible,
+    of_model,
+    of_server,
+    too_many_stages,
+    unknown_precision,
+)
+from xe_sizer.serving.conflicts import model_decodes, only_experts_are_narrow
+
+if TYPE_CHECKING:
+    from xe_sizer.graph.model import ModelShape
+    from xe_sizer.laws.hardware import Server
+    from xe_sizer.reinforcement.resolved import Settings
+    from xe_sizer.scenario.read import Given
+    from xe_sizer.software.number_formats import Scheme
+    from xe_sizer.software.stack import Stack
+    from xe_sizer.training.methods import Rollout
+
+
+class AskedIterations(Asked):
+    """A scenario of reinforcement learning, what its names stand for, and the settings of an iteration.
+
+    scheme : of the weights that write answers
+    None stands for what is not known.
+    """
+
+    def __init__(
+        self, given: Given, model: ModelShape | None, server: Server | None, method: Rollout, settings: Settings,
+        stack: Stack, scheme: Scheme | None,
+    ) -> None:  # fmt: skip
+        super().__init__(given, model, server, given.values.gpus)
+        self.rollout = given.values.rollout
+        self.method = method
+        self.settings = settings
+        self.stack = stack
+        self.scheme = scheme
+
+
+Rule = Callable[[AskedIterations], Found]
+
+
+def groups_compare(asked: AskedIterations) -> Found:
+    """Groups of answers that cannot be compared."""
+    group, method = asked.settings.asked.group, asked.method
+    if group < method.least_group:
+        message = f"{asked.given.values.job} compares the answers to a prompt, and there is {group}"
+        yield "rollout.group", message, f"give at least {method.least_group}, as {method.group}"
+
+
+def answers_fit_their_limit(asked: AskedIterations) -> Found:
+    """Answers whose mean is above the length at which they are cut."""
+    rollout, most = asked.rollout, asked.rollout.max_output_tokens
+    if most is not None and (rollout.output_tokens or 0) > most:
+        message = f"'output_tokens' ({rollout.output_tokens:,.0f}) is above 'max_output_tokens' ({most:,})"
+        yield "rollout.output_tokens", message, "answers are cut there: the mean is after the cut"
+
+
+def workers_verify(asked: AskedIterations) -> Found:
+    """Workers that rate answers without a time that it takes."""
+    if asked.rollout.verifier_workers is not None and not asked.rollout.verifier_s:
+        hint = "say how long rating one answer takes"
+        yield "rollout.verifier_workers", "'verifier_workers' needs 'verifier_s'", hint
+
+
+def sequences_hold_answers(asked: AskedIterations) -> Found:
+    """Sequences that are shorter than a prompt with its longest answer."""
+    seq_len, settings = asked.given.values.train.seq_len, asked.settings
+    needed = settings.asked.inputs + settings.answers.longest
+    if seq_len is not None and seq_len < needed:
+        message = f"'seq_len' ({seq_len:,}) cuts prompts with their answers, of up to {needed:,.0f} tokens"
+        yield "train.seq_len", message, "leave it out, or lower rollout.max_output_tokens"
+
+
+def pools_agree(asked: AskedIterations) -> Found:
+    """Ways to share the GPUs that contradict each other."""
+    rollout, gpus = asked.rollout, asked.gpus
+    if rollout.colocated and rollout.gpus is not None:
+        message = "'colocated' answers are written on the GPUs that train, but 'gpus' names others"
+        yield "rollout.gpus", message, "remove one of them"
+    if rollout.colocated and rollout.asynchronous:
+        message = "colocated answers are written in turn with the training, never 'asynchronous'"
+        yield "rollout.asynchronous", message, "remove one of them"
+    if rollout.max_staleness is not None and not rollout.asynchronous:
+        both = asked.setting("rollout.asynchronous", True)
+        hint = f"without it training waits for answers of the newest weights: write {both} too, or leave it out"
+        yield "rollout.max_staleness", "'max_staleness' needs 'asynchronous'", hint
+    if rollout.gpus is not None and gpus is not None and rollout.gpus >= gpus:
+        message = f"'gpus' of the rollout ({rollout.gpus}) leave none of the {gpus} to train"
+        yield "rollout.gpus", message, "'gpus' counts those of both; give fewer that only write answers"
+
+
+def stack_shares_so(asked: AskedIterations) -> Found:
+    """Ways to share the GPUs that the stack does not have."""
+    rollout, stack = asked.rollout, asked.stack
+    if rollout.asynchronous and not stack.rollout.asynchronous:
+        message = f"the stack {stack.name} does not write answers while it trains"
+        yield "rollout.asynchronous", message, "leave it out, or choose a stack that does"
+    if (rollout.gpus is not None or rollout.colocated is False) and not stack.rollout.apart:
+        key = "rollout.gpus" if rollout.gpus is not None else "rollout.colocated"
+        yield key, f"the stack {stack.name} writes answers on the GPUs that train", "leave it out"
+
+
+def replicas_are_whole(asked: AskedIterations) -> Found:
+    """GPUs that only write answers and hold no whole replicas."""
+    gpus = asked.rollout.gpus
+    for size, degree in (("tp", asked.rollout.tp), ("pp", asked.rollout.pp)):
+        if degree and gpus and gpus % degree:
+            yield f"rollout.{size}", f"{gpus} GPUs hold no whole replicas of {size} {degree}", None
+
+
+def steps_have_answers(asked: AskedIterations) -> Found:
+    """An optimizer step of more answers than an iteration has."""
+    batch, answers = asked.given.values.train.global_batch, asked.settings.trained
+    if batch is not None and batch > answers:
+        message = f"'global_batch' ({batch:,}) is more than the {answers:,.0f} answers of an iteration"
+        yield "train.global_batch", message, "prompts x group answers are trained on in whole steps"
+
+
+RULES: tuple[Rule, ...] = (
+    groups_compare,
+    answers_fit_their_limit,
+    workers_verify,
+    sequences_hold_answers,
+    pools_agree,
+    stack_shares_so,
+    replicas_are_whole,
+    steps_have_answers,
+)
+"""What settings, method and stack rule out, in the order in which it is told."""
+
+
+def precision_is_known(asked: AskedIterations, server: Server) -> Found:
+    """A number format that the accelerator does not multiply."""
+    return unknown_precision(asked, server, asked.given.values.precision)
+
+
+def replicas_divide(asked: AskedIterations, model: ModelShape) -> Found:
+    """Sizes of a replica that the model cannot be spread over."""
+    tp, pp, ep = asked.rollout.tp, asked.rollout.pp, asked.rollout.ep
+    yield from indivisible(model, "rollout", tp, ep)
+    yield from too_many_stages(model, "rollout.pp", pp or 1, f"pp {pp}")
+
+
+ENGINE_RULES: tuple[Rule, ...] = (
+    of_server(precision_is_known),
+    of_model(model_decodes),
+    of_model(replicas_divide),
+    of_model(lambda asked, model: only_experts_are_narrow(model, asked.scheme, "rollout.weights")),
+)
+"""What model and hardware rule out of the engine that writes answers."""
