@@ -20,7 +20,7 @@ from xe_sizer.profiles.catalogue import Registry
 from xe_sizer.result.studies import OBJECTIVES
 from xe_sizer.scenario.options import OPTIONS
 from xe_sizer.scenario.read import flags_with
-from xe_sizer.studies.sweep import Cell, cell_of, combinations
+from xe_sizer.studies.sweep import Cell, build_cell, combinations
 
 # Several scenarios or a grid under `plan`: the sweep behind `--grid`, `--jobs`, `--dask-scheduler` and `--resume`.
 
@@ -54,7 +54,7 @@ class Many(Immutable):
 
     def cells(self, flags: Mapping[str, object], objective: str | None, how: Invocation) -> list[Cell]:
         """Every file with every combination of the grid. Raises InputError with the problems of all of them."""
-        from xe_sizer.studies.plan import objective_of as usual
+        from xe_sizer.studies.plan import usual_objective as usual
 
         grid = grid_of(self.grid)
         _known(grid, how.registry)
@@ -68,7 +68,7 @@ class Many(Immutable):
                 except InputError as error:
                     problems += error.problems
                     continue
-                cells.append(cell_of(given, values, how.registry.user_folders, objective or usual(given)))
+                cells.append(build_cell(given, values, how.registry.user_folders, objective or usual(given)))
         if problems:
             raise InputError(list(dict.fromkeys(problems)))
         return cells

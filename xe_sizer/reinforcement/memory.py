@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
 import numpy as np
-from msgspec.structs import replace
 
 from xe_sizer.graph.operators import as_array
 from xe_sizer.laws.parts import computed
@@ -106,12 +104,6 @@ def around_bytes(job: Job, layouts: Layouts) -> Array:
     """Context, communicators and workspaces of the trainer's own process, shape (layout,) [bytes]."""
     held = computed(AROUND, Around(Evaluation(job, layouts), np.zeros((1, 1, 1)), "cautious"))
     return np.broadcast_to(np.asarray(sum(held.values())).max(axis=(0, 1)), len(layouts))
-
-
-def with_share(job: ServingJob, share: float) -> ServingJob:
-    """The engine with such a share of the whole card."""
-    memory = msgspec.structs.replace(job.engine.memory, utilization=share, utilization_of="total")
-    return replace(job, engine=msgspec.structs.replace(job.engine, memory=memory))
 
 
 def left_share(resolved: ResolvedReinforcement, taken_bytes: float) -> float:

@@ -16,7 +16,7 @@ from xe_sizer.laws.device import sixteen_bit
 from xe_sizer.profiles.catalogue import load_stack
 from xe_sizer.profiles.finder import default_name
 from xe_sizer.reinforcement.conflicts import ENGINE_RULES, RULES, AskedIterations
-from xe_sizer.reinforcement.resolved import ResolvedReinforcement, settings_of
+from xe_sizer.reinforcement.resolved import ResolvedReinforcement, resolve_settings
 from xe_sizer.scenario.conflicts import conflicts
 from xe_sizer.scenario.provenance import (
     Provenance,
@@ -170,7 +170,7 @@ def resolve(given: Given, registry: Registry) -> ResolvedReinforcement:
     if stack is None:  # what else the training has against the scenario is said too
         collect(problems, resolve_training, given, registry)
         raise InputError(in_reading_order(dict.fromkeys(problems), given))
-    settings = settings_of(provenance, method, stack.rollout)
+    settings = resolve_settings(provenance, method, stack.rollout)
     problems += conflicts(AskedIterations(given, None, None, method, settings, stack, None), RULES)
     iterations = _iterations(given, settings)
     trained = replace(given, values=trained_values(given.values, settings, iterations, stack.rollout.padding))

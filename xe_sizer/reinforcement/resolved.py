@@ -92,7 +92,7 @@ class Settings(Immutable):
         return self.workers or WORKERS_PER_GPU * gpus
 
 
-def settings_of(provenance: Provenance, method: Rollout, defaults: RolloutDefaults) -> Settings:
+def resolve_settings(provenance: Provenance, method: Rollout, defaults: RolloutDefaults) -> Settings:
     """The settings, each with its origin noted."""
     rollout = provenance.given.values.rollout
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 STATES = "states of actor and critic between their steps, context and communicators"
 
 
-def components_of(sized: ReinforcementEstimate) -> list[MemoryComponent]:
+def memory_components(sized: ReinforcementEstimate) -> list[MemoryComponent]:
     """Parts of the worst phase, which sum to its peak [bytes]."""
     phase = sized.worst_phase
     if phase == TRAINING:
@@ -182,7 +182,7 @@ def _bound(one: Iteration) -> str:
 def _memory(sized: ReinforcementEstimate, base: Memory) -> Memory:
     """The fullest GPU in the phase in which it holds most."""
     phase = sized.worst_phase
-    parts = components_of(sized)
+    parts = memory_components(sized)
     sizes = whole_parts(part.bytes for part in parts)
     components = tuple(replace(part, bytes=size) for part, size in zip(parts, sizes, strict=True))
     peak, usable = float(sum(part.bytes for part in components)), base.usable_bytes

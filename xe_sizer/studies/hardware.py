@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from xe_sizer.scenario.read import Given
     from xe_sizer.serving.estimate import ServingEstimate
     from xe_sizer.serving.resolved import ResolvedService
-    from xe_sizer.training.estimate import TrainingEstimate
 
 T = TypeVar("T")
 
@@ -115,13 +114,6 @@ def price_kinds(tariffs: Iterable[Tariff]) -> set[str | None]:
     return {tariff.offer.kind for tariff in tariffs if tariff.offer is not None}
 
 
-def prices_compare(sized: Sequence[TrainingEstimate] | Sequence[ServingEstimate]) -> bool:
-    """Whether there are answers, and their prices are all known, in one currency and of one kind of contract."""
-    tariffs = [one.resolved.tariff for one in sized]
-    alike = len({tariff.currency for tariff in tariffs}) == 1 and len(price_kinds(tariffs)) <= 1
-    return alike and all(one.cost is not None for one in sized)
-
-
 def hardware_name(server: Server) -> str:
     """The server, or the GPU where none is named."""
     return server.accelerator.name if server.bare else server.name
@@ -198,13 +190,22 @@ def fleet(given: Given, registry: Registry, hardware: Sequence[Mapping[str, obje
     sized = on_each(given, hardware, lambda asked: size(resolve(asked, registry)), left_out)
     answers = [one for _, one in sized]
     kept = [one.ok for one in answers]
-    comparable = prices_compare([one for one, keeps in zip(answers, kept, strict=True) if keeps])
+    good = [one for one, keeps in zip(answers, kept, strict=True) if keeps]
+    tariffs = [one.resolved.tariff for one in good]
+    alike = len({tariff.currency for tariff in tariffs}) == 1 and len(price_kinds(tariffs)) <= 1
+    comparable = alike and all(one.cost is not None for one in good)
+
+    def expense(sized: ServingEstimate) -> float:
+        """Price an hour, or design power [W]; unknown ones come last."""
+        found = sized.cost if comparable else power_w(sized)
+        return math.inf if found is None else found
+
     order = sorted(
         range(len(answers)),
         key=lambda place: (
             not kept[place],
             not answers[place].fits,
-            _expense(answers[place], comparable),
+            expense(answers[place]),
             answers[place].tpot_s,
         ),
     )
@@ -221,12 +222,6 @@ def _unpriced(found: Fleet) -> Iterator[str]:
         differ = "prices are of different kinds" if several else "prices are in different currencies"
         why = f"no price is known for {', '.join(unknown)}" if unknown else differ
         yield f"{why}: hardware is sorted by GPU design power, which says nothing about its price"
-
-
-def _expense(sized: ServingEstimate, comparable: bool) -> float:
-    """What orders answers of one kind: price an hour, or design power [W]; unknown ones come last."""
-    found = sized.cost if comparable else power_w(sized)
-    return math.inf if found is None else found
 
 
 def power_w(sized: ServingEstimate) -> float | None:

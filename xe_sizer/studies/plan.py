@@ -56,7 +56,7 @@ SURE = max(CERTAINTIES.values())  # probability from which the upper end of a ra
 LIKELY = CERTAINTIES["likely"]  # probability from which memory is taken to suffice, of plans alike
 
 
-def objective_of(given: Given) -> str:
+def usual_objective(given: Given) -> str:
     """What the scenario calls the best: where there is a deadline what has to be bought for it, else the cost."""
     return given.values.objective or ("cost" if given.values.limits.max_hours is None else "servers")
 
@@ -254,7 +254,7 @@ def plan(
         rules=rules,
         numbers=tuple(map(_numbers, found)),
     )
-    return _result(found, search, left_out, objective or objective_of(given), registry)
+    return _result(found, search, left_out, objective or usual_objective(given), registry)
 
 
 def _searched(
@@ -307,18 +307,13 @@ def _result(
             *_untried(found),
             *_prices(found, ranked),
             *resolved.warnings,
-            *_joining(resolved, sized),
+            *joining_assumptions(resolved.job.server, max((one.gpus for one in sized), default=1)),
             *_start(sized, answers),
             *(_following(found) or _undivided(sized, search, answers)),
             *_batches(resolved, sized),
         ),
         basis=None if answers.chosen is None else sized[answers.chosen].uncertainty.basis,
     )
-
-
-def _joining(resolved: ResolvedTraining, sized: Sequence[TrainingEstimate]) -> Iterator[str]:
-    """What is assumed of fabric and network, where some candidate uses them."""
-    return joining_assumptions(resolved.job.server, max((one.gpus for one in sized), default=1))
 
 
 def _numbers(found: Candidates) -> Numbers:

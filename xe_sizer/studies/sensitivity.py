@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from xe_sizer.laws.hardware import Accelerator, Server
     from xe_sizer.profiles.catalogue import Registry
     from xe_sizer.reinforcement.estimate import ReinforcementEstimate
-    from xe_sizer.scenario.read import Given
+    from xe_sizer.scenario.read import Change, Given
     from xe_sizer.training.estimate import TrainingEstimate
     from xe_sizer.training.resolved import ResolvedTraining
 
@@ -49,6 +49,7 @@ class Step(Immutable):
     scale_out: float = 1.0
 
 
+Proposes = Callable[["ReinforcementEstimate", "Registry"], Iterator["Change"]]
 Factors = tuple[tuple[str, list[Step]], ...]
 
 
@@ -63,11 +64,11 @@ def of_iterations(base: ReinforcementEstimate, registry: Registry) -> Factors:
     return (
         ("answer length", [*_answers(base)]),
         ("prompts of an iteration", [*_prompts(base)]),
-        ("model size", [*_models(base, registry)]),
+        ("model size", [*_sizes(base, registry)]),
         ("batch size", [*_answers_a_step(base)]),
         ("GPUs and links", [*_gpus_of_pools(base)]),
-        ("sharing of the GPUs", [*_sharing(base, registry)]),
-        ("writing of answers", [*_writing(base, registry)]),
+        ("sharing of the GPUs", [*_advised(base, registry, open_sharing, at_the_same_time)]),
+        ("writing of answers", [*_advised(base, registry, interrupted_answers, narrow_weights)]),
     )
 
 
@@ -92,10 +93,10 @@ def _prompts(base: ReinforcementEstimate) -> Iterator[Step]:
         yield Step(f"{words} the prompts", values)
 
 
-def _models(base: ReinforcementEstimate, registry: Registry) -> Iterator[Step]:
-    """The next smaller and the next larger model of the family."""
-    for name in registry.neighbours(base.resolved.job.model, CLEARLY):
-        yield Step(name, {"model": name})
+def _advised(base: ReinforcementEstimate, registry: Registry, *remedies: Proposes) -> Iterator[Step]:
+    """What advice proposes too."""
+    for change in (change for remedy in remedies for change in remedy(base, registry)):
+        yield Step(change.words, change.values)
 
 
 def _answers_a_step(base: ReinforcementEstimate) -> Iterator[Step]:
@@ -116,18 +117,6 @@ def _gpus_of_pools(base: ReinforcementEstimate) -> Iterator[Step]:
             yield Step(f"{words} the GPUs", values)
 
 
-def _sharing(base: ReinforcementEstimate, registry: Registry) -> Iterator[Step]:
-    """The other way to share the GPUs, and pools that work at the same time."""
-    for change in (*open_sharing(base, registry), *at_the_same_time(base, registry)):
-        yield Step(change.words, change.values)
-
-
-def _writing(base: ReinforcementEstimate, registry: Registry) -> Iterator[Step]:
-    """Interrupted answers, and narrower weights."""
-    for change in (*interrupted_answers(base, registry), *narrow_weights(base, registry)):
-        yield Step(change.words, change.values)
-
-
 _SAME_JOB = frozenset({"gpus"})  # keys that leave the job what it is
 
 
@@ -144,7 +133,12 @@ def sensitivity(given: Given, registry: Registry) -> Sensitivity:
     base = wing.size(wing.resolve(given, registry))
     moved = FACTORS[wing.name](base, registry)
     factors = [_factor(name, steps, base, registry) for name, steps in moved]
-    ranked = sorted((factor for factor in factors if factor.effects), key=_width, reverse=True)
+    # Largest change of the time as a logarithm; what does not fit changes nothing.
+    widths = {
+        factor.name: max((abs(math.log(each.time_ratio)) for each in factor.effects if each.outcome.fits), default=0.0)
+        for factor in factors
+    }
+    ranked = sorted((one for one in factors if one.effects), key=lambda one: widths[one.name], reverse=True)
     deadline = Factor(name=DEADLINE, effects=tuple(_deadline(base, registry)) if base.fits else ())
     ranked += [deadline] if deadline.effects else []
     scenario = scenario_of(base.resolved)
@@ -174,12 +168,6 @@ def of_training(base: TrainingEstimate, registry: Registry) -> Factors:
 
 FACTORS: Mapping[str, Callable[[Any, Registry], Factors]] = {"training": of_training, "reinforcement": of_iterations}
 """The factors of what each wing answers."""
-
-
-def _width(factor: Factor) -> float:
-    """Largest change of the time as a logarithm; what does not fit changes nothing."""
-    sizes = (abs(math.log(effect.time_ratio)) for effect in factor.effects if effect.outcome.fits)
-    return max(sizes, default=0.0)
 
 
 def _factor(name: str, steps: Iterable[Step], base: TrainingEstimate, registry: Registry) -> Factor:
