@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from xe_sizer.report import serve_tables
 from xe_sizer.report.answers.estimate import memory_picture, range_note, step_picture, time_axis
+from xe_sizer.report.benchmark import test_points, test_tables
 from xe_sizer.report.blocks import (
     change_point,
     evidence_point,
@@ -26,6 +26,7 @@ from xe_sizer.report.blocks import (
 )
 from xe_sizer.report.document import OPERATORS, Column, Picture, Point, Summary, Table
 from xe_sizer.report.explain import formulas, ledger, operator_table, sources
+from xe_sizer.report.fleet import fleet_blocks
 from xe_sizer.report.format import (
     NOT_A_NUMBER,
     RANGE,
@@ -45,12 +46,11 @@ from xe_sizer.report.format import (
     range_words,
 )
 from xe_sizer.report.picture import Axis, Bar, Bars, Curves, Line, Mark
-from xe_sizer.report.serve_tables import (
+from xe_sizer.report.service import (
     DEFAULT,
     day_points,
     day_table,
     fit_points,
-    fleet_blocks,
     hardware,
     judged,
     latencies,
@@ -65,8 +65,6 @@ from xe_sizer.report.serve_tables import (
     sessions_table,
     shared,
     span_words,
-    test_points,
-    test_tables,
 )
 from xe_sizer.report.verdict import PROFILES, gpu_memory_missing, missed_text
 from xe_sizer.result.common import Range
@@ -542,7 +540,7 @@ def _cost_rows(result: ServeResult) -> Iterator[Row]:
     cost = result.cost
     currency = clean(cost.currency)
     if cost.per_hour is not None:
-        yield "price per hour", f"{amount(cost.per_hour)} {currency}", serve_tables.partly_priced(result).strip(" ()")
+        yield "price per hour", f"{amount(cost.per_hour)} {currency}", partly_priced(result).strip(" ()")
     if cost.hourly_price is not None:
         hourly = cost.hourly_price
         yield f"hour of {clean(hourly.hardware)}", f"{amount(hourly.per_hour)} {currency}", offer_words(hourly)
@@ -615,7 +613,7 @@ def _load(result: ServeResult) -> Table:
     rows = [(words(key), number(serve[key]), meaning) for key, meaning in TRAFFIC.items() if serve.get(key) is not None]
     rows.append(("per replica", number(result.replicas.running_requests), "concurrent requests, on average"))
     columns = (Column("quantity"), Column("value", True), Column("meaning"))
-    return Table(f"How the load adds up: {serve_tables.load_words(result)}", columns, tuple(rows))
+    return Table(f"How the load adds up: {load_words(result)}", columns, tuple(rows))
 
 
 def rows(result: ServeResult, options: Options) -> Iterator[tuple[object, ...]]:
