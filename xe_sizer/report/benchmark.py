@@ -64,12 +64,16 @@ def test_tables(result: ServeResult) -> Iterator[Table]:
         return
     columns = (Column("result"), Column("value", True), Column("note"))
     yield Table("Serving benchmark", columns, tuple(_rows(result.test)))
-    found = result.latency
-    span, note = range_words(found.evidence, found.calibrated, found.basis)
+    shown = result.latency
+    span, note = range_words(shown.evidence, shown.calibrated, shown.basis)
     heads = tuple(Column(name, True) for name in ("median", "P90", "P95", "P99"))
-    rows = tuple(_latencies(name, getattr(result.test, key)) for name, key in LATENCIES)
+    rows = []
+    for name, key in LATENCIES:
+        found: BenchmarkLatency = getattr(result.test, key)
+        percentiles = (latency(value) for value in (found.median, found.p90, found.p95, found.p99))
+        rows.append((name, latency(found.mean.expected), span_words(found.mean), *percentiles))
     yield Table(
-        "Latencies of the test", (Column("latency"), Column("mean", True), Column(span), *heads), rows, note=note
+        "Latencies of the test", (Column("latency"), Column("mean", True), Column(span), *heads), tuple(rows), note=note
     )
 
 
@@ -90,11 +94,6 @@ def _rows(test: Benchmark) -> Iterator[tuple[str, str, str]]:
     yield "Mean concurrency", number(test.mean_concurrency), "requests in flight"
     if test.preemptions:
         yield "Preemptions per replica", f"{test.preemptions:,}", "requests that lost their KV cache and began again"
-
-
-def _latencies(name: str, found: BenchmarkLatency) -> tuple[str, ...]:
-    percentiles = (latency(value) for value in (found.median, found.p90, found.p95, found.p99))
-    return name, latency(found.mean.expected), span_words(found.mean), *percentiles
 
 
 def _value(span: Span) -> str:

@@ -107,7 +107,7 @@ def memory_point(memory: Ledger, verdict: Verdict, on_card: bool = True) -> Poin
     on_card : whether a tight verdict is so for the card's memory, not for the host's
     """
     words = fit_words(verdict, on_card)
-    return memory_of(memory.peak_bytes, memory.usable_bytes, memory.headroom_bytes, words)
+    return memory_bar(memory.peak_bytes, memory.usable_bytes, memory.headroom_bytes, words)
 
 
 def fit_words(verdict: Verdict, on_card: bool = True) -> str:
@@ -118,7 +118,7 @@ def fit_words(verdict: Verdict, on_card: bool = True) -> str:
     return tight if chance is None else f"{tight}; probability that it fits {probability_words(chance)}{close}"
 
 
-def memory_of(used_bytes: float, usable_bytes: float, free_bytes: float, further: str = "") -> Point:
+def memory_bar(used_bytes: float, usable_bytes: float, free_bytes: float, further: str = "") -> Point:
     """What is used of a GPU's memory, as a bar."""
     of_usable = f" ({percent(free_bytes / usable_bytes)})" if usable_bytes else ""
     left = f"{gib(free_bytes)} GiB free{of_usable}" if free_bytes >= 0 else f"{gib(-free_bytes)} GiB missing"
@@ -247,15 +247,15 @@ def _word(answer: Sized) -> str:
     return f"{word}, {certainty}" if doubtful else word
 
 
-def line_of(answer: Sized, lines: Mapping[str, int]) -> int | None:
+def find_line(answer: Sized, lines: Mapping[str, int]) -> int | None:
     """The line of a scenario file that its verdict is about: a limit, the load or the hardware.
 
     lines : of each key that the file gives
     """
-    return next((lines[key] for key in _keys_of(answer.verdict) if key in lines), None)
+    return next((lines[key] for key in _judged_keys(answer.verdict) if key in lines), None)
 
 
-def _keys_of(verdict: Verdict) -> Iterator[str]:
+def _judged_keys(verdict: Verdict) -> Iterator[str]:
     """Dotted keys, the closest first."""
     if verdict.fits:
         yield from (f"limits.{limit.name}" for limit in verdict.limits if not limit.ok)
@@ -438,8 +438,15 @@ def limits_table(result: Sized) -> Table:
     columns = (Column("limit"), Column("allowed", True), Column("estimate", True), Column("outcome"))
     more = (Column("probability", True),) if known else ()
     currency, origin = result.currency, result.scenario.get("origin") or {}
-    rows = tuple((_limit_name(limit, origin), *_limit_row(result.verdict, limit, currency, known)) for limit in limits)
-    return Table("Limits", columns + more, rows)
+    default = {limit.name: origin.get(f"limits.{limit.name}") == "default" for limit in limits}
+    rows = tuple(
+        (
+            f"{clean(limit.name)}{' (default)' * default[limit.name]}",
+            *_limit_row(result.verdict, limit, currency, known),
+        )
+        for limit in limits
+    )
+    return Table("Limits", columns + more, tuple(rows))
 
 
 def _limit_row(verdict: Verdict, limit: Limit, currency: str | None, probable: bool) -> tuple[str, ...]:
@@ -449,12 +456,6 @@ def _limit_row(verdict: Verdict, limit: Limit, currency: str | None, probable: b
         return allowed, NOT_A_NUMBER, NOT_JUDGED, *((NOT_A_NUMBER,) if probable else ())
     value = estimate_words(limit, currency)
     return allowed, value, outcome_words(limit, chance=not probable), *((_probability(limit),) if probable else ())
-
-
-def _limit_name(limit: Limit, origin: Mapping[str, str]) -> str:
-    """The key of a limit, and whether nobody gave it."""
-    default = " (default)" if origin.get(f"limits.{limit.name}") == "default" else ""
-    return f"{clean(limit.name)}{default}"
 
 
 def _probability(limit: Limit) -> str:

@@ -84,16 +84,17 @@ def _fleet(options: Sequence[FleetOption], order: str) -> Table:
         Column("GPU design power", True), *fits, *price, Column("outcome"),
     )  # fmt: skip
     rows = tuple(
-        (*_option_cells(one), *_fit_cells(one, bool(fits)), *(_price_cells(one) if sized else ()), _outcome(one))
+        (
+            *_option_cells(one),
+            *((fit_words(one.fit),) if fits else ()),
+            *(_price_cells(one) if sized else ()),
+            _outcome(one),
+        )
         for one in shown
     )
     more = f"{len(shown)} of {len(options)} kinds of hardware; " if len(options) > len(shown) else ""
     note = f"{more}those within the limits first, {order}; per million: tokens of prompts and answers"
-    return Table("On other hardware", columns, rows, note=note)
-
-
-def _fit_cells(one: FleetOption, asked: bool) -> tuple[str, ...]:
-    return (fit_words(one.fit),) if asked else ()
+    return Table("On other hardware", columns, tuple(rows), note=note)
 
 
 def _option_cells(one: FleetOption) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 ASSUMED = ("stack", "default")  # origins of what nobody gave
 
 
-def foot_of(answer: Answer) -> Foot:
+def build_foot(answer: Answer) -> Foot:
     """What stands below any answer."""
     written = answer.written
     version = getattr(answer, "tool_version", "") or (written.tool_version if written else "")

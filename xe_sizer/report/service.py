@@ -81,10 +81,15 @@ def hardware(result: ServeResult) -> str:
 
 
 def replicas_words(result: ServeResult) -> str:
-    """How many replicas there are, and how many of them serve: `7 replicas (3 serving + 4 spare)`."""
+    """How many replicas there are, and how many of them serve: `7 replicas (3 serving + 4 spare)`.
+
+    Of both kinds where there are two: `4 prefill replicas of 2 + 1 decode replica of 4`.
+    """
     count, spare = result.replicas.count, result.replicas.spare
     if result.disaggregation is not None:
-        return pools_words(result.disaggregation, replica_gpus(result))
+        found = result.disaggregation
+        prefill = f"{plural(found.prefill_replicas, 'prefill replica')} of {found.prefill_gpus:,}"
+        return f"{prefill} + {plural(found.decode_replicas, 'decode replica')} of {replica_gpus(result):,}"
     return plural(count, "replica") + (f" ({count - spare:,} serving + {spare:,} spare)" if spare else "")
 
 
@@ -153,18 +158,6 @@ STAGES = (
     ("transfer_s", "transfer of the KV cache"),
     ("decode_s", "wait for a place, and first decode step"),
 )
-
-
-def pools_words(found: Disaggregation, decode_gpus: int) -> str:
-    """Both kinds of replicas: `4 prefill replicas of 2 + 1 decode replica of 4`."""
-    prefill = f"{plural(found.prefill_replicas, 'prefill replica')} of {found.prefill_gpus:,}"
-    return f"{prefill} + {plural(found.decode_replicas, 'decode replica')} of {decode_gpus:,}"
-
-
-def pools_points(result: ServeResult) -> Iterator[Point]:
-    """Whether prompts on replicas of their own are worth it."""
-    if result.disaggregation is not None:
-        yield Point("Prefill apart", against(result, result.disaggregation))
 
 
 def against(result: ServeResult, found: Disaggregation) -> str:

@@ -14,14 +14,14 @@ from xe_sizer.errors import InputError, Location, Problem, collecting, did_you_m
 from xe_sizer.immutable import Immutable
 from xe_sizer.profiles.finder import is_path
 from xe_sizer.result.common import LeftOut
-from xe_sizer.result.serving import BY_POWER, BY_PRICE, FleetOption, ParetoPoint, ReplicaLayout
+from xe_sizer.result.serving import BY_POWER, BY_PRICE, FleetOption, ParetoPoint
 from xe_sizer.scenario.read import changed
 from xe_sizer.serving.memory import serving_memory
 from xe_sizer.serving.queueing import curve
 from xe_sizer.serving.resolve import resolve
 from xe_sizer.serving.search import fit_of, size
 from xe_sizer.serving.search_space import legal_placements
-from xe_sizer.serving.summary import throughput_of
+from xe_sizer.serving.summary import layout_of, throughput_of
 from xe_sizer.studies.estimate import serving_wing
 
 if TYPE_CHECKING:
@@ -239,7 +239,7 @@ def option(sized: ServingEstimate) -> FleetOption:
         server=server.name,
         gpus=sized.gpus,
         replicas=sized.replicas,
-        layout=layout_of(sized.placement.tp[0], sized.placement.pp[0], sized.placement.ep[0], sized.placement.dp[0]),
+        layout=layout_of(sized.placement),
         fits=sized.fits,
         meets_limits=sized.ok,
         ttft_s=ttft_s if math.isfinite(ttft_s) else None,
@@ -254,10 +254,6 @@ def option(sized: ServingEstimate) -> FleetOption:
         fit=fit_of(sized),
         hourly_price=sized.resolved.tariff.hourly(server),
     )
-
-
-def layout_of(tp: int, pp: int, ep: int, dp: int) -> ReplicaLayout:
-    return ReplicaLayout(tp=int(tp), pp=int(pp), ep=int(ep), dp=int(dp))
 
 
 def pareto(resolved: ResolvedService) -> tuple[ParetoPoint, ...]:
@@ -284,7 +280,7 @@ def pareto(resolved: ResolvedService) -> tuple[ParetoPoint, ...]:
     step = max(math.ceil(len(kept) / MOST_POINTS), 1)
     return tuple(
         ParetoPoint(
-            layout=layout_of(placements.tp[c], placements.pp[c], placements.ep[c], placements.dp[c]),
+            layout=layout_of(placements[c : c + 1]),
             running_requests=float(found.states.running[r, c]),
             tokens_per_s_per_user=float(per_user[r, c]),
             output_tokens_per_s_per_gpu=float(per_gpu[r, c]),

@@ -48,6 +48,7 @@ from xe_sizer.report.format import (
 from xe_sizer.report.picture import Axis, Bar, Bars, Curves, Line, Mark
 from xe_sizer.report.service import (
     DEFAULT,
+    against,
     day_points,
     day_table,
     fit_points,
@@ -57,7 +58,6 @@ from xe_sizer.report.service import (
     latency,
     load_words,
     partly_priced,
-    pools_points,
     pools_table,
     replica_gpus,
     replicas_words,
@@ -176,7 +176,8 @@ def serve_points(result: ServeResult) -> Iterator[Point]:
         yield from test_points(result) if result.test else (Point("Output", _output(result)),)
         yield from _cost(result)
     yield _gpus(result)
-    yield from pools_points(result)
+    if result.disaggregation is not None:
+        yield Point("Prefill apart", against(result, result.disaggregation))
     yield from day_points(result)
     yield from _chosen(result)
     yield from _assumed(result)
@@ -311,13 +312,6 @@ WIDE = 10.0  # highest over lowest from which on an axis is logarithmic
 NOTE = "The same GPUs under other loads."
 
 
-def load_pictures(result: ServeResult) -> Iterator[Picture]:
-    """One picture a latency; none where the answer has no curve, as one that an older version saved."""
-    if len(result.load_curve) >= LEAST_POINTS:
-        for key, title, limit in LATENCY_CURVES:
-            yield _picture(result, key, title, limit)
-
-
 def _picture(result: ServeResult, key: str, title: str, limit: str) -> Picture:
     points = result.load_curve
     lines = [Line("mean", tuple((point.load, getattr(point, key)) for point in points))]
@@ -368,7 +362,8 @@ def pictures(result: ServeResult) -> Iterator[Picture]:
     if result.verdict.fits:
         for key, title, limit in LATENCY_BARS:
             yield _latency(result, key, title, limit)
-        yield from load_pictures(result)
+        for key, title, limit in LATENCY_CURVES if len(result.load_curve) >= LEAST_POINTS else ():
+            yield _picture(result, key, title, limit)
     yield memory_picture(result)
     if result.verdict.fits:
         decode, prefill = result.phases.decode, result.phases.prefill
@@ -460,7 +455,10 @@ def _blocks(result: ServeResult, options: Options) -> Iterator[Block]:
 
 def service_table(result: ServeResult) -> Table:
     """What it takes, what it delivers and what that costs."""
-    rows = (*_size_rows(result), *_rate_rows(result), *_cache_rows(result), *_cost_rows(result))
+    cache = result.kv_cache
+    tokens = f"{count(round(cache.pool_tokens))} tokens at {byte_size(cache.bytes_per_token)}"
+    held = ("KV cache per replica", byte_size(cache.pool_bytes), tokens)
+    rows = (*_size_rows(result), *_rate_rows(result), held, *_cost_rows(result))
     return Table("Service", (Column("quantity"), Column("value", True), Column("note")), rows)
 
 
@@ -528,12 +526,6 @@ def _taken(result: ServeResult) -> str:
 
 def _rate(value: float) -> str:
     return number(float(round(value)) if value >= 100 else value)
-
-
-def _cache_rows(result: ServeResult) -> Iterator[Row]:
-    cache = result.kv_cache
-    tokens = f"{count(round(cache.pool_tokens))} tokens at {byte_size(cache.bytes_per_token)}"
-    yield "KV cache per replica", byte_size(cache.pool_bytes), tokens
 
 
 def _cost_rows(result: ServeResult) -> Iterator[Row]:
