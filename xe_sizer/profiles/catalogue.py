@@ -87,7 +87,9 @@ def resolve_model(name_or_path: str, finder: Finder, where: Where = None, hub: H
         return finder.once(kind, found, lambda file: load_model_profile(file, instructed=instructed))
     config = cached or (hub.config(repository, where) if repository else None)
     if config and repository:
-        return _shape_of_repository(config, repository)
+        shape = _shape_from_file(config, None)
+        assumptions = (f"no profile has this name; its shape is that of {config}", *shape.assumptions)
+        return replace(shape, name=repository.rpartition("/")[2], assumptions=assumptions)
     raise InputError(_unknown(name_or_path, finder, where, hub if repository else None))
 
 
@@ -135,12 +137,6 @@ def _shape_from_folder(path: Path, name: str, finder: Finder, where: Where) -> M
     return load_model_profile(named) if named else _shape_from_file(path / CONFIG, where)
 
 
-def _shape_of_repository(config: Path, repository: str) -> ModelShape:
-    shape = _shape_from_file(config, None)
-    assumptions = (f"no profile has this name; its shape is that of {config}", *shape.assumptions)
-    return replace(shape, name=repository.rpartition("/")[2], assumptions=assumptions)
-
-
 def published_as(name: str, finder: Finder) -> str | None:
     """The repository on the Hugging Face Hub that a profile names; None where it names none. Raises InputError."""
     found = model_file(name, finder)
@@ -183,7 +179,8 @@ class Registry(Finder):
 
         apart : the factor between the weights of two models [-]
         """
-        kin = [self.model(name) for name in self.names("model") if _kin(name, own.name)]
+        family = own.name.split("-", maxsplit=1)[0]
+        kin = [self.model(name) for name in self.names("model") if name.split("-", maxsplit=1)[0] == family]
         sized = sorted((count_parameters(model).total, model.name) for model in kin if model.family == own.family)
         total = count_parameters(own).total
         smaller = [name for size, name in sized if size < total / apart][-1:]
@@ -294,11 +291,6 @@ def _text_of(file: Path) -> str:
         return read_text(file)
     except InputError:
         return ""
-
-
-def _kin(name: str, own: str) -> bool:
-    """Names of one family: everything before the first size or version."""
-    return name.split("-", maxsplit=1)[0] == own.split("-", maxsplit=1)[0]
 
 
 # Data sets and software. A name of software may end in a release (nemo@24.07), and any name may be the path of a file.

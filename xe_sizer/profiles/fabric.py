@@ -97,23 +97,21 @@ class FabricProfile(_Part, frozen=True):
         """In SI units. The profile has a node."""
         node = self.node
         assert node is not None
-        links, in_group = node.links, node.links_in_group
+        links, in_group, bus = node.links, node.links_in_group, node.bus
         return NodeFabric(
             name=self.name,
             topology=node.topology,
             nic_per_accelerator=node.nics == "per-gpu",
-            bus=_bus(node.bus) if node.bus else None,
+            bus=BusShares(
+                bus.peer_to_peer_share, bus.through_host_share, _seconds(bus.latency_us), _seconds(bus.send_latency_us)
+            )
+            if bus
+            else None,
             group_shares=tuple(count / links for count in in_group) if links and in_group else (),
             reduces=node.reduces,
             measured_behind_switch=node.measured_behind_switch,
             custom_all_reduce=node.custom_all_reduce,
         )
-
-
-def _bus(bus: BusSection) -> BusShares:
-    return BusShares(
-        bus.peer_to_peer_share, bus.through_host_share, _seconds(bus.latency_us), _seconds(bus.send_latency_us)
-    )
 
 
 def _seconds(latencies_us: tuple[float, ...]) -> tuple[float, ...]:

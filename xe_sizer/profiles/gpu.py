@@ -283,20 +283,21 @@ def _laws(profile: GpuProfile, donors: Sequence[GpuProfile]) -> tuple[Laws, tupl
                 _note(borrowed, profile, member, "attention")
     collectives: dict[str, CollectiveLaw] = {}
     for member in family:
-        if member is profile or _same_link(member, profile):
+        # Measured collectives carry over only to accelerators with the same link at the same rate.
+        if member is profile or (member.link is not None and member.link == profile.link):
             for operation, fit in member.laws.collectives.items():
                 if operation not in collectives:
                     collectives[operation] = _collective_law(fit)
                     _note(borrowed, profile, member, "collectives")
     lender, memory_bound = _first_memory_bound(family)
     _note(borrowed, profile, lender, "memory-bound operators")
-    floor_us = memory_bound.floor_us
+    floor_us, smallest_s = memory_bound.floor_us, min(law.floor_s for law in matmul.values())
     laws = Laws(
         matmul=matmul,
         attention=attention,
         collectives=collectives,
         memory_bound_efficiency=memory_bound.efficiency,
-        memory_bound_floor_s=_smallest_floor_s(matmul) if floor_us is None else floor_us * MICRO,
+        memory_bound_floor_s=smallest_s if floor_us is None else floor_us * MICRO,
         decode=_decode_law(family),
         assumed=", ".join(borrowed) or None,
     )
@@ -306,15 +307,6 @@ def _laws(profile: GpuProfile, donors: Sequence[GpuProfile]) -> tuple[Laws, tupl
 def _note(borrowed: dict[str, list[str]], profile: GpuProfile, lender: GpuProfile, part: str) -> None:
     if lender is not profile and part not in borrowed.setdefault(lender.name, []):
         borrowed[lender.name].append(part)
-
-
-def _smallest_floor_s(matmul: Mapping[str, MatmulLaw]) -> float:
-    return min(law.floor_s for law in matmul.values())
-
-
-def _same_link(one: GpuProfile, other: GpuProfile) -> bool:
-    """Measured collectives carry over only to accelerators with the same link at the same rate."""
-    return one.link is not None and one.link == other.link
 
 
 def _matmul_law(precision: str, family: Sequence[GpuProfile], borrowed: dict[str, list[str]]) -> MatmulLaw:

@@ -532,7 +532,9 @@ def _contradictions(profile: ModelKeys) -> Iterator[tuple[KeyPath, str]]:
         yield ("position",), "learned positions need 'learned_positions', the rows of their table"
     if profile.indexer and not profile.latent_attention:
         yield ("indexer",), "an 'indexer' needs 'latent_attention'"
-    if window and not _is_window_pattern(window.layers):
+    share = _SHARE.fullmatch(window.layers) if window else None
+    windows = window is None or window.layers in ("all", "alternate") or (share and 0 < int(share[1]) < int(share[2]))
+    if window and not windows:
         text = f"'layers' must be all, alternate or a share such as 5-of-6, not '{window.layers}'"
         yield ("sliding_window", "layers"), text
     yield from _expert_contradictions(profile)
@@ -599,11 +601,6 @@ def _pattern_contradictions(profile: ModelKeys) -> Iterator[tuple[KeyPath, str]]
     dense = "-" in letters if pattern and single else not profile.experts or profile.experts.first_dense_layers > 0
     if dense and not profile.ffn:
         yield ("layers",), "layers with a dense MLP need 'ffn'"
-
-
-def _is_window_pattern(pattern: str) -> bool:
-    share = _SHARE.fullmatch(pattern)
-    return pattern in ("all", "alternate") or (share is not None and 0 < int(share[1]) < int(share[2]))
 
 
 def _wrong_counts(stated_counts: Parameters, shape: ModelShape, locate: Locate) -> Iterator[Problem]:

@@ -101,7 +101,9 @@ def server(profile: ServerProfile, gpu: Accelerator, fabrics: FindFabric, locate
     scale_out = profile.scale_out or usual_scale_out(gpu, profile.gpus, node)
     usual = () if profile.scale_out else (f"network: {_words(scale_out)}, usual for such a node",)
     pcie = pcie_bytes_per_s(profile.pcie) if profile.pcie else gpu.pcie_bytes_per_s
+    linked = gpu.link.one_way_bytes_per_s if gpu.link and node.topology not in ("host", "single") else pcie
     stated = profile.scale_up.one_way_gb_per_s
+    price, has_gb, most_gb = profile.price, profile.host.memory_gb, profile.host.max_memory_gb
     where = partial(locate, ("scale_out", "fabric")) if locate else None
     between = fabric_with("network", scale_out.fabric or default_name("fabric", "network:"), fabrics, where).network
     assert between is not None
@@ -110,32 +112,21 @@ def server(profile: ServerProfile, gpu: Accelerator, fabrics: FindFabric, locate
         accelerator=gpu,
         accelerators=profile.gpus,
         fabric=node,
-        scale_up_one_way_bytes_per_s=stated * GIGA if stated else _fabric_rate(gpu, node, pcie),
+        scale_up_one_way_bytes_per_s=stated * GIGA if stated else linked,
         pcie_bytes_per_s=pcie,
         scale_out_bytes_per_s=scale_out.nics * scale_out.gbit_per_s * GIGA / BITS_PER_BYTE,
         scale_out_efficiency=between.rate_share,
         scale_out_alpha_s=between.latency_us / MEGA,
-        host_memory_bytes=profile.host.memory_gb * GIGA if profile.host.memory_gb else None,
-        price_per_hour=profile.price.per_hour if profile.price else None,
-        price_currency=profile.price.currency if profile.price else "USD",
-        offer=_offer(profile.price) if profile.price else Offer(),
+        host_memory_bytes=has_gb * GIGA if has_gb else None,
+        price_per_hour=price.per_hour if price else None,
+        price_currency=price.currency if price else "USD",
+        offer=Offer(price.kind, price.date, price.region, price.source) if price else Offer(),
         assumptions=profile.assumed,
         network_assumptions=usual,
         source=profile.source.title,
-        host_most_bytes=_orderable_bytes(profile.host),
+        host_most_bytes=most_gb * GIGA if has_gb and most_gb and most_gb > has_gb else None,  # of configurations
         liquid_cooled=gpu.usual_node.liquid_cooled if profile.cooling is None else profile.cooling == "liquid",
     )
-
-
-def _offer(price: Price) -> Offer:
-    return Offer(price.kind, price.date, price.region, price.source)
-
-
-def _orderable_bytes(host: Host) -> float | None:
-    """The most memory that the server takes, where what it has is one configuration of several."""
-    if host.memory_gb is None or host.max_memory_gb is None or host.max_memory_gb <= host.memory_gb:
-        return None
-    return host.max_memory_gb * GIGA
 
 
 def _node_fabric(profile: ServerProfile, fabrics: FindFabric, locate: Locate | None) -> NodeFabric:
@@ -150,10 +141,6 @@ def _node_fabric(profile: ServerProfile, fabrics: FindFabric, locate: Locate | N
 
 def _words(scale_out: ScaleOut) -> str:
     return f"{scale_out.nics} x {scale_out.gbit_per_s:g} Gbit/s"
-
-
-def _fabric_rate(gpu: Accelerator, node: NodeFabric, pcie: float) -> float:
-    return gpu.link.one_way_bytes_per_s if gpu.link and node.topology not in ("host", "single") else pcie
 
 
 def usual_scale_out(gpu: Accelerator, accelerators: int, node: NodeFabric) -> ScaleOut:

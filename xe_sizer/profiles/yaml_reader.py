@@ -218,11 +218,11 @@ class _Reader:
             self.fail("merge keys (<<) are not supported", event, "write the keys out")
         return f"<refused {len(group) + 1}>"  # so that its value is looked at too
 
-    def places(self, node: Node) -> Places:
-        """Where values stand, and where keys stand, in a document."""
+    def places(self, document: int) -> Places:
+        """Where values stand, and where keys stand, in the document of that number."""
         values: dict[KeyPath, Location] = {}
         keys: dict[KeyPath, Location] = {}
-        rest: list[tuple[KeyPath, Node]] = [((), node)]
+        rest: list[tuple[KeyPath, Node]] = [((), self.nodes[document])]
         while rest:
             path, (mark, inside) = rest.pop()
             values[path] = _mark_place(mark, self.name)
@@ -291,7 +291,7 @@ def load_yaml(path: Path, root: type = dict, most_bytes: int = MAX_FILE_BYTES) -
         reader.problems.append(Problem(f"the file {what}", where, f"write {wanted[1]}"))
     if reader.problems:
         raise InputError(reader.problems)
-    return Document(path, value, partial(reader.places, reader.nodes[0]))
+    return Document(path, value, lambda: reader.places(0))
 
 
 def name_problems(name: str, document: Document) -> list[Problem]:
@@ -357,8 +357,8 @@ def documents_of(path: Path, text: str) -> tuple[ForeignDocument, ...]:
     if reader.problems:
         raise InputError(reader.problems)
     return tuple(
-        ForeignDocument(path, value, partial(reader.places, node), notes=tuple(reader.notes))
-        for value, node in zip(reader.values, reader.nodes, strict=True)
+        ForeignDocument(path, value, partial(reader.places, number), notes=tuple(reader.notes))
+        for number, value in enumerate(reader.values)
         if value is not None
     )
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
     from xe_sizer.laws.hardware import Server
     from xe_sizer.reinforcement.resolved import Settings
-    from xe_sizer.scenario.read import Given
+    from xe_sizer.scenario.read import Scenario
     from xe_sizer.software.number_formats import Scheme
     from xe_sizer.software.stack import Stack
     from xe_sizer.training.methods import Rollout
@@ -34,11 +34,11 @@ class AskedIterations(Asked):
     """
 
     def __init__(
-        self, given: Given, model: ModelShape | None, server: Server | None, method: Rollout, settings: Settings,
+        self, scenario: Scenario, model: ModelShape | None, server: Server | None, method: Rollout, settings: Settings,
         stack: Stack, scheme: Scheme | None,
     ) -> None:  # fmt: skip
-        super().__init__(given, model, server, given.values.gpus)
-        self.rollout = given.values.rollout
+        super().__init__(scenario, model, server, scenario.values.gpus)
+        self.rollout = scenario.values.rollout
         self.method = method
         self.settings = settings
         self.stack = stack
@@ -52,7 +52,7 @@ def groups_compare(asked: AskedIterations) -> Found:
     """Groups of answers that cannot be compared."""
     group, method = asked.settings.asked.group, asked.method
     if group < method.least_group:
-        message = f"{asked.given.values.job} compares the answers to a prompt, and there is {group}"
+        message = f"{asked.scenario.values.job} compares the answers to a prompt, and there is {group}"
         yield "rollout.group", message, f"give at least {method.least_group}, as {method.group}"
 
 
@@ -73,7 +73,7 @@ def workers_verify(asked: AskedIterations) -> Found:
 
 def sequences_hold_answers(asked: AskedIterations) -> Found:
     """Sequences that are shorter than a prompt with its longest answer."""
-    seq_len, settings = asked.given.values.train.seq_len, asked.settings
+    seq_len, settings = asked.scenario.values.train.seq_len, asked.settings
     needed = settings.asked.inputs + settings.answers.longest
     if seq_len is not None and seq_len < needed:
         message = f"'seq_len' ({seq_len:,}) cuts prompts with their answers, of up to {needed:,.0f} tokens"
@@ -119,7 +119,7 @@ def replicas_are_whole(asked: AskedIterations) -> Found:
 
 def steps_have_answers(asked: AskedIterations) -> Found:
     """An optimizer step of more answers than an iteration has."""
-    batch, answers = asked.given.values.train.global_batch, asked.settings.trained
+    batch, answers = asked.scenario.values.train.global_batch, asked.settings.trained
     if batch is not None and batch > answers:
         message = f"'global_batch' ({batch:,}) is more than the {answers:,.0f} answers of an iteration"
         yield "train.global_batch", message, "prompts x group answers are trained on in whole steps"
@@ -140,7 +140,7 @@ RULES: tuple[Rule, ...] = (
 
 def precision_is_known(asked: AskedIterations, server: Server) -> Found:
     """A number format that the accelerator does not multiply."""
-    return unknown_precision(asked, server, asked.given.values.precision)
+    return unknown_precision(asked, server, asked.scenario.values.precision)
 
 
 def replicas_divide(asked: AskedIterations, model: ModelShape) -> Found:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from xe_sizer.laws.hardware import Server
     from xe_sizer.profiles.catalogue import Registry
     from xe_sizer.reinforcement.resolved import Settings
-    from xe_sizer.scenario.read import Given
+    from xe_sizer.scenario.read import Scenario
     from xe_sizer.scenario.schema import RolloutSection, ScenarioFile
     from xe_sizer.serving.job import ServingJob
     from xe_sizer.software.engine import Engine
@@ -86,7 +86,7 @@ def trained_values(values: ScenarioFile, settings: Settings, steps: int, padding
 
 
 def engine_job(
-    given: Given, settings: Settings, model: ModelShape, server: Server, engine: Engine, formats: Scheme
+    scenario: Scenario, settings: Settings, model: ModelShape, server: Server, engine: Engine, formats: Scheme
 ) -> ServingJob:
     """The engine that writes the answers, with the model that learns.
 
@@ -95,7 +95,7 @@ def engine_job(
     mean = settings.asked.inputs + max(settings.answers.mean, 1.0)
     return beside_a_trainer(
         build_job(
-            model, server, engine, formats, efficiency_of(given), max(model.max_positions or 0, mean),
+            model, server, engine, formats, efficiency_of(scenario), max(model.max_positions or 0, mean),
             settings.asked_share, max_sequences=settings.max_sequences,
         ),
         settings.defaults,
@@ -109,11 +109,11 @@ def replica_sizes(rollout: RolloutSection) -> dict[str, int]:
     return {name: size for name, size in sizes.items() if size is not None}
 
 
-def _formats(given: Given, engine: Engine, model: ModelShape | None, server: Server) -> Scheme:
+def _formats(scenario: Scenario, engine: Engine, model: ModelShape | None, server: Server) -> Scheme:
     """Formats in which the answers are written."""
-    rollout, precision = given.values.rollout, given.values.precision
+    rollout, precision = scenario.values.rollout, scenario.values.precision
     peaks = server.accelerator.peak_flops_per_s
-    published = published_format(given, model, "rollout.weights") if model and precision is None else None
+    published = published_format(scenario, model, "rollout.weights") if model and precision is None else None
     wide = precision or sixteen_bit(peaks)
     names = format_names(engine, peaks, wide, published, weights=rollout.weights, cache=rollout.kv_cache)
     return scheme_of(engine, peaks, **names)
@@ -154,38 +154,40 @@ NO_MODEL = "none"
 """Word for a reward model where a verifier rates answers."""
 
 
-def resolve(given: Given, registry: Registry) -> ResolvedReinforcement:
+def resolve(scenario: Scenario, registry: Registry) -> ResolvedReinforcement:
     """Everything that sizing an iteration needs.
 
     Raises
     ------
     InputError : every unknown name, and every contradiction with model, hardware, stack or engine
     """
-    method = METHODS[given.values.job or ""].rollout
+    method = METHODS[scenario.values.job or ""].rollout
     assert method is not None
     problems: list[Problem] = []
-    provenance = Provenance(given, registry)
-    name = given.values.stack or default_name("stack")
-    stack = collect(problems, load_stack, relative(given, "stack", name), partial(given.locate, ("stack",)), registry)
+    provenance = Provenance(scenario, registry)
+    name = scenario.values.stack or default_name("stack")
+    stack = collect(
+        problems, load_stack, relative(scenario, "stack", name), partial(scenario.locate, ("stack",)), registry
+    )
     if stack is None:  # what else the training has against the scenario is said too
-        collect(problems, resolve_training, given, registry)
-        raise InputError(in_reading_order(dict.fromkeys(problems), given))
+        collect(problems, resolve_training, scenario, registry)
+        raise InputError(in_reading_order(dict.fromkeys(problems), scenario))
     settings = resolve_settings(provenance, method, stack.rollout)
-    problems += conflicts(AskedIterations(given, None, None, method, settings, stack, None), RULES)
-    iterations = _iterations(given, settings)
-    trained = replace(given, values=trained_values(given.values, settings, iterations, stack.rollout.padding))
+    problems += conflicts(AskedIterations(scenario, None, None, method, settings, stack, None), RULES)
+    iterations = _iterations(scenario, settings)
+    trained = replace(scenario, values=trained_values(scenario.values, settings, iterations, stack.rollout.padding))
     trainer = collect(problems, resolve_training, trained, registry)
-    model, server = model_and_server(problems, given, registry, provenance)
-    name, where = relative(given, "rollout.engine", settings.engine), partial(given.locate, ("rollout", "engine"))
+    model, server = model_and_server(problems, scenario, registry, provenance)
+    name, where = relative(scenario, "rollout.engine", settings.engine), partial(scenario.locate, ("rollout", "engine"))
     engine = collect(problems, engine_on, server, name, where, registry)
-    formats = collect(problems, _formats, given, engine, model, server) if engine and server else None
-    problems += conflicts(AskedIterations(given, model, server, method, settings, stack, formats), ENGINE_RULES)
-    reference = collect(problems, _reference, given, trainer, settings, method) if trainer else None
+    formats = collect(problems, _formats, scenario, engine, model, server) if engine and server else None
+    problems += conflicts(AskedIterations(scenario, model, server, method, settings, stack, formats), ENGINE_RULES)
+    reference = collect(problems, _reference, scenario, trainer, settings, method) if trainer else None
     critic = collect(problems, _critic, trained, registry) if method.critic and trainer else None
-    reward = collect(problems, _reward, given, registry, method, trainer.job.model) if trainer else None
+    reward = collect(problems, _reward, scenario, registry, method, trainer.job.model) if trainer else None
     if problems or not (trainer and model and server and engine and formats):
-        raise InputError(in_reading_order(dict.fromkeys(problems), given))
-    writer = engine_job(given, settings, model, server, engine, formats)
+        raise InputError(in_reading_order(dict.fromkeys(problems), scenario))
+    writer = engine_job(scenario, settings, model, server, engine, formats)
     steps = max(math.ceil(settings.trained / trainer.job.global_batch - 1e-9), 1) * settings.updates
     beside = [one for one in (reference, reward) if one is not None]
     if engine.memory.grows:  # the trainer's own weights write, beside all that it has on the card
@@ -193,7 +195,7 @@ def resolve(given: Given, registry: Registry) -> ResolvedReinforcement:
     return ResolvedReinforcement(
         trainer=_run(trainer, settings, provenance, iterations, steps, beside),
         writer=writer,
-        replica_sizes=replica_sizes(given.values.rollout),
+        replica_sizes=replica_sizes(scenario.values.rollout),
         settings=settings,
         critic=critic,
         reference=reference,
@@ -204,9 +206,9 @@ def resolve(given: Given, registry: Registry) -> ResolvedReinforcement:
     )
 
 
-def _iterations(given: Given, settings: Settings) -> int:
+def _iterations(scenario: Scenario, settings: Settings) -> int:
     """Iterations of the run: as given, or as passes over the prompts make them."""
-    values = given.values
+    values = scenario.values
     if values.train.steps is not None:
         return int(values.train.steps)
     prompts = values.data.samples
@@ -234,50 +236,50 @@ def _run(
     copies = tuple(replace(one, copies=one.copies * held, forwards=0) for one in beside)
     own = trainer.job.method
     job = replace(trainer.job, method=replace(own, frozen=(*own.frozen, *copies)), steps=iterations * steps)
-    given = provenance.given
+    scenario = provenance.scenario
     values, origins = _shown(trainer, provenance, iterations)
-    told = () if given.values.train.steps or given.values.data.samples else (_assumed(iterations),)
+    told = () if scenario.values.train.steps or scenario.values.data.samples else (_assumed(iterations),)
     return replace(
         trainer,
         job=job,
-        given=given,
+        scenario=scenario,
         gpus=gpu_count(provenance, job.server),
         values=values,
         origins=origins,
-        warnings=(*told, *_without_effect(given), *trainer.warnings),
-        known_samples=given.values.data.samples,
+        warnings=(*told, *_without_effect(scenario), *trainer.warnings),
+        known_samples=scenario.values.data.samples,
         data_source=_source(settings),
     )
 
 
 def _shown(trainer: ResolvedTraining, provenance: Provenance, iterations: int) -> tuple[ScenarioFile, dict[str, str]]:
     """The scenario's keys, and where each that counts came from; what was made up for the trainer does not count."""
-    given, job = provenance.given, trainer.job
+    scenario, job = provenance.scenario, trainer.job
     own = {"train.global_batch": job.global_batch, "train.seq_len": job.seq_len, "train.padding": job.padding}
-    own |= _length_of_the_run(given, iterations)
-    known = [key for key in trainer.origins if key not in MADE_UP or key in given.origin]
-    origins = {key: given.origin.get(key) or trainer.origins.get(key, "default") for key in (*known, *own)}
-    origins |= {key: given.origin.get(key, "default") for key in origins if key in OWN}
-    origins["train.padding"] = given.origin.get("train.padding", "stack")
+    own |= _length_of_the_run(scenario, iterations)
+    known = [key for key in trainer.origins if key not in MADE_UP or key in scenario.origin]
+    origins = {key: scenario.origin.get(key) or trainer.origins.get(key, "default") for key in (*known, *own)}
+    origins |= {key: scenario.origin.get(key, "default") for key in origins if key in OWN}
+    origins["train.padding"] = scenario.origin.get("train.padding", "stack")
     origins |= {key: origin for key, origin in provenance.origins.items() if key.startswith("rollout.")}
     return replace(with_values(trainer.values, own), rollout=provenance.values.rollout), origins
 
 
-def _length_of_the_run(given: Given, iterations: int) -> dict[str, object]:
+def _length_of_the_run(scenario: Scenario, iterations: int) -> dict[str, object]:
     """Keys that say how long the run is: passes over the prompts where their number is known, else iterations."""
-    prompts = given.values.data.samples
+    prompts = scenario.values.data.samples
     known: dict[str, object] = {} if prompts is None else {"data.samples": prompts}
-    if prompts is None or given.values.train.steps is not None:
+    if prompts is None or scenario.values.train.steps is not None:
         return {**known, "train.steps": iterations}
-    return {**known, "train.epochs": given.values.train.epochs or 1.0}
+    return {**known, "train.epochs": scenario.values.train.epochs or 1.0}
 
 
-def _without_effect(given: Given) -> Iterator[str]:
+def _without_effect(scenario: Scenario) -> Iterator[str]:
     """Lengths of a data set, where the rollout says how long prompts and answers are."""
-    keys = sorted(key for key in given.origin if key.startswith("data.") and key != "data.samples")
+    keys = sorted(key for key in scenario.origin if key.startswith("data.") and key != "data.samples")
     if keys:
-        named = ", ".join(given.caller.setting(key) for key in keys)
-        own = [given.caller.setting(f"rollout.{name}") for name in ("input_tokens", "output_tokens")]
+        named = ", ".join(scenario.caller.setting(key) for key in keys)
+        own = [scenario.caller.setting(f"rollout.{name}") for name in ("input_tokens", "output_tokens")]
         yield f"without effect here: {named}; {own[0]} and {own[1]} say how long prompts and answers are"
 
 
@@ -291,12 +293,12 @@ def _source(settings: Settings) -> str:
     return f"prompts of {asked.inputs:,.0f} tokens, answers log-normal, cut at {settings.max_output_tokens:,.0f} tokens"
 
 
-def _reference(given: Given, trainer: ResolvedTraining, settings: Settings, method: Rollout) -> Frozen | None:
+def _reference(scenario: Scenario, trainer: ResolvedTraining, settings: Settings, method: Rollout) -> Frozen | None:
     """The model that answers may not stray from: a copy, or the model's own weights without its adapters.
 
     Methods with a critic have one; others as the stack does, since recipes after DAPO have none.
     """
-    asked = given.values.train.reference
+    asked = scenario.values.train.reference
     adapted = trainer.job.method.adapter is not None
     if not method.ratios:
         return None
@@ -306,12 +308,12 @@ def _reference(given: Given, trainer: ResolvedTraining, settings: Settings, meth
         return None
     if chosen == PRECOMPUTED or (chosen == ADAPTERS_OFF and not adapted):
         message = "answers are new in every iteration" if chosen == PRECOMPUTED else "there are no adapters to be off"
-        where = given.locate(("train", "reference"))
+        where = scenario.locate(("train", "reference"))
         raise InputError(Problem(f"{message}: the reference cannot be '{chosen}'", where, f"'{COPY}' is another way"))
     return Frozen(REFERENCE, copies=int(chosen == COPY))
 
 
-def _critic(trained: Given, registry: Registry) -> Job:
+def _critic(trained: Scenario, registry: Registry) -> Job:
     """The training of the critic: the same sequences, and a head of one value. Raises InputError."""
     asked = trained.values.train.critic_model
     if asked is not None:
@@ -322,13 +324,13 @@ def _critic(trained: Given, registry: Registry) -> Job:
     return replace(job, model=job.model.headed(VALUES))
 
 
-def _reward(given: Given, registry: Registry, method: Rollout, own: ModelShape) -> Frozen | None:
+def _reward(scenario: Scenario, registry: Registry, method: Rollout, own: ModelShape) -> Frozen | None:
     """The model that rates answers: as given, else the model's own shape for methods that need one."""
-    asked = given.values.train.reward_model
-    if asked == NO_MODEL or (asked is None and (not method.rated or given.values.rollout.verifier_s is not None)):
+    asked = scenario.values.train.reward_model
+    if asked == NO_MODEL or (asked is None and (not method.rated or scenario.values.rollout.verifier_s is not None)):
         return None
     if asked is None:
         return Frozen("reward model", model=own.headed(VALUES), reads=Objective.NEXT_TOKEN)
-    path, where = relative(given, "train.reward_model", asked), partial(given.locate, ("train", "reward_model"))
+    path, where = relative(scenario, "train.reward_model", asked), partial(scenario.locate, ("train", "reward_model"))
     shape = registry.model(path, where).headed(VALUES)
     return Frozen("reward model", model=shape, reads=Objective.NEXT_TOKEN)

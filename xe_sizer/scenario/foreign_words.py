@@ -147,7 +147,8 @@ def in_our_words(problem: Problem, keys: Mapping[str, str]) -> Problem:
     key, value = _UNKNOWN.match(problem.message), _NO_VALUE.match(problem.message)
     hint = None
     if key and key[2] == "model":
-        hint = _key_of_shape(key[1].replace("_", "-").lower())
+        name = key[1].replace("_", "-").lower()
+        hint = next((f"write '{ours}'" for ours, names in _SHAPE.items() if name in listed_names(names)), None)
     elif key and _ELSEWHERE not in (problem.hint or ""):
         hint = _key_instead(key[1].replace("_", "-").lower(), keys)
     elif value:
@@ -161,11 +162,6 @@ def _key_instead(name: str, keys: Mapping[str, str]) -> str | None:
         return _LEFT_OUT
     meant = (setting for setting, names in MEANT.items() if name in listed_names(names))
     return next((_as_key(setting.partition("|")[0], keys) for setting in meant), None)
-
-
-def _key_of_shape(name: str) -> str | None:
-    """What a key of a model's configuration is called in a model that a scenario writes out."""
-    return next((f"write '{ours}'" for ours, names in _SHAPE.items() if name in listed_names(names)), None)
 
 
 def _as_key(setting: str, keys: Mapping[str, str]) -> str:

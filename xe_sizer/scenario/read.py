@@ -40,12 +40,7 @@ _STATISTICS = (
 )  # fmt: skip
 
 
-def _other_loads(load: str) -> tuple[str, ...]:
-    """The keys that say another load than this one."""
-    thinking = () if load == "users" else ("think_time_s",)
-    return (*(other for other in LOADS if other != load), *thinking)
-
-
+_OF_LOADS = (*LOADS, "think_time_s")
 REPLACES: Mapping[str, tuple[str, ...]] = {
     "server": ("gpu",),
     "gpu": ("server",),
@@ -65,18 +60,19 @@ REPLACES: Mapping[str, tuple[str, ...]] = {
     "efficiency.flops": ("efficiency.ideal",),
     "efficiency.memory": ("efficiency.ideal",),
     "serve.scheme": ("serve.weights", "serve.activations", "serve.kv_cache"),
-    **{f"serve.{load}": tuple(f"serve.{other}" for other in _other_loads(load)) for load in LOADS},
+    **{f"serve.{load}": tuple(f"serve.{other}" for other in _OF_LOADS if other != load) for load in LOADS},
+    "serve.users": tuple(f"serve.{other}" for other in LOADS if other != "users"),  # who think between requests
 }
 _TWO_OF_THREE = ("data.tokens", "data.samples", "data.mean_tokens")
 
 
-class Given(Immutable):
+class Scenario(Immutable):
     """What the user asked, merged from file, environment and flags; nothing resolved yet.
 
     `origin` has "file", "env" or "flag" for each dotted key that was given. `locate` gives file:line:column,
     or the name of the flag or variable, of a path. `path` with the `document` read from it, `flags` and `environment`
     are what was merged. `caller` says how messages name the flags.
-    `unread` has the dotted keys that were given and are not in `values`: unknown keys, values with a problem.
+    `invalid_keys` has the dotted keys that were given and are not in `values`: unknown keys, values with a problem.
     `read_as` has the dotted keys whose value was written otherwise than the schema has it, with both; `with_unit` those
     of numbers that were written with a unit.
     """
@@ -87,7 +83,7 @@ class Given(Immutable):
     path: Path | None
     flags: Mapping[str, object]
     environment: Mapping[str, str]
-    unread: frozenset[str] = frozenset()
+    invalid_keys: frozenset[str] = frozenset()
     document: Document | None = None
     caller: Caller = COMMAND_LINE
     read_as: Mapping[str, tuple[str, object]] = field(default_factory=dict)
@@ -103,17 +99,17 @@ class Given(Immutable):
         return self.folder if self.origin.get(key) == "file" else None
 
 
-def serves(given: Given) -> bool:
+def serves(scenario: Scenario) -> bool:
     """Whether a scenario asks for inference: its job says so, or its file has a `serve` section and names no job."""
-    if given.values.job is not None:
-        return given.values.job == INFERENCE
-    return any(key.startswith("serve.") and origin == "file" for key, origin in given.origin.items())
+    if scenario.values.job is not None:
+        return scenario.values.job == INFERENCE
+    return any(key.startswith("serve.") and origin == "file" for key, origin in scenario.origin.items())
 
 
 class BadScenarioError(InputError):
     """A scenario with problems in its keys; `rest` is what could be read of it, to look for further problems."""
 
-    def __init__(self, problems: Iterable[Problem], rest: Given) -> None:
+    def __init__(self, problems: Iterable[Problem], rest: Scenario) -> None:
         super().__init__(problems)
         self.rest = rest
 
@@ -128,7 +124,7 @@ def read_scenario(
     flags: Mapping[str, object],
     environment: Mapping[str, str],
     read: Callable[[Path], Document] = load_scenario,
-) -> Given:
+) -> Scenario:
     """Merge a scenario file with XE_SIZER_* variables and flags; flag over variable over file.
 
     Parameters
@@ -153,16 +149,9 @@ def read_scenario(
     return _merge(_Layers(document, variables, flags, COMMAND_LINE), environment, problems)
 
 
-def scenario_of_call(document: Document | None, keys: Mapping[str, object], caller: Caller) -> Given:
+def scenario_of_call(document: Document | None, keys: Mapping[str, object], caller: Caller) -> Scenario:
     """A scenario file that was read, or None, under typed values by dotted key. Raises BadScenarioError."""
     return _merge(_Layers(document, {}, keys, caller), {}, [])
-
-
-def with_flags(given: Given, flags: Mapping[str, object]) -> Given:
-    """The same file and variables under other flags. Raises BadScenarioError."""
-    problems: list[Problem] = []
-    variables = _read_variables(given.environment, problems)
-    return _merge(_Layers(given.document, variables, flags, given.caller), given.environment, problems)
 
 
 class _Layers(Immutable):
@@ -174,19 +163,23 @@ class _Layers(Immutable):
     caller: Caller
 
 
-def _merge(layers: _Layers, environment: Mapping[str, str], problems: list[Problem]) -> Given:
+def _merge(layers: _Layers, environment: Mapping[str, str], problems: list[Problem]) -> Scenario:
     """Flag over variable over file. Raises BadScenarioError with the problems so far and those of the keys."""
     document, flags = layers.document, layers.flags
     merged = copy.deepcopy(cast(dict[str, Any], document.value)) if document else {}
     origin = {key: document.origins.get(key, "file") for key in _given_keys(merged)} if document else {}
     _overlay(merged, origin, layers.variables, "env")
-    typed = {key: _typed_flag(key, value) for key, value in flags.items() if value is not None}
+    typed = {
+        key: _split(value, key) if isinstance(value, str) and _kind(key) is tuple else value
+        for key, value in flags.items()
+        if value is not None
+    }
     _overlay(merged, origin, typed, "flag")
     locate = _Places(document, origin, layers.caller)
     written = as_meant(merged, ScenarioFile, locate)
     problems += written.problems
-    given = partial(
-        Given, origin=MappingProxyType(origin), locate=locate, path=document.path if document else None, flags=flags,
+    merged_as = partial(
+        Scenario, origin=MappingProxyType(origin), locate=locate, path=document.path if document else None, flags=flags,
         environment=environment, document=document, caller=layers.caller, read_as=written.read,
         with_unit=written.with_unit,
     )  # fmt: skip
@@ -198,10 +191,10 @@ def _merge(layers: _Layers, environment: Mapping[str, str], problems: list[Probl
         problems += (in_our_words(problem, ALL_OPTIONS) for problem in error.problems)
     problems += conflicts(Keys(written.values, locate), RULES)
     if not problems:
-        return given(values=values)
+        return merged_as(values=values)
     values = convert_what_is_right(written.values, ScenarioFile, locate)
-    unread = frozenset(key for key in _given_keys(merged) if _at(values, key) is None)
-    raise BadScenarioError(sorted(problems, key=file_order), given(values=values, unread=unread))
+    invalid_keys = frozenset(key for key in _given_keys(merged) if _at(values, key) is None)
+    raise BadScenarioError(sorted(problems, key=file_order), merged_as(values=values, invalid_keys=invalid_keys))
 
 
 def _at(values: object, key: str) -> object:
@@ -252,12 +245,6 @@ def _typed_variable(key: str, text: str) -> object:
     if kind is tuple:
         return _split(text, key)
     return text if kind is str else parse_scalar(text)
-
-
-def _typed_flag(key: str, value: object) -> object:
-    if _kind(key) is tuple:
-        return _split(value, key) if isinstance(value, str) else value
-    return value
 
 
 def _split(text: str, key: str) -> list[object]:
@@ -342,15 +329,24 @@ def together(changes: list[Change]) -> Change:
     return Change(words, values, max(change.effort for change in changes) + min(len(most), 1))
 
 
-def changed(given: Given, values: Mapping[str, object]) -> Given:
-    """The same question with some keys set as flags would set them. Raises InputError."""
-    return with_flags(given, flags_with(given.flags, values))
+def changed(scenario: Scenario, values: Mapping[str, object]) -> Scenario:
+    """The same question with some keys set as flags would set them. Raises BadScenarioError."""
+    problems: list[Problem] = []
+    layers = _Layers(
+        scenario.document,
+        _read_variables(scenario.environment, problems),
+        flags_with(scenario.flags, values),
+        scenario.caller,
+    )
+    return _merge(layers, scenario.environment, problems)
 
 
-def command(given: Given, values: Mapping[str, object], folders: Iterable[Path] = (), name: str = "estimate") -> str:
+def command(
+    scenario: Scenario, values: Mapping[str, object], folders: Iterable[Path] = (), name: str = "estimate"
+) -> str:
     """The call that asks the question with the keys set; `folders` hold the user's own profiles."""
-    keys = {**_kept(_from_environment(given), values), **flags_with(given.flags, values)}
-    return given.caller.call(name, given.path, keys, folders)
+    keys = {**_kept(_from_environment(scenario), values), **flags_with(scenario.flags, values)}
+    return scenario.caller.call(name, scenario.path, keys, folders)
 
 
 def flags_with(flags: Mapping[str, object], values: Mapping[str, object]) -> dict[str, object]:
@@ -365,12 +361,12 @@ def _kept(flags: Mapping[str, object], values: Mapping[str, object]) -> dict[str
     return {key: value for key, value in flags.items() if value is not None and key not in replaced}
 
 
-def _from_environment(given: Given) -> dict[str, object]:
+def _from_environment(scenario: Scenario) -> dict[str, object]:
     """Values that came from XE_SIZER_* variables: the printed command says them itself."""
     found = {}
-    for key, origin in given.origin.items():
+    for key, origin in scenario.origin.items():
         if origin == "env":
-            value: object = given.values
+            value: object = scenario.values
             for part in key.split("."):
                 value = getattr(value, part)
             found[key] = value

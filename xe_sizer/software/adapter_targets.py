@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from xe_sizer.errors import InputError, Problem, did_you_mean
@@ -35,18 +35,6 @@ GROUPS = {
     "experts": ("expert_gate", "expert_up", "expert_down"),
 }
 CROSS = "cross_"  # before the names of projections of the attention to an encoder, which classes call as its own
-
-
-def _synonyms(model: ModelShape) -> Mapping[str, str]:
-    """What names of projections stand for in this model."""
-    names = {weight.name for weight in _linear(model)}
-    sparse = OF_EXPERTS if "expert_gate" in names and "gate" not in names else {}
-    return SYNONYMS | sparse | OF_FAMILIES.get(model.family.partition("-")[0], {})
-
-
-def _linear_names(model: ModelShape) -> tuple[str, ...]:
-    """Linear weights of the layers that adapters sit on where all do: all but routers and the experts themselves."""
-    return tuple(weight.name for weight in _linear(model) if weight.split != "expert" and weight.module != "router")
 
 
 def _linear(model: ModelShape) -> tuple[Weight, ...]:
@@ -83,10 +71,14 @@ def resolve_targets(model: ModelShape, targets: Iterable[str], *, head: bool = F
     ------
     InputError : a target that the model does not have
     """
-    known, named = _linear_names(model), tuple(weight.name for weight in _linear(model))
+    linear = _linear(model)
+    named = tuple(weight.name for weight in linear)
+    known = tuple(weight.name for weight in linear if weight.split != "expert" and weight.module != "router")
+    of_experts = OF_EXPERTS if "expert_gate" in named and "gate" not in named else {}
+    synonyms = SYNONYMS | of_experts | OF_FAMILIES.get(model.family.partition("-")[0], {})
     if head and model.head == VOCABULARY:
         named = (*named, HEAD)
-    synonyms, chosen = _synonyms(model), list[str]()
+    chosen: list[str] = []
     problems = []
     for target in targets:
         name = synonyms.get(target.lower(), target.lower())

@@ -21,14 +21,14 @@ from xe_sizer.studies.hardware import one_price
 if TYPE_CHECKING:
     from xe_sizer.errors import Problem
     from xe_sizer.profiles.catalogue import Registry
-    from xe_sizer.scenario.read import Given
+    from xe_sizer.scenario.read import Scenario
 
 DIFFERENCES = 6
-Estimated = Callable[["Given", "Registry"], Result]
+Estimated = Callable[["Scenario", "Registry"], Result]
 
 
 def on_equal_gpus(
-    asked: Sequence[tuple[str, Given | Result]], registry: Registry, estimate: Estimated
+    asked: Sequence[tuple[str, Scenario | Result]], registry: Registry, estimate: Estimated
 ) -> list[tuple[str, Result]]:
     """Every alternative estimated, or as it is; those that leave the GPUs open on as many as the others.
 
@@ -48,34 +48,34 @@ def on_equal_gpus(
     needed |= {place: one.gpus.count for place, one in results.items()}
     named = [count for place, count in needed.items() if count and place not in open_]
     gpus = max(named or [count for count in needed.values() if count], default=None)
-    for place, given in scenarios.items() if not problems else ():
+    for place, scenario in scenarios.items() if not problems else ():
         on_gpus = gpus if place in open_ else None
-        if (result := collect(problems, _estimated, given, on_gpus, registry, estimate)) is not None:
+        if (result := collect(problems, _estimated, scenario, on_gpus, registry, estimate)) is not None:
             results[place] = result
     if problems:
         raise InputError(list(dict.fromkeys(problems)))
     return [(name, results[place]) for place, (name, _) in enumerate(asked)]
 
 
-def gpus_needed(given: Given, registry: Registry) -> int:
+def gpus_needed(scenario: Scenario, registry: Registry) -> int:
     """The GPUs that a scenario names, or needs. Raises InputError."""
-    wing = job_wing(given)
-    resolved = wing.resolve(given, registry)
+    wing = job_wing(scenario)
+    resolved = wing.resolve(scenario, registry)
     gpus: int | None = resolved.gpus
     return gpus or wing.size(resolved).gpus
 
 
-def _estimated(given: Given, gpus: int | None, registry: Registry, estimate: Estimated) -> Result:
+def _estimated(scenario: Scenario, gpus: int | None, registry: Registry, estimate: Estimated) -> Result:
     """A scenario on so many GPUs where they are said, as it is where it cannot run on those."""
     if gpus is not None:
         try:
-            return estimate(changed(given, {"gpus": gpus}), registry)
+            return estimate(changed(scenario, {"gpus": gpus}), registry)
         except InputError:
             pass
-    return estimate(given, registry)
+    return estimate(scenario, registry)
 
 
-def compare(alternatives: Sequence[tuple[str, Result]], asked: Sequence[Given | Result] = ()) -> Comparison:
+def compare(alternatives: Sequence[tuple[str, Result]], asked: Sequence[Scenario | Result] = ()) -> Comparison:
     """Results side by side, and the parts of a step in which they differ most from the first.
 
     asked : the scenarios of the results, for what to warn of
@@ -89,7 +89,7 @@ def compare(alternatives: Sequence[tuple[str, Result]], asked: Sequence[Given | 
     )
 
 
-def _prices(asked: Sequence[Given | Result], entries: Sequence[Alternative]) -> Iterator[str]:
+def _prices(asked: Sequence[Scenario | Result], entries: Sequence[Alternative]) -> Iterator[str]:
     """Warnings where one price of the user's is charged for GPUs of several kinds, or prices are of several kinds."""
     kinds = {(entry.result.scenario.get("names") or {}).get("gpu") for entry in entries}
     if len(kinds) > 1:

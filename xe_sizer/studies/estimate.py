@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from xe_sizer.result.common import Advice
     from xe_sizer.result.serving import ServeResult
     from xe_sizer.result.training import Result
-    from xe_sizer.scenario.read import Given
+    from xe_sizer.scenario.read import Scenario
     from xe_sizer.serving.estimate import ServingEstimate
     from xe_sizer.training.estimate import TrainingEstimate
     from xe_sizer.training.search import Candidates, Progress
@@ -53,8 +53,8 @@ class Wing(Immutable, Generic[E, R]):
     """
 
     name: str
-    resolve: Callable[[Given, Registry], Any]
-    check: Callable[[Given, Registry], Any]
+    resolve: Callable[[Scenario, Registry], Any]
+    check: Callable[[Scenario, Registry], Any]
     size: Callable[[Any], E]
     summarise: Callable[[E, bool], R]
     with_operators: Callable[[R, E], R]
@@ -92,9 +92,9 @@ TRAINING = JobWing(
 """Jobs that learn from data."""
 
 
-def job_wing(given: Given) -> JobWing:
+def job_wing(scenario: Scenario) -> JobWing:
     """What answers a scenario that trains, by what its job learns from: data, or answers of its own."""
-    kind = METHODS.get(given.values.job or "")
+    kind = METHODS.get(scenario.values.job or "")
     return TRAINING if kind is None or kind.rollout is None else _reinforcement()
 
 
@@ -136,18 +136,18 @@ def serving_wing() -> Wing[ServingEstimate, ServeResult]:
     )
 
 
-def estimate(given: Given, registry: Registry, details: bool = True, operators: bool = False) -> Result:
+def estimate(scenario: Scenario, registry: Registry, details: bool = True, operators: bool = False) -> Result:
     """Size one job; `details` and `operators` as of `Wing.conclude`.
 
     Raises
     ------
     InputError : what the user can mend, all at once
     """
-    wing = job_wing(given)
-    return wing.conclude(wing.size(wing.resolve(given, registry)), registry, details, operators)
+    wing = job_wing(scenario)
+    return wing.conclude(wing.size(wing.resolve(scenario, registry)), registry, details, operators)
 
 
-def serve(given: Given, registry: Registry, details: bool = True) -> ServeResult:
+def serve(scenario: Scenario, registry: Registry, details: bool = True) -> ServeResult:
     """Size one service on its own hardware; `details` as of `Wing.conclude`.
 
     Raises
@@ -155,10 +155,12 @@ def serve(given: Given, registry: Registry, details: bool = True) -> ServeResult
     InputError : what the user can mend, all at once
     """
     wing = serving_wing()
-    return wing.conclude(wing.size(wing.resolve(given, registry)), registry, details)
+    return wing.conclude(wing.size(wing.resolve(scenario, registry)), registry, details)
 
 
-def with_further_problems(problems: Iterable[Problem], rest: Given, registry: Registry, serving: bool) -> list[Problem]:
+def with_further_problems(
+    problems: Iterable[Problem], rest: Scenario, registry: Registry, serving: bool
+) -> list[Problem]:
     """The problems of a scenario's keys, and what names, model, hardware and software have against the rest of it."""
     wing: Wing[Any, Any] = serving_wing() if serving else job_wing(rest)
     return with_further(problems, rest, wing.check, registry)

@@ -18,20 +18,20 @@ from xe_sizer.training.summary import COMPUTE, bound_of, layout_of, scenario_of
 
 if TYPE_CHECKING:
     from xe_sizer.profiles.catalogue import Registry
-    from xe_sizer.scenario.read import Given
+    from xe_sizer.scenario.read import Scenario
     from xe_sizer.training.estimate import TrainingEstimate
 
 
-def scaling(given: Given, registry: Registry, weak: bool = False) -> Scaling:
+def scaling(scenario: Scenario, registry: Registry, weak: bool = False) -> Scaling:
     """The job on numbers of GPUs that double: the same batch (strong), or one that grows with the GPUs (weak).
 
     Efficiency is the samples per second per GPU, relative to the fewest GPUs that fit. Raises InputError.
     """
-    wing = job_wing(given)
-    open_ = wing.resolve(given, registry).on_any_gpus()
+    wing = job_wing(scenario)
+    open_ = wing.resolve(scenario, registry).on_any_gpus()
     if weak and not open_.batch_is_free:
         hint = "prompts and batch grow with the GPUs where scenarios say so: rollout.prompts, train.global_batch"
-        raise InputError(Problem("reinforcement learning is scaled with its batch as it is", given.locate(()), hint))
+        raise InputError(Problem("reinforcement learning is scaled with its batch as it is", scenario.locate(()), hint))
     searched = wing.candidates(open_)
     found: dict[int, TrainingEstimate] = {}
     for one in searched.of_a_whole_search():
@@ -48,8 +48,8 @@ def scaling(given: Given, registry: Registry, weak: bool = False) -> Scaling:
             sized = found[count]
         if sized is not None:
             points.append(_point(sized, points[0] if points else None))
-    kind, scenario = "weak" if weak else "strong", scenario_of(searched.resolved)
-    return Scaling(schema_version=SCHEMA_VERSION, scenario=scenario, kind=kind, points=tuple(points))
+    kind, shown = "weak" if weak else "strong", scenario_of(searched.resolved)
+    return Scaling(schema_version=SCHEMA_VERSION, scenario=shown, kind=kind, points=tuple(points))
 
 
 def _doubling(counts: Sequence[int]) -> Iterator[int]:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from xe_sizer.laws.hardware import Accelerator, Server
     from xe_sizer.profiles.catalogue import Registry
     from xe_sizer.reinforcement.estimate import ReinforcementEstimate
-    from xe_sizer.scenario.read import Change, Given
+    from xe_sizer.scenario.read import Change, Scenario
     from xe_sizer.training.estimate import TrainingEstimate
     from xe_sizer.training.resolved import ResolvedTraining
 
@@ -120,7 +120,7 @@ def _gpus_of_pools(base: ReinforcementEstimate) -> Iterator[Step]:
 _SAME_JOB = frozenset({"gpus"})  # keys that leave the job what it is
 
 
-def sensitivity(given: Given, registry: Registry) -> Sensitivity:
+def sensitivity(scenario: Scenario, registry: Registry) -> Sensitivity:
     """What each of the factors is worth, moved by a step each way; the widest effect on the time first.
 
     The deadline comes last: its steps move the GPUs.
@@ -129,8 +129,8 @@ def sensitivity(given: Given, registry: Registry) -> Sensitivity:
     and their links, parallelism, deadline), and packing where samples are padded. Raises InputError for the job
     itself; a step that is not possible is left out.
     """
-    wing = job_wing(given)
-    base = wing.size(wing.resolve(given, registry))
+    wing = job_wing(scenario)
+    base = wing.size(wing.resolve(scenario, registry))
     moved = FACTORS[wing.name](base, registry)
     factors = [_factor(name, steps, base, registry) for name, steps in moved]
     # Largest change of the time as a logarithm; what does not fit changes nothing.
@@ -141,15 +141,15 @@ def sensitivity(given: Given, registry: Registry) -> Sensitivity:
     ranked = sorted((one for one in factors if one.effects), key=lambda one: widths[one.name], reverse=True)
     deadline = Factor(name=DEADLINE, effects=tuple(_deadline(base, registry)) if base.fits else ())
     ranked += [deadline] if deadline.effects else []
-    scenario = scenario_of(base.resolved)
+    shown = scenario_of(base.resolved)
     other = any(step.server for _, steps in moved for step in steps)
     return Sensitivity(
         schema_version=SCHEMA_VERSION,
-        scenario=scenario,
+        scenario=shown,
         base=_outcome(base, base),
         factors=tuple(ranked),
         advice=() if base.fits else wing.advise(base, registry, 1),
-        warnings=tuple(one_price(given)) if other else (),
+        warnings=tuple(one_price(scenario)) if other else (),
     )
 
 
@@ -192,11 +192,11 @@ def _after(base: TrainingEstimate, step: Step, registry: Registry) -> TrainingEs
 
     Raises InputError where it is not possible.
     """
-    resolved, wing = base.resolved, job_wing(base.resolved.given)
+    resolved, wing = base.resolved, job_wing(base.resolved.scenario)
     same: dict[str, object] = {"gpus": base.gpus}
     if base.question.batch_is_free:
         same["train.global_batch"] = resolved.job.global_batch
-    after = wing.resolve(changed(resolved.given, {**same, **step.values}), registry)
+    after = wing.resolve(changed(resolved.scenario, {**same, **step.values}), registry)
     if step.server is not None or step.scale_out != 1.0:
         after = _rebuilt(after, step, registry)
     return wing.size(after)
@@ -214,7 +214,7 @@ def _rebuilt(resolved: ResolvedTraining, step: Step, registry: Registry) -> Reso
     links = replace(job.network, scale_up=network_of(step.server).scale_up)
     job = replace(job, server=replace(job.server, accelerator=gpu), device=device, network=links)
     # As in a plan: a price for all kinds or by name is the user's, that of a profile is of its own accelerator.
-    tariff = tariff_of(resolved.given, replace(step.server, price_per_hour=None), registry)
+    tariff = tariff_of(resolved.scenario, replace(step.server, price_per_hour=None), registry)
     return replace(resolved, job=job, tariff=tariff)
 
 
@@ -347,7 +347,7 @@ def _layouts(base: TrainingEstimate) -> Iterator[Step]:
 def _deadline(base: TrainingEstimate, registry: Registry) -> Iterator[Effect]:
     """The fewest GPUs that end in half and in twice the time."""
     open_ = base.question.on_any_gpus()
-    found = job_wing(base.resolved.given).candidates(open_, every_way=False).of_a_whole_search()
+    found = job_wing(base.resolved.scenario).candidates(open_, every_way=False).of_a_whole_search()
     for words, factor in BOTH_WAYS:
         in_time = [one for one in found if one.total_s <= base.total_s * factor]
         if in_time:
