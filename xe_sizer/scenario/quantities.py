@@ -17,7 +17,6 @@ import msgspec
 
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.fields import ALIASES, fields_of, is_struct, names_of, struct_in
-from xe_sizer.immutable import Immutable
 
 if TYPE_CHECKING:
     from xe_sizer.profiles.convert import Locate
@@ -43,24 +42,18 @@ _WORDS = {"thousand": "k", "million": "m", "billion": "b", "trillion": "t", "tok
 _KIBI = {"k": 1024, "m": 1024**2}
 
 
-class Written(Immutable):
-    """The values of a scenario with what was written otherwise put right.
+def as_meant(
+    values: Mapping[str, Any], struct: Any, locate: Locate, problems: list[Problem]
+) -> tuple[dict[str, Any], Mapping[str, tuple[str, object]], frozenset[str]]:
+    """Words and quantities of a scenario's keys as its schema has them; what cannot be read is told and left out.
 
-    read : dotted keys with what was written and what it was read as, where that is more than a matter of case
-    with_unit : dotted keys of numbers that were written with a unit
+    Returns
+    -------
+    the values; dotted keys with what was written and what it was read as, where that is more than a matter of case;
+    dotted keys of numbers that were written with a unit
     """
-
-    values: dict[str, Any]
-    read: Mapping[str, tuple[str, object]]
-    with_unit: frozenset[str]
-    problems: tuple[Problem, ...]
-
-
-def as_meant(values: Mapping[str, Any], struct: Any, locate: Locate) -> Written:
-    """Words and quantities of a scenario's keys as its schema has them; what cannot be read stays as it is."""
     read: dict[str, tuple[str, object]] = {}
     with_unit: set[str] = set()
-    problems: list[Problem] = []
 
     def section(group: Mapping[str, Any], of: Any, path: tuple[str, ...]) -> dict[str, Any]:
         found = dict(group)
@@ -82,7 +75,7 @@ def as_meant(values: Mapping[str, Any], struct: Any, locate: Locate) -> Written:
                         with_unit.add(".".join(here))
         return found
 
-    return Written(section(values, struct, ()), read, frozenset(with_unit), tuple(problems))
+    return section(values, struct, ()), read, frozenset(with_unit)
 
 
 def _known(group: Mapping[str, Any], of: Any) -> Iterator[tuple[str, Any]]:

@@ -146,53 +146,48 @@ def read_scenario(
     variables = _read_variables(environment, problems)
     if problems and path and not document:
         raise InputError(problems)
-    return _merge(_Layers(document, variables, flags, COMMAND_LINE), environment, problems)
+    return _merge(document, variables, flags, COMMAND_LINE, environment, problems)
 
 
 def scenario_of_call(document: Document | None, keys: Mapping[str, object], caller: Caller) -> Scenario:
     """A scenario file that was read, or None, under typed values by dotted key. Raises BadScenarioError."""
-    return _merge(_Layers(document, {}, keys, caller), {}, [])
+    return _merge(document, {}, keys, caller, {}, [])
 
 
-class _Layers(Immutable):
-    """What is merged, from below: the file, the variables and the flags by dotted key; and who gave the flags."""
+def _merge(
+    document: Document | None, variables: Mapping[str, object], flags: Mapping[str, object], caller: Caller,
+    environment: Mapping[str, str], problems: list[Problem],
+) -> Scenario:  # fmt: skip
+    """Flags over variables over the file; `caller` gave the flags.
 
-    document: Document | None
-    variables: Mapping[str, object]
-    flags: Mapping[str, object]
-    caller: Caller
-
-
-def _merge(layers: _Layers, environment: Mapping[str, str], problems: list[Problem]) -> Scenario:
-    """Flag over variable over file. Raises BadScenarioError with the problems so far and those of the keys."""
-    document, flags = layers.document, layers.flags
+    Raises BadScenarioError with the problems so far and those of the keys.
+    """
     merged = copy.deepcopy(cast(dict[str, Any], document.value)) if document else {}
     origin = {key: document.origins.get(key, "file") for key in _given_keys(merged)} if document else {}
-    _overlay(merged, origin, layers.variables, "env")
+    _overlay(merged, origin, variables, "env")
     typed = {
         key: _split(value, key) if isinstance(value, str) and _kind(key) is tuple else value
         for key, value in flags.items()
         if value is not None
     }
     _overlay(merged, origin, typed, "flag")
-    locate = _Places(document, origin, layers.caller)
-    written = as_meant(merged, ScenarioFile, locate)
-    problems += written.problems
+    locate = _Places(document, origin, caller)
+    plain, read_as, with_unit = as_meant(merged, ScenarioFile, locate, problems)
     merged_as = partial(
         Scenario, origin=MappingProxyType(origin), locate=locate, path=document.path if document else None, flags=flags,
-        environment=environment, document=document, caller=layers.caller, read_as=written.read,
-        with_unit=written.with_unit,
+        environment=environment, document=document, caller=caller, read_as=read_as,
+        with_unit=with_unit,
     )  # fmt: skip
     try:
-        values = convert(written.values, ScenarioFile, locate)
+        values = convert(plain, ScenarioFile, locate)
     except InputError as error:
         from xe_sizer.scenario.foreign_words import in_our_words
 
         problems += (in_our_words(problem, ALL_OPTIONS) for problem in error.problems)
-    problems += conflicts(Keys(written.values, locate), RULES)
+    problems += conflicts(Keys(plain, locate), RULES)
     if not problems:
         return merged_as(values=values)
-    values = convert_what_is_right(written.values, ScenarioFile, locate)
+    values = convert_what_is_right(plain, ScenarioFile, locate)
     invalid_keys = frozenset(key for key in _given_keys(merged) if _at(values, key) is None)
     raise BadScenarioError(sorted(problems, key=file_order), merged_as(values=values, invalid_keys=invalid_keys))
 
@@ -332,13 +327,8 @@ def together(changes: list[Change]) -> Change:
 def changed(scenario: Scenario, values: Mapping[str, object]) -> Scenario:
     """The same question with some keys set as flags would set them. Raises BadScenarioError."""
     problems: list[Problem] = []
-    layers = _Layers(
-        scenario.document,
-        _read_variables(scenario.environment, problems),
-        flags_with(scenario.flags, values),
-        scenario.caller,
-    )
-    return _merge(layers, scenario.environment, problems)
+    variables, flags = _read_variables(scenario.environment, problems), flags_with(scenario.flags, values)
+    return _merge(scenario.document, variables, flags, scenario.caller, scenario.environment, problems)
 
 
 def command(

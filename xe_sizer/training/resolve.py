@@ -13,7 +13,6 @@ import xe_sizer.training.jobs  # noqa: F401
 from xe_sizer.errors import InputError, Problem, did_you_mean
 from xe_sizer.graph.inputs import Learning, Part
 from xe_sizer.graph.vision import encoder_weights, projector_weights, seen_image
-from xe_sizer.immutable import Immutable
 from xe_sizer.laws.device import BF16, FP8, FP16, FP32, supported_precisions
 from xe_sizer.laws.network import network
 from xe_sizer.profiles.catalogue import load_optimizer, load_quantiser, load_stack
@@ -198,15 +197,9 @@ SHARED_NAMES = frozenset({"q", "k", "v", "q_proj", "k_proj", "v_proj"})
 GROUPS = frozenset({ALL_LINEAR, "attention", "mlp"})
 
 
-class Seeing(Immutable):
-    """A job with images: its method with what learns of each part, its images, and its data with their tokens."""
-
-    method: Method
-    images: Images | None
-    work: Workload
-
-
-def seeing(provenance: Provenance, model: ModelShape, stack: Stack, method: Method, work: Workload) -> Seeing:
+def with_images(
+    provenance: Provenance, model: ModelShape, stack: Stack, method: Method, work: Workload
+) -> tuple[Method, Images | None, Workload]:
     """The job with the images of its samples; as it is where they have none.
 
         tokens of a sample = text + images x tokens of an image      where the data says how long texts are
@@ -218,7 +211,7 @@ def seeing(provenance: Provenance, model: ModelShape, stack: Stack, method: Meth
 
     Returns
     -------
-    Seeing
+    the method with what learns of each part, the images, and the data with their tokens
 
     Raises
     ------
@@ -229,7 +222,7 @@ def seeing(provenance: Provenance, model: ModelShape, stack: Stack, method: Meth
     scenario, tower = provenance.scenario, model.vision
     count = scenario.values.data.images
     if not count or tower is None:
-        return Seeing(method, None, work)
+        return method, None, work
     width, height = provenance.resolve_default("data.image_size", DEFAULT_IMAGE_SIZE).split("x")
     seen = seen_image(tower, int(width), int(height))
     lengths = _with_tokens(work, float(count * seen.tokens))
@@ -248,7 +241,7 @@ def seeing(provenance: Provenance, model: ModelShape, stack: Stack, method: Meth
         seen=seen,
         forced=stack.defaults.gradients_through_encoder and bool(chosen.learning.adapters),
     )
-    return Seeing(chosen, images, replace(work, lengths=lengths))
+    return chosen, images, replace(work, lengths=lengths)
 
 
 def _others_learn(method: Method) -> bool:
@@ -794,10 +787,10 @@ def _resolved(
     optimizer = collect(problems, _optimizer, scenario, registry, stack)
     if work is None or optimizer is None:
         return None
-    job = collect(problems, seeing, provenance, model, stack, method, work)
-    if job is None:
+    seen = collect(problems, with_images, provenance, model, stack, method, work)
+    if seen is None:
         return None
-    made = _assembled(scenario, provenance, model, server, stack, job, optimizer, precision, gpus)
+    made = _assembled(scenario, provenance, model, server, stack, *seen, optimizer, precision, gpus)
     return replace(made, at_replicas=at_replicas, at_batch=partial(_for_batch, scenario, registry) if fitted else None)
 
 
@@ -835,10 +828,10 @@ def _for_batch(scenario: Scenario, registry: Registry, batch: int) -> ResolvedTr
 
 
 def _assembled(
-    scenario: Scenario, provenance: Provenance, model: ModelShape, server: Server, stack: Stack, seen: Seeing,
-    optimizer: Optimizer, precision: str, gpus: int | None,
+    scenario: Scenario, provenance: Provenance, model: ModelShape, server: Server, stack: Stack, method: Method,
+    images: Images | None, work: Workload, optimizer: Optimizer, precision: str, gpus: int | None,
 ) -> ResolvedTraining:  # fmt: skip
-    values, work, method = scenario.values, seen.work, seen.method
+    values = scenario.values
     efficiency = efficiency_of(scenario)
     refuse_layers(scenario, model, method)
     if not optimizer.masters and precision in stack.weights_dtypes:  # it keeps no float32 copy of all weights
@@ -866,7 +859,7 @@ def _assembled(
         steps=work.steps,
         **layers_asked(values),
         pauses=pauses_of(provenance, work, writes=method.kind.rollout is not None),
-        images=seen.images,
+        images=images,
         lengths_assumed=lengths_assumed(values, provenance.origins["train.seq_len"]),
     )
     written = ("rollout",) if method.kind.rollout else ()
