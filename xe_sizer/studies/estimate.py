@@ -1,6 +1,6 @@
 """From a scenario to its result, whatever it asks: each wing answers with functions of the same names.
 
-Training is imported at once; reinforcement learning and serving, which most questions have no part of, when asked.
+A wing is imported when it is asked: most questions have no part of the others.
 """
 
 from __future__ import annotations
@@ -14,11 +14,6 @@ from xe_sizer.result.common import with_advice
 from xe_sizer.scenario.limits import Estimate
 from xe_sizer.scenario.provenance import with_further
 from xe_sizer.scenario.trials import wanted
-from xe_sizer.training.advice import advise
-from xe_sizer.training.methods import METHODS
-from xe_sizer.training.resolve import resolve, resolve_without_serving
-from xe_sizer.training.search import candidates, size
-from xe_sizer.training.summary import summarise, with_operators
 
 if TYPE_CHECKING:
     from xe_sizer.errors import Problem
@@ -79,23 +74,32 @@ class JobWing(Wing[Any, "Result"]):
     candidates: Search
 
 
-TRAINING = JobWing(
-    name="training",
-    resolve=resolve,
-    check=resolve_without_serving,
-    size=size,
-    candidates=candidates,
-    summarise=summarise,
-    with_operators=with_operators,
-    advise=advise,
-)
-"""Jobs that learn from data."""
-
-
 def job_wing(scenario: Scenario) -> JobWing:
     """What answers a scenario that trains, by what its job learns from: data, or answers of its own."""
+    training = _training()  # whose import registers the methods
+    from xe_sizer.training.methods import METHODS
+
     kind = METHODS.get(scenario.values.job or "")
-    return TRAINING if kind is None or kind.rollout is None else _reinforcement()
+    return training if kind is None or kind.rollout is None else _reinforcement()
+
+
+@cache
+def _training() -> JobWing:
+    from xe_sizer.training.advice import advise
+    from xe_sizer.training.resolve import resolve, resolve_without_serving
+    from xe_sizer.training.search import candidates, size
+    from xe_sizer.training.summary import summarise, with_operators
+
+    return JobWing(
+        name="training",
+        resolve=resolve,
+        check=resolve_without_serving,
+        size=size,
+        candidates=candidates,
+        summarise=summarise,
+        with_operators=with_operators,
+        advise=advise,
+    )
 
 
 @cache
@@ -104,6 +108,7 @@ def _reinforcement() -> JobWing:
     from xe_sizer.reinforcement.resolve import resolve
     from xe_sizer.reinforcement.search import candidates, size
     from xe_sizer.reinforcement.summary import summarise
+    from xe_sizer.training.summary import with_operators
 
     return JobWing(
         name="reinforcement",
