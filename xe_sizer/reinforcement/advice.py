@@ -117,9 +117,9 @@ def no_reference(sized: ReinforcementEstimate, _: Registry) -> Iterator[Change]:
 def adapters(sized: ReinforcementEstimate, _: Registry) -> Iterator[Change]:
     """Adapters in place of all weights."""
     method = sized.resolved.job.method
-    if method.adapter is None and "adapter" not in sized.resolved.given.origin:
+    if method.adapter is None and "adapter" not in sized.resolved.scenario.origin:
         values: dict[str, object] = {"adapter": "lora"}
-        if sized.resolved.given.values.train.reference is not None:
+        if sized.resolved.scenario.values.train.reference is not None:
             values["train.reference"] = ADAPTERS_OFF
         yield Change("adapters of LoRA instead of all weights", values, ANSWERS)
 
@@ -140,7 +140,7 @@ def shorter_answers(sized: ReinforcementEstimate, _: Registry) -> Iterator[Chang
 def more_gpus(sized: ReinforcementEstimate, _: Registry) -> Iterator[Change]:
     """Twice the GPUs, and twice that; pools grow alike."""
     resolved, one = sized.resolved, sized.iteration
-    most = resolved.given.values.limits.max_gpus
+    most = resolved.scenario.values.limits.max_gpus
     if resolved.gpus is None:
         return
     for power in range(1, DOUBLINGS + 1):
@@ -148,7 +148,7 @@ def more_gpus(sized: ReinforcementEstimate, _: Registry) -> Iterator[Change]:
         if most is not None and gpus > most:
             return
         values: dict[str, object] = {"gpus": gpus}
-        if resolved.given.values.rollout.gpus is not None:
+        if resolved.scenario.values.rollout.gpus is not None:
             values["rollout.gpus"] = one.rollout.gpus * 2**power
         yield Change(f"{gpus:,} instead of {one.gpus:,} GPUs", values, HARDWARE)
 
@@ -193,9 +193,9 @@ def advise(estimate: ReinforcementEstimate, registry: Registry, most: int = MOST
         return ()
     trials = Trials(
         before=estimate,
-        given=estimate.resolved.given,
+        scenario=estimate.resolved.scenario,
         registry=registry,
-        size=lambda given: size(resolve(given, registry), fewest=False),
+        size=lambda scenario: size(resolve(scenario, registry), fewest=False),
         mends=lambda after: after.ok,
     )
     options = _faster(trials) if estimate.ok else _mended(trials, most)

@@ -10,7 +10,7 @@ from xe_sizer.scenario.conflicts import Keys
 if TYPE_CHECKING:
     from xe_sizer.reinforcement.resolved import Settings
     from xe_sizer.scenario.conflicts import Found
-    from xe_sizer.scenario.read import Given
+    from xe_sizer.scenario.read import Scenario
     from xe_sizer.software.stack import Stack
     from xe_sizer.training.methods import Rollout
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 class AskedRollout(Keys):
     """A scenario of a method that learns from its own answers, with its stack and its settings."""
 
-    def __init__(self, given: Given, method: Rollout, settings: Settings, stack: Stack) -> None:
-        super().__init__(given.values, given.locate)
-        self.given = given
-        self.rollout = given.values.rollout
+    def __init__(self, scenario: Scenario, method: Rollout, settings: Settings, stack: Stack) -> None:
+        super().__init__(scenario.values, scenario.locate)
+        self.scenario = scenario
+        self.rollout = scenario.values.rollout
         self.method = method
         self.settings = settings
         self.defaults = stack.rollout
@@ -32,7 +32,7 @@ def groups_compare(asked: AskedRollout) -> Found:
     """Groups of answers that cannot be compared."""
     group, least = asked.settings.asked.group, asked.method.least_group
     if group < least:
-        message = f"{asked.given.values.job} compares the answers to a prompt, and there is {group}"
+        message = f"{asked.scenario.values.job} compares the answers to a prompt, and there is {group}"
         yield "rollout.group", message, f"give at least {least}, as {asked.method.group}"
 
 
@@ -42,7 +42,7 @@ def answers_end(asked: AskedRollout) -> Found:
     if most is not None and (mean or 0) > most:
         message = f"'output_tokens' ({mean:,.0f}) is above 'max_output_tokens' ({most:,})"
         yield "rollout.output_tokens", message, "answers are cut there: the mean is after the cut"
-    seq_len = asked.given.values.train.seq_len
+    seq_len = asked.scenario.values.train.seq_len
     needed = asked.settings.asked.inputs + asked.settings.answers.longest
     if seq_len is not None and seq_len < needed:
         message = f"'seq_len' ({seq_len:,}) cuts prompts with their answers, of up to {needed:,.0f} tokens"
@@ -58,7 +58,7 @@ def workers_rate(asked: AskedRollout) -> Found:
 
 def pools_agree(asked: AskedRollout) -> Found:
     """GPUs that train and GPUs that write answers, in turn or at once."""
-    rollout, gpus = asked.rollout, asked.given.values.gpus
+    rollout, gpus = asked.rollout, asked.scenario.values.gpus
     if rollout.colocated and rollout.gpus is not None:
         message = "'colocated' answers are written on the GPUs that train, but 'gpus' names others"
         yield "rollout.gpus", message, "remove one of them"
@@ -66,7 +66,7 @@ def pools_agree(asked: AskedRollout) -> Found:
         message = "colocated answers are written in turn with the training, never 'asynchronous'"
         yield "rollout.asynchronous", message, "remove one of them"
     if rollout.max_staleness is not None and not rollout.asynchronous:
-        both = asked.given.caller.setting("rollout.asynchronous", True)
+        both = asked.scenario.caller.setting("rollout.asynchronous", True)
         hint = f"without it training waits for answers of the newest weights: write {both} too, or leave it out"
         yield "rollout.max_staleness", "'max_staleness' needs 'asynchronous'", hint
     if rollout.gpus is not None and gpus is not None and rollout.gpus >= gpus:
@@ -95,7 +95,7 @@ def replicas_are_whole(asked: AskedRollout) -> Found:
 
 def steps_have_answers(asked: AskedRollout) -> Found:
     """An optimizer step of more answers than an iteration has."""
-    batch, answers = asked.given.values.train.global_batch, asked.settings.trained
+    batch, answers = asked.scenario.values.train.global_batch, asked.settings.trained
     if batch is not None and batch > answers:
         message = f"'global_batch' ({batch:,}) is more than the {answers:,.0f} answers of an iteration"
         yield "train.global_batch", message, "prompts x group answers are trained on in whole steps"

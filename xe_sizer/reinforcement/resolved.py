@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from xe_sizer.reinforcement.answers import Answers
     from xe_sizer.scenario.provenance import Provenance
-    from xe_sizer.scenario.read import Given
+    from xe_sizer.scenario.read import Scenario
     from xe_sizer.serving.resolved import ResolvedService
     from xe_sizer.software.stack import Kept, RolloutDefaults
     from xe_sizer.training.job import Job
@@ -92,40 +92,44 @@ class Settings(Immutable):
 
 def settings_of(provenance: Provenance, method: Rollout, defaults: RolloutDefaults) -> Settings:
     """The settings, each with its origin noted."""
-    rollout = provenance.given.values.rollout
+    rollout = provenance.scenario.values.rollout
 
-    def settle(name: str, default: Any, origin: str = "default") -> Any:
-        return provenance.settle(f"rollout.{name}", default, origin)
+    def resolve_default(name: str, default: Any, origin: str = "default") -> Any:
+        return provenance.resolve_default(f"rollout.{name}", default, origin)
 
-    prompts, group = settle("prompts", DEFAULT_PROMPTS), settle("group", method.group)
-    seq_len, limit = provenance.given.values.train.seq_len, rollout.max_output_tokens
+    prompts, group = resolve_default("prompts", DEFAULT_PROMPTS), resolve_default("group", method.group)
+    seq_len, limit = provenance.scenario.values.train.seq_len, rollout.max_output_tokens
     usual = _usual_prompt(seq_len, limit)
-    inputs = settle("input_tokens", usual)
+    inputs = resolve_default("input_tokens", usual)
     if limit is None and seq_len is not None:  # a prompt with its answer is no longer than that
         limit = max(int(seq_len - inputs), 1)
-    mean = settle("output_tokens", DEFAULT_OUTPUT_TOKENS if limit is None else min(DEFAULT_OUTPUT_TOKENS, limit / 2.0))
-    most = float(settle("max_output_tokens", limit or max(round(mean * CUT_AT), 1)))
+    mean = resolve_default(
+        "output_tokens", DEFAULT_OUTPUT_TOKENS if limit is None else min(DEFAULT_OUTPUT_TOKENS, limit / 2.0)
+    )
+    most = float(resolve_default("max_output_tokens", limit or max(round(mean * CUT_AT), 1)))
     if defaults.max_sequences is not None or rollout.max_sequences is not None:
-        settle("max_sequences", defaults.max_sequences, "stack")
-    answers = cut_answers(mean, settle("output_spread", DEFAULT_SPREAD), most) if mean else constant_answers(0.0)
-    over = settle("oversampling", 1.0)
+        resolve_default("max_sequences", defaults.max_sequences, "stack")
+    answers = (
+        cut_answers(mean, resolve_default("output_spread", DEFAULT_SPREAD), most) if mean else constant_answers(0.0)
+    )
+    over = resolve_default("oversampling", 1.0)
     apart = rollout.gpus is not None or bool(rollout.asynchronous)
     colocated = rollout.colocated
     if colocated is None and apart:
         colocated = False
     if colocated is not False and defaults.gpu_memory_utilization is not None:
-        settle("gpu_memory_utilization", defaults.gpu_memory_utilization, "stack")
-    stale = settle("max_staleness", 1) if rollout.asynchronous else 0
-    carried = settle("partial", defaults.in_flight, "stack") if rollout.asynchronous else bool(rollout.partial)
+        resolve_default("gpu_memory_utilization", defaults.gpu_memory_utilization, "stack")
+    stale = resolve_default("max_staleness", 1) if rollout.asynchronous else 0
+    carried = resolve_default("partial", defaults.in_flight, "stack") if rollout.asynchronous else bool(rollout.partial)
     provenance.keep(("rollout",))
     return Settings(
         asked=Asked(prompts * over, int(group), float(inputs), answers, carried, max(int(stale), 1)),
         kept=1.0 / over,
-        updates=int(settle("updates", 1)),
+        updates=int(resolve_default("updates", 1)),
         colocated=colocated,
         gpus=rollout.gpus,
-        engine=str(settle("engine", defaults.engine, "stack")),
-        sleep=str(settle("sleep", defaults.sleep, "stack")),
+        engine=str(resolve_default("engine", defaults.engine, "stack")),
+        sleep=str(resolve_default("sleep", defaults.sleep, "stack")),
         asked_share=rollout.gpu_memory_utilization,
         offloads=OFFLOADS[rollout.offload] if rollout.offload else defaults.offloads,
         staleness=int(stale),
@@ -170,8 +174,8 @@ class ResolvedReinforcement(Immutable):
     ways: tuple[bool, ...]
 
     @property
-    def given(self) -> Given:
-        return self.trainer.given
+    def scenario(self) -> Scenario:
+        return self.trainer.scenario
 
     @property
     def recomputes(self) -> bool:

@@ -413,7 +413,7 @@ def _nearest(search: Search, gpus: int) -> Iteration:
     if trained < 1:
         message = f"'gpus' of the rollout ({rollout_gpus}) leave none of the {gpus} to train"
         hint = "'gpus' and 'nodes' count the GPUs of both; give fewer that only write answers"
-        raise InputError(Problem(message, resolved.given.locate(("rollout", "gpus")), hint))
+        raise InputError(Problem(message, resolved.scenario.locate(("rollout", "gpus")), hint))
     layouts = legal_layouts(trainer.rules, (trained,))
     if not len(layouts):
         raise InputError(trainer.no_layout((trained,)))
@@ -428,7 +428,7 @@ def _no_replica(resolved: ResolvedReinforcement, gpus: int) -> Problem:
     sizes = ", ".join(f"{name} {value}" for name, value in resolved.service.fixed.items())
     message = f"no replica that writes answers is possible on {gpus} GPUs" + (f" with {sizes}" if sizes else "")
     hint = "tp divides heads and stays inside a node, and a replica has no more GPUs than there are"
-    return Problem(message, resolved.given.locate(("rollout", "tp")), hint)
+    return Problem(message, resolved.scenario.locate(("rollout", "tp")), hint)
 
 
 def _estimate(search: Search, one: Iteration, rank: int, fewest: int | None) -> ReinforcementEstimate:

@@ -110,7 +110,7 @@ def summarise(sized: ReinforcementEstimate, details: bool = True, operators: boo
     if operators:
         base = with_operators(base, sized.trainer)
     memory, time = _memory(sized, base.memory), _time(sized, base.time)
-    confidence, caller = sized.confidence, sized.resolved.given.caller
+    confidence, caller = sized.confidence, sized.resolved.scenario.caller
     reasons = (
         *_rollout_reasons(sized),
         *memory_reasons(memory),
@@ -321,9 +321,9 @@ def _iteration(sized: ReinforcementEstimate) -> IterationResult:
 def _warnings(sized: ReinforcementEstimate) -> Iterator[str]:
     """What is worth a word of the rollout."""
     settings = sized.reinforcement.settings
-    given = sized.resolved.given
-    if given.values.rollout.output_tokens is None:
-        setting = given.caller.setting("rollout.output_tokens")
+    scenario = sized.resolved.scenario
+    if scenario.values.rollout.output_tokens is None:
+        setting = scenario.caller.setting("rollout.output_tokens")
         yield f"answers of {settings.answers.mean:,.0f} tokens are assumed; {setting} says how long they are"
     if settings.answers.cut_share > MUCH_CUT:
         share, most = f"{100 * settings.answers.cut_share:.0f} %", f"{settings.max_output_tokens:,.0f}"

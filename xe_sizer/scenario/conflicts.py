@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
     from xe_sizer.laws.hardware import Server
     from xe_sizer.profiles.convert import Locate
-    from xe_sizer.scenario.read import Given
+    from xe_sizer.scenario.read import Scenario
     from xe_sizer.scenario.schema import ScenarioFile
 
 TOLERANCE = 0.01  # figures of one data set may differ by rounding
@@ -257,14 +257,14 @@ RULES: tuple[Rule, ...] = (
 class Asked(Keys):
     """A scenario and what its names stand for; None stands for what is not known, and rules of it are left out."""
 
-    def __init__(self, given: Given, model: ModelShape | None, server: Server | None, gpus: int | None) -> None:
-        super().__init__(given.values, given.locate)
-        self.given = given
-        self.layout = given.values.layout
+    def __init__(self, scenario: Scenario, model: ModelShape | None, server: Server | None, gpus: int | None) -> None:
+        super().__init__(scenario.values, scenario.locate)
+        self.scenario = scenario
+        self.layout = scenario.values.layout
         self.model = model
         self.server = server
         self.gpus = gpus
-        self.setting = given.caller.setting
+        self.setting = scenario.caller.setting
 
 
 A = TypeVar("A", bound=Asked)

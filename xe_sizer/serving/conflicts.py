@@ -22,7 +22,7 @@ from xe_sizer.software.adapter_targets import resolve_targets
 if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
     from xe_sizer.laws.hardware import Server
-    from xe_sizer.scenario.read import Given
+    from xe_sizer.scenario.read import Scenario
     from xe_sizer.software.engine import Engine
     from xe_sizer.software.number_formats import Scheme
 
@@ -31,11 +31,11 @@ class AskedService(Asked):
     """A scenario of inference and what its names stand for; None stands for what is not known."""
 
     def __init__(
-        self, given: Given, model: ModelShape | None, server: Server | None, gpus: int | None,
+        self, scenario: Scenario, model: ModelShape | None, server: Server | None, gpus: int | None,
         engine: Engine | None, scheme: Scheme | None,
     ) -> None:  # fmt: skip
-        super().__init__(given, model, server, gpus)
-        self.serve = given.values.serve
+        super().__init__(scenario, model, server, gpus)
+        self.serve = scenario.values.serve
         self.engine = engine
         self.scheme = scheme
 
@@ -51,14 +51,14 @@ def of_engine(rule: Callable[[AskedService, Engine], Found]) -> Rule:
 def precision_is_known(asked: AskedService, server: Server) -> Found:
     """A number format that the accelerator does not multiply."""
     instead = f"; {asked.setting('serve.weights')} keeps quantized weights on any GPU"
-    return unknown_precision(asked, server, asked.given.values.precision, instead)
+    return unknown_precision(asked, server, asked.scenario.values.precision, instead)
 
 
 def model_decodes(asked: AskedService, model: ModelShape) -> Found:
     """Models that do not answer token by token after their prompt, which engines have other schedulers for."""
     if model.bidirectional or model.encoder_layers:
         kind = "an encoder" if model.bidirectional else "an encoder-decoder"
-        hint = f"{asked.given.caller.call('estimate', asked.given.path, {}, ())!r} sizes its training"
+        hint = f"{asked.scenario.caller.call('estimate', asked.scenario.path, {}, ())!r} sizes its training"
         yield "model", f"{model.name} is {kind}, and inference is sized of decoders alone", hint
 
 
@@ -178,16 +178,16 @@ def engine_takes_adapters(asked: AskedService, engine: Engine) -> Found:
         hint = "take an engine that does, such as vllm, or merge the one adapter into the weights"
         yield "serve.adapters", f"{engine.name} does not serve adapters beside the model", hint
     ranks = engine.memory.adapter_ranks
-    if ranks and (asked.given.values.lora.rank or 0) > ranks[-1]:
+    if ranks and (asked.scenario.values.lora.rank or 0) > ranks[-1]:
         yield "lora.rank", f"{engine.name} takes adapters up to rank {ranks[-1]}", None
 
 
 def model_has_targets(asked: AskedService, model: ModelShape) -> Found:
     """Adapters on projections that the model does not have."""
-    if asked.serve.adapters is None or not asked.given.values.lora.targets:
+    if asked.serve.adapters is None or not asked.scenario.values.lora.targets:
         return
     try:
-        resolve_targets(model, asked.given.values.lora.targets)
+        resolve_targets(model, asked.scenario.values.lora.targets)
     except InputError as error:
         yield from (("lora.targets", problem.message, problem.hint) for problem in error.problems)
 

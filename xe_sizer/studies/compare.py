@@ -21,14 +21,14 @@ from xe_sizer.studies.hardware import one_price
 if TYPE_CHECKING:
     from xe_sizer.errors import Problem
     from xe_sizer.profiles.catalogue import Registry
-    from xe_sizer.scenario.read import Given
+    from xe_sizer.scenario.read import Scenario
 
 DIFFERENCES = 6
-Estimated = Callable[["Given", "Registry"], Result]
+Estimated = Callable[["Scenario", "Registry"], Result]
 
 
 def on_equal_gpus(
-    asked: Sequence[tuple[str, Given | Result]], registry: Registry, estimate: Estimated
+    asked: Sequence[tuple[str, Scenario | Result]], registry: Registry, estimate: Estimated
 ) -> list[tuple[str, Result]]:
     """Every alternative estimated, or as it is; those that leave the GPUs open on as many as the others.
 
@@ -50,19 +50,19 @@ def on_equal_gpus(
     return [(name, result) for name, result in made if result is not None]
 
 
-def _open(one: Given | Result) -> bool:
+def _open(one: Scenario | Result) -> bool:
     """Whether an alternative leaves the number of its GPUs to be found."""
     return not isinstance(one, Result) and one.values.gpus is None and one.values.nodes is None
 
 
-def _gpus(one: Given | Result, registry: Registry) -> int:
+def _gpus(one: Scenario | Result, registry: Registry) -> int:
     """The GPUs that an alternative names, or needs."""
     if isinstance(one, Result):
         return one.gpus.count
     return gpus_of(one, registry)
 
 
-def _estimated(one: Given | Result, gpus: int | None, registry: Registry, estimate: Estimated) -> Result:
+def _estimated(one: Scenario | Result, gpus: int | None, registry: Registry, estimate: Estimated) -> Result:
     """An alternative on so many GPUs where it leaves them open, on its own where it cannot run on those."""
     if isinstance(one, Result):
         return one
@@ -74,7 +74,7 @@ def _estimated(one: Given | Result, gpus: int | None, registry: Registry, estima
         return estimate(one, registry)
 
 
-def compare(alternatives: Sequence[tuple[str, Result]], asked: Sequence[Given | Result] = ()) -> Comparison:
+def compare(alternatives: Sequence[tuple[str, Result]], asked: Sequence[Scenario | Result] = ()) -> Comparison:
     """Results side by side, and the parts of a step in which they differ most from the first.
 
     asked : the scenarios of the results, for what to warn of
@@ -88,7 +88,7 @@ def compare(alternatives: Sequence[tuple[str, Result]], asked: Sequence[Given | 
     )
 
 
-def _prices(asked: Sequence[Given | Result], entries: Sequence[Alternative]) -> Iterator[str]:
+def _prices(asked: Sequence[Scenario | Result], entries: Sequence[Alternative]) -> Iterator[str]:
     """Warnings where one price of the user's is charged for GPUs of several kinds, or prices are of several kinds."""
     kinds = {(entry.result.scenario.get("names") or {}).get("gpu") for entry in entries}
     if len(kinds) > 1:

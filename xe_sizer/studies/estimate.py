@@ -24,36 +24,36 @@ if TYPE_CHECKING:
     from xe_sizer.result.common import Advice
     from xe_sizer.result.serving import ServeResult
     from xe_sizer.result.training import Result
-    from xe_sizer.scenario.read import Given
+    from xe_sizer.scenario.read import Scenario
     from xe_sizer.training.estimate import TrainingEstimate
     from xe_sizer.training.resolved import ResolvedTraining
 
 # A scenario that trains, resolved and sized, whatever its job learns from: data, or answers of its own.
 
 
-def reinforces(given: Given) -> bool:
+def reinforces(scenario: Scenario) -> bool:
     """Whether a scenario's job learns from answers that the model itself writes."""
-    kind = METHODS.get(given.values.job or "")
+    kind = METHODS.get(scenario.values.job or "")
     return kind is not None and kind.rollout is not None
 
 
-def resolve_job(given: Given, registry: Registry) -> ResolvedTraining | ResolvedReinforcement:
+def resolve_job(scenario: Scenario, registry: Registry) -> ResolvedTraining | ResolvedReinforcement:
     """Everything that sizing needs. Raises InputError."""
-    if reinforces(given):
+    if reinforces(scenario):
         from xe_sizer.reinforcement.resolve import resolve as resolve_reinforcement
 
-        return resolve_reinforcement(given, registry)
-    return resolve_training(given, registry)
+        return resolve_reinforcement(scenario, registry)
+    return resolve_training(scenario, registry)
 
 
-def size_job(given: Given, registry: Registry) -> TrainingEstimate:
+def size_job(scenario: Scenario, registry: Registry) -> TrainingEstimate:
     """The scenario sized. Raises InputError."""
-    if reinforces(given):
+    if reinforces(scenario):
         from xe_sizer.reinforcement.resolve import resolve as resolve_reinforcement
         from xe_sizer.reinforcement.search import size as size_reinforcement
 
-        return size_reinforcement(resolve_reinforcement(given, registry))
-    return size_training(resolve_training(given, registry))
+        return size_reinforcement(resolve_reinforcement(scenario, registry))
+    return size_training(resolve_training(scenario, registry))
 
 
 def advice_for(sized: TrainingEstimate, registry: Registry, most: int) -> tuple[Advice, ...]:
@@ -66,16 +66,16 @@ def advice_for(sized: TrainingEstimate, registry: Registry, most: int) -> tuple[
     return advise_training(sized, registry, most)
 
 
-def gpus_of(given: Given, registry: Registry) -> int:
+def gpus_of(scenario: Scenario, registry: Registry) -> int:
     """The GPUs that a scenario names, or needs. Raises InputError."""
     from xe_sizer.reinforcement.resolved import ResolvedReinforcement
 
-    resolved = resolve_job(given, registry)
+    resolved = resolve_job(scenario, registry)
     trainer = resolved.trainer if isinstance(resolved, ResolvedReinforcement) else resolved
-    return trainer.gpus or size_job(given, registry).gpus
+    return trainer.gpus or size_job(scenario, registry).gpus
 
 
-def estimate(given: Given, registry: Registry, details: bool = True, operators: bool = False) -> Result:
+def estimate(scenario: Scenario, registry: Registry, details: bool = True, operators: bool = False) -> Result:
     """Size one job.
 
     details : False for its verdict alone, with the one change that mends a no
@@ -85,9 +85,9 @@ def estimate(given: Given, registry: Registry, details: bool = True, operators: 
     ------
     InputError : what the user can mend, all at once
     """
-    if reinforces(given):
-        return estimate_reinforcement(given, registry, details, operators)
-    sized = size_training(resolve_training(given, registry))
+    if reinforces(scenario):
+        return estimate_reinforcement(scenario, registry, details, operators)
+    sized = size_training(resolve_training(scenario, registry))
     result = summarise_training(sized, details)
     if operators:
         result = with_operators(result, sized)
@@ -97,7 +97,9 @@ def estimate(given: Given, registry: Registry, details: bool = True, operators: 
 # Everything that is wrong with a scenario, at once.
 
 
-def with_further_problems(problems: Iterable[Problem], rest: Given, registry: Registry, serving: bool) -> list[Problem]:
+def with_further_problems(
+    problems: Iterable[Problem], rest: Scenario, registry: Registry, serving: bool
+) -> list[Problem]:
     """The problems of a scenario's keys, and what names, model, hardware and software have against the rest of it."""
     if serving:
         from xe_sizer.serving.resolve import with_further_problems as of_serving
@@ -115,7 +117,9 @@ def with_further_problems(problems: Iterable[Problem], rest: Given, registry: Re
 # From a reinforcement-learning scenario to its result.
 
 
-def estimate_reinforcement(given: Given, registry: Registry, details: bool = True, operators: bool = False) -> Result:
+def estimate_reinforcement(
+    scenario: Scenario, registry: Registry, details: bool = True, operators: bool = False
+) -> Result:
     """Size one job that learns from answers of its own.
 
     details : False for its verdict alone, with the one change that mends a no
@@ -130,7 +134,7 @@ def estimate_reinforcement(given: Given, registry: Registry, details: bool = Tru
     from xe_sizer.reinforcement.search import size as size_reinforcement
     from xe_sizer.reinforcement.summary import summarise as summarise_reinforcement
 
-    sized = size_reinforcement(resolve_reinforcement(given, registry), details)
+    sized = size_reinforcement(resolve_reinforcement(scenario, registry), details)
     result = summarise_reinforcement(sized, details, operators)
     return with_advice(result, result.verdict, advise_reinforcement(sized, registry, wanted(sized, details)))
 
@@ -138,7 +142,7 @@ def estimate_reinforcement(given: Given, registry: Registry, details: bool = Tru
 # From an inference scenario to its result.
 
 
-def serve(given: Given, registry: Registry, details: bool = True) -> ServeResult:
+def serve(scenario: Scenario, registry: Registry, details: bool = True) -> ServeResult:
     """Size one service on its own hardware.
 
     details : False for the verdict alone, with the one change that mends a no
@@ -151,4 +155,4 @@ def serve(given: Given, registry: Registry, details: bool = True) -> ServeResult
     from xe_sizer.serving.search import size as size_service
     from xe_sizer.studies.hardware import concluded
 
-    return concluded(size_service(resolve_service(given, registry)), registry, details)
+    return concluded(size_service(resolve_service(scenario, registry)), registry, details)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from xe_sizer.profiles.catalogue import Registry
     from xe_sizer.result.serving import ServeResult
     from xe_sizer.scenario.provenance import Tariff
-    from xe_sizer.scenario.read import Given
+    from xe_sizer.scenario.read import Scenario
     from xe_sizer.serving.estimate import ServingEstimate
     from xe_sizer.serving.resolved import ResolvedService
     from xe_sizer.training.estimate import TrainingEstimate
@@ -40,12 +40,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def all_hardware(given: Given, among: Sequence[str], any_gpu: bool, registry: Registry) -> list[dict[str, object]]:
+def all_hardware(
+    scenario: Scenario, among: Sequence[str], any_gpu: bool, registry: Registry
+) -> list[dict[str, object]]:
     """Keys of every kind of hardware to choose from, {} for the scenario's own. Raises InputError."""
-    own = ({"gpu": given.values.gpu}, {"server": given.values.server})
-    place = Location(given.caller.place("among"))
+    own = ({"gpu": scenario.values.gpu}, {"server": scenario.values.server})
+    place = Location(scenario.caller.place("among"))
     hardware = [keys for keys in hardware_named(among, any_gpu, registry, place) if keys not in own]
-    if "gpu" in given.origin or "server" in given.origin:
+    if "gpu" in scenario.origin or "server" in scenario.origin:
         hardware = [{}, *hardware]
     return hardware or [{}]
 
@@ -84,7 +86,10 @@ def _kind(name: str, registry: Registry, place: Location) -> str:
 
 
 def on_each(
-    given: Given, hardware: Sequence[Mapping[str, object]], answer: Callable[[Given], T], left_out: list[LeftOut]
+    scenario: Scenario,
+    hardware: Sequence[Mapping[str, object]],
+    answer: Callable[[Scenario], T],
+    left_out: list[LeftOut],
 ) -> Iterator[tuple[str, T]]:
     """The name of each kind of hardware ("" for the scenario's own) and the answer on it.
 
@@ -100,7 +105,7 @@ def on_each(
     for keys in hardware:
         name = " ".join(str(value) for value in keys.values())
         try:
-            found = answer(changed(given, keys) if keys else given)
+            found = answer(changed(scenario, keys) if keys else scenario)
         except InputError as error:
             if len(hardware) == 1:
                 raise
@@ -130,11 +135,11 @@ def hardware_name(server: Server) -> str:
     return server.accelerator.name if server.bare else server.name
 
 
-def one_price(given: Given) -> Iterator[str]:
+def one_price(scenario: Scenario) -> Iterator[str]:
     """A warning where every kind of hardware is charged what the user gave for one."""
-    price = given.values.cost.price_per_gpu_hour
+    price = scenario.values.cost.price_per_gpu_hour
     if price is not None and not isinstance(price, Mapping):
-        each = given.caller.setting("cost.price_per_gpu_hour", {"NAME": price})
+        each = scenario.caller.setting("cost.price_per_gpu_hour", {"NAME": price})
         yield f"every kind of hardware is charged the same {price:g} per GPU-hour; {each} sets the price of one of them"
 
 
@@ -159,7 +164,7 @@ class Fleet(Immutable):
 
 
 def serve_on(
-    given: Given,
+    scenario: Scenario,
     registry: Registry,
     hardware: Sequence[Mapping[str, object]] = ({},),
     front: bool = False,
@@ -177,16 +182,16 @@ def serve_on(
     ------
     InputError : as `fleet`
     """
-    found = fleet(given, registry, hardware)
+    found = fleet(scenario, registry, hardware)
     result = concluded(found.chosen, registry, details, operators)
     if len(hardware) > 1:
         compared = tuple(option(one) for one in found.answers)
-        warnings = (*result.warnings, *one_price(given), *_unpriced(found))
+        warnings = (*result.warnings, *one_price(scenario), *_unpriced(found))
         result = replace(result, fleet=compared, fleet_order=found.order, left_out=found.left_out, warnings=warnings)
     return replace(result, pareto=pareto(found.chosen.resolved)) if front else result
 
 
-def fleet(given: Given, registry: Registry, hardware: Sequence[Mapping[str, object]]) -> Fleet:
+def fleet(scenario: Scenario, registry: Registry, hardware: Sequence[Mapping[str, object]]) -> Fleet:
     """Size the service on each kind of hardware.
 
     hardware : keys (`gpu` or `server`) that name each kind, {} for the scenario's own
@@ -198,7 +203,7 @@ def fleet(given: Given, registry: Registry, hardware: Sequence[Mapping[str, obje
     InputError : what the user can mend; hardware that the model cannot run on is left out, unless all of it is
     """
     left_out: list[LeftOut] = []
-    sized = on_each(given, hardware, lambda asked: size(resolve(asked, registry)), left_out)
+    sized = on_each(scenario, hardware, lambda asked: size(resolve(asked, registry)), left_out)
     answers = [one for _, one in sized]
     kept = [one.ok for one in answers]
     comparable = prices_compare([one for one, keeps in zip(answers, kept, strict=True) if keeps])

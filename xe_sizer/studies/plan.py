@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from xe_sizer.profiles.catalogue import Registry
     from xe_sizer.result.common import Range
     from xe_sizer.result.studies import Rule
-    from xe_sizer.scenario.read import Given
+    from xe_sizer.scenario.read import Scenario
     from xe_sizer.training.resolved import ResolvedTraining
     from xe_sizer.training.search import Frontier, Progress
 
@@ -62,9 +62,9 @@ SURE = max(CERTAINTIES.values())  # probability from which the upper end of a ra
 LIKELY = CERTAINTIES["likely"]  # probability from which memory is taken to suffice, of plans alike
 
 
-def objective_of(given: Given) -> str:
+def objective_of(scenario: Scenario) -> str:
     """What the scenario calls the best: where there is a deadline what has to be bought for it, else the cost."""
-    return given.values.objective or ("cost" if given.values.limits.max_hours is None else "servers")
+    return scenario.values.objective or ("cost" if scenario.values.limits.max_hours is None else "servers")
 
 
 def servers(sized: TrainingEstimate) -> int:
@@ -272,7 +272,7 @@ def gpu_numbers(resolved: ResolvedTraining) -> tuple[int, ...]:
 
 
 def plan(
-    given: Given,
+    scenario: Scenario,
     registry: Registry,
     hardware: Sequence[Mapping[str, object]] = ({},),
     objective: str | None = None,
@@ -290,7 +290,7 @@ def plan(
     InputError : what the user can mend; hardware that the job cannot run on is left out, unless all of it is
     """
     started = time.perf_counter()
-    found, left_out = _searched(given, registry, hardware, progress)
+    found, left_out = _searched(scenario, registry, hardware, progress)
     rules = _rules(found) if explain else ()
     search = Searched(
         layouts_considered=sum(one.considered for one in found),
@@ -300,16 +300,16 @@ def plan(
         rules=rules,
         numbers=tuple(map(_numbers, found)),
     )
-    return _result(found, search, left_out, objective or objective_of(given), registry)
+    return _result(found, search, left_out, objective or objective_of(scenario), registry)
 
 
 def _searched(
-    given: Given, registry: Registry, hardware: Sequence[Mapping[str, object]], progress: Progress | None
+    scenario: Scenario, registry: Registry, hardware: Sequence[Mapping[str, object]], progress: Progress | None
 ) -> tuple[list[Candidates], tuple[LeftOut, ...]]:
     """What was found on each kind of hardware until an interrupt, and which of them has nothing. Raises InputError."""
     found: list[Candidates] = []
     left_out: list[LeftOut] = []
-    for name, asked in on_each(given, hardware, lambda asked: resolve_job(asked, registry), left_out):
+    for name, asked in on_each(scenario, hardware, lambda asked: resolve_job(asked, registry), left_out):
         searched = candidates_of(asked, _onward(progress, sum(one.considered for one in found)))
         resolved = searched.resolved
         if not searched.sized and searched.complete:
@@ -469,7 +469,7 @@ def _result(
         search=search,
         candidates=listed,
         answers=answers,
-        command=command(resolved.given, {}, registry.user_folders),
+        command=command(resolved.scenario, {}, registry.user_folders),
         left_out=left_out,
         warnings=(
             *_untried(found),
@@ -537,7 +537,7 @@ def _batches(resolved: ResolvedTraining, sized: Sequence[TrainingEstimate]) -> I
     """That plans read different amounts of data where their assumed batches differ and the steps do not."""
     batches = sorted({one.resolved.job.global_batch for one in sized})
     if resolved.at_batch is not None and len(batches) > 1 and resolved.fixed_steps:
-        setting = resolved.given.caller.setting("train.global_batch", "N")
+        setting = resolved.scenario.caller.setting("train.global_batch", "N")
         several = f"{batches[0]:,} to {batches[-1]:,}, as it splits over the GPUs"
         yield f"the assumed global batch is {several}, and plans read as much data in their steps; {setting} sets one"
 
@@ -547,7 +547,7 @@ def _following(found: Sequence[Candidates]) -> tuple[str, ...]:
     resolved = found[0].resolved
     if resolved.at_replicas is None:
         return ()
-    setting = resolved.given.caller.setting("train.global_batch", "N")
+    setting = resolved.scenario.caller.setting("train.global_batch", "N")
     told = f"the global batch of a plan is {resolved.job.global_batch:,} x dp"
     more = ", and so is the data that its steps read" if resolved.fixed_steps else ""
     return (f"{told}{more}; {setting} sets one for all",)
@@ -562,7 +562,7 @@ def _prices(found: Sequence[Candidates], ranking: Ranking) -> Iterator[str]:
     """What a reader must know of the prices to read the candidates right."""
     yield from ranking.unpriced()
     if len(found) > 1:
-        yield from one_price(found[0].resolved.given)
+        yield from one_price(found[0].resolved.scenario)
     if any(one.billed_gpus > one.gpus for one in ranking.sized):
         yield "whole servers are paid for: part of a server costs as much as all of it"
 
@@ -574,7 +574,7 @@ def _untried(found: Sequence[Candidates]) -> Iterator[str]:
     names = list(dict.fromkeys(hardware_name(one.job.server) for one in open_))
     if names:
         told = ", ".join(names) if len(names) <= MOST_NAMED else f"{len(names)} kinds of hardware"
-        setting = found[0].resolved.given.caller.setting("host_memory_gib")
+        setting = found[0].resolved.scenario.caller.setting("host_memory_gib")
         yield f"host memory of {told} unknown: plans that offload are left out; give {setting}"
 
 
@@ -601,7 +601,7 @@ def _candidate(sized: TrainingEstimate, pareto: bool, registry: Registry) -> Can
         currency=None if sized.cost is None else resolved.tariff.currency,
         energy_kwh=energy_kwh(job.server, sized.gpu_hours),
         tokens_per_s=sized.tokens_per_s,
-        command=command(resolved.given, layout_flags(sized), registry.user_folders),
+        command=command(resolved.scenario, layout_flags(sized), registry.user_folders),
         start_up_s=start_up_s(job),
         fit_probability=sized.fit_probability,
         host_bytes=float(round(sized.ledger.host_bytes[0])),
@@ -616,7 +616,7 @@ def layout_flags(sized: TrainingEstimate) -> dict[str, object]:
     """The scenario keys that ask for the number of GPUs and the layout of an estimate."""
     layouts = sized.layouts
     flags: dict[str, object] = {"gpus": sized.gpus}
-    if "train.global_batch" not in sized.resolved.given.origin:
+    if "train.global_batch" not in sized.resolved.scenario.origin:
         flags["train.global_batch"] = sized.resolved.job.global_batch  # what is usual depends on the GPUs
     flags |= {f"layout.{name}": int(getattr(layouts, name)[0]) for name in PLAIN}
     flags |= {f"layout.{name}": words[int(getattr(layouts, name)[0])] for name, words in WORDS.items()}
@@ -636,7 +636,7 @@ def _verdict(sized: Sequence[TrainingEstimate], answers: Answers, complete: bool
         message = "no layout fits on any of the GPUs searched"
         return Verdict(fits=False, meets_limits=False, reasons=(Reason(code="out-of-memory", message=message),))
     chosen = sized[answers.chosen]
-    caller, confidence = chosen.resolved.given.caller, chosen.confidence
+    caller, confidence = chosen.resolved.scenario.caller, chosen.confidence
     missing = missed(chosen.limits, caller, "the nearest plan takes", confidence)
     reasons = (*memory_doubt(chosen, confidence), *missing)
     return verdict_of(chosen, confidence, not reasons, reasons)

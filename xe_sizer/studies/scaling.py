@@ -21,19 +21,19 @@ from xe_sizer.training.summary import COMPUTE, bound_of, layout_of, scenario_of
 
 if TYPE_CHECKING:
     from xe_sizer.profiles.catalogue import Registry
-    from xe_sizer.scenario.read import Given
+    from xe_sizer.scenario.read import Scenario
     from xe_sizer.training.estimate import TrainingEstimate
     from xe_sizer.training.resolved import ResolvedTraining
 
 
-def scaling(given: Given, registry: Registry, weak: bool = False) -> Scaling:
+def scaling(scenario: Scenario, registry: Registry, weak: bool = False) -> Scaling:
     """The job on numbers of GPUs that double: the same batch (strong), or one that grows with the GPUs (weak).
 
     Efficiency is the samples per second per GPU, relative to the fewest GPUs that fit. Raises InputError.
     """
-    if reinforces(given):
-        return _of_iterations(given, registry, weak)
-    resolved = resolve(given, registry)
+    if reinforces(scenario):
+        return _of_iterations(scenario, registry, weak)
+    resolved = resolve(scenario, registry)
     open_ = replace(resolved.without_layout(), gpus=None)
     found = {one.gpus: one for one in searched(open_)}
     points: list[ScalingPoint] = []
@@ -46,15 +46,15 @@ def scaling(given: Given, registry: Registry, weak: bool = False) -> Scaling:
     return Scaling(schema_version=SCHEMA_VERSION, scenario=scenario_of(resolved), kind=kind, points=tuple(points))
 
 
-def _of_iterations(given: Given, registry: Registry, weak: bool) -> Scaling:
+def _of_iterations(scenario: Scenario, registry: Registry, weak: bool) -> Scaling:
     """The same iterations on numbers of GPUs that double, shared in the way that takes the least time.
 
     Raises InputError where the batch shall grow: the prompts of an iteration make it, and a scenario says how many.
     """
     if weak:
         hint = "prompts and batch grow with the GPUs where scenarios say so: rollout.prompts, train.global_batch"
-        raise InputError(Problem("reinforcement learning is scaled with its batch as it is", given.locate(()), hint))
-    resolved = resolve_reinforcement(given, registry)
+        raise InputError(Problem("reinforcement learning is scaled with its batch as it is", scenario.locate(()), hint))
+    resolved = resolve_reinforcement(scenario, registry)
     open_ = replace(resolved, trainer=replace(resolved.trainer.without_layout(), gpus=None))
     found: dict[int, TrainingEstimate] = {}
     for one in candidates_of(open_).sized:
@@ -63,8 +63,8 @@ def _of_iterations(given: Given, registry: Registry, weak: bool) -> Scaling:
     points: list[ScalingPoint] = []
     for count in _doubling(sorted(found)):
         points.append(_point(found[count], points[0] if points else None))
-    scenario = scenario_of(resolved.trainer)
-    return Scaling(schema_version=SCHEMA_VERSION, scenario=scenario, kind="strong", points=tuple(points))
+    shown = scenario_of(resolved.trainer)
+    return Scaling(schema_version=SCHEMA_VERSION, scenario=shown, kind="strong", points=tuple(points))
 
 
 def _doubling(counts: Sequence[int]) -> Iterator[int]:

@@ -34,7 +34,7 @@ from xe_sizer.training.uncertainty import uncertainty
 if TYPE_CHECKING:
     from xe_sizer.laws.hardware import Accelerator, Server
     from xe_sizer.profiles.catalogue import Registry
-    from xe_sizer.scenario.read import Given
+    from xe_sizer.scenario.read import Scenario
     from xe_sizer.training.estimate import TrainingEstimate
     from xe_sizer.training.resolved import ResolvedTraining
 
@@ -133,7 +133,7 @@ HALF, DOUBLE = 0.5, 2.0
 _SAME_JOB = frozenset({"gpus"})  # keys that leave the job what it is
 
 
-def sensitivity(given: Given, registry: Registry) -> Sensitivity:
+def sensitivity(scenario: Scenario, registry: Registry) -> Sensitivity:
     """What each of the factors is worth, moved by a step each way; the widest effect on the time first.
 
     The deadline comes last: its steps move the GPUs.
@@ -142,21 +142,21 @@ def sensitivity(given: Given, registry: Registry) -> Sensitivity:
     and their links, parallelism, deadline), and packing where samples are padded. Raises InputError for the job
     itself; a step that is not possible is left out.
     """
-    base = size_job(given, registry)
+    base = size_job(scenario, registry)
     moved = of_iterations(base, registry) if isinstance(base, ReinforcementEstimate) else _of_training(base, registry)
     factors = [_factor(name, steps, base, registry) for name, steps in moved]
     ranked = sorted((factor for factor in factors if factor.effects), key=_width, reverse=True)
     deadline = Factor(name=DEADLINE, effects=tuple(_deadline(base, registry)) if base.fits else ())
     ranked += [deadline] if deadline.effects else []
-    scenario = scenario_of(base.resolved)
+    shown = scenario_of(base.resolved)
     other = any(step.server for _, steps in moved for step in steps)
     return Sensitivity(
         schema_version=SCHEMA_VERSION,
-        scenario=scenario,
+        scenario=shown,
         base=_outcome(base, base),
         factors=tuple(ranked),
         advice=() if base.fits else advice_for(base, registry, 1),
-        warnings=tuple(one_price(given)) if other else (),
+        warnings=tuple(one_price(scenario)) if other else (),
     )
 
 
@@ -199,14 +199,14 @@ def _factor(name: str, steps: Iterable[Step], base: TrainingEstimate, registry: 
 def _after(base: TrainingEstimate, step: Step, registry: Registry) -> TrainingEstimate:
     """The job a step away, estimated. Raises InputError where it is not possible."""
     if isinstance(base, ReinforcementEstimate):
-        return size_job(changed(base.resolved.given, {"gpus": base.gpus, **step.values}), registry)
+        return size_job(changed(base.resolved.scenario, {"gpus": base.gpus, **step.values}), registry)
     return size(_moved(base, step, registry))
 
 
 def _moved(base: TrainingEstimate, step: Step, registry: Registry) -> ResolvedTraining:
     """The job a step away: on the same GPUs and with the same batch unless the step changes them."""
     same = {"gpus": base.gpus, "train.global_batch": base.resolved.job.global_batch}
-    resolved = resolve(changed(base.resolved.given, {**same, **step.values}), registry)
+    resolved = resolve(changed(base.resolved.scenario, {**same, **step.values}), registry)
     job = resolved.job
     network = replace(job.network, scale_out_bytes_per_s=job.network.scale_out_bytes_per_s * step.scale_out)
     job = replace(job, network=network)
@@ -217,7 +217,7 @@ def _moved(base: TrainingEstimate, step: Step, registry: Registry) -> ResolvedTr
     links = replace(job.network, scale_up=network_of(step.server).scale_up)
     job = replace(job, server=replace(job.server, accelerator=gpu), device=device, network=links)
     # As in a plan: a price for all kinds or by name is the user's, that of a profile is of its own accelerator.
-    tariff = tariff_of(resolved.given, replace(step.server, price_per_hour=None), registry)
+    tariff = tariff_of(resolved.scenario, replace(step.server, price_per_hour=None), registry)
     return replace(resolved, job=job, tariff=tariff)
 
 

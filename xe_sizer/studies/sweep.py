@@ -23,7 +23,7 @@ from xe_sizer.studies.plan import plan
 from xe_sizer.version import __version__
 
 if TYPE_CHECKING:
-    from xe_sizer.scenario.read import Given
+    from xe_sizer.scenario.read import Scenario
 
 # The questions of a sweep: each has all that another process needs to ask it.
 
@@ -71,10 +71,10 @@ def combinations(grid: Mapping[str, Sequence[str]]) -> Iterator[tuple[tuple[str,
         yield tuple(zip(grid, values, strict=True))
 
 
-def cell_of(given: Given, values: tuple[tuple[str, str], ...], folders: Iterable[Path], objective: str) -> Cell:
-    flags = {key: value for key, value in given.flags.items() if value is not None}
-    environment = {name: text for name, text in given.environment.items() if name.startswith("XE_SIZER_")}
-    return Cell(str(given.path or ""), values, flags, environment, tuple(map(str, folders)), objective)
+def cell_of(scenario: Scenario, values: tuple[tuple[str, str], ...], folders: Iterable[Path], objective: str) -> Cell:
+    flags = {key: value for key, value in scenario.flags.items() if value is not None}
+    environment = {name: text for name, text in scenario.environment.items() if name.startswith("XE_SIZER_")}
+    return Cell(str(scenario.path or ""), values, flags, environment, tuple(map(str, folders)), objective)
 
 
 Told = Callable[[int, int], None]
@@ -84,8 +84,8 @@ def answer(cell: Cell) -> SweepRow:
     """The chosen plan of one cell; what cannot be planned says why."""
     registry = Registry(tuple(map(Path, cell.folders)))
     try:
-        given = read_scenario(Path(cell.scenario) if cell.scenario else None, cell.flags, cell.environment)
-        result = plan(given, registry, objective=cell.objective)
+        scenario = read_scenario(Path(cell.scenario) if cell.scenario else None, cell.flags, cell.environment)
+        result = plan(scenario, registry, objective=cell.objective)
     except InputError as error:
         reason = "; ".join(problem.message for problem in error.problems)
         return SweepRow(scenario=cell.scenario, values=dict(cell.values), ok=False, reason=reason)

@@ -242,12 +242,12 @@ class TrainingEstimate(Immutable):
 
     @cached_property
     def limits(self) -> tuple[Limit, ...]:
-        return judge(self.resolved.given.values.limits, WING, self)
+        return judge(self.resolved.scenario.values.limits, WING, self)
 
     @property
     def confidence(self) -> float | None:
         """With which limits and memory must be kept, where it was asked for [-]."""
-        return self.resolved.given.values.limits.confidence
+        return self.resolved.scenario.values.limits.confidence
 
     @property
     def keeps_limits(self) -> bool:
@@ -263,7 +263,7 @@ class TrainingEstimate(Immutable):
     def shortfall(self) -> float:
         """Needed over allowed, of whatever lacks most: memory of the card or the host, or a limit [-]."""
         memory = (self.peak_bytes + self.resolved.min_headroom_bytes) / self.usable_bytes
-        return max(memory, self.host_share, *shares(self.resolved.given.values.limits, WING, self))
+        return max(memory, self.host_share, *shares(self.resolved.scenario.values.limits, WING, self))
 
     @property
     def host_share(self) -> float:
@@ -385,7 +385,7 @@ def keeps_limits(resolved: ResolvedTraining, layouts: Layouts, step_s: Array) ->
     if cost is not None:
         known["cost"] = cost
     span = uncertainty(resolved.job, resolved.efficiency)
-    return kept(resolved.given.values.limits, WING, known, len(step_s), lambda of: spread_of(of, span))
+    return kept(resolved.scenario.values.limits, WING, known, len(step_s), lambda of: spread_of(of, span))
 
 
 def _run_hours(resolved: ResolvedTraining, layouts: Layouts, step_s: Array) -> Array:
