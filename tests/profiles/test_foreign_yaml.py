@@ -57,6 +57,13 @@ def test_anchors_and_merged_keys_are_expanded_with_the_places_of_their_text() ->
     assert str(document.locate(("both", 1, "steps"))) == "job.yml:3:10"
 
 
+def test_a_key_stands_where_it_is_written_whatever_its_value_is_an_alias_of() -> None:
+    document = read("base: &base\n  lr: 1\nrun: *base\nagain: {<<: *base, lr: 2}\n")
+    assert str(document.locate(("run",), key=True)) == "job.yml:3:1"
+    assert str(document.locate(("run", "lr"), key=True)) == "job.yml:2:3"
+    assert str(document.locate(("again", "lr"), key=True)) == "job.yml:4:20"
+
+
 def test_of_merged_groups_the_first_wins_and_written_keys_before_all() -> None:
     document = read("a: &a {x: 1, y: 1}\nb: &b {x: 2, z: 2}\nc:\n  z: 3\n  <<: [*a, *b]\nd:\n  <<: *b\n  <<: *a\n")
     assert isinstance(document.value, dict)
