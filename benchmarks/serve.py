@@ -12,7 +12,7 @@ from collections.abc import Callable
 from yardstick import bare_imports_s
 
 from xe_sizer.profiles.catalogue import Registry
-from xe_sizer.scenario.read import Given, read_scenario
+from xe_sizer.scenario.read import Scenario, read_scenario
 from xe_sizer.serving.resolve import resolve as resolve_serving
 from xe_sizer.serving.search import size
 from xe_sizer.serving.summary import summarise
@@ -29,7 +29,7 @@ CHAT = {
 TEST = {"model": "llama-3.1-8b", "gpu": "h100-sxm-80gb", "serve.requests": 1000}
 
 
-def asked(**more: object) -> Given:
+def asked(**more: object) -> Scenario:
     return read_scenario(None, CHAT | {key.replace("__", "."): value for key, value in more.items()}, {})
 
 

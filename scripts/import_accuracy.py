@@ -62,7 +62,7 @@ def imported(path: Path, gpus: int | None, given: Mapping[str, Any]) -> Imported
     """The import of one file. Raises InputError."""
     hardware = {} if gpus is None else {"gpus": gpus}
     variables = {name: str(value) for name, value in given.items()}
-    return read_foreign([path], Asked(hardware=hardware, given=variables))
+    return read_foreign([path], Asked(hardware=hardware, scenario=variables))
 
 
 def same(key: str, wanted: Any, found: Any) -> bool:
@@ -168,10 +168,10 @@ def round_trip(path: Path, tool: str | None, gpus: int | None) -> tuple[str, lis
     exporter = next((each for each in exporters().values() if each.title == found.tool.title), None)
     if exporter is None or found.missing or tool not in (None, found.tool.name):
         return None
-    given = read_scenario(path, {}, {}, lambda _: found.document())
+    scenario = read_scenario(path, {}, {}, lambda _: found.document())
     try:
-        answer = answer_to(given, REGISTRY)
-        plan, exported = exported_plan(exporter, given, answer, REGISTRY)
+        answer = answer_to(scenario, REGISTRY)
+        plan, exported = exported_plan(exporter, scenario, answer, REGISTRY)
     except InputError as error:
         return "refused", [str(problem) for problem in error.problems]
     named = {key: found.fact_of(key) for key in ("server", "gpu") if found.fact_of(key)}
@@ -186,7 +186,7 @@ def round_trip(path: Path, tool: str | None, gpus: int | None) -> tuple[str, lis
             wrong.append(f"{key}: {fact.written} read, {again.fact_of(key)} read back")
     wrong += [f"not known: {each.key}" for each in again.unknown]
     if answer.verdict.fits and not told:
-        wrong += filter(None, [other_estimate(again, given, answer, REGISTRY)])
+        wrong += filter(None, [other_estimate(again, scenario, answer, REGISTRY)])
     if wrong:
         return "otherwise", [*wrong, *(f"  told {key}: {value}" for key, value in told.items())]
     return ("told" if told else "the same"), [f"{key}: {value}" for key, value in told.items()]

@@ -80,11 +80,11 @@ def _named(path: Path) -> str:
 
 def _answer(found: Imported) -> str:
     document = found.document()
-    given = read_scenario(found.path, {}, {}, lambda _: document)
+    scenario = read_scenario(found.path, {}, {}, lambda _: document)
     registry = Registry()
-    if serves(given):
-        return _served(serve(given, registry))
-    return _trained(estimate(given, registry, details=False))
+    if serves(scenario):
+        return _served(serve(scenario, registry))
+    return _trained(estimate(scenario, registry, details=False))
 
 
 def _trained(answer: Any) -> str:

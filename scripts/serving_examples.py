@@ -11,7 +11,7 @@ from pathlib import Path
 from xe_sizer.profiles.catalogue import Registry
 from xe_sizer.profiles.text import parse_scalar
 from xe_sizer.report.format import number
-from xe_sizer.report.serve_tables import judged, latency
+from xe_sizer.report.service import judged, latency
 from xe_sizer.result.serving import ServeResult
 from xe_sizer.scenario.options import SERVE_OPTIONS
 from xe_sizer.scenario.read import read_scenario

@@ -42,9 +42,9 @@ def test_every_example_is_answered(path: Path) -> None:
 
 @pytest.mark.parametrize("path", SERVICES, ids=lambda path: path.stem)
 def test_every_service_is_answered(path: Path) -> None:
-    given = read_scenario(path, {}, {})
-    assert serves(given)
-    result = serve(given, Registry())
+    scenario = read_scenario(path, {}, {})
+    assert serves(scenario)
+    result = serve(scenario, Registry())
     assert result.memory.peak_bytes == pytest.approx(sum(part.bytes for part in result.memory.components))
     assert result.verdict.ok is (path.stem != "llama-3.1-405b-one-server")
     assert not any(warning.startswith("no effect") for warning in result.warnings)

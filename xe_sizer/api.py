@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from xe_sizer.result.studies import Comparison, PlanResult, Sensitivity
     from xe_sizer.result.training import Result
     from xe_sizer.scenario.keys import Keys
-    from xe_sizer.scenario.read import Given
+    from xe_sizer.scenario.read import Scenario as Question
 
 # Arguments of the Python API other than scenario keys: read in every natural form, with a problem for any other.
 
@@ -181,7 +181,7 @@ def estimate(
     from xe_sizer.studies.estimate import estimate as answer
 
     asked = _Asked.by("estimate", profiles, details=details)
-    return answer(asked.given(scenario, keys), asked.registry, details)
+    return answer(asked.scenario(scenario, keys), asked.registry, details)
 
 
 def plan(
@@ -206,9 +206,9 @@ def plan(
     from xe_sizer.studies.plan import plan as answer
 
     asked = _Asked.by("plan", profiles, among, any_gpu=any_gpu, explain=explain)
-    given = asked.given(scenario, keys)
-    hardware = all_hardware(given, asked.among, any_gpu, asked.registry)
-    return answer(given, asked.registry, hardware, explain=explain)
+    question = asked.scenario(scenario, keys)
+    hardware = all_hardware(question, asked.among, any_gpu, asked.registry)
+    return answer(question, asked.registry, hardware, explain=explain)
 
 
 def serve(
@@ -234,9 +234,9 @@ def serve(
     from xe_sizer.studies.hardware import serve_on as answer
 
     asked = _Asked.by("serve", profiles, among, any_gpu=any_gpu, pareto=pareto, details=details)
-    given = asked.given(scenario, keys, serving=True)
-    hardware = all_hardware(given, asked.among, any_gpu, asked.registry)
-    return answer(given, asked.registry, hardware, pareto, details=details)
+    question = asked.scenario(scenario, keys, serving=True)
+    hardware = all_hardware(question, asked.among, any_gpu, asked.registry)
+    return answer(question, asked.registry, hardware, pareto, details=details)
 
 
 def compare(
@@ -259,7 +259,7 @@ def compare(
 
     asked = _Asked.by("compare", profiles)
     base = next((one for one in alternatives if isinstance(one, Scenario)), None)
-    read: list[tuple[str, Given | Result]] = []
+    read: list[tuple[str, Question | Result]] = []
     problems = [*asked.problems, *_wrong_alternatives(alternatives, keys)]
     for alternative in alternatives if not problems else ():
         with collecting(problems):
@@ -295,7 +295,7 @@ def sensitivity(scenario: Scenario | None = None, *, profiles: Profiles = (), **
     from xe_sizer.studies.sensitivity import sensitivity as answer
 
     asked = _Asked.by("sensitivity", profiles)
-    return answer(asked.given(scenario, keys), asked.registry)
+    return answer(asked.scenario(scenario, keys), asked.registry)
 
 
 def validate(*sources: Source | Sequence[Source], only: str | None = None) -> Accuracy:
@@ -361,7 +361,7 @@ class _Asked(Immutable):
             problems += not_a_switch(value, Location(caller.place(name)))
         return _Asked(caller, registry, names, tuple(problems))
 
-    def given(self, scenario: Scenario | None, keys: Mapping[str, object], serving: bool = False) -> Given:
+    def scenario(self, scenario: Scenario | None, keys: Mapping[str, object], serving: bool = False) -> Question:
         """What is asked. Raises InputError with all problems of arguments, keys, names, model and hardware.
 
         Keys are read where the scenario is one, and names where all arguments are in order.
@@ -369,12 +369,12 @@ class _Asked(Immutable):
         if scenario is not None and not isinstance(scenario, Scenario):
             raise InputError([not_a_scenario(scenario, self.caller.function), *self.problems])
         try:
-            given = scenario_of_call(scenario.document if scenario else None, flat(keys), self.caller)
+            question = scenario_of_call(scenario.document if scenario else None, flat(keys), self.caller)
         except BadScenarioError as error:
             raise InputError([*self.problems, *self._with_further(error, serving)]) from None
         if self.problems:
             raise InputError(self.problems)
-        return given
+        return question
 
     def _with_further(self, error: BadScenarioError, serving: bool) -> Sequence[Problem]:
         """The problems of keys and, where profiles can be found, those of what they name."""
@@ -388,14 +388,14 @@ class _Asked(Immutable):
 
     def alternative(
         self, one: Scenario | Result | Mapping[str, object], base: Scenario | None, keys: Mapping[str, object]
-    ) -> tuple[str, Given | Result]:
+    ) -> tuple[str, Question | Result]:
         """The name of an alternative with what it asks, or its result. Raises InputError."""
         from xe_sizer.report.verdict import subject
 
         if isinstance(one, Mapping):
             changes = flat(one)
             name = ",".join(f"{key}={value}" for key, value in changes.items())
-            return name, self.given(base, flags_with(flat(keys), changes))
+            return name, self.scenario(base, flags_with(flat(keys), changes))
         if isinstance(one, Scenario):
-            return one.path.stem, self.given(one, keys)
+            return one.path.stem, self.scenario(one, keys)
         return subject(one), one

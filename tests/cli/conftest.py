@@ -21,11 +21,11 @@ class Estimator:
     given: list[Any] = field(default_factory=list)
     raises: BaseException | None = None
 
-    def __call__(self, given: Any, registry: Any, details: bool = True, operators: bool = False) -> Result:
-        self.given.append(given)
+    def __call__(self, scenario: Any, registry: Any, details: bool = True, operators: bool = False) -> Result:
+        self.given.append(scenario)
         if self.raises:
             raise self.raises
-        name = "sft-too-big" if given.values.job == "sft" else "lora"
+        name = "sft-too-big" if scenario.values.job == "sft" else "lora"
         return msgspec.json.decode((FIXTURES / f"{name}.json").read_bytes(), type=Result)
 
 

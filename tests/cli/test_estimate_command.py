@@ -35,12 +35,12 @@ def test_flags_reach_the_estimator_typed_and_with_their_origin(cli: Cli, estimat
         "--ideal", "--zero=1", "--tokens", "1e9",
     )  # fmt: skip
     assert (ran.code, ran.err) == (0, "")
-    (given,) = estimator.given
-    values = given.values
+    (scenario,) = estimator.given
+    values = scenario.values
     assert (values.layout.tp, values.layout.pp, values.layout.zero) == (8, 4, 1)
     assert (values.data.mean_tokens, values.data.tokens) == (114.5, 1e9)
     assert (values.lora.targets, values.efficiency.ideal) == (("qkv", "o"), True)
-    assert (given.origin["layout.tp"], given.origin["layout.pp"]) == ("flag", "file")
+    assert (scenario.origin["layout.tp"], scenario.origin["layout.pp"]) == ("flag", "file")
 
 
 def test_every_scenario_option_is_offered_and_described(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -132,9 +132,9 @@ def answered(
 
 def by_functions(file: Path) -> dict[str, Any]:
     """What `estimate` and `serve` do with a file, without advice. Raises InputError."""
-    given = read_scenario(file, {}, {})
-    ask = serve if given.values.job == "inference" else estimate
-    answer: dict[str, Any] = msgspec.to_builtins(ask(given, REGISTRY, details=False))
+    scenario = read_scenario(file, {}, {})
+    ask = serve if scenario.values.job == "inference" else estimate
+    answer: dict[str, Any] = msgspec.to_builtins(ask(scenario, REGISTRY, details=False))
     return answer
 
 

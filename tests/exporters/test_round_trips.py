@@ -279,13 +279,13 @@ def test_a_configuration_comes_back_as_the_same_scenario(name: str, tmp_path: Pa
     path.write_text(text)
     first = read_foreign([path], Asked(hardware={"gpus": 8}))
     assert (first.missing, first.unknown) == ([], [])
-    given = read_scenario(path, {}, {}, lambda _: first.document())
-    answer = answer_to(given, registry)
-    plan, exported = exported_plan(exporter_named(tool), given, answer, registry)
+    scenario = read_scenario(path, {}, {}, lambda _: first.document())
+    answer = answer_to(scenario, registry)
+    plan, exported = exported_plan(exporter_named(tool), scenario, answer, registry)
     second = read_back(exported, exporter_named(tool), {"gpus": 8})
     assert second is not None
     assert exported.unsaid == ()
     read, again = said(first), said(second)
     assert {key: again.get(key) for key in read} == read
     assert list(differences(plan, exported, second, registry)) == []
-    assert other_estimate(second, given, answer, registry) is None
+    assert other_estimate(second, scenario, answer, registry) is None

@@ -9,7 +9,7 @@ import pytest
 from xe_sizer.errors import InputError
 from xe_sizer.profiles.finder import Finder, read_inherited
 from xe_sizer.profiles.yaml_reader import load_yaml
-from xe_sizer.software.release import of_release
+from xe_sizer.software.release import split_release
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def test_an_unknown_parent_is_refused_with_its_place(folder: Path, parent: str, 
     ],
 )
 def test_a_release_is_written_behind_the_name(written: str, name: str, release: str | None) -> None:
-    assert of_release(written) == (name, release)
+    assert split_release(written) == (name, release)
 
 
 RELEASES = """

@@ -270,7 +270,7 @@ def random_iteration(draw: np.random.Generator) -> tuple[dict[str, Any], Resolve
         flags = {**drawn(draw, every, 1.0), "train.steps": 10, "rollout.max_output_tokens": 4096}
         try:
             resolved = resolve_reinforcement(read_scenario(None, flags, {}), REGISTRY)
-            size_reinforcement(resolved, fewest=False)
+            size_reinforcement(resolved)
             return flags, resolved
         except InputError:
             continue
@@ -278,8 +278,8 @@ def random_iteration(draw: np.random.Generator) -> tuple[dict[str, Any], Resolve
 
 def test_an_iteration_that_is_chosen_is_the_same_written_down(seed: int) -> None:
     flags, resolved = random_iteration(np.random.default_rng(seed))
-    open_layout = size_reinforcement(resolved, fewest=False)
+    open_layout = size_reinforcement(resolved)
     written = flags | layout_flags(open_layout)
-    again = size_reinforcement(resolve_reinforcement(read_scenario(None, written, {}), REGISTRY), fewest=False)
+    again = size_reinforcement(resolve_reinforcement(read_scenario(None, written, {}), REGISTRY))
     assert answer_of(again) == pytest.approx(answer_of(open_layout), rel=EXACT), written
     assert again.iteration.peaks == pytest.approx(open_layout.iteration.peaks, rel=EXACT), written

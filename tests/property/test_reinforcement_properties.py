@@ -26,7 +26,7 @@ ANSWERS = {
 def sized(flags: dict[str, object], **more: object) -> ReinforcementEstimate:
     plain = {"model": "llama-3.1-8b", "gpu": "h100-sxm-80gb", "job": "grpo", "gpus": 8, "train.steps": 10, **FIXED}
     asked = {**plain, **flags, **{name.replace("__", "."): value for name, value in more.items()}}
-    return size(resolve(read_scenario(None, asked, {}), REGISTRY), fewest=False)
+    return size(resolve(read_scenario(None, asked, {}), REGISTRY))
 
 
 @FEW

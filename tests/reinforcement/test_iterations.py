@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from cases import REGISTRY
 
@@ -217,6 +219,26 @@ def test_unknown_names_are_found_where_they_stand() -> None:
     assert problems(rollout__engine="vlm")[0][0] == "--rollout-engine"
     assert problems(train__reward_model="nothing-like-it")[0][0] == "--reward-model"
     assert problems(job="ppo", train__critic_model="nothing-like-it")[0][0] == "--critic-model"
+
+
+def test_what_a_replica_cannot_do_is_told_at_the_keys_of_the_rollout() -> None:
+    told = problems(rollout__tp=3, rollout__pp=99, rollout__ep=2, precision="fp4")
+    assert [place for place, _ in told] == ["--precision", "--rollout-tp", "--rollout-ep", "--rollout-pp"]
+    assert told[0][1] == "h100-sxm-80gb has no fp4"
+
+
+def test_files_of_engine_and_critic_lie_beside_the_scenario(tmp_path: Path) -> None:
+    engine = REGISTRY.path("engine", "vllm").read_text(encoding="utf-8")
+    (tmp_path / "mine.yaml").write_text(engine.replace("name: vllm", "name: mine", 1), encoding="utf-8")
+    text = "{model: llama-3.1-8b, gpu: h100-sxm-80gb, job: ppo, stack: generic, gpus: 8, "
+    text += "train: {steps: 9, critic_model: ./none.yaml}, rollout: {engine: ./%s.yaml}}"
+    file = tmp_path / "scenario.yaml"
+    file.write_text(text % "mine", encoding="utf-8")
+    with pytest.raises(InputError) as caught:
+        resolve(read_scenario(file, {}, {}), REGISTRY)
+    assert [one.message for one in caught.value.problems] == [f"no such file: {tmp_path / 'none.yaml'}"]
+    file.write_text((text % "mine").replace(", critic_model: ./none.yaml", ""), encoding="utf-8")
+    assert resolve(read_scenario(file, {}, {}), REGISTRY).writer.engine.name == "mine"
 
 
 def test_an_engine_that_is_asked_batch_by_batch_waits_for_the_longest_of_each() -> None:

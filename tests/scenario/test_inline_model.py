@@ -14,7 +14,7 @@ import xe_sizer
 from xe_sizer.cli.main import main
 from xe_sizer.errors import InputError
 from xe_sizer.profiles.yaml_reader import load_yaml
-from xe_sizer.scenario.read import Given, changed, flags_with, read_scenario
+from xe_sizer.scenario.read import Scenario, changed, flags_with, read_scenario
 from xe_sizer.scenario.schema import scenario_json_schema
 from xe_sizer.training.resolve import resolve
 
@@ -64,13 +64,13 @@ def test_it_is_the_model_of_the_same_shape(path: Path) -> None:
 
 
 def test_the_same_keys_are_the_same_model(path: Path) -> None:
-    given = read_scenario(written(path), {}, {})
-    assert resolve(given, REGISTRY).job.model is resolve(changed(given, {"gpus": 2}), REGISTRY).job.model
+    scenario = read_scenario(written(path), {}, {})
+    assert resolve(scenario, REGISTRY).job.model is resolve(changed(scenario, {"gpus": 2}), REGISTRY).job.model
 
 
 def test_a_name_is_shown(path: Path) -> None:
-    given = read_scenario(written(path, more="  name: our 1B\n"), {}, {})
-    assert resolve(given, REGISTRY).job.model.name == "our 1B"
+    scenario = read_scenario(written(path, more="  name: our 1B\n"), {}, {})
+    assert resolve(scenario, REGISTRY).job.model.name == "our 1B"
 
 
 @pytest.mark.parametrize(
@@ -118,9 +118,9 @@ def test_a_wrong_shape_hides_no_other_problem_and_makes_none(path: Path) -> None
 
 
 def test_a_name_takes_its_place_and_it_takes_that_of_a_name(path: Path) -> None:
-    given = read_scenario(written(path), {"model": "gpt2"}, {})
-    assert given.values.model == "gpt2"
-    assert not any(key.startswith("model.") for key in given.origin)
+    scenario = read_scenario(written(path), {"model": "gpt2"}, {})
+    assert scenario.values.model == "gpt2"
+    assert not any(key.startswith("model.") for key in scenario.origin)
     path.write_text(f"model: gpt2\n{REST}", encoding="utf-8")
     assert read_scenario(path, {}, {"XE_SIZER_MODEL": "opt-125m"}).values.model == "opt-125m"
     keys = yaml.safe_load("\n".join(SHAPE.splitlines()))
@@ -135,10 +135,10 @@ def test_flags_of_a_shape_make_way_for_a_name() -> None:
 
 
 def test_one_key_of_a_shape_can_be_changed(path: Path) -> None:
-    given = read_scenario(written(path), {"model.layers": 8}, {})
-    assert resolve(given, REGISTRY).job.model.layers == 8
-    assert given.locate(("model", "layers")).name == "--model.layers"
-    assert given.locate(("model", "hidden")).line == 3
+    scenario = read_scenario(written(path), {"model.layers": 8}, {})
+    assert resolve(scenario, REGISTRY).job.model.layers == 8
+    assert scenario.locate(("model", "layers")).name == "--model.layers"
+    assert scenario.locate(("model", "hidden")).line == 3
 
 
 def test_python_takes_a_dictionary() -> None:
@@ -177,8 +177,8 @@ def test_what_comes_of_a_catalogue_profile_can_be_written_out(path: Path) -> Non
     profile = REGISTRY.path("model", "qwen3-30b-a3b").read_text(encoding="utf-8")
     body = "".join(f"  {line}\n" for line in profile.splitlines())
     path.write_text(f"model:\n{body}{REST}", encoding="utf-8")
-    given: Given = read_scenario(path, {}, {})
-    shape = resolve(given, REGISTRY).job.model
+    scenario: Scenario = read_scenario(path, {}, {})
+    shape = resolve(scenario, REGISTRY).job.model
     known = REGISTRY.model("qwen3-30b-a3b")
     assert shape.name == "qwen3-30b-a3b" == load_yaml(REGISTRY.path("model", "qwen3-30b-a3b")).value["name"]  # type: ignore[call-overload,index]
     assert repr(shape) == repr(known)

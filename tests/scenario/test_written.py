@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from xe_sizer.errors import InputError
-from xe_sizer.scenario.read import Given, read_scenario
+from xe_sizer.scenario.read import Scenario, read_scenario
 
 BASE = {"model": "llama-2-7b", "gpu": "rtx-4090"}
 
 
-def given(**flags: object) -> Given:
+def given(**flags: object) -> Scenario:
     return read_scenario(None, BASE | {key.replace("__", "."): value for key, value in flags.items()}, {})
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from xe_sizer.errors import InputError
 from xe_sizer.profiles.catalogue import Registry
-from xe_sizer.scenario.read import Given, read_scenario
+from xe_sizer.scenario.read import Scenario, read_scenario
 from xe_sizer.serving.resolve import resolve as resolve_serving
 from xe_sizer.studies.hardware import fleet, option, pareto, power_w
 
@@ -20,7 +20,7 @@ CHAT = {
 }
 
 
-def asked(**more: object) -> Given:
+def asked(**more: object) -> Scenario:
     return read_scenario(None, CHAT | {key.replace("__", "."): value for key, value in more.items()}, {})
 
 

@@ -159,9 +159,9 @@ def test_a_global_batch_of_the_command_line_takes_the_place_of_the_accumulation(
     path.write_text(
         "model: llama-3.2-1b\ngpu: h100-sxm-80gb\ngpus: 8\nstack: hf-bf16\ntrain: {micro_batch: 2, grad_accum: 4}\n"
     )
-    given = read_scenario(path, {"train.global_batch": 32}, {})
-    assert given.values.train.grad_accum is None
-    assert given.values.train.global_batch == 32
+    scenario = read_scenario(path, {"train.global_batch": 32}, {})
+    assert scenario.values.train.grad_accum is None
+    assert scenario.values.train.global_batch == 32
 
 
 def test_no_layout_names_the_accumulation() -> None:

@@ -357,7 +357,7 @@ def test_what_is_hopeless_misses_the_deadline_when_it_is_estimated(job: str, pad
                 continue
             hopeless += 1
             try:
-                after = size(resolve(changed(before.resolved.given, change.values), REGISTRY))
+                after = size(resolve(changed(before.resolved.scenario, change.values), REGISTRY))
             except InputError:
                 continue
             assert after.hours > hours

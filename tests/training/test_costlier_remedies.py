@@ -83,7 +83,7 @@ def carded(price: object = None, max_cost: float | None = None) -> Any:
     given = SimpleNamespace(limits=SimpleNamespace(max_cost=max_cost), cost=SimpleNamespace(price_per_gpu_hour=price))
     gpu = SimpleNamespace(name="mine", memory_bytes=80 * 2**30, segment="data-centre")
     job = SimpleNamespace(server=SimpleNamespace(accelerator=gpu))
-    return SimpleNamespace(gpus=8, resolved=SimpleNamespace(job=job, given=SimpleNamespace(values=given)))
+    return SimpleNamespace(gpus=8, resolved=SimpleNamespace(job=job, scenario=SimpleNamespace(values=given)))
 
 
 def test_larger_cards_by_size_and_segment() -> None:

@@ -34,8 +34,8 @@ def asked(
     folder: Path, data: str, flags: dict[str, object] | None = None, registry: Registry | None = None
 ) -> Workload:
     (folder / "job.yaml").write_text(f"model: gpt2\ngpu: h100-sxm-80gb\ndata: {{{data}}}\n")
-    given = read_scenario(folder / "job.yaml", flags or {}, {})
-    return workload(given, 1024, 1, "to-seq-len", registry or Registry())
+    scenario = read_scenario(folder / "job.yaml", flags or {}, {})
+    return workload(scenario, 1024, 1, "to-seq-len", registry or Registry())
 
 
 @pytest.mark.parametrize(

@@ -126,7 +126,7 @@ CHANGES = (
 
 def test_changes_that_keep_the_job_are_sized_together_as_they_are_alone() -> None:
     before = ask({"model": "llama-2-13b", "job": "sft", "gpus": 8, "train.global_batch": 64, "stack": "megatron-lm"})
-    given = [changed(before.given, values) for values in CHANGES]
+    given = [changed(before.scenario, values) for values in CHANGES]
     same_job = [rearranged(before, one, REGISTRY) for one in given]
     assert all(one is not None for one in same_job)
     together = size_each([one for one in same_job if one is not None])
@@ -143,6 +143,6 @@ def test_changes_that_keep_the_job_are_sized_together_as_they_are_alone() -> Non
 def test_another_number_of_gpus_may_make_another_job() -> None:
     """Where the batch is left to what is usual, an odd number of GPUs has another one."""
     before = ask({"model": "llama-2-7b", "gpus": 8})
-    assert rearranged(before, changed(before.given, {"gpus": 16}), REGISTRY) is not None
-    assert rearranged(before, changed(before.given, {"gpus": 24}), REGISTRY) is None
-    assert rearranged(ask({"model": "llama-2-7b"}), before.given, REGISTRY) is not None
+    assert rearranged(before, changed(before.scenario, {"gpus": 16}), REGISTRY) is not None
+    assert rearranged(before, changed(before.scenario, {"gpus": 24}), REGISTRY) is None
+    assert rearranged(ask({"model": "llama-2-7b"}), before.scenario, REGISTRY) is not None

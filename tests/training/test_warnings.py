@@ -43,7 +43,7 @@ def in_use(**figures: object) -> Any:
     sequences = SimpleNamespace(padding_share=np.array([known["padding"]]), longest_tokens=np.array([known["longest"]]))
     caller = SimpleNamespace(settings=lambda keys: " ".join(f"{key}={value}" for key, value in keys.items()))
     resolved = SimpleNamespace(
-        job=made, fixed_steps=known["fixed_steps"], fixed=known["fixed"], given=SimpleNamespace(caller=caller)
+        job=made, fixed_steps=known["fixed_steps"], fixed=known["fixed"], scenario=SimpleNamespace(caller=caller)
     )
     layouts = SimpleNamespace(micro_batch=np.array([known["micro"]]), dp=np.array([known["dp"]]))
     return SimpleNamespace(
@@ -220,7 +220,7 @@ def test_weights_of_a_narrow_format_are_taken_as_16_bit() -> None:
         made = SimpleNamespace(model=SimpleNamespace(name="plain"), method=SimpleNamespace(quantised=quantised))
         caller = SimpleNamespace(setting=lambda key, value: f"{key}={value}")
         given = SimpleNamespace(values=SimpleNamespace(model=model), caller=caller)
-        return list(summary.warn_of_unpacked_weights(SimpleNamespace(job=made, given=given)))  # type: ignore[arg-type]
+        return list(summary.warn_of_unpacked_weights(SimpleNamespace(job=made, scenario=given)))  # type: ignore[arg-type]
 
     assert told("plain") == told("Some/Model-7B") == []
     assert told("plain-bf16") == []

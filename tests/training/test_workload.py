@@ -57,8 +57,8 @@ def test_samples_of_two_sequences_each() -> None:
         ({"data.tokens": 1e6, "data.samples": 1000}, 1000.0, 500.0),
         ({"data.tokens": 1e6}, 1e6 / 8192, 4096.0),
     ):
-        given = read_scenario(None, {"model": "gpt2", **flags}, {})
-        made = workload(given, 4096, 128, "to-seq-len", BUILT_IN, sequences_per_sample=2)
+        scenario = read_scenario(None, {"model": "gpt2", **flags}, {})
+        made = workload(scenario, 4096, 128, "to-seq-len", BUILT_IN, sequences_per_sample=2)
         assert made.samples == pytest.approx(samples)
         assert made.lengths.mean == pytest.approx(mean)
 

@@ -20,7 +20,7 @@ from xe_sizer.profiles.text import MAX_JOB_BYTES, YAML_ENDINGS, read_text, start
 from xe_sizer.profiles.yaml_reader import load_yaml
 from xe_sizer.result.check import Checked, CheckResult, Skipped, answered, changes, check_result, refused
 from xe_sizer.scenario.options import OPTIONS
-from xe_sizer.scenario.read import Given
+from xe_sizer.scenario.read import Scenario
 from xe_sizer.scenario.schema import ScenarioFile
 
 # Scenario files below folders: which there are, and what lies beside them and is none.
@@ -193,8 +193,8 @@ def _checked(path: Path, named: bool, flags: dict[str, object], how: Invocation)
     if held == "perhaps" and not may_be_scenario(path):
         return _skipped(str(path), NOT_A_SCENARIO)
     try:
-        given = how.given(None, str(path), flags)
-        return answered(str(path), answer_to(given, how.registry, details=how.output.whole), dict(_lines(given)))
+        scenario = how.scenario(None, str(path), flags)
+        return answered(str(path), answer_to(scenario, how.registry, details=how.output.whole), dict(_lines(scenario)))
     except InputError as error:
         return _refused(str(path), error.problems)
 
@@ -204,11 +204,11 @@ def _skipped(file: str, reason: str) -> Skipped:
     return Skipped(file=file, reason=reason)
 
 
-def _lines(given: Given) -> Iterator[tuple[str, int]]:
+def _lines(scenario: Scenario) -> Iterator[tuple[str, int]]:
     """The keys that the file gives, with their lines."""
-    for key, origin in given.origin.items():
-        place = given.locate(tuple(key.split(".")), key=True)
-        if origin == "file" and place.line is not None and place.name == str(given.path):
+    for key, origin in scenario.origin.items():
+        place = scenario.locate(tuple(key.split(".")), key=True)
+        if origin == "file" and place.line is not None and place.name == str(scenario.path):
             yield key, place.line
 
 

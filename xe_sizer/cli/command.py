@@ -42,7 +42,7 @@ from xe_sizer.report.document import EXPLAINABLE
 from xe_sizer.report.registry import formats
 from xe_sizer.result.common import Answer, Sized
 from xe_sizer.scenario.options import COMMAND_LINE, variable_name
-from xe_sizer.scenario.read import BadScenarioError, Given, load_scenario, read_scenario, serves
+from xe_sizer.scenario.read import BadScenarioError, Scenario, load_scenario, read_scenario, serves
 from xe_sizer.scenario.schema import ScenarioFile
 
 if TYPE_CHECKING:
@@ -256,7 +256,7 @@ class Invocation(Immutable):
         hub = asked_hub(os.environ, download, lambda text: write_stderr(f"note: {text}"))
         return cls(out, topics, Registry(profile_folders(profiles, os.environ), hub), exit_zero, brief)
 
-    def given(self, asking: CommandKind | None, file: str | None, flags: Mapping[str, object]) -> Given:
+    def scenario(self, asking: CommandKind | None, file: str | None, flags: Mapping[str, object]) -> Scenario:
         """The scenario that a file (None: none) and flags describe; see `given_scenario`."""
         return given_scenario(Path(file) if file else None, flags, os.environ, self.registry, asking)
 
@@ -335,7 +335,7 @@ def given_scenario(
     asking: CommandKind | None,
     *,
     brief: bool | None = None,
-) -> Given:
+) -> Scenario:
     """`read_scenario` with flags as text.
 
     asking : what the command asks; None: what the scenario itself does
@@ -351,34 +351,34 @@ def given_scenario(
     values, problems = _values(flags)
     quiet = asking is None if brief is None else brief
     try:
-        given = read_scenario(path, values, environment, scenario_reader(values, brief=quiet))
+        scenario = read_scenario(path, values, environment, scenario_reader(values, brief=quiet))
     except BadScenarioError as error:
         problems += error.problems
-        given = error.rest
+        scenario = error.rest
     except InputError as error:
         raise InputError([*problems, *error.problems]) from None
     if problems:
         from xe_sizer.studies.estimate import with_further_problems
 
-        rest = replace(given, unread=given.unread | (flags.keys() - values.keys()))
+        rest = replace(scenario, invalid_keys=scenario.invalid_keys | (flags.keys() - values.keys()))
         serving = serves(rest) if asking is None else asking.serving
         raise InputError(with_further_problems(problems, rest, registry, serving))
-    _say_read(given)
-    return given
+    _say_read(scenario)
+    return scenario
 
 
-def answer_to(given: Given, registry: Registry, *, details: bool = False) -> Sized:
+def answer_to(scenario: Scenario, registry: Registry, *, details: bool = False) -> Sized:
     """What the scenario itself asks, with details where they are shown. Raises InputError.
 
     Each wing is imported when it is asked: most runs need one of them.
     """
-    if serves(given):
+    if serves(scenario):
         from xe_sizer.studies.estimate import serve
 
-        return serve(given, registry, details=details)
+        return serve(scenario, registry, details=details)
     from xe_sizer.studies.estimate import estimate
 
-    return estimate(given, registry, details)
+    return estimate(scenario, registry, details)
 
 
 def read_flags(flags: Mapping[str, object]) -> dict[str, object]:
@@ -388,21 +388,21 @@ def read_flags(flags: Mapping[str, object]) -> dict[str, object]:
     """
     values, problems = _values({key: text for key, text in flags.items() if text is not None})
     try:
-        given = read_scenario(None, values, {})
+        scenario = read_scenario(None, values, {})
     except BadScenarioError as error:
-        given = error.rest
+        scenario = error.rest
         places = {COMMAND_LINE.place(key) for key in values}
         problems += [each for each in error.problems if each.location and each.location.name in places]
     if problems:
         raise InputError(problems)
-    _say_read(given)
-    return {key: attrgetter(key)(given.values) for key in values}
+    _say_read(scenario)
+    return {key: attrgetter(key)(scenario.values) for key in values}
 
 
-def _say_read(given: Given) -> None:
+def _say_read(scenario: Scenario) -> None:
     """What was written otherwise than it is read, to stderr."""
-    for key, (written, value) in given.read_as.items():
-        place = given.locate(tuple(key.split(".")))
+    for key, (written, value) in scenario.read_as.items():
+        place = scenario.locate(tuple(key.split(".")))
         shown = f"{value:.15g}" if isinstance(value, float) else value
         write_stderr(f"note: {one_line(str(place))}: {one_line(written)} is read as {shown}")
 

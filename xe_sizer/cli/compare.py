@@ -19,7 +19,7 @@ from xe_sizer.scenario.options import OPTIONS
 from xe_sizer.scenario.read import flags_with
 
 if TYPE_CHECKING:
-    from xe_sizer.scenario.read import Given
+    from xe_sizer.scenario.read import Scenario
 
 AS_ASKED = "as asked"
 app = typer.Typer(add_completion=False)
@@ -62,14 +62,14 @@ def compare_command(*, alternatives: AlternativesArgument = None, flags: Mapping
 
 def _asked(
     alternatives: Sequence[str], flags: Mapping[str, object], how: Invocation
-) -> list[tuple[str, Given | Result]]:
+) -> list[tuple[str, Scenario | Result]]:
     """Every alternative read. Raises InputError with the problems of all of them."""
-    found: list[tuple[str, Given | Result]] = []
+    found: list[tuple[str, Scenario | Result]] = []
     problems: list[Problem] = []
     base = next((text for text in alternatives if _is_scenario(text)), None)
     if _moves_what_was_asked(alternatives, flags):
         with collecting(problems):
-            found.append((AS_ASKED, how.given(TRAINING, None, flags)))
+            found.append((AS_ASKED, how.scenario(TRAINING, None, flags)))
     for text in alternatives:
         with collecting(problems):
             found.append(_alternative(text, base, flags, how))
@@ -81,7 +81,7 @@ def _asked(
     return others if same else found
 
 
-def _lacks_hardware(name: str, one: Given | Result, base: str | None, alternatives: Sequence[str]) -> bool:
+def _lacks_hardware(name: str, one: Scenario | Result, base: str | None, alternatives: Sequence[str]) -> bool:
     """Whether it is the file that the changes are made to, and the hardware is what all of them bring."""
     if isinstance(one, Result) or base is None or name != Path(base).stem:
         return False
@@ -90,7 +90,7 @@ def _lacks_hardware(name: str, one: Given | Result, base: str | None, alternativ
     return one.values.gpu is None and one.values.server is None and len(changes) > 1 and all(named)
 
 
-def _values(one: Given | Result) -> object:
+def _values(one: Scenario | Result) -> object:
     return one if isinstance(one, Result) else one.values
 
 
@@ -104,7 +104,7 @@ def _moves_what_was_asked(alternatives: Sequence[str], flags: Mapping[str, objec
 
 def _alternative(
     text: str, base: str | None, flags: Mapping[str, object], how: Invocation
-) -> tuple[str, Given | Result]:
+) -> tuple[str, Scenario | Result]:
     """Name of one alternative with what it asks, or its result; changes are made to the scenario file `base`."""
     if _is_saved(text):
         answer = read_answer(text)
@@ -112,8 +112,8 @@ def _alternative(
             raise InputError(Problem(f"this is a result of {answer.question}, not of estimate", Location(text)))
         return Path(text).stem, answer
     if _is_scenario(text):
-        return Path(text).stem, how.given(TRAINING, text, flags)
-    return text, how.given(TRAINING, base, flags_with(flags, dict(_changes(text))))
+        return Path(text).stem, how.scenario(TRAINING, text, flags)
+    return text, how.scenario(TRAINING, base, flags_with(flags, dict(_changes(text))))
 
 
 def _is_missing(text: str) -> bool:

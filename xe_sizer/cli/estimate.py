@@ -30,8 +30,8 @@ Examples:
 @app.command("estimate", cls=TextCommand, help=_HELP)
 @answering(TRAINING, without=())
 def estimate_command(*, scenario: ScenarioArgument = None, flags: Mapping[str, object], how: Invocation) -> int:
-    given = how.given(TRAINING, scenario, flags)
+    asked = how.scenario(TRAINING, scenario, flags)
 
     from xe_sizer.studies.estimate import estimate
 
-    return how.write(estimate(given, how.registry, operators=OPERATORS in how.topics), about=scenario)
+    return how.write(estimate(asked, how.registry, operators=OPERATORS in how.topics), about=scenario)

@@ -15,7 +15,7 @@ from xe_sizer.cli.options import EXPORTING
 from xe_sizer.cli.output import one_file, one_line, write_stderr, write_texts
 from xe_sizer.cli.text import TextCommand
 from xe_sizer.errors import EXIT_DOES_NOT_FIT, EXIT_OK, InputError, Location, Problem
-from xe_sizer.scenario.read import Given, serves
+from xe_sizer.scenario.read import Scenario, serves
 
 if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
@@ -62,9 +62,9 @@ def export_command(
         raise InputError(Problem("a scenario file is missing", hint=f"xe-sizer export job.yaml --to {to}"))
     exporter, file = exporter_named(to), one_file(output)
     _check_ending(exporter, file)
-    given = given_scenario(Path(scenario) if scenario else None, flags, os.environ, how.registry, None, brief=False)
-    _check_wing(exporter, given)
-    return _export(exporter, given, answer_to(given, how.registry), how.registry, file)
+    asked = given_scenario(Path(scenario) if scenario else None, flags, os.environ, how.registry, None, brief=False)
+    _check_wing(exporter, asked)
+    return _export(exporter, asked, answer_to(asked, how.registry), how.registry, file)
 
 
 def _check_ending(exporter: Exporter, file: Path | None) -> None:
@@ -76,29 +76,29 @@ def _check_ending(exporter: Exporter, file: Path | None) -> None:
         raise InputError(Problem(what, Location("--output"), hint))
 
 
-def _check_wing(exporter: Exporter, given: Given) -> None:
+def _check_wing(exporter: Exporter, scenario: Scenario) -> None:
     """Raises InputError where the tool does not do what the scenario asks for."""
-    serving = serves(given)
+    serving = serves(scenario)
     if not (exporter.serving if serving else exporter.training):
         what = "training" if serving else "services"
         raise InputError(Problem(f"files for {exporter.title} are written for {what} alone", Location("--to")))
 
 
-def _export(exporter: Exporter, given: Given, answer: Sized, registry: Registry, file: Path | None) -> int:
+def _export(exporter: Exporter, scenario: Scenario, answer: Sized, registry: Registry, file: Path | None) -> int:
     if not answer.verdict.fits:
         reasons = "; ".join(reason.message for reason in answer.verdict.reasons)
         write_stderr(f"nothing is written: {one_line(reasons or 'the plan does not fit')}")
         return EXIT_DOES_NOT_FIT
-    plan, exported = exported_plan(exporter, given, answer, registry)
+    plan, exported = exported_plan(exporter, scenario, answer, registry)
     _write(exported, file)
     _say(exported, exporter, answer)
-    _say_what_came_back(exporter, exported, plan, given, answer, registry)
+    _say_what_came_back(exporter, exported, plan, scenario, answer, registry)
     if exported.written.run:
         write_stderr(f"run: {exported.written.run.replace('FILE', str(file or f'FILE{exporter.ending}'))}")
     return EXIT_OK
 
 
-def exported_plan(exporter: Exporter, given: Given, answer: Sized, registry: Registry) -> tuple[Plan, Exported]:
+def exported_plan(exporter: Exporter, scenario: Scenario, answer: Sized, registry: Registry) -> tuple[Plan, Exported]:
     """The plan that answers a scenario, and its files. Raises InputError: the tool would run another plan."""
     from msgspec import to_builtins
 
@@ -106,21 +106,21 @@ def exported_plan(exporter: Exporter, given: Given, answer: Sized, registry: Reg
 
     said = to_builtins(answer)
     repository = _repository(said["scenario"], registry)
-    asked = {key: to_builtins(attrgetter(key)(given.values)) for key in given.origin}
+    asked = {key: to_builtins(attrgetter(key)(scenario.values)) for key in scenario.origin}
     whole = {key: value for key, value in asked.items() if value is not None and not isinstance(value, dict)}
-    plan = build_plan(said, repository, whole, _shape(given, registry))
+    plan = build_plan(said, repository, whole, _shape(scenario, registry))
     return plan, export(plan, exporter)
 
 
-def _shape(given: Given, registry: Registry) -> ModelShape:
+def _shape(scenario: Scenario, registry: Registry) -> ModelShape:
     """The shape of the model, which may be one of the user's own."""
     from xe_sizer.profiles.model import inline_model
     from xe_sizer.scenario.provenance import relative
 
-    model = given.values.model
+    model = scenario.values.model
     if not isinstance(model, str):
-        return inline_model(model, given.locate)
-    return registry.model(relative(given, "model", model))
+        return inline_model(model, scenario.locate)
+    return registry.model(relative(scenario, "model", model))
 
 
 def _repository(scenario: Mapping[str, Any], registry: Registry) -> str | None:
@@ -196,12 +196,12 @@ def _say(exported: Exported, exporter: Exporter, answer: Sized) -> None:
 
 
 def _say_what_came_back(
-    exporter: Exporter, exported: Exported, plan: Plan, given: Given, answer: Sized, registry: Registry
+    exporter: Exporter, exported: Exported, plan: Plan, scenario: Scenario, answer: Sized, registry: Registry
 ) -> None:
     """What an import of the files says otherwise than the scenario, and where they are estimated otherwise."""
     from xe_sizer.cli.read_back import differences, other_estimate, read_back
 
-    hardware = {key: answer.scenario[key] for key in ("server", "gpu") if key in given.origin}
+    hardware = {key: answer.scenario[key] for key in ("server", "gpu") if key in scenario.origin}
     try:
         imported = read_back(exported, exporter, hardware | {"gpus": plan.peek("gpus")})
         if imported is None:
@@ -209,7 +209,7 @@ def _say_what_came_back(
         for key, wanted, found in differences(plan, exported, imported, registry):
             what = f"{key}, which the scenario leaves open," if wanted is None else f"{key}: {one_line(str(wanted))}"
             write_stderr(f"note: {what} is {one_line(str(found))} in what was written")
-        other = other_estimate(imported, given, answer, registry)
+        other = other_estimate(imported, scenario, answer, registry)
     except InputError as error:
         other = f"what was written is not compared with the scenario: {error.problems[0].message}"
     if other is not None:

@@ -20,7 +20,7 @@ from xe_sizer.profiles.catalogue import Registry
 from xe_sizer.result.studies import OBJECTIVES
 from xe_sizer.scenario.options import OPTIONS
 from xe_sizer.scenario.read import flags_with
-from xe_sizer.studies.sweep import Cell, cell_of, combinations
+from xe_sizer.studies.sweep import Cell, build_cell, combinations
 
 # Several scenarios or a grid under `plan`: the sweep behind `--grid`, `--jobs`, `--dask-scheduler` and `--resume`.
 
@@ -54,7 +54,7 @@ class Many(Immutable):
 
     def cells(self, flags: Mapping[str, object], objective: str | None, how: Invocation) -> list[Cell]:
         """Every file with every combination of the grid. Raises InputError with the problems of all of them."""
-        from xe_sizer.studies.plan import objective_of as usual
+        from xe_sizer.studies.plan import usual_objective as usual
 
         grid = grid_of(self.grid)
         _known(grid, how.registry)
@@ -64,11 +64,11 @@ class Many(Immutable):
             for values in combinations(grid):
                 changed = flags_with(flags, {OPTIONS[name]: value for name, value in values})
                 try:
-                    given = how.given(TRAINING, file or None, changed)
+                    scenario = how.scenario(TRAINING, file or None, changed)
                 except InputError as error:
                     problems += error.problems
                     continue
-                cells.append(cell_of(given, values, how.registry.user_folders, objective or usual(given)))
+                cells.append(build_cell(scenario, values, how.registry.user_folders, objective or usual(scenario)))
         if problems:
             raise InputError(list(dict.fromkeys(problems)))
         return cells
@@ -211,14 +211,14 @@ def _plan(
     any_gpu: bool,
     explain: bool,
 ) -> int:
-    given = how.given(TRAINING, file, flags)
+    scenario = how.scenario(TRAINING, file, flags)
 
     from xe_sizer.studies.hardware import all_hardware
     from xe_sizer.studies.plan import plan
 
-    hardware = all_hardware(given, among or (), any_gpu, how.registry)
+    hardware = all_hardware(scenario, among or (), any_gpu, how.registry)
     with Progress() as progress:
-        result = plan(given, how.registry, hardware, objective, explain, progress.layouts)
+        result = plan(scenario, how.registry, hardware, objective, explain, progress.layouts)
     return how.write(result, about=file)
 
 
@@ -233,11 +233,11 @@ def _sweep(many: Many, flags: Mapping[str, object], objective: str | None, how: 
 
 def _scaling(kind: str, file: str | None, flags: Mapping[str, object], how: Invocation) -> int:
     check_choice("--scaling", kind, SCALINGS)
-    given = how.given(TRAINING, file, flags)
+    scenario = how.scenario(TRAINING, file, flags)
 
     from xe_sizer.studies.scaling import scaling
 
-    return how.write(scaling(given, how.registry, kind == "weak"), about=file)
+    return how.write(scaling(scenario, how.registry, kind == "weak"), about=file)
 
 
 def _alone(option: str, others: Mapping[str, object]) -> None:

@@ -27,7 +27,7 @@ from xe_sizer.report.registry import formats
 from xe_sizer.result.common import SCHEMA_VERSION
 from xe_sizer.result.studies import Profiles
 from xe_sizer.software.number_formats import format_of
-from xe_sizer.software.release import Release, of_release
+from xe_sizer.software.release import Release, split_release
 
 if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
@@ -117,7 +117,7 @@ def locate(registry: Registry, name: str) -> tuple[str, Path]:
         found = registry.find(kind, name)
         if found:
             return kind, found
-    bare, release = of_release(name)
+    bare, release = split_release(name)
     if release is not None and not repository:
         for kind in RELEASED:
             if released := registry.find(kind, bare):

@@ -17,7 +17,7 @@ from xe_sizer.interop.read import import_file, recognise_tool
 from xe_sizer.interop.source import Asked, Source, guess_kind
 from xe_sizer.interop.write import is_elsewhere, is_neutral
 from xe_sizer.report.format import byte_size, duration
-from xe_sizer.scenario.read import Given, read_scenario
+from xe_sizer.scenario.read import Scenario, read_scenario
 from xe_sizer.software.adapter_targets import resolve_targets
 
 if TYPE_CHECKING:
@@ -84,13 +84,13 @@ def is_same(key: str, wanted: Any, imported: Imported, plan: Plan, registry: Reg
     return bool(wanted == found)
 
 
-def other_estimate(imported: Imported, given: Given, answer: Sized, registry: Registry) -> str | None:
+def other_estimate(imported: Imported, scenario: Scenario, answer: Sized, registry: Registry) -> str | None:
     """How the exported job and the scenario are estimated, where these differ; None where they do not.
 
     The exported job has the data, the load and the lengths of the scenario, which no such file says.
     Raises InputError: the exported job cannot be estimated.
     """
-    again = answer_to(_with_the_data_of(given, imported), registry)
+    again = answer_to(_with_the_data_of(scenario, imported), registry)
     (new, new_stack), (old, old_stack) = ((_figures(each), _stack(each)) for each in (again, answer))
     if all(math.isclose(new[name], old[name], rel_tol=_SAME) for name in new.keys() & old.keys()):
         return None
@@ -98,18 +98,18 @@ def other_estimate(imported: Imported, given: Given, answer: Sized, registry: Re
     return f"the exported job is estimated at {_in_words(new)}{whose}, the scenario at {_in_words(old)}"
 
 
-def _with_the_data_of(given: Given, imported: Imported) -> Given:
+def _with_the_data_of(scenario: Scenario, imported: Imported) -> Scenario:
     """What was imported, with what the user said and files of tools do not."""
     read = read_scenario(imported.path, {}, {}, lambda _: imported.document())
-    kept = {key: origin for key, origin in given.origin.items() if is_elsewhere(key) and key not in _IN_THE_FILES}
+    kept = {key: origin for key, origin in scenario.origin.items() if is_elsewhere(key) and key not in _IN_THE_FILES}
     values: Any = read.values
     for key in kept:
         section, name = (*key.split("."), "")[:2]
-        theirs = getattr(given.values, section)
+        theirs = getattr(scenario.values, section)
         if name:
             theirs = msgspec.structs.replace(getattr(values, section), **{name: getattr(theirs, name)})
         values = msgspec.structs.replace(values, **{section: theirs})
-    return replace(read, values=values, origin=dict(read.origin) | kept, path=given.path)
+    return replace(read, values=values, origin=dict(read.origin) | kept, path=scenario.path)
 
 
 def _stack(answer: Sized) -> object:

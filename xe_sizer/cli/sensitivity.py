@@ -25,8 +25,8 @@ Examples:
 @app.command("sensitivity", cls=TextCommand, help=_HELP)
 @answering(TRAINING)
 def sensitivity_command(*, scenario: ScenarioArgument = None, flags: Mapping[str, object], how: Invocation) -> int:
-    given = how.given(TRAINING, scenario, flags)
+    asked = how.scenario(TRAINING, scenario, flags)
 
     from xe_sizer.studies.sensitivity import sensitivity
 
-    return how.write(sensitivity(given, how.registry), about=scenario)
+    return how.write(sensitivity(asked, how.registry), about=scenario)

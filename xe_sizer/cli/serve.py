@@ -46,9 +46,9 @@ def serve_command(
     pareto: ParetoOption = False,
     how: Invocation,
 ) -> int:
-    given = how.given(SERVING, scenario, flags)
+    asked = how.scenario(SERVING, scenario, flags)
 
     from xe_sizer.studies.hardware import all_hardware, serve_on
 
-    hardware = all_hardware(given, among or (), any_gpu, how.registry)
-    return how.write(serve_on(given, how.registry, hardware, pareto, OPERATORS in how.topics), about=scenario)
+    hardware = all_hardware(asked, among or (), any_gpu, how.registry)
+    return how.write(serve_on(asked, how.registry, hardware, pareto, OPERATORS in how.topics), about=scenario)

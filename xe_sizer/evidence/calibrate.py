@@ -34,7 +34,7 @@ from xe_sizer.evidence.statistics import source_weights, weighted_quantile
 from xe_sizer.immutable import Immutable
 from xe_sizer.profiles.catalogue import load_stack
 from xe_sizer.profiles.finder import BUILT_IN
-from xe_sizer.software.release import of_release
+from xe_sizer.software.release import split_release
 from xe_sizer.software.uncertainty import MemoryChance, Spread
 from xe_sizer.training.device import device_of
 from xe_sizer.training.step_time import timeline
@@ -499,7 +499,7 @@ def _under(record: Record, parent: str | None) -> Record:
     """The record as one of the parent, in its release where it has one."""
     if parent is None:
         return record
-    name, release = of_release(parent)
+    name, release = split_release(parent)
     framework = record.framework if release is None else f"{name}@{release}"
     return msgspec.structs.replace(record, stack=name, framework=framework)
 
@@ -508,7 +508,7 @@ def _of_one_stack(rows: Sequence[_Measured], parent: str | None) -> tuple[list[_
     """Runs of the parent, or of the stack that most of the records stand for; the others with the reason."""
     if not rows:
         return [], []
-    name = of_release(parent)[0] if parent else _most_common(row.stack_name for row in rows)
+    name = split_release(parent)[0] if parent else _most_common(row.stack_name for row in rows)
     others = [(row.found.record.id, row.stack_name) for row in rows if row.stack_name != name]
     return [row for row in rows if row.stack_name == name], [
         (record, f"runs on {stack}, which --stack {stack} fits") for record, stack in others

@@ -41,7 +41,7 @@ from xe_sizer.serving.resolve import BENCHMARK
 from xe_sizer.serving.resolve import resolve as resolve_serving
 from xe_sizer.serving.search import size
 from xe_sizer.serving.uncertainty import span
-from xe_sizer.software.release import of_release
+from xe_sizer.software.release import split_release
 from xe_sizer.training.layout import WORDS
 from xe_sizer.training.memory import at_level
 from xe_sizer.training.methods import METHODS
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from xe_sizer.evidence.records import Record
     from xe_sizer.evidence.training_scenario import Asked
     from xe_sizer.reinforcement.estimate import ReinforcementEstimate
-    from xe_sizer.scenario.read import Given
+    from xe_sizer.scenario.read import Scenario
     from xe_sizer.serving.estimate import ServingEstimate
     from xe_sizer.serving.resolved import ResolvedService
     from xe_sizer.training.estimate import TrainingEstimate
@@ -158,7 +158,7 @@ NEVER_GIVEN_UP = ("model", "server", "gpus", "stack", "job", "train.global_batch
 KEY_OF_FLAG = {f"--{option}": key for option, key in OPTIONS.items()}
 
 
-def first_possible(asked: Asked, attempt: Callable[[Given], T]) -> tuple[Asked, T]:
+def first_possible(asked: Asked, attempt: Callable[[Scenario], T]) -> tuple[Asked, T]:
     """What an attempt makes of the scenario; keys that it refuses are given up one after the other.
 
     Raises
@@ -233,7 +233,7 @@ def serve_record(
     """
     flags = inference_of(record, registry)
     flags.values["serve.engine"] = engines.get(
-        of_release(flags.values["serve.engine"])[0], flags.values["serve.engine"]
+        split_release(flags.values["serve.engine"])[0], flags.values["serve.engine"]
     )
     resolved = _within_lengths(resolve_serving(read_scenario(None, flags.values, {}), registry, BENCHMARK), record)
     lengthless = any(text.endswith("not stated") and "tokens" in text for text in flags.assumed)
@@ -431,8 +431,8 @@ def predict_record(record: Record, registry: RecordRegistry, stack: str | None =
     InputError : why it cannot be sized
     """
 
-    def sized_as(given: Given) -> TrainingEstimate:
-        return size_training(resolve_training(given, registry))
+    def sized_as(scenario: Scenario) -> TrainingEstimate:
+        return size_training(resolve_training(scenario, registry))
 
     asked = scenario_of(record, registry)
     if stack is not None:
@@ -595,8 +595,8 @@ def reinforce_record(record: Record, registry: RecordRegistry) -> ReinforcedReco
     InputError : why it cannot be sized
     """
 
-    def sized_as(given: Given) -> ReinforcementEstimate:
-        return size_reinforcement(resolve_reinforcement(given, registry), fewest=False)
+    def sized_as(scenario: Scenario) -> ReinforcementEstimate:
+        return size_reinforcement(resolve_reinforcement(scenario, registry))
 
     asked, sized = first_possible(scenario_of(record, registry), sized_as)
     assumed = (*asked.assumed, *defaults_of(sized.resolved), *chosen_of(sized.trainer), *_replicas(sized))
@@ -605,10 +605,10 @@ def reinforce_record(record: Record, registry: RecordRegistry) -> ReinforcedReco
 
 def _replicas(sized: ReinforcementEstimate) -> Iterator[str]:
     """What the search chose of those that write answers."""
-    rollout, given = sized.iteration.rollout, sized.reinforcement.given.values.rollout
-    if given.tp is None:
+    rollout, asked = sized.iteration.rollout, sized.reinforcement.scenario.values.rollout
+    if asked.tp is None:
         yield f"answers by {rollout.replicas} replicas of tp {int(rollout.placement.tp[0])}: chosen by the search"
-    if given.engine is None:
+    if asked.engine is None:
         yield f"answers by {sized.reinforcement.settings.engine}: default of the stack"
 
 

@@ -32,7 +32,7 @@ from xe_sizer.software.number_formats import (
     exl2_near,
     told_by,
 )
-from xe_sizer.software.release import Number, is_month, of_release, version
+from xe_sizer.software.release import Number, is_month, split_release, version
 from xe_sizer.units import SIXTEEN_BIT
 
 if TYPE_CHECKING:
@@ -347,7 +347,7 @@ def _in_release(name: str, words: tuple[str, ...], framework: str, month: str | 
 
     month : of a release that none of the words names, or its number
     """
-    bare, stated = of_release(name)
+    bare, stated = split_release(name)
     engine = load_engine(bare)
     if stated or not engine.releases:
         return name

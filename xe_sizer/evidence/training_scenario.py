@@ -24,7 +24,7 @@ from xe_sizer.profiles.convert import Source
 from xe_sizer.profiles.finder import BUILT_IN
 from xe_sizer.profiles.server import ScaleOut, ScaleUp, ServerProfile, server, usual_scale_out
 from xe_sizer.software.adapter_targets import resolve_targets
-from xe_sizer.software.release import of_release
+from xe_sizer.software.release import split_release
 from xe_sizer.training.adapters import ADAPTERS
 from xe_sizer.training.adapters.low_rank import resolve_end
 from xe_sizer.training.layout import OFFLOAD, ROWS, offloaded_parts
@@ -95,7 +95,7 @@ def quantiser(record: Record, job: MethodKind, usual: str, flags: Flags) -> None
     name = next((_quantisers()[word] for word in words if word in _quantisers()), None)
     if record.quantiser and name is None:
         flags.assumed.append(f"quantiser '{record.quantiser}' is unknown here: the stack's")
-    if name is not None and (own := of_release(usual)[0]) == name:
+    if name is not None and (own := split_release(usual)[0]) == name:
         release = release_in((record.framework or "").lower(), (own, *load_quantiser(own).aliases))
         name = f"{name}@{release}" if release else usual  # in the release that is stated, else in the stack's
     flags.put("train.quantiser", name)
@@ -654,11 +654,11 @@ def _engine(record: Record, registry: RecordRegistry, flags: Flags) -> None:
     """What writes the answers, in the release that the framework names, else in the one that came with the stack's."""
     table, stated = names().rollout_engines, record.rollout.engine
     usual = load_stack(str(flags.values["stack"]), finder=registry).rollout.engine
-    bare = of_release(usual)[0] if stated is None else look_up(table, stated.lower())
+    bare = split_release(usual)[0] if stated is None else look_up(table, stated.lower())
     release = release_in((record.framework or "").lower(), (bare,)) if bare else None
     if bare and release and load_engine(bare).releases:
         flags.put("rollout.engine", f"{bare}@{release}")
-    elif stated is not None and bare == of_release(usual)[0]:
+    elif stated is not None and bare == split_release(usual)[0]:
         flags.put("rollout.engine", usual)
     else:
         flags.word("rollout.engine", table, stated)

@@ -17,7 +17,7 @@ from xe_sizer.immutable import Immutable
 from xe_sizer.profiles.convert import convert
 from xe_sizer.profiles.text import at_home, read_text
 from xe_sizer.profiles.yaml_reader import PATH_HINT, load_yaml, name_problems
-from xe_sizer.software.release import Release, of_release, version
+from xe_sizer.software.release import Release, split_release, version
 
 if TYPE_CHECKING:
     from xe_sizer.errors import Where
@@ -830,7 +830,7 @@ def load_inherited(
     InputError    unknown name; problems in the file
     """
     finder = finder or Finder()
-    name, release = of_release(name) if hasattr(struct, "release") and not is_path(name) else (name, None)
+    name, release = split_release(name) if hasattr(struct, "release") and not is_path(name) else (name, None)
     if release is None and "@" in name and not is_path(name):
         stem, _, written = name.partition("@")
         message = f"'{written}' is no release of a {KINDS[kind].title}"
@@ -895,7 +895,7 @@ def _over_parents(
     """The keys of a document over those of the parent that they name. Raises InputError as `read_inherited` does."""
     if value.get("parent") is None:
         return value
-    parent, parent_release = of_release(str(value["parent"]))
+    parent, parent_release = split_release(str(value["parent"]))
     below = (*below, document.path.resolve())
     files = list(finder.files(kind, parent))
     found = next((file for file in files if file.resolve() not in below), None)

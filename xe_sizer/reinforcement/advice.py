@@ -117,9 +117,9 @@ def no_reference(sized: ReinforcementEstimate, _: Registry) -> Iterator[Change]:
 def adapters(sized: ReinforcementEstimate, _: Registry) -> Iterator[Change]:
     """Adapters in place of all weights."""
     method = sized.resolved.job.method
-    if method.adapter is None and "adapter" not in sized.resolved.given.origin:
+    if method.adapter is None and "adapter" not in sized.resolved.scenario.origin:
         values: dict[str, object] = {"adapter": "lora"}
-        if sized.resolved.given.values.train.reference is not None:
+        if sized.resolved.scenario.values.train.reference is not None:
             values["train.reference"] = ADAPTERS_OFF
         yield Change("adapters of LoRA instead of all weights", values, ANSWERS)
 
@@ -140,7 +140,7 @@ def shorter_answers(sized: ReinforcementEstimate, _: Registry) -> Iterator[Chang
 def more_gpus(sized: ReinforcementEstimate, _: Registry) -> Iterator[Change]:
     """Twice the GPUs, and twice that; pools grow alike."""
     resolved, one = sized.resolved, sized.iteration
-    most = resolved.given.values.limits.max_gpus
+    most = resolved.scenario.values.limits.max_gpus
     if resolved.gpus is None:
         return
     for power in range(1, DOUBLINGS + 1):
@@ -148,7 +148,7 @@ def more_gpus(sized: ReinforcementEstimate, _: Registry) -> Iterator[Change]:
         if most is not None and gpus > most:
             return
         values: dict[str, object] = {"gpus": gpus}
-        if resolved.given.values.rollout.gpus is not None:
+        if resolved.scenario.values.rollout.gpus is not None:
             values["rollout.gpus"] = one.rollout.gpus * 2**power
         yield Change(f"{gpus:,} instead of {one.gpus:,} GPUs", values, HARDWARE)
 
@@ -193,9 +193,9 @@ def advise(estimate: ReinforcementEstimate, registry: Registry, most: int = MOST
         return ()
     trials = Trials(
         before=estimate,
-        given=estimate.resolved.given,
+        scenario=estimate.resolved.scenario,
         registry=registry,
-        size=lambda given: size(resolve(given, registry), fewest=False),
+        size=lambda scenario: size(resolve(scenario, registry)),
         mends=lambda after: after.ok,
     )
     options = _faster(trials) if estimate.ok else _mended(trials, most)
@@ -216,12 +216,9 @@ def _faster(trials: Trials[ReinforcementEstimate]) -> Options:
     found: Options = []
     for remedy in FASTER:
         changes = remedy.changes(before, trials.registry)
-        found += sorted(trials.kept(changes, lambda after: _is_faster(before, after)), key=_by_gain)[:1]
+        faster = trials.kept(changes, lambda after: after.ok and after.total_s < before.total_s * (1.0 - WORTH_SAYING))
+        found += sorted(faster, key=_by_gain)[:1]
     return found
-
-
-def _is_faster(before: ReinforcementEstimate, after: ReinforcementEstimate) -> bool:
-    return after.ok and after.total_s < before.total_s * (1.0 - WORTH_SAYING)
 
 
 def _by_gain(option: Option[ReinforcementEstimate]) -> tuple[bool, bool, float]:

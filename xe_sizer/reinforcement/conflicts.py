@@ -1,64 +1,88 @@
-"""What a scenario of reinforcement learning asks that its method or its stack cannot do."""
+"""What a scenario of reinforcement learning asks that its method, its stack or the engine of its answers cannot do."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from xe_sizer.scenario.conflicts import Keys
+from xe_sizer.scenario.conflicts import (
+    Asked,
+    Found,
+    indivisible,
+    of_model,
+    of_server,
+    too_many_stages,
+    unknown_precision,
+)
+from xe_sizer.serving.conflicts import model_decodes, only_experts_are_narrow
 
 if TYPE_CHECKING:
+    from xe_sizer.graph.model import ModelShape
+    from xe_sizer.laws.hardware import Server
     from xe_sizer.reinforcement.resolved import Settings
-    from xe_sizer.scenario.conflicts import Found
-    from xe_sizer.scenario.read import Given
+    from xe_sizer.scenario.read import Scenario
+    from xe_sizer.software.number_formats import Scheme
     from xe_sizer.software.stack import Stack
     from xe_sizer.training.methods import Rollout
 
 
-class AskedRollout(Keys):
-    """A scenario of a method that learns from its own answers, with its stack and its settings."""
+class AskedIterations(Asked):
+    """A scenario of reinforcement learning, what its names stand for, and the settings of an iteration.
 
-    def __init__(self, given: Given, method: Rollout, settings: Settings, stack: Stack) -> None:
-        super().__init__(given.values, given.locate)
-        self.given = given
-        self.rollout = given.values.rollout
+    scheme : of the weights that write answers
+    None stands for what is not known.
+    """
+
+    def __init__(
+        self, scenario: Scenario, model: ModelShape | None, server: Server | None, method: Rollout, settings: Settings,
+        stack: Stack, scheme: Scheme | None,
+    ) -> None:  # fmt: skip
+        super().__init__(scenario, model, server, scenario.values.gpus)
+        self.rollout = scenario.values.rollout
         self.method = method
         self.settings = settings
-        self.defaults = stack.rollout
-        self.stack = stack.name
+        self.stack = stack
+        self.scheme = scheme
 
 
-def groups_compare(asked: AskedRollout) -> Found:
+Rule = Callable[[AskedIterations], Found]
+
+
+def groups_compare(asked: AskedIterations) -> Found:
     """Groups of answers that cannot be compared."""
-    group, least = asked.settings.asked.group, asked.method.least_group
-    if group < least:
-        message = f"{asked.given.values.job} compares the answers to a prompt, and there is {group}"
-        yield "rollout.group", message, f"give at least {least}, as {asked.method.group}"
+    group, method = asked.settings.asked.group, asked.method
+    if group < method.least_group:
+        message = f"{asked.scenario.values.job} compares the answers to a prompt, and there is {group}"
+        yield "rollout.group", message, f"give at least {method.least_group}, as {method.group}"
 
 
-def answers_end(asked: AskedRollout) -> Found:
-    """Answers that are longer than they may be, alone or with their prompts."""
-    mean, most = asked.rollout.output_tokens, asked.rollout.max_output_tokens
-    if most is not None and (mean or 0) > most:
-        message = f"'output_tokens' ({mean:,.0f}) is above 'max_output_tokens' ({most:,})"
+def answers_fit_their_limit(asked: AskedIterations) -> Found:
+    """Answers whose mean is above the length at which they are cut."""
+    rollout, most = asked.rollout, asked.rollout.max_output_tokens
+    if most is not None and (rollout.output_tokens or 0) > most:
+        message = f"'output_tokens' ({rollout.output_tokens:,.0f}) is above 'max_output_tokens' ({most:,})"
         yield "rollout.output_tokens", message, "answers are cut there: the mean is after the cut"
-    seq_len = asked.given.values.train.seq_len
-    needed = asked.settings.asked.inputs + asked.settings.answers.longest
+
+
+def workers_verify(asked: AskedIterations) -> Found:
+    """Workers that rate answers without a time that it takes."""
+    if asked.rollout.verifier_workers is not None and not asked.rollout.verifier_s:
+        hint = "say how long rating one answer takes"
+        yield "rollout.verifier_workers", "'verifier_workers' needs 'verifier_s'", hint
+
+
+def sequences_hold_answers(asked: AskedIterations) -> Found:
+    """Sequences that are shorter than a prompt with its longest answer."""
+    seq_len, settings = asked.scenario.values.train.seq_len, asked.settings
+    needed = settings.asked.inputs + settings.answers.longest
     if seq_len is not None and seq_len < needed:
         message = f"'seq_len' ({seq_len:,}) cuts prompts with their answers, of up to {needed:,.0f} tokens"
         yield "train.seq_len", message, "leave it out, or lower rollout.max_output_tokens"
 
 
-def workers_rate(asked: AskedRollout) -> Found:
-    """Workers that rate answers in no time."""
-    if asked.rollout.verifier_workers is not None and not asked.rollout.verifier_s:
-        message, hint = "'verifier_workers' needs 'verifier_s'", "say how long rating one answer takes"
-        yield "rollout.verifier_workers", message, hint
-
-
-def pools_agree(asked: AskedRollout) -> Found:
-    """GPUs that train and GPUs that write answers, in turn or at once."""
-    rollout, gpus = asked.rollout, asked.given.values.gpus
+def pools_agree(asked: AskedIterations) -> Found:
+    """Ways to share the GPUs that contradict each other."""
+    rollout, gpus = asked.rollout, asked.gpus
     if rollout.colocated and rollout.gpus is not None:
         message = "'colocated' answers are written on the GPUs that train, but 'gpus' names others"
         yield "rollout.gpus", message, "remove one of them"
@@ -66,7 +90,7 @@ def pools_agree(asked: AskedRollout) -> Found:
         message = "colocated answers are written in turn with the training, never 'asynchronous'"
         yield "rollout.asynchronous", message, "remove one of them"
     if rollout.max_staleness is not None and not rollout.asynchronous:
-        both = asked.given.caller.setting("rollout.asynchronous", True)
+        both = asked.setting("rollout.asynchronous", True)
         hint = f"without it training waits for answers of the newest weights: write {both} too, or leave it out"
         yield "rollout.max_staleness", "'max_staleness' needs 'asynchronous'", hint
     if rollout.gpus is not None and gpus is not None and rollout.gpus >= gpus:
@@ -74,40 +98,62 @@ def pools_agree(asked: AskedRollout) -> Found:
         yield "rollout.gpus", message, "'gpus' counts those of both; give fewer that only write answers"
 
 
-def stack_shares_gpus(asked: AskedRollout) -> Found:
+def stack_shares_so(asked: AskedIterations) -> Found:
     """Ways to share the GPUs that the stack does not have."""
-    rollout = asked.rollout
-    if rollout.asynchronous and not asked.defaults.asynchronous:
-        message = f"the stack {asked.stack} does not write answers while it trains"
+    rollout, stack = asked.rollout, asked.stack
+    if rollout.asynchronous and not stack.rollout.asynchronous:
+        message = f"the stack {stack.name} does not write answers while it trains"
         yield "rollout.asynchronous", message, "leave it out, or choose a stack that does"
-    if (rollout.gpus is not None or rollout.colocated is False) and not asked.defaults.apart:
+    if (rollout.gpus is not None or rollout.colocated is False) and not stack.rollout.apart:
         key = "rollout.gpus" if rollout.gpus is not None else "rollout.colocated"
-        yield key, f"the stack {asked.stack} writes answers on the GPUs that train", "leave it out"
+        yield key, f"the stack {stack.name} writes answers on the GPUs that train", "leave it out"
 
 
-def replicas_are_whole(asked: AskedRollout) -> Found:
-    """GPUs that are no whole replicas of the engine."""
-    for size in ("tp", "pp"):
-        degree = asked.value(f"rollout.{size}")
-        if degree and asked.rollout.gpus and asked.rollout.gpus % degree:
-            yield f"rollout.{size}", f"{asked.rollout.gpus} GPUs hold no whole replicas of {size} {degree}", None
+def replicas_are_whole(asked: AskedIterations) -> Found:
+    """GPUs that only write answers and hold no whole replicas."""
+    gpus = asked.rollout.gpus
+    for size, degree in (("tp", asked.rollout.tp), ("pp", asked.rollout.pp)):
+        if degree and gpus and gpus % degree:
+            yield f"rollout.{size}", f"{gpus} GPUs hold no whole replicas of {size} {degree}", None
 
 
-def steps_have_answers(asked: AskedRollout) -> Found:
+def steps_have_answers(asked: AskedIterations) -> Found:
     """An optimizer step of more answers than an iteration has."""
-    batch, answers = asked.given.values.train.global_batch, asked.settings.trained
+    batch, answers = asked.scenario.values.train.global_batch, asked.settings.trained
     if batch is not None and batch > answers:
         message = f"'global_batch' ({batch:,}) is more than the {answers:,.0f} answers of an iteration"
         yield "train.global_batch", message, "prompts x group answers are trained on in whole steps"
 
 
-RULES: tuple[Callable[[AskedRollout], Found], ...] = (
+RULES: tuple[Rule, ...] = (
     groups_compare,
-    answers_end,
-    workers_rate,
+    answers_fit_their_limit,
+    workers_verify,
+    sequences_hold_answers,
     pools_agree,
-    stack_shares_gpus,
+    stack_shares_so,
     replicas_are_whole,
     steps_have_answers,
 )
-"""What method and stack rule out, in the order in which it is told."""
+"""What settings, method and stack rule out, in the order in which it is told."""
+
+
+def precision_is_known(asked: AskedIterations, server: Server) -> Found:
+    """A number format that the accelerator does not multiply."""
+    return unknown_precision(asked, server, asked.scenario.values.precision)
+
+
+def replicas_divide(asked: AskedIterations, model: ModelShape) -> Found:
+    """Sizes of a replica that the model cannot be spread over."""
+    tp, pp, ep = asked.rollout.tp, asked.rollout.pp, asked.rollout.ep
+    yield from indivisible(model, "rollout", tp, ep)
+    yield from too_many_stages(model, "rollout.pp", pp or 1, f"pp {pp}")
+
+
+ENGINE_RULES: tuple[Rule, ...] = (
+    of_server(precision_is_known),
+    of_model(model_decodes),
+    of_model(replicas_divide),
+    of_model(lambda asked, model: only_experts_are_narrow(model, asked.scheme, "rollout.weights")),
+)
+"""What model and hardware rule out of the engine that writes answers."""

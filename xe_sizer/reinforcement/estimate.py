@@ -5,36 +5,51 @@ It is an estimate of training whose step is an iteration, so that limits, prices
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec.structs import replace
 
 from xe_sizer.reinforcement.iteration import RATING, ROLLOUT, SYNCHRONISATION
 from xe_sizer.reinforcement.rollout import evaluation_s
+from xe_sizer.result.training import Pool
 from xe_sizer.scenario.limits import chance
 from xe_sizer.training.estimate import TrainingEstimate
 from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.run import Run, run_time_s
+from xe_sizer.training.summary import layout_of
 from xe_sizer.training.uncertainty import memory_suffices
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from xe_sizer.graph.operators import Array
     from xe_sizer.reinforcement.iteration import Iteration
     from xe_sizer.reinforcement.resolved import ResolvedReinforcement
     from xe_sizer.training.job import Job
 
 
+REPLICA_SIZES = ("tp", "pp", "ep")
+
+
 class ReinforcementEstimate(TrainingEstimate):
-    """A resolved scenario with its layouts and its split of the GPUs chosen; `choice` is the trainer's."""
+    """A resolved scenario with its layouts and its split of the GPUs chosen; `choice` is the trainer's.
+
+    fewest_gpus : looks for the fewest on which every phase fits, when somebody asks
+    """
 
     iteration: Iteration
-    fewest_gpus: int | None
+    fewest_gpus: Callable[[], int | None]
 
     @property
     def reinforcement(self) -> ResolvedReinforcement:
         return self.iteration.resolved
+
+    @property
+    def question(self) -> ResolvedReinforcement:  # type: ignore[override]
+        return self.reinforcement
 
     @property
     def trainer(self) -> TrainingEstimate:
@@ -43,11 +58,52 @@ class ReinforcementEstimate(TrainingEstimate):
 
     @cached_property
     def minimum(self) -> int | None:
-        return self.fewest_gpus
+        return self.fewest_gpus()
 
     @property
     def minimum_offloads(self) -> bool:
         return False
+
+    @property
+    def colocated(self) -> bool:
+        return self.iteration.colocated
+
+    @property
+    def pools(self) -> tuple[Pool, ...]:
+        """The GPUs that train and those that write answers, or those that do both."""
+        one, node = self.iteration, self.resolved.job.server.accelerators
+        rollout, idle, peaks = one.rollout, one.idle_shares, one.peaks
+        writes: dict[str, Any] = {
+            "replicas": rollout.replicas,
+            "engine": rollout.job.engine.name,
+            **{name: int(getattr(rollout.placement, name)[0]) for name in REPLICA_SIZES},
+        }
+        trains = Pool(
+            name="trainer and rollout" if one.colocated else "trainer",
+            gpus=one.trainer_gpus,
+            nodes=math.ceil(one.trainer_gpus / node),
+            peak_bytes=float(round(max(size for name, size in peaks.items() if one.colocated or name != ROLLOUT))),
+            idle_share=idle[0],
+            layout=layout_of(self.layouts),
+            **(writes if one.colocated else {}),
+        )
+        if one.colocated:
+            return (trains,)
+        answers = Pool(
+            name="rollout",
+            gpus=rollout.gpus,
+            nodes=math.ceil(rollout.gpus / node),
+            peak_bytes=float(round(peaks[ROLLOUT])),
+            idle_share=idle[1],
+            **writes,
+        )
+        return trains, answers
+
+    @property
+    def pool_keys(self) -> dict[str, object]:
+        rollout = self.iteration.rollout
+        sizes = {f"rollout.{name}": int(getattr(rollout.placement, name)[0]) for name in REPLICA_SIZES}
+        return {**sizes, **({"rollout.colocated": True} if self.colocated else {"rollout.gpus": rollout.gpus})}
 
     @cached_property
     def fits(self) -> bool:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
 import numpy as np
-from msgspec.structs import replace
 
 from xe_sizer.graph.operators import as_array
 from xe_sizer.laws.parts import computed
@@ -108,18 +106,12 @@ def around_bytes(job: Job, layouts: Layouts) -> Array:
     return np.broadcast_to(np.asarray(sum(held.values())).max(axis=(0, 1)), len(layouts))
 
 
-def with_share(job: ServingJob, share: float) -> ServingJob:
-    """The engine with such a share of the whole card."""
-    memory = msgspec.structs.replace(job.engine.memory, utilization=share, utilization_of="total")
-    return replace(job, engine=msgspec.structs.replace(job.engine, memory=memory))
-
-
 def left_share(resolved: ResolvedReinforcement, taken_bytes: float) -> float:
     """Share of the card that an engine may use beside what a trainer keeps there.
 
     share = min(own share of the engine, 1 - taken / card - spare)      where nobody says; else as asked
     """
-    known, job = resolved.settings.share(colocated=True), resolved.service.job
+    known, job = resolved.settings.share(colocated=True), resolved.writer
     if known is not None:
         return known
     card = job.server.accelerator.memory_bytes

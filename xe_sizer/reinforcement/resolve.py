@@ -3,40 +3,33 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
 
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.graph.model import VALUES
+from xe_sizer.laws.device import sixteen_bit
 from xe_sizer.profiles.catalogue import load_stack
 from xe_sizer.profiles.finder import default_name
-from xe_sizer.reinforcement.conflicts import RULES, AskedRollout
-from xe_sizer.reinforcement.resolved import ResolvedReinforcement, settings_of
+from xe_sizer.reinforcement.conflicts import ENGINE_RULES, RULES, AskedIterations
+from xe_sizer.reinforcement.resolved import ResolvedReinforcement, resolve_settings
 from xe_sizer.scenario.conflicts import conflicts
 from xe_sizer.scenario.provenance import (
     Provenance,
     collect,
+    efficiency_of,
     gpu_count,
     in_reading_order,
+    model_and_server,
     relative,
-    with_further,
     with_values,
 )
-from xe_sizer.scenario.schema import (
-    DataSection,
-    Histogram,
-    LayoutSection,
-    LimitsSection,
-    LoraSection,
-    ServeSection,
-    TrainSection,
-)
-from xe_sizer.serving.resolve import BENCHMARK
-from xe_sizer.serving.resolve import resolve as resolve_service
+from xe_sizer.scenario.schema import DataSection, Histogram
+from xe_sizer.serving.resolve import build_job, engine_on, format_names, published_format, scheme_of
 from xe_sizer.software.stack import Objective
 from xe_sizer.training.methods import METHODS
 from xe_sizer.training.methods.method import Frozen
@@ -47,115 +40,84 @@ from xe_sizer.training.workload import DEFAULT_STEPS
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from xe_sizer.errors import Location
     from xe_sizer.graph.model import ModelShape
+    from xe_sizer.laws.hardware import Server
     from xe_sizer.profiles.catalogue import Registry
-    from xe_sizer.profiles.convert import KeyPath
     from xe_sizer.reinforcement.resolved import Settings
-    from xe_sizer.scenario.read import Given
-    from xe_sizer.scenario.schema import ScenarioFile
+    from xe_sizer.scenario.read import Scenario
+    from xe_sizer.scenario.schema import RolloutSection, ScenarioFile
     from xe_sizer.serving.job import ServingJob
+    from xe_sizer.software.engine import Engine
+    from xe_sizer.software.number_formats import Scheme
     from xe_sizer.software.stack import RolloutDefaults
     from xe_sizer.training.job import Job
     from xe_sizer.training.methods import Rollout
     from xe_sizer.training.resolved import ResolvedTraining
 
-# Scenarios of both wings: one of training, and one of a service.
+# What both wings are asked: the trainer keys of the scenario, of which an iteration sets some; the engine a job.
 
 SCALE = 1_000_000  # answers by which shares of lengths become counts
-WRITTEN_AS: Mapping[tuple[str | int, ...], str] = {
-    ("serve", "input_tokens"): "input_tokens",
-    ("serve", "output_tokens"): "output_tokens",
-    **{("serve", name): name for name in ("engine", "weights", "kv_cache", "gpu_memory_utilization", "max_sequences")},
-    **{("layout", name): name for name in ("tp", "pp", "ep")},
-}  # keys of a service that a scenario has in its section `rollout`
-UNKNOWN_TO_SERVICES = ("data", "train", "storage", "lora", "p_tuning")
 
 
-def trainer_scenario(given: Given, settings: Settings, steps: int, padding: str) -> Given:
-    """The optimizer steps on all answers of a run: sequences of a prompt with its answer, whose lengths are known.
-
-    Keys that the user did not give count as the stack's own.
-    """
-    values, asked = given.values, settings.asked
+def trained_values(values: ScenarioFile, settings: Settings, steps: int, padding: str) -> ScenarioFile:
+    """The optimizer steps on all answers of a run: sequences of a prompt with its answer, whose lengths are known."""
+    asked, train = settings.asked, values.train
     lengths = [max(round(asked.inputs + tokens), 1) for tokens in asked.answers.lengths.tolist()]
     counts = [float(share) * SCALE for share in asked.answers.probabilities]
-    longest = lengths[-1]
-    batch = values.train.global_batch or (None if values.train.grad_accum else max(round(settings.trained), 1))
-    train = replace(
-        values.train,
-        steps=steps,
-        epochs=None,
-        seq_len=values.train.seq_len or longest,
-        global_batch=batch,
-        padding=values.train.padding if values.train.padding not in (None, "packed") else padding,
-    )
     alone = values.gpus
     if settings.colocated is False and values.gpus is not None:
         alone = None if settings.gpus is None else max(values.gpus - settings.gpus, 1)
-    found = Histogram(lengths=tuple(lengths), counts=tuple(counts))
-    data = DataSection(samples=max(round(settings.trained * steps), 1), histogram=found)  # the longest of all counts
-    return replace(given, values=replace(values, train=train, data=data, gpus=alone))
-
-
-def service_scenario(given: Given, settings: Settings, gpus: int | None, utilization: float | None) -> Given:
-    """The replicas that write answers, as a service that is tested with all of them at once.
-
-    gpus : of all replicas; None: open
-    utilization : share of the card that the engine may use; None: its own
-    """
-    values, rollout = given.values, given.values.rollout
-    serve = ServeSection(
-        engine=settings.engine,
-        requests=max(round(settings.asked.count), 1),
-        input_tokens=settings.asked.inputs,
-        output_tokens=max(settings.answers.mean, 1.0),
-        max_model_len=None,
-        gpu_memory_utilization=utilization,
-        weights=rollout.weights,
-        kv_cache=rollout.kv_cache,
-        max_sequences=settings.max_sequences,
+    return replace(
+        values,
+        gpus=alone,
+        train=replace(
+            train,
+            steps=steps,
+            epochs=None,
+            seq_len=train.seq_len or lengths[-1],
+            global_batch=train.global_batch or (None if train.grad_accum else max(round(settings.trained), 1)),
+            padding=train.padding if train.padding not in (None, "packed") else padding,
+        ),
+        data=DataSection(
+            samples=max(round(settings.trained * steps), 1),  # the longest of all counts
+            histogram=Histogram(lengths=tuple(lengths), counts=tuple(counts)),
+        ),
     )
-    # Ranks of experts beyond the tensor ranks serve sequences of their own.
-    groups = None if rollout.tp is None else max((rollout.ep or 1) // rollout.tp, 1)
-    empty: dict[str, Any] = {"train": TrainSection(), "data": DataSection(), "lora": LoraSection()}
-    served = replace(
-        values, **empty, serve=serve, job=None, stack=None, gpus=gpus, nodes=None, limits=LimitsSection(),
-        layout=LayoutSection(tp=rollout.tp, pp=rollout.pp, ep=rollout.ep, dp=groups),
+
+
+def engine_job(
+    scenario: Scenario, settings: Settings, model: ModelShape, server: Server, engine: Engine, formats: Scheme
+) -> ServingJob:
+    """The engine that writes the answers, with the model that learns.
+
+    It runs as a library of the trainer, see `beside_a_trainer`.
+    """
+    mean = settings.asked.inputs + max(settings.answers.mean, 1.0)
+    return beside_a_trainer(
+        build_job(
+            model, server, engine, formats, efficiency_of(scenario), max(model.max_positions or 0, mean),
+            settings.asked_share, max_sequences=settings.max_sequences,
+        ),
+        settings.defaults,
     )  # fmt: skip
-    return replace(given, values=served, origin=_kept(given.origin), locate=_located(given))
 
 
-def companion_scenario(given: Given, model: str | None, name: str) -> Given:
-    """The same training of another model, as a critic is: all of its weights learn."""
-    values = given.values if model is None else replace(given.values, model=model)
-    where = given.locate
-
-    def locate(key_path: KeyPath, *, key: bool = False) -> Location:
-        named = key_path[:1] == ("model",) and model is not None
-        return where(("train", name) if named else key_path, key=key)
-
-    origin = {key: how for key, how in given.origin.items() if not key.startswith("model.")}
-    return replace(given, values=values, origin=origin, locate=locate)
+def replica_sizes(rollout: RolloutSection) -> dict[str, int]:
+    """Sizes of a replica that the user chose; ranks of experts beyond the tensor ranks serve sequences of their own."""
+    groups = None if rollout.tp is None else max((rollout.ep or 1) // rollout.tp, 1)
+    sizes = {"tp": rollout.tp, "pp": rollout.pp, "ep": rollout.ep, "dp": groups}
+    return {name: size for name, size in sizes.items() if size is not None}
 
 
-def _kept(origin: Mapping[str, str]) -> dict[str, str]:
-    """Where keys came from that a service reads as they are."""
-    unknown = (*UNKNOWN_TO_SERVICES, "layout", "limits", "serve", "rollout", "gpus", "nodes")
-    return {key: how for key, how in origin.items() if key.partition(".")[0] not in unknown}
+def _formats(scenario: Scenario, engine: Engine, model: ModelShape | None, server: Server) -> Scheme:
+    """Formats in which the answers are written."""
+    rollout, precision = scenario.values.rollout, scenario.values.precision
+    peaks = server.accelerator.peak_flops_per_s
+    published = published_format(scenario, model, "rollout.weights") if model and precision is None else None
+    wide = precision or sixteen_bit(peaks)
+    names = format_names(engine, peaks, wide, published, weights=rollout.weights, cache=rollout.kv_cache)
+    return scheme_of(engine, peaks, **names)
 
-
-def _located(given: Given) -> Any:
-    """Places of the keys of a service where the scenario has them."""
-
-    def locate(key_path: KeyPath, *, key: bool = False) -> Location:
-        name = WRITTEN_AS.get(key_path)
-        return given.locate(("rollout", name) if name else key_path, key=key)
-
-    return locate
-
-
-# The engine as a library of the trainer.
 
 EAGER_LAUNCH_US = 19.1  # of a kernel that Python starts; fitted: Hugging Face generate, vLLM before 0.3
 
@@ -192,43 +154,48 @@ NO_MODEL = "none"
 """Word for a reward model where a verifier rates answers."""
 
 
-def resolve(given: Given, registry: Registry) -> ResolvedReinforcement:
+def resolve(scenario: Scenario, registry: Registry) -> ResolvedReinforcement:
     """Everything that sizing an iteration needs.
 
     Raises
     ------
     InputError : every unknown name, and every contradiction with model, hardware, stack or engine
     """
-    method = METHODS[given.values.job or ""].rollout
+    method = METHODS[scenario.values.job or ""].rollout
     assert method is not None
     problems: list[Problem] = []
-    provenance = Provenance(given, registry)
-    name = given.values.stack or default_name("stack")
-    stack = collect(problems, load_stack, relative(given, "stack", name), partial(given.locate, ("stack",)), registry)
-    if stack is None:
-        raise InputError(_with_training(problems, given, registry))
-    settings = settings_of(provenance, method, stack.rollout)
-    problems += conflicts(AskedRollout(given, method, settings, stack), RULES)
-    iterations = _iterations(given, settings)
-    padding = stack.rollout.padding
-    trained = trainer_scenario(given, settings, iterations, padding)
-    trainer = collect(problems, resolve_training, trained, registry)
-    service = collect(
-        problems, resolve_service, service_scenario(given, settings, None, settings.asked_share), registry, BENCHMARK
+    provenance = Provenance(scenario, registry)
+    name = scenario.values.stack or default_name("stack")
+    stack = collect(
+        problems, load_stack, relative(scenario, "stack", name), partial(scenario.locate, ("stack",)), registry
     )
-    reference = collect(problems, _reference, given, trainer, settings, method) if trainer else None
+    if stack is None:  # what else the training has against the scenario is said too
+        collect(problems, resolve_training, scenario, registry)
+        raise InputError(in_reading_order(dict.fromkeys(problems), scenario))
+    settings = resolve_settings(provenance, method, stack.rollout)
+    problems += conflicts(AskedIterations(scenario, None, None, method, settings, stack, None), RULES)
+    iterations = _iterations(scenario, settings)
+    trained = replace(scenario, values=trained_values(scenario.values, settings, iterations, stack.rollout.padding))
+    trainer = collect(problems, resolve_training, trained, registry)
+    model, server = model_and_server(problems, scenario, registry, provenance)
+    name, where = relative(scenario, "rollout.engine", settings.engine), partial(scenario.locate, ("rollout", "engine"))
+    engine = collect(problems, engine_on, server, name, where, registry)
+    formats = collect(problems, _formats, scenario, engine, model, server) if engine and server else None
+    problems += conflicts(AskedIterations(scenario, model, server, method, settings, stack, formats), ENGINE_RULES)
+    reference = collect(problems, _reference, scenario, trainer, settings, method) if trainer else None
     critic = collect(problems, _critic, trained, registry) if method.critic and trainer else None
-    reward = collect(problems, _reward, given, registry, method, trainer.job.model) if trainer else None
-    if problems or trainer is None or service is None:
-        raise InputError(in_reading_order(dict.fromkeys(problems), given))
+    reward = collect(problems, _reward, scenario, registry, method, trainer.job.model) if trainer else None
+    if problems or not (trainer and model and server and engine and formats):
+        raise InputError(in_reading_order(dict.fromkeys(problems), scenario))
+    writer = engine_job(scenario, settings, model, server, engine, formats)
     steps = max(math.ceil(settings.trained / trainer.job.global_batch - 1e-9), 1) * settings.updates
-    service = replace(service, job=beside_a_trainer(service.job, stack.rollout))
     beside = [one for one in (reference, reward) if one is not None]
-    if service.job.engine.memory.grows:  # the trainer's own weights write, beside all that it has on the card
+    if engine.memory.grows:  # the trainer's own weights write, beside all that it has on the card
         provenance.drop("rollout.gpu_memory_utilization")
     return ResolvedReinforcement(
         trainer=_run(trainer, settings, provenance, iterations, steps, beside),
-        service=service,
+        writer=writer,
+        replica_sizes=replica_sizes(scenario.values.rollout),
         settings=settings,
         critic=critic,
         reference=reference,
@@ -239,20 +206,9 @@ def resolve(given: Given, registry: Registry) -> ResolvedReinforcement:
     )
 
 
-def with_further_problems(problems: Iterable[Problem], rest: Given, registry: Registry) -> list[Problem]:
-    """The problems of a scenario's keys, and what names, model, hardware and stack have against the rest of it."""
-    return with_further(problems, rest, resolve, registry)
-
-
-def _with_training(problems: list[Problem], given: Given, registry: Registry) -> list[Problem]:
-    """The problems of names, with what else the training has against the scenario."""
-    collect(problems, resolve_training, given, registry)
-    return in_reading_order(dict.fromkeys(problems), given)
-
-
-def _iterations(given: Given, settings: Settings) -> int:
+def _iterations(scenario: Scenario, settings: Settings) -> int:
     """Iterations of the run: as given, or as passes over the prompts make them."""
-    values = given.values
+    values = scenario.values
     if values.train.steps is not None:
         return int(values.train.steps)
     prompts = values.data.samples
@@ -280,50 +236,50 @@ def _run(
     copies = tuple(replace(one, copies=one.copies * held, forwards=0) for one in beside)
     own = trainer.job.method
     job = replace(trainer.job, method=replace(own, frozen=(*own.frozen, *copies)), steps=iterations * steps)
-    given = provenance.given
+    scenario = provenance.scenario
     values, origins = _shown(trainer, provenance, iterations)
-    told = () if given.values.train.steps or given.values.data.samples else (_assumed(iterations),)
+    told = () if scenario.values.train.steps or scenario.values.data.samples else (_assumed(iterations),)
     return replace(
         trainer,
         job=job,
-        given=given,
+        scenario=scenario,
         gpus=gpu_count(provenance, job.server),
         values=values,
         origins=origins,
-        warnings=(*told, *_without_effect(given), *trainer.warnings),
-        known_samples=given.values.data.samples,
+        warnings=(*told, *_without_effect(scenario), *trainer.warnings),
+        known_samples=scenario.values.data.samples,
         data_source=_source(settings),
     )
 
 
 def _shown(trainer: ResolvedTraining, provenance: Provenance, iterations: int) -> tuple[ScenarioFile, dict[str, str]]:
     """The scenario's keys, and where each that counts came from; what was made up for the trainer does not count."""
-    given, job = provenance.given, trainer.job
+    scenario, job = provenance.scenario, trainer.job
     own = {"train.global_batch": job.global_batch, "train.seq_len": job.seq_len, "train.padding": job.padding}
-    own |= _length_of_the_run(given, iterations)
-    known = [key for key in trainer.origins if key not in MADE_UP or key in given.origin]
-    origins = {key: given.origin.get(key) or trainer.origins.get(key, "default") for key in (*known, *own)}
-    origins |= {key: given.origin.get(key, "default") for key in origins if key in OWN}
-    origins["train.padding"] = given.origin.get("train.padding", "stack")
+    own |= _length_of_the_run(scenario, iterations)
+    known = [key for key in trainer.origins if key not in MADE_UP or key in scenario.origin]
+    origins = {key: scenario.origin.get(key) or trainer.origins.get(key, "default") for key in (*known, *own)}
+    origins |= {key: scenario.origin.get(key, "default") for key in origins if key in OWN}
+    origins["train.padding"] = scenario.origin.get("train.padding", "stack")
     origins |= {key: origin for key, origin in provenance.origins.items() if key.startswith("rollout.")}
     return replace(with_values(trainer.values, own), rollout=provenance.values.rollout), origins
 
 
-def _length_of_the_run(given: Given, iterations: int) -> dict[str, object]:
+def _length_of_the_run(scenario: Scenario, iterations: int) -> dict[str, object]:
     """Keys that say how long the run is: passes over the prompts where their number is known, else iterations."""
-    prompts = given.values.data.samples
+    prompts = scenario.values.data.samples
     known: dict[str, object] = {} if prompts is None else {"data.samples": prompts}
-    if prompts is None or given.values.train.steps is not None:
+    if prompts is None or scenario.values.train.steps is not None:
         return {**known, "train.steps": iterations}
-    return {**known, "train.epochs": given.values.train.epochs or 1.0}
+    return {**known, "train.epochs": scenario.values.train.epochs or 1.0}
 
 
-def _without_effect(given: Given) -> Iterator[str]:
+def _without_effect(scenario: Scenario) -> Iterator[str]:
     """Lengths of a data set, where the rollout says how long prompts and answers are."""
-    keys = sorted(key for key in given.origin if key.startswith("data.") and key != "data.samples")
+    keys = sorted(key for key in scenario.origin if key.startswith("data.") and key != "data.samples")
     if keys:
-        named = ", ".join(given.caller.setting(key) for key in keys)
-        own = [given.caller.setting(f"rollout.{name}") for name in ("input_tokens", "output_tokens")]
+        named = ", ".join(scenario.caller.setting(key) for key in keys)
+        own = [scenario.caller.setting(f"rollout.{name}") for name in ("input_tokens", "output_tokens")]
         yield f"without effect here: {named}; {own[0]} and {own[1]} say how long prompts and answers are"
 
 
@@ -337,12 +293,12 @@ def _source(settings: Settings) -> str:
     return f"prompts of {asked.inputs:,.0f} tokens, answers log-normal, cut at {settings.max_output_tokens:,.0f} tokens"
 
 
-def _reference(given: Given, trainer: ResolvedTraining, settings: Settings, method: Rollout) -> Frozen | None:
+def _reference(scenario: Scenario, trainer: ResolvedTraining, settings: Settings, method: Rollout) -> Frozen | None:
     """The model that answers may not stray from: a copy, or the model's own weights without its adapters.
 
     Methods with a critic have one; others as the stack does, since recipes after DAPO have none.
     """
-    asked = given.values.train.reference
+    asked = scenario.values.train.reference
     adapted = trainer.job.method.adapter is not None
     if not method.ratios:
         return None
@@ -352,25 +308,29 @@ def _reference(given: Given, trainer: ResolvedTraining, settings: Settings, meth
         return None
     if chosen == PRECOMPUTED or (chosen == ADAPTERS_OFF and not adapted):
         message = "answers are new in every iteration" if chosen == PRECOMPUTED else "there are no adapters to be off"
-        where = given.locate(("train", "reference"))
+        where = scenario.locate(("train", "reference"))
         raise InputError(Problem(f"{message}: the reference cannot be '{chosen}'", where, f"'{COPY}' is another way"))
     return Frozen(REFERENCE, copies=int(chosen == COPY))
 
 
-def _critic(trained: Given, registry: Registry) -> Job:
-    """The training of the critic: the same sequences, and a head of one value."""
+def _critic(trained: Scenario, registry: Registry) -> Job:
+    """The training of the critic: the same sequences, and a head of one value. Raises InputError."""
     asked = trained.values.train.critic_model
-    job = resolve_training(companion_scenario(trained, asked, "critic_model"), registry).job
+    if asked is not None:
+        path = relative(trained, "train.critic_model", asked)
+        registry.model(path, partial(trained.locate, ("train", "critic_model")))  # one that nobody knows is said there
+        trained = replace(trained, values=replace(trained.values, model=path))
+    job = resolve_training(trained, registry).job
     return replace(job, model=job.model.headed(VALUES))
 
 
-def _reward(given: Given, registry: Registry, method: Rollout, own: ModelShape) -> Frozen | None:
+def _reward(scenario: Scenario, registry: Registry, method: Rollout, own: ModelShape) -> Frozen | None:
     """The model that rates answers: as given, else the model's own shape for methods that need one."""
-    asked = given.values.train.reward_model
-    if asked == NO_MODEL or (asked is None and (not method.rated or given.values.rollout.verifier_s is not None)):
+    asked = scenario.values.train.reward_model
+    if asked == NO_MODEL or (asked is None and (not method.rated or scenario.values.rollout.verifier_s is not None)):
         return None
     if asked is None:
         return Frozen("reward model", model=own.headed(VALUES), reads=Objective.NEXT_TOKEN)
-    path, where = relative(given, "train.reward_model", asked), partial(given.locate, ("train", "reward_model"))
+    path, where = relative(scenario, "train.reward_model", asked), partial(scenario.locate, ("train", "reward_model"))
     shape = registry.model(path, where).headed(VALUES)
     return Frozen("reward model", model=shape, reads=Objective.NEXT_TOKEN)

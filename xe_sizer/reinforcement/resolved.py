@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from xe_sizer.immutable import Immutable
 from xe_sizer.reinforcement.answers import Asked, constant_answers, cut_answers
 
@@ -12,8 +14,8 @@ if TYPE_CHECKING:
 
     from xe_sizer.reinforcement.answers import Answers
     from xe_sizer.scenario.provenance import Provenance
-    from xe_sizer.scenario.read import Given
-    from xe_sizer.serving.resolved import ResolvedService
+    from xe_sizer.scenario.read import Scenario
+    from xe_sizer.serving.job import ServingJob
     from xe_sizer.software.stack import Kept, RolloutDefaults
     from xe_sizer.training.job import Job
     from xe_sizer.training.methods import Rollout
@@ -90,42 +92,46 @@ class Settings(Immutable):
         return self.workers or WORKERS_PER_GPU * gpus
 
 
-def settings_of(provenance: Provenance, method: Rollout, defaults: RolloutDefaults) -> Settings:
+def resolve_settings(provenance: Provenance, method: Rollout, defaults: RolloutDefaults) -> Settings:
     """The settings, each with its origin noted."""
-    rollout = provenance.given.values.rollout
+    rollout = provenance.scenario.values.rollout
 
-    def settle(name: str, default: Any, origin: str = "default") -> Any:
-        return provenance.settle(f"rollout.{name}", default, origin)
+    def resolve_default(name: str, default: Any, origin: str = "default") -> Any:
+        return provenance.resolve_default(f"rollout.{name}", default, origin)
 
-    prompts, group = settle("prompts", DEFAULT_PROMPTS), settle("group", method.group)
-    seq_len, limit = provenance.given.values.train.seq_len, rollout.max_output_tokens
+    prompts, group = resolve_default("prompts", DEFAULT_PROMPTS), resolve_default("group", method.group)
+    seq_len, limit = provenance.scenario.values.train.seq_len, rollout.max_output_tokens
     usual = _usual_prompt(seq_len, limit)
-    inputs = settle("input_tokens", usual)
+    inputs = resolve_default("input_tokens", usual)
     if limit is None and seq_len is not None:  # a prompt with its answer is no longer than that
         limit = max(int(seq_len - inputs), 1)
-    mean = settle("output_tokens", DEFAULT_OUTPUT_TOKENS if limit is None else min(DEFAULT_OUTPUT_TOKENS, limit / 2.0))
-    most = float(settle("max_output_tokens", limit or max(round(mean * CUT_AT), 1)))
+    mean = resolve_default(
+        "output_tokens", DEFAULT_OUTPUT_TOKENS if limit is None else min(DEFAULT_OUTPUT_TOKENS, limit / 2.0)
+    )
+    most = float(resolve_default("max_output_tokens", limit or max(round(mean * CUT_AT), 1)))
     if defaults.max_sequences is not None or rollout.max_sequences is not None:
-        settle("max_sequences", defaults.max_sequences, "stack")
-    answers = cut_answers(mean, settle("output_spread", DEFAULT_SPREAD), most) if mean else constant_answers(0.0)
-    over = settle("oversampling", 1.0)
+        resolve_default("max_sequences", defaults.max_sequences, "stack")
+    answers = (
+        cut_answers(mean, resolve_default("output_spread", DEFAULT_SPREAD), most) if mean else constant_answers(0.0)
+    )
+    over = resolve_default("oversampling", 1.0)
     apart = rollout.gpus is not None or bool(rollout.asynchronous)
     colocated = rollout.colocated
     if colocated is None and apart:
         colocated = False
     if colocated is not False and defaults.gpu_memory_utilization is not None:
-        settle("gpu_memory_utilization", defaults.gpu_memory_utilization, "stack")
-    stale = settle("max_staleness", 1) if rollout.asynchronous else 0
-    carried = settle("partial", defaults.in_flight, "stack") if rollout.asynchronous else bool(rollout.partial)
+        resolve_default("gpu_memory_utilization", defaults.gpu_memory_utilization, "stack")
+    stale = resolve_default("max_staleness", 1) if rollout.asynchronous else 0
+    carried = resolve_default("partial", defaults.in_flight, "stack") if rollout.asynchronous else bool(rollout.partial)
     provenance.keep(("rollout",))
     return Settings(
         asked=Asked(prompts * over, int(group), float(inputs), answers, carried, max(int(stale), 1)),
         kept=1.0 / over,
-        updates=int(settle("updates", 1)),
+        updates=int(resolve_default("updates", 1)),
         colocated=colocated,
         gpus=rollout.gpus,
-        engine=str(settle("engine", defaults.engine, "stack")),
-        sleep=str(settle("sleep", defaults.sleep, "stack")),
+        engine=str(resolve_default("engine", defaults.engine, "stack")),
+        sleep=str(resolve_default("sleep", defaults.sleep, "stack")),
         asked_share=rollout.gpu_memory_utilization,
         offloads=OFFLOADS[rollout.offload] if rollout.offload else defaults.offloads,
         staleness=int(stale),
@@ -152,7 +158,7 @@ class ResolvedReinforcement(Immutable):
     """What is asked of an iteration.
 
     trainer : the optimizer steps of the actor, of all iterations; its keys and origins are those of the scenario
-    service : the replicas that write answers; its number of GPUs is open
+    writer : the engine that writes answers; replica_sizes : of its placement, those that the user chose
     critic : the steps of a critic beside the actor's, in the same layout; None: the method has none
     reference, reward : models that only rate answers; None: there is none
     iterations : of the run; steps : optimizer steps of an iteration [-]
@@ -160,7 +166,8 @@ class ResolvedReinforcement(Immutable):
     """
 
     trainer: ResolvedTraining
-    service: ResolvedService
+    writer: ServingJob
+    replica_sizes: Mapping[str, int]
     settings: Settings
     critic: Job | None
     reference: Frozen | None
@@ -170,8 +177,22 @@ class ResolvedReinforcement(Immutable):
     ways: tuple[bool, ...]
 
     @property
-    def given(self) -> Given:
-        return self.trainer.given
+    def scenario(self) -> Scenario:
+        return self.trainer.scenario
+
+    @property
+    def gpus(self) -> int | None:
+        """GPUs of both pools; None: open."""
+        return self.trainer.gpus
+
+    @property
+    def batch_is_free(self) -> bool:
+        """The prompts of an iteration make its batch, and a scenario says how many there are."""
+        return False
+
+    def on_any_gpus(self) -> ResolvedReinforcement:
+        """The same iterations with the trainer's layout and the number of GPUs left open."""
+        return replace(self, trainer=self.trainer.on_any_gpus())
 
     @property
     def recomputes(self) -> bool:
@@ -180,7 +201,7 @@ class ResolvedReinforcement(Immutable):
         if rollout is None or not rollout.ratios:
             return False
         how = self.settings.defaults.recomputes
-        own = self.service.job.engine.memory.grows and self.steps == 1
+        own = self.writer.engine.memory.grows and self.steps == 1
         return how == "always" or (how == "as-needed" and not own)
 
     @property

@@ -5,13 +5,14 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 from msgspec.structs import replace
 from numpy.typing import ArrayLike, NDArray
 
 from xe_sizer.graph.operators import as_array
 from xe_sizer.immutable import Immutable
-from xe_sizer.reinforcement.memory import asleep_bytes, with_share
+from xe_sizer.reinforcement.memory import asleep_bytes
 from xe_sizer.serving.job import ReplicaLayouts
 from xe_sizer.serving.memory import (
     held_tokens,
@@ -111,13 +112,6 @@ def _first_wave(together: Array, spread: Array, each: Array) -> Array:
     return np.asarray(np.where(together >= each, together, mixed))
 
 
-def _read_s(job: ServingJob, placements: ReplicaLayouts, answers: Array, asked: Asked) -> Array:
-    """Time in which a replica reads the prompts of its answers, each prompt once for its group [s]."""
-    cached = asked.inputs * (1.0 - 1.0 / asked.group)
-    step, steps = prefill_time(job, placements, answers, asked.inputs, cached)
-    return np.asarray(step.total_s * steps + job.request_s)
-
-
 def _decode_s(job: ServingJob, placements: ReplicaLayouts, running: Array, past: Array) -> Array:
     """One token for each of so many sequences that have `past` tokens; shape (moments, placements) [s]."""
     running, past = np.broadcast_arrays(running, past)
@@ -163,7 +157,9 @@ def written_continuously(
     middle = asked.inputs + lengths.in_time / 2.0
     full_step_s = _decode_s(job, placements, running[None], np.asarray(middle)[None, None])[0]
     tail_s = np.zeros(len(placements)) if asked.carried else _tail_s(job, placements, running, first, replicas, asked)
-    prompts_s = _read_s(job, placements, each, asked)
+    cached = asked.inputs * (1.0 - 1.0 / asked.group)  # each prompt is read once for its group
+    prefill, pieces = prefill_time(job, placements, each, asked.inputs, cached)
+    prompts_s = np.asarray(prefill.total_s * pieces + job.request_s)
     even_s = prompts_s + each * lengths.mean / running * full_step_s
     return Writing(
         prompts_s=prompts_s,
@@ -292,13 +288,15 @@ def rollout_on(resolved: ResolvedReinforcement, gpus: int, share: float, beside:
 
     share : of the card that the engine may use [-]
     """
-    service = resolved.service
-    placements = legal_placements(service.job, service.fixed, gpus)
+    placements = legal_placements(resolved.writer, resolved.replica_sizes, gpus)
     if not len(placements):
         return None
     replicas = as_array(gpus // placements.gpus)
-    make = _in_own_weights if service.job.engine.memory.grows else _in_an_engine
-    return make(resolved, placements, replicas, gpus, share, beside)
+    if resolved.writer.engine.memory.grows:
+        return _in_own_weights(resolved, placements, replicas, gpus, share, beside)
+    known = resolved.settings.share(colocated=True) is not None
+    options = _options(resolved, placements, replicas, share)
+    return _picked(resolved, options, slice(0, len(placements)), gpus, share, beside, known)
 
 
 def _best(room: Array, seconds: Array, gpus: Array, lets_train: NDArray[np.bool_] | bool = True) -> int:
@@ -324,19 +322,11 @@ class _Options(Immutable):
     writing: Writing
 
 
-def _in_an_engine(
-    resolved: ResolvedReinforcement, placements: ReplicaLayouts, replicas: Array, gpus: int, share: float,
-    beside: Beside,
-) -> Rollout:  # fmt: skip
-    """Replicas with weights and a pool of their own."""
-    options = _options(resolved, placements, replicas, share)
-    known = resolved.settings.share(colocated=True) is not None
-    return _picked(resolved, options, slice(0, len(placements)), gpus, share, beside, known)
-
-
 def _options(resolved: ResolvedReinforcement, placements: ReplicaLayouts, replicas: Array, share: float) -> _Options:
     """What the placements hold and how long they write, with such a share of the card."""
-    job, asked = with_share(resolved.service.job, share), resolved.settings.asked
+    job, asked = resolved.writer, resolved.settings.asked
+    of_the_card = msgspec.structs.replace(job.engine.memory, utilization=share, utilization_of="total")
+    job = replace(job, engine=msgspec.structs.replace(job.engine, memory=of_the_card))
     memory = serving_memory(job, placements, asked.inputs)
     room = np.broadcast_to(places(job, placements, memory, asked, replicas), len(placements))
     write = written_in_batches if _batch_by_batch(resolved) else written_continuously
@@ -347,7 +337,7 @@ def _batch_by_batch(resolved: ResolvedReinforcement) -> bool:
     """Whether an engine gets the next answers when the last of a batch has ended."""
     settings = resolved.settings
     asked_so = settings.defaults.calls == "batch-by-batch" and settings.max_sequences is not None
-    return asked_so or resolved.service.job.engine.batching.batching == "static"
+    return asked_so or resolved.writer.engine.batching.batching == "static"
 
 
 def _picked(
@@ -398,8 +388,7 @@ def evaluation_s(resolved: ResolvedReinforcement, rollout: Rollout) -> float:
 
 def rollouts_apart(resolved: ResolvedReinforcement, counts: Sequence[int], share: float) -> dict[int, Rollout]:
     """Replicas on each of the numbers of GPUs of their own, evaluated as one array; without those that hold none."""
-    service = resolved.service
-    sets = {count: legal_placements(service.job, service.fixed, count) for count in counts}
+    sets = {count: legal_placements(resolved.writer, resolved.replica_sizes, count) for count in counts}
     sets = {count: found for count, found in sets.items() if len(found)}
     if not sets:
         return {}
@@ -424,7 +413,7 @@ def _in_own_weights(
 
     room = (card - trainer - whole weights - software) / (cache and tensors of one answer)
     """
-    job, asked = resolved.service.job, resolved.settings.asked
+    job, asked = resolved.writer, resolved.settings.asked
     memory = serving_memory(job, placements, asked.inputs)
     peak = partial(static_peak, job, placements, inputs=asked.inputs, outputs=asked.answers.longest)
     own = rank_weight_bytes(job.model, job.scheme, placements)

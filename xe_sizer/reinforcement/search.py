@@ -44,8 +44,8 @@ from xe_sizer.training.estimate import DOES_NOT_FIT, FITS, Choice, Fewest
 from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.layout import Layouts
 from xe_sizer.training.memory import spare_bytes
-from xe_sizer.training.search import choose, frontier
-from xe_sizer.training.search_space import LARGEST_PLAN, layout_chunks, legal_layouts
+from xe_sizer.training.search import Candidates, choose, frontier
+from xe_sizer.training.search_space import LARGEST_PLAN, layout_chunks, legal_layouts, without_groups
 from xe_sizer.training.uncertainty import doubtful_bytes
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from xe_sizer.training.search_space import Rules
 
 CHUNK = 1 << 14  # layouts evaluated together
+FIRST_TRIED = 4  # numbers of GPUs that a search for the fewest looks at first, and twice as many each time after
 SAME = 1e-3  # chosen: share of the time below which a larger pool of replicas is no gain
 
 
@@ -136,9 +137,8 @@ class Search(Immutable):
     @cached_property
     def _replicas(self) -> tuple[Array, Array, Array]:
         """GPUs of every replica, and what it needs of a card to write one answer, and keeps asleep [bytes]."""
-        service, asked, settings = self.resolved.service, self.resolved.settings.asked, self.resolved.settings
-        job = service.job
-        placements = legal_placements(job, service.fixed, None)
+        job, asked, settings = self.resolved.writer, self.resolved.settings.asked, self.resolved.settings
+        placements = legal_placements(job, self.resolved.replica_sizes, None)
         memory = serving_memory(job, placements, asked.inputs)
         needed = sum(memory.fixed.values()) + request_bytes(job, placements, asked.inputs + asked.answers.longest)
         known = settings.share(colocated=True)
@@ -149,7 +149,7 @@ class Search(Immutable):
 
     def smallest_replicas(self, gpus: IntArray) -> tuple[Array, Array]:
         """What an engine on so many GPUs needs of a card awake, and keeps asleep, the least [bytes]."""
-        if self.resolved.service.job.engine.memory.grows:
+        if self.resolved.writer.engine.memory.grows:
             return np.zeros(len(gpus)), np.zeros(len(gpus))
         sizes, *parts = self._replicas
         counts, places = np.unique(gpus, return_inverse=True)
@@ -168,6 +168,22 @@ class Search(Immutable):
         ok = stepping <= card - headroom_bytes - asleep
         around = around_bytes(resolved.actor, layouts)
         return np.asarray(ok & (actor_kept + critic_kept + around + awake <= card - headroom_bytes))
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Numbers of GPUs that are tried."""
+        return self.resolved.trainer.gpu_numbers(max(LARGEST_PLAN, self.resolved.gpus or 0))
+
+    @cached_property
+    def fewest(self) -> int | None:
+        """The fewest GPUs on which some way to share them fits; None where none of those tried does."""
+        size, start = FIRST_TRIED, 0
+        while start < len(self.counts):
+            found = next(self.best(self.counts[start : start + size]), None)
+            if found is not None:
+                return found.gpus
+            start, size = start + size, 2 * size
+        return None
 
     def trainers(self, counts: Sequence[int], colocated: bool) -> Trainers:
         """The best layout of the trainer on each number of GPUs on which one fits, those likely to fit first."""
@@ -296,9 +312,9 @@ class Search(Immutable):
     def _evaluate(self, counts: set[int]) -> None:
         """Replicas on each of the numbers of GPUs of their own; those of an engine all as one array."""
         resolved = self.resolved
-        share = resolved.settings.share(colocated=False) or resolved.service.job.engine.memory.utilization
+        share = resolved.settings.share(colocated=False) or resolved.writer.engine.memory.utilization
         new = sorted(counts - self.known.keys())
-        if resolved.service.job.engine.memory.grows:
+        if resolved.writer.engine.memory.grows:
             self.known.update({gpus: rollout_on(resolved, gpus, share, Beside()) for gpus in new})
         else:
             found = rollouts_apart(resolved, new, share)
@@ -331,37 +347,32 @@ class Search(Immutable):
             return
         if usual == "once":
             yield whole_bytes(job), 0.0
-        if usual == "every-step" or self.resolved.service.job.engine.memory.grows:
+        if usual == "every-step" or self.resolved.writer.engine.memory.grows:
             yield 2.0 * whole_bytes(job) / job.model.layers, float(gather_s(job, layouts)[0])
 
 
 # The number of GPUs, and the estimate.
 
-FIRST_TRIED = 4  # numbers of GPUs that a search for the fewest looks at first, and twice as many each time after
 
-
-def size(resolved: ResolvedReinforcement, fewest: bool = True) -> ReinforcementEstimate:
+def size(resolved: ResolvedReinforcement) -> ReinforcementEstimate:
     """Choose the number of GPUs (where it is open), their split and the layouts.
-
-    fewest : look for the fewest GPUs that fit, also where their number is given
 
     Raises
     ------
     InputError : no legal layout on the GPUs asked for
     """
     search = Search(resolved)
-    gpus = resolved.trainer.gpus
-    smallest = _fewest(search) if fewest or gpus is None else None
-    if gpus is not None:
-        return _on(search, gpus, smallest)
+    if resolved.gpus is not None:
+        return _on(search, resolved.gpus)
+    smallest = search.fewest
     if smallest is None:
         node = resolved.actor.server.accelerators
-        return _on(search, max(count for count in _counts(resolved) if count <= node), None)
+        return _on(search, max(count for count in search.counts if count <= node))
     first = None
-    for count in _counts(resolved):
+    for count in search.counts:
         if count < smallest:
             continue
-        found = _on(search, count, smallest)
+        found = _on(search, count)
         if found.ok:
             return found
         first = first or found
@@ -369,36 +380,31 @@ def size(resolved: ResolvedReinforcement, fewest: bool = True) -> ReinforcementE
     return first
 
 
-def estimates(search: Search, counts: Sequence[int], fewest: int | None = None) -> Iterator[ReinforcementEstimate]:
-    """The best iteration on each number of GPUs and each way to share them, estimated."""
-    for one in search.best(counts):
-        yield _estimate(search, one, FITS, fewest)
+def candidates(
+    resolved: ResolvedReinforcement, progress: Callable[[int], None] | None = None, every_way: bool = True
+) -> Candidates:
+    """The best split of every number of GPUs, for each way to share them; `every_way` as in `Rules`."""
+    search, counts = Search(resolved, every_way, progress), resolved.trainer.planned_gpus
+    found: list[Iteration] = []
+    try:
+        found += search.best(counts)
+        complete = True
+    except KeyboardInterrupt:
+        complete = False
+    fewest = min((one.gpus for one in found), default=None) if complete else None
+    sized = tuple(_estimate(search, one, FITS, lambda: fewest) for one in found)
+    # Numbers of GPUs that the trainer's batch rules out may do in two pools.
+    split = without_groups(search.rules, counts)
+    tried = tuple(count for count in counts if count not in split or any(one.gpus == count for one in found))
+    trainer = replace(resolved.trainer, at_batch=None)  # its batch is that of the prompts
+    return Candidates(trainer, sized, search.seen.considered, search.seen.feasible, complete, tried)
 
 
-def _counts(resolved: ResolvedReinforcement) -> tuple[int, ...]:
-    """Numbers of GPUs that are tried."""
-    return resolved.trainer.gpu_numbers(max(LARGEST_PLAN, resolved.trainer.gpus or 0))
-
-
-def _fewest(search: Search) -> int | None:
-    """The fewest GPUs on which some way to share them fits; None where none of those tried does."""
-    counts = list(_counts(search.resolved))
-    size, start = FIRST_TRIED, 0
-    while start < len(counts):
-        found = next(search.best(counts[start : start + size]), None)
-        if found is not None:
-            return found.gpus
-        start, size = start + size, 2 * size
-    return None
-
-
-def _on(search: Search, gpus: int, fewest: int | None) -> ReinforcementEstimate:
+def _on(search: Search, gpus: int) -> ReinforcementEstimate:
     """The best on so many GPUs; where nothing fits, what misses by least."""
     found = list(search.best([gpus]))
-    if found:
-        best = min(found, key=lambda one: one.seconds)
-        return _estimate(search, best, FITS, fewest)
-    return _estimate(search, _nearest(search, gpus), DOES_NOT_FIT, fewest)
+    best = min(found, key=lambda one: one.seconds) if found else _nearest(search, gpus)
+    return _estimate(search, best, FITS if found else DOES_NOT_FIT, lambda: search.fewest)
 
 
 def _nearest(search: Search, gpus: int) -> Iteration:
@@ -413,7 +419,7 @@ def _nearest(search: Search, gpus: int) -> Iteration:
     if trained < 1:
         message = f"'gpus' of the rollout ({rollout_gpus}) leave none of the {gpus} to train"
         hint = "'gpus' and 'nodes' count the GPUs of both; give fewer that only write answers"
-        raise InputError(Problem(message, resolved.given.locate(("rollout", "gpus")), hint))
+        raise InputError(Problem(message, resolved.scenario.locate(("rollout", "gpus")), hint))
     layouts = legal_layouts(trainer.rules, (trained,))
     if not len(layouts):
         raise InputError(trainer.no_layout((trained,)))
@@ -425,13 +431,13 @@ def _nearest(search: Search, gpus: int) -> Iteration:
 
 
 def _no_replica(resolved: ResolvedReinforcement, gpus: int) -> Problem:
-    sizes = ", ".join(f"{name} {value}" for name, value in resolved.service.fixed.items())
+    sizes = ", ".join(f"{name} {value}" for name, value in resolved.replica_sizes.items())
     message = f"no replica that writes answers is possible on {gpus} GPUs" + (f" with {sizes}" if sizes else "")
     hint = "tp divides heads and stays inside a node, and a replica has no more GPUs than there are"
-    return Problem(message, resolved.given.locate(("rollout", "tp")), hint)
+    return Problem(message, resolved.scenario.locate(("rollout", "tp")), hint)
 
 
-def _estimate(search: Search, one: Iteration, rank: int, fewest: int | None) -> ReinforcementEstimate:
+def _estimate(search: Search, one: Iteration, rank: int, fewest: Callable[[], int | None]) -> ReinforcementEstimate:
     resolved = search.resolved.trainer
     if not one.colocated and search.resolved.settings.asked_share is None:  # the stack's is of engines that share cards
         shown = {key: how for key, how in resolved.origins.items() if key != "rollout.gpu_memory_utilization"}

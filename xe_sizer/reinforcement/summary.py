@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -20,11 +20,11 @@ from xe_sizer.reinforcement.iteration import (
 from xe_sizer.reinforcement.memory import around_bytes
 from xe_sizer.result.common import Gpus, MemoryComponent, Reason, Source, TimeComponent
 from xe_sizer.result.training import Iteration as IterationResult
-from xe_sizer.result.training import Phase, Pool
+from xe_sizer.result.training import Phase
 from xe_sizer.scenario.limits import memory_doubt, missed, verdict_of
 from xe_sizer.training.memory_parts import MEMORY_PARTS
 from xe_sizer.training.methods.preferences import REFERENCE
-from xe_sizer.training.summary import checkpoint_of, cost_of, layout_of, memory_reasons, run_of, with_operators
+from xe_sizer.training.summary import checkpoint_of, cost_of, memory_reasons, run_of
 from xe_sizer.training.summary import summarise as summarise_training
 from xe_sizer.units import whole_parts
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 STATES = "states of actor and critic between their steps, context and communicators"
 
 
-def components_of(sized: ReinforcementEstimate) -> list[MemoryComponent]:
+def memory_components(sized: ReinforcementEstimate) -> list[MemoryComponent]:
     """Parts of the worst phase, which sum to its peak [bytes]."""
     phase = sized.worst_phase
     if phase == TRAINING:
@@ -101,16 +101,11 @@ FORMULAS = {
 """What the parts are made of that no registered part says itself."""
 
 
-def summarise(sized: ReinforcementEstimate, details: bool = True, operators: bool = False) -> Result:
-    """Everything about an estimate but the advice.
-
-    details : as of the training wing's; operators : with an optimizer step of the actor operator by operator
-    """
+def summarise(sized: ReinforcementEstimate, details: bool = True) -> Result:
+    """Everything about an estimate but the advice; `details` as of the training wing's."""
     base = summarise_training(sized.trainer, details)
-    if operators:
-        base = with_operators(base, sized.trainer)
     memory, time = _memory(sized, base.memory), _time(sized, base.time)
-    confidence, caller = sized.confidence, sized.resolved.given.caller
+    confidence, caller = sized.confidence, sized.resolved.scenario.caller
     reasons = (
         *_rollout_reasons(sized),
         *memory_reasons(memory),
@@ -133,7 +128,7 @@ def summarise(sized: ReinforcementEstimate, details: bool = True, operators: boo
         cost=cost_of(sized, time),
         checkpoint=checkpoint_of(sized),
         phases=tuple(_phases(sized)),
-        pools=tuple(pools_of(sized)),
+        pools=sized.pools,
         beside=tuple(_beside(sized, base.beside)),
         iteration=_iteration(sized),
         warnings=(*base.warnings, *_warnings(sized)),
@@ -187,7 +182,7 @@ def _bound(one: Iteration) -> str:
 def _memory(sized: ReinforcementEstimate, base: Memory) -> Memory:
     """The fullest GPU in the phase in which it holds most."""
     phase = sized.worst_phase
-    parts = components_of(sized)
+    parts = memory_components(sized)
     sizes = whole_parts(part.bytes for part in parts)
     components = tuple(replace(part, bytes=size) for part, size in zip(parts, sizes, strict=True))
     peak, usable = float(sum(part.bytes for part in components)), base.usable_bytes
@@ -255,37 +250,6 @@ def _phases(sized: ReinforcementEstimate) -> Iterator[Phase]:
         )
 
 
-def pools_of(sized: ReinforcementEstimate) -> Iterator[Pool]:
-    """The GPUs that train and those that write answers, or those that do both."""
-    one, node = sized.iteration, sized.resolved.job.server.accelerators
-    rollout, placement = one.rollout, one.rollout.placement
-    writes: dict[str, Any] = {
-        "replicas": rollout.replicas,
-        "engine": rollout.job.engine.name,
-        **{name: int(getattr(placement, name)[0]) for name in ("tp", "pp", "ep")},
-    }
-    idle, peaks = one.idle_shares, one.peaks
-    trainer = max(size for name, size in peaks.items() if one.colocated or name != ROLLOUT)
-    yield Pool(
-        name="trainer and rollout" if one.colocated else "trainer",
-        gpus=one.trainer_gpus,
-        nodes=math.ceil(one.trainer_gpus / node),
-        peak_bytes=float(round(trainer)),
-        idle_share=idle[0],
-        layout=layout_of(sized.layouts),
-        **(writes if one.colocated else {}),
-    )
-    if not one.colocated:
-        yield Pool(
-            name="rollout",
-            gpus=rollout.gpus,
-            nodes=math.ceil(rollout.gpus / node),
-            peak_bytes=float(round(peaks[ROLLOUT])),
-            idle_share=idle[1],
-            **writes,
-        )
-
-
 def _iteration(sized: ReinforcementEstimate) -> IterationResult:
     one, resolved = sized.iteration, sized.reinforcement
     settings, rollout = resolved.settings, one.rollout
@@ -321,9 +285,9 @@ def _iteration(sized: ReinforcementEstimate) -> IterationResult:
 def _warnings(sized: ReinforcementEstimate) -> Iterator[str]:
     """What is worth a word of the rollout."""
     settings = sized.reinforcement.settings
-    given = sized.resolved.given
-    if given.values.rollout.output_tokens is None:
-        setting = given.caller.setting("rollout.output_tokens")
+    scenario = sized.resolved.scenario
+    if scenario.values.rollout.output_tokens is None:
+        setting = scenario.caller.setting("rollout.output_tokens")
         yield f"answers of {settings.answers.mean:,.0f} tokens are assumed; {setting} says how long they are"
     if settings.answers.cut_share > MUCH_CUT:
         share, most = f"{100 * settings.answers.cut_share:.0f} %", f"{settings.max_output_tokens:,.0f}"

@@ -51,7 +51,6 @@ from xe_sizer.report.verdict import (
     NO_SUCH_LIMIT,
     caution,
     cautions,
-    currency_of,
     headline,
     missed_limit,
     missed_text,
@@ -66,7 +65,6 @@ from xe_sizer.report.verdict import (
     verdict_word,
 )
 from xe_sizer.result.common import SURE, UNSURE_MEMORY
-from xe_sizer.result.training import Result
 from xe_sizer.units import BARE_SERVER, GIB
 
 if TYPE_CHECKING:
@@ -109,7 +107,7 @@ def memory_point(memory: Ledger, verdict: Verdict, on_card: bool = True) -> Poin
     on_card : whether a tight verdict is so for the card's memory, not for the host's
     """
     words = fit_words(verdict, on_card)
-    return memory_of(memory.peak_bytes, memory.usable_bytes, memory.headroom_bytes, words)
+    return memory_bar(memory.peak_bytes, memory.usable_bytes, memory.headroom_bytes, words)
 
 
 def fit_words(verdict: Verdict, on_card: bool = True) -> str:
@@ -120,7 +118,7 @@ def fit_words(verdict: Verdict, on_card: bool = True) -> str:
     return tight if chance is None else f"{tight}; probability that it fits {probability_words(chance)}{close}"
 
 
-def memory_of(used_bytes: float, usable_bytes: float, free_bytes: float, further: str = "") -> Point:
+def memory_bar(used_bytes: float, usable_bytes: float, free_bytes: float, further: str = "") -> Point:
     """What is used of a GPU's memory, as a bar."""
     of_usable = f" ({percent(free_bytes / usable_bytes)})" if usable_bytes else ""
     left = f"{gib(free_bytes)} GiB free{of_usable}" if free_bytes >= 0 else f"{gib(-free_bytes)} GiB missing"
@@ -215,7 +213,7 @@ def _cases(answer: Sized) -> Iterator[Case]:
             yield Case("load", "failed", reason.code, reason_text(reason))
         if reason.code == UNSURE_MEMORY:
             yield Case("memory", "failed", UNSURE_MEMORY, reason_text(reason))
-    yield from (limit_case(answer.verdict, limit, currency_of(answer)) for limit in answer.verdict.limits)
+    yield from (limit_case(answer.verdict, limit, answer.currency) for limit in answer.verdict.limits)
     for name in unjudged(answer):
         yield Case(f"limit {name}", "skipped", "not-judged", NO_SUCH_LIMIT)
 
@@ -235,7 +233,7 @@ def verdict_remark(answer: Sized, file: str | None) -> Remark:
     narrow = cautions(answer)
     said = headline(answer)
     beyond = reasons_beyond(answer.verdict, said, told_limits(answer.verdict))
-    missed = missed_text(answer.verdict, currency_of(answer)) if answer.verdict.fits else ""
+    missed = missed_text(answer.verdict, answer.currency) if answer.verdict.fits else ""
     unsaid = missed if missed not in said else ""
     lines = tuple(filter(None, (said, *beyond, unsaid, narrow)))
     return judgement(answer.ok, _word(answer), lines, bool(narrow), file)
@@ -249,15 +247,15 @@ def _word(answer: Sized) -> str:
     return f"{word}, {certainty}" if doubtful else word
 
 
-def line_of(answer: Sized, lines: Mapping[str, int]) -> int | None:
+def find_line(answer: Sized, lines: Mapping[str, int]) -> int | None:
     """The line of a scenario file that its verdict is about: a limit, the load or the hardware.
 
     lines : of each key that the file gives
     """
-    return next((lines[key] for key in _keys_of(answer.verdict) if key in lines), None)
+    return next((lines[key] for key in _judged_keys(answer.verdict) if key in lines), None)
 
 
-def _keys_of(verdict: Verdict) -> Iterator[str]:
+def _judged_keys(verdict: Verdict) -> Iterator[str]:
     """Dotted keys, the closest first."""
     if verdict.fits:
         yield from (f"limits.{limit.name}" for limit in verdict.limits if not limit.ok)
@@ -273,7 +271,6 @@ def _keys_of(verdict: Verdict) -> Iterator[str]:
 _HARDWARE_KEYS = frozenset({"gpu", "server", "gpus", "nodes", "host_memory_gib"})
 _HARDWARE_SECTIONS = frozenset({"layout", "limits", "cost", "efficiency"})
 _QUIET: dict[str, object] = {"vpp": 1, "cp": 1, "ep": 1, "schedule": "1f1b", "zero_group": 0, "expert_tp": 0}
-_GROUPS = ("tp", "pp", "cp")
 _ASKED = frozenset({"file", "env", "flag"})
 _SHOWN_ELSEWHERE = frozenset({"origin", "names", "written_as", "gpus", "nodes", "layout", "limits"})
 
@@ -344,8 +341,7 @@ def _minimum(result: Sized) -> Fact:
 def groups_kept(result: Sized) -> str:
     """` with this tp/pp`: the sizes of groups of a training job that the user fixed; empty where none is."""
     origin = result.scenario.get("origin") or {}
-    groups = _GROUPS if isinstance(result, Result) else ()
-    fixed = [name for name in groups if origin.get(f"layout.{name}") in _ASKED]
+    fixed = [name for name in result.minimum_keeps if origin.get(f"layout.{name}") in _ASKED]
     return f" with this {'/'.join(fixed)}" if fixed else ""
 
 
@@ -441,9 +437,16 @@ def limits_table(result: Sized) -> Table:
     known = any(limit.low is not None for limit in limits)
     columns = (Column("limit"), Column("allowed", True), Column("estimate", True), Column("outcome"))
     more = (Column("probability", True),) if known else ()
-    currency, origin = currency_of(result), result.scenario.get("origin") or {}
-    rows = tuple((_limit_name(limit, origin), *_limit_row(result.verdict, limit, currency, known)) for limit in limits)
-    return Table("Limits", columns + more, rows)
+    currency, origin = result.currency, result.scenario.get("origin") or {}
+    default = {limit.name: origin.get(f"limits.{limit.name}") == "default" for limit in limits}
+    rows = tuple(
+        (
+            f"{clean(limit.name)}{' (default)' * default[limit.name]}",
+            *_limit_row(result.verdict, limit, currency, known),
+        )
+        for limit in limits
+    )
+    return Table("Limits", columns + more, tuple(rows))
 
 
 def _limit_row(verdict: Verdict, limit: Limit, currency: str | None, probable: bool) -> tuple[str, ...]:
@@ -453,12 +456,6 @@ def _limit_row(verdict: Verdict, limit: Limit, currency: str | None, probable: b
         return allowed, NOT_A_NUMBER, NOT_JUDGED, *((NOT_A_NUMBER,) if probable else ())
     value = estimate_words(limit, currency)
     return allowed, value, outcome_words(limit, chance=not probable), *((_probability(limit),) if probable else ())
-
-
-def _limit_name(limit: Limit, origin: Mapping[str, str]) -> str:
-    """The key of a limit, and whether nobody gave it."""
-    default = " (default)" if origin.get(f"limits.{limit.name}") == "default" else ""
-    return f"{clean(limit.name)}{default}"
 
 
 def _probability(limit: Limit) -> str:

@@ -9,27 +9,24 @@ from xe_sizer.report.blocks import scenario_values
 from xe_sizer.report.document import Fact, Foot
 from xe_sizer.report.format import amount, clean, count, hourly_words, number
 from xe_sizer.report.verdict import job_words
-from xe_sizer.result.serving import ServeResult
-from xe_sizer.result.studies import Comparison, PlanResult, Sensitivity, SweepResult
-from xe_sizer.result.training import Result
 
 if TYPE_CHECKING:
-    from xe_sizer.result.common import Answer, HourlyPrice
+    from xe_sizer.result.common import Answer
 
 ASSUMED = ("stack", "default")  # origins of what nobody gave
 
 
-def foot_of(answer: Answer) -> Foot:
+def build_foot(answer: Answer) -> Foot:
     """What stands below any answer."""
     written = answer.written
     version = getattr(answer, "tool_version", "") or (written.tool_version if written else "")
     return Foot(
-        assumptions=tuple(_assumed(_scenarios(answer))),
+        assumptions=tuple(_assumed(answer.resolved_scenarios)),
         prices=tuple(Fact(gpu, price) for gpu, price in dict.fromkeys(_prices(answer))),
         command=clean(written.command) if written else "",
         version=clean(f"xe-sizer {version}") if version else "xe-sizer",
         date=clean(written.date) if written else "",
-        job="; ".join(dict.fromkeys(map(_asked, _scenarios(answer)))),
+        job="; ".join(dict.fromkeys(map(_asked, answer.resolved_scenarios))),
     )
 
 
@@ -65,14 +62,6 @@ def _data(scenario: Mapping[str, Any]) -> Iterator[str]:
             yield f"{number(times)} {name}{'' if times == 1 else 's'}"
 
 
-def _scenarios(answer: Answer) -> Sequence[Mapping[str, Any]]:
-    """The resolved scenarios that it is about."""
-    if isinstance(answer, Comparison):
-        return [one.result.scenario for one in answer.alternatives]
-    scenario = getattr(answer, "scenario", None)
-    return [scenario] if scenario else []
-
-
 def _assumed(scenarios: Sequence[Mapping[str, Any]]) -> Iterator[Fact]:
     """Keys that nobody gave, and their values; of several scenarios what they have in common."""
     assumed = [
@@ -85,23 +74,7 @@ def _assumed(scenarios: Sequence[Mapping[str, Any]]) -> Iterator[Fact]:
 
 def _prices(answer: Answer) -> Iterator[tuple[str, str]]:
     """What an hour of each server costs, or of a GPU whose price was given, and how that is meant."""
-    for price in _hourly(answer):
+    for price in answer.hourly_prices:
         if price is not None:
             source = f"; source: {clean(price.source)}" if price.source else ""
             yield clean(price.hardware), f"{hourly_words(price)}{source}"
-
-
-def _hourly(answer: Answer) -> Iterator[HourlyPrice | None]:
-    if isinstance(answer, Result):
-        yield answer.cost.hourly_price
-    elif isinstance(answer, Comparison):
-        yield from (one.result.cost.hourly_price for one in answer.alternatives)
-    elif isinstance(answer, ServeResult):
-        yield answer.cost.hourly_price
-        yield from (one.hourly_price for one in answer.fleet)
-    elif isinstance(answer, PlanResult):
-        yield from (each.hourly_price for each in answer.candidates)
-    elif isinstance(answer, Sensitivity):
-        yield answer.base.hourly_price
-    elif isinstance(answer, SweepResult):
-        yield from (row.candidate.hourly_price for row in answer.rows if row.candidate)

@@ -257,7 +257,10 @@ def outcome_words(limit: Limit, chance: bool = True) -> str:
     if not doubtful:
         return word
     share = f"{probability_words(limit.probability)}, " if chance and limit.probability is not None else ""
-    return f"{word}, {clean(limit.certainty)} ({share}{_far_end(limit)})"
+    # The end of the range that misses the limit: the upper one, but for what must be left free.
+    low, high = (limit_quantity(limit.name, end) for end in (limit.low, limit.high))
+    end = f"range down to {low}" if limit.name.startswith("min_") else f"range to {high}"
+    return f"{word}, {clean(limit.certainty)} ({share}{end})"
 
 
 def probability_words(probability: float) -> str:
@@ -314,12 +317,6 @@ def fit_doubt(verdict: Verdict) -> tuple[str, ...]:
     if not verdict.fits or chance is None or verdict.fit_certainty in ("", SURE):
         return ()
     return (f"fits, {clean(verdict.fit_certainty)} ({probability_words(chance)})",)
-
-
-def _far_end(limit: Limit) -> str:
-    """The end of the range that misses the limit: the upper one, but for what must be left free."""
-    low, high = (limit_quantity(limit.name, end) for end in (limit.low, limit.high))
-    return f"range down to {low}" if limit.name.startswith("min_") else f"range to {high}"
 
 
 # Parts of memory, in words that fit the accelerator.

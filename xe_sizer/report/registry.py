@@ -18,7 +18,7 @@ from xe_sizer.errors import InputError, Location, Problem, did_you_mean
 from xe_sizer.report import formats as modules
 
 if TYPE_CHECKING:
-    from xe_sizer.report.document import Document, Foot, Options
+    from xe_sizer.report.document import Foot, Options
     from xe_sizer.result.common import Answer
 
 Shows = Literal["answer", "document", "rows", "findings"]
@@ -87,19 +87,16 @@ def render(answer: Answer, name: str, options: Options) -> str:
     from xe_sizer.report.answers import reporter
 
     shown = getattr(reporter(answer.question), format_.shows)(answer, options)
-    return format_.render(_prose(shown, answer, options) if format_.prose else shown, options)
-
-
-def _prose(document: Document, answer: Answer, options: Options) -> Document:
-    """The document, or the first screen of it alone, with its foot."""
-    return replace(document.brief if options.brief else document, foot=lambda: _foot(answer))
+    if format_.prose:  # the document, or the first screen of it alone, with its foot
+        shown = replace(shown.brief if options.brief else shown, foot=lambda: _foot(answer))
+    return format_.render(shown, options)
 
 
 def _foot(answer: Answer) -> Foot:
     """Found when a format asks for it: most do not."""
-    from xe_sizer.report.foot import foot_of
+    from xe_sizer.report.foot import build_foot
 
-    return foot_of(answer)
+    return build_foot(answer)
 
 
 def formats() -> Iterator[Format]:

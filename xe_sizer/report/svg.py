@@ -180,7 +180,7 @@ class Scale(Immutable):
         return [(self.at(value), _label(value / self.axis.unit)) for value in found]
 
 
-def scale_of(axis: Axis, values: Sequence[float], start: float, end: float) -> Scale:
+def build_scale(axis: Axis, values: Sequence[float], start: float, end: float) -> Scale:
     """A scale that holds all values; a linear one begins at zero.
 
     values : at least one; positive where the axis is logarithmic
@@ -221,17 +221,14 @@ def _linear(scale: Scale) -> list[float]:
 
 def _logarithmic(low: float, high: float, unit: float) -> list[float]:
     for digits in _DECADES:
-        found = list(_decades(low / unit, high / unit, digits))
+        powers = range(math.floor(math.log10(low / unit)), math.ceil(math.log10(high / unit)) + 1)
+        values = (digit * 10.0**power for power in powers for digit in digits)
+        found = [value for value in values if low / unit <= value <= high / unit]
         if 2 <= len(found) <= MOST_TICKS:
             return [value * unit for value in found]
     if len(found) > MOST_TICKS:
         return [value * unit for value in found[:: math.ceil(len(found) / MOST_TICKS)]]
     return [low * 1.15, high / 1.15] if high > low * 1.5 else [math.sqrt(low * high)]
-
-
-def _decades(low: float, high: float, digits: Sequence[float]) -> Iterator[float]:
-    for power in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1):
-        yield from (value for digit in digits if low <= (value := digit * 10.0**power) <= high)
 
 
 # Frames: the axis below, lines across and upwards with their labels.
@@ -322,7 +319,7 @@ def draw_bars(bars: Bars) -> Drawn:
     """Each bar below its name and value, with its range as a whisker."""
     ends = [value for bar in bars.bars for value in (bar.value, bar.high) if value is not None]
     near = [mark.value for mark in bars.marks if mark.value <= FARTHEST * max(ends, default=mark.value)]
-    scale = scale_of(bars.axis, [*ends, *(BEYOND * value for value in near)], EDGE, WIDTH - EDGE)
+    scale = build_scale(bars.axis, [*ends, *(BEYOND * value for value in near)], EDGE, WIDTH - EDGE)
     labels, top = mark_rows(bars.marks, scale, 0.0)
     rows: list[Shape] = []
     bottom = top
@@ -390,9 +387,9 @@ def plot(across: Axis, up: Axis, xs: Sequence[float], ys: Sequence[float], head:
     """A plot that shows all values. head : room above it, below the label of the axis upwards"""
     top = ROW + 6 + head
     bottom = top + PLOT_HEIGHT
-    upwards = scale_of(up, ys, bottom, top + _INNER)
+    upwards = build_scale(up, ys, bottom, top + _INNER)
     margin = max((text_width(label, SIZE) for _, label in upwards.ticks()), default=0.0)
-    return Plot(scale_of(across, xs, margin + GAP, WIDTH - EDGE), upwards, top, bottom)
+    return Plot(build_scale(across, xs, margin + GAP, WIDTH - EDGE), upwards, top, bottom)
 
 
 def frame(plot: Plot) -> Iterator[Shape]:
@@ -450,7 +447,7 @@ _SMALL = 11.0
 def draw_tornado(tornado: Tornado) -> Drawn:
     """A bar for each factor to both sides of the middle: its name above, the steps of its ends below."""
     values = [value for swing in tornado.swings for value in (swing.low, swing.high)]
-    scale = scale_of(tornado.axis, [*values, 1.0, 0.8, 1.25], EDGE, WIDTH - EDGE)
+    scale = build_scale(tornado.axis, [*values, 1.0, 0.8, 1.25], EDGE, WIDTH - EDGE)
     middle, top = scale.at(1.0), ROW + 2
     bottom = top + _ROW_HEIGHT * len(tornado.swings)
     rows = [
@@ -503,7 +500,7 @@ _STACK_NUMBER = 11.0
 def draw_stack(stack: Stack) -> Drawn:
     """The bar below its marks, the axis, then a line for each part and one for the whole."""
     values = [stack.whole.value, *(BEYOND * mark.value for mark in stack.marks)]
-    scale = scale_of(stack.axis, values, EDGE, WIDTH - EDGE)
+    scale = build_scale(stack.axis, values, EDGE, WIDTH - EDGE)
     labels, top = mark_rows(stack.marks, scale, 0.0)
     bar_top = top + 4
     bottom = bar_top + STACK_HEIGHT + 4
@@ -632,13 +629,9 @@ def draw_chart(chart: Chart) -> Drawn:
     heights_of_marks = [area.up.at(mark.value) for mark in chart.marks]
     names = list(_names(chart.points, area, [text.box for text in labels], heights_of_marks))
     legend, bottom = _chart_legend(chart, area.height + 4)
-    diagonal = [_diagonal(area)] if chart.diagonal else []
-    return Drawn((*frame(area), *diagonal, *lines, *points, *labels, *names, *legend), bottom)
-
-
-def _diagonal(area: Plot) -> Stroke:
     low, high = max(area.across.low, area.up.low), min(area.across.high, area.up.high)
-    return line(*area.at(low, low), *area.at(high, high), "middle")
+    diagonal = [line(*area.at(low, low), *area.at(high, high), "middle")] if chart.diagonal else []
+    return Drawn((*frame(area), *diagonal, *lines, *points, *labels, *names, *legend), bottom)
 
 
 def _point(point: Point, area: Plot) -> Iterator[Shape]:
@@ -672,7 +665,7 @@ def _names(points: Sequence[Point], area: Plot, taken: Sequence[Box], lines: Seq
         if found is None:
             continue  # the point still shows it to a pointer, and the table to everybody
         obstacles.append(found.box)
-        distance = _distance(found.box, x, y)
+        distance = math.dist((x, y), _nearest(found.box, x, y))
         if distance > _LEADER:
             yield line(x, y, *_nearest(found.box, x, y), "leader")
         yield found
@@ -708,10 +701,6 @@ def _place(point: Point, x: float, y: float, area: Plot, obstacles: Sequence[Box
 
 def _nearest(box: Box, x: float, y: float) -> tuple[float, float]:
     return min(max(x, box.left), box.right), min(max(y, box.top), box.bottom)
-
-
-def _distance(box: Box, x: float, y: float) -> float:
-    return math.dist((x, y), _nearest(box, x, y))
 
 
 def _chart_legend(chart: Chart, top: float) -> tuple[list[Shape], float]:

@@ -134,7 +134,8 @@ def _summary(console: Console, block: Summary, options: Options) -> None:
     for point in block.shown:
         text = Text(_tied(point.text))
         if point.share is not None:
-            bar = Text(gauge(point.share, _gauge_cells(options.width)), style="red" if point.share > 1 else "cyan")
+            cells = 8 if options.width is not None and options.width < _NARROW else 16
+            bar = Text(gauge(point.share, cells), style="red" if point.share > 1 else "cyan")
             text = Text.assemble(bar, " ", text)
         grid = Grid.grid(padding=(0, 2, 0, 0))
         grid.add_column(no_wrap=True, min_width=width)
@@ -143,10 +144,6 @@ def _summary(console: Console, block: Summary, options: Options) -> None:
         console.print(grid)
         if point.command:
             _command(console, point.command, " " * (width + 2), options)
-
-
-def _gauge_cells(width: int | None) -> int:
-    return 8 if width is not None and width < _NARROW else 16
 
 
 def _command(console: Console, command: str, indent: str, options: Options) -> None:

@@ -10,8 +10,7 @@ import msgspec
 from xe_sizer.report.answers import reporter
 from xe_sizer.report.format import clean, doubts, estimate_words, gib, limit_quantity, probability_words, says_nothing
 from xe_sizer.result.common import DEFAULT_CONFIDENCE, UNSURE, UNSURE_MEMORY, assumed_hardware
-from xe_sizer.result.serving import OVERLOADED, QUEUES, TOO_LONG, ServeResult
-from xe_sizer.result.training import Result
+from xe_sizer.result.serving import OVERLOADED, QUEUES, TOO_LONG
 
 if TYPE_CHECKING:
     from xe_sizer.result.common import Ledger, Limit, Reason, Sized, Verdict
@@ -51,7 +50,7 @@ class Words(Protocol):
     def missing_memory(self, answer: Any) -> str: ...
 
 
-def words_of(answer: Sized) -> Words:
+def find_words(answer: Sized) -> Words:
     return cast(Words, reporter(answer.question))
 
 
@@ -63,7 +62,7 @@ def verdict_word(answer: Sized) -> str:
         return crowded
     if not answer.verdict.meets_limits:
         return "MISSES LIMITS"
-    return yes_word(words_of(answer).YES, answer)
+    return yes_word(find_words(answer).YES, answer)
 
 
 def yes_word(yes: str, answer: Judged) -> str:
@@ -86,20 +85,18 @@ def unsure_of_host(answer: Judged) -> bool:
 def caution(answer: Sized) -> str:
     """What a reader must know although the answer may be yes; empty where all is sure, and all limits are judged."""
     unsure = doubts(answer.verdict) if answer.ok else ()
-    return "; ".join(filter(None, (words_of(answer).caution(answer), *unsure, _unjudged_text(answer))))
+    names = ", ".join(unjudged(answer))
+    passed_over = f"not judged: {names} ({NO_SUCH_LIMIT})" if names else ""
+    return "; ".join(filter(None, (find_words(answer).caution(answer), *unsure, passed_over)))
 
 
 def cautions(answer: Sized) -> str:
     """For answers of which no first screen is shown: assumed hardware, the caution, and limits that look mistaken."""
-    misread = answer.misread if isinstance(answer, ServeResult) else ()
-    return "; ".join(filter(None, (_assumed_text(answer), caution(answer), *map(clean, misread))))
-
-
-def _assumed_text(answer: Sized) -> str:
-    """On what it was sized, where its file names no hardware; else empty."""
-    if not assumed_hardware(answer.scenario):
-        return ""
-    return f"hardware assumed, since the file names none: {answer.gpus.count:,} x {profile_name(answer, 'gpu')}"
+    assumed = ""
+    if assumed_hardware(answer.scenario):
+        gpus = f"{answer.gpus.count:,} x {profile_name(answer, 'gpu')}"
+        assumed = f"hardware assumed, since the file names none: {gpus}"
+    return "; ".join(filter(None, (assumed, caution(answer), *map(clean, answer.misread))))
 
 
 def unjudged(answer: Sized) -> tuple[str, ...]:
@@ -110,18 +107,13 @@ def unjudged(answer: Sized) -> tuple[str, ...]:
     return tuple(clean(name) for name in asked if name not in judged)
 
 
-def _unjudged_text(answer: Sized) -> str:
-    names = ", ".join(unjudged(answer))
-    return f"not judged: {names} ({NO_SUCH_LIMIT})" if names else ""
-
-
 def subject(answer: Sized) -> str:
     """What was sized: `LoRA of llama-2-70b on 16 x h100-sxm-80gb (2 x dell-xe9680-h100)`."""
-    return words_of(answer).subject(answer)
+    return find_words(answer).subject(answer)
 
 
 def outcome(answer: Sized) -> str:
-    return words_of(answer).outcome(answer)
+    return find_words(answer).outcome(answer)
 
 
 def headline(answer: Sized) -> str:
@@ -131,7 +123,7 @@ def headline(answer: Sized) -> str:
 
 def title(answer: Sized) -> str:
     """The headline of a report whose first screen has the figures: the subject, and why the answer is no."""
-    why = outcome(answer) if not answer.verdict.fits else missed_text(answer.verdict, currency_of(answer))
+    why = outcome(answer) if not answer.verdict.fits else missed_text(answer.verdict, answer.currency)
     return f"{subject(answer)}: {why}" if why else subject(answer)
 
 
@@ -182,24 +174,11 @@ def gpu_memory_missing(memory: Ledger) -> str:
     return f"{gib(-memory.headroom_bytes)} GiB missing" if memory.headroom_bytes < 0 else ""
 
 
-def currency_of(answer: Sized) -> str | None:
-    """In which prices are; None where there are none."""
-    if isinstance(answer, ServeResult):
-        return answer.cost.currency
-    if isinstance(answer, Result) and answer.cost.price is not None:
-        return answer.cost.price.currency
-    return (answer.scenario.get("cost") or {}).get("currency")
-
-
-def limit_text(limit: Limit, currency: str | None = None) -> str:
-    """A limit and what is estimated, in their unit: `max_hours (limit 24 h, estimate 31.5 h)`."""
-    allowed = limit_quantity(limit.name, limit.limit, currency)
-    return f"{clean(limit.name)} (limit {allowed}, estimate {estimate_words(limit, currency)})"
-
-
 def missed_limit(limit: Limit, verdict: Verdict, currency: str | None = None) -> str:
-    """A limit that does not hold, and how sure it had to be."""
-    return f"{limit_text(limit, currency)}{required_words(limit, verdict)}"
+    """A limit that does not hold, and how sure it had to be: `max_hours (limit 24 h, estimate 31.5 h)`."""
+    allowed = limit_quantity(limit.name, limit.limit, currency)
+    figures = f"limit {allowed}, estimate {estimate_words(limit, currency)}"
+    return f"{clean(limit.name)} ({figures}){required_words(limit, verdict)}"
 
 
 def missed_text(verdict: Verdict, currency: str | None = None) -> str:
@@ -225,7 +204,7 @@ def why_text(answer: Sized) -> str:
     first = verdict.reasons[0]
     if not verdict.fits or first.code == OVERLOADED:
         return reason_text(first)
-    missed = missed_text(verdict, currency_of(answer))
+    missed = missed_text(verdict, answer.currency)
     told = first.code in (QUEUES, TOO_LONG)
     message = "; ".join(filter(None, (first.message if told else "", missed))) or first.message
     return reason_text(msgspec.structs.replace(first, message=message))

@@ -10,8 +10,7 @@ from msgspec import field
 
 from xe_sizer.errors import EXIT_BAD_INPUT, Problem
 from xe_sizer.result.common import CERTAINTIES, SCHEMA_VERSION, Answer, Sized, Struct, assumed_hardware
-from xe_sizer.result.serving import OVERLOADED, QUEUES, ServeResult
-from xe_sizer.result.training import Result
+from xe_sizer.result.serving import OVERLOADED, QUEUES
 
 
 class CheckProblem(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -228,22 +227,12 @@ def figures(one: Checked) -> Figures:
     result = one.result
     if result is None:
         return Figures(verdict=BAD)
-    total_s = tpot_s = price = currency = None
-    if isinstance(result, Result):
-        total_s = result.time.total_s.expected if result.verdict.fits else None
-        if result.cost.price and result.verdict.fits:
-            price, currency = result.cost.price.expected, result.cost.price.currency
-    elif isinstance(result, ServeResult):
-        tpot_s, price, currency = result.latency.tpot_s.expected, result.cost.per_hour, result.cost.currency
     return Figures(
         verdict=_verdict(one),
         certainty=result.verdict.certainty,
         gpus=result.gpus.count,
         peak_bytes=result.memory.peak_bytes,
-        total_s=total_s,
-        tpot_s=tpot_s,
-        price=price,
-        currency=currency if price is not None else None,
+        **result.compared,
     )
 
 

@@ -5,6 +5,7 @@ Field names are the contract: add, never rename, within schema version 1.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 import msgspec
@@ -41,6 +42,17 @@ class Answer(Struct, frozen=True, kw_only=True):
     def ok(self) -> bool:
         """Whether the answer is a yes."""
         raise NotImplementedError
+
+    @property
+    def resolved_scenarios(self) -> Sequence[dict[str, Any]]:
+        """The resolved scenarios that it is about."""
+        scenario = getattr(self, "scenario", None)
+        return [scenario] if scenario else []
+
+    @property
+    def hourly_prices(self) -> Iterable[HourlyPrice | None]:
+        """What an hour costs of each hardware that it has a price of."""
+        return ()
 
     @property
     def exit_code(self) -> int:
@@ -306,12 +318,25 @@ def assumed_hardware(scenario: dict[str, Any]) -> tuple[str, ...]:
 
 @runtime_checkable
 class Sized(Protocol):
-    """What answers about one scenario share, whatever it asks."""
+    """What answers about one scenario share, whatever it asks.
+
+    minimum_keeps : sizes of the layout that the minimum of GPUs keeps where the user fixed them
+    currency : of its prices; None where there are none
+    compared : by what two runs of one scenario are compared, beside GPUs and memory
+    misread : limits that look mistaken, in words
+    """
 
     question: ClassVar[str]
+    minimum_keeps: ClassVar[tuple[str, ...]]
 
     @property
     def ok(self) -> bool: ...
+    @property
+    def currency(self) -> str | None: ...
+    @property
+    def compared(self) -> dict[str, Any]: ...
+    @property
+    def misread(self) -> tuple[str, ...]: ...
     @property
     def scenario(self) -> dict[str, Any]: ...
     @property

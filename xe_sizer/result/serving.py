@@ -455,6 +455,7 @@ class ServeResult(Answer, frozen=True, kw_only=True):
     """
 
     question: ClassVar[str] = "serve"
+    minimum_keeps: ClassVar[tuple[str, ...]] = ()
 
     tool_version: str
     scenario: dict[str, Any]
@@ -491,3 +492,18 @@ class ServeResult(Answer, frozen=True, kw_only=True):
     @property
     def ok(self) -> bool:
         return self.verdict.ok
+
+    @property
+    def currency(self) -> str:
+        return self.cost.currency
+
+    @property
+    def compared(self) -> dict[str, Any]:
+        """By what two runs of one scenario are compared, beside GPUs and memory."""
+        price = self.cost.per_hour
+        priced = {} if price is None else {"price": price, "currency": self.cost.currency}
+        return {"tpot_s": self.latency.tpot_s.expected, **priced}
+
+    @property
+    def hourly_prices(self) -> tuple[HourlyPrice | None, ...]:
+        return (self.cost.hourly_price, *(one.hourly_price for one in self.fleet))

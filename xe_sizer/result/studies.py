@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Literal
 
 import msgspec
@@ -141,6 +142,10 @@ class PlanResult(Answer, frozen=True, kw_only=True):
         return self.verdict.ok
 
     @property
+    def hourly_prices(self) -> Iterable[HourlyPrice | None]:
+        return (one.hourly_price for one in self.candidates)
+
+    @property
     def exit_code(self) -> int:
         return super().exit_code if self.search.complete else EXIT_INTERRUPTED
 
@@ -172,6 +177,14 @@ class Comparison(Answer, frozen=True, kw_only=True):
     @property
     def ok(self) -> bool:
         return all(one.result.ok for one in self.alternatives)
+
+    @property
+    def resolved_scenarios(self) -> Sequence[dict[str, Any]]:
+        return [one.result.scenario for one in self.alternatives]
+
+    @property
+    def hourly_prices(self) -> Iterable[HourlyPrice | None]:
+        return (one.result.cost.hourly_price for one in self.alternatives)
 
 
 # `sensitivity`.
@@ -237,6 +250,10 @@ class Sensitivity(Answer, frozen=True, kw_only=True):
     def ok(self) -> bool:
         return self.base.fits
 
+    @property
+    def hourly_prices(self) -> Iterable[HourlyPrice | None]:
+        return (self.base.hourly_price,)
+
 
 # `plan --scaling`.
 
@@ -297,6 +314,10 @@ class SweepResult(Answer, frozen=True, kw_only=True):
     @property
     def ok(self) -> bool:
         return all(row.ok for row in self.rows)
+
+    @property
+    def hourly_prices(self) -> Iterable[HourlyPrice | None]:
+        return (row.candidate.hourly_price for row in self.rows if row.candidate)
 
     @property
     def exit_code(self) -> int:

@@ -304,6 +304,8 @@ class Result(Answer, frozen=True, kw_only=True):
     """
 
     question: ClassVar[str] = "estimate"
+    minimum_keeps: ClassVar[tuple[str, ...]] = ("tp", "pp", "cp")
+    misread: ClassVar[tuple[str, ...]] = ()
 
     tool_version: str
     scenario: dict[str, Any]
@@ -329,3 +331,23 @@ class Result(Answer, frozen=True, kw_only=True):
     @property
     def ok(self) -> bool:
         return self.verdict.ok
+
+    @property
+    def currency(self) -> str | None:
+        """Of the price, else that of the scenario."""
+        if self.cost.price is not None:
+            return self.cost.price.currency
+        return (self.scenario.get("cost") or {}).get("currency")
+
+    @property
+    def compared(self) -> dict[str, Any]:
+        """By what two runs of one scenario are compared, beside GPUs and memory."""
+        if not self.verdict.fits:
+            return {}
+        price = self.cost.price
+        priced = {} if price is None else {"price": price.expected, "currency": price.currency}
+        return {"total_s": self.time.total_s.expected, **priced}
+
+    @property
+    def hourly_prices(self) -> tuple[HourlyPrice | None, ...]:
+        return (self.cost.hourly_price,)

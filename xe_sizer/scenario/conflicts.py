@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
     from xe_sizer.laws.hardware import Server
     from xe_sizer.profiles.convert import Locate
-    from xe_sizer.scenario.read import Given
+    from xe_sizer.scenario.read import Scenario
     from xe_sizer.scenario.schema import ScenarioFile
 
 TOLERANCE = 0.01  # figures of one data set may differ by rounding
@@ -257,14 +257,14 @@ RULES: tuple[Rule, ...] = (
 class Asked(Keys):
     """A scenario and what its names stand for; None stands for what is not known, and rules of it are left out."""
 
-    def __init__(self, given: Given, model: ModelShape | None, server: Server | None, gpus: int | None) -> None:
-        super().__init__(given.values, given.locate)
-        self.given = given
-        self.layout = given.values.layout
+    def __init__(self, scenario: Scenario, model: ModelShape | None, server: Server | None, gpus: int | None) -> None:
+        super().__init__(scenario.values, scenario.locate)
+        self.scenario = scenario
+        self.layout = scenario.values.layout
         self.model = model
         self.server = server
         self.gpus = gpus
-        self.setting = given.caller.setting
+        self.setting = scenario.caller.setting
 
 
 A = TypeVar("A", bound=Asked)
@@ -289,16 +289,20 @@ def unknown_precision(asked: Asked, server: Server, precision: str | None, inste
         yield "precision", f"{server.accelerator.name} has no {precision}", f"{narrow}{has}"
 
 
-def indivisible(asked: Asked, model: ModelShape) -> Found:
+def layout_divides(asked: Asked, model: ModelShape) -> Found:
+    """A layout that the model cannot be spread over."""
+    return indivisible(model, "layout", asked.layout.tp, asked.layout.ep)
+
+
+def indivisible(model: ModelShape, section: str, tp: int | None, ep: int | None) -> Found:
     """Heads that tensor parallelism does not divide, and experts that expert parallelism does not."""
-    tp, ep = asked.layout.tp, asked.layout.ep
     if tp and model.heads % tp:
-        yield "layout.tp", f"tp {tp} does not divide the {model.heads} heads of {model.name}", None
+        yield f"{section}.tp", f"tp {tp} does not divide the {model.heads} heads of {model.name}", None
     if ep and ep > 1 and model.experts is None:
         message = f"{model.name} has no experts to spread over ep {ep} GPUs"
-        yield "layout.ep", message, "leave ep out, or choose a mixture-of-experts model"
+        yield f"{section}.ep", message, "leave ep out, or choose a mixture-of-experts model"
     elif ep and model.experts is not None and model.experts.count % ep:
-        yield "layout.ep", f"ep {ep} does not divide the {model.experts.count} experts of {model.name}", None
+        yield f"{section}.ep", f"ep {ep} does not divide the {model.experts.count} experts of {model.name}", None
 
 
 def too_many_stages(model: ModelShape, key: str, stages: int, words: str, ends: Sequence[str] = ()) -> Found:

@@ -17,7 +17,7 @@ from xe_sizer.profiles.finder import KINDS, RELEASED, is_path, is_repository
 from xe_sizer.profiles.model import InlineModel, inline_model
 from xe_sizer.result.common import GIVEN_PRICE, HourlyPrice
 from xe_sizer.scenario.schema import ScenarioFile
-from xe_sizer.software.release import of_release
+from xe_sizer.software.release import split_release
 
 if TYPE_CHECKING:
     from xe_sizer.errors import Location
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from xe_sizer.laws.hardware import Accelerator, Offer, Server
     from xe_sizer.profiles.catalogue import Registry
     from xe_sizer.profiles.finder import Finder
-    from xe_sizer.scenario.read import Given
+    from xe_sizer.scenario.read import Scenario
 
 # What an hour of a GPU costs, and which GPUs are paid for.
 
@@ -90,9 +90,9 @@ def whole_servers(billed: int, used: int, server: Server) -> Iterator[str]:
         yield f"the price by GPU counts the {billed} GPUs used, not all {whole} of the servers"
 
 
-def problem_at(given: Given, key: str, message: str, hint: str | None = None) -> Problem:
+def problem_at(scenario: Scenario, key: str, message: str, hint: str | None = None) -> Problem:
     """A problem at the place of a dotted key."""
-    return Problem(message, given.locate(tuple(key.split("."))), hint)
+    return Problem(message, scenario.locate(tuple(key.split("."))), hint)
 
 
 T = TypeVar("T")
@@ -106,32 +106,32 @@ class Provenance:
     origins : of the keys that count, in the order in which they were resolved
     """
 
-    def __init__(self, given: Given, finder: Finder) -> None:
-        self.given = given
+    def __init__(self, scenario: Scenario, finder: Finder) -> None:
+        self.scenario = scenario
         self.finder = finder
         self.values = ScenarioFile(model="")
         self.origins: dict[str, str] = {}
 
-    def settle(self, key: str, default: Any, origin: str = "default") -> Any:
+    def resolve_default(self, key: str, default: Any, origin: str = "default") -> Any:
         """The user's value of a dotted key, else the default of `origin`."""
-        value = attrgetter(key)(self.given.values)
+        value = attrgetter(key)(self.scenario.values)
         chosen = default if value is None else self._called(key, value)
-        self.note(key, chosen, origin if value is None else self.given.origin.get(key, "file"))
+        self.note(key, chosen, origin if value is None else self.scenario.origin.get(key, "file"))
         return chosen
 
     def _called(self, key: str, value: Any) -> Any:
         kind = _KIND_OF.get(key)
-        if kind is None or relative(self.given, key, value) != value:
+        if kind is None or relative(self.scenario, key, value) != value:
             return value
-        bare, release = of_release(value) if kind in RELEASED and not is_path(value) else (value, None)
+        bare, release = split_release(value) if kind in RELEASED and not is_path(value) else (value, None)
         return self.finder.called(kind, bare) + (f"@{release}" if release else "")
 
     def keep(self, sections: Iterable[str]) -> None:
         """Keep what was given in these sections, for the report."""
         for section in sections:
-            for key, value in asdict(getattr(self.given.values, section)).items():
-                if value is not None and f"{section}.{key}" in self.given.origin:
-                    self.settle(f"{section}.{key}", None)
+            for key, value in asdict(getattr(self.scenario.values, section)).items():
+                if value is not None and f"{section}.{key}" in self.scenario.origin:
+                    self.resolve_default(f"{section}.{key}", None)
 
     def drop(self, key: str) -> None:
         """Forget a key that has no part in the answer."""
@@ -153,65 +153,67 @@ def with_values(values: ScenarioFile, changes: Mapping[str, object]) -> Scenario
 
 
 def model_and_server(
-    problems: list[Problem], given: Given, registry: Registry, provenance: Provenance
+    problems: list[Problem], scenario: Scenario, registry: Registry, provenance: Provenance
 ) -> tuple[ModelShape | None, Server | None]:
     """What is asked to run, and on what; None for what is not known, with every problem added to the list."""
-    named: object = given.values.model  # None only where the key is missing or wrong, and that was told
-    wrong = named is None or any(key.startswith("model.") for key in given.unread)
-    model = None if wrong else collect(problems, _model, given, registry, provenance)
-    return model, collect(problems, _server, given, registry, provenance)
+    named: object = scenario.values.model  # None only where the key is missing or wrong, and that was told
+    wrong = named is None or any(key.startswith("model.") for key in scenario.invalid_keys)
+    model = None if wrong else collect(problems, _model, scenario, registry, provenance)
+    return model, collect(problems, _server, scenario, registry, provenance)
 
 
-def _model(given: Given, registry: Registry, provenance: Provenance) -> ModelShape:
-    if isinstance(given.values.model, InlineModel):
-        shape = inline_model(given.values.model, lambda path, *, key=False: given.locate(("model", *path), key=key))
-        origin = next((how for key, how in given.origin.items() if key.startswith("model.")), "file")
+def _model(scenario: Scenario, registry: Registry, provenance: Provenance) -> ModelShape:
+    if isinstance(scenario.values.model, InlineModel):
+        shape = inline_model(
+            scenario.values.model, lambda path, *, key=False: scenario.locate(("model", *path), key=key)
+        )
+        origin = next((how for key, how in scenario.origin.items() if key.startswith("model.")), "file")
         provenance.note("model", shape.name, origin)
         return shape
-    provenance.settle("model", None)
-    return registry.model(relative(given, "model", given.values.model), partial(given.locate, ("model",)))
+    provenance.resolve_default("model", None)
+    return registry.model(relative(scenario, "model", scenario.values.model), partial(scenario.locate, ("model",)))
 
 
-def _server(given: Given, registry: Registry, provenance: Provenance) -> Server | None:
+def _server(scenario: Scenario, registry: Registry, provenance: Provenance) -> Server | None:
     """The server asked for, with the host memory that the user says it has.
 
     None where it may be what a key that could not be read says.
     """
-    server = _profile_server(given, registry, provenance)
-    if server is None or given.values.host_memory_gib is None:
+    server = _profile_server(scenario, registry, provenance)
+    if server is None or scenario.values.host_memory_gib is None:
         return server
-    return server.with_host_memory(provenance.settle("host_memory_gib", None))
+    return server.with_host_memory(provenance.resolve_default("host_memory_gib", None))
 
 
-def _gpu_price(given: Given, server: Server, finder: Finder) -> float | None:
+def _gpu_price(scenario: Scenario, server: Server, finder: Finder) -> float | None:
     """What was given as the price of a GPU for an hour: for all kinds, for the server, or for the GPU by its name.
 
     None where none of these was given.
     """
-    asked = given.values.cost.price_per_gpu_hour
+    asked = scenario.values.cost.price_per_gpu_hour
     if not isinstance(asked, Mapping):
         return asked
     problems: list[Problem] = []
-    where = partial(given.locate, ("cost", "price_per_gpu_hour"))
+    where = partial(scenario.locate, ("cost", "price_per_gpu_hour"))
     found = {collect(problems, _hardware_named, name, finder, where): price for name, price in asked.items()}
     if problems:
         raise InputError(problems)
     return found.get(("server", server.name), found.get(("gpu", server.accelerator.name)))
 
 
-def tariff_of(given: Given, server: Server, finder: Finder) -> Tariff:
+def tariff_of(scenario: Scenario, server: Server, finder: Finder) -> Tariff:
     """What the GPUs of the server cost, as the user says or its profile.
 
     Raises
     ------
     InputError : every name with a price that is that of no GPU and no server, or of several
     """
-    return Tariff.of(_gpu_price(given, server, finder), given.values.cost.currency, server)
+    return Tariff.of(_gpu_price(scenario, server, finder), scenario.values.cost.currency, server)
 
 
-def efficiency_of(given: Given) -> Efficiency:
+def efficiency_of(scenario: Scenario) -> Efficiency:
     """The efficiency that replaces the laws, where one was given."""
-    chosen = given.values.efficiency
+    chosen = scenario.values.efficiency
     return Efficiency(chosen.flops, chosen.memory, bool(chosen.ideal))
 
 
@@ -228,25 +230,25 @@ def _hardware_named(name: str, finder: Finder, where: Callable[[], Location]) ->
     raise InputError(Problem(f"no GPU or server is called '{name}'", where(), hint))
 
 
-def _profile_server(given: Given, registry: Registry, provenance: Provenance) -> Server | None:
-    values = given.values
+def _profile_server(scenario: Scenario, registry: Registry, provenance: Provenance) -> Server | None:
+    values = scenario.values
     if values.server is not None:
-        provenance.settle("server", None)
-        return registry.server(relative(given, "server", values.server), partial(given.locate, ("server",)))
+        provenance.resolve_default("server", None)
+        return registry.server(relative(scenario, "server", values.server), partial(scenario.locate, ("server",)))
     if values.gpu is not None:
-        provenance.settle("gpu", None)
-        gpu = registry.accelerator(relative(given, "gpu", values.gpu), partial(given.locate, ("gpu",)))
+        provenance.resolve_default("gpu", None)
+        gpu = registry.accelerator(relative(scenario, "gpu", values.gpu), partial(scenario.locate, ("gpu",)))
         return registry.bare_server(gpu)
-    if any("." not in key for key in given.unread):
+    if any("." not in key for key in scenario.invalid_keys):
         return None
-    example = given.caller.setting("gpu", registry.suggested_gpus()[0])
+    example = scenario.caller.setting("gpu", registry.suggested_gpus()[0])
     hint = f"for example {example}; 'xe-sizer profiles list' prints all"
-    raise InputError(Problem("no hardware named: give a server or a gpu", given.locate(()), hint))
+    raise InputError(Problem("no hardware named: give a server or a gpu", scenario.locate(()), hint))
 
 
-def relative(given: Given, key: str, name: str) -> str:
+def relative(scenario: Scenario, key: str, name: str) -> str:
     """A path in a scenario file starts at the file's folder; a repository on the Hub is none unless it lies there."""
-    folder = given.folder_for(key)
+    folder = scenario.folder_for(key)
     if folder is None or not is_path(name) or (is_repository(name) and not (folder / name).exists()):
         return name
     return str(folder / name)
@@ -259,20 +261,20 @@ def collect(problems: list[Problem], make: Callable[..., T], *arguments: Any) ->
     return None
 
 
-def in_reading_order(problems: Iterable[Problem], given: Given) -> list[Problem]:
+def in_reading_order(problems: Iterable[Problem], scenario: Scenario) -> list[Problem]:
     """Flags and variables, then the scenario file, then the files it names, each from top to bottom."""
 
     def order(problem: Problem) -> tuple[bool, bool, str, int, int]:
         place = problem.location
         if place is None or place.line is None:
             return False, False, "", 0, 0
-        return True, place.name != str(given.path), place.name, place.line, place.column or 0
+        return True, place.name != str(scenario.path), place.name, place.line, place.column or 0
 
     return sorted(problems, key=order)
 
 
 def with_further(
-    problems: Iterable[Problem], rest: Given, resolve: Callable[[Given, Registry], object], registry: Registry
+    problems: Iterable[Problem], rest: Scenario, resolve: Callable[[Scenario, Registry], object], registry: Registry
 ) -> list[Problem]:
     """The problems of a scenario's keys, and what names, model and hardware have against the rest of it.
 
@@ -304,7 +306,7 @@ def borrowed_laws(gpu: Accelerator, efficiency: Efficiency) -> Iterator[str]:
 
 
 def resolved_scenario(
-    given: Given, values: ScenarioFile, origins: Mapping[str, str], model: ModelShape, server: Server
+    scenario: Scenario, values: ScenarioFile, origins: Mapping[str, str], model: ModelShape, server: Server
 ) -> dict[str, Any]:
     """Keys that count, nested as in the scenario file, with the origin of each.
 
@@ -313,7 +315,7 @@ def resolved_scenario(
     nested: dict[str, Any] = {}
     for key in origins:
         value, kind = attrgetter(key)(values), _KIND_OF.get(key)
-        written = attrgetter(key)(given.values) if kind else None
+        written = attrgetter(key)(scenario.values) if kind else None
         if kind and isinstance(written, str) and written != value:
             nested.setdefault("written_as", {})[kind] = written
         section, _, name = key.rpartition(".")
@@ -329,10 +331,10 @@ def resolved_scenario(
 
 
 def gpu_count(provenance: Provenance, server: Server | None) -> int | None:
-    values = provenance.given.values
+    values = provenance.scenario.values
     if values.gpus is None and values.nodes is not None:
-        provenance.settle("nodes", None)
+        provenance.resolve_default("nodes", None)
         return int(values.nodes * server.accelerators) if server else None
     if values.gpus is not None:
-        provenance.settle("gpus", None)
+        provenance.resolve_default("gpus", None)
     return values.gpus

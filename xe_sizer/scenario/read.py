@@ -66,13 +66,13 @@ REPLACES: Mapping[str, tuple[str, ...]] = {
 _TWO_OF_THREE = ("data.tokens", "data.samples", "data.mean_tokens")
 
 
-class Given(Immutable):
+class Scenario(Immutable):
     """What the user asked, merged from file, environment and flags; nothing resolved yet.
 
     `origin` has "file", "env" or "flag" for each dotted key that was given. `locate` gives file:line:column,
     or the name of the flag or variable, of a path. `path` with the `document` read from it, `flags` and `environment`
     are what was merged. `caller` says how messages name the flags.
-    `unread` has the dotted keys that were given and are not in `values`: unknown keys, values with a problem.
+    `invalid_keys` has the dotted keys that were given and are not in `values`: unknown keys, values with a problem.
     `read_as` has the dotted keys whose value was written otherwise than the schema has it, with both; `with_unit` those
     of numbers that were written with a unit.
     """
@@ -83,7 +83,7 @@ class Given(Immutable):
     path: Path | None
     flags: Mapping[str, object]
     environment: Mapping[str, str]
-    unread: frozenset[str] = frozenset()
+    invalid_keys: frozenset[str] = frozenset()
     document: Document | None = None
     caller: Caller = COMMAND_LINE
     read_as: Mapping[str, tuple[str, object]] = field(default_factory=dict)
@@ -99,17 +99,17 @@ class Given(Immutable):
         return self.folder if self.origin.get(key) == "file" else None
 
 
-def serves(given: Given) -> bool:
+def serves(scenario: Scenario) -> bool:
     """Whether a scenario asks for inference: its job says so, or its file has a `serve` section and names no job."""
-    if given.values.job is not None:
-        return given.values.job == INFERENCE
-    return any(key.startswith("serve.") and origin == "file" for key, origin in given.origin.items())
+    if scenario.values.job is not None:
+        return scenario.values.job == INFERENCE
+    return any(key.startswith("serve.") and origin == "file" for key, origin in scenario.origin.items())
 
 
 class BadScenarioError(InputError):
     """A scenario with problems in its keys; `rest` is what could be read of it, to look for further problems."""
 
-    def __init__(self, problems: Iterable[Problem], rest: Given) -> None:
+    def __init__(self, problems: Iterable[Problem], rest: Scenario) -> None:
         super().__init__(problems)
         self.rest = rest
 
@@ -124,7 +124,7 @@ def read_scenario(
     flags: Mapping[str, object],
     environment: Mapping[str, str],
     read: Callable[[Path], Document] = load_scenario,
-) -> Given:
+) -> Scenario:
     """Merge a scenario file with XE_SIZER_* variables and flags; flag over variable over file.
 
     Parameters
@@ -149,7 +149,7 @@ def read_scenario(
     return _merge(document, variables, flags, COMMAND_LINE, environment, problems)
 
 
-def scenario_of_call(document: Document | None, keys: Mapping[str, object], caller: Caller) -> Given:
+def scenario_of_call(document: Document | None, keys: Mapping[str, object], caller: Caller) -> Scenario:
     """A scenario file that was read, or None, under typed values by dotted key. Raises BadScenarioError."""
     return _merge(document, {}, keys, caller, {}, [])
 
@@ -157,7 +157,7 @@ def scenario_of_call(document: Document | None, keys: Mapping[str, object], call
 def _merge(
     document: Document | None, variables: Mapping[str, object], flags: Mapping[str, object], caller: Caller,
     environment: Mapping[str, str], problems: list[Problem],
-) -> Given:  # fmt: skip
+) -> Scenario:  # fmt: skip
     """Flags over variables over the file; `caller` gave the flags.
 
     Raises BadScenarioError with the problems so far and those of the keys.
@@ -173,8 +173,8 @@ def _merge(
     _overlay(merged, origin, typed, "flag")
     locate = _Places(document, origin, caller)
     plain, read_as, with_unit = as_meant(merged, ScenarioFile, locate, problems)
-    given = partial(
-        Given, origin=MappingProxyType(origin), locate=locate, path=document.path if document else None, flags=flags,
+    merged_as = partial(
+        Scenario, origin=MappingProxyType(origin), locate=locate, path=document.path if document else None, flags=flags,
         environment=environment, document=document, caller=caller, read_as=read_as,
         with_unit=with_unit,
     )  # fmt: skip
@@ -186,10 +186,10 @@ def _merge(
         problems += (in_our_words(problem, ALL_OPTIONS) for problem in error.problems)
     problems += conflicts(Keys(plain, locate), RULES)
     if not problems:
-        return given(values=values)
+        return merged_as(values=values)
     values = convert_what_is_right(plain, ScenarioFile, locate)
-    unread = frozenset(key for key in _given_keys(merged) if _at(values, key) is None)
-    raise BadScenarioError(sorted(problems, key=file_order), given(values=values, unread=unread))
+    invalid_keys = frozenset(key for key in _given_keys(merged) if _at(values, key) is None)
+    raise BadScenarioError(sorted(problems, key=file_order), merged_as(values=values, invalid_keys=invalid_keys))
 
 
 def _at(values: object, key: str) -> object:
@@ -324,17 +324,19 @@ def together(changes: list[Change]) -> Change:
     return Change(words, values, max(change.effort for change in changes) + min(len(most), 1))
 
 
-def changed(given: Given, values: Mapping[str, object]) -> Given:
+def changed(scenario: Scenario, values: Mapping[str, object]) -> Scenario:
     """The same question with some keys set as flags would set them. Raises BadScenarioError."""
     problems: list[Problem] = []
-    variables, flags = _read_variables(given.environment, problems), flags_with(given.flags, values)
-    return _merge(given.document, variables, flags, given.caller, given.environment, problems)
+    variables, flags = _read_variables(scenario.environment, problems), flags_with(scenario.flags, values)
+    return _merge(scenario.document, variables, flags, scenario.caller, scenario.environment, problems)
 
 
-def command(given: Given, values: Mapping[str, object], folders: Iterable[Path] = (), name: str = "estimate") -> str:
+def command(
+    scenario: Scenario, values: Mapping[str, object], folders: Iterable[Path] = (), name: str = "estimate"
+) -> str:
     """The call that asks the question with the keys set; `folders` hold the user's own profiles."""
-    keys = {**_kept(_from_environment(given), values), **flags_with(given.flags, values)}
-    return given.caller.call(name, given.path, keys, folders)
+    keys = {**_kept(_from_environment(scenario), values), **flags_with(scenario.flags, values)}
+    return scenario.caller.call(name, scenario.path, keys, folders)
 
 
 def flags_with(flags: Mapping[str, object], values: Mapping[str, object]) -> dict[str, object]:
@@ -349,12 +351,12 @@ def _kept(flags: Mapping[str, object], values: Mapping[str, object]) -> dict[str
     return {key: value for key, value in flags.items() if value is not None and key not in replaced}
 
 
-def _from_environment(given: Given) -> dict[str, object]:
+def _from_environment(scenario: Scenario) -> dict[str, object]:
     """Values that came from XE_SIZER_* variables: the printed command says them itself."""
     found = {}
-    for key, origin in given.origin.items():
+    for key, origin in scenario.origin.items():
         if origin == "env":
-            value: object = given.values
+            value: object = scenario.values
             for part in key.split("."):
                 value = getattr(value, part)
             found[key] = value

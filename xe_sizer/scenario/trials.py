@@ -19,7 +19,7 @@ from xe_sizer.scenario.read import changed, command, together
 if TYPE_CHECKING:
     from xe_sizer.laws import operator_time
     from xe_sizer.profiles.catalogue import Registry
-    from xe_sizer.scenario.read import Change, Given
+    from xe_sizer.scenario.read import Change, Scenario
 
 # The operators of a step as an answer shows them, alike for training and for serving.
 
@@ -74,9 +74,9 @@ class Trials(Generic[E]):
     """
 
     before: E
-    given: Given
+    scenario: Scenario
     registry: Registry
-    size: Callable[[Given], E]
+    size: Callable[[Scenario], E]
     mends: Callable[[E], bool]
     keeping: Callable[[Change], Change] = lambda change: change
     hopeless: Callable[[Change], bool] = lambda _: False
@@ -90,7 +90,7 @@ class Trials(Generic[E]):
             if len(self.estimates) >= MOST_TRIALS:
                 return None
             try:
-                self.estimates[key] = self.size(changed(self.given, change.values))
+                self.estimates[key] = self.size(changed(self.scenario, change.values))
             except InputError:
                 self.estimates[key] = None
         return self.estimates[key]
@@ -202,7 +202,7 @@ def advice_of(
         Advice(
             change=option.change.words,
             effect=effect(option),
-            command=command(trials.given, option.change.values, trials.registry.user_folders, name),
+            command=command(trials.scenario, option.change.values, trials.registry.user_folders, name),
         )
         for option in options
     )

@@ -64,7 +64,7 @@ def _share(now: float, then: float) -> Change:
 
 def shorter_sequences(sized: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
     """The longest sequence that the cache holds and the model has positions for, where a longer one was asked for."""
-    asked = sized.resolved.given.values.serve.max_model_len if sized.too_long else sized.resolved.asked_len
+    asked = sized.resolved.scenario.values.serve.max_model_len if sized.too_long else sized.resolved.asked_len
     held = 0 if asked is None or sized.grows or (sized.fits and not sized.too_long) else sized.longest_held(asked)
     if asked is not None and held >= sized.resolved.traffic.inputs + sized.resolved.traffic.outputs:
         yield Change(f"max_model_len {held:,} instead of {asked:,}", {"serve.max_model_len": held}, 1)
@@ -212,7 +212,7 @@ def _words(values: dict[str, object]) -> str:
 def _formats(sized: ServingEstimate, **chosen: Format) -> dict[str, object]:
     """Keys that set some formats: one by one, or as the scheme that the user wrote."""
     job = sized.resolved.job
-    if sized.resolved.given.values.serve.scheme is None:
+    if sized.resolved.scenario.values.serve.scheme is None:
         return {f"serve.{key}": one.name for key, one in chosen.items()}
     weights = chosen.get("weights", job.scheme.weights).bits
     multiplied = weights == 8 or job.scheme.activations.element_bytes < SIXTEEN_BIT
@@ -254,9 +254,9 @@ def advise(estimate: ServingEstimate, registry: Registry, most: int = MOST_ADVIC
         return ()
     trials = Trials(
         before=estimate,
-        given=estimate.resolved.given,
+        scenario=estimate.resolved.scenario,
         registry=registry,
-        size=lambda given: estimate.size(resolve(given, registry)),
+        size=lambda scenario: estimate.size(resolve(scenario, registry)),
         mends=lambda one: one.ok,
     )
     gains = estimate.ok

@@ -9,7 +9,7 @@ from xe_sizer.errors import InputError
 from xe_sizer.scenario.conflicts import (
     Asked,
     Found,
-    indivisible,
+    layout_divides,
     needs,
     of_model,
     of_server,
@@ -22,7 +22,7 @@ from xe_sizer.software.adapter_targets import resolve_targets
 if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
     from xe_sizer.laws.hardware import Server
-    from xe_sizer.scenario.read import Given
+    from xe_sizer.scenario.read import Scenario
     from xe_sizer.software.engine import Engine
     from xe_sizer.software.number_formats import Scheme
 
@@ -31,11 +31,11 @@ class AskedService(Asked):
     """A scenario of inference and what its names stand for; None stands for what is not known."""
 
     def __init__(
-        self, given: Given, model: ModelShape | None, server: Server | None, gpus: int | None,
+        self, scenario: Scenario, model: ModelShape | None, server: Server | None, gpus: int | None,
         engine: Engine | None, scheme: Scheme | None,
     ) -> None:  # fmt: skip
-        super().__init__(given, model, server, gpus)
-        self.serve = given.values.serve
+        super().__init__(scenario, model, server, gpus)
+        self.serve = scenario.values.serve
         self.engine = engine
         self.scheme = scheme
 
@@ -51,14 +51,14 @@ def of_engine(rule: Callable[[AskedService, Engine], Found]) -> Rule:
 def precision_is_known(asked: AskedService, server: Server) -> Found:
     """A number format that the accelerator does not multiply."""
     instead = f"; {asked.setting('serve.weights')} keeps quantized weights on any GPU"
-    return unknown_precision(asked, server, asked.given.values.precision, instead)
+    return unknown_precision(asked, server, asked.scenario.values.precision, instead)
 
 
-def model_decodes(asked: AskedService, model: ModelShape) -> Found:
+def model_decodes(asked: Asked, model: ModelShape) -> Found:
     """Models that do not answer token by token after their prompt, which engines have other schedulers for."""
     if model.bidirectional or model.encoder_layers:
         kind = "an encoder" if model.bidirectional else "an encoder-decoder"
-        hint = f"{asked.given.caller.call('estimate', asked.given.path, {}, ())!r} sizes its training"
+        hint = f"{asked.scenario.caller.call('estimate', asked.scenario.path, {}, ())!r} sizes its training"
         yield "model", f"{model.name} is {kind}, and inference is sized of decoders alone", hint
 
 
@@ -163,11 +163,11 @@ def host_cache_is_used(asked: AskedService) -> Found:
         yield key, "'kv_host_gib' and 'prefill_replicas' do not go together", "leave one of them out"
 
 
-def experts_are_narrow(asked: AskedService, model: ModelShape) -> Found:
-    """A format that narrows experts alone, of a model without any."""
-    if asked.scheme and asked.scheme.weights.experts_only and not model.experts:
-        message = f"{asked.scheme.weights.name} narrows experts alone, and {model.name} has none"
-        yield "serve.weights", message, "nvfp4, int4 or awq quantize every linear layer"
+def only_experts_are_narrow(model: ModelShape, scheme: Scheme | None, key: str) -> Found:
+    """A format that narrows experts alone, of a model without any. key : that names it"""
+    if scheme and scheme.weights.experts_only and not model.experts:
+        message = f"{scheme.weights.name} narrows experts alone, and {model.name} has none"
+        yield key, message, "nvfp4, int4 or awq quantize every linear layer"
 
 
 def engine_takes_adapters(asked: AskedService, engine: Engine) -> Found:
@@ -178,16 +178,16 @@ def engine_takes_adapters(asked: AskedService, engine: Engine) -> Found:
         hint = "take an engine that does, such as vllm, or merge the one adapter into the weights"
         yield "serve.adapters", f"{engine.name} does not serve adapters beside the model", hint
     ranks = engine.memory.adapter_ranks
-    if ranks and (asked.given.values.lora.rank or 0) > ranks[-1]:
+    if ranks and (asked.scenario.values.lora.rank or 0) > ranks[-1]:
         yield "lora.rank", f"{engine.name} takes adapters up to rank {ranks[-1]}", None
 
 
 def model_has_targets(asked: AskedService, model: ModelShape) -> Found:
     """Adapters on projections that the model does not have."""
-    if asked.serve.adapters is None or not asked.given.values.lora.targets:
+    if asked.serve.adapters is None or not asked.scenario.values.lora.targets:
         return
     try:
-        resolve_targets(model, asked.given.values.lora.targets)
+        resolve_targets(model, asked.scenario.values.lora.targets)
     except InputError as error:
         yield from (("lora.targets", problem.message, problem.hint) for problem in error.problems)
 
@@ -195,7 +195,7 @@ def model_has_targets(asked: AskedService, model: ModelShape) -> Found:
 _APART = "say how many replicas only read prompts, or auto"
 RULES: tuple[Rule, ...] = (
     of_server(precision_is_known),
-    of_model(indivisible),
+    of_model(layout_divides),
     of_model(model_decodes),
     of_model(model_sees),
     of_model(stages_have_layers),
@@ -210,7 +210,7 @@ RULES: tuple[Rule, ...] = (
     of_engine(host_cache_is_kept),
     needs("serve.kv_host_gib", "serve.users", "say how many people come back to their session"),
     host_cache_is_used,
-    of_model(experts_are_narrow),
+    of_model(lambda asked, model: only_experts_are_narrow(model, asked.scheme, "serve.weights")),
     needs("serve.adapter_slots", "serve.adapters", "say how many adapters requests ask for"),
     of_engine(engine_takes_adapters),
     of_model(model_has_targets),

@@ -399,7 +399,7 @@ class ServingEstimate(Immutable):
     @property
     def judged_by(self) -> LimitsSection:
         """The limits, and the default objectives of what fits."""
-        return self.resolved.limits if self.fits else self.resolved.given.values.limits
+        return self.resolved.limits if self.fits else self.resolved.scenario.values.limits
 
     @cached_property
     def limits(self) -> tuple[Limit, ...]:
@@ -546,7 +546,7 @@ class ServingEstimate(Immutable):
     @property
     def too_long(self) -> bool:
         """Whether a longer sequence was asked for than the model has positions."""
-        job, asked = self.resolved.job, self.resolved.given.values.serve.max_model_len or 0
+        job, asked = self.resolved.job, self.resolved.scenario.values.serve.max_model_len or 0
         refuses = job.engine.memory.beyond_positions == "refuses"
         return refuses and bool(job.model.max_positions) and asked > job.model.max_positions
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -29,7 +30,6 @@ from xe_sizer.scenario.provenance import (
     model_and_server,
     relative,
     tariff_of,
-    with_further,
 )
 from xe_sizer.scenario.schema import LOADS
 from xe_sizer.serving.conflicts import RULES, AskedService
@@ -49,16 +49,18 @@ from xe_sizer.software.number_formats import E4M3, format_of, parse_scheme, plai
 from xe_sizer.units import GIB, MICRO, SIXTEEN_BIT
 
 if TYPE_CHECKING:
+    from xe_sizer.errors import Location
     from xe_sizer.graph.model import ModelShape
     from xe_sizer.laws.device import Efficiency
     from xe_sizer.laws.hardware import Accelerator, Server
     from xe_sizer.profiles.catalogue import Registry
-    from xe_sizer.scenario.read import Given
+    from xe_sizer.scenario.read import Scenario
     from xe_sizer.scenario.schema import LimitsSection, ScenarioFile, ServeSection
     from xe_sizer.serving.estimate import ServingEstimate
+    from xe_sizer.serving.job import ServingJob
     from xe_sizer.serving.trace import Trace
     from xe_sizer.software.engine import Engine
-    from xe_sizer.software.number_formats import Format, Scheme, Told
+    from xe_sizer.software.number_formats import Scheme, Told
 
 # Images of the requests.
 
@@ -82,10 +84,10 @@ def images_of(provenance: Provenance, model: ModelShape, traffic: Traffic) -> Im
 
     Source: `graph.vision.seen_image`.
     """
-    each = provenance.settle("serve.images", 0)
+    each = provenance.resolve_default("serve.images", 0)
     if not each or model.vision is None:
         return None
-    width, height = provenance.settle("serve.image_size", DEFAULT_IMAGE_SIZE).split("x")
+    width, height = provenance.resolve_default("serve.image_size", DEFAULT_IMAGE_SIZE).split("x")
     seen = seen_image(model.vision, int(width), int(height))
     return Images(each, seen, traffic.inputs + each * seen.tokens)
 
@@ -98,12 +100,12 @@ def with_images(traffic: Traffic, images: Images | None) -> Traffic:
     return replace(traffic, inputs=images.prompt_tokens, input_spread=spread)
 
 
-def loaded(model: ModelShape, given: Given) -> ModelShape:
+def loaded(model: ModelShape, scenario: Scenario) -> ModelShape:
     """The model as an engine loads it: without its encoder where it is told that there are no images.
 
     Source: vLLM's --limit-mm-per-prompt with image=0 (MultiModalConfig: --language-model-only).
     """
-    return replace(model, vision=None) if given.values.serve.images == 0 else model
+    return replace(model, vision=None) if scenario.values.serve.images == 0 else model
 
 
 def images_in(estimate: ServingEstimate) -> result.Images | None:
@@ -129,15 +131,15 @@ DEFAULT_RANK = 16  # of vLLM (max_lora_rank), and of most published adapters
 
 
 def served_adapters(
-    given: Given, provenance: Provenance, model: ModelShape, engine: Engine, gpu: Accelerator
+    scenario: Scenario, provenance: Provenance, model: ModelShape, engine: Engine, gpu: Accelerator
 ) -> ServedAdapters | None:
     """The adapters of the service; None where it has none. They are known to have no problems."""
-    if given.values.serve.adapters is None:
+    if scenario.values.serve.adapters is None:
         return None
-    count = provenance.settle("serve.adapters", 1)
-    rank = _allocated(provenance.settle("lora.rank", DEFAULT_RANK), engine)
-    targets = tuple(provenance.settle("lora.targets", (ALL_LINEAR,)))
-    held = provenance.settle("serve.adapter_slots", min(count, engine.batching.max_sequences))
+    count = provenance.resolve_default("serve.adapters", 1)
+    rank = _allocated(provenance.resolve_default("lora.rank", DEFAULT_RANK), engine)
+    targets = tuple(provenance.resolve_default("lora.targets", (ALL_LINEAR,)))
+    held = provenance.resolve_default("serve.adapter_slots", min(count, engine.batching.max_sequences))
     where = (ALL_LINEAR,) if engine.memory.adapters == "all" else targets
     names = (part for name in resolve_targets(model, where) for part in adapted_weights(name))
     kernels = max(engine.kernels.adapter_us * MICRO / gpu.laws.memory_bound_floor_s, 1.0)
@@ -158,8 +160,8 @@ DEFAULT_THINK_TIME_S = 30.0
 """Between an answer and the next request of its reader: assumed, a minute or less of reading and typing."""
 PLACEMENT_KEYS = ("tp", "pp", "ep", "dp")
 BATCHING_KEYS = ("max_sequences", "max_step_tokens")
-ADMISSION_KEYS = ("scheduler_recv_interval", "batch_wait_iters")
-"""Launch options of some engines, of which an answer says nothing where nobody sets them."""
+LAUNCH_KEYS = (*BATCHING_KEYS, "scheduler_recv_interval", "batch_wait_iters")
+"""Launch options; an answer says nothing of the last two, which some engines have, where nobody sets them."""
 
 
 class Objectives(Immutable, eq=True):
@@ -178,7 +180,7 @@ JUDGED = frozenset({"request_rate", "concurrency", "users"})
 tests of throughput."""
 
 
-def resolve(given: Given, registry: Registry, objectives: Objectives = INTERACTIVE) -> ResolvedService:
+def resolve(scenario: Scenario, registry: Registry, objectives: Objectives = INTERACTIVE) -> ResolvedService:
     """Everything that sizing an inference service needs.
 
     objectives : limits on latency of a load for which the user gives none
@@ -188,28 +190,23 @@ def resolve(given: Given, registry: Registry, objectives: Objectives = INTERACTI
     InputError : every unknown name, and every contradiction with model, hardware or engine
     """
     problems: list[Problem] = []
-    provenance = Provenance(given, registry)
-    model, server = model_and_server(problems, given, registry, provenance)
-    engine = collect(problems, _engine, given, registry, provenance, server)
+    provenance = Provenance(scenario, registry)
+    model, server = model_and_server(problems, scenario, registry, provenance)
+    engine = collect(problems, _engine, scenario, registry, provenance, server)
     gpus = gpu_count(provenance, server)
     found = None
     if server:
-        collect(problems, tariff_of, given, server, registry)
+        collect(problems, tariff_of, scenario, server, registry)
     if server and engine:
-        found = collect(problems, _scheme, given, provenance, server.accelerator, model, engine)
-    problems += conflicts(AskedService(given, model, server, gpus, engine, found), RULES)
-    if problems or given.unread or not (model and server and engine and found):
-        raise InputError(in_reading_order(problems, given))
-    return _assembled(given, provenance, model, server, engine, found, gpus, objectives)
-
-
-def with_further_problems(problems: Iterable[Problem], rest: Given, registry: Registry) -> list[Problem]:
-    """The problems of a scenario's keys, and what names, model, hardware and engine have against the rest of it."""
-    return with_further(problems, rest, resolve, registry)
+        found = collect(problems, _scheme, scenario, provenance, server.accelerator, model, engine)
+    problems += conflicts(AskedService(scenario, model, server, gpus, engine, found), RULES)
+    if problems or scenario.invalid_keys or not (model and server and engine and found):
+        raise InputError(in_reading_order(problems, scenario))
+    return _assembled(scenario, provenance, model, server, engine, found, gpus, objectives)
 
 
 def _assembled(
-    given: Given,
+    scenario: Scenario,
     provenance: Provenance,
     model: ModelShape,
     server: Server,
@@ -218,33 +215,36 @@ def _assembled(
     gpus: int | None,
     objectives: Objectives,
 ) -> ResolvedService:
-    values = given.values
-    gpu = server.accelerator
-    engine = engine.on_card(gpu.memory_bytes, gpu.generation).in_context(_longest(given, model))
-    engine = _with_settings(engine, provenance)
-    efficiency = efficiency_of(given)
-    load = _load(given, engine)
-    trace = _trace(given, provenance)
+    values = scenario.values
+    efficiency, launch = efficiency_of(scenario), {name: getattr(values.serve, name) for name in LAUNCH_KEYS}
+    share = values.serve.gpu_memory_utilization
+    job = build_job(
+        loaded(model, scenario), server, engine, found, efficiency, _longest(scenario, model), share, **launch
+    )
+    engine = job.engine
+    provenance.resolve_default("serve.gpu_memory_utilization", engine.memory.utilization, "stack")
+    for name in BATCHING_KEYS:
+        provenance.resolve_default(f"serve.{name}", getattr(engine.batching, name), "stack")
+    load = _load(scenario, engine)
+    trace = _trace(scenario, provenance)
     traffic = _traffic(provenance, trace)
     images = images_of(provenance, model, traffic)
     traffic = with_images(traffic, images)
-    adapters = served_adapters(given, provenance, model, engine, server.accelerator)
+    adapters = served_adapters(scenario, provenance, model, engine, server.accelerator)
     if values.serve.max_model_len is not None or model.max_positions:
-        provenance.settle("serve.max_model_len", model.max_positions)
-    amount = trace.rate if trace else float(provenance.settle(f"serve.{load}", 1)) if load else 0.0
-    think_s = provenance.settle("serve.think_time_s", DEFAULT_THINK_TIME_S) if load == "users" else 0.0
-    requests, arrivals = _requests(given, provenance, trace), _arrivals(given, provenance)
+        provenance.resolve_default("serve.max_model_len", model.max_positions)
+    amount = trace.rate if trace else float(provenance.resolve_default(f"serve.{load}", 1)) if load else 0.0
+    think_s = provenance.resolve_default("serve.think_time_s", DEFAULT_THINK_TIME_S) if load == "users" else 0.0
+    requests, arrivals = _requests(scenario, provenance, trace), _arrivals(scenario, provenance)
     limits = _limits(provenance, objectives if load in JUDGED and not values.serve.fit else BENCHMARK)
-    percentile = provenance.settle("serve.percentile", DEFAULT_PERCENTILE)
-    spare_replicas = provenance.settle("serve.spare_replicas", 0)
+    percentile = provenance.resolve_default("serve.percentile", DEFAULT_PERCENTILE)
+    spare_replicas = provenance.resolve_default("serve.spare_replicas", 0)
     provenance.keep(("layout", "limits", "cost", "efficiency", "serve", *(("lora",) if values.serve.adapters else ())))
     return ResolvedService(
-        given=given,
+        scenario=scenario,
         values=provenance.values,
         origins=provenance.origins,
-        job=replace(
-            serving_job(loaded(model, given), engine, found, server, efficiency), images=images, adapters=adapters
-        ),
+        job=replace(job, images=images, adapters=adapters),
         traffic=traffic,
         load=load,
         amount=amount,
@@ -258,85 +258,86 @@ def _assembled(
         gpus=gpus,
         percentile=percentile,
         spare_replicas=spare_replicas,
-        tariff=tariff_of(given, server, provenance.finder),
-        read_from_name=_read_from_name(given, model, found),
+        tariff=tariff_of(scenario, server, provenance.finder),
+        read_from_name=_read_from_name(scenario, model, found),
         warnings=tuple(_warnings(model, server, engine, traffic, efficiency)),
     )
 
 
-def _engine(given: Given, registry: Registry, provenance: Provenance, server: Server | None) -> Engine:
-    """The engine that was named, else the stack where that is one, else the default for the format of the weights.
+def _engine(scenario: Scenario, registry: Registry, provenance: Provenance, server: Server | None) -> Engine:
+    """The engine that was named, else the stack where that is one, else the default for the format of the weights."""
+    stack = scenario.values.stack and registry.called("engine", scenario.values.stack)
+    default = stack if stack in registry.names("engine") else default_engine(_family(scenario))
+    name = relative(scenario, "serve.engine", provenance.resolve_default("serve.engine", default))
+    return engine_on(server, name, partial(scenario.locate, ("serve", "engine")), registry)
 
-    Its port where it has one.
-    """
-    stack = given.values.stack and registry.called("engine", given.values.stack)
-    default = stack if stack in registry.names("engine") else default_engine(_family(given))
-    name = provenance.settle("serve.engine", default)
-    where = partial(given.locate, ("serve", "engine"))
-    engine = load_engine(relative(given, "serve.engine", name), where, registry)
+
+def engine_on(server: Server | None, name: str, where: Callable[[], Location], registry: Registry) -> Engine:
+    """The engine of a name or path, in its port to the server's accelerators where it has one. Raises InputError."""
+    engine = load_engine(name, where, registry)
     port = engine.ports.get(server.accelerator.vendor) if server else None
     if port is None:
         return engine
     return load_engine(port if "@" in port or not engine.release else f"{port}@{engine.release}", where, registry)
 
 
-def _longest(given: Given, model: ModelShape) -> float:
+def _longest(scenario: Scenario, model: ModelShape) -> float:
     """Tokens of the longest sequence that the engine is to serve: as given, else what the model or the traffic has."""
-    serve = given.values.serve
+    serve = scenario.values.serve
     asked = (serve.input_tokens or DEFAULT_INPUT_TOKENS) + (serve.output_tokens or DEFAULT_OUTPUT_TOKENS)
     return max(serve.max_model_len or model.max_positions or 0, asked)
 
 
-def _family(given: Given) -> str:
+def _family(scenario: Scenario) -> str:
     """Family of the weights' format where a scenario or the name of its model says it, else empty."""
-    if given.values.serve.weights:
-        return format_of(given.values.serve.weights).family
-    name = given.values.model
+    if scenario.values.serve.weights:
+        return format_of(scenario.values.serve.weights).family
+    name = scenario.values.model
     told = told_by(name) if isinstance(name, str) else None
     return told.format.family if told and told.format else ""
 
 
-def _load(given: Given, engine: Engine) -> str | None:
+def _load(scenario: Scenario, engine: Engine) -> str | None:
     """The load that is given; else a batch where an engine runs one after the other, or one request is to be fast."""
-    asked = next((name for name in LOADS if getattr(given.values.serve, name) is not None), None)
-    if given.values.serve.trace is not None:
+    asked = next((name for name in LOADS if getattr(scenario.values.serve, name) is not None), None)
+    if scenario.values.serve.trace is not None:
         return "request_rate"
-    alone = engine.batching.batching == "static" or given.values.serve.objective == "latency"
-    if asked is None and alone and not _is_test(given):
+    alone = engine.batching.batching == "static" or scenario.values.serve.objective == "latency"
+    if asked is None and alone and not _is_test(scenario):
         return "batch"
-    return asked or ("concurrency" if given.values.serve.fit else None)
+    return asked or ("concurrency" if scenario.values.serve.fit else None)
 
 
-def _is_test(given: Given) -> bool:
+def _is_test(scenario: Scenario) -> bool:
     """Whether so many requests are asked for, and measured until the last is answered."""
-    return given.values.serve.requests is not None or given.values.serve.trace is not None
+    return scenario.values.serve.requests is not None or scenario.values.serve.trace is not None
 
 
-def _requests(given: Given, provenance: Provenance, trace: Trace | None) -> int | None:
+def _requests(scenario: Scenario, provenance: Provenance, trace: Trace | None) -> int | None:
     """Requests of a test: those of the trace, where nobody says how many of them."""
-    if not _is_test(given):
+    if not _is_test(scenario):
         return None
-    return int(provenance.settle("serve.requests", len(trace.inputs) if trace else None, "trace"))
+    return int(provenance.resolve_default("serve.requests", len(trace.inputs) if trace else None, "trace"))
 
 
-def _arrivals(given: Given, provenance: Provenance) -> str:
+def _arrivals(scenario: Scenario, provenance: Provenance) -> str:
     """How the requests of a test come at a rate."""
-    at_rate = given.values.serve.requests is not None and given.values.serve.request_rate is not None
-    return str(provenance.settle("serve.arrivals", "poisson")) if at_rate else "poisson"
+    at_rate = scenario.values.serve.requests is not None and scenario.values.serve.request_rate is not None
+    return str(provenance.resolve_default("serve.arrivals", "poisson")) if at_rate else "poisson"
 
 
-def _trace(given: Given, provenance: Provenance) -> Trace | None:
+def _trace(scenario: Scenario, provenance: Provenance) -> Trace | None:
     """The requests to replay, no more of them than a test is to have."""
-    if given.values.serve.trace is None:
+    if scenario.values.serve.trace is None:
         return None
     from xe_sizer.serving.trace import load_trace
 
-    path = relative(given, "serve.trace", str(provenance.settle("serve.trace", None)))
-    trace = load_trace(at_home(path), given.locate(("serve", "trace")))
-    asked, held = given.values.serve.requests, len(trace.inputs)
+    path = relative(scenario, "serve.trace", str(provenance.resolve_default("serve.trace", None)))
+    trace = load_trace(at_home(path), scenario.locate(("serve", "trace")))
+    asked, held = scenario.values.serve.requests, len(trace.inputs)
     if asked is not None and asked > held:
         hint = "leave requests out, and all of the trace are replayed"
-        raise InputError(Problem(f"the trace has {held:,} requests", given.locate(("serve", "requests")), hint))
+        raise InputError(Problem(f"the trace has {held:,} requests", scenario.locate(("serve", "requests")), hint))
     return trace.first(asked or held)
 
 
@@ -362,113 +363,134 @@ def _host_cache_of_sessions(serve: ServeSection) -> HostCache | None:
 
 def _limits(provenance: Provenance, objectives: Objectives) -> LimitsSection:
     """The user's limits, with the objectives for those on latency that are not given."""
-    limits: LimitsSection = provenance.given.values.limits
+    limits: LimitsSection = provenance.scenario.values.limits
     for name, objective in msgspec.structs.asdict(limits).items():
         default = getattr(objectives, name, None)
         if objective is None and default is not None:
-            limits = msgspec.structs.replace(limits, **{name: provenance.settle(f"limits.{name}", default)})
+            limits = msgspec.structs.replace(limits, **{name: provenance.resolve_default(f"limits.{name}", default)})
     return limits
 
 
-def _with_settings(engine: Engine, provenance: Provenance) -> Engine:
-    """The engine with the limits, the launch options and the share of memory that the user gave."""
-    share = provenance.settle("serve.gpu_memory_utilization", engine.memory.utilization, "stack")
-    settings = {
-        name: provenance.settle(f"serve.{name}", getattr(engine.batching, name), "stack") for name in BATCHING_KEYS
-    }
-    given = provenance.given.values.serve
-    settings |= {name: value for name in ADMISSION_KEYS if (value := getattr(given, name)) is not None}
-    return msgspec.structs.replace(
-        engine,
-        memory=msgspec.structs.replace(engine.memory, utilization=share),
-        batching=msgspec.structs.replace(engine.batching, **settings),
-    )
+def build_job(
+    model: ModelShape, server: Server, engine: Engine, formats: Scheme, efficiency: Efficiency, longest: float,
+    utilization: float | None = None, **launch: Any,
+) -> ServingJob:  # fmt: skip
+    """The model with the engine on its card, as it was told to start.
 
-
-def _scheme(given: Given, provenance: Provenance, gpu: Accelerator, model: ModelShape | None, engine: Engine) -> Scheme:
-    """Formats as given, else the published checkpoint's; activations follow weights that the accelerator multiplies.
-
-    The cache is 16 bit, or fp8 where the engine's checkpoints of that format ask for it.
-
-    Raises InputError for a precision or scheme that cannot be.
+    longest : sequence that the engine is to serve [tokens]
+    utilization : share of the memory that it may use; None: its own [-]
+    launch : limits and launch options of its batches by name; None: its own
     """
-    values, peaks = given.values, gpu.peak_flops_per_s
+    gpu = server.accelerator
+    engine = engine.on_card(gpu.memory_bytes, gpu.generation).in_context(longest)
+    told = {name: value for name, value in launch.items() if value is not None}
+    memory, batching = engine.memory, msgspec.structs.replace(engine.batching, **told)
+    if utilization is not None:
+        memory = msgspec.structs.replace(memory, utilization=utilization)
+    engine = msgspec.structs.replace(engine, memory=memory, batching=batching)
+    return serving_job(model, engine, formats, server, efficiency)
+
+
+def _scheme(
+    scenario: Scenario, provenance: Provenance, gpu: Accelerator, model: ModelShape | None, engine: Engine
+) -> Scheme:
+    """Formats as a scheme or one by one, see `format_names`. Raises InputError for a scheme that cannot be."""
+    values, peaks = scenario.values, gpu.peak_flops_per_s
     wide = sixteen_bit(peaks)
     if values.serve.scheme is not None:
         try:
-            names = parse_scheme(provenance.settle("serve.scheme", None), wide, peaks)
+            names = parse_scheme(provenance.resolve_default("serve.scheme", None), wide, peaks)
         except InputError as error:
-            where = given.locate(("serve", "scheme"))
+            where = scenario.locate(("serve", "scheme"))
             raise InputError(Problem(one.message, where, one.hint) for one in error.problems) from None
         weights, activations, cache = (format_of(name) for name in names)
         return scheme(weights, activations, cache, peaks)
-    precision = provenance.settle("precision", wide) if values.precision is not None else wide
-    plain = plain_format(precision)
-    published = _published(given, model) if model and values.precision is None else None
-    asked = provenance.settle("serve.weights", published or (plain.name if plain else wide))
-    weights = format_of(engine.stores.get(asked, asked))
-    activations = format_of(provenance.settle("serve.activations", _usual_activations(weights, wide, peaks)))
-    narrow_cache = weights.name in engine.memory.fp8_cache_with and E4M3.peak in peaks
-    cache = format_of(provenance.settle("serve.kv_cache", E4M3.name if narrow_cache else wide))
-    return scheme(weights, activations, cache, peaks)
+    precision = provenance.resolve_default("precision", wide) if values.precision is not None else wide
+    published = published_format(scenario, model, "serve.weights") if model and values.precision is None else None
+    serve = values.serve
+    chosen = format_names(engine, peaks, precision, published, serve.weights, serve.activations, serve.kv_cache)
+    for key, name in chosen.items():
+        provenance.resolve_default(f"serve.{key}", name)
+    return scheme_of(engine, peaks, **chosen)
 
 
-def _published(given: Given, model: ModelShape) -> str | None:
+def format_names(
+    engine: Engine, peaks: Mapping[str, float], precision: str, published: str | None,
+    weights: str | None = None, activations: str | None = None, cache: str | None = None,
+) -> dict[str, str]:  # fmt: skip
+    """Names of the formats as asked for, else of the published checkpoint, else of the precision.
+
+    Activations follow weights that the accelerator multiplies, but for 8-bit integers, which stay weight-only. The
+    cache is 16 bit, or fp8 where the engine's checkpoints of that format ask for it.
+    """
+    wide, plain = sixteen_bit(peaks), plain_format(precision)
+    weights = weights or published or (plain.name if plain else wide)
+    stored = format_of(engine.stores.get(weights, weights))
+    multiplied = stored.peak in peaks and stored.peak not in (INT8, INT4)
+    narrow_cache = stored.name in engine.memory.fp8_cache_with and E4M3.peak in peaks
+    return {
+        "weights": weights,
+        "activations": activations or (stored.name if multiplied else wide),
+        "kv_cache": cache or (E4M3.name if narrow_cache else wide),
+    }
+
+
+def scheme_of(engine: Engine, peaks: Mapping[str, float], weights: str, activations: str, kv_cache: str) -> Scheme:
+    """The formats of such names, as the engine stores them."""
+    stored = engine.stores.get(weights, weights)
+    return scheme(format_of(stored), format_of(activations), format_of(kv_cache), peaks)
+
+
+def published_format(scenario: Scenario, model: ModelShape, key: str) -> str | None:
     """The format of the checkpoint: as the name of the model says where that is another than its profile has.
 
+    key : that says what weights to take instead
     Raises InputError where the name says a format that is not known, and nobody says what to take instead.
     """
-    told = _told(given, model)
-    if told is None or given.values.serve.weights is not None:
+    told = _told(scenario, model)
+    if told is None or attrgetter(key)(scenario.values) is not None:
         return model.checkpoint_format
     if told.format is None:
-        near = f"{given.caller.setting('serve.weights', told.nearest.name)} comes near, or name the model without it"
+        near = f"{scenario.caller.setting(key, told.nearest.name)} comes near, or name the model without it"
         message = f"the name says that weights are in '{told.words}', a format whose size is not known"
-        raise InputError(Problem(message, given.locate(("model",)), near))
+        raise InputError(Problem(message, scenario.locate(("model",)), near))
     return (model.fp8_checkpoint or E4M3.name) if told.format is E4M3 else told.format.name
 
 
-def _told(given: Given, model: ModelShape) -> Told | None:
+def _told(scenario: Scenario, model: ModelShape) -> Told | None:
     """What the user's name for the model says of its weights, where that is not what its profile has."""
-    name, stored = given.values.model, model.checkpoint_format
+    name, stored = scenario.values.model, model.checkpoint_format
     told = None if name == model.name or not isinstance(name, str) else told_by(name)
     bits = format_of(stored).bits if stored else WIDE_BITS
     return None if told is None or told.bits == bits else told
 
 
-def _read_from_name(given: Given, model: ModelShape, found: Scheme) -> str:
+def _read_from_name(scenario: Scenario, model: ModelShape, found: Scheme) -> str:
     """What is said of weights whose format the name of the model alone gives: `weights in 4 bits (AWQ)`."""
-    told, values = _told(given, model), given.values
+    told, values = _told(scenario, model), scenario.values
     if told is None or values.precision or values.serve.weights or values.serve.scheme:
         return ""
     return f"weights in {found.weights.bits} bits ({told.words}), read from the name"
 
 
-def _usual_activations(weights: Format, wide: str, peaks: Mapping[str, float]) -> str:
-    """The weights' own format where the accelerator multiplies it, else 16 bit; 8-bit integers stay weight-only."""
-    if weights.peak in peaks and weights.peak not in (INT8, INT4):
-        return weights.name
-    return wide
-
-
 def _traffic(provenance: Provenance, trace: Trace | None = None) -> Traffic:
     """What requests look like; lengths of a trace are its own."""
-    drafts = provenance.settle("serve.draft_tokens", 0)
+    drafts = provenance.resolve_default("serve.draft_tokens", 0)
     lengths = {"input_tokens": DEFAULT_INPUT_TOKENS, "output_tokens": DEFAULT_OUTPUT_TOKENS}
     lengths |= {"input_spread": 0.0, "output_spread": 0.0}
     if trace:
         lengths = trace.lengths
     origin = "trace" if trace else "default"
-    found = {name: provenance.settle(f"serve.{name}", value, origin) for name, value in lengths.items()}
+    found = {name: provenance.resolve_default(f"serve.{name}", value, origin) for name, value in lengths.items()}
     return Traffic(
         inputs=found["input_tokens"],
         outputs=found["output_tokens"],
         input_spread=found["input_spread"],
         output_spread=found["output_spread"],
-        prefix_hit_share=provenance.settle("serve.prefix_hit_share", 0.0),
+        prefix_hit_share=provenance.resolve_default("serve.prefix_hit_share", 0.0),
         draft_tokens=drafts,
-        acceptance_rate=provenance.settle("serve.acceptance_rate", 0.0) if drafts else 0.0,
-        draft_cost=provenance.settle("serve.draft_cost", DEFAULT_DRAFT_COST) if drafts else 0.0,
+        acceptance_rate=provenance.resolve_default("serve.acceptance_rate", 0.0) if drafts else 0.0,
+        draft_cost=provenance.resolve_default("serve.draft_cost", DEFAULT_DRAFT_COST) if drafts else 0.0,
     )
 
 

@@ -11,7 +11,7 @@ from xe_sizer.immutable import Immutable
 
 if TYPE_CHECKING:
     from xe_sizer.scenario.provenance import Tariff
-    from xe_sizer.scenario.read import Given
+    from xe_sizer.scenario.read import Scenario
     from xe_sizer.scenario.schema import LimitsSection, ScenarioFile
     from xe_sizer.serving.job import ServingJob, Traffic
     from xe_sizer.serving.memory import HostCache
@@ -43,7 +43,7 @@ class ResolvedService(Immutable):
     read_from_name : what the name of the model alone says of its weights, in words; else empty
     """
 
-    given: Given
+    scenario: Scenario
     job: ServingJob
     traffic: Traffic
     load: str | None
@@ -72,7 +72,7 @@ class ResolvedService(Immutable):
     @property
     def limits_latency(self) -> bool:
         """Whether the user says how long requests may take; else the default objectives do, if anything does."""
-        asked = self.given.values.limits
+        asked = self.scenario.values.limits
         return asked.max_ttft_s is not None or asked.max_tpot_s is not None
 
     @property
@@ -81,7 +81,7 @@ class ResolvedService(Immutable):
 
         Source: check_enough_kv_cache_memory and the check of max_model_len in vLLM's configuration.
         """
-        return self.given.values.serve.max_model_len if self.job.engine.memory.length_flag else None
+        return self.scenario.values.serve.max_model_len if self.job.engine.memory.length_flag else None
 
     @property
     def must_hold(self) -> float:
@@ -93,8 +93,8 @@ class ResolvedService(Immutable):
     def unlikely_limits(self) -> Iterator[tuple[str, float]]:
         """Limits on latency, written without a unit, that look like milliseconds: name and value [s]."""
         for name, longest in LONGEST_S.items():
-            limit = getattr(self.given.values.limits, name)
-            if limit is not None and limit > longest and f"limits.{name}" not in self.given.with_unit:
+            limit = getattr(self.scenario.values.limits, name)
+            if limit is not None and limit > longest and f"limits.{name}" not in self.scenario.with_unit:
                 yield name, limit
 
     def most_gpus(self) -> int | None:

@@ -768,7 +768,7 @@ def _sizes(placements: ReplicaLayouts, found: Array) -> dict[str, int]:
 
 def _bound(resolved: ResolvedService) -> int | None:
     """The longest sequence that model or user allow [tokens]; None: none is known."""
-    known = (resolved.job.model.max_positions, resolved.given.values.serve.max_model_len)
+    known = (resolved.job.model.max_positions, resolved.scenario.values.serve.max_model_len)
     return min((one for one in known if one), default=None)
 
 
@@ -783,7 +783,7 @@ def fit_of(sized: ServingEstimate) -> Fit | None:
     resolved = sized.resolved
     if resolved.fit is None or not sized.fits:
         return None
-    job, traffic, asked = resolved.job, resolved.traffic, resolved.given.values.serve.max_model_len
+    job, traffic, asked = resolved.job, resolved.traffic, resolved.scenario.values.serve.max_model_len
     tokens, working = int(traffic.inputs + traffic.outputs), 1 if resolved.load == "batch" else sized.working_replicas
     held = float(sessions_held(job, sized.placement, traffic.inputs, traffic.outputs)[0])
     bound, limit = "memory", job.engine.batching.max_sequences * float(job.groups(sized.placement)[0])
@@ -850,7 +850,7 @@ def _in_two_pools(resolved: ResolvedService) -> ServingEstimate:
         room = f" on {resolved.gpus} GPUs" if resolved.gpus else ""
         message = f"no prefill replica fits beside a decode replica{room}"
         hint = "each holds the whole model: give more GPUs, narrower weights or other sizes of the replicas"
-        raise InputError(Problem(message, resolved.given.locate(("serve", "prefill_replicas")), hint))
+        raise InputError(Problem(message, resolved.scenario.locate(("serve", "prefill_replicas")), hint))
     return ServingEstimate(resolved, choice, size)
 
 
@@ -860,7 +860,7 @@ def _no_placement(resolved: ResolvedService) -> Problem:
     message += f" on {resolved.gpus} GPUs" if resolved.gpus else ""
     message += f" with {resolved.spare_replicas} replicas of them spare" if resolved.spare_replicas else ""
     hint = "tp divides heads and stays inside a node, pp is at most the layers, ep divides experts and is tp x dp"
-    return Problem(message, resolved.given.locate(("gpus",)), hint)
+    return Problem(message, resolved.scenario.locate(("gpus",)), hint)
 
 
 # Tests: what one replica is offered, and what comes of it.

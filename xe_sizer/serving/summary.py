@@ -82,7 +82,7 @@ from xe_sizer.version import __version__
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array
-    from xe_sizer.scenario.read import Given
+    from xe_sizer.scenario.read import Scenario
     from xe_sizer.serving.estimate import ServingEstimate
     from xe_sizer.serving.job import ReplicaLayouts
     from xe_sizer.serving.memory import Held
@@ -118,9 +118,9 @@ def start_s(sized: ServingEstimate) -> float:
 
     Source: own derivation; the user's `replica_start_s` where there is one.
     """
-    given = sized.resolved.given.values.serve.replica_start_s
-    if given is not None:
-        return float(given)
+    asked_s = sized.resolved.scenario.values.serve.replica_start_s
+    if asked_s is not None:
+        return float(asked_s)
     of_gpu = float(sized.memory.fixed[weights.name][0])
     read_bytes = of_gpu * min(int(sized.placement.gpus[0]), sized.resolved.job.server.accelerators)
     return read_bytes / READ_BYTES_PER_S + ENGINE_START_S
@@ -145,7 +145,7 @@ def day(sized: ServingEstimate) -> Day | None:
 
     Source: own derivation.
     """
-    values = sized.resolved.given.values.serve.hourly_load
+    values = sized.resolved.scenario.values.serve.hourly_load
     if values is None or not sized.fits:
         return None
     known: dict[float, ServingEstimate] = {}
@@ -265,7 +265,7 @@ def _arrivals(resolved: ResolvedService) -> str:
 
 def _goodput(resolved: ResolvedService, test: Outcome, rate: float) -> float | None:
     """Requests per second that keep the user's limits; None where there are none [1/s]."""
-    limits = resolved.given.values.limits
+    limits = resolved.scenario.values.limits
     if limits.max_ttft_s is None and limits.max_tpot_s is None:
         return None
     return rate * test.goodput(limits.max_ttft_s, limits.max_tpot_s) / test.requests_per_s
@@ -517,7 +517,7 @@ def warnings_of(sized: ServingEstimate) -> Iterator[str]:
         yield f"{left} of the {resolved.gpus} GPUs stay idle: replicas have {size}"
     if sized.cost is not None:
         yield from whole_servers(sized.billed_gpus, sized.gpus, sized.resolved.job.server)
-    ignored = sorted(_ignored(resolved.given, resolved.values.serve.engine or ""))
+    ignored = sorted(_ignored(resolved.scenario, resolved.values.serve.engine or ""))
     if ignored:
         yield f"no effect on inference: {', '.join(ignored)}"
 
@@ -533,7 +533,7 @@ def cautions(sized: ServingEstimate) -> Iterator[str]:
 
 def misread(resolved: ResolvedService) -> Iterator[str]:
     """Limits that are read in seconds and look like milliseconds, with how to write these."""
-    setting = resolved.given.caller.setting
+    setting = resolved.scenario.caller.setting
     for name, limit in resolved.unlikely_limits():
         key = f"limits.{name}"
         each = " per token" if name == "max_tpot_s" else ""
@@ -564,13 +564,13 @@ def _failing(sized: ServingEstimate) -> Iterator[str]:
     where = f"all {sized.replicas} replicas are" if not left else f"{together} of the {sized.replicas} replicas are"
     taken = rounded(left * sized.choice.top_load, down=True)
     most = f"the others take {taken:g} of {resolved.amount:,.6g}" if left else "nothing serves"
-    spare = f"{resolved.given.caller.setting('serve.spare_replicas', together)} keeps the service up"
+    spare = f"{resolved.scenario.caller.setting('serve.spare_replicas', together)} keeps the service up"
     yield f"{where} in one server: if it fails, {most} ({spare})"
 
 
 def _saturated(sized: ServingEstimate) -> Iterator[str]:
     resolved, places = sized.resolved, sized.choice.places
-    given, load = resolved.given, resolved.load
+    scenario, load = resolved.scenario, resolved.load
     if not sized.fits:
         return
     if load == "concurrency" and sized.point.in_flight > places + 0.5:
@@ -581,7 +581,7 @@ def _saturated(sized: ServingEstimate) -> Iterator[str]:
         yield f"{inside}: a replica runs it in waves"
     if load in CHANCE and not resolved.limits_latency and SATURATED < sized.utilisation <= 1.0:
         used = f"{min(sized.utilisation, 0.999):.1%}"
-        ttft, tpot = (given.caller.setting(key) for key in ("limits.max_ttft_s", "limits.max_tpot_s"))
+        ttft, tpot = (scenario.caller.setting(key) for key in ("limits.max_ttft_s", "limits.max_tpot_s"))
         yield f"replicas run at {used} of what they sustain: {ttft} and {tpot} say how long requests may take"
 
 
@@ -589,7 +589,7 @@ def _too_long(sized: ServingEstimate) -> Iterator[str]:
     """Some engines do not start where the cache of a replica is too small for one sequence of the longest length."""
     resolved = sized.resolved
     engine, longest = resolved.job.engine, resolved.values.serve.max_model_len
-    yield from _rejected(sized, resolved.given.values.serve.max_model_len)
+    yield from _rejected(sized, resolved.scenario.values.serve.max_model_len)
     if longest is None or not engine.memory.length_flag or not sized.fits or sized.too_long or sized.holds_one(longest):
         return
     text = f"{engine.name} refuses to start for sequences of {longest:,} tokens (the model's maximum)"
@@ -611,23 +611,23 @@ def _rejected(sized: ServingEstimate, asked: int | None) -> Iterator[str]:
 
 
 def _formats(sized: ServingEstimate) -> Iterator[str]:
-    asked, job = sized.resolved.given.values.serve.activations, sized.resolved.job
+    asked, job = sized.resolved.scenario.values.serve.activations, sized.resolved.job
     if asked is not None and asked != job.scheme.activations.name:
         gpu = job.server.accelerator.name
         yield f"{gpu} does not multiply {asked}: activations stay in {job.scheme.activations.name}"
 
 
-def _ignored(given: Given, engine: str) -> set[str]:
+def _ignored(scenario: Scenario, engine: str) -> set[str]:
     """Keys of the file or the flags that inference does not read, whole sections by their name."""
     found = set()
-    for key, origin in given.origin.items():
+    for key, origin in scenario.origin.items():
         section, dot, _ = key.partition(".")
-        unused = key not in USED or (section == "lora" and given.values.serve.adapters is None)
+        unused = key not in USED or (section == "lora" and scenario.values.serve.adapters is None)
         if origin != "env" and unused:
             found.add(section if dot and section not in PARTLY_USED else key)
-    if (given.values.stack or "").lower() == engine:  # an engine that was named as the stack
+    if (scenario.values.stack or "").lower() == engine:  # an engine that was named as the stack
         found.discard("stack")
-    return found | ({f"job {given.values.job}"} if given.values.job not in (None, INFERENCE) else set())
+    return found | ({f"job {scenario.values.job}"} if scenario.values.job not in (None, INFERENCE) else set())
 
 
 # LoRA adapters.
@@ -708,14 +708,14 @@ def _scenario(sized: ServingEstimate) -> dict[str, Any]:
     """Resolved keys with their origin; the formats are those that are used, whichever way they were said."""
     resolved = sized.resolved
     job = resolved.job
-    nested = resolved_scenario(resolved.given, resolved.values, resolved.origins, job.model, job.server)
+    nested = resolved_scenario(resolved.scenario, resolved.values, resolved.origins, job.model, job.server)
     origin, serve = nested["origin"], nested.setdefault("serve", {})
     formats = {"weights": job.scheme.weights, "activations": job.scheme.activations, "kv_cache": job.scheme.cache}
     for name, used in formats.items():
         serve[name] = used.name
         origin.setdefault(f"serve.{name}", origin.get("serve.scheme", "default"))
-    asked = resolved.given.values.job == INFERENCE
-    nested["job"], origin["job"] = INFERENCE, resolved.given.origin["job"] if asked else "default"
+    asked = resolved.scenario.values.job == INFERENCE
+    nested["job"], origin["job"] = INFERENCE, resolved.scenario.origin["job"] if asked else "default"
     return nested
 
 
@@ -834,12 +834,12 @@ def _reasons(sized: ServingEstimate) -> Iterator[Reason]:
         yield Reason(code=QUEUES, message=message)
     known = sized.limits if sized.fits else tuple(limit for limit in sized.limits if limit.value is not None)
     yield from memory_doubt(sized, sized.confidence)
-    yield from missed(known, sized.resolved.given.caller, confidence=sized.confidence)
+    yield from missed(known, sized.resolved.scenario.caller, confidence=sized.confidence)
 
 
 def _too_long_reason(sized: ServingEstimate) -> Reason:
     resolved = sized.resolved
-    asked, positions = resolved.given.values.serve.max_model_len or 0, resolved.job.model.max_positions
+    asked, positions = resolved.scenario.values.serve.max_model_len or 0, resolved.job.model.max_positions
     whose = f"max_model_len {asked:,} is more than the {positions:,} positions of {resolved.job.model.name}"
     return Reason(code=TOO_LONG, message=f"{whose}: {resolved.job.engine.name} refuses to start")
 

@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Self
 import msgspec
 
 from xe_sizer.software.number_formats import Format
-from xe_sizer.software.release import Release, of_release
+from xe_sizer.software.release import Release, split_release
 from xe_sizer.units import GIB, MICRO, MILLI
 
 Share = Annotated[float, msgspec.Meta(gt=0, le=1)]
@@ -261,7 +261,7 @@ class Engine(_Part, frozen=True):
     @property
     def parent_name(self) -> str:
         """The name of its parent without a release, empty where it has none."""
-        return of_release(self.parent)[0] if self.parent else ""
+        return split_release(self.parent)[0] if self.parent else ""
 
     def on_card(self, memory_bytes: float, generation: str) -> Self:
         """The engine with what it chooses for a card of that memory [bytes] and generation."""

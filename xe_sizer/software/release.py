@@ -38,7 +38,7 @@ class Release(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return version(release) < version(self.month if is_month(release) else self.before)
 
 
-def of_release(name: str) -> tuple[str, str | None]:
+def split_release(name: str) -> tuple[str, str | None]:
     """Name and release of a profile as people write it; no release: the newest that is known."""
     found = _OF_A_RELEASE.fullmatch(name.strip())
     return (found["name"], found["release"] or found["dotted"]) if found else (name, None)

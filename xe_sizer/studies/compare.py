@@ -15,20 +15,20 @@ from xe_sizer.result.studies import (
 from xe_sizer.result.training import Result
 from xe_sizer.scenario.provenance import collect
 from xe_sizer.scenario.read import changed
-from xe_sizer.studies.estimate import gpus_of
+from xe_sizer.studies.estimate import job_wing
 from xe_sizer.studies.hardware import one_price
 
 if TYPE_CHECKING:
     from xe_sizer.errors import Problem
     from xe_sizer.profiles.catalogue import Registry
-    from xe_sizer.scenario.read import Given
+    from xe_sizer.scenario.read import Scenario
 
 DIFFERENCES = 6
-Estimated = Callable[["Given", "Registry"], Result]
+Estimated = Callable[["Scenario", "Registry"], Result]
 
 
 def on_equal_gpus(
-    asked: Sequence[tuple[str, Given | Result]], registry: Registry, estimate: Estimated
+    asked: Sequence[tuple[str, Scenario | Result]], registry: Registry, estimate: Estimated
 ) -> list[tuple[str, Result]]:
     """Every alternative estimated, or as it is; those that leave the GPUs open on as many as the others.
 
@@ -41,40 +41,41 @@ def on_equal_gpus(
     InputError : every problem of every alternative
     """
     problems: list[Problem] = []
-    counts = [collect(problems, _gpus, one, registry) for _, one in asked]
-    named = [count for count, (_, one) in zip(counts, asked, strict=True) if count and not _open(one)]
-    gpus = max(named or [count for count in counts if count], default=None)
-    made = [(name, collect(problems, _estimated, one, gpus, registry, estimate)) for name, one in asked if not problems]
+    results = {place: one for place, (_, one) in enumerate(asked) if isinstance(one, Result)}
+    scenarios = {place: one for place, (_, one) in enumerate(asked) if not isinstance(one, Result)}
+    open_ = [place for place, one in scenarios.items() if one.values.gpus is None and one.values.nodes is None]
+    needed = {place: collect(problems, gpus_needed, one, registry) for place, one in scenarios.items()}
+    needed |= {place: one.gpus.count for place, one in results.items()}
+    named = [count for place, count in needed.items() if count and place not in open_]
+    gpus = max(named or [count for count in needed.values() if count], default=None)
+    for place, scenario in scenarios.items() if not problems else ():
+        on_gpus = gpus if place in open_ else None
+        if (result := collect(problems, _estimated, scenario, on_gpus, registry, estimate)) is not None:
+            results[place] = result
     if problems:
         raise InputError(list(dict.fromkeys(problems)))
-    return [(name, result) for name, result in made if result is not None]
+    return [(name, results[place]) for place, (name, _) in enumerate(asked)]
 
 
-def _open(one: Given | Result) -> bool:
-    """Whether an alternative leaves the number of its GPUs to be found."""
-    return not isinstance(one, Result) and one.values.gpus is None and one.values.nodes is None
+def gpus_needed(scenario: Scenario, registry: Registry) -> int:
+    """The GPUs that a scenario names, or needs. Raises InputError."""
+    wing = job_wing(scenario)
+    resolved = wing.resolve(scenario, registry)
+    gpus: int | None = resolved.gpus
+    return gpus or wing.size(resolved).gpus
 
 
-def _gpus(one: Given | Result, registry: Registry) -> int:
-    """The GPUs that an alternative names, or needs."""
-    if isinstance(one, Result):
-        return one.gpus.count
-    return gpus_of(one, registry)
+def _estimated(scenario: Scenario, gpus: int | None, registry: Registry, estimate: Estimated) -> Result:
+    """A scenario on so many GPUs where they are said, as it is where it cannot run on those."""
+    if gpus is not None:
+        try:
+            return estimate(changed(scenario, {"gpus": gpus}), registry)
+        except InputError:
+            pass
+    return estimate(scenario, registry)
 
 
-def _estimated(one: Given | Result, gpus: int | None, registry: Registry, estimate: Estimated) -> Result:
-    """An alternative on so many GPUs where it leaves them open, on its own where it cannot run on those."""
-    if isinstance(one, Result):
-        return one
-    if gpus is None or not _open(one):
-        return estimate(one, registry)
-    try:
-        return estimate(changed(one, {"gpus": gpus}), registry)
-    except InputError:
-        return estimate(one, registry)
-
-
-def compare(alternatives: Sequence[tuple[str, Result]], asked: Sequence[Given | Result] = ()) -> Comparison:
+def compare(alternatives: Sequence[tuple[str, Result]], asked: Sequence[Scenario | Result] = ()) -> Comparison:
     """Results side by side, and the parts of a step in which they differ most from the first.
 
     asked : the scenarios of the results, for what to warn of
@@ -88,7 +89,7 @@ def compare(alternatives: Sequence[tuple[str, Result]], asked: Sequence[Given | 
     )
 
 
-def _prices(asked: Sequence[Given | Result], entries: Sequence[Alternative]) -> Iterator[str]:
+def _prices(asked: Sequence[Scenario | Result], entries: Sequence[Alternative]) -> Iterator[str]:
     """Warnings where one price of the user's is charged for GPUs of several kinds, or prices are of several kinds."""
     kinds = {(entry.result.scenario.get("names") or {}).get("gpu") for entry in entries}
     if len(kinds) > 1:

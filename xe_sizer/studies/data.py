@@ -40,7 +40,7 @@ def data_statistics(measured: Measured) -> DataStatistics:
         shortest=_end(measured, measured.shortest),
         longest=_end(measured, measured.longest),
         histogram=TokenHistogram(lengths=measured.histogram.lengths, counts=measured.histogram.counts),
-        method=method_of(measured),
+        method=counting_method(measured),
         tokenised=measured.tokenised,
         tokenizer=None if counter is None else str(counter.path),
         template=str(counter.template.path) if counter and counter.template and chat else None,
@@ -52,7 +52,7 @@ def data_statistics(measured: Measured) -> DataStatistics:
     )
 
 
-def method_of(measured: Measured) -> Method:
+def counting_method(measured: Measured) -> Method:
     """How tokens came about."""
     if measured.counted:
         return "counted"
@@ -75,7 +75,7 @@ def _unread(measured: Measured) -> Iterator[UnreadRow]:
 
 def _assumed(measured: Measured) -> Iterator[str]:
     """That nothing was tokenised, with the range of what tokenizers make of such text."""
-    if method_of(measured) == "assumed":
+    if counting_method(measured) == "assumed":
         low, mean, high = measured.mean
         yield (
             f"tokens are assumed from bytes: {mean:,.0f} a sequence, between {low:,.0f} and {high:,.0f}; "

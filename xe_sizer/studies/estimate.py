@@ -1,154 +1,171 @@
-"""From a scenario to its result.
+"""From a scenario to its result, whatever it asks: each wing answers with functions of the same names.
 
-Training is imported at once; reinforcement learning and serving, which most questions have no part of, when asked.
+A wing is imported when it is asked: most questions have no part of the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from functools import cache
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from xe_sizer.immutable import Immutable
 from xe_sizer.result.common import with_advice
+from xe_sizer.scenario.limits import Estimate
+from xe_sizer.scenario.provenance import with_further
 from xe_sizer.scenario.trials import wanted
-from xe_sizer.training.advice import advise as advise_training
-from xe_sizer.training.methods import METHODS
-from xe_sizer.training.resolve import resolve as resolve_training
-from xe_sizer.training.search import size as size_training
-from xe_sizer.training.summary import summarise as summarise_training
-from xe_sizer.training.summary import with_operators
 
 if TYPE_CHECKING:
     from xe_sizer.errors import Problem
     from xe_sizer.profiles.catalogue import Registry
-    from xe_sizer.reinforcement.resolved import ResolvedReinforcement
     from xe_sizer.result.common import Advice
     from xe_sizer.result.serving import ServeResult
     from xe_sizer.result.training import Result
-    from xe_sizer.scenario.read import Given
+    from xe_sizer.scenario.read import Scenario
+    from xe_sizer.serving.estimate import ServingEstimate
     from xe_sizer.training.estimate import TrainingEstimate
-    from xe_sizer.training.resolved import ResolvedTraining
+    from xe_sizer.training.search import Candidates, Progress
 
-# A scenario that trains, resolved and sized, whatever its job learns from: data, or answers of its own.
-
-
-def reinforces(given: Given) -> bool:
-    """Whether a scenario's job learns from answers that the model itself writes."""
-    kind = METHODS.get(given.values.job or "")
-    return kind is not None and kind.rollout is not None
+E = TypeVar("E", bound=Estimate)
+R = TypeVar("R", "Result", "ServeResult")
 
 
-def resolve_job(given: Given, registry: Registry) -> ResolvedTraining | ResolvedReinforcement:
-    """Everything that sizing needs. Raises InputError."""
-    if reinforces(given):
-        from xe_sizer.reinforcement.resolve import resolve as resolve_reinforcement
+class Search(Protocol):
+    """The best on every number of GPUs, estimated; `every_way` as in `Rules`."""
 
-        return resolve_reinforcement(given, registry)
-    return resolve_training(given, registry)
+    def __call__(self, resolved: Any, progress: Progress | None = None, every_way: bool = True) -> Candidates: ...
 
 
-def size_job(given: Given, registry: Registry) -> TrainingEstimate:
-    """The scenario sized. Raises InputError."""
-    if reinforces(given):
-        from xe_sizer.reinforcement.resolve import resolve as resolve_reinforcement
-        from xe_sizer.reinforcement.search import size as size_reinforcement
+class Wing(Immutable, Generic[E, R]):
+    """What answers one kind of job.
 
-        return size_reinforcement(resolve_reinforcement(given, registry))
-    return size_training(resolve_training(given, registry))
+    name : of the package
+    resolve : all that sizing needs. Raises InputError
+    check : the same, of a scenario that other problems were found in
+    size : the best answer to what was resolved. Raises InputError
+    summarise : the result, with details or without, but for its operators and advice
+    advise : so many pieces of advice at most
+    """
+
+    name: str
+    resolve: Callable[[Scenario, Registry], Any]
+    check: Callable[[Scenario, Registry], Any]
+    size: Callable[[Any], E]
+    summarise: Callable[[E, bool], R]
+    with_operators: Callable[[R, E], R]
+    advise: Callable[[E, Registry, int], tuple[Advice, ...]]
+
+    def conclude(self, estimate: E, registry: Registry, details: bool = True, operators: bool = False) -> R:
+        """The result of an estimate, with its advice.
+
+        details : False for its verdict alone, with the one change that mends a no
+        operators : with its steps operator by operator
+        """
+        result = self.summarise(estimate, details)
+        if operators:
+            result = self.with_operators(result, estimate)
+        return with_advice(result, result.verdict, self.advise(estimate, registry, wanted(estimate, details)))
 
 
-def advice_for(sized: TrainingEstimate, registry: Registry, most: int) -> tuple[Advice, ...]:
-    """So many pieces of advice at most."""
-    from xe_sizer.reinforcement.advice import advise as advise_reinforcement
-    from xe_sizer.reinforcement.estimate import ReinforcementEstimate
+class JobWing(Wing[Any, "Result"]):
+    """What answers jobs that train. candidates : the best on every number of GPUs, what `plan` chooses from"""
 
-    if isinstance(sized, ReinforcementEstimate):
-        return advise_reinforcement(sized, registry, most)
-    return advise_training(sized, registry, most)
+    size: Callable[[Any], TrainingEstimate]
+    candidates: Search
 
 
-def gpus_of(given: Given, registry: Registry) -> int:
-    """The GPUs that a scenario names, or needs. Raises InputError."""
-    from xe_sizer.reinforcement.resolved import ResolvedReinforcement
+def job_wing(scenario: Scenario) -> JobWing:
+    """What answers a scenario that trains, by what its job learns from: data, or answers of its own."""
+    training = _training()  # whose import registers the methods
+    from xe_sizer.training.methods import METHODS
 
-    resolved = resolve_job(given, registry)
-    trainer = resolved.trainer if isinstance(resolved, ResolvedReinforcement) else resolved
-    return trainer.gpus or size_job(given, registry).gpus
+    kind = METHODS.get(scenario.values.job or "")
+    return training if kind is None or kind.rollout is None else _reinforcement()
 
 
-def estimate(given: Given, registry: Registry, details: bool = True, operators: bool = False) -> Result:
-    """Size one job.
+@cache
+def _training() -> JobWing:
+    from xe_sizer.training.advice import advise
+    from xe_sizer.training.resolve import resolve, resolve_without_serving
+    from xe_sizer.training.search import candidates, size
+    from xe_sizer.training.summary import summarise, with_operators
 
-    details : False for its verdict alone, with the one change that mends a no
-    operators : with its step operator by operator
+    return JobWing(
+        name="training",
+        resolve=resolve,
+        check=resolve_without_serving,
+        size=size,
+        candidates=candidates,
+        summarise=summarise,
+        with_operators=with_operators,
+        advise=advise,
+    )
+
+
+@cache
+def _reinforcement() -> JobWing:
+    from xe_sizer.reinforcement.advice import advise
+    from xe_sizer.reinforcement.resolve import resolve
+    from xe_sizer.reinforcement.search import candidates, size
+    from xe_sizer.reinforcement.summary import summarise
+    from xe_sizer.training.summary import with_operators
+
+    return JobWing(
+        name="reinforcement",
+        resolve=resolve,
+        check=resolve,
+        size=size,
+        candidates=candidates,
+        summarise=summarise,
+        with_operators=with_operators,
+        advise=advise,
+    )
+
+
+@cache
+def serving_wing() -> Wing[ServingEstimate, ServeResult]:
+    """What answers scenarios of inference."""
+    from xe_sizer.serving.advice import advise
+    from xe_sizer.serving.resolve import resolve
+    from xe_sizer.serving.search import size
+    from xe_sizer.serving.summary import summarise, with_operators
+
+    return Wing(
+        name="serving",
+        resolve=resolve,
+        check=resolve,
+        size=size,
+        summarise=summarise,
+        with_operators=with_operators,
+        advise=advise,
+    )
+
+
+def estimate(scenario: Scenario, registry: Registry, details: bool = True, operators: bool = False) -> Result:
+    """Size one job; `details` and `operators` as of `Wing.conclude`.
 
     Raises
     ------
     InputError : what the user can mend, all at once
     """
-    if reinforces(given):
-        return estimate_reinforcement(given, registry, details, operators)
-    sized = size_training(resolve_training(given, registry))
-    result = summarise_training(sized, details)
-    if operators:
-        result = with_operators(result, sized)
-    return with_advice(result, result.verdict, advise_training(sized, registry, wanted(sized, details)))
+    wing = job_wing(scenario)
+    return wing.conclude(wing.size(wing.resolve(scenario, registry)), registry, details, operators)
 
 
-# Everything that is wrong with a scenario, at once.
+def serve(scenario: Scenario, registry: Registry, details: bool = True) -> ServeResult:
+    """Size one service on its own hardware; `details` as of `Wing.conclude`.
+
+    Raises
+    ------
+    InputError : what the user can mend, all at once
+    """
+    wing = serving_wing()
+    return wing.conclude(wing.size(wing.resolve(scenario, registry)), registry, details)
 
 
-def with_further_problems(problems: Iterable[Problem], rest: Given, registry: Registry, serving: bool) -> list[Problem]:
+def with_further_problems(
+    problems: Iterable[Problem], rest: Scenario, registry: Registry, serving: bool
+) -> list[Problem]:
     """The problems of a scenario's keys, and what names, model, hardware and software have against the rest of it."""
-    if serving:
-        from xe_sizer.serving.resolve import with_further_problems as of_serving
-
-        return of_serving(problems, rest, registry)
-    if reinforces(rest):
-        from xe_sizer.reinforcement.resolve import with_further_problems as of_reinforcement
-
-        return of_reinforcement(problems, rest, registry)
-    from xe_sizer.training.resolve import with_further_problems as of_training
-
-    return of_training(problems, rest, registry)
-
-
-# From a reinforcement-learning scenario to its result.
-
-
-def estimate_reinforcement(given: Given, registry: Registry, details: bool = True, operators: bool = False) -> Result:
-    """Size one job that learns from answers of its own.
-
-    details : False for its verdict alone, with the one change that mends a no
-    operators : with an optimizer step of the actor operator by operator
-
-    Raises
-    ------
-    InputError : what the user can mend, all at once
-    """
-    from xe_sizer.reinforcement.advice import advise as advise_reinforcement
-    from xe_sizer.reinforcement.resolve import resolve as resolve_reinforcement
-    from xe_sizer.reinforcement.search import size as size_reinforcement
-    from xe_sizer.reinforcement.summary import summarise as summarise_reinforcement
-
-    sized = size_reinforcement(resolve_reinforcement(given, registry), details)
-    result = summarise_reinforcement(sized, details, operators)
-    return with_advice(result, result.verdict, advise_reinforcement(sized, registry, wanted(sized, details)))
-
-
-# From an inference scenario to its result.
-
-
-def serve(given: Given, registry: Registry, details: bool = True) -> ServeResult:
-    """Size one service on its own hardware.
-
-    details : False for the verdict alone, with the one change that mends a no
-
-    Raises
-    ------
-    InputError : what the user can mend, all at once
-    """
-    from xe_sizer.serving.resolve import resolve as resolve_service
-    from xe_sizer.serving.search import size as size_service
-    from xe_sizer.studies.hardware import concluded
-
-    return concluded(size_service(resolve_service(given, registry)), registry, details)
+    wing: Wing[Any, Any] = serving_wing() if serving else job_wing(rest)
+    return with_further(problems, rest, wing.check, registry)

@@ -13,39 +13,37 @@ from msgspec.structs import replace
 from xe_sizer.errors import InputError, Location, Problem, collecting, did_you_mean
 from xe_sizer.immutable import Immutable
 from xe_sizer.profiles.finder import is_path
-from xe_sizer.result.common import LeftOut, with_advice
-from xe_sizer.result.serving import BY_POWER, BY_PRICE, FleetOption, ParetoPoint, ReplicaLayout
+from xe_sizer.result.common import LeftOut
+from xe_sizer.result.serving import BY_POWER, BY_PRICE, FleetOption, ParetoPoint
 from xe_sizer.scenario.read import changed
-from xe_sizer.scenario.trials import wanted
-from xe_sizer.serving.advice import advise as advise_service
 from xe_sizer.serving.memory import serving_memory
 from xe_sizer.serving.queueing import curve
 from xe_sizer.serving.resolve import resolve
 from xe_sizer.serving.search import fit_of, size
 from xe_sizer.serving.search_space import legal_placements
-from xe_sizer.serving.summary import summarise as summarise_service
-from xe_sizer.serving.summary import throughput_of
-from xe_sizer.serving.summary import with_operators as with_service_operators
+from xe_sizer.serving.summary import layout_of, throughput_of
+from xe_sizer.studies.estimate import serving_wing
 
 if TYPE_CHECKING:
     from xe_sizer.laws.hardware import Server
     from xe_sizer.profiles.catalogue import Registry
     from xe_sizer.result.serving import ServeResult
     from xe_sizer.scenario.provenance import Tariff
-    from xe_sizer.scenario.read import Given
+    from xe_sizer.scenario.read import Scenario
     from xe_sizer.serving.estimate import ServingEstimate
     from xe_sizer.serving.resolved import ResolvedService
-    from xe_sizer.training.estimate import TrainingEstimate
 
 T = TypeVar("T")
 
 
-def all_hardware(given: Given, among: Sequence[str], any_gpu: bool, registry: Registry) -> list[dict[str, object]]:
+def all_hardware(
+    scenario: Scenario, among: Sequence[str], any_gpu: bool, registry: Registry
+) -> list[dict[str, object]]:
     """Keys of every kind of hardware to choose from, {} for the scenario's own. Raises InputError."""
-    own = ({"gpu": given.values.gpu}, {"server": given.values.server})
-    place = Location(given.caller.place("among"))
+    own = ({"gpu": scenario.values.gpu}, {"server": scenario.values.server})
+    place = Location(scenario.caller.place("among"))
     hardware = [keys for keys in hardware_named(among, any_gpu, registry, place) if keys not in own]
-    if "gpu" in given.origin or "server" in given.origin:
+    if "gpu" in scenario.origin or "server" in scenario.origin:
         hardware = [{}, *hardware]
     return hardware or [{}]
 
@@ -84,7 +82,10 @@ def _kind(name: str, registry: Registry, place: Location) -> str:
 
 
 def on_each(
-    given: Given, hardware: Sequence[Mapping[str, object]], answer: Callable[[Given], T], left_out: list[LeftOut]
+    scenario: Scenario,
+    hardware: Sequence[Mapping[str, object]],
+    answer: Callable[[Scenario], T],
+    left_out: list[LeftOut],
 ) -> Iterator[tuple[str, T]]:
     """The name of each kind of hardware ("" for the scenario's own) and the answer on it.
 
@@ -100,7 +101,7 @@ def on_each(
     for keys in hardware:
         name = " ".join(str(value) for value in keys.values())
         try:
-            found = answer(changed(given, keys) if keys else given)
+            found = answer(changed(scenario, keys) if keys else scenario)
         except InputError as error:
             if len(hardware) == 1:
                 raise
@@ -118,23 +119,16 @@ def price_kinds(tariffs: Iterable[Tariff]) -> set[str | None]:
     return {tariff.offer.kind for tariff in tariffs if tariff.offer is not None}
 
 
-def prices_compare(sized: Sequence[TrainingEstimate] | Sequence[ServingEstimate]) -> bool:
-    """Whether there are answers, and their prices are all known, in one currency and of one kind of contract."""
-    tariffs = [one.resolved.tariff for one in sized]
-    alike = len({tariff.currency for tariff in tariffs}) == 1 and len(price_kinds(tariffs)) <= 1
-    return alike and all(one.cost is not None for one in sized)
-
-
 def hardware_name(server: Server) -> str:
     """The server, or the GPU where none is named."""
     return server.accelerator.name if server.bare else server.name
 
 
-def one_price(given: Given) -> Iterator[str]:
+def one_price(scenario: Scenario) -> Iterator[str]:
     """A warning where every kind of hardware is charged what the user gave for one."""
-    price = given.values.cost.price_per_gpu_hour
+    price = scenario.values.cost.price_per_gpu_hour
     if price is not None and not isinstance(price, Mapping):
-        each = given.caller.setting("cost.price_per_gpu_hour", {"NAME": price})
+        each = scenario.caller.setting("cost.price_per_gpu_hour", {"NAME": price})
         yield f"every kind of hardware is charged the same {price:g} per GPU-hour; {each} sets the price of one of them"
 
 
@@ -159,7 +153,7 @@ class Fleet(Immutable):
 
 
 def serve_on(
-    given: Given,
+    scenario: Scenario,
     registry: Registry,
     hardware: Sequence[Mapping[str, object]] = ({},),
     front: bool = False,
@@ -177,16 +171,16 @@ def serve_on(
     ------
     InputError : as `fleet`
     """
-    found = fleet(given, registry, hardware)
-    result = concluded(found.chosen, registry, details, operators)
+    found = fleet(scenario, registry, hardware)
+    result = serving_wing().conclude(found.chosen, registry, details, operators)
     if len(hardware) > 1:
         compared = tuple(option(one) for one in found.answers)
-        warnings = (*result.warnings, *one_price(given), *_unpriced(found))
+        warnings = (*result.warnings, *one_price(scenario), *_unpriced(found))
         result = replace(result, fleet=compared, fleet_order=found.order, left_out=found.left_out, warnings=warnings)
     return replace(result, pareto=pareto(found.chosen.resolved)) if front else result
 
 
-def fleet(given: Given, registry: Registry, hardware: Sequence[Mapping[str, object]]) -> Fleet:
+def fleet(scenario: Scenario, registry: Registry, hardware: Sequence[Mapping[str, object]]) -> Fleet:
     """Size the service on each kind of hardware.
 
     hardware : keys (`gpu` or `server`) that name each kind, {} for the scenario's own
@@ -198,16 +192,25 @@ def fleet(given: Given, registry: Registry, hardware: Sequence[Mapping[str, obje
     InputError : what the user can mend; hardware that the model cannot run on is left out, unless all of it is
     """
     left_out: list[LeftOut] = []
-    sized = on_each(given, hardware, lambda asked: size(resolve(asked, registry)), left_out)
+    sized = on_each(scenario, hardware, lambda asked: size(resolve(asked, registry)), left_out)
     answers = [one for _, one in sized]
     kept = [one.ok for one in answers]
-    comparable = prices_compare([one for one, keeps in zip(answers, kept, strict=True) if keeps])
+    good = [one for one, keeps in zip(answers, kept, strict=True) if keeps]
+    tariffs = [one.resolved.tariff for one in good]
+    alike = len({tariff.currency for tariff in tariffs}) == 1 and len(price_kinds(tariffs)) <= 1
+    comparable = alike and all(one.cost is not None for one in good)
+
+    def expense(sized: ServingEstimate) -> float:
+        """Price an hour, or design power [W]; unknown ones come last."""
+        found = sized.cost if comparable else power_w(sized)
+        return math.inf if found is None else found
+
     order = sorted(
         range(len(answers)),
         key=lambda place: (
             not kept[place],
             not answers[place].fits,
-            _expense(answers[place], comparable),
+            expense(answers[place]),
             answers[place].tpot_s,
         ),
     )
@@ -226,12 +229,6 @@ def _unpriced(found: Fleet) -> Iterator[str]:
         yield f"{why}: hardware is sorted by GPU design power, which says nothing about its price"
 
 
-def _expense(sized: ServingEstimate, comparable: bool) -> float:
-    """What orders answers of one kind: price an hour, or design power [W]; unknown ones come last."""
-    found = sized.cost if comparable else power_w(sized)
-    return math.inf if found is None else found
-
-
 def power_w(sized: ServingEstimate) -> float | None:
     """Design power of all GPUs [W]."""
     tdp_w = sized.resolved.job.server.accelerator.tdp_w
@@ -247,7 +244,7 @@ def option(sized: ServingEstimate) -> FleetOption:
         server=server.name,
         gpus=sized.gpus,
         replicas=sized.replicas,
-        layout=layout_of(sized.placement.tp[0], sized.placement.pp[0], sized.placement.ep[0], sized.placement.dp[0]),
+        layout=layout_of(sized.placement),
         fits=sized.fits,
         meets_limits=sized.ok,
         ttft_s=ttft_s if math.isfinite(ttft_s) else None,
@@ -262,10 +259,6 @@ def option(sized: ServingEstimate) -> FleetOption:
         fit=fit_of(sized),
         hourly_price=sized.resolved.tariff.hourly(server),
     )
-
-
-def layout_of(tp: int, pp: int, ep: int, dp: int) -> ReplicaLayout:
-    return ReplicaLayout(tp=int(tp), pp=int(pp), ep=int(ep), dp=int(dp))
 
 
 def pareto(resolved: ResolvedService) -> tuple[ParetoPoint, ...]:
@@ -292,7 +285,7 @@ def pareto(resolved: ResolvedService) -> tuple[ParetoPoint, ...]:
     step = max(math.ceil(len(kept) / MOST_POINTS), 1)
     return tuple(
         ParetoPoint(
-            layout=layout_of(placements.tp[c], placements.pp[c], placements.ep[c], placements.dp[c]),
+            layout=layout_of(placements[c : c + 1]),
             running_requests=float(found.states.running[r, c]),
             tokens_per_s_per_user=float(per_user[r, c]),
             output_tokens_per_s_per_gpu=float(per_gpu[r, c]),
@@ -300,11 +293,3 @@ def pareto(resolved: ResolvedService) -> tuple[ParetoPoint, ...]:
         )
         for r, c in kept[:-1:step] + kept[-1:]
     )
-
-
-def concluded(sized: ServingEstimate, registry: Registry, details: bool = True, operators: bool = False) -> ServeResult:
-    """The result of an estimate, with advice; `operators` as well with its steps operator by operator."""
-    result = summarise_service(sized, details)
-    if operators:
-        result = with_service_operators(result, sized)
-    return with_advice(result, result.verdict, advise_service(sized, registry, wanted(sized, details)))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec.structs import replace
@@ -14,10 +14,6 @@ from msgspec.structs import replace
 from xe_sizer.errors import InputError
 from xe_sizer.immutable import Immutable
 from xe_sizer.laws.hardware import HOST_RESERVE_BYTES, energy_kwh
-from xe_sizer.reinforcement.estimate import ReinforcementEstimate
-from xe_sizer.reinforcement.resolved import ResolvedReinforcement
-from xe_sizer.reinforcement.search import Search, estimates
-from xe_sizer.reinforcement.summary import pools_of
 from xe_sizer.result.common import CERTAINTIES, GIVEN_PRICE, ON_DEMAND, SCHEMA_VERSION, LeftOut, Reason, Verdict
 from xe_sizer.result.studies import (
     BY_BATCH,
@@ -36,15 +32,12 @@ from xe_sizer.scenario.limits import memory_doubt, missed, verdict_of
 from xe_sizer.scenario.options import OPTION_OF
 from xe_sizer.scenario.provenance import joining_assumptions
 from xe_sizer.scenario.read import command
-from xe_sizer.studies.estimate import resolve_job
+from xe_sizer.studies.estimate import job_wing
 from xe_sizer.studies.hardware import hardware_name, on_each, one_price
-from xe_sizer.training.estimate import FITS, Choice, Fewest, TrainingEstimate, keeps_limits
-from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.layout import WORDS
-from xe_sizer.training.memory import ledger_of
 from xe_sizer.training.run import start_up_s
-from xe_sizer.training.search import GPUS_ERROR, complexity, frontier
-from xe_sizer.training.search_space import LARGEST_PLAN, layout_chunks, removed_by_rules, without_groups
+from xe_sizer.training.search import GPUS_ERROR, Candidates, complexity, onward
+from xe_sizer.training.search_space import removed_by_rules, without_groups
 from xe_sizer.training.summary import bound_of, layout_of, scenario_of, slow_start
 from xe_sizer.version import __version__
 
@@ -52,9 +45,10 @@ if TYPE_CHECKING:
     from xe_sizer.profiles.catalogue import Registry
     from xe_sizer.result.common import Range
     from xe_sizer.result.studies import Rule
-    from xe_sizer.scenario.read import Given
+    from xe_sizer.scenario.read import Scenario
+    from xe_sizer.training.estimate import TrainingEstimate
     from xe_sizer.training.resolved import ResolvedTraining
-    from xe_sizer.training.search import Frontier, Progress
+    from xe_sizer.training.search import Progress
 
 # Which of the candidates of a plan is the best, and what the model cannot tell apart.
 
@@ -62,9 +56,9 @@ SURE = max(CERTAINTIES.values())  # probability from which the upper end of a ra
 LIKELY = CERTAINTIES["likely"]  # probability from which memory is taken to suffice, of plans alike
 
 
-def objective_of(given: Given) -> str:
+def usual_objective(scenario: Scenario) -> str:
     """What the scenario calls the best: where there is a deadline what has to be bought for it, else the cost."""
-    return given.values.objective or ("cost" if given.values.limits.max_hours is None else "servers")
+    return scenario.values.objective or ("cost" if scenario.values.limits.max_hours is None else "servers")
 
 
 def servers(sized: TrainingEstimate) -> int:
@@ -226,53 +220,13 @@ def _name(sized: TrainingEstimate) -> str:
     return hardware_name(sized.resolved.job.server)
 
 
-# How a candidate of reinforcement learning splits its GPUs, and the keys that ask for it.
-
-SIZES = ("tp", "pp", "ep")
-
-
-def pools_and_way(sized: TrainingEstimate) -> dict[str, Any]:
-    """Fields of a candidate: the pools, and whether answers are written on the GPUs that train."""
-    if not isinstance(sized, ReinforcementEstimate):
-        return {}
-    return {"pools": tuple(pools_of(sized)), "colocated": sized.iteration.colocated}
-
-
-def rollout_flags(sized: TrainingEstimate) -> dict[str, object]:
-    """The scenario keys that ask for the replicas of an estimate."""
-    if not isinstance(sized, ReinforcementEstimate):
-        return {}
-    one = sized.iteration
-    sizes = {f"rollout.{name}": int(getattr(one.rollout.placement, name)[0]) for name in SIZES}
-    if one.colocated:
-        return {**sizes, "rollout.colocated": True}
-    return {**sizes, "rollout.gpus": one.rollout.gpus}
-
-
-CHUNK = 1 << 16  # layouts evaluated together: few enough for the memory, many enough to share their ranks' shapes
 MOST_NAMED = 3  # kinds of hardware, or numbers of GPUs, that a warning names
 DEGREES = ("tp", "cp", "pp", "dp")  # what the number of GPUs is the product of
 PLAIN = ("tp", "pp", "vpp", "cp", "ep", "dp", "zero")
 
 
-class Candidates(Immutable):
-    """One kind of hardware with its estimated candidates. tried : numbers of GPUs over which a layout can be spread."""
-
-    resolved: ResolvedTraining
-    sized: tuple[TrainingEstimate, ...]
-    considered: int
-    feasible: int
-    complete: bool
-    tried: tuple[int, ...] = ()
-
-
-def gpu_numbers(resolved: ResolvedTraining) -> tuple[int, ...]:
-    """The numbers of GPUs that a plan tries: the one asked for, else those of whole servers, or parts of one too."""
-    return (resolved.gpus,) if resolved.gpus is not None else resolved.gpu_numbers(LARGEST_PLAN)
-
-
 def plan(
-    given: Given,
+    scenario: Scenario,
     registry: Registry,
     hardware: Sequence[Mapping[str, object]] = ({},),
     objective: str | None = None,
@@ -290,7 +244,7 @@ def plan(
     InputError : what the user can mend; hardware that the job cannot run on is left out, unless all of it is
     """
     started = time.perf_counter()
-    found, left_out = _searched(given, registry, hardware, progress)
+    found, left_out = _searched(scenario, registry, hardware, progress)
     rules = _rules(found) if explain else ()
     search = Searched(
         layouts_considered=sum(one.considered for one in found),
@@ -300,17 +254,17 @@ def plan(
         rules=rules,
         numbers=tuple(map(_numbers, found)),
     )
-    return _result(found, search, left_out, objective or objective_of(given), registry)
+    return _result(found, search, left_out, objective or usual_objective(scenario), registry)
 
 
 def _searched(
-    given: Given, registry: Registry, hardware: Sequence[Mapping[str, object]], progress: Progress | None
+    scenario: Scenario, registry: Registry, hardware: Sequence[Mapping[str, object]], progress: Progress | None
 ) -> tuple[list[Candidates], tuple[LeftOut, ...]]:
     """What was found on each kind of hardware until an interrupt, and which of them has nothing. Raises InputError."""
-    found: list[Candidates] = []
+    wing, found = job_wing(scenario), list[Candidates]()
     left_out: list[LeftOut] = []
-    for name, asked in on_each(given, hardware, lambda asked: resolve_job(asked, registry), left_out):
-        searched = candidates_of(asked, _onward(progress, sum(one.considered for one in found)))
+    for name, asked in on_each(scenario, hardware, lambda asked: wing.resolve(asked, registry), left_out):
+        searched = wing.candidates(asked, onward(progress, sum(one.considered for one in found)))
         resolved = searched.resolved
         if not searched.sized and searched.complete:
             reason = "no layout fits" if searched.considered else "no legal layout on these numbers of GPUs"
@@ -319,136 +273,14 @@ def _searched(
         if not searched.complete:
             break
     if all(one.complete and not one.considered for one in found):
-        raise InputError(found[0].resolved.no_layout(gpu_numbers(found[0].resolved)))
+        raise InputError(found[0].resolved.no_layout(found[0].resolved.planned_gpus))
     return found, tuple(left_out)
-
-
-def _onward(progress: Progress | None, before: int) -> Progress | None:
-    """Reports of one search added to those of the searches before it."""
-    return None if progress is None else lambda considered: progress(before + considered)
 
 
 def _rules(found: Sequence[Candidates]) -> tuple[Rule, ...]:
     """What the rules removed, over all kinds of hardware."""
-    kinds = [removed_by_rules(replace(one.resolved.rules, every_way=True), gpu_numbers(one.resolved)) for one in found]
+    kinds = [removed_by_rules(replace(one.resolved.rules, every_way=True), one.resolved.planned_gpus) for one in found]
     return tuple(replace(same[0], removed=sum(rule.removed for rule in same)) for same in zip(*kinds, strict=True))
-
-
-def candidates_of(
-    resolved: ResolvedTraining | ResolvedReinforcement, progress: Progress | None = None, every_way: bool = True
-) -> Candidates:
-    """The best on every number of GPUs, estimated, of a job that learns from data or from answers of its own."""
-    if isinstance(resolved, ResolvedReinforcement):
-        return _of_iterations(resolved, progress, every_way)
-    return candidates(resolved, progress, every_way)
-
-
-def _of_iterations(resolved: ResolvedReinforcement, progress: Progress | None, every_way: bool) -> Candidates:
-    """The best split of every number of GPUs, for each way to share them."""
-    search = Search(resolved, every_way, progress)
-    found: list[ReinforcementEstimate] = []
-    try:
-        found += estimates(search, gpu_numbers(resolved.trainer))
-    except KeyboardInterrupt:
-        return _iterations(resolved, found, search, complete=False)
-    fewest = min((one.gpus for one in found), default=None)
-    sized = tuple(replace(one, fewest_gpus=fewest) for one in found)
-    return _iterations(resolved, sized, search, complete=True)
-
-
-def _iterations(
-    resolved: ResolvedReinforcement, sized: Sequence[TrainingEstimate], search: Search, complete: bool
-) -> Candidates:
-    """What a search of iterations found; numbers of GPUs that the trainer's batch rules out may do in two pools."""
-    trainer, counts = resolved.trainer, gpu_numbers(resolved.trainer)
-    split = without_groups(replace(trainer.rules, every_way=search.every_way), counts)
-    tried = tuple(count for count in counts if count not in split or any(one.gpus == count for one in sized))
-    trainer = replace(trainer, at_batch=None)  # its batch is that of the prompts
-    return Candidates(trainer, tuple(sized), search.seen.considered, search.seen.feasible, complete, tried)
-
-
-def candidates(resolved: ResolvedTraining, progress: Progress | None = None, every_way: bool = True) -> Candidates:
-    """The best layout on every number of GPUs, estimated; `every_way` as in `Rules`."""
-    found = _candidates_on(resolved, gpu_numbers(resolved), progress, every_way)
-    if resolved.at_batch is None:
-        return found
-    missed = _missed_by_batch(found, every_way)
-    for good in (_fits, _keeps_limits):
-        while found.complete and (between := [count for count in missed if _may_be_fewest(found, count, good)]):
-            count = between[len(between) // 2]
-            onward = _onward(progress, found.considered)
-            more = _candidates_on(resolved.fitted_to(count), (count,), onward, every_way)
-            found = Candidates(
-                resolved=resolved,
-                sized=(*found.sized, *more.sized),
-                considered=found.considered + more.considered,
-                feasible=found.feasible + more.feasible,
-                complete=more.complete,
-                tried=(*found.tried, *more.tried),
-            )
-    return found
-
-
-def _candidates_on(
-    resolved: ResolvedTraining, counts: tuple[int, ...], progress: Progress | None, every_way: bool
-) -> Candidates:
-    """The best layout on each of the numbers of GPUs over which the global batch can be split."""
-    rules = replace(resolved.rules, every_way=every_way)
-    keeps = partial(keeps_limits, resolved)
-    best = frontier(resolved.job, layout_chunks(rules, counts, CHUNK), resolved.min_headroom_bytes, progress, keeps)
-    skipped = without_groups(rules, counts)
-    tried = tuple(count for count in counts if count not in skipped)
-    return Candidates(resolved, tuple(_sized(resolved, best)), best.considered, best.feasible, best.complete, tried)
-
-
-def _missed_by_batch(found: Candidates, every_way: bool) -> list[int]:
-    """Numbers of GPUs, ascending, that the assumed global batch rules out and one fitted to them does not."""
-    resolved = found.resolved
-    missed = [count for count in gpu_numbers(resolved) if count not in found.tried]
-    fitted = ((count, replace(resolved.fitted_to(count).rules, every_way=every_way)) for count in missed)
-    return [count for count, rules in fitted if not without_groups(rules, (count,))]
-
-
-def _fits(sized: TrainingEstimate) -> bool:
-    return sized.fits
-
-
-def _keeps_limits(sized: TrainingEstimate) -> bool:
-    return sized.ok
-
-
-def _may_be_fewest(found: Candidates, count: int, good: Callable[[TrainingEstimate], bool]) -> bool:
-    """Whether so many GPUs are fewer than all that do, and more than all below these that do not.
-
-    What some GPUs do not, fewer do not either.
-    """
-    enough = {one.gpus for one in found.sized if good(one)}
-    most = min(enough, default=math.inf)
-    return max((tried for tried in found.tried if tried < most), default=0) < count < most
-
-
-def searched(resolved: ResolvedTraining, every_way: bool = True) -> tuple[TrainingEstimate, ...]:
-    """Candidates of a search that nobody interrupted. Raises KeyboardInterrupt."""
-    found = candidates(resolved, every_way=every_way)
-    if not found.complete:
-        raise KeyboardInterrupt
-    return found.sized
-
-
-def _sized(resolved: ResolvedTraining, best: Frontier) -> Iterable[TrainingEstimate]:
-    """The layouts of a frontier as estimates, each computed alone: sums of many round otherwise in the last digit."""
-    for index in range(len(best.layouts)):
-        row = best.layouts[index : index + 1]
-        under = resolved.under(row)
-        evaluation = Evaluation(under.job, row)
-        choice = Choice(
-            evaluation=evaluation,
-            ledger=ledger_of(evaluation),
-            rank=FITS,
-            considered=best.considered,
-            feasible=best.feasible,
-        )
-        yield TrainingEstimate(under, int(row.gpus[0]), choice, Fewest(resolved))
 
 
 def _result(
@@ -469,13 +301,13 @@ def _result(
         search=search,
         candidates=listed,
         answers=answers,
-        command=command(resolved.given, {}, registry.user_folders),
+        command=command(resolved.scenario, {}, registry.user_folders),
         left_out=left_out,
         warnings=(
             *_untried(found),
             *_prices(found, ranked),
             *resolved.warnings,
-            *_joining(resolved, sized),
+            *joining_assumptions(resolved.job.server, max((one.gpus for one in sized), default=1)),
             *_start(sized, answers),
             *(_following(found) or _undivided(sized, search, answers)),
             *_batches(resolved, sized),
@@ -484,16 +316,11 @@ def _result(
     )
 
 
-def _joining(resolved: ResolvedTraining, sized: Sequence[TrainingEstimate]) -> Iterator[str]:
-    """What is assumed of fabric and network, where some candidate uses them."""
-    return joining_assumptions(resolved.job.server, max((one.gpus for one in sized), default=1))
-
-
 def _numbers(found: Candidates) -> Numbers:
     """The numbers of GPUs of one kind of hardware that were searched, and why others were not."""
     resolved, tried = found.resolved, tuple(sorted(found.tried))
     why: dict[tuple[str, str], list[int]] = {}
-    for count in gpu_numbers(resolved):
+    for count in resolved.planned_gpus:
         if count not in tried:
             why.setdefault(_why_skipped(found, count), []).append(count)
     skipped = tuple(Skipped(code=code, reason=reason, gpus=tuple(counts)) for (code, reason), counts in why.items())
@@ -537,7 +364,7 @@ def _batches(resolved: ResolvedTraining, sized: Sequence[TrainingEstimate]) -> I
     """That plans read different amounts of data where their assumed batches differ and the steps do not."""
     batches = sorted({one.resolved.job.global_batch for one in sized})
     if resolved.at_batch is not None and len(batches) > 1 and resolved.fixed_steps:
-        setting = resolved.given.caller.setting("train.global_batch", "N")
+        setting = resolved.scenario.caller.setting("train.global_batch", "N")
         several = f"{batches[0]:,} to {batches[-1]:,}, as it splits over the GPUs"
         yield f"the assumed global batch is {several}, and plans read as much data in their steps; {setting} sets one"
 
@@ -547,7 +374,7 @@ def _following(found: Sequence[Candidates]) -> tuple[str, ...]:
     resolved = found[0].resolved
     if resolved.at_replicas is None:
         return ()
-    setting = resolved.given.caller.setting("train.global_batch", "N")
+    setting = resolved.scenario.caller.setting("train.global_batch", "N")
     told = f"the global batch of a plan is {resolved.job.global_batch:,} x dp"
     more = ", and so is the data that its steps read" if resolved.fixed_steps else ""
     return (f"{told}{more}; {setting} sets one for all",)
@@ -562,7 +389,7 @@ def _prices(found: Sequence[Candidates], ranking: Ranking) -> Iterator[str]:
     """What a reader must know of the prices to read the candidates right."""
     yield from ranking.unpriced()
     if len(found) > 1:
-        yield from one_price(found[0].resolved.given)
+        yield from one_price(found[0].resolved.scenario)
     if any(one.billed_gpus > one.gpus for one in ranking.sized):
         yield "whole servers are paid for: part of a server costs as much as all of it"
 
@@ -574,7 +401,7 @@ def _untried(found: Sequence[Candidates]) -> Iterator[str]:
     names = list(dict.fromkeys(hardware_name(one.job.server) for one in open_))
     if names:
         told = ", ".join(names) if len(names) <= MOST_NAMED else f"{len(names)} kinds of hardware"
-        setting = found[0].resolved.given.caller.setting("host_memory_gib")
+        setting = found[0].resolved.scenario.caller.setting("host_memory_gib")
         yield f"host memory of {told} unknown: plans that offload are left out; give {setting}"
 
 
@@ -594,14 +421,15 @@ def _candidate(sized: TrainingEstimate, pareto: bool, registry: Registry) -> Can
         peak_bytes=float(round(sized.peak_bytes)),
         headroom_bytes=float(round(sized.usable_bytes) - round(sized.peak_bytes)),
         bound=bound_of(sized.component_s),
-        **pools_and_way(sized),
+        pools=sized.pools,
+        colocated=sized.colocated,
         pareto=pareto,
         meets_limits=sized.ok,
         price=sized.cost,
         currency=None if sized.cost is None else resolved.tariff.currency,
         energy_kwh=energy_kwh(job.server, sized.gpu_hours),
         tokens_per_s=sized.tokens_per_s,
-        command=command(resolved.given, layout_flags(sized), registry.user_folders),
+        command=command(resolved.scenario, layout_flags(sized), registry.user_folders),
         start_up_s=start_up_s(job),
         fit_probability=sized.fit_probability,
         host_bytes=float(round(sized.ledger.host_bytes[0])),
@@ -616,7 +444,7 @@ def layout_flags(sized: TrainingEstimate) -> dict[str, object]:
     """The scenario keys that ask for the number of GPUs and the layout of an estimate."""
     layouts = sized.layouts
     flags: dict[str, object] = {"gpus": sized.gpus}
-    if "train.global_batch" not in sized.resolved.given.origin:
+    if "train.global_batch" not in sized.resolved.scenario.origin:
         flags["train.global_batch"] = sized.resolved.job.global_batch  # what is usual depends on the GPUs
     flags |= {f"layout.{name}": int(getattr(layouts, name)[0]) for name in PLAIN}
     flags |= {f"layout.{name}": words[int(getattr(layouts, name)[0])] for name, words in WORDS.items()}
@@ -625,7 +453,7 @@ def layout_flags(sized: TrainingEstimate) -> dict[str, object]:
     flags |= {f"layout.{name}": ranks for name, ranks in groups.items() if ranks}
     if int(layouts.tp[0]) > 1:
         flags["layout.sequence_parallel"] = bool(layouts.sequence_parallel[0])
-    return {key: value for key, value in (flags | rollout_flags(sized)).items() if key in OPTION_OF}
+    return {key: value for key, value in (flags | sized.pool_keys).items() if key in OPTION_OF}
 
 
 def _verdict(sized: Sequence[TrainingEstimate], answers: Answers, complete: bool) -> Verdict:
@@ -636,7 +464,7 @@ def _verdict(sized: Sequence[TrainingEstimate], answers: Answers, complete: bool
         message = "no layout fits on any of the GPUs searched"
         return Verdict(fits=False, meets_limits=False, reasons=(Reason(code="out-of-memory", message=message),))
     chosen = sized[answers.chosen]
-    caller, confidence = chosen.resolved.given.caller, chosen.confidence
+    caller, confidence = chosen.resolved.scenario.caller, chosen.confidence
     missing = missed(chosen.limits, caller, "the nearest plan takes", confidence)
     reasons = (*memory_doubt(chosen, confidence), *missing)
     return verdict_of(chosen, confidence, not reasons, reasons)

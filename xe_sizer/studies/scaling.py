@@ -2,69 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from xe_sizer.errors import InputError, Problem
-from xe_sizer.reinforcement.resolve import resolve as resolve_reinforcement
 from xe_sizer.result.common import SCHEMA_VERSION
 from xe_sizer.result.studies import (
     Scaling,
     ScalingPoint,
 )
-from xe_sizer.studies.estimate import reinforces
-from xe_sizer.studies.plan import candidates_of, gpu_numbers, searched
-from xe_sizer.training.resolve import resolve
+from xe_sizer.studies.estimate import job_wing
 from xe_sizer.training.summary import COMPUTE, bound_of, layout_of, scenario_of
 
 if TYPE_CHECKING:
     from xe_sizer.profiles.catalogue import Registry
-    from xe_sizer.scenario.read import Given
+    from xe_sizer.scenario.read import Scenario
     from xe_sizer.training.estimate import TrainingEstimate
-    from xe_sizer.training.resolved import ResolvedTraining
 
 
-def scaling(given: Given, registry: Registry, weak: bool = False) -> Scaling:
+def scaling(scenario: Scenario, registry: Registry, weak: bool = False) -> Scaling:
     """The job on numbers of GPUs that double: the same batch (strong), or one that grows with the GPUs (weak).
 
     Efficiency is the samples per second per GPU, relative to the fewest GPUs that fit. Raises InputError.
     """
-    if reinforces(given):
-        return _of_iterations(given, registry, weak)
-    resolved = resolve(given, registry)
-    open_ = replace(resolved.without_layout(), gpus=None)
-    found = {one.gpus: one for one in searched(open_)}
-    points: list[ScalingPoint] = []
-    counts = [count for count in gpu_numbers(open_) if found and count >= min(found)] if weak else sorted(found)
-    for count in _doubling(counts):
-        sized = _weak(open_, count, min(found)) if weak else found[count]
-        if sized is not None:
-            points.append(_point(sized, points[0] if points else None))
-    kind = "weak" if weak else "strong"
-    return Scaling(schema_version=SCHEMA_VERSION, scenario=scenario_of(resolved), kind=kind, points=tuple(points))
-
-
-def _of_iterations(given: Given, registry: Registry, weak: bool) -> Scaling:
-    """The same iterations on numbers of GPUs that double, shared in the way that takes the least time.
-
-    Raises InputError where the batch shall grow: the prompts of an iteration make it, and a scenario says how many.
-    """
-    if weak:
+    wing = job_wing(scenario)
+    open_ = wing.resolve(scenario, registry).on_any_gpus()
+    if weak and not open_.batch_is_free:
         hint = "prompts and batch grow with the GPUs where scenarios say so: rollout.prompts, train.global_batch"
-        raise InputError(Problem("reinforcement learning is scaled with its batch as it is", given.locate(()), hint))
-    resolved = resolve_reinforcement(given, registry)
-    open_ = replace(resolved, trainer=replace(resolved.trainer.without_layout(), gpus=None))
+        raise InputError(Problem("reinforcement learning is scaled with its batch as it is", scenario.locate(()), hint))
+    searched = wing.candidates(open_)
     found: dict[int, TrainingEstimate] = {}
-    for one in candidates_of(open_).sized:
+    for one in searched.of_a_whole_search():
         if one.gpus not in found or one.step_s < found[one.gpus].step_s:
             found[one.gpus] = one
     points: list[ScalingPoint] = []
-    for count in _doubling(sorted(found)):
-        points.append(_point(found[count], points[0] if points else None))
-    scenario = scenario_of(resolved.trainer)
-    return Scaling(schema_version=SCHEMA_VERSION, scenario=scenario, kind="strong", points=tuple(points))
+    counts = [count for count in open_.planned_gpus if found and count >= min(found)] if weak else sorted(found)
+    for count in _doubling(counts):
+        if weak:  # the best with a batch in proportion to the GPUs
+            batch = max(round(open_.job.global_batch * count / min(found)), 1)
+            grown = replace(open_, job=replace(open_.job, global_batch=batch), gpus=count)
+            sized = next(iter(wing.candidates(grown).of_a_whole_search()), None)
+        else:
+            sized = found[count]
+        if sized is not None:
+            points.append(_point(sized, points[0] if points else None))
+    kind, shown = "weak" if weak else "strong", scenario_of(searched.resolved)
+    return Scaling(schema_version=SCHEMA_VERSION, scenario=shown, kind=kind, points=tuple(points))
 
 
 def _doubling(counts: Sequence[int]) -> Iterator[int]:
@@ -74,14 +59,6 @@ def _doubling(counts: Sequence[int]) -> Iterator[int]:
         if count >= 2 * last:
             last = count
             yield count
-
-
-def _weak(resolved: ResolvedTraining, count: int, fewest: int) -> TrainingEstimate | None:
-    """The best on so many GPUs with a batch in proportion to them."""
-    job = resolved.job
-    batch = max(round(job.global_batch * count / fewest), 1)
-    grown = replace(resolved, job=replace(job, global_batch=batch), gpus=count)
-    return next(iter(searched(grown)), None)
 
 
 def _point(sized: TrainingEstimate, first: ScalingPoint | None) -> ScalingPoint:
@@ -97,10 +74,5 @@ def _point(sized: TrainingEstimate, first: ScalingPoint | None) -> ScalingPoint:
         tokens_per_s=sized.tokens_per_s,
         efficiency=samples_per_s / sized.gpus / alone,
         bound=bound_of(seconds),
-        lost=_mostly_lost(seconds),
+        lost=bound_of({**seconds, **dict.fromkeys(COMPUTE, 0.0)}),  # what takes most and is not compute
     )
-
-
-def _mostly_lost(seconds: Mapping[str, float]) -> str:
-    """The part of a step that is not compute and takes most."""
-    return bound_of({**seconds, **dict.fromkeys(COMPUTE, 0.0)})

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import field
@@ -15,26 +15,22 @@ from xe_sizer.immutable import Immutable
 from xe_sizer.laws.device import sixteen_bit, supported_precisions
 from xe_sizer.laws.network import network as network_of
 from xe_sizer.reinforcement.advice import at_the_same_time, interrupted_answers, narrow_weights, open_sharing
-from xe_sizer.reinforcement.estimate import ReinforcementEstimate
 from xe_sizer.result.common import SCHEMA_VERSION
 from xe_sizer.result.studies import DEADLINE, Effect, Factor, Outcome, Sensitivity
 from xe_sizer.scenario.provenance import tariff_of
 from xe_sizer.scenario.read import changed
-from xe_sizer.studies.estimate import advice_for, size_job
+from xe_sizer.studies.estimate import job_wing
 from xe_sizer.studies.hardware import one_price
-from xe_sizer.studies.plan import candidates_of, searched
 from xe_sizer.training.advice import other_adapters, packed_samples
 from xe_sizer.training.device import device_of
 from xe_sizer.training.methods import METHODS
-from xe_sizer.training.resolve import resolve
-from xe_sizer.training.search import size
 from xe_sizer.training.summary import layout_of, packed_seq_len, packed_steps, scenario_of
-from xe_sizer.training.uncertainty import uncertainty
 
 if TYPE_CHECKING:
     from xe_sizer.laws.hardware import Accelerator, Server
     from xe_sizer.profiles.catalogue import Registry
-    from xe_sizer.scenario.read import Given
+    from xe_sizer.reinforcement.estimate import ReinforcementEstimate
+    from xe_sizer.scenario.read import Change, Scenario
     from xe_sizer.training.estimate import TrainingEstimate
     from xe_sizer.training.resolved import ResolvedTraining
 
@@ -53,29 +49,33 @@ class Step(Immutable):
     scale_out: float = 1.0
 
 
+Proposes = Callable[["ReinforcementEstimate", "Registry"], Iterator["Change"]]
+Factors = tuple[tuple[str, list[Step]], ...]
+
+
 # The factors of reinforcement learning whose worth is told: answers, prompts, model, batch, and the GPUs.
 
-FACTORS = (("half", 0.5), ("twice", 2.0))
+BOTH_WAYS = (("half", 0.5), ("twice", 2.0))
 CLEARLY = 1.1  # a step of a factor changes it by more than this
 
 
-def of_iterations(base: ReinforcementEstimate, registry: Registry) -> tuple[tuple[str, list[Step]], ...]:
-    """The factors, each with its steps."""
+def of_iterations(base: ReinforcementEstimate, registry: Registry) -> Factors:
+    """The factors of a job that learns from its own answers, each with its steps."""
     return (
         ("answer length", [*_answers(base)]),
         ("prompts of an iteration", [*_prompts(base)]),
-        ("model size", [*_models(base, registry)]),
+        ("model size", [*_sizes(base, registry)]),
         ("batch size", [*_answers_a_step(base)]),
         ("GPUs and links", [*_gpus_of_pools(base)]),
-        ("sharing of the GPUs", [*_sharing(base, registry)]),
-        ("writing of answers", [*_writing(base, registry)]),
+        ("sharing of the GPUs", [*_advised(base, registry, open_sharing, at_the_same_time)]),
+        ("writing of answers", [*_advised(base, registry, interrupted_answers, narrow_weights)]),
     )
 
 
 def _answers(base: ReinforcementEstimate) -> Iterator[Step]:
     """Half and twice the tokens of an answer, and of the longest."""
     settings = base.reinforcement.settings
-    for words, factor in FACTORS:
+    for words, factor in BOTH_WAYS:
         mean, most = settings.answers.mean * factor, max(round(settings.max_output_tokens * factor), 1)
         values = {"rollout.output_tokens": mean, "rollout.max_output_tokens": most}
         yield Step(f"answers {words} as long", values)
@@ -84,7 +84,7 @@ def _answers(base: ReinforcementEstimate) -> Iterator[Step]:
 def _prompts(base: ReinforcementEstimate) -> Iterator[Step]:
     """Half and twice the prompts, in as many optimizer steps, over as many prompts in all."""
     settings, resolved = base.reinforcement.settings, base.reinforcement
-    for words, factor in FACTORS:
+    for words, factor in BOTH_WAYS:
         values = {
             "rollout.prompts": max(round(settings.asked.prompts * settings.kept * factor), 1),
             "train.global_batch": max(round(resolved.actor.global_batch * factor), 1),
@@ -93,23 +93,23 @@ def _prompts(base: ReinforcementEstimate) -> Iterator[Step]:
         yield Step(f"{words} the prompts", values)
 
 
-def _models(base: ReinforcementEstimate, registry: Registry) -> Iterator[Step]:
-    """The next smaller and the next larger model of the family."""
-    for name in registry.neighbours(base.resolved.job.model, CLEARLY):
-        yield Step(name, {"model": name})
+def _advised(base: ReinforcementEstimate, registry: Registry, *remedies: Proposes) -> Iterator[Step]:
+    """What advice proposes too."""
+    for change in (change for remedy in remedies for change in remedy(base, registry)):
+        yield Step(change.words, change.values)
 
 
 def _answers_a_step(base: ReinforcementEstimate) -> Iterator[Step]:
     """Half and twice the answers of an optimizer step, of which an iteration then has twice and half as many."""
     batch, answers = base.resolved.job.global_batch, base.reinforcement.settings.trained
-    for words, factor in FACTORS:
+    for words, factor in BOTH_WAYS:
         if batch * factor <= answers:
             yield Step(f"{words} the batch", {"train.global_batch": max(round(batch * factor), 1)})
 
 
 def _gpus_of_pools(base: ReinforcementEstimate) -> Iterator[Step]:
     """Half and twice the GPUs, of both pools."""
-    for words, factor in FACTORS:
+    for words, factor in BOTH_WAYS:
         values: dict[str, object] = {"gpus": round(base.gpus * factor)}
         if not base.iteration.colocated:
             values["rollout.gpus"] = max(round(base.iteration.rollout.gpus * factor), 1)
@@ -117,23 +117,10 @@ def _gpus_of_pools(base: ReinforcementEstimate) -> Iterator[Step]:
             yield Step(f"{words} the GPUs", values)
 
 
-def _sharing(base: ReinforcementEstimate, registry: Registry) -> Iterator[Step]:
-    """The other way to share the GPUs, and pools that work at the same time."""
-    for change in (*open_sharing(base, registry), *at_the_same_time(base, registry)):
-        yield Step(change.words, change.values)
-
-
-def _writing(base: ReinforcementEstimate, registry: Registry) -> Iterator[Step]:
-    """Interrupted answers, and narrower weights."""
-    for change in (*interrupted_answers(base, registry), *narrow_weights(base, registry)):
-        yield Step(change.words, change.values)
-
-
-HALF, DOUBLE = 0.5, 2.0
 _SAME_JOB = frozenset({"gpus"})  # keys that leave the job what it is
 
 
-def sensitivity(given: Given, registry: Registry) -> Sensitivity:
+def sensitivity(scenario: Scenario, registry: Registry) -> Sensitivity:
     """What each of the factors is worth, moved by a step each way; the widest effect on the time first.
 
     The deadline comes last: its steps move the GPUs.
@@ -142,25 +129,31 @@ def sensitivity(given: Given, registry: Registry) -> Sensitivity:
     and their links, parallelism, deadline), and packing where samples are padded. Raises InputError for the job
     itself; a step that is not possible is left out.
     """
-    base = size_job(given, registry)
-    moved = of_iterations(base, registry) if isinstance(base, ReinforcementEstimate) else _of_training(base, registry)
+    wing = job_wing(scenario)
+    base = wing.size(wing.resolve(scenario, registry))
+    moved = FACTORS[wing.name](base, registry)
     factors = [_factor(name, steps, base, registry) for name, steps in moved]
-    ranked = sorted((factor for factor in factors if factor.effects), key=_width, reverse=True)
+    # Largest change of the time as a logarithm; what does not fit changes nothing.
+    widths = {
+        factor.name: max((abs(math.log(each.time_ratio)) for each in factor.effects if each.outcome.fits), default=0.0)
+        for factor in factors
+    }
+    ranked = sorted((one for one in factors if one.effects), key=lambda one: widths[one.name], reverse=True)
     deadline = Factor(name=DEADLINE, effects=tuple(_deadline(base, registry)) if base.fits else ())
     ranked += [deadline] if deadline.effects else []
-    scenario = scenario_of(base.resolved)
+    shown = scenario_of(base.resolved)
     other = any(step.server for _, steps in moved for step in steps)
     return Sensitivity(
         schema_version=SCHEMA_VERSION,
-        scenario=scenario,
+        scenario=shown,
         base=_outcome(base, base),
         factors=tuple(ranked),
-        advice=() if base.fits else advice_for(base, registry, 1),
-        warnings=tuple(one_price(given)) if other else (),
+        advice=() if base.fits else wing.advise(base, registry, 1),
+        warnings=tuple(one_price(scenario)) if other else (),
     )
 
 
-def _of_training(base: TrainingEstimate, registry: Registry) -> tuple[tuple[str, list[Step]], ...]:
+def of_training(base: TrainingEstimate, registry: Registry) -> Factors:
     """The factors of a job that learns from data, each with its steps."""
     return (
         ("data size", [*_data(base)]),
@@ -173,10 +166,8 @@ def _of_training(base: TrainingEstimate, registry: Registry) -> tuple[tuple[str,
     )
 
 
-def _width(factor: Factor) -> float:
-    """Largest change of the time as a logarithm; what does not fit changes nothing."""
-    sizes = (abs(math.log(effect.time_ratio)) for effect in factor.effects if effect.outcome.fits)
-    return max(sizes, default=0.0)
+FACTORS: Mapping[str, Callable[[Any, Registry], Factors]] = {"training": of_training, "reinforcement": of_iterations}
+"""The factors of what each wing answers."""
 
 
 def _factor(name: str, steps: Iterable[Step], base: TrainingEstimate, registry: Registry) -> Factor:
@@ -197,16 +188,22 @@ def _factor(name: str, steps: Iterable[Step], base: TrainingEstimate, registry: 
 
 
 def _after(base: TrainingEstimate, step: Step, registry: Registry) -> TrainingEstimate:
-    """The job a step away, estimated. Raises InputError where it is not possible."""
-    if isinstance(base, ReinforcementEstimate):
-        return size_job(changed(base.resolved.given, {"gpus": base.gpus, **step.values}), registry)
-    return size(_moved(base, step, registry))
+    """The job a step away: on the same GPUs and with the same batch unless the step changes them.
+
+    Raises InputError where it is not possible.
+    """
+    resolved, wing = base.resolved, job_wing(base.resolved.scenario)
+    same: dict[str, object] = {"gpus": base.gpus}
+    if base.question.batch_is_free:
+        same["train.global_batch"] = resolved.job.global_batch
+    after = wing.resolve(changed(resolved.scenario, {**same, **step.values}), registry)
+    if step.server is not None or step.scale_out != 1.0:
+        after = _rebuilt(after, step, registry)
+    return wing.size(after)
 
 
-def _moved(base: TrainingEstimate, step: Step, registry: Registry) -> ResolvedTraining:
-    """The job a step away: on the same GPUs and with the same batch unless the step changes them."""
-    same = {"gpus": base.gpus, "train.global_batch": base.resolved.job.global_batch}
-    resolved = resolve(changed(base.resolved.given, {**same, **step.values}), registry)
+def _rebuilt(resolved: ResolvedTraining, step: Step, registry: Registry) -> ResolvedTraining:
+    """The job on the accelerator and with the network of the step."""
     job = resolved.job
     network = replace(job.network, scale_out_bytes_per_s=job.network.scale_out_bytes_per_s * step.scale_out)
     job = replace(job, network=network)
@@ -217,7 +214,7 @@ def _moved(base: TrainingEstimate, step: Step, registry: Registry) -> ResolvedTr
     links = replace(job.network, scale_up=network_of(step.server).scale_up)
     job = replace(job, server=replace(job.server, accelerator=gpu), device=device, network=links)
     # As in a plan: a price for all kinds or by name is the user's, that of a profile is of its own accelerator.
-    tariff = tariff_of(resolved.given, replace(step.server, price_per_hour=None), registry)
+    tariff = tariff_of(resolved.scenario, replace(step.server, price_per_hour=None), registry)
     return replace(resolved, job=job, tariff=tariff)
 
 
@@ -226,7 +223,7 @@ def _outcome(sized: TrainingEstimate, least: TrainingEstimate) -> Outcome:
 
     least : the estimate whose fewest GPUs are meant: those of the same job do not depend on how many it is tried on
     """
-    span = uncertainty(sized.resolved.job, sized.resolved.efficiency).around(sized.total_s)
+    span = sized.uncertainty.around(sized.total_s)
     chances = [limit.probability for limit in sized.limits if limit.probability is not None]
     return Outcome(
         fits=sized.fits,
@@ -260,7 +257,7 @@ def _effect(words: str, base: TrainingEstimate, after: TrainingEstimate, outcome
 
 def _data(base: TrainingEstimate) -> Iterator[Step]:
     """Half and twice the steps over data of the same kind."""
-    for words, factor in (("half", HALF), ("twice", DOUBLE)):
+    for words, factor in BOTH_WAYS:
         steps = max(round(base.resolved.job.steps * factor), 1)
         yield Step(f"{words} the data", {"train.steps": steps})
 
@@ -283,7 +280,7 @@ def _methods(base: TrainingEstimate) -> Iterator[Step]:
 def _batches(base: TrainingEstimate) -> Iterator[Step]:
     """Half and twice the sequences a step, over the same data."""
     job = base.resolved.job
-    for words, factor in (("half", HALF), ("twice", DOUBLE)):
+    for words, factor in BOTH_WAYS:
         values = {"train.global_batch": round(job.global_batch * factor), "train.steps": round(job.steps / factor) or 1}
         yield Step(f"{words} the batch", values)
 
@@ -300,7 +297,7 @@ def _packing(base: TrainingEstimate, registry: Registry) -> Iterator[Step]:
 
 def _gpus(base: TrainingEstimate, registry: Registry) -> Iterator[Step]:
     """Half and twice the GPUs; in the same servers the vendor's next slower, faster and larger accelerator."""
-    for words, factor in (("half", HALF), ("twice", DOUBLE)):
+    for words, factor in BOTH_WAYS:
         if base.gpus * factor >= 1:
             yield Step(f"{words} the GPUs", {"gpus": round(base.gpus * factor)})
     own = base.resolved.job.server.accelerator
@@ -334,7 +331,7 @@ def _peak(gpu: Accelerator) -> float:
 def _links(base: TrainingEstimate) -> Iterator[Step]:
     """Half and twice the network between nodes, where the job spans several."""
     if base.gpus > base.resolved.job.network.node_ranks:
-        for words, factor in (("half", HALF), ("twice", DOUBLE)):
+        for words, factor in BOTH_WAYS:
             yield Step(f"{words} the network between nodes", scale_out=factor)
 
 
@@ -349,21 +346,10 @@ def _layouts(base: TrainingEstimate) -> Iterator[Step]:
 
 def _deadline(base: TrainingEstimate, registry: Registry) -> Iterator[Effect]:
     """The fewest GPUs that end in half and in twice the time."""
-    found = _on_any_gpus(base, registry)
-    for words, factor in (("half", HALF), ("twice", DOUBLE)):
+    open_ = base.question.on_any_gpus()
+    found = job_wing(base.resolved.scenario).candidates(open_, every_way=False).of_a_whole_search()
+    for words, factor in BOTH_WAYS:
         in_time = [one for one in found if one.total_s <= base.total_s * factor]
         if in_time:
             first = min(in_time, key=lambda one: (one.gpus, one.total_s))
             yield _effect(f"{words} the time", base, first, _outcome(first, base))
-
-
-def _on_any_gpus(base: TrainingEstimate, registry: Registry) -> Sequence[TrainingEstimate]:
-    """The best on every number of GPUs, whatever was asked for."""
-    if not isinstance(base, ReinforcementEstimate):
-        return searched(replace(base.resolved.without_layout(), gpus=None), every_way=False)
-    resolved = base.reinforcement
-    open_ = replace(resolved, trainer=replace(resolved.trainer.without_layout(), gpus=None))
-    found = candidates_of(open_, every_way=False)
-    if not found.complete:
-        raise KeyboardInterrupt
-    return found.sized

@@ -8,7 +8,7 @@ import os
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
@@ -23,7 +23,7 @@ from xe_sizer.studies.plan import plan
 from xe_sizer.version import __version__
 
 if TYPE_CHECKING:
-    from xe_sizer.scenario.read import Given
+    from xe_sizer.scenario.read import Scenario
 
 # The questions of a sweep: each has all that another process needs to ask it.
 
@@ -71,10 +71,12 @@ def combinations(grid: Mapping[str, Sequence[str]]) -> Iterator[tuple[tuple[str,
         yield tuple(zip(grid, values, strict=True))
 
 
-def cell_of(given: Given, values: tuple[tuple[str, str], ...], folders: Iterable[Path], objective: str) -> Cell:
-    flags = {key: value for key, value in given.flags.items() if value is not None}
-    environment = {name: text for name, text in given.environment.items() if name.startswith("XE_SIZER_")}
-    return Cell(str(given.path or ""), values, flags, environment, tuple(map(str, folders)), objective)
+def build_cell(
+    scenario: Scenario, values: tuple[tuple[str, str], ...], folders: Iterable[Path], objective: str
+) -> Cell:
+    flags = {key: value for key, value in scenario.flags.items() if value is not None}
+    environment = {name: text for name, text in scenario.environment.items() if name.startswith("XE_SIZER_")}
+    return Cell(str(scenario.path or ""), values, flags, environment, tuple(map(str, folders)), objective)
 
 
 Told = Callable[[int, int], None]
@@ -84,8 +86,8 @@ def answer(cell: Cell) -> SweepRow:
     """The chosen plan of one cell; what cannot be planned says why."""
     registry = Registry(tuple(map(Path, cell.folders)))
     try:
-        given = read_scenario(Path(cell.scenario) if cell.scenario else None, cell.flags, cell.environment)
-        result = plan(given, registry, objective=cell.objective)
+        scenario = read_scenario(Path(cell.scenario) if cell.scenario else None, cell.flags, cell.environment)
+        result = plan(scenario, registry, objective=cell.objective)
     except InputError as error:
         reason = "; ".join(problem.message for problem in error.problems)
         return SweepRow(scenario=cell.scenario, values=dict(cell.values), ok=False, reason=reason)
@@ -93,6 +95,8 @@ def answer(cell: Cell) -> SweepRow:
         raise KeyboardInterrupt
     chosen = None if result.answers.chosen is None else result.candidates[result.answers.chosen]
     reason = "; ".join(found.message for found in result.verdict.reasons)
+    train, origin = result.scenario["train"], result.scenario["origin"]
+    lengths = {key: train[key] for key in ("steps", "epochs") if key in train}  # of the run: what a time means
     return SweepRow(
         scenario=cell.scenario,
         values=dict(cell.values),
@@ -100,15 +104,8 @@ def answer(cell: Cell) -> SweepRow:
         reason=reason,
         candidate=chosen,
         verdict=result.verdict,
-        supposed=_supposed(result.scenario),
+        supposed={"train": lengths, "origin": {f"train.{key}": origin.get(f"train.{key}", "") for key in lengths}},
     )
-
-
-def _supposed(scenario: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of how long the run is, with the origin of each: what a time means."""
-    train, origin = scenario["train"], scenario["origin"]
-    lengths = {key: train[key] for key in ("steps", "epochs") if key in train}
-    return {"train": lengths, "origin": {f"train.{key}": origin.get(f"train.{key}", "") for key in lengths}}
 
 
 def sweep(
@@ -216,12 +213,7 @@ class _Line(msgspec.Struct):
 def _append(file: Path, key: str, row: SweepRow) -> None:
     try:
         with file.open("a+b") as out:
-            cut = out.tell() > 0 and _last_byte(out) != b"\n"
+            cut = out.tell() > 0 and out.seek(-1, os.SEEK_END) >= 0 and out.read(1) != b"\n"
             out.write((b"\n" if cut else b"") + msgspec.json.encode(_Line(key, row)) + b"\n")
     except OSError as error:
         raise InputError(Problem(f"cannot write: {error.strerror}", Location(str(file)))) from error
-
-
-def _last_byte(file: BinaryIO) -> bytes:
-    file.seek(-1, os.SEEK_END)
-    return file.read(1)

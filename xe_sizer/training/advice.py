@@ -56,7 +56,7 @@ def other_adapters(sized: TrainingEstimate) -> Iterator[Change]:
     """All weights in place of adapters, and the adapters that change least to take less; under a job that takes any."""
     method = sized.resolved.job.method
     if method.adapter and method.kind.implies_adapter:
-        copied = sized.resolved.given.values.train.reference == ADAPTERS_OFF
+        copied = sized.resolved.scenario.values.train.reference == ADAPTERS_OFF
         values: dict[str, object] = {"adapter": NO_ADAPTERS, **({KEY: COPY} if copied else {})}
         yield Change(f"all weights instead of {method.adapter.label}", values, OTHER_TRAINING)
     yield from islice(_fewer(sized), 1)
@@ -71,7 +71,7 @@ def _fewer(sized: TrainingEstimate) -> Iterator[Change]:
     method = sized.resolved.job.method
     if not method.kind.implies_adapter:
         return
-    copied = sized.resolved.given.values.train.reference == COPY
+    copied = sized.resolved.scenario.values.train.reference == COPY
     now = method.adapter.label if method.adapter else "all weights"
     for effort, lighter in enumerate(_lighter(method.adapter), start=OTHER_TRAINING):
         values = {"adapter": lighter.name, **({KEY: ADAPTERS_OFF} if copied else {})}
@@ -297,7 +297,7 @@ def better_checkpoints(sized: TrainingEstimate, _: Registry) -> Iterator[Change]
 
 def _most_gpus(sized: TrainingEstimate) -> int:
     """As many as advice may name: what a machine holds of cards for desktops."""
-    job, most = sized.resolved.job, sized.resolved.given.values.limits.max_gpus or LARGEST_SEARCH
+    job, most = sized.resolved.job, sized.resolved.scenario.values.limits.max_gpus or LARGEST_SEARCH
     on_a_desk = job.server.accelerator.segment == DESKTOP and job.server.bare
     return min(most, MOST_ON_A_DESK) if on_a_desk else most
 
@@ -337,10 +337,10 @@ def _cards(
     sized: TrainingEstimate, registry: Registry, effort: int, wanted: Callable[[float, bool], bool]
 ) -> Iterator[Change]:
     """Larger GPUs, as many as now, of which that is wanted by times the memory and whether the segment is the same."""
-    gpu, given = sized.resolved.job.server.accelerator, sized.resolved.given.values
-    if given.limits.max_cost is not None:
+    gpu, asked = sized.resolved.job.server.accelerator, sized.resolved.scenario.values
+    if asked.limits.max_cost is not None:
         return  # the price that the user gave is not that of another card
-    of_all = isinstance(given.cost.price_per_gpu_hour, int | float)
+    of_all = isinstance(asked.cost.price_per_gpu_hour, int | float)
     price = ", not at the price given" if of_all else ""
     for larger in registry.larger_gpus(gpu, NOTICEABLY):
         if wanted(larger.memory_bytes / gpu.memory_bytes, larger.segment == gpu.segment):
@@ -498,7 +498,7 @@ def advise(estimate: TrainingEstimate, registry: Registry, most: int = MOST_ADVI
         return ()
     trials = Trials(
         before=estimate,
-        given=estimate.resolved.given,
+        scenario=estimate.resolved.scenario,
         registry=registry,
         size=lambda given: size(resolve(given, registry)),
         mends=lambda after: mends(estimate, after),
@@ -532,7 +532,7 @@ def _together(
     for change in changes:
         if all(key in SAME_JOB_KEYS or key.startswith("layout.") for key in change.values):
             try:
-                resolved = rearranged(before.resolved, changed(before.resolved.given, change.values), registry)
+                resolved = rearranged(before.resolved, changed(before.resolved.scenario, change.values), registry)
             except InputError:
                 estimates[key_of(change)] = None
                 continue
@@ -545,7 +545,7 @@ def with_the_same_batch(before: TrainingEstimate, change: Change) -> Change:
     """The change with the global batch of before, where that is given by an accumulation which may not go with it."""
     resolved = before.resolved
     says = {"train.grad_accum", "train.global_batch"} & change.values.keys()
-    if "train.grad_accum" not in resolved.given.origin or says or BATCH_KEYS.isdisjoint(change.values):
+    if "train.grad_accum" not in resolved.scenario.origin or says or BATCH_KEYS.isdisjoint(change.values):
         return change
     return replace(change, values={**change.values, "train.global_batch": resolved.job.global_batch})
 
@@ -556,12 +556,12 @@ def with_the_same_data(before: TrainingEstimate, change: Change, registry: Regis
     Steps that follow from passes over the data do so by themselves; it is said where there are more or fewer of them.
     """
     resolved, job = before.resolved, before.resolved.job
-    usual_batch = resolved.fixed_steps and "train.global_batch" not in resolved.given.origin
+    usual_batch = resolved.fixed_steps and "train.global_batch" not in resolved.scenario.origin
     reads_otherwise = not DATA_KEYS.isdisjoint(change.values) or usual_batch
     if not reads_otherwise or "train.steps" in change.values:
         return change
     try:
-        after = resolve(changed(resolved.given, change.values), registry).job
+        after = resolve(changed(resolved.scenario, change.values), registry).job
     except InputError:
         return change  # which its estimate will find
     fixed = resolved.fixed_steps
@@ -581,7 +581,7 @@ def beyond_the_speed_of_light(before: TrainingEstimate, change: Change, registry
     the tokens takes at least the square of that part.
     """
     resolved, values = before.resolved, change.values
-    limits, job = resolved.given.values.limits, resolved.job
+    limits, job = resolved.scenario.values.limits, resolved.job
     if limits.max_hours is None or not values.keys() <= {"gpus", "gpu", "train.seq_len"}:
         return False
     gpu = registry.accelerator(str(values["gpu"])) if "gpu" in values else job.server.accelerator
@@ -602,7 +602,7 @@ def _options(trials: Training, most: int) -> Options:
     if before.ok:
         faster = _with(_dropped(trials), _quicker(trials))
         return faster if before.roomy else [*faster, *_given_headroom(trials)]
-    if before.resolved.given.values.limits.max_cost is not None and before.resolved.tariff.per_gpu_hour is None:
+    if before.resolved.scenario.values.limits.max_cost is not None and before.resolved.tariff.per_gpu_hour is None:
         return []  # nothing can be said about a price that nobody knows
     return _made_to_meet_limits(trials, most)
 
@@ -634,7 +634,7 @@ def _made_to_fit(trials: Training, most: int) -> Options:
     other = [*trials.try_each(OTHER_HARDWARE, most, []), *_more_gpus_freely(trials)]
     hardware = sorted(other, key=least_effort_first)[:MOST_OTHER_HARDWARE]
     found = trials.try_each(OTHER_METHOD, most, [*found, *hardware])
-    limited = bool(trials.before.resolved.given.values.limits.max_hours)
+    limited = bool(trials.before.resolved.scenario.values.limits.max_hours)
     every = ON_THE_CARD + (FOR_LIMITS if limited else OTHER_HARDWARE + OTHER_METHOD)
     return found or trials.combination(trials.strongest(every))
 
@@ -761,7 +761,7 @@ def _more_gpus_freely(trials: Training) -> Options:
     if not resolved.fixed or before.fewest.that_fit_unasked is not None:
         return []
     open_layout = replace(resolved.without_layout(), gpus=None)
-    enough, most = Fewest(open_layout).that_fit_unasked, resolved.given.values.limits.max_gpus
+    enough, most = Fewest(open_layout).that_fit_unasked, resolved.scenario.values.limits.max_gpus
     if enough is None or enough <= before.gpus or (most is not None and enough > most):
         return []
     values = other_settings(before, size(replace(open_layout, gpus=enough)))

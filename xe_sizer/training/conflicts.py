@@ -13,7 +13,7 @@ from xe_sizer.profiles.catalogue import has_optimizer, load_stack, optimizers_of
 from xe_sizer.scenario.conflicts import (
     Asked,
     Found,
-    indivisible,
+    layout_divides,
     of_model,
     of_server,
     too_many_stages,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
     from xe_sizer.laws.hardware import Server
     from xe_sizer.profiles.finder import Finder
-    from xe_sizer.scenario.read import Given
+    from xe_sizer.scenario.read import Scenario
     from xe_sizer.software.stack import Stack
 
 
@@ -37,11 +37,11 @@ class AskedTraining(Asked):
     """A scenario of training and what its names stand for; None stands for what is not known."""
 
     def __init__(
-        self, given: Given, model: ModelShape | None, server: Server | None, gpus: int | None,
+        self, scenario: Scenario, model: ModelShape | None, server: Server | None, gpus: int | None,
         stack: Stack | None, precision: str | None, finder: Finder,
     ) -> None:  # fmt: skip
-        super().__init__(given, model, server, gpus)
-        self.train = given.values.train
+        super().__init__(scenario, model, server, gpus)
+        self.train = scenario.values.train
         self.stack = stack
         self.precision = precision
         self.finder = finder
@@ -196,7 +196,7 @@ def groups_share_states(asked: AskedTraining, stack: Stack) -> Found:
 
 def model_sees(asked: AskedTraining, model: ModelShape) -> Found:
     """Images for a model that sees none, and settings of images where there are none."""
-    data = asked.given.values.data
+    data = asked.scenario.values.data
     if data.images and model.vision is None:
         yield "data.images", f"{model.name} takes no images, as far as its profile says", None
     if data.images:
@@ -211,9 +211,9 @@ def model_sees(asked: AskedTraining, model: ModelShape) -> Found:
 def nodes_hold_the_layout(asked: AskedTraining) -> Found:
     """GPUs that nodes add up to; those that the scenario names itself were checked when it was read."""
     gpus = asked.gpus
-    if gpus is None or asked.given.values.gpus is not None:
+    if gpus is None or asked.scenario.values.gpus is not None:
         return
-    layout, maximum = asked.layout, asked.given.values.limits.max_gpus
+    layout, maximum = asked.layout, asked.scenario.values.limits.max_gpus
     group = (layout.tp or 1) * (layout.pp or 1) * (layout.cp or 1) * (layout.dp or 1)
     if gpus % group:
         sizes = f"tp x pp x cp x dp = {group}"
@@ -226,7 +226,7 @@ def stack_supports(asked: AskedTraining, stack: Stack) -> Found:
     """What the stack does not have: an optimizer that ships, ways of spreading the model."""
     finder = asked.finder
     layout, supports = asked.layout, stack.supports
-    optimizer = finder.called("optimizer", asked.given.values.optimizer or stack.defaults.optimizer)
+    optimizer = finder.called("optimizer", asked.scenario.values.optimizer or stack.defaults.optimizer)
     if not (has_optimizer(stack, optimizer, finder) or finder.is_users_own("optimizer", optimizer)):
         known = optimizers_of(stack, finder)
         hint = did_you_mean(optimizer, known) or f"it supports {', '.join(known)}"
@@ -298,7 +298,7 @@ def stack_trains_on_several(asked: AskedTraining, stack: Stack) -> Found:
     several = max(gpus or 1, layout.dp or 1)
     if stack.supports.several_gpus or several == 1 or layout.zero == 0:
         return
-    key = "layout.dp" if gpus is None else "gpus" if asked.given.values.gpus is not None else "nodes"
+    key = "layout.dp" if gpus is None else "gpus" if asked.scenario.values.gpus is not None else "nodes"
     relative = relative_on_several_gpus(stack, finder)
     other = f"for several use {asked.setting('stack', relative)}; " if relative else ""
     plain = f"{asked.setting('layout.zero', 0)} stands for a whole copy on each"
@@ -323,7 +323,7 @@ def stages_go_with_zero(asked: AskedTraining, stack: Stack) -> Found:
 
 
 def nodes_have_the_gpus(asked: AskedTraining, server: Server) -> Found:
-    gpus, nodes, each = asked.given.values.gpus, asked.given.values.nodes, server.accelerators
+    gpus, nodes, each = asked.scenario.values.gpus, asked.scenario.values.nodes, server.accelerators
     if gpus is not None and nodes is not None and gpus != nodes * each:
         shape = f"{nodes} nodes of {each} have" if nodes > 1 else f"a node of {each} has"
         message = f"{gpus} GPUs are asked for, but {shape} {nodes * each}"
@@ -420,7 +420,7 @@ def batch_ramps_up(asked: AskedTraining) -> Found:
 def batch_accumulates(asked: AskedTraining, stack: Stack) -> Found:
     """A global batch that is not what micro-batch, accumulation and the replicas that the GPUs come to make."""
     gpus = asked.gpus
-    train, dp = asked.train, replicas_of(asked.given, gpus, stack)
+    train, dp = asked.train, replicas_of(asked.scenario, gpus, stack)
     if train.global_batch is None or train.grad_accum is None or asked.layout.dp:
         return
     of_a_rank = (train.micro_batch or 1) * train.grad_accum
@@ -444,7 +444,7 @@ def batch_accumulates(asked: AskedTraining, stack: Stack) -> Found:
 RULES: tuple[Rule, ...] = (
     of_server(precision_is_known),
     of_server(nodes_have_the_gpus),
-    of_model(indivisible),
+    of_model(layout_divides),
     of_model(stages_divide_layers),
     of_model(end_stages_leave_layers),
     of_model(encoder_decoders_are_whole),

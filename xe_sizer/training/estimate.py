@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from xe_sizer.graph.operators import Array
     from xe_sizer.result.common import Limit
+    from xe_sizer.result.training import Pool
     from xe_sizer.software.uncertainty import Spread, Uncertainty
     from xe_sizer.training.job import Job
     from xe_sizer.training.layout import Layouts
@@ -190,6 +191,26 @@ class TrainingEstimate(Immutable):
     fewest: Fewest
 
     @property
+    def question(self) -> ResolvedTraining:
+        """All that was resolved of the scenario, as searches take it."""
+        return self.resolved
+
+    @property
+    def pools(self) -> tuple[Pool, ...]:
+        """GPUs with work of their own beside each other; empty where all train."""
+        return ()
+
+    @property
+    def colocated(self) -> bool | None:
+        """Whether answers are written on the GPUs that train; None where none are written."""
+        return None
+
+    @property
+    def pool_keys(self) -> dict[str, object]:
+        """The scenario keys that ask for the pools."""
+        return {}
+
+    @property
     def ledger(self) -> Ledger:
         return self.choice.ledger
 
@@ -242,12 +263,12 @@ class TrainingEstimate(Immutable):
 
     @cached_property
     def limits(self) -> tuple[Limit, ...]:
-        return judge(self.resolved.given.values.limits, WING, self)
+        return judge(self.resolved.scenario.values.limits, WING, self)
 
     @property
     def confidence(self) -> float | None:
         """With which limits and memory must be kept, where it was asked for [-]."""
-        return self.resolved.given.values.limits.confidence
+        return self.resolved.scenario.values.limits.confidence
 
     @property
     def keeps_limits(self) -> bool:
@@ -263,7 +284,7 @@ class TrainingEstimate(Immutable):
     def shortfall(self) -> float:
         """Needed over allowed, of whatever lacks most: memory of the card or the host, or a limit [-]."""
         memory = (self.peak_bytes + self.resolved.min_headroom_bytes) / self.usable_bytes
-        return max(memory, self.host_share, *shares(self.resolved.given.values.limits, WING, self))
+        return max(memory, self.host_share, *shares(self.resolved.scenario.values.limits, WING, self))
 
     @property
     def host_share(self) -> float:
@@ -385,7 +406,7 @@ def keeps_limits(resolved: ResolvedTraining, layouts: Layouts, step_s: Array) ->
     if cost is not None:
         known["cost"] = cost
     span = uncertainty(resolved.job, resolved.efficiency)
-    return kept(resolved.given.values.limits, WING, known, len(step_s), lambda of: spread_of(of, span))
+    return kept(resolved.scenario.values.limits, WING, known, len(step_s), lambda of: spread_of(of, span))
 
 
 def _run_hours(resolved: ResolvedTraining, layouts: Layouts, step_s: Array) -> Array:

@@ -31,7 +31,6 @@ from xe_sizer.scenario.provenance import (
     problem_at,
     relative,
     tariff_of,
-    with_further,
 )
 from xe_sizer.scenario.read import serves
 from xe_sizer.software.adapter_targets import ALL_LINEAR, resolve_targets
@@ -58,7 +57,7 @@ if TYPE_CHECKING:
     from xe_sizer.laws.device import Efficiency
     from xe_sizer.laws.hardware import Server
     from xe_sizer.profiles.catalogue import Registry
-    from xe_sizer.scenario.read import Given
+    from xe_sizer.scenario.read import Scenario
     from xe_sizer.scenario.schema import LayoutSection, LimitsSection, ScenarioFile
     from xe_sizer.software.optimizer import Optimizer
     from xe_sizer.software.stack import Stack
@@ -97,7 +96,7 @@ def target_share(provenance: Provenance, model: ModelShape, seq_len: int, fine_t
     if not model.encoder_layers:
         return 1.0
     part = TUNED_TARGETS if fine_tunes else 1.0 if model.whole_targets else MISSING_SPANS
-    return int(provenance.settle("train.target_len", max(int(part * seq_len), 1))) / seq_len
+    return int(provenance.resolve_default("train.target_len", max(int(part * seq_len), 1))) / seq_len
 
 
 # What a scenario asks of layers and layouts, in the words of the equations.
@@ -156,9 +155,9 @@ def _gathering(layout: LayoutSection) -> Gathering:
     return replace(OWN, **{name: float(value) for name, value in told.items() if value is not None})
 
 
-def refuse_layers(given: Given, model: ModelShape, method: Method) -> None:
+def refuse_layers(scenario: Scenario, model: ModelShape, method: Method) -> None:
     """Raises InputError where layers shall learn that are frozen, or that the model does not have."""
-    layers, where = given.values.train.trainable_layers, given.locate(("train", "trainable_layers"))
+    layers, where = scenario.values.train.trainable_layers, scenario.locate(("train", "trainable_layers"))
     if layers is not None and not method.learning.base:
         told = "the layers are frozen, and what learns beside them learns in all"
         raise InputError(Problem(told, where, "leave it out"))
@@ -167,12 +166,12 @@ def refuse_layers(given: Given, model: ModelShape, method: Method) -> None:
         raise InputError(Problem(told, where, "left out, all of the model learns"))
 
 
-def routed_as_asked(given: Given, model: ModelShape) -> ModelShape:
+def routed_as_asked(scenario: Scenario, model: ModelShape) -> ModelShape:
     """The model with as many experts a token as are asked for. Raises InputError where it has none, or fewer."""
-    asked = given.values.train.experts_per_token
+    asked = scenario.values.train.experts_per_token
     if asked is None:
         return model
-    where = given.locate(("train", "experts_per_token"))
+    where = scenario.locate(("train", "experts_per_token"))
     if model.experts is None:
         raise InputError(Problem(f"{model.name} has no experts", where, "leave experts_per_token out"))
     if asked > model.experts.count:
@@ -220,19 +219,19 @@ def with_images(
 
     Source: `graph.vision.seen_image`; what is frozen stands in the stack's file.
     """
-    given, tower = provenance.given, model.vision
-    count = given.values.data.images
+    scenario, tower = provenance.scenario, model.vision
+    count = scenario.values.data.images
     if not count or tower is None:
         return method, None, work
-    width, height = provenance.settle("data.image_size", DEFAULT_IMAGE_SIZE).split("x")
+    width, height = provenance.resolve_default("data.image_size", DEFAULT_IMAGE_SIZE).split("x")
     seen = seen_image(tower, int(width), int(height))
     lengths = _with_tokens(work, float(count * seen.tokens))
     if count * seen.tokens >= work.seq_len:
-        raise InputError(_too_many(given, count, seen.tokens, work.seq_len))
-    frozen_parts = set(provenance.settle("train.freeze", stack.defaults.freeze or (NOTHING,), "stack"))
+        raise InputError(_too_many(scenario, count, seen.tokens, work.seq_len))
+    frozen_parts = set(provenance.resolve_default("train.freeze", stack.defaults.freeze or (NOTHING,), "stack"))
     chosen = _learning(provenance, method, tower, frozen_parts, stack.defaults.splits_encoder)
     if not chosen.learning.base and not chosen.learning.adapters and not _others_learn(chosen):
-        raise InputError(problem_at(given, "train.freeze", "nothing is left that learns"))
+        raise InputError(problem_at(scenario, "train.freeze", "nothing is left that learns"))
     packed = work.padding == PACKED
     images = Images(
         tower=tower,
@@ -257,10 +256,10 @@ def _with_tokens(work: Workload, tokens: float) -> TokenLengths:
     return TokenLengths(known.lengths + tokens, known.probabilities, known.assumption)
 
 
-def _too_many(given: Given, count: int, tokens: int, seq_len: int) -> Problem:
+def _too_many(scenario: Scenario, count: int, tokens: int, seq_len: int) -> Problem:
     text = f"{count} images of {tokens:,} tokens do not leave room for text in sequences of {seq_len:,}"
-    hint = f"{given.caller.setting('train.seq_len', 2 * count * tokens)}, or smaller images"
-    return problem_at(given, "data.images", text, hint)
+    hint = f"{scenario.caller.setting('train.seq_len', 2 * count * tokens)}, or smaller images"
+    return problem_at(scenario, "data.images", text, hint)
 
 
 def _learning(provenance: Provenance, method: Method, tower: VisionTower, still: set[str], split: bool) -> Method:
@@ -306,12 +305,12 @@ def _products(tower: VisionTower, targets: Iterable[str]) -> tuple[str, ...]:
     return tuple(f"projector_{place}" for place in range(products)) if ALL_LINEAR in targets else ()
 
 
-def left_out(given: Given, model: ModelShape) -> Iterator[str]:
+def left_out(scenario: Scenario, model: ModelShape) -> Iterator[str]:
     """What to say of a model that sees where nothing is said of images: its encoder is no part of the answer."""
-    if model.vision is not None and given.values.data.images is None:
+    if model.vision is not None and scenario.values.data.images is None:
         yield (
             f"{model.name} is trained without its image encoder, as no sample has images: "
-            f"{given.caller.setting('data.images', 1)} adds it"
+            f"{scenario.caller.setting('data.images', 1)} adds it"
         )
 
 
@@ -326,11 +325,11 @@ def usual_padding(stack: Stack, method: Method) -> str:
     return LONGEST_IN_MICRO_BATCH if usual == PACKED and not packs else usual
 
 
-def without_effect(given: Given, job: Job) -> Iterator[str]:
+def without_effect(scenario: Scenario, job: Job) -> Iterator[str]:
     """What of the scenario a job that compares answers has no use for."""
-    if "loss" in given.origin and job.method.objective is not Objective.NEXT_TOKEN:
-        yield f"{given.caller.setting('loss', given.values.loss)} has no effect on the job {job.method.name}"
-    if "train.padding" in given.origin and job.padding == PACKED and not job.packs:
+    if "loss" in scenario.origin and job.method.objective is not Objective.NEXT_TOKEN:
+        yield f"{scenario.caller.setting('loss', scenario.values.loss)} has no effect on the job {job.method.name}"
+    if "train.padding" in scenario.origin and job.padding == PACKED and not job.packs:
         yield f"{job.stack.name} does not pack the answers of {job.method.kind.label}: it pads them"
 
 
@@ -348,15 +347,15 @@ OF_A_STACK = {
 
 def as_chosen(stack: Stack, provenance: Provenance, precision: str, server: Server, method: Method) -> Stack:
     """The stack with kernels, exchanges, reduction and recipe as the user chose, or as it has them by itself."""
-    values = provenance.given.values
+    values = provenance.scenario.values
     changes = [(*place, value) for key, place in OF_A_STACK.items() if (value := attrgetter(key)(values)) is not None]
     if method.objective is Objective.NEXT_TOKEN:
-        changes.append(("kernels", "loss", provenance.settle("loss", stack.kernels.loss, "stack")))
+        changes.append(("kernels", "loss", provenance.resolve_default("loss", stack.kernels.loss, "stack")))
     if values.train.dropout is not None:
         changes.append(("kernels", "dropout", values.train.dropout > 0))
     recipe = recipe_of(stack, precision, server.accelerator.peak_flops_per_s)
     if precision == FP8 and recipe is not None:
-        recipe = provenance.settle("train.fp8_recipe", recipe, "stack")
+        recipe = provenance.resolve_default("train.fp8_recipe", recipe, "stack")
         changes += [("defaults", "fp8_recipe", recipe), ("defaults", "block_scaled_recipe", None)]
     for section, name, value in changes:
         stack = replace(stack, **{section: replace(getattr(stack, section), **{name: value})})
@@ -375,12 +374,12 @@ def pauses_of(provenance: Provenance, work: Workload, *, writes: bool) -> Pauses
     An evaluation of which nobody says how much it reads is left out, and `unsized_evaluation` says so.
     writes : whether the job writes answers, so that its evaluations have prompts of their own
     """
-    values = provenance.given.values
+    values = provenance.scenario.values
     train, rate = values.train, values.storage.write_gb_per_s
     evaluated = train.evaluate_samples if writes else train.evaluate_samples or guess_evaluated_samples(work)
     every = train.evaluate_every if evaluated else None
     if every is not None:
-        evaluated = provenance.settle("train.evaluate_samples", evaluated)
+        evaluated = provenance.resolve_default("train.evaluate_samples", evaluated)
     return Pauses(
         checkpoint_every=train.checkpoint_every,
         asynchronous=bool(train.async_checkpoint),
@@ -391,11 +390,11 @@ def pauses_of(provenance: Provenance, work: Workload, *, writes: bool) -> Pauses
     )
 
 
-def unsized_evaluation(given: Given, pauses: Pauses) -> Iterator[str]:
+def unsized_evaluation(scenario: Scenario, pauses: Pauses) -> Iterator[str]:
     """That evaluations are asked for and left out, as nobody says what they read."""
-    every = given.values.train.evaluate_every
+    every = scenario.values.train.evaluate_every
     if every is not None and pauses.evaluate_every is None:
-        adds = given.caller.setting("train.evaluate_samples", 1000)
+        adds = scenario.caller.setting("train.evaluate_samples", 1000)
         yield f"evaluation every {every:,} steps is left out: its number of samples is not known; {adds} adds it"
 
 
@@ -425,106 +424,110 @@ def method_of(provenance: Provenance, model: ModelShape, stack: Stack, kind: Met
         trained=_trained(provenance, model, stack, kind),
         reference=_reference(provenance, kind),
         teacher=_other_model(provenance, kind, TEACHER, registry),
-        compared=_compared(provenance.given),
+        compared=_compared(provenance.scenario),
     )
     try:
         return kind.applied_to(model, options)
     except InputError as error:
-        raise InputError(_placed(problem, provenance.given, kind) for problem in error.problems) from None
+        raise InputError(_placed(problem, provenance.scenario, kind) for problem in error.problems) from None
 
 
 def _reference(provenance: Provenance, kind: MethodKind) -> str | None:
     """Where a reference comes from, as somebody says who names a job that has one."""
     if REFERENCE not in kind.reads:
         return None
-    chosen = provenance.given.values.train.reference
-    return None if chosen is None else str(provenance.settle(REFERENCE, None))
+    chosen = provenance.scenario.values.train.reference
+    return None if chosen is None else str(provenance.resolve_default(REFERENCE, None))
 
 
-def _compared(given: Given) -> Compared:
+def _compared(scenario: Scenario) -> Compared:
     """What is compared, as somebody says; else the passages of a micro-batch."""
-    asked = given.values.embedding
+    asked = scenario.values.embedding
     return Compared(asked.hard_negatives or 0, bool(asked.across_gpus), bool(asked.cached))
 
 
 def _other_model(provenance: Provenance, kind: MethodKind, key: str, registry: Registry) -> ModelShape | None:
     """Another model that the job needs. Raises InputError for one that nobody knows."""
-    given, name = provenance.given, getattr(provenance.given.values.train, key.rpartition(".")[2])
+    scenario, name = provenance.scenario, getattr(provenance.scenario.values.train, key.rpartition(".")[2])
     if key not in kind.reads or name is None:
         return None
-    provenance.settle(key, None)
-    return registry.model(relative(given, key, name), partial(given.locate, tuple(key.split("."))))
+    provenance.resolve_default(key, None)
+    return registry.model(relative(scenario, key, name), partial(scenario.locate, tuple(key.split("."))))
 
 
-def _placed(problem: Problem, given: Given, kind: MethodKind) -> Problem:
+def _placed(problem: Problem, scenario: Scenario, kind: MethodKind) -> Problem:
     """A problem of a job with what it was told, at the key that says it, or at the job's."""
-    told = [key for key in kind.reads if key in given.origin]
-    return replace(problem, location=problem.location or given.locate(tuple(told[0].split(".") if told else ("job",))))
+    told = [key for key in kind.reads if key in scenario.origin]
+    return replace(
+        problem, location=problem.location or scenario.locate(tuple(told[0].split(".") if told else ("job",)))
+    )
 
 
-def adapter_of(given: Given, kind: MethodKind) -> AdapterKind | None:
+def adapter_of(scenario: Scenario, kind: MethodKind) -> AdapterKind | None:
     """What learns beside frozen weights: as asked for, as the job means it, or as settings of adapters imply it."""
-    if asked := given.values.adapter:
+    if asked := scenario.values.adapter:
         return ADAPTERS.get(asked)
-    return kind.usual_adapter or (_implied(given) if kind.implies_adapter else None)
+    return kind.usual_adapter or (_implied(scenario) if kind.implies_adapter else None)
 
 
-def _implied(given: Given) -> AdapterKind | None:
+def _implied(scenario: Scenario) -> AdapterKind | None:
     """The adapters whose settings a scenario has."""
-    sections = {key.partition(".")[0] for key in given.origin}
+    sections = {key.partition(".")[0] for key in scenario.origin}
     return next((one for one in ADAPTERS.values() if one.usual and sections & set(one.settings)), None)
 
 
-def quantises(given: Given, kind: MethodKind) -> bool:
+def quantises(scenario: Scenario, kind: MethodKind) -> bool:
     """Whether frozen weights are held in few bits."""
-    adapter = adapter_of(given, kind)
-    asked = any(key in given.origin for key in QUANTISING)
+    adapter = adapter_of(scenario, kind)
+    asked = any(key in scenario.origin for key in QUANTISING)
     return adapter is not None and (kind.quantises or adapter.quantises or (asked and not kind.adapter))
 
 
 def _trained(provenance: Provenance, model: ModelShape, stack: Stack, kind: MethodKind) -> Trained:
     """What learns of the model, with the stack's defaults where the scenario leaves something open."""
-    given = provenance.given
-    adapter, held = adapter_of(given, kind), quantises(given, kind)
+    scenario = provenance.scenario
+    adapter, held = adapter_of(scenario, kind), quantises(scenario, kind)
     if not held:
-        _refuse_quantiser(given, kind)
+        _refuse_quantiser(scenario, kind)
     if adapter is None and kind.adapter:
-        hint = f"{given.caller.setting('job', DEFAULT_METHOD.name)} trains all weights"
-        raise InputError(Problem(f"the job {kind.name} trains adapters", given.locate(("adapter",)), hint))
-    if "adapter" in given.origin or adapter is not kind.usual_adapter:
-        provenance.settle("adapter", adapter.name if adapter else None)
+        hint = f"{scenario.caller.setting('job', DEFAULT_METHOD.name)} trains all weights"
+        raise InputError(Problem(f"the job {kind.name} trains adapters", scenario.locate(("adapter",)), hint))
+    if "adapter" in scenario.origin or adapter is not kind.usual_adapter:
+        provenance.resolve_default("adapter", adapter.name if adapter else None)
     if adapter is None:
         return ALL_WEIGHTS
     try:
         return adapter.applied_to(model, _options(provenance, model, stack, adapter, held))
     except InputError as error:
-        asked = next((key for key in ("lora.targets", "adapter", "job") if key in given.origin), "lora.targets")
-        where = given.locate(tuple(asked.split(".")))
+        asked = next((key for key in ("lora.targets", "adapter", "job") if key in scenario.origin), "lora.targets")
+        where = scenario.locate(tuple(asked.split(".")))
         raise InputError(replace(problem, location=problem.location or where) for problem in error.problems) from None
 
 
 def _options(
     provenance: Provenance, model: ModelShape, stack: Stack, adapter: AdapterKind, held: bool
 ) -> AdapterOptions:
-    given, projections = provenance.given, "lora" in adapter.settings
-    prompt, quantised = given.values.p_tuning, _quantised(provenance, stack) if held else None
+    scenario, projections = provenance.scenario, "lora" in adapter.settings
+    prompt, quantised = scenario.values.p_tuning, _quantised(provenance, stack) if held else None
     return AdapterOptions(
-        lora_rank=provenance.settle("lora.rank", *_default(adapter.rank, stack.defaults.lora_rank))
+        lora_rank=provenance.resolve_default("lora.rank", *_default(adapter.rank, stack.defaults.lora_rank))
         if projections
         else 0,
-        lora_targets=provenance.settle("lora.targets", *_default(adapter.targets, _default_targets(model, stack)))
+        lora_targets=provenance.resolve_default(
+            "lora.targets", *_default(adapter.targets, _default_targets(model, stack))
+        )
         if projections
         else (),
         virtual_tokens=prompt.virtual_tokens or VIRTUAL_TOKENS,
         encoder_hidden=prompt.encoder_hidden,
         prompt_embedding=stack.defaults.prompt_embedding,
-        block_size=given.values.lora.block_size,
-        frequencies=given.values.lora.frequencies,
+        block_size=scenario.values.lora.block_size,
+        frequencies=scenario.values.lora.frequencies,
         element_bytes=stack.states.adapter_weight_bytes,
         frozen_gradients=stack.states.frozen_gradients,
-        lora_dropout=given.values.lora.dropout or 0.0,
-        dora=bool(given.values.lora.dora),
-        modules_to_save=_saved_ends(given) if projections else (),
+        lora_dropout=scenario.values.lora.dropout or 0.0,
+        dora=bool(scenario.values.lora.dora),
+        modules_to_save=_saved_ends(scenario) if projections else (),
         saved_element_share=_saved_element_share(stack, quantised),
         quantised=quantised,
     )
@@ -535,13 +538,13 @@ def _default(own: Value | None, stack: Value) -> tuple[Value, str]:
     return (stack, "stack") if own is None else (own, "default")
 
 
-def _saved_ends(given: Given) -> tuple[str, ...]:
+def _saved_ends(scenario: Scenario) -> tuple[str, ...]:
     """Modules that learn beside the adapters. Raises InputError for such as are neither embedding nor head."""
-    names = given.values.lora.modules_to_save or ()
+    names = scenario.values.lora.modules_to_save or ()
     try:
         return tuple(resolve_end(name) for name in names)
     except InputError as error:
-        where = given.locate(("lora", "modules_to_save"))
+        where = scenario.locate(("lora", "modules_to_save"))
         raise InputError(replace(problem, location=where) for problem in error.problems) from None
 
 
@@ -570,28 +573,28 @@ def _quantised(provenance: Provenance, stack: Stack) -> Quantised:
     Weights are quantised from 16 bit unless somebody loads them in float32: transformers 4 sets float16 where none is
     asked for (quantizer_bnb_4bit.py, update_dtype), transformers 5 and other libraries take the checkpoint's type.
     """
-    given = provenance.given
-    name = str(provenance.settle("train.quantiser", stack.defaults.quantiser, "stack"))
-    path = relative(given, "train.quantiser", name)
-    quantiser = load_quantiser(path, partial(given.locate, ("train", "quantiser")), provenance.finder)
-    bits = int(provenance.settle("train.bits", quantiser.bits[0]))
+    scenario = provenance.scenario
+    name = str(provenance.resolve_default("train.quantiser", stack.defaults.quantiser, "stack"))
+    path = relative(scenario, "train.quantiser", name)
+    quantiser = load_quantiser(path, partial(scenario.locate, ("train", "quantiser")), provenance.finder)
+    bits = int(provenance.resolve_default("train.bits", quantiser.bits[0]))
     if bits not in quantiser.bits:
-        where = given.locate(("train", "bits"))
+        where = scenario.locate(("train", "bits"))
         hint = f"it has {', '.join(map(str, quantiser.bits))}"
         raise InputError(Problem(f"the quantiser {quantiser.name} has no weights of {bits} bits", where, hint))
-    wide = (given.values.train.weights_dtype or stack.defaults.quantised_weights_dtype) == FP32
+    wide = (scenario.values.train.weights_dtype or stack.defaults.quantised_weights_dtype) == FP32
     return Quantised(quantiser, quantiser.width(bits), FLOAT32 if wide else SIXTEEN_BIT)
 
 
-def _refuse_quantiser(given: Given, kind: MethodKind) -> None:
+def _refuse_quantiser(scenario: Scenario, kind: MethodKind) -> None:
     """Raises InputError where weights shall be quantised that learn, or that the job keeps as they are."""
-    keys = [key for key in QUANTISING if key in given.origin]
+    keys = [key for key in QUANTISING if key in scenario.origin]
     if not keys:
         return
     names = [one.name for one in METHODS.values() if one.quantises]
-    hint = f"{given.caller.setting('job', names[0])} does" if names else None
+    hint = f"{scenario.caller.setting('job', names[0])} does" if names else None
     raise InputError(
-        Problem(f"the job {kind.name} does not quantise frozen weights", given.locate(tuple(key.split("."))), hint)
+        Problem(f"the job {kind.name} does not quantise frozen weights", scenario.locate(tuple(key.split("."))), hint)
         for key in keys
     )
 
@@ -599,60 +602,60 @@ def _refuse_quantiser(given: Given, kind: MethodKind) -> None:
 METHOD_SECTIONS = ("lora", "p_tuning")
 
 
-def _stack(given: Given, registry: Registry, provenance: Provenance) -> Stack | None:
-    name = provenance.settle("stack", default_name("stack"))
-    if "stack" in given.unread:
+def _stack(scenario: Scenario, registry: Registry, provenance: Provenance) -> Stack | None:
+    name = provenance.resolve_default("stack", default_name("stack"))
+    if "stack" in scenario.invalid_keys:
         return None
     try:
-        stack = load_stack(relative(given, "stack", name), partial(given.locate, ("stack",)), registry)
+        stack = load_stack(relative(scenario, "stack", name), partial(scenario.locate, ("stack",)), registry)
     except InputError as error:
-        raise InputError([_sharding_meant(one, str(name), given, registry) for one in error.problems]) from None
-    return _fused(_loaded(_shared_out(stack, given), given), given)
+        raise InputError([_sharding_meant(one, str(name), scenario, registry) for one in error.problems]) from None
+    return _fused(_loaded(_shared_out(stack, scenario), scenario), scenario)
 
 
-def _shared_out(stack: Stack, given: Given) -> Stack:
+def _shared_out(stack: Stack, scenario: Scenario) -> Stack:
     """The stack with states shared out by the library that is asked for. Raises InputError where it has none such."""
-    name = given.values.train.backend
-    if name is None or (name not in stack.runs_on and gives_way(given, "train.backend")):
+    name = scenario.values.train.backend
+    if name is None or (name not in stack.runs_on and gives_way(scenario, "train.backend")):
         return stack
     if name not in stack.runs_on:
         known = f"it has {', '.join(stack.runs_on)}" if stack.runs_on else "what shares its states out is part of it"
-        where = given.locate(("train", "backend"))
+        where = scenario.locate(("train", "backend"))
         hint = did_you_mean(name, stack.runs_on) or known
         raise InputError(Problem(f"the stack {stack.name} has no backend '{name}'", where, hint))
     return stack if name == stack.backend else stack.on_backend(name)
 
 
-def chosen(given: Given, key: str) -> bool:
+def chosen(scenario: Scenario, key: str) -> bool:
     """Whether somebody chose the value of a key; what a tool fills in where its file says nothing is no choice."""
-    return given.origin.get(key) in ("file", "env", "flag")
+    return scenario.origin.get(key) in ("file", "env", "flag")
 
 
-def gives_way(given: Given, key: str) -> bool:
+def gives_way(scenario: Scenario, key: str) -> bool:
     """Whether a key was said for another stack: a flag or variable names the stack, and neither of them the key."""
     of_caller = ("flag", "env")
-    return given.origin.get("stack") in of_caller and given.origin.get(key) not in of_caller
+    return scenario.origin.get("stack") in of_caller and scenario.origin.get(key) not in of_caller
 
 
-def _loaded(stack: Stack, given: Given) -> Stack:
+def _loaded(stack: Stack, scenario: Scenario) -> Stack:
     """The stack with weights in the number format that is asked for. Raises InputError where it has none such."""
-    dtype = given.values.train.weights_dtype
-    if dtype is None or (dtype not in stack.weights_dtypes and gives_way(given, "train.weights_dtype")):
-        kind = METHODS.get(given.values.job or DEFAULT_METHOD.name)
-        dtype = stack.defaults.quantised_weights_dtype if kind and quantises(given, kind) else None
+    dtype = scenario.values.train.weights_dtype
+    if dtype is None or (dtype not in stack.weights_dtypes and gives_way(scenario, "train.weights_dtype")):
+        kind = METHODS.get(scenario.values.job or DEFAULT_METHOD.name)
+        dtype = stack.defaults.quantised_weights_dtype if kind and quantises(scenario, kind) else None
         return stack.loaded_in(dtype) if dtype else stack
     if dtype not in stack.weights_dtypes:
         known = ", ".join(stack.weights_dtypes)
         hint = f"it has {known}" if known else "what it keeps weights in is part of the stack"
-        where = given.locate(("train", "weights_dtype"))
+        where = scenario.locate(("train", "weights_dtype"))
         raise InputError(Problem(f"the stack {stack.name} cannot load weights in {dtype}", where, hint))
     return stack.loaded_in(dtype)
 
 
-def _fused(stack: Stack, given: Given) -> Stack:
+def _fused(stack: Stack, scenario: Scenario) -> Stack:
     """The stack with the fused kernels that are asked for. Raises InputError for names that it does not know."""
-    asked = given.values.train.fused_kernels or ()
-    where = given.locate(("train", "fused_kernels"))
+    asked = scenario.values.train.fused_kernels or ()
+    where = scenario.locate(("train", "fused_kernels"))
     unknown = [name for name in asked if name not in stack.fused]
     if unknown:
         known = f"known: {', '.join(stack.fused)}"
@@ -661,7 +664,7 @@ def _fused(stack: Stack, given: Given) -> Stack:
     return stack.with_fused(asked)
 
 
-def _sharding_meant(problem: Problem, name: str, given: Given, registry: Registry) -> Problem:
+def _sharding_meant(problem: Problem, name: str, scenario: Scenario, registry: Registry) -> Problem:
     """The problem of a stack; where its name is that of a way to share states, with what to write instead."""
     from xe_sizer.scenario.foreign_words import sharding_in
 
@@ -670,47 +673,47 @@ def _sharding_meant(problem: Problem, name: str, given: Given, registry: Registr
         return problem
     zero: dict[str, object] = {"layout.zero": stage}
     if framework and registry.find("stack", framework):
-        return replace(problem, hint=f"write {given.caller.settings({'stack': framework, **zero})}")
-    told = f"that is ZeRO {stage} here: write {given.caller.settings(zero)} and name what trains as the stack"
+        return replace(problem, hint=f"write {scenario.caller.settings({'stack': framework, **zero})}")
+    told = f"that is ZeRO {stage} here: write {scenario.caller.settings(zero)} and name what trains as the stack"
     return replace(problem, hint=f"{told}; {problem.hint}")
 
 
-def _optimizer(given: Given, registry: Registry, stack: Stack) -> Optimizer:
+def _optimizer(scenario: Scenario, registry: Registry, stack: Stack) -> Optimizer:
     """The optimizer asked for, which the stack has or a file of the user's describes, or the stack's own."""
-    name = given.values.optimizer or stack.defaults.optimizer
-    found = load_optimizer(relative(given, "optimizer", name), partial(given.locate, ("optimizer",)), registry)
-    rank = given.values.train.optimizer_rank
+    name = scenario.values.optimizer or stack.defaults.optimizer
+    found = load_optimizer(relative(scenario, "optimizer", name), partial(scenario.locate, ("optimizer",)), registry)
+    rank = scenario.values.train.optimizer_rank
     if rank is None:
         return found
     if found.low_rank is None:
-        where = given.locate(("train", "optimizer_rank"))
+        where = scenario.locate(("train", "optimizer_rank"))
         hint = "leave it out, or choose an optimizer that does"
         raise InputError(Problem(f"{found.label} projects no gradients to a rank", where, hint))
     return found.at_rank(rank)
 
 
-def resolve(given: Given, registry: Registry) -> ResolvedTraining:
+def resolve(scenario: Scenario, registry: Registry) -> ResolvedTraining:
     """Everything that the estimate needs.
 
     Raises
     ------
     InputError : every unknown name, unsupported combination and contradiction with the model or hardware
     """
-    if serves(given):
-        raise InputError(_inference(given))
-    return _resolved_or_refused(given, registry)
+    if serves(scenario):
+        raise InputError(_inference(scenario))
+    return resolve_without_serving(scenario, registry)
 
 
-def _resolved_or_refused(given: Given, registry: Registry) -> ResolvedTraining:
+def resolve_without_serving(scenario: Scenario, registry: Registry) -> ResolvedTraining:
     """As `resolve`, for a scenario that may have settings of inference."""
     problems: list[Problem] = []
-    resolved = _resolved(given, registry, problems)
+    resolved = _resolved(scenario, registry, problems)
     if problems or resolved is None:
-        raise InputError(in_reading_order(problems, given))
+        raise InputError(in_reading_order(problems, scenario))
     return resolved
 
 
-def rearranged(resolved: ResolvedTraining, given: Given, registry: Registry) -> ResolvedTraining | None:
+def rearranged(resolved: ResolvedTraining, scenario: Scenario, registry: Registry) -> ResolvedTraining | None:
     """The same job on other GPUs of its kind, or under another layout, as a changed scenario has them.
 
     None where the change makes another job of it: a batch that nobody gave may depend on the GPUs; or where their
@@ -721,31 +724,35 @@ def rearranged(resolved: ResolvedTraining, given: Given, registry: Registry) -> 
     InputError : every contradiction with the model, the hardware or the stack
     """
     job = resolved.job
-    gpus = gpu_count(Provenance(given, registry), job.server)
-    asked = AskedTraining(given, job.model, job.server, gpus, job.stack, job.precision, registry)
+    gpus = gpu_count(Provenance(scenario, registry), job.server)
+    asked = AskedTraining(scenario, job.model, job.server, gpus, job.stack, job.precision, registry)
     problems = conflicts(asked, RULES)
     if problems:
-        raise InputError(in_reading_order(problems, given))
-    if gpus is None or global_batch(given, gpus, job.stack) != job.global_batch:
+        raise InputError(in_reading_order(problems, scenario))
+    if gpus is None or global_batch(scenario, gpus, job.stack) != job.global_batch:
         return None
-    return replace(resolved, given=given, fixed=fixed_layout(given.values), gpus=gpus)
+    return replace(resolved, scenario=scenario, fixed=fixed_layout(scenario.values), gpus=gpus)
 
 
-def _inference(given: Given) -> Problem:
+def _inference(scenario: Scenario) -> Problem:
     """What to say to a scenario that another command answers."""
-    asked = "the job is inference" if given.values.job else "a scenario with a 'serve' section and no job is inference"
-    serve, train = given.caller.call("serve", given.path, {}, ()), given.caller.setting("job", DEFAULT_METHOD.name)
+    asked = (
+        "the job is inference" if scenario.values.job else "a scenario with a 'serve' section and no job is inference"
+    )
+    serve, train = (
+        scenario.caller.call("serve", scenario.path, {}, ()),
+        scenario.caller.setting("job", DEFAULT_METHOD.name),
+    )
     hint = f"{serve!r} sizes inference; {train} and others are trained"
-    return Problem(asked, given.locate(("job",) if given.values.job else ("serve",), key=True), hint)
-
-
-def with_further_problems(problems: Iterable[Problem], rest: Given, registry: Registry) -> list[Problem]:
-    """The problems of a scenario's keys, and what names, model, hardware and stack have against the rest of it."""
-    return with_further(problems, rest, _resolved_or_refused, registry)
+    return Problem(asked, scenario.locate(("job",) if scenario.values.job else ("serve",), key=True), hint)
 
 
 def _resolved(
-    given: Given, registry: Registry, problems: list[Problem], replicas: int | None = None, batch: int | None = None
+    scenario: Scenario,
+    registry: Registry,
+    problems: list[Problem],
+    replicas: int | None = None,
+    batch: int | None = None,
 ) -> ResolvedTraining | None:
     """The resolved job, or None with every problem that can be found added to the list.
 
@@ -753,85 +760,86 @@ def _resolved(
     batch : the global batch that is assumed, where it follows the GPUs
     Where one name is unknown, the rest is still checked against what the other names stand for.
     """
-    provenance = Provenance(given, registry)
-    model, server = model_and_server(problems, given, registry, provenance)
-    model = model and collect(problems, routed_as_asked, given, model)
-    collect(problems, known_data, given, registry)
-    stack = collect(problems, _stack, given, registry, provenance)
-    job_name = provenance.settle("job", DEFAULT_METHOD.name)
-    model = model and METHODS.get(job_name, DEFAULT_METHOD).read_by(model, given.values.train.task)
+    provenance = Provenance(scenario, registry)
+    model, server = model_and_server(problems, scenario, registry, provenance)
+    model = model and collect(problems, routed_as_asked, scenario, model)
+    collect(problems, known_data, scenario, registry)
+    stack = collect(problems, _stack, scenario, registry, provenance)
+    job_name = provenance.resolve_default("job", DEFAULT_METHOD.name)
+    model = model and METHODS.get(job_name, DEFAULT_METHOD).read_by(model, scenario.values.train.task)
     # What a method asks of a model hardly depends on the stack: an unknown one need not hide the answer.
     assumed = stack or load_stack(default_name("stack"))
     method = model and collect(problems, _method, provenance, model, assumed, job_name, registry)
-    precision = _precision(provenance, server, stack) if server and stack else given.values.precision
+    precision = _precision(provenance, server, stack) if server and stack else scenario.values.precision
     gpus = gpu_count(provenance, server)
-    problems += conflicts(AskedTraining(given, model, server, gpus, stack, precision, registry), RULES)
+    problems += conflicts(AskedTraining(scenario, model, server, gpus, stack, precision, registry), RULES)
     if server:
-        collect(problems, tariff_of, given, server, registry)
-    if problems or given.unread or not (model and server and stack and method and precision):
+        collect(problems, tariff_of, scenario, server, registry)
+    if problems or scenario.invalid_keys or not (model and server and stack and method and precision):
         return None
-    fitted = gpus is None and assumes_batch(given)
-    batch, at_replicas = _batch(given, provenance, gpus, stack, registry, replicas, batch)
-    seq_len = provenance.settle("train.seq_len", min(model.max_positions or DEFAULT_SEQ_LEN, DEFAULT_SEQ_LEN))
+    fitted = gpus is None and assumes_batch(scenario)
+    batch, at_replicas = _batch(scenario, provenance, gpus, stack, registry, replicas, batch)
+    seq_len = provenance.resolve_default("train.seq_len", min(model.max_positions or DEFAULT_SEQ_LEN, DEFAULT_SEQ_LEN))
     default_padding = usual_padding(stack, method)
-    padding = provenance.settle("train.padding", default_padding, "stack")
+    padding = provenance.resolve_default("train.padding", default_padding, "stack")
     per_sample = method.sequences_per_sample
-    work = collect(problems, workload, given, seq_len, batch, padding, registry, per_sample)
-    optimizer = collect(problems, _optimizer, given, registry, stack)
+    work = collect(problems, workload, scenario, seq_len, batch, padding, registry, per_sample)
+    optimizer = collect(problems, _optimizer, scenario, registry, stack)
     if work is None or optimizer is None:
         return None
     seen = collect(problems, with_images, provenance, model, stack, method, work)
     if seen is None:
         return None
-    made = _assembled(given, provenance, model, server, stack, *seen, optimizer, precision, gpus)
-    return replace(made, at_replicas=at_replicas, at_batch=partial(_for_batch, given, registry) if fitted else None)
+    made = _assembled(scenario, provenance, model, server, stack, *seen, optimizer, precision, gpus)
+    return replace(made, at_replicas=at_replicas, at_batch=partial(_for_batch, scenario, registry) if fitted else None)
 
 
 def _batch(
-    given: Given, provenance: Provenance, gpus: int | None, stack: Stack, registry: Registry, replicas: int | None,
-    assumed: int | None,
+    scenario: Scenario, provenance: Provenance, gpus: int | None, stack: Stack, registry: Registry,
+    replicas: int | None, assumed: int | None,
 ) -> tuple[int, Callable[[int], ResolvedTraining] | None]:  # fmt: skip
     """The global batch; and where it follows the layout, what resolves the scenario for a number of replicas.
 
     Then the batch is that of one replica, or of as many as are asked for.
     """
-    batch, train = assumed or global_batch(given, gpus, stack), given.values.train
+    batch, train = assumed or global_batch(scenario, gpus, stack), scenario.values.train
     follows = None
     if batch is None:
         batch = (train.micro_batch or 1) * (train.grad_accum or 1) * (replicas or 1)
-        follows = cache(partial(_for_replicas, given, registry)) if replicas is None else None
+        again = partial(_for_replicas, scenario, registry)
+        follows = cache(again) if replicas is None else None
     made = train.grad_accum is not None and train.micro_batch is not None
-    origin = given.origin["train.grad_accum"] if made else "default"
-    return provenance.settle("train.global_batch", batch, origin), follows
+    origin = scenario.origin["train.grad_accum"] if made else "default"
+    return provenance.resolve_default("train.global_batch", batch, origin), follows
 
 
-def _for_replicas(given: Given, registry: Registry, replicas: int) -> ResolvedTraining:
+def _for_replicas(scenario: Scenario, registry: Registry, replicas: int) -> ResolvedTraining:
     """A scenario that is known to resolve, with the global batch of so many replicas."""
-    found = _resolved(given, registry, [], replicas)
+    found = _resolved(scenario, registry, [], replicas)
     assert found is not None
     return found
 
 
-def _for_batch(given: Given, registry: Registry, batch: int) -> ResolvedTraining:
+def _for_batch(scenario: Scenario, registry: Registry, batch: int) -> ResolvedTraining:
     """A scenario that is known to resolve, with another global batch where one is assumed."""
-    found = _resolved(given, registry, [], batch=batch)
+    found = _resolved(scenario, registry, [], batch=batch)
     assert found is not None
     return found
 
 
 def _assembled(
-    given: Given, provenance: Provenance, model: ModelShape, server: Server, stack: Stack, method: Method,
+    scenario: Scenario, provenance: Provenance, model: ModelShape, server: Server, stack: Stack, method: Method,
     images: Images | None, work: Workload, optimizer: Optimizer, precision: str, gpus: int | None,
 ) -> ResolvedTraining:  # fmt: skip
-    values = given.values
-    efficiency = efficiency_of(given)
-    refuse_layers(given, model, method)
+    values = scenario.values
+    efficiency = efficiency_of(scenario)
+    refuse_layers(scenario, model, method)
     if not optimizer.masters and precision in stack.weights_dtypes:  # it keeps no float32 copy of all weights
         stack = stack.loaded_in(precision)
-    if precision == FP16 and stack.defaults.weights_dtype == BF16 and not chosen(given, "train.weights_dtype"):
+    if precision == FP16 and stack.defaults.weights_dtype == BF16 and not chosen(scenario, "train.weights_dtype"):
         stack = stack.loaded_in(FP16) if FP16 in stack.weights_dtypes else stack
     stack_used = without_losses(as_chosen(stack, provenance, precision, server, method), efficiency)
-    provenance.settle("optimizer", stack.defaults.optimizer, "stack")
+    provenance.resolve_default("optimizer", stack.defaults.optimizer, "stack")
     job = Job(
         model=model,
         method=method,
@@ -841,7 +849,7 @@ def _assembled(
         device=device_of(server.accelerator, stack_used, method, precision, efficiency),
         precision=precision,
         optimizer=optimizer,
-        attention=provenance.settle("attention", stack.kernels.attention, "stack"),
+        attention=provenance.resolve_default("attention", stack.kernels.attention, "stack"),
         lengths=work.lengths,
         target_share=target_share(provenance, model, work.seq_len, method.kind.fine_tunes),
         padding=work.padding,
@@ -860,33 +868,38 @@ def _assembled(
     for key, value in work.defaults.items():
         provenance.note(key, value, "default")
     return ResolvedTraining(
-        given=given,
+        scenario=scenario,
         job=job,
         fixed=fixed_layout(values),
         gpus=gpus,
         min_headroom_bytes=_headroom_bytes(values.limits, job),
-        tariff=tariff_of(given, server, provenance.finder),
+        tariff=tariff_of(scenario, server, provenance.finder),
         efficiency=efficiency,
         values=provenance.values,
         origins=provenance.origins,
-        warnings=(*work.warnings, *_warnings(given, job, efficiency)),
+        warnings=(*work.warnings, *_warnings(scenario, job, efficiency)),
         data_source=work.source,
         known_samples=work.known_samples,
     )
 
 
-def _otherwise(given: Given, job: Job) -> Iterator[str]:
+def _otherwise(scenario: Scenario, job: Job) -> Iterator[str]:
     """Precision, weights and backend that are not what a tool's default or another stack's file says."""
-    known, usual = supported_precisions(job.server.accelerator), (given.values.precision, job.stack.defaults.precision)
-    if not chosen(given, "precision") and (missing := [one for one in usual if one is not None and one not in known]):
+    known, usual = (
+        supported_precisions(job.server.accelerator),
+        (scenario.values.precision, job.stack.defaults.precision),
+    )
+    if not chosen(scenario, "precision") and (
+        missing := [one for one in usual if one is not None and one not in known]
+    ):
         yield f"{job.server.accelerator.name} has no {missing[0]}: the run computes in {job.precision} instead"
-    backend, dtype = given.values.train.backend, given.values.train.weights_dtype
+    backend, dtype = scenario.values.train.backend, scenario.values.train.weights_dtype
     if backend is not None and backend not in job.stack.runs_on:
         yield f"the stack {job.stack.name} has no backend {backend}, which the file says: it shares states out itself"
     if dtype is not None and dtype not in job.stack.weights_dtypes:
         yield f"the stack {job.stack.name} cannot load weights in {dtype}, which the file says: it keeps its own type"
-    elif dtype is not None and job.stack.loads_alike and chosen(given, "train.weights_dtype"):
-        setting, keeps = given.caller.setting("train.weights_dtype", dtype), job.stack.backend or job.stack.name
+    elif dtype is not None and job.stack.loads_alike and chosen(scenario, "train.weights_dtype"):
+        setting, keeps = scenario.caller.setting("train.weights_dtype", dtype), job.stack.backend or job.stack.name
         yield f"{setting} has no effect: {keeps} keeps 16-bit weights with float32 copies, whatever is loaded"
 
 
@@ -903,35 +916,35 @@ def _headroom_bytes(limits: LimitsSection, job: Job) -> float:
 def _method(provenance: Provenance, model: ModelShape, stack: Stack, job_name: str, registry: Registry) -> Method:
     kind = METHODS.get(job_name)
     if kind is None:  # a job of the other wing, beside other problems of the scenario
-        raise InputError(_inference(provenance.given))
+        raise InputError(_inference(provenance.scenario))
     return method_of(provenance, model, stack, kind, registry)
 
 
 def _precision(provenance: Provenance, server: Server, stack: Stack) -> str:
     known = supported_precisions(server.accelerator)
     default = stack.defaults.precision
-    given = provenance.given
-    if chosen(given, "precision"):
-        return str(provenance.settle("precision", default, "stack"))
-    default = given.values.precision or default
+    scenario = provenance.scenario
+    if chosen(scenario, "precision"):
+        return str(provenance.resolve_default("precision", default, "stack"))
+    default = scenario.values.precision or default
     usable = default if default in known else FP16 if FP16 in known else known[0]
-    provenance.note("precision", usable, given.origin.get("precision", "stack"))
+    provenance.note("precision", usable, scenario.origin.get("precision", "stack"))
     return usable
 
 
 def _of_stack(provenance: Provenance, stack: Stack) -> None:
     """Note what weights are loaded in and what shares states out, also where the stack has it otherwise than said."""
-    given = provenance.given
+    scenario = provenance.scenario
     for key, value in (("train.weights_dtype", stack.defaults.weights_dtype), ("train.backend", stack.backend)):
-        if value is None or (key == "train.backend" and key not in given.origin):
+        if value is None or (key == "train.backend" and key not in scenario.origin):
             provenance.drop(key)
         else:
-            asked = attrgetter(key)(given.values) == value
-            provenance.note(key, value, given.origin.get(key, "stack") if asked else "stack")
+            asked = attrgetter(key)(scenario.values) == value
+            provenance.note(key, value, scenario.origin.get(key, "stack") if asked else "stack")
 
 
-def _warnings(given: Given, job: Job, efficiency: Efficiency) -> Iterator[str]:
-    values, model = given.values, job.model
+def _warnings(scenario: Scenario, job: Job, efficiency: Efficiency) -> Iterator[str]:
+    values, model = scenario.values, job.model
     if values.train.seq_len and model.max_positions and values.train.seq_len > model.max_positions:
         asked, trained = f"{values.train.seq_len:,}", f"{model.max_positions:,}"
         yield f"seq_len {asked} is above the {trained} positions that {model.name} was trained for"
@@ -940,20 +953,20 @@ def _warnings(given: Given, job: Job, efficiency: Efficiency) -> Iterator[str]:
         grows = f"the batch grows from {ramp.start:,} to {job.global_batch:,} sequences over {ramp.samples:,}"
         yield f"{grows}: {more:,.0f} steps more than the {job.steps:,} of whole batches, which memory is for"
     for section in METHOD_SECTIONS:
-        if section not in job.method.settings and any(key.startswith(f"{section}.") for key in given.origin):
+        if section not in job.method.settings and any(key.startswith(f"{section}.") for key in scenario.origin):
             yield f"{section} settings have no effect on the job {job.method.name}"
     others = {key for kind in METHODS.values() for key in kind.reads} - set(job.method.kind.reads)
-    for key in sorted(others & set(given.origin)):
-        yield f"{given.caller.setting(key)} has no effect on the job {job.method.name}"
-    yield from without_effect(given, job)
-    yield from _otherwise(given, job)
-    if job.method.kind.rollout is None and any(key.startswith("rollout.") for key in given.origin):
+    for key in sorted(others & set(scenario.origin)):
+        yield f"{scenario.caller.setting(key)} has no effect on the job {job.method.name}"
+    yield from without_effect(scenario, job)
+    yield from _otherwise(scenario, job)
+    if job.method.kind.rollout is None and any(key.startswith("rollout.") for key in scenario.origin):
         yield f"rollout settings have no effect on the job {job.method.name}"
-    served = {key for key, origin in given.origin.items() if origin != "env" and key in SERVE_LIMITS}
-    if any(key.startswith("serve.") and origin != "env" for key, origin in given.origin.items()):
+    served = {key for key, origin in scenario.origin.items() if origin != "env" and key in SERVE_LIMITS}
+    if any(key.startswith("serve.") and origin != "env" for key, origin in scenario.origin.items()):
         served.add("serve settings")
     if served:
         yield f"{' and '.join(sorted(served))} have no effect on the job {job.method.name}"
-    yield from left_out(given, model)
+    yield from left_out(scenario, model)
     yield from assumptions(model, job.server)
     yield from borrowed_laws(job.server.accelerator, efficiency)

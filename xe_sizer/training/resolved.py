@@ -10,14 +10,14 @@ from msgspec.structs import replace
 from xe_sizer.errors import Problem
 from xe_sizer.immutable import Immutable
 from xe_sizer.training.layout import WORDS
-from xe_sizer.training.search_space import Rules, gpu_counts
+from xe_sizer.training.search_space import LARGEST_PLAN, Rules, gpu_counts
 from xe_sizer.training.workload import default_global_batch
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array, IntArray
     from xe_sizer.laws.device import Efficiency
     from xe_sizer.scenario.provenance import Tariff
-    from xe_sizer.scenario.read import Given
+    from xe_sizer.scenario.read import Scenario
     from xe_sizer.scenario.schema import ScenarioFile
     from xe_sizer.training.job import Job
     from xe_sizer.training.layout import Layouts
@@ -34,7 +34,7 @@ class ResolvedTraining(Immutable):
     at_batch : resolves the same scenario with another global batch, where it is assumed and the GPUs are open
     """
 
-    given: Given
+    scenario: Scenario
     job: Job
     fixed: Mapping[str, int]
     gpus: int | None
@@ -55,7 +55,7 @@ class ResolvedTraining(Immutable):
 
         Less is asked for by `partial_servers`, by a number of GPUs that is part of a server, and by a limit below one.
         """
-        values, node = self.given.values, self.job.server.accelerators
+        values, node = self.scenario.values, self.job.server.accelerators
         part = (self.gpus or 0) % node > 0 or (values.limits.max_gpus or node) < node
         return not (self.job.server.bare or values.partial_servers or part)
 
@@ -63,8 +63,22 @@ class ResolvedTraining(Immutable):
         """The numbers of GPUs among which a search chooses, ascending, at most `largest` unless the user says more."""
         if not self.job.stack.supports.several_gpus:
             return (1,)
-        most = self.given.values.limits.max_gpus or largest
+        most = self.scenario.values.limits.max_gpus or largest
         return gpu_counts(self.job.server.accelerators, most, parts=not self.whole_servers)
+
+    @property
+    def planned_gpus(self) -> tuple[int, ...]:
+        """The numbers of GPUs that a plan tries: the one asked for, else whole servers, or parts of one too."""
+        return (self.gpus,) if self.gpus is not None else self.gpu_numbers(LARGEST_PLAN)
+
+    def on_any_gpus(self) -> ResolvedTraining:
+        """The same job with its layout and the number of its GPUs left open."""
+        return replace(self.without_layout(), gpus=None)
+
+    @property
+    def batch_is_free(self) -> bool:
+        """Whether nothing else makes the global batch, so that it may grow with the GPUs, as weak scaling has it."""
+        return True
 
     def without_layout(self) -> ResolvedTraining:
         """The same job with the whole layout open, but for a micro-batch whose states are compared with each other."""
@@ -79,13 +93,13 @@ class ResolvedTraining(Immutable):
 
     def fitted_to(self, gpus: int) -> ResolvedTraining:
         """The scenario with the global batch that is assumed for so many GPUs, whose number stays open."""
-        batch = default_global_batch(self.given, gpus, self.job.stack)
+        batch = default_global_batch(self.scenario, gpus, self.job.stack)
         return self if self.at_batch is None or batch == self.job.global_batch else self.at_batch(batch)
 
     @property
     def fixed_steps(self) -> bool:
         """Whether the steps stand whatever a step reads: they do not follow from passes over the data."""
-        return self.given.values.train.steps is not None or self.known_samples is None
+        return self.scenario.values.train.steps is not None or self.known_samples is None
 
     @property
     def epochs(self) -> float | None:
@@ -112,7 +126,7 @@ class ResolvedTraining(Immutable):
     def _uneven_stages(self) -> bool:
         """Whether stages may differ by a layer, or do so by the stack or as they are given."""
         by_itself = self.job.stack.defaults.counts_ends or self.job.split.uneven
-        return bool(self.given.values.layout.uneven_stages) or by_itself
+        return bool(self.scenario.values.layout.uneven_stages) or by_itself
 
     @property
     def _fixed_with_batch(self) -> Mapping[str, int]:
@@ -143,5 +157,5 @@ class ResolvedTraining(Immutable):
         hint = "tp divides heads, pp divides layers, and the global batch is a multiple of micro-batch x dp"
         if {"micro_batch", "grad_accum"} <= self.fixed.keys():
             hint = "the global batch is micro_batch x grad_accum x dp: leave one of the three out"
-        asked = "nodes" if "nodes" in self.given.origin else "gpus"
-        return Problem(message, self.given.locate((asked,)), hint)
+        asked = "nodes" if "nodes" in self.scenario.origin else "gpus"
+        return Problem(message, self.scenario.locate((asked,)), hint)

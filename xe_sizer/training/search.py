@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -25,7 +26,7 @@ from xe_sizer.training.estimate import (
 from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.layout import FULL, Layouts
 from xe_sizer.training.memory import fits, fitting, ledger_of, ledger_of_possible, spare_bytes
-from xe_sizer.training.search_space import layout_chunks, legal_layouts
+from xe_sizer.training.search_space import layout_chunks, legal_layouts, without_groups
 from xe_sizer.training.step_time import timeline_of
 from xe_sizer.training.uncertainty import memory_doubtful
 
@@ -426,3 +427,89 @@ def _smallest_that_meets(fewest: Fewest) -> TrainingEstimate:
 def _keeps_limits(fewest: Fewest, count: int) -> bool:
     """Whether a job keeps its limits on so many GPUs."""
     return bool(len(legal_layouts(fewest.resolved.rules, (count,)))) and _sized(fewest, count).ok
+
+
+# The best layout on every number of GPUs: the candidates of a plan.
+
+CANDIDATES_CHUNK = 1 << 16  # layouts: few enough for the memory, many enough to share their ranks' shapes
+
+
+class Candidates(Immutable):
+    """One kind of hardware with its estimated candidates. tried : numbers of GPUs over which a layout can be spread."""
+
+    resolved: ResolvedTraining
+    sized: tuple[TrainingEstimate, ...]
+    considered: int
+    feasible: int
+    complete: bool
+    tried: tuple[int, ...] = ()
+
+    def of_a_whole_search(self) -> tuple[TrainingEstimate, ...]:
+        """Those of a search that nobody interrupted. Raises KeyboardInterrupt."""
+        if not self.complete:
+            raise KeyboardInterrupt
+        return self.sized
+
+
+def onward(progress: Progress | None, before: int) -> Progress | None:
+    """Reports of one search added to those of the searches before it."""
+    return None if progress is None else lambda considered: progress(before + considered)
+
+
+def candidates(resolved: ResolvedTraining, progress: Progress | None = None, every_way: bool = True) -> Candidates:
+    """The best layout on every number of GPUs, estimated; `every_way` as in `Rules`."""
+    found = _candidates_on(resolved, resolved.planned_gpus, progress, every_way)
+    if resolved.at_batch is None:
+        return found
+    # Numbers of GPUs, ascending, that the assumed global batch rules out and one fitted to them does not.
+    missed = [count for count in resolved.planned_gpus if count not in found.tried]
+    fitted = ((count, replace(resolved.fitted_to(count).rules, every_way=every_way)) for count in missed)
+    missed = [count for count, rules in fitted if not without_groups(rules, (count,))]
+    for good in (lambda one: one.fits, lambda one: one.ok):
+        while found.complete and (between := [count for count in missed if _may_be_fewest(found, count, good)]):
+            count = between[len(between) // 2]
+            more = _candidates_on(resolved.fitted_to(count), (count,), onward(progress, found.considered), every_way)
+            found = Candidates(
+                resolved=resolved,
+                sized=(*found.sized, *more.sized),
+                considered=found.considered + more.considered,
+                feasible=found.feasible + more.feasible,
+                complete=more.complete,
+                tried=(*found.tried, *more.tried),
+            )
+    return found
+
+
+def _candidates_on(
+    resolved: ResolvedTraining, counts: tuple[int, ...], progress: Progress | None, every_way: bool
+) -> Candidates:
+    """The best layout on each of the numbers of GPUs over which the global batch can be split."""
+    rules = replace(resolved.rules, every_way=every_way)
+    chunks, in_limits = layout_chunks(rules, counts, CANDIDATES_CHUNK), partial(keeps_limits, resolved)
+    best = frontier(resolved.job, chunks, resolved.min_headroom_bytes, progress, in_limits)
+    skipped = without_groups(rules, counts)
+    tried = tuple(count for count in counts if count not in skipped)
+    sized = []
+    for index in range(len(best.layouts)):  # each computed alone: sums of many round otherwise in the last digit
+        row = best.layouts[index : index + 1]
+        under = resolved.under(row)
+        evaluation = Evaluation(under.job, row)
+        choice = Choice(
+            evaluation=evaluation,
+            ledger=ledger_of(evaluation),
+            rank=FITS,
+            considered=best.considered,
+            feasible=best.feasible,
+        )
+        sized.append(TrainingEstimate(under, int(row.gpus[0]), choice, Fewest(resolved)))
+    return Candidates(resolved, tuple(sized), best.considered, best.feasible, best.complete, tried)
+
+
+def _may_be_fewest(found: Candidates, count: int, good: Callable[[TrainingEstimate], bool]) -> bool:
+    """Whether so many GPUs are fewer than all that do, and more than all below these that do not.
+
+    What some GPUs do not, fewer do not either.
+    """
+    enough = {one.gpus for one in found.sized if good(one)}
+    most = min(enough, default=math.inf)
+    return max((tried for tried in found.tried if tried < most), default=0) < count < most

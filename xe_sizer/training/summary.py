@@ -174,7 +174,7 @@ def cautions(sized: TrainingEstimate) -> Iterator[str]:
         yield f"{stack.name} trains on one GPU; the times of {sized.gpus} are those of plain data parallelism"
     yield from warn_of_looped_experts(resolved)
     yield from warn_of_epochs_of_nothing(resolved)
-    yield from unsized_evaluation(resolved.given, resolved.job.pauses)
+    yield from unsized_evaluation(resolved.scenario, resolved.job.pauses)
     yield from warn_of_unpacked_weights(resolved)
 
 
@@ -186,25 +186,25 @@ def warn_of_looped_experts(resolved: ResolvedTraining) -> Iterator[str]:
     told = f"{job.stack.name} computes the {job.model.experts.count} experts of a layer one after the other"
     together = [name for name, kernels in job.stack.fused.items() if kernels.get("experts") == "grouped"]
     for name in together[:1]:
-        told += f"; {resolved.given.caller.setting('train.fused_kernels', name)} estimates grouped products"
+        told += f"; {resolved.scenario.caller.setting('train.fused_kernels', name)} estimates grouped products"
     yield told
 
 
 def warn_of_epochs_of_nothing(resolved: ResolvedTraining) -> Iterator[str]:
     """That passes over the data say nothing where nobody said how much data there is."""
-    epochs, caller = resolved.given.values.train.epochs, resolved.given.caller
+    epochs, caller = resolved.scenario.values.train.epochs, resolved.scenario.caller
     if epochs is not None and resolved.known_samples is None:
         written, samples = caller.setting("train.epochs", epochs), caller.setting("data.samples", 50_000)
         data = f"{samples}, for example, or {caller.setting('data.profile')} says how much an epoch is"
         passes = f"{epochs:g} epoch{'' if epochs == 1 else 's'}"
         said = {"file": f"the file says {passes}", "stack": f"{passes} by default of the tool"}
-        told = said.get(resolved.given.origin.get("train.epochs", ""))
+        told = said.get(resolved.scenario.origin.get("train.epochs", ""))
         yield f"{told}; how many samples? {data}" if told else f"{written} has no effect without the data: {data}"
 
 
 def warn_of_unpacked_weights(resolved: ResolvedTraining) -> Iterator[str]:
     """That weights which are published in a narrow format are held in another, and the method that keeps 4 bit."""
-    job, name = resolved.job, resolved.given.values.model
+    job, name = resolved.job, resolved.scenario.values.model
     told = None if not isinstance(name, str) or name == job.model.name else told_by(name)
     if told is None or (told.bits or 0) >= LOADED_BITS:
         return
@@ -212,7 +212,9 @@ def warn_of_unpacked_weights(resolved: ResolvedTraining) -> Iterator[str]:
     if not job.method.quantised:
         keeping = next((kind.name for kind in METHODS.values() if kind.quantises), None)
         keeps = (
-            f"; {resolved.given.caller.setting('job', keeping)} keeps them in {QUANTISED_BITS} bit" if keeping else ""
+            f"; {resolved.scenario.caller.setting('job', keeping)} keeps them in {QUANTISED_BITS} bit"
+            if keeping
+            else ""
         )
         yield f"{narrow}, which are taken as 16-bit ones here{keeps}"
     elif told.bits != QUANTISED_BITS:
@@ -231,7 +233,7 @@ def warn_of_unreached_lengths(sized: TrainingEstimate) -> Iterator[str]:
     """That memory is for the longest sample, where the user asks for far longer sequences and nothing fills them."""
     resolved, job = sized.resolved, sized.resolved.job
     longest, filled = job.lengths.longest, job.padding in (PACKED, TO_SEQ_LEN)
-    if "train.seq_len" in resolved.given.origin and not filled and job.seq_len > MUCH_LONGER * longest:
+    if "train.seq_len" in resolved.scenario.origin and not filled and job.seq_len > MUCH_LONGER * longest:
         yield f"the longest sample has {longest:,.0f} tokens: memory is for that, not for {job.seq_len:,}"
 
 
@@ -247,7 +249,7 @@ def _kept_by_fsdp(sized: TrainingEstimate) -> Iterator[str]:
         kept.append(f"shards of what learns are float32 though {dtype} is loaded")
     others = [name for name in job.stack.runs_on if name != job.stack.backend]
     if kept and others:
-        setting = resolved.given.caller.setting("train.backend", others[0])
+        setting = resolved.scenario.caller.setting("train.backend", others[0])
         yield f"{job.stack.name} runs FSDP as accelerate does: {' and '.join(kept)}; not so with {setting}"
 
 
@@ -270,7 +272,7 @@ def warn_of_padding(sized: TrainingEstimate) -> Iterator[str]:
     settings = packed_settings(sized)
     if sized.resolved.fixed_steps:
         settings["train.steps"] = steps
-    saves = f"packing the same samples ({sized.resolved.given.caller.settings(settings)}) saves most of it"
+    saves = f"packing the same samples ({sized.resolved.scenario.caller.settings(settings)}) saves most of it"
     fewer = f", in {steps:,} instead of {job.steps:,} optimizer steps; {kept_steps_words(sized, seq_len)}"
     yield f"{told}: {saves}{fewer if steps != job.steps else ''}"
 
@@ -278,7 +280,7 @@ def warn_of_padding(sized: TrainingEstimate) -> Iterator[str]:
 def warn_of_many_epochs(resolved: ResolvedTraining) -> Iterator[str]:
     job, epochs = resolved.job, resolved.epochs
     if epochs is not None and epochs > MOST_EPOCHS:
-        setting = resolved.given.caller.setting("train.epochs", 3)
+        setting = resolved.scenario.caller.setting("train.epochs", 3)
         steps = f"{job.steps:,.9g} step{'s read' if job.steps > 1 else ' reads'}"
         yield f"{steps} the {job.samples:,.9g} samples {round(epochs):,.9g} times; {setting} sizes three passes"
 
@@ -330,7 +332,7 @@ def summarise(sized: TrainingEstimate, details: bool = True) -> Result:
     resolved, job = sized.resolved, sized.resolved.job
     memory, time = _memory(sized, details), _time(sized, details)
     cost = cost_of(sized, time)
-    confidence, caller = sized.confidence, resolved.given.caller
+    confidence, caller = sized.confidence, resolved.scenario.caller
     reasons = (
         *memory_reasons(memory),
         *memory_doubt(sized, confidence),
@@ -365,18 +367,18 @@ def summarise(sized: TrainingEstimate, details: bool = True) -> Result:
 
 
 def with_operators(result: Result, sized: TrainingEstimate) -> Result:
-    """The result with its step operator by operator."""
+    """The result with its optimizer step operator by operator."""
     from xe_sizer.scenario.trials import operator_rows
     from xe_sizer.training.step_time import operator_costs
 
-    operators = operator_rows(operator_costs(sized.timeline), result.time.step_s.expected)
+    operators = operator_rows(operator_costs(sized.timeline), float(sized.timeline.step_s[0]))
     return replace(result, time=replace(result.time, operators=operators))
 
 
 def scenario_of(resolved: ResolvedTraining) -> dict[str, Any]:
     """Resolved keys, nested as in the scenario file, with the origin of each."""
     job = resolved.job
-    scenario = resolved_scenario(resolved.given, resolved.values, resolved.origins, job.model, job.server)
+    scenario = resolved_scenario(resolved.scenario, resolved.values, resolved.origins, job.model, job.server)
     scenario["names"]["job"] = job.method.label
     return scenario
 

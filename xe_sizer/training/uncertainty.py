@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from xe_sizer.result.common import CERTAINTIES
-from xe_sizer.software.release import of_release
+from xe_sizer.software.release import split_release
 from xe_sizer.software.uncertainty import (
     TABLES,
     Evidence,
@@ -71,7 +71,7 @@ def explained_by(job: Job) -> tuple[str, str]:
 
 def kin(stack: Stack) -> tuple[str, ...]:
     """The stack and its parent, the nearest first."""
-    parent = of_release(stack.parent)[0] if stack.parent else None
+    parent = split_release(stack.parent)[0] if stack.parent else None
     return tuple(one for one in (stack.name, parent) if one)
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from xe_sizer.profiles.dataset import DatasetProfile
     from xe_sizer.profiles.finder import Finder
     from xe_sizer.scenario.caller import Caller
-    from xe_sizer.scenario.read import Given
+    from xe_sizer.scenario.read import Scenario
     from xe_sizer.software.stack import Stack
     from xe_sizer.training.token_lengths import TokenLengths
 
@@ -43,51 +43,51 @@ class KnownData(Immutable):
     remarks: tuple[str, ...] = ()
 
 
-def known_data(given: Given, finder: Finder) -> KnownData | None:
+def known_data(scenario: Scenario, finder: Finder) -> KnownData | None:
     """The data set that the scenario names, None where it names none. Raises InputError."""
-    data = given.values.data
+    data = scenario.values.data
     key, name = ("profile", data.profile) if data.file is None else ("file", data.file)
     if name is None:
         return None
-    path = _path(given, f"data.{key}", name)
+    path = _path(scenario, f"data.{key}", name)
     suffix = path.suffix.lower()
     if key == "file" or suffix in COUNTED_SUFFIXES:
-        return _counted(given, key, name, path, finder)
+        return _counted(scenario, key, name, path, finder)
     if suffix in OTHER_SUFFIXES or (path.is_file() and suffix not in PROFILE_SUFFIXES):
-        raise InputError(_other_file(given, name, path))
-    where = partial(given.locate, ("data", "profile"))
-    return KnownData(load_dataset(relative(given, "data.profile", name), where, finder))
+        raise InputError(_other_file(scenario, name, path))
+    where = partial(scenario.locate, ("data", "profile"))
+    return KnownData(load_dataset(relative(scenario, "data.profile", name), where, finder))
 
 
-def _path(given: Given, key: str, name: str) -> Path:
+def _path(scenario: Scenario, key: str, name: str) -> Path:
     """Where a file is: a path in a scenario starts at the scenario's folder."""
-    return (given.folder_for(key) or Path()) / at_home(name)
+    return (scenario.folder_for(key) or Path()) / at_home(name)
 
 
-def _counted(given: Given, key: str, name: str, path: Path, finder: Finder) -> KnownData:
+def _counted(scenario: Scenario, key: str, name: str, path: Path, finder: Finder) -> KnownData:
     """A file of samples, counted with the scenario's tokenizer or assumed from bytes. Raises InputError."""
     from xe_sizer.datasets.profile import counted_samples
 
     if not path.exists():
-        raise InputError(Problem(f"no such file: {path}", given.locate(("data", key)), _statistics_hint(given)))
-    tokenizer = given.values.data.tokenizer
-    by = None if tokenizer is None else _path(given, "data.tokenizer", tokenizer)
+        raise InputError(Problem(f"no such file: {path}", scenario.locate(("data", key)), _statistics_hint(scenario)))
+    tokenizer = scenario.values.data.tokenizer
+    by = None if tokenizer is None else _path(scenario, "data.tokenizer", tokenizer)
     if by is not None and not by.exists():
         hint = "the path of a tokenizer.json, or of a folder with one; without it tokens are assumed from bytes"
-        raise InputError(Problem(f"no such file or folder: {by}", given.locate(("data", "tokenizer")), hint))
+        raise InputError(Problem(f"no such file or folder: {by}", scenario.locate(("data", "tokenizer")), hint))
     found = counted_samples(path, by, finder)
     return KnownData(found.profile, counted=True, remarks=found.remarks)
 
 
-def _other_file(given: Given, name: str, path: Path) -> Problem:
+def _other_file(scenario: Scenario, name: str, path: Path) -> Problem:
     """What to say to a file of a format that is not counted."""
     known = path.exists()
     message = f"'{name}' is no data set profile (.yaml) and no file of samples" if known else f"no such file: {path}"
-    return Problem(message, given.locate(("data", "profile")), _statistics_hint(given))
+    return Problem(message, scenario.locate(("data", "profile")), _statistics_hint(scenario))
 
 
-def _statistics_hint(given: Given) -> str:
-    keys = (given.caller.setting(f"data.{key}", number) for key, number in STATISTICS_EXAMPLE)
+def _statistics_hint(scenario: Scenario) -> str:
+    keys = (scenario.caller.setting(f"data.{key}", number) for key, number in STATISTICS_EXAMPLE)
     return (
         "samples are read from .jsonl, .json and .parquet; or say how long they are, for example "
         f"{' '.join(keys)}, or name a data set profile (.yaml) that does"
@@ -169,10 +169,10 @@ def _of_pairs(data: DataSection) -> TokenLengths:
 
 
 def _steps(
-    given: Given, samples: float | None, global_batch: int, packed_share: float
+    scenario: Scenario, samples: float | None, global_batch: int, packed_share: float
 ) -> tuple[int, dict[str, object], list[str]]:
     """Optimizer steps, and what was assumed to get them."""
-    train = given.values.train
+    train = scenario.values.train
     if train.steps is not None:
         return train.steps, {}, []
     if samples is None:
@@ -185,7 +185,7 @@ def _steps(
 
 
 def workload(
-    given: Given, seq_len: int, global_batch: int, padding: str, finder: Finder, sequences_per_sample: int = 1
+    scenario: Scenario, seq_len: int, global_batch: int, padding: str, finder: Finder, sequences_per_sample: int = 1
 ) -> Workload:
     """The job's data and steps.
 
@@ -196,17 +196,19 @@ def workload(
     ------
     InputError : unknown data set; problems in its file or in the statistics
     """
-    asked, found = given.values.data, known_data(given, finder)
+    asked, found = scenario.values.data, known_data(scenario, finder)
     profile = None if found is None else found.profile
     data = asked if profile is None else _statistics(asked, profile)
     lengths, samples = _lengths(data, seq_len, sequences_per_sample)
     lengths = _cut(lengths, asked, profile)
     packed_share = lengths.mean / seq_len if padding == "packed" else 1.0
-    steps, defaults, warnings = _steps(given, samples, global_batch, packed_share)
+    steps, defaults, warnings = _steps(scenario, samples, global_batch, packed_share)
     for key in PAIRS_HAVE:
-        if f"data.{key}" in given.origin and sequences_per_sample != PAIR:
-            warnings.append(f"{given.caller.setting(f'data.{key}')} has no effect on a job whose samples are no pairs")
-    warnings += _of_data(found, asked, sequences_per_sample, given.caller)
+        if f"data.{key}" in scenario.origin and sequences_per_sample != PAIR:
+            warnings.append(
+                f"{scenario.caller.setting(f'data.{key}')} has no effect on a job whose samples are no pairs"
+            )
+    warnings += _of_data(found, asked, sequences_per_sample, scenario.caller)
     known = data.max_tokens is not None or data.histogram is not None
     if data.mean_tokens is not None and not known:
         warnings.append(f"no longest sample given: {lengths.assumption}, the longest {lengths.longest:,.0f} tokens")
@@ -259,9 +261,9 @@ def share_words(share: float) -> str:
 DEFAULT_GLOBAL_BATCH = 128  # chosen: sequences of a step where neither somebody nor the stack says how many
 
 
-def replicas_of(given: Given, gpus: int | None, stack: Stack) -> int | None:
+def replicas_of(scenario: Scenario, gpus: int | None, stack: Stack) -> int | None:
     """Data-parallel replicas that are given, or that the GPUs come to; None where the search chooses them [-]."""
-    layout = given.values.layout
+    layout = scenario.values.layout
     dp: int | None = layout.dp
     if dp is not None or gpus is None:
         return dp
@@ -271,29 +273,29 @@ def replicas_of(given: Given, gpus: int | None, stack: Stack) -> int | None:
     return max(gpus // int(math.prod(size or 1 for size in sizes.values())), 1)
 
 
-def global_batch(given: Given, gpus: int | None, stack: Stack) -> int | None:
+def global_batch(scenario: Scenario, gpus: int | None, stack: Stack) -> int | None:
     """Sequences of a step over all GPUs [-]; None where they follow the layout that a search chooses.
 
     Where nobody gives them they are micro-batch x accumulation x replicas, as far as these are given.
     """
-    train = given.values.train
+    train = scenario.values.train
     whole: int | None = train.global_batch
     if whole is not None:
         return whole
-    if assumes_batch(given):
-        return default_global_batch(given, gpus, stack)
-    replicas = replicas_of(given, gpus, stack)
+    if assumes_batch(scenario):
+        return default_global_batch(scenario, gpus, stack)
+    replicas = replicas_of(scenario, gpus, stack)
     together = (train.micro_batch or 1) * (train.grad_accum or 1)
     return None if replicas is None else together * replicas
 
 
-def assumes_batch(given: Given) -> bool:
+def assumes_batch(scenario: Scenario) -> bool:
     """Whether the global batch is assumed: nobody gives it, nor what makes it."""
-    train = given.values.train
+    train = scenario.values.train
     return train.global_batch is None and (train.micro_batch is None or train.grad_accum is None)
 
 
-def default_global_batch(given: Given, gpus: int | None, stack: Stack) -> int:
+def default_global_batch(scenario: Scenario, gpus: int | None, stack: Stack) -> int:
     """The smallest batch at or above the usual one that can be split: over micro-batches, steps, replicas and GPUs.
 
     The usual one is what each of the GPUs takes by the stack's own defaults, where it has such and the GPUs are known.
@@ -303,12 +305,12 @@ def default_global_batch(given: Given, gpus: int | None, stack: Stack) -> int:
     usual = DEFAULT_GLOBAL_BATCH if each is None or gpus is None else each * gpus
     while odd % 2 == 0:
         odd //= 2
-    train, dp = given.values.train, given.values.layout.dp
+    train, dp = scenario.values.train, scenario.values.layout.dp
     parts = (train.micro_batch or 1) * (train.grad_accum or 1)
     share = parts * (dp or 1)
     if share % odd == 0 and (dp or train.grad_accum is None):
         return math.ceil(usual / share) * share
     step = math.lcm(share, odd)
     if train.grad_accum is not None:
-        step = math.lcm(step, parts * (replicas_of(given, gpus, stack) or 1))
+        step = math.lcm(step, parts * (replicas_of(scenario, gpus, stack) or 1))
     return step << max(math.ceil(math.log2(usual / step)), 0)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from xe_sizer.report.answers.sensitivity import MOST_SHOWN
-from xe_sizer.report.blocks import line_of, listed, scenario_finding
+from xe_sizer.report.blocks import find_line, listed, scenario_finding
 from xe_sizer.report.document import TOOL, Case, Column, Document, Finding, Picture, Point, Remark, Summary, Table
 from xe_sizer.report.format import (
     NOT_A_NUMBER,
@@ -33,14 +33,13 @@ from xe_sizer.report.picture import Cell, Strip
 from xe_sizer.report.verdict import (
     caution,
     cautions,
-    currency_of,
+    find_words,
     is_tight,
     required_words,
     unjudged,
     unsure_of_host,
     verdict_word,
     why_text,
-    words_of,
 )
 from xe_sizer.result.check import BAD, KINDS, LIMITS, CheckResult
 from xe_sizer.result.common import UNSURE_MEMORY, assumed_hardware
@@ -268,7 +267,7 @@ def document(check: CheckResult, options: Options) -> Document:
         Column("note"),
     )
     blocks: list[Block] = [_summary(check)] if options.brief else [*pictures(check)]
-    blocks += listed("Problems", (_detail(one) for one in check.scenarios if not one.ok))
+    blocks += listed("Problems", _problems(check))
     folder = _folder(check)
     rows = tuple((row[0].removeprefix(folder), *row[1:]) for row in map(_row, check.scenarios))
     blocks.append(Table(f"Scenarios in {folder}" if folder else "Scenarios", columns, rows))
@@ -276,18 +275,14 @@ def document(check: CheckResult, options: Options) -> Document:
     blocks += listed("Cautions", (f"{clean(file)}: {text}" for file, text in judged if text))
     blocks += changes_table(check, folder)
     blocks += listed("Skipped", (f"{clean(one.file)}: {clean(one.reason)}" for one in check.skipped))
-    counts = f"{summary.passed} passed{_narrowly(check)}, {summary.failed} failed, {summary.invalid} with bad input"
+    narrow = Counter(_narrow(one.result) for one in check.scenarios if one.result and one.ok)
+    told = ", ".join(f"{narrow[word]} {word}" for word in _NARROW if narrow[word])  # not sure, by the least of them
+    passed = f"{summary.passed} passed{f' ({told})' if told else ''}"
+    counts = f"{passed}, {summary.failed} failed, {summary.invalid} with bad input"
     changed = changes_in_words(check)
     since = f"; since {clean(check.compared_to)}: {changed}" if changed else ""
     headline_ = f"{plural(summary.total, 'scenario')}: {counts}{since}"
     return Document("PASS" if check.ok else "FAIL", check.ok, headline_, (), tuple(blocks))
-
-
-def _narrowly(check: CheckResult) -> str:
-    """How many of the passed are not sure, by the least of their memory and limits: ` (1 tight, 2 unsure)`."""
-    counted = Counter(_narrow(one.result) for one in check.scenarios if one.result and one.ok)
-    told = ", ".join(f"{counted[word]} {word}" for word in _NARROW if counted[word])
-    return f" ({told})" if told else ""
 
 
 def _narrow(result: Sized) -> str | None:
@@ -330,8 +325,8 @@ def _row(one: Checked) -> tuple[str, ...]:
         count(result.gpus.count),
         gib(result.memory.peak_bytes),
         gib(result.memory.usable_bytes),
-        words_of(result).pace(result)[2],
-        words_of(result).pace_range(result),
+        find_words(result).pace(result)[2],
+        find_words(result).pace_range(result),
         _note(result),
     )
 
@@ -345,12 +340,12 @@ def _note(result: Sized) -> str:
 
 def _outcome(result: Sized) -> str:
     if not result.verdict.fits:
-        return ", ".join(filter(None, (words_of(result).missing_memory(result), close_words(result.verdict))))
+        return ", ".join(filter(None, (find_words(result).missing_memory(result), close_words(result.verdict))))
     if any(reason.code == OVERLOADED for reason in result.verdict.reasons):
         return "load exceeds capacity"
     failed = (limit for limit in result.verdict.limits if not limit.ok)
     missed = [
-        f"{clean(limit.name)} ({estimate_words(limit, currency_of(result))}{required_words(limit, result.verdict)})"
+        f"{clean(limit.name)} ({estimate_words(limit, result.currency)}{required_words(limit, result.verdict)})"
         for limit in failed
     ]
     missed += ["confidence in memory" for reason in result.verdict.reasons if reason.code == UNSURE_MEMORY]
@@ -362,11 +357,12 @@ def _outcome(result: Sized) -> str:
     return "; ".join(fit) or ("" if unjudged(result) else "no limits set")
 
 
-def _detail(one: Checked) -> str:
-    """The file once, and its worst reason; a problem in the file itself begins with its place there."""
-    reason = _worst_reason(one)
-    placed = one.result is None and one.problems and one.problems[0].file == one.file
-    return reason if placed else f"{clean(one.file)}: {reason}"
+def _problems(check: CheckResult) -> Iterator[str]:
+    """Of what did not pass the file once, and its worst reason; a problem in the file itself begins with its place."""
+    for one in check.scenarios:
+        placed = one.result is None and one.problems and one.problems[0].file == one.file
+        if not one.ok:
+            yield _worst_reason(one) if placed else f"{clean(one.file)}: {_worst_reason(one)}"
 
 
 def _with_number(one: Checked, first: object) -> str:
@@ -395,7 +391,7 @@ def _cells(one: Checked) -> dict[str, object]:
     result: Sized | None = one.result
     if result is None:
         return cells | {"verdict": "BAD INPUT", "note": _worst_reason(one)}
-    pace, seconds, _ = words_of(result).pace(result)
+    pace, seconds, _ = find_words(result).pace(result)
     judged = (limit for limit in result.verdict.limits if not says_nothing(result.verdict, limit))
     chances = [limit.probability for limit in judged if limit.probability is not None]
     return cells | {
@@ -423,7 +419,7 @@ def findings(check: CheckResult, options: Options) -> Iterator[Finding]:
             found = Finding(one.file, (case,), (_bad_input(one),))
         else:
             found = scenario_finding(one.result, one.file, one.file)
-            found = _at(found, line_of(one.result, one.lines))
+            found = _at(found, find_line(one.result, one.lines))
         yield _with_change(found, changes.pop(one.file), one.lines) if one.file in changes else found
     for gone in changes.values():
         remark = change_remark(gone)

@@ -57,7 +57,6 @@ from xe_sizer.report.format import (
 )
 from xe_sizer.report.picture import Axis, Bar, Bars, Mark, Part, Stack
 from xe_sizer.report.verdict import (
-    currency_of,
     gpu_memory_missing,
     is_tight,
     job_words,
@@ -284,13 +283,12 @@ def hardware(result: Result) -> str:
 def outcome(result: Result) -> str:
     """Memory and time, or what is missing."""
     if not result.verdict.fits:
-        return _shortage(result)
-    missed, figures = missed_text(result.verdict, currency_of(result)), f"{_memory_use(result)}, {_run(result)}"
+        if result.verdict.reasons:
+            return clean(result.verdict.reasons[0].message)
+        return gpu_memory_missing(result.memory) or "no layout fits"
+    used = f"{gib(result.memory.peak_bytes)} of {gib(result.memory.usable_bytes)} GiB per GPU used"
+    missed, figures = missed_text(result.verdict, result.currency), f"{used}, {_run(result)}"
     return f"{missed}: {figures}" if missed else figures
-
-
-def _memory_use(result: Result) -> str:
-    return f"{gib(result.memory.peak_bytes)} of {gib(result.memory.usable_bytes)} GiB per GPU used"
 
 
 def _run(result: Result) -> str:
@@ -320,12 +318,6 @@ def stack_words(result: Result) -> str:
     stack, backend = result.scenario.get("stack", ""), (result.scenario.get("train") or {}).get("backend")
     on = f" on {clean(backend)}" if backend not in (None, stack) else ""
     return f"stack {clean(stack)}{on}{', chosen' if chosen else ''}"
-
-
-def _shortage(result: Result) -> str:
-    if result.verdict.reasons:
-        return clean(result.verdict.reasons[0].message)
-    return gpu_memory_missing(result.memory) or "no layout fits"
 
 
 def caution(result: Result) -> str:
@@ -417,8 +409,8 @@ def memory_picture(result: Sized) -> Picture:
     )  # fmt: skip
     stack = Stack(
         Axis("Memory [GiB]", GIB),
-        tuple(Part(name, size, f"{gib(size)} GiB", _share_of(size, usable)) for name, size in parts),
-        Part(f"peak, {rest}", peak, f"{gib(peak)} GiB", _share_of(peak, usable)),
+        tuple(Part(name, size, f"{gib(size)} GiB", _share_words(size, usable)) for name, size in parts),
+        Part(f"peak, {rest}", peak, f"{gib(peak)} GiB", _share_words(peak, usable)),
         (Mark(usable, f"usable {gib(usable)} GiB"),),
         usable,
     )
@@ -431,7 +423,7 @@ def step_picture(title: str, components: Sequence[TimeComponent], step_s: float,
     parts = merged([(clean(part.name), part.seconds) for part in components])
     stack = Stack(
         time_axis("Time", step_s),
-        tuple(Part(name, seconds, duration(seconds), _share_of(seconds, step_s)) for name, seconds in parts),
+        tuple(Part(name, seconds, duration(seconds), _share_words(seconds, step_s)) for name, seconds in parts),
         Part("whole step", step_s, duration(step_s), percent(1.0)),
         tuple(marks),
     )
@@ -447,7 +439,7 @@ def merged(parts: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
     return [*kept, (f"{len(rest)} smaller parts", sum(value for _, value in rest))]
 
 
-def _share_of(value: float, whole: float) -> str:
+def _share_words(value: float, whole: float) -> str:
     return percent(value / whole) if whole > 0 else ""
 
 
@@ -577,8 +569,10 @@ def _points(result: Result) -> Iterator[Point]:
     yield Point("Layout", f"{layout_words(result.layout)}, {stack_words(result)}")
     yield from image_point(result)
     yield memory_point(result.memory, result.verdict, _tight_on_card(result))
-    yield from _host_point(result)
-    yield from limits_points(result.verdict, currency_of(result))
+    memory, on_card = result.memory, _tight_on_card(result)
+    tight = is_tight(result) and not on_card
+    yield from host_point(memory.host_bytes, memory.host_available_bytes, memory.host_reserve_bytes, tight=tight)
+    yield from limits_points(result.verdict, result.currency)
     yield from change_point(result.advice)
 
 
@@ -592,13 +586,6 @@ def _held_less(result: Result) -> str:
 def _tight_on_card(result: Result) -> bool:
     memory = result.memory
     return memory.headroom_bytes < memory.error_share * memory.peak_bytes or not memory.host_bytes
-
-
-def _host_point(result: Result) -> Iterator[Point]:
-    """What a node keeps of the job in its own memory."""
-    memory = result.memory
-    tight = is_tight(result) and not _tight_on_card(result)
-    yield from host_point(memory.host_bytes, memory.host_available_bytes, memory.host_reserve_bytes, tight=tight)
 
 
 def _cost_words(cost: Cost) -> Iterator[str]:
@@ -694,7 +681,7 @@ def totals_table(result: Result) -> Table:
         steps,
         ("total time", duration(time.total_s.expected), duration_range(time.total_s)),
         *_run_rows(time),
-        *_start_up_rows(time),
+        *((("start-up, not included", duration(time.start_up_s), "assumed"),) if time.start_up_s else ()),
         *_checkpoint_rows(result.checkpoint),
         *_cost_rows(result.cost),
         *iteration_rows(result),
@@ -798,12 +785,6 @@ def _every(steps: int) -> str:
 
 def _rate(bytes_per_s: float) -> str:
     return f"{number(bytes_per_s / GIGA)} GB/s"
-
-
-def _start_up_rows(time: Time) -> Iterator[tuple[str, str, str]]:
-    """What passes before the first step; a result saved by an older version does not have it."""
-    if time.start_up_s:
-        yield "start-up, not included", duration(time.start_up_s), "assumed"
 
 
 def _ideal_rows(result: Result) -> Iterator[tuple[str, str, str]]:

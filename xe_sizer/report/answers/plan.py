@@ -15,7 +15,7 @@ from xe_sizer.report.blocks import (
     limit_case,
     limits_points,
     listed,
-    memory_of,
+    memory_bar,
 )
 from xe_sizer.report.document import (
     TOOL,
@@ -81,7 +81,7 @@ def hardware_name(candidate: Candidate) -> str:
     return clean(candidate.gpu if candidate.server.startswith(BARE_SERVER) else candidate.server)
 
 
-def cheapest_of(result: PlanResult) -> str:
+def cheapest_words(result: PlanResult) -> str:
     """Of which plans the cheapest is, where not all prices are known and compare; else empty."""
     kinds = {one.hourly_price.kind for one in result.candidates if one.hourly_price is not None} - {GIVEN_PRICE}
     cheapest = None if result.answers.cheapest is None else result.candidates[result.answers.cheapest].hourly_price
@@ -190,15 +190,11 @@ def premises(result: PlanResult) -> dict[str, tuple[str, bool]]:
         **({"train.epochs": f"epochs {number(train['epochs'])}"} if "epochs" in train else {}),
         **({"rollout.prompts": f"{count(rollout['prompts'])} prompts"} if "prompts" in rollout else {}),
         **({"rollout.group": f"{count(rollout['group'])} answers to each"} if rollout.get("group", 1) > 1 else {}),
-        **({"rollout.output_tokens": _answer_words(rollout)} if "output_tokens" in rollout else {}),
     }
+    if "output_tokens" in rollout:
+        cut = f", cut at {count(rollout['max_output_tokens'])}" if "max_output_tokens" in rollout else ""
+        stated["rollout.output_tokens"] = f"answers of {count(rollout['output_tokens'])} tokens{cut}"
     return {key: (text, is_given(result, key)) for key, text in stated.items()}
-
-
-def _answer_words(rollout: Mapping[str, Any]) -> str:
-    """Tokens of an answer, and where it is cut."""
-    cut = f", cut at {count(rollout['max_output_tokens'])}" if "max_output_tokens" in rollout else ""
-    return f"answers of {count(rollout['output_tokens'])} tokens{cut}"
 
 
 # The first screen: what was chosen, what it takes, and what else would do.
@@ -223,7 +219,7 @@ def plan_points(result: PlanResult) -> Iterator[Point]:
     if split := split_words(chosen.pools):
         yield Point("Rollout", f"training and answers: {split}")
     usable_bytes = chosen.peak_bytes + chosen.headroom_bytes
-    yield memory_of(chosen.peak_bytes, usable_bytes, chosen.headroom_bytes, fit_words(result.verdict))
+    yield memory_bar(chosen.peak_bytes, usable_bytes, chosen.headroom_bytes, fit_words(result.verdict))
     host = chosen.host_bytes, chosen.host_available_bytes, chosen.host_reserve_bytes
     yield from host_point(*host, chosen.host_most_bytes)
     yield from limits_points(result.verdict, chosen.currency)
@@ -279,7 +275,7 @@ def _others(result: PlanResult, chosen: Candidate) -> Iterator[Point]:
         if one.hourly_price is not None and one.hourly_price != chosen.hourly_price:
             price += f" ({offer_words(one.hourly_price)})"
         figures = f"{spanned(one.total_s)}, {number(one.gpu_hours)} GPU-hours{price}"
-        of = f"{cheapest_of(result)}, " if label == CHEAPEST and cheapest_of(result) else ""
+        of = f"{cheapest_words(result)}, " if label == CHEAPEST and cheapest_words(result) else ""
         yield Point(label, f"{of}{clean(hardware_words(one))}: {figures}", spare=spare)
 
 
@@ -496,7 +492,7 @@ def _best_words(result: PlanResult, chosen: Candidate) -> str:
         return WORDS[result.objective]
     if chosen.price is None:
         return FEWEST_GPU_HOURS
-    return f"{WORDS['cost']} {cheapest_of(result)}".strip()
+    return f"{WORDS['cost']} {cheapest_words(result)}".strip()
 
 
 def _columns(result: PlanResult) -> tuple[Column, ...]:
@@ -541,13 +537,9 @@ def _answers(result: PlanResult) -> Table:
     columns = _columns(result)
     named = named_answers(result.answers)
     rows = tuple((name, *_cells(result.candidates[place], columns)) for name, place in named.items())
-    return Table("Answers", (Column("plan"), *columns), rows, note=_premises(result))
-
-
-def _premises(result: PlanResult) -> str:
-    """What all plans share, with what nobody gave marked."""
-    words = (text if given else f"{text} (assumed)" for text, given in premises(result).values())
-    return "; ".join((f"all plans: {', '.join(words)}", EQUAL, *_prices(result)))
+    told = (text if given else f"{text} (assumed)" for text, given in premises(result).values())
+    note = "; ".join((f"all plans: {', '.join(told)}", EQUAL, *_prices(result)))
+    return Table("Answers", (Column("plan"), *columns), rows, note=note)
 
 
 def _prices(result: PlanResult) -> Iterator[str]:
@@ -557,7 +549,7 @@ def _prices(result: PlanResult) -> Iterator[str]:
         offers.setdefault(offer_words(price), []).append(clean(price.hardware))
     if offers:
         yield "prices: " + "; ".join(f"{', '.join(dict.fromkeys(names))} {words}" for words, names in offers.items())
-    if result.answers.cheapest is not None and (of := cheapest_of(result)):
+    if result.answers.cheapest is not None and (of := cheapest_words(result)):
         yield f"the cheapest is that {of}"
 
 
@@ -622,14 +614,19 @@ def rows(result: PlanResult, options: Options) -> Iterator[tuple[object, ...]]:
 def findings(result: PlanResult, options: Options) -> Iterator[Finding]:
     """The plan, then each Pareto-optimal candidate; one that misses a limit is no failure of the plan."""
     job, best = job_words(result.scenario), _best(result)
-    cases = (*_plan_cases(result), *map(_candidate_case, best))
-    remarks = [_plan_remark(result, options.file)]
+    cases = [*_plan_cases(result)]
+    for one in best:
+        name, said = hardware_words(one), _candidate_words(one)
+        missed = Case(name, "skipped", message="misses limits", output=said)
+        cases.append(Case(name, output=said) if one.meets_limits else missed)
+    caution = _caution(result)
+    lines = (_headline(result), *_reasons_beyond(result), *([caution] if caution else []))
+    remarks = [judgement(result.ok, _word(result).lower(), lines, bool(caution), options.file)]
     for candidate in best:
-        missed = "" if candidate.meets_limits else "; misses limits"
-        said = f"{_candidate_words(candidate)}{missed}"
+        said = f"{_candidate_words(candidate)}{'' if candidate.meets_limits else '; misses limits'}"
         remarks.append(Remark("notice", f"{TOOL}: candidate", said, options.file))
     remarks += [Remark("warning", TOOL, f"{job}: {text}", options.file) for text in result.warnings]
-    yield Finding(options.file or job, cases, tuple(remarks))
+    yield Finding(options.file or job, tuple(cases), tuple(remarks))
 
 
 def _plan_cases(result: PlanResult) -> Iterator[Case]:
@@ -639,17 +636,6 @@ def _plan_cases(result: PlanResult) -> Iterator[Case]:
     else:
         yield Case("plan", "failed", "no-plan", said, "\n".join(_reasons(result)), said)
     yield from (limit_case(result.verdict, limit) for limit in result.verdict.limits)
-
-
-def _candidate_case(candidate: Candidate) -> Case:
-    name, said = hardware_words(candidate), _candidate_words(candidate)
-    return Case(name, output=said) if candidate.meets_limits else Case(name, "skipped", "", "misses limits", "", said)
-
-
-def _plan_remark(result: PlanResult, file: str | None) -> Remark:
-    caution = _caution(result)
-    lines = (_headline(result), *_reasons_beyond(result), *([caution] if caution else []))
-    return judgement(result.ok, _word(result).lower(), lines, bool(caution), file)
 
 
 def _candidate_words(candidate: Candidate) -> str:

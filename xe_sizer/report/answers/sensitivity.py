@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import asdict
 
 from xe_sizer.report.answers.estimate import hardware
-from xe_sizer.report.blocks import assumed_run, change_point, listed, memory_of
+from xe_sizer.report.blocks import assumed_run, change_point, listed, memory_bar
 from xe_sizer.report.document import (
     TOOL,
     Case,
@@ -99,7 +99,7 @@ def sensitivity_points(result: Sensitivity) -> Iterator[Point]:
     """The job as asked, then its factors with their widest steps."""
     base = result.base
     free = base.usable_bytes - base.peak_bytes
-    memory = memory_of(base.peak_bytes, base.usable_bytes, free)
+    memory = memory_bar(base.peak_bytes, base.usable_bytes, free)
     if not base.fits:
         yield memory
         yield from change_point(result.advice)
@@ -185,7 +185,8 @@ def pictures(result: Sensitivity, figure: Figure) -> Iterator[Picture]:
     if not swings:
         return
     axis = Axis("factor on the time of the whole job", logarithmic=True)
-    says = "; ".join(f"{swing.name}: {_swing_ends(swing)}" for swing in swings)
+    ends = {swing.name: ", ".join(filter(None, (swing.low_text, swing.high_text))) for swing in swings}
+    says = "; ".join(f"{name}: {words}" for name, words in ends.items())
     drawing = Tornado(axis, swings, f"as asked: {duration(result.base.total_s)}")
     short = unfit(timed(result))
     note = "The axis is logarithmic: half and twice are equally far." + (f" * {short}." if short else "")
@@ -206,10 +207,6 @@ def _swing(factor: Factor) -> Swing:
 def marked(factor: Factor) -> str:
     """The name of a factor, with a star where a step of it does not fit."""
     return clean(factor.name) + ("" if all(effect.outcome.fits for effect in factor.effects) else " *")
-
-
-def _swing_ends(swing: Swing) -> str:
-    return ", ".join(text for text in (swing.low_text, swing.high_text) if text)
 
 
 # The report.

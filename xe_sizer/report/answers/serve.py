@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from xe_sizer.report import serve_tables
 from xe_sizer.report.answers.estimate import memory_picture, range_note, step_picture, time_axis
+from xe_sizer.report.benchmark import test_points, test_tables
 from xe_sizer.report.blocks import (
     change_point,
     evidence_point,
@@ -26,6 +26,7 @@ from xe_sizer.report.blocks import (
 )
 from xe_sizer.report.document import OPERATORS, Column, Picture, Point, Summary, Table
 from xe_sizer.report.explain import formulas, ledger, operator_table, sources
+from xe_sizer.report.fleet import fleet_blocks
 from xe_sizer.report.format import (
     NOT_A_NUMBER,
     RANGE,
@@ -45,19 +46,18 @@ from xe_sizer.report.format import (
     range_words,
 )
 from xe_sizer.report.picture import Axis, Bar, Bars, Curves, Line, Mark
-from xe_sizer.report.serve_tables import (
+from xe_sizer.report.service import (
     DEFAULT,
+    against,
     day_points,
     day_table,
     fit_points,
-    fleet_blocks,
     hardware,
     judged,
     latencies,
     latency,
     load_words,
     partly_priced,
-    pools_points,
     pools_table,
     replica_gpus,
     replicas_words,
@@ -65,8 +65,6 @@ from xe_sizer.report.serve_tables import (
     sessions_table,
     shared,
     span_words,
-    test_points,
-    test_tables,
 )
 from xe_sizer.report.verdict import PROFILES, gpu_memory_missing, missed_text
 from xe_sizer.result.common import Range
@@ -178,7 +176,8 @@ def serve_points(result: ServeResult) -> Iterator[Point]:
         yield from test_points(result) if result.test else (Point("Output", _output(result)),)
         yield from _cost(result)
     yield _gpus(result)
-    yield from pools_points(result)
+    if result.disaggregation is not None:
+        yield Point("Prefill apart", against(result, result.disaggregation))
     yield from day_points(result)
     yield from _chosen(result)
     yield from _assumed(result)
@@ -313,13 +312,6 @@ WIDE = 10.0  # highest over lowest from which on an axis is logarithmic
 NOTE = "The same GPUs under other loads."
 
 
-def load_pictures(result: ServeResult) -> Iterator[Picture]:
-    """One picture a latency; none where the answer has no curve, as one that an older version saved."""
-    if len(result.load_curve) >= LEAST_POINTS:
-        for key, title, limit in LATENCY_CURVES:
-            yield _picture(result, key, title, limit)
-
-
 def _picture(result: ServeResult, key: str, title: str, limit: str) -> Picture:
     points = result.load_curve
     lines = [Line("mean", tuple((point.load, getattr(point, key)) for point in points))]
@@ -370,7 +362,8 @@ def pictures(result: ServeResult) -> Iterator[Picture]:
     if result.verdict.fits:
         for key, title, limit in LATENCY_BARS:
             yield _latency(result, key, title, limit)
-        yield from load_pictures(result)
+        for key, title, limit in LATENCY_CURVES if len(result.load_curve) >= LEAST_POINTS else ():
+            yield _picture(result, key, title, limit)
     yield memory_picture(result)
     if result.verdict.fits:
         decode, prefill = result.phases.decode, result.phases.prefill
@@ -462,7 +455,10 @@ def _blocks(result: ServeResult, options: Options) -> Iterator[Block]:
 
 def service_table(result: ServeResult) -> Table:
     """What it takes, what it delivers and what that costs."""
-    rows = (*_size_rows(result), *_rate_rows(result), *_cache_rows(result), *_cost_rows(result))
+    cache = result.kv_cache
+    tokens = f"{count(round(cache.pool_tokens))} tokens at {byte_size(cache.bytes_per_token)}"
+    held = ("KV cache per replica", byte_size(cache.pool_bytes), tokens)
+    rows = (*_size_rows(result), *_rate_rows(result), held, *_cost_rows(result))
     return Table("Service", (Column("quantity"), Column("value", True), Column("note")), rows)
 
 
@@ -532,17 +528,11 @@ def _rate(value: float) -> str:
     return number(float(round(value)) if value >= 100 else value)
 
 
-def _cache_rows(result: ServeResult) -> Iterator[Row]:
-    cache = result.kv_cache
-    tokens = f"{count(round(cache.pool_tokens))} tokens at {byte_size(cache.bytes_per_token)}"
-    yield "KV cache per replica", byte_size(cache.pool_bytes), tokens
-
-
 def _cost_rows(result: ServeResult) -> Iterator[Row]:
     cost = result.cost
     currency = clean(cost.currency)
     if cost.per_hour is not None:
-        yield "price per hour", f"{amount(cost.per_hour)} {currency}", serve_tables.partly_priced(result).strip(" ()")
+        yield "price per hour", f"{amount(cost.per_hour)} {currency}", partly_priced(result).strip(" ()")
     if cost.hourly_price is not None:
         hourly = cost.hourly_price
         yield f"hour of {clean(hourly.hardware)}", f"{amount(hourly.per_hour)} {currency}", offer_words(hourly)
@@ -615,7 +605,7 @@ def _load(result: ServeResult) -> Table:
     rows = [(words(key), number(serve[key]), meaning) for key, meaning in TRAFFIC.items() if serve.get(key) is not None]
     rows.append(("per replica", number(result.replicas.running_requests), "concurrent requests, on average"))
     columns = (Column("quantity"), Column("value", True), Column("meaning"))
-    return Table(f"How the load adds up: {serve_tables.load_words(result)}", columns, tuple(rows))
+    return Table(f"How the load adds up: {load_words(result)}", columns, tuple(rows))
 
 
 def rows(result: ServeResult, options: Options) -> Iterator[tuple[object, ...]]:

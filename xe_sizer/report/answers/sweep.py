@@ -31,7 +31,7 @@ from xe_sizer.result.common import SURE, certainty_of
 from xe_sizer.result.studies import SweepResult
 
 if TYPE_CHECKING:
-    from xe_sizer.report.document import Block, Options, Remark
+    from xe_sizer.report.document import Block, Options
     from xe_sizer.result.studies import SweepRow
 
 # Picture: how long the chosen plan of each question takes.
@@ -187,18 +187,15 @@ def findings(result: SweepResult, options: Options) -> Iterator[Finding]:
     for row in result.rows:
         asked = ", ".join(f"{key}={value}" for key, value in row.values.items())
         name = " ".join(part for part in (row.scenario, asked) if part) or "plan"
-        yield Finding(name, (_case(row),), (_remark(row, name),))
+        title = "meets its limits" if row.ok else "misses its limits" if row.candidate else "no plan"
+        lines = (f"{name}: {_plan_words(row)}", *([row.reason] if row.candidate and row.reason else []))
+        remark = judgement(row.ok, title, lines, _is_doubtful(row), row.scenario or None)
+        yield Finding(name, (_case(row),), (remark,))
 
 
 def _case(row: SweepRow) -> Case:
     said = _plan_words(row) if row.candidate else ""
     return Case("plan", output=said) if row.ok else Case("plan", "failed", "no-plan", row.reason, output=said)
-
-
-def _remark(row: SweepRow, name: str) -> Remark:
-    title = "meets its limits" if row.ok else "misses its limits" if row.candidate else "no plan"
-    lines = (f"{name}: {_plan_words(row)}", *([row.reason] if row.candidate and row.reason else []))
-    return judgement(row.ok, title, lines, _is_doubtful(row), row.scenario or None)
 
 
 def _plan_words(row: SweepRow) -> str:

@@ -21,7 +21,11 @@ def render(findings: Iterable[Finding], options: Options) -> str:
 def _command(remark: Remark, options: Options) -> str:
     file = remark.file and options.place(remark.file)
     given = {"file": file, "line": remark.line, "col": remark.column, "title": remark.title}
-    properties = ",".join(f"{key}={_property(str(value))}" for key, value in given.items() if value is not None)
+    properties = ",".join(
+        f"{key}={_data(str(value)).replace(':', '%3A').replace(',', '%2C')}"
+        for key, value in given.items()
+        if value is not None
+    )
     return f"::{remark.level} {properties}::{_data(remark.message)}"
 
 
@@ -29,7 +33,3 @@ def _data(text: str) -> str:
     """Escape as the runner's command parser expects: one command is one line."""
     lines = (clean(line).replace("%", "%25") for line in text.splitlines())
     return "%0A".join(lines)
-
-
-def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")

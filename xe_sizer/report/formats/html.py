@@ -199,7 +199,7 @@ def _facts(facts: Facts) -> str:
 
 
 def _table(table: Table) -> str:
-    sides = _sides_of(table)
+    sides = _column_sides(table)
     heads = "".join(
         f"<th{_class(side.removesuffix(' whole'))}>{_name(column.name)}</th>"
         for column, side in zip(table.columns, sides, strict=True)
@@ -241,7 +241,7 @@ def _pieces(word: str) -> list[str]:
     return _BREAKS.split(word) if len(word) > _LONG else [word]
 
 
-def _sides_of(table: Table) -> list[str]:
+def _column_sides(table: Table) -> list[str]:
     """The class of each column: figures stand right, and in one line where the table has room; prose stands left."""
     figure = "n whole" if _natural(table) <= _WIDE else "n"
     short = [all(len(row[place]) <= _WHOLE for row in table.rows) for place in range(len(table.columns))]

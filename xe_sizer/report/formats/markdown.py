@@ -65,16 +65,13 @@ def _summary(summary: Summary) -> str:
     text = "| | |\n|---|---|\n"
     for point in summary.shown:
         bar = "" if point.share is None else f"`{gauge(point.share, _GAUGE_CELLS)}` "
-        text += f"| {_bold(point.label)} | {bar}{_escape(point.text)} |\n"
+        label = f"**{_escape(point.label)}**" if point.label else ""
+        text += f"| {label} | {bar}{_escape(point.text)} |\n"
     for point in summary.points:
         if point.command:
             fence = _fence(point.command)
             text += f"\n{fence}sh\n{point.command}\n{fence}\n"
     return text
-
-
-def _bold(text: str) -> str:
-    return f"**{_escape(text)}**" if text else ""
 
 
 def _folded_facts(facts: Facts) -> str:
@@ -89,18 +86,15 @@ def _table(table: Table) -> str:
     rows = [[_escape(cell) for cell in row] for row in table.rows]
     if table.mark:
         names, rules = [*names, ""], [*rules, "---"]
-        rows = [[*row, _chart_bar(table, place)] for place, row in enumerate(rows)]
+        bars = (bar_text(table, place, _BAR_CELLS).ljust(_BAR_CELLS + 1) for place in range(len(rows)))
+        # As code, empty cells drawn: renderers collapse spaces.
+        rows = [[*row, f"`{bar.replace(' ', '░')}`"] for row, bar in zip(rows, bars, strict=True)]
     body = "\n".join(f"| {' | '.join(cells)} |" for cells in (names, rules, *rows))
     if table.note:
         body += f"\n\n{_escape(table.note)}"
     if table.shares or table.detail or len(table.rows) > _LONG_TABLE:
         return _folded(table.title, body)
     return f"**{_escape(table.title)}**\n\n{body}\n"
-
-
-def _chart_bar(table: Table, place: int) -> str:
-    """A bar as code, its empty cells drawn: renderers collapse spaces."""
-    return f"`{bar_text(table, place, _BAR_CELLS).ljust(_BAR_CELLS + 1).replace(' ', '░')}`"
 
 
 def _folded(title: str, body: str) -> str:
