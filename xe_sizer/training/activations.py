@@ -194,12 +194,6 @@ def temporary_bytes(op: Operator, element_bytes: float) -> Array:
     return op.temporary_bytes if isinstance(op, MemoryBound) else np.zeros(1)
 
 
-def _gradient_bytes(op: Operator, element_bytes: float) -> Array:
-    if isinstance(op, Matmul) and op.weight_gradient and (op.learns or op.adapter) and not op.computed:
-        return element_bytes * op.copies * op.n * op.k
-    return np.zeros(1)
-
-
 def backward_peak_bytes(
     operators: tuple[Operator, ...], layers: float, element_bytes: float, gradient_bytes: float, keeps_gradients: Array
 ) -> Array:
@@ -229,7 +223,9 @@ def backward_peak_bytes(
     grown: Array = np.zeros(1)
     peak = remaining
     for share, op in reversed(list(zip(shares, operators, strict=True))):
-        fresh = share * _gradient_bytes(op, gradient_bytes)
+        fresh: Array = np.zeros(1)
+        if isinstance(op, Matmul) and op.weight_gradient and (op.learns or op.adapter) and not op.computed:
+            fresh = share * (gradient_bytes * op.copies * op.n * op.k)
         peak = np.maximum(peak, remaining + grown + fresh + temporary_bytes(op, element_bytes))
         grown = grown + fresh * keeps_gradients
         remaining = remaining - share * op.saved_bytes

@@ -600,11 +600,23 @@ def _options(trials: Training, most: int) -> Options:
     if not before.choice.fits_with_headroom:
         return _made_to_fit(trials, most)
     if before.ok:
-        faster = _with(_dropped(trials), _quicker(trials))
+        dropped = _faster(trials, dropped_choices(before, trials.registry))
+        faster = _with(
+            sorted(dropped, key=largest_gain_first)[:1],
+            [
+                *_faster(trials, _layout_changes(before, "a faster layout", 1)),
+                *_faster(trials, packed_samples(before, trials.registry)),
+                *_faster(trials, reference_elsewhere(before, trials.registry)),
+                *_faster(trials, better_checkpoints(before, trials.registry)),
+            ],
+        )
         return faster if before.roomy else [*faster, *_given_headroom(trials)]
     if before.resolved.given.values.limits.max_cost is not None and before.resolved.tariff.per_gpu_hour is None:
         return []  # nothing can be said about a price that nobody knows
-    return _made_to_meet_limits(trials, most)
+    # What changes time and price: a faster layout, other GPU counts, other GPUs, a smaller job.
+    layouts = _faster(trials, _layout_changes(before, "a faster layout", 1))
+    found = trials.try_each(FOR_LIMITS, most, [option for option in layouts if trials.mends(option.after)])
+    return found or trials.combination(trials.strongest(FOR_LIMITS))
 
 
 def least_effort_first(option: Option[TrainingEstimate]) -> tuple[int, bool, int, int, float]:
@@ -646,7 +658,8 @@ def _on_the_card(trials: Training, most: int) -> Options:
     gentle, every = first + GENTLE, first + ON_THE_CARD
     found = trials.try_each(gentle, most, [])
     if len(found) < MOST_ADVICE:
-        found = _with(found, _another_layout(trials))
+        # The fastest layout that fits on the same GPUs, where it is not the one that the user fixed.
+        found = _with(found, list(trials.kept(_layout_changes(before, "another layout", LAYOUT_EFFORT))))
     if not _any_roomy(found):
         found = _with(found, trials.pairs(gentle))
     found = trials.try_each(ON_THE_CARD[len(GENTLE) :], most, found)
@@ -675,46 +688,8 @@ def _given_headroom(trials: Training) -> Options:
     return found
 
 
-def _made_to_meet_limits(trials: Training, most: int) -> Options:
-    """What changes time and price: a faster layout, other GPU counts, other GPUs, a smaller job."""
-    faster = [option for option in _faster(trials) if trials.mends(option.after)]
-    found = trials.try_each(FOR_LIMITS, most, faster)
-    return found or trials.combination(trials.strongest(FOR_LIMITS))
-
-
-def _dropped(trials: Training) -> Options:
-    """The choice of the user's own that costs most, where the job fits and is faster without it."""
-    changes = dropped_choices(trials.before, trials.registry)
-    found = trials.kept(changes, lambda after: is_faster(trials.before, after))
-    return sorted(found, key=largest_gain_first)[:1]
-
-
-def _packed(trials: Training) -> Options:
-    """Packing, where the same data take less time with it."""
-    changes = packed_samples(trials.before, trials.registry)
-    return list(trials.kept(changes, lambda after: is_faster(trials.before, after)))
-
-
-def _quicker(trials: Training) -> Options:
-    """What makes a job that fits take less time, with the layout left open, packing, and what is done between steps."""
-    return [*_faster(trials), *_packed(trials), *_referenced(trials), *_saved_otherwise(trials)]
-
-
-def _referenced(trials: Training) -> Options:
-    """A reference's log-probabilities from elsewhere, where the run takes less time so."""
-    changes = reference_elsewhere(trials.before, trials.registry)
-    return list(trials.kept(changes, lambda after: is_faster(trials.before, after)))
-
-
-def _saved_otherwise(trials: Training) -> Options:
-    """Other checkpoints, where the run takes less time with them."""
-    changes = better_checkpoints(trials.before, trials.registry)
-    return list(trials.kept(changes, lambda after: is_faster(trials.before, after)))
-
-
-def _faster(trials: Training) -> Options:
-    """Leaving the layout open, where that is faster than what the user fixed."""
-    changes = _layout_changes(trials.before, "a faster layout", 1)
+def _faster(trials: Training, changes: Iterable[Change]) -> Options:
+    """Return the changes with which the same job takes less time."""
     return list(trials.kept(changes, lambda after: is_faster(trials.before, after)))
 
 
@@ -727,11 +702,6 @@ def reads_no_more(before: TrainingEstimate, after: TrainingEstimate) -> bool:
     """Whether it is the same job: a batch that has grown beyond the data of all fixed steps makes it another."""
     more = after.resolved.job.read_tokens / before.resolved.job.read_tokens
     return not before.resolved.fixed_steps or more < MUCH_MORE
-
-
-def _another_layout(trials: Training) -> Options:
-    """The fastest layout that fits on the same GPUs, where it is not the one that the user fixed."""
-    return list(trials.kept(_layout_changes(trials.before, "another layout", LAYOUT_EFFORT)))
 
 
 def _open_layout(sized: TrainingEstimate) -> TrainingEstimate | None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from xe_sizer.graph.inputs import head_adapters, model_adapters
 from xe_sizer.graph.operators import as_array
 from xe_sizer.immutable import Immutable
 from xe_sizer.laws.collectives import (
@@ -17,7 +18,6 @@ from xe_sizer.laws.collectives import (
     copy_time_s,
 )
 from xe_sizer.training.layout import HAS_OTHER_WORK, bubble_time_s
-from xe_sizer.training.model_states import adapter_factors
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array
@@ -178,7 +178,10 @@ def exchange_every_micro_batch(evaluation: Evaluation, fetch_s: Array) -> Array:
     micro_batches = as_array(layouts.grad_accum)
     reduced = micro_batches if job.stack.defaults.reduces_every_micro_batch else np.ones_like(micro_batches)
     passes = 2.0 + evaluation.recomputed
-    units_s = adapter_factors(job.model, job.method) / as_array(layouts.pp) * passes * job.stack.sharded_adapter_s
+    forms = job.method.learning.adapters
+    factors = sum(layers * each.form.tensors for layers, each in model_adapters(job.model, forms))
+    factors += sum(each.form.tensors for each in head_adapters(job.model, forms))
+    units_s = float(factors) / as_array(layouts.pp) * passes * job.stack.sharded_adapter_s
     return np.asarray(
         micro_batches * (units_s + gathered_s(first_gather_s, evaluation.forward_s))
         + micro_batches * gathered_s(frozen_gather_s, evaluation.frozen_s)

@@ -461,7 +461,8 @@ def stages_of(model_layers: int, split: Split, layouts: Layouts) -> Stages:
     if split.first is not None or split.last is not None:
         layers = _given(whole, pp, split.first, split.last)
     if split.each:
-        layers = np.stack([np.full_like(pp, one) for one in _kinds_of(split.each)])
+        kinds = split.each[0], split.each[-1], max(split.each[1:-1], default=0)
+        layers = np.stack([np.full_like(pp, count) for count in kinds])
     if split.uneven:
         outermost = np.maximum(layers[:2] - np.ceil(layers[:2] / vpp) * (vpp - 1.0), 0.0)
     layers = np.where(pp > 1, layers, whole)
@@ -501,11 +502,6 @@ def _by_cost(whole: float, pp: Array, head_layers: float) -> Array:
 
     before_last = np.where(pp > 1, upto(pp - 1.0), 0.0)
     return np.stack([upto(1.0), whole - before_last, np.where(pp > 2, upto(2.0) - upto(1.0), 0.0)])
-
-
-def _kinds_of(each: tuple[int, ...]) -> tuple[int, int, int]:
-    """Layers of the first, the last and the fullest stage in between, where those of all are given."""
-    return each[0], each[-1], max(each[1:-1], default=0)
 
 
 def _given(whole: float, pp: Array, first: int | None, last: int | None) -> Array:

@@ -38,12 +38,8 @@ MOMENTS = (
 )
 
 
-def _during(*moments: str) -> Array:
-    """1 at the named moments, else 0, shape (moment, 1)."""
-    return np.array([[float(moment in moments)] for moment in MOMENTS])
-
-
-FORWARD, LOSS, LAST_LAYER, FIRST_LAYER, BACKWARD_END, OPTIMIZER = (_during(moment) for moment in MOMENTS)
+FORWARD, LOSS, LAST_LAYER, FIRST_LAYER, BACKWARD_END, OPTIMIZER = np.eye(len(MOMENTS))[:, :, np.newaxis]
+"""1 at the moment, else 0, shape (moment, 1)."""
 ALL_ACTIVATIONS = FORWARD + LOSS + LAST_LAYER
 LAYERS_BACKWARD = LAST_LAYER + FIRST_LAYER
 PASSES = ALL_ACTIVATIONS + FIRST_LAYER
@@ -217,7 +213,8 @@ def _of_tensors(evaluation: Evaluation) -> _Workspace:
     job, held, layouts, shards = evaluation.job, evaluation.held, evaluation.layouts, evaluation.shards.optimizer
     whole = matrix_workspace_bytes(job)
     on_card = job.optimizer_on_card(layouts)
-    temporaries, weight = job.optimizer.temporaries, _kept_wide(job, evaluation.sizes.weight)
+    temporaries = job.optimizer.temporaries
+    weight = float(FLOAT32) if job.master_bytes else evaluation.sizes.weight  # the type of what is updated
     transient = job.optimizer.transient(job.stack.memory.optimizer_transient)
     if temporaries is not None:
         each = temporaries_bytes(temporaries, weight) * on_card * evaluation.base / shards
@@ -338,11 +335,6 @@ def decomposition_bytes(rows: int, columns: int, rank: int, narrow: bool) -> flo
     m, n = sorted((rows, columns))
     r = min(rank, m)
     return FLOAT32 * ((1.0 + float(narrow)) * m * n + m**2 + n * r + r**2)
-
-
-def _kept_wide(job: Job, weight_bytes: Array | float) -> Array | float:
-    """The type of what the optimizer updates: the master copy's where there is one [bytes]."""
-    return float(FLOAT32) if job.master_bytes else weight_bytes
 
 
 # What a GPU holds of images beside their encoder's weights.

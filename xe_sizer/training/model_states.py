@@ -163,13 +163,6 @@ class _Beside(Immutable, eq=True):
     added_bytes: float
 
 
-def adapter_factors(model: ModelShape, method: Method) -> float:
-    """Tensors of all adapters in the model, as A and B of low-rank ones [-]."""
-    forms = method.learning.adapters
-    of_layers = sum(layers * each.form.tensors for layers, each in model_adapters(model, forms))
-    return float(of_layers + sum(each.form.tensors for each in head_adapters(model, forms)))
-
-
 def census(model: ModelShape, method: Method, layouts: Layouts, stages: Stages) -> Census:
     """Elements on a rank of the first and the last stage, before ZeRO shards them.
 

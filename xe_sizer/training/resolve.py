@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -55,8 +55,6 @@ from xe_sizer.units import FLOAT32, GIB, GIGA, SIXTEEN_BIT
 
 if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape, VisionTower
-    from xe_sizer.graph.operators import ContextKind
-    from xe_sizer.graph.recompute import RecomputeModule
     from xe_sizer.laws.device import Efficiency
     from xe_sizer.laws.hardware import Server
     from xe_sizer.profiles.registry import Registry
@@ -236,10 +234,13 @@ def seeing(provenance: Provenance, model: ModelShape, stack: Stack, method: Meth
     seen = seen_image(tower, int(width), int(height))
     lengths = _with_tokens(work, float(count * seen.tokens))
     if count * seen.tokens >= work.seq_len:
-        raise InputError(_too_many(given, count, seen.tokens, work.seq_len))
+        text = f"{count} images of {seen.tokens:,} tokens do not leave room for text in sequences of {work.seq_len:,}"
+        hint = f"{given.caller.setting('train.seq_len', 2 * count * seen.tokens)}, or smaller images"
+        raise InputError(problem_at(given, "data.images", text, hint))
     frozen_parts = set(provenance.settle("train.freeze", stack.defaults.freeze or (NOTHING,), "stack"))
     chosen = _learning(provenance, method, tower, frozen_parts, stack.defaults.splits_encoder)
-    if not chosen.learning.base and not chosen.learning.adapters and not _others_learn(chosen):
+    others_learn = chosen.added_parameters > 0 or any(part.learns for part in chosen.parts)
+    if not chosen.learning.base and not chosen.learning.adapters and not others_learn:
         raise InputError(problem_at(given, "train.freeze", "nothing is left that learns"))
     packed = work.padding == PACKED
     images = Images(
@@ -253,22 +254,12 @@ def seeing(provenance: Provenance, model: ModelShape, stack: Stack, method: Meth
     return Seeing(chosen, images, replace(work, lengths=lengths))
 
 
-def _others_learn(method: Method) -> bool:
-    return method.added_parameters > 0 or any(part.learns for part in method.parts)
-
-
 def _with_tokens(work: Workload, tokens: float) -> TokenLengths:
     """Lengths of text and images together; sequences of full length whatever the data hold their images already."""
     known = work.lengths
     if known.lengths.size == 1 and known.longest == work.seq_len:
         return known
     return TokenLengths(known.lengths + tokens, known.probabilities, known.assumption)
-
-
-def _too_many(given: Given, count: int, tokens: int, seq_len: int) -> Problem:
-    text = f"{count} images of {tokens:,} tokens do not leave room for text in sequences of {seq_len:,}"
-    hint = f"{given.caller.setting('train.seq_len', 2 * count * tokens)}, or smaller images"
-    return problem_at(given, "data.images", text, hint)
 
 
 def _learning(provenance: Provenance, method: Method, tower: VisionTower, still: set[str], split: bool) -> Method:
@@ -349,56 +340,29 @@ def as_chosen(
     stack: Stack, provenance: Provenance, values: ScenarioFile, precision: str, server: Server, method: Method
 ) -> Stack:
     """The stack with kernels, exchanges, reduction and recipe as the user chose, or as it has them by itself."""
+    train, layout = values.train, values.layout
+    kernels: dict[str, Any] = {
+        "dropout": None if train.dropout is None else train.dropout > 0,
+        "context": layout.cp_kind,
+        "selective": layout.recompute_modules,
+    }
     if method.objective is Objective.NEXT_TOKEN:
-        stack = _with_loss(stack, provenance.settle("loss", stack.kernels.loss, "stack"))
-    stack = _with_dropout(stack, values.train.dropout)
-    stack = _with_context(stack, values.layout.cp_kind)
-    stack = _with_modules(stack, values.layout.recompute_modules)
-    stack = _with_reduction(stack, values.train.reduce_every_micro_batch)
-    stack = _with_bucket(stack, values.layout.bucket_gib)
+        kernels["loss"] = provenance.settle("loss", stack.kernels.loss, "stack")
+    stack = msgspec.structs.replace(
+        stack,
+        kernels=_replaced(stack.kernels, kernels),
+        defaults=_replaced(stack.defaults, {"reduces_every_micro_batch": train.reduce_every_micro_batch}),
+        memory=_replaced(stack.memory, {"bucket_gib": layout.bucket_gib}),
+    )
     return _with_recipe(stack, provenance, precision, server)
 
 
-def _with_loss(stack: Stack, loss: Any) -> Stack:
-    """The stack with the cross-entropy kernel that the user chose."""
-    kernels = msgspec.structs.replace(stack.kernels, loss=loss)
-    return msgspec.structs.replace(stack, kernels=kernels)
+S = TypeVar("S", bound=msgspec.Struct)
 
 
-def _with_dropout(stack: Stack, rate: float | None) -> Stack:
-    """The stack that draws dropout masks or none, as the user chose, or as it does by itself."""
-    if rate is None:
-        return stack
-    return msgspec.structs.replace(stack, kernels=msgspec.structs.replace(stack.kernels, dropout=rate > 0))
-
-
-def _with_context(stack: Stack, kind: ContextKind | None) -> Stack:
-    """The stack whose context-parallel ranks exchange what the user chose, or what they do by themselves."""
-    if kind is None:
-        return stack
-    return msgspec.structs.replace(stack, kernels=msgspec.structs.replace(stack.kernels, context=kind))
-
-
-def _with_modules(stack: Stack, modules: tuple[RecomputeModule, ...] | None) -> Stack:
-    """The stack whose selective recomputation runs the modules again that the user chose, or its own set."""
-    if modules is None:
-        return stack
-    return msgspec.structs.replace(stack, kernels=msgspec.structs.replace(stack.kernels, selective=modules))
-
-
-def _with_reduction(stack: Stack, every_micro_batch: bool | None) -> Stack:
-    """The stack that reduces gradients as often as the user chose, or as its default has it."""
-    if every_micro_batch is None:
-        return stack
-    defaults = msgspec.structs.replace(stack.defaults, reduces_every_micro_batch=every_micro_batch)
-    return msgspec.structs.replace(stack, defaults=defaults)
-
-
-def _with_bucket(stack: Stack, bucket_gib: float | None) -> Stack:
-    """The stack that reduces gradients in a buffer of the size that the user chose, or of its own."""
-    if bucket_gib is None:
-        return stack
-    return msgspec.structs.replace(stack, memory=msgspec.structs.replace(stack.memory, bucket_gib=bucket_gib))
+def _replaced(section: S, asked: Mapping[str, Any]) -> S:
+    """Return a section of a stack with the values that the user chose; None leaves the stack's own."""
+    return msgspec.structs.replace(section, **{name: value for name, value in asked.items() if value is not None})
 
 
 def _with_recipe(stack: Stack, provenance: Provenance, precision: str, server: Server) -> Stack:
@@ -478,7 +442,10 @@ def method_of(provenance: Provenance, model: ModelShape, stack: Stack, kind: Met
     try:
         return kind.applied_to(model, options)
     except InputError as error:
-        raise InputError(_placed(problem, provenance.given, kind) for problem in error.problems) from None
+        given = provenance.given
+        stated = next((key for key in kind.reads if key in given.origin), "job")
+        where = given.locate(tuple(stated.split(".")))
+        raise InputError(replace(one, location=one.location or where) for one in error.problems) from None
 
 
 def _reference(provenance: Provenance, kind: MethodKind) -> str | None:
@@ -504,21 +471,12 @@ def _other_model(provenance: Provenance, kind: MethodKind, key: str, registry: R
     return registry.model(relative(given, key, name), partial(given.locate, tuple(key.split("."))))
 
 
-def _placed(problem: Problem, given: Given, kind: MethodKind) -> Problem:
-    """A problem of a job with what it was told, at the key that says it, or at the job's."""
-    told = [key for key in kind.reads if key in given.origin]
-    return replace(problem, location=problem.location or given.locate(tuple(told[0].split(".") if told else ("job",))))
-
-
 def adapter_of(given: Given, kind: MethodKind) -> AdapterKind | None:
     """What learns beside frozen weights: as asked for, as the job means it, or as settings of adapters imply it."""
     if asked := given.values.adapter:
         return ADAPTERS.get(asked)
-    return kind.usual_adapter or (_implied(given) if kind.implies_adapter else None)
-
-
-def _implied(given: Given) -> AdapterKind | None:
-    """The adapters whose settings a scenario has."""
+    if kind.usual_adapter or not kind.implies_adapter:
+        return kind.usual_adapter
     sections = {key.partition(".")[0] for key in given.origin}
     return next((one for one in ADAPTERS.values() if one.usual and sections & set(one.settings)), None)
 
@@ -831,7 +789,11 @@ def _resolved(
     if job is None:
         return None
     made = _assembled(given, provenance, model, server, stack, job, optimizer, precision, gpus)
-    return replace(made, at_replicas=at_replicas, at_batch=partial(_for_batch, given, registry) if fitted else None)
+
+    def at_batch(batch: int) -> ResolvedTraining:
+        return _resolved_again(given, registry, batch=batch)
+
+    return replace(made, at_replicas=at_replicas, at_batch=at_batch if fitted else None)
 
 
 def _batch(
@@ -846,22 +808,17 @@ def _batch(
     follows = None
     if batch is None:
         batch = (train.micro_batch or 1) * (train.grad_accum or 1) * (replicas or 1)
-        follows = cache(partial(_for_replicas, given, registry)) if replicas is None else None
+        follows = cache(lambda count: _resolved_again(given, registry, replicas=count)) if replicas is None else None
     made = train.grad_accum is not None and train.micro_batch is not None
     origin = given.origin["train.grad_accum"] if made else "default"
     return provenance.settle("train.global_batch", batch, origin), follows
 
 
-def _for_replicas(given: Given, registry: Registry, replicas: int) -> ResolvedTraining:
-    """A scenario that is known to resolve, with the global batch of so many replicas."""
-    found = _resolved(given, registry, [], replicas)
-    assert found is not None
-    return found
-
-
-def _for_batch(given: Given, registry: Registry, batch: int) -> ResolvedTraining:
-    """A scenario that is known to resolve, with another global batch where one is assumed."""
-    found = _resolved(given, registry, [], batch=batch)
+def _resolved_again(
+    given: Given, registry: Registry, *, replicas: int | None = None, batch: int | None = None
+) -> ResolvedTraining:
+    """Resolve a scenario that is known to resolve, with the batch of so many replicas, or with an assumed batch."""
+    found = _resolved(given, registry, [], replicas, batch)
     assert found is not None
     return found
 

@@ -312,7 +312,9 @@ def choose_each(job: Job, sets: Sequence[Layouts], min_headroom_bytes: float) ->
     ledger = ledger_of(evaluation)
     ranks = _ranks(job, ledger, len(every), min_headroom_bytes)
     ends = np.cumsum([len(one) for one in sets])
-    best = [_of_best_rank(ranks, end - len(one), end) for one, end in zip(sets, ends.tolist(), strict=True)]
+    starts = [end - len(one) for one, end in zip(sets, ends.tolist(), strict=True)]
+    of_sets = [(start, ranks[start : start + len(one)]) for start, one in zip(starts, sets, strict=True)]
+    best = [start + np.flatnonzero(of_set == of_set.min()) for start, of_set in of_sets]
     fitting = np.concatenate([indices[ranks[indices] < DOES_NOT_FIT] for indices in best])
     times = timeline_of(evaluation[fitting]) if fitting.size else None
     found, timed = [], 0
@@ -335,12 +337,6 @@ def choose_each(job: Job, sets: Sequence[Layouts], min_headroom_bytes: float) ->
         )
         found.append(choice)
     return found
-
-
-def _of_best_rank(ranks: IntArray, start: int, end: int) -> IntArray:
-    """Indices from `start` up to, not including, `end` at which the rank is the best one of that range."""
-    inside = ranks[start:end]
-    return start + np.flatnonzero(inside == inside.min())
 
 
 def counts_that_keep(

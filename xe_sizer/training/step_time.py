@@ -151,7 +151,10 @@ def operator_costs(line: Timeline) -> tuple[OperatorCost, ...]:
     for companion, other in evaluation.passing:
         for group in _groups(other, stage):
             forwards = replace(group, mode=0, whole=0.0, backward=False)
-            costs += [_frozen(cost, companion.forwards * accum) for cost in _of_group(forwards)]
+            for cost in _of_group(forwards):
+                times = companion.forwards * accum
+                parts = {frozen_forward.name: times * sum(cost.parts.values())}
+                costs.append(replace(_scaled(cost, times), parts=parts))
     return tuple(costs)
 
 
@@ -232,11 +235,6 @@ def _scaled(cost: OperatorCost, factor: float) -> OperatorCost:
         moved_bytes=factor * cost.moved_bytes,
         parts=parts,
     )
-
-
-def _frozen(cost: OperatorCost, factor: float) -> OperatorCost:
-    """An operator of the passes through frozen weights beside the training."""
-    return replace(_scaled(cost, factor), parts={frozen_forward.name: factor * sum(cost.parts.values())})
 
 
 # Jobs that compare the states of sequences with each other: how many, and what ranks exchange for it.

@@ -54,7 +54,9 @@ def known_data(given: Given, finder: Finder) -> KnownData | None:
     if key == "file" or suffix in COUNTED_SUFFIXES:
         return _counted(given, key, name, path, finder)
     if suffix in OTHER_SUFFIXES or (path.is_file() and suffix not in PROFILE_SUFFIXES):
-        raise InputError(_other_file(given, name, path))
+        other = f"'{name}' is no data set profile (.yaml) and no file of samples"
+        text = other if path.exists() else f"no such file: {path}"
+        raise InputError(Problem(text, given.locate(("data", "profile")), _statistics_hint(given)))
     where = partial(given.locate, ("data", "profile"))
     return KnownData(load_dataset(relative(given, "data.profile", name), where, finder))
 
@@ -77,13 +79,6 @@ def _counted(given: Given, key: str, name: str, path: Path, finder: Finder) -> K
         raise InputError(Problem(f"no such file or folder: {by}", given.locate(("data", "tokenizer")), hint))
     found = counted_samples(path, by, finder)
     return KnownData(found.profile, counted=True, remarks=found.remarks)
-
-
-def _other_file(given: Given, name: str, path: Path) -> Problem:
-    """What to say to a file of a format that is not counted."""
-    known = path.exists()
-    message = f"'{name}' is no data set profile (.yaml) and no file of samples" if known else f"no such file: {path}"
-    return Problem(message, given.locate(("data", "profile")), _statistics_hint(given))
 
 
 def _statistics_hint(given: Given) -> str:

@@ -22,11 +22,6 @@ Companions = tuple[tuple[Frozen, ...], tuple[Frozen, ...]]
 """What passes in every step, and what passes once before."""
 
 
-def usual_reference(options: MethodOptions) -> str:
-    """Where a reference comes from unless somebody says: from the frozen weights where adapters learn, else a copy."""
-    return ADAPTERS_OFF if options.trained.kind else COPY
-
-
 def reference_of(options: MethodOptions, forwards: int = 1) -> Companions:
     """The reference's weights and its passes.
 
@@ -36,7 +31,8 @@ def reference_of(options: MethodOptions, forwards: int = 1) -> Companions:
     Source: TRL's DPOTrainer, which holds no reference model beside adapters (is_peft_model) and may compute its
     log-probabilities before the training (precompute_ref_log_probs); LLaMA-Factory train/dpo/trainer.py.
     """
-    chosen = options.reference or usual_reference(options)
+    # The frozen weights where adapters learn, else a copy, unless somebody says.
+    chosen = options.reference or (ADAPTERS_OFF if options.trained.kind else COPY)
     if chosen == ADAPTERS_OFF and options.trained.kind is None:
         raise InputError(Problem("there are no adapters that could be off", hint=f"'{COPY}' keeps the model twice"))
     if chosen == NONE:
