@@ -23,7 +23,7 @@ from xe_sizer.units import FLOAT32, GIB, SIXTEEN_BIT
 
 if TYPE_CHECKING:
     from xe_sizer.graph.inputs import Adapter
-    from xe_sizer.graph.model import ModelShape, StateSpace, VisionTower
+    from xe_sizer.graph.model import ModelShape, VisionTower
     from xe_sizer.graph.operators import Array
     from xe_sizer.graph.weights import Weight
     from xe_sizer.laws.parts import Sum
@@ -117,7 +117,8 @@ def adapter_operators(
         known = {adapter.members[0].name: adapter for adapter in here}
         for group in _groups(known):
             inputs, outputs, columns = _sizes(group, tp)
-            weights = different * adapters.element_bytes * (columns * inputs + _expanding(group, tp))
+            elements_of_b = np.asarray(sum((_rank(one) * _outputs(one, tp) for one in group), np.zeros_like(tp)))
+            weights = different * adapters.element_bytes * (columns * inputs + elements_of_b)
             moved = tokens * (element_bytes * (inputs + 2.0 * outputs) + 2.0 * FLOAT32 * columns) + weights
             yield MemoryBound(
                 name="+".join(adapter.members[0].name for adapter in group) + " adapter",
@@ -158,11 +159,6 @@ def _outputs(adapter: Adapter, tp: Array) -> Array:
     shards = (weight.output_shards(tp) if weight.split == "column" else 1.0 for weight in adapter.members)
     parts = zip(adapter.members, shards, strict=True)
     return np.asarray(sum((weight.outputs / part for weight, part in parts), np.zeros_like(tp)))
-
-
-def _expanding(group: tuple[Adapter, ...], tp: Array) -> Array:
-    """Elements of all B of a group on a rank [-]."""
-    return np.asarray(sum((_rank(adapter) * _outputs(adapter, tp) for adapter in group), np.zeros_like(tp)))
 
 
 # Weights, whole or on one rank.
@@ -283,13 +279,11 @@ def _ends(model: ModelShape) -> tuple[tuple[Weight, ...], tuple[Weight, ...]]:
 def _vision(model: ModelShape, placements: ReplicaLayouts, scheme: Scheme) -> Array:
     """The encoder of images and its projectors on one rank, as `_elements`; zero where the model has none."""
     groups = vision_weights(model.vision) if model.vision else ()
-    found = [count * _elements(tuple(map(_wide, weights)), placements, scheme) for count, weights in groups]
-    return np.asarray(np.sum([np.zeros((2, len(placements))), *found], axis=0))
-
-
-def _wide(weight: Weight) -> Weight:
-    """The weight as one of the encoder of images, which formats of few bits leave alone."""
-    return replace(weight, module=VISION)
+    elements = [np.zeros((2, len(placements)))]
+    for count, weights in groups:
+        of_encoder = tuple(replace(weight, module=VISION) for weight in weights)  # formats of few bits leave it alone
+        elements.append(count * _elements(of_encoder, placements, scheme))
+    return np.asarray(np.sum(elements, axis=0))
 
 
 def _elements(weights: tuple[Weight, ...], placements: ReplicaLayouts, scheme: Scheme) -> Array:
@@ -435,13 +429,10 @@ def state_bytes(model: ModelShape, placements: ReplicaLayouts) -> Array:
     if space is None:
         return np.zeros(len(placements))
     layers = sum(count for kind, count in model.layer_kinds if kind.mixer == "state-space")
-    return np.asarray(layers_per_stage(layers, placements.pp) * _state_elements(space) / as_array(placements.tp))
-
-
-def _state_elements(space: StateSpace) -> float:
-    """Bytes of one layer's state: channels x state rows, and the last inputs of the convolution."""
     rows = space.key_head_dim if space.kind == "gated-delta-net" else space.state
-    return space.inner * rows * STATE_BYTES + space.mixed_channels * (space.conv_kernel - 1) * CONVOLUTION_BYTES
+    window_bytes = space.mixed_channels * (space.conv_kernel - 1) * CONVOLUTION_BYTES
+    layer_bytes = space.inner * rows * STATE_BYTES + window_bytes
+    return np.asarray(layers_per_stage(layers, placements.pp) * layer_bytes / as_array(placements.tp))
 
 
 # Tensors of the hidden size that a layer holds together: residual, its normalised copy, the block's output (own count).

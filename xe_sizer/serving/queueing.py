@@ -473,14 +473,11 @@ def curve(
     running = np.maximum(most, 1.0) ** steps
     flat = np.tile(np.arange(len(placements)), GRID)
     found = state(job, placements[flat], traffic, running.reshape(-1))
-    return Curve(_reshaped(found, (GRID, len(placements))), most)
-
-
-def _reshaped(found: Steady, shape: tuple[int, int]) -> Steady:
-    """The same with states and placements apart; the parts of the steps stay flat."""
-    flat = shape[0] * shape[1]
-    values: dict[str, Any] = {n: np.broadcast_to(getattr(found, n), flat).reshape(shape) for n in OF_A_STATE}
-    return replace(found, **values)
+    # States and placements apart; the parts of the steps stay flat.
+    values: dict[str, Any] = {
+        name: np.broadcast_to(getattr(found, name), flat.shape).reshape(GRID, len(placements)) for name in OF_A_STATE
+    }
+    return Curve(replace(found, **values), most)
 
 
 # Closed loads: requests always in flight, or users who think in between.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -56,11 +56,11 @@ if TYPE_CHECKING:
     from xe_sizer.laws.hardware import Accelerator, Server
     from xe_sizer.profiles.registry import Registry
     from xe_sizer.scenario.read import Given
-    from xe_sizer.scenario.schema import LimitsSection, ScenarioFile, ServeSection
+    from xe_sizer.scenario.schema import LimitsSection, ScenarioFile
     from xe_sizer.serving.estimate import ServingEstimate
     from xe_sizer.serving.trace import Trace
     from xe_sizer.software.engine import Engine
-    from xe_sizer.software.number_formats import Format, Scheme, Told
+    from xe_sizer.software.number_formats import Scheme, Told
 
 # Images of the requests.
 
@@ -287,18 +287,14 @@ def served_adapters(
     if given.values.serve.adapters is None:
         return None
     count = provenance.settle("serve.adapters", 1)
-    rank = _allocated(provenance.settle("lora.rank", DEFAULT_RANK), engine)
+    rank = provenance.settle("lora.rank", DEFAULT_RANK)
+    rank = next((allocated for allocated in engine.memory.adapter_ranks if allocated >= rank), rank)
     targets = tuple(provenance.settle("lora.targets", (ALL_LINEAR,)))
     held = provenance.settle("serve.adapter_slots", min(count, engine.batching.max_sequences))
     where = (ALL_LINEAR,) if engine.memory.adapters == "all" else targets
     names = (part for name in resolve_targets(model, where) for part in adapted_weights(name))
     kernels = max(engine.kernels.adapter_us * MICRO / gpu.laws.memory_bound_floor_s, 1.0)
     return ServedAdapters(count, min(held, count), dict.fromkeys(names, rank), SIXTEEN_BIT, kernels)
-
-
-def _allocated(rank: int, engine: Engine) -> int:
-    """The rank that an adapter is held with."""
-    return next((one for one in engine.memory.adapter_ranks if one >= rank), rank)
 
 
 def adapter_problems(given: Given, model: ModelShape | None, engine: Engine | None) -> Iterator[Problem]:
@@ -514,20 +510,16 @@ def _replicas(values: ScenarioFile) -> dict[str, Any]:
     """What is asked of replicas: sizes of their placement, of those that only read prompts too, and what they hold."""
     serve, layout = values.serve, values.layout
     sizes = {key: (getattr(layout, key), getattr(serve, f"prefill_{key}")) for key in PLACEMENT_KEYS}
+    host_cache = None
+    if serve.kv_host_gib is not None:
+        host_cache = HostCache(serve.kv_host_gib * GIB, serve.prefix_hit_share or 0.0)
     return {
         "fixed": {key: size for key, (size, _) in sizes.items() if size is not None},
         "prefill_fixed": {key: size for key, (_, size) in sizes.items() if size is not None},
         "prefill_replicas": serve.prefill_replicas,
-        "host_cache": _host_cache_of_sessions(serve),
+        "host_cache": host_cache,
         "fit": serve.fit,
     }
-
-
-def _host_cache_of_sessions(serve: ServeSection) -> HostCache | None:
-    """What sessions that come back may find, where it is asked how much of it is kept."""
-    if serve.kv_host_gib is None:
-        return None
-    return HostCache(serve.kv_host_gib * GIB, serve.prefix_hit_share or 0.0)
 
 
 def _limits(provenance: Provenance, objectives: Objectives) -> LimitsSection:
@@ -577,7 +569,9 @@ def _scheme(given: Given, provenance: Provenance, gpu: Accelerator, model: Model
     published = _published(given, model) if model and values.precision is None else None
     asked = provenance.settle("serve.weights", published or (plain.name if plain else wide))
     weights = format_of(engine.stores.get(asked, asked))
-    activations = format_of(provenance.settle("serve.activations", _usual_activations(weights, wide, peaks)))
+    # The weights' own format where the accelerator multiplies it; integers stay weight-only.
+    multiplied = weights.peak in peaks and weights.peak not in (INT8, INT4)
+    activations = format_of(provenance.settle("serve.activations", weights.name if multiplied else wide))
     narrow_cache = weights.name in engine.memory.fp8_cache_with and E4M3.peak in peaks
     cache = format_of(provenance.settle("serve.kv_cache", E4M3.name if narrow_cache else wide))
     return scheme(weights, activations, cache, peaks)
@@ -612,13 +606,6 @@ def _read_from_name(given: Given, model: ModelShape, found: Scheme) -> str:
     if told is None or values.precision or values.serve.weights or values.serve.scheme:
         return ""
     return f"weights in {found.weights.bits} bits ({told.words}), read from the name"
-
-
-def _usual_activations(weights: Format, wide: str, peaks: Mapping[str, float]) -> str:
-    """The weights' own format where the accelerator multiplies it, else 16 bit; 8-bit integers stay weight-only."""
-    if weights.peak in peaks and weights.peak not in (INT8, INT4):
-        return weights.name
-    return wide
 
 
 def _traffic(provenance: Provenance, trace: Trace | None = None) -> Traffic:

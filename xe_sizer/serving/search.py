@@ -51,13 +51,12 @@ if TYPE_CHECKING:
 
     from xe_sizer.graph.operators import Array, IntArray
     from xe_sizer.serving.estimate import Cases, Choice, Flags
-    from xe_sizer.serving.job import Images, ServingJob, Traffic
+    from xe_sizer.serving.job import ServingJob, Traffic
     from xe_sizer.serving.memory import Hits, HostCache, ServingMemory
     from xe_sizer.serving.queueing import Curve, Latencies
     from xe_sizer.serving.resolved import ResolvedService
     from xe_sizer.serving.simulation import Outcome
     from xe_sizer.serving.step_time import StaticBatch, StepTime
-    from xe_sizer.serving.trace import Trace
 
 # The placement, the number of replicas, and their load.
 
@@ -117,17 +116,14 @@ def _static(resolved: ResolvedService, cases: Cases, minimum: int | None) -> Cho
     )
 
 
-def _servers(resolved: ResolvedService, placements: ReplicaLayouts) -> Array:
-    """Servers of a replica: where nobody says how many GPUs there are, it is not spread for the sake of latency [-]."""
-    return np.ceil(placements.gpus / resolved.job.server.accelerators) * (resolved.gpus is None)
-
-
 def _batch_order(
     resolved: ResolvedService, placements: ReplicaLayouts, gpus: Array, request_s: Array
 ) -> tuple[Array, ...]:
     """What comes first after the limits: the batch that is done soonest, or the most batches in a second."""
     if resolved.objective == "latency":
-        return _servers(resolved, placements), alike(request_s), np.abs(gpus)
+        # Where nobody says how many GPUs there are, a replica is not spread over servers for the sake of latency.
+        servers = np.ceil(placements.gpus / resolved.job.server.accelerators) * (resolved.gpus is None)
+        return servers, alike(request_s), np.abs(gpus)
     if resolved.objective == "throughput":
         rate = replicas_of(resolved, placements) / request_s
         return -alike(rate / np.where(resolved.gpus is None, gpus, 1.0)), request_s
@@ -600,14 +596,12 @@ def guess_pools(resolved: ResolvedService, one: Pools) -> tuple[Array, Array]:
 
 def _near(resolved: ResolvedService, kinds: Kinds, best: Pools) -> Pools:
     """The best so far with every number of replicas near its own, or with some of them where there are many."""
-    spans = [_numbers_near(float(count)) for count in (best.prefills[0], best.decodes[0])]
+    spans = []
+    for count in (float(best.prefills[0]), float(best.decodes[0])):
+        low, high = max(int(0.6 * count), 1), int(1.1 * count) + 1
+        spans.append(np.unique(np.linspace(low, high, min(high - low + 1, MOST_TRIED)).round()))
     reads, answers = (one.reshape(-1, 1) for one in np.meshgrid(*spans))
     return _services(resolved, kinds, best.first, best.second, reads, answers)
-
-
-def _numbers_near(count: float) -> Array:
-    low, high = max(int(0.6 * count), 1), int(1.1 * count) + 1
-    return np.unique(np.linspace(low, high, min(high - low + 1, MOST_TRIED)).round())
 
 
 def _best(resolved: ResolvedService, tried: Pools) -> int:
@@ -619,7 +613,10 @@ def _best(resolved: ResolvedService, tried: Pools) -> int:
     gpus = tried.gpus * is_open
     preferred = np.where(overloaded, tried.top_rate, rate)
     if resolved.load == "request_rate":
-        preferred = tried.top_rate if is_open else _most_kept(resolved, tried)
+        preferred = tried.top_rate
+        if not is_open:  # the rate within the limits on latency, where they can be kept
+            within = tried.rate_within(_percentile(resolved))
+            preferred = np.asarray(np.where(within > 0, within, tried.top_rate))
     if resolved.load is None:
         preferred, gpus = preferred / tried.gpus, np.zeros(gpus.shape)
     late = missed_for(missed(resolved, at.ttft_s, at.tpot_s), np.maximum(gpus, 1.0), ~overloaded)
@@ -627,22 +624,19 @@ def _best(resolved: ResolvedService, tried: Pools) -> int:
     return int(np.lexsort((*reversed(keys), overloaded))[0])
 
 
-def _most_kept(resolved: ResolvedService, tried: Pools) -> Array:
-    """The rate within the limits on latency, where they can be kept; else the highest [1/s]."""
-    within = tried.rate_within(_percentile(resolved))
-    return np.asarray(np.where(within > 0, within, tried.top_rate))
-
-
 def _choice(resolved: ResolvedService, one: Pools) -> Choice:
     """The service as a choice: its decode replicas, and beside them those that read prompts."""
     decodes, place = float(one.decodes[0]), one.kinds.decode[one.second]
     within = float(one.rate_within(_percentile(resolved))[0])
     top = within or float(one.top_rate[0])
+    load = top
+    if resolved.load not in (None, "request_rate"):  # the load that comes to the rate
+        load = top * (float(one.latencies(top).request_s[0]) + resolved.think_s)
     return cases_of(resolved, place).chosen(0)(
         minimum=int(place.gpus[0]),
         full_rate=float(one.top_rate[0]) / HIGHEST_LOAD / decodes,
         top_rate=top / decodes,
-        top_load=_amount(resolved, one, top) / decodes,
+        top_load=load / decodes,
         places=float(one.found.most[0]),
         replicas=int(decodes),
         point=_pools_point(resolved, one),
@@ -653,13 +647,6 @@ def _choice(resolved: ResolvedService, one: Pools) -> Choice:
 def _percentile(resolved: ResolvedService) -> float | None:
     """What limits are compared with; None: the mean."""
     return resolved.percentile if LOADS[resolved.load].by_chance else None
-
-
-def _amount(resolved: ResolvedService, one: Pools, rate: float) -> float:
-    """The load that comes to a rate."""
-    if resolved.load in (None, "request_rate"):
-        return rate
-    return rate * (float(one.latencies(rate).request_s[0]) + resolved.think_s)
 
 
 def _readers(resolved: ResolvedService, one: Pools) -> PrefillReplicas:
@@ -889,19 +876,15 @@ def offered_load(resolved: ResolvedService, replicas: int) -> Offered:
     total = resolved.requests or 1
     requests = math.ceil(total / replicas)
     if resolved.trace:
-        return _replayed(resolved.trace, resolved.job.images, replicas)
+        trace, images = resolved.trace, resolved.job.images
+        seen = images.each * images.seen.tokens if images else 0
+        return Offered(trace.inputs[::replicas] + seen, trace.outputs[::replicas], trace.arrivals_s[::replicas])
     if resolved.load == "concurrency":
         return offered(resolved.traffic, requests, max(round(resolved.amount / replicas), 1))
     if resolved.load == "request_rate":
         arrivals_s = ARRIVALS[resolved.arrivals](resolved.amount, total)[::replicas]
         return offered(resolved.traffic, requests, arrivals_s=arrivals_s)
     return offered(resolved.traffic, requests)
-
-
-def _replayed(trace: Trace, images: Images | None, replicas: int) -> Offered:
-    """The requests of a trace that one replica gets, each with the images of all."""
-    seen = images.each * images.seen.tokens if images else 0
-    return Offered(trace.inputs[::replicas] + seen, trace.outputs[::replicas], trace.arrivals_s[::replicas])
 
 
 def constant_arrivals(rate: float, requests: int) -> Array:
