@@ -211,11 +211,16 @@ def head_weights(model: ModelShape) -> tuple[Weight, ...]:
     final = replace(norm_weight(model, "final_norm", model.hidden), copies=halves)
     weights = list(_present((final,))) if model.final_norm else []
     if model.head == CLASSES:
-        return (*weights, *_class_weights(model))
+        # A dense layer on the first token, or on the mean of all, and the classes (RobertaClassificationHead).
+        biased = model.head_transform != "unbiased"
+        dense = linear_weight("pooler", "head", model.hidden, model.hidden, biased, "replicated")
+        return (*weights, dense, linear_weight("classifier", "head", model.hidden, NUM_CLASSES, True, "replicated"))
     if model.head == VALUES:
         return (*weights, Weight("score", "head", "linear", model.hidden, 1))
     if model.head == REPLACED:
-        return (*weights, *_replaced_weights(model))
+        # A dense layer and a value, on every token (ElectraDiscriminatorPredictions of transformers).
+        dense = linear_weight("head_transform", "head", model.hidden, model.hidden, True, "replicated")
+        return (*weights, dense, Weight("score", "head", "linear", model.hidden, 1, 1))
     if model.head == NO_HEAD:
         return tuple(weights)
     if model.head_transform:
@@ -230,19 +235,6 @@ def head_weights(model: ModelShape) -> tuple[Weight, ...]:
     elif bias:
         weights.append(Weight("head_bias", "head", "vector", 1, bias, split="vocabulary"))
     return tuple(weights)
-
-
-def _class_weights(model: ModelShape) -> tuple[Weight, ...]:
-    """A dense layer on the first token, or on the mean of all, and the classes (RobertaClassificationHead)."""
-    biased = model.head_transform != "unbiased"
-    dense = linear_weight("pooler", "head", model.hidden, model.hidden, biased, "replicated")
-    return (dense, linear_weight("classifier", "head", model.hidden, NUM_CLASSES, True, "replicated"))
-
-
-def _replaced_weights(model: ModelShape) -> tuple[Weight, ...]:
-    """A dense layer and a value, on every token (ElectraDiscriminatorPredictions of transformers)."""
-    dense = linear_weight("head_transform", "head", model.hidden, model.hidden, True, "replicated")
-    return (dense, Weight("score", "head", "linear", model.hidden, 1, 1))
 
 
 def generator_weights(generator: ModelShape) -> WeightGroups:

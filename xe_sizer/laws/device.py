@@ -147,13 +147,6 @@ def _at_fraction(matmul: MatmulLaw, chosen: Efficiency) -> tuple[MatmulLaw, Atte
     return sharp, AttentionLaw(0.0, flops, 0.0, memory, flops, source=sharp.source, sharpness=math.inf)
 
 
-def _beside_products(peaks: Mapping[str, float], precision: str, wide: bool) -> str:
-    """The precision of attention and scans: that of the products, but never below 16 bit; float32 where it is wide."""
-    if wide and FP32 in peaks:
-        return FP32
-    return precision if precision in (*FLOAT32_FORMATS, *SIXTEEN_BIT_FORMATS) else sixteen_bit(peaks)
-
-
 def device(
     gpu: Accelerator,
     precision: str,
@@ -168,7 +161,11 @@ def device(
     wide_activations : all but the products with linear weights of the layers is float32
     """
     peaks = gpu.peak_flops_per_s
-    beside = _beside_products(peaks, precision, wide_activations)
+    # Attention and scans have the precision of the products, but never below 16 bit.
+    at_least_16_bit = precision in (*FLOAT32_FORMATS, *SIXTEEN_BIT_FORMATS)
+    beside = precision if at_least_16_bit else sixteen_bit(peaks)
+    if wide_activations and FP32 in peaks:
+        beside = FP32
     adapters = FP32 if wide_adapters and FP32 in peaks else beside
     matmul, adapter = _matmul_law(gpu.laws.matmul, precision), _matmul_law(gpu.laws.matmul, adapters)
     scan = _matmul_law(gpu.laws.matmul, beside)
