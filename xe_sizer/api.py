@@ -100,13 +100,6 @@ def folders(value: object, place: Location, problems: list[Problem]) -> list[Pat
     return [folder for folder in found if folder.is_dir()]
 
 
-def not_a_switch(value: object, place: Location) -> list[Problem]:
-    """The problem of a switch that is neither on nor off."""
-    if isinstance(plain(value), bool):
-        return []
-    return [Problem(f"this must be True or False, not {shown(value)}", place)]
-
-
 def not_a_scenario(value: object, function: str) -> Problem:
     """What to say of a first argument that is no scenario."""
     place = Location(f"{function}()")
@@ -358,7 +351,9 @@ class _Asked(Immutable):
         registry = Registry(folders(profiles, Location(caller.place("profiles")), problems))
         names = texts(among, "GPUs and servers", Location(caller.place("among")), problems)
         for name, value in switches.items():
-            problems += not_a_switch(value, Location(caller.place(name)))
+            if not isinstance(plain(value), bool):
+                text = f"this must be True or False, not {shown(value)}"
+                problems.append(Problem(text, Location(caller.place(name))))
         return _Asked(caller, registry, names, tuple(problems))
 
     def given(self, scenario: Scenario | None, keys: Mapping[str, object], serving: bool = False) -> Given:

@@ -374,7 +374,10 @@ def validate_command(
     if not files:
         raise InputError(Problem("a file is missing", hint="xe-sizer profiles validate all"))
     registry = Registry(profile_folders(profiles, os.environ))
-    paths = _known_files(registry) if files == ["all"] else [(None, Path(name)) for name in files]
+    paths: list[tuple[str | None, Path]] = [(None, Path(name)) for name in files]
+    if files == ["all"]:
+        paths = [(kind, registry.path(kind, name)) for kind in KINDS for name in registry.names(kind)]
+        paths += [(None, file) for file in registry.unreadable()]
     bad = 0
     for kind, path in paths:
         try:
@@ -386,11 +389,6 @@ def validate_command(
         _say_unused(registry, KINDS)
     print(f"{plural(len(paths), 'profile')} read, {bad} with problems")
     return EXIT_BAD_INPUT if bad else EXIT_OK
-
-
-def _known_files(registry: Registry) -> list[tuple[str | None, Path]]:
-    known = [(kind, registry.path(kind, name)) for kind in KINDS for name in registry.names(kind)]
-    return [*known, *((None, file) for file in registry.unreadable())]
 
 
 @app.command("schema", cls=TextCommand, help="Print the JSON Schema of a kind of file, for editors and CI.")

@@ -107,7 +107,8 @@ class TextCommand(_AsText, TyperCommand):
 
     def _plain_switches(self, args: list[str]) -> Iterator[str]:
         """Arguments where switches have no value: `--ideal true` is --ideal, and `no` puts a switch off."""
-        off = {name: parameter.secondary_opts for parameter in self.params for name in _switch_names(parameter)}
+        switches = [parameter for parameter in self.params if getattr(parameter, "is_flag", False)]
+        off = {name: switch.secondary_opts for switch in switches for name in switch.opts}
         rest = list(args)
         while rest:
             name, equals, value = rest.pop(0).partition("=")
@@ -142,11 +143,6 @@ def _refuse_several_files(args: list[str], error: Exception) -> None:
         named = shlex.join(files)
         hint = f"files of one job become one scenario first: xe-sizer import {named} -o job.yaml"
         raise InputError(Problem(f"one file is taken, not {len(files)}", hint=f"{hint}; compare takes several jobs"))
-
-
-def _switch_names(parameter: Any) -> list[str]:
-    """What puts a switch on; nothing for options with a value and for arguments."""
-    return list(parameter.opts) if getattr(parameter, "is_flag", False) else []
 
 
 def _formats() -> str:

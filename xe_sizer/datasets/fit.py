@@ -540,18 +540,14 @@ def histogram(fine: Fine, total: float, shortest: float, longest: float) -> Hist
     counts = fine.counts[occupied]
     lengths = np.clip(fine.sums[occupied] / counts, shortest, longest)
     lengths = np.clip(lengths * total / float(lengths @ counts), shortest, longest)
-    quantiles = _quantiles(lengths, counts)
+    reached = (np.cumsum(counts) - counts / 2) / counts.sum()
+    quantiles = tuple(float(np.interp(share, reached, lengths)) for share in QUANTILES)
     counts, lengths = _with_end(counts, lengths, longest, last=True)
     counts, lengths = _with_end(counts, lengths, shortest, last=False)
     groups = _groups(lengths, counts)
     joined = np.asarray(np.bincount(groups, counts), dtype=np.float64)
     means = np.asarray(np.bincount(groups, counts * lengths) / joined)
     return _whole(means, joined, quantiles)
-
-
-def _quantiles(lengths: NDArray[np.float64], counts: NDArray[np.float64]) -> tuple[float, ...]:
-    reached = (np.cumsum(counts) - counts / 2) / counts.sum()
-    return tuple(float(np.interp(share, reached, lengths)) for share in QUANTILES)
 
 
 def _with_end(

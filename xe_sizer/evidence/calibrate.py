@@ -177,17 +177,14 @@ def brier(peaks: Iterable[Peak], chances: Mapping[str, MemoryChance], spreads: M
     """
     known = [peak for peak in peaks if peak.fits is not None]
     weights, ran = source_weights([peak.source for peak in known]), np.array([bool(peak.fits) for peak in known])
+    centred = {name: Spread(low=min(one.low, 1.0), high=max(one.high, 1.0)) for name, one in spreads.items()}
     ways = (
         [float(peak.said_to_fit) for peak in known],
-        [float(_centred(spreads[peak.source]).probability(peak.room)) for peak in known],
+        [float(centred[peak.source].probability(peak.room)) for peak in known],
         [said_to_fit(peak, chances) for peak in known],
     )
     scores = [float(((np.array(said) - ran) ** 2) @ weights / weights.sum()) for said in ways]
     return Brier(*scores)
-
-
-def _centred(spread: Spread) -> Spread:
-    return Spread(low=min(spread.low, 1.0), high=max(spread.high, 1.0))
 
 
 def said_to_fit(peak: Peak, chances: Mapping[str, MemoryChance]) -> float:
@@ -440,7 +437,9 @@ def calibrate(records: Iterable[Record], parent: str | None, name: str) -> Calib
     start = parent or _most_common(row.full_name for row in rows)
     fit, parts = _fit(rows), _parts(rows)
     unseen = left_out_residuals(fit.slopes, fit.linear, fit.weights, parts)
-    error = error_of_new_runs(unseen, parts, _published_spread(rows))
+    # The published range of the parent leaves a tenth outside on each side.
+    published = [np.log(span.high / span.low) / (2.0 * TAIL) for span in (row.found.sized.uncertainty for row in rows)]
+    error = error_of_new_runs(unseen, parts, float(np.median(published)))
     fitted = msgspec.structs.replace(
         _with_factors(load_stack(start), fit.log_factors),
         name=name,
@@ -523,12 +522,6 @@ def _parts(rows: Sequence[_Measured]) -> list[str]:
     """Which runs are left out together: those of a publication where there are several, else repeats of one run."""
     sources = [row.source for row in rows]
     return sources if len(set(sources)) > 1 else [row.conditions for row in rows]
-
-
-def _published_spread(rows: Sequence[_Measured]) -> float:
-    """Standard deviation that the published range of the parent, a tenth outside on each side, stands for [-]."""
-    spans = [row.found.sized.uncertainty for row in rows]
-    return float(np.median([np.log(span.high / span.low) / (2.0 * TAIL) for span in spans]))
 
 
 def _with_factors(stack: Stack, log_factors: Vector) -> Stack:

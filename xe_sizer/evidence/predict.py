@@ -234,9 +234,16 @@ def serve_record(
     flags.values["serve.engine"] = engines.get(
         of_release(flags.values["serve.engine"])[0], flags.values["serve.engine"]
     )
-    resolved = _within_lengths(resolve_serving(read_scenario(None, flags.values, {}), registry, BENCHMARK), record)
+    resolved = resolve_serving(read_scenario(None, flags.values, {}), registry, BENCHMARK)
+    # The longest prompts and answers are those of the record, with the tokens of its images.
+    traffic, prompts = resolved.traffic, prompts_of(record)
+    longest = prompts.longest + traffic.inputs - prompts.mean
+    traffic = replace(traffic, longest_input=longest, longest_output=answers_of(record).longest)
+    resolved = replace(resolved, traffic=traffic)
     lengthless = any(text.endswith("not stated") and "tokens" in text for text in flags.assumed)
-    guessed = lengthless or _load_is_missing(record)
+    # Latencies are measured under a load; rates alone are of a full replica.
+    load_stated = record.sequences or record.concurrency or record.request_rate or record.requests
+    guessed = lengthless or (bool(record.measured.ttft_ms or record.measured.tpot_ms) and not load_stated)
     served, assumed = size(resolved), [*flags.assumed, *_defaults(resolved)]
     if record.request_rate and not record.requests and _comes_too_fast(served):
         served = size(replace(resolved, requests=None))
@@ -245,25 +252,12 @@ def serve_record(
     return ServedRecord(record, served, tuple(assumed), guessed)
 
 
-def _within_lengths(resolved: ResolvedService, record: Record) -> ResolvedService:
-    """The service with the longest prompts and answers of the record, with the tokens of its images."""
-    prompts, answers = prompts_of(record), answers_of(record)
-    longest = prompts.longest + resolved.traffic.inputs - prompts.mean
-    return replace(resolved, traffic=replace(resolved.traffic, longest_input=longest, longest_output=answers.longest))
-
-
 def _comes_too_fast(served: ServingEstimate) -> bool:
     """Whether requests come at a rate that the replicas cannot answer, so that waits last as long as the test does."""
     return (
         served.resolved.requests is not None
         and served.resolved.amount >= HIGHEST_LOAD * served.choice.full_rate * served.working_replicas
     )
-
-
-def _load_is_missing(record: Record) -> bool:
-    """Whether latencies were measured under a load that is not stated; rates alone are of a full replica."""
-    stated = (record.sequences, record.concurrency, record.request_rate, record.requests)
-    return bool(record.measured.ttft_ms or record.measured.tpot_ms) and not any(stated)
 
 
 def _defaults(resolved: ResolvedService) -> Iterator[str]:
@@ -488,16 +482,12 @@ def predictions(found: PredictedRecord) -> Iterator[Prediction]:
     yield from _oom(found)
 
 
-def _makes_a_model(record: Record) -> bool:
-    """Whether the record names a job that starts from no trained model."""
-    return record.job in METHODS and not METHODS[record.job].fine_tunes
-
-
 def step_time(found: PredictedRecord) -> Iterator[Prediction]:
     """The record's time beside the predicted one, where it measured one."""
     record, sized = found.record, found.sized
     job, layouts = sized.resolved.job, sized.layouts
-    stated = record.mean_tokens or record.seq_len or (record.max_seq_len if _makes_a_model(record) else None)
+    pre_trains = record.job in METHODS and not METHODS[record.job].fine_tunes
+    stated = record.mean_tokens or record.seq_len or (record.max_seq_len if pre_trains else None)
     lengths = sized.choice.sequences
     # Trainers count what they process; with lengths stated, rates are of real tokens.
     per_sequence = lengths.mean_tokens if stated is None else lengths.real_tokens

@@ -394,14 +394,17 @@ def hardware_of(record: Record, registry: Registry) -> Hardware:
     rack = usual.accelerators >= RACK_ACCELERATORS
     several = record.gpus is not None and per_node is not None and record.gpus > per_node and not rack
     count = per_node if several and per_node else usual.accelerators
-    fabric = _fabric(text["inter"])
+    networks = names().networks.items()
+    fabric = next((name for name, words in networks if any(word in text["inter"] for word in words)), None)
     scale_out = _scale_out(text["inter"], count, fabric) if several else None
     if several and scale_out is None:
         assumed = (*assumed, "network between nodes not stated: the usual one of such nodes")
     if count == usual.accelerators and scale_up is None and scale_out is None and fabric is None:
         return Hardware(f"{usual.name}", usual, assumed)
     kind = scale_up or usual.scale_up
-    network = scale_out or _of_fabric(usual_scale_out(gpu, count, registry.fabric(kind).node_fabric()), fabric)
+    network = scale_out or usual_scale_out(gpu, count, registry.fabric(kind).node_fabric())
+    if scale_out is None and fabric:  # the usual rate over the fabric that is stated
+        network = ScaleOut(gbit_per_s=network.gbit_per_s, nics=network.nics, fabric=fabric)
     node = _node(gpu, count, kind, network, registry)
     words = f"{network.nics}x {network.gbit_per_s:g} Gbit per s {network.fabric or ''}".strip()
     return Hardware(f"{count}x {gpu.name}, {node.scale_up}, {words}", node, assumed)
@@ -446,24 +449,12 @@ def _scale_up(text: str, gpu: Accelerator, registry: Registry) -> str | None:
     linked = nodes.link_word in text and f"no {nodes.link_word}" not in text
     if nodes.bus_word in text and not linked:
         return nodes.bus
-    if linked and gpu.link is not None and _bridged(gpu.link.kind, registry):
-        return nodes.bridged
-    return None
-
-
-def _bridged(link: str, registry: Registry) -> bool:
-    """Whether a link joins pairs of cards, which nodes are not assumed to have."""
-    section = registry.fabric(link).link
-    return section is not None and registry.fabric(section.usual_node.scale_up).node_fabric().bus is not None
-
-
-def _fabric(text: str) -> str | None:
-    return next((name for name, words in names().networks.items() if any(word in text for word in words)), None)
-
-
-def _of_fabric(network: ScaleOut, fabric: str | None) -> ScaleOut:
-    """The usual rate over the fabric that is stated."""
-    return ScaleOut(gbit_per_s=network.gbit_per_s, nics=network.nics, fabric=fabric) if fabric else network
+    section = registry.fabric(gpu.link.kind).link if linked and gpu.link is not None else None
+    if section is None:
+        return None
+    # A link that joins pairs of cards, which nodes are not assumed to have.
+    bus = registry.fabric(section.usual_node.scale_up).node_fabric().bus
+    return None if bus is None else nodes.bridged
 
 
 def _scale_out(text: str, gpus: int, fabric: str | None) -> ScaleOut | None:
@@ -1009,18 +1000,16 @@ def _lengths(record: Record, job: MethodKind, most: int, flags: Flags) -> None:
         mean = min(INSTRUCTION_TOKENS, cut / 2)
         flags.assumed.append(f"samples of {mean:g} tokens on average: lengths not stated")
         _sample_lengths(record, flags, mean, None)
+    said = _said_of_padding(record)
+    without_padding = bool(record.packing) or any(word in said for word in names().without_padding)
     if record.packing and record.seq_len:
         flags.put("train.padding", "packed")
-    elif _without_padding(record) and flags.values.get("train.padding") != "packed":
+    elif without_padding and flags.values.get("train.padding") != "packed":
         flags.put("train.padding", "none")
-    elif any(word in _said_of_padding(record) for word in names().grouped_by_length):
+    elif any(word in said for word in names().grouped_by_length):
         flags.put("train.padding", "grouped-by-length")
     elif record.padding is not None:
         flags.word("train.padding", names().padding, record.padding)
-
-
-def _without_padding(record: Record) -> bool:
-    return bool(record.packing) or any(word in _said_of_padding(record) for word in names().without_padding)
 
 
 def _said_of_padding(record: Record) -> str:
