@@ -24,7 +24,7 @@ ONCE: tuple[Callable[..., Any], ...] = (
     rank.sequences,
     rank.rank_shapes,
     rank.graph_inputs,
-    model_states.census,
+    model_states.parameter_counts,
     model_states.learning_elements,
     model_states.accumulates_whole_gradients,
     model_states.keeps_fresh_gradients,

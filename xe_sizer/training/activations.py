@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array, Operator
     from xe_sizer.training.job import Job
     from xe_sizer.training.layout import Layouts, Stages
-    from xe_sizer.training.model_states import Census
+    from xe_sizer.training.model_states import ParameterCounts
     from xe_sizer.training.rank import RankShapes
 
 # FLOPs of one micro-batch on one rank: what the training needs, and what recomputation adds.
@@ -516,7 +516,7 @@ def encoder_share(model: ModelShape) -> float:
     return sum(size for kind, size in sizes if kind.source) / sum(size for _, size in sizes)
 
 
-def gradients_to_come(model: ModelShape, held: Census, waits: NDArray[np.bool_]) -> Array:
+def gradients_to_come(model: ModelShape, held: ParameterCounts, waits: NDArray[np.bool_]) -> Array:
     """Elements of the layers whose backward has not begun at the last of its moments, shape (stage, layout) [-].
 
         elements = those of the first layer, or of the encoder's layers where that moment is between the halves
@@ -537,7 +537,9 @@ def gradients_to_come(model: ModelShape, held: Census, waits: NDArray[np.bool_])
     return np.where(waits, layers * encoder_share(model), held.whole_layer)
 
 
-def encoder_waits(model: ModelShape, held: Census, saved: Activations, gradient_bytes: Array) -> NDArray[np.bool_]:
+def encoder_waits(
+    model: ModelShape, held: ParameterCounts, saved: Activations, gradient_bytes: Array
+) -> NDArray[np.bool_]:
     """Whether a rank holds more when the backward reaches the encoder than when it reaches its first layer.
 
         waits = kept by the encoder - checkpoint > (elements of its layers - those of the first) x gradient bytes

@@ -33,10 +33,10 @@ from xe_sizer.training.model_states import (
     StateBytes,
     accumulates_whole_gradients,
     bytes_as_copy,
-    census,
     keeps_fresh_gradients,
     learning_elements,
     on_host,
+    parameter_counts,
     updates_at_once,
 )
 from xe_sizer.training.padding import Sequences
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from xe_sizer.training.job import Job
     from xe_sizer.training.layout import Layouts, Stages
     from xe_sizer.training.methods.method import Frozen
-    from xe_sizer.training.model_states import Census
+    from xe_sizer.training.model_states import ParameterCounts
     from xe_sizer.training.rank import RankShapes
 
 EXPERTS = "experts"  # module of the operators between the counts of tokens and their sum
@@ -172,9 +172,9 @@ class Evaluation(Immutable):
         return stages_of(self.job.model.layers, self.job.split, self.layouts)
 
     @cached_property
-    def held(self) -> Census:
+    def held(self) -> ParameterCounts:
         """Elements on a rank before ZeRO shards them."""
-        return census(self.job.model, self.job.method, self.layouts, self.stages)
+        return parameter_counts(self.job.model, self.job.method, self.layouts, self.stages)
 
     @cached_property
     def shards(self) -> Shards:
