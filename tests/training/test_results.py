@@ -330,9 +330,9 @@ def test_light_needs_no_offload_and_no_fixed_fractions() -> None:
 def test_the_fewest_gpus_are_at_most_those_that_fit() -> None:
     found = sized(gpus=8, **STEPS)
     none = with_card(found, found.peak_bytes / 2)
-    assert replace(found, fewest=SimpleNamespace(that_fit=None)).minimum == 8  # type: ignore[arg-type]
-    assert replace(found, fewest=SimpleNamespace(that_fit=4)).minimum == 4  # type: ignore[arg-type]
-    assert replace(found, fewest=SimpleNamespace(that_fit=16)).minimum == 8  # type: ignore[arg-type]
+    assert replace(found, minimum_gpus=SimpleNamespace(that_fit=None)).minimum == 8  # type: ignore[arg-type]
+    assert replace(found, minimum_gpus=SimpleNamespace(that_fit=4)).minimum == 4  # type: ignore[arg-type]
+    assert replace(found, minimum_gpus=SimpleNamespace(that_fit=16)).minimum == 8  # type: ignore[arg-type]
     assert none.fits is False
 
 
@@ -344,5 +344,7 @@ def test_whether_so_few_gpus_have_to_offload(here: bool, offload: int, fewest: b
     found = sized(gpus=8, **STEPS)
     moved = replace(found.layouts, offload=np.array([offload]))
     few: Any = SimpleNamespace(that_fit=8 if here else 4, offloads=fewest)
-    asked = replace(found, choice=replace(found.choice, evaluation=Evaluation(found.choice.job, moved)), fewest=few)
+    asked = replace(
+        found, choice=replace(found.choice, evaluation=Evaluation(found.choice.job, moved)), minimum_gpus=few
+    )
     assert asked.minimum_offloads is expected

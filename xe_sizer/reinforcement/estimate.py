@@ -39,7 +39,7 @@ class ReinforcementEstimate(TrainingEstimate):
     @property
     def trainer(self) -> TrainingEstimate:
         """The optimizer steps alone, as an estimate of training on the trainer's GPUs."""
-        return TrainingEstimate(self.resolved, self.iteration.trainer_gpus, self.choice, self.fewest)
+        return TrainingEstimate(self.resolved, self.iteration.trainer_gpus, self.choice, self.minimum_gpus)
 
     @cached_property
     def minimum(self) -> int | None:

@@ -38,7 +38,7 @@ from xe_sizer.scenario.provenance import joining_assumptions
 from xe_sizer.scenario.read import command
 from xe_sizer.studies.estimate import resolve_job
 from xe_sizer.studies.hardware import hardware_name, on_each, one_price
-from xe_sizer.training.estimate import FITS, Choice, Fewest, TrainingEstimate, keeps_limits
+from xe_sizer.training.estimate import FITS, Choice, MinimumGpus, TrainingEstimate, keeps_limits
 from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.layout import WORDS
 from xe_sizer.training.memory import ledger_of
@@ -448,7 +448,7 @@ def _sized(resolved: ResolvedTraining, best: Frontier) -> Iterable[TrainingEstim
             considered=best.considered,
             feasible=best.feasible,
         )
-        yield TrainingEstimate(under, int(row.gpus[0]), choice, Fewest(resolved))
+        yield TrainingEstimate(under, int(row.gpus[0]), choice, MinimumGpus(resolved))
 
 
 def _result(

@@ -18,7 +18,7 @@ from xe_sizer.software.optimizer import load_optimizer
 from xe_sizer.software.stack import Objective, has_optimizer, load_stack
 from xe_sizer.training.adapters import ADAPTERS
 from xe_sizer.training.adapters.low_rank import narrower_targets
-from xe_sizer.training.estimate import Fewest, TrainingEstimate
+from xe_sizer.training.estimate import MinimumGpus, TrainingEstimate
 from xe_sizer.training.layout import OFFLOAD, RECOMPUTE, SWITCHES, WORDS, can_offload, offloaded_parts
 from xe_sizer.training.methods.preferences import ADAPTERS_OFF, COPY, PRECOMPUTED, REFERENCE
 from xe_sizer.training.padding import PACKED
@@ -305,7 +305,7 @@ def _most_gpus(sized: TrainingEstimate) -> int:
 def more_gpus(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
     """As many as it takes."""
     most = _most_gpus(sized)
-    enough = sized.fewest.that_fit_unasked if most > sized.gpus else None
+    enough = sized.minimum_gpus.that_fit_unasked if most > sized.gpus else None
     if enough is not None and sized.gpus < enough <= most:
         yield Change(f"{enough} GPUs instead of {sized.gpus}", {"gpus": enough}, 9)
 
@@ -728,10 +728,10 @@ def _layout_changes(sized: TrainingEstimate, what: str, effort: int) -> Iterator
 def _more_gpus_freely(trials: Training) -> Options:
     """More GPUs under another layout, where the one that the user fixed fits on no number of them."""
     before, resolved = trials.before, trials.before.resolved
-    if not resolved.fixed or before.fewest.that_fit_unasked is not None:
+    if not resolved.fixed or before.minimum_gpus.that_fit_unasked is not None:
         return []
     open_layout = replace(resolved.without_layout(), gpus=None)
-    enough, most = Fewest(open_layout).that_fit_unasked, resolved.given.values.limits.max_gpus
+    enough, most = MinimumGpus(open_layout).that_fit_unasked, resolved.given.values.limits.max_gpus
     if enough is None or enough <= before.gpus or (most is not None and enough > most):
         return []
     values = other_settings(before, size(replace(open_layout, gpus=enough)))

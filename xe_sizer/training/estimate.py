@@ -87,7 +87,7 @@ FIRST_TO_FIT, GROWTH = 64, 4
 SET_FOR_GPUS = ("dp", "zero_group", "grad_accum")
 
 
-class Fewest(Immutable):
+class MinimumGpus(Immutable):
     """Fewest GPUs on which a job fits, among the numbers that a plan tries too."""
 
     resolved: ResolvedTraining
@@ -104,9 +104,11 @@ class Fewest(Immutable):
         Replicas and accumulation that were chosen for the GPUs at hand say nothing about fewer: they are left open.
         """
         smallest = self._smallest(self._every_way, self.counts, self.resolved.min_headroom_bytes)
-        return self.with_fitted_batch(self._every_way, smallest, Fewest.holds)
+        return self.with_fitted_batch(self._every_way, smallest, MinimumGpus.holds)
 
-    def with_fitted_batch(self, rules: Rules, smallest: int | None, does: Callable[[Fewest, int], bool]) -> int | None:
+    def with_fitted_batch(
+        self, rules: Rules, smallest: int | None, does: Callable[[MinimumGpus, int], bool]
+    ) -> int | None:
         """The fewest GPUs that do, also among numbers that the assumed batch rules out and a fitted one does not.
 
         They lie below the fewest found and above what does not; what some GPUs cannot do, fewer cannot either.
@@ -120,7 +122,7 @@ class Fewest(Immutable):
         least = max((count for count in self.counts if count < most and count not in ruled_out), default=0)
         while between := [count for count in ruled_out if least < count < most]:
             count = between[len(between) // 2]
-            if does(Fewest(self.resolved.fitted_to(count)), count):
+            if does(MinimumGpus(self.resolved.fitted_to(count)), count):
                 smallest = most = count
             else:
                 least = count
@@ -135,7 +137,7 @@ class Fewest(Immutable):
         """Whether only layouts that offload fit on so few."""
         if self.that_fit is None or "offload" in self._every_way.fixed:
             return False
-        fitted = Fewest(self.resolved.fitted_to(self.that_fit))
+        fitted = MinimumGpus(self.resolved.fitted_to(self.that_fit))
         rules = replace(fitted._every_way, fixed={**self._every_way.fixed, "offload": OFFLOAD.index("none")})
         return fitted._smallest(rules, (self.that_fit,), self.resolved.min_headroom_bytes) is None
 
@@ -150,7 +152,7 @@ class Fewest(Immutable):
     def that_fit_unasked(self) -> int | None:
         """Under what the stack does unasked, with something to spare: what an estimate takes where nobody says."""
         smallest = self._smallest(self.resolved.rules, self.counts, self._spare_bytes)
-        return self.with_fitted_batch(self.resolved.rules, smallest, Fewest._hold_unasked)
+        return self.with_fitted_batch(self.resolved.rules, smallest, MinimumGpus._hold_unasked)
 
     def _hold_unasked(self, count: int) -> bool:
         return self._smallest(self.resolved.rules, (count,), self._spare_bytes) is not None
@@ -180,14 +182,14 @@ LEAST_HOST_BYTES = 4 * GIB  # that every node which trains has to spare, for wha
 class TrainingEstimate(Immutable):
     """A resolved scenario with its layout chosen.
 
-    fewest : looks for the fewest GPUs that do, when somebody asks
+    minimum_gpus : looks for the fewest GPUs that do, when somebody asks
     Time is computed when it is asked for: a layout that does not fit need not be timed.
     """
 
     resolved: ResolvedTraining
     gpus: int
     choice: Choice
-    fewest: Fewest
+    minimum_gpus: MinimumGpus
 
     @property
     def ledger(self) -> Ledger:
@@ -204,14 +206,14 @@ class TrainingEstimate(Immutable):
     @cached_property
     def minimum(self) -> int | None:
         """Fewest GPUs on which some layout fits, offloading included; None where none that was tried has one."""
-        smallest = self.fewest.that_fit
+        smallest = self.minimum_gpus.that_fit
         return min(smallest or self.gpus, self.gpus) if self.choice.fits_with_headroom else smallest
 
     @property
     def minimum_offloads(self) -> bool:
         """Whether on so few GPUs only layouts that offload fit."""
         here = self.gpus == self.minimum and self.choice.fits_with_headroom
-        return self.fewest.offloads if not here else bool(self.layouts.offload[0])
+        return self.minimum_gpus.offloads if not here else bool(self.layouts.offload[0])
 
     @cached_property
     def fits(self) -> bool:

@@ -18,7 +18,7 @@ from xe_sizer.training.estimate import (
     FITS_WITH_ROOM,
     GROWTH,
     Choice,
-    Fewest,
+    MinimumGpus,
     TrainingEstimate,
     keeps_limits,
 )
@@ -370,13 +370,13 @@ def size(resolved: ResolvedTraining) -> TrainingEstimate:
     ------
     InputError : no legal layout on the GPUs asked for
     """
-    fewest = Fewest(resolved)
-    return _smallest_that_meets(fewest) if resolved.gpus is None else _sized(fewest, resolved.gpus)
+    minimum = MinimumGpus(resolved)
+    return _smallest_that_meets(minimum) if resolved.gpus is None else _sized(minimum, resolved.gpus)
 
 
-def _sized(fewest: Fewest, gpus: int) -> TrainingEstimate:
+def _sized(minimum: MinimumGpus, gpus: int) -> TrainingEstimate:
     """The scenario on so many GPUs, with the batch that is assumed for them. Raises InputError: no layout is legal."""
-    resolved = fewest.resolved.fitted_to(gpus)
+    resolved = minimum.resolved.fitted_to(gpus)
     layouts = legal_layouts(resolved.rules, (gpus,))
     if not len(layouts):
         raise InputError(resolved.no_layout((gpus,)))
@@ -384,7 +384,7 @@ def _sized(fewest: Fewest, gpus: int) -> TrainingEstimate:
     under = resolved.under(choice.layouts)
     if under.job is not choice.job:
         choice = replace(choice, evaluation=Evaluation(under.job, choice.layouts))
-    return TrainingEstimate(under, gpus, choice, fewest)
+    return TrainingEstimate(under, gpus, choice, minimum)
 
 
 def size_each(resolved: Sequence[ResolvedTraining]) -> list[TrainingEstimate | None]:
@@ -397,28 +397,28 @@ def size_each(resolved: Sequence[ResolvedTraining]) -> list[TrainingEstimate | N
         choices = choose_each(job, [sets[place] for place in legal], headroom_bytes)
         for place, choice in zip(legal, choices, strict=True):
             one = resolved[place]
-            estimates[place] = TrainingEstimate(one, one.gpus or 1, choice, Fewest(one))
+            estimates[place] = TrainingEstimate(one, one.gpus or 1, choice, MinimumGpus(one))
     return estimates
 
 
-def _smallest_that_meets(fewest: Fewest) -> TrainingEstimate:
+def _smallest_that_meets(minimum: MinimumGpus) -> TrainingEstimate:
     """The fewest GPUs that fit and meet every limit; where none do, the fewest that fit, or one node."""
-    resolved, enough, node = fewest.resolved, fewest.that_fit_unasked, fewest.resolved.job.server.accelerators
-    few = enough or max(count for count in fewest.counts if count <= node)
-    first = _sized(fewest, few)
+    resolved, enough, node = minimum.resolved, minimum.that_fit_unasked, minimum.resolved.job.server.accelerators
+    few = enough or max(count for count in minimum.counts if count <= node)
+    first = _sized(minimum, few)
     if enough is None or first.ok:
         return first
-    more = [count for count in fewest.counts if count > enough]
+    more = [count for count in minimum.counts if count > enough]
     chunks = layout_chunks(resolved.rules, more, FIRST_TO_MEET, growth=GROWTH)
     in_limits = partial(keeps_limits, resolved)
     for count in counts_that_keep(resolved.job, chunks, resolved.min_headroom_bytes, in_limits):
-        estimate = _sized(fewest, count)
+        estimate = _sized(minimum, count)
         if estimate.ok:
-            fewer = fewest.with_fitted_batch(resolved.rules, count, _keeps_limits)
-            return estimate if fewer == count else _sized(fewest, fewer or count)
+            fewer = minimum.with_fitted_batch(resolved.rules, count, _keeps_limits)
+            return estimate if fewer == count else _sized(minimum, fewer or count)
     return first
 
 
-def _keeps_limits(fewest: Fewest, count: int) -> bool:
+def _keeps_limits(minimum: MinimumGpus, count: int) -> bool:
     """Whether a job keeps its limits on so many GPUs."""
-    return bool(len(legal_layouts(fewest.resolved.rules, (count,)))) and _sized(fewest, count).ok
+    return bool(len(legal_layouts(minimum.resolved.rules, (count,)))) and _sized(minimum, count).ok
