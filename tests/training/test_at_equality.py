@@ -71,7 +71,7 @@ def test_rows_of_wide_columns_do_not_run_into_each_other(offset: int) -> None:
     rest = np.array([0, 0, most, 0, 0]) + offset
     rows = unique_rows([column, rest, rest])
     assert sorted(rows.first.tolist()) == [0, 1, 2, 3]
-    assert (rows.spread(column[rows.first]) == column).all()
+    assert (rows.broadcast(column[rows.first]) == column).all()
 
 
 def test_bins_of_the_normal_distribution() -> None:

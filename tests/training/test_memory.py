@@ -338,8 +338,8 @@ def test_the_hidden_state_is_16_bit_where_float32_weights_are_gathered_in_16_bit
     sizes = {"dp": 2, "zero": [0, 3], "micro_batch": 2, "recompute": 2}
     chosen = layouts(**sizes)
     (shapes,) = rank_shapes(made, chosen, np.array([512.0, 512.0]))
-    assert shapes.spread(shapes.inputs.residual_bytes).tolist() == [2 * 512 * 4096 * 4, 2 * 512 * 4096 * 2]
-    assert shapes.spread(shapes.inputs.casts_inputs).tolist() == [1, 0]
+    assert shapes.broadcast(shapes.inputs.residual_bytes).tolist() == [2 * 512 * 4096 * 4, 2 * 512 * 4096 * 2]
+    assert shapes.broadcast(shapes.inputs.casts_inputs).tolist() == [1, 0]
 
 
 def test_adapters_in_a_flat_parameter_have_gradients_of_the_frozen_layers_too() -> None:

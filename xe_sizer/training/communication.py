@@ -47,12 +47,12 @@ class Groups(Immutable):
     def of(cls, job: Job, layouts: Layouts) -> Groups:
         node, ranks, replicas = job.network.node_ranks, as_array(layouts.zero_ranks), as_array(layouts.zero_replicas)
         experts = as_array(layouts.expert_zero_ranks)
-        spread = layouts.expert_ranks * layouts.ep
+        expert_copy_ranks = layouts.expert_ranks * layouts.ep
         return cls(
             ranks,
             np.clip(node // layouts.tp, 1, ranks),
             experts,
-            np.clip(node // spread, 1, experts),
+            np.clip(node // expert_copy_ranks, 1, experts),
             replicas,
             np.clip(node // (layouts.tp * ranks), 1, replicas),
         )
@@ -303,7 +303,7 @@ def pipeline_transfer_s(evaluation: Evaluation) -> Array:
 def _boundary_s(job: Job, layouts: Layouts, shapes: RankShapes) -> Array:
     """One boundary tensor from stage to stage, shape (layout,) [s]; nothing without a pipeline."""
     inputs, tp, several = shapes.inputs, as_array(layouts.tp), layouts.pp > 1
-    message = shapes.spread(inputs.rank.resident_tokens * job.model.hidden * inputs.element_bytes)
+    message = shapes.broadcast(inputs.rank.resident_tokens * job.model.hidden * inputs.element_bytes)
     inside = as_array(layouts.gpus) <= job.network.node_ranks  # else some boundary lies between nodes
     scattered = job.stack.boundaries.scattered & (layouts.tp > 1) & ~layouts.sequence_parallel.astype(bool)
     sent = message / np.where(scattered, tp, 1.0)

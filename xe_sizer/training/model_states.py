@@ -199,7 +199,7 @@ def parameter_counts(model: ModelShape, method: Method, layouts: Layouts, stages
     counted = _parameter_counts(model, beside, sizes)
     if method.parts:
         counted = _with_parts(counted, method, _Groups.of(sizes))
-    return ParameterCounts(**{field: rows.spread(getattr(counted, field)) for field in counted.__struct_fields__})
+    return ParameterCounts(**{field: rows.broadcast(getattr(counted, field)) for field in counted.__struct_fields__})
 
 
 def _with_parts(counted: ParameterCounts, method: Method, groups: _Groups) -> ParameterCounts:

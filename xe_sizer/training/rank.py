@@ -38,7 +38,7 @@ class UniqueRows(Immutable):
     first: IntArray
     where: IntArray
 
-    def spread(self, per_row: Array) -> Array:
+    def broadcast(self, per_row: Array) -> Array:
         """A figure of the distinct rows (last axis), for all rows."""
         if np.shape(per_row)[-1] != self.first.size:
             per_row = np.broadcast_to(per_row, (*np.shape(per_row)[:-1], self.first.size))
@@ -149,8 +149,8 @@ class RankShapes(Immutable):
     def inputs(self) -> GraphInputs:
         return self.graph.inputs
 
-    def spread(self, per_shape: Array) -> Array:
-        return self.rows.spread(per_shape)
+    def broadcast(self, per_shape: Array) -> Array:
+        return self.rows.broadcast(per_shape)
 
     def __getitem__(self, index: IntArray | slice) -> RankShapes:
         """Those of some of the layouts; the graph is the same."""

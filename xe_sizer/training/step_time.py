@@ -81,7 +81,7 @@ def module_time(evaluation: Evaluation, slowest: IntArray) -> dict[str, tuple[Ar
         for time in times:
             forward, backward = modules.get(time.operator.module, (none, none))
             again = all_again + some_again * time.operator.again
-            there, back = shapes.spread(time.forward_s), shapes.spread(time.backward_s)
+            there, back = shapes.broadcast(time.forward_s), shapes.broadcast(time.backward_s)
             modules[time.operator.module] = (forward + on_stage * there, backward + on_stage * (back + again * there))
     for module, one in ((VISION, evaluation.encoder), (GENERATOR, evaluation.generator)):
         if one is not None:
@@ -97,7 +97,7 @@ def _frozen_modules(evaluation: Evaluation, slowest: IntArray) -> Iterator[tuple
         for of_stages, times in zip(other.stage_shares, other.times, strict=True):
             on_stage = of_stages[slowest, columns]
             for time in times:
-                seconds = other.critical_shapes.spread(time.forward_s)
+                seconds = other.critical_shapes.broadcast(time.forward_s)
                 yield time.operator.module, companion.forwards * on_stage * seconds
 
 
@@ -120,7 +120,7 @@ class _Passes(Immutable):
 
     def one(self, value: Array) -> float:
         """A figure of one layout."""
-        return float(self.evaluation.critical_shapes.spread(np.atleast_1d(value))[0])
+        return float(self.evaluation.critical_shapes.broadcast(np.atleast_1d(value))[0])
 
     def again(self, operator: Operator) -> float:
         """How much of the forward runs once more."""
@@ -337,9 +337,9 @@ def _average_flops(evaluation: Evaluation, count: Callable[[Iterable[Operator]],
     """FLOPs of layers and head for an average micro-batch: mean lengths, experts evenly used; shape (layout,) [FLOP]"""
     shapes = evaluation.mean_shapes
     if evaluation.job.model.experts is None:
-        return shapes.spread(count((*shapes.graph.layers, *shapes.graph.head)))
+        return shapes.broadcast(count((*shapes.graph.layers, *shapes.graph.head)))
     even = replace(shapes.inputs, kernels=replace(shapes.inputs.kernels, expert_imbalance=1.0, expert_spread=0.0))
-    return shapes.spread(count((*layer_operators(even), *head_operators(even))))
+    return shapes.broadcast(count((*layer_operators(even), *head_operators(even))))
 
 
 def encoder_flops(encoder: Evaluation | None, layouts: Layouts) -> Array:
@@ -363,7 +363,7 @@ def encoder_flops(encoder: Evaluation | None, layouts: Layouts) -> Array:
         return total
     shapes = encoder.critical_shapes
     for operators, runs in zip(encoder.operators, encoder.runs_back, strict=True):
-        forward, every_pass = (shapes.spread(count(operators)) for count in (forward_flops, needed_flops))
+        forward, every_pass = (shapes.broadcast(count(operators)) for count in (forward_flops, needed_flops))
         total = total + forward + runs * (every_pass - forward)
     return total
 
