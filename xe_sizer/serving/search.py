@@ -400,19 +400,19 @@ def _kept(
     return _Kept(idle, float(on_gpu[0]), float(in_host[0]), hits)
 
 
-def session_cache(sized: ServingEstimate) -> SessionCache | None:
+def session_cache(estimate: ServingEstimate) -> SessionCache | None:
     """Sessions held and found again as the result shows them; None where nobody asks."""
-    resolved, asked = sized.resolved, sized.resolved.host_cache
-    if asked is None or not sized.fits:
+    resolved, asked = estimate.resolved, estimate.resolved.host_cache
+    if asked is None or not estimate.fits:
         return None
-    job, placement = resolved.job, sized.placement
-    kept = _kept(resolved, placement, sized.memory, sized.working_replicas, sized.point, asked)
+    job, placement = resolved.job, estimate.placement
+    kept = _kept(resolved, placement, estimate.memory, estimate.working_replicas, estimate.point, asked)
     inputs = resolved.traffic.inputs
     seen = asked.seen_share * inputs
-    again_s, whole_s = (_prefill_s(sized, inputs - past) - job.fetch_s for past in (seen, 0.0))
+    again_s, whole_s = (_prefill_s(estimate, inputs - past) - job.fetch_s for past in (seen, 0.0))
     once_s = float(fetch_s(job, placement, seen)[0])
-    mean_s = _prefill_s(sized, resolved.traffic.new_inputs)
-    before_s = sized.point.ttft_s - mean_s
+    mean_s = _prefill_s(estimate, resolved.traffic.new_inputs)
+    before_s = estimate.point.ttft_s - mean_s
     return SessionCache(
         host_gib=asked.size_bytes / GIB,
         sessions=kept.idle,
@@ -429,20 +429,20 @@ def session_cache(sized: ServingEstimate) -> SessionCache | None:
     )
 
 
-def _prefill_s(sized: ServingEstimate, new: float) -> float:
+def _prefill_s(estimate: ServingEstimate, new: float) -> float:
     """A prompt of which so many tokens are new, once nothing is before it, with what the mean request fetches [s]."""
-    job, traffic = sized.resolved.job, sized.resolved.traffic
-    step, steps = prefill_time(job, sized.placement, 1.0, traffic.inputs, traffic.inputs - max(new, 1.0))
+    job, traffic = estimate.resolved.job, estimate.resolved.traffic
+    step, steps = prefill_time(job, estimate.placement, 1.0, traffic.inputs, traffic.inputs - max(new, 1.0))
     return float((step.total_s * steps)[0]) + job.request_s
 
 
-def host_cache_warnings(sized: ServingEstimate) -> Iterator[str]:
+def host_cache_warnings(estimate: ServingEstimate) -> Iterator[str]:
     """That the caches of a server's replicas are more than its host memory, where that is known."""
-    asked, server = sized.resolved.host_cache, sized.resolved.job.server
+    asked, server = estimate.resolved.host_cache, estimate.resolved.job.server
     if asked is None or server.host_usable_bytes is None:
         return
-    replicas = max(server.accelerators // int(sized.placement.gpus[0]), 1)
-    together = min(replicas, sized.replicas) * asked.size_bytes
+    replicas = max(server.accelerators // int(estimate.placement.gpus[0]), 1)
+    together = min(replicas, estimate.replicas) * asked.size_bytes
     if together > server.host_usable_bytes:
         have = f"{server.host_usable_bytes / GIB:,.0f} GiB of host memory that {server.name} has free"
         yield f"the KV caches of a server's replicas take {together / GIB:,.0f} GiB, more than the {have}"
@@ -764,15 +764,18 @@ def _told(resolved: ResolvedService, found: dict[str, object]) -> ResolvedServic
     return replace(resolved, values=values, origin=origin)
 
 
-def fit_of(sized: ServingEstimate) -> Fit | None:
+def fit_of(estimate: ServingEstimate) -> Fit | None:
     """What was looked for as the result shows it; None where nothing was, or nothing fits."""
-    resolved = sized.resolved
-    if resolved.fit is None or not sized.fits:
+    resolved = estimate.resolved
+    if resolved.fit is None or not estimate.fits:
         return None
     job, traffic, asked = resolved.job, resolved.traffic, resolved.given.values.serve.max_model_len
-    tokens, working = int(traffic.inputs + traffic.outputs), 1 if resolved.load == "batch" else sized.working_replicas
-    held = float(sessions_held(job, sized.placement, traffic.inputs, traffic.outputs)[0])
-    bound, limit = "memory", job.engine.batching.max_sequences * float(job.groups(sized.placement)[0])
+    tokens, working = (
+        int(traffic.inputs + traffic.outputs),
+        1 if resolved.load == "batch" else estimate.working_replicas,
+    )
+    held = float(sessions_held(job, estimate.placement, traffic.inputs, traffic.outputs)[0])
+    bound, limit = "memory", job.engine.batching.max_sequences * float(job.groups(estimate.placement)[0])
     if resolved.fit == SESSIONS and held > limit:
         bound = "max_sequences"
     if resolved.fit == CONTEXT and tokens == _bound(resolved):
@@ -788,9 +791,9 @@ def fit_of(sized: ServingEstimate) -> Fit | None:
     )
 
 
-def what_fits(sized: ServingEstimate) -> tuple[float, str]:
+def what_fits(estimate: ServingEstimate) -> tuple[float, str]:
     """The most of what was looked for, and its unit."""
-    resolved = sized.resolved
+    resolved = estimate.resolved
     if _context(resolved):
         return resolved.traffic.inputs + resolved.traffic.outputs, "tokens"
     return resolved.amount, "sessions"
