@@ -20,7 +20,7 @@ from xe_sizer.training.layout import Layouts
 from xe_sizer.training.padding import Sequences
 
 ONCE: tuple[Callable[..., Any], ...] = (
-    layout.stages_of,
+    layout.build_stages,
     rank.sequences,
     rank.rank_shapes,
     rank.graph_inputs,

@@ -13,11 +13,11 @@ from msgspec.structs import replace
 from xe_sizer.laws.hardware import HOST_RESERVE_BYTES
 from xe_sizer.scenario.limits import chance
 from xe_sizer.training import summary
-from xe_sizer.training.estimate import TrainingEstimate, keeps_limits, spread_of
+from xe_sizer.training.estimate import TrainingEstimate, find_spread, keeps_limits
 from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.run import run_parts, start_up_s
 from xe_sizer.training.search import size
-from xe_sizer.training.summary import bound_of, summarise, with_operators
+from xe_sizer.training.summary import longest_part, summarise, with_operators
 from xe_sizer.training.uncertainty import memory_suffices
 
 GIB = 2.0**30
@@ -47,7 +47,7 @@ def test_compute_is_forward_backward_and_what_runs_again() -> None:
     ],
 )
 def test_the_part_that_binds_a_step(parts: dict[str, float], bound: str) -> None:
-    assert bound_of({**NOTHING, **parts}) == bound
+    assert longest_part({**NOTHING, **parts}) == bound
 
 
 def losses(seconds: dict[str, float], ideal: dict[str, float]) -> list[tuple[str, float, float]]:
@@ -308,13 +308,13 @@ def test_many_layouts_are_held_against_limits_at_once() -> None:
 def test_a_count_is_exact_and_a_time_is_not() -> None:
     found = sized(gpus=8, **STEPS)
     span = found.uncertainty
-    exact = spread_of("gpus", span)
+    exact = find_spread("gpus", span)
     assert exact is not None
     assert exact.low == exact.high
-    hours = spread_of("hours", span)
+    hours = find_spread("hours", span)
     assert hours is not None
     assert (hours.low, hours.high) == (span.low, span.high)
-    room = spread_of("headroom_gib", span)
+    room = find_spread("headroom_gib", span)
     assert room is not None
     assert (room.low, room.high) != (span.low, span.high)
 

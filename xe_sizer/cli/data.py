@@ -83,7 +83,7 @@ def data_command(
     given = {name: _number(name, text) for name, text in numbers.items() if text is not None}
     names = [_profile_name(file) for file in profiles]
 
-    from xe_sizer.datasets.profile import Asked, measure, profile_of, profile_yaml
+    from xe_sizer.datasets.profile import Asked, build_profile, measure, profile_yaml
     from xe_sizer.studies.data import data_statistics
 
     asked = Asked(
@@ -96,7 +96,7 @@ def data_command(
     with Progress() as progress:
         measured = measure([Path(file) for file in files], asked, progress.bytes)
     answer = data_statistics(measured)
-    texts = [profile_yaml(profile_of(measured, name), answer.warnings) for name in names]
+    texts = [profile_yaml(build_profile(measured, name), answer.warnings) for name in names]
     write_texts(zip(map(Path, profiles), texts, strict=True))
     return how.write(answer, about=files[0] if len(files) == 1 else None)
 

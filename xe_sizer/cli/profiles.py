@@ -121,7 +121,7 @@ def _at(value: Any, key: str) -> Any:
 def locate(registry: Registry, name: str) -> tuple[str, Path]:
     """Kind and file of a name as people write it, with or without a release, or of a path. Raises InputError."""
     if is_path(name) and (Path(name).exists() or not is_repository(name)):
-        return kind_of(registry, Path(name)), Path(name)
+        return find_kind(registry, Path(name)), Path(name)
     for kind in KINDS:
         found = next(registry.files(kind, name), None)
         if found:
@@ -230,7 +230,7 @@ def _text(value: Any) -> str:
     return given(value) if isinstance(value, int | float) else clean(value or "")
 
 
-def kind_of(registry: Registry, path: Path) -> str:
+def find_kind(registry: Registry, path: Path) -> str:
     """The kind of a profile file: by what it holds. Raises InputError if that is no profile."""
     found = registry.kind_of(path)
     if found is None:
@@ -381,7 +381,7 @@ def validate_command(
     bad = 0
     for kind, path in paths:
         try:
-            check(registry, kind or kind_of(registry, path), path)
+            check(registry, kind or find_kind(registry, path), path)
         except InputError as error:
             print_problems(error.problems)
             bad += 1

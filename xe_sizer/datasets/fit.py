@@ -232,7 +232,7 @@ KINDS: Final = 3
 _SIGNS = [NAMES.index(name) for name in ("digit", "line", "sign")]
 
 
-def kind_of(records: Records) -> NDArray[np.intp]:
+def text_kinds(records: Records) -> NDArray[np.intp]:
     """Which kind of text each sequence is: beyond ASCII, full of signs as code is, or prose."""
     classes = records["classes"].astype(np.float64)
     size = np.maximum(size_bytes(classes), 1.0)
@@ -297,7 +297,7 @@ class Law(Immutable):
 
 def _predicted(coefficients: NDArray[np.float64], records: Records) -> NDArray[np.float64]:
     values = _features(records)
-    predicted = np.einsum("ij,ij->i", values, coefficients[kind_of(records)])
+    predicted = np.einsum("ij,ij->i", values, coefficients[text_kinds(records)])
     least = weight_bytes(records) / 40  # where a law fails: no tokenizer packs more into a token
     return np.asarray(np.maximum(np.maximum(predicted, least), 1.0))
 
@@ -316,7 +316,7 @@ def fitted(picks: Picks, tokens: NDArray[np.float64], per_message: float) -> Law
 
     Source: ridge regression.
     """
-    kinds = kind_of(picks.records)
+    kinds = text_kinds(picks.records)
     everything = _solved(picks.records, tokens, _assumed_law(per_message))
     coefficients = np.stack(
         [
@@ -496,7 +496,7 @@ class Fine:
 
     def add(self, tokens: NDArray[np.float64]) -> None:
         """Sequences of so many tokens."""
-        places = bin_of(tokens)
+        places = find_bins(tokens)
         self.counts += np.bincount(places, minlength=_BINS)
         self.sums += np.bincount(places, tokens, minlength=_BINS)
 
@@ -518,7 +518,7 @@ class Fine:
         np.add.at(self.sums, places, spread * np.exp(places * STEP))
 
 
-def bin_of(tokens: NDArray[np.float64]) -> NDArray[np.intp]:
+def find_bins(tokens: NDArray[np.float64]) -> NDArray[np.intp]:
     """The bin of each length."""
     return np.clip(np.rint(np.log(np.maximum(tokens, 1.0)) / STEP), 0, _BINS - 1).astype(np.intp)
 

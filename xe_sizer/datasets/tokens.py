@@ -67,7 +67,7 @@ class Sample(NamedTuple):
     sequences: tuple[Piece, ...]
 
 
-def sample_of(row: Any, field: str | None = None) -> Sample:
+def read_sample(row: Any, field: str | None = None) -> Sample:
     """What is trained on in a row. field : the key that holds it, where the usual names do not.
 
     Raises

@@ -35,7 +35,7 @@ from xe_sizer.immutable import Immutable
 from xe_sizer.profiles.finder import of_release
 from xe_sizer.software.stack import load_stack, stack_names
 from xe_sizer.software.uncertainty import MemoryChance, Spread
-from xe_sizer.training.device import device_of
+from xe_sizer.training.device import build_device
 from xe_sizer.training.step_time import timeline
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Reliability(Immutable):
     ran: float
 
 
-def peaks_of(records: Iterable[Record]) -> Iterator[Peak]:
+def collect_peaks(records: Iterable[Record]) -> Iterator[Peak]:
     """The memory of every run of training with a prediction and a known number of GPUs."""
     for found in predict_records(record for record in records if not record.serves):
         if isinstance(found, PredictedRecord) and found.sized.resolved.gpus is not None:
@@ -94,7 +94,7 @@ def _peak(found: PredictedRecord) -> Peak:
     return Peak(found.record.title, ratio, room, ran, found.memory_guessed, found.fits)
 
 
-def spread_of(peaks: Iterable[Peak]) -> tuple[Spread, int, int]:
+def fit_spread(peaks: Iterable[Peak]) -> tuple[Spread, int, int]:
     """Quantiles of measured over predicted peaks, publications weighted alike; how many runs and publications."""
     known = [peak for peak in peaks if peak.ratio is not None and not peak.guessed]
     sources = [peak.source for peak in known]
@@ -152,7 +152,7 @@ def left_out(peaks: Sequence[Peak]) -> dict[str, MemoryChance]:
 def spreads_left_out(peaks: Sequence[Peak]) -> dict[str, Spread]:
     """For each publication the distribution of peaks that the others give."""
     return {
-        source: spread_of(peak for peak in peaks if peak.source != source)[0]
+        source: fit_spread(peak for peak in peaks if peak.source != source)[0]
         for source in {peak.source for peak in peaks}
     }
 
@@ -408,7 +408,7 @@ class _Measured(Immutable):
         resolved = self.found.sized.resolved
         stack = _with_factors(resolved.job.stack, log_factors)
         job = resolved.job
-        device = device_of(job.server.accelerator, stack, job.method, job.precision, resolved.efficiency)
+        device = build_device(job.server.accelerator, stack, job.method, job.precision, resolved.efficiency)
         job = replace(job, stack=stack, device=device)
         return float(np.log(self.measured_s / timeline(job, self.found.sized.layouts).step_s[0]))
 

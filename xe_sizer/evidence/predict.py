@@ -18,14 +18,14 @@ from xe_sizer.evidence.names import RecordRegistry, plain
 from xe_sizer.evidence.records import UNSTATED, Step, measured_oom, measured_peak_bytes, measured_step_s
 from xe_sizer.evidence.serving_scenario import (
     REQUESTS_ASSUMED,
-    answers_of,
-    inference_of,
+    answer_lengths,
+    build_inference,
     other_requests,
-    prompts_of,
+    prompt_lengths,
     stands_in,
 )
 from xe_sizer.evidence.statistics import summaries
-from xe_sizer.evidence.training_scenario import reinforces, scenario_of
+from xe_sizer.evidence.training_scenario import build_scenario, reinforces
 from xe_sizer.graph.weights import count_parameters
 from xe_sizer.immutable import Immutable
 from xe_sizer.profiles.finder import of_release
@@ -95,7 +95,7 @@ def seconds_at_peak(job: Job, gpus: int, tokens_per_sequence: float) -> float:
 # One prediction beside what was measured, as validation reports it.
 
 
-def prediction_of(
+def build_prediction(
     record: Record, quantity: str, measured: float, predicted: float, assumed: tuple[str, ...],
     span: tuple[float, float] | None, groups: tuple[str, ...] = (), guessed: bool = False,
     at_peak_s: float | None = None,
@@ -230,15 +230,15 @@ def serve_record(
     ------
     InputError : why it cannot be answered
     """
-    flags = inference_of(record, registry)
+    flags = build_inference(record, registry)
     flags.values["serve.engine"] = engines.get(
         of_release(flags.values["serve.engine"])[0], flags.values["serve.engine"]
     )
     resolved = resolve_serving(read_scenario(None, flags.values, {}), registry, BENCHMARK)
     # The longest prompts and answers are those of the record, with the tokens of its images.
-    traffic, prompts = resolved.traffic, prompts_of(record)
+    traffic, prompts = resolved.traffic, prompt_lengths(record)
     longest = prompts.longest + traffic.inputs - prompts.mean
-    traffic = replace(traffic, longest_input=longest, longest_output=answers_of(record).longest)
+    traffic = replace(traffic, longest_input=longest, longest_output=answer_lengths(record).longest)
     resolved = replace(resolved, traffic=traffic)
     lengthless = any(text.endswith("not stated") and "tokens" in text for text in flags.assumed)
     # Latencies are measured under a load; rates alone are of a full replica.
@@ -357,7 +357,7 @@ def served_predictions(found: ServedRecord) -> Iterator[Prediction]:
         stated = found.record.measured.memory_metric or "unstated"
         assumed = (*found.assumed, *([seen.note] if seen.note else []))
         groups = (f"metric:{stated}",)
-        yield prediction_of(
+        yield build_prediction(
             found.record, "peak_memory", seen.measured, seen.predicted, assumed, None, groups, found.guessed
         )
     measured = measured_oom(found.record.measured)
@@ -375,7 +375,7 @@ def rates(found: ServedRecord) -> Iterator[Prediction]:
         low = found.served.no_faster(figure.quantity, min(predicted) * factors.low / wider, figure.predicted)
         ends = (low, max(predicted) * factors.high * wider)
         assumed = (*found.assumed, *([figure.note] if figure.note else []))
-        yield prediction_of(
+        yield build_prediction(
             found.record, figure.quantity, figure.measured, figure.predicted, assumed, ends, guessed=found.guessed
         )
 
@@ -427,12 +427,12 @@ def predict_record(record: Record, registry: RecordRegistry, stack: str | None =
     def sized_as(given: Given) -> TrainingEstimate:
         return size_training(resolve_training(given, registry))
 
-    asked = scenario_of(record, registry)
+    asked = build_scenario(record, registry)
     if stack is not None:
         asked = replace(asked, flags={**asked.flags, "stack": stack})
     asked, sized = first_possible(asked, sized_as)
     judged = _recomputed(sized.resolved) if asked.tuned and not sized.fits else sized
-    assumed = (*asked.assumed, *defaults_of(sized.resolved), *chosen_of(sized))
+    assumed = (*asked.assumed, *assumed_defaults(sized.resolved), *chosen_settings(sized))
     return PredictedRecord(record, asked, sized, judged, assumed)
 
 
@@ -447,7 +447,7 @@ def _recomputed(resolved: ResolvedTraining) -> TrainingEstimate:
     )
 
 
-def defaults_of(resolved: ResolvedTraining) -> Iterator[str]:
+def assumed_defaults(resolved: ResolvedTraining) -> Iterator[str]:
     """Settings that nobody stated and that the stack settled."""
     for key in REPORTED_DEFAULTS:
         if resolved.origin.get(key) in ("stack", "default"):
@@ -458,7 +458,7 @@ def defaults_of(resolved: ResolvedTraining) -> Iterator[str]:
             yield f"{key} {text}: default of the stack"
 
 
-def chosen_of(sized: TrainingEstimate) -> Iterator[str]:
+def chosen_settings(sized: TrainingEstimate) -> Iterator[str]:
     """Parts of the layout that the search chose."""
     fixed, layouts = sized.resolved.fixed, sized.layouts
     names = ["micro_batch", "recompute"] if sized.gpus == 1 else ["tp", "pp", "cp", "zero", "micro_batch", "recompute"]
@@ -505,7 +505,7 @@ def step_time(found: PredictedRecord) -> Iterator[Prediction]:
     span = uncertainty(job, sized.resolved.efficiency, found.guessed).around(sized.step_s)
     assumed = (*found.assumed, *([measured.assumed] if measured.assumed else []))
     processed = job.seq_len if packed else job.method.sequences_per_sample * float(lengths.mean_tokens[0])
-    yield prediction_of(
+    yield build_prediction(
         record,
         "step_time",
         measured.value,
@@ -528,7 +528,7 @@ def _peak_memory(found: PredictedRecord) -> Iterator[Prediction]:
     predicted = predicted_peak_bytes(ledger, metric)
     stated = found.record.measured.memory_metric or UNSTATED
     groups, guessed = (f"metric:{stated}",), found.memory_guessed
-    yield prediction_of(found.record, "peak_memory", conversion.value, predicted, assumed, None, groups, guessed)
+    yield build_prediction(found.record, "peak_memory", conversion.value, predicted, assumed, None, groups, guessed)
 
 
 def predicted_peak_bytes(ledger: Ledger, metric: str) -> float:
@@ -587,8 +587,8 @@ def reinforce_record(record: Record, registry: RecordRegistry) -> ReinforcedReco
     def sized_as(given: Given) -> ReinforcementEstimate:
         return size_reinforcement(resolve_reinforcement(given, registry), fewest=False)
 
-    asked, sized = first_possible(scenario_of(record, registry), sized_as)
-    assumed = (*asked.assumed, *defaults_of(sized.resolved), *chosen_of(sized.trainer), *_replicas(sized))
+    asked, sized = first_possible(build_scenario(record, registry), sized_as)
+    assumed = (*asked.assumed, *assumed_defaults(sized.resolved), *chosen_settings(sized.trainer), *_replicas(sized))
     return ReinforcedRecord(record, asked, sized, assumed)
 
 
@@ -622,7 +622,7 @@ def iteration_time(found: ReinforcedRecord) -> Iterator[Prediction]:
         return
     span = uncertainty(sized.resolved.job, sized.resolved.efficiency, found.guessed).around(sized.step_s)
     range_s = (span.low, span.high)
-    yield prediction_of(record, "step_time", measured, sized.step_s, assumed, range_s, guessed=found.guessed)
+    yield build_prediction(record, "step_time", measured, sized.step_s, assumed, range_s, guessed=found.guessed)
 
 
 def _phase_times(found: ReinforcedRecord) -> Iterator[Prediction]:
@@ -632,7 +632,7 @@ def _phase_times(found: ReinforcedRecord) -> Iterator[Prediction]:
         measured = getattr(found.record.measured, key)
         if measured is not None and predicted[phase] > 0:
             groups = (f"phase:{phase}",)
-            yield prediction_of(
+            yield build_prediction(
                 found.record, "phase_time", measured, predicted[phase], found.assumed, None, groups, found.guessed
             )
 
@@ -652,7 +652,9 @@ def _iteration_peak_memory(found: ReinforcedRecord) -> Iterator[Prediction]:
             predicted = max(predicted, sized.iteration.peaks[ROLLOUT])
     assumed = (*found.assumed, *([conversion.assumed] if conversion.assumed else []))
     groups = (f"metric:{found.record.measured.memory_metric or UNSTATED}",)
-    yield prediction_of(found.record, "peak_memory", conversion.value, predicted, assumed, None, groups, found.guessed)
+    yield build_prediction(
+        found.record, "peak_memory", conversion.value, predicted, assumed, None, groups, found.guessed
+    )
 
 
 # All records.

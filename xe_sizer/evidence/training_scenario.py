@@ -170,7 +170,7 @@ class Model(Immutable):
     assumed: tuple[str, ...] = ()
 
 
-def model_of(record: Record, registry: Registry) -> Model:
+def find_model(record: Record, registry: Registry) -> Model:
     """The model of a record: by name, else from its stated shape, else from the size in its name.
 
     Raises
@@ -317,7 +317,7 @@ SEES = re.compile(r"(?:^|[-_./ ])(?:\w*(?:vl|llava)\d?|v|pixtral|paligemma|idefi
 USUAL_SIZE = 448  # assumed: side of an image where none is stated [pixels]
 
 
-def images_of(record: Record, model: ModelShape, flags: Flags) -> None:
+def put_images(record: Record, model: ModelShape, flags: Flags) -> None:
     """The images of a sample as stated; one where a model is named for seeing and learns from data."""
     if model.vision is None:
         return
@@ -377,7 +377,7 @@ class Hardware(Immutable):
     assumed: tuple[str, ...]
 
 
-def hardware_of(record: Record, registry: Registry) -> Hardware:
+def find_hardware(record: Record, registry: Registry) -> Hardware:
     """The node that a record ran on.
 
     With one node the usual one of its kind stands for it; with several, `gpus_per_node` and `interconnect` do.
@@ -514,7 +514,7 @@ def _named_jobs() -> Mapping[str, MethodKind]:
     return others | METHODS
 
 
-def kind_of(record: Record) -> MethodKind | None:
+def find_method(record: Record) -> MethodKind | None:
     """The job that a record names, or the nearest to it: of an optimizer's name, all learns. None: there is none."""
     stated = record.job.strip().lower()
     near = look_up(names().jobs, stated)
@@ -537,13 +537,13 @@ def _adapters() -> Mapping[str, AdapterKind]:
     return others | {plain(name): kind for name, kind in ADAPTERS.items()}
 
 
-def adapter_of(record: Record) -> AdapterKind | None:
+def find_adapter(record: Record) -> AdapterKind | None:
     """The kind of adapters that a record names as its optimizer (some keep to one kind) or its job; else None."""
-    by_job = None if kind_of(record) else _adapters().get(plain(record.job))
+    by_job = None if find_method(record) else _adapters().get(plain(record.job))
     return _adapters().get(plain(record.optimizer or "")) or by_job
 
 
-def job_of(record: Record, flags: Flags) -> MethodKind:
+def put_job(record: Record, flags: Flags) -> MethodKind:
     """The nearest job with equations, with the adapters that quantised weights mean.
 
     What learns from its own answers, but was measured without writing any, is its training phase: fine-tuning.
@@ -552,8 +552,8 @@ def job_of(record: Record, flags: Flags) -> MethodKind:
     ------
     InputError : a job that has no equation
     """
-    kind = kind_of(record)
-    if adapter := adapter_of(record):
+    kind = find_method(record)
+    if adapter := find_adapter(record):
         kind = _of_task(record, next(other for other in METHODS.values() if other.default), flags)
         flags.put("job", kind.name)
         flags.put("adapter", adapter.name)
@@ -606,7 +606,7 @@ PROMPT_TOKENS = 110.0  # of mathematical problems in a chat template, where a so
 
 def reinforces(record: Record) -> bool:
     """Whether a record is of a job that learns from answers which it wrote itself."""
-    kind = kind_of(record)
+    kind = find_method(record)
     return kind is not None and kind.rollout is not None and record.reinforces
 
 
@@ -625,7 +625,7 @@ def trainer_of(record: Record) -> Record:
     return msgspec.structs.replace(record, gpus=gpus, batch=msgspec.structs.replace(batch, total=total))
 
 
-def rollout_of(record: Record, registry: RecordRegistry, flags: Flags) -> None:
+def put_rollout(record: Record, registry: RecordRegistry, flags: Flags) -> None:
     """The section `rollout`, and the models that stand beside the actor."""
     flags.put("rollout.prompts", record.batch.prompts)
     flags.put("rollout.group", record.batch.group)
@@ -665,7 +665,7 @@ def usual_prompts(record: Record, flags: Flags) -> None:
         flags.put("rollout.prompts", -(-batch // group), "an iteration of one optimizer step: prompts not stated")
 
 
-def gpus_of(record: Record, flags: Flags) -> int | None:
+def count_gpus(record: Record, flags: Flags) -> int | None:
     """GPUs of the scenario: all, but those of a critic that has some for itself beside an actor that writes too."""
     gpus, actor = record.gpus, record.trainer_gpus
     if not record.colocated or gpus is None or actor is None or actor >= gpus:
@@ -716,7 +716,7 @@ def _companion(record: Record, key: str, registry: RecordRegistry, flags: Flags)
     if stated is None or stated == record.model:
         return
     try:
-        found = model_of(msgspec.structs.replace(record, model=stated, shape=Shape()), registry)
+        found = find_model(msgspec.structs.replace(record, model=stated, shape=Shape()), registry)
     except InputError:
         flags.assumed.append(f"{key} '{stated}' is unknown here: as is usual")
         return
@@ -755,7 +755,7 @@ def _replicas(record: Record) -> int:
     return max(gpus // group, 1)
 
 
-def batch_of(record: Record, job: MethodKind, flags: Flags) -> None:
+def put_batch(record: Record, job: MethodKind, flags: Flags) -> None:
     """global = micro x accumulation x replicas, whichever two are stated; else what is usual for the job.
 
     Accumulation that is not stated is none, but for pipelines, which one micro-batch does not fill: before 0.10
@@ -831,7 +831,7 @@ class Asked(Immutable):
     guessed: bool
 
 
-def scenario_of(record: Record, registry: RecordRegistry) -> Asked:
+def build_scenario(record: Record, registry: RecordRegistry) -> Asked:
     """The flags of `read_scenario` that say what the record says; models and nodes go into the registry.
 
     Raises
@@ -839,17 +839,17 @@ def scenario_of(record: Record, registry: RecordRegistry) -> Asked:
     InputError : what makes the record impossible to size, in words that fit after "skipped:"
     """
     flags = Flags()
-    job = job_of(record, flags)
-    model = model_of(record, registry)
+    job = put_job(record, flags)
+    model = find_model(record, registry)
     registry.built_models[model.name] = model.shape
-    hardware = hardware_of(record, registry)
+    hardware = find_hardware(record, registry)
     registry.built_servers[hardware.key] = hardware.server
     stack = choose_stack(record)
     registry.built_stacks[stack.name] = stack.stack
     flags.assumed += [*model.assumed, *hardware.assumed, *stack.assumed]
     flags.put("model", model.name)
     flags.put("server", hardware.key)
-    flags.put("gpus", gpus_of(record, flags))
+    flags.put("gpus", count_gpus(record, flags))
     flags.put("stack", stack.name)
     _precision(record, hardware.server.accelerator, stack, adapts(record, job, flags), flags)
     _software(record, stack, flags)
@@ -882,17 +882,17 @@ def _batch_and_layout(
     """What an optimizer step takes and how it is spread; of those that write answers, over the GPUs that train."""
     written = reinforces(record)
     if written:
-        rollout_of(record, registry, flags)
+        put_rollout(record, registry, flags)
     else:
         _lengths(record, job, model.max_positions, flags)
     trained = trainer_of(record) if written else record
     known = recipes(record, stack.plain_name)
     _layout(trained, known, flags)
     _usual_layout(trained, stack.defaults, known, job, flags)
-    batch_of(trained, job, flags)
+    put_batch(trained, job, flags)
     if written:
         usual_prompts(record, flags)
-    images_of(record, model, flags)
+    put_images(record, model, flags)
     return known
 
 
@@ -901,7 +901,7 @@ def _companions(record: Record, job: MethodKind, registry: RecordRegistry, flags
     if "train.reference" in job.reads:
         flags.put("train.reference", record.reference)
     if "train.teacher_model" in job.reads and record.teacher_model is not None:
-        teacher = model_of(msgspec.structs.replace(record, model=record.teacher_model, shape=Shape()), registry)
+        teacher = find_model(msgspec.structs.replace(record, model=record.teacher_model, shape=Shape()), registry)
         registry.built_models[teacher.name] = teacher.shape
         flags.put("train.teacher_model", teacher.name)
 

@@ -338,9 +338,9 @@ def _core(block: Block) -> Iterator[Operator]:
     if windowed < block.layers:
         yield from _indexer(block, block.layers - windowed)
         ranked = model.indexer.top_k if model.indexer else None
-        yield attention_of(block, "attention", block.layers - windowed, ranked)
+        yield attention_operator(block, "attention", block.layers - windowed, ranked)
     if windowed > 0:
-        yield attention_of(block, "windowed attention", windowed, model.sliding_window)
+        yield attention_operator(block, "windowed attention", windowed, model.sliding_window)
     yield from _repeated_for_masks(block, block.layers - windowed, windowed)
     keys_and_values = rank.batch * rank.sequence * heads_of_a_rank(inputs)[1]
     yield from context_exchanges(block, keys_and_values * (model.qk_head_dim + model.v_head_dim) * inputs.element_bytes)
@@ -492,7 +492,7 @@ def _kept_operands(inputs: GraphInputs, heads: Array, kv_heads: Array) -> Array:
     return np.asarray(operands)
 
 
-def attention_of(block: Block, name: str, layers: float, window: int | None) -> Attention:
+def attention_operator(block: Block, name: str, layers: float, window: int | None) -> Attention:
     """One kernel of attention.
 
         FLOPs = 2 b heads pairs (qk head size + v head size)
@@ -614,7 +614,7 @@ def cross_attention(block: Block, source: RankShape) -> Iterator[Operator]:
         yield from linear(block, f"cross {name}", (f"cross_{name}",), source.tokens, cast)
     seen = replace(rank, past=source.sequence - rank.sequence)
     both_ways = replace(inputs, model=replace(inputs.model, bidirectional=True, relative_buckets=0), rank=seen)
-    yield attention_of(Block(both_ways, block.weights, block.layers), "cross attention", block.layers, None)
+    yield attention_operator(Block(both_ways, block.weights, block.layers), "cross attention", block.layers, None)
     yield from linear(block, "cross output projection", ("cross_o",), rank.tokens, inputs.zeros)
     yield leave_parallel(block, "cross attention", "output_projection")
     yield residual(block, "cross residual")

@@ -194,7 +194,7 @@ BIAS_PASSES = {"sorted": (4.0, 2.0), "loop": (2.0, 1.0)}
 WEIGHTED_BIAS = (28.0, 40.0)
 
 
-def loop_of(kernels: Kernels, experts: Experts) -> str | None:
+def find_loop(kernels: Kernels, experts: Experts) -> str | None:
     """How experts are computed one after the other: modules, sliced or split; None where they are computed together.
 
         loop = that of the model's reference implementation      where the stack loops

@@ -27,7 +27,7 @@ _OUTSIDE = ("mlp norm", "mlp residual", "post-mlp norm")
 _AFTER_NORMS = ("q", "q down", "router", "shared expert gate and up")
 
 
-def modules_of(model: ModelShape) -> tuple[RecomputeModule, ...]:
+def find_modules(model: ModelShape) -> tuple[RecomputeModule, ...]:
     """The modules of RECOMPUTE_MODULES that a model has, so that recomputing them changes something.
 
         modules = those whose operators are in some layer of the model

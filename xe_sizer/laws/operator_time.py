@@ -377,7 +377,7 @@ class OperatorWork(Immutable):
 class OperatorCost(Immutable):
     """What one operator takes of a step.
 
-    sizes : its shape by name, as `sizes_of` says
+    sizes : its shape by name, as `operator_sizes` says
     times : how often its forward runs in a step; flops, moved_bytes : of all passes of the step, or sent
     parts : name of a part of the step -> seconds that the operator adds to it
     bound : what most of its time is for: compute, memory, launch or network
@@ -506,7 +506,7 @@ def _counted(sides: Sides) -> Sides:
     return forward, backward
 
 
-def sizes_of(operator: Operator) -> dict[str, Array]:
+def operator_sizes(operator: Operator) -> dict[str, Array]:
     """The shape of an operator by the names of its sizes.
 
         sizes = m, n, k of a product; sequences, heads, queries, keys of attention; kernels or message of others

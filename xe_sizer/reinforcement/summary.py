@@ -24,7 +24,14 @@ from xe_sizer.result.training import Phase, Pool
 from xe_sizer.scenario.limits import memory_doubt, missed, verdict_of
 from xe_sizer.training.memory_parts import MEMORY_PARTS
 from xe_sizer.training.methods.preferences import REFERENCE
-from xe_sizer.training.summary import checkpoint_of, cost_of, layout_of, memory_reasons, run_of, with_operators
+from xe_sizer.training.summary import (
+    build_checkpoint,
+    build_cost,
+    build_layout,
+    memory_reasons,
+    run_components,
+    with_operators,
+)
 from xe_sizer.training.summary import summarise as summarise_training
 from xe_sizer.units import whole_parts
 
@@ -130,8 +137,8 @@ def summarise(sized: ReinforcementEstimate, details: bool = True, operators: boo
         memory=memory,
         time=time,
         data=_data(sized, base.data),
-        cost=cost_of(sized, time),
-        checkpoint=checkpoint_of(sized),
+        cost=build_cost(sized, time),
+        checkpoint=build_checkpoint(sized),
         phases=tuple(_phases(sized)),
         pools=tuple(pools_of(sized)),
         beside=tuple(_beside(sized, base.beside)),
@@ -173,7 +180,7 @@ def _time(sized: ReinforcementEstimate, base: Time) -> Time:
         bound=_bound(sized.iteration),
         ideal_step_s=None,
         losses=(),
-        run=run_of(sized),
+        run=run_components(sized),
         goodput=sized.reinforcement.iterations * step_s / sized.total_s if sized.resolved.job.interrupted else None,
     )
 
@@ -272,7 +279,7 @@ def pools_of(sized: ReinforcementEstimate) -> Iterator[Pool]:
         nodes=math.ceil(one.trainer_gpus / node),
         peak_bytes=float(round(trainer)),
         idle_share=idle[0],
-        layout=layout_of(sized.layouts),
+        layout=build_layout(sized.layouts),
         **(writes if one.colocated else {}),
     )
     if not one.colocated:

@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 DEFAULT_IMAGE_SIZE = "1024x1024"
 
 
-def images_of(provenance: Provenance, model: ModelShape, traffic: Traffic) -> Images | None:
+def build_images(provenance: Provenance, model: ModelShape, traffic: Traffic) -> Images | None:
     """The images of every request; None where it has none.
 
         tokens of a prompt = text + images x tokens of an image
@@ -397,7 +397,7 @@ def _assembled(
     load = _load(given, engine)
     trace = _trace(given, provenance)
     traffic = _traffic(provenance, trace)
-    images = images_of(provenance, model, traffic)
+    images = build_images(provenance, model, traffic)
     traffic = with_images(traffic, images)
     adapters = served_adapters(given, provenance, model, engine, server.accelerator)
     if values.serve.max_model_len is not None or model.max_positions:

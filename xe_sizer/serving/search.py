@@ -21,12 +21,12 @@ from xe_sizer.serving.estimate import (
     PrefillReplicas,
     ServingEstimate,
     alike,
-    cases_of,
+    build_cases,
+    count_replicas,
     fewest_that_fit,
     first,
     missed,
     missed_for,
-    replicas_of,
 )
 from xe_sizer.serving.job import FULL, HIGHEST_LOAD, TARGET_LOAD, ReplicaLayouts
 from xe_sizer.serving.load import LOADS
@@ -67,7 +67,7 @@ def choose(resolved: ResolvedService, placements: ReplicaLayouts) -> Choice:
     Where the load needs more than a server, every number of stages is looked at: one that is no multiple of the fewest
     may need fewer GPUs.
     """
-    cases = cases_of(resolved, placements)
+    cases = build_cases(resolved, placements)
     minimum = fewest_that_fit(cases)
     few = cases[worthwhile(placements, cases.fitting)]
     if resolved.load == "batch":
@@ -90,7 +90,7 @@ def _static(resolved: ResolvedService, cases: Cases, minimum: int | None) -> Cho
     gpus = as_array(placements.gpus if resolved.gpus is None else -placements.gpus)
     late = missed_for(missed(resolved, found.ttft_s, found.tpot_s), np.maximum(gpus, 1.0), cases.fitting)
     best = cases.order(late, *_batch_order(resolved, placements, gpus, found.request_s))
-    replicas, places = int(replicas_of(resolved, placements)[best]), _pick(as_array(most), best)
+    replicas, places = int(count_replicas(resolved, placements)[best]), _pick(as_array(most), best)
     rate = resolved.amount / _pick(found.request_s, best)
     values = [_pick(getattr(found, name), best) for name in ("ttft_s", "tpot_s", "request_s")]
     point = Point(
@@ -125,7 +125,7 @@ def _batch_order(
         servers = np.ceil(placements.gpus / resolved.job.server.accelerators) * (resolved.gpus is None)
         return servers, alike(request_s), np.abs(gpus)
     if resolved.objective == "throughput":
-        rate = replicas_of(resolved, placements) / request_s
+        rate = count_replicas(resolved, placements) / request_s
         return -alike(rate / np.where(resolved.gpus is None, gpus, 1.0)), request_s
     return gpus, request_s
 
@@ -161,7 +161,7 @@ class Fleets(Immutable):
 
     @property
     def columns(self) -> tuple[Array | Flags, ...]:
-        """What `first_of` compares."""
+        """What `choose_fleet` compares."""
         cases, at = self.cases, self.at
         sizes = cases.fitting, cases.need_bytes, self.overloaded, as_array(cases.placements.gpus), self.gpus, self.taken
         return (*sizes, at.ttft_s, at.tpot_s, at.request_s)
@@ -172,7 +172,7 @@ class Fleets(Immutable):
         return np.asarray(np.where(self.overloaded | ~self.cases.fitting, np.inf, late))
 
 
-def fleets_of(resolved: ResolvedService, cases: Cases) -> Fleets:
+def build_fleets(resolved: ResolvedService, cases: Cases) -> Fleets:
     """Of each placement as many replicas as the load needs, or as the GPUs asked for hold, and what they get."""
     placements, load = cases.placements, LOADS[resolved.load]
     found = curve(resolved.job, placements, cases.memory, resolved.traffic)
@@ -187,7 +187,7 @@ def fleets_of(resolved: ResolvedService, cases: Cases) -> Fleets:
     return Fleets(cases, found, most, replicas, rate, top, at, overloaded, taken)
 
 
-def first_of(resolved: ResolvedService, fleets: Sequence[Fleets]) -> int:
+def choose_fleet(resolved: ResolvedService, fleets: Sequence[Fleets]) -> int:
     """The fleet to take, counted through all of them: the fewest GPUs that keep the limits, then the fastest.
 
     GPUs that are there anyway are used for the most requests. Of as many GPUs a replica inside one server comes before
@@ -210,11 +210,11 @@ def first_of(resolved: ResolvedService, fleets: Sequence[Fleets]) -> int:
 
 def _online(resolved: ResolvedService, cases: Cases, minimum: int | None) -> Choice:
     """Requests that come and go."""
-    fleets = fleets_of(resolved, cases)
-    return chosen_of(resolved, fleets, first_of(resolved, (fleets,)), minimum)
+    fleets = build_fleets(resolved, cases)
+    return build_choice(resolved, fleets, choose_fleet(resolved, (fleets,)), minimum)
 
 
-def chosen_of(resolved: ResolvedService, fleets: Fleets, best: int, minimum: int | None) -> Choice:
+def build_choice(resolved: ResolvedService, fleets: Fleets, best: int, minimum: int | None) -> Choice:
     """The choice of one of the fleets."""
     place = slice(best, best + 1)
     found = fleets.found
@@ -240,7 +240,7 @@ def _fleet(resolved: ResolvedService, placements: ReplicaLayouts, found: Curve, 
     if resolved.replicas is not None:
         return np.full(len(placements), float(resolved.replicas))
     if resolved.gpus is not None or resolved.load is None:
-        return replicas_of(resolved, placements)
+        return count_replicas(resolved, placements)
     share = np.where(keeps & resolved.limits_latency, 1.0, TARGET_LOAD)
     each = LOADS[resolved.load].filled(resolved, found, most, share)
     needed = np.ceil(resolved.amount / np.maximum(each, 1e-12) - 1e-9)
@@ -299,7 +299,7 @@ class _Settled(Immutable):
     @property
     def keeps_limits(self) -> bool:
         """Whether the limits on latency are kept, on no fewer replicas than the load needs at this share."""
-        needed = fleets_of(replace(self.resolved, replicas=None), self.fleets.cases)
+        needed = build_fleets(replace(self.resolved, replicas=None), self.fleets.cases)
         enough = self.resolved.gpus is not None or float(needed.replicas[0]) <= float(self.fleets.replicas[0])
         return enough and float(self.fleets.missed(self.resolved)[0]) == 0.0 == float(needed.missed(self.resolved)[0])
 
@@ -317,10 +317,10 @@ def choose_returning(
     -------
     The service with the share that is found, and the choice
     """
-    cases = cases_of(resolved, placements)
+    cases = build_cases(resolved, placements)
     minimum = fewest_that_fit(cases)
     cases = cases[worthwhile(placements, cases.fitting)]
-    ideal = fleets_of(_finding(resolved, asked, 1.0, 0.0), cases)
+    ideal = build_fleets(_finding(resolved, asked, 1.0, 0.0), cases)
     least = ideal.gpus * (resolved.gpus is None)
     misses = ideal.missed(resolved)
     settled: list[_Settled] = []
@@ -333,8 +333,8 @@ def choose_returning(
         settled.append(one)
         if one.keeps_limits:
             best_gpus = min(best_gpus, float(one.fleets.gpus[0]) * (resolved.gpus is None))
-    best = settled[first_of(resolved, [one.fleets for one in settled])]
-    return replace(best.resolved, replicas=None), chosen_of(best.resolved, best.fleets, 0, minimum)
+    best = settled[choose_fleet(resolved, [one.fleets for one in settled])]
+    return replace(best.resolved, replicas=None), build_choice(best.resolved, best.fleets, 0, minimum)
 
 
 def _finding(resolved: ResolvedService, asked: HostCache, share: float, fetched_s: float) -> ResolvedService:
@@ -376,8 +376,8 @@ def _settle(resolved: ResolvedService, asked: HostCache, cases: Cases, replicas:
     found, fetched_s = 1.0, 0.0
     for _ in range(MOST_ROUNDS):
         service = replace(_finding(resolved, asked, found, fetched_s), replicas=replicas)
-        fleets = fleets_of(service, cases)
-        point = chosen_of(service, fleets, 0, None).point
+        fleets = build_fleets(service, cases)
+        point = build_choice(service, fleets, 0, None).point
         hits = _kept(service, cases.placements, cases.memory, replicas, point, asked).hits
         share, host = float(hits.both[0]), float(hits.host[0])
         once_s = float(fetch_s(service.job, cases.placements, asked.seen_share * service.traffic.inputs)[0])
@@ -519,7 +519,7 @@ def _kinds(resolved: ResolvedService, prefill: ReplicaLayouts, decode: ReplicaLa
 
 
 def _fitting(resolved: ResolvedService, placements: ReplicaLayouts) -> Cases:
-    cases = cases_of(resolved, placements)
+    cases = build_cases(resolved, placements)
     kept = cases.fitting & worthwhile(placements, cases.fitting)
     return cases[kept]
 
@@ -632,7 +632,7 @@ def _choice(resolved: ResolvedService, one: Pools) -> Choice:
     load = top
     if resolved.load not in (None, "request_rate"):  # the load that comes to the rate
         load = top * (float(one.latencies(top).request_s[0]) + resolved.think_s)
-    return cases_of(resolved, place).chosen(0)(
+    return build_cases(resolved, place).chosen(0)(
         minimum=int(place.gpus[0]),
         full_rate=float(one.top_rate[0]) / HIGHEST_LOAD / decodes,
         top_rate=top / decodes,
@@ -658,7 +658,7 @@ def _readers(resolved: ResolvedService, one: Pools) -> PrefillReplicas:
     place, whole = one.kinds.prefill[one.first], ReplicaLayouts.of()
     return PrefillReplicas(
         placement=place,
-        memory=cases_of(resolved, place).memory,
+        memory=build_cases(resolved, place).memory,
         replicas=int(one.prefills[0]),
         stages_s=parts,
         utilisation=float((taken * one.each_s / one.prefills)[0]),
@@ -708,7 +708,7 @@ def size_fitting(resolved: ResolvedService, size_once: Sized) -> ServingEstimate
     placements = legal_placements(resolved.job, resolved.fixed, resolved.most_gpus())
     shortest = replace(resolved.traffic, inputs=1.0) if _context(resolved) else resolved.traffic
     least = replace(resolved, traffic=shortest)
-    fitting = cases_of(least, placements).fitting if len(placements) else np.zeros(0, dtype=bool)
+    fitting = build_cases(least, placements).fitting if len(placements) else np.zeros(0, dtype=bool)
     if not np.any(fitting):
         return size_once(resolved)
     placements = placements[fitting]
@@ -724,7 +724,7 @@ def _context(resolved: ResolvedService) -> bool:
 
 def _longest(resolved: ResolvedService, placements: ReplicaLayouts, size_once: Sized) -> ServingEstimate:
     job, outputs = resolved.job, resolved.traffic.outputs
-    replicas = np.minimum(replicas_of(resolved, placements), resolved.amount)
+    replicas = np.minimum(count_replicas(resolved, placements), resolved.amount)
     found = longest_context(job, placements, np.ceil(resolved.amount / replicas), outputs, _bound(resolved))
     best = float(found.max())
     if best <= 0:
@@ -738,7 +738,7 @@ def _most(resolved: ResolvedService, placements: ReplicaLayouts, size_once: Size
     job, traffic = resolved.job, resolved.traffic
     limit = job.engine.batching.max_sequences * job.groups(placements)
     each = np.minimum(sessions_held(job, placements, traffic.inputs, traffic.outputs), limit)
-    found = each * (1.0 if resolved.load == "batch" else replicas_of(resolved, placements))
+    found = each * (1.0 if resolved.load == "batch" else count_replicas(resolved, placements))
     best = float(found.max())
     if best < 1:
         return size_once(resolved)
@@ -764,7 +764,7 @@ def _told(resolved: ResolvedService, found: dict[str, object]) -> ResolvedServic
     return replace(resolved, values=values, origin=origin)
 
 
-def fit_of(estimate: ServingEstimate) -> Fit | None:
+def build_fit(estimate: ServingEstimate) -> Fit | None:
     """What was looked for as the result shows it; None where nothing was, or nothing fits."""
     resolved = estimate.resolved
     if resolved.fit is None or not estimate.fits:

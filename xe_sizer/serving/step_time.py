@@ -23,9 +23,9 @@ from xe_sizer.laws.operator_time import (
     OperatorCost,
     exposed_launch_time_s,
     launch_counts,
+    operator_sizes,
     operator_times,
     operator_work,
-    sizes_of,
 )
 from xe_sizer.laws.parts import computed, part
 from xe_sizer.serving.job import reserves, serving_job
@@ -654,7 +654,7 @@ def _kernel(work: OperatorWork, at: _At, longer: Array) -> OperatorCost:
     seconds = at.one(longer * work.seconds[0])
     return OperatorCost(
         operator=operator,
-        sizes={name: at.one(size) for name, size in sizes_of(operator).items()},
+        sizes={name: at.one(size) for name, size in operator_sizes(operator).items()},
         times=at.one(longer * operator.layers),
         flops=at.one(longer * work.flops[0]),
         moved_bytes=at.one(longer * work.moved_bytes[0]),
@@ -670,7 +670,7 @@ def _exchange(step: EngineStep, at: _At, operator: Collective) -> OperatorCost:
     message = sum((at.one(size) for _, size in operator.forward), 0.0)
     return OperatorCost(
         operator=operator,
-        sizes={name: at.one(size) for name, size in sizes_of(operator).items()},
+        sizes={name: at.one(size) for name, size in operator_sizes(operator).items()},
         times=operator.layers,
         flops=0.0,
         moved_bytes=operator.layers * message,

@@ -65,7 +65,7 @@ from xe_sizer.serving.memory import (
     worst_moment,
 )
 from xe_sizer.serving.resolve import images_in
-from xe_sizer.serving.search import fit_of, host_cache_warnings, session_cache
+from xe_sizer.serving.search import build_fit, host_cache_warnings, session_cache
 from xe_sizer.serving.step_time import STEP_PARTS, adapter_products
 from xe_sizer.serving.uncertainty import MEMORY_ERROR_SHARE, span
 from xe_sizer.units import (
@@ -207,7 +207,7 @@ def _hour(place: int, share: float, one: ServingEstimate) -> DayHour:
 PERCENTILES = (50.0, 90.0, 95.0, 99.0)  # that benchmark tools print
 
 
-def benchmark_of(estimate: ServingEstimate) -> Benchmark | None:
+def build_benchmark(estimate: ServingEstimate) -> Benchmark | None:
     """The test of a service; None where none was asked for, or nothing fits.
 
         tokens per second = requests per second x mean tokens, over the whole test with its beginning and its end
@@ -323,7 +323,7 @@ def disaggregation(estimate: ServingEstimate) -> Disaggregation | None:
     return Disaggregation(
         prefill_replicas=prefills.replicas,
         prefill_gpus=int(prefills.placement.gpus[0]),
-        prefill_layout=layout_of(prefills.placement),
+        prefill_layout=build_layout(prefills.placement),
         decode_replicas=estimate.replicas,
         utilisation=prefills.utilisation,
         link_utilisation=prefills.link_utilisation,
@@ -339,7 +339,7 @@ def disaggregation(estimate: ServingEstimate) -> Disaggregation | None:
     )
 
 
-def layout_of(placement: ReplicaLayouts) -> ReplicaLayout:
+def build_layout(placement: ReplicaLayouts) -> ReplicaLayout:
     """The sizes of one placement."""
     return ReplicaLayout(**{name: int(getattr(placement, name)[0]) for name in ReplicaLayout.__struct_fields__})
 
@@ -349,7 +349,7 @@ def _aggregated(without: ServingEstimate) -> Aggregated:
     return Aggregated(
         gpus=without.gpus,
         replicas=without.replicas,
-        layout=layout_of(without.placement),
+        layout=build_layout(without.placement),
         meets_limits=without.ok,
         ttft_s=bounded[0],
         tpot_s=bounded[1],
@@ -489,7 +489,7 @@ USED = frozenset(SERVE_OPTIONS.values()) | {"job", "cost.currency"}
 PARTLY_USED = ("layout", "limits", "cost", "efficiency", "serve", "lora")
 
 
-def warnings_of(estimate: ServingEstimate) -> Iterator[str]:
+def find_warnings(estimate: ServingEstimate) -> Iterator[str]:
     """Warnings that need the answer, and those about keys that inference does not read."""
     resolved, traffic = estimate.resolved, estimate.resolved.traffic
     yield from joining_assumptions(resolved.job.server, int(estimate.placement.gpus[0]))
@@ -643,7 +643,7 @@ def _ignored(given: Given, engine: str) -> set[str]:
 # LoRA adapters.
 
 
-def adapters_of(estimate: ServingEstimate) -> Adapters | None:
+def build_adapters(estimate: ServingEstimate) -> Adapters | None:
     """What they take of a GPU and of a decode step; None where the service has none."""
     job, placement = estimate.resolved.job, estimate.placement
     adapters = job.adapters
@@ -689,27 +689,27 @@ def summarise(estimate: ServingEstimate, details: bool = True) -> ServeResult:
             gpus_per_node=min(estimate.gpus, node),
             minimum_that_fits=estimate.minimum if details else None,
         ),
-        layout=layout_of(estimate.placement),
+        layout=build_layout(estimate.placement),
         memory=serve_memory(estimate, details),
         latency=_latency(estimate),
-        throughput=throughput_of(estimate),
+        throughput=build_throughput(estimate),
         kv_cache=_kv_cache(estimate),
         replicas=_replicas(estimate, nodes),
         per_replica=_per_replica(estimate),
-        cost=cost_of(estimate),
+        cost=build_cost(estimate),
         phases=Phases(prefill=_phase(estimate.point.prefill), decode=_phase(estimate.point.decode)),
         images=images_in(estimate) if estimate.fits else None,
-        test=benchmark_of(estimate) if estimate.choice.test else None,
+        test=build_benchmark(estimate) if estimate.choice.test else None,
         load_curve=tuple(load_curve(estimate)) if details and not estimate.choice.test else (),
         day=day(estimate) if details else None,
         disaggregation=disaggregation(estimate) if details else None,
-        adapters=adapters_of(estimate),
+        adapters=build_adapters(estimate),
         session_cache=session_cache(estimate),
-        fit=fit_of(estimate),
+        fit=build_fit(estimate),
         cautions=tuple(cautions(estimate)),
         misread=tuple(misread(resolved)),
         read_from_name=resolved.read_from_name,
-        warnings=tuple(dict.fromkeys((*misread(resolved), *resolved.warnings, *warnings_of(estimate)))),
+        warnings=tuple(dict.fromkeys((*misread(resolved), *resolved.warnings, *find_warnings(estimate)))),
         sources=tuple(_sources(estimate)) if details else (),
     )
 
@@ -764,7 +764,7 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def throughput_of(estimate: ServingEstimate) -> Throughput:
+def build_throughput(estimate: ServingEstimate) -> Throughput:
     traffic, rate = estimate.resolved.traffic, estimate.taken_per_s
     return Throughput(
         output_tokens_per_s=rate * traffic.outputs,
@@ -813,11 +813,11 @@ def _replicas(estimate: ServingEstimate, nodes: int) -> Replicas:
     )
 
 
-def cost_of(estimate: ServingEstimate) -> ServeCost:
+def build_cost(estimate: ServingEstimate) -> ServeCost:
     """Price and energy of all GPUs by the tokens that they process, idle and spare ones included."""
     server = estimate.resolved.job.server
     energy = energy_kwh(server, float(estimate.gpus), INFERENCE_POWER_SHARE)
-    millions = throughput_of(estimate).total_tokens_per_s * HOUR_S / MEGA
+    millions = build_throughput(estimate).total_tokens_per_s * HOUR_S / MEGA
     return ServeCost(
         per_hour=estimate.cost,
         per_million_input_tokens=estimate.cost_per_million_input_tokens,

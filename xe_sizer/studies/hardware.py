@@ -21,10 +21,10 @@ from xe_sizer.serving.advice import advise as advise_service
 from xe_sizer.serving.memory import serving_memory
 from xe_sizer.serving.queueing import curve
 from xe_sizer.serving.resolve import resolve
-from xe_sizer.serving.search import fit_of, size
+from xe_sizer.serving.search import build_fit, size
 from xe_sizer.serving.search_space import legal_placements
+from xe_sizer.serving.summary import build_throughput
 from xe_sizer.serving.summary import summarise as summarise_service
-from xe_sizer.serving.summary import throughput_of
 from xe_sizer.serving.summary import with_operators as with_service_operators
 
 if TYPE_CHECKING:
@@ -252,14 +252,14 @@ def option(sized: ServingEstimate) -> FleetOption:
         meets_limits=sized.ok,
         ttft_s=ttft_s if math.isfinite(ttft_s) else None,
         tpot_s=tpot_s if math.isfinite(tpot_s) else None,
-        output_tokens_per_s_per_gpu=throughput_of(sized).output_tokens_per_s_per_gpu,
+        output_tokens_per_s_per_gpu=build_throughput(sized).output_tokens_per_s_per_gpu,
         utilisation=sized.utilisation,
         cost_per_hour=sized.cost,
         cost_per_million_output_tokens=sized.cost_per_million_tokens,
         currency=sized.resolved.tariff.currency,
         power_w=power_w(sized),
         cost_per_million_tokens=sized.cost_per_million_of_both,
-        fit=fit_of(sized),
+        fit=build_fit(sized),
         hourly_price=sized.resolved.tariff.hourly(server),
     )
 

@@ -17,7 +17,7 @@ from xe_sizer.result.studies import (
 from xe_sizer.studies.estimate import reinforces
 from xe_sizer.studies.plan import candidates_of, gpu_numbers, searched
 from xe_sizer.training.resolve import resolve
-from xe_sizer.training.summary import COMPUTE, bound_of, layout_of, scenario_of
+from xe_sizer.training.summary import COMPUTE, build_layout, longest_part, scenario_with_origins
 
 if TYPE_CHECKING:
     from xe_sizer.profiles.registry import Registry
@@ -43,7 +43,9 @@ def scaling(given: Given, registry: Registry, weak: bool = False) -> Scaling:
         if sized is not None:
             points.append(_point(sized, points[0] if points else None))
     kind = "weak" if weak else "strong"
-    return Scaling(schema_version=SCHEMA_VERSION, scenario=scenario_of(resolved), kind=kind, points=tuple(points))
+    return Scaling(
+        schema_version=SCHEMA_VERSION, scenario=scenario_with_origins(resolved), kind=kind, points=tuple(points)
+    )
 
 
 def _of_iterations(given: Given, registry: Registry, weak: bool) -> Scaling:
@@ -63,7 +65,7 @@ def _of_iterations(given: Given, registry: Registry, weak: bool) -> Scaling:
     points: list[ScalingPoint] = []
     for count in _doubling(sorted(found)):
         points.append(_point(found[count], points[0] if points else None))
-    scenario = scenario_of(resolved.trainer)
+    scenario = scenario_with_origins(resolved.trainer)
     return Scaling(schema_version=SCHEMA_VERSION, scenario=scenario, kind="strong", points=tuple(points))
 
 
@@ -92,15 +94,15 @@ def _point(sized: TrainingEstimate, first: ScalingPoint | None) -> ScalingPoint:
     return ScalingPoint(
         gpus=sized.gpus,
         global_batch=job.global_batch,
-        layout=layout_of(sized.layouts),
+        layout=build_layout(sized.layouts),
         step_s=sized.step_s,
         tokens_per_s=sized.tokens_per_s,
         efficiency=samples_per_s / sized.gpus / alone,
-        bound=bound_of(seconds),
+        bound=longest_part(seconds),
         lost=_mostly_lost(seconds),
     )
 
 
 def _mostly_lost(seconds: Mapping[str, float]) -> str:
     """The part of a step that is not compute and takes most."""
-    return bound_of({**seconds, **dict.fromkeys(COMPUTE, 0.0)})
+    return longest_part({**seconds, **dict.fromkeys(COMPUTE, 0.0)})

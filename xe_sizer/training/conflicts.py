@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from xe_sizer.errors import did_you_mean
 from xe_sizer.graph.inputs import BLOCK_SCALED
-from xe_sizer.graph.recompute import RECOMPUTE_MODULES, modules_of
+from xe_sizer.graph.recompute import RECOMPUTE_MODULES, find_modules
 from xe_sizer.laws.device import FP4, FP8
 from xe_sizer.scenario.provenance import indivisible, problem_at, too_many_stages, unknown_precision
 from xe_sizer.software.number_formats import recipes_of
@@ -22,7 +22,7 @@ from xe_sizer.software.stack import (
 )
 from xe_sizer.training.layout import can_offload, offloaded_parts
 from xe_sizer.training.search_space import ENDS
-from xe_sizer.training.workload import replicas_of
+from xe_sizer.training.workload import count_replicas
 
 if TYPE_CHECKING:
     from xe_sizer.errors import Problem
@@ -112,7 +112,7 @@ def _modules(given: Given, model: ModelShape | None, stack: Stack | None, proble
         hint = f"stacks that can: {', '.join(stacks_with('recompute_modules'))}"
         yield problem(key, f"{stack.name} does not recompute by module", hint)
         return
-    has = known if model is None else modules_of(model)
+    has = known if model is None else find_modules(model)
     for module in layout.recompute_modules:
         if stack is not None and module not in known:
             yield problem(key, f"{stack.name} cannot recompute {module} alone", f"it can {', '.join(known)}")
@@ -422,7 +422,7 @@ def _ramp(given: Given, problem: Any) -> Iterator[Problem]:
 
 def _accumulation(given: Given, gpus: int | None, stack: Stack, problem: Any) -> Iterator[Problem]:
     """A global batch that is not what micro-batch, accumulation and the replicas that the GPUs come to make."""
-    train, dp = given.values.train, replicas_of(given, gpus, stack)
+    train, dp = given.values.train, count_replicas(given, gpus, stack)
     if train.global_batch is None or train.grad_accum is None or given.values.layout.dp:
         return
     of_a_rank = (train.micro_batch or 1) * train.grad_accum

@@ -227,7 +227,7 @@ class TrainingEstimate(Immutable):
 
     def spread(self, of: str) -> Spread | None:
         """Factors on a quantity that a limit bounds, or on the peak of memory; a price follows the time."""
-        return spread_of(of, self.uncertainty)
+        return find_spread(of, self.uncertainty)
 
     @cached_property
     def fit_probability(self) -> float | None:
@@ -387,7 +387,7 @@ def keeps_limits(resolved: ResolvedTraining, layouts: Layouts, step_s: Array) ->
     if cost is not None:
         known["cost"] = cost
     span = uncertainty(resolved.job, resolved.efficiency)
-    return kept(resolved.given.values.limits, WING, known, len(step_s), lambda of: spread_of(of, span))
+    return kept(resolved.given.values.limits, WING, known, len(step_s), lambda of: find_spread(of, span))
 
 
 def _run_hours(resolved: ResolvedTraining, layouts: Layouts, step_s: Array) -> Array:
@@ -402,7 +402,7 @@ def _run_hours(resolved: ResolvedTraining, layouts: Layouts, step_s: Array) -> A
     return hours
 
 
-def spread_of(of: str, span: Uncertainty) -> Spread | None:
+def find_spread(of: str, span: Uncertainty) -> Spread | None:
     """Factors on a quantity of a run by its name, or on its peak of memory for what is left of the card."""
     if of == "gpus":
         return EXACT

@@ -27,7 +27,7 @@ from xe_sizer.training.activations import (
     runs_backward,
 )
 from xe_sizer.training.gathering import gathered_beyond
-from xe_sizer.training.layout import SELECTIVE, micro_batches_in_flight, stages_of
+from xe_sizer.training.layout import SELECTIVE, build_stages, micro_batches_in_flight
 from xe_sizer.training.model_states import (
     Shards,
     StateBytes,
@@ -169,7 +169,7 @@ class Evaluation(Immutable):
     @cached_property
     def stages(self) -> Stages:
         """Layers by stage of the pipeline."""
-        return stages_of(self.job.model.layers, self.job.split, self.layouts)
+        return build_stages(self.job.model.layers, self.job.split, self.layouts)
 
     @cached_property
     def held(self) -> ParameterCounts:

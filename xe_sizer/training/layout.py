@@ -423,7 +423,7 @@ def head_in_layers(model: ModelShape) -> float:
     return model.vocab / (4.0 * model.heads * model.head_dim + 3.0 * model.ffn)
 
 
-def stages_of(model_layers: int, split: Split, layouts: Layouts) -> Stages:
+def build_stages(model_layers: int, split: Split, layouts: Layouts) -> Stages:
     """Layers by stage.
 
         layers = L / pp                                                  where it divides, also among vpp chunks

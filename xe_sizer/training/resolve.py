@@ -41,7 +41,7 @@ from xe_sizer.training.adapters import ADAPTERS, ALL_WEIGHTS, AdapterOptions, Qu
 from xe_sizer.training.adapters.adapter import VIRTUAL_TOKENS
 from xe_sizer.training.adapters.low_rank import resolve_end
 from xe_sizer.training.conflicts import conflicts
-from xe_sizer.training.device import device_of, without_losses
+from xe_sizer.training.device import build_device, without_losses
 from xe_sizer.training.job import OWN, BatchRamp, Images, Job, Pauses
 from xe_sizer.training.layout import SELECTIVE, WORDS
 from xe_sizer.training.methods import DEFAULT_METHOD, METHODS, MethodOptions
@@ -381,7 +381,7 @@ EVALUATED_SHARE = 0.05  # of the data set, chosen: val_set_size of the examples 
 MOST_BATCHES = 100  # published: global batches of one evaluation: --eval-iters of Megatron-LM
 
 
-def pauses_of(provenance: Provenance, work: Workload, *, writes: bool) -> Pauses:
+def build_pauses(provenance: Provenance, work: Workload, *, writes: bool) -> Pauses:
     """What stops the training of a scenario, as it says, or as is usual.
 
     An evaluation of which nobody says how much it reads is left out, and `unsized_evaluation` says so.
@@ -431,7 +431,9 @@ QUANTISING = ("train.quantiser", "train.bits")
 REFERENCE, TEACHER = "train.reference", "train.teacher_model"
 
 
-def method_of(provenance: Provenance, model: ModelShape, stack: Stack, kind: MethodKind, registry: Registry) -> Method:
+def build_method(
+    provenance: Provenance, model: ModelShape, stack: Stack, kind: MethodKind, registry: Registry
+) -> Method:
     """The method applied to the model. Raises InputError for what the model or the quantiser does not have."""
     options = MethodOptions(
         trained=_trained(provenance, model, stack, kind),
@@ -471,7 +473,7 @@ def _other_model(provenance: Provenance, kind: MethodKind, key: str, registry: R
     return registry.model(relative(given, key, name), partial(given.locate, tuple(key.split("."))))
 
 
-def adapter_of(given: Given, kind: MethodKind) -> AdapterKind | None:
+def find_adapter(given: Given, kind: MethodKind) -> AdapterKind | None:
     """What learns beside frozen weights: as asked for, as the job means it, or as settings of adapters imply it."""
     if asked := given.values.adapter:
         return ADAPTERS.get(asked)
@@ -483,7 +485,7 @@ def adapter_of(given: Given, kind: MethodKind) -> AdapterKind | None:
 
 def quantises(given: Given, kind: MethodKind) -> bool:
     """Whether frozen weights are held in few bits."""
-    adapter = adapter_of(given, kind)
+    adapter = find_adapter(given, kind)
     asked = any(key in given.origin for key in QUANTISING)
     return adapter is not None and (kind.quantises or adapter.quantises or (asked and not kind.adapter))
 
@@ -491,7 +493,7 @@ def quantises(given: Given, kind: MethodKind) -> bool:
 def _trained(provenance: Provenance, model: ModelShape, stack: Stack, kind: MethodKind) -> Trained:
     """What learns of the model, with the stack's defaults where the scenario leaves something open."""
     given = provenance.given
-    adapter, held = adapter_of(given, kind), quantises(given, kind)
+    adapter, held = find_adapter(given, kind), quantises(given, kind)
     if not held:
         _refuse_quantiser(given, kind)
     if adapter is None and kind.adapter:
@@ -842,7 +844,7 @@ def _assembled(
         stack=stack_used,
         server=server,
         network=network(server),
-        device=device_of(server.accelerator, stack_used, method, precision, efficiency),
+        device=build_device(server.accelerator, stack_used, method, precision, efficiency),
         precision=precision,
         optimizer=optimizer,
         attention=provenance.settle("attention", stack.kernels.attention, "stack"),
@@ -854,7 +856,7 @@ def _assembled(
         global_batch=work.global_batch,
         steps=work.steps,
         **layers_asked(values),
-        pauses=pauses_of(provenance, work, writes=method.kind.rollout is not None),
+        pauses=build_pauses(provenance, work, writes=method.kind.rollout is not None),
         images=seen.images,
         lengths_assumed=lengths_assumed(values, provenance.origin["train.seq_len"]),
     )
@@ -908,7 +910,7 @@ def _method(provenance: Provenance, model: ModelShape, stack: Stack, job_name: s
     kind = METHODS.get(job_name)
     if kind is None:  # a job of the other wing, beside other problems of the scenario
         raise InputError(_inference(provenance.given))
-    return method_of(provenance, model, stack, kind, registry)
+    return build_method(provenance, model, stack, kind, registry)
 
 
 def _precision(provenance: Provenance, server: Server, stack: Stack) -> str:

@@ -13,7 +13,7 @@ from xe_sizer.graph.weights import count_parameters
 from xe_sizer.immutable import Immutable
 from xe_sizer.laws.collectives import copy_time_s
 from xe_sizer.laws.parts import computed, part
-from xe_sizer.training.layout import Split, stages_of
+from xe_sizer.training.layout import Split, build_stages
 from xe_sizer.training.model_states import parameter_counts
 from xe_sizer.training.padding import PACKED
 from xe_sizer.training.step_time import forward_pass_s, timeline, timeline_of
@@ -133,7 +133,7 @@ def checkpoint(evaluation: Evaluation) -> Checkpoint:
     job, layouts, sizes = evaluation.job, evaluation.layouts, evaluation.sizes
     one = np.ones_like(layouts.tp)
     whole = replace(layouts, tp=one, pp=one, vpp=one, cp=one, ep=one, dp=one)
-    held = parameter_counts(job.model, job.method, whole, stages_of(job.model.layers, Split(), whole))
+    held = parameter_counts(job.model, job.method, whole, build_stages(job.model.layers, Split(), whole))
     base, adapters = float(job.method.learning.base) * held.base[0] + held.parts_learning[0], held.adapters[0]
     further = held.vectors[0] * sizes.vector_more + held.tables[0] * sizes.embedding_more
     weights = base * sizes.weight + adapters * job.stack.states.adapter_weight_bytes

@@ -17,7 +17,7 @@ from xe_sizer.graph.vision import VISION
 from xe_sizer.immutable import Immutable
 from xe_sizer.laws.collectives import ALL_GATHER, REDUCE_SCATTER, collective_time_s, copy_time_s
 from xe_sizer.laws.network import exchange_times
-from xe_sizer.laws.operator_time import NETWORK, OperatorCost, operator_work, sizes_of
+from xe_sizer.laws.operator_time import NETWORK, OperatorCost, operator_sizes, operator_work
 from xe_sizer.laws.parts import Part, computed, part
 from xe_sizer.training.activations import activations, forward_flops, needed_flops, offloaded_layers, recomputed_flops
 from xe_sizer.training.communication import (
@@ -222,7 +222,7 @@ def _exchange(group: _Passes, operator: Collective) -> OperatorCost:
 
 
 def _sizes(group: _Passes, operator: Operator) -> dict[str, float]:
-    return {name: group.one(size) for name, size in sizes_of(operator).items()}
+    return {name: group.one(size) for name, size in operator_sizes(operator).items()}
 
 
 def _scaled(cost: OperatorCost, factor: float) -> OperatorCost:

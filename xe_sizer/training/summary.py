@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from msgspec.structs import replace
 
-from xe_sizer.graph.experts import loop_of
+from xe_sizer.graph.experts import find_loop
 from xe_sizer.graph.weights import count_parameters
 from xe_sizer.laws.hardware import HOST_RESERVE_BYTES, energy_kwh, energy_words
 from xe_sizer.result.common import (
@@ -183,7 +183,7 @@ def cautions(estimate: TrainingEstimate) -> Iterator[str]:
 def warn_of_looped_experts(resolved: ResolvedTraining) -> Iterator[str]:
     """That experts are computed one after the other, and the setting that prices them together."""
     job = resolved.job
-    if job.model.experts is None or not loop_of(job.stack.graph_kernels(job.attention), job.model.experts):
+    if job.model.experts is None or not find_loop(job.stack.graph_kernels(job.attention), job.model.experts):
         return
     told = f"{job.stack.name} computes the {job.model.experts.count} experts of a layer one after the other"
     together = [name for name, kernels in job.stack.fused.items() if kernels.get("experts") == "grouped"]
@@ -331,7 +331,7 @@ def summarise(estimate: TrainingEstimate, details: bool = True) -> Result:
     """
     resolved, job = estimate.resolved, estimate.resolved.job
     memory, time = _memory(estimate, details), _time(estimate, details)
-    cost = cost_of(estimate, time)
+    cost = build_cost(estimate, time)
     confidence, caller = estimate.confidence, resolved.given.caller
     reasons = (
         *memory_reasons(memory),
@@ -342,7 +342,7 @@ def summarise(estimate: TrainingEstimate, details: bool = True) -> Result:
     return Result(
         schema_version=SCHEMA_VERSION,
         tool_version=__version__,
-        scenario=scenario_of(resolved),
+        scenario=scenario_with_origins(resolved),
         verdict=verdict_of(estimate, confidence, estimate.keeps_limits, reasons),
         gpus=Gpus(
             count=estimate.gpus,
@@ -351,12 +351,12 @@ def summarise(estimate: TrainingEstimate, details: bool = True) -> Result:
             minimum_that_fits=estimate.minimum if details else None,
             minimum_offloads=details and estimate.minimum_offloads,
         ),
-        layout=layout_of(estimate.layouts),
+        layout=build_layout(estimate.layouts),
         memory=memory,
         time=time,
         data=_data(estimate),
         cost=cost,
-        checkpoint=checkpoint_of(estimate),
+        checkpoint=build_checkpoint(estimate),
         beside=tuple(beside_rows(estimate)) if details else (),
         images=sample_images(estimate),
         parts=tuple(trained_parts(estimate)),
@@ -375,7 +375,7 @@ def with_operators(result: Result, estimate: TrainingEstimate) -> Result:
     return replace(result, time=replace(result.time, operators=operators))
 
 
-def scenario_of(resolved: ResolvedTraining) -> dict[str, Any]:
+def scenario_with_origins(resolved: ResolvedTraining) -> dict[str, Any]:
     """Resolved keys, nested as in the scenario file, with the origin of each."""
     job = resolved.job
     scenario = resolved_scenario(resolved.values, resolved.origin, job.model, job.server)
@@ -383,7 +383,7 @@ def scenario_of(resolved: ResolvedTraining) -> dict[str, Any]:
     return scenario
 
 
-def layout_of(layouts: Layouts) -> Layout:
+def build_layout(layouts: Layouts) -> Layout:
     names = ("tp", "pp", "vpp", "cp", "ep", "dp", "zero", "micro_batch", "grad_accum", "zero_group", "expert_tp")
     sizes: dict[str, Any] = {name: int(getattr(layouts, name)[0]) for name in names}
     words: dict[str, Any] = {name: known[int(getattr(layouts, name)[0])] for name, known in WORDS.items()}
@@ -477,19 +477,19 @@ def _time(estimate: TrainingEstimate, details: bool) -> Time:
         samples_per_s=estimate.samples_per_s,
         mfu=useful / per_gpu,
         hfu=(useful + float(line.recompute_flops[0])) / per_gpu,
-        bound=bound_of(seconds),
+        bound=longest_part(seconds),
         start_up_s=start_up_s(job),
         calibrated=span.calibrated,
         evidence=span.evidence,
         basis=span.basis,
         ideal_step_s=None if ideal is None else sum(ideal.values()),
         losses=() if ideal is None else find_losses(seconds, ideal),
-        run=run_of(estimate),
+        run=run_components(estimate),
         goodput=job.steps * step_s / estimate.total_s if job.interrupted else None,
     )
 
 
-def run_of(estimate: TrainingEstimate) -> tuple[TimeComponent, ...]:
+def run_components(estimate: TrainingEstimate) -> tuple[TimeComponent, ...]:
     """Parts of the time of the whole run; nothing where it is its steps alone."""
     if not estimate.resolved.job.interrupted:
         return ()
@@ -511,7 +511,7 @@ def _component(
     )
 
 
-def checkpoint_of(estimate: TrainingEstimate) -> Checkpoint:
+def build_checkpoint(estimate: TrainingEstimate) -> Checkpoint:
     """What one checkpoint holds and takes, and how often the run is saved."""
     run, pauses = estimate.run, estimate.resolved.job.pauses
     saves, fails = int(run.saves[0]), pauses.failures_per_gpu_day > 0
@@ -557,7 +557,7 @@ def find_losses(seconds: Mapping[str, float], ideal: Mapping[str, float]) -> tup
     return tuple(Loss(name=name, seconds=s, share=s / step_s) for name, s in found if s > 0)
 
 
-def bound_of(seconds: Mapping[str, float]) -> str:
+def longest_part(seconds: Mapping[str, float]) -> str:
     """The part of the step that takes longest, forward, backward and recomputation taken together as compute."""
     compute = sum(seconds.get(name, 0.0) for name in COMPUTE)
     others = {name: value for name, value in seconds.items() if name not in COMPUTE}
@@ -585,7 +585,7 @@ def _data(estimate: TrainingEstimate) -> Data:
     )
 
 
-def cost_of(estimate: TrainingEstimate, time: Time) -> Cost:
+def build_cost(estimate: TrainingEstimate, time: Time) -> Cost:
     """Hours of the GPUs in use; energy of them and their share of the servers; the price of what is paid for."""
     resolved = estimate.resolved
     hours = Range(**{end: getattr(time.total_s, end) / HOUR_S * estimate.gpus for end in ("low", "expected", "high")})

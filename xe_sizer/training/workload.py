@@ -254,7 +254,7 @@ def share_words(share: float) -> str:
 DEFAULT_GLOBAL_BATCH = 128  # chosen: sequences of a step where neither somebody nor the stack says how many
 
 
-def replicas_of(given: Given, gpus: int | None, stack: Stack) -> int | None:
+def count_replicas(given: Given, gpus: int | None, stack: Stack) -> int | None:
     """Data-parallel replicas that are given, or that the GPUs come to; None where the search chooses them [-]."""
     layout = given.values.layout
     dp: int | None = layout.dp
@@ -277,7 +277,7 @@ def global_batch(given: Given, gpus: int | None, stack: Stack) -> int | None:
         return whole
     if assumes_batch(given):
         return default_global_batch(given, gpus, stack)
-    replicas = replicas_of(given, gpus, stack)
+    replicas = count_replicas(given, gpus, stack)
     together = (train.micro_batch or 1) * (train.grad_accum or 1)
     return None if replicas is None else together * replicas
 
@@ -305,5 +305,5 @@ def default_global_batch(given: Given, gpus: int | None, stack: Stack) -> int:
         return math.ceil(usual / share) * share
     step = math.lcm(share, odd)
     if train.grad_accum is not None:
-        step = math.lcm(step, parts * (replicas_of(given, gpus, stack) or 1))
+        step = math.lcm(step, parts * (count_replicas(given, gpus, stack) or 1))
     return step << max(math.ceil(math.log2(usual / step)), 0)

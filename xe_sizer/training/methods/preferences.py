@@ -22,7 +22,7 @@ Companions = tuple[tuple[Frozen, ...], tuple[Frozen, ...]]
 """What passes in every step, and what passes once before."""
 
 
-def reference_of(options: MethodOptions, forwards: int = 1) -> Companions:
+def reference_passes(options: MethodOptions, forwards: int = 1) -> Companions:
     """The reference's weights and its passes.
 
     forwards : of every sequence [-]
@@ -53,7 +53,7 @@ def kto(kind: MethodKind, model: ModelShape, options: MethodOptions) -> Method:
 
     Source: TRL KTOTrainer (_compute_kl_logps, forward, get_batch_loss_metrics); LLaMA-Factory train/kto/trainer.py.
     """
-    frozen, before = reference_of(options, forwards=2)
+    frozen, before = reference_passes(options, forwards=2)
     return Method(kind, options.trained, frozen=(DIVERGENCE, *frozen), before=before, objective=Objective.ANSWERS)
 
 
@@ -69,7 +69,7 @@ def dpo(kind: MethodKind, model: ModelShape, options: MethodOptions) -> Method:
 
     Source: TRL DPOTrainer.concatenated_forward and _compute_loss.
     """
-    frozen, before = reference_of(options)
+    frozen, before = reference_passes(options)
     return Method(
         kind, options.trained, sequences_per_sample=2, frozen=frozen, before=before,
         objective=Objective.LOG_PROBABILITIES,
