@@ -274,7 +274,7 @@ def _prefixed(block: Block) -> Iterator[MemoryBound]:
 
 
 def attention_core(block: Block) -> Iterator[Operator]:
-    """The operators that depend on whose tokens they work on: the cache, and attention itself.
+    """Build the operators that depend on whose tokens they work on: the cache, and attention itself.
 
         FLOPs = 2 b heads pairs (qk head size + v head size)
 

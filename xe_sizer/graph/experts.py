@@ -49,7 +49,7 @@ def busiest_load(ranks: Array, local: Array, kernels: Kernels) -> Array:
 
 
 def largest_of(ranks: Array) -> Array:
-    """The largest of so many normal values, in standard deviations above their mean.
+    """Expected maximum of so many normal values, in standard deviations above their mean [-].
 
         z(n) = Phi^-1((n - 0.375) / (n + 0.25))      0 for one
 
@@ -195,7 +195,7 @@ WEIGHTED_BIAS = (28.0, 40.0)
 
 
 def find_loop(kernels: Kernels, experts: Experts) -> str | None:
-    """How experts are computed one after the other: modules, sliced or split; None where they are computed together.
+    """Return how experts are computed one after the other: modules, sliced or split; None where they are grouped.
 
         loop = that of the model's reference implementation      where the stack loops
         loop = split                                              unsplit, where that splits sorted tokens; else none

@@ -150,7 +150,7 @@ class ParameterCount(Immutable):
 
 @lru_cache(maxsize=1024)
 def layer_weights(model: ModelShape, kind: LayerKind) -> tuple[Weight, ...]:
-    """The weights of one layer of a kind.
+    """Build the weights of one layer of a kind.
 
     With cross-layer attention (`kv_layers`) only some layers have k and v; here is a layer that has them.
     """
@@ -238,7 +238,7 @@ def head_weights(model: ModelShape) -> tuple[Weight, ...]:
 
 
 def generator_weights(generator: ModelShape) -> WeightGroups:
-    """What a generator has beside the tables and the norm of the embedding, which are those of its discriminator.
+    """Weights of a generator beside the tables and the norm of the embedding, which are those of its discriminator.
 
         weights = way in from the rows of the embedding, head, layers
 

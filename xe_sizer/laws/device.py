@@ -38,7 +38,7 @@ def loaded_in() -> tuple[str, ...]:
 
 
 def other_precisions() -> dict[str, str]:
-    """What frameworks call the precisions."""
+    """Return the precisions by the names that frameworks give them."""
     return {
         "bfloat16": BF16, "bf16-mixed": BF16, "float16": FP16, "half": FP16, "fp16-mixed": FP16, "16-mixed": FP16,
         "float32": FP32, "float": FP32, "fp8-mixed": FP8, "float8": FP8, "nvfp4": FP4,
@@ -51,7 +51,7 @@ def activation_bytes(precision: str) -> float:
 
 
 def sixteen_bit(peaks: Container[str]) -> str:
-    """The 16-bit format of an accelerator with these peaks: bfloat16 where it has it."""
+    """Choose the 16-bit format of an accelerator with these peaks: bfloat16 where it has it."""
     return BF16 if BF16 in peaks else FP16
 
 
@@ -156,7 +156,7 @@ def device(
     wide_adapters: bool,
     wide_activations: bool = False,
 ) -> Device:
-    """The device at one precision, as software with these factors drives it; attention runs in 16 bit, or wider.
+    """Build the device at one precision, as software with these factors drives it; attention runs in 16 bit, or wider.
 
     wide_activations : all but the products with linear weights of the layers is float32
     """

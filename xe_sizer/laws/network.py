@@ -133,7 +133,7 @@ AS_FAST = 0.99  # chosen: share of a link's rate from which a node's fabric coun
 
 
 def network(node: Server) -> Network:
-    """What the ranks of a job on such nodes talk over.
+    """Build the network between the ranks of a job on such nodes.
 
     Inside the node: the accelerator's measured collectives where the node's fabric is the one they were
     measured on, else bus bandwidth = link rate x share (profiles of fabrics). In a mesh of n a group of r sees

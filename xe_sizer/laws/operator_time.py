@@ -450,7 +450,7 @@ def _without_floors(device: Device) -> Device:
 
 
 def operator_work(operators: Iterable[Operator], device: Device, backward: bool = True) -> tuple[OperatorWork, ...]:
-    """What every operator but the collectives is made of.
+    """Work of every operator but the collectives: times, FLOPs and bytes.
 
         seconds = operator_times
         FLOPs = operator_times of a device of 1 FLOP/s without memory limit, bytes of one of 1 byte/s without peak
@@ -507,7 +507,7 @@ def _counted(sides: Sides) -> Sides:
 
 
 def operator_sizes(operator: Operator) -> dict[str, Array]:
-    """The shape of an operator by the names of its sizes.
+    """Return the sizes of an operator by their names.
 
         sizes = m, n, k of a product; sequences, heads, queries, keys of attention; kernels or message of others
 

@@ -146,7 +146,7 @@ class Activations(Immutable):
 
 
 def saved_bytes(operators: Iterable[Operator]) -> Array:
-    """What autograd keeps of one micro-batch over all the layers that contain the operators.
+    """Bytes that autograd keeps of one micro-batch over all the layers that contain the operators.
 
         bytes = sum of layers x saved_bytes
 
@@ -197,7 +197,7 @@ def temporary_bytes(op: Operator, element_bytes: float) -> Array:
 def backward_peak_bytes(
     operators: tuple[Operator, ...], layers: float, element_bytes: float, gradient_bytes: float, keeps_gradients: Array
 ) -> Array:
-    """The most that the backward of one layer holds.
+    """Peak memory of the backward of one layer [bytes].
 
         peak = max over operators, last first, of tensors not yet freed + gradients so far + fresh one + temporaries
 
@@ -233,7 +233,7 @@ def backward_peak_bytes(
 
 
 def forward_peak_bytes(operators: tuple[Operator, ...], layers: float, stops_early: bool) -> Array:
-    """The most that the forward of one layer holds where autograd keeps its tensors.
+    """Peak memory of the forward of one layer where autograd keeps its tensors [bytes].
 
         peak = max over operators, first to last, of tensors kept so far, its own included + its temporaries
 

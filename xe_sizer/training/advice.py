@@ -542,7 +542,7 @@ def _together(
 
 
 def with_the_same_batch(before: TrainingEstimate, change: Change) -> Change:
-    """The change with the global batch of before, where that is given by an accumulation which may not go with it."""
+    """Keep the global batch of before, where that is given by an accumulation which may not go with the change."""
     resolved = before.resolved
     says = {"train.grad_accum", "train.global_batch"} & change.values.keys()
     if "train.grad_accum" not in resolved.given.origin or says or BATCH_KEYS.isdisjoint(change.values):
@@ -551,7 +551,7 @@ def with_the_same_batch(before: TrainingEstimate, change: Change) -> Change:
 
 
 def with_the_same_data(before: TrainingEstimate, change: Change, registry: Registry) -> Change:
-    """The change with the number of steps that reads as many tokens as before, where steps read another number of them.
+    """Keep the tokens that are read, with another number of steps where each of them reads another number of tokens.
 
     Steps that follow from passes over the data do so by themselves; it is said where there are more or fewer of them.
     """

@@ -167,7 +167,7 @@ class MinimumGpus(Immutable):
 
 
 def smallest_count(job: Job, chunks: Iterable[Layouts], min_headroom_bytes: float) -> int | None:
-    """The fewest GPUs at which one of the layouts, ordered by their GPU count, fits with such a headroom."""
+    """Find the fewest GPUs at which one of the layouts, ordered by their GPU count, fits with such a headroom."""
     for chunk in chunks:
         ok = fitting(Evaluation(job, chunk), min_headroom_bytes)
         if ok.size:
@@ -403,7 +403,7 @@ def _run_hours(resolved: ResolvedTraining, layouts: Layouts, step_s: Array) -> A
 
 
 def find_spread(of: str, span: Uncertainty) -> Spread | None:
-    """Factors on a quantity of a run by its name, or on its peak of memory for what is left of the card."""
+    """Find the range of a quantity of a run by its name, or of its peak of memory for what is left of the card."""
     if of == "gpus":
         return EXACT
     return peak_spread() if of == "headroom_gib" else span.spread

@@ -135,7 +135,7 @@ class Passes(Immutable):
 def bubble_time_s(
     schedule: IntArray, pp: Array, vpp: Array, micro_batches: Array, passes: Passes, middles: Array
 ) -> Array:
-    """What the slowest stage of a pipeline waits in one optimizer step.
+    """Time that the slowest stage of a pipeline waits in one optimizer step.
 
         bubble = sum over the other stages of max(f F + b B + w W, 0) / vpp - spared + repeats
         spared = f' F + b' B + w' W,  repeats = (m - 1 - r (pp - 1)) share max(2 max(F, B) - k min(F, B) - W, 0)

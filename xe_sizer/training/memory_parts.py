@@ -269,7 +269,7 @@ def temporaries_bytes(temporaries: Temporaries, weight_bytes: Array | float) -> 
 
 
 def matrix_workspace_bytes(job: Job) -> float:
-    """What work on the largest matrix of the layers holds: Newton-Schulz products, or a decomposition.
+    """Workspace of the largest matrix of the layers [bytes]: Newton-Schulz products, or a decomposition.
 
         bytes = max over matrices of those of one
 
@@ -314,7 +314,7 @@ def first_decomposition_bytes(job: Job) -> float:
 
 
 def decomposition_bytes(rows: int, columns: int, rank: int, narrow: bool) -> float:
-    """What a singular value decomposition of a gradient holds, in float32.
+    """Workspace of the singular value decomposition of a gradient, in float32 [bytes].
 
         bytes = 4 (m n where the gradient is narrower + m n + m^2 + n r + r^2),  m <= n
 

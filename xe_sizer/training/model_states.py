@@ -310,7 +310,7 @@ class Shards(Immutable):
 
 
 def sharded_elements(dense: Size, experts: Size, group: Array, shards: Shards) -> Size:
-    """What a rank holds of states that data-parallel ranks share.
+    """Elements that a rank holds of states which data-parallel ranks share.
 
         elements = dense / group + experts / expert group
 
@@ -406,7 +406,7 @@ def learning_matrices(job: Job) -> Iterator[Matrices]:
 
 
 def state_elements_bytes(optimizer: Optimizer, kept: Kept, rows: int, columns: int, moment_bytes: float) -> float:
-    """What an optimizer keeps of one matrix of m rows and n columns, m <= n after sorting.
+    """Bytes that an optimizer keeps of one matrix of m rows and n columns, m <= n after sorting.
 
         bytes = e m n + l (m + n) + k b sum of the squares of the preconditioned sides
         bytes = e r n + projection + l (m + n),  r = min(rank, m)                  where gradients are projected

@@ -106,7 +106,7 @@ PLAIN_FIELDS = ("tp", "pp", "vpp", "cp", "ep", "dp", "zero", "zero_group", "expe
 
 
 def fixed_layout(values: ScenarioFile) -> dict[str, int]:
-    """What was chosen of the layout; an accumulation that makes the global batch says nothing else about it."""
+    """Return what was chosen of the layout; an accumulation that makes the global batch says nothing else about it."""
     layout: Any = values.layout
     train = values.train
     fixed = {name: getattr(layout, name) for name in PLAIN_FIELDS if getattr(layout, name) is not None}
@@ -168,7 +168,7 @@ def refuse_layers(given: Given, model: ModelShape, method: Method) -> None:
 
 
 def routed_as_asked(given: Given, model: ModelShape) -> ModelShape:
-    """The model with as many experts a token as are asked for. Raises InputError where it has none, or fewer."""
+    """Return the model with as many experts a token as are asked for. Raises InputError where it has none, or fewer."""
     asked = given.values.train.experts_per_token
     if asked is None:
         return model
@@ -207,7 +207,7 @@ class Seeing(Immutable):
 
 
 def seeing(provenance: Provenance, model: ModelShape, stack: Stack, method: Method, work: Workload) -> Seeing:
-    """The job with the images of its samples; as it is where they have none.
+    """Add the images of its samples to a job; one without stays as it is.
 
         tokens of a sample = text + images x tokens of an image      where the data says how long texts are
 
@@ -339,7 +339,7 @@ def without_effect(given: Given, job: Job) -> Iterator[str]:
 def as_chosen(
     stack: Stack, provenance: Provenance, values: ScenarioFile, precision: str, server: Server, method: Method
 ) -> Stack:
-    """The stack with kernels, exchanges, reduction and recipe as the user chose, or as it has them by itself."""
+    """Set kernels, exchanges, reduction and recipe of the stack as the user chose; the rest stays its own."""
     train, layout = values.train, values.layout
     kernels: dict[str, Any] = {
         "dropout": None if train.dropout is None else train.dropout > 0,
@@ -382,7 +382,7 @@ MOST_BATCHES = 100  # published: global batches of one evaluation: --eval-iters 
 
 
 def build_pauses(provenance: Provenance, work: Workload, *, writes: bool) -> Pauses:
-    """What stops the training of a scenario, as it says, or as is usual.
+    """Build the pauses of a training, as its scenario has them, or as is usual.
 
     An evaluation of which nobody says how much it reads is left out, and `unsized_evaluation` says so.
     writes : whether the job writes answers, so that its evaluations have prompts of their own
@@ -434,7 +434,7 @@ REFERENCE, TEACHER = "train.reference", "train.teacher_model"
 def build_method(
     provenance: Provenance, model: ModelShape, stack: Stack, kind: MethodKind, registry: Registry
 ) -> Method:
-    """The method applied to the model. Raises InputError for what the model or the quantiser does not have."""
+    """Apply the method to the model. Raises InputError for what the model or the quantiser does not have."""
     options = MethodOptions(
         trained=_trained(provenance, model, stack, kind),
         reference=_reference(provenance, kind),
@@ -474,7 +474,7 @@ def _other_model(provenance: Provenance, kind: MethodKind, key: str, registry: R
 
 
 def find_adapter(given: Given, kind: MethodKind) -> AdapterKind | None:
-    """What learns beside frozen weights: as asked for, as the job means it, or as settings of adapters imply it."""
+    """Find the kind of adapters: as asked for, as the job means it, or as settings of adapters imply it."""
     if asked := given.values.adapter:
         return ADAPTERS.get(asked)
     if kind.usual_adapter or not kind.implies_adapter:
@@ -719,7 +719,7 @@ def _resolved_or_refused(given: Given, registry: Registry) -> ResolvedTraining:
 
 
 def rearranged(resolved: ResolvedTraining, given: Given, registry: Registry) -> ResolvedTraining | None:
-    """The same job on other GPUs of its kind, or under another layout, as a changed scenario has them.
+    """Return the same job on other GPUs of its kind, or under another layout, as a changed scenario has them.
 
     None where the change makes another job of it: a batch that nobody gave may depend on the GPUs; or where their
     number is open.

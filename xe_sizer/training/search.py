@@ -46,7 +46,7 @@ TIE = 0.02  # chosen: layouts equally plain and so near in time are told apart b
 
 
 def complexity(layouts: Layouts) -> IntArray:
-    """How far a layout is from the plainest, data parallelism alone, shape (layout,) [-].
+    """Distance of a layout from the plainest, data parallelism alone, shape (layout,) [-].
 
         kinds of parallelism (tp, pp, ep, ZeRO 3) + ceil(log2 chunks a stage) + full recompute + groups of ZeRO
         + 2 x context parallelism + 2 x offload
@@ -71,7 +71,7 @@ def complexity(layouts: Layouts) -> IntArray:
 
 
 def drawbacks(layouts: Layouts, doubtful: NDArray[np.bool_]) -> IntArray:
-    """What tells layouts apart that are as fast as the model can tell, the lowest first, shape (layout,) [-].
+    """Rank layouts that are as fast as the model can tell, the lowest first, shape (layout,) [-].
 
         complexity + 2 x doubtful
 
@@ -83,7 +83,7 @@ def drawbacks(layouts: Layouts, doubtful: NDArray[np.bool_]) -> IntArray:
 
 
 def preferred(layouts: Layouts, step_s: Array, peak_bytes: Array, doubtful: NDArray[np.bool_]) -> int:
-    """Which of some layouts on the same GPUs is taken: of those as fast as the model can tell the one to run.
+    """Choose among layouts on the same GPUs: of those as fast as the model can tell the one to run.
 
     The one with the fewest drawbacks; of several the fastest, and within TIE of it that with the lowest peak, of
     equal peaks the faster.
@@ -206,7 +206,7 @@ def _fitting(job: Job, chunk: Layouts, min_headroom_bytes: float) -> tuple[Kept 
 
 
 def keep_best(found: Kept) -> Kept:
-    """What may be the answer for its number of GPUs: no slower than the model's error beyond the fastest there.
+    """Keep what may be the answer for its number of GPUs: no slower than the model's error beyond the fastest there.
 
     Of layouts with as few drawbacks, those within TIE of the fastest whose peak no faster one undercuts.
     """
@@ -259,7 +259,7 @@ def _chunks(layouts: Layouts) -> Iterator[Layouts]:
 
 
 def choose(job: Job, layouts: Layouts, min_headroom_bytes: float) -> Choice:
-    """The best layout that fits with something to spare; else one that fits; else the one that misses by least.
+    """Choose the best layout that fits with something to spare; else one that fits; else the one that misses by least.
 
     layouts : on one number of GPUs; at least one. The best of those that fit is what `preferred` takes.
     """
@@ -303,7 +303,7 @@ def _ranks(job: Job, ledger: Ledger, size: int, min_headroom_bytes: float) -> In
 
 
 def choose_each(job: Job, sets: Sequence[Layouts], min_headroom_bytes: float) -> list[Choice]:
-    """The best of each set of layouts of one job, as by `choose`; all of them are evaluated as one array.
+    """Choose the best of each set of layouts of one job, as by `choose`; all of them are evaluated as one array.
 
     No set may be empty.
     """
@@ -345,7 +345,7 @@ def counts_that_keep(
     min_headroom_bytes: float,
     keeps_limits: KeepsLimits,
 ) -> Iterator[int]:
-    """The numbers of GPUs, ascending as the layouts are, on which some layout fits and keeps the limits.
+    """Find the numbers of GPUs, ascending as the layouts are, on which some layout fits and keeps the limits.
 
     keeps_limits : of layouts and times of a step [s], both of shape (layout,)
     """

@@ -222,7 +222,7 @@ def _groups(rules: Rules, counts: Collection[int]) -> list[tuple[int, int, int, 
 
 
 def without_groups(rules: Rules, counts: Collection[int]) -> tuple[int, ...]:
-    """The GPU counts that no legal (tp, cp, pp, dp) comes to, ascending."""
+    """Find the GPU counts that no legal (tp, cp, pp, dp) comes to, ascending."""
     grouped = {group[0] for group in _groups(rules, counts)}
     return tuple(count for count in sorted(counts) if count not in grouped)
 
@@ -391,7 +391,7 @@ GROUPINGS, LAYOUTS = "groupings", "layouts"
 
 
 def removed_by_rules(rules: Rules, counts: Collection[int]) -> tuple[Rule, ...]:
-    """The rules in the order in which they are applied; each counts what the rules before it left.
+    """Count what each rule removes, in the order in which they are applied, of what the rules before it left.
 
     Groupings are the ways to write a number of GPUs as tp x cp x pp x dp; layouts add the other choices to those that
     are left.

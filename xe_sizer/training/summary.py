@@ -157,7 +157,7 @@ LOADED_BITS, QUANTISED_BITS = 16, 4  # of a weight: as most methods hold it, and
 
 
 def warnings(estimate: TrainingEstimate) -> Iterator[str]:
-    """What is worth a word beside the cautions, which come first."""
+    """Yield the warnings beside the cautions, which come first."""
     yield from joining_assumptions(estimate.resolved.job.server, estimate.gpus)
     yield from warn_of_unreached_lengths(estimate)
     yield from warn_of_padding(estimate)
@@ -169,7 +169,7 @@ def warnings(estimate: TrainingEstimate) -> Iterator[str]:
 
 
 def cautions(estimate: TrainingEstimate) -> Iterator[str]:
-    """What a reader must know to read the verdict and the time right."""
+    """Yield what a reader must know to read the verdict and the time right."""
     resolved, stack = estimate.resolved, estimate.resolved.job.stack
     yield from (f"{resolved.job.model.name}: {guess}" for guess in resolved.job.model.guesses)
     if estimate.gpus > 1 and not stack.supports.several_gpus:
@@ -367,7 +367,7 @@ def summarise(estimate: TrainingEstimate, details: bool = True) -> Result:
 
 
 def with_operators(result: Result, estimate: TrainingEstimate) -> Result:
-    """The result with its step operator by operator."""
+    """Add the operators of the step to the result."""
     from xe_sizer.scenario.trials import operator_rows
     from xe_sizer.training.step_time import operator_costs
 
@@ -512,7 +512,7 @@ def _component(
 
 
 def build_checkpoint(estimate: TrainingEstimate) -> Checkpoint:
-    """What one checkpoint holds and takes, and how often the run is saved."""
+    """Build the size and time of one checkpoint, and how often the run is saved."""
     run, pauses = estimate.run, estimate.resolved.job.pauses
     saves, fails = int(run.saves[0]), pauses.failures_per_gpu_day > 0
     return Checkpoint(
@@ -558,7 +558,7 @@ def find_losses(seconds: Mapping[str, float], ideal: Mapping[str, float]) -> tup
 
 
 def longest_part(seconds: Mapping[str, float]) -> str:
-    """The part of the step that takes longest, forward, backward and recomputation taken together as compute."""
+    """Name the part of the step that takes longest, forward, backward and recomputation taken together as compute."""
     compute = sum(seconds.get(name, 0.0) for name in COMPUTE)
     others = {name: value for name, value in seconds.items() if name not in COMPUTE}
     name, value = max(others.items(), key=lambda item: item[1])

@@ -44,7 +44,7 @@ class KnownData(Immutable):
 
 
 def known_data(given: Given, finder: Finder) -> KnownData | None:
-    """The data set that the scenario names, None where it names none. Raises InputError."""
+    """Read the data set that the scenario names, None where it names none. Raises InputError."""
     data = given.values.data
     key, name = ("profile", data.profile) if data.file is None else ("file", data.file)
     if name is None:
@@ -182,7 +182,7 @@ def _steps(
 def workload(
     given: Given, seq_len: int, global_batch: int, padding: str, finder: Finder, sequences_per_sample: int = 1
 ) -> Workload:
-    """The job's data and steps.
+    """Build the job's data and steps.
 
     steps = ceil(epochs x samples / global batch); packing first turns samples into sequences of `seq_len`. Lengths are
     those of sequences, of which a sample may have several.
@@ -289,7 +289,7 @@ def assumes_batch(given: Given) -> bool:
 
 
 def default_global_batch(given: Given, gpus: int | None, stack: Stack) -> int:
-    """The smallest batch at or above the usual one that can be split: over micro-batches, steps, replicas and GPUs.
+    """Choose the smallest batch from the usual one up that can be split: over micro-batches, steps, replicas and GPUs.
 
     The usual one is what each of the GPUs takes by the stack's own defaults, where it has such and the GPUs are known.
     GPUs: their odd factor must go into the batch or the model; powers of two find their place in any layout.

@@ -27,7 +27,7 @@ ENDS = (EMBEDDING, HEAD)
 
 
 def build_learning(options: AdapterOptions, **what: Any) -> Learning:
-    """What learns beside frozen weights, kept and computed as the stack does it. what : fields of `Learning`."""
+    """Build what learns beside frozen weights, kept and computed as the stack does it. what : fields of `Learning`."""
     return Learning(
         base=False,
         adapter_element_bytes=options.element_bytes,

@@ -23,7 +23,7 @@ Companions = tuple[tuple[Frozen, ...], tuple[Frozen, ...]]
 
 
 def reference_passes(options: MethodOptions, forwards: int = 1) -> Companions:
-    """The reference's weights and its passes.
+    """Return the passes of the reference: those of every step, and those once beforehand.
 
     forwards : of every sequence [-]
     Raises InputError where adapters shall be off and there are none.
