@@ -73,13 +73,6 @@ def is_path(value: object) -> TypeGuard[AnyPath]:
     return isinstance(value, str | PathLike) and isinstance(plain(value), str) and plain(value) != ""
 
 
-def file_at(value: object, place: Location) -> Path:
-    """The path of a file. Raises InputError."""
-    if not is_path(value):
-        raise InputError(Problem(f"this must be the path of a file, not {shown(value)}", place))
-    return Path(str(plain(value)))
-
-
 def texts(value: object, what: str, place: Location, problems: list[Problem]) -> tuple[str, ...]:
     """Names or paths: one of them, or several in any iterable. What is none is added to the problems.
 
@@ -157,7 +150,10 @@ def load(path: AnyPath) -> Scenario:
     ------
     InputError : the file cannot be read, or is no YAML
     """
-    return Scenario(load_scenario(file_at(path, Location("load(path)"))))
+    if not is_path(path):
+        text = f"this must be the path of a file, not {shown(path)}"
+        raise InputError(Problem(text, Location("load(path)")))
+    return Scenario(load_scenario(Path(str(plain(path)))))
 
 
 def estimate(

@@ -27,8 +27,14 @@ def as_text(parameter: Any) -> Any:
             value = () if several else None  # older parsers mark "not given" in ways of their own
         return parameter.callback(ctx, parameter, value) if parameter.callback else value
 
+    def complete(ctx: Any, begun: str) -> list[Completion]:
+        from xe_sizer.cli.options import completions
+
+        found = completions(parameter, begun)  # words; a file where there are none
+        return [Completion(begun, "file")] if found is None else list(map(Completion, found))
+
     vars(parameter)["process_value"] = process_value
-    vars(parameter)["shell_complete"] = lambda ctx, begun: _completed(parameter, begun)
+    vars(parameter)["shell_complete"] = complete
     vars(parameter)["display_type_rich"] = lambda ctx: _value_word(parameter)
     return parameter
 
@@ -39,14 +45,6 @@ class Completion(Immutable):
     value: str
     type: str = "plain"
     help: str | None = None
-
-
-def _completed(parameter: Any, begun: str) -> list[Completion]:
-    """What a shell is told that asks for words; a file where there are none."""
-    from xe_sizer.cli.options import completions
-
-    found = completions(parameter, begun)
-    return [Completion(begun, "file")] if found is None else list(map(Completion, found))
 
 
 def _value_word(parameter: Any) -> str | None:

@@ -1000,7 +1000,7 @@ def _lengths(record: Record, job: MethodKind, most: int, flags: Flags) -> None:
         mean = min(INSTRUCTION_TOKENS, cut / 2)
         flags.assumed.append(f"samples of {mean:g} tokens on average: lengths not stated")
         _sample_lengths(record, flags, mean, None)
-    said = _said_of_padding(record)
+    said = f"{record.framework or ''} {record.padding or ''}".lower()
     without_padding = bool(record.packing) or any(word in said for word in names().without_padding)
     if record.packing and record.seq_len:
         flags.put("train.padding", "packed")
@@ -1010,10 +1010,6 @@ def _lengths(record: Record, job: MethodKind, most: int, flags: Flags) -> None:
         flags.put("train.padding", "grouped-by-length")
     elif record.padding is not None:
         flags.word("train.padding", names().padding, record.padding)
-
-
-def _said_of_padding(record: Record) -> str:
-    return f"{record.framework or ''} {record.padding or ''}".lower()
 
 
 def _sample_lengths(record: Record, flags: Flags, mean: float, data: DatasetProfile | None) -> None:

@@ -459,7 +459,7 @@ def _falls_back(inputs: GraphInputs) -> bool:
     return inputs.kernels.attention == "sdpa" and inputs.model.math_attention
 
 
-def _kept_operands(inputs: GraphInputs, heads: Array, kv_heads: Array) -> Array:
+def _saved_operands(inputs: GraphInputs, heads: Array, kv_heads: Array) -> Array:
     """Q, K, V and output that autograd keeps [bytes].
 
     The fallback of sdpa keeps float32 copies of Q, K and V, broadcast to all heads where the batch has more than one
@@ -518,7 +518,7 @@ def attention_operator(block: Block, name: str, layers: float, window: int | Non
     # Of positions that learn, keys and values beside those of the sequence.
     width = kv_heads * (model.qk_head_dim + model.v_head_dim)
     prefix = np.asarray(rank.batch * inputs.learning.prefix * width * inputs.element_bytes)
-    operands, statistics = _kept_operands(inputs, heads, kv_heads) + prefix, rank.batch * heads * query * FLOAT32
+    operands, statistics = _saved_operands(inputs, heads, kv_heads) + prefix, rank.batch * heads * query * FLOAT32
     masked = _masked(inputs, window)
     if masked is not None:
         # A mask in the compute type for every sequence, since PyTorch writes out what was expanded when it turns words

@@ -256,7 +256,9 @@ def replicated(operator: MemoryBound, local: Array) -> MemoryBound:
     return replace(operator, forward_launches=forward, backward_launches=backward)
 
 
-def before_experts(block: Block, loop: str, copies: Array, width: float, local: Array, kept: Array) -> MemoryBound:
+def before_experts(
+    block: Block, loop: str, copies: Array, width: float, local: Array, saved_bytes: Array
+) -> MemoryBound:
     """Finding and gathering the tokens of each expert.
 
         forward bytes  = 2 x token copies x width x hidden state's element      gathered; cast where the state is wider
@@ -272,7 +274,7 @@ def before_experts(block: Block, loop: str, copies: Array, width: float, local: 
     copies : tokens times experts of each, shape (rank shape,) [-]
     width : elements of a token [-]
     local : experts that the loop comes to, shape (rank shape,) [-]
-    kept : what the products keep of it, shape (rank shape,) [bytes]
+    saved_bytes : what the products keep of it, shape (rank shape,) [bytes]
 
     Returns
     -------
@@ -292,7 +294,7 @@ def before_experts(block: Block, loop: str, copies: Array, width: float, local: 
         name="dispatch",
         module="experts",
         layers=block.layers,
-        saved_bytes=kept,
+        saved_bytes=saved_bytes,
         forward_bytes=GATHER * copies * width * wide + casts,
         backward_bytes=(gathered + gradients) * wide + casts,
         forward_launches=SPLIT_LAUNCHES[0] if together else BEFORE_LAUNCHES[0] * local,
@@ -301,7 +303,9 @@ def before_experts(block: Block, loop: str, copies: Array, width: float, local: 
     )
 
 
-def after_experts(block: Block, loop: str, copies: Array, width: float, local: Array, kept: Array) -> MemoryBound:
+def after_experts(
+    block: Block, loop: str, copies: Array, width: float, local: Array, saved_bytes: Array
+) -> MemoryBound:
     """Weighting what each expert gives and adding it to its tokens.
 
         forward bytes  = (2 element + 3 hidden state's element) x token copies x width
@@ -316,7 +320,7 @@ def after_experts(block: Block, loop: str, copies: Array, width: float, local: A
     copies : tokens times experts of each, shape (rank shape,) [-]
     width : elements of a token [-]
     local : experts that the loop comes to, shape (rank shape,) [-]
-    kept : what autograd keeps of it, shape (rank shape,) [bytes]
+    saved_bytes : what autograd keeps of it, shape (rank shape,) [bytes]
 
     Returns
     -------
@@ -331,7 +335,7 @@ def after_experts(block: Block, loop: str, copies: Array, width: float, local: A
         name="combine",
         module="experts",
         layers=block.layers,
-        saved_bytes=kept,
+        saved_bytes=saved_bytes,
         forward_bytes=(SCALE * size + ADD * wide + joined) * copies * width,
         backward_bytes=((SCALE + SUM) * size + GATHER * wide + joined) * copies * width,
         forward_launches=SPLIT_LAUNCHES[0] if together else AFTER_LAUNCHES[0] * local,

@@ -287,13 +287,13 @@ def _routed(block: Block, experts: Experts) -> Iterator[Operator]:
     width, loop = experts.latent or inputs.model.hidden, find_loop(inputs.kernels, experts)
     permuted, local = routed * width * e, touched_experts(block, experts)
     visited = turns(inputs.kernels, as_array(experts.count) / rank.ep, local)
-    kept = permuted * float(inputs.keeps_input("expert_gate", "expert_up"))
+    saved_bytes = permuted * float(inputs.keeps_input("expert_gate", "expert_up"))
     routing = inputs.kernels.routing
     if loop:
-        yield before_experts(block, loop, routed, width, visited, kept)
+        yield before_experts(block, loop, routed, width, visited, saved_bytes)
     else:
         passes, launched = DISPATCH_PASSES[routing], DISPATCH_LAUNCHES[routing]
-        yield memory_bound(block, "dispatch", "experts", permuted, passes, launched, kept)
+        yield memory_bound(block, "dispatch", "experts", permuted, passes, launched, saved_bytes)
     there, back = _token_exchanges(block, experts, permuted)
     yield from there
     # Among ranks the busiest counts; within one rank a crowded expert leaves another idle.

@@ -164,11 +164,14 @@ def layer_weights(model: ModelShape, kind: LayerKind) -> tuple[Weight, ...]:
     if kind.mlp:
         mlp = _expert_weights(model, model.experts) if kind.mlp == "experts" and model.experts else _mlp_weights(model)
     norms = [norm_weight(model, name, model.hidden) for name in LAYER_NORMS[model.norms_per_layer]]
+    cross: tuple[Weight, ...] = ()  # the attention to the encoder's output has the projections of that to its own
     if kind.cross:
         norms.append(norm_weight(model, "cross_norm", model.hidden))
+        own = (weight for weight in _attention_weights(model) if weight.name in ("q", "k", "v", "o"))
+        cross = tuple(replace(weight, name=f"cross_{weight.name}") for weight in own)
     if kind.bare:
         norms = norms[1:]
-    return (*_present(norms), *mixer, *(_cross_weights(model) if kind.cross else ()), *mlp)
+    return (*_present(norms), *mixer, *cross, *mlp)
 
 
 @lru_cache(maxsize=1024)
@@ -349,13 +352,6 @@ def _attention_weights(model: ModelShape) -> tuple[Weight, ...]:
         weights.append(Weight("sinks", "attention", "vector", 1, model.heads, split="column"))
     weights.append(linear_weight("o", "output_projection", query, model.hidden, model.output_bias, "row"))
     return tuple(weights)
-
-
-def _cross_weights(model: ModelShape) -> tuple[Weight, ...]:
-    """Projections of the attention to the encoder's output, which are those of the attention to the layer's own."""
-    names = {"q": "cross_q", "k": "cross_k", "v": "cross_v", "o": "cross_o"}
-    own = (weight for weight in _attention_weights(model) if weight.name in names)
-    return tuple(replace(weight, name=names[weight.name]) for weight in own)
 
 
 def _latent_weights(model: ModelShape, latent: LatentAttention) -> tuple[Weight, ...]:

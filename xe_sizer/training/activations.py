@@ -283,7 +283,7 @@ def _fullest(operators: tuple[Operator, ...], layers: float) -> tuple[Operator, 
     return tuple(whole if op is turns[0] else op for op in operators if op not in turns[1:])
 
 
-def _kept_twice(operators: tuple[Operator, ...], layers: float, inputs: GraphInputs) -> Array:
+def _saved_twice(operators: tuple[Operator, ...], layers: float, inputs: GraphInputs) -> Array:
     """Of what a layer that runs again keeps, the tensor that is its checkpoint too [bytes].
 
     The first operator keeps the hidden state itself where it needs it as it is: not in another type.
@@ -396,10 +396,10 @@ def _half(
         if worst is not ops:
             stays, goes = _walks(worst, count, inputs.element_bytes, gradient_bytes)
             peak = np.where(full, np.where(keeps_gradients > 0, broadcast(stays), broadcast(goes)), peak)
-        peaks.append(peak - np.where(full, broadcast(_kept_twice(ops, count, inputs)), 0.0))
+        peaks.append(peak - np.where(full, broadcast(_saved_twice(ops, count, inputs)), 0.0))
     again = [
         np.where(full, broadcast(forward_peak_bytes(_fullest(ops, count), count, True) + _waits(ops, inputs)), 0.0)
-        - broadcast(_kept_twice(ops, count, inputs))
+        - broadcast(_saved_twice(ops, count, inputs))
         for count, ops in kinds
     ]
     once = [broadcast(forward_peak_bytes(ops, count, False) - saved_bytes(ops) / count) for count, ops in kinds]
