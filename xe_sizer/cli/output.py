@@ -327,7 +327,7 @@ def _named_once(targets: Iterable[Target]) -> None:
 
 
 def file_from(file: str) -> Path | None:
-    """The file that --output names; None for stdout."""
+    """Return the file that --output names; None for stdout."""
     return Path(file) if file != "-" else None
 
 

@@ -233,7 +233,7 @@ _SIGNS = [NAMES.index(name) for name in ("digit", "line", "sign")]
 
 
 def text_kinds(records: Records) -> NDArray[np.intp]:
-    """Which kind of text each sequence is: beyond ASCII, full of signs as code is, or prose."""
+    """Classify the text of each sequence: beyond ASCII, full of signs as code is, or prose."""
     classes = records["classes"].astype(np.float64)
     size = np.maximum(size_bytes(classes), 1.0)
     foreign = 1.0 - ascii_bytes(classes) / size
@@ -303,7 +303,7 @@ def _predicted(coefficients: NDArray[np.float64], records: Records) -> NDArray[n
 
 
 def fitted(picks: Picks, tokens: NDArray[np.float64], per_message: float) -> Law:
-    """The law of the sequences that were tokenised.
+    """Fit the law of the sequences that were tokenised.
 
         minimise the sum over i of ((x_i b - t_i) / w_i)^2 + ridge (b - b0)^2
 
@@ -519,7 +519,7 @@ class Fine:
 
 
 def find_bins(tokens: NDArray[np.float64]) -> NDArray[np.intp]:
-    """The bin of each length."""
+    """Find the bin of each length."""
     return np.clip(np.rint(np.log(np.maximum(tokens, 1.0)) / STEP), 0, _BINS - 1).astype(np.intp)
 
 

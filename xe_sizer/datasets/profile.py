@@ -80,7 +80,7 @@ def scan(sources: Sequence[Source], field_: str | None, spill: Spill, said: Said
 
 
 def read_pieces(sources: Sequence[Source], field_: str | None, records: Records) -> Iterator[tuple[int, Piece]]:
-    """The sequences of some records, read again, each behind its place among the records."""
+    """Read the sequences of some records again, each behind its place among the records."""
     order = np.lexsort((records["part"], records["place"], records["file"]))
     for file, places in groupby(order.tolist(), key=lambda each: int(records["file"][each])):
         same_row = [(row, list(each)) for row, each in groupby(places, key=lambda one: int(records["place"][one]))]
@@ -335,7 +335,7 @@ def profile_name(path: Path) -> str:
 
 
 def build_profile(measured: Measured, name: str) -> DatasetProfile:
-    """The profile of what was measured. name : see `NAME`"""
+    """Build the profile of what was measured. name : see `NAME`"""
     low, mean, high = measured.mean
     source = {"title": _title(measured), "counted": how_counted(measured)}
     if measured.tokenizer is not None:

@@ -68,7 +68,7 @@ class Sample(NamedTuple):
 
 
 def read_sample(row: Any, field: str | None = None) -> Sample:
-    """What is trained on in a row. field : the key that holds it, where the usual names do not.
+    """Read what is trained on in a row. field : the key that holds it, where the usual names do not.
 
     Raises
     ------

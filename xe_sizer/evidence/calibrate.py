@@ -77,7 +77,7 @@ class Reliability(Immutable):
 
 
 def collect_peaks(records: Iterable[Record]) -> Iterator[Peak]:
-    """The memory of every run of training with a prediction and a known number of GPUs."""
+    """Collect the memory of every run of training with a prediction and a known number of GPUs."""
     for found in predict_records(record for record in records if not record.serves):
         if isinstance(found, PredictedRecord) and found.sized.resolved.gpus is not None:
             yield _peak(found)
@@ -169,7 +169,7 @@ class Brier(Immutable):
 
 
 def brier(peaks: Iterable[Peak], chances: Mapping[str, MemoryChance], spreads: Mapping[str, Spread]) -> Brier:
-    """How good each way is to say whether a run fits.
+    """Score each way to say whether a run fits.
 
         B = sum of w (said - fits)^2 / sum of w
 

@@ -184,7 +184,7 @@ def recipes(record: Record, stands_in: str) -> Recipes:
 
 
 def choose_stack(record: Record) -> ChosenStack:
-    """The stack that stands for the record's, by the rules of `stack_names.yaml`."""
+    """Choose the stack that stands for the record's, by the rules of `stack_names.yaml`."""
     stated = plain(record.stack or "unstated")
     rules = stack_rules()
     for rule in (*rules.refinements, StackRule(stack=stated, use=(stated,), because=""), *rules.nearest):

@@ -71,7 +71,7 @@ PASSES, FROZEN_PASSES = 6, 4
 
 
 def seconds_at_peak(job: Job, gpus: int, tokens_per_sequence: float) -> float:
-    """What a step takes if every GPU computed at its peak and nothing but the weights' products.
+    """Time of a step if every GPU computed at its peak and nothing but the weights' products.
 
         t = 6 N T / (peak GPUs)    4 N T where the base is frozen
 

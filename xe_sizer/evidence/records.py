@@ -302,7 +302,7 @@ def read_records(path: Path) -> RecordFile:
 
 
 def read_all(paths: Sequence[Path]) -> RecordFile:
-    """The records of all files, and of all record files in the folders among them.
+    """Read the records of all files, and of all record files in the folders among them.
 
     Raises
     ------

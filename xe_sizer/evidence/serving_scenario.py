@@ -242,7 +242,7 @@ def _rules() -> EngineNames:
 
 
 def build_inference(record: Record, registry: RecordRegistry) -> Flags:
-    """The scenario's keys that say what the record says, with what had to be assumed.
+    """Build the scenario's keys that say what the record says, with what had to be assumed.
 
     Raises
     ------
@@ -276,7 +276,7 @@ def stands_in(record: Record) -> bool:
 
 
 def find_engine(record: Record, needs: Needs = NO_NEEDS) -> tuple[str, str | None]:
-    """The engine that stands for the record's in its release, and why where it is another or the release is assumed.
+    """Find the engine that stands for the record's in its release, and why where it is another or assumed.
 
     Where the framework names no release, it is the one of the run's date, else the usual one; but none that lacks what
     the run needs.

@@ -171,7 +171,7 @@ class Model(Immutable):
 
 
 def find_model(record: Record, registry: Registry) -> Model:
-    """The model of a record: by name, else from its stated shape, else from the size in its name.
+    """Find the model of a record: by name, else from its stated shape, else from the size in its name.
 
     Raises
     ------
@@ -318,7 +318,7 @@ USUAL_SIZE = 448  # assumed: side of an image where none is stated [pixels]
 
 
 def put_images(record: Record, model: ModelShape, flags: Flags) -> None:
-    """The images of a sample as stated; one where a model is named for seeing and learns from data."""
+    """Put the images of a sample as stated; one where a model is named for seeing and learns from data."""
     if model.vision is None:
         return
     stated = record.images
@@ -378,7 +378,7 @@ class Hardware(Immutable):
 
 
 def find_hardware(record: Record, registry: Registry) -> Hardware:
-    """The node that a record ran on.
+    """Find the node that a record ran on.
 
     With one node the usual one of its kind stands for it; with several, `gpus_per_node` and `interconnect` do.
 
@@ -515,7 +515,7 @@ def _named_jobs() -> Mapping[str, MethodKind]:
 
 
 def find_method(record: Record) -> MethodKind | None:
-    """The job that a record names, or the nearest to it: of an optimizer's name, all learns. None: there is none."""
+    """Find the job that a record names, or the nearest to it: of an optimizer's name, all learns. None without one."""
     stated = record.job.strip().lower()
     near = look_up(names().jobs, stated)
     named = METHODS.get(stated) or (METHODS.get(near) if near else None) or _named_jobs().get(plain(stated))
@@ -544,7 +544,7 @@ def find_adapter(record: Record) -> AdapterKind | None:
 
 
 def put_job(record: Record, flags: Flags) -> MethodKind:
-    """The nearest job with equations, with the adapters that quantised weights mean.
+    """Put the nearest job with equations, with the adapters that quantised weights mean.
 
     What learns from its own answers, but was measured without writing any, is its training phase: fine-tuning.
 
@@ -626,7 +626,7 @@ def trainer_of(record: Record) -> Record:
 
 
 def put_rollout(record: Record, registry: RecordRegistry, flags: Flags) -> None:
-    """The section `rollout`, and the models that stand beside the actor."""
+    """Put the section `rollout`, and the models that stand beside the actor."""
     flags.put("rollout.prompts", record.batch.prompts)
     flags.put("rollout.group", record.batch.group)
     _rollout_lengths(record, flags)

@@ -123,7 +123,7 @@ def more_gpus(estimate: ServingEstimate, _: Registry | None = None) -> Iterator[
 
 
 def less_load(estimate: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
-    """The highest load below that the service keeps, to a hundredth; formats, limits and GPUs stay."""
+    """Find the highest load below that the service keeps, to a hundredth; formats, limits and GPUs stay."""
     load, asked = estimate.resolved.load, estimate.resolved.amount
     if load is None:
         return
@@ -172,7 +172,7 @@ def shorter_prompts(estimate: ServingEstimate, _: Registry | None = None) -> Ite
 
 
 def wider_limits(estimate: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
-    """The limits on latency that are missed, wider step by step, and as wide as the answer needs."""
+    """Widen the limits on latency that are missed, step by step, and as far as the answer needs."""
     limits = estimate.resolved.limits
     asked = {"max_ttft_s": (limits.max_ttft_s, estimate.ttft_s), "max_tpot_s": (limits.max_tpot_s, estimate.tpot_s)}
     broken = {name: (limit, value) for name, (limit, value) in asked.items() if limit is not None and value > limit}

@@ -39,7 +39,7 @@ SHRINK_AND_EXPAND = 2.0  # kernels: to the rank, and from it to the outputs
 
 
 def adapter_bytes(model: ModelShape, adapters: ServedAdapters, placements: ReplicaLayouts) -> Array:
-    """What the held adapters take of one GPU.
+    """Bytes of the held adapters on one GPU.
 
         bytes = held x element x sum over the projections of a stage's layers of r (inputs + outputs) on the rank
 
@@ -88,7 +88,7 @@ def distinct(adapters: ServedAdapters, sequences: ArrayLike) -> Array:
 def adapter_operators(
     model: ModelShape, adapters: ServedAdapters, tp: Array, tokens: Array, sequences: Array, element_bytes: float
 ) -> Iterator[MemoryBound]:
-    """The grouped products of a step beside those of the model: x A^T, and of it B^T added to the output.
+    """Build the grouped products of a step beside those of the model: x A^T, and of it B^T added to the output.
 
         shrink bytes = inputs tokens element + n r inputs element + 4 r tokens
         expand bytes = 4 r tokens + n r outputs element + 2 outputs tokens element
@@ -326,7 +326,7 @@ def attention_layers(model: ModelShape, windows: bool = True) -> Iterator[tuple[
 
 
 def layer_token_bytes(model: ModelShape, cache: Format, tp: ArrayLike = 1.0) -> Array:
-    """What one layer keeps of one token on one rank.
+    """Cache of one token in one layer on one rank [bytes].
 
         bytes = cache_width x element      2 x heads of keys and values x head size, or the latent and its rotary part
         bytes += head size of the indexer x (1 + 4 / 128)      sparse attention
@@ -631,7 +631,7 @@ BATCH_PARTS: tuple[Held, ...] = (weights, cache, *STEP_TENSORS, *BESIDE)
 
 
 def serving_memory(job: ServingJob, placements: ReplicaLayouts, prompt_tokens: float | None = None) -> ServingMemory:
-    """What an engine that keeps a pool finds when it starts.
+    """Memory that an engine which keeps a pool finds when it starts.
 
         pool = utilization x card - weights - activations - logits - context - communicators - workspaces
         pool = utilization x (card - all of these)      TensorRT-LLM, LMDeploy: a share of what is free
@@ -775,7 +775,7 @@ def static_peak(
 def worst_moment(
     job: ServingJob, placements: ReplicaLayouts, batch: ArrayLike, inputs: ArrayLike, outputs: ArrayLike
 ) -> tuple[Holding, Cached]:
-    """What is on a GPU at the worst moment of a batch whose cache grows.
+    """Memory of a GPU at the worst moment of a batch whose cache grows.
 
         tokens = share where weights + cache + step tensors of the last step >= those of the prefill, else share inputs
         share = batch / dp
@@ -965,7 +965,7 @@ def sessions_held(job: ServingJob, placements: ReplicaLayouts, inputs: float, ou
 def longest_context(
     job: ServingJob, placements: ReplicaLayouts, sessions: ArrayLike, outputs: float, most: int | None
 ) -> Array:
-    """The longest prompt and answer of which a replica holds so many at once.
+    """Find the longest prompt and answer of which a replica holds so many at once.
 
         longest = max of T with sessions_held(T - outputs, outputs) >= sessions
 

@@ -68,7 +68,7 @@ DEFAULT_IMAGE_SIZE = "1024x1024"
 
 
 def build_images(provenance: Provenance, model: ModelShape, traffic: Traffic) -> Images | None:
-    """The images of every request; None where it has none.
+    """Build the images of every request; None where it has none.
 
         tokens of a prompt = text + images x tokens of an image
 
@@ -93,7 +93,7 @@ def build_images(provenance: Provenance, model: ModelShape, traffic: Traffic) ->
 
 
 def with_images(traffic: Traffic, images: Images | None) -> Traffic:
-    """The traffic with the tokens of images in its prompts, which all have as many; text alone varies in length."""
+    """Add the tokens of images to the prompts of the traffic, which all have as many; text alone varies in length."""
     if images is None:
         return traffic
     spread = traffic.input_spread * traffic.inputs / images.prompt_tokens
@@ -101,7 +101,7 @@ def with_images(traffic: Traffic, images: Images | None) -> Traffic:
 
 
 def loaded(model: ModelShape, given: Given) -> ModelShape:
-    """The model as an engine loads it: without its encoder where it is told that there are no images.
+    """Return the model as an engine loads it: without its encoder where it is told that there are no images.
 
     Source: vLLM's --limit-mm-per-prompt with image=0 (MultiModalConfig: --language-model-only).
     """
@@ -283,7 +283,7 @@ DEFAULT_RANK = 16  # of vLLM (max_lora_rank), and of most published adapters
 def served_adapters(
     given: Given, provenance: Provenance, model: ModelShape, engine: Engine, gpu: Accelerator
 ) -> ServedAdapters | None:
-    """The adapters of the service; None where it has none. They are known to have no problems."""
+    """Build the adapters of the service; None where it has none. They are known to have no problems."""
     if given.values.serve.adapters is None:
         return None
     count = provenance.settle("serve.adapters", 1)

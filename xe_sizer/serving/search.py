@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
 
 def choose(resolved: ResolvedService, placements: ReplicaLayouts) -> Choice:
-    """The best of the placements, which must not be empty, and its replicas under their load.
+    """Choose the best of the placements, which must not be empty, and its replicas under their load.
 
     Where the load needs more than a server, every number of stages is looked at: one that is no multiple of the fewest
     may need fewer GPUs.
@@ -173,7 +173,7 @@ class Fleets(Immutable):
 
 
 def build_fleets(resolved: ResolvedService, cases: Cases) -> Fleets:
-    """Of each placement as many replicas as the load needs, or as the GPUs asked for hold, and what they get."""
+    """Give each placement as many replicas as the load needs, or as the GPUs asked for hold, and what they get."""
     placements, load = cases.placements, LOADS[resolved.load]
     found = curve(resolved.job, placements, cases.memory, resolved.traffic)
     inside = np.where(cases.fitting, load.within(resolved, found), 0.0)
@@ -188,7 +188,7 @@ def build_fleets(resolved: ResolvedService, cases: Cases) -> Fleets:
 
 
 def choose_fleet(resolved: ResolvedService, fleets: Sequence[Fleets]) -> int:
-    """The fleet to take, counted through all of them: the fewest GPUs that keep the limits, then the fastest.
+    """Choose the fleet to take, counted through all of them: the fewest GPUs that keep the limits, then the fastest.
 
     GPUs that are there anyway are used for the most requests. Of as many GPUs a replica inside one server comes before
     one that spans several: a server that fails takes fewer requests with it.
@@ -215,7 +215,7 @@ def _online(resolved: ResolvedService, cases: Cases, minimum: int | None) -> Cho
 
 
 def build_choice(resolved: ResolvedService, fleets: Fleets, best: int, minimum: int | None) -> Choice:
-    """The choice of one of the fleets."""
+    """Build the choice of one of the fleets."""
     place = slice(best, best + 1)
     found = fleets.found
     each = _each(resolved, found[place], fleets.replicas[place], fleets.most[place])
@@ -307,7 +307,7 @@ class _Settled(Immutable):
 def choose_returning(
     resolved: ResolvedService, asked: HostCache, placements: ReplicaLayouts
 ) -> tuple[ResolvedService, Choice]:
-    """The best placement, each with the share of prompts that its own sessions find in the cache.
+    """Choose the best placement, each with the share of prompts that its own sessions find in the cache.
 
     A replica that has fewer users keeps more of their sessions, so that the share depends on the placement and on the
     number of replicas. Placements are looked at in the order of the GPUs that they would need if every session was
@@ -458,7 +458,7 @@ MOST_TRIED = 64  # numbers of replicas of a kind that a search looks at near the
 
 
 def decode_curve(job: ServingJob, placements: ReplicaLayouts, memory: ServingMemory, traffic: Traffic) -> Curve:
-    """The states of replicas that only decode, from one request to as many as their cache holds.
+    """Evaluate replicas that only decode, from one request to as many as their cache holds.
 
         running_i = c^(i / (GRID - 1)),  i = 0 ... GRID - 1
 
@@ -478,7 +478,7 @@ def decode_curve(job: ServingJob, placements: ReplicaLayouts, memory: ServingMem
 
 
 def choose_pools(resolved: ResolvedService, prefill: ReplicaLayouts, decode: ReplicaLayouts) -> Choice | None:
-    """The best numbers and placements of replicas that read prompts and that answer; None where no pair fits.
+    """Choose the numbers and placements of replicas that read prompts and that answer; None where no pair fits.
 
     Without GPUs that are given the fewest that keep the limits, else what serves the load best on these.
 
@@ -701,7 +701,7 @@ Sized = Callable[["ResolvedService"], "ServingEstimate"]
 
 
 def size_fitting(resolved: ResolvedService, size_once: Sized) -> ServingEstimate:
-    """The service with the longest sequences, or the most of them, that fit the GPUs.
+    """Size the service with the longest sequences, or the most of them, that fit the GPUs.
 
     Without a number of GPUs those are meant that one replica needs at least.
     """
@@ -765,7 +765,7 @@ def _told(resolved: ResolvedService, found: dict[str, object]) -> ResolvedServic
 
 
 def build_fit(estimate: ServingEstimate) -> Fit | None:
-    """What was looked for as the result shows it; None where nothing was, or nothing fits."""
+    """Build what was looked for as the result shows it; None where nothing was, or nothing fits."""
     resolved = estimate.resolved
     if resolved.fit is None or not estimate.fits:
         return None
@@ -913,7 +913,7 @@ ARRIVALS: Mapping[str, Callable[[float, int], Array]] = {"poisson": poisson_arri
 
 
 def tested(resolved: ResolvedService, choice: Choice) -> Choice:
-    """The choice with what the requests of a test see of one of its working replicas."""
+    """Add to the choice what the requests of a test see of one of its working replicas."""
     working = choice.replicas - resolved.spare_replicas
     test = run_test(resolved, choice.placement, choice.memory, working)
     return replace(choice, point=_tested(resolved, choice.point, test, working), test=test)

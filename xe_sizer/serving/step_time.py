@@ -340,7 +340,7 @@ class Waiting(Immutable):
     "the engine",
 )
 def host(waiting: Waiting) -> Array:
-    """What the accelerator waits for: kernels that start slower than they run, and the engine between two steps."""
+    """Wait of the accelerator: for kernels that start slower than they run, and the engine between two steps."""
     step, job, engine = waiting.step, waiting.step.job, waiting.step.job.engine
     if job.efficiency.fixed:
         return step.zeros
@@ -524,7 +524,7 @@ def decode_time(
     job: ServingJob, placements: ReplicaLayouts, sequences: ArrayLike, inputs: ArrayLike, outputs: ArrayLike,
     tokens_per_step: ArrayLike = 1.0,
 ) -> StepTime:  # fmt: skip
-    """The mean decode step of sequences that grow from their prompt to the end of their answer.
+    """Mean time of a decode step of sequences that grow from their prompt to the end of their answer.
 
         t = (t(0) + 4 t(1/2) + t(1)) / 6
 

@@ -127,7 +127,7 @@ def start_s(estimate: ServingEstimate) -> float:
 
 
 def day(estimate: ServingEstimate) -> Day | None:
-    """The hours of a day with the replicas that each needs, beside as many as the peak needs all day.
+    """Size every hour of a day with the replicas that it needs, beside as many as the peak needs all day.
 
         load(h) = load x value(h) / max of the values
         GPU hours = sum of GPUs(h) + (GPUs started) x start / 3600
@@ -208,7 +208,7 @@ PERCENTILES = (50.0, 90.0, 95.0, 99.0)  # that benchmark tools print
 
 
 def build_benchmark(estimate: ServingEstimate) -> Benchmark | None:
-    """The test of a service; None where none was asked for, or nothing fits.
+    """Build the test of a service; None where none was asked for, or nothing fits.
 
         tokens per second = requests per second x mean tokens, over the whole test with its beginning and its end
         requests in flight = sum of the times of all requests / duration
@@ -340,7 +340,7 @@ def disaggregation(estimate: ServingEstimate) -> Disaggregation | None:
 
 
 def build_layout(placement: ReplicaLayouts) -> ReplicaLayout:
-    """The sizes of one placement."""
+    """Build the sizes of one placement."""
     return ReplicaLayout(**{name: int(getattr(placement, name)[0]) for name in ReplicaLayout.__struct_fields__})
 
 
@@ -452,7 +452,7 @@ def _held(estimate: ServingEstimate) -> str:
 
 
 def load_curve(estimate: ServingEstimate) -> Iterator[LoadPoint]:
-    """The placement and the replicas of an estimate under other loads, ascending; none for a batch.
+    """Evaluate the placement and the replicas of an estimate under other loads, ascending; none for a batch.
 
         load of the service = load of a replica x working replicas
 
@@ -523,7 +523,7 @@ def find_warnings(estimate: ServingEstimate) -> Iterator[str]:
 
 
 def cautions(estimate: ServingEstimate) -> Iterator[str]:
-    """What a reader must know to read the verdict right: what a failure stops, what keeps an engine from starting."""
+    """Yield what helps to read the verdict right: what a failure stops, what keeps an engine from starting."""
     model = estimate.resolved.job.model
     yield from (f"{model.name}: {guess}" for guess in model.guesses)
     yield from _spanning(estimate)
@@ -644,7 +644,7 @@ def _ignored(given: Given, engine: str) -> set[str]:
 
 
 def build_adapters(estimate: ServingEstimate) -> Adapters | None:
-    """What they take of a GPU and of a decode step; None where the service has none."""
+    """Build what adapters take of a GPU and of a decode step; None where the service has none."""
     job, placement = estimate.resolved.job, estimate.placement
     adapters = job.adapters
     if adapters is None:
@@ -885,7 +885,7 @@ def _phase(step: StepTime) -> Phase:
 
 
 def with_operators(result: ServeResult, estimate: ServingEstimate) -> ServeResult:
-    """The result with both kinds of step operator by operator."""
+    """Add the operators of both kinds of step to the result."""
     phases, point = result.phases, estimate.point
     decode, prefill = _in_full(phases.decode, point.decode), _in_full(phases.prefill, point.prefill)
     return replace(result, phases=Phases(prefill=prefill, decode=decode))

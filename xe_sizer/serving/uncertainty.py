@@ -29,7 +29,7 @@ MEMORY_SPREAD = Spread(1.0 - MEMORY_ERROR_SHARE, 1.0 + MEMORY_ERROR_SHARE)
 
 
 def span(resolved: ResolvedService, quantity: Quantity, assumed: bool = False) -> Uncertainty:
-    """The range of a latency or rate as factors on what is expected; 80 % of unseen measurements should lie inside.
+    """Range of a latency or rate as factors on what is expected; 80 % of unseen measurements should lie inside.
 
     A request takes most of its time token by token, and has the range of that. Engines without measurements have the
     range of their parent, or of all. assumed : lengths are a guess
