@@ -30,7 +30,7 @@ from xe_sizer.laws.matmul import MatmulLaw
 from xe_sizer.laws.operator_time import Device
 from xe_sizer.profiles.catalogue import load_stack
 from xe_sizer.training import layout, rank
-from xe_sizer.training.device import device_of
+from xe_sizer.training.device import build_device
 from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import OFFLOAD, SCHEDULES, V_SHAPED, Layouts
@@ -92,7 +92,7 @@ def _narrow_activations(job: Job) -> Job:
     if held is None:
         return job
     narrow = _training(job, held=replace(held, quantised_from_bytes=SIXTEEN_BIT))
-    device = device_of(job.server.accelerator, job.stack, narrow.method, job.precision, Efficiency())
+    device = build_device(job.server.accelerator, job.stack, narrow.method, job.precision, Efficiency())
     return replace(narrow, device=device)
 
 

@@ -33,16 +33,16 @@ from xe_sizer.evidence.calibrate import (
     MemoryFits,
     Reliability,
     brier,
+    collect_peaks,
+    fit_spread,
     left_out,
     peaks_below,
-    peaks_of,
     reliability,
-    spread_of,
     spreads_left_out,
 )
 from xe_sizer.evidence.predict import validate
 from xe_sizer.evidence.records import Record, read_records
-from xe_sizer.evidence.residuals import left_out_coverage, left_out_width, runs_of
+from xe_sizer.evidence.residuals import collect_runs, left_out_coverage, left_out_width
 from xe_sizer.evidence.statistics import summaries
 
 PAGE = Path(__file__).parents[1] / "docs" / "accuracy.md"
@@ -55,11 +55,11 @@ def _reliability_row(one: Reliability) -> tuple[str, ...]:
 
 def certainty(records: list[Record]) -> list[str]:
     """How far the probability that memory suffices can be believed, publications left out."""
-    peaks = list(peaks_of(records))
+    peaks = list(collect_peaks(records))
     chances, spreads = left_out(peaks), spreads_left_out(peaks)
     best, scores = MemoryFits(peaks).best, brier(peaks, chances, spreads)
     known = brier([peak for peak in peaks if not peak.guessed], chances, spreads)
-    spread, runs, sources = spread_of(peaks)
+    spread, runs, sources = fit_spread(peaks)
     below = [(f"{share:.0%}", f"{found:.0%}") for share, found in peaks_below(peaks, spreads).items()]
     rows = [_reliability_row(one) for one in reliability(peaks, chances)]
     ways = ("yes or no", "spread of measured peaks", "this probability")
@@ -121,7 +121,7 @@ def _change(without: float, every: float) -> float:
 
 def trained(records: list[Record]) -> list[str]:
     """Sections on training."""
-    accuracy, runs = validate(records), [run for run in runs_of(records) if not run.assumed]
+    accuracy, runs = validate(records), [run for run in collect_runs(records) if not run.assumed]
     out = {record.id for record in records if record_held_out(record)}
     looked_at = [one for one in accuracy.records if one.id not in out]
     shown = summaries(looked_at)

@@ -16,17 +16,17 @@ from pathlib import Path
 
 from msgspec.structs import asdict
 
-from xe_sizer.evidence.calibrate import MemoryFits, peaks_of, spread_of
+from xe_sizer.evidence.calibrate import MemoryFits, collect_peaks, fit_spread
 from xe_sizer.evidence.records import Record, read_records
 from xe_sizer.evidence.residuals import (
     Run,
+    collect_runs,
+    collect_serving_runs,
     coverage,
     left_out_coverage,
     left_out_width,
     observed,
     residual_table,
-    runs_of,
-    serving_runs_of,
 )
 from xe_sizer.serving import uncertainty as serving
 from xe_sizer.software.uncertainty import published
@@ -54,8 +54,8 @@ def write_seen(runs: Sequence[Run], path: Path) -> None:
 
 
 def write_peaks(records: Sequence[Record]) -> None:
-    peaks = list(peaks_of(records))
-    spread, runs, sources = spread_of(peaks)
+    peaks = list(collect_peaks(records))
+    spread, runs, sources = fit_spread(peaks)
     ends = {name: round(getattr(spread, name), 3) for name in ("low", "middle", "high")}
     chance = {name: round(value, 3) for name, value in asdict(MemoryFits(peaks).best).items()}
     table = {"runs": runs, "sources": sources, **ends, "out_of_memory": chance}
@@ -70,7 +70,7 @@ def main() -> None:
     records = [record for file in asked.files for record in read_records(file).records]
     trained = [record for record in records if not record.serves]
     served = [record for record in records if record.serves]
-    for of_wing, runs_of_wing, tables in ((trained, runs_of, training), (served, serving_runs_of, serving)):
+    for of_wing, runs_of_wing, tables in ((trained, collect_runs, training), (served, collect_serving_runs, serving)):
         runs = runs_of_wing(of_wing)
         if not runs:
             continue

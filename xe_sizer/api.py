@@ -73,13 +73,6 @@ def is_path(value: object) -> TypeGuard[AnyPath]:
     return isinstance(value, str | PathLike) and isinstance(plain(value), str) and plain(value) != ""
 
 
-def file_at(value: object, place: Location) -> Path:
-    """The path of a file. Raises InputError."""
-    if not is_path(value):
-        raise InputError(Problem(f"this must be the path of a file, not {shown(value)}", place))
-    return Path(str(plain(value)))
-
-
 def texts(value: object, what: str, place: Location, problems: list[Problem]) -> tuple[str, ...]:
     """Names or paths: one of them, or several in any iterable. What is none is added to the problems.
 
@@ -98,13 +91,6 @@ def folders(value: object, place: Location, problems: list[Problem]) -> list[Pat
     found = [Path(text) for text in texts(value, "folders", place, problems)]
     problems += [Problem(f"'{folder}' is not a folder", place) for folder in found if not folder.is_dir()]
     return [folder for folder in found if folder.is_dir()]
-
-
-def not_a_switch(value: object, place: Location) -> list[Problem]:
-    """The problem of a switch that is neither on nor off."""
-    if isinstance(plain(value), bool):
-        return []
-    return [Problem(f"this must be True or False, not {shown(value)}", place)]
 
 
 def not_a_scenario(value: object, function: str) -> Problem:
@@ -164,7 +150,10 @@ def load(path: AnyPath) -> Scenario:
     ------
     InputError : the file cannot be read, or is no YAML
     """
-    return Scenario(load_scenario(file_at(path, Location("load(path)"))))
+    if not is_path(path):
+        text = f"this must be the path of a file, not {shown(path)}"
+        raise InputError(Problem(text, Location("load(path)")))
+    return Scenario(load_scenario(Path(str(plain(path)))))
 
 
 def estimate(
@@ -358,7 +347,9 @@ class _Asked(Immutable):
         registry = Registry(folders(profiles, Location(caller.place("profiles")), problems))
         names = texts(among, "GPUs and servers", Location(caller.place("among")), problems)
         for name, value in switches.items():
-            problems += not_a_switch(value, Location(caller.place(name)))
+            if not isinstance(plain(value), bool):
+                text = f"this must be True or False, not {shown(value)}"
+                problems.append(Problem(text, Location(caller.place(name))))
         return _Asked(caller, registry, names, tuple(problems))
 
     def scenario(self, scenario: Scenario | None, keys: Mapping[str, object], serving: bool = False) -> Question:

@@ -121,7 +121,11 @@ def did_you_mean(word: str, known: Iterable[str], limit: int = 3) -> str | None:
     inside = [name for name in lowered if len(part) >= SHORTEST_PART and part in name]
     begun = sorted(inside, key=lambda name: not name.startswith(part))
     alike = begun or _begun_nearly_so(part, lowered) or difflib.get_close_matches(part, lowered, 4 * limit, 0.6)
-    near = sorted(alike, key=lambda name: -_common_numbers(part, name))[:limit]
+
+    def numbers(name: str) -> set[str]:
+        return set(re.findall(r"[a-z]*\d[a-z0-9.]*", name))  # with the letters around them
+
+    near = sorted(alike, key=lambda name: -len(numbers(part) & numbers(name)))[:limit]
     return "did you mean " + " or ".join(f"'{lowered[name]}'" for name in near) + "?" if near else None
 
 
@@ -133,11 +137,6 @@ def _begun_nearly_so(part: str, names: Collection[str]) -> list[str]:
     numbered = [head for head in heads if any(map(str.isdigit, head)) and head not in names]
     near = difflib.get_close_matches(part, sorted(numbered), n=1, cutoff=0.8)
     return [name for name in names if near and name.startswith(f"{near[0]}-")]
-
-
-def _common_numbers(word: str, name: str) -> int:
-    """How many numbers two names share, with the letters around them."""
-    return len(set(re.findall(r"[a-z]*\d[a-z0-9.]*", word)) & set(re.findall(r"[a-z]*\d[a-z0-9.]*", name)))
 
 
 def file_order(problem: Problem) -> tuple[int, int]:

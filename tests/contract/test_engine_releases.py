@@ -7,7 +7,7 @@ import pytest
 from serving_cases import asked
 
 from xe_sizer.evidence.records import Record
-from xe_sizer.evidence.serving_scenario import engine_of
+from xe_sizer.evidence.serving_scenario import find_engine
 from xe_sizer.profiles.catalogue import load_engine
 from xe_sizer.profiles.finder import BUILT_IN, releases
 from xe_sizer.profiles.yaml_reader import load_yaml
@@ -44,5 +44,5 @@ def test_an_engine_in_a_release_as_people_write_it() -> None:
 )
 def test_records_get_the_release_that_their_framework_names(framework: str, engine: str) -> None:
     record = Record(id="one", job="inference", stack="vllm", framework=framework)
-    assert engine_of(record)[0] == engine
+    assert find_engine(record)[0] == engine
     assert load_engine(engine).name == "vllm"

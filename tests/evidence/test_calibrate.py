@@ -25,7 +25,7 @@ from xe_sizer.evidence.predict import predict_record
 from xe_sizer.evidence.records import Batch, LayoutStated, Measured, Record
 from xe_sizer.profiles.catalogue import load_stack
 from xe_sizer.profiles.finder import default_name
-from xe_sizer.training.device import device_of
+from xe_sizer.training.device import build_device
 from xe_sizer.training.step_time import timeline
 
 SLOWER_MATMUL = 0.7
@@ -46,7 +46,7 @@ def on_a_slower_cluster(plain: Record) -> Record:
     job = predicted.resolved.job
     slower = msgspec.structs.replace(job.stack.efficiency, matmul=SLOWER_MATMUL)
     stack = msgspec.structs.replace(job.stack, efficiency=slower)
-    device = device_of(job.server.accelerator, stack, job.method, job.precision, predicted.resolved.efficiency)
+    device = build_device(job.server.accelerator, stack, job.method, job.precision, predicted.resolved.efficiency)
     step_s = float(timeline(replace(job, stack=stack, device=device), predicted.layouts).step_s[0])
     return msgspec.structs.replace(plain, measured=Measured(step_time_s=step_s))
 

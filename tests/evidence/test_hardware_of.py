@@ -4,7 +4,7 @@ import pytest
 
 from xe_sizer.errors import InputError
 from xe_sizer.evidence.records import Record
-from xe_sizer.evidence.training_scenario import hardware_of
+from xe_sizer.evidence.training_scenario import find_hardware
 from xe_sizer.profiles.catalogue import Registry
 from xe_sizer.units import BITS_PER_BYTE, GIGA
 
@@ -18,7 +18,7 @@ def record(**conditions: object) -> Record:
 def network(inter: str) -> tuple[float, float]:
     """Gbit/s of a node, and the share of it that messages reach."""
     asked = record(gpu="a100-sxm-80gb", gpus=64, gpus_per_node=8, interconnect={"inter": inter})
-    node = hardware_of(asked, REGISTRY).server
+    node = find_hardware(asked, REGISTRY).server
     return node.scale_out_bytes_per_s * BITS_PER_BYTE / GIGA, node.scale_out_efficiency
 
 
@@ -47,50 +47,50 @@ def test_words_about_the_network_become_rates(words: str, gbit_per_s: float, eff
 
 def test_a_network_without_a_rate_is_the_usual_one_and_said() -> None:
     asked = record(gpu="h100-sxm-80gb", gpus=16, gpus_per_node=8, interconnect={"inter": "Ethernet, Infiniband"})
-    found = hardware_of(asked, REGISTRY)
+    found = find_hardware(asked, REGISTRY)
     assert found.server.scale_out_bytes_per_s == pytest.approx(8 * 400 * GIGA / BITS_PER_BYTE)
     assert any("network" in text for text in found.assumed)
 
 
 def test_several_nodes_have_the_stated_number_of_accelerators() -> None:
-    assert hardware_of(record(gpu="a100-sxm-40gb", gpus=8, gpus_per_node=4), REGISTRY).server.accelerators == 4
-    assert hardware_of(record(gpu="a100-sxm-40gb", gpus=4, gpus_per_node=4), REGISTRY).server.accelerators == 8
+    assert find_hardware(record(gpu="a100-sxm-40gb", gpus=8, gpus_per_node=4), REGISTRY).server.accelerators == 4
+    assert find_hardware(record(gpu="a100-sxm-40gb", gpus=4, gpus_per_node=4), REGISTRY).server.accelerators == 8
 
 
 def test_a_rack_stays_one_domain_whatever_its_trays_hold() -> None:
-    found = hardware_of(record(gpu="gb200", gpus=64, gpus_per_node=4), REGISTRY)
+    found = find_hardware(record(gpu="gb200", gpus=64, gpus_per_node=4), REGISTRY)
     assert found.server.accelerators == 72
 
 
 def test_cards_joined_by_pcie_alone() -> None:
     words = {"intra": "PCIe 4.0 x16 per card, no NVLink"}
-    assert hardware_of(record(gpu="a100-sxm-80gb", gpus=8, interconnect=words), REGISTRY).server.scale_up == "pcie"
+    assert find_hardware(record(gpu="a100-sxm-80gb", gpus=8, interconnect=words), REGISTRY).server.scale_up == "pcie"
 
 
 @pytest.mark.parametrize("gpu", ["rtx-3090", "rtx-3090-ti", "rtx-a6000"])
 def test_bridges_join_pairs_of_cards_where_a_record_says_so(gpu: str) -> None:
     """56.25 GB/s each way, four links of the GA102; nodes are not assumed to have them."""
-    bridged = hardware_of(record(gpu=gpu, gpus=2, interconnect={"intra": "NVLink bridge"}), REGISTRY).server
+    bridged = find_hardware(record(gpu=gpu, gpus=2, interconnect={"intra": "NVLink bridge"}), REGISTRY).server
     assert (bridged.scale_up, bridged.scale_up_one_way_bytes_per_s) == ("nvlink-pairs", 56.25e9)
-    assert hardware_of(record(gpu=gpu, gpus=2), REGISTRY).server.scale_up == "pcie"
+    assert find_hardware(record(gpu=gpu, gpus=2), REGISTRY).server.scale_up == "pcie"
 
 
 def test_half_a_module_has_half_of_everything() -> None:
-    half = hardware_of(record(gpu="mi250x-gcd", gpus=8, gpus_per_node=8), REGISTRY).server.accelerator
+    half = find_hardware(record(gpu="mi250x-gcd", gpus=8, gpus_per_node=8), REGISTRY).server.accelerator
     whole = REGISTRY.accelerator("mi250x")
     assert half.memory_bytes == whole.memory_bytes / 2
     assert half.peak_flops_per_s["bf16"] == whole.peak_flops_per_s["bf16"] / 2
 
 
 def test_other_names_are_read_and_said() -> None:
-    found = hardware_of(record(gpu="NVIDIA H100", gpus=8), REGISTRY)
+    found = find_hardware(record(gpu="NVIDIA H100", gpus=8), REGISTRY)
     assert found.server.accelerator.name == "h100-sxm-80gb"
     assert found.assumed == ("gpu 'NVIDIA H100' read as h100-sxm-80gb",)
 
 
 def test_an_unknown_accelerator_is_refused() -> None:
     with pytest.raises(InputError, match="8 gb card"):
-        hardware_of(record(gpu="8 GB card", gpus=1), REGISTRY)
+        find_hardware(record(gpu="8 GB card", gpus=1), REGISTRY)
 
 
 @pytest.mark.parametrize(
@@ -102,4 +102,4 @@ def test_an_unknown_accelerator_is_refused() -> None:
     ],
 )  # fmt: skip
 def test_cards_of_publications_are_known(name: str, profile: str) -> None:
-    assert hardware_of(record(gpu=name, gpus=1), REGISTRY).server.accelerator.name == profile
+    assert find_hardware(record(gpu=name, gpus=1), REGISTRY).server.accelerator.name == profile

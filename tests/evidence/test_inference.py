@@ -10,7 +10,7 @@ import pytest
 from xe_sizer.evidence.names import RecordRegistry
 from xe_sizer.evidence.predict import figures, peak, rates, serve_record, validate
 from xe_sizer.evidence.records import LayoutStated, Measured, Record
-from xe_sizer.evidence.serving_scenario import engine_of, inference_of
+from xe_sizer.evidence.serving_scenario import build_inference, find_engine
 from xe_sizer.profiles.catalogue import load_engine
 from xe_sizer.serving.estimate import ServingEstimate
 
@@ -26,7 +26,7 @@ def record(**more: Any) -> Record:
 
 
 def flags(**more: Any) -> dict[str, Any]:
-    return dict(inference_of(record(**more), REGISTRY).values)
+    return dict(build_inference(record(**more), REGISTRY).values)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def flags(**more: Any) -> dict[str, Any]:
     ],
 )
 def test_engines_by_name_and_release(stack: str, framework: str | None, engine: str) -> None:
-    assert engine_of(record(stack=stack, framework=framework))[0] == engine
+    assert find_engine(record(stack=stack, framework=framework))[0] == engine
 
 
 UNDATED = {
@@ -94,9 +94,9 @@ UNDATED = {
 )
 def test_no_release_is_assumed_that_lacks_what_the_run_needs(stack: str, more: dict[str, Any], engine: str) -> None:
     """The newest of what the accelerator, the weights and the model need, or the release of the run's own date."""
-    found = inference_of(record(stack=stack, framework=UNDATED[stack], **more), REGISTRY)
+    found = build_inference(record(stack=stack, framework=UNDATED[stack], **more), REGISTRY)
     assert found.values["serve.engine"] == engine
-    stated = inference_of(record(stack="vllm", framework="vllm 0.8.5", **more), REGISTRY)
+    stated = build_inference(record(stack="vllm", framework="vllm 0.8.5", **more), REGISTRY)
     assert stated.values["serve.engine"] == "vllm@0.8.5"
 
 
@@ -104,9 +104,9 @@ def test_vllm_on_blackwell_is_never_the_first_engine() -> None:
     old, new = (serve_record(record(framework="vllm", gpu=gpu), REGISTRY).served for gpu in ("h100-sxm-80gb", "b200"))
     assert old.resolved.job.engine.host.step_ms == load_engine("vllm@0.6").host.step_ms
     assert new.resolved.job.engine.host.step_ms == load_engine("vllm").host.step_ms < 1.5
-    run = inference_of(record(stack="tensorrt-llm", framework="trtllm", date="2025-01-14"), REGISTRY).assumed
+    run = build_inference(record(stack="tensorrt-llm", framework="trtllm", date="2025-01-14"), REGISTRY).assumed
     assert "engine tensorrt-llm-cpp: no release stated: of 2025-01, as the run" in run
-    told = inference_of(record(framework="vllm", gpu="b200"), REGISTRY).assumed
+    told = build_inference(record(framework="vllm", gpu="b200"), REGISTRY).assumed
     assert "engine vllm@25.05: no release stated: of 2025-05, the first for blackwell" in told
 
 
@@ -232,7 +232,7 @@ def test_gpus_without_a_placement_are_placed_as_the_question_asks() -> None:
     """Eight GPUs with nothing said of how: a batch is one replica's, else the most throughput of all of them."""
     batch = flags(gpus=8, tp=None)
     assert batch["layout.tp"] == 8
-    offline = inference_of(record(gpus=8, tp=None, sequences=None), REGISTRY)
+    offline = build_inference(record(gpus=8, tp=None, sequences=None), REGISTRY)
     assert not any(name.startswith("layout.") for name in offline.values)
     assert "placement on 8 GPUs chosen for the most throughput: not stated" in offline.assumed
     found = serve_record(record(gpus=8, tp=None, sequences=None), REGISTRY).served

@@ -9,7 +9,7 @@ import pytest
 
 from xe_sizer.evidence.names import RecordRegistry
 from xe_sizer.evidence.records import Record
-from xe_sizer.evidence.serving_scenario import inference_of
+from xe_sizer.evidence.serving_scenario import build_inference
 
 REGISTRY = RecordRegistry()
 PLAIN = Record(
@@ -35,5 +35,5 @@ PLAIN = Record(
     ],
 )
 def test_integers_of_8_bits_are_those_of_the_library_that_made_them(stated: dict[str, Any], read: str) -> None:
-    found = inference_of(msgspec.structs.replace(PLAIN, **stated), REGISTRY).values
+    found = build_inference(msgspec.structs.replace(PLAIN, **stated), REGISTRY).values
     assert found["serve.weights"] == read

@@ -6,7 +6,7 @@ import pytest
 
 from xe_sizer.evidence.names import Recipes, RecordRegistry, choose_stack, names, recipes, stack_rules
 from xe_sizer.evidence.records import Batch, LayoutStated, Record
-from xe_sizer.evidence.training_scenario import scenario_of
+from xe_sizer.evidence.training_scenario import build_scenario
 from xe_sizer.fields import names_of
 from xe_sizer.profiles.catalogue import Registry, load_stack
 from xe_sizer.profiles.finder import BUILT_IN, releases
@@ -175,7 +175,7 @@ def test_a_release_that_is_not_named_is_that_of_the_record_s_month(said: dict[st
 
 def test_a_release_without_a_month_is_a_usual_one_and_said() -> None:
     base = {"model": "llama-2-7b", "gpu": "a100-sxm-80gb", "gpus": 1, "seq_len": 2048, "batch": Batch(micro=1)}
-    silent = scenario_of(record("hf-trainer", **base), RecordRegistry())
+    silent = build_scenario(record("hf-trainer", **base), RecordRegistry())
     assert "release 4.40 of hf-trainer: none stated" in silent.assumed
-    dated = scenario_of(record("hf-trainer", **base, date="2024-05"), RecordRegistry())
+    dated = build_scenario(record("hf-trainer", **base, date="2024-05"), RecordRegistry())
     assert "hf-trainer of 2024.05, when the record was made: release not named" in dated.assumed

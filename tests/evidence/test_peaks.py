@@ -12,11 +12,11 @@ from xe_sizer.evidence.calibrate import (
     MemoryFits,
     Peak,
     brier,
+    collect_peaks,
+    fit_spread,
     left_out,
     peaks_below,
-    peaks_of,
     reliability,
-    spread_of,
     spreads_left_out,
 )
 from xe_sizer.evidence.records import Batch, LayoutStated, Measured, Record
@@ -31,7 +31,7 @@ def peak(source: str, ratio: float | None = None, room: float = 1.0, fits: bool 
 def test_publications_weigh_alike_in_the_distribution_of_peaks() -> None:
     """Nine runs of one at 1.0 against one each of two others: the middle is theirs."""
     peaks = [*(peak("many", 1.0) for _ in range(9)), peak("one", 1.2), peak("two", 1.3), peak("three")]
-    spread, runs, sources = spread_of(peaks)
+    spread, runs, sources = fit_spread(peaks)
     assert (runs, sources) == (11, 3)
     assert spread.middle == pytest.approx(1.2)
     assert spread.low == pytest.approx(1.0)
@@ -111,7 +111,7 @@ RUN = Record(
 
 
 def measured(**figures: Any) -> Peak:
-    (found,) = peaks_of([msgspec.structs.replace(RUN, measured=Measured(**figures))])
+    (found,) = collect_peaks([msgspec.structs.replace(RUN, measured=Measured(**figures))])
     return found
 
 
@@ -131,9 +131,9 @@ def test_a_record_whose_lengths_are_guessed_says_nothing_of_measured_peaks() -> 
     bare = msgspec.structs.replace(RUN, seq_len=None, mean_tokens=None, measured=Measured(peak_memory_gib=9.0))
     guessed = msgspec.structs.replace(RUN, batch=Batch(total=8), measured=Measured(peak_memory_gib=9.0))
     known = msgspec.structs.replace(RUN, measured=Measured(peak_memory_gib=9.0))
-    peaks = list(peaks_of([bare, guessed, known]))
+    peaks = list(collect_peaks([bare, guessed, known]))
     assert [one.guessed for one in peaks] == [True, True, False]
-    assert spread_of(peaks)[1:] == (1, 1)
+    assert fit_spread(peaks)[1:] == (1, 1)
 
 
 def test_the_distributions_that_ship() -> None:

@@ -11,7 +11,7 @@ from xe_sizer.errors import Location
 from xe_sizer.evidence.names import RecordRegistry
 from xe_sizer.evidence.predict import ServedRecord, figures, rates, serve_record
 from xe_sizer.evidence.records import Measured, Record, records_of
-from xe_sizer.evidence.serving_scenario import answers_of, inference_of, prompts_of
+from xe_sizer.evidence.serving_scenario import answer_lengths, build_inference, prompt_lengths
 
 
 def record(**fields: object) -> Record:
@@ -20,7 +20,7 @@ def record(**fields: object) -> Record:
 
 
 def keys(**fields: object) -> dict[str, object]:
-    return inference_of(record(**fields), RecordRegistry()).values
+    return build_inference(record(**fields), RecordRegistry()).values
 
 
 def test_requests_of_a_test_are_those_that_are_stated() -> None:
@@ -30,7 +30,7 @@ def test_requests_of_a_test_are_those_that_are_stated() -> None:
 
 
 def test_clients_send_ten_requests_each_where_nothing_is_stated() -> None:
-    found = inference_of(record(concurrency=8), RecordRegistry())
+    found = build_inference(record(concurrency=8), RecordRegistry())
     assert found.values["serve.requests"] == 80
     assert any("80 requests, 10 of each client" in text for text in found.assumed)
 
@@ -104,9 +104,9 @@ def test_a_mean_below_a_longest_length_says_how_lengths_were_drawn(
     mean: float, longest: int | None, spread: float
 ) -> None:
     stated = record(output_len=mean, max_output_len=longest, input_len=mean, max_prompt_len=longest)
-    assert answers_of(stated).spread == pytest.approx(spread, rel=0.01)
-    assert prompts_of(stated).spread == answers_of(stated).spread
-    assert answers_of(stated).longest == (longest if spread and longest else math.inf)
+    assert answer_lengths(stated).spread == pytest.approx(spread, rel=0.01)
+    assert prompt_lengths(stated).spread == answer_lengths(stated).spread
+    assert answer_lengths(stated).longest == (longest if spread and longest else math.inf)
 
 
 def test_a_spread_that_is_stated_is_taken() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 from xe_sizer.evidence.names import RecordRegistry
 from xe_sizer.evidence.predict import reinforce_record, validate
 from xe_sizer.evidence.records import Batch, LayoutStated, Lora, Measured, Record, Rollout
-from xe_sizer.evidence.training_scenario import Asked, reinforces, scenario_of
+from xe_sizer.evidence.training_scenario import Asked, build_scenario, reinforces
 
 TOGETHER = Record(
     id="a", job="grpo", stack="verl", model="qwen2.5-7b", gpu="h100-sxm-80gb", gpus=8, gpus_per_node=8,
@@ -22,7 +22,7 @@ def changed(**changes: Any) -> Record:
 
 
 def asked(**changes: Any) -> Asked:
-    return scenario_of(changed(**changes), RecordRegistry())
+    return build_scenario(changed(**changes), RecordRegistry())
 
 
 def test_answers_on_the_gpus_that_train() -> None:
@@ -63,7 +63,7 @@ def test_without_answers_of_its_own_a_record_is_the_training_phase_alone() -> No
         rollout=Rollout(), colocated=None, batch=Batch(micro=1, total=16), input_len=None, output_len=None,
         max_output_len=None, seq_len=4096, lora=Lora(rank=16),
     )  # fmt: skip
-    found = scenario_of(alone, RecordRegistry())
+    found = build_scenario(alone, RecordRegistry())
     assert not reinforces(alone)
     assert (found.flags["job"], found.flags["train.seq_len"], found.flags["lora.rank"]) == ("lora", 4096, 16)
     assert any("training phase alone" in text for text in found.assumed)

@@ -8,7 +8,7 @@ import pytest
 from xe_sizer.errors import InputError
 from xe_sizer.evidence.names import RecordRegistry
 from xe_sizer.evidence.records import Batch, LayoutStated, Lora, Measured, Record
-from xe_sizer.evidence.training_scenario import Asked, scenario_of
+from xe_sizer.evidence.training_scenario import Asked, build_scenario
 from xe_sizer.profiles.catalogue import load_optimizer, load_stack
 from xe_sizer.profiles.finder import BUILT_IN
 
@@ -28,7 +28,7 @@ BASE = Record(
 
 
 def asked(**changes: Any) -> Asked:
-    return scenario_of(msgspec.structs.replace(BASE, **changes), RecordRegistry())
+    return build_scenario(msgspec.structs.replace(BASE, **changes), RecordRegistry())
 
 
 def test_what_is_stated_is_taken_over() -> None:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 import xe_sizer.evidence
-from xe_sizer.evidence.calibrate import peaks_of
+from xe_sizer.evidence.calibrate import collect_peaks
 from xe_sizer.evidence.names import RecordRegistry
 from xe_sizer.evidence.predict import predict_record, validate
 from xe_sizer.evidence.records import Batch, LayoutStated, Measured, Record, read_all, read_records
@@ -63,7 +63,7 @@ def test_verdict_and_probability_are_of_one_layout() -> None:
     assert verdict.fit_probability == recomputed.fit_probability
     assert as_asked.fit_probability is not None
     assert as_asked.fit_probability < 0.5 <= (verdict.fit_probability or 0.0)
-    (peak,) = peaks_of([long])
+    (peak,) = collect_peaks([long])
     assert peak.room == recomputed.usable_bytes / recomputed.peak_bytes >= 1.0
 
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from xe_sizer.graph.inputs import Learning
 from xe_sizer.graph.model import Experts, ModelShape
 from xe_sizer.graph.operators import Attention, Kernels, Operator
-from xe_sizer.graph.recompute import RECOMPUTE_MODULES, modules_of
+from xe_sizer.graph.recompute import RECOMPUTE_MODULES, find_modules
 from xe_sizer.graph.transformer import layer_operators
 
 # 512 tokens of 1,024 elements in 2 bytes are 1 MiB; the dense MLP is 4 times as wide, and experts are twice, 2 a token.
@@ -99,6 +99,6 @@ def test_nothing_is_dropped_that_is_not_kept(model: ModelShape) -> None:
 
 
 def test_modules_that_a_model_has() -> None:
-    assert modules_of(GPT) == ("core_attn", "mlp")
-    assert modules_of(MIXTURE) == ("core_attn", "moe", "moe_act", "layernorm", "shared_experts")
-    assert modules_of(REGISTRY.model("deepseek-v3")) == RECOMPUTE_MODULES
+    assert find_modules(GPT) == ("core_attn", "mlp")
+    assert find_modules(MIXTURE) == ("core_attn", "moe", "moe_act", "layernorm", "shared_experts")
+    assert find_modules(REGISTRY.model("deepseek-v3")) == RECOMPUTE_MODULES

@@ -19,9 +19,9 @@ from xe_sizer.laws.operator_time import (
     exposed_launch_time_s,
     launch_counts,
     memory_bound_time_s,
+    operator_sizes,
     operator_times,
     operator_work,
-    sizes_of,
 )
 
 # Sharp rooflines that reach their peaks: the larger of FLOPs / peak and bytes / bandwidth, and the floor.
@@ -333,13 +333,13 @@ def test_work_of_operators_is_counted_whatever_their_laws() -> None:
 
 
 def test_sizes_of_operators_by_name() -> None:
-    assert {name: float(size[0]) for name, size in sizes_of(matmul()).items()} == {"m": 10, "n": 20, "k": 30}
-    assert float(sizes_of(matmul(copies=array(8)))["copies"][0]) == 8
-    found = {name: float(np.ravel(size)[0]) for name, size in sizes_of(attention()).items()}
+    assert {name: float(size[0]) for name, size in operator_sizes(matmul()).items()} == {"m": 10, "n": 20, "k": 30}
+    assert float(operator_sizes(matmul(copies=array(8)))["copies"][0]) == 8
+    found = {name: float(np.ravel(size)[0]) for name, size in operator_sizes(attention()).items()}
     assert found == {"sequences": 3, "heads": 4, "kv_heads": 2, "queries": 5, "keys": 5, "head_size": 8}
-    assert float(sizes_of(moving())["kernels"]) == 1.0
-    assert float(sizes_of(exchange("tp"))["message_bytes"][0]) == 8e9
-    assert sizes_of(scan()) == {}
+    assert float(operator_sizes(moving())["kernels"]) == 1.0
+    assert float(operator_sizes(exchange("tp"))["message_bytes"][0]) == 8e9
+    assert operator_sizes(scan()) == {}
 
 
 def test_attention_with_a_mask_works_on_all_pairs_by_a_law_of_its_own() -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from xe_sizer.datasets.fit import Fine, histogram
 from xe_sizer.datasets.profile import Asked, Measured, measure
-from xe_sizer.datasets.tokens import sample_of
+from xe_sizer.datasets.tokens import read_sample
 
 SIZES = st.lists(st.integers(1, 5000), min_size=1, max_size=300)
 KEYS = (
@@ -79,4 +79,4 @@ def test_the_order_of_rows_changes_nothing(texts: list[str], rng: random.Random)
 @given(JSON)
 def test_a_row_is_a_sample_or_is_refused(row: Any) -> None:
     with suppress(ValueError):
-        assert 1 <= len(sample_of(row).sequences) <= 2
+        assert 1 <= len(read_sample(row).sequences) <= 2

@@ -11,7 +11,7 @@ from serving_cases import altered, served
 
 from xe_sizer.laws.hardware import AIR_COOLED
 from xe_sizer.serving.estimate import ServingEstimate
-from xe_sizer.serving.summary import cost_of, summarise, throughput_of, warnings_of
+from xe_sizer.serving.summary import build_cost, build_throughput, find_warnings, summarise
 
 H100S = "dell-xe9680-h100"
 GIB = 2.0**30
@@ -116,23 +116,23 @@ def test_tokens_share_the_hour_by_the_time_they_take() -> None:
     assert found.cost_per_million_of_both == pytest.approx(3.0 / (7200 * 1200) * 1e6)
     assert altered(found, prompt_s=0.0, answer_s=0.0).prefill_share == 0.0
     assert altered(found, fits=False).cost_per_million_tokens is None
-    cost = cost_of(found)
+    cost = build_cost(found)
     assert cost.billed_gpus == 1
     watts = (found.resolved.job.server.accelerator.tdp_w or 0.0) * (0.7 + AIR_COOLED.share)
     millions_an_hour = 2 * 1200 * 3600 / 1e6
     assert cost.energy_kwh_per_million_tokens == pytest.approx(watts / 1000 / millions_an_hour)
-    assert cost_of(altered(found, fits=False)).energy_kwh_per_million_tokens is None
-    assert cost_of(RATE).billed_gpus is None
+    assert build_cost(altered(found, fits=False)).energy_kwh_per_million_tokens is None
+    assert build_cost(RATE).billed_gpus is None
 
 
 def test_throughput_counts_prompts_and_answers() -> None:
-    found = throughput_of(altered(RATE, replicas=2, requests_per_s=3.0, tpot_s=0.02, request_s=4.0))
+    found = build_throughput(altered(RATE, replicas=2, requests_per_s=3.0, tpot_s=0.02, request_s=4.0))
     assert (found.output_tokens_per_s, found.total_tokens_per_s, found.requests_per_s) == (1200.0, 7200.0, 6.0)
     assert found.tokens_per_s_per_user == pytest.approx(50.0)
     assert found.output_tokens_per_s_per_gpu == 1200.0 / (2 * RATE.placement.gpus[0])
     assert found.requests_in_flight == 24.0
-    assert throughput_of(altered(RATE, tpot_s=0.0)).tokens_per_s_per_user == 0.0
-    assert throughput_of(altered(RATE, fits=False)).tokens_per_s_per_user == 0.0
+    assert build_throughput(altered(RATE, tpot_s=0.0)).tokens_per_s_per_user == 0.0
+    assert build_throughput(altered(RATE, fits=False)).tokens_per_s_per_user == 0.0
 
 
 def test_what_each_replica_gets() -> None:
@@ -219,7 +219,7 @@ def test_the_longest_sequence_that_is_held_is_round() -> None:
 
 
 def said(found: ServingEstimate) -> list[str]:
-    return list(warnings_of(found))
+    return list(find_warnings(found))
 
 
 def test_what_is_left_over_is_said() -> None:

@@ -14,7 +14,7 @@ from xe_sizer.report.document import Options, Table
 from xe_sizer.result.serving import Benchmark, ServeResult
 from xe_sizer.serving.estimate import ServingEstimate
 from xe_sizer.serving.simulation import Outcome
-from xe_sizer.serving.summary import benchmark_of, summarise
+from xe_sizer.serving.summary import build_benchmark, summarise
 
 # Four requests of 100 + 11 tokens: first tokens after 1, 2, 3 and 4 s, and 10 further ones every 0.1, 0.1, 0.2, 0.2 s.
 MADE = Outcome(
@@ -45,7 +45,7 @@ def with_outcome(test: Outcome, replicas: int = 1, **flags: object) -> ServingEs
 
 
 def benchmark(sized: ServingEstimate) -> Benchmark:
-    found = benchmark_of(sized)
+    found = build_benchmark(sized)
     assert found is not None
     return found
 

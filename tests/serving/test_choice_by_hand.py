@@ -11,7 +11,7 @@ from serving_cases import altered, asked, job, served
 
 from xe_sizer.result.serving import AGGREGATED, ALIKE, DISAGGREGATED
 from xe_sizer.serving.advice import certainty_words, effect_words, gpus_per_load, less_sure, time_words
-from xe_sizer.serving.estimate import ServingEstimate, alike, cases_of, fewest_gpus, missed, missed_for
+from xe_sizer.serving.estimate import ServingEstimate, alike, build_cases, fewest_gpus, missed, missed_for
 from xe_sizer.serving.job import ReplicaLayouts, ServingJob
 from xe_sizer.serving.memory import sessions_held, static_peak
 from xe_sizer.serving.search import choose
@@ -103,7 +103,7 @@ def test_the_fewest_stages_that_fit_and_twice_and_four_times_as_many() -> None:
 
 def test_of_those_that_fit_the_first_by_the_keys() -> None:
     resolved = asked("llama-3.1-70b", server=H100S, serve__concurrency=4)
-    cases = cases_of(resolved, ReplicaLayouts.of(tp=[1, 2, 4, 8]))
+    cases = build_cases(resolved, ReplicaLayouts.of(tp=[1, 2, 4, 8]))
     assert cases.fitting.tolist() == [False, True, True, True]
     assert cases.order(np.array([0, 5, 4, 4]), np.array([0, 0, 2, 1])) == 3
     none = replace(cases, fitting=np.zeros(4, dtype=bool))
@@ -121,7 +121,7 @@ def test_a_growing_batch_must_fit_as_a_whole() -> None:
     resolved = asked(serve__engine="hf-transformers", serve__batch=8, **CHAT)
     one = ReplicaLayouts.of()
     live = [sum(static_peak(resolved.job, one, n, 1000.0, 200.0).values()) for n in (1.0, 2.0, 8.0)]
-    cases = cases_of(resolved, one)
+    cases = build_cases(resolved, one)
     beside = sum(cases.memory.fixed[name] for name in ("CUDA context", "communicators", "workspaces"))
     card = resolved.job.server.accelerator.memory_bytes
     assert cases.need_bytes[0] == pytest.approx(float(beside[0] + live[2][0]), rel=1e-12)
@@ -130,15 +130,15 @@ def test_a_growing_batch_must_fit_as_a_whole() -> None:
     assert sessions_held(resolved.job, one, 1000.0, 200.0)[0] == math.floor(holds)
     for batch, fits in ((math.floor(holds), True), (math.ceil(holds), False)):
         asked_for = asked(serve__engine="hf-transformers", serve__batch=batch, **CHAT)
-        assert bool(cases_of(asked_for, one).fitting[0]) == fits
+        assert bool(build_cases(asked_for, one).fitting[0]) == fits
 
 
 def test_a_pool_must_hold_one_request_and_the_longest() -> None:
     """Two cards of 24 GB for 16 GB of weights: the rest holds a request; not one of 131,072 tokens, which is 17 GB."""
-    short = cases_of(asked(gpu="l4", serve__concurrency=4, **CHAT), ReplicaLayouts.of())
+    short = build_cases(asked(gpu="l4", serve__concurrency=4, **CHAT), ReplicaLayouts.of())
     assert short.fitting[0]
     assert short.holds[0] == pytest.approx(short.memory.pool_bytes[0] / (1200 * 131_072))
-    long = cases_of(asked(gpu="l4", serve__concurrency=4, serve__max_model_len=131_072, **CHAT), ReplicaLayouts.of())
+    long = build_cases(asked(gpu="l4", serve__concurrency=4, serve__max_model_len=131_072, **CHAT), ReplicaLayouts.of())
     assert not long.fitting[0]
     assert long.holds[0] == short.holds[0]
     fixed = sum(size[0] for size in long.memory.fixed.values())

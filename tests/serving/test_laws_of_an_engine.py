@@ -14,7 +14,7 @@ from xe_sizer.laws.network import network
 from xe_sizer.serving.job import ReplicaLayouts, ServingJob, Traffic, serving_job, wide_modules
 from xe_sizer.serving.search import constant_arrivals, offered_load
 from xe_sizer.serving.step_time import Work, fastest, step_time
-from xe_sizer.serving.uncertainty import allowed_latencies, span, spread_of
+from xe_sizer.serving.uncertainty import allowed_latencies, find_spread, span
 from xe_sizer.software.number_formats import FORMATS, Scheme
 
 H100S = "dell-xe9680-h100"
@@ -184,11 +184,11 @@ def test_limits_are_kept_with_the_confidence_asked_for() -> None:
 
 def test_a_cost_varies_as_one_over_the_rate() -> None:
     resolved = asked(serve__concurrency=4)
-    cost, rate = spread_of(resolved, "cost_per_million_tokens"), span(resolved, "throughput").spread
+    cost, rate = find_spread(resolved, "cost_per_million_tokens"), span(resolved, "throughput").spread
     assert cost is not None
     assert rate is not None
     assert cost.quantile(0.9) == pytest.approx(1.0 / rate.quantile(0.1), rel=1e-6)
-    memory, gpus = spread_of(resolved, "headroom_gib"), spread_of(resolved, "gpus")
+    memory, gpus = find_spread(resolved, "headroom_gib"), find_spread(resolved, "gpus")
     assert memory is not None
     assert gpus is not None
     assert (gpus.low, gpus.high) == (1.0, 1.0)

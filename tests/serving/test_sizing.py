@@ -12,7 +12,7 @@ from serving_cases import asked, job, problems, served
 from xe_sizer.serving.job import TARGET_LOAD
 from xe_sizer.serving.memory import rank_weight_bytes
 from xe_sizer.serving.search_space import legal_placements
-from xe_sizer.serving.summary import cost_of, summarise
+from xe_sizer.serving.summary import build_cost, summarise
 
 GIB = 2**30
 H100S = "dell-xe9680-h100"
@@ -324,7 +324,7 @@ def test_spare_replicas_share_no_load_but_cost() -> None:
 def test_a_token_costs_what_the_hour_makes() -> None:
     found = served(serve__request_rate=10.0, serve__input_tokens=300, serve__output_tokens=100, **PRICED)
     assert found.cost == 3.0 * found.gpus
-    cost = cost_of(found)
+    cost = build_cost(found)
     assert cost.per_million_input_tokens is not None
     assert cost.per_million_output_tokens is not None
     hourly = 3600 * 10 * (300 * cost.per_million_input_tokens + 100 * cost.per_million_output_tokens) / 1e6

@@ -300,7 +300,7 @@ def test_another_layout_on_more_gpus_where_the_fixed_one_never_fits() -> None:
     """70 billion parameters on one stage without sharding fit on no number of GPUs."""
     flags = {"model": "llama-2-70b", "stack": "deepspeed", "layout.tp": 1, "layout.pp": 1, "layout.zero": 1, **BATCH_64}
     before = size(ask({"job": "sft", **flags}))
-    assert before.fewest.that_fit_unasked is None
+    assert before.minimum_gpus.that_fit_unasked is None
     found = [one for one in told(before) if one.change.startswith(("16 GPUs", "24 GPUs", "32 GPUs", "64 GPUs"))]
     assert found
     assert "instead of 8 with zero 3" in found[0].change

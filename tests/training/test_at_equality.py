@@ -18,7 +18,7 @@ from xe_sizer.training.activations import needed_flops
 from xe_sizer.training.advice import beyond_the_speed_of_light
 from xe_sizer.training.device import without_losses
 from xe_sizer.training.evaluation import Evaluation
-from xe_sizer.training.layout import SCHEDULES, Passes, Split, stages_of
+from xe_sizer.training.layout import SCHEDULES, Passes, Split, build_stages
 from xe_sizer.training.memory import Ledger, ledger_of_possible, memory_ledger
 from xe_sizer.training.model_states import accumulates_whole_gradients
 from xe_sizer.training.padding import Sequences, standard_normal, unpadded_sequences
@@ -71,7 +71,7 @@ def test_rows_of_wide_columns_do_not_run_into_each_other(offset: int) -> None:
     rest = np.array([0, 0, most, 0, 0]) + offset
     rows = unique_rows([column, rest, rest])
     assert sorted(rows.first.tolist()) == [0, 1, 2, 3]
-    assert (rows.spread(column[rows.first]) == column).all()
+    assert (rows.broadcast(column[rows.first]) == column).all()
 
 
 def test_bins_of_the_normal_distribution() -> None:
@@ -108,13 +108,13 @@ def test_shares_in_words(share: float, words: str) -> None:
     ],
 )
 def test_the_others_share_what_given_ends_leave(split: Split, pp: int, layers: list[int]) -> None:
-    found = stages_of(32, split, layouts(pp=pp))
+    found = build_stages(32, split, layouts(pp=pp))
     assert found.layers[:, 0].tolist() == layers
     assert found.middles.tolist() == [1.0 if pp == 3 else 0.0]
 
 
 def test_middle_stages_are_those_between_the_ends() -> None:
-    assert stages_of(32, Split(), layouts(pp=[1, 2, 4, 8, 32])).middles.tolist() == [0, 0, 2, 6, 30]
+    assert build_stages(32, Split(), layouts(pp=[1, 2, 4, 8, 32])).middles.tolist() == [0, 0, 2, 6, 30]
 
 
 # --- what ranks hold

@@ -8,12 +8,12 @@ from cases import GPT, REGISTRY, job, layouts
 from msgspec.structs import replace
 
 from xe_sizer.training.job import Job
-from xe_sizer.training.layout import Split, stages_of
+from xe_sizer.training.layout import Split, build_stages
 from xe_sizer.training.memory import Ledger, memory_ledger
 from xe_sizer.training.memory_parts import MOMENTS
 from xe_sizer.training.methods import METHODS, MethodOptions
 from xe_sizer.training.methods.method import Frozen
-from xe_sizer.training.model_states import Shards, census, sharded_elements
+from xe_sizer.training.model_states import Shards, parameter_counts, sharded_elements
 
 # Llama 2 7B: 32 layers of q, k, v, o and gate, up, down; two norms each, one more at the end; embedding and head.
 LAYERS, HIDDEN, FFN, VOCAB = 32, 4096, 11008, 32000
@@ -226,7 +226,7 @@ def test_vectors_and_tables_of_a_model_with_biases() -> None:
     """A GPT layer: two norms of two vectors, biases of qkv, output, up and down; two tensor ranks split qkv and up."""
     method = METHODS["sft"].applied_to(GPT, MethodOptions())
     chosen = layouts(tp=[1, 2])
-    held = census(GPT, method, chosen, stages_of(GPT.layers, Split(), chosen))
+    held = parameter_counts(GPT, method, chosen, build_stages(GPT.layers, Split(), chosen))
     layer = [4 * 1024 + (3 * 1024 + 4096) / tp + 2 * 1024 for tp in (1, 2)]
     assert held.vectors[0].tolist() == [4 * each + 2 * 1024 for each in layer]
     tables = [51200 * 1024 / tp + 2048 * 1024 for tp in (1, 2)]
@@ -238,7 +238,7 @@ def test_where_the_ends_of_a_tied_model_are() -> None:
     """Alone the root is one table, the positions and the last norm; of two stages the last copies both tables."""
     model = REGISTRY.model("gpt2")
     chosen, method = layouts(pp=[1, 2]), METHODS["sft"].applied_to(model, MethodOptions())
-    held = census(model, method, chosen, stages_of(model.layers, Split(), chosen))
+    held = parameter_counts(model, method, chosen, build_stages(model.layers, Split(), chosen))
     ends, norm = (50257 + 1024) * 768, 2 * 768
     assert held.root.tolist() == [[ends + norm, ends], [ends + norm, ends + norm]]
     assert held.embedding.tolist() == [[ends, ends], [ends, 0]]

@@ -55,7 +55,7 @@ def test_as_many_gpus_as_it_takes(
     full: TrainingEstimate, enough: int | None, most: int | None, expected: list[int]
 ) -> None:
     made = full if most is None else sized(FIXED, **{"limits.max_gpus": most})
-    asked: Any = SimpleNamespace(resolved=made.resolved, gpus=8, fewest=SimpleNamespace(that_fit_unasked=enough))
+    asked: Any = SimpleNamespace(resolved=made.resolved, gpus=8, minimum_gpus=SimpleNamespace(that_fit_unasked=enough))
     found = proposed(advice.more_gpus, asked)
     assert found == [(f"{count} GPUs instead of 8", {"gpus": count}, 9) for count in expected]
 
@@ -63,7 +63,7 @@ def test_as_many_gpus_as_it_takes(
 def test_fewer_gpus_than_at_hand_are_not_counted(full: TrainingEstimate) -> None:
     """Where the user has all the GPUs allowed, nobody looks for the fewest."""
     made = sized(FIXED, **{"limits.max_gpus": 8})
-    asked: Any = SimpleNamespace(resolved=made.resolved, gpus=8, fewest=None)
+    asked: Any = SimpleNamespace(resolved=made.resolved, gpus=8, minimum_gpus=None)
     assert proposed(advice.more_gpus, asked) == []
 
 

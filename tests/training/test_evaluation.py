@@ -20,11 +20,11 @@ from xe_sizer.training.layout import Layouts
 from xe_sizer.training.padding import Sequences
 
 ONCE: tuple[Callable[..., Any], ...] = (
-    layout.stages_of,
+    layout.build_stages,
     rank.sequences,
     rank.rank_shapes,
     rank.graph_inputs,
-    model_states.census,
+    model_states.parameter_counts,
     model_states.learning_elements,
     model_states.accumulates_whole_gradients,
     model_states.keeps_fresh_gradients,

@@ -64,7 +64,7 @@ def test_ranks_that_split_an_expert_may_be_chosen() -> None:
 def test_rows_come_back(columns: tuple[np.ndarray, ...]) -> None:
     rows = unique_rows(columns)
     for column in columns:
-        assert (rows.spread(column[rows.first]) == column).all()
+        assert (rows.broadcast(column[rows.first]) == column).all()
     assert rows.first.size == len({tuple(row) for row in zip(*columns, strict=True)})
 
 
@@ -77,4 +77,4 @@ def test_wide_columns_and_fractions_are_told_apart() -> None:
 
 def test_a_single_figure_serves_all() -> None:
     rows = unique_rows([np.array([1, 2, 1])])
-    assert rows.spread(np.array([7.0])).tolist() == [7.0, 7.0, 7.0]
+    assert rows.broadcast(np.array([7.0])).tolist() == [7.0, 7.0, 7.0]

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from xe_sizer.graph.operators import Array
 from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.job import Job
-from xe_sizer.training.layout import Split, micro_batches_in_flight, stages_of
+from xe_sizer.training.layout import Split, build_stages, micro_batches_in_flight
 from xe_sizer.training.memory import Ledger, fits, memory_ledger
 from xe_sizer.training.memory_parts import MOMENTS
 from xe_sizer.training.rank import rank_shapes
@@ -218,7 +218,7 @@ def test_chunks_that_hold_an_end_alone_or_with_a_layer_less(pp: int, each: list[
     layers = pp * sum(each) - 2
     split = Split(embedding=True, loss=True)
     chosen = layouts(pp=pp, vpp=len(each), grad_accum=4 * pp)
-    ends = stages_of(layers, split, chosen)
+    ends = build_stages(layers, split, chosen)
     made = micro_batches_in_flight(chosen.schedule, chosen.pp, chosen.vpp, chosen.grad_accum, ends.end_shares)
     last = layers_held(pp, [*each[:-1], each[-1] - 1], 4 * pp, pp - 1)
     assert made[1, 0] * ends.layers[1, 0] == pytest.approx(last, rel=1e-12)
@@ -338,8 +338,8 @@ def test_the_hidden_state_is_16_bit_where_float32_weights_are_gathered_in_16_bit
     sizes = {"dp": 2, "zero": [0, 3], "micro_batch": 2, "recompute": 2}
     chosen = layouts(**sizes)
     (shapes,) = rank_shapes(made, chosen, np.array([512.0, 512.0]))
-    assert shapes.spread(shapes.inputs.residual_bytes).tolist() == [2 * 512 * 4096 * 4, 2 * 512 * 4096 * 2]
-    assert shapes.spread(shapes.inputs.casts_inputs).tolist() == [1, 0]
+    assert shapes.broadcast(shapes.inputs.residual_bytes).tolist() == [2 * 512 * 4096 * 4, 2 * 512 * 4096 * 2]
+    assert shapes.broadcast(shapes.inputs.casts_inputs).tolist() == [1, 0]
 
 
 def test_adapters_in_a_flat_parameter_have_gradients_of_the_frozen_layers_too() -> None:

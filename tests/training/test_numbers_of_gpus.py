@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from xe_sizer.laws.device import Efficiency
 from xe_sizer.software.uncertainty import SPEED_OF_LIGHT, Spread
 from xe_sizer.training import uncertainty as ranges
-from xe_sizer.training.estimate import Fewest, TrainingEstimate, smallest_count
+from xe_sizer.training.estimate import MinimumGpus, TrainingEstimate, smallest_count
 from xe_sizer.training.layout import OFFLOAD
 from xe_sizer.training.search import size
 from xe_sizer.training.search_space import gpu_counts, legal_layouts, parallel_groupings, removed_by_rules
@@ -26,9 +26,9 @@ def sized(**flags: object) -> TrainingEstimate:
 def test_an_open_count_is_the_fewest_that_fit_with_room() -> None:
     """One fewer does not fit with something to spare, or is no count that is tried."""
     found = sized(partial_servers=True)
-    assert found.gpus == found.fewest.that_fit_unasked
-    assert found.gpus in found.fewest.counts
-    fewer = [count for count in found.fewest.counts if count < found.gpus]
+    assert found.gpus == found.minimum_gpus.that_fit_unasked
+    assert found.gpus in found.minimum_gpus.counts
+    fewer = [count for count in found.minimum_gpus.counts if count < found.gpus]
     assert all(not sized(gpus=count).ok or not sized(gpus=count).roomy for count in fewer)
 
 
@@ -37,8 +37,8 @@ def test_the_fewest_that_fit_do_not_depend_on_the_batch_that_is_assumed() -> Non
     whole = {"model": "llama-3.1-70b", "job": "sft", "stack": "deepspeed", "server": "dell-xe9680-h100"}
     alone = {**whole, "train.seq_len": 4096, "layout.offload": "none", "limits.max_gpus": 64}
     open_ = ask(alone)
-    assert Fewest(replace(open_, at_batch=None)).that_fit == 32
-    assert (Fewest(open_).that_fit, Fewest(open_).offloads) == (24, False)
+    assert MinimumGpus(replace(open_, at_batch=None)).that_fit == 32
+    assert (MinimumGpus(open_).that_fit, MinimumGpus(open_).offloads) == (24, False)
     assert open_.fitted_to(24).job.global_batch == 192 == ask({**alone, "gpus": 24}).job.global_batch
     assert size(ask({**alone, "gpus": 24})).fits
     assert not size(ask({**alone, "gpus": 16})).fits
@@ -71,7 +71,7 @@ def test_what_fits_on_no_count_is_sized_on_a_node() -> None:
 
 def test_fewest_with_any_layout_is_no_more_than_unasked() -> None:
     """Offloading a 70 billion model fits on fewer, and it says so."""
-    fewest = Fewest(ask({**LLAMA, "model": "llama-2-70b", "partial_servers": True}))
+    fewest = MinimumGpus(ask({**LLAMA, "model": "llama-2-70b", "partial_servers": True}))
     assert fewest.that_fit is not None
     assert fewest.that_fit_unasked is not None
     assert fewest.that_fit < fewest.that_fit_unasked
@@ -80,7 +80,7 @@ def test_fewest_with_any_layout_is_no_more_than_unasked() -> None:
     assert not on_cards.offloads  # the user said that nothing is offloaded
     assert on_cards.that_fit is not None
     assert on_cards.that_fit > fewest.that_fit
-    small = Fewest(ask({**LLAMA, "job": "lora"}))
+    small = MinimumGpus(ask({**LLAMA, "job": "lora"}))
     assert small.that_fit == small.counts[0]
     assert not small.offloads
 

@@ -9,7 +9,7 @@ from tests.cases import ask, job, layouts
 from xe_sizer.errors import InputError
 from xe_sizer.evidence.names import RecordRegistry
 from xe_sizer.evidence.records import Batch, Record
-from xe_sizer.evidence.training_scenario import scenario_of
+from xe_sizer.evidence.training_scenario import build_scenario
 from xe_sizer.training.layout import OFFLOAD, RECOMPUTE, can_offload, offloaded_parts
 from xe_sizer.training.memory import memory_ledger
 from xe_sizer.training.search import size
@@ -102,7 +102,7 @@ def test_records_name_several_in_any_order(said: str, meant: str) -> None:
         id="one", job="sft", model="llama-2-7b", gpu="h100-sxm-80gb", gpus=8, seq_len=2048, offload=said,
         batch=Batch(micro=1, total=8),
     )  # fmt: skip
-    assert scenario_of(record, RecordRegistry()).flags["layout.offload"] == meant
+    assert build_scenario(record, RecordRegistry()).flags["layout.offload"] == meant
 
 
 def chosen(**flags: str) -> tuple[str, str]:

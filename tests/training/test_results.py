@@ -13,11 +13,11 @@ from msgspec.structs import replace
 from xe_sizer.laws.hardware import HOST_RESERVE_BYTES
 from xe_sizer.scenario.limits import chance
 from xe_sizer.training import summary
-from xe_sizer.training.estimate import TrainingEstimate, keeps_limits, spread_of
+from xe_sizer.training.estimate import TrainingEstimate, find_spread, keeps_limits
 from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.run import run_parts, start_up_s
 from xe_sizer.training.search import size
-from xe_sizer.training.summary import bound_of, summarise, with_operators
+from xe_sizer.training.summary import longest_part, summarise, with_operators
 from xe_sizer.training.uncertainty import memory_suffices
 
 GIB = 2.0**30
@@ -47,7 +47,7 @@ def test_compute_is_forward_backward_and_what_runs_again() -> None:
     ],
 )
 def test_the_part_that_binds_a_step(parts: dict[str, float], bound: str) -> None:
-    assert bound_of({**NOTHING, **parts}) == bound
+    assert longest_part({**NOTHING, **parts}) == bound
 
 
 def losses(seconds: dict[str, float], ideal: dict[str, float]) -> list[tuple[str, float, float]]:
@@ -308,13 +308,13 @@ def test_many_layouts_are_held_against_limits_at_once() -> None:
 def test_a_count_is_exact_and_a_time_is_not() -> None:
     found = sized(gpus=8, **STEPS)
     span = found.uncertainty
-    exact = spread_of("gpus", span)
+    exact = find_spread("gpus", span)
     assert exact is not None
     assert exact.low == exact.high
-    hours = spread_of("hours", span)
+    hours = find_spread("hours", span)
     assert hours is not None
     assert (hours.low, hours.high) == (span.low, span.high)
-    room = spread_of("headroom_gib", span)
+    room = find_spread("headroom_gib", span)
     assert room is not None
     assert (room.low, room.high) != (span.low, span.high)
 
@@ -330,9 +330,9 @@ def test_light_needs_no_offload_and_no_fixed_fractions() -> None:
 def test_the_fewest_gpus_are_at_most_those_that_fit() -> None:
     found = sized(gpus=8, **STEPS)
     none = with_card(found, found.peak_bytes / 2)
-    assert replace(found, fewest=SimpleNamespace(that_fit=None)).minimum == 8  # type: ignore[arg-type]
-    assert replace(found, fewest=SimpleNamespace(that_fit=4)).minimum == 4  # type: ignore[arg-type]
-    assert replace(found, fewest=SimpleNamespace(that_fit=16)).minimum == 8  # type: ignore[arg-type]
+    assert replace(found, minimum_gpus=SimpleNamespace(that_fit=None)).minimum == 8  # type: ignore[arg-type]
+    assert replace(found, minimum_gpus=SimpleNamespace(that_fit=4)).minimum == 4  # type: ignore[arg-type]
+    assert replace(found, minimum_gpus=SimpleNamespace(that_fit=16)).minimum == 8  # type: ignore[arg-type]
     assert none.fits is False
 
 
@@ -344,5 +344,7 @@ def test_whether_so_few_gpus_have_to_offload(here: bool, offload: int, fewest: b
     found = sized(gpus=8, **STEPS)
     moved = replace(found.layouts, offload=np.array([offload]))
     few: Any = SimpleNamespace(that_fit=8 if here else 4, offloads=fewest)
-    asked = replace(found, choice=replace(found.choice, evaluation=Evaluation(found.choice.job, moved)), fewest=few)
+    asked = replace(
+        found, choice=replace(found.choice, evaluation=Evaluation(found.choice.job, moved)), minimum_gpus=few
+    )
     assert asked.minimum_offloads is expected

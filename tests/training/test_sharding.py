@@ -8,16 +8,16 @@ from cases import REGISTRY, job, layouts
 
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.graph.weights import Weight, count_parameters
-from xe_sizer.training.layout import Split, stages_of
+from xe_sizer.training.layout import Split, build_stages
 from xe_sizer.training.methods import METHODS, Method, MethodOptions
-from xe_sizer.training.model_states import Census, census
+from xe_sizer.training.model_states import ParameterCounts, parameter_counts
 
 FULL = METHODS["sft"].applied_to(REGISTRY.model("llama-2-7b"), MethodOptions())
 
 
-def elements(model: ModelShape, method: Method = FULL, **sizes: object) -> Census:
+def elements(model: ModelShape, method: Method = FULL, **sizes: object) -> ParameterCounts:
     chosen = layouts(**sizes)
-    return census(model, method, chosen, stages_of(model.layers, Split(), chosen))
+    return parameter_counts(model, method, chosen, build_stages(model.layers, Split(), chosen))
 
 
 @pytest.mark.parametrize("name", REGISTRY.names("model"))

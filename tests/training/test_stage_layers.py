@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from xe_sizer.errors import InputError
 from xe_sizer.training.evaluation import Evaluation
-from xe_sizer.training.layout import SCHEDULES, Split, Stages, head_in_layers, stages_of
+from xe_sizer.training.layout import SCHEDULES, Split, Stages, build_stages, head_in_layers
 from xe_sizer.training.memory import memory_ledger
 from xe_sizer.training.padding import Sequences
 from xe_sizer.training.search_space import pipeline_options
@@ -21,7 +21,7 @@ LIKE_ANY = Split()
 
 
 def stages(layers: int, split: Split = LIKE_ANY, **sizes: object) -> Stages:
-    return stages_of(layers, split, layouts(**sizes))
+    return build_stages(layers, split, layouts(**sizes))
 
 
 def spread_by_hand(layers: int, chunks: int) -> list[int]:
@@ -72,7 +72,7 @@ def test_an_end_may_have_a_stage_to_itself() -> None:
     of = job(model="llama-2-7b", stack="megatron-lm")
     of = replace(of, model=replace(of.model, layers=30), account_for_embedding=True, account_for_loss=True)
     shape = layouts(pp=32, grad_accum=32)
-    assert stages_of(30, of.split, shape).layers[:, 0].tolist() == [0, 0, 1]
+    assert build_stages(30, of.split, shape).layers[:, 0].tolist() == [0, 0, 1]
     parts = Evaluation(of, shape, Sequences.of_length(np.full(1, 2048.0))).parts_s
     first, last, middle = parts["forward"][:, 0].tolist()
     assert 0 < first < middle  # a look-up

@@ -67,7 +67,10 @@ def calibrate_command(
 
     found = calibrate(read.records, stack, name)
     remarks = _remarks(found)
-    write_texts([(file, _yaml(found, remarks, files))])
+    source = f"{len(found.used)} measurements in {', '.join(Path(name).name for name in files)}"
+    fitted = found.stack
+    text = calibration_yaml(fitted.name, found.parent, found.fitted_keys, fitted.uncertainty, remarks, source)
+    write_texts([(file, text)])
     for remark in remarks:
         write_stderr(remark)
     return EXIT_OK
@@ -102,8 +105,3 @@ def _remarks(found: Calibration) -> list[str]:
         more = f"; {len(found.skipped) - SHOWN} more" if len(found.skipped) > SHOWN else ""
         remarks.append(f"Not used: {reasons}{more}.")
     return remarks
-
-
-def _yaml(found: Calibration, remarks: list[str], files: list[str]) -> str:
-    source = f"{len(found.used)} measurements in {', '.join(Path(file).name for file in files)}"
-    return calibration_yaml(found.stack.name, found.parent, found.fitted_keys, found.stack.uncertainty, remarks, source)

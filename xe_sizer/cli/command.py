@@ -46,10 +46,8 @@ from xe_sizer.scenario.read import BadScenarioError, Scenario, load_scenario, re
 from xe_sizer.scenario.schema import ScenarioFile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from xe_sizer.interop.read import Imported
-    from xe_sizer.interop.source import Asked, Source
+    from xe_sizer.interop.source import Source
     from xe_sizer.profiles.yaml_reader import Document
 
 # Files of other tools where a scenario is expected: what was passed for them, and what is said of them.
@@ -58,30 +56,6 @@ HARDWARE = ("model", "gpus", "nodes", "gpu", "server")
 """Keys that are passed where foreign files do not say them, or say something else."""
 ASSUMED, MODEL = "assumed", "model"
 _FEW = 12  # lost keys that are named one by one on stderr
-
-
-def asked_of(tool: str | None, hardware: Mapping[str, object], variables: Sequence[str] | None) -> Asked:
-    """The flags of an import. Raises InputError: a variable without a value."""
-    from xe_sizer.interop.source import Asked
-
-    name, _, version = (tool or "").partition("@")
-    return Asked(name or None, version or None, hardware, _variables(variables or ()))
-
-
-def _variables(texts: Iterable[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals or not name.strip():
-            raise InputError(Problem(f"'{text}' sets no variable", Location("--set"), "as in --set NNODES=4"))
-        found[name.strip()] = value
-    return found
-
-
-def problems_of(imported: Imported) -> list[Problem]:
-    """What is missing, as problems."""
-    place = Location(str(imported.path))
-    return [Problem(f"'{each.key}' is missing: {each.why}", place, f"pass {each.hint}") for each in imported.missing]
 
 
 def say_what_is_lost(imported: Imported) -> None:
@@ -166,7 +140,9 @@ def _say_all(imported: Imported) -> None:
     write_stderr(f"note: {place} is read as a file of {imported.tool.title}")
     for each in imported.missing:
         write_stderr(f"note: {place}: {one_line(each.why)}; pass {one_line(each.hint)}")
-    _say_assumed(imported)
+    for key, fact in imported.facts.items():
+        if fact.origin == ASSUMED:  # neither the file nor the tool states it
+            write_stderr(f"note: assumed {key}: {one_line(str(fact.value))} ({one_line(fact.note)})")
     say_what_is_lost(imported)
 
 
@@ -191,13 +167,6 @@ def held_by(path: Path) -> Literal["scenario", "job", "perhaps", "nothing"]:
     except InputError:
         pass
     return "perhaps" if yaml else "nothing"
-
-
-def _say_assumed(imported: Imported) -> None:
-    """Values that neither the file nor the tool states, to stderr."""
-    for key, fact in imported.facts.items():
-        if fact.origin == ASSUMED:
-            write_stderr(f"note: assumed {key}: {one_line(str(fact.value))} ({one_line(fact.note)})")
 
 
 # Options that name several kinds of hardware, for the commands that choose among them.
@@ -346,7 +315,8 @@ def given_scenario(
     InputError    with all problems of flags, file and variables, and, if there are any, with those that names,
                   model and hardware add to them
     """
-    if asking and path is None and not _anything(asking, flags, environment):
+    flagged = any(value is not None for value in flags.values())
+    if asking and path is None and not flagged and not any(variable_name(key) in environment for key in asking.options):
         raise InputError(Problem(asking.nothing, hint=asking.hint))
     values, problems = _values(flags)
     quiet = asking is None if brief is None else brief
@@ -405,12 +375,6 @@ def _say_read(scenario: Scenario) -> None:
         place = scenario.locate(tuple(key.split(".")))
         shown = f"{value:.15g}" if isinstance(value, float) else value
         write_stderr(f"note: {one_line(str(place))}: {one_line(written)} is read as {shown}")
-
-
-def _anything(asking: CommandKind, flags: Mapping[str, object], environment: Mapping[str, str]) -> bool:
-    """Whether a flag or a variable of the command is given."""
-    flagged = any(value is not None for value in flags.values())
-    return flagged or any(variable_name(option) in environment for option in asking.options)
 
 
 def _values(flags: Mapping[str, object]) -> tuple[dict[str, object], list[Problem]]:

@@ -48,7 +48,8 @@ AlternativesArgument = Annotated[
 def compare_command(*, alternatives: AlternativesArgument = None, flags: Mapping[str, object], how: Invocation) -> int:
     if not alternatives or len(alternatives) < 2:
         hint = "xe-sizer compare --model llama-2-7b --gpus 8 gpu=h100-sxm-80gb gpu=a100-sxm-80gb"
-        missing = [Problem("no such file", Location(text)) for text in alternatives or () if _is_missing(text)]
+        files = [text for text in alternatives or () if _is_saved(text) or _is_scenario(text)]
+        missing = [Problem("no such file", Location(text)) for text in files if not Path(text).exists()]
         raise InputError([*missing, Problem("name at least two alternatives", hint=hint)])
     asked = _asked(alternatives, flags, how)
 
@@ -114,11 +115,6 @@ def _alternative(
     if _is_scenario(text):
         return Path(text).stem, how.scenario(TRAINING, text, flags)
     return text, how.scenario(TRAINING, base, flags_with(flags, dict(_changes(text))))
-
-
-def _is_missing(text: str) -> bool:
-    """Whether an alternative looks like a file and there is none."""
-    return (_is_saved(text) or _is_scenario(text)) and not Path(text).exists()
 
 
 def _is_saved(text: str) -> bool:

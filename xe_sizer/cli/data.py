@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,7 +15,7 @@ from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.profiles.text import YAML_ENDINGS, at_home
 
 if TYPE_CHECKING:
-    from xe_sizer.datasets.profile import Measured
+    pass
 
 app = typer.Typer(add_completion=False)
 _HELP = """Count the tokens of a data set: JSON Lines, JSON or Parquet.
@@ -84,7 +83,7 @@ def data_command(
     given = {name: _number(name, text) for name, text in numbers.items() if text is not None}
     names = [_profile_name(file) for file in profiles]
 
-    from xe_sizer.datasets.profile import Asked, measure
+    from xe_sizer.datasets.profile import Asked, build_profile, measure, profile_yaml
     from xe_sizer.studies.data import data_statistics
 
     asked = Asked(
@@ -97,15 +96,9 @@ def data_command(
     with Progress() as progress:
         measured = measure([Path(file) for file in files], asked, progress.bytes)
     answer = data_statistics(measured)
-    _write_profiles(measured, profiles, names, answer.warnings)
+    texts = [profile_yaml(build_profile(measured, name), answer.warnings) for name in names]
+    write_texts(zip(map(Path, profiles), texts, strict=True))
     return how.write(answer, about=files[0] if len(files) == 1 else None)
-
-
-def _write_profiles(measured: Measured, files: Sequence[str], names: Sequence[str], warnings: Sequence[str]) -> None:
-    from xe_sizer.datasets.profile import profile_of, profile_yaml
-
-    profiles = (profile_yaml(profile_of(measured, name), warnings) for name in names)
-    write_texts(zip(map(Path, files), profiles, strict=True))
 
 
 def _number(option: str, text: str) -> int:

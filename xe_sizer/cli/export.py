@@ -154,8 +154,8 @@ def _replaced(file: Path, beside: Sequence[tuple[Path, str]]) -> list[Path]:
 
     Raises InputError: others are somebody else's, whom -o does not name.
     """
-    there = [each for each, text in beside if each.exists() and _text_of(each) != text]
-    earlier = _text_of(file)
+    there = [each for each, text in beside if each.exists() and _read_text(each) != text]
+    earlier = _read_text(file)
     problems = [
         Problem(
             f"{each.name}, which {file.name} is to name, is there and holds something else",
@@ -170,7 +170,7 @@ def _replaced(file: Path, beside: Sequence[tuple[Path, str]]) -> list[Path]:
     return there
 
 
-def _text_of(file: Path) -> str:
+def _read_text(file: Path) -> str:
     """What a file holds; nothing where it is not there, or is no text."""
     try:
         return file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""

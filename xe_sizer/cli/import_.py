@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from xe_sizer.cli.command import asked_of, problems_of, profile_folders, read_flags, say_what_is_lost
+from xe_sizer.cli.command import profile_folders, read_flags, say_what_is_lost
 from xe_sizer.cli.options import ProfilesOption
 from xe_sizer.cli.output import check_choice, one_file, print_problems, write_stdout, write_texts
 from xe_sizer.cli.text import TextCommand
-from xe_sizer.errors import EXIT_BAD_INPUT, EXIT_OK, InputError, Problem
+from xe_sizer.errors import EXIT_BAD_INPUT, EXIT_OK, InputError, Location, Problem
 from xe_sizer.interop.source import JSON, YAML, Asked
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 app = typer.Typer(add_completion=False)
 _HELP = """Read the configuration or launch command of another tool as a scenario.
@@ -74,7 +74,18 @@ def import_command(
     kind = check_choice("--format", format_ or _ending(file), (YAML, JSON))
     profile_folders(profiles, os.environ)
     hardware = read_flags({"model": model, "gpus": gpus, "nodes": nodes, "gpu": gpu, "server": server})
-    return _import(files, asked_of(from_, hardware, set_), kind, file)
+    tool, _, version = (from_ or "").partition("@")
+    return _import(files, Asked(tool or None, version or None, hardware, _variables(set_ or ())), kind, file)
+
+
+def _variables(texts: Iterable[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise InputError(Problem(f"'{text}' sets no variable", Location("--set"), "as in --set NNODES=4"))
+        found[name.strip()] = value
+    return found
 
 
 def _ending(file: Path | None) -> str:
@@ -90,7 +101,10 @@ def _import(files: Sequence[str], asked: Asked, kind: str, file: Path | None) ->
     from xe_sizer.scenario.read import read_scenario
 
     imported = read_foreign([Path(name) for name in files], asked)
-    problems = problems_of(imported)
+    place = Location(str(imported.path))
+    problems = [
+        Problem(f"'{each.key}' is missing: {each.why}", place, f"pass {each.hint}") for each in imported.missing
+    ]
     if problems:
         if kind == JSON and file is None:
             write_stdout(imported.as_json())

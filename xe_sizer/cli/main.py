@@ -59,28 +59,15 @@ def exit_code_of(command: Callable[[], Any], line: CommandLine) -> int:
         silence_stdout()
         return EXIT_OK
     except Exception as error:  # noqa: BLE001  what nobody foresaw is said as such, with exit code 3
-        if _is_usage_error(error):
-            _show_usage(error)
+        # Whether the option parser raised it, whose base class moved between typer's releases.
+        if hasattr(error, "show") and hasattr(error, "format_message"):
+            with suppress(OSError):
+                error.show()
             return EXIT_BAD_INPUT
-        if _is_full(error):
+        if isinstance(error, OSError) and error.errno in _NO_ROOM:
             print_problems(unwritten(error).problems)
             return EXIT_BAD_INPUT
         return _report_defect(error, line)
-
-
-def _is_full(error: Exception) -> bool:
-    """Whether a disk has no room for what stdout was to get."""
-    return isinstance(error, OSError) and error.errno in _NO_ROOM
-
-
-def _is_usage_error(error: Exception) -> bool:
-    """Whether the option parser raised it. The parser's base class moved between typer's releases."""
-    return hasattr(error, "show") and hasattr(error, "format_message")
-
-
-def _show_usage(error: Any) -> None:
-    with suppress(OSError):
-        error.show()
 
 
 def _report_defect(error: Exception, line: CommandLine) -> int:

@@ -213,13 +213,9 @@ def _no_price(text: str, name: str, price: object) -> Problem:
     if not name and isinstance(price, int | float):
         hint = f"write NAME=PRICE, or use --price-per-gpu-hour {text.strip('= ')}"
         return Problem(f"'{text}' is a price without a name", Location("--price"), hint)
-    return Problem(f"'{text}' is no name with a price", Location("--price"), _price_hint(name, price))
-
-
-def _price_hint(name: str, value: object) -> str:
-    """How to write a price of a GPU or server: the number that was meant, where it shows."""
-    meant = number_hint(value) if name and isinstance(value, str) else None
-    return f"{name}: {meant}" if meant else "write NAME=PRICE, for example h100-sxm-80gb=2.5"
+    meant = number_hint(price) if name and isinstance(price, str) else None
+    hint = f"{name}: {meant}" if meant else "write NAME=PRICE, for example h100-sxm-80gb=2.5"
+    return Problem(f"'{text}' is no name with a price", Location("--price"), hint)
 
 
 def declared(option: ScenarioOption) -> inspect.Parameter:

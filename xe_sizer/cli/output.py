@@ -228,9 +228,15 @@ class Target(Immutable):
     def options(self, color: str, **asked: Any) -> Options:
         """What the surroundings ask of the report, and what the caller does."""
         terminal = self.file is None and sys.stdout.isatty()
+        shows_color = terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+        columns, width = os.environ.get("COLUMNS", ""), None
+        if terminal:
+            width = _columns()
+        elif self.file is None and columns.isdecimal() and int(columns):  # what is asked of output through a pipe
+            width = max(int(columns), LEAST_COLUMNS)
         return Options(
-            color=_colored(color, terminal),
-            width=_columns() if terminal else _asked_columns() if self.file is None else None,
+            color=shows_color if color == "auto" else color == "always",
+            width=width,
             encoding=(sys.stdout.encoding or "utf-8") if self.file is None else "utf-8",
             place=in_repository,
             **asked,
@@ -321,7 +327,7 @@ def _named_once(targets: Iterable[Target]) -> None:
 
 
 def file_from(file: str) -> Path | None:
-    """The file that --output names; None for stdout."""
+    """Return the file that --output names; None for stdout."""
     return Path(file) if file != "-" else None
 
 
@@ -337,18 +343,6 @@ def check_choice(option: str, value: str, choices: tuple[str, ...]) -> str:
         return value
     hint = did_you_mean(value, choices) or f"one of {', '.join(choices)}"
     raise InputError(Problem(f"'{value}' is not a choice", Location(option), hint))
-
-
-def _colored(color: str, terminal: bool) -> bool:
-    if color != "auto":
-        return color == "always"
-    return terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-
-
-def _asked_columns() -> int | None:
-    """The width that COLUMNS asks of output that goes through a pipe; None where it asks nothing."""
-    asked = os.environ.get("COLUMNS", "")
-    return max(int(asked), LEAST_COLUMNS) if asked.isdecimal() and int(asked) else None
 
 
 def _columns() -> int:

@@ -56,7 +56,7 @@ class Many(Immutable):
         """Every file with every combination of the grid. Raises InputError with the problems of all of them."""
         from xe_sizer.studies.plan import usual_objective as usual
 
-        grid = grid_of(self.grid)
+        grid = read_grid(self.grid)
         _known(grid, how.registry)
         cells: list[Cell] = []
         problems: list[Problem] = []
@@ -74,7 +74,7 @@ class Many(Immutable):
         return cells
 
 
-def grid_of(texts: Sequence[str]) -> dict[str, list[str]]:
+def read_grid(texts: Sequence[str]) -> dict[str, list[str]]:
     """Option -> values of `gpus=8,16`. Raises InputError: no such option, no values."""
     found: dict[str, list[str]] = {}
     for text in texts:

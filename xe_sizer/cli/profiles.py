@@ -107,7 +107,7 @@ def _at(value: Any, key: str) -> Any:
 def locate(registry: Registry, name: str) -> tuple[str, Path]:
     """Kind and file of a name as people write it, with or without a release, or of a path. Raises InputError."""
     if is_path(name) and (Path(name).exists() or not is_repository(name)):
-        return kind_of(registry, Path(name)), Path(name)
+        return find_kind(registry, Path(name)), Path(name)
     for kind in KINDS:
         found = next(registry.files(kind, name), None)
         if found:
@@ -216,8 +216,8 @@ def _text(value: Any) -> str:
     return given(value) if isinstance(value, int | float) else clean(value or "")
 
 
-def kind_of(registry: Registry, path: Path) -> str:
-    """The kind of a profile file: by what it holds. Raises InputError if that is no profile."""
+def find_kind(registry: Registry, path: Path) -> str:
+    """Find the kind of a profile file: by what it holds. Raises InputError if that is no profile."""
     found = registry.kind_of(path)
     if found is None:
         told = "; ".join(f"{kind.a_title} has {' or '.join(sorted(kind.telling))}" for kind in KINDS.values())
@@ -360,11 +360,14 @@ def validate_command(
     if not files:
         raise InputError(Problem("a file is missing", hint="xe-sizer profiles validate all"))
     registry = Registry(profile_folders(profiles, os.environ))
-    paths = _known_files(registry) if files == ["all"] else [(None, Path(name)) for name in files]
+    paths: list[tuple[str | None, Path]] = [(None, Path(name)) for name in files]
+    if files == ["all"]:
+        paths = [(kind, registry.path(kind, name)) for kind in KINDS for name in registry.names(kind)]
+        paths += [(None, file) for file in registry.unreadable()]
     bad = 0
     for kind, path in paths:
         try:
-            check(registry, kind or kind_of(registry, path), path)
+            check(registry, kind or find_kind(registry, path), path)
         except InputError as error:
             print_problems(error.problems)
             bad += 1
@@ -372,11 +375,6 @@ def validate_command(
         _say_unused(registry, KINDS)
     print(f"{plural(len(paths), 'profile')} read, {bad} with problems")
     return EXIT_BAD_INPUT if bad else EXIT_OK
-
-
-def _known_files(registry: Registry) -> list[tuple[str | None, Path]]:
-    known = [(kind, registry.path(kind, name)) for kind in KINDS for name in registry.names(kind)]
-    return [*known, *((None, file) for file in registry.unreadable())]
 
 
 @app.command("schema", cls=TextCommand, help="Print the JSON Schema of a kind of file, for editors and CI.")

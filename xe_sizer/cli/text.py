@@ -27,8 +27,14 @@ def as_text(parameter: Any) -> Any:
             value = () if several else None  # older parsers mark "not given" in ways of their own
         return parameter.callback(ctx, parameter, value) if parameter.callback else value
 
+    def complete(ctx: Any, begun: str) -> list[Completion]:
+        from xe_sizer.cli.options import completions
+
+        found = completions(parameter, begun)  # words; a file where there are none
+        return [Completion(begun, "file")] if found is None else list(map(Completion, found))
+
     vars(parameter)["process_value"] = process_value
-    vars(parameter)["shell_complete"] = lambda ctx, begun: _completed(parameter, begun)
+    vars(parameter)["shell_complete"] = complete
     vars(parameter)["display_type_rich"] = lambda ctx: _value_word(parameter)
     return parameter
 
@@ -39,14 +45,6 @@ class Completion(Immutable):
     value: str
     type: str = "plain"
     help: str | None = None
-
-
-def _completed(parameter: Any, begun: str) -> list[Completion]:
-    """What a shell is told that asks for words; a file where there are none."""
-    from xe_sizer.cli.options import completions
-
-    found = completions(parameter, begun)
-    return [Completion(begun, "file")] if found is None else list(map(Completion, found))
 
 
 def _value_word(parameter: Any) -> str | None:
@@ -107,7 +105,8 @@ class TextCommand(_AsText, TyperCommand):
 
     def _plain_switches(self, args: list[str]) -> Iterator[str]:
         """Arguments where switches have no value: `--ideal true` is --ideal, and `no` puts a switch off."""
-        off = {name: parameter.secondary_opts for parameter in self.params for name in _switch_names(parameter)}
+        switches = [parameter for parameter in self.params if getattr(parameter, "is_flag", False)]
+        off = {name: switch.secondary_opts for switch in switches for name in switch.opts}
         rest = list(args)
         while rest:
             name, equals, value = rest.pop(0).partition("=")
@@ -142,11 +141,6 @@ def _refuse_several_files(args: list[str], error: Exception) -> None:
         named = shlex.join(files)
         hint = f"files of one job become one scenario first: xe-sizer import {named} -o job.yaml"
         raise InputError(Problem(f"one file is taken, not {len(files)}", hint=f"{hint}; compare takes several jobs"))
-
-
-def _switch_names(parameter: Any) -> list[str]:
-    """What puts a switch on; nothing for options with a value and for arguments."""
-    return list(parameter.opts) if getattr(parameter, "is_flag", False) else []
 
 
 def _formats() -> str:

@@ -232,8 +232,8 @@ KINDS: Final = 3
 _SIGNS = [NAMES.index(name) for name in ("digit", "line", "sign")]
 
 
-def kind_of(records: Records) -> NDArray[np.intp]:
-    """Which kind of text each sequence is: beyond ASCII, full of signs as code is, or prose."""
+def text_kinds(records: Records) -> NDArray[np.intp]:
+    """Classify the text of each sequence: beyond ASCII, full of signs as code is, or prose."""
     classes = records["classes"].astype(np.float64)
     size = np.maximum(size_bytes(classes), 1.0)
     foreign = 1.0 - ascii_bytes(classes) / size
@@ -297,13 +297,13 @@ class Law(Immutable):
 
 def _predicted(coefficients: NDArray[np.float64], records: Records) -> NDArray[np.float64]:
     values = _features(records)
-    predicted = np.einsum("ij,ij->i", values, coefficients[kind_of(records)])
+    predicted = np.einsum("ij,ij->i", values, coefficients[text_kinds(records)])
     least = weight_bytes(records) / 40  # where a law fails: no tokenizer packs more into a token
     return np.asarray(np.maximum(np.maximum(predicted, least), 1.0))
 
 
 def fitted(picks: Picks, tokens: NDArray[np.float64], per_message: float) -> Law:
-    """The law of the sequences that were tokenised.
+    """Fit the law of the sequences that were tokenised.
 
         minimise the sum over i of ((x_i b - t_i) / w_i)^2 + ridge (b - b0)^2
 
@@ -316,7 +316,7 @@ def fitted(picks: Picks, tokens: NDArray[np.float64], per_message: float) -> Law
 
     Source: ridge regression.
     """
-    kinds = kind_of(picks.records)
+    kinds = text_kinds(picks.records)
     everything = _solved(picks.records, tokens, _assumed_law(per_message))
     coefficients = np.stack(
         [
@@ -496,7 +496,7 @@ class Fine:
 
     def add(self, tokens: NDArray[np.float64]) -> None:
         """Sequences of so many tokens."""
-        places = bin_of(tokens)
+        places = find_bins(tokens)
         self.counts += np.bincount(places, minlength=_BINS)
         self.sums += np.bincount(places, tokens, minlength=_BINS)
 
@@ -518,8 +518,8 @@ class Fine:
         np.add.at(self.sums, places, spread * np.exp(places * STEP))
 
 
-def bin_of(tokens: NDArray[np.float64]) -> NDArray[np.intp]:
-    """The bin of each length."""
+def find_bins(tokens: NDArray[np.float64]) -> NDArray[np.intp]:
+    """Find the bin of each length."""
     return np.clip(np.rint(np.log(np.maximum(tokens, 1.0)) / STEP), 0, _BINS - 1).astype(np.intp)
 
 
@@ -540,18 +540,14 @@ def histogram(fine: Fine, total: float, shortest: float, longest: float) -> Hist
     counts = fine.counts[occupied]
     lengths = np.clip(fine.sums[occupied] / counts, shortest, longest)
     lengths = np.clip(lengths * total / float(lengths @ counts), shortest, longest)
-    quantiles = _quantiles(lengths, counts)
+    reached = (np.cumsum(counts) - counts / 2) / counts.sum()
+    quantiles = tuple(float(np.interp(share, reached, lengths)) for share in QUANTILES)
     counts, lengths = _with_end(counts, lengths, longest, last=True)
     counts, lengths = _with_end(counts, lengths, shortest, last=False)
     groups = _groups(lengths, counts)
     joined = np.asarray(np.bincount(groups, counts), dtype=np.float64)
     means = np.asarray(np.bincount(groups, counts * lengths) / joined)
     return _whole(means, joined, quantiles)
-
-
-def _quantiles(lengths: NDArray[np.float64], counts: NDArray[np.float64]) -> tuple[float, ...]:
-    reached = (np.cumsum(counts) - counts / 2) / counts.sum()
-    return tuple(float(np.interp(share, reached, lengths)) for share in QUANTILES)
 
 
 def _with_end(

@@ -25,17 +25,17 @@ from xe_sizer.datasets.fit import (
     Fine,
     Spill,
     assumed_tokens,
-    bin_of,
     bound,
     class_counts,
+    find_bins,
     fitted,
     histogram,
     keys_of,
-    kind_of,
     picked,
+    text_kinds,
     unknown,
 )
-from xe_sizer.datasets.tokens import TOKENS_PER_MESSAGE, Piece, TokenCounter, in_batches, sample_of
+from xe_sizer.datasets.tokens import TOKENS_PER_MESSAGE, Piece, TokenCounter, in_batches, read_sample
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.immutable import Immutable
 from xe_sizer.profiles.dataset import DatasetProfile, LengthHistogram
@@ -79,14 +79,14 @@ def scan(sources: Sequence[Source], field_: str | None, spill: Spill, said: Said
     return found
 
 
-def pieces_of(sources: Sequence[Source], field_: str | None, records: Records) -> Iterator[tuple[int, Piece]]:
-    """The sequences of some records, read again, each behind its place among the records."""
+def read_pieces(sources: Sequence[Source], field_: str | None, records: Records) -> Iterator[tuple[int, Piece]]:
+    """Read the sequences of some records again, each behind its place among the records."""
     order = np.lexsort((records["part"], records["place"], records["file"]))
     for file, places in groupby(order.tolist(), key=lambda each: int(records["file"][each])):
         same_row = [(row, list(each)) for row, each in groupby(places, key=lambda one: int(records["place"][one]))]
         rows = sources[file].again([row for row, _ in same_row])
         for row, (_, wanted) in zip(rows, same_row, strict=True):
-            sequences = sample_of(row.value, field_).sequences
+            sequences = read_sample(row.value, field_).sequences
             for place in wanted:
                 yield place, sequences[int(records["part"][place])]
 
@@ -99,7 +99,7 @@ def _rows(
     for file, source in enumerate(sources):
         for row in source.rows(partial(_say, said, before, total)):
             try:
-                sample = sample_of(row.value, field_)
+                sample = read_sample(row.value, field_)
             except ValueError as error:
                 source.broken.add(row.number, str(error))
                 continue
@@ -277,8 +277,8 @@ class _Pass(Immutable):
         for every in self._unknown():
             predicted += float(law.tokens(every).sum())
             chunk = every[~np.isin(keys_of(every), picked_keys)]
-            lengths, kinds = law.tokens(chunk), kind_of(chunk)
-            np.add.at(binned, (kinds, law.bands(kinds, lengths), bin_of(lengths)), 1.0)
+            lengths, kinds = law.tokens(chunk), text_kinds(chunk)
+            np.add.at(binned, (kinds, law.bands(kinds, lengths), find_bins(lengths)), 1.0)
             ends.add(chunk, lengths, bound(lengths, law.highest[kinds]))
         for kind in range(KINDS):
             for band in range(BANDS):
@@ -308,7 +308,7 @@ class _Pass(Immutable):
         keys = list(zip(*(records[name].tolist() for name in ("file", "place", "part")), strict=True))
         first = {key: place for place, key in enumerate(keys) if key not in self.counted}  # long ones are drawn often
         new = np.array(sorted(first.values()), dtype=np.intp)
-        pieces = pieces_of(self.sources, self.asked.field, records[new])
+        pieces = read_pieces(self.sources, self.asked.field, records[new])
         for batch in in_batches(pieces, lambda each: len(each[1].content)):
             counted = self.counter.count([piece for _, piece in batch])
             self.counted.update((keys[new[place]], tokens) for (place, _), tokens in zip(batch, counted, strict=True))
@@ -334,8 +334,8 @@ def profile_name(path: Path) -> str:
     return re.sub(r"[^a-z0-9]+", "-", path.stem.lower()).strip("-") or "data"
 
 
-def profile_of(measured: Measured, name: str) -> DatasetProfile:
-    """The profile of what was measured. name : see `NAME`"""
+def build_profile(measured: Measured, name: str) -> DatasetProfile:
+    """Build the profile of what was measured. name : see `NAME`"""
     low, mean, high = measured.mean
     source = {"title": _title(measured), "counted": how_counted(measured)}
     if measured.tokenizer is not None:
@@ -447,4 +447,4 @@ def counted_samples(path: Path, tokenizer: Path | None, finder: Finder) -> Count
 
 def _counted(tokenizer: Path | None, path: Path) -> CountedSamples:
     found = measure([path], Asked(tokenizer), lambda done, total: None)
-    return CountedSamples(profile_of(found, profile_name(path)), tuple(remarks(found)))
+    return CountedSamples(build_profile(found, profile_name(path)), tuple(remarks(found)))

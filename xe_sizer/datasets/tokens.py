@@ -67,8 +67,8 @@ class Sample(NamedTuple):
     sequences: tuple[Piece, ...]
 
 
-def sample_of(row: Any, field: str | None = None) -> Sample:
-    """What is trained on in a row. field : the key that holds it, where the usual names do not.
+def read_sample(row: Any, field: str | None = None) -> Sample:
+    """Read what is trained on in a row. field : the key that holds it, where the usual names do not.
 
     Raises
     ------
@@ -95,7 +95,9 @@ def _of_value(value: Any, row: Mapping[str, Any]) -> Sample:
         return Sample("token ids", (Piece("", tokens=len(value)),))
     if _is_messages(value):
         return Sample("chat", (_chat(value, row),))
-    raise ValueError(f"{_name_of(value)} is neither text, messages nor token ids")
+    kinds = {dict: "an object", list: "a list", bool: "true or false", int: "a number", float: "a number"}
+    kind = "nothing" if value is None else kinds.get(type(value), "this")
+    raise ValueError(f"{kind} is neither text, messages nor token ids")
 
 
 def _pair(row: Mapping[str, Any]) -> Sample | None:
@@ -143,7 +145,11 @@ def _instruction(row: Mapping[str, Any]) -> Sample | None:
                                   _chat(row[asked], row),))  # fmt: skip
     if asked == "prompt" or not isinstance(row[asked], str) or not isinstance(answer, str):
         return Sample("prompt and completion", (_answered(row[asked], answer, row),))
-    turns = [*_history(row.get("history")), ("user", _instructed(row, asked)), ("assistant", answer)]
+    turns, history = [], row.get("history")
+    for turn in history if isinstance(history, list) else ():
+        if isinstance(turn, list) and len(turn) == 2:  # a question and its answer
+            turns += [("user", str(turn[0])), ("assistant", str(turn[1]))]
+    turns += [("user", _instructed(row, asked)), ("assistant", answer)]
     system = row.get("system")
     if isinstance(system, str) and system:
         turns.insert(0, ("system", system))
@@ -154,13 +160,6 @@ def _instructed(row: Mapping[str, Any], asked: str) -> str:
     """An instruction with its input in lines of their own."""
     more = next((row[key] for key in CONTEXTS if key != asked and isinstance(row.get(key), str) and row[key]), "")
     return f"{row[asked]}\n{more}" if more else str(row[asked])
-
-
-def _history(turns: Any) -> Iterator[tuple[str, str]]:
-    """Earlier turns, each a question and its answer."""
-    for turn in turns if isinstance(turns, list) else ():
-        if isinstance(turn, list) and len(turn) == 2:
-            yield from (("user", str(turn[0])), ("assistant", str(turn[1])))
 
 
 def _text(row: Mapping[str, Any]) -> Sample | None:
@@ -251,11 +250,6 @@ def _is_ids(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and isinstance(value[0], int) and isinstance(value[-1], int)
 
 
-def _name_of(value: Any) -> str:
-    names = {dict: "an object", list: "a list", bool: "true or false", int: "a number", float: "a number"}
-    return "nothing" if value is None else names.get(type(value), "this")
-
-
 # Batches of texts for a tokenizer.
 
 T = TypeVar("T")
@@ -311,8 +305,9 @@ def template_beside(folder: Path) -> ChatTemplate | None:
         path, text = folder / "tokenizer_config.json", _default(config.get("chat_template"))
     if text is None:
         return None
-    tokens = {name: _token(config.get(name)) for name in _SPECIAL}
-    return ChatTemplate(path, text, {name: token for name, token in tokens.items() if token is not None})
+    stated = {name: config.get(name) for name in _SPECIAL}
+    tokens = {name: token.get("content") if isinstance(token, dict) else token for name, token in stated.items()}
+    return ChatTemplate(path, text, {name: token for name, token in tokens.items() if isinstance(token, str)})
 
 
 def _config(path: Path) -> Mapping[str, Any]:
@@ -333,12 +328,6 @@ def _default(stated: Any) -> str | None:
         named = {each.get("name"): each.get("template") for each in stated if isinstance(each, dict)}
         stated = named.get("default")
     return stated if isinstance(stated, str) and stated else None
-
-
-def _token(stated: Any) -> str | None:
-    """A special token, which may be an object that holds it."""
-    found = stated.get("content") if isinstance(stated, dict) else stated
-    return found if isinstance(found, str) else None
 
 
 class Renderer:

@@ -36,7 +36,7 @@ from xe_sizer.profiles.catalogue import load_stack
 from xe_sizer.profiles.finder import BUILT_IN
 from xe_sizer.software.release import split_release
 from xe_sizer.software.uncertainty import MemoryChance, Spread
-from xe_sizer.training.device import device_of
+from xe_sizer.training.device import build_device
 from xe_sizer.training.step_time import timeline
 
 if TYPE_CHECKING:
@@ -77,8 +77,8 @@ class Reliability(Immutable):
     ran: float
 
 
-def peaks_of(records: Iterable[Record]) -> Iterator[Peak]:
-    """The memory of every run of training with a prediction and a known number of GPUs."""
+def collect_peaks(records: Iterable[Record]) -> Iterator[Peak]:
+    """Collect the memory of every run of training with a prediction and a known number of GPUs."""
     for found in predict_records(record for record in records if not record.serves):
         if isinstance(found, PredictedRecord) and found.sized.resolved.gpus is not None:
             yield _peak(found)
@@ -95,7 +95,7 @@ def _peak(found: PredictedRecord) -> Peak:
     return Peak(found.record.title, ratio, room, ran, found.memory_guessed, found.fits)
 
 
-def spread_of(peaks: Iterable[Peak]) -> tuple[Spread, int, int]:
+def fit_spread(peaks: Iterable[Peak]) -> tuple[Spread, int, int]:
     """Quantiles of measured over predicted peaks, publications weighted alike; how many runs and publications."""
     known = [peak for peak in peaks if peak.ratio is not None and not peak.guessed]
     sources = [peak.source for peak in known]
@@ -153,7 +153,7 @@ def left_out(peaks: Sequence[Peak]) -> dict[str, MemoryChance]:
 def spreads_left_out(peaks: Sequence[Peak]) -> dict[str, Spread]:
     """For each publication the distribution of peaks that the others give."""
     return {
-        source: spread_of(peak for peak in peaks if peak.source != source)[0]
+        source: fit_spread(peak for peak in peaks if peak.source != source)[0]
         for source in {peak.source for peak in peaks}
     }
 
@@ -170,7 +170,7 @@ class Brier(Immutable):
 
 
 def brier(peaks: Iterable[Peak], chances: Mapping[str, MemoryChance], spreads: Mapping[str, Spread]) -> Brier:
-    """How good each way is to say whether a run fits.
+    """Score each way to say whether a run fits.
 
         B = sum of w (said - fits)^2 / sum of w
 
@@ -178,17 +178,14 @@ def brier(peaks: Iterable[Peak], chances: Mapping[str, MemoryChance], spreads: M
     """
     known = [peak for peak in peaks if peak.fits is not None]
     weights, ran = source_weights([peak.source for peak in known]), np.array([bool(peak.fits) for peak in known])
+    centred = {name: Spread(low=min(one.low, 1.0), high=max(one.high, 1.0)) for name, one in spreads.items()}
     ways = (
         [float(peak.said_to_fit) for peak in known],
-        [float(_centred(spreads[peak.source]).probability(peak.room)) for peak in known],
+        [float(centred[peak.source].probability(peak.room)) for peak in known],
         [said_to_fit(peak, chances) for peak in known],
     )
     scores = [float(((np.array(said) - ran) ** 2) @ weights / weights.sum()) for said in ways]
     return Brier(*scores)
-
-
-def _centred(spread: Spread) -> Spread:
-    return Spread(low=min(spread.low, 1.0), high=max(spread.high, 1.0))
 
 
 def said_to_fit(peak: Peak, chances: Mapping[str, MemoryChance]) -> float:
@@ -412,7 +409,7 @@ class _Measured(Immutable):
         resolved = self.found.sized.resolved
         stack = _with_factors(resolved.job.stack, log_factors)
         job = resolved.job
-        device = device_of(job.server.accelerator, stack, job.method, job.precision, resolved.efficiency)
+        device = build_device(job.server.accelerator, stack, job.method, job.precision, resolved.efficiency)
         job = replace(job, stack=stack, device=device)
         return float(np.log(self.measured_s / timeline(job, self.found.sized.layouts).step_s[0]))
 
@@ -441,7 +438,9 @@ def calibrate(records: Iterable[Record], parent: str | None, name: str) -> Calib
     start = parent or _most_common(row.full_name for row in rows)
     fit, parts = _fit(rows), _parts(rows)
     unseen = left_out_residuals(fit.slopes, fit.linear, fit.weights, parts)
-    error = error_of_new_runs(unseen, parts, _published_spread(rows))
+    # The published range of the parent leaves a tenth outside on each side.
+    published = [np.log(span.high / span.low) / (2.0 * TAIL) for span in (row.found.sized.uncertainty for row in rows)]
+    error = error_of_new_runs(unseen, parts, float(np.median(published)))
     fitted = msgspec.structs.replace(
         _with_factors(load_stack(start), fit.log_factors),
         name=name,
@@ -524,12 +523,6 @@ def _parts(rows: Sequence[_Measured]) -> list[str]:
     """Which runs are left out together: those of a publication where there are several, else repeats of one run."""
     sources = [row.source for row in rows]
     return sources if len(set(sources)) > 1 else [row.conditions for row in rows]
-
-
-def _published_spread(rows: Sequence[_Measured]) -> float:
-    """Standard deviation that the published range of the parent, a tenth outside on each side, stands for [-]."""
-    spans = [row.found.sized.uncertainty for row in rows]
-    return float(np.median([np.log(span.high / span.low) / (2.0 * TAIL) for span in spans]))
 
 
 def _with_factors(stack: Stack, log_factors: Vector) -> Stack:

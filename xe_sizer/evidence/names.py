@@ -185,7 +185,7 @@ def recipes(record: Record, stands_in: str) -> Recipes:
 
 
 def choose_stack(record: Record) -> ChosenStack:
-    """The stack that stands for the record's, by the rules of `stack_names.yaml`."""
+    """Choose the stack that stands for the record's, by the rules of `stack_names.yaml`."""
     stated = plain(record.stack or "unstated")
     rules = stack_rules()
     for rule in (*rules.refinements, StackRule(stack=stated, use=(stated,), because=""), *rules.nearest):
@@ -284,15 +284,10 @@ def _released(record: Record, stack: str) -> tuple[str, str | None]:
     usual_release = rules.undated.get(stack)
     if usual_release is None:
         return stack, None
-    if month := _month(record):
+    if dated := re.match(r"(20\d\d)(?:-(\d\d))?", str(record.date or "")):
+        month = f"{dated[1]}.{dated[2] or '06'}"  # as releases have them
         return f"{stack}@{month}", f"{stack} of {month}, when the record was made: release not named"
     return f"{stack}@{usual_release}", f"release {usual_release} of {stack}: none stated"
-
-
-def _month(record: Record) -> str | None:
-    """Year and month of a record's run, as releases have them; None where it does not say."""
-    found = re.match(r"(20\d\d)(?:-(\d\d))?", str(record.date or ""))
-    return f"{found[1]}.{found[2] or '06'}" if found else None
 
 
 def _lacks(record: Record, stack: Stack) -> list[str]:

@@ -19,14 +19,14 @@ from xe_sizer.evidence.names import RecordRegistry, plain
 from xe_sizer.evidence.records import UNSTATED, Step, measured_oom, measured_peak_bytes, measured_step_s
 from xe_sizer.evidence.serving_scenario import (
     REQUESTS_ASSUMED,
-    answers_of,
-    inference_of,
+    answer_lengths,
+    build_inference,
     other_requests,
-    prompts_of,
+    prompt_lengths,
     stands_in,
 )
 from xe_sizer.evidence.statistics import summaries
-from xe_sizer.evidence.training_scenario import reinforces, scenario_of
+from xe_sizer.evidence.training_scenario import build_scenario, reinforces
 from xe_sizer.graph.weights import count_parameters
 from xe_sizer.immutable import Immutable
 from xe_sizer.reinforcement.iteration import RATING, REWARD, ROLLOUT, SYNCHRONISATION, TRAINING
@@ -72,7 +72,7 @@ PASSES, FROZEN_PASSES = 6, 4
 
 
 def seconds_at_peak(job: Job, gpus: int, tokens_per_sequence: float) -> float:
-    """What a step takes if every GPU computed at its peak and nothing but the weights' products.
+    """Time of a step if every GPU computed at its peak and nothing but the weights' products.
 
         t = 6 N T / (peak GPUs)    4 N T where the base is frozen
 
@@ -96,7 +96,7 @@ def seconds_at_peak(job: Job, gpus: int, tokens_per_sequence: float) -> float:
 # One prediction beside what was measured, as validation reports it.
 
 
-def prediction_of(
+def build_prediction(
     record: Record, quantity: str, measured: float, predicted: float, assumed: tuple[str, ...],
     span: tuple[float, float] | None, groups: tuple[str, ...] = (), guessed: bool = False,
     at_peak_s: float | None = None,
@@ -231,13 +231,20 @@ def serve_record(
     ------
     InputError : why it cannot be answered
     """
-    flags = inference_of(record, registry)
+    flags = build_inference(record, registry)
     flags.values["serve.engine"] = engines.get(
         split_release(flags.values["serve.engine"])[0], flags.values["serve.engine"]
     )
-    resolved = _within_lengths(resolve_serving(read_scenario(None, flags.values, {}), registry, BENCHMARK), record)
+    resolved = resolve_serving(read_scenario(None, flags.values, {}), registry, BENCHMARK)
+    # The longest prompts and answers are those of the record, with the tokens of its images.
+    traffic, prompts = resolved.traffic, prompt_lengths(record)
+    longest = prompts.longest + traffic.inputs - prompts.mean
+    traffic = replace(traffic, longest_input=longest, longest_output=answer_lengths(record).longest)
+    resolved = replace(resolved, traffic=traffic)
     lengthless = any(text.endswith("not stated") and "tokens" in text for text in flags.assumed)
-    guessed = lengthless or _load_is_missing(record)
+    # Latencies are measured under a load; rates alone are of a full replica.
+    load_stated = record.sequences or record.concurrency or record.request_rate or record.requests
+    guessed = lengthless or (bool(record.measured.ttft_ms or record.measured.tpot_ms) and not load_stated)
     served, assumed = size(resolved), [*flags.assumed, *_defaults(resolved)]
     if record.request_rate and not record.requests and _comes_too_fast(served):
         served = size(replace(resolved, requests=None))
@@ -246,25 +253,12 @@ def serve_record(
     return ServedRecord(record, served, tuple(assumed), guessed)
 
 
-def _within_lengths(resolved: ResolvedService, record: Record) -> ResolvedService:
-    """The service with the longest prompts and answers of the record, with the tokens of its images."""
-    prompts, answers = prompts_of(record), answers_of(record)
-    longest = prompts.longest + resolved.traffic.inputs - prompts.mean
-    return replace(resolved, traffic=replace(resolved.traffic, longest_input=longest, longest_output=answers.longest))
-
-
 def _comes_too_fast(served: ServingEstimate) -> bool:
     """Whether requests come at a rate that the replicas cannot answer, so that waits last as long as the test does."""
     return (
         served.resolved.requests is not None
         and served.resolved.amount >= HIGHEST_LOAD * served.choice.full_rate * served.working_replicas
     )
-
-
-def _load_is_missing(record: Record) -> bool:
-    """Whether latencies were measured under a load that is not stated; rates alone are of a full replica."""
-    stated = (record.sequences, record.concurrency, record.request_rate, record.requests)
-    return bool(record.measured.ttft_ms or record.measured.tpot_ms) and not any(stated)
 
 
 def _defaults(resolved: ResolvedService) -> Iterator[str]:
@@ -364,7 +358,7 @@ def served_predictions(found: ServedRecord) -> Iterator[Prediction]:
         stated = found.record.measured.memory_metric or "unstated"
         assumed = (*found.assumed, *([seen.note] if seen.note else []))
         groups = (f"metric:{stated}",)
-        yield prediction_of(
+        yield build_prediction(
             found.record, "peak_memory", seen.measured, seen.predicted, assumed, None, groups, found.guessed
         )
     measured = measured_oom(found.record.measured)
@@ -382,7 +376,7 @@ def rates(found: ServedRecord) -> Iterator[Prediction]:
         low = found.served.no_faster(figure.quantity, min(predicted) * factors.low / wider, figure.predicted)
         ends = (low, max(predicted) * factors.high * wider)
         assumed = (*found.assumed, *([figure.note] if figure.note else []))
-        yield prediction_of(
+        yield build_prediction(
             found.record, figure.quantity, figure.measured, figure.predicted, assumed, ends, guessed=found.guessed
         )
 
@@ -434,12 +428,12 @@ def predict_record(record: Record, registry: RecordRegistry, stack: str | None =
     def sized_as(scenario: Scenario) -> TrainingEstimate:
         return size_training(resolve_training(scenario, registry))
 
-    asked = scenario_of(record, registry)
+    asked = build_scenario(record, registry)
     if stack is not None:
         asked = replace(asked, flags={**asked.flags, "stack": stack})
     asked, sized = first_possible(asked, sized_as)
     judged = _recomputed(sized.resolved) if asked.tuned and not sized.fits else sized
-    assumed = (*asked.assumed, *defaults_of(sized.resolved), *chosen_of(sized))
+    assumed = (*asked.assumed, *assumed_defaults(sized.resolved), *chosen_settings(sized))
     return PredictedRecord(record, asked, sized, judged, assumed)
 
 
@@ -454,7 +448,7 @@ def _recomputed(resolved: ResolvedTraining) -> TrainingEstimate:
     )
 
 
-def defaults_of(resolved: ResolvedTraining) -> Iterator[str]:
+def assumed_defaults(resolved: ResolvedTraining) -> Iterator[str]:
     """Settings that nobody stated and that the stack settled."""
     for key in REPORTED_DEFAULTS:
         if resolved.origins.get(key) in ("stack", "default"):
@@ -465,7 +459,7 @@ def defaults_of(resolved: ResolvedTraining) -> Iterator[str]:
             yield f"{key} {text}: default of the stack"
 
 
-def chosen_of(sized: TrainingEstimate) -> Iterator[str]:
+def chosen_settings(sized: TrainingEstimate) -> Iterator[str]:
     """Parts of the layout that the search chose."""
     fixed, layouts = sized.resolved.fixed, sized.layouts
     names = ["micro_batch", "recompute"] if sized.gpus == 1 else ["tp", "pp", "cp", "zero", "micro_batch", "recompute"]
@@ -489,16 +483,12 @@ def predictions(found: PredictedRecord) -> Iterator[Prediction]:
     yield from _oom(found)
 
 
-def _makes_a_model(record: Record) -> bool:
-    """Whether the record names a job that starts from no trained model."""
-    return record.job in METHODS and not METHODS[record.job].fine_tunes
-
-
 def step_time(found: PredictedRecord) -> Iterator[Prediction]:
     """The record's time beside the predicted one, where it measured one."""
     record, sized = found.record, found.sized
     job, layouts = sized.resolved.job, sized.layouts
-    stated = record.mean_tokens or record.seq_len or (record.max_seq_len if _makes_a_model(record) else None)
+    pre_trains = record.job in METHODS and not METHODS[record.job].fine_tunes
+    stated = record.mean_tokens or record.seq_len or (record.max_seq_len if pre_trains else None)
     lengths = sized.choice.sequences
     # Trainers count what they process; with lengths stated, rates are of real tokens.
     per_sequence = lengths.mean_tokens if stated is None else lengths.real_tokens
@@ -516,7 +506,7 @@ def step_time(found: PredictedRecord) -> Iterator[Prediction]:
     span = uncertainty(job, sized.resolved.efficiency, found.guessed).around(sized.step_s)
     assumed = (*found.assumed, *([measured.assumed] if measured.assumed else []))
     processed = job.seq_len if packed else job.method.sequences_per_sample * float(lengths.mean_tokens[0])
-    yield prediction_of(
+    yield build_prediction(
         record,
         "step_time",
         measured.value,
@@ -539,7 +529,7 @@ def _peak_memory(found: PredictedRecord) -> Iterator[Prediction]:
     predicted = predicted_peak_bytes(ledger, metric)
     stated = found.record.measured.memory_metric or UNSTATED
     groups, guessed = (f"metric:{stated}",), found.memory_guessed
-    yield prediction_of(found.record, "peak_memory", conversion.value, predicted, assumed, None, groups, guessed)
+    yield build_prediction(found.record, "peak_memory", conversion.value, predicted, assumed, None, groups, guessed)
 
 
 def predicted_peak_bytes(ledger: Ledger, metric: str) -> float:
@@ -598,8 +588,8 @@ def reinforce_record(record: Record, registry: RecordRegistry) -> ReinforcedReco
     def sized_as(scenario: Scenario) -> ReinforcementEstimate:
         return size_reinforcement(resolve_reinforcement(scenario, registry))
 
-    asked, sized = first_possible(scenario_of(record, registry), sized_as)
-    assumed = (*asked.assumed, *defaults_of(sized.resolved), *chosen_of(sized.trainer), *_replicas(sized))
+    asked, sized = first_possible(build_scenario(record, registry), sized_as)
+    assumed = (*asked.assumed, *assumed_defaults(sized.resolved), *chosen_settings(sized.trainer), *_replicas(sized))
     return ReinforcedRecord(record, asked, sized, assumed)
 
 
@@ -633,7 +623,7 @@ def iteration_time(found: ReinforcedRecord) -> Iterator[Prediction]:
         return
     span = uncertainty(sized.resolved.job, sized.resolved.efficiency, found.guessed).around(sized.step_s)
     range_s = (span.low, span.high)
-    yield prediction_of(record, "step_time", measured, sized.step_s, assumed, range_s, guessed=found.guessed)
+    yield build_prediction(record, "step_time", measured, sized.step_s, assumed, range_s, guessed=found.guessed)
 
 
 def _phase_times(found: ReinforcedRecord) -> Iterator[Prediction]:
@@ -643,7 +633,7 @@ def _phase_times(found: ReinforcedRecord) -> Iterator[Prediction]:
         measured = getattr(found.record.measured, key)
         if measured is not None and predicted[phase] > 0:
             groups = (f"phase:{phase}",)
-            yield prediction_of(
+            yield build_prediction(
                 found.record, "phase_time", measured, predicted[phase], found.assumed, None, groups, found.guessed
             )
 
@@ -663,7 +653,9 @@ def _iteration_peak_memory(found: ReinforcedRecord) -> Iterator[Prediction]:
             predicted = max(predicted, sized.iteration.peaks[ROLLOUT])
     assumed = (*found.assumed, *([conversion.assumed] if conversion.assumed else []))
     groups = (f"metric:{found.record.measured.memory_metric or UNSTATED}",)
-    yield prediction_of(found.record, "peak_memory", conversion.value, predicted, assumed, None, groups, found.guessed)
+    yield build_prediction(
+        found.record, "peak_memory", conversion.value, predicted, assumed, None, groups, found.guessed
+    )
 
 
 # All records.

@@ -302,7 +302,7 @@ def read_records(path: Path) -> RecordFile:
 
 
 def read_all(paths: Sequence[Path]) -> RecordFile:
-    """The records of all files, and of all record files in the folders among them.
+    """Read the records of all files, and of all record files in the folders among them.
 
     Raises
     ------
@@ -358,20 +358,15 @@ def _notes(unknown: Counter[str], place: Location) -> Iterator[Problem]:
 
 def _entries(path: Path, problems: list[Problem]) -> Iterator[tuple[Any, Locate]]:
     """Plain data of each record, with what tells where its keys stand."""
-    if _holds_lines(path):
+    suffix = path.suffix.lower()
+    is_yaml = suffix in (".yaml", ".yml")
+    if not is_yaml and (suffix in LINE_SUFFIXES or read_text(path).lstrip().startswith("{")):
         yield from _lines(path, problems)
         return
     document = load_yaml(path, root=list)
     entries: Any = document.value
     for index, entry in enumerate(entries):
         yield entry, lambda key_path, key=False, index=index: document.locate((index, *key_path), key=key)
-
-
-def _holds_lines(path: Path) -> bool:
-    """JSON Lines by the file's ending, or by an object on the first line of a file with another."""
-    if path.suffix.lower() in (".yaml", ".yml"):
-        return False
-    return path.suffix.lower() in LINE_SUFFIXES or read_text(path).lstrip().startswith("{")
 
 
 def _lines(path: Path, problems: list[Problem]) -> Iterator[tuple[Any, Locate]]:
@@ -475,7 +470,7 @@ def measured_step_s(record: Record, step: Step, counts_micro_batches: bool) -> C
     share = step.micro_batches if counts_micro_batches else 1
     unit = "a step is one micro-batch in this framework" if counts_micro_batches and share > 1 else None
     whole_s = m.seconds or (m.minutes * MINUTE_S if m.minutes else None)
-    rate = _tokens_per_s(m, step)
+    rate = m.tokens_per_s_per_gpu * step.gpus if m.tokens_per_s_per_gpu else m.tokens_per_s_total
     if rate and not step.lengths_stated:
         return Conversion(step.samples * step.tokens / rate, "compared by tokens per second: lengths not stated")
     if m.step_time_s:
@@ -493,13 +488,6 @@ def measured_step_s(record: Record, step: Step, counts_micro_batches: bool) -> C
         seconds = step.samples * step.tokens * m.gpu_hours * HOUR_S / (m.tokens * step.gpus)
         return Conversion(seconds, "GPU-hours of the whole job over its tokens")
     return None
-
-
-def _tokens_per_s(m: Measured, step: Step) -> float | None:
-    """Tokens per second of all GPUs."""
-    if m.tokens_per_s_per_gpu:
-        return m.tokens_per_s_per_gpu * step.gpus
-    return m.tokens_per_s_total
 
 
 def measured_peak_bytes(measured: Measured) -> tuple[Conversion, str] | None:

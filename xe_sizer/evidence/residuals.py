@@ -55,7 +55,7 @@ class Run(Immutable):
         return self.explained or (self.stack, self.kind)
 
 
-def runs_of(records: Iterable[Record]) -> list[Run]:
+def collect_runs(records: Iterable[Record]) -> list[Run]:
     """All records that have a time and a prediction."""
     return [_run(found, prediction) for found, prediction in timed(records)]
 
@@ -68,7 +68,7 @@ def _run(found: PredictedRecord | ReinforcedRecord, prediction: Prediction) -> R
     return Run(stack, kind, found.guessed, *_deviation(prediction), explained=explained_by(job))
 
 
-def serving_runs_of(records: Iterable[Record]) -> list[Run]:
+def collect_serving_runs(records: Iterable[Record]) -> list[Run]:
     """All latencies and rates of inference with a prediction; the engine is the stack, the quantity the kind.
 
     A latency without bound, of a load that is more than the prediction takes, has no ratio and is left out.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from xe_sizer.evidence.names import Flags, compiled, conditions, plain, release_in
-from xe_sizer.evidence.training_scenario import hardware_of, model_of
+from xe_sizer.evidence.training_scenario import find_hardware, find_model
 from xe_sizer.immutable import Immutable
 from xe_sizer.laws.device import BF16, FP4, FP8, FP16, FP32, INT8
 from xe_sizer.profiles.catalogue import load_engine
@@ -80,7 +80,7 @@ class Lengths(Immutable, eq=True):
     assumed: str | None = None
 
 
-def load_of(record: Record, flags: Flags) -> None:
+def put_load(record: Record, flags: Flags) -> None:
     """Batch, concurrency or rate as stated, with the requests of the test; else as much as a replica takes.
 
     The beams of a request are sequences of their own, each with the prompt.
@@ -98,7 +98,7 @@ def load_of(record: Record, flags: Flags) -> None:
         _requests(record, flags)
     flags.put("serve.images", record.images)
     flags.put("serve.image_size", record.image_size if record.images else None)
-    for key, lengths in (("input", prompts_of(record)), ("output", answers_of(record))):
+    for key, lengths in (("input", prompt_lengths(record)), ("output", answer_lengths(record))):
         flags.put(f"serve.{key}_tokens", lengths.mean, lengths.assumed)
         flags.put(f"serve.{key}_spread", lengths.spread or None)
 
@@ -122,12 +122,12 @@ def other_requests(record: Record) -> tuple[int | None, ...]:
     return FEW_OF_A_CLIENT * record.concurrency * (record.beams or 1), None
 
 
-def prompts_of(record: Record) -> Lengths:
+def prompt_lengths(record: Record) -> Lengths:
     """Tokens of the prompts, without those of images."""
     return _lengths("prompts", record.input_len, record.input_spread, record.max_prompt_len, CHAT_INPUT_TOKENS)
 
 
-def answers_of(record: Record) -> Lengths:
+def answer_lengths(record: Record) -> Lengths:
     """Tokens of the answers."""
     return _lengths("answers", record.output_len, record.output_spread, record.max_output_len, CHAT_OUTPUT_TOKENS)
 
@@ -242,8 +242,8 @@ def _rules() -> EngineNames:
     return convert(document.value, EngineNames, document.locate)
 
 
-def inference_of(record: Record, registry: RecordRegistry) -> Flags:
-    """The scenario's keys that say what the record says, with what had to be assumed.
+def build_inference(record: Record, registry: RecordRegistry) -> Flags:
+    """Build the scenario's keys that say what the record says, with what had to be assumed.
 
     Raises
     ------
@@ -251,9 +251,9 @@ def inference_of(record: Record, registry: RecordRegistry) -> Flags:
     """
     flags = Flags()
     named = msgspec.structs.replace(record, model=QUANTISED.sub("", record.model or ""))
-    model = model_of(named, registry)
+    model = find_model(named, registry)
     registry.built_models[model.name] = model.shape
-    hardware = hardware_of(record, registry)
+    hardware = find_hardware(record, registry)
     registry.built_servers[hardware.key] = hardware.server
     flags.assumed += [*model.assumed, *hardware.assumed]
     flags.put("model", model.name)
@@ -262,10 +262,10 @@ def inference_of(record: Record, registry: RecordRegistry) -> Flags:
     _formats(record, model.shape, flags)
     weights = flags.values.get("serve.weights") or model.shape.checkpoint_format or ""
     needs = Needs(hardware.server.accelerator.generation, weights, model.shape.name, model.shape.released)
-    engine, because = engine_of(record, needs)
+    engine, because = find_engine(record, needs)
     flags.put("serve.engine", engine, because and f"engine {engine}: {because}")
     _placement(record, flags)
-    load_of(record, flags)
+    put_load(record, flags)
     _launch_options(record, flags)
     return flags
 
@@ -276,8 +276,8 @@ def stands_in(record: Record) -> bool:
     return stack not in BUILT_IN.names("engine") and not any(rule.stack == stack for rule in _rules().rules)
 
 
-def engine_of(record: Record, needs: Needs = NO_NEEDS) -> tuple[str, str | None]:
-    """The engine that stands for the record's in its release, and why where it is another or the release is assumed.
+def find_engine(record: Record, needs: Needs = NO_NEEDS) -> tuple[str, str | None]:
+    """Find the engine that stands for the record's in its release, and why where it is another or assumed.
 
     Where the framework names no release, it is the one of the run's date, else the usual one; but none that lacks what
     the run needs.
@@ -289,7 +289,7 @@ def engine_of(record: Record, needs: Needs = NO_NEEDS) -> tuple[str, str | None]
             chosen = other.compiled
         if chosen.engine != other.batches.engine:
             return chosen.engine, chosen.because
-        return engine_of(msgspec.structs.replace(record, stack=chosen.engine), needs)[0], chosen.because
+        return find_engine(msgspec.structs.replace(record, stack=chosen.engine), needs)[0], chosen.because
     stack, framework = _stack(record), (record.framework or "").lower()
     month, because = _assumed_month(record, stack, needs)
     for rule in _rules().rules:

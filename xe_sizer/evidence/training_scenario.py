@@ -167,8 +167,8 @@ class Model(Immutable):
     assumed: tuple[str, ...] = ()
 
 
-def model_of(record: Record, registry: Registry) -> Model:
-    """The model of a record: by name, else from its stated shape, else from the size in its name.
+def find_model(record: Record, registry: Registry) -> Model:
+    """Find the model of a record: by name, else from its stated shape, else from the size in its name.
 
     Raises
     ------
@@ -314,8 +314,8 @@ SEES = re.compile(r"(?:^|[-_./ ])(?:\w*(?:vl|llava)\d?|v|pixtral|paligemma|idefi
 USUAL_SIZE = 448  # assumed: side of an image where none is stated [pixels]
 
 
-def images_of(record: Record, model: ModelShape, flags: Flags) -> None:
-    """The images of a sample as stated; one where a model is named for seeing and learns from data."""
+def put_images(record: Record, model: ModelShape, flags: Flags) -> None:
+    """Put the images of a sample as stated; one where a model is named for seeing and learns from data."""
     if model.vision is None:
         return
     stated = record.images
@@ -374,8 +374,8 @@ class Hardware(Immutable):
     assumed: tuple[str, ...]
 
 
-def hardware_of(record: Record, registry: Registry) -> Hardware:
-    """The node that a record ran on.
+def find_hardware(record: Record, registry: Registry) -> Hardware:
+    """Find the node that a record ran on.
 
     With one node the usual one of its kind stands for it; with several, `gpus_per_node` and `interconnect` do.
 
@@ -391,14 +391,17 @@ def hardware_of(record: Record, registry: Registry) -> Hardware:
     rack = usual.accelerators >= RACK_ACCELERATORS
     several = record.gpus is not None and per_node is not None and record.gpus > per_node and not rack
     count = per_node if several and per_node else usual.accelerators
-    fabric = _fabric(text["inter"])
+    networks = names().networks.items()
+    fabric = next((name for name, words in networks if any(word in text["inter"] for word in words)), None)
     scale_out = _scale_out(text["inter"], count, fabric) if several else None
     if several and scale_out is None:
         assumed = (*assumed, "network between nodes not stated: the usual one of such nodes")
     if count == usual.accelerators and scale_up is None and scale_out is None and fabric is None:
         return Hardware(f"{usual.name}", usual, assumed)
     kind = scale_up or usual.scale_up
-    network = scale_out or _of_fabric(usual_scale_out(gpu, count, registry.fabric(kind).node_fabric()), fabric)
+    network = scale_out or usual_scale_out(gpu, count, registry.fabric(kind).node_fabric())
+    if scale_out is None and fabric:  # the usual rate over the fabric that is stated
+        network = ScaleOut(gbit_per_s=network.gbit_per_s, nics=network.nics, fabric=fabric)
     node = _node(gpu, count, kind, network, registry)
     words = f"{network.nics}x {network.gbit_per_s:g} Gbit per s {network.fabric or ''}".strip()
     return Hardware(f"{count}x {gpu.name}, {node.scale_up}, {words}", node, assumed)
@@ -443,24 +446,12 @@ def _scale_up(text: str, gpu: Accelerator, registry: Registry) -> str | None:
     linked = nodes.link_word in text and f"no {nodes.link_word}" not in text
     if nodes.bus_word in text and not linked:
         return nodes.bus
-    if linked and gpu.link is not None and _bridged(gpu.link.kind, registry):
-        return nodes.bridged
-    return None
-
-
-def _bridged(link: str, registry: Registry) -> bool:
-    """Whether a link joins pairs of cards, which nodes are not assumed to have."""
-    section = registry.fabric(link).link
-    return section is not None and registry.fabric(section.usual_node.scale_up).node_fabric().bus is not None
-
-
-def _fabric(text: str) -> str | None:
-    return next((name for name, words in names().networks.items() if any(word in text for word in words)), None)
-
-
-def _of_fabric(network: ScaleOut, fabric: str | None) -> ScaleOut:
-    """The usual rate over the fabric that is stated."""
-    return ScaleOut(gbit_per_s=network.gbit_per_s, nics=network.nics, fabric=fabric) if fabric else network
+    section = registry.fabric(gpu.link.kind).link if linked and gpu.link is not None else None
+    if section is None:
+        return None
+    # A link that joins pairs of cards, which nodes are not assumed to have.
+    bus = registry.fabric(section.usual_node.scale_up).node_fabric().bus
+    return None if bus is None else nodes.bridged
 
 
 def _scale_out(text: str, gpus: int, fabric: str | None) -> ScaleOut | None:
@@ -520,8 +511,8 @@ def _named_jobs() -> Mapping[str, MethodKind]:
     return others | METHODS
 
 
-def kind_of(record: Record) -> MethodKind | None:
-    """The job that a record names, or the nearest to it: of an optimizer's name, all learns. None: there is none."""
+def find_method(record: Record) -> MethodKind | None:
+    """Find the job that a record names, or the nearest to it: of an optimizer's name, all learns. None without one."""
     stated = record.job.strip().lower()
     near = look_up(names().jobs, stated)
     named = METHODS.get(stated) or (METHODS.get(near) if near else None) or _named_jobs().get(plain(stated))
@@ -543,14 +534,14 @@ def _adapters() -> Mapping[str, AdapterKind]:
     return others | {plain(name): kind for name, kind in ADAPTERS.items()}
 
 
-def adapter_of(record: Record) -> AdapterKind | None:
+def find_adapter(record: Record) -> AdapterKind | None:
     """The kind of adapters that a record names as its optimizer (some keep to one kind) or its job; else None."""
-    by_job = None if kind_of(record) else _adapters().get(plain(record.job))
+    by_job = None if find_method(record) else _adapters().get(plain(record.job))
     return _adapters().get(plain(record.optimizer or "")) or by_job
 
 
-def job_of(record: Record, flags: Flags) -> MethodKind:
-    """The nearest job with equations, with the adapters that quantised weights mean.
+def put_job(record: Record, flags: Flags) -> MethodKind:
+    """Put the nearest job with equations, with the adapters that quantised weights mean.
 
     What learns from its own answers, but was measured without writing any, is its training phase: fine-tuning.
 
@@ -558,8 +549,8 @@ def job_of(record: Record, flags: Flags) -> MethodKind:
     ------
     InputError : a job that has no equation
     """
-    kind = kind_of(record)
-    if adapter := adapter_of(record):
+    kind = find_method(record)
+    if adapter := find_adapter(record):
         kind = _of_task(record, next(other for other in METHODS.values() if other.default), flags)
         flags.put("job", kind.name)
         flags.put("adapter", adapter.name)
@@ -612,7 +603,7 @@ PROMPT_TOKENS = 110.0  # of mathematical problems in a chat template, where a so
 
 def reinforces(record: Record) -> bool:
     """Whether a record is of a job that learns from answers which it wrote itself."""
-    kind = kind_of(record)
+    kind = find_method(record)
     return kind is not None and kind.rollout is not None and record.reinforces
 
 
@@ -631,8 +622,8 @@ def trainer_of(record: Record) -> Record:
     return msgspec.structs.replace(record, gpus=gpus, batch=msgspec.structs.replace(batch, total=total))
 
 
-def rollout_of(record: Record, registry: RecordRegistry, flags: Flags) -> None:
-    """The section `rollout`, and the models that stand beside the actor."""
+def put_rollout(record: Record, registry: RecordRegistry, flags: Flags) -> None:
+    """Put the section `rollout`, and the models that stand beside the actor."""
     flags.put("rollout.prompts", record.batch.prompts)
     flags.put("rollout.group", record.batch.group)
     _rollout_lengths(record, flags)
@@ -671,7 +662,7 @@ def usual_prompts(record: Record, flags: Flags) -> None:
         flags.put("rollout.prompts", -(-batch // group), "an iteration of one optimizer step: prompts not stated")
 
 
-def gpus_of(record: Record, flags: Flags) -> int | None:
+def count_gpus(record: Record, flags: Flags) -> int | None:
     """GPUs of the scenario: all, but those of a critic that has some for itself beside an actor that writes too."""
     gpus, actor = record.gpus, record.trainer_gpus
     if not record.colocated or gpus is None or actor is None or actor >= gpus:
@@ -722,7 +713,7 @@ def _companion(record: Record, key: str, registry: RecordRegistry, flags: Flags)
     if stated is None or stated == record.model:
         return
     try:
-        found = model_of(msgspec.structs.replace(record, model=stated, shape=Shape()), registry)
+        found = find_model(msgspec.structs.replace(record, model=stated, shape=Shape()), registry)
     except InputError:
         flags.assumed.append(f"{key} '{stated}' is unknown here: as is usual")
         return
@@ -761,7 +752,7 @@ def _replicas(record: Record) -> int:
     return max(gpus // group, 1)
 
 
-def batch_of(record: Record, job: MethodKind, flags: Flags) -> None:
+def put_batch(record: Record, job: MethodKind, flags: Flags) -> None:
     """global = micro x accumulation x replicas, whichever two are stated; else what is usual for the job.
 
     Accumulation that is not stated is none, but for pipelines, which one micro-batch does not fill: before 0.10
@@ -837,7 +828,7 @@ class Asked(Immutable):
     guessed: bool
 
 
-def scenario_of(record: Record, registry: RecordRegistry) -> Asked:
+def build_scenario(record: Record, registry: RecordRegistry) -> Asked:
     """The flags of `read_scenario` that say what the record says; models and nodes go into the registry.
 
     Raises
@@ -845,17 +836,17 @@ def scenario_of(record: Record, registry: RecordRegistry) -> Asked:
     InputError : what makes the record impossible to size, in words that fit after "skipped:"
     """
     flags = Flags()
-    job = job_of(record, flags)
-    model = model_of(record, registry)
+    job = put_job(record, flags)
+    model = find_model(record, registry)
     registry.built_models[model.name] = model.shape
-    hardware = hardware_of(record, registry)
+    hardware = find_hardware(record, registry)
     registry.built_servers[hardware.key] = hardware.server
     stack = choose_stack(record)
     registry.built_stacks[stack.name] = stack.stack
     flags.assumed += [*model.assumed, *hardware.assumed, *stack.assumed]
     flags.put("model", model.name)
     flags.put("server", hardware.key)
-    flags.put("gpus", gpus_of(record, flags))
+    flags.put("gpus", count_gpus(record, flags))
     flags.put("stack", stack.name)
     _precision(record, hardware.server.accelerator, stack, adapts(record, job, flags), flags)
     _software(record, stack, flags)
@@ -888,17 +879,17 @@ def _batch_and_layout(
     """What an optimizer step takes and how it is spread; of those that write answers, over the GPUs that train."""
     written = reinforces(record)
     if written:
-        rollout_of(record, registry, flags)
+        put_rollout(record, registry, flags)
     else:
         _lengths(record, job, model.max_positions, flags)
     trained = trainer_of(record) if written else record
     known = recipes(record, stack.plain_name)
     _layout(trained, known, flags)
     _usual_layout(trained, stack.defaults, known, job, flags)
-    batch_of(trained, job, flags)
+    put_batch(trained, job, flags)
     if written:
         usual_prompts(record, flags)
-    images_of(record, model, flags)
+    put_images(record, model, flags)
     return known
 
 
@@ -907,7 +898,7 @@ def _companions(record: Record, job: MethodKind, registry: RecordRegistry, flags
     if "train.reference" in job.reads:
         flags.put("train.reference", record.reference)
     if "train.teacher_model" in job.reads and record.teacher_model is not None:
-        teacher = model_of(msgspec.structs.replace(record, model=record.teacher_model, shape=Shape()), registry)
+        teacher = find_model(msgspec.structs.replace(record, model=record.teacher_model, shape=Shape()), registry)
         registry.built_models[teacher.name] = teacher.shape
         flags.put("train.teacher_model", teacher.name)
 
@@ -1006,22 +997,16 @@ def _lengths(record: Record, job: MethodKind, most: int, flags: Flags) -> None:
         mean = min(INSTRUCTION_TOKENS, cut / 2)
         flags.assumed.append(f"samples of {mean:g} tokens on average: lengths not stated")
         _sample_lengths(record, flags, mean, None)
+    said = f"{record.framework or ''} {record.padding or ''}".lower()
+    without_padding = bool(record.packing) or any(word in said for word in names().without_padding)
     if record.packing and record.seq_len:
         flags.put("train.padding", "packed")
-    elif _without_padding(record) and flags.values.get("train.padding") != "packed":
+    elif without_padding and flags.values.get("train.padding") != "packed":
         flags.put("train.padding", "none")
-    elif any(word in _said_of_padding(record) for word in names().grouped_by_length):
+    elif any(word in said for word in names().grouped_by_length):
         flags.put("train.padding", "grouped-by-length")
     elif record.padding is not None:
         flags.word("train.padding", names().padding, record.padding)
-
-
-def _without_padding(record: Record) -> bool:
-    return bool(record.packing) or any(word in _said_of_padding(record) for word in names().without_padding)
-
-
-def _said_of_padding(record: Record) -> str:
-    return f"{record.framework or ''} {record.padding or ''}".lower()
 
 
 def _sample_lengths(record: Record, flags: Flags, mean: float, data: DatasetProfile | None) -> None:

@@ -274,7 +274,7 @@ def _prefixed(block: Block) -> Iterator[MemoryBound]:
 
 
 def attention_core(block: Block) -> Iterator[Operator]:
-    """The operators that depend on whose tokens they work on: the cache, and attention itself.
+    """Build the operators that depend on whose tokens they work on: the cache, and attention itself.
 
         FLOPs = 2 b heads pairs (qk head size + v head size)
 
@@ -338,9 +338,9 @@ def _core(block: Block) -> Iterator[Operator]:
     if windowed < block.layers:
         yield from _indexer(block, block.layers - windowed)
         ranked = model.indexer.top_k if model.indexer else None
-        yield attention_of(block, "attention", block.layers - windowed, ranked)
+        yield attention_operator(block, "attention", block.layers - windowed, ranked)
     if windowed > 0:
-        yield attention_of(block, "windowed attention", windowed, model.sliding_window)
+        yield attention_operator(block, "windowed attention", windowed, model.sliding_window)
     yield from _repeated_for_masks(block, block.layers - windowed, windowed)
     keys_and_values = rank.batch * rank.sequence * heads_of_a_rank(inputs)[1]
     yield from context_exchanges(block, keys_and_values * (model.qk_head_dim + model.v_head_dim) * inputs.element_bytes)
@@ -459,7 +459,7 @@ def _falls_back(inputs: GraphInputs) -> bool:
     return inputs.kernels.attention == "sdpa" and inputs.model.math_attention
 
 
-def _kept_operands(inputs: GraphInputs, heads: Array, kv_heads: Array) -> Array:
+def _saved_operands(inputs: GraphInputs, heads: Array, kv_heads: Array) -> Array:
     """Q, K, V and output that autograd keeps [bytes].
 
     The fallback of sdpa keeps float32 copies of Q, K and V, broadcast to all heads where the batch has more than one
@@ -492,13 +492,7 @@ def _kept_operands(inputs: GraphInputs, heads: Array, kv_heads: Array) -> Array:
     return np.asarray(operands)
 
 
-def _kept_prefix(inputs: GraphInputs, kv_heads: Array) -> Array:
-    """Of the positions that learn, what attention keeps beside the keys and values of the sequence [bytes]."""
-    width = kv_heads * (inputs.model.qk_head_dim + inputs.model.v_head_dim)
-    return np.asarray(inputs.rank.batch * inputs.learning.prefix * width * inputs.element_bytes)
-
-
-def attention_of(block: Block, name: str, layers: float, window: int | None) -> Attention:
+def attention_operator(block: Block, name: str, layers: float, window: int | None) -> Attention:
     """One kernel of attention.
 
         FLOPs = 2 b heads pairs (qk head size + v head size)
@@ -521,10 +515,10 @@ def attention_of(block: Block, name: str, layers: float, window: int | None) -> 
     inputs, model, rank = block.inputs, block.inputs.model, block.inputs.rank
     heads, kv_heads = heads_of_a_rank(inputs)
     query = rank.sequence / rank.ring_ranks
-    operands, statistics = (
-        _kept_operands(inputs, heads, kv_heads) + _kept_prefix(inputs, kv_heads),
-        rank.batch * heads * query * FLOAT32,
-    )
+    # Of positions that learn, keys and values beside those of the sequence.
+    width = kv_heads * (model.qk_head_dim + model.v_head_dim)
+    prefix = np.asarray(rank.batch * inputs.learning.prefix * width * inputs.element_bytes)
+    operands, statistics = _saved_operands(inputs, heads, kv_heads) + prefix, rank.batch * heads * query * FLOAT32
     masked = _masked(inputs, window)
     if masked is not None:
         # A mask in the compute type for every sequence, since PyTorch writes out what was expanded when it turns words
@@ -545,6 +539,9 @@ def attention_of(block: Block, name: str, layers: float, window: int | None) -> 
     absorbed = model.latent_attention if kernel == "decode" or picking else None
     worked = np.maximum(heads, inputs.kernels.sparse_heads) if picking and kernel != "decode" else heads
     repeated = inputs.kernels.repeats_kv and (kernel == "decode" or inputs.kernels.cache == "concatenated")
+    loaded_keys = None  # those of the whole cache; of a window only those in it
+    if window is not None and inputs.kernels.cache != "none":
+        loaded_keys = np.asarray(np.minimum(rank.keys, window + rank.sequence - 1.0))
     return Attention(
         name=name,
         module="attention",
@@ -562,7 +559,7 @@ def attention_of(block: Block, name: str, layers: float, window: int | None) -> 
         statistics_bytes=statistics,
         score_temporary_bytes=temporary,
         cached_element_bytes=inputs.cached_element_bytes,
-        loaded_keys=_loaded_keys(inputs, window),
+        loaded_keys=loaded_keys,
         masked=None if kernel == "eager" else masked,
         values_in_keys=absorbed is not None,  # the latent part of the keys
         blocks=rank.ring_ranks
@@ -580,13 +577,6 @@ def _pairs(inputs: GraphInputs, window: int | None) -> Array:
     if not inputs.model.bidirectional:
         return attended_positions(rank.sequence, rank.keys, window)
     return np.asarray(rank.sequence * np.minimum(rank.keys, np.inf if window is None else window))
-
-
-def _loaded_keys(inputs: GraphInputs, window: int | None) -> Array | None:
-    """Keys that a cache is read for; of a window only those in it."""
-    if window is None or inputs.kernels.cache == "none":
-        return None
-    return np.asarray(np.minimum(inputs.rank.keys, window + inputs.rank.sequence - 1.0))
 
 
 # Cross-attention: tokens of a decoder look at what the encoder returns.
@@ -624,7 +614,7 @@ def cross_attention(block: Block, source: RankShape) -> Iterator[Operator]:
         yield from linear(block, f"cross {name}", (f"cross_{name}",), source.tokens, cast)
     seen = replace(rank, past=source.sequence - rank.sequence)
     both_ways = replace(inputs, model=replace(inputs.model, bidirectional=True, relative_buckets=0), rank=seen)
-    yield attention_of(Block(both_ways, block.weights, block.layers), "cross attention", block.layers, None)
+    yield attention_operator(Block(both_ways, block.weights, block.layers), "cross attention", block.layers, None)
     yield from linear(block, "cross output projection", ("cross_o",), rank.tokens, inputs.zeros)
     yield leave_parallel(block, "cross attention", "output_projection")
     yield residual(block, "cross residual")

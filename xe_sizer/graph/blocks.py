@@ -130,7 +130,7 @@ def linear(block: Block, name: str, parts: tuple[str, ...], tokens: Array, input
 
 
 def beside(block: Block, adapter: Adapter, tokens: Array) -> Iterator[Operator]:
-    """What an adapter runs beside the product of its weight.
+    """Build the operators that an adapter runs beside the product of its weight.
 
         operators = those of the adapter's form on m = tokens, n and k of the rank's shard of its weights side by side
 
@@ -375,7 +375,7 @@ def _message_bytes(block: Block) -> Array:
 
 
 def context_exchanges(block: Block, keys_and_values: Array) -> Iterator[Collective]:
-    """What ranks that share sequences exchange around attention.
+    """Build the exchanges around attention between ranks that share sequences.
 
         all-gather, ring = keys and values of the whole sequence; backward once more, and their gradients
         heads = element tokens (heads + kv_heads) head sizes of queries, keys and values; then of the output

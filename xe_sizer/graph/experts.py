@@ -49,7 +49,7 @@ def busiest_load(ranks: Array, local: Array, kernels: Kernels) -> Array:
 
 
 def largest_of(ranks: Array) -> Array:
-    """The largest of so many normal values, in standard deviations above their mean.
+    """Expected maximum of so many normal values, in standard deviations above their mean [-].
 
         z(n) = Phi^-1((n - 0.375) / (n + 0.25))      0 for one
 
@@ -194,8 +194,8 @@ BIAS_PASSES = {"sorted": (4.0, 2.0), "loop": (2.0, 1.0)}
 WEIGHTED_BIAS = (28.0, 40.0)
 
 
-def loop_of(kernels: Kernels, experts: Experts) -> str | None:
-    """How experts are computed one after the other: modules, sliced or split; None where they are computed together.
+def find_loop(kernels: Kernels, experts: Experts) -> str | None:
+    """Return how experts are computed one after the other: modules, sliced or split; None where they are grouped.
 
         loop = that of the model's reference implementation      where the stack loops
         loop = split                                              unsplit, where that splits sorted tokens; else none
@@ -256,7 +256,9 @@ def replicated(operator: MemoryBound, local: Array) -> MemoryBound:
     return replace(operator, forward_launches=forward, backward_launches=backward)
 
 
-def before_experts(block: Block, loop: str, copies: Array, width: float, local: Array, kept: Array) -> MemoryBound:
+def before_experts(
+    block: Block, loop: str, copies: Array, width: float, local: Array, saved_bytes: Array
+) -> MemoryBound:
     """Finding and gathering the tokens of each expert.
 
         forward bytes  = 2 x token copies x width x hidden state's element      gathered; cast where the state is wider
@@ -272,7 +274,7 @@ def before_experts(block: Block, loop: str, copies: Array, width: float, local: 
     copies : tokens times experts of each, shape (rank shape,) [-]
     width : elements of a token [-]
     local : experts that the loop comes to, shape (rank shape,) [-]
-    kept : what the products keep of it, shape (rank shape,) [bytes]
+    saved_bytes : what the products keep of it, shape (rank shape,) [bytes]
 
     Returns
     -------
@@ -292,7 +294,7 @@ def before_experts(block: Block, loop: str, copies: Array, width: float, local: 
         name="dispatch",
         module="experts",
         layers=block.layers,
-        saved_bytes=kept,
+        saved_bytes=saved_bytes,
         forward_bytes=GATHER * copies * width * wide + casts,
         backward_bytes=(gathered + gradients) * wide + casts,
         forward_launches=SPLIT_LAUNCHES[0] if together else BEFORE_LAUNCHES[0] * local,
@@ -301,7 +303,9 @@ def before_experts(block: Block, loop: str, copies: Array, width: float, local: 
     )
 
 
-def after_experts(block: Block, loop: str, copies: Array, width: float, local: Array, kept: Array) -> MemoryBound:
+def after_experts(
+    block: Block, loop: str, copies: Array, width: float, local: Array, saved_bytes: Array
+) -> MemoryBound:
     """Weighting what each expert gives and adding it to its tokens.
 
         forward bytes  = (2 element + 3 hidden state's element) x token copies x width
@@ -316,7 +320,7 @@ def after_experts(block: Block, loop: str, copies: Array, width: float, local: A
     copies : tokens times experts of each, shape (rank shape,) [-]
     width : elements of a token [-]
     local : experts that the loop comes to, shape (rank shape,) [-]
-    kept : what autograd keeps of it, shape (rank shape,) [bytes]
+    saved_bytes : what autograd keeps of it, shape (rank shape,) [bytes]
 
     Returns
     -------
@@ -331,7 +335,7 @@ def after_experts(block: Block, loop: str, copies: Array, width: float, local: A
         name="combine",
         module="experts",
         layers=block.layers,
-        saved_bytes=kept,
+        saved_bytes=saved_bytes,
         forward_bytes=(SCALE * size + ADD * wide + joined) * copies * width,
         backward_bytes=((SCALE + SUM) * size + GATHER * wide + joined) * copies * width,
         forward_launches=SPLIT_LAUNCHES[0] if together else AFTER_LAUNCHES[0] * local,

@@ -398,7 +398,7 @@ CASTS: Mapping[str, Mapping[str, Casts]] = MappingProxyType(
 
 
 def waiting_input_bytes(block: Block, input_bytes: Array) -> Array:
-    """What autograd keeps of a linear layer's input, where products are narrow.
+    """Bytes that autograd keeps of a linear layer's input, where products are narrow.
 
         bytes = input bytes x kept_input / element      where the recipe keeps its columns, else the input as it is
 
@@ -423,7 +423,7 @@ def waiting_input_bytes(block: Block, input_bytes: Array) -> Array:
 def narrowing(
     block: Block, name: str, module: str, read: Array, elements: Array, written: Array
 ) -> Iterator[MemoryBound]:
-    """The casts of a linear layer, or of a group of experts.
+    """Build the casts of a linear layer, or of a group of experts.
 
         forward = (operand + again w) x read + weight_forward x elements
         backward = (operand + again w) x written + weight_backward x elements          w: 1 where the weight learns
@@ -575,7 +575,7 @@ class Adapter(Immutable):
 
 
 def adapters_on(weights: Iterable[Weight], forms: Mapping[str, AdapterForm]) -> Iterator[Adapter]:
-    """The adapters on these weights. forms : by the name of a weight, or of several kept as one matrix."""
+    """Build the adapters on these weights. forms : by the name of a weight, or of several kept as one matrix."""
     known = {weight.name: weight for weight in weights}
     for name, form in forms.items():
         members = tuple(known[part] for part in adapted_weights(name) if part in known)
@@ -584,13 +584,13 @@ def adapters_on(weights: Iterable[Weight], forms: Mapping[str, AdapterForm]) -> 
 
 
 def head_adapters(model: ModelShape, forms: Mapping[str, AdapterForm]) -> Iterator[Adapter]:
-    """The adapter on the matrix of the vocabulary, where it has one."""
+    """Yield the adapter on the matrix of the vocabulary, where it has one."""
     matrix = head_matrix(model)
     yield from adapters_on([matrix] if matrix else [], forms)
 
 
 def model_adapters(model: ModelShape, forms: Mapping[str, AdapterForm]) -> Iterator[tuple[int, Adapter]]:
-    """The adapters of each kind of layer, with the number of layers of the kind."""
+    """Yield the adapters of each kind of layer, with the number of layers of the kind."""
     for kind, layers in model.layer_kinds:
         for adapter in adapters_on(layer_weights(model, kind), forms):
             yield layers, adapter

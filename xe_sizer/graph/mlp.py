@@ -27,7 +27,7 @@ from xe_sizer.graph.experts import (
     expert_bias,
     expert_rows,
     expert_weights,
-    loop_of,
+    find_loop,
     replicated,
     reserved_rows,
     touched_experts,
@@ -284,16 +284,16 @@ def _routed(block: Block, experts: Experts) -> Iterator[Operator]:
     routed = rank.tokens * rank.expert_tp / rank.tp * experts.per_token
     yield from linear(block, "router", ("router",), own, inputs.hidden_bytes)
     yield from linear(block, "latent down", ("latent_down",), own, inputs.zeros)
-    width, loop = experts.latent or inputs.model.hidden, loop_of(inputs.kernels, experts)
+    width, loop = experts.latent or inputs.model.hidden, find_loop(inputs.kernels, experts)
     permuted, local = routed * width * e, touched_experts(block, experts)
     visited = turns(inputs.kernels, as_array(experts.count) / rank.ep, local)
-    kept = permuted * float(inputs.keeps_input("expert_gate", "expert_up"))
+    saved_bytes = permuted * float(inputs.keeps_input("expert_gate", "expert_up"))
     routing = inputs.kernels.routing
     if loop:
-        yield before_experts(block, loop, routed, width, visited, kept)
+        yield before_experts(block, loop, routed, width, visited, saved_bytes)
     else:
         passes, launched = DISPATCH_PASSES[routing], DISPATCH_LAUNCHES[routing]
-        yield memory_bound(block, "dispatch", "experts", permuted, passes, launched, kept)
+        yield memory_bound(block, "dispatch", "experts", permuted, passes, launched, saved_bytes)
     there, back = _token_exchanges(block, experts, permuted)
     yield from there
     # Among ranks the busiest counts; within one rank a crowded expert leaves another idle.
@@ -355,7 +355,7 @@ def _products(block: Block, experts: Experts, routed: Array, local: Array) -> It
     rows, passing = expert_rows(inputs.kernels, routed, possible, local, held, reserves)
     matrices = 2.0 if model.gated else 1.0
     width = passing * experts.ffn / rank.expert_tp
-    learning, loop = inputs.learning, loop_of(inputs.kernels, experts)
+    learning, loop = inputs.learning, find_loop(inputs.kernels, experts)
     together = loop is None and inputs.kernels.experts != "in-turn"
     apart = not together or inputs.kernels.experts == "products"
 

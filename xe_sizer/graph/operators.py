@@ -284,7 +284,7 @@ IntArray = NDArray[np.int64]
 
 
 def as_array(value: ArrayLike) -> Array:
-    """The value as an array of float64; a number becomes an array without dimensions."""
+    """Return the value as an array of float64; a number becomes an array without dimensions."""
     return np.asarray(value, dtype=np.float64)
 
 

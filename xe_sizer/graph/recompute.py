@@ -27,8 +27,8 @@ _OUTSIDE = ("mlp norm", "mlp residual", "post-mlp norm")
 _AFTER_NORMS = ("q", "q down", "router", "shared expert gate and up")
 
 
-def modules_of(model: ModelShape) -> tuple[RecomputeModule, ...]:
-    """The modules of RECOMPUTE_MODULES that a model has, so that recomputing them changes something.
+def find_modules(model: ModelShape) -> tuple[RecomputeModule, ...]:
+    """Find the modules of RECOMPUTE_MODULES that a model has, so that recomputing them changes something.
 
         modules = those whose operators are in some layer of the model
 
@@ -192,7 +192,7 @@ _MODULES = {
 
 
 def recomputed_exchanges(operators: Sequence[Operator]) -> tuple[Collective, ...]:
-    """The exchanges among operators that selective recomputation runs again.
+    """Find the exchanges that selective recomputation runs again.
 
         exchanges = those of the operators that are collectives, again > 0
 

@@ -17,7 +17,7 @@ from xe_sizer.graph.operators import Matmul, Scan
 from xe_sizer.units import FLOAT32
 
 if TYPE_CHECKING:
-    from xe_sizer.graph.inputs import Block, GraphInputs
+    from xe_sizer.graph.inputs import Block
     from xe_sizer.graph.model import StateSpace
     from xe_sizer.graph.operators import Array, MemoryBound, Operator
 
@@ -84,17 +84,12 @@ def state_space_half(block: Block, space: StateSpace) -> Iterator[Operator]:
         yield memory_bound(block, "mixer copies", MODULE, (inner + mixed) * e, COPY_PASSES, COPY_LAUNCHES, mixed * e)
     yield scan(block, space)
     yield memory_bound(block, "gate", MODULE, inner * e, GATE_PASSES, GATE_LAUNCHES, inner * e)
-    message = _boundary_states(inputs, space)
+    # States at the borders of the context-parallel ranks' parts.
+    message = np.asarray(inputs.rank.batch * inputs.rank.cp * (space.inner / inputs.rank.tp * space.state * FLOAT32))
     yield exchange(block, "context exchange", MODULE, "cp", (("all_gather", message),), (("reduce_scatter", message),))
     yield from linear(block, "projection out", ("out",), tokens, inner * e)
     yield leave_parallel(block, "state space", MODULE)
     yield residual(block, "state space residual")
-
-
-def _boundary_states(inputs: GraphInputs, space: StateSpace) -> Array:
-    """States at the borders of the context-parallel ranks' parts [bytes]."""
-    states = space.inner / inputs.rank.tp * space.state * FLOAT32
-    return np.asarray(inputs.rank.batch * inputs.rank.cp * states)
 
 
 def scan(block: Block, space: StateSpace) -> Scan | MemoryBound:

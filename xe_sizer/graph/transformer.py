@@ -132,7 +132,7 @@ def _comparison(block: Block, queries: Array, candidates: Array) -> Iterator[Ope
 
 
 def loss_operator(inputs: GraphInputs, logits: Array) -> MemoryBound:
-    """The kernels of the stack's loss, over logits of any kind.
+    """Build the operator of the stack's loss, over logits of any kind.
 
         bytes = bytes per logit of the kernel x logits
 
@@ -200,7 +200,7 @@ SAMPLING_PASSES, SAMPLING_LAUNCHES = 6.0, 6.0
 
 
 def layer_kinds(inputs: GraphInputs) -> tuple[tuple[float, tuple[Operator, ...]], ...]:
-    """The kinds of layer that the model mixes, each as its operators in forward order.
+    """Build the kinds of layer that the model mixes, each as its operators in forward order.
 
         operators = norm, mixer, residual, norm, MLP or experts, residual; with the collectives between them
 

@@ -22,7 +22,7 @@ from xe_sizer.immutable import Immutable
 
 if TYPE_CHECKING:
     from xe_sizer.graph.inputs import GraphInputs
-    from xe_sizer.graph.model import ModelShape, Projector, VisionTower
+    from xe_sizer.graph.model import Projector, VisionTower
     from xe_sizer.graph.operators import Array, Operator
     from xe_sizer.graph.weights import WeightGroups
 
@@ -286,7 +286,11 @@ def encoder_weights(tower: VisionTower) -> WeightGroups:
     (kind, layers), *_ = encoder.layer_kinds
     vectors = (Weight("scale", VISION, "vector", 1, 2 * encoder.hidden),) if tower.layer_scale else ()
     special = (Weight("class_token", VISION, "vector", 1, encoder.hidden),) if tower.class_token else ()
-    ends = (_patch_weight(tower), *special, *embedding_weights(encoder), *head_weights(encoder))
+    # Patches of all colours, and of the frames that are taken together, to the encoder's width.
+    inputs = COLOURS * tower.frames * tower.patch**2
+    hidden = encoder.hidden
+    patches = Weight("patches", VISION, "linear", inputs, hidden, hidden if tower.patch_bias else 0)
+    ends = (patches, *special, *embedding_weights(encoder), *head_weights(encoder))
     return (1.0, ends), (float(layers), (*layer_weights(encoder, kind), *vectors))
 
 
@@ -303,13 +307,6 @@ def projector_weights(tower: VisionTower) -> WeightGroups:
 def vision_parameters(tower: VisionTower) -> int:
     """Parameters of the encoder and its projectors [-]: the sum over `vision_weights`."""
     return int(sum(count * weight.parameters for count, weights in vision_weights(tower) for weight in weights))
-
-
-def _patch_weight(tower: VisionTower) -> Weight:
-    """Patches of all colours, and of the frames that are taken together, to the encoder's width."""
-    hidden = tower.encoder.hidden
-    inputs = COLOURS * tower.frames * tower.patch**2
-    return Weight("patches", VISION, "linear", inputs, hidden, hidden if tower.patch_bias else 0)
 
 
 def _projector_weights(tower: VisionTower, projector: Projector) -> Iterator[Weight]:
@@ -378,20 +375,19 @@ def vision_groups(
     block = Block(inputs, weights, 1.0)
     pixels = patches * weights["patches"].inputs * inputs.element_bytes
     present = (patches > 0).astype(float)
+    final_norm: tuple[Operator, ...] = ()
+    if tower.encoder.final_norm:
+        final_norm = (norm(block, "final norm", tower.encoder.hidden, inputs.rank.resident_tokens),)
     groups = (
         linear(block, "patches", ("patches",), patches, pixels),
         layers,
         (
-            *(_final_norm(block, tower.encoder) if tower.encoder.final_norm else ()),
+            *final_norm,
             *_projector_operators(Block(projecting, weights, 1.0 + tower.further_projectors), tower, patches),
         ),
     )
     first, middle, last = (tuple(_of_vision(operator, present) for operator in group) for group in groups)
     return first, middle, last
-
-
-def _final_norm(block: Block, encoder: ModelShape) -> Iterator[Operator]:
-    yield norm(block, "final norm", encoder.hidden, block.inputs.rank.resident_tokens)
 
 
 def _projector_operators(block: Block, tower: VisionTower, patches: Array) -> Iterator[Operator]:

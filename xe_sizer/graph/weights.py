@@ -150,7 +150,7 @@ class ParameterCount(Immutable):
 
 @lru_cache(maxsize=1024)
 def layer_weights(model: ModelShape, kind: LayerKind) -> tuple[Weight, ...]:
-    """The weights of one layer of a kind.
+    """Build the weights of one layer of a kind.
 
     With cross-layer attention (`kv_layers`) only some layers have k and v; here is a layer that has them.
     """
@@ -164,11 +164,14 @@ def layer_weights(model: ModelShape, kind: LayerKind) -> tuple[Weight, ...]:
     if kind.mlp:
         mlp = _expert_weights(model, model.experts) if kind.mlp == "experts" and model.experts else _mlp_weights(model)
     norms = [norm_weight(model, name, model.hidden) for name in LAYER_NORMS[model.norms_per_layer]]
+    cross: tuple[Weight, ...] = ()  # the attention to the encoder's output has the projections of that to its own
     if kind.cross:
         norms.append(norm_weight(model, "cross_norm", model.hidden))
+        own = (weight for weight in _attention_weights(model) if weight.name in ("q", "k", "v", "o"))
+        cross = tuple(replace(weight, name=f"cross_{weight.name}") for weight in own)
     if kind.bare:
         norms = norms[1:]
-    return (*_present(norms), *mixer, *(_cross_weights(model) if kind.cross else ()), *mlp)
+    return (*_present(norms), *mixer, *cross, *mlp)
 
 
 @lru_cache(maxsize=1024)
@@ -211,11 +214,16 @@ def head_weights(model: ModelShape) -> tuple[Weight, ...]:
     final = replace(norm_weight(model, "final_norm", model.hidden), copies=halves)
     weights = list(_present((final,))) if model.final_norm else []
     if model.head == CLASSES:
-        return (*weights, *_class_weights(model))
+        # A dense layer on the first token, or on the mean of all, and the classes (RobertaClassificationHead).
+        biased = model.head_transform != "unbiased"
+        dense = linear_weight("pooler", "head", model.hidden, model.hidden, biased, "replicated")
+        return (*weights, dense, linear_weight("classifier", "head", model.hidden, NUM_CLASSES, True, "replicated"))
     if model.head == VALUES:
         return (*weights, Weight("score", "head", "linear", model.hidden, 1))
     if model.head == REPLACED:
-        return (*weights, *_replaced_weights(model))
+        # A dense layer and a value, on every token (ElectraDiscriminatorPredictions of transformers).
+        dense = linear_weight("head_transform", "head", model.hidden, model.hidden, True, "replicated")
+        return (*weights, dense, Weight("score", "head", "linear", model.hidden, 1, 1))
     if model.head == NO_HEAD:
         return tuple(weights)
     if model.head_transform:
@@ -232,21 +240,8 @@ def head_weights(model: ModelShape) -> tuple[Weight, ...]:
     return tuple(weights)
 
 
-def _class_weights(model: ModelShape) -> tuple[Weight, ...]:
-    """A dense layer on the first token, or on the mean of all, and the classes (RobertaClassificationHead)."""
-    biased = model.head_transform != "unbiased"
-    dense = linear_weight("pooler", "head", model.hidden, model.hidden, biased, "replicated")
-    return (dense, linear_weight("classifier", "head", model.hidden, NUM_CLASSES, True, "replicated"))
-
-
-def _replaced_weights(model: ModelShape) -> tuple[Weight, ...]:
-    """A dense layer and a value, on every token (ElectraDiscriminatorPredictions of transformers)."""
-    dense = linear_weight("head_transform", "head", model.hidden, model.hidden, True, "replicated")
-    return (dense, Weight("score", "head", "linear", model.hidden, 1, 1))
-
-
 def generator_weights(generator: ModelShape) -> WeightGroups:
-    """What a generator has beside the tables and the norm of the embedding, which are those of its discriminator.
+    """Weights of a generator beside the tables and the norm of the embedding, which are those of its discriminator.
 
         weights = way in from the rows of the embedding, head, layers
 
@@ -357,13 +352,6 @@ def _attention_weights(model: ModelShape) -> tuple[Weight, ...]:
         weights.append(Weight("sinks", "attention", "vector", 1, model.heads, split="column"))
     weights.append(linear_weight("o", "output_projection", query, model.hidden, model.output_bias, "row"))
     return tuple(weights)
-
-
-def _cross_weights(model: ModelShape) -> tuple[Weight, ...]:
-    """Projections of the attention to the encoder's output, which are those of the attention to the layer's own."""
-    names = {"q": "cross_q", "k": "cross_k", "v": "cross_v", "o": "cross_o"}
-    own = (weight for weight in _attention_weights(model) if weight.name in names)
-    return tuple(replace(weight, name=names[weight.name]) for weight in own)
 
 
 def _latent_weights(model: ModelShape, latent: LatentAttention) -> tuple[Weight, ...]:

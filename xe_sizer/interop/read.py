@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from xe_sizer.errors import InputError, Location, Problem, collecting, did_you_mean
-from xe_sizer.graph.recompute import modules_of
+from xe_sizer.graph.recompute import find_modules
 from xe_sizer.immutable import Immutable
 from xe_sizer.interop import tools
 from xe_sizer.interop.draft import ASSUMED, FLAG, READ, TOOL_DEFAULT, Draft, Fact
@@ -129,7 +129,7 @@ def _modules(draft: Draft) -> None:
     model = _model(draft) if wanted is not None else None
     if model is None or not isinstance(wanted, tuple):
         return
-    has = modules_of(model)
+    has = find_modules(model)
     found = tuple(module for module in wanted if module in has)
     missing = ", ".join(module for module in wanted if module not in has)
     if found and missing:

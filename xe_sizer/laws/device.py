@@ -38,7 +38,7 @@ def loaded_in() -> tuple[str, ...]:
 
 
 def other_precisions() -> dict[str, str]:
-    """What frameworks call the precisions."""
+    """Return the precisions by the names that frameworks give them."""
     return {
         "bfloat16": BF16, "bf16-mixed": BF16, "float16": FP16, "half": FP16, "fp16-mixed": FP16, "16-mixed": FP16,
         "float32": FP32, "float": FP32, "fp8-mixed": FP8, "float8": FP8, "nvfp4": FP4,
@@ -51,7 +51,7 @@ def activation_bytes(precision: str) -> float:
 
 
 def sixteen_bit(peaks: Container[str]) -> str:
-    """The 16-bit format of an accelerator with these peaks: bfloat16 where it has it."""
+    """Choose the 16-bit format of an accelerator with these peaks: bfloat16 where it has it."""
     return BF16 if BF16 in peaks else FP16
 
 
@@ -147,13 +147,6 @@ def _at_fraction(matmul: MatmulLaw, chosen: Efficiency) -> tuple[MatmulLaw, Atte
     return sharp, AttentionLaw(0.0, flops, 0.0, memory, flops, source=sharp.source, sharpness=math.inf)
 
 
-def _beside_products(peaks: Mapping[str, float], precision: str, wide: bool) -> str:
-    """The precision of attention and scans: that of the products, but never below 16 bit; float32 where it is wide."""
-    if wide and FP32 in peaks:
-        return FP32
-    return precision if precision in (*FLOAT32_FORMATS, *SIXTEEN_BIT_FORMATS) else sixteen_bit(peaks)
-
-
 def device(
     gpu: Accelerator,
     precision: str,
@@ -163,12 +156,16 @@ def device(
     wide_adapters: bool,
     wide_activations: bool = False,
 ) -> Device:
-    """The device at one precision, as software with these factors drives it; attention runs in 16 bit, or wider.
+    """Build the device at one precision, as software with these factors drives it; attention runs in 16 bit, or wider.
 
     wide_activations : all but the products with linear weights of the layers is float32
     """
     peaks = gpu.peak_flops_per_s
-    beside = _beside_products(peaks, precision, wide_activations)
+    # Attention and scans have the precision of the products, but never below 16 bit.
+    at_least_16_bit = precision in (*FLOAT32_FORMATS, *SIXTEEN_BIT_FORMATS)
+    beside = precision if at_least_16_bit else sixteen_bit(peaks)
+    if wide_activations and FP32 in peaks:
+        beside = FP32
     adapters = FP32 if wide_adapters and FP32 in peaks else beside
     matmul, adapter = _matmul_law(gpu.laws.matmul, precision), _matmul_law(gpu.laws.matmul, adapters)
     scan = _matmul_law(gpu.laws.matmul, beside)

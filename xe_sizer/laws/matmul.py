@@ -86,7 +86,7 @@ def grouped_share(m: ArrayLike, n: ArrayLike, k: ArrayLike) -> NDArray[np.float6
 
 
 def grouped_law(law: MatmulLaw) -> MatmulLaw:
-    """The law of a grouped product on an accelerator whose single products follow `law`.
+    """Derive the law of a grouped product on an accelerator whose single products follow `law`.
 
         e_f = grouped_share x e_f of single products, p = GROUPED_SHARPNESS
 
@@ -105,7 +105,7 @@ def grouped_law(law: MatmulLaw) -> MatmulLaw:
 
 
 def misalignment(rows: ArrayLike, columns: ArrayLike, slowdown: float) -> NDArray[np.float64]:
-    """How much longer products of a weight take whose sides do not fill the lines that tensor cores are fed with.
+    """Slowdown of products of a weight whose sides do not fill the lines that tensor cores are fed with [-].
 
         f = 1 + (slowdown - 1) (64 / a - 1) / 7,   a = the largest power of 2 in both sides, at least 8 and at most 64
 
@@ -129,7 +129,7 @@ def misalignment(rows: ArrayLike, columns: ArrayLike, slowdown: float) -> NDArra
 
 
 def smooth_maximum(a: ArrayLike, b: ArrayLike, sharpness: float) -> NDArray[np.float64]:
-    """The roofline with a rounded knee: p = 1 is the sum of both, p = inf their maximum.
+    """Roofline with a rounded knee: p = 1 is the sum of both, p = inf their maximum.
 
         s = (a^p + b^p)^(1/p) = max (1 + (min / max)^p)^(1/p)
 

@@ -133,7 +133,7 @@ AS_FAST = 0.99  # chosen: share of a link's rate from which a node's fabric coun
 
 
 def network(node: Server) -> Network:
-    """What the ranks of a job on such nodes talk over.
+    """Build the network between the ranks of a job on such nodes.
 
     Inside the node: the accelerator's measured collectives where the node's fabric is the one they were
     measured on, else bus bandwidth = link rate x share (profiles of fabrics). In a mesh of n a group of r sees
@@ -168,7 +168,10 @@ def _link_laws(node: Server) -> dict[str, Law]:
     source = f"link rate x {shares.ring:g} (measured on 8-GPU nodes)"
     ring = (shares.ring * rate,) * len(RANKS)
     laws = {operation: _law(shares.latency_s, ring, source) for operation in (ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL)}
-    laws[ALL_REDUCE] = _law(shares.latency_s, _all_reduce_rates(node, rate), source)
+    # In-network reduction lifts an all-reduce over a whole switched node above the ring.
+    in_switch = shares.switch_all_reduce if node.fabric.reduces else shares.ring
+    rates = tuple((in_switch if ranks >= SWITCH_REDUCTION_RANKS else shares.ring) * rate for ranks in RANKS)
+    laws[ALL_REDUCE] = _law(shares.latency_s, rates, source)
     send = (shares.send * rate,) * len(RANKS)
     laws[POINT_TO_POINT] = _law(shares.latency_s, send, f"link rate x {shares.send:g}")
     if node.fabric.topology == "groups":
@@ -176,13 +179,6 @@ def _link_laws(node: Server) -> dict[str, Law]:
     if node.fabric.topology == "mesh":
         return {operation: _meshed(law, node) for operation, law in laws.items()}
     return laws
-
-
-def _all_reduce_rates(node: Server, rate: float) -> tuple[float, ...]:
-    """In-network reduction lifts an all-reduce over a whole switched node above the ring."""
-    shares = node.accelerator.link_shares
-    in_switch = shares.switch_all_reduce if node.fabric.reduces else shares.ring
-    return tuple((in_switch if ranks >= SWITCH_REDUCTION_RANKS else shares.ring) * rate for ranks in RANKS)
 
 
 def _bus_laws(node: Server, shares: BusShares) -> dict[str, Law]:

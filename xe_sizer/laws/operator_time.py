@@ -377,7 +377,7 @@ class OperatorWork(Immutable):
 class OperatorCost(Immutable):
     """What one operator takes of a step.
 
-    sizes : its shape by name, as `sizes_of` says
+    sizes : its shape by name, as `operator_sizes` says
     times : how often its forward runs in a step; flops, moved_bytes : of all passes of the step, or sent
     parts : name of a part of the step -> seconds that the operator adds to it
     bound : what most of its time is for: compute, memory, launch or network
@@ -450,7 +450,7 @@ def _without_floors(device: Device) -> Device:
 
 
 def operator_work(operators: Iterable[Operator], device: Device, backward: bool = True) -> tuple[OperatorWork, ...]:
-    """What every operator but the collectives is made of.
+    """Work of every operator but the collectives: times, FLOPs and bytes.
 
         seconds = operator_times
         FLOPs = operator_times of a device of 1 FLOP/s without memory limit, bytes of one of 1 byte/s without peak
@@ -506,8 +506,8 @@ def _counted(sides: Sides) -> Sides:
     return forward, backward
 
 
-def sizes_of(operator: Operator) -> dict[str, Array]:
-    """The shape of an operator by the names of its sizes.
+def operator_sizes(operator: Operator) -> dict[str, Array]:
+    """Return the sizes of an operator by their names.
 
         sizes = m, n, k of a product; sequences, heads, queries, keys of attention; kernels or message of others
 

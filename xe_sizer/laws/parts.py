@@ -140,7 +140,7 @@ def product(*factors: tuple[ArrayLike, str]) -> Sum:
 
 
 def over(size: Size, ranks: Array, name: str) -> Size:
-    """What each of the ranks has that share it."""
+    """Divide a sum by the ranks that share it."""
     return size.over(ranks, name) if isinstance(size, Sum) else size / ranks
 
 
@@ -156,24 +156,24 @@ def where(condition: ArrayLike, one: Sum | ArrayLike, other: Sum | ArrayLike) ->
 
 
 def smaller(one: Sum | ArrayLike, other: Sum | ArrayLike) -> Sum:
-    """The smaller of two sums, the first where they are equal."""
+    """Return the smaller of two sums, the first where they are equal."""
     one, other = as_sum(one), as_sum(other)
     return where(one.value <= other.value, one, other)
 
 
 def larger(one: Sum | ArrayLike, other: Sum | ArrayLike) -> Sum:
-    """The larger of two sums, the first where they are equal."""
+    """Return the larger of two sums, the first where they are equal."""
     one, other = as_sum(one), as_sum(other)
     return where(one.value >= other.value, one, other)
 
 
 def value_of(size: Sum | Array) -> Array:
-    """The array, whether it knows its products or not."""
+    """Return the array, whether it knows its products or not."""
     return size.value if isinstance(size, Sum) else size
 
 
 def number_at(value: ArrayLike, place: tuple[int, ...]) -> float:
-    """The number of an array that broadcasts to the shape of the place."""
+    """Return the number at a place of an array that broadcasts to the shape of the place."""
     array = np.asarray(value)
     own = place[len(place) - array.ndim :]
     return float(array[tuple(index if size > 1 else 0 for index, size in zip(own, array.shape, strict=True))])

@@ -19,7 +19,7 @@ from xe_sizer.scenario.limits import chance
 from xe_sizer.training.estimate import TrainingEstimate
 from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.run import Run, run_time_s
-from xe_sizer.training.summary import layout_of
+from xe_sizer.training.summary import build_layout
 from xe_sizer.training.uncertainty import memory_suffices
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class ReinforcementEstimate(TrainingEstimate):
     @property
     def trainer(self) -> TrainingEstimate:
         """The optimizer steps alone, as an estimate of training on the trainer's GPUs."""
-        return TrainingEstimate(self.resolved, self.iteration.trainer_gpus, self.choice, self.fewest)
+        return TrainingEstimate(self.resolved, self.iteration.trainer_gpus, self.choice, self.minimum_gpus)
 
     @cached_property
     def minimum(self) -> int | None:
@@ -84,7 +84,7 @@ class ReinforcementEstimate(TrainingEstimate):
             nodes=math.ceil(one.trainer_gpus / node),
             peak_bytes=float(round(max(size for name, size in peaks.items() if one.colocated or name != ROLLOUT))),
             idle_share=idle[0],
-            layout=layout_of(self.layouts),
+            layout=build_layout(self.layouts),
             **(writes if one.colocated else {}),
         )
         if one.colocated:

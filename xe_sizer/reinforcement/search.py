@@ -40,7 +40,7 @@ from xe_sizer.reinforcement.memory import (
 from xe_sizer.reinforcement.rollout import Beside, rollout_on, rollouts_apart
 from xe_sizer.serving.memory import request_bytes, serving_memory
 from xe_sizer.serving.search_space import legal_placements
-from xe_sizer.training.estimate import DOES_NOT_FIT, FITS, Choice, Fewest
+from xe_sizer.training.estimate import DOES_NOT_FIT, FITS, Choice, MinimumGpus
 from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.layout import Layouts
 from xe_sizer.training.memory import spare_bytes
@@ -449,4 +449,4 @@ def _estimate(search: Search, one: Iteration, rank: int, fewest: Callable[[], in
         considered=1,
         feasible=int(rank < DOES_NOT_FIT),
     )
-    return ReinforcementEstimate(resolved, one.gpus, choice, Fewest(resolved), one, fewest)
+    return ReinforcementEstimate(resolved, one.gpus, choice, MinimumGpus(resolved), one, fewest)

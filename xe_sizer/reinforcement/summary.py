@@ -24,7 +24,7 @@ from xe_sizer.result.training import Phase
 from xe_sizer.scenario.limits import memory_doubt, missed, verdict_of
 from xe_sizer.training.memory_parts import MEMORY_PARTS
 from xe_sizer.training.methods.preferences import REFERENCE
-from xe_sizer.training.summary import checkpoint_of, cost_of, memory_reasons, run_of
+from xe_sizer.training.summary import build_checkpoint, build_cost, memory_reasons, run_components
 from xe_sizer.training.summary import summarise as summarise_training
 from xe_sizer.units import whole_parts
 
@@ -125,8 +125,8 @@ def summarise(sized: ReinforcementEstimate, details: bool = True) -> Result:
         memory=memory,
         time=time,
         data=_data(sized, base.data),
-        cost=cost_of(sized, time),
-        checkpoint=checkpoint_of(sized),
+        cost=build_cost(sized, time),
+        checkpoint=build_checkpoint(sized),
         phases=tuple(_phases(sized)),
         pools=sized.pools,
         beside=tuple(_beside(sized, base.beside)),
@@ -168,7 +168,7 @@ def _time(sized: ReinforcementEstimate, base: Time) -> Time:
         bound=_bound(sized.iteration),
         ideal_step_s=None,
         losses=(),
-        run=run_of(sized),
+        run=run_components(sized),
         goodput=sized.reinforcement.iterations * step_s / sized.total_s if sized.resolved.job.interrupted else None,
     )
 

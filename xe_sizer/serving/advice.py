@@ -39,17 +39,17 @@ SHORTER = (2, 4, 8, 16, 32)
 SHORTEST = 256.0  # tokens of a prompt under which it is no longer what the user asked for
 
 
-def memory_share(sized: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
+def memory_share(estimate: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
     """More of the card for the engine, or less where free memory was asked for."""
-    engine, asked = sized.resolved.job.engine.memory, sized.resolved.limits.min_headroom_gib
-    if sized.grows:
+    engine, asked = estimate.resolved.job.engine.memory, estimate.resolved.limits.min_headroom_gib
+    if estimate.grows:
         return
-    now, card = engine.utilization, sized.memory.usable_bytes
-    if not sized.fits and now < HIGHEST_UTILIZATION:
+    now, card = engine.utilization, estimate.memory.usable_bytes
+    if not estimate.fits and now < HIGHEST_UTILIZATION:
         yield _share(now, HIGHEST_UTILIZATION)
-    if sized.fits and asked:
-        pool = float(sized.memory.pool_bytes[0])
-        room = card - pool - sum(float(value[0]) for value in sized.memory.fixed.values())
+    if estimate.fits and asked:
+        pool = float(estimate.memory.pool_bytes[0])
+        room = card - pool - sum(float(value[0]) for value in estimate.memory.fixed.values())
         base = pool / now if engine.utilization_of == "free" else card
         lower = math.floor(100.0 * (now - (asked * GIB - room) / base)) / 100.0
         if 0.0 < lower < now:
@@ -62,68 +62,71 @@ def _share(now: float, then: float) -> Change:
     )  # fmt: skip
 
 
-def shorter_sequences(sized: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
+def shorter_sequences(estimate: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
     """The longest sequence that the cache holds and the model has positions for, where a longer one was asked for."""
-    asked = sized.resolved.scenario.values.serve.max_model_len if sized.too_long else sized.resolved.asked_len
-    held = 0 if asked is None or sized.grows or (sized.fits and not sized.too_long) else sized.longest_held(asked)
-    if asked is not None and held >= sized.resolved.traffic.inputs + sized.resolved.traffic.outputs:
+    asked = estimate.resolved.scenario.values.serve.max_model_len if estimate.too_long else estimate.resolved.asked_len
+    no_use = asked is None or estimate.grows or (estimate.fits and not estimate.too_long)
+    held = 0 if asked is None or no_use else estimate.longest_held(asked)
+    if asked is not None and held >= estimate.resolved.traffic.inputs + estimate.resolved.traffic.outputs:
         yield Change(f"max_model_len {held:,} instead of {asked:,}", {"serve.max_model_len": held}, 1)
 
 
-def milliseconds(sized: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
+def milliseconds(estimate: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
     """Limits on latency that look like milliseconds, read so."""
-    limits = dict(sized.resolved.unlikely_limits())
+    limits = dict(estimate.resolved.unlikely_limits())
     if limits:
         words = " and ".join(f"{name} {limit:g}ms instead of {limit:g} s" for name, limit in limits.items())
         yield Change(words, {f"limits.{name}": f"{limit:g}ms" for name, limit in limits.items()}, 1)
 
 
-def placement(sized: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
+def placement(estimate: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
     """The sizes that the user fixed left open."""
-    resolved = sized.resolved
-    after = sized.resized(fixed={}) if resolved.fixed else None
-    if after is not None and (values := _sizes(sized, after)):
+    resolved = estimate.resolved
+    after = estimate.resized(fixed={}) if resolved.fixed else None
+    if after is not None and (values := _sizes(estimate, after)):
         yield Change(f"another placement: {_words(values)}", values, 1)
 
 
-def narrower_weights(sized: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
+def narrower_weights(estimate: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
     """8 bit, then 4 bit, in formats that the accelerator multiplies where there are such."""
-    job = sized.resolved.job
+    job = estimate.resolved.job
     peaks, now = job.server.accelerator.peak_flops_per_s, job.scheme.weights
     for narrow in narrow_formats(peaks):
         if narrow.bits / 8.0 < NARROWER * now.element_bytes:
             words = f"{narrow.name} weights instead of {now.name}"
-            yield Change(words, _formats(sized, weights=narrow), 2 if narrow.bits == 8 else 3)
+            yield Change(words, _formats(estimate, weights=narrow), 2 if narrow.bits == 8 else 3)
 
 
-def narrower_cache(sized: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
-    now = sized.resolved.job.scheme.cache
+def narrower_cache(estimate: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
+    now = estimate.resolved.job.scheme.cache
     if now.element_bytes >= SIXTEEN_BIT:
-        yield Change(f"{E4M3.name} KV cache instead of {now.name}", _formats(sized, kv_cache=E4M3), 2)
+        yield Change(f"{E4M3.name} KV cache instead of {now.name}", _formats(estimate, kv_cache=E4M3), 2)
 
 
-def prefill_apart(sized: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
+def prefill_apart(estimate: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
     """Prompts read on replicas of their own, where nobody says where they are read."""
-    resolved = sized.resolved
+    resolved = estimate.resolved
     alone = resolved.load in (None, "batch") or resolved.spare_replicas
     if resolved.job.engine.batching.disaggregates and resolved.prefill_replicas is None and not alone:
         yield Change("prompts on replicas of their own", {"serve.prefill_replicas": "auto"}, 4)
 
 
-def more_gpus(sized: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
+def more_gpus(estimate: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
     """As many as the load needs with number and placement open."""
-    after = sized.resized(gpus=None, fixed={})
-    if after is not None and after.gpus > sized.gpus:
-        values = {"gpus": after.gpus, **_sizes(sized, after)}
-        yield Change(f"{after.gpus} GPUs instead of {sized.gpus}", values, 4)
+    after = estimate.resized(gpus=None, fixed={})
+    if after is not None and after.gpus > estimate.gpus:
+        values = {"gpus": after.gpus, **_sizes(estimate, after)}
+        yield Change(f"{after.gpus} GPUs instead of {estimate.gpus}", values, 4)
 
 
-def less_load(sized: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
-    """The highest load below that the service keeps, to a hundredth; formats, limits and GPUs stay."""
-    load, asked = sized.resolved.load, sized.resolved.amount
+def less_load(estimate: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
+    """Find the highest load below that the service keeps, to a hundredth; formats, limits and GPUs stay."""
+    load, asked = estimate.resolved.load, estimate.resolved.amount
     if load is None:
         return
-    most = _highest(lambda amount: sized.size(replace(sized.resolved, amount=amount)).ok, asked, load != "request_rate")
+    most = _highest(
+        lambda amount: estimate.size(replace(estimate.resolved, amount=amount)).ok, asked, load != "request_rate"
+    )
     if not most:
         return
     if load == "request_rate":
@@ -156,8 +159,8 @@ def _readable(amount: float, whole: bool) -> float:
     return float(math.floor(amount)) if whole else rounded(amount, down=True)
 
 
-def shorter_prompts(sized: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
-    inputs = sized.resolved.traffic.inputs
+def shorter_prompts(estimate: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
+    inputs = estimate.resolved.traffic.inputs
     for part in SHORTER:
         if inputs / part >= SHORTEST:
             tokens = float(round(inputs / part))
@@ -165,12 +168,12 @@ def shorter_prompts(sized: ServingEstimate, _: Registry | None = None) -> Iterat
             yield Change(words, {"serve.input_tokens": tokens}, 5)
 
 
-def wider_limits(sized: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
-    """The limits on latency that are missed, wider step by step, and as wide as the answer needs."""
-    limits = sized.resolved.limits
-    asked = {"max_ttft_s": (limits.max_ttft_s, sized.ttft_s), "max_tpot_s": (limits.max_tpot_s, sized.tpot_s)}
+def wider_limits(estimate: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
+    """Widen the limits on latency that are missed, step by step, and as far as the answer needs."""
+    limits = estimate.resolved.limits
+    asked = {"max_ttft_s": (limits.max_ttft_s, estimate.ttft_s), "max_tpot_s": (limits.max_tpot_s, estimate.tpot_s)}
     broken = {name: (limit, value) for name, (limit, value) in asked.items() if limit is not None and value > limit}
-    if not broken or (sized.overloaded and sized.resolved.gpus is not None):
+    if not broken or (estimate.overloaded and estimate.resolved.gpus is not None):
         return
     reached = max(value / limit for limit, value in broken.values())
     for factor in sorted({*WIDER, *({reached} if math.isfinite(reached) else ())}):
@@ -179,10 +182,10 @@ def wider_limits(sized: ServingEstimate, _: Registry | None = None) -> Iterator[
         yield Change(words, {f"limits.{name}": value for name, value in wider.items()}, 6)
 
 
-def looser_limits(sized: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
+def looser_limits(estimate: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
     """Each limit on latency that the service meets by little, a little wider."""
-    limits = sized.resolved.limits
-    for name, value in (("max_ttft_s", sized.ttft_s), ("max_tpot_s", sized.tpot_s)):
+    limits = estimate.resolved.limits
+    for name, value in (("max_ttft_s", estimate.ttft_s), ("max_tpot_s", estimate.tpot_s)):
         limit = getattr(limits, name)
         if limit is not None and LOOSER[-1] * value > limit >= value:
             for factor in LOOSER:
@@ -190,29 +193,29 @@ def looser_limits(sized: ServingEstimate, _: Registry | None = None) -> Iterator
                 yield Change(f"{name} {wider:g} instead of {limit:g}", {f"limits.{name}": wider}, 6)
 
 
-def same_certainty(sized: ServingEstimate) -> Iterator[Change]:
+def same_certainty(estimate: ServingEstimate) -> Iterator[Change]:
     """Limits met as surely as now, where nobody says how surely."""
-    probability = sized.least_sure
-    if sized.confidence is None and probability is not None:
+    probability = estimate.least_sure
+    if estimate.confidence is None and probability is not None:
         asked = math.floor(100.0 * min(probability, 0.99)) / 100.0
         if asked > DEFAULT_CONFIDENCE:
             yield Change(f"limits as sure as now (confidence {asked:g})", {"limits.confidence": asked}, 1)
 
 
-def _sizes(sized: ServingEstimate, after: ServingEstimate) -> dict[str, object]:
+def _sizes(estimate: ServingEstimate, after: ServingEstimate) -> dict[str, object]:
     """The sizes that the user fixed and that have to change, as keys."""
-    chosen = {name: int(getattr(after.placement, name)[0]) for name in sized.resolved.fixed}
-    return {f"layout.{name}": value for name, value in chosen.items() if sized.resolved.fixed[name] != value}
+    chosen = {name: int(getattr(after.placement, name)[0]) for name in estimate.resolved.fixed}
+    return {f"layout.{name}": value for name, value in chosen.items() if estimate.resolved.fixed[name] != value}
 
 
 def _words(values: dict[str, object]) -> str:
     return ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in values.items())
 
 
-def _formats(sized: ServingEstimate, **chosen: Format) -> dict[str, object]:
+def _formats(estimate: ServingEstimate, **chosen: Format) -> dict[str, object]:
     """Keys that set some formats: one by one, or as the scheme that the user wrote."""
-    job = sized.resolved.job
-    if sized.resolved.scenario.values.serve.scheme is None:
+    job = estimate.resolved.job
+    if estimate.resolved.scenario.values.serve.scheme is None:
         return {f"serve.{key}": one.name for key, one in chosen.items()}
     weights = chosen.get("weights", job.scheme.weights).bits
     multiplied = weights == 8 or job.scheme.activations.element_bytes < SIXTEEN_BIT
@@ -350,14 +353,14 @@ def less_sure(before: ServingEstimate, after: ServingEstimate) -> bool:
     return then < min(now, CERTAINTIES[SURE])
 
 
-def gpus_per_load(sized: ServingEstimate) -> float:
+def gpus_per_load(estimate: ServingEstimate) -> float:
     """GPUs for a unit of the load that is asked, or for a request per second that can be taken."""
-    if sized.resolved.fit is not None:
-        return sized.gpus / what_fits(sized)[0]
-    if sized.resolved.load not in (None, "batch") and sized.resolved.gpus is None:
-        return sized.gpus / sized.resolved.amount
-    rate = sized.most_per_s if sized.resolved.load == "request_rate" else 0.0
-    return sized.gpus / max(rate or sized.requests_per_s, 1e-12)
+    if estimate.resolved.fit is not None:
+        return estimate.gpus / what_fits(estimate)[0]
+    if estimate.resolved.load not in (None, "batch") and estimate.resolved.gpus is None:
+        return estimate.gpus / estimate.resolved.amount
+    rate = estimate.most_per_s if estimate.resolved.load == "request_rate" else 0.0
+    return estimate.gpus / max(rate or estimate.requests_per_s, 1e-12)
 
 
 def effect_words(before: ServingEstimate, option: Option[ServingEstimate], gains: bool) -> str:

@@ -108,7 +108,7 @@ class Prompts(Immutable):
 
 
 def prompts_of(job: ServingJob, placements: ReplicaLayouts, traffic: Traffic) -> Prompts:
-    """What a replica that only reads prompts takes for one, alone and among others.
+    """Time that a replica which only reads prompts takes for one, alone and among others.
 
         alone = steps x t(one prompt)
         each = steps x t(n prompts) / n,  n = groups x max(floor(limit / new tokens), 1)

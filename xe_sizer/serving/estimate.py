@@ -31,7 +31,7 @@ from xe_sizer.serving.memory import (
 from xe_sizer.serving.resolved import LONGEST_S, PATIENCE_S
 from xe_sizer.serving.search_space import legal_placements
 from xe_sizer.serving.step_time import fastest
-from xe_sizer.serving.uncertainty import MEMORY_ERROR_SHARE, MEMORY_SPREAD, allowed_latencies, spread_of
+from xe_sizer.serving.uncertainty import MEMORY_ERROR_SHARE, MEMORY_SPREAD, allowed_latencies, find_spread
 from xe_sizer.units import GIB, HOUR_S, MEGA
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ def first(fitting: Flags, need_bytes: Array, *keys: Array | Flags) -> int:
 def fewest_gpus(resolved: ResolvedService) -> int | None:
     """Fewest GPUs on which a replica fits in any layout, on any number of GPUs; None where it fits on none."""
     placements = legal_placements(resolved.job, {}, replace(resolved, gpus=None).most_gpus())
-    return fewest_that_fit(cases_of(resolved, placements)) if len(placements) else None
+    return fewest_that_fit(build_cases(resolved, placements)) if len(placements) else None
 
 
 def fewest_that_fit(cases: Cases) -> int | None:
@@ -173,7 +173,7 @@ def fewest_that_fit(cases: Cases) -> int | None:
     return int(cases.placements.gpus[cases.fitting].min()) if np.any(cases.fitting) else None
 
 
-def cases_of(resolved: ResolvedService, placements: ReplicaLayouts) -> Cases:
+def build_cases(resolved: ResolvedService, placements: ReplicaLayouts) -> Cases:
     """Placements with their memory: what a replica holds, and whether that is enough."""
     job, traffic = resolved.job, resolved.traffic
     memory = serving_memory(job, placements, traffic.inputs)
@@ -202,7 +202,7 @@ def _holds(resolved: ResolvedService, placements: ReplicaLayouts, memory: Servin
     return np.asarray(np.maximum(1.0 + room / np.maximum(np.asarray(two) - np.asarray(one), 1.0), 0.0))
 
 
-def replicas_of(resolved: ResolvedService, placements: ReplicaLayouts) -> Array:
+def count_replicas(resolved: ResolvedService, placements: ReplicaLayouts) -> Array:
     """Replicas at work on the GPUs asked for, spare ones set aside; one where the number is open."""
     if resolved.gpus is None:
         return np.ones(len(placements))
@@ -386,7 +386,7 @@ class ServingEstimate(Immutable):
 
     def spread(self, of: str) -> Spread | None:
         """Factors on a quantity that a limit bounds, or on the peak of memory."""
-        return spread_of(self.resolved, of)
+        return find_spread(self.resolved, of)
 
     @cached_property
     def fit_probability(self) -> float:

@@ -278,37 +278,27 @@ def _device(gpu: Accelerator, engine: Engine, scheme: Scheme, chosen: Efficiency
     """The accelerator with the scheme's formats; narrow weights stream at the share that the engine's kernels reach."""
     made = device(gpu, scheme.compute, engine.kernels.attention_family, engine.efficiency, chosen, False)
     if not chosen.fixed:
-        wide = _streaming(made.scan_matmul, engine.efficiency.streaming)
-        narrow = _narrow_share(scheme, engine)
+        scan = made.scan_matmul
+        wide = replace(scan, memory_efficiency=scan.memory_efficiency * engine.efficiency.streaming)
+        # Products of narrow operands both follow the fitted law.
+        narrow = engine.narrow_kernel(scheme.weights) if scheme.weight_only else NarrowKernel()
         grouped = _product_law(_tiled(made.expert_matmul, engine), wide, scheme, engine, narrow)
+        # Tokens are cast before they are copied to the rows that are reserved for them.
+        reserved = replace(grouped.scaled(PERSISTENT_GAIN), sharpness=PERSISTENT_SHARPNESS, cast_bytes_per_element=0.0)
         made = replace(
             made,
             matmul=_product_law(made.matmul, wide, scheme, engine, narrow),
             expert_matmul=grouped,
-            reserved_matmul=_reserved_law(grouped) if reserves(engine, scheme, gpu) else None,
+            reserved_matmul=reserved if reserves(engine, scheme, gpu) else None,
             scan_matmul=wide,
             decode=replace(made.decode, memory_efficiency=made.decode.memory_efficiency * engine.efficiency.decode),
         )
     return replace(made, weight_element_bytes=scheme.weights.element_bytes, wide_modules=wide_modules(scheme))
 
 
-def _reserved_law(law: MatmulLaw) -> MatmulLaw:
-    """The law of grouped products whose rows are reserved: tokens are cast before they are spread over them."""
-    return replace(law.scaled(PERSISTENT_GAIN), sharpness=PERSISTENT_SHARPNESS, cast_bytes_per_element=0.0)
-
-
 def _tiled(law: MatmulLaw, engine: Engine) -> MatmulLaw:
     """The law of grouped products whose padded rows are counted: its knee already contained their waste."""
     return replace(law, sharpness=max(law.sharpness, TILED_SHARPNESS)) if engine.kernels.expert_tile else law
-
-
-def _streaming(law: MatmulLaw, share: float) -> MatmulLaw:
-    return replace(law, memory_efficiency=law.memory_efficiency * share)
-
-
-def _narrow_share(scheme: Scheme, engine: Engine) -> NarrowKernel:
-    """What the kernels of narrow weights reach; products of narrow operands both follow the fitted law."""
-    return engine.narrow_kernel(scheme.weights) if scheme.weight_only else NarrowKernel()
 
 
 def _product_law(law: MatmulLaw, wide: MatmulLaw, scheme: Scheme, engine: Engine, narrow: NarrowKernel) -> MatmulLaw:

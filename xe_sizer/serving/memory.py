@@ -23,7 +23,7 @@ from xe_sizer.units import FLOAT32, GIB, SIXTEEN_BIT
 
 if TYPE_CHECKING:
     from xe_sizer.graph.inputs import Adapter
-    from xe_sizer.graph.model import ModelShape, StateSpace, VisionTower
+    from xe_sizer.graph.model import ModelShape, VisionTower
     from xe_sizer.graph.operators import Array
     from xe_sizer.graph.weights import Weight
     from xe_sizer.laws.parts import Sum
@@ -39,7 +39,7 @@ SHRINK_AND_EXPAND = 2.0  # kernels: to the rank, and from it to the outputs
 
 
 def adapter_bytes(model: ModelShape, adapters: ServedAdapters, placements: ReplicaLayouts) -> Array:
-    """What the held adapters take of one GPU.
+    """Bytes of the held adapters on one GPU.
 
         bytes = held x element x sum over the projections of a stage's layers of r (inputs + outputs) on the rank
 
@@ -88,7 +88,7 @@ def distinct(adapters: ServedAdapters, sequences: ArrayLike) -> Array:
 def adapter_operators(
     model: ModelShape, adapters: ServedAdapters, tp: Array, tokens: Array, sequences: Array, element_bytes: float
 ) -> Iterator[MemoryBound]:
-    """The grouped products of a step beside those of the model: x A^T, and of it B^T added to the output.
+    """Build the grouped products of a step beside those of the model: x A^T, and of it B^T added to the output.
 
         shrink bytes = inputs tokens element + n r inputs element + 4 r tokens
         expand bytes = 4 r tokens + n r outputs element + 2 outputs tokens element
@@ -117,7 +117,8 @@ def adapter_operators(
         known = {adapter.members[0].name: adapter for adapter in here}
         for group in _groups(known):
             inputs, outputs, columns = _sizes(group, tp)
-            weights = different * adapters.element_bytes * (columns * inputs + _expanding(group, tp))
+            elements_of_b = np.asarray(sum((_rank(one) * _outputs(one, tp) for one in group), np.zeros_like(tp)))
+            weights = different * adapters.element_bytes * (columns * inputs + elements_of_b)
             moved = tokens * (element_bytes * (inputs + 2.0 * outputs) + 2.0 * FLOAT32 * columns) + weights
             yield MemoryBound(
                 name="+".join(adapter.members[0].name for adapter in group) + " adapter",
@@ -158,11 +159,6 @@ def _outputs(adapter: Adapter, tp: Array) -> Array:
     shards = (weight.output_shards(tp) if weight.split == "column" else 1.0 for weight in adapter.members)
     parts = zip(adapter.members, shards, strict=True)
     return np.asarray(sum((weight.outputs / part for weight, part in parts), np.zeros_like(tp)))
-
-
-def _expanding(group: tuple[Adapter, ...], tp: Array) -> Array:
-    """Elements of all B of a group on a rank [-]."""
-    return np.asarray(sum((_rank(adapter) * _outputs(adapter, tp) for adapter in group), np.zeros_like(tp)))
 
 
 # Weights, whole or on one rank.
@@ -283,13 +279,11 @@ def _ends(model: ModelShape) -> tuple[tuple[Weight, ...], tuple[Weight, ...]]:
 def _vision(model: ModelShape, placements: ReplicaLayouts, scheme: Scheme) -> Array:
     """The encoder of images and its projectors on one rank, as `_elements`; zero where the model has none."""
     groups = vision_weights(model.vision) if model.vision else ()
-    found = [count * _elements(tuple(map(_wide, weights)), placements, scheme) for count, weights in groups]
-    return np.asarray(np.sum([np.zeros((2, len(placements))), *found], axis=0))
-
-
-def _wide(weight: Weight) -> Weight:
-    """The weight as one of the encoder of images, which formats of few bits leave alone."""
-    return replace(weight, module=VISION)
+    elements = [np.zeros((2, len(placements)))]
+    for count, weights in groups:
+        of_encoder = tuple(replace(weight, module=VISION) for weight in weights)  # formats of few bits leave it alone
+        elements.append(count * _elements(of_encoder, placements, scheme))
+    return np.asarray(np.sum(elements, axis=0))
 
 
 def _elements(weights: tuple[Weight, ...], placements: ReplicaLayouts, scheme: Scheme) -> Array:
@@ -332,7 +326,7 @@ def attention_layers(model: ModelShape, windows: bool = True) -> Iterator[tuple[
 
 
 def layer_token_bytes(model: ModelShape, cache: Format, tp: ArrayLike = 1.0) -> Array:
-    """What one layer keeps of one token on one rank.
+    """Cache of one token in one layer on one rank [bytes].
 
         bytes = cache_width x element      2 x heads of keys and values x head size, or the latent and its rotary part
         bytes += head size of the indexer x (1 + 4 / 128)      sparse attention
@@ -435,13 +429,10 @@ def state_bytes(model: ModelShape, placements: ReplicaLayouts) -> Array:
     if space is None:
         return np.zeros(len(placements))
     layers = sum(count for kind, count in model.layer_kinds if kind.mixer == "state-space")
-    return np.asarray(layers_per_stage(layers, placements.pp) * _state_elements(space) / as_array(placements.tp))
-
-
-def _state_elements(space: StateSpace) -> float:
-    """Bytes of one layer's state: channels x state rows, and the last inputs of the convolution."""
     rows = space.key_head_dim if space.kind == "gated-delta-net" else space.state
-    return space.inner * rows * STATE_BYTES + space.mixed_channels * (space.conv_kernel - 1) * CONVOLUTION_BYTES
+    window_bytes = space.mixed_channels * (space.conv_kernel - 1) * CONVOLUTION_BYTES
+    layer_bytes = space.inner * rows * STATE_BYTES + window_bytes
+    return np.asarray(layers_per_stage(layers, placements.pp) * layer_bytes / as_array(placements.tp))
 
 
 # Tensors of the hidden size that a layer holds together: residual, its normalised copy, the block's output (own count).
@@ -640,7 +631,7 @@ BATCH_PARTS: tuple[Held, ...] = (weights, cache, *STEP_TENSORS, *BESIDE)
 
 
 def serving_memory(job: ServingJob, placements: ReplicaLayouts, prompt_tokens: float | None = None) -> ServingMemory:
-    """What an engine that keeps a pool finds when it starts.
+    """Memory that an engine which keeps a pool finds when it starts.
 
         pool = utilization x card - weights - activations - logits - context - communicators - workspaces
         pool = utilization x (card - all of these)      TensorRT-LLM, LMDeploy: a share of what is free
@@ -784,7 +775,7 @@ def static_peak(
 def worst_moment(
     job: ServingJob, placements: ReplicaLayouts, batch: ArrayLike, inputs: ArrayLike, outputs: ArrayLike
 ) -> tuple[Holding, Cached]:
-    """What is on a GPU at the worst moment of a batch whose cache grows.
+    """Memory of a GPU at the worst moment of a batch whose cache grows.
 
         tokens = share where weights + cache + step tensors of the last step >= those of the prefill, else share inputs
         share = batch / dp
@@ -974,7 +965,7 @@ def sessions_held(job: ServingJob, placements: ReplicaLayouts, inputs: float, ou
 def longest_context(
     job: ServingJob, placements: ReplicaLayouts, sessions: ArrayLike, outputs: float, most: int | None
 ) -> Array:
-    """The longest prompt and answer of which a replica holds so many at once.
+    """Find the longest prompt and answer of which a replica holds so many at once.
 
         longest = max of T with sessions_held(T - outputs, outputs) >= sessions
 

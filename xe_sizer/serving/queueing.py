@@ -335,7 +335,7 @@ def rate_within(
     found: Curve, traffic: Traffic, max_ttft_s: float | None, max_tpot_s: float | None, percentile: float,
     clients: ArrayLike = np.inf,
 ) -> Array:  # fmt: skip
-    """The highest rate of a replica that keeps both limits at the percentile; 0: none does.
+    """Find the highest rate of a replica that keeps both limits at the percentile; 0: none does.
 
         rate = max of those with ttft <= max_ttft_s and tpot <= max_tpot_s
 
@@ -371,7 +371,7 @@ def highest(
     low: Array, high: Array, between: Callable[[Array, Array, Array], Array], keeps: Callable[[Array], Array],
     rounds: int = REFINED,
 ) -> Array:  # fmt: skip
-    """The highest value between two bounds up to which all are kept; 0 where the lower bound is not.
+    """Find the highest value between two bounds up to which all are kept; 0 where the lower bound is not.
 
         highest = max of x with low <= x <= high and kept(y) for all y <= x
 
@@ -451,7 +451,7 @@ def capacity(job: ServingJob, placements: ReplicaLayouts, memory: ServingMemory,
 def curve(
     job: ServingJob, placements: ReplicaLayouts, memory: ServingMemory, traffic: Traffic, state: State = steady
 ) -> Curve:
-    """The states of a replica between one request and its capacity.
+    """Evaluate a replica between one request and its capacity.
 
         running_i = c^(i / (GRID - 1)),  i = 0 ... GRID - 1
 
@@ -473,14 +473,11 @@ def curve(
     running = np.maximum(most, 1.0) ** steps
     flat = np.tile(np.arange(len(placements)), GRID)
     found = state(job, placements[flat], traffic, running.reshape(-1))
-    return Curve(_reshaped(found, (GRID, len(placements))), most)
-
-
-def _reshaped(found: Steady, shape: tuple[int, int]) -> Steady:
-    """The same with states and placements apart; the parts of the steps stay flat."""
-    flat = shape[0] * shape[1]
-    values: dict[str, Any] = {n: np.broadcast_to(getattr(found, n), flat).reshape(shape) for n in OF_A_STATE}
-    return replace(found, **values)
+    # States and placements apart; the parts of the steps stay flat.
+    values: dict[str, Any] = {
+        name: np.broadcast_to(getattr(found, name), flat.shape).reshape(GRID, len(placements)) for name in OF_A_STATE
+    }
+    return Curve(replace(found, **values), most)
 
 
 # Closed loads: requests always in flight, or users who think in between.
@@ -546,7 +543,7 @@ def _line_s(others: Array, prompt_s: Array, rest_s: Array, traffic: Traffic) -> 
 def requests_within(
     found: Curve, traffic: Traffic, max_ttft_s: float | None, max_tpot_s: float | None, most: float
 ) -> Array:
-    """The most requests in flight with which a replica keeps both limits in the mean; 0: not even one does.
+    """Find the most requests in flight with which a replica keeps both limits in the mean; 0: not even one does.
 
         requests = max of those with ttft <= max_ttft_s and tpot <= max_tpot_s
 
@@ -598,7 +595,7 @@ def users_within(
     found: Curve, traffic: Traffic, think_s: float, max_ttft_s: float | None, max_tpot_s: float | None,
     percentile: float, clients: float,
 ) -> Array:  # fmt: skip
-    """The most users with whom a replica keeps both limits at the percentile; 0: none does.
+    """Find the most users with whom a replica keeps both limits at the percentile; 0: none does.
 
         users = rate x (request(rate) + think)                             rate: the highest that keeps the limits
         users = rate x (request(rate) + think + max_ttft_s - ttft(rate))   where that is the top rate
@@ -630,7 +627,7 @@ def users_within(
 
 
 def users_rate(found: Curve, traffic: Traffic, users: ArrayLike, think_s: float) -> Array:
-    """The rate at which so many users ask a replica, slowed by its own latencies.
+    """Rate at which so many users ask a replica, slowed by its own latencies.
 
         users = rate x (request(rate) + think),  rate <= 0.999 top rate
 

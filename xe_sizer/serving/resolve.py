@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from xe_sizer.laws.hardware import Accelerator, Server
     from xe_sizer.profiles.catalogue import Registry
     from xe_sizer.scenario.read import Scenario
-    from xe_sizer.scenario.schema import LimitsSection, ScenarioFile, ServeSection
+    from xe_sizer.scenario.schema import LimitsSection, ScenarioFile
     from xe_sizer.serving.estimate import ServingEstimate
     from xe_sizer.serving.job import ServingJob
     from xe_sizer.serving.trace import Trace
@@ -67,8 +67,8 @@ if TYPE_CHECKING:
 DEFAULT_IMAGE_SIZE = "1024x1024"
 
 
-def images_of(provenance: Provenance, model: ModelShape, traffic: Traffic) -> Images | None:
-    """The images of every request; None where it has none.
+def build_images(provenance: Provenance, model: ModelShape, traffic: Traffic) -> Images | None:
+    """Build the images of every request; None where it has none.
 
         tokens of a prompt = text + images x tokens of an image
 
@@ -93,7 +93,7 @@ def images_of(provenance: Provenance, model: ModelShape, traffic: Traffic) -> Im
 
 
 def with_images(traffic: Traffic, images: Images | None) -> Traffic:
-    """The traffic with the tokens of images in its prompts, which all have as many; text alone varies in length."""
+    """Add the tokens of images to the prompts of the traffic, which all have as many; text alone varies in length."""
     if images is None:
         return traffic
     spread = traffic.input_spread * traffic.inputs / images.prompt_tokens
@@ -228,7 +228,7 @@ def _assembled(
     load = _load(scenario, engine)
     trace = _trace(scenario, provenance)
     traffic = _traffic(provenance, trace)
-    images = images_of(provenance, model, traffic)
+    images = build_images(provenance, model, traffic)
     traffic = with_images(traffic, images)
     adapters = served_adapters(scenario, provenance, model, engine, server.accelerator)
     if values.serve.max_model_len is not None or model.max_positions:
@@ -345,20 +345,16 @@ def _replicas(values: ScenarioFile) -> dict[str, Any]:
     """What is asked of replicas: sizes of their placement, of those that only read prompts too, and what they hold."""
     serve, layout = values.serve, values.layout
     sizes = {key: (getattr(layout, key), getattr(serve, f"prefill_{key}")) for key in PLACEMENT_KEYS}
+    host_cache = None
+    if serve.kv_host_gib is not None:
+        host_cache = HostCache(serve.kv_host_gib * GIB, serve.prefix_hit_share or 0.0)
     return {
         "fixed": {key: size for key, (size, _) in sizes.items() if size is not None},
         "prefill_fixed": {key: size for key, (_, size) in sizes.items() if size is not None},
         "prefill_replicas": serve.prefill_replicas,
-        "host_cache": _host_cache_of_sessions(serve),
+        "host_cache": host_cache,
         "fit": serve.fit,
     }
-
-
-def _host_cache_of_sessions(serve: ServeSection) -> HostCache | None:
-    """What sessions that come back may find, where it is asked how much of it is kept."""
-    if serve.kv_host_gib is None:
-        return None
-    return HostCache(serve.kv_host_gib * GIB, serve.prefix_hit_share or 0.0)
 
 
 def _limits(provenance: Provenance, objectives: Objectives) -> LimitsSection:

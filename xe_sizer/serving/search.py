@@ -22,12 +22,12 @@ from xe_sizer.serving.estimate import (
     PrefillReplicas,
     ServingEstimate,
     alike,
-    cases_of,
+    build_cases,
+    count_replicas,
     fewest_that_fit,
     first,
     missed,
     missed_for,
-    replicas_of,
 )
 from xe_sizer.serving.job import FULL, HIGHEST_LOAD, TARGET_LOAD, ReplicaLayouts
 from xe_sizer.serving.load import LOADS
@@ -52,24 +52,23 @@ if TYPE_CHECKING:
 
     from xe_sizer.graph.operators import Array, IntArray
     from xe_sizer.serving.estimate import Cases, Choice, Flags
-    from xe_sizer.serving.job import Images, ServingJob, Traffic
+    from xe_sizer.serving.job import ServingJob, Traffic
     from xe_sizer.serving.memory import Hits, HostCache, ServingMemory
     from xe_sizer.serving.queueing import Curve, Latencies
     from xe_sizer.serving.resolved import ResolvedService
     from xe_sizer.serving.simulation import Outcome
     from xe_sizer.serving.step_time import StaticBatch, StepTime
-    from xe_sizer.serving.trace import Trace
 
 # The placement, the number of replicas, and their load.
 
 
 def choose(resolved: ResolvedService, placements: ReplicaLayouts) -> Choice:
-    """The best of the placements, which must not be empty, and its replicas under their load.
+    """Choose the best of the placements, which must not be empty, and its replicas under their load.
 
     Where the load needs more than a server, every number of stages is looked at: one that is no multiple of the fewest
     may need fewer GPUs.
     """
-    cases = cases_of(resolved, placements)
+    cases = build_cases(resolved, placements)
     minimum = fewest_that_fit(cases)
     few = cases[worthwhile(placements, cases.fitting)]
     if resolved.load == "batch":
@@ -92,7 +91,7 @@ def _static(resolved: ResolvedService, cases: Cases, minimum: int | None) -> Cho
     gpus = as_array(placements.gpus if resolved.gpus is None else -placements.gpus)
     late = missed_for(missed(resolved, found.ttft_s, found.tpot_s), np.maximum(gpus, 1.0), cases.fitting)
     best = cases.order(late, *_batch_order(resolved, placements, gpus, found.request_s))
-    replicas, places = int(replicas_of(resolved, placements)[best]), _pick(as_array(most), best)
+    replicas, places = int(count_replicas(resolved, placements)[best]), _pick(as_array(most), best)
     rate = resolved.amount / _pick(found.request_s, best)
     values = [_pick(getattr(found, name), best) for name in ("ttft_s", "tpot_s", "request_s")]
     point = Point(
@@ -118,19 +117,16 @@ def _static(resolved: ResolvedService, cases: Cases, minimum: int | None) -> Cho
     )
 
 
-def _servers(resolved: ResolvedService, placements: ReplicaLayouts) -> Array:
-    """Servers of a replica: where nobody says how many GPUs there are, it is not spread for the sake of latency [-]."""
-    return np.ceil(placements.gpus / resolved.job.server.accelerators) * (resolved.gpus is None)
-
-
 def _batch_order(
     resolved: ResolvedService, placements: ReplicaLayouts, gpus: Array, request_s: Array
 ) -> tuple[Array, ...]:
     """What comes first after the limits: the batch that is done soonest, or the most batches in a second."""
     if resolved.objective == "latency":
-        return _servers(resolved, placements), alike(request_s), np.abs(gpus)
+        # Where nobody says how many GPUs there are, a replica is not spread over servers for the sake of latency.
+        servers = np.ceil(placements.gpus / resolved.job.server.accelerators) * (resolved.gpus is None)
+        return servers, alike(request_s), np.abs(gpus)
     if resolved.objective == "throughput":
-        rate = replicas_of(resolved, placements) / request_s
+        rate = count_replicas(resolved, placements) / request_s
         return -alike(rate / np.where(resolved.gpus is None, gpus, 1.0)), request_s
     return gpus, request_s
 
@@ -166,7 +162,7 @@ class Fleets(Immutable):
 
     @property
     def columns(self) -> tuple[Array | Flags, ...]:
-        """What `first_of` compares."""
+        """What `choose_fleet` compares."""
         cases, at = self.cases, self.at
         sizes = cases.fitting, cases.need_bytes, self.overloaded, as_array(cases.placements.gpus), self.gpus, self.taken
         return (*sizes, at.ttft_s, at.tpot_s, at.request_s)
@@ -177,8 +173,8 @@ class Fleets(Immutable):
         return np.asarray(np.where(self.overloaded | ~self.cases.fitting, np.inf, late))
 
 
-def fleets_of(resolved: ResolvedService, cases: Cases) -> Fleets:
-    """Of each placement as many replicas as the load needs, or as the GPUs asked for hold, and what they get."""
+def build_fleets(resolved: ResolvedService, cases: Cases) -> Fleets:
+    """Give each placement as many replicas as the load needs, or as the GPUs asked for hold, and what they get."""
     placements, load = cases.placements, LOADS[resolved.load]
     found = curve(resolved.job, placements, cases.memory, resolved.traffic)
     inside = np.where(cases.fitting, load.within(resolved, found), 0.0)
@@ -192,8 +188,8 @@ def fleets_of(resolved: ResolvedService, cases: Cases) -> Fleets:
     return Fleets(cases, found, most, replicas, rate, top, at, overloaded, taken)
 
 
-def first_of(resolved: ResolvedService, fleets: Sequence[Fleets]) -> int:
-    """The fleet to take, counted through all of them: the fewest GPUs that keep the limits, then the fastest.
+def choose_fleet(resolved: ResolvedService, fleets: Sequence[Fleets]) -> int:
+    """Choose the fleet to take, counted through all of them: the fewest GPUs that keep the limits, then the fastest.
 
     GPUs that are there anyway are used for the most requests. Of as many GPUs a replica inside one server comes before
     one that spans several: a server that fails takes fewer requests with it.
@@ -215,12 +211,12 @@ def first_of(resolved: ResolvedService, fleets: Sequence[Fleets]) -> int:
 
 def _online(resolved: ResolvedService, cases: Cases, minimum: int | None) -> Choice:
     """Requests that come and go."""
-    fleets = fleets_of(resolved, cases)
-    return chosen_of(resolved, fleets, first_of(resolved, (fleets,)), minimum)
+    fleets = build_fleets(resolved, cases)
+    return build_choice(resolved, fleets, choose_fleet(resolved, (fleets,)), minimum)
 
 
-def chosen_of(resolved: ResolvedService, fleets: Fleets, best: int, minimum: int | None) -> Choice:
-    """The choice of one of the fleets."""
+def build_choice(resolved: ResolvedService, fleets: Fleets, best: int, minimum: int | None) -> Choice:
+    """Build the choice of one of the fleets."""
     place = slice(best, best + 1)
     found = fleets.found
     each = _each(resolved, found[place], fleets.replicas[place], fleets.most[place])
@@ -245,7 +241,7 @@ def _fleet(resolved: ResolvedService, placements: ReplicaLayouts, found: Curve, 
     if resolved.replicas is not None:
         return np.full(len(placements), float(resolved.replicas))
     if resolved.gpus is not None or resolved.load is None:
-        return replicas_of(resolved, placements)
+        return count_replicas(resolved, placements)
     share = np.where(keeps & resolved.limits_latency, 1.0, TARGET_LOAD)
     each = LOADS[resolved.load].filled(resolved, found, most, share)
     needed = np.ceil(resolved.amount / np.maximum(each, 1e-12) - 1e-9)
@@ -304,7 +300,7 @@ class _Settled(Immutable):
     @property
     def keeps_limits(self) -> bool:
         """Whether the limits on latency are kept, on no fewer replicas than the load needs at this share."""
-        needed = fleets_of(replace(self.resolved, replicas=None), self.fleets.cases)
+        needed = build_fleets(replace(self.resolved, replicas=None), self.fleets.cases)
         enough = self.resolved.gpus is not None or float(needed.replicas[0]) <= float(self.fleets.replicas[0])
         return enough and float(self.fleets.missed(self.resolved)[0]) == 0.0 == float(needed.missed(self.resolved)[0])
 
@@ -312,7 +308,7 @@ class _Settled(Immutable):
 def choose_returning(
     resolved: ResolvedService, asked: HostCache, placements: ReplicaLayouts
 ) -> tuple[ResolvedService, Choice]:
-    """The best placement, each with the share of prompts that its own sessions find in the cache.
+    """Choose the best placement, each with the share of prompts that its own sessions find in the cache.
 
     A replica that has fewer users keeps more of their sessions, so that the share depends on the placement and on the
     number of replicas. Placements are looked at in the order of the GPUs that they would need if every session was
@@ -322,10 +318,10 @@ def choose_returning(
     -------
     The service with the share that is found, and the choice
     """
-    cases = cases_of(resolved, placements)
+    cases = build_cases(resolved, placements)
     minimum = fewest_that_fit(cases)
     cases = cases[worthwhile(placements, cases.fitting)]
-    ideal = fleets_of(_finding(resolved, asked, 1.0, 0.0), cases)
+    ideal = build_fleets(_finding(resolved, asked, 1.0, 0.0), cases)
     least = ideal.gpus * (resolved.gpus is None)
     misses = ideal.missed(resolved)
     settled: list[_Settled] = []
@@ -338,8 +334,8 @@ def choose_returning(
         settled.append(one)
         if one.keeps_limits:
             best_gpus = min(best_gpus, float(one.fleets.gpus[0]) * (resolved.gpus is None))
-    best = settled[first_of(resolved, [one.fleets for one in settled])]
-    return replace(best.resolved, replicas=None), chosen_of(best.resolved, best.fleets, 0, minimum)
+    best = settled[choose_fleet(resolved, [one.fleets for one in settled])]
+    return replace(best.resolved, replicas=None), build_choice(best.resolved, best.fleets, 0, minimum)
 
 
 def _finding(resolved: ResolvedService, asked: HostCache, share: float, fetched_s: float) -> ResolvedService:
@@ -381,8 +377,8 @@ def _settle(resolved: ResolvedService, asked: HostCache, cases: Cases, replicas:
     found, fetched_s = 1.0, 0.0
     for _ in range(MOST_ROUNDS):
         service = replace(_finding(resolved, asked, found, fetched_s), replicas=replicas)
-        fleets = fleets_of(service, cases)
-        point = chosen_of(service, fleets, 0, None).point
+        fleets = build_fleets(service, cases)
+        point = build_choice(service, fleets, 0, None).point
         hits = _kept(service, cases.placements, cases.memory, replicas, point, asked).hits
         share, host = float(hits.both[0]), float(hits.host[0])
         once_s = float(fetch_s(service.job, cases.placements, asked.seen_share * service.traffic.inputs)[0])
@@ -405,19 +401,19 @@ def _kept(
     return _Kept(idle, float(on_gpu[0]), float(in_host[0]), hits)
 
 
-def session_cache(sized: ServingEstimate) -> SessionCache | None:
+def session_cache(estimate: ServingEstimate) -> SessionCache | None:
     """Sessions held and found again as the result shows them; None where nobody asks."""
-    resolved, asked = sized.resolved, sized.resolved.host_cache
-    if asked is None or not sized.fits:
+    resolved, asked = estimate.resolved, estimate.resolved.host_cache
+    if asked is None or not estimate.fits:
         return None
-    job, placement = resolved.job, sized.placement
-    kept = _kept(resolved, placement, sized.memory, sized.working_replicas, sized.point, asked)
+    job, placement = resolved.job, estimate.placement
+    kept = _kept(resolved, placement, estimate.memory, estimate.working_replicas, estimate.point, asked)
     inputs = resolved.traffic.inputs
     seen = asked.seen_share * inputs
-    again_s, whole_s = (_prefill_s(sized, inputs - past) - job.fetch_s for past in (seen, 0.0))
+    again_s, whole_s = (_prefill_s(estimate, inputs - past) - job.fetch_s for past in (seen, 0.0))
     once_s = float(fetch_s(job, placement, seen)[0])
-    mean_s = _prefill_s(sized, resolved.traffic.new_inputs)
-    before_s = sized.point.ttft_s - mean_s
+    mean_s = _prefill_s(estimate, resolved.traffic.new_inputs)
+    before_s = estimate.point.ttft_s - mean_s
     return SessionCache(
         host_gib=asked.size_bytes / GIB,
         sessions=kept.idle,
@@ -434,20 +430,20 @@ def session_cache(sized: ServingEstimate) -> SessionCache | None:
     )
 
 
-def _prefill_s(sized: ServingEstimate, new: float) -> float:
+def _prefill_s(estimate: ServingEstimate, new: float) -> float:
     """A prompt of which so many tokens are new, once nothing is before it, with what the mean request fetches [s]."""
-    job, traffic = sized.resolved.job, sized.resolved.traffic
-    step, steps = prefill_time(job, sized.placement, 1.0, traffic.inputs, traffic.inputs - max(new, 1.0))
+    job, traffic = estimate.resolved.job, estimate.resolved.traffic
+    step, steps = prefill_time(job, estimate.placement, 1.0, traffic.inputs, traffic.inputs - max(new, 1.0))
     return float((step.total_s * steps)[0]) + job.request_s
 
 
-def host_cache_warnings(sized: ServingEstimate) -> Iterator[str]:
+def host_cache_warnings(estimate: ServingEstimate) -> Iterator[str]:
     """That the caches of a server's replicas are more than its host memory, where that is known."""
-    asked, server = sized.resolved.host_cache, sized.resolved.job.server
+    asked, server = estimate.resolved.host_cache, estimate.resolved.job.server
     if asked is None or server.host_usable_bytes is None:
         return
-    replicas = max(server.accelerators // int(sized.placement.gpus[0]), 1)
-    together = min(replicas, sized.replicas) * asked.size_bytes
+    replicas = max(server.accelerators // int(estimate.placement.gpus[0]), 1)
+    together = min(replicas, estimate.replicas) * asked.size_bytes
     if together > server.host_usable_bytes:
         have = f"{server.host_usable_bytes / GIB:,.0f} GiB of host memory that {server.name} has free"
         yield f"the KV caches of a server's replicas take {together / GIB:,.0f} GiB, more than the {have}"
@@ -463,7 +459,7 @@ MOST_TRIED = 64  # numbers of replicas of a kind that a search looks at near the
 
 
 def decode_curve(job: ServingJob, placements: ReplicaLayouts, memory: ServingMemory, traffic: Traffic) -> Curve:
-    """The states of replicas that only decode, from one request to as many as their cache holds.
+    """Evaluate replicas that only decode, from one request to as many as their cache holds.
 
         running_i = c^(i / (GRID - 1)),  i = 0 ... GRID - 1
 
@@ -483,7 +479,7 @@ def decode_curve(job: ServingJob, placements: ReplicaLayouts, memory: ServingMem
 
 
 def choose_pools(resolved: ResolvedService, prefill: ReplicaLayouts, decode: ReplicaLayouts) -> Choice | None:
-    """The best numbers and placements of replicas that read prompts and that answer; None where no pair fits.
+    """Choose the numbers and placements of replicas that read prompts and that answer; None where no pair fits.
 
     Without GPUs that are given the fewest that keep the limits, else what serves the load best on these.
 
@@ -524,7 +520,7 @@ def _kinds(resolved: ResolvedService, prefill: ReplicaLayouts, decode: ReplicaLa
 
 
 def _fitting(resolved: ResolvedService, placements: ReplicaLayouts) -> Cases:
-    cases = cases_of(resolved, placements)
+    cases = build_cases(resolved, placements)
     kept = cases.fitting & worthwhile(placements, cases.fitting)
     return cases[kept]
 
@@ -601,14 +597,12 @@ def guess_pools(resolved: ResolvedService, one: Pools) -> tuple[Array, Array]:
 
 def _near(resolved: ResolvedService, kinds: Kinds, best: Pools) -> Pools:
     """The best so far with every number of replicas near its own, or with some of them where there are many."""
-    spans = [_numbers_near(float(count)) for count in (best.prefills[0], best.decodes[0])]
+    spans = []
+    for count in (float(best.prefills[0]), float(best.decodes[0])):
+        low, high = max(int(0.6 * count), 1), int(1.1 * count) + 1
+        spans.append(np.unique(np.linspace(low, high, min(high - low + 1, MOST_TRIED)).round()))
     reads, answers = (one.reshape(-1, 1) for one in np.meshgrid(*spans))
     return _services(resolved, kinds, best.first, best.second, reads, answers)
-
-
-def _numbers_near(count: float) -> Array:
-    low, high = max(int(0.6 * count), 1), int(1.1 * count) + 1
-    return np.unique(np.linspace(low, high, min(high - low + 1, MOST_TRIED)).round())
 
 
 def _best(resolved: ResolvedService, tried: Pools) -> int:
@@ -620,7 +614,10 @@ def _best(resolved: ResolvedService, tried: Pools) -> int:
     gpus = tried.gpus * is_open
     preferred = np.where(overloaded, tried.top_rate, rate)
     if resolved.load == "request_rate":
-        preferred = tried.top_rate if is_open else _most_kept(resolved, tried)
+        preferred = tried.top_rate
+        if not is_open:  # the rate within the limits on latency, where they can be kept
+            within = tried.rate_within(_percentile(resolved))
+            preferred = np.asarray(np.where(within > 0, within, tried.top_rate))
     if resolved.load is None:
         preferred, gpus = preferred / tried.gpus, np.zeros(gpus.shape)
     late = missed_for(missed(resolved, at.ttft_s, at.tpot_s), np.maximum(gpus, 1.0), ~overloaded)
@@ -628,22 +625,19 @@ def _best(resolved: ResolvedService, tried: Pools) -> int:
     return int(np.lexsort((*reversed(keys), overloaded))[0])
 
 
-def _most_kept(resolved: ResolvedService, tried: Pools) -> Array:
-    """The rate within the limits on latency, where they can be kept; else the highest [1/s]."""
-    within = tried.rate_within(_percentile(resolved))
-    return np.asarray(np.where(within > 0, within, tried.top_rate))
-
-
 def _choice(resolved: ResolvedService, one: Pools) -> Choice:
     """The service as a choice: its decode replicas, and beside them those that read prompts."""
     decodes, place = float(one.decodes[0]), one.kinds.decode[one.second]
     within = float(one.rate_within(_percentile(resolved))[0])
     top = within or float(one.top_rate[0])
-    return cases_of(resolved, place).chosen(0)(
+    load = top
+    if resolved.load not in (None, "request_rate"):  # the load that comes to the rate
+        load = top * (float(one.latencies(top).request_s[0]) + resolved.think_s)
+    return build_cases(resolved, place).chosen(0)(
         minimum=int(place.gpus[0]),
         full_rate=float(one.top_rate[0]) / HIGHEST_LOAD / decodes,
         top_rate=top / decodes,
-        top_load=_amount(resolved, one, top) / decodes,
+        top_load=load / decodes,
         places=float(one.found.most[0]),
         replicas=int(decodes),
         point=_pools_point(resolved, one),
@@ -656,13 +650,6 @@ def _percentile(resolved: ResolvedService) -> float | None:
     return resolved.percentile if LOADS[resolved.load].by_chance else None
 
 
-def _amount(resolved: ResolvedService, one: Pools, rate: float) -> float:
-    """The load that comes to a rate."""
-    if resolved.load in (None, "request_rate"):
-        return rate
-    return rate * (float(one.latencies(rate).request_s[0]) + resolved.think_s)
-
-
 def _readers(resolved: ResolvedService, one: Pools) -> PrefillReplicas:
     """The replicas that read prompts, with the means of what a request waits for until its first token."""
     rate, at = one.under(resolved.amount)
@@ -672,7 +659,7 @@ def _readers(resolved: ResolvedService, one: Pools) -> PrefillReplicas:
     place, whole = one.kinds.prefill[one.first], ReplicaLayouts.of()
     return PrefillReplicas(
         placement=place,
-        memory=cases_of(resolved, place).memory,
+        memory=build_cases(resolved, place).memory,
         replicas=int(one.prefills[0]),
         stages_s=parts,
         utilisation=float((taken * one.each_s / one.prefills)[0]),
@@ -715,14 +702,14 @@ Sized = Callable[["ResolvedService"], "ServingEstimate"]
 
 
 def size_fitting(resolved: ResolvedService, size_once: Sized) -> ServingEstimate:
-    """The service with the longest sequences, or the most of them, that fit the GPUs.
+    """Size the service with the longest sequences, or the most of them, that fit the GPUs.
 
     Without a number of GPUs those are meant that one replica needs at least.
     """
     placements = legal_placements(resolved.job, resolved.fixed, resolved.most_gpus())
     shortest = replace(resolved.traffic, inputs=1.0) if _context(resolved) else resolved.traffic
     least = replace(resolved, traffic=shortest)
-    fitting = cases_of(least, placements).fitting if len(placements) else np.zeros(0, dtype=bool)
+    fitting = build_cases(least, placements).fitting if len(placements) else np.zeros(0, dtype=bool)
     if not np.any(fitting):
         return size_once(resolved)
     placements = placements[fitting]
@@ -738,7 +725,7 @@ def _context(resolved: ResolvedService) -> bool:
 
 def _longest(resolved: ResolvedService, placements: ReplicaLayouts, size_once: Sized) -> ServingEstimate:
     job, outputs = resolved.job, resolved.traffic.outputs
-    replicas = np.minimum(replicas_of(resolved, placements), resolved.amount)
+    replicas = np.minimum(count_replicas(resolved, placements), resolved.amount)
     found = longest_context(job, placements, np.ceil(resolved.amount / replicas), outputs, _bound(resolved))
     best = float(found.max())
     if best <= 0:
@@ -752,7 +739,7 @@ def _most(resolved: ResolvedService, placements: ReplicaLayouts, size_once: Size
     job, traffic = resolved.job, resolved.traffic
     limit = job.engine.batching.max_sequences * job.groups(placements)
     each = np.minimum(sessions_held(job, placements, traffic.inputs, traffic.outputs), limit)
-    found = each * (1.0 if resolved.load == "batch" else replicas_of(resolved, placements))
+    found = each * (1.0 if resolved.load == "batch" else count_replicas(resolved, placements))
     best = float(found.max())
     if best < 1:
         return size_once(resolved)
@@ -778,15 +765,16 @@ def _told(resolved: ResolvedService, found: dict[str, object]) -> ResolvedServic
     return replace(resolved, values=with_values(resolved.values, found), origins=origins)
 
 
-def fit_of(sized: ServingEstimate) -> Fit | None:
-    """What was looked for as the result shows it; None where nothing was, or nothing fits."""
-    resolved = sized.resolved
-    if resolved.fit is None or not sized.fits:
+def build_fit(estimate: ServingEstimate) -> Fit | None:
+    """Build what was looked for as the result shows it; None where nothing was, or nothing fits."""
+    resolved = estimate.resolved
+    if resolved.fit is None or not estimate.fits:
         return None
     job, traffic, asked = resolved.job, resolved.traffic, resolved.scenario.values.serve.max_model_len
-    tokens, working = int(traffic.inputs + traffic.outputs), 1 if resolved.load == "batch" else sized.working_replicas
-    held = float(sessions_held(job, sized.placement, traffic.inputs, traffic.outputs)[0])
-    bound, limit = "memory", job.engine.batching.max_sequences * float(job.groups(sized.placement)[0])
+    tokens = int(traffic.inputs + traffic.outputs)
+    working = 1 if resolved.load == "batch" else estimate.working_replicas
+    held = float(sessions_held(job, estimate.placement, traffic.inputs, traffic.outputs)[0])
+    bound, limit = "memory", job.engine.batching.max_sequences * float(job.groups(estimate.placement)[0])
     if resolved.fit == SESSIONS and held > limit:
         bound = "max_sequences"
     if resolved.fit == CONTEXT and tokens == _bound(resolved):
@@ -802,9 +790,9 @@ def fit_of(sized: ServingEstimate) -> Fit | None:
     )
 
 
-def what_fits(sized: ServingEstimate) -> tuple[float, str]:
+def what_fits(estimate: ServingEstimate) -> tuple[float, str]:
     """The most of what was looked for, and its unit."""
-    resolved = sized.resolved
+    resolved = estimate.resolved
     if _context(resolved):
         return resolved.traffic.inputs + resolved.traffic.outputs, "tokens"
     return resolved.amount, "sessions"
@@ -890,19 +878,15 @@ def offered_load(resolved: ResolvedService, replicas: int) -> Offered:
     total = resolved.requests or 1
     requests = math.ceil(total / replicas)
     if resolved.trace:
-        return _replayed(resolved.trace, resolved.job.images, replicas)
+        trace, images = resolved.trace, resolved.job.images
+        seen = images.each * images.seen.tokens if images else 0
+        return Offered(trace.inputs[::replicas] + seen, trace.outputs[::replicas], trace.arrivals_s[::replicas])
     if resolved.load == "concurrency":
         return offered(resolved.traffic, requests, max(round(resolved.amount / replicas), 1))
     if resolved.load == "request_rate":
         arrivals_s = ARRIVALS[resolved.arrivals](resolved.amount, total)[::replicas]
         return offered(resolved.traffic, requests, arrivals_s=arrivals_s)
     return offered(resolved.traffic, requests)
-
-
-def _replayed(trace: Trace, images: Images | None, replicas: int) -> Offered:
-    """The requests of a trace that one replica gets, each with the images of all."""
-    seen = images.each * images.seen.tokens if images else 0
-    return Offered(trace.inputs[::replicas] + seen, trace.outputs[::replicas], trace.arrivals_s[::replicas])
 
 
 def constant_arrivals(rate: float, requests: int) -> Array:
@@ -928,7 +912,7 @@ ARRIVALS: Mapping[str, Callable[[float, int], Array]] = {"poisson": poisson_arri
 
 
 def tested(resolved: ResolvedService, choice: Choice) -> Choice:
-    """The choice with what the requests of a test see of one of its working replicas."""
+    """Add to the choice what the requests of a test see of one of its working replicas."""
     working = choice.replicas - resolved.spare_replicas
     test = run_test(resolved, choice.placement, choice.memory, working)
     return replace(choice, point=_tested(resolved, choice.point, test, working), test=test)

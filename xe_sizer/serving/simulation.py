@@ -489,7 +489,7 @@ TICK_S, LEAST_TOKENS = 1e-9, 1e-6  # what is smaller is nothing
 def simulate(
     job: ServingJob, placement: ReplicaLayouts, memory: ServingMemory, traffic: Traffic, load: Offered
 ) -> Outcome:
-    """What each request of a test sees of one replica.
+    """Simulate what each request of a test sees of one replica.
 
         now = sum of step_time(what the scheduler puts into the step)
         ttft = now at the end of the prompt - arrival,  tpot = (finish - first) / (outputs - 1)

@@ -23,9 +23,9 @@ from xe_sizer.laws.operator_time import (
     OperatorCost,
     exposed_launch_time_s,
     launch_counts,
+    operator_sizes,
     operator_times,
     operator_work,
-    sizes_of,
 )
 from xe_sizer.laws.parts import computed, part
 from xe_sizer.serving.job import reserves, serving_job
@@ -340,7 +340,7 @@ class Waiting(Immutable):
     "the engine",
 )
 def host(waiting: Waiting) -> Array:
-    """What the accelerator waits for: kernels that start slower than they run, and the engine between two steps."""
+    """Wait of the accelerator: for kernels that start slower than they run, and the engine between two steps."""
     step, job, engine = waiting.step, waiting.step.job, waiting.step.job.engine
     if job.efficiency.fixed:
         return step.zeros
@@ -407,7 +407,12 @@ def _step(job: ServingJob, placements: ReplicaLayouts, work: Work) -> EngineStep
         repeats_kv=kernels.repeats_kv or kernels.decode == "per-head",
     )
     flat = step_inputs(job, placements, tp, together, 1.0, 0.0, prompts)
-    layers = [op for op in layer_operators(flat) if not _own_kind(op)]
+    # The time of attention, scans and the cache depends on whose tokens they are.
+    layers = [
+        op
+        for op in layer_operators(flat)
+        if not isinstance(op, Attention | Scan) and op.name not in ("cache write", "scan")
+    ]
     for inputs in (
         step_inputs(job, placements, tp, decodes, each, past, decoding),
         step_inputs(job, placements, tp, prefills, tokens, before, prompts),
@@ -449,11 +454,6 @@ def _seeing(
     inputs = step_inputs(job, placements, tp, pieces, images.seen.patches, 0.0, kernels)
     encoding = replace(inputs, model=tower.encoder, weight_forward_bytes=0.0 * tp)
     yield from vision_operators(tower, encoding, layer_operators(encoding))
-
-
-def _own_kind(operator: Operator) -> bool:
-    """Operators whose time depends on whose tokens they are: attention, scans, and the cache."""
-    return isinstance(operator, Attention | Scan) or operator.name in ("cache write", "scan")
 
 
 def _narrow_launches(job: ServingJob, operators: Iterable[Operator]) -> float:
@@ -524,7 +524,7 @@ def decode_time(
     job: ServingJob, placements: ReplicaLayouts, sequences: ArrayLike, inputs: ArrayLike, outputs: ArrayLike,
     tokens_per_step: ArrayLike = 1.0,
 ) -> StepTime:  # fmt: skip
-    """The mean decode step of sequences that grow from their prompt to the end of their answer.
+    """Mean time of a decode step of sequences that grow from their prompt to the end of their answer.
 
         t = (t(0) + 4 t(1/2) + t(1)) / 6
 
@@ -598,14 +598,10 @@ def static_batch(
         prefill_s = prefill_s + step_s
     tpot_s = step_s * (outputs > 1.0)
     wave_s = prefill_s + np.maximum(outputs - 1.0, 0.0) * tpot_s
-    ttft_s = prefill_s + _waves_before(waves) * wave_s
+    full = np.floor(waves)  # a request waits for half of the full waves on average, or for all of them in the last
+    waves_before = np.asarray((full * (full - 1.0) / 2.0 + (waves - full) * full) / waves)
+    ttft_s = prefill_s + waves_before * wave_s
     return StaticBatch(prefill, decode, ttft_s, tpot_s, wave_s * waves)
-
-
-def _waves_before(waves: Array) -> Array:
-    """Waves that a request of a batch waits for on average [-]: of w waves floor(w) are full, the last is not."""
-    full = np.floor(waves)
-    return np.asarray((full * (full - 1.0) / 2.0 + (waves - full) * full) / waves)
 
 
 # A step operator by operator.
@@ -658,7 +654,7 @@ def _kernel(work: OperatorWork, at: _At, longer: Array) -> OperatorCost:
     seconds = at.one(longer * work.seconds[0])
     return OperatorCost(
         operator=operator,
-        sizes={name: at.one(size) for name, size in sizes_of(operator).items()},
+        sizes={name: at.one(size) for name, size in operator_sizes(operator).items()},
         times=at.one(longer * operator.layers),
         flops=at.one(longer * work.flops[0]),
         moved_bytes=at.one(longer * work.moved_bytes[0]),
@@ -674,7 +670,7 @@ def _exchange(step: EngineStep, at: _At, operator: Collective) -> OperatorCost:
     message = sum((at.one(size) for _, size in operator.forward), 0.0)
     return OperatorCost(
         operator=operator,
-        sizes={name: at.one(size) for name, size in sizes_of(operator).items()},
+        sizes={name: at.one(size) for name, size in operator_sizes(operator).items()},
         times=operator.layers,
         flops=0.0,
         moved_bytes=operator.layers * message,

@@ -65,7 +65,7 @@ from xe_sizer.serving.memory import (
     worst_moment,
 )
 from xe_sizer.serving.resolve import images_in
-from xe_sizer.serving.search import fit_of, host_cache_warnings, session_cache
+from xe_sizer.serving.search import build_fit, host_cache_warnings, session_cache
 from xe_sizer.serving.step_time import STEP_PARTS, adapter_products
 from xe_sizer.serving.uncertainty import MEMORY_ERROR_SHARE, span
 from xe_sizer.units import (
@@ -103,14 +103,14 @@ ENGINE_START_S = 60.0
 LEAST_SHARE = 1e-3
 
 
-def start_s(sized: ServingEstimate) -> float:
+def start_s(estimate: ServingEstimate) -> float:
     """Time from starting a replica to its first answer.
 
         start = weights of a server / read rate + start of the engine
 
     Parameters
     ----------
-    sized : the service with the placement of its replicas
+    estimate : the service with the placement of its replicas
 
     Returns
     -------
@@ -118,16 +118,16 @@ def start_s(sized: ServingEstimate) -> float:
 
     Source: own derivation; the user's `replica_start_s` where there is one.
     """
-    asked_s = sized.resolved.scenario.values.serve.replica_start_s
+    asked_s = estimate.resolved.scenario.values.serve.replica_start_s
     if asked_s is not None:
         return float(asked_s)
-    of_gpu = float(sized.memory.fixed[weights.name][0])
-    read_bytes = of_gpu * min(int(sized.placement.gpus[0]), sized.resolved.job.server.accelerators)
+    of_gpu = float(estimate.memory.fixed[weights.name][0])
+    read_bytes = of_gpu * min(int(estimate.placement.gpus[0]), estimate.resolved.job.server.accelerators)
     return read_bytes / READ_BYTES_PER_S + ENGINE_START_S
 
 
-def day(sized: ServingEstimate) -> Day | None:
-    """The hours of a day with the replicas that each needs, beside as many as the peak needs all day.
+def day(estimate: ServingEstimate) -> Day | None:
+    """Size every hour of a day with the replicas that it needs, beside as many as the peak needs all day.
 
         load(h) = load x value(h) / max of the values
         GPU hours = sum of GPUs(h) + (GPUs started) x start / 3600
@@ -137,7 +137,7 @@ def day(sized: ServingEstimate) -> Day | None:
 
     Parameters
     ----------
-    sized : the service at its peak
+    estimate : the service at its peak
 
     Returns
     -------
@@ -145,44 +145,44 @@ def day(sized: ServingEstimate) -> Day | None:
 
     Source: own derivation.
     """
-    values = sized.resolved.scenario.values.serve.hourly_load
-    if values is None or not sized.fits:
+    values = estimate.resolved.scenario.values.serve.hourly_load
+    if values is None or not estimate.fits:
         return None
     known: dict[float, ServingEstimate] = {}
-    at = [_at_share(sized, max(value / max(values), LEAST_SHARE), known) for value in values]
+    at = [_at_share(estimate, max(value / max(values), LEAST_SHARE), known) for value in values]
     hours = tuple(_hour(place, values[place] / max(values), one) for place, one in enumerate(at))
     before = (at[-1], *at[:-1])
     started = [max(now.gpus - then.gpus, 0) for now, then in zip(at, before, strict=True)]
-    starts_h = sum(started) * start_s(sized) / HOUR_S
+    starts_h = sum(started) * start_s(estimate) / HOUR_S
     costs = [one.cost for one in at]
     cost = None
-    if sized.cost is not None and sized.billed_gpus:
-        extra = starts_h * sized.cost / sized.billed_gpus
+    if estimate.cost is not None and estimate.billed_gpus:
+        extra = starts_h * estimate.cost / estimate.billed_gpus
         cost = sum(each for each in costs if each is not None) + extra
     return Day(
         hours=hours,
         requests=sum(hour.requests_per_s for hour in hours) * HOUR_S,
         gpu_hours=sum(one.gpus for one in at) + starts_h,
-        peak_gpu_hours=float(len(hours) * sized.gpus),
+        peak_gpu_hours=float(len(hours) * estimate.gpus),
         cost=cost,
-        peak_cost=None if sized.cost is None else len(hours) * sized.cost,
-        currency=sized.resolved.tariff.currency,
-        replica_start_s=start_s(sized),
+        peak_cost=None if estimate.cost is None else len(hours) * estimate.cost,
+        currency=estimate.resolved.tariff.currency,
+        replica_start_s=start_s(estimate),
         meets_limits=all(hour.meets_limits for hour in hours),
     )
 
 
-def _at_share(sized: ServingEstimate, share: float, known: dict[float, ServingEstimate]) -> ServingEstimate:
+def _at_share(estimate: ServingEstimate, share: float, known: dict[float, ServingEstimate]) -> ServingEstimate:
     """The service at a share of its load, on as few replicas as keep it, and on no more than at the peak."""
     if share not in known:
-        resolved, placement = sized.resolved, sized.placement
+        resolved, placement = estimate.resolved, estimate.placement
         fixed = {name: int(getattr(placement, name)[0]) for name in ("tp", "pp", "ep", "dp")}
         amount = resolved.amount * share
         if resolved.load == "concurrency":
             amount = max(math.floor(amount), 1.0)
-        fewer = sized.resized(amount=amount, gpus=None, fixed=fixed)
-        if fewer is None or fewer.gpus > sized.gpus:
-            fewer = sized.resized(amount=amount, gpus=sized.gpus, fixed=fixed) or sized
+        fewer = estimate.resized(amount=amount, gpus=None, fixed=fixed)
+        if fewer is None or fewer.gpus > estimate.gpus:
+            fewer = estimate.resized(amount=amount, gpus=estimate.gpus, fixed=fixed) or estimate
         known[share] = fewer
     return known[share]
 
@@ -207,8 +207,8 @@ def _hour(place: int, share: float, one: ServingEstimate) -> DayHour:
 PERCENTILES = (50.0, 90.0, 95.0, 99.0)  # that benchmark tools print
 
 
-def benchmark_of(sized: ServingEstimate) -> Benchmark | None:
-    """The test of a service; None where none was asked for, or nothing fits.
+def build_benchmark(estimate: ServingEstimate) -> Benchmark | None:
+    """Build the test of a service; None where none was asked for, or nothing fits.
 
         tokens per second = requests per second x mean tokens, over the whole test with its beginning and its end
         requests in flight = sum of the times of all requests / duration
@@ -218,7 +218,7 @@ def benchmark_of(sized: ServingEstimate) -> Benchmark | None:
 
     Parameters
     ----------
-    sized : a service with the outcome of one replica's requests
+    estimate : a service with the outcome of one replica's requests
 
     Returns
     -------
@@ -227,11 +227,11 @@ def benchmark_of(sized: ServingEstimate) -> Benchmark | None:
     Source: definitions of `vllm bench serve` (vllm/benchmarks/serve.py, calculate_metrics), of SGLang's bench_serving
     and of GenAI-Perf.
     """
-    test, resolved = sized.choice.test, sized.resolved
-    if test is None or not sized.fits:
+    test, resolved = estimate.choice.test, estimate.resolved
+    if test is None or not estimate.fits:
         return None
-    requests, rate = resolved.requests or 0, sized.requests_per_s
-    low, high = factors = _rates(sized, rate)
+    requests, rate = resolved.requests or 0, estimate.requests_per_s
+    low, high = factors = _rates(estimate, rate)
     inputs, outputs = (float(each.mean()) for each in (test.inputs, test.outputs))
     return Benchmark(
         arrivals=_arrivals(resolved),
@@ -246,10 +246,10 @@ def benchmark_of(sized: ServingEstimate) -> Benchmark | None:
         total_tokens_per_s=_between(rate * (inputs + outputs), factors),
         mean_concurrency=rate * float(test.request_s.mean()),
         goodput_per_s=_goodput(resolved, test, rate),
-        ttft_s=_benchmark_latency(sized, "ttft", test.ttft_s),
-        tpot_s=_benchmark_latency(sized, "tpot", test.tpot_s[test.outputs > 1.0]),
-        itl_s=_gaps(sized, test),
-        e2e_latency_s=_benchmark_latency(sized, "request", test.request_s),
+        ttft_s=_benchmark_latency(estimate, "ttft", test.ttft_s),
+        tpot_s=_benchmark_latency(estimate, "tpot", test.tpot_s[test.outputs > 1.0]),
+        itl_s=_gaps(estimate, test),
+        e2e_latency_s=_benchmark_latency(estimate, "request", test.request_s),
         preemptions=test.preempted,
     )
 
@@ -271,15 +271,15 @@ def _goodput(resolved: ResolvedService, test: Outcome, rate: float) -> float | N
     return rate * test.goodput(limits.max_ttft_s, limits.max_tpot_s) / test.requests_per_s
 
 
-def _rates(sized: ServingEstimate, rate: float) -> tuple[float, float]:
+def _rates(estimate: ServingEstimate, rate: float) -> tuple[float, float]:
     """Factors on the rate of a test, lowest and highest.
 
     Requests that come at a rate are no faster than that, and as fast while the replicas take more than comes.
     """
-    resolved, found = sized.resolved, span(sized.resolved, "throughput")
+    resolved, found = estimate.resolved, span(estimate.resolved, "throughput")
     if resolved.load != "request_rate" or not rate:
         return found.low, found.high
-    most = max(sized.choice.full_rate * sized.working_replicas, rate)
+    most = max(estimate.choice.full_rate * estimate.working_replicas, rate)
     return min(1.0, found.low * most / rate), max(1.0, min(found.high, resolved.amount / rate))
 
 
@@ -287,24 +287,24 @@ def _between(expected: float, factors: tuple[float, float]) -> Span:
     return Span(low=expected * factors[0], expected=expected, high=expected * factors[1])
 
 
-def _around(sized: ServingEstimate, quantity: Quantity, expected: float) -> Span:
+def _around(estimate: ServingEstimate, quantity: Quantity, expected: float) -> Span:
     """A latency with its range, in which nothing is faster than the hardware could be."""
-    found = span(sized.resolved, quantity).around(expected)
-    return Span(low=sized.no_faster(quantity, found.low, expected), expected=expected, high=found.high)
+    found = span(estimate.resolved, quantity).around(expected)
+    return Span(low=estimate.no_faster(quantity, found.low, expected), expected=expected, high=found.high)
 
 
-def _benchmark_latency(sized: ServingEstimate, quantity: Quantity, seconds: Array) -> BenchmarkLatency:
+def _benchmark_latency(estimate: ServingEstimate, quantity: Quantity, seconds: Array) -> BenchmarkLatency:
     """Mean with its range, median and percentiles of one figure of all requests; zeros where no request has it."""
     values = seconds if seconds.size else np.zeros(1)
     median, p90, p95, p99 = (float(value) for value in np.percentile(values, PERCENTILES))
-    mean = _around(sized, quantity, float(values.mean()))
+    mean = _around(estimate, quantity, float(values.mean()))
     return BenchmarkLatency(mean=mean, median=median, p90=p90, p95=p95, p99=p99)
 
 
-def _gaps(sized: ServingEstimate, test: Outcome) -> BenchmarkLatency:
+def _gaps(estimate: ServingEstimate, test: Outcome) -> BenchmarkLatency:
     """Times between two tokens of a request, of all requests together."""
     median, p90, p95, p99 = (test.gap_at_s(percentile) for percentile in PERCENTILES)
-    return BenchmarkLatency(mean=_around(sized, "tpot", test.mean_gap_s), median=median, p90=p90, p95=p95, p99=p99)
+    return BenchmarkLatency(mean=_around(estimate, "tpot", test.mean_gap_s), median=median, p90=p90, p95=p95, p99=p99)
 
 
 # Two pools, beside the same service with all on all replicas.
@@ -312,35 +312,35 @@ def _gaps(sized: ServingEstimate, test: Outcome) -> BenchmarkLatency:
 WORTH_SAYING = 1.05  # times the GPUs or the requests of the other, from which one of two is the better
 
 
-def disaggregation(sized: ServingEstimate) -> Disaggregation | None:
+def disaggregation(estimate: ServingEstimate) -> Disaggregation | None:
     """The replicas that only read prompts, what a first token waits for, and the answer without them."""
-    prefills = sized.choice.prefills
+    prefills = estimate.choice.prefills
     if prefills is None:
         return None
-    without = sized.resized(prefill_replicas=None, prefill_fixed={})
-    by = "gpus" if sized.resolved.gpus is None and sized.resolved.load is not None else "max_requests_per_s"
+    without = estimate.resized(prefill_replicas=None, prefill_fixed={})
+    by = "gpus" if estimate.resolved.gpus is None and estimate.resolved.load is not None else "max_requests_per_s"
     stages = prefills.stages_s
     return Disaggregation(
         prefill_replicas=prefills.replicas,
         prefill_gpus=int(prefills.placement.gpus[0]),
-        prefill_layout=layout_of(prefills.placement),
-        decode_replicas=sized.replicas,
+        prefill_layout=build_layout(prefills.placement),
+        decode_replicas=estimate.replicas,
         utilisation=prefills.utilisation,
         link_utilisation=prefills.link_utilisation,
-        queue_s=stages["queue"] if not sized.overloaded else None,
+        queue_s=stages["queue"] if not estimate.overloaded else None,
         prefill_s=stages["prefill"],
         transfer_s=stages["transfer"],
         decode_s=stages["decode"],
         transfer_bytes=prefills.transfer_bytes,
         path="node" if prefills.same_node else "network",
         aggregated=None if without is None else _aggregated(without),
-        better=DISAGGREGATED if without is None else better_words(sized, without, by),
+        better=DISAGGREGATED if without is None else better_words(estimate, without, by),
         by=by,
     )
 
 
-def layout_of(placement: ReplicaLayouts) -> ReplicaLayout:
-    """The sizes of one placement."""
+def build_layout(placement: ReplicaLayouts) -> ReplicaLayout:
+    """Build the sizes of one placement."""
     return ReplicaLayout(**{name: int(getattr(placement, name)[0]) for name in ReplicaLayout.__struct_fields__})
 
 
@@ -349,7 +349,7 @@ def _aggregated(without: ServingEstimate) -> Aggregated:
     return Aggregated(
         gpus=without.gpus,
         replicas=without.replicas,
-        layout=layout_of(without.placement),
+        layout=build_layout(without.placement),
         meets_limits=without.ok,
         ttft_s=bounded[0],
         tpot_s=bounded[1],
@@ -357,14 +357,14 @@ def _aggregated(without: ServingEstimate) -> Aggregated:
     )
 
 
-def better_words(sized: ServingEstimate, without: ServingEstimate, by: str) -> str:
+def better_words(estimate: ServingEstimate, without: ServingEstimate, by: str) -> str:
     """What keeps the limits where one alone does; else what takes fewer GPUs, or more requests on a GPU."""
-    if sized.ok != without.ok:
-        return DISAGGREGATED if sized.ok else AGGREGATED
+    if estimate.ok != without.ok:
+        return DISAGGREGATED if estimate.ok else AGGREGATED
     if by == "gpus":
-        gain = without.gpus / sized.gpus
+        gain = without.gpus / estimate.gpus
     else:
-        gain = (sized.most_per_s / sized.gpus) / max(without.most_per_s / without.gpus, 1e-12)
+        gain = (estimate.most_per_s / estimate.gpus) / max(without.most_per_s / without.gpus, 1e-12)
     if gain >= WORTH_SAYING:
         return DISAGGREGATED
     return AGGREGATED if gain * WORTH_SAYING <= 1.0 else ALIKE
@@ -451,17 +451,17 @@ def _held(estimate: ServingEstimate) -> str:
 # Latencies over the load, as a capacity planner plots them.
 
 
-def load_curve(sized: ServingEstimate) -> Iterator[LoadPoint]:
-    """The placement and the replicas of an estimate under other loads, ascending; none for a batch.
+def load_curve(estimate: ServingEstimate) -> Iterator[LoadPoint]:
+    """Evaluate the placement and the replicas of an estimate under other loads, ascending; none for a batch.
 
         load of the service = load of a replica x working replicas
 
     Source: own derivation: `Load.served` at loads that nobody asked for, as a picture needs them.
     """
-    resolved, found = sized.resolved, sized.choice.curve
-    if found is None or not sized.fits:
+    resolved, found = estimate.resolved, estimate.choice.curve
+    if found is None or not estimate.fits:
         return
-    load, working = LOADS[resolved.load], sized.working_replicas
+    load, working = LOADS[resolved.load], estimate.working_replicas
     each = load.along(resolved, found)
     rates, mean = load.served(resolved, found, each)
     rates = np.broadcast_to(rates, each.shape)
@@ -489,10 +489,10 @@ USED = frozenset(SERVE_OPTIONS.values()) | {"job", "cost.currency"}
 PARTLY_USED = ("layout", "limits", "cost", "efficiency", "serve", "lora")
 
 
-def warnings_of(sized: ServingEstimate) -> Iterator[str]:
+def find_warnings(estimate: ServingEstimate) -> Iterator[str]:
     """Warnings that need the answer, and those about keys that inference does not read."""
-    resolved, traffic = sized.resolved, sized.resolved.traffic
-    yield from joining_assumptions(resolved.job.server, int(sized.placement.gpus[0]))
+    resolved, traffic = estimate.resolved, estimate.resolved.traffic
+    yield from joining_assumptions(resolved.job.server, int(estimate.placement.gpus[0]))
     images = resolved.job.images
     text_tokens = traffic.inputs - (images.each * images.seen.tokens if images else 0)
     lengths = {
@@ -506,29 +506,29 @@ def warnings_of(sized: ServingEstimate) -> Iterator[str]:
     if resolved.load is None and resolved.requests is None:
         loads = f"{', '.join(LOAD_KEYS[:-1])} or {LOAD_KEYS[-1]}"
         yield f"no load is given: each replica runs at {whole_percent(FULL)} of its capacity ({loads})"
-    yield from cautions(sized)
-    yield from _saturated(sized)
-    yield from host_cache_warnings(sized)
+    yield from cautions(estimate)
+    yield from _saturated(estimate)
+    yield from host_cache_warnings(estimate)
     if traffic.draft_tokens:
         yield "the memory of a draft model is not counted: drafts from the model's own heads need none"
-    yield from _formats(sized)
-    if resolved.gpus is not None and sized.fits and resolved.gpus > sized.gpus:
-        left, size = resolved.gpus - sized.gpus, int(sized.placement.gpus[0])
+    yield from _formats(estimate)
+    if resolved.gpus is not None and estimate.fits and resolved.gpus > estimate.gpus:
+        left, size = resolved.gpus - estimate.gpus, int(estimate.placement.gpus[0])
         yield f"{left} of the {resolved.gpus} GPUs stay idle: replicas have {size}"
-    if sized.cost is not None:
-        yield from whole_servers(sized.billed_gpus, sized.gpus, sized.resolved.job.server)
+    if estimate.cost is not None:
+        yield from whole_servers(estimate.billed_gpus, estimate.gpus, estimate.resolved.job.server)
     ignored = sorted(_ignored(resolved.scenario, resolved.values.serve.engine or ""))
     if ignored:
         yield f"no effect on inference: {', '.join(ignored)}"
 
 
-def cautions(sized: ServingEstimate) -> Iterator[str]:
-    """What a reader must know to read the verdict right: what a failure stops, what keeps an engine from starting."""
-    model = sized.resolved.job.model
+def cautions(estimate: ServingEstimate) -> Iterator[str]:
+    """Yield what helps to read the verdict right: what a failure stops, what keeps an engine from starting."""
+    model = estimate.resolved.job.model
     yield from (f"{model.name}: {guess}" for guess in model.guesses)
-    yield from _spanning(sized)
-    yield from _failing(sized)
-    yield from _too_long(sized)
+    yield from _spanning(estimate)
+    yield from _failing(estimate)
+    yield from _too_long(estimate)
 
 
 def misread(resolved: ResolvedService) -> Iterator[str]:
@@ -542,76 +542,82 @@ def misread(resolved: ResolvedService) -> Iterator[str]:
         yield f"{name} {limit:g} is read as {limit:,g} s{each}: {meant}{rate}"
 
 
-def _spanning(sized: ServingEstimate) -> Iterator[str]:
+def _spanning(estimate: ServingEstimate) -> Iterator[str]:
     """That a replica needs several servers to run, each of which stops it."""
-    servers = math.ceil(int(sized.placement.gpus[0]) / sized.resolved.job.server.accelerators)
-    if sized.fits and servers > 1:
-        which = "the only replica" if sized.working_replicas == 1 else "each replica"
+    servers = math.ceil(int(estimate.placement.gpus[0]) / estimate.resolved.job.server.accelerators)
+    if estimate.fits and servers > 1:
+        which = "the only replica" if estimate.working_replicas == 1 else "each replica"
         yield f"{which} spans {servers} servers: one failure stops it all"
 
 
-def _failing(sized: ServingEstimate) -> Iterator[str]:
+def _failing(estimate: ServingEstimate) -> Iterator[str]:
     """What is left of several replicas as the server fails that has most of them, where that is too little."""
-    resolved, working = sized.resolved, sized.working_replicas
-    each, node = int(sized.placement.gpus[0]), resolved.job.server.accelerators
-    alone = sized.replicas == 1 or each > node or resolved.prefill_replicas is not None
-    if not sized.ok or resolved.load in (None, "batch") or alone or sized.choice.test:
+    resolved, working = estimate.resolved, estimate.working_replicas
+    each, node = int(estimate.placement.gpus[0]), resolved.job.server.accelerators
+    alone = estimate.replicas == 1 or each > node or resolved.prefill_replicas is not None
+    if not estimate.ok or resolved.load in (None, "batch") or alone or estimate.choice.test:
         return
-    together = min(node // each, sized.replicas)
-    left = sized.replicas - together
-    if left >= working or left * sized.choice.top_load >= resolved.amount:
+    together = min(node // each, estimate.replicas)
+    left = estimate.replicas - together
+    if left >= working or left * estimate.choice.top_load >= resolved.amount:
         return
-    where = f"all {sized.replicas} replicas are" if not left else f"{together} of the {sized.replicas} replicas are"
-    taken = rounded(left * sized.choice.top_load, down=True)
+    where = (
+        f"all {estimate.replicas} replicas are" if not left else f"{together} of the {estimate.replicas} replicas are"
+    )
+    taken = rounded(left * estimate.choice.top_load, down=True)
     most = f"the others take {taken:g} of {resolved.amount:,.6g}" if left else "nothing serves"
     spare = f"{resolved.scenario.caller.setting('serve.spare_replicas', together)} keeps the service up"
     yield f"{where} in one server: if it fails, {most} ({spare})"
 
 
-def _saturated(sized: ServingEstimate) -> Iterator[str]:
-    resolved, places = sized.resolved, sized.choice.places
+def _saturated(estimate: ServingEstimate) -> Iterator[str]:
+    resolved, places = estimate.resolved, estimate.choice.places
     scenario, load = resolved.scenario, resolved.load
-    if not sized.fits:
+    if not estimate.fits:
         return
-    if load == "concurrency" and sized.point.in_flight > places + 0.5:
-        inside = f"{math.floor(places) * sized.working_replicas:,} of the {resolved.amount:,.0f} requests run at once"
+    if load == "concurrency" and estimate.point.in_flight > places + 0.5:
+        inside = (
+            f"{math.floor(places) * estimate.working_replicas:,} of the {resolved.amount:,.0f} requests run at once"
+        )
         yield f"{inside}: the others wait in the queue (more GPUs or narrower formats)"
     if load == "batch" and resolved.amount > places:
         inside = f"{max(math.floor(places), 1):,} of the {resolved.amount:,.0f} requests of the batch run at once"
         yield f"{inside}: a replica runs it in waves"
-    if load in CHANCE and not resolved.limits_latency and SATURATED < sized.utilisation <= 1.0:
-        used = f"{min(sized.utilisation, 0.999):.1%}"
+    if load in CHANCE and not resolved.limits_latency and SATURATED < estimate.utilisation <= 1.0:
+        used = f"{min(estimate.utilisation, 0.999):.1%}"
         ttft, tpot = (scenario.caller.setting(key) for key in ("limits.max_ttft_s", "limits.max_tpot_s"))
         yield f"replicas run at {used} of what they sustain: {ttft} and {tpot} say how long requests may take"
 
 
-def _too_long(sized: ServingEstimate) -> Iterator[str]:
+def _too_long(estimate: ServingEstimate) -> Iterator[str]:
     """Some engines do not start where the cache of a replica is too small for one sequence of the longest length."""
-    resolved = sized.resolved
+    resolved = estimate.resolved
     engine, longest = resolved.job.engine, resolved.values.serve.max_model_len
-    yield from _rejected(sized, resolved.scenario.values.serve.max_model_len)
-    if longest is None or not engine.memory.length_flag or not sized.fits or sized.too_long or sized.holds_one(longest):
+    yield from _rejected(estimate, resolved.scenario.values.serve.max_model_len)
+    if longest is None or not engine.memory.length_flag or not estimate.fits:
+        return
+    if estimate.too_long or estimate.holds_one(longest):
         return
     text = f"{engine.name} refuses to start for sequences of {longest:,} tokens (the model's maximum)"
-    start = f"Start it with {engine.memory.length_flag} {sized.longest_held(longest)}"
+    start = f"Start it with {engine.memory.length_flag} {estimate.longest_held(longest)}"
     yield f"{text}: the KV cache of a replica does not hold one. {start}"
 
 
-def _rejected(sized: ServingEstimate, asked: int | None) -> Iterator[str]:
+def _rejected(estimate: ServingEstimate, asked: int | None) -> Iterator[str]:
     """Of engines that start all the same: what they reject, and that the model was trained for less."""
-    job = sized.resolved.job
-    if asked is None or job.engine.memory.length_flag or not sized.fits or sized.grows or sized.too_long:
+    job = estimate.resolved.job
+    if asked is None or job.engine.memory.length_flag or not estimate.fits or estimate.grows or estimate.too_long:
         return
-    if not sized.holds_one(asked):
-        held = f"its KV cache holds {sized.longest_held(asked):,}"
+    if not estimate.holds_one(asked):
+        held = f"its KV cache holds {estimate.longest_held(asked):,}"
         yield f"{job.engine.name} starts and rejects sequences of {asked:,} tokens: {held}"
     if job.model.max_positions and asked > job.model.max_positions:
         positions = f"the {job.model.max_positions:,} positions that {job.model.name} was trained for"
         yield f"max_model_len {asked:,} is above {positions}"
 
 
-def _formats(sized: ServingEstimate) -> Iterator[str]:
-    asked, job = sized.resolved.scenario.values.serve.activations, sized.resolved.job
+def _formats(estimate: ServingEstimate) -> Iterator[str]:
+    asked, job = estimate.resolved.scenario.values.serve.activations, estimate.resolved.job
     if asked is not None and asked != job.scheme.activations.name:
         gpu = job.server.accelerator.name
         yield f"{gpu} does not multiply {asked}: activations stay in {job.scheme.activations.name}"
@@ -633,15 +639,15 @@ def _ignored(scenario: Scenario, engine: str) -> set[str]:
 # LoRA adapters.
 
 
-def adapters_of(sized: ServingEstimate) -> Adapters | None:
-    """What they take of a GPU and of a decode step; None where the service has none."""
-    job, placement = sized.resolved.job, sized.placement
+def build_adapters(estimate: ServingEstimate) -> Adapters | None:
+    """Build what adapters take of a GPU and of a decode step; None where the service has none."""
+    job, placement = estimate.resolved.job, estimate.placement
     adapters = job.adapters
     if adapters is None:
         return None
-    decode = {name: float(seconds[0]) for name, seconds in sized.point.decode.parts.items()}
+    decode = {name: float(seconds[0]) for name, seconds in estimate.point.decode.parts.items()}
     held_bytes = float(adapter_bytes(job.model, adapters, placement)[0])
-    sequences = max(sized.point.running, 1.0) / float(job.groups(placement)[0])
+    sequences = max(estimate.point.running, 1.0) / float(job.groups(placement)[0])
     return Adapters(
         count=adapters.count,
         held=adapters.held,
@@ -661,52 +667,52 @@ def adapters_of(sized: ServingEstimate) -> Adapters | None:
 INFERENCE_POWER_SHARE = 0.7
 
 
-def summarise(sized: ServingEstimate, details: bool = True) -> ServeResult:
+def summarise(estimate: ServingEstimate, details: bool = True) -> ServeResult:
     """Everything about an estimate but the advice.
 
     details : with what only a full report shows: the minimum of GPUs, the curve over the load, and sources
     """
-    resolved = sized.resolved
-    node, nodes = resolved.job.server.accelerators, sized.nodes
+    resolved = estimate.resolved
+    node, nodes = resolved.job.server.accelerators, estimate.nodes
     return ServeResult(
         schema_version=SCHEMA_VERSION,
         tool_version=__version__,
-        scenario=_scenario(sized),
-        verdict=verdict_of(sized, sized.confidence, sized.keeps_limits, _reasons(sized)),
+        scenario=_scenario(estimate),
+        verdict=verdict_of(estimate, estimate.confidence, estimate.keeps_limits, _reasons(estimate)),
         gpus=Gpus(
-            count=sized.gpus,
+            count=estimate.gpus,
             nodes=nodes,
-            gpus_per_node=min(sized.gpus, node),
-            minimum_that_fits=sized.minimum if details else None,
+            gpus_per_node=min(estimate.gpus, node),
+            minimum_that_fits=estimate.minimum if details else None,
         ),
-        layout=layout_of(sized.placement),
-        memory=serve_memory(sized, details),
-        latency=_latency(sized),
-        throughput=throughput_of(sized),
-        kv_cache=_kv_cache(sized),
-        replicas=_replicas(sized, nodes),
-        per_replica=_per_replica(sized),
-        cost=cost_of(sized),
-        phases=Phases(prefill=_phase(sized.point.prefill), decode=_phase(sized.point.decode)),
-        images=images_in(sized) if sized.fits else None,
-        test=benchmark_of(sized) if sized.choice.test else None,
-        load_curve=tuple(load_curve(sized)) if details and not sized.choice.test else (),
-        day=day(sized) if details else None,
-        disaggregation=disaggregation(sized) if details else None,
-        adapters=adapters_of(sized),
-        session_cache=session_cache(sized),
-        fit=fit_of(sized),
-        cautions=tuple(cautions(sized)),
+        layout=build_layout(estimate.placement),
+        memory=serve_memory(estimate, details),
+        latency=_latency(estimate),
+        throughput=build_throughput(estimate),
+        kv_cache=_kv_cache(estimate),
+        replicas=_replicas(estimate, nodes),
+        per_replica=_per_replica(estimate),
+        cost=build_cost(estimate),
+        phases=Phases(prefill=_phase(estimate.point.prefill), decode=_phase(estimate.point.decode)),
+        images=images_in(estimate) if estimate.fits else None,
+        test=build_benchmark(estimate) if estimate.choice.test else None,
+        load_curve=tuple(load_curve(estimate)) if details and not estimate.choice.test else (),
+        day=day(estimate) if details else None,
+        disaggregation=disaggregation(estimate) if details else None,
+        adapters=build_adapters(estimate),
+        session_cache=session_cache(estimate),
+        fit=build_fit(estimate),
+        cautions=tuple(cautions(estimate)),
         misread=tuple(misread(resolved)),
         read_from_name=resolved.read_from_name,
-        warnings=tuple(dict.fromkeys((*misread(resolved), *resolved.warnings, *warnings_of(sized)))),
-        sources=tuple(_sources(sized)) if details else (),
+        warnings=tuple(dict.fromkeys((*misread(resolved), *resolved.warnings, *find_warnings(estimate)))),
+        sources=tuple(_sources(estimate)) if details else (),
     )
 
 
-def _scenario(sized: ServingEstimate) -> dict[str, Any]:
+def _scenario(estimate: ServingEstimate) -> dict[str, Any]:
     """Resolved keys with their origin; the formats are those that are used, whichever way they were said."""
-    resolved = sized.resolved
+    resolved = estimate.resolved
     job = resolved.job
     nested = resolved_scenario(resolved.scenario, resolved.values, resolved.origins, job.model, job.server)
     origin, serve = nested["origin"], nested.setdefault("serve", {})
@@ -719,15 +725,15 @@ def _scenario(sized: ServingEstimate) -> dict[str, Any]:
     return nested
 
 
-def _latency(sized: ServingEstimate) -> Latency:
-    point, resolved = sized.point, sized.resolved
-    expected = (point.ttft_s, point.tpot_s, point.request_s) if sized.fits else (math.inf,) * 3
+def _latency(estimate: ServingEstimate) -> Latency:
+    point, resolved = estimate.point, estimate.resolved
+    expected = (point.ttft_s, point.tpot_s, point.request_s) if estimate.fits else (math.inf,) * 3
     quantities: tuple[Quantity, ...] = ("ttft", "tpot", "request")
     spans = {
-        f"{quantity}_s": _span(sized, quantity, value) for quantity, value in zip(quantities, expected, strict=True)
+        f"{quantity}_s": _span(estimate, quantity, value) for quantity, value in zip(quantities, expected, strict=True)
     }
     basis = span(resolved, "request")
-    percentiles = point.percentiles if sized.fits else {}
+    percentiles = point.percentiles if estimate.fits else {}
     return Latency(
         **spans,
         percentiles=tuple(
@@ -743,117 +749,119 @@ def _latency(sized: ServingEstimate) -> Latency:
     )  # fmt: skip
 
 
-def _span(sized: ServingEstimate, quantity: Quantity, expected: float) -> Span:
+def _span(estimate: ServingEstimate, quantity: Quantity, expected: float) -> Span:
     if not math.isfinite(expected):
         return Span(low=None, expected=None, high=None)
-    found = span(sized.resolved, quantity).around(expected)
-    return Span(low=sized.no_faster(quantity, found.low, expected), expected=found.expected, high=found.high)
+    found = span(estimate.resolved, quantity).around(expected)
+    return Span(low=estimate.no_faster(quantity, found.low, expected), expected=found.expected, high=found.high)
 
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def throughput_of(sized: ServingEstimate) -> Throughput:
-    traffic, rate = sized.resolved.traffic, sized.taken_per_s
+def build_throughput(estimate: ServingEstimate) -> Throughput:
+    traffic, rate = estimate.resolved.traffic, estimate.taken_per_s
     return Throughput(
         output_tokens_per_s=rate * traffic.outputs,
         total_tokens_per_s=rate * (traffic.inputs + traffic.outputs),
         requests_per_s=rate,
-        tokens_per_s_per_user=1.0 / sized.point.tpot_s if sized.fits and sized.point.tpot_s else 0.0,
-        output_tokens_per_s_per_gpu=rate * traffic.outputs / sized.gpus,
-        requests_in_flight=_finite(sized.in_flight),
+        tokens_per_s_per_user=1.0 / estimate.point.tpot_s if estimate.fits and estimate.point.tpot_s else 0.0,
+        output_tokens_per_s_per_gpu=rate * traffic.outputs / estimate.gpus,
+        requests_in_flight=_finite(estimate.in_flight),
     )
 
 
-def _per_replica(sized: ServingEstimate) -> PerReplica:
-    replicas, rate = sized.working_replicas, sized.taken_per_s
+def _per_replica(estimate: ServingEstimate) -> PerReplica:
+    replicas, rate = estimate.working_replicas, estimate.taken_per_s
     return PerReplica(
-        gpus=int(sized.placement.gpus[0]),
+        gpus=int(estimate.placement.gpus[0]),
         requests_per_s=rate / replicas,
-        concurrency=_finite(sized.in_flight / replicas),
-        running_requests=sized.point.running if sized.fits else 0.0,
-        output_tokens_per_s=rate * sized.resolved.traffic.outputs / replicas,
+        concurrency=_finite(estimate.in_flight / replicas),
+        running_requests=estimate.point.running if estimate.fits else 0.0,
+        output_tokens_per_s=rate * estimate.resolved.traffic.outputs / replicas,
     )
 
 
-def _kv_cache(sized: ServingEstimate) -> KvCache:
-    job, traffic, placement = sized.resolved.job, sized.resolved.traffic, sized.placement
+def _kv_cache(estimate: ServingEstimate) -> KvCache:
+    job, traffic, placement = estimate.resolved.job, estimate.resolved.traffic, estimate.placement
     ranks = int(placement.dp[0]) * (int(placement.pp[0]) if job.engine.pipelined else 1)
     return KvCache(
         bytes_per_token=token_bytes(job.model, job.scheme.cache),
-        pool_bytes=sized.cache_bytes * int(placement.gpus[0]),
-        pool_tokens=sized.choice.holds * (traffic.inputs + traffic.outputs),
-        max_concurrency=min(sized.choice.holds, float(job.engine.batching.max_sequences * ranks)),
+        pool_bytes=estimate.cache_bytes * int(placement.gpus[0]),
+        pool_tokens=estimate.choice.holds * (traffic.inputs + traffic.outputs),
+        max_concurrency=min(estimate.choice.holds, float(job.engine.batching.max_sequences * ranks)),
     )
 
 
-def _replicas(sized: ServingEstimate, nodes: int) -> Replicas:
+def _replicas(estimate: ServingEstimate, nodes: int) -> Replicas:
     return Replicas(
-        count=sized.replicas,
-        spare=sized.resolved.spare_replicas,
-        gpus=sized.gpus,
+        count=estimate.replicas,
+        spare=estimate.resolved.spare_replicas,
+        gpus=estimate.gpus,
         nodes=nodes,
-        utilisation=sized.utilisation if sized.fits else 0.0,
-        max_requests_per_s=sized.most_per_s if sized.fits else 0.0,
-        running_requests=sized.point.running if sized.fits else 0.0,
-        max_load=sized.choice.top_load * sized.working_replicas if sized.fits and sized.resolved.load else None,
+        utilisation=estimate.utilisation if estimate.fits else 0.0,
+        max_requests_per_s=estimate.most_per_s if estimate.fits else 0.0,
+        running_requests=estimate.point.running if estimate.fits else 0.0,
+        max_load=estimate.choice.top_load * estimate.working_replicas
+        if estimate.fits and estimate.resolved.load
+        else None,
     )
 
 
-def cost_of(sized: ServingEstimate) -> ServeCost:
+def build_cost(estimate: ServingEstimate) -> ServeCost:
     """Price and energy of all GPUs by the tokens that they process, idle and spare ones included."""
-    server = sized.resolved.job.server
-    energy = energy_kwh(server, float(sized.gpus), INFERENCE_POWER_SHARE)
-    millions = throughput_of(sized).total_tokens_per_s * HOUR_S / MEGA
+    server = estimate.resolved.job.server
+    energy = energy_kwh(server, float(estimate.gpus), INFERENCE_POWER_SHARE)
+    millions = build_throughput(estimate).total_tokens_per_s * HOUR_S / MEGA
     return ServeCost(
-        per_hour=sized.cost,
-        per_million_input_tokens=sized.cost_per_million_input_tokens,
-        per_million_output_tokens=sized.cost_per_million_tokens,
+        per_hour=estimate.cost,
+        per_million_input_tokens=estimate.cost_per_million_input_tokens,
+        per_million_output_tokens=estimate.cost_per_million_tokens,
         energy_kwh_per_million_tokens=None if energy is None or not millions else energy / millions,
-        currency=sized.resolved.tariff.currency,
+        currency=estimate.resolved.tariff.currency,
         energy_formula=energy_words(server, INFERENCE_POWER_SHARE),
-        per_million_tokens=sized.cost_per_million_of_both,
-        billed_gpus=None if sized.cost is None else sized.billed_gpus,
-        hourly_price=sized.resolved.tariff.hourly(server),
+        per_million_tokens=estimate.cost_per_million_of_both,
+        billed_gpus=None if estimate.cost is None else estimate.billed_gpus,
+        hourly_price=estimate.resolved.tariff.hourly(server),
     )
 
 
-def _reasons(sized: ServingEstimate) -> Iterator[Reason]:
-    if not sized.fits:
-        yield shortage(sized)
-    elif sized.too_long:
-        yield _too_long_reason(sized)
-    elif sized.overloaded:
-        yield _overload(sized)
-    elif sized.queues:
-        running = math.floor(sized.choice.places) * sized.working_replicas
+def _reasons(estimate: ServingEstimate) -> Iterator[Reason]:
+    if not estimate.fits:
+        yield shortage(estimate)
+    elif estimate.too_long:
+        yield _too_long_reason(estimate)
+    elif estimate.overloaded:
+        yield _overload(estimate)
+    elif estimate.queues:
+        running = math.floor(estimate.choice.places) * estimate.working_replicas
         message = (
-            f"{running:,} of the {sized.in_flight:,.0f} requests in flight run at once, the others wait in the queue"
+            f"{running:,} of the {estimate.in_flight:,.0f} requests in flight run at once, the others wait in the queue"
         )
         yield Reason(code=QUEUES, message=message)
-    known = sized.limits if sized.fits else tuple(limit for limit in sized.limits if limit.value is not None)
-    yield from memory_doubt(sized, sized.confidence)
-    yield from missed(known, sized.resolved.scenario.caller, confidence=sized.confidence)
+    known = estimate.limits if estimate.fits else tuple(limit for limit in estimate.limits if limit.value is not None)
+    yield from memory_doubt(estimate, estimate.confidence)
+    yield from missed(known, estimate.resolved.scenario.caller, confidence=estimate.confidence)
 
 
-def _too_long_reason(sized: ServingEstimate) -> Reason:
-    resolved = sized.resolved
+def _too_long_reason(estimate: ServingEstimate) -> Reason:
+    resolved = estimate.resolved
     asked, positions = resolved.scenario.values.serve.max_model_len or 0, resolved.job.model.max_positions
     whose = f"max_model_len {asked:,} is more than the {positions:,} positions of {resolved.job.model.name}"
     return Reason(code=TOO_LONG, message=f"{whose}: {resolved.job.engine.name} refuses to start")
 
 
-def _overload(sized: ServingEstimate) -> Reason:
-    asked, replicas, gpus = sized.resolved.amount, sized.working_replicas, int(sized.placement.gpus[0])
-    if not sized.choice.full_rate:
+def _overload(estimate: ServingEstimate) -> Reason:
+    asked, replicas, gpus = estimate.resolved.amount, estimate.working_replicas, int(estimate.placement.gpus[0])
+    if not estimate.choice.full_rate:
         message = "the KV cache of a replica is too small for the longest of requests that vary this much"
         return Reason(code=OVERLOADED, message=message)
-    shape, prefills = f"{gpus} GPU{'s' if gpus > 1 else ''}", sized.choice.prefills
+    shape, prefills = f"{gpus} GPU{'s' if gpus > 1 else ''}", estimate.choice.prefills
     words = f"{replicas} replicas of {shape} sustain" if replicas > 1 else f"one replica of {shape} sustains"
     if prefills:
         words = f"{prefills.replicas} prefill and {replicas} decode replicas sustain"
-    most = rounded(HIGHEST_LOAD * sized.choice.full_rate * replicas, down=True)
+    most = rounded(HIGHEST_LOAD * estimate.choice.full_rate * replicas, down=True)
     message = f"{asked:,.6g} requests/s are more than the {most:g} that {words}"
     return Reason(code=OVERLOADED, message=message)
 
@@ -872,9 +880,9 @@ def _phase(step: StepTime) -> Phase:
     )
 
 
-def with_operators(result: ServeResult, sized: ServingEstimate) -> ServeResult:
-    """The result with both kinds of step operator by operator."""
-    phases, point = result.phases, sized.point
+def with_operators(result: ServeResult, estimate: ServingEstimate) -> ServeResult:
+    """Add the operators of both kinds of step to the result."""
+    phases, point = result.phases, estimate.point
     decode, prefill = _in_full(phases.decode, point.decode), _in_full(phases.prefill, point.prefill)
     return replace(result, phases=Phases(prefill=prefill, decode=decode))
 
@@ -886,8 +894,8 @@ def _in_full(phase: Phase, step: StepTime) -> Phase:
     return replace(phase, operators=operator_rows(operator_costs(step), phase.seconds))
 
 
-def _sources(sized: ServingEstimate) -> Iterator[Source]:
-    job = sized.resolved.job
+def _sources(estimate: ServingEstimate) -> Iterator[Source]:
+    job = estimate.resolved.job
     gpu, server = job.server.accelerator, job.server
     named = {
         f"accelerator {gpu.name}": gpu.source,

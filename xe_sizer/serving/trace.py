@@ -137,15 +137,10 @@ def _seconds(value: object) -> float:
     number = _number(value)
     if math.isfinite(number):
         return number
+    whole, point, part = str(value).partition(".")
+    digits = "".join(letter for letter in part if letter.isdigit())[:6]  # Azure's dates have seven
     try:
-        moment = datetime.fromisoformat(_microseconds(str(value)))
+        moment = datetime.fromisoformat(whole + (f".{digits:0<6}" if point else ""))
     except ValueError:
         return math.nan
     return moment.replace(tzinfo=None).timestamp()
-
-
-def _microseconds(moment: str) -> str:
-    """The date with six digits behind its seconds: Azure's have seven."""
-    whole, point, part = moment.partition(".")
-    digits = "".join(letter for letter in part if letter.isdigit())
-    return whole + (f".{digits[:6]:0<6}" if point else "")

@@ -29,7 +29,7 @@ MEMORY_SPREAD = Spread(1.0 - MEMORY_ERROR_SHARE, 1.0 + MEMORY_ERROR_SHARE)
 
 
 def span(resolved: ResolvedService, quantity: Quantity, assumed: bool = False) -> Uncertainty:
-    """The range of a latency or rate as factors on what is expected; 80 % of unseen measurements should lie inside.
+    """Range of a latency or rate as factors on what is expected; 80 % of unseen measurements should lie inside.
 
     A request takes most of its time token by token, and has the range of that. Engines without measurements have the
     range of their parent, or of all. assumed : lengths are a guess
@@ -46,7 +46,7 @@ def span(resolved: ResolvedService, quantity: Quantity, assumed: bool = False) -
     return from_residuals(table, (name, kind), kind, assumed, borrowed, evidence)
 
 
-def spread_of(resolved: ResolvedService, of: str) -> Spread | None:
+def find_spread(resolved: ResolvedService, of: str) -> Spread | None:
     """Factors on a quantity that a limit bounds, or on the peak of memory for what is left; None for a bound."""
     if of == "gpus":
         return EXACT
@@ -63,7 +63,7 @@ def allowed_latencies(resolved: ResolvedService) -> tuple[float | None, float | 
     asked = (limits.max_ttft_s, "ttft_s"), (limits.max_tpot_s, "tpot_s")
     if limits.confidence is None:
         return limits.max_ttft_s, limits.max_tpot_s
-    spreads = [(limit, spread_of(resolved, of)) for limit, of in asked]
+    spreads = [(limit, find_spread(resolved, of)) for limit, of in asked]
     ttft_s, tpot_s = (
         limit if limit is None or spread is None else limit / spread.quantile(limits.confidence)
         for limit, spread in spreads

@@ -19,9 +19,9 @@ from xe_sizer.scenario.read import changed
 from xe_sizer.serving.memory import serving_memory
 from xe_sizer.serving.queueing import curve
 from xe_sizer.serving.resolve import resolve
-from xe_sizer.serving.search import fit_of, size
+from xe_sizer.serving.search import build_fit, size
 from xe_sizer.serving.search_space import legal_placements
-from xe_sizer.serving.summary import layout_of, throughput_of
+from xe_sizer.serving.summary import build_layout, build_throughput
 from xe_sizer.studies.estimate import serving_wing
 
 if TYPE_CHECKING:
@@ -244,19 +244,19 @@ def option(sized: ServingEstimate) -> FleetOption:
         server=server.name,
         gpus=sized.gpus,
         replicas=sized.replicas,
-        layout=layout_of(sized.placement),
+        layout=build_layout(sized.placement),
         fits=sized.fits,
         meets_limits=sized.ok,
         ttft_s=ttft_s if math.isfinite(ttft_s) else None,
         tpot_s=tpot_s if math.isfinite(tpot_s) else None,
-        output_tokens_per_s_per_gpu=throughput_of(sized).output_tokens_per_s_per_gpu,
+        output_tokens_per_s_per_gpu=build_throughput(sized).output_tokens_per_s_per_gpu,
         utilisation=sized.utilisation,
         cost_per_hour=sized.cost,
         cost_per_million_output_tokens=sized.cost_per_million_tokens,
         currency=sized.resolved.tariff.currency,
         power_w=power_w(sized),
         cost_per_million_tokens=sized.cost_per_million_of_both,
-        fit=fit_of(sized),
+        fit=build_fit(sized),
         hourly_price=sized.resolved.tariff.hourly(server),
     )
 
@@ -285,7 +285,7 @@ def pareto(resolved: ResolvedService) -> tuple[ParetoPoint, ...]:
     step = max(math.ceil(len(kept) / MOST_POINTS), 1)
     return tuple(
         ParetoPoint(
-            layout=layout_of(placements[c : c + 1]),
+            layout=build_layout(placements[c : c + 1]),
             running_requests=float(found.states.running[r, c]),
             tokens_per_s_per_user=float(per_user[r, c]),
             output_tokens_per_s_per_gpu=float(per_gpu[r, c]),

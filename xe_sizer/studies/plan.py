@@ -38,7 +38,7 @@ from xe_sizer.training.layout import WORDS
 from xe_sizer.training.run import start_up_s
 from xe_sizer.training.search import GPUS_ERROR, Candidates, complexity, onward
 from xe_sizer.training.search_space import removed_by_rules, without_groups
-from xe_sizer.training.summary import bound_of, layout_of, scenario_of, slow_start
+from xe_sizer.training.summary import build_layout, longest_part, scenario_with_origins, slow_start
 from xe_sizer.version import __version__
 
 if TYPE_CHECKING:
@@ -295,7 +295,7 @@ def _result(
     return PlanResult(
         schema_version=SCHEMA_VERSION,
         tool_version=__version__,
-        scenario=scenario_of(resolved),
+        scenario=scenario_with_origins(resolved),
         objective=objective,
         verdict=_verdict(sized, answers, search.complete),
         search=search,
@@ -414,13 +414,13 @@ def _candidate(sized: TrainingEstimate, pareto: bool, registry: Registry) -> Can
         server=job.server.name,
         gpus=sized.gpus,
         nodes=-(-sized.gpus // node),
-        layout=layout_of(layouts),
+        layout=build_layout(layouts),
         step_s=sized.step_s,
         total_s=span,
         gpu_hours=sized.gpu_hours,
         peak_bytes=float(round(sized.peak_bytes)),
         headroom_bytes=float(round(sized.usable_bytes) - round(sized.peak_bytes)),
-        bound=bound_of(sized.component_s),
+        bound=longest_part(sized.component_s),
         pools=sized.pools,
         colocated=sized.colocated,
         pareto=pareto,

@@ -14,7 +14,7 @@ from xe_sizer.result.studies import (
     ScalingPoint,
 )
 from xe_sizer.studies.estimate import job_wing
-from xe_sizer.training.summary import COMPUTE, bound_of, layout_of, scenario_of
+from xe_sizer.training.summary import COMPUTE, build_layout, longest_part, scenario_with_origins
 
 if TYPE_CHECKING:
     from xe_sizer.profiles.catalogue import Registry
@@ -48,7 +48,7 @@ def scaling(scenario: Scenario, registry: Registry, weak: bool = False) -> Scali
             sized = found[count]
         if sized is not None:
             points.append(_point(sized, points[0] if points else None))
-    kind, shown = "weak" if weak else "strong", scenario_of(searched.resolved)
+    kind, shown = "weak" if weak else "strong", scenario_with_origins(searched.resolved)
     return Scaling(schema_version=SCHEMA_VERSION, scenario=shown, kind=kind, points=tuple(points))
 
 
@@ -69,10 +69,10 @@ def _point(sized: TrainingEstimate, first: ScalingPoint | None) -> ScalingPoint:
     return ScalingPoint(
         gpus=sized.gpus,
         global_batch=job.global_batch,
-        layout=layout_of(sized.layouts),
+        layout=build_layout(sized.layouts),
         step_s=sized.step_s,
         tokens_per_s=sized.tokens_per_s,
         efficiency=samples_per_s / sized.gpus / alone,
-        bound=bound_of(seconds),
-        lost=bound_of({**seconds, **dict.fromkeys(COMPUTE, 0.0)}),  # what takes most and is not compute
+        bound=longest_part(seconds),
+        lost=longest_part({**seconds, **dict.fromkeys(COMPUTE, 0.0)}),  # what takes most and is not compute
     )

@@ -22,9 +22,9 @@ from xe_sizer.scenario.read import changed
 from xe_sizer.studies.estimate import job_wing
 from xe_sizer.studies.hardware import one_price
 from xe_sizer.training.advice import other_adapters, packed_samples
-from xe_sizer.training.device import device_of
+from xe_sizer.training.device import build_device
 from xe_sizer.training.methods import METHODS
-from xe_sizer.training.summary import layout_of, packed_seq_len, packed_steps, scenario_of
+from xe_sizer.training.summary import build_layout, packed_seq_len, packed_steps, scenario_with_origins
 
 if TYPE_CHECKING:
     from xe_sizer.laws.hardware import Accelerator, Server
@@ -141,7 +141,7 @@ def sensitivity(scenario: Scenario, registry: Registry) -> Sensitivity:
     ranked = sorted((one for one in factors if one.effects), key=lambda one: widths[one.name], reverse=True)
     deadline = Factor(name=DEADLINE, effects=tuple(_deadline(base, registry)) if base.fits else ())
     ranked += [deadline] if deadline.effects else []
-    shown = scenario_of(base.resolved)
+    shown = scenario_with_origins(base.resolved)
     other = any(step.server for _, steps in moved for step in steps)
     return Sensitivity(
         schema_version=SCHEMA_VERSION,
@@ -180,7 +180,7 @@ def _factor(name: str, steps: Iterable[Step], base: TrainingEstimate, registry: 
             outcome = _outcome(after, base if step.server is None and step.values.keys() == _SAME_JOB else after)
         except InputError:
             continue
-        same = (layout_of(after.layouts), outcome)
+        same = (build_layout(after.layouts), outcome)
         words[same] = f"{words[same]}, {step.words}" if same in words else step.words
         found.setdefault(same, _effect(step.words, base, after, outcome))
     effects = (msgspec.structs.replace(effect, step=words[same]) for same, effect in found.items())
@@ -210,7 +210,7 @@ def _rebuilt(resolved: ResolvedTraining, step: Step, registry: Registry) -> Reso
     if step.server is None:
         return replace(resolved, job=job)
     gpu = step.server.accelerator
-    device = device_of(gpu, job.stack, job.method, job.precision, resolved.efficiency)
+    device = build_device(gpu, job.stack, job.method, job.precision, resolved.efficiency)
     links = replace(job.network, scale_up=network_of(step.server).scale_up)
     job = replace(job, server=replace(job.server, accelerator=gpu), device=device, network=links)
     # As in a plan: a price for all kinds or by name is the user's, that of a profile is of its own accelerator.

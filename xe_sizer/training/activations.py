@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array, Operator
     from xe_sizer.training.job import Job
     from xe_sizer.training.layout import Layouts, Stages
-    from xe_sizer.training.model_states import Census
+    from xe_sizer.training.model_states import ParameterCounts
     from xe_sizer.training.rank import RankShapes
 
 # FLOPs of one micro-batch on one rank: what the training needs, and what recomputation adds.
@@ -112,7 +112,7 @@ def recomputed_flops(operators: Iterable[Operator], shapes: RankShapes, layouts:
         if isinstance(op, Matmul | Attention | Scan):
             everything = everything + op.layers * op.forward_flops
             selected = selected + op.again * op.layers * op.forward_flops
-    return np.where(layouts.recompute == SELECTIVE, shapes.spread(selected), whole * shapes.spread(everything))
+    return np.where(layouts.recompute == SELECTIVE, shapes.broadcast(selected), whole * shapes.broadcast(everything))
 
 
 class Activations(Immutable):
@@ -146,7 +146,7 @@ class Activations(Immutable):
 
 
 def saved_bytes(operators: Iterable[Operator]) -> Array:
-    """What autograd keeps of one micro-batch over all the layers that contain the operators.
+    """Bytes that autograd keeps of one micro-batch over all the layers that contain the operators.
 
         bytes = sum of layers x saved_bytes
 
@@ -194,16 +194,10 @@ def temporary_bytes(op: Operator, element_bytes: float) -> Array:
     return op.temporary_bytes if isinstance(op, MemoryBound) else np.zeros(1)
 
 
-def _gradient_bytes(op: Operator, element_bytes: float) -> Array:
-    if isinstance(op, Matmul) and op.weight_gradient and (op.learns or op.adapter) and not op.computed:
-        return element_bytes * op.copies * op.n * op.k
-    return np.zeros(1)
-
-
 def backward_peak_bytes(
     operators: tuple[Operator, ...], layers: float, element_bytes: float, gradient_bytes: float, keeps_gradients: Array
 ) -> Array:
-    """The most that the backward of one layer holds.
+    """Peak memory of the backward of one layer [bytes].
 
         peak = max over operators, last first, of tensors not yet freed + gradients so far + fresh one + temporaries
 
@@ -229,7 +223,9 @@ def backward_peak_bytes(
     grown: Array = np.zeros(1)
     peak = remaining
     for share, op in reversed(list(zip(shares, operators, strict=True))):
-        fresh = share * _gradient_bytes(op, gradient_bytes)
+        fresh: Array = np.zeros(1)
+        if isinstance(op, Matmul) and op.weight_gradient and (op.learns or op.adapter) and not op.computed:
+            fresh = share * (gradient_bytes * op.copies * op.n * op.k)
         peak = np.maximum(peak, remaining + grown + fresh + temporary_bytes(op, element_bytes))
         grown = grown + fresh * keeps_gradients
         remaining = remaining - share * op.saved_bytes
@@ -237,7 +233,7 @@ def backward_peak_bytes(
 
 
 def forward_peak_bytes(operators: tuple[Operator, ...], layers: float, stops_early: bool) -> Array:
-    """The most that the forward of one layer holds where autograd keeps its tensors.
+    """Peak memory of the forward of one layer where autograd keeps its tensors [bytes].
 
         peak = max over operators, first to last, of tensors kept so far, its own included + its temporaries
 
@@ -287,7 +283,7 @@ def _fullest(operators: tuple[Operator, ...], layers: float) -> tuple[Operator, 
     return tuple(whole if op is turns[0] else op for op in operators if op not in turns[1:])
 
 
-def _kept_twice(operators: tuple[Operator, ...], layers: float, inputs: GraphInputs) -> Array:
+def _saved_twice(operators: tuple[Operator, ...], layers: float, inputs: GraphInputs) -> Array:
     """Of what a layer that runs again keeps, the tensor that is its checkpoint too [bytes].
 
     The first operator keeps the hidden state itself where it needs it as it is: not in another type.
@@ -358,16 +354,16 @@ def _entered(shapes: RankShapes, full: Array) -> Array:
     their masks and biases once more.
     Source: enable_input_require_grads of transformers, which trainers call for adapters; traced.
     """
-    inputs, spread = shapes.inputs, shapes.spread
+    inputs, broadcast = shapes.inputs, shapes.broadcast
     model, learning = inputs.model, inputs.learning
-    kept, given = spread(saved_bytes(shapes.graph.embedding)), spread(mask_bytes(inputs)[1])
+    kept, given = broadcast(saved_bytes(shapes.graph.embedding)), broadcast(mask_bytes(inputs)[1])
     biases = _relative_biases(inputs)
     if learning.trains("embedding") or learning.before:
-        return np.asarray(kept + np.where(full, given, -spread(biases)))
+        return np.asarray(kept + np.where(full, given, -broadcast(biases)))
     cast = np.asarray(inputs.residual_element_bytes) > np.asarray(inputs.returned_bytes)
     table = inputs.rank.resident_tokens * model.hidden * inputs.returned_bytes
     behind = (model.learned_positions > 0) | (bool(model.embedding_norm) & cast)
-    return np.asarray(np.where(full, kept + given + spread(table * behind), 0.0))
+    return np.asarray(np.where(full, kept + given + broadcast(table * behind), 0.0))
 
 
 class _Half(Immutable):
@@ -385,33 +381,33 @@ def _half(
     gradient_bytes: float, keeps_gradients: Array, recomputed: Array,
 ) -> _Half:  # fmt: skip
     """The half whose layers are of these kinds, and see these sequences."""
-    spread = shapes.spread
+    broadcast = shapes.broadcast
     layers = sum(count for count, _ in kinds)
     everything = np.asarray(sum(saved_bytes(ops) for _, ops in kinds)) / layers
     selective = everything - np.asarray(sum(op.layers * op.dropped_bytes for _, ops in kinds for op in ops)) / layers
-    checkpoint = spread(inputs.residual_bytes)
-    biases = spread(relative_bias_bytes(inputs)) * float(inputs.learning.base)  # whose gradient grows layer by layer
+    checkpoint = broadcast(inputs.residual_bytes)
+    biases = broadcast(relative_bias_bytes(inputs)) * float(inputs.learning.base)  # whose gradient grows layer by layer
     full, partial = (layouts.recompute == RECOMPUTE.index(mode) for mode in ("full", "selective"))
     peaks = []
     for count, ops in kinds:
         stays, goes = _walks(ops, count, inputs.element_bytes, gradient_bytes)
-        peak = np.where(keeps_gradients > 0, spread(stays), spread(goes))
+        peak = np.where(keeps_gradients > 0, broadcast(stays), broadcast(goes))
         worst = _fullest(ops, count)
         if worst is not ops:
             stays, goes = _walks(worst, count, inputs.element_bytes, gradient_bytes)
-            peak = np.where(full, np.where(keeps_gradients > 0, spread(stays), spread(goes)), peak)
-        peaks.append(peak - np.where(full, spread(_kept_twice(ops, count, inputs)), 0.0))
+            peak = np.where(full, np.where(keeps_gradients > 0, broadcast(stays), broadcast(goes)), peak)
+        peaks.append(peak - np.where(full, broadcast(_saved_twice(ops, count, inputs)), 0.0))
     again = [
-        np.where(full, spread(forward_peak_bytes(_fullest(ops, count), count, True) + _waits(ops, inputs)), 0.0)
-        - spread(_kept_twice(ops, count, inputs))
+        np.where(full, broadcast(forward_peak_bytes(_fullest(ops, count), count, True) + _waits(ops, inputs)), 0.0)
+        - broadcast(_saved_twice(ops, count, inputs))
         for count, ops in kinds
     ]
-    once = [spread(forward_peak_bytes(ops, count, False) - saved_bytes(ops) / count) for count, ops in kinds]
+    once = [broadcast(forward_peak_bytes(ops, count, False) - saved_bytes(ops) / count) for count, ops in kinds]
     # Beside a layer's forward stands the hidden state. Norms behind the sums keep what they read, not what they return.
     beside = 2.0 if inputs.model.post_norm else 1.0
     return _Half(
         layers,
-        np.where(partial, spread(selective), recomputed * checkpoint + (1.0 - recomputed) * spread(everything)),
+        np.where(partial, broadcast(selective), recomputed * checkpoint + (1.0 - recomputed) * broadcast(everything)),
         np.where(full, checkpoint, 0.0),
         # The gradient of the hidden state passes beside every layer. Recomputation starts while the norm of the layer
         # after still holds two more of its size (traced).
@@ -457,7 +453,7 @@ def activations(
     Source: Korthikanti et al. 2022 (arXiv:2205.05198) for recomputation; the walk and the three hidden states are
     traced.
     """
-    inputs, spread = shapes.inputs, shapes.spread
+    inputs, broadcast = shapes.inputs, shapes.broadcast
     model = inputs.model
     kinds = shapes.graph.kinds
     source = [kind.source for kind, _ in model.layer_kinds]
@@ -471,11 +467,11 @@ def activations(
         if inside
     ]
     first, last = halves[0], halves[-1]
-    logits = spread(logits_per_rank(inputs))
+    logits = broadcast(logits_per_rank(inputs))
     making, made = mask_bytes(inputs)
-    entered, embedded = _entered(shapes, full), spread(saved_bytes(shapes.graph.embedding))
+    entered, embedded = _entered(shapes, full), broadcast(saved_bytes(shapes.graph.embedding))
     if not (inputs.learning.trains("embedding") or inputs.learning.before):
-        embedded = embedded - spread(_relative_biases(inputs))
+        embedded = embedded - broadcast(_relative_biases(inputs))
     loss = inputs.kernels.loss
     # Beside an adapter the head's product, the adapter's and their sum are there together.
     summed = 3.0 * inputs.element_bytes * float(any(head_adapters(model, inputs.learning.adapters)))
@@ -490,11 +486,11 @@ def activations(
         first_kept=first.kept,
         forward_more=last.forward_more,
         entered=entered,
-        entering=entered + spread(making + inputs.residual_bytes) - np.where(full, spread(made), 0.0),
-        ends=spread(saved_bytes(shapes.graph.head)) + np.where(full, entered, embedded),
-        before_learning=np.where(full, 0.0, spread(_before_learning(kinds[0][1], inputs))),
+        entering=entered + broadcast(making + inputs.residual_bytes) - np.where(full, broadcast(made), 0.0),
+        ends=broadcast(saved_bytes(shapes.graph.head)) + np.where(full, entered, embedded),
+        before_learning=np.where(full, 0.0, broadcast(_before_learning(kinds[0][1], inputs))),
         loss_kept=logits * (loss.kept_bytes + capped),
-        loss_live=logits * np.maximum(loss.live_bytes + capped, summed) + spread(_ungathered_bytes(inputs)),
+        loss_live=logits * np.maximum(loss.live_bytes + capped, summed) + broadcast(_ungathered_bytes(inputs)),
     )
 
 
@@ -520,7 +516,7 @@ def encoder_share(model: ModelShape) -> float:
     return sum(size for kind, size in sizes if kind.source) / sum(size for _, size in sizes)
 
 
-def gradients_to_come(model: ModelShape, held: Census, waits: NDArray[np.bool_]) -> Array:
+def gradients_to_come(model: ModelShape, held: ParameterCounts, waits: NDArray[np.bool_]) -> Array:
     """Elements of the layers whose backward has not begun at the last of its moments, shape (stage, layout) [-].
 
         elements = those of the first layer, or of the encoder's layers where that moment is between the halves
@@ -541,7 +537,9 @@ def gradients_to_come(model: ModelShape, held: Census, waits: NDArray[np.bool_])
     return np.where(waits, layers * encoder_share(model), held.whole_layer)
 
 
-def encoder_waits(model: ModelShape, held: Census, saved: Activations, gradient_bytes: Array) -> NDArray[np.bool_]:
+def encoder_waits(
+    model: ModelShape, held: ParameterCounts, saved: Activations, gradient_bytes: Array
+) -> NDArray[np.bool_]:
     """Whether a rank holds more when the backward reaches the encoder than when it reaches its first layer.
 
         waits = kept by the encoder - checkpoint > (elements of its layers - those of the first) x gradient bytes
@@ -659,9 +657,9 @@ def encoder_activations(
     one = activations(shapes, layouts, gradient_bytes, keeps_gradients, whole)
     in_layers, before, behind = runs_backward(job, layouts)
     _, first, last = operator_groups(job, shapes)
-    ends = before * shapes.spread(saved_bytes(first)) + behind * shapes.spread(saved_bytes(last))
+    ends = before * shapes.broadcast(saved_bytes(first)) + behind * shapes.broadcast(saved_bytes(last))
     layers = tower.encoder.layers * one.kept - one.before_learning
-    patches = shapes.spread(shapes.inputs.rank.tokens * np.ones_like(shapes.inputs.rank.tp))
+    patches = shapes.broadcast(shapes.inputs.rank.tokens * np.ones_like(shapes.inputs.rank.tp))
     return EncoderActivations(
         kept=in_layers * layers + ends,
         pixels=patches * COLOURS * tower.frames * tower.patch**2 * FLOAT32,

@@ -18,7 +18,7 @@ from xe_sizer.scenario.trials import MOST_ADVICE, Option, Remedy, Trials, advice
 from xe_sizer.software.stack import Objective
 from xe_sizer.training.adapters import ADAPTERS
 from xe_sizer.training.adapters.low_rank import narrower_targets
-from xe_sizer.training.estimate import Fewest, TrainingEstimate
+from xe_sizer.training.estimate import MinimumGpus, TrainingEstimate
 from xe_sizer.training.layout import OFFLOAD, RECOMPUTE, SWITCHES, WORDS, can_offload, offloaded_parts
 from xe_sizer.training.methods.preferences import ADAPTERS_OFF, COPY, PRECOMPUTED, REFERENCE
 from xe_sizer.training.padding import PACKED
@@ -42,9 +42,9 @@ KEY = "train.reference"
 OTHER_TRAINING = 13  # chosen: effort from which a remedy is another way to train
 
 
-def reference_elsewhere(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
+def reference_elsewhere(estimate: TrainingEstimate, _: Registry) -> Iterator[Change]:
     """Log-probabilities of a reference from the model without its adapters, or computed before the training."""
-    method = sized.resolved.job.method
+    method = estimate.resolved.job.method
     references = [one for one in method.frozen if one.words == REFERENCE]
     if method.adapter and any(one.copies for one in references):
         yield Change("the reference from the model with its adapters off, without a copy", {KEY: ADAPTERS_OFF}, 1)
@@ -52,26 +52,26 @@ def reference_elsewhere(sized: TrainingEstimate, _: Registry) -> Iterator[Change
         yield Change("reference log-probabilities computed beforehand", {KEY: PRECOMPUTED}, 2)
 
 
-def other_adapters(sized: TrainingEstimate) -> Iterator[Change]:
+def other_adapters(estimate: TrainingEstimate) -> Iterator[Change]:
     """All weights in place of adapters, and the adapters that change least to take less; under a job that takes any."""
-    method = sized.resolved.job.method
+    method = estimate.resolved.job.method
     if method.adapter and method.kind.implies_adapter:
-        copied = sized.resolved.scenario.values.train.reference == ADAPTERS_OFF
+        copied = estimate.resolved.scenario.values.train.reference == ADAPTERS_OFF
         values: dict[str, object] = {"adapter": NO_ADAPTERS, **({KEY: COPY} if copied else {})}
         yield Change(f"all weights instead of {method.adapter.label}", values, OTHER_TRAINING)
-    yield from islice(_fewer(sized), 1)
+    yield from islice(_fewer(estimate), 1)
 
 
-def fewer_learning_weights(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
+def fewer_learning_weights(estimate: TrainingEstimate, _: Registry) -> Iterator[Change]:
     """Adapters in place of all weights, or lighter ones, under a job that takes any."""
-    return _fewer(sized)
+    return _fewer(estimate)
 
 
-def _fewer(sized: TrainingEstimate) -> Iterator[Change]:
-    method = sized.resolved.job.method
+def _fewer(estimate: TrainingEstimate) -> Iterator[Change]:
+    method = estimate.resolved.job.method
     if not method.kind.implies_adapter:
         return
-    copied = sized.resolved.scenario.values.train.reference == COPY
+    copied = estimate.resolved.scenario.values.train.reference == COPY
     now = method.adapter.label if method.adapter else "all weights"
     for effort, lighter in enumerate(_lighter(method.adapter), start=OTHER_TRAINING):
         values = {"adapter": lighter.name, **({KEY: ADAPTERS_OFF} if copied else {})}
@@ -115,71 +115,71 @@ OFFLOADED = {
 }
 
 
-def chunked_loss(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
-    job = sized.resolved.job
+def chunked_loss(estimate: TrainingEstimate, _: Registry) -> Iterator[Change]:
+    job = estimate.resolved.job
     if job.stack.kernels.loss != LEAST_MEMORY.name and job.method.objective is Objective.NEXT_TOKEN:
         yield Change("chunked cross-entropy without float32 logits", {"loss": LEAST_MEMORY.name}, 1)
 
 
-def earlier_reduction(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
-    if sized.choice.evaluation.accumulates_whole_gradients[0]:
+def earlier_reduction(estimate: TrainingEstimate, _: Registry) -> Iterator[Change]:
+    if estimate.choice.evaluation.accumulates_whole_gradients[0]:
         key = "train.reduce_every_micro_batch"
-        called = sized.resolved.job.stack.settings.get(key)
+        called = estimate.resolved.job.stack.settings.get(key)
         words = "gradients reduced in every micro-batch" + (f" ({called})" if called else "")
         yield Change(words, {key: True}, 1)
 
 
-def smaller_micro_batch(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
-    micro = int(sized.layouts.micro_batch[0])
+def smaller_micro_batch(estimate: TrainingEstimate, _: Registry) -> Iterator[Change]:
+    micro = int(estimate.layouts.micro_batch[0])
     for smaller in sorted({micro // 2, micro // 4, 1}, reverse=True):
         if 0 < smaller < micro and micro % smaller == 0:
             yield Change(f"micro-batch {smaller} instead of {micro}", {"train.micro_batch": smaller}, 1)
 
 
-def recomputation(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
+def recomputation(estimate: TrainingEstimate, _: Registry) -> Iterator[Change]:
     """As far as the stack has a switch for it."""
-    for stronger in RECOMPUTE[int(sized.layouts.recompute[0]) + 1 :]:
-        if stronger in sized.resolved.job.stack.supports.recompute:
+    for stronger in RECOMPUTE[int(estimate.layouts.recompute[0]) + 1 :]:
+        if stronger in estimate.resolved.job.stack.supports.recompute:
             yield Change(f"{stronger} recomputation", {"layout.recompute": stronger}, 2)
 
 
-def zero_stage(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
-    layouts = sized.layouts
+def zero_stage(estimate: TrainingEstimate, _: Registry) -> Iterator[Change]:
+    layouts = estimate.layouts
     if int(layouts.dp[0]) * int(layouts.cp[0]) > 1:
-        for stage in sized.resolved.job.stack.supports.zero:
+        for stage in estimate.resolved.job.stack.supports.zero:
             if stage > int(layouts.zero[0]) and (stage < 2 or int(layouts.pp[0]) == 1):
                 yield Change(f"ZeRO stage {stage}", {"layout.zero": stage}, 2)
 
 
-def tensor_parallel(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
+def tensor_parallel(estimate: TrainingEstimate, _: Registry) -> Iterator[Change]:
     """Wider than the user fixed it; where it is open, the search has tried all widths."""
-    job, layouts, tp = sized.resolved.job, sized.layouts, int(sized.layouts.tp[0])
-    if job.stack.supports.tensor_parallel and "tp" in sized.resolved.fixed:
+    job, layouts, tp = estimate.resolved.job, estimate.layouts, int(estimate.layouts.tp[0])
+    if job.stack.supports.tensor_parallel and "tp" in estimate.resolved.fixed:
         for times in (2, 4, 8):
             whole = job.model.heads % (times * tp) == 0 and int(layouts.dp[0]) % times == 0
             if whole and times * tp <= job.server.accelerators:
-                values = {"layout.tp": times * tp, **_fewer_replicas(sized, times)}
+                values = {"layout.tp": times * tp, **_fewer_replicas(estimate, times)}
                 yield Change(f"tp {times * tp} instead of {tp}", values, 2)
 
 
-def pipeline_stages(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
+def pipeline_stages(estimate: TrainingEstimate, _: Registry) -> Iterator[Change]:
     """More than the user fixed; where they are open, the search has tried all numbers."""
-    job, pp = sized.resolved.job, int(sized.layouts.pp[0])
-    if job.stack.supports.pipeline_parallel and "pp" in sized.resolved.fixed:
+    job, pp = estimate.resolved.job, int(estimate.layouts.pp[0])
+    if job.stack.supports.pipeline_parallel and "pp" in estimate.resolved.fixed:
         for times in (2, 4, 8):
-            if job.model.layers % (times * pp) == 0 and int(sized.layouts.dp[0]) % times == 0:
-                values = {"layout.pp": times * pp, **_fewer_replicas(sized, times)}
+            if job.model.layers % (times * pp) == 0 and int(estimate.layouts.dp[0]) % times == 0:
+                values = {"layout.pp": times * pp, **_fewer_replicas(estimate, times)}
                 yield Change(f"pp {times * pp} instead of {pp}", values, 3)
 
 
-def _fewer_replicas(sized: TrainingEstimate, times: int) -> dict[str, object]:
+def _fewer_replicas(estimate: TrainingEstimate, times: int) -> dict[str, object]:
     """The replicas that are left on the same GPUs, where the user fixed their number."""
-    return {"layout.dp": int(sized.layouts.dp[0]) // times} if "dp" in sized.resolved.fixed else {}
+    return {"layout.dp": int(estimate.layouts.dp[0]) // times} if "dp" in estimate.resolved.fixed else {}
 
 
-def small_optimizer(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
+def small_optimizer(estimate: TrainingEstimate, _: Registry) -> Iterator[Change]:
     """On the card alone: optimizers that run on the host are 32 bit (DeepSpeed's CPUAdam)."""
-    job, on_card = sized.resolved.job, not bool(sized.layouts.hosts_optimizer[0])
+    job, on_card = estimate.resolved.job, not bool(estimate.layouts.hosts_optimizer[0])
     smaller = job.optimizer.smaller
     while on_card and smaller is not None and has_optimizer(job.stack, smaller):
         optimizer = load_optimizer(smaller)
@@ -187,24 +187,24 @@ def small_optimizer(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
         smaller = optimizer.smaller
 
 
-def smaller_adapters(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
+def smaller_adapters(estimate: TrainingEstimate, _: Registry) -> Iterator[Change]:
     """Half the rank, and half of that, down to what people train."""
-    rank = whole = sized.resolved.values.lora.rank or 0
+    rank = whole = estimate.resolved.values.lora.rank or 0
     while rank // 2 >= SMALLEST_RANK:
         rank //= 2
         yield Change(f"adapters of rank {rank} instead of {whole}", {"lora.rank": rank}, 4)
 
 
-def fewer_adapters(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
+def fewer_adapters(estimate: TrainingEstimate, _: Registry) -> Iterator[Change]:
     """Adapters on part of the modules that have them."""
-    model, targets = sized.resolved.job.model, sized.resolved.values.lora.targets
+    model, targets = estimate.resolved.job.model, estimate.resolved.values.lora.targets
     for words, fewer in narrower_targets(model, targets) if targets else ():
         yield Change(f"adapters on {words} alone", {"lora.targets": list(fewer)}, COSTLY)
 
 
-def narrower_weights(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
+def narrower_weights(estimate: TrainingEstimate, _: Registry) -> Iterator[Change]:
     """Weights that learn or are quantised, loaded in the 16-bit format of the products where that is narrower."""
-    job = sized.resolved.job
+    job = estimate.resolved.job
     now, learns = job.stack.defaults.weights_dtype, job.method.learning.base
     quantised = job.method.quantised and now == job.stack.defaults.quantised_weights_dtype
     if (learns or quantised) and _loads_narrower(job):
@@ -219,9 +219,9 @@ def _loads_narrower(job: Job) -> bool:
     return can and job.stack.loaded_in(job.precision).states.trained_weight_bytes < wide
 
 
-def lighter_stack(sized: TrainingEstimate, registry: Registry) -> Iterator[Change]:
+def lighter_stack(estimate: TrainingEstimate, registry: Registry) -> Iterator[Change]:
     """The variant of the stack that holds less where its weights cannot be loaded narrower, as under adapters."""
-    job = sized.resolved.job
+    job = estimate.resolved.job
     learns = job.method.learning.base
     if job.stack.lighter is not None and not (learns and _loads_narrower(job)):
         other = load_stack(job.stack.lighter, finder=registry)
@@ -230,63 +230,63 @@ def lighter_stack(sized: TrainingEstimate, registry: Registry) -> Iterator[Chang
         yield Change(words, {"stack": other.name}, COSTLY if learns else 3)
 
 
-def more_offload(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
+def more_offload(estimate: TrainingEstimate, _: Registry) -> Iterator[Change]:
     """States to the host; the equations say what it needs there, and whether the server has it.
 
     Weights in 4 bit stay on the card: what ZeRO-Infinity streams is 16 bit (arXiv:2104.07857).
     """
-    job, layouts = sized.resolved.job, sized.layouts
+    job, layouts = estimate.resolved.job, estimate.layouts
     now = offloaded_parts(OFFLOAD[int(layouts.offload[0])])
     for name in OFFLOAD:
         parts = offloaded_parts(name)
         streams = not ("params" in parts and job.method.quantised)
         if parts > now and can_offload(name, job.stack.supports.offload) and streams:
             sharded = "params" in parts and int(layouts.dp[0]) * int(layouts.cp[0]) > 1
-            managed = "optimizer" in parts and "zero" in sized.resolved.fixed
+            managed = "optimizer" in parts and "zero" in estimate.resolved.fixed
             least = 3 if sharded else job.stack.supports.offload_from_zero if managed else 0
             zero: dict[str, object] = {"layout.zero": least} if int(layouts.zero[0]) < least else {}
             words = f"ZeRO stage {least} with {OFFLOADED[name]}" if zero else OFFLOADED[name]
             yield Change(words, {"layout.offload": name, **zero}, 4)
 
 
-def less_offload(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
+def less_offload(estimate: TrainingEstimate, _: Registry) -> Iterator[Change]:
     """States back to the card: for a host that is too small, or a run that is too slow."""
-    now = offloaded_parts(OFFLOAD[int(sized.layouts.offload[0])])
+    now = offloaded_parts(OFFLOAD[int(estimate.layouts.offload[0])])
     for name in (name for name in reversed(OFFLOAD) if offloaded_parts(name) < now):
         words = "no offload" if name == "none" else f"only {OFFLOADED[name]}"
         yield Change(words, {"layout.offload": name}, 2)
 
 
-def dropped_choices(sized: TrainingEstimate, registry: Registry) -> Iterator[Change]:
+def dropped_choices(estimate: TrainingEstimate, registry: Registry) -> Iterator[Change]:
     """Less of what the user chose to save memory with, for a job that may fit without it."""
-    fixed, job = sized.resolved.fixed, sized.resolved.job
+    fixed, job = estimate.resolved.fixed, estimate.resolved.job
     if "offload" in fixed:
-        share = sum(sized.component_s[part] for part in OFFLOAD_PARTS) / sized.step_s
+        share = sum(estimate.component_s[part] for part in OFFLOAD_PARTS) / estimate.step_s
         takes = f"as offloading takes {whole_percent(share)} of a step"
-        for change in less_offload(sized, registry):
+        for change in less_offload(estimate, registry):
             yield replace(change, words=f"{change.words}, {takes}", effort=DROPPED)
     if "recompute" in fixed:
-        more = RECOMPUTE[int(sized.layouts.recompute[0])]
-        for name in RECOMPUTE[: int(sized.layouts.recompute[0])]:
+        more = RECOMPUTE[int(estimate.layouts.recompute[0])]
+        for name in RECOMPUTE[: int(estimate.layouts.recompute[0])]:
             if name in job.stack.supports.recompute:
                 yield Change(f"recompute {name} instead of {more}", {"layout.recompute": name}, DROPPED)
     if "zero" in fixed:
         for stage in job.stack.supports.zero:
-            if stage < int(sized.layouts.zero[0]):
-                words = f"ZeRO stage {stage} instead of {int(sized.layouts.zero[0])}"
+            if stage < int(estimate.layouts.zero[0]):
+                words = f"ZeRO stage {stage} instead of {int(estimate.layouts.zero[0])}"
                 yield Change(words, {"layout.zero": stage}, DROPPED)
 
 
-def packed_samples(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
+def packed_samples(estimate: TrainingEstimate, _: Registry) -> Iterator[Change]:
     """Samples end to end in place of padding, where the stack can."""
-    padding = float(sized.choice.sequences.padding_share[0])
-    if padding > MUCH_PADDING and sized.resolved.job.packs:
-        yield Change("packing in place of padding", packed_settings(sized), 3)
+    padding = float(estimate.choice.sequences.padding_share[0])
+    if padding > MUCH_PADDING and estimate.resolved.job.packs:
+        yield Change("packing in place of padding", packed_settings(estimate), 3)
 
 
-def better_checkpoints(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
+def better_checkpoints(estimate: TrainingEstimate, _: Registry) -> Iterator[Change]:
     """Fewer or more of them, as failures have it, and such that training does not wait for storage."""
-    run, pauses = sized.run, sized.resolved.job.pauses
+    run, pauses = estimate.run, estimate.resolved.job.pauses
     best = int(run.best_every[0])
     if pauses.checkpoint_every and pauses.failures_per_gpu_day and best != int(run.every[0]):
         words = f"a checkpoint every {best:,} steps (Young/Daly) instead of every {int(run.every[0]):,}"
@@ -295,49 +295,49 @@ def better_checkpoints(sized: TrainingEstimate, _: Registry) -> Iterator[Change]
         yield Change("asynchronous checkpoints", {"train.async_checkpoint": True}, 1)
 
 
-def _most_gpus(sized: TrainingEstimate) -> int:
+def _most_gpus(estimate: TrainingEstimate) -> int:
     """As many as advice may name: what a machine holds of cards for desktops."""
-    job, most = sized.resolved.job, sized.resolved.scenario.values.limits.max_gpus or LARGEST_SEARCH
+    job, most = estimate.resolved.job, estimate.resolved.scenario.values.limits.max_gpus or LARGEST_SEARCH
     on_a_desk = job.server.accelerator.segment == DESKTOP and job.server.bare
     return min(most, MOST_ON_A_DESK) if on_a_desk else most
 
 
-def more_gpus(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
+def more_gpus(estimate: TrainingEstimate, _: Registry) -> Iterator[Change]:
     """As many as it takes."""
-    most = _most_gpus(sized)
-    enough = sized.fewest.that_fit_unasked if most > sized.gpus else None
-    if enough is not None and sized.gpus < enough <= most:
-        yield Change(f"{enough} GPUs instead of {sized.gpus}", {"gpus": enough}, 9)
+    most = _most_gpus(estimate)
+    enough = estimate.minimum_gpus.that_fit_unasked if most > estimate.gpus else None
+    if enough is not None and estimate.gpus < enough <= most:
+        yield Change(f"{enough} GPUs instead of {estimate.gpus}", {"gpus": enough}, 9)
 
 
-def other_counts(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
-    if not sized.resolved.job.stack.supports.several_gpus:
+def other_counts(estimate: TrainingEstimate, _: Registry) -> Iterator[Change]:
+    if not estimate.resolved.job.stack.supports.several_gpus:
         return
-    for count in (sized.gpus // 2, 2 * sized.gpus, 4 * sized.gpus, 8 * sized.gpus):
-        if 0 < count <= _most_gpus(sized):
-            yield Change(f"{count} GPUs instead of {sized.gpus}", {"gpus": count}, 9)
+    for count in (estimate.gpus // 2, 2 * estimate.gpus, 4 * estimate.gpus, 8 * estimate.gpus):
+        if 0 < count <= _most_gpus(estimate):
+            yield Change(f"{count} GPUs instead of {estimate.gpus}", {"gpus": count}, 9)
 
 
-def next_card(sized: TrainingEstimate, registry: Registry) -> Iterator[Change]:
+def next_card(estimate: TrainingEstimate, registry: Registry) -> Iterator[Change]:
     """The next size up of the same segment."""
-    return _cards(sized, registry, HARDWARE, lambda share, same: same and share <= NEXT_SIZE)
+    return _cards(estimate, registry, HARDWARE, lambda share, same: same and share <= NEXT_SIZE)
 
 
-def larger_card(sized: TrainingEstimate, registry: Registry) -> Iterator[Change]:
+def larger_card(estimate: TrainingEstimate, registry: Registry) -> Iterator[Change]:
     """Still larger ones of the same segment."""
-    return _cards(sized, registry, HARDWARE + 2, lambda share, same: same and share > NEXT_SIZE)
+    return _cards(estimate, registry, HARDWARE + 2, lambda share, same: same and share > NEXT_SIZE)
 
 
-def other_card(sized: TrainingEstimate, registry: Registry) -> Iterator[Change]:
+def other_card(estimate: TrainingEstimate, registry: Registry) -> Iterator[Change]:
     """Larger ones of the other segment."""
-    return _cards(sized, registry, HARDWARE + 3, lambda _, same: not same)
+    return _cards(estimate, registry, HARDWARE + 3, lambda _, same: not same)
 
 
 def _cards(
-    sized: TrainingEstimate, registry: Registry, effort: int, wanted: Callable[[float, bool], bool]
+    estimate: TrainingEstimate, registry: Registry, effort: int, wanted: Callable[[float, bool], bool]
 ) -> Iterator[Change]:
     """Larger GPUs, as many as now, of which that is wanted by times the memory and whether the segment is the same."""
-    gpu, asked = sized.resolved.job.server.accelerator, sized.resolved.scenario.values
+    gpu, asked = estimate.resolved.job.server.accelerator, estimate.resolved.scenario.values
     if asked.limits.max_cost is not None:
         return  # the price that the user gave is not that of another card
     of_all = isinstance(asked.cost.price_per_gpu_hour, int | float)
@@ -345,27 +345,27 @@ def _cards(
     for larger in registry.larger_gpus(gpu, NOTICEABLY):
         if wanted(larger.memory_bytes / gpu.memory_bytes, larger.segment == gpu.segment):
             size = f"{larger.memory_bytes / GIB:.0f} GiB"
-            values = {"gpu": larger.name, "gpus": sized.gpus}
+            values = {"gpu": larger.name, "gpus": estimate.gpus}
             yield Change(f"{larger.name} ({size}) instead of {gpu.name}{price}", values, effort)
 
 
-def lighter_method(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
+def lighter_method(estimate: TrainingEstimate, _: Registry) -> Iterator[Change]:
     """Lighter methods; none does what training a model from the start does."""
-    kind = sized.resolved.job.method.kind
+    kind = estimate.resolved.job.method.kind
     if kind.fine_tunes:
         for effort, lighter in enumerate(kind.lighter_ones(), start=OTHER_TRAINING):
             yield Change(f"{lighter.words} instead of {kind.words}", {"job": lighter.name}, effort)
 
 
-def half_sequences(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
+def half_sequences(estimate: TrainingEstimate, _: Registry) -> Iterator[Change]:
     """Where that cuts little of the samples."""
-    job = sized.resolved.job
+    job = estimate.resolved.job
     if _cut_share(job, job.seq_len // 2) <= LITTLE:
         yield from _cut(job, (2,), 6)
 
 
-def shorter_sequences(sized: TrainingEstimate, _: Registry) -> Iterator[Change]:
-    job = sized.resolved.job
+def shorter_sequences(estimate: TrainingEstimate, _: Registry) -> Iterator[Change]:
+    job = estimate.resolved.job
     half = () if _cut_share(job, job.seq_len // 2) <= LITTLE else (2,)
     yield from _cut(job, (*half, *SHORTER), OTHER_TRAINING + 3)
 
@@ -542,7 +542,7 @@ def _together(
 
 
 def with_the_same_batch(before: TrainingEstimate, change: Change) -> Change:
-    """The change with the global batch of before, where that is given by an accumulation which may not go with it."""
+    """Keep the global batch of before, where that is given by an accumulation which may not go with the change."""
     resolved = before.resolved
     says = {"train.grad_accum", "train.global_batch"} & change.values.keys()
     if "train.grad_accum" not in resolved.scenario.origin or says or BATCH_KEYS.isdisjoint(change.values):
@@ -551,7 +551,7 @@ def with_the_same_batch(before: TrainingEstimate, change: Change) -> Change:
 
 
 def with_the_same_data(before: TrainingEstimate, change: Change, registry: Registry) -> Change:
-    """The change with the number of steps that reads as many tokens as before, where steps read another number of them.
+    """Keep the tokens that are read, with another number of steps where each of them reads another number of tokens.
 
     Steps that follow from passes over the data do so by themselves; it is said where there are more or fewer of them.
     """
@@ -600,11 +600,23 @@ def _options(trials: Training, most: int) -> Options:
     if not before.choice.fits_with_headroom:
         return _made_to_fit(trials, most)
     if before.ok:
-        faster = _with(_dropped(trials), _quicker(trials))
+        dropped = _faster(trials, dropped_choices(before, trials.registry))
+        faster = _with(
+            sorted(dropped, key=largest_gain_first)[:1],
+            [
+                *_faster(trials, _layout_changes(before, "a faster layout", 1)),
+                *_faster(trials, packed_samples(before, trials.registry)),
+                *_faster(trials, reference_elsewhere(before, trials.registry)),
+                *_faster(trials, better_checkpoints(before, trials.registry)),
+            ],
+        )
         return faster if before.roomy else [*faster, *_given_headroom(trials)]
     if before.resolved.scenario.values.limits.max_cost is not None and before.resolved.tariff.per_gpu_hour is None:
         return []  # nothing can be said about a price that nobody knows
-    return _made_to_meet_limits(trials, most)
+    # What changes time and price: a faster layout, other GPU counts, other GPUs, a smaller job.
+    layouts = _faster(trials, _layout_changes(before, "a faster layout", 1))
+    found = trials.try_each(FOR_LIMITS, most, [option for option in layouts if trials.mends(option.after)])
+    return found or trials.combination(trials.strongest(FOR_LIMITS))
 
 
 def least_effort_first(option: Option[TrainingEstimate]) -> tuple[int, bool, int, int, float]:
@@ -646,7 +658,8 @@ def _on_the_card(trials: Training, most: int) -> Options:
     gentle, every = first + GENTLE, first + ON_THE_CARD
     found = trials.try_each(gentle, most, [])
     if len(found) < MOST_ADVICE:
-        found = _with(found, _another_layout(trials))
+        # The fastest layout that fits on the same GPUs, where it is not the one that the user fixed.
+        found = _with(found, list(trials.kept(_layout_changes(before, "another layout", LAYOUT_EFFORT))))
     if not _any_roomy(found):
         found = _with(found, trials.pairs(gentle))
     found = trials.try_each(ON_THE_CARD[len(GENTLE) :], most, found)
@@ -675,46 +688,8 @@ def _given_headroom(trials: Training) -> Options:
     return found
 
 
-def _made_to_meet_limits(trials: Training, most: int) -> Options:
-    """What changes time and price: a faster layout, other GPU counts, other GPUs, a smaller job."""
-    faster = [option for option in _faster(trials) if trials.mends(option.after)]
-    found = trials.try_each(FOR_LIMITS, most, faster)
-    return found or trials.combination(trials.strongest(FOR_LIMITS))
-
-
-def _dropped(trials: Training) -> Options:
-    """The choice of the user's own that costs most, where the job fits and is faster without it."""
-    changes = dropped_choices(trials.before, trials.registry)
-    found = trials.kept(changes, lambda after: is_faster(trials.before, after))
-    return sorted(found, key=largest_gain_first)[:1]
-
-
-def _packed(trials: Training) -> Options:
-    """Packing, where the same data take less time with it."""
-    changes = packed_samples(trials.before, trials.registry)
-    return list(trials.kept(changes, lambda after: is_faster(trials.before, after)))
-
-
-def _quicker(trials: Training) -> Options:
-    """What makes a job that fits take less time, with the layout left open, packing, and what is done between steps."""
-    return [*_faster(trials), *_packed(trials), *_referenced(trials), *_saved_otherwise(trials)]
-
-
-def _referenced(trials: Training) -> Options:
-    """A reference's log-probabilities from elsewhere, where the run takes less time so."""
-    changes = reference_elsewhere(trials.before, trials.registry)
-    return list(trials.kept(changes, lambda after: is_faster(trials.before, after)))
-
-
-def _saved_otherwise(trials: Training) -> Options:
-    """Other checkpoints, where the run takes less time with them."""
-    changes = better_checkpoints(trials.before, trials.registry)
-    return list(trials.kept(changes, lambda after: is_faster(trials.before, after)))
-
-
-def _faster(trials: Training) -> Options:
-    """Leaving the layout open, where that is faster than what the user fixed."""
-    changes = _layout_changes(trials.before, "a faster layout", 1)
+def _faster(trials: Training, changes: Iterable[Change]) -> Options:
+    """Return the changes with which the same job takes less time."""
     return list(trials.kept(changes, lambda after: is_faster(trials.before, after)))
 
 
@@ -729,15 +704,10 @@ def reads_no_more(before: TrainingEstimate, after: TrainingEstimate) -> bool:
     return not before.resolved.fixed_steps or more < MUCH_MORE
 
 
-def _another_layout(trials: Training) -> Options:
-    """The fastest layout that fits on the same GPUs, where it is not the one that the user fixed."""
-    return list(trials.kept(_layout_changes(trials.before, "another layout", LAYOUT_EFFORT)))
-
-
-def _open_layout(sized: TrainingEstimate) -> TrainingEstimate | None:
+def _open_layout(estimate: TrainingEstimate) -> TrainingEstimate | None:
     """The same job with its layout left to the search; None where the user left it open already."""
-    open_layout = sized.resolved.without_layout()
-    if open_layout.fixed == sized.resolved.fixed:
+    open_layout = estimate.resolved.without_layout()
+    if open_layout.fixed == estimate.resolved.fixed:
         return None
     try:
         return size(open_layout)
@@ -745,12 +715,12 @@ def _open_layout(sized: TrainingEstimate) -> TrainingEstimate | None:
         return None
 
 
-def _layout_changes(sized: TrainingEstimate, what: str, effort: int) -> Iterator[Change]:
+def _layout_changes(estimate: TrainingEstimate, what: str, effort: int) -> Iterator[Change]:
     """The layout that an open search chooses, as the flags that ask for it: those of the user's that have to change."""
-    after = _open_layout(sized)
+    after = _open_layout(estimate)
     if after is None:
         return
-    values = other_settings(sized, after)
+    values = other_settings(estimate, after)
     if values:
         yield Change(f"{what}: {settings_words(values)}", values, effort)
 
@@ -758,10 +728,10 @@ def _layout_changes(sized: TrainingEstimate, what: str, effort: int) -> Iterator
 def _more_gpus_freely(trials: Training) -> Options:
     """More GPUs under another layout, where the one that the user fixed fits on no number of them."""
     before, resolved = trials.before, trials.before.resolved
-    if not resolved.fixed or before.fewest.that_fit_unasked is not None:
+    if not resolved.fixed or before.minimum_gpus.that_fit_unasked is not None:
         return []
     open_layout = replace(resolved.without_layout(), gpus=None)
-    enough, most = Fewest(open_layout).that_fit_unasked, resolved.scenario.values.limits.max_gpus
+    enough, most = MinimumGpus(open_layout).that_fit_unasked, resolved.scenario.values.limits.max_gpus
     if enough is None or enough <= before.gpus or (most is not None and enough > most):
         return []
     values = other_settings(before, size(replace(open_layout, gpus=enough)))
@@ -771,12 +741,12 @@ def _more_gpus_freely(trials: Training) -> Options:
     return list(trials.kept([Change(words, {"gpus": enough, **values}, HARDWARE + 1)]))
 
 
-def other_settings(sized: TrainingEstimate, after: TrainingEstimate) -> dict[str, object]:
+def other_settings(estimate: TrainingEstimate, after: TrainingEstimate) -> dict[str, object]:
     """Keys of the layout that the user fixed, as another layout has them; none where the stack lacks a switch."""
-    fixed = sized.resolved.fixed
+    fixed = estimate.resolved.fixed
     chosen = {name: int(getattr(after.layouts, name)[0]) for name in fixed}
     values = {layout_key(name): layout_value(name, code) for name, code in chosen.items() if fixed[name] != code}
-    has_switch = values.get("layout.recompute", "none") in sized.resolved.job.stack.supports.recompute
+    has_switch = values.get("layout.recompute", "none") in estimate.resolved.job.stack.supports.recompute
     return values if has_switch and all(key in OPTION_OF for key in values) else {}
 
 

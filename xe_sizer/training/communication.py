@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from xe_sizer.graph.inputs import head_adapters, model_adapters
 from xe_sizer.graph.operators import as_array
 from xe_sizer.immutable import Immutable
 from xe_sizer.laws.collectives import (
@@ -17,7 +18,6 @@ from xe_sizer.laws.collectives import (
     copy_time_s,
 )
 from xe_sizer.training.layout import HAS_OTHER_WORK, bubble_time_s
-from xe_sizer.training.model_states import adapter_factors
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array
@@ -47,12 +47,12 @@ class Groups(Immutable):
     def of(cls, job: Job, layouts: Layouts) -> Groups:
         node, ranks, replicas = job.network.node_ranks, as_array(layouts.zero_ranks), as_array(layouts.zero_replicas)
         experts = as_array(layouts.expert_zero_ranks)
-        spread = layouts.expert_ranks * layouts.ep
+        expert_copy_ranks = layouts.expert_ranks * layouts.ep
         return cls(
             ranks,
             np.clip(node // layouts.tp, 1, ranks),
             experts,
-            np.clip(node // spread, 1, experts),
+            np.clip(node // expert_copy_ranks, 1, experts),
             replicas,
             np.clip(node // (layouts.tp * ranks), 1, replicas),
         )
@@ -178,7 +178,10 @@ def exchange_every_micro_batch(evaluation: Evaluation, fetch_s: Array) -> Array:
     micro_batches = as_array(layouts.grad_accum)
     reduced = micro_batches if job.stack.defaults.reduces_every_micro_batch else np.ones_like(micro_batches)
     passes = 2.0 + evaluation.recomputed
-    units_s = adapter_factors(job.model, job.method) / as_array(layouts.pp) * passes * job.stack.sharded_adapter_s
+    forms = job.method.learning.adapters
+    factors = sum(layers * each.form.tensors for layers, each in model_adapters(job.model, forms))
+    factors += sum(each.form.tensors for each in head_adapters(job.model, forms))
+    units_s = float(factors) / as_array(layouts.pp) * passes * job.stack.sharded_adapter_s
     return np.asarray(
         micro_batches * (units_s + gathered_s(first_gather_s, evaluation.forward_s))
         + micro_batches * gathered_s(frozen_gather_s, evaluation.frozen_s)
@@ -300,7 +303,7 @@ def pipeline_transfer_s(evaluation: Evaluation) -> Array:
 def _boundary_s(job: Job, layouts: Layouts, shapes: RankShapes) -> Array:
     """One boundary tensor from stage to stage, shape (layout,) [s]; nothing without a pipeline."""
     inputs, tp, several = shapes.inputs, as_array(layouts.tp), layouts.pp > 1
-    message = shapes.spread(inputs.rank.resident_tokens * job.model.hidden * inputs.element_bytes)
+    message = shapes.broadcast(inputs.rank.resident_tokens * job.model.hidden * inputs.element_bytes)
     inside = as_array(layouts.gpus) <= job.network.node_ranks  # else some boundary lies between nodes
     scattered = job.stack.boundaries.scattered & (layouts.tp > 1) & ~layouts.sequence_parallel.astype(bool)
     sent = message / np.where(scattered, tp, 1.0)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from xe_sizer.errors import did_you_mean
 from xe_sizer.graph.inputs import BLOCK_SCALED
-from xe_sizer.graph.recompute import RECOMPUTE_MODULES, modules_of
+from xe_sizer.graph.recompute import RECOMPUTE_MODULES, find_modules
 from xe_sizer.laws.device import FP4, FP8
 from xe_sizer.profiles.catalogue import has_optimizer, load_stack, optimizers_of, relative_on_several_gpus, stacks_with
 from xe_sizer.scenario.conflicts import (
@@ -23,7 +23,7 @@ from xe_sizer.software.number_formats import recipes_of
 from xe_sizer.software.stack import PARALLEL_WAYS
 from xe_sizer.training.layout import can_offload, offloaded_parts
 from xe_sizer.training.search_space import ENDS
-from xe_sizer.training.workload import replicas_of
+from xe_sizer.training.workload import count_replicas
 
 if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
@@ -131,7 +131,7 @@ def modules_run_again(asked: AskedTraining) -> Found:
         hint = f"stacks that can: {', '.join(stacks_with('recompute_modules'))}"
         yield key, f"{stack.name} does not recompute by module", hint
         return
-    has = known if model is None else modules_of(model)
+    has = known if model is None else find_modules(model)
     for module in layout.recompute_modules:
         if stack is not None and module not in known:
             yield key, f"{stack.name} cannot recompute {module} alone", f"it can {', '.join(known)}"
@@ -420,7 +420,7 @@ def batch_ramps_up(asked: AskedTraining) -> Found:
 def batch_accumulates(asked: AskedTraining, stack: Stack) -> Found:
     """A global batch that is not what micro-batch, accumulation and the replicas that the GPUs come to make."""
     gpus = asked.gpus
-    train, dp = asked.train, replicas_of(asked.scenario, gpus, stack)
+    train, dp = asked.train, count_replicas(asked.scenario, gpus, stack)
     if train.global_batch is None or train.grad_accum is None or asked.layout.dp:
         return
     of_a_rank = (train.micro_batch or 1) * train.grad_accum

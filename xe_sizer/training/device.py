@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 SCAN_SHARE = 0.4
 
 
-def device_of(gpu: Accelerator, stack: Stack, method: Method, precision: str, chosen: Efficiency) -> Device:
-    """The device at one precision under one stack, for training by one method.
+def build_device(gpu: Accelerator, stack: Stack, method: Method, precision: str, chosen: Efficiency) -> Device:
+    """Build the device at one precision under one stack, for training by one method.
 
     Adapters run in 16 bit (or float32 when the job does) whatever the precision of the base products; float32 adapters
     without autocast run in float32, which PyTorch keeps off the tensor cores (allow_tf32 is off). Products in 8 and 4
@@ -65,10 +65,10 @@ def _narrow(law: MatmulLaw, wide: MatmulLaw, rate: float) -> MatmulLaw:
 
 
 def at_the_speed_of_light(job: Job) -> Job:
-    """The same job with every peak reached and every exchange hidden, as `--ideal` times it."""
+    """Return the job with every peak reached and every exchange hidden, as `--ideal` times it."""
     ideal = Efficiency(ideal=True)
     stack = without_losses(job.stack, ideal)
-    device = device_of(job.server.accelerator, stack, job.method, job.precision, ideal)
+    device = build_device(job.server.accelerator, stack, job.method, job.precision, ideal)
     return replace(job, stack=stack, device=device)
 
 

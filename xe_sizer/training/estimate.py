@@ -88,7 +88,7 @@ FIRST_TO_FIT, GROWTH = 64, 4
 SET_FOR_GPUS = ("dp", "zero_group", "grad_accum")
 
 
-class Fewest(Immutable):
+class MinimumGpus(Immutable):
     """Fewest GPUs on which a job fits, among the numbers that a plan tries too."""
 
     resolved: ResolvedTraining
@@ -105,9 +105,11 @@ class Fewest(Immutable):
         Replicas and accumulation that were chosen for the GPUs at hand say nothing about fewer: they are left open.
         """
         smallest = self._smallest(self._every_way, self.counts, self.resolved.min_headroom_bytes)
-        return self.with_fitted_batch(self._every_way, smallest, Fewest.holds)
+        return self.with_fitted_batch(self._every_way, smallest, MinimumGpus.holds)
 
-    def with_fitted_batch(self, rules: Rules, smallest: int | None, does: Callable[[Fewest, int], bool]) -> int | None:
+    def with_fitted_batch(
+        self, rules: Rules, smallest: int | None, does: Callable[[MinimumGpus, int], bool]
+    ) -> int | None:
         """The fewest GPUs that do, also among numbers that the assumed batch rules out and a fitted one does not.
 
         They lie below the fewest found and above what does not; what some GPUs cannot do, fewer cannot either.
@@ -121,7 +123,7 @@ class Fewest(Immutable):
         least = max((count for count in self.counts if count < most and count not in ruled_out), default=0)
         while between := [count for count in ruled_out if least < count < most]:
             count = between[len(between) // 2]
-            if does(Fewest(self.resolved.fitted_to(count)), count):
+            if does(MinimumGpus(self.resolved.fitted_to(count)), count):
                 smallest = most = count
             else:
                 least = count
@@ -136,7 +138,7 @@ class Fewest(Immutable):
         """Whether only layouts that offload fit on so few."""
         if self.that_fit is None or "offload" in self._every_way.fixed:
             return False
-        fitted = Fewest(self.resolved.fitted_to(self.that_fit))
+        fitted = MinimumGpus(self.resolved.fitted_to(self.that_fit))
         rules = replace(fitted._every_way, fixed={**self._every_way.fixed, "offload": OFFLOAD.index("none")})
         return fitted._smallest(rules, (self.that_fit,), self.resolved.min_headroom_bytes) is None
 
@@ -151,7 +153,7 @@ class Fewest(Immutable):
     def that_fit_unasked(self) -> int | None:
         """Under what the stack does unasked, with something to spare: what an estimate takes where nobody says."""
         smallest = self._smallest(self.resolved.rules, self.counts, self._spare_bytes)
-        return self.with_fitted_batch(self.resolved.rules, smallest, Fewest._hold_unasked)
+        return self.with_fitted_batch(self.resolved.rules, smallest, MinimumGpus._hold_unasked)
 
     def _hold_unasked(self, count: int) -> bool:
         return self._smallest(self.resolved.rules, (count,), self._spare_bytes) is not None
@@ -166,7 +168,7 @@ class Fewest(Immutable):
 
 
 def smallest_count(job: Job, chunks: Iterable[Layouts], min_headroom_bytes: float) -> int | None:
-    """The fewest GPUs at which one of the layouts, ordered by their GPU count, fits with such a headroom."""
+    """Find the fewest GPUs at which one of the layouts, ordered by their GPU count, fits with such a headroom."""
     for chunk in chunks:
         ok = fitting(Evaluation(job, chunk), min_headroom_bytes)
         if ok.size:
@@ -181,14 +183,14 @@ LEAST_HOST_BYTES = 4 * GIB  # that every node which trains has to spare, for wha
 class TrainingEstimate(Immutable):
     """A resolved scenario with its layout chosen.
 
-    fewest : looks for the fewest GPUs that do, when somebody asks
+    minimum_gpus : looks for the fewest GPUs that do, when somebody asks
     Time is computed when it is asked for: a layout that does not fit need not be timed.
     """
 
     resolved: ResolvedTraining
     gpus: int
     choice: Choice
-    fewest: Fewest
+    minimum_gpus: MinimumGpus
 
     @property
     def question(self) -> ResolvedTraining:
@@ -225,14 +227,14 @@ class TrainingEstimate(Immutable):
     @cached_property
     def minimum(self) -> int | None:
         """Fewest GPUs on which some layout fits, offloading included; None where none that was tried has one."""
-        smallest = self.fewest.that_fit
+        smallest = self.minimum_gpus.that_fit
         return min(smallest or self.gpus, self.gpus) if self.choice.fits_with_headroom else smallest
 
     @property
     def minimum_offloads(self) -> bool:
         """Whether on so few GPUs only layouts that offload fit."""
         here = self.gpus == self.minimum and self.choice.fits_with_headroom
-        return self.fewest.offloads if not here else bool(self.layouts.offload[0])
+        return self.minimum_gpus.offloads if not here else bool(self.layouts.offload[0])
 
     @cached_property
     def fits(self) -> bool:
@@ -246,7 +248,7 @@ class TrainingEstimate(Immutable):
 
     def spread(self, of: str) -> Spread | None:
         """Factors on a quantity that a limit bounds, or on the peak of memory; a price follows the time."""
-        return spread_of(of, self.uncertainty)
+        return find_spread(of, self.uncertainty)
 
     @cached_property
     def fit_probability(self) -> float | None:
@@ -406,7 +408,7 @@ def keeps_limits(resolved: ResolvedTraining, layouts: Layouts, step_s: Array) ->
     if cost is not None:
         known["cost"] = cost
     span = uncertainty(resolved.job, resolved.efficiency)
-    return kept(resolved.scenario.values.limits, WING, known, len(step_s), lambda of: spread_of(of, span))
+    return kept(resolved.scenario.values.limits, WING, known, len(step_s), lambda of: find_spread(of, span))
 
 
 def _run_hours(resolved: ResolvedTraining, layouts: Layouts, step_s: Array) -> Array:
@@ -421,8 +423,8 @@ def _run_hours(resolved: ResolvedTraining, layouts: Layouts, step_s: Array) -> A
     return hours
 
 
-def spread_of(of: str, span: Uncertainty) -> Spread | None:
-    """Factors on a quantity of a run by its name, or on its peak of memory for what is left of the card."""
+def find_spread(of: str, span: Uncertainty) -> Spread | None:
+    """Find the range of a quantity of a run by its name, or of its peak of memory for what is left of the card."""
     if of == "gpus":
         return EXACT
     return peak_spread() if of == "headroom_gib" else span.spread

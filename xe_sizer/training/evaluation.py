@@ -27,16 +27,16 @@ from xe_sizer.training.activations import (
     runs_backward,
 )
 from xe_sizer.training.gathering import gathered_beyond
-from xe_sizer.training.layout import SELECTIVE, micro_batches_in_flight, stages_of
+from xe_sizer.training.layout import SELECTIVE, build_stages, micro_batches_in_flight
 from xe_sizer.training.model_states import (
     Shards,
     StateBytes,
     accumulates_whole_gradients,
     bytes_as_copy,
-    census,
     keeps_fresh_gradients,
     learning_elements,
     on_host,
+    parameter_counts,
     updates_at_once,
 )
 from xe_sizer.training.padding import Sequences
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from xe_sizer.training.job import Job
     from xe_sizer.training.layout import Layouts, Stages
     from xe_sizer.training.methods.method import Frozen
-    from xe_sizer.training.model_states import Census
+    from xe_sizer.training.model_states import ParameterCounts
     from xe_sizer.training.rank import RankShapes
 
 EXPERTS = "experts"  # module of the operators between the counts of tokens and their sum
@@ -74,7 +74,7 @@ def _recomputed(times: Iterable[OperatorTime], layouts: Layouts, shapes: RankSha
     for time in times:
         everything = everything + time.forward_s
         selected = selected + time.operator.again * time.forward_s
-    return np.where(layouts.recompute == SELECTIVE, shapes.spread(selected), whole * shapes.spread(everything))
+    return np.where(layouts.recompute == SELECTIVE, shapes.broadcast(selected), whole * shapes.broadcast(everything))
 
 
 def _exposed_share(exchange_s: Array, compute_s: Array) -> Array:
@@ -169,12 +169,12 @@ class Evaluation(Immutable):
     @cached_property
     def stages(self) -> Stages:
         """Layers by stage of the pipeline."""
-        return stages_of(self.job.model.layers, self.job.split, self.layouts)
+        return build_stages(self.job.model.layers, self.job.split, self.layouts)
 
     @cached_property
-    def held(self) -> Census:
+    def held(self) -> ParameterCounts:
         """Elements on a rank before ZeRO shards them."""
-        return census(self.job.model, self.job.method, self.layouts, self.stages)
+        return parameter_counts(self.job.model, self.job.method, self.layouts, self.stages)
 
     @cached_property
     def shards(self) -> Shards:
@@ -348,7 +348,7 @@ class Evaluation(Immutable):
         # Autocast runs a float32 head in 16 bit all the same.
         upcast = job.widens_activations and not job.stack.states.autocast
         size = np.where(self.layouts.zero < 3, FLOAT32 * float(upcast), 0.0)
-        return size * self.shapes.spread(logits_per_rank(self.shapes.inputs))
+        return size * self.shapes.broadcast(logits_per_rank(self.shapes.inputs))
 
     # Time of one micro-batch, shape (stage, layout) [s]: operators are timed once for each distinct shape of rank.
 
@@ -385,13 +385,13 @@ class Evaluation(Immutable):
     def kernels_s(self) -> tuple[Array, Array, Array]:
         """Kernels of the forward, of the backward, and of that those of weight gradients [s]."""
         sums = [_sums(times, self.critical_shapes.inputs.rank.tp.shape) for times in self.times]
-        spread = [[self.critical_shapes.spread(side) for side in group] for group in sums]
-        forward = self._on_stages(*(group[0] for group in spread))
+        by_layout = [[self.critical_shapes.broadcast(side) for side in group] for group in sums]
+        forward = self._on_stages(*(group[0] for group in by_layout))
         learn = self.job.learning_layers
         shares = ((learn.reach, learn.share), (learn.ends, learn.ends), (1.0, learn.ends))
         groups = [
             (runs * (reach * (group[1] - group[2]) + share * group[2]), runs * share * group[2])
-            for runs, group, (reach, share) in zip(self.runs_back, spread, shares, strict=True)
+            for runs, group, (reach, share) in zip(self.runs_back, by_layout, shares, strict=True)
         ]
         backward, weights = (self._on_stages(*(group[side] for group in groups)) for side in (0, 1))
         return forward, backward, weights
@@ -450,13 +450,15 @@ class Evaluation(Immutable):
         selective, exchanged = as_array(self.layouts.recompute == SELECTIVE), {}
         for group, shares in self.exposed.items():
             sides = [
-                [self.critical_shapes.spread(share * exchanges[group][side]) for exchanges in self.collectives_s]
+                [self.critical_shapes.broadcast(share * exchanges[group][side]) for exchanges in self.collectives_s]
                 for side, share in enumerate(shares)
             ]
             there, back = (self._on_stages(*side) for side in sides)
             once_more = again * sides[0][0]
             if group in self.selected_s:
-                once_more = once_more + selective * self.critical_shapes.spread(shares[0] * self.selected_s[group][0])
+                once_more = once_more + selective * self.critical_shapes.broadcast(
+                    shares[0] * self.selected_s[group][0]
+                )
             exchanged[group] = (there, self.runs_back[0] * (back + layers * once_more))
         return exchanged
 
@@ -474,11 +476,11 @@ class Evaluation(Immutable):
     def gaps_s(self) -> tuple[Array, Array]:
         """Exposed launches of forward and backward [s]: the host starts kernels one after the other."""
         stack, counts = self.job.stack, [launch_counts(operators) for operators in self.operators]
-        spread = [[self._spread(side) for side in count] for count in counts]
-        forward = self._on_stages(*(count[0] for count in spread))
-        backward = self._on_stages(*(runs * count[1] for runs, count in zip(self.runs_back, spread, strict=True)))
+        by_layout = [[self._by_layout(side) for side in count] for count in counts]
+        forward = self._on_stages(*(count[0] for count in by_layout))
+        backward = self._on_stages(*(runs * count[1] for runs, count in zip(self.runs_back, by_layout, strict=True)))
         again = self.runs_back[0] * self.recomputed
-        recomputed = again * self.stage_shares[0] * spread[0][0]
+        recomputed = again * self.stage_shares[0] * by_layout[0][0]
         backward_launch_s = backward * stack.backward_launch_s + recomputed * stack.forward_launch_s
         launched, run_s = self._behind_counts()
         ahead_s, launch_s = self.forward_run_s - run_s, stack.forward_launch_s
@@ -497,12 +499,12 @@ class Evaluation(Immutable):
         if not any(isinstance(op, Matmul) and op.apart for op in operators):
             return np.zeros_like(self.forward_run_s), np.zeros_like(self.forward_run_s)
         kernels = sum((time.forward_s for time in self.times[0] if time.operator.module == EXPERTS), np.zeros(1))
-        launched, run_s = self._spread(launch_counts(operators)[0]), self._spread(kernels)
+        launched, run_s = self._by_layout(launch_counts(operators)[0]), self._by_layout(kernels)
         return self.stage_shares[0] * launched, self.stage_shares[0] * run_s
 
-    def _spread(self, launched: Array) -> Array:
+    def _by_layout(self, launched: Array) -> Array:
         """Launches of the distinct shapes of ranks, by layout."""
-        return self.critical_shapes.spread(np.broadcast_to(launched, self.critical_shapes.inputs.rank.tp.shape))
+        return self.critical_shapes.broadcast(np.broadcast_to(launched, self.critical_shapes.inputs.rank.tp.shape))
 
     @cached_property
     def frozen_s(self) -> Array:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from xe_sizer.graph.weights import Weight
     from xe_sizer.training.job import Job
     from xe_sizer.training.layout import Layouts, Stages
-    from xe_sizer.training.model_states import Census
+    from xe_sizer.training.model_states import ParameterCounts
 
 
 class Gathered(Immutable):
@@ -36,7 +36,7 @@ class Gathered(Immutable):
     hides: Array
 
 
-def gathered_beyond(job: Job, layouts: Layouts, held: Census, stages: Stages, recomputed: Array) -> Gathered:
+def gathered_beyond(job: Job, layouts: Layouts, held: ParameterCounts, stages: Stages, recomputed: Array) -> Gathered:
     """What the job's settings of ZeRO-3 keep gathered more, or less, than DeepSpeed's own.
 
         ahead = min(prefetched, max(live - module, 0))

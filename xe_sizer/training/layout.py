@@ -135,7 +135,7 @@ class Passes(Immutable):
 def bubble_time_s(
     schedule: IntArray, pp: Array, vpp: Array, micro_batches: Array, passes: Passes, middles: Array
 ) -> Array:
-    """What the slowest stage of a pipeline waits in one optimizer step.
+    """Time that the slowest stage of a pipeline waits in one optimizer step.
 
         bubble = sum over the other stages of max(f F + b B + w W, 0) / vpp - spared + repeats
         spared = f' F + b' B + w' W,  repeats = (m - 1 - r (pp - 1)) share max(2 max(F, B) - k min(F, B) - W, 0)
@@ -423,7 +423,7 @@ def head_in_layers(model: ModelShape) -> float:
     return model.vocab / (4.0 * model.heads * model.head_dim + 3.0 * model.ffn)
 
 
-def stages_of(model_layers: int, split: Split, layouts: Layouts) -> Stages:
+def build_stages(model_layers: int, split: Split, layouts: Layouts) -> Stages:
     """Layers by stage.
 
         layers = L / pp                                                  where it divides, also among vpp chunks
@@ -461,7 +461,8 @@ def stages_of(model_layers: int, split: Split, layouts: Layouts) -> Stages:
     if split.first is not None or split.last is not None:
         layers = _given(whole, pp, split.first, split.last)
     if split.each:
-        layers = np.stack([np.full_like(pp, one) for one in _kinds_of(split.each)])
+        kinds = split.each[0], split.each[-1], max(split.each[1:-1], default=0)
+        layers = np.stack([np.full_like(pp, count) for count in kinds])
     if split.uneven:
         outermost = np.maximum(layers[:2] - np.ceil(layers[:2] / vpp) * (vpp - 1.0), 0.0)
     layers = np.where(pp > 1, layers, whole)
@@ -501,11 +502,6 @@ def _by_cost(whole: float, pp: Array, head_layers: float) -> Array:
 
     before_last = np.where(pp > 1, upto(pp - 1.0), 0.0)
     return np.stack([upto(1.0), whole - before_last, np.where(pp > 2, upto(2.0) - upto(1.0), 0.0)])
-
-
-def _kinds_of(each: tuple[int, ...]) -> tuple[int, int, int]:
-    """Layers of the first, the last and the fullest stage in between, where those of all are given."""
-    return each[0], each[-1], max(each[1:-1], default=0)
 
 
 def _given(whole: float, pp: Array, first: int | None, last: int | None) -> Array:

@@ -248,7 +248,7 @@ def ledger_of_possible(evaluation: Evaluation, min_headroom_bytes: float) -> tup
 
 
 def at_level(ledger: Ledger, evaluation: Evaluation, level: str) -> Ledger:
-    """The same tensors with what varies between runs at another level.
+    """Return the same tensors with what varies between runs at another level.
 
         overheads = OVERHEAD_PARTS at the level
         cached = min(cached blocks, card - peak)

@@ -38,25 +38,21 @@ MOMENTS = (
 )
 
 
-def _during(*moments: str) -> Array:
-    """1 at the named moments, else 0, shape (moment, 1)."""
-    return np.array([[float(moment in moments)] for moment in MOMENTS])
-
-
-FORWARD, LOSS, LAST_LAYER, FIRST_LAYER, BACKWARD_END, OPTIMIZER = (_during(moment) for moment in MOMENTS)
+FORWARD, LOSS, LAST_LAYER, FIRST_LAYER, BACKWARD_END, OPTIMIZER = np.eye(len(MOMENTS))[:, :, np.newaxis]
+"""1 at the moment, else 0, shape (moment, 1)."""
 ALL_ACTIVATIONS = FORWARD + LOSS + LAST_LAYER
 LAYERS_BACKWARD = LAST_LAYER + FIRST_LAYER
 PASSES = ALL_ACTIVATIONS + FIRST_LAYER
 ONE = np.ones((1, 1, 1))  # the same on every stage, at every moment
 
 
-def spread(per_stage: Size) -> Size:
+def broadcast(per_stage: Size) -> Size:
     """(stage, layout) to (stage, 1, layout)."""
     return per_stage.reshaped(_at_a_moment) if isinstance(per_stage, Sum) else per_stage[:, None, :]
 
 
 def _at_a_moment(size: Array) -> Array:
-    return spread(size) if size.ndim > 1 else size
+    return broadcast(size) if size.ndim > 1 else size
 
 
 def over_time(*held: tuple[Array, Array]) -> Array:
@@ -126,7 +122,7 @@ def gradients_over_time(evaluation: Evaluation, gradients: Sum, whole: Sum, to_c
     waits, at_once = evaluation.accumulates_whole_gradients, evaluation.updates_at_once
     buffered = job.stack.states.gradients_persist | (layouts.grad_accum > 1)
     tables = held.embedding * float(not job.model.tied_embeddings)
-    in_buffers = spread(gradients) * np.ones((len(MOMENTS), 1))
+    in_buffers = broadcast(gradients) * np.ones((len(MOMENTS), 1))
     special = ~buffered | waits | at_once
     if not np.any(special):
         return in_buffers
@@ -157,7 +153,7 @@ def gradients_over_time(evaluation: Evaluation, gradients: Sum, whole: Sum, to_c
 )
 def frozen_copies(evaluation: Evaluation) -> Array:
     """Models that learn nothing, spread as the model itself; none where they wait in host memory."""
-    return spread(evaluation.copies_bytes * (1.0 - evaluation.copies_on_host))
+    return broadcast(evaluation.copies_bytes * (1.0 - evaluation.copies_on_host))
 
 
 # What the update of weights holds beside states and gradients.
@@ -217,7 +213,8 @@ def _of_tensors(evaluation: Evaluation) -> _Workspace:
     job, held, layouts, shards = evaluation.job, evaluation.held, evaluation.layouts, evaluation.shards.optimizer
     whole = matrix_workspace_bytes(job)
     on_card = job.optimizer_on_card(layouts)
-    temporaries, weight = job.optimizer.temporaries, _kept_wide(job, evaluation.sizes.weight)
+    temporaries = job.optimizer.temporaries
+    weight = float(FLOAT32) if job.master_bytes else evaluation.sizes.weight  # the type of what is updated
     transient = job.optimizer.transient(job.stack.memory.optimizer_transient)
     if temporaries is not None:
         each = temporaries_bytes(temporaries, weight) * on_card * evaluation.base / shards
@@ -272,7 +269,7 @@ def temporaries_bytes(temporaries: Temporaries, weight_bytes: Array | float) -> 
 
 
 def matrix_workspace_bytes(job: Job) -> float:
-    """What work on the largest matrix of the layers holds: Newton-Schulz products, or a decomposition.
+    """Workspace of the largest matrix of the layers [bytes]: Newton-Schulz products, or a decomposition.
 
         bytes = max over matrices of those of one
 
@@ -317,7 +314,7 @@ def first_decomposition_bytes(job: Job) -> float:
 
 
 def decomposition_bytes(rows: int, columns: int, rank: int, narrow: bool) -> float:
-    """What a singular value decomposition of a gradient holds, in float32.
+    """Workspace of the singular value decomposition of a gradient, in float32 [bytes].
 
         bytes = 4 (m n where the gradient is narrower + m n + m^2 + n r + r^2),  m <= n
 
@@ -338,11 +335,6 @@ def decomposition_bytes(rows: int, columns: int, rank: int, narrow: bool) -> flo
     m, n = sorted((rows, columns))
     r = min(rank, m)
     return FLOAT32 * ((1.0 + float(narrow)) * m * n + m**2 + n * r + r**2)
-
-
-def _kept_wide(job: Job, weight_bytes: Array | float) -> Array | float:
-    """The type of what the optimizer updates: the master copy's where there is one [bytes]."""
-    return float(FLOAT32) if job.master_bytes else weight_bytes
 
 
 # What a GPU holds of images beside their encoder's weights.
@@ -434,7 +426,7 @@ def buckets(evaluation: Evaluation) -> Sum:
     several, copies = evaluation.layouts.data_ranks > 1, evaluation.job.stack.memory.copied_gradients
     of_adapters = product((evaluation.held.adapters, "elements of adapters"), (sizes.adapter_gradient, "B"))
     copied = (dense + experts) * named(sizes.gradient, "B") + of_adapters
-    always = spread(copied * (several & (evaluation.layouts.zero == 0) & copies))
+    always = broadcast(copied * (several & (evaluation.layouts.zero == 0) & copies))
     dense, experts = (named(size, f"learning {kind}") for size, kind in zip(evaluation.learning, KINDS, strict=True))
     learning = (dense + experts + named(evaluation.held.adapters, "elements of adapters")) * named(sizes.reduce, "B")
     bucket = smaller(product((evaluation.job.stack.memory.bucket_gib, "GiB"), (GIB, "")), learning)
@@ -460,7 +452,7 @@ def _each_bytes(evaluation: Evaluation) -> float:
 def narrow_copies(evaluation: Evaluation) -> Array:
     """Zero where layers are gathered, since a layer that is given back takes its copies along."""
     kept = 1.0 - evaluation.gathers
-    return spread((evaluation.held.linear + evaluation.held.experts) * _each_bytes(evaluation) * kept)
+    return broadcast((evaluation.held.linear + evaluation.held.experts) * _each_bytes(evaluation) * kept)
 
 
 KINDS = ("elements", "elements of experts")
@@ -489,7 +481,7 @@ def weights(evaluation: Evaluation) -> Sum:
     of_experts = sizes.weight * base + sizes.frozen_linear * still
     expert_bytes = product((held.experts, "elements of experts"), (of_experts, "B"))
     on_card = (~evaluation.layouts.hosts_params).astype(float)
-    return spread(sharded_elements(dense_bytes, expert_bytes, shards.weights, shards) * on_card)
+    return broadcast(sharded_elements(dense_bytes, expert_bytes, shards.weights, shards) * on_card)
 
 
 @part(
@@ -616,7 +608,7 @@ def adapters(evaluation: Evaluation) -> Sum:
     """Learning elements are sharded as weights are; buffers that do not learn are whole on every rank."""
     learning = product((evaluation.held.adapters, "elements"), (evaluation.job.stack.states.adapter_weight_bytes, "B"))
     buffers = named(evaluation.held.buffer_bytes, "bytes of buffers")
-    return spread(over(learning, evaluation.shards.weights, ZERO_RANKS) + buffers)
+    return broadcast(over(learning, evaluation.shards.weights, ZERO_RANKS) + buffers)
 
 
 @part(
@@ -652,7 +644,7 @@ def optimizer_states(evaluation: Evaluation) -> Sum:
     states = sharded_elements(*_learning(evaluation), shards.optimizer, shards) * named(sizes.optimizer, "B")
     of_adapters = product((evaluation.held.adapters, "elements of adapters"), (sizes.adapter_optimizer, "B"))
     states = states + over(of_adapters, shards.optimizer, ZERO_RANKS)
-    return spread((states + named(evaluation.further_state_bytes, "B of vectors and tables")) * on_card)
+    return broadcast((states + named(evaluation.further_state_bytes, "B of vectors and tables")) * on_card)
 
 
 @part(
@@ -697,7 +689,7 @@ def saved_activations(evaluation: Evaluation) -> Sum:
 )
 def layer_in_backward(evaluation: Evaluation) -> Array:
     tied = evaluation.tied_gradient_bytes
-    at_the_end = tied + evaluation.shapes.spread(evaluation.shapes.inputs.residual_bytes)
+    at_the_end = tied + evaluation.shapes.broadcast(evaluation.shapes.inputs.residual_bytes)
     # A decoder's table is done before the encoder's layers, and in the same way.
     first, tables = evaluation.saved.first_peak, tied + evaluation.saved.first_kept - evaluation.saved.checkpoint
     first = np.where(evaluation.encoder_waits, np.maximum(first, tables), first)
@@ -711,7 +703,7 @@ def layer_in_backward(evaluation: Evaluation) -> Array:
 @part("logits and loss", "tokens x vocabulary / TP x bytes alive together", "stack's loss kernel")
 def logits_and_loss(evaluation: Evaluation) -> Sum:
     one, wide = evaluation.saved, evaluation.wide_logits
-    logits = evaluation.shapes.spread(logits_per_rank(evaluation.shapes.inputs))
+    logits = evaluation.shapes.broadcast(logits_per_rank(evaluation.shapes.inputs))
     kept, live = (
         named((loss + wide) * evaluation.has_head, "B").per(logits, "logits", "B alive together")
         for loss in (one.loss_kept, one.loss_live)

@@ -41,7 +41,7 @@ Adapters = tuple[tuple[str, AdapterForm], ...]
 """Adapted weights with the form of their adapters."""
 
 
-class Census(PerLayout):
+class ParameterCounts(PerLayout):
     """Elements on one rank [-].
 
     linear : linear weights of layers but the experts'; other : norms, embedding, head
@@ -163,14 +163,7 @@ class _Beside(Immutable, eq=True):
     added_bytes: float
 
 
-def adapter_factors(model: ModelShape, method: Method) -> float:
-    """Tensors of all adapters in the model, as A and B of low-rank ones [-]."""
-    forms = method.learning.adapters
-    of_layers = sum(layers * each.form.tensors for layers, each in model_adapters(model, forms))
-    return float(of_layers + sum(each.form.tensors for each in head_adapters(model, forms)))
-
-
-def census(model: ModelShape, method: Method, layouts: Layouts, stages: Stages) -> Census:
+def parameter_counts(model: ModelShape, method: Method, layouts: Layouts, stages: Stages) -> ParameterCounts:
     """Elements on a rank of the first and the last stage, before ZeRO shards them.
 
         elements = layers of the stage x average layer + embedding (first stage) or head (last stage, in a V the first)
@@ -185,7 +178,7 @@ def census(model: ModelShape, method: Method, layouts: Layouts, stages: Stages) 
 
     Returns
     -------
-    Census, shape (stage, layout) [-]
+    ParameterCounts, shape (stage, layout) [-]
 
     Source: parameter counts of the reference implementations (`graph.weights`); Megatron-LM's sharding
     (arXiv:1909.08053).
@@ -203,14 +196,14 @@ def census(model: ModelShape, method: Method, layouts: Layouts, stages: Stages) 
         added_parameters=method.added_parameters,
         added_bytes=method.trained.added_bytes,
     )
-    counted = _census(model, beside, sizes)
+    counted = _parameter_counts(model, beside, sizes)
     if method.parts:
         counted = _with_parts(counted, method, _Groups.of(sizes))
-    return Census(**{field: rows.spread(getattr(counted, field)) for field in counted.__struct_fields__})
+    return ParameterCounts(**{field: rows.broadcast(getattr(counted, field)) for field in counted.__struct_fields__})
 
 
-def _with_parts(counted: Census, method: Method, groups: _Groups) -> Census:
-    """The census with the parts of the model beside its layers, which are on the first stage.
+def _with_parts(counted: ParameterCounts, method: Method, groups: _Groups) -> ParameterCounts:
+    """The counts with the parts of the model beside its layers, which are on the first stage.
 
     Where a quantiser leaves their matrices alone, they count among what else is frozen.
     """
@@ -232,7 +225,7 @@ def _with_parts(counted: Census, method: Method, groups: _Groups) -> Census:
 
 
 @lru_cache(maxsize=256)
-def _census(model: ModelShape, beside: _Beside, sizes: tuple[bytes, ...]) -> Census:
+def _parameter_counts(model: ModelShape, beside: _Beside, sizes: tuple[bytes, ...]) -> ParameterCounts:
     groups = _Groups.of(sizes)
     layers = _layers(model, groups)
     stage_layers, several = np.stack([groups.first_layers, groups.last_layers]), groups.pp > 1
@@ -251,7 +244,7 @@ def _census(model: ModelShape, beside: _Beside, sizes: tuple[bytes, ...]) -> Cen
     copied = {EMBEDDING: embedding, HEAD: groups.total(saved_head(model))}
     first, last = (copied[end] * float(end in beside.saved) * beside.saved_element_share for end in (EMBEDDING, HEAD))
     at_ends = groups.at_ends(first, last + on_head)
-    return Census(
+    return ParameterCounts(
         linear=layers.linear * stage_layers,
         other=layers.other * stage_layers + ends,
         experts=layers.experts * stage_layers,
@@ -317,7 +310,7 @@ class Shards(Immutable):
 
 
 def sharded_elements(dense: Size, experts: Size, group: Array, shards: Shards) -> Size:
-    """What a rank holds of states that data-parallel ranks share.
+    """Elements that a rank holds of states which data-parallel ranks share.
 
         elements = dense / group + experts / expert group
 
@@ -339,7 +332,7 @@ def sharded_elements(dense: Size, experts: Size, group: Array, shards: Shards) -
 # Jobs in which only some of a model's layers learn, the last ones or a few at a time: what learns, what runs back.
 
 
-def learning_elements(job: Job, held: Census, stages: Stages) -> tuple[Array, Array]:
+def learning_elements(job: Job, held: ParameterCounts, stages: Stages) -> tuple[Array, Array]:
     """Learning base elements of a rank before ZeRO, dense and of experts.
 
         dense, experts = those of all layers and ends, or of as many of the fullest layers as learn on the stage
@@ -413,7 +406,7 @@ def learning_matrices(job: Job) -> Iterator[Matrices]:
 
 
 def state_elements_bytes(optimizer: Optimizer, kept: Kept, rows: int, columns: int, moment_bytes: float) -> float:
-    """What an optimizer keeps of one matrix of m rows and n columns, m <= n after sorting.
+    """Bytes that an optimizer keeps of one matrix of m rows and n columns, m <= n after sorting.
 
         bytes = e m n + l (m + n) + k b sum of the squares of the preconditioned sides
         bytes = e r n + projection + l (m + n),  r = min(rank, m)                  where gradients are projected
@@ -599,7 +592,7 @@ class StateBytes(Immutable):
 COPIES_OF_A_SWAP = 3.0
 
 
-def bytes_as_copy(held: Census, sizes: StateBytes, shards: Shards) -> Array:
+def bytes_as_copy(held: ParameterCounts, sizes: StateBytes, shards: Shards) -> Array:
     """All weights of a job's model on a rank, kept as a copy that learns nothing.
 
         bytes = (matrices x bytes of frozen matrices + others x bytes of frozen others) / ZeRO-3 group

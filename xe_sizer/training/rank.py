@@ -38,7 +38,7 @@ class UniqueRows(Immutable):
     first: IntArray
     where: IntArray
 
-    def spread(self, per_row: Array) -> Array:
+    def broadcast(self, per_row: Array) -> Array:
         """A figure of the distinct rows (last axis), for all rows."""
         if np.shape(per_row)[-1] != self.first.size:
             per_row = np.broadcast_to(per_row, (*np.shape(per_row)[:-1], self.first.size))
@@ -46,7 +46,7 @@ class UniqueRows(Immutable):
 
 
 def unique_rows(columns: Sequence[ArrayLike]) -> UniqueRows:
-    """The distinct rows of columns of one length; exact.
+    """Find the distinct rows of columns of one length; exact.
 
         key = ((code_1 n_2 + code_2) n_3 + code_3) ...      one integer for each row
 
@@ -99,7 +99,7 @@ def synchronised_every_micro_batch(job: Job, layouts: Layouts) -> Array:
 
 
 def sequences(job: Job, layouts: Layouts) -> Sequences:
-    """What padding makes of the data under each layout; prompt tokens of the method come on top."""
+    """Pad the data under each layout; prompt tokens of the method come on top."""
     return padding.sequences(
         job.lengths,
         job.padding,
@@ -149,8 +149,8 @@ class RankShapes(Immutable):
     def inputs(self) -> GraphInputs:
         return self.graph.inputs
 
-    def spread(self, per_shape: Array) -> Array:
-        return self.rows.spread(per_shape)
+    def broadcast(self, per_shape: Array) -> Array:
+        return self.rows.broadcast(per_shape)
 
     def __getitem__(self, index: IntArray | slice) -> RankShapes:
         """Those of some of the layouts; the graph is the same."""
@@ -158,7 +158,7 @@ class RankShapes(Immutable):
 
 
 def rank_shapes(job: Job, layouts: Layouts, *lengths: Array) -> tuple[RankShapes, ...]:
-    """The distinct shapes that ranks see under the layouts, at each of some lengths [tokens]; one graph for all.
+    """Find the distinct shapes that ranks see under the layouts, at each of some lengths [tokens]; one graph for all.
 
     Layouts, and lengths, share a shape where all is equal that the graph is given of them.
 
@@ -183,7 +183,7 @@ def rank_shapes(job: Job, layouts: Layouts, *lengths: Array) -> tuple[RankShapes
 
 
 def graph_inputs(job: Job, layouts: Layouts, tokens_per_sequence: ArrayLike) -> GraphInputs:
-    """The operator graph's inputs for sequences of the given length [tokens] under each layout."""
+    """Build the operator graph's inputs for sequences of the given length [tokens] under each layout."""
     shape = np.shape(layouts.tp)
     rank = RankShape(
         batch=as_array(layouts.micro_batch) * job.sequences_each,
@@ -301,7 +301,7 @@ def _weight_traffic(job: Job, layouts: Layouts) -> tuple[Array, Array]:
 
 
 def encoder_part(job: Job, images: Images, layouts: Layouts) -> tuple[Job, Layouts]:
-    """The image encoder's part of a job under each layout.
+    """Build the image encoder's part of a job under each layout.
 
         sequences = micro-batch x images x pieces,  each of so many patches
 
@@ -333,7 +333,7 @@ def encoder_part(job: Job, images: Images, layouts: Layouts) -> tuple[Job, Layou
 
 
 def generator_part(job: Job, layouts: Layouts) -> tuple[Job, Layouts] | None:
-    """The part of a generator of replaced tokens under each layout (ELECTRA); None where nothing replaces tokens.
+    """Build the part of a generator of replaced tokens under each layout (ELECTRA); None where nothing replaces tokens.
 
         sequences = those of the model,  pp = 1
 

@@ -40,7 +40,7 @@ from xe_sizer.training.adapters import ADAPTERS, ALL_WEIGHTS, AdapterOptions, Qu
 from xe_sizer.training.adapters.adapter import VIRTUAL_TOKENS
 from xe_sizer.training.adapters.low_rank import resolve_end
 from xe_sizer.training.conflicts import RULES, AskedTraining
-from xe_sizer.training.device import device_of, without_losses
+from xe_sizer.training.device import build_device, without_losses
 from xe_sizer.training.job import OWN, BatchRamp, Images, Job, Pauses
 from xe_sizer.training.layout import SELECTIVE, WORDS
 from xe_sizer.training.methods import DEFAULT_METHOD, METHODS, MethodOptions
@@ -105,7 +105,7 @@ PLAIN_FIELDS = ("tp", "pp", "vpp", "cp", "ep", "dp", "zero", "zero_group", "expe
 
 
 def fixed_layout(values: ScenarioFile) -> dict[str, int]:
-    """What was chosen of the layout; an accumulation that makes the global batch says nothing else about it."""
+    """Return what was chosen of the layout; an accumulation that makes the global batch says nothing else about it."""
     layout: Any = values.layout
     train = values.train
     fixed = {name: getattr(layout, name) for name in PLAIN_FIELDS if getattr(layout, name) is not None}
@@ -230,7 +230,8 @@ def with_images(
         raise InputError(_too_many(scenario, count, seen.tokens, work.seq_len))
     frozen_parts = set(provenance.resolve_default("train.freeze", stack.defaults.freeze or (NOTHING,), "stack"))
     chosen = _learning(provenance, method, tower, frozen_parts, stack.defaults.splits_encoder)
-    if not chosen.learning.base and not chosen.learning.adapters and not _others_learn(chosen):
+    others_learn = chosen.added_parameters > 0 or any(part.learns for part in chosen.parts)
+    if not chosen.learning.base and not chosen.learning.adapters and not others_learn:
         raise InputError(problem_at(scenario, "train.freeze", "nothing is left that learns"))
     packed = work.padding == PACKED
     images = Images(
@@ -242,10 +243,6 @@ def with_images(
         forced=stack.defaults.gradients_through_encoder and bool(chosen.learning.adapters),
     )
     return chosen, images, replace(work, lengths=lengths)
-
-
-def _others_learn(method: Method) -> bool:
-    return method.added_parameters > 0 or any(part.learns for part in method.parts)
 
 
 def _with_tokens(work: Workload, tokens: float) -> TokenLengths:
@@ -368,8 +365,8 @@ EVALUATED_SHARE = 0.05  # of the data set, chosen: val_set_size of the examples 
 MOST_BATCHES = 100  # published: global batches of one evaluation: --eval-iters of Megatron-LM
 
 
-def pauses_of(provenance: Provenance, work: Workload, *, writes: bool) -> Pauses:
-    """What stops the training of a scenario, as it says, or as is usual.
+def build_pauses(provenance: Provenance, work: Workload, *, writes: bool) -> Pauses:
+    """Build the pauses of a training, as its scenario has them, or as is usual.
 
     An evaluation of which nobody says how much it reads is left out, and `unsized_evaluation` says so.
     writes : whether the job writes answers, so that its evaluations have prompts of their own
@@ -418,8 +415,10 @@ QUANTISING = ("train.quantiser", "train.bits")
 REFERENCE, TEACHER = "train.reference", "train.teacher_model"
 
 
-def method_of(provenance: Provenance, model: ModelShape, stack: Stack, kind: MethodKind, registry: Registry) -> Method:
-    """The method applied to the model. Raises InputError for what the model or the quantiser does not have."""
+def build_method(
+    provenance: Provenance, model: ModelShape, stack: Stack, kind: MethodKind, registry: Registry
+) -> Method:
+    """Apply the method to the model. Raises InputError for what the model or the quantiser does not have."""
     options = MethodOptions(
         trained=_trained(provenance, model, stack, kind),
         reference=_reference(provenance, kind),
@@ -463,7 +462,7 @@ def _placed(problem: Problem, scenario: Scenario, kind: MethodKind) -> Problem:
     )
 
 
-def adapter_of(scenario: Scenario, kind: MethodKind) -> AdapterKind | None:
+def find_adapter(scenario: Scenario, kind: MethodKind) -> AdapterKind | None:
     """What learns beside frozen weights: as asked for, as the job means it, or as settings of adapters imply it."""
     if asked := scenario.values.adapter:
         return ADAPTERS.get(asked)
@@ -478,7 +477,7 @@ def _implied(scenario: Scenario) -> AdapterKind | None:
 
 def quantises(scenario: Scenario, kind: MethodKind) -> bool:
     """Whether frozen weights are held in few bits."""
-    adapter = adapter_of(scenario, kind)
+    adapter = find_adapter(scenario, kind)
     asked = any(key in scenario.origin for key in QUANTISING)
     return adapter is not None and (kind.quantises or adapter.quantises or (asked and not kind.adapter))
 
@@ -486,7 +485,7 @@ def quantises(scenario: Scenario, kind: MethodKind) -> bool:
 def _trained(provenance: Provenance, model: ModelShape, stack: Stack, kind: MethodKind) -> Trained:
     """What learns of the model, with the stack's defaults where the scenario leaves something open."""
     scenario = provenance.scenario
-    adapter, held = adapter_of(scenario, kind), quantises(scenario, kind)
+    adapter, held = find_adapter(scenario, kind), quantises(scenario, kind)
     if not held:
         _refuse_quantiser(scenario, kind)
     if adapter is None and kind.adapter:
@@ -846,7 +845,7 @@ def _assembled(
         stack=stack_used,
         server=server,
         network=network(server),
-        device=device_of(server.accelerator, stack_used, method, precision, efficiency),
+        device=build_device(server.accelerator, stack_used, method, precision, efficiency),
         precision=precision,
         optimizer=optimizer,
         attention=provenance.resolve_default("attention", stack.kernels.attention, "stack"),
@@ -858,7 +857,7 @@ def _assembled(
         global_batch=work.global_batch,
         steps=work.steps,
         **layers_asked(values),
-        pauses=pauses_of(provenance, work, writes=method.kind.rollout is not None),
+        pauses=build_pauses(provenance, work, writes=method.kind.rollout is not None),
         images=images,
         lengths_assumed=lengths_assumed(values, provenance.origins["train.seq_len"]),
     )
@@ -917,7 +916,7 @@ def _method(provenance: Provenance, model: ModelShape, stack: Stack, job_name: s
     kind = METHODS.get(job_name)
     if kind is None:  # a job of the other wing, beside other problems of the scenario
         raise InputError(_inference(provenance.scenario))
-    return method_of(provenance, model, stack, kind, registry)
+    return build_method(provenance, model, stack, kind, registry)
 
 
 def _precision(provenance: Provenance, server: Server, stack: Stack) -> str:

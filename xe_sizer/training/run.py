@@ -13,8 +13,8 @@ from xe_sizer.graph.weights import count_parameters
 from xe_sizer.immutable import Immutable
 from xe_sizer.laws.collectives import copy_time_s
 from xe_sizer.laws.parts import computed, part
-from xe_sizer.training.layout import Split, stages_of
-from xe_sizer.training.model_states import census
+from xe_sizer.training.layout import Split, build_stages
+from xe_sizer.training.model_states import parameter_counts
 from xe_sizer.training.padding import PACKED
 from xe_sizer.training.step_time import forward_pass_s, timeline, timeline_of
 from xe_sizer.units import DAY_S, GIGA
@@ -86,7 +86,7 @@ class Checkpoint(Immutable):
 
 
 def write_rate(job: Job, layouts: Layouts) -> Array:
-    """What storage takes from all nodes together.
+    """Rate at which storage takes the writes of all nodes together.
 
         rate = as given, else nodes x WRITE_BYTES_PER_S
 
@@ -107,7 +107,7 @@ def write_rate(job: Job, layouts: Layouts) -> Array:
 
 
 def checkpoint(evaluation: Evaluation) -> Checkpoint:
-    """What a checkpoint holds and how long it takes: everything that learns, once, with its optimizer's states.
+    """Size and time of a checkpoint: everything that learns, once, with its optimizer's states.
 
         weights   = N x weight + A x adapter weight
         optimizer = N x (master + moments) + A x adapter's
@@ -133,7 +133,7 @@ def checkpoint(evaluation: Evaluation) -> Checkpoint:
     job, layouts, sizes = evaluation.job, evaluation.layouts, evaluation.sizes
     one = np.ones_like(layouts.tp)
     whole = replace(layouts, tp=one, pp=one, vpp=one, cp=one, ep=one, dp=one)
-    held = census(job.model, job.method, whole, stages_of(job.model.layers, Split(), whole))
+    held = parameter_counts(job.model, job.method, whole, build_stages(job.model.layers, Split(), whole))
     base, adapters = float(job.method.learning.base) * held.base[0] + held.parts_learning[0], held.adapters[0]
     further = held.vectors[0] * sizes.vector_more + held.tables[0] * sizes.embedding_more
     weights = base * sizes.weight + adapters * job.stack.states.adapter_weight_bytes
@@ -195,7 +195,7 @@ def time_with_failures_s(segment_s: ArrayLike, restart_s: ArrayLike, mtbf_s: Arr
 
 
 def ramp_time_s(ramp: BatchRamp, whole: int, available: float, first_s: Array, whole_s: Array) -> Array:
-    """What smaller batches take beyond whole ones over the same sequences.
+    """Time that smaller batches take beyond whole ones over the same sequences.
 
         t = sum over k of steps_k (t(batch_k) - t(whole) batch_k / whole)
         t(b) = t(start) + (t(whole) - t(start)) (b - start) / (whole - start)
@@ -225,7 +225,7 @@ def ramp_time_s(ramp: BatchRamp, whole: int, available: float, first_s: Array, w
 
 
 def first_layouts(ramp: BatchRamp, layouts: Layouts) -> Layouts:
-    """The layouts with as many micro-batches as the first batch has.
+    """Return the layouts with as many micro-batches as the first batch has.
 
         grad_accum = start / (micro-batch dp)
 
@@ -373,7 +373,7 @@ def evaluation(run: Run) -> Array:
     "Daly, Future Generation Computer Systems 22 (2006)",
 )
 def failures(run: Run) -> Array:
-    """What is done again, and restarts: start-up and the last checkpoint read as fast as it was written.
+    """Time of what is done again, and of restarts: start-up and the last checkpoint read as fast as it was written.
 
     Of an asynchronous checkpoint the one before is the last while it is written, so that this time is lost too.
     """

@@ -19,7 +19,7 @@ from xe_sizer.training.estimate import (
     FITS_WITH_ROOM,
     GROWTH,
     Choice,
-    Fewest,
+    MinimumGpus,
     TrainingEstimate,
     keeps_limits,
 )
@@ -47,7 +47,7 @@ TIE = 0.02  # chosen: layouts equally plain and so near in time are told apart b
 
 
 def complexity(layouts: Layouts) -> IntArray:
-    """How far a layout is from the plainest, data parallelism alone, shape (layout,) [-].
+    """Distance of a layout from the plainest, data parallelism alone, shape (layout,) [-].
 
         kinds of parallelism (tp, pp, ep, ZeRO 3) + ceil(log2 chunks a stage) + full recompute + groups of ZeRO
         + 2 x context parallelism + 2 x offload
@@ -72,7 +72,7 @@ def complexity(layouts: Layouts) -> IntArray:
 
 
 def drawbacks(layouts: Layouts, doubtful: NDArray[np.bool_]) -> IntArray:
-    """What tells layouts apart that are as fast as the model can tell, the lowest first, shape (layout,) [-].
+    """Rank layouts that are as fast as the model can tell, the lowest first, shape (layout,) [-].
 
         complexity + 2 x doubtful
 
@@ -84,7 +84,7 @@ def drawbacks(layouts: Layouts, doubtful: NDArray[np.bool_]) -> IntArray:
 
 
 def preferred(layouts: Layouts, step_s: Array, peak_bytes: Array, doubtful: NDArray[np.bool_]) -> int:
-    """Which of some layouts on the same GPUs is taken: of those as fast as the model can tell the one to run.
+    """Choose among layouts on the same GPUs: of those as fast as the model can tell the one to run.
 
     The one with the fewest drawbacks; of several the fastest, and within TIE of it that with the lowest peak, of
     equal peaks the faster.
@@ -207,7 +207,7 @@ def _fitting(job: Job, chunk: Layouts, min_headroom_bytes: float) -> tuple[Kept 
 
 
 def keep_best(found: Kept) -> Kept:
-    """What may be the answer for its number of GPUs: no slower than the model's error beyond the fastest there.
+    """Keep what may be the answer for its number of GPUs: no slower than the model's error beyond the fastest there.
 
     Of layouts with as few drawbacks, those within TIE of the fastest whose peak no faster one undercuts.
     """
@@ -260,7 +260,7 @@ def _chunks(layouts: Layouts) -> Iterator[Layouts]:
 
 
 def choose(job: Job, layouts: Layouts, min_headroom_bytes: float) -> Choice:
-    """The best layout that fits with something to spare; else one that fits; else the one that misses by least.
+    """Choose the best layout that fits with something to spare; else one that fits; else the one that misses by least.
 
     layouts : on one number of GPUs; at least one. The best of those that fit is what `preferred` takes.
     """
@@ -304,7 +304,7 @@ def _ranks(job: Job, ledger: Ledger, size: int, min_headroom_bytes: float) -> In
 
 
 def choose_each(job: Job, sets: Sequence[Layouts], min_headroom_bytes: float) -> list[Choice]:
-    """The best of each set of layouts of one job, as by `choose`; all of them are evaluated as one array.
+    """Choose the best of each set of layouts of one job, as by `choose`; all of them are evaluated as one array.
 
     No set may be empty.
     """
@@ -313,7 +313,9 @@ def choose_each(job: Job, sets: Sequence[Layouts], min_headroom_bytes: float) ->
     ledger = ledger_of(evaluation)
     ranks = _ranks(job, ledger, len(every), min_headroom_bytes)
     ends = np.cumsum([len(one) for one in sets])
-    best = [_of_best_rank(ranks, end - len(one), end) for one, end in zip(sets, ends.tolist(), strict=True)]
+    starts = [end - len(one) for one, end in zip(sets, ends.tolist(), strict=True)]
+    of_sets = [(start, ranks[start : start + len(one)]) for start, one in zip(starts, sets, strict=True)]
+    best = [start + np.flatnonzero(of_set == of_set.min()) for start, of_set in of_sets]
     fitting = np.concatenate([indices[ranks[indices] < DOES_NOT_FIT] for indices in best])
     times = timeline_of(evaluation[fitting]) if fitting.size else None
     found, timed = [], 0
@@ -338,19 +340,13 @@ def choose_each(job: Job, sets: Sequence[Layouts], min_headroom_bytes: float) ->
     return found
 
 
-def _of_best_rank(ranks: IntArray, start: int, end: int) -> IntArray:
-    """Indices from `start` up to, not including, `end` at which the rank is the best one of that range."""
-    inside = ranks[start:end]
-    return start + np.flatnonzero(inside == inside.min())
-
-
 def counts_that_keep(
     job: Job,
     chunks: Iterable[Layouts],
     min_headroom_bytes: float,
     keeps_limits: KeepsLimits,
 ) -> Iterator[int]:
-    """The numbers of GPUs, ascending as the layouts are, on which some layout fits and keeps the limits.
+    """Find the numbers of GPUs, ascending as the layouts are, on which some layout fits and keeps the limits.
 
     keeps_limits : of layouts and times of a step [s], both of shape (layout,)
     """
@@ -375,13 +371,13 @@ def size(resolved: ResolvedTraining) -> TrainingEstimate:
     ------
     InputError : no legal layout on the GPUs asked for
     """
-    fewest = Fewest(resolved)
-    return _smallest_that_meets(fewest) if resolved.gpus is None else _sized(fewest, resolved.gpus)
+    minimum = MinimumGpus(resolved)
+    return _smallest_that_meets(minimum) if resolved.gpus is None else _sized(minimum, resolved.gpus)
 
 
-def _sized(fewest: Fewest, gpus: int) -> TrainingEstimate:
+def _sized(minimum: MinimumGpus, gpus: int) -> TrainingEstimate:
     """The scenario on so many GPUs, with the batch that is assumed for them. Raises InputError: no layout is legal."""
-    resolved = fewest.resolved.fitted_to(gpus)
+    resolved = minimum.resolved.fitted_to(gpus)
     layouts = legal_layouts(resolved.rules, (gpus,))
     if not len(layouts):
         raise InputError(resolved.no_layout((gpus,)))
@@ -389,7 +385,7 @@ def _sized(fewest: Fewest, gpus: int) -> TrainingEstimate:
     under = resolved.under(choice.layouts)
     if under.job is not choice.job:
         choice = replace(choice, evaluation=Evaluation(under.job, choice.layouts))
-    return TrainingEstimate(under, gpus, choice, fewest)
+    return TrainingEstimate(under, gpus, choice, minimum)
 
 
 def size_each(resolved: Sequence[ResolvedTraining]) -> list[TrainingEstimate | None]:
@@ -402,31 +398,31 @@ def size_each(resolved: Sequence[ResolvedTraining]) -> list[TrainingEstimate | N
         choices = choose_each(job, [sets[place] for place in legal], headroom_bytes)
         for place, choice in zip(legal, choices, strict=True):
             one = resolved[place]
-            estimates[place] = TrainingEstimate(one, one.gpus or 1, choice, Fewest(one))
+            estimates[place] = TrainingEstimate(one, one.gpus or 1, choice, MinimumGpus(one))
     return estimates
 
 
-def _smallest_that_meets(fewest: Fewest) -> TrainingEstimate:
+def _smallest_that_meets(minimum: MinimumGpus) -> TrainingEstimate:
     """The fewest GPUs that fit and meet every limit; where none do, the fewest that fit, or one node."""
-    resolved, enough, node = fewest.resolved, fewest.that_fit_unasked, fewest.resolved.job.server.accelerators
-    few = enough or max(count for count in fewest.counts if count <= node)
-    first = _sized(fewest, few)
+    resolved, enough, node = minimum.resolved, minimum.that_fit_unasked, minimum.resolved.job.server.accelerators
+    few = enough or max(count for count in minimum.counts if count <= node)
+    first = _sized(minimum, few)
     if enough is None or first.ok:
         return first
-    more = [count for count in fewest.counts if count > enough]
+    more = [count for count in minimum.counts if count > enough]
     chunks = layout_chunks(resolved.rules, more, FIRST_TO_MEET, growth=GROWTH)
     in_limits = partial(keeps_limits, resolved)
     for count in counts_that_keep(resolved.job, chunks, resolved.min_headroom_bytes, in_limits):
-        estimate = _sized(fewest, count)
+        estimate = _sized(minimum, count)
         if estimate.ok:
-            fewer = fewest.with_fitted_batch(resolved.rules, count, _keeps_limits)
-            return estimate if fewer == count else _sized(fewest, fewer or count)
+            fewer = minimum.with_fitted_batch(resolved.rules, count, _keeps_limits)
+            return estimate if fewer == count else _sized(minimum, fewer or count)
     return first
 
 
-def _keeps_limits(fewest: Fewest, count: int) -> bool:
+def _keeps_limits(minimum: MinimumGpus, count: int) -> bool:
     """Whether a job keeps its limits on so many GPUs."""
-    return bool(len(legal_layouts(fewest.resolved.rules, (count,)))) and _sized(fewest, count).ok
+    return bool(len(legal_layouts(minimum.resolved.rules, (count,)))) and _sized(minimum, count).ok
 
 
 # The best layout on every number of GPUs: the candidates of a plan.
@@ -501,7 +497,7 @@ def _candidates_on(
             considered=best.considered,
             feasible=best.feasible,
         )
-        sized.append(TrainingEstimate(under, int(row.gpus[0]), choice, Fewest(resolved)))
+        sized.append(TrainingEstimate(under, int(row.gpus[0]), choice, MinimumGpus(resolved)))
     return Candidates(resolved, tuple(sized), best.considered, best.feasible, best.complete, tried)
 
 

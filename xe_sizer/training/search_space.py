@@ -169,17 +169,6 @@ def _offloads_as_usual(layouts: Layouts, rules: Rules) -> np.ndarray | bool:
     return np.asarray(np.where(full, layouts.offload != OFFLOAD.index("none"), layouts.offload != usual))
 
 
-def group_options(rules: Rules, ranks: int) -> tuple[int, ...]:
-    """All ranks share the states (0), or the groups that fill nodes or parts of them."""
-    grouped = rules.every_way and rules.stack.supports.hybrid_sharding
-    smaller = (d for d in divisors(ranks) if 1 < d < ranks) if grouped else ()
-    return rules.options("zero_group", (0, *smaller))
-
-
-def recompute_options(rules: Rules) -> tuple[int, ...]:
-    return rules.options("recompute", range(len(RECOMPUTE)))
-
-
 def chunk_options(rules: Rules, pp: int) -> tuple[int, ...]:
     """Chunks of whole layers on a stage, as many as the schedule has.
 
@@ -233,7 +222,7 @@ def _groups(rules: Rules, counts: Collection[int]) -> list[tuple[int, int, int, 
 
 
 def without_groups(rules: Rules, counts: Collection[int]) -> tuple[int, ...]:
-    """The GPU counts that no legal (tp, cp, pp, dp) comes to, ascending."""
+    """Find the GPU counts that no legal (tp, cp, pp, dp) comes to, ascending."""
     grouped = {group[0] for group in _groups(rules, counts)}
     return tuple(count for count in sorted(counts) if count not in grouped)
 
@@ -241,15 +230,18 @@ def without_groups(rules: Rules, counts: Collection[int]) -> tuple[int, ...]:
 def _block(rules: Rules, tp: int, cp: int, pp: int, dp: int) -> dict[str, tuple[int, ...]]:
     """Options of the inner fields for one combination of the outer ones."""
     parallel = int(rules.stack.defaults.sequence_parallel and tp > 1)
+    # All ranks share the states (0), or groups of some of them do.
+    grouped = rules.every_way and rules.stack.supports.hybrid_sharding
+    smaller_groups = (ranks for ranks in divisors(dp * cp) if 1 < ranks < dp * cp) if grouped else ()
     return {
         "tp": (tp,), "pp": (pp,), "cp": (cp,), "dp": (dp,),
         "vpp": rules.options("vpp", chunk_options(rules, pp)),
         "ep": expert_options(rules, tp * cp * dp),
         "zero": zero_options(rules, dp * cp, pp),
         "micro_batch": micro_batch_options(rules, dp),
-        "recompute": recompute_options(rules),
+        "recompute": rules.options("recompute", range(len(RECOMPUTE))),
         "offload": offload_options(rules),
-        "zero_group": group_options(rules, dp * cp),
+        "zero_group": rules.options("zero_group", (0, *smaller_groups)),
         "expert_tp": rules.options("expert_tp", (0,)),
         "schedule": schedule_options(rules, pp),
         "sequence_parallel": rules.options("sequence_parallel", (0, 1) if rules.every_way and tp > 1 else (parallel,)),
@@ -333,12 +325,6 @@ def _repeated(options: tuple[int, ...], inner: int, size: int) -> int | IntArray
     return once[np.newaxis].repeat(size // once.size, axis=0).ravel()
 
 
-def raw_sizes(rules: Rules, counts: Collection[int]) -> int:
-    """Combinations of the options before the rules between fields [-]."""
-    blocks = (_block(rules, *degrees) for _, *degrees in _groups(rules, counts))
-    return sum(math.prod(len(options) for options in block.values()) for block in blocks)
-
-
 def legal_layouts(rules: Rules, counts: Collection[int], least_memory: bool = False) -> Layouts:
     """Every legal layout on each of the GPU counts; may be empty."""
     chunks = list(layout_chunks(rules, counts, LARGEST_LIST, least_memory))
@@ -405,7 +391,7 @@ GROUPINGS, LAYOUTS = "groupings", "layouts"
 
 
 def removed_by_rules(rules: Rules, counts: Collection[int]) -> tuple[Rule, ...]:
-    """The rules in the order in which they are applied; each counts what the rules before it left.
+    """Count what each rule removes, in the order in which they are applied, of what the rules before it left.
 
     Groupings are the ways to write a number of GPUs as tp x cp x pp x dp; layouts add the other choices to those that
     are left.
@@ -424,7 +410,8 @@ def removed_by_rules(rules: Rules, counts: Collection[int]) -> tuple[Rule, ...]:
         if failed is not None:
             removed[failed] += 1
     found = [Rule(name, reason, lost, GROUPINGS) for (name, reason, _), lost in zip(tests, removed, strict=True)]
-    raw = raw_sizes(rules, counts)
+    blocks = (_block(rules, *degrees) for _, *degrees in _groups(rules, counts))
+    raw = sum(math.prod(len(options) for options in block.values()) for block in blocks)
     legal = sum(len(chunk) for chunk in layout_chunks(rules, counts, 1 << 18))
     reason = "whole micro-batches; chunks of whole layers; ZeRO 2 and 3 without pipelines; even expert and ZeRO groups"
     return (*found, Rule("between fields", reason, raw - legal, LAYOUTS))

@@ -17,7 +17,7 @@ from xe_sizer.graph.vision import VISION
 from xe_sizer.immutable import Immutable
 from xe_sizer.laws.collectives import ALL_GATHER, REDUCE_SCATTER, collective_time_s, copy_time_s
 from xe_sizer.laws.network import exchange_times
-from xe_sizer.laws.operator_time import NETWORK, OperatorCost, operator_work, sizes_of
+from xe_sizer.laws.operator_time import NETWORK, OperatorCost, operator_sizes, operator_work
 from xe_sizer.laws.parts import Part, computed, part
 from xe_sizer.training.activations import activations, forward_flops, needed_flops, offloaded_layers, recomputed_flops
 from xe_sizer.training.communication import (
@@ -81,7 +81,7 @@ def module_time(evaluation: Evaluation, slowest: IntArray) -> dict[str, tuple[Ar
         for time in times:
             forward, backward = modules.get(time.operator.module, (none, none))
             again = all_again + some_again * time.operator.again
-            there, back = shapes.spread(time.forward_s), shapes.spread(time.backward_s)
+            there, back = shapes.broadcast(time.forward_s), shapes.broadcast(time.backward_s)
             modules[time.operator.module] = (forward + on_stage * there, backward + on_stage * (back + again * there))
     for module, one in ((VISION, evaluation.encoder), (GENERATOR, evaluation.generator)):
         if one is not None:
@@ -97,7 +97,7 @@ def _frozen_modules(evaluation: Evaluation, slowest: IntArray) -> Iterator[tuple
         for of_stages, times in zip(other.stage_shares, other.times, strict=True):
             on_stage = of_stages[slowest, columns]
             for time in times:
-                seconds = other.critical_shapes.spread(time.forward_s)
+                seconds = other.critical_shapes.broadcast(time.forward_s)
                 yield time.operator.module, companion.forwards * on_stage * seconds
 
 
@@ -120,7 +120,7 @@ class _Passes(Immutable):
 
     def one(self, value: Array) -> float:
         """A figure of one layout."""
-        return float(self.evaluation.critical_shapes.spread(np.atleast_1d(value))[0])
+        return float(self.evaluation.critical_shapes.broadcast(np.atleast_1d(value))[0])
 
     def again(self, operator: Operator) -> float:
         """How much of the forward runs once more."""
@@ -151,7 +151,10 @@ def operator_costs(line: Timeline) -> tuple[OperatorCost, ...]:
     for companion, other in evaluation.passing:
         for group in _groups(other, stage):
             forwards = replace(group, mode=0, whole=0.0, backward=False)
-            costs += [_frozen(cost, companion.forwards * accum) for cost in _of_group(forwards)]
+            for cost in _of_group(forwards):
+                times = companion.forwards * accum
+                parts = {frozen_forward.name: times * sum(cost.parts.values())}
+                costs.append(replace(_scaled(cost, times), parts=parts))
     return tuple(costs)
 
 
@@ -219,7 +222,7 @@ def _exchange(group: _Passes, operator: Collective) -> OperatorCost:
 
 
 def _sizes(group: _Passes, operator: Operator) -> dict[str, float]:
-    return {name: group.one(size) for name, size in sizes_of(operator).items()}
+    return {name: group.one(size) for name, size in operator_sizes(operator).items()}
 
 
 def _scaled(cost: OperatorCost, factor: float) -> OperatorCost:
@@ -232,11 +235,6 @@ def _scaled(cost: OperatorCost, factor: float) -> OperatorCost:
         moved_bytes=factor * cost.moved_bytes,
         parts=parts,
     )
-
-
-def _frozen(cost: OperatorCost, factor: float) -> OperatorCost:
-    """An operator of the passes through frozen weights beside the training."""
-    return replace(_scaled(cost, factor), parts={frozen_forward.name: factor * sum(cost.parts.values())})
 
 
 # Jobs that compare the states of sequences with each other: how many, and what ranks exchange for it.
@@ -339,9 +337,9 @@ def _average_flops(evaluation: Evaluation, count: Callable[[Iterable[Operator]],
     """FLOPs of layers and head for an average micro-batch: mean lengths, experts evenly used; shape (layout,) [FLOP]"""
     shapes = evaluation.mean_shapes
     if evaluation.job.model.experts is None:
-        return shapes.spread(count((*shapes.graph.layers, *shapes.graph.head)))
+        return shapes.broadcast(count((*shapes.graph.layers, *shapes.graph.head)))
     even = replace(shapes.inputs, kernels=replace(shapes.inputs.kernels, expert_imbalance=1.0, expert_spread=0.0))
-    return shapes.spread(count((*layer_operators(even), *head_operators(even))))
+    return shapes.broadcast(count((*layer_operators(even), *head_operators(even))))
 
 
 def encoder_flops(encoder: Evaluation | None, layouts: Layouts) -> Array:
@@ -365,7 +363,7 @@ def encoder_flops(encoder: Evaluation | None, layouts: Layouts) -> Array:
         return total
     shapes = encoder.critical_shapes
     for operators, runs in zip(encoder.operators, encoder.runs_back, strict=True):
-        forward, every_pass = (shapes.spread(count(operators)) for count in (forward_flops, needed_flops))
+        forward, every_pass = (shapes.broadcast(count(operators)) for count in (forward_flops, needed_flops))
         total = total + forward + runs * (every_pass - forward)
     return total
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from msgspec.structs import replace
 
-from xe_sizer.graph.experts import loop_of
+from xe_sizer.graph.experts import find_loop
 from xe_sizer.graph.weights import count_parameters
 from xe_sizer.laws.hardware import HOST_RESERVE_BYTES, energy_kwh, energy_words
 from xe_sizer.result.common import (
@@ -66,22 +66,22 @@ if TYPE_CHECKING:
 # What each of the frozen weights beside a model takes of memory and time.
 
 
-def beside_rows(sized: TrainingEstimate) -> Iterator[Beside]:
+def beside_rows(estimate: TrainingEstimate) -> Iterator[Beside]:
     """Each of them, with what it adds to a step; of passes beforehand, what they add to the run."""
-    method = sized.resolved.job.method
+    method = estimate.resolved.job.method
     for one in method.frozen:
-        yield _row(sized, one, once=False, seconds=_seconds(sized, one))
+        yield _row(estimate, one, once=False, seconds=_seconds(estimate, one))
     for one in method.before:
-        seconds = float(run_parts(sized.run)[beforehand.name][0]) / len(method.before)
-        yield _row(sized, one, once=True, seconds=seconds)
+        seconds = float(run_parts(estimate.run)[beforehand.name][0]) / len(method.before)
+        yield _row(estimate, one, once=True, seconds=seconds)
 
 
-def _row(sized: TrainingEstimate, one: Frozen, *, once: bool, seconds: float) -> Beside:
-    job, evaluation = sized.resolved.job, sized.choice.evaluation
-    stage, _ = sized.ledger.worst()
+def _row(estimate: TrainingEstimate, one: Frozen, *, once: bool, seconds: float) -> Beside:
+    job, evaluation = estimate.resolved.job, estimate.choice.evaluation
+    stage, _ = estimate.ledger.worst()
     on_card = one.copies * (1.0 - float(evaluation.copies_on_host[0]))
     alone = next((other for each, other in evaluation.beside if each is one), None)
-    alone = alone or Evaluation(job.beside(one), sized.layouts)
+    alone = alone or Evaluation(job.beside(one), estimate.layouts)
     return Beside(
         name=one.words,
         model=(one.model or job.model).name,
@@ -93,12 +93,14 @@ def _row(sized: TrainingEstimate, one: Frozen, *, once: bool, seconds: float) ->
     )
 
 
-def _seconds(sized: TrainingEstimate, one: Frozen) -> float:
+def _seconds(estimate: TrainingEstimate, one: Frozen) -> float:
     """What a step takes less without its passes, gathers and transfers among it."""
-    job = sized.resolved.job
+    job = estimate.resolved.job
     others = tuple(each for each in job.method.frozen if each is not one)
-    without = timeline(replace(job, method=replace(job.method, frozen=others)), sized.layouts, sized.choice.sequences)
-    return max(sized.step_s - float(without.step_s[0]), 0.0)
+    without = timeline(
+        replace(job, method=replace(job.method, frozen=others)), estimate.layouts, estimate.choice.sequences
+    )
+    return max(estimate.step_s - float(without.step_s[0]), 0.0)
 
 
 # What packing makes of the optimizer's steps: the same tokens are fewer sequences.
@@ -107,35 +109,35 @@ MUCH_LONGER = 1.5  # chosen: times the longest sample from which a sequence leng
 SAME_NUMBER = 0.1  # share by which a number of steps may differ and count as kept
 
 
-def packed_seq_len(sized: TrainingEstimate) -> int:
+def packed_seq_len(estimate: TrainingEstimate) -> int:
     """Tokens of the sequences to pack into: those of the job, of the longest sample where these are far longer."""
-    seq_len, longest = sized.resolved.job.seq_len, int(sized.choice.sequences.longest_tokens[0])
+    seq_len, longest = estimate.resolved.job.seq_len, int(estimate.choice.sequences.longest_tokens[0])
     return longest if seq_len > MUCH_LONGER * longest else seq_len
 
 
-def packed_settings(sized: TrainingEstimate) -> dict[str, object]:
+def packed_settings(estimate: TrainingEstimate) -> dict[str, object]:
     """The settings that pack the samples so, the number of steps left as it is."""
-    seq_len = packed_seq_len(sized)
-    shorter: dict[str, object] = {} if seq_len == sized.resolved.job.seq_len else {"train.seq_len": seq_len}
+    seq_len = packed_seq_len(estimate)
+    shorter: dict[str, object] = {} if seq_len == estimate.resolved.job.seq_len else {"train.seq_len": seq_len}
     return {"train.padding": PACKED, **shorter}
 
 
-def packed_steps(sized: TrainingEstimate, seq_len: int) -> int:
+def packed_steps(estimate: TrainingEstimate, seq_len: int) -> int:
     """Optimizer steps that read the same samples packed into sequences of `seq_len` tokens; 0: less than one batch."""
-    batches = _packed_sequences(sized, seq_len) / sized.resolved.job.global_batch
-    return round(batches) if sized.resolved.fixed_steps else math.ceil(batches)
+    batches = _packed_sequences(estimate, seq_len) / estimate.resolved.job.global_batch
+    return round(batches) if estimate.resolved.fixed_steps else math.ceil(batches)
 
 
-def kept_steps_words(sized: TrainingEstimate, seq_len: int) -> str:
+def kept_steps_words(estimate: TrainingEstimate, seq_len: int) -> str:
     """The global batch, a multiple of what the data-parallel ranks read at once, that keeps the number of steps.
 
         batch = packed sequences / steps, to the nearest multiple
 
     With fewer packed sequences a step than ranks no batch keeps it: then the one that comes nearest.
     """
-    layouts, steps = sized.layouts, sized.resolved.job.steps
-    micro = int(layouts.micro_batch[0]) if "micro_batch" in sized.resolved.fixed else 1
-    together, sequences = int(layouts.dp[0]) * micro, _packed_sequences(sized, seq_len)
+    layouts, steps = estimate.layouts, estimate.resolved.job.steps
+    micro = int(layouts.micro_batch[0]) if "micro_batch" in estimate.resolved.fixed else 1
+    together, sequences = int(layouts.dp[0]) * micro, _packed_sequences(estimate, seq_len)
     batch = max(round(sequences / steps / together), 1) * together
     kept = max(math.ceil(sequences / batch), 1)
     if abs(kept - steps) <= SAME_NUMBER * steps:
@@ -143,8 +145,8 @@ def kept_steps_words(sized: TrainingEstimate, seq_len: int) -> str:
     return f"a global batch of {batch:,} comes nearest, with {kept:,} steps"
 
 
-def _packed_sequences(sized: TrainingEstimate, seq_len: int) -> float:
-    return sized.resolved.job.read_tokens / seq_len
+def _packed_sequences(estimate: TrainingEstimate, seq_len: int) -> float:
+    return estimate.resolved.job.read_tokens / seq_len
 
 
 # What an answer itself gives reason to say; what changes its meaning stands beside the verdict.
@@ -154,24 +156,24 @@ MOST_PADDING = 0.5  # share of padding from which it is worth a warning
 LOADED_BITS, QUANTISED_BITS = 16, 4  # of a weight: as most methods hold it, and as those that quantise do
 
 
-def warnings(sized: TrainingEstimate) -> Iterator[str]:
-    """What is worth a word beside the cautions, which come first."""
-    yield from joining_assumptions(sized.resolved.job.server, sized.gpus)
-    yield from warn_of_unreached_lengths(sized)
-    yield from warn_of_padding(sized)
-    yield from warn_of_many_epochs(sized.resolved)
-    yield from _kept_by_fsdp(sized)
-    if sized.cost is not None:
-        yield from whole_servers(sized.billed_gpus, sized.gpus, sized.resolved.job.server)
-    yield from slow_start(sized)
+def warnings(estimate: TrainingEstimate) -> Iterator[str]:
+    """Yield the warnings beside the cautions, which come first."""
+    yield from joining_assumptions(estimate.resolved.job.server, estimate.gpus)
+    yield from warn_of_unreached_lengths(estimate)
+    yield from warn_of_padding(estimate)
+    yield from warn_of_many_epochs(estimate.resolved)
+    yield from _kept_by_fsdp(estimate)
+    if estimate.cost is not None:
+        yield from whole_servers(estimate.billed_gpus, estimate.gpus, estimate.resolved.job.server)
+    yield from slow_start(estimate)
 
 
-def cautions(sized: TrainingEstimate) -> Iterator[str]:
-    """What a reader must know to read the verdict and the time right."""
-    resolved, stack = sized.resolved, sized.resolved.job.stack
+def cautions(estimate: TrainingEstimate) -> Iterator[str]:
+    """Yield what a reader must know to read the verdict and the time right."""
+    resolved, stack = estimate.resolved, estimate.resolved.job.stack
     yield from (f"{resolved.job.model.name}: {guess}" for guess in resolved.job.model.guesses)
-    if sized.gpus > 1 and not stack.supports.several_gpus:
-        yield f"{stack.name} trains on one GPU; the times of {sized.gpus} are those of plain data parallelism"
+    if estimate.gpus > 1 and not stack.supports.several_gpus:
+        yield f"{stack.name} trains on one GPU; the times of {estimate.gpus} are those of plain data parallelism"
     yield from warn_of_looped_experts(resolved)
     yield from warn_of_epochs_of_nothing(resolved)
     yield from unsized_evaluation(resolved.scenario, resolved.job.pauses)
@@ -181,7 +183,7 @@ def cautions(sized: TrainingEstimate) -> Iterator[str]:
 def warn_of_looped_experts(resolved: ResolvedTraining) -> Iterator[str]:
     """That experts are computed one after the other, and the setting that prices them together."""
     job = resolved.job
-    if job.model.experts is None or not loop_of(job.stack.graph_kernels(job.attention), job.model.experts):
+    if job.model.experts is None or not find_loop(job.stack.graph_kernels(job.attention), job.model.experts):
         return
     told = f"{job.stack.name} computes the {job.model.experts.count} experts of a layer one after the other"
     together = [name for name, kernels in job.stack.fused.items() if kernels.get("experts") == "grouped"]
@@ -221,29 +223,29 @@ def warn_of_unpacked_weights(resolved: ResolvedTraining) -> Iterator[str]:
         yield f"{narrow}, which are held in {QUANTISED_BITS} bit here"
 
 
-def slow_start(sized: TrainingEstimate) -> Iterator[str]:
+def slow_start(estimate: TrainingEstimate) -> Iterator[str]:
     """That a job which lasts minutes spends a good part of them before its first step."""
-    before_s = start_up_s(sized.resolved.job)
-    if sized.fits and before_s > NOTICEABLE * sized.total_s:
-        share = f"{100.0 * before_s / sized.total_s:.0f} %"
+    before_s = start_up_s(estimate.resolved.job)
+    if estimate.fits and before_s > NOTICEABLE * estimate.total_s:
+        share = f"{100.0 * before_s / estimate.total_s:.0f} %"
         yield f"start-up comes on top: about {before_s / MINUTE_S:.1f} min, {share} of the time of the steps (assumed)"
 
 
-def warn_of_unreached_lengths(sized: TrainingEstimate) -> Iterator[str]:
+def warn_of_unreached_lengths(estimate: TrainingEstimate) -> Iterator[str]:
     """That memory is for the longest sample, where the user asks for far longer sequences and nothing fills them."""
-    resolved, job = sized.resolved, sized.resolved.job
+    resolved, job = estimate.resolved, estimate.resolved.job
     longest, filled = job.lengths.longest, job.padding in (PACKED, TO_SEQ_LEN)
     if "train.seq_len" in resolved.scenario.origin and not filled and job.seq_len > MUCH_LONGER * longest:
         yield f"the longest sample has {longest:,.0f} tokens: memory is for that, not for {job.seq_len:,}"
 
 
-def _kept_by_fsdp(sized: TrainingEstimate) -> Iterator[str]:
+def _kept_by_fsdp(estimate: TrainingEstimate) -> Iterator[str]:
     """Why gradients are whole and weights wide where ZeRO would share them out, and what shares them out otherwise."""
-    resolved, job, layouts = sized.resolved, sized.resolved.job, sized.layouts
+    resolved, job, layouts = estimate.resolved, estimate.resolved.job, estimate.layouts
     states, dtype, zero = job.stack.states, job.stack.defaults.weights_dtype, int(layouts.zero[0])
     upcast = states.sharded_upcast and states.trained_weight_bytes < FLOAT32
     kept = []
-    if sized.choice.evaluation.accumulates_whole_gradients[0]:
+    if estimate.choice.evaluation.accumulates_whole_gradients[0]:
         kept.append("gradients stay whole until the last micro-batch of a step")
     if upcast and zero == FULLY_SHARDED and job.method.learning.base:
         kept.append(f"shards of what learns are float32 though {dtype} is loaded")
@@ -253,10 +255,10 @@ def _kept_by_fsdp(sized: TrainingEstimate) -> Iterator[str]:
         yield f"{job.stack.name} runs FSDP as accelerate does: {' and '.join(kept)}; not so with {setting}"
 
 
-def warn_of_padding(sized: TrainingEstimate) -> Iterator[str]:
+def warn_of_padding(estimate: TrainingEstimate) -> Iterator[str]:
     """That most of the work is padding, and what packs the same data into sequences that memory holds now."""
-    job, padding = sized.resolved.job, float(sized.choice.sequences.padding_share[0])
-    if padding <= MOST_PADDING or not sized.fits:
+    job, padding = estimate.resolved.job, float(estimate.choice.sequences.padding_share[0])
+    if padding <= MOST_PADDING or not estimate.fits:
         return
     told = f"{100 * padding:.0f} % of the processed tokens are padding"
     answers = job.method.compares or job.method.kind.rollout is not None
@@ -264,16 +266,16 @@ def warn_of_padding(sized: TrainingEstimate) -> Iterator[str]:
         what = "answers" if answers else "samples"
         yield f"{told}: a stack that packs {what} would save most of it, {job.stack.name} does not"
         return
-    seq_len = packed_seq_len(sized)
-    steps = packed_steps(sized, seq_len)
+    seq_len = packed_seq_len(estimate)
+    steps = packed_steps(estimate, seq_len)
     if not steps:
         yield f"{told}: packed, the samples fill less than one batch of {job.global_batch:,}"
         return
-    settings = packed_settings(sized)
-    if sized.resolved.fixed_steps:
+    settings = packed_settings(estimate)
+    if estimate.resolved.fixed_steps:
         settings["train.steps"] = steps
-    saves = f"packing the same samples ({sized.resolved.scenario.caller.settings(settings)}) saves most of it"
-    fewer = f", in {steps:,} instead of {job.steps:,} optimizer steps; {kept_steps_words(sized, seq_len)}"
+    saves = f"packing the same samples ({estimate.resolved.scenario.caller.settings(settings)}) saves most of it"
+    fewer = f", in {steps:,} instead of {job.steps:,} optimizer steps; {kept_steps_words(estimate, seq_len)}"
     yield f"{told}: {saves}{fewer if steps != job.steps else ''}"
 
 
@@ -290,9 +292,9 @@ def warn_of_many_epochs(resolved: ResolvedTraining) -> Iterator[str]:
 LANGUAGE = "language"
 
 
-def sample_images(sized: TrainingEstimate) -> SampleImages | None:
+def sample_images(estimate: TrainingEstimate) -> SampleImages | None:
     """The images of a sample and what becomes of them; None where samples have none."""
-    job, data = sized.resolved.job, sized.resolved.values.data
+    job, data = estimate.resolved.job, estimate.resolved.values.data
     if job.images is None:
         return None
     seen, count = job.images.seen, int(data.images or 0)
@@ -306,9 +308,9 @@ def sample_images(sized: TrainingEstimate) -> SampleImages | None:
     )
 
 
-def trained_parts(sized: TrainingEstimate) -> Iterator[TrainedPart]:
+def trained_parts(estimate: TrainingEstimate) -> Iterator[TrainedPart]:
     """The language model and the parts beside it, with what learns of each; nothing where there are none beside."""
-    job = sized.resolved.job
+    job = estimate.resolved.job
     parts = job.method.parts
     if not parts:
         return
@@ -324,58 +326,58 @@ EVERY_MICRO_BATCH = frozenset(part.name for part in MICRO_BATCH_PARTS)
 KERNELS = "kernels below peak"
 
 
-def summarise(sized: TrainingEstimate, details: bool = True) -> Result:
+def summarise(estimate: TrainingEstimate, details: bool = True) -> Result:
     """Everything about an estimate but the advice.
 
     details : with what only a full report shows: the minimum of GPUs, modules, losses and sources
     """
-    resolved, job = sized.resolved, sized.resolved.job
-    memory, time = _memory(sized, details), _time(sized, details)
-    cost = cost_of(sized, time)
-    confidence, caller = sized.confidence, resolved.scenario.caller
+    resolved, job = estimate.resolved, estimate.resolved.job
+    memory, time = _memory(estimate, details), _time(estimate, details)
+    cost = build_cost(estimate, time)
+    confidence, caller = estimate.confidence, resolved.scenario.caller
     reasons = (
         *memory_reasons(memory),
-        *memory_doubt(sized, confidence),
-        *missed(sized.limits, caller, confidence=confidence),
+        *memory_doubt(estimate, confidence),
+        *missed(estimate.limits, caller, confidence=confidence),
     )
-    node, told = job.server.accelerators, tuple(cautions(sized))
+    node, told = job.server.accelerators, tuple(cautions(estimate))
     return Result(
         schema_version=SCHEMA_VERSION,
         tool_version=__version__,
-        scenario=scenario_of(resolved),
-        verdict=verdict_of(sized, confidence, sized.keeps_limits, reasons),
+        scenario=scenario_with_origins(resolved),
+        verdict=verdict_of(estimate, confidence, estimate.keeps_limits, reasons),
         gpus=Gpus(
-            count=sized.gpus,
-            nodes=math.ceil(sized.gpus / node),
-            gpus_per_node=min(sized.gpus, node),
-            minimum_that_fits=sized.minimum if details else None,
-            minimum_offloads=details and sized.minimum_offloads,
+            count=estimate.gpus,
+            nodes=math.ceil(estimate.gpus / node),
+            gpus_per_node=min(estimate.gpus, node),
+            minimum_that_fits=estimate.minimum if details else None,
+            minimum_offloads=details and estimate.minimum_offloads,
         ),
-        layout=layout_of(sized.layouts),
+        layout=build_layout(estimate.layouts),
         memory=memory,
         time=time,
-        data=_data(sized),
+        data=_data(estimate),
         cost=cost,
-        checkpoint=checkpoint_of(sized),
-        beside=tuple(beside_rows(sized)) if details else (),
-        images=sample_images(sized),
-        parts=tuple(trained_parts(sized)),
-        warnings=tuple(dict.fromkeys((*resolved.warnings, *told, *warnings(sized)))),
+        checkpoint=build_checkpoint(estimate),
+        beside=tuple(beside_rows(estimate)) if details else (),
+        images=sample_images(estimate),
+        parts=tuple(trained_parts(estimate)),
+        warnings=tuple(dict.fromkeys((*resolved.warnings, *told, *warnings(estimate)))),
         cautions=told,
         sources=_sources(resolved) if details else (),
     )
 
 
-def with_operators(result: Result, sized: TrainingEstimate) -> Result:
+def with_operators(result: Result, estimate: TrainingEstimate) -> Result:
     """The result with its optimizer step operator by operator."""
     from xe_sizer.scenario.trials import operator_rows
     from xe_sizer.training.step_time import operator_costs
 
-    operators = operator_rows(operator_costs(sized.timeline), float(sized.timeline.step_s[0]))
+    operators = operator_rows(operator_costs(estimate.timeline), float(estimate.timeline.step_s[0]))
     return replace(result, time=replace(result.time, operators=operators))
 
 
-def scenario_of(resolved: ResolvedTraining) -> dict[str, Any]:
+def scenario_with_origins(resolved: ResolvedTraining) -> dict[str, Any]:
     """Resolved keys, nested as in the scenario file, with the origin of each."""
     job = resolved.job
     scenario = resolved_scenario(resolved.scenario, resolved.values, resolved.origins, job.model, job.server)
@@ -383,7 +385,7 @@ def scenario_of(resolved: ResolvedTraining) -> dict[str, Any]:
     return scenario
 
 
-def layout_of(layouts: Layouts) -> Layout:
+def build_layout(layouts: Layouts) -> Layout:
     names = ("tp", "pp", "vpp", "cp", "ep", "dp", "zero", "micro_batch", "grad_accum", "zero_group", "expert_tp")
     sizes: dict[str, Any] = {name: int(getattr(layouts, name)[0]) for name in names}
     words: dict[str, Any] = {name: known[int(getattr(layouts, name)[0])] for name, known in WORDS.items()}
@@ -394,11 +396,11 @@ def layout_of(layouts: Layouts) -> Layout:
     )
 
 
-def _components(sized: TrainingEstimate, details: bool) -> tuple[MemoryComponent, ...]:
+def _components(estimate: TrainingEstimate, details: bool) -> tuple[MemoryComponent, ...]:
     """What the worst GPU holds at its worst moment, in whole bytes; with the numbers of the formulas as a detail."""
-    held = sized.ledger.at_peak()
+    held = estimate.ledger.at_peak()
     found = [part for part in MEMORY_PARTS if part.name in held]
-    terms = terms_at(sized.choice.evaluation, sized.ledger, *sized.ledger.worst()) if details else {}
+    terms = terms_at(estimate.choice.evaluation, estimate.ledger, *estimate.ledger.worst()) if details else {}
     return tuple(
         MemoryComponent(
             name=part.name, bytes=size, formula=part.formula, source=part.source, terms=terms.get(part.name, ())
@@ -422,14 +424,14 @@ def terms_at(
     return found
 
 
-def _memory(sized: TrainingEstimate, details: bool) -> Memory:
-    job, layouts = sized.resolved.job, sized.layouts
-    stage, moment = sized.ledger.worst()
-    typical = at_level(sized.ledger, sized.choice.evaluation, "typical")
+def _memory(estimate: TrainingEstimate, details: bool) -> Memory:
+    job, layouts = estimate.resolved.job, estimate.layouts
+    stage, moment = estimate.ledger.worst()
+    typical = at_level(estimate.ledger, estimate.choice.evaluation, "typical")
     stages = int(layouts.pp[0])
     number = 1 if stage == 0 else stages
-    components = _components(sized, details)
-    peak, usable = sum(part.bytes for part in components), float(round(sized.usable_bytes))
+    components = _components(estimate, details)
+    peak, usable = sum(part.bytes for part in components), float(round(estimate.usable_bytes))
     return Memory(
         peak_bytes=peak,
         usable_bytes=usable,
@@ -437,7 +439,7 @@ def _memory(sized: TrainingEstimate, details: bool) -> Memory:
         phase=MOMENTS[moment],
         gpu=f"pipeline stage {number} of {stages}",
         components=components,
-        host_bytes=float(round(sized.ledger.host_bytes[0])),
+        host_bytes=float(round(estimate.ledger.host_bytes[0])),
         host_available_bytes=job.server.host_memory_bytes,
         host_reserve_bytes=HOST_RESERVE_BYTES,
         allocated_bytes=float(round(typical.tensor_peak_bytes[0])),
@@ -447,23 +449,23 @@ def _memory(sized: TrainingEstimate, details: bool) -> Memory:
         error_share=job.stack.memory.error_share,
         trainable_parameters=job.method.trainable_parameters(job.model),
         moments=tuple(
-            MomentMemory(name=name, bytes=float(round(size))) for name, size in sized.ledger.over_time().items()
+            MomentMemory(name=name, bytes=float(round(size))) for name, size in estimate.ledger.over_time().items()
         ),
     )
 
 
-def _time(sized: TrainingEstimate, details: bool) -> Time:
-    job, line = sized.resolved.job, sized.timeline
+def _time(estimate: TrainingEstimate, details: bool) -> Time:
+    job, line = estimate.resolved.job, estimate.timeline
     seconds = {name: float(value[0]) for name, value in line.components.items()}
     step_s = sum(seconds.values())
-    span = sized.uncertainty
+    span = estimate.uncertainty
     per_gpu = step_s * job.device.peak_flops_per_s
     useful = float(line.flops[0])
-    ideal = sized.ideal_s if details else None
+    ideal = estimate.ideal_s if details else None
     return Time(
         step_s=span.around(step_s),
         components=tuple(
-            _component(part, value, step_s, _micro_batches(sized, name, value))
+            _component(part, value, step_s, _micro_batches(estimate, name, value))
             for part, (name, value) in zip(STEP_PARTS, seconds.items(), strict=True)
             if value > 0
         ),
@@ -472,29 +474,29 @@ def _time(sized: TrainingEstimate, details: bool) -> Time:
             for name, (forward, backward) in (line.modules if details else {}).items()
         ),
         steps=job.steps,
-        total_s=span.around(sized.total_s),
-        tokens_per_s_per_gpu=sized.tokens_per_s / sized.gpus,
-        samples_per_s=sized.samples_per_s,
+        total_s=span.around(estimate.total_s),
+        tokens_per_s_per_gpu=estimate.tokens_per_s / estimate.gpus,
+        samples_per_s=estimate.samples_per_s,
         mfu=useful / per_gpu,
         hfu=(useful + float(line.recompute_flops[0])) / per_gpu,
-        bound=bound_of(seconds),
+        bound=longest_part(seconds),
         start_up_s=start_up_s(job),
         calibrated=span.calibrated,
         evidence=span.evidence,
         basis=span.basis,
         ideal_step_s=None if ideal is None else sum(ideal.values()),
         losses=() if ideal is None else find_losses(seconds, ideal),
-        run=run_of(sized),
-        goodput=job.steps * step_s / sized.total_s if job.interrupted else None,
+        run=run_components(estimate),
+        goodput=job.steps * step_s / estimate.total_s if job.interrupted else None,
     )
 
 
-def run_of(sized: TrainingEstimate) -> tuple[TimeComponent, ...]:
+def run_components(estimate: TrainingEstimate) -> tuple[TimeComponent, ...]:
     """Parts of the time of the whole run; nothing where it is its steps alone."""
-    if not sized.resolved.job.interrupted:
+    if not estimate.resolved.job.interrupted:
         return ()
-    seconds = {name: float(value[0]) for name, value in run_parts(sized.run).items()}
-    return tuple(_component(part, seconds[part.name], sized.total_s) for part in RUN_PARTS if seconds[part.name] > 0)
+    seconds = {name: float(value[0]) for name, value in run_parts(estimate.run).items()}
+    return tuple(_component(part, seconds[part.name], estimate.total_s) for part in RUN_PARTS if seconds[part.name] > 0)
 
 
 def _component(
@@ -511,9 +513,9 @@ def _component(
     )
 
 
-def checkpoint_of(sized: TrainingEstimate) -> Checkpoint:
-    """What one checkpoint holds and takes, and how often the run is saved."""
-    run, pauses = sized.run, sized.resolved.job.pauses
+def build_checkpoint(estimate: TrainingEstimate) -> Checkpoint:
+    """Build the size and time of one checkpoint, and how often the run is saved."""
+    run, pauses = estimate.run, estimate.resolved.job.pauses
     saves, fails = int(run.saves[0]), pauses.failures_per_gpu_day > 0
     return Checkpoint(
         bytes=float(round(run.saved.size[0])),
@@ -521,7 +523,7 @@ def checkpoint_of(sized: TrainingEstimate) -> Checkpoint:
         optimizer_bytes=float(round(run.saved.optimizer[0])),
         pause_s=float(run.pause_s[0]),
         save_s=float(run.saved.whole_s[0]),
-        write_bytes_per_s=float(write_rate(sized.resolved.job, sized.layouts)[0]),
+        write_bytes_per_s=float(write_rate(estimate.resolved.job, estimate.layouts)[0]),
         asynchronous=pauses.asynchronous,
         every_steps=int(run.every[0]) if saves else None,
         count=saves,
@@ -530,11 +532,11 @@ def checkpoint_of(sized: TrainingEstimate) -> Checkpoint:
     )
 
 
-def _micro_batches(sized: TrainingEstimate, name: str, seconds: float) -> tuple[tuple[Factor, ...], ...]:
+def _micro_batches(estimate: TrainingEstimate, name: str, seconds: float) -> tuple[tuple[Factor, ...], ...]:
     """What each micro-batch takes of a part that comes with every one of them."""
     if name not in EVERY_MICRO_BATCH:
         return ()
-    accum = float(sized.layouts.grad_accum[0])
+    accum = float(estimate.layouts.grad_accum[0])
     return ((Factor(value=accum, name="micro-batches"), Factor(value=seconds / accum, name="s each")),)
 
 
@@ -557,19 +559,19 @@ def find_losses(seconds: Mapping[str, float], ideal: Mapping[str, float]) -> tup
     return tuple(Loss(name=name, seconds=s, share=s / step_s) for name, s in found if s > 0)
 
 
-def bound_of(seconds: Mapping[str, float]) -> str:
-    """The part of the step that takes longest, forward, backward and recomputation taken together as compute."""
+def longest_part(seconds: Mapping[str, float]) -> str:
+    """Name the part of the step that takes longest, forward, backward and recomputation taken together as compute."""
     compute = sum(seconds.get(name, 0.0) for name in COMPUTE)
     others = {name: value for name, value in seconds.items() if name not in COMPUTE}
     name, value = max(others.items(), key=lambda item: item[1])
     return "compute" if compute >= value else name
 
 
-def _data(sized: TrainingEstimate) -> Data:
-    job = sized.resolved.job
-    sequences = sized.choice.sequences
+def _data(estimate: TrainingEstimate) -> Data:
+    job = estimate.resolved.job
+    sequences = estimate.choice.sequences
     trained = job.steps * job.global_batch
-    processed = trained * sized.tokens_per_sample
+    processed = trained * estimate.tokens_per_sample
     padding = float(sequences.padding_share[0])
     return Data(
         samples=round(job.samples),
@@ -580,18 +582,18 @@ def _data(sized: TrainingEstimate) -> Data:
         longest_tokens=float(sequences.longest_tokens[0]),
         padding=job.padding,
         samples_read=job.samples_read,
-        epochs=sized.resolved.epochs,
+        epochs=estimate.resolved.epochs,
         sequences_per_sample=job.method.sequences_per_sample,
     )
 
 
-def cost_of(sized: TrainingEstimate, time: Time) -> Cost:
+def build_cost(estimate: TrainingEstimate, time: Time) -> Cost:
     """Hours of the GPUs in use; energy of them and their share of the servers; the price of what is paid for."""
-    resolved = sized.resolved
-    hours = Range(**{end: getattr(time.total_s, end) / HOUR_S * sized.gpus for end in ("low", "expected", "high")})
+    resolved = estimate.resolved
+    hours = Range(**{end: getattr(time.total_s, end) / HOUR_S * estimate.gpus for end in ("low", "expected", "high")})
     price = None
-    if sized.cost is not None:
-        per_hour = sized.cost / hours.expected
+    if estimate.cost is not None:
+        per_hour = estimate.cost / hours.expected
         ends = {end: getattr(hours, end) * per_hour for end in ("low", "expected", "high")}
         price = Price(currency=resolved.tariff.currency, **ends)
     server = resolved.job.server

@@ -136,7 +136,7 @@ def constant_lengths(tokens: float) -> TokenLengths:
 
 
 def histogram_lengths(lengths: ArrayLike, counts: ArrayLike) -> TokenLengths:
-    """The distribution of counted samples.
+    """Build the distribution of counted samples.
 
         P(x_i) = count_i / sum of counts
 

@@ -39,7 +39,7 @@ EAGER_LAUNCH_US = 10.0  # chosen: between launches from Python, 12 us and more i
 
 
 def uncertainty(job: Job, efficiency: Efficiency, assumed: bool = False) -> Uncertainty:
-    """The range of a job's times; 80 % of unseen measurements should lie inside.
+    """Estimate the range of a job's times; 80 % of unseen measurements should lie inside.
 
     assumed : lengths or batch are a guess, as they are where a publication leaves them out
     """
@@ -76,12 +76,12 @@ def kin(stack: Stack) -> tuple[str, ...]:
 
 
 def peak_spread() -> Spread:
-    """How far the peak of memory of a run lies from the cautious one that a verdict uses."""
+    """Range of the peak of memory of a run about the cautious one that a verdict uses."""
     return memory_spread(PEAKS)
 
 
 def memory_suffices(lengths_assumed: bool) -> MemoryChance:
-    """How likely memory suffices, by the room that the cautious peak of a verdict leaves."""
+    """Chance that memory suffices, by the room that the cautious peak of a verdict leaves."""
     known = memory_chance(PEAKS)
     return known.of_a_guess if lengths_assumed else known
 

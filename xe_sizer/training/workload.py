@@ -187,7 +187,7 @@ def _steps(
 def workload(
     scenario: Scenario, seq_len: int, global_batch: int, padding: str, finder: Finder, sequences_per_sample: int = 1
 ) -> Workload:
-    """The job's data and steps.
+    """Build the job's data and steps.
 
     steps = ceil(epochs x samples / global batch); packing first turns samples into sequences of `seq_len`. Lengths are
     those of sequences, of which a sample may have several.
@@ -261,7 +261,7 @@ def share_words(share: float) -> str:
 DEFAULT_GLOBAL_BATCH = 128  # chosen: sequences of a step where neither somebody nor the stack says how many
 
 
-def replicas_of(scenario: Scenario, gpus: int | None, stack: Stack) -> int | None:
+def count_replicas(scenario: Scenario, gpus: int | None, stack: Stack) -> int | None:
     """Data-parallel replicas that are given, or that the GPUs come to; None where the search chooses them [-]."""
     layout = scenario.values.layout
     dp: int | None = layout.dp
@@ -284,7 +284,7 @@ def global_batch(scenario: Scenario, gpus: int | None, stack: Stack) -> int | No
         return whole
     if assumes_batch(scenario):
         return default_global_batch(scenario, gpus, stack)
-    replicas = replicas_of(scenario, gpus, stack)
+    replicas = count_replicas(scenario, gpus, stack)
     together = (train.micro_batch or 1) * (train.grad_accum or 1)
     return None if replicas is None else together * replicas
 
@@ -312,5 +312,5 @@ def default_global_batch(scenario: Scenario, gpus: int | None, stack: Stack) -> 
         return math.ceil(usual / share) * share
     step = math.lcm(share, odd)
     if train.grad_accum is not None:
-        step = math.lcm(step, parts * (replicas_of(scenario, gpus, stack) or 1))
+        step = math.lcm(step, parts * (count_replicas(scenario, gpus, stack) or 1))
     return step << max(math.ceil(math.log2(usual / step)), 0)

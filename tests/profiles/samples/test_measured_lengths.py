@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from sample_files import measured
 
-from xe_sizer.datasets.profile import profile_of, profile_yaml
-from xe_sizer.datasets.tokens import sample_of
+from xe_sizer.datasets.profile import build_profile, profile_yaml
+from xe_sizer.datasets.tokens import read_sample
 from xe_sizer.errors import InputError
 from xe_sizer.profiles.catalogue import load_dataset
 
@@ -30,7 +30,7 @@ from xe_sizer.profiles.catalogue import load_dataset
     ],
 )
 def test_kinds_of_samples_are_told_apart(row: Any, kind: str, sequences: int) -> None:
-    sample = sample_of(row)
+    sample = read_sample(row)
     assert (sample.kind, len(sample.sequences)) == (kind, sequences)
 
 
@@ -64,7 +64,7 @@ def test_a_profile_is_read_back_with_its_histogram(tmp_path: Path) -> None:
     file.write_text("".join(json.dumps({"text": "word " * size}) + "\n" for size in range(1, 300)))
     found = measured(file)
     written = tmp_path / "mine.yaml"
-    written.write_text(profile_yaml(profile_of(found, "mine"), ["a remark"]))
+    written.write_text(profile_yaml(build_profile(found, "mine"), ["a remark"]))
     profile = load_dataset(str(written))
     assert profile.histogram is not None
     assert len(profile.histogram.lengths) <= 64

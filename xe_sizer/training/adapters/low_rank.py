@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 ENDS = (EMBEDDING, HEAD)
 
 
-def learning_of(options: AdapterOptions, **what: Any) -> Learning:
-    """What learns beside frozen weights, kept and computed as the stack does it. what : fields of `Learning`."""
+def build_learning(options: AdapterOptions, **what: Any) -> Learning:
+    """Build what learns beside frozen weights, kept and computed as the stack does it. what : fields of `Learning`."""
     return Learning(
         base=False,
         adapter_element_bytes=options.element_bytes,
@@ -55,7 +55,7 @@ def on_weights(
     """
     targets = resolve_targets(model, options.lora_targets, head=head)
     forms = {name: form(name) if callable(form) else form for name in targets}
-    return Trained(learning_of(options, adapters=forms), saved_element_share=options.saved_element_share, **added)
+    return Trained(build_learning(options, adapters=forms), saved_element_share=options.saved_element_share, **added)
 
 
 # Lily: low-rank adapters with shared second matrices that a router mixes (Zhong et al. 2024, arXiv:2407.09946).

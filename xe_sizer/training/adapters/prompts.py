@@ -17,7 +17,7 @@ from xe_sizer.graph.attention import cache_width
 from xe_sizer.graph.inputs import AdapterForm
 from xe_sizer.graph.weights import layer_weights
 from xe_sizer.training.adapters.adapter import Trained, register
-from xe_sizer.training.adapters.low_rank import learning_of
+from xe_sizer.training.adapters.low_rank import build_learning
 from xe_sizer.training.adapters.vectors import norm_parameters
 from xe_sizer.units import FLOAT32
 
@@ -43,7 +43,7 @@ def prompt_tuning(model: ModelShape, options: AdapterOptions) -> Trained:
     Source: peft (tuners/prompt_tuning/model.py).
     """
     tokens = options.virtual_tokens
-    learning = learning_of(options, before=True)
+    learning = build_learning(options, before=True)
     return Trained(learning, added_parameters=tokens * model.hidden, added_tokens=tokens)
 
 
@@ -55,7 +55,7 @@ def multitask(model: ModelShape, options: AdapterOptions) -> Trained:
     """
     tokens = options.virtual_tokens
     own = tokens * model.hidden + TASKS * TASK_RANKS * (tokens + model.hidden)
-    return Trained(learning_of(options, before=True), added_parameters=own, added_tokens=tokens)
+    return Trained(build_learning(options, before=True), added_parameters=own, added_tokens=tokens)
 
 
 @register("context-prompt-tuning", label="CPT", settings=("p_tuning",))
@@ -67,7 +67,7 @@ def context(model: ModelShape, options: AdapterOptions) -> Trained:
     tokens = options.virtual_tokens
     size = tokens * model.hidden
     return Trained(
-        learning_of(options, before=True),
+        build_learning(options, before=True),
         added_parameters=size,
         added_bytes=size * options.element_bytes,
         added_tokens=tokens,
@@ -86,7 +86,7 @@ def prefix_tuning(model: ModelShape, options: AdapterOptions) -> Trained:
     own = tokens * kept
     if encoder := options.encoder_hidden:
         own = tokens * model.hidden + (model.hidden + 1) * encoder + (encoder + 1) * kept
-    return Trained(learning_of(options, prefix=tokens), added_parameters=own)
+    return Trained(build_learning(options, prefix=tokens), added_parameters=own)
 
 
 @register("cartridge", label="Cartridge", settings=("p_tuning",))
@@ -97,7 +97,7 @@ def cartridge(model: ModelShape, options: AdapterOptions) -> Trained:
     """
     tokens, each = options.virtual_tokens, model.layers * _kept_width(model)
     return Trained(
-        learning_of(options, prefix=tokens),
+        build_learning(options, prefix=tokens),
         added_parameters=(tokens - SINK) * each,
         added_bytes=SINK * each * options.element_bytes,
     )
@@ -125,7 +125,7 @@ def p_tuning(model: ModelShape, options: AdapterOptions) -> Trained:
     else:
         inside = options.encoder_hidden or hidden
         own = tokens * hidden + (hidden + 1) * inside + (inside + 1) * (inside + hidden)
-    return Trained(learning_of(options), added_parameters=own, added_tokens=tokens)
+    return Trained(build_learning(options), added_parameters=own, added_tokens=tokens)
 
 
 # LLaMA-Adapter: prompts that every query of a layer attends to beside its keys (Zhang et al. 2023, arXiv:2303.16199).
@@ -195,7 +195,7 @@ class Shifted(AdapterForm, eq=True):
 )
 def llama_adapter(model: ModelShape, options: AdapterOptions) -> Trained:
     """Prompts in all but the first two layers, with a gate for every head."""
-    return Trained(learning_of(options, adapters={OUTPUT: _prompted(model)}))
+    return Trained(build_learning(options, adapters={OUTPUT: _prompted(model)}))
 
 
 @register("llama-adapter-v2", label="LLaMA-Adapter v2", aliases=("adapter-v2", "adapter_v2"))
@@ -207,7 +207,7 @@ def llama_adapter_v2(model: ModelShape, options: AdapterOptions) -> Trained:
     }
     forms[OUTPUT] = _prompted(model, shifts=True)
     added = norm_parameters(model) + 2 * model.vocab
-    return Trained(learning_of(options, adapters=forms, norms=True), added_parameters=added)
+    return Trained(build_learning(options, adapters=forms, norms=True), added_parameters=added)
 
 
 def _prompted(model: ModelShape, shifts: bool = False) -> Prompted:

@@ -11,7 +11,7 @@ from xe_sizer.errors import InputError, Problem
 from xe_sizer.graph.inputs import AdapterForm
 from xe_sizer.graph.weights import LAYER_NORMS, embedding_weights, head_weights, layer_weights
 from xe_sizer.training.adapters.adapter import Trained, register
-from xe_sizer.training.adapters.low_rank import learning_of, on_weights
+from xe_sizer.training.adapters.low_rank import build_learning, on_weights
 from xe_sizer.units import SIXTEEN_BIT
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ def bitfit(model: ModelShape, options: AdapterOptions) -> Trained:
         raise InputError(
             Problem(f"{model.name} has no biases that could learn (bitfit)", hint="other adapters add weights")
         )
-    return Trained(learning_of(options, adapters=forms))
+    return Trained(build_learning(options, adapters=forms))
 
 
 # Small parts of the model itself: its norms (Zhao et al. 2023, arXiv:2312.11420), or rows of its embedding.
@@ -184,7 +184,7 @@ def ln_tuning(model: ModelShape, options: AdapterOptions) -> Trained:
 
     Source: peft (tuners/ln_tuning/layer.py).
     """
-    return Trained(learning_of(options, norms=True), added_parameters=norm_parameters(model))
+    return Trained(build_learning(options, norms=True), added_parameters=norm_parameters(model))
 
 
 @register(
@@ -199,5 +199,5 @@ def trainable_tokens(model: ModelShape, options: AdapterOptions) -> Trained:
     """
     width = model.embedding_size or model.hidden
     head = SIXTEEN_BIT * model.vocab * width * float(model.tied_embeddings)
-    learning = learning_of(options, before=True)
+    learning = build_learning(options, before=True)
     return Trained(learning, added_parameters=options.virtual_tokens * width, added_bytes=head)

@@ -22,13 +22,8 @@ Companions = tuple[tuple[Frozen, ...], tuple[Frozen, ...]]
 """What passes in every step, and what passes once before."""
 
 
-def usual_reference(options: MethodOptions) -> str:
-    """Where a reference comes from unless somebody says: from the frozen weights where adapters learn, else a copy."""
-    return ADAPTERS_OFF if options.trained.kind else COPY
-
-
-def reference_of(options: MethodOptions, forwards: int = 1) -> Companions:
-    """The reference's weights and its passes.
+def reference_passes(options: MethodOptions, forwards: int = 1) -> Companions:
+    """Return the passes of the reference: those of every step, and those once beforehand.
 
     forwards : of every sequence [-]
     Raises InputError where adapters shall be off and there are none.
@@ -36,7 +31,8 @@ def reference_of(options: MethodOptions, forwards: int = 1) -> Companions:
     Source: TRL's DPOTrainer, which holds no reference model beside adapters (is_peft_model) and may compute its
     log-probabilities before the training (precompute_ref_log_probs); LLaMA-Factory train/dpo/trainer.py.
     """
-    chosen = options.reference or usual_reference(options)
+    # The frozen weights where adapters learn, else a copy, unless somebody says.
+    chosen = options.reference or (ADAPTERS_OFF if options.trained.kind else COPY)
     if chosen == ADAPTERS_OFF and options.trained.kind is None:
         raise InputError(Problem("there are no adapters that could be off", hint=f"'{COPY}' keeps the model twice"))
     if chosen == NONE:
@@ -57,7 +53,7 @@ def kto(kind: MethodKind, model: ModelShape, options: MethodOptions) -> Method:
 
     Source: TRL KTOTrainer (_compute_kl_logps, forward, get_batch_loss_metrics); LLaMA-Factory train/kto/trainer.py.
     """
-    frozen, before = reference_of(options, forwards=2)
+    frozen, before = reference_passes(options, forwards=2)
     return Method(kind, options.trained, frozen=(DIVERGENCE, *frozen), before=before, objective=Objective.ANSWERS)
 
 
@@ -73,7 +69,7 @@ def dpo(kind: MethodKind, model: ModelShape, options: MethodOptions) -> Method:
 
     Source: TRL DPOTrainer.concatenated_forward and _compute_loss.
     """
-    frozen, before = reference_of(options)
+    frozen, before = reference_passes(options)
     return Method(
         kind, options.trained, sequences_per_sample=2, frozen=frozen, before=before,
         objective=Objective.LOG_PROBABILITIES,
