@@ -12,7 +12,8 @@ from collections.abc import Callable
 from yardstick import bare_imports_s
 
 from xe_sizer.profiles.catalogue import Registry
-from xe_sizer.scenario.read import Scenario, read_scenario
+from xe_sizer.scenario.read import read_scenario
+from xe_sizer.scenario.scenario import Scenario
 from xe_sizer.serving.resolve import resolve as resolve_serving
 from xe_sizer.serving.search import size
 from xe_sizer.serving.summary import summarise

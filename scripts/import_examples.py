@@ -18,7 +18,8 @@ from xe_sizer.interop.read import Imported, read_foreign
 from xe_sizer.interop.source import Asked
 from xe_sizer.profiles.catalogue import Registry
 from xe_sizer.report.format import plural
-from xe_sizer.scenario.read import read_scenario, serves
+from xe_sizer.scenario.read import read_scenario
+from xe_sizer.scenario.scenario import serves
 from xe_sizer.studies.estimate import estimate, serve
 
 PAGE = Path(__file__).parents[1] / "docs" / "import-examples.md"

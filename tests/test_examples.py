@@ -11,7 +11,8 @@ import pytest
 
 from xe_sizer.profiles.catalogue import Registry
 from xe_sizer.result.training import Result
-from xe_sizer.scenario.read import read_scenario, serves
+from xe_sizer.scenario.read import read_scenario
+from xe_sizer.scenario.scenario import serves
 from xe_sizer.studies.estimate import estimate, serve
 from xe_sizer.units import GIB, MINUTE_S
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from xe_sizer.result.studies import Comparison, PlanResult, Sensitivity
     from xe_sizer.result.training import Result
     from xe_sizer.scenario.keys import Keys
-    from xe_sizer.scenario.read import Scenario as Question
+    from xe_sizer.scenario.scenario import Scenario as Question
 
 # Arguments of the Python API other than scenario keys: read in every natural form, with a problem for any other.
 

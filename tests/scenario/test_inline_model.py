@@ -14,7 +14,8 @@ import xe_sizer
 from xe_sizer.cli.main import main
 from xe_sizer.errors import InputError
 from xe_sizer.profiles.yaml_reader import load_yaml
-from xe_sizer.scenario.read import Scenario, changed, flags_with, read_scenario
+from xe_sizer.scenario.read import changed, flags_with, read_scenario
+from xe_sizer.scenario.scenario import Scenario
 from xe_sizer.scenario.schema import scenario_json_schema
 from xe_sizer.training.resolve import resolve
 

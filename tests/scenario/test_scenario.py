@@ -14,7 +14,8 @@ import xe_sizer.training.jobs  # noqa: F401  makes the methods known to scenario
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.profiles.yaml_reader import load_yaml
 from xe_sizer.scenario.options import OPTIONS, variable_name
-from xe_sizer.scenario.read import read_scenario, serves
+from xe_sizer.scenario.read import read_scenario
+from xe_sizer.scenario.scenario import serves
 from xe_sizer.scenario.schema import ScenarioFile, scenario_json_schema
 from xe_sizer.training.methods import METHODS
 

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from xe_sizer.errors import InputError
-from xe_sizer.scenario.read import Scenario, read_scenario
+from xe_sizer.scenario.read import read_scenario
+from xe_sizer.scenario.scenario import Scenario
 
 BASE = {"model": "llama-2-7b", "gpu": "rtx-4090"}
 

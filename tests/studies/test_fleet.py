@@ -6,7 +6,8 @@ import pytest
 
 from xe_sizer.errors import InputError
 from xe_sizer.profiles.catalogue import Registry
-from xe_sizer.scenario.read import Scenario, read_scenario
+from xe_sizer.scenario.read import read_scenario
+from xe_sizer.scenario.scenario import Scenario
 from xe_sizer.serving.resolve import resolve as resolve_serving
 from xe_sizer.studies.hardware import fleet, option, pareto, power_w
 

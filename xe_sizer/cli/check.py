@@ -20,7 +20,7 @@ from xe_sizer.profiles.text import MAX_JOB_BYTES, YAML_ENDINGS, read_text, start
 from xe_sizer.profiles.yaml_reader import load_yaml
 from xe_sizer.result.check import Checked, CheckResult, Skipped, answered, changes, check_result, refused
 from xe_sizer.scenario.options import OPTIONS
-from xe_sizer.scenario.read import Scenario
+from xe_sizer.scenario.scenario import Scenario
 from xe_sizer.scenario.schema import ScenarioFile
 
 # Scenario files below folders: which there are, and what lies beside them and is none.

@@ -42,7 +42,8 @@ from xe_sizer.report.document import EXPLAINABLE
 from xe_sizer.report.registry import formats
 from xe_sizer.result.common import Answer, Sized
 from xe_sizer.scenario.options import COMMAND_LINE, variable_name
-from xe_sizer.scenario.read import BadScenarioError, Scenario, load_scenario, read_scenario, serves
+from xe_sizer.scenario.read import BadScenarioError, load_scenario, read_scenario
+from xe_sizer.scenario.scenario import Scenario, serves
 from xe_sizer.scenario.schema import ScenarioFile
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from xe_sizer.scenario.options import OPTIONS
 from xe_sizer.scenario.read import flags_with
 
 if TYPE_CHECKING:
-    from xe_sizer.scenario.read import Scenario
+    from xe_sizer.scenario.scenario import Scenario
 
 AS_ASKED = "as asked"
 app = typer.Typer(add_completion=False)

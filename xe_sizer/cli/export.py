@@ -15,7 +15,7 @@ from xe_sizer.cli.options import EXPORTING
 from xe_sizer.cli.output import one_file, one_line, write_stderr, write_texts
 from xe_sizer.cli.text import TextCommand
 from xe_sizer.errors import EXIT_DOES_NOT_FIT, EXIT_OK, InputError, Location, Problem
-from xe_sizer.scenario.read import Scenario, serves
+from xe_sizer.scenario.scenario import Scenario, serves
 
 if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape

@@ -17,7 +17,8 @@ from xe_sizer.interop.read import import_file, recognise_tool
 from xe_sizer.interop.source import Asked, Source, guess_kind
 from xe_sizer.interop.write import is_elsewhere, is_neutral
 from xe_sizer.report.format import byte_size, duration
-from xe_sizer.scenario.read import Scenario, read_scenario
+from xe_sizer.scenario.read import read_scenario
+from xe_sizer.scenario.scenario import Scenario
 from xe_sizer.software.adapter_targets import resolve_targets
 
 if TYPE_CHECKING:

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from xe_sizer.evidence.records import Record
     from xe_sizer.evidence.training_scenario import Asked
     from xe_sizer.reinforcement.estimate import ReinforcementEstimate
-    from xe_sizer.scenario.read import Scenario
+    from xe_sizer.scenario.scenario import Scenario
     from xe_sizer.serving.estimate import ServingEstimate
     from xe_sizer.serving.resolved import ResolvedService
     from xe_sizer.training.estimate import TrainingEstimate

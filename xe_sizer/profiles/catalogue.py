@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -418,7 +419,13 @@ def optimizers_of(stack: Stack, finder: Finder | None = None) -> tuple[str, ...]
             break
         line.add(parent.name)
         each = parent
-    return (*own, *(name for name in shipped if line & set(load_optimizer(name).stacks)))
+    return (*own, *(name for name in shipped if line & _stacks_by_optimizer()[name]))
+
+
+@cache
+def _stacks_by_optimizer() -> dict[str, frozenset[str]]:
+    """The stacks that the file of each shipped optimizer names."""
+    return {name: frozenset(load_optimizer(name).stacks) for name in BUILT_IN.names("optimizer")}
 
 
 def stacks_with(way: str) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
     from xe_sizer.laws.hardware import Server
     from xe_sizer.reinforcement.resolved import Settings
-    from xe_sizer.scenario.read import Scenario
+    from xe_sizer.scenario.scenario import Scenario
     from xe_sizer.software.number_formats import Scheme
     from xe_sizer.software.stack import Stack
     from xe_sizer.training.methods import Rollout

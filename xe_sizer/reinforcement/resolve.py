@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from xe_sizer.laws.hardware import Server
     from xe_sizer.profiles.catalogue import Registry
     from xe_sizer.reinforcement.resolved import Settings
-    from xe_sizer.scenario.read import Scenario
+    from xe_sizer.scenario.scenario import Scenario
     from xe_sizer.scenario.schema import RolloutSection, ScenarioFile
     from xe_sizer.serving.job import ServingJob
     from xe_sizer.software.engine import Engine

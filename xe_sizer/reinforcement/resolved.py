@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from xe_sizer.reinforcement.answers import Answers
     from xe_sizer.scenario.provenance import Provenance
-    from xe_sizer.scenario.read import Scenario
+    from xe_sizer.scenario.scenario import Scenario
     from xe_sizer.serving.job import ServingJob
     from xe_sizer.software.stack import Kept, RolloutDefaults
     from xe_sizer.training.job import Job

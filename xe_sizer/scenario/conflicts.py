@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
     from xe_sizer.laws.hardware import Server
     from xe_sizer.profiles.convert import Locate
-    from xe_sizer.scenario.read import Scenario
+    from xe_sizer.scenario.scenario import Scenario
     from xe_sizer.scenario.schema import ScenarioFile
 
 TOLERANCE = 0.01  # figures of one data set may differ by rounding

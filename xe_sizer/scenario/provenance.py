@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from xe_sizer.laws.hardware import Accelerator, Offer, Server
     from xe_sizer.profiles.catalogue import Registry
     from xe_sizer.profiles.finder import Finder
-    from xe_sizer.scenario.read import Scenario
+    from xe_sizer.scenario.scenario import Scenario
 
 # What an hour of a GPU costs, and which GPUs are paid for.
 

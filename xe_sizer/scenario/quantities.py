@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
+from functools import lru_cache
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -129,6 +130,7 @@ def _word(value: str | bool, options: tuple[object, ...], metas: tuple[msgspec.M
     return known.get(_plain(str(value)), value)
 
 
+@lru_cache(maxsize=4096)
 def _plain(word: str) -> str:
     return re.sub(r"[\s_-]+", "", word.lower())
 

@@ -9,8 +9,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
-from msgspec import field
-
 from xe_sizer.errors import InputError, Location, Problem, collecting, did_you_mean, file_order
 from xe_sizer.immutable import Immutable
 from xe_sizer.profiles.convert import convert, convert_what_is_right
@@ -27,10 +25,11 @@ from xe_sizer.scenario.options import (
     variables,
 )
 from xe_sizer.scenario.quantities import as_meant
-from xe_sizer.scenario.schema import INFERENCE, KEYS, LOADS, NAMED_OR_GROUPS, ScenarioFile
+from xe_sizer.scenario.scenario import Scenario
+from xe_sizer.scenario.schema import KEYS, LOADS, NAMED_OR_GROUPS, ScenarioFile
 
 if TYPE_CHECKING:
-    from xe_sizer.profiles.convert import KeyPath, Locate
+    from xe_sizer.profiles.convert import KeyPath
     from xe_sizer.profiles.yaml_reader import Document
     from xe_sizer.scenario.caller import Caller
 
@@ -38,8 +37,6 @@ if TYPE_CHECKING:
 _STATISTICS = (
     "samples", "mean_tokens", "chosen_tokens", "rejected_tokens", "min_tokens", "max_tokens", "tokens", "histogram",
 )  # fmt: skip
-
-
 _OF_LOADS = (*LOADS, "think_time_s")
 REPLACES: Mapping[str, tuple[str, ...]] = {
     "server": ("gpu",),
@@ -64,46 +61,6 @@ REPLACES: Mapping[str, tuple[str, ...]] = {
     "serve.users": tuple(f"serve.{other}" for other in LOADS if other != "users"),  # who think between requests
 }
 _TWO_OF_THREE = ("data.tokens", "data.samples", "data.mean_tokens")
-
-
-class Scenario(Immutable):
-    """What the user asked, merged from file, environment and flags; nothing resolved yet.
-
-    `origin` has "file", "env" or "flag" for each dotted key that was given. `locate` gives file:line:column,
-    or the name of the flag or variable, of a path. `path` with the `document` read from it, `flags` and `environment`
-    are what was merged. `caller` says how messages name the flags.
-    `invalid_keys` has the dotted keys that were given and are not in `values`: unknown keys, values with a problem.
-    `read_as` has the dotted keys whose value was written otherwise than the schema has it, with both; `with_unit` those
-    of numbers that were written with a unit.
-    """
-
-    values: ScenarioFile
-    origin: Mapping[str, str]
-    locate: Locate
-    path: Path | None
-    flags: Mapping[str, object]
-    environment: Mapping[str, str]
-    invalid_keys: frozenset[str] = frozenset()
-    document: Document | None = None
-    caller: Caller = COMMAND_LINE
-    read_as: Mapping[str, tuple[str, object]] = field(default_factory=dict)
-    with_unit: frozenset[str] = frozenset()
-
-    @property
-    def folder(self) -> Path | None:
-        """Folder of the scenario file."""
-        return self.path.parent if self.path else None
-
-    def folder_for(self, key: str) -> Path | None:
-        """Where a relative path in a dotted key starts: None (the current folder) for flags and variables."""
-        return self.folder if self.origin.get(key) == "file" else None
-
-
-def serves(scenario: Scenario) -> bool:
-    """Whether a scenario asks for inference: its job says so, or its file has a `serve` section and names no job."""
-    if scenario.values.job is not None:
-        return scenario.values.job == INFERENCE
-    return any(key.startswith("serve.") and origin == "file" for key, origin in scenario.origin.items())
 
 
 class BadScenarioError(InputError):

@@ -19,7 +19,8 @@ from xe_sizer.scenario.read import changed, command, together
 if TYPE_CHECKING:
     from xe_sizer.laws import operator_time
     from xe_sizer.profiles.catalogue import Registry
-    from xe_sizer.scenario.read import Change, Scenario
+    from xe_sizer.scenario.read import Change
+    from xe_sizer.scenario.scenario import Scenario
 
 # The operators of a step as an answer shows them, alike for training and for serving.
 

@@ -22,7 +22,7 @@ from xe_sizer.software.adapter_targets import resolve_targets
 if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
     from xe_sizer.laws.hardware import Server
-    from xe_sizer.scenario.read import Scenario
+    from xe_sizer.scenario.scenario import Scenario
     from xe_sizer.software.engine import Engine
     from xe_sizer.software.number_formats import Scheme
 

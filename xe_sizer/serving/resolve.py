@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from xe_sizer.laws.device import Efficiency
     from xe_sizer.laws.hardware import Accelerator, Server
     from xe_sizer.profiles.catalogue import Registry
-    from xe_sizer.scenario.read import Scenario
+    from xe_sizer.scenario.scenario import Scenario
     from xe_sizer.scenario.schema import LimitsSection, ScenarioFile
     from xe_sizer.serving.estimate import ServingEstimate
     from xe_sizer.serving.job import ServingJob

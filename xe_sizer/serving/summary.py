@@ -82,7 +82,7 @@ from xe_sizer.version import __version__
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array
-    from xe_sizer.scenario.read import Scenario
+    from xe_sizer.scenario.scenario import Scenario
     from xe_sizer.serving.estimate import ServingEstimate
     from xe_sizer.serving.job import ReplicaLayouts
     from xe_sizer.serving.memory import Held

@@ -21,7 +21,7 @@ from xe_sizer.studies.hardware import one_price
 if TYPE_CHECKING:
     from xe_sizer.errors import Problem
     from xe_sizer.profiles.catalogue import Registry
-    from xe_sizer.scenario.read import Scenario
+    from xe_sizer.scenario.scenario import Scenario
 
 DIFFERENCES = 6
 Estimated = Callable[["Scenario", "Registry"], Result]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from xe_sizer.result.common import Advice
     from xe_sizer.result.serving import ServeResult
     from xe_sizer.result.training import Result
-    from xe_sizer.scenario.read import Scenario
+    from xe_sizer.scenario.scenario import Scenario
     from xe_sizer.serving.estimate import ServingEstimate
     from xe_sizer.training.estimate import TrainingEstimate
     from xe_sizer.training.search import Candidates, Progress

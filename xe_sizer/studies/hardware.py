@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from xe_sizer.profiles.catalogue import Registry
     from xe_sizer.result.serving import ServeResult
     from xe_sizer.scenario.provenance import Tariff
-    from xe_sizer.scenario.read import Scenario
+    from xe_sizer.scenario.scenario import Scenario
     from xe_sizer.serving.estimate import ServingEstimate
     from xe_sizer.serving.resolved import ResolvedService
 

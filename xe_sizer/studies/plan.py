@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from xe_sizer.profiles.catalogue import Registry
     from xe_sizer.result.common import Range
     from xe_sizer.result.studies import Rule
-    from xe_sizer.scenario.read import Scenario
+    from xe_sizer.scenario.scenario import Scenario
     from xe_sizer.training.estimate import TrainingEstimate
     from xe_sizer.training.resolved import ResolvedTraining
     from xe_sizer.training.search import Progress

@@ -18,7 +18,7 @@ from xe_sizer.training.summary import COMPUTE, build_layout, longest_part, scena
 
 if TYPE_CHECKING:
     from xe_sizer.profiles.catalogue import Registry
-    from xe_sizer.scenario.read import Scenario
+    from xe_sizer.scenario.scenario import Scenario
     from xe_sizer.training.estimate import TrainingEstimate
 
 

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from xe_sizer.laws.hardware import Accelerator, Server
     from xe_sizer.profiles.catalogue import Registry
     from xe_sizer.reinforcement.estimate import ReinforcementEstimate
-    from xe_sizer.scenario.read import Change, Scenario
+    from xe_sizer.scenario.read import Change
+    from xe_sizer.scenario.scenario import Scenario
     from xe_sizer.training.estimate import TrainingEstimate
     from xe_sizer.training.resolved import ResolvedTraining
 

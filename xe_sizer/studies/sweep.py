@@ -23,7 +23,7 @@ from xe_sizer.studies.plan import plan
 from xe_sizer.version import __version__
 
 if TYPE_CHECKING:
-    from xe_sizer.scenario.read import Scenario
+    from xe_sizer.scenario.scenario import Scenario
 
 # The questions of a sweep: each has all that another process needs to ask it.
 

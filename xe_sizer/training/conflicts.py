@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
     from xe_sizer.laws.hardware import Server
     from xe_sizer.profiles.finder import Finder
-    from xe_sizer.scenario.read import Scenario
+    from xe_sizer.scenario.scenario import Scenario
     from xe_sizer.software.stack import Stack
 
 

@@ -32,7 +32,7 @@ from xe_sizer.scenario.provenance import (
     relative,
     tariff_of,
 )
-from xe_sizer.scenario.read import serves
+from xe_sizer.scenario.scenario import serves
 from xe_sizer.software.adapter_targets import ALL_LINEAR, resolve_targets
 from xe_sizer.software.number_formats import recipe_of
 from xe_sizer.software.stack import Objective
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from xe_sizer.laws.device import Efficiency
     from xe_sizer.laws.hardware import Server
     from xe_sizer.profiles.catalogue import Registry
-    from xe_sizer.scenario.read import Scenario
+    from xe_sizer.scenario.scenario import Scenario
     from xe_sizer.scenario.schema import LayoutSection, LimitsSection, ScenarioFile
     from xe_sizer.software.optimizer import Optimizer
     from xe_sizer.software.stack import Stack

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array, IntArray
     from xe_sizer.laws.device import Efficiency
     from xe_sizer.scenario.provenance import Tariff
-    from xe_sizer.scenario.read import Scenario
+    from xe_sizer.scenario.scenario import Scenario
     from xe_sizer.scenario.schema import ScenarioFile
     from xe_sizer.training.job import Job
     from xe_sizer.training.layout import Layouts

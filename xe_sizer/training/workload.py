@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from xe_sizer.profiles.dataset import DatasetProfile
     from xe_sizer.profiles.finder import Finder
     from xe_sizer.scenario.caller import Caller
-    from xe_sizer.scenario.read import Scenario
+    from xe_sizer.scenario.scenario import Scenario
     from xe_sizer.software.stack import Stack
     from xe_sizer.training.token_lengths import TokenLengths
 
