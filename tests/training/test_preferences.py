@@ -186,5 +186,5 @@ def test_answers_are_packed_where_the_stack_packs_them() -> None:
 def test_a_cross_entropy_kernel_is_none_of_its_settings() -> None:
     asked = ask({"model": "llama-2-7b", "job": "dpo", "loss": "fused"})
     assert any("--loss fused has no effect on the job dpo" in each for each in asked.warnings)
-    assert "loss" not in ask({"model": "llama-2-7b", "job": "dpo"}).values
-    assert "loss" in ask({"model": "llama-2-7b", "job": "sft"}).values
+    assert ask({"model": "llama-2-7b", "job": "dpo"}).values.loss is None
+    assert ask({"model": "llama-2-7b", "job": "sft"}).values.loss is not None

@@ -108,10 +108,14 @@ def _top_keys(file: Path) -> set[str] | None:
     try:
         if file.stat().st_size > MAX_JOB_BYTES:
             return set(_TOP_KEY.findall(start_of(file, MAX_JOB_BYTES).decode(errors="replace")))
-        value = load_yaml(file, object).value
-        if value is None:  # YAML of a kind that scenarios are not written in, or broken
-            return set(_TOP_KEY.findall(read_text(file))) or None
+        text = read_text(file)
     except (InputError, OSError):
+        return None
+    try:
+        value = load_yaml(file, object).value
+    except InputError:  # YAML of a kind that scenarios are not written in, or broken
+        return set(_TOP_KEY.findall(text)) or None
+    if value is None:
         return None
     return {str(key) for key in value} if isinstance(value, dict) else set()
 
