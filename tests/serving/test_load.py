@@ -88,7 +88,7 @@ def test_a_limit_that_one_request_breaks_is_kept_by_none() -> None:
 @given(users=st.floats(0.01, 5000.0), think_s=st.floats(0.05, 600.0))
 def test_users_wait_or_think(users: float, think_s: float) -> None:
     """N = X (R + Z), however full the replica; no more than it takes, and no faster than with nobody else."""
-    rate, at = users_latencies(FOUND, TRAFFIC, users, think_s)
+    rate, (at,) = users_latencies(FOUND, TRAFFIC, users, think_s)
     assert rate[0] * (at.request_s[0] + think_s) == pytest.approx(users, rel=1e-9)
     assert 0 < rate[0] <= HIGHEST_LOAD * FOUND.top_rate[0]
     assert at.request_s[0] >= latencies(FOUND, TRAFFIC, 0.0).request_s[0] * (1 - 1e-9)
@@ -97,7 +97,7 @@ def test_users_wait_or_think(users: float, think_s: float) -> None:
 
 def test_few_users_who_think_long_are_a_request_rate() -> None:
     """100 users, an answer and 600 s of thought: 100 requests in a little over ten minutes."""
-    rate, at = users_latencies(FOUND, TRAFFIC, 100.0, 600.0, 95.0)
+    rate, (at,) = users_latencies(FOUND, TRAFFIC, 100.0, 600.0, 95.0)
     assert rate[0] == pytest.approx(100 / 600, rel=0.01)
     assert at.ttft_s[0] == latencies(FOUND, TRAFFIC, rate, 95.0, 100.0).ttft_s[0]
 
@@ -106,7 +106,7 @@ def test_one_user_never_waits_for_himself() -> None:
     """However soon he asks again: the time of an empty replica, at every percentile, and N = X (R + Z)."""
     alone = latencies(FOUND, TRAFFIC, 0.0)
     for think_s in (0.01, 1.0, 60.0):
-        rate, at = users_latencies(FOUND, TRAFFIC, 1.0, think_s, 99.0)
+        rate, (at,) = users_latencies(FOUND, TRAFFIC, 1.0, think_s, 99.0)
         assert at.ttft_s[0] == pytest.approx(alone.ttft_s[0], rel=1e-9)
         assert rate[0] * (alone.request_s[0] + think_s) == pytest.approx(1.0, rel=1e-6)
 
@@ -126,7 +126,7 @@ def test_users_find_the_requests_of_the_others_alone() -> None:
 def test_a_full_replica_takes_the_users_that_may_wait() -> None:
     """The users found keep the limit, by their own latencies; the limit is what they reach."""
     users = users_within(FOUND, TRAFFIC, 30.0, 200.0, None, 95.0, 1e4)[0]
-    _, at = users_latencies(FOUND, TRAFFIC, users, 30.0, 95.0)
+    _, (at,) = users_latencies(FOUND, TRAFFIC, users, 30.0, 95.0)
     assert at.ttft_s[0] == pytest.approx(200.0, rel=0.05)
     assert users_within(FOUND, TRAFFIC, 30.0, 1e-6, None, 95.0, 1e4)[0] == 0.0
 
@@ -150,14 +150,14 @@ def test_users_of_a_rate_and_the_rate_of_users_are_inverse() -> None:
 
 def test_more_users_than_places_wait_for_each_other() -> None:
     """A full replica of rate X: 10,000 users who think 1 s wait 10,000 / X - 1 for their answer."""
-    rate, at = users_latencies(FOUND, TRAFFIC, 10_000.0, 1.0)
+    rate, (at,) = users_latencies(FOUND, TRAFFIC, 10_000.0, 1.0)
     assert rate[0] == HIGHEST_LOAD * FOUND.top_rate[0]
     assert at.request_s[0] == pytest.approx(10_000 / rate[0] - 1)
     assert at.request_s[0] == pytest.approx(at.ttft_s[0] + 299 * at.tpot_s[0])
 
 
 def test_users_of_a_replica_without_room_wait_forever() -> None:
-    rate, at = users_latencies(Curve(FOUND.states, np.array([0.5])), TRAFFIC, 10.0, 30.0)
+    rate, (at,) = users_latencies(Curve(FOUND.states, np.array([0.5])), TRAFFIC, 10.0, 30.0)
     assert (rate[0], at.ttft_s[0], at.request_s[0]) == (0.0, np.inf, np.inf)
 
 

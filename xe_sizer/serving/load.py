@@ -60,9 +60,9 @@ class Load(Protocol):
         ...
 
     def served(
-        self, resolved: ResolvedService, found: Curve, each: Array, percentile: float | None = None
-    ) -> tuple[Array, Latencies]:
-        """Requests per second of a replica, and its latencies at a percentile or in the mean."""
+        self, resolved: ResolvedService, found: Curve, each: Array, *percentiles: float | None
+    ) -> tuple[Array, tuple[Latencies, ...]]:
+        """Requests per second of a replica, and its latencies at percentiles or, for None, in the mean."""
         ...
 
 
@@ -84,9 +84,9 @@ class Arrivals:
         return SHARES[:, None] * found.top_rate
 
     def served(
-        self, resolved: ResolvedService, found: Curve, each: Array, percentile: float | None = None
-    ) -> tuple[Array, Latencies]:
-        return each, latencies(found, resolved.traffic, each, percentile)
+        self, resolved: ResolvedService, found: Curve, each: Array, *percentiles: float | None
+    ) -> tuple[Array, tuple[Latencies, ...]]:
+        return each, tuple(latencies(found, resolved.traffic, each, one) for one in percentiles)
 
 
 class InFlight:
@@ -107,9 +107,10 @@ class InFlight:
         return np.concatenate((SHARES, WAITING))[:, None] * self.full(resolved, found)
 
     def served(
-        self, resolved: ResolvedService, found: Curve, each: Array, percentile: float | None = None
-    ) -> tuple[Array, Latencies]:
-        return in_flight(found, resolved.traffic, each)
+        self, resolved: ResolvedService, found: Curve, each: Array, *percentiles: float | None
+    ) -> tuple[Array, tuple[Latencies, ...]]:
+        rate, at = in_flight(found, resolved.traffic, each)
+        return rate, (at,) * len(percentiles)
 
 
 class Users:
@@ -135,9 +136,9 @@ class Users:
         return users_at(found, resolved.traffic, SHARES[:, None] * found.top_rate, resolved.think_s)
 
     def served(
-        self, resolved: ResolvedService, found: Curve, each: Array, percentile: float | None = None
-    ) -> tuple[Array, Latencies]:
-        return users_latencies(found, resolved.traffic, each, resolved.think_s, percentile)
+        self, resolved: ResolvedService, found: Curve, each: Array, *percentiles: float | None
+    ) -> tuple[Array, tuple[Latencies, ...]]:
+        return users_latencies(found, resolved.traffic, each, resolved.think_s, *percentiles)
 
 
 LOADS: Mapping[str | None, Load] = MappingProxyType(

@@ -654,8 +654,8 @@ def users_rate(found: Curve, traffic: Traffic, users: ArrayLike, think_s: float)
 
 
 def users_latencies(
-    found: Curve, traffic: Traffic, users: ArrayLike, think_s: float, percentile: float | None = None
-) -> tuple[Array, Latencies]:
+    found: Curve, traffic: Traffic, users: ArrayLike, think_s: float, *percentiles: float | None
+) -> tuple[Array, tuple[Latencies, ...]]:
     """Rate and latencies of a replica with so many users.
 
         request = users / rate - think      in the mean
@@ -669,18 +669,20 @@ def users_latencies(
     traffic : lengths of prompts and answers, and how they spread
     users : of one replica, shape (..., placements) [-]
     think_s : mean time between an answer and the next request [s]
-    percentile : of requests, 50 to 99.9; None: the mean [-]
+    percentiles : of requests, 50 to 99.9; None, or no percentile: the mean [-]
 
     Returns
     -------
-    (ndarray, Latencies), shape of the users: requests per second [1/s], seconds [s]; unbounded where no request fits
+    (ndarray, Latencies at each of the percentiles), shape of the users: requests per second [1/s], seconds [s];
+    unbounded where no request fits
 
     Source: the response time law of interactive systems.
     """
     users = np.broadcast_to(as_array(users), np.broadcast_shapes(np.shape(users), found.most.shape))
     rate = users_rate(found, traffic, users, think_s)
-    mean, at = (latencies(found, traffic, rate, one, users) for one in (None, percentile))
+    mean = latencies(found, traffic, rate, None, users)
     left_s = np.divide(users, rate, out=np.full(users.shape, np.inf), where=rate > 0) - think_s - mean.request_s
     full = rate >= HIGHEST_LOAD * found.top_rate
     wait_s = np.where(full, np.maximum(left_s, 0.0), 0.0)
-    return rate, Latencies(at.ttft_s + wait_s, at.tpot_s, at.request_s + wait_s)
+    each = (mean if one is None else latencies(found, traffic, rate, one, users) for one in percentiles or (None,))
+    return rate, tuple(Latencies(at.ttft_s + wait_s, at.tpot_s, at.request_s + wait_s) for at in each)

@@ -180,8 +180,8 @@ def build_fleets(resolved: ResolvedService, cases: Cases) -> Fleets:
     inside = np.where(cases.fitting, load.within(resolved, found), 0.0)
     most = np.where(inside > 0, inside, load.full(resolved, found) * cases.fitting)
     replicas = _fleet(resolved, placements, found, most, inside > 0)
-    rate, at = load.served(resolved, found, _each(resolved, found, replicas, most), resolved.percentile)
-    top, _ = load.served(resolved, found, most)
+    rate, (at,) = load.served(resolved, found, _each(resolved, found, replicas, most), resolved.percentile)
+    top, _ = load.served(resolved, found, most, None)
     overloaded = ~np.isfinite(at.ttft_s)
     counted = load.by_chance and resolved.load is not None  # the rate of the others follows from the placement
     taken = np.where(overloaded, found.top_rate, top if counted else rate) * replicas
@@ -258,15 +258,14 @@ def _each(resolved: ResolvedService, found: Curve, replicas: Array, most: Array)
 def _point(resolved: ResolvedService, placement: ReplicaLayouts, found: Curve, each: Array) -> Point:
     """One replica with its share of the load: latencies in the mean and at percentiles, and the steps that it runs."""
     traffic, load = resolved.traffic, LOADS[resolved.load]
-    rates, mean = load.served(resolved, found, each)
+    wanted = sorted({*PERCENTILES, resolved.percentile}) if load.by_chance else []
+    rates, (mean, *at) = load.served(resolved, found, each, None, *wanted)
     rate, means = float(rates[0]), mean.one
-    percentiles: dict[float, tuple[float, float, float]] = {}
+    percentiles = {one: latency.one for one, latency in zip(wanted, at, strict=True)}
     if load.by_chance:
         lightest = float(found.rates[0, 0])
         (inside,) = found.at_rate(np.minimum(rates, found.top_rate), found.states.running)
         running = min(float(inside[0]) * min(rate / lightest, 1.0), rate * means[2])
-        wanted = sorted({*PERCENTILES, resolved.percentile})
-        percentiles = {one: load.served(resolved, found, each, one)[1].one for one in wanted}
     else:
         running = float(np.minimum(each, np.maximum(found.most, 1.0))[0])
     state = steady(resolved.job, placement, traffic, max(running, 1.0))

@@ -463,9 +463,9 @@ def load_curve(estimate: ServingEstimate) -> Iterator[LoadPoint]:
         return
     load, working = LOADS[resolved.load], estimate.working_replicas
     each = load.along(resolved, found)
-    rates, mean = load.served(resolved, found, each)
+    rates, (mean, at_percentile) = load.served(resolved, found, each, None, resolved.percentile)
     rates = np.broadcast_to(rates, each.shape)
-    judged = load.served(resolved, found, each, resolved.percentile)[1] if load.by_chance else None
+    judged = at_percentile if load.by_chance else None
     for place in range(len(each)):
         ttft_s, tpot_s, request_s = _at_load(mean, place)
         if math.isfinite(request_s) and rates[place, 0] > 0:
