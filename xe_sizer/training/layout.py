@@ -353,9 +353,11 @@ class Layouts(Immutable):
 class PerLayout(Immutable):
     """A record of arrays whose last axis is the layout."""
 
-    def __getitem__(self, index: NDArray[np.bool_] | IntArray | slice) -> Self:
+    def __getitem__(self, index: IntArray | slice) -> Self:
         """The same of some of the layouts."""
-        return type(self)(*(figures[..., index] for figures in astuple(self)))
+        if isinstance(index, slice):
+            return type(self)(*(figures[..., index] for figures in astuple(self)))
+        return type(self)(*(figures.take(index, axis=-1) for figures in astuple(self)))
 
 
 class Stages(PerLayout):

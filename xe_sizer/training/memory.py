@@ -243,7 +243,7 @@ def ledger_of_possible(evaluation: Evaluation, min_headroom_bytes: float) -> tup
     possible = np.flatnonzero(held_bytes + min_headroom_bytes <= usable_bytes)
     if not possible.size:
         return None
-    known = {name: size if size.shape[-1] == 1 else size[..., possible] for name, size in states.items()}
+    known = {name: size if size.shape[-1] == 1 else size.take(possible, axis=-1) for name, size in states.items()}
     return possible, ledger_of(evaluation[possible], known)
 
 
