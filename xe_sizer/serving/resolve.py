@@ -137,18 +137,14 @@ def served_adapters(
     if scenario.values.serve.adapters is None:
         return None
     count = provenance.resolve_default("serve.adapters", 1)
-    rank = _allocated(provenance.resolve_default("lora.rank", DEFAULT_RANK), engine)
+    asked = provenance.resolve_default("lora.rank", DEFAULT_RANK)
+    rank = next((allocated for allocated in engine.memory.adapter_ranks if allocated >= asked), asked)
     targets = tuple(provenance.resolve_default("lora.targets", (ALL_LINEAR,)))
     held = provenance.resolve_default("serve.adapter_slots", min(count, engine.batching.max_sequences))
     where = (ALL_LINEAR,) if engine.memory.adapters == "all" else targets
     names = (part for name in resolve_targets(model, where) for part in adapted_weights(name))
     kernels = max(engine.kernels.adapter_us * MICRO / gpu.laws.memory_bound_floor_s, 1.0)
     return ServedAdapters(count, min(held, count), dict.fromkeys(names, rank), SIXTEEN_BIT, kernels)
-
-
-def _allocated(rank: int, engine: Engine) -> int:
-    """The rank that an adapter is held with."""
-    return next((one for one in engine.memory.adapter_ranks if one >= rank), rank)
 
 
 # The resolved scenario.

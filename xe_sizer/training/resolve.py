@@ -227,7 +227,9 @@ def with_images(
     seen = seen_image(tower, int(width), int(height))
     lengths = _with_tokens(work, float(count * seen.tokens))
     if count * seen.tokens >= work.seq_len:
-        raise InputError(_too_many(scenario, count, seen.tokens, work.seq_len))
+        text = f"{count} images of {seen.tokens:,} tokens do not leave room for text in sequences of {work.seq_len:,}"
+        hint = f"{scenario.caller.setting('train.seq_len', 2 * count * seen.tokens)}, or smaller images"
+        raise InputError(problem_at(scenario, "data.images", text, hint))
     frozen_parts = set(provenance.resolve_default("train.freeze", stack.defaults.freeze or (NOTHING,), "stack"))
     chosen = _learning(provenance, method, tower, frozen_parts, stack.defaults.splits_encoder)
     others_learn = chosen.added_parameters > 0 or any(part.learns for part in chosen.parts)
@@ -251,12 +253,6 @@ def _with_tokens(work: Workload, tokens: float) -> TokenLengths:
     if known.lengths.size == 1 and known.longest == work.seq_len:
         return known
     return TokenLengths(known.lengths + tokens, known.probabilities, known.assumption)
-
-
-def _too_many(scenario: Scenario, count: int, tokens: int, seq_len: int) -> Problem:
-    text = f"{count} images of {tokens:,} tokens do not leave room for text in sequences of {seq_len:,}"
-    hint = f"{scenario.caller.setting('train.seq_len', 2 * count * tokens)}, or smaller images"
-    return problem_at(scenario, "data.images", text, hint)
 
 
 def _learning(provenance: Provenance, method: Method, tower: VisionTower, still: set[str], split: bool) -> Method:
@@ -466,11 +462,8 @@ def find_adapter(scenario: Scenario, kind: MethodKind) -> AdapterKind | None:
     """What learns beside frozen weights: as asked for, as the job means it, or as settings of adapters imply it."""
     if asked := scenario.values.adapter:
         return ADAPTERS.get(asked)
-    return kind.usual_adapter or (_implied(scenario) if kind.implies_adapter else None)
-
-
-def _implied(scenario: Scenario) -> AdapterKind | None:
-    """The adapters whose settings a scenario has."""
+    if kind.usual_adapter or not kind.implies_adapter:
+        return kind.usual_adapter
     sections = {key.partition(".")[0] for key in scenario.origin}
     return next((one for one in ADAPTERS.values() if one.usual and sections & set(one.settings)), None)
 
@@ -790,7 +783,8 @@ def _resolved(
     if seen is None:
         return None
     made = _assembled(scenario, provenance, model, server, stack, *seen, optimizer, precision, gpus)
-    return replace(made, at_replicas=at_replicas, at_batch=partial(_for_batch, scenario, registry) if fitted else None)
+    at_batch = partial(_resolved_again, scenario, registry, None) if fitted else None
+    return replace(made, at_replicas=at_replicas, at_batch=at_batch)
 
 
 def _batch(
@@ -805,23 +799,18 @@ def _batch(
     follows = None
     if batch is None:
         batch = (train.micro_batch or 1) * (train.grad_accum or 1) * (replicas or 1)
-        again = partial(_for_replicas, scenario, registry)
+        again = partial(_resolved_again, scenario, registry)
         follows = cache(again) if replicas is None else None
     made = train.grad_accum is not None and train.micro_batch is not None
     origin = scenario.origin["train.grad_accum"] if made else "default"
     return provenance.resolve_default("train.global_batch", batch, origin), follows
 
 
-def _for_replicas(scenario: Scenario, registry: Registry, replicas: int) -> ResolvedTraining:
-    """A scenario that is known to resolve, with the global batch of so many replicas."""
-    found = _resolved(scenario, registry, [], replicas)
-    assert found is not None
-    return found
-
-
-def _for_batch(scenario: Scenario, registry: Registry, batch: int) -> ResolvedTraining:
-    """A scenario that is known to resolve, with another global batch where one is assumed."""
-    found = _resolved(scenario, registry, [], batch=batch)
+def _resolved_again(
+    scenario: Scenario, registry: Registry, replicas: int | None, batch: int | None = None
+) -> ResolvedTraining:
+    """A scenario that is known to resolve, with the global batch of so many replicas, or another that is assumed."""
+    found = _resolved(scenario, registry, [], replicas, batch)
     assert found is not None
     return found
 
