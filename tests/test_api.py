@@ -60,6 +60,24 @@ def plain(answer: object) -> Any:
     return msgspec.json.decode(msgspec.json.encode(answer))
 
 
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "estimate(model='llama-3.1-8b', gpu='h100-sxm-80gb', gpus=8, job='lora')",
+        "plan(model='llama-3.2-1b', gpu='h100-sxm-80gb', job='sft', limits={'max_gpus': 2})",
+        "sensitivity(model='llama-3.2-1b', gpu='h100-sxm-80gb', gpus=1, job='lora')",
+        "compare({'job': 'lora'}, {'job': 'sft'}, model='llama-3.2-1b', gpu='h100-sxm-80gb', gpus=1)",
+        "serve(model='llama-3.2-1b', gpu='h100-sxm-80gb')",
+        "estimate(xe_sizer.load('examples/lora-llama-2-70b.yaml'))",
+    ],
+)
+def test_the_first_call_of_a_process_knows_every_job(asked: str) -> None:
+    """Others of these tests have imported the jobs already."""
+    code = f"import xe_sizer; xe_sizer.{asked}"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
 def test_estimate_answers_as_the_command_does(capsys: pytest.CaptureFixture[str]) -> None:
     answer = xe_sizer.estimate(xe_sizer.load(JOB), details=True, gpus=32, train={"seq_len": 8192}, lora={"rank": 8})
     command = asked_of_the_command(capsys, "estimate", JOB, "--gpus", "32", "--seq-len", "8192", "--lora-rank", "8")

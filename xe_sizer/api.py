@@ -357,6 +357,8 @@ class _Asked(Immutable):
 
         Keys are read where the scenario is one, and names where all arguments are in order.
         """
+        import xe_sizer.training.jobs  # noqa: F401  the names of jobs and adapters
+
         if scenario is not None and not isinstance(scenario, Scenario):
             raise InputError([not_a_scenario(scenario, self.caller.function), *self.problems])
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -13,9 +13,6 @@ from xe_sizer.cli.output import Progress, write_texts
 from xe_sizer.cli.text import TextCommand
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.profiles.text import YAML_ENDINGS, at_home
-
-if TYPE_CHECKING:
-    pass
 
 app = typer.Typer(add_completion=False)
 _HELP = """Count the tokens of a data set: JSON Lines, JSON or Parquet.

@@ -59,7 +59,7 @@ def exit_code_of(command: Callable[[], Any], line: CommandLine) -> int:
         silence_stdout()
         return EXIT_OK
     except Exception as error:  # noqa: BLE001  what nobody foresaw is said as such, with exit code 3
-        # Whether the option parser raised it, whose base class moved between typer's releases.
+        # Errors of the option parser are told by their methods: its base class moved between typer's releases.
         if hasattr(error, "show") and hasattr(error, "format_message"):
             with suppress(OSError):
                 error.show()

@@ -217,7 +217,7 @@ def _text(value: Any) -> str:
 
 
 def find_kind(registry: Registry, path: Path) -> str:
-    """Find the kind of a profile file: by what it holds. Raises InputError if that is no profile."""
+    """Find the kind of a profile file by what it holds. Raises InputError if that is no profile."""
     found = registry.kind_of(path)
     if found is None:
         told = "; ".join(f"{kind.a_title} has {' or '.join(sorted(kind.telling))}" for kind in KINDS.values())

@@ -30,7 +30,7 @@ def as_text(parameter: Any) -> Any:
     def complete(ctx: Any, begun: str) -> list[Completion]:
         from xe_sizer.cli.options import completions
 
-        found = completions(parameter, begun)  # words; a file where there are none
+        found = completions(parameter, begun)  # None: no words are known, so the shell completes file names
         return [Completion(begun, "file")] if found is None else list(map(Completion, found))
 
     vars(parameter)["process_value"] = process_value

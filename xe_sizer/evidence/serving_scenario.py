@@ -81,9 +81,10 @@ class Lengths(Immutable, eq=True):
 
 
 def put_load(record: Record, flags: Flags) -> None:
-    """Batch, concurrency or rate as stated, with the requests of the test; else as much as a replica takes.
+    """Put the load into the flags: batch, concurrency or rate as stated, with the requests of the test.
 
-    The beams of a request are sequences of their own, each with the prompt.
+    Where none is stated, it is as much as a replica takes. The beams of a request are sequences of their own, each with
+    the prompt.
     """
     beams = record.beams or 1
     if beams > 1:

@@ -535,13 +535,13 @@ def _adapters() -> Mapping[str, AdapterKind]:
 
 
 def find_adapter(record: Record) -> AdapterKind | None:
-    """The kind of adapters that a record names as its optimizer (some keep to one kind) or its job; else None."""
+    """Find the kind of adapters that a record names as its optimizer (some keep to one kind) or its job; else None."""
     by_job = None if find_method(record) else _adapters().get(plain(record.job))
     return _adapters().get(plain(record.optimizer or "")) or by_job
 
 
 def put_job(record: Record, flags: Flags) -> MethodKind:
-    """Put the nearest job with equations, with the adapters that quantised weights mean.
+    """Put the nearest job with equations into the flags, with the adapters that quantised weights mean; return it.
 
     What learns from its own answers, but was measured without writing any, is its training phase: fine-tuning.
 

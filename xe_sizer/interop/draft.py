@@ -1,4 +1,7 @@
-"""What is gathered while a foreign file is read: facts with their origin, what is ignored and what is missing."""
+"""What is gathered while a foreign file is read: facts with their origin, what is ignored and what is missing.
+
+The tables of a tool's keys, which say so, stand first, with the reader of their YAML files.
+"""
 
 from __future__ import annotations
 
@@ -132,11 +135,24 @@ class _Row(msgspec.Struct, forbid_unknown_fields=True):
         return Key(globs(self.names), self.to, read(words) if words else read, default, self.since, self.until)
 
 
+class _Lost(msgspec.Struct, forbid_unknown_fields=True):
+    """Keys that are lost as a YAML file has them; fields as of `Loss`."""
+
+    names: str
+    why: str
+    harmless: tuple[object, ...] = ()
+    unless: bool = False
+    effect: Effect = "memory or time"
+
+    def loss(self) -> Loss:
+        return Loss(globs(self.names), self.why, self.harmless, self.unless, self.effect)
+
+
 class _File(msgspec.Struct, forbid_unknown_fields=True):
     """A table as a YAML file has it."""
 
     keys: list[_Row] = []
-    losses: list[dict[str, Any]] = []
+    losses: list[_Lost] = []
     silent: str = ""
 
 
@@ -154,8 +170,8 @@ def _table_of(file: str) -> Table:
     name, _, section = file.partition("/")
     said = msgspec.yaml.decode((Path(__file__).parent / "tools" / f"{name}.yaml").read_bytes())
     found = msgspec.convert(said[section] if section else said, _File)
-    losses = [msgspec.convert(each | {"names": globs(each["names"])}, Loss) for each in found.losses]
-    return Table(tuple([row.key() for row in found.keys]), tuple(losses), globs(found.silent))
+    losses = tuple([row.loss() for row in found.losses])
+    return Table(tuple([row.key() for row in found.keys]), losses, globs(found.silent))
 
 
 def globs(words: str) -> tuple[str, ...]:

@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     from xe_sizer.errors import Hint, Location
     from xe_sizer.fields import Field
 
-# What an accelerator profile may say: the schema of `gpu_profiles/<name>.yaml`.
-
-# The upper ends are far above any real part; they find a wrong unit or a slip of the keyboard.
+# Ranges of figures in profiles. The upper ends are far above any real part; they find a wrong unit or a slip of the
+# keyboard.
 Positive = Annotated[float, Meta(gt=0, le=1e9)]
 NotNegative = Annotated[float, Meta(ge=0, le=1e9)]
 MemoryGib = Annotated[float, Meta(gt=0, le=1e5)]

@@ -533,8 +533,8 @@ def _contradictions(profile: ModelKeys) -> Iterator[tuple[KeyPath, str]]:
     if profile.indexer and not profile.latent_attention:
         yield ("indexer",), "an 'indexer' needs 'latent_attention'"
     share = _SHARE.fullmatch(window.layers) if window else None
-    windows = window is None or window.layers in ("all", "alternate") or (share and 0 < int(share[1]) < int(share[2]))
-    if window and not windows:
+    valid = share is not None and 0 < int(share[1]) < int(share[2])
+    if window and window.layers not in ("all", "alternate") and not valid:
         text = f"'layers' must be all, alternate or a share such as 5-of-6, not '{window.layers}'"
         yield ("sliding_window", "layers"), text
     yield from _expert_contradictions(profile)

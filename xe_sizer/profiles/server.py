@@ -124,7 +124,7 @@ def server(profile: ServerProfile, gpu: Accelerator, fabrics: FindFabric, locate
         assumptions=profile.assumed,
         network_assumptions=usual,
         source=profile.source.title,
-        host_most_bytes=most_gb * GIGA if has_gb and most_gb and most_gb > has_gb else None,  # of configurations
+        host_most_bytes=most_gb * GIGA if has_gb and most_gb and most_gb > has_gb else None,  # that can be ordered
         liquid_cooled=gpu.usual_node.liquid_cooled if profile.cooling is None else profile.cooling == "liquid",
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
@@ -58,7 +59,7 @@ REPLACES: Mapping[str, tuple[str, ...]] = {
     "efficiency.memory": ("efficiency.ideal",),
     "serve.scheme": ("serve.weights", "serve.activations", "serve.kv_cache"),
     **{f"serve.{load}": tuple(f"serve.{other}" for other in _OF_LOADS if other != load) for load in LOADS},
-    "serve.users": tuple(f"serve.{other}" for other in LOADS if other != "users"),  # who think between requests
+    "serve.users": tuple(f"serve.{other}" for other in LOADS if other != "users"),  # and `think_time_s` stays
 }
 _TWO_OF_THREE = ("data.tokens", "data.samples", "data.mean_tokens")
 
@@ -310,11 +311,4 @@ def _kept(flags: Mapping[str, object], values: Mapping[str, object]) -> dict[str
 
 def _from_environment(scenario: Scenario) -> dict[str, object]:
     """Values that came from XE_SIZER_* variables: the printed command says them itself."""
-    found = {}
-    for key, origin in scenario.origin.items():
-        if origin == "env":
-            value: object = scenario.values
-            for part in key.split("."):
-                value = getattr(value, part)
-            found[key] = value
-    return found
+    return {key: attrgetter(key)(scenario.values) for key, origin in scenario.origin.items() if origin == "env"}

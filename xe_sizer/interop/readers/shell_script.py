@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-import yaml
+import msgspec
 from msgspec.structs import replace
 
 from xe_sizer.errors import InputError, Location, Problem
@@ -290,25 +290,25 @@ class Launch(Immutable):
     command: Command
 
 
-class _Runner(NamedTuple):
-    """How the flags of a runner are told from the program it starts, as launchers.yaml says."""
+class _Runner(msgspec.Struct, forbid_unknown_fields=True):
+    """How the flags of a runner are told from the program it starts, as launchers.yaml says; words between blanks."""
 
-    switches: frozenset[str] = frozenset()
-    valued: frozenset[str] | None = None
+    names: str
+    switches: str = ""
+    valued: str | None = None
     subcommands: tuple[str, ...] = ()
     skipped: int = 0
+
+    def takes_value(self, flag: str) -> bool:
+        """Whether a flag without `=` is followed by its value."""
+        return flag not in self.switches.split() if self.valued is None else flag in self.valued.split()
 
 
 @cache
 def _runners() -> Mapping[str, _Runner]:
     """Runners by name."""
-    runners: dict[str, _Runner] = {}
-    for said in yaml.safe_load((Path(__file__).parent / "launchers.yaml").read_text(encoding="utf-8")):
-        valued = frozenset(said["valued"].split()) if "valued" in said else None
-        flags = frozenset(said.get("switches", "").split())
-        runner = _Runner(flags, valued, tuple(said.get("subcommands", "").split()), said.get("skipped", 0))
-        runners |= dict.fromkeys(said["names"].split(), runner)
-    return runners
+    rows = msgspec.yaml.decode((Path(__file__).parent / "launchers.yaml").read_bytes(), type=list[_Runner])
+    return {name: row for row in rows for name in row.names.split()}
 
 
 def unwrapped(command: Command) -> Launch:
@@ -349,10 +349,9 @@ def _own_words(words: tuple[Word, ...]) -> int:
     if runner is None:
         return 0
     at, texts = 1, [word.text for word in words]
-    if runner.subcommands == ("job", "submit"):
-        at = 3 if tuple(texts[1:3]) == runner.subcommands else 0
-    elif runner.subcommands:
-        at = 2 if texts[1:2] and texts[1] in runner.subcommands else 0
+    if runner.subcommands:
+        follows = (words.split() for words in runner.subcommands)
+        at = next((1 + len(one) for one in follows if texts[1 : 1 + len(one)] == one), 0)
     while 0 < at < len(words) and texts[at].startswith("-"):
         flag = texts[at]
         at += 1
@@ -360,8 +359,8 @@ def _own_words(words: tuple[Word, ...]) -> int:
             break
         if flag == "-c" and is_python:
             return 0
-        valued = flag in runner.valued if runner.valued is not None else flag not in runner.switches
-        if "=" not in flag and valued and at < len(words):  # a word behind a flag nobody lists may be the program
+        if "=" not in flag and runner.takes_value(flag) and at < len(words):
+            # A word behind a flag that nobody lists may be the program.
             is_program = runner.valued is None and at + 1 < len(words) and _PROGRAM.fullmatch(texts[at])
             at += not texts[at].startswith("-") and not is_program
     return at + runner.skipped if at else 0
@@ -412,8 +411,7 @@ _WITHOUT_EFFECT = frozenset({
     "apt-get", "which", "command", "ulimit", "nvidia-smi", "rocm-smi", "conda", "module", "break", "continue", "[",
     "test",
 })  # fmt: skip
-
-
+# Builtins that set names.
 _SETTING = frozenset({*DECLARATIONS, "read", "unset", "let", "mapfile", "readarray"})
 
 

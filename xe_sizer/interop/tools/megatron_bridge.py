@@ -13,7 +13,7 @@ from xe_sizer.interop.draft import Table
 from xe_sizer.interop.huggingface import parse_recipe, recipe_model
 from xe_sizer.interop.megatron import TABLE as ARGUMENTS
 from xe_sizer.interop.megatron import Arguments, filled_in, state_megatron, state_model
-from xe_sizer.interop.readers.python_values import call_keys as keys_of_call
+from xe_sizer.interop.readers.python_values import call_keys
 from xe_sizer.interop.source import Tool
 from xe_sizer.interop.values import Written, is_on, listed, number, plain, positive
 
@@ -75,7 +75,7 @@ def _keys(source: Source) -> Keys:
     if not chosen or source.module is None:
         return {}
     entry = entries.get(chosen) or source.module.entry(chosen)
-    return {_RECIPE: Written(chosen, entry.where), **_joined(keys_of_call(entry))}
+    return {_RECIPE: Written(chosen, entry.where), **_joined(call_keys(entry))}
 
 
 def _joined(keys: Keys) -> Keys:

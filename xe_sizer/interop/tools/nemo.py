@@ -11,7 +11,7 @@ from xe_sizer.interop.huggingface import recipe_model, state_optimizer
 from xe_sizer.interop.megatron import TABLE as ARGUMENTS
 from xe_sizer.interop.megatron import Arguments, filled_in, state_megatron, state_model
 from xe_sizer.interop.readers.documents import resolved
-from xe_sizer.interop.readers.python_values import call_keys as keys_of_call
+from xe_sizer.interop.readers.python_values import call_keys
 from xe_sizer.interop.source import Tool
 from xe_sizer.interop.values import Written, is_on, listed, number, plain, positive, positive_or_open, switch
 
@@ -86,7 +86,7 @@ def _keys(source: Source) -> Keys:
         (name for name in _FIRST if name in module.entries), next(iter(module.entries))
     )
     entry = module.entries.get(chosen) or module.entry(chosen)
-    keys = {_RECIPE: Written(chosen, entry.where), **keys_of_call(entry)}
+    keys = {_RECIPE: Written(chosen, entry.where), **call_keys(entry)}
     named = module.names.get("NAME")
     return keys | ({_NAME: named} if named is not None else {})
 
