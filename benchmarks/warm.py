@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 from yardstick import bare_imports_s
 
@@ -37,7 +38,7 @@ def main() -> None:
     print(f"{'import typer, numpy, yaml':32} {unit * 1e3:9.2f} ms CPU")
     for name, ask, keys in (("estimate", xe_sizer.estimate, LORA), ("serve", xe_sizer.serve, CHAT)):
         for details in (False, True):
-            seconds = cpu_s(lambda ask=ask, keys=keys, details=details: ask(**keys, details=details))
+            seconds = cpu_s(partial(ask, **keys, details=details))
             words = f"{name}, with details" if details else name
             print(f"{words:32} {seconds * 1e3:9.2f} ms CPU  {seconds / unit:9.3f} x the imports")
 

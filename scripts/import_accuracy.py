@@ -62,7 +62,7 @@ def imported(path: Path, gpus: int | None, given: Mapping[str, Any]) -> Imported
     """The import of one file. Raises InputError."""
     hardware = {} if gpus is None else {"gpus": gpus}
     variables = {name: str(value) for name, value in given.items()}
-    return read_foreign([path], Asked(hardware=hardware, scenario=variables))
+    return read_foreign([path], Asked(hardware=hardware, given=variables))
 
 
 def same(key: str, wanted: Any, found: Any) -> bool:
