@@ -241,6 +241,20 @@ def test_files_of_engine_and_critic_lie_beside_the_scenario(tmp_path: Path) -> N
     assert resolve(read_scenario(file, {}, {}), REGISTRY).writer.engine.name == "mine"
 
 
+def test_a_critic_lies_beside_a_scenario_of_a_relative_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = Path("jobs")
+    folder.mkdir()
+    shape = REGISTRY.path("model", "llama-3.2-1b").read_text(encoding="utf-8")
+    (folder / "critic.yaml").write_text(shape.replace("name: llama-3.2-1b", "name: critic", 1), encoding="utf-8")
+    (folder / "ppo.yaml").write_text(
+        "{model: llama-3.2-3b, gpu: h100-sxm-80gb, job: ppo, stack: verl, gpus: 8, train: {critic_model: ./critic.yaml}}"
+    )
+    critic = resolve(read_scenario(folder / "ppo.yaml", {}, {}), REGISTRY).critic
+    assert critic is not None
+    assert critic.model.name == "critic"
+
+
 def test_an_engine_that_is_asked_batch_by_batch_waits_for_the_longest_of_each() -> None:
     asked: dict[str, object] = {
         "rollout__max_sequences": 8, "layout__dp": 8, "rollout__colocated": True, "rollout__tp": 1,

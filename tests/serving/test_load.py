@@ -88,7 +88,7 @@ def test_a_limit_that_one_request_breaks_is_kept_by_none() -> None:
 @given(users=st.floats(0.01, 5000.0), think_s=st.floats(0.05, 600.0))
 def test_users_wait_or_think(users: float, think_s: float) -> None:
     """N = X (R + Z), however full the replica; no more than it takes, and no faster than with nobody else."""
-    rate, (at,) = users_latencies(FOUND, TRAFFIC, users, think_s)
+    rate, (at,) = users_latencies(FOUND, TRAFFIC, users, think_s, None)
     assert rate[0] * (at.request_s[0] + think_s) == pytest.approx(users, rel=1e-9)
     assert 0 < rate[0] <= HIGHEST_LOAD * FOUND.top_rate[0]
     assert at.request_s[0] >= latencies(FOUND, TRAFFIC, 0.0).request_s[0] * (1 - 1e-9)
@@ -150,14 +150,14 @@ def test_users_of_a_rate_and_the_rate_of_users_are_inverse() -> None:
 
 def test_more_users_than_places_wait_for_each_other() -> None:
     """A full replica of rate X: 10,000 users who think 1 s wait 10,000 / X - 1 for their answer."""
-    rate, (at,) = users_latencies(FOUND, TRAFFIC, 10_000.0, 1.0)
+    rate, (at,) = users_latencies(FOUND, TRAFFIC, 10_000.0, 1.0, None)
     assert rate[0] == HIGHEST_LOAD * FOUND.top_rate[0]
     assert at.request_s[0] == pytest.approx(10_000 / rate[0] - 1)
     assert at.request_s[0] == pytest.approx(at.ttft_s[0] + 299 * at.tpot_s[0])
 
 
 def test_users_of_a_replica_without_room_wait_forever() -> None:
-    rate, (at,) = users_latencies(Curve(FOUND.states, np.array([0.5])), TRAFFIC, 10.0, 30.0)
+    rate, (at,) = users_latencies(Curve(FOUND.states, np.array([0.5])), TRAFFIC, 10.0, 30.0, None)
     assert (rate[0], at.ttft_s[0], at.request_s[0]) == (0.0, np.inf, np.inf)
 
 

@@ -273,12 +273,12 @@ def test_users_are_a_rate_times_request_and_thought() -> None:
 
 
 def test_users_of_a_full_replica_wait_for_what_the_rate_leaves() -> None:
-    rate, (at,) = users_latencies(STEADY, EVEN, 5000.0, THINK_S)
+    rate, (at,) = users_latencies(STEADY, EVEN, 5000.0, THINK_S, None)
     wait_s = 5000 / 99.9 - 10 - 1
     assert rate[0] == pytest.approx(99.9, rel=1e-12)
     assert at.ttft_s[0] == pytest.approx(0.1 + wait_s, rel=1e-6)
     assert at.request_s[0] == pytest.approx(1.0 + wait_s, rel=1e-6)
-    rate, (at,) = users_latencies(STEADY, EVEN, 55.0, THINK_S)
+    rate, (at,) = users_latencies(STEADY, EVEN, 55.0, THINK_S, None)
     assert (at.ttft_s[0], at.request_s[0]) == pytest.approx((0.1, 1.0), rel=1e-6)
 
 

@@ -11,13 +11,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import job, layouts
+from cases import ask, job, layouts
 
 import xe_sizer
+from xe_sizer.graph.operators import IntArray
 from xe_sizer.training import activations, gathering, layout, model_states, rank
 from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.layout import Layouts
+from xe_sizer.training.memory import ledger_of
 from xe_sizer.training.padding import Sequences
+from xe_sizer.training.step_time import timeline_of
 
 ONCE: tuple[Callable[..., Any], ...] = (
     layout.build_stages,
@@ -100,6 +103,28 @@ def test_all_layouts_of_a_record_are_the_record_and_some_are_another() -> None:
     assert whole[np.arange(3)] is whole
     assert whole[1:2].layouts.dp.tolist() == [2]
     assert whole[1:2].job is whole.job
+
+
+@pytest.mark.parametrize("index", [slice(1, 2), np.array([0, 2, 5])], ids=["one", "several"])
+@pytest.mark.parametrize("model", ["llama-3.1-8b", "gemma-2-9b", "mixtral-8x7b"])
+def test_some_of_many_are_as_if_they_were_alone(model: str, index: slice | IntArray) -> None:
+    """What is known of many layouts is handed on: the longest, critical and mean lengths of these all differ."""
+    asked = ask({"model": model, "job": "sft", "stack": "hf-trainer", "data.profile": "alpaca"}).job
+    chosen = layouts(dp=[1, 2, 4, 8, 2, 4], micro_batch=[1, 2, 4, 1, 8, 2], zero=[0, 2, 3, 3, 0, 2])
+    whole = Evaluation(asked, chosen)
+    ledger_of(whole), timeline_of(whole)
+    some, alone = whole[index], Evaluation(asked, chosen[index])
+    assert some.shapes.graph is whole.shapes.graph
+    for found, wanted in (
+        (some.held, alone.held),
+        (some.stages, alone.stages),
+        (some.sequences, alone.sequences),
+    ):
+        for name in wanted.__struct_fields__:
+            assert getattr(found, name).tolist() == getattr(wanted, name).tolist()
+    assert ledger_of(some).total_bytes.tolist() == ledger_of(alone).total_bytes.tolist()
+    assert timeline_of(some).step_s.tolist() == timeline_of(alone).step_s.tolist()
+    assert timeline_of(some).flops.tolist() == timeline_of(alone).flops.tolist()
 
 
 def test_lengths_that_are_known_go_along() -> None:

@@ -204,10 +204,12 @@ class GraphInputs(Immutable):
     def columns(self) -> tuple[Array, ...]:
         """All that the inputs hold by rank shape, of shape (rank shape,): the graph is the same where all are equal.
 
-        An array of another shape is one number for all of them, and the model holds none.
+        An array of one number is the same for all of them, and the model holds none.
         """
         held = tuple(getattr(self, name) for name in self.__struct_fields__ if name != "model")
-        return tuple(column for column in _arrays_in(held) if column.shape == self.rank.tp.shape)
+        columns = [column for column in _arrays_in(held) if column.size > 1 or self.rank.tp.size == 1]
+        assert all(column.size == self.rank.tp.size for column in columns), "an array that is not by rank shape"
+        return tuple(columns)
 
     @cached_property
     def hidden_bytes(self) -> Array:

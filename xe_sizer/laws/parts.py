@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -53,11 +54,11 @@ class Sum(Immutable):
     __array_ufunc__ = None  # an array on the left leaves the operation to this class
 
     value: Array
-    told: Callable[[], Products]
+    tell: Callable[[], Products]
 
-    @property
+    @cached_property
     def products(self) -> Products:
-        return self.told()
+        return self.tell()
 
     def __add__(self, other: Sum | ArrayLike) -> Sum:
         other = as_sum(other)
@@ -68,11 +69,11 @@ class Sum(Immutable):
     def __sub__(self, other: Sum | ArrayLike) -> Sum:
         other = as_sum(other)
 
-        def told() -> Products:
+        def tell() -> Products:
             taken = ((first._replace(value=-np.asarray(first.value)), *rest) for first, *rest in other.products)
             return (*self.products, *taken)
 
-        return Sum(self.value - other.value, told)
+        return Sum(self.value - other.value, tell)
 
     def __rsub__(self, other: ArrayLike) -> Sum:
         return as_sum(other) - self

@@ -319,7 +319,8 @@ def _critic(trained: Scenario, registry: Registry) -> Job:
     if asked is not None:
         path = relative(trained, "train.critic_model", asked)
         registry.model(path, partial(trained.locate, ("train", "critic_model")))  # one that nobody knows is said there
-        trained = replace(trained, values=replace(trained.values, model=path))
+        origin = {**trained.origin, "model": "flag"}  # its path starts where that of the critic does
+        trained = replace(trained, values=replace(trained.values, model=path), origin=origin)
     job = resolve_training(trained, registry).job
     return replace(job, model=job.model.headed(VALUES))
 

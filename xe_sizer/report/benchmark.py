@@ -13,6 +13,7 @@ from xe_sizer.report.format import (
     plural,
     range_words,
 )
+from xe_sizer.report.service import latency, span_words
 
 if TYPE_CHECKING:
     from xe_sizer.result.serving import (
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
         ServeResult,
         Span,
     )
-from xe_sizer.report.service import latency, span_words
-
-# Tests, in the words of benchmark tools.
 
 LATENCIES = (
     ("Time to first token (TTFT)", "ttft_s"),

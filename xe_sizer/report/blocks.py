@@ -438,14 +438,10 @@ def limits_table(result: Sized) -> Table:
     columns = (Column("limit"), Column("allowed", True), Column("estimate", True), Column("outcome"))
     more = (Column("probability", True),) if known else ()
     currency, origin = result.currency, result.scenario.get("origin") or {}
-    default = {limit.name: origin.get(f"limits.{limit.name}") == "default" for limit in limits}
-    rows = tuple(
-        (
-            f"{clean(limit.name)}{' (default)' * default[limit.name]}",
-            *_limit_row(result.verdict, limit, currency, known),
-        )
-        for limit in limits
-    )
+    rows = []
+    for limit in limits:
+        default = " (default)" if origin.get(f"limits.{limit.name}") == "default" else ""
+        rows.append((f"{clean(limit.name)}{default}", *_limit_row(result.verdict, limit, currency, known)))
     return Table("Limits", columns + more, tuple(rows))
 
 

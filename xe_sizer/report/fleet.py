@@ -19,6 +19,7 @@ from xe_sizer.report.format import (
 )
 from xe_sizer.report.picture import Axis, Chart
 from xe_sizer.report.picture import Point as PicturePoint
+from xe_sizer.report.service import fit_words
 from xe_sizer.report.text_charts import chart
 from xe_sizer.result.serving import BY_POWER, BY_PRICE
 from xe_sizer.units import BARE_SERVER, WATT_PER_KW
@@ -31,9 +32,6 @@ if TYPE_CHECKING:
         ReplicaLayout,
         ServeResult,
     )
-from xe_sizer.report.service import fit_words
-
-# The fleet: kinds of hardware, and the Pareto-optimal ways to run a replica.
 
 
 def front(points: Sequence[ParetoPoint], sizes: Sequence[str], title: str, figure: Figure | None) -> Picture:

@@ -5,7 +5,7 @@ Field names are the contract: add, never rename, within schema version 1.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 import msgspec
@@ -50,8 +50,8 @@ class Answer(Struct, frozen=True, kw_only=True):
         return [scenario] if scenario else []
 
     @property
-    def hourly_prices(self) -> Iterable[HourlyPrice | None]:
-        """What an hour costs of each hardware that it has a price of."""
+    def hourly_prices(self) -> tuple[HourlyPrice | None, ...]:
+        """Hourly price of each hardware that the answer is of, None where it is unknown."""
         return ()
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 import msgspec
@@ -142,8 +142,8 @@ class PlanResult(Answer, frozen=True, kw_only=True):
         return self.verdict.ok
 
     @property
-    def hourly_prices(self) -> Iterable[HourlyPrice | None]:
-        return (one.hourly_price for one in self.candidates)
+    def hourly_prices(self) -> tuple[HourlyPrice | None, ...]:
+        return tuple(one.hourly_price for one in self.candidates)
 
     @property
     def exit_code(self) -> int:
@@ -183,8 +183,8 @@ class Comparison(Answer, frozen=True, kw_only=True):
         return [one.result.scenario for one in self.alternatives]
 
     @property
-    def hourly_prices(self) -> Iterable[HourlyPrice | None]:
-        return (one.result.cost.hourly_price for one in self.alternatives)
+    def hourly_prices(self) -> tuple[HourlyPrice | None, ...]:
+        return tuple(one.result.cost.hourly_price for one in self.alternatives)
 
 
 # `sensitivity`.
@@ -251,7 +251,7 @@ class Sensitivity(Answer, frozen=True, kw_only=True):
         return self.base.fits
 
     @property
-    def hourly_prices(self) -> Iterable[HourlyPrice | None]:
+    def hourly_prices(self) -> tuple[HourlyPrice | None, ...]:
         return (self.base.hourly_price,)
 
 
@@ -316,8 +316,8 @@ class SweepResult(Answer, frozen=True, kw_only=True):
         return all(row.ok for row in self.rows)
 
     @property
-    def hourly_prices(self) -> Iterable[HourlyPrice | None]:
-        return (row.candidate.hourly_price for row in self.rows if row.candidate)
+    def hourly_prices(self) -> tuple[HourlyPrice | None, ...]:
+        return tuple(row.candidate.hourly_price for row in self.rows if row.candidate)
 
     @property
     def exit_code(self) -> int:

@@ -669,7 +669,7 @@ def users_latencies(
     traffic : lengths of prompts and answers, and how they spread
     users : of one replica, shape (..., placements) [-]
     think_s : mean time between an answer and the next request [s]
-    percentiles : of requests, 50 to 99.9; None, or no percentile: the mean [-]
+    percentiles : of requests, 50 to 99.9; None: the mean [-]
 
     Returns
     -------
@@ -684,5 +684,5 @@ def users_latencies(
     left_s = np.divide(users, rate, out=np.full(users.shape, np.inf), where=rate > 0) - think_s - mean.request_s
     full = rate >= HIGHEST_LOAD * found.top_rate
     wait_s = np.where(full, np.maximum(left_s, 0.0), 0.0)
-    each = (mean if one is None else latencies(found, traffic, rate, one, users) for one in percentiles or (None,))
+    each = (mean if one is None else latencies(found, traffic, rate, one, users) for one in percentiles)
     return rate, tuple(Latencies(at.ttft_s + wait_s, at.tpot_s, at.request_s + wait_s) for at in each)

@@ -213,7 +213,10 @@ class _Line(msgspec.Struct):
 def _append(file: Path, key: str, row: SweepRow) -> None:
     try:
         with file.open("a+b") as out:
-            cut = out.tell() > 0 and out.seek(-1, os.SEEK_END) >= 0 and out.read(1) != b"\n"
+            cut = False
+            if out.tell() > 0:
+                out.seek(-1, os.SEEK_END)
+                cut = out.read(1) != b"\n"
             out.write((b"\n" if cut else b"") + msgspec.json.encode(_Line(key, row)) + b"\n")
     except OSError as error:
         raise InputError(Problem(f"cannot write: {error.strerror}", Location(str(file)))) from error

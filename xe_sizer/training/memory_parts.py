@@ -81,11 +81,11 @@ def _sum_over_time(*held: tuple[Array, Sum | Array]) -> Sum:
     """The same of sums, which tell what is there at each moment."""
     value = over_time(*((moments, value_of(size)) for moments, size in held))
 
-    def told() -> Products:
+    def tell() -> Products:
         there = (switched(as_sum(size).reshaped(_at_a_moment), moments) for moments, size in held)
         return tuple(each for products in there for each in products)
 
-    return Sum(value, told)
+    return Sum(value, tell)
 
 
 # Gradients during a step: when a rank keeps them, and how many bytes of them there are at each moment.

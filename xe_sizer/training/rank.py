@@ -40,9 +40,14 @@ class UniqueRows(Immutable):
 
     def broadcast(self, per_row: Array) -> Array:
         """A figure of the distinct rows (last axis), for all rows."""
-        if np.shape(per_row)[-1] != self.first.size:
-            per_row = np.broadcast_to(per_row, (*np.shape(per_row)[:-1], self.first.size))
-        return per_row.take(self.where, axis=-1)
+        return _taken(per_row, self.where, self.first.size)
+
+
+def _taken(per_row: Array, where: IntArray, count: int) -> Array:
+    """A figure of so many rows (last axis; 1 where it is the same of all), for each that `where` names."""
+    if np.shape(per_row)[-1] != count:
+        per_row = np.broadcast_to(per_row, (*np.shape(per_row)[:-1], count))
+    return per_row.take(where, axis=-1)
 
 
 def unique_rows(columns: Sequence[ArrayLike]) -> UniqueRows:
@@ -140,21 +145,24 @@ class RankGraph(Immutable):
 
 
 class RankShapes(Immutable):
-    """The graph for the distinct rank shapes, and which of them each layout has."""
+    """The graph for the distinct rank shapes, and which of them each layout has.
+
+    where : index of a shape, shape (layout,) [-]; the graph may have more of them, of other layouts and lengths
+    """
 
     graph: RankGraph
-    rows: UniqueRows
+    where: IntArray
 
     @property
     def inputs(self) -> GraphInputs:
         return self.graph.inputs
 
     def broadcast(self, per_shape: Array) -> Array:
-        return self.rows.broadcast(per_shape)
+        return _taken(per_shape, self.where, self.inputs.rank.tp.size)
 
     def __getitem__(self, index: IntArray | slice) -> RankShapes:
         """Those of some of the layouts; the graph is the same."""
-        return RankShapes(self.graph, UniqueRows(self.rows.first, self.rows.where[index]))
+        return RankShapes(self.graph, self.where[index])
 
 
 def rank_shapes(job: Job, layouts: Layouts, *lengths: Array) -> tuple[RankShapes, ...]:
@@ -164,21 +172,21 @@ def rank_shapes(job: Job, layouts: Layouts, *lengths: Array) -> tuple[RankShapes
 
     lengths : tokens per sequence, shape (layout,) each [tokens]
     """
-    different: list[Array] = []
+    distinct: list[Array] = []
     places = []
     for length in lengths:
-        same = (place for place, other in enumerate(different) if other is length or np.array_equal(other, length))
-        places.append(next(same, len(different)))
-        if places[-1] == len(different):
-            different.append(np.broadcast_to(length, len(layouts)))
-    every = np.tile(np.arange(len(layouts)), len(different)) if len(different) > 1 else slice(None)
-    tokens, repeated = np.concatenate(different), layouts[every]
+        same = (place for place, other in enumerate(distinct) if other is length or np.array_equal(other, length))
+        places.append(next(same, len(distinct)))
+        if places[-1] == len(distinct):
+            distinct.append(np.broadcast_to(length, len(layouts)))
+    repeats = np.tile(np.arange(len(layouts)), len(distinct)) if len(distinct) > 1 else slice(None)
+    tokens, repeated = np.concatenate(distinct), layouts[repeats]
     inputs = graph_inputs(job, repeated, tokens)
     rows = unique_rows(inputs.columns)
     if not np.array_equal(rows.first, np.arange(tokens.size)):
         inputs = graph_inputs(job, repeated[rows.first], tokens[rows.first])
-    graph, each = RankGraph(inputs), rows.where.reshape(len(different), len(layouts))
-    shapes = [RankShapes(graph, UniqueRows(rows.first, where)) for where in each]
+    graph = RankGraph(inputs)
+    shapes = [RankShapes(graph, where) for where in rows.where.reshape(len(distinct), len(layouts))]
     return tuple(shapes[place] for place in places)
 
 

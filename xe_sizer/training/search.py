@@ -486,7 +486,7 @@ def _candidates_on(
     skipped = without_groups(rules, counts)
     tried = tuple(count for count in counts if count not in skipped)
     sized = []
-    for index in range(len(best.layouts)):  # each computed alone: sums of many round otherwise in the last digit
+    for index in range(len(best.layouts)):  # each with the batch that is assumed for it
         row = best.layouts[index : index + 1]
         under = resolved.under(row)
         evaluation = Evaluation(under.job, row)
