@@ -37,6 +37,10 @@ def row(*values: object) -> str:
     return " ".join(f"{number:.{DIGITS}g}" for value in values for number in numbers(value))
 
 
+def cases(group: str) -> set[str]:
+    return set(json.loads((FOLDER / f"{group}.json").read_text(encoding="utf-8")))
+
+
 def check(group: str, case: str, found: Mapping[str, str]) -> None:
     """Compare rows of numbers with those that are kept of the case, or keep them."""
     path = FOLDER / f"{group}.json"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from cases import ask, layouts
-from figures import check, row
+from figures import cases, check, row
 
 from xe_sizer.graph.operators import Operator, launches
 from xe_sizer.graph.vision import vision_parameters
@@ -66,3 +66,7 @@ def test_operators_of_an_encoder(case: str) -> None:
     first, layers, last = operator_groups(part.job, part.critical_shapes)
     found = {"parameters": row(vision_parameters(one.model.vision))}
     check("graph", case, found | rows_of((*first, *layers, *last)))
+
+
+def test_no_figures_are_kept_of_what_nobody_asks() -> None:
+    assert cases("graph") == set([*CASES, *SEEING])

@@ -247,9 +247,8 @@ def test_a_critic_lies_beside_a_scenario_of_a_relative_path(tmp_path: Path, monk
     folder.mkdir()
     shape = REGISTRY.path("model", "llama-3.2-1b").read_text(encoding="utf-8")
     (folder / "critic.yaml").write_text(shape.replace("name: llama-3.2-1b", "name: critic", 1), encoding="utf-8")
-    (folder / "ppo.yaml").write_text(
-        "{model: llama-3.2-3b, gpu: h100-sxm-80gb, job: ppo, stack: verl, gpus: 8, train: {critic_model: ./critic.yaml}}"
-    )
+    text = "{model: llama-3.2-3b, gpu: h100-sxm-80gb, job: ppo, stack: verl, gpus: 8, "
+    (folder / "ppo.yaml").write_text(text + "train: {critic_model: ./critic.yaml}}", encoding="utf-8")
     critic = resolve(read_scenario(folder / "ppo.yaml", {}, {}), REGISTRY).critic
     assert critic is not None
     assert critic.model.name == "critic"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 from cases import REGISTRY
-from figures import check, row
+from figures import cases, check, row
 
 from xe_sizer.scenario.read import read_scenario
 from xe_sizer.serving.resolve import resolve
@@ -76,3 +76,7 @@ def leaves(value: object) -> list[float]:
     if isinstance(value, list | tuple):
         return [number for item in value for number in leaves(item)]
     return [float(value)] if isinstance(value, int | float) else []
+
+
+def test_no_figures_are_kept_of_what_nobody_asks() -> None:
+    assert cases("serving") == set(CASES)

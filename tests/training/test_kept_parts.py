@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from cases import ask, layouts
-from figures import check, row
+from figures import cases, check, row
 
 from xe_sizer.graph.operators import launches
 from xe_sizer.training.adapters import ADAPTERS
@@ -107,3 +107,7 @@ def test_what_adapters_run(adapter: str) -> None:
     found |= {f"{name} [bytes]": row(size.max()) for name, size in ledger.components.items() if size.any()}
     found |= {"step [s]": row(timeline_of(evaluation).step_s)}
     check("adapters", adapter, found)
+
+
+def test_no_figures_are_kept_of_what_nobody_asks() -> None:
+    assert cases("training") == set(CASES)

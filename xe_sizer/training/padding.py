@@ -14,11 +14,11 @@ from functools import cache
 from typing import Final
 
 import numpy as np
-from msgspec import structs
 from msgspec.structs import replace
 from numpy.typing import ArrayLike, NDArray
 
 from xe_sizer.immutable import Immutable
+from xe_sizer.training.layout import PerLayout
 from xe_sizer.training.token_lengths import ASSUMED_SAMPLES, TokenLengths
 
 PACKED: Final = "packed"
@@ -31,8 +31,8 @@ TO_EACH_OTHER: Final = (LONGEST_IN_MICRO_BATCH, LONGEST_IN_GLOBAL_BATCH, GROUPED
 POLICIES: Final = (PACKED, LONGEST_IN_MICRO_BATCH, LONGEST_IN_GLOBAL_BATCH, TO_SEQ_LEN, GROUPED, UNPADDED)
 
 
-class Sequences(Immutable):
-    """What a policy makes of the lengths, per layout; every array has the layouts' common shape."""
+class Sequences(PerLayout):
+    """What a policy makes of the lengths; every array has the layouts' common shape."""
 
     mean_tokens: NDArray[np.float64]  # processed tokens of an average sequence, padding included
     critical_tokens: NDArray[np.float64]  # the same on the rank that the others wait for
@@ -44,10 +44,6 @@ class Sequences(Immutable):
     def of_length(cls, tokens: NDArray[np.float64]) -> Sequences:
         """All of one length under each layout, without padding."""
         return cls(tokens, tokens, tokens, np.zeros(np.shape(tokens)), tokens)
-
-    def __getitem__(self, index: NDArray[np.int64] | slice) -> Sequences:
-        """Of some of the layouts."""
-        return Sequences(*(figures[index] for figures in structs.astuple(self)))
 
 
 class _Batches(Immutable):
