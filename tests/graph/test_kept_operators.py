@@ -69,4 +69,4 @@ def test_operators_of_an_encoder(case: str) -> None:
 
 
 def test_no_figures_are_kept_of_what_nobody_asks() -> None:
-    assert cases("graph") == set([*CASES, *SEEING])
+    assert cases("graph") == {*CASES, *SEEING}
