@@ -1,6 +1,6 @@
 """The command line without the estimator: a saved result stands for every answer."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,10 @@ import msgspec
 import pytest
 
 from xe_sizer.cli.main import main
+from xe_sizer.errors import InputError
 from xe_sizer.result.training import Result
+from xe_sizer.scenario.scenario import serves
+from xe_sizer.studies.estimate import serve
 
 FIXTURES = Path(__file__).parents[1] / "report" / "fixtures"
 
@@ -28,11 +31,22 @@ class Estimator:
         name = "sft-too-big" if scenario.values.job == "sft" else "lora"
         return msgspec.json.decode((FIXTURES / f"{name}.json").read_bytes(), type=Result)
 
+    def to_all(self, scenarios: Sequence[Any], registry: Any, details: bool = True) -> list[Any]:
+        """Answers to jobs as above, to services as the estimator does."""
+        answers = []
+        for scenario in scenarios:
+            try:
+                answers.append(serve(scenario, registry, details) if serves(scenario) else self(scenario, registry))
+            except InputError as error:
+                answers.append(error)
+        return answers
+
 
 @pytest.fixture
 def estimator(monkeypatch: pytest.MonkeyPatch) -> Estimator:
     fake = Estimator()
     monkeypatch.setattr("xe_sizer.studies.estimate.estimate", fake)
+    monkeypatch.setattr("xe_sizer.studies.estimate.answer_all", fake.to_all)
     return fake
 
 

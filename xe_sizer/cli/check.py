@@ -6,12 +6,12 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from msgspec.structs import replace
 
-from xe_sizer.cli.command import Invocation, answer_to, answering, held_by, read_flags
+from xe_sizer.cli.command import Invocation, answering, held_by, read_flags
 from xe_sizer.cli.output import one_line, print_problems, write_stderr
 from xe_sizer.cli.text import TextCommand
 from xe_sizer.errors import InputError, Location, Problem
@@ -22,6 +22,10 @@ from xe_sizer.result.check import Checked, CheckResult, Skipped, answered, chang
 from xe_sizer.scenario.options import OPTIONS
 from xe_sizer.scenario.scenario import Scenario
 from xe_sizer.scenario.schema import ScenarioFile
+
+if TYPE_CHECKING:
+    from xe_sizer.result.serving import ServeResult
+    from xe_sizer.result.training import Result
 
 # Scenario files below folders: which there are, and what lies beside them and is none.
 
@@ -165,7 +169,9 @@ def check_command(
         raise InputError(Problem("a scenario file is missing", hint="xe-sizer check scenarios/*.yaml"))
     before = None if compare_to is None else _earlier(compare_to)
     flags = read_flags({CONFIDENCE: confidence})
-    seen = [_checked(path, named, flags, how) for path, named in named_or_below(files)]
+    read = [(str(path), _read(path, named, flags, how)) for path, named in named_or_below(files)]
+    answers = _answers([held for _, held in read if isinstance(held, Scenario)], how)
+    seen = [_checked(file, held, answers) for file, held in read]
     checked = [one for one in seen if isinstance(one, Checked)] or [_nothing(", ".join(files))]
     found = check_result(tuple(checked), tuple(one for one in seen if isinstance(one, Skipped)))
     if before is not None:
@@ -184,8 +190,10 @@ def _earlier(name: str) -> CheckResult:
     return answer
 
 
-def _checked(path: Path, named: bool, flags: dict[str, object], how: Invocation) -> Checked | Skipped | None:
-    """The answer to a file with flags, or why there is none; None for a file of no concern.
+def _read(
+    path: Path, named: bool, flags: dict[str, object], how: Invocation
+) -> Scenario | InputError | Checked | Skipped | None:
+    """The scenario of a file with flags, what is wrong with it, or why there is none; None for a file of no concern.
 
     named : by the user, and not found below a folder
     """
@@ -197,10 +205,33 @@ def _checked(path: Path, named: bool, flags: dict[str, object], how: Invocation)
     if held == "perhaps" and not may_be_scenario(path):
         return _skipped(str(path), NOT_A_SCENARIO)
     try:
-        scenario = how.scenario(None, str(path), flags)
-        return answered(str(path), answer_to(scenario, how.registry, details=how.output.whole), dict(_lines(scenario)))
+        return how.scenario(None, str(path), flags)
     except InputError as error:
-        return _refused(str(path), error.problems)
+        return error
+
+
+def _answers(scenarios: list[Scenario], how: Invocation) -> Iterator[Result | ServeResult | InputError]:
+    """The answer to each of the scenarios, or what is wrong with it."""
+    if not scenarios:
+        return iter(())
+    from xe_sizer.studies.estimate import answer_all
+
+    return iter(answer_all(scenarios, how.registry, how.output.whole))
+
+
+def _checked(
+    file: str,
+    held: Scenario | InputError | Checked | Skipped | None,
+    answers: Iterator[Result | ServeResult | InputError],
+) -> Checked | Skipped | None:
+    """What is said of a file; `answers` are those to the scenarios, in the order of their files."""
+    if not isinstance(held, Scenario | InputError):
+        return held
+    found = next(answers) if isinstance(held, Scenario) else held
+    if isinstance(found, InputError):
+        return _refused(file, found.problems)
+    assert isinstance(held, Scenario)
+    return answered(file, found, dict(_lines(held)))
 
 
 def _skipped(file: str, reason: str) -> Skipped:

@@ -5,14 +5,16 @@ A wing is imported when it is asked: most questions have no part of the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from xe_sizer.errors import InputError
 from xe_sizer.immutable import Immutable
 from xe_sizer.result.common import with_advice
 from xe_sizer.scenario.limits import Estimate
 from xe_sizer.scenario.provenance import with_further
+from xe_sizer.scenario.scenario import serves
 from xe_sizer.scenario.trials import wanted
 
 if TYPE_CHECKING:
@@ -43,6 +45,7 @@ class Wing(Immutable, Generic[E, R]):
     resolve : all that sizing needs. Raises InputError
     check : the same, of a scenario that other problems were found in
     size : the best answer to what was resolved. Raises InputError
+    size_all : the same to several, or what is wrong with each; those that share a job at once
     summarise : the result, with details or without, but for its operators and advice
     advise : so many pieces of advice at most
     """
@@ -51,6 +54,7 @@ class Wing(Immutable, Generic[E, R]):
     resolve: Callable[[Scenario, Registry], Any]
     check: Callable[[Scenario, Registry], Any]
     size: Callable[[Any], E]
+    size_all: Callable[[Sequence[Any]], list[E | InputError]]
     summarise: Callable[[E, bool], R]
     with_operators: Callable[[R, E], R]
     advise: Callable[[E, Registry, int], tuple[Advice, ...]]
@@ -87,7 +91,7 @@ def job_wing(scenario: Scenario) -> JobWing:
 def _training() -> JobWing:
     from xe_sizer.training.advice import advise
     from xe_sizer.training.resolve import resolve, resolve_without_serving
-    from xe_sizer.training.search import candidates, size
+    from xe_sizer.training.search import candidates, size, size_all
     from xe_sizer.training.summary import summarise, with_operators
 
     return JobWing(
@@ -95,6 +99,7 @@ def _training() -> JobWing:
         resolve=resolve,
         check=resolve_without_serving,
         size=size,
+        size_all=size_all,
         candidates=candidates,
         summarise=summarise,
         with_operators=with_operators,
@@ -115,6 +120,7 @@ def _reinforcement() -> JobWing:
         resolve=resolve,
         check=resolve,
         size=size,
+        size_all=_one_by_one(size),
         candidates=candidates,
         summarise=summarise,
         with_operators=with_operators,
@@ -135,6 +141,7 @@ def serving_wing() -> Wing[ServingEstimate, ServeResult]:
         resolve=resolve,
         check=resolve,
         size=size,
+        size_all=_one_by_one(size),
         summarise=summarise,
         with_operators=with_operators,
         advise=advise,
@@ -150,6 +157,44 @@ def estimate(scenario: Scenario, registry: Registry, details: bool = True, opera
     """
     wing = job_wing(scenario)
     return wing.conclude(wing.size(wing.resolve(scenario, registry)), registry, details, operators)
+
+
+def answer_all(
+    scenarios: Sequence[Scenario], registry: Registry, details: bool = True
+) -> list[Result | ServeResult | InputError]:
+    """Answer each of several scenarios, or say what is wrong with it; `details` as of `Wing.conclude`."""
+    answers: list[Result | ServeResult | InputError | None] = [None] * len(scenarios)
+    resolved: dict[str, tuple[Wing[Any, Any], dict[int, Any]]] = {}
+    for place, scenario in enumerate(scenarios):
+        wing = serving_wing() if serves(scenario) else job_wing(scenario)
+        try:
+            resolved.setdefault(wing.name, (wing, {}))[1][place] = wing.resolve(scenario, registry)
+        except InputError as error:
+            answers[place] = error
+    for wing, asked in resolved.values():
+        for place, estimate in zip(asked, wing.size_all(list(asked.values())), strict=True):
+            try:
+                if isinstance(estimate, InputError):
+                    raise estimate
+                answers[place] = wing.conclude(estimate, registry, details)
+            except InputError as error:
+                answers[place] = error
+    return [answer for answer in answers if answer is not None]
+
+
+def _one_by_one(size: Callable[[Any], E]) -> Callable[[Sequence[Any]], list[E | InputError]]:
+    """Sizing of several, each by itself."""
+
+    def size_all(resolved: Sequence[Any]) -> list[E | InputError]:
+        estimates: list[E | InputError] = []
+        for one in resolved:
+            try:
+                estimates.append(size(one))
+            except InputError as error:
+                estimates.append(error)
+        return estimates
+
+    return size_all
 
 
 def serve(scenario: Scenario, registry: Registry, details: bool = True) -> ServeResult:

@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from xe_sizer.errors import InputError
 from xe_sizer.immutable import Immutable
+from xe_sizer.scenario.schema import CostSection, LimitsSection
 from xe_sizer.training.estimate import (
     DOES_NOT_FIT,
     FITS,
@@ -400,6 +402,33 @@ def size_each(resolved: Sequence[ResolvedTraining]) -> list[TrainingEstimate | N
             one = resolved[place]
             estimates[place] = TrainingEstimate(one, one.gpus or 1, choice, MinimumGpus(one))
     return estimates
+
+
+def size_all(resolved: Sequence[ResolvedTraining]) -> list[TrainingEstimate | InputError]:
+    """Size several scenarios, as `size` does each; those of one job on given numbers of GPUs go as one array."""
+    estimates: list[TrainingEstimate | InputError | None] = [None] * len(resolved)
+    alike: dict[object, list[int]] = {}
+    for place, one in enumerate(resolved):
+        follows = one.gpus is None or one.at_replicas or one.at_batch  # a batch that the layout or the GPUs make
+        alike.setdefault(place if follows else _job_key(one), []).append(place)
+    for places in alike.values():
+        if len(places) > 1:
+            job = resolved[places[0]].job
+            together = size_each([replace(resolved[place], job=job) for place in places])
+            for place, estimate in zip(places, together, strict=True):
+                estimates[place] = estimate or InputError(resolved[place].no_layout((resolved[place].gpus or 1,)))
+            continue
+        try:
+            estimates[places[0]] = size(resolved[places[0]])
+        except InputError as error:
+            estimates[places[0]] = error
+    return [estimate for estimate in estimates if estimate is not None]
+
+
+def _job_key(resolved: ResolvedTraining) -> bytes:
+    """What a job is made of: all keys, with defaults filled in, but for the GPUs, limits and prices."""
+    values = replace(resolved.values, gpus=None, nodes=None, limits=LimitsSection(), cost=CostSection())
+    return msgspec.json.encode((values, resolved.min_headroom_bytes))
 
 
 def _smallest_that_meets(minimum: MinimumGpus) -> TrainingEstimate:
