@@ -6,10 +6,9 @@ every GPU of the catalogue, each beside the CPU time of bare imports (yardstick.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
-from yardstick import bare_imports_s
+from yardstick import bare_imports_s, cpu_s
 
 from xe_sizer.profiles.catalogue import Registry
 from xe_sizer.scenario.read import read_scenario
@@ -32,18 +31,6 @@ TEST = {"model": "llama-3.1-8b", "gpu": "h100-sxm-80gb", "serve.requests": 1000}
 
 def asked(**more: object) -> Scenario:
     return read_scenario(None, CHAT | {key.replace("__", "."): value for key, value in more.items()}, {})
-
-
-def cpu_s(work: Callable[[], object], repeats: int) -> float:
-    """Processor time of one run, the first (cold) one left out, the least of three [s]."""
-    work()
-    found = []
-    for _ in range(3):
-        started = time.process_time()
-        for _ in range(repeats):
-            work()
-        found.append((time.process_time() - started) / repeats)
-    return min(found)
 
 
 def main() -> None:

@@ -6,11 +6,9 @@ One `xe_sizer.estimate` and one `xe_sizer.serve`, as they are and with details, 
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from functools import partial
 
-from yardstick import bare_imports_s
+from yardstick import bare_imports_s, cpu_s
 
 import xe_sizer
 
@@ -21,24 +19,13 @@ CHAT = {
 }  # fmt: skip
 
 
-def cpu_s(work: Callable[[], object], repeats: int = 20) -> float:
-    """Processor time of one run, the first (cold) one left out, the least of all [s]."""
-    work()
-    found = []
-    for _ in range(repeats):
-        started = time.process_time()
-        work()
-        found.append(time.process_time() - started)
-    return min(found)
-
-
 def main() -> None:
     """One row for each question."""
     unit = bare_imports_s()
     print(f"{'import typer, numpy, yaml':32} {unit * 1e3:9.2f} ms CPU")
     for name, ask, keys in (("estimate", xe_sizer.estimate, LORA), ("serve", xe_sizer.serve, CHAT)):
         for details in (False, True):
-            seconds = cpu_s(partial(ask, **keys, details=details))
+            seconds = cpu_s(partial(ask, **keys, details=details), 10)
             words = f"{name}, with details" if details else name
             print(f"{words:32} {seconds * 1e3:9.2f} ms CPU  {seconds / unit:9.3f} x the imports")
 

@@ -10,9 +10,11 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 from xe_sizer.immutable import Immutable
 
+T = TypeVar("T")
 EXIT_OK = 0
 EXIT_DOES_NOT_FIT = 1
 EXIT_BAD_INPUT = 2
@@ -107,6 +109,14 @@ def collecting(problems: list[Problem]) -> Iterator[None]:
         yield
     except InputError as error:
         problems += error.problems
+
+
+def attempt(make: Callable[..., T], *arguments: object) -> T | InputError:
+    """What a function makes of its arguments, or what is wrong with them."""
+    try:
+        return make(*arguments)
+    except InputError as error:
+        return error
 
 
 def did_you_mean(word: str, known: Iterable[str], limit: int = 3) -> str | None:

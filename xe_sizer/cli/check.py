@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from xe_sizer.cli.command import Invocation, answering, held_by, read_flags
 from xe_sizer.cli.output import one_line, print_problems, write_stderr
 from xe_sizer.cli.text import TextCommand
-from xe_sizer.errors import InputError, Location, Problem
+from xe_sizer.errors import InputError, Location, Problem, attempt
 from xe_sizer.fields import fields_of
 from xe_sizer.profiles.text import MAX_JOB_BYTES, YAML_ENDINGS, read_text, start_of
 from xe_sizer.profiles.yaml_reader import load_yaml
@@ -170,7 +170,10 @@ def check_command(
     before = None if compare_to is None else _earlier(compare_to)
     flags = read_flags({CONFIDENCE: confidence})
     read = [(str(path), _read(path, named, flags, how)) for path, named in named_or_below(files)]
-    answers = _answers([held for _, held in read if isinstance(held, Scenario)], how)
+    from xe_sizer.studies.estimate import answer_all
+
+    scenarios = [held for _, held in read if isinstance(held, Scenario)]
+    answers = iter(answer_all(scenarios, how.registry, how.output.whole))
     seen = [_checked(file, held, answers) for file, held in read]
     checked = [one for one in seen if isinstance(one, Checked)] or [_nothing(", ".join(files))]
     found = check_result(tuple(checked), tuple(one for one in seen if isinstance(one, Skipped)))
@@ -204,19 +207,7 @@ def _read(
         return None
     if held == "perhaps" and not may_be_scenario(path):
         return _skipped(str(path), NOT_A_SCENARIO)
-    try:
-        return how.scenario(None, str(path), flags)
-    except InputError as error:
-        return error
-
-
-def _answers(scenarios: list[Scenario], how: Invocation) -> Iterator[Result | ServeResult | InputError]:
-    """The answer to each of the scenarios, or what is wrong with it."""
-    if not scenarios:
-        return iter(())
-    from xe_sizer.studies.estimate import answer_all
-
-    return iter(answer_all(scenarios, how.registry, how.output.whole))
+    return attempt(how.scenario, None, str(path), flags)
 
 
 def _checked(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from xe_sizer.errors import InputError
+from xe_sizer.errors import InputError, attempt
 from xe_sizer.immutable import Immutable
 from xe_sizer.result.common import with_advice
 from xe_sizer.scenario.limits import Estimate
@@ -167,34 +167,23 @@ def answer_all(
     resolved: dict[str, tuple[Wing[Any, Any], dict[int, Any]]] = {}
     for place, scenario in enumerate(scenarios):
         wing = serving_wing() if serves(scenario) else job_wing(scenario)
-        try:
-            resolved.setdefault(wing.name, (wing, {}))[1][place] = wing.resolve(scenario, registry)
-        except InputError as error:
-            answers[place] = error
+        found = attempt(wing.resolve, scenario, registry)
+        if isinstance(found, InputError):
+            answers[place] = found
+        else:
+            resolved.setdefault(wing.name, (wing, {}))[1][place] = found
     for wing, asked in resolved.values():
         for place, estimate in zip(asked, wing.size_all(list(asked.values())), strict=True):
-            try:
-                if isinstance(estimate, InputError):
-                    raise estimate
-                answers[place] = wing.conclude(estimate, registry, details)
-            except InputError as error:
-                answers[place] = error
+            if isinstance(estimate, InputError):
+                answers[place] = estimate
+            else:
+                answers[place] = attempt(wing.conclude, estimate, registry, details)
     return [answer for answer in answers if answer is not None]
 
 
 def _one_by_one(size: Callable[[Any], E]) -> Callable[[Sequence[Any]], list[E | InputError]]:
     """Sizing of several, each by itself."""
-
-    def size_all(resolved: Sequence[Any]) -> list[E | InputError]:
-        estimates: list[E | InputError] = []
-        for one in resolved:
-            try:
-                estimates.append(size(one))
-            except InputError as error:
-                estimates.append(error)
-        return estimates
-
-    return size_all
+    return lambda resolved: [attempt(size, one) for one in resolved]
 
 
 def serve(scenario: Scenario, registry: Registry, details: bool = True) -> ServeResult:

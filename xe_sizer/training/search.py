@@ -12,7 +12,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from xe_sizer.errors import InputError
+from xe_sizer.errors import InputError, attempt
 from xe_sizer.immutable import Immutable
 from xe_sizer.scenario.schema import CostSection, LimitsSection
 from xe_sizer.training.estimate import (
@@ -417,11 +417,8 @@ def size_all(resolved: Sequence[ResolvedTraining]) -> list[TrainingEstimate | In
             together = size_each([replace(resolved[place], job=job) for place in places])
             for place, estimate in zip(places, together, strict=True):
                 estimates[place] = estimate or InputError(resolved[place].no_layout((resolved[place].gpus or 1,)))
-            continue
-        try:
-            estimates[places[0]] = size(resolved[places[0]])
-        except InputError as error:
-            estimates[places[0]] = error
+        else:
+            estimates[places[0]] = attempt(size, resolved[places[0]])
     return [estimate for estimate in estimates if estimate is not None]
 
 
