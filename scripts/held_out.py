@@ -1,9 +1,9 @@
 """Errors on publications shown and held out: python scripts/held_out.py FILE... [--serving] [--open] [--json FILE]
 
-A third of the publications is held out: those whose title, after SALT, has a sha256 that 3 divides, and of a publication
-that stands for many tests the models whose name has. Development looks at the others; of these only the summary is printed unless
---open. Publications are weighted alike, and runs of which neither lengths, batch nor number of GPUs are known
-(`guessed`), and peaks of unknown micro-batches, are counted apart.
+A third of the publications is held out: those whose title, after SALT, has a sha256 that 3 divides, and of a
+publication that stands for many tests the models whose name has. Development looks at the others; of these only the
+summary is printed unless --open. Publications are weighted alike, and runs of which neither lengths, batch nor number
+of GPUs are known (`guessed`), and peaks of unknown micro-batches, are counted apart.
 """
 
 from __future__ import annotations

@@ -51,6 +51,29 @@ def test_the_phases_of_an_iteration_sum_to_its_time() -> None:
     assert result.memory.peak_bytes == pytest.approx(max(phase.peak_bytes for phase in result.phases))
 
 
+def test_a_batch_that_micro_batches_make_is_that_of_all_replicas() -> None:
+    """2 sequences x 4 micro-batches on each of 8 replicas: 64 of the 512 answers in a step, 8 steps in an iteration."""
+    given = answer(stack="verl", train__micro_batch=2, train__grad_accum=4)
+    assert given.layout.dp == 8
+    assert given.scenario["train"]["global_batch"] == 64
+    assert given.iteration is not None
+    assert given.iteration.optimizer_steps == 8
+    whole = answer(stack="verl", train__micro_batch=2, train__grad_accum=4, train__global_batch=64)
+    assert given.time.step_s == whole.time.step_s
+    accumulated = answer(stack="verl", train__grad_accum=4).iteration
+    assert accumulated is not None
+    assert accumulated.optimizer_steps == 1
+
+
+def test_the_resolved_scenario_has_the_gpus_of_both_pools() -> None:
+    apart = answer(rollout__gpus=4)
+    assert apart.scenario["gpus"] == 8
+    assert apart.gpus.count == 8
+    nodes = answer(gpu=None, server="dell-xe9680-h100", gpus=None, nodes=2, rollout__gpus=8)
+    assert nodes.gpus.count == 16
+    assert sorted(pool.gpus for pool in nodes.pools) == [8, 8]
+
+
 def test_the_iteration_in_figures() -> None:
     found = answer().iteration
     assert found is not None

@@ -152,6 +152,22 @@ class Training(Immutable):
         critic = self.resolved.critic
         return None if critic is None else timeline_of(Evaluation(critic, self.layouts))
 
+    @cached_property
+    def steps(self) -> Array:
+        """Optimizer steps of an iteration [-]."""
+        layouts = self.layouts
+        return self.resolved.settings.steps(layouts.micro_batch * layouts.grad_accum * layouts.dp)
+
+    @property
+    def recomputed(self) -> Array:
+        """1 where the trainer computes the log-probabilities of the answers again, else 0 [-]."""
+        resolved, how = self.resolved, self.resolved.settings.defaults.recomputes
+        rollout = resolved.actor.method.kind.rollout
+        if rollout is None or not rollout.ratios or how == "never" or not resolved.settings.answers.mean:
+            return self.zeros
+        own = how == "as-needed" and resolved.writer.engine.memory.grows
+        return np.where(own & (self.steps == 1), 0.0, 1.0)
+
     def pass_s(self, companion: Frozen | None, answers: float) -> Array:
         """Time of so many answers through weights beside the actor, fetched from the host where they wait there [s]."""
         if companion is None or not answers:
@@ -170,10 +186,9 @@ class Training(Immutable):
     "forward_pass_s; importance weights need the log-probabilities of the trainer's own kernels",
 )
 def policy_pass(training: Training) -> Array:
-    resolved, settings = training.resolved, training.resolved.settings
-    if not (resolved.recomputes and settings.answers.mean):
+    if not np.any(training.recomputed):
         return training.zeros
-    return forward_pass_s(training.actor.evaluation, settings.trained)
+    return training.recomputed * forward_pass_s(training.actor.evaluation, training.resolved.settings.trained)
 
 
 @part("log-probabilities of the reference", "forward of the reference model for every answer", "forward_pass_s")
@@ -217,7 +232,7 @@ def verifier(training: Training) -> Array:
     "the training wing's timeline of a step",
 )
 def actor_steps(training: Training) -> Array:
-    return np.asarray(training.resolved.steps * training.actor.step_s)
+    return np.asarray(training.steps * training.actor.step_s)
 
 
 @part(
@@ -227,7 +242,7 @@ def actor_steps(training: Training) -> Array:
 )
 def critic_steps(training: Training) -> Array:
     line = training.critic
-    return training.zeros if line is None else np.asarray(training.resolved.steps * line.step_s)
+    return training.zeros if line is None else np.asarray(training.steps * line.step_s)
 
 
 @part(

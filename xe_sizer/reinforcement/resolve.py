@@ -8,13 +8,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
+import numpy as np
 from msgspec.structs import replace
 
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.graph.model import VALUES
 from xe_sizer.laws.device import sixteen_bit
-from xe_sizer.profiles.catalogue import load_stack
-from xe_sizer.profiles.finder import default_name
 from xe_sizer.reinforcement.conflicts import ENGINE_RULES, RULES, AskedIterations
 from xe_sizer.reinforcement.resolved import ResolvedReinforcement, resolve_settings
 from xe_sizer.scenario.conflicts import conflicts
@@ -26,63 +25,74 @@ from xe_sizer.scenario.provenance import (
     in_reading_order,
     model_and_server,
     relative,
-    with_values,
 )
-from xe_sizer.scenario.schema import DataSection, Histogram
 from xe_sizer.serving.resolve import build_job, engine_on, format_names, published_format, scheme_of
 from xe_sizer.software.stack import Objective
 from xe_sizer.training.methods import METHODS
 from xe_sizer.training.methods.method import Frozen
 from xe_sizer.training.methods.preferences import ADAPTERS_OFF, COPY, NONE, PRECOMPUTED, REFERENCE
-from xe_sizer.training.resolve import resolve as resolve_training
-from xe_sizer.training.workload import DEFAULT_STEPS
+from xe_sizer.training.padding import PACKED
+from xe_sizer.training.resolve import find_optimizer, find_setup, find_stack, resolve_batch, resolve_setup
+from xe_sizer.training.token_lengths import histogram_lengths
+from xe_sizer.training.workload import DEFAULT_STEPS, Workload, cut_samples
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from xe_sizer.graph.model import ModelShape
     from xe_sizer.laws.hardware import Server
     from xe_sizer.profiles.catalogue import Registry
     from xe_sizer.reinforcement.resolved import Settings
     from xe_sizer.scenario.scenario import Scenario
-    from xe_sizer.scenario.schema import RolloutSection, ScenarioFile
+    from xe_sizer.scenario.schema import RolloutSection
     from xe_sizer.serving.job import ServingJob
     from xe_sizer.software.engine import Engine
     from xe_sizer.software.number_formats import Scheme
+    from xe_sizer.software.optimizer import Optimizer
     from xe_sizer.software.stack import RolloutDefaults
     from xe_sizer.training.job import Job
-    from xe_sizer.training.methods import Rollout
+    from xe_sizer.training.methods import Method, Rollout
+    from xe_sizer.training.resolve import Setup
     from xe_sizer.training.resolved import ResolvedTraining
 
-# What both wings are asked: the trainer keys of the scenario, of which an iteration sets some; the engine a job.
-
-SCALE = 1_000_000  # answers by which shares of lengths become counts
+# What both wings are asked: a training whose data are the answers, and an engine.
 
 
-def trained_values(values: ScenarioFile, settings: Settings, steps: int, padding: str) -> ScenarioFile:
+def iteration_work(provenance: Provenance, setup: Setup, settings: Settings, iterations: int, batch: int) -> Workload:
     """The optimizer steps on all answers of a run: sequences of a prompt with its answer, whose lengths are known."""
-    asked, train = settings.asked, values.train
-    lengths = [max(round(asked.inputs + tokens), 1) for tokens in asked.answers.lengths.tolist()]
-    counts = [float(share) * SCALE for share in asked.answers.probabilities]
-    alone = values.gpus
-    if settings.colocated is False and values.gpus is not None:
-        alone = None if settings.gpus is None else max(values.gpus - settings.gpus, 1)
-    return replace(
-        values,
-        gpus=alone,
-        train=replace(
-            train,
-            steps=steps,
-            epochs=None,
-            seq_len=train.seq_len or lengths[-1],
-            global_batch=train.global_batch or (None if train.grad_accum else max(round(settings.trained), 1)),
-            padding=train.padding if train.padding not in (None, "packed") else padding,
-        ),
-        data=DataSection(
-            samples=max(round(settings.trained * steps), 1),  # the longest of all counts
-            histogram=Histogram(lengths=tuple(lengths), counts=tuple(counts)),
-        ),
+    scenario, asked = provenance.scenario, settings.asked
+    lengths = histogram_lengths(
+        np.maximum(np.round(asked.inputs + asked.answers.lengths), 1.0), asked.answers.probabilities
     )
+    seq_len = int(provenance.resolve_default("train.seq_len", int(lengths.longest)))
+    padding = scenario.values.train.padding
+    if padding in (None, PACKED):
+        padding = setup.stack.rollout.padding
+    provenance.note("train.padding", padding, scenario.origin.get("train.padding", "stack"))
+    _note_length_of_the_run(provenance, iterations)
+    return Workload(
+        lengths=lengths,
+        samples=float(max(round(settings.trained * iterations), 1)),
+        known_samples=scenario.values.data.samples,
+        seq_len=seq_len,
+        padding=padding,
+        global_batch=batch,
+        steps=iterations * int(settings.steps(batch)),
+        defaults={},
+        warnings=(*_assumed(scenario, iterations), *_without_effect(scenario), *cut_samples(lengths, seq_len, padding)),
+        source=_source(settings),
+    )
+
+
+def _note_length_of_the_run(provenance: Provenance, iterations: int) -> None:
+    """Note how long the run is: passes over the prompts where their number is known, else iterations."""
+    values = provenance.scenario.values
+    if values.data.samples is not None:
+        provenance.resolve_default("data.samples", None)
+    if values.data.samples is None or values.train.steps is not None:
+        provenance.resolve_default("train.steps", iterations)
+    else:
+        provenance.resolve_default("train.epochs", 1.0)
 
 
 def engine_job(
@@ -146,10 +156,6 @@ def beside_a_trainer(job: ServingJob, defaults: RolloutDefaults) -> ServingJob:
     return replace(job, engine=msgspec.structs.replace(job.engine, host=host, memory=memory))
 
 
-MADE_UP = {"data.histogram", "data.samples", "train.steps", "train.padding", "train.seq_len", "train.global_batch"}
-"""Keys that the trainer is told of an iteration, whatever the scenario says."""
-OWN = ("train.steps", "train.epochs", "train.global_batch", "train.seq_len")
-"""Keys of the scenario that nobody but the user sets."""
 NO_MODEL = "none"
 """Word for a reward model where a verifier rates answers."""
 
@@ -161,49 +167,83 @@ def resolve(scenario: Scenario, registry: Registry) -> ResolvedReinforcement:
     ------
     InputError : every unknown name, and every contradiction with model, hardware, stack or engine
     """
+    return _resolved(scenario, registry)
+
+
+def _resolved(scenario: Scenario, registry: Registry, replicas: int | None = None) -> ResolvedReinforcement:
+    """As `resolve`; replicas : those that make the global batch, where it follows the layout."""
     method = METHODS[scenario.values.job or ""].rollout
     assert method is not None
     problems: list[Problem] = []
     provenance = Provenance(scenario, registry)
-    name = scenario.values.stack or default_name("stack")
-    stack = collect(
-        problems, load_stack, relative(scenario, "stack", name), partial(scenario.locate, ("stack",)), registry
-    )
+    model, server = model_and_server(problems, scenario, registry, provenance)
+    stack = collect(problems, find_stack, scenario, registry, provenance)
+    own = list[Problem]()
     if stack is None:  # what else the training has against the scenario is said too
-        collect(problems, resolve_training, scenario, registry)
+        find_setup(provenance, registry, problems, model, server, stack)
         raise InputError(in_reading_order(dict.fromkeys(problems), scenario))
     settings = resolve_settings(provenance, method, stack.rollout)
     problems += conflicts(AskedIterations(scenario, None, None, method, settings, stack, None), RULES)
-    iterations = _iterations(scenario, settings)
-    trained = replace(scenario, values=trained_values(scenario.values, settings, iterations, stack.rollout.padding))
-    trainer = collect(problems, resolve_training, trained, registry)
-    model, server = model_and_server(problems, scenario, registry, provenance)
+    beside = settings.gpus if settings.colocated is False else 0
+    setup = find_setup(provenance, registry, own, model, server, stack, beside)
+    problems += own
     name, where = relative(scenario, "rollout.engine", settings.engine), partial(scenario.locate, ("rollout", "engine"))
     engine = collect(problems, engine_on, server, name, where, registry)
     formats = collect(problems, _formats, scenario, engine, model, server) if engine and server else None
     problems += conflicts(AskedIterations(scenario, model, server, method, settings, stack, formats), ENGINE_RULES)
-    reference = collect(problems, _reference, scenario, trainer, settings, method) if trainer else None
-    critic = collect(problems, _critic, trained, registry) if method.critic and trainer else None
-    reward = collect(problems, _reward, scenario, registry, method, trainer.job.model) if trainer else None
+    optimizer = collect(problems, find_optimizer, scenario, registry, stack) if setup else None
+    if setup is None or optimizer is None:
+        raise InputError(in_reading_order(dict.fromkeys(problems), scenario))
+    batch, at_replicas = _batch(provenance, setup, settings, registry, replicas)
+    work = iteration_work(provenance, setup, settings, _iterations(scenario, settings), batch)
+    trainer = collect(problems, resolve_setup, provenance, setup, optimizer, work)
+    reference = collect(problems, _reference, scenario, setup.method, settings, method)
+    critic = collect(problems, _critic, scenario, registry, setup, optimizer, work) if method.critic else None
+    reward = collect(problems, _reward, scenario, registry, method, setup.model)
     if problems or not (trainer and model and server and engine and formats):
         raise InputError(in_reading_order(dict.fromkeys(problems), scenario))
-    writer = engine_job(scenario, settings, model, server, engine, formats)
-    steps = max(math.ceil(settings.trained / trainer.job.global_batch - 1e-9), 1) * settings.updates
-    beside = [one for one in (reference, reward) if one is not None]
-    if engine.memory.grows:  # the trainer's own weights write, beside all that it has on the card
-        provenance.drop("rollout.gpu_memory_utilization")
+    _forget_without_effect(provenance, engine)
+    trainer = replace(
+        trainer,
+        job=_with_copies(trainer.job, settings, [one for one in (reference, reward) if one is not None]),
+        gpus=gpu_count(provenance, server),
+        values=provenance.values,
+        origins=dict(sorted(provenance.origins.items(), key=lambda item: item[0].startswith("rollout."))),
+        at_replicas=at_replicas,
+    )
     return ResolvedReinforcement(
-        trainer=_run(trainer, settings, provenance, iterations, steps, beside),
-        writer=writer,
+        trainer=trainer,
+        writer=engine_job(scenario, settings, model, server, engine, formats),
         replica_sizes=replica_sizes(scenario.values.rollout),
         settings=settings,
         critic=critic,
         reference=reference,
         reward=reward,
-        iterations=iterations,
-        steps=steps,
+        iterations=_iterations(scenario, settings),
         ways=_ways(settings),
     )
+
+
+def _batch(
+    provenance: Provenance, setup: Setup, settings: Settings, registry: Registry, replicas: int | None
+) -> tuple[int, Callable[[int], ResolvedTraining] | None]:
+    """The batch of an optimizer step: as given, as micro-batches make it, or all answers of an iteration."""
+    train = provenance.scenario.values.train
+    made = train.micro_batch is not None and train.grad_accum is not None
+    answers = None if made else max(round(settings.trained), 1)
+
+    def again(count: int) -> ResolvedTraining:
+        return _resolved(provenance.scenario, registry, count).trainer
+
+    return resolve_batch(provenance, setup, again, replicas, answers)
+
+
+def _forget_without_effect(provenance: Provenance, engine: Engine) -> None:
+    """Drop keys that have no part in the answer: passes over prompts whose number nobody knows, a share of the card."""
+    if "train.steps" in provenance.origins:
+        provenance.drop("train.epochs")
+    if engine.memory.grows:  # the trainer's own weights write, beside all that it has on the card
+        provenance.drop("rollout.gpu_memory_utilization")
 
 
 def _iterations(scenario: Scenario, settings: Settings) -> int:
@@ -227,51 +267,11 @@ def _ways(settings: Settings) -> tuple[bool, ...]:
     return (defaults.colocated, *others)
 
 
-def _run(
-    trainer: ResolvedTraining, settings: Settings, provenance: Provenance, iterations: int, steps: int,
-    beside: Iterable[Frozen],
-) -> ResolvedTraining:  # fmt: skip
-    """The trainer with the steps of all iterations, the models beside the actor, and the scenario's own keys."""
+def _with_copies(job: Job, settings: Settings, beside: Iterable[Frozen]) -> Job:
+    """The trainer's job with the models beside the actor, which are on the card but where they wait in host memory."""
     held = 0 if settings.frozen_offload else 1
     copies = tuple(replace(one, copies=one.copies * held, forwards=0) for one in beside)
-    own = trainer.job.method
-    job = replace(trainer.job, method=replace(own, frozen=(*own.frozen, *copies)), steps=iterations * steps)
-    scenario = provenance.scenario
-    values, origins = _shown(trainer, provenance, iterations)
-    told = () if scenario.values.train.steps or scenario.values.data.samples else (_assumed(iterations),)
-    return replace(
-        trainer,
-        job=job,
-        scenario=scenario,
-        gpus=gpu_count(provenance, job.server),
-        values=values,
-        origins=origins,
-        warnings=(*told, *_without_effect(scenario), *trainer.warnings),
-        known_samples=scenario.values.data.samples,
-        data_source=_source(settings),
-    )
-
-
-def _shown(trainer: ResolvedTraining, provenance: Provenance, iterations: int) -> tuple[ScenarioFile, dict[str, str]]:
-    """The scenario's keys, and where each that counts came from; what was made up for the trainer does not count."""
-    scenario, job = provenance.scenario, trainer.job
-    own = {"train.global_batch": job.global_batch, "train.seq_len": job.seq_len, "train.padding": job.padding}
-    own |= _length_of_the_run(scenario, iterations)
-    known = [key for key in trainer.origins if key not in MADE_UP or key in scenario.origin]
-    origins = {key: scenario.origin.get(key) or trainer.origins.get(key, "default") for key in (*known, *own)}
-    origins |= {key: scenario.origin.get(key, "default") for key in origins if key in OWN}
-    origins["train.padding"] = scenario.origin.get("train.padding", "stack")
-    origins |= {key: origin for key, origin in provenance.origins.items() if key.startswith("rollout.")}
-    return replace(with_values(trainer.values, own), rollout=provenance.values.rollout), origins
-
-
-def _length_of_the_run(scenario: Scenario, iterations: int) -> dict[str, object]:
-    """Keys that say how long the run is: passes over the prompts where their number is known, else iterations."""
-    prompts = scenario.values.data.samples
-    known: dict[str, object] = {} if prompts is None else {"data.samples": prompts}
-    if prompts is None or scenario.values.train.steps is not None:
-        return {**known, "train.steps": iterations}
-    return {**known, "train.epochs": scenario.values.train.epochs or 1.0}
+    return replace(job, method=replace(job.method, frozen=(*job.method.frozen, *copies)))
 
 
 def _without_effect(scenario: Scenario) -> Iterator[str]:
@@ -283,8 +283,9 @@ def _without_effect(scenario: Scenario) -> Iterator[str]:
         yield f"without effect here: {named}; {own[0]} and {own[1]} say how long prompts and answers are"
 
 
-def _assumed(iterations: int) -> str:
-    return f"neither the iterations nor the number of prompts is given: {iterations:,} iterations assumed"
+def _assumed(scenario: Scenario, iterations: int) -> Iterator[str]:
+    if not (scenario.values.train.steps or scenario.values.data.samples):
+        yield f"neither the iterations nor the number of prompts is given: {iterations:,} iterations assumed"
 
 
 def _source(settings: Settings) -> str:
@@ -293,13 +294,13 @@ def _source(settings: Settings) -> str:
     return f"prompts of {asked.inputs:,.0f} tokens, answers log-normal, cut at {settings.max_output_tokens:,.0f} tokens"
 
 
-def _reference(scenario: Scenario, trainer: ResolvedTraining, settings: Settings, method: Rollout) -> Frozen | None:
+def _reference(scenario: Scenario, trained: Method, settings: Settings, method: Rollout) -> Frozen | None:
     """The model that answers may not stray from: a copy, or the model's own weights without its adapters.
 
     Methods with a critic have one; others as the stack does, since recipes after DAPO have none.
     """
     asked = scenario.values.train.reference
-    adapted = trainer.job.method.adapter is not None
+    adapted = trained.adapter is not None
     if not method.ratios:
         return None
     usual = COPY if method.critic else settings.defaults.reference
@@ -313,15 +314,17 @@ def _reference(scenario: Scenario, trainer: ResolvedTraining, settings: Settings
     return Frozen(REFERENCE, copies=int(chosen == COPY))
 
 
-def _critic(trained: Scenario, registry: Registry) -> Job:
+def _critic(scenario: Scenario, registry: Registry, setup: Setup, optimizer: Optimizer, work: Workload) -> Job:
     """The training of the critic: the same sequences, and a head of one value. Raises InputError."""
-    asked = trained.values.train.critic_model
+    asked, provenance = scenario.values.train.critic_model, Provenance(scenario, registry)
     if asked is not None:
-        path = relative(trained, "train.critic_model", asked)
-        registry.model(path, partial(trained.locate, ("train", "critic_model")))  # one that nobody knows is said there
-        origin = {**trained.origin, "model": "flag"}  # its path starts where that of the critic does
-        trained = replace(trained, values=replace(trained.values, model=path), origin=origin)
-    job = resolve_training(trained, registry).job
+        path, problems = relative(scenario, "train.critic_model", asked), list[Problem]()
+        model = registry.model(path, partial(scenario.locate, ("train", "critic_model")))
+        found = find_setup(provenance, registry, problems, model, setup.server, setup.stack)
+        if found is None:
+            raise InputError(problems)
+        setup = found
+    job = resolve_setup(provenance, setup, optimizer, work).job
     return replace(job, model=job.model.headed(VALUES))
 
 

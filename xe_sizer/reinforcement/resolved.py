@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from msgspec.structs import replace
 
+from xe_sizer.graph.operators import as_array
 from xe_sizer.immutable import Immutable
 from xe_sizer.reinforcement.answers import Asked, constant_answers, cut_answers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from numpy.typing import ArrayLike
+
+    from xe_sizer.graph.operators import Array
     from xe_sizer.reinforcement.answers import Answers
     from xe_sizer.scenario.provenance import Provenance
     from xe_sizer.scenario.scenario import Scenario
     from xe_sizer.serving.job import ServingJob
     from xe_sizer.software.stack import Kept, RolloutDefaults
     from xe_sizer.training.job import Job
+    from xe_sizer.training.layout import Layouts
     from xe_sizer.training.methods import Rollout
     from xe_sizer.training.methods.method import Frozen
     from xe_sizer.training.resolved import ResolvedTraining
@@ -86,6 +92,10 @@ class Settings(Immutable):
     def frozen_offload(self) -> bool:
         """Whether models that do not learn wait in host memory but for their phase, as weights that learn may too."""
         return self.defaults.frozen_offload or "params" in self.offloads
+
+    def steps(self, batch: ArrayLike) -> Array:
+        """Optimizer steps of an iteration, with so many answers each, of the shape of the batches [-]."""
+        return np.asarray(np.maximum(np.ceil(self.trained / as_array(batch) - 1e-9), 1.0) * self.updates)
 
     def workers_on(self, gpus: int) -> int:
         """Answers that are rated at once, on the CPUs beside so many GPUs."""
@@ -161,7 +171,7 @@ class ResolvedReinforcement(Immutable):
     writer : the engine that writes answers; replica_sizes : of its placement, those that the user chose
     critic : the steps of a critic beside the actor's, in the same layout; None: the method has none
     reference, reward : models that only rate answers; None: there is none
-    iterations : of the run; steps : optimizer steps of an iteration [-]
+    iterations : of the run [-]
     ways : whether answers may be written on the GPUs that train (True), and apart from them (False)
     """
 
@@ -173,7 +183,6 @@ class ResolvedReinforcement(Immutable):
     reference: Frozen | None
     reward: Frozen | None
     iterations: int
-    steps: int
     ways: tuple[bool, ...]
 
     @property
@@ -195,14 +204,13 @@ class ResolvedReinforcement(Immutable):
         return replace(self, trainer=self.trainer.on_any_gpus())
 
     @property
-    def recomputes(self) -> bool:
-        """Whether the trainer computes the log-probabilities of the answers again."""
-        rollout = self.actor.method.kind.rollout
-        if rollout is None or not rollout.ratios:
-            return False
-        how = self.settings.defaults.recomputes
-        own = self.writer.engine.memory.grows and self.steps == 1
-        return how == "always" or (how == "as-needed" and not own)
+    def steps(self) -> int:
+        """Optimizer steps of an iteration [-]."""
+        return int(self.settings.steps(self.actor.global_batch))
+
+    def under(self, layouts: Layouts) -> ResolvedReinforcement:
+        """The same iterations with the batch of the first of the layouts, where it follows them."""
+        return self if self.trainer.at_replicas is None else replace(self, trainer=self.trainer.under(layouts))
 
     @property
     def actor(self) -> Job:

@@ -240,7 +240,7 @@ class Search(Immutable):
         rollout = self._beside(layouts, ledgers) if rollout_gpus is None else self.apart(rollout_gpus)
         if rollout is None:
             return None
-        return Iteration(self.resolved, layouts, rollout, colocated, seconds, ledgers)
+        return Iteration(self.resolved.under(layouts), layouts, rollout, colocated, seconds, ledgers)
 
     def best(self, counts: Sequence[int]) -> Iterator[Iteration]:
         """The best iteration on each of the numbers of GPUs, ascending, for each way to share them; those that fit."""
@@ -438,8 +438,8 @@ def _no_replica(resolved: ResolvedReinforcement, gpus: int) -> Problem:
 
 
 def _estimate(search: Search, one: Iteration, rank: int, fewest: Callable[[], int | None]) -> ReinforcementEstimate:
-    resolved = search.resolved.trainer
-    if not one.colocated and search.resolved.settings.asked_share is None:  # the stack's is of engines that share cards
+    resolved = one.resolved.trainer
+    if not one.colocated and one.resolved.settings.asked_share is None:  # the stack's is of engines that share cards
         shown = {key: how for key, how in resolved.origins.items() if key != "rollout.gpu_memory_utilization"}
         resolved = replace(resolved, origins=shown)
     choice = Choice(

@@ -127,11 +127,12 @@ class Provenance:
         return self.finder.called(kind, bare) + (f"@{release}" if release else "")
 
     def keep(self, sections: Iterable[str]) -> None:
-        """Keep what was given in these sections, for the report."""
+        """Keep what was given in these sections and is not noted yet, for the report."""
         for section in sections:
-            for key, value in asdict(getattr(self.scenario.values, section)).items():
-                if value is not None and f"{section}.{key}" in self.scenario.origin:
-                    self.resolve_default(f"{section}.{key}", None)
+            for name, value in asdict(getattr(self.scenario.values, section)).items():
+                key = f"{section}.{name}"
+                if value is not None and key in self.scenario.origin and key not in self.origins:
+                    self.resolve_default(key, None)
 
     def drop(self, key: str) -> None:
         """Forget a key that has no part in the answer."""

@@ -13,6 +13,7 @@ import xe_sizer.training.jobs  # noqa: F401
 from xe_sizer.errors import InputError, Problem, did_you_mean
 from xe_sizer.graph.inputs import Learning, Part
 from xe_sizer.graph.vision import encoder_weights, projector_weights, seen_image
+from xe_sizer.immutable import Immutable
 from xe_sizer.laws.device import BF16, FP8, FP16, FP32, supported_precisions
 from xe_sizer.laws.network import network
 from xe_sizer.profiles.catalogue import load_optimizer, load_quantiser, load_stack
@@ -180,14 +181,6 @@ def routed_as_asked(scenario: Scenario, model: ModelShape) -> ModelShape:
     return replace(model, experts=replace(model.experts, per_token=asked))
 
 
-def lengths_assumed(values: ScenarioFile, seq_len_from: str) -> bool:
-    """Whether nothing says how long sequences are, neither the job nor its data."""
-    data = values.data
-    stated = (data.mean_tokens, data.chosen_tokens, data.rejected_tokens, data.max_tokens)
-    told = (data.profile, data.file, data.histogram, *stated)
-    return seq_len_from == "default" and all(one is None for one in told)
-
-
 # The images of a job's samples as the scenario asks for them, and which parts of a model that sees learn.
 
 ENCODER, PROJECTOR, LANGUAGE, NOTHING = "vision", "projector", "language", "none"
@@ -298,13 +291,15 @@ def _products(tower: VisionTower, targets: Iterable[str]) -> tuple[str, ...]:
     return tuple(f"projector_{place}" for place in range(products)) if ALL_LINEAR in targets else ()
 
 
-def left_out(scenario: Scenario, model: ModelShape) -> Iterator[str]:
+def left_out(scenario: Scenario, job: Job) -> Iterator[str]:
     """What to say of a model that sees where nothing is said of images: its encoder is no part of the answer."""
-    if model.vision is not None and scenario.values.data.images is None:
-        yield (
-            f"{model.name} is trained without its image encoder, as no sample has images: "
-            f"{scenario.caller.setting('data.images', 1)} adds it"
-        )
+    if job.model.vision is None or job.images is not None or scenario.values.data.images == 0:
+        return
+    told = f"{job.model.name} is trained without its image encoder"
+    if job.method.kind.rollout is None:
+        yield f"{told}, as no sample has images: {scenario.caller.setting('data.images', 1)} adds it"
+    else:
+        yield f"{told}: prompts are text"
 
 
 # What jobs that compare answers do otherwise than those that learn the next token: their batches, and their loss.
@@ -594,7 +589,24 @@ def _refuse_quantiser(scenario: Scenario, kind: MethodKind) -> None:
 METHOD_SECTIONS = ("lora", "p_tuning")
 
 
-def _stack(scenario: Scenario, registry: Registry, provenance: Provenance) -> Stack | None:
+class Setup(Immutable):
+    """What the names of a scenario stand for, whatever is trained on. gpus : that train; None: open."""
+
+    model: ModelShape
+    server: Server
+    stack: Stack
+    method: Method
+    precision: str
+    gpus: int | None
+
+
+def find_stack(scenario: Scenario, registry: Registry, provenance: Provenance) -> Stack | None:
+    """Find the stack asked for, with states, weights and kernels as the scenario has them; None: its key is wrong.
+
+    Raises
+    ------
+    InputError : a stack that nobody knows, or what it does not have
+    """
     name = provenance.resolve_default("stack", default_name("stack"))
     if "stack" in scenario.invalid_keys:
         return None
@@ -670,8 +682,13 @@ def _sharding_meant(problem: Problem, name: str, scenario: Scenario, registry: R
     return replace(problem, hint=f"{told}; {problem.hint}")
 
 
-def _optimizer(scenario: Scenario, registry: Registry, stack: Stack) -> Optimizer:
-    """The optimizer asked for, which the stack has or a file of the user's describes, or the stack's own."""
+def find_optimizer(scenario: Scenario, registry: Registry, stack: Stack) -> Optimizer:
+    """Find the optimizer asked for, which the stack has or a file of the user's describes, or the stack's own.
+
+    Raises
+    ------
+    InputError : one that nobody knows, or a rank for one that has none
+    """
     name = scenario.values.optimizer or stack.defaults.optimizer
     found = load_optimizer(relative(scenario, "optimizer", name), partial(scenario.locate, ("optimizer",)), registry)
     rank = scenario.values.train.optimizer_rank
@@ -754,9 +771,42 @@ def _resolved(
     """
     provenance = Provenance(scenario, registry)
     model, server = model_and_server(problems, scenario, registry, provenance)
-    model = model and collect(problems, routed_as_asked, scenario, model)
     collect(problems, known_data, scenario, registry)
-    stack = collect(problems, _stack, scenario, registry, provenance)
+    stack = collect(problems, find_stack, scenario, registry, provenance)
+    setup = find_setup(provenance, registry, problems, model, server, stack)
+    if setup is None:
+        return None
+    again = partial(_resolved_again, scenario, registry)
+    fitted = setup.gpus is None and assumes_batch(scenario)
+    sequences, at_replicas = resolve_batch(provenance, setup, again, replicas, batch)
+    longest = min(setup.model.max_positions or DEFAULT_SEQ_LEN, DEFAULT_SEQ_LEN)
+    seq_len = provenance.resolve_default("train.seq_len", longest)
+    padding = provenance.resolve_default("train.padding", usual_padding(setup.stack, setup.method), "stack")
+    per_sample = setup.method.sequences_per_sample
+    work = collect(problems, workload, scenario, seq_len, sequences, padding, registry, per_sample)
+    optimizer = collect(problems, find_optimizer, scenario, registry, setup.stack)
+    if work is None or optimizer is None:
+        return None
+    seen = collect(problems, with_images, provenance, setup.model, setup.stack, setup.method, work)
+    if seen is None:
+        return None
+    method, images, work = seen
+    made = resolve_setup(provenance, replace(setup, method=method), optimizer, work, images)
+    at_batch = partial(again, None) if fitted else None
+    return replace(made, at_replicas=at_replicas, at_batch=at_batch)
+
+
+def find_setup(
+    provenance: Provenance, registry: Registry, problems: list[Problem], model: ModelShape | None,
+    server: Server | None, stack: Stack | None, beside: int | None = 0,
+) -> Setup | None:  # fmt: skip
+    """Find what the names of a scenario stand for; None where one is not known, with every problem added to the list.
+
+    model, server, stack : as they are asked for; None: not known, which was told
+    beside : GPUs of all that do not train; None: open
+    """
+    scenario = provenance.scenario
+    model = model and collect(problems, routed_as_asked, scenario, model)
     job_name = provenance.resolve_default("job", DEFAULT_METHOD.name)
     model = model and METHODS.get(job_name, DEFAULT_METHOD).read_by(model, scenario.values.train.task)
     # What a method asks of a model hardly depends on the stack: an unknown one need not hide the answer.
@@ -764,42 +814,29 @@ def _resolved(
     method = model and collect(problems, _method, provenance, model, assumed, job_name, registry)
     precision = _precision(provenance, server, stack) if server and stack else scenario.values.precision
     gpus = gpu_count(provenance, server)
+    if gpus is not None:
+        gpus = None if beside is None else max(gpus - beside, 1)
     problems += conflicts(AskedTraining(scenario, model, server, gpus, stack, precision, registry), RULES)
     if server:
         collect(problems, tariff_of, scenario, server, registry)
     if problems or scenario.invalid_keys or not (model and server and stack and method and precision):
         return None
-    fitted = gpus is None and assumes_batch(scenario)
-    batch, at_replicas = _batch(scenario, provenance, gpus, stack, registry, replicas, batch)
-    seq_len = provenance.resolve_default("train.seq_len", min(model.max_positions or DEFAULT_SEQ_LEN, DEFAULT_SEQ_LEN))
-    default_padding = usual_padding(stack, method)
-    padding = provenance.resolve_default("train.padding", default_padding, "stack")
-    per_sample = method.sequences_per_sample
-    work = collect(problems, workload, scenario, seq_len, batch, padding, registry, per_sample)
-    optimizer = collect(problems, _optimizer, scenario, registry, stack)
-    if work is None or optimizer is None:
-        return None
-    seen = collect(problems, with_images, provenance, model, stack, method, work)
-    if seen is None:
-        return None
-    made = _assembled(scenario, provenance, model, server, stack, *seen, optimizer, precision, gpus)
-    at_batch = partial(_resolved_again, scenario, registry, None) if fitted else None
-    return replace(made, at_replicas=at_replicas, at_batch=at_batch)
+    return Setup(model, server, stack, method, precision, gpus)
 
 
-def _batch(
-    scenario: Scenario, provenance: Provenance, gpus: int | None, stack: Stack, registry: Registry,
+def resolve_batch(
+    provenance: Provenance, setup: Setup, again: Callable[[int], ResolvedTraining],
     replicas: int | None, assumed: int | None,
 ) -> tuple[int, Callable[[int], ResolvedTraining] | None]:  # fmt: skip
     """The global batch; and where it follows the layout, what resolves the scenario for a number of replicas.
 
     Then the batch is that of one replica, or of as many as are asked for.
+    again : resolves the scenario for a number of replicas; assumed : the batch where nobody gives it, nor what makes it
     """
-    batch, train = assumed or global_batch(scenario, gpus, stack), scenario.values.train
-    follows = None
+    scenario, train = provenance.scenario, provenance.scenario.values.train
+    batch, follows = assumed or global_batch(scenario, setup.gpus, setup.stack), None
     if batch is None:
         batch = (train.micro_batch or 1) * (train.grad_accum or 1) * (replicas or 1)
-        again = partial(_resolved_again, scenario, registry)
         follows = cache(again) if replicas is None else None
     made = train.grad_accum is not None and train.micro_batch is not None
     origin = scenario.origin["train.grad_accum"] if made else "default"
@@ -815,11 +852,12 @@ def _resolved_again(
     return found
 
 
-def _assembled(
-    scenario: Scenario, provenance: Provenance, model: ModelShape, server: Server, stack: Stack, method: Method,
-    images: Images | None, work: Workload, optimizer: Optimizer, precision: str, gpus: int | None,
-) -> ResolvedTraining:  # fmt: skip
-    values = scenario.values
+def resolve_setup(
+    provenance: Provenance, setup: Setup, optimizer: Optimizer, work: Workload, images: Images | None = None
+) -> ResolvedTraining:
+    """Resolve the training of a setup on its data. Raises InputError for layers that cannot learn."""
+    scenario, values = provenance.scenario, provenance.scenario.values
+    model, server, stack, method, precision = setup.model, setup.server, setup.stack, setup.method, setup.precision
     efficiency = efficiency_of(scenario)
     refuse_layers(scenario, model, method)
     if not optimizer.masters and precision in stack.weights_dtypes:  # it keeps no float32 copy of all weights
@@ -848,10 +886,10 @@ def _assembled(
         **layers_asked(values),
         pauses=build_pauses(provenance, work, writes=method.kind.rollout is not None),
         images=images,
-        lengths_assumed=lengths_assumed(values, provenance.origins["train.seq_len"]),
+        lengths_assumed=work.lengths_assumed,
     )
-    written = ("rollout",) if method.kind.rollout else ()
-    provenance.keep(("data", "train", "storage", "layout", *written, "p_tuning", "limits", "cost", "efficiency"))
+    read = ("data",) if method.kind.rollout is None else ()
+    provenance.keep((*read, "train", "storage", "layout", "p_tuning", "limits", "cost", "efficiency"))
     _of_stack(provenance, stack)
     for key, value in work.defaults.items():
         provenance.note(key, value, "default")
@@ -859,7 +897,7 @@ def _assembled(
         scenario=scenario,
         job=job,
         fixed=fixed_layout(values),
-        gpus=gpus,
+        gpus=setup.gpus,
         min_headroom_bytes=_headroom_bytes(values.limits, job),
         tariff=tariff_of(scenario, server, provenance.finder),
         efficiency=efficiency,
@@ -932,10 +970,10 @@ def _of_stack(provenance: Provenance, stack: Stack) -> None:
 
 
 def _warnings(scenario: Scenario, job: Job, efficiency: Efficiency) -> Iterator[str]:
-    values, model = scenario.values, job.model
-    if values.train.seq_len and model.max_positions and values.train.seq_len > model.max_positions:
-        asked, trained = f"{values.train.seq_len:,}", f"{model.max_positions:,}"
-        yield f"seq_len {asked} is above the {trained} positions that {model.name} was trained for"
+    model = job.model
+    if model.max_positions and job.seq_len > model.max_positions:
+        trained = f"the {model.max_positions:,} positions that {model.name} was trained for"
+        yield f"seq_len {job.seq_len:,} is above {trained}"
     if (ramp := job.batch_ramp) is not None:
         more = ramp.more_steps(job.global_batch, float(job.steps * job.global_batch))
         grows = f"the batch grows from {ramp.start:,} to {job.global_batch:,} sequences over {ramp.samples:,}"
@@ -955,6 +993,6 @@ def _warnings(scenario: Scenario, job: Job, efficiency: Efficiency) -> Iterator[
         served.add("serve settings")
     if served:
         yield f"{' and '.join(sorted(served))} have no effect on the job {job.method.name}"
-    yield from left_out(scenario, model)
+    yield from left_out(scenario, job)
     yield from assumptions(model, job.server)
     yield from borrowed_laws(job.server.accelerator, efficiency)

@@ -104,6 +104,7 @@ class Workload(Immutable):
     """Lengths of the samples, samples in the data set, batches and steps; what was assumed, and what it gives to say.
 
     known_samples : those in the data set, None where nobody said: then `samples` are those of the steps
+    lengths_assumed : nothing says how long sequences are, neither the job nor its data
     source : of the data set's statistics
     """
 
@@ -117,6 +118,7 @@ class Workload(Immutable):
     defaults: dict[str, object]
     warnings: tuple[str, ...]
     source: str | None
+    lengths_assumed: bool = False
 
 
 def _statistics(data: DataSection, profile: DatasetProfile) -> DataSection:
@@ -214,9 +216,8 @@ def workload(
         warnings.append(f"no longest sample given: {lengths.assumption}, the longest {lengths.longest:,.0f} tokens")
     if profile is not None and asked.mean_tokens is None:
         defaults["data.mean_tokens"] = profile.tokens_read
-    if lengths.longest > seq_len and padding != "packed" and known:
-        share, longest = share_words(lengths.share_above(seq_len)), f"the longest has {lengths.longest:,.0f}"
-        warnings.append(f"samples longer than {seq_len:,} tokens ({share} of them, {longest}) are cut")
+    if known:
+        warnings += cut_samples(lengths, seq_len, padding)
     return Workload(
         lengths=lengths,
         samples=samples or float(steps * global_batch),
@@ -228,7 +229,23 @@ def workload(
         defaults=defaults,
         warnings=tuple(warnings),
         source=None if profile is None else profile.described,
+        lengths_assumed=_lengths_assumed(scenario),
     )
+
+
+def _lengths_assumed(scenario: Scenario) -> bool:
+    """Whether nothing says how long sequences are, neither the job nor its data."""
+    data = scenario.values.data
+    stated = (data.mean_tokens, data.chosen_tokens, data.rejected_tokens, data.max_tokens)
+    told = (scenario.values.train.seq_len, data.profile, data.file, data.histogram, *stated)
+    return all(one is None for one in told)
+
+
+def cut_samples(lengths: TokenLengths, seq_len: int, padding: str) -> Iterator[str]:
+    """What to say where samples are longer than a sequence."""
+    if lengths.longest > seq_len and padding != "packed":
+        share, longest = share_words(lengths.share_above(seq_len)), f"the longest has {lengths.longest:,.0f}"
+        yield f"samples longer than {seq_len:,} tokens ({share} of them, {longest}) are cut"
 
 
 def _of_data(found: KnownData | None, asked: DataSection, sequences_per_sample: int, caller: Caller) -> Iterator[str]:
