@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+import yaml
 from accuracy_tables import counted, errors, in_short, not_explained, publications, reasons, verdicts, worst
-from accuracy_text import percent, table
+from accuracy_text import FROZEN, percent, round_by_round, table
 from held_out import BY_MODEL, record_held_out
 
-from xe_sizer.evidence.predict import validate
 from xe_sizer.evidence.records import Record
 from xe_sizer.evidence.residuals import collect_serving_runs, left_out_coverage, left_out_width
 from xe_sizer.evidence.statistics import GUESSED, summaries
@@ -21,9 +21,8 @@ MANY_MODELS = (*BY_MODEL, "SemiAnalysis InferenceX, experimental decode-position
 FAR_OFF = 0.3
 
 
-def served(records: list[Record]) -> list[str]:
+def served(records: list[Record], accuracy: Accuracy) -> list[str]:
     """Sections on inference."""
-    accuracy = validate(records)
     out = {record.id for record in records if record_held_out(record)}
     looked_at = [one for one in accuracy.records if one.id not in out]
     groups = summaries(looked_at)
@@ -52,19 +51,15 @@ def _origins(records: list[Record]) -> list[str]:
         ranges.append(f"{name.lower()} {inside:.0%}, half of them within a factor of {width:.2f}")
     return [
         (
-            "- **Left out** is a third of the publications: those whose title has a sha256 that 3 divides. Of a "
-            "publication that stands for tests of many models, a third of the models is left out in the same way. "
-            "The split is from 2026-11-23; engines and laws that are older had seen runs on both sides of it. Since "
-            "then development has looked neither at these records nor at the error of any one of them, but for that of "
-            "ExLlamaV2's README, which was seen alone while names of its formats were read; the sums below were seen "
-            "while it was decided what goes in. So this is no blind test.\n"
-            "- **Looked at** are all others: their errors were read one by one. Tables by engine, accelerator and "
-            "publication are of these alone.\n"
+            "- **Left out** and **looked at** are drawn as for training. Of a publication that stands for tests of "
+            "many models, a third of the models is left out.\n"
             "- **Tests**: a record that keeps a number of requests in flight is simulated as the test that it was, "
             "with the requests that it states.\n"
             "- **Ranges** rest on how far the predictions of all publications were off. If each publication is judged "
             f"by the others alone, of the measured figures lie inside: {'; '.join(ranges)}."
-        )
+        ),
+        "### Left out, round by round",
+        *round_by_round(yaml.safe_load(FROZEN.read_text(encoding="utf-8")), "inference"),
     ]
 
 

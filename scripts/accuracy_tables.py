@@ -87,25 +87,19 @@ def _worst_row(one: Prediction) -> tuple[str, ...]:
 
 
 def in_short(records: Sequence[Prediction], quantity: str, out: Collection[str]) -> str:
-    """Publications looked at and left out (ids of their records), and runs of which what decides is guessed."""
+    """Publications looked at and left out (ids of their records): runs that are known, guesses, and both."""
     rows = []
-    for name, guessed, held in (
-        ("looked at", False, False), ("left out", False, True), ("guessed, all publications", True, None),
-    ):  # fmt: skip
-        mine = [
-            one
-            for one in records
-            if one.quantity == quantity and one.guessed == guessed and held in (None, one.id in out)
-        ]
-        if mine:
-            rows.append((name, *_in_short(mine)))
+    for name, held in PARTS:
+        known, guesses = _parts([one for one in records if one.quantity == quantity and (one.id in out) == held])
+        each = ((name, known), (f"{name}, guessed", guesses), (f"{name}, all", [*known, *guesses]))
+        rows += [(words, *_in_short(mine)) for words, mine in each if mine and (guesses or words == name)]
     rule = ("fixed efficiency: median", "its 90 %", "gain") if quantity == "step_time" else ()
     span = () if quantity == "peak_memory" else ("in range", "range, high over low")
     return table(("which", "runs", "publications", "median error", "90 % below", "bias", *span, *rule), rows)
 
 
 def _in_short(mine: Sequence[Prediction]) -> Iterable[str]:
-    one = next(found for found in summaries([_known(each) for each in mine]) if found.group == WEIGHTED)
+    one = _weighted(mine)
     yield from (str(one.n), str(one.publications), percent(one.median_abs_error), percent(one.p90_abs_error))
     yield percent(one.bias, "+")
     spans = [each.high / each.low for each in mine if each.low and each.high]
@@ -116,8 +110,19 @@ def _in_short(mine: Sequence[Prediction]) -> Iterable[str]:
         yield from (percent(rule.median_abs_error), percent(rule.p90_abs_error), percent(rule.gain, "+"))
 
 
-def _known(one: Prediction) -> Prediction:
-    return msgspec.structs.replace(one, guessed=False)
+def _weighted(mine: Sequence[Prediction]) -> Summary:
+    """Sums over these runs, guessed ones too, publications weighted alike."""
+    known = [msgspec.structs.replace(each, guessed=False) for each in mine]
+    return next(found for found in summaries(known) if found.group == WEIGHTED)
+
+
+PARTS = (("looked at", False), ("left out", True))
+
+
+def _parts(records: Iterable[Prediction]) -> tuple[list[Prediction], list[Prediction]]:
+    """Runs whose conditions are known, and those of which what decides is guessed."""
+    mine = list(records)
+    return [one for one in mine if not one.guessed], [one for one in mine if one.guessed]
 
 
 def verdicts_in_short(records: Sequence[Prediction], out: Collection[str]) -> str:
@@ -127,13 +132,44 @@ def verdicts_in_short(records: Sequence[Prediction], out: Collection[str]) -> st
         mine = [one for one in records if one.quantity == "oom" and not one.guessed and (one.id in out) == held]
         if not mine:
             continue
-        weights = source_weights([one.source for one in mine])
-        right = np.array([one.measured == one.predicted for one in mine])
-        ended = [one for one in mine if one.measured]
-        missed = sum(not one.predicted for one in ended)
         counts = (str(len(mine)), str(len({one.source for one in mine})))
-        rows.append((name, *counts, percent(float(right @ weights / weights.sum())), f"{missed} of {len(ended)}"))
+        rows.append((name, *counts, percent(_right(mine)), _missed(mine)))
     return table(("which", "runs", "publications", "right", "out of memory, called fitting"), rows)
+
+
+def _right(verdicts: Sequence[Prediction]) -> float:
+    """Share of the verdicts that are right, publications weighted alike [-]."""
+    weights = source_weights([one.source for one in verdicts])
+    right = np.array([one.measured == one.predicted for one in verdicts])
+    return float(right @ weights / weights.sum())
+
+
+def _missed(verdicts: Iterable[Prediction]) -> str:
+    """How many of the runs that went out of memory were called fitting."""
+    ended = [one for one in verdicts if one.measured]
+    return f"{sum(not one.predicted for one in ended)} of {len(ended)}"
+
+
+def in_a_table(records: Sequence[Prediction], out: Collection[str]) -> str:
+    """What the README says: errors of runs whose conditions are known, looked at and left out."""
+    known = [one for one in records if not one.guessed]
+    cells: list[tuple[str, list[str]]] = []
+    for quantity, name in (("step_time", "step times"), ("peak_memory", "memory peaks")):
+        found = [
+            _weighted([one for one in known if one.quantity == quantity and (one.id in out) == held])
+            for _, held in PARTS
+        ]
+        cells.append((f"half of the {name} are within", [percent(one.median_abs_error) for one in found]))
+        cells.append(("nine in ten are within", [percent(one.p90_abs_error) for one in found]))
+        if quantity == "step_time":
+            rules = [one.fixed_efficiency for one in found]
+            medians = [percent(rule.median_abs_error) if rule else "" for rule in rules]
+            cells.append(("half, with the one efficiency that fits these runs best", medians))
+    verdicts = [[one for one in known if one.quantity == "oom" and (one.id in out) == held] for _, held in PARTS]
+    cells.append(("fit verdicts that are right", [percent(_right(mine)) for mine in verdicts]))
+    cells.append(("runs that went out of memory, and those called a fit", [_missed(mine) for mine in verdicts]))
+    header = ("", "publications that development looked at", "publications left out of it")
+    return table(header, [(name, *values) for name, values in cells])
 
 
 def publications(records: Sequence[Prediction], quantity: str) -> str:

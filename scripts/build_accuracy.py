@@ -1,4 +1,4 @@
-"""Write docs/accuracy.md: python scripts/build_accuracy.py FILE...
+"""Write docs/accuracy.md and the table of the README: python scripts/build_accuracy.py FILE...
 
 Predictions for all measured runs in the files. Publications that development looks at are shown by group and by name;
 of those left out of it (scripts/held_out.py) the page has sums alone. What was looked at where an error stays large is
@@ -8,7 +8,8 @@ in scripts/unexplained.yaml.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from ablation import PEAK_TERMS, TIME_TERMS, Row, ablate, figures, without_components
@@ -18,6 +19,7 @@ from accuracy_tables import (
     UNEXPLAINED,
     counted,
     errors,
+    in_a_table,
     in_short,
     not_explained,
     publications,
@@ -44,8 +46,11 @@ from xe_sizer.evidence.predict import validate
 from xe_sizer.evidence.records import Record, read_records
 from xe_sizer.evidence.residuals import collect_runs, left_out_coverage, left_out_width
 from xe_sizer.evidence.statistics import summaries
+from xe_sizer.result.accuracy import Accuracy
 
-PAGE = Path(__file__).parents[1] / "docs" / "accuracy.md"
+ROOT = Path(__file__).parents[1]
+PAGE, README = ROOT / "docs" / "accuracy.md", ROOT / "README.md"
+BLOCK = re.compile(r"(<!-- accuracy -->\n).*?(<!-- /accuracy -->)", re.DOTALL)
 
 
 def _reliability_row(one: Reliability) -> tuple[str, ...]:
@@ -119,9 +124,9 @@ def _change(without: float, every: float) -> float:
     return round(without, 3) - round(every, 3)
 
 
-def trained(records: list[Record]) -> list[str]:
+def trained(records: list[Record], accuracy: Accuracy) -> list[str]:
     """Sections on training."""
-    accuracy, runs = validate(records), [run for run in collect_runs(records) if not run.assumed]
+    runs = [run for run in collect_runs(records) if not run.assumed]
     out = {record.id for record in records if record_held_out(record)}
     looked_at = [one for one in accuracy.records if one.id not in out]
     shown = summaries(looked_at)
@@ -159,7 +164,8 @@ def trained(records: list[Record]) -> list[str]:
     ]  # fmt: skip
 
 
-def page(records: list[Record]) -> str:
+def page(records: list[Record], validated: Mapping[bool, Accuracy]) -> str:
+    """The page of accuracy; `validated`: predictions of training (False) and inference (True)."""
     sections = [
         "# Accuracy",
         (
@@ -182,7 +188,7 @@ def page(records: list[Record]) -> str:
     ]
     for wing, serves in ((trained, False), (served, True)):
         if mine := [record for record in records if record.serves == serves]:
-            sections += wing(mine)
+            sections += wing(mine, validated[serves])
     return "\n\n".join(sections) + "\n"
 
 
@@ -192,7 +198,12 @@ def main() -> None:
     records = [record for file in parser.parse_args().files for record in read_records(file).records]
     if unknown := not_looked_at(records):
         parser.error(f"{UNEXPLAINED.name} names what is no publication that is looked at: {'; '.join(unknown)}")
-    PAGE.write_text(page(records), encoding="utf-8")
+    validated = {serves: validate([one for one in records if one.serves == serves]) for serves in (False, True)}
+    PAGE.write_text(page(records, validated), encoding="utf-8")
+    out = {record.id for record in records if record_held_out(record)}
+    block = in_a_table(validated[False].records, out)
+    text = README.read_text(encoding="utf-8")
+    README.write_text(BLOCK.sub(lambda found: f"{found[1]}{block}\n{found[2]}", text), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from xe_sizer.evidence.predict import predictions
+from xe_sizer.evidence.predict import predictions, validate
 from xe_sizer.evidence.records import Batch, LayoutStated, Lora, Measured, Record
 
 ROOT = Path(__file__).parents[2]
@@ -112,7 +112,7 @@ def test_the_page_of_accuracy_can_be_written() -> None:
         for title in titles
         for batch in (1, 4)
     ]
-    page = accuracy.page([*runs, *tests])
+    page = accuracy.page([*runs, *tests], {False: validate(runs), True: validate(tests)})
     left_out = next(title for title in titles if split.held_out(title))
     shown = next(title for title in titles if not split.held_out(title))
     assert f"| {shown} | 1 |" in page
