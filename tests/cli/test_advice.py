@@ -49,7 +49,9 @@ TOO_BIG = {
         "--micro-batch 16 --recompute none"
     ),
     "turing": "--model phi-3-mini-4k --gpu t4 --gpus 1 --stack hf-trainer",
-    "float32": "--model bloom-7b1 --gpu a100-sxm-40gb --gpus 8 --precision fp32 --stack hf-trainer --zero 0",
+    "float32": (
+        "--model bloom-7b1 --gpu a100-sxm-40gb --gpus 8 --precision fp32 --stack hf-trainer --zero 0 --seq-len 1024"
+    ),
     "405b": "--model llama-3.1-405b --server dell-xe9680l-b200 --gpus 8 --job sft --stack nemo",
     "qlora of long sequences": (
         "--model gemma-2-27b --gpu l40s --gpus 2 --job qlora --stack hf-trainer --micro-batch 8 --seq-len 8192"
@@ -106,7 +108,10 @@ REMEDIES = {
         True,
     ),
     "micro-batch": (
-        f"--model llama-2-7b {H100} --gpus 8 --stack deepspeed --zero 3 --recompute none --micro-batch 8 --loss fused",
+        (
+            f"--model llama-2-7b {H100} --gpus 8 --stack deepspeed --zero 3 --recompute none --micro-batch 8 "
+            "--loss fused --seq-len 4096"
+        ),
         "--micro-batch 2",
         True,
     ),
@@ -140,7 +145,10 @@ REMEDIES = {
         False,
     ),
     "8-bit optimizer": (
-        "--model llama-3.1-8b --gpu a100-sxm-40gb --gpus 4 --stack deepspeed --zero 3 --recompute full --micro-batch 1",
+        (
+            "--model llama-3.1-8b --gpu a100-sxm-40gb --gpus 4 --stack deepspeed --zero 3 --recompute full "
+            "--micro-batch 1 --seq-len 4096"
+        ),
         "--optimizer adamw-8bit",
         True,
     ),
@@ -150,12 +158,12 @@ REMEDIES = {
         True,
     ),
     "offload of parameters": (
-        "--model llama-3.1-8b --gpu rtx-4090 --gpus 8 --stack deepspeed --zero 1",
+        "--model llama-3.1-8b --gpu rtx-4090 --gpus 8 --stack deepspeed --zero 1 --seq-len 4096",
         "--offload params --zero 3",
         True,
     ),
-    "more GPUs": (f"--model llama-2-7b {H100} --gpus 1", "--gpus 2", False),
-    "a larger GPU": (f"--model llama-2-7b {H100} --gpus 1", "--gpu h200-sxm-141gb", False),
+    "more GPUs": (f"--model llama-2-7b {H100} --gpus 1 --seq-len 4096", "--gpus 2", False),
+    "a larger GPU": (f"--model llama-2-7b {H100} --gpus 1 --seq-len 4096", "--gpu h200-sxm-141gb", False),
     "LoRA": (f"--model llama-2-7b {H100} --gpus 1", "--job lora", False),
     "QLoRA": ("--model llama-2-13b --gpu l4 --gpus 1 --job lora --stack hf-trainer", "--job qlora", False),
     "shorter sequences": (
@@ -167,7 +175,7 @@ REMEDIES = {
 # Jobs whose offloaded states are too much for the server's own memory, and a remedy that mends that.
 TOO_BIG_FOR_THE_HOST = {
     "more nodes": (
-        f"--model llama-3.1-405b {SERVER} --gpus 8 --stack deepspeed --zero 3 --offload params",
+        f"--model llama-3.1-405b {SERVER} --gpus 8 --stack deepspeed --zero 3 --offload params --seq-len 4096",
         "--gpus 32",
     ),
     "less offload": (

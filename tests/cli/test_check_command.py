@@ -117,7 +117,7 @@ def test_services_are_checked_beside_training(cli: Cli, estimator: Estimator, mi
 def test_services_in_the_table_and_in_junit(cli: Cli, estimator: Estimator, mixed: Path) -> None:
     lines = cli("check", mixed).out.splitlines()
     chat, slow = (next(line for line in lines if f"{name}.yaml " in line) for name in ("c-chat", "d-slow"))
-    assert " SERVES " in chat
+    assert " FITS, SERVES " in chat
     assert re.search(r" per token   \S+ to \S+ ms   limits met$", chat.rstrip())
     assert slow.rstrip().endswith("misses max_tpot_s (7.5 ms)")
     root = ET.fromstring(cli("check", mixed, "--format", "junit").out)
@@ -153,7 +153,7 @@ def test_a_row_for_each_scenario(cli: Cli, estimator: Estimator, mixed: Path) ->
     assert rows["a-good"]["verdict"] == "FITS"
     assert float(rows["a-good"]["total_s"]) == 9500.0
     assert (rows["b-big"]["total_s"], rows["b-big"]["note"]) == ("", "80.0 GiB missing")
-    assert (rows["c-chat"]["total_s"], rows["c-chat"]["verdict"]) == ("", "SERVES")
+    assert (rows["c-chat"]["total_s"], rows["c-chat"]["verdict"]) == ("", "FITS, SERVES")
     assert float(rows["c-chat"]["tpot_s"]) > 0
     assert (rows["e-bad"]["verdict"], rows["e-bad"]["gpus"]) == ("BAD INPUT", "")
     assert "unknown key 'modle'" in rows["e-bad"]["note"]
@@ -190,8 +190,8 @@ FAILING = {
             "cost: {price_per_gpu_hour: 2, currency: EUR}\nlimits:\n  max_gpus: 8\n  max_cost: 3\n  max_hours: 0.25\n"
         ),
         (
-            r"line=10,title=xe-sizer%3A misses limits::.*: misses max_hours \(limit 0.250 h, estimate (12\.\d h)\); "
-            r"max_cost \(limit 3 EUR, estimate \d+ EUR\): "
+            r"line=10,title=xe-sizer%3A fits%2C misses limits::.*: "
+            r"misses max_hours \(limit 0.250 h, estimate (12\.\d h)\); max_cost \(limit 3 EUR, estimate \d+ EUR\): "
         ),
     ),
     "big": (
@@ -200,12 +200,15 @@ FAILING = {
     ),
     "queue": (
         "model: llama-3.1-8b\ngpu: l40s\ngpus: 1\nserve:\n  input_tokens: 1000\n  concurrency: 3000\n",
-        r"line=6,title=xe-sizer%3A queues::3,000 concurrent .*: misses max_ttft_s \(limit 10.0 s, estimate (\S+ min)\)",
+        (
+            r"line=6,title=xe-sizer%3A fits%2C queues::3,000 concurrent .*: "
+            r"misses max_ttft_s \(limit 10.0 s, estimate (\S+ min)\)"
+        ),
     ),
     "crowd": (
         "model: llama-3.1-8b\ngpu: l40s\ngpus: 1\nserve: {request_rate: 900}\nlimits: {max_tpot_s: 0.001}\n",
         (
-            r"line=5,title=xe-sizer%3A overloaded::900 requests/s .* are more than .*"
+            r"line=5,title=xe-sizer%3A fits%2C overloaded::900 requests/s .* are more than .*"
             r"misses max_ttft_s \(limit 10.0 s, estimate (unbounded)\); max_tpot_s \(limit 1.0 ms, estimate \S+ ms\)"
         ),
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ def test_a_host_of_unknown_memory_is_unsure(cli: Cli) -> None:
     assert (code, verdict["fits"], verdict["margin"]) == (0, True, "tight")
     assert (verdict["fit_probability"], verdict["fit_certainty"]) == (None, "unsure")
     shown = cli("estimate", *JOB).out
-    assert shown.startswith("FITS, UNSURE")
+    assert shown.startswith("TIGHT  ")
     assert "unsure: offloading needs 113 GiB of host memory per node" in shown
     assert "--host-memory-gib" in shown
 
@@ -39,7 +40,8 @@ def test_what_is_needed_is_counted_by_hand(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize(
-    ("gib", "code", "margin", "word"), [(112, 1, "over", "DOES NOT FIT"), (256, 0, "headroom", "FITS ")]
+    ("gib", "code", "margin", "word"),
+    [(112, 1, "over", "TIGHT, OVER"), (32, 1, "over", "DOES NOT FIT"), (256, 0, "headroom", "FITS ")],
 )
 def test_a_host_of_known_memory_decides(cli: Cli, gib: int, code: int, margin: str, word: str) -> None:
     found, result = ask(cli, "--host-memory-gib", gib)
@@ -77,8 +79,8 @@ def test_check_shows_it(cli: Cli, tmp_path: Path) -> None:
     ran = cli("check", file)
     assert ran.code == 0
     assert "1 passed (1 unsure)" in ran.out
-    assert "FITS, UNSURE" in ran.out
-    assert "fits%2C unsure" in cli("check", file, "--format", "github").out
+    assert re.search(r"job\.yaml +TIGHT ", ran.out)
+    assert "title=xe-sizer%3A tight::" in cli("check", file, "--format", "github").out
 
 
 def test_without_offload_the_host_does_not_matter(cli: Cli) -> None:

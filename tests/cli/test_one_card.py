@@ -138,7 +138,7 @@ def test_how_many_samples_are_cut_is_said(cli: Cli, tmp_path: Path, counts: list
 
 
 def test_the_fewest_that_fit_keep_the_layout_that_was_given(cli: Cli) -> None:
-    asked = "estimate --model llama-3.1-8b --gpu rtx-4090 --gpus 1 --job sft --brief"
+    asked = "estimate --model llama-3.1-8b --gpu rtx-4090 --gpus 1 --job sft --seq-len 8192 --brief"
     assert "; the fewest that fit: 8" in cli(*shlex.split(asked)).out
     assert "; the fewest that fit with this tp/pp: " in cli(*shlex.split(f"{asked} --tp 1 --pp 1")).out
 

@@ -50,11 +50,11 @@ def test_a_plan_is_as_sure_of_memory_as_the_estimate_of_it(cli: Cli) -> None:
 
 @pytest.mark.parametrize("micro_batch", [1, 2, 3, 4])
 def test_the_word_of_a_plan_is_that_of_the_estimate_of_it(cli: Cli, micro_batch: int) -> None:
-    """A plan that fits inside the error of the model alone is tight, as its estimate."""
+    """A plan that fits inside the error of the model alone is tight, as its estimate; what only may fit is no plan."""
     job = "--model llama-3.1-8b --gpu l40s --job lora --seq-len 4096 --gpus 1 --global-batch 12 --steps 10"
     asked = f"{job} --micro-batch {micro_batch} --recompute none"
     plan, estimate = (cli(*shlex.split(f"{command} {asked}")).out for command in ("plan", "estimate"))
-    assert plan.split("  ")[0] == estimate.split("  ")[0]
+    assert plan.split("  ")[0] == estimate.split("  ")[0].replace("TIGHT, OVER", "DOES NOT FIT")
 
 
 def test_host_memory_of_a_plan_that_offloads(cli: Cli, tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def test_milliseconds_meant_are_no_success_after_minutes(cli: Cli) -> None:
     assert (code, answer["verdict"]["reasons"][0]["code"]) == (1, "queues")
     assert answer["latency"]["ttft_s"]["expected"] > 60
     said = brief(cli, asked)
-    assert said.startswith("QUEUES")
+    assert said.startswith("FITS, QUEUES")
     assert "max_ttft_s 2000 is read as 2,000 s: for milliseconds write --ttft 2000ms, for seconds --ttft 2000s" in said
     assert "--tpot 50ms" in said
     advised = shlex.split(answer["advice"][0]["command"])
@@ -253,7 +253,7 @@ def test_a_rate_by_what_is_no_time_is_refused(cli: Cli) -> None:
 def test_what_nothing_bounds_is_called_so_everywhere(cli: Cli) -> None:
     asked = f"{CHAT} {LIMITS} --request-rate 100 --gpus 8"
     report = cli("serve", *shlex.split(asked)).out
-    assert report.startswith("OVERLOADED")
+    assert report.startswith("FITS, OVERLOADED")
     assert "max_ttft_s 2.0 s, estimate unbounded: MISSED" in report
     assert "estimate unknown" not in report
     assert "unknown   MISSED" not in report

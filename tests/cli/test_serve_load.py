@@ -49,7 +49,7 @@ def test_the_obvious_command_is_a_service_that_people_can_use(cli: Cli) -> None:
 def test_the_answer_names_the_objectives_that_nobody_gave(cli: Cli) -> None:
     line = first_line(cli, f"{CHAT} --concurrency 500")
     assert line.startswith(
-        "SERVES  500 concurrent requests of llama-3.1-70b on 8 GPUs: 2 replicas of 4 x h100-sxm-80gb"
+        "FITS, SERVES  500 concurrent requests of llama-3.1-70b on 8 GPUs: 2 replicas of 4 x h100-sxm-80gb"
     )
     objectives = "default objectives: first token within 10 s, 10 tokens/s for each user"
     for format_ in ("table", "markdown", "github", "junit"):
@@ -70,7 +70,7 @@ def test_requests_that_wait_for_minutes_are_no_success(cli: Cli, tmp_path: Path)
     assert (code, queues["code"], answer["verdict"]["meets_limits"]) == (1, "queues", False)
     assert queues["message"] == "16 of the 500 requests in flight run at once, the others wait in the queue"
     assert answer["latency"]["ttft_s"]["expected"] > 120
-    assert first_line(cli, asked).startswith("QUEUES  ")
+    assert first_line(cli, asked).startswith("FITS, QUEUES  ")
     file = tmp_path / "queue.yaml"
     file.write_text(
         "model: llama-3.1-70b\nserver: dell-xe9680-h100\ngpus: 2\n"
@@ -121,7 +121,7 @@ def test_users_come_to_a_rate_and_to_requests_in_flight(cli: Cli) -> None:
     assert made["requests_per_s"] * (request_s + 30) == pytest.approx(500)
     assert made["requests_in_flight"] == pytest.approx(made["requests_per_s"] * request_s)
     assert answer["latency"]["percentiles"]
-    assert first_line(cli, str(USERS)).startswith("SERVES  500 users (think time 30 s) of llama-3.1-70b on ")
+    assert first_line(cli, str(USERS)).startswith("FITS, SERVES  500 users (think time 30 s) of llama-3.1-70b on ")
 
 
 def test_the_time_to_think_is_30_s_and_said_to_be_a_default(cli: Cli) -> None:
@@ -254,7 +254,7 @@ def test_a_longest_sequence_beyond_the_positions_is_a_no(cli: Cli) -> None:
     assert (code, reason["code"], answer["verdict"]["fits"]) == (1, "too-long", True)
     assert "200,000 is more than the 131,072 positions of llama-3.1-70b: vllm refuses to start" in reason["message"]
     assert answer["advice"][0]["change"] == "max_model_len 131,072 instead of 200,000"
-    assert cli("serve", *shlex.split(f"{asked} 200000"), "--brief").out.startswith("DOES NOT START")
+    assert cli("serve", *shlex.split(f"{asked} 200000"), "--brief").out.startswith("FITS, DOES NOT START")
     assert ask(cli, f"{asked} 131072")[0] == 0
 
 

@@ -46,10 +46,10 @@ def test_a_publication_is_judged_by_the_others() -> None:
 
 
 def test_the_chance_of_a_known_truth_is_found_again() -> None:
-    """Runs that need the cautious peak in the median: spread by 0.25 below and 0.4 above, one in fifty otherwise."""
+    """Runs of which half end at 1.1 of the card: spread by 0.25 below and 0.4 above, one in fifty otherwise."""
     random = np.random.default_rng(7)
     rooms = np.exp(random.uniform(-1.0, 0.8, 8000))
-    truth = MemoryChance(below=0.25, above=0.4, least=0.02)
+    truth = MemoryChance(below=0.25, above=0.4, least=0.02, centre=1.1)
     fits = random.uniform(size=rooms.size) < truth.probability(rooms)
     rows = zip(rooms, fits, strict=True)
     peaks = [peak(str(place % 40), None, float(room), bool(ran)) for place, (room, ran) in enumerate(rows)]
@@ -139,6 +139,8 @@ def test_a_record_whose_lengths_are_guessed_says_nothing_of_measured_peaks() -> 
 def test_the_distributions_that_ship() -> None:
     spread, chance = peak_spread(), memory_suffices(lengths_assumed=False)
     assert spread.low < spread.middle <= 1.0 < spread.high
-    assert float(chance.probability(1.0)) == 0.5, "what fits does so with at least half, and nothing else does"
-    assert chance.quantile(0.5) == 1.0, "a confidence of half asks for no headroom"
+    assert 0.5 < float(chance.probability(1.0)) < 0.75, "what just fits is tight, and more than half of it runs"
+    assert chance.quantile(0.5) < 1.0, "a confidence of half asks for no headroom"
     assert float(chance.probability(0.2)) < 0.2
+    guessed = memory_suffices(lengths_assumed=True)
+    assert 0.25 < float(guessed.probability(1.0)) < 0.75, "no word contradicts the exit code"

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from xe_sizer.report.format import bias_words, doubts, limit_words, outcome_words, probability_words, range_words
+from xe_sizer.report.format import bias_words, limit_doubts, limit_words, outcome_words, probability_words, range_words
 from xe_sizer.result.common import Basis, Bias, Limit, Verdict, certainty_of
 
 
@@ -51,7 +51,7 @@ def test_a_limit_that_is_missed_for_more_confidence_says_how_far_it_reaches() ->
 
 def test_only_limits_that_are_met_are_doubted() -> None:
     limits = (limit("max_hours", 24, 23.7, 18.1, 70.3, 0.51), limit("max_cost", 9, 11, 8, 12, 0.2))
-    found = doubts(Verdict(fits=True, meets_limits=False, limits=limits))
+    found = limit_doubts(Verdict(fits=True, meets_limits=False, limits=limits))
     assert found == ("max_hours met, unsure (51 %, range to 70.3 h)",)
 
 

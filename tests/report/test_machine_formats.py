@@ -113,7 +113,7 @@ def test_github_annotations_are_one_line_each_and_escaped(lora: Result) -> None:
 def test_github_says_nothing_of_a_plain_yes_and_warns_of_a_narrow_one(lora: Result) -> None:
     assert render(lora, "github", Options()) == ""
     narrow = msgspec.structs.replace(lora, verdict=msgspec.structs.replace(lora.verdict, margin="tight"))
-    assert render(narrow, "github", Options()).startswith("::warning title=xe-sizer%3A fits%2C tight::LoRA of llama-2")
+    assert render(narrow, "github", Options()).startswith("::warning title=xe-sizer%3A tight::LoRA of llama-2")
 
 
 def test_github_names_files_as_the_caller_places_them(too_big: Result) -> None:

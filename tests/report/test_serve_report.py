@@ -56,7 +56,7 @@ def test_the_headline_answers_the_question(chat: ServeResult) -> None:
     shape = (
         f"{4 * replicas} GPUs: {replicas} replicas ({replicas - spare} serving + {spare} spare) of 4 x h100-sxm-80gb"
     )
-    assert lines[0].startswith(f"SERVES  20 requests/s of llama-3.1-70b on {shape}")
+    assert lines[0].startswith(f"FITS, SERVES  20 requests/s of llama-3.1-70b on {shape}")
     assert re.fullmatch(
         r"Latency +at most \S+ ms to the first token \(TTFT\) and \S+ ms per token \(TPOT\) for 95 % of requests",
         lines[3],
@@ -64,7 +64,7 @@ def test_the_headline_answers_the_question(chat: ServeResult) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "word"), [("chat", "SERVES"), ("unservable", "DOES NOT FIT"), ("overloaded", "OVERLOADED")]
+    ("name", "word"), [("chat", "FITS, SERVES"), ("unservable", "DOES NOT FIT"), ("overloaded", "FITS, OVERLOADED")]
 )
 def test_the_word(request: pytest.FixtureRequest, name: str, word: str) -> None:
     assert verdict_word(request.getfixturevalue(name)) == word
@@ -73,7 +73,7 @@ def test_the_word(request: pytest.FixtureRequest, name: str, word: str) -> None:
 def test_a_missed_limit_is_said_first(chat: ServeResult) -> None:
     limit = Limit(name="max_tpot_s", limit=0.01, value=0.045, ok=False)
     result = replaced(chat, "verdict", meets_limits=False, limits=(limit,))
-    assert verdict_word(result) == "MISSES LIMITS"
+    assert verdict_word(result) == "FITS, MISSES LIMITS"
     assert "misses max_tpot_s (limit 10.0 ms, estimate 45.0 ms)" in document(result, Options()).headline
 
 
@@ -95,7 +95,7 @@ def test_a_range_beyond_the_limit_is_a_caution(chat: ServeResult) -> None:
 
 def test_little_room_for_the_cache_is_tight(chat: ServeResult) -> None:
     result = replaced(chat, "verdict", margin="tight")
-    assert verdict_word(result) == "SERVES, TIGHT"
+    assert verdict_word(result) == "TIGHT, SERVES"
     assert caution(result).startswith("tight: ")
 
 

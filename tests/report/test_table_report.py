@@ -40,7 +40,7 @@ def test_a_missed_limit_is_named_in_the_verdict(lora: Result) -> None:
     limits = (msgspec.structs.replace(lora.verdict.limits[0], limit=2, ok=False),)
     verdict = msgspec.structs.replace(lora.verdict, meets_limits=False, limits=limits)
     first = table(msgspec.structs.replace(lora, verdict=verdict)).splitlines()[0]
-    assert first.startswith("MISSES LIMITS  LoRA of llama-2-70b")
+    assert first.startswith("FITS, MISSES LIMITS  LoRA of llama-2-70b")
     assert first.endswith(": misses max_hours (limit 2 h, estimate 2.64 h)")
 
 

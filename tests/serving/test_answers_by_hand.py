@@ -167,17 +167,16 @@ def test_what_the_cache_holds() -> None:
 # Memory
 
 
-def test_memory_is_over_tight_or_roomy() -> None:
-    """Three per cent of 80 GB beside one request of 1,200 tokens."""
+def test_memory_is_tight_or_roomy() -> None:
+    """Parts off by 3 % in four runs of five: three in four suffice with 3 % x 0.674 / 1.282 beside one request."""
     each = RATE.request_bytes
     card = RATE.usable_bytes
-    pools = {0.029: "tight", 0.031: "headroom"}
-    for share, margin in pools.items():
+    for share, roomy in ((0.0150, False), (0.0157, True)):
         memory = replace(RATE.memory, pool_bytes=np.array([each + share * card]))
-        assert altered(RATE, memory=memory).margin == margin
-    assert altered(RATE, fits=False).margin == "over"
+        assert altered(RATE, memory=memory).roomy == roomy
+    assert not altered(RATE, fits=False).roomy
     assert RATE.roomy
-    assert LARGE.margin == "over"
+    assert not LARGE.roomy
     assert LARGE.shortfall == pytest.approx(LARGE.peak_bytes / LARGE.usable_bytes)
     assert LARGE.headroom_gib == pytest.approx((LARGE.usable_bytes - LARGE.peak_bytes) / GIB)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cases import REGISTRY
 from serving_cases import served
 
 from xe_sizer.report.answers.serve import caution
@@ -9,6 +10,8 @@ from xe_sizer.report.document import Options
 from xe_sizer.report.registry import render
 from xe_sizer.result.check import answered, check_result
 from xe_sizer.serving.summary import summarise
+from xe_sizer.studies.estimate import serving_wing
+from xe_sizer.units import three_digits
 
 
 def test_a_batch_that_does_not_run_at_once_says_so() -> None:
@@ -28,13 +31,15 @@ def test_check_says_how_a_limit_without_a_unit_was_read() -> None:
     assert "is read as" in render(check_result((answered("chat.yaml", result),)), "github", Options())
 
 
-def test_tight_names_what_the_engine_takes() -> None:
+def test_tight_names_what_is_left_and_what_shows_it() -> None:
     """Free memory outside of the engine's share is no room for its cache."""
-    result = summarise(served("llama-3.1-70b", gpus=2, serve__concurrency=4, serve__gpu_memory_utilization=0.89))
-    assert result.verdict.margin == "tight"
-    assert "tight: of the 89 % of the memory that the engine takes, one request leaves less than 2.37 GiB" in caution(
-        result
-    )
+    found = served("llama-3.1-70b", gpus=2, serve__concurrency=4, serve__gpu_memory_utilization=0.88)
+    verdict = serving_wing().settled(summarise(found).verdict, found, REGISTRY)
+    assert verdict.margin == verdict.memory == "tight"
+    free = three_digits((found.pool_bytes - found.request_bytes) / 2**30)
+    first, second = verdict.settled_by
+    assert first == f"{free} GiB free beside one request"
+    assert second == "the engine allocates its cache as it starts: a start shows it"
 
 
 def warnings_about_servers(**flags: object) -> list[str]:

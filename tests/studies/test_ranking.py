@@ -9,6 +9,7 @@ import pytest
 from cases import layouts
 
 from xe_sizer.laws.hardware import Offer
+from xe_sizer.result.common import certainty_of
 from xe_sizer.studies.plan import Ranking, servers
 from xe_sizer.training.search import GPUS_ERROR
 from xe_sizer.units import BARE_SERVER
@@ -24,8 +25,8 @@ def candidate(gpus: int, hours: float, sure: float = 0.95, price: float | None =
     tariff = SimpleNamespace(currency=more.get("currency", "USD"), offer=offer)
     return SimpleNamespace(
         gpus=gpus, total_s=hours, gpu_hours=hours * gpus, cost=price, ok=more.get("ok", True), shortfall=hours,
-        fit_probability=more.get("fit", 0.99),
-        limits=(SimpleNamespace(probability=sure),), layouts=layouts(tp=more.get("tp", 1)),
+        fit_probability=more.get("fit", 0.99), confidence=more.get("confidence"),
+        limits=(SimpleNamespace(certainty=certainty_of(sure)),), layouts=layouts(tp=more.get("tp", 1)),
         resolved=SimpleNamespace(job=SimpleNamespace(server=server), tariff=tariff),
     )  # fmt: skip
 
@@ -52,7 +53,8 @@ def test_on_as_many_servers_what_surely_keeps_the_limits_goes_first() -> None:
 def test_on_as_many_servers_what_likely_fits_goes_before_what_is_faster() -> None:
     tight, roomy = candidate(8, 1.0, fit=0.6), candidate(8, 3.0, fit=0.9)
     assert best("servers", tight, roomy) == 1
-    assert best("servers", tight, candidate(16, 1.0)) == 0  # more servers do not buy certainty
+    assert best("servers", tight, candidate(16, 1.0)) == 1  # a plan is bought: it likely fits, or costs a server more
+    assert best("servers", candidate(8, 1.0, fit=0.6, confidence=0.5), candidate(16, 1.0, confidence=0.5)) == 0
 
 
 @pytest.mark.parametrize(("beyond", "chosen"), [(0.9, 1), (1.1, 0)])
@@ -102,11 +104,13 @@ def test_what_misses_a_limit_comes_last_and_the_nearest_is_taken_where_all_do() 
 
 
 @pytest.mark.parametrize(("fit", "chosen"), [(0.77, 0), (0.74, 1), (None, 1)])
-def test_of_plans_alike_what_is_not_likely_to_fit_loses(fit: float | None, chosen: int) -> None:
-    """Also where it is the smaller; beyond the model's error it is another plan."""
-    doubtful, roomy = candidate(8, 1.0, fit=fit), candidate(16, 1.05)
+def test_what_is_not_likely_to_fit_is_not_recommended(fit: float | None, chosen: int) -> None:
+    """Also where it is the smaller and the faster; it is taken where nothing else fits."""
+    doubtful, roomy = candidate(8, 1.0, fit=fit), candidate(16, 1.0 + 1.1 * GPUS_ERROR)
     assert best("time", doubtful, roomy) == chosen
-    assert best("time", doubtful, candidate(16, 1.0 + 1.1 * GPUS_ERROR)) == 0
+    answers = Ranking((doubtful, roomy), "time").answers
+    assert (answers.smallest, answers.fastest) == (chosen, chosen)
+    assert best("time", doubtful, candidate(16, 2.0, fit=0.6)) == 0
 
 
 def test_a_plan_that_a_smaller_one_matches_within_the_error_is_not_on_the_front() -> None:

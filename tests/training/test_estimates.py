@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from xe_sizer.laws.collectives import ALL_GATHER, collective_time_s
 from xe_sizer.laws.matmul import MatmulLaw
+from xe_sizer.training.estimate import TrainingEstimate
 from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import Layouts
@@ -17,6 +18,7 @@ from xe_sizer.training.optimizer_step import newton_schulz_time_s, orthogonalisa
 from xe_sizer.training.rank import graph_inputs, rank_shapes, synchronised_every_micro_batch
 from xe_sizer.training.search import LAYOUT_ERROR, TIE, preferred, size
 from xe_sizer.training.step_time import matrix_work
+from xe_sizer.training.summary import summarise
 from xe_sizer.training.token_lengths import constant_lengths, histogram_lengths
 
 GIB, HIDDEN = 2**30, 4096
@@ -179,7 +181,7 @@ def test_an_estimate_of_a_job_that_fits() -> None:
     assert found.headroom_gib == pytest.approx((card - peak) / GIB)
     assert found.total_s == pytest.approx(100 * found.step_s)
     assert found.hours == pytest.approx(100 * found.step_s / 3600)
-    assert (found.fits, found.margin, found.roomy) == (True, "headroom", True)
+    assert (found.fits, found.roomy) == (True, True)
     assert found.shortfall == pytest.approx(peak / card)
     batch = found.resolved.job.global_batch
     assert found.samples_per_s == pytest.approx(batch / found.step_s)
@@ -187,18 +189,33 @@ def test_an_estimate_of_a_job_that_fits() -> None:
     assert found.gpu_hours == pytest.approx(found.hours)
 
 
-@pytest.mark.parametrize(("share", "margin"), [(0.9, "headroom"), (0.99, "tight"), (1.01, "over")])
-def test_how_close_a_verdict_is(share: float, margin: str) -> None:
-    """The model's memory is off by 4 %: what fills 0.9 of a card fits surely, 0.99 may not, 1.01 does not."""
+def verdict(found: TrainingEstimate) -> tuple[str, str]:
+    said = summarise(found).verdict
+    return said.memory, said.margin
+
+
+SHARES = [
+    (0.9, ("fits", "headroom")),
+    (0.99, ("tight", "tight")),
+    (1.01, ("tight", "over")),
+    (3.0, ("does-not-fit", "over")),
+]
+
+
+@pytest.mark.parametrize(("share", "words"), SHARES)
+def test_how_close_a_verdict_is(share: float, words: tuple[str, str]) -> None:
+    """Three words by the probability, 0.75 and 0.25; the margin says whether the cautious peak fits."""
     asked = ask({"model": "llama-2-7b", "job": "lora", "gpus": 1, "train.seq_len": 512})
     found = size(asked)
     card = replace(asked.job.server.accelerator, memory_bytes=found.peak_bytes / share)
     tight = replace(asked, job=replace(asked.job, server=replace(asked.job.server, accelerator=card)))
-    assert replace(found, resolved=tight).margin == margin
+    near = replace(found, resolved=tight)
+    assert verdict(near) == words
+    assert near.roomy == (words[0] == "fits")
 
 
-@pytest.mark.parametrize(("share", "margin"), [(0.9, "headroom"), (0.99, "tight"), (1.01, "over")])
-def test_how_close_a_host_is(share: float, margin: str) -> None:
+@pytest.mark.parametrize(("share", "words"), SHARES)
+def test_how_close_a_host_is(share: float, words: tuple[str, str]) -> None:
     """The same of a host's memory less the 4 GiB that it keeps, for an offloaded optimizer."""
     flags = {"model": "llama-2-7b", "job": "sft", "stack": "deepspeed", "gpus": 8, "layout.offload": "optimizer"}
     found = size(ask({**flags, "train.seq_len": 512}))
@@ -206,10 +223,10 @@ def test_how_close_a_host_is(share: float, margin: str) -> None:
     server = replace(resolved.job.server, host_memory_bytes=held / share + 4 * GIB)
     near = replace(found, resolved=replace(resolved, job=replace(resolved.job, server=server)))
     assert near.host_share == pytest.approx(share)
-    assert near.margin == margin
+    assert verdict(near) == words
     unknown = replace(resolved.job.server, host_memory_bytes=None)
     nobody = replace(found, resolved=replace(resolved, job=replace(resolved.job, server=unknown)))
-    assert (nobody.host_share, nobody.host_unknown, nobody.margin) == (0.0, True, "tight")
+    assert (nobody.host_share, nobody.host_unknown, verdict(nobody)) == (0.0, True, ("tight", "tight"))
 
 
 def test_lengths_of_a_histogram_are_read_as_they_are() -> None:

@@ -134,7 +134,7 @@ def test_changes_that_keep_the_job_are_sized_together_as_they_are_alone() -> Non
     for one, found in zip(given[:-1], together[:-1], strict=True):
         alone = size(resolve(one, REGISTRY))
         assert found is not None
-        assert (found.gpus, found.fits, found.margin) == (alone.gpus, alone.fits, alone.margin)
+        assert (found.gpus, found.fits, found.fit_probability) == (alone.gpus, alone.fits, alone.fit_probability)
         assert found.total_s == pytest.approx(alone.total_s, rel=1e-12)
         assert found.peak_bytes == pytest.approx(alone.peak_bytes, rel=1e-12)
         assert found.minimum == alone.minimum

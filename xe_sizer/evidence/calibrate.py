@@ -106,8 +106,9 @@ def fit_spread(peaks: Iterable[Peak]) -> tuple[Spread, int, int]:
 
 # What the parameters of MemoryChance may be. More spread above would fit published runs better: some that ran are said
 # to need several times the card, since they did not do what their description says. A scenario says what it does.
-BELOW, ABOVE = (0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5), (0.15, 0.2, 0.25, 0.3, 0.4)
+BELOW, ABOVE = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5), (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4)
 LEAST, WIDENINGS = (0.005, 0.01, 0.02), (1.0, 1.5, 2.0, 3.0)
+CENTRES = (0.95, 1.0, 1.05, 1.1, 1.15, 1.2, 1.25)
 CERTAIN = 0.005  # no single run may say more against a distribution than one of this probability [-]
 
 
@@ -124,7 +125,7 @@ class MemoryFits:
         places = np.array([self.sources.index(peak.source) for peak in known])
         ended = np.array([not peak.fits for peak in known])
         ratio, guessed = np.array([1.0 / peak.room for peak in known]), np.array([peak.guessed for peak in known])
-        self.tried = [MemoryChance(*one) for one in product(BELOW, ABOVE, LEAST, WIDENINGS)]
+        self.tried = [MemoryChance(*one) for one in product(BELOW, ABOVE, LEAST, WIDENINGS, CENTRES)]
         self.losses = np.zeros((len(self.tried), len(self.sources)))
         for place, one in enumerate(self.tried):
             said = one.out_of_memory(ratio, guessed)

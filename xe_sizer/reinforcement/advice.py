@@ -12,7 +12,8 @@ from xe_sizer.reinforcement.resolve import resolve
 from xe_sizer.reinforcement.search import size
 from xe_sizer.scenario.read import Change
 from xe_sizer.scenario.trials import MOST_ADVICE, Option, Remedy, Trials, advice_of
-from xe_sizer.training.advice import memory_words
+from xe_sizer.training.advice import buys_nothing, memory_words
+from xe_sizer.training.advice import settle as settle_training
 from xe_sizer.training.methods.preferences import ADAPTERS_OFF, NONE
 from xe_sizer.units import HOUR_S, SIXTEEN_BIT, three_digits
 
@@ -196,11 +197,16 @@ def advise(estimate: ReinforcementEstimate, registry: Registry, most: int = MOST
         scenario=estimate.resolved.scenario,
         registry=registry,
         size=lambda scenario: size(resolve(scenario, registry)),
-        mends=lambda after: after.ok,
+        mends=lambda after: after.ok and (buys_nothing(estimate, after) or after.roomy),
     )
     options = _faster(trials) if estimate.ok else _mended(trials, most)
     order = _by_gain if estimate.ok else _by_effort
     return advice_of(trials, sorted(options, key=order)[:most], "estimate", lambda one: _effect(estimate, one))
+
+
+def settle(estimate: ReinforcementEstimate, registry: Registry) -> tuple[str, ...]:
+    """What would settle whether memory suffices, as of any training."""
+    return settle_training(estimate, registry, lambda scenario: size(resolve(scenario, registry)))
 
 
 def _mended(trials: Trials[ReinforcementEstimate], most: int) -> Options:

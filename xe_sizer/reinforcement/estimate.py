@@ -131,19 +131,10 @@ class ReinforcementEstimate(TrainingEstimate):
             needed[SYNCHRONISATION] = max(needed[RATING], needed[ROLLOUT])
         return max(needed.values())
 
-    @cached_property
-    def fit_probability(self) -> float | None:
-        """That card and host suffice [-]; None where that turns on a host of which nobody knows how much it has."""
-        if self.host_unknown and self.fits:
-            return None
+    def known_chance(self, guessed: bool) -> float:
+        """That the card suffices in the phase that needs most, with room for an answer [-]; lengths are as asked."""
         room = self.usable_bytes / self.needed_bytes
         return chance(memory_suffices(False), room) if self.iteration.rollout.room >= 1.0 else 0.0
-
-    @property
-    def roomy(self) -> bool:
-        """Whether it fits, and an error of the model would not turn that."""
-        error = 1.0 + self.resolved.job.stack.memory.error_share
-        return self.fits and self.needed_bytes * error <= self.usable_bytes and self.host_share * error <= 1.0
 
     @property
     def worst_phase(self) -> str:

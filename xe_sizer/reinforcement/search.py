@@ -43,10 +43,8 @@ from xe_sizer.serving.search_space import legal_placements
 from xe_sizer.training.estimate import DOES_NOT_FIT, FITS, Choice, MinimumGpus
 from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.layout import Layouts
-from xe_sizer.training.memory import spare_bytes
 from xe_sizer.training.search import Candidates, choose, frontier
 from xe_sizer.training.search_space import LARGEST_PLAN, layout_chunks, legal_layouts, without_groups
-from xe_sizer.training.uncertainty import doubtful_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -187,8 +185,7 @@ class Search(Immutable):
 
     def trainers(self, counts: Sequence[int], colocated: bool) -> Trainers:
         """The best layout of the trainer on each number of GPUs on which one fits, those likely to fit first."""
-        spare = max(spare_bytes(self.resolved.actor, self.headroom_bytes), doubtful_bytes(self.resolved.actor))
-        roomy = self._trainers(counts, colocated, spare)
+        roomy = self._trainers(counts, colocated, self.resolved.trainer.recommended_bytes)
         missing = [count for count in counts if count not in set(roomy.gpus.tolist())]
         tight = self._trainers(missing, colocated, self.headroom_bytes)
         return Trainers(self.resolved, Layouts.joined([roomy, tight]))

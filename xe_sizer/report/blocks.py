@@ -22,7 +22,6 @@ from xe_sizer.report.document import (
     judgement,
 )
 from xe_sizer.report.format import (
-    CLOSE_WORDS,
     NOT_A_NUMBER,
     NOT_JUDGED,
     bias_words,
@@ -32,9 +31,9 @@ from xe_sizer.report.format import (
     estimate_words,
     gib,
     given,
-    is_close,
     limit_quantity,
     limit_words,
+    memory_of,
     memory_place,
     number,
     outcome_words,
@@ -64,7 +63,7 @@ from xe_sizer.report.verdict import (
     unsaid,
     verdict_word,
 )
-from xe_sizer.result.common import SURE, UNSURE_MEMORY
+from xe_sizer.result.common import SURE, TIGHT, UNSURE_MEMORY
 from xe_sizer.units import BARE_SERVER, GIB
 
 if TYPE_CHECKING:
@@ -111,11 +110,10 @@ def memory_point(memory: Ledger, verdict: Verdict, on_card: bool = True) -> Poin
 
 
 def fit_words(verdict: Verdict, on_card: bool = True) -> str:
-    """What stands behind the memory: whether it is tight, how sure it fits, and whether a no is a close one."""
-    tight = ", tight" if verdict.fits and verdict.margin == "tight" and on_card else ""
-    close = f" ({CLOSE_WORDS})" if is_close(verdict) else ""
+    """What stands behind the memory: whether it is tight, and how sure it fits."""
+    tight = ", tight" if memory_of(verdict) == TIGHT and on_card else ""
     chance = verdict.fit_probability
-    return tight if chance is None else f"{tight}; probability that it fits {probability_words(chance)}{close}"
+    return tight if chance is None else f"{tight}; probability that it fits {probability_words(chance)}"
 
 
 def memory_bar(used_bytes: float, usable_bytes: float, free_bytes: float, further: str = "") -> Point:
@@ -243,7 +241,7 @@ def _word(answer: Sized) -> str:
     """The verdict, and how sure a yes is where its word does not say it: `fits, unsure`."""
     word = verdict_word(answer).lower()
     certainty = answer.verdict.certainty
-    doubtful = answer.ok and "," not in word and certainty is not None and certainty != SURE
+    doubtful = answer.ok and memory_of(answer.verdict) != TIGHT and certainty is not None and certainty != SURE
     return f"{word}, {certainty}" if doubtful else word
 
 

@@ -128,7 +128,7 @@ def _instruments(result: Result) -> Table:
         (
             "least headroom",
             gib(memory.error_share * memory.peak_bytes),
-            f"{percent(memory.error_share)} of the peak; a job with less is called tight",
+            f"{percent(memory.error_share)} of the peak; with less it is not likely to fit, and called tight",
         ),
     )
     columns = (Column("figure"), Column("GiB", True), Column("meaning"))

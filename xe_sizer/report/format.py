@@ -6,7 +6,16 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from xe_sizer.result.common import DEFAULT_CONFIDENCE, GIVEN_PRICE, ONLY_STAGE, SETS_RANGE, SURE
+from xe_sizer.result.common import (
+    DEFAULT_CONFIDENCE,
+    DOES_NOT_FIT,
+    FITS,
+    GIVEN_PRICE,
+    ONLY_STAGE,
+    SETS_RANGE,
+    SURE,
+    TIGHT,
+)
 from xe_sizer.units import DAY_S, GIB, HOUR_S, KIB, MIB, MINUTE_S, three_digits
 
 if TYPE_CHECKING:
@@ -197,9 +206,6 @@ RANGE = "80 % range"
 NOT_JUDGED = "not judged, as it does not fit"
 WHATEVER_FITS = frozenset({"max_gpus", "min_headroom_gib"})  # limits on what is known of a job that does not fit too
 UNBOUNDED = "unbounded"
-CLOSE = 0.25
-"""Probability to fit from which a no is a close one: chosen."""
-CLOSE_WORDS = "close: inside the error of the memory model; a smaller change may do"
 
 
 def spanned(span: Range, calibrated: bool = True) -> str:
@@ -270,14 +276,11 @@ def probability_words(probability: float) -> str:
     return ">99 %" if probability > 0.5 else "<1 %"
 
 
-def is_close(verdict: Verdict) -> bool:
-    """Whether the answer is a no that the error of the memory model could turn."""
-    return not verdict.fits and (verdict.fit_probability or 0.0) >= CLOSE
-
-
-def close_words(verdict: Verdict) -> str:
-    """How sure a close no is, in a few words; empty for any other answer."""
-    return f"close: fits with {probability_words(verdict.fit_probability or 0.0)}" if is_close(verdict) else ""
+def memory_of(verdict: Verdict) -> str:
+    """The word for memory; results of older versions have a margin in its place."""
+    if verdict.memory:
+        return verdict.memory
+    return DOES_NOT_FIT if not verdict.fits else TIGHT if verdict.margin == TIGHT else FITS
 
 
 def says_nothing(verdict: Verdict, limit: Limit) -> bool:
@@ -301,22 +304,22 @@ def estimate_words(limit: Limit, currency: str | None = None) -> str:
     return UNBOUNDED if endless else limit_quantity(limit.name, limit.value, currency)
 
 
-def doubts(verdict: Verdict) -> tuple[str, ...]:
-    """What is a yes and not sure, each in a few words: memory and limits below the same probability."""
-    limits = (
+def limit_doubts(verdict: Verdict) -> tuple[str, ...]:
+    """Limits that are kept and not for sure, each in a few words."""
+    return tuple(
         f"{clean(limit.name)} {outcome_words(limit)}"
         for limit in verdict.limits
         if limit.ok and outcome_words(limit) != "met"
     )
-    return (*fit_doubt(verdict), *limits)
 
 
-def fit_doubt(verdict: Verdict) -> tuple[str, ...]:
-    """That memory fits and how sure, `fits, unsure (67 %)`; nothing where it is sure or nobody can say."""
-    chance = verdict.fit_probability
-    if not verdict.fits or chance is None or verdict.fit_certainty in ("", SURE):
-        return ()
-    return (f"fits, {clean(verdict.fit_certainty)} ({probability_words(chance)})",)
+def fit_doubt(verdict: Verdict) -> str:
+    """How sure memory suffices, `fits, likely (83 %)` or `tight (62 %)`; nothing where it is sure or nobody can say."""
+    chance, memory = verdict.fit_probability, memory_of(verdict)
+    if chance is None or verdict.fit_certainty in ("", SURE) or memory == DOES_NOT_FIT:
+        return ""
+    sure = f", {clean(verdict.fit_certainty)}" if memory == FITS else ""
+    return f"{memory}{sure} ({probability_words(chance)})"
 
 
 # Parts of memory, in words that fit the accelerator.

@@ -8,8 +8,26 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 import msgspec
 
 from xe_sizer.report.answers import reporter
-from xe_sizer.report.format import clean, doubts, estimate_words, gib, limit_quantity, probability_words, says_nothing
-from xe_sizer.result.common import DEFAULT_CONFIDENCE, UNSURE, UNSURE_MEMORY, assumed_hardware
+from xe_sizer.report.format import (
+    clean,
+    estimate_words,
+    fit_doubt,
+    gib,
+    limit_doubts,
+    limit_quantity,
+    memory_of,
+    probability_words,
+    says_nothing,
+)
+from xe_sizer.result.common import (
+    DEFAULT_CONFIDENCE,
+    DOES_NOT_FIT,
+    FITS,
+    TIGHT,
+    UNSURE,
+    UNSURE_MEMORY,
+    assumed_hardware,
+)
 from xe_sizer.result.serving import OVERLOADED, QUEUES, TOO_LONG
 
 if TYPE_CHECKING:
@@ -18,6 +36,9 @@ if TYPE_CHECKING:
 
 CROWDED = {OVERLOADED: "OVERLOADED", QUEUES: "QUEUES", TOO_LONG: "DOES NOT START"}
 """Words for a service that cannot take what is asked of it, by the code of the reason."""
+MEMORY_WORDS = {FITS: "FITS", TIGHT: "TIGHT", DOES_NOT_FIT: "DOES NOT FIT"}
+TIGHT_AND_OVER = "OVER"
+"""Behind `TIGHT` where the cautious peak is more than there is, so that the answer is a no."""
 NO_SUCH_LIMIT = "this kind of job has no such limit"
 
 
@@ -31,7 +52,7 @@ class Judged(Protocol):
 class Words(Protocol):
     """How the reporter of a kind of answer speaks of one scenario.
 
-    YES : the word for what fits and meets its limits
+    YES : what to say of what fits and meets its limits, behind the word for its memory; empty where that is all
     subject : what was sized, on what
     outcome : its figures, or why not
     caution : what a reader must know although the answer may be yes, else empty
@@ -55,26 +76,34 @@ def find_words(answer: Sized) -> Words:
 
 
 def verdict_word(answer: Sized) -> str:
-    if not answer.verdict.fits:
-        return "DOES NOT FIT"
+    """The word for memory, and behind it what became of the load and the limits: `FITS, MISSES LIMITS`."""
     crowded = next((CROWDED[reason.code] for reason in answer.verdict.reasons if reason.code in CROWDED), None)
-    if crowded is not None:
-        return crowded
-    if not answer.verdict.meets_limits:
-        return "MISSES LIMITS"
-    return yes_word(find_words(answer).YES, answer)
+    return words_of(answer, crowded or find_words(answer).YES)
 
 
-def yes_word(yes: str, answer: Judged) -> str:
-    """The word for a yes, and what is to be doubted about its memory."""
-    if not is_tight(answer):
-        return yes
-    return f"{yes}, UNSURE" if unsure_of_host(answer) else f"{yes}, TIGHT"
+def words_of(answer: Judged, outcome: str = "") -> str:
+    """The word for memory, and what else there is to say of what fits; or that limits are missed.
+
+    outcome : what became of the load where all limits are kept
+    """
+    verdict = answer.verdict
+    missed = "MISSES LIMITS" if not verdict.meets_limits and outcome not in CROWDED.values() else outcome
+    over = TIGHT_AND_OVER if is_tight(answer) else ""
+    return ", ".join(filter(None, (MEMORY_WORDS[memory_of(verdict)], missed if verdict.fits else over)))
 
 
 def is_tight(answer: Judged) -> bool:
-    """Whether it fits by less than the model may be wrong."""
-    return answer.verdict.fits and answer.verdict.margin == "tight"
+    """Whether nobody can say if memory suffices."""
+    return memory_of(answer.verdict) == TIGHT
+
+
+def tight_words(verdict: Verdict) -> str:
+    """What tight means here, and what would settle it; empty for what is not tight."""
+    chance = verdict.fit_probability
+    if memory_of(verdict) != TIGHT or (chance is None and verdict.fit_certainty == UNSURE):
+        return ""  # what turns on the host is said with what it needs
+    said = "may not suffice" if chance is None else f"suffices with a probability of {probability_words(chance)}"
+    return "; ".join((f"tight: memory {said}", *map(clean, verdict.settled_by)))
 
 
 def unsure_of_host(answer: Judged) -> bool:
@@ -84,10 +113,12 @@ def unsure_of_host(answer: Judged) -> bool:
 
 def caution(answer: Sized) -> str:
     """What a reader must know although the answer may be yes; empty where all is sure, and all limits are judged."""
-    unsure = doubts(answer.verdict) if answer.ok else ()
+    verdict = answer.verdict
+    memory = tight_words(verdict) or (fit_doubt(verdict) if answer.ok else "")
+    unsure = limit_doubts(verdict) if answer.ok else ()
     names = ", ".join(unjudged(answer))
     passed_over = f"not judged: {names} ({NO_SUCH_LIMIT})" if names else ""
-    return "; ".join(filter(None, (find_words(answer).caution(answer), *unsure, passed_over)))
+    return "; ".join(filter(None, (find_words(answer).caution(answer), memory, *unsure, passed_over)))
 
 
 def cautions(answer: Sized) -> str:

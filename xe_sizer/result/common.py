@@ -160,6 +160,23 @@ DEFAULT_CONFIDENCE = 0.5
 """With which a limit must be met where none is asked for: the expected value decides."""
 
 
+FITS, TIGHT, DOES_NOT_FIT = "fits", "tight", "does-not-fit"
+"""Words for memory: it suffices in three cases of four at least, in fewer, and in less than one of four."""
+LIKELY, DOUBTED = CERTAINTIES["likely"], 0.25
+"""Probabilities from which memory fits, and below which it does not [-]."""
+
+
+def memory_word(probability: float | None, fits: bool) -> str:
+    """The word for a memory.
+
+    probability : that it suffices [-]; None where that turns on a host of which nobody knows how much it has
+    fits : whether the cautious peak does, which the exit code follows; what it says is never turned, only doubted
+    """
+    if fits:
+        return FITS if probability is not None and probability >= LIKELY else TIGHT
+    return DOES_NOT_FIT if (probability or 0.0) < DOUBTED else TIGHT
+
+
 def certainty_of(probability: float) -> str:
     """The word for a probability."""
     return next(word for word, least in CERTAINTIES.items() if probability >= least)
@@ -184,8 +201,10 @@ class Limit(Struct, frozen=True):
 
 
 class Verdict(Struct, frozen=True):
-    """`margin` says how close: headroom, tight (fits with a few per cent of memory to spare) or over (does not fit).
+    """`memory` is fits, tight or does-not-fit, by `memory_word`; empty in results of older versions.
 
+    settled_by : what would settle a tight memory, in words
+    margin : how close: headroom, tight (the cautious peak fits, and is not likely to) or over (it does not fit)
     fit_probability : that the memory suffices, None where nobody can say [-]; fit_certainty : its word, as of a limit,
     unsure where nobody can say
     confidence : probability with which limits must be met for a yes [-]
@@ -199,6 +218,8 @@ class Verdict(Struct, frozen=True):
     fit_probability: float | None = None
     fit_certainty: str = ""
     confidence: float = DEFAULT_CONFIDENCE
+    memory: str = ""
+    settled_by: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -359,7 +380,7 @@ R = TypeVar("R", bound=Struct)
 
 
 def with_advice(result: R, verdict: Verdict, advice: tuple[Advice, ...]) -> R:
-    """A result with its advice, the first piece of which mends the gravest reason of the verdict."""
+    """A result with its verdict and advice, the first piece of which mends the gravest reason of the verdict."""
     if advice and verdict.reasons:
         first = msgspec.structs.replace(verdict.reasons[0], fix=advice[0].change)
         verdict = msgspec.structs.replace(verdict, reasons=(first, *verdict.reasons[1:]))

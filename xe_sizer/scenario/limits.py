@@ -16,6 +16,7 @@ from xe_sizer.immutable import Immutable
 from xe_sizer.result.common import (
     BOUND,
     DEFAULT_CONFIDENCE,
+    TIGHT,
     UNKNOWN,
     UNSURE,
     UNSURE_MEMORY,
@@ -23,6 +24,7 @@ from xe_sizer.result.common import (
     Reason,
     Verdict,
     certainty_of,
+    memory_word,
 )
 from xe_sizer.scenario.schema import KEYS
 
@@ -42,7 +44,7 @@ class Estimate(Protocol):
     shortfall : needed over allowed, of whatever lacks most [-]
     fit_probability : that the memory suffices, None where nobody knows how much there is [-]
     usable_gib : memory of a GPU
-    roomy : fits with more to spare on the card than the model may be wrong
+    roomy : likely to fit, as far as anybody knows how much memory there is
     spread : factors on a quantity by its name, or on the peak of memory for what is left of it; None for a bound
     """
 
@@ -50,8 +52,6 @@ class Estimate(Protocol):
     def fits(self) -> bool: ...
     @property
     def fit_probability(self) -> float | None: ...
-    @property
-    def margin(self) -> str: ...
     @property
     def roomy(self) -> bool: ...
     @property
@@ -227,16 +227,17 @@ def memory_doubt(estimate: Estimate, confidence: float | None) -> Iterator[Reaso
 
 def verdict_of(estimate: Estimate, confidence: float | None, meets_limits: bool, reasons: Iterable[Reason]) -> Verdict:
     """The verdict on an estimate, with how sure it is."""
-    probability = estimate.fit_probability
+    probability, memory = estimate.fit_probability, memory_word(estimate.fit_probability, estimate.fits)
     return Verdict(
         fits=estimate.fits,
         meets_limits=meets_limits,
         reasons=tuple(reasons),
         limits=estimate.limits,
-        margin=estimate.margin,
+        margin="over" if not estimate.fits else TIGHT if memory == TIGHT else "headroom",
         fit_probability=probability,
         fit_certainty=UNSURE if probability is None else certainty_of(probability),
         confidence=confidence or DEFAULT_CONFIDENCE,
+        memory=memory,
     )
 
 

@@ -267,6 +267,15 @@ def advise(estimate: ServingEstimate, registry: Registry, most: int = MOST_ADVIC
     return advice_of(trials, options[:most], "serve", lambda option: effect_words(estimate, option, gains))
 
 
+def settle(estimate: ServingEstimate, _: Registry) -> tuple[str, ...]:
+    """What would settle whether memory suffices: what shows it, and of what fits how little is left."""
+    if estimate.grows:
+        return ("one batch of the longest answers shows the peak",)
+    free = f"{three_digits((estimate.pool_bytes - estimate.request_bytes) / GIB)} GiB free beside one request"
+    shown = "the engine allocates its cache as it starts: a start shows it"
+    return (free, shown) if estimate.fits else (shown,)
+
+
 def _mended(trials: Serving, most: int) -> Options:
     """What turns the no into a yes, the mildest of each remedy; else what at least fits."""
     before, limits = trials.before, trials.before.resolved.limits

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from xe_sizer.errors import InputError
 from xe_sizer.immutable import Immutable
+from xe_sizer.result.common import LIKELY
 from xe_sizer.scenario.limits import chance, judge, memory_doubt, shares
 from xe_sizer.serving.job import HIGHEST_LOAD
 from xe_sizer.serving.memory import (
@@ -31,7 +32,7 @@ from xe_sizer.serving.memory import (
 from xe_sizer.serving.resolved import LONGEST_S, PATIENCE_S
 from xe_sizer.serving.search_space import legal_placements
 from xe_sizer.serving.step_time import fastest
-from xe_sizer.serving.uncertainty import MEMORY_ERROR_SHARE, MEMORY_SPREAD, allowed_latencies, find_spread
+from xe_sizer.serving.uncertainty import MEMORY_SPREAD, allowed_latencies, find_spread
 from xe_sizer.units import GIB, HOUR_S, MEGA
 
 if TYPE_CHECKING:
@@ -515,17 +516,9 @@ class ServingEstimate(Immutable):
         return self.headroom_bytes / GIB
 
     @property
-    def margin(self) -> str:
-        """How close: over, tight (a few per cent of the memory are free beside one request) or headroom."""
-        if not self.fits:
-            return "over"
-        room = self.headroom_bytes if self.grows else self.pool_bytes - self.request_bytes
-        return "tight" if room < MEMORY_ERROR_SHARE * self.usable_bytes else "headroom"
-
-    @property
     def roomy(self) -> bool:
-        """Whether it fits, and an error of the model would not turn that."""
-        return self.margin == "headroom"
+        """Whether it likely fits."""
+        return self.fits and self.fit_probability >= LIKELY
 
     @property
     def pool_bytes(self) -> float:

@@ -259,16 +259,15 @@ class TypicalCautiousShare(_Part, frozen=True):
 class MemoryAround(_Part, frozen=True):
     """Memory beside the tensors.
 
-    `slack_share` is what the allocator reserves beyond the live tensors, `error_share` how far these may be off,
-    `optimizer_transient` what an update holds beside the states: a copy of what learns, float32 gradients, or
-    nothing. `copied_gradients`: replicas hold every gradient in the buckets of their reduction too.
+    `slack_share` is what the allocator reserves beyond the live tensors, `optimizer_transient` what an update holds
+    beside the states: a copy of what learns, float32 gradients, or nothing. `copied_gradients`: replicas hold every
+    gradient in the buckets of their reduction too.
     """
 
     context_gib: TypicalCautious
     communicator_gib: TypicalCautious
     workspace_gib: TypicalCautious
     slack_share: TypicalCautiousShare
-    error_share: Share
     bucket_gib: Gib
     optimizer_transient: Literal["multi-tensor", "float32-gradients", "fused"]
     copied_gradients: bool

@@ -103,15 +103,17 @@ EXACT = Spread(1.0, 1.0)
 class MemoryChance(Immutable, eq=True):
     """How likely memory suffices, by the room that the cautious peak of a verdict leaves.
 
-    below, above : spread of the logarithm of need over memory where less, or more, is needed than there is [-]
+    below, above : spread of the logarithm of need over memory below the centre, and above it [-]
     least : share of the runs that turn out otherwise whatever they are said to need [-]
     widening : factor on either spread where lengths, batch or micro-batch are a guess [-]
+    centre : need over memory at which one run in two ends [-]
     """
 
     below: float
     above: float
     least: float
     widening: float = 1.0
+    centre: float = 1.0
 
     @property
     def of_a_guess(self) -> MemoryChance:
@@ -121,10 +123,10 @@ class MemoryChance(Immutable, eq=True):
     def out_of_memory(self, ratio: ArrayLike, guessed: ArrayLike = False) -> Array:
         """The probability that a run goes out of memory.
 
-            P = f + (1 - 2 f) Phi(ln r / s)
+            P = f + (1 - 2 f) Phi(ln(r / c) / s)
 
-        with f = `least` and s = `below` for r < 1, else `above`, times `widening` where something is guessed. A run
-        that is said to need just what there is may end either way, so that what fits does so with at least 50 %.
+        with f = `least`, c = `centre`, and s = `below` for r < c, else `above`, times `widening` where something is
+        guessed. The peak is a cautious one, so that a run which is said to need a little more than there is may run.
 
         Parameters
         ----------
@@ -135,11 +137,11 @@ class MemoryChance(Immutable, eq=True):
         -------
         ndarray of float, of the arguments' common shape [-]
 
-        Source: f, both s and the widening are fitted to what became of published runs (scripts/build_residuals.py).
-        The even chance at r = 1 is chosen, not fitted: more of those ran, as a failure is seldom published.
+        Source: f, c, both s and the widening are fitted to what became of published runs, publications alike
+        (scripts/build_residuals.py).
         """
         with np.errstate(divide="ignore"):
-            log = np.log(np.asarray(ratio, dtype=float))
+            log = np.log(np.asarray(ratio, dtype=float) / self.centre)
         spread = np.where(log < 0.0, self.below, self.above) * np.where(guessed, self.widening, 1.0)
         return np.asarray(self.least + (1.0 - 2.0 * self.least) * _phi(log / spread))
 
@@ -158,14 +160,14 @@ class MemoryChance(Immutable, eq=True):
     def quantile(self, probability: float) -> float:
         """The room that suffices with a probability; inverse of `probability` [-].
 
-            room = exp(s Phi^-1((p - f) / (1 - 2 f)))    with s = `below` for p >= 0.5, else `above`
+            room = exp(s Phi^-1((p - f) / (1 - 2 f))) / c    with s = `below` for p >= 0.5, else `above`
 
         Infinite where so much is never reached, 0 where less is never possible.
         """
         share = (probability - self.least) / (1.0 - 2.0 * self.least)
         if not 0.0 < share < 1.0:
             return math.inf if share > 0.0 else 0.0
-        return math.exp((self.below if share >= 0.5 else self.above) * _score(share))
+        return math.exp((self.below if share >= 0.5 else self.above) * _score(share)) / self.centre
 
 
 def _score(share: float) -> float:

@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from msgspec.structs import replace
+
 from xe_sizer.errors import InputError, attempt
 from xe_sizer.immutable import Immutable
-from xe_sizer.result.common import with_advice
+from xe_sizer.result.common import TIGHT, with_advice
 from xe_sizer.scenario.limits import Estimate
 from xe_sizer.scenario.provenance import with_further
 from xe_sizer.scenario.scenario import serves
@@ -20,7 +22,7 @@ from xe_sizer.scenario.trials import wanted
 if TYPE_CHECKING:
     from xe_sizer.errors import Problem
     from xe_sizer.profiles.catalogue import Registry
-    from xe_sizer.result.common import Advice
+    from xe_sizer.result.common import Advice, Verdict
     from xe_sizer.result.serving import ServeResult
     from xe_sizer.result.training import Result
     from xe_sizer.scenario.scenario import Scenario
@@ -48,6 +50,7 @@ class Wing(Immutable, Generic[E, R]):
     size_all : the same to several, or what is wrong with each; those that share a job at once
     summarise : the result, with details or without, but for its operators and advice
     advise : so many pieces of advice at most
+    settle : what would settle a memory that may or may not suffice
     """
 
     name: str
@@ -58,6 +61,7 @@ class Wing(Immutable, Generic[E, R]):
     summarise: Callable[[E, bool], R]
     with_operators: Callable[[R, E], R]
     advise: Callable[[E, Registry, int], tuple[Advice, ...]]
+    settle: Callable[[E, Registry], tuple[str, ...]]
 
     def conclude(self, estimate: E, registry: Registry, details: bool = True, operators: bool = False) -> R:
         """The result of an estimate, with its advice.
@@ -68,7 +72,12 @@ class Wing(Immutable, Generic[E, R]):
         result = self.summarise(estimate, details)
         if operators:
             result = self.with_operators(result, estimate)
-        return with_advice(result, result.verdict, self.advise(estimate, registry, wanted(estimate, details)))
+        verdict = self.settled(result.verdict, estimate, registry)
+        return with_advice(result, verdict, self.advise(estimate, registry, wanted(estimate, details)))
+
+    def settled(self, verdict: Verdict, estimate: E, registry: Registry) -> Verdict:
+        """The verdict on an estimate, with what would settle it where its memory is tight."""
+        return replace(verdict, settled_by=self.settle(estimate, registry)) if verdict.memory == TIGHT else verdict
 
 
 class JobWing(Wing[Any, "Result"]):
@@ -89,7 +98,7 @@ def job_wing(scenario: Scenario) -> JobWing:
 
 @cache
 def _training() -> JobWing:
-    from xe_sizer.training.advice import advise
+    from xe_sizer.training.advice import advise, settle
     from xe_sizer.training.resolve import resolve, resolve_without_serving
     from xe_sizer.training.search import candidates, size, size_all
     from xe_sizer.training.summary import summarise, with_operators
@@ -104,12 +113,13 @@ def _training() -> JobWing:
         summarise=summarise,
         with_operators=with_operators,
         advise=advise,
+        settle=settle,
     )
 
 
 @cache
 def _reinforcement() -> JobWing:
-    from xe_sizer.reinforcement.advice import advise
+    from xe_sizer.reinforcement.advice import advise, settle
     from xe_sizer.reinforcement.resolve import resolve
     from xe_sizer.reinforcement.search import candidates, size
     from xe_sizer.reinforcement.summary import summarise
@@ -125,13 +135,14 @@ def _reinforcement() -> JobWing:
         summarise=summarise,
         with_operators=with_operators,
         advise=advise,
+        settle=settle,
     )
 
 
 @cache
 def serving_wing() -> Wing[ServingEstimate, ServeResult]:
     """What answers scenarios of inference."""
-    from xe_sizer.serving.advice import advise
+    from xe_sizer.serving.advice import advise, settle
     from xe_sizer.serving.resolve import resolve
     from xe_sizer.serving.search import size
     from xe_sizer.serving.summary import summarise, with_operators
@@ -145,6 +156,7 @@ def serving_wing() -> Wing[ServingEstimate, ServeResult]:
         summarise=summarise,
         with_operators=with_operators,
         advise=advise,
+        settle=settle,
     )
 
 

@@ -14,7 +14,18 @@ from msgspec.structs import replace
 from xe_sizer.errors import InputError
 from xe_sizer.immutable import Immutable
 from xe_sizer.laws.hardware import HOST_RESERVE_BYTES, energy_kwh
-from xe_sizer.result.common import CERTAINTIES, GIVEN_PRICE, ON_DEMAND, SCHEMA_VERSION, LeftOut, Reason, Verdict
+from xe_sizer.result.common import (
+    BOUND,
+    DOES_NOT_FIT,
+    GIVEN_PRICE,
+    LIKELY,
+    ON_DEMAND,
+    SCHEMA_VERSION,
+    SURE,
+    LeftOut,
+    Reason,
+    Verdict,
+)
 from xe_sizer.result.studies import (
     BY_BATCH,
     BY_LAYOUT,
@@ -46,14 +57,12 @@ if TYPE_CHECKING:
     from xe_sizer.result.common import Range
     from xe_sizer.result.studies import Rule
     from xe_sizer.scenario.scenario import Scenario
+    from xe_sizer.studies.estimate import JobWing
     from xe_sizer.training.estimate import TrainingEstimate
     from xe_sizer.training.resolved import ResolvedTraining
     from xe_sizer.training.search import Progress
 
 # Which of the candidates of a plan is the best, and what the model cannot tell apart.
-
-SURE = max(CERTAINTIES.values())  # probability from which the upper end of a range is inside a limit
-LIKELY = CERTAINTIES["likely"]  # probability from which memory is taken to suffice, of plans alike
 
 
 def usual_objective(scenario: Scenario) -> str:
@@ -69,12 +78,13 @@ def servers(sized: TrainingEstimate) -> int:
 
 def surely(sized: TrainingEstimate) -> bool:
     """Whether every limit is kept at the upper end of its range too."""
-    return all(limit.probability is None or limit.probability >= SURE for limit in sized.limits)
+    return all(limit.certainty in (SURE, BOUND) for limit in sized.limits)
 
 
 def likely_fits(sized: TrainingEstimate) -> bool:
-    """Whether memory is likely to suffice; it is not where that turns on a host that nobody knows."""
-    return sized.fit_probability is not None and sized.fit_probability >= LIKELY
+    """Whether memory suffices as surely as was asked, else likely; it does not where nobody knows the host's."""
+    wanted = LIKELY if sized.confidence is None else sized.confidence
+    return sized.fit_probability is not None and sized.fit_probability >= wanted
 
 
 class Ranking(Immutable):
@@ -143,25 +153,27 @@ class Ranking(Immutable):
         return servers(sized), sized.gpus, int(complexity(sized.layouts)[0])
 
     def best(self, places: Sequence[int], objective: str) -> int:
-        """The lowest value; of values nearer to it than the model's error what likely fits, the surest, the smaller.
+        """The lowest value of what likely fits; of values nearer to it than the model's error the surest, the smaller.
 
-        A count is exact: of equal ones what likely fits, of that what surely keeps the limits, then the fastest, the
-        smaller of those as fast.
+        A count is exact: of equal ones what surely keeps the limits, then the fastest, the smaller of those as fast.
         """
+        places = self.recommended(places)
         if objective in ("servers", "gpus"):
             lowest = min(self.value(place, objective) for place in places)
             places = [place for place in places if self.value(place, objective) == lowest]
-            likely = [place for place in places if likely_fits(self.sized[place])] or places
-            sure = [place for place in likely if surely(self.sized[place])]
-            return self.best(sure or likely, "time")
+            return self.best([place for place in places if surely(self.sized[place])] or places, "time")
         lowest = min(self.value(place, objective) for place in places)
         near = [place for place in places if self.value(place, objective) <= lowest * (1.0 + GPUS_ERROR)]
         return min(near, key=self._doubt_and_size)
 
+    def recommended(self, places: Sequence[int]) -> Sequence[int]:
+        """Those that likely fit, as what is bought must; all where none does."""
+        return [place for place in places if likely_fits(self.sized[place])] or places
+
     def _doubt_and_size(self, place: int) -> tuple[float, ...]:
-        """Of plans as good as the model can tell: what fits and keeps the limits more surely, then the smaller."""
+        """Of plans as good as the model can tell: what keeps the limits more surely, then the smaller."""
         sized = self.sized[place]
-        return not likely_fits(sized), not surely(sized), *self._size(place), sized.total_s
+        return not surely(sized), *self._size(place), sized.total_s
 
     @cached_property
     def order(self) -> list[int]:
@@ -207,7 +219,9 @@ class Ranking(Immutable):
         met = any(one.ok for one in self.sized)
         nearest = None if met else min(places, key=lambda place: self.sized[place].shortfall)
         return Answers(
-            smallest=min(places, key=lambda place: (self.sized[place].gpus, self.sized[place].total_s)),
+            smallest=min(
+                self.recommended(places), key=lambda place: (self.sized[place].gpus, self.sized[place].total_s)
+            ),
             fastest=self.best(places, "time"),
             cheapest=self.best(self.priced, "cost") if self.priced else None,
             fewest_gpu_hours=self.best(places, "gpu-hours"),
@@ -297,7 +311,7 @@ def _result(
         tool_version=__version__,
         scenario=scenario_with_origins(resolved),
         objective=objective,
-        verdict=_verdict(sized, answers, search.complete),
+        verdict=_verdict(job_wing(resolved.scenario), registry, sized, answers, search.complete),
         search=search,
         candidates=listed,
         answers=answers,
@@ -456,15 +470,18 @@ def layout_flags(sized: TrainingEstimate) -> dict[str, object]:
     return {key: value for key, value in (flags | sized.pool_keys).items() if key in OPTION_OF}
 
 
-def _verdict(sized: Sequence[TrainingEstimate], answers: Answers, complete: bool) -> Verdict:
+def _verdict(
+    wing: JobWing, registry: Registry, sized: Sequence[TrainingEstimate], answers: Answers, complete: bool
+) -> Verdict:
     if answers.chosen is None and not complete:
         message = "interrupted before a layout that fits was found"
         return Verdict(fits=False, meets_limits=False, reasons=(Reason(code="interrupted", message=message),))
     if answers.chosen is None:
         message = "no layout fits on any of the GPUs searched"
-        return Verdict(fits=False, meets_limits=False, reasons=(Reason(code="out-of-memory", message=message),))
+        reason = Reason(code="out-of-memory", message=message)
+        return Verdict(fits=False, meets_limits=False, reasons=(reason,), memory=DOES_NOT_FIT)
     chosen = sized[answers.chosen]
     caller, confidence = chosen.resolved.scenario.caller, chosen.confidence
     missing = missed(chosen.limits, caller, "the nearest plan takes", confidence)
     reasons = (*memory_doubt(chosen, confidence), *missing)
-    return verdict_of(chosen, confidence, not reasons, reasons)
+    return wing.settled(verdict_of(chosen, confidence, not reasons, reasons), chosen, registry)

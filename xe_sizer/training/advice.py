@@ -32,6 +32,7 @@ from xe_sizer.units import GIB, HOUR_S, MINUTE_S, three_digits, whole_percent
 if TYPE_CHECKING:
     from xe_sizer.profiles.catalogue import Registry
     from xe_sizer.result.common import Advice
+    from xe_sizer.scenario.scenario import Scenario
     from xe_sizer.training.adapters import AdapterKind
     from xe_sizer.training.job import Job
     from xe_sizer.training.resolved import ResolvedTraining
@@ -510,6 +511,52 @@ def advise(estimate: TrainingEstimate, registry: Registry, most: int = MOST_ADVI
     return advice_of(trials, options, "estimate", lambda option: effect(estimate, option))
 
 
+LENGTHS = 8  # parts of the sequence length, the most of which that fits is looked for
+SHOWN_AFTER = 2  # optimizer steps: the first makes the states of the optimizer, the second runs beside them
+
+
+def settle(
+    estimate: TrainingEstimate, registry: Registry, size_of: Callable[[Scenario], TrainingEstimate] | None = None
+) -> tuple[str, ...]:
+    """What would settle whether memory suffices: each change of the batch's parts with which it likely does, and a run.
+
+    size_of : estimates a changed scenario; None: as a job of this wing
+    """
+    trials = Trials(
+        before=estimate,
+        scenario=estimate.resolved.scenario,
+        registry=registry,
+        size=size_of or (lambda scenario: size(resolve(scenario, registry))),
+        mends=lambda after: after.roomy,
+    )
+    changes = (smaller_micro_batch, recomputation, _shorter)
+    found = [option for one in changes for option in islice(trials.kept(one(estimate, registry)), 1)]
+    said = [f"{option.change.words}: {probability_words(option.after)}" for option in found]
+    return (*said, _shortest_run(estimate))
+
+
+def _shorter(estimate: TrainingEstimate, _: Registry) -> Iterator[Change]:
+    """Sequences of seven eighths, and so on down."""
+    whole = estimate.resolved.job.seq_len
+    for part in range(LENGTHS - 1, 0, -1):
+        tokens = whole * part // LENGTHS
+        if tokens >= SHORTEST:
+            yield Change(f"sequences of {tokens:,} tokens instead of {whole:,}", {"train.seq_len": tokens}, COSTLY)
+
+
+def _shortest_run(estimate: TrainingEstimate) -> str:
+    """The shortest run that shows the peak: with the states of the optimizer, on the longest sequences."""
+    job = estimate.resolved.job
+    vary = job.padding != PACKED and job.lengths.longest > job.lengths.mean
+    on = f" on samples of the longest {job.seq_len:,} tokens" if vary else ""
+    return f"a run of {SHOWN_AFTER} steps{on} shows the peak"
+
+
+def probability_words(after: TrainingEstimate) -> str:
+    """How likely memory suffices after a change, as far as anybody knows how much there is."""
+    return f"{100 * after.known_chance(after.resolved.job.lengths_assumed):.0f} %"
+
+
 def mends(before: TrainingEstimate, after: TrainingEstimate) -> bool:
     """Whether the answer is yes with a little room; a host of unknown memory is taken to have that of ours."""
     if not reads_no_more(before, after):
@@ -520,7 +567,13 @@ def mends(before: TrainingEstimate, after: TrainingEstimate) -> bool:
     host_bytes = after.resolved.job.server.host_usable_bytes or asked_bytes
     if host_bytes is not None and float(after.ledger.host_bytes[0]) > host_bytes:
         return False
-    return after.ok
+    return after.ok and (buys_nothing(before, after) or after.roomy)
+
+
+def buys_nothing(before: TrainingEstimate, after: TrainingEstimate) -> bool:
+    """Whether a change keeps the hardware, or how sure memory must be was asked for; else it must likely suffice."""
+    card, other = (one.resolved.job.server.accelerator.name for one in (before, after))
+    return before.confidence is not None or (after.gpus <= before.gpus and card == other)
 
 
 def _together(

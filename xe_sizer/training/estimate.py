@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 
 from xe_sizer.graph.operators import as_array
 from xe_sizer.immutable import Immutable
+from xe_sizer.result.common import LIKELY
 from xe_sizer.scenario.limits import chance, judge, kept, memory_doubt, shares
 from xe_sizer.software.uncertainty import EXACT
 from xe_sizer.training.device import at_the_speed_of_light
 from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.layout import OFFLOAD
-from xe_sizer.training.memory import fits, fitting, spare_bytes
+from xe_sizer.training.memory import fits, fitting
 from xe_sizer.training.run import Run, run_time_s
 from xe_sizer.training.search_space import LARGEST_SEARCH, layout_chunks, without_groups
 from xe_sizer.training.step_time import timeline, timeline_of
@@ -100,11 +101,11 @@ class MinimumGpus(Immutable):
 
     @cached_property
     def that_fit(self) -> int | None:
-        """Under any layout that the stack supports, with the headroom asked for: what `plan` calls the fewest.
+        """Under any layout that the stack supports, likely to fit: what `plan` calls the fewest.
 
         Replicas and accumulation that were chosen for the GPUs at hand say nothing about fewer: they are left open.
         """
-        smallest = self._smallest(self._every_way, self.counts, self.resolved.min_headroom_bytes)
+        smallest = self._smallest(self._every_way, self.counts)
         return self.with_fitted_batch(self._every_way, smallest, MinimumGpus.holds)
 
     def with_fitted_batch(
@@ -131,7 +132,7 @@ class MinimumGpus(Immutable):
 
     def holds(self, count: int) -> bool:
         """Whether so many GPUs hold the job under any layout that the stack supports."""
-        return self._smallest(self._every_way, (count,), self.resolved.min_headroom_bytes) is not None
+        return self._smallest(self._every_way, (count,)) is not None
 
     @cached_property
     def offloads(self) -> bool:
@@ -140,7 +141,7 @@ class MinimumGpus(Immutable):
             return False
         fitted = MinimumGpus(self.resolved.fitted_to(self.that_fit))
         rules = replace(fitted._every_way, fixed={**self._every_way.fixed, "offload": OFFLOAD.index("none")})
-        return fitted._smallest(rules, (self.that_fit,), self.resolved.min_headroom_bytes) is None
+        return fitted._smallest(rules, (self.that_fit,)) is None
 
     @property
     def _every_way(self) -> Rules:
@@ -151,20 +152,16 @@ class MinimumGpus(Immutable):
 
     @cached_property
     def that_fit_unasked(self) -> int | None:
-        """Under what the stack does unasked, with something to spare: what an estimate takes where nobody says."""
-        smallest = self._smallest(self.resolved.rules, self.counts, self._spare_bytes)
+        """Under what the stack does unasked, likely to fit: what an estimate takes where nobody says."""
+        smallest = self._smallest(self.resolved.rules, self.counts)
         return self.with_fitted_batch(self.resolved.rules, smallest, MinimumGpus._hold_unasked)
 
     def _hold_unasked(self, count: int) -> bool:
-        return self._smallest(self.resolved.rules, (count,), self._spare_bytes) is not None
+        return self._smallest(self.resolved.rules, (count,)) is not None
 
-    @property
-    def _spare_bytes(self) -> float:
-        return spare_bytes(self.resolved.job, self.resolved.min_headroom_bytes)
-
-    def _smallest(self, rules: Rules, counts: Collection[int], headroom_bytes: float) -> int | None:
+    def _smallest(self, rules: Rules, counts: Collection[int]) -> int | None:
         chunks = layout_chunks(rules, counts, FIRST_TO_FIT, least_memory=True, growth=GROWTH)
-        return smallest_count(self.resolved.job, chunks, headroom_bytes)
+        return smallest_count(self.resolved.job, chunks, self.resolved.recommended_bytes)
 
 
 def smallest_count(job: Job, chunks: Iterable[Layouts], min_headroom_bytes: float) -> int | None:
@@ -257,8 +254,10 @@ class TrainingEstimate(Immutable):
 
     def probability_to_fit(self, guessed: bool) -> float | None:
         """The same where it is known whether lengths, batch or micro-batch are a guess."""
-        if self.host_unknown and self.fits:
-            return None
+        return None if self.host_unknown and self.fits else self.known_chance(guessed)
+
+    def known_chance(self, guessed: bool) -> float:
+        """That the card suffices, and a host of which it is known how much memory it has [-]."""
         host, needed = self.resolved.job.server.host_usable_bytes, float(self.ledger.host_bytes[0])
         room, suffices = self.usable_bytes / self.peak_bytes, memory_suffices(guessed)
         return chance(suffices, min(room, host / needed) if host and needed else room)
@@ -319,20 +318,9 @@ class TrainingEstimate(Immutable):
         )
 
     @property
-    def margin(self) -> str:
-        """How close the verdict is: over, tight where a few per cent of memory or a guess could turn it, or headroom.
-
-        Where nobody knows how much memory the host has, it may turn.
-        """
-        if not self.fits:
-            return "over"
-        return "headroom" if self.roomy and not self.host_unknown else "tight"
-
-    @property
     def roomy(self) -> bool:
-        """Whether it fits, and an error of the model would not turn that on the card or on the host."""
-        error = 1.0 + self.resolved.job.stack.memory.error_share
-        return self.fits and self.peak_bytes * error <= self.usable_bytes and self.host_share * error <= 1.0
+        """Whether it likely fits, on the card and on a host of which it is known how much memory it has."""
+        return self.fits and self.known_chance(self.resolved.job.lengths_assumed) >= LIKELY
 
     @property
     def step_s(self) -> float:

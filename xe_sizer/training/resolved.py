@@ -10,7 +10,9 @@ from msgspec.structs import replace
 from xe_sizer.errors import Problem
 from xe_sizer.immutable import Immutable
 from xe_sizer.training.layout import WORDS
+from xe_sizer.training.memory import spare_bytes
 from xe_sizer.training.search_space import LARGEST_PLAN, Rules, gpu_counts
+from xe_sizer.training.uncertainty import doubtful_bytes
 from xe_sizer.training.workload import default_global_batch
 
 if TYPE_CHECKING:
@@ -58,6 +60,15 @@ class ResolvedTraining(Immutable):
         values, node = self.scenario.values, self.job.server.accelerators
         part = (self.gpus or 0) % node > 0 or (values.limits.max_gpus or node) < node
         return not (self.job.server.bare or values.partial_servers or part)
+
+    @property
+    def recommended_bytes(self) -> float:
+        """What a layout must leave free of the card to be recommended [bytes].
+
+        So much that memory likely suffices, unless a confidence was asked for, which `min_headroom_bytes` has.
+        """
+        spare = spare_bytes(self.job, self.min_headroom_bytes)
+        return spare if self.scenario.values.limits.confidence is not None else max(spare, doubtful_bytes(self.job))
 
     def gpu_numbers(self, largest: int) -> tuple[int, ...]:
         """The numbers of GPUs among which a search chooses, ascending, at most `largest` unless the user says more."""

@@ -154,6 +154,7 @@ def frontier(
     min_headroom_bytes: float = 0.0,
     progress: Progress | None = None,
     keeps_limits: KeepsLimits | None = None,
+    recommended_bytes: float | None = None,
 ) -> Frontier:
     """Evaluate every layout and keep, for each number of GPUs on which some layout fits, the best.
 
@@ -163,13 +164,15 @@ def frontier(
 
     progress : called with the number of layouts considered after each chunk
     keeps_limits : whether layouts with a step time [s] each keep the limits on time and price, shape (layout,)
+    recommended_bytes : headroom of what has something to spare [bytes]; None: what any search asks
     """
+    spare = spare_bytes(job, min_headroom_bytes) if recommended_bytes is None else recommended_bytes
     kept: Kept | None = None
     considered = feasible = 0
     complete = True
     try:
         for chunk in chunks:
-            found, fitting = _fitting(job, chunk, min_headroom_bytes)
+            found, fitting = _fitting(job, chunk, min_headroom_bytes, spare)
             if found is not None:
                 kept = keep_best(found if kept is None else kept + found)
             considered, feasible = considered + len(chunk), feasible + fitting
@@ -191,7 +194,7 @@ def _step_s(job: Job, kept: Kept) -> Array:
     return np.asarray(kept.pace_s * (kept.layouts.samples / job.global_batch))
 
 
-def _fitting(job: Job, chunk: Layouts, min_headroom_bytes: float) -> tuple[Kept | None, int]:
+def _fitting(job: Job, chunk: Layouts, min_headroom_bytes: float, spare: float) -> tuple[Kept | None, int]:
     chunked = Evaluation(job, chunk)
     found = ledger_of_possible(chunked, min_headroom_bytes)
     if found is None:
@@ -200,7 +203,7 @@ def _fitting(job: Job, chunk: Layouts, min_headroom_bytes: float) -> tuple[Kept 
     ok = np.flatnonzero(fits(ledger, job, min_headroom_bytes))
     if not ok.size:
         return None, 0
-    roomy = fits(ledger, job, spare_bytes(job, min_headroom_bytes))[ok]
+    roomy = fits(ledger, job, spare)[ok]
     fitting = chunked[possible[ok]]
     peaks, step_s = ledger.peak_bytes[ok], timeline_of(fitting).step_s
     layouts = fitting.layouts
@@ -438,7 +441,7 @@ def _smallest_that_meets(minimum: MinimumGpus) -> TrainingEstimate:
     more = [count for count in minimum.counts if count > enough]
     chunks = layout_chunks(resolved.rules, more, FIRST_TO_MEET, growth=GROWTH)
     in_limits = partial(keeps_limits, resolved)
-    for count in counts_that_keep(resolved.job, chunks, resolved.min_headroom_bytes, in_limits):
+    for count in counts_that_keep(resolved.job, chunks, resolved.recommended_bytes, in_limits):
         estimate = _sized(minimum, count)
         if estimate.ok:
             fewer = minimum.with_fitted_batch(resolved.rules, count, _keeps_limits)
@@ -508,7 +511,8 @@ def _candidates_on(
     """The best layout on each of the numbers of GPUs over which the global batch can be split."""
     rules = replace(resolved.rules, every_way=every_way)
     chunks, in_limits = layout_chunks(rules, counts, CANDIDATES_CHUNK), partial(keeps_limits, resolved)
-    best = frontier(resolved.job, chunks, resolved.min_headroom_bytes, progress, in_limits)
+    headrooms = resolved.min_headroom_bytes, resolved.recommended_bytes
+    best = frontier(resolved.job, chunks, headrooms[0], progress, in_limits, headrooms[1])
     skipped = without_groups(rules, counts)
     tried = tuple(count for count in counts if count not in skipped)
     sized = []

@@ -13,6 +13,7 @@ from xe_sizer.graph.experts import find_loop
 from xe_sizer.graph.weights import count_parameters
 from xe_sizer.laws.hardware import HOST_RESERVE_BYTES, energy_kwh, energy_words
 from xe_sizer.result.common import (
+    LIKELY,
     ONLY_STAGE,
     SCHEMA_VERSION,
     Factor,
@@ -52,6 +53,7 @@ from xe_sizer.training.padding import PACKED, TO_SEQ_LEN
 from xe_sizer.training.resolve import unsized_evaluation
 from xe_sizer.training.run import NOTICEABLE, RUN_PARTS, beforehand, run_parts, start_up_s, write_rate
 from xe_sizer.training.step_time import STEP_PARTS, timeline
+from xe_sizer.training.uncertainty import memory_suffices
 from xe_sizer.units import FLOAT32, GIB, HOUR_S, MINUTE_S, three_digits, whole_parts
 from xe_sizer.version import __version__
 
@@ -446,7 +448,7 @@ def _memory(estimate: TrainingEstimate, details: bool) -> Memory:
         reserved_bytes=float(round(typical.reserved_peak_bytes[0])),
         device_bytes=float(round(typical.monitored_peak_bytes[0])),
         cached_bytes=float(round(typical.cached_bytes[0])),
-        error_share=job.stack.memory.error_share,
+        error_share=max(memory_suffices(job.lengths_assumed).quantile(LIKELY) - 1.0, 0.0),
         trainable_parameters=job.method.trainable_parameters(job.model),
         moments=tuple(
             MomentMemory(name=name, bytes=float(round(size))) for name, size in estimate.ledger.over_time().items()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from xe_sizer.result.common import CERTAINTIES
+from xe_sizer.result.common import LIKELY
 from xe_sizer.software.release import split_release
 from xe_sizer.software.uncertainty import (
     TABLES,
@@ -100,5 +100,5 @@ def memory_doubtful(job: Job, peak_bytes: Array) -> NDArray[np.bool_]:
 
 def doubtful_bytes(job: Job) -> float:
     """Headroom below which memory is not even likely to suffice [bytes]."""
-    likely = memory_suffices(job.lengths_assumed).quantile(CERTAINTIES["likely"])
+    likely = memory_suffices(job.lengths_assumed).quantile(LIKELY)
     return job.server.accelerator.memory_bytes * (1.0 - 1.0 / likely)

@@ -16,14 +16,13 @@ from xe_sizer.report.format import (
     NOT_A_NUMBER,
     RANGE,
     clean,
-    close_words,
     count,
-    doubts,
     duration,
     estimate_words,
     fit_doubt,
     gib,
     given,
+    limit_doubts,
     limit_quantity,
     money,
     plural,
@@ -42,7 +41,7 @@ from xe_sizer.report.verdict import (
     why_text,
 )
 from xe_sizer.result.check import BAD, KINDS, LIMITS, CheckResult
-from xe_sizer.result.common import UNSURE_MEMORY, assumed_hardware
+from xe_sizer.result.common import TIGHT, UNSURE_MEMORY, assumed_hardware
 from xe_sizer.result.serving import OVERLOADED
 
 if TYPE_CHECKING:
@@ -249,7 +248,6 @@ def _tone(one: Checked) -> Tone:
 # The report.
 
 ANSWER = CheckResult
-TIGHT = "tight"
 _NARROW = (TIGHT, "likely", "unsure", "unlikely")
 
 
@@ -340,7 +338,7 @@ def _note(result: Sized) -> str:
 
 def _outcome(result: Sized) -> str:
     if not result.verdict.fits:
-        return ", ".join(filter(None, (find_words(result).missing_memory(result), close_words(result.verdict))))
+        return ", ".join(filter(None, (find_words(result).missing_memory(result), fit_doubt(result.verdict))))
     if any(reason.code == OVERLOADED for reason in result.verdict.reasons):
         return "load exceeds capacity"
     failed = (limit for limit in result.verdict.limits if not limit.ok)
@@ -351,10 +349,10 @@ def _outcome(result: Sized) -> str:
     missed += ["confidence in memory" for reason in result.verdict.reasons if reason.code == UNSURE_MEMORY]
     if missed:
         return f"misses {', '.join(missed)}"
-    fit, unsure = fit_doubt(result.verdict), doubts(result.verdict)
+    fit = fit_doubt(result.verdict)
     if result.verdict.limits:
-        return "; ".join(unsure if len(unsure) > len(fit) else (*fit, "limits met"))
-    return "; ".join(fit) or ("" if unjudged(result) else "no limits set")
+        return "; ".join(filter(None, (fit, *(limit_doubts(result.verdict) or ("limits met",)))))
+    return fit or ("" if unjudged(result) else "no limits set")
 
 
 def _problems(check: CheckResult) -> Iterator[str]:

@@ -266,7 +266,7 @@ def iteration_rows(result: Result) -> Iterator[tuple[str, str, str]]:
 
 # The answer in one sentence: what is trained on what, how long, and what a reader must know.
 
-YES = "FITS"
+YES = ""
 
 
 def subject(result: Result) -> str:
@@ -321,17 +321,16 @@ def stack_words(result: Result) -> str:
 
 
 def caution(result: Result) -> str:
-    """What changes the meaning of the answer; what tight or unsure means here and how to rule it out."""
-    return "; ".join(filter(None, (*map(clean, result.cautions), _doubt(result))))
-
-
-def _doubt(result: Result) -> str:
-    if not is_tight(result):
-        return ""
-    return _host_doubt(result) if unsure_of_host(result) else _little_room(result)
+    """What changes the meaning of the answer; what the host has to do with a tight memory."""
+    return "; ".join(filter(None, (*map(clean, result.cautions), _host_doubt(result))))
 
 
 def _host_doubt(result: Result) -> str:
+    """That the host's memory is unknown or nearly full, where memory turns on it."""
+    if not is_tight(result) or not result.verdict.fits:
+        return ""
+    if not unsure_of_host(result):
+        return "" if _tight_on_card(result) else _little_on_the_host(result.memory)
     needed = whole(math.ceil(result.memory.host_bytes / GIB))
     return (
         f"unsure: offloading needs {needed} GiB of host memory per node, and how much a node has is not known; "
@@ -339,26 +338,10 @@ def _host_doubt(result: Result) -> str:
     )
 
 
-def _little_room(result: Result) -> str:
-    memory = result.memory
-    error_bytes = memory.error_share * memory.peak_bytes
-    if memory.headroom_bytes >= error_bytes and memory.host_available_bytes:
-        return _little_on_the_host(memory, memory.host_available_bytes)
-    text = (
-        f"tight: {gib(memory.headroom_bytes)} GiB of headroom is less than {percent(memory.error_share)} of the peak, "
-        f"{gib(error_bytes)} GiB, so a run may still run out of memory"
-    )
-    asked = max((limit.limit for limit in result.verdict.limits if limit.name == "min_headroom_gib"), default=0.0)
-    if asked * GIB >= error_bytes:
-        return text
-    room = f"{math.ceil(10 * error_bytes / GIB) / 10:.1f}"
-    return f"{text}; 'min_headroom_gib: {room}' under 'limits' (--min-headroom-gib {room}) enforces it"
-
-
-def _little_on_the_host(memory: Memory, available_bytes: float) -> str:
-    left = gib(available_bytes - memory.host_reserve_bytes - memory.host_bytes)
+def _little_on_the_host(memory: Memory) -> str:
+    left = gib((memory.host_available_bytes or 0.0) - memory.host_reserve_bytes - memory.host_bytes)
     return (
-        f"tight: offloading leaves {left} GiB of the node's memory free beside the {gib(memory.host_reserve_bytes)} "
+        f"offloading leaves {left} GiB of the node's memory free beside the {gib(memory.host_reserve_bytes)} "
         f"GiB kept for the system, less than the error of the model ({percent(memory.error_share)})"
     )
 
@@ -570,7 +553,7 @@ def _points(result: Result) -> Iterator[Point]:
     yield from image_point(result)
     yield memory_point(result.memory, result.verdict, _tight_on_card(result))
     memory, on_card = result.memory, _tight_on_card(result)
-    tight = is_tight(result) and not on_card
+    tight = is_tight(result) and result.verdict.fits and not on_card
     yield from host_point(memory.host_bytes, memory.host_available_bytes, memory.host_reserve_bytes, tight=tight)
     yield from limits_points(result.verdict, result.currency)
     yield from change_point(result.advice)

@@ -35,11 +35,12 @@ from xe_sizer.report.format import (
     RANGE,
     clean,
     count,
-    doubts,
     duration,
     duration_range,
+    fit_doubt,
     gib,
     layout_words,
+    limit_doubts,
     money,
     number,
     offer_cells,
@@ -52,7 +53,7 @@ from xe_sizer.report.format import (
 from xe_sizer.report.picture import Axis, Bar, Bars, Chart, Mark
 from xe_sizer.report.picture import Point as PicturePoint
 from xe_sizer.report.text_charts import chart
-from xe_sizer.report.verdict import job_words, yes_word
+from xe_sizer.report.verdict import job_words, words_of
 from xe_sizer.result.common import GIVEN_PRICE, SURE
 from xe_sizer.result.studies import BY_BATCH, BY_LAYOUT, Candidate, PlanResult
 from xe_sizer.result.training import Layout
@@ -413,9 +414,7 @@ def document(result: PlanResult, options: Options) -> Document:
 def _word(result: PlanResult) -> str:
     if not result.search.complete:
         return "INCOMPLETE"
-    if not result.verdict.fits:
-        return "DOES NOT FIT"
-    return yes_word("FITS", result) if result.verdict.meets_limits else "MISSES LIMITS"
+    return words_of(result)
 
 
 def _reasons(result: PlanResult) -> tuple[str, ...]:
@@ -432,7 +431,10 @@ def _caution(result: PlanResult) -> str:
         return "interrupted: the best of what had been searched by then"
     if not result.verdict.ok:
         return ""
-    return _joint(result.verdict) or "; ".join(doubts(result.verdict))
+    settled = map(clean, result.verdict.settled_by)
+    if joint := _joint(result.verdict):
+        return "; ".join((joint, *settled))
+    return "; ".join(filter(None, (fit_doubt(result.verdict), *limit_doubts(result.verdict))))
 
 
 def _joint(verdict: Verdict) -> str:

@@ -36,7 +36,6 @@ from xe_sizer.report.format import (
     count,
     duration,
     duration_range,
-    gib,
     hourly_words,
     number,
     offer_cells,
@@ -115,19 +114,8 @@ def objectives(result: ServeResult) -> Iterator[str]:
 
 
 def caution(result: ServeResult) -> str:
-    """What a yes hides: what a failure stops, little room for the cache, a batch in waves."""
-    return "; ".join(filter(None, (*map(clean, result.cautions), _tight(result), _waves(result))))
-
-
-def _tight(result: ServeResult) -> str:
-    """Little room for the cache, in what the engine takes of the memory."""
-    if not result.verdict.ok or result.verdict.margin != "tight":
-        return ""
-    share, usable_bytes = result.memory.error_share, result.memory.usable_bytes
-    room = f"{gib(share * usable_bytes)} GiB ({percent(share)} of the memory)"
-    taken = (result.scenario.get("serve") or {}).get("gpu_memory_utilization")
-    of = f"of the {percent(taken)} of the memory that the engine takes, " if taken else ""
-    return f"tight: {of}one request leaves less than {room}"
+    """What a yes hides: what a failure stops, a batch in waves."""
+    return "; ".join(filter(None, (*map(clean, result.cautions), _waves(result))))
 
 
 def _waves(result: ServeResult) -> str:
