@@ -199,7 +199,7 @@ def test_a_part_that_a_job_cannot_have_is_zero_where_it_is_computed_all_the_same
     left_out = [part for part in memory_parts.TENSOR_PARTS if not part.applies(tensors)]
     assert [part.name for part in left_out] == [
         "narrow copies of weights", "frozen copies", "cast weights", "gathered layers", "weights kept whole",
-        "dequantised layer", "dequantised weights", "image activations", "generator activations",
+        "dequantised layer", "dequantised weights", "inputs held by FSDP", "image activations", "generator activations",
     ]  # fmt: skip
     assert not any(np.any(part(tensors)) for part in left_out)
 

@@ -171,6 +171,8 @@ class States(_Part, frozen=True):
     where gradient buffers are allocated once and not freed between optimizer steps; `flat_gradients` where FSDP keeps
     adapters in one flat parameter with the frozen weights of their layer, and allocates gradients of all of it;
     `sharded_upcast` where FSDP's shards of what learns are float32 although less is loaded;
+    `reentrant` where layers are recomputed in a function of autograd's own (use_reentrant of torch.utils.checkpoint)
+    around the units that FSDP wraps, whose hooks then hold what a frozen layer reads until the backward is through;
     `narrow_parameters` where products in 8 or 4 bit use weights that are kept so, in the place of 16-bit ones;
     `copies_on_host` where models that stand frozen beside the one that learns wait in host memory, and take its place
     for their passes, once a step;
@@ -191,6 +193,7 @@ class States(_Part, frozen=True):
     gradients_persist: bool
     flat_gradients: bool
     sharded_upcast: bool
+    reentrant: bool
     updates_in_backward: bool
     copies_as_loaded: bool
     copies_on_host: bool

@@ -27,7 +27,7 @@ from xe_sizer.training.activations import (
     runs_backward,
 )
 from xe_sizer.training.gathering import gathered_beyond
-from xe_sizer.training.layout import SELECTIVE, build_stages, micro_batches_in_flight
+from xe_sizer.training.layout import FULL, SELECTIVE, build_stages, micro_batches_in_flight
 from xe_sizer.training.model_states import (
     Shards,
     StateBytes,
@@ -214,6 +214,13 @@ class Evaluation(Immutable):
         """Frozen elements of the layers that share a flat parameter with what learns, shape (stage, layout) [-]."""
         held, shares = self.held, self.job.stack.states.flat_gradients and bool(np.any(self.held.adapters))
         return (held.linear + held.experts) * (1.0 - self.base) * self.gathers * float(shares)
+
+    @cached_property
+    def holds_inputs(self) -> NDArray[np.bool_]:
+        """Where FSDP keeps what frozen layers read until their backward is through, shape (layout,)."""
+        states, layouts = self.job.stack.states, self.layouts
+        frozen = states.reentrant and not states.flat_gradients and not self.job.method.learning.base
+        return np.asarray((layouts.zero >= 2) & (layouts.recompute == FULL) & frozen)
 
     @cached_property
     def further_state_bytes(self) -> Array:

@@ -683,6 +683,27 @@ def saved_activations(evaluation: Evaluation) -> Sum:
 
 
 @part(
+    "inputs held by FSDP",
+    "hidden state x 2 (recomputed layers - 1), of inputs and their gradients, at the backward of the first layer; then "
+    "x 2 recomputed layers",
+    "PyTorch FSDP; reentrant recomputation of frozen layers",
+    lambda evaluation: bool(np.any(evaluation.holds_inputs)),
+)
+def held_inputs(evaluation: Evaluation) -> Sum:
+    """A frozen unit is freed by a hook on its inputs, which lives until the whole backward is through.
+
+    Reentrant recomputation makes these inputs anew for each layer, and hook and closure keep them with their gradients.
+
+    Source: torch/distributed/fsdp/_runtime_utils.py, _register_post_backward_reshard_only_hook
+    (register_multi_grad_hook) and _post_backward_final_callback; torch/utils/checkpoint.py,
+    CheckpointFunction.backward; traced.
+    """
+    layers = named(evaluation.kept_layers * evaluation.recomputed * evaluation.holds_inputs, "recomputed frozen layers")
+    state = named(2.0 * evaluation.saved.checkpoint, "B of a hidden state and its gradient")
+    return _sum_over_time((FIRST_LAYER, larger(layers - 1.0, 0.0) * state), (BACKWARD_END, layers * state))
+
+
+@part(
     "layer in its backward",
     "its saved tensors not yet freed + fresh gradients + gradients of operator outputs, at their worst",
     "operator graph, walked backwards",
@@ -748,7 +769,7 @@ def generator_kept(evaluation: Evaluation) -> Array:
 
 STATE_PARTS = (weights, adapters, gradients, optimizer_states)
 """What a rank holds whatever it computes at the moment."""
-PASSING_PARTS = (saved_activations, encoder_kept, generator_kept, layer_in_backward, logits_and_loss)
+PASSING_PARTS = (saved_activations, held_inputs, encoder_kept, generator_kept, layer_in_backward, logits_and_loss)
 """What comes and goes with a micro-batch, as long as its longest sequence."""
 TENSOR_PARTS = (
     weights,
@@ -763,6 +784,7 @@ TENSOR_PARTS = (
     gradients,
     optimizer_states,
     saved_activations,
+    held_inputs,
     encoder_kept,
     generator_kept,
     layer_in_backward,
