@@ -248,6 +248,33 @@ def _masked_attention_times(op: Attention, device: Device) -> tuple[Array, Array
     return forward, attention_time_s(flops, moved, sequence, law, peak, bandwidth, backward=True)
 
 
+# Triton kernels of chunked scans against products and memory passes as large; they mix them with exponentials and sums.
+# Measured: training Mamba-2 of 1.4B (48 layers, 4 x 4,096 tokens) reaches 102, 239 and 360 TFLOP/s on A100, H200 and
+# GB200 (state-spaces/mamba issue 904), where all but the scan is priced as here and the scan at 0.48, 0.4 and 0.32.
+SCAN_SHARE, SCAN_PEAK, SCAN_DECLINE = 0.48, 312e12, 0.2
+
+
+def scan_share(peak_flops_per_s: float) -> float:
+    """Share of the rate of products as large that chunked scans reach [-].
+
+        share = 0.48 min(1, (peak / 312e12)^-0.2)
+
+    Tensor cores became faster than exponentials and shared memory, and the kernels of scans use no newer instructions
+    than the A100's.
+
+    Parameters
+    ----------
+    peak_flops_per_s : dense peak of the products inside scans [FLOP/s]
+
+    Returns
+    -------
+    float [-], a number: shape ()
+
+    Source: fitted to three accelerators; the comment at the constants names them.
+    """
+    return SCAN_SHARE * min(1.0, (peak_flops_per_s / SCAN_PEAK) ** -SCAN_DECLINE)
+
+
 def _scan_times(op: Scan, device: Device) -> tuple[Array, Array]:
     """Each product is a kernel over all heads and chunks; the states pass from chunk to chunk in another."""
     law, peak, bandwidth = device.scan_matmul, device.attention_peak_flops_per_s, device.bandwidth_bytes_per_s
