@@ -365,6 +365,17 @@ ATTENTION: dict[str, dict[str, Kernel]] = {
     },
 }
 
+# Width of a head at which exponentials and sums of scores take as long as its products. Forward of 16k tokens on an
+# H100, heads of 64 and 128 (arXiv:2407.08608, figure 5): FlashAttention-2 324 and 370 TFLOP/s, FlashAttention-3 497 and
+# 648. An A100 runs the kernels of FlashAttention-2. A B200 has the H100's exponentials beside twice its tensor cores, a
+# B300 twice as many; that the width goes with them is assumed.
+HALF_HEAD_DIM = {"flash-1": 21, "flash-2": 21, "flash-3": 56}
+OTHER_HALF_HEAD_DIMS = {
+    "a100-sxm-80gb": {"flash-1": 21, "flash-2": 21, "flash-3": 21},
+    "l40s": {"flash-1": 21, "flash-2": 21, "flash-3": 21},
+    "b200": {"flash-1": 21, "flash-2": 21, "flash-3": 112},
+}
+
 # Attention over a cache: system and engine of the fit, and the bandwidth that it took over the profile's.
 DECODES = {
     "a100-sxm-80gb": ("a100_sxm", "vllm/0.14.0", 1.0),
