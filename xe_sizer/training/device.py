@@ -77,6 +77,7 @@ def without_losses(stack: Stack, efficiency: Efficiency) -> Stack:
         backward_launch_us=0.0,
         step_overhead_ms=0.0,
         micro_batch_overhead_ms=0.0,
+        gathered_module_us=0.0,
     )
     if not efficiency.hides_exchanges:
         return msgspec.structs.replace(stack, host=host)
