@@ -159,7 +159,9 @@ class Fits:
             products |= {p: {**products["fp8"], **law} for p, law in measured_peaks(row).items()}
         laws = {
             "matmul": products or measured_peaks(row),
-            "attention": {kernel: self.kernel(law) for kernel, law in extra.ATTENTION.get(name, {}).items()},
+            "attention": {
+                family: self.kernel(law, name, family) for family, law in extra.ATTENTION.get(name, {}).items()
+            },
             "decode": self.decode(name),
             "collectives": self.operations(name),
             "memory_bound": self.memory_bound(name),
@@ -185,9 +187,10 @@ class Fits:
             }
         )
 
-    def kernel(self, law: extra.Kernel) -> dict[str, Value]:
+    def kernel(self, law: extra.Kernel, name: str, family: str) -> dict[str, Value]:
+        half_head_dim = extra.OTHER_HALF_HEAD_DIMS.get(name, extra.HALF_HEAD_DIM)[family]
         if law.table is None:
-            return {**law.values, "source": law.note}
+            return {**law.values, "half_head_dim": half_head_dim, "source": law.note}
         row = next(r for r in self.attention if (r["system"], r["source"], r["phase"]) == (*law.table, "prefill"))
         p = json.loads(row["params"])
         engine = law.table[1].replace("/", " ")
@@ -196,6 +199,7 @@ class Fits:
             "flops_efficiency": p["e_flops_inf"],
             "backward_flops_efficiency": law.values["backward_flops_efficiency"],
             "half_length": p["s0"],
+            "half_head_dim": half_head_dim,
             "memory_efficiency": round(p["e_bw"] * law.bandwidth_scale, 3),
             "median_error": round(float(row["med_err"]), 3),
             "p90_error": round(float(row["p90_err"]), 3),

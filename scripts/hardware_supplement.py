@@ -185,6 +185,18 @@ _WIDE, _NARROW = _CLOCK.format(""), _CLOCK.format(", without the cast in front")
 _FOUR_BIT = "fastest and median of 78 products of 16 to 60 TFLOP each, timed by aiconfigurator (trtllm 1.3.0rc20)"
 _TYPICAL = "measured by AMD: {} TFLOP/s at most, {} in products of DeepSeek-V3 (Typical Attained FLOPs, October 2026)"
 _MOST = "measured by AMD: {} TFLOP/s at most (Max-Achievable FLOPs, part 2)"
+# Steps draw full power for longer than the products alone, which on the H100 too leaves 0.92 of these.
+_B200_STEPS = (
+    " Steps, which draw full power for longer, reach 0.81 of that: fitted to dense steps of five publications (MLPerf "
+    "llama2_70b_lora 4.1, 5.0 and 5.1, NeMo 25.02, Megatron Bridge 25.11: 0.70 to 0.86), their geometric mean 0.78 "
+    "shrunk by 5 / 6."
+)
+_B300_STEPS = (
+    " Steps, which draw full power for longer, reach 0.92 of that: fitted to dense steps of two publications (MLPerf "
+    "llama2_70b_lora 5.1 on whole nodes 0.73, Halo on single GPUs 1.06), their geometric mean 0.88 shrunk by 2 / 3."
+)
+_AS_IN_16_BIT = " Steps: {} of that, as in 16 bit."
+_B200_NARROW = _AS_IN_16_BIT.format(0.81)
 _OF_THE_MI355X = "that of the MI355X; sustained: x (1000 / 1400 W)^0.8 of its TFLOP/s, as GB300 to B200"
 _OF_CDNA3 = (
     "the share that the MI300X reached in 2024 (668.4 of 1307.4 TFLOP/s); sustained: x 0.855, as on A100 and H100. "
@@ -196,7 +208,7 @@ REST_IN_FOUR_BIT = {
 }
 _CDNA2 = {"bf16": (0.511, 0.437, _OF_CDNA3)}
 SUSTAINED: dict[str, dict[str, tuple[float, float, str]]] = {
-    "b200": {"fp4": (0.505, 0.455, f"{_FOUR_BIT}; the rest as in 8 bit, assumed")},
+    "b200": {"fp4": (0.505, 0.369, f"{_FOUR_BIT}.{_B200_NARROW} The rest as in 8 bit, assumed.")},
     "gb200": {
         "bf16": (0.729, 0.574, _BEST.format(1822, 2500, _WIDE)),
         "fp8": (0.723, 0.573, _BEST.format(3615.6, 5000, _NARROW)),
@@ -208,9 +220,9 @@ SUSTAINED: dict[str, dict[str, tuple[float, float, str]]] = {
         "fp4": (0.646, 0.428, _FOUR_BIT),
     },
     "b300": {
-        "bf16": (0.786, 0.643, _BEST.format(1769, 2250, _WIDE)),
-        "fp8": (0.745, 0.652, _BEST.format(3353.3, 4500, _NARROW)),
-        "fp4": (0.665, 0.463, _FOUR_BIT),
+        "bf16": (0.786, 0.592, _BEST.format(1769, 2250, _WIDE) + _B300_STEPS),
+        "fp8": (0.745, 0.6, _BEST.format(3353.3, 4500, _NARROW) + _AS_IN_16_BIT.format(0.92)),
+        "fp4": (0.665, 0.426, f"{_FOUR_BIT}.{_AS_IN_16_BIT.format(0.92)}"),
     },
     "mi325x": {"bf16": (0.636, 0.471, _TYPICAL.format(831, 616)), "fp8": (0.54, 0.438, _TYPICAL.format(1409, 1143))},
     "mi300x": {
@@ -270,8 +282,8 @@ MATMUL_FITS: dict[str, dict[str, MatmulFit]] = {
         "fp8": MatmulFit(("h100_sxm", "trtllm/1.3.0rc20"), 0.458, _POWER_LIMITED),
     },
     "b200": {
-        "bf16": MatmulFit(("b200_sxm", "trtllm/1.3.0rc20"), 0.597, _WIDE, _B200_BANDWIDTH),
-        "fp8": MatmulFit(("b200_sxm", "trtllm/1.3.0rc20"), 0.614, _NARROW, _B200_BANDWIDTH),
+        "bf16": MatmulFit(("b200_sxm", "trtllm/1.3.0rc20"), 0.484, _WIDE + _B200_STEPS, _B200_BANDWIDTH),
+        "fp8": MatmulFit(("b200_sxm", "trtllm/1.3.0rc20"), 0.497, _NARROW + _B200_NARROW, _B200_BANDWIDTH),
     },
     "l40s": {
         "bf16": MatmulFit(("l40s", "trtllm/1.0.0"), 0.574, f"Weights beyond the cache. {_NOT_SLOWED}"),
@@ -351,6 +363,17 @@ ATTENTION: dict[str, dict[str, Kernel]] = {
         "flash-2": _fitted("l40s", "vllm/0.24.0", 0.47, "Backward: 0.85 of it, as on the A100; assumed."),
         "flash-3": _fitted("l40s", "vllm/0.24.0", 0.47, "Backward: 0.85 of it, as on the A100; assumed."),
     },
+}
+
+# Width of a head at which exponentials and sums of scores take as long as its products. Forward of 16k tokens on an
+# H100, heads of 64 and 128 (arXiv:2407.08608, figure 5): FlashAttention-2 324 and 370 TFLOP/s, FlashAttention-3 497 and
+# 648. An A100 runs the kernels of FlashAttention-2. A B200 has the H100's exponentials beside twice its tensor cores, a
+# B300 twice as many; that the width goes with them is assumed.
+HALF_HEAD_DIM = {"flash-1": 21, "flash-2": 21, "flash-3": 56}
+OTHER_HALF_HEAD_DIMS = {
+    "a100-sxm-80gb": {"flash-1": 21, "flash-2": 21, "flash-3": 21},
+    "l40s": {"flash-1": 21, "flash-2": 21, "flash-3": 21},
+    "b200": {"flash-1": 21, "flash-2": 21, "flash-3": 112},
 }
 
 # Attention over a cache: system and engine of the fit, and the bandwidth that it took over the profile's.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from cases import REGISTRY
+from msgspec.structs import replace
 
 from xe_sizer.laws.attention import AttentionLaw, attention_time_s, eager_attention_bytes
 from xe_sizer.laws.device import Efficiency, device
@@ -60,3 +61,16 @@ def test_a_query_without_keys_is_as_slow_as_one_key() -> None:
     )
     found = attention_time_s(1e6, 0.0, [0.0, 1.0, 4.0, 8.0], law, 1e6, 1e12)
     assert found == pytest.approx([18.0, 18.0, 6.0, 4.0])
+
+
+@pytest.mark.parametrize(("gpu", "family", "narrow", "wide"), [
+    ("h100-sxm-80gb", "flash-2", 324, 370), ("h100-sxm-80gb", "flash-3", 497, 648),
+])  # fmt: skip
+def test_narrow_heads_have_more_exponentials_for_each_product(
+    gpu: str, family: str, narrow: float, wide: float
+) -> None:
+    """Forward of 16k tokens with heads of 64 and of 128: arXiv:2407.08608, figure 5."""
+    law = replace(REGISTRY.accelerator(gpu).laws.attention[family], floor_s=0.0)
+    narrow_s, wide_s, wider_s = attention_time_s(1e15, 0.0, 16384, law, 1e15, 1e12, head_dim=[64, 128, 256])
+    assert narrow_s / wide_s == pytest.approx(wide / narrow, rel=0.005)
+    assert wider_s == wide_s

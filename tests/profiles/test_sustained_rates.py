@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from xe_sizer.profiles.catalogue import Registry
@@ -16,6 +18,8 @@ MEASURED = {
     "gb200": {"bf16": 1436, "fp8": 2863, "fp4": 4458},
     "gb300": {"bf16": 1754, "fp8": 3636, "fp4": 6424},
 }
+# Of that, what dense steps of published runs reach: log-mean over publications, shrunk by n / (n + 1).
+BEST = {"b200": (0.70, 0.81, 0.80, 0.74, 0.86), "b300": (0.73, 1.06)}
 
 
 def sustained(gpu: str, precision: str) -> float:
@@ -27,7 +31,9 @@ def sustained(gpu: str, precision: str) -> float:
 @pytest.mark.parametrize("precision", ["bf16", "fp8", "fp4"])
 @pytest.mark.parametrize("gpu", MEASURED)
 def test_long_products_at_the_clock_that_power_leaves(gpu: str, precision: str) -> None:
-    assert sustained(gpu, precision) == pytest.approx(MEASURED[gpu][precision], rel=0.005)
+    best = BEST.get(gpu, (1.0,))
+    shrunk = math.exp(sum(math.log(share) for share in best) / (len(best) + 1))
+    assert sustained(gpu, precision) == pytest.approx(MEASURED[gpu][precision] * shrunk, rel=0.01)
 
 
 def test_power_explains_the_rates_of_one_generation() -> None:

@@ -354,3 +354,47 @@ def test_launches_behind_the_counts_of_tokens_do_not_hide_before_them() -> None:
     grouped = replace(slow, stack=msgspec.structs.replace(slow.stack, kernels=together))
     batch = Evaluation(grouped, chosen, Sequences.of_length(np.full(1, 4096.0)))
     assert batch.gaps_s[0][0, 0] == 0.0
+
+
+def hooks_s(made: Job, **sizes: object) -> list[float]:
+    """Of one pass under each layout."""
+    chosen = layouts(dp=8, **sizes)
+    return list(Evaluation(made, chosen, Sequences.of_length(np.full(len(chosen), 512.0))).module_hooks_s[0])
+
+
+@pytest.mark.parametrize(("kind", "adapters", "modules"), [
+    ("sft", {}, 7), ("lora", {"lora__rank": 8, "lora__targets": ["q", "v"]}, 11),
+])  # fmt: skip
+def test_zero_3_of_deepspeed_runs_hooks_around_every_module(
+    kind: str, adapters: dict[str, object], modules: int
+) -> None:
+    """Llama's 32 layers have 7 matrices each, and adapters two each; FSDP gathers whole layers, ZeRO-2 nothing."""
+    made = job(kind=kind, stack="deepspeed", **adapters)
+    each_s = made.stack.host.gathered_module_us / 1e6
+    assert hooks_s(made, zero=[2, 3]) == pytest.approx([0.0, 32 * modules * each_s])
+    assert hooks_s(job(kind=kind, stack="hf-bf16", **adapters), zero=3) == [0.0]
+
+
+@pytest.mark.parametrize(("stack", "each"), [("deepspeed", 1), ("deepspeed@0.17", 128)])
+def test_experts_of_a_layer_are_fetched_as_one_or_matrix_by_matrix(stack: str, each: int) -> None:
+    """48 layers of four matrices of attention, a router, and experts: two products of all, or three of each of 128."""
+    made = job("qwen3-30b-a3b", kind="sft", stack=stack)
+    (found,) = hooks_s(made, zero=3)
+    experts = 2 if each == 1 else 3 * each
+    assert found == pytest.approx(48 * (5 + experts) * made.stack.host.gathered_module_us / 1e6, rel=0.02)
+
+
+def test_the_host_waits_for_hooks_in_every_pass() -> None:
+    """Forward and backward, and once more where layers are recomputed, beside kernels that take no time."""
+    made = job(stack="deepspeed", train__seq_len=8, train__padding="to-seq-len")
+    bare = made.stack.host
+    none, hooks = (
+        timeline(
+            replace(made, stack=msgspec.structs.replace(made.stack, host=host)),
+            layouts(dp=8, zero=3, grad_accum=2, recompute=[0, 2]),
+        ).components["host"]
+        for host in (msgspec.structs.replace(bare, gathered_module_us=0.0), bare)
+    )
+    more = 2 * 32 * 7 * bare.gathered_module_us / 1e6
+    assert hooks[1] - hooks[0] == pytest.approx(more + (none[1] - none[0]), rel=0.2)
+    assert np.all(hooks - none > 0.5 * more)

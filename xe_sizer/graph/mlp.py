@@ -54,8 +54,11 @@ WRITTEN_OUT_PASSES, WRITTEN_OUT_KEPT, WRITTEN_OUT_LAUNCHES = (20.0, 32.0), 4.0, 
 TIMES_PASSES = (3.0, 5.0)  # a product of two tensors: read both, write one; read it and both, write two
 # Activations that are several kernels where nothing fuses them: passes, launches, and tensors that autograd keeps.
 # clamped: min(gate, 7) sigmoid(1.702 gate) (clip(up, -7, 7) + 1), seven kernels or six; gate and up, and four results.
+# Fused, the limits are kernels in front all the same: both limited and joined (8), gradients masked and joined (10);
+# gate and up, before and after (Megatron-Core fusions/fused_bias_geglu.py, weighted_bias_quick_geglu_impl).
 # quick: x sigmoid(1.702 x), three kernels; x and the sigmoid.
 STEPS = {
+    ("swiglu-clamped", "fused"): ((11.0, 15.0), (4.0, 6.0), 4.0),
     ("swiglu-clamped", "native"): ((14.0, 24.0), (6.0, 11.0), 6.0),
     ("swiglu-clamped", "eager"): ((16.0, 26.0), (7.0, 12.0), 6.0),
     ("gelu-quick", "native"): ((7.0, 14.0), (3.0, 5.0), 2.0),
@@ -108,7 +111,7 @@ def activation(block: Block, name: str, module: str, elements: Array) -> MemoryB
     """The activation of an MLP.
 
         bytes = GATED_PASSES or PLAIN_PASSES x elements x element that linear layers return
-        kept = 2 tensors, or 3 step by step (gate, up, act(gate)), clamped 6; plain: 1, its input; quick 2
+        kept = 2 tensors, or 3 step by step (gate, up, act(gate)), clamped 4 or 6; plain: 1, its input; quick 2
 
     ReLU keeps its output instead, which the next product keeps anyway when it learns. A GELU that is written out
     returns float32 under autocast, which lives until the next product has cast it, and is a factor of the gate.

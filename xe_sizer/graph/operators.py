@@ -575,6 +575,11 @@ class Attention(Operator):
     blocks: Array | None = None
 
     @property
+    def head_dim(self) -> float:
+        """Width of a head: the mean of its keys' and its values'."""
+        return (self.qk_head_dim + self.v_head_dim) / 2.0
+
+    @property
     def forward_flops(self) -> Array:
         return 2.0 * self.batch * self.heads * self.pairs * (self.qk_head_dim + self.v_head_dim)
 

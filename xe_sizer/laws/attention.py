@@ -13,8 +13,9 @@ class AttentionLaw(Immutable, eq=True):
     """Law of one attention kernel family on one accelerator.
 
     `half_length` is the sequence at which the kernel reaches half of `flops_efficiency` (tiles and the causal
-    diagonal waste more of a short sequence). `sharpness` of the knee between computing and moving:
-    measured kernels add.
+    diagonal waste more of a short sequence), `half_head_dim` the width of a head at which exponentials and sums of
+    scores take as long as its products. Efficiencies are those of heads of 128. `sharpness` of the knee between
+    computing and moving: measured kernels add.
     """
 
     floor_s: float
@@ -26,6 +27,7 @@ class AttentionLaw(Immutable, eq=True):
     p90_error: float | None = None
     source: str = ""
     sharpness: float = 1.0
+    half_head_dim: float = 0.0
 
 
 class DecodeLaw(Immutable, eq=True):
@@ -39,6 +41,7 @@ class DecodeLaw(Immutable, eq=True):
     source: str = ""
 
 
+MEASURED_HEAD_DIM = 128.0  # of the heads that efficiencies were measured at; wider ones are taken to reach the same
 # Counted: FlashAttention recomputes the scores in its backward: 5 matrix products against 2 (Dao 2022, algorithm 4).
 FLASH_BACKWARD_FLOPS = 2.5
 # Counted: with the probabilities kept, the backward needs 4 products: dV, dP, dQ, dK.
@@ -57,33 +60,38 @@ def attention_time_s(
     peak_flops_per_s: float,
     bandwidth_bytes_per_s: float,
     backward: bool = False,
+    head_dim: ArrayLike = MEASURED_HEAD_DIM,
 ) -> NDArray[np.float64]:
     """Time of one fused attention kernel, softmax(Q K^T) V.
 
-        t = t0 + F (1 + s0 / s) / (e peak) + bytes / (e_b bandwidth)
-        t = t0 + ((F (1 + s0 / s) / (e peak))^p + (bytes / (e_b bandwidth))^p)^(1/p)      where p is given
+        t = t0 + F g (1 + s0 / s) / (e peak) + bytes / (e_b bandwidth)
+        t = t0 + ((F g (1 + s0 / s) / (e peak))^p + (bytes / (e_b bandwidth))^p)^(1/p)      where p is given
+        g = (1 + d0 / d) / (1 + d0 / 128)      d = head_dim, at most 128
 
     Parameters
     ----------
     flops : F, what the mask leaves; of a backward times FLASH_BACKWARD_FLOPS or EAGER_BACKWARD_FLOPS [FLOP]
     moved_bytes : Q, K, V and output (and their gradients), read or written once [bytes]
     sequence : s, keys per query [-]
-    law : t0 [s], s0 [-], e, e_b and p [-] of one family of kernels
+    law : t0 [s], s0, d0, e, e_b and p [-] of one family of kernels
     peak_flops_per_s : dense peak of the precision [FLOP/s]
     bandwidth_bytes_per_s : of the accelerator's memory [bytes/s]
     backward : whether the kernel is a backward, which has an e of its own
+    head_dim : of queries and values on average: each score is one exponential, of however few FLOPs [-]
 
     Returns
     -------
     ndarray of float, shape that flops, bytes and sequence broadcast to, seconds [s]; zero where there are no FLOPs
 
     Source: fitted to kernels timed by aiconfigurator, or to published kernels of one family; the accelerator's profile
-    names data and error of the fit.
+    names data and error of the fit. d0: forward of heads of 64 and 128 on an H100 (arXiv:2407.08608, figure 5).
     """
     flops = np.asarray(flops, dtype=np.float64)
     efficiency = law.backward_flops_efficiency if backward else law.flops_efficiency
     length_penalty = 1.0 + law.half_length / np.maximum(np.asarray(sequence, dtype=np.float64), 1.0)
-    compute_s = flops * length_penalty / (efficiency * peak_flops_per_s)
+    width = np.minimum(np.asarray(head_dim, dtype=np.float64), MEASURED_HEAD_DIM)
+    width_penalty = (1.0 + law.half_head_dim / width) / (1.0 + law.half_head_dim / MEASURED_HEAD_DIM)
+    compute_s = flops * length_penalty * width_penalty / (efficiency * peak_flops_per_s)
     memory_s = np.asarray(moved_bytes) / (law.memory_efficiency * bandwidth_bytes_per_s)
     both_s = compute_s + memory_s if law.sharpness == 1.0 else smooth_maximum(compute_s, memory_s, law.sharpness)
     return np.where(flops > 0, law.floor_s + both_s, 0.0)

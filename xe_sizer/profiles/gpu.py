@@ -85,6 +85,7 @@ class AttentionProfile(Struct, frozen=True, forbid_unknown_fields=True):
     backward_flops_efficiency: Fraction
     memory_efficiency: Fraction
     half_length: NotNegative = 0.0
+    half_head_dim: NotNegative = 0.0
     median_error: Error | None = None
     p90_error: Error | None = None
     source: str = ""
@@ -392,6 +393,7 @@ def _attention_law(law: AttentionProfile, realised: float) -> AttentionLaw:
         floor_s=law.floor_us * MICRO,
         flops_efficiency=law.flops_efficiency * realised,
         half_length=law.half_length,
+        half_head_dim=law.half_head_dim,
         memory_efficiency=law.memory_efficiency,
         backward_flops_efficiency=law.backward_flops_efficiency and law.backward_flops_efficiency * realised,
         median_error=law.median_error,

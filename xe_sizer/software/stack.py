@@ -203,13 +203,20 @@ class States(_Part, frozen=True):
 
 
 class Host(_Part, frozen=True):
-    """`sharded_adapter_us`: what an adapter factor adds to a pass where FSDP wraps each in a unit of its own."""
+    """Time that Python takes around kernels.
+
+    sharded_adapter_us : what an adapter factor adds to a pass where FSDP wraps each in a unit of its own
+    gathered_module_us : hooks of a linear layer in a pass where ZeRO-3 gathers every module by itself
+    leaf_experts : the experts of a layer are one such module; else each of their matrices is
+    """
 
     forward_launch_us: Duration
     backward_launch_us: Duration
     step_overhead_ms: Duration
     micro_batch_overhead_ms: Duration
     sharded_adapter_us: Duration
+    gathered_module_us: Duration
+    leaf_experts: bool
     cpu_adam_gb_per_s_per_node: Rate
 
 
@@ -465,6 +472,10 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     @property
     def sharded_adapter_s(self) -> float:
         return self.host.sharded_adapter_us * MICRO
+
+    @property
+    def gathered_module_s(self) -> float:
+        return self.host.gathered_module_us * MICRO
 
     @property
     def weights_dtypes(self) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from xe_sizer.graph.inputs import KEPT_WIDE
 from xe_sizer.laws.device import Efficiency, device
+from xe_sizer.laws.operator_time import scan_share
 from xe_sizer.software.number_formats import casts_of
 from xe_sizer.software.stack import Overlap
 from xe_sizer.units import FLOAT32
@@ -20,12 +21,6 @@ if TYPE_CHECKING:
     from xe_sizer.software.stack import Stack
     from xe_sizer.training.job import Job
     from xe_sizer.training.methods import Method
-
-
-# Triton kernels of chunked scans against products and memory passes as large; they mix them with exponentials and sums.
-# Measured: training Mamba-2 of 1.4B (48 layers, 4 x 4,096 tokens) reaches 102, 239 and 360 TFLOP/s on A100, H200 and
-# GB200 (state-spaces/mamba issue 904), where all but the scan is priced as here and the scan at 0.48, 0.4 and 0.32.
-SCAN_SHARE = 0.4
 
 
 def build_device(gpu: Accelerator, stack: Stack, method: Method, precision: str, chosen: Efficiency) -> Device:
@@ -40,7 +35,7 @@ def build_device(gpu: Accelerator, stack: Stack, method: Method, precision: str,
     made = device(gpu, precision, stack.kernels.attention_family, stack.efficiency, chosen, wide, activations)
     if chosen.fixed:
         return made
-    made = replace(made, scan_share=SCAN_SHARE)
+    made = replace(made, scan_share=scan_share(made.attention_peak_flops_per_s))
     casts = casts_of(stack, precision, gpu.peak_flops_per_s)
     if casts is None:
         return made
@@ -82,6 +77,7 @@ def without_losses(stack: Stack, efficiency: Efficiency) -> Stack:
         backward_launch_us=0.0,
         step_overhead_ms=0.0,
         micro_batch_overhead_ms=0.0,
+        gathered_module_us=0.0,
     )
     if not efficiency.hides_exchanges:
         return msgspec.structs.replace(stack, host=host)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from xe_sizer.graph.experts import MODULES, find_loop
 from xe_sizer.graph.operators import Attention, Matmul, as_array
 from xe_sizer.graph.recompute import recomputed_exchanges
 from xe_sizer.graph.transformer import logits_per_rank
@@ -489,11 +490,28 @@ class Evaluation(Immutable):
         again = self.runs_back[0] * self.recomputed
         recomputed = again * self.stage_shares[0] * by_layout[0][0]
         backward_launch_s = backward * stack.backward_launch_s + recomputed * stack.forward_launch_s
+        backward_launch_s = backward_launch_s + (self.runs_back[0] + again) * self.module_hooks_s
         launched, run_s = self._behind_counts()
-        ahead_s, launch_s = self.forward_run_s - run_s, stack.forward_launch_s
+        launch_s = stack.forward_launch_s
+        ahead_s = self.forward_run_s - run_s - self.module_hooks_s
         forward_gap_s = exposed_launch_time_s(forward - launched, launch_s, ahead_s)
         forward_gap_s = forward_gap_s + exposed_launch_time_s(launched, launch_s, run_s)
         return forward_gap_s, np.maximum(0.0, backward_launch_s - self.backward_run_s)
+
+    @cached_property
+    def module_hooks_s(self) -> Array:
+        """Time of the host in one pass over layers that ZeRO-3 gathers module by module [s].
+
+        Every product with weights is a module, and so is each half of an adapter; of experts each one's where they are
+        modules that run one after the other, unless their layer is fetched as one.
+        """
+        job, modules = self.job, np.zeros(1)
+        loops = job.model.experts is not None and find_loop(job.kernels, job.model.experts) == MODULES
+        for op in self.operators[0]:
+            if isinstance(op, Matmul) and not op.computed:
+                each = loops and op.module == EXPERTS and not job.stack.host.leaf_experts
+                modules = modules + op.layers * (op.copies if each else 1.0)
+        return self.gathers * self.stage_shares[0] * self._by_layout(modules) * self.job.stack.gathered_module_s
 
     def _behind_counts(self) -> tuple[Array, Array]:
         """Launches and kernels [s] of the forward behind counts of tokens that the host reads, in layers with experts.
