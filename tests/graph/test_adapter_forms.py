@@ -53,9 +53,9 @@ WAYS = {
 }
 
 
-def around(way: str, form: LowRank = LowRank(RANK), returned: float | None = None, **learning: object) -> GraphInputs:
+def around(way: str, magnitudes: bool = False, returned: float | None = None, **learning: object) -> GraphInputs:
     options, autocast = WAYS[way]
-    learns = replace(FROZEN, adapters={"q": form}, **options, **learning)
+    learns = replace(FROZEN, adapters={"q": LowRank(RANK, magnitudes=magnitudes)}, **options, **learning)
     made = graph(LLAMA, learns, Kernels(fused_qkv=False), batch=1, sequence=TOKENS, tp=TP)
     return replace(made, autocast=autocast, returned_element_bytes=returned)
 
@@ -145,7 +145,7 @@ def test_magnitudes_take_the_norm_of_the_adapted_weight_in_every_forward() -> No
     """peft dora.py: of a weight's element B A, copy, scaled, sum and norm; of an output its scaling by magnitudes."""
     n, k = OUTPUTS, INPUTS
     for way, size in (("wide", 4), ("base", 2)):
-        op = named(around(way, LowRank(RANK, magnitudes=True)))["q adapter magnitudes"]
+        op = named(around(way, magnitudes=True))["q adapter magnitudes"]
         weights = n * k * ((1 + 1 + 2 + 3 + 1) * size + 2) + 2 * k * k * size
         outputs = (2 + 2 + 2 + 3) * TOKENS * n * size
         found = [count * TOKENS for count in numbers(op, "forward_bytes", "backward_bytes")]
