@@ -149,7 +149,7 @@ def test_states_go_to_the_host_and_come_back() -> None:
     assert offloading(training("critic", offloads=())).tolist() == [0, 0]
     adam = moved_bytes(one.resolved.actor, EIGHT, ("optimizer",))
     both = moved_bytes(one.resolved.actor, EIGHT, ("optimizer", "params"))
-    assert np.all((0 < adam) & (adam < both))
+    assert np.all((adam > 0) & (adam < both))
     # Reference and reward model stay in 16 bit, the latter with a row for its value.
     copies = 2 * PARAMETERS + 2 * (PARAMETERS + 2048)
     assert (states_bytes(one.resolved.actor, EIGHT) - both).tolist() == pytest.approx([copies] * 2)
