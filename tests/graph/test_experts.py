@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from statistics import NormalDist
+
 import numpy as np
 import pytest
 from cases import GPT, graph, job
 from msgspec.structs import replace
 
-from xe_sizer.graph.experts import busiest_load
-from xe_sizer.graph.inputs import Learning
+from xe_sizer.graph.experts import busiest_load, expert_rows, largest_of, reserved_rows, touched_experts
+from xe_sizer.graph.inputs import CASTS, Block, Learning
 from xe_sizer.graph.model import Experts, ModelShape
 from xe_sizer.graph.operators import Collective, Kernels, Matmul, MemoryBound, Operator, launches
 from xe_sizer.graph.transformer import layer_operators
@@ -245,3 +247,274 @@ def test_the_products_of_a_rank_do_not_depend_on_how_experts_are_split(split: st
         return float(sum((op.layers * op.forward_flops)[0] for op in found if "router" not in op.name))
 
     assert flops(ep=2, expert_tp=1) == pytest.approx(flops(ep=2, expert_tp=2)) == pytest.approx(flops(expert_tp=4))
+
+
+# Numbers of tokens and experts: who is busiest, how many are touched, and rows of grouped products.
+
+
+def block(kernels: Kernels | None = None, **sizes: float) -> Block:
+    return Block(graph(model("modules"), ALL, kernels, **sizes), {}, 1.0)
+
+
+MANY = Experts(count=64, per_token=6, ffn=FFN)
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.5])
+def test_one_token_touches_the_experts_that_it_picks_and_many_touch_all(spread: float) -> None:
+    kernels = Kernels(expert_spread=spread)
+    assert touched_experts(block(kernels, sequence=1), MANY).tolist() == pytest.approx([6])
+    assert touched_experts(block(kernels, sequence=1e7), MANY).tolist() == pytest.approx([64])
+    each = replace(MANY, per_token=64)
+    assert touched_experts(block(kernels, sequence=1), each).tolist() == pytest.approx([64])
+    counts = [float(touched_experts(block(kernels, sequence=tokens), MANY)[0]) for tokens in (1, 2, 8, 32, 128)]
+    assert counts == sorted(counts)
+
+
+def test_evenly_picked_experts_against_a_draw() -> None:
+    """E (1 - (1 - k / E)^T); the mean of a thousand draws is within a percent."""
+    draw = np.random.default_rng(1)
+    for tokens in (3, 12, 40):
+        picked = [np.argsort(draw.random((tokens, 64)), axis=1)[:, :6] for _ in range(1000)]
+        seen = np.mean([len(np.unique(picks)) for picks in picked])
+        found = float(touched_experts(block(sequence=tokens), MANY)[0])
+        assert found == pytest.approx(64 * (1 - (1 - 6 / 64) ** tokens))
+        assert found == pytest.approx(seen, rel=0.01)
+
+
+def test_popular_experts_leave_others_untouched() -> None:
+    """Counts of an expert are negative binomial: (1 + s^2 l)^(-1 / s^2), which evens out as s goes to 0."""
+    each = -np.log(1 - 6 / 64)
+    for spread in (0.3, 0.9):
+        missed = (1 - 6 / 64) * (1 + spread**2 * 19 * each) ** (-1 / spread**2)
+        found = touched_experts(block(Kernels(expert_spread=spread), sequence=20), MANY)
+        assert found.tolist() == pytest.approx([64 * (1 - missed)])
+    even, nearly = (
+        touched_experts(block(Kernels(expert_spread=spread), sequence=20), MANY)[0] for spread in (0.0, 1e-3)
+    )
+    assert nearly == pytest.approx(even, rel=1e-4)
+
+
+def test_the_busiest_of_expert_parallel_ranks_touches_more_than_its_share() -> None:
+    """8 ranks of 8 experts and 20 tokens each: of 160, the busiest is 1.43 deviations of n q (1 - q) above the mean."""
+    ranks = touched_experts(block(sequence=2, ep=8), MANY)
+    missed = (1 - 6 / 64) ** 16
+    assert ranks.tolist() == pytest.approx([8 * (1 - missed) + largest(8) * np.sqrt(8 * missed * (1 - missed))])
+    assert touched_experts(block(sequence=200, ep=8), MANY).tolist() == pytest.approx([8])
+    # Tensor ranks that share a batch route it once: tokens of the group are those of a rank, times ep over tp.
+    shared = touched_experts(block(sequence=16, tp=8, ep=8), MANY)
+    assert shared.tolist() == pytest.approx(ranks.tolist())
+
+
+def largest(ranks: int) -> float:
+    """Blom 1958: the expected maximum of so many normal values [deviations]."""
+    return NormalDist().inv_cdf((ranks - 0.375) / (ranks + 0.25))
+
+
+def test_the_largest_of_many_normal_values() -> None:
+    """1.267 of 5, 1.539 of 10 (tables of Harter 1961); 0 of one; of any shape."""
+    found = largest_of(np.array([[1.0, 5.0], [10.0, 5.0]]))
+    assert found == pytest.approx(np.array([[0.0, 1.163], [1.539, 1.163]]), abs=0.02)
+
+
+def test_rows_of_grouped_products_are_rounded_up_to_tiles() -> None:
+    """Half a tile of 128 on average, half a row's worth of few rows, no less than half of 16; nothing without tiles."""
+    routed, local = np.array([8.0, 320.0, 8000.0]), np.array([8.0, 8.0, 8.0])
+    rows, passing = expert_rows(Kernels(expert_tile=128.0), routed, routed, local, local, None)
+    assert rows.tolist() == [1 + 8, 40 + 20, 1000 + 64]
+    assert passing.tolist() == routed.tolist()
+    assert expert_rows(Kernels(), routed, routed, local, local, None)[0].tolist() == [1, 40, 1000]
+
+
+def test_reserved_rows_are_those_of_the_worst_case() -> None:
+    """Of 64 held experts each could leave 127 of 128 rows empty; 8 that are touched share them."""
+    routed, local, held = np.array([48.0, 48.0]), np.array([8.0, 8.0]), np.array([64.0, 64.0])
+    reserves, possible = np.array([True, False]), np.array([384.0, 384.0])
+    rows, passing = expert_rows(Kernels(expert_tile=128.0), routed, possible, local, held, reserves)
+    assert passing.tolist() == [384 + 64 * 127, 48]
+    assert rows.tolist() == [(384 + 64 * 127) / 8, 6 + 16 / 2]
+
+
+def test_rows_are_reserved_for_sizes_that_the_kernel_takes() -> None:
+    """vLLM, _valid_deep_gemm: at least 128 tokens, width above 512, both sizes multiples of 128, fewer than 8 ranks."""
+    columns = {
+        "tokens": [128.0, 127.0, 128.0, 128.0, 128.0, 128.0],
+        "width": [640.0, 640.0, 512.0, 700.0, 640.0, 640.0],
+        "hidden": [1024.0, 1024.0, 1024.0, 1024.0, 1000.0, 1024.0],
+        "ranks": [7.0, 7.0, 7.0, 7.0, 7.0, 8.0],
+    }
+    sizes = [np.array(column) for column in columns.values()]
+    gated = reserved_rows(Kernels(reserved_below=8.0, reserved_gated=True), *sizes)
+    assert gated is not None
+    assert gated.tolist() == [True, False, False, False, False, False]
+    always = reserved_rows(Kernels(reserved_below=8.0), *sizes)
+    assert always is not None
+    assert always.tolist() == [True, True, True, True, True, False]
+    assert reserved_rows(Kernels(), *sizes) is None
+
+
+def test_the_products_of_a_rank_go_over_the_reserved_rows() -> None:
+    """Where all ranks have all tokens, these could all pick its experts: 2 x 256 tokens of 2 ranks, 2 each."""
+    kernels = Kernels(dispatch="to-all", expert_tile=64.0, reserved_below=2.0)
+    inputs = graph(model("modules"), ALL, kernels, sequence=256, ep=2)
+    found = {op.name: op for op in layer_operators(inputs)}
+    product = found["expert down"]
+    assert isinstance(product, Matmul)
+    rows = 2 * 256 * PICKED + COUNT / 2 * 63
+    assert (product.m * product.copies).tolist() == pytest.approx([rows])
+    assert product.reserved is not None
+    assert product.reserved.tolist() == [True]
+    width = rows * FFN * 2
+    assert bytes_of(found["expert activation"]) == pytest.approx((3 * width, 5 * width))
+    assert float(found["expert down"].saved_bytes[0]) == pytest.approx(width)
+
+
+# Loops on a float32 hidden state, and what experts take beside their products.
+
+
+def wide(loop: str, kernels: Kernels = LOOP, learning: Learning = ALL, **changes: object) -> dict[str, Operator]:
+    inputs = replace(graph(model(loop), learning, kernels), residual_element_bytes=4.0)
+    return {op.name: op for op in layer_operators(replace(inputs, **changes)) if op.module == "experts"}
+
+
+def test_a_loop_casts_what_it_gathers_of_a_float32_state_for_each_reader() -> None:
+    """Gate and up read it apart: 2 casts of 6 bytes; fused or sorted one."""
+    apart, state = wide("modules"), TOKENS * HIDDEN
+    assert bytes_of(apart["dispatch"]) == pytest.approx(
+        (2 * SORTED * 4 + 2 * 6 * SORTED, 4 * (3 * SORTED + 4 * COUNT * state) + 2 * 6 * SORTED)
+    )
+    for loop in ("sliced", "split"):
+        forward, backward = bytes_of(wide(loop)["dispatch"])
+        assert forward == pytest.approx(2 * SORTED * 4 + 6 * SORTED)
+        gathered = 7 * SORTED + 4 * state if loop == "split" else 3 * SORTED + 4 * COUNT * state
+        assert backward == pytest.approx(4 * gathered + 6 * SORTED)
+    fused = bytes_of(wide("modules", replace(LOOP, fused_gate_up=True))["dispatch"])
+    assert fused[0] == pytest.approx(2 * SORTED * 4 + 6 * SORTED)
+    assert float(moving(apart["dispatch"]).temporary_bytes[0]) == 2 * SORTED * 4
+    assert float(np.sum(moving(apart["dispatch"]).forward_launches)) == pytest.approx(7 * COUNT)
+    assert float(np.sum(moving(apart["dispatch"]).backward_launches)) == pytest.approx(8 * COUNT)
+
+
+def test_gate_and_up_of_a_loop_keep_a_cast_each() -> None:
+    """The dispatch keeps the first; the up projection has one of its own where the state is wider."""
+    found = wide("modules")
+    assert float(found["dispatch"].saved_bytes[0]) == float(found["expert up"].saved_bytes[0]) == 2 * SORTED
+    assert float(of("modules")["expert up"].saved_bytes[0]) == 0
+    frozen = wide("modules", learning=FROZEN)
+    assert [float(frozen[name].saved_bytes[0]) for name in ("dispatch", "expert up", "expert down")] == [0, 0, 0]
+
+
+def test_outputs_of_experts_are_added_to_a_float32_state() -> None:
+    """Multiplication 2 and addition 3; back, the gather of 2 in float32, and 2 + 4 of outputs and weights."""
+    for loop, joined in (("modules", 0), ("split", 2 * 2)):
+        combine = moving(wide(loop)["combine"])
+        sides = ((2 * 2 + 3 * 4 + joined) * SORTED, ((2 + 4) * 2 + 2 * 4 + joined) * SORTED)
+        assert bytes_of(combine) == pytest.approx(sides)
+        assert combine.temporary_bytes.tolist() == [2 * SORTED * 2]
+        assert combine.saved_bytes.tolist() == [SORTED * 2]
+        started = [float(np.sum(side)) for side in (combine.forward_launches, combine.backward_launches)]
+        assert started == pytest.approx([8, 6] if loop == "split" else [3 * COUNT, 12 * COUNT])
+
+
+def test_slices_hold_two_gradients_like_the_whole() -> None:
+    slices = moving(of("sliced")["expert slices"])
+    assert slices.temporary_bytes.tolist() == pytest.approx([2 * COUNT * 3 * FFN * HIDDEN * 2])
+    assert slices.forward_bytes.tolist() == [0]
+    assert slices.forward_launches == 0
+
+
+def test_a_loop_that_skips_no_expert_comes_to_those_that_no_token_picked() -> None:
+    """Two tokens pick at most 4 of 16 experts; the older loop goes over all of them."""
+
+    def turns(way: str) -> float:
+        inputs = graph(model("modules"), ALL, replace(LOOP, experts=way), sequence=2)
+        found = {op.name: op for op in layer_operators(inputs)}
+        return float(np.sum(moving(found["expert activation"]).forward_launches))
+
+    assert turns("loop-all") == COUNT
+    assert turns("loop") == pytest.approx(COUNT * (1 - (1 - PICKED / COUNT) ** 2))
+
+
+def test_weights_of_experts_are_cast_one_by_one_in_a_loop_and_together_elsewhere() -> None:
+    """float32 weights: 6 bytes an element of the three matrices of every expert, one kernel for each in a loop."""
+    matrices = COUNT * 3 * FFN * HIDDEN
+    traffic = {"weight_forward_bytes": np.array([6.0]), "weight_backward_bytes": np.array([12.0])}
+    for way, kernels in (("loop", 3 * COUNT), ("grouped", 1)):
+        cast = moving(wide("modules", replace(LOOP, experts=way), **traffic)["experts weight traffic"])
+        assert bytes_of(cast) == pytest.approx((6 * matrices, 12 * matrices))
+        assert float(np.sum(cast.forward_launches)) == float(np.sum(cast.backward_launches)) == pytest.approx(kernels)
+
+
+def test_casts_of_experts_to_8_bit() -> None:
+    """Scaled by a history: 4 bytes of what products read and write; weights are narrowed with the update.
+
+    Side by side each of the two products of an expert has a cast of its own; autograd keeps one byte of an input.
+    """
+    casts = CASTS["transformer-engine"]["delayed"]
+    read, written = SORTED + TOKENS * PICKED * FFN, TOKENS * PICKED * 2 * FFN + SORTED
+    for way, kernels in (("grouped", 1), ("products", 2 * COUNT)):
+        found = wide("modules", Kernels(experts=way), casts=casts)
+        cast = moving(found["experts cast"])
+        assert bytes_of(cast) == pytest.approx((4 * read, 4 * written))
+        assert float(np.sum(cast.forward_launches)) == pytest.approx(kernels)
+        assert found["expert down"].saved_bytes.tolist() == pytest.approx([TOKENS * PICKED * FFN])
+
+
+def test_latent_experts_work_in_a_narrower_space() -> None:
+    """Tokens are projected to a quarter of the width, routed there, and projected back (Nemotron 3)."""
+    shape = model("modules")
+    narrow = replace(shape, experts=replace(shape.experts, latent=HIDDEN // 4))
+    found = {op.name: op for op in layer_operators(graph(narrow, ALL, tp=2, expert_tp=2))}
+    down, up, product = found["latent down"], found["latent up"], found["expert gate and up"]
+    assert isinstance(down, Matmul)
+    assert isinstance(up, Matmul)
+    assert isinstance(product, Matmul)
+    assert (down.m.tolist(), down.n.tolist(), down.saved_bytes.tolist()) == ([TOKENS / 2], [HIDDEN / 4], [0])
+    assert (up.m.tolist(), up.k.tolist()) == ([TOKENS / 2], [HIDDEN / 4])
+    assert up.saved_bytes.tolist() == [TOKENS / 2 * HIDDEN / 4 * 2]
+    assert (product.k.tolist(), product.n.tolist()) == ([HIDDEN / 4], [2 * FFN / 2])
+    assert found["dispatch"].saved_bytes.tolist() == [SORTED / 4 * 2]
+    assert "latent up" not in of("modules")
+
+
+def test_shared_experts_are_one_dense_mlp_of_their_summed_size() -> None:
+    shape = model("modules")
+    shared = replace(shape, experts=replace(shape.experts, shared_ffn=768))
+    found = {op.name: op for op in layer_operators(graph(shared, ALL, tp=2, expert_tp=2))}
+    first, last = found["shared expert gate and up"], found["shared expert down"]
+    assert isinstance(first, Matmul)
+    assert isinstance(last, Matmul)
+    assert (first.m.tolist(), first.n.tolist(), first.k.tolist()) == ([TOKENS], [2 * 768 / 2], [HIDDEN])
+    assert (last.n.tolist(), last.k.tolist()) == ([HIDDEN], [768 / 2])
+    width = TOKENS * 768 / 2 * 2
+    assert bytes_of(found["shared expert activation"]) == (3 * width, 5 * width)
+    assert last.saved_bytes.tolist() == [width]
+    assert first.saved_bytes.tolist() == [TOKENS * HIDDEN * 2]
+
+
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_ranks_that_attend_to_their_own_sequences_give_each_other_all_tokens(ranks: int) -> None:
+    """Gathered before the experts and summed after them; nothing where one group has all of them."""
+    found = layer_operators(graph(model("modules"), ALL, Kernels(dispatch="to-all"), ep=ranks, sequence=TOKENS))
+    tensor = ranks * TOKENS * HIDDEN * 2 / MIB
+    gathered, summed = {"all_gather": tensor}, {"reduce_scatter": tensor}
+    both = {"expert dispatch": (gathered, summed), "expert combine": (summed, gathered)}
+    assert messages(found, "dp") == (both if ranks > 1 else {})
+    assert messages(found, "ep") == {}
+
+
+def test_tensor_ranks_with_whole_experts_give_each_other_the_results() -> None:
+    """Each of 4 ranks had a quarter of the tokens; without sharded norms all of them need all results."""
+    found = layer_operators(graph(model("modules"), ALL, tp=4, ep=4, sequence=TOKENS))
+    tensor = TOKENS * HIDDEN * 2 / MIB
+    assert messages(found, "tp")["expert output"] == ({"all_gather": tensor}, {"reduce_scatter": tensor})
+    assert {"experts input", "experts output"}.isdisjoint(messages(found, "tp"))
+    sharded = layer_operators(graph(model("modules"), ALL, tp=4, ep=4, sequence=TOKENS, sequence_parallel=1))
+    assert "expert output" not in messages(sharded, "tp")
+    split = layer_operators(graph(model("modules"), ALL, tp=4, expert_tp=4, sequence=TOKENS))
+    assert set(messages(split, "tp")) == {"experts input", "experts output"}
+
+
+def test_the_router_reads_a_share_of_the_tokens_on_each_tensor_rank() -> None:
+    router = {op.name: op for op in layer_operators(graph(model("modules"), ALL, tp=4, ep=4))}["router"]
+    assert isinstance(router, Matmul)
+    assert (router.m.tolist(), router.n.tolist(), router.k.tolist()) == ([TOKENS / 4], [COUNT], [HIDDEN])

@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
-from xe_sizer.graph.operators import Attention, Collective, Matmul, MemoryBound, RankShape, attended_positions, launches
+from xe_sizer.graph.operators import (
+    Attention,
+    Collective,
+    Kernels,
+    Matmul,
+    MemoryBound,
+    RankShape,
+    Scan,
+    attended_positions,
+    attention_groups,
+    group_sizes,
+    launches,
+    stacked,
+)
 
 ZERO, ONE = np.zeros(1), np.ones(1)
 
@@ -89,3 +105,75 @@ def test_launches_of_the_other_operators() -> None:
     assert launches(Collective("x", "mlp", 1.0, ZERO, "tp", there, (*there, *there))) == (1.0, 2.0)
     with pytest.raises(TypeError, match="str"):
         launches("an operator")  # type: ignore[arg-type]
+
+
+# Launches where there is work, and none where there is not.
+
+
+def test_products_of_their_own_are_launched_one_by_one() -> None:
+    apart = replace(product(True, True, True), apart=True)
+    assert [side.tolist() for side in launches(apart)] == [[7], [14]]
+    beside = replace(apart, grouped=True)
+    assert [side.tolist() for side in launches(beside)] == [[7 * 15], [7 * 2 * 20]]
+    assert [side.tolist() for side in launches(replace(apart, m=ZERO))] == [[0], [0]]
+
+
+def test_blocks_of_a_ring_are_attended_to_one_after_the_other() -> None:
+    ring = replace(attention("flash"), blocks=4 * ONE)
+    assert [side.tolist() for side in launches(ring)] == [[4], [12]]
+    assert [side.tolist() for side in launches(replace(attention("eager"), blocks=4 * ONE))] == [[20], [32]]
+    assert [side.tolist() for side in launches(replace(ring, batch=ZERO))] == [[0], [0]]
+
+
+def test_a_scan_launches_its_products_and_the_passing_of_states() -> None:
+    """2 x 3 x 5 x 7 and 2 x 2 x 4 x 6 FLOPs, twice and once; one kernel more passes the states on."""
+    products = ((3 * ONE, 5 * ONE, 7 * ONE, 2 * ONE), (2 * ONE, 4 * ONE, 6 * ONE, ONE))
+    scan = Scan("scan", "state_space", 1.0, ZERO, products, ONE)
+    assert scan.forward_flops.tolist() == [2 * (2 * 105 + 48)]
+    assert [side.tolist() for side in launches(scan)] == [[3], [5]]
+    assert [side.tolist() for side in launches(replace(scan, state_bytes=ZERO))] == [[0], [0]]
+
+
+def test_what_moves_or_sends_nothing_is_not_launched() -> None:
+    idle = MemoryBound("x", "norm", 1.0, ZERO, ZERO, ONE, 7.0, 14.0, ZERO)
+    assert [side.tolist() for side in launches(idle)] == [[0], [14]]
+    sent = Collective("x", "mlp", 1.0, ZERO, "tp", (("all_gather", ZERO), ("all_reduce", ONE)), ())
+    assert [side.tolist() for side in launches(sent)] == [[1], [0]]
+
+
+def test_keys_and_values_that_attention_reads() -> None:
+    """16 keys of 2 heads in 2 sequences; a format of the cache's own; values that are part of the keys; a window."""
+    op, queries = attention("flash"), 2 * 8 * 4 * (24 + 16)
+    assert op.operand_bytes(2.0).tolist() == [2 * queries + 2 * 2 * 2 * 16 * 40]
+    assert replace(op, cached_element_bytes=1.0).operand_bytes(2.0).tolist() == [2 * queries + 2 * 2 * 16 * 40]
+    assert replace(op, values_in_keys=True).key_value_elements.tolist() == [2 * 2 * 16 * 24]
+    assert replace(op, loaded_keys=5 * ONE).key_value_elements.tolist() == [2 * 2 * 5 * 40]
+    assert replace(op, blocks=3 * ONE).operand_bytes(2.0).tolist() == [3 * 2 * queries + 2 * 2 * 2 * 16 * 40]
+
+
+@pytest.mark.parametrize(("blocks", "share"), [(1.0, 1.0), (2.0, 1.0), (8.0, 0.25)])
+def test_a_ring_holds_two_blocks_at_a_time(blocks: float, share: float) -> None:
+    op, queries, keys = attention("flash"), 2 * 8 * 4 * (24 + 16), 2 * 2 * 16 * 40
+    assert replace(op, blocks=blocks * ONE).resident_bytes(2.0).tolist() == [2 * (queries + share * keys)]
+    assert op.resident_bytes(2.0).tolist() == [2 * (queries + keys)]
+
+
+def test_groups_of_ranks() -> None:
+    """4 tensor ranks, experts over 8 groups of 2: 4 groups attend to sequences of their own; 6 ranks of context."""
+    rank = rank_shape(ep=8, expert_tp=2, cp=6, head_ranks=3)
+    sizes = {name: float(size[0]) for name, size in group_sizes(rank).items()}
+    assert sizes == {"tp": 4, "cp": 2, "ep": 8, "dp": 4, "etp": 2, "heads": 3}
+    assert attention_groups(rank_shape(ep=1, expert_tp=2)).tolist() == [1]
+    assert rank_shape(past=7).keys.tolist() == [4096 + 7]
+
+
+def test_arrays_are_stacked_in_their_order() -> None:
+    rows = stacked([np.array([1.0]), np.array([2.0, 3.0])], (2,))
+    assert rows.tolist() == [[1, 1], [2, 3]]
+
+
+def test_kernels_are_those_that_a_stack_names() -> None:
+    choice = SimpleNamespace(norm="eager", dispatch="to-all", unknown=1)
+    chosen, usual = Kernels.chosen(choice, norm="fused"), Kernels()
+    differ = {name for name in Kernels.__struct_fields__ if getattr(chosen, name) != getattr(usual, name)}
+    assert (differ, chosen.dispatch) == ({"dispatch"}, "to-all")

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from xe_sizer.graph.inputs import Learning
 from xe_sizer.graph.model import Experts, ModelShape
 from xe_sizer.graph.operators import Attention, Kernels, Operator
-from xe_sizer.graph.recompute import RECOMPUTE_MODULES, find_modules
+from xe_sizer.graph.recompute import RECOMPUTE_MODULES, find_modules, recomputed_exchanges
 from xe_sizer.graph.transformer import layer_operators
 
 # 512 tokens of 1,024 elements in 2 bytes are 1 MiB; the dense MLP is 4 times as wide, and experts are twice, 2 a token.
@@ -102,3 +102,55 @@ def test_modules_that_a_model_has() -> None:
     assert find_modules(GPT) == ("core_attn", "mlp")
     assert find_modules(MIXTURE) == ("core_attn", "moe", "moe_act", "layernorm", "shared_experts")
     assert find_modules(REGISTRY.model("deepseek-v3")) == RECOMPUTE_MODULES
+
+
+def test_every_other_product_is_kept_and_what_only_moves_memory_runs_again() -> None:
+    """TorchTitan (arXiv:2410.06511): half of a product's outputs are kept in place of what its neighbours keep.
+
+    Of the MLP 4 MiB go up and 1 comes down; attention keeps what it has, as does a scan's product of none.
+    """
+    kernels = Kernels(selective="alternate", routing="fused")
+    found = {op.name: op for op in layer_operators(graph(GPT, Learning(True), kernels))}
+    for name, outputs in (("qkv", 3.0), ("output projection", 1.0), ("up", 4.0), ("down", 1.0)):
+        one = found[name]
+        assert one.again == 0.5
+        assert float(np.sum(one.saved_bytes - one.dropped_bytes)) == outputs / 2 * MIB
+    attention, norm, exchange = found["attention"], found["mlp norm"], found["mlp output"]
+    assert (attention.again, float(np.sum(attention.dropped_bytes))) == (0.0, 0.0)
+    assert (norm.again, float(np.sum(norm.dropped_bytes)) / MIB) == (1.0, 1.0)
+    assert exchange.again == 0.0
+    mixer = {op.name: op for op in layer_operators(graph(REGISTRY.model("nemotron-h-8b"), Learning(True), kernels))}[
+        "scan"
+    ]
+    assert mixer.again == 1.0
+    assert float(np.sum(mixer.dropped_bytes)) == float(np.sum(mixer.saved_bytes)) > 0
+
+
+def test_exchanges_of_checkpointed_modules_run_again() -> None:
+    found = operators(MIXTURE, "shared_experts")
+    assert {op.name for op in recomputed_exchanges(tuple(found.values()))} == {"experts input", "experts output"}
+    assert recomputed_exchanges(tuple(operators(GPT, "layernorm").values())) == ()
+
+
+def test_latent_ranks_drop_no_more_than_queries_keys_and_values() -> None:
+    """16 heads of 192 and 128 on 512 tokens, on one tensor rank of two: half of each."""
+    model = REGISTRY.model("deepseek-v2-lite")
+    kernels = Kernels(selective=("mla_up_proj",), routing="fused", fused_qkv=False)
+    made = graph(model, Learning(True), kernels, tp=2, expert_tp=2)
+    found = {op.name: op for op in layer_operators(made)}
+    assert float(np.sum(found["attention"].dropped_bytes)) == 512 * 8 * (192 + 192 + 128) * 2
+    assert {name for name, op in found.items() if op.again} == {"kv up", "kv latent norm", "rotary"}
+    assert operators(GPT, "mla_up_proj")["attention"].dropped_bytes == 0
+
+
+def test_models_without_experts_or_a_dense_mlp_have_nothing_of_them_to_run_again() -> None:
+    for module in ("moe", "moe_act", "shared_experts"):
+        assert again(operators(GPT, module)) == set()
+    assert again(operators(replace(MIXTURE, experts=replace(MIXTURE.experts, shared_ffn=0)), "shared_experts")) == set()
+    assert again(operators(MIXTURE, "mlp")) == set()
+
+
+def test_latent_attention_has_a_norm_of_its_own() -> None:
+    found = operators(REGISTRY.model("deepseek-v3"), "layernorm")
+    assert again(found) == {"input norm", "mlp norm"}
+    assert set(dropped(found)) == {"q down", "router", "shared expert gate and up"}
