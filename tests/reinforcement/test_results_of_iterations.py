@@ -14,6 +14,7 @@ from xe_sizer.reinforcement.estimate import ReinforcementEstimate
 from xe_sizer.reinforcement.iteration import Iteration
 from xe_sizer.reinforcement.memory import around_bytes
 from xe_sizer.reinforcement.summary import memory_components, summarise
+from xe_sizer.result.common import LIKELY
 from xe_sizer.scenario.limits import chance
 from xe_sizer.training.memory import Ledger
 from xe_sizer.training.summary import summarise as summarise_training
@@ -271,11 +272,11 @@ def test_an_engine_that_takes_what_is_left_needs_room_for_one_answer() -> None:
     assert rolled("turns", room=1.0).fit_probability == one.fit_probability
 
 
-def test_it_is_roomy_where_an_error_of_the_model_would_not_turn_it() -> None:
+def test_it_is_roomy_where_it_likely_fits() -> None:
     one = estimate("turns")
-    error = 1 + one.resolved.job.stack.memory.error_share
     kept, usable = one.iteration.kept_bytes, one.usable_bytes
-    for needed, roomy in ((usable / error - 1e6, True), (usable / error + 1e6, False)):
+    likely = usable / memory_suffices(False).quantile(LIKELY)
+    for needed, roomy in ((likely - 1e6, True), (likely + 1e6, False)):
         changed = rolled("turns", peak_bytes=usable, least_bytes=needed - kept)
         assert changed.fits
         assert changed.roomy is roomy

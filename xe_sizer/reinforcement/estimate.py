@@ -132,9 +132,9 @@ class ReinforcementEstimate(TrainingEstimate):
         return max(needed.values())
 
     def known_chance(self, guessed: bool) -> float:
-        """That the card suffices in the phase that needs most, with room for an answer [-]; lengths are as asked."""
-        room = self.usable_bytes / self.needed_bytes
-        return chance(memory_suffices(False), room) if self.iteration.rollout.room >= 1.0 else 0.0
+        """That card and host suffice in the worst phase, with room for an answer [-]; lengths count as known."""
+        needed = max(self.needed_bytes / self.usable_bytes, self.host_share)
+        return chance(memory_suffices(False), 1.0 / needed) if self.iteration.rollout.room >= 1.0 else 0.0
 
     @property
     def worst_phase(self) -> str:
