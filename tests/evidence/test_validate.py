@@ -55,7 +55,7 @@ def test_a_record_is_predicted_as_the_same_scenario() -> None:
 
 def test_verdict_and_probability_are_of_one_layout() -> None:
     """Megatron's recipes recompute what memory needs: a run fits with whatever recomputation that takes."""
-    long = msgspec.structs.replace(KNOWN, recompute=None, batch=Batch(micro=8, total=64), measured=Measured(oom=False))
+    long = msgspec.structs.replace(KNOWN, recompute=None, batch=Batch(micro=12, total=96), measured=Measured(oom=False))
     (verdict,) = [one for one in validate([long]).records if one.quantity == "oom"]
     found = predict_record(long, RecordRegistry())
     as_asked, recomputed = found.sized, found.judged

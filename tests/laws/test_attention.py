@@ -43,6 +43,13 @@ def test_eager_attention_passes_over_all_scores() -> None:
     assert eager_attention_bytes([1, 2], 3, 5, [7, 14], 2.0, backward=False).tolist() == [1680.0, 6720.0]
 
 
+def test_a_fused_softmax_passes_over_the_scores_less_often() -> None:
+    """Forward: write, read, write, read. Backward: 1 read, 1 write, 2 reads and 1 write, 2 reads. Dropout: 2.5 each."""
+    for softmax, forward, backward in (("fused", 4, 7), ("fused-with-dropout", 6.5, 9.5)):
+        assert eager_attention_bytes(2, 3, 5, 7, 2.0, backward=False, softmax=softmax) == forward * 420
+        assert eager_attention_bytes(2, 3, 5, 7, 2.0, backward=True, softmax=softmax) == backward * 420
+
+
 @pytest.mark.parametrize(
     ("server", "family"),
     [("nvidia-dgx-b200", "flash-3"), ("nvidia-dgx-h100", "flash-2"), ("nvidia-dgx-a100-80gb", "flash-2")],

@@ -534,6 +534,9 @@ def attention_operator(block: Block, name: str, layers: float, window: int | Non
     if kernel == "eager" or _falls_back(inputs):
         kept, temporary = _score_bytes(inputs)
         kernel, statistics = "eager", rank.batch * heads * query * rank.keys * kept
+    softmax = "unfused"
+    if inputs.kernels.softmax == "fused":
+        softmax = "fused-with-dropout" if inputs.drops("attention") else "fused"
     # On a cache the up-projections move into queries and output: attention over the latent, always where queries pick.
     picking = bool(model.indexer and inputs.kernels.cache == "paged")
     absorbed = model.latent_attention if kernel == "decode" or picking else None
@@ -558,6 +561,7 @@ def attention_operator(block: Block, name: str, layers: float, window: int | Non
         kernel=kernel,
         statistics_bytes=statistics,
         score_temporary_bytes=temporary,
+        softmax=softmax,
         cached_element_bytes=inputs.cached_element_bytes,
         loaded_keys=loaded_keys,
         masked=None if kernel == "eager" else masked,

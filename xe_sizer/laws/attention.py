@@ -50,6 +50,11 @@ EAGER_BACKWARD_FLOPS = 2.0
 # and dropout each read and write; the second product reads. Backward the same in reverse, with two inputs.
 EAGER_FORWARD_PASSES = 8.0
 EAGER_BACKWARD_PASSES = 10.0
+# Counted: one kernel for scale, mask and softmax reads and writes them once. Backward: products read the probabilities,
+# write their gradients and read those of the scores twice; the softmax reads two tensors and writes one.
+FUSED_FORWARD_PASSES = 4.0
+FUSED_BACKWARD_PASSES = 7.0
+DROPOUT_PASSES = 2.5  # counted, beside a fused softmax: reads, writes, and a mask of a byte, forward and backward alike
 
 
 def attention_time_s(
@@ -98,9 +103,10 @@ def attention_time_s(
 
 
 def eager_attention_bytes(
-    batch: ArrayLike, heads: ArrayLike, query: ArrayLike, key: ArrayLike, element_bytes: float, backward: bool
-) -> NDArray[np.float64]:
-    """Bytes that an unfused attention moves for its full, unmasked scores.
+    batch: ArrayLike, heads: ArrayLike, query: ArrayLike, key: ArrayLike, element_bytes: float, backward: bool,
+    softmax: str = "unfused",
+) -> NDArray[np.float64]:  # fmt: skip
+    """Bytes that an attention which writes its scores moves for all of them, masked ones too.
 
         bytes = passes x b a q k x element_bytes
 
@@ -109,15 +115,20 @@ def eager_attention_bytes(
     batch, heads, query, key : b sequences, a heads, q queries and k keys of each [-]
     element_bytes : size of a score [bytes]
     backward : whether the passes are those of the backward
+    softmax : unfused, fused (with scale and mask), or fused-with-dropout behind it
 
     Returns
     -------
     ndarray of float, shape that the sizes broadcast to [bytes]
 
-    Source: operators of the eager implementations in Hugging Face transformers and of Megatron-LM's unfused path:
-    scale, mask, softmax and dropout are kernels of their own.
+    Source: operators of the eager implementations in Hugging Face transformers, where scale, mask, softmax and dropout
+    are kernels of their own; Megatron-LM's fused_kernels/scaled_masked_softmax.h and core/fusions/fused_softmax.py.
     """
-    passes = EAGER_BACKWARD_PASSES if backward else EAGER_FORWARD_PASSES
+    if softmax == "unfused":
+        passes = EAGER_BACKWARD_PASSES if backward else EAGER_FORWARD_PASSES
+    else:
+        passes = FUSED_BACKWARD_PASSES if backward else FUSED_FORWARD_PASSES
+        passes += DROPOUT_PASSES if softmax == "fused-with-dropout" else 0.0
     sizes = [np.asarray(size, dtype=np.float64) for size in (batch, heads, query, key)]
     return np.asarray(passes * element_bytes * np.prod(np.broadcast_arrays(*sizes), axis=0))
 

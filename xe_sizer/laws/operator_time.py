@@ -213,7 +213,7 @@ def _attention_times(op: Attention, device: Device) -> tuple[Array, Array]:
         flops = flops * (op.query * op.key) / op.pairs
         backward_flops = EAGER_BACKWARD_FLOPS * flops
         passes = [
-            eager_attention_bytes(op.batch, op.heads, op.query, op.key, device.element_bytes, backward)
+            eager_attention_bytes(op.batch, op.heads, op.query, op.key, device.element_bytes, backward, op.softmax)
             for backward in (False, True)
         ]
         scores_s, scores_backward_s = (_moved_s(passed, 0.0, device) for passed in passes)
