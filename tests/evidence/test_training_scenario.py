@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from xe_sizer.errors import InputError, Location
-from xe_sizer.evidence.names import RecordRegistry
+from xe_sizer.evidence.names import RecordRegistry, choose_stack
 from xe_sizer.evidence.predict import predict_record, predictions
 from xe_sizer.evidence.records import Batch, LayoutStated, Lora, Measured, Record, Shape, records_of
 from xe_sizer.evidence.training_scenario import Asked, build_scenario, find_model
@@ -258,11 +258,21 @@ def test_what_is_stated_of_attention_wins() -> None:
         ("axolotl", "axolotl 0.8 with Liger", ("liger",)),
         ("trl", "TRL, cut cross entropy", ("linear-cross-entropy",)),
         ("nemo-automodel", "automodel, liger", None),  # its modules are its own
-        ("halo", "halo (pytorch fsdp2, liger)", ("liger",)),  # another stack stands in
+        ("fsdp2", "a loop with pytorch fsdp2, liger", ("liger",)),  # another stack stands in
     ],
 )
 def test_kernels_in_the_name_of_a_framework(stack: str, framework: str, fused: tuple[str, ...] | None) -> None:
     assert flags(stack=stack, framework=framework).get("train.fused_kernels") == fused
+
+
+def test_the_fork_that_defers_weight_gradients_ran_as_its_scripts() -> None:
+    """Without FlashAttention and with dropout until August 2024; ZB-2p* is ZB-2p with half the micro-batch."""
+    chosen = choose_stack(record_of(stack="megatron-lm", framework="megatron-lm (sail-sg zero-bubble fork)"))
+    assert chosen.plain_name == "megatron-zero-bubble"
+    assert (chosen.stack.kernels.attention, chosen.stack.kernels.dropout) == ("eager", True)
+    assert (
+        flags(stack="megatron-lm", pipeline_schedule="ZB-2p*", layout=LayoutStated(pp=8))["layout.schedule"] == "zb-h2"
+    )
 
 
 # Images of records: stated, usual for a model that is named for seeing, or none.

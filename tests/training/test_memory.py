@@ -16,6 +16,7 @@ from xe_sizer.training.job import Job
 from xe_sizer.training.layout import Split, build_stages, micro_batches_in_flight
 from xe_sizer.training.memory import Ledger, fits, memory_ledger
 from xe_sizer.training.memory_parts import MOMENTS
+from xe_sizer.training.padding import Sequences
 from xe_sizer.training.rank import rank_shapes
 from xe_sizer.training.summary import terms_at
 
@@ -219,7 +220,8 @@ def test_chunks_that_hold_an_end_alone_or_with_a_layer_less(pp: int, each: list[
     split = Split(embedding=True, loss=True)
     chosen = layouts(pp=pp, vpp=len(each), grad_accum=4 * pp)
     ends = build_stages(layers, split, chosen)
-    made = micro_batches_in_flight(chosen.schedule, chosen.pp, chosen.vpp, chosen.grad_accum, ends.end_shares)
+    shares = ends.in_outermost(chosen.vpp)
+    made = micro_batches_in_flight(chosen.schedule, chosen.pp, chosen.vpp, chosen.grad_accum, shares)
     last = layers_held(pp, [*each[:-1], each[-1] - 1], 4 * pp, pp - 1)
     assert made[1, 0] * ends.layers[1, 0] == pytest.approx(last, rel=1e-12)
     if pp == 2:  # of more stages the second holds more than the first, and memory is counted for it
@@ -228,6 +230,24 @@ def test_chunks_that_hold_an_end_alone_or_with_a_layer_less(pp: int, each: list[
     else:
         second = layers_held(pp, each, 4 * pp, 1)
         assert second <= made[0, 0] * ends.at_ends[0, 0] <= second + 2 * each[0]
+
+
+@pytest.mark.parametrize(("vpp", "behind"), [(1, 7), (3, 8 + 7 / 3 - 2 / 3)])
+def test_memory_is_of_the_fuller_of_the_first_two_stages(vpp: int, behind: float) -> None:
+    """Of 22 layers on 8 stages the first has two, eight micro-batches and the embedding; the second three layers.
+
+    Large micro-batches make the second fuller, with 3 x 7 layers' worth against 2 x 8; small ones leave the first.
+    """
+    of = replace(job(stack="megatron-lm"), model=GPT.with_layers(22), account_for_embedding=True, account_for_loss=True)
+    one = Evaluation(of, layouts(pp=8, vpp=vpp, grad_accum=24, micro_batch=64)).at_fuller_stage
+    assert one.stages.at_ends[0, 0] == 3
+    assert one.in_flight[0, 0] == pytest.approx(behind)
+    assert one.held.embedding[0, 0] == 0
+    wide = replace(of, model=replace(of.model, vocab=2_000_000))
+    chosen = layouts(pp=8, vpp=vpp, grad_accum=24)
+    other = Evaluation(wide, chosen, Sequences.of_length(np.array([64.0]))).at_fuller_stage
+    assert other.stages.at_ends[0, 0] == 2
+    assert other.held.embedding[0, 0] > 0
 
 
 def test_never_more_in_flight_than_there_are() -> None:

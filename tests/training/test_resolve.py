@@ -5,7 +5,7 @@ from __future__ import annotations
 from operator import attrgetter
 
 import pytest
-from cases import REGISTRY, ask
+from cases import REGISTRY, ask, job
 
 from xe_sizer.errors import InputError
 from xe_sizer.graph.inputs import LowRank
@@ -158,3 +158,19 @@ def test_the_price_of_a_gpu_is_the_users_or_its_share_of_the_node() -> None:
 def test_an_open_layout_forgets_all_but_the_offload() -> None:
     given = {"layout.tp": 2, "layout.offload": "optimizer", "train.micro_batch": 2}
     assert ask({**BASE, **given}).without_layout().fixed == {"offload": OFFLOAD.index("optimizer")}
+
+
+@pytest.mark.parametrize(
+    ("stack", "kind", "flags", "frozen_bytes"),
+    [
+        ("nemo", "lora", {"precision": "fp8"}, 1),
+        ("nemo", "lora", {"precision": "bf16"}, 2),
+        ("nemo", "lora", {"precision": "fp8", "train__weights_dtype": "bf16"}, 2),
+        ("megatron-lm", "lora", {"precision": "fp8"}, 2),  # fp8_param_gather is off there
+    ],
+)
+def test_frozen_weights_are_kept_as_products_read_them(
+    stack: str, kind: str, flags: dict[str, object], frozen_bytes: float
+) -> None:
+    """bf16_with_fp8_mixed of NeMo sets fp8_params, so that no 16-bit weights stand beside the narrow ones."""
+    assert job("llama-2-7b", kind, stack, **flags).stack.states.frozen_bytes == frozen_bytes

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec.structs import replace
 
 from xe_sizer.graph.experts import MODULES, find_loop
 from xe_sizer.graph.operators import Attention, Matmul, as_array
@@ -28,7 +29,14 @@ from xe_sizer.training.activations import (
     runs_backward,
 )
 from xe_sizer.training.gathering import gathered_beyond
-from xe_sizer.training.layout import FULL, SELECTIVE, build_stages, micro_batches_in_flight
+from xe_sizer.training.layout import (
+    FULL,
+    SCHEDULES,
+    SELECTIVE,
+    Counted,
+    build_stages,
+    micro_batches_in_flight,
+)
 from xe_sizer.training.model_states import (
     Shards,
     StateBytes,
@@ -84,6 +92,8 @@ def _exposed_share(exchange_s: Array, compute_s: Array) -> Array:
     return np.divide(left_s, exchange_s, out=np.zeros(np.shape(left_s)), where=exchange_s > 0)
 
 
+LESS_BEHIND = [SCHEDULES.index(name) for name in ("1f1b", "1f1b-interleaved")]
+"""Orders of passes in which a stage holds less than the one before it."""
 HANDED_OVER = frozenset({"sequences", "stages", "held"})
 
 
@@ -171,6 +181,44 @@ class Evaluation(Immutable):
     def stages(self) -> Stages:
         """Layers by stage of the pipeline."""
         return build_stages(self.job.model.layers, self.job.split, self.layouts)
+
+    @cached_property
+    def at_fuller_stage(self) -> Evaluation:
+        """The same for memory, with the fuller of a pipeline's first two stages where the second has more layers.
+
+            second, where states(L2) + kept L2 n2 > states(L1, embedding) + kept L1 n1
+
+        L1 and L2 are layers of both, n1 and n2 their micro-batches in flight. What stands beside the layers, as an
+        encoder of images, is on the first.
+
+        Source: definition.
+        """
+        job, stages = self.job, self.stages
+        open_ones = stages.layers[2] > stages.layers[0]
+        if not np.any(open_ones) or job.method.parts or job.images or job.model.generator:
+            return self
+        one, other = (
+            self._with_stages(replace(stages, counted=np.where(open_ones, stage, 0.0)))
+            for stage in (Counted.FIRST, Counted.SECOND)
+        )
+        learns = self.sizes.gradient / self.shards.gradients + self.sizes.optimizer / self.shards.optimizer
+        each = self.sizes.weight / self.shards.weights + self.base * learns
+        states, kept = (other.held.base - one.held.base)[0] * each, other.in_outer_layers - one.in_outer_layers
+        second = states + kept * self.saved.kept > 0
+        counted = np.where(open_ones, np.where(second, Counted.SECOND, Counted.FIRST), 0.0)
+        return self._with_stages(replace(stages, counted=counted))
+
+    @property
+    def in_outer_layers(self) -> Array:
+        """Layers of the first stage x micro-batches in flight, shape (layout,) [-]."""
+        return np.asarray(self.stages.at_ends[0] * self.in_flight[0])
+
+    def _with_stages(self, stages: Stages) -> Evaluation:
+        """The same with stages that are counted otherwise."""
+        other = Evaluation(self.job, self.layouts, self.sequences)
+        other.__dict__["stages"] = stages
+        other.__dict__["all_shapes"] = self.all_shapes
+        return other
 
     @cached_property
     def held(self) -> ParameterCounts:
@@ -330,9 +378,17 @@ class Evaluation(Immutable):
 
     @cached_property
     def in_flight(self) -> Array:
-        layouts = self.layouts
+        """Micro-batches whose activations the first and the last stage hold, shape (stage, layout) [-].
+
+        In 1f1b the second stage has one less before it, and two chunks less of interleaved ones.
+        """
+        layouts, stages = self.layouts, self.stages
         pp, vpp, micro_batches = (as_array(size) for size in (layouts.pp, layouts.vpp, layouts.grad_accum))
-        return micro_batches_in_flight(layouts.schedule, pp, vpp, micro_batches, self.stages.end_shares)
+        behind = (stages.counted == Counted.SECOND) & np.isin(layouts.schedule, LESS_BEHIND)
+        less = np.where(vpp > 1, 2.0 / vpp, 1.0) * behind
+        more = micro_batches + less  # so that what few micro-batches cut is no less behind the first stage
+        held = micro_batches_in_flight(layouts.schedule, pp, vpp, more, stages.in_outermost(vpp))
+        return np.asarray(np.minimum(held - np.stack([less, 0.0 * less]), micro_batches))
 
     @cached_property
     def kept_layers(self) -> Array:
@@ -347,7 +403,8 @@ class Evaluation(Immutable):
     @cached_property
     def has_head(self) -> Array:
         """1 on stages with the output head, shape (stage, layout)."""
-        return np.stack([np.where(self.layouts.pp == 1, 1.0, self.stages.head_first), 1.0 - self.stages.head_first])
+        first = self.stages.head_first * (self.stages.counted != Counted.SECOND)
+        return np.stack([np.where(self.layouts.pp == 1, 1.0, first), 1.0 - self.stages.head_first])
 
     @cached_property
     def wide_logits(self) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from enum import IntEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
@@ -360,18 +361,28 @@ class PerLayout(Immutable):
         return type(self)(*(figures.take(index, axis=-1) for figures in astuple(self)))
 
 
+class Counted(IntEnum):
+    """Which of a pipeline's first two stages memory is counted for: what either has most of, or one of them."""
+
+    EITHER = 0
+    FIRST = 1
+    SECOND = 2
+
+
 class Stages(PerLayout):
     """Layers of the first, the last and the fullest middle stage, shape (3, layout) [-].
 
     middles : middle stages, counted in full ones [-]; head_first : 1 where the first stage has the head, else 0
     end_shares : of the layers at the ends, those in the first stage's first chunk and in the last stage's last chunk,
     shape (2, layout) [-]
+    counted : which of the first two stages memory is counted for, one of Counted
     """
 
     layers: Array
     middles: Array
     head_first: Array
     end_shares: Array
+    counted: Array
 
     @property
     def fullest(self) -> Array:
@@ -379,11 +390,16 @@ class Stages(PerLayout):
 
     @property
     def at_ends(self) -> Array:
-        """Layers for which the first and the last stage need memory, shape (2, layout) [-].
+        """Layers for which the first and the last stage need memory, shape (2, layout) [-]."""
+        first, last, second = self.layers
+        either = np.where(self.counted == Counted.SECOND, second, np.maximum(first, second))
+        return np.stack([np.where(self.counted == Counted.FIRST, first, either), last])
 
-        The stage after the first holds one micro-batch less than it: where that has more layers, they count.
-        """
-        return np.stack([np.maximum(self.layers[0], self.layers[2]), self.layers[1]])
+    def in_outermost(self, vpp: Array) -> Array:
+        """Share of those layers in the first stage's first chunk and in the last one's last, shape (2, layout) [-]."""
+        first, last = self.end_shares
+        second = (self.counted != Counted.FIRST) & (self.layers[2] > self.layers[0])
+        return np.stack([np.where(second, 1.0 / vpp, first), last])
 
 
 class Split(Immutable, eq=True):
@@ -470,9 +486,8 @@ def build_stages(model_layers: int, split: Split, layouts: Layouts) -> Stages:
     layers = np.where(pp > 1, layers, whole)
     between = np.maximum(whole - layers[0] - layers[1], 0.0)
     shares = outermost / np.maximum(layers[:2], 1.0)
-    # Where the second stage has more layers than the first, memory is counted for it.
-    shares[0] = np.where(layers[2] > layers[0], 1.0 / vpp, shares[0])
-    return Stages(layers, between / np.maximum(layers[2], 1.0), folded, np.where(pp > 1, shares, 1.0 / vpp))
+    shares = np.where(pp > 1, shares, 1.0 / vpp)
+    return Stages(layers, between / np.maximum(layers[2], 1.0), folded, shares, np.zeros_like(pp))
 
 
 def _spread(whole: float, pp: Array, vpp: Array, folded: Array, split: Split) -> tuple[Array, Array]:

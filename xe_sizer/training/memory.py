@@ -210,7 +210,7 @@ def ledger_of(evaluation: Evaluation, known: Mapping[str, Array] | None = None) 
 
     Source: states after ZeRO (arXiv:1910.02054); activations after the operator graph; each part names its own.
     """
-    known = known or {}
+    known, evaluation = known or {}, evaluation.at_fuller_stage
     rest = computed((part for part in TENSOR_PARTS if part.name not in known), evaluation)
     components = {part.name: known[part.name] if part.name in known else rest[part.name] for part in TENSOR_PARTS}
     around = Around(evaluation, _sum(components.values()), "cautious")
@@ -237,7 +237,7 @@ def ledger_of_possible(evaluation: Evaluation, min_headroom_bytes: float) -> tup
 
     Source: states after ZeRO (arXiv:1910.02054).
     """
-    states = computed(STATE_PARTS, evaluation)
+    states = computed(STATE_PARTS, evaluation.at_fuller_stage)
     held_bytes = np.broadcast_to(_sum(states.values()).max(axis=(0, 1)), len(evaluation.layouts))
     usable_bytes = evaluation.job.server.accelerator.memory_bytes
     possible = np.flatnonzero(held_bytes + min_headroom_bytes <= usable_bytes)

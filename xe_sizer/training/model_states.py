@@ -18,7 +18,7 @@ from xe_sizer.immutable import Immutable
 from xe_sizer.laws.collectives import copy_time_s
 from xe_sizer.laws.parts import over
 from xe_sizer.training.adapters.adapter import EMBEDDING, HEAD, saved_head
-from xe_sizer.training.layout import PerLayout
+from xe_sizer.training.layout import Counted, PerLayout
 from xe_sizer.training.rank import unique_rows
 from xe_sizer.units import FLOAT32
 
@@ -97,7 +97,8 @@ class ParameterCounts(PerLayout):
 class _Groups(Immutable):
     """Ranks that divide the weights, arrays of one shape: tensor-parallel ranks, stages, ranks of an expert group.
 
-    first_layers, last_layers : of these stages; folded : 1 where the first has the head too
+    first_layers, last_layers : of these stages; folded : 1 where the first has the head too; bare : 1 where the second
+    stands for it, which has neither embedding nor head
     """
 
     tp: Array
@@ -106,6 +107,7 @@ class _Groups(Immutable):
     first_layers: Array
     last_layers: Array
     folded: Array
+    bare: Array
 
     @classmethod
     def of(cls, sizes: tuple[bytes, ...]) -> _Groups:
@@ -133,7 +135,9 @@ class _Groups(Immutable):
         several = self.pp > 1
         apart = several & (self.folded == 0)
         again = np.where(several, first * copied, first)
-        return np.stack([first + np.where(apart, 0.0, last), np.where(several & ~apart, 0.0, last + again)])
+        return np.stack(
+            [(first + np.where(apart, 0.0, last)) * (1.0 - self.bare), np.where(several & ~apart, 0.0, last + again)]
+        )
 
 
 class _Layers(Immutable):
@@ -185,7 +189,8 @@ def parameter_counts(model: ModelShape, method: Method, layouts: Layouts, stages
     """
     expert_ranks = layouts.ep * layouts.expert_ranks
     first_layers, last_layers = stages.at_ends.astype(np.int64)
-    columns = (layouts.tp, layouts.pp, expert_ranks, first_layers, last_layers, stages.head_first.astype(np.int64))
+    ends = (where.astype(np.int64) for where in (stages.head_first, stages.counted == Counted.SECOND))
+    columns = (layouts.tp, layouts.pp, expert_ranks, first_layers, last_layers, *ends)
     rows = unique_rows(columns)
     sizes = tuple(size[rows.first].tobytes() for size in columns)
     learning = method.learning
@@ -258,8 +263,9 @@ def _parameter_counts(model: ModelShape, beside: _Beside, sizes: tuple[bytes, ..
         largest=np.stack([layers.largest] * 2),
         vectors=layers.vectors * stage_layers + ends_vectors,
         tables=ends - ends_vectors,
-        embedding=np.stack([embedding, np.where(several, 0.0, embedding)]),
-        head=(head + embedding * tied) * np.stack([np.where(several, groups.folded, 1.0), 1.0 - groups.folded]),
+        embedding=np.stack([embedding * (1.0 - groups.bare), np.where(several, 0.0, embedding)]),
+        head=(head + embedding * tied)
+        * np.stack([np.where(several, groups.folded * (1.0 - groups.bare), 1.0), 1.0 - groups.folded]),
         parts_matrices=np.zeros_like(ends),
         parts_others=np.zeros_like(ends),
         parts_learning=np.zeros_like(ends),

@@ -864,6 +864,9 @@ def resolve_setup(
         stack = stack.loaded_in(precision)
     if precision == FP16 and stack.defaults.weights_dtype == BF16 and not chosen(scenario, "train.weights_dtype"):
         stack = stack.loaded_in(FP16) if FP16 in stack.weights_dtypes else stack
+    narrow = stack.states.narrow_parameters and not method.learning.base and precision in stack.weights_dtypes
+    if narrow and not chosen(scenario, "train.weights_dtype"):  # products in 8 bit read weights that are kept so
+        stack = stack.loaded_in(precision)
     stack_used = without_losses(as_chosen(stack, provenance, precision, server, method), efficiency)
     provenance.resolve_default("optimizer", stack.defaults.optimizer, "stack")
     job = Job(
