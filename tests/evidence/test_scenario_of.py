@@ -203,6 +203,13 @@ def test_the_library_of_few_bits_holds_under_any_adapter() -> None:
     assert (found["adapter"], found["train.quantiser"]) == ("llama-adapter", "bitsandbytes")
 
 
+@pytest.mark.parametrize(("weights", "library"), [("nf4", "bitsandbytes"), ("int4", "auto-gptq"), ("awq", "awq")])
+def test_the_format_of_few_bits_names_its_library(weights: str, library: str) -> None:
+    """bitsandbytes has floats of 4 bits, and integers of 8 alone."""
+    found = asked(job="qlora", weights=weights).flags
+    assert found["train.quantiser"].split("@")[0] == library
+
+
 @pytest.mark.parametrize("job", ["inference", "juggling"])
 def test_jobs_without_equations_are_refused(job: str) -> None:
     with pytest.raises(InputError, match=job):

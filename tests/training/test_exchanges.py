@@ -191,10 +191,11 @@ def test_units_of_adapters_take_their_own_time_in_every_pass() -> None:
 
 
 def test_a_share_of_the_reduction_hides_behind_the_backward() -> None:
-    """Half of both exchanges where compute is long enough for it."""
+    """Half of both exchanges where compute is long enough for it, which loses 0.15 of that half to their kernels."""
     made = job(stack="megatron-lm")
     bare, half = overlapping(made), overlapping(made, data_parallel=0.5)
-    assert found_s(half, dp=8, zero=[0, 1]) == pytest.approx([0.5 * s for s in found_s(bare, dp=8, zero=[0, 1])])
+    expected = [(0.5 + 0.15 * 0.5) * seconds for seconds in found_s(bare, dp=8, zero=[0, 1])]
+    assert found_s(half, dp=8, zero=[0, 1]) == pytest.approx(expected)
 
 
 def test_no_more_hides_than_one_backward_and_one_forward_take() -> None:
@@ -210,13 +211,14 @@ def test_no_more_hides_than_one_backward_and_one_forward_take() -> None:
 
 
 def test_the_first_layer_of_a_gather_has_nothing_to_hide_behind() -> None:
-    """Nine tenths hide behind a long compute: a tenth is seen, at least one of 32 layers; all hidden means none."""
+    """Behind a long compute one of 32 layers is seen, and 0.15 of all in what compute loses; all hidden means none."""
     made = job(stack="deepspeed", train__seq_len=4096, train__padding="to-seq-len")
     gather_s = exchange_s(made, ALL_GATHER, 2 * LAYER, 8, 8)
     scatter_s = exchange_s(made, REDUCE_SCATTER, 2 * LAYER, 8, 8)
     root_s = exchange_s(made, ALL_GATHER, 2 * ROOT, 8, 8)
     (found,) = found_s(overlapping(made, sharding=0.9), dp=8, zero=3)
-    assert found == pytest.approx((gather_s + root_s / 32) + (gather_s + scatter_s), rel=1e-12)
+    forward_s, backward_s = gather_s + root_s / 32, gather_s + scatter_s
+    assert found == pytest.approx((1 + 0.15 * 32) * (forward_s + backward_s), rel=1e-12)
     assert found_s(overlapping(made, sharding=1.0), dp=8, zero=3) == [0.0]
 
 

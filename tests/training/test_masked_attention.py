@@ -40,6 +40,8 @@ def lora(stack: str = "hf-trainer", model: str = "llama-3.1-8b", **more: object)
         ("hf-trainer", "longest-in-micro-batch", 1, False),
         ("hf-trainer", "to-seq-len", 1, True),
         ("hf-trainer", "packed", 4, False),
+        ("hf-trainer@4.39", "packed", 4, True),
+        ("hf-trainer@4.37", "packed", 4, False),
         ("litgpt", "longest-in-micro-batch", 4, False),
         ("universal-llm-trainer", "packed", 1, True),
     ],
