@@ -37,6 +37,7 @@ def flags(**more: Any) -> dict[str, Any]:
         ("vllm", "vllm", "vllm@0.6"),
         ("vllm", "vllm (CUDA 12.8)", "vllm@0.6"),
         ("vllm", "vllm nightly", "vllm"),
+        ("sglang", "sglang-nightly-dev-20260216-d3bae71e", "sglang@26.02"),
         ("vllm", "vllm, 2025-10", "vllm@25.10"),
         ("tensorrt-llm", "trtllm-0.17", "tensorrt-llm-cpp"),
         ("tensorrt-llm", "trtllm-0.6.1", "tensorrt-llm-2023"),
@@ -51,7 +52,7 @@ def flags(**more: Any) -> dict[str, Any]:
         ("hf-transformers", None, "hf-transformers@4.44"),
         ("transformers", None, "hf-transformers@4.44"),
         ("huggingface", "transformers 4.50", "hf-transformers@4.50"),
-        ("sglang", "sglang 0.5", "sglang"),
+        ("sglang", "sglang 0.5", "sglang@0.5"),
         ("text-generation-inference", "text-generation-inference 3.0", "tgi"),
         ("text-generation-inference", None, "tgi-2023"),
     ],
@@ -277,9 +278,9 @@ def test_ranks_that_split_an_expert_leave_the_rest_to_whole_experts(
 
 
 def test_benchmarks_of_some_engines_launch_them_with_steps_of_one_prompt() -> None:
-    """MAX_NUM_TOKENS=$(( (64+1000+64+63)/64*64 )) is 1,152; what a record states comes first."""
+    """A prompt of 1,000, 64 sequences, and the mean of 64 and 1,500; what a record states comes first."""
     test = {"stack": "tensorrt-llm", "framework": "trtllm-1.0", "sequences": None, "concurrency": 64, "input_len": 1000}
-    assert flags(**test)["serve.max_step_tokens"] == 1152
+    assert flags(**test)["serve.max_step_tokens"] == 1846
     assert flags(**test, max_step_tokens=8192)["serve.max_step_tokens"] == 8192
     assert "serve.max_step_tokens" not in flags(**{**test, "framework": "trtllm-0.17"})
     assert "serve.max_step_tokens" not in flags(sequences=None, concurrency=64)

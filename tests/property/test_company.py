@@ -214,7 +214,7 @@ def test_replicas_beside_others_have_the_figures_that_they_have_alone(seed: int)
     flags, resolved = random_service(draw)
     job = resolved.job
     if seed % 2:
-        host = msgspec.structs.replace(job.engine.host, launch_us=SLOW_HOST, graphs=False)
+        host = msgspec.structs.replace(job.engine.host, launch_us=SLOW_HOST, graphs=())
         job = replace(job, engine=msgspec.structs.replace(job.engine, host=host))
     legal = legal_placements(job, {}, 64)
     rows = [legal[index : index + 1] for index in draw.integers(len(legal), size=3).tolist()]
@@ -230,7 +230,7 @@ def test_replicas_beside_others_have_the_figures_that_they_have_alone(seed: int)
 def test_steps_beside_others_take_the_time_that_they_take_alone(seed: int) -> None:
     """Decode steps do not pay for the prompts of other steps in the array."""
     flags, resolved = random_service(np.random.default_rng(seed))
-    host = msgspec.structs.replace(resolved.job.engine.host, launch_us=SLOW_HOST, graphs=False)
+    host = msgspec.structs.replace(resolved.job.engine.host, launch_us=SLOW_HOST, graphs=())
     job = replace(resolved.job, engine=msgspec.structs.replace(resolved.job.engine, host=host))
     placement = legal_placements(job, {}, 64)[:1]
     columns = np.array([[8, 1000, 0, 1, 0], [3, 500, 1, 700, 0], [0, 0, 2, 2000, 0], [0, 0, 1, 900, 4000]], float).T

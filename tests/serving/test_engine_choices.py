@@ -15,7 +15,7 @@ from xe_sizer.serving.job import ReplicaLayouts, ServingJob, Traffic
 from xe_sizer.serving.memory import serving_memory
 from xe_sizer.serving.queueing import steady
 from xe_sizer.serving.simulation import Offered, Outcome, simulate
-from xe_sizer.serving.step_time import Work, step_time
+from xe_sizer.serving.step_time import Work, launching_s, step_time, waiting_s
 from xe_sizer.units import GIB
 
 OWN = """\
@@ -86,7 +86,7 @@ def test_the_port_of_2024_reads_the_cache_for_each_query_head() -> None:
 
 def test_generations_of_the_first_engine() -> None:
     found = {release: load_engine(f"vllm@{release}") for release in ("0.2", "0.3", "0.4.2", "0.5.4", "0.8")}
-    assert [engine.host.graphs for engine in found.values()] == [False, True, True, True, True]
+    assert [engine.host.graphs for engine in found.values()] == [(), (256,), (256,), (256,), (512,)]
     assert [engine.exchanges.all_reduce for engine in found.values()] == ["nccl", *["custom"] * 4]
     assert [engine.kernels.decode for engine in found.values()] == [*["per-head"] * 3, "split", "split"]
     assert [engine.narrow["awq"].launches for engine in found.values()] == [1, 1, 1, 0, 0]
@@ -109,6 +109,11 @@ def run(made: ServingJob, load: Offered) -> Outcome:
 def with_batching(made: ServingJob, **changes: object) -> ServingJob:
     batching = msgspec.structs.replace(made.engine.batching, **changes)
     return replace(made, engine=msgspec.structs.replace(made.engine, batching=batching))
+
+
+def with_host(made: ServingJob, **changes: object) -> ServingJob:
+    host = msgspec.structs.replace(made.engine.host, **changes)
+    return replace(made, engine=msgspec.structs.replace(made.engine, host=host))
 
 
 @pytest.mark.parametrize(
@@ -145,7 +150,7 @@ def test_options_that_delay_admission_reach_the_scheduler() -> None:
 
 def test_a_step_that_is_made_up_while_another_runs_does_not_hold_who_comes_then() -> None:
     """One answers; the second comes within its third step, misses the fourth, and its prompt runs in the fifth."""
-    made = job(serve__engine="sglang")
+    made = with_host(job(serve__engine="sglang"), step_ms=0.0, sequence_us=0.0)
     decodes = [seconds(made, decodes=1, decode_past=past) for past in (100, 101, 102, 103)]
     prompts = [seconds(made, prefills=1, prefill_tokens=size) for size in (100, 700)]
     until = prompts[0] + made.request_s
@@ -159,9 +164,69 @@ def test_a_step_that_is_made_up_while_another_runs_does_not_hold_who_comes_then(
 
 def test_a_steady_replica_takes_in_a_step_later_where_steps_overlap() -> None:
     """With 8 inside 7 of 8 requests find others; looking up every 11 steps costs 5 more of them."""
-    made, traffic = with_batching(job(serve__engine="sglang"), overlaps=False), Traffic(1024, 256)
+    made, traffic = with_host(job(serve__engine="sglang"), step_ms=0.0, sequence_us=0.0), Traffic(1024, 256)
+    made = with_batching(made, overlaps=False)
     usual = steady(made, ReplicaLayouts.of(), traffic, 8.0)
     for changes, steps in (({"overlaps": True}, 1.0), ({"scheduler_recv_interval": 11}, 5.0)):
         later = steady(with_batching(made, **changes), ReplicaLayouts.of(), traffic, 8.0)
         assert later.prefill_s - usual.prefill_s == pytest.approx(steps * usual.step_s * 7 / 8)
         assert later.tpot_s == pytest.approx(usual.tpot_s)
+
+
+# What the host starts itself.
+
+
+@pytest.mark.parametrize(
+    ("name", "memory_gib", "narrow", "wide"),
+    [
+        ("sglang", 24, 24, 80),
+        ("sglang", 48, 32, 160),
+        ("sglang", 80, 256, 512),
+        ("sglang", 141, 256, 512),
+        ("sglang", 180, 512, 512),
+        ("tensorrt-llm", 80, 128, 128),
+        ("vllm", 80, 512, 512),
+        ("vllm@0.6", 80, 256, 256),
+    ],
+)
+def test_decode_steps_are_replayed_up_to_the_largest_graph(
+    name: str, memory_gib: float, narrow: int, wide: int
+) -> None:
+    """SGLang server_args.py (0.5.9), with fewer than 4 ranks and with 4; llmapi DecodeCudaGraphConfig; vLLM config."""
+    engine = load_engine(name).on_card(memory_gib * GIB, "hopper")
+    made = replace(job("llama-3.1-70b", server="dell-xe9680-h100", serve__engine=name), engine=engine)
+    for ranks, most in ((2, narrow), (4, wide)):
+        works = Work(decodes=np.array([most, most + 1.0]), decode_past=100)
+        starting = launching_s(step_time(made, ReplicaLayouts.of(tp=[ranks]), works).step)
+        assert starting[0] == 0 < starting[1]
+
+
+@pytest.mark.parametrize(
+    ("model", "ranks", "tokens", "measured_s"), [("qwen3-4b", 1, 513, 16.4e-3), ("deepseek-v3", 8, 1, 82.6e-3)]
+)
+def test_prompts_that_python_starts_take_41_us_a_kernel(model: str, ranks: int, tokens: int, measured_s: float) -> None:
+    """Eager prompts whose time does not depend on their length: sfllm pull request 46, SGLang pull request 12160."""
+    made = job(model, server="dell-xe9680-h200", serve__engine="sglang@0.5.5", layout__tp=ranks)
+    made = with_host(made, launch_us=41.0)
+    step = step_time(made, ReplicaLayouts.of(tp=[ranks]), Work(prefills=1, prefill_tokens=tokens)).step
+    assert float(launching_s(step)[0]) == pytest.approx(measured_s, rel=0.05)
+
+
+def test_in_pieces_attention_and_scans_alone_are_started() -> None:
+    """Up to 512 tokens vLLM replays what is around its 32 kernels of attention, of 41 us each."""
+    made = job(serve__engine="vllm")
+    works = Work(prefills=1.0, prefill_tokens=np.array([512.0, 513.0]))
+    pieces, whole = launching_s(step_time(made, ReplicaLayouts.of(), works).step)
+    assert pieces == pytest.approx(32 * 41e-6)
+    assert whole > 2 * pieces
+
+
+@pytest.mark.parametrize(
+    ("device_s", "starting_s", "between_s", "apart", "together"),
+    [(10.0, 4.0, 3.0, 3.0, 0.0), (10.0, 12.0, 3.0, 5.0, 5.0), (2.0, 0.0, 3.0, 3.0, 1.0)],
+)
+def test_a_step_that_is_made_up_beside_another_takes_as_long_as_the_slower_of_both(
+    device_s: float, starting_s: float, between_s: float, apart: float, together: float
+) -> None:
+    for overlaps, expected in ((False, apart), (True, together)):
+        assert float(waiting_s(*map(np.array, (device_s, starting_s, between_s)), overlaps)) == expected

@@ -33,7 +33,7 @@ def prices(**changes: object) -> StepPrices:
     return replace(
         StepPrices(
             decode=grid(0.1, 0.01, 1.0),
-            decode_host=None,
+            starting=line(0.0),
             beside=grid(0.05, 0.02),
             piece=grid(0.001, 0.003),
             piece_s=0.7,
@@ -44,7 +44,9 @@ def prices(**changes: object) -> StepPrices:
             groups=1.0,
             each=1.0,
             drafting=0.0,
+            step_s=0.0,
             sequence_s=0.0,
+            overlaps=False,
             all_logits=False,
         ),
         **changes,
@@ -79,29 +81,41 @@ def test_places_are_whole_and_close_together_where_they_are_small() -> None:
 def test_a_decode_out_of_its_table() -> None:
     assert prices().decode_s(20.0, 5.0) == pytest.approx(1.0 + 2.0 + 0.05)
     assert prices(drafting=0.3).decode_s(20.0, 5.0) == pytest.approx(3.05 * 1.3)
-    eager = prices(decode_host=line(0.5), sequence_s=0.01)
-    assert eager.decode_s(20.0, 5.0) == pytest.approx(3.05 * 1.5 + 0.2)
     assert prices(groups=4.0).decode_s(20.0, 5.0) == pytest.approx(1.0 + 0.5 + 0.05)
     assert prices(groups=4.0).decode_s(2.0, 0.0) == pytest.approx(1.1)
+
+
+def test_a_decode_waits_for_the_host() -> None:
+    """Starting takes 4 s where the accelerator takes 3.05; 0.1 s and 20 sequences of 0.01 s lie between the steps."""
+    eager = {"starting": line(0.2), "step_s": 0.1, "sequence_s": 0.01}
+    assert prices(**eager).decode_s(20.0, 5.0) == pytest.approx(4.0 + 0.3)
+    assert prices(**eager, overlaps=True).decode_s(20.0, 5.0) == pytest.approx(4.3)
+    replayed = {**eager, "starting": line(0.0)}
+    assert prices(**replayed).decode_s(20.0, 5.0) == pytest.approx(3.05 + 0.3)
+    assert prices(**replayed, overlaps=True).decode_s(20.0, 5.0) == pytest.approx(3.05)
 
 
 def test_prompts_apart_out_of_their_tables() -> None:
     """Two pieces of 30 on 5 tokens: 1 + 60 x 0.03, a further piece, 0.3 once, 60 x (0.03 + 0.015), two logits."""
     device = 1.0 + 1.8 + 0.7 + 0.3 + 60 * (0.03 + 0.015) + 2 * 0.004
-    assert prices().prompt_s(2, 60, 5.0, 0, 0.0) == pytest.approx(device * 1.25)
-    assert prices(sequence_s=0.1).prompt_s(2, 60, 5.0, 0, 0.0) == pytest.approx(device * 1.25 + 0.2)
-    every = prices(all_logits=True).prompt_s(2, 60, 5.0, 0, 0.0)
-    assert every == pytest.approx((device + 58 * 0.004) * 1.25)
+    hidden = prices(apart=Prompts(line(0.03, 1.0), line(0.05)))  # 60 x 0.05 is less
+    assert hidden.prompt_s(2, 60, 5.0, 0, 0.0) == pytest.approx(device)
+    assert prices().prompt_s(2, 60, 5.0, 0, 0.0) == pytest.approx(60 * 0.25)
+    assert prices(sequence_s=0.1).prompt_s(2, 60, 5.0, 0, 0.0) == pytest.approx(60 * 0.25 + 0.2)
+    every = replace(hidden, all_logits=True).prompt_s(2, 60, 5.0, 0, 0.0)
+    assert every == pytest.approx(device + 58 * 0.004)
 
 
 def test_prompts_beside_decodes_out_of_their_tables() -> None:
     """Ten decodes on 4 tokens: ten further tokens, 10 x 0.05 + 4 x 0.02 of their attention, ten further logits."""
     device = 2.0 + 70 * 0.02 + 0.7 + 0.3 + 60 * (0.03 + 0.015) + 12 * 0.004 + 0.58
-    assert prices().prompt_s(2, 60, 5.0, 10, 4.0) == pytest.approx(device * 1.5)
-    assert prices(sequence_s=0.1).prompt_s(2, 60, 5.0, 10, 4.0) == pytest.approx(device * 1.5 + 1.2)
-    drafts = prices(each=3.0, drafting=0.2).prompt_s(2, 60, 5.0, 10, 4.0)
+    hidden = {"mixed": Prompts(line(0.02, 2.0), line(0.01))}
+    assert prices(**hidden).prompt_s(2, 60, 5.0, 10, 4.0) == pytest.approx(device)
+    assert prices().prompt_s(2, 60, 5.0, 10, 4.0) == pytest.approx(70 * 0.5)
+    assert prices(**hidden, sequence_s=0.1).prompt_s(2, 60, 5.0, 10, 4.0) == pytest.approx(device + 1.2)
+    drafts = prices(**hidden, each=3.0, drafting=0.2).prompt_s(2, 60, 5.0, 10, 4.0)
     device += 20 * 0.02 + 20 * 0.004
-    assert drafts == pytest.approx(device * 1.5 + 0.2 * (2.0 + 0.04) * 1.2)
+    assert drafts == pytest.approx(device + 0.2 * (2.0 + 0.04) * 1.2)
 
 
 def test_groups_share_the_pieces() -> None:

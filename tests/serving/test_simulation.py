@@ -74,13 +74,15 @@ def test_prices_are_the_law_of_a_step(model: str, engine: str, sizes: dict[str, 
 @pytest.mark.parametrize("engine", ["vllm", "vllm-v0", "sglang", "tgi", "tensorrt-llm"])
 def test_one_request_takes_its_prompt_and_its_decodes(engine: str) -> None:
     made = job(serve__engine=engine, serve__max_model_len=8192)
-    found = run(made, offered(Traffic(1000, 65), 3, concurrency=1))
+    load = offered(Traffic(1000, 65), 3, concurrency=1)
+    found = run(made, load)
     first = made.request_s + seconds(made, prefills=1, prefill_tokens=1000)
     decodes = sum(seconds(made, decodes=1, decode_past=1000 + token) for token in range(64))
     assert found.ttft_s == pytest.approx(first, rel=3e-3)
     assert found.request_s == pytest.approx(first + decodes, rel=3e-3)
-    assert found.arrival_s[1:] == pytest.approx(found.finish_s[:-1])
-    assert found.output_tokens_per_s == pytest.approx(65 / (first + decodes), rel=3e-3)
+    pauses_s = np.asarray(load.pauses_s)[1:]
+    assert found.arrival_s[1:] == pytest.approx(found.finish_s[:-1] + pauses_s)
+    assert found.output_tokens_per_s == pytest.approx(3 * 65 / (3 * (first + decodes) + pauses_s.sum()), rel=3e-3)
 
 
 def test_prompts_that_come_together_are_processed_together() -> None:

@@ -171,8 +171,10 @@ def _is_round(mean: float) -> bool:
 
 QUANTISED = re.compile(r"-(gptq|awq)(-\w+)?$")
 UNRELEASED = re.compile(r"nightly|latest|\bmain\b|\bdev\b")
-DATE = re.compile(r"(?<!\d)(20[12]\d)(?:[-.](0[1-9]|1[0-2])(?!\d))?")
-STEP_GRAIN = 64  # tokens that launch scripts round a step up to, and leave over
+DATE = re.compile(r"(?<!\d)(20[12]\d)(?:[-.]?(0[1-9]|1[0-2])(?:(?!\d)|(?=[0-3]\d(?!\d))))?")
+SPARE_STEP_TOKENS = 782
+"""Tokens of a step that launch scripts leave over: 64 in InferenceMAX's, 1,500 in those that NVIDIA's aiconfigurator
+writes (generator/rule_plugin/benchmark/trtllm.rule); the mean."""
 GPTQ_WORD = "gptq"  # of auto-gptq, gptqmodel and gptq itself
 NARROW_PRECISIONS = (FP8, FP4, ALIASES[FP4], INT8)
 
@@ -318,7 +320,8 @@ def _assumed_month(record: Record, stack: str, needs: Needs) -> tuple[str | None
     words = (stack, *(word for word, name in _other_names().items() if name == stack))
     framework, date = (record.framework or "").lower(), _date(record)
     numbered = any(re.search(rf"(?<![a-z]){re.escape(word)}[ =-]*v?\d", framework) for word in words)
-    if numbered or release_in(framework, words) or UNRELEASED.search(framework) or not (usual or date):
+    of_today = UNRELEASED.search(framework) and not DATE.search(framework)
+    if numbered or release_in(framework, words) or of_today or not (usual or date):
         return None, None
     wanted = {name: first[name] for name in (needs.generation, needs.weights) if name in first}
     if needs.released:
@@ -441,14 +444,24 @@ def _placement(record: Record, flags: Flags) -> None:
 
 
 def _launch_options(record: Record, flags: Flags) -> None:
-    """What the engine was started with; a prefix cache finds as much as is stated, else nothing."""
+    """What the engine was started with; a prefix cache finds as much as is stated, else nothing.
+
+    Launch scripts of some engines' benchmarks size a step to a prompt, and ask for a narrow cache beside such weights.
+    """
     flags.put("serve.gpu_memory_utilization", record.gpu_memory_utilization)
     flags.put("serve.max_step_tokens", record.max_step_tokens)
-    sized = load_engine(flags.values["serve.engine"]).batching.steps_of_a_prompt
-    if sized and not record.max_step_tokens and record.concurrency and record.input_len:
-        tokens = math.ceil((record.input_len + record.concurrency) / STEP_GRAIN + 1.0) * STEP_GRAIN
-        text = f"max_step_tokens {tokens}: one prompt and a token of each sequence, as benchmarks launch it"
-        flags.put("serve.max_step_tokens", tokens, text)
+    engine = load_engine(flags.values["serve.engine"])
+    if engine.batching.steps_of_a_prompt and record.concurrency and record.input_len:
+        if not record.max_step_tokens:
+            tokens = math.ceil(record.input_len + record.concurrency + SPARE_STEP_TOKENS)
+            text = f"max_step_tokens {tokens}: one prompt and a token of each sequence, as benchmarks launch it"
+            flags.put("serve.max_step_tokens", tokens, text)
+        if (
+            engine.memory.fp8_cache_with
+            and not record.kv_cache
+            and flags.values.get("serve.weights") == E4M3_BLOCKS.name
+        ):
+            flags.put("serve.kv_cache", FP8, "KV cache fp8, as benchmarks launch it: not stated")
     flags.put("serve.scheduler_recv_interval", record.scheduler_recv_interval)
     flags.put("serve.batch_wait_iters", record.batch_wait_iters)
     flags.put("serve.prefix_hit_share", record.prefix_hit_share)

@@ -151,7 +151,7 @@ def beside_a_trainer(job: ServingJob, defaults: RolloutDefaults) -> ServingJob:
         host, step_ms=host.step_ms + defaults.step_ms, sequence_us=host.sequence_us + defaults.sequence_us
     )
     if host.graphs and not defaults.graphs:
-        host = msgspec.structs.replace(host, graphs=False, launch_us=max(host.launch_us, EAGER_LAUNCH_US))
+        host = msgspec.structs.replace(host, graphs=(), launch_us=max(host.launch_us, EAGER_LAUNCH_US))
         memory = msgspec.structs.replace(memory, graphs_gib=0.0)
     return replace(job, engine=msgspec.structs.replace(job.engine, host=host, memory=memory))
 

@@ -911,10 +911,60 @@ ARRIVALS: Mapping[str, Callable[[float, int], Array]] = {"poisson": poisson_arri
 
 
 def tested(resolved: ResolvedService, choice: Choice) -> Choice:
-    """Add to the choice what the requests of a test see of one of its working replicas."""
-    working = choice.replicas - resolved.spare_replicas
-    test = run_test(resolved, choice.placement, choice.memory, working)
-    return replace(choice, point=_tested(resolved, choice.point, test, working), test=test)
+    """Add to the choice what the requests of a test see of one of its working replicas.
+
+    Where their number is open, it is the least whose test keeps the limits on latency: waves of requests see other
+    latencies than a steady load.
+
+    Raises
+    ------
+    InputError : what the requests cannot be
+    """
+    spare, each = resolved.spare_replicas, int(choice.placement.gpus[0])
+    points: dict[int, tuple[Point, Outcome]] = {}
+
+    def keeps(working: int) -> bool:
+        test = run_test(resolved, choice.placement, choice.memory, working)
+        points[working] = _tested(resolved, choice.point, test, working), test
+        ttft_s, tpot_s, _ = points[working][0].percentiles[resolved.percentile]
+        return not float(missed(resolved, np.array([ttft_s]), np.array([tpot_s]))[0])
+
+    working = choice.replicas - spare
+    if resolved.gpus is None and resolved.limits_latency:
+        gpus, requests = resolved.limits.max_gpus, resolved.requests or 1
+        most = max(requests if gpus is None else min(gpus // each - spare, requests), 1)
+        working = least(keeps, working, most)
+    if working not in points:
+        keeps(working)
+    point, test = points[working]
+    return replace(choice, replicas=working + spare, point=point, test=test)
+
+
+def least(keeps: Callable[[int], bool], guess: int, most: int) -> int:
+    """The least number that keeps what greater ones keep too; the guess where not even the most does.
+
+        twice the guess until it is enough, then halves of what lies between
+
+    Parameters
+    ----------
+    keeps : of a number from 1 to `most`
+    guess, most : to begin with, and to end with [-]
+
+    Returns
+    -------
+    int [-]
+
+    Source: exponential search (J. L. Bentley, A. C. Yao, Information Processing Letters 5, 1976).
+    """
+    low, high = 0, min(guess, most)
+    while not keeps(high):
+        if high == most:
+            return guess
+        low, high = high, min(2 * high, most)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if keeps(middle) else (middle, high)
+    return high
 
 
 def _tested(resolved: ResolvedService, point: Point, test: Outcome, replicas: int) -> Point:

@@ -17,9 +17,20 @@ from xe_sizer.graph.operators import as_array
 from xe_sizer.immutable import Immutable
 from xe_sizer.serving.job import even_spread
 from xe_sizer.serving.memory import request_bytes
-from xe_sizer.serving.step_time import Work, attention, head_and_sampling, host, of_the_fullest, step_time
+from xe_sizer.serving.step_time import (
+    Work,
+    attention,
+    between_steps_s,
+    head_and_sampling,
+    host,
+    launching_s,
+    of_the_fullest,
+    step_time,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import ArrayLike
 
     from xe_sizer.graph.operators import Array
@@ -30,6 +41,7 @@ if TYPE_CHECKING:
 # The offer: requests, when they come, and what came of each.
 
 EVEN_SPREAD = 0.02  # share by which a spread may differ from that of an even draw
+CLIENT_PAUSE_S = 0.005  # assumed: mean of HTTP, a Python client and tokenising, from an answer to its next request
 SEED = 20  # of the lengths and times that are drawn: the same for every answer
 
 
@@ -38,13 +50,15 @@ class Offered(Immutable):
 
     inputs, outputs : tokens of each prompt and answer [tokens]
     arrivals_s : when each comes; of a closed loop when its clients begin, of which the first `concurrency` count [s]
-    concurrency : clients who ask again as they are answered; None: requests come at their times
+    concurrency : clients who ask again once they are answered; None: requests come at their times
+    pauses_s : of a closed loop, from an answer to the request that follows it [s]
     """
 
     inputs: Array
     outputs: Array
     arrivals_s: Array
     concurrency: int | None = None
+    pauses_s: ArrayLike = 0.0
 
 
 def offered(
@@ -54,12 +68,13 @@ def offered(
 
         length = mean x exp(sigma z - sigma^2 / 2),  sigma^2 = ln(1 + spread^2),  z normal      cut at the longest
         length = mean + (longest - mean) u,  u even from -1 to 1      where that has the spread
+        pause exponential of mean CLIENT_PAUSE_S
 
     Parameters
     ----------
     traffic : mean lengths of prompts and answers, and how they spread
     requests : of the whole test [-]
-    concurrency : clients of a closed loop; None: requests come at `arrivals_s` [-]
+    concurrency : clients of a closed loop, who pause before they ask again; None: requests come at `arrivals_s` [-]
     arrivals_s : when requests come, ascending; all at once by default [s]
     seed : of the numbers that are drawn
 
@@ -72,7 +87,8 @@ def offered(
     random = np.random.default_rng(seed)
     inputs = _lengths(random, traffic.inputs, traffic.input_spread, traffic.longest_input, requests)
     outputs = _lengths(random, traffic.outputs, traffic.output_spread, traffic.longest_output, requests)
-    return Offered(inputs, outputs, np.broadcast_to(as_array(arrivals_s), requests), concurrency)
+    pauses_s = 0.0 if concurrency is None else random.exponential(CLIENT_PAUSE_S, requests)
+    return Offered(inputs, outputs, np.broadcast_to(as_array(arrivals_s), requests), concurrency, pauses_s)
 
 
 def _lengths(random: np.random.Generator, mean: float, spread: float, longest: float, requests: int) -> Array:
@@ -255,26 +271,27 @@ class Reach(Immutable):
 
 
 class Prompts(Immutable):
-    """Steps with prompts: what their tokens take by their number, and what the host adds to the device's time [s]."""
+    """Steps with prompts, by their tokens: what these take, and the host to start their kernels [s]."""
 
     flat: Table
-    host: Table
+    starting: Table
 
 
 class StepPrices(Immutable):
     """What a step takes, by what it holds; tables of one group's sequences and tokens [s].
 
-    decode : device, by sequences and tokens before each; decode_host : by the time of the device
+    decode : device, by sequences and tokens before each; starting : the host to start its kernels, by sequences
     beside : attention and states of decodes that share a step with prompts, by the same as `decode`
     piece : attention of a piece over its tokens, by these and by what is before them; piece_s : of each further piece;
     start_s : of all pieces of a step, once
     head : by tokens that get logits; mixed, apart : steps with prompts beside decodes, and without any
     groups : of the replica's sequences; each : tokens of a decode; drafting : share of a decode step for proposals
-    sequence_s : of the host for each sequence; all_logits : every token of a prompt gets them
+    step_s, sequence_s : of the host between two steps, and for each sequence; overlaps : while the device works
+    all_logits : every token of a prompt gets them
     """
 
     decode: Table
-    decode_host: Table | None
+    starting: Table
     beside: Table
     piece: Table
     piece_s: float
@@ -285,16 +302,23 @@ class StepPrices(Immutable):
     groups: float
     each: float
     drafting: float
+    step_s: float
     sequence_s: float
+    overlaps: bool
     all_logits: bool
 
     def decode_s(self, decodes: float, past: float) -> float:
         """A step of decodes alone on so many tokens before each in the mean [s]."""
         running = self._fullest(decodes)
-        step_s = self.decode.at(running, past)
-        if self.decode_host:
-            step_s += self.decode_host.at(step_s) + self.sequence_s * running
-        return step_s * (1.0 + self.drafting)
+        device_s = self.decode.at(running, past)
+        return (device_s + self._waiting_s(device_s, self.starting.at(running), running)) * (1.0 + self.drafting)
+
+    def _waiting_s(self, device_s: float, starting_s: float, sequences: float) -> float:
+        """As `serving.step_time.waiting_s` [s]."""
+        between_s = self.step_s + self.sequence_s * sequences
+        if self.overlaps:
+            return max(starting_s + between_s - device_s, 0.0)
+        return max(starting_s - device_s, 0.0) + between_s
 
     def prompt_s(self, pieces: float, tokens: float, past: float, decodes: float, decode_past: float) -> float:
         """A step with pieces of prompts, beside decodes where there are any.
@@ -317,12 +341,13 @@ class StepPrices(Immutable):
         held, running, each = self._fullest(pieces), self._fullest(decodes), tokens / pieces
         new = held * each
         kind = self.mixed if decodes else self.apart
-        step_s = kind.flat.at(new + running * self.each) + self.piece_s * (held - 1.0)
+        flat_tokens = new + running * self.each
+        step_s = kind.flat.at(flat_tokens) + self.piece_s * (held - 1.0)
         step_s += self.start_s + new * self.piece.at(each, past)
         step_s += self.head.at(running * self.each + (new if self.all_logits else held))
         if decodes:
             step_s += self.beside.at(running, decode_past)
-        step_s += max(kind.host.at(step_s), 0.0) + self.sequence_s * (held + running)
+        step_s += self._waiting_s(step_s, max(kind.starting.at(flat_tokens), 0.0), held + running)
         return step_s + (self.drafting * self.decode_s(decodes, decode_past) if self.drafting and decodes else 0.0)
 
     def _fullest(self, sequences: float) -> float:
@@ -335,6 +360,12 @@ def geometric(low: float, high: float, places: int) -> Array:
     high = max(high, low * LEAST_REACH + 1.0)
     whole = np.ceil(np.geomspace(low, high, places))
     return np.asarray(np.unique([low, *whole[(whole > low) & (whole < high)], high]))
+
+
+def _with_ends(places: Array, ends: Sequence[int]) -> Array:
+    """Places with both sides of where something ends among them."""
+    inside = [end + side for end in ends for side in (0.0, 1.0) if places[0] < end < places[-1] - 1.0]
+    return np.unique([*places, *inside])
 
 
 class _Filling(Immutable):
@@ -393,7 +424,7 @@ def step_prices(job: ServingJob, placement: ReplicaLayouts, traffic: Traffic, re
         placement=placement,
         groups=groups,
         each=each,
-        decodes=geometric(1.0, most, DECODES),
+        decodes=_with_ends(geometric(1.0, most, DECODES), job.engine.host.graphs),
         pasts=geometric(max(reach.shortest, 1.0), reach.longest, PASTS),
         tokens=geometric(1.0, reach.tokens + most * each, TOKENS),
         pieces=geometric(1.0, min(reach.tokens, reach.longest), PIECES),
@@ -404,30 +435,34 @@ def step_prices(job: ServingJob, placement: ReplicaLayouts, traffic: Traffic, re
 
 def _tables(filling: _Filling, traffic: Traffic) -> StepPrices:
     job, decodes, pasts, each = filling.job, filling.decodes, filling.pasts, filling.each
-    sequence_s = 0.0 if job.efficiency.fixed else job.engine.sequence_s
     alone, logits = _decoding(filling)
-    apart, piece, piece_s, start_s = _pieces(filling, sequence_s)
-    graphs = job.engine.host.graphs
+    apart, piece, piece_s, start_s = _pieces(filling)
     running = np.repeat(decodes, pasts.size)
-    device_s = _device_s(alone)
-    waits_s = alone.parts[host.name] - sequence_s * running
     states_s = _flat(alone) - np.interp(running * each, apart.flat.along, [row[0] for row in apart.flat.rows])
+    between_s = 0.0 if job.efficiency.fixed else float(between_steps_s(job, filling.placement, 0.0)[0])
     return StepPrices(
-        decode=_grid(decodes, pasts, alone.total_s if graphs else device_s),
-        decode_host=None if graphs else _line(device_s, waits_s),
+        decode=_grid(decodes, pasts, _device_s(alone)),
+        starting=_line(running, _starting_s(alone)),
         beside=_grid(decodes, pasts, alone.parts[attention.name] + states_s - states_s[0]),
         piece=piece,
         piece_s=piece_s,
         start_s=start_s,
         head=_line(filling.tokens * each, logits.parts[head_and_sampling.name]),
-        mixed=_mixed(filling, sequence_s),
+        mixed=_mixed(filling),
         apart=apart,
         groups=filling.groups,
         each=each,
         drafting=traffic.draft_tokens * traffic.draft_cost,
-        sequence_s=sequence_s,
+        step_s=between_s,
+        sequence_s=0.0 if job.efficiency.fixed else job.engine.sequence_s,
+        overlaps=job.engine.batching.overlaps,
         all_logits=job.engine.kernels.all_logits,
     )
+
+
+def _starting_s(steps: StepTime) -> Array:
+    """What the host takes to start the kernels of steps; nothing where the accelerator is timed alone [s]."""
+    return steps.picked(steps.step.zeros if steps.step.job.efficiency.fixed else launching_s(steps.step))
 
 
 def _device_s(steps: StepTime) -> Array:
@@ -449,7 +484,7 @@ def _decoding(filling: _Filling) -> tuple[StepTime, StepTime]:
     return found.at(lambda values: values[: decodes.size]), found.at(lambda values: values[decodes.size :])
 
 
-def _pieces(filling: _Filling, sequence_s: float) -> tuple[Prompts, Table, float, float]:
+def _pieces(filling: _Filling) -> tuple[Prompts, Table, float, float]:
     """Steps of prompts alone, attention of a piece over its tokens, of each further piece, and of all of them once."""
     tokens, before = (one.ravel() for one in np.meshgrid(filling.pieces, filling.before, indexing="ij"))
     flat, size = filling.tokens, tokens.size
@@ -460,7 +495,7 @@ def _pieces(filling: _Filling, sequence_s: float) -> tuple[Prompts, Table, float
     alone = found.at(lambda values: values[: flat.size])
     one = found.at(lambda values: values[flat.size : flat.size + size])
     two = found.at(lambda values: values[flat.size + size :])
-    table = _prompts(alone, flat, sequence_s)
+    table = _prompts(alone, flat)
     again_s = two.parts[attention.name] - one.parts[attention.name]
     start_s = float(np.min(one.parts[attention.name] - again_s))
     fresh = (before == 0.0) & (2.0 * tokens <= flat[-1])
@@ -468,16 +503,16 @@ def _pieces(filling: _Filling, sequence_s: float) -> tuple[Prompts, Table, float
     return table, _grid(filling.pieces, filling.before, again_s / tokens), float(np.median(further)), start_s
 
 
-def _mixed(filling: _Filling, sequence_s: float) -> Prompts:
+def _mixed(filling: _Filling) -> Prompts:
     """Steps of one prompt beside one decode."""
     one = np.ones(1)
     found = filling.step(one, one * filling.pasts[0], one, filling.tokens, 0.0 * one)
-    return _prompts(found, filling.tokens + filling.each, 2.0 * sequence_s)
+    return _prompts(found, filling.tokens + filling.each)
 
 
-def _prompts(steps: StepTime, tokens: Array, sequences_s: float) -> Prompts:
-    """The tables of steps of so many tokens; sequences_s : of the host for the sequences in them [s]."""
-    return Prompts(_line(tokens, _flat(steps)), _line(_device_s(steps), steps.parts[host.name] - sequences_s))
+def _prompts(steps: StepTime, tokens: Array) -> Prompts:
+    """The tables of steps of so many tokens."""
+    return Prompts(_line(tokens, _flat(steps)), _line(tokens, _starting_s(steps)))
 
 
 # The scheduler.
@@ -577,7 +612,9 @@ class _Replica:
         self.todo, self.past = [0.0] * count, [0.0] * count  # tokens of a prompt: to be processed, and cached
         self.begun, self.end = [0] * count, [-1] * count  # steps in which an answer began and ends
         self.asked = count if load.concurrency is None else min(load.concurrency, count)
-        self.coming, self.waiting, self.prefilling = deque(range(self.asked)), deque[int](), deque[int]()
+        self.pauses: list[float] = np.broadcast_to(as_array(load.pauses_s), count).tolist()
+        self.coming = [(self.arrival[request], request) for request in range(self.asked)]  # a heap
+        self.waiting, self.prefilling = deque[int](), deque[int]()
         self.ends: list[tuple[int, int]] = []  # a heap of the steps in which answers end
         self.order: list[int] = []  # in which they began
         self.unanswered: list[int] = []  # whose first token comes with the next decode step
@@ -593,7 +630,7 @@ class _Replica:
             elif self.running:
                 self._decode_steps()
             else:
-                self.now = max(self.now, self.arrival[self.coming[0]] + self.request_s)
+                self.now = max(self.now, self.coming[0][0] + self.request_s)
         gaps = np.array(self.gaps).reshape(-1, 2)
         return Outcome(
             arrival_s=np.array(self.arrival),
@@ -614,8 +651,8 @@ class _Replica:
         self.polled = 0
         busy = self.batching.overlaps and (self.running or self.prefilling)
         coming, latest = self.coming, (self.before if busy else self.now) - self.request_s + TICK_S
-        while coming and self.arrival[coming[0]] <= latest:
-            self.waiting.append(coming.popleft())
+        while coming and coming[0][0] <= latest:
+            self.waiting.append(heappop(coming)[1])
 
     def _pieces(self) -> list[tuple[int, float]]:
         """Requests with the tokens of their prompts that the next step takes: first of those begun, then new ones."""
@@ -746,7 +783,7 @@ class _Replica:
         if self.coming and batching.scheduler_recv_interval > 1:
             steps = min(steps, max(batching.scheduler_recv_interval - self.polled, 1))
         elif self.coming and not (self.waiting and self.running >= self.most):
-            until_s = self.arrival[self.coming[0]] + self.request_s - self.now
+            until_s = self.coming[0][0] + self.request_s - self.now
             steps = min(steps, max(math.ceil(until_s / step_s) + self.batching.overlaps, 1))
         if self.waiting and self.waited < batching.batch_wait_iters:
             steps = min(steps, batching.batch_wait_iters - self.waited)
@@ -786,8 +823,8 @@ class _Replica:
             self.finish[request] = self.now
             self.done += 1
             if self.asked < len(self.prompt):
-                self.arrival[self.asked] = self.now
-                self.coming.append(self.asked)
+                self.arrival[self.asked] = self.now + self.pauses[self.asked]
+                heappush(self.coming, (self.arrival[self.asked], self.asked))
                 self.asked += 1
 
     def _release(self, request: int) -> float:

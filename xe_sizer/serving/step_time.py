@@ -11,7 +11,17 @@ from msgspec.structs import replace
 from numpy.typing import ArrayLike
 
 from xe_sizer.graph.inputs import GraphInputs, Learning
-from xe_sizer.graph.operators import Attention, Collective, Kernels, Matmul, RankShape, Scan, as_array, layers_per_stage
+from xe_sizer.graph.operators import (
+    Attention,
+    Collective,
+    Kernels,
+    Matmul,
+    RankShape,
+    Scan,
+    as_array,
+    launches,
+    layers_per_stage,
+)
 from xe_sizer.graph.transformer import embedding_operators, layer_operators, sampling_operators, sequence_operators
 from xe_sizer.graph.vision import VISION, vision_operators
 from xe_sizer.immutable import Immutable
@@ -21,8 +31,6 @@ from xe_sizer.laws.network import exchange_times
 from xe_sizer.laws.operator_time import NETWORK as NETWORK_TIME
 from xe_sizer.laws.operator_time import (
     OperatorCost,
-    exposed_launch_time_s,
-    launch_counts,
     operator_sizes,
     operator_times,
     operator_work,
@@ -31,6 +39,7 @@ from xe_sizer.laws.parts import computed, part
 from xe_sizer.serving.job import reserves, serving_job
 from xe_sizer.serving.memory import MODULE as ADAPTERS
 from xe_sizer.serving.memory import adapter_operators
+from xe_sizer.units import MICRO
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array, Operator
@@ -334,23 +343,118 @@ class Waiting(Immutable):
     device_s: Array
 
 
+MOST_NARROW_TP = 3.0  # ranks up to which the first size of `graphs` holds; SGLang server_args.py (tp_size < 4)
+EXPERTS = "experts"  # the module of dispatch, grouped products and combine
+
+
+def launching_s(step: EngineStep) -> Array:
+    """Seconds of the host to start the kernels of a step that no graph replays.
+
+        t = launches x launch_s + launches of attention and experts x python_s + scans x scan_s
+
+    Products of narrow operands that no kernel before narrows launch one more. In pieces, of few tokens, attention and
+    scans alone are started; a decode step that is replayed starts nothing.
+
+    Parameters
+    ----------
+    step : operators of a rank, its tokens and sequences
+
+    Returns
+    -------
+    ndarray of float, shape of the rank [s]
+
+    Source: `graph.operators.launches`; constants in the engine's file.
+    """
+    engine, tokens = step.job.engine, step.rank.tokens
+    whole = tokens > engine.host.piece_tokens
+    seconds = step.zeros + engine.launch_s * _narrow_launches(step.job, step.layers) * whole
+    for operator in (*step.layers, *step.ends):
+        count = operator.layers * launches(operator)[0]
+        if isinstance(operator, Scan) and engine.host.scan_us is not None:
+            seconds = seconds + operator.layers * engine.host.scan_us * MICRO * (count > 0)
+        elif isinstance(operator, Attention | Scan):
+            seconds = seconds + engine.python_s * count
+        elif operator.module == EXPERTS:
+            seconds = seconds + engine.python_s * (count + _casts(step.job, operator, count)) * whole
+        else:
+            seconds = seconds + engine.launch_s * (count + _casts(step.job, operator, count)) * whole
+    return np.asarray(seconds * (1.0 - _replayed(step)))
+
+
+def _replayed(step: EngineStep) -> Array:
+    """1 for decode steps that a graph replays, else 0."""
+    graphs = step.job.engine.host.graphs
+    if not graphs:
+        return step.zeros
+    most = np.where(as_array(step.placements.tp) > MOST_NARROW_TP, graphs[-1], graphs[0])
+    return np.asarray(step.pure_decode * (step.sequences <= most))
+
+
+def _casts(job: ServingJob, operator: Operator, count: Array) -> Array | float:
+    """Kernels that narrow the operands of products, beside their own."""
+    if not isinstance(operator, Matmul) or operator.module in job.device.wide_modules:
+        return 0.0
+    law = job.device.expert_matmul if operator.grouped else job.device.matmul
+    return count * (law.cast_bytes_per_element > 0)
+
+
+def waiting_s(device_s: Array, starting_s: Array, between_s: Array, overlaps: bool) -> Array:
+    """Seconds of a step in which the accelerator waits for the host.
+
+        t = max(starting - device, 0) + between
+        t = max(starting + between - device, 0)      where a step is made up while the one before runs
+
+    Parameters
+    ----------
+    device_s, starting_s : of the accelerator, and of the host to start its kernels [s]
+    between_s : of the host to make up a step and to read back the one before [s]
+    overlaps : of the engine
+
+    Returns
+    -------
+    ndarray of float, shape that all broadcast to [s]
+
+    Source: own derivation, from a queue that the host fills and the accelerator empties; SGLang scheduler.py
+    (event_loop_overlap), TensorRT-LLM py_executor.py (_executor_loop_overlap).
+    """
+    if overlaps:
+        return np.maximum(starting_s + between_s - device_s, 0.0)
+    return np.asarray(np.maximum(starting_s - device_s, 0.0) + between_s)
+
+
+def between_steps_s(job: ServingJob, placements: ReplicaLayouts, sequences: ArrayLike) -> Array:
+    """Seconds of the host between two steps: scheduling, preparing and reading back.
+
+        t = step_s + parallel_step_s (with several ranks) + sequence_s x sequences
+
+    Parameters
+    ----------
+    job, placements : the job, and placements that broadcast with the sequences
+    sequences : of one group in the step [-]
+
+    Returns
+    -------
+    ndarray of float, shape that both broadcast to [s]
+
+    Source: the engine's file.
+    """
+    engine = job.engine
+    parallel_s = engine.parallel_step_s * (placements.gpus > 1)
+    return np.asarray(engine.step_s + parallel_s + engine.sequence_s * as_array(sequences))
+
+
 @part(
     "host",
-    "time of a step + sequences x time of one + launches that no graph replays and no kernel hides",
+    "max(starting kernels - accelerator, 0) + step_s + sequences x sequence_s; all under the max where steps overlap",
     "the engine",
 )
 def host(waiting: Waiting) -> Array:
     """Wait of the accelerator: for kernels that start slower than they run, and the engine between two steps."""
-    step, job, engine = waiting.step, waiting.step.job, waiting.step.job.engine
+    step, job = waiting.step, waiting.step.job
     if job.efficiency.fixed:
         return step.zeros
-    layers, ends = (launch_counts(operators)[0] for operators in (step.layers, step.ends))
-    launches = layers + ends + _narrow_launches(job, step.layers)
-    waits = exposed_launch_time_s(launches, engine.launch_s, waiting.device_s)
-    replayed = step.pure_decode if engine.host.graphs else 0.0
-    parallel_s = engine.parallel_step_s * (step.placements.gpus > 1)
-    between = engine.step_s + parallel_s + engine.sequence_s * step.sequences
-    return np.asarray(waits * (1.0 - replayed) + between)
+    between = between_steps_s(job, step.placements, step.sequences)
+    return waiting_s(waiting.device_s, launching_s(step), between, job.engine.batching.overlaps)
 
 
 KERNEL_PARTS = {

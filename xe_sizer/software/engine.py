@@ -93,13 +93,22 @@ class NarrowKernel(_Part, frozen=True):
 class EngineHost(_Part, frozen=True):
     """Time of the host that the accelerator waits for.
 
-    launch_us : to start one kernel where no graph does; graphs : decode steps are replayed as one CUDA graph
+    graphs : the most sequences of a decode step that is replayed as one CUDA graph, with fewer than 4 tensor ranks and
+    with more; one number for both, none: no step is replayed
+    piece_tokens : steps with prompts of at most so many tokens are replayed in pieces, between attention and scans
+    launch_us : to start one kernel where no graph does
+    python_us : the same of attention, scans and experts, which compiled code leaves to Python; None: as launch_us
+    scan_us : of the kernels of one scan, with the convolution before it and what it is told of sequences; None: each
+    kernel as those of attention
     step_ms : scheduling, preparing and reading back one step; parallel_step_ms : more of it with several ranks
     sequence_us : of that for every running sequence; request_ms : to take in a request
     """
 
     launch_us: Duration
-    graphs: bool
+    python_us: Duration | None
+    scan_us: Duration | None
+    graphs: tuple[Count, ...]
+    piece_tokens: Annotated[int, msgspec.Meta(ge=0, le=10**9)]
     step_ms: Duration
     parallel_step_ms: Duration
     sequence_us: Duration
@@ -205,6 +214,7 @@ class EngineOnCard(_Part, frozen=True):
     max_step_tokens: Count | None = None
     max_sequences: Count | None = None
     utilization: Share | None = None
+    graphs: tuple[Count, ...] | None = None
 
 
 class EngineInContext(_Part, frozen=True):
@@ -274,7 +284,9 @@ class Engine(_Part, frozen=True):
         sequences = found.max_sequences or self.batching.max_sequences
         memory = msgspec.structs.replace(self.memory, utilization=share)
         batching = msgspec.structs.replace(self.batching, max_step_tokens=tokens, max_sequences=sequences)
-        return msgspec.structs.replace(self, memory=memory, batching=batching)
+        graphs = self.host.graphs if found.graphs is None or not self.host.graphs else found.graphs
+        host = msgspec.structs.replace(self.host, graphs=graphs)
+        return msgspec.structs.replace(self, memory=memory, batching=batching, host=host)
 
     def in_context(self, longest: float) -> Self:
         """The engine with what it chooses for sequences of at most so many tokens."""
@@ -291,6 +303,10 @@ class Engine(_Part, frozen=True):
     @property
     def launch_s(self) -> float:
         return self.host.launch_us * MICRO
+
+    @property
+    def python_s(self) -> float:
+        return self.launch_s if self.host.python_us is None else self.host.python_us * MICRO
 
     @property
     def step_s(self) -> float:
