@@ -132,6 +132,17 @@ def test_iterations_of_a_run(flags: dict[str, object], iterations: int) -> None:
     assert resolved(**flags).iterations == iterations
 
 
+def test_a_length_of_the_run_that_nobody_says_is_said_to_be_assumed() -> None:
+    def assumed(**flags: object) -> list[str]:
+        return [one for one in resolved(**flags).trainer.warnings if "iterations assumed" in one]
+
+    (words,) = assumed(train__steps=None)
+    assert words == "neither the iterations nor the number of prompts is given: 1,000 iterations assumed"
+    assert assumed() == assumed(train__steps=None, data__samples=1000) == []
+    (told,) = (one for one in resolved(data__mean_tokens=800).trainer.warnings if "without effect" in one)
+    assert "mean-tokens" in told
+
+
 def test_replicas_have_the_sizes_that_were_asked_for() -> None:
     """Ranks of experts beyond the tensor ranks serve sequences of their own."""
     sizes = resolved(model="mixtral-8x7b", gpus=32, rollout__tp=2, rollout__ep=8, rollout__pp=1, layout__tp=None)
