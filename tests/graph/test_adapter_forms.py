@@ -173,6 +173,19 @@ def test_a_delta_is_as_large_as_its_weight_and_its_gradient_goes_on() -> None:
     assert added.name == "q adapter add"
 
 
+def test_products_one_after_the_other_read_what_the_one_before_gave() -> None:
+    """Three of them, over 8 and 16 columns, of which the second does not learn."""
+    rows, outputs, columns = (np.array([float(size)]) for size in (TOKENS, OUTPUTS, INPUTS))
+    place = Place(Block(around("wide"), {}, 1.0), "q", "qkv", rows, outputs, columns)
+    chain = list(place.chain(8, 16, learns=(True, False, True)))
+    assert [op.name for op in chain] == ["q adapter 1", "q adapter 2", "q adapter 3"]
+    assert [(op.k.tolist(), op.n.tolist()) for op in chain] == [
+        ([INPUTS], [8]), ([8], [16]), ([16], [OUTPUTS]),
+    ]  # fmt: skip
+    assert [numbers(op, "saved_bytes")[0] for op in chain] == [4 * INPUTS, 0, 4 * 16]
+    assert [op.learns for op in chain] == [True, False, True]
+
+
 def test_adapters_of_experts_are_grouped_and_one_for_each() -> None:
     """Six experts of a rank with 40 tokens each: products, and bytes of all of them."""
     rows, outputs, columns = (np.array([float(size)]) for size in (40, 96, 64))

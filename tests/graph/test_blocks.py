@@ -311,6 +311,20 @@ def test_many_layouts_at_once_are_each_as_alone(case: str) -> None:
                 np.testing.assert_allclose(ours, np.broadcast_to(theirs, (3,))[place], err_msg=op.name)
 
 
+def test_graphs_are_the_same_where_all_arrays_of_their_inputs_are() -> None:
+    """Arrays of the rank, of casts, of padding and of comparisons, by layout; numbers that all share are left out."""
+    one = graph(GPT, ALL)
+    two = {name: np.array([1.0, 2.0]) for name in ("batch", "sequence", "tp", "cp", "ep", "expert_tp")}
+    rank = replace(one.rank, **two, sequence_parallel=np.zeros(2))
+    inputs = replace(one, rank=rank, compared=(np.array([3.0, 4.0]), np.array([5.0, 6.0])))
+    assert len(inputs.columns) == 7 + 2
+    assert len(replace(inputs, padded=np.array([0.1, 0.2])).columns) == 7 + 2 + 1
+    single = replace(one, padded=np.array([0.1]))
+    assert len(single.columns) == 7 + 3
+    with pytest.raises(AssertionError):
+        _ = replace(inputs, padded=np.zeros(3)).columns
+
+
 def sizes_of(op: Operator) -> list[float | np.ndarray]:
     """Every number and array of an operator, messages of collectives and products of scans among them."""
     found: list[float | np.ndarray] = []

@@ -51,7 +51,25 @@ def test_a_paged_cache_takes_the_new_tokens_alone(cached: float | None, size: fl
         (write,) = writes(step(LLAMA, Kernels(cache="paged"), 4, 3, past, cached))
         assert write.forward_bytes[0] == 4 * 3 * WIDTH * (2 + size)
         assert write.forward_launches == 1
+        assert (write.backward_bytes.tolist(), write.backward_launches) == ([0], 0)
         assert write.layers == 32
+
+
+def test_keys_and_values_are_copied_to_all_query_heads_where_kernels_know_no_groups() -> None:
+    """32 query heads: keys and values of 8 are read, and written for 32, after the cache itself; 4 kernels for 2."""
+    (plain,), (repeated,) = (
+        writes(step(LLAMA, Kernels(cache="concatenated", repeats_kv=repeats), 4, 1, 1000, 1.0))
+        for repeats in (False, True)
+    )
+    assert plain.forward_bytes[0] == 2 * 4 * 1001 * WIDTH
+    assert repeated.forward_bytes[0] == plain.forward_bytes[0] + 4 * 1001 * (32 + 8) * 256 * 2
+    assert (float(np.max(plain.forward_launches)), float(np.max(repeated.forward_launches))) == (2, 4)
+    for write in (plain, repeated):
+        assert (write.backward_bytes.tolist(), write.backward_launches) == ([0], 0)
+    (whole,) = writes(step(GPT, Kernels(cache="concatenated", repeats_kv=True), 1, 1, 100))
+    assert whole.forward_bytes[0] == 2 * 101 * 2 * 16 * 64 * 2  # as many heads of keys as of queries
+    (split,) = writes(step(LLAMA, Kernels(cache="concatenated", repeats_kv=True), 4, 1, 1000, 1.0, tp=4))
+    assert split.forward_bytes[0] == repeated.forward_bytes[0] / 4
 
 
 def test_a_concatenated_cache_is_copied_whole() -> None:

@@ -43,6 +43,12 @@ def test_ulysses_sends_a_part_of_the_sequence_of_all_heads_for_all_of_a_part_of_
     assert messages(operators("ulysses", 4, 4), "heads") == [(there, there), (back, back)]
 
 
+def test_heads_of_tensor_ranks_are_those_that_are_exchanged() -> None:
+    """Of 4 tensor ranks each has a quarter of the heads, and sends a half of its tokens of these."""
+    there, back = [("all_to_all", 16.0 / 8 + 2 * 8.0 / 8)], [("all_to_all", 16.0 / 8)]
+    assert messages(operators("ulysses", 2, 2, tp=4), "heads") == [(there, there), (back, back)]
+
+
 def test_heads_of_keys_are_copied_where_there_are_fewer_than_ranks() -> None:
     """16 ranks and 8 heads of keys: a sixteenth of queries and output, 1 MiB each, and twice 0.5 MiB copied once."""
     there, back = [("all_to_all", 1.0 + 2 * 1.0)], [("all_to_all", 1.0)]

@@ -150,6 +150,11 @@ def test_biases_of_experts_are_added_row_by_row(way: str, forward: float, backwa
     found = {op.name: op for op in layer_operators(graph(biased, ALL, replace(LOOP, experts=way)))}
     copies = TOKENS * PICKED
     assert bytes_of(found["expert bias"]) == pytest.approx((copies * forward, copies * backward))
+    op = moving(found["expert bias"])
+    assert (op.forward_launches, op.backward_launches) == (2, 2)
+    frozen = {op.name: op for op in layer_operators(graph(biased, FROZEN, replace(LOOP, experts=way)))}
+    assert moving(frozen["expert bias"]).backward_launches == 0
+    assert bytes_of(frozen["expert bias"])[1] == 0
     assert "expert bias" not in of("sliced")
 
 
@@ -220,6 +225,11 @@ def test_megatron_sends_a_token_to_one_rank_and_gathers_it_there(expert_tp: int,
     both = {"split experts input": (gathered, summed), "split experts output": (summed, gathered)}
     assert messages(found, "etp") == (both if expert_tp > 1 else {})
     assert messages(found, "tp") == {}
+    # Each rank weights and sums up what came back for the tokens that it sent.
+    returned = 0.5 * MIB
+    (combine,) = (op for op in found if op.name == "combine")
+    assert bytes_of(combine) == (5 * returned, 10 * returned)
+    assert combine.saved_bytes.tolist() == [returned]
 
 
 @pytest.mark.parametrize(("expert_tp", "part"), [(2, 0.5), (4, 1.0)])
@@ -300,9 +310,11 @@ def test_the_busiest_of_expert_parallel_ranks_touches_more_than_its_share() -> N
     missed = (1 - 6 / 64) ** 16
     assert ranks.tolist() == pytest.approx([8 * (1 - missed) + largest(8) * np.sqrt(8 * missed * (1 - missed))])
     assert touched_experts(block(sequence=200, ep=8), MANY).tolist() == pytest.approx([8])
-    # Tensor ranks that share a batch route it once: tokens of the group are those of a rank, times ep over tp.
-    shared = touched_experts(block(sequence=16, tp=8, ep=8), MANY)
-    assert shared.tolist() == pytest.approx(ranks.tolist())
+    # Tensor ranks that share a batch route it once: tokens of the group are those of a rank, times ep over tp; where
+    # some of them split an expert, these see the tokens of all of them.
+    for split in (1, 2):
+        shared = touched_experts(block(sequence=16, tp=8 * split, ep=8, expert_tp=split), MANY)
+        assert shared.tolist() == pytest.approx(ranks.tolist())
 
 
 def largest(ranks: int) -> float:

@@ -40,6 +40,22 @@ def test_the_dense_mlp_keeps_the_input_of_its_norm() -> None:
     assert dropped(found) == {"up": 1.0, "activation": 4.0, "down": 4.0}
 
 
+def test_an_mlp_beside_the_attention_keeps_what_its_first_product_reads() -> None:
+    """Without a norm of its own: 4 before and 4 behind the activation are not kept."""
+    found = operators(replace(GPT, parallel_block=True, norms_per_layer=1), "mlp")
+    assert again(found) == {"mlp input", "up", "activation", "down", "mlp output"}
+    assert dropped(found) == {"activation": 4.0, "down": 4.0}
+
+
+def test_modules_that_are_selected_together_drop_what_each_does() -> None:
+    found = dropped(operators(MIXTURE, "moe_act", "shared_experts", "core_attn"))
+    each = [dropped(operators(MIXTURE, module)) for module in ("moe_act", "shared_experts", "core_attn")]
+    assert found == {name: size for one in each for name, size in one.items()}
+    twice = dropped(operators(MIXTURE, "moe", "layernorm"))
+    assert twice["router"] == 1.0
+    assert twice["shared expert gate and up"] == 1.0
+
+
 def test_experts_keep_the_input_of_the_router() -> None:
     """Copies of each token for 2 experts are 2, twice as wide around the activation 4; shared ones have 1."""
     found = operators(MIXTURE, "moe")
@@ -115,6 +131,8 @@ def test_every_other_product_is_kept_and_what_only_moves_memory_runs_again() -> 
         one = found[name]
         assert one.again == 0.5
         assert float(np.sum(one.saved_bytes - one.dropped_bytes)) == outputs / 2 * MIB
+    several = {op.name: op for op in layer_operators(graph(MIXTURE, Learning(True), kernels))}["expert down"]
+    assert float(np.sum(several.saved_bytes - several.dropped_bytes)) == pytest.approx(2 * 1.0 / 2 * MIB)
     attention, norm, exchange = found["attention"], found["mlp norm"], found["mlp output"]
     assert (attention.again, float(np.sum(attention.dropped_bytes))) == (0.0, 0.0)
     assert (norm.again, float(np.sum(norm.dropped_bytes)) / MIB) == (1.0, 1.0)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cases import REGISTRY, graph
+from cases import GPT, REGISTRY, graph
 from msgspec.structs import replace
 
 from xe_sizer.graph.inputs import Learning
-from xe_sizer.graph.model import LayerKind
-from xe_sizer.graph.operators import Attention, Kernels, Matmul, MemoryBound, Scan
+from xe_sizer.graph.model import LayerKind, StateSpace
+from xe_sizer.graph.operators import Attention, Collective, Kernels, Matmul, MemoryBound, Operator, Scan
 from xe_sizer.graph.transformer import layer_operators
 from xe_sizer.profiles.catalogue import load_stack
 from xe_sizer.software.adapter_targets import resolve_targets
@@ -134,3 +134,113 @@ def test_norms_of_mamba_ssm_are_one_kernel_with_the_sum_before_them_whatever_the
     )
     assert float(np.max(mine["state space residual"].forward_launches)) == 0
     assert float(np.max(theirs["input norm"].forward_launches)) == 7
+
+
+# A layer of each kind by hand, on 2 tensor-parallel ranks: 300 tokens in two sequences of 150.
+
+TOKENS, TP = 300, 2
+MAMBA_1 = StateSpace("mamba-1", inner=96, state=16, dt_rank=12)
+MAMBA_2 = StateSpace("mamba-2", inner=96, state=16, heads=12, head_dim=8, groups=4)
+DELTA_NET = StateSpace("gated-delta-net", inner=96, state=10, heads=12, head_dim=8, key_heads=6, key_head_dim=10)
+
+
+def layer(space: StateSpace, kernels: Kernels | None = None, **changes: object) -> dict[str, Operator]:
+    model = replace(GPT, layers=1, layer_pattern="M", state_space=space, norms_per_layer=2)
+    sizes = {"batch": 2, "sequence": 150, "tp": TP, **changes}
+    return {op.name: op for op in layer_operators(graph(model, ALL, kernels, **sizes))}
+
+
+def moved(op: Operator) -> tuple[float, ...]:
+    assert isinstance(op, MemoryBound)
+    sides = (op.forward_bytes, op.backward_bytes, op.forward_launches, op.backward_launches, op.saved_bytes)
+    return tuple(float(np.sum(size)) for size in sides)
+
+
+def sizes(op: Operator) -> tuple[float, ...]:
+    assert isinstance(op, Matmul)
+    return tuple(float(np.sum(size)) for size in (op.m, op.n, op.k, op.saved_bytes))
+
+
+@pytest.mark.parametrize(("space", "mixed"), [(MAMBA_1, 96), (MAMBA_2, 96 + 2 * 4 * 16), (DELTA_NET, 96 + 2 * 6 * 10)])
+def test_convolution_and_gate_are_a_kernel_each_way(space: StateSpace, mixed: int) -> None:
+    """Read and write what is mixed, twice as much back; read values and gate and write, twice as much back.
+
+    Fused kernels keep what the projection returned; the gate and the last product keep their inputs.
+    """
+    found = layer(space)
+    assert space.mixed_channels == mixed
+    channels, inner = TOKENS * mixed / TP * 2, TOKENS * 96 / TP * 2
+    assert moved(found["convolution"]) == (2 * channels, 4 * channels, 1, 2, channels + inner)
+    assert moved(found["gate"]) == (3 * inner, 6 * inner, 1, 2, inner)
+    assert sizes(found["projection out"]) == (TOKENS, 1024, 96 / TP, inner)
+    width = {"mamba-1": 2 * 96, "mamba-2": 96 + mixed + 12, "gated-delta-net": 96 + mixed}[space.kind]
+    assert sizes(found["projection in"]) == (TOKENS, width / TP, 1024, TOKENS * 1024 * 2)
+
+
+def test_mamba_1_walks_token_by_token_and_sums_the_step_sizes_of_all_channels() -> None:
+    found, inner = layer(MAMBA_1), TOKENS * 96 / TP * 2
+    assert moved(found["scan"]) == (8 * inner, 20 * inner, 1, 2, inner)
+    assert sizes(found["state projection"]) == (TOKENS, 12 + 2 * 16, 96 / TP, inner)
+    assert sizes(found["step size"]) == (TOKENS, 96 / TP, 12, TOKENS * 12 * 2)
+    summed = found["state projection exchange"]
+    assert isinstance(summed, Collective)
+    message = [("all_reduce", [TOKENS * (12 + 2 * 16) * 2])]
+    for side in (summed.forward, summed.backward):
+        assert [(kind, size.tolist()) for kind, size in side] == message
+
+
+@pytest.mark.parametrize(("space", "chunk"), [(MAMBA_2, 128), (DELTA_NET, 64)])
+def test_chunks_pass_their_states_on(space: StateSpace, chunk: int) -> None:
+    """150 tokens of 2 sequences in chunks: a state of rows x head in float32 for every head of a rank and chunk."""
+    chunks = TOKENS / chunk
+    one = layer(space)["scan"]
+    assert isinstance(one, Scan)
+    states = chunks * 12 / TP * space.state * 8 * 4
+    assert one.state_bytes.tolist() == one.saved_bytes.tolist() == [states]
+    half = layer(space, cp=2)["scan"]
+    assert isinstance(half, Scan)
+    assert half.forward_flops.tolist() == pytest.approx((one.forward_flops / 2).tolist())
+    assert half.state_bytes.tolist() == [states / 2]
+    short = layer(space, sequence=32)["scan"]  # one chunk a sequence
+    assert isinstance(short, Scan)
+    assert short.state_bytes.tolist() == [2 * 12 / TP * space.state * 8 * 4]
+
+
+def test_products_of_a_delta_net_by_hand() -> None:
+    """Of chunk c, keys n, values p: c c n twice, c n c, c p c twice, c p n twice, n p c; for every head."""
+    c, n, p = 64, 10, 8
+    one = layer(DELTA_NET)["scan"]
+    assert isinstance(one, Scan)
+    each = 2 * (2 * c * c * n + c * n * c + 2 * c * p * c + 2 * c * p * n + n * p * c)
+    assert one.forward_flops.tolist() == pytest.approx([each * TOKENS / c * 12 / TP])
+
+
+def test_groups_of_mamba_2_are_copied_where_there_are_fewer_than_ranks() -> None:
+    c, n, p, chunks = 128, 16, 8, TOKENS / 128
+    for tp, groups, heads in ((1, 4, 12), (2, 2, 6), (4, 1, 3), (12, 1, 1)):
+        one = layer(MAMBA_2, tp=tp)["scan"]
+        assert isinstance(one, Scan)
+        each = 2 * (c * c * n * groups + (c * p * c + p * n * c + c * p * n) * heads)
+        assert one.forward_flops.tolist() == pytest.approx([each * chunks])
+
+
+@pytest.mark.parametrize(("space", "rows"), [(MAMBA_1, 16), (MAMBA_2, 16), (DELTA_NET, 10)])
+def test_a_decode_reads_and_writes_the_states_of_all_sequences(space: StateSpace, rows: int) -> None:
+    states = 2 * 96 / TP * rows * 4
+    assert moved(layer(space, Kernels(attention="decode"))["scan"]) == (2 * states, 0, 1, 0, 0)
+
+
+def test_context_ranks_pass_states_at_the_borders_of_their_parts() -> None:
+    """A state of 16 rows for each channel, sequence and part, in float32: gathered, and summed back."""
+    found = layer(MAMBA_2, cp=3)["context exchange"]
+    assert isinstance(found, Collective)
+    message = 2 * 3 * 96 / TP * 16 * 4
+    for side, kind in ((found.forward, "all_gather"), (found.backward, "reduce_scatter")):
+        assert [(name, size.tolist()) for name, size in side] == [(kind, [message])]
+
+
+def test_copies_of_kernels_apart_are_of_mamba_2_alone() -> None:
+    copied = Kernels(mixer="copied")
+    width, mixed = TOKENS * (96 + 96 + 2 * 4 * 16) / TP * 2, TOKENS * (96 + 2 * 4 * 16) / TP * 2
+    assert moved(layer(MAMBA_2, copied)["mixer copies"]) == (8 * width, 10 * width, 10, 11, mixed)
+    assert "mixer copies" not in layer(DELTA_NET, copied)

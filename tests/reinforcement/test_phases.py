@@ -300,6 +300,18 @@ def test_what_stands_on_a_card_in_each_phase() -> None:
     assert replace(one, rollout=replace(one.rollout, peak_bytes=1.0)).needed_bytes == 1.0
 
 
+def test_the_fullest_stage_of_a_pipeline_decides_what_is_kept() -> None:
+    """The first of three stages has the tables, the last the head, of Llama 3.2 1B the same: more than the middle."""
+    job = base().reinforcement.actor
+    staged = layouts(pp=4, dp=2)
+    ledger = trainer_ledgers(base().reinforcement, staged)[0]
+    states = states_bytes(job, staged)
+    even = states_bytes(job, layouts(dp=2)) / 4
+    assert states[0] > even[0]
+    around = sum(ledger.components[name] for name in ("CUDA context", "NCCL buffers", "library workspaces"))
+    assert around_bytes(job, staged).tolist() == pytest.approx(np.asarray(around).max(axis=(0, 1)).tolist())
+
+
 def test_on_cards_of_its_own_an_engine_leaves_the_trainer_alone() -> None:
     one = iteration("pools")
     assert one.asleep_bytes == 0

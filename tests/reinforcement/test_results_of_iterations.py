@@ -197,7 +197,10 @@ def test_training_is_shown_with_what_waits_beside_it() -> None:
     assert parts["engine asleep"] == pytest.approx(asleep)
     other = "states of the actor" if peaks[1] > peaks[0] else "states of the critic"
     assert parts[other] == pytest.approx((at_critic if peaks[1] > peaks[0] else at_actor) - asleep)
-    for factors, larger in (((1.0, 3.0), "states of the actor"), ((3.0, 1.0), "states of the critic")):
+    alike = float(actor.peak_bytes[0] / critic.peak_bytes[0])  # as large a step, beside the actor's larger states
+    assert at_actor < at_critic
+    for factors, of in (((1.0, 3.0), "actor"), ((3.0, 1.0), "critic"), ((1.0, alike), "actor")):
+        larger = f"states of the {of}"
         held = replace(one, iteration=replace(one.iteration, held=shrunk((actor, critic), *factors)))
         shown = {part.name: part.bytes for part in memory_components(held)}
         assert larger in shown

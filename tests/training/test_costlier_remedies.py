@@ -151,3 +151,58 @@ def test_a_cut_of_half_a_per_cent_is_said() -> None:
     for few, said in ((1, ""), (2, ", which cuts 1 % of the tokens")):  # 0.3 and 0.6 %
         ((words, _, _),) = proposed(advice.half_sequences, of_lengths({200: 1000, 1200: few}, 1200))
         assert words == f"sequences of 600 tokens instead of 1,200{said}"
+
+
+# What learns, and what stands beside it.
+
+DPO = {"job": "dpo", "stack": "hf-bf16", "gpus": 8, "train.seq_len": 1024, "layout.zero": 3}
+
+
+def test_a_reference_comes_from_the_model_itself_or_from_before() -> None:
+    """Without its adapters, where it has some; computed beforehand where there is one at all."""
+    off = ("the reference from the model with its adapters off, without a copy",
+           {"train.reference": "adapters-off"}, 1)  # fmt: skip
+    before = ("reference log-probabilities computed beforehand", {"train.reference": "precomputed"}, 2)
+    assert proposed(advice.reference_elsewhere, sized(DPO)) == [before]
+    assert proposed(advice.reference_elsewhere, sized(DPO, adapter="lora", **{"train.reference": "copy"})) == [
+        off, before,
+    ]  # fmt: skip
+    shared = sized(DPO, adapter="lora", **{"train.reference": "adapters-off"})
+    assert proposed(advice.reference_elsewhere, shared) == [before]
+    assert proposed(advice.reference_elsewhere, sized(DPO, **{"train.reference": "precomputed"})) == []
+    assert proposed(advice.reference_elsewhere, sized(FIXED)) == []
+
+
+def test_jobs_that_take_any_adapter_are_offered_lighter_ones(full: TrainingEstimate) -> None:
+    """LoRA in place of all weights, then QLoRA; a copied reference becomes the model without its adapters."""
+    lora = ("LoRA instead of all weights", {"adapter": "lora"}, 13)
+    qlora = ("QLoRA instead of all weights", {"adapter": "qlora"}, 14)
+    plain = sized(DPO)
+    assert proposed(advice.fewer_learning_weights, plain) == [lora, qlora]
+    copied = sized(DPO, **{"train.reference": "copy"})
+    assert [values for _, values, _ in proposed(advice.fewer_learning_weights, copied)] == [
+        {"adapter": "lora", "train.reference": "adapters-off"},
+        {"adapter": "qlora", "train.reference": "adapters-off"},
+    ]
+    adapted = sized(DPO, adapter="lora")
+    assert proposed(advice.fewer_learning_weights, adapted) == [("QLoRA instead of LoRA", {"adapter": "qlora"}, 13)]
+    weightier = sized(DPO, adapter="dora")
+    assert [values["adapter"] for _, values, _ in proposed(advice.fewer_learning_weights, weightier)] == [
+        "lora", "qlora",
+    ]  # fmt: skip
+    assert proposed(advice.fewer_learning_weights, sized(DPO, adapter="qlora")) == []
+    assert proposed(advice.fewer_learning_weights, full) == []
+
+
+def test_all_weights_or_one_lighter_adapter_are_the_others() -> None:
+    """What a table of ways to train offers: back to all weights with a copy, and the next lighter kind."""
+
+    def others(estimate: TrainingEstimate) -> list[tuple[str, dict[str, object], int]]:
+        return [(one.words, dict(one.values), one.effort) for one in advice.other_adapters(estimate)]
+
+    assert others(sized(DPO)) == [("LoRA instead of all weights", {"adapter": "lora"}, 13)]
+    lighter = ("QLoRA instead of LoRA", {"adapter": "qlora"}, 13)
+    assert others(sized(DPO, adapter="lora")) == [("all weights instead of LoRA", {"adapter": "none"}, 13), lighter]
+    shared = sized(DPO, adapter="lora", **{"train.reference": "adapters-off"})
+    whole = ("all weights instead of LoRA", {"adapter": "none", "train.reference": "copy"}, 13)
+    assert others(shared) == [whole, lighter]

@@ -130,6 +130,61 @@ def told(**flags: object) -> list[str]:
         ({"layout__zero": 1, "layout__pp": 2}, None),
         ({"layout__zero": 2, "layout__pp": 1}, None),
         ({"layout__zero": 3, "layout__pp": 2, "stack": "torchtitan"}, None),
+        ({"layout__expert_tp": 3, "layout__tp": 4, "model": "mixtral-8x7b"},
+         "expert_tp 3 does not divide tp 4 | use a divisor of tp 4; 1 leaves experts whole"),
+        ({"layout__expert_tp": 3, "model": "mixtral-8x7b"},
+         "expert_tp 3 does not divide the 14336 columns of an expert | None"),
+        # how context ranks share sequences
+        ({"layout__cp_kind": "ring", "stack": "hf-trainer"},
+         ("hf-trainer does not split sequences over GPUs, ring or otherwise | "
+          f"stacks that do: {', '.join(stacks_with('context_parallel'))}")),
+        ({"layout__cp_kind": "hybrid", "stack": "torchtitan"},
+         "torchtitan has no context parallelism of the kind hybrid | it has all-gather, ring"),
+        ({"layout__cp_kind": "ulysses", "layout__cp": 3, "train__seq_len": 6144},
+         ("cp 3 does not divide the 32 heads of llama-2-7b | "
+          "each GPU gets whole heads; all-gather and ring and hybrid split sequences alone")),
+        ({"layout__cp_kind": "ulysses", "layout__cp": 4, "layout__tp": 8, "train__seq_len": 8192}, None),
+        ({"layout__cp_kind": "ulysses", "layout__cp": 2, "layout__tp": 32, "train__seq_len": 8192},
+         ("tp x cp = 64 does not divide the 32 heads of llama-2-7b | "
+          "each GPU gets whole heads; all-gather and ring and hybrid split sequences alone")),
+        ({"layout__recompute_modules": ["mlp"], "stack": "hf-trainer"},
+         ("hf-trainer does not recompute by module | "
+          f"stacks that can: {', '.join(stacks_with('recompute_modules'))}")),
+        ({"layout__stages": [7, 9, 9, 6]}, "the stages hold 31 layers, fewer than the 32 of llama-2-7b | None"),
+        ({"layout__stages": [16, 16], "layout__pp": 2}, None),
+        ({"layout__stages": [16, 16], "stack": "hf-trainer"},
+         ("hf-trainer does not support pipelines | "
+          f"stacks that support it: {', '.join(stacks_with('pipeline_parallel'))}")),
+        # batches that grow, and that micro-batches make
+        ({"train__batch_ramp_up": [8, 4, 1000]},
+         "batch_ramp_up needs the global batch in the end | add --global-batch 12"),
+        ({"train__batch_ramp_up": [8, 4, 1000], "train__global_batch": 8},
+         "batch_ramp_up starts with 8, and the global batch is 8 | None"),
+        ({"train__batch_ramp_up": [8, 4, 1000], "train__global_batch": 18},
+         "steps of 4 do not lead from 8 to 18 | use a divisor of 10"),
+        ({"train__batch_ramp_up": [8, 4, 1000], "train__global_batch": 16}, None),
+        ({"gpus": 8, "train__global_batch": 24, "train__micro_batch": 2, "train__grad_accum": 3}, None),
+        ({"gpus": 8, "train__global_batch": 30, "train__micro_batch": 2, "train__grad_accum": 5},
+         ("a global batch of 30 is not micro_batch 2 x grad_accum 5 x dp for any dp on 8 GPUs | "
+          "leave one of the two out; grad_accum is given at --grad-accum")),
+        ({"gpus": 8, "layout__tp": 1, "layout__pp": 1, "train__global_batch": 96, "train__micro_batch": 2,
+          "train__grad_accum": 3, "stack": "deepspeed", "layout__cp": 1},
+         ("a global batch of 96 is not micro_batch 2 x grad_accum 3 x dp 8 (48) | "
+          "leave one of the two out; grad_accum is given at --grad-accum")),
+        ({"gpus": 8, "layout__tp": 1, "layout__pp": 1, "train__global_batch": 48, "train__micro_batch": 2,
+          "train__grad_accum": 3, "stack": "deepspeed", "layout__cp": 1}, None),
+        ({"gpus": 8, "layout__tp": 1, "layout__pp": 1, "train__global_batch": 72, "train__grad_accum": 3,
+          "stack": "deepspeed", "layout__cp": 1}, None),
+        # experts, what shares states out, and fused kernels
+        ({"train__experts_per_token": 4}, "llama-2-7b has no experts | leave experts_per_token out"),
+        ({"train__experts_per_token": 9, "model": "mixtral-8x7b"},
+         "mixtral-8x7b has 8 experts, not 9 for a token | left out, a token goes through 2"),
+        ({"train__experts_per_token": 8, "model": "mixtral-8x7b"}, None),
+        ({"train__backend": "deepspeed", "stack": "hf-trainer"}, None),
+        ({"train__backend": "fsdp", "stack": "megatron-lm"},
+         "the stack megatron-lm has no backend 'fsdp' | what shares its states out is part of it"),
+        ({"stack": "deepspeed zero3"}, "unknown stack 'deepspeed zero3' | write --stack deepspeed --zero 3"),
+        ({"job": "lora", "adapter": "none"}, "the job lora trains adapters | --job sft trains all weights"),
         # host memory
         ({"layout__offload": "none", "stack": "unsloth", "job": "lora"}, None),
         ({"layout__offload": "optimizer", "layout__zero": 0, "stack": "deepspeed"},
