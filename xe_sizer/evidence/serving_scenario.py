@@ -102,6 +102,7 @@ def put_load(record: Record, flags: Flags) -> None:
     for key, lengths in (("input", prompt_lengths(record)), ("output", answer_lengths(record))):
         flags.put(f"serve.{key}_tokens", lengths.mean, lengths.assumed)
         flags.put(f"serve.{key}_spread", lengths.spread or None)
+        flags.put(f"serve.longest_{key}_tokens", int(lengths.longest) if math.isfinite(lengths.longest) else None)
 
 
 def _requests(record: Record, flags: Flags) -> None:
