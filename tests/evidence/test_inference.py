@@ -53,6 +53,7 @@ def flags(**more: Any) -> dict[str, Any]:
         ("transformers", None, "hf-transformers@4.44"),
         ("huggingface", "transformers 4.50", "hf-transformers@4.50"),
         ("sglang", "sglang 0.5", "sglang@0.5"),
+        ("sglang", "SGLang on B200", "sglang@0.5.9"),
         ("text-generation-inference", "text-generation-inference 3.0", "tgi"),
         ("text-generation-inference", None, "tgi-2023"),
     ],
