@@ -9,7 +9,7 @@ import pytest
 
 from xe_sizer.evidence.names import RecordRegistry
 from xe_sizer.evidence.predict import figures, peak, rates, serve_record, validate
-from xe_sizer.evidence.records import LayoutStated, Measured, Record
+from xe_sizer.evidence.records import LayoutStated, Lora, Measured, Record
 from xe_sizer.evidence.serving_scenario import build_inference, find_engine
 from xe_sizer.profiles.catalogue import load_engine
 from xe_sizer.serving.estimate import ServingEstimate
@@ -53,6 +53,7 @@ def flags(**more: Any) -> dict[str, Any]:
         ("transformers", None, "hf-transformers@4.44"),
         ("huggingface", "transformers 4.50", "hf-transformers@4.50"),
         ("sglang", "sglang 0.5", "sglang@0.5"),
+        ("sglang", "SGLang on B200", "sglang@0.5.9"),
         ("text-generation-inference", "text-generation-inference 3.0", "tgi"),
         ("text-generation-inference", None, "tgi-2023"),
     ],
@@ -297,3 +298,9 @@ def test_beams_are_sequences_of_which_one_answers() -> None:
     found, whole = next(figures(searched)), next(figures(plain))
     assert found.predicted == pytest.approx(whole.predicted / 4)
     assert flags(beams=1) == flags()
+
+
+def test_adapters_of_a_service_are_served_with_their_rank_and_targets() -> None:
+    found = flags(adapters=8, lora=Lora(rank=32, targets=["q_proj", "v_proj"]))
+    assert (found["serve.adapters"], found["lora.rank"], found["lora.targets"]) == (8, 32, ["q", "v"])
+    assert not {"serve.adapters", "lora.rank", "lora.targets"} & set(flags(lora=Lora(rank=32)))

@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 from serving_cases import asked, engine_file, job, served
 
+from xe_sizer.errors import InputError
 from xe_sizer.profiles.catalogue import load_engine
 from xe_sizer.serving.job import ReplicaLayouts, ServingJob, Traffic
 from xe_sizer.serving.memory import serving_memory
@@ -230,3 +231,18 @@ def test_a_step_that_is_made_up_beside_another_takes_as_long_as_the_slower_of_bo
 ) -> None:
     for overlaps, expected in ((False, apart), (True, together)):
         assert float(waiting_s(*map(np.array, (device_s, starting_s, between_s)), overlaps)) == expected
+
+
+# Lengths that no prompt and no answer is above.
+
+
+def test_the_longest_lengths_reach_the_traffic_with_the_tokens_of_images() -> None:
+    found = asked(serve__output_tokens=100, serve__output_spread=0.8, serve__longest_output_tokens=128).traffic
+    assert (found.longest_input, found.longest_output) == (np.inf, 128.0)
+    seen = asked("qwen3-vl-8b", serve__images=1, serve__input_tokens=100, serve__longest_input_tokens=150).traffic
+    assert seen.longest_input - seen.inputs == pytest.approx(50.0)
+
+
+def test_a_mean_above_the_longest_is_refused() -> None:
+    with pytest.raises(InputError, match="the mean of 200 tokens is above the longest, 128"):
+        asked(serve__output_tokens=200, serve__longest_output_tokens=128)

@@ -107,6 +107,13 @@ def test_lengths_at_a_percentile_are_log_normal() -> None:
     assert half.request_s[0] == half.ttft_s[0]  # 1.2 / sqrt(2) is less than the first token
 
 
+def test_no_answer_at_a_percentile_is_above_the_longest() -> None:
+    free = latencies(SEVEN, VARIED, 1e-9, 95.0)
+    cut = latencies(SEVEN, replace(VARIED, longest_output=12.0), 1e-9, 95.0)
+    assert cut.ttft_s[0] == free.ttft_s[0]
+    assert cut.request_s[0] - cut.ttft_s[0] == pytest.approx(11 * cut.tpot_s[0], rel=1e-9)
+
+
 # Waiting for prompts
 
 

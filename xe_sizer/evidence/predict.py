@@ -19,10 +19,8 @@ from xe_sizer.evidence.names import RecordRegistry, plain
 from xe_sizer.evidence.records import UNSTATED, Step, measured_oom, measured_peak_bytes, measured_step_s
 from xe_sizer.evidence.serving_scenario import (
     REQUESTS_ASSUMED,
-    answer_lengths,
     build_inference,
     other_requests,
-    prompt_lengths,
     stands_in,
 )
 from xe_sizer.evidence.statistics import summaries
@@ -59,6 +57,7 @@ if TYPE_CHECKING:
     from xe_sizer.reinforcement.estimate import ReinforcementEstimate
     from xe_sizer.scenario.scenario import Scenario
     from xe_sizer.serving.estimate import ServingEstimate
+    from xe_sizer.serving.job import ServingJob
     from xe_sizer.serving.resolved import ResolvedService
     from xe_sizer.training.estimate import TrainingEstimate
     from xe_sizer.training.job import Job
@@ -236,11 +235,7 @@ def serve_record(
         split_release(flags.values["serve.engine"])[0], flags.values["serve.engine"]
     )
     resolved = resolve_serving(read_scenario(None, flags.values, {}), registry, BENCHMARK)
-    # The longest prompts and answers are those of the record, with the tokens of its images.
-    traffic, prompts = resolved.traffic, prompt_lengths(record)
-    longest = prompts.longest + traffic.inputs - prompts.mean
-    traffic = replace(traffic, longest_input=longest, longest_output=answer_lengths(record).longest)
-    resolved = replace(resolved, traffic=traffic)
+    resolved = replace(resolved, job=_replaying(resolved.job))
     lengthless = any(text.endswith("not stated") and "tokens" in text for text in flags.assumed)
     # Latencies are measured under a load; rates alone are of a full replica.
     load_stated = record.sequences or record.concurrency or record.request_rate or record.requests
@@ -251,6 +246,20 @@ def serve_record(
         assumed.remove(REQUESTS_ASSUMED)
         assumed.append("more requests come than are answered, and how many is not stated: rate of a full replica")
     return ServedRecord(record, served, tuple(assumed), guessed)
+
+
+ALL_SEQUENCES = 1 << 20
+
+
+def _replaying(job: ServingJob) -> ServingJob:
+    """The engine with graphs for as many sequences as run, where it has any: benchmarks are launched so.
+
+    Source: InferenceMAX (--cuda-graph-max-bs $CONC), NVIDIA's aiconfigurator (cuda_graph_batch_sizes in
+    generator/rule_plugin/benchmark), trtllm-bench (cuda_graph_config).
+    """
+    host = job.engine.host
+    host = replace(host, graphs=(ALL_SEQUENCES,) if host.graphs else ())
+    return replace(job, engine=replace(job.engine, host=host))
 
 
 def _comes_too_fast(served: ServingEstimate) -> bool:

@@ -169,6 +169,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     """One measurement with the conditions that its source states; what it left out is None.
 
     date : of the run, a year or a year and a month
+    adapters : LoRA adapters of a service that requests ask for, each as often
     statistic : of latencies, mean or median (p50); window_s : in which clients measure a load that runs on
     prefix_hit_share : of prompt tokens that were cached before, all but the last block of prompts that are the same
     """
@@ -230,6 +231,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     request_rate: Rate | None = None
     gpu_memory_utilization: Share | None = None
     max_step_tokens: Degree | None = None
+    adapters: Degree | None = None
     window_s: Time | None = None
     statistic: str | None = None
     prefix_cache: bool | None = None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from xe_sizer.evidence.names import Flags, compiled, conditions, plain, release_in
-from xe_sizer.evidence.training_scenario import find_hardware, find_model
+from xe_sizer.evidence.training_scenario import find_hardware, find_model, find_targets
 from xe_sizer.immutable import Immutable
 from xe_sizer.laws.device import BF16, FP4, FP8, FP16, FP32, INT8
 from xe_sizer.profiles.catalogue import load_engine
@@ -102,6 +102,7 @@ def put_load(record: Record, flags: Flags) -> None:
     for key, lengths in (("input", prompt_lengths(record)), ("output", answer_lengths(record))):
         flags.put(f"serve.{key}_tokens", lengths.mean, lengths.assumed)
         flags.put(f"serve.{key}_spread", lengths.spread or None)
+        flags.put(f"serve.longest_{key}_tokens", int(lengths.longest) if math.isfinite(lengths.longest) else None)
 
 
 def _requests(record: Record, flags: Flags) -> None:
@@ -269,7 +270,7 @@ def build_inference(record: Record, registry: RecordRegistry) -> Flags:
     flags.put("serve.engine", engine, because and f"engine {engine}: {because}")
     _placement(record, flags)
     put_load(record, flags)
-    _launch_options(record, flags)
+    _launch_options(record, model.shape, flags)
     return flags
 
 
@@ -443,7 +444,7 @@ def _placement(record: Record, flags: Flags) -> None:
         flags.put("layout.tp", 1)
 
 
-def _launch_options(record: Record, flags: Flags) -> None:
+def _launch_options(record: Record, model: ModelShape, flags: Flags) -> None:
     """What the engine was started with; a prefix cache finds as much as is stated, else nothing.
 
     Launch scripts of some engines' benchmarks size a step to a prompt, and ask for a narrow cache beside such weights.
@@ -464,6 +465,10 @@ def _launch_options(record: Record, flags: Flags) -> None:
             flags.put("serve.kv_cache", FP8, "KV cache fp8, as benchmarks launch it: not stated")
     flags.put("serve.scheduler_recv_interval", record.scheduler_recv_interval)
     flags.put("serve.batch_wait_iters", record.batch_wait_iters)
+    if record.adapters:
+        flags.put("serve.adapters", record.adapters)
+        flags.put("lora.rank", record.lora.rank)
+        flags.put("lora.targets", find_targets(record, model, flags) or None)
     flags.put("serve.prefix_hit_share", record.prefix_hit_share)
     if record.prefix_cache and record.prefix_hit_share is None:
         flags.assumed.append("nothing found in the prefix cache: share of the prompts not stated")

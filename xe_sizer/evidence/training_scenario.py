@@ -127,9 +127,17 @@ def adapters(record: Record, job: MethodKind, model: ModelShape, flags: Flags) -
     _saved(record, flags)
     asked = flags.values.get("adapter") or job.adapter
     on_head = ADAPTERS[asked].on_head if asked else job.implies_adapter  # which are the usual ones
-    words = _module_names(record.lora.targets)
+    targets = find_targets(record, model, flags, on_head)
+    if not targets and _few_bits(record, job, flags):
+        targets = list(resolve_targets(model, ["all-linear"]))
+        flags.assumed.append("adapters on all linear layers: usual for QLoRA (arXiv:2305.14314)")
+    flags.put("lora.targets", targets or None)
+
+
+def find_targets(record: Record, model: ModelShape, flags: Flags, on_head: bool = False) -> list[str]:
+    """Targets of the record's adapters that the model has; none where it names none."""
     targets: list[str] = []
-    for word in words:
+    for word in _module_names(record.lora.targets):
         target = "all-linear" if word.lower() in ("all", "all-linear") else word.lower()
         try:
             found = resolve_targets(model, [target], head=on_head)
@@ -138,10 +146,7 @@ def adapters(record: Record, job: MethodKind, model: ModelShape, flags: Flags) -
             continue
         if not ("qkv" in found and {"q", "k", "v"} <= set(targets)):
             targets += found
-    if not targets and _few_bits(record, job, flags):
-        targets = list(resolve_targets(model, ["all-linear"]))
-        flags.assumed.append("adapters on all linear layers: usual for QLoRA (arXiv:2305.14314)")
-    flags.put("lora.targets", list(dict.fromkeys(targets)) or None)
+    return list(dict.fromkeys(targets))
 
 
 # The model: looked up, changed where the record says so, or built from its shape or its size.

@@ -241,6 +241,8 @@ RULES: tuple[Rule, ...] = (
     never_both("serve.output_tokens", "serve.trace", _TRACE),
     never_both("serve.input_spread", "serve.trace", _TRACE),
     never_both("serve.output_spread", "serve.trace", _TRACE),
+    never_both("serve.longest_input_tokens", "serve.trace", _TRACE),
+    never_both("serve.longest_output_tokens", "serve.trace", _TRACE),
     needs("serve.arrivals", "serve.request_rate", "say requests per second", shows_value=True),
     needs("serve.arrivals", "serve.requests", "say how many requests the test has", shows_value=True),
     never_both("serve.scheme", "serve.weights", _SCHEME),

@@ -213,6 +213,8 @@ class ServeKeys(TypedDict, total=False):
     output_tokens: float | None
     input_spread: float | None
     output_spread: float | None
+    longest_input_tokens: int | None
+    longest_output_tokens: int | None
     images: int | None
     image_size: str | None
     prefix_hit_share: float | None

@@ -276,6 +276,8 @@ class ServeSection(Section, frozen=True):
     output_tokens: Annotated[MeanTokens | None, about("Mean output tokens of a request")] = None
     input_spread: Annotated[Spread | None, about("Standard deviation of prompt lengths / mean")] = None
     output_spread: Annotated[Spread | None, about("Standard deviation of output lengths / mean")] = None
+    longest_input_tokens: Annotated[Tokens | None, about("Tokens that no prompt is above, without its images'")] = None
+    longest_output_tokens: Annotated[Tokens | None, about("Tokens at which answers are cut")] = None
     images: Annotated[Annotated[int, Meta(ge=0, le=1_000)] | None, about("Images in each prompt; 0: text only")] = None
     image_size: Annotated[ImageSize | None, about("Width and height of an image, e.g. 1024x1024")] = None
     prefix_hit_share: Annotated[Share | None, about("Share of prompt tokens found in the prefix cache")] = None

@@ -253,7 +253,7 @@ class Pools(Immutable):
         longer = 1.0
         if percentile is not None:
             deviations = NormalDist().inv_cdf(percentile / 100.0)
-            longer = traffic.lengths_at(traffic.inputs, traffic.input_spread, deviations) / traffic.inputs
+            longer = traffic.inputs_at(deviations) / traffic.inputs
         wait_s = waiting_s(rate / self.prefills, self.alone_s, self.each_s, traffic.input_spread, percentile)
         link_s = waiting_s(rate / self.links, self.sent_s, self.sent_s, traffic.input_spread, percentile)
         answered = latencies(self.found, replace(traffic, input_spread=0.0), rate / self.decodes, percentile)

@@ -97,10 +97,19 @@ class Traffic(Immutable, eq=True):
         """Prompt tokens that a prefill has to process."""
         return max(self.inputs * (1.0 - self.prefix_hit_share), 1.0)
 
-    def lengths_at(self, mean: float, spread: float, deviations: float) -> float:
-        """Quantile of a log-normal with this mean and spread, at `deviations` from its median [tokens]."""
-        sigma = float(np.sqrt(np.log1p(spread**2)))
-        return float(mean * np.exp(sigma * deviations - sigma**2 / 2.0))
+    def inputs_at(self, deviations: float) -> float:
+        """Length of the prompts at `deviations` from their median [tokens]."""
+        return min(_log_normal_at(self.inputs, self.input_spread, deviations), self.longest_input)
+
+    def outputs_at(self, deviations: float) -> float:
+        """Length of the answers at `deviations` from their median [tokens]."""
+        return min(_log_normal_at(self.outputs, self.output_spread, deviations), self.longest_output)
+
+
+def _log_normal_at(mean: float, spread: float, deviations: float) -> float:
+    """Quantile of a log-normal with this mean and spread, at `deviations` from its median."""
+    sigma = float(np.sqrt(np.log1p(spread**2)))
+    return float(mean * np.exp(sigma * deviations - sigma**2 / 2.0))
 
 
 # LoRA adapters that one service holds.

@@ -297,8 +297,8 @@ def latencies(
     tpot_s, step_s, prefill_s = found.at_running(crowded, states.tpot_s, states.step_s, states.prefill_s)
     prompts, answers = 1.0, traffic.outputs
     if percentile is not None:
-        prompts = traffic.lengths_at(traffic.inputs, traffic.input_spread, deviations) / traffic.inputs
-        answers = traffic.lengths_at(traffic.outputs, traffic.output_spread, deviations)
+        prompts = traffic.inputs_at(deviations) / traffic.inputs
+        answers = traffic.outputs_at(deviations)
     wait_s = _wait_s(found, traffic, sized * (1.0 - 1.0 / crowd), crowd, percentile)
     ttft_s = step_s / 2.0 + wait_s + prefill_s * prompts
     request_s = ttft_s + max(answers - 1.0, 0.0) * tpot_s

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from operator import attrgetter
@@ -97,7 +98,8 @@ def with_images(traffic: Traffic, images: Images | None) -> Traffic:
     if images is None:
         return traffic
     spread = traffic.input_spread * traffic.inputs / images.prompt_tokens
-    return replace(traffic, inputs=images.prompt_tokens, input_spread=spread)
+    longest = traffic.longest_input + images.prompt_tokens - traffic.inputs
+    return replace(traffic, inputs=images.prompt_tokens, input_spread=spread, longest_input=longest)
 
 
 def loaded(model: ModelShape, scenario: Scenario) -> ModelShape:
@@ -474,16 +476,32 @@ def _traffic(provenance: Provenance, trace: Trace | None = None) -> Traffic:
         lengths = trace.lengths
     origin = "trace" if trace else "default"
     found = {name: provenance.resolve_default(f"serve.{name}", value, origin) for name, value in lengths.items()}
+    longest = {kind: _cap(provenance, kind, found[f"{kind}_tokens"]) for kind in ("input", "output")}
     return Traffic(
         inputs=found["input_tokens"],
         outputs=found["output_tokens"],
         input_spread=found["input_spread"],
         output_spread=found["output_spread"],
+        longest_input=longest["input"],
+        longest_output=longest["output"],
         prefix_hit_share=provenance.resolve_default("serve.prefix_hit_share", 0.0),
         draft_tokens=drafts,
         acceptance_rate=provenance.resolve_default("serve.acceptance_rate", 0.0) if drafts else 0.0,
         draft_cost=provenance.resolve_default("serve.draft_cost", DEFAULT_DRAFT_COST) if drafts else 0.0,
     )
+
+
+def _cap(provenance: Provenance, kind: str, mean: float) -> float:
+    """Tokens that no prompt or answer is above; infinite where nobody says. Raises InputError where the mean is."""
+    scenario, key = provenance.scenario, f"serve.longest_{kind}_tokens"
+    longest = attrgetter(key)(scenario.values)
+    if longest is None:
+        return math.inf
+    if longest < mean:
+        message = f"the mean of {mean:,.0f} tokens is above the longest, {longest:,}"
+        hint = f"lower {scenario.caller.setting(f'serve.{kind}_tokens')}, or raise {scenario.caller.setting(key)}"
+        raise InputError(Problem(message, scenario.locate(tuple(key.split("."))), hint))
+    return float(provenance.resolve_default(key, longest))
 
 
 def _warnings(

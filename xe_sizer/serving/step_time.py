@@ -365,20 +365,22 @@ def launching_s(step: EngineStep) -> Array:
 
     Source: `graph.operators.launches`; constants in the engine's file.
     """
-    engine, tokens = step.job.engine, step.rank.tokens
-    whole = tokens > engine.host.piece_tokens
-    seconds = step.zeros + engine.launch_s * _narrow_launches(step.job, step.layers) * whole
+    job, engine = step.job, step.job.engine
+    scan_us = engine.host.scan_us
+    split, python, compiled = step.zeros, step.zeros, step.zeros + _narrow_launches(job, step.layers)
     for operator in (*step.layers, *step.ends):
-        count = operator.layers * launches(operator)[0]
-        if isinstance(operator, Scan) and engine.host.scan_us is not None:
-            seconds = seconds + operator.layers * engine.host.scan_us * MICRO * (count > 0)
+        each = launches(operator)[0]
+        if scan_us is not None and isinstance(operator, Scan):
+            split = split + operator.layers * scan_us * MICRO * (each > 0)
         elif isinstance(operator, Attention | Scan):
-            seconds = seconds + engine.python_s * count
+            split = split + operator.layers * engine.python_s * each
         elif operator.module == EXPERTS:
-            seconds = seconds + engine.python_s * (count + _casts(step.job, operator, count)) * whole
+            python = python + operator.layers * _with_cast(job, operator) * each
         else:
-            seconds = seconds + engine.launch_s * (count + _casts(step.job, operator, count)) * whole
-    return np.asarray(seconds * (1.0 - _replayed(step)))
+            compiled = compiled + operator.layers * _with_cast(job, operator) * each
+    whole = step.rank.tokens > engine.host.piece_tokens
+    started = split + whole * (engine.python_s * python + engine.launch_s * compiled)
+    return np.asarray(started * (1.0 - _replayed(step)))
 
 
 def _replayed(step: EngineStep) -> Array:
@@ -390,12 +392,12 @@ def _replayed(step: EngineStep) -> Array:
     return np.asarray(step.pure_decode * (step.sequences <= most))
 
 
-def _casts(job: ServingJob, operator: Operator, count: Array) -> Array | float:
-    """Kernels that narrow the operands of products, beside their own."""
+def _with_cast(job: ServingJob, operator: Operator) -> float:
+    """Kernels of an operator over its own: 2 for products whose operands a kernel in front narrows."""
     if not isinstance(operator, Matmul) or operator.module in job.device.wide_modules:
-        return 0.0
+        return 1.0
     law = job.device.expert_matmul if operator.grouped else job.device.matmul
-    return count * (law.cast_bytes_per_element > 0)
+    return 2.0 if law.cast_bytes_per_element > 0 else 1.0
 
 
 def waiting_s(device_s: Array, starting_s: Array, between_s: Array, overlaps: bool) -> Array:

@@ -401,6 +401,8 @@ TRAFFIC = {
     "images": "images in each prompt",
     "input_spread": "standard deviation of prompt lengths over their mean",
     "output_spread": "standard deviation of answer lengths over their mean",
+    "longest_input_tokens": "tokens that no prompt is above",
+    "longest_output_tokens": "tokens at which answers are cut",
     "prefix_hit_share": "share of prompt tokens found in the cache",
     "draft_tokens": "tokens proposed per step by speculative decoding",
     "acceptance_rate": "probability that a proposed token is kept",
