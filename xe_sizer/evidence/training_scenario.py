@@ -931,6 +931,10 @@ def _software(record: Record, stack: ChosenStack, flags: Flags) -> None:
         dtype = look_up(table.weights_dtypes, stated or "")
         if dtype in stack.weights_dtypes and "train.weights_dtype" not in flags.values:
             flags.put("train.weights_dtype", dtype)
+    if stack.stack.mixes:
+        flags.word("train.mixed_precision", table.mixed_precision, record.mixed_precision)
+    elif record.mixed_precision is not None:
+        flags.assumed.append(f"mixed precision '{record.mixed_precision}': {stack.name} has no choice of it here")
     words = [plain(word) for word in _words(record.fused_kernels)]
     kernels = [name for word in words for name in table.fused_kernels.get(word, ())]
     kernels += _named_kernels(record, flags)

@@ -379,6 +379,7 @@ def _section_problems(stack: Stack, document: Document) -> Iterator[Problem]:
     sections = {name: part for name in Stack.__struct_fields__ if isinstance(part := getattr(stack, name), Struct)}
     changed: list[tuple[tuple[str, ...], Struct, Mapping[str, Any]]] = []
     changed += [((LOADS, dtype), stack.states, changes) for dtype, changes in stack.loads.items() if changes]
+    changed += [(("mixed_precision", word), stack.states, each) for word, each in (stack.mixed_precision or {}).items()]
     changed += [(("fused", kernel), stack.kernels, changes) for kernel, changes in stack.fused.items()]
     for backend, changes_of in stack.backends.items():
         for name, changes in (changes_of or {}).items():
