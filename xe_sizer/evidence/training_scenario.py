@@ -817,8 +817,9 @@ class Asked(Immutable):
     """Flags of a scenario, what was assumed for them, and how the record's stack counts steps.
 
     tuned : recomputation is not stated, and the framework's recipes set it to what memory needs
-    guessed : neither lengths nor batch may be what the run had, for the record leaves them out; or its optimizer, which
-    has a name that is unknown here, or the release of its stack, where neither that nor a month is stated
+    guessed : neither lengths nor batch may be what the run had, for the record leaves them out; or its optimizer,
+    adapters or task, which have a name that is unknown here, or the release of its stack, where neither that nor a
+    month is stated
     """
 
     flags: Mapping[str, Any]
@@ -856,6 +857,7 @@ def build_scenario(record: Record, registry: RecordRegistry) -> Asked:
     flags.put("train.dropout", record.dropout)
     flags.put("train.empty_cache_steps", record.empty_cache_steps or None)
     flags.put("train.target_len", record.target_len)
+    adapted = adapts(record, job, flags)
     adapters(record, job, model.shape, flags)
     quantiser(record, job, stack.quantiser, flags)
     table = names()
@@ -863,7 +865,10 @@ def build_scenario(record: Record, registry: RecordRegistry) -> Asked:
     flags.word("attention", table.attention, record.attention)
     _uneven_stages(model.shape, flags)
     guessed = any(text.endswith(NOT_STATED) for text in flags.assumed)
-    guessed |= record.optimizer is not None and "optimizer" not in flags.values  # one that nobody here knows
+    # Words that nobody here knows, of which none may become another one unseen.
+    said = {"optimizer": record.optimizer, "lora.targets": record.lora.targets if adapted else None}
+    said |= {TASK: record.task if TASK in job.reads else None}
+    guessed |= any(word is not None and key not in flags.values for key, word in said.items())
     return Asked(
         flags=flags.values,
         assumed=tuple(flags.assumed),
@@ -1132,4 +1137,6 @@ def _optimizer(record: Record, known: tuple[str, ...], flags: Flags) -> None:
     if chosen is not None and chosen not in known:
         optimizer = load_optimizer(str(chosen))
         if optimizer.paged and optimizer.parent in known:
-            flags.values["optimizer"] = optimizer.parent
+            flags.put(
+                "optimizer", optimizer.parent, f"optimizer '{record.optimizer or chosen}' unpaged: it has no pages"
+            )
