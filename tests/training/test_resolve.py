@@ -207,3 +207,19 @@ def test_mixed_precision_is_not_what_is_loaded(
 def test_mixed_precision_that_cannot_be(flags: dict[str, object], told: str) -> None:
     with pytest.raises(InputError, match=told):
         ask({"model": "llama-2-7b", "job": "sft", "train.mixed_precision": "none", **flags})
+
+
+@pytest.mark.parametrize(
+    ("kind", "gpus", "flags", "optimizer"),
+    [
+        ("sft", 1, {}, "paged-adamw-8bit"),
+        ("sft", 1, {"optimizer": "adamw"}, "adamw"),
+        ("sft", 2, {}, "adamw"),
+        ("lora", 1, {}, "adamw"),
+    ],
+)
+def test_torchtune_s_recipe_for_one_gpu_pages_its_optimizer(
+    kind: str, gpus: int, flags: dict[str, object], optimizer: str
+) -> None:
+    """full_finetune_single_device has PagedAdamW8bit; recipes of several GPUs and of adapters have AdamW."""
+    assert job("llama-2-7b", kind, "torchtune", gpus=gpus, **flags).optimizer.name == optimizer

@@ -362,10 +362,12 @@ def _stack_problems(stack: Stack, document: Document, finder: Finder) -> Iterato
         if name not in finder.names("optimizer"):
             where, hint = locate(("supports", "optimizers", index)), finder.suggestion("optimizer", name)
             yield Problem(f"unknown optimizer '{name}'", where, hint)
-    if defaults.optimizer not in supports.optimizers:
-        hint = did_you_mean(defaults.optimizer, supports.optimizers) or f"it has {', '.join(supports.optimizers)}"
-        message = f"the default optimizer '{defaults.optimizer}' is not among those that it supports"
-        yield Problem(message, locate(("defaults", "optimizer")), hint)
+    for key in ("optimizer", "single_gpu_optimizer"):
+        name = getattr(defaults, key)
+        if name is not None and name not in supports.optimizers:
+            hint = did_you_mean(name, supports.optimizers) or f"it has {', '.join(supports.optimizers)}"
+            message = f"the default optimizer '{name}' is not among those that it supports"
+            yield Problem(message, locate(("defaults", key)), hint)
     for zero in {*defaults.zero, defaults.usual_zero} - {None, *supports.zero}:
         message = f"the default ZeRO stage {zero} is not among those that it supports"
         yield Problem(message, locate(("defaults", "zero")))

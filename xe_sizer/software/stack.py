@@ -280,6 +280,7 @@ class MemoryAround(_Part, frozen=True):
 class Defaults(_Part, frozen=True):
     """What the stack does where nobody says otherwise.
 
+    single_gpu_optimizer : of all weights on one GPU, where recipes for that have another one
     reduces_whole_gradients : all-reduces them although ZeRO-1 shards the optimizer; else it scatters the sums
     splits_sequences : context parallelism is tried where nobody asks for it
     batch_per_gpu : sequences of a step on each GPU, its own micro-batch x accumulation; None: it has none
@@ -320,6 +321,7 @@ class Defaults(_Part, frozen=True):
     freeze: tuple[PartName, ...] = ()
     splits_encoder: bool = False
     gradients_through_encoder: bool = False
+    single_gpu_optimizer: str | None = None
     prompt_embedding: AtLeastOne | None = None
     batch_per_gpu: AtLeastOne | None = None
     weights_dtype: str | None = None

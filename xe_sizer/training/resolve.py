@@ -784,6 +784,9 @@ def _resolved(
     method = model and collect(problems, _method, provenance, model, assumed, job_name, registry)
     precision = _precision(provenance, server, stack) if server and stack else scenario.values.precision
     gpus = gpu_count(provenance, server)
+    if stack and method and gpus == 1 and method.learning.base and stack.defaults.single_gpu_optimizer:
+        own = replace(stack.defaults, optimizer=stack.defaults.single_gpu_optimizer)
+        stack = replace(stack, defaults=own)
     problems += conflicts(AskedTraining(scenario, model, server, gpus, stack, precision, registry), RULES)
     if server:
         collect(problems, tariff_of, scenario, server, registry)
