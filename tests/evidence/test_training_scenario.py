@@ -260,6 +260,22 @@ def test_a_run_named_by_its_kernels(kernel: str, attention: str | None, fused: t
     assert found.get("train.fused_kernels") == fused
 
 
+@pytest.mark.parametrize(
+    ("stack", "framework", "stated", "fused"),
+    [
+        ("torchtune", "torchtune (torch.compile on)", None, ("compiled",)),
+        ("torchtune", "torchtune", True, ("compiled",)),
+        ("torchtune", "torchtune", False, None),
+        ("torchtitan", "torchtitan", True, None),  # its modules are those of a compiled run
+    ],
+)
+def test_a_compiled_run_of_eager_modules(
+    stack: str, framework: str, stated: bool | None, fused: tuple[str, ...] | None
+) -> None:
+    """inductor fuses norms, rotary positions and activations, and the loss with its float32 logits."""
+    assert flags(stack=stack, framework=framework, compile=stated).get("train.fused_kernels") == fused
+
+
 def test_what_is_stated_of_attention_wins() -> None:
     assert flags(kernel="flash_attention2", attention="sdpa")["attention"] == "sdpa"
 

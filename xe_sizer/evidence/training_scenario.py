@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from xe_sizer.errors import InputError, Problem
-from xe_sizer.evidence.names import Flags, choose_stack, look_up, names, plain, recipes, release_in
+from xe_sizer.evidence.names import Flags, choose_stack, compiled, look_up, names, plain, recipes, release_in
 from xe_sizer.evidence.records import Lora, Shape
 from xe_sizer.graph.inputs import BLOCK_SCALED
 from xe_sizer.graph.vision import seen_image
@@ -943,6 +943,8 @@ def _software(record: Record, stack: ChosenStack, flags: Flags) -> None:
     words = [plain(word) for word in _words(record.fused_kernels)]
     kernels = [name for word in words for name in table.fused_kernels.get(word, ())]
     kernels += _named_kernels(record, flags)
+    if compiled(record) and stack.stack.kernels.norm == "eager":
+        kernels.append("compiled")
     framework = (record.framework or "").lower()
     fuses = stack.stands_in or stack.stack.kernels.norm == "eager"  # others bring modules of their own
     in_words = table.fused_in_words if fuses else {}
