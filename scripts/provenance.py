@@ -45,7 +45,19 @@ PHRASES = {
 }
 # Sections of a stack that follow its framework's source code, which the file names as a whole; all else are factors.
 FROM_CODE = frozenset(
-    {"kernels", "states", "loads", "fused", "defaults", "supports", "boundaries", "releases", "origins", "uncertainty"}
+    {
+        "kernels",
+        "states",
+        "loads",
+        "mixed_precision",
+        "fused",
+        "defaults",
+        "supports",
+        "boundaries",
+        "releases",
+        "origins",
+        "uncertainty",
+    }
 )
 LAWS = ("matmul", "attention", "decode", "collectives", "memory_bound")
 

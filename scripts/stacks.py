@@ -77,6 +77,7 @@ MEANINGS = {
     "`dispatch` of tokens to experts, for each expert or once for each place that holds some",
     "loads": "what `states` are where weights are loaded in a number format",
     "memory": "what stands beside the tensors, and what an update holds while it runs",
+    "mixed_precision": "what `states` are with autocast and without it, whatever is loaded",
     "overlap": "share of each exchange that compute hides",
     "parent": "the stack of which all else is taken",
     "rollout": "how answers are written where a job learns from its own, and what waits in host memory meanwhile",

@@ -270,6 +270,18 @@ def test_an_emptied_cache_is_read() -> None:
     assert "train.empty_cache_steps" not in asked().flags
 
 
+@pytest.mark.parametrize(("stated", "meant"), [("no", "none"), (False, "none"), ("bf16", "bf16"), (None, None)])
+def test_mixed_precision_of_a_record(stated: str | bool | None, meant: str | None) -> None:
+    found = asked(stack="hf-trainer", layout=LayoutStated(), mixed_precision=stated)
+    assert found.flags.get("train.mixed_precision") == meant
+
+
+def test_mixed_precision_where_there_is_no_choice() -> None:
+    found = asked(stack="megatron-lm", mixed_precision="bf16")
+    assert "train.mixed_precision" not in found.flags
+    assert any("no choice of it" in text for text in found.assumed)
+
+
 def test_padding_free_samples_are_not_padded() -> None:
     assert asked(seq_len=None, mean_tokens=210.4, framework="trainer [padding-free]").flags["train.padding"] == "none"
 

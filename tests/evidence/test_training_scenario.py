@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from xe_sizer.errors import InputError, Location
-from xe_sizer.evidence.names import RecordRegistry, choose_stack
+from xe_sizer.evidence.names import RecordRegistry, choose_stack, names
 from xe_sizer.evidence.predict import predict_record, predictions
-from xe_sizer.evidence.records import Batch, LayoutStated, Lora, Measured, Record, Shape, records_of
+from xe_sizer.evidence.records import (
+    SHIPPED,
+    Batch,
+    LayoutStated,
+    Lora,
+    Measured,
+    Record,
+    Shape,
+    read_all,
+    records_of,
+)
 from xe_sizer.evidence.training_scenario import Asked, build_scenario, find_model
 from xe_sizer.graph.weights import count_parameters
 from xe_sizer.profiles.catalogue import Registry
+from xe_sizer.profiles.finder import BUILT_IN
 
 REGISTRY = Registry()
 
@@ -248,6 +260,22 @@ def test_a_run_named_by_its_kernels(kernel: str, attention: str | None, fused: t
     assert found.get("train.fused_kernels") == fused
 
 
+@pytest.mark.parametrize(
+    ("stack", "framework", "stated", "fused"),
+    [
+        ("torchtune", "torchtune (torch.compile on)", None, ("compiled",)),
+        ("torchtune", "torchtune", True, ("compiled",)),
+        ("torchtune", "torchtune", False, None),
+        ("torchtitan", "torchtitan", True, None),  # its modules are those of a compiled run
+    ],
+)
+def test_a_compiled_run_of_eager_modules(
+    stack: str, framework: str, stated: bool | None, fused: tuple[str, ...] | None
+) -> None:
+    """inductor fuses norms, rotary positions and activations, and the loss with its float32 logits."""
+    assert flags(stack=stack, framework=framework, compile=stated).get("train.fused_kernels") == fused
+
+
 def test_what_is_stated_of_attention_wins() -> None:
     assert flags(kernel="flash_attention2", attention="sdpa")["attention"] == "sdpa"
 
@@ -324,3 +352,54 @@ def test_tokens_of_images_are_taken_from_the_stated_mean_as_they_do_not_vary() -
     assert lengths.mean == pytest.approx(300, rel=1e-3)
     assert lengths.lengths[0] > image
     assert asked(images=1, image_size="448x448", mean_tokens=100).flags["data.mean_tokens"] == 100
+
+
+# No word of an optimizer, a target or a task becomes another one unseen.
+
+
+def _worded() -> Iterator[Record]:
+    """A record for each such word of those that ship, with the job and the stack that it stands with."""
+    told = set()
+    for record in read_all([SHIPPED]).records:
+        words = (record.optimizer, str(record.lora.targets), record.task, str(record.lora.modules_to_save))
+        if not record.serves and words != (None, "None", None, "None") and (*words, record.job) not in told:
+            told.add((*words, record.job))
+            yield record
+
+
+@pytest.mark.parametrize("record", list(_worded()), ids=lambda record: record.id)
+def test_every_word_is_taken_or_told(record: Record) -> None:
+    """What is taken has the word's own name or an alias of it; what is not makes the run a guess and is named."""
+    try:
+        found = build_scenario(record, RecordRegistry())
+    except InputError:  # of a card that has no name: skipped by name, so that no word is taken for another
+        return
+    said = {"optimizer": record.optimizer, "train.task": record.task}
+    for key, word in said.items():
+        if word is None or key in found.flags or "adapter" in found.flags:
+            continue
+        assert found.guessed, key
+        assert any(str(word) in text for text in found.assumed), key
+    taken = found.flags.get("optimizer")
+    if record.optimizer and taken:
+        own = BUILT_IN.called("optimizer", record.optimizer)
+        assert taken == own or names().optimizers.get(own) == taken or any(taken in text for text in found.assumed)
+    for word in (record.lora.targets or ()) if isinstance(record.lora.targets, list) else ():
+        assert "lora.targets" in found.flags or any(word in text for text in found.assumed)
+
+
+@pytest.mark.parametrize(
+    ("stated", "word"),
+    [
+        ({"optimizer": "adamw-of-mine"}, "adamw-of-mine"),
+        ({"optimizer": "galore_adamw_of_mine"}, "galore_adamw_of_mine"),
+        ({"job": "lora", "lora": {"targets": ["my_proj"]}}, "my_proj"),
+        ({"task": "token-tagging"}, "token-tagging"),
+    ],
+)
+def test_a_word_that_nobody_knows_makes_a_guess(stated: dict[str, Any], word: str) -> None:
+    known = {"model": "llama-2-7b", "seq_len": 1024, "max_seq_len": None, "batch": {"micro": 1}, "framework": "trl 1.0"}
+    assert not asked(**known).guessed
+    found = asked(**known, **stated)
+    assert found.guessed
+    assert any(word in text for text in found.assumed)

@@ -174,3 +174,52 @@ def test_frozen_weights_are_kept_as_products_read_them(
 ) -> None:
     """bf16_with_fp8_mixed of NeMo sets fp8_params, so that no 16-bit weights stand beside the narrow ones."""
     assert job("llama-2-7b", kind, stack, **flags).stack.states.frozen_bytes == frozen_bytes
+
+
+@pytest.mark.parametrize(
+    ("stack", "flags", "precision", "loaded", "autocast", "upcast"),
+    [
+        ("hf-trainer", {}, "bf16", "bf16", True, True),
+        ("hf-trainer", {"train__mixed_precision": "none"}, "bf16", "bf16", False, False),
+        ("fms-hf-tuning", {"train__mixed_precision": "bf16"}, "bf16", "bf16", True, True),
+        ("hf-trainer@4.40", {"train__mixed_precision": "bf16"}, "bf16", "fp32", True, False),
+        ("hf-trainer@4.40", {"train__mixed_precision": "none"}, "fp32", "fp32", False, False),
+        ("hf-trainer@4.40", {"train__mixed_precision": "none", "precision": "bf16"}, "bf16", "bf16", False, False),
+    ],
+)
+def test_mixed_precision_is_not_what_is_loaded(
+    stack: str, flags: dict[str, object], precision: str, loaded: str, autocast: bool, upcast: bool
+) -> None:
+    """accelerate enters autocast and upcasts FSDP's shards where it is on (from 0.30 on), whatever was loaded."""
+    made = job("llama-2-7b", "sft", stack, **flags)
+    assert (made.precision, made.stack.defaults.weights_dtype) == (precision, loaded)
+    assert (made.stack.states.autocast, made.stack.states.sharded_upcast) == (autocast, upcast)
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        ({"stack": "megatron-lm"}, "megatron-lm has no autocast"),
+        ({"stack": "hf-trainer", "train.backend": "deepspeed"}, "deepspeed has no autocast"),
+        ({"stack": "hf-trainer", "train.weights_dtype": "fp32", "precision": "bf16"}, "loaded in, fp32, not in bf16"),
+    ],
+)
+def test_mixed_precision_that_cannot_be(flags: dict[str, object], told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        ask({"model": "llama-2-7b", "job": "sft", "train.mixed_precision": "none", **flags})
+
+
+@pytest.mark.parametrize(
+    ("kind", "gpus", "flags", "optimizer"),
+    [
+        ("sft", 1, {}, "paged-adamw-8bit"),
+        ("sft", 1, {"optimizer": "adamw"}, "adamw"),
+        ("sft", 2, {}, "adamw"),
+        ("lora", 1, {}, "adamw"),
+    ],
+)
+def test_torchtune_s_recipe_for_one_gpu_pages_its_optimizer(
+    kind: str, gpus: int, flags: dict[str, object], optimizer: str
+) -> None:
+    """full_finetune_single_device has PagedAdamW8bit; recipes of several GPUs and of adapters have AdamW."""
+    assert job("llama-2-7b", kind, "torchtune", gpus=gpus, **flags).optimizer.name == optimizer

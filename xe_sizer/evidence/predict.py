@@ -43,6 +43,7 @@ from xe_sizer.software.release import split_release
 from xe_sizer.training.layout import WORDS
 from xe_sizer.training.memory import at_level
 from xe_sizer.training.methods import METHODS
+from xe_sizer.training.methods.method import TASK
 from xe_sizer.training.padding import PACKED
 from xe_sizer.training.resolve import resolve as resolve_training
 from xe_sizer.training.search import size as size_training
@@ -153,6 +154,8 @@ GIVE_UP = (
     "layout.dp", "train.micro_batch", "rollout.tp", "rollout.engine", "rollout.asynchronous", "layout.cp", "layout.pp",
     "layout.tp",
 )  # fmt: skip
+GUESSED_WITHOUT = ("optimizer", "lora.targets", TASK)
+"""Keys whose place another value takes where they are given up, so that the run counts as a guess."""
 NEVER_GIVEN_UP = ("model", "server", "gpus", "stack", "job", "train.global_batch")
 KEY_OF_FLAG = {f"--{option}": key for option, key in OPTIONS.items()}
 
@@ -184,7 +187,7 @@ def _without_the_impossible(asked: Asked, error: InputError) -> Asked:
         raise error
     left = {name: value for name, value in asked.flags.items() if name != key}
     text = f"{key} {asked.flags[key]} is not possible here and left open: {reason_of(error)}"
-    return replace(asked, flags=left, assumed=(*asked.assumed, text))
+    return replace(asked, flags=left, assumed=(*asked.assumed, text), guessed=asked.guessed or key in GUESSED_WITHOUT)
 
 
 # Inference: latencies, throughput, memory and verdicts.

@@ -170,6 +170,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
     date : of the run, a year or a year and a month
     adapters : LoRA adapters of a service that requests ask for, each as often
+    mixed_precision : what autocast computes in, or no; what weights are loaded in is load_dtype
     statistic : of latencies, mean or median (p50); window_s : in which clients measure a load that runs on
     prefix_hit_share : of prompt tokens that were cached before, all but the last block of prompts that are the same
     """
@@ -213,6 +214,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     fused_kernels: str | bool | tuple[str, ...] | None = None
     kernel: str | None = None
     load_dtype: str | None = None
+    mixed_precision: str | bool | None = None
     fp8_recipe: str | None = None
     dropout: Annotated[float, msgspec.Meta(ge=0, lt=1)] | None = None
     quantiser: str | None = None

@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from xe_sizer.errors import InputError, Problem
-from xe_sizer.evidence.names import Flags, choose_stack, look_up, names, plain, recipes, release_in
+from xe_sizer.evidence.names import Flags, choose_stack, compiled, look_up, names, plain, recipes, release_in
 from xe_sizer.evidence.records import Lora, Shape
 from xe_sizer.graph.inputs import BLOCK_SCALED
 from xe_sizer.graph.vision import seen_image
@@ -822,8 +822,9 @@ class Asked(Immutable):
     """Flags of a scenario, what was assumed for them, and how the record's stack counts steps.
 
     tuned : recomputation is not stated, and the framework's recipes set it to what memory needs
-    guessed : neither lengths nor batch may be what the run had, for the record leaves them out; or its optimizer, which
-    has a name that is unknown here, or the release of its stack, where neither that nor a month is stated
+    guessed : neither lengths nor batch may be what the run had, for the record leaves them out; or its optimizer,
+    adapters or task, which have a name that is unknown here, or the release of its stack, where neither that nor a
+    month is stated
     """
 
     flags: Mapping[str, Any]
@@ -861,6 +862,7 @@ def build_scenario(record: Record, registry: RecordRegistry) -> Asked:
     flags.put("train.dropout", record.dropout)
     flags.put("train.empty_cache_steps", record.empty_cache_steps or None)
     flags.put("train.target_len", record.target_len)
+    adapted = adapts(record, job, flags)
     adapters(record, job, model.shape, flags)
     quantiser(record, job, stack.quantiser, flags)
     table = names()
@@ -868,7 +870,10 @@ def build_scenario(record: Record, registry: RecordRegistry) -> Asked:
     flags.word("attention", table.attention, record.attention)
     _uneven_stages(model.shape, flags)
     guessed = any(text.endswith(NOT_STATED) for text in flags.assumed)
-    guessed |= record.optimizer is not None and "optimizer" not in flags.values  # one that nobody here knows
+    # Words that nobody here knows, of which none may become another one unseen.
+    said = {"optimizer": record.optimizer, "lora.targets": record.lora.targets if adapted else None}
+    said |= {TASK: record.task if TASK in job.reads else None}
+    guessed |= any(word is not None and key not in flags.values for key, word in said.items())
     return Asked(
         flags=flags.values,
         assumed=tuple(flags.assumed),
@@ -936,9 +941,15 @@ def _software(record: Record, stack: ChosenStack, flags: Flags) -> None:
         dtype = look_up(table.weights_dtypes, stated or "")
         if dtype in stack.weights_dtypes and "train.weights_dtype" not in flags.values:
             flags.put("train.weights_dtype", dtype)
+    if stack.stack.mixes:
+        flags.word("train.mixed_precision", table.mixed_precision, record.mixed_precision)
+    elif record.mixed_precision is not None:
+        flags.assumed.append(f"mixed precision '{record.mixed_precision}': {stack.name} has no choice of it here")
     words = [plain(word) for word in _words(record.fused_kernels)]
     kernels = [name for word in words for name in table.fused_kernels.get(word, ())]
     kernels += _named_kernels(record, flags)
+    if compiled(record) and stack.stack.kernels.norm == "eager":
+        kernels.append("compiled")
     framework = (record.framework or "").lower()
     fuses = stack.stands_in or stack.stack.kernels.norm == "eager"  # others bring modules of their own
     in_words = table.fused_in_words if fuses else {}
@@ -1133,4 +1144,6 @@ def _optimizer(record: Record, known: tuple[str, ...], flags: Flags) -> None:
     if chosen is not None and chosen not in known:
         optimizer = load_optimizer(str(chosen))
         if optimizer.paged and optimizer.parent in known:
-            flags.values["optimizer"] = optimizer.parent
+            flags.put(
+                "optimizer", optimizer.parent, f"optimizer '{record.optimizer or chosen}' unpaged: it has no pages"
+            )

@@ -1229,6 +1229,8 @@ def state_accelerate(draft: Draft, source: Source) -> None:
     mixed = draft.take("mixed_precision")
     if mixed is not None:
         draft.state("precision", _PRECISIONS.get(plain(mixed.value)), mixed)
+        if plain(mixed.value) == "no":
+            draft.state("train.mixed_precision", "none", mixed)
     if word == "deepspeed":
         draft.state("train.backend", DEEPSPEED, kind)
         _state_deepspeed(draft, source)
@@ -1344,6 +1346,8 @@ def state_precision(draft: Draft, default: str = "fp32") -> None:
     if off is not None and not is_on(off.value):
         weights = draft.fact("train.weights_dtype")
         draft.state("precision", "fp32" if weights is None else weights, off, "no mixed precision")
+        if weights in _MIXED and draft.on("fp16") is None:
+            draft.state("train.mixed_precision", "none", off)
     draft.default("precision", default)
 
 

@@ -37,6 +37,14 @@ def loaded_in() -> tuple[str, ...]:
     return LOADED_IN
 
 
+NO_AUTOCAST = "none"
+
+
+def autocast_to() -> tuple[str, ...]:
+    """What autocast may compute in, or that it is off."""
+    return (NO_AUTOCAST, BF16, FP16)
+
+
 def other_precisions() -> dict[str, str]:
     """Return the precisions by the names that frameworks give them."""
     return {

@@ -362,10 +362,12 @@ def _stack_problems(stack: Stack, document: Document, finder: Finder) -> Iterato
         if name not in finder.names("optimizer"):
             where, hint = locate(("supports", "optimizers", index)), finder.suggestion("optimizer", name)
             yield Problem(f"unknown optimizer '{name}'", where, hint)
-    if defaults.optimizer not in supports.optimizers:
-        hint = did_you_mean(defaults.optimizer, supports.optimizers) or f"it has {', '.join(supports.optimizers)}"
-        message = f"the default optimizer '{defaults.optimizer}' is not among those that it supports"
-        yield Problem(message, locate(("defaults", "optimizer")), hint)
+    for key in ("optimizer", "single_gpu_optimizer"):
+        name = getattr(defaults, key)
+        if name is not None and name not in supports.optimizers:
+            hint = did_you_mean(name, supports.optimizers) or f"it has {', '.join(supports.optimizers)}"
+            message = f"the default optimizer '{name}' is not among those that it supports"
+            yield Problem(message, locate(("defaults", key)), hint)
     for zero in {*defaults.zero, defaults.usual_zero} - {None, *supports.zero}:
         message = f"the default ZeRO stage {zero} is not among those that it supports"
         yield Problem(message, locate(("defaults", "zero")))
@@ -379,6 +381,7 @@ def _section_problems(stack: Stack, document: Document) -> Iterator[Problem]:
     sections = {name: part for name in Stack.__struct_fields__ if isinstance(part := getattr(stack, name), Struct)}
     changed: list[tuple[tuple[str, ...], Struct, Mapping[str, Any]]] = []
     changed += [((LOADS, dtype), stack.states, changes) for dtype, changes in stack.loads.items() if changes]
+    changed += [(("mixed_precision", word), stack.states, each) for word, each in (stack.mixed_precision or {}).items()]
     changed += [(("fused", kernel), stack.kernels, changes) for kernel, changes in stack.fused.items()]
     for backend, changes_of in stack.backends.items():
         for name, changes in (changes_of or {}).items():

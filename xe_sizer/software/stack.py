@@ -26,7 +26,7 @@ from xe_sizer.graph.operators import (
     loss_names,
 )
 from xe_sizer.graph.recompute import RecomputeModule
-from xe_sizer.laws.device import trained_in
+from xe_sizer.laws.device import NO_AUTOCAST, trained_in
 from xe_sizer.software.release import Release
 from xe_sizer.units import MICRO, MILLI
 
@@ -286,6 +286,7 @@ class MemoryAround(_Part, frozen=True):
 class Defaults(_Part, frozen=True):
     """What the stack does where nobody says otherwise.
 
+    single_gpu_optimizer : of all weights on one GPU, where recipes for that have another one
     reduces_whole_gradients : all-reduces them although ZeRO-1 shards the optimizer; else it scatters the sums
     splits_sequences : context parallelism is tried where nobody asks for it
     batch_per_gpu : sequences of a step on each GPU, its own micro-batch x accumulation; None: it has none
@@ -326,6 +327,7 @@ class Defaults(_Part, frozen=True):
     freeze: tuple[PartName, ...] = ()
     splits_encoder: bool = False
     gradients_through_encoder: bool = False
+    single_gpu_optimizer: str | None = None
     prompt_embedding: AtLeastOne | None = None
     batch_per_gpu: AtLeastOne | None = None
     weights_dtype: str | None = None
@@ -413,6 +415,7 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     default : stands for all where none is named
     releases : what older ones did otherwise; release : that was asked for; None: the newest
     loads : what `states` are where weights are loaded in a number format, by its name
+    mixed_precision : what `states` are with autocast and without, whatever is loaded; None: there is no choice
     backends : what its sections are where another library shares states out, by its name; None: it cannot run on that
     backend : the one of them that the sections are of; a file that names one builds on its parent as it runs on that
     fused : what `kernels` are where somebody fuses a part of them, by what people call it
@@ -440,6 +443,7 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     expert_imbalance: Annotated[float, msgspec.Meta(ge=1, le=1000)]
     tuned_expert_spread: Annotated[float, msgspec.Meta(ge=0, le=10)]
     loads: dict[str, dict[str, Any] | None] = {}
+    mixed_precision: dict[Literal["mixed", "pure"], dict[str, Any]] | None = None
     backends: dict[str, dict[str, dict[str, Any]] | None] = {}
     backend: str | None = None
     fused: dict[str, dict[str, Any]] = {}
@@ -506,6 +510,16 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         states = _with(self.states, self.loads[dtype] or {})
         defaults = msgspec.structs.replace(self.defaults, weights_dtype=dtype)
         return msgspec.structs.replace(self, states=states, defaults=defaults)
+
+    @property
+    def mixes(self) -> bool:
+        """Whether autocast can be on or off; DeepSpeed's engine casts what it is given."""
+        return self.mixed_precision is not None and self.backend != DEEPSPEED
+
+    def in_mixed_precision(self, name: str) -> Self:
+        """The stack with autocast to a number format, or without it: none."""
+        changes = (self.mixed_precision or {}).get("pure" if name == NO_AUTOCAST else "mixed", {})
+        return msgspec.structs.replace(self, states=_with(self.states, changes))
 
     def with_fused(self, names: Iterable[str]) -> Self:
         """The stack with fused kernels by what people call them, one after the other."""

@@ -14,7 +14,7 @@ from xe_sizer.errors import InputError, Problem, did_you_mean
 from xe_sizer.graph.inputs import Learning, Part
 from xe_sizer.graph.vision import encoder_weights, projector_weights, seen_image
 from xe_sizer.immutable import Immutable
-from xe_sizer.laws.device import BF16, FP8, FP16, FP32, supported_precisions
+from xe_sizer.laws.device import BF16, FP8, FP16, FP32, NO_AUTOCAST, supported_precisions
 from xe_sizer.laws.network import network
 from xe_sizer.profiles.catalogue import load_optimizer, load_quantiser, load_stack
 from xe_sizer.profiles.finder import default_name
@@ -36,7 +36,7 @@ from xe_sizer.scenario.provenance import (
 from xe_sizer.scenario.scenario import serves
 from xe_sizer.software.adapter_targets import ALL_LINEAR, resolve_targets
 from xe_sizer.software.number_formats import recipe_of
-from xe_sizer.software.stack import Objective
+from xe_sizer.software.stack import DEEPSPEED, Objective
 from xe_sizer.training.adapters import ADAPTERS, ALL_WEIGHTS, AdapterOptions, Quantised
 from xe_sizer.training.adapters.adapter import VIRTUAL_TOKENS
 from xe_sizer.training.adapters.low_rank import resolve_end
@@ -341,6 +341,7 @@ def as_chosen(stack: Stack, provenance: Provenance, precision: str, server: Serv
         changes.append(("kernels", "loss", provenance.resolve_default("loss", stack.kernels.loss, "stack")))
     if values.train.dropout is not None:
         changes.append(("kernels", "dropout", values.train.dropout > 0))
+    stack = _mixed(stack, provenance.scenario, precision)
     recipe = recipe_of(stack, precision, server.accelerator.peak_flops_per_s)
     if precision == FP8 and recipe is not None:
         recipe = provenance.resolve_default("train.fp8_recipe", recipe, "stack")
@@ -348,6 +349,21 @@ def as_chosen(stack: Stack, provenance: Provenance, precision: str, server: Serv
     for section, name, value in changes:
         stack = replace(stack, **{section: replace(getattr(stack, section), **{name: value})})
     return stack
+
+
+def _mixed(stack: Stack, scenario: Scenario, precision: str) -> Stack:
+    """The stack with autocast as asked. Raises InputError where it has no choice, or computes in what is not loaded."""
+    asked, where = scenario.values.train.mixed_precision, scenario.locate(("train", "mixed_precision"))
+    if asked is None or not (stack.mixes or chosen(scenario, "train.mixed_precision")):
+        return stack
+    if not stack.mixes:
+        told = f"{stack.backend if stack.backend == DEEPSPEED else stack.name} has no autocast to turn on or off"
+        raise InputError(Problem(told, where, "leave it out"))
+    loaded = stack.defaults.weights_dtype
+    if asked == NO_AUTOCAST and loaded is not None and precision in stack.weights_dtypes and precision != loaded:
+        told = f"without mixed precision a run computes in what its weights are loaded in, {loaded}, not in {precision}"
+        raise InputError(Problem(told, where, scenario.caller.setting("train.weights_dtype", precision)))
+    return stack.in_mixed_precision(asked)
 
 
 # Checkpoints, evaluations and failures of a scenario, with defaults for what it leaves out.
@@ -646,7 +662,11 @@ def _loaded(stack: Stack, scenario: Scenario) -> Stack:
     dtype = scenario.values.train.weights_dtype
     if dtype is None or (dtype not in stack.weights_dtypes and gives_way(scenario, "train.weights_dtype")):
         kind = METHODS.get(scenario.values.job or DEFAULT_METHOD.name)
-        dtype = stack.defaults.quantised_weights_dtype if kind and quantises(scenario, kind) else None
+        quantised = bool(kind and quantises(scenario, kind))
+        dtype = stack.defaults.quantised_weights_dtype if quantised else None
+        if scenario.values.train.mixed_precision == NO_AUTOCAST and not quantised:
+            precision = scenario.values.precision  # which then is that of the weights
+            dtype = precision if precision in stack.weights_dtypes else None
         return stack.loaded_in(dtype) if dtype else stack
     if dtype not in stack.weights_dtypes:
         known = ", ".join(stack.weights_dtypes)
@@ -816,6 +836,9 @@ def find_setup(
     gpus = gpu_count(provenance, server)
     if gpus is not None:
         gpus = None if beside is None else max(gpus - beside, 1)
+    if stack and method and gpus == 1 and method.learning.base and stack.defaults.single_gpu_optimizer:
+        own = replace(stack.defaults, optimizer=stack.defaults.single_gpu_optimizer)
+        stack = replace(stack, defaults=own)
     problems += conflicts(AskedTraining(scenario, model, server, gpus, stack, precision, registry), RULES)
     if server:
         collect(problems, tariff_of, scenario, server, registry)
@@ -955,7 +978,9 @@ def _precision(provenance: Provenance, server: Server, stack: Stack) -> str:
     scenario = provenance.scenario
     if chosen(scenario, "precision"):
         return str(provenance.resolve_default("precision", default, "stack"))
-    default = scenario.values.precision or default
+    asked = scenario.values.train.mixed_precision if stack.mixes else None
+    mixed = stack.defaults.weights_dtype if asked == NO_AUTOCAST else asked
+    default = scenario.values.precision or mixed or default
     usable = default if default in known else FP16 if FP16 in known else known[0]
     provenance.note("precision", usable, scenario.origin.get("precision", "stack"))
     return usable

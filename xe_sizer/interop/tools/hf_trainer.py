@@ -117,6 +117,8 @@ def _precision(draft: Draft) -> None:
     loaded = draft.facts.get("train.weights_dtype")
     if loaded is not None and draft.peek("bf16") is None and draft.peek("fp16") is None:
         draft.derive("precision", loaded.value, ["train.weights_dtype"], "no mixed precision")
+        if loaded.value in ("bf16", "fp16"):
+            draft.derive("train.mixed_precision", "none", ["train.weights_dtype"], "neither bf16 nor fp16")
 
 
 def _padding(draft: Draft, source: Source, script: str) -> None:
