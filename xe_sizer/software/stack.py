@@ -171,6 +171,8 @@ class States(_Part, frozen=True):
     where gradient buffers are allocated once and not freed between optimizer steps; `flat_gradients` where FSDP keeps
     adapters in one flat parameter with the frozen weights of their layer, and allocates gradients of all of it;
     `sharded_upcast` where FSDP's shards of what learns are float32 although less is loaded;
+    `gathered_copies` where what was gathered is copied into tensors of its own, and gradients together before they are
+    reduced, as FSDP2 does;
     `narrow_parameters` where products in 8 or 4 bit use weights that are kept so, in the place of 16-bit ones;
     `copies_on_host` where models that stand frozen beside the one that learns wait in host memory, and take its place
     for their passes, once a step;
@@ -192,6 +194,7 @@ class States(_Part, frozen=True):
     flat_gradients: bool
     sharded_upcast: bool
     updates_in_backward: bool
+    gathered_copies: bool
     copies_as_loaded: bool
     copies_on_host: bool
     narrow_parameters: bool
