@@ -403,8 +403,7 @@ def test_the_host_waits_for_hooks_in_every_pass() -> None:
 
 
 def test_fsdp2_copies_what_it_gathers_and_what_it_reduces() -> None:
-    """Matrices of layers, 2 bytes, are read and written behind two gathers in each of 3 micro-batches; gradients are
-    read in 2 bytes and written in the 4 of their reduction."""
+    """Matrices of 2 bytes are read and written behind two gathers in each of 3 micro-batches, gradients cast to 4."""
     made = job(kind="pretrain", stack="torchtitan")
     apart = msgspec.structs.replace(made.stack.states, gathered_copies=False)
     bare = replace(made, stack=msgspec.structs.replace(made.stack, states=apart))
