@@ -75,7 +75,7 @@ def test_offloading_is_no_part_of_the_ideal(cli: Cli) -> None:
     ideal = time["ideal_step_s"] / time["step_s"]["expected"]
     assert ideal < 0.1
     assert time["losses"][0]["name"] == "offload"
-    assert time["losses"][0]["share"] > 0.9
+    assert time["losses"][0]["share"] > 0.85
 
 
 @pytest.mark.parametrize(

@@ -173,6 +173,8 @@ class States(_Part, frozen=True):
     `sharded_upcast` where FSDP's shards of what learns are float32 although less is loaded;
     `reentrant` where layers are recomputed in a function of autograd's own (use_reentrant of torch.utils.checkpoint)
     around the units that FSDP wraps, whose hooks then hold what a frozen layer reads until the backward is through;
+    `gathered_copies` where what was gathered is copied into tensors of its own, and gradients together before they are
+    reduced, as FSDP2 does;
     `narrow_parameters` where products in 8 or 4 bit use weights that are kept so, in the place of 16-bit ones;
     `copies_on_host` where models that stand frozen beside the one that learns wait in host memory, and take its place
     for their passes, once a step;
@@ -195,6 +197,7 @@ class States(_Part, frozen=True):
     sharded_upcast: bool
     reentrant: bool
     updates_in_backward: bool
+    gathered_copies: bool
     copies_as_loaded: bool
     copies_on_host: bool
     narrow_parameters: bool

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 # What data-parallel ranks exchange: gradients and weights, whole or sharded, and what compute does not hide of it.
 
 
-# NCCL moves data with kernels of 16 to 32 blocks (its channels), each on a multiprocessor of its own, of the 108 of an A100
-# and the 132 of an H100: what compute loses while it hides an exchange. Counted as 20 of 132; the memory that both read
-# comes on top.
+# NCCL moves data with kernels of 16 to 32 blocks (its channels), each on a multiprocessor of its own, of the 108 of an
+# A100 and the 132 of an H100: what compute loses while it hides an exchange. Counted as 20 of 132; the memory that both
+# read comes on top.
 STOLEN = 0.15
 
 
@@ -148,7 +148,7 @@ def exchange_every_micro_batch(evaluation: Evaluation, fetch_s: Array) -> Array:
         t = g (units + exposed(layers x gather + root, forward))
             + g exposed(r (layers x gather + root), frozen forward)
             + (g - n) exposed(layers x gather, backward) + n exposed(layers x (gather + reduce), backward)
-            + whole
+            + whole + copies
         exposed(x, compute) = max(x / layers, x - h) + stolen h,  h = min(x, share x compute)
 
     Every layer's weights are gathered in the forward and in the backward, its gradients reduce-scattered, in n of the g
@@ -156,7 +156,7 @@ def exchange_every_micro_batch(evaluation: Evaluation, fetch_s: Array) -> Array:
     exchange; the first gather of each direction has nothing to hide behind. With weights in host memory an exchange
     takes no less time than the copy of the shard over PCIe. Each unit of an adapter adds its own time.
     DeepSpeed's settings say what is never sharded and gathered once a step, what the backward does not gather again,
-    and whether anything is gathered ahead: where nothing is, no gather hides.
+    and whether anything is gathered ahead: where nothing is, no gather hides. Copies: `gathered_copies_s`.
 
     Parameters
     ----------
@@ -202,7 +202,45 @@ def exchange_every_micro_batch(evaluation: Evaluation, fetch_s: Array) -> Array:
         + (micro_batches - reduced) * gathered_s(gather_s, evaluation.backward_s)
         + reduced * reduced_s(reduce_s, evaluation.backward_s)
         + _whole_gather_s(evaluation, groups)
+        + gathered_copies_s(evaluation, reduced)
     )
+
+
+def gathered_copies_s(evaluation: Evaluation, reductions: Array) -> Array:
+    """Copies between tensors and the buffers of gathers and reductions, where the stack makes them.
+
+        t = (2 g 2 W + n (gradient + reduced) / weight L) / (e bandwidth)
+
+    What was gathered, W, is copied into tensors of its own behind each of two gathers in each of g micro-batches, read
+    and written; gradients of what learns, L, are put together in the type of their reduction. They run between the
+    kernels of the layers and hide nowhere.
+
+    Parameters
+    ----------
+    evaluation : a job under layouts of shape (layout,)
+    reductions : n, of a step, shape (layout,) [-]
+
+    Returns
+    -------
+    ndarray of float, shape (layout,), seconds [s]
+
+    Source: PyTorch torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py (foreach_all_gather_copy_out,
+    foreach_reduce_scatter_copy_in), both on the stream that computes.
+    """
+    job, sizes, held = evaluation.job, evaluation.sizes, evaluation.held
+    if not job.stack.states.gathered_copies:
+        return np.zeros(len(evaluation.layouts))
+    gathered = (held.linear + held.experts).max(axis=0) * _gathered_bytes(evaluation)
+    learned = evaluation.learned.max(axis=0) * (job.element_bytes + sizes.reduce)
+    moved = as_array(evaluation.layouts.grad_accum) * 2.0 * 2.0 * gathered + reductions * learned
+    device = job.device
+    return np.asarray(moved / (device.memory_bound_efficiency * device.bandwidth_bytes_per_s))
+
+
+def _gathered_bytes(evaluation: Evaluation) -> float:
+    """Size of a gathered element of a layer: frozen weights in few bits stay so [bytes]."""
+    method = evaluation.job.method
+    return (method.frozen_linear_bytes or 0.0) if method.quantised else evaluation.sizes.gather
 
 
 def _whole_gather_s(evaluation: Evaluation, groups: Groups) -> Array:
@@ -241,7 +279,7 @@ def _sharded_exchanges_s(evaluation: Evaluation, groups: Groups, fetch_s: Array)
     """
     job, sizes, held, told = evaluation.job, evaluation.sizes, evaluation.held, evaluation.gathered
     layers, base = evaluation.stages.fullest, evaluation.base * job.learning_layers.share
-    size = (job.method.frozen_linear_bytes or 0.0) if job.method.quantised else sizes.gather
+    size = _gathered_bytes(evaluation)
     ends = held.root + held.parts  # parts beside the layers are gathered with them
     layer, experts, root = (part.max(axis=0) for part in (held.mean_layer, held.mean_experts, ends))
     sharded = 1.0 - (told.whole / held.base).max(axis=0)
