@@ -1,6 +1,5 @@
 """How sure an answer is, in words: limits that the end of a range misses, ranges, and which way runs were off."""
 
-import msgspec
 import pytest
 
 from xe_sizer.report.format import bias_words, limit_doubts, limit_words, outcome_words, probability_words, range_words
@@ -66,12 +65,22 @@ def test_a_range_says_that_it_is_one_of_80_per_cent() -> None:
 
 
 def test_a_bias_is_said_with_the_runs_that_show_it() -> None:
-    bias = Bias(runs=31, publications=5, median=1.42, slowest=2.96)
+    bias = Bias(runs=31, publications=5, median=1.42, slowest=2.96, fastest=0.93)
     basis = Basis(runs=9, publications=2, inside=8, software="hf-trainer", comparable=True, strength="weak", bias=bias)
-    assert bias_words(basis) == (
-        "Published runs with the hf-trainer stack took 1.4 times as long as predicted in the median, and one in ten "
-        "3.0 times or more (31 runs, 5 publications; conditions differ)."
-    )
-    few = Bias(runs=31, publications=2, median=1.42, slowest=2.96)
-    assert bias_words(msgspec.structs.replace(basis, bias=few)).endswith("2 publications: too few to set the range).")
+    took = "Published runs with the hf-trainer stack took 0.9 to 3.0 times the prediction (31 runs, 5 publications)"
+    assert bias_words(basis) == f"{took}; conditions decide."
+
+
+def test_a_bias_names_the_conditions_that_the_job_leaves_open() -> None:
+    """The release, and of the keys on which times turn those that neither a file nor a flag gives."""
+    bias = Bias(runs=31, publications=5, median=1.42, slowest=2.96, fastest=0.93)
+    basis = Basis(runs=9, publications=2, inside=8, software="hf-trainer", bias=bias)
+    origin = {"train.seq_len": "file", "train.padding": "stack", "precision": "flag", "attention": "default"}
+    open_ = {"stack": "hf-trainer", "origin": origin}
+    assert bias_words(basis, open_).endswith("which this job does not state: release, padding, attention kernel.")
+    stated = {"stack": "hf-trainer@4.46", "origin": dict.fromkeys(origin, "file")}
+    assert bias_words(basis, stated).endswith("conditions decide, which no job states: host, network, drivers.")
+
+
+def test_without_a_bias_nothing_is_said() -> None:
     assert bias_words(Basis(runs=9, publications=2, inside=8)) == bias_words(None) == ""
