@@ -1,5 +1,6 @@
 """How sure an answer is, in words: limits that the end of a range misses, ranges, and which way runs were off."""
 
+import msgspec
 import pytest
 
 from xe_sizer.report.format import bias_words, limit_doubts, limit_words, outcome_words, probability_words, range_words
@@ -25,6 +26,10 @@ def limit(name: str, allowed: float, value: float, low: float, high: float, prob
         (limit("max_hours", 24, 23.7, 18.1, 70.3, 0.51), "met, unsure (51 %, range to 70.3 h)"),
         (limit("max_hours", 24, 16, 12, 25, 0.85), "met, likely (85 %, range to 25 h)"),
         (limit("max_hours", 24, 11, 9, 20, 0.97), "met"),
+        (
+            msgspec.structs.replace(limit("max_hours", 24, 11, 9, 20, 0.97), certainty="likely"),
+            "met, likely (no such runs tested it, range to 20 h)",
+        ),
         (limit("max_hours", 24, 40, 30, 60, 0.02), "MISSED"),
         (limit("max_ttft_s", 0.5, 0.4, 0.3, 0.6, 0.8), "met, likely (80 %, range to 600 ms)"),
         (limit("min_headroom_gib", 2, 3, -8.5, 12, 0.6), "met, unsure (60 %, range down to -8.50 GiB)"),
