@@ -11,7 +11,7 @@ from accuracy_text import FROZEN, percent, round_by_round, table
 from held_out import BY_MODEL, record_held_out
 
 from xe_sizer.evidence.records import Record
-from xe_sizer.evidence.residuals import collect_serving_runs, left_out_coverage, left_out_width
+from xe_sizer.evidence.residuals import collect_serving_runs, left_out
 from xe_sizer.evidence.statistics import GUESSED, summaries
 from xe_sizer.result.accuracy import Accuracy, Prediction
 
@@ -44,10 +44,11 @@ def served(records: list[Record], accuracy: Accuracy) -> list[str]:
 
 def _origins(records: list[Record]) -> list[str]:
     """What the figures of inference rest on."""
-    runs = [run for run in collect_serving_runs(records) if not run.assumed]
+    runs = [run for run in collect_serving_runs(records) if not run.guessed]
     ranges = []
     for quantity, name in QUANTITIES.items():
-        inside, width = left_out_coverage(runs, quantity), left_out_width(runs, quantity)
+        alone = left_out([run for run in runs if run.quantity == quantity])
+        inside, width = alone.coverage(), alone.median_width()
         ranges.append(f"{name.lower()} {inside:.0%}, half of them within a factor of {width:.2f}")
     return [
         (

@@ -44,7 +44,8 @@ from xe_sizer.evidence.calibrate import (
 )
 from xe_sizer.evidence.predict import validate
 from xe_sizer.evidence.records import Record, read_records
-from xe_sizer.evidence.residuals import collect_runs, left_out_coverage, left_out_width
+from xe_sizer.evidence.residuals import collect_runs
+from xe_sizer.evidence.residuals import left_out as runs_left_out
 from xe_sizer.evidence.statistics import summaries
 from xe_sizer.result.accuracy import Accuracy
 
@@ -126,7 +127,7 @@ def _change(without: float, every: float) -> float:
 
 def trained(records: list[Record], accuracy: Accuracy) -> list[str]:
     """Sections on training."""
-    runs = [run for run in collect_runs(records) if not run.assumed]
+    runs = [run for run in collect_runs(records) if not run.guessed]
     out = {record.id for record in records if record_held_out(record)}
     looked_at = [one for one in accuracy.records if one.id not in out]
     shown = summaries(looked_at)
@@ -136,7 +137,7 @@ def trained(records: list[Record], accuracy: Accuracy) -> list[str]:
     return [
         "## Training",
         counted(records),
-        *origins(left_out_coverage(runs), left_out_width(runs)),
+        *origins(runs_left_out(runs).coverage(), runs_left_out(runs).median_width()),
         "### Time of a step in short", in_short(accuracy.records, "step_time", out),
         "### Peak memory in short", in_short(accuracy.records, "peak_memory", out),
         "### Verdicts in short", verdicts_in_short(accuracy.records, out),

@@ -3,7 +3,10 @@
 A third of the publications is held out: those whose title, after SALT, has a sha256 that 3 divides, and of a
 publication that stands for many tests the models whose name has. Development looks at the others; of these only the
 summary is printed unless --open. Publications are weighted alike, and runs of which neither lengths, batch nor number
-of GPUs are known (`guessed`), and peaks of unknown micro-batches, are counted apart.
+of GPUs are known (`guessed`), and peaks of unknown micro-batches, are counted apart, and once more all together.
+
+Ranges and the three words on memory are those of the tables that ship; `build_residuals.py --shown` writes them without
+the publications that are held out.
 """
 
 from __future__ import annotations
@@ -17,11 +20,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from xe_sizer.evidence.predict import predict_records, predictions_of
 from xe_sizer.evidence.records import Record, read_records
 from xe_sizer.evidence.statistics import source_weights, weighted_quantile
 from xe_sizer.result.accuracy import Prediction, Skipped
+from xe_sizer.result.common import DOES_NOT_FIT, FITS, TIGHT
 
 PARTS = 3
 SALT = "2026-11-27 "  # drawn anew before each round of work on equations
@@ -64,6 +69,53 @@ def summary(predictions: Sequence[Prediction]) -> dict[str, Any]:
     if verdicts:
         found["oom"] = _verdicts(verdicts)
     return found
+
+
+STRATUM, LEAST_RUNS = "stratum:", 31  # a stratum of fewer runs is not told apart
+
+
+def by_stratum(predictions: Sequence[Prediction]) -> Iterable[str]:
+    """Share in the range and width of it of every quantity under conditions that enough of its runs have."""
+    groups: dict[tuple[str, str], list[Prediction]] = defaultdict(list)
+    for one in predictions:
+        for name in one.groups:
+            if name.startswith(STRATUM):
+                groups[one.quantity, name.removeprefix(STRATUM)].append(one)
+    for (quantity, name), mine in sorted(groups.items()):
+        if len(mine) >= LEAST_RUNS:
+            figures = _errors(mine)
+            yield (
+                f"{quantity:12} {figures['n']:5.0f} runs {figures['publications']:3.0f} publications  in range "
+                f"{figures.get('in_range', 0.0):4.0%} width {figures.get('width', 0.0):.2f}  {name}"
+            )
+
+
+Said = tuple[str, str, bool]
+"""Publication, the word for memory, and whether it ran."""
+
+
+def words_on_memory(said: Sequence[Said]) -> str:
+    """How many are tight, went out of memory and were said to fit, or ran and were said not to; publications alike."""
+    if not said:
+        return "no run with an outcome"
+    weights = source_weights([source for source, *_ in said])
+    words, ran = np.array([word for _, word, _ in said]), np.array([ran for *_, ran in said])
+
+    def share(of: NDArray[np.bool_], among: NDArray[np.bool_]) -> str:
+        rows, alike = ((of & among) @ each / max(among @ each, 1e-9) for each in (np.ones(len(said)), weights))
+        return f"{rows:5.1%} (alike {alike:5.1%})"
+
+    fits, tight, no = (words == word for word in (FITS, TIGHT, DOES_NOT_FIT))
+    everything = np.ones(len(said), dtype=bool)
+    return (
+        f"{len(said)} runs: tight {share(tight, everything)}; of {fits.sum()} that fit out of memory "
+        f"{share(~ran, fits)}; of {no.sum()} that do not fit ran {share(ran, no)}"
+    )
+
+
+def memory_said(predictions: Sequence[Prediction]) -> list[Said]:
+    """What was said of the verdicts."""
+    return [(one.source, one.memory, not one.measured) for one in predictions if one.quantity == "oom"]
 
 
 def _errors(mine: Sequence[Prediction]) -> dict[str, float]:
@@ -131,8 +183,13 @@ def main() -> None:
     known, guessed, skipped = predicted(records)
     for name, held in (("shown", False), ("held out", True)):
         mine = [one for one in known if (one.id in apart) == held]
+        unknown = [one for one in guessed if (one.id in apart) == held]
         print(f"== {name}", *lines(summary(mine)), sep="\n")
-        print("-- guessed, apart", *lines(summary([one for one in guessed if (one.id in apart) == held])), sep="\n")
+        print("-- guessed, apart", *lines(summary(unknown)), sep="\n")
+        print("-- all", *lines(summary(mine + unknown)), sep="\n")
+        print("-- by stratum", *by_stratum(mine + unknown), sep="\n")
+        for which, told in (("known", mine), ("all", mine + unknown)):
+            print(f"-- memory, {which}: {words_on_memory(memory_said(told))}")
         if not held or asked.open:
             _by_publication(mine)
     print(f"{skipped} runs without a prediction")
@@ -150,7 +207,19 @@ def _by_publication(mine: Sequence[Prediction]) -> None:
 
 
 def _row(one: Prediction) -> dict[str, Any]:
-    names = ("id", "quantity", "measured", "predicted", "ratio", "low", "high", "assumed", "groups")
+    names = (
+        "id",
+        "quantity",
+        "measured",
+        "predicted",
+        "ratio",
+        "low",
+        "high",
+        "assumed",
+        "groups",
+        "guessed",
+        "memory",
+    )
     return {name: getattr(one, name) for name in names}
 
 

@@ -117,8 +117,8 @@ REMEDIES = {
     ),
     "recomputation": (
         (
-            f"--model llama-2-7b {H100} --gpus 8 --stack hf-trainer --zero 3 --recompute none --micro-batch 2 "
-            "--seq-len 8192 --loss fused --weights-dtype fp32"
+            f"--model llama-2-7b {H100} --gpus 8 --stack hf-trainer --zero 3 --recompute none --micro-batch 1 "
+            "--seq-len 12288 --loss fused --weights-dtype fp32"
         ),
         "--recompute full",
         True,

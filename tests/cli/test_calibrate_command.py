@@ -31,8 +31,8 @@ def test_the_file_is_a_stack_for_estimates(runs: Path, tmp_path: Path, capsys: p
     assert shown.out == ""
     assert "Fitted to 2 measured times" in shown.err
     assert "c: no time measured" in shown.err
-    memory = "Memory is not fitted: it stays that of hf-trainer; xe-sizer validate --stack FILE shows how far off."
-    assert memory in shown.err
+    assert "Memory is not fitted, as no record has a peak" in shown.err
+    assert "2 different runs were fitted; of published runs with as many of their own the median error is" in shown.err
     stack = load_stack(str(written))
     assert (stack.name, stack.parent, stack.calibrated_on) == ("ours", "hf-trainer", "2 measurements in runs.yaml")
     command = ["estimate", "--model", "llama-2-7b", "--gpu", "h100-sxm-80gb", "--gpus", "8", "--job", "sft"]
@@ -46,6 +46,15 @@ def test_the_file_is_a_stack_for_estimates(runs: Path, tmp_path: Path, capsys: p
     assert max(of_times("--stack", str(written))) < min(of_times("--stack", "hf-trainer"))
     assert main(["validate", str(runs), "--stack", "nem"]) == 2
     assert capsys.readouterr().err.startswith("--stack: unknown stack 'nem'")
+
+
+def test_runs_like_a_job_are_preferred(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text("model: llama-2-7b\ngpu: h100-sxm-80gb\ngpus: 8\njob: sft\nstack: hf-trainer\n")
+    assert main(["calibrate", str(runs), "--stack", "hf-trainer", "--like", str(job)]) == 0
+    assert "parent: hf-trainer" in capsys.readouterr().out
+    job.write_text("model: llama-2-7b\ngpu: nowhere\n")
+    assert main(["calibrate", str(runs), "--like", str(job)]) == 2
 
 
 def test_without_a_file_the_stack_goes_to_stdout(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -225,7 +225,9 @@ def test_a_report_says_what_its_ranges_rest_on_and_which_way_such_runs_were_off(
         r"80 % range: \d+ of \d+ comparable runs with deepspeed lie inside it \(\d+ publications: fair", out
     )
     assert re.search(
-        r"Published runs with the deepspeed stack took 1\.\d times as long as predicted in the median, ", out
+        r"Published runs with the deepspeed stack took \d\.\d to \d\.\d times the prediction "
+        r"\(\d+ runs, \d publications\); conditions decide, which this job does not state: release, ",
+        out,
     )
 
 
@@ -258,15 +260,10 @@ def test_on_faster_links_the_report_says_how_far_such_runs_were_off(
     cli: Cli, model: str, gpus: int, published_h: float
 ) -> None:
     text = alpaca(cli, model, "a100-sxm-80gb", gpus).out
-    found = re.search(
-        r"Published runs with the hf-trainer stack took (\S+) times as long as predicted in the median, "
-        r"and one in ten (\S+) ",
-        text,
-    )
+    found = re.search(r"Published runs with the hf-trainer stack took (\S+) to (\S+) times the prediction ", text)
     assert found
-    assert float(found[2]) >= 5.0
     span = json.loads(alpaca(cli, model, "a100-sxm-80gb", gpus, "--format", "json").out)["time"]["total_s"]
-    assert 3600 * published_h <= 1.15 * span["high"]
+    assert 3600 * published_h <= 1.5 * span["expected"] * float(found[2])
 
 
 def test_a_data_set_has_the_tokens_of_its_prompt_template(cli: Cli) -> None:
@@ -300,19 +297,13 @@ BIASED = (
 
 
 def test_range_sentence_and_probability_come_from_the_same_runs(cli: Cli) -> None:
-    """What one run in ten exceeds ends the range and is met with 90 %; the median stays the expected value."""
+    """The ends of the range are met with 10 and 90 %; the prediction stays the middle, whatever such runs took."""
     report = cli(*BIASED).out
-    found = re.search(
-        r"took (\S+) times as long as predicted in the median, and one in ten (\S+) times or more", report
-    )
-    assert found
-    median, slowest = float(found[1]), float(found[2])
-    assert median > 1.3
+    assert re.search(r"took (\S+) to (\S+) times the prediction \(", report)
     assert "predicted   80 % range" in report
     assert "expected" not in report
     total = json.loads(cli(*BIASED, "--format", "json").out)["time"]["total_s"]
     predicted = total["expected"]
-    assert total["high"] / predicted == pytest.approx(slowest, abs=0.05)
     for seconds, probability in ((total["low"], 0.1), (predicted, 0.5), (total["high"], 0.9)):
         (limit,) = estimated_limits(cli, seconds / 3600)
         assert limit["probability"] == pytest.approx(probability, abs=1e-3)
@@ -332,14 +323,13 @@ def test_the_expected_value_decides_although_most_such_runs_took_longer(cli: Cli
 
 
 def test_a_deadline_that_a_published_run_missed_by_far_is_not_sure(cli: Cli) -> None:
-    """The run took 5.5 h; three hours are 3.2 times the prediction, which one run in three exceeded."""
+    """The run took 5.5 h; three hours are 3.2 times the prediction, which more than one such run in ten exceeded."""
     flags = ("--zero", "fsdp", "--micro-batch", "4", "--seq-len", "512", "--max-hours", "3")
     base = ("--model", "huggyllama/llama-7b", "--gpu", "a100-sxm-80gb", "--gpus", 4, "--dataset", "alpaca")
     job = ("--job", "sft", "--stack", "hf-trainer", "--epochs", "3", *flags)
     (limit,) = json.loads(cli("estimate", *base, *job, "--format", "json").out)["verdict"]["limits"]
-    assert limit["certainty"] == "likely"
-    assert limit["probability"] < 0.85
-    assert limit["high"] > 4.5
+    assert limit["probability"] > 0.9, "by runs under the same conditions"
+    assert limit["certainty"] == "likely", "since runs with the same stack took longer"
 
 
 def test_a_no_by_a_hair_is_tight(cli: Cli, tmp_path: Path) -> None:
@@ -354,9 +344,9 @@ def test_a_no_by_a_hair_is_tight(cli: Cli, tmp_path: Path) -> None:
         ran = cli("estimate", str(path), *more)
         assert ran.code == 1
         assert ran.out.startswith("TIGHT, OVER  ")
-        assert re.search(r"missing, tight; probability that it fits 6\d %", ran.out)
+        assert re.search(r"missing, tight; probability that it fits [67]\d %", ran.out)
         assert re.search(r"; sequences of [\d,]+ tokens instead of 25,088: \d+ %; a run of 2 steps on samples", ran.out)
-    assert re.search(r"GiB missing, tight \(6\d %\)", cli("check", str(path)).out)
+    assert re.search(r"GiB missing, tight \([67]\d %\)", cli("check", str(path)).out)
     path.write_text(text.replace("gpus: 8", "gpus: 2"), encoding="utf-8")
     far = cli("estimate", str(path)).out
     assert re.search(r"missing; probability that it fits <?\d+ %$", far, re.MULTILINE)
@@ -399,10 +389,8 @@ def test_brief_drops_no_caveat(cli: Cli, tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("COLUMNS", "80")
     said = " ".join(cli("estimate", job, "--brief").out.split())
     assert "Change " in said
-    assert re.search(
-        r"Published runs with the hf-trainer stack took \S+ times as long as predicted in the median", said
-    )
-    assert "; conditions differ)" in said
+    took = r"Published runs with the hf-trainer stack took \S+ to \S+ times the prediction .*; conditions decide, "
+    assert re.search(took, said)
 
 
 def test_brief_says_that_the_shape_of_a_model_is_guessed(cli: Cli, tmp_path: Path) -> None:

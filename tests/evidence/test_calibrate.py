@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+from cases import ask
 from msgspec.structs import replace
 
 from xe_sizer.errors import InputError
@@ -16,8 +17,10 @@ from xe_sizer.evidence.calibrate import (
     Calibration,
     calibrate,
     error_of_new_runs,
+    fit_memory,
     left_out_residuals,
     robust,
+    shrinkage,
     student_tail,
 )
 from xe_sizer.evidence.names import RecordRegistry
@@ -26,6 +29,7 @@ from xe_sizer.evidence.records import Batch, LayoutStated, Measured, Record
 from xe_sizer.profiles.catalogue import load_stack
 from xe_sizer.profiles.finder import default_name
 from xe_sizer.training.device import build_device
+from xe_sizer.training.memory import memory_ledger
 from xe_sizer.training.step_time import timeline
 
 SLOWER_MATMUL = 0.7
@@ -133,13 +137,66 @@ def test_a_file_of_ones_own_is_no_start(tmp_path: Path) -> None:
     assert "is no shipped stack" in caught.value.problems[0].message
 
 
-def test_too_few_runs_are_refused_with_the_reasons() -> None:
+def test_without_a_time_there_is_nothing_to_fit() -> None:
     untimed = msgspec.structs.replace(RUNS[1], measured=Measured())
     with pytest.raises(InputError) as caught:
-        calibrate([RUNS[0], untimed], "megatron-lm", "ours")
+        calibrate([untimed], "megatron-lm", "ours")
     (problem,) = caught.value.problems
-    assert "1 records with a time are too few" in problem.message
+    assert "0 records with a time are too few" in problem.message
     assert "run-1: no time measured" in (problem.hint or "")
+
+
+def test_one_run_moves_the_stack_part_of_the_way() -> None:
+    """It is 0.7 times as fast in its products: the prediction comes nearer, and does not reach it."""
+    one, several = calibrate(RUNS[:1], "megatron-lm", "ours"), calibrate(RUNS, "megatron-lm", "ours")
+    assert 0.0 < one.after < one.before
+    assert SLOWER_MATMUL < factor(one, "matmul") < 1.0
+    assert one.stack.uncertainty > several.stack.uncertainty
+
+
+def test_runs_alike_say_most() -> None:
+    """Long sequences on one card at 0.7 of the rate of products, short ones on four at 1.4 of it."""
+    slow = [run for run in RUNS if run.gpus == 1 and run.seq_len == 8192]
+    fast = [
+        msgspec.structs.replace(run, measured=Measured(step_time_s=(run.measured.step_time_s or 0.0) / 2.0))
+        for run in RUNS
+        if run.gpus == 4 and run.seq_len == 512
+    ]
+    like = {"model": "llama-2-7b", "gpu": "h100-sxm-80gb", "stack": "megatron-lm", "job": "pretrain"}
+    of_long, of_short = (
+        calibrate([*slow, *fast], "megatron-lm", "ours", ask({**like, "gpus": cards, "train.seq_len": length}))
+        for cards, length in ((1, 8192), (4, 512))
+    )
+    assert factor(of_long, "matmul") < factor(of_short, "matmul")
+
+
+def test_peaks_of_memory_scale_live_tensors_in_part() -> None:
+    """Three runs, one of them repeated, of 1.2 times the tensors: 3 x 0.2^2 / (3 x 0.2^2 + 0.1^2) = 92 % of it."""
+    found = fit_memory([math.log(1.2)] * 4, ["a", "b", "c", "c"])
+    assert found is not None
+    assert (found.runs, found.parts) == (4, 3)
+    assert found.weight == pytest.approx(0.12 / 0.13)
+    assert found.scale == pytest.approx(1.2 ** (0.12 / 0.13))
+    assert found.before == pytest.approx(1.0 - 1.0 / 1.2)
+    assert found.left_out == pytest.approx(1.0 - 1.2 ** -(1.0 - 0.08 / 0.09))
+    assert fit_memory([], []) is None
+    assert shrinkage(1) == pytest.approx(0.8)
+
+
+def test_a_fitted_stack_predicts_the_peaks_that_it_was_fitted_to_better() -> None:
+    """A run that allocated 1.3 times what its parent predicts."""
+    plain = record(0, 2048, 1, 1)
+    ledger = predict_record(plain, RecordRegistry()).sized.ledger
+    allocated = float(ledger.tensor_peak_bytes[0])
+    measured = Measured(step_time_s=1.0, peak_memory_gib=1.3 * allocated / 2**30, memory_metric="allocated")
+    found = calibrate([msgspec.structs.replace(plain, measured=measured)], "megatron-lm", "ours")
+    assert found.memory is not None
+    assert found.stack.memory.tensor_scale == pytest.approx(1.3**0.8, rel=1e-3)
+    assert found.fitted_keys["memory"] == {"tensor_scale": found.stack.memory.tensor_scale}
+    job = predict_record(plain, RecordRegistry()).sized.resolved.job
+    layouts = predict_record(plain, RecordRegistry()).sized.layouts
+    fitted = memory_ledger(replace(job, stack=found.stack), layouts)
+    assert float(fitted.tensor_peak_bytes[0]) == pytest.approx(allocated * 1.3**0.8, rel=1e-3)
 
 
 # What a fit says of runs that it has not seen: pinned by tables and arithmetic, and true of simulated runs.

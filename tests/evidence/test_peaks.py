@@ -139,7 +139,7 @@ def test_a_record_whose_lengths_are_guessed_says_nothing_of_measured_peaks() -> 
 def test_the_distributions_that_ship() -> None:
     spread, chance = peak_spread(), memory_suffices(lengths_assumed=False)
     assert spread.low < spread.middle <= 1.0 < spread.high
-    assert 0.5 < float(chance.probability(1.0)) < 0.75, "what just fits is tight, and more than half of it runs"
+    assert 0.5 < float(chance.probability(1.0)) < 0.85, "more than half of what just fits runs, and not all of it"
     assert chance.quantile(0.5) < 1.0, "a confidence of half asks for no headroom"
     assert float(chance.probability(0.2)) < 0.2
     guessed = memory_suffices(lengths_assumed=True)

@@ -3,43 +3,67 @@
 import math
 
 import pytest
+from msgspec.structs import replace
 
-from xe_sizer.evidence.residuals import (
-    Run,
-    coverage,
-    left_out_coverage,
-    left_out_ranges,
-    left_out_width,
-    observed,
-    residual_table,
-)
+from xe_sizer.evidence.residuals import Run, coverage, left_out, left_out_ranges, observed, residual_table
+from xe_sizer.software.uncertainty import range_of
+
+STATED = ("stated", "fast")
 
 
-def run(source: str, ratio: float, stack: str = "nemo", kind: str = "sft", inside: bool = False) -> Run:
-    return Run(stack, kind, False, source, math.log(ratio), inside)
+def run(
+    source: str, ratio: float, inside: bool = False, conditions: tuple[str, ...] = STATED, stack: str = "nemo"
+) -> Run:
+    return Run(stack, "sft", conditions[0] == "guessed", source, math.log(ratio), inside, "step_time", conditions)
 
 
 def test_sources_weigh_alike() -> None:
-    """Ninety runs of one source do not outvote ten of another."""
-    runs = [run("many", 1.0) for _ in range(90)] + [run("few", 2.0) for _ in range(10)]
-    found = residual_table(runs)["nemo", "sft", False]
-    assert (found.runs, found.sources) == (100, 2)
+    """Ninety runs of one source do not outvote ten each of three others."""
+    runs = [run("many", 1.0) for _ in range(90)] + [run(name, 2.0) for name in "abc" for _ in range(10)]
+    found = residual_table(runs)["step_time", STATED]
+    assert (found.runs, found.publications) == (120, 4)
     assert found.low == pytest.approx(0)
     assert found.high == pytest.approx(math.log(2))
 
 
-def test_groups_of_a_few_runs_are_left_out() -> None:
-    table = residual_table([run("a", 1.1), run("a", 1.2), run("b", 1.0), run("b", 1.3), run("c", 2.0, stack="other")])
-    assert ("nemo", "sft", False) in table
-    assert ("other", "sft", False) not in table
+def test_conditions_of_fewer_than_four_publications_only_widen_the_range_of_wider_ones() -> None:
+    """Four runs of two publications at four times the prediction, beside ten publications at it."""
+    few = [run(name, 4.0, conditions=("stated", "slow")) for name in "xxyy"]
+    many = [run(name, 1.0) for name in "abcdefghij"]
+    table = residual_table([*many, *few])
+    slow = ("step_time", ("stated", "slow"))
+    assert set(table) == {("step_time", ()), ("step_time", ("stated",)), ("step_time", STATED), slow}
+    low, high, tested = range_of(table, "step_time", ("stated", "slow"))
+    assert (low, high, tested) == (0.0, pytest.approx(math.log(4.0)), False)
+    three = residual_table([*many, *few[:3]])
+    assert slow not in three, "three runs say nothing"
+    assert range_of(three, *slow) == (*range_of(three, "step_time", ("stated",))[:2], False)
+
+
+def test_nothing_is_centred_and_nothing_cut_off() -> None:
+    """Four publications that took eight times as long, but for one that took four."""
+    found = residual_table([run(name, 4.0 if name == "a" else 8.0) for name in "abcd"])["step_time", STATED]
+    assert found.low > math.log(3.9)
+    assert found.high == pytest.approx(math.log(8.0))
+
+
+def test_a_test_that_may_have_been_another_lies_beyond_all_that_it_may_have_been() -> None:
+    """Predicted between 0.5 and 2, and measured at 3: half as much again beyond the most, six times the least."""
+    beyond = Run("vllm", "ttft", False, "a", math.log(3.0), False, "ttft", (), math.log(6.0), math.log(1.5))
+    assert beyond.ends == (math.log(6.0), math.log(1.5))
+    table = residual_table([replace(beyond, source=name) for name in "abcd"])
+    assert table["ttft", ()].high == pytest.approx(math.log(1.5))
+    assert table["ttft", ()].low == pytest.approx(math.log(6.0))
 
 
 def test_coverage_is_that_of_sources_not_seen() -> None:
     """Each source lies on its own side, so a range without it misses it."""
-    apart = [run(name, ratio) for name, ratio in (("fast", 0.25), ("slow", 4.0)) for _ in range(4)]
-    alike = [run(str(place), 1 + 0.1 * copy) for place in range(4) for copy in range(4)]
-    assert left_out_coverage(apart) == 0
-    assert left_out_coverage(alike) >= 0.5
+    apart = left_out([run(name, ratio) for name, ratio in (("fast", 0.25), ("slow", 4.0)) for _ in range(4)])
+    assert apart.coverage() == 0
+    alike = left_out([run(str(place), 1 + 0.1 * copy) for place in range(5) for copy in range(4)])
+    assert alike.coverage() >= 0.5
+    assert alike.coverage([0]) in (0.0, 1.0)
+    assert alike.median_width() == pytest.approx(1.3, rel=0.1)
 
 
 def test_the_median_of_a_group_weighs_publications_alike() -> None:
@@ -56,32 +80,20 @@ def test_a_run_that_was_another_job_than_it_says_counts_as_six_times_off() -> No
     assert found.slowest == pytest.approx(6.0)
 
 
-def test_ranges_of_training_go_by_what_explains_the_spread() -> None:
+def test_ranges_go_by_conditions_and_not_by_stack() -> None:
     """Tuned runs are close and eager ones far apart, whatever the stack is called."""
-    tuned = [Run(f"s{i}", "sft", False, f"t{i}", 0.1 * (-1) ** i, explained=("dense", "tuned")) for i in range(40)]
-    eager = [Run(f"e{i}", "sft", False, f"e{i}", 0.8 * (-1) ** i, explained=("dense", "eager")) for i in range(40)]
+    tuned = [run(f"t{i}", math.exp(0.1 * (-1) ** i), stack=f"s{i}") for i in range(40)]
+    slow = ("stated", "slow")
+    eager = [run(f"e{i}", math.exp(0.8 * (-1) ** i), conditions=slow, stack=f"s{i}") for i in range(40)]
     low, high = left_out_ranges([*tuned, *eager])
     assert max(high[:40] - low[:40]) < 0.5
     assert min(high[40:] - low[40:]) > 1.0
-    assert left_out_coverage([*tuned, *eager]) == 1.0
-    assert left_out_width([*tuned]) == pytest.approx(math.exp(0.2), rel=0.05)
-
-
-@pytest.mark.parametrize(("own", "missed"), [(5, 5), (6, 0)])
-@pytest.mark.parametrize("launched", ["eager", "tuned"])
-def test_a_stack_reaches_its_own_runs_from_five_other_publications_on(own: int, missed: int, launched: str) -> None:
-    """Some publications of one stack are twice as slow as sixty of others, whose ranges alone miss them."""
-    runs = [
-        Run(stack, "sft", False, f"{place} of {stack}", math.log(ratio), explained=("dense", launched))
-        for stack, ratio, publications in (("own", 2.0, own), ("other", 1.0, 60))
-        for place in range(publications)
-        for _ in range(2)
-    ]
-    assert left_out_coverage(runs) == pytest.approx(1.0 - missed / (60 + own))
+    assert left_out([*tuned, *eager]).coverage() == 1.0
+    assert left_out(tuned).median_width() == pytest.approx(math.exp(0.2), rel=0.05)
 
 
 def test_runs_whose_lengths_were_guessed_say_nothing_of_a_stack() -> None:
-    runs = [Run("nemo", "sft", True, name, 0.0) for name in "abcd"]
+    runs = [run(name, 1.0, conditions=("guessed", "fast")) for name in "abcd"]
     assert observed(runs) == {}
 
 

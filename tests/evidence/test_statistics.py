@@ -54,6 +54,19 @@ def test_verdicts_are_counted_by_what_was_predicted_and_measured() -> None:
     assert all(summary.median_abs_error is None for summary in found)
 
 
+def test_verdicts_are_counted_by_their_word() -> None:
+    """Of three that fit one failed, of two that do not one ran, one was tight."""
+    words = [("fits", False), ("fits", False), ("fits", True), ("does-not-fit", True), ("does-not-fit", False)]
+    every = [*words, ("tight", True)]
+    said = [
+        msgspec.structs.replace(verdict(str(place), False, failed), memory=word)
+        for place, (word, failed) in enumerate(every)
+    ]
+    counts = next(summary.oom for summary in summaries(said) if summary.group == "all")
+    assert counts is not None
+    assert (counts.said_to_fit, counts.failed, counts.said_not_to_fit, counts.ran) == (3, 1, 2, 1)
+
+
 def test_guessed_runs_count_in_their_own_group_alone() -> None:
     known = [timed("a", 1.1, "x"), timed("b", 1.3, "y")]
     wild = msgspec.structs.replace(timed("c", 9.0, "z"), guessed=True)

@@ -26,6 +26,10 @@ def limit(name: str, allowed: float, value: float, low: float, high: float, prob
         (limit("max_hours", 24, 23.7, 18.1, 70.3, 0.51), "met, unsure (51 %, range to 70.3 h)"),
         (limit("max_hours", 24, 16, 12, 25, 0.85), "met, likely (85 %, range to 25 h)"),
         (limit("max_hours", 24, 11, 9, 20, 0.97), "met"),
+        (
+            msgspec.structs.replace(limit("max_hours", 24, 11, 9, 20, 0.97), certainty="likely"),
+            "met, likely (no such runs tested it, range to 20 h)",
+        ),
         (limit("max_hours", 24, 40, 30, 60, 0.02), "MISSED"),
         (limit("max_ttft_s", 0.5, 0.4, 0.3, 0.6, 0.8), "met, likely (80 %, range to 600 ms)"),
         (limit("min_headroom_gib", 2, 3, -8.5, 12, 0.6), "met, unsure (60 %, range down to -8.50 GiB)"),
@@ -66,12 +70,22 @@ def test_a_range_says_that_it_is_one_of_80_per_cent() -> None:
 
 
 def test_a_bias_is_said_with_the_runs_that_show_it() -> None:
-    bias = Bias(runs=31, publications=5, median=1.42, slowest=2.96)
+    bias = Bias(runs=31, publications=5, median=1.42, slowest=2.96, fastest=0.93)
     basis = Basis(runs=9, publications=2, inside=8, software="hf-trainer", comparable=True, strength="weak", bias=bias)
-    assert bias_words(basis) == (
-        "Published runs with the hf-trainer stack took 1.4 times as long as predicted in the median, and one in ten "
-        "3.0 times or more (31 runs, 5 publications; conditions differ)."
-    )
-    few = Bias(runs=31, publications=2, median=1.42, slowest=2.96)
-    assert bias_words(msgspec.structs.replace(basis, bias=few)).endswith("2 publications: too few to set the range).")
+    took = "Published runs with the hf-trainer stack took 0.9 to 3.0 times the prediction (31 runs, 5 publications)"
+    assert bias_words(basis) == f"{took}; conditions decide."
+
+
+def test_a_bias_names_the_conditions_that_the_job_leaves_open() -> None:
+    """The release, and of the keys on which times turn those that neither a file nor a flag gives."""
+    bias = Bias(runs=31, publications=5, median=1.42, slowest=2.96, fastest=0.93)
+    basis = Basis(runs=9, publications=2, inside=8, software="hf-trainer", bias=bias)
+    origin = {"train.seq_len": "file", "train.padding": "stack", "precision": "flag", "attention": "default"}
+    open_ = {"stack": "hf-trainer", "origin": origin}
+    assert bias_words(basis, open_).endswith("which this job does not state: release, padding, attention kernel.")
+    stated = {"stack": "hf-trainer@4.46", "origin": dict.fromkeys(origin, "file")}
+    assert bias_words(basis, stated).endswith("conditions decide, which no job states: host, network, drivers.")
+
+
+def test_without_a_bias_nothing_is_said() -> None:
     assert bias_words(Basis(runs=9, publications=2, inside=8)) == bias_words(None) == ""

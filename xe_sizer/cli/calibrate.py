@@ -18,10 +18,12 @@ from xe_sizer.profiles.catalogue import load_stack
 from xe_sizer.profiles.text import YAML_ENDINGS
 from xe_sizer.report.answers.validate import calibration_yaml
 from xe_sizer.report.format import percent
+from xe_sizer.scenario.read import read_scenario
 from xe_sizer.software.uncertainty import in_words
 
 if TYPE_CHECKING:
     from xe_sizer.evidence.calibrate import Calibration
+    from xe_sizer.training.resolved import ResolvedTraining
 
 app = typer.Typer(add_completion=False)
 _HELP = """Fit a software stack to measured runs and write it as a stack file.
@@ -47,6 +49,12 @@ def calibrate_command(
             help="The shipped stack that comes nearest to yours; left out: the one that most of the records name.",
         ),
     ] = None,
+    like: Annotated[
+        str | None,
+        typer.Option(
+            "--like", metavar="FILE", help="A scenario of the job that the stack is for: runs alike say most."
+        ),
+    ] = None,
     name: Annotated[str, typer.Option("--name", metavar="NAME", help="What the new stack is called.")] = "calibrated",
     output: FileOption = None,
 ) -> int:
@@ -65,7 +73,7 @@ def calibrate_command(
 
     from xe_sizer.evidence.calibrate import calibrate
 
-    found = calibrate(read.records, stack, name)
+    found = calibrate(read.records, stack, name, None if like is None else _like(Path(like)))
     remarks = _remarks(found)
     source = f"{len(found.used)} measurements in {', '.join(Path(name).name for name in files)}"
     fitted = found.stack
@@ -76,6 +84,14 @@ def calibrate_command(
     return EXIT_OK
 
 
+def _like(file: Path) -> ResolvedTraining:
+    """The job of a scenario file. Raises InputError."""
+    from xe_sizer.evidence.names import RecordRegistry
+    from xe_sizer.training.resolve import resolve
+
+    return resolve(read_scenario(file, {}, {}), RecordRegistry())
+
+
 def _stack_file(output: Sequence[str] | None) -> Path | None:
     """Where the stack goes; None for stdout. Raises InputError: several files, or one that is not called YAML."""
     file = one_file(output)
@@ -83,6 +99,40 @@ def _stack_file(output: Sequence[str] | None) -> Path | None:
         hint = f"a stack is YAML; known are {', '.join(YAML_ENDINGS)}"
         raise InputError(Problem(f"a stack cannot have the ending '{file.suffix}'", Location("--output"), hint))
     return file
+
+
+HELPFUL = {0: "15", 1: "12", 2: "10", 4: "9", 8: "9"}
+"""Median error in per cent of a publication's runs by the number of its others that were fitted.
+
+Measured: 54 publications with several runs of one stack, weighted alike.
+"""
+
+
+def _how_many(found: Calibration) -> str:
+    """Whether the runs help, and how many usually do."""
+    usual = ", ".join(f"{error} % with {runs or 'none'}" for runs, error in HELPFUL.items())
+    said = (
+        f"{found.parts} different runs were fitted; of published runs with as many of their own the median error is "
+        f"{usual}. Runs of the model, length and layout that you will ask about tell most (--like FILE prefers them)."
+    )
+    if found.parts > 1 and found.left_out >= found.before:
+        said += f" These do not help yet: {found.parent} is as near to runs that a fit had not seen."
+    return said
+
+
+def _memory_remark(found: Calibration) -> str:
+    """What was made of measured peaks of memory."""
+    memory, shows = found.memory, "xe-sizer validate --stack FILE shows how far off"
+    if memory is None:
+        return (
+            f"Memory is not fitted, as no record has a peak (measured: peak_memory_gib) and a stated micro-batch: it "
+            f"stays that of {found.parent}; {shows}."
+        )
+    return (
+        f"Live tensors x {memory.scale:.2f}, {memory.weight:.0%} of what {memory.parts} different peaks differ by. "
+        f"Median error of peaks: {memory.before:.1%} with {found.parent}, {memory.left_out:.1%} on runs that a fit had "
+        f"not seen; {shows}."
+    )
 
 
 def _remarks(found: Calibration) -> list[str]:
@@ -98,7 +148,8 @@ def _remarks(found: Calibration) -> list[str]:
             f"{found.parent}, which counts as one more: it narrows with the number of different runs."
         ),
         f"Factors on {found.parent}: {factors}. More of an efficiency is faster, more of launches is slower.",
-        f"Memory is not fitted: it stays that of {found.parent}; xe-sizer validate --stack FILE shows how far off.",
+        _memory_remark(found),
+        _how_many(found),
     ]
     if found.skipped:
         reasons = "; ".join(f"{record}: {reason}" for record, reason in found.skipped[:SHOWN])

@@ -10,7 +10,6 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-import msgspec
 import numpy as np
 from msgspec.structs import replace
 
@@ -31,6 +30,7 @@ from xe_sizer.reinforcement.iteration import RATING, REWARD, ROLLOUT, SYNCHRONIS
 from xe_sizer.reinforcement.resolve import resolve as resolve_reinforcement
 from xe_sizer.reinforcement.search import size as size_reinforcement
 from xe_sizer.result.accuracy import QUANTITIES, Accuracy, Prediction, Skipped
+from xe_sizer.result.common import memory_word
 from xe_sizer.scenario.options import OPTIONS
 from xe_sizer.scenario.read import read_scenario
 from xe_sizer.serving.job import HIGHEST_LOAD
@@ -38,7 +38,8 @@ from xe_sizer.serving.memory import static_peak
 from xe_sizer.serving.resolve import BENCHMARK
 from xe_sizer.serving.resolve import resolve as resolve_serving
 from xe_sizer.serving.search import size
-from xe_sizer.serving.uncertainty import span
+from xe_sizer.serving.uncertainty import Tested, span
+from xe_sizer.serving.uncertainty import conditions as of_service
 from xe_sizer.software.release import split_release
 from xe_sizer.training.layout import WORDS
 from xe_sizer.training.memory import at_level
@@ -47,6 +48,7 @@ from xe_sizer.training.methods.method import TASK
 from xe_sizer.training.padding import PACKED
 from xe_sizer.training.resolve import resolve as resolve_training
 from xe_sizer.training.search import size as size_training
+from xe_sizer.training.uncertainty import conditions as of_training
 from xe_sizer.training.uncertainty import uncertainty
 from xe_sizer.units import MILLI
 
@@ -126,10 +128,15 @@ def groups_of(record: Record) -> tuple[str, ...]:
     )
 
 
+def stratum_of(conditions: tuple[str, ...]) -> tuple[str]:
+    """The group of predictions whose ranges rest on the same runs."""
+    return (f"stratum:{', '.join(conditions)}",)
+
+
 def oom_prediction(
-    record: Record, measured: bool, fits: bool, assumed: tuple[str, ...], guessed: bool = False
+    record: Record, measured: bool, fits: bool, probability: float | None, assumed: tuple[str, ...], guessed: bool
 ) -> Prediction:
-    """Whether a run goes out of memory, beside whether it did."""
+    """Whether a run goes out of memory, and how likely that is, beside whether it did."""
     return Prediction(
         id=record.id,
         quantity="oom",
@@ -138,6 +145,8 @@ def oom_prediction(
         assumed=assumed,
         groups=groups_of(record),
         guessed=guessed,
+        fit_probability=probability,
+        memory=memory_word(probability, fits),
     )
 
 
@@ -193,6 +202,7 @@ def _without_the_impossible(asked: Asked, error: InputError) -> Asked:
 # Inference: latencies, throughput, memory and verdicts.
 
 MEDIANS, MIDDLE = ("median", "p50"), 50.0
+REQUESTS_GUESSED = re.compile(r"\brequests\b.*not stated$|^more requests come")
 STAND_IN = 2.0
 """Assumed: so much wider, at both ends, is the range of an engine that nothing here describes."""
 
@@ -204,6 +214,22 @@ class ServedRecord(Immutable):
     served: ServingEstimate
     assumed: tuple[str, ...]
     guessed: bool
+
+    @property
+    def tested(self) -> Tested:
+        """What is known of its test."""
+        point = self.served.point
+        return Tested(
+            lengths=not self.guessed,
+            requests=not any(REQUESTS_GUESSED.search(text) for text in self.assumed),
+            release=not any("no release stated" in text for text in self.assumed),
+            saturated=self.served.overloaded or point.in_flight > self.served.choice.places,
+        )
+
+    def predicted(self, quantity: str, expected: float) -> tuple[float, float]:
+        """The least and the most that the tests which it may have been are predicted to show."""
+        others = [figure.predicted for other in self.others for figure in figures(other) if figure.quantity == quantity]
+        return min([expected, *others]), max([expected, *others])
 
     @cached_property
     def others(self) -> tuple[ServedRecord, ...]:
@@ -375,21 +401,23 @@ def served_predictions(found: ServedRecord) -> Iterator[Prediction]:
         )
     measured = measured_oom(found.record.measured)
     if measured is not None:
-        yield oom_prediction(found.record, measured, found.served.fits, found.assumed, found.guessed)
+        served = found.served
+        yield oom_prediction(found.record, measured, served.fits, served.fit_probability, found.assumed, found.guessed)
 
 
 def rates(found: ServedRecord) -> Iterator[Prediction]:
     """Its latencies and rates, each where the record measured it; the range holds what other tests would have given."""
-    others = [figure for other in found.others for figure in figures(other)]
+    resolved, tested = found.served.resolved, found.tested
+    stratum = stratum_of(of_service(resolved, tested))
     for figure in figures(found):
-        factors = span(found.served.resolved, figure.quantity, found.guessed)
-        predicted = [figure.predicted, *(one.predicted for one in others if one.quantity == figure.quantity)]
+        factors = span(resolved, figure.quantity, tested)
+        least, most = found.predicted(figure.quantity, figure.predicted)
         wider = STAND_IN if stands_in(found.record) else 1.0
-        low = found.served.no_faster(figure.quantity, min(predicted) * factors.low / wider, figure.predicted)
-        ends = (low, max(predicted) * factors.high * wider)
+        low = found.served.no_faster(figure.quantity, least * factors.low / wider, figure.predicted)
+        ends = (low, most * factors.high * wider)
         assumed = (*found.assumed, *([figure.note] if figure.note else []))
         yield build_prediction(
-            found.record, figure.quantity, figure.measured, figure.predicted, assumed, ends, guessed=found.guessed
+            found.record, figure.quantity, figure.measured, figure.predicted, assumed, ends, stratum, found.guessed
         )
 
 
@@ -516,6 +544,7 @@ def step_time(found: PredictedRecord) -> Iterator[Prediction]:
     if measured is None:
         return
     span = uncertainty(job, sized.resolved.efficiency, found.guessed).around(sized.step_s)
+    stratum = stratum_of(of_training(job, found.guessed))
     assumed = (*found.assumed, *([measured.assumed] if measured.assumed else []))
     processed = job.seq_len if packed else job.method.sequences_per_sample * float(lengths.mean_tokens[0])
     yield build_prediction(
@@ -525,6 +554,7 @@ def step_time(found: PredictedRecord) -> Iterator[Prediction]:
         sized.step_s,
         assumed,
         (span.low, span.high),
+        stratum,
         guessed=found.guessed,
         at_peak_s=seconds_at_peak(job, sized.gpus, processed),
     )
@@ -563,8 +593,9 @@ def _oom(found: PredictedRecord) -> Iterator[Prediction]:
     measured = measured_oom(found.record.measured)
     if measured is None or found.sized.resolved.gpus is None:
         return
-    one = oom_prediction(found.record, measured, found.fits, found.assumed, found.memory_guessed)
-    yield msgspec.structs.replace(one, fit_probability=found.judged.probability_to_fit(found.memory_guessed))
+    guessed = found.memory_guessed
+    probability = found.judged.probability_to_fit(guessed)
+    yield oom_prediction(found.record, measured, found.fits, probability, found.assumed, guessed)
 
 
 # Reinforcement learning: iterations, their phases, memory and verdicts.
@@ -621,7 +652,10 @@ def reinforced_predictions(found: ReinforcedRecord) -> Iterator[Prediction]:
     yield from _iteration_peak_memory(found)
     measured = measured_oom(found.record.measured)
     if measured is not None and found.record.gpus is not None:
-        yield oom_prediction(found.record, measured, found.sized.fits, found.assumed, found.guessed)
+        sized = found.sized
+        yield oom_prediction(
+            found.record, measured, sized.fits, sized.probability_to_fit(found.guessed), found.assumed, found.guessed
+        )
 
 
 def iteration_time(found: ReinforcedRecord) -> Iterator[Prediction]:
@@ -634,8 +668,8 @@ def iteration_time(found: ReinforcedRecord) -> Iterator[Prediction]:
     if measured is None:
         return
     span = uncertainty(sized.resolved.job, sized.resolved.efficiency, found.guessed).around(sized.step_s)
-    range_s = (span.low, span.high)
-    yield build_prediction(record, "step_time", measured, sized.step_s, assumed, range_s, guessed=found.guessed)
+    range_s, stratum = (span.low, span.high), stratum_of(of_training(sized.resolved.job, found.guessed))
+    yield build_prediction(record, "step_time", measured, sized.step_s, assumed, range_s, stratum, found.guessed)
 
 
 def _phase_times(found: ReinforcedRecord) -> Iterator[Prediction]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -15,44 +15,54 @@ from xe_sizer.evidence.predict import answered, timed
 from xe_sizer.evidence.statistics import source_weights, weighted_quantile
 from xe_sizer.immutable import Immutable
 from xe_sizer.profiles.finder import BUILT_IN
-from xe_sizer.software.uncertainty import ANY, Observed, Residuals, blended, own_group, reaching
-from xe_sizer.training.uncertainty import explained_by
+from xe_sizer.serving.uncertainty import conditions as of_service
+from xe_sizer.software.uncertainty import ANY, LEAST_PUBLICATIONS, Observed, Residuals, range_of
+from xe_sizer.training.uncertainty import STEP
+from xe_sizer.training.uncertainty import conditions as of_training
 
 if TYPE_CHECKING:
-    from xe_sizer.evidence.predict import PredictedRecord, ReinforcedRecord
+    from xe_sizer.evidence.predict import PredictedRecord, ReinforcedRecord, ServedRecord
     from xe_sizer.evidence.records import Record
     from xe_sizer.result.accuracy import Prediction
     from xe_sizer.software.uncertainty import Group, Seen, Table
 
 # Ten per cent a side: about eight in ten of the runs of publications left out lie inside, as it should be.
 LOW, HIGH = 0.1, 0.9
-# A run that is off by more than this factor was another job than its record says, and must not set a group's range.
-FARTHEST = math.log(3.0)
-# The same for the slow end of a stack's own runs, which reaches further: chosen so that one in ten of the runs of
-# publications left out exceed their range.
-SLOWEST = math.log(6.0)
+# A run that is off by more was another job than its record says, and must not say how far the runs of its stack are.
+FARTHEST, SLOWEST = math.log(3.0), math.log(6.0)
 LEAST_RUNS = 4  # fewer say nothing about quantiles
 
 
 class Run(Immutable):
-    """A measured run: the stack that predicts it, its kind of job, its source, and log(measured / predicted).
+    """A measured run: what predicts it, its kind of job, its source, and log(measured / predicted).
 
+    quantity, conditions : of the range that it was given
+    above_least, above_most : log(measured / predicted) over the least and the most of what the tests that it may have
+    been are predicted to show; None: of the one that is known
     inside : whether it lies in the range that it was given
-    explained : what the spread of a run of training goes with, `explained_by` of its job; None: stack and kind
     """
 
     stack: str
     kind: str
-    assumed: bool
+    guessed: bool
     source: str
     log_ratio: float
-    inside: bool = False
-    explained: tuple[str, str] | None = None
+    inside: bool
+    quantity: str
+    conditions: tuple[str, ...]
+    above_least: float | None = None
+    above_most: float | None = None
 
     @property
-    def group(self) -> tuple[str, str]:
-        """The group whose quantiles make its range."""
-        return self.explained or (self.stack, self.kind)
+    def ends(self) -> tuple[float, float]:
+        """What the low and the high end of a range would have had to be for the run to lie on them [-]."""
+        least, most = self.above_least, self.above_most
+        return self.log_ratio if least is None else least, self.log_ratio if most is None else most
+
+    @property
+    def groups(self) -> Iterator[Group]:
+        """The groups that it belongs to, the widest first."""
+        return ((self.quantity, self.conditions[:known]) for known in range(len(self.conditions) + 1))
 
 
 def collect_runs(records: Iterable[Record]) -> list[Run]:
@@ -64,8 +74,8 @@ def _run(found: PredictedRecord | ReinforcedRecord, prediction: Prediction) -> R
     job = found.sized.resolved.job
     known = BUILT_IN.names("stack")
     stack = job.stack.name if job.stack.name in known else job.stack.parent or job.stack.name
-    kind = job.method.evidence
-    return Run(stack, kind, found.guessed, *_deviation(prediction), explained=explained_by(job))
+    deviation = _deviation(prediction)
+    return Run(stack, job.method.evidence, found.guessed, *deviation, STEP, of_training(job, found.guessed))
 
 
 def collect_serving_runs(records: Iterable[Record]) -> list[Run]:
@@ -74,10 +84,18 @@ def collect_serving_runs(records: Iterable[Record]) -> list[Run]:
     A latency without bound, of a load that is more than the prediction takes, has no ratio and is left out.
     """
     return [
-        Run(found.served.resolved.job.engine.name, prediction.quantity, found.guessed, *_deviation(prediction))
+        _served_run(found, prediction)
         for found, prediction in answered(records)
         if math.isfinite(float(prediction.predicted))
     ]
+
+
+def _served_run(found: ServedRecord, prediction: Prediction) -> Run:
+    resolved, quantity = found.served.resolved, prediction.quantity
+    measured, expected = float(prediction.measured), float(prediction.predicted)
+    ends = [math.log(measured / end) for end in found.predicted(quantity, expected)]
+    engine, conditions = resolved.job.engine.name, of_service(resolved, found.tested)
+    return Run(engine, quantity, found.guessed, *_deviation(prediction), quantity, conditions, *ends)
 
 
 def _deviation(prediction: Prediction) -> tuple[str, float, bool]:
@@ -91,7 +109,7 @@ def observed(runs: Iterable[Run]) -> Seen:
     """How the runs of every stack and kind of job fared, where nothing of them had to be guessed."""
     groups: dict[tuple[str, str], list[Run]] = defaultdict(list)
     for run in runs:
-        if not run.assumed:
+        if not run.guessed:
             for stack, kind in product((ANY, run.stack), (ANY, run.kind)):
                 groups[stack, kind].append(run)
     return {group: _observed(members) for group, members in groups.items() if len(members) >= LEAST_RUNS}
@@ -107,19 +125,30 @@ def _observed(members: Sequence[Run]) -> Observed:
 
 
 def residual_table(runs: Sequence[Run]) -> Table:
-    """Quantiles of every group with enough runs, each source weighted alike."""
+    """Quantiles of every group of enough publications, each weighted alike; of runs under all conditions, however few.
+
+        low = q10 of log(measured / least predicted)   high = q90 of log(measured / most predicted)
+
+    Nothing is centred and nothing is cut off: what was another job than its record says is one that a user may have.
+    """
     groups: dict[Group, list[Run]] = defaultdict(list)
     for run in runs:
-        for stack, kind in product(*((ANY, name) for name in run.group)):
-            groups[stack, kind, run.assumed].append(run)
-    return {group: _residuals(members) for group, members in groups.items() if len(members) >= LEAST_RUNS}
+        for group in run.groups:
+            groups[group].append(run)
+    found = {group: _residuals(members) for group, members in groups.items()}
+    whole = {(run.quantity, run.conditions) for run in runs}
+    return {
+        group: one
+        for group, one in found.items()
+        if one.publications >= LEAST_PUBLICATIONS or not group[1] or (group in whole and one.runs >= LEAST_RUNS)
+    }
 
 
 def _residuals(members: Sequence[Run]) -> Residuals:
-    ratios = np.clip([run.log_ratio for run in members], -FARTHEST, FARTHEST)
-    weights = source_weights([run.source for run in members])
-    low, high = (weighted_quantile(ratios, weights, share) for share in (LOW, HIGH))
-    return Residuals(len(members), len({run.source for run in members}), low, high)
+    sources = [run.source for run in members]
+    ends, weights = np.array([run.ends for run in members]), source_weights(sources)
+    low, high = (weighted_quantile(ends[:, side], weights, share) for side, share in enumerate((LOW, HIGH)))
+    return Residuals(len(members), len(set(sources)), low, high)
 
 
 def coverage(runs: Sequence[Run]) -> float:
@@ -127,38 +156,42 @@ def coverage(runs: Sequence[Run]) -> float:
     return _share(np.array([run.inside for run in runs]), runs)
 
 
-def left_out_coverage(runs: Sequence[Run], kind: str | None = None) -> float:
-    """Share of runs inside a range that their own source had no part in, sources weighted alike [-].
+class LeftOut(Immutable):
+    """Ranges of runs in which their own sources had no part.
 
-    kind : of the runs that are counted; None: all
+    inside : whether each run lies in its range, shape (run,); width : log of high over low, shape (run,) [-]
     """
-    logs, (low, high) = np.array([run.log_ratio for run in runs]), left_out_ranges(runs)
-    counted = _of_kind(runs, kind)
-    return _share(((low <= logs) & (logs <= high))[counted], [runs[place] for place in counted])
+
+    runs: tuple[Run, ...]
+    inside: NDArray[np.bool_]
+    width: NDArray[np.float64]
+
+    def coverage(self, places: Sequence[int] | None = None) -> float:
+        """Share of the runs at such places, else of all, inside their range, sources weighted alike [-]."""
+        at = range(len(self.runs)) if places is None else places
+        return _share(self.inside[list(at)], [self.runs[place] for place in at])
+
+    def median_width(self, places: Sequence[int] | None = None) -> float:
+        """Median of high over low of the runs at such places, else of all, sources weighted alike [-]."""
+        at = range(len(self.runs)) if places is None else places
+        weights = source_weights([self.runs[place].source for place in at])
+        return math.exp(weighted_quantile(self.width[list(at)], weights, 0.5))
 
 
-def left_out_width(runs: Sequence[Run], kind: str | None = None) -> float:
-    """Median of high over low of ranges that a run's own source had no part in, sources weighted alike [-]."""
-    low, high = left_out_ranges(runs)
-    counted = _of_kind(runs, kind)
-    weights = source_weights([runs[place].source for place in counted])
-    return math.exp(weighted_quantile((high - low)[counted], weights, 0.5))
-
-
-def _of_kind(runs: Sequence[Run], kind: str | None) -> list[int]:
-    return [place for place, run in enumerate(runs) if kind in (None, run.kind)]
+def left_out(runs: Sequence[Run]) -> LeftOut:
+    """The range of every run by the other sources."""
+    (low, high), (least, most) = left_out_ranges(runs), np.array([run.ends for run in runs]).T
+    return LeftOut(tuple(runs), (low <= least) & (most <= high), high - low + least - most)
 
 
 def left_out_ranges(runs: Sequence[Run]) -> NDArray[np.float64]:
-    """Ends of the range of log(measured / predicted) of every run by the other sources, shape (2, run) [-]."""
+    """What a run's `ends` must lie between by the other sources, shape (2, run) [-]."""
     ends = np.zeros((2, len(runs)))
     for source in {run.source for run in runs}:
-        rest = [run for run in runs if run.source != source]
-        table, seen = residual_table(rest), observed(rest)
+        table = residual_table([run for run in runs if run.source != source])
         for place, run in enumerate(runs):
-            if run.source == source:
-                own = own_group(seen, run.stack, (run.kind, ANY)) if run.explained else None
-                ends[:, place] = reaching(*blended(table, *run.group, run.assumed), own)
+            if run.source == source and (run.quantity, ()) in table:
+                ends[:, place] = range_of(table, run.quantity, run.conditions)[:2]
     return ends
 
 

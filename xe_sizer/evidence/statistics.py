@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xe_sizer.result.accuracy import QUANTITIES, Confusion, FixedEfficiency, Summary
+from xe_sizer.result.common import DOES_NOT_FIT, FITS
 
 if TYPE_CHECKING:
     from xe_sizer.result.accuracy import Prediction
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 ALL = "all"
 WEIGHTED = "all (sources weighted alike)"
 GUESSED = "guessed"
-KINDS = ("stack", "job", "gpu", "metric", "phase", "source")
+KINDS = ("stratum", "stack", "job", "gpu", "metric", "phase", "source")
 TRIED = 400  # constants of the rule, evenly in the logarithm from the least to the largest share of the peak
 LEAST_RUNS = 4  # of fewer, the best constant says nothing
 
@@ -144,11 +145,16 @@ def _coverage(predictions: Sequence[Prediction], weights: NDArray[np.float64]) -
     return float(sum(weight for ok, weight in inside if ok) / total) if inside else None
 
 
-def _confusion(predictions: Iterable[Prediction]) -> Confusion:
+def _confusion(predictions: Sequence[Prediction]) -> Confusion:
     counts = Counter((bool(p.predicted), bool(p.measured)) for p in predictions)
+    words = Counter((p.memory, bool(p.measured)) for p in predictions)
     return Confusion(
         true_fit=counts[False, False],
         true_oom=counts[True, True],
         false_fit=counts[False, True],
         false_oom=counts[True, False],
+        said_to_fit=words[FITS, True] + words[FITS, False],
+        failed=words[FITS, True],
+        said_not_to_fit=words[DOES_NOT_FIT, True] + words[DOES_NOT_FIT, False],
+        ran=words[DOES_NOT_FIT, False],
     )

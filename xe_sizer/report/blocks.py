@@ -91,12 +91,12 @@ def assumed_run(scenario: Mapping[str, Any]) -> str:
 # Points of the first screen.
 
 
-def evidence_point(basis: Basis | None) -> Iterator[Point]:
-    """Which way the runs behind a range were off, or whose they are; nothing where neither is worth a line.
+def evidence_point(basis: Basis | None, scenario: Mapping[str, Any]) -> Iterator[Point]:
+    """How far the runs behind a range were off, or whose they are; nothing where neither is worth a line.
 
     It is never spared: without it the expected value says more than is known.
     """
-    if words := unseen_words(basis) or bias_words(basis):
+    if words := unseen_words(basis) or bias_words(basis, scenario):
         yield Point("", words)
 
 

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from xe_sizer.result.common import (
+    CERTAINTIES,
     DEFAULT_CONFIDENCE,
     DOES_NOT_FIT,
     FITS,
     GIVEN_PRICE,
     ONLY_STAGE,
-    SETS_RANGE,
     SURE,
     TIGHT,
 )
@@ -230,16 +230,37 @@ def unseen_words(basis: Basis | None) -> str:
     return f"No published run with {unseen} says enough: the range is that of {others} ({plural(basis.runs, 'run')})."
 
 
-def bias_words(basis: Basis | None) -> str:
-    """Which way the runs of the same software were off, in one sentence; empty where they were not."""
+CONDITIONS = {
+    "train.seq_len": "lengths", "train.padding": "padding", "precision": "precision", "attention": "attention kernel",
+    "loss": "loss kernel", "optimizer": "optimizer", "serve.input_tokens": "lengths",
+    "serve.input_spread": "spread of lengths", "serve.kv_cache": "format of the cache",
+    "serve.max_step_tokens": "tokens of a step",
+}  # fmt: skip
+"""Keys on which times turn, in words."""
+
+
+def unstated(scenario: Mapping[str, Any]) -> tuple[str, ...]:
+    """Conditions on which times turn and that a scenario leaves to its software, in words."""
+    origin = scenario.get("origin") or {}
+    software = str((scenario.get("serve") or {}).get("engine") or scenario.get("stack") or "")
+    left = (words for key, words in CONDITIONS.items() if origin.get(key) in ("stack", "default"))
+    return (*(() if "@" in software else ("release",)), *left)
+
+
+def bias_words(basis: Basis | None, scenario: Mapping[str, Any] | None = None) -> str:
+    """How far the runs of the same software were off, in one sentence; empty where they were not.
+
+    scenario : the job, of which it is said what may decide and is not stated; None: not said
+    """
     if basis is None or basis.bias is None:
         return ""
     bias = basis.bias
-    far = f", and one in ten {bias.slowest:.1f} times or more" if bias.slowest > bias.median else ""
-    few = ": too few to set the range" if bias.publications < SETS_RANGE else "; conditions differ"
-    seen = f"{plural(bias.runs, 'run')}, {plural(bias.publications, 'publication')}{few}"
-    longer = f"{bias.median:.1f} times as long as predicted in the median{far}"
-    return f"Published runs with the {clean(basis.software)} stack took {longer} ({seen})."
+    seen = f"{plural(bias.runs, 'run')}, {plural(bias.publications, 'publication')}"
+    took = f"took {bias.fastest:.1f} to {bias.slowest:.1f} times the prediction ({seen}); conditions decide"
+    if scenario is not None:
+        left = ", ".join(unstated(scenario))
+        took += f", which this job does not state: {left}" if left else ", which no job states: host, network, drivers"
+    return f"Published runs with the {clean(basis.software)} stack {took}."
 
 
 def middle_word(basis: Basis | None) -> str:
@@ -263,6 +284,8 @@ def outcome_words(limit: Limit, chance: bool = True) -> str:
     if not doubtful:
         return word
     share = f"{probability_words(limit.probability)}, " if chance and limit.probability is not None else ""
+    if (limit.probability or 0.0) >= CERTAINTIES[SURE]:
+        share = "no such runs tested it, "
     # The end of the range that misses the limit: the upper one, but for what must be left free.
     low, high = (limit_quantity(limit.name, end) for end in (limit.low, limit.high))
     end = f"range down to {low}" if limit.name.startswith("min_") else f"range to {high}"

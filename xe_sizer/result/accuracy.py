@@ -16,7 +16,7 @@ class Prediction(Struct, frozen=True, kw_only=True):
     `assumed` says in words what the record left open. `groups` are the summary groups that it counts in. `guessed`:
     what decides the quantity is not in the record, so that it counts apart. `at_peak_s` : of a time of training, what
     the FLOPs of its parameters would take at the peak of all GPUs [s]. `fit_probability` : of a verdict, that memory
-    suffices [-].
+    suffices [-], and `memory` its word: fits, tight or does-not-fit.
     """
 
     id: str
@@ -31,6 +31,7 @@ class Prediction(Struct, frozen=True, kw_only=True):
     guessed: bool = False
     at_peak_s: float | None = None
     fit_probability: float | None = None
+    memory: str = ""
 
     @property
     def source(self) -> str:
@@ -46,12 +47,20 @@ class Skipped(Struct, frozen=True, kw_only=True):
 
 
 class Confusion(Struct, frozen=True, kw_only=True):
-    """Out-of-memory verdicts: `false_fit` is predicted to fit but did not, `false_oom` the other way round."""
+    """Out-of-memory verdicts: `false_fit` is predicted to fit but did not, `false_oom` the other way round.
+
+    By the word for memory: `said_to_fit`, of which `failed` went out of memory; `said_not_to_fit`, of which `ran` did;
+    the others are tight.
+    """
 
     true_fit: int = 0
     true_oom: int = 0
     false_fit: int = 0
     false_oom: int = 0
+    said_to_fit: int = 0
+    failed: int = 0
+    said_not_to_fit: int = 0
+    ran: int = 0
 
 
 class FixedEfficiency(Struct, frozen=True, kw_only=True):

@@ -91,11 +91,10 @@ class HourlyPrice(Struct, frozen=True):
 WEAK = "weak"
 STRENGTHS = {"strong": 8, "fair": 3, WEAK: 1}
 """Words for what a range rests on, with the fewest publications of each: one author's error is in all of their runs."""
-SETS_RANGE = 5
-"""Publications from which a stack's own runs widen its range.
+SPEAKS_FOR_ITSELF = 5
+"""Publications from which runs of one kind of job say how a stack does on it, and no longer all runs with the stack.
 
-Chosen: with fewer, one author who did something else sets it, and ranges of publications left out are a third wider
-without more of them inside.
+Chosen: with fewer, one author who did something else says it.
 """
 
 
@@ -105,15 +104,17 @@ def strength_of(publications: int) -> str:
 
 
 class Bias(Struct, frozen=True):
-    """How far published runs were off in one direction: measured over predicted time, publications weighted alike.
+    """How far published runs were off: measured over predicted time, publications weighted alike.
 
-    median, slowest : one run in two took more than the one, one in ten more than the other [-]
+    fastest, median, slowest : one run in ten took less than the first, one in two more than the second, one in ten more
+    than the third [-]; the first is 1 in results of older versions
     """
 
     runs: int
     publications: int
     median: float
     slowest: float
+    fastest: float = 1.0
 
 
 class Basis(Struct, frozen=True):
@@ -177,9 +178,10 @@ def memory_word(probability: float | None, fits: bool) -> str:
     return DOES_NOT_FIT if (probability or 0.0) < DOUBTED else TIGHT
 
 
-def certainty_of(probability: float) -> str:
-    """The word for a probability."""
-    return next(word for word, least in CERTAINTIES.items() if probability >= least)
+def certainty_of(probability: float, known: bool = True) -> str:
+    """The word for a probability. known : whether runs like this one have shown it; if not, it is at most likely"""
+    word = next(word for word, least in CERTAINTIES.items() if probability >= least)
+    return "likely" if word == SURE and not known else word
 
 
 class Limit(Struct, frozen=True):

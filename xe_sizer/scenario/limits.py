@@ -144,7 +144,7 @@ def _limit(rule: LimitRule, limit: float, estimate: Estimate, confidence: float 
     low, high = _range(rule, known, spread, usable)
     return Limit(
         name=rule.name, limit=limit, value=known, ok=ok, probability=probability,
-        certainty=certainty_of(probability), low=low, high=high,
+        certainty=certainty_of(probability, known=allowed >= found * spread.sure_from), low=low, high=high,
     )  # fmt: skip
 
 

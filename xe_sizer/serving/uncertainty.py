@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+from xe_sizer.immutable import Immutable
 from xe_sizer.software.uncertainty import (
-    ANY,
     EXACT,
     TABLES,
     Evidence,
@@ -28,22 +28,52 @@ MEMORY_ERROR_SHARE = 0.03
 MEMORY_SPREAD = Spread(1.0 - MEMORY_ERROR_SHARE, 1.0 + MEMORY_ERROR_SHARE)
 
 
-def span(resolved: ResolvedService, quantity: Quantity, assumed: bool = False) -> Uncertainty:
+class Tested(Immutable, eq=True):
+    """What is known of the test that a figure is compared with; a user's service is what the user says.
+
+    lengths, requests, release : whether they are stated
+    saturated : whether more requests came at once than were answered together
+    """
+
+    lengths: bool = True
+    requests: bool = True
+    release: bool = True
+    saturated: bool = False
+
+
+STATED = Tested()
+
+
+def conditions(resolved: ResolvedService, tested: Tested) -> tuple[str, ...]:
+    """What the error of a latency or a rate turns on, the gravest first.
+
+    Where lengths are a guess, the test was another one; how many requests it had makes waits of clients that start
+    together; beyond saturation figures turn on the queue. Engines get faster with every release. Grouped kernels of
+    experts run with tables that are tuned for few cards and shapes.
+    """
+    engine = resolved.job.engine
+    known = tested.release and (engine.release is not None or not engine.releases)
+    return (
+        "lengths stated" if tested.lengths else "lengths guessed",
+        "requests stated" if tested.requests else "requests guessed",
+        "saturated" if tested.saturated else "below saturation",
+        "release known" if known else "release guessed",
+        "experts" if resolved.job.model.experts else "dense",
+    )
+
+
+def span(resolved: ResolvedService, quantity: Quantity, tested: Tested = STATED) -> Uncertainty:
     """Range of a latency or rate as factors on what is expected; 80 % of unseen measurements should lie inside.
 
-    A request takes most of its time token by token, and has the range of that. Engines without measurements have the
-    range of their parent, or of all. assumed : lengths are a guess
+    A request takes most of its time token by token, and has the range of that.
     """
     engine = resolved.job.engine
     if fixed := of_fixed(resolved.job.efficiency, engine.uncertainty):
         return fixed
-    table, kind = published(TABLE), "tpot" if quantity == "request" else quantity
-    known = (engine.name, engine.measured_as or "", engine.parent_name)
-    name = next((one for one in known if (one, ANY, assumed) in table or (one, ANY, False) in table), engine.name)
-    borrowed = bool(resolved.job.server.accelerator.laws.assumed)
-    kin = tuple(dict.fromkeys(one for one in known if one))
+    kind = "tpot" if quantity == "request" else quantity
+    kin = tuple(dict.fromkeys(one for one in (engine.name, engine.measured_as or "", engine.parent_name) if one))
     evidence = Evidence(seen(SEEN), kin, "comparable measurements", "other measurements", alike=False)
-    return from_residuals(table, (name, kind), kind, assumed, borrowed, evidence)
+    return from_residuals(published(TABLE), kind, conditions(resolved, tested), kind, evidence)
 
 
 def find_spread(resolved: ResolvedService, of: str) -> Spread | None:

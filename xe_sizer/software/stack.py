@@ -272,7 +272,8 @@ class TypicalCautiousShare(_Part, frozen=True):
 class MemoryAround(_Part, frozen=True):
     """Memory beside the tensors.
 
-    `slack_share` is what the allocator reserves beyond the live tensors, `optimizer_transient` what an update holds
+    `tensor_scale` is measured over predicted live tensors, 1 where nothing was fitted (`calibrate`). `slack_share` is
+    what the allocator reserves beyond them, `optimizer_transient` what an update holds
     beside the states: a copy of what learns, float32 gradients, or nothing. `copied_gradients`: replicas hold every
     gradient in the buckets of their reduction too.
     """
@@ -280,6 +281,7 @@ class MemoryAround(_Part, frozen=True):
     context_gib: TypicalCautious
     communicator_gib: TypicalCautious
     workspace_gib: TypicalCautious
+    tensor_scale: Annotated[float, msgspec.Meta(gt=0, le=3)]
     slack_share: TypicalCautiousShare
     bucket_gib: Gib
     optimizer_transient: Literal["multi-tensor", "float32-gradients", "fused"]

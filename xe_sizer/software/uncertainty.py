@@ -1,9 +1,10 @@
 """How far off a time may be: from the residuals of published runs that are like the job.
 
 `residuals/` holds, for groups of published runs, how far measured times lie from predicted ones (written by
-scripts/build_residuals.py). A job's range starts with that of all runs and moves towards those of the same kind of
-job, of the same stack, and of both, the more sources they come from. Where the stack's own runs come from enough
-publications, the range reaches their quantiles (`reaching`); its middle stays the prediction.
+scripts/build_residuals.py). Groups are made by conditions on which the error turns, the gravest first: whether lengths
+are stated, how kernels are launched. A job's range is that of the runs under all of its conditions. Where these come
+from fewer than four publications, it is that of the runs under the first of them, as far as the few reach at least: a
+range holds for what it was tested on.
 """
 
 from __future__ import annotations
@@ -18,12 +19,10 @@ import numpy as np
 from msgspec.structs import replace
 
 from xe_sizer.immutable import Immutable
-from xe_sizer.result.common import SETS_RANGE, Basis, Bias, Range, strength_of
+from xe_sizer.result.common import SPEAKS_FOR_ITSELF, Basis, Bias, Range, strength_of
 from xe_sizer.units import whole_percent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from numpy.typing import ArrayLike
 
     from xe_sizer.graph.operators import Array
@@ -42,11 +41,16 @@ _erf = np.vectorize(math.erf, otypes=[float])
 
 
 class Spread(Immutable, eq=True):
-    """Factors on an estimate that the real value lies below with 10, 50 and 90 % [-]; low <= middle <= high."""
+    """Factors on an estimate that the real value lies below with 10, 50 and 90 % [-]; low <= middle <= high.
+
+    sure_from : limit over estimate from which a limit may be sure [-]; infinite where the ends were not tested on cases
+    like this one
+    """
 
     low: float
     high: float
     middle: float = 1.0
+    sure_from: float = 0.0
 
     def probability(self, ratio: ArrayLike) -> Array:
         """The probability that the real value over its estimate is at most `ratio`.
@@ -188,18 +192,17 @@ def _phi(score: Array) -> Array:
 
 TABLES = Path(__file__).parent / "residuals"
 ANY = ""
-# Sources that make a group's own range count half; one source says little about the next. Chosen, not fitted.
-HALF_TRUST = 3.0
 NOTICEABLE = 0.1  # share of the prediction by which a median must be off to be worth a word
 FAR_OFF = 2.0  # times the prediction that one run in ten must have taken to be worth one, whatever the median
-BORROWED = 1.15  # assumed: wider by this factor where the accelerator's laws are those of another one
+LEAST_PUBLICATIONS = 4
+"""Publications from which runs have a range of their own; chosen: of fewer, one author's setting makes an end of it."""
 
 
 class Residuals(Immutable, eq=True):
-    """A group's runs, their sources, and the low and high quantiles of log(measured / predicted)."""
+    """A group's runs, their publications, and the low and high quantiles of log(measured / predicted)."""
 
     runs: int
-    sources: int
+    publications: int
     low: float
     high: float
 
@@ -223,12 +226,12 @@ class Observed(Immutable, eq=True):
         return abs(self.median - 1.0) > NOTICEABLE
 
     @property
-    def sets_range(self) -> bool:
-        """Whether the runs come from enough publications for a range of their own."""
-        return self.publications >= SETS_RANGE
+    def speaks_for_itself(self) -> bool:
+        """Whether the runs come from enough publications to say how the stack does on their kind of job."""
+        return self.publications >= SPEAKS_FOR_ITSELF
 
 
-Group = tuple[str, str, bool]  # stack, kind of job, whether lengths or batch had to be assumed
+Group = tuple[str, tuple[str, ...]]  # quantity, and the first conditions of its runs
 Table = dict[Group, Residuals]
 Seen = dict[tuple[str, str], Observed]  # by stack and kind of job
 
@@ -238,6 +241,8 @@ class Uncertainty(Immutable, eq=True):
 
     bound : whether the time is one below which nothing comes, and no estimate
     basis : the published runs behind it, None where it rests on none
+    sure : factors below and above which one run in ten of the same software lay, within which no limit is sure; without
+    end where too few publications ran under all of its conditions
     """
 
     low: float
@@ -246,16 +251,17 @@ class Uncertainty(Immutable, eq=True):
     calibrated: bool
     bound: bool = False
     basis: Basis | None = None
+    sure: tuple[float, float] = (math.inf, 0.0)
 
     @property
     def spread(self) -> Spread | None:
         """The distribution of the time; None for a bound, of which nobody can say how far it is kept."""
-        return None if self.bound else Spread(self.low, self.high)
+        return None if self.bound else Spread(self.low, self.high, sure_from=self.sure[1])
 
     @property
     def of_inverse(self) -> Spread | None:
         """The same of what grows as the quantity falls, such as the price of a token with the rate of tokens."""
-        return None if self.bound else Spread(1.0 / self.high, 1.0 / self.low)
+        return None if self.bound else Spread(1.0 / self.high, 1.0 / self.low, sure_from=1.0 / self.sure[0])
 
     def around(self, expected: float) -> Range:
         return Range(low=expected * self.low, expected=expected, high=expected * self.high)
@@ -270,10 +276,7 @@ SPEED_OF_LIGHT = Uncertainty(
 def published(path: Path) -> Table:
     """A table that ships."""
     rows = msgspec.json.decode(path.read_bytes())
-    return {
-        (row["stack"], row["kind"], row["assumed"]): Residuals(row["runs"], row["sources"], row["low"], row["high"])
-        for row in rows
-    }
+    return {(row.pop("quantity"), tuple(row.pop("conditions"))): Residuals(**row) for row in rows}
 
 
 @cache
@@ -298,33 +301,44 @@ def seen(path: Path) -> Seen:
     return {(row.pop("stack"), row.pop("kind")): Observed(**row) for row in msgspec.json.decode(path.read_bytes())}
 
 
-def blended(table: Table, stack: str, kind: str, assumed: bool) -> tuple[float, float]:
-    """low and high quantiles of log(measured / predicted) for a job, from the groups that it belongs to.
+def range_of(table: Table, quantity: str, conditions: tuple[str, ...]) -> tuple[float, float, bool]:
+    """low and high quantiles of log(measured / predicted) of the runs under all conditions, or the first of them.
 
-    q <- q + w (q_group - q) with w = s / (s + 3) for s sources, from the widest group to the nearest: a group's own
-    spread counts the more, the more independent sources it has (partial pooling). Groups: all runs, those of the kind
-    of job, and of these those of the stack, or all of the stack where it has none of the kind.
+        low = min(q10, 0)   high = max(q90, 0)
+
+    with the quantiles of runs of other jobs, publications weighted alike, so that about 80 % of the runs of a new
+    publication lie between them; the prediction stays inside. The runs under all of the conditions, where they are of
+    too few publications, can only widen the range: q10 and q90 are the outer ones of both.
+
+    Returns
+    -------
+    low, high [-]; whether the runs under all of the conditions come from enough publications
+
+    Source: split conformal prediction by groups (V. Vovk, Asian Conference on Machine Learning 2012; L. Lei and
+    L. Wasserman, J. R. Statist. Soc. B 76, 2014, 71-96), with the publication as what is exchanged.
     """
-    everything = table.get((ANY, ANY, assumed)) or table[ANY, ANY, False]
-    low, high = everything.low, everything.high
-    own = table.get((stack, kind, assumed)) or table.get((stack, ANY, assumed))
-    for found in (table.get((ANY, kind, assumed)), own):
-        if found is not None:
-            weight = found.sources / (found.sources + HALF_TRUST)
-            low, high = low + weight * (found.low - low), high + weight * (found.high - high)
-    return min(low, 0.0), max(high, 0.0)
+    groups = (table.get((quantity, conditions[:known])) for known in range(len(conditions), -1, -1))
+    enough = (found for found in groups if found and found.publications >= LEAST_PUBLICATIONS)
+    nearest, mine = next(enough, table[quantity, ()]), table.get((quantity, conditions))
+    reached = [nearest, mine or nearest]
+    low, high = min(found.low for found in reached), max(found.high for found in reached)
+    return min(low, 0.0), max(high, 0.0), nearest is mine
 
 
 def from_residuals(
-    table: Table, group: tuple[str, str], kind: str, assumed: bool, borrowed: bool, evidence: Evidence
+    table: Table, quantity: str, conditions: tuple[str, ...], kind: str, evidence: Evidence
 ) -> Uncertainty:
-    """The range of a quantity of one kind by the table's rows of a group; wider where the laws are borrowed."""
-    low, high = blended(table, *group, assumed)
-    widened = math.log(BORROWED) if borrowed else 0.0
+    """The range of a quantity by the runs under its conditions. kind : of the runs that the evidence names"""
+    low, high, tested = range_of(table, quantity, conditions)
     basis = evidence.basis(kind)
-    return Uncertainty(
-        math.exp(low - widened), math.exp(high + widened), evidence.words(kind), bool(basis.strength), basis=basis
-    )
+    words = evidence.words(kind)
+    if not tested:
+        words += f"; fewer than {LEAST_PUBLICATIONS} publications ran like this ({', '.join(conditions)})"
+    own = evidence.own(kind)
+    sure = (own.fastest, own.slowest) if own and own.speaks_for_itself else (math.inf, 0.0)
+    if not tested:
+        sure = (math.ulp(0.0), math.inf)
+    return Uncertainty(math.exp(low), math.exp(high), words, bool(basis.strength), basis=basis, sure=sure)
 
 
 def of_fixed(efficiency: Efficiency, error: float) -> Uncertainty | None:
@@ -337,31 +351,6 @@ def of_fixed(efficiency: Efficiency, error: float) -> Uncertainty | None:
     if efficiency.fixed:
         return symmetric(error, f"assumed, {100 * error:.0f} % around the efficiency that was given", False)
     return None
-
-
-def own_group(table: Seen, name: str, kinds: Iterable[str]) -> Observed | None:
-    """The runs of a software by the first kind of enough publications, else by the first of any; None without runs."""
-    found = [table[name, kind] for kind in kinds if (name, kind) in table]
-    return next((group for group in found if group.sets_range), found[0] if found else None)
-
-
-def reaching(low: float, high: float, own: Observed | None) -> tuple[float, float]:
-    """low and high quantiles of log(measured / predicted) where a stack's own runs are known.
-
-        low <- min(low, ln q10)   high <- max(high, ln q90)
-
-    with the 10 % and 90 % quantiles of the runs, publications weighted alike. The median stays 0, the prediction. Runs
-    of fewer than five publications set nothing.
-    """
-    if own is None or not own.sets_range:
-        return low, high
-    return min(low, math.log(own.fastest)), max(high, math.log(own.slowest))
-
-
-def reaching_own(span: Uncertainty, own: Observed | None) -> Uncertainty:
-    """A range that the runs of the same stack lie in as often as it says."""
-    low, high = map(math.exp, reaching(math.log(span.low), math.log(span.high), own))
-    return replace(span, low=low, high=high)
 
 
 def symmetric(error: float, evidence: str, calibrated: bool) -> Uncertainty:
@@ -417,7 +406,9 @@ class Evidence(Immutable, eq=True):
 
     def own(self, kind: str) -> Observed | None:
         """The software's own runs that count for one kind: of the kind, else of all where they are off alike."""
-        return own_group(self.table, self.names[0], (kind, ANY) if self.alike else (kind,))
+        kinds = (kind, ANY) if self.alike else (kind,)
+        found = [self.table[self.names[0], one] for one in kinds if (self.names[0], one) in self.table]
+        return next((group for group in found if group.speaks_for_itself), found[0] if found else None)
 
     def _worth_a_word(self, kind: str) -> Observed | None:
         """The own runs where their median, or one in ten of them, is far off."""

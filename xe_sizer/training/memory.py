@@ -197,12 +197,12 @@ def memory_ledger(job: Job, layouts: Layouts, longest_tokens: Array | None = Non
 def ledger_of(evaluation: Evaluation, known: Mapping[str, Array] | None = None) -> Ledger:
     """Memory of one GPU under each layout: the parts of MEMORY_PARTS, which are cautious where runs vary.
 
-        peak = max over stages and moments of the sum of the parts
+        peak = max over stages and moments of the sum of the parts, those that are tensors times `tensor_scale`
 
     Parameters
     ----------
     evaluation : a job under layouts of shape (layout,)
-    known : parts that are known already, by their name [bytes]
+    known : parts that are known already, by their name, before they are scaled [bytes]
 
     Returns
     -------
@@ -212,7 +212,10 @@ def ledger_of(evaluation: Evaluation, known: Mapping[str, Array] | None = None) 
     """
     known, evaluation = known or {}, evaluation.at_fuller_stage
     rest = computed((part for part in TENSOR_PARTS if part.name not in known), evaluation)
-    components = {part.name: known[part.name] if part.name in known else rest[part.name] for part in TENSOR_PARTS}
+    scale = evaluation.job.stack.memory.tensor_scale
+    components = {
+        part.name: scale * (known[part.name] if part.name in known else rest[part.name]) for part in TENSOR_PARTS
+    }
     around = Around(evaluation, _sum(components.values()), "cautious")
     components |= computed((buckets,), evaluation)
     return Ledger(components | computed(OVERHEAD_PARTS, around), _host_bytes(evaluation))
@@ -221,7 +224,7 @@ def ledger_of(evaluation: Evaluation, known: Mapping[str, Array] | None = None) 
 def ledger_of_possible(evaluation: Evaluation, min_headroom_bytes: float) -> tuple[IntArray, Ledger] | None:
     """Indices of the layouts whose states alone leave room on the card, and the ledger of those.
 
-        possible = max over stages and moments of the sum of STATE_PARTS + headroom <= card
+        possible = tensor_scale x max over stages and moments of the sum of STATE_PARTS + headroom <= card
 
     What else a GPU holds can only add to its states: a search need not look at it where they do not fit.
 
@@ -239,6 +242,7 @@ def ledger_of_possible(evaluation: Evaluation, min_headroom_bytes: float) -> tup
     """
     states = computed(STATE_PARTS, evaluation.at_fuller_stage)
     held_bytes = np.broadcast_to(_sum(states.values()).max(axis=(0, 1)), len(evaluation.layouts))
+    held_bytes = held_bytes * evaluation.job.stack.memory.tensor_scale
     usable_bytes = evaluation.job.server.accelerator.memory_bytes
     possible = np.flatnonzero(held_bytes + min_headroom_bytes <= usable_bytes)
     if not possible.size:

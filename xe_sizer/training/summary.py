@@ -418,11 +418,14 @@ def terms_at(
     shape = ledger.total_bytes.shape
     live = np.asarray(sum(np.broadcast_to(ledger.components[part.name], shape) for part in TENSOR_PARTS))
     around = Around(evaluation, live, "cautious")
+    scale = evaluation.job.stack.memory.tensor_scale
+    fitted = () if scale == 1.0 else (Factor(scale, "measured over predicted"),)
     found: dict[str, tuple[tuple[Factor, ...], ...]] = {}
     for part in MEMORY_PARTS:
         inputs: Any = around if part in OVERHEAD_PARTS else evaluation
         terms = part.terms(inputs, stage, moment, 0) if part.applies(inputs) else ()
-        found[part.name] = tuple(tuple(Factor(*one) for one in term) for term in terms)
+        scaled = fitted if part in TENSOR_PARTS else ()
+        found[part.name] = tuple((*(Factor(*one) for one in term), *scaled) for term in terms)
     return found
 
 

@@ -17,7 +17,6 @@ from xe_sizer.software.uncertainty import (
     memory_spread,
     of_fixed,
     published,
-    reaching_own,
     seen,
     symmetric,
 )
@@ -34,7 +33,8 @@ if TYPE_CHECKING:
 TABLE = TABLES / "training.json"
 SEEN = TABLES / "training-seen.json"
 PEAKS = TABLES / "training-memory.json"
-EAGER, TUNED, EXPERTS, DENSE, WRITTEN = "eager", "tuned", "experts", "dense", "written"
+STEP = "step_time"
+PLAINEST = "generic"
 EAGER_LAUNCH_US = 10.0  # chosen: between launches from Python, 12 us and more in all stacks, and those of tuned ones
 
 
@@ -49,24 +49,22 @@ def uncertainty(job: Job, efficiency: Efficiency, assumed: bool = False) -> Unce
     if stack.calibrated_on:
         text = f"four in five new runs should be {in_words(stack.uncertainty)}, by {stack.calibrated_on}"
         return symmetric(stack.uncertainty, text, True)
-    kind, group = job.method.evidence, explained_by(job)
     evidence = Evidence(seen(SEEN), kin(stack), "comparable runs", "runs of other jobs", alike=True)
-    # Two in five of the publications behind the table ran on accelerators whose laws are borrowed: it is wide enough.
-    span = from_residuals(published(TABLE), group, kind, assumed, False, evidence)
-    return reaching_own(span, evidence.own(kind))
+    return from_residuals(published(TABLE), STEP, conditions(job, assumed), job.method.evidence, evidence)
 
 
-def explained_by(job: Job) -> tuple[str, str]:
-    """What the spread of residuals goes with: what is trained on, whether there are experts, how kernels are launched.
+def conditions(job: Job, assumed: bool) -> tuple[str, ...]:
+    """What the error of a time turns on, the gravest first.
 
-    Times of stacks that launch from Python, one kernel after another, turn on what the publication does not say: the
-    host, releases, settings. Those of tuned ones do so less: of publications left out eight in ten are off by less
-    than a third, against a factor of three (docs/accuracy.md). Iterations in which answers are written turn on how long
-    these get, and are a group of their own.
+    Where lengths or batch are a guess, the job may have been another one. Times of stacks that launch from Python, one
+    kernel after another, turn on what no publication says: the host, releases, settings. A stack that is none of those
+    that ship is taken for the plainest.
     """
-    eager = job.stack.host.forward_launch_us >= EAGER_LAUNCH_US
-    of = WRITTEN if job.method.kind.rollout else EXPERTS if job.model.experts else DENSE
-    return of, EAGER if eager else TUNED
+    return (
+        "guessed" if assumed else "stated",
+        "launched from Python" if job.stack.host.forward_launch_us >= EAGER_LAUNCH_US else "launched by graphs or C++",
+        "no stack of its own" if job.stack.name == PLAINEST else "stack of its own",
+    )
 
 
 def kin(stack: Stack) -> tuple[str, ...]:

@@ -545,7 +545,7 @@ def _points(result: Result) -> Iterator[Point]:
     """Time and cost where it fits, GPUs, memory, limits, and the one thing to change."""
     if result.verdict.fits:
         yield Point("Time", f"{spanned(result.time.total_s, result.time.calibrated)}{pace_words(result)}")
-        yield from evidence_point(result.time.basis)
+        yield from evidence_point(result.time.basis, result.scenario)
         yield Point("Cost", ", ".join(_cost_words(result.cost)))
     yield from iteration_points(result)
     yield gpus_point(result.gpus, kept=groups_kept(result), why_more=_held_less(result))

@@ -214,7 +214,7 @@ def plan_points(result: PlanResult) -> Iterator[Point]:
         return
     chosen = result.candidates[result.answers.chosen]
     yield Point("Time", " ".join(filter(None, (spanned(chosen.total_s), assumed_run(result.scenario)))))
-    yield from evidence_point(result.basis)
+    yield from evidence_point(result.basis, result.scenario)
     yield Point("Cost", ", ".join(_cost_words(chosen)))
     yield Point("GPUs", f"{chosen.gpus:,} x {clean(chosen.gpu)}: {layout_words(chosen.layout)}")
     if split := split_words(chosen.pools):

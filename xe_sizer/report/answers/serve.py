@@ -160,7 +160,7 @@ def serve_points(result: ServeResult) -> Iterator[Point]:
         yield from fit_points(result)
         yield Point("Latency", latencies(judged(result)))
         yield from _ranges(result)
-        yield from evidence_point(result.latency.basis)
+        yield from evidence_point(result.latency.basis, result.scenario)
         yield from test_points(result) if result.test else (Point("Output", _output(result)),)
         yield from _cost(result)
     yield _gpus(result)

@@ -18,7 +18,7 @@ from xe_sizer.units import GIB
 
 if TYPE_CHECKING:
     from xe_sizer.report.document import Block, Figure, Options
-    from xe_sizer.result.accuracy import Prediction, Skipped, Summary
+    from xe_sizer.result.accuracy import Confusion, Prediction, Skipped, Summary
 
 # A calibrated stack as a YAML file that `--stack` reads, with what it rests on in its first lines.
 
@@ -210,13 +210,24 @@ def _verdicts(summaries: Sequence[Summary]) -> Table:
         Column("does not, rightly", True),
         Column("fits, wrongly", True),
         Column("does not, wrongly", True),
+        Column("tight", True, spare=1),
+        Column("FITS, and failed", True, spare=2),
+        Column("DOES NOT FIT, and ran", True, spare=3),
     )
     rows = tuple(
-        (clean(s.group), str(s.n), *map(str, (s.oom.true_fit, s.oom.true_oom, s.oom.false_fit, s.oom.false_oom)))
+        (clean(s.group), str(s.n), *_counts(s.n, s.oom))
         for s in _shown(summaries)
         if s.oom is not None and " " not in s.group.split(":")[0]
     )
     return Table("Does it fit?", columns, rows)
+
+
+def _counts(records: int, seen: Confusion) -> tuple[str, ...]:
+    """What became of verdicts by the exit code, and by the three words on memory."""
+    by_code = (seen.true_fit, seen.true_oom, seen.false_fit, seen.false_oom)
+    tight = records - seen.said_to_fit - seen.said_not_to_fit
+    by_word = (f"{seen.failed} of {seen.said_to_fit}", f"{seen.ran} of {seen.said_not_to_fit}")
+    return (*map(str, by_code), str(tight), *by_word)
 
 
 def _error_size(prediction: Prediction) -> float:
