@@ -144,6 +144,18 @@ def test_a_trainer_fits_beside_the_smallest_engine() -> None:
         assert one.fits(shapes, False, headroom).tolist() == apart.tolist()
 
 
+def test_a_trainer_leaves_an_engine_the_share_that_somebody_gave_it() -> None:
+    """Half of the card awake: beside it there is room for its states up to the other half, less the headroom."""
+    one = Search(resolved(**PPO, rollout__gpu_memory_utilization=0.5))
+    shapes = layouts(dp=8, micro_batch=1)
+    card = one.resolved.actor.server.accelerator.memory_bytes
+    kept = kept_bytes(one.resolved, shapes)
+    between = float(kept[0][0] + kept[1][0] + around_bytes(one.resolved.actor, shapes)[0])
+    room = card - between - float(one.smallest_replicas(shapes.gpus)[0][0])
+    assert float(stepping_bytes(trainer_ledgers(one.resolved, shapes), kept)[0]) < card - room - 10 * GIB
+    assert [one.fits(shapes, True, room - more).tolist() for more in (1e6, -1e6)] == [[True], [False]]
+
+
 def test_what_the_smallest_engine_needs() -> None:
     """Weights, what a step and software take, and one answer of the longest; or the share that somebody gives it."""
     one = search(rollout__tp=None, rollout__pp=None)

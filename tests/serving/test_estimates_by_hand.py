@@ -121,6 +121,14 @@ def test_room_beside_one_request_decides_how_close_it_is() -> None:
     assert gone.fit_probability == chance(MEMORY_SPREAD, usable / gone.peak_bytes)
 
 
+def test_room_of_less_than_a_byte_is_none() -> None:
+    one = at_work()
+    parts = sum(float(size[0]) for size in one.memory.fixed.values())
+    for room, headroom in ((0.4, 0.0), (-0.4, 0.0), (5.0, 5.0), (-5.0, -5.0)):
+        filled = replace(one.memory, pool_bytes=np.array([one.usable_bytes - parts - room]))
+        assert altered(one, memory=filled).headroom_bytes == pytest.approx(headroom, abs=0.01)
+
+
 def test_a_batch_that_grows_is_the_batch_or_what_runs() -> None:
     grows = served(**CHAT, serve__batch=12, serve__engine="hf-transformers")
     assert (grows.grows, grows.sequences) == (True, 12)
