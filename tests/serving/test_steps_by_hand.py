@@ -193,6 +193,10 @@ def test_steps_hold_no_more_than_their_tokens() -> None:
     both = total(MIXED, decodes=decoding, decode_past=past, prefills=per_step, prefill_tokens=100)
     assert found.requests_per_s[0] == near(decoding / (10 * both))
     assert found.tpot_s[0] == near(alone + (both - alone) * 499 / 500)
+    # 500 x 10 / 11 would decode: the share of all requests that finds no room waits as Little's law says.
+    waiting = 500 * (1 - decoding / (500 * 10 / 11))
+    assert found.room_s[0] * found.requests_per_s[0] == near(waiting)
+    assert kept(MIXED, Traffic(100.0, 11.0), 50.0).room_s[0] == 0
 
 
 def test_prompts_that_stop_the_decodes_by_hand() -> None:

@@ -11,6 +11,9 @@ from cases import REGISTRY, ask, layouts
 
 from xe_sizer.training import resolve as resolving
 from xe_sizer.training.evaluation import Evaluation
+from xe_sizer.training.model_states import keeps_fresh_gradients
+from xe_sizer.training.search import size
+from xe_sizer.training.summary import summarise
 
 CASES: dict[str, dict[str, object]] = {
     "images": {"model": "qwen2-vl-2b", "job": "sft", "stack": "hf-trainer", "data.images": 1, "train.seq_len": 2048},
@@ -108,3 +111,20 @@ def test_an_encoder_that_is_left_out_is_told(
         caller=SimpleNamespace(setting=lambda key, value: f"{key}={value}"),
     )
     assert list(resolving.left_out(scenario, made)) == ([] if words is None else [words])
+
+
+def test_gradients_of_a_micro_batch_are_fresh_unless_they_are_added_up() -> None:
+    """Buffers that persist, or several micro-batches, take them in; ZeRO-3 has its shards alone."""
+    plain = ask({"model": "llama-3.2-1b", "job": "sft", "stack": "hf-trainer", "train.seq_len": 2048}).job
+    shapes = layouts(dp=8, zero=[0, 2, 3, 0, 3], grad_accum=[1, 1, 1, 4, 4])
+    no, first = np.zeros(5, dtype=bool), np.array([True, False, False, False, False])
+    persist = plain.stack.states.gradients_persist
+    expected = [0 if persist else 1, 0 if persist else 1, 1, 0, 1]
+    assert keeps_fresh_gradients(plain, shapes, no).tolist() == expected
+    assert keeps_fresh_gradients(plain, shapes, first).tolist() == [0, *expected[1:]]
+
+
+def test_a_short_result_has_no_table_of_what_stands_beside_the_model() -> None:
+    one = size(ask({"model": "llama-3.2-1b", "job": "dpo", "stack": "hf-bf16", "gpus": 8, "train.seq_len": 1024}))
+    assert [row.name for row in summarise(one).beside] == ["reference model"]
+    assert summarise(one, details=False).beside == ()
