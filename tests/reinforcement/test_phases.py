@@ -244,7 +244,7 @@ def test_phases_are_the_sums_of_their_parts() -> None:
     assert apart.seconds == pytest.approx(20 + 5 + 12 + 24 + overhead + apart.synchronisation_s)
 
 
-@pytest.mark.parametrize("rollout_s", [20.0, 80.0])
+@pytest.mark.parametrize("rollout_s", [20.0, 38.0, 40.0, 80.0])
 def test_the_shorter_of_both_pools_is_hidden_at_once_and_waits(rollout_s: float) -> None:
     one, overhead = timed("at once", rollout_s), base().reinforcement.settings.defaults.iteration_overhead_s
     trained = 5 + 12 + 24 + overhead

@@ -155,6 +155,9 @@ def test_the_worst_phase_is_shown_by_its_parts() -> None:
     assert memory.phase == "rollout"
     assert memory.headroom_bytes == memory.usable_bytes - memory.peak_bytes
     assert memory.gpu == "pipeline stage 1 of 1"
+    alone = [part.name for part in memory_components(estimate("pools"))]
+    assert alone
+    assert all(name.startswith("engine") for name in alone)
     assert summarise(estimate("pools")).memory.gpu == "rollout replica"
 
 

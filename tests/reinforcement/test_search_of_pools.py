@@ -16,6 +16,7 @@ from xe_sizer.reinforcement.rollout import Beside, evaluation_s, rollout_on, rol
 from xe_sizer.reinforcement.search import Search, candidates, size
 from xe_sizer.serving.memory import rank_weight_bytes, request_bytes, serving_memory
 from xe_sizer.serving.search_space import legal_placements
+from xe_sizer.training.memory import Ledger
 
 GIB = 2.0**30
 
@@ -144,6 +145,18 @@ def test_a_trainer_fits_beside_the_smallest_engine() -> None:
         assert one.fits(shapes, False, headroom).tolist() == apart.tolist()
 
 
+def test_a_trainer_leaves_an_engine_the_share_that_somebody_gave_it() -> None:
+    """Half of the card awake: beside it there is room for its states up to the other half, less the headroom."""
+    one = Search(resolved(**PPO, rollout__gpu_memory_utilization=0.5))
+    shapes = layouts(dp=8, micro_batch=1)
+    card = one.resolved.actor.server.accelerator.memory_bytes
+    kept = kept_bytes(one.resolved, shapes)
+    between = float(kept[0][0] + kept[1][0] + around_bytes(one.resolved.actor, shapes)[0])
+    room = card - between - float(one.smallest_replicas(shapes.gpus)[0][0])
+    assert float(stepping_bytes(trainer_ledgers(one.resolved, shapes), kept)[0]) < card - room - 10 * GIB
+    assert [one.fits(shapes, True, room - more).tolist() for more in (1e6, -1e6)] == [[True], [False]]
+
+
 def test_what_the_smallest_engine_needs() -> None:
     """Weights, what a step and software take, and one answer of the longest; or the share that somebody gives it."""
     one = search(rollout__tp=None, rollout__pp=None)
@@ -245,6 +258,23 @@ def test_an_engine_is_split_so_far_that_the_trainer_can_step_beside_it_asleep() 
     tight = rollout_on(one, 8, 0.5, Beside(asleep_room_bytes=least))
     assert tight is not None
     assert float(rollout.asleep_bytes(tight.job, tight.placement, "cache", 0.5)[0]) == pytest.approx(least)
+
+
+def test_what_the_trainer_steps_with_leaves_an_engine_asleep_its_room() -> None:
+    """A peak that leaves room for the smallest of all engines asleep alone, and one that leaves room for any."""
+    one = Search(resolved(rollout__tp=None, rollout__pp=None, rollout__sleep="cache"))
+    every, shape = legal_placements(one.resolved.writer, {}, 8), layouts(dp=8)
+    sizes = sorted({round(float(size)) for size in rollout.asleep_bytes(one.resolved.writer, every, "cache", 0.5)})
+    assert len(sizes) > 1
+
+    def asleep(room: float) -> float:
+        peak = np.full((1, 1, 1), one.trainer_room_bytes - room)
+        found = one._beside(shape, (Ledger({"all": peak}, np.zeros(1)), None))
+        assert found is not None
+        return float(rollout.asleep_bytes(found.job, found.placement, "cache", 0.5)[0])
+
+    assert asleep((sizes[0] + sizes[1]) / 2) == pytest.approx(sizes[0], abs=1)
+    assert asleep(sizes[-1] + GIB) > sizes[0] + 1
 
 
 def test_the_trainer_itself_writes_in_the_room_beside_its_states() -> None:

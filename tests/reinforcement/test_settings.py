@@ -176,6 +176,12 @@ def test_a_reference_is_what_method_stack_and_adapters_make_it() -> None:
     assert off is not None
     assert off.copies == 0
     assert resolved(train__reference="none").reference is None
+    # TRL's GRPO has none unless somebody asks for it; its PPO has one all the same.
+    assert resolved(stack="trl").reference is None
+    asked, always = resolved(stack="trl", train__reference="copy").reference, resolved(stack="trl", job="ppo").reference
+    assert asked is not None
+    assert always is not None
+    assert (asked.copies, always.copies) == (1, 1)
     assert "there are no adapters to be off: the reference cannot be 'adapters-off'" in told(
         train__reference="adapters-off"
     )

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 from serving_cases import asked, job, problems, served
 
+from xe_sizer.serving import search
 from xe_sizer.serving.job import ReplicaLayouts, Traffic
 from xe_sizer.serving.memory import fetch_s, hit_shares, serving_memory, sessions_in_host, sessions_on_gpu
 from xe_sizer.serving.summary import summarise
@@ -134,3 +137,27 @@ def test_more_than_the_server_has_is_warned_of() -> None:
 )
 def test_what_does_not_go_together_is_refused(flags: dict[str, object], words: str) -> None:
     assert any(words in problem for problem in problems(**flags, serve__kv_host_gib=10.0))
+
+
+@pytest.mark.parametrize(
+    ("least", "enough", "chosen"),
+    [(3, 3, 3), (3, 4, 4), (3, 11, 11), (3, 12, 12), (3, 13, 13), (2, 128, 128), (2, 129, 2), (2, 10**9, 2)],
+)
+def test_the_fewest_replicas_that_find_enough(
+    monkeypatch: pytest.MonkeyPatch, least: int, enough: int, chosen: int
+) -> None:
+    """More replicas find more; where 64 times as many do not keep the limits, the fewest are as good as any."""
+    tried: list[int] = []
+
+    def settle(resolved: object, asked: object, cases: object, replicas: int) -> object:
+        tried.append(replicas)
+        return SimpleNamespace(replicas=replicas, keeps_limits=replicas >= enough)
+
+    monkeypatch.setattr(search, "_settle", settle)
+    open_, given = SimpleNamespace(gpus=None), SimpleNamespace(gpus=8)
+    found: Any = search._least_replicas(open_, None, None, least)  # type: ignore[arg-type]
+    assert found.replicas == chosen
+    assert len(tried) <= 2 * math.log2(64) + 2
+    assert max(tried) <= 64 * least
+    as_given: Any = search._least_replicas(given, None, None, least)  # type: ignore[arg-type]
+    assert as_given.replicas == least

@@ -56,6 +56,8 @@ def test_sessions_share_the_replicas() -> None:
     assert found.input_tokens + found.output_tokens == found.tokens
     assert found.output_tokens == 256
     assert found.bound == "memory"
+    assert summarise(sized).scenario["serve"]["input_tokens"] == found.input_tokens
+    assert sized.resolved.origins["serve.input_tokens"] == "fit"
 
 
 def test_the_most_sessions_of_a_length() -> None:

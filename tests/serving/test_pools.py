@@ -12,7 +12,7 @@ from xe_sizer.serving.disaggregation import decoding_only, prompts_of, transfer_
 from xe_sizer.serving.job import ReplicaLayouts, Traffic
 from xe_sizer.serving.memory import serving_memory
 from xe_sizer.serving.search import decode_curve
-from xe_sizer.serving.step_time import Work, step_time
+from xe_sizer.serving.step_time import Work, prefill_time, step_time
 from xe_sizer.serving.summary import summarise
 
 H100S = "dell-xe9680-h100"
@@ -244,3 +244,24 @@ def test_a_load_of_any_size_is_searched_in_few_steps() -> None:
 def test_requests_at_once_have_no_load_to_warn_of() -> None:
     assert not any("no load is given" in one for one in summarise(served(serve__requests=8)).warnings)
     assert any("no load is given" in one for one in summarise(served()).warnings)
+
+
+def test_prompts_of_several_steps_take_all_of_them() -> None:
+    """Of 20,000 tokens in steps of 8,192: three, of one prompt alone and of one that fills its steps alike."""
+    made, one = job(serve__engine="vllm"), ReplicaLayouts.of()
+    long = Traffic(20_000.0, 200.0)
+    found = prompts_of(made, one, long)
+    step, steps = prefill_time(made, one, 1.0, 20_000.0)
+    assert np.asarray(steps).item() == pytest.approx(np.ceil(20_000 / made.engine.batching.max_step_tokens))
+    assert np.asarray(steps).item() > 1
+    assert found.alone_s.tolist() == pytest.approx((step.total_s * steps).tolist())
+    assert found.each_s.tolist() == pytest.approx(found.alone_s.tolist())
+    assert found.steps.tolist() == np.broadcast_to(steps, 1).tolist()
+
+
+def test_drafts_have_an_acceptance_and_a_cost_of_their_own() -> None:
+    drafted = asked(serve__draft_tokens=3, serve__acceptance_rate=0.7, serve__draft_cost=0.1).traffic
+    assert (drafted.draft_tokens, drafted.acceptance_rate, drafted.draft_cost) == (3, 0.7, 0.1)
+    plain = asked().traffic
+    assert (plain.draft_tokens, plain.acceptance_rate, plain.draft_cost) == (0, 0.0, 0.0)
+    assert (plain.input_spread, plain.output_spread) == (0.0, 0.0)

@@ -63,6 +63,21 @@ def test_bytes_of_the_grouped_products() -> None:
     assert found.layers == 32
 
 
+def test_ranks_share_the_grouped_products() -> None:
+    """On 4 ranks outputs of q, k and v are split, so is the input of o; both have 2 different adapters of 3 tokens."""
+    two = ServedAdapters(2, 2, {"q": 16, "k": 8, "v": 8, "o": 16}, 2.0, kernel_launches=3.0)
+    four, tokens, sequences = np.array([4.0]), np.array([6.0]), np.array([3.0])
+    together, row = adapter_operators(job().model, two, four, tokens, sequences, 2.0)
+    outputs, of_b = 4096 / 4 + 2 * 1024 / 4, 16 * 4096 / 4 + 2 * 8 * 1024 / 4
+    weights = 1.75 * 2 * (32 * 4096 + of_b)
+    assert together.forward_bytes.tolist() == pytest.approx([6 * (2 * (4096 + 2 * outputs) + 8 * 32) + weights])
+    weights = 1.75 * 2 * (16 * 4096 / 4 + 16 * 4096)
+    assert row.forward_bytes.tolist() == pytest.approx([6 * (2 * (4096 / 4 + 2 * 4096) + 8 * 16) + weights])
+    for found in (together, row):
+        assert (found.forward_launches, found.backward_launches, found.layers) == (6, 0, 32)
+        assert [size.tolist() for size in (found.saved_bytes, found.backward_bytes, found.temporary_bytes)] == [[0]] * 3
+
+
 def test_projections_that_share_an_input_share_their_kernels() -> None:
     one = np.ones(1)
     found = list(adapter_operators(job().model, held(1), one, one, one, 2.0))

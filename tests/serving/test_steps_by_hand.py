@@ -8,12 +8,14 @@ import pytest
 from msgspec.structs import replace
 from serving_cases import job
 
+from xe_sizer.graph.operators import Matmul
 from xe_sizer.laws.collectives import ALL_REDUCE, POINT_TO_POINT, collective_time_s
 from xe_sizer.serving.job import ReplicaLayouts, ServingJob, Traffic
 from xe_sizer.serving.memory import serving_memory
 from xe_sizer.serving.queueing import GRID, Steady, curve, steady
 from xe_sizer.serving.step_time import (
     Work,
+    _narrow_launches,
     decode_time,
     of_the_fullest,
     operator_costs,
@@ -191,6 +193,10 @@ def test_steps_hold_no_more_than_their_tokens() -> None:
     both = total(MIXED, decodes=decoding, decode_past=past, prefills=per_step, prefill_tokens=100)
     assert found.requests_per_s[0] == near(decoding / (10 * both))
     assert found.tpot_s[0] == near(alone + (both - alone) * 499 / 500)
+    # 500 x 10 / 11 would decode: the share of all requests that finds no room waits as Little's law says.
+    waiting = 500 * (1 - decoding / (500 * 10 / 11))
+    assert found.room_s[0] * found.requests_per_s[0] == near(waiting)
+    assert kept(MIXED, Traffic(100.0, 11.0), 50.0).room_s[0] == 0
 
 
 def test_prompts_that_stop_the_decodes_by_hand() -> None:
@@ -342,3 +348,28 @@ def test_operators_of_a_step_sum_to_its_parts(work: Work, tokens: float) -> None
     inside = [cost.moved_bytes for cost in sent if cost.times == 32]
     assert inside == [near(32 * tokens * 4096 * 2)] * 2
     assert all(cost.bound == "network" for cost in sent)
+
+
+def test_operators_run_once_in_each_layer() -> None:
+    """Of Llama 3.1 8B 32 times, whatever the stages are; on five the fullest has 7 layers of a mean of 6.4."""
+    made = job()
+    for stages, layers in ((1, 32), (2, 32), (5, 35)):
+        costs = operator_costs(step_time(made, ReplicaLayouts.of(pp=stages), Work(decodes=8.0, decode_past=500.0)))
+        times = {cost.operator.name: cost.times for cost in costs}
+        assert {times[name] for name in ("down", "output projection", "input norm")} == {layers}
+        assert times["head"] == 1
+        (down,) = (cost for cost in costs if cost.operator.name == "down")
+        rows = 8 / stages  # each stage works on its part of the sequences
+        assert down.flops == pytest.approx(layers * 2 * rows * 14_336 * 4096)
+        assert down.sizes["m"] == pytest.approx(rows)
+
+
+def test_weights_alone_in_few_bits_start_further_kernels() -> None:
+    """Each product of the layers, as often as the engine's kernel does; none where weights are as wide as operands."""
+    wide, narrow = job(), job(serve__weights="int4")
+    step = step_time(narrow, ReplicaLayouts.of(), Work(decodes=1.0, decode_past=10.0)).step
+    each = narrow.engine.narrow_kernel(narrow.scheme.weights).launches
+    products = sum(op.layers for op in step.layers if isinstance(op, Matmul))
+    assert products == 32 * 4
+    assert _narrow_launches(narrow, step.layers) == each * products
+    assert _narrow_launches(wide, step.layers) == 0

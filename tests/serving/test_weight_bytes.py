@@ -36,6 +36,18 @@ def rank_bytes(name: str, **sizes: int) -> float:
     return float(rank_weight_bytes(REGISTRY.model(name), BF16, ReplicaLayouts.of(**sizes))[0])
 
 
+def test_layers_that_borrow_keys_and_values_store_none() -> None:
+    """Half of the 32 layers of Llama 3.1 8B without k and v of 4,096 x 1,024 each, in either format."""
+    model = replace(REGISTRY.model("llama-3.1-8b"), kv_layers=16)
+    lent = 16 * 2 * 4096 * 1024
+    whole = weight_bytes(REGISTRY.model("llama-3.1-8b"), BF16)
+    assert weight_bytes(model, BF16) == whole - 2 * lent == 2 * count_parameters(model).total
+    ranks = ReplicaLayouts.of(tp=[1, 2], pp=[1, 2])
+    both = rank_weight_bytes(model, BF16, ranks)
+    own = rank_weight_bytes(REGISTRY.model("llama-3.1-8b"), BF16, ranks)
+    assert (own - both).tolist() == pytest.approx([2 * lent, 2 * lent / 4])
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_sixteen_bit_weights_are_two_bytes_a_parameter(name: str) -> None:
     """Modules that predict further tokens are not served, and not counted; a tied table is stored once."""

@@ -135,7 +135,7 @@ def activation(block: Block, name: str, module: str, elements: Array) -> MemoryB
     temporaries: ArrayLike = 3.0 if gated else 2.0
     if inputs.model.activation == "relu" and inputs.learning.base and not inputs.drops("mlp"):
         # The next product's backward lets go of the output, which that of the ReLU still reads.
-        tensors, temporaries = 0.0, 4.0 if gated else 3.0
+        tensors, temporaries = 0.0, 3.0
     steps = 2.0 if gated and kind != "fused" else 1.0
     launches = (steps, 1.5 * steps)
     returned: ArrayLike = 1.0

@@ -13,6 +13,8 @@ from xe_sizer.graph.transformer import layer_operators
 from xe_sizer.profiles.catalogue import Registry
 from xe_sizer.scenario.read import read_scenario
 from xe_sizer.training.adapters import ADAPTERS
+from xe_sizer.training.adapters.bottleneck import Bottleneck
+from xe_sizer.training.adapters.low_rank import FromWeight, Kronecker, Shards, Subspace, factors, narrower_targets
 from xe_sizer.training.job import Job
 from xe_sizer.training.rank import graph_inputs
 from xe_sizer.training.resolve import resolve
@@ -202,3 +204,56 @@ def test_adapters_on_the_names_of_mixtral() -> None:
     router, experts = ({"lora.rank": 16, "lora.targets": words} for words in (["gate"], ["w1", "w2", "w3"]))
     assert learns("lora", "mixtral-8x7b", **router) == 16 * 32 * (4096 + 8)
     assert learns("lora", "mixtral-8x7b", **experts) == 16 * 32 * 8 * 3 * (4096 + 14_336)
+
+
+def test_kronecker_factors_are_as_even_as_a_size_divides() -> None:
+    """3072 = 48 x 64, 28 = 4 x 7, 13 and 1 as they are; a factor of half the rank is kept whole."""
+    assert [factors(size) for size in (3072, 28, 36, 13, 1)] == [(48, 64), (4, 7), (6, 6), (1, 13), (1, 1)]
+    small = 48 * 48
+    for rank, others in ((8, 8 * (64 + 64)), (31, 31 * (64 + 64)), (32, 64 * 64), (40, 64 * 64)):
+        assert np.asarray(Kronecker(rank).elements(3072, 3072)).item() == small + others
+
+
+def test_matrices_that_learn_are_those_of_each_form() -> None:
+    """What an optimizer of whole matrices works on: rows and columns, of n = 96 outputs and k = 64 inputs."""
+    assert Shards(8).matrices(96, 64) == ((96, 8),)
+    assert Shards(8).elements(96, 64) == 96 * 8
+    assert FromWeight(8).matrices(96, 64) == ((8, 96), (96, 8))
+    assert Bottleneck(8).matrices(96, 64) == ((8, 96), (96, 8))
+    assert Bottleneck(8).elements(96, 64) == 2 * 8 * 96 + 8 + 96
+    assert Subspace().elements(96, 65) == 33 * (96 + 65 + 1)  # half of 65 directions, rounded up
+    assert np.asarray(Subspace().buffer_bytes(96, 64)).item() == 4 * 32 * (96 + 64 + 1 + 96)
+    assert np.asarray(Subspace().buffer_bytes(64, 64)).item() == 4 * 32 * (64 + 64 + 1)
+
+
+def test_an_adapter_on_the_head_learns_beside_those_of_the_layers() -> None:
+    """Rank 8 on q of 28 layers of 3,072 and on the matrix of 128,256 words; tied or not."""
+    both = learns("lora", **{"lora.targets": ["q_proj", "lm_head"], "lora.rank": 8})
+    assert both == 28 * 8 * (3072 + 3072) + 8 * (3072 + 128_256)
+
+
+def test_narrower_sets_of_projections_lie_inside_the_wider() -> None:
+    model = Registry().model(LLAMA)
+    assert list(narrower_targets(model, ["all-linear"])) == [
+        ("attention", ("attention",)), ("q and v", ("q", "v")),
+    ]  # fmt: skip
+    assert list(narrower_targets(model, ["attention"])) == [("q and v", ("q", "v"))]
+    assert list(narrower_targets(model, ["q", "v"])) == []
+    assert list(narrower_targets(model, ["gate", "up"])) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "adapter", "label"),
+    [
+        ("dpo", "qlora", "DPO (QLoRA, 4 bit)"),
+        ("dpo", "lora", "DPO (LoRA)"),
+        ("dpo", None, "DPO"),
+        ("lora", None, "LoRA"),
+    ],
+)
+def test_a_job_is_named_with_the_adapters_that_it_does_not_mean_by_itself(
+    kind: str, adapter: str | None, label: str
+) -> None:
+    flags = {"model": LLAMA, "server": "dell-xe9680-h100", "job": kind, "stack": "hf-bf16"}
+    asked = flags if adapter is None else {**flags, "adapter": adapter}
+    assert resolve(read_scenario(None, asked, {}), Registry()).job.method.label == label

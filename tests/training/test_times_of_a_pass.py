@@ -1,0 +1,130 @@
+"""A pass is its kernels, exchanges and gaps, and what learns beside the layers; and what is left out or padded."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from cases import REGISTRY, ask, layouts
+
+from xe_sizer.training import resolve as resolving
+from xe_sizer.training.evaluation import Evaluation
+from xe_sizer.training.model_states import keeps_fresh_gradients
+from xe_sizer.training.search import size
+from xe_sizer.training.summary import summarise
+
+CASES: dict[str, dict[str, object]] = {
+    "images": {"model": "qwen2-vl-2b", "job": "sft", "stack": "hf-trainer", "data.images": 1, "train.seq_len": 2048},
+    "generator": {"model": "electra-base", "job": "pretrain", "stack": "hf-trainer", "train.seq_len": 512},
+    "neither": {"model": "llama-3.2-1b", "job": "sft", "stack": "hf-trainer", "train.seq_len": 2048},
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_pass_is_the_sum_of_what_runs_in_it(case: str) -> None:
+    """An encoder of images and a generator add theirs: passes, launches that nothing hides, and recomputation."""
+    one = Evaluation(ask(CASES[case]).job, layouts(micro_batch=[1, 2], recompute=[0, 2]))
+    sides = (one.forward_run_s + one.gaps_s[0], one.backward_run_s + one.gaps_s[1], one.kernels_s[2])
+    for whole, own, beside, encoder, generator in zip(
+        (one.forward_s, one.backward_s, one.weight_s), sides, one.beside_s, one.encoder_s, one.generator_s, strict=True
+    ):
+        np.testing.assert_allclose(beside, encoder + generator)
+        np.testing.assert_allclose(whole, own + beside)
+        assert np.any(encoder > 0) == (case == "images")
+        assert np.any(generator > 0) == (case == "generator")
+    for part, name in ((one.encoder, "encoder_s"), (one.generator, "generator_s")):
+        if part is not None:
+            own = (part.forward_run_s + part.gaps_s[0], part.backward_run_s + part.gaps_s[1], part.kernels_s[2])
+            for side, expected in zip(getattr(one, name), own, strict=True):
+                np.testing.assert_allclose(side[0], expected[0])
+
+
+def test_layers_are_run_again_on_each_stage_that_has_them() -> None:
+    """Full recomputation is one more forward of the layers, a half of them on each of two stages."""
+    made = ask({"model": "llama-3.2-1b", "job": "sft", "stack": "megatron-lm", "train.seq_len": 2048}).job
+    one = Evaluation(made, layouts(pp=[1, 2], recompute=2))
+    none = Evaluation(made, layouts(pp=[1, 2], recompute=0))
+    assert not np.any(none.recompute_s)
+    layers = np.asarray(sum(time.forward_s for time in one.times[0]))
+    whole = np.broadcast_to(one.critical_shapes.broadcast(np.broadcast_to(layers, (1,))), (2,))
+    assert one.recompute_s[0].tolist() == pytest.approx([float(whole[0]), float(whole[1]) / 2], rel=1e-6)
+    longer = one.backward_run_s - none.backward_run_s
+    np.testing.assert_allclose(longer, one.recompute_s, rtol=1e-6)
+
+
+def stand_in(padding: str, packs: bool, compares: bool, fine_tunes: bool = True) -> tuple[Any, Any]:
+    stack = SimpleNamespace(defaults=SimpleNamespace(padding=padding), supports=SimpleNamespace(packs_answers=packs))
+    return stack, SimpleNamespace(kind=SimpleNamespace(fine_tunes=fine_tunes), compares=compares)
+
+
+@pytest.mark.parametrize(
+    ("padding", "packs", "compares", "fine_tunes", "usual"),
+    [
+        ("packed", False, False, True, "packed"),
+        ("packed", False, True, True, "longest-in-micro-batch"),  # answers are compared, and it packs none
+        ("packed", True, True, True, "packed"),
+        ("to-seq-len", False, True, True, "to-seq-len"),
+        ("none", True, False, True, "none"),
+        ("to-seq-len", False, False, False, "packed"),  # a model that is made reads full sequences
+    ],
+)
+def test_samples_are_padded_as_the_stack_does(
+    padding: str, packs: bool, compares: bool, fine_tunes: bool, usual: str
+) -> None:
+    assert resolving.usual_padding(*stand_in(padding, packs, compares, fine_tunes)) == usual
+
+
+def test_adapters_on_all_linear_layers_are_on_the_products_of_the_projector() -> None:
+    tower = REGISTRY.model("qwen2-vl-2b").vision
+    assert tower is not None
+    assert resolving._products(tower, ["all-linear", "q"]) == ("projector_0", "projector_1")
+    assert resolving._products(tower, ["q"]) == ()
+
+
+@pytest.mark.parametrize(
+    ("vision", "images", "asked", "rollout", "words"),
+    [
+        (
+            True,
+            None,
+            None,
+            None,
+            "m is trained without its image encoder, as no sample has images: data.images=1 adds it",
+        ),
+        (True, None, None, "rollout", "m is trained without its image encoder: prompts are text"),
+        (False, None, None, None, None),
+        (True, "some", None, None, None),
+        (True, None, 0, None, None),
+    ],
+)
+def test_an_encoder_that_is_left_out_is_told(
+    vision: bool, images: object, asked: int | None, rollout: object, words: str | None
+) -> None:
+    made: Any = SimpleNamespace(
+        model=SimpleNamespace(name="m", vision=True if vision else None), images=images,
+        method=SimpleNamespace(kind=SimpleNamespace(rollout=rollout)),
+    )  # fmt: skip
+    scenario: Any = SimpleNamespace(
+        values=SimpleNamespace(data=SimpleNamespace(images=asked)),
+        caller=SimpleNamespace(setting=lambda key, value: f"{key}={value}"),
+    )
+    assert list(resolving.left_out(scenario, made)) == ([] if words is None else [words])
+
+
+def test_gradients_of_a_micro_batch_are_fresh_unless_they_are_added_up() -> None:
+    """Buffers that persist, or several micro-batches, take them in; ZeRO-3 has its shards alone."""
+    plain = ask({"model": "llama-3.2-1b", "job": "sft", "stack": "hf-trainer", "train.seq_len": 2048}).job
+    shapes = layouts(dp=8, zero=[0, 2, 3, 0, 3], grad_accum=[1, 1, 1, 4, 4])
+    no, first = np.zeros(5, dtype=bool), np.array([True, False, False, False, False])
+    persist = plain.stack.states.gradients_persist
+    expected = [0 if persist else 1, 0 if persist else 1, 1, 0, 1]
+    assert keeps_fresh_gradients(plain, shapes, no).tolist() == expected
+    assert keeps_fresh_gradients(plain, shapes, first).tolist() == [0, *expected[1:]]
+
+
+def test_a_short_result_has_no_table_of_what_stands_beside_the_model() -> None:
+    one = size(ask({"model": "llama-3.2-1b", "job": "dpo", "stack": "hf-bf16", "gpus": 8, "train.seq_len": 1024}))
+    assert [row.name for row in summarise(one).beside] == ["reference model"]
+    assert summarise(one, details=False).beside == ()
