@@ -354,6 +354,20 @@ def test_tokens_of_images_are_taken_from_the_stated_mean_as_they_do_not_vary() -
     assert asked(images=1, image_size="448x448", mean_tokens=100).flags["data.mean_tokens"] == 100
 
 
+@pytest.mark.parametrize(
+    ("stated", "quantiser"),
+    [
+        ({"weights": "int4"}, "auto-gptq"),  # bitsandbytes has nf4 and fp4
+        ({"weights": "nf4"}, "bitsandbytes"),
+        ({"weights": "int4", "stack": "torchtune"}, None),  # the stack's
+        ({"weights": "int4", "quantiser": "awq"}, "awq"),
+    ],
+)
+def test_a_number_format_that_the_usual_quantiser_does_not_have(stated: dict[str, Any], quantiser: str | None) -> None:
+    found = asked(model="llama-2-7b", job="qlora", **stated)
+    assert str(found.flags.get("train.quantiser")).partition("@")[0] == str(quantiser)
+
+
 # No word of an optimizer, a target or a task becomes another one unseen.
 
 

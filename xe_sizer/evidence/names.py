@@ -56,6 +56,7 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
     jobs_by_task: dict[str, str]
     precisions: dict[str, str]
     quantised_weights: tuple[str, ...]
+    quantisers_by_format: dict[str, str]
     offload: dict[str, str]
     recompute: dict[str, str]
     schedules: dict[str, str]

@@ -93,6 +93,10 @@ def quantiser(record: Record, job: MethodKind, usual: str, flags: Flags) -> None
         return
     words = [plain(word) for word in (record.quantiser or "", record.weights or "")]
     name = next((_quantisers()[word] for word in words if word in _quantisers()), None)
+    by_format = look_up(names().quantisers_by_format, record.weights or "")
+    if by_format and not record.quantiser and name is None and load_quantiser(usual).default:
+        name = by_format
+        flags.assumed.append(f"{record.weights} weights are those of {name}: the quantiser is not stated")
     if record.quantiser and name is None:
         flags.assumed.append(f"quantiser '{record.quantiser}' is unknown here: the stack's")
     if name is not None and (own := split_release(usual)[0]) == name:
