@@ -152,9 +152,10 @@ def test_files_are_matched_however_they_are_written() -> None:
 
 def test_a_pass_that_becomes_unsure_is_worse(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    hours = json.loads(cli("estimate", "--model", "gpt2", "--gpu", "h100-sxm-80gb", "--steps", "9", "-f", "json").out)
+    asked = ("--model", "gpt2", "--gpu", "h100-sxm-80gb", "--steps", "9", "--stack", "nemo")
+    hours = json.loads(cli("estimate", *asked, "-f", "json").out)
     expected_h = hours["time"]["total_s"]["expected"] / 3600
-    job = "model: gpt2\ngpu: h100-sxm-80gb\ntrain: {{steps: 9}}\nlimits: {{max_hours: {:.9f}}}\n"
+    job = "model: gpt2\ngpu: h100-sxm-80gb\nstack: nemo\ntrain: {{steps: 9}}\nlimits: {{max_hours: {:.9f}}}\n"
     Path("a.yaml").write_text(job.format(100 * expected_h))
     assert cli("check", "a.yaml", "-o", "before.json").code == 0
     Path("a.yaml").write_text(job.format(1.01 * expected_h))
@@ -175,13 +176,14 @@ def compared(cli: Cli, before: str, after: str, format_: str = "json", *more: st
 
 def test_a_relaxed_limit_is_no_improvement(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    strict, lax = (JOB.replace("10}", "200000}") + f"limits: {{max_hours: {hours}}}\n" for hours in (24, 480))
+    long = JOB.replace("10}", "200000}") + "stack: nemo\n"
+    strict, lax = (f"{long}limits: {{max_hours: {hours}}}\n" for hours in (24, 480))
     (change,) = json.loads(compared(cli, strict, lax))["changes"]
     assert (change["before"]["verdict"], change["after"]["verdict"]) == ("misses limits", "passes")
     moved = {"key": "limits.max_hours", "before": 24.0, "after": 480.0, "relaxed": True}
     assert (change["kind"], change["scenario"]) == ("mixed", [moved])
     says = "verdict misses limits -> passes; limit max_hours relaxed from 24 h to 480 h"
-    annotation = f"::warning file=a.yaml,line=6,title=xe-sizer%3A limit relaxed::mixed: {says}\n"
+    annotation = f"::warning file=a.yaml,line=7,title=xe-sizer%3A limit relaxed::mixed: {says}\n"
     assert compared(cli, strict, lax, "github") == annotation
     assert "limit max_hours relaxed from 24 h to 480 h" in compared(cli, strict, lax, "table")
     assert 'name="scenario.limits.max_hours" value="24 -&gt; 480"' in compared(cli, strict, lax, "junit")

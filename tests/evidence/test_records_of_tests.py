@@ -159,10 +159,15 @@ def test_medians_are_compared_with_medians() -> None:
 def test_ranges_hold_other_tests_where_the_number_of_requests_is_not_stated() -> None:
     """Three requests of each client leave more of a test to its burst; without an end there is none."""
     stated, guessed = ({one.quantity: one for one in rates(served(concurrency=64, requests=n))} for n in (640, None))
+    found = served(concurrency=64, requests=None)
     for quantity in ("ttft", "throughput"):
-        assert guessed[quantity].predicted == stated[quantity].predicted
-        ranges = [(one.low or 0.0, one.high or 0.0) for one in (guessed[quantity], stated[quantity])]
-        assert ranges[0][1] / ranges[0][0] > 1.05 * ranges[1][1] / ranges[1][0]
+        one = guessed[quantity]
+        assert one.predicted == stated[quantity].predicted
+        least, most = found.predicted(quantity, float(one.predicted))
+        assert least < most
+        assert (one.low or 0.0) <= least <= one.predicted <= most <= (one.high or 0.0)
+    assert found.tested.requests is False
+    assert served(concurrency=64, requests=640).tested.requests is True
 
 
 def test_clients_that_measure_a_window_load_an_engine_that_runs_on() -> None:

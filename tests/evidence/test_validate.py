@@ -12,6 +12,7 @@ from xe_sizer.evidence.predict import predict_record, validate
 from xe_sizer.evidence.records import Batch, LayoutStated, Measured, Record, read_all, read_records
 from xe_sizer.profiles.catalogue import Registry
 from xe_sizer.result.accuracy import QUANTITIES, Prediction
+from xe_sizer.result.common import memory_word
 from xe_sizer.scenario.read import read_scenario
 from xe_sizer.studies.estimate import estimate
 
@@ -62,7 +63,8 @@ def test_verdict_and_probability_are_of_one_layout() -> None:
     assert (as_asked.fits, recomputed.fits, verdict.predicted) == (False, True, False)
     assert verdict.fit_probability == recomputed.fit_probability
     assert as_asked.fit_probability is not None
-    assert as_asked.fit_probability < 0.5 <= (verdict.fit_probability or 0.0)
+    assert as_asked.fit_probability < (verdict.fit_probability or 0.0)
+    assert verdict.memory == memory_word(verdict.fit_probability, fits=True)
     (peak,) = collect_peaks([long])
     assert peak.room == recomputed.usable_bytes / recomputed.peak_bytes >= 1.0
 

@@ -27,7 +27,7 @@ def test_a_batch_that_does_not_run_at_once_says_so() -> None:
 def test_check_says_how_a_limit_without_a_unit_was_read() -> None:
     result = summarise(served(serve__request_rate=5.0, limits__max_tpot_s=50))
     text = render(check_result((answered("chat.yaml", result),)), "table", Options())
-    assert "chat.yaml: max_tpot_s 50 is read as 50 s per token: for milliseconds write" in text
+    assert "max_tpot_s 50 is read as 50 s per token: for milliseconds write" in text
     assert "is read as" in render(check_result((answered("chat.yaml", result),)), "github", Options())
 
 

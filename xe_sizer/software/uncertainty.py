@@ -43,8 +43,8 @@ _erf = np.vectorize(math.erf, otypes=[float])
 class Spread(Immutable, eq=True):
     """Factors on an estimate that the real value lies below with 10, 50 and 90 % [-]; low <= middle <= high.
 
-    sure_from : limit over estimate from which a limit may be sure [-]; infinite where the ends were not tested on cases
-    like this one
+    sure_from : limit over estimate from which a limit may be sure [-]: beyond the range where that was not tested on
+    cases like this one
     """
 
     low: float
@@ -194,6 +194,7 @@ TABLES = Path(__file__).parent / "residuals"
 ANY = ""
 NOTICEABLE = 0.1  # share of the prediction by which a median must be off to be worth a word
 FAR_OFF = 2.0  # times the prediction that one run in ten must have taken to be worth one, whatever the median
+UNTESTED = 2.0  # chosen: times as far, in log, as an untested range reaches must a limit lie to be sure
 LEAST_PUBLICATIONS = 4
 """Publications from which runs have a range of their own; chosen: of fewer, one author's setting makes an end of it."""
 
@@ -241,8 +242,8 @@ class Uncertainty(Immutable, eq=True):
 
     bound : whether the time is one below which nothing comes, and no estimate
     basis : the published runs behind it, None where it rests on none
-    sure : factors below and above which one run in ten of the same software lay, within which no limit is sure; without
-    end where too few publications ran under all of its conditions
+    sure : factors within which no limit is sure, low and high: those that one run in ten of the same software passed,
+    and, where too few publications ran under all of its conditions, those of a range twice as wide
     """
 
     low: float
@@ -337,7 +338,7 @@ def from_residuals(
     own = evidence.own(kind)
     sure = (own.fastest, own.slowest) if own and own.speaks_for_itself else (math.inf, 0.0)
     if not tested:
-        sure = (math.ulp(0.0), math.inf)
+        sure = (min(sure[0], math.exp(UNTESTED * low)), max(sure[1], math.exp(UNTESTED * high)))
     return Uncertainty(math.exp(low), math.exp(high), words, bool(basis.strength), basis=basis, sure=sure)
 
 

@@ -34,7 +34,6 @@ TABLE = TABLES / "training.json"
 SEEN = TABLES / "training-seen.json"
 PEAKS = TABLES / "training-memory.json"
 STEP = "step_time"
-PLAINEST = "generic"
 EAGER_LAUNCH_US = 10.0  # chosen: between launches from Python, 12 us and more in all stacks, and those of tuned ones
 
 
@@ -63,7 +62,7 @@ def conditions(job: Job, assumed: bool) -> tuple[str, ...]:
     return (
         "guessed" if assumed else "stated",
         "launched from Python" if job.stack.host.forward_launch_us >= EAGER_LAUNCH_US else "launched by graphs or C++",
-        "no stack of its own" if job.stack.name == PLAINEST else "stack of its own",
+        "no stack of its own" if job.stack.parent is None else "stack of its own",
     )
 
 
