@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 from cases import REGISTRY, ask, layouts
+from msgspec.structs import replace
 
 from xe_sizer.training import resolve as resolving
 from xe_sizer.training.evaluation import Evaluation
+from xe_sizer.training.memory import Ledger, fits
 from xe_sizer.training.model_states import keeps_fresh_gradients
 from xe_sizer.training.search import size
 from xe_sizer.training.summary import summarise
@@ -128,3 +130,17 @@ def test_a_short_result_has_no_table_of_what_stands_beside_the_model() -> None:
     one = size(ask({"model": "llama-3.2-1b", "job": "dpo", "stack": "hf-bf16", "gpus": 8, "train.seq_len": 1024}))
     assert [row.name for row in summarise(one).beside] == ["reference model"]
     assert summarise(one, details=False).beside == ()
+
+
+def test_states_fit_a_host_to_its_last_byte() -> None:
+    """What is as large as its room fits; card and host must both do; a host of which nobody knows holds all."""
+    made = ask({"model": "llama-3.2-1b", "job": "sft", "stack": "deepspeed", "train.seq_len": 2048}).job
+    known = replace(made, server=made.server.with_host_memory(256.0))
+    card, host = known.server.accelerator.memory_bytes, known.server.host_usable_bytes
+    assert host is not None
+    peaks = np.array([card, card, card + 1, card - 100])
+    ledger = Ledger({"all": peaks[None, None]}, np.array([host, host + 1, 0.0, host]))
+    assert fits(ledger, known, 0.0).tolist() == [True, False, False, True]
+    assert fits(ledger, known, 100.0).tolist() == [False, False, False, True]
+    unknown = replace(made, server=replace(made.server, host_memory_bytes=None))
+    assert fits(ledger, unknown, 0.0).tolist() == [True, True, False, True]
