@@ -350,6 +350,25 @@ def test_operators_of_a_step_sum_to_its_parts(work: Work, tokens: float) -> None
     assert all(cost.bound == "network" for cost in sent)
 
 
+@pytest.mark.parametrize(
+    ("given", "exchanged"),
+    [
+        ({"efficiency.flops": 0.5}, False),  # stands for all that a step loses
+        ({"efficiency.flops": 0.5, "efficiency.memory": 0.6}, True),
+        ({"efficiency.ideal": True}, False),  # the speed of light hides every exchange
+    ],
+)
+def test_fixed_efficiencies_hide_exchanges_or_do_not(given: dict[str, object], exchanged: bool) -> None:
+    """In the step and in the list of its operators alike, which sum to one another."""
+    made = job(server=H100S, **{name.replace(".", "__"): value for name, value in given.items()})
+    found = step_time(made, ReplicaLayouts.of(tp=2), Work(decodes=7, decode_past=900))
+    costs = operator_costs(found)
+    assert any("tensor-parallel communication" in cost.parts for cost in costs) == exchanged
+    for name, value in found.parts.items():
+        if name != "host":
+            assert sum(cost.parts.get(name, 0.0) for cost in costs) == pytest.approx(value[0], rel=1e-9, abs=1e-15)
+
+
 def test_operators_run_once_in_each_layer() -> None:
     """Of Llama 3.1 8B 32 times, whatever the stages are; on five the fullest has 7 layers of a mean of 6.4."""
     made = job()

@@ -9,11 +9,13 @@ import pytest
 from cases import REGISTRY, ask
 
 from xe_sizer.errors import InputError
+from xe_sizer.profiles.catalogue import load_stack
 from xe_sizer.scenario.read import Change, read_scenario
 from xe_sizer.studies.plan import plan
 from xe_sizer.training.advice import with_the_same_batch
 from xe_sizer.training.search import size
 from xe_sizer.training.search_space import legal_layouts, removed_by_rules
+from xe_sizer.training.workload import default_global_batch
 
 BASE: dict[str, object] = {"model": "llama-3.2-1b", "job": "sft", "train.seq_len": 2048, "train.micro_batch": 2}
 SHARDED = {**BASE, "stack": "hf-bf16", "gpus": 8}
@@ -74,6 +76,32 @@ def test_accumulation_alone_keeps_the_usual_batch_as_near_as_it_goes(accum: int)
 def test_without_it_the_batch_is_the_usual_one() -> None:
     assert ask(SHARDED).job.global_batch == 128
     assert "grad_accum" not in ask(SHARDED).fixed
+
+
+@pytest.mark.parametrize(
+    ("stack", "gpus", "given", "batch"),
+    [
+        ("trl", 1, {}, 8),
+        ("trl", 4, {}, 32),
+        ("trl", 3, {}, 3 * 8),
+        ("trl", None, {}, 128),
+        ("trl", 5, {"train.micro_batch": 3}, 15 * 4),
+        ("hf-trainer", 8, {}, 128),
+        ("hf-trainer", 6, {"train.micro_batch": 2}, 6 * 32),
+        ("hf-trainer", 4, {"train.micro_batch": 5, "layout.dp": 4}, 7 * 5 * 4),
+        ("hf-trainer", 7, {"train.grad_accum": 3}, 3 * 7 * 8),
+    ],
+)
+def test_a_batch_that_nobody_gives_can_be_split(
+    stack: str, gpus: int | None, given: dict[str, object], batch: int
+) -> None:
+    """128 sequences, or TRL's 8 for each GPU (transformers: per_device_train_batch_size 8), and what it takes to split.
+
+    Powers of two of the least that micro-batches, steps and the odd factor of the GPUs share out evenly; multiples of
+    it where replicas are given.
+    """
+    scenario = read_scenario(None, {"model": "llama-3.2-1b", "job": "sft", **given}, {})
+    assert default_global_batch(scenario, gpus, load_stack(stack)) == batch
 
 
 def test_every_layout_of_an_open_search_has_its_own_batch() -> None:

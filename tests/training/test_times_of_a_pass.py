@@ -8,9 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 from cases import REGISTRY, ask, layouts
+from msgspec.structs import replace
 
 from xe_sizer.training import resolve as resolving
 from xe_sizer.training.evaluation import Evaluation
+from xe_sizer.training.memory import Ledger, fits
+from xe_sizer.training.memory_parts import update_workspace
 from xe_sizer.training.model_states import keeps_fresh_gradients
 from xe_sizer.training.search import size
 from xe_sizer.training.summary import summarise
@@ -128,3 +131,45 @@ def test_a_short_result_has_no_table_of_what_stands_beside_the_model() -> None:
     one = size(ask({"model": "llama-3.2-1b", "job": "dpo", "stack": "hf-bf16", "gpus": 8, "train.seq_len": 1024}))
     assert [row.name for row in summarise(one).beside] == ["reference model"]
     assert summarise(one, details=False).beside == ()
+
+
+def test_states_fit_a_host_to_its_last_byte() -> None:
+    """What is as large as its room fits; card and host must both do; a host of which nobody knows holds all."""
+    made = ask({"model": "llama-3.2-1b", "job": "sft", "stack": "deepspeed", "train.seq_len": 2048}).job
+    known = replace(made, server=made.server.with_host_memory(256.0))
+    card, host = known.server.accelerator.memory_bytes, known.server.host_usable_bytes
+    assert host is not None
+    peaks = np.array([card, card, card + 1, card - 100])
+    ledger = Ledger({"all": peaks[None, None]}, np.array([host, host + 1, 0.0, host]))
+    assert fits(ledger, known, 0.0).tolist() == [True, False, False, True]
+    assert fits(ledger, known, 100.0).tolist() == [False, False, False, True]
+    unknown = replace(made, server=replace(made.server, host_memory_bytes=None))
+    assert fits(ledger, unknown, 0.0).tolist() == [True, True, False, True]
+
+
+def test_nothing_passes_back_through_a_frozen_encoder_unless_it_must() -> None:
+    """The projector behind it learns; recomputed adapters make the embeddings of the encoder need gradients."""
+    case = {**CASES["images"], "stack": "torchtune"}
+    shapes = layouts(recompute=[0, 2])
+    frozen, hooked = (Evaluation(ask({**case, "job": kind}).job, shapes).encoder for kind in ("sft", "lora"))
+    assert frozen is not None
+    assert hooked is not None
+    assert [side.tolist() for side in frozen.runs_back] == [[0, 0], [0, 0], [1, 1]]
+    assert [side.tolist() for side in hooked.runs_back] == [[0, 1]] * 3
+    assert not np.any(frozen.recompute_s)
+    assert [bool(again) for again in hooked.recompute_s[0]] == [False, True]
+
+
+def test_a_head_updated_at_once_has_its_gradient_where_the_logits_were() -> None:
+    """32,000 x 4,096 elements and the norm before them, 2 bytes each, beside what the loss leaves; adapters have none.
+
+    Only where a step has one micro-batch.
+    """
+    given = {"model": "llama-2-7b", "stack": "torchtune", "optimizer": "sgd", "train.seq_len": 64}
+    shapes = layouts(grad_accum=[1, 2])
+    one = Evaluation(ask({**given, "job": "sft"}).job, shapes)
+    found, loss = update_workspace(one).value, (one.saved.loss_live + one.wide_logits) * one.has_head
+    expected = 2 * 4096 * (32_000 + 1) - np.broadcast_to(loss, found[:, 1].shape)[0, 0]
+    assert found.max(axis=(0, 1)).tolist() == pytest.approx([expected, 0.0], rel=1e-9)
+    adapters = Evaluation(ask({**given, "job": "lora"}).job, shapes)
+    assert not np.any(update_workspace(adapters).value)
