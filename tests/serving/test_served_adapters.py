@@ -129,6 +129,10 @@ def test_slots_bound_what_is_held() -> None:
     assert shown.adapter_bytes == 41_943_040 * 2
     assert shown.distinct == 8.0
     assert shown.share == pytest.approx(shown.seconds / float(sized.point.decode.total_s[0]))
+    split = summarise(served(serve__adapters=100, serve__adapter_slots=8, layout__tp=2, serve__concurrency=64)).adapters
+    assert split is not None
+    assert (split.adapter_bytes, split.held) == (2 * split.bytes / 8, 8)
+    assert split.bytes < shown.bytes
     assert summarise(served()).adapters is None
 
 
