@@ -357,7 +357,8 @@ def _mixed(stack: Stack, scenario: Scenario, precision: str) -> Stack:
     if asked is None or not (stack.mixes or chosen(scenario, "train.mixed_precision")):
         return stack
     if not stack.mixes:
-        told = f"{stack.backend if stack.backend == DEEPSPEED else stack.name} has no autocast to turn on or off"
+        name = stack.backend if stack.backend == DEEPSPEED else stack.name
+        told = f"mixed precision '{asked}' is no choice of {name}, which has no autocast to turn on or off"
         raise InputError(Problem(told, where, "leave it out"))
     loaded = stack.defaults.weights_dtype
     if asked == NO_AUTOCAST and loaded is not None and precision in stack.weights_dtypes and precision != loaded:
