@@ -92,10 +92,10 @@ def certainty(records: list[Record]) -> list[str]:
     ]  # fmt: skip
 
 
-def not_looked_at(records: Iterable[Record]) -> list[str]:
-    """Publications of unexplained.yaml that are left out of development, or that no record has."""
-    shown = {record.title for record in records if not record_held_out(record)}
-    return [row["publication"] for row in unexplained() if row["publication"] not in shown]
+def unknown_publications(records: Iterable[Record]) -> list[str]:
+    """Publications of unexplained.yaml that no record has."""
+    known = {record.title for record in records}
+    return [row["publication"] for row in unexplained() if row["publication"] not in known]
 
 
 def ablation(rows: Iterable[Row]) -> str:
@@ -197,8 +197,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("files", nargs="+", type=Path)
     records = [record for file in parser.parse_args().files for record in read_records(file).records]
-    if unknown := not_looked_at(records):
-        parser.error(f"{UNEXPLAINED.name} names what is no publication that is looked at: {'; '.join(unknown)}")
+    if unknown := unknown_publications(records):
+        parser.error(f"{UNEXPLAINED.name} names what is no publication of these records: {'; '.join(unknown)}")
     validated = {serves: validate([one for one in records if one.serves == serves]) for serves in (False, True)}
     PAGE.write_text(page(records, validated), encoding="utf-8")
     out = {record.id for record in records if record_held_out(record)}

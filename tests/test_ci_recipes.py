@@ -81,7 +81,7 @@ def all_reports_are_there(
     ("files", "code", "annotation"),
     [
         ([], 0, None),
-        ([TOO_SLOW], 1, "::error file=scenarios/jobs/slow.yaml,line=6,title=xe-sizer%3A misses limits::"),
+        ([TOO_SLOW], 1, "::error file=scenarios/jobs/slow.yaml,line=6,title=xe-sizer%3A fits%2C misses limits::"),
         ([TYPO, TOO_SLOW], 2, "::error file=scenarios/jobs/typo.yaml,line=1,col=1,title=xe-sizer%3A bad input::"),
     ],
 )

@@ -107,7 +107,7 @@ def test_the_headline_counts_servers(cli: Cli) -> None:
 
 def test_which_way_runs_of_the_stack_were_off_is_said_of_a_plan_too(cli: Cli) -> None:
     """The sentence of the estimate, as both rest on the same runs."""
-    job = "--model llama-3.1-8b --gpu h100-sxm-80gb --gpus 8 --job lora --stack hf-trainer --steps 100"
+    job = "--model llama-3.1-8b --gpu h100-sxm-80gb --gpus 8 --job sft --stack hf-trainer --steps 100"
     ran = cli(*shlex.split(f"plan {job}")).out
     estimate = ask(cli, f"estimate {job}")
     bias = estimate["time"]["basis"]["bias"]

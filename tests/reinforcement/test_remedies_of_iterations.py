@@ -169,7 +169,7 @@ def test_what_leaves_the_training_as_it_is_comes_before_what_does_not() -> None:
     assert sorted([other, later, soon], key=advice._by_gain) == [soon, later, other]
     hardware = option(HARDWARE, 1)
     assert sorted([hardware, other, later], key=advice._by_effort) == [later, other, hardware]
-    tight = rolled_out(base().usable_bytes)
+    tight = rolled_out(base().usable_bytes * 1.01)
     assert not tight.roomy
     assert min([option(SHARING, 1, tight), later], key=advice._by_gain) is later
     assert min([option(SHARING, 1, tight), other], key=advice._by_effort) is other

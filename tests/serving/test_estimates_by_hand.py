@@ -110,14 +110,14 @@ def test_room_beside_one_request_decides_how_close_it_is() -> None:
     assert one.headroom_bytes == pytest.approx(usable - one.peak_bytes, abs=1)
     assert one.cache_bytes == one.pool_bytes
     assert (one.usable_gib, one.headroom_gib) == (usable / 2**30, one.headroom_bytes / 2**30)
-    for room, margin in ((MEMORY_ERROR_SHARE * 0.99, "tight"), (MEMORY_ERROR_SHARE * 1.01, "headroom")):
+    for room, roomy in ((0.0, False), (MEMORY_ERROR_SHARE, True)):
         pool = one.request_bytes + room * usable
         memory = replace(one.memory, pool_bytes=np.array([pool]))
         close = altered(one, memory=memory)
-        assert (close.margin, close.roomy) == (margin, margin == "headroom")
+        assert close.roomy is roomy, room
         assert close.fit_probability == chance(MEMORY_SPREAD, usable / (usable - (pool - close.request_bytes)))
     gone = at_work(fits=False)
-    assert (gone.margin, gone.roomy) == ("over", False)
+    assert not gone.roomy
     assert gone.fit_probability == chance(MEMORY_SPREAD, usable / gone.peak_bytes)
 
 

