@@ -102,7 +102,8 @@ def words_on_memory(said: Sequence[Said]) -> str:
     words, ran = np.array([word for _, word, _ in said]), np.array([ran for *_, ran in said])
 
     def share(of: NDArray[np.bool_], among: NDArray[np.bool_]) -> str:
-        rows, alike = ((of & among) @ each / max(among @ each, 1e-9) for each in (np.ones(len(said)), weights))
+        both = np.ones(len(said)), weights
+        rows, alike = (float((of & among) @ each) / max(float(among @ each), 1e-9) for each in both)
         return f"{rows:5.1%} (alike {alike:5.1%})"
 
     fits, tight, no = (words == word for word in (FITS, TIGHT, DOES_NOT_FIT))

@@ -37,7 +37,9 @@ def replicas(records: Iterable[Record], count: int) -> list[Record]:
         if one.concurrency and one.input_len and one.output_len and one.measured.ttft_ms and one.measured.tpot_ms:
             kinds[one.stack, one.gpu, one.model].append(one)
     middle = [
-        sorted(kind, key=lambda one: (one.concurrency, one.input_len, one.output_len, one.id))[len(kind) // 2]
+        sorted(kind, key=lambda one: (one.concurrency or 0, one.input_len or 0, one.output_len or 0, one.id))[
+            len(kind) // 2
+        ]
         for _, kind in sorted(kinds.items(), key=str)
         if len(kind) >= SEVERAL
     ]
@@ -52,18 +54,22 @@ def sized(record: Record, times: int, registry: RecordRegistry) -> tuple[float, 
     ------
     InputError : why the record cannot be answered
     """
+    measured = record.measured
+    assert record.concurrency
+    assert measured.ttft_ms
+    assert measured.tpot_ms
     asked = build_inference(record, registry).values
     gpus, requests = asked.pop("gpus", 1), asked.pop("serve.requests", None)
     asked |= {
         "serve.concurrency": times * record.concurrency,
         "serve.requests": times * requests if requests else None,
         "serve.percentile": MEDIAN,
-        "limits.max_ttft_s": HEADROOM * record.measured.ttft_ms * MILLI,
-        "limits.max_tpot_s": HEADROOM * record.measured.tpot_ms * MILLI,
+        "limits.max_ttft_s": HEADROOM * measured.ttft_ms * MILLI,
+        "limits.max_tpot_s": HEADROOM * measured.tpot_ms * MILLI,
     }
     found = size(resolve(read_scenario(None, {key: value for key, value in asked.items() if value}, {}), registry))
     limits = summarise(found).verdict.limits
-    said = ", ".join(f"{one.name} {one.value / one.limit:.2f} {one.certainty}" for one in limits)
+    said = ", ".join(f"{one.name} {(one.value or 0.0) / one.limit:.2f} {one.certainty}" for one in limits)
     text = f"{found.gpus / gpus:4.1f} replicas of {gpus} GPUs  {record.stack} {record.gpu} {record.id}: {said}"
     return found.gpus / gpus, all(one.certainty == SURE for one in limits), text
 
