@@ -15,7 +15,7 @@ from held_out import record_held_out
 
 from xe_sizer.evidence.records import Record
 from xe_sizer.evidence.statistics import WEIGHTED, source_weights, summaries, weighted_quantile
-from xe_sizer.result.accuracy import Accuracy, Prediction, Skipped, Summary
+from xe_sizer.result.accuracy import Accuracy, FixedEfficiency, Prediction, Skipped, Summary
 
 UNEXPLAINED = Path(__file__).parent / "unexplained.yaml"
 LEAST = 4  # runs of a group that is shown
@@ -107,8 +107,17 @@ def _in_short(mine: Sequence[Prediction]) -> Iterable[str]:
     if spans:
         middle = weighted_quantile(np.array(spans), source_weights([each.source for each in mine]), 0.5)
         yield from (percent(one.interval_coverage), f"{middle:.2f}")
-    if rule := one.fixed_efficiency:
+    if rule := _fixed_efficiency(mine):
         yield from (percent(rule.median_abs_error), percent(rule.p90_abs_error), percent(rule.gain, "+"))
+
+
+def _fixed_efficiency(mine: Iterable[Prediction]) -> FixedEfficiency | None:
+    """What a fixed efficiency makes of the runs whose FLOPs are those of parameters; None where there are none.
+
+    An iteration of reinforcement learning is none of them.
+    """
+    simple = [one for one in mine if one.at_peak_s]
+    return _weighted(simple).fixed_efficiency if simple else None
 
 
 def _weighted(mine: Sequence[Prediction]) -> Summary:
@@ -156,21 +165,19 @@ def in_a_table(records: Sequence[Prediction], out: Collection[str]) -> str:
     known = [one for one in records if not one.guessed]
     cells: list[tuple[str, list[str]]] = []
     for quantity, name in (("step_time", "step times"), ("peak_memory", "memory peaks")):
-        found = [
-            _weighted([one for one in known if one.quantity == quantity and (one.id in out) == held])
-            for _, held in PARTS
-        ]
+        parts = [[one for one in known if one.quantity == quantity and (one.id in out) == held] for _, held in PARTS]
+        found = [_weighted(mine) for mine in parts]
         cells.append((f"half of the {name} are within", [percent(one.median_abs_error) for one in found]))
         cells.append(("nine in ten are within", [percent(one.p90_abs_error) for one in found]))
         if quantity == "step_time":
-            rules = [one.fixed_efficiency for one in found]
+            rules = [_fixed_efficiency(mine) for mine in parts]
             medians = [percent(rule.median_abs_error) if rule else "" for rule in rules]
-            cells.append(("half, with the one efficiency that fits these runs best", medians))
+            cells.append(("half, by a fixed efficiency that is chosen to fit these runs best", medians))
     verdicts = [[one for one in known if one.quantity == "oom" and (one.id in out) == held] for _, held in PARTS]
     cells.append(("fit verdicts that are right", [percent(_right(mine)) for mine in verdicts]))
     cells.append(("runs that went out of memory, and those called a fit", [_missed(mine) for mine in verdicts]))
     header = ("", "publications that development looked at", "publications left out of it")
-    return table(header, [(name, *values) for name, values in cells])
+    return table(header, [(name, *(value.replace("%", " %") for value in values)) for name, values in cells])
 
 
 def publications(records: Sequence[Prediction], quantity: str) -> str:
