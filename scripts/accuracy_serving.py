@@ -60,7 +60,7 @@ def _origins(records: list[Record]) -> list[str]:
             f"by the others alone, of the measured figures lie inside: {'; '.join(ranges)}."
         ),
         "### Left out, round by round",
-        *round_by_round(yaml.safe_load(FROZEN.read_text(encoding="utf-8")), "inference"),
+        round_by_round(yaml.safe_load(FROZEN.read_text(encoding="utf-8")), "inference"),
     ]
 
 

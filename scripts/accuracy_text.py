@@ -50,11 +50,11 @@ def origins(inside: float, width: float) -> list[str]:
             f"is the aim; half of the ranges have a high end that is at most {width:.2f} times the low one."
         ),
         "### Left out, round by round",
-        *round_by_round(rounds, "training"),
+        round_by_round(rounds, "training"),
     ]
 
 
-def round_by_round(rounds: Iterable[dict[str, Any]], wing: str) -> list[str]:
+def round_by_round(rounds: Iterable[dict[str, Any]], wing: str) -> str:
     """Sums over the publications that each draw left out, as they were when they were taken."""
     cells = [
         (
@@ -65,4 +65,4 @@ def round_by_round(rounds: Iterable[dict[str, Any]], wing: str) -> list[str]:
         for row in one.get(wing, ())
     ]  # fmt: skip
     header = ("drawn", "which", "runs", "publications", "median error", "90 % below", "bias")
-    return [table(header, cells, words=("which",))]
+    return table(header, cells, words=("which",))

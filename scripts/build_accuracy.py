@@ -127,7 +127,7 @@ def _change(without: float, every: float) -> float:
 
 def trained(records: list[Record], accuracy: Accuracy) -> list[str]:
     """Sections on training."""
-    runs = [run for run in collect_runs(records) if not run.guessed]
+    alone = runs_left_out([run for run in collect_runs(records) if not run.guessed])
     out = {record.id for record in records if record_held_out(record)}
     looked_at = [one for one in accuracy.records if one.id not in out]
     shown = summaries(looked_at)
@@ -137,7 +137,7 @@ def trained(records: list[Record], accuracy: Accuracy) -> list[str]:
     return [
         "## Training",
         counted(records),
-        *origins(runs_left_out(runs).coverage(), runs_left_out(runs).median_width()),
+        *origins(alone.coverage(), alone.median_width()),
         "### Time of a step in short", in_short(accuracy.records, "step_time", out),
         "### Peak memory in short", in_short(accuracy.records, "peak_memory", out),
         "### Verdicts in short", verdicts_in_short(accuracy.records, out),

@@ -65,6 +65,12 @@ def test_a_batch_that_micro_batches_make_is_that_of_all_replicas() -> None:
     assert accumulated.optimizer_steps == 1
 
 
+def test_the_trainer_has_the_optimizer_that_the_resolved_scenario_names() -> None:
+    """torchtune's recipe for one GPU has another one than its recipes for several."""
+    one = sized(model="llama-3.2-1b", stack="torchtune", gpus=1)
+    assert one.resolved.values.optimizer == one.resolved.job.optimizer.name == "paged-adamw-8bit"
+
+
 def test_the_resolved_scenario_has_the_gpus_of_both_pools() -> None:
     apart = answer(rollout__gpus=4)
     assert apart.scenario["gpus"] == 8

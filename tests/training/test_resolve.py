@@ -12,8 +12,9 @@ from xe_sizer.graph.inputs import LowRank
 from xe_sizer.profiles.catalogue import load_stack
 from xe_sizer.profiles.finder import BUILT_IN
 from xe_sizer.scenario.read import read_scenario
+from xe_sizer.scenario.scenario import Scenario
 from xe_sizer.training.layout import OFFLOAD, RECOMPUTE
-from xe_sizer.training.resolve import resolve
+from xe_sizer.training.resolve import rearranged, resolve
 
 BASE: dict[str, object] = {"model": "llama-2-7b"}
 
@@ -223,3 +224,15 @@ def test_torchtune_s_recipe_for_one_gpu_pages_its_optimizer(
 ) -> None:
     """full_finetune_single_device has PagedAdamW8bit; recipes of several GPUs and of adapters have AdamW."""
     assert job("llama-2-7b", kind, "torchtune", gpus=gpus, **flags).optimizer.name == optimizer
+
+
+def test_a_second_gpu_makes_another_job_of_one_whose_optimizer_goes_by_the_gpus() -> None:
+    """Advice on more GPUs must not keep the optimizer of one."""
+    asked = {"model": "llama-2-7b", "job": "sft", "gpu": "a100-sxm-80gb", "train.global_batch": 8, "train.steps": 10}
+
+    def scenario(stack: str, gpus: int) -> Scenario:
+        return read_scenario(None, {**asked, "stack": stack, "gpus": gpus}, {})
+
+    for stack, kept in (("torchtune", False), ("litgpt", True)):
+        one = resolve(scenario(stack, 1), REGISTRY)
+        assert (rearranged(one, scenario(stack, 2), REGISTRY) is not None) is kept

@@ -34,7 +34,7 @@ from xe_sizer.training.methods.preferences import ADAPTERS_OFF, COPY, NONE, PREC
 from xe_sizer.training.padding import PACKED
 from xe_sizer.training.resolve import find_optimizer, find_setup, find_stack, resolve_batch, resolve_setup
 from xe_sizer.training.token_lengths import histogram_lengths
-from xe_sizer.training.workload import DEFAULT_STEPS, Workload, cut_samples
+from xe_sizer.training.workload import DEFAULT_STEPS, Workload, assumes_batch, cut_samples
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -160,18 +160,15 @@ NO_MODEL = "none"
 """Word for a reward model where a verifier rates answers."""
 
 
-def resolve(scenario: Scenario, registry: Registry) -> ResolvedReinforcement:
+def resolve(scenario: Scenario, registry: Registry, replicas: int | None = None) -> ResolvedReinforcement:
     """Everything that sizing an iteration needs.
+
+    replicas : those that make the global batch, where it follows the layout
 
     Raises
     ------
     InputError : every unknown name, and every contradiction with model, hardware, stack or engine
     """
-    return _resolved(scenario, registry)
-
-
-def _resolved(scenario: Scenario, registry: Registry, replicas: int | None = None) -> ResolvedReinforcement:
-    """As `resolve`; replicas : those that make the global batch, where it follows the layout."""
     method = METHODS[scenario.values.job or ""].rollout
     assert method is not None
     problems: list[Problem] = []
@@ -191,14 +188,15 @@ def _resolved(scenario: Scenario, registry: Registry, replicas: int | None = Non
     engine = collect(problems, engine_on, server, name, where, registry)
     formats = collect(problems, _formats, scenario, engine, model, server) if engine and server else None
     problems += conflicts(AskedIterations(scenario, model, server, method, settings, stack, formats), ENGINE_RULES)
-    optimizer = collect(problems, find_optimizer, scenario, registry, stack) if setup else None
+    optimizer = collect(problems, find_optimizer, scenario, registry, setup.stack) if setup else None
     if setup is None or optimizer is None:
         raise InputError(in_reading_order(dict.fromkeys(problems), scenario))
     batch, at_replicas = _batch(provenance, setup, settings, registry, replicas)
-    work = iteration_work(provenance, setup, settings, _iterations(scenario, settings), batch)
+    iterations = _iterations(scenario, settings)
+    work = iteration_work(provenance, setup, settings, iterations, batch)
     trainer = collect(problems, resolve_setup, provenance, setup, optimizer, work)
     reference = collect(problems, _reference, scenario, setup.method, settings, method)
-    critic = collect(problems, _critic, scenario, registry, setup, optimizer, work) if method.critic else None
+    critic = collect(problems, _critic, scenario, registry, setup, beside, optimizer, work) if method.critic else None
     reward = collect(problems, _reward, scenario, registry, method, setup.model)
     if problems or not (trainer and model and server and engine and formats):
         raise InputError(in_reading_order(dict.fromkeys(problems), scenario))
@@ -219,7 +217,7 @@ def _resolved(scenario: Scenario, registry: Registry, replicas: int | None = Non
         critic=critic,
         reference=reference,
         reward=reward,
-        iterations=_iterations(scenario, settings),
+        iterations=iterations,
         ways=_ways(settings),
     )
 
@@ -228,12 +226,11 @@ def _batch(
     provenance: Provenance, setup: Setup, settings: Settings, registry: Registry, replicas: int | None
 ) -> tuple[int, Callable[[int], ResolvedTraining] | None]:
     """The batch of an optimizer step: as given, as micro-batches make it, or all answers of an iteration."""
-    train = provenance.scenario.values.train
-    made = train.micro_batch is not None and train.grad_accum is not None
-    answers = None if made else max(round(settings.trained), 1)
+    scenario = provenance.scenario
+    answers = max(round(settings.trained), 1) if assumes_batch(scenario) else None
 
     def again(count: int) -> ResolvedTraining:
-        return _resolved(provenance.scenario, registry, count).trainer
+        return resolve(scenario, registry, count).trainer
 
     return resolve_batch(provenance, setup, again, replicas, answers)
 
@@ -314,13 +311,20 @@ def _reference(scenario: Scenario, trained: Method, settings: Settings, method: 
     return Frozen(REFERENCE, copies=int(chosen == COPY))
 
 
-def _critic(scenario: Scenario, registry: Registry, setup: Setup, optimizer: Optimizer, work: Workload) -> Job:
-    """The training of the critic: the same sequences, and a head of one value. Raises InputError."""
+def _critic(
+    scenario: Scenario, registry: Registry, setup: Setup, beside: int | None, optimizer: Optimizer, work: Workload
+) -> Job:
+    """The training of the critic: the same sequences, and a head of one value; `beside` as of `find_setup`.
+
+    Raises
+    ------
+    InputError : a model that nobody knows, or that the layout or the stack cannot train
+    """
     asked, provenance = scenario.values.train.critic_model, Provenance(scenario, registry)
     if asked is not None:
         path, problems = relative(scenario, "train.critic_model", asked), list[Problem]()
         model = registry.model(path, partial(scenario.locate, ("train", "critic_model")))
-        found = find_setup(provenance, registry, problems, model, setup.server, setup.stack)
+        found = find_setup(provenance, registry, problems, model, setup.server, setup.stack, beside)
         if found is None:
             raise InputError(problems)
         setup = found

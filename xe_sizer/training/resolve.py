@@ -746,8 +746,8 @@ def resolve_without_serving(scenario: Scenario, registry: Registry) -> ResolvedT
 def rearranged(resolved: ResolvedTraining, scenario: Scenario, registry: Registry) -> ResolvedTraining | None:
     """The same job on other GPUs of its kind, or under another layout, as a changed scenario has them.
 
-    None where the change makes another job of it: a batch that nobody gave may depend on the GPUs; or where their
-    number is open.
+    None where the change makes another job of it: a batch that nobody gave may depend on the GPUs, and so may the
+    optimizer; or where their number is open.
 
     Raises
     ------
@@ -760,6 +760,8 @@ def rearranged(resolved: ResolvedTraining, scenario: Scenario, registry: Registr
     if problems:
         raise InputError(in_reading_order(problems, scenario))
     if gpus is None or global_batch(scenario, gpus, job.stack) != job.global_batch:
+        return None
+    if job.stack.defaults.single_gpu_optimizer and (gpus == 1) != (resolved.gpus == 1):
         return None
     return replace(resolved, scenario=scenario, fixed=fixed_layout(scenario.values), gpus=gpus)
 

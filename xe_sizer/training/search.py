@@ -511,8 +511,8 @@ def _candidates_on(
     """The best layout on each of the numbers of GPUs over which the global batch can be split."""
     rules = replace(resolved.rules, every_way=every_way)
     chunks, in_limits = layout_chunks(rules, counts, CANDIDATES_CHUNK), partial(keeps_limits, resolved)
-    headrooms = resolved.min_headroom_bytes, resolved.recommended_bytes
-    best = frontier(resolved.job, chunks, headrooms[0], progress, in_limits, headrooms[1])
+    room, spare = resolved.min_headroom_bytes, resolved.recommended_bytes
+    best = frontier(resolved.job, chunks, room, progress, in_limits, spare)
     skipped = without_groups(rules, counts)
     tried = tuple(count for count in counts if count not in skipped)
     sized = []
