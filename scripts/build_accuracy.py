@@ -32,6 +32,7 @@ from accuracy_text import origins, table
 from held_out import record_held_out
 
 from xe_sizer.evidence.calibrate import (
+    ALIKE,
     MemoryFits,
     Reliability,
     brier,
@@ -63,7 +64,8 @@ def certainty(records: list[Record]) -> list[str]:
     """How far the probability that memory suffices can be believed, publications left out."""
     peaks = list(collect_peaks(records))
     chances, spreads = left_out(peaks), spreads_left_out(peaks)
-    best, scores = MemoryFits(peaks).best, brier(peaks, chances, spreads)
+    fits, scores = MemoryFits(peaks), brier(peaks, chances, spreads)
+    best = fits.best
     known = brier([peak for peak in peaks if not peak.guessed], chances, spreads)
     spread, runs, sources = fit_spread(peaks)
     below = [(f"{share:.0%}", f"{found:.0%}") for share, found in peaks_below(peaks, spreads).items()]
@@ -74,12 +76,14 @@ def certainty(records: list[Record]) -> list[str]:
     return [
         "### How sure is a fit?",
         (f"The probability that a run goes out of memory is {best.least:.3f} + {1.0 - 2.0 * best.least:.3f} "
-        f"Phi(ln(peak / card) / s), with the cautious peak of the verdict and s = {best.below:.2f} where it is smaller "
-        f"than the card, {best.above:.2f} where it is larger, and {best.widening:.1f} times that where lengths, batch "
-        "or micro-batch are guessed. These numbers are fitted to runs that say whether they ran, publications weighted "
-        "alike; below, each publication is judged by numbers fitted to the others. That a peak as large as the card "
-        "is an even chance is chosen: a run that failed is seldom published, so more of those that were published ran. "
-        "Brier scores (lower is better; 0.25 is a coin):"),
+        f"Phi(ln(peak / {best.centre:.3f} of the card) / s), with the cautious peak of the verdict and s = "
+        f"{best.spread:.2f}, {best.widening:.1f} times that where lengths, batch or micro-batch are guessed. These "
+        "numbers are fitted to runs that say whether they ran, those of a publication taken as correlated by "
+        f"{ALIKE:.1f}; below, each publication is judged by numbers fitted to the others. A share of {fits.odd:.0%} "
+        "ran whatever they are said to need, as they did not do what their description says (recomputation, "
+        "offloading and fused losses are often left out); the fit allows for them, and the probability that reports "
+        "show leaves them out, since a scenario says what it does. So more of those that are said not to fit ran than "
+        "the probability says. Brier scores (lower is better; 0.25 is a coin):"),
         table(("said by", "all runs", "without guessed ones"), [
             (name, f"{score:.3f}", f"{alone:.3f}") for (name, score), alone in zip(pairs, of_known, strict=True)
         ]),

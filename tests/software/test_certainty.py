@@ -47,13 +47,13 @@ def test_a_side_without_spread_holds_its_half_in_the_middle() -> None:
     assert EXACT.probability([0.999, 1.0, 1.001]).tolist() == [0.0, 1.0, 1.0]
 
 
-CHANCE = MemoryChance(below=0.2, above=0.8, least=0.01, widening=2.0, centre=1.1)
+CHANCE = MemoryChance(spread=0.2, least=0.01, widening=2.0, centre=1.1)
 
 
 @pytest.mark.parametrize("ratio", [0.3, 0.9, 1.0, 1.5, 4.0])
 @pytest.mark.parametrize("guessed", [False, True])
 def test_the_chance_of_going_out_of_memory_is_what_its_equation_says(ratio: float, guessed: bool) -> None:
-    spread = (0.2 if ratio < 1.1 else 0.8) * (2.0 if guessed else 1.0)
+    spread = 0.2 * (2.0 if guessed else 1.0)
     expected = 0.01 + 0.98 * NormalDist().cdf(math.log(ratio / 1.1) / spread)
     assert float(CHANCE.out_of_memory(ratio, guessed)) == pytest.approx(expected, rel=1e-9)
     assert float(CHANCE.probability(1 / ratio)) == pytest.approx(1 - float(CHANCE.out_of_memory(ratio)), rel=1e-9)

@@ -65,6 +65,19 @@ def source_weights(sources: Sequence[str]) -> NDArray[np.float64]:
     return np.array([1.0 / counts[source] for source in sources])
 
 
+def cluster_weights(sources: Sequence[str], alike: float) -> NDArray[np.float64]:
+    """Weight of each record where those of a source are correlated by `alike` [-].
+
+        w = 1 / (1 + (n - 1) r)    with n records of the source
+
+    1 makes every source count once, 0 every record.
+
+    Source: design effect of clusters, L. Kish, Survey Sampling (1965), section 5.4.
+    """
+    counts = Counter(sources)
+    return np.array([1.0 / (1.0 + (counts[source] - 1) * alike) for source in sources])
+
+
 def _summary(group: str, quantity: str, predictions: Sequence[Prediction], weights: NDArray[np.float64]) -> Summary:
     publications = len({prediction.source for prediction in predictions})
     if quantity == "oom":

@@ -107,14 +107,13 @@ EXACT = Spread(1.0, 1.0)
 class MemoryChance(Immutable, eq=True):
     """How likely memory suffices, by the room that the cautious peak of a verdict leaves.
 
-    below, above : spread of the logarithm of need over memory below the centre, and above it [-]
+    spread : of the logarithm of need over memory, about the centre [-]
     least : share of the runs that turn out otherwise whatever they are said to need [-]
     widening : factor on either spread where lengths, batch or micro-batch are a guess [-]
     centre : need over memory at which one run in two ends [-]
     """
 
-    below: float
-    above: float
+    spread: float
     least: float
     widening: float = 1.0
     centre: float = 1.0
@@ -122,15 +121,14 @@ class MemoryChance(Immutable, eq=True):
     @property
     def of_a_guess(self) -> MemoryChance:
         """The chance where lengths, batch or micro-batch are a guess."""
-        return replace(self, below=self.below * self.widening, above=self.above * self.widening, widening=1.0)
+        return replace(self, spread=self.spread * self.widening, widening=1.0)
 
     def out_of_memory(self, ratio: ArrayLike, guessed: ArrayLike = False) -> Array:
         """The probability that a run goes out of memory.
 
             P = f + (1 - 2 f) Phi(ln(r / c) / s)
 
-        with f = `least`, c = `centre`, and s = `below` for r < c, else `above`, times `widening` where something is
-        guessed. The peak is a cautious one, so that a run which is said to need a little more than there is may run.
+        with f = `least`, c = `centre`, and s = `spread`, times `widening` where something is guessed.
 
         Parameters
         ----------
@@ -141,12 +139,12 @@ class MemoryChance(Immutable, eq=True):
         -------
         ndarray of float, of the arguments' common shape [-]
 
-        Source: f, c, both s and the widening are fitted to what became of published runs, publications alike
-        (scripts/build_residuals.py).
+        Source: f, c, s and the widening are fitted to what became of published runs (scripts/build_residuals.py;
+        evidence/calibrate.py says how).
         """
         with np.errstate(divide="ignore"):
             log = np.log(np.asarray(ratio, dtype=float) / self.centre)
-        spread = np.where(log < 0.0, self.below, self.above) * np.where(guessed, self.widening, 1.0)
+        spread = self.spread * np.where(guessed, self.widening, 1.0)
         return np.asarray(self.least + (1.0 - 2.0 * self.least) * _phi(log / spread))
 
     def probability(self, room: ArrayLike) -> Array:
@@ -164,14 +162,14 @@ class MemoryChance(Immutable, eq=True):
     def quantile(self, probability: float) -> float:
         """The room that suffices with a probability; inverse of `probability` [-].
 
-            room = exp(s Phi^-1((p - f) / (1 - 2 f))) / c    with s = `below` for p >= 0.5, else `above`
+            room = exp(s Phi^-1((p - f) / (1 - 2 f))) / c
 
         Infinite where so much is never reached, 0 where less is never possible.
         """
         share = (probability - self.least) / (1.0 - 2.0 * self.least)
         if not 0.0 < share < 1.0:
             return math.inf if share > 0.0 else 0.0
-        return math.exp((self.below if share >= 0.5 else self.above) * _score(share)) / self.centre
+        return math.exp(self.spread * _score(share)) / self.centre
 
 
 def _score(share: float) -> float:
