@@ -345,3 +345,10 @@ def test_quantised_weights_that_autograd_keeps_expanded() -> None:
     assert plain == pytest.approx([whole, whole, whole, layer, 0, 0], rel=1e-4)
     again = course(ledger(made, recompute=2), "dequantised weights")
     assert again == pytest.approx([0, 0, layer, layer, 0, 0], rel=1e-4)
+
+
+def test_reentrant_recomputation_holds_what_frozen_layers_read() -> None:
+    """Hidden state and gradient in bfloat16 of each recomputed layer; at the first layer's backward all but its own."""
+    held = course(ledger(lora("hf-trainer@4.50", lora__dropout=0), recompute=2, zero=3, dp=8), "inputs held by FSDP")
+    state = 2 * 2 * TOKENS * HIDDEN
+    assert held == pytest.approx([0, 0, 0, (LAYERS - 1) * state, LAYERS * state, 0])

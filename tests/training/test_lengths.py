@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from pathlib import Path
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 import xe_sizer
 from xe_sizer.errors import InputError
+from xe_sizer.training import token_lengths
 from xe_sizer.training.padding import (
     LONGEST_IN_GLOBAL_BATCH,
     LONGEST_IN_MICRO_BATCH,
@@ -373,3 +375,17 @@ def test_unpadded_micro_batches_are_sums_of_samples() -> None:
     assert out.critical_tokens == pytest.approx(drawn.reshape(200, -1, 8).max(axis=2).mean(), rel=0.05)
     assert out.longest_tokens == pytest.approx(drawn.max(axis=1).mean(), rel=0.25)
     assert out.padding_share == 0
+
+
+def test_without_a_maximum_the_longest_is_the_median_longest_of_a_log_normal() -> None:
+    """Of n draws with mean m the median longest is m exp(z s - s^2 / 2), with z = Phi^-1(2^(-1/n))."""
+    n, mean, sigma = 1000, 500.0, token_lengths.ASSUMED_SIGMA
+    z = NormalDist().inv_cdf(0.5 ** (1 / n))
+    found = statistics_lengths(n, mean)
+    assert found.lengths.max() == pytest.approx(mean * math.exp(z * sigma - sigma**2 / 2))
+    assert found.mean == pytest.approx(mean)
+
+
+def test_a_mean_as_short_as_the_shortest_has_samples_of_that_length_only() -> None:
+    found = statistics_lengths(100, 64.0, 64, 512)
+    assert (found.lengths.tolist(), found.probabilities.tolist()) == ([64.0, 512.0], [1.0, 0.0])

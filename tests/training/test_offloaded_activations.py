@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from tests.cases import ask, job, layouts
 from xe_sizer.errors import InputError
 from xe_sizer.evidence.names import RecordRegistry
 from xe_sizer.evidence.records import Batch, Record
 from xe_sizer.evidence.training_scenario import build_scenario
+from xe_sizer.laws.collectives import copy_time_s
 from xe_sizer.training.layout import OFFLOAD, RECOMPUTE, can_offload, offloaded_parts
 from xe_sizer.training.memory import memory_ledger
 from xe_sizer.training.search import size
@@ -148,3 +150,12 @@ def test_other_micro_batches_keep_the_layers_that_stay() -> None:
 def test_a_number_of_layers_needs_activations_that_leave() -> None:
     with pytest.raises(InputError, match="no layers are offloaded"):
         ask({"model": "llama-2-7b", "stack": "megatron-lm", "job": "sft", "layout.offload_layers": 4})
+
+
+def test_kernels_that_hide_nothing_expose_every_layer_s_copies() -> None:
+    """All 32 layers go out and come back at the host's rate."""
+    one = job("llama-2-7b", stack="generic", **LONG)
+    slow = replace(one, stack=replace(one.stack, overlap=replace(one.stack.overlap, sharding=0.0)))
+    line = timeline(slow, layouts(recompute=2, offload=ACTIVATIONS))
+    expected = 2 * float(copy_time_s(LAYERS * LAYER_INPUT_BYTES, one.server.pcie_bytes_per_s))
+    assert float(line.components[TRANSFERS][0]) == pytest.approx(expected, rel=1e-3)

@@ -348,3 +348,17 @@ def test_whether_so_few_gpus_have_to_offload(here: bool, offload: int, fewest: b
         found, choice=replace(found.choice, evaluation=Evaluation(found.choice.job, moved)), minimum_gpus=few
     )
     assert asked.minimum_offloads is expected
+
+
+def test_frozen_weights_take_what_a_step_takes_longer_with_them() -> None:
+    """A reference model's passes, in a step on one GPU without exchanges, are its row."""
+    found = sized(job="dpo", gpus=8, **STEPS)
+    (row,) = summarise(found).beside
+    passes = float(found.timeline.components["frozen forward"][0])
+    assert row.seconds == pytest.approx(passes, rel=0.2)
+    assert 0 < row.seconds < 0.5 * found.step_s
+
+
+@pytest.mark.parametrize(("kind", "alike"), [("lora", "adapters"), ("sft", "sft"), ("pretrain", "pretrain")])
+def test_published_runs_that_are_alike_are_found_by_adapters_first(kind: str, alike: str) -> None:
+    assert sized(job=kind, gpus=8, **STEPS).resolved.job.method.evidence == alike
