@@ -49,6 +49,11 @@ def test_an_optimizer_step_takes_all_answers_unless_something_is_stated() -> Non
     assert asked(batch=Batch(prompts=16, group=8, total=512)).flags["train.global_batch"] == 128
 
 
+def test_what_prompts_and_answers_are_cut_at_is_the_longest_sequence() -> None:
+    assert asked(max_prompt_len=1024).flags["train.seq_len"] == 1024 + 2048
+    assert "train.seq_len" not in asked(max_prompt_len=1024, max_output_len=None).flags
+
+
 def test_lengths_that_are_not_stated_are_a_guess() -> None:
     found = asked(input_len=None, output_len=None)
     assert found.guessed

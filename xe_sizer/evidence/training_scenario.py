@@ -695,6 +695,8 @@ def _rollout_lengths(record: Record, flags: Flags) -> None:
     flags.put("rollout.input_tokens", inputs)
     flags.put("rollout.output_tokens", outputs)
     flags.put("rollout.max_output_tokens", record.max_output_len)
+    if record.max_prompt_len and record.max_output_len:
+        flags.put("train.seq_len", record.max_prompt_len + record.max_output_len)
 
 
 def _pools(record: Record, flags: Flags) -> None:
