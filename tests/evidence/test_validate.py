@@ -172,7 +172,7 @@ def test_a_tenth_of_all_shipped_records_is_predicted() -> None:
     """Every kind of record: of training, services, encoders, pictures, preferences and answers of the model itself."""
     records = read_all([DATA]).records[::10]
     found = validate(records)
-    assert all(entry.reason.startswith("unknown model") for entry in found.skipped)
+    assert all(entry.reason.startswith(("unknown model", "unknown gpu", "nothing measured")) for entry in found.skipped)
     skipped = {entry.id for entry in found.skipped}
     assert len(skipped) < 0.1 * len(records)
     assert {p.id for p in found.records} | skipped == {record.id for record in records}
