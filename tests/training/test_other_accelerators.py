@@ -5,14 +5,20 @@ import pytest
 from xe_sizer.evidence.names import choose_stack
 from xe_sizer.evidence.predict import PredictedRecord, predict_records
 from xe_sizer.evidence.records import Batch, LayoutStated, Lora, Measured, Record
+from xe_sizer.training.estimate import TrainingEstimate
+
+
+def predicted(**conditions: object) -> TrainingEstimate:
+    """The run as it is predicted."""
+    record = Record(id="r", measured=Measured(step_time_s=1.0), **conditions)  # type: ignore[arg-type]
+    (found,) = predict_records([record])
+    assert isinstance(found, PredictedRecord)
+    return found.sized
 
 
 def predicted_s(**conditions: object) -> float:
     """Predicted time of a step."""
-    record = Record(id="r", measured=Measured(step_time_s=1.0), **conditions)  # type: ignore[arg-type]
-    (found,) = predict_records([record])
-    assert isinstance(found, PredictedRecord)
-    return found.sized.step_s
+    return predicted(**conditions).step_s
 
 
 def on_gaudi(gpu: str, micro: int, seq_len: int, accumulation: int = 1) -> float:
@@ -36,6 +42,24 @@ def test_long_steps_on_gaudi_3_take_about_six_tenths_of_those_on_gaudi_2() -> No
     two, three = on_gaudi("gaudi2", 16, 512), on_gaudi("gaudi3", 16, 512)
     assert three / two == pytest.approx(0.536 / 0.868, rel=0.1)
     assert two == pytest.approx(0.868, rel=0.15)
+
+
+def exchanged_s(**conditions: object) -> float:
+    """Gradients and weights of Gemma 2B between eight Gaudi 2."""
+    layout = LayoutStated(dp=8, zero=conditions.pop("zero"))  # type: ignore[arg-type]
+    found = predicted(
+        job="pretrain", stack="optimum-habana", model="gemma-2b", gpu="gaudi2", gpus=8, seq_len=1024, packing=True,
+        batch=Batch(micro=4, total=32), layout=layout, **conditions,
+    )  # fmt: skip
+    return found.component_s["data-parallel communication"]
+
+
+def test_whole_gradients_are_reduced_on_gaudi_where_deepspeed_scatters_none() -> None:
+    """reduce_scatter is off in its DeepSpeed configurations: an all-reduce and an all-gather, three parts of 7/8."""
+    first, second = exchanged_s(backend="deepspeed", zero=1), exchanged_s(backend="deepspeed", zero=2)
+    assert second == pytest.approx(first)
+    parameters, bytes_per_s = 2.506e9, 0.85 * 262.5e9
+    assert second == pytest.approx(3 * 7 / 8 * 2 * parameters / bytes_per_s, rel=0.05)
 
 
 def test_degrees_on_trainium_count_neuroncores() -> None:
