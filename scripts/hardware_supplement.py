@@ -138,8 +138,8 @@ DERIVED = {  # peaks that no datasheet states
 }
 
 GPU_NOTES = {
-    "mi250": "The whole module; software sees two devices of 64 GB with half the peaks each.",
-    "mi250x": "The whole module; software sees two devices of 64 GB with half the peaks each.",
+    "mi250": "The whole module; software sees two devices of 64 GB with half the peaks each, which is mi250-gcd.",
+    "mi250x": "The whole module; software sees two devices of 64 GB with half the peaks each, which is mi250x-gcd.",
     "rtx-4090": "Peaks with fp32 accumulation; with fp16 accumulation they double. Stock drivers have no "
     "peer-to-peer copies.",
     "rtx-5090": "Peaks with fp32 accumulation at the nominal clock; cards clock higher.",

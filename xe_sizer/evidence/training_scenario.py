@@ -435,27 +435,10 @@ def counted_in_devices(record: Record, registry: Registry) -> Record:
 def _accelerator(name: str, registry: Registry) -> tuple[Accelerator, tuple[str, ...]]:
     table = names()
     bare = VENDOR_WORDS.sub("", name.lower()).strip(" -_")
-    half = look_up(table.half_gpus, bare)
-    if half:
-        return _half(registry.accelerator(half), bare), ()
     alias = look_up(table.gpus, bare)
     if alias is not None:
         return registry.accelerator(alias), (f"gpu '{name}' read as {alias}",)
     return registry.accelerator(bare), ()
-
-
-def _half(gpu: Accelerator, name: str) -> Accelerator:
-    """One of the two devices that a module shows to software."""
-    peaks = {precision: peak / 2 for precision, peak in gpu.peak_flops_per_s.items()}
-    return replace(
-        gpu,
-        name=name,
-        memory_bytes=gpu.memory_bytes / 2,
-        memory_bandwidth_bytes_per_s=gpu.memory_bandwidth_bytes_per_s / 2,
-        peak_flops_per_s=peaks,
-        tdp_w=gpu.tdp_w / 2 if gpu.tdp_w else None,
-        link=replace(gpu.link, one_way_bytes_per_s=gpu.link.one_way_bytes_per_s / 2) if gpu.link else None,
-    )
 
 
 def _link_text(interconnect: Any) -> dict[str, str]:
