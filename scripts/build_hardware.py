@@ -22,7 +22,7 @@ Row = dict[str, str]
 
 def read(path: Path) -> list[Row]:
     with path.open(encoding="utf-8", newline="") as stream:
-        return list(csv.DictReader(stream))
+        return [row for row in csv.DictReader(stream) if not row.get("id", "").startswith(extra.BY_HAND)]
 
 
 def number(text: str) -> float | int | None:

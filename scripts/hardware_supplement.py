@@ -39,8 +39,10 @@ GENERATIONS = (  # first matching prefix
     ("gaudi2", "gaudi2"),
     ("gaudi3", "gaudi3"),
     ("tpu", "tpu"),
-    ("trainium", "trainium"),
 )
+
+# Whose profiles are written by hand: the tables count chips, software counts NeuronCores.
+BY_HAND = ("trainium", "aws-trn")
 
 # Rate to the host [GB/s, one direction] of superchips, which have no PCIe link to it.
 HOST_RATES = {"gh200-96gb": 450, "gh200-144gb": 450, "gb200": 225, "gb300": 225}
@@ -99,7 +101,10 @@ PATCHES: dict[str, Patch] = {
         "usable_source": ("", ""),
         "int8_tops": ("", ""),
     },
-    "mi250": {"scaleup_onedir_gbs": ("350", "link rate: that of the MI250X")},
+    # Of the matrix units, which rocBLAS uses in float32 too (AMD CDNA 2 white paper); tables have that of vectors.
+    "mi210": {"fp32_tflops": ("45.3", "")},
+    "mi250": {"scaleup_onedir_gbs": ("350", "link rate: that of the MI250X"), "fp32_tflops": ("90.5", "")},
+    "mi250x": {"fp32_tflops": ("95.7", "")},
     "gaudi2": {"pcie_gen": ("4", _PCIE.format(4)), "pcie_lanes": ("16", "")},
     "tpu-v4": {
         "scaleup_onedir_gbs": ("300", "link rate: 2400 Gbit/s a chip, from the vendor's public table"),
@@ -113,17 +118,6 @@ PATCHES: dict[str, Patch] = {
         "pcie_lanes": ("16", ""),
     },
     "tpu-v6e": {"pcie_gen": ("3", _PCIE.format(3)), "pcie_lanes": ("16", "")},
-    "trainium1": {
-        "usable_gib": ("32", "memory: 32 GiB as documented, not read from a driver"),
-        "scaleup_onedir_gbs": ("192", "link rate: 384 GB/s both directions, from the vendor's public table"),
-        "pcie_gen": ("4", _PCIE.format(4)),
-        "pcie_lanes": ("16", ""),
-    },
-    "trainium2": {
-        "usable_gib": ("96", "memory: 96 GiB as documented, not read from a driver"),
-        "pcie_gen": ("5", _PCIE.format(5)),
-        "pcie_lanes": ("16", ""),
-    },
 }
 
 DERIVED = {  # peaks that no datasheet states
@@ -144,8 +138,8 @@ DERIVED = {  # peaks that no datasheet states
 }
 
 GPU_NOTES = {
-    "mi250": "The whole module; software sees two devices of 64 GB with half the peaks each.",
-    "mi250x": "The whole module; software sees two devices of 64 GB with half the peaks each.",
+    "mi250": "The whole module; software sees two devices of 64 GB with half the peaks each, which is mi250-gcd.",
+    "mi250x": "The whole module; software sees two devices of 64 GB with half the peaks each, which is mi250x-gcd.",
     "rtx-4090": "Peaks with fp32 accumulation; with fp16 accumulation they double. Stock drivers have no "
     "peer-to-peer copies.",
     "rtx-5090": "Peaks with fp32 accumulation at the nominal clock; cards clock higher.",
@@ -207,6 +201,10 @@ REST_IN_FOUR_BIT = {
     "mi355x": {"floor_us": 12.56, "memory_efficiency": 0.818, "sharpness": 2.77, "cast_bytes_per_element": 7.94}
 }
 _CDNA2 = {"bf16": (0.511, 0.437, _OF_CDNA3)}
+_GAUDI3_STEPS = (
+    "fastest measured product 1243 of 1677 TFLOP/s; sustained: fitted to steps of LoRA on Llama 7B, Gemma 2B and "
+    "RoBERTa-large that Optimum Habana's tests time on Gaudi 2 and 3"
+)
 SUSTAINED: dict[str, dict[str, tuple[float, float, str]]] = {
     "b200": {"fp4": (0.505, 0.369, f"{_FOUR_BIT}.{_B200_NARROW} The rest as in 8 bit, assumed.")},
     "gb200": {
@@ -246,6 +244,14 @@ SUSTAINED: dict[str, dict[str, tuple[float, float, str]]] = {
     "mi250x": _CDNA2,
     "mi250": _CDNA2,
     "mi210": _CDNA2,
+    "gaudi3": {
+        "bf16": (
+            0.741,
+            0.355,
+            _GAUDI3_STEPS,
+        ),
+        "fp8": (0.769, 0.368, "fastest measured product 1289.5 of 1677 TFLOP/s; sustained: as in 16 bit"),
+    },
 }
 _SUSTAINED_IN_TRAINING = (
     "Sustained: 0.92 of linear layers timed by Vidur, fitted to published runs of tuned stacks on A100 and H100."
@@ -419,7 +425,7 @@ STREAMING = {  # share of the bandwidth, and whose smallest kernels give the flo
 }
 
 # What nodes of a generation usually had for each accelerator; 400 Gbit/s where nothing stands here.
-NIC_GBIT_PER_S = {"volta": 100, "ampere": 200, "cdna2": 200, "trainium": 100}
+NIC_GBIT_PER_S = {"volta": 100, "ampere": 200, "cdna2": 200}
 USUAL_NODES: dict[str, dict[str, object]] = {
     "gh200-96gb": {"scale_up": "none", "gpus": 1},
     "gh200-144gb": {"scale_up": "none", "gpus": 1},
@@ -476,7 +482,6 @@ SERVER_PATCHES: dict[str, Patch] = {
     },
     "dell-xe7740-l40s": {"gpus_per_node": ("8", "8 double-width cards, a full chassis")},
     "dell-xe7740-rtxpro6000": {"gpus_per_node": ("8", "8 double-width cards, a full chassis")},
-    "aws-trn1.32xlarge": {"intra_onedir_gbs_per_gpu": ("192", "link rate: that of the Trainium1 profile")},
 }
 LIQUID_COOLED = ("dell-xe9680l-b200",)  # where others with the accelerator are cooled by air
 
@@ -498,7 +503,7 @@ SERVER_PRICES = {
             "aws-g6.xlarge": 0.8048, "aws-g6.12xlarge": 4.6016, "aws-g6.48xlarge": 13.3504, "aws-g6e.xlarge": 1.861,
             "aws-g6e.12xlarge": 10.49264, "aws-g6e.48xlarge": 30.13118, "aws-p3.16xlarge": 24.48,
             "aws-p4d.24xlarge": 21.957642, "aws-p4de.24xlarge": 27.44705, "aws-p5.48xlarge": 55.04,
-            "aws-p5en.48xlarge": 63.296, "aws-trn1.32xlarge": 21.5,
+            "aws-p5en.48xlarge": 63.296,
         },
         "on-demand", "2026-09-24", "us-east-1", _AWS.format("version 20260924211011"),
     ),
@@ -507,7 +512,7 @@ SERVER_PRICES = {
         "on-demand", "2026-07-28", "us-east-1", _AWS.format("of 2026-07-28"),
     ),
     **_offers(
-        {"aws-p5e.48xlarge": 47.76, "aws-trn2.48xlarge": 35.7608},
+        {"aws-p5e.48xlarge": 47.76},
         "capacity-block", "2026-08-01", "all regions", _BLOCKS,
     ),
     **_offers(

@@ -335,7 +335,7 @@ def test_answers_too_long_for_every_replica_are_no_defect(cli: Cli, tmp_path: Pa
     """Answers that spread so widely that no decode replica beside prefill ones ends any."""
     file = tmp_path / "long.yaml"
     file.write_text(
-        "{model: llama-3.1-8b, job: inference, gpu: trainium2, gpus: 13, limits: {max_gpus: 32},\n"
+        "{model: llama-3.1-8b, job: inference, gpu: h20-96gb, gpus: 13, limits: {max_gpus: 32},\n"
         "serve: {concurrency: 4, input_tokens: 46810, output_tokens: 47210, output_spread: 20}}\n",
         encoding="utf-8",
     )

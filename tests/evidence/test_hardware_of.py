@@ -3,8 +3,8 @@
 import pytest
 
 from xe_sizer.errors import InputError
-from xe_sizer.evidence.records import Record
-from xe_sizer.evidence.training_scenario import find_hardware
+from xe_sizer.evidence.records import Measured, Record
+from xe_sizer.evidence.training_scenario import counted_in_devices, find_hardware
 from xe_sizer.profiles.catalogue import Registry
 from xe_sizer.units import BITS_PER_BYTE, GIGA
 
@@ -80,6 +80,17 @@ def test_half_a_module_has_half_of_everything() -> None:
     whole = REGISTRY.accelerator("mi250x")
     assert half.memory_bytes == whole.memory_bytes / 2
     assert half.peak_flops_per_s["bf16"] == whole.peak_flops_per_s["bf16"] / 2
+
+
+@pytest.mark.parametrize("gpu", ["trainium1", "AWS Trainium1", "Trainium 1"])
+def test_chips_are_counted_in_the_cores_that_software_sees(gpu: str) -> None:
+    """Tensor parallel 32 is all of 16 Trainium1, two NeuronCores each, and a rate per chip is that of both."""
+    chips = record(gpu=gpu, gpus=32, gpus_per_node=16, measured=Measured(tokens_per_s_per_gpu=3000.0))
+    cores = counted_in_devices(chips, REGISTRY)
+    assert (cores.gpu, cores.gpus, cores.gpus_per_node) == ("trainium1-neuroncore", 64, 32)
+    assert cores.measured.tokens_per_s_per_gpu == 1500.0
+    assert counted_in_devices(cores, REGISTRY) == cores
+    assert find_hardware(cores, REGISTRY).server.accelerator.memory_bytes == 16 * 2**30
 
 
 def test_other_names_are_read_and_said() -> None:

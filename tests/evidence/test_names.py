@@ -41,7 +41,7 @@ def test_optimizers_are_known() -> None:
 
 def test_hardware_and_families_exist() -> None:
     table, registry = names(), Registry()
-    for name in {*table.gpus.values(), *table.half_gpus.values()}:
+    for name in table.gpus.values():
         assert registry.accelerator(name).name == name
     for name in table.families.values():
         assert registry.model(name).experts is None

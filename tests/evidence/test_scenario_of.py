@@ -276,6 +276,15 @@ def test_mixed_precision_of_a_record(stated: str | bool | None, meant: str | Non
     assert found.flags.get("train.mixed_precision") == meant
 
 
+@pytest.mark.parametrize(
+    ("stated", "meant"), [("DeepSpeed", "deepspeed"), ("fsdp", "fsdp"), (None, None), ("horovod", None)]
+)
+def test_what_shares_states_out_in_a_record(stated: str | None, meant: str | None) -> None:
+    found = asked(stack="optimum-habana", layout=LayoutStated(), backend=stated)
+    assert found.flags.get("train.backend") == meant
+    assert any("horovod" in text for text in found.assumed) == (stated == "horovod")
+
+
 def test_mixed_precision_where_there_is_no_choice() -> None:
     found = asked(stack="megatron-lm", mixed_precision="bf16")
     assert "train.mixed_precision" not in found.flags

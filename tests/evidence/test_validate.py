@@ -9,7 +9,7 @@ import xe_sizer.evidence
 from xe_sizer.evidence.calibrate import collect_peaks
 from xe_sizer.evidence.names import RecordRegistry
 from xe_sizer.evidence.predict import predict_record, validate
-from xe_sizer.evidence.records import Batch, LayoutStated, Measured, Record, read_all, read_records
+from xe_sizer.evidence.records import Batch, LayoutStated, Measured, Record, read_records
 from xe_sizer.profiles.catalogue import Registry
 from xe_sizer.result.accuracy import QUANTITIES, Prediction
 from xe_sizer.result.common import memory_word
@@ -170,9 +170,9 @@ def test_shipped_evidence_is_predicted_in_full() -> None:
 
 def test_a_tenth_of_all_shipped_records_is_predicted() -> None:
     """Every kind of record: of training, services, encoders, pictures, preferences and answers of the model itself."""
-    records = read_all([DATA]).records[::10]
+    records = [record for file in sorted(DATA.iterdir()) for record in read_records(file).records[::10]]
     found = validate(records)
-    assert all(entry.reason.startswith("unknown model") for entry in found.skipped)
+    assert all(entry.reason.startswith(("unknown model", "unknown gpu", "nothing measured")) for entry in found.skipped)
     skipped = {entry.id for entry in found.skipped}
     assert len(skipped) < 0.1 * len(records)
     assert {p.id for p in found.records} | skipped == {record.id for record in records}

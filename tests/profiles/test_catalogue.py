@@ -217,3 +217,9 @@ def test_larger_gpus_are_listed_by_vendor_and_memory() -> None:
     assert [each.name for each in desktop][:2] == ["rtx-5090", "rtx-a6000"]
     data_centre = [each.name for each in registry.larger_gpus(registry.accelerator("h100-sxm-80gb"), 1.1)]
     assert data_centre[:4] == ["h200-sxm-141gb", "b200", "b300", "mi300x"]
+
+
+@pytest.mark.parametrize(("name", "vector_tflops"), [("mi210", 22.6), ("mi250", 45.3), ("mi250x", 47.9)])
+def test_cdna_2_multiplies_float32_in_its_matrix_units(name: str, vector_tflops: float) -> None:
+    """AMD's data sheets: twice the rate of the vector units."""
+    assert Registry().accelerator(name).peak_flops_per_s["fp32"] == pytest.approx(2 * vector_tflops * 1e12, rel=0.01)

@@ -79,6 +79,17 @@ def test_a_name_of_another_kind_says_so(kind: str, name: str, hint: str) -> None
     assert caught.value.problems[0].hint == hint
 
 
+@pytest.mark.parametrize(
+    ("name", "part", "devices"),
+    [("trainium1", "trainium1-neuroncore", 2), ("AWS Trainium 2", "trainium2-neuroncore", 4)],
+)
+def test_a_chip_of_several_devices_says_what_to_count(name: str, part: str, devices: int) -> None:
+    with pytest.raises(InputError) as caught:
+        BUILT_IN.path("gpu", name)
+    hint = f"software sees {devices} devices in each: write {part}, and {devices} x as many gpus"
+    assert caught.value.problems[0].hint == hint
+
+
 def test_parents_tell_the_kind_however_far_and_a_circle_tells_none(tmp_path: Path) -> None:
     write(tmp_path, "engine", flat=True)
     (tmp_path / "grandchild.yaml").write_text("name: grandchild\nparent: my-engine\n")

@@ -141,7 +141,8 @@ def test_cube_mesh_gives_small_groups_fewer_links():
         ("v100-sxm-32gb", 8, 8, "nvlink-cube-mesh"),
         ("gb200", 8, 72, "nvswitch"),
         ("gh200-96gb", 4, 1, "none"),
-        ("trainium2", 16, 16, "neuronlink"),
+        ("trainium1-neuroncore", 32, 32, "neuronlink"),
+        ("trainium2-neuroncore", 64, 64, "neuronlink"),
     ],
 )
 def test_bare_server(gpu, count, node, scale_up):

@@ -11,7 +11,7 @@ from cases import REGISTRY
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.profiles.catalogue import load_stack
 from xe_sizer.software.stack import Stack
-from xe_sizer.training.layout import Layouts
+from xe_sizer.training.layout import RECOMPUTE, Layouts
 from xe_sizer.training.search_space import FIELDS, Rules, divisors, gpu_counts, legal_layouts
 
 LLAMA, MIXTRAL, GEMMA = (REGISTRY.model(name) for name in ("llama-2-7b", "mixtral-8x7b", "gemma-2-9b"))
@@ -63,8 +63,8 @@ def brute_force(asked: Rules, gpus: int) -> set[tuple[int, ...]]:
     space = {
         "tp": degrees, "pp": degrees, "vpp": chunks, "cp": [d for d in degrees if d in (1, 2, 4, 8, 16)],
         "ep": [1, 2, 4, 8], "dp": degrees, "zero": [0, 1, 2, 3], "micro_batch": batches, "grad_accum": batches,
-        "recompute": [0, 1, 2], "offload": [0], "sequence_parallel": [0, 1], "schedule": [0], "zero_group": [0],
-        "expert_tp": [0],
+        "recompute": [RECOMPUTE.index(name) for name in asked.stack.supports.recompute],
+        "offload": [0], "sequence_parallel": [0, 1], "schedule": [0], "zero_group": [0], "expert_tp": [0],
     }  # fmt: skip
     assert tuple(space) == FIELDS
     found = set()

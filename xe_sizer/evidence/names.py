@@ -74,7 +74,6 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
     without_padding: tuple[str, ...]
     grouped_by_length: tuple[str, ...]
     gpus: dict[str, str]
-    half_gpus: dict[str, str]
     networks: dict[str, tuple[str, ...]]
     nodes: Nodes
     families: dict[str, str]

@@ -23,7 +23,7 @@ from xe_sizer.evidence.serving_scenario import (
     stands_in,
 )
 from xe_sizer.evidence.statistics import summaries
-from xe_sizer.evidence.training_scenario import build_scenario, reinforces
+from xe_sizer.evidence.training_scenario import build_scenario, counted_in_devices, reinforces
 from xe_sizer.graph.weights import count_parameters
 from xe_sizer.immutable import Immutable
 from xe_sizer.reinforcement.iteration import RATING, REWARD, ROLLOUT, SYNCHRONISATION, TRAINING
@@ -763,6 +763,7 @@ def predict_records(records: Iterable[Record], stack: str | None = None) -> Iter
 
 def _predicted(record: Record, registry: RecordRegistry, stack: str | None) -> Found:
     """The record with its prediction, by what it does. Raises InputError for one that cannot be sized."""
+    record = counted_in_devices(record, registry)
     if stack is not None and (record.serves or reinforces(record)):
         raise InputError(Problem("no run of training, whose stack --stack is"))
     if record.serves:

@@ -170,6 +170,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
     date : of the run, a year or a year and a month
     adapters : LoRA adapters of a service that requests ask for, each as often
+    backend : the library that shares states out, where the stack runs on several
     mixed_precision : what autocast computes in, or no; what weights are loaded in is load_dtype
     statistic : of latencies, mean or median (p50); window_s : in which clients measure a load that runs on
     prefix_hit_share : of prompt tokens that were cached before, all but the last block of prompts that are the same
@@ -185,6 +186,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     shape: Shape = Shape()
     stack: str | None = None
     framework: str | None = None
+    backend: str | None = None
     gpu: str | None = None
     gpus: Degree | None = None
     gpus_per_node: Degree | None = None

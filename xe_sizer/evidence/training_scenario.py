@@ -366,7 +366,7 @@ def _only_text(tokens: int, flags: Flags) -> None:
 
 # Accelerator and node, and their links.
 
-VENDOR_WORDS = re.compile(r"\b(nvidia|amd|instinct|geforce|tesla|intel)\b")
+VENDOR_WORDS = re.compile(r"\b(nvidia|amd|instinct|geforce|tesla|intel|aws)\b")
 NICS = re.compile(r"(\d+)\s*x\s*(?:[^,;:\d]|\d(?!\d*\s*g))*?(\d+)\s*g(?:b|be|bps|bit)\b", re.IGNORECASE)
 LINE_RATE = re.compile(r"(\d+)\s*g(?:b|be|bps|bit)?(?:/s(?:ec)?)?\b", re.IGNORECASE)
 PER_GPU = re.compile(r"(?:\b(?:per|each|every)[\s-]+|/\s*)(?:gpu|rank|accelerator|device|card|gcd)\b")
@@ -416,30 +416,29 @@ def find_hardware(record: Record, registry: Registry) -> Hardware:
     return Hardware(f"{count}x {gpu.name}, {node.scale_up}, {words}", node, assumed)
 
 
+def counted_in_devices(record: Record, registry: Registry) -> Record:
+    """The record with the devices that software sees in its chips, where it counts chips of several.
+
+    Degrees of parallelism count devices, whatever else a publication counts: tensor parallel 32 is all of 16 Trainium1.
+    """
+    part = registry.part_of(VENDOR_WORDS.sub("", (record.gpu or "").lower()).strip(" -_"))
+    if part is None:
+        return record
+    each, measured = part.devices, record.measured
+    rates = ("tokens_per_s_per_gpu", "output_tokens_per_s_per_gpu")
+    of_a_device = {name: rate / each for name in rates if (rate := getattr(measured, name)) is not None}
+    counts = ("gpus", "gpus_per_node", "trainer_gpus")
+    devices = {name: count * each for name in counts if (count := getattr(record, name)) is not None}
+    return replace(record, gpu=part.name, measured=replace(measured, **of_a_device), **devices)
+
+
 def _accelerator(name: str, registry: Registry) -> tuple[Accelerator, tuple[str, ...]]:
     table = names()
     bare = VENDOR_WORDS.sub("", name.lower()).strip(" -_")
-    half = look_up(table.half_gpus, bare)
-    if half:
-        return _half(registry.accelerator(half), bare), ()
     alias = look_up(table.gpus, bare)
     if alias is not None:
         return registry.accelerator(alias), (f"gpu '{name}' read as {alias}",)
     return registry.accelerator(bare), ()
-
-
-def _half(gpu: Accelerator, name: str) -> Accelerator:
-    """One of the two devices that a module shows to software."""
-    peaks = {precision: peak / 2 for precision, peak in gpu.peak_flops_per_s.items()}
-    return replace(
-        gpu,
-        name=name,
-        memory_bytes=gpu.memory_bytes / 2,
-        memory_bandwidth_bytes_per_s=gpu.memory_bandwidth_bytes_per_s / 2,
-        peak_flops_per_s=peaks,
-        tdp_w=gpu.tdp_w / 2 if gpu.tdp_w else None,
-        link=replace(gpu.link, one_way_bytes_per_s=gpu.link.one_way_bytes_per_s / 2) if gpu.link else None,
-    )
 
 
 def _link_text(interconnect: Any) -> dict[str, str]:
@@ -861,6 +860,11 @@ def build_scenario(record: Record, registry: RecordRegistry) -> Asked:
     flags.put("gpus", count_gpus(record, flags))
     flags.put("stack", stack.name)
     _precision(record, hardware.server.accelerator, stack, adapts(record, job, flags), flags)
+    backend = plain(record.backend or "")
+    if backend in stack.stack.runs_on:
+        flags.put("train.backend", backend)
+    elif backend:
+        flags.assumed.append(f"backend '{record.backend}': {stack.name} has no choice of it here")
     _software(record, stack, flags)
     _fp8_recipe(record, stack, hardware.server.accelerator, flags)
     known = _batch_and_layout(record, job, model.shape, stack, registry, flags)

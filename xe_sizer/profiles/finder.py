@@ -40,6 +40,7 @@ class Known(Immutable, eq=True):
 
     aliases : other names of it; vendor : maker, lower case
     memory_gib : of an accelerator; gpu : name of a server's accelerator, of which it has `gpus`
+    chip, devices : whose part an accelerator is, and how many such parts the chip has
     default : whether it stands for its kind where none is named
     """
 
@@ -47,6 +48,8 @@ class Known(Immutable, eq=True):
     aliases: tuple[str, ...] = ()
     vendor: str = ""
     memory_gib: float = 0.0
+    chip: str = ""
+    devices: int = 1
     gpu: str = ""
     gpus: int = 0
     default: bool = False
@@ -186,7 +189,7 @@ def _has_run(words: Words, part: Words) -> bool:
 # Accelerators: a number with what belongs to it, a form factor, a memory.
 
 _GPU_NOISE = re.compile(
-    r"nvidia|amd|intel|google|cloud|habana|tesla|geforce|instinct|vf|gpu|gpus|card|graphics|accelerator|tensor|core|vram"
+    r"nvidia|amd|intel|aws|google|cloud|habana|tesla|geforce|instinct|vf|gpu|gpus|card|graphics|accelerator|tensor|core|vram"
     r"|memory|generation|edition"
 )
 _FORM = re.compile(r"(sxm|pcie|nvl|oam)\d?")
@@ -642,7 +645,8 @@ class Finder:
         if other:
             row, found = KINDS[other[0]], other[1]
             return f"'{name}' is {row.a_title}: write {row.scenario_key}: {found if found != plain else name}"
-        told = (self._several(name) if kind == "gpu" else None) or (unsized(name) if kind in _HARDWARE else None)
+        told = self._several(name) or self._of_chip(name) if kind == "gpu" else None
+        told = told or (unsized(name) if kind in _HARDWARE else None)
         if told:
             return told
         known = self.names(kind)
@@ -663,6 +667,18 @@ class Finder:
             return None
         number = f"the number is a value of its own: gpus: {said[0]} (--gpus {said[0]})"
         return f"write {found[0] if len(found) == 1 else listed(found, known)}; {number}"
+
+    def part_of(self, chip: str) -> Known | None:
+        """The accelerator that software sees in place of a chip, where it counts parts of it."""
+        said = "".join(_gpu_words(chip))
+        return next((each for each in self.known("gpu") if each.chip and "".join(_gpu_words(each.chip)) == said), None)
+
+    def _of_chip(self, name: str) -> str | None:
+        """What to write for a chip of which software sees several devices."""
+        part = self.part_of(name)
+        if part is None:
+            return None
+        return f"software sees {part.devices} devices in each: write {part.name}, and {part.devices} x as many gpus"
 
     def _of_another_kind(self, kind: str, name: str) -> Kind | None:
         """The kind that has a profile of exactly that name, where it is another than the one asked for."""
@@ -726,7 +742,7 @@ def _rows(table: Path) -> dict[str, str]:
     return {name.lower(): target for name, target in rows.items()}
 
 
-_KEY = re.compile(r"^(vendor|gpu|gpus|memory_gib|aliases|default):(.*\n(?:[ -].*\n)*)", re.MULTILINE)
+_KEY = re.compile(r"^(vendor|gpu|gpus|memory_gib|chip|aliases|default):(.*\n(?:[ -].*\n)*)", re.MULTILINE)
 
 
 def _stated(file: Path) -> Mapping[str, Any]:
@@ -744,11 +760,15 @@ def _known(name: str, stated: Mapping[str, Any], beside: Sequence[str], memory: 
     gpu, own = str(stated.get("gpu", "")), stated.get(ALIASES)
     aliases = (*(map(str, own) if isinstance(own, list) else ()), *beside)
     size, gpus = stated.get("memory_gib", 0), stated.get("gpus", 0)
+    chip = stated.get("chip")
+    whole = chip if isinstance(chip, dict) else {}
     return Known(
         name,
         aliases,
         vendor=str(stated.get("vendor", "")).lower(),
         memory_gib=memory.get(gpu, 0.0) or (float(size) if isinstance(size, int | float) else 0.0),
+        chip=str(whole.get("name", "")),
+        devices=int(whole.get("devices", 1)),
         gpu=gpu,
         gpus=gpus if isinstance(gpus, int) else 0,
         default=stated.get("default") is True,

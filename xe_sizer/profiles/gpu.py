@@ -57,6 +57,13 @@ class UsualNodeProfile(Struct, frozen=True, forbid_unknown_fields=True):
     cooling: Cooling = "air"
 
 
+class ChipProfile(Struct, frozen=True, forbid_unknown_fields=True):
+    """The chip of which software sees a part as a device of its own. devices : how many of them it has"""
+
+    name: str
+    devices: Annotated[int, Meta(ge=2, le=64)]
+
+
 class LendsTo(Struct, frozen=True, forbid_unknown_fields=True):
     """Whom the accelerator lends laws to: generations; vendors whose generation has no lender; all who have none."""
 
@@ -129,6 +136,7 @@ class LawsProfile(Struct, frozen=True, forbid_unknown_fields=True):
 class GpuProfile(Struct, frozen=True, forbid_unknown_fields=True):
     """`gpu_profiles/<name>.yaml`.
 
+    chip : whose part it is, where software counts parts of a chip
     segment : who buys it; advice proposes larger GPUs of the same segment first
     suggested : advice proposes it where memory is short
     """
@@ -142,6 +150,7 @@ class GpuProfile(Struct, frozen=True, forbid_unknown_fields=True):
     source: Source
     aliases: tuple[str, ...] = ()
     title: str | None = None
+    chip: ChipProfile | None = None
     segment: Segment = "data-centre"
     streaming_multiprocessors: Annotated[int, Meta(gt=0, le=1_000_000)] | None = None
     tdp_w: Watt | None = None

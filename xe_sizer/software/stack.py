@@ -292,7 +292,7 @@ class Defaults(_Part, frozen=True):
     """What the stack does where nobody says otherwise.
 
     single_gpu_optimizer : of all weights on one GPU, where recipes for that have another one
-    reduces_whole_gradients : all-reduces them although ZeRO-1 shards the optimizer; else it scatters the sums
+    reduces_whole_gradients : all-reduces them although ZeRO 1 or 2 shares the update out; else it scatters the sums
     splits_sequences : context parallelism is tried where nobody asks for it
     batch_per_gpu : sequences of a step on each GPU, its own micro-batch x accumulation; None: it has none
     counts_ends : embedding and head take a layer's place each where layers are spread over the stages of a pipeline;

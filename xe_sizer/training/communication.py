@@ -107,7 +107,7 @@ def exchange_once_a_step(evaluation: Evaluation) -> Array:
 
     ZeRO-3 in the stages of a pipeline gathers a stage once and keeps it for all micro-batches, as ZeRO-1 does (PyTorch
     FSDP2 without reshard_after_forward). ZeRO 0 all-reduces gradients; 1 and 2 reduce-scatter them, or all-reduce them
-    with ZeRO-1 where the stack does so, and gather the updated weights. All of it happens once a step, or the reduction
+    where the stack does so, and gather the updated weights. All of it happens once a step, or the reduction
     in every micro-batch where the stack does so with ZeRO 2; one micro-batch can hide a share.
 
     Parameters
@@ -129,7 +129,7 @@ def exchange_once_a_step(evaluation: Evaluation) -> Array:
         return groups.time_s(job, operation, dense * element_bytes, experts * element_bytes)
 
     sharded, defaults = layouts.zero >= 1, job.stack.defaults
-    scattered = sharded & ~(defaults.reduces_whole_gradients & (layouts.zero == 1))
+    scattered = sharded & ~(defaults.reduces_whole_gradients & (layouts.zero < 3))
     operation_s = np.where(scattered, exchange_s(REDUCE_SCATTER, sizes.reduce), exchange_s(ALL_REDUCE, sizes.reduce))
     repeats = np.where(
         (layouts.zero == 2) & (layouts.pp == 1) & defaults.reduces_every_micro_batch, layouts.grad_accum, 1

@@ -239,7 +239,7 @@ def _block(rules: Rules, tp: int, cp: int, pp: int, dp: int) -> dict[str, tuple[
         "ep": expert_options(rules, tp * cp * dp),
         "zero": zero_options(rules, dp * cp, pp),
         "micro_batch": micro_batch_options(rules, dp),
-        "recompute": rules.options("recompute", range(len(RECOMPUTE))),
+        "recompute": rules.options("recompute", map(RECOMPUTE.index, rules.stack.supports.recompute)),
         "offload": offload_options(rules),
         "zero_group": rules.options("zero_group", (0, *smaller_groups)),
         "expert_tp": rules.options("expert_tp", (0,)),
