@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
-from serving_cases import job, served
+from serving_cases import asked, job, served
 
 from xe_sizer.graph.operators import Matmul
 from xe_sizer.serving.job import ReplicaLayouts, untuned
 from xe_sizer.serving.step_time import Work, step_time
 from xe_sizer.serving.summary import find_warnings
+from xe_sizer.serving.uncertainty import Tested, conditions
 
 QWEN = "qwen3-30b-a3b"  # 128 experts of 768
 HOPPER = {"gpu": "h100-sxm-80gb", "serve__engine": "vllm@0.10.2"}
@@ -61,6 +62,19 @@ def test_the_answer_says_that_no_kernel_is_tuned() -> None:
         "vllm has no tuned kernel for experts of this size on h100-sxm-80gb: they are slower, by a share that varies"
     ]
     assert tuned == []
+
+
+def test_ranges_know_of_tables_and_of_libraries_that_users_tune() -> None:
+    found = [
+        conditions(asked(model, **flags), Tested())[-1]
+        for model, flags in (
+            ("llama-3.1-8b", HOPPER),
+            (QWEN, {**HOPPER, "layout__tp": 4}),
+            (QWEN, {**HOPPER, "layout__tp": 2}),
+        )
+    ]
+    assert found == ["dense", "experts", "experts without a tuned kernel"]
+    assert [conditions(asked(gpu=gpu), Tested())[2] for gpu in ("mi300x", "h100-sxm-80gb")] == ["on AMD", "not on AMD"]
 
 
 def test_narrow_experts_of_many_had_slower_kernels() -> None:
