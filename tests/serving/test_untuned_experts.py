@@ -48,6 +48,16 @@ def test_grouped_products_take_longer_and_nothing_else_does(work: dict[str, floa
         np.testing.assert_allclose(plain_s, factor * tuned_s, rtol=1e-12)
 
 
+def test_the_speed_of_light_needs_no_table() -> None:
+    work, layout = Work(decodes=8.0, decode_past=1000.0), ReplicaLayouts.of(tp=2)
+    flags = {"gpu": "h100-sxm-80gb", "efficiency__ideal": True}
+    old, new = (
+        step_time(job(QWEN, serve__engine=f"vllm@{release}", **flags), layout, work).parts["linear layers"][0]
+        for release in ("0.10.2", "0.18")
+    )
+    assert old == new
+
+
 def test_block_sizes_by_the_number_of_tokens_are_nearly_as_good() -> None:
     shares = [job(QWEN, serve__engine=f"vllm@{one}").engine.efficiency.untuned for one in ("0.16.1", "0.17")]
     assert shares == [0.83, 0.95]

@@ -21,6 +21,8 @@ from xe_sizer.software.tuned_experts import is_tuned
         ("vllm", "0.5.9", "a100-sxm-80gb", "bf16", 64, 640, False),
         # Months of tables are not known.
         ("vllm", "24.01", "a100-sxm-80gb", "bf16", 64, 640, True),
+        # An engine of a user's own has none.
+        ("mine", None, "a100-sxm-80gb", "bf16", 64, 640, False),
         # SGLang 0.5.4: E=512,N=256,device_name=NVIDIA_H200.json, in 16 bit alone
         ("sglang", "0.5.4", "h200-sxm-141gb", "bf16", 512, 256, True),
         ("sglang", "0.5.4", "h200-sxm-141gb", "fp8", 512, 256, False),

@@ -65,7 +65,7 @@ def conditions(resolved: ResolvedService, tested: Tested) -> tuple[str, ...]:
 
 
 def _experts(resolved: ResolvedService) -> str:
-    """The condition on experts; a layout that is left open counts as one GPU for each expert."""
+    """The condition on experts; where the layout is left open, a rank counts as holding them all, whole."""
     job, fixed = resolved.job, resolved.fixed
     if not job.model.experts:
         return "dense"

@@ -35,7 +35,7 @@ def is_tuned(engine: str, release: str | None, gpu: str, form: str, experts: int
     engine : whose tables; release : of it, None: the newest
     gpu : name of the accelerator; form : of the weights
     """
-    shapes = _tables()[engine].get(gpu, {}).get(SIXTEEN_BIT_TABLES if form == "fp16" else form, {})
+    shapes = _tables().get(engine, {}).get(gpu, {}).get(SIXTEEN_BIT_TABLES if form == "fp16" else form, {})
     since = shapes.get(f"{experts}x{width}")
     if since is None or release is None or is_month(release):  # months of tables are not known
         return since is not None
