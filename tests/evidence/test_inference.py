@@ -54,7 +54,7 @@ def flags(**more: Any) -> dict[str, Any]:
         ("huggingface", "transformers 4.50", "hf-transformers@4.50"),
         ("sglang", "sglang 0.5", "sglang@0.5"),
         ("sglang", "SGLang on B200", "sglang@0.5.9"),
-        ("text-generation-inference", "text-generation-inference 3.0", "tgi"),
+        ("text-generation-inference", "text-generation-inference 3.0", "tgi@3.0"),
         ("text-generation-inference", None, "tgi-2023"),
     ],
 )
@@ -91,7 +91,7 @@ UNDATED = {
         ("hf-transformers", {"model": "qwen3-8b"}, "hf-transformers@25.04"),
         ("hf-transformers", {"gpu": "b200", "date": "2026-01"}, "hf-transformers@26.01"),
         ("hf-transformers", {"model": "llama-2-7b", "date": "2023-09"}, "hf-transformers-2023"),
-        ("tgi", {"model": "llama-3-8b"}, "tgi"),
+        ("tgi", {"model": "llama-3-8b"}, "tgi@24.04"),
     ],
 )
 def test_no_release_is_assumed_that_lacks_what_the_run_needs(stack: str, more: dict[str, Any], engine: str) -> None:

@@ -184,6 +184,17 @@ def test_prompts_that_are_cached_are_not_read_again() -> None:
     assert predicted(**same, prefix_hit_share=0.99)["ttft"] < 0.4 * predicted(**same)["ttft"]
 
 
+def test_drafts_write_more_tokens_a_step_and_those_of_unknown_worth_are_a_guess() -> None:
+    """Three drafts, each kept with 0.75, give 1 + 0.75 + 0.56 + 0.42 = 2.73 tokens a step."""
+    same = {"concurrency": 4, "requests": 40}
+    assert keys(**same, draft_tokens=3)["serve.acceptance_rate"] == 0.75
+    assert keys(**same, draft_tokens=3, acceptance_rate=0.6)["serve.acceptance_rate"] == 0.6
+    guessed, stated = (served(**same, draft_tokens=3, acceptance_rate=rate) for rate in (None, 0.75))
+    assert (guessed.guessed, stated.guessed) == (True, False)
+    assert any(text == "each draft kept with a probability of 0.75: not stated" for text in guessed.assumed)
+    assert predicted(**same, draft_tokens=3)["tpot"] < 0.7 * predicted(**same)["tpot"]
+
+
 def test_keys_of_a_test_are_read() -> None:
     stated = {"statistic": "median", "window_s": 30, "prefix_hit_share": 0.5, "input_spread": 0.1, "date": "2025-03"}
     read = records_of([{"id": "one", "job": "inference", **stated}], Location("here"))

@@ -26,18 +26,47 @@ def test_sources_weigh_alike() -> None:
     assert found.high == pytest.approx(math.log(2))
 
 
-def test_conditions_of_fewer_than_four_publications_only_widen_the_range_of_wider_ones() -> None:
-    """Four runs of two publications at four times the prediction, beside ten publications at it."""
+def test_a_group_of_few_publications_is_completed_by_wider_ones() -> None:
+    """Two publications at four times the prediction, completed to ten by twelve of which ten are at it.
+
+    The wider group weighs eight: two thirds of a publication each. Of the ten then 2 + 4/3 lie at ln 4, and the
+    quantile is that of 0.5 + 0.5 x 0.8 x 11 / 10 = 0.94.
+    """
     few = [run(name, 4.0, conditions=("stated", "slow")) for name in "xxyy"]
     many = [run(name, 1.0) for name in "abcdefghij"]
     table = residual_table([*many, *few])
-    slow = ("step_time", ("stated", "slow"))
-    assert set(table) == {("step_time", ()), ("step_time", ("stated",)), ("step_time", STATED), slow}
-    low, high, tested = range_of(table, "step_time", ("stated", "slow"))
-    assert (low, high, tested) == (0.0, pytest.approx(math.log(4.0)), False)
+    found = table["step_time", ("stated", "slow")]
+    assert (found.runs, found.publications) == (4, 2)
+    assert (found.low, found.high) == (pytest.approx(0.0), pytest.approx(math.log(4.0)))
+    assert range_of(table, "step_time", ("stated", "slow")) == (0.0, pytest.approx(math.log(4.0)), False)
     three = residual_table([*many, *few[:3]])
-    assert slow not in three, "three runs say nothing"
-    assert range_of(three, *slow) == (*range_of(three, "step_time", ("stated",))[:2], False)
+    assert ("step_time", ("stated", "slow")) not in three, "three runs say nothing"
+
+
+def test_wider_groups_weigh_no_more_than_completes_a_group() -> None:
+    """Nine publications at the prediction and thirty at eight times it: the wider group has a tenth of the weight.
+
+    The quantile of 0.94 lies in it. Ten publications need no others.
+    """
+    own = [run(f"own{place}", 1.0, conditions=("stated", "slow")) for place in range(9)]
+    others = [run(f"other{place}", 8.0) for place in range(30)]
+    found = residual_table([*own, *others])["step_time", ("stated", "slow")]
+    assert found.high == pytest.approx(math.log(8.0))
+    ten = [*own, run("own9", 1.0, conditions=("stated", "slow"))]
+    assert residual_table([*ten, *others])["step_time", ("stated", "slow")].high == 0.0
+
+
+@pytest.mark.parametrize(("publications", "quantile"), [(4, 1.0), (10, 0.94), (40, 0.91)])
+def test_ends_lie_farther_out_the_fewer_publications_there_are(publications: int, quantile: float) -> None:
+    """Split conformal prediction: 0.8 (n + 1) / n of the publications lie inside, as many beyond either end.
+
+    Evenly from 0 to n - 1, whose middles are at (i + 1/2) / n of the weight.
+    """
+    runs = [run(str(place), math.exp(place)) for place in range(publications)]
+    runs += [run(str(place), math.exp(place)) for place in range(publications)]
+    found = residual_table(runs)["step_time", ()]
+    assert found.high == pytest.approx(min(quantile * publications - 0.5, publications - 1.0), abs=0.26)
+    assert found.low == pytest.approx(max((1.0 - quantile) * publications - 0.5, 0.0), abs=0.26)
 
 
 def test_nothing_is_centred_and_nothing_cut_off() -> None:

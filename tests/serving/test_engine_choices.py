@@ -80,6 +80,26 @@ def test_products_of_the_ports_of_2024_are_slower() -> None:
     assert asked(gpu="mi300x", serve__engine="tgi").job.engine.name == "tgi-rocm"
 
 
+def test_products_of_few_rows_on_mi300x_have_no_kernels_of_their_own_in_2024() -> None:
+    """A fifth of the rate below 512 rows, on MI300X alone; prompts keep theirs."""
+    made = {
+        name: job("llama-3.1-70b", gpu=gpu, serve__engine=engine)
+        for name, gpu, engine in (
+            ("old", "mi300x", "vllm@0.6.3"),
+            ("new", "mi300x", "vllm"),
+            ("other", "mi250", "vllm@0.6.3"),
+        )
+    }
+    laws = {name: (one.device.matmul.few_rows, one.device.matmul.few_rows_share) for name, one in made.items()}
+    assert laws == {"old": (512.0, 0.2), "new": (0.0, 1.0), "other": (0.0, 1.0)}
+    old = made["old"]
+    tuned = replace(old, device=replace(old.device, matmul=replace(old.device.matmul, few_rows=0.0)))
+    steps = [{"decodes": 256.0, "decode_past": 1000.0}, {"prefills": 1.0, "prefill_tokens": 1024.0}]
+    slower = [seconds(old, **work) / seconds(tuned, **work) for work in steps]
+    assert slower[0] > 1.5
+    assert slower[1] == pytest.approx(1.0)
+
+
 def test_the_port_of_2024_reads_the_cache_for_each_query_head() -> None:
     kernels = [load_engine(f"vllm-rocm@{release}").kernels.decode for release in ("0.6.3", "0.9")]
     assert kernels == ["per-head", "split"]
@@ -93,6 +113,27 @@ def test_generations_of_the_first_engine() -> None:
     assert [engine.narrow["awq"].launches for engine in found.values()] == [1, 1, 1, 0, 0]
     assert [engine.narrow["int4"].launches for engine in found.values()] == [1, 1, 0, 0, 0]
     assert [engine.host.sequence_us for engine in found.values()] == [60, 60, 60, 60, 5]
+
+
+def test_tgi_replays_decode_steps_of_up_to_32_sequences_since_it_does_so_by_default() -> None:
+    """launcher/src/main.rs: 1, 2, 4, 8, 16, 32 since 2.0; on request since 1.4.1."""
+    assert [load_engine(name).host.graphs for name in ("tgi", "tgi@2.0", "tgi@1.4", "tgi-2023")] == [
+        (32,),
+        (32,),
+        (),
+        (),
+    ]
+    made = job(serve__engine="tgi", gpu="h100-sxm-80gb", model="llama-3.2-1b")
+    replayed, eager = (seconds(made, decodes=float(n), decode_past=100.0) for n in (32, 33))
+    assert eager > 1.7 * replayed
+
+
+def test_llama_cpp_replays_steps_of_one_token_since_may_2024() -> None:
+    assert [load_engine(name).host.graphs for name in ("llama.cpp", "llama.cpp@24.05", "llama.cpp@24.04")] == [
+        (1,),
+        (1,),
+        (),
+    ]
 
 
 # What an engine chooses by the card, and what its share of the memory is of.

@@ -131,6 +131,6 @@ def test_only_points_whose_rows_are_reserved_follow_the_law_of_these_kernels() -
     work, eight = Work(decodes=16, decode_past=1000), ReplicaLayouts.of(tp=8)
     old, new = (
         step_time(job(MOE, **{**BLOCKS, "gpu": None}, server="nvidia-dgx-h200", serve__engine=name), eight, work)
-        for name in ("vllm@0.12", "vllm")
+        for name in ("vllm@0.12", "vllm@0.10.2")
     )
     assert float(old.parts["linear layers"][0]) == float(new.parts["linear layers"][0])

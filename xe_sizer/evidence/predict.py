@@ -268,7 +268,9 @@ def serve_record(
     lengthless = any(text.endswith("not stated") and "tokens" in text for text in flags.assumed)
     # Latencies are measured under a load; rates alone are of a full replica.
     load_stated = record.sequences or record.concurrency or record.request_rate or record.requests
-    guessed = lengthless or (bool(record.measured.ttft_ms or record.measured.tpot_ms) and not load_stated)
+    drafts_open = bool(record.draft_tokens) and record.acceptance_rate is None
+    guessed = lengthless or drafts_open
+    guessed = guessed or (bool(record.measured.ttft_ms or record.measured.tpot_ms) and not load_stated)
     served, assumed = size(resolved), [*flags.assumed, *_defaults(resolved)]
     if record.request_rate and not record.requests and _comes_too_fast(served):
         served = size(replace(resolved, requests=None))

@@ -174,6 +174,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     mixed_precision : what autocast computes in, or no; what weights are loaded in is load_dtype
     statistic : of latencies, mean or median (p50); window_s : in which clients measure a load that runs on
     prefix_hit_share : of prompt tokens that were cached before, all but the last block of prompts that are the same
+    draft_tokens, acceptance_rate : proposed in a step of speculative decoding, and the probability that each is kept
     """
 
     id: str
@@ -240,6 +241,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     statistic: str | None = None
     prefix_cache: bool | None = None
     prefix_hit_share: HitShare | None = None
+    draft_tokens: Degree | None = None
+    acceptance_rate: Share | None = None
     beams: Degree | None = None
     scheduler_recv_interval: Degree | None = None
     batch_wait_iters: Degree | None = None

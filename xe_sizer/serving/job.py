@@ -19,6 +19,7 @@ from xe_sizer.laws.collectives import ALL_REDUCE
 from xe_sizer.laws.device import FP8, device
 from xe_sizer.laws.network import network
 from xe_sizer.software.engine import NarrowKernel
+from xe_sizer.software.tuned_experts import is_tuned
 from xe_sizer.units import MICRO, SIXTEEN_BIT
 
 if TYPE_CHECKING:
@@ -241,6 +242,33 @@ def reserves(engine: Engine, scheme: Scheme, gpu: Accelerator) -> bool:
     return bool(kernels.reserved_below) and scheme.activations.blocked and gpu.generation in kernels.reserved_on
 
 
+def untuned(job: ServingJob, placements: ReplicaLayouts) -> NDArray[np.bool_]:
+    """Whether the grouped products of each placement run in Triton kernels that have no table of tuned block sizes.
+
+        shape = experts / ep x width / (tp dp / ep)
+
+    Those over reserved rows are others, which need none.
+
+    Parameters
+    ----------
+    job, placements : the job, and placements of shape (placements,)
+
+    Returns
+    -------
+    ndarray of bool, shape (placements,) [-]
+
+    Source: get_config_file_name and try_get_optimal_moe_config in vLLM's and SGLang's fused_moe.
+    """
+    experts, kernels, form = job.model.experts, job.engine.kernels, job.scheme.weights.name
+    gpu = job.server.accelerator
+    if experts is None or gpu.generation not in kernels.tuned_on or form not in kernels.tuned_formats:
+        return np.zeros(len(placements), dtype=bool)
+    shapes = zip(experts.count // placements.ep, experts.ffn // placements.expert_tp, strict=True)
+    tuned = (is_tuned(kernels.tuned_by, job.engine.release, gpu.name, form, int(e), int(n)) for e, n in shapes)
+    reserved = reserves(job.engine, job.scheme, gpu) & (placements.expert_tp < kernels.reserved_below)
+    return np.asarray(~(np.fromiter(tuned, dtype=bool, count=len(placements)) | reserved))
+
+
 def wide_modules(scheme: Scheme) -> frozenset[str]:
     """Modules whose weights stay in 16 bit: head, router and embedding; in expert-only formats all but the experts.
 
@@ -266,6 +294,7 @@ TILED_SHARPNESS = 1.5
 # February 2025), 0.60 of the peak where the law of grouped products has 0.49. They load ahead of what they compute: the
 # knee is fitted to 51 runs of Qwen3-235B with vLLM 0.12 on H200.
 PERSISTENT_GAIN, PERSISTENT_SHARPNESS = 1.24, 2.0
+SKINNY_ROWS = 512.0  # chosen: above the decode steps that were measured, below the prompts
 
 
 def serving_job(
@@ -277,26 +306,29 @@ def serving_job(
         engine=engine,
         scheme=scheme,
         server=server,
-        device=_device(server.accelerator, engine, scheme, efficiency),
+        device=_device(model, server.accelerator, engine, scheme, efficiency),
         network=_network(server, engine),
         efficiency=efficiency,
     )
 
 
-def _device(gpu: Accelerator, engine: Engine, scheme: Scheme, chosen: Efficiency) -> Device:
+def _device(model: ModelShape, gpu: Accelerator, engine: Engine, scheme: Scheme, chosen: Efficiency) -> Device:
     """The accelerator with the scheme's formats; narrow weights stream at the share that the engine's kernels reach."""
     made = device(gpu, scheme.compute, engine.kernels.attention_family, engine.efficiency, chosen, False)
     if not chosen.fixed:
         scan = made.scan_matmul
         wide = replace(scan, memory_efficiency=scan.memory_efficiency * engine.efficiency.streaming)
         # Products of narrow operands both follow the fitted law.
-        narrow = engine.narrow_kernel(scheme.weights) if scheme.weight_only else NarrowKernel()
-        grouped = _product_law(_tiled(made.expert_matmul, engine), wide, scheme, engine, narrow)
+        narrow = of_experts = NarrowKernel()
+        if scheme.weight_only:
+            narrow = engine.narrow_kernel(scheme.weights)
+            of_experts = engine.narrow_kernel(scheme.weights, model.experts.count if model.experts else 0)
+        grouped = _product_law(_tiled(made.expert_matmul, engine), wide, scheme, engine, of_experts)
         # Tokens are cast before they are copied to the rows that are reserved for them.
         reserved = replace(grouped.scaled(PERSISTENT_GAIN), sharpness=PERSISTENT_SHARPNESS, cast_bytes_per_element=0.0)
         made = replace(
             made,
-            matmul=_product_law(made.matmul, wide, scheme, engine, narrow),
+            matmul=_skinny(_product_law(made.matmul, wide, scheme, engine, narrow), engine),
             expert_matmul=grouped,
             reserved_matmul=reserved if reserves(engine, scheme, gpu) else None,
             scan_matmul=wide,
@@ -308,6 +340,12 @@ def _device(gpu: Accelerator, engine: Engine, scheme: Scheme, chosen: Efficiency
 def _tiled(law: MatmulLaw, engine: Engine) -> MatmulLaw:
     """The law of grouped products whose padded rows are counted: its knee already contained their waste."""
     return replace(law, sharpness=max(law.sharpness, TILED_SHARPNESS)) if engine.kernels.expert_tile else law
+
+
+def _skinny(law: MatmulLaw, engine: Engine) -> MatmulLaw:
+    """The law of single products where those of few rows have no kernels of their own."""
+    share = engine.efficiency.skinny
+    return replace(law, few_rows=SKINNY_ROWS, few_rows_share=share) if share < 1.0 else law
 
 
 def _product_law(law: MatmulLaw, wide: MatmulLaw, scheme: Scheme, engine: Engine, narrow: NarrowKernel) -> MatmulLaw:

@@ -36,7 +36,7 @@ from xe_sizer.laws.operator_time import (
     operator_work,
 )
 from xe_sizer.laws.parts import computed, part
-from xe_sizer.serving.job import reserves, serving_job
+from xe_sizer.serving.job import reserves, serving_job, untuned
 from xe_sizer.serving.memory import MODULE as ADAPTERS
 from xe_sizer.serving.memory import adapter_operators
 from xe_sizer.units import MICRO
@@ -221,12 +221,23 @@ class EngineStep(Immutable):
         return np.asarray(layers_per_stage(self.job.model.layers, stages) * stages / self.job.model.layers)
 
     @cached_property
+    def _untuned(self) -> Array:
+        """How much longer grouped products take where no table is tuned for them [-]."""
+        slower = 1.0 if self.job.efficiency.fixed else 1.0 / self.job.engine.efficiency.untuned
+        return np.where(untuned(self.job, self.placements), slower, 1.0)
+
+    def longer(self, operator: Operator) -> Array:
+        """How much longer an operator of a layer takes than by its law [-]."""
+        grouped = isinstance(operator, Matmul) and operator.grouped
+        return self.imbalance * self._untuned if grouped else self.imbalance
+
+    @cached_property
     def times(self) -> tuple[tuple[Operator, Array], ...]:
         """Operators with the seconds that they take in all layers of the fullest stage."""
         layers = operator_times(self.layers, self.job.device, backward=False)
         ends = operator_times(self.ends, self.job.device, backward=False)
         return (
-            *((time.operator, self.imbalance * time.forward_s) for time in layers),
+            *((time.operator, self.longer(time.operator) * time.forward_s) for time in layers),
             *((time.operator, np.ones(1) * time.forward_s) for time in ends),
         )
 
@@ -741,16 +752,18 @@ def operator_costs(time: StepTime) -> tuple[OperatorCost, ...]:
     Source: `laws.operator_time.operator_work` and `laws.network.exchange_times`.
     """
     step, at = time.step, _At(time)
-    groups = ((step.layers, step.imbalance), (step.ends, np.ones(1)))
+    groups = ((step.layers, step.longer), (step.ends, lambda _: np.ones(1)))
     return tuple(cost for operators, longer in groups for cost in _of_group(step, at, operators, longer))
 
 
-def _of_group(step: EngineStep, at: _At, operators: tuple[Operator, ...], longer: Array) -> Iterator[OperatorCost]:
-    """longer : how much longer kernels take where stages differ [-]"""
+def _of_group(
+    step: EngineStep, at: _At, operators: tuple[Operator, ...], longer: Callable[[Operator], Array]
+) -> Iterator[OperatorCost]:
+    """longer : how much longer kernels take than by their law [-]"""
     works = {id(work.operator): work for work in operator_work(operators, step.job.device, backward=False)}
     for operator in operators:
         if not isinstance(operator, Collective):
-            yield _kernel(works[id(operator)], at, longer)
+            yield _kernel(works[id(operator)], at, longer(operator))
         elif operator.group in EXCHANGE_PARTS and not step.job.efficiency.hides_exchanges:
             yield _exchange(step, at, operator)
 

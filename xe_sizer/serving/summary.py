@@ -46,7 +46,7 @@ from xe_sizer.scenario.options import SERVE_OPTIONS
 from xe_sizer.scenario.provenance import joining_assumptions, resolved_scenario, whole_servers
 from xe_sizer.scenario.schema import INFERENCE
 from xe_sizer.scenario.schema import LOADS as LOAD_KEYS
-from xe_sizer.serving.job import FULL, HIGHEST_LOAD
+from xe_sizer.serving.job import FULL, HIGHEST_LOAD, untuned
 from xe_sizer.serving.load import LOADS
 from xe_sizer.serving.memory import (
     ALLOCATED_PARTS,
@@ -507,6 +507,9 @@ def find_warnings(estimate: ServingEstimate) -> Iterator[str]:
         loads = f"{', '.join(LOAD_KEYS[:-1])} or {LOAD_KEYS[-1]}"
         yield f"no load is given: each replica runs at {whole_percent(FULL)} of its capacity ({loads})"
     yield from cautions(estimate)
+    if untuned(resolved.job, estimate.placement)[0]:
+        engine, gpu = resolved.job.engine.name, resolved.job.server.accelerator.name
+        yield f"{engine} has no tuned kernel for experts of this size on {gpu}: they are slower, by a share that varies"
     yield from _saturated(estimate)
     yield from host_cache_warnings(estimate)
     if traffic.draft_tokens:

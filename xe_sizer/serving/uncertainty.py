@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from xe_sizer.immutable import Immutable
+from xe_sizer.serving.job import ReplicaLayouts, untuned
 from xe_sizer.software.uncertainty import (
     EXACT,
     TABLES,
@@ -56,10 +57,20 @@ def conditions(resolved: ResolvedService, tested: Tested) -> tuple[str, ...]:
     return (
         "lengths stated" if tested.lengths else "lengths guessed",
         "requests stated" if tested.requests else "requests guessed",
+        "on AMD" if resolved.job.server.accelerator.vendor == "AMD" else "not on AMD",
         "saturated" if tested.saturated else "below saturation",
         "release known" if known else "release guessed",
-        "experts" if resolved.job.model.experts else "dense",
+        _experts(resolved),
     )
+
+
+def _experts(resolved: ResolvedService) -> str:
+    """The condition on experts; where the layout is left open, a rank counts as holding them all, whole."""
+    job, fixed = resolved.job, resolved.fixed
+    if not job.model.experts:
+        return "dense"
+    ranks = {name: fixed.get(name, 1) for name in ("tp", "pp", "ep", "dp")}
+    return "experts without a tuned kernel" if untuned(job, ReplicaLayouts.of(**ranks))[0] else "experts"
 
 
 def span(resolved: ResolvedService, quantity: Quantity, tested: Tested = STATED) -> Uncertainty:

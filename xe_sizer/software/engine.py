@@ -34,6 +34,9 @@ class EngineKernels(_Part, frozen=True):
     `reserved_below`: ranks that split an expert, below which grouped products of block-scaled weights run over all
     rows that could be needed wherever tokens go; 0: never. `reserved_on`: generations of accelerators that do, of any
     size on those of `ungated_on`, whose scales are powers of two.
+    `tuned_by`: engine whose tables of block sizes its grouped products in Triton look for, in `software.tuned_experts`;
+    empty: they need none. `tuned_on`, `tuned_formats`: generations of accelerators on which, and formats of weights in
+    which they run in Triton.
     `expert_spread`: standard deviation of how often experts are picked, over the mean; of models, not of the engine.
     `adapter_us`: a grouped kernel of LoRA adapters takes at least so long.
     `sparse_heads`: of a rank, to which prefill kernels pad in which each query picks its keys.
@@ -62,6 +65,9 @@ class EngineKernels(_Part, frozen=True):
     reserved_below: Annotated[float, msgspec.Meta(ge=0, le=1024)]
     reserved_on: tuple[str, ...]
     ungated_on: tuple[str, ...]
+    tuned_by: str
+    tuned_on: tuple[str, ...]
+    tuned_formats: tuple[str, ...]
     sparse_heads: Annotated[float, msgspec.Meta(ge=0, le=1024)]
     expert_spread: Annotated[float, msgspec.Meta(ge=0, le=4)]
 
@@ -116,10 +122,16 @@ class EngineHost(_Part, frozen=True):
 
 
 class EngineFactors(_Part, frozen=True):
-    """Factors on the accelerator's laws; 1 means as measured."""
+    """Factors on the accelerator's laws; 1 means as measured.
+
+    untuned : on grouped products for whose shape the engine ships no tuned table
+    skinny : on the FLOP rate of products of few rows, decode steps and short prompts, besides `matmul`
+    """
 
     matmul: Factor
     experts: Factor
+    untuned: Factor
+    skinny: Factor
     attention: Factor
     decode: Factor
     memory_bound: Factor
@@ -215,6 +227,7 @@ class EngineOnCard(_Part, frozen=True):
     max_sequences: Count | None = None
     utilization: Share | None = None
     graphs: tuple[Count, ...] | None = None
+    skinny: Factor | None = None
 
 
 class EngineInContext(_Part, frozen=True):
@@ -228,9 +241,15 @@ class EngineInContext(_Part, frozen=True):
     piece_tokens: Count
 
 
+MANY_EXPERTS = 32
+"""Experts of a model above which engines took kernels of their own for narrow ones; vLLM 0.7.3 gptq_marlin.py [-]."""
+
+
 class Engine(_Part, frozen=True):
     """One engine, complete.
 
+    narrow, many_experts : kernels of formats; the latter of experts in models with more than `MANY_EXPERTS`, where they
+    are others
     measured_as : the release of it that most published measurements were made with
     default : stands for all where none is named
     aliases : other names of it, and tools that run on it
@@ -253,6 +272,7 @@ class Engine(_Part, frozen=True):
     memory: EngineMemory
     batching: EngineBatching
     narrow: dict[str, NarrowKernel]
+    many_experts: dict[str, NarrowKernel]
     pipelined: bool
     uncertainty: Annotated[float, msgspec.Meta(gt=0, le=10)]
     parent: str | None = None
@@ -286,7 +306,8 @@ class Engine(_Part, frozen=True):
         batching = msgspec.structs.replace(self.batching, max_step_tokens=tokens, max_sequences=sequences)
         graphs = self.host.graphs if found.graphs is None or not self.host.graphs else found.graphs
         host = msgspec.structs.replace(self.host, graphs=graphs)
-        return msgspec.structs.replace(self, memory=memory, batching=batching, host=host)
+        efficiency = msgspec.structs.replace(self.efficiency, skinny=found.skinny or self.efficiency.skinny)
+        return msgspec.structs.replace(self, memory=memory, batching=batching, host=host, efficiency=efficiency)
 
     def in_context(self, longest: float) -> Self:
         """The engine with what it chooses for sequences of at most so many tokens."""
@@ -324,6 +345,11 @@ class Engine(_Part, frozen=True):
     def request_s(self) -> float:
         return self.host.request_ms * MILLI
 
-    def narrow_kernel(self, stored: Format) -> NarrowKernel:
-        """How a narrow format is multiplied in 16 bit; fused at full rate where the engine says nothing."""
+    def narrow_kernel(self, stored: Format, experts: int = 0) -> NarrowKernel:
+        """How a narrow format is multiplied in 16 bit; fused at full rate where the engine says nothing.
+
+        experts : of the model, for products of experts
+        """
+        if experts > MANY_EXPERTS and stored.name in self.many_experts:
+            return self.many_experts[stored.name]
         return self.narrow.get(stored.name) or self.narrow.get(stored.family, NarrowKernel())

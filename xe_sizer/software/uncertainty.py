@@ -3,8 +3,7 @@
 `residuals/` holds, for groups of published runs, how far measured times lie from predicted ones (written by
 scripts/build_residuals.py). Groups are made by conditions on which the error turns, the gravest first: whether lengths
 are stated, how kernels are launched. A job's range is that of the runs under all of its conditions. Where these come
-from fewer than four publications, it is that of the runs under the first of them, as far as the few reach at least: a
-range holds for what it was tested on.
+from few publications, runs under the first of them make up the number.
 """
 
 from __future__ import annotations
@@ -194,11 +193,14 @@ NOTICEABLE = 0.1  # share of the prediction by which a median must be off to be 
 FAR_OFF = 2.0  # times the prediction that one run in ten must have taken to be worth one, whatever the median
 UNTESTED = 2.0  # chosen: times as far, in log, as an untested range reaches must a limit lie to be sure
 LEAST_PUBLICATIONS = 4
-"""Publications from which runs have a range of their own; chosen: of fewer, one author's setting makes an end of it."""
+"""Publications from which a range is called tested; chosen: of fewer, one author's setting makes an end of it."""
 
 
 class Residuals(Immutable, eq=True):
-    """A group's runs, their publications, and the low and high quantiles of log(measured / predicted)."""
+    """A group's runs, their publications, and the low and high quantiles of log(measured / predicted).
+
+    The quantiles are of its runs, completed with those of wider groups where its publications are few.
+    """
 
     runs: int
     publications: int
@@ -301,27 +303,24 @@ def seen(path: Path) -> Seen:
 
 
 def range_of(table: Table, quantity: str, conditions: tuple[str, ...]) -> tuple[float, float, bool]:
-    """low and high quantiles of log(measured / predicted) of the runs under all conditions, or the first of them.
+    """low and high quantiles of log(measured / predicted) of the runs under all conditions, or most of the first ones.
 
-        low = min(q10, 0)   high = max(q90, 0)
+        low = min(q_low, 0)   high = max(q_high, 0)
 
     with the quantiles of runs of other jobs, publications weighted alike, so that about 80 % of the runs of a new
-    publication lie between them; the prediction stays inside. The runs under all of the conditions, where they are of
-    too few publications, can only widen the range: q10 and q90 are the outer ones of both.
+    publication lie between them; the prediction stays inside.
 
     Returns
     -------
-    low, high [-]; whether the runs under all of the conditions come from enough publications
+    low, high [-]; whether runs under all of the conditions come from enough publications
 
-    Source: split conformal prediction by groups (V. Vovk, Asian Conference on Machine Learning 2012; L. Lei and
-    L. Wasserman, J. R. Statist. Soc. B 76, 2014, 71-96), with the publication as what is exchanged.
+    Source: as `evidence.residuals.residual_table`.
     """
     groups = (table.get((quantity, conditions[:known])) for known in range(len(conditions), -1, -1))
-    enough = (found for found in groups if found and found.publications >= LEAST_PUBLICATIONS)
-    nearest, mine = next(enough, table[quantity, ()]), table.get((quantity, conditions))
-    reached = [nearest, mine or nearest]
-    low, high = min(found.low for found in reached), max(found.high for found in reached)
-    return min(low, 0.0), max(high, 0.0), nearest is mine
+    nearest = next(found for found in groups if found)
+    mine = table.get((quantity, conditions))
+    tested = mine is not None and mine.publications >= LEAST_PUBLICATIONS
+    return min(nearest.low, 0.0), max(nearest.high, 0.0), tested
 
 
 def from_residuals(
