@@ -127,6 +127,32 @@ def test_bytes_of_a_score(model: ModelShape, kernels: Kernels, autocast: bool, s
     assert one.score_temporary_bytes == held
 
 
+@pytest.mark.parametrize(
+    ("model", "softmax", "beside", "returned"),
+    [
+        # While the softmax runs: masked scores, their float32 copy and the result; of that 4 + 2 are kept in the end.
+        (ROPE, "float32", 2 + 4 + 4 - 6, 0),
+        (ROPE, "fused", 2 + 2 - 2, 0),
+        (replace(ROPE, narrow_softmax=True), "float32", 2 + 2 - 2, 0),
+        # BLOOM holds the product that is not masked, and each of its blocks returns the probabilities.
+        (replace(ROPE, held_scores=("unmasked", "returned")), "float32", 2 + 2 + 4 + 4 - 6, 2),
+        (replace(ROPE, held_scores=("returned",)), "float32", 4, 2),
+    ],
+)
+def test_a_forward_holds_several_copies_of_the_scores(
+    model: ModelShape, softmax: str, beside: float, returned: float
+) -> None:
+    one = core(of(model, Kernels(attention="eager", softmax=softmax)))
+    scores = B * HEADS * S * S
+    assert numbers(one, "forward_temporary_bytes", "returned_bytes") == [scores * beside, scores * returned]
+
+
+def test_the_fallback_of_sdpa_returns_no_scores() -> None:
+    refused = replace(ROPE, math_attention=True, held_scores=("unmasked", "returned"))
+    one = core(of(refused, Kernels(attention="sdpa")))
+    assert numbers(one, "forward_temporary_bytes", "returned_bytes") == [B * HEADS * S * S * 4, 0]
+
+
 # Masks.
 
 PADDED = Kernels(attention="sdpa", attention_mask="padded", fused_qkv=False)

@@ -7,7 +7,7 @@ import pytest
 from cases import GPT, graph
 from msgspec.structs import replace
 
-from xe_sizer.graph.inputs import GraphInputs, Learning
+from xe_sizer.graph.inputs import GraphInputs, Learning, LowRank
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.graph.operators import Kernels, Matmul, MemoryBound, Operator
 from xe_sizer.graph.transformer import layer_operators
@@ -84,6 +84,18 @@ def test_autocast_widens_what_is_written_out(model: ModelShape, kept: float, hel
     # Where linear layers return float32 already everything is twice as large, and nothing is widened.
     wide = acted(of(model, eager, autocast=True, returned_element_bytes=4.0))[2]
     assert wide == [2 * size for size in acted(of(model, eager))[2]]
+
+
+def test_what_a_relu_keeps_is_what_the_down_projection_and_its_adapter_read() -> None:
+    """A GELU's output waits beside the product; that of a ReLU is there already, and counts once where both keep it."""
+    adapted = replace(FROZEN, adapters={"down": LowRank(8)}, adapter_element_bytes=4.0)
+    for learning, ops in ((FROZEN, ("down",)), (adapted, ("down", "down adapter A", "down adapter add"))):
+        plain, relu = (of(replace(GPT, activation=one), learning=learning) for one in ("gelu", "relu"))
+        for name in ops:
+            waits, read = (numbers(found[name], "forward_temporary_bytes")[0] for found in (plain, relu))
+            assert waits - read == WIDTH
+    narrow = of(replace(GPT, activation="relu"), learning=replace(adapted, adapter_element_bytes=2.0))
+    assert numbers(narrow["activation"], "saved_bytes") + numbers(narrow["down"], "saved_bytes") == [0, WIDTH]
 
 
 def test_relu_keeps_its_output_which_the_next_product_keeps_anyway() -> None:

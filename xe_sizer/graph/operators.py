@@ -550,6 +550,7 @@ class Attention(Operator):
 
     `statistics_bytes` is the part of `saved_bytes` that recomputing the core avoids: probabilities, log-sum-exp.
     `score_temporary_bytes`: per score, what the backward of unfused attention holds beside what is saved.
+    `returned_bytes`: probabilities that a layer hands back, which live until the next one does.
     `softmax`: how unfused attention passes over its scores, as in `eager_attention_bytes`.
     `cached_element_bytes`: size of a key's or value's element where a cache keeps it in a format of its own.
     `values_in_keys`: the values are part of the keys and not read again.
@@ -569,6 +570,7 @@ class Attention(Operator):
     kernel: str
     statistics_bytes: Array
     score_temporary_bytes: float = 0.0
+    returned_bytes: Array | float = 0.0
     softmax: str = "unfused"
     cached_element_bytes: float | None = None
     loaded_keys: Array | None = None
