@@ -88,6 +88,7 @@ def test_keys_and_values_have_sizes_of_their_own() -> None:
     latent = replace(ROPE, kv_heads=16, latent_attention=LatentAttention(None, 32, 24, 8, 40))
     found = of(latent, Kernels(fused_qkv=False))
     assert kept(found) == TOKENS * HEADS * 2 * (32 + 40 + 32 + 40)
+    assert kept(of(latent, Kernels(fused_qkv=True))) == kept(found)  # no projection of all three
     pairs = B * HEADS * S * (S + 1) / 2
     assert numbers(core(found), "forward_flops") == [2 * pairs * (32 + 40)]
     assert kept(of(latent, Kernels(fused_qkv=False, attention="eager"), FROZEN)) == TOKENS * HEADS * 2 * (32 + 32 + 40)

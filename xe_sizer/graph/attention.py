@@ -484,7 +484,8 @@ def _saved_operands(inputs: GraphInputs, heads: Array, kv_heads: Array) -> Array
     exchanged = np.where(rank.head_ranks * rank.ones > 1.0, 1.0, 0.0)
     if np.any(exchanged):  # the projection's input is what came back for the output, another tensor
         operands = operands + exchanged * tokens * heads * model.v_head_dim * e * float(inputs.keeps_input("o"))
-    if inputs.fused_qkv and model.position == "rope" and inputs.kernels.attention != "eager":
+    fused = inputs.fused_qkv and model.latent_attention is None  # whose way up to heads is no such projection
+    if fused and model.position == "rope" and inputs.kernels.attention != "eager":
         # The values are a view into the fused projection, unless they are exchanged, or cast because the projection
         # returns a wider type: it stays whole beside the rotated queries and keys.
         viewed = (1.0 - exchanged) * (np.asarray(inputs.returned_bytes) <= e)
