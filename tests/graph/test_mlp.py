@@ -55,7 +55,7 @@ def acted(found: dict[str, Operator]) -> tuple[list[float], list[float], list[fl
         # x sigmoid(1.702 x): a scale 2, the sigmoid 2, the product 3.
         ("gelu-quick", "native", [7, 14], [3, 5], [2, 2, 1]),
         # Written out: what powers, sums and the tanh return is kept beside x.
-        ("gelu-new", "eager", [20, 32], [8, 16], [4, 2, 1]),
+        ("gelu-new", "eager", [20, 32], [8, 16], [4, 3, 1]),
         ("gelu-new", "native", [2, 3], [1, 1.5], [1, 2, 1]),
         # The same, and its product with the other half, both of which are kept.
         ("geglu-new", "eager", [20 + 3, 32 + 5], [9, 18], [4 + 2, 3, 1]),

@@ -442,8 +442,9 @@ def _score_bytes(inputs: GraphInputs) -> tuple[float, float, float]:
     """Per score, what unfused attention keeps, what its backward holds beside that, and what its forward holds [bytes].
 
     Kept: the softmax's result, in float32 and cast, or in the compute type alone; a soft cap's; with dropout a mask and
-    the dropped probabilities (Korthikanti et al. 2022: 2 + 1 + 2 bytes). The fallback of sdpa keeps float32 alone.
-    The backward of the softmax holds its two gradients in the type of the softmax; a cast copy is gone by then.
+    the dropped probabilities (Korthikanti et al. 2022: 2 + 1 + 2 bytes), which take the place of a cast copy. The
+    fallback of sdpa keeps float32 alone. The backward of the softmax holds its result and two gradients of its type,
+    and no copy any more; with dropout in the compute type the product behind has as much, and the mask.
     The forward holds most while the softmax runs: masked scores, where they are narrower the float32 copy of them, and
     the result; before that product and masked product. Some classes hold the product without the mask all the while.
     """
@@ -451,11 +452,12 @@ def _score_bytes(inputs: GraphInputs) -> tuple[float, float, float]:
     if inputs.kernels.attention == "sdpa":
         return FLOAT32, 2.0 * FLOAT32, 2.0 * FLOAT32
     wide = inputs.kernels.softmax == "float32" and not (inputs.model.narrow_softmax and not inputs.autocast)
-    kept = size * (1.0 + float("scores" in inputs.model.soft_caps)) + (FLOAT32 if wide else 0.0)
-    kept += inputs.drops("attention") * (MASK + size)
+    drops, capped = inputs.drops("attention"), size * float("scores" in inputs.model.soft_caps)
+    kept = size + FLOAT32 + drops * MASK if wide else size + drops * (MASK + size)
+    backward = (3.0 * FLOAT32 if wide else 3.0 * size + drops * MASK) - kept
     copied = 2.0 * FLOAT32 if size < FLOAT32 else FLOAT32
     forward = size * (1.0 + float("unmasked" in held)) + (copied if wide else size)
-    return kept, 2.0 * FLOAT32 - size if wide else 2.0 * size, forward
+    return kept + capped, backward, forward
 
 
 def _falls_back(inputs: GraphInputs) -> bool:

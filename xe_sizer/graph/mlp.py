@@ -145,7 +145,7 @@ def activation(block: Block, name: str, module: str, elements: Array) -> MemoryB
         wide = widened * float(inputs.autocast)
         tensors = WRITTEN_OUT_KEPT + WRITTEN_OUT_WIDENED * wide
         returned = 1.0 + 2.0 * wide  # two for each element of float32, and the cast
-        temporaries = np.maximum(temporaries, 6.0 * wide)  # the gradients of a product and of both its factors
+        temporaries = 3.0 + 3.0 * wide  # the gradients of a product and of both its factors
         if gated:
             passes, launches = (passes[0] + TIMES_PASSES[0], passes[1] + TIMES_PASSES[1]), (launches[0] + 1.0, 18.0)
             tensors = tensors + 2.0 + wide  # both factors

@@ -678,9 +678,10 @@ def saved_activations(evaluation: Evaluation) -> Sum:
     # The last layer's own forward holds more than its end where no logits come after it; and masks of long sequences,
     # while they are made, more than all layers keep.
     more = np.maximum(one.forward_more - one.loss_kept, 0.0) * evaluation.has_head * evaluation.any_layer
-    # A pass through frozen weights comes behind, while the loss has as many tensors of its own logits as of theirs.
+    # A pass through frozen weights comes behind, while what the loss has made of its own logits waits for theirs.
     logits = evaluation.shapes.broadcast(logits_per_rank(evaluation.shapes.inputs)) * evaluation.has_head
-    waiting = np.maximum(logits * evaluation.job.kernels.loss.frozen_bytes / 2.0 - one.loss_kept, 0.0)
+    loss = evaluation.job.kernels.loss
+    waiting = np.maximum(logits * (loss.waiting_bytes or loss.frozen_bytes / 2.0) - one.loss_kept, 0.0)
     for _, other in evaluation.passing:
         unkept = other.saved.unkept * evaluation.any_layer
         more = np.maximum(more, unkept + np.where(unkept > 0, waiting, 0.0))
