@@ -35,6 +35,8 @@ DROPOUT = {"gpt2": ALL_DROPOUT, "gpt3": ALL_DROPOUT, "starcoder2": ALL_DROPOUT, 
 SOFT_CAPS = {"gemma-2": ["scores", "logits"]}
 NARROW_SOFTMAX = {"gpt2", "falcon"}
 MATH_ATTENTION = {"falcon"}
+# modeling_falcon.py, modeling_bloom.py and modeling_mpt.py of transformers 5
+HELD_SCORES = {"falcon": ["unmasked", "returned"], "bloom": ["unmasked", "returned"], "mpt": ["returned"]}
 # fused_add_norm: mamba_block.py of Zyphra/BlackMamba, modules/block.py of mamba-ssm
 FUSED_NORMS = {"blackmamba", "mamba2"}
 WIDE_NORM = {"command-r", "gemma", "gemma-2", "gemma-3", "gpt-oss", "olmo-2"}
@@ -196,6 +198,7 @@ def _details(row: Row) -> dict[str, Any]:
         "fused": FUSED.get(row["family"]),
         "dropout": DROPOUT.get(row["family"]),
         "soft_caps": SOFT_CAPS.get(row["family"]),
+        "held_scores": HELD_SCORES.get(row["family"]),
         "narrow_softmax": row["family"] in NARROW_SOFTMAX or None,
         "wide_norm": row["family"] in WIDE_NORM or None,
         "checkpoint_format": CHECKPOINTS.get(row["id"]),

@@ -11,6 +11,7 @@ from xe_sizer.graph.inputs import CASTS, Expansion, GraphInputs, Learning, LowRa
 from xe_sizer.graph.model import Experts, ModelShape
 from xe_sizer.graph.operators import Attention, Collective, Kernels, Matmul, MemoryBound, Operator
 from xe_sizer.graph.transformer import (
+    cross_bias_bytes,
     embedding_operators,
     head_operators,
     layer_operators,
@@ -61,6 +62,9 @@ def test_a_fused_norm_reads_and_writes_and_keeps_its_input() -> None:
         (RMS, {"residual_element_bytes": 4.0}, 4 + 4),
         (replace(RMS, wide_norm=True), {}, 4 + 4),  # the weight is applied in float32
         (replace(GPT, wide_norm=True), {}, 2 * 4 + 4),  # and what is left of the mean twice (Cohere)
+        (replace(RMS, norm="rmsnorm-t5"), {}, 4 + 2 + 2),  # the state itself besides, which is what is scaled
+        (replace(RMS, norm="rmsnorm-t5"), {"learning": FROZEN}, 4 + 2),
+        (replace(RMS, norm="rmsnorm-t5"), {"residual_element_bytes": 4.0}, 4 + 4),  # which needs no copy
         (GPT, {}, 2),  # layer norms are one kernel in every stack
         (GPT, {"autocast": True}, 4),  # which autocast runs in float32
         (replace(RMS, fused_norms=True), {}, 2),
@@ -202,8 +206,14 @@ def test_both_halves_of_an_encoder_decoder_look_up_their_tokens() -> None:
     biases = [op for op in embedding_operators(inputs) if op.name == "relative positions"]
     for op, length in zip(biases, (S, S / 4), strict=True):
         size = 16 / TP * length**2 * 2
-        assert moved(op) == (2 * size, 3 * size, 3, 2, size, 2 * size)
+        assert moved(op) == (2 * size, 3 * size, 3, 2, length**2 * 8, 2 * size)  # kept: the row of every pair
+    given = named(embedding_operators(replace(inputs, learning=FROZEN)))["relative positions"]
+    assert moved(given)[4] == 0
+    assert cross_bias_bytes(inputs).tolist() == [16 / TP * S / 4 * S * 2]
+    assert cross_bias_bytes(replace(inputs, returned_element_bytes=4.0)).tolist() == [16 / TP * S / 4 * S * 4]
+    assert cross_bias_bytes(of(replace(halves, relative_buckets=0))).tolist() == [0]
     assert relative_bias_bytes(inputs).tolist() == [16 / TP * S * S * 2]
+    assert relative_bias_bytes(replace(inputs, residual_element_bytes=4.0)).tolist() == [16 / TP * S * S * 4]
     assert relative_bias_bytes(of(GPT)).tolist() == [0]
     split = graph(halves, ALL, batch=B, sequence=S, cp=4)
     assert relative_bias_bytes(split).tolist() == [16 * S / 4 * S * 2]

@@ -88,6 +88,7 @@ def test_keys_and_values_have_sizes_of_their_own() -> None:
     latent = replace(ROPE, kv_heads=16, latent_attention=LatentAttention(None, 32, 24, 8, 40))
     found = of(latent, Kernels(fused_qkv=False))
     assert kept(found) == TOKENS * HEADS * 2 * (32 + 40 + 32 + 40)
+    assert kept(of(latent, Kernels(fused_qkv=True))) == kept(found)  # no projection of all three
     pairs = B * HEADS * S * (S + 1) / 2
     assert numbers(core(found), "forward_flops") == [2 * pairs * (32 + 40)]
     assert kept(of(latent, Kernels(fused_qkv=False, attention="eager"), FROZEN)) == TOKENS * HEADS * 2 * (32 + 32 + 40)
@@ -113,8 +114,15 @@ def test_the_fallback_of_sdpa_computes_in_float32(batch: int, heads: int) -> Non
         (ROPE, Kernels(attention="eager"), False, 4 + 2, 8 - 2),
         (ROPE, Kernels(attention="eager", softmax="fused"), False, 2, 4),
         (replace(ROPE, soft_caps=("scores",)), Kernels(attention="eager"), False, 4 + 2 + 2, 6),
-        # Korthikanti et al. 2022: a mask and the dropped probabilities.
-        (replace(ROPE, dropout=("attention",)), Kernels(attention="eager", dropout=True), False, 4 + 2 + 1 + 2, 6),
+        # A mask, and the dropped probabilities in place of the cast ones; in 16 bit as Korthikanti et al. 2022 have it.
+        (replace(ROPE, dropout=("attention",)), Kernels(attention="eager", dropout=True), False, 4 + 1 + 2, 12 - 7),
+        (
+            replace(ROPE, dropout=("attention",), narrow_softmax=True),
+            Kernels(attention="eager", dropout=True),
+            False,
+            2 + 1 + 2,
+            7 - 5,  # the product's gradient beside all that is kept
+        ),
         (replace(ROPE, dropout=("attention",)), Kernels(attention="eager"), False, 4 + 2, 6),
         # Models without a float32 softmax; autocast has one all the same.
         (replace(ROPE, narrow_softmax=True), Kernels(attention="eager"), False, 2, 4),
@@ -125,6 +133,32 @@ def test_bytes_of_a_score(model: ModelShape, kernels: Kernels, autocast: bool, s
     one = core(of(model, kernels, autocast=autocast))
     assert numbers(one, "statistics_bytes") == [B * HEADS * S * S * score]
     assert one.score_temporary_bytes == held
+
+
+@pytest.mark.parametrize(
+    ("model", "softmax", "beside", "returned"),
+    [
+        # While the softmax runs: masked scores, their float32 copy and the result; of that 4 + 2 are kept in the end.
+        (ROPE, "float32", 2 + 4 + 4 - 6, 0),
+        (ROPE, "fused", 2 + 2 - 2, 0),
+        (replace(ROPE, narrow_softmax=True), "float32", 2 + 2 - 2, 0),
+        # BLOOM holds the product that is not masked, and each of its blocks returns the probabilities.
+        (replace(ROPE, held_scores=("unmasked", "returned")), "float32", 2 + 2 + 4 + 4 - 6, 2),
+        (replace(ROPE, held_scores=("returned",)), "float32", 4, 2),
+    ],
+)
+def test_a_forward_holds_several_copies_of_the_scores(
+    model: ModelShape, softmax: str, beside: float, returned: float
+) -> None:
+    one = core(of(model, Kernels(attention="eager", softmax=softmax)))
+    scores = B * HEADS * S * S
+    assert numbers(one, "forward_temporary_bytes", "returned_bytes") == [scores * beside, scores * returned]
+
+
+def test_the_fallback_of_sdpa_returns_no_scores() -> None:
+    refused = replace(ROPE, math_attention=True, held_scores=("unmasked", "returned"))
+    one = core(of(refused, Kernels(attention="sdpa")))
+    assert numbers(one, "forward_temporary_bytes", "returned_bytes") == [B * HEADS * S * S * 4, 0]
 
 
 # Masks.

@@ -7,7 +7,7 @@ import pytest
 from cases import GPT, graph
 from msgspec.structs import replace
 
-from xe_sizer.graph.inputs import GraphInputs, Learning
+from xe_sizer.graph.inputs import GraphInputs, Learning, LowRank
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.graph.operators import Kernels, Matmul, MemoryBound, Operator
 from xe_sizer.graph.transformer import layer_operators
@@ -55,7 +55,7 @@ def acted(found: dict[str, Operator]) -> tuple[list[float], list[float], list[fl
         # x sigmoid(1.702 x): a scale 2, the sigmoid 2, the product 3.
         ("gelu-quick", "native", [7, 14], [3, 5], [2, 2, 1]),
         # Written out: what powers, sums and the tanh return is kept beside x.
-        ("gelu-new", "eager", [20, 32], [8, 16], [4, 2, 1]),
+        ("gelu-new", "eager", [20, 32], [8, 16], [4, 3, 1]),
         ("gelu-new", "native", [2, 3], [1, 1.5], [1, 2, 1]),
         # The same, and its product with the other half, both of which are kept.
         ("geglu-new", "eager", [20 + 3, 32 + 5], [9, 18], [4 + 2, 3, 1]),
@@ -84,6 +84,18 @@ def test_autocast_widens_what_is_written_out(model: ModelShape, kept: float, hel
     # Where linear layers return float32 already everything is twice as large, and nothing is widened.
     wide = acted(of(model, eager, autocast=True, returned_element_bytes=4.0))[2]
     assert wide == [2 * size for size in acted(of(model, eager))[2]]
+
+
+def test_what_a_relu_keeps_is_what_the_down_projection_and_its_adapter_read() -> None:
+    """A GELU's output waits beside the product; that of a ReLU is there already, and counts once where both keep it."""
+    adapted = replace(FROZEN, adapters={"down": LowRank(8)}, adapter_element_bytes=4.0)
+    for learning, ops in ((FROZEN, ("down",)), (adapted, ("down", "down adapter A", "down adapter add"))):
+        plain, relu = (of(replace(GPT, activation=one), learning=learning) for one in ("gelu", "relu"))
+        for name in ops:
+            waits, read = (numbers(found[name], "forward_temporary_bytes")[0] for found in (plain, relu))
+            assert waits - read == WIDTH
+    narrow = of(replace(GPT, activation="relu"), learning=replace(adapted, adapter_element_bytes=2.0))
+    assert numbers(narrow["activation"], "saved_bytes") + numbers(narrow["down"], "saved_bytes") == [0, WIDTH]
 
 
 def test_relu_keeps_its_output_which_the_next_product_keeps_anyway() -> None:

@@ -121,21 +121,30 @@ def test_modules_that_a_model_has() -> None:
 
 
 def test_every_other_product_is_kept_and_what_only_moves_memory_runs_again() -> None:
-    """TorchTitan (arXiv:2410.06511): half of a product's outputs are kept in place of what its neighbours keep.
+    """TorchTitan (distributed/activation_checkpoint.py): outputs of the first, third, ... product of a layer are kept.
 
-    Of the MLP 4 MiB go up and 1 comes down; attention keeps what it has, as does a scan's product of none.
+    Of 1 MiB of a state queries, keys and values make 3 and the MLP 4; attention keeps its output and a float32 of each
+    query and head. The layer's input is kept as well.
     """
     kernels = Kernels(selective="alternate", routing="fused")
     found = {op.name: op for op in layer_operators(graph(GPT, Learning(True), kernels))}
-    for name, outputs in (("qkv", 3.0), ("output projection", 1.0), ("up", 4.0), ("down", 1.0)):
+    order = (("qkv", 3.0), ("output projection", 0.0), ("up", 4.0), ("down", 0.0))
+    for name, outputs in order:
         one = found[name]
-        assert one.again == 0.5
-        assert float(np.sum(one.saved_bytes - one.dropped_bytes)) == outputs / 2 * MIB
-    several = {op.name: op for op in layer_operators(graph(MIXTURE, Learning(True), kernels))}["expert down"]
-    assert float(np.sum(several.saved_bytes - several.dropped_bytes)) == pytest.approx(2 * 1.0 / 2 * MIB)
+        assert one.again == float(not outputs)
+        assert float(np.sum(one.saved_bytes - one.dropped_bytes)) == outputs * MIB
+    apart = replace(kernels, fused_qkv=False)
+    three = {op.name: op.again for op in layer_operators(graph(GPT, Learning(True), apart))}
+    assert [three[name] for name in ("q", "k", "v", "output projection", "up", "down")] == [0, 1, 0, 1, 0, 1]
+    several = {op.name: op for op in layer_operators(graph(MIXTURE, Learning(True), kernels))}
+    for name in ("router", "expert gate and up", "expert down"):
+        assert (several[name].again, float(np.sum(several[name].saved_bytes - several[name].dropped_bytes))) == (1, 0)
+    assert several["shared expert gate and up"].again == 0.0  # the third
     attention, norm, exchange = found["attention"], found["mlp norm"], found["mlp output"]
-    assert (attention.again, float(np.sum(attention.dropped_bytes))) == (0.0, 0.0)
+    assert attention.again == 0.0
+    assert float(np.sum(attention.saved_bytes - attention.dropped_bytes)) == MIB + 512 * 16 * 4
     assert (norm.again, float(np.sum(norm.dropped_bytes)) / MIB) == (1.0, 1.0)
+    assert float(np.sum(found["input norm"].saved_bytes - found["input norm"].dropped_bytes)) == MIB
     assert exchange.again == 0.0
     mixer = {op.name: op for op in layer_operators(graph(REGISTRY.model("nemotron-h-8b"), Learning(True), kernels))}[
         "scan"

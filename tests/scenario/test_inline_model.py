@@ -93,8 +93,8 @@ def test_a_name_is_shown(path: Path) -> None:
         ]),
         (SHAPE + "  experts: {count: 8, per_token: 2, ffn: x}\n", ["14:42: 'ffn' must be a whole number, not 'x'"]),
         (SHAPE.replace("  norm: RMSNorm\n", ""), [
-            ("1:1: missing key 'norm' in 'model'\n  hint: kind of norm: one of rmsnorm, layernorm, layernorm-nobias, "
-            "layernorm-nonparam, layernorm1p"),
+            ("1:1: missing key 'norm' in 'model'\n  hint: kind of norm: one of rmsnorm, rmsnorm-t5, layernorm, "
+            "layernorm-nobias, layernorm-nonparam, layernorm1p"),
         ]),
         (SHAPE + f"  parameters: {{total: 1200000000, active: {COUNTED}}}\n", [
             ("14:23: the shape has 1,235,814,400 parameters (total), +2.98% against the stated 1,200,000,000\n"

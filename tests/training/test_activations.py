@@ -12,7 +12,7 @@ from xe_sizer.graph.inputs import Learning, LowRank
 from xe_sizer.graph.operators import MemoryBound, Operator
 from xe_sizer.graph.transformer import layer_operators
 from xe_sizer.training.activations import forward_peak_bytes
-from xe_sizer.training.job import LearningLayers
+from xe_sizer.training.job import Job, LearningLayers
 from xe_sizer.training.memory import memory_ledger
 from xe_sizer.training.step_time import timeline
 
@@ -139,3 +139,53 @@ def test_no_more_layers_learn_than_the_model_has() -> None:
     with pytest.raises(InputError) as raised:
         ask({"model": "llama-2-7b", "job": "sft", "stack": "hf-bf16", "train.trainable_layers": 33})
     assert "llama-2-7b has 32 layers, not 33" in str(raised.value)
+
+
+# Unfused attention in forwards that keep nothing, and weights that stay float32 where the others are held in few bits.
+
+
+def at_end_of_forward(made: Job) -> float:
+    """Activations of one GPU that runs every layer again, at the end of the forward [bytes]."""
+    ledger = memory_ledger(made, layouts(recompute=2), np.array([1024.0]))
+    return float(ledger.components["activations"][0, 0, 0])
+
+
+def with_model(made: Job, **changes: object) -> Job:
+    return replace(made, model=replace(made.model, **changes))
+
+
+def test_a_forward_that_keeps_nothing_holds_scores() -> None:
+    """BLOOM: 12 bytes a score of a head while the softmax runs, and 2 of the block before, which none keeps."""
+    made = job("bloom-1b7", stack="hf-bf16", attention="eager", train__task="seq-cls")  # whose logits are few
+    scores = 16 * 1024 * 1024
+    more = at_end_of_forward(made) - at_end_of_forward(with_model(made, held_scores=()))
+    assert more == scores * (2 + 2)
+    fused = replace(made, attention="flash")
+    operands = 4 * 1024 * 2048 * 2  # queries, keys, values and output
+    state = 1024 * 2048 * 2
+    of_loss = 4 * 1024  # what the loss keeps of a token, which comes later
+    assert at_end_of_forward(made) - at_end_of_forward(fused) == scores * 14 + operands + state - of_loss
+
+
+def test_a_frozen_pass_holds_scores_beside_the_logits_of_the_model() -> None:
+    """The reference of DPO has scores of both answers, while three tensors of the policy's logits are there."""
+    plain = job("bloom-1b7", kind="lora", stack="hf-bf16", attention="eager")
+    pairs = job("bloom-1b7", kind="dpo", stack="hf-bf16", attention="eager", adapter="lora", train__reference="copy")
+    narrow = with_model(pairs, held_scores=())
+    assert at_end_of_forward(pairs) - at_end_of_forward(narrow) == 2 * 16 * 1024 * 1024 * (2 + 2)
+    assert at_end_of_forward(pairs) > 2 * at_end_of_forward(plain)
+
+
+def test_a_matrix_of_t5_stays_float32_where_the_others_are_in_four_bits() -> None:
+    """Weights: 4 bytes an element of `wo`; autocast keeps a 16-bit copy of each until its layer's backward."""
+    made = job("t5-large", kind="qlora", stack="hf-trainer", lora__targets=["q", "v"])
+    alike = with_model(made, float32_weights=())
+    elements = 48 * 1024 * 4096
+    wide, narrow = (memory_ledger(one, layouts(), np.array([512.0])).components for one in (made, alike))
+    weights = float(np.max(wide["weights"])) - float(np.max(narrow["weights"]))
+    assert weights == pytest.approx(elements * (4 - 0.5161), rel=1e-9)
+    kept = float(np.max(wide["activations"])) - float(np.max(narrow["activations"]))
+    assert kept == pytest.approx(elements * 2, rel=1e-9)
+    full = job("t5-large", stack="hf-trainer")
+    first, second = (memory_ledger(one, layouts()).total_bytes for one in (full, with_model(full, float32_weights=())))
+    assert np.array_equal(first, second)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cases import ask
 
 from xe_sizer.errors import InputError
 from xe_sizer.graph.operators import Matmul, MemoryBound
@@ -107,3 +108,27 @@ def test_dora_adds_a_magnitude_for_each_output_and_the_norm_of_the_whole_weight(
     assert isinstance(op, MemoryBound)
     assert float(np.max(op.forward_bytes)) == HIDDEN**2 * (8 * 4 + 2 + 2 * 4) + 9 * 4 * TOKENS * HIDDEN
     assert float(np.max(op.saved_bytes)) == TOKENS * HIDDEN * (2 + 4)
+
+
+@pytest.mark.parametrize(
+    ("stack", "adapter", "drops"),
+    [
+        ("litgpt", "lora", True),
+        ("ms-swift", "qlora", True),
+        ("trl", "dora", True),
+        ("fastchat", "lora", True),
+        ("fms-hf-tuning", "lora", True),
+        ("hf-trainer", "lora", False),
+        ("llama-factory", "lora", False),
+        ("unsloth", "lora", False),
+        ("ms-swift", "loha", False),  # lora_dropout is LoRA's
+    ],
+)
+def test_trainers_with_a_dropout_of_their_own_drop_unless_told(stack: str, adapter: str, drops: bool) -> None:
+    """0.05 in litgpt/finetune/lora.py, tuner_args.py of ms-swift, model_config.py of TRL and their like."""
+    asked = ask({"model": "llama-3.1-8b", "job": "sft", "adapter": adapter, "stack": stack, "lora.targets": ["q", "v"]})
+    assert asked.job.method.learning.adapter_dropout is drops
+    chosen = (0.05, "stack") if drops else (None, None)
+    assert (asked.values.lora.dropout, asked.origins.get("lora.dropout")) == chosen
+    told = ask({"model": "llama-3.1-8b", "job": "lora", "stack": stack, "lora.dropout": 0.0})
+    assert told.job.method.learning.adapter_dropout is False

@@ -186,13 +186,19 @@ def test_spread_experts_are_exchanged_and_updated_by_the_ranks_that_hold_them() 
     assert updates[0] == pytest.approx(updates[1], rel=1e-12)
 
 
-def test_selective_by_operator_runs_half_of_the_products_again() -> None:
-    """TorchTitan saves attention and every second product; Megatron-LM recomputes the attention core alone."""
+def test_selective_by_operator_runs_every_second_product_again() -> None:
+    """TorchTitan saves attention, and of Llama's products those of queries, keys and values, of the gate and down.
+
+    Megatron-LM recomputes the attention core alone.
+    """
     by_operator, core = (
         timeline(job(kind="pretrain", stack=stack, train__seq_len=2048), layouts(dp=8, zero=3, recompute=1))
         for stack in ("torchtitan", "generic")
     )
     share = by_operator.recompute_flops[0] / by_operator.flops[0]
-    assert share == pytest.approx(0.5 / 3, rel=0.1)  # half of one forward, where a step is three
+    hidden, ffn, vocab, keys = 4096, 11008, 32_000, (2048 + 1) / 2
+    again = 32 * (hidden**2 + hidden * ffn)  # the attention's output projection, and up
+    forward = 32 * (4 * hidden**2 + 3 * hidden * ffn + 2 * keys * hidden) + vocab * hidden
+    assert share == pytest.approx(again / (3 * forward), rel=1e-3)
     assert core.recompute_flops[0] < 0.2 * by_operator.recompute_flops[0]
-    assert by_operator.components["recompute"][0] > 5 * core.components["recompute"][0]
+    assert by_operator.components["recompute"][0] > 3 * core.components["recompute"][0]

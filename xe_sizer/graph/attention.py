@@ -438,20 +438,26 @@ def _indexer(block: Block, layers: float) -> Iterator[Attention]:
     )
 
 
-def _score_bytes(inputs: GraphInputs) -> tuple[float, float]:
-    """What unfused attention keeps per score, and what its backward holds beside that [bytes].
+def _score_bytes(inputs: GraphInputs) -> tuple[float, float, float]:
+    """Per score, what unfused attention keeps, what its backward holds beside that, and what its forward holds [bytes].
 
     Kept: the softmax's result, in float32 and cast, or in the compute type alone; a soft cap's; with dropout a mask and
-    the dropped probabilities (Korthikanti et al. 2022: 2 + 1 + 2 bytes). The fallback of sdpa keeps float32 alone.
-    The backward of the softmax holds its two gradients in the type of the softmax; a cast copy is gone by then.
+    the dropped probabilities (Korthikanti et al. 2022: 2 + 1 + 2 bytes), which take the place of a cast copy. The
+    fallback of sdpa keeps float32 alone. The backward of the softmax holds its result and two gradients of its type,
+    and no copy any more; with dropout in the compute type the product behind has as much, and the mask.
+    The forward holds most while the softmax runs: masked scores, where they are narrower the float32 copy of them, and
+    the result; before that product and masked product. Some classes hold the product without the mask all the while.
     """
-    size = inputs.element_bytes
+    size, held = inputs.element_bytes, inputs.model.held_scores
     if inputs.kernels.attention == "sdpa":
-        return FLOAT32, 2.0 * FLOAT32
+        return FLOAT32, 2.0 * FLOAT32, 2.0 * FLOAT32
     wide = inputs.kernels.softmax == "float32" and not (inputs.model.narrow_softmax and not inputs.autocast)
-    kept = size * (1.0 + float("scores" in inputs.model.soft_caps)) + (FLOAT32 if wide else 0.0)
-    kept += inputs.drops("attention") * (MASK + size)
-    return kept, 2.0 * FLOAT32 - size if wide else 2.0 * size
+    drops, capped = inputs.drops("attention"), size * float("scores" in inputs.model.soft_caps)
+    kept = size + FLOAT32 + drops * MASK if wide else size + drops * (MASK + size)
+    backward = (3.0 * FLOAT32 if wide else 3.0 * size + drops * MASK) - kept
+    copied = 2.0 * FLOAT32 if size < FLOAT32 else FLOAT32
+    forward = size * (1.0 + float("unmasked" in held)) + (copied if wide else size)
+    return kept + capped, backward, forward
 
 
 def _falls_back(inputs: GraphInputs) -> bool:
@@ -480,7 +486,8 @@ def _saved_operands(inputs: GraphInputs, heads: Array, kv_heads: Array) -> Array
     exchanged = np.where(rank.head_ranks * rank.ones > 1.0, 1.0, 0.0)
     if np.any(exchanged):  # the projection's input is what came back for the output, another tensor
         operands = operands + exchanged * tokens * heads * model.v_head_dim * e * float(inputs.keeps_input("o"))
-    if inputs.fused_qkv and model.position == "rope" and inputs.kernels.attention != "eager":
+    fused = inputs.fused_qkv and model.latent_attention is None  # whose way up to heads is no such projection
+    if fused and model.position == "rope" and inputs.kernels.attention != "eager":
         # The values are a view into the fused projection, unless they are exchanged, or cast because the projection
         # returns a wider type: it stays whole beside the rotated queries and keys.
         viewed = (1.0 - exchanged) * (np.asarray(inputs.returned_bytes) <= e)
@@ -528,12 +535,14 @@ def attention_operator(block: Block, name: str, layers: float, window: int | Non
         keys = query + inputs.learning.prefix
         operands = operands + size * rank.batch * keys * repeated * (model.qk_head_dim + model.v_head_dim)
         statistics = statistics + size * rank.batch * query * (rank.sequence + inputs.learning.prefix)
-    kernel, temporary = inputs.kernels.attention, 0.0
+    kernel, temporary, in_forward, returned = inputs.kernels.attention, 0.0, inputs.zeros, inputs.zeros
     if model.relative_buckets:
         statistics = statistics + heads * query * rank.keys * inputs.element_bytes
     if kernel == "eager" or _falls_back(inputs):
-        kept, temporary = _score_bytes(inputs)
-        kernel, statistics = "eager", rank.batch * heads * query * rank.keys * kept
+        kept, temporary, alive = _score_bytes(inputs)
+        scores = rank.batch * heads * query * rank.keys
+        returned = scores * inputs.element_bytes * float(kernel == "eager" and "returned" in model.held_scores)
+        kernel, statistics, in_forward = "eager", scores * kept, scores * np.maximum(alive - kept, 0.0)
     softmax = "unfused"
     if inputs.kernels.softmax == "fused":
         softmax = "fused-with-dropout" if inputs.drops("attention") else "fused"
@@ -561,6 +570,8 @@ def attention_operator(block: Block, name: str, layers: float, window: int | Non
         kernel=kernel,
         statistics_bytes=statistics,
         score_temporary_bytes=temporary,
+        forward_temporary_bytes=in_forward,
+        returned_bytes=returned,
         softmax=softmax,
         cached_element_bytes=inputs.cached_element_bytes,
         loaded_keys=loaded_keys,

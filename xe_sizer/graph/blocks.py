@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 # Fused norm: read x, write y; backward reads dy and x, writes dx. Step by step: the seven kernels of the Hugging
 # Face RMSNorm (cast up, square, mean, scale, cast down, weight) in float32, counted in 16-bit elements.
 NORM_PASSES = {"fused": (2.0, 3.0), "eager": (18.0, 30.0)}
+RESCALED = "rmsnorm-t5"  # kind of norm that multiplies the state itself by the factor of its float32 copy
 NORM_LAUNCHES = {"fused": (1.0, 2.0), "eager": (7.0, 14.0)}
 # Read both, write the sum; in the next norm's kernel the norm reads the sum already.
 RESIDUAL_PASSES = {"apart": (3.0, 2.0), "in-norm": (2.0, 1.0)}
@@ -105,12 +106,15 @@ def linear(block: Block, name: str, parts: tuple[str, ...], tokens: Array, input
     learning = inputs.learning
     n, k = _side_by_side(weights, inputs.rank)
     adapters = tuple(adapters_on(weights, learning.adapters))
-    keeps = inputs.keeps_input(*parts)
+    wide = inputs.stays_float32(*parts)
+    keeps = inputs.keeps_input(*parts) and not (wide and not inputs.learning.reads_input(*parts))
+    # Autocast keeps the copy of a float32 weight for the gradient of the input.
+    copy = n * k * inputs.element_bytes * float(wide and inputs.autocast)
     product = Matmul(
         name=name,
         module=weights[0].module,
         layers=block.layers,
-        saved_bytes=waiting_input_bytes(block, input_bytes) * float(keeps),
+        saved_bytes=waiting_input_bytes(block, input_bytes) * float(keeps) + copy,
         # An input that nothing keeps is there until the result is.
         forward_temporary_bytes=0.0 if keeps else tokens * (n + k) * inputs.element_bytes,
         m=tokens * one,
@@ -123,7 +127,11 @@ def linear(block: Block, name: str, parts: tuple[str, ...], tokens: Array, input
     )
     if not any(adapter.form.replaces for adapter in adapters):
         yield product
-    yield from weight_traffic(block, name, weights[0].module, n * k, tokens * k, tokens * n)
+    if wide:
+        cast = (FLOAT32 + inputs.element_bytes) * n * k * float(inputs.autocast)
+        yield memory_bound(block, f"{name} weight traffic", weights[0].module, cast, (1.0, 0.0), (1.0, 0.0))
+    else:
+        yield from weight_traffic(block, name, weights[0].module, n * k, tokens * k, tokens * n)
     yield from narrowing(block, name, weights[0].module, tokens * k, n * k, tokens * n)
     for adapter in adapters:
         yield from beside(block, adapter, tokens)
@@ -245,6 +253,7 @@ def norm(block: Block, name: str, width: float, tokens: Array, inner: bool = Fal
         kept = tokens width element                    fused: the input; of a layer norm under autocast in float32
         kept = tokens width (4 + element learns)       step by step: float32, and the normalised value if it learns
 
+    T5's scales what it has read, not the copy: it keeps both where the state is narrower (T5LayerNorm of transformers).
     The normalised value is float32 too where the model applies the weight there (Gemma, OLMo 2, gpt-oss). Layer norms
     with mean are one kernel in every stack, in float32 under autocast; but Cohere's are written out, and keep what is
     left of the mean twice. Models with code of their own around mamba-ssm bring its kernel.
@@ -278,6 +287,8 @@ def norm(block: Block, name: str, width: float, tokens: Array, inner: bool = Fal
         # Autocast runs PyTorch's layer norm in float32, on a copy where the hidden state is narrower; the fused kernels
         # of RMS norms (Liger's, Unsloth's) are none of its own.
         kept = size if rms else FLOAT32
+    if inputs.model.norm == RESCALED and kind == "eager" and written_out:
+        kept = kept + np.where(np.asarray(size) < FLOAT32, size, 0.0)
     tensor_bytes = elements * size
     made = memory_bound(block, name, "norm", tensor_bytes, NORM_PASSES[kind], NORM_LAUNCHES[kind], elements * kept)
     return replace(made, adapter=adapted)

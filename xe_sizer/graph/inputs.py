@@ -294,6 +294,10 @@ class GraphInputs(Immutable):
         adapted = self.learning.reads_input(*names, copied=copied)
         return self.learning.base or self.expansion.keeps_input or adapted
 
+    def stays_float32(self, *names: str) -> bool:
+        """Whether any of the named weights is kept in float32 by its class, where the others are held in few bits."""
+        return self.expansion is not PLAIN and bool(set(names) & set(self.model.float32_weights))
+
     def joins(self, *names: str) -> bool:
         """Whether adapters of the named weights run in one function with them, in the model's type and in place.
 

@@ -133,7 +133,7 @@ def activation(block: Block, name: str, module: str, elements: Array) -> MemoryB
     passes = GATED_PASSES[kind] if gated else PLAIN_PASSES
     tensors: ArrayLike = (2.0 if kind == "fused" else 3.0) if gated else 1.0
     temporaries: ArrayLike = 3.0 if gated else 2.0
-    if inputs.model.activation == "relu" and inputs.learning.base and not inputs.drops("mlp"):
+    if inputs.model.activation == "relu" and inputs.keeps_input("down") and not inputs.drops("mlp"):
         # The next product's backward lets go of the output, which that of the ReLU still reads.
         tensors, temporaries = 0.0, 3.0
     steps = 2.0 if gated and kind != "fused" else 1.0
@@ -145,7 +145,7 @@ def activation(block: Block, name: str, module: str, elements: Array) -> MemoryB
         wide = widened * float(inputs.autocast)
         tensors = WRITTEN_OUT_KEPT + WRITTEN_OUT_WIDENED * wide
         returned = 1.0 + 2.0 * wide  # two for each element of float32, and the cast
-        temporaries = np.maximum(temporaries, 6.0 * wide)  # the gradients of a product and of both its factors
+        temporaries = 3.0 + 3.0 * wide  # the gradients of a product and of both its factors
         if gated:
             passes, launches = (passes[0] + TIMES_PASSES[0], passes[1] + TIMES_PASSES[1]), (launches[0] + 1.0, 18.0)
             tensors = tensors + 2.0 + wide  # both factors
@@ -183,7 +183,10 @@ def _dense(block: Block) -> Iterator[Operator]:
     if drops := inputs.drops("mlp"):
         dropped = width * inputs.returned_bytes
         yield memory_bound(block, "mlp dropout", "mlp", dropped, DROPOUT_PASSES, (1.0, 1.0), drops * MASK * width)
-    yield from linear(block, "down", ("down",), tokens, width * inputs.element_bytes * float(not joined))
+    # What a ReLU keeps is the input of the down projection, which is no other tensor while that and its adapter run.
+    same = float(inputs.model.activation == "relu" and not inputs.drops("mlp")) * width * inputs.returned_bytes
+    for op in linear(block, "down", ("down",), tokens, width * inputs.element_bytes * float(not joined)):
+        yield replace(op, forward_temporary_bytes=np.maximum(op.forward_temporary_bytes - same, 0.0))
 
 
 def _tiled(block: Block) -> Iterator[Operator]:

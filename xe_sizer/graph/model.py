@@ -205,7 +205,10 @@ class ModelShape(Immutable, eq=True):
     `kv_layers`: layers with keys and values of their own; the others reuse a neighbour's (None: all have).
     `fused`: projections that the reference implementation stores as one matrix (qkv, gate_up). `dropout`: where
     its published configuration drops (embedding, attention, hidden, mlp). `soft_caps`: where values pass a tanh
-    (scores, logits). `narrow_softmax`: its eager attention has no float32 softmax. `wide_norm`: its norms apply their
+    (scores, logits). `held_scores`: copies of the scores that its eager attention holds longer than it needs them
+    (unmasked: beside the masked ones; returned: those of the layer before, which layers return to the model's loop).
+    `float32_weights`: of its layers, which its class keeps in float32 where the others are held in few bits.
+    `narrow_softmax`: its eager attention has no float32 softmax. `wide_norm`: its norms apply their
     weight before they leave float32. `fused_norms`: its own code, which is not that of transformers, adds a block's
     output and normalises in one kernel, whatever the stack does (mamba-ssm). `math_attention`: its keys and values are
     broadcast to the query heads, which sdpa's fused kernels refuse. Activation `gelu-new` is the tanh form that it
@@ -264,6 +267,8 @@ class ModelShape(Immutable, eq=True):
     fused: tuple[str, ...] = ()
     dropout: tuple[str, ...] = ()
     soft_caps: tuple[str, ...] = ()
+    held_scores: tuple[str, ...] = ()
+    float32_weights: tuple[str, ...] = ()
     narrow_softmax: bool = False
     wide_norm: bool = False
     fused_norms: bool = False

@@ -42,6 +42,7 @@ class Loss(NamedTuple):
     as_given : works in the type of the logits; bytes are those of 16-bit ones
     frozen_bytes : alive together when a pass of the same sequences through frozen weights ends, its own logits among
         them [bytes]; 0: no such pass takes place while the model's logits are there
+    waiting_bytes : of these what is there when such a pass begins [bytes]; 0: half of them
     answers_bytes : the same where answers come one by one, and mismatched ones pass as well [bytes]
     divided_bytes : alive together where the logits were divided where they stand, if that is more [bytes]
     narrow : name of the kernel in its place where a model's class hands its logits over as they are; None: itself
@@ -60,6 +61,7 @@ class Loss(NamedTuple):
     narrow: str | None = None
     answers_bytes: float = 0.0
     divided_bytes: float = 0.0
+    waiting_bytes: float = 0.0
 
     def of_narrow(self, narrow: bool) -> Loss:
         """The kernel that runs in its place.
@@ -125,7 +127,7 @@ class Loss(NamedTuple):
 
         Source: TRL's KTOTrainer.forward (index_select of completion_logits); traced.
         """
-        return self._replace(frozen_bytes=self.answers_bytes)
+        return self._replace(frozen_bytes=self.answers_bytes, waiting_bytes=0.0)
 
     def of_policy(self) -> Loss:
         """The kernel of a policy's step, whose logits are divided by the temperature where they stand.
@@ -158,7 +160,7 @@ class Loss(NamedTuple):
         """
         if not self.as_given:
             return self
-        sizes = ("forward_bytes", "backward_bytes", "kept_bytes", "live_bytes", "frozen_bytes")
+        sizes = ("forward_bytes", "backward_bytes", "kept_bytes", "live_bytes", "frozen_bytes", "waiting_bytes")
         return self._replace(**{name: getattr(self, name) * width for name in sizes})
 
 
@@ -168,6 +170,9 @@ _ROWS = (
     # Cast to float32, log-softmax, their gradients and the cast back: log-probabilities are kept in float32; with them
     # live the gradients before and after the log-softmax.
     Loss("eager", 14.0, 22.0, 6.0, 5.0, kept_bytes=4.0, live_bytes=12.0, narrow="no-upcast"),
+    # The same beside the 16-bit logits, where a trainer holds what the model has returned while the backward runs
+    # (`out` in _forward_backward_step of NeMo AutoModel; torchtitan and torchtune let go of theirs); traced.
+    Loss("eager-returned", 14.0, 22.0, 6.0, 5.0, kept_bytes=6.0, live_bytes=14.0, narrow="no-upcast"),
     # PyTorch's cross-entropy on the logits as they are, shifted by a copy: log-probabilities are kept; with them live
     # the gradients before and after the log-softmax.
     Loss("no-upcast", 8.0, 14.0, 4.0, 5.0, kept_bytes=2.0, live_bytes=6.0, as_given=True),
@@ -208,6 +213,7 @@ _LOG_PROBABILITIES = (
         frozen_bytes=10.5,
         answers_bytes=8.0,
         divided_bytes=8.0,
+        waiting_bytes=6.0,
     ),
     # A float32 log-softmax of all, from which the labels' are picked: it is kept. With it live zeros with the labels'
     # gradient, and a second tensor of theirs. Logits live until the loss is there, for its metrics (LLaMA-Factory; TRL
@@ -550,6 +556,7 @@ class Attention(Operator):
 
     `statistics_bytes` is the part of `saved_bytes` that recomputing the core avoids: probabilities, log-sum-exp.
     `score_temporary_bytes`: per score, what the backward of unfused attention holds beside what is saved.
+    `returned_bytes`: probabilities that a layer hands back, which live until the next one does.
     `softmax`: how unfused attention passes over its scores, as in `eager_attention_bytes`.
     `cached_element_bytes`: size of a key's or value's element where a cache keeps it in a format of its own.
     `values_in_keys`: the values are part of the keys and not read again.
@@ -569,6 +576,7 @@ class Attention(Operator):
     kernel: str
     statistics_bytes: Array
     score_temporary_bytes: float = 0.0
+    returned_bytes: Array | float = 0.0
     softmax: str = "unfused"
     cached_element_bytes: float | None = None
     loaded_keys: Array | None = None

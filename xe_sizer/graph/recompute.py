@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from xe_sizer.graph.operators import Attention, Collective, Matmul, MemoryBound, Scan
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from xe_sizer.graph.inputs import GraphInputs
     from xe_sizer.graph.model import ModelShape
@@ -62,8 +62,8 @@ def with_recomputation(operators: Sequence[Operator], inputs: GraphInputs) -> tu
         again = 1 for operators of the modules, dropped = their saved bytes but for the input of each module
 
         attention, core_attn   attention and what context ranks exchange for it run again; statistics are not kept
-        alternate              half of every matrix product and all that only moves memory; kept: attention, and the
-                               outputs of every other product in place of what its neighbours keep
+        alternate              every second matrix product of a layer, experts, the router, and all that only moves
+                               memory; kept: the layer's input, outputs of the other products and of attention
         mlp, moe               the dense MLP with its norm, or router and experts; their input is kept
         shared_experts         these, and how tensor ranks gather tokens for them; their input is kept
         moe_act                the activation of experts, whose output is not kept
@@ -80,12 +80,15 @@ def with_recomputation(operators: Sequence[Operator], inputs: GraphInputs) -> tu
     tuple of Operator with `again` [-] and `dropped_bytes` [bytes] of one layer, which broadcast to shape (rank shape,)
 
     Source: Korthikanti et al. 2022 (arXiv:2205.05198) for the attention core; TorchTitan's selective checkpointing by
-    operator (arXiv:2410.06511); recompute_modules of Megatron-Core (core/transformer/transformer_config.py), whose
-    fused modules keep their norm inside the product behind it (models/gpt/gpt_layer_specs.py).
+    operator (arXiv:2410.06511; distributed/activation_checkpoint.py, whose list has no grouped products, and by default
+    not the router's; compiled layers do the same, as PyTorch's partitioner saves none that a policy prefers to
+    recompute: _functorch/partitioners.py, must_recompute); recompute_modules of Megatron-Core
+    (core/transformer/transformer_config.py), whose fused modules keep their norm inside the product behind it
+    (models/gpt/gpt_layer_specs.py).
     """
     selective = inputs.kernels.selective
     if selective == ALTERNATE:
-        return tuple(_alternate(op, inputs) for op in operators)
+        return tuple(_alternate(operators, inputs))
     modules = ("core_attn",) if isinstance(selective, str) else selective
     names = frozenset(op.name for op in operators)
     again: set[str] = set()
@@ -102,15 +105,22 @@ def with_recomputation(operators: Sequence[Operator], inputs: GraphInputs) -> tu
     )
 
 
-def _alternate(op: Operator, inputs: GraphInputs) -> Operator:
-    again, kept = 0.0, inputs.zeros
-    if isinstance(op, Attention):
-        kept = op.saved_bytes
-    elif isinstance(op, Matmul):
-        again, kept = 0.5, np.asarray(0.5 * op.m * op.n * op.copies * inputs.element_bytes)
-    elif isinstance(op, MemoryBound | Scan):
-        again = 1.0
-    return replace(op, again=again, dropped_bytes=op.saved_bytes - kept)
+def _alternate(operators: Sequence[Operator], inputs: GraphInputs) -> Iterator[Operator]:
+    """Outputs that are kept stand in place of what the operators behind them would keep of their inputs."""
+    products, before = 0, inputs.residual_bytes
+    for op in operators:
+        again, kept = 0.0, inputs.zeros
+        if isinstance(op, Attention):
+            kept = op.statistics_bytes + op.batch * op.heads * op.query * op.v_head_dim * inputs.element_bytes
+        elif isinstance(op, Matmul):
+            counted = not (op.grouped or op.name == "router")
+            products += counted
+            again = float(not counted or products % 2 == 0)
+            kept = np.asarray((1.0 - again) * op.m * op.n * op.copies * inputs.element_bytes)
+        elif isinstance(op, MemoryBound | Scan):
+            again = 1.0
+        yield replace(op, again=again, dropped_bytes=op.saved_bytes - kept - before)
+        before = inputs.zeros
 
 
 Chosen = tuple[frozenset[str], "Mapping[str, Array]"]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from xe_sizer.graph.attention import attention_core, attention_half, cross_attention
+from xe_sizer.graph.attention import INDEX, attention_core, attention_half, cross_attention
 from xe_sizer.graph.blocks import beside, enter_parallel, exchange, leave_parallel, linear, memory_bound, norm
 from xe_sizer.graph.inputs import MASK, Block, head_adapters
 from xe_sizer.graph.mlp import PLAIN_PASSES, experts_half, mlp_half
@@ -336,10 +336,14 @@ def embedding_operators(inputs: GraphInputs) -> tuple[Operator, ...]:
     )
 
 
+BETWEEN_THE_HALVES, RELATIVE_POSITIONS = ("encoder norm", "encoder output"), "relative positions"
+
+
 def _between_the_halves(block: Block) -> Iterator[Operator]:
     """What all layers of a half share: the encoder's output, which every layer of the decoder reads, and biases.
 
-    Biases of relative positions are made once for the encoder and once for the decoder, one for each head and pair.
+    Biases of relative positions are made once for the encoder and once for the decoder, one for each head and pair. A
+    table that learns keeps which of its rows each pair has taken, as a 64-bit integer.
     """
     inputs, model = block.inputs, block.inputs.model
     if model.encoder_layers:
@@ -352,13 +356,14 @@ def _between_the_halves(block: Block) -> Iterator[Operator]:
         yield memory_bound(block, "encoder output", "norm", inputs.residual_bytes, (0.0, 2.0), (0.0, 1.0), saved)
     for half in (inputs, inputs.decoding) if model.relative_buckets else ():
         biases = relative_bias_bytes(half)
-        yield memory_bound(block, "relative positions", "attention", biases, (2.0, 3.0), (3.0, 2.0), biases)
+        rows = half.rank.sequence / half.rank.cp * half.rank.keys * INDEX * float(inputs.learning.base)
+        yield memory_bound(block, RELATIVE_POSITIONS, "attention", biases, (2.0, 3.0), (3.0, 2.0), rows)
 
 
 def relative_bias_bytes(inputs: GraphInputs) -> Array:
     """Biases of relative positions, which all layers of a half share, one for each head and pair of tokens.
 
-        bytes = heads / tp  s / cp  s  element
+        bytes = heads / tp  s / cp  s  element of the hidden state
 
     Parameters
     ----------
@@ -372,7 +377,27 @@ def relative_bias_bytes(inputs: GraphInputs) -> Array:
     """
     rank = inputs.rank
     pairs = inputs.model.heads / rank.tp * rank.sequence / rank.cp * rank.keys
-    return np.asarray(pairs * inputs.element_bytes * float(inputs.model.relative_buckets > 0))
+    return np.asarray(pairs * inputs.residual_element_bytes * float(inputs.model.relative_buckets > 0))
+
+
+def cross_bias_bytes(inputs: GraphInputs) -> Array:
+    """Biases of cross attention in a model with relative positions: zeros, which all layers of the decoder share.
+
+        bytes = heads / tp  t / cp  s  element that linear layers return      t tokens of the decoder, s of the encoder
+
+    Parameters
+    ----------
+    inputs : model, and sequences of encoder and decoder, tp and cp of shape (rank shape,)
+
+    Returns
+    -------
+    ndarray of float, shape (rank shape,), 0 where the model has none [bytes]
+
+    Source: T5Attention.forward of transformers (position_bias = torch.zeros(...) without a table of its own).
+    """
+    rank, crossed = inputs.decoding.rank, float(inputs.model.relative_buckets > 0 and inputs.model.encoder_layers > 0)
+    pairs = inputs.model.heads / rank.tp * rank.sequence / rank.cp * inputs.rank.keys
+    return np.asarray(pairs * inputs.returned_bytes * crossed)
 
 
 def logits_per_rank(inputs: GraphInputs) -> Array:

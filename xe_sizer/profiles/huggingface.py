@@ -75,6 +75,7 @@ class Family(Immutable, eq=True):
     embedding_norm: bool = False
     sinks: bool = False
     wide_norm: bool = False
+    held_scores: tuple[str, ...] = ()
     window: str | None = None
     recurrent: bool = False
     moe: Moe | None = None
@@ -106,7 +107,7 @@ _ROTARY_QKV_BIAS = Family(qkv_bias=("attention_bias", True), rotary=0.5)
 _COHERE = replace(_BIASED, norm="layernorm-nobias", norms=1, tied=True, parallel=True, wide_norm=True)
 _FALCON = Family(
     norm="layernorm", activation="gelu", tied=True, qkv_bias=("bias", False), output_bias=("bias", False),
-    mlp_bias=("bias", False), defaults={"max_position_embeddings": 2048},
+    mlp_bias=("bias", False), held_scores=("unmasked", "returned"), defaults={"max_position_embeddings": 2048},
 )  # fmt: skip
 _LATENT = replace(_BIASED, moe=_DEEPSEEK)
 _STABLE = Family(norm="layernorm", qkv_bias=("use_qkv_bias", False), rotary=0.25)
@@ -185,12 +186,15 @@ FAMILIES: Mapping[str, Family] = {
         mlp_bias=("use_bias", True), tied=True, window="all",
     ),
     "bloom": replace(
-        _GPT, position="alibi", tied=True, embedding_norm=True, defaults={"seq_length": 2048}
+        _GPT, position="alibi", tied=True, embedding_norm=True, held_scores=("unmasked", "returned"),
+        defaults={"seq_length": 2048},
     ),
     "falcon": _FALCON,
     "RefinedWeb": _FALCON,
     "RefinedWebModel": _FALCON,
-    "mpt": Family(norm="layernorm-nobias", activation="gelu", position="alibi", tied=True),
+    "mpt": Family(
+        norm="layernorm-nobias", activation="gelu", position="alibi", tied=True, held_scores=("returned",)
+    ),
     "stablelm": _STABLE,
     "stablelm_epoch": _STABLE,
     "olmo": replace(_BIASED, norm="layernorm-nonparam"),
@@ -311,7 +315,7 @@ _BERT = Family(
     head_bias=True, embedding_norm=True, defaults={"vocab_size": 30522},
 )  # fmt: skip
 _ROBERTA = replace(_BERT, defaults={})
-_T5 = Family(position="relative", tied=True, defaults={"max_position_embeddings": 512})
+_T5 = Family(norm="rmsnorm-t5", position="relative", tied=True, defaults={"max_position_embeddings": 512})
 _BART = replace(_BERT, head_bias=False, defaults={})
 ENCODERS: Mapping[str, Family] = {
     "bert": _BERT,
@@ -424,6 +428,7 @@ def _t5(config: Config, values: Values) -> Values:
         "encoder_layers": values["layers"],
         "activation": "geglu-new" if projection == "gated-gelu" else "relu",
         "relative_buckets": config.count("relative_attention_num_buckets", default=32),
+        "float32_weights": ("down",),  # _keep_in_fp32_modules of T5PreTrainedModel: wo
         "narrow_softmax": True,
         "narrow_loss": True,
         "dropout": _dropout(config, dict.fromkeys(("embedding", "attention", "hidden", "mlp"), rate)),
@@ -609,6 +614,7 @@ def _common(config: Config, family: Family) -> Values:
         "qk_norm": family.qk_norm,
         "embedding_norm": family.embedding_norm,
         "wide_norm": family.wide_norm,
+        "held_scores": family.held_scores,
         "attention_sinks": family.sinks,
     }
 

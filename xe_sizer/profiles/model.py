@@ -222,7 +222,7 @@ class ModelKeys(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = None
     tied_embeddings: Annotated[bool, Meta(description="the head uses the weight of the token embedding")]
     norm: Annotated[
-        Literal["rmsnorm", "layernorm", "layernorm-nobias", "layernorm-nonparam", "layernorm1p"],
+        Literal["rmsnorm", "rmsnorm-t5", "layernorm", "layernorm-nobias", "layernorm-nonparam", "layernorm1p"],
         Meta(description="kind of norm"),
     ]
     norms_per_layer: Annotated[
@@ -260,6 +260,14 @@ class ModelKeys(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Meta(description="where the published model drops"),
     ] = ()
     soft_caps: Annotated[tuple[Literal["scores", "logits"], ...], Meta(description="values that pass a tanh")] = ()
+    held_scores: Annotated[
+        tuple[Literal["unmasked", "returned"], ...],
+        Meta(description="scores that eager attention holds beside the masked ones, or into the next layer"),
+    ] = ()
+    float32_weights: Annotated[
+        tuple[Literal["down"], ...],
+        Meta(description="weights of layers that stay float32 where the others are held in few bits (T5)"),
+    ] = ()
     narrow_softmax: Annotated[bool, Meta(description="eager attention without a float32 softmax")] = False
     fused_norms: Annotated[
         bool, Meta(description="its own code has norms in one kernel with the sum before them (mamba-ssm)")

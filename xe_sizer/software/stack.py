@@ -307,6 +307,7 @@ class Defaults(_Part, frozen=True):
     freeze : parts of a model with an encoder of images that do not learn; splits_encoder : tensor-parallel ranks share
     the encoder's weights, else each has all of them; gradients_through_encoder : where adapters learn and layers are
     recomputed, the encoder's inputs are made to need gradients, so that the backward passes its frozen layers too
+    lora_dropout : share of an adapter's input that dropout zeroes
     prompt_embedding : width of the virtual tokens of a prompt encoder; None: that of the model
     fp8_recipe : how operands in 8 bit are scaled; block_scaled_recipe: where the accelerator scales blocks itself
     """
@@ -333,6 +334,7 @@ class Defaults(_Part, frozen=True):
     splits_encoder: bool = False
     gradients_through_encoder: bool = False
     single_gpu_optimizer: str | None = None
+    lora_dropout: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.0
     prompt_embedding: AtLeastOne | None = None
     batch_per_gpu: AtLeastOne | None = None
     weights_dtype: str | None = None

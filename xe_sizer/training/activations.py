@@ -7,7 +7,7 @@ the real Hugging Face modules (docs/development/trace.md).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,13 @@ from xe_sizer.graph.attention import mask_bytes
 from xe_sizer.graph.inputs import head_adapters
 from xe_sizer.graph.model import MASKED
 from xe_sizer.graph.operators import Attention, Matmul, MemoryBound, Scan, as_array
-from xe_sizer.graph.transformer import logits_per_rank, relative_bias_bytes
+from xe_sizer.graph.transformer import (
+    BETWEEN_THE_HALVES,
+    RELATIVE_POSITIONS,
+    cross_bias_bytes,
+    logits_per_rank,
+    relative_bias_bytes,
+)
 from xe_sizer.graph.vision import COLOURS, vision_groups
 from xe_sizer.graph.weights import layer_weights
 from xe_sizer.immutable import Immutable
@@ -123,10 +129,12 @@ class Activations(Immutable):
     first_peak : the same of the first layers, where they are an encoder's; last_left : what the last layer's backward
     leaves of what it kept, less all of it; source_kept : by an encoder's layers when the backward reaches them, less
     the one in it; without an encoder before a decoder the checkpoint; first_kept : by one of the first layers;
-    forward_more : the most that the forward of a layer that keeps its activations holds beside all that is kept at its
-    end; before_learning : what the first layer does not keep because nothing before its first adapter learns;
-    entered : kept until the first layer's backward is done of what comes before the layers; entering : the most that is
-    there before the first layer runs; ends : kept by embedding and head; loss_kept, loss_live : around the loss
+    forward_more : the most that the forward of a layer holds beside all that is kept at its end; unkept : the most that
+    unfused attention holds in a forward that keeps nothing; before_learning : what the first layer does not keep
+    because nothing before its first adapter learns; between : of `entered`, what stands between an encoder and a
+    decoder, and goes with the latter; entered : kept until the first layer's backward is done of what comes before the
+    layers; entering : the most that is there before the first layer runs; ends : kept by embedding and head; loss_kept,
+    loss_live : around the loss
     """
 
     kept: Array
@@ -138,6 +146,8 @@ class Activations(Immutable):
     first_kept: Array
     before_learning: Array
     forward_more: Array
+    unkept: Array
+    between: Array
     entered: Array
     entering: Array
     ends: Array
@@ -258,6 +268,30 @@ def forward_peak_bytes(operators: tuple[Operator, ...], layers: float, stops_ear
     return np.asarray(keeping if stops_early else peak)
 
 
+def unkept_bytes(operators: tuple[Operator, ...], layers: float) -> Array:
+    """Most that unfused attention holds in a forward that keeps nothing: layers run again, or are frozen [bytes].
+
+        bytes = Q, K, V and output + scores while the softmax runs + probabilities that the layer before has returned
+
+    Parameters
+    ----------
+    operators : of one kind of layer; sizes broadcast to shape (rank shape,)
+    layers : how many layers are of the kind [-]
+
+    Returns
+    -------
+    ndarray of float, shape (rank shape,), 0 where attention is fused [bytes]
+
+    Source: the eager modules of transformers 5, whose blocks return their probabilities in some classes; traced.
+    """
+    most: Array = np.zeros(1)
+    for op in operators:
+        if isinstance(op, Attention) and op.kernel == "eager":
+            alive = op.saved_bytes + op.forward_temporary_bytes + op.returned_bytes
+            most = np.maximum(most, op.layers / layers * alive)
+    return most
+
+
 def _walks(
     operators: tuple[Operator, ...], layers: float, element_bytes: float, gradient_bytes: float
 ) -> tuple[Array, Array]:
@@ -341,9 +375,15 @@ def _before_learning(operators: tuple[Operator, ...], inputs: GraphInputs) -> Ar
 
 
 def _relative_biases(inputs: GraphInputs) -> Array:
-    """Of the encoder, and of the decoder where there is one [bytes]."""
+    """Of the encoder, and of the decoder where there is one, with those of its cross attention [bytes]."""
     encoder = relative_bias_bytes(inputs)
-    return encoder + relative_bias_bytes(inputs.decoding) if inputs.model.encoder_layers else encoder
+    if not inputs.model.encoder_layers:
+        return encoder
+    return encoder + relative_bias_bytes(inputs.decoding) + cross_bias_bytes(inputs)
+
+
+def _bytes_of(operators: Iterable[Operator], names: tuple[str, ...]) -> Array:
+    return np.zeros(1) + sum(op.saved_bytes for op in operators if op.name in names)
 
 
 def _entered(shapes: RankShapes, full: Array) -> Array:
@@ -356,14 +396,19 @@ def _entered(shapes: RankShapes, full: Array) -> Array:
     """
     inputs, broadcast = shapes.inputs, shapes.broadcast
     model, learning = inputs.model, inputs.learning
-    kept, given = broadcast(saved_bytes(shapes.graph.embedding)), broadcast(mask_bytes(inputs)[1])
-    biases = _relative_biases(inputs)
+    kept = broadcast(saved_bytes(op for op in shapes.graph.embedding if op.name != RELATIVE_POSITIONS))
+    rows = broadcast(_bytes_of(shapes.graph.embedding, (RELATIVE_POSITIONS,)))  # that the first layer takes again
+    given = broadcast(mask_bytes(inputs)[1] + _relative_biases(inputs))
     if learning.trains("embedding") or learning.before:
-        return np.asarray(kept + np.where(full, given, -broadcast(biases)))
+        return np.asarray(kept + np.where(full, given, rows))
     cast = np.asarray(inputs.residual_element_bytes) > np.asarray(inputs.returned_bytes)
     table = inputs.rank.resident_tokens * model.hidden * inputs.returned_bytes
     behind = (model.learned_positions > 0) | (bool(model.embedding_norm) & cast)
     return np.asarray(np.where(full, kept + given + broadcast(table * behind), 0.0))
+
+
+def _most(sizes: Sequence[Array]) -> Array:
+    return np.asarray(np.max(np.broadcast_arrays(*sizes), axis=0))
 
 
 class _Half(Immutable):
@@ -374,6 +419,7 @@ class _Half(Immutable):
     checkpoint: Array
     backward_peak: Array
     forward_more: Array
+    unkept: Array
 
 
 def _half(
@@ -386,7 +432,10 @@ def _half(
     everything = np.asarray(sum(saved_bytes(ops) for _, ops in kinds)) / layers
     selective = everything - np.asarray(sum(op.layers * op.dropped_bytes for _, ops in kinds for op in ops)) / layers
     checkpoint = broadcast(inputs.residual_bytes)
-    biases = broadcast(relative_bias_bytes(inputs)) * float(inputs.learning.base)  # whose gradient grows layer by layer
+    # Gradients of biases grow layer by layer: of those that a table learns, and of the zeros of cross attention, which
+    # are made to need one where layers run again (T5Attention.forward).
+    learns = float(inputs.learning.base)
+    biases = broadcast(relative_bias_bytes(inputs) * learns + cross_bias_bytes(shapes.inputs))
     full, partial = (layouts.recompute == RECOMPUTE.index(mode) for mode in ("full", "selective"))
     peaks = []
     for count, ops in kinds:
@@ -402,9 +451,15 @@ def _half(
         - broadcast(_saved_twice(ops, count, inputs))
         for count, ops in kinds
     ]
-    once = [broadcast(forward_peak_bytes(ops, count, False) - saved_bytes(ops) / count) for count, ops in kinds]
+    shared = relative_bias_bytes(inputs) + cross_bias_bytes(shapes.inputs)  # there until the half's last layer is done
+    once = [
+        broadcast(forward_peak_bytes(ops, count, False) - saved_bytes(ops) / count + shared) for count, ops in kinds
+    ]
+    passing = [broadcast(unkept_bytes(ops, count)) for count, ops in kinds]
     # Beside a layer's forward stands the hidden state. Norms behind the sums keep what they read, not what they return.
     beside = 2.0 if inputs.model.post_norm else 1.0
+    unkept = _most(passing)
+    unkept = np.where(unkept > 0, unkept + beside * checkpoint, 0.0)
     return _Half(
         layers,
         np.where(partial, broadcast(selective), recomputed * checkpoint + (1.0 - recomputed) * broadcast(everything)),
@@ -412,10 +467,11 @@ def _half(
         # The gradient of the hidden state passes beside every layer. Recomputation starts while the norm of the layer
         # after still holds two more of its size (traced).
         np.maximum(
-            np.max(np.broadcast_arrays(*peaks), axis=0) + checkpoint + np.where(full, biases, 0.0),
-            np.max(np.broadcast_arrays(*again), axis=0) + np.where(full, 3.0 * checkpoint + biases, 0.0),
+            _most(peaks) + checkpoint + np.where(full, biases, 0.0),
+            _most(again) + np.where(full, 3.0 * checkpoint + biases, 0.0),
         ),
-        np.where(partial | (recomputed >= 1.0), 0.0, np.max(np.broadcast_arrays(*once), axis=0) + beside * checkpoint),
+        np.where(partial, 0.0, np.where(recomputed >= 1.0, unkept, _most(once) + beside * checkpoint)),
+        unkept,
     )
 
 
@@ -470,8 +526,6 @@ def activations(
     logits = broadcast(logits_per_rank(inputs))
     making, made = mask_bytes(inputs)
     entered, embedded = _entered(shapes, full), broadcast(saved_bytes(shapes.graph.embedding))
-    if not (inputs.learning.trains("embedding") or inputs.learning.before):
-        embedded = embedded - broadcast(_relative_biases(inputs))
     loss = inputs.kernels.loss
     # Beside an adapter the head's product, the adapter's and their sum are there together.
     summed = 3.0 * inputs.element_bytes * float(any(head_adapters(model, inputs.learning.adapters)))
@@ -485,6 +539,8 @@ def activations(
         source_kept=first.checkpoint + first.kept * (first.layers - 1.0) * (len(halves) - 1.0),
         first_kept=first.kept,
         forward_more=last.forward_more,
+        unkept=np.maximum(first.unkept, last.unkept),
+        between=np.where(entered > 0, broadcast(_bytes_of(shapes.graph.embedding, BETWEEN_THE_HALVES)), 0.0),
         entered=entered,
         entering=entered + broadcast(making + inputs.residual_bytes) - np.where(full, broadcast(made), 0.0),
         ends=broadcast(saved_bytes(shapes.graph.head)) + np.where(full, entered, embedded),

@@ -671,12 +671,20 @@ def saved_activations(evaluation: Evaluation) -> Sum:
     at_first = named(one.checkpoint, "B of the first layer")
     at_first = where(evaluation.encoder_waits, named(one.source_kept, "B of the encoder"), at_first)
     entered = named(one.entered, "B before the layers") * in_flight * first_stage
-    first = each * stay * others + at_first * evaluation.any_layer + entered
+    left = named(one.entered - one.between, "B before the layers") * in_flight * first_stage
+    first = each * stay * others + at_first * evaluation.any_layer + left
     last = kept + named(one.last_left, "B of the layer in its backward") * evaluation.any_layer + entered
     ends = kept + named(one.ends, "B at the ends") * evaluation.has_head
     # The last layer's own forward holds more than its end where no logits come after it; and masks of long sequences,
     # while they are made, more than all layers keep.
     more = np.maximum(one.forward_more - one.loss_kept, 0.0) * evaluation.has_head * evaluation.any_layer
+    # A pass through frozen weights comes behind, while what the loss has made of its own logits waits for theirs.
+    logits = evaluation.shapes.broadcast(logits_per_rank(evaluation.shapes.inputs)) * evaluation.has_head
+    loss = evaluation.job.kernels.loss
+    waiting = np.maximum(logits * (loss.waiting_bytes or loss.frozen_bytes / 2.0) - one.loss_kept, 0.0)
+    for _, other in evaluation.passing:
+        unkept = other.saved.unkept * evaluation.any_layer
+        more = np.maximum(more, unkept + np.where(unkept > 0, waiting, 0.0))
     entering = first_stage * ((each * stay * others).value + one.entered * others.value + one.entering)
     more = np.maximum(more, entering - ends.value - one.loss_kept * evaluation.has_head)
     return _sum_over_time((FORWARD + LOSS, ends), (FORWARD, more), (LAST_LAYER, last), (FIRST_LAYER, first))

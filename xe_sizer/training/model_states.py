@@ -44,7 +44,8 @@ Adapters = tuple[tuple[str, AdapterForm], ...]
 class ParameterCounts(PerLayout):
     """Elements on one rank [-].
 
-    linear : linear weights of layers but the experts'; other : norms, embedding, head
+    linear : linear weights of layers but the experts'; other : norms, embedding, head, and matrices of layers that stay
+    float32 where the others are held in few bits
     experts : expert weights; adapters : LoRA weights, prompt encoder, and copies of modules that learn beside them, as
     so many elements of adapters as take their place; buffer_bytes : what stands beside weights and does not learn
     [bytes]
@@ -157,6 +158,7 @@ class _Beside(Immutable, eq=True):
 
     adapters : weights with the forms of their adapters
     saved : embedding or head that learn in a copy; saved_element_share : size of its element over an adapter's [-]
+    wide : weights of layers that stay float32 where the others are held in few bits
     added_parameters : of a prompt encoder [-]; added_bytes : beside the layers, of what does not learn [bytes]
     """
 
@@ -165,6 +167,7 @@ class _Beside(Immutable, eq=True):
     saved_element_share: float
     added_parameters: int
     added_bytes: float
+    wide: tuple[str, ...] = ()
 
 
 def parameter_counts(model: ModelShape, method: Method, layouts: Layouts, stages: Stages) -> ParameterCounts:
@@ -200,6 +203,7 @@ def parameter_counts(model: ModelShape, method: Method, layouts: Layouts, stages
         saved_element_share=method.saved_element_share,
         added_parameters=method.added_parameters,
         added_bytes=method.trained.added_bytes,
+        wide=model.float32_weights if method.quantised else (),
     )
     counted = _parameter_counts(model, beside, sizes)
     if method.parts:
@@ -232,7 +236,7 @@ def _with_parts(counted: ParameterCounts, method: Method, groups: _Groups) -> Pa
 @lru_cache(maxsize=256)
 def _parameter_counts(model: ModelShape, beside: _Beside, sizes: tuple[bytes, ...]) -> ParameterCounts:
     groups = _Groups.of(sizes)
-    layers = _layers(model, groups)
+    layers = _layers(model, groups, beside.wide)
     stage_layers, several = np.stack([groups.first_layers, groups.last_layers]), groups.pp > 1
     embedding, head = groups.total(embedding_weights(model)), groups.total(head_weights(model))
     tied = float(model.tied_embeddings)
@@ -273,13 +277,15 @@ def _parameter_counts(model: ModelShape, beside: _Beside, sizes: tuple[bytes, ..
     )
 
 
-def _layers(model: ModelShape, groups: _Groups) -> _Layers:
+def _layers(model: ModelShape, groups: _Groups, wide: tuple[str, ...]) -> _Layers:
+    """Of an average layer. wide : matrices that count among what is not quantised"""
     linear = other = experts = fullest = fullest_experts = largest = vectors = np.zeros(groups.tp.shape)
     for kind, layers in model.layer_kinds:
         share, weights = layers / model.layers, layer_weights(model, kind)
+        matrices = [w for w in weights if w.kind == "linear" and w.name not in wide]
         parts = [
-            groups.total(w for w in weights if w.kind == "linear" and w.split != "expert"),
-            groups.total(w for w in weights if w.kind != "linear"),
+            groups.total(w for w in matrices if w.split != "expert"),
+            groups.total(w for w in weights if w.kind != "linear" or w.name in wide),
             groups.total(w for w in weights if w.split == "expert"),
         ]
         linear, other, experts = (a + share * b for a, b in zip((linear, other, experts), parts, strict=True))

@@ -529,12 +529,20 @@ def _options(
         frequencies=scenario.values.lora.frequencies,
         element_bytes=stack.states.adapter_weight_bytes,
         frozen_gradients=stack.states.frozen_gradients,
-        lora_dropout=scenario.values.lora.dropout or 0.0,
+        lora_dropout=_lora_dropout(provenance, stack, adapter),
         dora=bool(scenario.values.lora.dora),
         modules_to_save=_saved_ends(scenario) if projections else (),
         saved_element_share=_saved_element_share(stack, quantised),
         quantised=quantised,
     )
+
+
+def _lora_dropout(provenance: Provenance, stack: Stack, adapter: AdapterKind) -> float:
+    """Share of an adapter's input that dropout zeroes [-]; by itself a trainer has it for LoRA and its kin alone."""
+    usual = stack.defaults.lora_dropout * float(adapter.drops)
+    if usual and provenance.scenario.values.lora.dropout is None:
+        return float(provenance.resolve_default("lora.dropout", usual, "stack"))
+    return provenance.scenario.values.lora.dropout or 0.0
 
 
 def _default(own: Value | None, stack: Value) -> tuple[Value, str]:

@@ -148,6 +148,7 @@ class AdapterKind(Immutable):
     lighter : name of the kind that may do in its place with less, where there is one
     rank, targets : that it has where nobody asks for others; None: those of the stack [-]
     on_head : the matrix of the vocabulary can have one
+    drops : has the dropout that a stack gives to LoRA by itself
     aliases : what else people call it
     """
 
@@ -161,6 +162,7 @@ class AdapterKind(Immutable):
     rank: int | None = None
     targets: tuple[str, ...] | None = None
     on_head: bool = False
+    drops: bool = False
     aliases: tuple[str, ...] = ()
 
     def applied_to(self, model: ModelShape, options: AdapterOptions) -> Trained:
@@ -174,7 +176,7 @@ ADAPTERS: dict[str, AdapterKind] = {}
 def register(
     name: str, *, label: str, settings: tuple[str, ...] = (), quantises: bool = False, usual: bool = False,
     lighter: str | None = None, rank: int | None = None, targets: tuple[str, ...] | None = None,
-    on_head: bool = False, aliases: tuple[str, ...] = (),
+    on_head: bool = False, drops: bool = False, aliases: tuple[str, ...] = (),
 ) -> Callable[[Builder], Builder]:  # fmt: skip
     """Decorator that makes a kind of adapter known by the function that applies it; see `AdapterKind`."""
 
@@ -190,6 +192,7 @@ def register(
             rank=rank,
             targets=targets,
             on_head=on_head,
+            drops=drops,
             aliases=aliases,
         )
         return build

@@ -158,7 +158,7 @@ def psoft(model: ModelShape, options: AdapterOptions) -> Trained:
 # DoRA: low-rank adapters with the norm of each output's weights apart (Liu et al. 2024, arXiv:2402.09353).
 
 
-@register("dora", label="DoRA", settings=("lora",), lighter="lora", aliases=("qdora",))
+@register("dora", label="DoRA", settings=("lora",), drops=True, lighter="lora", aliases=("qdora",))
 def dora(model: ModelShape, options: AdapterOptions) -> Trained:
     """Low-rank adapters as with `lora.dora`."""
     return on_weights(model, options, LowRank(options.lora_rank, magnitudes=True))
@@ -529,13 +529,15 @@ ALIASES = (
 )  # fmt: skip
 
 
-@register("lora", label="LoRA", settings=("lora",), usual=True, on_head=True, lighter="qlora", aliases=ALIASES)
+@register(
+    "lora", label="LoRA", settings=("lora",), usual=True, on_head=True, drops=True, lighter="qlora", aliases=ALIASES
+)
 def lora(model: ModelShape, options: AdapterOptions) -> Trained:
     """Adapters on frozen weights kept in the stack's frozen type, or quantised where somebody asks for it."""
     return on_weights(model, options, LowRank(options.lora_rank, options.dora), head=True)
 
 
-@register("qlora", label="QLoRA", settings=("lora",), on_head=True, quantises=True)
+@register("qlora", label="QLoRA", settings=("lora",), on_head=True, drops=True, quantises=True)
 def qlora(model: ModelShape, options: AdapterOptions) -> Trained:
     """Adapters on frozen weights in few bits; embedding, norms and head stay as they are."""
     return lora(model, options)
