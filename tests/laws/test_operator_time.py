@@ -377,6 +377,20 @@ def test_padded_vocabularies_and_adapters_are_not_slowed() -> None:
     assert adapter.forward_s == pytest.approx(FLOPS / 1e4)
 
 
+def test_adapters_in_float32_move_wider_elements_and_fill_whole_tiles() -> None:
+    """40 x 8 results in tiles of 32 take four times the FLOPs; the weight's gradient, 8 x 30, fills 32 x 32."""
+    narrow = matmul(adapter=True, m=array(40), n=array(8), input_gradient=False)
+    law = replace(SHARP, floor_s=0.0, tile=32.0)
+    (computing,) = operator_times([narrow], replace(DEVICE, adapter_matmul=law))
+    assert computing.forward_s == pytest.approx(2 * 40 * 32 * 30 / 1e4)
+    assert computing.backward_s == pytest.approx(2 * 32 * 32 * 40 / 1e4)
+    moving = replace(
+        DEVICE, adapter_matmul=replace(law, tile=1.0), adapter_peak_flops_per_s=1e15, bandwidth_bytes_per_s=1.0
+    )
+    (wide,) = operator_times([narrow], replace(moving, adapter_element_bytes=4.0))
+    assert wide.forward_s == pytest.approx(4 * (40 * 30 + 40 * 8 + 30 * 8))
+
+
 def test_every_head_reads_the_mask_of_its_own_tokens() -> None:
     """3 sequences of 4 heads: 2 bytes of 3 x 4 x 25 pairs on a memory so slow that nothing else counts."""
     law = replace(MASKED, memory_efficiency=1.0, floor_s=0.0)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from xe_sizer.immutable import Immutable
 from xe_sizer.laws.attention import AttentionLaw, DecodeLaw
-from xe_sizer.laws.matmul import MatmulLaw, grouped_law
+from xe_sizer.laws.matmul import FLOAT32_TILE, MatmulLaw, grouped_law
 from xe_sizer.laws.operator_time import Device
 from xe_sizer.units import FLOAT32, SIXTEEN_BIT
 
@@ -66,12 +66,16 @@ def sixteen_bit(peaks: Container[str]) -> str:
 # The device.
 
 # Without a kernel of its own family an accelerator runs the next older one; `sdpa` is what PyTorch picks, which is
-# FlashAttention-2 but where the profile has another: PyTorch 2.9 takes cuDNN's kernels on compute capability 9.0 too
-# (2.10 with a cuDNN after 9.15 alone), and profiles of Hopper have none, since most published runs are older.
+# FlashAttention-2 but where the profile has another: since 2.10 cuDNN's kernels on compute capability 9.0 and 10.0.
+# Older releases of stacks name flash-2 themselves.
 OLDER_FAMILY = {"flash-3": "flash-2", "sdpa": "flash-2", "flash-2": "flash-1"}
 # PyTorch's attention kernels that take a mask, or float32, are the memory-efficient ones of CUTLASS, about as fast as
 # the first FlashAttention (arXiv:2307.08691, figures 4 to 7: xformers beside it).
 MEMORY_EFFICIENT = "flash-1"
+# cuDNN's take masks themselves, and are then about as fast as FlashAttention-2: Phi-3 mini, whose window is a mask, on
+# an H100 (three runs of xe_sizer/evidence/data/measured.jsonl spend 64, 97 and 98 ms a step in them; predicted are 88,
+# 123 and 131, and 139, 205 and 214 with the memory-efficient ones).
+MASKED_CUDNN = "flash-2"
 HEAD = "head"  # the module whose weights nobody quantises
 # In float32 they reach 0.40, 0.28 and 0.17 of the peak of A100, H100 and RTX PRO 6000, forward and backward together:
 # fitted to what QLoRA with float32 activations takes beyond LoRA (universal-llm-trainer docs/gpu_test.md).
@@ -132,7 +136,9 @@ def _attention_law(laws: Mapping[str, AttentionLaw], family: str) -> AttentionLa
 def _attention_laws(gpu: Accelerator, family: str, precision: str, factor: float) -> tuple[AttentionLaw, AttentionLaw]:
     """Laws of attention without and with a mask, in fractions of the peak of its precision."""
     laws = gpu.laws.attention
-    plain, masked = _attention_law(laws, family), _attention_law(laws, MEMORY_EFFICIENT)
+    takes_masks = family == "sdpa" and family in laws
+    plain = _attention_law(laws, family)
+    masked = _attention_law(laws, MASKED_CUDNN if takes_masks else MEMORY_EFFICIENT)
     if precision in FLOAT32_FORMATS and FP32 in gpu.peak_flops_per_s:
         share = FLOAT32_ATTENTION * gpu.peak_flops_per_s[FP32] / gpu.peak_flops_per_s[precision]
         plain = masked = replace(masked, flops_efficiency=share, backward_flops_efficiency=share)
@@ -189,6 +195,7 @@ def device(
     else:
         experts = grouped_law(matmul).scaled(factors.matmul * factors.experts)
         matmul, adapter, scan = (law.scaled(factors.matmul) for law in (matmul, adapter, scan))
+        adapter = replace(adapter, tile=FLOAT32_TILE) if adapters == FP32 else adapter
         memory_bound *= factors.memory_bound
     return Device(
         matmul=matmul,
@@ -199,6 +206,7 @@ def device(
         attention_peak_flops_per_s=peaks[beside],
         adapter_matmul=adapter,
         adapter_peak_flops_per_s=peaks[adapters],
+        adapter_element_bytes=float(FLOAT32) if adapters == FP32 else None,
         expert_matmul=experts,
         scan_matmul=scan,
         bandwidth_bytes_per_s=gpu.memory_bandwidth_bytes_per_s,

@@ -23,7 +23,8 @@ class MatmulLaw(Immutable, eq=True):
     `flops_efficiency` holds for short bursts at full clock; `sustained_flops_efficiency` for minutes of
     training under the power limit, and is what `matmul_time_s` uses. `grouped`: of kernels over experts, which reach
     `grouped_share` of it. `misaligned`: how much longer products of rows of 8 elements take, as `misalignment` says.
-    `few_rows`: products of fewer rows run in kernels that reach `few_rows_share` of the rate.
+    `few_rows`: products of fewer rows run in kernels that reach `few_rows_share` of the rate. `tile`: sides of a result
+    that kernels compute at least.
     """
 
     floor_s: float
@@ -36,6 +37,7 @@ class MatmulLaw(Immutable, eq=True):
     misaligned: float = MISALIGNED
     few_rows: float = 0.0
     few_rows_share: float = 1.0
+    tile: float = 1.0
     median_error: float | None = None
     p90_error: float | None = None
     source: str = ""
@@ -152,6 +154,32 @@ def smooth_maximum(a: ArrayLike, b: ArrayLike, sharpness: float) -> NDArray[np.f
     if np.isinf(sharpness):
         return np.asarray(high, dtype=np.float64)
     return np.asarray(high * (1.0 + ratio**sharpness) ** (1.0 / sharpness), dtype=np.float64)
+
+
+# Counted: the smaller side of a tile of cuBLAS's kernels for float32 without tensor cores, by their names in measured
+# steps (sm80_xmma_gemm_f32f32_..._tilesize128x32x8 for adapters of rank 8 and 16).
+FLOAT32_TILE = 32.0
+
+
+def tile_padding(m: ArrayLike, n: ArrayLike, tile: float) -> NDArray[np.float64]:
+    """FLOPs that kernels of whole tiles compute over those of a result's sizes [-].
+
+        f = max(m, tile) max(n, tile) / (m n)
+
+    Parameters
+    ----------
+    m, n : array_like, sizes of the result [-], broadcast together; an empty result has no padding
+    tile : least side of a tile [-]
+
+    Returns
+    -------
+    ndarray of float, shape that m and n broadcast to [-]
+
+    Source: names of cuBLAS's kernels in measured steps.
+    """
+    m, n = (np.asarray(side, dtype=np.float64) for side in (m, n))
+    empty = m * n <= 0
+    return np.where(empty, 1.0, np.maximum(m, tile) * np.maximum(n, tile) / np.where(empty, 1.0, m * n))
 
 
 def matmul_time_s(

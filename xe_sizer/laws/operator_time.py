@@ -31,7 +31,7 @@ from xe_sizer.laws.attention import (
     decode_attention_time_s,
     eager_attention_bytes,
 )
-from xe_sizer.laws.matmul import grouped_law, matmul_time_s, misalignment
+from xe_sizer.laws.matmul import grouped_law, matmul_time_s, misalignment, tile_padding
 
 if TYPE_CHECKING:
     from xe_sizer.graph.inputs import Casts
@@ -85,8 +85,9 @@ class Device(Immutable):
     """One accelerator at one precision, as a stack drives it.
 
     `expert_matmul` is the law of grouped products of experts, `reserved_matmul` where their rows are reserved for the
-    worst case (None: as elsewhere), `adapter_*` that of adapters, which may run in another
-    precision than the base model; `scan_matmul` those inside scans, which run in the precision of attention.
+    worst case (None: as elsewhere), `adapter_*` that of adapters, which may run in another precision than the base
+    model, on elements of `adapter_element_bytes` (None: as elsewhere); `scan_matmul` those inside scans, which run in
+    the precision of attention.
     `masked_attention` is the law of attention kernels that take a mask, `eager_attention` that of the products of
     attention step by step, which tensor cores do in TF32 too; None: as fused kernels.
     `weight_element_bytes` [bytes] where weights are kept in another format than activations, but for those of the
@@ -109,6 +110,7 @@ class Device(Immutable):
     element_bytes: float
     decode: DecodeLaw = NO_LAW
     weight_element_bytes: float | None = None
+    adapter_element_bytes: float | None = None
     wide_modules: frozenset[str] = frozenset()
     casts: Casts | None = None
     scan_share: float = 1.0
@@ -128,17 +130,20 @@ class OperatorTime(Immutable):
     weight_s: Array
 
 
-def _matmul_laws(op: Matmul, device: Device) -> tuple[MatmulLaw, float, float | None]:
-    """Law, peak [FLOP/s] and size of a weight element [bytes] of a product."""
+def _matmul_laws(op: Matmul, device: Device) -> tuple[MatmulLaw, float, float, float | None]:
+    """Law, peak [FLOP/s] and sizes of an element of the activations and of a weight [bytes] of a product."""
+    size = device.element_bytes
     if op.module in device.wide_modules:
         law = grouped_law(device.scan_matmul) if op.grouped else device.scan_matmul
-        return law, device.attention_peak_flops_per_s, None
+        return law, device.attention_peak_flops_per_s, size, None
     if op.grouped:
         peak = device.adapter_peak_flops_per_s if op.adapter else device.peak_flops_per_s
-        return device.expert_matmul, peak, device.weight_element_bytes
+        return device.expert_matmul, peak, size, device.weight_element_bytes
+    if op.adapter and device.adapter_element_bytes:
+        return device.adapter_matmul, device.adapter_peak_flops_per_s, device.adapter_element_bytes, None
     if op.adapter:
-        return device.adapter_matmul, device.adapter_peak_flops_per_s, device.weight_element_bytes
-    return device.matmul, device.peak_flops_per_s, device.weight_element_bytes
+        return device.adapter_matmul, device.adapter_peak_flops_per_s, size, device.weight_element_bytes
+    return device.matmul, device.peak_flops_per_s, size, device.weight_element_bytes
 
 
 def _products(op: Matmul, backward: bool) -> Iterator[tuple[Array, Array, Array]]:
@@ -177,17 +182,17 @@ def _matmul_times(ops: Sequence[Matmul], device: Device, backward: bool) -> Iter
 
 def _product_times(ops: Sequence[Matmul], device: Device, backward: bool) -> Iterator[tuple[Matmul, Times]]:
     """Seconds of products, those of one law in one array of shape (product, rank shape)."""
-    by_law: dict[tuple[MatmulLaw, float, float | None], list[Matmul]] = {}
+    by_law: dict[tuple[MatmulLaw, float, float, float | None], list[Matmul]] = {}
     for op in ops:
         by_law.setdefault(_matmul_laws(op, device), []).append(op)
-    for (law, peak, weight_bytes), alike in by_law.items():
+    for (law, peak, size, weight_bytes), alike in by_law.items():
         products = [(op, sizes) for op in alike for sizes in _products(op, backward)]
         shape = np.broadcast_shapes(*{size.shape for op in alike for size in (op.m, op.n, op.k, op.copies)})
         m, n, k = (stacked([sizes[place] for _, sizes in products], shape) for place in range(3))
         copies = stacked([op.copies for op, _ in products], shape)
         slower = stacked([_slowdown(op, law) for op, _ in products], shape)
-        bandwidth = device.bandwidth_bytes_per_s
-        whole = matmul_time_s(m, n, k, law, peak, bandwidth, device.element_bytes, weight_bytes, slower)
+        slower = slower * tile_padding(m, n, law.tile)
+        whole = matmul_time_s(m, n, k, law, peak, device.bandwidth_bytes_per_s, size, weight_bytes, slower)
         # Grouped experts run together: sizes grow by the copies, the launch floor is paid once.
         floor_s = np.where(m * n * k > 0, law.floor_s, 0.0)
         apart = np.reshape([op.apart and not op.grouped for op, _ in products], (-1, *(1 for _ in shape)))

@@ -216,7 +216,7 @@ def ledger_of(evaluation: Evaluation, known: Mapping[str, Array] | None = None) 
     components = {
         part.name: scale * (known[part.name] if part.name in known else rest[part.name]) for part in TENSOR_PARTS
     }
-    around = Around(evaluation, _sum(components.values()), "cautious")
+    around = Around(evaluation, _sum(components.values()), "cautious", dict(components))
     components |= computed((buckets,), evaluation)
     return Ledger(components | computed(OVERHEAD_PARTS, around), _host_bytes(evaluation))
 
@@ -270,7 +270,7 @@ def at_level(ledger: Ledger, evaluation: Evaluation, level: str) -> Ledger:
     full.
     """
     tensors = _sum(ledger.components[part.name] for part in TENSOR_PARTS)
-    overheads = computed(OVERHEAD_PARTS, Around(evaluation, tensors, level))
+    overheads = computed(OVERHEAD_PARTS, Around(evaluation, tensors, level, ledger.components))
     around = Ledger(ledger.components | overheads, ledger.host_bytes)
     left = np.maximum(evaluation.job.server.accelerator.memory_bytes - around.peak_bytes, 0.0)
     passing = _sum(ledger.components[part.name] for part in PASSING_PARTS)

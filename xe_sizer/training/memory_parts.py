@@ -5,6 +5,7 @@ Stages are the first and the last, moments those of MOMENTS.
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,9 +18,11 @@ from xe_sizer.training.activations import encoder_activations, gradients_to_come
 from xe_sizer.training.adapters.adapter import EMBEDDING, HEAD
 from xe_sizer.training.model_states import ZERO_RANKS, learning_matrices, sharded_elements
 from xe_sizer.training.optimizer_step import orthogonalisation_bytes
-from xe_sizer.units import FLOAT32, GIB
+from xe_sizer.units import FLOAT32, GIB, SIXTEEN_BIT
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from xe_sizer.graph.operators import Array
     from xe_sizer.laws.parts import Part, Products, Size
     from xe_sizer.software.optimizer import Temporaries
@@ -380,11 +383,15 @@ def encoder_kept(evaluation: Evaluation) -> Array:
 
 
 class Around(Immutable):
-    """What sits on the card beside the tensors is computed from these; `level` is one of the stack's."""
+    """What sits on the card beside the tensors is computed from these; `level` is one of the stack's.
+
+    tensors : the sum of TENSOR_PARTS; components : each of them
+    """
 
     evaluation: Evaluation
     tensors: Array
     level: str
+    components: Mapping[str, Array] = MappingProxyType({})
 
 
 @part("CUDA context", "per process", "measured 0.47 to 0.92 GiB on A100; typical and cautious values of the stack")
@@ -408,12 +415,55 @@ def library_workspaces(around: Around) -> Sum:
 
 @part(
     "allocator slack",
-    "share of the tensors that is reserved but not live",
-    "out-of-memory reports, 3.7 to 5 %",
+    "share of the tensors that is reserved but not live, and blocks of the loss that the first states have split",
+    "out-of-memory reports, 3.7 to 5 %; c10/cuda/CUDACachingAllocator.cpp",
 )
 def allocator_slack(around: Around) -> Sum:
     share = getattr(around.evaluation.job.stack.memory.slack_share, around.level)
-    return product((around.tensors, "B of tensors"), (share, ""))
+    return product((around.tensors, "B of tensors"), (share, "")) + named(split_blocks(around), "B of split blocks")
+
+
+# Counted: float32 tensors of all logits that an eager loss has at once, 12 bytes a logit: a copy, log-probabilities and
+# their gradient. The 16-bit logits are a block of their own, which none of these fits in.
+FLOAT32_LOGITS = 3.0
+SPLITTING = ("optimizer states", "gradients", "activations")
+
+
+def split_blocks(around: Around) -> Array:
+    """Blocks that an eager loss left in the first step, and cannot have again once optimizer states lie in them.
+
+        bytes = max(0, R + n l32 - P)
+        R = max(P_loss - S + l16, P_others)      the first step, whose loss has no states S beside it
+        n = min(ceil(max(0, G + S - A - l16) / l32), 3)      0 where a gradient of the token table is as large as l32
+
+    l16 and l32 are the logits in 16 bit and in float32, P the peak of the tensors, at the loss and at other moments, G
+    gradients, S states and A activations at the loss. Gradients and states fill the holes of activations and of the
+    16-bit logits first; each float32 block that they split is allocated anew in the second step, and stays.
+
+    Parameters
+    ----------
+    around : tensors of shape (stage, moment, layout) and the parts that they are the sum of [bytes]
+
+    Returns
+    -------
+    ndarray of float, shape (stage, 1, layout) [bytes]
+
+    Source: PyTorch's c10/cuda/CUDACachingAllocator.cpp (get_free_block takes the smallest that suffices, should_split
+    leaves the rest); segments after the first and second step of four runs of xe_sizer/evidence/data/measured.jsonl.
+    """
+    evaluation = around.evaluation
+    if evaluation.job.stack.kernels.loss != "eager" or not around.components:
+        return np.zeros((1, 1, 1))
+    narrow = evaluation.shapes.broadcast(logits_per_rank(evaluation.shapes.inputs)) * evaluation.has_head * SIXTEEN_BIT
+    narrow, wide = broadcast(np.asarray(narrow, dtype=float)), broadcast(np.asarray(narrow * 2.0, dtype=float))
+    at_loss, elsewhere = around.tensors[:, 1:2], np.delete(around.tensors, 1, axis=1).max(axis=1, keepdims=True)
+    states, gradient, activations = (around.components[name] for name in SPLITTING)
+    first = np.maximum(at_loss - states + narrow, elsewhere)
+    spilled = gradient.max(axis=1, keepdims=True) + states - activations[:, 1:2] - narrow
+    count = np.ceil(np.clip(spilled / np.maximum(wide, 1.0), 0.0, FLOAT32_LOGITS))
+    table = broadcast(evaluation.base * evaluation.sizes.gradient * evaluation.held.embedding)
+    again = first + np.where(wide > table, count * wide, 0.0)
+    return np.asarray(np.maximum(again - around.tensors.max(axis=1, keepdims=True), 0.0))
 
 
 @part("communication buckets", "bucket of the reduction, at most the gradients; of replicas all of them", "stack")

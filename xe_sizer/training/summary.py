@@ -417,7 +417,7 @@ def terms_at(
     """Parts of the memory of one layout on a stage at a moment as sums of products, with their numbers."""
     shape = ledger.total_bytes.shape
     live = np.asarray(sum(np.broadcast_to(ledger.components[part.name], shape) for part in TENSOR_PARTS))
-    around = Around(evaluation, live, "cautious")
+    around = Around(evaluation, live, "cautious", ledger.components)
     scale = evaluation.job.stack.memory.tensor_scale
     fitted = () if scale == 1.0 else (Factor(scale, "measured over predicted"),)
     found: dict[str, tuple[tuple[Factor, ...], ...]] = {}
