@@ -66,6 +66,7 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
     optimizers_in_words: dict[str, str]
     weights_dtypes: dict[str, str]
     mixed_precision: dict[str, str]
+    overlap: dict[str, str]
     fp8_recipes: dict[str, str]
     fused_kernels: dict[str, tuple[str, ...]]
     fused_in_words: dict[str, str]

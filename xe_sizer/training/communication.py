@@ -103,7 +103,7 @@ def exchange_once_a_step(evaluation: Evaluation) -> Array:
     """Exposed gradient reduction and weight gathering of ZeRO 0 to 2.
 
         t = repeats x (reduce - h(reduce, backward)) + gather - h(gather, forward)
-        h(x, compute) = (1 - stolen) min(share x, compute)      stolen = 0.15; 0 where the share is 1
+        h(x, compute) = (1 - stolen) min(share x, compute)      stolen = 0.15; 0 where the share is 1; one share for each
 
     ZeRO-3 in the stages of a pipeline gathers a stage once and keeps it for all micro-batches, as ZeRO-1 does (PyTorch
     FSDP2 without reshard_after_forward). ZeRO 0 all-reduces gradients; 1 and 2 reduce-scatter them, or all-reduce them
@@ -135,11 +135,14 @@ def exchange_once_a_step(evaluation: Evaluation) -> Array:
         (layouts.zero == 2) & (layouts.pp == 1) & defaults.reduces_every_micro_batch, layouts.grad_accum, 1
     )
     gather_s = np.where(sharded, exchange_s(ALL_GATHER, sizes.gather), 0.0)
-    share = job.stack.overlap.data_parallel
-    saved = 1.0 - _stolen(share)
-    hidden_reduce = saved * np.minimum(operation_s * share, evaluation.backward_s.max(axis=0))
-    hidden_gather = saved * np.minimum(gather_s * share, evaluation.forward_s.max(axis=0))
-    return np.asarray(repeats * (operation_s - hidden_reduce) + gather_s - hidden_gather)
+
+    def exposed_s(exchange_s: Array, share: float, compute_s: Array) -> Array:
+        hidden_s = np.minimum(exchange_s * share, compute_s.max(axis=0))
+        return np.asarray(exchange_s - (1.0 - _stolen(share)) * hidden_s)
+
+    overlap = job.stack.overlap
+    reduced_s = repeats * exposed_s(operation_s, overlap.data_parallel, evaluation.backward_s)
+    return np.asarray(reduced_s + exposed_s(gather_s, overlap.updated_weights, evaluation.forward_s))
 
 
 def exchange_every_micro_batch(evaluation: Evaluation, fetch_s: Array) -> Array:
