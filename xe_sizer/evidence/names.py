@@ -60,7 +60,6 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
     offload: dict[str, str]
     recompute: dict[str, str]
     schedules: dict[str, str]
-    schedules_also: dict[str, str]
     attention: dict[str, str]
     optimizers: dict[str, str]
     optimizers_in_words: dict[str, str]

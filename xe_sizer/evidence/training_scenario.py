@@ -1102,8 +1102,6 @@ def _layout(record: Record, known: Recipes, flags: Flags) -> None:
     _recompute(record, flags)
     _offload(record, flags)
     flags.word("layout.schedule", table.schedules, record.pipeline_schedule)
-    if also := look_up(table.schedules_also, record.pipeline_schedule or ""):
-        flags.assumed.append(f"{record.pipeline_schedule} {also}")
     replicas_fit(record, flags)
 
 

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 # Orders in which a pipeline runs its passes, by their names in scenarios and stacks.
 
-PipelineSchedule = Literal["1f1b", "1f1b-interleaved", "gpipe", "zb-h1", "zb-h2", "zb-v", "v-half", "v-min"]
+PipelineSchedule = Literal[
+    "1f1b", "1f1b-interleaved", "gpipe", "zb-h1", "zb-h2", "zb-v", "v-half", "v-min", "dualpipe", "dualpipe-v"
+]
 
 
 # Losses: what each kernel moves, launches and keeps. A kernel is one row.

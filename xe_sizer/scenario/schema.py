@@ -501,6 +501,7 @@ Schedule = Annotated[
         interleaved1f1b="1f1b-interleaved", interleaved="1f1b-interleaved", onefoneb="1f1b", afab="gpipe",
         allforwardallbackward="gpipe", zb1p="zb-h1", zbh1="zb-h1", zb2p="zb-h2", zbh2="zb-h2", zbv="zb-v", zbb="zb-v",
         zbvzerobubble="zb-v", vzb="zb-v", vhalf="v-half", vmin="v-min",
+        dualpipev="dualpipe-v", cutinhalf="dualpipe-v",
     ),
 ]  # fmt: skip
 Fp8 = Annotated[

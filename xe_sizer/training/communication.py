@@ -14,6 +14,7 @@ from xe_sizer.laws.collectives import (
     ALL_REDUCE,
     POINT_TO_POINT,
     REDUCE_SCATTER,
+    STOLEN,
     collective_time_s,
     copy_time_s,
 )
@@ -27,12 +28,6 @@ if TYPE_CHECKING:
     from xe_sizer.training.rank import RankShapes
 
 # What data-parallel ranks exchange: gradients and weights, whole or sharded, and what compute does not hide of it.
-
-
-# NCCL moves data with kernels of 16 to 32 blocks (its channels), each on a multiprocessor of its own, of the 108 of an
-# A100 and the 132 of an H100: what compute loses while it hides an exchange. Counted as 20 of 132; the memory that both
-# read comes on top.
-STOLEN = 0.15
 
 
 class Groups(Immutable):
@@ -103,7 +98,7 @@ def exchange_once_a_step(evaluation: Evaluation) -> Array:
     """Exposed gradient reduction and weight gathering of ZeRO 0 to 2.
 
         t = repeats x (reduce - h(reduce, backward)) + gather - h(gather, forward)
-        h(x, compute) = (1 - stolen) min(share x, compute)      stolen = 0.15; 0 where the share is 1; one share for each
+        h(x, compute) = (1 - stolen) min(share x, compute)      stolen = 0.15; 0 where the share is 1
 
     ZeRO-3 in the stages of a pipeline gathers a stage once and keeps it for all micro-batches, as ZeRO-1 does (PyTorch
     FSDP2 without reshard_after_forward). ZeRO 0 all-reduces gradients; 1 and 2 reduce-scatter them, or all-reduce them

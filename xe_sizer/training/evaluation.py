@@ -17,6 +17,7 @@ from xe_sizer.graph.operators import Attention, Matmul, as_array
 from xe_sizer.graph.recompute import recomputed_exchanges
 from xe_sizer.graph.transformer import logits_per_rank
 from xe_sizer.immutable import Immutable
+from xe_sizer.laws.collectives import STOLEN
 from xe_sizer.laws.network import exchange_times
 from xe_sizer.laws.operator_time import exposed_launch_time_s, launch_counts, operator_times
 from xe_sizer.laws.parts import computed, part
@@ -31,6 +32,7 @@ from xe_sizer.training.activations import (
 from xe_sizer.training.gathering import gathered_beyond
 from xe_sizer.training.layout import (
     FULL,
+    HIDES_EXPERTS,
     SCHEDULES,
     SELECTIVE,
     Counted,
@@ -65,6 +67,7 @@ if TYPE_CHECKING:
     from xe_sizer.training.model_states import ParameterCounts
     from xe_sizer.training.rank import RankShapes
 
+SHORTEST_S = 1e-12  # chosen: so that an exchange of nothing has a share
 EXPERTS = "experts"  # module of the operators between the counts of tokens and their sum
 
 
@@ -421,10 +424,11 @@ class Evaluation(Immutable):
     def stage_shares(self) -> tuple[Array, Array, Array]:
         """How much of layers, embedding and head each stage runs [-]."""
         one, single, stages = np.ones(len(self.layouts)), (self.layouts.pp == 1).astype(float), self.stages
+        half = 0.5 * stages.mirrored
         return (
             stages.layers / self.job.model.layers,
-            np.stack([one, single, 0 * one]),
-            np.stack([np.maximum(single, stages.head_first), 1.0 - stages.head_first, 0 * one]),
+            np.stack([one - half, np.maximum(single, half), 0 * one]),
+            np.stack([np.maximum(single, stages.head_first) - half, 1.0 - stages.head_first + half, 0 * one]),
         )
 
     def _on_stages(self, *groups: Array) -> Array:
@@ -484,9 +488,12 @@ class Evaluation(Immutable):
 
     @cached_property
     def exposed(self) -> dict[str, tuple[Array, Array]]:
-        """Share of each parallel group's exchanges that nothing hides, forward and backward, by shape of rank [-].
+        """Share of each parallel group's exchanges that nothing hides, forward and backward, shape (layout,) [-].
 
-        The stack says it of most. A ring passes keys and values on behind attention to those that are there:
+        The stack says it of most. A schedule may run the exchange of experts, t, behind the layers' kernels of another
+        micro-batch, c, which leave it a share of the multiprocessors: exposed = (max(t - c, 0) + stolen c) / t, both of
+        both directions (arXiv:2412.19437, 3.5.1: 20 of 132). A ring passes keys and values on behind attention to those
+        that are there:
         exposed = max(t - (n - 1) / n attention, 0) / t. Attention waits for sequences that are exchanged for heads.
         """
         overlap, inputs = self.job.stack.overlap, self.critical_shapes.inputs
@@ -503,7 +510,17 @@ class Evaluation(Immutable):
             )
             there, back = self.collectives_s[0]["cp"]
             shares["cp"] = (_exposed_share(there, forward_s), _exposed_share(back, backward_s))
-        return shares
+        broadcast = self.critical_shapes.broadcast
+        exposed = {group: (broadcast(there), broadcast(back)) for group, (there, back) in shares.items()}
+        hides = HIDES_EXPERTS[self.layouts.schedule] & (self.layouts.pp > 1)
+        if np.any(hides) and "ep" in self.collectives_s[0]:
+            kernels_s = sum(_sums(self.times[0], one.shape)[:2])
+            exchange_s = sum(self.collectives_s[0]["ep"])
+            left_s = np.maximum(exchange_s - kernels_s, 0.0) + STOLEN * kernels_s
+            left = broadcast(left_s / np.maximum(exchange_s, SHORTEST_S))
+            there, back = (np.where(hides, np.minimum(left, share), share) for share in exposed["ep"])
+            exposed["ep"] = (there, back)
+        return exposed
 
     @cached_property
     def exchanged_s(self) -> dict[str, tuple[Array, Array]]:
@@ -515,15 +532,14 @@ class Evaluation(Immutable):
         selective, exchanged = as_array(self.layouts.recompute == SELECTIVE), {}
         for group, shares in self.exposed.items():
             sides = [
-                [self.critical_shapes.broadcast(share * exchanges[group][side]) for exchanges in self.collectives_s]
+                [share * self.critical_shapes.broadcast(exchanges[group][side]) for exchanges in self.collectives_s]
                 for side, share in enumerate(shares)
             ]
             there, back = (self._on_stages(*side) for side in sides)
             once_more = again * sides[0][0]
             if group in self.selected_s:
-                once_more = once_more + selective * self.critical_shapes.broadcast(
-                    shares[0] * self.selected_s[group][0]
-                )
+                selected_s = self.critical_shapes.broadcast(self.selected_s[group][0])
+                once_more = once_more + selective * shares[0] * selected_s
             exchanged[group] = (there, self.runs_back[0] * (back + layers * once_more))
         return exchanged
 

@@ -53,6 +53,7 @@ ATTENTION = {
 _SCHEDULES = {
     "1f1b": "1f1b", "interleaved1f1b": "1f1b-interleaved", "gpipe": "gpipe", "ZBVZeroBubble": "zb-v",
     "InterleavedZeroBubble": "1f1b-interleaved", "LoopedBFS": "1f1b-interleaved",
+    "DualPipeV": "dualpipe-v",
 }  # fmt: skip
 _CHECKPOINTING = {"none": False, "full": True, "selective": "selective"}
 _TITLE = "NeMo AutoModel"

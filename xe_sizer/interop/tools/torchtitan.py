@@ -143,6 +143,7 @@ EXPORTERS = (
 _SCHEDULES = {
     "1f1b": "1f1b", "interleaved1f1b": "1f1b-interleaved", "gpipe": "gpipe", "zbvzerobubble": "zb-v",
     "interleavedzerobubble": "1f1b-interleaved", "flexibleinterleaved1f1b": "1f1b-interleaved",
+    "dualpipev": "dualpipe-v",
 }  # fmt: skip
 _SINGLE = ("1f1b", "gpipe")
 _OLDER = ("parallelism", "training", "experimental")
