@@ -186,30 +186,40 @@ class Evaluation(Immutable):
         return build_stages(self.job.model.layers, self.job.split, self.layouts)
 
     @cached_property
+    def at_first_stages(self) -> tuple[Evaluation, ...]:
+        """The same for memory, with the first of a pipeline's stages and with the second where that has more layers.
+
+        Itself alone where no second stage has more. What stands beside the layers, as an encoder of images, is on the
+        first.
+        """
+        job, stages = self.job, self.stages
+        open_ones = stages.layers[2] > stages.layers[0]
+        if not np.any(open_ones) or job.method.parts or job.images or job.model.generator:
+            return (self,)
+        return tuple(
+            self._with_stages(replace(stages, counted=np.where(open_ones, stage, 0.0)))
+            for stage in (Counted.FIRST, Counted.SECOND)
+        )
+
+    @cached_property
     def at_fuller_stage(self) -> Evaluation:
         """The same for memory, with the fuller of a pipeline's first two stages where the second has more layers.
 
             second, where states(L2) + kept L2 n2 > states(L1, embedding) + kept L1 n1
 
-        L1 and L2 are layers of both, n1 and n2 their micro-batches in flight. What stands beside the layers, as an
-        encoder of images, is on the first.
+        L1 and L2 are layers of both, n1 and n2 their micro-batches in flight.
 
         Source: definition.
         """
-        job, stages = self.job, self.stages
-        open_ones = stages.layers[2] > stages.layers[0]
-        if not np.any(open_ones) or job.method.parts or job.images or job.model.generator:
+        if len(self.at_first_stages) == 1:
             return self
-        one, other = (
-            self._with_stages(replace(stages, counted=np.where(open_ones, stage, 0.0)))
-            for stage in (Counted.FIRST, Counted.SECOND)
-        )
+        one, other = self.at_first_stages
         learns = self.sizes.gradient / self.shards.gradients + self.sizes.optimizer / self.shards.optimizer
         each = self.sizes.weight / self.shards.weights + self.base * learns
         states, kept = (other.held.base - one.held.base)[0] * each, other.in_outer_layers - one.in_outer_layers
         second = states + kept * self.saved.kept > 0
-        counted = np.where(open_ones, np.where(second, Counted.SECOND, Counted.FIRST), 0.0)
-        return self._with_stages(replace(stages, counted=counted))
+        counted = np.where(second, other.stages.counted, one.stages.counted)
+        return self._with_stages(replace(self.stages, counted=counted))
 
     @property
     def in_outer_layers(self) -> Array:
