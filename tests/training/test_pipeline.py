@@ -183,3 +183,13 @@ def test_exchanges_of_experts_hide_behind_another_micro_batch() -> None:
     costs = operator_costs(timeline_of(both))
     name = "expert-parallel communication"
     assert sum(cost.parts.get(name, 0.0) for cost in costs) == pytest.approx(timeline_of(both).components[name][0])
+
+
+def test_exchanges_of_experts_hide_only_behind_another_micro_batch() -> None:
+    """NeMo's hide 0.9: between chunks of a pipeline, or micro-batches without one; not where whole layers run again."""
+    made = job("qwen3-30b-a3b", stack="nemo")
+    sizes = {"pp": [1, 1, 4, 4, 1], "vpp": [1, 1, 1, 2, 1], "grad_accum": [8, 1, 8, 8, 8], "recompute": [0, 0, 0, 0, 2]}
+    found = Evaluation(made, layouts(dp=8, ep=8, **sizes))
+    assert found.exposed["ep"][0] == pytest.approx([0.1, 1, 1, 0.1, 1])
+    hybrid = Evaluation(job("nemotron-3-nano-30b-a3b", stack="nemo"), layouts(dp=8, ep=8, grad_accum=8))
+    assert hybrid.exposed["ep"][0] == pytest.approx([1])  # its forward is not cut into parts

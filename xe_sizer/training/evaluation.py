@@ -500,10 +500,12 @@ class Evaluation(Immutable):
     def exposed(self) -> dict[str, tuple[Array, Array]]:
         """Share of each parallel group's exchanges that nothing hides, forward and backward, shape (layout,) [-].
 
-        The stack says it of most. A schedule may run the exchange of experts, t, behind the layers' kernels of another
-        micro-batch, c, which leave it a share of the multiprocessors: exposed = (max(t - c, 0) + stolen c) / t, both of
-        both directions (arXiv:2412.19437, 3.5.1: 20 of 132). A ring passes keys and values on behind attention to those
-        that are there:
+        The stack says it of most. That of experts hides behind another micro-batch: between the chunks of a pipeline,
+        not where whole layers run again, nor in models with state-space layers, whose forward Megatron-Core does not cut
+        (transformer_config.py, overlap_moe_expert_parallel_comm; gpt_model.py, build_schedule_plan). A schedule of both
+        directions may run it, t, behind the layers' kernels, c, which leave it a share of the multiprocessors:
+        exposed = (max(t - c, 0) + stolen c) / t, both of both passes (arXiv:2412.19437, 3.5.1: 20 of 132). A ring
+        passes keys and values on behind attention to those that are there:
         exposed = max(t - (n - 1) / n attention, 0) / t. Attention waits for sequences that are exchanged for heads.
         """
         overlap, inputs = self.job.stack.overlap, self.critical_shapes.inputs
@@ -522,7 +524,13 @@ class Evaluation(Immutable):
             shares["cp"] = (_exposed_share(there, forward_s), _exposed_share(back, backward_s))
         broadcast = self.critical_shapes.broadcast
         exposed = {group: (broadcast(there), broadcast(back)) for group, (there, back) in shares.items()}
-        hides = HIDES_EXPERTS[self.layouts.schedule] & (self.layouts.pp > 1)
+        layouts = self.layouts
+        alone = np.where(layouts.pp > 1, layouts.vpp == 1, layouts.grad_accum == 1) | (layouts.recompute == FULL)
+        alone |= self.job.model.state_space is not None
+        if overlap.expert_parallel < 1.0:  # else exchanges are taken to cost nothing
+            there, back = (np.where(alone, 1.0, share) for share in exposed["ep"])
+            exposed["ep"] = (there, back)
+        hides = HIDES_EXPERTS[layouts.schedule] & (layouts.pp > 1)
         if np.any(hides) and "ep" in self.collectives_s[0]:
             kernels_s = sum(_sums(self.times[0], one.shape)[:2])
             exchange_s = sum(self.collectives_s[0]["ep"])
