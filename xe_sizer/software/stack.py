@@ -156,6 +156,7 @@ class KernelChoice(_Part, frozen=True):
     gathered_inputs: bool = False
     experts: Literal["grouped", "products", "in-turn", "unsplit", "loop"] = "grouped"
     mixer: Literal["fused", "copied"] = "fused"
+    accumulation: Literal["apart", "fused"] = "apart"
     routing: Literal["eager", "fused"] = "eager"
     attention_mask: Literal["none", "padded", "always"] = "none"
     casts: CastKernels = "torchao"

@@ -501,9 +501,9 @@ class Evaluation(Immutable):
         """Share of each parallel group's exchanges that nothing hides, forward and backward, shape (layout,) [-].
 
         The stack says it of most. That of experts hides behind another micro-batch: between the chunks of a pipeline,
-        not where whole layers run again, nor in models with state-space layers, whose forward Megatron-Core does not cut
-        (transformer_config.py, overlap_moe_expert_parallel_comm; gpt_model.py, build_schedule_plan). A schedule of both
-        directions may run it, t, behind the layers' kernels, c, which leave it a share of the multiprocessors:
+        not where whole layers run again, nor with state-space layers, whose forward Megatron-Core does not cut
+        (transformer_config.py, overlap_moe_expert_parallel_comm; gpt_model.py, build_schedule_plan). A schedule of
+        both directions may run it, t, behind the layers' kernels, c, which leave it a share of the multiprocessors:
         exposed = (max(t - c, 0) + stolen c) / t, both of both passes (arXiv:2412.19437, 3.5.1: 20 of 132). A ring
         passes keys and values on behind attention to those that are there:
         exposed = max(t - (n - 1) / n attention, 0) / t. Attention waits for sequences that are exchanged for heads.
