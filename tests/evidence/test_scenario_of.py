@@ -400,13 +400,33 @@ def test_a_pipeline_is_not_filled_by_one_micro_batch() -> None:
     assert asked(**stages, layout=LayoutStated(tp=1, pp=1)).flags["train.global_batch"] == 16
 
 
-def test_dualpipe_is_the_nearest_schedule_and_says_what_that_lacks() -> None:
-    found = asked(layout=LayoutStated(pp=4, vpp=1), pipeline_schedule="DualPipe")
-    assert found.flags["layout.schedule"] == "zb-h1"
-    assert "layout.schedule 'DualPipe' predicted as zb-h1" in found.assumed
-    assert any(text.startswith("DualPipe holds its weights twice") for text in found.assumed)
+@pytest.mark.parametrize(("word", "schedule"), [("DualPipe", "dualpipe"), ("DualPipeV", "dualpipe-v")])
+def test_dualpipe_is_a_schedule_that_its_authors_stack_has(word: str, schedule: str) -> None:
+    found = asked(layout=LayoutStated(pp=4), pipeline_schedule=word, stack="hai-llm")
+    assert (found.flags["layout.schedule"], found.flags["stack"]) == (schedule, "hai-llm")
+    assert not any("no schedule" in text for text in found.assumed)
 
 
 def test_chunks_that_a_schedule_has_by_itself_are_left_to_it() -> None:
     assert asked(layout=LayoutStated(pp=4), pipeline_schedule="1f1b").flags["layout.vpp"] == 1
     assert "layout.vpp" not in asked(layout=LayoutStated(pp=4), pipeline_schedule="zb-v").flags
+
+
+@pytest.mark.parametrize(
+    ("stated", "stack", "hidden", "said"),
+    [
+        ("on", "megatron-lm", ("on",), None),
+        (False, "megatron-lm", ("off",), None),
+        (("overlap_grad_reduce", "tp-comm-overlap"), "megatron-lm", ("data-parallel", "tensor-parallel"), None),
+        ("expert-parallel", "hf-trainer", ("off",), "overlap 'expert-parallel' is none of hf-trainer@4.40 here"),
+        (None, "megatron-lm", None, None),
+    ],
+)
+def test_what_compute_hides_is_as_stated(stated: Any, stack: str, hidden: Any, said: str | None) -> None:
+    found = asked(overlap=stated, stack=stack, layout=LayoutStated())
+    assert found.flags.get("train.overlap") == hidden
+    assert (
+        any(text.startswith(said) for text in found.assumed)
+        if said
+        else not any("overlap" in text for text in found.assumed)
+    )

@@ -95,3 +95,13 @@ def test_ranks_that_split_an_expert_are_written_where_they_are_chosen(ranks: int
 def test_what_megatron_cannot_run_is_refused(change: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
         export(Plan(PLAN | change), exporters()["megatron-lm"])
+
+
+@pytest.mark.parametrize(
+    "hidden", [("tensor-parallel", "context-parallel", "pipeline", "data-parallel", "sharding"), ("off",)]
+)
+def test_what_compute_hides_is_read_back(hidden: tuple[str, ...], tmp_path: Path) -> None:
+    text = export(Plan(PLAN | {"train.overlap": hidden}), exporters()["megatron-lm"]).written.text
+    assert ("--overlap-grad-reduce" in text, "--overlap-param-gather" in text) == ("off" not in hidden, False)
+    found = read_back("megatron-lm", PLAN | {"train.overlap": hidden}, tmp_path).facts["train.overlap"].value
+    assert set(found) - {"tensor-parallel", "context-parallel", "sharding"} == {*hidden} & {"pipeline", "data-parallel"}

@@ -197,3 +197,29 @@ def test_batches_that_grow(said: object, ramp: tuple[int, ...] | None, told: lis
     draft = draft_of(global_batch_size=64, rampup_batch_size=said, train_iters=100)
     assert draft.fact("train.batch_ramp_up") == ramp
     assert [each.key for each in draft.ignored if each.effect == "memory or time"] == told
+
+
+@pytest.mark.parametrize(
+    ("said", "stack", "hidden"),
+    [
+        ({"overlap_grad_reduce": True}, "megatron-lm",
+         ("tensor-parallel", "context-parallel", "pipeline", "data-parallel")),
+        ({"tp_comm_overlap": True, "overlap_moe_expert_parallel_comm": True, "no_overlap_p2p_communication": True},
+         "megatron-lm", ("tensor-parallel", "context-parallel", "expert-parallel")),
+        ({"overlap_param_gather": False}, "nemo",
+         ("tensor-parallel", "context-parallel", "expert-parallel", "pipeline", "data-parallel", "sharding")),
+        ({"tp_comm_overlap": False}, "primus",
+         ("context-parallel", "pipeline", "data-parallel", "updated-weights", "sharding")),
+        ({}, "megatron-lm", None),
+    ],
+)  # fmt: skip
+def test_switches_say_what_compute_hides_and_the_stack_the_rest(
+    said: dict[str, object], stack: str, hidden: tuple[str, ...] | None
+) -> None:
+    draft = draft_of(**said)
+    draft.default("stack", stack)
+    for settle in draft.following:
+        settle(draft)
+    found = draft.fact("train.overlap")
+    assert (found if found is None or "sharding" in hidden else tuple(n for n in found if n != "sharding")) == hidden
+    assert not draft.ignored

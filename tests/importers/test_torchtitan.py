@@ -169,3 +169,20 @@ def test_a_command_of_a_registry_names_the_model(tmp_path: Path) -> None:
     script = "torchrun --nproc_per_node=8 -m torchtitan.train --module llama3 --config llama3_8b --training.steps 7\n"
     facts = values(read(tmp_path, script, "run.sh"))
     assert (facts["gpus"], facts["train.steps"], facts["model"]) == (8, 7, "llama-3.1-8b")
+
+
+def test_async_tensor_parallelism_hides_its_exchange_and_schedules_of_both_ways_are_known(tmp_path: Path) -> None:
+    text = (
+        BASE
+        + """
+pipeline_parallel_degree = 2
+pipeline_parallel_schedule = "DualPipeV"
+enable_async_tensor_parallel = true
+"""
+    )
+    found = read(tmp_path, text, given={"gpus": "8"})
+    assert "tensor-parallel" in found.facts["train.overlap"].value
+    assert found.facts["layout.schedule"].value == "dualpipe-v"
+    assert not {"parallelism.enable_async_tensor_parallel", "parallelism.pipeline_parallel_schedule"} & {
+        each.key for each in found.lost
+    }

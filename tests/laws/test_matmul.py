@@ -26,6 +26,12 @@ def test_smooth_roofline_by_hand() -> None:
     assert matmul_time_s(1000, 1000, 1000, LAW, PEAK, BANDWIDTH) == pytest.approx(6e-3, rel=1e-12)
 
 
+def test_a_product_that_adds_to_what_is_there_reads_and_writes_that_too() -> None:
+    """8 bytes for each of a million elements beside the 6 MB: 28 / 3 ms beside the 3 ms of its FLOPs."""
+    added = matmul_time_s(1000, 1000, 1000, LAW, PEAK, BANDWIDTH, accumulated_bytes=8.0)
+    assert added == pytest.approx(1e-3 + np.hypot(3e-3, 28e-3 / 3), rel=1e-12)
+
+
 def test_sharpness_one_adds_and_infinity_takes_the_larger() -> None:
     added = matmul_time_s(1000, 1000, 1000, replace(LAW, sharpness=1.0), PEAK, BANDWIDTH)
     larger = matmul_time_s(1000, 1000, 1000, replace(LAW, sharpness=np.inf), PEAK, BANDWIDTH)

@@ -19,6 +19,8 @@ from xe_sizer.laws.collectives import (
     collective_time_s,
 )
 from xe_sizer.laws.operator_time import operator_times
+from xe_sizer.profiles.catalogue import load_stack
+from xe_sizer.software.stack import EXCHANGES
 from xe_sizer.training.communication import Groups
 from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.job import Job
@@ -43,7 +45,7 @@ EXCHANGE = "data-parallel communication"
 
 def overlapping(made: Job, **shares: float) -> Job:
     """The job on a stack that hides these shares of its exchanges, and no others."""
-    none = dict.fromkeys(msgspec.structs.asdict(made.stack.overlap), 0.0)
+    none = dict.fromkeys((name.replace("-", "_") for name in EXCHANGES), 0.0)
     overlap = msgspec.structs.replace(made.stack.overlap, **{**none, **shares})
     return replace(made, stack=msgspec.structs.replace(made.stack, overlap=overlap))
 
@@ -193,7 +195,7 @@ def test_units_of_adapters_take_their_own_time_in_every_pass() -> None:
 def test_a_share_of_the_reduction_hides_behind_the_backward() -> None:
     """Half of both exchanges where compute is long enough for it, which loses 0.15 of that half to their kernels."""
     made = job(stack="megatron-lm")
-    bare, half = overlapping(made), overlapping(made, data_parallel=0.5)
+    bare, half = overlapping(made), overlapping(made, data_parallel=0.5, updated_weights=0.5)
     expected = [(0.5 + 0.15 * 0.5) * seconds for seconds in found_s(bare, dp=8, zero=[0, 1])]
     assert found_s(half, dp=8, zero=[0, 1]) == pytest.approx(expected)
 
@@ -201,7 +203,7 @@ def test_a_share_of_the_reduction_hides_behind_the_backward() -> None:
 def test_no_more_hides_than_one_backward_and_one_forward_take() -> None:
     """A token a sequence: the reduction hides behind kernels and gaps of a backward, the gather behind a forward's."""
     made = job(stack="megatron-lm", train__seq_len=1, train__padding="to-seq-len")
-    bare, whole = overlapping(made), overlapping(made, data_parallel=1.0)
+    bare, whole = overlapping(made), overlapping(made, data_parallel=1.0, updated_weights=1.0)
     line = timeline(whole, layouts(dp=64, zero=[0, 1]))
     hidden = np.subtract(found_s(bare, dp=64, zero=[0, 1]), found_s(whole, dp=64, zero=[0, 1]))
     forward_s, backward_s, gaps_s = (line.components[name][0] for name in ("forward", "backward", "host"))
@@ -412,3 +414,37 @@ def test_fsdp2_copies_what_it_gathers_and_what_it_reduces() -> None:
     linear = LAYERS * (LAYER - 2 * HIDDEN)
     rate = made.device.memory_bound_efficiency * made.device.bandwidth_bytes_per_s
     assert more == pytest.approx([(3 * 2 * 2 * 2 * linear + 3 * (2 + 4) * PARAMETERS) / rate], rel=1e-3)
+
+
+def test_gathers_of_updated_weights_hide_apart_from_reductions() -> None:
+    """Megatron-LM has a switch for each: 0.85 of what is hidden is saved, 0.15 is stolen from compute."""
+    plain, sizes = job("llama-2-7b", stack="megatron-lm"), {"dp": 8, "zero": 1}
+    gather = exchange_s(plain, ALL_GATHER, 2.0 * PARAMETERS, 8, 8)
+    reduce = exchange_s(plain, REDUCE_SCATTER, 4.0 * PARAMETERS, 8, 8)
+    assert found_s(overlapping(plain), **sizes) == pytest.approx([gather + reduce], rel=1e-4)
+    weights = overlapping(plain, updated_weights=0.5)
+    assert found_s(weights, **sizes) == pytest.approx([reduce + gather * (1 - 0.85 * 0.5)], rel=1e-4)
+    gradients = overlapping(plain, data_parallel=0.5)
+    assert found_s(gradients, **sizes) == pytest.approx([gather + reduce * (1 - 0.85 * 0.5)], rel=1e-4)
+
+
+def test_what_software_hides_unasked_and_where_it_is_switched() -> None:
+    """Megatron-LM's switches are off, NeMo's recipes turn them on; DeepSpeed's step waits for the updated weights."""
+    names = ("tensor_parallel", "expert_parallel", "data_parallel", "updated_weights")
+
+    def shares(stack: str, *asked: str, backend: str | None = None) -> list[float]:
+        found = load_stack(stack)
+        found = found.on_backend(backend) if backend else found
+        overlap = found.overlap.switched(asked) if asked else found.overlap
+        return [getattr(overlap, name) for name in names]
+
+    assert shares("megatron-lm") == [0.33, 0, 0, 0]
+    assert shares("megatron-lm", "on") == [0.75, 0.9, 0.8, 0.8]
+    assert shares("megatron-lm", "off") == [0.33, 0, 0, 0]
+    assert shares("megatron-lm", "data-parallel") == [0.33, 0, 0.8, 0]
+    assert shares("megatron-lm@2022.06", "on")[2:] == [0, 0]  # before --overlap-grad-reduce
+    assert shares("nemo") == [0.33, 0.9, 0.8, 0.8]
+    assert shares("nemo", "off") == [0.33, 0, 0, 0]
+    assert shares("hf-trainer", backend="deepspeed")[2:] == [0, 0]
+    assert shares("hf-trainer", "data-parallel", backend="deepspeed")[2:] == [0.7, 0]
+    assert load_stack("hf-trainer").overlap.switched(("off",)).sharding == 0

@@ -140,3 +140,11 @@ def test_chunks_of_layouts_are_as_large_as_asked() -> None:
     each, every = (list(layout_chunks(asked, (1, 2, 4, 8), size)) for size in (1, 10**6))
     assert (len(each), len(every)) == (4, 1)
     assert sum(map(len, each)) == len(every[0])
+
+
+def test_micro_batches_from_both_ends_come_in_pairs_on_an_even_number_of_stages() -> None:
+    """Two rounds of them at least (deepseek-ai/DualPipe, step: num_ranks % 2 == 0, num_chunks >= num_ranks * 2)."""
+    asked = rules("hai-llm", uneven_stages=True, global_batch=None)
+    both, folded = (SCHEDULES.index(name) for name in ("dualpipe", "dualpipe-v"))
+    assert legal(asked, pp=[4, 4, 4, 3, 1], grad_accum=[8, 6, 9, 8, 8], schedule=both) == [True, *[False] * 4]
+    assert legal(asked, pp=[4, 4, 3], vpp=[2, 1, 2], grad_accum=[9, 9, 6], schedule=folded) == [True, False, True]

@@ -15,8 +15,9 @@ from xe_sizer.laws.collectives import ALL_GATHER, POINT_TO_POINT, collective_tim
 from xe_sizer.training.communication import pipeline_bubble_s, pipeline_transfer_s
 from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.job import Job
-from xe_sizer.training.layout import SCHEDULES, Passes
+from xe_sizer.training.layout import SCHEDULES, Passes, Split, build_stages
 from xe_sizer.training.padding import Sequences
+from xe_sizer.training.step_time import operator_costs, timeline_of
 
 
 class Pipeline(NamedTuple):
@@ -143,3 +144,52 @@ def test_stages_between_others_wait_for_both_neighbours() -> None:
     apart, paired = (scheduled(job(stack=name), stages, pp=[2, 4], tp=2) for name in ("aleph-alpha-scaling", "generic"))
     assert apart.transfer_s[1] / paired.transfer_s[1] == pytest.approx(2.0, rel=1e-12)
     assert apart.transfer_s[0] == pytest.approx(paired.transfer_s[0], rel=1e-12)
+
+
+def test_ranks_of_both_ways_hold_two_stages_and_run_half_of_each() -> None:
+    """Ends are on the same ranks: weights of twice 4 layers with embedding and head, and activations of one stage."""
+    made = job("llama-2-7b", stack="hai-llm")
+    sizes = {"pp": 8, "dp": 4, "grad_accum": 32, "zero": 1}
+    plain, both = (Evaluation(made, layouts(schedule=codes(name), **sizes)) for name in ("zb-h1", "dualpipe"))
+    layer, end = 4 * 4096**2 + 3 * 4096 * 11008 + 2 * 4096, 32_000 * 4096
+    assert plain.held.base[0] == pytest.approx(4 * layer + end, rel=1e-4)
+    assert both.held.base[0] == pytest.approx(8 * layer + 2 * end, rel=1e-4)
+    assert both.updated[0] == pytest.approx(plain.updated.sum(axis=0) / 2, rel=1e-4)  # shared with the mirrored ranks
+    assert (both.in_flight[0, 0], both.stages.at_ends[0, 0]) == (9, 4)
+    of_layers, embedding, head = (share[:, 0] for share in both.stage_shares)
+    assert of_layers == pytest.approx([4 / 32] * 3)
+    assert (embedding.tolist(), head.tolist()) == ([0.5, 0.5, 0], [0.5, 0.5, 0])
+    alone = Evaluation(made, layouts(pp=8, dp=1, grad_accum=32, schedule=codes("dualpipe")))
+    assert timeline_of(alone).components["data-parallel communication"][0] > 0  # the two that hold a stage
+
+
+def test_uneven_stages_of_both_ways_are_the_mean_of_both_ends() -> None:
+    """30 layers and the ends on 8 stages: 3 on the first and the last, 4 on others."""
+    stages = build_stages(30, Split(embedding=True), layouts(pp=8, grad_accum=16, schedule=codes("dualpipe")))
+    assert stages.layers[:, 0].tolist() == [3, 3, 4]
+
+
+def test_exchanges_of_experts_hide_behind_another_micro_batch() -> None:
+    """What kernels leave uncovered, and the 0.15 of the multiprocessors that they give up meanwhile."""
+    made = job("qwen3-30b-a3b", stack="hai-llm")
+    sizes = {"pp": 4, "dp": 16, "ep": 16, "grad_accum": 16, "zero": 1}
+    plain, both = (Evaluation(made, layouts(schedule=codes(name), **sizes)) for name in ("zb-h1", "dualpipe"))
+    exchange_s = sum(float(side[0]) for side in plain.collectives_s[0]["ep"])
+    kernels_s = sum(float(time.forward_s[0] + time.backward_s[0]) for time in plain.times[0])
+    left_s = max(exchange_s - kernels_s, 0.0) + 0.15 * kernels_s
+    assert plain.exposed_exchange_s("ep")[2] == pytest.approx(exchange_s / 4, rel=1e-6)
+    assert both.exposed_exchange_s("ep")[2] == pytest.approx(left_s / 4, rel=1e-6)
+    assert left_s < exchange_s
+    costs = operator_costs(timeline_of(both))
+    name = "expert-parallel communication"
+    assert sum(cost.parts.get(name, 0.0) for cost in costs) == pytest.approx(timeline_of(both).components[name][0])
+
+
+def test_exchanges_of_experts_hide_only_behind_another_micro_batch() -> None:
+    """NeMo's hide 0.9: between chunks of a pipeline, or micro-batches without one; not where whole layers run again."""
+    made = job("qwen3-30b-a3b", stack="nemo")
+    sizes = {"pp": [1, 1, 4, 4, 1], "vpp": [1, 1, 1, 2, 1], "grad_accum": [8, 1, 8, 8, 8], "recompute": [0, 0, 0, 0, 2]}
+    found = Evaluation(made, layouts(dp=8, ep=8, **sizes))
+    assert found.exposed["ep"][0] == pytest.approx([0.1, 1, 1, 0.1, 1])
+    hybrid = Evaluation(job("nemotron-3-nano-30b-a3b", stack="nemo"), layouts(dp=8, ep=8, grad_accum=8))
+    assert hybrid.exposed["ep"][0] == pytest.approx([1])  # its forward is not cut into parts

@@ -34,6 +34,14 @@ def told(**flags: object) -> list[str]:
         ({"gpus": 16, "nodes": 2}, None),
         ({"gpus": 9, "nodes": 2}, "9 GPUs are asked for, but 2 nodes of 8 have 16 | give only one of the two"),
         ({"gpus": 9, "nodes": 1}, "9 GPUs are asked for, but a node of 8 has 8 | give only one of the two"),
+        # what compute hides
+        ({"train__overlap": ("on",)}, None),
+        ({"train__overlap": ("data-parallel", "expert-parallel")}, None),
+        ({"train__overlap": ("off", "pipeline")},
+         "on and off stand alone, for all exchanges | name the exchanges that compute hides"),
+        ({"train__overlap": ("expert-parallel",), "stack": "hf-trainer"},
+         ("hf-trainer hides no exchange of expert-parallel behind compute | "
+          "it can hide context-parallel, data-parallel, updated-weights, sharding")),
         # what splits sequences
         ({"layout__sequence_parallel": True, "layout__tp": 1},
          "sequence_parallel needs tp above 1 | it splits norms over tp"),

@@ -172,3 +172,76 @@ def test_one_stage_waits_for_none_and_holds_one() -> None:
     for row in ROWS:
         assert bubble(row.name, 1, 8, 1.0, 1.0, 1.0) == 0.0
         assert held(row.name, 1, 8) == [1.0, 1.0]
+
+
+# Passes of a rank in the order of deepseek-ai/DualPipe (dualpipe/dualpipe.py, step), each with the way of its
+# micro-batch: F, B, b (its weight gradients wait), W (one of them), and FB, a forward beside a backward of the other
+# way.
+
+
+def both_ways(rank: int, pp: int, micro_batches: int) -> list[tuple[str, int]]:
+    half, near = pp // 2, min(rank, pp - 1 - rank)
+    order = [("F", 0)] * (2 * (half - near - 1)) + [("F", 0), ("F", 1)] * (near + 1)
+    order += [("b", 1), ("W", 0), ("F", 1)] * (half - near - 1)
+    first = [("F", 0), ("B", 1)] if rank in (half - 1, half) else [("FB", 0)]
+    order += [*first, ("FB", 1), *[("FB", 0), ("FB", 1)] * (micro_batches // 2 - pp + near)]
+    order += [("B", 1), ("FB", 1)] * (half - near - 1)
+    order += [("b" if place > near else "B", 1 - place % 2) for place in range(2 * (near + 1))]
+    order += [("W", 0), ("b", 0)] * (half - near - 1)
+    return order if rank < half else [(kind, 1 - way) for kind, way in order]
+
+
+def simulated_both_ways(pp: int, micro_batches: int, forward: float, backward: float, weight: float) -> Made:
+    """Idle time of a rank, and the most micro-batches that each held."""
+    seconds = {"F": forward, "b": backward, "W": weight, "B": backward + weight, "FB": forward + backward + weight}
+    orders = [both_ways(rank, pp, micro_batches) for rank in range(pp)]
+    ends: dict[tuple[str, int, int, int], float] = {}
+    places, busy_until, waiting, alive, peaks = [0] * pp, [0.0] * pp, [0] * pp, [0] * pp, [0] * pp
+    counts = [{(kind, way): 0 for kind in "FB" for way in (0, 1)} for _ in range(pp)]
+
+    def arrived(kind: str, way: int, rank: int) -> float | None:
+        before = rank + (1 if (kind == "F") == (way == 1) else -1)
+        one = counts[rank][kind, way]
+        if 0 <= before < pp:
+            return ends.get((kind, way, one, before))
+        return 0.0 if kind == "F" else ends.get(("F", way, one, rank))
+
+    while any(place < len(order) for place, order in zip(places, orders, strict=True)):
+        for rank, order in enumerate(orders):
+            while places[rank] < len(order):
+                kind, way = order[places[rank]]
+                parts = {"FB": [("F", way), ("B", 1 - way)], "W": []}.get(kind, [(kind.upper(), way)])
+                inputs = [arrived(*part, rank) for part in parts]
+                if None in inputs:
+                    break
+                busy_until[rank] = max([busy_until[rank], *(at for at in inputs if at)]) + seconds[kind]
+                places[rank] += 1
+                for part in parts:
+                    ends[(*part, counts[rank][part], rank)] = busy_until[rank]
+                    counts[rank][part] += 1
+                alive[rank] += ("F" in kind) - (kind == "W")
+                peaks[rank] = max(peaks[rank], alive[rank])
+                alive[rank] -= "B" in kind
+                waiting[rank] += (kind == "b") - (kind == "W")
+    done = [until + left * weight for until, left in zip(busy_until, waiting, strict=True)]
+    return max(done) - micro_batches * (forward + backward + weight), peaks
+
+
+@pytest.mark.parametrize("times", TIMES)
+@pytest.mark.parametrize("pp", [2, 4, 8, 16])
+def test_both_ways_as_their_authors_order_them(pp: int, times: tuple[float, float, float]) -> None:
+    """(pp / 2 - 1)(F&B + B - 3 W) of the paper; where passes differ the real order waits up to a pass less."""
+    _, backward, weight = times
+    micro_batches = 2 * pp + 4
+    idle, peaks = simulated_both_ways(pp, micro_batches, *times)
+    published = (pp / 2 - 1) * (sum(times) + (backward + weight) - 3 * weight)
+    assert bubble("dualpipe", pp, micro_batches, *times) == pytest.approx(published)
+    assert published - 1 - 1e-9 <= idle <= published + 1e-9
+    assert idle == pytest.approx(published) or times != (1.0, 1.0, 1.0)
+    assert held("dualpipe", pp, micro_batches) == [peaks[0], peaks[-1]] == [pp + 1, pp + 1]
+    # Cut in half: twice as many stages, two on each rank, and all micro-batches pass both.
+    halves = [0.5 * seconds for seconds in times]
+    assert bubble("dualpipe-v", pp, micro_batches, *times, vpp=2) == pytest.approx(
+        bubble("dualpipe", 2 * pp, 99, *halves)
+    )
+    assert held("dualpipe-v", pp, micro_batches, vpp=2) == [held("dualpipe", 2 * pp, 99)[0] / 2] * 2

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import REGISTRY, ask, layouts
+from cases import REGISTRY, ask, job, layouts
 from msgspec.structs import replace
 
 from xe_sizer.training import resolve as resolving
@@ -173,3 +173,23 @@ def test_a_head_updated_at_once_has_its_gradient_where_the_logits_were() -> None
     assert found.max(axis=(0, 1)).tolist() == pytest.approx([expected, 0.0], rel=1e-9)
     adapters = Evaluation(ask({**given, "job": "lora"}).job, shapes)
     assert not np.any(update_workspace(adapters).value)
+
+
+@pytest.mark.parametrize(
+    ("stack", "sized", "apart"),
+    [
+        ("megatron-lm", {}, False),  # gradient_accumulation_fusion
+        ("megatron-lm@2021.12", {}, True),  # before it
+        ("nanotron", {}, True),  # its accumulators are apart
+        ("nemo", {}, False),
+        ("megatron-lm", {"job": "lora"}, None),  # frozen weights have no gradients
+    ],
+)
+def test_gradients_are_added_in_their_product_or_apart(stack: str, sized: dict[str, Any], apart: bool | None) -> None:
+    made = job("llama-2-7b", stack=stack, **sized)
+    found = Evaluation(made, layouts())
+    (up,) = (each for each in found.operators[0] if each.name == "gate and up")
+    traffic = [each.backward_bytes for each in found.operators[0] if each.name == "gate and up weight traffic"]
+    moved = 2.0 * made.stack.states.gradient_bytes  # read and written
+    assert up.accumulated_bytes == (0.0 if apart in (True, None) else moved)
+    assert [float(each[0]) for each in traffic] == ([moved * 2 * 4096 * 11008] if apart else [])

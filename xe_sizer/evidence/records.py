@@ -169,6 +169,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     """One measurement with the conditions that its source states; what it left out is None.
 
     date : of the run, a year or a year and a month
+    overlap : what compute hides of the exchanges: on, off, or their names
     adapters : LoRA adapters of a service that requests ask for, each as often
     backend : the library that shares states out, where the stack runs on several
     mixed_precision : what autocast computes in, or no; what weights are loaded in is load_dtype
@@ -218,6 +219,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     kernel: str | None = None
     load_dtype: str | None = None
     mixed_precision: str | bool | None = None
+    overlap: str | bool | tuple[str, ...] | None = None
     fp8_recipe: str | None = None
     dropout: Annotated[float, msgspec.Meta(ge=0, lt=1)] | None = None
     quantiser: str | None = None

@@ -955,6 +955,7 @@ def _software(record: Record, stack: ChosenStack, flags: Flags) -> None:
         flags.word("train.mixed_precision", table.mixed_precision, record.mixed_precision)
     elif record.mixed_precision is not None:
         flags.assumed.append(f"mixed precision '{record.mixed_precision}': {stack.name} has no choice of it here")
+    _overlap(record, stack, flags)
     words = [plain(word) for word in _words(record.fused_kernels)]
     kernels = [name for word in words for name in table.fused_kernels.get(word, ())]
     kernels += _named_kernels(record, flags)
@@ -968,6 +969,19 @@ def _software(record: Record, stack: ChosenStack, flags: Flags) -> None:
     for word in words:
         if word not in table.fused_kernels:
             flags.assumed.append(f"fused kernel '{word}' is unknown here")
+
+
+def _overlap(record: Record, stack: ChosenStack, flags: Flags) -> None:
+    """Exchanges that compute hides as the record says, as far as the stack can."""
+    hidden = []
+    for word in _words(record.overlap):
+        known = look_up(names().overlap, word)
+        if known in ("on", "off", *stack.stack.overlap.can_hide):
+            hidden.append(known)
+        else:
+            flags.assumed.append(f"overlap '{word}' is none of {stack.name} here: not hidden")
+    if record.overlap is not None:
+        flags.put("train.overlap", tuple(hidden) or ("off",))
 
 
 def _fp8_recipe(record: Record, stack: ChosenStack, gpu: Accelerator, flags: Flags) -> None:
@@ -1094,8 +1108,6 @@ def _layout(record: Record, known: Recipes, flags: Flags) -> None:
     _recompute(record, flags)
     _offload(record, flags)
     flags.word("layout.schedule", table.schedules, record.pipeline_schedule)
-    if also := look_up(table.schedules_also, record.pipeline_schedule or ""):
-        flags.assumed.append(f"{record.pipeline_schedule} {also}")
     replicas_fit(record, flags)
 
 

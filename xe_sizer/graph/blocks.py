@@ -124,6 +124,7 @@ def linear(block: Block, name: str, parts: tuple[str, ...], tokens: Array, input
         input_gradient=True,
         weight_gradient=learning.weight_gradients,
         learns=learning.base,
+        accumulated_bytes=inputs.accumulated_bytes,
     )
     if not any(adapter.form.replaces for adapter in adapters):
         yield product

@@ -168,6 +168,7 @@ class GraphInputs(Immutable):
     element_bytes : size of an activation element [bytes]
     weight_forward_bytes, weight_backward_bytes : memory traffic per element of a linear weight beside the product
     itself: casts of float32 weights, expansion of quantised ones, accumulation of gradients [bytes]
+    accumulated_bytes : what products of weight gradients move of an element of the gradient that they add to [bytes]
     residual_element_bytes : size of an element of the hidden state between blocks; under autocast with float32
     weights the embedding returns float32, and every linear layer casts its own input; FSDP hands 16-bit weights to the
     embedding, and the hidden state stays 16 bit [bytes]
@@ -190,6 +191,7 @@ class GraphInputs(Immutable):
     element_bytes: float = 2.0
     weight_forward_bytes: Array = field(default_factory=lambda: np.zeros(1))
     weight_backward_bytes: Array = field(default_factory=lambda: np.zeros(1))
+    accumulated_bytes: float = 0.0
     residual_element_bytes: float | Array = 2.0
     returned_element_bytes: float | Array | None = None
     autocast: bool = False

@@ -381,6 +381,7 @@ def _products(block: Block, experts: Experts, routed: Array, local: Array) -> It
             grouped=together,
             apart=apart,
             reserved=reserves,
+            accumulated_bytes=inputs.accumulated_bytes,
         )
 
     # The dispatched tokens, which the first product reads, are kept by the dispatch.

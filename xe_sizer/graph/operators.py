@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 # Orders in which a pipeline runs its passes, by their names in scenarios and stacks.
 
-PipelineSchedule = Literal["1f1b", "1f1b-interleaved", "gpipe", "zb-h1", "zb-h2", "zb-v", "v-half", "v-min"]
+PipelineSchedule = Literal[
+    "1f1b", "1f1b-interleaved", "gpipe", "zb-h1", "zb-h2", "zb-v", "v-half", "v-min", "dualpipe", "dualpipe-v"
+]
 
 
 # Losses: what each kernel moves, launches and keeps. A kernel is one row.
@@ -423,6 +425,7 @@ class Kernels(Immutable):
     dropout : masks are drawn where the model has dropout
     mixer : fused: convolution, scan and gate of a state-space layer read what the projection returned; copied: each of
         its parts is copied out and turned around first
+    accumulation : of gradients over micro-batches: apart, or fused: the product of a weight gradient adds to them
     routing : eager, or fused: choosing, sorting and summing up in three kernels
     dispatch : per-expert: a token goes to every expert that it picked; per-place: once to each node and rank that
         holds some of them, and on from there; to-all: all tokens go to all ranks, which sum up what theirs say
@@ -474,6 +477,7 @@ class Kernels(Immutable):
     residual: Literal["apart", "in-norm"] = "apart"
     cache: Literal["none", "paged", "concatenated", "in-attention"] = "none"
     mixer: Literal["fused", "copied"] = "fused"
+    accumulation: Literal["apart", "fused"] = "apart"
     routing: Literal["eager", "fused"] = "eager"
     dispatch: Literal["per-expert", "per-place", "to-all"] = "per-expert"
     context: ContextKind = "all-gather"
@@ -523,7 +527,8 @@ class Matmul(Operator):
     rows one after the other, each of which runs its forward once more before its backward; None: all rows at once.
     `computed`: B is made from what learns in every forward, and its gradient goes on to that; `operand_bytes` of the
     saved ones are B itself, which only the gradient of A needs. `reserved`: true where rows of experts are reserved for
-    the worst case, in a persistent kernel with a law of its own; None: nowhere.
+    the worst case, in a persistent kernel with a law of its own; None: nowhere. `accumulated_bytes`: what the product
+    of dB reads and writes of an element of the gradient that it adds to, beside its result.
     """
 
     m: Array
@@ -540,6 +545,7 @@ class Matmul(Operator):
     computed: bool = False
     operand_bytes: Array | None = None
     reserved: Array | None = None
+    accumulated_bytes: float = 0.0
 
     @property
     def forward_flops(self) -> Array:

@@ -1044,6 +1044,7 @@ _AUTO = "auto"
 _SHARDED = "zero_optimization."
 _STATES, _WEIGHTS = f"{_SHARDED}offload_optimizer.", f"{_SHARDED}offload_param."
 _BUCKET = f"{_SHARDED}reduce_bucket_size"
+_OVERLAP = f"{_SHARDED}overlap_comm"
 _IN_HOST_MEMORY = "cpu"
 _LEAST_SHARDED = 2  # up to this stage overlap_comm takes a second bucket (runtime/zero/stage_1_and_2.py, ipg_buckets)
 _ADAM = ("adam", "adamw", "onebitadam", "zerooneadam", "fusedadam", "cpuadam")
@@ -1126,6 +1127,7 @@ def state_deepspeed(draft: Draft, keys: Mapping[str, Written], prefix: str = "")
         draft.default("layout.zero", 0, "DeepSpeed without a ZeRO stage")
     _state_deepspeed_optimizer(draft, own)
     draft.following.append(partial(_state_bucket, own=own))
+    draft.following.append(partial(_state_overlap, own=own))
     for key, written in own.items():
         loss = DEEPSPEED_TABLE.loss(key)
         if loss is not None and _is_given(written) and is_on(written.value) and written.value not in loss.harmless:
@@ -1190,11 +1192,20 @@ def _state_bucket(draft: Draft, own: Mapping[str, Written]) -> None:
         elements, note = _square_of_hidden(draft.fact("model")), "the square of the hidden size"
     if not isinstance(elements, int | float):
         return
-    stage, overlaps = draft.fact("layout.zero"), own.get(f"{_SHARDED}overlap_comm")
+    stage, overlaps = draft.fact("layout.zero"), own.get(_OVERLAP)
     doubled = overlaps is not None and _is_given(overlaps) and is_on(overlaps.value)
     buckets = 2 if doubled and isinstance(stage, int) and stage <= _LEAST_SHARDED else 1
     size = FLOAT32 if draft.fact("precision") == "fp32" else SIXTEEN_BIT
     draft.state("layout.bucket_gib", round(buckets * float(elements) * size / GIB, 4), written, note)
+
+
+def _state_overlap(draft: Draft, own: Mapping[str, Written]) -> None:
+    """Whether the exchange of gradients hides behind the backward; with ZeRO-3 gathers run ahead on the same stream."""
+    written, stage = own.get(_OVERLAP), draft.fact("layout.zero")
+    if written is None or not _is_given(written) or plain(written.value) == _AUTO or not stage:
+        return
+    hides = "data-parallel" if isinstance(stage, int) and stage <= _LEAST_SHARDED else "sharding"
+    draft.state("train.overlap", (hides if is_on(written.value) else "off",), written)
 
 
 def _square_of_hidden(model: object) -> float | None:

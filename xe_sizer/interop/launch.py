@@ -14,9 +14,10 @@ from xe_sizer.errors import InputError
 from xe_sizer.immutable import Immutable
 from xe_sizer.interop.readers.shell_script import Word, parse_flags, unwrapped
 from xe_sizer.interop.values import Unread, Written
-from xe_sizer.profiles.catalogue import Registry
+from xe_sizer.profiles.catalogue import Registry, load_stack
 from xe_sizer.profiles.finder import Finder, meant
 from xe_sizer.profiles.text import read_text
+from xe_sizer.software.stack import EXCHANGES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -513,3 +514,26 @@ def _differences(model: ModelShape, shape: Shape) -> int:
     if "qk_norm" not in shape.values:
         found += model.qk_norm is not None
     return found
+
+
+# What compute hides: switches of some exchanges, beside what the stack does of the others.
+
+
+def state_overlap(draft: Draft, switches: Mapping[str, tuple[Written, bool]]) -> None:
+    """State the exchanges that compute hides once the stack is known: what a file says of some, its own of the others.
+
+    switches : words of a file by the exchange that they turn on or off
+    """
+    if not switches:
+        return
+
+    def settle(known: Draft) -> None:
+        overlap = load_stack(str(known.fact("stack"))).overlap if "stack" in known.facts else None
+        hidden = []
+        for exchange in EXCHANGES:
+            usual = overlap is not None and getattr(overlap, exchange.replace("-", "_")) > 0
+            if switches[exchange][1] if exchange in switches else usual:
+                hidden.append(exchange)
+        known.state("train.overlap", tuple(hidden) or ("off",), next(iter(switches.values()))[0])
+
+    draft.following.append(settle)

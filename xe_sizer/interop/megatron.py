@@ -15,7 +15,7 @@ from xe_sizer.graph.recompute import RECOMPUTE_MODULES
 from xe_sizer.immutable import Immutable
 from xe_sizer.interop.draft import TOOL_DEFAULT, Fact, Table
 from xe_sizer.interop.huggingface import ACTIVATIONS, MUON, NO_OFFLOAD, OPTIMIZER, shard_sizes, state_optimizer
-from xe_sizer.interop.launch import Shape, state_shape, vocabulary_of
+from xe_sizer.interop.launch import Shape, state_overlap, state_shape, vocabulary_of
 from xe_sizer.interop.values import (
     Written,
     interval,
@@ -50,6 +50,7 @@ SAYS = (
     "layout.offload", "precision", "optimizer", "attention", "train.seq_len", "train.micro_batch",
     "train.global_batch", "train.batch_ramp_up", "train.steps", "train.padding", "train.dropout",
     "train.checkpoint_every", "train.evaluate_every", "train.async_checkpoint",
+    "train.overlap",
 )  # fmt: skip
 """Scenario keys that the arguments state, beside the model."""
 SCHEDULE = "--lr, --min-lr, --lr-decay-style, --lr-warmup-fraction"
@@ -63,6 +64,14 @@ _NORMS = {"rmsnorm": "RMSNorm", "layernorm": "LayerNorm", "layernorm1p": "LayerN
 CONTEXT_KINDS: Mapping[str, object] = {
     "p2p": "ring", "all_gather": "all-gather", "a2a": "ulysses", "a2a+p2p": "hybrid",
 }  # fmt: skip
+_OVERLAP = {
+    "tensor-parallel": ("tp_comm_overlap", "ub_tp_comm_overlap"),
+    "expert-parallel": ("overlap_moe_expert_parallel_comm", "moe_a2a_overlap"),
+    "pipeline": ("overlap_p2p_comm",),
+    "data-parallel": ("overlap_grad_reduce", "overlap_grad_sync"),
+    "updated-weights": ("overlap_param_gather", "overlap_param_sync"),
+}
+"""Switches by the exchange that they hide: Megatron-LM's, and what NeMo calls them."""
 _SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 _FSDP_STAGES = (2, 3)  # for which plans are written with Megatron's FSDP
 _PADDING = 128
@@ -195,6 +204,11 @@ def _layout(plan: Plan) -> dict[str, Any]:
         "ckpt-format": "fsdp_dtensor" if zero in _FSDP_STAGES else None,
         "recompute-granularity": None if recompute == "none" else recompute,
     }  # fmt: skip
+    hidden = plan.take("train.overlap")
+    if hidden is not None:
+        switches = {exchange: names[0] for exchange, names in _OVERLAP.items() if exchange != "pipeline"}
+        flags |= {name.replace("_", "-"): bool({"on", each} & set(hidden)) for each, name in switches.items()}
+        flags["no-overlap-p2p-communication"] = not {"on", "pipeline"} & set(hidden)
     if recompute == "selective":
         flags["recompute-modules"] = plan.take("layout.recompute_modules")
     if recompute == "full":
@@ -623,6 +637,7 @@ def state_megatron(arguments: Arguments) -> None:
     state_stages(arguments)
     _precision(arguments)
     _sharding(arguments)
+    _overlap(arguments)
     _offload(arguments)
     _recompute(arguments)
     _optimizer(arguments)
@@ -689,6 +704,13 @@ def _instances(arguments: Arguments) -> None:
         draft.derive("layout.zero_group", group, ("gpus", *_SPLIT), f"{copies} copies of the optimizer")
     else:
         arguments.lose("num_distributed_optimizer_instances", "keeps several copies of the optimizer")
+
+
+def _overlap(arguments: Arguments) -> None:
+    stated = ((exchange, arguments.take(*names)) for exchange, names in _OVERLAP.items())
+    switches = {exchange: (written, is_on(written.value)) for exchange, written in stated if written is not None}
+    off = arguments.on("no_overlap_p2p_communication")
+    state_overlap(arguments.draft, switches | ({"pipeline": (off, False)} if off is not None else {}))
 
 
 def _offload(arguments: Arguments) -> None:

@@ -192,12 +192,13 @@ def matmul_time_s(
     element_bytes: ArrayLike = 2.0,
     weight_element_bytes: ArrayLike | None = None,
     slowdown: ArrayLike = 1.0,
+    accumulated_bytes: ArrayLike = 0.0,
 ) -> NDArray[np.float64]:
     """Time of C[m,n] = A[m,k] @ B[k,n] on one accelerator.
 
         t = t0 + (a^p + b^p)^(1/p)
         a = 2 m n k f / (e_f peak)        e_f x grouped_share for grouped products
-        b = ((m k + m n) element_bytes + k n weight_element_bytes + c m k) / (e_b bandwidth)
+        b = ((m k + m n) element_bytes + k n weight_element_bytes + c m k + g m n) / (e_b bandwidth)
 
     Parameters
     ----------
@@ -207,6 +208,7 @@ def matmul_time_s(
     bandwidth_bytes_per_s : memory bandwidth [bytes/s]
     element_bytes, weight_element_bytes : size of an element of A and C, and of B [bytes]
     slowdown : f, of weights whose sides are not aligned [-]
+    accumulated_bytes : g, where C is added to what is there, beside its own element [bytes]
 
     Returns
     -------
@@ -220,6 +222,7 @@ def matmul_time_s(
     efficiency = law.effective_flops_efficiency * (grouped_share(m, n, k) if law.grouped else 1.0)
     flops_s = 2.0 * m * n * k * np.asarray(slowdown) / (efficiency * peak_flops_per_s)
     moved = (m * k + m * n) * size + k * n * weight_size + law.cast_bytes_per_element * m * k
+    moved = moved + np.asarray(accumulated_bytes) * m * n
     memory_s = moved / (law.memory_efficiency * bandwidth_bytes_per_s)
     seconds = law.floor_s + smooth_maximum(flops_s, memory_s, law.sharpness)
     return np.where(flops_s > 0, seconds, 0.0)

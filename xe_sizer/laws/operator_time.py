@@ -146,13 +146,16 @@ def _matmul_laws(op: Matmul, device: Device) -> tuple[MatmulLaw, float, float, f
     return device.matmul, device.peak_flops_per_s, size, device.weight_element_bytes
 
 
-def _products(op: Matmul, backward: bool) -> Iterator[tuple[Array, Array, Array]]:
-    """Sizes m, n, k of the forward, and of the gradients of input and weight where they are computed."""
-    yield op.m, op.n, op.k
+def _products(op: Matmul, backward: bool) -> Iterator[tuple[tuple[Array, Array, Array], float]]:
+    """Sizes m, n, k of the forward, and of the gradients of input and weight where they are computed.
+
+    With each what it moves of an element of the gradient that it adds to [bytes].
+    """
+    yield (op.m, op.n, op.k), 0.0
     if backward and op.input_gradient:
-        yield op.m, op.k, op.n
+        yield (op.m, op.k, op.n), 0.0
     if backward and op.weight_gradient:
-        yield op.k, op.n, op.m
+        yield (op.k, op.n, op.m), op.accumulated_bytes
 
 
 def _slowdown(op: Matmul, law: MatmulLaw) -> Array:
@@ -186,13 +189,15 @@ def _product_times(ops: Sequence[Matmul], device: Device, backward: bool) -> Ite
     for op in ops:
         by_law.setdefault(_matmul_laws(op, device), []).append(op)
     for (law, peak, size, weight_bytes), alike in by_law.items():
-        products = [(op, sizes) for op in alike for sizes in _products(op, backward)]
+        listed = [(op, *product) for op in alike for product in _products(op, backward)]
+        products = [(op, sizes) for op, sizes, _ in listed]
         shape = np.broadcast_shapes(*{size.shape for op in alike for size in (op.m, op.n, op.k, op.copies)})
         m, n, k = (stacked([sizes[place] for _, sizes in products], shape) for place in range(3))
         copies = stacked([op.copies for op, _ in products], shape)
         slower = stacked([_slowdown(op, law) for op, _ in products], shape)
-        slower = slower * tile_padding(m, n, law.tile)
-        whole = matmul_time_s(m, n, k, law, peak, device.bandwidth_bytes_per_s, size, weight_bytes, slower)
+        slower, bandwidth = slower * tile_padding(m, n, law.tile), device.bandwidth_bytes_per_s
+        added = np.reshape([more for _, _, more in listed], (-1, *(1 for _ in shape)))
+        whole = matmul_time_s(m, n, k, law, peak, bandwidth, size, weight_bytes, slower, added)
         # Grouped experts run together: sizes grow by the copies, the launch floor is paid once.
         floor_s = np.where(m * n * k > 0, law.floor_s, 0.0)
         apart = np.reshape([op.apart and not op.grouped for op, _ in products], (-1, *(1 for _ in shape)))

@@ -50,6 +50,7 @@ class TrainKeys(TypedDict, total=False):
     mixed_precision: str | None
     backend: str | None
     fp8_recipe: str | None
+    overlap: Sequence[str] | None
     fused_kernels: Sequence[str] | None
     quantiser: str | Path | None
     bits: int | None

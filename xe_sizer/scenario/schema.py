@@ -16,7 +16,7 @@ from xe_sizer.profiles.finder import BUILT_IN, KINDS
 from xe_sizer.profiles.model import InlineModel
 from xe_sizer.scenario.quantities import QUANTITY, base_of, takes_unit
 from xe_sizer.software.number_formats import cache_format_names, format_names, other_formats
-from xe_sizer.software.stack import sleep_names
+from xe_sizer.software.stack import OverlapWord, sleep_names
 
 # Annotations are no text here (`from __future__`): that of every key would be compiled in each start of the command.
 
@@ -501,6 +501,7 @@ Schedule = Annotated[
         interleaved1f1b="1f1b-interleaved", interleaved="1f1b-interleaved", onefoneb="1f1b", afab="gpipe",
         allforwardallbackward="gpipe", zb1p="zb-h1", zbh1="zb-h1", zb2p="zb-h2", zbh2="zb-h2", zbv="zb-v", zbb="zb-v",
         zbvzerobubble="zb-v", vzb="zb-v", vhalf="v-half", vmin="v-min",
+        dualpipev="dualpipe-v", cutinhalf="dualpipe-v",
     ),
 ]  # fmt: skip
 Fp8 = Annotated[
@@ -519,6 +520,7 @@ FrozenPart = Annotated[
         languagemodel="language",
     ),
 ]  # fmt: skip
+Overlapped = Annotated[OverlapWord, or_else(true="on", false="off", all="on", none="off")]
 Reference = Annotated[
     Literal["none", "copy", "precomputed", "adapters-off"],
     or_else(false="none", precompute="precomputed", precomputereflogprobs="precomputed", disableadapter="adapters-off"),
@@ -617,6 +619,14 @@ class TrainSection(Section, frozen=True):
     fp8_recipe: Annotated[Fp8 | None, about("How operands in 8 bit are scaled, e.g. mxfp8; default: the stack's")] = (
         None
     )
+    overlap: Annotated[
+        Annotated[tuple[Overlapped, ...], Meta(min_length=1)] | None,
+        about(
+            "Exchanges that compute hides, and no others: on, off, or e.g. data-parallel, sharding; default: the "
+            "stack's",
+            in_help=False,
+        ),
+    ] = None
     fused_kernels: Annotated[
         Annotated[tuple[PlainName, ...], Meta(min_length=1)] | None,
         about("Fused kernels in place of the stack's own, e.g. norm, rotary, activation, loss, liger, none"),

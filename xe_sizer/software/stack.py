@@ -3,7 +3,7 @@
 A stack names a `parent` and overrides what differs; the root of all is `generic`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from enum import Enum
 from typing import Annotated, Any, Literal, Self, get_args
 
@@ -156,6 +156,7 @@ class KernelChoice(_Part, frozen=True):
     gathered_inputs: bool = False
     experts: Literal["grouped", "products", "in-turn", "unsplit", "loop"] = "grouped"
     mixer: Literal["fused", "copied"] = "fused"
+    accumulation: Literal["apart", "fused"] = "apart"
     routing: Literal["eager", "fused"] = "eager"
     attention_mask: Literal["none", "padded", "always"] = "none"
     casts: CastKernels = "torchao"
@@ -223,15 +224,46 @@ class Host(_Part, frozen=True):
     cpu_adam_gb_per_s_per_node: Rate
 
 
+Exchange = Literal[
+    "tensor-parallel", "context-parallel", "expert-parallel", "pipeline", "data-parallel", "updated-weights", "sharding"
+]  # fmt: skip
+EXCHANGES: tuple[str, ...] = get_args(Exchange)
+OverlapWord = Literal["on", "off", Exchange]
+
+
 class Overlap(_Part, frozen=True):
-    """Share of each exchange that compute hides when there is enough of it."""
+    """Share of each exchange that compute hides when there is enough of it.
+
+    data_parallel : of the reduction of gradients; updated_weights : of the gather of weights that ZeRO-1 and 2 have
+    updated; sharding : of the gathers and reductions of ZeRO-3 and FSDP
+    switched_on : shares where somebody asks for that, where they differ; switched_off : what is hidden all the same
+    where somebody turns that off
+    """
 
     tensor_parallel: Share
     context_parallel: Share
     expert_parallel: Share
     pipeline: Share
     data_parallel: Share
+    updated_weights: Share
     sharding: Share
+    switched_on: dict[str, Share] = {}
+    switched_off: dict[str, Share] = {}
+
+    def switched(self, asked: Collection[str]) -> Self:
+        """The shares where these exchanges are hidden, or all that can be (on), and no others."""
+        shares = {}
+        for exchange in EXCHANGES:
+            name = exchange.replace("-", "_")
+            on = self.switched_on.get(name, getattr(self, name))
+            shares[name] = on if {"on", exchange} & set(asked) else self.switched_off.get(name, 0.0)
+        return msgspec.structs.replace(self, **shares)
+
+    @property
+    def can_hide(self) -> tuple[str, ...]:
+        """Exchanges that it hides where somebody asks for it."""
+        every = self.switched(("on",))
+        return tuple(name for name in EXCHANGES if getattr(every, name.replace("-", "_")) > 0)
 
 
 class Boundaries(_Part, frozen=True):

@@ -14,6 +14,7 @@ from xe_sizer.laws.collectives import (
     ALL_REDUCE,
     POINT_TO_POINT,
     REDUCE_SCATTER,
+    STOLEN,
     collective_time_s,
     copy_time_s,
 )
@@ -27,12 +28,6 @@ if TYPE_CHECKING:
     from xe_sizer.training.rank import RankShapes
 
 # What data-parallel ranks exchange: gradients and weights, whole or sharded, and what compute does not hide of it.
-
-
-# NCCL moves data with kernels of 16 to 32 blocks (its channels), each on a multiprocessor of its own, of the 108 of an
-# A100 and the 132 of an H100: what compute loses while it hides an exchange. Counted as 20 of 132; the memory that both
-# read comes on top.
-STOLEN = 0.15
 
 
 class Groups(Immutable):
@@ -135,11 +130,14 @@ def exchange_once_a_step(evaluation: Evaluation) -> Array:
         (layouts.zero == 2) & (layouts.pp == 1) & defaults.reduces_every_micro_batch, layouts.grad_accum, 1
     )
     gather_s = np.where(sharded, exchange_s(ALL_GATHER, sizes.gather), 0.0)
-    share = job.stack.overlap.data_parallel
-    saved = 1.0 - _stolen(share)
-    hidden_reduce = saved * np.minimum(operation_s * share, evaluation.backward_s.max(axis=0))
-    hidden_gather = saved * np.minimum(gather_s * share, evaluation.forward_s.max(axis=0))
-    return np.asarray(repeats * (operation_s - hidden_reduce) + gather_s - hidden_gather)
+
+    def exposed_s(exchange_s: Array, share: float, compute_s: Array) -> Array:
+        hidden_s = np.minimum(exchange_s * share, compute_s.max(axis=0))
+        return np.asarray(exchange_s - (1.0 - _stolen(share)) * hidden_s)
+
+    overlap = job.stack.overlap
+    reduced_s = repeats * exposed_s(operation_s, overlap.data_parallel, evaluation.backward_s)
+    return np.asarray(reduced_s + exposed_s(gather_s, overlap.updated_weights, evaluation.forward_s))
 
 
 def exchange_every_micro_batch(evaluation: Evaluation, fetch_s: Array) -> Array:

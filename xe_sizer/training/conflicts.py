@@ -240,6 +240,13 @@ def stack_supports(asked: AskedTraining, stack: Stack) -> Found:
         able = (name for name in piped if layout.schedule in load_stack(name).supports.schedules)
         hint = f"stacks that have it: {', '.join(able)}"
         yield "layout.schedule", f"{stack.name} has no schedule {layout.schedule}", hint
+    overlap = asked.train.overlap or ()
+    if len(overlap) > 1 and {"on", "off"} & set(overlap):
+        yield "train.overlap", "on and off stand alone, for all exchanges", "name the exchanges that compute hides"
+    for word in overlap:
+        if word not in ("on", "off", *stack.overlap.can_hide):
+            hint = f"it can hide {', '.join(stack.overlap.can_hide) or 'none'}"
+            yield "train.overlap", f"{stack.name} hides no exchange of {word} behind compute", hint
     if layout.zero is not None and layout.zero not in supports.zero:
         yield (
             "layout.zero",

@@ -11,7 +11,7 @@ from xe_sizer.graph.inputs import KEPT_WIDE
 from xe_sizer.laws.device import Efficiency, device
 from xe_sizer.laws.operator_time import scan_share
 from xe_sizer.software.number_formats import casts_of
-from xe_sizer.software.stack import Overlap
+from xe_sizer.software.stack import EXCHANGES
 from xe_sizer.units import FLOAT32
 
 if TYPE_CHECKING:
@@ -81,5 +81,6 @@ def without_losses(stack: Stack, efficiency: Efficiency) -> Stack:
     )
     if not efficiency.hides_exchanges:
         return msgspec.structs.replace(stack, host=host)
-    hidden = dict.fromkeys(msgspec.structs.asdict(stack.overlap), 1.0)
-    return msgspec.structs.replace(stack, host=host, overlap=Overlap(**hidden))
+    hidden = {exchange.replace("-", "_"): 1.0 for exchange in EXCHANGES}
+    overlap = msgspec.structs.replace(stack.overlap, **hidden)
+    return msgspec.structs.replace(stack, host=host, overlap=overlap)

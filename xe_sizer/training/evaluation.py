@@ -17,6 +17,7 @@ from xe_sizer.graph.operators import Attention, Matmul, as_array
 from xe_sizer.graph.recompute import recomputed_exchanges
 from xe_sizer.graph.transformer import logits_per_rank
 from xe_sizer.immutable import Immutable
+from xe_sizer.laws.collectives import STOLEN
 from xe_sizer.laws.network import exchange_times
 from xe_sizer.laws.operator_time import exposed_launch_time_s, launch_counts, operator_times
 from xe_sizer.laws.parts import computed, part
@@ -31,6 +32,7 @@ from xe_sizer.training.activations import (
 from xe_sizer.training.gathering import gathered_beyond
 from xe_sizer.training.layout import (
     FULL,
+    HIDES_EXPERTS,
     SCHEDULES,
     SELECTIVE,
     Counted,
@@ -65,6 +67,7 @@ if TYPE_CHECKING:
     from xe_sizer.training.model_states import ParameterCounts
     from xe_sizer.training.rank import RankShapes
 
+SHORTEST_S = 1e-12  # chosen: so that an exchange of nothing has a share
 EXPERTS = "experts"  # module of the operators between the counts of tokens and their sum
 
 
@@ -183,30 +186,40 @@ class Evaluation(Immutable):
         return build_stages(self.job.model.layers, self.job.split, self.layouts)
 
     @cached_property
+    def at_first_stages(self) -> tuple[Evaluation, ...]:
+        """The same for memory, with the first of a pipeline's stages and with the second where that has more layers.
+
+        Itself alone where no second stage has more. What stands beside the layers, as an encoder of images, is on the
+        first.
+        """
+        job, stages = self.job, self.stages
+        open_ones = stages.layers[2] > stages.layers[0]
+        if not np.any(open_ones) or job.method.parts or job.images or job.model.generator:
+            return (self,)
+        return tuple(
+            self._with_stages(replace(stages, counted=np.where(open_ones, stage, 0.0)))
+            for stage in (Counted.FIRST, Counted.SECOND)
+        )
+
+    @cached_property
     def at_fuller_stage(self) -> Evaluation:
         """The same for memory, with the fuller of a pipeline's first two stages where the second has more layers.
 
             second, where states(L2) + kept L2 n2 > states(L1, embedding) + kept L1 n1
 
-        L1 and L2 are layers of both, n1 and n2 their micro-batches in flight. What stands beside the layers, as an
-        encoder of images, is on the first.
+        L1 and L2 are layers of both, n1 and n2 their micro-batches in flight.
 
         Source: definition.
         """
-        job, stages = self.job, self.stages
-        open_ones = stages.layers[2] > stages.layers[0]
-        if not np.any(open_ones) or job.method.parts or job.images or job.model.generator:
+        if len(self.at_first_stages) == 1:
             return self
-        one, other = (
-            self._with_stages(replace(stages, counted=np.where(open_ones, stage, 0.0)))
-            for stage in (Counted.FIRST, Counted.SECOND)
-        )
+        one, other = self.at_first_stages
         learns = self.sizes.gradient / self.shards.gradients + self.sizes.optimizer / self.shards.optimizer
         each = self.sizes.weight / self.shards.weights + self.base * learns
         states, kept = (other.held.base - one.held.base)[0] * each, other.in_outer_layers - one.in_outer_layers
         second = states + kept * self.saved.kept > 0
-        counted = np.where(open_ones, np.where(second, Counted.SECOND, Counted.FIRST), 0.0)
-        return self._with_stages(replace(stages, counted=counted))
+        counted = np.where(second, other.stages.counted, one.stages.counted)
+        return self._with_stages(replace(self.stages, counted=counted))
 
     @property
     def in_outer_layers(self) -> Array:
@@ -421,10 +434,11 @@ class Evaluation(Immutable):
     def stage_shares(self) -> tuple[Array, Array, Array]:
         """How much of layers, embedding and head each stage runs [-]."""
         one, single, stages = np.ones(len(self.layouts)), (self.layouts.pp == 1).astype(float), self.stages
+        half = 0.5 * stages.mirrored
         return (
             stages.layers / self.job.model.layers,
-            np.stack([one, single, 0 * one]),
-            np.stack([np.maximum(single, stages.head_first), 1.0 - stages.head_first, 0 * one]),
+            np.stack([one - half, np.maximum(single, half), 0 * one]),
+            np.stack([np.maximum(single, stages.head_first) - half, 1.0 - stages.head_first + half, 0 * one]),
         )
 
     def _on_stages(self, *groups: Array) -> Array:
@@ -484,9 +498,14 @@ class Evaluation(Immutable):
 
     @cached_property
     def exposed(self) -> dict[str, tuple[Array, Array]]:
-        """Share of each parallel group's exchanges that nothing hides, forward and backward, by shape of rank [-].
+        """Share of each parallel group's exchanges that nothing hides, forward and backward, shape (layout,) [-].
 
-        The stack says it of most. A ring passes keys and values on behind attention to those that are there:
+        The stack says it of most. That of experts hides behind another micro-batch: between the chunks of a pipeline,
+        not where whole layers run again, nor with state-space layers, whose forward Megatron-Core does not cut
+        (transformer_config.py, overlap_moe_expert_parallel_comm; gpt_model.py, build_schedule_plan). A schedule of
+        both directions may run it, t, behind the layers' kernels, c, which leave it a share of the multiprocessors:
+        exposed = (max(t - c, 0) + stolen c) / t, both of both passes (arXiv:2412.19437, 3.5.1: 20 of 132). A ring
+        passes keys and values on behind attention to those that are there:
         exposed = max(t - (n - 1) / n attention, 0) / t. Attention waits for sequences that are exchanged for heads.
         """
         overlap, inputs = self.job.stack.overlap, self.critical_shapes.inputs
@@ -503,7 +522,23 @@ class Evaluation(Immutable):
             )
             there, back = self.collectives_s[0]["cp"]
             shares["cp"] = (_exposed_share(there, forward_s), _exposed_share(back, backward_s))
-        return shares
+        broadcast = self.critical_shapes.broadcast
+        exposed = {group: (broadcast(there), broadcast(back)) for group, (there, back) in shares.items()}
+        layouts = self.layouts
+        alone = np.where(layouts.pp > 1, layouts.vpp == 1, layouts.grad_accum == 1) | (layouts.recompute == FULL)
+        alone |= self.job.model.state_space is not None
+        if overlap.expert_parallel < 1.0:  # else exchanges are taken to cost nothing
+            there, back = (np.where(alone, 1.0, share) for share in exposed["ep"])
+            exposed["ep"] = (there, back)
+        hides = HIDES_EXPERTS[layouts.schedule] & (layouts.pp > 1)
+        if np.any(hides) and "ep" in self.collectives_s[0]:
+            kernels_s = sum(_sums(self.times[0], one.shape)[:2])
+            exchange_s = sum(self.collectives_s[0]["ep"])
+            left_s = np.maximum(exchange_s - kernels_s, 0.0) + STOLEN * kernels_s
+            left = broadcast(left_s / np.maximum(exchange_s, SHORTEST_S))
+            there, back = (np.where(hides, np.minimum(left, share), share) for share in exposed["ep"])
+            exposed["ep"] = (there, back)
+        return exposed
 
     @cached_property
     def exchanged_s(self) -> dict[str, tuple[Array, Array]]:
@@ -515,15 +550,14 @@ class Evaluation(Immutable):
         selective, exchanged = as_array(self.layouts.recompute == SELECTIVE), {}
         for group, shares in self.exposed.items():
             sides = [
-                [self.critical_shapes.broadcast(share * exchanges[group][side]) for exchanges in self.collectives_s]
+                [share * self.critical_shapes.broadcast(exchanges[group][side]) for exchanges in self.collectives_s]
                 for side, share in enumerate(shares)
             ]
             there, back = (self._on_stages(*side) for side in sides)
             once_more = again * sides[0][0]
             if group in self.selected_s:
-                once_more = once_more + selective * self.critical_shapes.broadcast(
-                    shares[0] * self.selected_s[group][0]
-                )
+                selected_s = self.critical_shapes.broadcast(self.selected_s[group][0])
+                once_more = once_more + selective * shares[0] * selected_s
             exchanged[group] = (there, self.runs_back[0] * (back + layers * once_more))
         return exchanged
 

@@ -37,6 +37,9 @@ class Schedule(Immutable):
     held : micro-batches alive on the first stage and on the last
     least_chunks, most_chunks : of a stage; 0: as many as there are layers
     v_shaped : chunks run down the stages and back up, so that the first stage has the head too
+    mirrored : micro-batches enter at both ends, so that each rank holds its stage and the one as far from the other end
+    hides_experts : the exchange of experts runs behind the passes of another micro-batch
+    rounds : a step has at least so many micro-batches for each stage
     source : where the row is from
     """
 
@@ -49,6 +52,9 @@ class Schedule(Immutable):
     least_chunks: int = 1
     most_chunks: int = 1
     v_shaped: bool = False
+    mirrored: bool = False
+    hides_experts: bool = False
+    rounds: int = 0
 
 
 def _interleaved(pp: Array, vpp: Array, micro_batches: Array, outermost: Array) -> tuple[Array, Array]:
@@ -81,12 +87,22 @@ def _half(pp: Array, vpp: Array, micro_batches: Array, outermost: Array) -> tupl
     return held, held
 
 
+def _both_ways(pp: Array, vpp: Array, micro_batches: Array, outermost: Array) -> tuple[Array, Array]:
+    return pp + 1.0, pp + 1.0
+
+
+def _half_of_both_ways(pp: Array, vpp: Array, micro_batches: Array, outermost: Array) -> tuple[Array, Array]:
+    """Of 2 pp stages, each half of a rank: 2 pp + 1 halves."""
+    return pp + 0.5, pp + 0.5
+
+
 def _third(pp: Array, vpp: Array, micro_batches: Array, outermost: Array) -> tuple[Array, Array]:
     held = (pp + 4.0) // 3.0
     return held, held
 
 
 _ZERO_BUBBLE = "zero bubble (arXiv:2401.10241), table 1"
+_DUAL = "DeepSeek-V3 (arXiv:2412.19437), 3.2.1, and deepseek-ai/DualPipe, README.md and dualpipe"
 _CONTROLLED = "controllable memory (arXiv:2405.15362) and its scheduler, sail-sg zerobubble/scheduler/zbv_greedy.py"
 ROWS = (
     Schedule("1f1b", (1, 1, 1), _interleaved, "Narayanan et al. 2021 (arXiv:2104.04473)", most_chunks=0),
@@ -105,6 +121,16 @@ ROWS = (
     Schedule(
         "v-min", (1, 1, 0), _third, _CONTROLLED, repeats=(1, 1, 0), least_chunks=2, most_chunks=2, v_shaped=True,
     ),
+    # (pp / 2 - 1)(F&B + B - 3 W) for stages of which a rank runs two, one of each direction; B has both gradients.
+    Schedule(
+        "dualpipe", (0.5, 1, -0.5), _both_ways, _DUAL, spared=(0.5, 1, -0.5), mirrored=True, hides_experts=True,
+        rounds=2,
+    ),
+    # The same of 2 pp stages, of which a rank has two and runs both for each micro-batch.
+    Schedule(
+        "dualpipe-v", (0.5, 1, -0.5), _half_of_both_ways, _DUAL, least_chunks=2, most_chunks=2, v_shaped=True,
+        hides_experts=True, rounds=2,
+    ),
 )  # fmt: skip
 SCHEDULES = tuple(row.name for row in ROWS)
 # Chunks of stages by SCHEDULES, as ROWS have them; open ones share the bubble, the two of a V are what makes it one.
@@ -112,6 +138,11 @@ OPEN_CHUNKS = np.array([row.most_chunks == 0 for row in ROWS])
 LEAST_CHUNKS = np.array([row.least_chunks for row in ROWS])
 # Whether chunks run down the stages and back up, so that the first stage has the head too.
 V_SHAPED = np.array([row.v_shaped for row in ROWS])
+# Whether ranks hold two stages for micro-batches that enter at either end; whether exchanges of experts are hidden.
+MIRRORED = np.array([row.mirrored for row in ROWS])
+HIDES_EXPERTS = np.array([row.hides_experts for row in ROWS])
+# Micro-batches that a step has at least, for each stage.
+ROUNDS = np.array([row.rounds for row in ROWS])
 # Whether a stage has other passes to do while a tensor is under way: those of other chunks, or deferred W.
 HAS_OTHER_WORK = np.array([row.least_chunks > 1 or row.waits[2] < 1 for row in ROWS])
 # Any number where they are open.
@@ -185,6 +216,8 @@ def micro_batches_in_flight(
         first = last = 2 pp - 1                                           zb-h2
         first = last = floor((pp + 2) / 2)                                v-half
         first = last = floor((pp + 4) / 3)                                v-min
+        first = last = pp + 1                                             dualpipe
+        first = last = pp + 1 / 2                                         dualpipe-v
 
     Activations that wait for a deferred W count whole: nearly all that a layer keeps is what its W needs.
 
@@ -292,9 +325,14 @@ class Layouts(Immutable):
         return self.micro_batch * self.grad_accum * self.dp
 
     @cached_property
+    def stage_copies(self) -> IntArray:
+        """Ranks of a pipeline that hold the same stage: two where micro-batches enter at both ends."""
+        return np.where(MIRRORED[self.schedule] & (self.pp > 1), 2, 1)
+
+    @cached_property
     def data_ranks(self) -> IntArray:
         """Ranks that hold the same dense weights and work on different tokens."""
-        return self.dp * self.cp
+        return self.dp * self.cp * self.stage_copies
 
     @cached_property
     def hosts_optimizer(self) -> NDArray[np.bool_]:
@@ -340,7 +378,7 @@ class Layouts(Immutable):
     @cached_property
     def expert_dp(self) -> IntArray:
         """Ranks that hold the same experts."""
-        return np.maximum(self.tp * self.cp * self.dp // (self.expert_ranks * self.ep), 1)
+        return np.maximum(self.tp * self.cp * self.dp // (self.expert_ranks * self.ep), 1) * self.stage_copies
 
     @cached_property
     def expert_zero_ranks(self) -> IntArray:
@@ -373,6 +411,7 @@ class Stages(PerLayout):
     """Layers of the first, the last and the fullest middle stage, shape (3, layout) [-].
 
     middles : middle stages, counted in full ones [-]; head_first : 1 where the first stage has the head, else 0
+    mirrored : 1 where it runs both ends for half of the micro-batches each, and holds the weights of both, else 0
     end_shares : of the layers at the ends, those in the first stage's first chunk and in the last stage's last chunk,
     shape (2, layout) [-]
     counted : which of the first two stages memory is counted for, one of Counted
@@ -383,6 +422,7 @@ class Stages(PerLayout):
     head_first: Array
     end_shares: Array
     counted: Array
+    mirrored: Array
 
     @property
     def fullest(self) -> Array:
@@ -450,6 +490,9 @@ def build_stages(model_layers: int, split: Split, layouts: Layouts) -> Stages:
         first, last = as given; the others share the rest
         layers of every stage as given: of those in between the fullest counts
 
+    Where micro-batches enter at both ends, a rank runs its stage for half of them and the mirrored one for the others,
+    so that stages are the mean of both.
+
     S = pp vpp chunks, of which stage i has i, i + pp, ...; in a V it has i and 2 pp - 1 - i. e of embedding and head
     count as a layer each: as asked, else both where the stack spreads them so or S does not divide L. A chunk at an end
     may be left with the embedding or the head alone. The fullest stage decides the time. Where nobody says which chunk
@@ -484,10 +527,13 @@ def build_stages(model_layers: int, split: Split, layouts: Layouts) -> Stages:
     if split.uneven:
         outermost = np.maximum(layers[:2] - np.ceil(layers[:2] / vpp) * (vpp - 1.0), 0.0)
     layers = np.where(pp > 1, layers, whole)
+    mirrored = as_array(MIRRORED[layouts.schedule] & (pp > 1))
+    layers = np.where((mirrored > 0) & (np.arange(3)[:, np.newaxis] < 2), layers[:2].mean(axis=0), layers)
     between = np.maximum(whole - layers[0] - layers[1], 0.0)
     shares = outermost / np.maximum(layers[:2], 1.0)
     shares = np.where(pp > 1, shares, 1.0 / vpp)
-    return Stages(layers, between / np.maximum(layers[2], 1.0), folded, shares, np.zeros_like(pp))
+    head_first = np.maximum(folded, mirrored)
+    return Stages(layers, between / np.maximum(layers[2], 1.0), head_first, shares, np.zeros_like(pp), mirrored)
 
 
 def _spread(whole: float, pp: Array, vpp: Array, folded: Array, split: Split) -> tuple[Array, Array]:

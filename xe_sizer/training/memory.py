@@ -226,6 +226,7 @@ def ledger_of_possible(evaluation: Evaluation, min_headroom_bytes: float) -> tup
 
         possible = tensor_scale x max over stages and moments of the sum of STATE_PARTS + headroom <= card
 
+    Where either of a pipeline's first two stages may be the fuller one, the sum is the lesser of both.
     What else a GPU holds can only add to its states: a search need not look at it where they do not fit.
 
     Parameters
@@ -240,14 +241,17 @@ def ledger_of_possible(evaluation: Evaluation, min_headroom_bytes: float) -> tup
 
     Source: states after ZeRO (arXiv:1910.02054).
     """
-    states = computed(STATE_PARTS, evaluation.at_fuller_stage)
-    held_bytes = np.broadcast_to(_sum(states.values()).max(axis=(0, 1)), len(evaluation.layouts))
-    held_bytes = held_bytes * evaluation.job.stack.memory.tensor_scale
+    # Which of the first two stages is fuller depends on activations, so that states count where they are less.
+    of_stages = [computed(STATE_PARTS, each) for each in evaluation.at_first_stages]
+    least_bytes = np.min([_sum(states.values()).max(axis=(0, 1)) for states in of_stages], axis=0)
+    held_bytes = np.broadcast_to(least_bytes, len(evaluation.layouts)) * evaluation.job.stack.memory.tensor_scale
     usable_bytes = evaluation.job.server.accelerator.memory_bytes
     possible = np.flatnonzero(held_bytes + min_headroom_bytes <= usable_bytes)
     if not possible.size:
         return None
-    known = {name: size if size.shape[-1] == 1 else size.take(possible, axis=-1) for name, size in states.items()}
+    if len(of_stages) > 1:
+        return possible, ledger_of(evaluation[possible])
+    known = {name: size if size.shape[-1] == 1 else size.take(possible, axis=-1) for name, size in of_stages[0].items()}
     return possible, ledger_of(evaluation[possible], known)
 
 

@@ -191,7 +191,7 @@ def parameter_counts(model: ModelShape, method: Method, layouts: Layouts, stages
     (arXiv:1909.08053).
     """
     expert_ranks = layouts.ep * layouts.expert_ranks
-    first_layers, last_layers = stages.at_ends.astype(np.int64)
+    first_layers, last_layers = (stages.at_ends * (1.0 + stages.mirrored)).astype(np.int64)  # of both stages of a rank
     ends = (where.astype(np.int64) for where in (stages.head_first, stages.counted == Counted.SECOND))
     columns = (layouts.tp, layouts.pp, expert_ranks, first_layers, last_layers, *ends)
     rows = unique_rows(columns)
@@ -364,7 +364,7 @@ def learning_elements(job: Job, held: ParameterCounts, stages: Stages) -> tuple[
     base, count = float(job.method.learning.base), job.learning_layers.count
     if count is None:
         return (held.linear + held.other) * base + held.parts_learning, held.experts * base
-    here = base * np.minimum(count, stages.at_ends)
+    here = base * np.minimum(count, stages.at_ends * (1.0 + stages.mirrored))
     return held.layer * here + held.parts_learning, held.layer_experts * here
 
 

@@ -213,6 +213,7 @@ def graph_inputs(job: Job, layouts: Layouts, tokens_per_sequence: ArrayLike) -> 
         element_bytes=job.element_bytes,
         weight_forward_bytes=forward,
         weight_backward_bytes=backward,
+        accumulated_bytes=_accumulated_bytes(job) * float(job.kernels.accumulation == "fused"),
         residual_element_bytes=_residual_element_bytes(job, layouts),
         returned_element_bytes=_residual_element_bytes(job, layouts) if job.widens_activations else None,
         autocast=job.autocasts,
@@ -287,17 +288,22 @@ def _residual_element_bytes(job: Job, layouts: Layouts) -> float | Array:
     return np.where(as_array(layouts.zero) == 3, job.element_bytes, float(FLOAT32))
 
 
+def _accumulated_bytes(job: Job) -> float:
+    """A learning weight's accumulated gradient, read and written [bytes an element]."""
+    return float(job.method.learning.base) * 2.0 * job.stack.states.gradient_bytes
+
+
 def _weight_traffic(job: Job, layouts: Layouts) -> tuple[Array, Array]:
     """Bytes per linear weight element and micro-batch that the products themselves do not move.
 
     Autocast reads float32 and writes 16 bit; under ZeRO-3 only the rank's shard is cast. Quantised weights move
     what their library moves to expand them, and a cast of it where they are expanded wider than the product's
-    type. A learning weight's gradient is added to the accumulated one.
+    type. A learning weight's gradient is added to the accumulated one, unless the product itself does so.
     """
-    states, size = job.stack.states, job.element_bytes
+    size = job.element_bytes
     whole = np.where(layouts.zero == 3, 1.0 / layouts.zero_ranks, 1.0)
     forward = float(job.casts_weights) * (FLOAT32 + size) * whole
-    backward = float(job.method.learning.base) * 2.0 * states.gradient_bytes * np.ones_like(whole)
+    backward = _accumulated_bytes(job) * float(job.kernels.accumulation == "apart") * np.ones_like(whole)
     if (held := job.method.held) is not None:
         moved = (held.width.forward_bytes, held.width.backward_bytes)
         expanded = [each + held.cast_bytes * float(each > 0) for each in moved]

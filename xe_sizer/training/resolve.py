@@ -342,6 +342,8 @@ def as_chosen(stack: Stack, provenance: Provenance, precision: str, server: Serv
     if values.train.dropout is not None:
         changes.append(("kernels", "dropout", values.train.dropout > 0))
     stack = _mixed(stack, provenance.scenario, precision)
+    if values.train.overlap is not None:
+        stack = replace(stack, overlap=stack.overlap.switched(values.train.overlap))
     recipe = recipe_of(stack, precision, server.accelerator.peak_flops_per_s)
     if precision == FP8 and recipe is not None:
         recipe = provenance.resolve_default("train.fp8_recipe", recipe, "stack")

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from xe_sizer.errors import Problem
 from xe_sizer.immutable import Immutable
-from xe_sizer.training.layout import WORDS
+from xe_sizer.training.layout import ROUNDS, WORDS
 from xe_sizer.training.memory import spare_bytes
 from xe_sizer.training.search_space import LARGEST_PLAN, Rules, gpu_counts
 from xe_sizer.training.uncertainty import doubtful_bytes
@@ -166,6 +166,8 @@ class ResolvedTraining(Immutable):
         message += "" if self.at_replicas else f" for a global batch of {job.global_batch:,}"
         message += f" with {fixed}" if fixed else ""
         hint = "tp divides heads, pp divides layers, and the global batch is a multiple of micro-batch x dp"
+        if ROUNDS[self.fixed.get("schedule", 0)]:
+            hint += f"; {words['schedule']} needs {ROUNDS[self.fixed['schedule']]} x pp micro-batches"
         if {"micro_batch", "grad_accum"} <= self.fixed.keys():
             hint = "the global batch is micro_batch x grad_accum x dp: leave one of the three out"
         asked = "nodes" if "nodes" in self.scenario.origin else "gpus"

@@ -15,10 +15,12 @@ from xe_sizer.result.studies import Rule
 from xe_sizer.training.layout import (
     FULL,
     LEAST_CHUNKS,
+    MIRRORED,
     MOST_CHUNKS,
     OFFLOAD,
     OPEN_CHUNKS,
     RECOMPUTE,
+    ROUNDS,
     ROWS,
     Layouts,
     offloaded_parts,
@@ -340,6 +342,7 @@ def is_legal(layouts: Layouts, rules: Rules) -> np.ndarray:
     expert groups divide the ranks of a stage, and the ranks that split an expert the tensor ranks; ZeRO 2 and 3 go with
     pipelines of some stacks; a schedule but the usual one needs a pipeline, and stages of as many chunks as it has;
     copies of sharded states hold whole groups of experts; where context ranks share out heads, each has some.
+    Micro-batches that enter at both ends are as many at each, of an even number of stages.
     """
     whole = np.asarray(rules.global_batch is None) | (layouts.samples == rules.global_batch)
     for batch in rules.first_batches:
@@ -370,6 +373,8 @@ def is_legal(layouts: Layouts, rules: Rules) -> np.ndarray:
     )
     ordered = (layouts.schedule == 0) | (layouts.pp > 1)
     ordered &= (LEAST_CHUNKS[layouts.schedule] <= layouts.vpp) & (layouts.vpp <= MOST_CHUNKS[layouts.schedule])
+    ordered &= layouts.grad_accum >= ROUNDS[layouts.schedule] * layouts.pp
+    ordered &= ~MIRRORED[layouts.schedule] | (layouts.pp % 2 == 0) & (layouts.grad_accum % 2 == 0)
     return np.asarray(ordered & shared & whole & interleaved & grouped & staged & sharded & offloads)
 
 

@@ -16,6 +16,7 @@ from xe_sizer.interop.launch import (
     launched_hardware,
     profile_layers,
     state_gpus,
+    state_overlap,
 )
 from xe_sizer.interop.readers.documents import overridden, resolved
 from xe_sizer.interop.source import Tool
@@ -53,6 +54,7 @@ ATTENTION = {
 _SCHEDULES = {
     "1f1b": "1f1b", "interleaved1f1b": "1f1b-interleaved", "gpipe": "gpipe", "ZBVZeroBubble": "zb-v",
     "InterleavedZeroBubble": "1f1b-interleaved", "LoopedBFS": "1f1b-interleaved",
+    "DualPipeV": "dualpipe-v",
 }  # fmt: skip
 _CHECKPOINTING = {"none": False, "full": True, "selective": "selective"}
 _TITLE = "NeMo AutoModel"
@@ -412,6 +414,8 @@ def _number(written: Written | None) -> int | None:
 
 
 def _pipeline(draft: Draft) -> None:
+    asked = draft.take("distributed.enable_async_tensor_parallel")
+    state_overlap(draft, {} if asked is None else {"tensor-parallel": (asked, is_on(asked.value))})
     stages = _number(draft.peek("distributed.pp_size", "fsdp.pp_size")) or 1
     prefix = (
         "distributed.pipeline."

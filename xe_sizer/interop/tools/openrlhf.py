@@ -49,6 +49,7 @@ EARLIER: Mapping[str, tuple[str, ...]] = {
     "ds.zero_stage": ("zero_stage",),
     "ds.param_dtype": ("param_dtype",),
     "ds.adam_offload": ("adam_offload",),
+    "ds.overlap_comm": ("overlap_comm",),
     "ds.attn_implementation": ("attn_implementation",),
     "ds.use_liger_kernel": ("use_liger_kernel",),
     "ds.tensor_parallel_size": ("ds_tensor_parallel_size",),
@@ -284,6 +285,8 @@ def _states(draft: Draft) -> None:
     _whole(draft, "layout.zero", "ds.zero_stage", _STAGE, whole)
     _whole(draft, "layout.tp", "ds.tensor_parallel_size", 1)
     _whole(draft, "layout.cp", "ds.ring_attn_size", 1)
+    overlap = draft.on(*called("ds.overlap_comm"))
+    draft.state("train.overlap", ("sharding" if draft.fact("layout.zero") == 3 else "data-parallel",), overlap)
     offload = draft.on(*called("ds.adam_offload"))
     if offload is not None:
         draft.state("layout.offload", "optimizer", offload)

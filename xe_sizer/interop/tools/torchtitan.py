@@ -18,6 +18,7 @@ from xe_sizer.interop.launch import (
     launched_hardware,
     profile_layers,
     state_gpus,
+    state_overlap,
     state_shape,
 )
 from xe_sizer.interop.readers.python_values import call_keys
@@ -143,6 +144,7 @@ EXPORTERS = (
 _SCHEDULES = {
     "1f1b": "1f1b", "interleaved1f1b": "1f1b-interleaved", "gpipe": "gpipe", "zbvzerobubble": "zb-v",
     "interleavedzerobubble": "1f1b-interleaved", "flexibleinterleaved1f1b": "1f1b-interleaved",
+    "dualpipev": "dualpipe-v",
 }  # fmt: skip
 _SINGLE = ("1f1b", "gpipe")
 _OLDER = ("parallelism", "training", "experimental")
@@ -162,6 +164,8 @@ def state_layout(draft: Draft) -> None:
         draft.state("layout.sequence_parallel", is_on(split.value), split)
     elif isinstance(ranks, int) and ranks > 1:
         draft.default("layout.sequence_parallel", value=True)
+    asked = draft.take(*_named("enable_async_tensor_parallel"), "compile.enable_async_tensor_parallel")
+    state_overlap(draft, {} if asked is None else {"tensor-parallel": (asked, is_on(asked.value))})
     schedule, per_stage = (
         draft.take(*_named("pipeline_parallel_schedule")), draft.take(*_named("pipeline_parallel_layers_per_stage"))
     )  # fmt: skip
