@@ -110,6 +110,13 @@ def test_dora_adds_a_magnitude_for_each_output_and_the_norm_of_the_whole_weight(
     assert float(np.max(op.saved_bytes)) == TOKENS * HIDDEN * (2 + 4)
 
 
+def test_recipes_of_xtuner_have_what_their_configurations_say() -> None:
+    """configs/internlm: LoraConfig of rank 64 and dropout 0.1 on all linear layers, packed to the maximum."""
+    asked = ask({"model": "internlm2-7b", "job": "qlora", "stack": "xtuner"})
+    assert (asked.values.lora.rank, asked.values.lora.dropout, asked.values.train.padding) == (64, 0.1, "packed")
+    assert asked.job.method.learning.adapter_dropout
+
+
 @pytest.mark.parametrize(
     ("stack", "adapter", "drops"),
     [
