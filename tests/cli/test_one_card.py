@@ -90,7 +90,7 @@ def test_offloading_chooses_the_stage_that_fits(cli: Cli) -> None:
     code, result = ask(cli, asked)
     assert (code, result["verdict"]["fits"]) == (0, True)
     assert result["layout"]["zero"] >= 2
-    assert result["memory"]["peak_bytes"] / 2**30 == pytest.approx(18.1, abs=0.1)
+    assert result["memory"]["peak_bytes"] / 2**30 == pytest.approx(18.4, abs=0.1)
     ran = cli("estimate", *shlex.split(f"{asked} --zero 0"))
     assert ran.code == 2
     assert "--zero: deepspeed offloads from ZeRO stage 1 on" in ran.err

@@ -35,7 +35,7 @@ def screen(cli: Cli, command: str) -> dict[str, str]:
 
 def test_a_plan_is_as_sure_of_memory_as_the_estimate_of_it(cli: Cli) -> None:
     """Its line, its candidates and the word of its verdict; the joint probability is the product."""
-    tight = f"{H100} --micro-batch 4"
+    tight = f"{H100} --tp 8 --pp 2 --gpus 16 --recompute none --micro-batch 4"
     answer = ask(cli, tight)
     chosen = answer["candidates"][answer["answers"]["chosen"]]
     estimate = ask(cli, chosen["command"].removeprefix("xe-sizer "))

@@ -110,7 +110,7 @@ def test_a_replica_alone_shares_no_states(cli: Cli) -> None:
 def test_a_layout_fits_whether_it_is_left_open_or_written_down(cli: Cli) -> None:
     """QLoRA whose hidden state is 16 bit under ZeRO-3 alone, where weights are gathered so."""
     asked = (
-        "estimate --model gemma-2-9b --gpu l4 --gpus 4 --job qlora --stack hf-trainer --seq-len 4096 --global-batch 4 "
+        "estimate --model gemma-2-9b --gpu l4 --gpus 4 --job qlora --stack hf-trainer --seq-len 3584 --global-batch 4 "
         "--micro-batch 1 --steps 10 --padding to-seq-len --recompute full --offload none --format json"
     )
     answers = [json.loads(cli(*shlex.split(f"{asked} {more}")).out) for more in ("", "--zero 3")]

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import msgspec
 
+from xe_sizer.laws.device import BF16, FP16
 from xe_sizer.software.release import is_month, version
 
-SIXTEEN_BIT_TABLES = "bf16"  # tables of 16 bit do not tell bf16 from fp16
 _Shapes = dict[str, str]  # experts x width of a slice, and the first release that has it
 
 
@@ -35,7 +35,8 @@ def is_tuned(engine: str, release: str | None, gpu: str, form: str, experts: int
     engine : whose tables; release : of it, None: the newest
     gpu : name of the accelerator; form : of the weights
     """
-    shapes = _tables().get(engine, {}).get(gpu, {}).get(SIXTEEN_BIT_TABLES if form == "fp16" else form, {})
+    form = BF16 if form == FP16 else form  # tables of 16 bit do not tell them apart
+    shapes = _tables().get(engine, {}).get(gpu, {}).get(form, {})
     since = shapes.get(f"{experts}x{width}")
     if since is None or release is None or is_month(release):  # months of tables are not known
         return since is not None
