@@ -21,7 +21,7 @@ from xe_sizer.profiles.yaml_reader import load_yaml
 from xe_sizer.result.check import Checked, CheckResult, Skipped, answered, changes, check_result, refused
 from xe_sizer.scenario.options import OPTIONS
 from xe_sizer.scenario.scenario import Scenario
-from xe_sizer.scenario.schema import ScenarioFile
+from xe_sizer.scenario.schema import EXTENDS, ScenarioFile
 
 if TYPE_CHECKING:
     from xe_sizer.result.serving import ServeResult
@@ -101,7 +101,7 @@ def may_be_scenario(file: Path) -> bool:
     short = [key for key in keys if len(key) < 2 * len(_KEY)]
     if get_close_matches(_KEY, short, n=1, cutoff=_ALIKE):
         return True
-    return bool(keys) and 2 * len(fields_of(ScenarioFile).keys() & keys) >= len(keys)
+    return EXTENDS in keys or (bool(keys) and 2 * len(fields_of(ScenarioFile).keys() & keys) >= len(keys))
 
 
 def _top_keys(file: Path) -> set[str] | None:

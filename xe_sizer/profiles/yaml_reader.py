@@ -246,12 +246,14 @@ class Document(Immutable):
 
     find_places : says where each piece stands, which is asked where something is wrong with it
     origins : where values come from that the file does not state itself, by dotted key
+    stated_in : files that values stand in other than this one, by dotted key
     """
 
     path: Path
     value: object
     find_places: Callable[[], Places]
     origins: Mapping[str, str] = field(default_factory=dict)
+    stated_in: Mapping[str, Path] = field(default_factory=dict)
 
     @cached_property
     def places(self) -> Places:

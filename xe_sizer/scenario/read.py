@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from xe_sizer.errors import InputError, Location, Problem, collecting, did_you_mean, file_order
 from xe_sizer.immutable import Immutable
-from xe_sizer.profiles.convert import convert, convert_what_is_right
+from xe_sizer.profiles.convert import convert, convert_what_is_right, show
 from xe_sizer.profiles.text import MAX_JOB_BYTES, parse_scalar
-from xe_sizer.profiles.yaml_reader import load_yaml
+from xe_sizer.profiles.yaml_reader import Document, load_yaml
 from xe_sizer.scenario.conflicts import RULES, Keys, conflicts
 from xe_sizer.scenario.options import (
     ALL_OPTIONS,
@@ -27,11 +27,11 @@ from xe_sizer.scenario.options import (
 )
 from xe_sizer.scenario.quantities import as_meant
 from xe_sizer.scenario.scenario import Scenario
-from xe_sizer.scenario.schema import KEYS, LOADS, NAMED_OR_GROUPS, ScenarioFile
+from xe_sizer.scenario.schema import EXTENDS, KEYS, LOADS, NAMED_OR_GROUPS, ScenarioFile
 
 if TYPE_CHECKING:
     from xe_sizer.profiles.convert import KeyPath
-    from xe_sizer.profiles.yaml_reader import Document
+    from xe_sizer.profiles.yaml_reader import Places
     from xe_sizer.scenario.caller import Caller
 
 # A key from a flag or variable takes the place of the keys that say the same in another way.
@@ -73,8 +73,59 @@ class BadScenarioError(InputError):
 
 
 def load_scenario(path: Path) -> Document:
-    """A scenario file as it is written. Raises InputError: as `load_yaml`, and for more than MAX_JOB_BYTES."""
-    return load_yaml(path, most_bytes=MAX_JOB_BYTES)
+    """A scenario file as it is written, over the one that it extends.
+
+    Raises InputError: as `load_yaml`, for more than MAX_JOB_BYTES, and where `extends` names no file or goes in a
+    circle
+    """
+    return _extended(load_yaml(path, most_bytes=MAX_JOB_BYTES), ())
+
+
+def _extended(document: Document, within: tuple[Path, ...]) -> Document:
+    """A file over the one that it extends; `within` are those that extend it."""
+    own = cast(dict[str, Any], document.value)
+    name = own.get(EXTENDS)
+    if name is None:
+        return document
+    place = document.locate((EXTENDS,))
+    if not isinstance(name, str):
+        raise InputError(Problem(f"extends must name a scenario file, not {show(name)}", place))
+    path, chain = document.path.parent / name, (*within, document.path.resolve())
+    if path.resolve() in chain:
+        raise InputError(Problem(f"'{name}' extends this file in turn", place, "name a file that does not"))
+    if not path.is_file():
+        hint = did_you_mean(name, [each.name for each in document.path.parent.glob("*.yaml")])
+        raise InputError(Problem(f"no scenario file '{name}'", place, hint or "its path starts at this file's folder"))
+    return _over(document, _extended(load_yaml(path, most_bytes=MAX_JOB_BYTES), chain))
+
+
+def _over(document: Document, base: Document) -> Document:
+    """A file's keys over those of another; a key without a value takes that of the other out."""
+    merged = copy.deepcopy(cast(dict[str, Any], base.value))
+    origin = dict.fromkeys(_given_keys(merged), "")
+    own = {key: value for key, value in cast(dict[str, Any], document.value).items() if key != EXTENDS}
+    layer = {key: value for key, value in _leaves(own) if value is not None}
+    for key, value in _leaves(own):
+        if value is None:
+            _remove(merged, origin, key)
+    _overlay(merged, origin, layer, "")
+    elsewhere = {key: base.stated_in.get(key, base.path) for key in _given_keys(merged) if key not in layer}
+
+    def places() -> Places:
+        (values, keys), (base_values, base_keys) = document.places, base.places
+        return {**base_values, **values}, {**base_keys, **keys}
+
+    return Document(document.path, merged, places, base.origins, elsewhere)
+
+
+def _leaves(own: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """All keys of a file by their dotted names with their values, those without a value too."""
+    for key, value in own.items():
+        yield from (
+            ((f"{key}.{inner}", item) for inner, item in value.items())
+            if isinstance(value, Mapping)
+            else ((key, value),)
+        )
 
 
 def read_scenario(
@@ -251,11 +302,7 @@ def _remove(merged: dict[str, Any], origin: dict[str, str], key: str) -> None:
 
 
 def _given_keys(merged: Mapping[str, Any]) -> Iterator[str]:
-    for key, value in merged.items():
-        if isinstance(value, Mapping):
-            yield from (f"{key}.{inner}" for inner, item in value.items() if item is not None)
-        elif value is not None:
-            yield key
+    yield from (key for key, value in _leaves(merged) if value is not None)
 
 
 # A change of a question: the keys that it sets, the question with them set, and the command that asks it.

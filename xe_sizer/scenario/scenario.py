@@ -49,7 +49,10 @@ class Scenario(Immutable):
 
     def folder_for(self, key: str) -> Path | None:
         """Where a relative path in a dotted key starts: None (the current folder) for flags and variables."""
-        return self.folder if self.origin.get(key) == "file" else None
+        if self.origin.get(key) != "file":
+            return None
+        other = self.document.stated_in.get(key) if self.document else None
+        return other.parent if other else self.folder
 
 
 def serves(scenario: Scenario) -> bool:

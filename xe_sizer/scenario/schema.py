@@ -930,6 +930,10 @@ NAMED_OR_GROUPS = frozenset({"model"})
 """Keys that hold a name or a group of keys."""
 
 
+EXTENDS = "extends"
+"""Names the file over which a scenario file stands: it is no key of the question, and gone when that is read."""
+
+
 # The scenario file as a JSON Schema, by which editors complete and check it.
 
 
@@ -940,6 +944,10 @@ def scenario_json_schema() -> dict[str, Any]:
     unit may be text.
     """
     schema = json_schema(ScenarioFile)
+    root = schema["$defs"][ScenarioFile.__name__]
+    about_it = "Scenario file whose keys hold where this one has none; a key without a value takes that file's out"
+    root["properties"] = {EXTENDS: {"type": "string", "description": about_it}, **root["properties"]}
+    root["anyOf"] = [{"required": root.pop("required")}, {"required": [EXTENDS]}]
     named_by = {kind.scenario_key: kind.name for kind in KINDS.values() if kind.scenario_key}
     for path, properties in _sections(schema):
         for key, found in properties.items():
