@@ -161,7 +161,7 @@ def test_a_dropped_in_format_is_offered_and_shows_details(cli: Cli, dropped: Non
 
 
 def test_verdicts_alone_need_no_details() -> None:
-    assert {name for name in format_names() if not known_format(name).details} == {"github", "junit"}
+    assert {name for name in format_names() if not known_format(name).details} == {"github", "gitlab", "junit", "sarif"}
     assert {name for name in format_names() if known_format(name).whole} == {"json"}
 
 

@@ -34,7 +34,7 @@ def hostile(result: Result) -> Result:
 
 
 def test_formats_of_the_command_line_exist() -> None:
-    assert set(format_names()) == {"table", "json", "markdown", "csv", "html", "junit", "github"}
+    assert set(format_names()) == {"table", "json", "markdown", "csv", "html", "junit", "github", "gitlab", "sarif"}
 
 
 def test_unknown_format_is_bad_input_with_a_hint(lora: Result) -> None:
@@ -121,6 +121,39 @@ def test_github_names_files_as_the_caller_places_them(too_big: Result) -> None:
     assert render(too_big, "github", options).startswith("::error file=root/a/b.yaml,title=")
 
 
+def test_sarif_and_gitlab_point_at_the_line(lora: Result, too_big: Result) -> None:
+    batch, options = a_batch(lora, too_big), Options(place=lambda name: f"a b/{name}")
+    (run,) = json.loads(render(batch, "sarif", options))["runs"]
+    bad = next(one for one in run["results"] if one["ruleId"] == "bad-input")
+    assert bad["level"] == "error"
+    assert bad["message"]["text"].startswith("'tp' must be 1 or more, not 0\nuse 1")
+    assert bad["locations"][0]["physicalLocation"] == {
+        "artifactLocation": {"uri": "a%20b/bad.yaml"}, "region": {"startLine": 3, "startColumn": 9},
+    }  # fmt: skip
+    assert {one["ruleId"] for one in run["results"]} == {rule["id"] for rule in run["tool"]["driver"]["rules"]}
+    issue = next(one for one in json.loads(render(batch, "gitlab", options)) if one["check_name"] == "bad-input")
+    assert issue["location"] == {"path": "a b/bad.yaml", "lines": {"begin": 3}}
+    assert issue["severity"] == "major"
+    assert issue["description"].startswith("'tp' must be 1 or more, not 0; use 1")
+
+
+def test_gitlab_knows_an_issue_again_whatever_its_figures(too_big: Result) -> None:
+    def prints(result: Result) -> set[str]:
+        return {one["fingerprint"] for one in json.loads(render(result, "gitlab", Options(file="a.yaml")))}
+
+    reason = Reason(code="x", message="needs 999 GiB")
+    verdict = msgspec.structs.replace(too_big.verdict, reasons=(reason,))
+    assert prints(too_big) == prints(msgspec.structs.replace(too_big, verdict=verdict)) != set()
+    assert prints(too_big).isdisjoint(
+        one["fingerprint"] for one in json.loads(render(too_big, "gitlab", Options(file="b.yaml")))
+    )
+
+
+def test_a_plain_yes_is_no_result_of_code_scanning(lora: Result) -> None:
+    assert json.loads(render(lora, "sarif", Options()))["runs"][0]["results"] == []
+    assert json.loads(render(lora, "gitlab", Options())) == []
+
+
 def test_markdown_shows_text_as_it_is(lora: Result) -> None:
     text = render(hostile(lora), "markdown", OPTIONS)
     assert "<script>" not in text
@@ -205,7 +238,7 @@ def test_batch_github_points_at_the_line(lora: Result, too_big: Result) -> None:
 @pytest.mark.parametrize("name", format_names())
 def test_batch_formats_name_every_file(lora: Result, too_big: Result, name: str) -> None:
     text = render(a_batch(lora, too_big), name, Options())
-    files = {"good.yaml", "big.yaml", "bad.yaml"} - ({"good.yaml"} if name == "github" else set())
+    files = {"good.yaml", "big.yaml", "bad.yaml"} - ({"good.yaml"} if name in ("github", "gitlab", "sarif") else set())
     assert all(file in text for file in files)
 
 
