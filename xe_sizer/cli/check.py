@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from msgspec.structs import replace
 
-from xe_sizer.cli.command import Invocation, answering, held_by, read_flags
+from xe_sizer.cli.command import Invocation, answering, held_by, read_flags, read_jobs
 from xe_sizer.cli.output import one_line, print_problems, write_stderr
 from xe_sizer.cli.text import TextCommand
 from xe_sizer.errors import InputError, Location, Problem, attempt
@@ -150,6 +150,9 @@ ConfidenceOption = Annotated[
         help="Required probability that limits hold and memory suffices, for all scenarios: 0.9 or 90%.",
     ),
 ]
+JobsOption = Annotated[
+    str | None, typer.Option("--jobs", metavar="N", help="Processes, for many scenarios. Default: 1.")
+]
 CompareOption = Annotated[
     str | None,
     typer.Option("--compare-to", metavar="RESULT.json", help="Show what changed since this saved run of check."),
@@ -163,17 +166,19 @@ def check_command(
     files: FilesArgument = None,
     confidence: ConfidenceOption = None,
     compare_to: CompareOption = None,
+    jobs: JobsOption = None,
     how: Invocation,
 ) -> int:
     if not files:
         raise InputError(Problem("a scenario file is missing", hint="xe-sizer check scenarios/*.yaml"))
     before = None if compare_to is None else _earlier(compare_to)
+    processes = 1 if jobs is None else read_jobs(jobs)
     flags = read_flags({CONFIDENCE: confidence})
     read = [(str(path), _read(path, named, flags, how)) for path, named in named_or_below(files)]
-    from xe_sizer.studies.estimate import answer_all
+    from xe_sizer.studies.estimate import answer_on_cores
 
     scenarios = [held for _, held in read if isinstance(held, Scenario)]
-    answers = iter(answer_all(scenarios, how.registry, how.output.whole))
+    answers = iter(answer_on_cores(scenarios, how.registry, how.output.whole, processes))
     seen = [_checked(file, held, answers) for file, held in read]
     checked = [one for one in seen if isinstance(one, Checked)] or [_nothing(", ".join(files))]
     found = check_result(tuple(checked), tuple(one for one in seen if isinstance(one, Skipped)))

@@ -180,6 +180,13 @@ AmongOption = Annotated[
 AnyGpuOption = Annotated[bool, typer.Option("--any-gpu", help="Every GPU of the catalogue.", rich_help_panel=SEARCH)]
 
 
+def read_jobs(text: str) -> int:
+    """A number of processes. Raises InputError: it is none."""
+    if not text.strip().isdecimal() or int(text) < 1:
+        raise InputError(Problem(f"'{text}' is not a number of processes", Location("--jobs"), "for example --jobs 4"))
+    return int(text)
+
+
 # What commands share: from options to a scenario, and from its answer to a report and an exit code.
 
 ALL = "all"

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from xe_sizer.cli.command import SEARCH, AmongOption, AnyGpuOption, Invocation, answering
+from xe_sizer.cli.command import SEARCH, AmongOption, AnyGpuOption, Invocation, answering, read_jobs
 from xe_sizer.cli.options import TRAINING, option_and_value
 from xe_sizer.cli.output import Progress, check_choice
 from xe_sizer.cli.text import TextCommand
@@ -37,15 +37,11 @@ class Many(Immutable):
     @property
     def processes(self) -> int:
         """Where nobody asked all cores, or one without joblib. Raises InputError."""
-        text = self.jobs
-        if text is None and find_spec("joblib") is None:
+        if self.jobs is None and find_spec("joblib") is None:
             return 1
-        if text is None:
+        if self.jobs is None:
             return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        if not text.strip().isdecimal() or int(text) < 1:
-            what = f"'{text}' is not a number of processes"
-            raise InputError(Problem(what, Location("--jobs"), "for example --jobs 4"))
-        return int(text)
+        return read_jobs(self.jobs)
 
     @property
     def answers(self) -> Path | None:

@@ -8,7 +8,7 @@ import os
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -24,6 +24,9 @@ from xe_sizer.version import __version__
 
 if TYPE_CHECKING:
     from xe_sizer.scenario.scenario import Scenario
+
+A = TypeVar("A")
+B = TypeVar("B")
 
 # The questions of a sweep: each has all that another process needs to ask it.
 
@@ -148,19 +151,22 @@ def _answers(missing: Mapping[str, Cell], jobs: int, scheduler: str | None) -> I
     if scheduler and missing:
         yield from _on_dask(missing, scheduler)
     elif jobs > 1 and len(missing) > 1:
-        yield from _on_cores(missing, jobs)
+        yield from zip(missing, on_cores(answer, missing.values(), jobs), strict=True)
     else:
         for key, cell in missing.items():
             yield key, answer(cell)
 
 
-def _on_cores(missing: Mapping[str, Cell], jobs: int) -> Iterator[tuple[str, SweepRow]]:
+def on_cores(function: Callable[[A], B], arguments: Iterable[A], jobs: int) -> Iterator[B]:
+    """What a function gives for each argument, in their order, in processes of this machine (joblib).
+
+    Raises InputError: joblib is not installed
+    """
     try:
         from joblib import Parallel, delayed
     except ImportError as error:
         raise InputError(_not_installed("joblib", "--jobs", "sweep")) from error
-    rows = Parallel(n_jobs=jobs, return_as="generator")(delayed(answer)(cell) for cell in missing.values())
-    yield from zip(missing, rows, strict=True)
+    yield from Parallel(n_jobs=jobs, return_as="generator")(delayed(function)(one) for one in arguments)
 
 
 def _on_dask(missing: Mapping[str, Cell], scheduler: str) -> Iterator[tuple[str, SweepRow]]:
