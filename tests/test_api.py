@@ -120,6 +120,33 @@ RECORD = {
 }  # fmt: skip
 
 
+def test_check_judges_files_and_folders_as_the_command_does(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    job = "model: llama-2-7b\nserver: dell-xe9680-h100\ngpus: 8\ntrain: {steps: 10, seq_len: 512, global_batch: 64}\n"
+    (tmp_path / "good.yaml").write_text(f"{job}job: sft\n")
+    (tmp_path / "bad.yaml").write_text(f"{job}job: stf\n")
+    (tmp_path / "axolotl.yaml").write_text(
+        "base_model: meta-llama/Llama-2-7b-hf\nadapter: lora\nmicro_batch_size: 1\nsequence_len: 512\n"
+    )
+    found = xe_sizer.check(".")
+    assert (found.summary.total, found.summary.invalid, found.exit_code) == (3, 1, 2)
+    assert not capsys.readouterr().err
+    assert main(["check", ".", "--format", "json"]) == 2
+    told = json.loads(capsys.readouterr().out)
+    assert [one["file"] for one in told["scenarios"]] == [one.file for one in found.scenarios]
+    assert told["summary"] == msgspec.to_builtins(found.summary)
+    (bad,) = (one for one in found.scenarios if one.problems)
+    assert (bad.file, bad.problems[0].line) == ("bad.yaml", 5)
+
+
+def test_keywords_of_check_win_over_every_scenario() -> None:
+    strict = xe_sizer.check(JOB, CHAT, limits={"max_gpus": 1})
+    assert [one.ok for one in xe_sizer.check(JOB, CHAT).scenarios] == [True, True]
+    assert [one.ok for one in strict.scenarios] == [False, False]
+
+
 def test_validate_takes_files_and_records(tmp_path: Path) -> None:
     file = tmp_path / "runs.jsonl"
     file.write_text(json.dumps({**RECORD, "id": "other"}), encoding="utf-8")
@@ -160,6 +187,8 @@ def test_every_problem_of_a_call_names_its_keyword() -> None:
         (lambda: xe_sizer.sensitivity(model="gpt2", profiles=["nowhere"]), "sensitivity(profiles)"),
         (lambda: xe_sizer.compare({"gpus": 8}), "compare()"),
         (lambda: xe_sizer.compare({"gpus": 8}, {"gpus": -8}, model="gpt2", gpu="l4"), "compare(gpus)"),
+        (xe_sizer.check, "check()"),
+        (lambda: xe_sizer.check(3), "check(paths)"),
         (lambda: xe_sizer.validate(only="speed"), "validate(only)"),
         (lambda: xe_sizer.validate({"id": "a", "job": "sft", "gpus": "x"}), "validate()"),
         (lambda: xe_sizer.load("nowhere.yaml"), "nowhere.yaml"),

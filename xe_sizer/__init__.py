@@ -9,7 +9,7 @@ from importlib import import_module
 
 TYPE_CHECKING = False  # type checkers take it for true; importing it from typing takes longer than all else here
 if TYPE_CHECKING:
-    from xe_sizer.api import Scenario, compare, estimate, load, plan, sensitivity, serve, validate
+    from xe_sizer.api import Scenario, check, compare, estimate, load, plan, sensitivity, serve, validate
     from xe_sizer.errors import InputError
     from xe_sizer.version import __version__
 
@@ -18,6 +18,7 @@ __all__ = [
     "InputError",
     "Scenario",
     "__version__",
+    "check",
     "compare",
     "estimate",
     "load",

@@ -23,6 +23,7 @@ from xe_sizer.scenario.schema import NAMED_OR_GROUPS, SECTIONS
 
 if TYPE_CHECKING:
     from xe_sizer.result.accuracy import Accuracy
+    from xe_sizer.result.check import CheckResult
     from xe_sizer.result.serving import ServeResult
     from xe_sizer.result.studies import Comparison, PlanResult, Sensitivity
     from xe_sizer.result.training import Result
@@ -226,6 +227,33 @@ def serve(
     question = asked.scenario(scenario, keys, serving=True)
     hardware = all_hardware(question, asked.among, any_gpu, asked.registry)
     return answer(question, asked.registry, hardware, pareto, details=details)
+
+
+def check(*paths: AnyPath, profiles: Profiles = (), details: bool = False, **keys: Unpack[Keys]) -> CheckResult:
+    """Answer every scenario of files and folders and check it against its own limits, as the command `check`.
+
+    Files of other tools count as scenarios. A bad scenario is in the result with what is wrong; it stops no other.
+
+    keys : win over those of each scenario, such as limits={"confidence": 0.9}
+
+    Raises
+    ------
+    InputError : no path; a folder with more files than a gate should read; `profiles` are no folders
+    """
+    from xe_sizer.interop.files import held_by, scenario_reader
+    from xe_sizer.studies.check import Gate
+    from xe_sizer.studies.check import check as answer
+
+    asked = _Asked.by("check", profiles, details=details)
+    problems = list(asked.problems)
+    named = texts(list(paths), "paths", Location(asked.caller.place("paths")), problems)
+    if not named and not problems:
+        problems.append(Problem("name a file or a folder", Location("check()"), "check('scenarios')"))
+    if problems:
+        raise InputError(problems)
+    read = scenario_reader(flat(keys), lambda _: None)
+    gate = Gate(held_by, lambda path: asked.scenario(Scenario(read(path)), keys))
+    return answer(named, gate, asked.registry, details=details)
 
 
 def compare(

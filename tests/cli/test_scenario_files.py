@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from xe_sizer.cli import check
+from xe_sizer.studies import check
 from xe_sizer.cli.output import in_repository
 
 from .conftest import Estimator, Ran

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from msgspec.structs import replace
@@ -33,29 +33,24 @@ from xe_sizer.cli.options import (
 )
 from xe_sizer.cli.output import Output, check_choice, one_line, output_from, write_stderr
 from xe_sizer.errors import EXIT_DOES_NOT_FIT, EXIT_OK, InputError, Location, Problem
-from xe_sizer.fields import fields_of
 from xe_sizer.immutable import Immutable
+from xe_sizer.interop.files import scenario_reader
 from xe_sizer.profiles.catalogue import Registry
 from xe_sizer.profiles.hub import asked_hub
-from xe_sizer.profiles.text import STDIN, YAML_ENDINGS, parse_scalar
+from xe_sizer.profiles.text import parse_scalar
 from xe_sizer.report.document import EXPLAINABLE
 from xe_sizer.report.registry import formats
 from xe_sizer.result.common import Answer, Sized
 from xe_sizer.scenario.options import COMMAND_LINE, variable_name
-from xe_sizer.scenario.read import BadScenarioError, load_scenario, read_scenario
+from xe_sizer.scenario.read import BadScenarioError, read_scenario
 from xe_sizer.scenario.scenario import Scenario, serves
-from xe_sizer.scenario.schema import ScenarioFile
 
 if TYPE_CHECKING:
     from xe_sizer.interop.read import Imported
-    from xe_sizer.interop.source import Source
-    from xe_sizer.profiles.yaml_reader import Document
 
-# Files of other tools where a scenario is expected: what was passed for them, and what is said of them.
+# Files of other tools where a scenario is expected: what is said of them.
 
-HARDWARE = ("model", "gpus", "nodes", "gpu", "server")
-"""Keys that are passed where foreign files do not say them, or say something else."""
-ASSUMED, MODEL = "assumed", "model"
+ASSUMED = "assumed"
 _FEW = 12  # lost keys that are named one by one on stderr
 
 
@@ -68,64 +63,6 @@ def say_what_is_lost(imported: Imported) -> None:
     if imported.unknown:
         names = ", ".join(one_line(each.key) for each in imported.unknown[:_FEW])
         write_stderr(f"note: not known and not read: {names}{', ...' if len(imported.unknown) > _FEW else ''}")
-
-
-def scenario_reader(flags: Mapping[str, object], *, brief: bool = False) -> Callable[[Path], Document]:
-    """What reads a scenario file, or a file of another tool as a scenario.
-
-    flags : typed values by dotted key; hardware that is passed takes the place of what a foreign file says
-    brief : one line on stderr for each foreign file, not all that is assumed and lost
-    """
-    hardware = {key: flags.get(key) for key in HARDWARE if flags.get(key) is not None}
-
-    def read(path: Path) -> Document:
-        own = _own(path)
-        return own if own is not None else _foreign(path, hardware, brief) or load_scenario(path)
-
-    return read
-
-
-def _own(path: Path) -> Document | None:
-    """A scenario of ours: YAML whose keys a scenario has; None of any other file."""
-    if path != STDIN and path.suffix.lower() not in YAML_ENDINGS:
-        return None
-    try:
-        document = load_scenario(path)
-    except InputError:
-        return None
-    known = fields_of(ScenarioFile).keys()
-    return document if cast(dict[str, object], document.value).keys() <= known else None
-
-
-def _foreign(path: Path, hardware: Mapping[str, object], brief: bool) -> Document | None:
-    """The scenario in a file of another tool; None where no tool knows it."""
-    sources = _job_in(path)
-    if not sources:
-        return None
-    from xe_sizer.interop.read import import_together
-    from xe_sizer.interop.source import Asked
-
-    imported = import_together(sources, Asked(hardware=hardware))
-    _say_briefly(imported) if brief else _say_all(imported)
-    return imported.document()
-
-
-def _job_in(path: Path) -> list[Source]:
-    """A file of another tool, with the script that it starts; none where no tool knows it."""
-    from xe_sizer.interop.read import recognise_tool, with_started
-    from xe_sizer.interop.source import open_source
-
-    try:
-        sources = with_started([open_source(path)])
-        return sources if any(recognise_tool(each) is not None for each in sources) else []
-    except InputError:
-        return []
-
-
-def is_foreign(path: Path) -> bool:
-    """Whether a file is one of another tool, and no saved answer of ours."""
-    sources = _job_in(path) if path.is_file() else []
-    return bool(sources) and "schema_version" not in sources[0].keys
 
 
 def _say_briefly(imported: Imported) -> None:
@@ -145,29 +82,6 @@ def _say_all(imported: Imported) -> None:
         if fact.origin == ASSUMED:  # neither the file nor the tool states it
             write_stderr(f"note: assumed {key}: {one_line(str(fact.value))} ({one_line(fact.note)})")
     say_what_is_lost(imported)
-
-
-def held_by(path: Path) -> Literal["scenario", "job", "perhaps", "nothing"]:
-    """What a file below a folder holds: a scenario of ours, a job of another tool, YAML that may be meant as either.
-
-    Settings that a job names, such as those of DeepSpeed, are no job; nor is code that no tool reads.
-    """
-    yaml = path.suffix.lower() in YAML_ENDINGS
-    if yaml and _own(path) is not None:
-        return "scenario"
-    from xe_sizer.interop.read import ImpossibleJobError, import_together
-    from xe_sizer.interop.source import Asked
-
-    try:
-        sources = _job_in(path)
-        if sources:
-            stated = import_together(sources, Asked()).facts
-            return "job" if any(key.partition(".")[0] == MODEL for key in stated) else "nothing"
-    except ImpossibleJobError:
-        return "job"
-    except InputError:
-        pass
-    return "perhaps" if yaml else "nothing"
 
 
 # Options that name several kinds of hardware, for the commands that choose among them.
@@ -327,9 +241,9 @@ def given_scenario(
     if asking and path is None and not flagged and not any(variable_name(key) in environment for key in asking.options):
         raise InputError(Problem(asking.nothing, hint=asking.hint))
     values, problems = _values(flags)
-    quiet = asking is None if brief is None else brief
+    told = _say_briefly if (asking is None if brief is None else brief) else _say_all
     try:
-        scenario = read_scenario(path, values, environment, scenario_reader(values, brief=quiet))
+        scenario = read_scenario(path, values, environment, scenario_reader(values, told))
     except BadScenarioError as error:
         problems += error.problems
         scenario = error.rest

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from xe_sizer.cli.command import Invocation, answering, is_foreign
+from xe_sizer.cli.command import Invocation, answering
 from xe_sizer.cli.options import TRAINING, option_and_value
 from xe_sizer.cli.render import from_outside, read_answer
 from xe_sizer.cli.text import TextCommand
 from xe_sizer.errors import InputError, Location, Problem, collecting, did_you_mean
+from xe_sizer.interop.files import is_foreign
 from xe_sizer.profiles.text import STDIN, YAML_ENDINGS
 from xe_sizer.result.training import Result
 from xe_sizer.scenario.options import OPTIONS

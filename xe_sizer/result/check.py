@@ -12,6 +12,9 @@ from xe_sizer.errors import EXIT_BAD_INPUT, Problem
 from xe_sizer.result.common import CERTAINTIES, SCHEMA_VERSION, Answer, Sized, Struct, assumed_hardware
 from xe_sizer.result.serving import OVERLOADED, QUEUES
 
+Held = Literal["scenario", "job", "perhaps", "nothing"]
+"""What a file holds: a scenario of ours, a job of another tool, YAML that may be meant as either."""
+
 
 class CheckProblem(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What is wrong with a file, and where; or how many more problems are like those before it."""
