@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from xe_sizer.studies import check
 from xe_sizer.cli.output import in_repository
+from xe_sizer.studies import check
 
 from .conftest import Estimator, Ran
 

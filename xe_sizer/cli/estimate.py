@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Annotated, cast, get_args
 
 import typer
 
 from xe_sizer.cli.command import Invocation, answering
 from xe_sizer.cli.options import TRAINING, ScenarioArgument
+from xe_sizer.cli.output import check_choice
 from xe_sizer.cli.text import TextCommand
 from xe_sizer.report.document import OPERATORS
+from xe_sizer.result.training import FitQuestion
 
 app = typer.Typer(add_completion=False)
 _HELP = """Size one job: does it fit, on how many GPUs, how long does it take, and why?
@@ -24,14 +27,27 @@ Examples:
   xe-sizer estimate job.yaml --max-hours 24 --brief
   xe-sizer estimate job.yaml --explain operators --explain memory
   xe-sizer estimate job.yaml -o report.html -o result.json
+  xe-sizer estimate --model qwen2.5-7b --gpu rtx-4090 --job qlora --fit context
 """
+FitOption = Annotated[
+    str | None,
+    typer.Option("--fit", metavar="WHAT", help=f"Find the largest that fits: {', '.join(get_args(FitQuestion))}."),
+]
 
 
 @app.command("estimate", cls=TextCommand, help=_HELP)
 @answering(TRAINING, without=())
-def estimate_command(*, scenario: ScenarioArgument = None, flags: Mapping[str, object], how: Invocation) -> int:
+def estimate_command(
+    *, scenario: ScenarioArgument = None, fit: FitOption = None, flags: Mapping[str, object], how: Invocation
+) -> int:
+    question = None if fit is None else cast("FitQuestion", check_choice("--fit", fit, get_args(FitQuestion)))
     asked = how.scenario(TRAINING, scenario, flags)
+    operators = OPERATORS in how.topics
+    if question is not None:
+        from xe_sizer.studies.fit import fit as largest
+
+        return how.write(largest(asked, question, how.registry, operators=operators), about=scenario)
 
     from xe_sizer.studies.estimate import estimate
 
-    return how.write(estimate(asked, how.registry, operators=OPERATORS in how.topics), about=scenario)
+    return how.write(estimate(asked, how.registry, operators=operators), about=scenario)

@@ -6,7 +6,7 @@ Field names are the contract: add, never rename, within schema version 1. Compon
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from xe_sizer.result.common import (
     Advice,
@@ -297,6 +297,26 @@ class Cost(Struct, frozen=True):
     hourly_price: HourlyPrice | None = None
 
 
+FitQuestion = Literal["context", "micro-batch", "rank", "model"]
+
+
+class Fit(Struct, frozen=True):
+    """The largest of what was looked for that fits as likely as was asked, and the next larger.
+
+    value, next_value : tokens of context, sequences, a rank, or a model's name; next_value is None where there is none
+    bound : what stands in the way of the next: memory, layout (no way to split it), positions (of the model), batch
+    (the whole of it is one micro-batch), width (of the model), or catalogue
+    """
+
+    question: FitQuestion
+    value: int | str
+    probability: float
+    bound: str
+    next_value: int | str | None = None
+    next_peak_bytes: float | None = None
+    next_probability: float | None = None
+
+
 class Result(Answer, frozen=True, kw_only=True):
     """`cautions` are what a reader must know to read the verdict and the time right; they stand beside both.
 
@@ -317,6 +337,7 @@ class Result(Answer, frozen=True, kw_only=True):
     data: Data
     cost: Cost
     checkpoint: Checkpoint | None = None
+    fit: Fit | None = None
     phases: tuple[Phase, ...] = ()
     pools: tuple[Pool, ...] = ()
     iteration: Iteration | None = None

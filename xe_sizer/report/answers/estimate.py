@@ -48,6 +48,7 @@ from xe_sizer.report.format import (
     percent,
     plural,
     price_words,
+    probability_words,
     range_words,
     round_noun,
     spanned,
@@ -541,8 +542,40 @@ def _blocks(result: Result, options: Options) -> Iterator[Block]:
     yield from remarks(result)
 
 
+_LARGEST = {
+    "context": ("Context", "{:,} tokens"),
+    "micro-batch": ("Micro-batch", "{:,}"),
+    "rank": ("Rank", "{:,}"),
+    "model": ("Model", "{}"),
+}
+_NO_LARGER = {
+    "positions": "the model has no more positions",
+    "batch": "all of the global batch",
+    "width": "as wide as the model",
+    "catalogue": "no larger model is in the catalogue",
+}
+
+
+def _fit_point(result: Result) -> Iterator[Point]:
+    """The largest of what was looked for, and what the next larger lacks."""
+    found = result.fit
+    if found is None:
+        return
+    label, form = _LARGEST[found.question]
+    largest = f"{form.format(found.value)} is the largest that fits"
+    if found.next_value is None:
+        yield Point(label, f"{largest}: {_NO_LARGER[found.bound]}")
+    elif found.next_peak_bytes is None:
+        yield Point(label, f"{largest}; {form.format(found.next_value)} cannot be split over these GPUs")
+    else:
+        over = f"{gib(found.next_peak_bytes)} of {gib(result.memory.usable_bytes)} GiB per GPU"
+        chance = "" if found.next_probability is None else f", {probability_words(found.next_probability)} that it fits"
+        yield Point(label, f"{largest}; {form.format(found.next_value)} needs {over}{chance}")
+
+
 def _points(result: Result) -> Iterator[Point]:
     """Time and cost where it fits, GPUs, memory, limits, and the one thing to change."""
+    yield from _fit_point(result)
     if result.verdict.fits:
         yield Point("Time", f"{spanned(result.time.total_s, result.time.calibrated)}{pace_words(result)}")
         yield from evidence_point(result.time.basis, result.scenario)
