@@ -34,6 +34,7 @@ QUESTIONS = {
     "sweep": f"plan {JOB} --grid gpus=2,4 --jobs 1",
     "compare": f"compare {JOB} gpus=4 gpus=8",
     "sensitivity": f"sensitivity {JOB} --gpus 8",
+    "models": "models --gpu l4 --part gpt2",
     "check": "check job.yaml chat.yaml bad.yaml",
     "validate": "validate record.jsonl",
     "profiles": "profiles list gpu h100",

@@ -47,14 +47,14 @@ def test_a_value_has_a_word_and_a_switch_has_none(cli: Cli) -> None:
 def test_help_says_how_the_output_file_chooses_the_format(cli: Cli) -> None:
     for command in ("estimate", "serve", "plan", "compare", "sensitivity", "check", "validate", "render"):
         words = " ".join(cli(command, "--help").out.replace("│", " ").split())
-        assert "by the extension of FILE (.csv, .htm, .html, .json, .markdown, .md, .txt, .xml), else table" in words
+        assert "by the extension of FILE (.csv, .htm, .html, .json, .markdown, .md, .sarif, .txt, .xml), else table" in words
 
 
-@pytest.mark.parametrize("command", ["estimate", "plan", "serve", "compare", "sensitivity", "check"])
+@pytest.mark.parametrize("command", ["estimate", "plan", "serve", "compare", "sensitivity", "check", "models"])
 def test_help_has_examples_of_options_that_exist(cli: Cli, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "120")
     lines = [line.strip() for line in cli(command, "--help").out.splitlines()]
-    examples = lines[lines.index("Examples:") + 1 :][:5]
+    examples = lines[lines.index("Examples:") + 1 :][:6]
     examples = examples[: examples.index("")]
     assert len(examples) >= 2
     options = {word for line in lines if line.startswith("│") for word in line.split() if word.startswith("-")}

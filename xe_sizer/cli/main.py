@@ -147,6 +147,7 @@ COMMANDS = (
     "serve",
     "compare",
     "sensitivity",
+    "models",
     "check",
     "import",
     "export",

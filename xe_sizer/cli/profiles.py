@@ -269,6 +269,7 @@ _SCHEMAS = (
     "comparison",
     "sensitivity",
     "scaling",
+    "models",
     "sweep",
     "serve-result",
 )
@@ -403,7 +404,7 @@ def _schema(kind: str) -> dict[str, Any]:
     from xe_sizer.profiles.model import ModelProfile
     from xe_sizer.profiles.server import ServerProfile
     from xe_sizer.result.serving import ServeResult
-    from xe_sizer.result.studies import Comparison, PlanResult, Scaling, Sensitivity, SweepResult
+    from xe_sizer.result.studies import Comparison, ModelTable, PlanResult, Scaling, Sensitivity, SweepResult
     from xe_sizer.result.training import Result
     from xe_sizer.scenario.schema import scenario_json_schema
     from xe_sizer.software.engine import Engine
@@ -417,5 +418,6 @@ def _schema(kind: str) -> dict[str, Any]:
     software = {"stack": Stack, "optimizer": Optimizer, "quantiser": Quantiser, "engine": Engine}
     kinds = {**hardware, "model": ModelProfile, "dataset": DatasetProfile, **software}
     answers = {"plan": PlanResult, "comparison": Comparison, "sensitivity": Sensitivity, "scaling": Scaling}
+    answers["models"] = ModelTable
     types = {**kinds, **answers, "result": Result, "sweep": SweepResult, "serve-result": ServeResult}
     return json_schema(types[kind])

@@ -285,6 +285,50 @@ class Scaling(Answer, frozen=True, kw_only=True):
         return bool(self.points)
 
 
+# `models`.
+
+
+class ModelRow(msgspec.Struct, frozen=True):
+    """A model that fits: at the context that was asked for, and the longest that it takes.
+
+    tokens_per_s : of training on all GPUs, or of one request; weights : of a service; layout : of a job
+    """
+
+    name: str
+    parameters: float
+    context: int
+    peak_bytes: float
+    usable_bytes: float
+    fit_probability: float
+    tokens_per_s: float
+    weights: str | None = None
+    layout: Layout | None = None
+
+
+class ModelTable(Answer, frozen=True, kw_only=True):
+    """Models that likely fit, the largest first.
+
+    too_large : how many do not, of which smallest_too_large has the fewest parameters
+    not_possible : how many cannot be asked, as the job is none of theirs
+    """
+
+    question: ClassVar[str] = "models"
+
+    serving: bool
+    gpu: str
+    gpus: int
+    job: str
+    context: int
+    rows: tuple[ModelRow, ...]
+    too_large: int = 0
+    smallest_too_large: str = ""
+    not_possible: int = 0
+
+    @property
+    def ok(self) -> bool:
+        return bool(self.rows)
+
+
 # `plan --grid`.
 
 

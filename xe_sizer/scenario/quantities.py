@@ -117,7 +117,7 @@ def _value(value: str | bool, key: str, base: Any, metas: tuple[msgspec.Meta, ..
     if isinstance(value, str) and get_origin(base) is tuple and base_of(get_args(base)[0])[0] is str:
         return [part.strip() for part in value.split(",")]
     if isinstance(value, str) and base in (int, float):
-        return _quantity(value, key, base, share=any(1 in (meta.le, meta.lt) for meta in metas))
+        return quantity(value, key, base, share=any(1 in (meta.le, meta.lt) for meta in metas))
     return value
 
 
@@ -135,7 +135,7 @@ def _plain(word: str) -> str:
     return re.sub(r"[\s_-]+", "", word.lower())
 
 
-def _quantity(text: str, key: str, base: type, *, share: bool) -> object:
+def quantity(text: str, key: str, base: type, *, share: bool) -> object:
     """The number in the unit of a key that a text with a unit says; the text itself where it says none.
 
     share : the key is a share, of which percent are written too

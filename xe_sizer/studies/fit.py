@@ -67,7 +67,7 @@ def fit(
         return is_likely(size(place), least)
 
     places = range(len(sought.values))
-    found = _last(suffices, len(places)) if question != "model" else next(filter(suffices, reversed(places)), None)
+    found = last_place(suffices, len(places)) if question != "model" else next(filter(suffices, reversed(places)), None)
     if found is None:
         raise InputError(_none_fits(question, sought.values, size(0), scenario))
     largest, more = size(found), size(found + 1) if found + 1 < len(places) else None
@@ -77,10 +77,10 @@ def fit(
     told = Fit(
         question=question,
         value=sought.values[found],
-        probability=_chance(largest),
+        probability=chance_of(largest),
         next_value=None if more is None else sought.values[found + 1],
-        next_peak_bytes=None if over is None else round(over.peak_bytes),
-        next_probability=None if over is None else _chance(over),
+        next_peak_bytes=None if over is None else float(round(over.peak_bytes)),
+        next_probability=None if over is None else chance_of(over),
         bound=sought.bound if more is None else "memory" if over is not None else "layout",
     )
     return replace(result, fit=told)
@@ -88,14 +88,15 @@ def fit(
 
 def is_likely(sized: TrainingEstimate | InputError, least: float) -> bool:
     """Whether a job fits with a probability; a host of which nobody knows how much it has does not stand in its way."""
-    return not isinstance(sized, InputError) and sized.fits and _chance(sized) >= least
+    return not isinstance(sized, InputError) and sized.fits and chance_of(sized) >= least
 
 
-def _chance(sized: TrainingEstimate) -> float:
+def chance_of(sized: TrainingEstimate) -> float:
+    """That the card suffices, and a host of which it is known how much memory it has [-]."""
     return sized.known_chance(sized.resolved.job.lengths_assumed)
 
 
-def _last(holds: Callable[[int], bool], count: int) -> int | None:
+def last_place(holds: Callable[[int], bool], count: int) -> int | None:
     """The last place at which something holds that holds up to some place, by doubling and halving; None: nowhere."""
     if not count or not holds(0):
         return None

@@ -1,0 +1,159 @@
+"""What fits a card: every model of the catalogue, with how fast it runs and how long a context it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from xe_sizer.errors import InputError, attempt
+from xe_sizer.graph.weights import count_parameters
+from xe_sizer.result.common import LIKELY, SCHEMA_VERSION
+from xe_sizer.result.studies import ModelRow, ModelTable
+from xe_sizer.scenario.read import changed
+from xe_sizer.studies.estimate import job_wing, serving_wing
+from xe_sizer.studies.fit import chance_of, is_likely, last_place, models_by_size
+from xe_sizer.training.summary import build_layout
+
+if TYPE_CHECKING:
+    from xe_sizer.graph.model import ModelShape
+    from xe_sizer.profiles.catalogue import Registry
+    from xe_sizer.scenario.scenario import Scenario
+    from xe_sizer.serving.estimate import ServingEstimate
+    from xe_sizer.training.estimate import TrainingEstimate
+
+WEIGHTS = ("bf16", "fp8", "int8", "int4")  # chosen: formats of weights that are tried, the widest first
+ANSWER_TOKENS = 256  # chosen: of a request, the rest of its context is the prompt
+SHORTEST = 512
+GLOBAL_BATCH = 16  # chosen, where nobody gives one
+
+
+def models(scenario: Scenario, registry: Registry, context: int, serving: bool = False, part: str = "") -> ModelTable:
+    """Every model that likely fits, the largest first, and how many do not.
+
+    scenario : of a model that takes the job, on a number of GPUs
+    context : tokens of a sequence, or of a prompt with its answer
+    serving : one request at a time, in the widest format of WEIGHTS that fits unless one is given
+    part : of the names of models
+
+    Raises
+    ------
+    InputError : what is wrong with the scenario but for its model
+    """
+    (serving_wing() if serving else job_wing(scenario)).resolve(scenario, registry)
+    rows: list[ModelRow] = []
+    first_over, over, impossible = "", 0, 0
+    for name in models_by_size():
+        if part not in name:
+            continue
+        model = registry.model(name)
+        tokens = min(context, model.max_positions or context)
+        make = _served if serving else _trained
+        row = make(scenario, registry, name, model, tokens)
+        if isinstance(row, ModelRow):
+            rows.append(row)
+        elif row is None:
+            first_over, over = first_over or name, over + 1
+        else:
+            impossible += 1
+    return ModelTable(
+        schema_version=SCHEMA_VERSION,
+        serving=serving,
+        gpu=scenario.values.gpu or scenario.values.server or "",
+        gpus=scenario.values.gpus or 1,
+        job="inference" if serving else scenario.values.job or "sft",
+        context=context,
+        rows=tuple(reversed(rows)),
+        too_large=over,
+        smallest_too_large=first_over,
+        not_possible=impossible,
+    )
+
+
+def _trained(
+    scenario: Scenario, registry: Registry, name: str, model: ModelShape, tokens: int
+) -> ModelRow | InputError | None:
+    """The row of a job; None where it does not fit."""
+    usual = {"train.global_batch": GLOBAL_BATCH, "train.steps": 1}
+    given = {key: value for key, value in usual.items() if key not in scenario.origin}
+
+    def size(context: int) -> TrainingEstimate | InputError:
+        keys = {**given, "model": name, "train.seq_len": context, "train.padding": "packed"}
+        asked = attempt(changed, scenario, keys)
+        if isinstance(asked, InputError):
+            return asked
+        wing = job_wing(asked)
+        resolved = attempt(wing.resolve, asked, registry)
+        return resolved if isinstance(resolved, InputError) else attempt(wing.size, resolved)
+
+    sized = size(tokens)
+    least = max(scenario.values.limits.confidence or 0.0, LIKELY)
+    if isinstance(sized, InputError) or not is_likely(sized, least):
+        return sized if isinstance(sized, InputError) else None
+    longer = [one for one in _contexts(model.max_positions or tokens) if one > tokens]
+    last = last_place(lambda place: is_likely(size(longer[place]), least), len(longer))
+    return ModelRow(
+        name=name,
+        parameters=float(count_parameters(model).total),
+        context=tokens if last is None else longer[last],
+        peak_bytes=float(round(sized.peak_bytes)),
+        usable_bytes=float(round(sized.usable_bytes)),
+        fit_probability=round(chance_of(sized), 4),
+        tokens_per_s=sized.tokens_per_s,
+        layout=build_layout(sized.layouts),
+    )
+
+
+def _served(
+    scenario: Scenario, registry: Registry, name: str, model: ModelShape, tokens: int
+) -> ModelRow | InputError | None:
+    """The row of a service of one request at a time; None where it does not fit."""
+    wing = serving_wing()
+    load = {"serve.concurrency": 1, "serve.input_tokens": max(tokens - ANSWER_TOKENS, 1)}
+    load |= {"serve.output_tokens": min(ANSWER_TOKENS, tokens)}
+    stated = scenario.values.serve.weights
+
+    def size(**more: object) -> ServingEstimate | InputError:
+        keys = {"model": name, **load, **{f"serve.{key}": value for key, value in more.items()}}
+        asked = attempt(changed, scenario, keys)
+        resolved = asked if isinstance(asked, InputError) else attempt(wing.resolve, asked, registry)
+        return resolved if isinstance(resolved, InputError) else attempt(wing.size, resolved)
+
+    refused: InputError | None = None
+    possible = False
+    for weights in (stated,) if stated else WEIGHTS:
+        sized = size(weights=weights)
+        if isinstance(sized, InputError):
+            refused = sized
+            continue
+        possible = True
+        if not sized.roomy:
+            continue
+        needed_bytes = sized.usable_bytes - sized.headroom_bytes
+        if not sized.grows:  # an engine takes all that is left for its pool
+            needed_bytes -= sized.pool_bytes - sized.request_bytes
+        longest = size(weights=weights, fit="context", input_tokens=None)
+        most = tokens
+        if not isinstance(longest, InputError):
+            found = wing.summarise(longest, False).fit
+            most = max(tokens, found.tokens) if found else tokens
+        return ModelRow(
+            name=name,
+            parameters=float(count_parameters(model).total),
+            context=most,
+            peak_bytes=float(round(needed_bytes)),
+            usable_bytes=float(round(sized.usable_bytes)),
+            fit_probability=round(sized.fit_probability, 4),
+            tokens_per_s=1.0 / sized.tpot_s,
+            weights=weights,
+        )
+    return refused if not possible else None
+
+
+def _contexts(most: int) -> Iterator[int]:
+    """Contexts that are asked about beyond a given one: powers of two, and half-way between them."""
+    size = SHORTEST
+    while size <= most:
+        yield size
+        if size * 3 // 2 <= most:
+            yield size * 3 // 2
+        size *= 2
