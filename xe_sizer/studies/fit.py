@@ -113,7 +113,7 @@ def last_place(holds: Callable[[int], bool], count: int) -> int | None:
 def _sought(question: FitQuestion, scenario: Scenario, resolved: Any) -> Sought:
     job = resolved.job
     if question == "context":
-        most = job.model.max_positions or FARTHEST_TOKENS
+        most = job.model.learned_positions or FARTHEST_TOKENS  # others go on beyond what they were trained for
         tokens = [*range(TOKENS, most + 1, TOKENS)] or [most]
         return Sought(lambda value: {"train.seq_len": value, "train.padding": "packed"}, tokens, "positions")
     if question == "micro-batch":
@@ -127,7 +127,7 @@ def _sought(question: FitQuestion, scenario: Scenario, resolved: Any) -> Sought:
     return Sought(lambda value: {"model": value}, models_by_size(), "catalogue")
 
 
-FARTHEST_TOKENS = 2**20  # where a model does not say how many positions it has
+FARTHEST_TOKENS = 2**24
 MOST_MICRO_BATCHES = 4096
 
 
