@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, cast, get_args
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, cast, get_args
 
 import typer
 
 from xe_sizer.cli.command import Invocation, answering
 from xe_sizer.cli.options import TRAINING, ScenarioArgument
-from xe_sizer.cli.output import check_choice
+from xe_sizer.cli.output import check_choice, write_stderr, write_texts
 from xe_sizer.cli.text import TextCommand
 from xe_sizer.report.document import OPERATORS
 from xe_sizer.result.training import FitQuestion
+
+if TYPE_CHECKING:
+    from xe_sizer.result.training import Result
 
 app = typer.Typer(add_completion=False)
 _HELP = """Size one job: does it fit, on how many GPUs, how long does it take, and why?
@@ -35,19 +39,43 @@ FitOption = Annotated[
 ]
 
 
+TimelineOption = Annotated[
+    str | None,
+    typer.Option("--timeline", metavar="FILE.json", help="Also write the step as a trace, which Perfetto opens."),
+]
+
+
 @app.command("estimate", cls=TextCommand, help=_HELP)
 @answering(TRAINING, without=())
 def estimate_command(
-    *, scenario: ScenarioArgument = None, fit: FitOption = None, flags: Mapping[str, object], how: Invocation
+    *,
+    scenario: ScenarioArgument = None,
+    fit: FitOption = None,
+    timeline: TimelineOption = None,
+    flags: Mapping[str, object],
+    how: Invocation,
 ) -> int:
     question = None if fit is None else cast("FitQuestion", check_choice("--fit", fit, get_args(FitQuestion)))
     asked = how.scenario(TRAINING, scenario, flags)
     operators = OPERATORS in how.topics
-    if question is not None:
+    if question is None:
+        from xe_sizer.studies.estimate import estimate
+
+        result = estimate(asked, how.registry, operators=operators)
+    else:
         from xe_sizer.studies.fit import fit as largest
 
-        return how.write(largest(asked, question, how.registry, operators=operators), about=scenario)
+        result = largest(asked, question, how.registry, operators=operators)
+    if timeline is not None:
+        write_timeline(result, timeline)
+    return how.write(result, about=scenario)
 
-    from xe_sizer.studies.estimate import estimate
 
-    return how.write(estimate(asked, how.registry, operators=operators), about=scenario)
+def write_timeline(result: Result, name: str) -> None:
+    """The step as a trace; nothing where it does not fit. Raises InputError: it cannot be written."""
+    if not result.verdict.fits:
+        write_stderr("note: --timeline: the job does not fit, so there is no step to draw")
+        return
+    from xe_sizer.report.trace import step_trace
+
+    write_texts([(Path(name), step_trace(result))])
