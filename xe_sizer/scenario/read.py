@@ -181,6 +181,9 @@ def _merge(
     }
     _overlay(merged, origin, typed, "flag")
     locate = _Places(document, origin, caller)
+    if merged.get("gpu") == AUTO:
+        with collecting(problems):
+            _put_installed(merged, origin, partial(locate, ("gpu",)))
     plain, read_as, with_unit = as_meant(merged, ScenarioFile, locate, problems)
     merged_as = partial(
         Scenario, origin=MappingProxyType(origin), locate=locate, path=document.path if document else None, flags=flags,
@@ -199,6 +202,26 @@ def _merge(
     values = convert_what_is_right(plain, ScenarioFile, locate)
     invalid_keys = frozenset(key for key in _given_keys(merged) if _at(values, key) is None)
     raise BadScenarioError(sorted(problems, key=file_order), merged_as(values=values, invalid_keys=invalid_keys))
+
+
+AUTO = "auto"
+
+
+def _put_installed(merged: dict[str, Any], origin: dict[str, str], where: Callable[[], Location]) -> None:
+    """The accelerator of this machine in the place of `auto`, and how many there are where nobody says a number.
+
+    Raises InputError: there is none that its maker's tool finds
+    """
+    from xe_sizer.profiles.installed import TOOLS, installed_accelerators
+
+    found = installed_accelerators()
+    if found is None:
+        asked = " and ".join(command[0] for command, _ in TOOLS)
+        hint = "name one, for example h100-sxm-80gb"
+        raise InputError(Problem(f"no accelerator found on this machine: asked {asked}", where(), hint))
+    merged["gpu"], count = found
+    if not {"gpus", "nodes"} & origin.keys():
+        merged["gpus"], origin["gpus"] = count, origin["gpu"]
 
 
 def _at(values: object, key: str) -> object:

@@ -887,7 +887,10 @@ class ScenarioFile(Section, frozen=True):
         about("Model: a profile name or path, or a Hugging Face config.json; in a file also its shape", both=True),
     ]
     server: Annotated[Name | None, about("Server profile; instead of gpu", panel="Hardware", both=True)] = None
-    gpu: Annotated[Name | None, about("Accelerator profile; instead of server", panel="Hardware", both=True)] = None
+    gpu: Annotated[
+        Name | None,
+        about("Accelerator profile, or auto: that of this machine; instead of server", panel="Hardware", both=True),
+    ] = None
     gpus: Annotated[Degree | None, about("Number of GPUs; searched for if omitted", panel="Hardware", both=True)] = None
     nodes: Annotated[Degree | None, about("Number of servers", panel="Hardware", both=True)] = None
     host_memory_gib: Annotated[
