@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from xe_sizer.profiles.yaml_reader import load_yaml
 from xe_sizer.result.check import Checked, Skipped, answered, check_result, refused
 from xe_sizer.scenario.scenario import Scenario
 from xe_sizer.scenario.schema import EXTENDS, ScenarioFile
-from xe_sizer.studies.estimate import answer_on_cores
+from xe_sizer.studies.estimate import answer_all
 
 if TYPE_CHECKING:
     from xe_sizer.profiles.catalogue import Registry
@@ -153,6 +154,23 @@ def check(names: Sequence[str], gate: Gate, registry: Registry, *, details: bool
     seen = [_checked(file, held, answers, gate) for file, held in read]
     checked = [one for one in seen if isinstance(one, Checked)] or [_nothing(", ".join(names), gate)]
     return check_result(tuple(checked), tuple(one for one in seen if isinstance(one, Skipped)))
+
+
+def answer_on_cores(
+    scenarios: Sequence[Scenario], registry: Registry, details: bool, jobs: int
+) -> list[Result | ServeResult | InputError]:
+    """`answer_all` in so many processes, each with scenarios that follow one another; the answers are the same.
+
+    Raises InputError: joblib is not installed
+    """
+    if jobs == 1 or len(scenarios) < 2:
+        return answer_all(scenarios, registry, details)
+    from xe_sizer.studies.sweep import on_cores
+
+    size = -(-len(scenarios) // jobs)
+    shares = [scenarios[start : start + size] for start in range(0, len(scenarios), size)]
+    answers = on_cores(partial(answer_all, registry=registry, details=details), shares, jobs)
+    return [one for share in answers for one in share]
 
 
 def _read(path: Path, named: bool, gate: Gate) -> Scenario | InputError | Checked | Skipped | None:

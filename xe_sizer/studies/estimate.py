@@ -6,7 +6,7 @@ A wing is imported when it is asked: most questions have no part of the others.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache, partial
+from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from msgspec.structs import replace
@@ -191,23 +191,6 @@ def answer_all(
             else:
                 answers[place] = attempt(wing.conclude, estimate, registry, details)
     return [answer for answer in answers if answer is not None]
-
-
-def answer_on_cores(
-    scenarios: Sequence[Scenario], registry: Registry, details: bool, jobs: int
-) -> list[Result | ServeResult | InputError]:
-    """`answer_all` in so many processes, each with scenarios that follow one another; the answers are the same.
-
-    Raises InputError: joblib is not installed
-    """
-    if jobs == 1 or len(scenarios) < 2:
-        return answer_all(scenarios, registry, details)
-    from xe_sizer.studies.sweep import on_cores
-
-    size = -(-len(scenarios) // jobs)
-    shares = [scenarios[start : start + size] for start in range(0, len(scenarios), size)]
-    answers = on_cores(partial(answer_all, registry=registry, details=details), shares, jobs)
-    return [one for share in answers for one in share]
 
 
 def _one_by_one(size: Callable[[Any], E]) -> Callable[[Sequence[Any]], list[E | InputError]]:

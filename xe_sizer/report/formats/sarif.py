@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from xe_sizer.report.document import TOOL
 from xe_sizer.report.format import clean
+from xe_sizer.version import __version__
 
 if TYPE_CHECKING:
     from xe_sizer.report.document import Finding, Options, Remark
@@ -22,8 +23,6 @@ _NO_ID = re.compile(r"[^a-z0-9]+")
 
 def render(findings: Iterable[Finding], options: Options) -> str:
     """Source: OASIS, Static Analysis Results Interchange Format 2.1.0, sections 3.13, 3.18 and 3.27."""
-    from xe_sizer import __version__
-
     remarks = [remark for finding in findings for remark in finding.remarks if remark.level != "notice"]
     results = [_result(remark, options) for remark in remarks]
     rules = {result["ruleId"]: remark.title for result, remark in zip(results, remarks, strict=True)}
