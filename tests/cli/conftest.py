@@ -46,7 +46,7 @@ class Estimator:
 def estimator(monkeypatch: pytest.MonkeyPatch) -> Estimator:
     fake = Estimator()
     monkeypatch.setattr("xe_sizer.studies.estimate.estimate", fake)
-    monkeypatch.setattr("xe_sizer.studies.estimate.answer_all", fake.to_all)
+    monkeypatch.setattr("xe_sizer.studies.check.answer_all", fake.to_all)
     return fake
 
 
