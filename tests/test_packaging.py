@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+import xe_sizer.training.jobs  # noqa: F401  the names of jobs
 from xe_sizer import __version__
 from xe_sizer.profiles.catalogue import Registry
 from xe_sizer.result.serving import ServeResult
