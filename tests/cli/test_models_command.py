@@ -25,7 +25,7 @@ def table(cli: Cli, *options: str) -> dict[str, Any]:
 def test_training_rows_are_what_estimate_says_of_each(cli: Cli) -> None:
     found = table(cli, "--part", "llama-3.", "--context", "4k")
     jsonschema.validate(found, json.loads(cli("profiles", "schema", "models").out))
-    assert (found["gpus"], found["job"], found["context"]) == (1, "qlora", 4096)
+    assert (found["gpus"], found["job"], found["context"]) == (1, "QLoRA", 4096)
     sizes = [row["parameters"] for row in found["rows"]]
     assert sizes == sorted(sizes, reverse=True)
     row = next(row for row in found["rows"] if row["name"] == "llama-3.1-8b")
@@ -55,7 +55,7 @@ def test_services_have_the_widest_format_that_fits(cli: Cli) -> None:
 def test_no_row_is_a_no(cli: Cli) -> None:
     ran = cli("models", "--gpu", "l4", "--part", "llama-3.1-405b")
     assert ran.code == 1
-    assert ran.out.startswith("DOES NOT FIT  no model for qlora on 1 x l4 at 4,096 tokens")
+    assert ran.out.startswith("DOES NOT FIT  no model for QLoRA on 1 x l4 at 4,096 tokens")
     assert "1 model likely do" in ran.out
 
 

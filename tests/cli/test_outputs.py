@@ -76,7 +76,7 @@ def test_a_file_that_is_named_twice_is_refused(cli: Cli, estimator: Estimator, n
 def test_an_ending_that_no_format_has_is_refused(cli: Cli, estimator: Estimator) -> None:
     ran = cli(*JOB, "-o", "a.json", "-o", "a.pdf")
     assert (ran.code, estimator.given) == (2, [])
-    assert ".csv, .htm, .html, .json, .markdown, .md, .txt, .xml" in ran.err
+    assert ".csv, .htm, .html, .json, .markdown, .md, .sarif, .txt, .xml" in ran.err
     assert list(Path().iterdir()) == []
 
 

@@ -34,7 +34,6 @@ from xe_sizer.cli.options import (
 from xe_sizer.cli.output import Output, check_choice, one_line, output_from, write_stderr
 from xe_sizer.errors import EXIT_DOES_NOT_FIT, EXIT_OK, InputError, Location, Problem
 from xe_sizer.immutable import Immutable
-from xe_sizer.interop.files import scenario_reader
 from xe_sizer.profiles.catalogue import Registry
 from xe_sizer.profiles.hub import asked_hub
 from xe_sizer.profiles.text import parse_scalar
@@ -47,6 +46,7 @@ from xe_sizer.scenario.scenario import Scenario, serves
 
 if TYPE_CHECKING:
     from xe_sizer.interop.read import Imported
+    from xe_sizer.profiles.yaml_reader import Document
 
 # Files of other tools where a scenario is expected: what is said of them.
 
@@ -241,9 +241,8 @@ def given_scenario(
     if asking and path is None and not flagged and not any(variable_name(key) in environment for key in asking.options):
         raise InputError(Problem(asking.nothing, hint=asking.hint))
     values, problems = _values(flags)
-    told = _say_briefly if (asking is None if brief is None else brief) else _say_all
     try:
-        scenario = read_scenario(path, values, environment, scenario_reader(values, told))
+        scenario = read_scenario(path, values, environment, _reader(values, asking is None if brief is None else brief))
     except BadScenarioError as error:
         problems += error.problems
         scenario = error.rest
@@ -257,6 +256,17 @@ def given_scenario(
         raise InputError(with_further_problems(problems, rest, registry, serving))
     _say_read(scenario)
     return scenario
+
+
+def _reader(values: Mapping[str, object], brief: bool) -> Callable[[Path], Document]:
+    """What reads a scenario file or one of another tool; the part for these is imported where there is a file."""
+
+    def read(path: Path) -> Document:
+        from xe_sizer.interop.files import scenario_reader
+
+        return scenario_reader(values, _say_briefly if brief else _say_all)(path)
+
+    return read
 
 
 def answer_to(scenario: Scenario, registry: Registry, *, details: bool = False) -> Sized:

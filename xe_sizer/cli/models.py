@@ -11,6 +11,7 @@ from xe_sizer.cli.command import Invocation, answering
 from xe_sizer.cli.options import SERVING, TRAINING
 from xe_sizer.cli.text import TextCommand
 from xe_sizer.errors import InputError, Location, Problem, attempt
+from xe_sizer.profiles.finder import BUILT_IN
 from xe_sizer.scenario.quantities import quantity
 
 app = typer.Typer(add_completion=False)
@@ -25,13 +26,14 @@ Examples:
   xe-sizer models --gpu rtx-4090 --job lora --context 8k
   xe-sizer models --gpu rtx-4090 --serve --part qwen
 """
-ANY = "llama-3.2-1b"  # a scenario names a model; each of them takes its place
 CONTEXT = "4096"
 GpuOption = Annotated[str | None, typer.Option("--gpu", metavar="NAME", help="Accelerator profile; or name a server.")]
 ServerOption = Annotated[str | None, typer.Option("--server", metavar="NAME", help="Server profile; all of its GPUs.")]
 GpusOption = Annotated[str | None, typer.Option("--gpus", metavar="N", help="Number of GPUs. Default: 1.")]
 ContextOption = Annotated[str, typer.Option("--context", metavar="TOKENS", help="Tokens of a sequence, e.g. 8k.")]
-JobOption = Annotated[str, typer.Option("--job", metavar="JOB", help="Training method, e.g. sft or lora.")]
+JobOption = Annotated[
+    str | None, typer.Option("--job", metavar="JOB", help="Training method. Default: the one that needs least.")
+]
 StackOption = Annotated[str | None, typer.Option("--stack", metavar="NAME", help="Training framework, e.g. unsloth.")]
 ServeOption = Annotated[bool, typer.Option("--serve", help="Inference in place of training.")]
 EngineOption = Annotated[str | None, typer.Option("--engine", metavar="NAME", help="Inference engine, e.g. llama.cpp.")]
@@ -52,7 +54,7 @@ def models_command(
     server: ServerOption = None,
     gpus: GpusOption = None,
     context: ContextOption = CONTEXT,
-    job: JobOption = "qlora",
+    job: JobOption = None,
     stack: StackOption = None,
     serve: ServeOption = False,
     engine: EngineOption = None,
@@ -61,22 +63,28 @@ def models_command(
     confidence: ConfidenceOption = None,
     how: Invocation,
 ) -> int:
+    from xe_sizer.studies.models import lightest_job, models
+
     if gpu is None and server is None:
         raise InputError(Problem("name a GPU or a server", Location("--gpu"), "for example --gpu rtx-4090"))
     of_service = {"--engine": engine, "--weights": weights}
     told = [option for option, value in of_service.items() if value is not None]
     if told and not serve:
         raise InputError([Problem("is for inference", Location(option), "add --serve") for option in told])
-    flags: dict[str, object] = {"model": ANY, "gpu": gpu, "server": server, "limits.confidence": confidence}
+    # A scenario names a model; each of the catalogue takes the place of this one.
+    flags: dict[str, object] = {
+        "model": BUILT_IN.names("model")[0],
+        "gpu": gpu,
+        "server": server,
+        "limits.confidence": confidence,
+    }
     tokens = _tokens(context)
     flags["gpus"] = gpus if gpus is not None or server is not None else "1"
     if serve:
         flags |= {"serve.engine": engine, "serve.weights": weights}
     else:
-        flags |= {"job": job, "stack": stack}
+        flags |= {"job": job or lightest_job(), "stack": stack}
     asked = how.scenario(SERVING if serve else TRAINING, None, flags)
-
-    from xe_sizer.studies.models import models
 
     return how.write(models(asked, how.registry, tokens, serving=serve, part=part.lower()))
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from xe_sizer.errors import InputError, attempt
+from xe_sizer.errors import InputError, Location, Problem, attempt
 from xe_sizer.graph.weights import count_parameters
+from xe_sizer.laws.device import BF16, FP8, INT4, INT8
 from xe_sizer.result.common import LIKELY, SCHEMA_VERSION
 from xe_sizer.result.studies import ModelRow, ModelTable
 from xe_sizer.scenario.read import changed
+from xe_sizer.scenario.schema import INFERENCE
 from xe_sizer.studies.estimate import job_wing, serving_wing
 from xe_sizer.studies.fit import chance_of, is_likely, last_place, models_by_size
+from xe_sizer.training.methods import METHODS
 from xe_sizer.training.summary import build_layout
 
 if TYPE_CHECKING:
@@ -21,27 +24,34 @@ if TYPE_CHECKING:
     from xe_sizer.serving.estimate import ServingEstimate
     from xe_sizer.training.estimate import TrainingEstimate
 
-WEIGHTS = ("bf16", "fp8", "int8", "int4")  # chosen: formats of weights that are tried, the widest first
+WEIGHTS = (BF16, FP8, INT8, INT4)  # chosen: formats of weights that are tried, the widest first
 ANSWER_TOKENS = 256  # chosen: of a request, the rest of its context is the prompt
 SHORTEST = 512
 GLOBAL_BATCH = 16  # chosen, where nobody gives one
 
 
+def lightest_job() -> str:
+    """The method that may do with least in the place of what a scenario without a job means."""
+    method = next(kind for kind in METHODS.values() if kind.default)
+    while method.lighter:
+        method = METHODS[method.lighter]
+    return method.name
+
+
 def models(scenario: Scenario, registry: Registry, context: int, serving: bool = False, part: str = "") -> ModelTable:
     """Every model that likely fits, the largest first, and how many do not.
 
-    scenario : of a model that takes the job, on a number of GPUs
+    scenario : of any model, on a number of GPUs
     context : tokens of a sequence, or of a prompt with its answer
     serving : one request at a time, in the widest format of WEIGHTS that fits unless one is given
     part : of the names of models
 
     Raises
     ------
-    InputError : what is wrong with the scenario but for its model
+    InputError : what is wrong with the first of them, where none can be sized; no model has that name
     """
-    (serving_wing() if serving else job_wing(scenario)).resolve(scenario, registry)
     rows: list[ModelRow] = []
-    first_over, over, impossible = "", 0, 0
+    first_over, over, refused = "", 0, list[InputError]()
     for name in models_by_size():
         if part not in name:
             continue
@@ -54,18 +64,20 @@ def models(scenario: Scenario, registry: Registry, context: int, serving: bool =
         elif row is None:
             first_over, over = first_over or name, over + 1
         else:
-            impossible += 1
+            refused.append(row)
+    if not rows and not over:
+        raise refused[0] if refused else InputError(Problem(f"no model has '{part}' in its name", Location("--part")))
     return ModelTable(
         schema_version=SCHEMA_VERSION,
         serving=serving,
         gpu=scenario.values.gpu or scenario.values.server or "",
         gpus=scenario.values.gpus or 1,
-        job="inference" if serving else scenario.values.job or "sft",
+        job=INFERENCE if serving else METHODS[scenario.values.job or lightest_job()].label,
         context=context,
         rows=tuple(reversed(rows)),
         too_large=over,
         smallest_too_large=first_over,
-        not_possible=impossible,
+        not_possible=len(refused),
     )
 
 
