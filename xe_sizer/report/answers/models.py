@@ -37,7 +37,8 @@ def document(result: ModelTable, options: Options) -> Document:
     if not result.rows:
         return Document("DOES NOT FIT", False, _headline(result), (), tuple(_left_out(result)))
     what = "of one request at a time" if result.serving else "of training"
-    note = f"memory and tokens per second {what} at {result.context:,} tokens; longest context: one sequence at a time"
+    at = f"at {result.context:,} tokens, or all that a model takes"
+    note = f"memory and tokens per second {what} {at}; longest context: one sequence at a time"
     table = Table("Models that fit", columns, rows, shares, note=note, bars="memory of a GPU")
     return Document("FITS", True, _headline(result), (), (table, *_left_out(result)))
 
