@@ -64,7 +64,7 @@ def test_what_ends_the_search_beside_memory() -> None:
 def test_the_largest_model_fits_and_none_that_is_larger_does() -> None:
     told = found("model").fit
     assert told is not None
-    names = models_by_size()
+    names = models_by_size(REGISTRY)
     assert alone("model", told.value).verdict.memory == "fits"
     above = names[names.index(str(told.value)) + 1]
     assert told.next_value == above

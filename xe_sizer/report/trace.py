@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from xe_sizer.immutable import Immutable
@@ -73,12 +73,13 @@ def _spans(result: Result) -> Iterator[Span]:
     """Everything that the stages do, with their waits."""
     seconds = {part.name: part.seconds for part in result.time.components}
     if result.iteration is not None:
-        yield from _in_a_row(result, tuple(seconds), 0.0, 0)
+        yield from _in_a_row(seconds, tuple(seconds), 0.0, 0)
         return
     stages = range(result.layout.pp)
     within = [name for name in seconds if name not in AFTER]
     pipeline_s = sum(seconds[name] for name in within)
-    passes = _scheduled(result, seconds)
+    parts = {backward: _weights(backward, seconds) for backward in (False, True)}
+    passes = _scheduled(result, parts)
     last_s = max((start + length for done in passes for _, start, length in done), default=0.0)
     stretch = pipeline_s / last_s if last_s else 1.0
     for stage in stages:
@@ -87,25 +88,23 @@ def _spans(result: Result) -> Iterator[Span]:
             start_s, length_s = start * stretch, length * stretch
             if start_s > at * (1.0 + 1e-9):
                 yield Span(stage, COMPUTE, WAITING, at, start_s - at)
-            yield from _parts_of(one, stage, seconds, start_s, length_s)
+            yield from _parts_of(one, stage, parts[one.backward], start_s, length_s)
             at = start_s + length_s
         if pipeline_s > at * (1.0 + 1e-9):
             yield Span(stage, COMPUTE, WAITING, at, pipeline_s - at)
-        yield from _in_a_row(result, tuple(AFTER), pipeline_s, stage)
+        yield from _in_a_row(seconds, tuple(AFTER), pipeline_s, stage)
 
 
-def _in_a_row(result: Result, names: Sequence[str], start_s: float, stage: int) -> Iterator[Span]:
+def _in_a_row(seconds: Mapping[str, float], names: Sequence[str], start_s: float, stage: int) -> Iterator[Span]:
     """Parts of the step one after the other."""
-    seconds = {part.name: part.seconds for part in result.time.components}
     for name in names:
         if seconds.get(name):
             yield Span(stage, AFTER.get(name, COMPUTE), name, start_s, seconds[name])
             start_s += seconds[name]
 
 
-def _parts_of(one: Pass, stage: int, seconds: dict[str, float], start_s: float, length_s: float) -> Iterator[Span]:
+def _parts_of(one: Pass, stage: int, parts: Mapping[str, float], start_s: float, length_s: float) -> Iterator[Span]:
     """A pass part by part: its compute, then what is exposed of its exchanges."""
-    parts = _weights(one.backward, seconds)
     whole = sum(parts.values())
     for name, weight in parts.items():
         if weight:
@@ -115,7 +114,7 @@ def _parts_of(one: Pass, stage: int, seconds: dict[str, float], start_s: float, 
             start_s += part_s
 
 
-def _weights(backward: bool, seconds: dict[str, float]) -> dict[str, float]:
+def _weights(backward: bool, seconds: Mapping[str, float]) -> dict[str, float]:
     """Seconds of all passes of a kind by part; exchanges and the host go with compute."""
     computes = {name: sum(seconds.get(part, 0.0) for part in names)
                 for name, names in (("forward", FORWARD), ("backward", BACKWARD))}  # fmt: skip
@@ -126,12 +125,12 @@ def _weights(backward: bool, seconds: dict[str, float]) -> dict[str, float]:
     return parts | {name: share * seconds[name] for name in (*EXCHANGES, HOST) if seconds.get(name)}
 
 
-def _scheduled(result: Result, seconds: dict[str, float]) -> list[list[tuple[Pass, float, float]]]:
+def _scheduled(result: Result, parts: Mapping[bool, Mapping[str, float]]) -> list[list[tuple[Pass, float, float]]]:
     """Passes of each stage with start and length [s], each as early as its order and what it needs allow."""
     stages, micro_batches, chunks = result.layout.pp, result.layout.grad_accum, max(result.layout.vpp, 1)
     if micro_batches % stages:
         chunks = 1  # chunks take turns by groups of as many micro-batches as there are stages
-    lengths = [sum(_weights(backward, seconds).values()) / micro_batches / chunks for backward in (False, True)]
+    lengths = [sum(parts[backward].values()) / micro_batches / chunks for backward in (False, True)]
     orders = [_order(result.layout.schedule, stage, stages, micro_batches, chunks) for stage in range(stages)]
     done: list[list[tuple[Pass, float, float]]] = [[] for _ in range(stages)]
     ends: dict[tuple[int, Pass], float] = {}

@@ -108,7 +108,7 @@ class MemoryChance(Immutable, eq=True):
 
     spread : of the logarithm of need over memory, about the centre [-]
     least : share of the runs that turn out otherwise whatever they are said to need [-]
-    widening : factor on either spread where lengths, batch or micro-batch are a guess [-]
+    widening : factor on the spread where lengths, batch or micro-batch are a guess [-]
     centre : need over memory at which one run in two ends [-]
     """
 

@@ -5,7 +5,7 @@ A wing is imported when it is asked: most questions have no part of the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
@@ -16,6 +16,7 @@ from xe_sizer.immutable import Immutable
 from xe_sizer.result.common import TIGHT, with_advice
 from xe_sizer.scenario.limits import Estimate
 from xe_sizer.scenario.provenance import with_further
+from xe_sizer.scenario.read import changed
 from xe_sizer.scenario.scenario import serves
 from xe_sizer.scenario.trials import wanted
 
@@ -169,6 +170,13 @@ def estimate(scenario: Scenario, registry: Registry, details: bool = True, opera
     """
     wing = job_wing(scenario)
     return wing.conclude(wing.size(wing.resolve(scenario, registry)), registry, details, operators)
+
+
+def size_changed(
+    wing: Wing[E, Any], scenario: Scenario, values: Mapping[str, object], registry: Registry
+) -> E | InputError:
+    """The estimate of a scenario with some keys set, or what is wrong with it."""
+    return attempt(lambda: wing.size(wing.resolve(changed(scenario, values), registry)))
 
 
 def answer_all(

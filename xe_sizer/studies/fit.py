@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from xe_sizer.errors import InputError, Problem, attempt
+from xe_sizer.errors import InputError, Problem
 from xe_sizer.graph.weights import count_parameters
 from xe_sizer.immutable import Immutable
 from xe_sizer.profiles.finder import BUILT_IN
-from xe_sizer.result.common import LIKELY
 from xe_sizer.result.training import Fit
 from xe_sizer.scenario.read import changed
-from xe_sizer.studies.estimate import job_wing
+from xe_sizer.studies.estimate import job_wing, size_changed
 
 if TYPE_CHECKING:
     from xe_sizer.profiles.catalogue import Registry
@@ -52,19 +51,16 @@ def fit(
         whole = resolved.job.server.accelerators if scenario.values.server else 1
         scenario = changed(scenario, {"gpus": whole})
         resolved = wing.resolve(scenario, registry)
-    least = max(scenario.values.limits.confidence or 0.0, LIKELY)
-    sought = _sought(question, scenario, resolved)
+    sought = _sought(question, scenario, resolved, registry)
     tried: dict[int, TrainingEstimate | InputError] = {}
 
     def size(place: int) -> TrainingEstimate | InputError:
         if place not in tried:
-            asked = attempt(changed, scenario, sought.keys(sought.values[place]))
-            sized = asked if isinstance(asked, InputError) else attempt(wing.resolve, asked, registry)
-            tried[place] = sized if isinstance(sized, InputError) else attempt(wing.size, sized)
+            tried[place] = size_changed(wing, scenario, sought.keys(sought.values[place]), registry)
         return tried[place]
 
     def suffices(place: int) -> bool:
-        return is_likely(size(place), least)
+        return is_likely(size(place))
 
     places = range(len(sought.values))
     found = last_place(suffices, len(places)) if question != "model" else next(filter(suffices, reversed(places)), None)
@@ -77,23 +73,21 @@ def fit(
     told = Fit(
         question=question,
         value=sought.values[found],
-        probability=chance_of(largest),
+        probability=largest.card_chance,
         next_value=None if more is None else sought.values[found + 1],
         next_peak_bytes=None if over is None else float(round(over.peak_bytes)),
-        next_probability=None if over is None else chance_of(over),
+        next_probability=None if over is None else over.card_chance,
         bound=sought.bound if more is None else "memory" if over is not None else "layout",
     )
     return replace(result, fit=told)
 
 
-def is_likely(sized: TrainingEstimate | InputError, least: float) -> bool:
-    """Whether a job fits with a probability; a host of which nobody knows how much it has does not stand in its way."""
-    return not isinstance(sized, InputError) and sized.fits and chance_of(sized) >= least
+def is_likely(sized: TrainingEstimate | InputError) -> bool:
+    """Whether a job fits as likely as is asked, at least three times in four.
 
-
-def chance_of(sized: TrainingEstimate) -> float:
-    """That the card suffices, and a host of which it is known how much memory it has [-]."""
-    return sized.known_chance(sized.resolved.job.lengths_assumed)
+    A host of which nobody knows how much it has does not stand in its way.
+    """
+    return not isinstance(sized, InputError) and sized.roomy and sized.card_chance >= (sized.confidence or 0.0)
 
 
 def last_place(holds: Callable[[int], bool], count: int) -> int | None:
@@ -110,11 +104,11 @@ def last_place(holds: Callable[[int], bool], count: int) -> int | None:
     return good
 
 
-def _sought(question: FitQuestion, scenario: Scenario, resolved: Any) -> Sought:
+def _sought(question: FitQuestion, scenario: Scenario, resolved: Any, registry: Registry) -> Sought:
     job = resolved.job
     if question == "context":
         most = job.model.learned_positions or FARTHEST_TOKENS  # others go on beyond what they were trained for
-        tokens = [*range(TOKENS, most + 1, TOKENS)] or [most]
+        tokens = range(TOKENS, most + 1, TOKENS) or [most]
         return Sought(lambda value: {"train.seq_len": value, "train.padding": "packed"}, tokens, "positions")
     if question == "micro-batch":
         return Sought(lambda value: {"train.micro_batch": value}, _micro_batches(scenario), "batch")
@@ -124,7 +118,7 @@ def _sought(question: FitQuestion, scenario: Scenario, resolved: Any) -> Sought:
             raise InputError(Problem("only adapters with a rank have one to look for", scenario.locate(("job",)), hint))
         ranks = [1, 2, *range(RANKS, job.model.hidden + 1, RANKS)]
         return Sought(lambda value: {"lora.rank": value}, ranks, "width")
-    return Sought(lambda value: {"model": value}, models_by_size(), "catalogue")
+    return Sought(lambda value: {"model": value}, models_by_size(registry), "catalogue")
 
 
 FARTHEST_TOKENS = 2**24
@@ -137,11 +131,8 @@ def _micro_batches(scenario: Scenario) -> list[int]:
     return [one for one in range(1, (whole or MOST_MICRO_BATCHES) + 1) if whole is None or whole % one == 0]
 
 
-def models_by_size() -> list[str]:
+def models_by_size(registry: Registry) -> list[str]:
     """Models of the catalogue, those of fewer parameters first."""
-    from xe_sizer.profiles.catalogue import Registry
-
-    registry = Registry()
     sizes = {name: count_parameters(registry.model(name)).total for name in BUILT_IN.names("model")}
     return sorted(sizes, key=lambda name: (sizes[name], name))
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from xe_sizer.errors import InputError, Location, Problem, attempt
+from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.graph.weights import count_parameters
 from xe_sizer.laws.device import BF16, FP8, INT4, INT8
-from xe_sizer.result.common import LIKELY, SCHEMA_VERSION
+from xe_sizer.result.common import SCHEMA_VERSION
 from xe_sizer.result.studies import ModelRow, ModelTable
-from xe_sizer.scenario.read import changed
 from xe_sizer.scenario.schema import INFERENCE
-from xe_sizer.studies.estimate import job_wing, serving_wing
-from xe_sizer.studies.fit import chance_of, is_likely, last_place, models_by_size
+from xe_sizer.studies.estimate import job_wing, serving_wing, size_changed
+from xe_sizer.studies.fit import is_likely, last_place, models_by_size
 from xe_sizer.training.methods import METHODS
 from xe_sizer.training.summary import build_layout
 
@@ -52,7 +51,7 @@ def models(scenario: Scenario, registry: Registry, context: int, serving: bool =
     """
     rows: list[ModelRow] = []
     first_over, over, refused = "", 0, list[InputError]()
-    for name in models_by_size():
+    for name in models_by_size(registry):
         if part not in name:
             continue
         model = registry.model(name)
@@ -86,30 +85,26 @@ def _trained(
 ) -> ModelRow | InputError | None:
     """The row of a job; None where it does not fit."""
     usual = {"train.global_batch": GLOBAL_BATCH, "train.steps": 1}
-    given = {key: value for key, value in usual.items() if key not in scenario.origin}
+    given, wing = {key: value for key, value in usual.items() if key not in scenario.origin}, job_wing(scenario)
 
     def size(context: int) -> TrainingEstimate | InputError:
         keys = {**given, "model": name, "train.seq_len": context, "train.padding": "packed"}
-        asked = attempt(changed, scenario, keys)
-        if isinstance(asked, InputError):
-            return asked
-        wing = job_wing(asked)
-        resolved = attempt(wing.resolve, asked, registry)
-        return resolved if isinstance(resolved, InputError) else attempt(wing.size, resolved)
+        return size_changed(wing, scenario, keys, registry)
 
     sized = size(tokens)
-    least = max(scenario.values.limits.confidence or 0.0, LIKELY)
-    if isinstance(sized, InputError) or not is_likely(sized, least):
-        return sized if isinstance(sized, InputError) else None
+    if isinstance(sized, InputError):
+        return sized
+    if not is_likely(sized):
+        return None
     longer = [one for one in _contexts(model.max_positions or tokens) if one > tokens]
-    last = last_place(lambda place: is_likely(size(longer[place]), least), len(longer))
+    last = last_place(lambda place: is_likely(size(longer[place])), len(longer))
     return ModelRow(
         name=name,
         parameters=float(count_parameters(model).total),
         context=tokens if last is None else longer[last],
         peak_bytes=float(round(sized.peak_bytes)),
         usable_bytes=float(round(sized.usable_bytes)),
-        fit_probability=round(chance_of(sized), 4),
+        fit_probability=round(sized.card_chance, 4),
         tokens_per_s=sized.tokens_per_s,
         layout=build_layout(sized.layouts),
     )
@@ -126,18 +121,15 @@ def _served(
 
     def size(**more: object) -> ServingEstimate | InputError:
         keys = {"model": name, **load, **{f"serve.{key}": value for key, value in more.items()}}
-        asked = attempt(changed, scenario, keys)
-        resolved = asked if isinstance(asked, InputError) else attempt(wing.resolve, asked, registry)
-        return resolved if isinstance(resolved, InputError) else attempt(wing.size, resolved)
+        return size_changed(wing, scenario, keys, registry)
 
-    refused: InputError | None = None
-    possible = False
-    for weights in (stated,) if stated else WEIGHTS:
+    refused: list[InputError] = []
+    formats = (stated,) if stated else WEIGHTS
+    for weights in formats:
         sized = size(weights=weights)
         if isinstance(sized, InputError):
-            refused = sized
+            refused.append(sized)
             continue
-        possible = True
         if not sized.roomy:
             continue
         needed_bytes = sized.usable_bytes - sized.headroom_bytes
@@ -158,7 +150,7 @@ def _served(
             tokens_per_s=1.0 / sized.tpot_s,
             weights=weights,
         )
-    return refused if not possible else None
+    return refused[-1] if len(refused) == len(formats) else None
 
 
 def _contexts(most: int) -> Iterator[int]:

@@ -554,7 +554,7 @@ def _shortest_run(estimate: TrainingEstimate) -> str:
 
 def probability_words(after: TrainingEstimate) -> str:
     """How likely memory suffices after a change, as far as anybody knows how much there is."""
-    return f"{100 * after.known_chance(after.resolved.job.lengths_assumed):.0f} %"
+    return f"{100 * after.card_chance:.0f} %"
 
 
 def mends(before: TrainingEstimate, after: TrainingEstimate) -> bool:

@@ -318,9 +318,14 @@ class TrainingEstimate(Immutable):
         )
 
     @property
+    def card_chance(self) -> float:
+        """That the card suffices, and a host of which it is known how much memory it has [-]."""
+        return self.known_chance(self.resolved.job.lengths_assumed)
+
+    @property
     def roomy(self) -> bool:
         """Whether it likely fits, on the card and on a host of which it is known how much memory it has."""
-        return self.fits and self.known_chance(self.resolved.job.lengths_assumed) >= LIKELY
+        return self.fits and self.card_chance >= LIKELY
 
     @property
     def step_s(self) -> float:
