@@ -353,6 +353,17 @@ def test_kernels_of_bitsandbytes_need_no_copy_of_the_weights() -> None:
     assert workspace == {"adamw": pytest.approx(4 * LLAMA_2_7B), "adamw-8bit": 0, "paged-adamw": 0}
 
 
+@pytest.mark.parametrize(("stack", "copied"), [("hf-trainer", 0), ("hf-trainer@4.53", 2), ("fms-hf-tuning", 2)])
+def test_the_trainer_updates_in_one_kernel_since_pytorch_2_8(stack: str, copied: int) -> None:
+    """AdamW of transformers is the fused one by itself; a file that says adamw_torch has the multi-tensor one."""
+    flags = {"stack": stack, "train__weights_dtype": "bf16"}
+    unasked, asked = (
+        at(ledger(job(**flags, **more)), "optimizer workspace", "optimizer step")
+        for more in ({}, {"optimizer": "adamw_torch"})
+    )
+    assert (unasked, asked) == (pytest.approx(copied * LLAMA_2_7B), pytest.approx(2 * LLAMA_2_7B))
+
+
 def test_the_hidden_state_is_16_bit_where_float32_weights_are_gathered_in_16_bit() -> None:
     """Under DDP and autocast the embedding's float32 output adds up; 2 sequences of 512 tokens, hidden size 4,096."""
     made = job(stack="hf-trainer@4.40", kind="sft", train__seq_len=512)

@@ -223,7 +223,7 @@ def test_weights_of_another_pass_are_no_gradients() -> None:
 
 def test_an_update_holds_a_copy_of_what_learns() -> None:
     """A foreach optimizer in 16 bit: 2 bytes of everything, of states 4."""
-    made = packed(stack="hf-trainer")
+    made = packed(stack="hf-trainer", optimizer="adamw-foreach")
     ledger, terms = peak(made, recompute=2)
     assert named_peak(ledger) == (0, "optimizer step")
     each = float(StateBytes.of(made, layouts()).weight[0])

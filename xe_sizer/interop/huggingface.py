@@ -274,7 +274,7 @@ _LOSSES: dict[str, dict[str, Any]] = {
     "reward": {"center_rewards_coefficient": 0.0},
 }
 OPTIMIZERS = {
-    "adamw": "adamw_torch", "adamw-fused": "adamw_torch_fused", "adamw-8bit": "adamw_8bit",
+    "adamw": "", "adamw-foreach": "adamw_torch", "adamw-fused": "adamw_torch_fused", "adamw-8bit": "adamw_8bit",
     "adamw-4bit": "adamw_torch_4bit", "adamw-anyprecision": "adamw_anyprecision", "paged-adamw": "paged_adamw_32bit",
     "paged-adamw-8bit": "paged_adamw_8bit", "adafactor": "adafactor", "sgd": "sgd", "adagrad": "adagrad",
     "lion": "lion_32bit", "lion-8bit": "lion_8bit", "paged-lion": "paged_lion_32bit",
@@ -284,7 +284,7 @@ OPTIMIZERS = {
     "schedule-free-adamw": "schedule_free_adamw", "schedule-free-sgd": "schedule_free_sgd",
     "stable-adamw": "stable_adamw",
 }  # fmt: skip
-"""Words of `optim` in transformers, training_args.py, OptimizerNames."""
+"""Words of `optim` in transformers, training_args.py, OptimizerNames; none for what the Trainer takes unasked."""
 KERNELS = {"rotary", "norm", "activation"}  # that Liger has all of
 SAYS = (
     "model", "job", "precision", "optimizer", "attention", "train.seq_len", "train.padding", "train.micro_batch",
@@ -319,7 +319,7 @@ def trl_settings(plan: Plan) -> dict[str, Any]:
         "num_train_epochs": None if plan.peek("train.steps") else plan.take("train.epochs"),
         **_precision_settings(plan),
         **_activation_settings(plan),
-        "optim": plan.word("optimizer", OPTIMIZERS),
+        "optim": plan.word("optimizer", OPTIMIZERS) or None,
         **_kernel_settings(plan),
         **saved_and_evaluated(plan),
         "output_dir": "output",

@@ -81,7 +81,7 @@ def _write(plan: Plan) -> ToolFiles:
         "learning_rate": LEARNING_RATE,
         "max_steps": plan.take("train.steps"),
         "num_epochs": None if plan.peek("train.steps") else plan.take("train.epochs"),
-        "optimizer": plan.word("optimizer", _OPTIMIZERS),
+        "optimizer": plan.word("optimizer", _OPTIMIZERS) or None,
         "gradient_checkpointing": _write_recompute(plan),
         "attn_implementation": plan.word("attention", inverse(ATTENTION)),
         **_write_kernels(plan),

@@ -146,7 +146,7 @@ def _write_optimizer(plan: Plan) -> dict[str, Any]:
     name = plan.peek("optimizer", "")
     switch = _SWITCHES.get(str(name).removesuffix("-layerwise"))
     if switch is None:
-        return {"optim": plan.word("optimizer", OPTIMIZERS)}
+        return {"optim": plan.word("optimizer", OPTIMIZERS) or None}
     kind, optim = switch
     plan.said("optimizer")
     return {
