@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -175,3 +176,17 @@ def test_the_scenario_of_the_guide_is_one(repository: Path) -> None:
     (repository / "scenarios" / "good.yaml").write_text(scenario[1])
     ran = run(repository, "xe-sizer check scenarios")
     assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+@pytest.mark.parametrize(("text", "code"), [(JOB, 0), (TOO_SLOW[1], 1), (TYPO[1], 2)])
+def test_the_hook_of_pre_commit(repository: Path, text: str, code: int) -> None:
+    (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
+    (page,) = (
+        block["repos"][0]["hooks"] for block in blocks("docs/ci.md") if isinstance(block, dict) and "repos" in block
+    )
+    assert page[0]["id"] == hook["id"]
+    (repository / "scenarios" / "changed.yaml").write_text(text)
+    changed = [str(file.relative_to(repository)) for file in repository.rglob("*.*")]
+    named = [file for file in changed if re.search(hook["files"], file)]
+    assert sorted(named) == ["scenarios/changed.yaml", "scenarios/good.yaml"]
+    assert run(repository, shlex.join([*shlex.split(hook["entry"]), *named])).returncode == code
