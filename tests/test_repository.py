@@ -1,0 +1,62 @@
+"""What the repository's host reads: workflows pinned to commits, and forms whose examples the tool can read."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from xe_sizer.evidence.predict import validate
+from xe_sizer.evidence.records import read_all
+
+ROOT = Path(__file__).parents[1]
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+FORMS = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))
+PINNED = re.compile(r"[\w-]+/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+")
+
+
+def read(file: Path) -> Any:
+    return yaml.safe_load(file.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("file", WORKFLOWS, ids=lambda file: file.stem)
+def test_workflows_run_what_was_reviewed_and_may_do_little(file: Path) -> None:
+    used = re.findall(r"uses: (.+)", file.read_text(encoding="utf-8"))
+    assert used
+    assert [use for use in used if not PINNED.fullmatch(use)] == []
+    workflow = read(file)
+    assert workflow["permissions"] == {"contents": "read"}
+    writing = {name for name, job in workflow["jobs"].items() if "write" in job.get("permissions", {}).values()}
+    assert writing <= {"build", "publish"}
+    assert all(job["timeout-minutes"] for job in workflow["jobs"].values())
+
+
+def test_a_release_is_published_from_a_tag_or_on_request_alone() -> None:
+    publish = read(ROOT / ".github" / "workflows" / "release.yml")["jobs"]["publish"]
+    assert publish["if"] == "startsWith(github.ref, 'refs/tags/') || inputs.publish"
+    assert publish["permissions"] == {"id-token": "write"}
+
+
+@pytest.mark.parametrize("file", [file for file in FORMS if file.stem != "config"], ids=lambda file: file.stem)
+def test_forms_are_forms(file: Path) -> None:
+    form = read(file)
+    assert {"name", "description", "body"} <= form.keys()
+    fields = [field for field in form["body"] if field["type"] != "checkboxes"]
+    assert all(field["type"] in ("input", "textarea") and field["attributes"]["label"] for field in fields)
+    assert len({field["id"] for field in form["body"]}) == len(form["body"])
+    for page in re.findall(r"docs/[\w-]+\.md", file.read_text(encoding="utf-8")):
+        assert (ROOT / page).is_file()
+
+
+def test_the_record_of_the_form_can_be_read_and_predicted(tmp_path: Path) -> None:
+    form = read(ROOT / ".github" / "ISSUE_TEMPLATE" / "wrong-prediction.yml")
+    (field,) = (field for field in form["body"] if field["id"] == "record")
+    (tmp_path / "run.yaml").write_text(field["attributes"]["value"], encoding="utf-8")
+    read_records = read_all([tmp_path / "run.yaml"])
+    assert not read_records.notes
+    accuracy = validate(read_records.records)
+    assert {each.quantity for each in accuracy.records} == {"step_time", "peak_memory", "oom"}
+    assert not accuracy.skipped
