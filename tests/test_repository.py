@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from xe_sizer.cli.main import COMMANDS, main
 from xe_sizer.evidence.predict import validate
 from xe_sizer.evidence.records import read_all
 
@@ -60,3 +62,20 @@ def test_the_record_of_the_form_can_be_read_and_predicted(tmp_path: Path) -> Non
     accuracy = validate(read_records.records)
     assert {each.quantity for each in accuracy.records} == {"step_time", "peak_memory", "oom"}
     assert not accuracy.skipped
+
+
+SKILL = (ROOT / "SKILL.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "command", re.findall(r"^xe-sizer (.+)$", SKILL, re.MULTILINE), ids=lambda line: line.split()[0]
+)
+def test_the_examples_of_the_skill_answer(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(shlex.split(command)) == 0
+    assert capsys.readouterr().out.startswith("FITS")
+
+
+def test_the_skill_names_commands_that_there_are() -> None:
+    named = set(re.findall(r"`xe-sizer (\w+)`", SKILL))
+    assert named
+    assert named <= set(COMMANDS)

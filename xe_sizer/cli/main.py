@@ -156,6 +156,7 @@ COMMANDS = (
     "validate",
     "calibrate",
     "render",
+    "mcp",
 )
 _MODULES = {"import": "import_"}  # of commands that are words of Python
 _HELP = "Sizes GPU infrastructure for large language models: does it fit, how many GPUs, how long?"
