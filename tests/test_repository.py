@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -79,3 +80,16 @@ def test_the_skill_names_commands_that_there_are() -> None:
     named = set(re.findall(r"`xe-sizer (\w+)`", SKILL))
     assert named
     assert named <= set(COMMANDS)
+
+
+def test_the_image_is_built_of_what_the_wheel_is_built_of() -> None:
+    docker = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    copied = {name for line in re.findall(r"^COPY (?!--)(.+) \S+$", docker, re.MULTILINE) for name in line.split()}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
+    needed = {*wheel["packages"], *wheel["force-include"], project["project"]["readme"]}
+    needed |= {"pyproject.toml", *project["project"]["license-files"]}
+    assert needed <= copied
+    allowed = re.findall(r"^!(.+)$", (ROOT / ".dockerignore").read_text(encoding="utf-8"), re.MULTILINE)
+    assert set(allowed) == copied
+    assert re.search(r"^USER (?!0|root)\S+$", docker, re.MULTILINE)
