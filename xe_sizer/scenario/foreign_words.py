@@ -79,6 +79,13 @@ MEANT: Mapping[str, str] = {
     "updates": "ppo-epochs, num-ppo-epochs",
     "max-hours": "deadline, max-time, time-limit",
     "max-cost": "budget, max-price",
+    "max-kw": "max-power, max-power-kw, power-limit, power-budget",
+    "capex-per-server": "capex, server-price, purchase-price, price-per-server, server-capex, server-cost",
+    "years": "depreciation, depreciation-years, amortisation-years, amortization-years, useful-life, lifetime",
+    "utilisation": "utilization",
+    "kwh-price": "electricity-price, power-price, price-per-kwh, electricity, energy-price",
+    "staff-share": "staff, opex-share",
+    "api-price-per-million": "api-price, api-price-per-million-tokens, break-even",
 }
 """An option of ours, with its value where other tools have a switch; then what others call it."""
 _SHAPE: Mapping[str, str] = {
