@@ -199,6 +199,15 @@ def test_what_does_not_go_together(cli: Cli, options: str, message: str) -> None
     assert message in ran.err
 
 
+def test_a_file_that_calls_prices_otherwise_is_told_the_name(cli: Cli, tmp_path: Path) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text("model: llama-3.1-8b\nserver: dell-xe9680-h100\ntariff: {years: 4}\n")
+    ran = cli("estimate", str(job))
+    assert (ran.code, ran.out) == (2, "")
+    assert "job.yaml:3:1: unknown key 'tariff'" in ran.err
+    assert "hint: write 'cost:'" in ran.err
+
+
 def test_prices_by_name_may_be_written_with_either_option(cli: Cli) -> None:
     job = f"estimate {JOB} --server dell-xe9680-h100 --gpus 8"
     named = ask(cli, f"{job} --price-per-gpu-hour h100-sxm-80gb=2.5 --price-per-gpu-hour dell-xe9680-h200=3")

@@ -107,6 +107,8 @@ _SHAPE: Mapping[str, str] = {
     ),
 }
 """A key of a model that a scenario writes out; then what others call it."""
+_GROUPS: Mapping[str, str] = {"cost": "tariff, tariffs, price, prices, pricing, money, tco"}
+"""A group of keys; then what others call it."""
 _OPTION = re.compile(r"--([a-z-]+)")
 _UNKNOWN = re.compile(r"unknown key '([^']+)'(?: in '([^']+)')?")
 _NO_VALUE = re.compile(r"'(\w+)' must be one of .*, not '([^']+)'")
@@ -167,6 +169,8 @@ def _key_instead(name: str, keys: Mapping[str, str]) -> str | None:
     """What a key of another tool is called here, and where it stands."""
     if name in listed_names(NO_EFFECT):
         return _LEFT_OUT
+    if section := next((ours for ours, names in _GROUPS.items() if name in listed_names(names)), None):
+        return f"write '{section}:'"
     meant = (setting for setting, names in MEANT.items() if name in listed_names(names))
     return next((_as_key(setting.partition("|")[0], keys) for setting in meant), None)
 
