@@ -422,7 +422,8 @@ def _untried(found: Sequence[Candidates]) -> Iterator[str]:
 def _candidate(sized: TrainingEstimate, pareto: bool, registry: Registry) -> Candidate:
     resolved, job, layouts = sized.resolved, sized.resolved.job, sized.layouts
     span: Range = sized.uncertainty.around(sized.total_s)
-    node = job.server.accelerators
+    node, tariff = job.server.accelerators, resolved.tariff
+    electricity = None if tariff.electricity is None else sized.gpu_hours * tariff.electricity
     return Candidate(
         gpu=job.server.accelerator.name,
         server=job.server.name,
@@ -440,7 +441,10 @@ def _candidate(sized: TrainingEstimate, pareto: bool, registry: Registry) -> Can
         pareto=pareto,
         meets_limits=sized.ok,
         price=sized.cost,
-        currency=None if sized.cost is None else resolved.tariff.currency,
+        currency=None if sized.cost is None and electricity is None else resolved.tariff.currency,
+        cost_parts=resolved.tariff.cost_parts(sized.hours, sized.billed_gpus, sized.gpus),
+        electricity=electricity,
+        power_w=sized.power_w,
         energy_kwh=energy_kwh(job.server, sized.gpu_hours),
         tokens_per_s=sized.tokens_per_s,
         command=command(resolved.scenario, layout_flags(sized), registry.user_folders),

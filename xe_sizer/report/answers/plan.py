@@ -37,6 +37,7 @@ from xe_sizer.report.format import (
     count,
     duration,
     duration_range,
+    electricity_words,
     fit_doubt,
     gib,
     layout_words,
@@ -45,6 +46,7 @@ from xe_sizer.report.format import (
     number,
     offer_cells,
     offer_words,
+    part_words,
     plural,
     price_words,
     probability_words,
@@ -54,7 +56,7 @@ from xe_sizer.report.picture import Axis, Bar, Bars, Chart, Mark
 from xe_sizer.report.picture import Point as PicturePoint
 from xe_sizer.report.text_charts import chart
 from xe_sizer.report.verdict import job_words, words_of
-from xe_sizer.result.common import GIVEN_PRICE, SURE
+from xe_sizer.result.common import ELECTRICITY, SURE, USERS_OWN
 from xe_sizer.result.studies import BY_BATCH, BY_LAYOUT, Candidate, PlanResult
 from xe_sizer.result.training import Layout
 from xe_sizer.units import BARE_SERVER, HOUR_S
@@ -84,7 +86,7 @@ def hardware_name(candidate: Candidate) -> str:
 
 def cheapest_words(result: PlanResult) -> str:
     """Of which plans the cheapest is, where not all prices are known and compare; else empty."""
-    kinds = {one.hourly_price.kind for one in result.candidates if one.hourly_price is not None} - {GIVEN_PRICE}
+    kinds = {one.hourly_price.kind for one in result.candidates if one.hourly_price is not None} - USERS_OWN
     cheapest = None if result.answers.cheapest is None else result.candidates[result.answers.cheapest].hourly_price
     if len(kinds) > 1 and cheapest is not None:
         return f"of those priced {clean(cheapest.kind or 'alike')}"
@@ -258,9 +260,12 @@ def _premises_point(result: PlanResult) -> Iterator[Point]:
 def _cost_words(one: Candidate) -> Iterator[str]:
     if one.price is not None:
         yield money(one.price, one.currency)
+        yield from part_words(one.cost_parts)
     yield f"{number(one.gpu_hours)} GPU-hours"
     if one.energy_kwh is not None:
         yield f"{number(one.energy_kwh)} kWh"
+    if said := electricity_words(one.electricity, one.currency, one.cost_parts, one.price is not None):
+        yield said
     yield from price_words(one.hourly_price)
 
 
@@ -501,6 +506,7 @@ def _columns(result: PlanResult) -> tuple[Column, ...]:
     kinds = len({hardware_name(candidate) for candidate in result.candidates}) > 1
     servers = all(not candidate.server.startswith(BARE_SERVER) for candidate in result.candidates)
     price = any(candidate.price is not None for candidate in result.candidates)
+    power = any(candidate.electricity is not None for candidate in result.candidates)
     return (
         *((Column("hardware"),) if kinds else ()),
         *((Column("servers", True, spare=4),) if servers else ()),
@@ -509,6 +515,7 @@ def _columns(result: PlanResult) -> tuple[Column, ...]:
         Column(RANGE, True),
         Column("GPU-hours", True, spare=2 if price else 1),
         *((Column("price", True),) if price else ()),
+        *((Column(ELECTRICITY, True, spare=2),) if power else ()),
         Column("GiB used", True, spare=5),
         Column(FITS, True, spare=6),
         Column("bound by", spare=3),
@@ -526,6 +533,7 @@ def _cells(candidate: Candidate, columns: Sequence[Column]) -> tuple[str, ...]:
         RANGE: duration_range(candidate.total_s),
         "GPU-hours": number(candidate.gpu_hours),
         "price": money(candidate.price, candidate.currency),
+        ELECTRICITY: money(candidate.electricity, candidate.currency),
         "GiB used": gib(candidate.peak_bytes),
         FITS: NOT_A_NUMBER if candidate.fit_probability is None else probability_words(candidate.fit_probability),
         "bound by": clean(candidate.bound),
@@ -601,7 +609,7 @@ def _rules(result: PlanResult) -> Table:
 def rows(result: PlanResult, options: Options) -> Iterator[tuple[object, ...]]:
     """One line a candidate, SI units in the column names."""
     sizes = Layout.__struct_fields__
-    apart = ("layout", "total_s", "command", "pools", "hourly_price")
+    apart = ("layout", "total_s", "command", "pools", "hourly_price", "cost_parts")
     names = [name for name in Candidate.__struct_fields__ if name not in apart]
     yield *names, *offer_cells(None), "total_low_s", "total_s", "total_high_s", *sizes, *WRITERS, "command"
     for one in result.candidates:
