@@ -338,19 +338,18 @@ def _texts(bar: Bar, top: float) -> Iterator[Text]:
     """The name, and the value beside its last line where that has room, else below it."""
     room = WIDTH - 2 * EDGE
     value = fitted(bar.text, room, SIZE, True)
-    names = wrapped(bar.name, room)
+    names = wrapped(bar.name, room / _BOLD if bar.chosen else room)
     for place, name in enumerate(names):
-        yield Text(EDGE, top + ROW * (place + 1) - 4, name)
-    beside = text_width(names[-1]) + GAP + text_width(value, SIZE, True) <= room
+        yield Text(EDGE, top + ROW * (place + 1) - 4, name, style="b" if bar.chosen else "t")
+    beside = text_width(names[-1], SIZE, bar.chosen) + GAP + text_width(value, SIZE, True) <= room
     yield Text(WIDTH - EDGE, top + ROW * (len(names) + (not beside)) - 4, value, "end", "b")
 
 
 def _bar(bar: Bar, scale: Scale, top: float) -> Iterator[Shape]:
     if bar.value is None:
         return
-    yield Rect(
-        scale.start, top, max(scale.at(bar.value) - scale.start, 1.0), BAR_HEIGHT, "fill", f"{bar.name}: {bar.text}"
-    )
+    width, style = max(scale.at(bar.value) - scale.start, 1.0), "chosen" if bar.chosen else "fill"
+    yield Rect(scale.start, top, width, BAR_HEIGHT, style, f"{bar.name}: {bar.text}")
     if bar.low is not None and bar.high is not None:
         yield whisker(scale.at(bar.low), scale.at(bar.high), top + BAR_HEIGHT / 2, 5.0)
 
@@ -755,7 +754,8 @@ STYLE = (
 .picture .mark { stroke: var(--no); stroke-width: 1.6; stroke-dasharray: 5 3; }
 .picture .middle { stroke: var(--ink); stroke-width: 1.2; }
 .picture .whisker { stroke: var(--ink); stroke-width: 1.4; }
-.picture .fill { fill: var(--fill); } .picture .less { fill: var(--less); } .picture .more { fill: var(--more); }
+.picture .fill { fill: var(--fill); } .picture .chosen { fill: var(--best); }
+.picture .less { fill: var(--less); } .picture .more { fill: var(--more); }
 .picture .over { fill: none; stroke: var(--no); stroke-width: 2.5; }
 .picture .p0 { fill: var(--page); stroke: var(--soft); opacity: .55; }
 .picture .p1 { fill: var(--best); stroke: var(--page); }

@@ -104,13 +104,28 @@ class Candidate(msgspec.Struct, frozen=True):
     power_w: float | None = None
 
 
+class Kind(msgspec.Struct, frozen=True):
+    """The best plan on one kind of hardware by the objective of all plans, or why there is none.
+
+    candidate : its place in `candidates`, None where there is none; reason : why not, or which limits it misses
+    limits_probability : of the limit that is least sure; None where there is none, or nobody can say [-]
+    """
+
+    hardware: str
+    candidate: int | None = None
+    meets_limits: bool = False
+    recommended: bool = False
+    limits_probability: float | None = None
+    reason: str = ""
+
+
 class Answers(msgspec.Struct, frozen=True):
     """Places in `candidates`: the fewest GPUs that fit, the fastest, the cheapest; `chosen` is the plan.
 
     What differs by less than the model's error is equal there, and the smaller is taken.
 
-    cheapest : of those whose price is known; None where none is
-    fewest_gpu_hours : whatever they cost
+    cheapest : of those whose price is known, and of these those that meet the limits where any does; None where none is
+    fewest_gpu_hours : whatever they cost, of those that meet the limits where any does
     nearest : where no candidate meets the limits, the one that misses them by least; it is chosen then
     """
 
@@ -125,6 +140,7 @@ class Answers(msgspec.Struct, frozen=True):
 class PlanResult(Answer, frozen=True, kw_only=True):
     """The best layout on every number of every kind of GPU, and which of them is the plan.
 
+    kinds : of hardware, the one of the chosen plan first, then by the objective, then those without a plan
     basis : the published runs behind the range of the chosen plan
     """
 
@@ -140,6 +156,7 @@ class PlanResult(Answer, frozen=True, kw_only=True):
     command: str
     left_out: tuple[LeftOut, ...] = ()
     warnings: tuple[str, ...] = ()
+    kinds: tuple[Kind, ...] = ()
     basis: Basis | None = None
 
     @property
