@@ -167,7 +167,7 @@ def test_the_headline_counts_all_gpus(cli: Cli) -> None:
     said = brief(cli, asked)
     assert answer["gpus"]["count"] == answer["replicas"]["count"] * each == 12
     assert "on 12 GPUs: 3 replicas of 4 x h100-sxm-80gb (2 x dell-xe9680-h100)" in said
-    assert "GPUs 12 in 2 nodes: 3 replicas of 4 (tp 4); 2 hold the model in memory (not the load)" in said
+    assert "GPUs 12 in 2 nodes: 3 replicas of 4 (tp 4); 2 GPUs would hold the model" in said
 
 
 def test_spare_replicas_are_told_from_those_that_serve(cli: Cli) -> None:

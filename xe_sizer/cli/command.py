@@ -36,7 +36,7 @@ from xe_sizer.errors import EXIT_DOES_NOT_FIT, EXIT_OK, InputError, Location, Pr
 from xe_sizer.immutable import Immutable
 from xe_sizer.profiles.catalogue import Registry
 from xe_sizer.profiles.hub import asked_hub
-from xe_sizer.profiles.text import parse_scalar
+from xe_sizer.profiles.text import name_of, parse_scalar, pasted
 from xe_sizer.report.document import EXPLAINABLE
 from xe_sizer.report.registry import formats
 from xe_sizer.result.common import Answer, Sized
@@ -68,14 +68,19 @@ def say_what_is_lost(imported: Imported) -> None:
 def _say_briefly(imported: Imported) -> None:
     assumed = sum(fact.origin == ASSUMED for fact in imported.facts.values())
     counts = f"{assumed} values assumed, {len(imported.lost)} keys not in the scenario"
-    place = one_line(str(imported.path))
-    write_stderr(f"note: {place} is read as a file of {imported.tool.title}: {counts} ('xe-sizer import' lists them)")
+    write_stderr(f"note: {_read_as(imported)}: {counts} ('xe-sizer import' lists them)")
+
+
+def _read_as(imported: Imported) -> str:
+    """What is read as what: `job.sh is read as a file of vLLM`."""
+    kind = "file" if pasted(imported.path) is None else "command"
+    return f"{one_line(name_of(imported.path))} is read as a {kind} of {imported.tool.title}"
 
 
 def _say_all(imported: Imported) -> None:
     """The tool, and all that is missing, assumed and lost, to stderr."""
-    place = one_line(str(imported.path))
-    write_stderr(f"note: {place} is read as a file of {imported.tool.title}")
+    place = one_line(name_of(imported.path))
+    write_stderr(f"note: {_read_as(imported)}")
     for each in imported.missing:
         write_stderr(f"note: {place}: {one_line(each.why)}; pass {one_line(each.hint)}")
     for key, fact in imported.facts.items():

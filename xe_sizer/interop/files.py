@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 from xe_sizer.errors import InputError
 from xe_sizer.fields import fields_of
-from xe_sizer.profiles.text import STDIN, YAML_ENDINGS
+from xe_sizer.profiles.text import STDIN, YAML_ENDINGS, pasted
 from xe_sizer.scenario.read import load_scenario
 from xe_sizer.scenario.schema import ScenarioFile
 
@@ -76,8 +76,8 @@ def _job_in(path: Path) -> list[Source]:
 
 
 def is_foreign(path: Path) -> bool:
-    """Whether a file is one of another tool, and no saved answer of ours."""
-    sources = _job_in(path) if path.is_file() else []
+    """Whether a file, or a pasted command, is one of another tool, and no saved answer of ours."""
+    sources = _job_in(path) if pasted(path) is not None or path.is_file() else []
     return bool(sources) and "schema_version" not in sources[0].keys
 
 

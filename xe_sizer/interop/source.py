@@ -14,7 +14,7 @@ from xe_sizer.errors import InputError, Location
 from xe_sizer.immutable import Immutable
 from xe_sizer.interop.readers.documents import flat
 from xe_sizer.interop.values import Written
-from xe_sizer.profiles.text import MAX_FILE_BYTES, MAX_JOB_BYTES, STDIN, name_of, read_text
+from xe_sizer.profiles.text import MAX_FILE_BYTES, MAX_JOB_BYTES, STDIN, name_of, pasted, read_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Mapping
@@ -189,7 +189,10 @@ def _only_one_below(folder: Path, name: Path) -> Path | None:
 
 
 def open_source(path: Path, given: Mapping[str, str] | None = None) -> Source:
-    """A file as a source. Raises InputError: unreadable, too large, binary."""
+    """A file, or the command line in its place, as a source. Raises InputError: unreadable, too large, binary."""
+    command = pasted(path)
+    if command is not None:
+        return Source(path, "shell", command, given or {})
     text = read_text(path, MAX_FILE_BYTES if path.suffix.lower() == NOTEBOOK else MAX_JOB_BYTES)
     return Source(path, guess_kind(path, text), text, given or {})
 

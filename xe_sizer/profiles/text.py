@@ -104,6 +104,7 @@ def foreign_scalar(text: str) -> bool | int | float | str | None:
 MAX_FILE_BYTES = 10_000_000
 MAX_JOB_BYTES = 1_000_000  # of a scenario or a configuration; the largest that people write have a tenth of it
 MOST_BESIDE = 1000  # files of a folder among which a name is looked for
+LONGEST_NAME, MOST_WORDS = 60, 3  # characters of a pasted command that messages repeat, else so many words of it
 STDIN = Path("-")
 YAML_ENDINGS = (".yaml", ".yml")
 # One class for all of them would be compiled to a table of 65,536 characters, in every start of the command.
@@ -122,13 +123,22 @@ def at_home(name: str | Path) -> Path:
 def missing(path: Path) -> Problem:
     """What to say of a file that is not there: files beside it that are called nearly so, and where commands go."""
     if " --" in str(path):
-        hint = "a command is read from stdin: echo '...' | xe-sizer serve -"
-        return Problem("no such file", Location(name_of(path)), hint)
+        hint = "launch commands of servers and trainers are read, as in 'vllm serve MODEL --tensor-parallel-size 8'"
+        return Problem("no such file, and no command that is known here", Location(name_of(path)), hint)
     try:
         beside = [entry.name for entry in islice(path.parent.iterdir(), MOST_BESIDE)]
     except (OSError, ValueError):
         beside = []
     return Problem("no such file", Location(name_of(path)), did_you_mean(path.name, beside))
+
+
+def pasted(path: Path) -> str | None:
+    """A command line that stands where a file could, as people paste it: several words that name no file."""
+    text = str(path)
+    try:
+        return text if len(text.split()) > 1 and not path.exists() else None
+    except OSError:  # too long for a name
+        return text
 
 
 def read_text(path: Path, most_bytes: int = MAX_FILE_BYTES) -> str:
@@ -157,8 +167,11 @@ def read_text(path: Path, most_bytes: int = MAX_FILE_BYTES) -> str:
 
 
 def name_of(path: Path) -> str:
-    """What messages call a file: its path, or stdin."""
-    return "stdin" if path == STDIN else str(path)
+    """What messages call a file: its path, or stdin; of a pasted command its beginning."""
+    if path == STDIN:
+        return "stdin"
+    text = str(path)
+    return text if len(text) <= LONGEST_NAME or pasted(path) is None else f"{' '.join(text.split()[:MOST_WORDS])} ..."
 
 
 def start_of(path: Path, most_bytes: int) -> bytes:

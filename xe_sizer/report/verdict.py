@@ -52,7 +52,7 @@ class Judged(Protocol):
 class Words(Protocol):
     """How the reporter of a kind of answer speaks of one scenario.
 
-    YES : what to say of what fits and meets its limits, behind the word for its memory; empty where that is all
+    yes : what to say of what fits and meets its limits, behind the word for its memory; empty where that is all
     subject : what was sized, on what
     outcome : its figures, or why not
     caution : what a reader must know although the answer may be yes, else empty
@@ -61,8 +61,7 @@ class Words(Protocol):
     missing_memory : what it lacks, in a few words
     """
 
-    YES: str
-
+    def yes(self, answer: Any) -> str: ...
     def subject(self, answer: Any) -> str: ...
     def outcome(self, answer: Any) -> str: ...
     def caution(self, answer: Any) -> str: ...
@@ -78,7 +77,7 @@ def find_words(answer: Sized) -> Words:
 def verdict_word(answer: Sized) -> str:
     """The word for memory, and behind it what became of the load and the limits: `FITS, MISSES LIMITS`."""
     crowded = next((CROWDED[reason.code] for reason in answer.verdict.reasons if reason.code in CROWDED), None)
-    return words_of(answer, crowded or find_words(answer).YES)
+    return words_of(answer, crowded or find_words(answer).yes(answer))
 
 
 def words_of(answer: Judged, outcome: str = "") -> str:

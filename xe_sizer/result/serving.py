@@ -437,6 +437,19 @@ class LoadPoint(Struct, frozen=True):
     judged: LatencyAt | None = None
 
 
+class KeptLoad(Struct, frozen=True):
+    """The highest rate, of all replicas, at which a service without a load keeps objectives at the percentile.
+
+    max_ttft_s : a second where some load keeps it, else that of the default objectives; max_tpot_s : of these [s]
+    requests_per_s : 0 where no load keeps both
+    """
+
+    max_ttft_s: float
+    max_tpot_s: float
+    percentile: float
+    requests_per_s: float
+
+
 class DayHour(Struct, frozen=True):
     """One hour of a day: its load, the replicas that it needs, and latencies as limits are compared with [s].
 
@@ -479,6 +492,7 @@ class ServeResult(Answer, frozen=True, kw_only=True):
     cautions : what a reader must know to read the verdict right, such as what a failure stops; also among the warnings
     misread : limits that are read in seconds and look like milliseconds, in words; the first of the warnings
     images : in each prompt; null where there are none
+    kept_load : what a service without a load would keep, so that nothing is judged; null where there is a load
     day : hours of different load; null where nobody gives them
     test : of so many requests; null where the service goes on for ever, and latencies are those of its steady state
     read_from_name : the format of weights that the name of the model alone says, in words; empty where none does
@@ -507,6 +521,7 @@ class ServeResult(Answer, frozen=True, kw_only=True):
     left_out: tuple[LeftOut, ...] = ()
     pareto: tuple[ParetoPoint, ...] = ()
     load_curve: tuple[LoadPoint, ...] = ()
+    kept_load: KeptLoad | None = None
     day: Day | None = None
     disaggregation: Disaggregation | None = None
     adapters: Adapters | None = None

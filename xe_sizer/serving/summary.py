@@ -26,6 +26,7 @@ from xe_sizer.result.serving import (
     Day,
     DayHour,
     Disaggregation,
+    KeptLoad,
     KvCache,
     Latency,
     LatencyAt,
@@ -66,7 +67,8 @@ from xe_sizer.serving.memory import (
     weights,
     worst_moment,
 )
-from xe_sizer.serving.resolve import images_in
+from xe_sizer.serving.queueing import rate_within
+from xe_sizer.serving.resolve import INTERACTIVE, images_in
 from xe_sizer.serving.search import build_fit, host_cache_warnings, session_cache
 from xe_sizer.serving.step_time import STEP_PARTS, adapter_products
 from xe_sizer.serving.uncertainty import MEMORY_ERROR_SHARE, span
@@ -478,6 +480,41 @@ def load_curve(estimate: ServingEstimate) -> Iterator[LoadPoint]:
             )
 
 
+AT_ONCE_S = 1.0  # what people call at once: a first token within a second
+
+
+def kept_load(estimate: ServingEstimate) -> KeptLoad | None:
+    """Find the load that a service without one would keep: a first token within 1 s, else the default objectives.
+
+        rate = working replicas x max of the rates with ttft <= limit and tpot <= limit at the percentile
+
+    Parameters
+    ----------
+    estimate : a service for which nobody gives a load
+
+    Returns
+    -------
+    KeptLoad, shape (), requests per second [1/s]; None where there is a load, a limit, or no replica that fits
+
+    Source: `queueing.rate_within`.
+    """
+    resolved, found = estimate.resolved, estimate.choice.curve
+    free = resolved.load is None and resolved.requests is None and not resolved.limits_latency
+    if not free or found is None or not estimate.fits or INTERACTIVE.max_ttft_s is None or not INTERACTIVE.max_tpot_s:
+        return None
+    rate, ttft_s = 0.0, AT_ONCE_S
+    for ttft_s in (AT_ONCE_S, INTERACTIVE.max_ttft_s):
+        kept = rate_within(found, resolved.traffic, ttft_s, INTERACTIVE.max_tpot_s, resolved.percentile)
+        if rate := float(kept[0]) * estimate.working_replicas:
+            break
+    return KeptLoad(
+        max_ttft_s=ttft_s,
+        max_tpot_s=INTERACTIVE.max_tpot_s,
+        percentile=resolved.percentile,
+        requests_per_s=rate,
+    )
+
+
 def _at_load(found: Latencies, place: int) -> tuple[float, float, float]:
     """Of the one placement, at a load."""
     ttft_s, tpot_s, request_s = np.broadcast_arrays(found.ttft_s, found.tpot_s, found.request_s)
@@ -568,13 +605,15 @@ def _failing(estimate: ServingEstimate) -> Iterator[str]:
     left = estimate.replicas - together
     if left >= working or left * estimate.choice.top_load >= resolved.amount:
         return
-    where = (
-        f"all {estimate.replicas} replicas are" if not left else f"{together} of the {estimate.replicas} replicas are"
-    )
+    where = f"{together} of the {estimate.replicas} replicas are in one server: if it fails"
+    if not left:
+        where = f"all {estimate.replicas} replicas are in one server: if it fails"
+    elif together == 1:
+        where = f"the {estimate.replicas} replicas are in servers of their own: if one fails"
     taken = rounded(left * estimate.choice.top_load, down=True)
     most = f"the others take {taken:g} of {resolved.amount:,.6g}" if left else "nothing serves"
     spare = f"{resolved.scenario.caller.setting('serve.spare_replicas', together)} keeps the service up"
-    yield f"{where} in one server: if it fails, {most} ({spare})"
+    yield f"{where}, {most} ({spare})"
 
 
 def _saturated(estimate: ServingEstimate) -> Iterator[str]:
@@ -700,6 +739,7 @@ def summarise(estimate: ServingEstimate, details: bool = True) -> ServeResult:
         images=images_in(estimate) if estimate.fits else None,
         test=build_benchmark(estimate) if estimate.choice.test else None,
         load_curve=tuple(load_curve(estimate)) if details and not estimate.choice.test else (),
+        kept_load=kept_load(estimate),
         day=day(estimate) if details else None,
         disaggregation=disaggregation(estimate) if details else None,
         adapters=build_adapters(estimate),

@@ -78,12 +78,18 @@ if TYPE_CHECKING:
 
 # The answer in one sentence: what is served on what, how fast, and what a reader must know.
 
-YES = "SERVES"
+SERVES = "SERVES"
+
+
+def yes(result: ServeResult) -> str:
+    """That it serves its load; without one nothing is judged."""
+    return SERVES if result.kept_load is None else ""
 
 
 def subject(result: ServeResult) -> str:
     """What serves what: `20 requests/s of llama-3.1-70b on 12 GPUs: 3 replicas of 4 x h100-sxm-80gb`."""
-    return f"{load_words(result)} on {hardware(result)}"
+    unjudged = "" if result.kept_load is None else " (capacity, not judged)"
+    return f"{load_words(result)} on {hardware(result)}{unjudged}"
 
 
 def outcome(result: ServeResult) -> str:
@@ -116,8 +122,21 @@ def objectives(result: ServeResult) -> Iterator[str]:
 
 
 def caution(result: ServeResult) -> str:
-    """What a yes hides: what a failure stops, a batch in waves."""
-    return "; ".join(filter(None, (*map(clean, result.cautions), _waves(result))))
+    """What a yes hides: that no load is judged, what a failure stops, a batch in waves."""
+    return "; ".join(filter(None, (_kept(result), *map(clean, result.cautions), _waves(result))))
+
+
+def _kept(result: ServeResult) -> str:
+    """What load would be answered in time, where none is given."""
+    kept = result.kept_load
+    if kept is None:
+        return ""
+    prompt = f"the first token within {duration(kept.max_ttft_s)}"
+    pace = f"{number(1.0 / kept.max_tpot_s)} tokens/s per user for {number(kept.percentile)} % of requests"
+    if not kept.requests_per_s:
+        return f"no load is given, and none keeps {prompt} and {pace}"
+    rate = number(rounded(kept.requests_per_s, down=True))
+    return f"no load is given: {rate} requests/s keep {prompt} and {pace} (--request-rate {rate} sizes it)"
 
 
 def _waves(result: ServeResult) -> str:
@@ -213,9 +232,7 @@ def _fewest(result: ServeResult) -> str:
     least = result.gpus.minimum_that_fits
     if least is None or least == replica_gpus(result):
         return ""
-    return f"; {least:,} {'holds' if least == 1 else 'hold'} the model in memory" + (
-        " (not the load)" if result.verdict.fits else ""
-    )
+    return f"; {plural(least, 'GPU')} would hold the model"
 
 
 def _assumed(result: ServeResult) -> Iterator[Point]:
@@ -485,11 +502,7 @@ def _size_rows(result: ServeResult) -> Iterator[Row]:
         yield "prefill replicas", number(apart.prefill_replicas), plural(apart.prefill_gpus, "GPU") + " each"
     yield "decode replicas" if result.disaggregation else "replicas", number(replicas.count), f"{shape}{spare}"
     minimum = result.gpus.minimum_that_fits
-    least = (
-        ""
-        if minimum is None
-        else f"{plural(minimum, 'GPU')} hold{'s' if minimum == 1 else ''} the model in memory (not the load)"
-    )
+    least = "" if minimum is None else f"{plural(minimum, 'GPU')} would hold the model"
     yield "GPUs", number(result.gpus.count), least
     flying = result.throughput.requests_in_flight
     if flying is not None:
