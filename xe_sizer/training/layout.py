@@ -560,14 +560,14 @@ def stage_layers(model_layers: int, split: Split, layouts: Layouts, stage: Array
     """
     pp, whole = as_array(layouts.pp), float(model_layers)
     own, other = (_on_stage(whole, split, layouts, each) for each in (stage, pp - 1.0 - stage))
-    return np.where(pp > 1, np.where(MIRRORED[layouts.schedule], (own + other) / 2.0, own), whole)
+    return np.asarray(np.where(pp > 1, np.where(MIRRORED[layouts.schedule], (own + other) / 2.0, own), whole))
 
 
 def _on_stage(whole: float, split: Split, layouts: Layouts, stage: Array) -> Array:
     """Layers of a stage before any rank has two."""
     pp, vpp = as_array(layouts.pp), as_array(layouts.vpp)
     if split.each:
-        return as_array(split.each)[np.minimum(stage.astype(int), len(split.each) - 1)]
+        return np.asarray(as_array(split.each)[np.minimum(stage.astype(int), len(split.each) - 1)])
     if split.first is not None or split.last is not None:
         return _given(whole, pp, split.first, split.last, stage)
     if split.head_layers is not None:
