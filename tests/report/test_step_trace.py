@@ -6,8 +6,10 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 from tests.cases import REGISTRY
@@ -16,6 +18,7 @@ from xe_sizer.result.training import Result
 from xe_sizer.scenario.read import read_scenario
 from xe_sizer.studies.estimate import estimate
 
+SCHEMA = Path(__file__).parent / "chrome_trace.schema.json"
 STAGES = {
     "model": "llama-2-70b", "server": "dell-xe9680-h100", "gpus": 32, "layout.tp": 8, "layout.pp": 4,
     "train.global_batch": 16, "train.micro_batch": 1, "train.seq_len": 4096, "train.steps": 5,
@@ -132,3 +135,26 @@ def test_no_span_overlaps_another_in_whole_nanoseconds(
         ends[row] = start + read(event["dur"])
         total[event["pid"]] += read(event["dur"])
     assert set(total.values()) <= {round(1e9 * result.time.step_s.expected) + more for more in (-1, 0, 1)}
+
+
+@pytest.mark.parametrize("changes", [*CASES, *ITERATIONS], ids=str)
+def test_a_trace_is_of_the_format_and_names_each_row_once(changes: dict[str, object]) -> None:
+    """No process has the id of another's row, by which Perfetto names them."""
+    trace = json.loads(step_trace(sized(**changes)))
+    jsonschema.validate(trace, json.loads(SCHEMA.read_text(encoding="utf-8")))
+    events = trace["traceEvents"]
+    rows = {(event["pid"], event["tid"]) for event in events if event["ph"] == "X"}
+    named = [event["tid"] for event in events if event["name"] == "thread_name"]
+    processes = [event["pid"] for event in events if event["name"] == "process_name"]
+    assert sorted(named) == sorted(row for _, row in rows)
+    assert len({*named, *processes}) == len(named) + len(processes)
+    assert {process for process, _ in rows} == set(processes)
+
+
+def test_the_schema_refuses_what_is_no_event() -> None:
+    schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
+    for event in ({"ph": "X", "name": "a", "pid": 1, "tid": 2, "ts": 0}, {"ph": "C", "name": "a", "pid": 1, "ts": 0},
+                  {"ph": "C", "name": "a", "pid": 1, "ts": 0, "args": {"bytes": "many"}},
+                  {"ph": "M", "name": "thread_name", "pid": 1, "args": {"name": "a"}}):  # fmt: skip
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate({"traceEvents": [event]}, schema)
