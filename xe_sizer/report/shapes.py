@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice, pairwise
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from xe_sizer.immutable import Immutable
@@ -355,10 +355,29 @@ def frame(plot: Plot) -> Iterator[Shape]:
     yield Text(0.0, ROW - 4, fitted(plot.up.axis.label, WIDTH), "start", "s")
 
 
+def crosses(stroke: Stroke, box: Box) -> bool:
+    """Whether a path of straight lines has a point inside a box (Liang and Barsky 1984)."""
+    return any(_is_inside(a, b, box) for part in stroke.lines for a, b in pairwise(part))
+
+
+def _is_inside(a: tuple[float, float], b: tuple[float, float], box: Box) -> bool:
+    first, last = 0.0, 1.0
+    across, up = b[0] - a[0], b[1] - a[1]
+    sides = (-across, a[0] - box.left), (across, box.right - a[0]), (-up, a[1] - box.top), (up, box.bottom - a[1])
+    for step, room in sides:
+        if step == 0 and room <= 0:
+            return False
+        if step < 0:
+            first = max(first, room / step)
+        elif step > 0:
+            last = min(last, room / step)
+    return first < last
+
+
 def marks_across(
-    plot: Plot, marks: Sequence[Mark], ends: Sequence[Anchor] = ("end", "start")
+    plot: Plot, marks: Sequence[Mark], ends: Sequence[Anchor] = ("end", "start"), curves: Sequence[Stroke] = ()
 ) -> tuple[list[Shape], list[Text]]:
-    """Lines at heights, and their labels beside them, apart from each other.
+    """Lines at heights, and their labels beside them, apart from each other and, where there is room, from curves.
 
     ends : of a line, at which its label may stand: the first where there is room
     """
@@ -370,8 +389,9 @@ def marks_across(
             continue
         y = plot.up.at(mark.value)
         lines.append(line(left, y, right, y, "mark"))
-        free = (text for text in _labels(mark, y, plot, ends) if not any(text.box.meets(other.box) for other in texts))
-        texts += islice(free, 1)
+        free = [text for text in _labels(mark, y, plot, ends) if not any(text.box.meets(other.box) for other in texts)]
+        clear = (text for text in free if not any(crosses(curve, text.box) for curve in curves))
+        texts += islice(chain(clear, free), 1)
     return lines, texts
 
 

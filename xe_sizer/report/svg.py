@@ -500,13 +500,14 @@ def draw_curves(curves: Curves) -> Drawn:
     rows = mark_rows(curves.asked, plot(curves.across, curves.up, xs, [*ys, *near]).across, 0.0)[1]
     area = plot(curves.across, curves.up, [*xs, *(mark.value for mark in curves.asked)], [*ys, *near], rows)
     asked, _ = mark_rows(curves.asked, area.across, ROW + 4)
-    across, labels = marks_across(area, curves.marks, ("start", "end"))
+    lines = [_line(each, place, area) for place, each in enumerate(curves.lines)]
+    across, labels = marks_across(area, curves.marks, ("start", "end"), lines)
     legend, bottom = _curves_legend(curves, area.height + 4)
     shapes = (
         *frame(area),
         *across,
         *mark_lines(curves.asked, area.across, area.top, area.bottom),
-        *(_line(each, place, area) for place, each in enumerate(curves.lines)),
+        *lines,
         *asked,
         *labels,
         *legend,
