@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import devtools
 import msgspec
 import pytest
 
+from xe_sizer.cli.main import main
 from xe_sizer.cli.render import read_answer
 from xe_sizer.report.document import EXPLAINABLE, Options
 from xe_sizer.report.registry import render
@@ -16,6 +18,7 @@ from xe_sizer.result.common import Answer, Written
 from xe_sizer.result.studies import Comparison
 
 FIXTURES = Path(__file__).parents[1] / "report" / "fixtures"
+PURCHASE = "purchase"
 KINDS = {
     "estimate": "lora",
     "estimate-too-big": "sft-too-big",
@@ -31,7 +34,14 @@ KINDS = {
     "validate": "studies/validate",
     "scaling": "studies/scaling",
     "sweep": "studies/sweep",
+    PURCHASE: "",
 }
+# Three kinds of servers and two of cards that cannot, a deadline, prices of two: what to buy, answered by one command.
+PURCHASE_COMMAND = (
+    "plan --model llama-3.1-70b --job sft --stack nemo --samples 100000 --mean-tokens 1000 --epochs 3 --max-hours 24 "
+    "--max-gpus 64 --among dell-xe9680-h100 --among dell-xe9680-h200 --among aws-p5.48xlarge --among rtx-4090 "
+    "--among t4 --price dell-xe9680-h200=3.5"
+)
 COMMAND = "xe-sizer estimate examples/lora-llama-2-70b.yaml --max-hours 24 --price-per-gpu-hour 2.5 --gpus 16 " * 2
 
 
@@ -48,6 +58,9 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[devtools.Brows
 def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An HTML report of each kind, with all that can be explained, and a foot."""
     file = tmp_path_factory.mktemp("pages") / f"{request.param}.html"
+    if request.param == PURCHASE:
+        assert main([*shlex.split(PURCHASE_COMMAND), "-o", str(file)]) == 0
+        return file
     answer = msgspec.structs.replace(answer_of(request.param), written=Written(COMMAND, "2026-01-31", "0.1.0"))
     file.write_text(render(answer, "html", Options(explain=EXPLAINABLE)), encoding="utf-8")
     return file

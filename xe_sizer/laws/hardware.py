@@ -241,6 +241,27 @@ def node_power_w(server: Server, power_share: float = TRAINING_POWER_SHARE) -> f
     return None if tdp_w is None else server.accelerators * tdp_w * (power_share + rest_of_node(server).share)
 
 
+def power_w(server: Server, gpus: int, power_share: float = TRAINING_POWER_SHARE) -> float | None:
+    """Power of accelerators at load with their share of the servers that they are in.
+
+        P = accelerators x node power / accelerators of a node
+
+    Parameters
+    ----------
+    server : that the accelerators are in
+    gpus : accelerators [-]
+    power_share : share of the design power that accelerators draw [-]
+
+    Returns
+    -------
+    float [W]; None where no design power is known
+
+    Source: definition; the power of a node is that of `node_power_w`.
+    """
+    node_w = node_power_w(server, power_share)
+    return None if node_w is None else gpus * node_w / server.accelerators
+
+
 def energy_kwh(server: Server, gpu_hours: float, power_share: float = TRAINING_POWER_SHARE) -> float | None:
     """Energy of accelerators with their share of the servers that they are in.
 
@@ -258,8 +279,8 @@ def energy_kwh(server: Server, gpu_hours: float, power_share: float = TRAINING_P
 
     Source: definition; the power is that of `node_power_w`.
     """
-    power_w = node_power_w(server, power_share)
-    return None if power_w is None else gpu_hours * HOUR_S * power_w / server.accelerators / KWH_J
+    node_w = node_power_w(server, power_share)
+    return None if node_w is None else gpu_hours * HOUR_S * node_w / server.accelerators / KWH_J
 
 
 def energy_words(server: Server, power_share: float = TRAINING_POWER_SHARE) -> str:
@@ -278,11 +299,11 @@ def energy_words(server: Server, power_share: float = TRAINING_POWER_SHARE) -> s
 
     Source: the terms of `node_power_w`.
     """
-    power_w, tdp_w = node_power_w(server, power_share), server.accelerator.tdp_w
-    if power_w is None or tdp_w is None:
+    node_w, tdp_w = node_power_w(server, power_share), server.accelerator.tdp_w
+    if node_w is None or tdp_w is None:
         return ""
     rest, count = rest_of_node(server), server.accelerators
     gpus = f"{count} GPUs" if count > 1 else "1 GPU"
     drawn, beside = (count * tdp_w * share / WATT_PER_KW for share in (power_share, rest.share))
     parts = f"{gpus} at {100.0 * power_share:.0f} % of design power ({drawn:.3g} kW)"
-    return f"{power_w / WATT_PER_KW:.3g} kW a server: {parts}, {beside:.3g} kW for the rest of it, {rest.basis}"
+    return f"{node_w / WATT_PER_KW:.3g} kW a server: {parts}, {beside:.3g} kW for the rest of it, {rest.basis}"

@@ -48,13 +48,17 @@ class Stack(Immutable):
 
 
 class Bar(Immutable):
-    """A value from zero, and the range it may have; `value` None where nothing bounds it."""
+    """A value from zero, and the range it may have; `value` None where nothing bounds it, or there is none.
+
+    chosen : whether it is the one that is recommended, which stands out
+    """
 
     name: str
     value: float | None
     text: str
     low: float | None = None
     high: float | None = None
+    chosen: bool = False
 
 
 class Bars(Immutable):

@@ -36,7 +36,7 @@ _ADVANCES = {
 _ADVANCE = {letter: advance for advance, letters in _ADVANCES.items() for letter in letters}
 _UNKNOWN = 0.75  # a letter of another alphabet; ideographs take a whole square
 _SQUARE = 1.05
-_BOLD = 1.12
+BOLD = 1.12
 Anchor = Literal["start", "middle", "end"]
 
 
@@ -107,7 +107,7 @@ class Drawn(Immutable):
 def text_width(text: str, size: float = SIZE, bold: bool = False) -> float:
     """Units that a text takes at most."""
     ems = sum(_ADVANCE.get(letter, _UNKNOWN if ord(letter) < 0x2E80 else _SQUARE) for letter in text)
-    return ems * size * (_BOLD if bold else 1.0)
+    return ems * size * (BOLD if bold else 1.0)
 
 
 def fitted(text: str, room: float, size: float = SIZE, bold: bool = False) -> str:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from xe_sizer.report.picture import Bars, Chart, Curves, Lanes, Stack, Strip, Tornado
 from xe_sizer.report.shapes import (
     AXIS_HEIGHT,
+    BOLD,
     EDGE,
     GAP,
     ROW,
@@ -63,7 +64,7 @@ def draw_bars(bars: Bars) -> Drawn:
     rows: list[Shape] = []
     bottom = top
     for bar in bars.bars:
-        texts = list(_texts(bar.name, bar.text, bottom))
+        texts = list(_texts(bar.name, bar.text, bottom, bar.chosen))
         bottom = max(text.y for text in texts) + 5
         rows += [*_bar(bar, scale, bottom), *texts]
         bottom += BAR_HEIGHT + BELOW
@@ -73,25 +74,24 @@ def draw_bars(bars: Bars) -> Drawn:
     return Drawn(shapes, bottom + AXIS_HEIGHT)
 
 
-def _texts(name: str, text: str, top: float) -> Iterator[Text]:
+def _texts(name: str, text: str, top: float, chosen: bool = False) -> Iterator[Text]:
     """The name, and the value beside its last line where that has room, else below it."""
     room = WIDTH - 2 * EDGE
     value = fitted(text, room, SIZE, True)
-    names = wrapped(name, room)
+    names = wrapped(name, room / BOLD if chosen else room)
     for place, words in enumerate(names):
-        yield Text(EDGE, top + ROW * (place + 1) - 4, words)
+        yield Text(EDGE, top + ROW * (place + 1) - 4, words, style="b" if chosen else "t")
     if not value:
         return
-    beside = text_width(names[-1]) + GAP + text_width(value, SIZE, True) <= room
+    beside = text_width(names[-1], SIZE, chosen) + GAP + text_width(value, SIZE, True) <= room
     yield Text(WIDTH - EDGE, top + ROW * (len(names) + (not beside)) - 4, value, "end", "b")
 
 
 def _bar(bar: Bar, scale: Scale, top: float) -> Iterator[Shape]:
     if bar.value is None:
         return
-    yield Rect(
-        scale.start, top, max(scale.at(bar.value) - scale.start, 1.0), BAR_HEIGHT, "fill", f"{bar.name}: {bar.text}"
-    )
+    width, style = max(scale.at(bar.value) - scale.start, 1.0), "chosen" if bar.chosen else "fill"
+    yield Rect(scale.start, top, width, BAR_HEIGHT, style, f"{bar.name}: {bar.text}")
     if bar.low is not None and bar.high is not None:
         yield whisker(scale.at(bar.low), scale.at(bar.high), top + BAR_HEIGHT / 2, 5.0)
 
@@ -467,7 +467,8 @@ STYLE = (
 .picture .mark { stroke: var(--no); stroke-width: 1.6; stroke-dasharray: 5 3; }
 .picture .middle { stroke: var(--ink); stroke-width: 1.2; }
 .picture .whisker { stroke: var(--ink); stroke-width: 1.4; }
-.picture .fill { fill: var(--fill); } .picture .less { fill: var(--less); } .picture .more { fill: var(--more); }
+.picture .fill { fill: var(--fill); } .picture .chosen { fill: var(--best); }
+.picture .less { fill: var(--less); } .picture .more { fill: var(--more); }
 .picture .over { fill: none; stroke: var(--no); stroke-width: 2.5; }
 .picture .p0 { fill: var(--page); stroke: var(--soft); opacity: .55; }
 .picture .p1 { fill: var(--best); stroke: var(--page); }

@@ -267,9 +267,11 @@ def _grid(table: Table, options: Options) -> Grid:
         header_style="dim",
         border_style="dim",
     )
-    for column in table.columns:
+    for place, column in enumerate(table.columns):
         side: JustifyMethod = "right" if column.numeric else "left"
-        grid.add_column(Text(column.name), justify=side, no_wrap=column.whole, overflow="fold")
+        longest = max((len(row[place]) for row in table.rows), default=0)
+        least = min(column.least, longest) or None
+        grid.add_column(Text(column.name), justify=side, no_wrap=column.whole, overflow="fold", min_width=least)
     if table.shares:
         grid.add_column(Text(table.bars), no_wrap=True)
     first_total = len(table.rows) - table.totals

@@ -68,6 +68,7 @@ class Candidate(msgspec.Struct, frozen=True):
     pools, colocated : of reinforcement learning, how the GPUs are split; else empty and None
     host_most_bytes : that the server can be ordered with, where what it has is one configuration of several
     hourly_price : what the price rests on
+    power_w : of the GPUs at load with their share of the servers; None where no design power is known
     """
 
     gpu: str
@@ -97,6 +98,22 @@ class Candidate(msgspec.Struct, frozen=True):
     pools: tuple[Pool, ...] = ()
     colocated: bool | None = None
     hourly_price: HourlyPrice | None = None
+    power_w: float | None = None
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """The best plan on one kind of hardware by the objective of all plans, or why there is none.
+
+    candidate : its place in `candidates`, None where there is none; reason : why not, or which limits it misses
+    limits_probability : of the limit that is least sure; None where there is none, or nobody can say [-]
+    """
+
+    hardware: str
+    candidate: int | None = None
+    meets_limits: bool = False
+    recommended: bool = False
+    limits_probability: float | None = None
+    reason: str = ""
 
 
 class Answers(msgspec.Struct, frozen=True):
@@ -104,8 +121,8 @@ class Answers(msgspec.Struct, frozen=True):
 
     What differs by less than the model's error is equal there, and the smaller is taken.
 
-    cheapest : of those whose price is known; None where none is
-    fewest_gpu_hours : whatever they cost
+    cheapest : of those whose price is known, and of these those that meet the limits where any does; None where none is
+    fewest_gpu_hours : whatever they cost, of those that meet the limits where any does
     nearest : where no candidate meets the limits, the one that misses them by least; it is chosen then
     """
 
@@ -120,6 +137,7 @@ class Answers(msgspec.Struct, frozen=True):
 class PlanResult(Answer, frozen=True, kw_only=True):
     """The best layout on every number of every kind of GPU, and which of them is the plan.
 
+    kinds : of hardware, the one of the chosen plan first, then by the objective, then those without a plan
     basis : the published runs behind the range of the chosen plan
     """
 
@@ -135,6 +153,7 @@ class PlanResult(Answer, frozen=True, kw_only=True):
     command: str
     left_out: tuple[LeftOut, ...] = ()
     warnings: tuple[str, ...] = ()
+    kinds: tuple[Kind, ...] = ()
     basis: Basis | None = None
 
     @property

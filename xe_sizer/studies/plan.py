@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from xe_sizer.errors import InputError
 from xe_sizer.immutable import Immutable
-from xe_sizer.laws.hardware import HOST_RESERVE_BYTES, energy_kwh
+from xe_sizer.laws.hardware import HOST_RESERVE_BYTES, energy_kwh, power_w
 from xe_sizer.result.common import (
     BOUND,
     DOES_NOT_FIT,
@@ -34,6 +34,7 @@ from xe_sizer.result.studies import (
     TOO_MANY,
     Answers,
     Candidate,
+    Kind,
     Numbers,
     PlanResult,
     Skipped,
@@ -171,6 +172,17 @@ class Ranking(Immutable):
         """Those that likely fit, as what is bought must; all where none does."""
         return [place for place in places if likely_fits(self.sized[place])] or places
 
+    def best_of_kind(self, places: Sequence[int]) -> int:
+        """The best of the places of one kind of hardware by the objective; the nearest where none keeps the limits."""
+        chosen = self.answers.chosen
+        if chosen is not None and chosen in places:
+            return chosen
+        met = [place for place in places if self.sized[place].ok]
+        if not met:
+            return min(places, key=lambda place: self.sized[place].shortfall)
+        unpriced = self.objective == "cost" and not any(place in self.priced for place in met)
+        return self.best(met, "gpu-hours" if unpriced else self.objective)
+
     def _doubt_and_size(self, place: int) -> tuple[float, ...]:
         """Of plans as good as the model can tell: what keeps the limits more surely, then the smaller."""
         sized = self.sized[place]
@@ -217,15 +229,16 @@ class Ranking(Immutable):
         places = range(len(self.sized))
         if not places:
             return Answers()
-        met = any(one.ok for one in self.sized)
+        met = [place for place in places if self.sized[place].ok]
         nearest = None if met else min(places, key=lambda place: self.sized[place].shortfall)
+        priced = [place for place in self.priced if place in met] or self.priced
         return Answers(
             smallest=min(
                 self.recommended(places), key=lambda place: (self.sized[place].gpus, self.sized[place].total_s)
             ),
             fastest=self.best(places, "time"),
-            cheapest=self.best(self.priced, "cost") if self.priced else None,
-            fewest_gpu_hours=self.best(places, "gpu-hours"),
+            cheapest=self.best(priced, "cost") if priced else None,
+            fewest_gpu_hours=self.best(met or places, "gpu-hours"),
             chosen=self.order[0] if met else nearest,
             nearest=nearest,
         )
@@ -294,7 +307,7 @@ def _searched(
         searched = wing.candidates(asked, onward(progress, sum(one.considered for one in found)))
         resolved = searched.resolved
         if not searched.sized and searched.complete:
-            reason = "no layout fits" if searched.considered else "no legal layout on these numbers of GPUs"
+            reason = _none_words(resolved.planned_gpus, searched.considered)
             left_out.append(LeftOut(name=name or resolved.job.server.name, reason=reason))
         found.append(searched)
         if not searched.complete:
@@ -302,6 +315,13 @@ def _searched(
     if all(one.complete and not one.considered for one in found):
         raise InputError(found[0].resolved.no_layout(found[0].resolved.planned_gpus))
     return found, tuple(left_out)
+
+
+def _none_words(counts: Sequence[int], considered: int) -> str:
+    """Why there is no plan on a kind of hardware."""
+    most = f"{counts[-1]:,}" if len(counts) == 1 else f"up to {counts[-1]:,}"
+    gpus = f"{most} GPU{'s' * (counts[-1] > 1)}"
+    return f"no layout fits on {gpus}" if considered else f"no legal layout on {gpus}"
 
 
 def _rules(found: Sequence[Candidates]) -> tuple[Rule, ...]:
@@ -332,6 +352,7 @@ def _results(
         answers=answers,
         command=command(resolved.scenario, {}, registry.user_folders),
         left_out=left_out,
+        kinds=_kinds(found, ranked, left_out),
         warnings=(
             *_untried(found),
             *_prices(found, ranked),
@@ -344,6 +365,40 @@ def _results(
         basis=None if chosen is None else chosen.uncertainty.basis,
     )
     return result, None if chosen is None else lambda: wing.conclude(chosen, registry, details=False)
+
+
+def _kinds(found: Sequence[Candidates], ranking: Ranking, left_out: Sequence[LeftOut]) -> tuple[Kind, ...]:
+    """The best plan on every kind of hardware, the chosen one first; then the kinds without a plan.
+
+    ranking : of all candidates, in the order of the result
+    """
+    kinds: list[tuple[tuple[bool, bool, float, float], Kind]] = []
+    for kind in found:
+        own = [id(one) for one in kind.sized]
+        places = [place for place, one in enumerate(ranking.sized) if id(one) in own]
+        if not places:
+            continue
+        place = ranking.best_of_kind(places)
+        one, first = ranking.sized[place], place == ranking.answers.chosen
+        reasons = () if one.ok else (*memory_doubt(one, one.confidence), *_missed(one))
+        row = Kind(
+            hardware=_name(one),
+            candidate=place,
+            meets_limits=one.ok,
+            recommended=first and one.ok,
+            limits_probability=min(
+                (each.probability for each in one.limits if each.probability is not None), default=None
+            ),
+            reason="; ".join(reason.message for reason in reasons),
+        )
+        kinds.append(((not first, not one.ok, ranking.value(place, ranking.objective), one.total_s), row))
+    ordered = [row for _, row in sorted(kinds, key=lambda kind: kind[0])]
+    return (*ordered, *(Kind(hardware=one.name, reason=one.reason) for one in left_out))
+
+
+def _missed(sized: TrainingEstimate) -> Iterator[Reason]:
+    """The limits that the nearest plan misses."""
+    return missed(sized.limits, sized.resolved.scenario.caller, "the nearest plan takes", sized.confidence)
 
 
 def _numbers(found: Candidates) -> Numbers:
@@ -467,6 +522,7 @@ def _candidate(sized: TrainingEstimate, pareto: bool, registry: Registry) -> Can
         host_most_bytes=job.server.host_most_bytes,
         host_reserve_bytes=HOST_RESERVE_BYTES,
         hourly_price=resolved.tariff.hourly(job.server),
+        power_w=power_w(job.server, sized.gpus),
     )
 
 
@@ -497,7 +553,6 @@ def _verdict(
         reason = Reason(code="out-of-memory", message=message)
         return Verdict(fits=False, meets_limits=False, reasons=(reason,), memory=DOES_NOT_FIT)
     chosen = sized[answers.chosen]
-    caller, confidence = chosen.resolved.scenario.caller, chosen.confidence
-    missing = missed(chosen.limits, caller, "the nearest plan takes", confidence)
-    reasons = (*memory_doubt(chosen, confidence), *missing)
+    confidence = chosen.confidence
+    reasons = (*memory_doubt(chosen, confidence), *_missed(chosen))
     return wing.settled(verdict_of(chosen, confidence, not reasons, reasons), chosen, registry)

@@ -45,6 +45,7 @@ from xe_sizer.report.format import (
     number,
     offer_cells,
     offer_words,
+    percent,
     plural,
     price_words,
     probability_words,
@@ -54,17 +55,17 @@ from xe_sizer.report.picture import Axis, Bar, Bars, Chart, Mark
 from xe_sizer.report.picture import Point as PicturePoint
 from xe_sizer.report.text_charts import chart
 from xe_sizer.report.verdict import job_words, words_of
-from xe_sizer.result.common import GIVEN_PRICE, SURE
+from xe_sizer.result.common import GIVEN_PRICE, LIKELY, SURE
 from xe_sizer.result.studies import BY_BATCH, BY_LAYOUT, Candidate, PlanResult
 from xe_sizer.result.training import Layout
-from xe_sizer.units import BARE_SERVER, HOUR_S
+from xe_sizer.units import BARE_SERVER, HOUR_S, WATT_PER_KW
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from xe_sizer.report.document import Block, Figure, Options
     from xe_sizer.result.common import Verdict
-    from xe_sizer.result.studies import Answers
+    from xe_sizer.result.studies import Answers, Kind
 
 # Hardware and layouts in a few words.
 
@@ -201,6 +202,7 @@ def premises(result: PlanResult) -> dict[str, tuple[str, bool]]:
 # The first screen: what was chosen, what it takes, and what else would do.
 
 MOST_KINDS = 2  # of hardware whose numbers of GPUs the first screen lists
+MOST_OTHERS = 5  # of the kinds beside the recommended one that the first screen names
 CHEAPEST = "Cheapest"
 ROOM = 160  # characters of notes that the first screen has room for
 
@@ -224,6 +226,7 @@ def plan_points(result: PlanResult) -> Iterator[Point]:
     host = chosen.host_bytes, chosen.host_available_bytes, chosen.host_reserve_bytes
     yield from host_point(*host, chosen.host_most_bytes)
     yield from limits_points(result.verdict, chosen.currency)
+    yield from _kinds_points(result)
     yield from _others(result, chosen)
     yield from _search(result)
     yield from _premises_point(result)
@@ -236,7 +239,7 @@ def _search(result: PlanResult) -> Iterator[Point]:
         told = list(searched_words(result))
         shown, more = told[:MOST_KINDS], len(told) - MOST_KINDS
         shown += [f"{plural(more, 'more kind')} of hardware"] if more > 0 else []
-        yield Point("Searched", "; ".join(shown))
+        yield Point("Searched", "; ".join(shown), spare=4 if len(result.kinds) > 1 else 0)
     if fixed := fixed_by_file(result):
         yield Point("Fixed", f"your file fixes {', '.join(fixed)}: no other was tried")
 
@@ -264,6 +267,71 @@ def _cost_words(one: Candidate) -> Iterator[str]:
     yield from price_words(one.hourly_price)
 
 
+def _kinds_points(result: PlanResult) -> Iterator[Point]:
+    """Why this kind of hardware, and what the others come to; nothing where there is one."""
+    if len(result.kinds) < 2:
+        return
+    yield Point("Why", why_words(result))
+    others = [_kind_words(result, kind) for kind in result.kinds if kind.candidate != result.answers.chosen]
+    more = len(others) - MOST_OTHERS
+    told = [*others[:MOST_OTHERS], *([f"{plural(more, 'more kind')} of hardware"] if more > 0 else [])]
+    yield Point("Others", "; ".join(told), spare=1)
+
+
+def why_words(result: PlanResult) -> str:
+    """Why the plan is on its kind of hardware, in one sentence with the next kind."""
+    met = [
+        result.candidates[kind.candidate] for kind in result.kinds if kind.meets_limits and kind.candidate is not None
+    ]
+    chosen = result.candidates[result.answers.chosen or 0]
+    keep = "meet the limits" if result.verdict.limits else "fit"
+    if not met:
+        return f"none of {len(result.kinds)} kinds meets the limits; {hardware_name(chosen)} comes closest"
+    if len(met) == 1:
+        return f"the only one of {len(result.kinds)} kinds on which plans {keep}"
+    following, best = met[1], _best_words(result, chosen)
+    comma = "," * (" of those " in best)
+    best = f"{best}{comma} of {len(met)} kinds that {keep}"
+    if _measure(result, following) == _measure(result, chosen):
+        return f"{best}, as many as {bought_words(following)}, and {_better_words(chosen, following)}"
+    if result.objective == "cost" and (following.price is None) != (chosen.price is None):
+        return best
+    measured = f": {_measure(result, following)}" if result.objective in ("cost", "time", "energy") else ""
+    return f"{best}; next is {bought_words(following)}{measured}"
+
+
+def bought_words(candidate: Candidate) -> str:
+    """What is bought: servers, and how many GPUs they have; or cards."""
+    if candidate.server.startswith(BARE_SERVER):
+        return f"{candidate.gpus:,} x {clean(candidate.gpu)}"
+    return f"{candidate.nodes:,} x {clean(candidate.server)} ({plural(candidate.gpus, 'GPU')})"
+
+
+def _measure(result: PlanResult, one: Candidate) -> str:
+    """What the objective makes small of a plan, as it is printed."""
+    energy = f"{number(one.energy_kwh)} kWh" if one.energy_kwh is not None else ""
+    price = money(one.price, one.currency) if one.price is not None else f"{number(one.gpu_hours)} GPU-hours"
+    words = {"servers": count(one.nodes), "gpus": count(one.gpus), "time": duration(one.total_s.expected)}
+    return (words | {"cost": price, "energy": energy})[result.objective]
+
+
+def _better_words(chosen: Candidate, other: Candidate) -> str:
+    """What decides between two plans that are alike by the objective."""
+    times = f"{duration(chosen.total_s.expected)} instead of {duration(other.total_s.expected)}"
+    faster = chosen.total_s.expected < other.total_s.expected
+    return f"faster: {times}" if faster else f"surer or plainer: {times}"
+
+
+def _kind_words(result: PlanResult, kind: Kind) -> str:
+    """What the best plan on a kind of hardware comes to, or why there is none."""
+    if kind.candidate is None:
+        return f"{clean(kind.hardware)}: {clean(kind.reason)}"
+    one = result.candidates[kind.candidate]
+    price = f", {money(one.price, one.currency)}" if one.price is not None else ""
+    missed = "" if kind.meets_limits else f", misses limits: {clean(kind.reason)}"
+    return f"{bought_words(one)} in {duration(one.total_s.expected)}{price}{missed}"
+
+
 def _others(result: PlanResult, chosen: Candidate) -> Iterator[Point]:
     """The fewest, the cheapest and the fastest, where they are not the chosen one."""
     answers = result.answers
@@ -277,7 +345,8 @@ def _others(result: PlanResult, chosen: Candidate) -> Iterator[Point]:
             price += f" ({offer_words(one.hourly_price)})"
         figures = f"{spanned(one.total_s)}, {number(one.gpu_hours)} GPU-hours{price}"
         of = f"{cheapest_words(result)}, " if label == CHEAPEST and cheapest_words(result) else ""
-        yield Point(label, f"{of}{clean(hardware_words(one))}: {figures}", spare=spare)
+        missed = "" if one.meets_limits or not result.verdict.meets_limits else ", misses limits"
+        yield Point(label, f"{of}{clean(hardware_words(one))}: {figures}{missed}", spare=spare)
 
 
 # Picture: time against GPUs, the Pareto-optimal plans with their ranges, the chosen one named.
@@ -289,6 +358,8 @@ def pictures(result: PlanResult, figure: Figure | None) -> Iterator[Picture]:
     """The chart, and the answers with their ranges. figure : the chart in characters"""
     if not result.candidates:
         return
+    if len(result.kinds) > 1:
+        yield _kinds_picture(result)
     yield _answers_picture(result)
     yield _chart(result, figure)
 
@@ -304,6 +375,30 @@ def named(result: PlanResult) -> dict[int, str]:
     for name, place in named_answers(result.answers).items():
         words.setdefault(place, []).append(name)
     return {place: ", ".join(names) for place, names in words.items()}
+
+
+MOST_SAID = 45  # characters of a reason that a bar has room for
+
+
+def _kinds_picture(result: PlanResult) -> Picture:
+    """How long the best plan on each kind of hardware takes, with its range, against the limit."""
+    bars = tuple(_kind_bar(result, kind) for kind in result.kinds[:SHOWN])
+    longest = max(bar.high for bar in bars if bar.high is not None)
+    says = "; ".join(f"{bar.name} {bar.text}" for bar in bars)
+    drawing = Bars(time_axis("Time", longest), bars, _marks(result))
+    return Picture("Kinds of hardware", says, drawing, range_note())
+
+
+def _kind_bar(result: PlanResult, kind: Kind) -> Bar:
+    if kind.candidate is None:
+        reason = clean(kind.reason)
+        return Bar(clean(kind.hardware), None, reason if len(reason) <= MOST_SAID else "no plan")
+    one, chosen = result.candidates[kind.candidate], kind.candidate == result.answers.chosen
+    word = "recommended: " if kind.recommended else "nearest: " if chosen else ""
+    price = f", {money(one.price, one.currency)}" if one.price is not None else ""
+    missed = "" if kind.meets_limits else ", misses limits"
+    text = f"{duration(one.total_s.expected)}, {duration_range(one.total_s)}{price}{missed}"
+    return Bar(f"{word}{bought_words(one)}", one.total_s.expected, text, one.total_s.low, one.total_s.high, chosen)
 
 
 def _answers_picture(result: PlanResult) -> Picture:
@@ -387,6 +482,13 @@ WORDS = {
     "time": "the fastest",
     "energy": "the lowest energy",
 }
+LEAST = {
+    "servers": "the fewest servers",
+    "gpus": "the fewest GPUs",
+    "cost": "the lowest price (GPU-hours where no price compares)",
+    "time": "the shortest time",
+    "energy": "the lowest energy",
+}
 FITS = "probability of fit"  # a column: how likely memory suffices
 WRITERS = {f"rollout_{name}": name for name in ("gpus", "replicas", "tp", "pp", "ep")}  # columns of a CSV file
 NO_DOUBT = 0.99  # probability from which memory takes nothing from another one
@@ -400,11 +502,12 @@ def document(result: PlanResult, options: Options) -> Document:
     """Verdict and chosen plan, the answers side by side, time against GPUs, the command of the chosen one."""
     blocks: list[Block] = [Summary(tuple(plan_points(result)))]
     if result.candidates:
-        blocks += [_answers(result), _candidates(result)]
+        blocks += [*_kinds(result), _answers(result), _candidates(result)]
         blocks += pictures(result, _figure(result, options.width))
     if result.search.rules:
         blocks.append(_rules(result))
-    blocks += left_out(result.left_out)
+    if not result.candidates or not 1 < len(result.kinds) <= SHOWN:  # else the table of kinds has them
+        blocks += left_out(result.left_out)
     blocks += listed("Warnings", map(clean, result.warnings))
     return Document(
         _word(result), result.verdict.ok, _title(result), _reasons_beyond(result), tuple(blocks), _caution(result)
@@ -518,7 +621,14 @@ def _columns(result: PlanResult) -> tuple[Column, ...]:
 
 
 def _cells(candidate: Candidate, columns: Sequence[Column]) -> tuple[str, ...]:
-    cells = {
+    cells = _figures(candidate)
+    return tuple(cells[column.name] for column in columns)
+
+
+def _figures(candidate: Candidate) -> dict[str, str]:
+    """What tables have of a plan, by the names of their columns."""
+    chance, offer = candidate.fit_probability, candidate.hourly_price
+    return {
         "hardware": hardware_name(candidate),
         "servers": count(candidate.nodes),
         "GPUs": count(candidate.gpus),
@@ -526,13 +636,79 @@ def _cells(candidate: Candidate, columns: Sequence[Column]) -> tuple[str, ...]:
         RANGE: duration_range(candidate.total_s),
         "GPU-hours": number(candidate.gpu_hours),
         "price": money(candidate.price, candidate.currency),
+        "price is": NOT_A_NUMBER if offer is None else "as given" if offer.kind == GIVEN_PRICE else clean(offer.kind),
+        "dated": NOT_A_NUMBER if offer is None or offer.date is None else clean(offer.date),
+        "kW": NOT_A_NUMBER if candidate.power_w is None else number(candidate.power_w / WATT_PER_KW),
         "GiB used": gib(candidate.peak_bytes),
-        FITS: NOT_A_NUMBER if candidate.fit_probability is None else probability_words(candidate.fit_probability),
+        FITS: NOT_A_NUMBER if chance is None else probability_words(chance),
+        "fits": NOT_A_NUMBER if chance is None else probability_words(chance),
         "bound by": clean(candidate.bound),
         "rollout": split_words(candidate.pools),
         "layout": layout_words(candidate.layout),
     }
+
+
+def _kinds(result: PlanResult) -> Iterator[Table]:
+    """Every kind of hardware with its best plan, the recommended one first, or why there is none."""
+    if len(result.kinds) < 2:
+        return
+    shown = result.kinds[:SHOWN]
+    plans = [result.candidates[kind.candidate] for kind in shown if kind.candidate is not None]
+    offers = [one.hourly_price for one in plans if one.hourly_price is not None]
+    dated, servers = any(offer.date for offer in offers), any(servers_words(one) != NOT_A_NUMBER for one in plans)
+    columns = (
+        Column("hardware", least=max(len(kind.hardware) for kind in shown)),
+        *((Column("servers", True),) if servers else ()),
+        Column("GPUs", True, spare=4 if servers else 0),
+        Column("time", True),
+        Column(RANGE, True, spare=1),
+        Column("GPU-hours", True, spare=3),
+        *((Column("price", True), Column("price is", spare=2)) if offers else ()),
+        *((Column("dated", True, spare=2),) if dated else ()),
+        Column("kW", True),
+        Column("fits", True),
+        Column("outcome", least=12),
+    )
+    rows = tuple(_kind_cells(result, kind, columns) for kind in shown)
+    more = f"{SHOWN} of {len(result.kinds)} kinds; " if len(result.kinds) > SHOWN else ""
+    met = " that meets the limits" if result.verdict.limits else ""
+    note = (
+        f"{more}of each kind the plan with {LEAST[result.objective]}{met}, else the one that comes closest; "
+        f"fits: probability that memory suffices, at least {_sure_words(result)} where any plan has it; "
+        "kW: of these servers at load"
+    )
+    yield Table("Kinds of hardware", columns, rows, note=note)
+
+
+def _sure_words(result: PlanResult) -> str:
+    """How sure memory must be."""
+    asked = (result.scenario.get("limits") or {}).get("confidence")
+    return percent(LIKELY if asked is None else asked)
+
+
+def _kind_cells(result: PlanResult, kind: Kind, columns: Sequence[Column]) -> tuple[str, ...]:
+    cells = {column.name: NOT_A_NUMBER for column in columns}
+    cells |= {"hardware": clean(kind.hardware), "outcome": clean(kind.reason)}
+    if kind.candidate is not None:
+        one = result.candidates[kind.candidate]
+        cells |= _figures(one) | {"servers": servers_words(one), "outcome": _outcome(kind, one)}
     return tuple(cells[column.name] for column in columns)
+
+
+def servers_words(candidate: Candidate) -> str:
+    """How many servers; a dash where cards are bought."""
+    return NOT_A_NUMBER if candidate.server.startswith(BARE_SERVER) else count(candidate.nodes)
+
+
+def _outcome(kind: Kind, one: Candidate) -> str:
+    """Whether a kind of hardware is the recommended one, what became of the limits, and what is unsure."""
+    chance = kind.limits_probability
+    if not kind.meets_limits:
+        return f"misses limits: {clean(kind.reason)}"
+    told = ["recommended"] if kind.recommended else []
+    told += [f"limits met ({probability_words(chance)})"] if chance is not None else []
+    told += ["memory unsure"] if one.fit_probability is None or one.fit_probability < LIKELY else []
+    return ", ".join(told) or "fits"
 
 
 def _answers(result: PlanResult) -> Table:
@@ -599,18 +775,29 @@ def _rules(result: PlanResult) -> Table:
 
 
 def rows(result: PlanResult, options: Options) -> Iterator[tuple[object, ...]]:
-    """One line a candidate, SI units in the column names."""
+    """One line a candidate, SI units in the column names; then one for each kind of hardware without a plan.
+
+    best_of_kind : `recommended`, or `best` of the others that are their kind's best
+    reason : why a kind has no plan, or which limits its best one misses
+    """
     sizes = Layout.__struct_fields__
     apart = ("layout", "total_s", "command", "pools", "hourly_price")
     names = [name for name in Candidate.__struct_fields__ if name not in apart]
-    yield *names, *offer_cells(None), "total_low_s", "total_s", "total_high_s", *sizes, *WRITERS, "command"
-    for one in result.candidates:
+    head = (*names, *offer_cells(None), "total_low_s", "total_s", "total_high_s", *sizes, *WRITERS)
+    kinds = {kind.candidate: kind for kind in result.kinds}
+    yield *head, "best_of_kind", "reason", "command"
+    for place, one in enumerate(result.candidates):
         span = (one.total_s.low, one.total_s.expected, one.total_s.high)
         layout = (getattr(one.layout, size) for size in sizes)
         writer = writing_pool(one.pools)
         pool = (None if writer is None else getattr(writer, size) for size in WRITERS.values())
         figures = (*(getattr(one, name) for name in names), *offer_cells(one.hourly_price).values())
-        yield *figures, *span, *layout, *pool, one.command
+        kind = kinds.get(place)
+        best = (None, None) if kind is None else ("recommended" if kind.recommended else "best", kind.reason or None)
+        yield *figures, *span, *layout, *pool, *best, one.command
+    for kind in (kind for kind in result.kinds if kind.candidate is None):
+        cells = {"server": kind.hardware, "meets_limits": False}
+        yield *(cells.get(name) for name in head), None, kind.reason, None
 
 
 def findings(result: PlanResult, options: Options) -> Iterator[Finding]:
