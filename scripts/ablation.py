@@ -197,9 +197,8 @@ def _one_after_one(layouts: Layouts) -> Layouts:
     return replace(layouts, schedule=np.full_like(layouts.schedule, SCHEDULES.index("1f1b")), vpp=straight)
 
 
-def _as_full_as_the_fullest(whole: float, pp: Any, vpp: Any, *_: Any) -> Any:
-    each = np.ceil(whole / pp)
-    return np.stack([each, each, np.where(pp > 2, each, 0.0)]), np.stack([each, each]) / vpp
+def _as_full_as_the_fullest(whole: float, pp: Any, *_: Any) -> Any:
+    return np.ceil(whole / pp)
 
 
 def _in_float32(job: Job, layouts: Layouts) -> float:

@@ -98,6 +98,12 @@ CUT = """<!DOCTYPE html><style>p {{ white-space: nowrap; {style} }} svg {{ width
             "lies over",
         ),
         ("display: none", '<text y="12" font-size="1">tiny</text>', "too small"),
+        (
+            "display: none",
+            '<text y="12" font-size="9">text</text><path class="mark" d="M10 0L10 20"/>',
+            "across a line",
+        ),
+        ("white-space: normal; width: 30px; word-break: break-all", "", "broken within a word"),
     ],
 )
 def test_the_check_sees_what_a_reader_would_not(

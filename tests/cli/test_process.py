@@ -59,7 +59,10 @@ JOB = "--model llama-2-7b --gpu h100-sxm-80gb"
         (f"estimate {JOB} --gpus 8 -f json", "xe_sizer.report.formats.html xe_sizer.report.terminal rich xml"),
         (f"estimate {JOB} --gpus 8 -f markdown", "xe_sizer.report.answers.serve xe_sizer.report.formats.html rich xml"),
         (f"estimate {JOB} --gpus 8 -f junit", "xe_sizer.report.formats.table rich"),
-        (f"estimate {JOB} --gpus 8", "xe_sizer.report.svg xe_sizer.report.foot xe_sizer.report.formats.html html"),
+        (
+            f"estimate {JOB} --gpus 8",
+            "xe_sizer.report.svg xe_sizer.report.shapes xe_sizer.report.foot xe_sizer.report.formats.html html",
+        ),
         (f"estimate {JOB} --gpus 8", "xe_sizer.serving xe_sizer.evidence xe_sizer.studies.plan xe_sizer.cli.plan"),
         (
             f"estimate {JOB} --gpus 8",

@@ -140,10 +140,28 @@ def test_long_answers_that_are_cut_are_worth_a_word() -> None:
 # Memory.
 
 
+def worst_parts(one: ReinforcementEstimate) -> dict[str, float]:
+    return {part.name: part.bytes for part in memory_components(one, one.worst_phase)}
+
+
+@pytest.mark.parametrize("case", ["turns", "pools", "critic"])
+def test_what_every_phase_holds_sums_to_its_peak(case: str) -> None:
+    """Who writes has a cache, who trains has activations, and the trainer's states stay between its steps."""
+    told = summarise(estimate(case))
+    kinds = {phase.name: {one.name for one in phase.holds} for phase in told.phases}
+    for phase in told.phases:
+        assert sum(one.bytes for one in phase.holds) == phase.peak_bytes
+    assert max(phase.peak_bytes for phase in told.phases) == told.memory.peak_bytes
+    assert {"engine: weights", "engine: KV cache"} <= kinds["rollout"]
+    assert {"weights", "optimizer states", "activations"} <= kinds["training"]
+    assert "trainer between its steps" in kinds["log-probabilities"]
+    assert ("trainer between its steps" in kinds["rollout"]) == (case != "pools")
+
+
 def test_the_worst_phase_is_shown_by_its_parts() -> None:
     one = estimate("turns")
     assert one.worst_phase == "rollout"
-    parts = {part.name: part.bytes for part in memory_components(one)}
+    parts = worst_parts(one)
     assert sum(parts.values()) == pytest.approx(one.peak_bytes)
     assert parts["trainer between its steps"] == pytest.approx(one.iteration.kept_bytes)
     fixed = one.iteration.rollout.memory.fixed
@@ -154,7 +172,7 @@ def test_the_worst_phase_is_shown_by_its_parts() -> None:
     assert memory.phase == "rollout"
     assert memory.headroom_bytes == memory.usable_bytes - memory.peak_bytes
     assert memory.gpu == "pipeline stage 1 of 1"
-    alone = [part.name for part in memory_components(estimate("pools"))]
+    alone = worst_parts(estimate("pools"))
     assert alone
     assert all(name.startswith("engine") for name in alone)
     assert summarise(estimate("pools")).memory.gpu == "rollout replica"
@@ -164,7 +182,7 @@ def test_an_engine_without_room_for_its_parts_is_shown_as_one() -> None:
     """3 GiB are less than its weights with what software takes, on a card that the trainer's states fill."""
     small = rolled("turns", peak_bytes=base().iteration.kept_bytes + 3 * GIB)
     one = replace(small.iteration, held=shrunk(small.iteration.ledgers, 0.01))
-    parts = {part.name: part.bytes for part in memory_components(replace(small, iteration=one))}
+    parts = worst_parts(replace(small, iteration=one))
     assert parts == pytest.approx({"trainer between its steps": one.kept_bytes, "engine": 3 * GIB})
 
 
@@ -181,9 +199,7 @@ def test_trainers_on_cards_of_their_own_have_no_engine_beside_them() -> None:
     one = rolled("pools", peak_bytes=GIB)
     held = replace(one, iteration=replace(one.iteration, held=shrunk(one.iteration.ledgers, 0.01)))
     assert held.worst_phase == "log-probabilities"
-    assert {part.name: part.bytes for part in memory_components(held)} == pytest.approx(
-        {"trainer between its steps": held.iteration.kept_bytes}
-    )
+    assert worst_parts(held) == pytest.approx({"trainer between its steps": held.iteration.kept_bytes})
 
 
 def test_training_is_shown_with_what_waits_beside_it() -> None:
@@ -193,7 +209,7 @@ def test_training_is_shown_with_what_waits_beside_it() -> None:
     (actor, critic), (at_actor, at_critic) = one.iteration.ledgers, one.iteration.beside_bytes
     assert critic is not None
     peaks = (float(actor.peak_bytes[0]) + at_actor, float(critic.peak_bytes[0]) + at_critic)
-    parts = {part.name: part.bytes for part in memory_components(one)}
+    parts = worst_parts(one)
     assert sum(parts.values()) == pytest.approx(max(peaks))
     asleep = one.iteration.asleep_bytes
     assert parts["engine asleep"] == pytest.approx(asleep)
@@ -204,7 +220,7 @@ def test_training_is_shown_with_what_waits_beside_it() -> None:
     for factors, of in (((1.0, 3.0), "actor"), ((3.0, 1.0), "critic"), ((1.0, alike), "actor")):
         larger = f"states of the {of}"
         held = replace(one, iteration=replace(one.iteration, held=shrunk((actor, critic), *factors)))
-        shown = {part.name: part.bytes for part in memory_components(held)}
+        shown = worst_parts(held)
         assert larger in shown
         assert sum(shown.values()) == pytest.approx(held.iteration.peaks["training"])
 

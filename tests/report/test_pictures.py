@@ -13,9 +13,26 @@ import pytest
 from xe_sizer.cli.render import read_answer
 from xe_sizer.report.answers import reporter
 from xe_sizer.report.document import Document, Options, Picture
-from xe_sizer.report.picture import Axis, Bar, Bars, Chart, Curves, Line, Mark, Part, Point, Stack, Swing, Tornado
+from xe_sizer.report.picture import (
+    Axis,
+    Bar,
+    Bars,
+    Chart,
+    Curves,
+    Lane,
+    Lanes,
+    Line,
+    Mark,
+    Part,
+    Piece,
+    Point,
+    Stack,
+    Swing,
+    Tornado,
+)
 from xe_sizer.report.registry import render
-from xe_sizer.report.svg import WIDTH, Box, Drawn, Rect, Stroke, Text, drawn, fitted, svg, svg_file, text_width, wrapped
+from xe_sizer.report.shapes import WIDTH, Box, Drawn, Rect, Stroke, Text, fitted, text_width, wrapped
+from xe_sizer.report.svg import drawn, svg, svg_file
 from xe_sizer.result.common import Answer
 from xe_sizer.result.studies import PlanResult
 from xe_sizer.result.training import Result
@@ -124,6 +141,25 @@ def test_parts_of_a_stack_stand_end_to_end_before_the_line_of_what_is_usable() -
 
 def with_limit(stack: Stack, limit: float) -> Stack:
     return Stack(stack.axis, stack.parts, stack.whole, stack.marks, limit)
+
+
+def test_pieces_of_lanes_stand_where_their_times_say_and_are_told_apart_by_colour() -> None:
+    """An axis from 0 to 10 h is 404 units long; the names of short tasks are left to the pointer."""
+    lanes = (
+        Lane("trainer", (Piece(5.0, 9.0, 1, "training"), Piece(9.0, 9.2, 2, "synchronisation"))),
+        Lane("writer", (Piece(0.0, 5.0, 0, "rollout", "rollout: 5 h"),), "5 h"),
+    )
+    gantt = Lanes(Axis("Time [h]"), lanes, ("rollout", "training", "synchronisation", "unused"), (Mark(9.0, "end"),))
+    found = drawn(Picture("t", "s", gantt))
+    (rollout, key), (training, _) = rects(found, "c1"), rects(found, "c2")
+    assert (rollout.x, rollout.width + 1) == pytest.approx((8.0, 202.0))
+    assert rollout.says == "rollout: 5 h"
+    assert (training.x, training.width + 1) == pytest.approx((210.0, 0.4 * 404))
+    assert training.y < rollout.y < key.y
+    assert not rects(found, "c4")
+    named = [text.text for text in texts(found) if text.style == "on"]
+    assert named == ["training", "rollout"]
+    is_legible(found)
 
 
 def test_half_and_twice_are_equally_far_in_a_tornado() -> None:

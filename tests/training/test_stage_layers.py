@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from xe_sizer.errors import InputError
 from xe_sizer.training.evaluation import Evaluation
-from xe_sizer.training.layout import SCHEDULES, Split, Stages, build_stages, head_in_layers
+from xe_sizer.training.layout import SCHEDULES, Split, Stages, build_stages, head_in_layers, stage_layers
 from xe_sizer.training.memory import memory_ledger
 from xe_sizer.training.padding import Sequences
 from xe_sizer.training.search_space import pipeline_options
@@ -42,6 +42,28 @@ def test_stages_that_do_not_divide_the_layers(layers: int, pp: int, vpp: int) ->
     made = stages(layers, pp=pp, vpp=vpp)
     assert made.layers[:, 0].tolist() == [by_stage[0], by_stage[-1], max(by_stage[1:-1])]
     assert sum(made.layers[:2, 0]) + made.middles[0] * made.layers[2, 0] == pytest.approx(layers)
+    each = [stage_layers(layers, LIKE_ANY, layouts(pp=pp, vpp=vpp), np.array([stage])) for stage in range(pp)]
+    assert np.concatenate(each).tolist() == by_stage
+
+
+def each_stage(layers: int, split: Split, pp: int, **sizes: object) -> list[float]:
+    places = np.arange(float(pp))
+    shape = layouts(pp=np.full(pp, pp), **sizes)
+    return [float(one) for one in stage_layers(layers, split, shape, places)]
+
+
+def test_layers_of_every_stage_where_somebody_or_the_stack_says_them() -> None:
+    """Given ends, all given, and stages that fill until their share of 32 layers and a head of 4 is passed."""
+    assert each_stage(30, Split(first=6, last=8), 4) == [6, 8, 8, 8]
+    assert each_stage(30, Split(each=(9, 7, 6, 8)), 4) == [9, 7, 6, 8]
+    assert each_stage(32, Split(head_layers=4.0), 4) == [10, 9, 9, 4]
+    assert each_stage(32, LIKE_ANY, 1) == [32]
+
+
+def test_ranks_of_two_directions_have_the_mean_of_both_their_stages() -> None:
+    """30 layers with a place for each end on 8 stages: 3, 4, ..., 4, 3; the first rank has stages 1 and 8."""
+    every = each_stage(30, LIKE_ANY, 8, grad_accum=16, schedule=SCHEDULES.index("dualpipe"))
+    assert every == [3, 4, 4, 4, 4, 4, 4, 3]
 
 
 def test_stages_that_divide_the_layers_are_even() -> None:

@@ -31,7 +31,7 @@ from xe_sizer.cli.options import (
     scenario_options,
     with_names,
 )
-from xe_sizer.cli.output import Output, check_choice, one_line, output_from, write_stderr
+from xe_sizer.cli.output import Output, check_choice, one_line, output_from, write_stderr, write_texts
 from xe_sizer.errors import EXIT_DOES_NOT_FIT, EXIT_OK, InputError, Location, Problem
 from xe_sizer.immutable import Immutable
 from xe_sizer.profiles.catalogue import Registry
@@ -47,6 +47,7 @@ from xe_sizer.scenario.scenario import Scenario, serves
 if TYPE_CHECKING:
     from xe_sizer.interop.read import Imported
     from xe_sizer.profiles.yaml_reader import Document
+    from xe_sizer.result.training import Result
 
 # Files of other tools where a scenario is expected: what is said of them.
 
@@ -104,6 +105,24 @@ def read_jobs(text: str) -> int:
     if not text.strip().isdecimal() or int(text) < 1:
         raise InputError(Problem(f"'{text}' is not a number of processes", Location("--jobs"), "for example --jobs 4"))
     return int(text)
+
+
+# The step of a training job as a trace beside the answer.
+
+TimelineOption = Annotated[
+    str | None,
+    typer.Option("--timeline", metavar="FILE.json", help="Also write the step as a trace, which Perfetto opens."),
+]
+
+
+def write_timeline(result: Result | None, name: str) -> None:
+    """The step as a trace; nothing where no job fits. Raises InputError: it cannot be written."""
+    if result is None or not result.verdict.fits:
+        write_stderr("note: --timeline: the job does not fit, so there is no step to draw")
+        return
+    from xe_sizer.report.trace import step_trace
+
+    write_texts([(Path(name), step_trace(result))])
 
 
 # What commands share: from options to a scenario, and from its answer to a report and an exit code.

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast, get_args
+from typing import Annotated, cast, get_args
 
 import typer
 
-from xe_sizer.cli.command import Invocation, answering
+from xe_sizer.cli.command import Invocation, TimelineOption, answering, write_timeline
 from xe_sizer.cli.options import TRAINING, ScenarioArgument
-from xe_sizer.cli.output import check_choice, write_stderr, write_texts
+from xe_sizer.cli.output import check_choice
 from xe_sizer.cli.text import TextCommand
 from xe_sizer.report.document import OPERATORS
 from xe_sizer.result.training import FitQuestion
-
-if TYPE_CHECKING:
-    from xe_sizer.result.training import Result
 
 app = typer.Typer(add_completion=False)
 _HELP = """Size one job: does it fit, on how many GPUs, how long does it take, and why?
@@ -36,12 +32,6 @@ Examples:
 FitOption = Annotated[
     str | None,
     typer.Option("--fit", metavar="WHAT", help=f"Find the largest that fits: {', '.join(get_args(FitQuestion))}."),
-]
-
-
-TimelineOption = Annotated[
-    str | None,
-    typer.Option("--timeline", metavar="FILE.json", help="Also write the step as a trace, which Perfetto opens."),
 ]
 
 
@@ -69,13 +59,3 @@ def estimate_command(
     if timeline is not None:
         write_timeline(result, timeline)
     return how.write(result, about=scenario)
-
-
-def write_timeline(result: Result, name: str) -> None:
-    """The step as a trace; nothing where it does not fit. Raises InputError: it cannot be written."""
-    if not result.verdict.fits:
-        write_stderr("note: --timeline: the job does not fit, so there is no step to draw")
-        return
-    from xe_sizer.report.trace import step_trace
-
-    write_texts([(Path(name), step_trace(result))])

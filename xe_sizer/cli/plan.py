@@ -10,7 +10,16 @@ from typing import Annotated
 
 import typer
 
-from xe_sizer.cli.command import SEARCH, AmongOption, AnyGpuOption, Invocation, answering, read_jobs
+from xe_sizer.cli.command import (
+    SEARCH,
+    AmongOption,
+    AnyGpuOption,
+    Invocation,
+    TimelineOption,
+    answering,
+    read_jobs,
+    write_timeline,
+)
 from xe_sizer.cli.options import TRAINING, option_and_value
 from xe_sizer.cli.output import Progress, check_choice
 from xe_sizer.cli.text import TextCommand
@@ -178,12 +187,13 @@ def plan_command(
     jobs: JobsOption = None,
     dask_scheduler: SchedulerOption = None,
     resume: ResumeOption = None,
+    timeline: TimelineOption = None,
     how: Invocation,
 ) -> int:
     if objective is not None:
         check_choice("--objective", objective, OBJECTIVES)
     files = scenarios or []
-    searched = {"--among": among, "--any-gpu": any_gpu, "--explain": explain}
+    searched = {"--among": among, "--any-gpu": any_gpu, "--explain": explain, "--timeline": timeline}
     if scaling is not None:
         counts = {"--gpus (--max-gpus bounds them)": flags.get("gpus") or flags.get("nodes")}
         _alone("--scaling", {**searched, **counts, "--grid": grid, "a second file": files[1:]})
@@ -195,7 +205,7 @@ def plan_command(
     file = files[0] if files else None
     if scaling is not None:
         return _scaling(scaling, file, flags, how)
-    return _plan(file, flags, how, objective, among, any_gpu, explain)
+    return _plan(file, flags, how, objective, among, any_gpu, explain, timeline)
 
 
 def _plan(
@@ -206,15 +216,18 @@ def _plan(
     among: list[str] | None,
     any_gpu: bool,
     explain: bool,
+    timeline: str | None,
 ) -> int:
     scenario = how.scenario(TRAINING, file, flags)
 
     from xe_sizer.studies.hardware import all_hardware
-    from xe_sizer.studies.plan import plan
+    from xe_sizer.studies.plan import plan_and_estimate
 
     hardware = all_hardware(scenario, among or (), any_gpu, how.registry)
     with Progress() as progress:
-        result = plan(scenario, how.registry, hardware, objective, explain, progress.layouts)
+        result, chosen = plan_and_estimate(scenario, how.registry, hardware, objective, explain, progress.layouts)
+    if timeline is not None:
+        write_timeline(None if chosen is None else chosen(), timeline)
     return how.write(result, about=file)
 
 

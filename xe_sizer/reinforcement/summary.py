@@ -24,33 +24,51 @@ from xe_sizer.result.training import Phase
 from xe_sizer.scenario.limits import memory_doubt, missed, verdict_of
 from xe_sizer.training.memory_parts import MEMORY_PARTS
 from xe_sizer.training.methods.preferences import REFERENCE
-from xe_sizer.training.summary import build_checkpoint, build_cost, memory_reasons, run_components
+from xe_sizer.training.summary import build_checkpoint, build_cost, holdings, memory_reasons, run_components
 from xe_sizer.training.summary import summarise as summarise_training
 from xe_sizer.units import whole_parts
 
 if TYPE_CHECKING:
     from xe_sizer.reinforcement.estimate import ReinforcementEstimate
     from xe_sizer.reinforcement.iteration import Iteration
-    from xe_sizer.result.training import Beside, Data, Memory, Result, Time
+    from xe_sizer.result.training import Beside, Data, Holding, Memory, Result, Time
     from xe_sizer.training.memory import Ledger
 
-# Memory of the fullest GPU in the phase in which it holds most.
+# Memory of the fullest GPU in each phase; the phase in which it holds most decides.
 
 STATES = "states of actor and critic between their steps, context and communicators"
+TRAINER, ENGINE = "trainer between its steps", "engine: "
+ENGINE_WEIGHTS, CACHE = f"{ENGINE}weights", f"{ENGINE}KV cache"
 
 
-def memory_components(sized: ReinforcementEstimate) -> list[MemoryComponent]:
-    """Parts of the worst phase, which sum to its peak [bytes]."""
-    phase = sized.worst_phase
+def memory_components(sized: ReinforcementEstimate, phase: str) -> list[MemoryComponent]:
+    """Parts of a phase, which sum to its peak [bytes]."""
     if phase == TRAINING:
         return [one for one in _of_training(sized) if one.bytes > 0]
     one = sized.iteration
-    found = [_part("trainer between its steps", one.kept_bytes if one.colocated else 0.0, STATES, "training ledger")]
-    if phase == ROLLOUT or one.colocated:
-        found += _of_replica(sized, one.peaks[phase] - found[0].bytes)
+    awake = phase == ROLLOUT or (one.colocated and phase == SYNCHRONISATION)
+    kept = one.kept_bytes if one.colocated or not awake else 0.0
+    found = [_part(TRAINER, kept, STATES, "training ledger")]
+    if awake:
+        found += _of_replica(sized, one.peaks[phase] - kept)
     else:
-        found = [_part("trainer between its steps", one.peaks[phase], STATES, "training ledger")]
+        found.append(_asleep(sized))
     return [part for part in found if part.bytes > 0]
+
+
+def _asleep(sized: ReinforcementEstimate) -> MemoryComponent:
+    formula = "what the engine keeps while the trainer works"
+    return _part("engine asleep", sized.iteration.asleep_bytes, formula, "sleep mode of the engine")
+
+
+def _holdings(parts: Iterable[MemoryComponent]) -> tuple[Holding, ...]:
+    """Parts of a phase by their kinds; of an engine its weights, its cache and the rest."""
+    held: dict[str, float] = {}
+    for part in parts:
+        rest = part.name.startswith(ENGINE) and part.name not in (ENGINE_WEIGHTS, CACHE)
+        name = f"{ENGINE}buffers and context" if rest else part.name
+        held[name] = held.get(name, 0.0) + part.bytes
+    return holdings(held)
 
 
 def _part(name: str, size: float, formula: str, source: str) -> MemoryComponent:
@@ -67,7 +85,7 @@ def _of_training(sized: ReinforcementEstimate) -> Iterator[MemoryComponent]:
     other = (at_critic if of_critic else at_actor) - engine
     name = "states of the actor" if of_critic else "states of the critic"
     yield _part(name, other, "weights + optimizer states, while the other one steps", "training ledger")
-    yield _part("engine asleep", engine, "what the engine keeps while the trainer works", "sleep mode of the engine")
+    yield _asleep(sized)
 
 
 def _of_ledger(ledger: Ledger) -> Iterator[MemoryComponent]:
@@ -81,10 +99,10 @@ def _of_replica(sized: ReinforcementEstimate, used: float) -> list[MemoryCompone
     """The engine awake: its weights, what a step needs and software takes, and its cache, which is the rest."""
     memory = sized.iteration.rollout.memory
     sizes = {name: float(size.max()) for name, size in memory.fixed.items()}
-    parts = [_part(f"engine: {name}", size, "serving memory", "serving wing") for name, size in sizes.items()]
+    parts = [_part(f"{ENGINE}{name}", size, "serving memory", "serving wing") for name, size in sizes.items()]
     cache = max(used - sum(part.bytes for part in parts), 0.0)
     formula = "share of the engine x card - all other parts"
-    parts.append(_part("engine: KV cache", cache, formula, "gpu_memory_utilization"))
+    parts.append(_part(CACHE, cache, formula, "gpu_memory_utilization"))
     beyond = sum(part.bytes for part in parts) - used
     return parts if beyond <= 0 else [_part("engine", used, "share of the engine x card", "gpu_memory_utilization")]
 
@@ -182,7 +200,7 @@ def _bound(one: Iteration) -> str:
 def _memory(sized: ReinforcementEstimate, base: Memory) -> Memory:
     """The fullest GPU in the phase in which it holds most."""
     phase = sized.worst_phase
-    parts = memory_components(sized)
+    parts = memory_components(sized, phase)
     sizes = whole_parts(part.bytes for part in parts)
     components = tuple(replace(part, bytes=size) for part, size in zip(parts, sizes, strict=True))
     peak, usable = float(sum(part.bytes for part in components)), base.usable_bytes
@@ -247,6 +265,7 @@ def _phases(sized: ReinforcementEstimate) -> Iterator[Phase]:
             bound=max(parts, key=lambda part: parts[part]),
             hidden=hidden,
             components=tuple(_component(n, s, seconds) for n, s in parts.items() if s > 0),
+            holds=_holdings(memory_components(sized, name)),
         )
 
 

@@ -143,4 +143,37 @@ class Strip(Immutable):
     legend: tuple[tuple[Tone, str], ...]
 
 
-Drawing = Stack | Bars | Chart | Tornado | Curves | Strip
+class Piece(Immutable):
+    """What reaches from a value to another; `kind` is a place in `kinds` of the picture, `says` what a pointer shows.
+
+    name : written in its box where there is room
+    """
+
+    start: float
+    end: float
+    kind: int = 0
+    name: str = ""
+    says: str = ""
+
+
+class Lane(Immutable):
+    """Pieces beside each other, which do not overlap, below a name and with a value."""
+
+    name: str
+    pieces: tuple[Piece, ...]
+    text: str = ""
+
+
+class Lanes(Immutable):
+    """Lanes of pieces along one axis from zero: a Gantt chart where it is time, stacked bars where it is bytes.
+
+    kinds : what the colours mean; marks : lines upwards
+    """
+
+    axis: Axis
+    lanes: tuple[Lane, ...]
+    kinds: tuple[str, ...]
+    marks: tuple[Mark, ...] = ()
+
+
+Drawing = Stack | Bars | Chart | Tornado | Curves | Strip | Lanes

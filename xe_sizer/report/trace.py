@@ -1,6 +1,7 @@
 """A step as a Chrome trace, which Perfetto opens: what each pipeline stage does when, and memory of the fullest.
 
 One process a stage with a row each for compute, communication and offloading; the spans of a stage add up to the step.
+An iteration of reinforcement learning has one process for the GPUs that do the same work, and memory of each of them.
 The order of the passes is that of the schedule. What compute does not hide of an exchange follows the pass that it
 belongs to. Where the time of the pipeline is not that of the drawn order, as for schedules that split the backward, the
 spans are stretched to it.
@@ -9,6 +10,7 @@ spans are stretched to it.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -16,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from xe_sizer.immutable import Immutable
 
 if TYPE_CHECKING:
-    from xe_sizer.result.training import Result
+    from xe_sizer.result.training import Phase, Pool, Result
 
 FORWARD = ("forward", "frozen forward", "image encoder", "generator")
 BACKWARD = ("recompute", "backward")
@@ -32,7 +34,8 @@ AFTER = {
 }  # fmt: skip
 """Parts of a step that follow its micro-batches, in their order, with the row on which they stand."""
 WAITING = "waiting"
-MICROSECONDS = 1e6
+NANOSECONDS = 1e9
+ROLLOUT, SYNCHRONISATION = "rollout", "weight synchronisation"
 
 
 class Pass(Immutable, eq=True):
@@ -44,7 +47,7 @@ class Pass(Immutable, eq=True):
 
 
 class Span(Immutable):
-    """What a stage does from one time to another [s]."""
+    """What a stage, or a pool of GPUs, does from one time to another [s]; both are counted from 0."""
 
     stage: int
     row: int
@@ -60,21 +63,28 @@ def step_trace(result: Result) -> str:
     Source: Trace Event Format (Google, 2016): complete events, counters and names of processes and threads.
     """
     spans = list(_spans(result))
-    events = [_event(span) for span in spans]
     stages = sorted({span.stage for span in spans})
+    names = _names(result, len(stages))
     rows = sorted({(span.stage, span.row) for span in spans})
-    events += [_named("process_name", stage, 0, _stage_name(stage, len(stages))) for stage in stages]
-    events += [_named("thread_name", stage, row, ROWS[row]) for stage, row in rows]
-    events += _memory(result, spans)
+    events = list(_complete_events(spans))
+    events += [_named("process_name", _process(stage), None, names[stage]) for stage in stages]
+    events += [_named("thread_name", _process(stage), _process(stage) + row, ROWS[row]) for stage, row in rows]
+    events += _iteration_memory(result) if result.iteration else _memory(result, spans)
     return json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}) + "\n"
+
+
+def _names(result: Result, stages: int) -> list[str]:
+    if result.iteration:
+        return [f"{pool.name} ({pool.gpus} GPUs)" for pool in result.pools]
+    return [f"pipeline stage {stage + 1} of {stages}" if stages > 1 else "GPU" for stage in range(stages)]
 
 
 def _spans(result: Result) -> Iterator[Span]:
     """Everything that the stages do, with their waits."""
-    seconds = {part.name: part.seconds for part in result.time.components}
     if result.iteration is not None:
-        yield from _in_a_row(seconds, tuple(seconds), 0.0, 0)
+        yield from _iteration_spans(result)
         return
+    seconds = {part.name: part.seconds for part in result.time.components}
     stages = range(result.layout.pp)
     within = [name for name in seconds if name not in AFTER]
     pipeline_s = sum(seconds[name] for name in within)
@@ -193,6 +203,54 @@ def _nth(place: int, stages: int, chunks: int, *, backward: bool) -> Pass:
     return Pass(backward, group * stages + micro_batch, chunks - 1 - chunk if backward else chunk)
 
 
+# An iteration of reinforcement learning: its phases on the GPUs that do them, in turn or beside each other.
+
+
+def phases_of_pools(result: Result) -> list[tuple[Pool, list[tuple[float, Phase]]]]:
+    """The phases that each pool works in, and when they begin [s]; nothing of other jobs.
+
+    Who trains waits for the answers, or works on older ones meanwhile; weights are synchronised when both are done.
+    """
+    one, phases = result.iteration, {phase.name: phase for phase in result.phases}
+    written = phases.get(ROLLOUT)
+    first_s = 0.0 if written is None or (one and one.asynchronous) else written.seconds
+    found: list[tuple[Pool, list[tuple[float, Phase]]]] = []
+    for pool in result.pools:
+        work = [(0.0, written)] if pool.replicas and written else []
+        at_s = first_s
+        for name, phase in phases.items() if pool.layout else ():
+            if name not in (ROLLOUT, SYNCHRONISATION):
+                work.append((at_s, phase))
+                at_s += phase.seconds
+        if last := phases.get(SYNCHRONISATION):
+            work.append((result.time.step_s.expected - last.seconds, last))
+        found.append((pool, work))
+    return found
+
+
+def _iteration_spans(result: Result) -> Iterator[Span]:
+    """The parts of every phase, and what each pool waits."""
+    for place, (_, work) in enumerate(phases_of_pools(result)):
+        at_s = 0.0
+        for start_s, phase in work:
+            if start_s > at_s * (1.0 + 1e-9):
+                yield Span(place, COMPUTE, WAITING, at_s, start_s - at_s)
+            at_s = start_s
+            row = COMMUNICATION if phase.name == SYNCHRONISATION else COMPUTE
+            for part in phase.components:
+                yield Span(place, row, part.name, at_s, part.seconds)
+                at_s += part.seconds
+        if result.time.step_s.expected > at_s * (1.0 + 1e-9):
+            yield Span(place, COMPUTE, WAITING, at_s, result.time.step_s.expected - at_s)
+
+
+def _iteration_memory(result: Result) -> Iterator[dict[str, Any]]:
+    """The peak of each phase on the GPUs that are at work in it; an engine alone on its GPUs keeps its memory."""
+    for place, (pool, work) in enumerate(phases_of_pools(result)):
+        trains = [(start_s, phase.peak_bytes) for start_s, phase in work if pool.layout]
+        yield from (_counter(place, start_s, size) for start_s, size in trains or [(0.0, pool.peak_bytes)])
+
+
 # Memory over the step, of the GPU that has the least room.
 
 _STAGE = re.compile(r"pipeline stage (\d+) of")
@@ -201,7 +259,7 @@ _STAGE = re.compile(r"pipeline stage (\d+) of")
 def _memory(result: Result, spans: Sequence[Span]) -> list[dict[str, Any]]:
     """A counter through the moments of the ledger: its maximum is the peak."""
     moments = [moment.bytes for moment in result.memory.moments]
-    if not moments or result.iteration is not None:
+    if not moments:
         return [_counter(0, 0.0, result.memory.peak_bytes)]
     match = _STAGE.search(result.memory.gpu or "")
     stage = int(match[1]) - 1 if match else 0
@@ -218,26 +276,39 @@ def _memory(result: Result, spans: Sequence[Span]) -> list[dict[str, Any]]:
     return [_counter(stage, time_s, size) for time_s, size in at]
 
 
-def _event(span: Span) -> dict[str, Any]:
-    told = {} if span.micro_batch is None else {"args": {"micro-batch": span.micro_batch}}
-    place = {"pid": span.stage, "tid": span.row}
-    return {
-        "ph": "X",
-        "name": span.name,
-        **place,
-        "ts": span.start_s * MICROSECONDS,
-        "dur": span.seconds * MICROSECONDS,
-        **told,
-    }
+# Events, as Perfetto reads them: whole nanoseconds, as two that share one on a row would not both be kept, and ids that
+# no two rows of a trace have in common.
+
+_IDS = 10  # of a process: its own, then those of its rows
 
 
-def _named(kind: str, stage: int, row: int, name: str) -> dict[str, Any]:
-    return {"ph": "M", "name": kind, "pid": stage, "tid": row, "args": {"name": name}}
+def _process(stage: int) -> int:
+    return _IDS * (stage + 1)
+
+
+def _complete_events(spans: Sequence[Span]) -> Iterator[dict[str, Any]]:
+    """Spans as events; none begins before the one before it on its row has ended."""
+    free: dict[tuple[int, int], int] = {}
+    for span in spans:
+        row, process = (span.stage, span.row), _process(span.stage)
+        start = max(round(span.start_s * NANOSECONDS), free.get(row, 0))
+        end = free[row] = max(round((span.start_s + span.seconds) * NANOSECONDS), start)
+        times = {"ts": _microseconds(start), "dur": _microseconds(end - start)}
+        told = {} if span.micro_batch is None else {"args": {"micro-batch": span.micro_batch}}
+        yield {"ph": "X", "name": span.name, "pid": process, "tid": process + span.row, **times, **told}
+
+
+def _microseconds(nanoseconds: int) -> float:
+    """Microseconds that are these nanoseconds again, whether a thousandfold is rounded or cut."""
+    value = nanoseconds / 1000
+    return value if int(value * 1000) == nanoseconds else math.nextafter(value, math.inf)
+
+
+def _named(kind: str, process: int, row: int | None, name: str) -> dict[str, Any]:
+    of = {} if row is None else {"tid": row}
+    return {"ph": "M", "name": kind, "pid": process, **of, "args": {"name": name}}
 
 
 def _counter(stage: int, time_s: float, size: float) -> dict[str, Any]:
-    return {"ph": "C", "name": "memory", "pid": stage, "ts": time_s * MICROSECONDS, "args": {"bytes": size}}
-
-
-def _stage_name(stage: int, stages: int) -> str:
-    return f"pipeline stage {stage + 1} of {stages}" if stages > 1 else "GPU"
+    at = _microseconds(round(time_s * NANOSECONDS))
+    return {"ph": "C", "name": "memory", "pid": _process(stage), "ts": at, "args": {"bytes": size}}

@@ -43,11 +43,34 @@ class Layout(Struct, frozen=True):
     expert_tp: int = 0
 
 
-class MomentMemory(Struct, frozen=True):
-    """Memory of the worst GPU at one moment of the step."""
+class Holding(Struct, frozen=True):
+    """What a GPU holds of one kind: weights, gradients, optimizer states, activations and so on."""
 
     name: str
     bytes: float
+
+
+class MomentMemory(Struct, frozen=True):
+    """Memory of the worst GPU at one moment of the step; `holds` sums to its bytes."""
+
+    name: str
+    bytes: float
+    holds: tuple[Holding, ...] = ()
+
+
+class StageMemory(Struct, frozen=True):
+    """Memory of the GPUs of one pipeline stage at the moment at which they hold most; `holds` sums to the peak.
+
+    stage : counted from 1; layers : of the model, in the mean where a rank has layers of two stages
+    micro_batches : whose activations it holds at most, in the mean over its layers
+    """
+
+    stage: int
+    layers: float
+    micro_batches: float
+    peak_bytes: float
+    phase: str
+    holds: tuple[Holding, ...]
 
 
 class Memory(Ledger, frozen=True):
@@ -56,9 +79,9 @@ class Memory(Ledger, frozen=True):
     `peak_bytes` and the components are cautious, as the verdict needs them. What a run usually shows: `allocated_bytes`
     of live tensors, `reserved_bytes` of the allocator, `device_bytes` on the whole card (nvidia-smi); `cached_bytes` of
     both are blocks kept from batches of other lengths, given back before the card is full. `error_share` is
-    how far the tensors may be off; `moments` is the step from forward to optimizer; `trainable_parameters` counts what
-    gets gradients in the whole model. `host_bytes` is offloaded, `host_available_bytes` what a node has; of that
-    `host_reserve_bytes` are the system's.
+    how far the tensors may be off; `moments` is the step from forward to optimizer, `stages` every stage of a pipeline;
+    `trainable_parameters` counts what gets gradients in the whole model. `host_bytes` is offloaded,
+    `host_available_bytes` what a node has; of that `host_reserve_bytes` are the system's.
     """
 
     host_bytes: float = 0.0
@@ -71,6 +94,7 @@ class Memory(Ledger, frozen=True):
     error_share: float = 0.0
     trainable_parameters: int = 0
     moments: tuple[MomentMemory, ...] = ()
+    stages: tuple[StageMemory, ...] = ()
 
 
 class Loss(Struct, frozen=True):
@@ -147,7 +171,8 @@ class Phase(Struct, frozen=True):
     """One phase of an iteration of reinforcement learning; the components sum to its seconds.
 
     share : of the iteration, 0 where it is `hidden` behind the longer work of the other pool
-    gpus : at work in it; peak_bytes : of the fullest of them; bound : the part that takes longest
+    gpus : at work in it; peak_bytes : of the fullest of them, what it `holds` sums to that
+    bound : the part that takes longest
     """
 
     name: str
@@ -159,6 +184,7 @@ class Phase(Struct, frozen=True):
     bound: str
     hidden: bool = False
     components: tuple[TimeComponent, ...] = ()
+    holds: tuple[Holding, ...] = ()
 
 
 class Pool(Struct, frozen=True):

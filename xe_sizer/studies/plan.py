@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from xe_sizer.profiles.catalogue import Registry
     from xe_sizer.result.common import Range
     from xe_sizer.result.studies import Rule
+    from xe_sizer.result.training import Result
     from xe_sizer.scenario.scenario import Scenario
     from xe_sizer.studies.estimate import JobWing
     from xe_sizer.training.estimate import TrainingEstimate
@@ -260,7 +261,19 @@ def plan(
     explain: bool = False,
     progress: Progress | None = None,
 ) -> PlanResult:
-    """Search every layout on every number of every kind of GPU.
+    """Search every layout on every number of every kind of GPU, and say what is best."""
+    return plan_and_estimate(scenario, registry, hardware, objective, explain, progress)[0]
+
+
+def plan_and_estimate(
+    scenario: Scenario,
+    registry: Registry,
+    hardware: Sequence[Mapping[str, object]] = ({},),
+    objective: str | None = None,
+    explain: bool = False,
+    progress: Progress | None = None,
+) -> tuple[PlanResult, Callable[[], Result] | None]:
+    """The same, and what makes the estimate of the plan that is chosen; None where there is none.
 
     hardware : keys (`gpu` or `server`) that name each kind, {} for the scenario's own
     objective : one of OBJECTIVES, which orders the candidates; the scenario's, else the usual one where none is named
@@ -281,7 +294,7 @@ def plan(
         rules=rules,
         numbers=tuple(map(_numbers, found)),
     )
-    return _result(found, search, left_out, objective or usual_objective(scenario), registry)
+    return _results(found, search, left_out, objective or usual_objective(scenario), registry)
 
 
 def _searched(
@@ -317,21 +330,23 @@ def _rules(found: Sequence[Candidates]) -> tuple[Rule, ...]:
     return tuple(replace(same[0], removed=sum(rule.removed for rule in same)) for same in zip(*kinds, strict=True))
 
 
-def _result(
+def _results(
     found: Sequence[Candidates], search: Searched, left_out: tuple[LeftOut, ...], objective: str, registry: Registry
-) -> PlanResult:
+) -> tuple[PlanResult, Callable[[], Result] | None]:
     ranking = Ranking(tuple(one for kind in found for one in kind.sized), objective)
     sized = tuple(ranking.sized[place] for place in ranking.order)
     ranked = Ranking(sized, objective)  # the same, best first
     listed = tuple(_candidate(one, best, registry) for one, best in zip(sized, ranked.pareto, strict=True))
     answers = ranked.answers
-    resolved = found[0].resolved if answers.chosen is None else sized[answers.chosen].resolved
-    return PlanResult(
+    chosen = None if answers.chosen is None else sized[answers.chosen]
+    resolved = found[0].resolved if chosen is None else chosen.resolved
+    wing = job_wing(resolved.scenario)
+    result = PlanResult(
         schema_version=SCHEMA_VERSION,
         tool_version=__version__,
         scenario=scenario_with_origins(resolved),
         objective=objective,
-        verdict=_verdict(job_wing(resolved.scenario), registry, sized, answers, search.complete),
+        verdict=_verdict(wing, registry, sized, answers, search.complete),
         search=search,
         candidates=listed,
         answers=answers,
@@ -347,8 +362,9 @@ def _result(
             *(_following(found) or _undivided(sized, search, answers)),
             *_batches(resolved, sized),
         ),
-        basis=None if answers.chosen is None else sized[answers.chosen].uncertainty.basis,
+        basis=None if chosen is None else chosen.uncertainty.basis,
     )
+    return result, None if chosen is None else lambda: wing.conclude(chosen, registry, details=False)
 
 
 def _kinds(found: Sequence[Candidates], ranking: Ranking, left_out: Sequence[LeftOut]) -> tuple[Kind, ...]:

@@ -10,7 +10,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
-from msgspec.structs import replace
 
 from xe_sizer.graph.experts import MODULES, find_loop
 from xe_sizer.graph.operators import Attention, Matmul, as_array
@@ -33,11 +32,13 @@ from xe_sizer.training.gathering import gathered_beyond
 from xe_sizer.training.layout import (
     FULL,
     HIDES_EXPERTS,
+    MIRRORED,
     SCHEDULES,
     SELECTIVE,
     Counted,
     build_stages,
     micro_batches_in_flight,
+    stage_layers,
 )
 from xe_sizer.training.model_states import (
     Shards,
@@ -104,18 +105,21 @@ class Evaluation(Immutable):
     """One job under layouts of shape (layout,).
 
     known_sequences : what padding makes of the data, where it is known already or comes from elsewhere
+    stage : which stage of its pipeline each layout is evaluated for in place of the first, counted from 0, for memory
     """
 
     job: Job
     layouts: Layouts
     known_sequences: Sequences | None = None
+    stage: Array | None = None
 
     def __getitem__(self, index: IntArray | slice) -> Evaluation:
         """The same under some of the layouts, in their order and each once, with what is known of them by now."""
-        layouts, known = self.layouts[index], self.known_sequences
+        layouts, known, stage = self.layouts[index], self.known_sequences, self.stage
         if len(layouts) == len(self.layouts):
             return self
-        taken = Evaluation(self.job, layouts, None if known is None else known[index])
+        known, stage = None if known is None else known[index], None if stage is None else stage[index]
+        taken = Evaluation(self.job, layouts, known, stage)
         for name in HANDED_OVER & self.__dict__.keys():
             taken.__dict__[name] = self.__dict__[name][index]
         if "all_shapes" in self.__dict__:
@@ -156,7 +160,8 @@ class Evaluation(Immutable):
     def beside(self) -> tuple[tuple[Frozen, Evaluation], ...]:
         """Frozen weights beside the model."""
         frozen = self.job.method.frozen
-        return tuple((one, Evaluation(self.job.beside(one), self.layouts, self.sequences)) for one in frozen)
+        of = self.layouts, self.sequences, self.stage
+        return tuple((one, Evaluation(self.job.beside(one), *of)) for one in frozen)
 
     @property
     def passing(self) -> Iterable[tuple[Frozen, Evaluation]]:
@@ -183,7 +188,11 @@ class Evaluation(Immutable):
     @cached_property
     def stages(self) -> Stages:
         """Layers by stage of the pipeline."""
-        return build_stages(self.job.model.layers, self.job.split, self.layouts)
+        layers, split, stage = self.job.model.layers, self.job.split, self.stage
+        stages = build_stages(layers, split, self.layouts)
+        if stage is None:
+            return stages
+        return stages.counting(stage + Counted.FIRST, stage_layers(layers, split, self.layouts, stage))
 
     @cached_property
     def at_first_stages(self) -> tuple[Evaluation, ...]:
@@ -194,11 +203,11 @@ class Evaluation(Immutable):
         """
         job, stages = self.job, self.stages
         open_ones = stages.layers[2] > stages.layers[0]
-        if not np.any(open_ones) or job.method.parts or job.images or job.model.generator:
+        if self.stage is not None or not np.any(open_ones) or job.method.parts or job.images or job.model.generator:
             return (self,)
         return tuple(
-            self._with_stages(replace(stages, counted=np.where(open_ones, stage, 0.0)))
-            for stage in (Counted.FIRST, Counted.SECOND)
+            self._with_stages(stages.counting(np.where(open_ones, stage, 0.0), np.where(open_ones, own, stages.own)))
+            for stage, own in ((Counted.FIRST, stages.layers[0]), (Counted.SECOND, stages.layers[2]))
         )
 
     @cached_property
@@ -218,8 +227,23 @@ class Evaluation(Immutable):
         each = self.sizes.weight / self.shards.weights + self.base * learns
         states, kept = (other.held.base - one.held.base)[0] * each, other.in_outer_layers - one.in_outer_layers
         second = states + kept * self.saved.kept > 0
-        counted = np.where(second, other.stages.counted, one.stages.counted)
-        return self._with_stages(replace(self.stages, counted=counted))
+        counted, own = (
+            np.where(second, getattr(other.stages, name), getattr(one.stages, name)) for name in ("counted", "own")
+        )
+        return self._with_stages(self.stages.counting(counted, own))
+
+    @cached_property
+    def at_each_stage(self) -> Evaluation:
+        """One layout for memory once for each stage of its pipeline, in their order, shape (pp,).
+
+        A stage stands in the place of the first; only the last of them has its own. Where micro-batches enter at both
+        ends, the ranks of a stage and of the mirrored one hold the same.
+        """
+        pp = int(self.layouts.pp[0])
+        places, stage = np.zeros(pp, dtype=np.int64), np.arange(pp, dtype=float)
+        layouts, sequences = self.layouts[places], self.sequences[places]
+        stage = np.where(MIRRORED[layouts.schedule], np.minimum(stage, pp - 1.0 - stage), stage)
+        return Evaluation(self.job, layouts, sequences, stage)
 
     @property
     def in_outer_layers(self) -> Array:
@@ -393,11 +417,11 @@ class Evaluation(Immutable):
     def in_flight(self) -> Array:
         """Micro-batches whose activations the first and the last stage hold, shape (stage, layout) [-].
 
-        In 1f1b the second stage has one less before it, and two chunks less of interleaved ones.
+        In 1f1b every stage has one less than the one before it, and two chunks less of interleaved ones.
         """
         layouts, stages = self.layouts, self.stages
         pp, vpp, micro_batches = (as_array(size) for size in (layouts.pp, layouts.vpp, layouts.grad_accum))
-        behind = (stages.counted == Counted.SECOND) & np.isin(layouts.schedule, LESS_BEHIND)
+        behind = np.maximum(stages.counted - Counted.FIRST, 0.0) * np.isin(layouts.schedule, LESS_BEHIND)
         less = np.where(vpp > 1, 2.0 / vpp, 1.0) * behind
         more = micro_batches + less  # so that what few micro-batches cut is no less behind the first stage
         held = micro_batches_in_flight(layouts.schedule, pp, vpp, more, stages.in_outermost(vpp))
@@ -414,9 +438,15 @@ class Evaluation(Immutable):
         return np.minimum(self.stages.at_ends, 1.0)
 
     @cached_property
+    def on_first(self) -> Array:
+        """1 on the stage where sequences enter, shape (stage, layout)."""
+        entered = (self.stages.counted < Counted.SECOND).astype(float)
+        return np.stack([entered, (self.layouts.pp == 1).astype(float)])
+
+    @cached_property
     def has_head(self) -> Array:
         """1 on stages with the output head, shape (stage, layout)."""
-        first = self.stages.head_first * (self.stages.counted != Counted.SECOND)
+        first = self.stages.head_first * (self.stages.counted < Counted.SECOND)
         return np.stack([np.where(self.layouts.pp == 1, 1.0, first), 1.0 - self.stages.head_first])
 
     @cached_property

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
-from msgspec.structs import astuple
+from msgspec.structs import astuple, replace
 from numpy.typing import ArrayLike, NDArray
 
 from xe_sizer.graph.operators import as_array
@@ -400,7 +400,10 @@ class PerLayout(Immutable):
 
 
 class Counted(IntEnum):
-    """Which of a pipeline's first two stages memory is counted for: what either has most of, or one of them."""
+    """Which stage of a pipeline memory is counted for in place of the first, of any number from 1.
+
+    EITHER is what one of the first two has most of.
+    """
 
     EITHER = 0
     FIRST = 1
@@ -414,7 +417,7 @@ class Stages(PerLayout):
     mirrored : 1 where it runs both ends for half of the micro-batches each, and holds the weights of both, else 0
     end_shares : of the layers at the ends, those in the first stage's first chunk and in the last stage's last chunk,
     shape (2, layout) [-]
-    counted : which of the first two stages memory is counted for, one of Counted
+    counted : which stage memory is counted for in place of the first, as in Counted; own : the layers of that stage [-]
     """
 
     layers: Array
@@ -422,6 +425,7 @@ class Stages(PerLayout):
     head_first: Array
     end_shares: Array
     counted: Array
+    own: Array
     mirrored: Array
 
     @property
@@ -430,15 +434,18 @@ class Stages(PerLayout):
 
     @property
     def at_ends(self) -> Array:
-        """Layers for which the first and the last stage need memory, shape (2, layout) [-]."""
-        first, last, second = self.layers
-        either = np.where(self.counted == Counted.SECOND, second, np.maximum(first, second))
-        return np.stack([np.where(self.counted == Counted.FIRST, first, either), last])
+        """Layers for which the stage that is counted and the last one need memory, shape (2, layout) [-]."""
+        return np.stack([self.own, self.layers[1]])
+
+    def counting(self, counted: Array, own: Array) -> Self:
+        """The same with another stage in place of the first. own : its layers, shape (layout,) [-]"""
+        return replace(self, counted=counted, own=own)
 
     def in_outermost(self, vpp: Array) -> Array:
         """Share of those layers in the first stage's first chunk and in the last one's last, shape (2, layout) [-]."""
         first, last = self.end_shares
         second = (self.counted != Counted.FIRST) & (self.layers[2] > self.layers[0])
+        second |= self.counted >= Counted.SECOND
         return np.stack([np.where(second, 1.0 / vpp, first), last])
 
 
@@ -516,60 +523,98 @@ def build_stages(model_layers: int, split: Split, layouts: Layouts) -> Stages:
     """
     pp, vpp, whole = as_array(layouts.pp), as_array(layouts.vpp), float(model_layers)
     folded = as_array(V_SHAPED[layouts.schedule] & (pp > 1))
-    layers, outermost = _spread(whole, pp, vpp, folded, split)
-    if split.head_layers is not None:
-        layers = _by_cost(whole, pp, split.head_layers)
-    if split.first is not None or split.last is not None:
-        layers = _given(whole, pp, split.first, split.last)
+    mirrored = as_array(MIRRORED[layouts.schedule] & (pp > 1))
+    ends = (stage_layers(model_layers, split, layouts, stage) for stage in (0.0 * pp, pp - 1.0))
+    second = _on_stage(whole, split, layouts, np.minimum(1.0, pp - 1.0))
     if split.each:
-        kinds = split.each[0], split.each[-1], max(split.each[1:-1], default=0)
-        layers = np.stack([np.full_like(pp, count) for count in kinds])
+        second = np.full_like(pp, max(split.each[1:-1], default=0))
+    layers = np.stack([*ends, np.where(pp > 2, second, np.where(pp > 1, 0.0, whole))])
+    outermost = _outermost(whole, pp, vpp, split)
     if split.uneven:
         outermost = np.maximum(layers[:2] - np.ceil(layers[:2] / vpp) * (vpp - 1.0), 0.0)
-    layers = np.where(pp > 1, layers, whole)
-    mirrored = as_array(MIRRORED[layouts.schedule] & (pp > 1))
-    layers = np.where((mirrored > 0) & (np.arange(3)[:, np.newaxis] < 2), layers[:2].mean(axis=0), layers)
     between = np.maximum(whole - layers[0] - layers[1], 0.0)
     shares = outermost / np.maximum(layers[:2], 1.0)
     shares = np.where(pp > 1, shares, 1.0 / vpp)
     head_first = np.maximum(folded, mirrored)
-    return Stages(layers, between / np.maximum(layers[2], 1.0), head_first, shares, np.zeros_like(pp), mirrored)
+    middles, either = between / np.maximum(layers[2], 1.0), np.maximum(layers[0], layers[2])
+    return Stages(layers, middles, head_first, shares, np.zeros_like(pp), either, mirrored)
 
 
-def _spread(whole: float, pp: Array, vpp: Array, folded: Array, split: Split) -> tuple[Array, Array]:
-    """Layers of the first, the last and the second stage, spread evenly with the ends that count; outermost chunks."""
+def stage_layers(model_layers: int, split: Split, layouts: Layouts, stage: Array) -> Array:
+    """Layers of one stage of a pipeline.
+
+        layers = as in build_stages; the mean of the stage and the mirrored one where micro-batches enter at both ends
+
+    Parameters
+    ----------
+    model_layers : of the whole model [-]
+    split : what the stack does, and what is given
+    layouts : pp, vpp and schedule, shape (layout,) [-]
+    stage : counted from 0, shape (layout,) [-]
+
+    Returns
+    -------
+    ndarray of float, shape (layout,) [-]
+
+    Source: as build_stages.
+    """
+    pp, whole = as_array(layouts.pp), float(model_layers)
+    own, other = (_on_stage(whole, split, layouts, each) for each in (stage, pp - 1.0 - stage))
+    return np.asarray(np.where(pp > 1, np.where(MIRRORED[layouts.schedule], (own + other) / 2.0, own), whole))
+
+
+def _on_stage(whole: float, split: Split, layouts: Layouts, stage: Array) -> Array:
+    """Layers of a stage before any rank has two."""
+    pp, vpp = as_array(layouts.pp), as_array(layouts.vpp)
+    if split.each:
+        return np.asarray(as_array(split.each)[np.minimum(stage.astype(int), len(split.each) - 1)])
+    if split.first is not None or split.last is not None:
+        return _given(whole, pp, split.first, split.last, stage)
+    if split.head_layers is not None:
+        return _by_cost(whole, pp, split.head_layers, stage)
+    return _spread(whole, pp, vpp, as_array(V_SHAPED[layouts.schedule] & (pp > 1)), split, stage)
+
+
+def _chunk_layers(whole: float, pp: Array, vpp: Array, split: Split) -> tuple[Array, Array, Array, Array]:
+    """Layers of every chunk, how many chunks have one more, and those whose place embedding and head take."""
     chunks = pp * vpp
     embedding, loss = (np.full_like(pp, float(counts)) for counts in (split.embedding, split.loss))
     if not (split.embedding or split.loss):
         embedding = loss = (whole % chunks > 0).astype(float)
     each, more = np.divmod(whole + embedding + loss, chunks)
-
-    def on(stage: Array) -> Array:
-        """Chunks of a stage and what they hold; those before `more` have one layer more."""
-        looped = np.clip(np.ceil((more - stage) / pp), 0.0, vpp)
-        there_and_back = (stage < more).astype(float) + (2.0 * pp - 1.0 - stage < more)
-        return np.asarray(vpp * each + np.where(folded > 0, there_and_back, looped))
-
-    first, last, second = on(0.0 * pp), on(pp - 1.0), on(np.minimum(1.0, pp - 1.0))
-    first, last = first - embedding - np.where(folded > 0, loss, 0.0), last - np.where(folded > 0, 0.0, loss)
-    outermost = np.stack([each + (more > 0) - embedding, each - loss])
-    return np.stack([first, last, np.where(pp > 2, second, 0.0)]), outermost
+    return each, more, embedding, loss
 
 
-def _by_cost(whole: float, pp: Array, head_layers: float) -> Array:
-    """Layers of the first, the last and the second stage, where a stage takes layers until it passes its share."""
+def _outermost(whole: float, pp: Array, vpp: Array, split: Split) -> Array:
+    """Layers of the first stage's first chunk and of the last stage's last, where they are spread evenly."""
+    each, more, embedding, loss = _chunk_layers(whole, pp, vpp, split)
+    return np.stack([each + (more > 0) - embedding, each - loss])
+
+
+def _spread(whole: float, pp: Array, vpp: Array, folded: Array, split: Split, stage: Array) -> Array:
+    """Layers of a stage, spread evenly with the ends that count: its chunks, of which the first have one layer more."""
+    each, more, embedding, loss = _chunk_layers(whole, pp, vpp, split)
+    looped = np.clip(np.ceil((more - stage) / pp), 0.0, vpp)
+    there_and_back = (stage < more).astype(float) + (2.0 * pp - 1.0 - stage < more)
+    held = vpp * each + np.where(folded > 0, there_and_back, looped)
+    with_head = stage == np.where(folded > 0, 0.0, pp - 1.0)
+    return np.asarray(held - embedding * (stage == 0) - loss * with_head)
+
+
+def _by_cost(whole: float, pp: Array, head_layers: float, stage: Array) -> Array:
+    """Layers of a stage that takes them until it passes its share."""
     total = whole + head_layers
 
-    def upto(stages: Array | float) -> Array:
-        return np.asarray(np.minimum(np.floor(total * np.minimum(stages / pp, 1.0)) + 1.0, whole))
+    def before(stages: Array) -> Array:
+        return np.where(stages > 0, np.minimum(np.floor(total * np.minimum(stages / pp, 1.0)) + 1.0, whole), 0.0)
 
-    before_last = np.where(pp > 1, upto(pp - 1.0), 0.0)
-    return np.stack([upto(1.0), whole - before_last, np.where(pp > 2, upto(2.0) - upto(1.0), 0.0)])
+    return np.asarray(before(stage + 1.0) - before(stage))
 
 
-def _given(whole: float, pp: Array, first: int | None, last: int | None) -> Array:
+def _given(whole: float, pp: Array, first: int | None, last: int | None, stage: Array) -> Array:
     """The same where the first or the last stage is given: the others share the rest."""
     known = float(first is not None) + float(last is not None)
-    rest = np.ceil((whole - (first or 0) - (last or 0)) / np.maximum(pp - known, 1.0))
-    ends = [rest if size is None else np.full_like(rest, float(size)) for size in (first, last)]
-    return np.stack([*ends, np.where(pp > 2, rest, 0.0)])
+    layers = np.ceil((whole - (first or 0) - (last or 0)) / np.maximum(pp - known, 1.0))
+    for place, size in ((0.0 * pp, first), (pp - 1.0, last)):
+        layers = layers if size is None else np.where(stage == place, float(size), layers)
+    return np.asarray(layers)

@@ -20,7 +20,6 @@ from xe_sizer.laws.parts import computed, number_at
 from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.layout import FULL
 from xe_sizer.training.memory_parts import (
-    MOMENTS,
     OVERHEAD_PARTS,
     PASSING_PARTS,
     STATE_PARTS,
@@ -134,11 +133,6 @@ class Ledger(Immutable):
         """Peak of what the card's monitor shows, shape (layout,)."""
         return np.asarray(self.peak_bytes + self.cached_bytes)
 
-    def over_time(self, index: int = 0) -> dict[str, float]:
-        """Bytes at each moment on the stage of the peak, one layout."""
-        stage, _ = self.worst(index)
-        return dict(zip(MOMENTS, self.total_bytes[stage, :, index].tolist(), strict=True))
-
     def at(self, index: int) -> Ledger:
         """The ledger of one of the layouts."""
         chosen = slice(index, index + 1)
@@ -154,7 +148,11 @@ class Ledger(Immutable):
 
     def at_peak(self, index: int = 0) -> dict[str, float]:
         """Bytes of each component at the peak of one layout, those that are there; they sum to the peak."""
-        place = (*self.worst(index), index)
+        return self.held(*self.worst(index), index)
+
+    def held(self, stage: int, moment: int, index: int = 0) -> dict[str, float]:
+        """Bytes of each component that a stage of one layout holds at a moment, those that are there."""
+        place = stage, moment, index
         parts = {name: number_at(size, place) for name, size in self.components.items()}
         return {name: size for name, size in parts.items() if size > 0}
 

@@ -367,12 +367,12 @@ def encoder_kept(evaluation: Evaluation) -> Array:
 
     Source: autograd runs the latest node first, and models look the tokens up before they encode images; traced.
     """
-    encoder, layouts, held, sizes = evaluation.encoder, evaluation.layouts, evaluation.held, evaluation.sizes
+    encoder, held, sizes = evaluation.encoder, evaluation.held, evaluation.sizes
     if encoder is None:
         return np.zeros((1, 1, 1))
     fresh_bytes, keeps = sizes.fresh_gradient, evaluation.keeps_fresh_gradients
     one = encoder_activations(encoder.job, encoder.layouts, encoder.shapes, fresh_bytes, keeps)
-    on_first = np.stack([np.ones(len(layouts)), (layouts.pp == 1).astype(float)])
+    on_first = evaluation.on_first
     fresh = held.parts_learning * sizes.gradient / evaluation.shards.gradients
     kept, pixels = (one.kept + one.pixels) * evaluation.in_flight * on_first, one.pixels * on_first
     last = np.maximum(kept - fresh + one.backward_peak * on_first - _table_gradients(evaluation), pixels)
@@ -713,7 +713,7 @@ def saved_activations(evaluation: Evaluation) -> Sum:
     others = named(np.maximum(evaluation.in_flight - 1.0, 0.0), "other micro-batches")
     # Of what goes to the host, the layer that is copied and the one that runs are on the card.
     passing = named(np.minimum(evaluation.offloaded_layers, ON_THE_WAY), "layers on their way")
-    first_stage = np.stack([np.ones(len(layouts)), (layouts.pp == 1).astype(float)])
+    first_stage = evaluation.on_first
     before = named(np.where(layouts.hosts_activations, 0.0, one.before_learning), "B before what learns")
     kept = (
         each * (stay * in_flight + passing * np.minimum(evaluation.in_flight, 1.0)) - before * in_flight * first_stage
@@ -814,7 +814,7 @@ def generator_kept(evaluation: Evaluation) -> Array:
     own = evaluation.generator
     if own is None:
         return np.zeros((1, 1, 1))
-    on_first = np.stack([np.ones(len(evaluation.layouts)), (evaluation.layouts.pp == 1).astype(float)])
+    on_first = evaluation.on_first
     kept = own.saved.kept * own.kept_layers + own.saved.ends + own.saved.loss_kept
     passing = saved_activations(own) + layer_in_backward(own) + logits_and_loss(own)
     late = np.maximum(*(passing * moments for moments in (FIRST_LAYER, BACKWARD_END))).max(axis=1)
@@ -852,3 +852,22 @@ TENSOR_PARTS = (
 # Beside the tensors: what varies between runs of the same job.
 OVERHEAD_PARTS = (cuda_context, nccl_buffers, library_workspaces, allocator_slack)
 MEMORY_PARTS: tuple[Part[Evaluation] | Part[Around], ...] = (*TENSOR_PARTS, buckets, *OVERHEAD_PARTS)
+KINDS_OF_PARTS: dict[str, tuple[Part[Evaluation] | Part[Around], ...]] = {
+    "weights": (
+        weights,
+        narrow_copies,
+        frozen_copies,
+        cast_weights,
+        gathered_layers,
+        kept_whole,
+        dequantised_layer,
+        dequantised_weights,
+        adapters,
+    ),
+    "gradients": (gradients, buckets),
+    "optimizer states": (optimizer_states, optimizer_workspace),
+    "activations": (saved_activations, held_inputs, encoder_kept, generator_kept, layer_in_backward),
+    "logits and loss": (logits_and_loss,),
+    "context, buffers, slack": OVERHEAD_PARTS,
+}
+"""What memory is spent on, in a few kinds that people compare stages and moments by; every part is of one."""

@@ -98,7 +98,7 @@ class ParameterCounts(PerLayout):
 class _Groups(Immutable):
     """Ranks that divide the weights, arrays of one shape: tensor-parallel ranks, stages, ranks of an expert group.
 
-    first_layers, last_layers : of these stages; folded : 1 where the first has the head too; bare : 1 where the second
+    first_layers, last_layers : of these stages; folded : 1 where the first has the head too; bare : 1 where a later one
     stands for it, which has neither embedding nor head
     """
 
@@ -192,7 +192,7 @@ def parameter_counts(model: ModelShape, method: Method, layouts: Layouts, stages
     """
     expert_ranks = layouts.ep * layouts.expert_ranks
     first_layers, last_layers = (stages.at_ends * (1.0 + stages.mirrored)).astype(np.int64)  # of both stages of a rank
-    ends = (where.astype(np.int64) for where in (stages.head_first, stages.counted == Counted.SECOND))
+    ends = (where.astype(np.int64) for where in (stages.head_first, stages.counted >= Counted.SECOND))
     columns = (layouts.tp, layouts.pp, expert_ranks, first_layers, last_layers, *ends)
     rows = unique_rows(columns)
     sizes = tuple(size[rows.first].tobytes() for size in columns)
@@ -218,7 +218,7 @@ def _with_parts(counted: ParameterCounts, method: Method, groups: _Groups) -> Pa
     """
     narrow = float(method.held is None or method.held.quantiser.parts)
     tp = groups.tp
-    on_first = np.stack([np.ones(tp.shape), (groups.pp == 1).astype(float)])
+    on_first = np.stack([1.0 - groups.bare, (groups.pp == 1).astype(float)])
     for trained_part in method.parts:
         matrices, others = trained_part.matrices_on_rank(tp) * on_first, trained_part.others_on_rank(tp) * on_first
         adapters, learns = trained_part.adapters_on_rank(tp) * on_first, float(trained_part.learning.base)

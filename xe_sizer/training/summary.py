@@ -29,6 +29,7 @@ from xe_sizer.result.training import (
     Checkpoint,
     Cost,
     Data,
+    Holding,
     Layout,
     Loss,
     Memory,
@@ -37,6 +38,7 @@ from xe_sizer.result.training import (
     Price,
     Result,
     SampleImages,
+    StageMemory,
     Time,
     TrainedPart,
 )
@@ -45,9 +47,9 @@ from xe_sizer.scenario.provenance import joining_assumptions, resolved_scenario
 from xe_sizer.scenario.tariff import tariff_sources, what_is_paid
 from xe_sizer.software.number_formats import told_by
 from xe_sizer.training.evaluation import COMPUTE_PARTS, MICRO_BATCH_PARTS, Evaluation
-from xe_sizer.training.layout import WORDS
-from xe_sizer.training.memory import at_level
-from xe_sizer.training.memory_parts import MEMORY_PARTS, MOMENTS, OVERHEAD_PARTS, TENSOR_PARTS, Around
+from xe_sizer.training.layout import WORDS, Counted
+from xe_sizer.training.memory import at_level, ledger_of
+from xe_sizer.training.memory_parts import KINDS_OF_PARTS, MEMORY_PARTS, MOMENTS, OVERHEAD_PARTS, TENSOR_PARTS, Around
 from xe_sizer.training.methods import METHODS
 from xe_sizer.training.model_states import FULLY_SHARDED
 from xe_sizer.training.padding import PACKED, TO_SEQ_LEN
@@ -403,9 +405,10 @@ def build_layout(layouts: Layouts) -> Layout:
 
 def _components(estimate: TrainingEstimate, details: bool) -> tuple[MemoryComponent, ...]:
     """What the worst GPU holds at its worst moment, in whole bytes; with the numbers of the formulas as a detail."""
-    held = estimate.ledger.at_peak()
+    evaluation, ledger = estimate.choice.evaluation.at_fuller_stage, estimate.ledger
+    held = ledger.at_peak()
     found = [part for part in MEMORY_PARTS if part.name in held]
-    terms = terms_at(estimate.choice.evaluation, estimate.ledger, *estimate.ledger.worst()) if details else {}
+    terms = terms_at(evaluation, ledger, *ledger.worst()) if details else {}
     return tuple(
         MemoryComponent(
             name=part.name, bytes=size, formula=part.formula, source=part.source, terms=terms.get(part.name, ())
@@ -435,9 +438,10 @@ def terms_at(
 def _memory(estimate: TrainingEstimate, details: bool) -> Memory:
     job, layouts = estimate.resolved.job, estimate.layouts
     stage, moment = estimate.ledger.worst()
+    second = estimate.choice.evaluation.at_fuller_stage.stages.counted[0] == Counted.SECOND
     typical = at_level(estimate.ledger, estimate.choice.evaluation, "typical")
     stages = int(layouts.pp[0])
-    number = 1 if stage == 0 else stages
+    number = stages if stage else 1 + int(second)
     components = _components(estimate, details)
     peak, usable = sum(part.bytes for part in components), float(round(estimate.usable_bytes))
     return Memory(
@@ -456,10 +460,45 @@ def _memory(estimate: TrainingEstimate, details: bool) -> Memory:
         cached_bytes=float(round(typical.cached_bytes[0])),
         error_share=max(memory_suffices(job.lengths_assumed).quantile(LIKELY) - 1.0, 0.0),
         trainable_parameters=job.method.trainable_parameters(job.model),
-        moments=tuple(
-            MomentMemory(name=name, bytes=float(round(size))) for name, size in estimate.ledger.over_time().items()
-        ),
+        moments=tuple(_moments(estimate.ledger, stage)),
+        stages=tuple(_stages(estimate)) if details and stages > 1 else (),
     )
+
+
+def _moments(ledger: Ledger, stage: int) -> Iterator[MomentMemory]:
+    """The moments of a step on one stage."""
+    for place, name in enumerate(MOMENTS):
+        holds = holdings(ledger.held(stage, place))
+        yield MomentMemory(name=name, bytes=sum(one.bytes for one in holds), holds=holds)
+
+
+def holdings(held: Mapping[str, float]) -> tuple[Holding, ...]:
+    """Parts of a memory by their kinds, in whole bytes; what is of no kind stands for itself."""
+    kind_of = {part.name: kind for kind, parts in KINDS_OF_PARTS.items() for part in parts}
+    kinds = dict.fromkeys(KINDS_OF_PARTS, 0.0)
+    for name, size in held.items():
+        kind = kind_of.get(name, name)
+        kinds[kind] = kinds.get(kind, 0.0) + size
+    sizes = whole_parts(kinds.values())
+    return tuple(Holding(name=kind, bytes=size) for kind, size in zip(kinds, sizes, strict=True) if size)
+
+
+def _stages(estimate: TrainingEstimate) -> Iterator[StageMemory]:
+    """Every stage of the pipeline by the equations that price the fullest."""
+    evaluation = estimate.choice.evaluation.at_each_stage
+    ledger, stages = ledger_of(evaluation), len(evaluation.layouts)
+    for place in range(stages):
+        end = int(place == stages - 1 and not evaluation.stages.mirrored[0])
+        moment = int(np.argmax(ledger.total_bytes[end, :, place]))
+        holds = holdings(ledger.held(end, moment, place))
+        yield StageMemory(
+            stage=place + 1,
+            layers=float(evaluation.stages.at_ends[end, place]),
+            micro_batches=float(evaluation.in_flight[end, place]),
+            peak_bytes=sum(one.bytes for one in holds),
+            phase=MOMENTS[moment],
+            holds=holds,
+        )
 
 
 def _time(estimate: TrainingEstimate, details: bool) -> Time:

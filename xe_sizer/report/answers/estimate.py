@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -58,7 +59,8 @@ from xe_sizer.report.format import (
     value_range,
     whole,
 )
-from xe_sizer.report.picture import Axis, Bar, Bars, Mark, Part, Stack
+from xe_sizer.report.picture import Axis, Bar, Bars, Lane, Lanes, Mark, Part, Piece, Stack
+from xe_sizer.report.trace import phases_of_pools
 from xe_sizer.report.verdict import (
     gpu_memory_missing,
     is_tight,
@@ -68,13 +70,24 @@ from xe_sizer.report.verdict import (
     unsure_of_host,
 )
 from xe_sizer.result.common import ELECTRICITY
-from xe_sizer.result.training import Result
+from xe_sizer.result.training import Holding, Result
 from xe_sizer.units import BARE_SERVER, GIB, GIGA, HOUR_S, WATT_PER_KW
 
 if TYPE_CHECKING:
     from xe_sizer.report.document import Block, Document, Finding, Options
     from xe_sizer.result.common import Sized, TimeComponent
-    from xe_sizer.result.training import Checkpoint, Cost, Data, Iteration, Memory, Phase, Pool, Time, TrainedPart
+    from xe_sizer.result.training import (
+        Checkpoint,
+        Cost,
+        Data,
+        Iteration,
+        Memory,
+        Phase,
+        Pool,
+        StageMemory,
+        Time,
+        TrainedPart,
+    )
 
 # Images, and the parts of a model that sees.
 
@@ -441,6 +454,102 @@ def _said(parts: Sequence[Part]) -> Iterator[str]:
         yield f"{part.name} {part.text}"
 
 
+# Memory over the moments of a step, over the phases of an iteration, and over the stages of a pipeline: one scale, so
+# that a reader sees which is the fullest, and why.
+
+STATES, KEPT, ENGINE, CACHE, AROUND = "weights and states", "activations and logits", "engine", "KV cache", "buffers"
+KINDS = {
+    "activations": KEPT, "logits and loss": KEPT, "engine: weights": ENGINE, "engine": ENGINE,
+    "engine asleep": ENGINE, "engine: KV cache": CACHE, "engine: buffers and context": AROUND,
+    "context, buffers, slack": AROUND,
+}  # fmt: skip
+"""Kinds of holdings as a picture of phases tells them apart, where there are more than it has colours for."""
+IN_TABLE = (STATES, KEPT, AROUND)
+
+
+def memory_over_time(result: Result) -> Iterator[Picture]:
+    """What the fullest GPU holds at each moment of a step, or in each phase of an iteration."""
+    if result.phases:
+        parts = [(phase.name, phase.peak_bytes, _fewer(phase.holds)) for phase in result.phases]
+        title, of = "Memory by phase", "The fullest GPU of those at work in each phase"
+    else:
+        parts = [(moment.name, moment.bytes, moment.holds) for moment in result.memory.moments]
+        title, of = "Memory over a step", f"The worst GPU ({memory_place(result.memory, 'cautious')})"
+    if all(holds for _, _, holds in parts) and parts:
+        lanes = [(clean(name), size, "", holds) for name, size, holds in parts]
+        yield _memory_lanes(result, title, lanes, f"{of}; figures as the verdict takes them.")
+
+
+def stages_picture(result: Result) -> Iterator[Picture]:
+    """Every stage of a pipeline at its worst moment; nothing without a pipeline."""
+    stages = result.memory.stages
+    if stages:
+        lanes = [(f"stage {one.stage}", one.peak_bytes, _stage_words(one), one.holds) for one in stages]
+        note = "Each at its own worst moment; figures as the verdict takes them."
+        yield _memory_lanes(result, "Memory of every pipeline stage", lanes, note)
+
+
+def _stage_words(stage: StageMemory) -> str:
+    layers = f"{number(stage.layers)} layer{'s' * (stage.layers != 1)}"
+    return f"{layers}, {number(stage.micro_batches)} in flight"
+
+
+def _fewer(holds: Sequence[Holding]) -> tuple[Holding, ...]:
+    found: dict[str, float] = {}
+    for one in holds:
+        kind = KINDS.get(one.name, STATES)
+        found[kind] = found.get(kind, 0.0) + one.bytes
+    return tuple(Holding(name, size) for name, size in found.items())
+
+
+def _memory_lanes(
+    result: Result, title: str, lanes: Sequence[tuple[str, float, str, Sequence[Holding]]], note: str
+) -> Picture:
+    """Bars of name, size, words and what they hold, against what is usable."""
+    usable = result.memory.usable_bytes
+    kinds = tuple(dict.fromkeys(clean(one.name) for *_, holds in lanes for one in holds))
+    drawn = []
+    for name, size, about, holds in lanes:
+        ends = accumulate(one.bytes for one in holds)
+        pieces = (
+            Piece(end - one.bytes, end, kinds.index(clean(one.name)), says=f"{clean(one.name)}: {gib(one.bytes)} GiB")
+            for one, end in zip(holds, ends, strict=True)
+        )
+        drawn.append(Lane(f"{name}: {about}" if about else name, tuple(pieces), f"{gib(size)} GiB"))
+    marks = (Mark(usable, f"usable {gib(usable)} GiB"),) if usable else ()
+    says = "; ".join(f"{lane.name} {lane.text}" for lane in drawn)
+    return Picture(title, says, Lanes(Axis("Memory [GiB]", GIB), tuple(drawn), kinds, marks), note)
+
+
+def iteration_picture(result: Result) -> Iterator[Picture]:
+    """An iteration of reinforcement learning: which GPUs do what when; nothing of other jobs."""
+    pools = phases_of_pools(result)
+    if not pools or not result.verdict.fits:
+        return
+    kinds = tuple(clean(phase.name) for phase in result.phases)
+    lanes = []
+    for pool, work in pools:
+        pieces = tuple(
+            Piece(
+                start_s, start_s + phase.seconds, kinds.index(clean(phase.name)), clean(phase.name),
+                f"{clean(phase.name)}: {duration(phase.seconds)}",
+            )
+            for start_s, phase in work
+        )  # fmt: skip
+        waits = f"waits {percent(pool.idle_share)}" if pool.idle_share >= WAITS else ""
+        lanes.append(Lane(f"{plural(pool.gpus, 'GPU')}: {_does(pool)}", pieces, waits))
+    step_s = result.time.step_s.expected
+    says = "; ".join(f"{clean(phase.name)} {duration(phase.seconds)}" for phase in result.phases)
+    drawing = Lanes(time_axis("Time", step_s), tuple(lanes), kinds)
+    yield Picture(f"One iteration: {duration(step_s)}", says, drawing)
+
+
+def _does(pool: Pool) -> str:
+    return {"trainer": "train", "rollout": "write answers", BOTH: "write answers and train in turn"}.get(
+        pool.name, clean(pool.name)
+    )
+
+
 # Pictures of one job.
 
 
@@ -451,6 +560,9 @@ def pictures(result: Result) -> Iterator[Picture]:
         if result.cost.price is not None:
             yield _price(result)
     yield memory_picture(result)
+    yield from memory_over_time(result)
+    yield from stages_picture(result)
+    yield from iteration_picture(result)
     if result.verdict.fits:
         time = result.time
         ideal = (Mark(time.ideal_step_s, f"roofline limit {duration(time.ideal_step_s)}"),) if time.ideal_step_s else ()
@@ -541,6 +653,8 @@ def _blocks(result: Result, options: Options) -> Iterator[Block]:
         yield _beside_table(result)
     yield from iteration_tables(result)
     yield memory_table(result, _typical(result))
+    if result.memory.stages:
+        yield stages_table(result)
     if result.memory.host_bytes:
         yield host_table(result)
     if result.verdict.fits:
@@ -669,6 +783,35 @@ def host_table(result: Result) -> Table:
     )
     shares = (share, *((kept,) if reserve else ()), None, None)
     return Table(title, columns, rows, shares=shares, totals=2)
+
+
+def stages_table(result: Result) -> Table:
+    """Every stage of the pipeline at its worst moment: what makes one of them the fullest."""
+    usable, stages = result.memory.usable_bytes, result.memory.stages
+    shares = tuple(one.peak_bytes / usable if usable else None for one in stages)
+    rows = tuple(
+        (
+            whole(one.stage),
+            number(one.layers),
+            number(one.micro_batches),
+            *(gib(sum(held.bytes for held in one.holds if KINDS.get(held.name, STATES) == kind)) for kind in IN_TABLE),
+            gib(one.peak_bytes),
+            NOT_A_NUMBER if share is None else percent(share),
+            clean(one.phase),
+        )
+        for one, share in zip(stages, shares, strict=True)
+    )
+    columns = (
+        Column("stage", True),
+        Column("layers", True),
+        Column("in flight", True),
+        *(Column(kind, True, spare=2) for kind in IN_TABLE),
+        Column("GiB", True),
+        Column("of usable", True),
+        Column("worst moment", spare=1),
+    )
+    note = "in flight: micro-batches whose activations the stage holds; GiB per GPU, each stage at its worst moment"
+    return Table("Memory of every pipeline stage", columns, rows, shares=shares, note=note)
 
 
 def time_table(result: Result) -> Table:

@@ -45,7 +45,7 @@ tbody tr:hover td { background: color-mix(in srgb, var(--line) 35%, transparent)
 .pair { display: flex; flex-wrap: wrap; gap: 0 3rem; } .pair section { max-width: 100%; min-width: 0; }
 .bar { width: 9rem; min-width: 5rem; } .bar i { display: block; height: .75rem; margin-top: .35rem;
   background: var(--fill); }
-.summary th { font-weight: 600; min-width: 5.5rem; max-width: 20rem; overflow-wrap: anywhere; }
+.summary th { font-weight: 600; min-width: 5.5rem; max-width: 20rem; }
 .gauge { display: inline-block; width: 12rem; margin-right: .7rem; border: 1px solid var(--line); }
 .gauge i { display: block; height: .6rem; background: var(--fill); }
 .bar i.over, .gauge i.over { background: var(--no); }
@@ -62,7 +62,7 @@ footer dl div { break-inside: avoid; } footer dt { display: inline; } footer dt:
 footer dd { display: inline; margin: 0; color: var(--ink); }
 @media (max-width: 640px) { body { margin: 1rem auto; } th, td { padding-right: .6rem; } .bar { min-width: 4rem; }
   .prose { min-width: 9.5rem; } tr:has(.prose ~ .prose) > * { min-width: 0; padding-right: .4rem; font-size: .8rem;
-    white-space: normal; overflow-wrap: anywhere; } tr:has(.prose ~ .prose) > :first-child { overflow-wrap: normal; }
+    white-space: normal; }
   .wide { font-size: .85rem; }
   .summary th, .summary td { display: block; } .summary th { padding-bottom: 0; } }
 @page { margin: 16mm; }
@@ -93,7 +93,7 @@ _WIDE = 240  # characters across from which on figures may be broken between wor
 _PAPER_GAP_PX = 9.0  # between columns on paper
 _LETTER = 0.64  # of the size, a letter of a wide font
 _BARS = 8  # characters that the bars of a table take
-_BREAKS = re.compile(r"(?<=[/_=:])(?=[^\s/_=:])")  # where a long name may be broken
+_BREAKS = re.compile(r"(?<=[/_=:,])(?=[^\s/_=:,])")  # where a long name may be broken
 
 
 def render(content: Document, options: Options) -> str:
