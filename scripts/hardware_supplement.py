@@ -42,7 +42,7 @@ GENERATIONS = (  # first matching prefix
 )
 
 # Whose profiles are written by hand: the tables count chips, software counts NeuronCores.
-BY_HAND = ("trainium", "aws-trn")
+BY_HAND = ("trainium", "aws-trn", "apple-", "dgx-spark", "ryzen-")
 
 # Rate to the host [GB/s, one direction] of superchips, which have no PCIe link to it.
 HOST_RATES = {"gh200-96gb": 450, "gh200-144gb": 450, "gb200": 225, "gb300": 225}
@@ -73,6 +73,7 @@ PATCHES: dict[str, Patch] = {
         "scaleup_onedir_gbs": ("56.25", _GA102_LINK),
     },
     "rtx-3090-ti": {"scaleup_type": ("NVLink3 bridge (pair)", ""), "scaleup_onedir_gbs": ("56.25", _GA102_LINK)},
+    "rtx-4080": {"sm_or_cu": ("76", "")},  # 9,728 lanes
     "rtx-4090": {"measured_max_bf16_tflops": ("179.2", ""), "measured_max_fp8_tflops": ("354.31", "")},
     "h20-96gb": {
         "scaleup_onedir_gbs": ("450", "link rate: NVLink 4 in full, as on the H100"),

@@ -120,7 +120,7 @@ SERVICES = (
         Run(
             "Llama 2 7B in 4 bit, llama.cpp of 2023, RTX 4090, one request",
             "https://github.com/mlc-ai/llm-perf-bench",
-            "--model llama-2-7b --gpu rtx-4090 --gpus 1 --engine llama.cpp --weights q4_0 --concurrency 1 "
+            "--model llama-2-7b --gpu rtx-4090 --gpus 1 --engine llama.cpp@23.10 --weights q4_0 --concurrency 1 "
             "--input-tokens 32 --output-tokens 256",
             TPOT,
             6.618,

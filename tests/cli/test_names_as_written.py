@@ -69,12 +69,12 @@ def test_the_commonest_is_taken_and_said(cli: Cli, option: str, name: str, profi
     assert (ran.code, ran.err) == (0, f"note: {name} is read as {profile}\n")
 
 
-def test_what_shares_its_memory_with_the_cpu_is_refused_in_one_sentence(cli: Cli) -> None:
+def test_training_on_what_shares_its_memory_with_the_cpu_is_refused_in_one_sentence(cli: Cli) -> None:
     ran = cli("estimate", "--model", "gpt2", "--gpu", "M3 Max")
     assert ran.code == 2
     assert ran.err == (
-        "--gpu: unknown gpu 'M3 Max'\n  hint: Apple silicon is not sized: its GPU shares one memory with the CPU, "
-        "and the catalogue has no such card\n"
+        "--gpu: apple-m3-max is sized for serving alone: no published training run shows how fast it is\n"
+        "  hint: xe-sizer serve, or another GPU\n"
     )
 
 

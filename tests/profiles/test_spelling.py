@@ -117,10 +117,9 @@ def test_the_commonest_form_factor_and_server_are_meant_where_the_memory_is_clea
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("M3 Max", "Apple silicon is not sized: its GPU shares one memory with the CPU"),
-        ("MacBook Pro M4 Max", "Apple silicon is not sized"),
-        ("DGX Spark", "DGX Spark is not sized"),
-        ("Strix Halo", "Strix Halo is not sized"),
+        ("M4 Max 36GB", "write the chip alone, for example 'M3 Max', and its memory as host memory"),
+        ("M9 Max", "write the chip alone"),
+        ("Jetson Orin", "Jetson is not sized: the catalogue has no such part"),
         ("HGX H200", "'HGX H200' is a server: write server: dell-xe9680-h200"),
     ],
 )

@@ -18,7 +18,7 @@ app = typer.Typer(add_completion=False)
 _HELP = """List the models that fit a GPU, how fast they run and how long a context they take.
 
 Training is sized with sequences of --context tokens without padding. --serve sizes inference, one request at a time,
-in the widest of bf16, fp8, int8 and int4 that fits unless --weights names one.
+in the widest format of its engine that fits unless --weights names one.
 
 \b
 Examples:
@@ -40,6 +40,10 @@ EngineOption = Annotated[str | None, typer.Option("--engine", metavar="NAME", he
 WeightsOption = Annotated[
     str | None, typer.Option("--weights", metavar="FORMAT", help="Format of weights that are served.")
 ]
+HostMemoryOption = Annotated[
+    str | None,
+    typer.Option("--host-memory-gib", metavar="N", help="Host memory, also that a GPU shares with its CPU, in GiB."),
+]
 PartOption = Annotated[str, typer.Option("--part", metavar="TEXT", help="Only models with this in their name.")]
 ConfidenceOption = Annotated[
     str | None, typer.Option("--confidence", metavar="X", help="Probability with which memory suffices. Default: 75%.")
@@ -53,6 +57,7 @@ def models_command(
     gpu: GpuOption = None,
     server: ServerOption = None,
     gpus: GpusOption = None,
+    host_memory: HostMemoryOption = None,
     context: ContextOption = CONTEXT,
     job: JobOption = None,
     stack: StackOption = None,
@@ -76,6 +81,7 @@ def models_command(
         "model": BUILT_IN.names("model")[0],
         "gpu": gpu,
         "server": server,
+        "host_memory_gib": host_memory,
         "limits.confidence": confidence,
     }
     tokens = _tokens(context)

@@ -102,7 +102,11 @@ class Laws(Immutable):
 
 
 class Accelerator(Immutable):
-    """One accelerator. `memory_bytes` is what the driver reports as total, not what the box says."""
+    """One accelerator. `memory_bytes` is what the driver reports as total, not what the box says.
+
+    unified_share : of the machine's memory, which it may use where it has none of its own; None: it has its own
+    clocks_per_s : of all its multiprocessors together; None where it has none, or nobody says how many
+    """
 
     name: str
     vendor: str
@@ -120,6 +124,8 @@ class Accelerator(Immutable):
     source: str = ""
     segment: str = "data-centre"  # or desktop: who buys it
     peer_to_peer: bool = True  # False: copies between two cards pass through host memory (GeForce drivers)
+    unified_share: float | None = None
+    clocks_per_s: float | None = None
 
 
 PriceKind = Literal["on-demand", "spot", "reserved", "capacity-block"]
@@ -179,8 +185,11 @@ class Server(Immutable):
         return self.name.startswith(BARE_SERVER)
 
     def with_host_memory(self, memory_gib: float) -> Server:
-        """The server with the host memory that it is said to have [GiB]."""
-        return replace(self, host_memory_bytes=memory_gib * GIB, host_most_bytes=None)
+        """The server with the host memory that it is said to have, of which its accelerator may have a share [GiB]."""
+        gpu = self.accelerator
+        if gpu.unified_share:
+            gpu = replace(gpu, memory_bytes=gpu.unified_share * memory_gib * GIB)
+        return replace(self, accelerator=gpu, host_memory_bytes=memory_gib * GIB, host_most_bytes=None)
 
     @property
     def host_usable_bytes(self) -> float | None:

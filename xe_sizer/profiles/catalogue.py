@@ -331,9 +331,10 @@ def load_engine(name: str, where: Where = None, finder: Finder | None = None) ->
     return load_inherited("engine", Engine, name, where, finder)
 
 
-def default_engine(family: str = "") -> str:
-    """The engine where none is named: of a family of formats the one that is made for it, else the one for all."""
-    made_for = (name for name in BUILT_IN.names("engine") if family and family in load_engine(name).families)
+def default_engine(family: str = "", generation: str = "") -> str:
+    """The engine where none is named: of a family of formats or a generation of accelerators, else the one for all."""
+    engines = map(load_engine, BUILT_IN.names("engine"))
+    made_for = (each.name for each in engines if family in each.families or generation in each.default_on)
     return next(made_for, default_name("engine"))
 
 

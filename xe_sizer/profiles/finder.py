@@ -192,6 +192,7 @@ _GPU_NOISE = re.compile(
     r"nvidia|amd|intel|aws|google|cloud|habana|tesla|geforce|instinct|vf|gpu|gpus|card|graphics|accelerator|tensor|core|vram"
     r"|memory|generation|edition"
 )
+_COMPUTER = re.compile(r"\b(mac[- ]?book|mac)[- ]?(pro|air|mini|studio)\b|\bimac\b|\bapple silicon\b")
 _FORM = re.compile(r"(sxm|pcie|nvl|oam)\d?")
 _GLUED_FORM = re.compile(r"(.*\d)((?:sxm|pcie|nvl)\d?)")
 _MEMORY = re.compile(r"(\d+(?:\.\d+)?)(gb|gib|g|mib)")
@@ -233,6 +234,7 @@ def _of_commonest_form(gpus: set[str]) -> set[str]:
 
 def _gpu_words(text: str) -> Words:
     joined = re.sub(r"(?<=\d)\s+(?=(gb|gib|mib)\b)", "", text.lower().replace("_", " "))
+    joined = _COMPUTER.sub(" ", joined)
     joined = re.sub(rf"\b{_BRAND}(?=(pro|[a-z])?\d)", f"{_BRAND} ", joined).replace("pro6000", "pro 6000")
     return tuple(word for word in words_of(joined) if not _GPU_NOISE.fullmatch(word))
 
@@ -353,20 +355,18 @@ def _is_product(word: str, each: Known) -> bool:
     return word in _server_words(each.name) and word != each.vendor and word not in gpu and len(word) > 1
 
 
-_SHARED_MEMORY = {
-    "Apple silicon": r"apple|mac(book|mini|studio|pro)?|m[1-9]",
-    "DGX Spark": r"spark|gb10",
-    "Strix Halo": r"strix|ryzen",
-    "Jetson": r"jetson|orin",
+_UNNAMED = {
+    r"apple|i?mac(book|mini|studio|pro)?|m[1-9]": "write the chip alone, for example 'M3 Max', and its memory as "
+    "host memory: --host-memory-gib 64",
+    r"jetson|orin": "Jetson is not sized: the catalogue has no such part",
 }
-"""Words of accelerators that no profile describes, by what people call them."""
+"""What to write in place of names with such a word, which no profile has."""
 
 
 def unsized(text: str) -> str | None:
-    """Why an accelerator that shares one memory with its CPU is not sized; None for all others."""
+    """What to write instead of an accelerator that has other names, or why there is none; None for all others."""
     words = words_of(text)
-    name = next((name for name, word in _SHARED_MEMORY.items() if any(re.fullmatch(word, one) for one in words)), None)
-    return name and f"{name} is not sized: its GPU shares one memory with the CPU, and the catalogue has no such card"
+    return next((told for word, told in _UNNAMED.items() if any(re.fullmatch(word, one) for one in words)), None)
 
 
 _SEVERAL = re.compile(

@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 from xe_sizer.errors import InputError, Problem, did_you_mean
 from xe_sizer.laws.attention import AttentionLaw, DecodeLaw
 from xe_sizer.laws.collectives import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, POINT_TO_POINT, REDUCE_SCATTER, CollectiveLaw
-from xe_sizer.laws.device import BF16, FP4, FP8, PRECISIONS, SIXTEEN_BIT_FORMATS
+from xe_sizer.laws.device import BF16, FP4, FP8, FP32, PRECISIONS, SIXTEEN_BIT_FORMATS
 from xe_sizer.laws.hardware import DEFAULT_DECODE, Accelerator, Laws, Link, UsualNode
 from xe_sizer.laws.matmul import MatmulLaw
 from xe_sizer.profiles.convert import (
@@ -139,6 +139,8 @@ class GpuProfile(Struct, frozen=True, forbid_unknown_fields=True):
     chip : whose part it is, where software counts parts of a chip
     segment : who buys it; advice proposes larger GPUs of the same segment first
     suggested : advice proposes it where memory is short
+    unified_share : of the memory of the machine, which it may use where it has none of its own; memory_gib is that
+    share of the largest machine
     """
 
     name: str
@@ -159,6 +161,7 @@ class GpuProfile(Struct, frozen=True, forbid_unknown_fields=True):
     link: LinkProfile | None = None
     usual_node: UsualNodeProfile = UsualNodeProfile()
     suggested: bool = False
+    unified_share: Fraction | None = None
     lends_to: LendsTo | None = None
     borrows_from: str | None = None
     laws: LawsProfile = LawsProfile()
@@ -169,6 +172,11 @@ class GpuProfile(Struct, frozen=True, forbid_unknown_fields=True):
 
 # One direction, one lane, after line coding: 8 GT/s x 128/130 in generation 3, then doubling.
 PCIE_LANE_BYTES_PER_S = {3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
+
+
+# Published: a multiprocessor of Volta, Turing, A100 and MI200 has 64 lanes for float32 beside 64 for integers, one of
+# those since 128 that do either (NVIDIA's architecture white papers, AMD CDNA 2 and 3).
+LANES, SLOWEST_CLOCK_HZ = 128, 1e9
 
 
 def load_gpu_profile(path: Path) -> GpuProfile:
@@ -263,7 +271,21 @@ def accelerator(profile: GpuProfile, link: FabricProfile, donors: Sequence[GpuPr
         source=profile.source.title,
         segment=profile.segment,
         peer_to_peer=profile.pcie.peer_to_peer if profile.pcie else True,
+        unified_share=profile.unified_share,
+        clocks_per_s=_clocks_per_s(profile),
     )
+
+
+def _clocks_per_s(profile: GpuProfile) -> float | None:
+    """Clocks of all multiprocessors together, from the peak in float32: each of their lanes multiplies and adds.
+
+    They have 128 lanes for it, or 64 where 128 would mean a clock below 1 GHz.
+    """
+    count, peak = profile.streaming_multiprocessors, profile.peak_tflops.get(FP32)
+    if count is None or peak is None:
+        return None
+    clocks = peak * TERA / (2.0 * LANES)
+    return clocks if clocks >= SLOWEST_CLOCK_HZ * count else 2.0 * clocks
 
 
 def _usual_node(profile: GpuProfile, link: FabricProfile) -> UsualNode:

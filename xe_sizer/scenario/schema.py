@@ -931,7 +931,8 @@ class ScenarioFile(Section, frozen=True):
     gpus: Annotated[Degree | None, about("Number of GPUs; searched for if omitted", panel="Hardware", both=True)] = None
     nodes: Annotated[Degree | None, about("Number of servers", panel="Hardware", both=True)] = None
     host_memory_gib: Annotated[
-        Positive | None, about("Host memory of a node in GiB, for offloading", panel="Hardware")
+        Positive | None,
+        about("Host memory of a node in GiB, for offloading, or that its GPU shares", panel="Hardware", both=True),
     ] = None
     job: Annotated[Job | None, about("Job: a training method; inference is sized by serve")] = None
     adapter: Annotated[Adapter | None, about("What learns beside frozen weights, e.g. lora; none: all weights do")] = (

@@ -323,18 +323,37 @@ def _device(model: ModelShape, gpu: Accelerator, engine: Engine, scheme: Scheme,
         if scheme.weight_only:
             narrow = engine.narrow_kernel(scheme.weights)
             of_experts = engine.narrow_kernel(scheme.weights, model.experts.count if model.experts else 0)
-        grouped = _product_law(_tiled(made.expert_matmul, engine), wide, scheme, engine, of_experts)
+        plain, experts = (_in_clocks(law, scheme, engine, gpu) for law in (made.matmul, made.expert_matmul))
+        grouped = _product_law(_tiled(experts, engine), wide, scheme, engine, of_experts)
         # Tokens are cast before they are copied to the rows that are reserved for them.
         reserved = replace(grouped.scaled(PERSISTENT_GAIN), sharpness=PERSISTENT_SHARPNESS, cast_bytes_per_element=0.0)
         made = replace(
             made,
-            matmul=_skinny(_product_law(made.matmul, wide, scheme, engine, narrow), engine),
+            matmul=_skinny(_product_law(plain, wide, scheme, engine, narrow), engine),
             expert_matmul=grouped,
             reserved_matmul=reserved if reserves(engine, scheme, gpu) else None,
             scan_matmul=wide,
             decode=replace(made.decode, memory_efficiency=made.decode.memory_efficiency * engine.efficiency.decode),
         )
     return replace(made, weight_element_bytes=scheme.weights.element_bytes, wide_modules=wide_modules(scheme))
+
+
+def _in_clocks(law: MatmulLaw, scheme: Scheme, engine: Engine, gpu: Accelerator) -> MatmulLaw:
+    """The law of products in kernels that multiprocessors keep busy with other work than tensor cores and memory.
+
+    e_b <= vector_bytes clocks / (streaming bandwidth)
+    e_f  = packed_flops clocks / peak            narrow weights
+    """
+    kernels, clocks = engine.kernels, gpu.clocks_per_s
+    if clocks is None:
+        return law
+    if kernels.vector_bytes:
+        most = kernels.vector_bytes * clocks / (engine.efficiency.streaming * gpu.memory_bandwidth_bytes_per_s)
+        law = replace(law, memory_efficiency=min(law.memory_efficiency, most))
+    if kernels.packed_flops and scheme.weight_only:
+        reached = kernels.packed_flops * clocks / gpu.peak_flops_per_s[scheme.compute]
+        law = replace(law, flops_efficiency=reached, sustained_flops_efficiency=None)
+    return law
 
 
 def _tiled(law: MatmulLaw, engine: Engine) -> MatmulLaw:

@@ -266,7 +266,8 @@ def _assembled(
 def _engine(scenario: Scenario, registry: Registry, provenance: Provenance, server: Server | None) -> Engine:
     """The engine that was named, else the stack where that is one, else the default for the format of the weights."""
     stack = scenario.values.stack and registry.called("engine", scenario.values.stack)
-    default = stack if stack in registry.names("engine") else default_engine(_family(scenario))
+    generation = server.accelerator.generation if server else ""
+    default = stack if stack in registry.names("engine") else default_engine(_family(scenario), generation)
     name = relative(scenario, "serve.engine", provenance.resolve_default("serve.engine", default))
     return engine_on(server, name, partial(scenario.locate, ("serve", "engine")), registry)
 

@@ -40,6 +40,9 @@ class EngineKernels(_Part, frozen=True):
     `expert_spread`: standard deviation of how often experts are picked, over the mean; of models, not of the engine.
     `adapter_us`: a grouped kernel of LoRA adapters takes at least so long.
     `sparse_heads`: of a rank, to which prefill kernels pad in which each query picks its keys.
+    `vector_bytes`: that a multiprocessor reads in a clock at most in products of few rows; 0: as much as there is.
+    `packed_flops`: of one in a clock, in products of weights narrower than the activations, which its lanes unpack
+    whatever its tensor cores could do; 0: as the accelerator's law.
     `all_logits` where the prefill makes logits for every token of the prompt, not for the last alone.
     """
 
@@ -70,6 +73,8 @@ class EngineKernels(_Part, frozen=True):
     tuned_formats: tuple[str, ...]
     sparse_heads: Annotated[float, msgspec.Meta(ge=0, le=1024)]
     expert_spread: Annotated[float, msgspec.Meta(ge=0, le=4)]
+    vector_bytes: Annotated[float, msgspec.Meta(ge=0, le=1024)]
+    packed_flops: Annotated[float, msgspec.Meta(ge=0, le=1e5)]
 
 
 class NarrowKernel(_Part, frozen=True):
@@ -255,6 +260,8 @@ class Engine(_Part, frozen=True):
     aliases : other names of it, and tools that run on it
     vendors : of the accelerators that it runs on; empty: those of any
     families : of number formats whose checkpoints it is made for: it is the default for these
+    default_on : generations of accelerators on which it is the default, whatever the format
+    offers : formats of weights that people choose of, the widest first
     stores : what it keeps weights in where a width alone is asked for, format -> format of its own
     releases : what older ones did otherwise; release : that was asked for; None: the newest
     by_card : what it chooses by the card, the smallest first; others get what the other parts say
@@ -281,6 +288,8 @@ class Engine(_Part, frozen=True):
     measured_as: str | None = None
     vendors: tuple[str, ...] = ()
     families: tuple[str, ...] = ()
+    offers: tuple[str, ...] = ()
+    default_on: tuple[str, ...] = ()
     stores: dict[str, str] = {}
     releases: tuple[Release, ...] = ()
     release: str | None = None

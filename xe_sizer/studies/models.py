@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from xe_sizer.errors import InputError, Location, Problem
+from xe_sizer.errors import InputError, Location, Problem, attempt
 from xe_sizer.graph.weights import count_parameters
-from xe_sizer.laws.device import BF16, FP8, INT4, INT8
 from xe_sizer.result.common import SCHEMA_VERSION
 from xe_sizer.result.studies import ModelRow, ModelTable
+from xe_sizer.scenario.read import changed
 from xe_sizer.scenario.schema import INFERENCE
 from xe_sizer.studies.estimate import job_wing, serving_wing, size_changed
 from xe_sizer.studies.fit import is_likely, last_place, models_by_size
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from xe_sizer.serving.estimate import ServingEstimate
     from xe_sizer.training.estimate import TrainingEstimate
 
-WEIGHTS = (BF16, FP8, INT8, INT4)  # chosen: formats of weights that are tried, the widest first
 ANSWER_TOKENS = 256  # chosen: of a request, the rest of its context is the prompt
 SHORTEST = 512
 GLOBAL_BATCH = 16  # chosen, where nobody gives one
@@ -42,7 +41,7 @@ def models(scenario: Scenario, registry: Registry, context: int, serving: bool =
 
     scenario : of any model, on a number of GPUs
     context : tokens of a sequence, or of a prompt with its answer
-    serving : one request at a time, in the widest format of WEIGHTS that fits unless one is given
+    serving : one request at a time, in the widest format that its engine offers and that fits unless one is given
     part : of the names of models
 
     Raises
@@ -124,7 +123,10 @@ def _served(
         return size_changed(wing, scenario, keys, registry)
 
     refused: list[InputError] = []
-    formats = (stated,) if stated else WEIGHTS
+    resolved = attempt(lambda: wing.resolve(changed(scenario, {"model": name, **load}), registry))
+    if isinstance(resolved, InputError):
+        return resolved
+    formats = (stated,) if stated else resolved.job.engine.offers
     for weights in formats:
         sized = size(weights=weights)
         if isinstance(sized, InputError):

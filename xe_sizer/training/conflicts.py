@@ -56,6 +56,14 @@ def of_stack(rule: Callable[[AskedTraining, Stack], Found]) -> Rule:
     return lambda asked: rule(asked, asked.stack) if asked.stack is not None else iter(())
 
 
+def trains_here(asked: AskedTraining, server: Server) -> Found:
+    """An accelerator that shares the memory of the machine, which is sized for serving."""
+    if server.accelerator.unified_share:
+        key, name = "server" if asked.scenario.values.server else "gpu", server.accelerator.name
+        told = f"{name} is sized for serving alone: no published training run shows how fast it is"
+        yield key, told, "xe-sizer serve, or another GPU"
+
+
 def precision_is_known(asked: AskedTraining, server: Server) -> Found:
     """A number format that the accelerator does not multiply."""
     return unknown_precision(asked, server, asked.precision)
@@ -450,6 +458,7 @@ def batch_accumulates(asked: AskedTraining, stack: Stack) -> Found:
 
 
 RULES: tuple[Rule, ...] = (
+    of_server(trains_here),
     of_server(precision_is_known),
     of_server(servers_are_owned),
     of_server(nodes_have_the_gpus),
