@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from xe_sizer.cli.options import described
+from xe_sizer.cli.options import COMMON, described
 from xe_sizer.scenario.options import OPTIONS, SERVE_OPTIONS
 
 PAGE = Path(__file__).parents[1] / "docs" / "options.md"
@@ -18,7 +18,7 @@ Written from the keys of scenarios by `python scripts/options.py`.
 
 Every option is a key of a scenario file too, and a variable: `--seq-len` is `train.seq_len` and `XE_SIZER_SEQ_LEN`. The
 flag wins over the variable, the variable over the file, the file over the stack's default. `--help` lists those that
-most jobs need; the ones marked `*` stand only here. [Names](names.md) says how values may be written.
+most jobs need, `--help-all` also those marked `*`. [Names](names.md) says how values may be written.
 """
 SECTIONS = {
     "": "Job and hardware", "data": "Data", "train": "Training", "embedding": "Embedding fine-tuning",
@@ -45,7 +45,7 @@ def _table(section: str, names: list[str], known: Mapping[str, str]) -> Iterator
     for name in names:
         key = known[name]
         told = described(key)
-        hidden = "" if told.key.in_help else " *"
+        hidden = "" if name in COMMON else " *"
         choices = f" One of {', '.join(told.choices)}." if told.choices else ""
         text = told.help.partition(" One of ")[0].replace("|", "\\|")
         yield f"| `--{name}`{hidden} | `{key}` | {text}{choices} |"

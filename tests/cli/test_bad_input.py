@@ -91,7 +91,7 @@ FILES = {
         "model: opt-1.3b\ngpu: h100-sxm-80gb\njob: lora\nlora: {targets: [gate]}\n", "4:17", "not a projection"
     ),
     "no hardware": Bad("model: llama-2-7b\n", "1:1", "no hardware named", "--gpu"),
-    "no model": Bad("gpu: h100-sxm-80gb\n", "1:1", "missing key 'model'", "a profile name"),
+    "no model": Bad("gpu: h100-sxm-80gb\n", "1:1", "missing key 'model'", "name, path or Hub id"),
     "server and gpu": Bad(SERVER + "gpu: b200\n", "3:6", "both given", "remove one"),
     # paths
     "model outside": Bad(BASE.replace("llama-2-7b", "../../etc/passwd"), "1:8", "unknown model"),
@@ -172,7 +172,7 @@ def test_a_file_that_is_none(cli: Cli) -> None:
 
 FLAGS = {
     "padding": (["--padding", "longest"], "--padding", "not 'longest'", "'longest-in-micro-batch'"),
-    "job": (["--job", "finetune"], "--job", " pretrain, sft, ", None),
+    "job": (["--job", "finetune"], "--job", " sft, lora, qlora, pretrain, ", None),
     "gpu": (["--gpu", "h100-sx"], "--gpu", "unknown gpu 'h100-sx'", "'h100-sxm-80gb'"),
     "stack": (["--stack", "nemmo"], "--stack", "unknown stack 'nemmo'", "'nemo'"),
     "number": (["--gpus", "many"], "--gpus", "must be a whole number", None),

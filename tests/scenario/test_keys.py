@@ -38,24 +38,24 @@ def test_no_two_keys_have_one_option() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "option", "panel", "wing", "in_help"),
+    ("name", "option", "panel", "wing"),
     [
-        ("train.micro_batch", "micro-batch", "Training", TRAINING, True),
-        ("data.profile", "dataset", "Data", TRAINING, True),
-        ("lora.alpha", None, "Method", TRAINING, True),
-        ("layout.tp", "tp", "Layout", None, True),
-        ("layout.stages", "stages", "Layout", TRAINING, False),
-        ("rollout.tp", "rollout-tp", "Job", TRAINING, False),
-        ("serve.kv_cache", "kv-cache", "Formats", SERVING, True),
-        ("limits.max_hours", "max-hours", "Limits and prices", TRAINING, True),
-        ("limits.max_gpus", "max-gpus", "Limits and prices", None, True),
+        ("train.micro_batch", "micro-batch", "Training", TRAINING),
+        ("data.profile", "dataset", "Data", TRAINING),
+        ("lora.alpha", None, "Method", TRAINING),
+        ("layout.tp", "tp", "Layout", None),
+        ("layout.stages", "stages", "Layout", TRAINING),
+        ("rollout.tp", "rollout-tp", "Job", TRAINING),
+        ("serve.kv_cache", "kv-cache", "Formats", SERVING),
+        ("limits.max_hours", "max-hours", "Limits and prices", TRAINING),
+        ("limits.max_gpus", "max-gpus", "Limits and prices", None),
     ],
 )
 def test_what_a_key_leaves_out_is_as_its_section_has_it(
-    name: str, option: str | None, panel: str, wing: str | None, in_help: bool
+    name: str, option: str | None, panel: str, wing: str | None
 ) -> None:
     key = KEYS[name]
-    assert (key.option, key.panel, key.wing, key.in_help) == (option, panel, wing, in_help)
+    assert (key.option, key.panel, key.wing) == (option, panel, wing)
 
 
 @pytest.mark.parametrize(

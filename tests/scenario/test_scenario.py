@@ -16,8 +16,7 @@ from xe_sizer.profiles.yaml_reader import load_yaml
 from xe_sizer.scenario.options import OPTIONS, variable_name
 from xe_sizer.scenario.read import read_scenario
 from xe_sizer.scenario.scenario import serves
-from xe_sizer.scenario.schema import ScenarioFile, scenario_json_schema
-from xe_sizer.training.methods import METHODS
+from xe_sizer.scenario.schema import ScenarioFile, job_names, scenario_json_schema
 
 FULL = """\
 model: llama-2-70b
@@ -67,7 +66,7 @@ BAD_LINES = [
     ("gpus: 4000000", "'gpus' must be at most 1000000, not 4000000", 7, None),
     ("gpus: 10.0", "'gpus' must be a whole number, not 10.0", 7, "write 10"),
     ("gpus: 16 cards", "'gpus' must be a whole number, not '16 cards'", 7, None),
-    ("job: qlra", f"'job' must be one of {', '.join(METHODS)}, inference, not 'qlra'", 6,
+    ("job: qlra", f"'job' must be one of {', '.join(job_names())}, not 'qlra'", 6,
      "did you mean 'qlora' or 'lora'?"),
     ("precision: 16", "'precision' must be one of fp32, tf32, bf16, fp16, fp8, fp4, not 16", 12, None),
     ("server: 9680", "'server' must be text, not 9680", 9, "put it in quotes to make it text"),
@@ -311,7 +310,7 @@ def test_problems_of_flags_and_variables_name_them() -> None:
         "--lora-targets": ("item 2 of 'targets' must not be empty", None),
         "command line": (
             "missing key 'model'",
-            "Model: a profile name or path, or a Hugging Face config.json; in a file also its shape",
+            "Model by name, path or Hub id, e.g. llama-3.1-8b",
         ),
     }
 

@@ -23,6 +23,7 @@ from xe_sizer.cli.options import (
     ExplainOption,
     FileOption,
     FormatOption,
+    HelpAllOption,
     PriceOption,
     ProfilesOption,
     ScenarioOption,
@@ -129,6 +130,7 @@ def write_timeline(result: Result | None, name: str) -> None:
 
 ALL = "all"
 PRICE = "price"
+HELP_ALL = "help_all"
 SHARED = {
     "download": (DownloadOption, False),
     "profiles": (ProfilesOption, None),
@@ -223,6 +225,7 @@ def answering(asking: CommandKind | None = None, without: Sequence[str] = ("expl
             flags = {option.key.name: given.pop(parameter) for parameter, option in options.items()}
             if asking:
                 flags = with_names(flags, given.pop(PRICE))
+                del given[HELP_ALL]  # has been answered
             how = Invocation.of(**{name: given.pop(name) for name in shared})
             return command(how=how, **({"flags": flags} if asking else {}), **given)
 
@@ -230,7 +233,8 @@ def answering(asking: CommandKind | None = None, without: Sequence[str] = ("expl
         first, *rest = (parameter for parameter in own if parameter.name not in ("flags", "how"))
         last = (_parameter(name, *SHARED[name]) for name in shared)
         prices = [_parameter(PRICE, PriceOption, None)] if asking else []
-        parameters = [first, *map(declared, options.values()), *prices, *rest, *last]
+        help_all = [_parameter(HELP_ALL, HelpAllOption, False)] if asking else []
+        parameters = [first, *map(declared, options.values()), *prices, *rest, *last, *help_all]
         wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         wrapped.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         return wrapped

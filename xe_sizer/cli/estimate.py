@@ -17,21 +17,19 @@ from xe_sizer.result.training import FitQuestion
 app = typer.Typer(add_completion=False)
 _HELP = """Size one job: does it fit, on how many GPUs, how long does it take, and why?
 
-Every option is also a key of the scenario file and a variable (--seq-len is XE_SIZER_SEQ_LEN).
-The flag wins over the variable, the variable over the file, the file over the stack's default.
-Options that few jobs need (preferences, reinforcement learning, images ...) are listed in docs/options.md.
+--help-all lists all options. Each is also a key of the scenario file and a variable (--seq-len is XE_SIZER_SEQ_LEN).
 
 \b
 Examples:
-  xe-sizer estimate --model llama-3.1-8b --gpu h100-sxm-80gb --gpus 8 --job lora
+  xe-sizer estimate --model llama-3.1-8b --gpu H100 --gpus 8 --job lora
   xe-sizer estimate job.yaml --max-hours 24 --brief
   xe-sizer estimate job.yaml --explain operators --explain memory
   xe-sizer estimate job.yaml -o report.html -o result.json
-  xe-sizer estimate --model qwen2.5-7b --gpu rtx-4090 --job qlora --fit context
+  xe-sizer estimate --model qwen2.5-7b --gpu T4 --job qlora --fit context
 """
 FitOption = Annotated[
     str | None,
-    typer.Option("--fit", metavar="WHAT", help=f"Find the largest that fits: {', '.join(get_args(FitQuestion))}."),
+    typer.Option("--fit", metavar="WHAT", help=f"The largest that fits: {', '.join(get_args(FitQuestion))}."),
 ]
 
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 import xe_sizer.training.jobs  # noqa: F401
+from xe_sizer.cli.output import write_stdout
 from xe_sizer.errors import InputError, Location, Problem, collecting
 from xe_sizer.immutable import Immutable
 from xe_sizer.profiles.convert import number_hint
@@ -71,6 +72,18 @@ FIRST_PANELS = (
     "Job", "Hardware", "Load", "Data", "Training", "Limits and prices",  # what most people set comes first
     "Formats", "Engine", "Speculation", "Prefill and decode apart",
 )  # fmt: skip
+COMMON = frozenset({
+    "model", "job", "adapter", "stack", "precision", "optimizer",
+    "server", "gpu", "gpus", "nodes",
+    "dataset", "samples", "mean-tokens", "max-tokens", "tokens",
+    "steps", "epochs", "global-batch", "micro-batch", "grad-accum", "seq-len", "padding",
+    "max-hours", "max-cost", "max-gpus", "confidence", "price-per-gpu-hour", "capex-per-server", "kwh-price",
+    "tp", "pp", "cp", "ep", "dp", "zero", "recompute", "offload", "lora-rank", "lora-targets",
+    "request-rate", "concurrency", "users", "think-time", "input-tokens", "output-tokens", "prefix-hit-share", "fit",
+    "ttft", "tpot", "objective", "weights", "kv-cache", "engine", "gpu-memory-utilization",
+    "max-model-len",
+})  # fmt: skip
+"""Options that `--help` lists, so that a page fits two screens; `--help-all` and docs/options.md list all."""
 TEXT, TEXTS, FLAG = str | None, list[str] | None, bool | None
 PRICES = "cost.price_per_gpu_hour"
 EXAMPLES = {
@@ -79,7 +92,7 @@ EXAMPLES = {
     "--capex-per-server": "dell-xe9680-h100=290000",
 }
 _LONGEST_METAVAR = 12
-MOST_NAMED = 16  # choices of an option that its help names
+MOST_NAMED = 8  # choices of an option that its help names
 _METAVARS = {str: "NAME", int: "N", float: "X", tuple: "A,B,..."}
 ScenarioArgument = Annotated[str | None, typer.Argument(metavar="SCENARIO.yaml", help="The scenario file; - is stdin.")]
 FormatOption = Annotated[str | None, typer.Option("--format", "-f", metavar="FORMAT", rich_help_panel="Output")]
@@ -89,26 +102,32 @@ FileOption = Annotated[
         "--output",
         "-o",
         metavar="FILE",
-        help="Write to FILE; may be repeated. Its extension selects the format, or a prefix does: json:FILE.",
+        help="Write to FILE or, say, json:FILE; may be repeated.",
         rich_help_panel="Output",
     ),
 ]
 ColorOption = Annotated[
     str,
-    typer.Option("--color", metavar="WHEN", help="auto, always or never; see also NO_COLOR.", rich_help_panel="Output"),
+    typer.Option(
+        "--color",
+        metavar="WHEN",
+        help="auto, always or never; see also NO_COLOR.",
+        rich_help_panel="Output",
+        hidden=True,
+    ),
 ]
 ExplainOption = Annotated[
     list[str] | None,
     typer.Option(
         "--explain",
         metavar="PART",
-        help="Formulas, inputs and sources of memory, time, operators, data, sources or all; may be repeated.",
+        help="How it adds up: memory, time, operators, data, sources or all; may be repeated.",
         rich_help_panel="Output",
     ),
 ]
 BriefOption = Annotated[
     bool,
-    typer.Option("--brief", help="The answer in at most 14 lines: table, markdown or html.", rich_help_panel="Output"),
+    typer.Option("--brief", help="The answer in at most 14 lines.", rich_help_panel="Output"),
 ]
 ExitZeroOption = Annotated[
     bool, typer.Option("--exit-zero", help="Return 0 even if the answer is no.", rich_help_panel="Output")
@@ -120,13 +139,14 @@ PriceOption = Annotated[
         metavar="NAME=X",
         help="Price of one GPU for one hour, of this GPU or server; may be repeated.",
         rich_help_panel="Limits and prices",
+        hidden=True,
     ),
 ]
 DownloadOption = Annotated[
     bool,
     typer.Option(
         "--download",
-        help="Fetch config.json of an unknown model from the Hugging Face Hub.",
+        help="Fetch an unknown model's config.json.",
         rich_help_panel="Job",
     ),
 ]
@@ -138,6 +158,21 @@ ProfilesOption = Annotated[
         help="Folder of your own profiles; may be repeated.",
         rich_help_panel="Hardware",
     ),
+]
+
+
+def _show_all(ctx: typer.Context, wanted: bool) -> None:
+    """Help with the options that it leaves out otherwise."""
+    if wanted and not ctx.resilient_parsing:
+        for parameter in ctx.command.params:
+            vars(parameter)["hidden"] = False
+        write_stdout(f"{ctx.get_help()}\n")
+        raise typer.Exit
+
+
+HelpAllOption = Annotated[
+    bool,
+    typer.Option("--help-all", help="Show all options and exit.", is_eager=True, callback=_show_all),
 ]
 
 
@@ -246,7 +281,7 @@ def declared(option: ScenarioOption) -> inspect.Parameter:
         metavar=None if flag else option.metavar,
         rich_help_panel=option.key.panel,
         show_default=False,
-        hidden=not option.key.in_help,
+        hidden=option.name not in COMMON,
     )
     annotation = FLAG if flag else TEXTS if option.key.by_name else TEXT
     return inspect.Parameter(option.parameter, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
@@ -261,6 +296,7 @@ def described(key: str) -> ScenarioOption:
     if choices:
         metavar = "|".join(str(choice) for choice in choices)
     if len(metavar) > _LONGEST_METAVAR:
-        named = choices if len(choices) <= MOST_NAMED else (*choices[:MOST_NAMED], "and others (docs/options.md)")
-        metavar, help_ = "CHOICE", f"{help_} One of {', '.join(named)}."
+        named = choices if len(choices) <= MOST_NAMED else choices[:MOST_NAMED]
+        more = " ..." if len(named) < len(choices) else "."
+        metavar, help_ = "CHOICE", f"{help_} One of {', '.join(named)}{more}"
     return ScenarioOption(known, OPTION_OF[key], kind, metavar, help_, tuple(map(str, choices)))

@@ -121,7 +121,7 @@ With --gpus the number is fixed, else --max-gpus (default 1024) bounds it.
 Servers are bought whole: --partial-servers also tries parts of one.
 Of the plans that keep every limit (--max-hours, --max-cost and others) the
 best by --objective is chosen; where none keeps them all, the nearest.
-Ctrl-C ends the search with the best found so far (exit code 130).
+--help-all lists all options.
 
 \b
 Examples:
@@ -138,8 +138,8 @@ ObjectiveOption = Annotated[
     str | None,
     typer.Option(
         "--objective",
-        metavar="|".join(OBJECTIVES),
-        help="What to optimise. Default: the scenario's, else servers with --max-hours, cost without.",
+        metavar="CHOICE",
+        help=f"What to minimise: {', '.join(OBJECTIVES)}. Default: servers with --max-hours, else cost.",
         rich_help_panel=SEARCH,
     ),
 ]
@@ -160,15 +160,20 @@ GridOption = Annotated[
     ),
 ]
 JobsOption = Annotated[
-    str | None, typer.Option("--jobs", metavar="N", help="Processes. Default: all cores.", rich_help_panel=SWEEP)
+    str | None,
+    typer.Option("--jobs", metavar="N", help="Processes. Default: all cores.", rich_help_panel=SWEEP, hidden=True),
 ]
 SchedulerOption = Annotated[
     str | None,
-    typer.Option("--dask-scheduler", metavar="ADDRESS", help="Run on this Dask cluster.", rich_help_panel=SWEEP),
+    typer.Option(
+        "--dask-scheduler", metavar="ADDRESS", help="Run on this Dask cluster.", rich_help_panel=SWEEP, hidden=True
+    ),
 ]
 ResumeOption = Annotated[
     str | None,
-    typer.Option("--resume", metavar="FILE", help="Save answers to this file and reuse them.", rich_help_panel=SWEEP),
+    typer.Option(
+        "--resume", metavar="FILE", help="Save answers to this file and reuse them.", rich_help_panel=SWEEP, hidden=True
+    ),
 ]
 
 

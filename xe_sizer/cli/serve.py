@@ -19,7 +19,7 @@ The load is that of the whole service, shared by its replicas: a request rate, c
 one replica's static batch, a benchmark. Without a load, a replica runs at full load.
 Limits on latency (--ttft, --tpot) decide how many replicas a load needs; by default the first token within 10 s, and
 10 tokens/s for each user.
-Every option is also a key of the scenario file and a variable (--request-rate is XE_SIZER_REQUEST_RATE).
+--help-all lists all options. Each is also a key of the scenario file and a variable (--users is XE_SIZER_USERS).
 
 \b
 Examples:

@@ -144,7 +144,6 @@ def _refuse_several_files(args: list[str], error: Exception) -> None:
 
 
 def _formats() -> str:
-    from xe_sizer.report.registry import DEFAULT, format_names, known_endings
+    from xe_sizer.report.registry import DEFAULT, format_names
 
-    endings = ", ".join(known_endings())
-    return f"{', '.join(format_names())}. Default: by the extension of FILE ({endings}), else {DEFAULT}."
+    return f"{', '.join(format_names())}. Default: by the extension of FILE, else {DEFAULT}."

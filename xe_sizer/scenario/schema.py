@@ -34,6 +34,9 @@ class _Kind(Protocol):
     @property
     def aliases(self) -> tuple[str, ...]: ...
 
+    @property
+    def place(self) -> int: ...
+
 
 _TRAINED: list[Mapping[str, _Kind]] = []
 _ADAPTERS: list[Mapping[str, _Kind]] = []
@@ -46,8 +49,8 @@ def trains(methods: Mapping[str, _Kind], adapters: Mapping[str, _Kind]) -> None:
 
 
 def job_names() -> tuple[str, ...]:
-    """All jobs that are known."""
-    return (*(name for names in _TRAINED for name in names), INFERENCE)
+    """All jobs that are known, those that are used most first."""
+    return (*_by_use(_TRAINED), INFERENCE)
 
 
 def job_aliases() -> dict[str, str]:
@@ -56,13 +59,18 @@ def job_aliases() -> dict[str, str]:
 
 
 def adapter_names() -> tuple[str, ...]:
-    """All kinds of adapters that are known, and none."""
-    return (*(name for names in _ADAPTERS for name in names), NO_ADAPTERS)
+    """All kinds of adapters that are known, those that are used most first, and none."""
+    return (*_by_use(_ADAPTERS), NO_ADAPTERS)
 
 
 def adapter_aliases() -> dict[str, str]:
     """What else people call the adapters."""
     return _aliases(_ADAPTERS) | dict.fromkeys(("full", "false"), NO_ADAPTERS)
+
+
+def _by_use(groups: list[Mapping[str, _Kind]]) -> list[str]:
+    places = {name: kind.place for kinds in groups for name, kind in kinds.items()}
+    return sorted(places, key=lambda name: places[name])
 
 
 def _aliases(groups: list[Mapping[str, _Kind]]) -> dict[str, str]:
@@ -119,12 +127,10 @@ class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Base of all parts of a scenario file, and what holds for those of its keys that say nothing else.
 
     panel : of the help page; wing : whose command has the options, None: both
-    in_help : `--help` lists them; else they stand on docs/options.md alone, which keeps a help page short
     """
 
     panel: ClassVar[str] = "Job"
     wing: ClassVar[str | None] = TRAINING
-    in_help: ClassVar[bool] = True
 
 
 def about(
@@ -134,7 +140,7 @@ def about(
 
     option : of the command line and the environment, by default the key with dashes; None: files alone have the key
     both : the commands of both wings have the option; two_way : a switch that can also be put off, as --no-...
-    other : `panel` and `in_help`, where they differ from those of the section
+    other : `panel`, where it differs from that of the section
     """
     wing = {"wing": None} if both else {}
     return Meta(description=description, extra={"option": option, "two_way": two_way, **wing, **other})
@@ -158,7 +164,6 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
     option: str | None
     panel: str
     wing: str | None
-    in_help: bool
     two_way: bool = False
     of: str | None = None
     most: bool = True
@@ -183,7 +188,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
 
 def declared_keys(section: type[Section], path: str = "") -> Iterator[Key]:
     """Every key of a section and of those in it, in their order."""
-    usual = {"panel": section.panel, "wing": section.wing, "in_help": section.in_help}
+    usual = {"panel": section.panel, "wing": section.wing}
     for name, type_ in section.__annotations__.items():
         if is_section(type_):
             yield from declared_keys(type_, f"{path}{name}.")
@@ -208,9 +213,7 @@ class LimitsSection(Section, frozen=True):
     wing: ClassVar = None
 
     max_hours: Annotated[Positive | None, judged("Maximum time of the run in hours", "hours", wing=TRAINING)] = None
-    max_cost: Annotated[
-        Positive | None, judged("Maximum price of the run, in the currency of cost", "cost", wing=TRAINING)
-    ] = None
+    max_cost: Annotated[Positive | None, judged("Maximum price of the run", "cost", wing=TRAINING)] = None
     max_ttft_s: Annotated[
         Positive | None,
         judged("Maximum time to first token (TTFT) in seconds", "ttft_s", wing=SERVING, option="ttft"),
@@ -232,7 +235,7 @@ class LimitsSection(Section, frozen=True):
     ] = None
     confidence: Annotated[
         Confidence | None,
-        about("Required probability that limits hold and memory suffices; default: 0.5, the expected value"),
+        about("Probability with which limits must hold and memory suffice; default: 0.5"),
     ] = None
 
 
@@ -323,7 +326,7 @@ class ServeSection(Section, frozen=True):
     max_sequences: Annotated[Degree | None, about("Maximum requests in one step of a replica", panel="Engine")] = None
     max_model_len: Annotated[
         Tokens | None,
-        about("Longest prompt plus answer that the engine accepts; default: the model's maximum", panel="Engine"),
+        about("Longest prompt plus answer that the engine accepts", panel="Engine"),
     ] = None
     max_step_tokens: Annotated[Degree | None, about("Maximum tokens in one step of a replica", panel="Engine")] = None
     scheduler_recv_interval: Annotated[
@@ -336,7 +339,7 @@ class ServeSection(Section, frozen=True):
     objective: Annotated[
         Literal["throughput", "latency"] | None,
         about(
-            "What the placement is chosen for: throughput or latency; default: depends on the load",
+            "What the placement is chosen for; default: depends on the load",
             panel="Limits and prices",
         ),
     ] = None
@@ -394,8 +397,6 @@ Sleep = Annotated[str, named(sleep_names)]
 
 class RolloutSection(Section, frozen=True):
     """How answers are written and rated between the optimizer steps of reinforcement learning."""
-
-    in_help: ClassVar = False
 
     engine: Annotated[
         Name | None,
@@ -566,11 +567,11 @@ class DataSection(Section, frozen=True):
     samples: Annotated[Count | None, about("Samples in the data set")] = None
     mean_tokens: Annotated[Positive | None, about("Mean tokens per sample, without padding")] = None
     chosen_tokens: Annotated[
-        Positive | None, about("Mean tokens of a prompt with its chosen answer, where samples are pairs", in_help=False)
+        Positive | None, about("Mean tokens of a prompt with its chosen answer, where samples are pairs")
     ] = None
     rejected_tokens: Annotated[
         Positive | None,
-        about("Mean tokens of a prompt with its rejected answer, where samples are pairs", in_help=False),
+        about("Mean tokens of a prompt with its rejected answer, where samples are pairs"),
     ] = None
     min_tokens: Annotated[Tokens | None, about("Tokens of the shortest sample")] = None
     max_tokens: Annotated[Tokens | None, about("Tokens of the longest sample")] = None
@@ -581,12 +582,11 @@ class DataSection(Section, frozen=True):
         about(
             "Images of a sample, whose tokens come beside those of its text; default: none, no encoder",
             option="sample-images",
-            in_help=False,
         ),
     ] = None
     image_size: Annotated[
         ImageSize | None,
-        about("Width and height of its images, e.g. 1024x768", option="sample-image-size", in_help=False),
+        about("Width and height of its images, e.g. 1024x768", option="sample-image-size"),
     ] = None
 
 
@@ -599,21 +599,18 @@ class TrainSection(Section, frozen=True):
     epochs: Annotated[Positive | None, about("Passes over the data set; instead of steps")] = None
     global_batch: Annotated[Degree | None, about("Sequences per optimizer step, all GPUs")] = None
     micro_batch: Annotated[Degree | None, about("Sequences per forward pass on each GPU")] = None
-    grad_accum: Annotated[
-        Degree | None, about("Micro-batches of each GPU per optimizer step (gradient accumulation)")
-    ] = None
-    seq_len: Annotated[Tokens | None, about("Longest sequence in tokens; longer samples are cut")] = None
+    grad_accum: Annotated[Degree | None, about("Micro-batches per optimizer step")] = None
+    seq_len: Annotated[Tokens | None, about("Tokens at which samples are cut")] = None
     target_len: Annotated[
         Tokens | None,
         about(
             "Tokens of the decoder's sequences; default: as T5 or BART pre-train, else a quarter of seq_len",
-            in_help=False,
         ),
     ] = None
     padding: Annotated[Padding | None, about("What short samples are padded to")] = None
     task: Annotated[
         Task | None,
-        about("What is read from the last layer; default: what the job reads, logits of the vocabulary", in_help=False),
+        about("What is read from the last layer; default: what the job reads, logits of the vocabulary"),
     ] = None
     weights_dtype: Annotated[
         Annotated[str, named(loaded_in, other_precisions)] | None,
@@ -621,7 +618,7 @@ class TrainSection(Section, frozen=True):
     ] = None
     mixed_precision: Annotated[
         Annotated[str, named(autocast_to)] | None,
-        about("What autocast computes in, whatever is loaded, or none; default: the stack's", in_help=False),
+        about("What autocast computes in, whatever is loaded, or none; default: the stack's"),
     ] = None
     backend: Annotated[
         PlainName | None,
@@ -635,7 +632,6 @@ class TrainSection(Section, frozen=True):
         about(
             "Exchanges that compute hides, and no others: on, off, or e.g. data-parallel, sharding; default: the "
             "stack's",
-            in_help=False,
         ),
     ] = None
     fused_kernels: Annotated[
@@ -650,21 +646,21 @@ class TrainSection(Section, frozen=True):
     ] = None
     trainable_layers: Annotated[
         Degree | None,
-        about("Layers at the end of the model that learn, with the rest, embedding and head frozen", in_help=False),
+        about("Layers at the end of the model that learn, with the rest, embedding and head frozen"),
     ] = None
     experts_per_token: Annotated[
-        Degree | None, about("Experts that each token goes through, if not as many as the model has", in_help=False)
+        Degree | None, about("Experts that each token goes through, if not as many as the model has")
     ] = None
     optimizer_rank: Annotated[
         Degree | None,
-        about("Rank to which GaLore and APOLLO project gradients; default: the optimizer's", in_help=False),
+        about("Rank to which GaLore and APOLLO project gradients; default: the optimizer's"),
     ] = None
     reference: Annotated[
         Reference | None,
-        about("Where a reference's log-probabilities come from; default: a copy, or adapters off", in_help=False),
+        about("Where a reference's log-probabilities come from; default: a copy, or adapters off"),
     ] = None
     teacher_model: Annotated[
-        Name | None, about("Model that teaches the student: a profile name or path, or a config.json", in_help=False)
+        Name | None, about("Model that teaches the student: a profile name or path, or a config.json")
     ] = None
     dropout: Annotated[
         DropoutRate | None, about("Share that dropout zeroes where the model has it; default: the stack's")
@@ -674,11 +670,11 @@ class TrainSection(Section, frozen=True):
     ] = None
     empty_cache_steps: Annotated[
         Count | None,
-        about("Steps after which the allocator gives free memory back; default: never", in_help=False),
+        about("Steps after which the allocator gives free memory back; default: never"),
     ] = None
     freeze: Annotated[
         Annotated[tuple[FrozenPart, ...], Meta(min_length=1)] | None,
-        about("Parts of a model that sees which do not learn: vision, projector, language, or none", in_help=False),
+        about("Parts of a model that sees which do not learn: vision, projector, language, or none"),
     ] = None
     checkpoint_every: Annotated[
         Count | None, about("Steps from one checkpoint to the next; the last step is saved too")
@@ -686,23 +682,21 @@ class TrainSection(Section, frozen=True):
     async_checkpoint: Annotated[bool | None, about("Write checkpoints from host memory while training goes on")] = None
     batch_ramp_up: Annotated[
         tuple[Degree, Degree, Count] | None,
-        about("First global batch, what it grows by, and sequences until it is whole, e.g. 32,32,65536", in_help=False),
+        about("First global batch, what it grows by, and sequences until it is whole, e.g. 32,32,65536"),
     ] = None
     evaluate_every: Annotated[Count | None, about("Steps from one evaluation to the next")] = None
     evaluate_samples: Annotated[
         Count | None,
         about("Samples of one evaluation; default: 5 % of the data set, at most 100 global batches"),
     ] = None
-    critic_model: Annotated[
-        Name | None, about("Model that rates every token in PPO; default: the model itself", in_help=False)
-    ] = None
+    critic_model: Annotated[Name | None, about("Model that rates every token in PPO; default: the model itself")] = None
     reward_model: Annotated[
         Name | None,
-        about("Model that rates answers; default for ppo: the model itself; none: a verifier", in_help=False),
+        about("Model that rates answers; default for ppo: the model itself; none: a verifier"),
     ] = None
     failures_per_gpu_day: Annotated[
         FailureRate | None,
-        about("Failures that stop the whole job, per GPU and day, e.g. 0.0005; default: none", in_help=False),
+        about("Failures that stop the whole job, per GPU and day, e.g. 0.0005; default: none"),
     ] = None
 
 
@@ -728,20 +722,18 @@ class LayoutSection(Section, frozen=True):
     pp: Annotated[Degree | None, about("Pipeline stages", both=True)] = None
     vpp: Annotated[Degree | None, about("Model chunks per pipeline stage (interleaving)")] = None
     cp: Annotated[Degree | None, about("Context parallel GPUs")] = None
-    cp_kind: Annotated[
-        CpKind | None, about("What context parallel GPUs exchange; default: the stack's", in_help=False)
-    ] = None
+    cp_kind: Annotated[CpKind | None, about("What context parallel GPUs exchange; default: the stack's")] = None
     ep: Annotated[Degree | None, about("Expert parallel GPUs", both=True)] = None
     expert_tp: Annotated[
         Degree | None,
-        about("GPUs that split an expert; default: tp where ep allows", in_help=False),
+        about("GPUs that split an expert; default: tp where ep allows"),
     ] = None
-    dp: Annotated[
-        Degree | None, about("Data parallel replicas; in serving: ranks that share only the experts", both=True)
-    ] = None
+    dp: Annotated[Degree | None, about("Data parallel replicas; in serving: ranks that share experts", both=True)] = (
+        None
+    )
     zero: Annotated[Zero | None, about("ZeRO stage; 3 is FSDP")] = None
     zero_group: Annotated[
-        Degree | None, about("Data parallel ranks that share one copy of sharded states; default: all", in_help=False)
+        Degree | None, about("Data parallel ranks that share one copy of sharded states; default: all")
     ] = None
     schedule: Annotated[
         Schedule | None,
@@ -750,29 +742,29 @@ class LayoutSection(Section, frozen=True):
     uneven_stages: Annotated[bool | None, about("Let stages differ by a layer; the fullest decides")] = None
     stages: Annotated[
         Annotated[tuple[Annotated[int, Meta(ge=0, le=65_536)], ...], Meta(min_length=2)] | None,
-        about("Layers of every pipeline stage, e.g. 7,8,8,7", in_help=False),
+        about("Layers of every pipeline stage, e.g. 7,8,8,7"),
     ] = None
     first_stage_layers: Annotated[
-        Degree | None, about("Layers of the first pipeline stage; the others share the rest", in_help=False)
+        Degree | None, about("Layers of the first pipeline stage; the others share the rest")
     ] = None
     last_stage_layers: Annotated[
-        Degree | None, about("Layers of the last pipeline stage; the others share the rest", in_help=False)
+        Degree | None, about("Layers of the last pipeline stage; the others share the rest")
     ] = None
     account_for_embedding: Annotated[
-        bool | None, about("The embedding takes a layer's place on the first pipeline stage", in_help=False)
+        bool | None, about("The embedding takes a layer's place on the first pipeline stage")
     ] = None
-    account_for_loss: Annotated[
-        bool | None, about("Head and loss take a layer's place on the last pipeline stage", in_help=False)
-    ] = None
+    account_for_loss: Annotated[bool | None, about("Head and loss take a layer's place on the last pipeline stage")] = (
+        None
+    )
     sequence_parallel: Annotated[bool | None, about("Split norms and dropout over tp", two_way=True)] = None
     recompute: Annotated[Recompute | None, about("Activations recomputed in the backward pass")] = None
     recompute_modules: Annotated[
         Annotated[tuple[RecomputeModule, ...], Meta(min_length=1)] | None,
-        about("Modules that selective recomputation runs again, e.g. moe, layernorm", in_help=False),
+        about("Modules that selective recomputation runs again, e.g. moe, layernorm"),
     ] = None
     recompute_layers: Annotated[
         Annotated[int, Meta(ge=1, le=65_536)] | None,
-        about("Layers of a stage that full recomputation runs again", in_help=False),
+        about("Layers of a stage that full recomputation runs again"),
     ] = None
     offload: Annotated[Offload | None, about("What host memory keeps; weights take the optimizer along")] = None
     bucket_gib: Annotated[
@@ -794,11 +786,11 @@ class LayoutSection(Section, frozen=True):
         about("Elements of the largest tensor that ZeRO 3 does not shard; DeepSpeed's own: 1e5"),
     ] = None
     offload_layers: Annotated[
-        Degree | None, about("Layers of a stage whose activations are offloaded; default: all", in_help=False)
+        Degree | None, about("Layers of a stage whose activations are offloaded; default: all")
     ] = None
     offload_fraction: Annotated[
         Annotated[float, Meta(gt=0, le=1)] | None,
-        about("Share of the optimizer that an offload keeps in host memory; default: all", in_help=False),
+        about("Share of the optimizer that an offload keeps in host memory; default: all"),
     ] = None
 
 
@@ -823,11 +815,11 @@ class LoraSection(Section, frozen=True):
     ] = None
     block_size: Annotated[
         Annotated[int, Meta(ge=1, le=65_536)] | None,
-        about("Size of the blocks of adapters whose matrices are cut into such", in_help=False),
+        about("Size of the blocks of adapters whose matrices are cut into such"),
     ] = None
     frequencies: Annotated[
         Annotated[int, Meta(ge=1, le=1_000_000_000)] | None,
-        about("Coefficients that learn of a weight's Fourier or wavelet transform", in_help=False),
+        about("Coefficients that learn of a weight's Fourier or wavelet transform"),
     ] = None
     dora: Annotated[bool | None, about("Adapters with magnitudes apart from directions (DoRA)")] = None
     modules_to_save: Annotated[
@@ -847,8 +839,6 @@ class PTuningSection(Section, frozen=True):
 
 class EmbeddingSection(Section, frozen=True):
     """What embedding models compare while they learn."""
-
-    in_help: ClassVar = False
 
     hard_negatives: Annotated[
         Annotated[int, Meta(ge=0, le=1024)] | None, about("Hard negatives of each query; default: none")
@@ -870,7 +860,7 @@ class CostSection(Section, frozen=True):
 
     price_per_gpu_hour: Annotated[
         NotNegative | dict[str, NotNegative] | None,
-        about("Price of one GPU for one hour; in a file also a price for each name of a GPU or server"),
+        about("Price per GPU-hour; in a file also by name"),
     ] = None
     capex_per_server: Annotated[
         Positive | dict[str, Positive] | None,
@@ -921,12 +911,14 @@ class ScenarioFile(Section, frozen=True):
 
     model: Annotated[
         Name | InlineModel,
-        about("Model: a profile name or path, or a Hugging Face config.json; in a file also its shape", both=True),
+        about("Model by name, path or Hub id, e.g. llama-3.1-8b", both=True),
     ]
-    server: Annotated[Name | None, about("Server profile; instead of gpu", panel="Hardware", both=True)] = None
+    server: Annotated[
+        Name | None, about("Server, e.g. dell-xe9680-h100; instead of gpu", panel="Hardware", both=True)
+    ] = None
     gpu: Annotated[
         Name | None,
-        about("Accelerator profile, or auto: that of this machine; instead of server", panel="Hardware", both=True),
+        about("Accelerator, e.g. H100; auto: this machine's", panel="Hardware", both=True),
     ] = None
     gpus: Annotated[Degree | None, about("Number of GPUs; searched for if omitted", panel="Hardware", both=True)] = None
     nodes: Annotated[Degree | None, about("Number of servers", panel="Hardware", both=True)] = None
@@ -934,13 +926,11 @@ class ScenarioFile(Section, frozen=True):
         Positive | None,
         about("Host memory of a node in GiB, for offloading, or that its GPU shares", panel="Hardware", both=True),
     ] = None
-    job: Annotated[Job | None, about("Job: a training method; inference is sized by serve")] = None
-    adapter: Annotated[Adapter | None, about("What learns beside frozen weights, e.g. lora; none: all weights do")] = (
-        None
-    )
-    stack: Annotated[Name | None, about("Training framework, e.g. nemo, or the path of a stack file")] = None
+    job: Annotated[Job | None, about("Training method; inference is sized by serve")] = None
+    adapter: Annotated[Adapter | None, about("What is trained beside frozen weights; none: all weights are")] = None
+    stack: Annotated[Name | None, about("Framework, e.g. hf-trainer, nemo, or a file")] = None
     precision: Annotated[Precision | None, about("Number format of the matrix products", both=True)] = None
-    optimizer: Annotated[Name | None, about("Optimizer, e.g. adamw, or the path of an optimizer file")] = None
+    optimizer: Annotated[Name | None, about("Optimizer, e.g. adamw, muon, or a file")] = None
     attention: Annotated[Attention | None, about("Attention kernel")] = None
     loss: Annotated[Loss | None, about("Cross-entropy kernel; fused never holds float32 logits")] = None
     objective: Annotated[

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from msgspec.structs import replace
 
@@ -150,6 +150,7 @@ class AdapterKind(Immutable):
     on_head : the matrix of the vocabulary can have one
     drops : has the dropout that a stack gives to LoRA by itself
     aliases : what else people call it
+    place : in lists of choices, where what is used most comes first; 100: what few people use
     """
 
     name: str
@@ -164,6 +165,7 @@ class AdapterKind(Immutable):
     on_head: bool = False
     drops: bool = False
     aliases: tuple[str, ...] = ()
+    place: int = 100
 
     def applied_to(self, model: ModelShape, options: AdapterOptions) -> Trained:
         """Raises InputError for options that the model cannot have."""
@@ -173,28 +175,26 @@ class AdapterKind(Immutable):
 ADAPTERS: dict[str, AdapterKind] = {}
 
 
-def register(
-    name: str, *, label: str, settings: tuple[str, ...] = (), quantises: bool = False, usual: bool = False,
-    lighter: str | None = None, rank: int | None = None, targets: tuple[str, ...] | None = None,
-    on_head: bool = False, drops: bool = False, aliases: tuple[str, ...] = (),
-) -> Callable[[Builder], Builder]:  # fmt: skip
+class Settings(TypedDict, total=False):
+    """What a kind may be besides its names; see `AdapterKind`."""
+
+    settings: tuple[str, ...]
+    quantises: bool
+    usual: bool
+    lighter: str
+    rank: int
+    targets: tuple[str, ...]
+    on_head: bool
+    drops: bool
+    aliases: tuple[str, ...]
+    place: int
+
+
+def register(name: str, *, label: str, **settings: Unpack[Settings]) -> Callable[[Builder], Builder]:
     """Decorator that makes a kind of adapter known by the function that applies it; see `AdapterKind`."""
 
     def add(build: Builder) -> Builder:
-        ADAPTERS[name] = AdapterKind(
-            name=name,
-            label=label,
-            build=build,
-            settings=settings,
-            quantises=quantises,
-            usual=usual,
-            lighter=lighter,
-            rank=rank,
-            targets=targets,
-            on_head=on_head,
-            drops=drops,
-            aliases=aliases,
-        )
+        ADAPTERS[name] = AdapterKind(name=name, label=label, build=build, **settings)
         return build
 
     return add

@@ -158,7 +158,7 @@ def psoft(model: ModelShape, options: AdapterOptions) -> Trained:
 # DoRA: low-rank adapters with the norm of each output's weights apart (Liu et al. 2024, arXiv:2402.09353).
 
 
-@register("dora", label="DoRA", settings=("lora",), drops=True, lighter="lora", aliases=("qdora",))
+@register("dora", label="DoRA", settings=("lora",), drops=True, lighter="lora", aliases=("qdora",), place=3)
 def dora(model: ModelShape, options: AdapterOptions) -> Trained:
     """Low-rank adapters as with `lora.dora`."""
     return on_weights(model, options, LowRank(options.lora_rank, magnitudes=True))
@@ -530,14 +530,22 @@ ALIASES = (
 
 
 @register(
-    "lora", label="LoRA", settings=("lora",), usual=True, on_head=True, drops=True, lighter="qlora", aliases=ALIASES
+    "lora",
+    label="LoRA",
+    settings=("lora",),
+    usual=True,
+    on_head=True,
+    drops=True,
+    lighter="qlora",
+    aliases=ALIASES,
+    place=1,
 )
 def lora(model: ModelShape, options: AdapterOptions) -> Trained:
     """Adapters on frozen weights kept in the stack's frozen type, or quantised where somebody asks for it."""
     return on_weights(model, options, LowRank(options.lora_rank, options.dora), head=True)
 
 
-@register("qlora", label="QLoRA", settings=("lora",), on_head=True, drops=True, quantises=True)
+@register("qlora", label="QLoRA", settings=("lora",), on_head=True, drops=True, quantises=True, place=2)
 def qlora(model: ModelShape, options: AdapterOptions) -> Trained:
     """Adapters on frozen weights in few bits; embedding, norms and head stay as they are."""
     return lora(model, options)
@@ -570,7 +578,7 @@ class Singular(Factors, eq=True):
         yield at.sum()
 
 
-@register("adalora", label="AdaLoRA", settings=("lora",), rank=8)
+@register("adalora", label="AdaLoRA", settings=("lora",), rank=8, place=7)
 def adalora(model: ModelShape, options: AdapterOptions) -> Trained:
     """The rank is that of the end; training starts, and is largest, at 1.5 times it."""
     return on_weights(model, options, Singular(round(START * options.lora_rank)))

@@ -81,7 +81,7 @@ class Rotation(AdapterForm, eq=True):
         yield at.kernels("turned", 2.0 * read + 2.0 * wide, 2.0 * read + 2.0 * wide, (12.0, 15.0), 0.0, 2.0 * wide)
 
 
-@register("oft", label="OFT", settings=("lora",), aliases=("oftv2", "qoft"))
+@register("oft", label="OFT", settings=("lora",), aliases=("oftv2", "qoft"), place=8)
 def oft(model: ModelShape, options: AdapterOptions) -> Trained:
     """Rotations of each projection's inputs, in blocks."""
     return on_weights(model, options, Rotation(options.block_size or OFT_BLOCK))

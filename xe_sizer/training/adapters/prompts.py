@@ -74,7 +74,9 @@ def context(model: ModelShape, options: AdapterOptions) -> Trained:
     )
 
 
-@register("prefix-tuning", label="Prefix tuning", settings=("p_tuning",), aliases=("prefix_tuning", "prefixtuning"))
+@register(
+    "prefix-tuning", label="Prefix tuning", settings=("p_tuning",), aliases=("prefix_tuning", "prefixtuning"), place=5
+)
 def prefix_tuning(model: ModelShape, options: AdapterOptions) -> Trained:
     """Keys and values before those of the sequence, in every layer: parameters = tokens layers (keys + values).
 
@@ -108,7 +110,7 @@ def cartridge(model: ModelShape, options: AdapterOptions) -> Trained:
 PERCEPTRON = 1024  # published: hidden size of NeMo's prompt encoder (bottleneck_dim of its p_tuning configuration)
 
 
-@register("p-tuning", label="P-tuning", settings=("p_tuning",), usual=True)
+@register("p-tuning", label="P-tuning", settings=("p_tuning",), usual=True, place=4)
 def p_tuning(model: ModelShape, options: AdapterOptions) -> Trained:
     """An embedding of the virtual tokens and a perceptron with biases, e wide inside.
 

@@ -106,7 +106,9 @@ class Scales(AdapterForm, eq=True):
         yield at.kernels("scales", elements * forward, elements * backward, (3.0, 5.0), elements * kept, temporary)
 
 
-@register("ia3", label="IA3", settings=("lora",), targets=("k", "v", "down"), aliases=("(ia)3", "ia^3", "(ia)^3"))
+@register(
+    "ia3", label="IA3", settings=("lora",), targets=("k", "v", "down"), aliases=("(ia)3", "ia^3", "(ia)^3"), place=6
+)
 def ia3(model: ModelShape, options: AdapterOptions) -> Trained:
     """Scales of outputs, but of inputs where the weight stands behind the activation of an MLP."""
     return on_weights(model, options, lambda name: Scales(of_inputs=name in BEHIND_ACTIVATIONS))

@@ -221,6 +221,7 @@ class MethodKind(Immutable):
     default : what a scenario without a job means
     reads : keys of scenarios that it has a use for, of those that only some methods have
     aliases : what else people call it
+    place : in lists of choices, where what is used most comes first; 100: what few people use
     """
 
     name: str
@@ -237,6 +238,7 @@ class MethodKind(Immutable):
     reads: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
     heads: tuple[str, str] = (VOCABULARY, CLASSES)
+    place: int = 100
 
     @property
     def usual_adapter(self) -> AdapterKind | None:
@@ -290,6 +292,7 @@ class Settings(TypedDict, total=False):
     reads: tuple[str, ...]
     aliases: tuple[str, ...]
     heads: tuple[str, str]
+    place: int
 
 
 def register(

@@ -61,7 +61,7 @@ def kto(kind: MethodKind, model: ModelShape, options: MethodOptions) -> Method:
 
 
 @register(
-    "dpo", label="DPO", evidence="sft", implies_adapter=True, reads=("train.reference",),
+    "dpo", label="DPO", evidence="sft", implies_adapter=True, reads=("train.reference",), place=5,
     aliases=("ipo", "dpop", "apo", "robust-dpo", "direct-preference-optimization"),
 )  # fmt: skip
 def dpo(kind: MethodKind, model: ModelShape, options: MethodOptions) -> Method:
@@ -120,7 +120,7 @@ TEACHER = "teacher"
 
 
 @register(
-    "distill", label="Distillation", evidence="sft", implies_adapter=True, reads=("train.teacher_model",),
+    "distill", label="Distillation", evidence="sft", implies_adapter=True, reads=("train.teacher_model",), place=9,
     aliases=("distillation", "knowledge-distillation", "kd", "gkd", "minillm"),
 )  # fmt: skip
 def distill(kind: MethodKind, model: ModelShape, options: MethodOptions) -> Method:
@@ -139,7 +139,7 @@ def distill(kind: MethodKind, model: ModelShape, options: MethodOptions) -> Meth
 
 
 @register(
-    "reward", label="Reward model", evidence="sft", implies_adapter=True, heads=(VALUES, CLASSES),
+    "reward", label="Reward model", evidence="sft", implies_adapter=True, heads=(VALUES, CLASSES), place=8,
     aliases=("rm", "reward-model", "reward-modeling"),
 )  # fmt: skip
 def reward(kind: MethodKind, model: ModelShape, options: MethodOptions) -> Method:

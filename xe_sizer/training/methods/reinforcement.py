@@ -40,6 +40,7 @@ def distill_on_policy(kind: MethodKind, model: ModelShape, options: MethodOption
 
 @register(
     "grpo", label="GRPO", evidence="reinforcement", implies_adapter=True, rollout=Rollout(group=8, least_group=2),
+    place=6,
     reads=("train.reference", "train.reward_model"),
     aliases=("rloo", "reinforce++", "reinforce-plus-plus", "dapo", "gspo", "dr-grpo", "cispo", "remax", "rlvr"),
 )  # fmt: skip
@@ -55,6 +56,7 @@ def grpo(kind: MethodKind, model: ModelShape, options: MethodOptions) -> Method:
 
 @register(
     "ppo", label="PPO", evidence="reinforcement", implies_adapter=True, rollout=Rollout(critic=True, rated=True),
+    place=7,
     reads=("train.reference", "train.critic_model", "train.reward_model"),
     aliases=("rlhf", "proximal-policy-optimization"),
 )  # fmt: skip

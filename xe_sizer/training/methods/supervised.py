@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @register(
-    "pretrain", label="Pre-training", evidence="pretrain", fine_tunes=False, lighter="sft",
+    "pretrain", label="Pre-training", evidence="pretrain", fine_tunes=False, lighter="sft", place=4,
     heads=(VOCABULARY, VOCABULARY), aliases=("pretraining", "pt", "continued-pretraining", "cpt"),
 )  # fmt: skip
 def pretrain(kind: MethodKind, model: ModelShape, options: MethodOptions) -> Method:
@@ -40,7 +40,7 @@ def pretrain(kind: MethodKind, model: ModelShape, options: MethodOptions) -> Met
 
 
 @register(
-    "sft", label="SFT", words="full fine-tuning", evidence="sft", lighter="lora", default=True, reads=(TASK,),
+    "sft", label="SFT", words="full fine-tuning", evidence="sft", lighter="lora", default=True, reads=(TASK,), place=1,
     aliases=("full", "full-finetune", "full-finetuning", "fft", "supervised-finetuning"),
 )  # fmt: skip
 def sft(kind: MethodKind, model: ModelShape, options: MethodOptions) -> Method:
@@ -50,8 +50,8 @@ def sft(kind: MethodKind, model: ModelShape, options: MethodOptions) -> Method:
 
 # Supervised fine-tuning under the names of what learns: LoRA, QLoRA, P-tuning.
 
-register("lora", label="LoRA", evidence="sft", adapter="lora", lighter="qlora", reads=(TASK,))(sft)
-register("qlora", label="QLoRA", evidence="sft", adapter="qlora", reads=(TASK,))(sft)
+register("lora", label="LoRA", evidence="sft", adapter="lora", lighter="qlora", reads=(TASK,), place=2)(sft)
+register("qlora", label="QLoRA", evidence="sft", adapter="qlora", reads=(TASK,), place=3)(sft)
 register("p-tuning", label="P-tuning", evidence="sft", adapter="p-tuning", reads=(TASK,))(sft)
 
 
@@ -60,7 +60,7 @@ register("p-tuning", label="P-tuning", evidence="sft", adapter="p-tuning", reads
 
 @register(
     "embedding", label="Embedding model", words="contrastive fine-tuning", evidence="sft", implies_adapter=True,
-    heads=(NO_HEAD, NO_HEAD), reads=("embedding.hard_negatives", "embedding.across_gpus", "embedding.cached"),
+    place=10, heads=(NO_HEAD, NO_HEAD), reads=("embedding.hard_negatives", "embedding.across_gpus", "embedding.cached"),
     aliases=("contrastive", "infonce", "retriever", "bi-encoder", "embedding-model"),
 )  # fmt: skip
 def embedding(kind: MethodKind, model: ModelShape, options: MethodOptions) -> Method:
