@@ -866,20 +866,16 @@ class CostSection(Section, frozen=True):
         Positive | dict[str, Positive] | None,
         about("What a server costs to buy, or NAME=X of one kind, repeatable; --years and more: docs/money.md"),
     ] = None
-    years: Annotated[
-        Years | None, about("Years for which servers that are owned are used; default: 5", in_help=False)
-    ] = None
+    years: Annotated[Years | None, about("Years for which servers that are owned are used; default: 5")] = None
     utilisation: Annotated[
         Fraction | None,
-        about("Share of their hours that owned servers have work; default: 0.8, of a service 1", in_help=False),
+        about("Share of their hours that owned servers have work; default: 0.8, of a service 1"),
     ] = None
     kwh_price: Annotated[NotNegative | None, about("Price of electricity per kWh")] = None
-    pue: Annotated[
-        Pue | None, about("Power of the data centre over that of its servers; default: 1.54", in_help=False)
-    ] = None
+    pue: Annotated[Pue | None, about("Power of the data centre over that of its servers; default: 1.54")] = None
     staff_share: Annotated[
         Share | None,
-        about("Staff and space on top, as a share of capital and electricity; default: none", in_help=False),
+        about("Staff and space on top, as a share of capital and electricity; default: none"),
     ] = None
     api_price_per_million: Annotated[
         Annotated[tuple[Positive, ...], Meta(min_length=1, max_length=2)] | None,
