@@ -43,7 +43,7 @@ def test_what_is_assumed_of_own_servers_is_said_with_its_source(cli: Cli) -> Non
     assert "Uptime Institute" in sources["cost.pue"]
     assert "2410.21680" in sources["cost.utilisation"]
     brief = cli("estimate", *shlex.split(f"{JOB} {OWN} --brief"))
-    assert "own servers, 290,000 USD each over 5 years at 80 % use" in brief.out
+    assert "own servers, 290,000 USD each over 5 years at 80 % use, without electricity" in brief.out
     warned = ask(cli, f"estimate {JOB} {OWN}")["warnings"]
     assert "the cost leaves electricity out: give --kwh-price" in warned
 
@@ -245,3 +245,17 @@ def test_a_server_draws_what_nodes_of_its_kind_were_measured_to_draw(cli: Cli) -
     cost = ask(cli, f"estimate {JOB} --server dell-xe9680-h100 --gpus 32")["cost"]
     assert 341 / (11 * 32) <= cost["energy_kwh"] / cost["gpu_hours"]["expected"] <= 370 / (11 * 32)
     assert "as measured on 8 x H100 in training" in cost["energy_formula"]
+
+
+def test_a_profile_of_ones_own_says_what_a_server_costs_to_buy(cli: Cli, tmp_path: Path) -> None:
+    """Its day is printed with it, and an hour of it needs no option."""
+    (tmp_path / "our-server.yaml").write_text(
+        "name: our-server\nvendor: ACME\ngpu: h100-sxm-80gb\ngpus: 8\nscale_up: {kind: nvswitch}\n"
+        'capex: {price: 350640, currency: EUR, date: "2026-10-01", source: our offer}\nsource: {title: our offer}\n'
+    )
+    command = f"estimate {JOB} --profiles {tmp_path} --server our-server --gpus 8"
+    hourly = ask(cli, command)["cost"]["hourly_price"]
+    assert hourly["per_hour"] == pytest.approx(350640 / (5 * 8766 * 0.8))
+    assert (hourly["currency"], hourly["date"], hourly["source"]) == ("EUR", "2026-10-01", "our offer")
+    said = "own servers, 350,640 EUR each over 5 years at 80 % use, without electricity, priced 2026-10-01"
+    assert said in cli(*shlex.split(command)).out

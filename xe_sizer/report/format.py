@@ -159,7 +159,8 @@ def offer_words(price: HourlyPrice) -> str:
     if (own := price.own) is not None:
         words = f"{price.kind}, {money(own.capex, price.currency)} each over {given(own.years)} years"
         words += f" at {percent(own.utilisation)} use"
-        return f"{words}, published {clean(own.date)}" if own.date else words
+        words += ", without electricity" if own.kwh_price is None else ""
+        return f"{words}, priced {clean(own.date)}" if own.date else words
     return ", ".join(clean(part) for part in (price.kind or "kind unknown", price.region, price.date) if part)
 
 

@@ -70,7 +70,7 @@ from xe_sizer.report.service import (
 from xe_sizer.report.verdict import PROFILES, gpu_memory_missing, missed_text
 from xe_sizer.result.common import ELECTRICITY, Range
 from xe_sizer.result.serving import BY_POWER, BY_PRICE, ServeResult
-from xe_sizer.units import WATT_PER_KW, rounded
+from xe_sizer.units import DAY_S, WATT_PER_KW, rounded
 
 if TYPE_CHECKING:
     from xe_sizer.report.document import Block, Document, Finding, Options
@@ -305,7 +305,8 @@ def _against_api(result: ServeResult, api: ApiComparison) -> str:
         return f"{theirs}: give a price of the service too, to compare"
     ours = number(cost.per_million_tokens) if cost.per_million_tokens is not None else NOT_A_NUMBER
     word = "cheaper" if api.cheaper else "dearer"
-    enough = f"{count(api.break_even_tokens_per_day)} tokens a day"
+    load = count(result.throughput.total_tokens_per_s * DAY_S)
+    enough = f"{count(api.break_even_tokens_per_day)} tokens a day (this load: {load})"
     share = percent(api.break_even_utilisation)
     told = f"the service is {word} than the API at this load, {ours} against {theirs}"
     if api.break_even_utilisation > 1.0:
