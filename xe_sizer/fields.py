@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Annotated, Any, Literal, cast, get_args, get_origin
 
@@ -38,9 +38,19 @@ def or_else(**aliases: object) -> msgspec.Meta:
     return msgspec.Meta(extra={ALIASES: aliases})
 
 
-def json_schema(type_: Any) -> dict[str, Any]:
-    """JSON Schema of a Struct, with the names that are known now where a key takes names."""
-    return cast(dict[str, Any], _with_names(msgspec.json.schema(type_)))
+def json_schema(type_: Any, within: Sequence[type] = ()) -> dict[str, Any]:
+    """JSON Schema of a Struct, with the names that are known now where a key takes names.
+
+    within : what may stand where the type has a protocol
+    """
+    if not within:
+        return cast(dict[str, Any], _with_names(msgspec.json.schema(type_)))
+    either = {"anyOf": [{"$ref": f"#/$defs/{one.__name__}"} for one in within]}
+    place = "#/$defs/{name}"
+    (own, *_), parts = msgspec.json.schema_components(
+        (type_, *within), schema_hook=lambda _: either, ref_template=place
+    )
+    return cast(dict[str, Any], _with_names({**own, "$defs": parts}))
 
 
 def _with_names(schema: Any) -> Any:

@@ -74,11 +74,13 @@ def test_compare_refuses(cli: Cli, arguments: str, message: str) -> None:
     assert message in ran.err
 
 
-def test_compare_takes_no_saved_service(cli: Cli, tmp_path: Path) -> None:
+def test_compare_takes_saved_services_and_no_saved_plan(cli: Cli, tmp_path: Path) -> None:
     file = tmp_path / "answer.json"
     cli("serve", *shlex.split(SERVED), "--batch", "1", "-o", file)
+    assert cli("compare", file, file).code == 0
+    cli("plan", *shlex.split(JOB), "--max-gpus", "8", "-o", file)
     ran = cli("compare", file, file)
-    assert (ran.code, "this is a result of serve" in ran.err) == (2, True)
+    assert (ran.code, "this is a result of plan" in ran.err) == (2, True)
 
 
 def test_the_job_of_the_options_is_kept_as_that_of_a_file_is(cli: Cli, tmp_path: Path) -> None:

@@ -125,8 +125,8 @@ def test_a_load_or_a_limit_is_judged(cli: Cli) -> None:
 
 # Fewest GPUs, and replicas inside a server.
 
-CHAT = ("--model", "qwen3-32b", "--server", "dell-xe9680-h100", "--users", "500", "--input-tokens", "32000")
-CHAT = (*CHAT, "--output-tokens", "500", "--ttft", "1", "--tpot", "0.05", "--prefix-hit-share", "0.9")
+WORDS = "--model qwen3-32b --server dell-xe9680-h100 --users 500 --input-tokens 32000 --output-tokens 500 --ttft 1"
+CHAT = (*WORDS.split(), "--tpot", "0.05", "--prefix-hit-share", "0.9")
 
 
 @pytest.mark.parametrize("host_gib", ["0", "500", "1500"])

@@ -212,12 +212,15 @@ def _check_brief(output: Output, topics: tuple[str, ...]) -> None:
 def answering(asking: CommandKind | None = None, without: Sequence[str] = ("explain",)) -> Callable[..., Any]:
     """Give `command(*, flags, how, ...)` its options.
 
-    asking : whose options `flags` gets, as text by dotted key; None: the command takes none
+    asking : whose options `flags` gets, as text by dotted key, but for those that the command has of its own; None:
+    the command takes none
     without : options of SHARED that the command does not have; `how` is the Invocation that the others describe
     """
 
     def decorate(command: Callable[..., int]) -> Callable[..., int]:
-        options = {option.parameter: option for option in scenario_options(asking)} if asking else {}
+        own = inspect.signature(command, eval_str=True).parameters
+        asked = scenario_options(asking) if asking else ()
+        options = {option.parameter: option for option in asked if option.parameter not in own}
         shared = [name for name in SHARED if name not in without]
 
         @wraps(command)
@@ -229,12 +232,12 @@ def answering(asking: CommandKind | None = None, without: Sequence[str] = ("expl
             how = Invocation.of(**{name: given.pop(name) for name in shared})
             return command(how=how, **({"flags": flags} if asking else {}), **given)
 
-        own = inspect.signature(command, eval_str=True).parameters.values()
-        first, *rest = (parameter for parameter in own if parameter.name not in ("flags", "how"))
+        first, *rest = (parameter for name, parameter in own.items() if name not in ("flags", "how"))
         last = (_parameter(name, *SHARED[name]) for name in shared)
         prices = [_parameter(PRICE, PriceOption, None)] if asking else []
+        own_options = [declared(option, asking) for option in options.values()] if asking else []
         help_all = [_parameter(HELP_ALL, HelpAllOption, False)] if asking else []
-        parameters = [first, *map(declared, options.values()), *prices, *rest, *last, *help_all]
+        parameters = [first, *own_options, *prices, *rest, *last, *help_all]
         wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         wrapped.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         return wrapped
@@ -280,7 +283,7 @@ def given_scenario(
         from xe_sizer.studies.estimate import with_further_problems
 
         rest = replace(scenario, invalid_keys=scenario.invalid_keys | (flags.keys() - values.keys()))
-        serving = serves(rest) if asking is None else asking.serving
+        serving = serves(rest) if asking is None or asking.serving is None else asking.serving
         raise InputError(with_further_problems(problems, rest, registry, serving))
     _say_read(scenario)
     return scenario
@@ -302,13 +305,9 @@ def answer_to(scenario: Scenario, registry: Registry, *, details: bool = False) 
 
     Each wing is imported when it is asked: most runs need one of them.
     """
-    if serves(scenario):
-        from xe_sizer.studies.estimate import serve
+    from xe_sizer.studies.estimate import answer_to as answered
 
-        return serve(scenario, registry, details=details)
-    from xe_sizer.studies.estimate import estimate
-
-    return estimate(scenario, registry, details)
+    return answered(scenario, registry, details)
 
 
 def read_flags(flags: Mapping[str, object]) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""`xe-sizer compare`: the same job on several GPUs, methods, stacks or layouts, side by side."""
+"""`xe-sizer compare`: jobs or services side by side, on several GPUs, methods, stacks, formats or layouts."""
 
 from __future__ import annotations
 
@@ -9,34 +9,39 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from xe_sizer.cli.command import Invocation, answering
-from xe_sizer.cli.options import TRAINING, option_and_value
+from xe_sizer.cli.options import EITHER, option_and_value
 from xe_sizer.cli.render import from_outside, read_answer
 from xe_sizer.cli.text import TextCommand
 from xe_sizer.errors import InputError, Location, Problem, collecting, did_you_mean
 from xe_sizer.interop.files import is_foreign
 from xe_sizer.profiles.text import STDIN, YAML_ENDINGS
-from xe_sizer.result.training import Result
-from xe_sizer.scenario.options import OPTIONS
-from xe_sizer.scenario.read import flags_with
+from xe_sizer.result.common import Sized
+from xe_sizer.scenario.options import ALL_OPTIONS
+from xe_sizer.scenario.read import changed, flags_with
+from xe_sizer.scenario.scenario import Scenario, serves
+from xe_sizer.scenario.schema import INFERENCE
 
 if TYPE_CHECKING:
-    from xe_sizer.scenario.scenario import Scenario
+    from xe_sizer.result.common import Answer
 
 AS_ASKED = "as asked"
 app = typer.Typer(add_completion=False)
 _HELP = """Compare alternatives side by side: verdict, GPUs, memory, time, cost, and the parts that differ most.
 
-An alternative is a scenario file or one of another tool, a saved result (JSON of estimate), or changes of the job that
-the first of these files and the options describe. A file is an alternative too:
+An alternative is a scenario file or one of another tool, a saved result (JSON of estimate or serve), or changes of the
+job that the first of these files and the options describe. A file is an alternative too:
 compare job.yaml server=dell-xe9680-h200 gpus=16,stack=nemo
 unless it names no hardware and every change does: compare job.yaml server=dell-xe9680-h100 server=dell-xe9680-h200
 So is the job of the options, where an alternative changes one of them: compare --job sft ... job=lora
-Alternatives that leave the GPUs open get as many as the others: those that one names, else the most that one needs.
+Jobs that leave the GPUs open get as many as the others: those that one names, else the most that one needs.
+Services are compared by what they take for their load: engine=vllm engine=sglang weights=fp8. All options of serve are
+taken.
 
 \b
 Examples:
   xe-sizer compare job.yaml --gpus 16 job=sft job=lora job=qlora
   xe-sizer compare job.yaml gpu=h100-sxm-80gb gpu=b200 -o compared.html
+  xe-sizer compare --model llama-3.1-70b --gpu h200 --users 500 --input-tokens 2000 weights=bf16 weights=fp8
 """
 AlternativesArgument = Annotated[
     list[str] | None,
@@ -45,7 +50,7 @@ AlternativesArgument = Annotated[
 
 
 @app.command("compare", cls=TextCommand, help=_HELP)
-@answering(TRAINING)
+@answering(EITHER)
 def compare_command(*, alternatives: AlternativesArgument = None, flags: Mapping[str, object], how: Invocation) -> int:
     if not alternatives or len(alternatives) < 2:
         hint = "xe-sizer compare --model llama-2-7b --gpus 8 gpu=h100-sxm-80gb gpu=a100-sxm-80gb"
@@ -55,67 +60,91 @@ def compare_command(*, alternatives: AlternativesArgument = None, flags: Mapping
     asked = _asked(alternatives, flags, how)
 
     from xe_sizer.studies.compare import compare, on_equal_gpus
-    from xe_sizer.studies.estimate import estimate
+    from xe_sizer.studies.estimate import answer_to
 
     with from_outside(list(filter(_is_saved, alternatives))):
-        results = on_equal_gpus(asked, how.registry, estimate)
+        results = on_equal_gpus(asked, how.registry, answer_to)
         return how.write(compare(results, [one for _, one in asked]))
 
 
 def _asked(
     alternatives: Sequence[str], flags: Mapping[str, object], how: Invocation
-) -> list[tuple[str, Scenario | Result]]:
+) -> list[tuple[str, Scenario | Sized]]:
     """Every alternative read. Raises InputError with the problems of all of them."""
-    found: list[tuple[str, Scenario | Result]] = []
+    found: list[tuple[str, Scenario | Sized]] = []
     problems: list[Problem] = []
     base = next((text for text in alternatives if _is_scenario(text)), None)
     if _moves_what_was_asked(alternatives, flags):
         with collecting(problems):
-            found.append((AS_ASKED, how.scenario(TRAINING, None, flags)))
+            found.append((AS_ASKED, how.scenario(EITHER, None, flags)))
     for text in alternatives:
         with collecting(problems):
             found.append(_alternative(text, base, flags, how))
     if problems:
         raise InputError(list(dict.fromkeys(problems)))
-    found = [one for one in found if not _lacks_hardware(*one, base, alternatives)]
+    found = _of_one_kind([one for one in found if not _lacks_hardware(*one, base, alternatives)])
     first, *others = found
     same = first[0] == AS_ASKED and any(_values(one) == _values(first[1]) for _, one in others)
     return others if same else found
 
 
-def _lacks_hardware(name: str, one: Scenario | Result, base: str | None, alternatives: Sequence[str]) -> bool:
+def _of_one_kind(asked: Sequence[tuple[str, Scenario | Sized]]) -> list[tuple[str, Scenario | Sized]]:
+    """Services all, where one is a service and the others name no job. Raises InputError: some are jobs."""
+    kinds = [_serves(one) for _, one in asked]
+    if not any(kinds):
+        return list(asked)
+    found: list[tuple[str, Scenario | Sized]] = []
+    problems: list[Problem] = []
+    for (name, one), is_service in zip(asked, kinds, strict=True):
+        if not is_service and isinstance(one, Scenario) and one.values.job is None:
+            found.append((name, changed(one, {"job": INFERENCE})))
+        elif is_service:
+            found.append((name, one))
+        else:
+            hint = "compare jobs with jobs, and services with services"
+            problems.append(Problem("this is a job that trains, and others are services", Location(name), hint))
+    if problems:
+        raise InputError(problems)
+    return found
+
+
+def _serves(one: Scenario | Sized) -> bool:
+    return serves(one) if isinstance(one, Scenario) else one.scenario.get("job") == INFERENCE
+
+
+def _lacks_hardware(name: str, one: Scenario | Sized, base: str | None, alternatives: Sequence[str]) -> bool:
     """Whether it is the file that the changes are made to, and the hardware is what all of them bring."""
-    if isinstance(one, Result) or base is None or name != Path(base).stem:
+    if not isinstance(one, Scenario) or base is None or name != Path(base).stem:
         return False
     changes = [text for text in alternatives if not _is_scenario(text) and not _is_saved(text)]
     named = [{key for key, _ in _changes(text)} & {"gpu", "server"} for text in changes]
     return one.values.gpu is None and one.values.server is None and len(changes) > 1 and all(named)
 
 
-def _values(one: Scenario | Result) -> object:
-    return one if isinstance(one, Result) else one.values
+def _values(one: Scenario | Sized) -> object:
+    return one.values if isinstance(one, Scenario) else one
 
 
 def _moves_what_was_asked(alternatives: Sequence[str], flags: Mapping[str, object]) -> bool:
     """Whether all alternatives are changes, and one of them changes an option that was given: that job is one too."""
     if any(_is_saved(text) or _is_scenario(text) for text in alternatives):
         return False
-    moved = {OPTIONS.get(option_and_value(part)[0]) for text in alternatives for part in text.split(",")}
+    moved = {ALL_OPTIONS.get(option_and_value(part)[0]) for text in alternatives for part in text.split(",")}
     return any(flags.get(key) is not None for key in moved if key)
 
 
 def _alternative(
     text: str, base: str | None, flags: Mapping[str, object], how: Invocation
-) -> tuple[str, Scenario | Result]:
+) -> tuple[str, Scenario | Sized]:
     """Name of one alternative with what it asks, or its result; changes are made to the scenario file `base`."""
     if _is_saved(text):
-        answer = read_answer(text)
-        if not isinstance(answer, Result):
+        answer: Answer = read_answer(text)
+        if not isinstance(answer, Sized):
             raise InputError(Problem(f"this is a result of {answer.question}, not of estimate", Location(text)))
         return Path(text).stem, answer
     if _is_scenario(text):
-        return Path(text).stem, how.scenario(TRAINING, text, flags)
-    return text, how.scenario(TRAINING, base, flags_with(flags, dict(_changes(text))))
+        return Path(text).stem, how.scenario(EITHER, text, flags)
+    return text, how.scenario(EITHER, base, flags_with(flags, dict(_changes(text))))
 
 
 def _is_saved(text: str) -> bool:
@@ -131,7 +160,7 @@ def _changes(text: str) -> Iterator[tuple[str, str]]:
     """Scenario keys and values of `gpus=8,stack=nemo`. Raises InputError."""
     for part in text.split(","):
         name, equals, value = option_and_value(part)
-        if not equals or name not in OPTIONS:
-            hint = did_you_mean(name, OPTIONS) or "a scenario file, a saved result, or for example gpus=16"
+        if not equals or name not in ALL_OPTIONS:
+            hint = did_you_mean(name, ALL_OPTIONS) or "a scenario file, a saved result, or for example gpus=16"
             raise InputError(Problem(f"'{part}' is no alternative", Location(text), hint))
-        yield OPTIONS[name], value.strip()
+        yield ALL_OPTIONS[name], value.strip()

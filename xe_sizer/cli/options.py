@@ -20,6 +20,7 @@ from xe_sizer.profiles.finder import KINDS, Finder
 from xe_sizer.profiles.text import parse_scalar
 from xe_sizer.scenario.options import ALL_OPTIONS, OPTION_OF, OPTIONS, SERVE_OPTIONS
 from xe_sizer.scenario.schema import KEYS, Key
+from xe_sizer.scenario.schema import SERVING as OF_SERVICES
 
 # What a shell may put in place of a word that is begun: options' words, names of profiles, files.
 #
@@ -84,6 +85,10 @@ COMMON = frozenset({
     "max-model-len",
 })  # fmt: skip
 """Options that `--help` lists, so that a page fits two screens; `--help-all` and docs/options.md list all."""
+FIRST_OF_SERVICES = (
+    "serve.users", "serve.request_rate", "serve.input_tokens", "serve.output_tokens", "limits.max_ttft_s",
+    "limits.max_tpot_s",
+)  # fmt: skip
 TEXT, TEXTS, FLAG = str | None, list[str] | None, bool | None
 PRICES = "cost.price_per_gpu_hour"
 EXAMPLES = {
@@ -177,12 +182,15 @@ HelpAllOption = Annotated[
 
 
 class CommandKind(Immutable):
-    """A kind of question: its options with their keys, and what to say where none of them is given."""
+    """A kind of question: its options with their keys, and what to say where none of them is given.
+
+    serving : whether a service is asked for; None: as the scenario says
+    """
 
     options: Mapping[str, str]
     nothing: str
     hint: str
-    serving: bool
+    serving: bool | None
 
 
 TRAINING = CommandKind(
@@ -197,6 +205,8 @@ SERVING = CommandKind(
     "name a scenario file, or start with --model llama-3.1-8b --gpu h100-sxm-80gb --request-rate 5",
     serving=True,
 )
+EITHER = CommandKind(ALL_OPTIONS, TRAINING.nothing, TRAINING.hint, serving=None)
+"""Studies of jobs and of services alike."""
 EXPORTING = CommandKind(ALL_OPTIONS, TRAINING.nothing, TRAINING.hint, serving=False)
 """What `export` takes: a job of either wing, as its scenario says."""
 
@@ -271,9 +281,13 @@ def _by_name(texts: Sequence[str], option: str, of_all: str, problems: list[Prob
     return found
 
 
-def declared(option: ScenarioOption) -> inspect.Parameter:
-    """The option as a parameter of a command; as its default, which typer reads faster than annotations."""
+def declared(option: ScenarioOption, asking: CommandKind) -> inspect.Parameter:
+    """The option as a parameter of a command; as its default, which typer reads faster than annotations.
+
+    The help of what takes jobs and services alike lists what of a service most people set, and that of serve the rest.
+    """
     flag = option.kind is bool
+    rest = asking.serving is None and option.key.wing == OF_SERVICES and option.key.name not in FIRST_OF_SERVICES
     default = typer.Option(
         None,
         f"--{option.name}/--no-{option.name}" if option.key.two_way else f"--{option.name}",
@@ -281,7 +295,7 @@ def declared(option: ScenarioOption) -> inspect.Parameter:
         metavar=None if flag else option.metavar,
         rich_help_panel=option.key.panel,
         show_default=False,
-        hidden=option.name not in COMMON,
+        hidden=option.name not in COMMON or rest,
     )
     annotation = FLAG if flag else TEXTS if option.key.by_name else TEXT
     return inspect.Parameter(option.parameter, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)

@@ -20,7 +20,7 @@ from xe_sizer.cli.command import (
     read_jobs,
     write_timeline,
 )
-from xe_sizer.cli.options import TRAINING, option_and_value
+from xe_sizer.cli.options import EITHER, TRAINING, option_and_value
 from xe_sizer.cli.output import Progress, check_choice
 from xe_sizer.cli.text import TextCommand
 from xe_sizer.errors import InputError, Location, Problem, collecting, did_you_mean
@@ -29,6 +29,7 @@ from xe_sizer.profiles.catalogue import Registry
 from xe_sizer.result.studies import OBJECTIVES
 from xe_sizer.scenario.options import OPTIONS
 from xe_sizer.scenario.read import flags_with
+from xe_sizer.scenario.scenario import serves
 from xe_sizer.studies.sweep import Cell, build_cell, combinations
 
 # Several scenarios or a grid under `plan`: the sweep behind `--grid`, `--jobs`, `--dask-scheduler` and `--resume`.
@@ -119,6 +120,8 @@ _HELP = """Search every layout on every number and kind of GPU: the fewest that 
 
 With --gpus the number is fixed, else --max-gpus (default 1024) bounds it.
 Servers are bought whole: --partial-servers also tries parts of one.
+A service (--users 500, or a file with a serve section) gets the fewest replicas
+on each kind of hardware, as serve answers it. Every option of serve is taken.
 Of the plans that keep every limit (--max-hours, --max-cost and others) the
 best by --objective is chosen; where none keeps them all, the nearest.
 --help-all lists all options.
@@ -128,6 +131,7 @@ Examples:
   xe-sizer plan --model llama-3.1-70b --server dell-xe9680-h100 --job sft --max-hours 24
   xe-sizer plan job.yaml --among dell-xe9680-h200 --objective cost
   xe-sizer plan job.yaml --grid gpus=8,16,32 -o plans.csv
+  xe-sizer plan --model llama-3.1-70b --users 500 --among dell-xe9680-h100 --among dell-xe9680-h200
 """
 SWEEP = "Sweep"
 SCALINGS = ("strong", "weak")
@@ -178,7 +182,7 @@ ResumeOption = Annotated[
 
 
 @app.command("plan", cls=TextCommand, help=_HELP)
-@answering(TRAINING)
+@answering(EITHER)
 def plan_command(
     *,
     scenarios: ScenariosArgument = None,
@@ -223,12 +227,15 @@ def _plan(
     explain: bool,
     timeline: str | None,
 ) -> int:
-    scenario = how.scenario(TRAINING, file, flags)
+    scenario = how.scenario(EITHER, file, flags)
 
-    from xe_sizer.studies.hardware import all_hardware
+    from xe_sizer.studies.hardware import all_hardware, serve_on
     from xe_sizer.studies.plan import plan_and_estimate
 
     hardware = all_hardware(scenario, among or (), any_gpu, how.registry)
+    if serves(scenario):
+        _alone("a service", {"--explain": explain, "--objective": objective})
+        return how.write(serve_on(scenario, how.registry, hardware), about=file)
     with Progress() as progress:
         result, chosen = plan_and_estimate(scenario, how.registry, hardware, objective, explain, progress.layouts)
     if timeline is not None:

@@ -420,4 +420,4 @@ def _schema(kind: str) -> dict[str, Any]:
     answers = {"plan": PlanResult, "comparison": Comparison, "sensitivity": Sensitivity, "scaling": Scaling}
     answers["models"] = ModelTable
     types = {**kinds, **answers, "result": Result, "sweep": SweepResult, "serve-result": ServeResult}
-    return json_schema(types[kind])
+    return json_schema(types[kind], (Result, ServeResult) if kind == "comparison" else ())

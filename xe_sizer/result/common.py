@@ -379,6 +379,7 @@ class Sized(Protocol):
     currency : of its prices; None where there are none
     compared : by what two runs of one scenario are compared, beside GPUs and memory
     misread : limits that look mistaken, in words
+    parts_s : seconds of the parts that two answers are told apart by: of what, then of which part
     """
 
     question: ClassVar[str]
@@ -392,6 +393,10 @@ class Sized(Protocol):
     def compared(self) -> dict[str, Any]: ...
     @property
     def misread(self) -> tuple[str, ...]: ...
+    @property
+    def parts_s(self) -> dict[str, dict[str, float]]: ...
+    @property
+    def hourly_prices(self) -> tuple[HourlyPrice | None, ...]: ...
     @property
     def scenario(self) -> dict[str, Any]: ...
     @property

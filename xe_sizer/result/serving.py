@@ -550,5 +550,11 @@ class ServeResult(Answer, frozen=True, kw_only=True):
         return {"tpot_s": self.latency.tpot_s.expected, **priced}
 
     @property
+    def parts_s(self) -> dict[str, dict[str, float]]:
+        """Seconds of the parts of a step of each kind."""
+        steps = {"decode step": self.phases.decode, "step with prefill": self.phases.prefill}
+        return {name: {part.name: part.seconds for part in step.components} for name, step in steps.items()}
+
+    @property
     def hourly_prices(self) -> tuple[HourlyPrice | None, ...]:
         return (self.cost.hourly_price, *(one.hourly_price for one in self.fleet))

@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Literal
 import msgspec
 
 from xe_sizer.errors import EXIT_INTERRUPTED
-from xe_sizer.result.common import Advice, Answer, Basis, CostPart, HourlyPrice, LeftOut, Range, Struct, Verdict
-from xe_sizer.result.training import Layout, Pool, Result
+from xe_sizer.result.common import Advice, Answer, Basis, CostPart, HourlyPrice, LeftOut, Range, Sized, Struct, Verdict
+from xe_sizer.result.training import Layout, Pool
 
 OBJECTIVES = ("servers", "gpus", "cost", "time", "energy")
 INTERRUPTED = "interrupted before its answer"
@@ -176,14 +176,17 @@ class PlanResult(Answer, frozen=True, kw_only=True):
 
 
 class Alternative(msgspec.Struct, frozen=True):
-    """One of the results that are compared."""
+    """One of the results that are compared: of jobs, or of services."""
 
     name: str
-    result: Result
+    result: Sized
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """Seconds that a part of the step takes over the whole job, in the order of the alternatives."""
+    """Seconds that a part of the step takes over the whole job, in the order of the alternatives.
+
+    Of services the seconds in one step, whose kind stands before the part.
+    """
 
     name: str
     total_s: tuple[float, ...]
@@ -206,7 +209,7 @@ class Comparison(Answer, frozen=True, kw_only=True):
 
     @property
     def hourly_prices(self) -> tuple[HourlyPrice | None, ...]:
-        return tuple(one.result.cost.hourly_price for one in self.alternatives)
+        return tuple(one.result.hourly_prices[0] for one in self.alternatives)
 
 
 # `sensitivity`.
@@ -220,6 +223,10 @@ class Outcome(msgspec.Struct, frozen=True):
     meets_limits : None where there are no limits, or in answers of older versions
     limits_probability : of the limit that is least sure; None where nobody can say
     hourly_price : what the price rests on
+
+    Of a service `total_s` is the mean time of a request, `gpu_hours` the GPU time that one takes at the most requests
+    that are sustained within the limits, and `price` that of an hour; latencies are those that limits are compared
+    with. These and replicas are None of a job.
     """
 
     fits: bool
@@ -237,6 +244,10 @@ class Outcome(msgspec.Struct, frozen=True):
     meets_limits: bool | None = None
     limits_probability: float | None = None
     hourly_price: HourlyPrice | None = None
+    replicas: int | None = None
+    ttft_s: float | None = None
+    tpot_s: float | None = None
+    requests_per_s: float | None = None
 
 
 class Effect(msgspec.Struct, frozen=True):
@@ -260,11 +271,14 @@ DEADLINE = "deadline"
 
 
 class Sensitivity(Answer, frozen=True, kw_only=True):
+    """ranked_by : the ratio of its effects by which the widest factor comes first."""
+
     question: ClassVar[str] = "sensitivity"
 
     scenario: dict[str, Any]
     base: Outcome
     factors: tuple[Factor, ...]
+    ranked_by: Literal["time_ratio", "gpu_hours_ratio"] = "time_ratio"
     advice: tuple[Advice, ...] = ()
     warnings: tuple[str, ...] = ()
 

@@ -406,5 +406,10 @@ class Result(Answer, frozen=True, kw_only=True):
         return {"total_s": self.time.total_s.expected, **priced}
 
     @property
+    def parts_s(self) -> dict[str, dict[str, float]]:
+        """Seconds of the parts of a step over the whole job."""
+        return {"": {part.name: part.seconds * self.time.steps for part in self.time.components}}
+
+    @property
     def hourly_prices(self) -> tuple[HourlyPrice | None, ...]:
         return (self.cost.hourly_price,)

@@ -56,7 +56,10 @@ class Scenario(Immutable):
 
 
 def serves(scenario: Scenario) -> bool:
-    """Whether a scenario asks for inference: its job says so, or its file has a `serve` section and names no job."""
+    """Whether a scenario asks for inference: its job says so, or none is named and its file or a flag sets a load.
+
+    Any key of the section `serve` does; variables of the environment stand for every scenario.
+    """
     if scenario.values.job is not None:
         return scenario.values.job == INFERENCE
-    return any(key.startswith("serve.") and origin == "file" for key, origin in scenario.origin.items())
+    return any(key.startswith("serve.") and origin != "env" for key, origin in scenario.origin.items())

@@ -719,7 +719,7 @@ def summarise(estimate: ServingEstimate, details: bool = True) -> ServeResult:
     return ServeResult(
         schema_version=SCHEMA_VERSION,
         tool_version=__version__,
-        scenario=_scenario(estimate),
+        scenario=find_scenario(estimate),
         verdict=verdict_of(estimate, estimate.confidence, estimate.keeps_limits, _reasons(estimate)),
         gpus=Gpus(
             count=estimate.gpus,
@@ -753,7 +753,7 @@ def summarise(estimate: ServingEstimate, details: bool = True) -> ServeResult:
     )
 
 
-def _scenario(estimate: ServingEstimate) -> dict[str, Any]:
+def find_scenario(estimate: ServingEstimate) -> dict[str, Any]:
     """Resolved keys with their origin; the formats are those that are used, whichever way they were said."""
     resolved = estimate.resolved
     job = resolved.job

@@ -45,6 +45,7 @@ class Wing(Immutable, Generic[E, R]):
     """What answers one kind of job.
 
     name : of the package
+    evens : whether alternatives that leave the GPUs open are compared on as many as the others; a load has its own
     resolve : all that sizing needs. Raises InputError
     check : the same, of a scenario that other problems were found in
     size : the best answer to what was resolved. Raises InputError
@@ -63,6 +64,7 @@ class Wing(Immutable, Generic[E, R]):
     with_operators: Callable[[R, E], R]
     advise: Callable[[E, Registry, int], tuple[Advice, ...]]
     settle: Callable[[E, Registry], tuple[str, ...]]
+    evens: bool
 
     def conclude(self, estimate: E, registry: Registry, details: bool = True, operators: bool = False) -> R:
         """The result of an estimate, with its advice.
@@ -115,6 +117,7 @@ def _training() -> JobWing:
         with_operators=with_operators,
         advise=advise,
         settle=settle,
+        evens=True,
     )
 
 
@@ -137,6 +140,7 @@ def _reinforcement() -> JobWing:
         with_operators=with_operators,
         advise=advise,
         settle=settle,
+        evens=True,
     )
 
 
@@ -158,7 +162,18 @@ def serving_wing() -> Wing[ServingEstimate, ServeResult]:
         with_operators=with_operators,
         advise=advise,
         settle=settle,
+        evens=False,
     )
+
+
+def wing_of(scenario: Scenario) -> Wing[Any, Any]:
+    """What answers a scenario, whatever it asks."""
+    return serving_wing() if serves(scenario) else job_wing(scenario)
+
+
+def answer_to(scenario: Scenario, registry: Registry, details: bool = True) -> Result | ServeResult:
+    """Answer what the scenario itself asks. Raises InputError."""
+    return (serve if serves(scenario) else estimate)(scenario, registry, details)
 
 
 def estimate(scenario: Scenario, registry: Registry, details: bool = True, operators: bool = False) -> Result:
@@ -186,7 +201,7 @@ def answer_all(
     answers: list[Result | ServeResult | InputError | None] = [None] * len(scenarios)
     resolved: dict[str, tuple[Wing[Any, Any], dict[int, Any]]] = {}
     for place, scenario in enumerate(scenarios):
-        wing = serving_wing() if serves(scenario) else job_wing(scenario)
+        wing = wing_of(scenario)
         found = attempt(wing.resolve, scenario, registry)
         if isinstance(found, InputError):
             answers[place] = found

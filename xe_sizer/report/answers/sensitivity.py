@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec.structs import asdict
 
-from xe_sizer.report.answers.estimate import hardware
+from xe_sizer.immutable import Immutable
 from xe_sizer.report.blocks import assumed_run, change_point, listed, memory_bar
 from xe_sizer.report.document import (
     TOOL,
@@ -42,57 +42,20 @@ from xe_sizer.report.format import (
 )
 from xe_sizer.report.picture import Axis, Swing, Tornado
 from xe_sizer.report.text_charts import cells_within
-from xe_sizer.report.verdict import job_words, verdict_word
+from xe_sizer.report.verdict import job_words
 from xe_sizer.result.common import Range
 from xe_sizer.result.studies import DEADLINE, Sensitivity
+from xe_sizer.units import HOUR_S, rounded
 
 if TYPE_CHECKING:
     from xe_sizer.report.document import Block, Level, Options
-    from xe_sizer.result.studies import Alternative, Comparison, Effect, Factor, Outcome
+    from xe_sizer.result.studies import Effect, Factor, Outcome
 
-# The first screen, which comparisons and checks have too.
+# The first screen.
 
 SURE_FROM = 0.9  # probability of a limit from which nothing need be said
-MOST_SHOWN = 8  # alternatives, factors or files on the first screen
-
-
-def compare_points(result: Comparison) -> Summary:
-    """One line an alternative."""
-    shown = result.alternatives[:MOST_SHOWN]
-    supposed = {assumed_run(one.result.scenario) for one in result.alternatives}
-    points = [
-        Point(name, ", ".join(_alternative(one, len(supposed) > 1)), spare=place)
-        for place, (name, one) in enumerate(zip(shown_names(result), shown, strict=False))
-    ]
-    if len(supposed) == 1 and any(supposed):
-        points.append(Point("Times", supposed.pop()))
-    return Summary(tuple(points), len(result.alternatives) - len(shown), "alternative")
-
-
-def shown_names(result: Comparison) -> tuple[str, ...]:
-    """What the alternatives are called: by their jobs where those alone tell them apart."""
-    answers = [one.result for one in result.alternatives]
-    names = [clean(one.name) for one in result.alternatives]
-    jobs = [clean((answer.scenario.get("names") or {}).get("job") or "") for answer in answers]
-    others = [name for name in names if not name.startswith("job=") or "," in name]
-    same = {(answer.scenario.get("names") or {}).get("model") for answer in answers}
-    alone = (
-        all(jobs) and len(set(jobs)) == len(jobs) and len(same) == 1 and len({hardware(each) for each in answers}) == 1
-    )
-    return tuple(jobs if alone and len(others) <= 1 and "=" not in "".join(others) else names)
-
-
-def _alternative(one: Alternative, says_length: bool) -> Iterator[str]:
-    answer = one.result
-    yield f"{verdict_word(answer)} on {plural(answer.gpus.count, 'GPU')}"
-    if not answer.verdict.fits:
-        yield f"{gib(answer.memory.peak_bytes)} of {gib(answer.memory.usable_bytes)} GiB per GPU"
-        return
-    supposed = assumed_run(answer.scenario) if says_length else ""
-    yield " ".join(filter(None, (spanned(answer.time.total_s, answer.time.calibrated), supposed)))
-    yield f"{number(answer.cost.gpu_hours.expected)} GPU-hours"
-    if answer.cost.price is not None:
-        yield money(answer.cost.price.expected, answer.cost.price.currency)
+OF_GPUS = " of GPU time"
+MOST_SHOWN = 8  # factors on the first screen
 
 
 def sensitivity_points(result: Sensitivity) -> Iterator[Point]:
@@ -105,20 +68,52 @@ def sensitivity_points(result: Sensitivity) -> Iterator[Point]:
         yield from change_point(result.advice)
         yield from _factor_points(result)
         return
-    cost = "" if base.price is None else f", {money(base.price, base.currency)}"
-    if base.hourly_price is not None:
-        cost += f"; {clean(base.hourly_price.hardware)} at {hourly_words(base.hourly_price)}"
-    supposed = assumed_run(result.scenario)
-    yield Point("Time", f"{_time(base)} on {plural(base.gpus, 'GPU')}{f', {supposed}' if supposed else ''}")
-    yield Point("Cost", f"{number(base.gpu_hours)} GPU-hours{cost}")
+    yield from KINDS[result.ranked_by].points(result)
     yield memory
     yield from _factor_points(result)
+
+
+def _points_of_job(result: Sensitivity) -> Iterator[Point]:
+    base, supposed = result.base, assumed_run(result.scenario)
+    yield Point("Time", f"{_time(base)} on {plural(base.gpus, 'GPU')}{f', {supposed}' if supposed else ''}")
+    yield Point("Cost", f"{number(base.gpu_hours)} GPU-hours{_priced(base, '')}")
+
+
+def _points_of_service(result: Sensitivity) -> Iterator[Point]:
+    base = result.base
+    first, further = _seconds(base.ttft_s), _seconds(base.tpot_s)
+    yield Point("Latency", f"{first} to the first token (TTFT), {further} per token (TPOT)")
+    replicas = plural(base.replicas or 1, "replica")
+    yield Point("GPUs", f"{count(base.gpus)} in {replicas}; they sustain {_rate(base)} requests/s")
+    yield Point("Cost", f"{_of_a_request(base)} per request{_priced(base, ' an hour')}")
+
+
+def _priced(base: Outcome, of: str) -> str:
+    """Price of the run, or of an hour, and on what terms it is meant."""
+    cost = "" if base.price is None else f", {money(base.price, base.currency)}{of}"
+    if base.hourly_price is not None:
+        cost += f"; {clean(base.hourly_price.hardware)} at {hourly_words(base.hourly_price)}"
+    return cost
+
+
+def _of_a_request(outcome: Outcome) -> str:
+    """GPU time that a request takes of what is sustained."""
+    return f"{duration(outcome.gpu_hours * HOUR_S)}{OF_GPUS}"
+
+
+def _seconds(value: float | None) -> str:
+    return NOT_A_NUMBER if value is None else duration(value)
+
+
+def _rate(outcome: Outcome) -> str:
+    rate = outcome.requests_per_s
+    return NOT_A_NUMBER if rate is None else number(rounded(rate, down=True))
 
 
 def _factor_points(result: Sensitivity) -> Iterator[Point]:
     for place, factor in enumerate(result.factors[:MOST_SHOWN]):
         name = clean(factor.name)
-        yield Point(name[:1].upper() + name[1:], "; ".join(_ends(factor, result.base)), spare=place)
+        yield Point(name[:1].upper() + name[1:], "; ".join(_ends(factor, result.base, result.ranked_by)), spare=place)
 
 
 def _time(base: Outcome) -> str:
@@ -127,20 +122,22 @@ def _time(base: Outcome) -> str:
     return spanned(Range(low=base.low_s, expected=base.total_s, high=base.high_s))
 
 
-def _ends(factor: Factor, base: Outcome) -> Iterator[str]:
-    """The steps that make the job fastest and slowest: `b200: 60.2 min (x0.44)`."""
-    possible = sorted((effect for effect in factor.effects if effect.outcome.fits), key=lambda each: each.time_ratio)
+def _ends(factor: Factor, base: Outcome, ranked_by: str) -> Iterator[str]:
+    """The steps with the least and the most of what ranks them: `b200: 60.2 min (x0.44)`."""
+    kind = KINDS[ranked_by]
+    possible = sorted((effect for effect in factor.effects if effect.outcome.fits), key=kind.ratio)
     ends: Sequence[Effect] = possible if len(possible) < 2 else (possible[0], possible[-1])
     for effect in ends:
         if not base.fits:
             on = f" on {plural(effect.outcome.gpus, 'GPU')}" if effect.outcome.gpus != base.gpus else ""
-            yield f"{clean(effect.step)}: fits{on}, {duration(effect.outcome.total_s)}"
+            yield f"{clean(effect.step)}: fits{on}, {kind.value(effect.outcome)}"
         elif factor.name == DEADLINE:
             yield f"to finish in {clean(effect.step)}: {plural(effect.outcome.gpus, 'GPU')}{_so_many(effect)}"
         else:
             doubt = limit_doubt(effect.outcome)
             further = f", limits {doubt}" if doubt else ""
-            yield f"{clean(effect.step)}: {duration(effect.outcome.total_s)} ({ratio(effect.time_ratio)}{further})"
+            value = kind.value(effect.outcome).removesuffix(OF_GPUS)
+            yield f"{clean(effect.step)}: {value} ({ratio(kind.ratio(effect))}{further})"
     if not possible:
         yield "no step fits"
 
@@ -181,21 +178,22 @@ def unfit(factors: Iterable[Factor]) -> str:
 
 def pictures(result: Sensitivity, figure: Figure) -> Iterator[Picture]:
     """figure : the tornado in characters."""
-    swings = tuple(map(_swing, timed(result)))
+    kind = KINDS[result.ranked_by]
+    swings = tuple(_swing(factor, kind) for factor in timed(result))
     if not swings:
         return
-    axis = Axis("factor on the time of the whole job", logarithmic=True)
+    axis = Axis(f"factor on {kind.moved}", logarithmic=True)
     ends = {swing.name: ", ".join(filter(None, (swing.low_text, swing.high_text))) for swing in swings}
     says = "; ".join(f"{name}: {words}" for name, words in ends.items())
-    drawing = Tornado(axis, swings, f"as asked: {duration(result.base.total_s)}")
+    drawing = Tornado(axis, swings, f"as asked: {kind.value(result.base)}")
     short = unfit(timed(result))
     note = "The axis is logarithmic: half and twice are equally far." + (f" * {short}." if short else "")
     yield Picture(TITLE, f"{says}; {short}" if short else says, drawing, note, figure)
 
 
-def _swing(factor: Factor) -> Swing:
+def _swing(factor: Factor, kind: Kind) -> Swing:
     """The steps that fit and move the figure most to each side."""
-    possible = [(effect.time_ratio, effect) for effect in factor.effects if effect.outcome.fits]
+    possible = [(kind.ratio(effect), effect) for effect in factor.effects if effect.outcome.fits]
     less = min((each for each in possible if each[0] < 1.0), key=lambda each: each[0], default=None)
     more = max((each for each in possible if each[0] > 1.0), key=lambda each: each[0], default=None)
     texts = [f"{clean(each[1].step)} ×{each[0]:.2f}" if each else "" for each in (less, more)]
@@ -219,35 +217,36 @@ BAR, MIDDLE = 16, "│"  # cells of a bar on each side of the middle
 
 def document(result: Sensitivity, options: Options) -> Document:
     """The factors as a tornado, widest first, then every step with its figures."""
-    base = result.base
+    base, kind = result.base, KINDS[result.ranked_by]
     limited = base.meets_limits is not None
-    columns = (
-        Column("factor"), Column("step"), Column("time", True), Column(RANGE), Column("GPUs", True),
-        Column("fewest", True, spare=3), Column("GiB used", True, spare=2), Column("GPU-hours", True, spare=1),
-        Column("price", True, spare=4),
-        *((Column("limits"),) if limited else ()),
-    )  # fmt: skip
+    columns = (Column("factor"), Column("step"), *kind.columns, *((Column("limits"),) if limited else ()))
     rows = [(AS_ASKED, "", *_figures(result, None))]
     for factor in result.factors:
         rows += [(clean(factor.name), clean(effect.step), *_figures(result, effect)) for effect in factor.effects]
-    job = f"{job_words(result.scenario)} on {plural(base.gpus, 'GPU')}"
-    words = f"{job} takes {duration(base.total_s)}; "
+    subject = f"{job_words(result.scenario)} on {plural(base.gpus, 'GPU')}"
+    words = f"{subject} takes {kind.value(base)}{kind.each}; "
     words += f"largest effects: {', '.join(clean(factor.name) for factor in timed(result)[:3])}"
     blocks: tuple[Block, ...] = (
         Summary(tuple(sensitivity_points(result))),
         *(pictures(result, _tornado(result, options.width)) if base.fits else ()),
-        Table("All variations", columns, tuple(rows)),
+        Table("All variations", columns, tuple(rows), note=kind.note),
         *listed("Warnings", map(clean, result.warnings)),
     )
     if not base.fits:
         short = f"{gib(base.peak_bytes)} GiB are needed, {gib(base.usable_bytes)} are there"
-        return Document("DOES NOT FIT", False, job, (short,), blocks)
+        return Document("DOES NOT FIT", False, subject, (short,), blocks)
     return Document("SENSITIVITY", True, words, (), blocks)
 
 
 def _figures(result: Sensitivity, effect: Effect | None) -> tuple[str, ...]:
     outcome = effect.outcome if effect else result.base
-    runs, against = outcome.fits, effect if result.base.fits else None  # nothing compares with what will never run
+    against = effect if result.base.fits else None  # nothing compares with what will never run
+    limits = (_limits(outcome),) if result.base.meets_limits is not None else ()
+    return (*KINDS[result.ranked_by].cells(outcome, against), *limits)
+
+
+def _cells_of_job(outcome: Outcome, against: Effect | None) -> tuple[str, ...]:
+    runs = outcome.fits
     least = NOT_A_NUMBER if outcome.minimum is None else count(outcome.minimum)
     time = duration(outcome.total_s) + (f" ({ratio(against.time_ratio)})" if against else "")
     hours = number(outcome.gpu_hours) + (f" ({ratio(against.gpu_hours_ratio)})" if against else "")
@@ -259,8 +258,66 @@ def _figures(result: Sensitivity, effect: Effect | None) -> tuple[str, ...]:
         gib(outcome.peak_bytes),
         hours if runs else NOT_A_NUMBER,
         money(outcome.price, outcome.currency) if runs else NOT_A_NUMBER,
-        *((_limits(outcome),) if result.base.meets_limits is not None else ()),
     )
+
+
+def _cells_of_service(outcome: Outcome, against: Effect | None) -> tuple[str, ...]:
+    if not outcome.fits:
+        return ("does not fit", count(outcome.gpus), *[NOT_A_NUMBER] * 5)
+    time = duration(outcome.gpu_hours * HOUR_S) + (f" ({ratio(against.gpu_hours_ratio)})" if against else "")
+    sizes = count(outcome.gpus), count(outcome.replicas or 1)
+    price = money(outcome.price, outcome.currency)
+    return (time, *sizes, _seconds(outcome.ttft_s), _seconds(outcome.tpot_s), _rate(outcome), price)
+
+
+class Kind(Immutable):
+    """How answers of one kind are shown, by what ranks their factors.
+
+    moved : what the factors move, in words; each : what follows the value of it in the headline
+    value : of an outcome, in words; ratio : of an effect; points : of the first screen, of what fits
+    columns, cells : of an outcome, with its effect where it has one; note : of their table
+    """
+
+    moved: str
+    each: str
+    value: Callable[[Outcome], str]
+    ratio: Callable[[Effect], float]
+    points: Callable[[Sensitivity], Iterator[Point]]
+    columns: tuple[Column, ...]
+    cells: Callable[[Outcome, Effect | None], tuple[str, ...]]
+    note: str
+
+
+KINDS: Mapping[str, Kind] = {
+    "time_ratio": Kind(
+        "the time of the whole job",
+        "",
+        lambda outcome: duration(outcome.total_s),
+        lambda effect: effect.time_ratio,
+        _points_of_job,
+        (
+            Column("time", True), Column(RANGE), Column("GPUs", True), Column("fewest", True, spare=3),
+            Column("GiB used", True, spare=2), Column("GPU-hours", True, spare=1), Column("price", True, spare=4),
+        ),
+        _cells_of_job,
+        "",
+    ),
+    "gpu_hours_ratio": Kind(
+        "the GPU time of a request",
+        " per request",
+        _of_a_request,
+        lambda effect: effect.gpu_hours_ratio,
+        _points_of_service,
+        (
+            Column("GPU time per request", True), Column("GPUs", True), Column("replicas", True),
+            Column("TTFT", True), Column("TPOT", True), Column("sustains, requests/s", True, spare=1),
+            Column("per hour", True, spare=2),
+        ),
+        _cells_of_service,
+        "GPU time per request: GPUs over the requests per second that they sustain within the limits",
+    ),
+}  # fmt: skip
+"""By `ranked_by` of a result."""
 
 
 def _limits(outcome: Outcome) -> str:
@@ -275,15 +332,16 @@ def _span(outcome: Outcome) -> str:
 
 
 def _tornado(result: Sensitivity, width: int | None) -> Figure:
-    """Bars to both sides of the time as asked: shorter to the left, longer to the right, on a logarithmic scale."""
-    lines = list(_bars(timed(result), width))
+    """Bars to both sides of what is asked: less to the left, more to the right, on a logarithmic scale."""
+    kind = KINDS[result.ranked_by]
+    lines = list(_bars(timed(result), kind, width))
     short = unfit(timed(result))
-    note = "effect of each step on the time of the job, logarithmic" + (f"; * {short}" if short else "")
+    note = f"effect of each step on {kind.moved}, logarithmic" + (f"; * {short}" if short else "")
     return Figure(TITLE, tuple(lines), note)
 
 
-def _bars(factors: tuple[Factor, ...], terminal: int | None) -> Iterator[str]:
-    ranges = [(marked(factor), *_range(factor)) for factor in factors]
+def _bars(factors: tuple[Factor, ...], kind: Kind, terminal: int | None) -> Iterator[str]:
+    ranges = [(marked(factor), *_range(factor, kind)) for factor in factors]
     widest = max((max(-low, high) for _, low, high in ranges), default=0.0) or 1.0
     width = max((len(name) for name, _, _ in ranges), default=0)
     last = max((len(ratio(math.exp(high))) for _, _, high in ranges), default=0)
@@ -294,9 +352,9 @@ def _bars(factors: tuple[Factor, ...], terminal: int | None) -> Iterator[str]:
         yield f"{name:<{width}}  {ratio(math.exp(low)):>6} {bar} {ratio(math.exp(high))}"
 
 
-def _range(factor: Factor) -> tuple[float, float]:
+def _range(factor: Factor, kind: Kind) -> tuple[float, float]:
     """Smallest and largest effect as logarithms, at least none."""
-    logs = [math.log(effect.time_ratio) for effect in factor.effects if effect.outcome.fits]
+    logs = [math.log(kind.ratio(effect)) for effect in factor.effects if effect.outcome.fits]
     return min([0.0, *logs]), max([0.0, *logs])
 
 
@@ -337,6 +395,7 @@ def findings(result: Sensitivity, options: Options) -> Iterator[Finding]:
 
 def _words(result: Sensitivity, effect: Effect | None) -> str:
     time, *_ = _figures(result, effect)
+    time += KINDS[result.ranked_by].each and " of GPU time per request"
     outcome = effect.outcome if effect else result.base
     short = "" if outcome.fits else " (does not fit)"
     ran = f"{time} on {plural(outcome.gpus, 'GPU')}" if outcome.fits else plural(outcome.gpus, "GPU")

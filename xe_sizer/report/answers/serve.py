@@ -661,9 +661,14 @@ def _load(result: ServeResult) -> Table:
 
 def rows(result: ServeResult, options: Options) -> Iterator[tuple[object, ...]]:
     """One line of figures under their names."""
-    cells = dict(_cells(result))
-    yield tuple(cells)
-    yield tuple(cells.values())
+    figures = cells(result)
+    yield tuple(figures)
+    yield tuple(figures.values())
+
+
+def cells(result: ServeResult) -> dict[str, Any]:
+    """The figures of a line of CSV by their names."""
+    return dict(_cells(result))
 
 
 def _cells(result: ServeResult) -> Iterator[tuple[str, Any]]:
