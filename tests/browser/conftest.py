@@ -31,6 +31,8 @@ KINDS = {
     "validate": "studies/validate",
     "scaling": "studies/scaling",
     "sweep": "studies/sweep",
+    "calendar": "studies/calendar",
+    "calendar-missed": "studies/calendar-missed",
 }
 COMMAND = "xe-sizer estimate examples/lora-llama-2-70b.yaml --max-hours 24 --price-per-gpu-hour 2.5 --gpus 16 " * 2
 
