@@ -171,11 +171,11 @@ class CalendarResult(Answer, frozen=True, kw_only=True):
     @property
     def ok(self) -> bool:
         """Whether everything is served, and every job done in time."""
-        return all(one.ok for one in (*self.services, *self.jobs))
+        return all(service.ok for service in self.services) and all(job.ok for job in self.jobs)
 
     @property
     def resolved_scenarios(self) -> Sequence[dict[str, Any]]:
-        return [one.scenario for one in (*self.services, *self.jobs)]
+        return [*(service.scenario for service in self.services), *(job.scenario for job in self.jobs)]
 
     @property
     def hourly_prices(self) -> tuple[HourlyPrice | None, ...]:

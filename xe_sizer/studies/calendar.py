@@ -474,7 +474,7 @@ class _Answer(Immutable):
         services = tuple(self.service(one) for one in self.study.services)
         jobs = tuple(self.job(one) for one in self.study.jobs)
         hours = self.hours(sum(bins))
-        used = sum(sum(hour.used.values()) for hour in hours)
+        used = math.fsum(sum(hour.used.values()) for hour in hours)
         start_s = calendar.start_s
         return CalendarResult(
             schema_version=SCHEMA_VERSION,
@@ -524,7 +524,7 @@ class _Answer(Immutable):
         whole = self.expected.served[entry.name]
         hours = [(end - begin) / HOUR_S for begin, end, *_ in spans]
         short = [gpus < needed for _, _, gpus, needed, _ in spans]
-        gpu_hours = sum(gpus * length for (_, _, gpus, *_), length in zip(spans, hours, strict=True))
+        gpu_hours = math.fsum(gpus * length for (_, _, gpus, *_), length in zip(spans, hours, strict=True))
         missed = [not meets and not lacks for (*_, meets), lacks in zip(spans, short, strict=True)]
         return CalendarService(
             name=entry.name,
@@ -536,9 +536,9 @@ class _Answer(Immutable):
             max_gpus=one.gpus[1],
             replica_start_s=one.start_s,
             spans=tuple(_joined(spans)),
-            hours=sum(hours),
-            short_hours=sum(length for length, lacks in zip(hours, short, strict=True) if lacks),
-            missed_hours=sum(length for length, misses in zip(hours, missed, strict=True) if misses),
+            hours=math.fsum(hours),
+            short_hours=math.fsum(length for length, lacks in zip(hours, short, strict=True) if lacks),
+            missed_hours=math.fsum(length for length, misses in zip(hours, missed, strict=True) if misses),
             ok=all(gpus == needed and meets for _, _, gpus, needed, meets in whole),
             reason="" if one.estimate.fits else f"a replica does not fit on {one.replica_gpus} GPUs",
             gpu_hours=gpu_hours,
@@ -575,7 +575,7 @@ class _Answer(Immutable):
             probability=probability,
             certainty=certainty,
             reason="" if ok else self.reason(one),
-            lost_s=sum(each.lost_s for each in played.sessions),
+            lost_s=math.fsum(each.lost_s for each in played.sessions),
             gpu_hours=gpu_hours,
             energy_kwh=energy_kwh(self.study.calendar.server, gpu_hours, TRAINING_POWER_SHARE),
             cost=self.price(gpu_hours),
@@ -644,7 +644,7 @@ class _Answer(Immutable):
                 if of and shared_s > 0:
                     used[hour][name] = used[hour].get(name, 0.0) + of * shared_s / HOUR_S
         return tuple(
-            CalendarHour(hour=hour, used=each, idle=max(gpus - sum(each.values()), 0.0))
+            CalendarHour(hour=hour, used=each, idle=max(gpus - math.fsum(each.values()), 0.0))
             for hour, each in enumerate(used)
         )
 
@@ -656,7 +656,7 @@ class _Answer(Immutable):
             for hour in hours for name, gpu_hours in hour.used.items()
         ]  # fmt: skip
         known = [each for each in drawn if each is not None]
-        return sum(known) if len(known) == len(drawn) else None
+        return math.fsum(known) if len(known) == len(drawn) else None
 
     @cached_property
     def tariff(self) -> Any:
