@@ -35,6 +35,8 @@ KINDS = {
     "scaling": "studies/scaling",
     "sweep": "studies/sweep",
     PURCHASE: "",
+    "calendar": "studies/calendar",
+    "calendar-missed": "studies/calendar-missed",
 }
 # Three kinds of servers and two of cards that cannot, a deadline, prices of two: what to buy, answered by one command.
 PURCHASE_COMMAND = (
