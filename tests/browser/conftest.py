@@ -18,7 +18,6 @@ from xe_sizer.result.common import Answer, Written
 from xe_sizer.result.studies import Comparison
 
 FIXTURES = Path(__file__).parents[1] / "report" / "fixtures"
-PURCHASE = "purchase"
 KINDS = {
     "estimate": "lora",
     "estimate-too-big": "sft-too-big",
@@ -34,16 +33,27 @@ KINDS = {
     "validate": "studies/validate",
     "scaling": "studies/scaling",
     "sweep": "studies/sweep",
-    PURCHASE: "",
     "calendar": "studies/calendar",
     "calendar-missed": "studies/calendar-missed",
 }
-# Three kinds of servers and two of cards that cannot, a deadline, prices of two: what to buy, answered by one command.
-PURCHASE_COMMAND = (
-    "plan --model llama-3.1-70b --job sft --stack nemo --samples 100000 --mean-tokens 1000 --epochs 3 --max-hours 24 "
-    "--max-gpus 64 --among dell-xe9680-h100 --among dell-xe9680-h200 --among aws-p5.48xlarge --among rtx-4090 "
-    "--among t4 --price dell-xe9680-h200=3.5"
-)
+# Pages that a command writes: what to buy, of three kinds of servers and two of cards that cannot, with a deadline and
+# prices of two; a pipeline whose second stage is the fullest; iterations in turn, and of two pools beside each other.
+COMMANDS = {
+    "purchase": (
+        "plan --model llama-3.1-70b --job sft --stack nemo --samples 100000 --mean-tokens 1000 --epochs 3 "
+        "--max-hours 24 --max-gpus 64 --among dell-xe9680-h100 --among dell-xe9680-h200 --among aws-p5.48xlarge "
+        "--among rtx-4090 --among t4 --price dell-xe9680-h200=3.5"
+    ),
+    "pipeline": (
+        "estimate --model llama-3.1-405b --server dell-xe9680-h100 --gpus 128 --job pretrain --stack megatron-lm "
+        "--tp 8 --pp 16 --recompute full --uneven-stages --micro-batch 1 --global-batch 64 --seq-len 4096 --steps 100"
+    ),
+    "in-turn": "estimate --model llama-3.1-8b --server dell-xe9680-h100 --gpus 8 --job grpo --explain memory",
+    "pools": (
+        "estimate --model llama-3.1-8b --server dell-xe9680-h100 --gpus 8 --job ppo --rollout-gpus 4 --asynchronous "
+        "--max-hours 300"
+    ),
+}
 COMMAND = "xe-sizer estimate examples/lora-llama-2-70b.yaml --max-hours 24 --price-per-gpu-hour 2.5 --gpus 16 " * 2
 
 
@@ -56,12 +66,12 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[devtools.Brows
         yield started
 
 
-@pytest.fixture(scope="session", params=KINDS)
+@pytest.fixture(scope="session", params=(*KINDS, *COMMANDS))
 def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An HTML report of each kind, with all that can be explained, and a foot."""
     file = tmp_path_factory.mktemp("pages") / f"{request.param}.html"
-    if request.param == PURCHASE:
-        assert main([*shlex.split(PURCHASE_COMMAND), "-o", str(file)]) == 0
+    if request.param in COMMANDS:
+        assert main([*shlex.split(COMMANDS[request.param]), "-o", str(file)]) == 0
         return file
     answer = msgspec.structs.replace(answer_of(request.param), written=Written(COMMAND, "2026-01-31", "0.1.0"))
     file.write_text(render(answer, "html", Options(explain=EXPLAINABLE)), encoding="utf-8")

@@ -103,7 +103,7 @@ def test_alternatives_that_offload_to_an_unknown_host_are_named(cli: Cli) -> Non
     job = "--model llama-3.1-70b --job sft --gpus 8 --dataset alpaca --steps 10 --offload optimizer"
     answer = cli(*shlex.split(f"compare {job} server=dell-xe9680-h100 server=nvidia-dgx-h100")).out
     words = " ".join(answer[answer.index("Warnings") :].split())
-    told = "server=nvidia-dgx-h100: host memory of nvidia-dgx-h100 unknown: offloading needs 1,056 GiB per node"
+    told = "nvidia-dgx-h100: host memory of nvidia-dgx-h100 unknown: offloading needs 1,056 GiB per node"
     assert told in words
     assert "host memory of dell-xe9680-h100 unknown" not in words
 

@@ -31,7 +31,7 @@ from xe_sizer.report.picture import (
     Tornado,
 )
 from xe_sizer.report.registry import render
-from xe_sizer.report.shapes import WIDTH, Box, Drawn, Rect, Stroke, Text, fitted, text_width, wrapped
+from xe_sizer.report.shapes import WIDTH, Box, Drawn, Rect, Stroke, Text, crosses, fitted, text_width, wrapped
 from xe_sizer.report.svg import drawn, svg, svg_file
 from xe_sizer.result.common import Answer
 from xe_sizer.result.studies import PlanResult
@@ -160,6 +160,49 @@ def test_pieces_of_lanes_stand_where_their_times_say_and_are_told_apart_by_colou
     named = [text.text for text in texts(found) if text.style == "on"]
     assert named == ["training", "rollout"]
     is_legible(found)
+
+
+def test_bars_without_a_zero_are_dots_in_their_ranges() -> None:
+    """From 1 h to 100 h with 15 % of room at each end: 10 h are half way."""
+    bars = tuple(Bar(f"{n} h", n * 3600.0, f"{n} h", n * 3600.0, n * 3600.0) for n in (1, 10, 100))
+    found = drawn(Picture("t", "s", Bars(Axis("Time [h]", 3600.0, True), bars)))
+    assert not rects(found, "fill")
+    middles = [(min(x for x, _ in dot.lines[0]) + max(x for x, _ in dot.lines[0])) / 2 for dot in strokes(found, "p1")]
+    assert middles[1] == pytest.approx(210.0)
+    assert middles[1] - middles[0] == pytest.approx(middles[2] - middles[1])
+    is_legible(found)
+
+
+def test_a_curve_runs_through_its_points_and_keeps_clear_of_names_and_limits() -> None:
+    """Eight points that fall, the first of them named, below the line of a limit near the second."""
+    places = tuple((float(2**n), 100.0 - 12.0 * n) for n in range(8))
+    points = tuple(
+        Point(x, y, "a plan", "chosen: a name" if x == 1 else "", rank=2 if x == 1 else 0) for x, y in places
+    )
+    marks = (Mark(90.0, "limit 90"),)
+    chart = Chart(
+        Axis("GPUs", 1.0, True), Axis("cost"), points, ("", "", ""), ("a",), marks, lines=(Line("a", places),)
+    )
+    found = drawn(Picture("t", "s", chart))
+    (curve,) = strokes(found, "curve")
+    dots = [[sum(c) / len(dot.lines[0]) for c in zip(*dot.lines[0], strict=True)] for dot in strokes(found, "p0")]
+    assert [list(place) for place in curve.lines[0][1:]] == [pytest.approx(dot, abs=1e-6) for dot in dots]
+    for words in ("chosen: a name", "limit 90"):
+        (box,) = [text.box for text in texts(found) if text.text == words]
+        assert not crosses(curve, box)
+    is_legible(found)
+
+
+@pytest.mark.parametrize(
+    ("line", "met"),
+    [
+        (((0, 0), (9, 9)), True), (((0, 0), (3, 9)), False), (((0, 5), (9, 5)), True), (((0, 3), (9, 3)), False),
+        (((5, 5), (5.5, 5.5)), True), (((0, 9), (3, 9), (8, 2)), True), (((5, 0), (5, 3.9)), False),
+    ],
+)  # fmt: skip
+def test_a_line_crosses_a_box_or_not(line: tuple[tuple[float, float], ...], met: bool) -> None:
+    """The box is the square from 4 to 6."""
+    assert crosses(Stroke((line,), "mark"), Box(4.0, 4.0, 6.0, 6.0)) == met
 
 
 def test_half_and_twice_are_equally_far_in_a_tornado() -> None:

@@ -17,7 +17,7 @@ from xe_sizer.report.terminal import render as render_document
 from xe_sizer.report.text_charts import chart
 from xe_sizer.result.accuracy import Accuracy
 from xe_sizer.result.common import Reason
-from xe_sizer.result.studies import PlanResult
+from xe_sizer.result.studies import Comparison, PlanResult
 from xe_sizer.result.training import Result
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -176,3 +176,21 @@ def test_a_chart_is_as_wide_as_the_terminal_and_keeps_its_ends() -> None:
     assert max(map(len, narrow.lines)) == 40 < max(map(len, wide.lines))
     assert narrow.lines[-1].split() == wide.lines[-1].split() == ["1", "10,000"]
     assert sum(line.count("●") for line in narrow.lines) == 5
+
+
+@pytest.mark.parametrize("width", [60, 80, 90, 100, 110, 120, 160])
+@pytest.mark.parametrize("key", ["server=", "gpu=", "tp=2,server="])
+def test_the_heads_of_a_comparison_are_never_cut_within_a_word(key: str, width: int) -> None:
+    """Servers by their names alone, as all of them are one; each whole wherever it stands."""
+    answer = read_answer(str(FIXTURES / "studies" / "compare.json"))
+    assert isinstance(answer, Comparison)
+    servers = ("dell-xe9680-h100", "dell-xe9680-h200", "aws-p5.48xlarge", "aws-p5en.48xlarge")
+    first = answer.alternatives[0]
+    changed = msgspec.structs.replace
+    named = tuple(changed(first, name=f"{key}{server}") for server in servers)
+    parts = tuple(changed(part, total_s=(part.total_s[0],) * len(named)) for part in answer.differences)
+    text = render(changed(answer, alternatives=named, differences=parts), "table", Options(width=width))
+    table = ANSI.sub("", text).partition("Side by side")[2]
+    alone = "," not in key
+    assert {server if alone else f"{key}{server}" for server in servers} <= set(table.split())
+    assert (key in table) != alone

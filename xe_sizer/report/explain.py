@@ -87,17 +87,20 @@ def _number(factor: Factor) -> str:
 
 
 def _over_the_step(result: Result) -> Table:
-    """Memory at each moment as a chart, with the usable memory as its mark."""
+    """Memory at each moment, or in each phase of an iteration, as a chart with the usable memory as its mark."""
     usable = result.memory.usable_bytes
-    points = [*((moment.name, moment.bytes) for moment in result.memory.moments), ("usable", usable)]
+    times = [(phase.name, phase.peak_bytes) for phase in result.phases]
+    times = times or [(moment.name, moment.bytes) for moment in result.memory.moments]
+    points = [*times, ("usable", usable)]
     shares = [size / usable if usable else None for _, size in points]
+    place = memory_place(result.memory, "cautious")
     rows = tuple(
         (clean(name), gib(size), NOT_A_NUMBER if share is None else percent(share))
         for (name, size), share in zip(points, shares, strict=True)
     )
     return Table(
-        title=f"Memory over the step ({memory_place(result.memory, 'cautious')})",
-        columns=(Column("moment"), Column("GiB", True), Column("of usable", True)),
+        title=f"Memory over the {'iteration' if result.phases else f'step ({place})'}",
+        columns=(Column("phase" if result.phases else "moment"), Column("GiB", True), Column("of usable", True)),
         rows=rows,
         shares=(*shares[:-1], None),
         totals=1,

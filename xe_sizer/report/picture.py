@@ -67,6 +67,11 @@ class Bars(Immutable):
     marks: tuple[Mark, ...] = ()
 
 
+class Line(Immutable):
+    name: str
+    points: tuple[tuple[float, float], ...]
+
+
 class Point(Immutable):
     """A point of a chart, with the range of its height; `name` is written beside it, `says` tells all of it.
 
@@ -87,6 +92,7 @@ class Chart(Immutable):
     """Points over two axes. `kinds` are told apart by shape; `ranks` says what the ranks of points mean.
 
     marks : lines across at heights; diagonal : with the line where both axes have one value
+    lines : curves behind the points
     """
 
     across: Axis
@@ -96,6 +102,7 @@ class Chart(Immutable):
     kinds: tuple[str, ...] = ()
     marks: tuple[Mark, ...] = ()
     diagonal: bool = False
+    lines: tuple[Line, ...] = ()
 
 
 class Swing(Immutable):
@@ -112,11 +119,6 @@ class Tornado(Immutable):
     axis: Axis
     swings: tuple[Swing, ...]
     middle: str
-
-
-class Line(Immutable):
-    name: str
-    points: tuple[tuple[float, float], ...]
 
 
 class Curves(Immutable):

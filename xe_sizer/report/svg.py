@@ -27,6 +27,7 @@ from xe_sizer.report.shapes import (
     Text,
     axis_below,
     build_scale,
+    crosses,
     fitted,
     frame,
     line,
@@ -56,8 +57,10 @@ BEYOND = 1.05  # of a mark, that the axis shows
 
 
 def draw_bars(bars: Bars) -> Drawn:
-    """Each bar below its name and value, with its range as a whisker."""
+    """Each bar below its name and value, with its range as a whisker; a dot at the value where the axis has no zero."""
     ends = [value for bar in bars.bars for value in (bar.value, bar.high) if value is not None]
+    if bars.axis.logarithmic:
+        ends += [bar.low for bar in bars.bars if bar.low is not None]
     near = [mark.value for mark in bars.marks if mark.value <= FARTHEST * max(ends, default=mark.value)]
     scale = build_scale(bars.axis, [*ends, *(BEYOND * value for value in near)], EDGE, WIDTH - EDGE)
     labels, top = mark_rows(bars.marks, scale, 0.0)
@@ -90,10 +93,14 @@ def _texts(name: str, text: str, top: float, chosen: bool = False) -> Iterator[T
 def _bar(bar: Bar, scale: Scale, top: float) -> Iterator[Shape]:
     if bar.value is None:
         return
-    width, style = max(scale.at(bar.value) - scale.start, 1.0), "chosen" if bar.chosen else "fill"
-    yield Rect(scale.start, top, width, BAR_HEIGHT, style, f"{bar.name}: {bar.text}")
+    end, middle, says = scale.at(bar.value), top + BAR_HEIGHT / 2, f"{bar.name}: {bar.text}"
+    if not scale.axis.logarithmic:
+        style = "chosen" if bar.chosen else "fill"
+        yield Rect(scale.start, top, max(end - scale.start, 1.0), BAR_HEIGHT, style, says)
     if bar.low is not None and bar.high is not None:
-        yield whisker(scale.at(bar.low), scale.at(bar.high), top + BAR_HEIGHT / 2, 5.0)
+        yield whisker(scale.at(bar.low), scale.at(bar.high), middle, 5.0)
+    if scale.axis.logarithmic:
+        yield _marker(end, middle, 0, 2 if bar.chosen else 1, says)
 
 
 # Tornado: factors by how far they move a figure to both sides.
@@ -321,7 +328,7 @@ def _strip_legend(strip: Strip, top: float) -> Iterator[Shape]:
 
 _RADII = (2.5, 4.5, 6.0)  # of markers, by rank
 _DIRECTIONS = 16
-_REACH = (9.0, 14.0, 22.0, 34.0, 50.0, 70.0, 95.0)  # how far from its point a name may stand
+_REACH = (9.0, 14.0, 22.0, 34.0, 50.0, 70.0, 95.0, 125.0)  # how far from its point a name may stand
 _LEADER = 16.0  # from here on a line leads to it
 # Corners of the markers of kinds, in a circle of one.
 _CORNERS = ((12, 0.0), (4, 0.125), (3, 0.25), (4, 0.0), (3, 0.75), (5, 0.25), (6, 0.0))
@@ -335,15 +342,18 @@ def draw_chart(chart: Chart) -> Drawn:
     if chart.diagonal:
         widths = heights = [*widths, *heights]
     area = plot(chart.across, chart.up, widths, [*heights, *near])
-    lines, labels = marks_across(area, chart.marks)
+    curves = [
+        Stroke((tuple(area.at(*place) for place in each.points),), "curve", says=each.name) for each in chart.lines
+    ]
+    lines, labels = marks_across(area, chart.marks, curves=curves)
     ranked = sorted(chart.points, key=lambda point: point.rank)
     points = [shape for point in ranked for shape in _point(point, area)]
     heights_of_marks = [area.up.at(mark.value) for mark in chart.marks]
-    names = list(_names(chart.points, area, [text.box for text in labels], heights_of_marks))
+    names = list(_names(chart.points, area, [text.box for text in labels], heights_of_marks, curves))
     legend, bottom = _chart_legend(chart, area.height + 4)
     low, high = max(area.across.low, area.up.low), min(area.across.high, area.up.high)
     diagonal = [line(*area.at(low, low), *area.at(high, high), "middle")] if chart.diagonal else []
-    return Drawn((*frame(area), *diagonal, *lines, *points, *labels, *names, *legend), bottom)
+    return Drawn((*frame(area), *diagonal, *curves, *lines, *points, *labels, *names, *legend), bottom)
 
 
 def _point(point: Point, area: Plot) -> Iterator[Shape]:
@@ -361,10 +371,13 @@ def _marker(x: float, y: float, kind: int, rank: int, says: str = "") -> Stroke:
     return Stroke((outline,), f"p{rank}", True, says)
 
 
-def _names(points: Sequence[Point], area: Plot, taken: Sequence[Box], lines: Sequence[float]) -> Iterator[Shape]:
+def _names(
+    points: Sequence[Point], area: Plot, taken: Sequence[Box], lines: Sequence[float], curves: Sequence[Stroke] = ()
+) -> Iterator[Shape]:
     """The names of points, the most important first, each at the nearest place that is free.
 
-    taken : where texts stand; lines : heights of lines across, which names only meet where all else is taken
+    taken : where texts stand; lines : heights of lines across, which names only meet where all else is taken, as they
+    do curves
     """
     obstacles = [*taken, *(_around(area.at(p.across, p.up), _RADII[p.rank] + 1) for p in points if p.rank)]
     thin = [box for point in points if (box := _whisker_box(point, area))]
@@ -373,7 +386,9 @@ def _names(points: Sequence[Point], area: Plot, taken: Sequence[Box], lines: Seq
         if not point.name:
             continue
         x, y = area.at(point.across, point.up)
-        found = _place(point, x, y, area, [*obstacles, *thin]) or _place(point, x, y, area, obstacles)
+        clear = [*obstacles, *thin]
+        tries = ((clear, curves), (clear, ()), (obstacles, ()))
+        found = next((text for each in tries if (text := _place(point, x, y, area, *each))), None)
         if found is None:
             continue  # the point still shows it to a pointer, and the table to everybody
         obstacles.append(found.box)
@@ -394,7 +409,9 @@ def _whisker_box(point: Point, area: Plot) -> Box | None:
     return Box(x - 3, area.up.at(point.high), x + 3, area.up.at(point.low))
 
 
-def _place(point: Point, x: float, y: float, area: Plot, obstacles: Sequence[Box]) -> Text | None:
+def _place(
+    point: Point, x: float, y: float, area: Plot, obstacles: Sequence[Box], curves: Sequence[Stroke] = ()
+) -> Text | None:
     style, size = ("b", SIZE) if point.rank == 2 else ("t", _SMALL)
     words = fitted(point.name, 0.7 * WIDTH, size, style == "b")
     wide = text_width(words, size, style == "b")
@@ -406,7 +423,9 @@ def _place(point: Point, x: float, y: float, area: Plot, obstacles: Sequence[Box
             across, up = math.cos(angle), math.sin(angle)
             centre = x + across * (reach + wide / 2), y - up * (reach + size / 2)
             text = Text(centre[0], centre[1] + 0.3 * size, words, "middle", style, size)
-            if text.box.inside(room) and not any(text.box.meets(box) for box in obstacles):
+            if not text.box.inside(room) or any(text.box.meets(box) for box in obstacles):
+                continue
+            if not any(crosses(curve, text.box) for curve in curves):
                 return text
     return None
 
@@ -465,6 +484,7 @@ STYLE = (
 .picture .grid { stroke: var(--line); } .picture .axis { stroke: var(--axis); }
 .picture .rule { fill: var(--line); } .picture .leader { stroke: var(--soft); stroke-width: .8; }
 .picture .mark { stroke: var(--no); stroke-width: 1.6; stroke-dasharray: 5 3; }
+.picture .curve { stroke: var(--fill); stroke-width: 2; }
 .picture .middle { stroke: var(--ink); stroke-width: 1.2; }
 .picture .whisker { stroke: var(--ink); stroke-width: 1.4; }
 .picture .fill { fill: var(--fill); } .picture .chosen { fill: var(--best); }

@@ -236,9 +236,14 @@ def _least_width(table: Table, width: int) -> int:
         cells = (column.name, *(row[place] for row in table.rows))
         natural = max(map(len, cells))
         longest_word = max(len(word) for cell in cells for word in (cell.split() or [""]))
-        readable = max(least, column.least, min(longest_word, _LEAST_TEXT))
+        readable = max(least, column.least, min(longest_word, _LEAST_TEXT), _longest_word(column.name))
         widths.append(natural if column.whole else min(natural, readable))
     return sum(widths) + _GAP * (len(widths) - 1)
+
+
+def _longest_word(text: str) -> int:
+    """Characters of the longest word, which the head of a column keeps whole."""
+    return max(map(len, text.split()), default=0)
 
 
 def _stacked(table: Table) -> Grid:
@@ -270,7 +275,7 @@ def _grid(table: Table, options: Options) -> Grid:
     for place, column in enumerate(table.columns):
         side: JustifyMethod = "right" if column.numeric else "left"
         longest = max((len(row[place]) for row in table.rows), default=0)
-        least = min(column.least, longest) or None
+        least = max(min(column.least, longest), _longest_word(column.name)) or None
         grid.add_column(Text(column.name), justify=side, no_wrap=column.whole, overflow="fold", min_width=least)
     if table.shares:
         grid.add_column(Text(table.bars), no_wrap=True)

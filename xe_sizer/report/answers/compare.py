@@ -67,10 +67,20 @@ def compare_points(result: Comparison) -> Summary:
     return Summary(tuple(points), len(result.alternatives) - len(shown), "alternative")
 
 
+SPEAKING = ("server", "gpu", "model", "stack", "engine")  # keys whose values say by themselves what they are
+
+
+def _without_key(names: list[str]) -> list[str]:
+    """Alternatives that all name one thing of a kind, as servers, by its name alone."""
+    pairs = [name.partition("=") for name in names]
+    alone = len({key for key, _, _ in pairs}) == 1 and pairs[0][0] in SPEAKING and "," not in "".join(names)
+    return [value for _, _, value in pairs] if alone else names
+
+
 def shown_names(result: Comparison) -> tuple[str, ...]:
     """What the alternatives are called: by their jobs where those alone tell them apart."""
     answers: list[Any] = [one.result for one in result.alternatives]
-    names = [clean(one.name) for one in result.alternatives]
+    names = _without_key([clean(one.name) for one in result.alternatives])
     jobs = [clean((answer.scenario.get("names") or {}).get("job") or "") for answer in answers]
     others = [name for name in names if not name.startswith("job=") or "," in name]
     same = {(answer.scenario.get("names") or {}).get("model") for answer in answers}

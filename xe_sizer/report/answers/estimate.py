@@ -464,7 +464,7 @@ KINDS = {
     "context, buffers, slack": AROUND,
 }  # fmt: skip
 """Kinds of holdings as a picture of phases tells them apart, where there are more than it has colours for."""
-IN_TABLE = (STATES, KEPT, AROUND)
+IN_TABLE = {"states": STATES, "activations": KEPT, "buffers": AROUND}
 
 
 def memory_over_time(result: Result) -> Iterator[Picture]:
@@ -490,8 +490,8 @@ def stages_picture(result: Result) -> Iterator[Picture]:
 
 
 def _stage_words(stage: StageMemory) -> str:
-    layers = f"{number(stage.layers)} layer{'s' * (stage.layers != 1)}"
-    return f"{layers}, {number(stage.micro_batches)} in flight"
+    layers = f"{stage.layers:,.4g} layer{'s' * (stage.layers != 1)}"
+    return f"{layers}, {stage.micro_batches:,.4g} in flight"
 
 
 def _fewer(holds: Sequence[Holding]) -> tuple[Holding, ...]:
@@ -789,28 +789,32 @@ def stages_table(result: Result) -> Table:
     """Every stage of the pipeline at its worst moment: what makes one of them the fullest."""
     usable, stages = result.memory.usable_bytes, result.memory.stages
     shares = tuple(one.peak_bytes / usable if usable else None for one in stages)
+    held = [{kind.name: kind.bytes for kind in _fewer(one.holds)} for one in stages]
     rows = tuple(
         (
             whole(one.stage),
-            number(one.layers),
-            number(one.micro_batches),
-            *(gib(sum(held.bytes for held in one.holds if KINDS.get(held.name, STATES) == kind)) for kind in IN_TABLE),
+            f"{one.layers:,.4g}",
+            f"{one.micro_batches:,.4g}",
+            *(gib(kinds.get(kind, 0.0)) for kind in IN_TABLE.values()),
             gib(one.peak_bytes),
             NOT_A_NUMBER if share is None else percent(share),
             clean(one.phase),
         )
-        for one, share in zip(stages, shares, strict=True)
+        for one, share, kinds in zip(stages, shares, held, strict=True)
     )
     columns = (
         Column("stage", True),
         Column("layers", True),
         Column("in flight", True),
-        *(Column(kind, True, spare=2) for kind in IN_TABLE),
+        *(Column(name, True, spare=spare) for name, spare in zip(IN_TABLE, (2, 1, 3), strict=True)),
         Column("GiB", True),
         Column("of usable", True),
-        Column("worst moment", spare=1),
+        Column("worst moment", spare=4),
     )
-    note = "in flight: micro-batches whose activations the stage holds; GiB per GPU, each stage at its worst moment"
+    note = (
+        "GiB per GPU, each stage at its worst moment; in flight: micro-batches whose activations it holds; states: "
+        "weights, gradients and optimizer states; activations: with logits; buffers: context, communication and slack"
+    )
     return Table("Memory of every pipeline stage", columns, rows, shares=shares, note=note)
 
 

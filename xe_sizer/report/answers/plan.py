@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from xe_sizer.report.answers.estimate import range_note, split_words, time_axis, writing_pool
@@ -53,7 +53,7 @@ from xe_sizer.report.format import (
     probability_words,
     spanned,
 )
-from xe_sizer.report.picture import Axis, Bar, Bars, Chart, Mark
+from xe_sizer.report.picture import Axis, Bar, Bars, Chart, Line, Mark
 from xe_sizer.report.picture import Point as PicturePoint
 from xe_sizer.report.text_charts import chart
 from xe_sizer.report.verdict import job_words, words_of
@@ -366,7 +366,8 @@ def pictures(result: PlanResult, figure: Figure | None) -> Iterator[Picture]:
     if len(result.kinds) > 1:
         yield _kinds_picture(result)
     yield _answers_picture(result)
-    yield _chart(result, figure)
+    yield _time_chart(result, figure)
+    yield _cost_chart(result)
 
 
 def _marks(result: PlanResult) -> tuple[Mark, ...]:
@@ -419,53 +420,95 @@ def _answers_picture(result: PlanResult) -> Picture:
         )
         for one, words in shown
     )
-    longest = max(one.total_s.high for one, _ in shown)
+    longest, shortest = (max(one.total_s.high for one, _ in shown), min(one.total_s.expected for one, _ in shown))
+    limits, far = _marks(result), max(longest, *(mark.value for mark in _marks(result))) > FAR_APART * shortest
     says = "; ".join(f"{bar.name} {bar.text}" for bar in bars)
-    drawing = Bars(time_axis("Time", longest), bars, _marks(result))
-    return Picture("Time of the answers", says, drawing, range_note())
+    drawing = Bars(time_axis("Time", longest, far), bars, limits)
+    return Picture("Time of the answers", says, drawing, DOT_NOTE if far else range_note())
 
 
-def _chart(result: PlanResult, figure: Figure | None) -> Picture:
+FAR_APART = 30.0  # times the shortest from which a bar of it could not be seen
+DOT_NOTE = "The dot is the expected value, the line through it the range; the axis is logarithmic."
+
+
+def _points(
+    result: PlanResult, value: Callable[[Candidate], float | None], words: Callable[[float], str]
+) -> tuple[PicturePoint, ...]:
+    """A figure of every plan against its number of GPUs; the ranges are those of the times."""
+    names, kinds, points = named(result), _kinds_of_charts(result), []
+    for place, one in enumerate(result.candidates):
+        up = value(one)
+        if up is None:
+            continue
+        chosen, best = place == result.answers.chosen, one.pareto or place in names
+        low, high = (up * end / one.total_s.expected for end in (one.total_s.low, one.total_s.high))
+        told = "chosen" if chosen else names.get(place, "")
+        point = PicturePoint(
+            float(one.gpus),
+            up,
+            f"{hardware_words(one)}: {words(up)} ({words(low)} to {words(high)})",
+            f"{told}: {one.gpus:,} GPUs, {words(up)}" if told else f"{one.gpus:,}" if best else "",
+            low if best else None,
+            high if best else None,
+            kinds.index(hardware_name(one)) if best else 0,
+            2 if chosen else 1 if best else 0,
+        )
+        points.append(point)
+    return tuple(points)
+
+
+def _kinds_of_charts(result: PlanResult) -> tuple[str, ...]:
+    """Kinds of hardware whose plans stand out."""
     names = named(result)
     stand_out = (one for place, one in enumerate(result.candidates) if one.pareto or place in names)
-    kinds = tuple(dict.fromkeys(map(hardware_name, stand_out)))
-    points = tuple(
-        _point(candidate, names.get(place, ""), kinds, place == result.answers.chosen)
-        for place, candidate in enumerate(result.candidates)
-    )
-    slowest = max(candidate.total_s.expected for candidate in result.candidates)
-    drawing = Chart(
-        Axis("GPUs", logarithmic=True),
-        time_axis("Time of the whole job", slowest, True),
-        points,
-        RANKS,
-        kinds,
-        _marks(result),
-    )
-    says = f"{len(points)} plans; {_said(result.candidates, names)}"
+    return tuple(dict.fromkeys(map(hardware_name, stand_out)))
+
+
+def _curves(result: PlanResult, value: Callable[[Candidate], float | None]) -> tuple[Line, ...]:
+    """The same figure of each kind of hardware as a line."""
+    kinds: dict[str, list[tuple[float, float]]] = {}
+    for one in sorted(result.candidates, key=lambda one: one.gpus):
+        if (up := value(one)) is not None:
+            kinds.setdefault(hardware_name(one), []).append((float(one.gpus), up))
+    return tuple(Line(name, tuple(points)) for name, points in kinds.items() if len(points) > 1)
+
+
+GPUS = Axis("GPUs", logarithmic=True)
+
+
+def _time_chart(result: PlanResult, figure: Figure | None) -> Picture:
+    def value(one: Candidate) -> float:
+        return one.total_s.expected
+
+    slowest = max(map(value, result.candidates))
+    points, kinds = _points(result, value, duration), _kinds_of_charts(result)
+    up = time_axis("Time of the whole job", slowest, True)
+    drawing = Chart(GPUS, up, points, RANKS, kinds, _marks(result), lines=_curves(result, value))
+    says = f"{len(points)} plans; {_said(result.candidates, named(result))}"
     note = "Numbers of GPUs, with the ranges of the times; both axes are logarithmic."
     return Picture("Time against GPUs", says, drawing, note, figure)
 
 
-def _point(candidate: Candidate, words: str, kinds: Sequence[str], chosen: bool) -> PicturePoint:
-    span = candidate.total_s
-    best = candidate.pareto or bool(words)
-    return PicturePoint(
-        float(candidate.gpus),
-        span.expected,
-        f"{hardware_words(candidate)}: {duration(span.expected)} ({duration_range(span)})",
-        _name(candidate, "chosen" if chosen else words) if best else "",
-        span.low if best else None,
-        span.high if best else None,
-        kinds.index(hardware_name(candidate)) if best else 0,
-        2 if chosen else 1 if best else 0,
+def _cost_chart(result: PlanResult) -> Picture:
+    """Price against GPUs, or GPU-hours where no plan has a price; prices in another currency are left out."""
+    currency = next((one.currency for one in result.candidates if one.price is not None), None)
+
+    def value(one: Candidate) -> float | None:
+        return one.gpu_hours if currency is None else one.price if one.currency == currency else None
+
+    def words(cost: float) -> str:
+        return f"{number(cost)} GPU-hours" if currency is None else money(cost, currency)
+
+    points, kinds = _points(result, value, words), _kinds_of_charts(result)
+    found = [limit.limit for limit in result.verdict.limits if limit.name == "max_cost" and currency]
+    marks = tuple(Mark(limit, f"limit {words(limit)}") for limit in found)
+    what = f"Price [{clean(currency)}]" if currency else "GPU-hours"
+    drawing = Chart(GPUS, Axis(what), points, RANKS, kinds, marks, lines=_curves(result, value))
+    says = "; ".join(point.says for point in points if point.rank)
+    note = "Ranges are those of the times; the axis of GPUs is logarithmic."
+    return Picture(
+        f"{'Price' if currency else 'GPU-hours'} against GPUs", f"{len(points)} plans; {says}", drawing, note
     )
-
-
-def _name(candidate: Candidate, words: str) -> str:
-    """The number of GPUs, and of an answer what it is and how long it takes."""
-    gpus = f"{candidate.gpus:,}"
-    return f"{words}: {gpus} GPUs, {duration(candidate.total_s.expected)}" if words else gpus
 
 
 def _said(candidates: Sequence[Candidate], names: dict[int, str]) -> str:

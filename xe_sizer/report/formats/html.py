@@ -40,6 +40,7 @@ th, td { padding: .2rem .9rem .2rem 0; text-align: left; vertical-align: top; }
 thead th { color: var(--soft); font-weight: 500; border-bottom: 1px solid var(--line); vertical-align: bottom; }
 tbody tr:hover td { background: color-mix(in srgb, var(--line) 35%, transparent); }
 .n { text-align: right; font-variant-numeric: tabular-nums; } .whole { white-space: nowrap; }
+.prose { min-width: 8rem; }
 .sum td { font-weight: 600; } .sum.first td { border-top: 1px solid var(--line); }
 .origin, .note, footer { color: var(--soft); font-size: .87em; } .note { margin: .3rem 0 0; }
 .pair { display: flex; flex-wrap: wrap; gap: 0 3rem; } .pair section { max-width: 100%; min-width: 0; }
