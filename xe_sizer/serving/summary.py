@@ -57,6 +57,7 @@ from xe_sizer.serving.memory import (
     adapters,
     cache,
     distinct,
+    host_layer_bytes,
     largest_step,
     left_free,
     pool,
@@ -512,6 +513,12 @@ def find_warnings(estimate: ServingEstimate) -> Iterator[str]:
         yield f"{engine} has no tuned kernel for experts of this size on {gpu}: they are slower, by a share that varies"
     yield from _saturated(estimate)
     yield from host_cache_warnings(estimate)
+    if cpu := resolved.job.cpu:
+        held = host_layer_bytes(resolved.job, resolved.amount or 1.0, traffic.inputs + traffic.outputs) / GIB
+        rate, key = resolved.values.serve.host_memory_gb_per_s, "serve.host_memory_gb_per_s"
+        known = ", as two modules of DDR5-5600" if resolved.origins.get(key) == "default" else ""
+        layers = f"{cpu.layers} of {resolved.job.model.layers} layers and the head are on the CPU"
+        yield f"{layers}: {three_digits(held)} GiB of host memory, read at {rate:g} GB/s at most{known}"
     if traffic.draft_tokens:
         yield "the memory of a draft model is not counted: drafts from the model's own heads need none"
     yield from _formats(estimate)
