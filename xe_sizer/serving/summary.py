@@ -536,9 +536,20 @@ def cautions(estimate: ServingEstimate) -> Iterator[str]:
     """Yield what helps to read the verdict right: what a failure stops, what keeps an engine from starting."""
     model = estimate.resolved.job.model
     yield from (f"{model.name}: {guess}" for guess in model.guesses)
+    yield from _sharing(estimate)
     yield from _spanning(estimate)
     yield from _failing(estimate)
     yield from _too_long(estimate)
+
+
+def _sharing(estimate: ServingEstimate) -> Iterator[str]:
+    """How much memory a machine is taken to have whose GPU shares it, where nobody says it."""
+    resolved, gpu = estimate.resolved, estimate.resolved.job.server.accelerator
+    if gpu.unified_share and resolved.scenario.values.host_memory_gib is None:
+        gib = gpu.memory_bytes / gpu.unified_share / GIB
+        setting = resolved.scenario.caller.setting("host_memory_gib", 64)
+        had = f"a machine of {gib:.0f} GiB is assumed, the largest there is, of which the GPU may use"
+        yield f"{had} {whole_percent(gpu.unified_share)}: {setting} says another"
 
 
 def misread(resolved: ResolvedService) -> Iterator[str]:
