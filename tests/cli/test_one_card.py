@@ -211,3 +211,38 @@ def test_contexts_fit_that_unsloth_publishes_and_longer_ones_do_not(cli: Cli, gp
     batch = "--micro-batch 1 --global-batch 1 --host-memory-gib 512 --padding packed"
     codes = [ask(cli, f"{asked} {batch} --seq-len {round(share * longest)}")[0] for share in (0.92, 1.1)]
     assert codes == [0, 1]
+
+
+def test_a_model_that_does_not_fit_gets_layers_on_the_cpu_as_its_first_advice(cli: Cli) -> None:
+    """llama.cpp splits 70B between a card and the CPU: some 2 to 4 tokens a second, and the command says so too."""
+    asked = "--model llama-3.3-70b --weights q4_k_m --gpu 3090 --gpus 1 --concurrency 1"
+    code, result = ask(cli, asked, "serve")
+    assert code == 1
+    first = result["advice"][0]
+    assert re.fullmatch(r"3\d of 80 layers on the CPU", first["change"])
+    assert "3 output tokens/s in all; still misses max_tpot_s" in first["effect"]
+    _, mended = ask(cli, first["command"].removeprefix("xe-sizer serve "), "serve")
+    assert mended["verdict"]["fits"]
+    assert any("GiB of host memory, read at 89.6 GB/s" in text for text in mended["warnings"])
+    limited = changes(ask(cli, f"{asked} --tpot 0.2", "serve")[1])
+    assert not any("layers on the CPU" in text for text in limited)  # that somebody set a limit for
+    other = changes(ask(cli, asked.replace("q4_k_m", "awq"), "serve")[1])
+    assert not any("layers on the CPU" in text for text in other)
+
+
+@pytest.mark.parametrize("name", ["M3 Max", "Apple M3 Max", "MacBook Pro M3 Max", "apple-m3-max"])
+def test_macs_serve_by_their_chip_and_the_memory_of_the_machine(cli: Cli, name: str) -> None:
+    asked = f"--model qwen3-32b --gpu '{name}' --gpus 1 --concurrency 1 --weights q4_k_m"
+    whole, small = (
+        ask(cli, f"{asked} --host-memory-gib {gib}", "serve")[1]["memory"]["usable_bytes"] for gib in (128, 36)
+    )
+    assert (whole, small) == (pytest.approx(96 * 2**30), pytest.approx(27 * 2**30))
+    assert ask(cli, asked, "serve")[1]["scenario"]["serve"]["engine"] == "llama.cpp"
+
+
+def test_a_machine_without_its_memory_is_the_largest_and_says_so_under_the_verdict(cli: Cli) -> None:
+    shown = cli("serve", *shlex.split("--model llama-3.1-8b --gpu 'M4 Max' --gpus 1 --concurrency 1 --brief")).out
+    said = "a machine of 128 GiB is assumed, the largest there is, of which the GPU may use 75 %: --host-memory-gib 64"
+    assert said in " ".join(shown.split())
+    known = "--model llama-3.1-8b --gpu 'M4 Max' --gpus 1 --concurrency 1 --brief --host-memory-gib 48"
+    assert "is assumed, the largest there is" not in cli("serve", *shlex.split(known)).out

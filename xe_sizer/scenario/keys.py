@@ -230,6 +230,8 @@ class ServeKeys(TypedDict, total=False):
     prefix_hit_share: float | None
     fit: str | None
     kv_host_gib: float | None
+    cpu_layers: int | str | None
+    host_memory_gb_per_s: float | None
     draft_tokens: int | None
     acceptance_rate: float | None
     draft_cost: float | None

@@ -303,6 +303,14 @@ class ServeSection(Section, frozen=True):
         NotNegative | None,
         about("Host memory for the KV cache of a replica, for returning users, in GiB; 0: GPU memory only"),
     ] = None
+    cpu_layers: Annotated[
+        Annotated[int, Meta(ge=0, le=1024)] | Literal["auto"] | None,
+        about("Layers that the CPU computes, in llama.cpp; auto: as few as memory needs", panel="Engine"),
+    ] = None
+    host_memory_gb_per_s: Annotated[
+        Positive | None,
+        about("Bandwidth of the host's memory, which layers on the CPU are read at; default: 89.6", panel="Hardware"),
+    ] = None
     draft_tokens: Annotated[
         Annotated[int, Meta(ge=0, le=64)] | None,
         about("Tokens that speculative decoding proposes per step", panel="Speculation"),

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from xe_sizer.errors import InputError, attempt
 from xe_sizer.result.common import CERTAINTIES, DEFAULT_CONFIDENCE, SURE, certainty_of
-from xe_sizer.scenario.read import Change, together
+from xe_sizer.scenario.read import Change, changed, together
 from xe_sizer.scenario.trials import MOST_ADVICE, Option, Remedy, Trials, advice_of
 from xe_sizer.serving.estimate import ServingEstimate
 from xe_sizer.serving.resolve import resolve
@@ -109,6 +110,21 @@ def prefill_apart(estimate: ServingEstimate, _: Registry | None = None) -> Itera
     alone = resolved.load in (None, "batch") or resolved.spare_replicas
     if resolved.job.engine.batching.disaggregates and resolved.prefill_replicas is None and not alone:
         yield Change("prompts on replicas of their own", {"serve.prefill_replicas": "auto"}, 4)
+
+
+def layers_on_the_cpu(estimate: ServingEstimate, registry: Registry | None = None) -> Iterator[Change]:
+    """As few layers on the CPU as let the rest fit, where the engine computes some there and the GPUs are given."""
+    resolved = estimate.resolved
+    job = resolved.job
+    shared = job.server.accelerator.unified_share  # the CPU has no other memory
+    if not job.engine.memory.cpu_layers or resolved.gpus is None or estimate.fits or job.cpu or shared:
+        return
+    assert registry is not None
+    asked = changed(resolved.scenario, {"serve.cpu_layers": "auto"})
+    found = attempt(resolve, asked, registry)
+    if not isinstance(found, InputError) and found.job.cpu:
+        layers = found.job.cpu.layers
+        yield Change(f"{layers} of {job.model.layers} layers on the CPU", {"serve.cpu_layers": layers}, 3)
 
 
 def more_gpus(estimate: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
@@ -226,7 +242,7 @@ def _formats(estimate: ServingEstimate, **chosen: Format) -> dict[str, object]:
 TO_FIT = (
     Remedy(1, shorter_sequences),
     Remedy(1, memory_share), Remedy(2, narrower_weights), Remedy(2, narrower_cache), Remedy(1, placement),
-    Remedy(4, more_gpus), Remedy(5, less_load), Remedy(5, shorter_prompts),
+    Remedy(3, layers_on_the_cpu), Remedy(4, more_gpus), Remedy(5, less_load), Remedy(5, shorter_prompts),
 )  # fmt: skip
 TO_MEET_LIMITS = (
     Remedy(1, shorter_sequences),
@@ -285,9 +301,20 @@ def _mended(trials: Serving, most: int) -> Options:
     for remedy in TO_MEET_LIMITS if before.fits else TO_FIT:
         if len(found) < most:
             found += _first(trials, remedy)
+    if not before.fits:
+        found = [*_on_this_card(trials), *found][:most]
     if not before.fits and all("gpus" in option.change.values for option in found):
         found += _less_and_narrower(trials)
     return found or ([] if before.fits else list(_fitting(trials)))
+
+
+def _on_this_card(trials: Serving) -> Options:
+    """Layers on the CPU, which are slow, where the limits that are missed then are nobody's own."""
+    changes = layers_on_the_cpu(trials.before, trials.registry)
+    own = trials.before.resolved.scenario.values.limits
+    kept = trials.kept(changes, lambda after: after.fits)
+    slow = (one for one in kept if not one.after.ok)  # else it is among what mends
+    return [one for one in slow if all(limit.ok or getattr(own, limit.name) is None for limit in one.after.limits)]
 
 
 def _first(trials: Serving, remedy: Remedy[ServingEstimate]) -> Options:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from xe_sizer.errors import InputError
+from xe_sizer.profiles.catalogue import default_engine
 from xe_sizer.scenario.conflicts import (
     Asked,
     Found,
@@ -19,6 +20,7 @@ from xe_sizer.scenario.conflicts import (
 )
 from xe_sizer.serving.job import DEFAULT_INPUT_TOKENS, DEFAULT_OUTPUT_TOKENS
 from xe_sizer.software.adapter_targets import resolve_targets
+from xe_sizer.software.number_formats import GGUF
 
 if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
@@ -164,6 +166,18 @@ def host_cache_is_used(asked: AskedService) -> Found:
         yield key, "'kv_host_gib' and 'prefill_replicas' do not go together", "leave one of them out"
 
 
+def layers_go_to_the_cpu(asked: AskedService, engine: Engine) -> Found:
+    """Layers on the CPU with an engine that computes none there, and more of them than there are."""
+    layers = asked.serve.cpu_layers
+    if not layers:
+        return
+    if not engine.memory.cpu_layers:
+        hint = f"{asked.setting('serve.engine', default_engine(GGUF))} does"
+        yield "serve.cpu_layers", f"{engine.name} computes no layers on the CPU", hint
+    elif asked.model is not None and isinstance(layers, int) and layers > asked.model.layers:
+        yield "serve.cpu_layers", f"{asked.model.name} has {asked.model.layers} layers", "write auto, or fewer"
+
+
 def only_experts_are_narrow(model: ModelShape, scheme: Scheme | None, key: str) -> Found:
     """A format that narrows experts alone, of a model without any. key : that names it"""
     if scheme and scheme.weights.experts_only and not model.experts:
@@ -209,6 +223,8 @@ RULES: tuple[Rule, ...] = (
     of_engine(engine_takes_the_load),
     *(needs(f"serve.prefill_{size}", "serve.prefill_replicas", _APART) for size in ("tp", "pp", "ep", "dp")),
     of_engine(prefill_goes_apart),
+    of_engine(layers_go_to_the_cpu),
+    needs("serve.host_memory_gb_per_s", "serve.cpu_layers", "say how many layers, or auto"),
     of_engine(host_cache_is_kept),
     needs("serve.kv_host_gib", "serve.users", "say how many people come back to their session"),
     host_cache_is_used,

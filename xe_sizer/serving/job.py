@@ -15,8 +15,10 @@ from xe_sizer.graph.inputs import LowRank
 from xe_sizer.graph.operators import as_array
 from xe_sizer.graph.vision import VISION
 from xe_sizer.immutable import Immutable
+from xe_sizer.laws.attention import AttentionLaw, DecodeLaw
 from xe_sizer.laws.collectives import ALL_REDUCE
 from xe_sizer.laws.device import FP8, device
+from xe_sizer.laws.matmul import MatmulLaw
 from xe_sizer.laws.network import network
 from xe_sizer.software.engine import NarrowKernel
 from xe_sizer.software.tuned_experts import is_tuned
@@ -29,7 +31,6 @@ if TYPE_CHECKING:
     from xe_sizer.laws.collectives import Network
     from xe_sizer.laws.device import Efficiency
     from xe_sizer.laws.hardware import Accelerator, Server
-    from xe_sizer.laws.matmul import MatmulLaw
     from xe_sizer.laws.operator_time import Device
     from xe_sizer.software.engine import Engine
     from xe_sizer.software.number_formats import Scheme
@@ -189,9 +190,21 @@ class Images(Immutable, eq=True):
     prompt_tokens: float
 
 
+class CpuLayers(Immutable):
+    """Layers that the CPU computes, with the head: the host as a device.
+
+    layers : of the model [-]; copy_bytes_per_s : at which their weights go to the accelerator, for prompts [bytes/s]
+    """
+
+    layers: int
+    device: Device
+    copy_bytes_per_s: float
+
+
 class ServingJob(Immutable):
     """What serves: `device` is one accelerator, `network` what joins them.
 
+    cpu : layers that the CPU computes; None: none
     images : of every request; None: none, though the encoder of a model that sees is loaded
     adapters : beside the weights; None: none
     fetch_s : that the mean request waits for its cache from host memory [s]
@@ -207,6 +220,12 @@ class ServingJob(Immutable):
     images: Images | None = None
     adapters: ServedAdapters | None = None
     fetch_s: float = 0.0
+    cpu: CpuLayers | None = None
+
+    @property
+    def gpu_share(self) -> float:
+        """Of the layers, those that accelerators hold and compute [-]."""
+        return 1.0 - (self.cpu.layers / self.model.layers if self.cpu else 0.0)
 
     def groups(self, placements: ReplicaLayouts) -> Array:
         """Groups that the sequences of a replica are in: attention ranks, and stages that work at the same time [-]."""
@@ -336,6 +355,32 @@ def _device(model: ModelShape, gpu: Accelerator, engine: Engine, scheme: Scheme,
             decode=replace(made.decode, memory_efficiency=made.decode.memory_efficiency * engine.efficiency.decode),
         )
     return replace(made, weight_element_bytes=scheme.weights.element_bytes, wide_modules=wide_modules(scheme))
+
+
+# Two modules of DDR5-5600 in two channels, 2 x 8 bytes x 5.6 GHz: assumed of a machine that nobody describes.
+HOST_BYTES_PER_S = 89.6e9
+# Of the bandwidth, fitted to llama.cpp: 26 of 38 GB/s on an i7-8700 (InventiveHQ, Qwen2.5-Coder 14B), 68 of 102 on an
+# i9-13900K (llama.cpp issue 34, 7B), 21 of 34 on a Ryzen 5800X (pull request 12922).
+HOST_SHARE = 0.67
+# Assumed: eight cores with vectors of 32 bytes at 4 GHz. It binds prompts alone, which accelerators compute.
+HOST_FLOPS_PER_S = 1e12
+HOST_FLOOR_S = 2e-6  # assumed: threads meet after each operator
+
+
+def cpu_layers(job: ServingJob, layers: int, host_bytes_per_s: float) -> CpuLayers:
+    """The host as a device that computes so many layers: all that it does waits for its memory."""
+    law = MatmulLaw(HOST_FLOOR_S, 1.0, HOST_SHARE, 3.0)
+    wide = AttentionLaw(HOST_FLOOR_S, 1.0, 0.0, HOST_SHARE, 1.0)
+    host = replace(
+        job.device,
+        matmul=law, expert_matmul=law, reserved_matmul=None, scan_matmul=law, adapter_matmul=law,
+        attention=wide, masked_attention=wide, eager_attention=None,
+        peak_flops_per_s=HOST_FLOPS_PER_S, attention_peak_flops_per_s=HOST_FLOPS_PER_S,
+        adapter_peak_flops_per_s=HOST_FLOPS_PER_S,
+        bandwidth_bytes_per_s=host_bytes_per_s, memory_bound_efficiency=HOST_SHARE, memory_bound_floor_s=HOST_FLOOR_S,
+        decode=DecodeLaw(HOST_FLOOR_S, HOST_SHARE),
+    )  # fmt: skip
+    return CpuLayers(layers, host, 0.88 * job.server.pcie_bytes_per_s)
 
 
 def _in_clocks(law: MatmulLaw, scheme: Scheme, engine: Engine, gpu: Accelerator) -> MatmulLaw:

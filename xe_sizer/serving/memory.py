@@ -213,12 +213,21 @@ def rank_weight_bytes(model: ModelShape, scheme: Scheme, placements: ReplicaLayo
     return _rank_weights(model, scheme, placements).value
 
 
-def _rank_weights(model: ModelShape, scheme: Scheme, placements: ReplicaLayouts) -> Sum:
-    """The same as elements in the format and in 16 bit, each with its size."""
-    layers = _fullest_stage(model, scheme, placements)
+def _rank_weights(
+    model: ModelShape, scheme: Scheme, placements: ReplicaLayouts, on_gpu: float = 1.0, embedded: bool = True
+) -> Sum:
+    """The same as elements in the format and in 16 bit, each with its size.
+
+    on_gpu : share of the layers, without all of which the head is on the CPU too [-]; embedded : the embedding is there
+    """
+    layers = on_gpu * _fullest_stage(model, scheme, placements)
     embedding, head = (_elements(part, placements, scheme) for part in _ends(model))
+    if not embedded and not model.tied_embeddings:
+        embedding = np.zeros_like(embedding)
+    if on_gpu < 1.0:
+        embedding, head = np.zeros_like(embedding), np.zeros_like(head)
     first, head_alone = embedding + _vision(model, placements, scheme), head
-    if model.tied_embeddings:  # the last stage has a copy of the table
+    if on_gpu == 1.0 and model.tied_embeddings:  # the last stage has a copy of the table
         table = tuple(weight for weight in embedding_weights(model) if weight.name == "embedding")
         head_alone = head + _elements(table, placements, scheme)
     heavier = _stored(first, scheme).value >= _stored(head_alone, scheme).value
@@ -479,7 +488,9 @@ class Holding(Immutable):
 
 @part("weights", "elements of the rank's shards x bytes of the format", "checkpoints of the format")
 def weights(held: Holding) -> Sum:
-    return _rank_weights(held.job.model, held.job.scheme, held.placements)
+    job = held.job
+    embedded = job.engine.memory.embedding == "gpu"
+    return _rank_weights(job.model, job.scheme, held.placements, job.gpu_share, embedded)
 
 
 @part("LoRA adapters", "held adapters x r (inputs + outputs) of their projections x 2", "preallocated by the engine")
@@ -724,14 +735,14 @@ def max_sequences(job: ServingJob, placements: ReplicaLayouts, memory: ServingMe
     Source: own derivation from the sizes of the pool and of a request.
     """
     each = request_bytes(job, placements, tokens)
-    per_rank = memory.pool_bytes / each
+    per_rank = memory.pool_bytes / np.maximum(each, 1.0)  # all layers, and with them the cache, may be on the CPU
     return np.asarray(np.where(per_rank < 1.0, per_rank, per_rank * placements.dp))
 
 
 def request_bytes(job: ServingJob, placements: ReplicaLayouts, tokens: ArrayLike) -> Array:
     """Cache of one request on one GPU, as the engine keeps it.
 
-        bytes = sequence_bytes in blocks of the engine, with windows where it keeps them
+        bytes = sequence_bytes in blocks of the engine, with windows where it keeps them, of the layers on the GPU
 
     Parameters
     ----------
@@ -745,7 +756,60 @@ def request_bytes(job: ServingJob, placements: ReplicaLayouts, tokens: ArrayLike
     Source: `sequence_bytes`; block size and windows stand in the engine's file.
     """
     block, windows = job.engine.memory.block_tokens, job.engine.kernels.windows
-    return sequence_bytes(job.model, job.scheme.cache, tokens, placements, block, windows)
+    return job.gpu_share * sequence_bytes(job.model, job.scheme.cache, tokens, placements, block, windows)
+
+
+def host_layer_bytes(job: ServingJob, sequences: float, tokens: float) -> float:
+    """Weights and cache of the layers on the CPU, with the head and the embedding, which are there too.
+
+        bytes = weight_bytes - weights on the GPU + sequences (1 - share on the GPU) sequence_bytes
+
+    Parameters
+    ----------
+    job : the model and its layers on the CPU
+    sequences, tokens : that are held, and of each [-]
+
+    Returns
+    -------
+    float [bytes]
+
+    Source: `weight_bytes` and `sequence_bytes`.
+    """
+    one = ReplicaLayouts.of()
+    kept = float(_rank_weights(job.model, job.scheme, one, job.gpu_share, False).value[0])
+    each = float(sequence_bytes(job.model, job.scheme.cache, tokens, one, job.engine.memory.block_tokens)[0])
+    return weight_bytes(job.model, job.scheme) - kept + sequences * (1.0 - job.gpu_share) * each
+
+
+ROOM = 0.97  # chosen: share of a card that layers may fill where as many as fit are asked for
+
+
+def fewest_cpu_layers(job: ServingJob, placement: ReplicaLayouts, inputs: float, outputs: float, batch: float) -> int:
+    """Layers that have to be on the CPU for the rest to fit.
+
+        n = min of n with weights + cache + tensors of a step + software <= 0.97 card
+
+    Parameters
+    ----------
+    job : of an engine whose cache grows, and the host as a device
+    placement : one
+    inputs, outputs, batch : tokens of a prompt and of an answer, and sequences that run together [-]
+
+    Returns
+    -------
+    int, at most all layers [-]
+
+    Source: own derivation: each layer more on the CPU frees its weights and its cache.
+    """
+    assert job.cpu is not None
+    usable = ROOM * job.server.accelerator.memory_bytes
+    for layers in range(job.model.layers + 1):
+        tried = replace(job, cpu=replace(job.cpu, layers=layers) if layers else None)
+        held = static_peak(tried, placement, batch, inputs, outputs)
+        beside = serving_memory(tried, placement, inputs).beside_tensors
+        if float(np.max(sum(held.values()) + beside)) <= usable:
+            return layers
+    return job.model.layers
 
 
 def static_peak(
@@ -886,7 +950,7 @@ def sessions_on_gpu(
     """
     held = request_bytes(job, placements, held_tokens(job, traffic.inputs, traffic.outputs_in_time))
     free = memory.pool_bytes * placements.dp - as_array(running) * held
-    return np.asarray(np.maximum(free, 0.0) / request_bytes(job, placements, seen_tokens))
+    return np.asarray(np.maximum(free, 0.0) / np.maximum(request_bytes(job, placements, seen_tokens), 1.0))
 
 
 def sessions_in_host(job: ServingJob, placements: ReplicaLayouts, size_bytes: float, seen_tokens: float) -> Array:

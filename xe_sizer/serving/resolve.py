@@ -38,17 +38,20 @@ from xe_sizer.serving.conflicts import RULES, AskedService
 from xe_sizer.serving.job import (
     DEFAULT_INPUT_TOKENS,
     DEFAULT_OUTPUT_TOKENS,
+    HOST_BYTES_PER_S,
     Images,
+    ReplicaLayouts,
     ServedAdapters,
     Traffic,
+    cpu_layers,
     serving_job,
 )
-from xe_sizer.serving.memory import HostCache
+from xe_sizer.serving.memory import HostCache, fewest_cpu_layers, host_layer_bytes
 from xe_sizer.serving.resolved import ResolvedService
 from xe_sizer.serving.step_time import Work, step_time, vision_encoder
 from xe_sizer.software.adapter_targets import ALL_LINEAR, resolve_targets
 from xe_sizer.software.number_formats import E4M3, format_of, parse_scheme, plain_format, scheme, told_by
-from xe_sizer.units import GIB, MICRO, SIXTEEN_BIT
+from xe_sizer.units import GIB, GIGA, MICRO, SIXTEEN_BIT
 
 if TYPE_CHECKING:
     from xe_sizer.errors import Location
@@ -235,6 +238,7 @@ def _assembled(
     amount = trace.rate if trace else float(provenance.resolve_default(f"serve.{load}", 1)) if load else 0.0
     think_s = provenance.resolve_default("serve.think_time_s", DEFAULT_THINK_TIME_S) if load == "users" else 0.0
     requests, arrivals = _requests(scenario, provenance, trace), _arrivals(scenario, provenance)
+    job = _with_cpu_layers(job, scenario, provenance, traffic, gpus, amount)
     limits = _limits(provenance, objectives if load in JUDGED and not values.serve.fit else BENCHMARK)
     percentile = provenance.resolve_default("serve.percentile", DEFAULT_PERCENTILE)
     spare_replicas = provenance.resolve_default("serve.spare_replicas", 0)
@@ -261,6 +265,32 @@ def _assembled(
         read_from_name=_read_from_name(scenario, model, found),
         warnings=tuple(_warnings(model, server, engine, traffic, efficiency)),
     )
+
+
+def _with_cpu_layers(
+    job: ServingJob, scenario: Scenario, provenance: Provenance, traffic: Traffic, gpus: int | None, amount: float
+) -> ServingJob:
+    """The job with layers on the CPU: as many as are asked for, or as few as let the rest fit on the GPUs."""
+    asked = scenario.values.serve.cpu_layers
+    if not asked:
+        return job
+    rate = provenance.resolve_default("serve.host_memory_gb_per_s", HOST_BYTES_PER_S / GIGA)
+    cpu = cpu_layers(job, job.model.layers, rate * GIGA)
+    if isinstance(asked, int):
+        layers = asked
+    else:
+        placement = ReplicaLayouts.of(pp=gpus or 1)
+        found = replace(job, cpu=cpu)
+        layers = fewest_cpu_layers(found, placement, traffic.inputs, traffic.outputs, max(amount, 1.0))
+    provenance.resolve_default("serve.cpu_layers", layers)
+    job = replace(job, cpu=replace(cpu, layers=layers) if layers else None)
+    needed = host_layer_bytes(job, max(amount, 1.0), traffic.inputs + traffic.outputs)
+    usable = job.server.host_usable_bytes
+    if job.cpu and usable is not None and needed > usable:
+        message = f"{layers} layers on the CPU take {needed / GIB:.1f} of {usable / GIB:.1f} GiB of host memory"
+        hint = "take narrower weights, or fewer layers on the CPU"
+        raise InputError(Problem(message, scenario.locate(("serve", "cpu_layers")), hint))
+    return job
 
 
 def _engine(scenario: Scenario, registry: Registry, provenance: Provenance, server: Server | None) -> Engine:

@@ -38,7 +38,7 @@ from xe_sizer.laws.operator_time import (
 from xe_sizer.laws.parts import computed, part
 from xe_sizer.serving.job import reserves, serving_job, untuned
 from xe_sizer.serving.memory import MODULE as ADAPTERS
-from xe_sizer.serving.memory import adapter_operators
+from xe_sizer.serving.memory import adapter_operators, rank_weight_bytes
 from xe_sizer.units import MICRO
 
 if TYPE_CHECKING:
@@ -226,10 +226,25 @@ class EngineStep(Immutable):
         slower = 1.0 if self.job.efficiency.fixed else 1.0 / self.job.engine.efficiency.untuned
         return np.where(untuned(self.job, self.placements), slower, 1.0)
 
+    @cached_property
+    def offloaded(self) -> Array:
+        """1 where layers on the CPU send their weights to the accelerator, which computes them all; else 0."""
+        return np.asarray((self.rank.tokens >= OFFLOADED_ROWS).astype(float))
+
+    @cached_property
+    def _on_gpu(self) -> Array:
+        """Share of the layers that the accelerator computes [-]."""
+        return np.asarray(np.where(self.offloaded > 0, 1.0, self.job.gpu_share))
+
     def longer(self, operator: Operator) -> Array:
-        """How much longer an operator of a layer takes than by its law [-]."""
+        """How much longer an operator of a layer takes than by its law, of all layers [-]."""
         grouped = isinstance(operator, Matmul) and operator.grouped
-        return self.imbalance * self._untuned if grouped else self.imbalance
+        return self._on_gpu * (self.imbalance * self._untuned if grouped else self.imbalance)
+
+    @cached_property
+    def ends_on_gpu(self) -> float:
+        """1 where embedding and head are the accelerator's, 0 where the CPU has them with some layers [-]."""
+        return 0.0 if self.job.cpu else 1.0
 
     @cached_property
     def times(self) -> tuple[tuple[Operator, Array], ...]:
@@ -238,7 +253,7 @@ class EngineStep(Immutable):
         ends = operator_times(self.ends, self.job.device, backward=False)
         return (
             *((time.operator, self.longer(time.operator) * time.forward_s) for time in layers),
-            *((time.operator, np.ones(1) * time.forward_s) for time in ends),
+            *((time.operator, self.ends_on_gpu * np.ones(1) * time.forward_s) for time in ends),
         )
 
     @staticmethod
@@ -345,6 +360,31 @@ def pipeline(step: EngineStep) -> Array:
     near = np.where(placements.gpus <= job.network.node_ranks, 2.0, 1.0)
     once = collective_time_s(POINT_TO_POINT, message, 2.0, near, job.network)
     return np.asarray((as_array(placements.pp) - 1.0) * once)
+
+
+# Rows from which llama.cpp copies weights that are in host memory to the GPU and multiplies there (ggml-cuda.cu,
+# ggml_backend_cuda_device_offload_op: a minimum batch of 32).
+OFFLOADED_ROWS = 32.0
+
+
+@part(
+    "layers on the CPU",
+    "bytes of weights and cache / (0.67 x bandwidth of the host's memory); prompts: weights / PCIe, and as on the GPU",
+    "published runs of llama.cpp with part of the layers on the GPU",
+)
+def layers_on_cpu(step: EngineStep) -> Array:
+    cpu = step.job.cpu
+    if cpu is None:
+        return step.zeros
+    share = 1.0 - step.job.gpu_share
+    layers = operator_times(step.layers, cpu.device, backward=False)
+    ends = operator_times(step.ends, cpu.device, backward=False)
+    own = share * sum((time.forward_s for time in layers), step.zeros)
+    whole = rank_weight_bytes(step.job.model, step.job.scheme, step.placements)
+    copied = share * whole / cpu.copy_bytes_per_s
+    return np.asarray(
+        np.where(step.offloaded > 0, copied, own) + sum((np.ones(1) * time.forward_s for time in ends), step.zeros)
+    )
 
 
 class Waiting(Immutable):
@@ -475,7 +515,7 @@ KERNEL_PARTS = {
     HEAD: head_and_sampling, SEEING: vision_encoder,
 }  # fmt: skip
 EXCHANGE_PARTS = {"tp": tensor_parallel, "ep": expert_parallel, "dp": attention_groups}
-DEVICE_PARTS = (*KERNEL_PARTS.values(), *EXCHANGE_PARTS.values(), pipeline)
+DEVICE_PARTS = (*KERNEL_PARTS.values(), layers_on_cpu, *EXCHANGE_PARTS.values(), pipeline)
 STEP_PARTS: tuple[Part[EngineStep] | Part[Waiting], ...] = (*DEVICE_PARTS, host)
 
 
@@ -752,7 +792,7 @@ def operator_costs(time: StepTime) -> tuple[OperatorCost, ...]:
     Source: `laws.operator_time.operator_work` and `laws.network.exchange_times`.
     """
     step, at = time.step, _At(time)
-    groups = ((step.layers, step.longer), (step.ends, lambda _: np.ones(1)))
+    groups = ((step.layers, step.longer), (step.ends, lambda _: step.ends_on_gpu * np.ones(1)))
     return tuple(cost for operators, longer in groups for cost in _of_group(step, at, operators, longer))
 
 

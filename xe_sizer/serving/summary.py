@@ -60,6 +60,7 @@ from xe_sizer.serving.memory import (
     adapters,
     cache,
     distinct,
+    host_layer_bytes,
     largest_step,
     left_free,
     pool,
@@ -552,6 +553,12 @@ def find_warnings(estimate: ServingEstimate) -> Iterator[str]:
         yield f"{engine} has no tuned kernel for experts of this size on {gpu}: they are slower, by a share that varies"
     yield from _saturated(estimate)
     yield from host_cache_warnings(estimate)
+    if cpu := resolved.job.cpu:
+        held = host_layer_bytes(resolved.job, resolved.amount or 1.0, traffic.inputs + traffic.outputs) / GIB
+        rate, key = resolved.values.serve.host_memory_gb_per_s, "serve.host_memory_gb_per_s"
+        known = ", as two modules of DDR5-5600" if resolved.origins.get(key) == "default" else ""
+        layers = f"{cpu.layers} of {resolved.job.model.layers} layers and the head are on the CPU"
+        yield f"{layers}: {three_digits(held)} GiB of host memory, read at {rate:g} GB/s at most{known}"
     if traffic.draft_tokens:
         yield "the memory of a draft model is not counted: drafts from the model's own heads need none"
     yield from _formats(estimate)
@@ -570,9 +577,20 @@ def cautions(estimate: ServingEstimate) -> Iterator[str]:
     """Yield what helps to read the verdict right: what a failure stops, what keeps an engine from starting."""
     model = estimate.resolved.job.model
     yield from (f"{model.name}: {guess}" for guess in model.guesses)
+    yield from _sharing(estimate)
     yield from _spanning(estimate)
     yield from _failing(estimate)
     yield from _too_long(estimate)
+
+
+def _sharing(estimate: ServingEstimate) -> Iterator[str]:
+    """How much memory a machine is taken to have whose GPU shares it, where nobody says it."""
+    resolved, gpu = estimate.resolved, estimate.resolved.job.server.accelerator
+    if gpu.unified_share and resolved.scenario.values.host_memory_gib is None:
+        gib = gpu.memory_bytes / gpu.unified_share / GIB
+        setting = resolved.scenario.caller.setting("host_memory_gib", 64)
+        had = f"a machine of {gib:.0f} GiB is assumed, the largest there is, of which the GPU may use"
+        yield f"{had} {whole_percent(gpu.unified_share)}: {setting} says another"
 
 
 def misread(resolved: ResolvedService) -> Iterator[str]:

@@ -169,6 +169,8 @@ class EngineMemory(_Part, frozen=True):
     beyond_positions : an engine that is told of longer sequences than the model has positions refuses, or starts
     adapters : LoRA adapters are allocated on all linear layers, on their targets, or there are none
     host_cache : the cache in host memory has copies of what is on the GPU, or what that evicted; or there is none
+    cpu_layers : whole layers may be computed on the CPU, and kept in its memory
+    embedding : the table of a model whose head has its own is kept on the GPU, or in host memory and read there
     adapter_ranks : ranks that they are allocated with, the next one up, ascending; empty: their own
     """
 
@@ -183,6 +185,8 @@ class EngineMemory(_Part, frozen=True):
     adapters: Literal["all", "targets", "none"]
     adapter_ranks: tuple[int, ...]
     host_cache: Literal["copies", "evicted", "none"]
+    cpu_layers: bool
+    embedding: Literal["gpu", "host"]
     context_gib: Gib
     communicator_gib: Gib
     workspace_gib: Gib

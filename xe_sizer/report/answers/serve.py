@@ -172,6 +172,7 @@ SUPPOSED = {
     "output_tokens": "answers of {} tokens",
     "think_time_s": "think time of {} s",
     "image_size": "images of {}",
+    "host_memory_gb_per_s": "host memory of {} GB/s",
 }
 
 
