@@ -12,13 +12,14 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard, Unpack, cast
 
+import xe_sizer.report.notebook  # noqa: F401  how answers look in a notebook
 from xe_sizer.errors import InputError, Location, Problem, collecting
 from xe_sizer.immutable import Immutable
 from xe_sizer.profiles.catalogue import Registry
 from xe_sizer.profiles.convert import shorten
 from xe_sizer.profiles.yaml_reader import Document
 from xe_sizer.scenario.caller import PythonCall
-from xe_sizer.scenario.read import BadScenarioError, flags_with, load_scenario, scenario_of_call
+from xe_sizer.scenario.read import BadScenarioError, flags_with, scenario_of_call
 from xe_sizer.scenario.schema import NAMED_OR_GROUPS, SECTIONS
 
 if TYPE_CHECKING:
@@ -145,7 +146,9 @@ class Scenario(Immutable):
 
 
 def load(path: AnyPath) -> Scenario:
-    """A scenario file, to be asked about and overridden by keywords; its keys are checked when a question is asked.
+    """A scenario file or one of another tool, to be asked about and overridden by keywords.
+
+    Its keys are checked when a question is asked.
 
     Raises
     ------
@@ -154,7 +157,9 @@ def load(path: AnyPath) -> Scenario:
     if not is_path(path):
         text = f"this must be the path of a file, not {shown(path)}"
         raise InputError(Problem(text, Location("load(path)")))
-    return Scenario(load_scenario(Path(str(plain(path)))))
+    from xe_sizer.interop.files import scenario_reader
+
+    return Scenario(scenario_reader({}, lambda _: None)(Path(str(plain(path)))))
 
 
 def estimate(

@@ -27,6 +27,30 @@ class Written(Struct, frozen=True):
     tool_version: str
 
 
+class Look(Protocol):
+    """How answers look in a notebook: a line, the first screen, a fragment of a page, a table of data."""
+
+    def line(self, answer: Answer, /) -> str: ...
+    def text(self, answer: Answer, /) -> str: ...
+    def fragment(self, answer: Answer, /) -> str: ...
+    def frame(self, answer: Answer, /) -> Any: ...
+
+
+_LOOKS: list[Look] = []
+
+
+def shown_by(look: Look) -> None:
+    """Let answers look so: reports stand above them and say here how."""
+    _LOOKS[:] = [look]
+
+
+def _look() -> Look:
+    """Raises NotImplementedError, for which a notebook has a look of its own, where no reports are imported."""
+    if not _LOOKS:
+        raise NotImplementedError("xe_sizer.api says how answers look")
+    return _LOOKS[0]
+
+
 class Answer(Struct, frozen=True, kw_only=True):
     """Base of what a command answers; `question` names the module of `xe_sizer.report.answers` that reports it.
 
@@ -57,6 +81,25 @@ class Answer(Struct, frozen=True, kw_only=True):
     @property
     def exit_code(self) -> int:
         return EXIT_OK if self.ok else EXIT_DOES_NOT_FIT
+
+    def __repr__(self) -> str:
+        return _LOOKS[0].line(self) if _LOOKS else super().__repr__()
+
+    def __str__(self) -> str:
+        return _LOOKS[0].text(self) if _LOOKS else super().__repr__()
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows of it."""
+        return _look().fragment(self)
+
+    def to_frame(self) -> Any:
+        """Its rows, those of `--format csv`, as a DataFrame.
+
+        Raises
+        ------
+        InputError : pandas is not installed
+        """
+        return _look().frame(self)
 
 
 class Range(Struct, frozen=True):

@@ -127,6 +127,26 @@ def render(content: Document, options: Options) -> str:
 """
 
 
+FRAGMENT_STYLE = """
+.xe-sizer table { border-collapse: collapse; } .xe-sizer :is(th, td) { text-align: left; vertical-align: top; }
+.xe-sizer .gauge { display: inline-block; width: 12rem; margin-right: .7rem; border: 1px solid currentColor; }
+.xe-sizer .gauge i { display: block; height: .6rem; background: #4a7ebb; }
+.xe-sizer .gauge i.over { background: #c0392b; }
+.xe-sizer pre { white-space: pre-wrap; margin: .2rem 0; }
+"""
+
+
+def fragment(content: Document) -> str:
+    """Verdict, headline, remarks and first screen, to stand within another page."""
+    remarks = _list(content.remarks) if content.remarks else ""
+    return f"""<div class="xe-sizer">
+<style>{FRAGMENT_STYLE}</style>
+<p><b>{escape(content.verdict)}</b> {escape(content.headline)}</p>
+{remarks}{"".join(map(_block, content.first_screen))}
+</div>
+"""
+
+
 def _beside(blocks: Sequence[InCharacters]) -> Iterator[str]:
     """Blocks below each other; narrow tables stand beside those that follow, as far as there is room."""
     for narrow, group in groupby(blocks, key=_is_narrow):
