@@ -268,9 +268,9 @@ def _fixed(result: PlanResult) -> Iterator[Point]:
     """What the file leaves no choice in, and how to be free of it; what was left open of it."""
     if fixed := fixed_by_file(result):
         words = dict.fromkeys(freed_with(result, key) for key in fixed)
-        free = ",".join((*(result.scenario.get("free") or ()), *words))
+        asked = ",".join((*(result.scenario.get("free") or ()), *words))
         yield Point(
-            "Fixed", f"your file fixes {', '.join(fixed.values())}: no other was tried; --free {free} tries others"
+            "Fixed", f"your file fixes {', '.join(fixed.values())}: no other was tried; --free {asked} tries others"
         )
     if free := result.scenario.get("free"):
         yield Point("Freed", f"what the file says of {', '.join(map(clean, free))} was left open", spare=2)
