@@ -42,7 +42,8 @@ def completions(parameter: Any, begun: str) -> list[str] | None:
     words = _words(name)
     if words is None or begun.startswith((".", "/", "~")):
         return None
-    return [word for word in words if word.startswith(begun.lower())]
+    first, comma, last = begun.rpartition(",")  # of a list, the item that is begun
+    return [f"{first}{comma}{word}" for word in words if word.startswith(last.lower())]
 
 
 def _words(name: str) -> Iterable[str] | None:
@@ -59,7 +60,7 @@ def _words(name: str) -> Iterable[str] | None:
     if key is None:
         return None
     kinds = tuple(kind.name for kind in KINDS.values() if kind.scenario_key == key)
-    return _profiles(kinds) if kinds else described(key).choices
+    return _profiles(kinds) if kinds else described(key).choices or KEYS[key].item_names()
 
 
 def _profiles(kinds: Iterable[str]) -> list[str]:

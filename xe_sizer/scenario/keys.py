@@ -277,6 +277,7 @@ class Keys(TypedDict, total=False):
     loss: str | None
     objective: str | None
     partial_servers: bool | None
+    free: Sequence[str] | None
     data: DataKeys
     train: TrainKeys
     storage: StorageKeys

@@ -92,6 +92,8 @@ def model_and_server(
     problems: list[Problem], scenario: Scenario, registry: Registry, provenance: Provenance
 ) -> tuple[ModelShape | None, Server | None]:
     """What is asked to run, and on what; None for what is not known, with every problem added to the list."""
+    if scenario.values.free:
+        provenance.resolve_default("free", None)
     named: object = scenario.values.model  # None only where the key is missing or wrong, and that was told
     wrong = named is None or any(key.startswith("model.") for key in scenario.invalid_keys)
     model = None if wrong else collect(problems, _model, scenario, registry, provenance)

@@ -1,6 +1,6 @@
 """The scenario file: every key, its unit and its range. All keys but `model` may be left out."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal, Protocol, get_args, get_origin
 
 import msgspec
@@ -179,6 +179,11 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
         """Whether a value may be one number or a number for each name."""
         _, *others = get_args(self.annotation.__origin__) or (None,)
         return any(get_origin(one) is dict for one in others)
+
+    def item_names(self) -> tuple[str, ...]:
+        """Names that the items of a list may be; none where they may be any, or the value is no list."""
+        base, _ = base_of(self.annotation)
+        return names_of(base_of(get_args(base)[0])[1]) if get_origin(base) is tuple else ()
 
     def lists_numbers(self) -> bool:
         """Whether a value is a list of numbers."""
@@ -910,6 +915,36 @@ class EfficiencySection(Section, frozen=True):
     ideal: Annotated[bool | None, about("Both fractions are 1: the lower bound of time")] = None
 
 
+# Keys of a file that `free` leaves open again: by group, or by the name of their option.
+
+BATCH_PARTS = ("train.micro_batch", "train.grad_accum")
+"""Keys that a group leaves open where the global batch is given: without it they make it, and it is what is learnt."""
+FREED: Mapping[str, tuple[str, ...]] = {
+    "layout": ("layout.", *BATCH_PARTS, *(f"rollout.{name}" for name in ("colocated", "tp", "pp", "ep", "offload"))),
+    "gpus": ("gpus", "nodes", "layout.dp", "rollout.gpus", "train.grad_accum"),
+}
+"""Keys of each group, and sections all of whose keys are."""
+
+
+def free_names() -> tuple[str, ...]:
+    """Groups of keys that a search chooses, and the options of these keys."""
+    options = (KEYS[key].option for key in (*free_keys(FREED), "train.global_batch"))
+    return tuple(dict.fromkeys((*FREED, *(option for option in options if option))))
+
+
+def free_keys(names: Iterable[str]) -> Iterator[str]:
+    """The keys that names of groups or options stand for; none for a name that is neither."""
+    for name in names:
+        group = FREED.get(name)
+        for each in KEYS.values():
+            if group is None:
+                found = each.option == name
+            else:
+                found = any(each.name == one or (one[-1] == "." and each.name.startswith(one)) for one in group)
+            if found:
+                yield each.name
+
+
 class ScenarioFile(Section, frozen=True):
     """One question: a model, a job, its data, and the hardware or the limits."""
 
@@ -942,6 +977,10 @@ class ScenarioFile(Section, frozen=True):
     ] = None
     partial_servers: Annotated[
         bool | None, about("Also try numbers of GPUs that leave part of a server unused", panel="Hardware")
+    ] = None
+    free: Annotated[
+        tuple[Annotated[str, named(free_names)], ...] | None,
+        about("Keys of the file to leave open: layout, gpus, or single ones, e.g. recompute", panel="Layout"),
     ] = None
     data: DataSection = field(default_factory=DataSection)
     train: TrainSection = field(default_factory=TrainSection)

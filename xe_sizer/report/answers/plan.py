@@ -145,12 +145,32 @@ def limits_of_search(result: PlanResult, chosen: Candidate) -> str:
     return f", of those over which {whose} {batch} can be split" if smaller else ""
 
 
-def fixed_by_file(result: PlanResult) -> list[str]:
+def fixed_by_file(result: PlanResult) -> dict[str, str]:
     """What the scenario file, perhaps read from another tool's, says of GPUs and layout, which a plan would choose."""
     origin, scenario = result.scenario["origin"], result.scenario
-    keys = [key for key in origin if key in ("gpus", "nodes", "train.micro_batch") or key.startswith("layout.")]
-    values = {key: _value(scenario, key) for key in keys if origin[key] == "file"}
-    return [f"{key.rpartition('.')[2].replace('_', ' ')} {value}" for key, value in values.items()]
+    keys = (key for key in origin if origin[key] == "file" and freed_with(result, key))
+    return {key: f"{key_words(key)} {_value(scenario, key)}" for key in keys}
+
+
+SHARING = ("rollout.colocated", "rollout.tp", "rollout.pp", "rollout.ep", "rollout.offload")
+FREES = {"layout": ("train.micro_batch", *SHARING), "gpus": ("gpus", "nodes", "layout.dp", "rollout.gpus")}
+"""Keys that each word of `--free` leaves open; `layout` all of that section too."""
+
+
+def freed_with(result: PlanResult, key: str) -> str:
+    """The word of `--free` that leaves a key of the file open; empty for one that no plan chooses.
+
+    A micro-batch that makes the global batch with the accumulation is left open by its own name alone.
+    """
+    word = next((word for word in reversed(FREES) if key in FREES[word]), "layout" if key.startswith("layout.") else "")
+    alone = word and word in (result.scenario.get("free") or ())
+    return key.rpartition(".")[2].replace("_", "-") if alone else word
+
+
+def key_words(key: str) -> str:
+    """A key as people say it: `tp`, `micro batch`, `rollout tp`."""
+    section, _, name = key.rpartition(".")
+    return " ".join((*((section,) if section == "rollout" else ()), name.replace("_", " ")))
 
 
 def _value(scenario: Mapping[str, Any], key: str) -> object:
@@ -213,6 +233,7 @@ def plan_points(result: PlanResult) -> Iterator[Point]:
     """The chosen plan: time, cost, hardware, memory, limits; then the other answers, and its command."""
     if result.answers.chosen is None:
         yield from limits_points(result.verdict, None)
+        yield from _fixed(result)
         if result.search.complete:
             yield Point("Next", "what it needs, and the nearest change that fits", command=result.command)
         return
@@ -242,8 +263,19 @@ def _search(result: PlanResult) -> Iterator[Point]:
         shown, more = told[:MOST_KINDS], len(told) - MOST_KINDS
         shown += [f"{plural(more, 'more kind')} of hardware"] if more > 0 else []
         yield Point("Searched", "; ".join(shown), spare=4 if len(result.kinds) > 1 else 0)
+    yield from _fixed(result)
+
+
+def _fixed(result: PlanResult) -> Iterator[Point]:
+    """What the file leaves no choice in, and how to be free of it; what was left open of it."""
     if fixed := fixed_by_file(result):
-        yield Point("Fixed", f"your file fixes {', '.join(fixed)}: no other was tried")
+        words = dict.fromkeys(freed_with(result, key) for key in fixed)
+        asked = ",".join((*(result.scenario.get("free") or ()), *words))
+        yield Point(
+            "Fixed", f"your file fixes {', '.join(fixed.values())}: no other was tried; --free {asked} tries others"
+        )
+    if free := result.scenario.get("free"):
+        yield Point("Freed", f"what the file says of {', '.join(map(clean, free))} was left open", spare=2)
 
 
 def _premises_point(result: PlanResult) -> Iterator[Point]:
@@ -628,7 +660,7 @@ def _title(result: PlanResult) -> str:
 
 
 def _searched(result: PlanResult) -> str:
-    return f"{number(result.search.layouts_considered)} layouts searched in {duration(result.search.seconds)}"
+    return f"{plural(result.search.layouts_considered, 'layout')} searched in {duration(result.search.seconds)}"
 
 
 def _headline(result: PlanResult) -> str:
