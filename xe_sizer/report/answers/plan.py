@@ -453,7 +453,8 @@ def _answers_picture(result: PlanResult) -> Picture:
         for one, words in shown
     )
     longest, shortest = (max(one.total_s.high for one, _ in shown), min(one.total_s.expected for one, _ in shown))
-    limits, far = _marks(result), max(longest, *(mark.value for mark in _marks(result))) > FAR_APART * shortest
+    limits = _marks(result)
+    far = max([longest, *(mark.value for mark in limits)]) > FAR_APART * shortest
     says = "; ".join(f"{bar.name} {bar.text}" for bar in bars)
     drawing = Bars(time_axis("Time", longest, far), bars, limits)
     return Picture("Time of the answers", says, drawing, DOT_NOTE if far else range_note())
