@@ -64,7 +64,7 @@ def test_train_by_night_and_serve_by_day_is_one_command(cli: Cli) -> None:
             hours = (session["start_s"] / 3600 % 24, session["end_s"] / 3600 % 24 or 24)
             assert 12 <= hours[0] < hours[1] <= 24
     fewer = ask(cli, DAY_AND_NIGHT, "--servers", str(found["servers"] - 1), code=1)
-    assert fewer["fewest_servers"] == found["servers"]
+    assert fewer["fewest_gpus"] == found["gpus"]
     text = cli("calendar", str(DAY_AND_NIGHT)).out
     assert text.startswith(f"FITS  1 service and 2 jobs on {found['servers']} servers")
     assert "the fewest that do; the services alone need" in text
@@ -104,7 +104,7 @@ def test_a_deadline_that_is_missed_is_exit_code_1(cli: Cli, tmp_path: Path) -> N
     ran = cli("calendar", str(late))
     assert ran.code == 1
     assert ran.out.startswith("MISSES DEADLINES  1 job on 1 server")
-    assert "no number of servers up to 64 does" in ran.out
+    assert "no number up to 64 servers does" in ran.out
     assert "deadline Mon 00:00 MISSED, unlikely (<1 %)" in ran.out
     assert cli("calendar", str(late), "--exit-zero").code == 0
 
@@ -119,7 +119,7 @@ def test_a_service_that_is_short_is_exit_code_1(cli: Cli) -> None:
 def test_confidence_and_servers_are_options(cli: Cli, tmp_path: Path) -> None:
     small = written(tmp_path, SMALL)
     found = ask(cli, small, "--servers", "4", "--confidence", "90%")
-    assert (found["servers"], found["confidence"], found["fewest_servers"]) == (4, 0.9, 1)
+    assert (found["servers"], found["confidence"], found["fewest_gpus"]) == (4, 0.9, 8)
     for options in (("--servers", "none"), ("--confidence", "2")):
         ran = cli("calendar", str(small), *options)
         assert ran.code == 2

@@ -181,9 +181,9 @@ def test_more_servers_meet_what_fewer_meet_and_never_end_the_first_job_later(tmp
     ends = [_end(next(job for job in one.jobs if job.name == "long")) for one in found]
     assert ends == sorted(ends, reverse=True)
     fewest = next(place for place, one in enumerate(found, start=1) if one.ok)
-    assert {one.fewest_servers for one in found} == {fewest}
+    assert {one.fewest_gpus for one in found} == {8 * fewest}
     opened = answer(text, tmp_path)
-    assert (opened.servers, opened.asked_servers) == (fewest, None)
+    assert (opened.servers, opened.asked_gpus) == (fewest, None)
     assert plain(opened) == plain(found[fewest - 1])
 
 
@@ -193,7 +193,7 @@ def _end(job: CalendarJob) -> float:
 
 def test_fewer_would_do_is_said(tmp_path: Path) -> None:
     found = answer(HEAD + "jobs:\n" + job("a", 100), tmp_path, servers=5)
-    assert (found.ok, found.servers, found.fewest_servers) == (True, 5, 1)
+    assert (found.ok, found.servers, found.fewest_gpus) == (True, 5, 8)
 
 
 # Deadlines and their probability.
@@ -233,7 +233,7 @@ def test_confidence_is_asked_of_deadlines(tmp_path: Path) -> None:
     assert answer(due, tmp_path, servers=1).ok
     sure = answer(due, tmp_path, servers=1, confidence=0.9)
     assert not sure.ok
-    assert sure.fewest_servers is None  # its GPUs are fixed: no number of servers helps
+    assert sure.fewest_gpus is None  # its GPUs are fixed: no number of servers helps
 
 
 # What cannot be.
@@ -245,10 +245,9 @@ def test_what_does_not_fit_says_on_how_many_gpus_it_would(tmp_path: Path) -> Non
     (big,) = found.jobs
     assert not found.ok
     assert (big.min_gpus, big.sessions, big.finish.expected_s) == (None, (), None)
-    assert found.fewest_servers is not None
-    assert found.fewest_servers > 1
-    least = int(big.reason.split("; ")[1].split()[0])
-    assert 8 * (found.fewest_servers - 1) < least <= 8 * found.fewest_servers
+    assert found.fewest_gpus is not None
+    assert found.fewest_gpus > 8
+    assert big.reason == f"likely does not fit on 8 GPUs; {found.fewest_gpus} would do"
 
 
 def test_a_service_without_enough_gpus_is_short_where_it_is(tmp_path: Path) -> None:
@@ -265,8 +264,12 @@ def test_a_service_without_enough_gpus_is_short_where_it_is(tmp_path: Path) -> N
 def test_a_part_of_a_server_is_a_cluster_too(tmp_path: Path) -> None:
     text = "gpu: rtx-4090\ngpus: 2\njobs:\n  a: {scenario: {model: llama-3.1-8b, job: qlora, train: {steps: 50}}}\n"
     found = answer(text, tmp_path)
-    assert (found.gpus, found.ok) == (2, True)
+    assert (found.gpus, found.ok, found.fewest_gpus) == (2, True, 1)
     assert max(each.gpus for each in found.jobs[0].sessions) <= 2
+    hours = (found.jobs[0].finish.expected_s or 0.0) / HOUR_S
+    short = answer(text.replace("}}}", f"}}}}, deadline_hours: {hours / 2}}}"), tmp_path)
+    assert (short.gpus, short.ok) == (2, False)  # of eight no more than two are taken
+    assert max(each.gpus for each in short.jobs[0].sessions) <= 2
 
 
 # Estimates.

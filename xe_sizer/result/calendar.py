@@ -47,6 +47,7 @@ class CalendarJob(Struct, frozen=True, kw_only=True):
     waits_s : from when it may run, its window open, to its first start; until_s : that start; None where it never runs
     probability : that the deadline is met; certainty : its word, as of a limit
     lost_s : of its sessions, for starting, reading and saving checkpoints [s]
+    unjudged : limits of its scenario that a calendar does not look at
     layout : on the most GPUs that it runs on; reason : why it is not done or too late, empty where it is in time
     """
 
@@ -65,6 +66,7 @@ class CalendarJob(Struct, frozen=True, kw_only=True):
     ok: bool
     probability: float | None = None
     certainty: str = ""
+    unjudged: tuple[str, ...] = ()
     reason: str = ""
     lost_s: float = 0.0
     gpu_hours: float = 0.0
@@ -130,9 +132,10 @@ class CalendarCost(Struct, frozen=True, kw_only=True):
 class CalendarResult(Answer, frozen=True, kw_only=True):
     """What runs when on a cluster.
 
-    servers : of the answer; asked_servers : None where they were open; fewest_servers : that do, None: none tried does
-    fewest_for_services : that serve the services, were there no jobs; None: there are none, or none tried does
-    tried_servers : up to how many were tried; starts : weekday and time of the start
+    asked_gpus : None where their number was open; fewest_gpus : of the smallest cluster that does, None where none does
+    fewest_gpus_for_services : that serve the services, were there no jobs; None: there are none, or none tried does
+    tried_gpus : up to how many were tried; servers are whole ones where `by_server`
+    starts : weekday and time of the start; days : that are shown
     hours, gpu_hours, energy_kwh, cost : of the days that it shows; energy is that of the GPUs at work
     """
 
@@ -143,10 +146,11 @@ class CalendarResult(Answer, frozen=True, kw_only=True):
     gpus: int
     servers: int
     gpus_per_server: int
-    asked_servers: int | None
-    fewest_servers: int | None
-    fewest_for_services: int | None
-    tried_servers: int
+    by_server: bool
+    asked_gpus: int | None
+    fewest_gpus: int | None
+    fewest_gpus_for_services: int | None
+    tried_gpus: int
     starts: str
     days: int
     confidence: float

@@ -366,7 +366,9 @@ def _times(entry: ServiceEntry, document: Document, place: KeyPath, start_s: flo
     words = ", ".join(text.strip() for text in texts)
     if not isinstance(entry, JobEntry):
         return _Times(tuple(windows), words, 0.0, None)
-    not_before_s = _moment(document, (*place, "not_before"), entry.not_before, problems, start_s) or 0.0
+    # a minute before, so that the start itself counts
+    first_s = _moment(document, (*place, "not_before"), entry.not_before, problems, start_s - MINUTE_S)
+    not_before_s = 0.0 if first_s is None else first_s - MINUTE_S
     deadline_s = _moment(document, (*place, "deadline"), entry.deadline, problems, start_s)
     where = document.locate((*place, "deadline_hours"), key=True)
     if entry.deadline_hours is not None:
@@ -480,5 +482,5 @@ def _entry(name: str, scenario: Scenario, entry: ServiceEntry, place: Location, 
         not_before_s=times.not_before_s,
         deadline_s=deadline_s,
         min_gpus=(job.min_gpus if job else None) or stated,
-        max_gpus=(job.max_gpus if job else None) or stated,
+        max_gpus=(job.max_gpus if job else None) or stated or values.limits.max_gpus,
     )

@@ -66,6 +66,7 @@ HORIZONS = (7, 28, 112)  # days that are looked at, the longer ones where a job 
 MOST_DAYS = 7  # that are shown unless somebody says
 HALVINGS = 5  # of a range of probabilities, to per cents
 LEVELS = (0.01, *(step / 20 for step in range(1, 20)), 0.99)  # probabilities at which the calendar is played through
+JUDGED = ("max_hours", "max_gpus", "min_headroom_gib", "confidence")  # limits of a job's scenario that count here
 LOW, HIGH = 0.1, 0.9  # ends of an 80 % range
 
 # Services: what each hour of the day needs.
@@ -115,12 +116,11 @@ class Service(Immutable):
                 at = min((hour + 1) * HOUR_S - start_s, closes)
                 found.append([begun, at, *self.at(hour)])
         for place, slot in enumerate(found):
-            before = found[place - 1] if place and found[place - 1][1] == slot[0] else None
-            if before is None:
-                slot[0] = max(slot[0] - self.start_s, 0.0)
+            before = found[place - 1] if place else [0.0, 0.0, 0]
+            if before[1] < slot[0]:
+                slot[0] = max(slot[0] - self.start_s, before[1])
             elif slot[2] > before[2]:
-                early = max(slot[0] - self.start_s, before[0])
-                slot[0] = before[1] = early
+                slot[0] = before[1] = max(slot[0] - self.start_s, before[0])
         for begun, until, replicas, more, meets in found:
             if until > begun:
                 yield begun, until, replicas, more, meets
@@ -175,7 +175,7 @@ class Job:
         sized: list[tuple[int, TrainingEstimate]] = []
         for count in self.numbers(most):
             one = self.estimate(count)
-            if one is None or not one.fits:
+            if one is None or not (one.fits and one.choice.fits_with_headroom):
                 continue
             if self.assumes_batch and not self.pinned:
                 self.pinned = {"train.global_batch": one.resolved.job.global_batch}
@@ -226,7 +226,6 @@ class Cluster:
         self.gpus = sum(bins)
         self.ways = {job.entry.name: job.ways(self.gpus) for job in study.jobs}
         self.known: dict[tuple[float | None, bool], Schedule] = {}
-        self.bases: dict[float, tuple[Occupancy, dict[str, Any]]] = {}
 
     def at(self, probability: float | None, sure: bool = False) -> Schedule:
         """The schedule with every job's times at a probability, or as expected where it is None.
@@ -387,8 +386,13 @@ class Study:
             self.clusters[bins] = Cluster(self, bins)
         return self.clusters[bins]
 
-    def of_servers(self, count: int) -> Cluster:
-        return self.cluster((self.node,) * count)
+    @cached_property
+    def tried(self) -> tuple[Blocks, ...]:
+        """The clusters that are tried, the smaller first: of whole servers, of bare GPUs also parts of one."""
+        most = MOST_SERVERS * self.node
+        if not self.calendar.server.bare:
+            return tuple((self.node,) * count for count in range(1, MOST_SERVERS + 1))
+        return tuple(blocks_of(gpus, self.node) for gpus in gpu_counts(self.node, most, parts=True))
 
 
 def _rank(one: Service | Job) -> tuple[int, bool, float, str]:
@@ -406,11 +410,11 @@ def calendar_result(calendar: Calendar, registry: Registry) -> CalendarResult:
     study = Study(calendar, registry)
     asked = _asked(calendar, study.node)
     given = None if asked is None else study.cluster(asked)
-    fewest = _fewest(study)
+    fewest = next((cluster for cluster in map(study.cluster, study.tried) if cluster.ok), None)
     if given is None:
-        given = study.of_servers(fewest) if fewest else _nearest(study)
-    elif fewest is not None and not given.ok and fewest <= len(given.bins):
-        given = study.of_servers(fewest)  # what fewer do, more do: the others stand idle
+        given = fewest or _nearest(study)
+    elif fewest is not None and not given.ok and fewest.gpus <= given.gpus:
+        given = fewest  # what fewer do, more do: the others stand idle
     return _Answer(study, given, asked, fewest).result()
 
 
@@ -421,30 +425,24 @@ def _asked(calendar: Calendar, node: int) -> Blocks | None:
     return None if calendar.servers is None else (node,) * calendar.servers
 
 
-def _fewest(study: Study) -> int | None:
-    """The fewest servers that do, of MOST_SERVERS at most; None where none of them do."""
-    counts = range(1, MOST_SERVERS + 1)
-    return next((count for count in counts if study.of_servers(count).ok), None)
-
-
-def _fewest_for_services(study: Study) -> int | None:
-    """The fewest servers that serve the services, were there no jobs; None where they are not shared."""
+def _fewest_for_services(study: Study) -> Blocks | None:
+    """The smallest cluster that serves the services, were there no jobs; None where they are not shared."""
     if not study.services or not study.jobs:
         return None
-    for count in range(1, MOST_SERVERS + 1):
-        held = Occupancy((study.node,) * count, HORIZONS[0] * DAY_S)
+    for bins in study.tried:
+        held = Occupancy(bins, HORIZONS[0] * DAY_S)
         spans = [span for one in study.ordered if isinstance(one, Service)
                  for span in _serve(one, study.calendar.start_s, held)]  # fmt: skip
         if all(gpus == needed and meets for _, _, gpus, needed, meets in spans):
-            return count
+            return bins
     return None
 
 
 def _nearest(study: Study) -> Cluster:
-    """The fewest servers on which least is missed."""
+    """The smallest cluster on which least is missed."""
 
-    def missed(count: int) -> tuple[int, int]:
-        schedule = study.of_servers(count).at(study.confidence)
+    def missed(cluster: Cluster) -> int:
+        schedule = cluster.at(study.confidence)
         late = sum(
             played.key > (job.entry.deadline_s if job.entry.deadline_s is not None else 1e300)
             for job, played in ((job, schedule.jobs[job.entry.name]) for job in study.jobs)
@@ -452,21 +450,22 @@ def _nearest(study: Study) -> Cluster:
         short = sum(
             gpus < needed or not meets for spans in schedule.served.values() for _, _, gpus, needed, meets in spans
         )
-        return late + short, count
+        return late + short
 
-    return study.of_servers(min(range(1, MOST_SERVERS + 1), key=missed))
+    return min(map(study.cluster, study.tried), key=missed)
 
 
 class _Answer(Immutable):
     """What is told of a cluster.
 
-    asked : servers that were asked for, None where they were open; fewest : that do, None where none of those tried do
+    asked : servers that were asked for, None where they were open; fewest : the smallest cluster that does, None where
+    none of those tried does
     """
 
     study: Study
     cluster: Cluster
     asked: Blocks | None
-    fewest: int | None
+    fewest: Cluster | None
 
     def result(self) -> CalendarResult:
         calendar, server = self.study.calendar, self.study.calendar.server
@@ -475,7 +474,7 @@ class _Answer(Immutable):
         jobs = tuple(self.job(one) for one in self.study.jobs)
         hours = self.hours(sum(bins))
         used = math.fsum(sum(hour.used.values()) for hour in hours)
-        start_s = calendar.start_s
+        start_s, alone = calendar.start_s, _fewest_for_services(self.study)
         return CalendarResult(
             schema_version=SCHEMA_VERSION,
             server=server.name,
@@ -483,10 +482,11 @@ class _Answer(Immutable):
             gpus=sum(bins),
             servers=len(bins),
             gpus_per_server=self.study.node,
-            asked_servers=None if self.asked is None else len(self.asked),
-            fewest_servers=self.fewest,
-            fewest_for_services=_fewest_for_services(self.study),
-            tried_servers=MOST_SERVERS,
+            by_server=not server.bare,
+            asked_gpus=None if self.asked is None else sum(self.asked),
+            fewest_gpus=None if self.fewest is None else self.fewest.gpus,
+            fewest_gpus_for_services=None if alone is None else sum(alone),
+            tried_gpus=sum(self.study.tried[-1]),
             starts=f"{WEEKDAYS[int(start_s // DAY_S)]} {clock(start_s)}",
             days=self.days,
             confidence=self.study.confidence or DEFAULT_CONFIDENCE,
@@ -558,6 +558,8 @@ class _Answer(Immutable):
         probability, certainty = self.chance(one)
         gpu_hours = sum(each.gpus * (each.end_s - each.start_s) for each in played.sessions) / HOUR_S
         most = max((each.gpus for each in played.sessions), default=None)
+        given = entry.scenario.values.limits
+        unjudged = (name for name in given.__struct_fields__ if getattr(given, name) is not None and name not in JUDGED)
         return CalendarJob(
             name=name,
             priority=PRIORITIES[entry.priority],
@@ -574,6 +576,7 @@ class _Answer(Immutable):
             ok=ok,
             probability=probability,
             certainty=certainty,
+            unjudged=tuple(unjudged),
             reason="" if ok else self.reason(one),
             lost_s=math.fsum(each.lost_s for each in played.sessions),
             gpu_hours=gpu_hours,
@@ -617,7 +620,7 @@ class _Answer(Immutable):
         """Why a job is not done or too late."""
         name, entry = one.entry.name, one.entry
         if not self.cluster.ways[name]:
-            least = next((way.gpus for way in one.ways(MOST_SERVERS * self.study.node)), None)
+            least = next((way.gpus for way in one.ways(sum(self.study.tried[-1]))), None)
             if least is not None and least > self.cluster.gpus:
                 return f"likely does not fit on {self.cluster.gpus} GPUs; {least} would do"
             asked = entry.max_gpus or self.cluster.gpus

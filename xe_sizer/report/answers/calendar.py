@@ -79,8 +79,17 @@ def _headline(result: CalendarResult) -> str:
 
 
 def _servers(result: CalendarResult) -> str:
-    hardware = clean(result.gpu if result.server.startswith("bare") else result.server)
-    return f"{plural(result.servers, 'server')} ({result.gpus} GPUs, {hardware})"
+    gpus = f"{plural(result.gpus, 'GPU')}, " if result.by_server else ""
+    return f"{_cluster(result, result.gpus)} ({gpus}{_hardware(result)})"
+
+
+def _hardware(result: CalendarResult) -> str:
+    return clean(result.server if result.by_server else result.gpu)
+
+
+def _cluster(result: CalendarResult, gpus: int) -> str:
+    """So many GPUs as servers, or as they are where no server is named."""
+    return plural(gpus // result.gpus_per_server, "server") if result.by_server else plural(gpus, "GPU")
 
 
 def _moment(result: CalendarResult, after_s: float | None) -> str:
@@ -94,8 +103,8 @@ def _reasons(result: CalendarResult) -> Iterator[str]:
     for job in result.jobs:
         if not job.ok:
             yield f"{clean(job.name)}: {_job_words(result, job)}"
-    if not result.ok and result.fewest_servers is None:
-        yield f"no number of servers up to {result.tried_servers} does"
+    if not result.ok and result.fewest_gpus is None:
+        yield f"no number up to {_cluster(result, result.tried_gpus)} does"
 
 
 def _caution(result: CalendarResult) -> str:
@@ -106,7 +115,7 @@ def _caution(result: CalendarResult) -> str:
 
 
 def _points(result: CalendarResult) -> Iterator[Point]:
-    yield Point("Servers", _fewest(result))
+    yield Point("Servers" if result.by_server else "GPUs", _fewest(result))
     for service in result.services:
         yield Point(clean(service.name), _service_words(service), spare=1)
     for job in result.jobs:
@@ -123,20 +132,20 @@ def _points(result: CalendarResult) -> Iterator[Point]:
 
 
 def _fewest(result: CalendarResult) -> str:
-    asked, fewest = result.asked_servers, result.fewest_servers
+    """Whether fewer would do, or more."""
+    asked, fewest, each = result.asked_gpus, result.fewest_gpus, result.gpus_per_server if result.by_server else 1
+    tried = f"none of up to {result.tried_gpus // each}"
     if asked is None:
-        said = "the fewest that do" if fewest else f"none of 1 to {result.tried_servers} does; these miss least"
+        said = "the fewest that do" if fewest else f"{tried} does; on these least is missed"
     elif fewest is None:
-        said = f"none of 1 to {result.tried_servers} would do"
+        said = f"{tried} would do"
     elif fewest == asked:
-        said = "fewer would not do" if asked > 1 else "it does"
-    elif fewest < asked:
-        said = f"{fewest} would do"
+        said = "fewer would not do" if asked > each else "as asked"
     else:
-        said = f"{fewest} would do"
-    alone = result.fewest_for_services
-    more = "" if alone is None else f"; the services alone need {alone}"
-    return f"{result.servers} x {clean(result.server)}: {said}{more}"
+        said = f"{fewest // each} would do"
+    alone = result.fewest_gpus_for_services
+    more = "" if alone is None else f"; the services alone need {alone // each}"
+    return f"{result.gpus // each} x {_hardware(result)}: {said}{more}"
 
 
 def _service_words(service: CalendarService) -> str:
@@ -349,6 +358,8 @@ def _jobs(result: CalendarResult) -> Table:
         for job in result.jobs
     )  # fmt: skip
     note = "lost: starting, reading and saving checkpoints; ranges suppose that all jobs are as early or as late"
+    unjudged = (f"{' and '.join(map(clean, job.unjudged))} of {clean(job.name)}" for job in result.jobs if job.unjudged)
+    note = "; ".join((note, *(f"not judged here: {words}" for words in unjudged)))
     return Table("Jobs", columns, rows, note=note)
 
 
