@@ -36,11 +36,11 @@ KINDS = {
     "sweep": "studies/sweep",
     PURCHASE: "",
 }
-# Three kinds of servers and two of cards that cannot, a deadline, prices of two: what to buy, answered by one command.
+# Three kinds of servers, two of cards that cannot, a deadline, a price of electricity: what to buy, by one command.
 PURCHASE_COMMAND = (
     "plan --model llama-3.1-70b --job sft --stack nemo --samples 100000 --mean-tokens 1000 --epochs 3 --max-hours 24 "
     "--max-gpus 64 --among dell-xe9680-h100 --among dell-xe9680-h200 --among aws-p5.48xlarge --among rtx-4090 "
-    "--among t4 --price dell-xe9680-h200=3.5"
+    "--among t4 --capex-per-server dell-xe9680-h100=290000 --capex-per-server dell-xe9680-h200=340000 --kwh-price 0.18"
 )
 COMMAND = "xe-sizer estimate examples/lora-llama-2-70b.yaml --max-hours 24 --price-per-gpu-hour 2.5 --gpus 16 " * 2
 

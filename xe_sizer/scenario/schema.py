@@ -100,6 +100,8 @@ Confidence = Annotated[
     float,
     Meta(ge=0.5, lt=1, extra={RANGE: "be at least 0.5, where the expected value decides, and less than 1"}),
 ]
+Years = Annotated[float, Meta(gt=0, le=50)]
+Pue = Annotated[float, Meta(ge=1, le=10)]
 DropoutRate = Annotated[float, Meta(ge=0, lt=1)]
 FailureRate = Annotated[float, Meta(ge=0, le=1000)]
 ImageSize = Annotated[
@@ -172,6 +174,12 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
         base, _ = base_of(self.annotation)
         return names_of(base_of(get_args(base)[0])[1]) if get_origin(base) is tuple else ()
 
+    @property
+    def by_name(self) -> bool:
+        """Whether a value may be one number or a number for each name."""
+        _, *others = get_args(self.annotation.__origin__) or (None,)
+        return any(get_origin(one) is dict for one in others)
+
     def lists_numbers(self) -> bool:
         """Whether a value is a list of numbers."""
         base, _ = base_of(self.annotation)
@@ -221,6 +229,9 @@ class LimitsSection(Section, frozen=True):
         judged("Maximum price per million output tokens", "cost_per_million_tokens", wing=SERVING),
     ] = None
     max_gpus: Annotated[Degree | None, judged("Maximum number of GPUs", "gpus")] = None
+    max_kw: Annotated[
+        Positive | None, judged("Maximum power of the servers at load in kW, without cooling", "power_kw")
+    ] = None
     min_headroom_gib: Annotated[
         NotNegative | None, judged("Memory left free per GPU in GiB", "headroom_gib", most=False)
     ] = None
@@ -857,7 +868,7 @@ class EmbeddingSection(Section, frozen=True):
 
 
 class CostSection(Section, frozen=True):
-    """What a GPU costs."""
+    """What hardware costs: rented by the hour, or owned."""
 
     panel: ClassVar = "Limits and prices"
     wing: ClassVar = None
@@ -865,6 +876,32 @@ class CostSection(Section, frozen=True):
     price_per_gpu_hour: Annotated[
         NotNegative | dict[str, NotNegative] | None,
         about("Price of one GPU for one hour; in a file also a price for each name of a GPU or server"),
+    ] = None
+    capex_per_server: Annotated[
+        Positive | dict[str, Positive] | None,
+        about("What a server costs to buy, or NAME=X of one kind, repeatable; --years and more: docs/money.md"),
+    ] = None
+    years: Annotated[
+        Years | None, about("Years for which servers that are owned are used; default: 5", in_help=False)
+    ] = None
+    utilisation: Annotated[
+        Fraction | None,
+        about("Share of their hours that owned servers have work; default: 0.8, of a service 1", in_help=False),
+    ] = None
+    kwh_price: Annotated[NotNegative | None, about("Price of electricity per kWh")] = None
+    pue: Annotated[
+        Pue | None, about("Power of the data centre over that of its servers; default: 1.54", in_help=False)
+    ] = None
+    staff_share: Annotated[
+        Share | None,
+        about("Staff and space on top, as a share of capital and electricity; default: none", in_help=False),
+    ] = None
+    api_price_per_million: Annotated[
+        Annotated[tuple[Positive, ...], Meta(min_length=1, max_length=2)] | None,
+        about(
+            "Price of an API per million input and output tokens, e.g. 0.25,2, to compare with; one number: of both",
+            wing=SERVING,
+        ),
     ] = None
     currency: Annotated[Currency | None, about("Currency of prices, e.g. USD", option=None)] = None
 

@@ -37,6 +37,7 @@ from xe_sizer.report.format import (
     count,
     duration,
     duration_range,
+    electricity_words,
     fit_doubt,
     gib,
     layout_words,
@@ -45,6 +46,7 @@ from xe_sizer.report.format import (
     number,
     offer_cells,
     offer_words,
+    part_words,
     percent,
     plural,
     price_words,
@@ -55,7 +57,7 @@ from xe_sizer.report.picture import Axis, Bar, Bars, Chart, Mark
 from xe_sizer.report.picture import Point as PicturePoint
 from xe_sizer.report.text_charts import chart
 from xe_sizer.report.verdict import job_words, words_of
-from xe_sizer.result.common import GIVEN_PRICE, LIKELY, SURE
+from xe_sizer.result.common import ELECTRICITY, GIVEN_PRICE, LIKELY, SURE, USERS_OWN
 from xe_sizer.result.studies import BY_BATCH, BY_LAYOUT, Candidate, PlanResult
 from xe_sizer.result.training import Layout
 from xe_sizer.units import BARE_SERVER, HOUR_S, WATT_PER_KW
@@ -85,7 +87,7 @@ def hardware_name(candidate: Candidate) -> str:
 
 def cheapest_words(result: PlanResult) -> str:
     """Of which plans the cheapest is, where not all prices are known and compare; else empty."""
-    kinds = {one.hourly_price.kind for one in result.candidates if one.hourly_price is not None} - {GIVEN_PRICE}
+    kinds = {one.hourly_price.kind for one in result.candidates if one.hourly_price is not None} - USERS_OWN
     cheapest = None if result.answers.cheapest is None else result.candidates[result.answers.cheapest].hourly_price
     if len(kinds) > 1 and cheapest is not None:
         return f"of those priced {clean(cheapest.kind or 'alike')}"
@@ -293,9 +295,12 @@ def _premises_point(result: PlanResult) -> Iterator[Point]:
 def _cost_words(one: Candidate) -> Iterator[str]:
     if one.price is not None:
         yield money(one.price, one.currency)
+        yield from part_words(one.cost_parts)
     yield f"{number(one.gpu_hours)} GPU-hours"
     if one.energy_kwh is not None:
         yield f"{number(one.energy_kwh)} kWh"
+    if said := electricity_words(one.electricity, one.currency, one.cost_parts, one.price is not None):
+        yield said
     yield from price_words(one.hourly_price)
 
 
@@ -521,6 +526,7 @@ LEAST = {
     "time": "the shortest time",
     "energy": "the lowest energy",
 }
+TO_BUY = "to buy"  # a column: what the servers cost that are bought
 FITS = "probability of fit"  # a column: how likely memory suffices
 WRITERS = {f"rollout_{name}": name for name in ("gpus", "replicas", "tp", "pp", "ep")}  # columns of a CSV file
 NO_DOUBT = 0.99  # probability from which memory takes nothing from another one
@@ -636,6 +642,7 @@ def _columns(result: PlanResult) -> tuple[Column, ...]:
     kinds = len({hardware_name(candidate) for candidate in result.candidates}) > 1
     servers = all(not candidate.server.startswith(BARE_SERVER) for candidate in result.candidates)
     price = any(candidate.price is not None for candidate in result.candidates)
+    power = any(candidate.electricity is not None for candidate in result.candidates)
     return (
         *((Column("hardware"),) if kinds else ()),
         *((Column("servers", True, spare=4),) if servers else ()),
@@ -644,6 +651,7 @@ def _columns(result: PlanResult) -> tuple[Column, ...]:
         Column(RANGE, True),
         Column("GPU-hours", True, spare=2 if price else 1),
         *((Column("price", True),) if price else ()),
+        *((Column(ELECTRICITY, True, spare=2),) if power else ()),
         Column("GiB used", True, spare=5),
         Column(FITS, True, spare=6),
         Column("bound by", spare=3),
@@ -660,6 +668,7 @@ def _cells(candidate: Candidate, columns: Sequence[Column]) -> tuple[str, ...]:
 def _figures(candidate: Candidate) -> dict[str, str]:
     """What tables have of a plan, by the names of their columns."""
     chance, offer = candidate.fit_probability, candidate.hourly_price
+    own = None if offer is None else offer.own
     return {
         "hardware": hardware_name(candidate),
         "servers": count(candidate.nodes),
@@ -668,8 +677,10 @@ def _figures(candidate: Candidate) -> dict[str, str]:
         RANGE: duration_range(candidate.total_s),
         "GPU-hours": number(candidate.gpu_hours),
         "price": money(candidate.price, candidate.currency),
+        ELECTRICITY: money(candidate.electricity, candidate.currency),
         "price is": NOT_A_NUMBER if offer is None else "as given" if offer.kind == GIVEN_PRICE else clean(offer.kind),
         "dated": NOT_A_NUMBER if offer is None or offer.date is None else clean(offer.date),
+        TO_BUY: money(own.capex * candidate.nodes, candidate.currency) if own is not None else NOT_A_NUMBER,
         "kW": NOT_A_NUMBER if candidate.power_w is None else number(candidate.power_w / WATT_PER_KW),
         "GiB used": gib(candidate.peak_bytes),
         FITS: NOT_A_NUMBER if chance is None else probability_words(chance),
@@ -697,6 +708,8 @@ def _kinds(result: PlanResult) -> Iterator[Table]:
         Column("GPU-hours", True, spare=3),
         *((Column("price", True), Column("price is", spare=2)) if offers else ()),
         *((Column("dated", True, spare=2),) if dated else ()),
+        *((Column(TO_BUY, True, spare=2),) if any(offer.own for offer in offers) else ()),
+        *((Column(ELECTRICITY, True, spare=2),) if any(one.electricity is not None for one in plans) else ()),
         Column("kW", True),
         Column("fits", True),
         Column("outcome", least=12),
@@ -709,6 +722,8 @@ def _kinds(result: PlanResult) -> Iterator[Table]:
         f"fits: probability that memory suffices, at least {_sure_words(result)} where any plan has it; "
         "kW: of these servers at load"
     )
+    if any(one.electricity is not None for one in plans):
+        note += "; electricity: of the job, in the price where there is one"
     yield Table("Kinds of hardware", columns, rows, note=note)
 
 
@@ -813,7 +828,7 @@ def rows(result: PlanResult, options: Options) -> Iterator[tuple[object, ...]]:
     reason : why a kind has no plan, or which limits its best one misses
     """
     sizes = Layout.__struct_fields__
-    apart = ("layout", "total_s", "command", "pools", "hourly_price")
+    apart = ("layout", "total_s", "command", "pools", "hourly_price", "cost_parts")
     names = [name for name in Candidate.__struct_fields__ if name not in apart]
     head = (*names, *offer_cells(None), "total_low_s", "total_s", "total_high_s", *sizes, *WRITERS)
     kinds = {kind.candidate: kind for kind in result.kinds}
