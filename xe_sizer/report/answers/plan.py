@@ -26,6 +26,8 @@ from xe_sizer.report.document import (
     Picture,
     Point,
     Remark,
+    Step,
+    Steps,
     Summary,
     Table,
     judgement,
@@ -67,7 +69,7 @@ if TYPE_CHECKING:
 
     from xe_sizer.report.document import Block, Figure, Options
     from xe_sizer.result.common import Verdict
-    from xe_sizer.result.studies import Answers, Kind
+    from xe_sizer.result.studies import Answers, Kind, Way
 
 # Hardware and layouts in a few words.
 
@@ -251,6 +253,7 @@ def plan_points(result: PlanResult) -> Iterator[Point]:
     yield from limits_points(result.verdict, chosen.currency)
     yield from _kinds_points(result)
     yield from _others(result, chosen)
+    yield from _change(result, chosen)
     yield from _search(result)
     yield from _premises_point(result)
     yield Point("Next", "the full estimate of this plan", command=chosen.command, spare=6)
@@ -313,6 +316,22 @@ def _kinds_points(result: PlanResult) -> Iterator[Point]:
     more = len(others) - MOST_OTHERS
     told = [*others[:MOST_OTHERS], *([f"{plural(more, 'more kind')} of hardware"] if more > 0 else [])]
     yield Point("Others", "; ".join(told), spare=1)
+
+
+def _change(result: PlanResult, chosen: Candidate) -> Iterator[Point]:
+    """The other way to run the job that saves most; the plan itself keeps what is asked."""
+    for way in result.ways[:1]:
+        yield Point("Change", f"{clean(way.change)}: {way_words(way, chosen)}", command=clean(way.command), spare=2)
+
+
+def way_words(way: Way, chosen: Candidate) -> str:
+    """What the best plan of another way to run the job comes to."""
+    one = way.candidate
+    gain = f"{100 * (way.time_ratio - 1):+.0f} % time on as many GPUs"
+    if one.gpus == chosen.gpus and one.server == chosen.server:
+        return f"{duration(one.total_s.expected)} instead of {duration(chosen.total_s.expected)} ({gain})"
+    missed = "" if one.meets_limits else ", misses limits"
+    return f"{bought_words(one)} in {duration(one.total_s.expected)}{missed} ({gain})"
 
 
 def why_words(result: PlanResult) -> str:
@@ -542,6 +561,10 @@ def document(result: PlanResult, options: Options) -> Document:
     if result.candidates:
         blocks += [*_kinds(result), _answers(result), _candidates(result)]
         blocks += pictures(result, _figure(result, options.width))
+    if result.answers.chosen is not None and result.ways[1:]:
+        chosen = result.candidates[result.answers.chosen]
+        steps = (Step(clean(way.change), way_words(way, chosen), clean(way.command)) for way in result.ways[1:])
+        blocks.append(Steps("Further changes", tuple(steps)))
     if result.search.rules:
         blocks.append(_rules(result))
     if not result.candidates or not 1 < len(result.kinds) <= SHOWN:  # else the table of kinds has them
