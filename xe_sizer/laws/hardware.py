@@ -374,8 +374,8 @@ def energy_kwh(server: Server, gpu_hours: float, power_share: float = TRAINING_P
 
     Source: definition; the power is that of `node_power_w`.
     """
-    node_w = node_power_w(server, power_share)
-    return None if node_w is None else gpu_hours * HOUR_S * node_w / server.accelerators / KWH_J
+    power_w = node_power_w(server, power_share)
+    return None if power_w is None else gpu_hours * HOUR_S * power_w / server.accelerators / KWH_J
 
 
 def energy_words(server: Server, power_share: float = TRAINING_POWER_SHARE) -> str:
@@ -394,11 +394,11 @@ def energy_words(server: Server, power_share: float = TRAINING_POWER_SHARE) -> s
 
     Source: the terms of `node_power_w`.
     """
-    node_w, tdp_w = node_power_w(server, power_share), server.accelerator.tdp_w
-    if node_w is None or tdp_w is None:
+    power_w, tdp_w = node_power_w(server, power_share), server.accelerator.tdp_w
+    if power_w is None or tdp_w is None:
         return ""
     rest, count = rest_of_node(server), server.accelerators
     gpus = f"{count} GPUs" if count > 1 else "1 GPU"
     drawn, beside = (count * tdp_w * share / WATT_PER_KW for share in (power_share, rest.share))
     parts = f"{gpus} at {100.0 * power_share:.0f} % of design power ({drawn:.3g} kW)"
-    return f"{node_w / WATT_PER_KW:.3g} kW a server: {parts}, {beside:.3g} kW for the rest of it, {rest.basis}"
+    return f"{power_w / WATT_PER_KW:.3g} kW a server: {parts}, {beside:.3g} kW for the rest of it, {rest.basis}"

@@ -56,8 +56,13 @@ def other_split(sized: ReinforcementEstimate, _: Registry) -> Iterator[Change]:
 
 def at_the_same_time(sized: ReinforcementEstimate, _: Registry) -> Iterator[Change]:
     """Answers of the next iteration while this one is learnt from."""
-    one, settings = sized.iteration, sized.reinforcement.settings
-    if one.colocated or settings.staleness or not settings.defaults.asynchronous:
+    return iter(()) if sized.iteration.colocated else asynchronous(sized)
+
+
+def asynchronous(sized: ReinforcementEstimate) -> Iterator[Change]:
+    """The same, whether or not answers are written on GPUs of their own now."""
+    settings = sized.reinforcement.settings
+    if settings.staleness or not settings.defaults.asynchronous:
         return
     words = "answers are written while the trainer learns from those before, one iteration older than the weights"
     yield Change(words, {"rollout.asynchronous": True}, SHARING + 1)
@@ -177,6 +182,13 @@ MENDING = (
 """What brings memory down."""
 FOR_LIMITS = (*FASTER, Remedy(QUALITY, no_reference), Remedy(ANSWERS, shorter_answers), Remedy(HARDWARE, more_gpus))
 """What brings time and price down."""
+
+
+def ways(sized: ReinforcementEstimate, registry: Registry) -> Iterator[Change]:
+    """Other ways to run the job on the same GPUs that no search tries by itself: `plan` searches each of them."""
+    yield from asynchronous(sized)
+    for remedy in (engine_of_its_own, deeper_sleep, interrupted_answers, narrow_weights):
+        yield from remedy(sized, registry)
 
 
 # The choice of remedies.

@@ -119,6 +119,18 @@ class Kind(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
+class Way(msgspec.Struct, frozen=True):
+    """Another way to run the job that is faster on as many GPUs: what to change, and the plan with it.
+
+    time_ratio : over the chosen plan, on as many GPUs; command : the plan with the change
+    """
+
+    change: str
+    candidate: Candidate
+    time_ratio: float
+    command: str
+
+
 class Answers(msgspec.Struct, frozen=True):
     """Places in `candidates`: the fewest GPUs that fit, the fastest, the cheapest; `chosen` is the plan.
 
@@ -140,6 +152,8 @@ class Answers(msgspec.Struct, frozen=True):
 class PlanResult(Answer, frozen=True, kw_only=True):
     """The best layout on every number of every kind of GPU, and which of them is the plan.
 
+    ways : of running the job otherwise on the hardware of the chosen plan, the fastest first; they change what a step
+    reads, what is learnt or what runs beside the job, so that the plan is made without them
     kinds : of hardware, the one of the chosen plan first, then by the objective, then those without a plan
     basis : the published runs behind the range of the chosen plan
     """
@@ -157,6 +171,7 @@ class PlanResult(Answer, frozen=True, kw_only=True):
     left_out: tuple[LeftOut, ...] = ()
     warnings: tuple[str, ...] = ()
     kinds: tuple[Kind, ...] = ()
+    ways: tuple[Way, ...] = ()
     basis: Basis | None = None
 
     @property

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from xe_sizer.result.common import Advice, Verdict
     from xe_sizer.result.serving import ServeResult
     from xe_sizer.result.training import Result
+    from xe_sizer.scenario.read import Change
     from xe_sizer.scenario.scenario import Scenario
     from xe_sizer.serving.estimate import ServingEstimate
     from xe_sizer.training.estimate import TrainingEstimate
@@ -84,10 +85,15 @@ class Wing(Immutable, Generic[E, R]):
 
 
 class JobWing(Wing[Any, "Result"]):
-    """What answers jobs that train. candidates : the best on every number of GPUs, what `plan` chooses from"""
+    """What answers jobs that train.
+
+    candidates : the best on every number of GPUs, what `plan` chooses from
+    ways : changes of how the job is run that advice proposes beside the layout
+    """
 
     size: Callable[[Any], TrainingEstimate]
     candidates: Search
+    ways: Callable[[Any, Registry], Iterable[Change]]
 
 
 def job_wing(scenario: Scenario) -> JobWing:
@@ -101,7 +107,7 @@ def job_wing(scenario: Scenario) -> JobWing:
 
 @cache
 def _training() -> JobWing:
-    from xe_sizer.training.advice import advise, settle
+    from xe_sizer.training.advice import advise, settle, ways
     from xe_sizer.training.resolve import resolve, resolve_without_serving
     from xe_sizer.training.search import candidates, size, size_all
     from xe_sizer.training.summary import summarise, with_operators
@@ -113,6 +119,7 @@ def _training() -> JobWing:
         size=size,
         size_all=size_all,
         candidates=candidates,
+        ways=ways,
         summarise=summarise,
         with_operators=with_operators,
         advise=advise,
@@ -123,7 +130,7 @@ def _training() -> JobWing:
 
 @cache
 def _reinforcement() -> JobWing:
-    from xe_sizer.reinforcement.advice import advise, settle
+    from xe_sizer.reinforcement.advice import advise, settle, ways
     from xe_sizer.reinforcement.resolve import resolve
     from xe_sizer.reinforcement.search import candidates, size
     from xe_sizer.reinforcement.summary import summarise
@@ -136,6 +143,7 @@ def _reinforcement() -> JobWing:
         size=size,
         size_all=_one_by_one(size),
         candidates=candidates,
+        ways=ways,
         summarise=summarise,
         with_operators=with_operators,
         advise=advise,

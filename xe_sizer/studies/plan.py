@@ -38,12 +38,13 @@ from xe_sizer.result.studies import (
     Numbers,
     PlanResult,
     Skipped,
+    Way,
 )
 from xe_sizer.result.studies import Search as Searched
 from xe_sizer.scenario.limits import memory_doubt, missed, verdict_of
 from xe_sizer.scenario.options import OPTION_OF
 from xe_sizer.scenario.provenance import joining_assumptions
-from xe_sizer.scenario.read import command
+from xe_sizer.scenario.read import changed, command
 from xe_sizer.studies.estimate import job_wing
 from xe_sizer.studies.hardware import hardware_name, on_each, one_price
 from xe_sizer.training.layout import WORDS
@@ -248,6 +249,7 @@ def _name(sized: TrainingEstimate) -> str:
     return hardware_name(sized.resolved.job.server)
 
 
+WORTH_SAYING = 0.05  # chosen: another way to run the job is told from this share of the time on
 MOST_NAMED = 3  # kinds of hardware, or numbers of GPUs, that a warning names
 DEGREES = ("tp", "cp", "pp", "dp")  # what the number of GPUs is the product of
 PLAIN = ("tp", "pp", "vpp", "cp", "ep", "dp", "zero")
@@ -260,9 +262,10 @@ def plan(
     objective: str | None = None,
     explain: bool = False,
     progress: Progress | None = None,
+    details: bool = True,
 ) -> PlanResult:
     """Search every layout on every number of every kind of GPU, and say what is best."""
-    return plan_and_estimate(scenario, registry, hardware, objective, explain, progress)[0]
+    return plan_and_estimate(scenario, registry, hardware, objective, explain, progress, details)[0]
 
 
 def plan_and_estimate(
@@ -272,12 +275,14 @@ def plan_and_estimate(
     objective: str | None = None,
     explain: bool = False,
     progress: Progress | None = None,
+    details: bool = True,
 ) -> tuple[PlanResult, Callable[[], Result] | None]:
     """The same, and what makes the estimate of the plan that is chosen; None where there is none.
 
     hardware : keys (`gpu` or `server`) that name each kind, {} for the scenario's own
     objective : one of OBJECTIVES, which orders the candidates; the scenario's, else the usual one where none is named
     explain : count what each rule of the space removed
+    details : search other ways to run the job too, which advice proposes
 
     Raises
     ------
@@ -294,7 +299,9 @@ def plan_and_estimate(
         rules=rules,
         numbers=tuple(map(_numbers, found)),
     )
-    return _results(found, search, left_out, objective or usual_objective(scenario), registry)
+    ranked = _ranked(found, objective or usual_objective(scenario))
+    ways = tuple(_ways(ranked, registry)) if details and search.complete else ()
+    return _results(found, ranked, ways, search, left_out, registry)
 
 
 def _searched(
@@ -330,12 +337,47 @@ def _rules(found: Sequence[Candidates]) -> tuple[Rule, ...]:
     return tuple(replace(same[0], removed=sum(rule.removed for rule in same)) for same in zip(*kinds, strict=True))
 
 
-def _results(
-    found: Sequence[Candidates], search: Searched, left_out: tuple[LeftOut, ...], objective: str, registry: Registry
-) -> tuple[PlanResult, Callable[[], Result] | None]:
+def _ranked(found: Sequence[Candidates], objective: str) -> Ranking:
+    """All candidates, the best first."""
     ranking = Ranking(tuple(one for kind in found for one in kind.sized), objective)
-    sized = tuple(ranking.sized[place] for place in ranking.order)
-    ranked = Ranking(sized, objective)  # the same, best first
+    return Ranking(tuple(ranking.sized[place] for place in ranking.order), objective)
+
+
+def _ways(ranking: Ranking, registry: Registry) -> Iterator[Way]:
+    """Other ways to run the job on the hardware of the chosen plan that take less time there, the fastest first."""
+    place = ranking.answers.chosen
+    if place is None:
+        return
+    chosen = ranking.sized[place]
+    scenario, found = chosen.resolved.scenario, list[Way]()
+    for change in job_wing(scenario).ways(chosen, registry):
+        try:
+            asked = changed(scenario, change.values)
+            searched = job_wing(asked).candidates(job_wing(asked).resolve(asked, registry))
+        except InputError:  # what the user gave rules the change out
+            continue
+        if not searched.complete:
+            break
+        same = [one.total_s for one in searched.sized if one.gpus == chosen.gpus]
+        ratio = min(same, default=math.inf) / chosen.total_s
+        if ratio > 1.0 - WORTH_SAYING:
+            continue
+        under = _ranked([searched], ranking.objective)
+        best = under.sized[under.answers.chosen or 0]
+        call = command(scenario, change.values, registry.user_folders, "plan")
+        found.append(Way(change.words, _candidate(best, False, registry), ratio, call))
+    yield from sorted(found, key=lambda way: way.time_ratio)
+
+
+def _results(
+    found: Sequence[Candidates],
+    ranked: Ranking,
+    ways: tuple[Way, ...],
+    search: Searched,
+    left_out: tuple[LeftOut, ...],
+    registry: Registry,
+) -> tuple[PlanResult, Callable[[], Result] | None]:
+    sized, objective = ranked.sized, ranked.objective
     listed = tuple(_candidate(one, best, registry) for one, best in zip(sized, ranked.pareto, strict=True))
     answers = ranked.answers
     chosen = None if answers.chosen is None else sized[answers.chosen]
@@ -353,6 +395,7 @@ def _results(
         command=command(resolved.scenario, {}, registry.user_folders),
         left_out=left_out,
         kinds=_kinds(found, ranked, left_out),
+        ways=ways,
         warnings=(
             *_untried(found),
             *_prices(found, ranked),

@@ -90,7 +90,7 @@ def answer(cell: Cell) -> SweepRow:
     registry = Registry(tuple(map(Path, cell.folders)))
     try:
         scenario = read_scenario(Path(cell.scenario) if cell.scenario else None, cell.flags, cell.environment)
-        result = plan(scenario, registry, objective=cell.objective)
+        result = plan(scenario, registry, objective=cell.objective, details=False)
     except InputError as error:
         reason = "; ".join(problem.message for problem in error.problems)
         return SweepRow(scenario=cell.scenario, values=dict(cell.values), ok=False, reason=reason)

@@ -512,6 +512,13 @@ def advise(estimate: TrainingEstimate, registry: Registry, most: int = MOST_ADVI
     return advice_of(trials, options, "estimate", lambda option: effect(estimate, option))
 
 
+def ways(estimate: TrainingEstimate, registry: Registry) -> Iterator[Change]:
+    """Other ways to run the job on the same GPUs that advice proposes and that are no layout: `plan` searches each."""
+    for remedy in (packed_samples, reference_elsewhere, better_checkpoints):
+        for change in remedy(estimate, registry):
+            yield with_the_same_data(estimate, with_the_same_batch(estimate, change), registry)
+
+
 LENGTHS = 8  # parts of the sequence length, the most of which that fits is looked for
 SHOWN_AFTER = 2  # optimizer steps: the first makes the states of the optimizer, the second runs beside them
 

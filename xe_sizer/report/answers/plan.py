@@ -26,6 +26,8 @@ from xe_sizer.report.document import (
     Picture,
     Point,
     Remark,
+    Step,
+    Steps,
     Summary,
     Table,
     judgement,
@@ -67,7 +69,7 @@ if TYPE_CHECKING:
 
     from xe_sizer.report.document import Block, Figure, Options
     from xe_sizer.result.common import Verdict
-    from xe_sizer.result.studies import Answers, Kind
+    from xe_sizer.result.studies import Answers, Kind, Way
 
 # Hardware and layouts in a few words.
 
@@ -251,6 +253,7 @@ def plan_points(result: PlanResult) -> Iterator[Point]:
     yield from limits_points(result.verdict, chosen.currency)
     yield from _kinds_points(result)
     yield from _others(result, chosen)
+    yield from _change(result, chosen)
     yield from _search(result)
     yield from _premises_point(result)
     yield Point("Next", "the full estimate of this plan", command=chosen.command, spare=6)
@@ -313,6 +316,22 @@ def _kinds_points(result: PlanResult) -> Iterator[Point]:
     more = len(others) - MOST_OTHERS
     told = [*others[:MOST_OTHERS], *([f"{plural(more, 'more kind')} of hardware"] if more > 0 else [])]
     yield Point("Others", "; ".join(told), spare=1)
+
+
+def _change(result: PlanResult, chosen: Candidate) -> Iterator[Point]:
+    """The other way to run the job that saves most; the plan itself keeps what is asked."""
+    for way in result.ways[:1]:
+        yield Point("Change", f"{clean(way.change)}: {way_words(way, chosen)}", command=clean(way.command), spare=2)
+
+
+def way_words(way: Way, chosen: Candidate) -> str:
+    """What the best plan of another way to run the job comes to."""
+    one = way.candidate
+    gain = f"{100 * (way.time_ratio - 1):+.0f} % time on as many GPUs"
+    if one.gpus == chosen.gpus and one.server == chosen.server:
+        return f"{duration(one.total_s.expected)} instead of {duration(chosen.total_s.expected)} ({gain})"
+    missed = "" if one.meets_limits else ", misses limits"
+    return f"{bought_words(one)} in {duration(one.total_s.expected)}{missed} ({gain})"
 
 
 def why_words(result: PlanResult) -> str:
@@ -570,6 +589,7 @@ LEAST = {
     "time": "the shortest time",
     "energy": "the lowest energy",
 }
+TO_BUY = "to buy"  # a column: what the servers cost that are bought
 FITS = "probability of fit"  # a column: how likely memory suffices
 WRITERS = {f"rollout_{name}": name for name in ("gpus", "replicas", "tp", "pp", "ep")}  # columns of a CSV file
 NO_DOUBT = 0.99  # probability from which memory takes nothing from another one
@@ -585,6 +605,10 @@ def document(result: PlanResult, options: Options) -> Document:
     if result.candidates:
         blocks += [*_kinds(result), _answers(result), _candidates(result)]
         blocks += pictures(result, _figure(result, options.width))
+    if result.answers.chosen is not None and result.ways[1:]:
+        chosen = result.candidates[result.answers.chosen]
+        steps = (Step(clean(way.change), way_words(way, chosen), clean(way.command)) for way in result.ways[1:])
+        blocks.append(Steps("Further changes", tuple(steps)))
     if result.search.rules:
         blocks.append(_rules(result))
     if not result.candidates or not 1 < len(result.kinds) <= SHOWN:  # else the table of kinds has them
@@ -711,6 +735,7 @@ def _cells(candidate: Candidate, columns: Sequence[Column]) -> tuple[str, ...]:
 def _figures(candidate: Candidate) -> dict[str, str]:
     """What tables have of a plan, by the names of their columns."""
     chance, offer = candidate.fit_probability, candidate.hourly_price
+    own = None if offer is None else offer.own
     return {
         "hardware": hardware_name(candidate),
         "servers": count(candidate.nodes),
@@ -722,6 +747,7 @@ def _figures(candidate: Candidate) -> dict[str, str]:
         ELECTRICITY: money(candidate.electricity, candidate.currency),
         "price is": NOT_A_NUMBER if offer is None else "as given" if offer.kind == GIVEN_PRICE else clean(offer.kind),
         "dated": NOT_A_NUMBER if offer is None or offer.date is None else clean(offer.date),
+        TO_BUY: money(own.capex * candidate.nodes, candidate.currency) if own is not None else NOT_A_NUMBER,
         "kW": NOT_A_NUMBER if candidate.power_w is None else number(candidate.power_w / WATT_PER_KW),
         "GiB used": gib(candidate.peak_bytes),
         FITS: NOT_A_NUMBER if chance is None else probability_words(chance),
@@ -749,6 +775,8 @@ def _kinds(result: PlanResult) -> Iterator[Table]:
         Column("GPU-hours", True, spare=3),
         *((Column("price", True), Column("price is", spare=2)) if offers else ()),
         *((Column("dated", True, spare=2),) if dated else ()),
+        *((Column(TO_BUY, True, spare=2),) if any(offer.own for offer in offers) else ()),
+        *((Column(ELECTRICITY, True, spare=2),) if any(one.electricity is not None for one in plans) else ()),
         Column("kW", True),
         Column("fits", True),
         Column("outcome", least=12),
@@ -761,6 +789,8 @@ def _kinds(result: PlanResult) -> Iterator[Table]:
         f"fits: probability that memory suffices, at least {_sure_words(result)} where any plan has it; "
         "kW: of these servers at load"
     )
+    if any(one.electricity is not None for one in plans):
+        note += "; electricity: of the job, in the price where there is one"
     yield Table("Kinds of hardware", columns, rows, note=note)
 
 
