@@ -387,6 +387,7 @@ def of_service(base: ServingEstimate, registry: Registry) -> Factors:
         ("load", [*_loads(base)]),
         ("prompt length", [*_lengths(base, "input_tokens")]),
         ("answer length", [*_lengths(base, "output_tokens")]),
+        ("turns", [*_turns(base)]),
         ("prefix cache", [*_hits(base)]),
         ("model size", [*_sizes(base, registry)]),
         ("number formats", [*_formats(base, registry)]),
@@ -413,10 +414,19 @@ def _lengths(base: ServingEstimate, key: str) -> Iterator[Step]:
         yield Step(f"{words} as long", {f"serve.{key}": max(mean * factor, 1.0)})
 
 
+def _turns(base: ServingEstimate) -> Iterator[Step]:
+    """Half and twice the turns of a session, and what lies between two of them."""
+    turns = base.resolved.turns
+    if turns is not None:
+        for words, factor in BOTH_WAYS:
+            yield Step(f"{words} the turns", {"serve.turns": max(round(turns.turns * factor), 1)})
+            yield Step(f"{words} the time between turns", {"serve.tool_seconds": turns.gap_s * factor})
+
+
 def _hits(base: ServingEstimate) -> Iterator[Step]:
     """Nothing, half and most of the prompts found in the prefix cache, where it is not computed."""
     serve = base.resolved.values.serve
-    if serve.kv_host_gib is None:
+    if serve.kv_host_gib is None and base.resolved.turns is None:
         now = serve.prefix_hit_share or 0.0
         for share in (each for each in (0.0, 0.5, 0.9) if each != now):
             yield Step(f"{share:.0%} of prompts found".replace("%", " %"), {"serve.prefix_hit_share": share})
