@@ -41,6 +41,15 @@ def test_a_prompt_is_all_that_was_said_before_and_what_is_new() -> None:
     assert (gone.prefix_hit_share, gone.new_inputs) == (0.0, 3200.0)
 
 
+def test_prompts_are_those_of_a_published_benchmark() -> None:
+    """SGLang's, 512 new and 64 answered tokens: cache hit rates of rounds 1 to 4 with room for all (pull request 27010).
+
+    Its clients send text, of which the last answer is not found.
+    """
+    prompts = Turns(first=512.0, added=512.0, answer=64.0, spread=0.0, turns=5, gap_s=1.0).prompts
+    assert (prompts[:-1] / prompts[1:]).tolist() == pytest.approx([0.470588, 0.653846, 0.742857, 0.795455], abs=1e-6)
+
+
 # How long the cache keeps what nobody uses.
 
 
