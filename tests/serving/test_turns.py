@@ -42,7 +42,7 @@ def test_a_prompt_is_all_that_was_said_before_and_what_is_new() -> None:
 
 
 def test_prompts_are_those_of_a_published_benchmark() -> None:
-    """SGLang's, 512 new and 64 answered tokens: cache hit rates of rounds 1 to 4 with room for all (pull request 27010).
+    """Of SGLang, 512 new and 64 answered tokens: hit rates of rounds 1 to 4 with room for all (pull request 27010).
 
     Its clients send text, of which the last answer is not found.
     """

@@ -453,9 +453,16 @@ def _other_hardware(base: ServingEstimate, registry: Registry) -> Iterator[Step]
     """The vendor's next slower, faster and larger accelerator, in servers of the same build where one was named."""
     own = base.resolved.job.server
     built = registry.servers_built(own.accelerators, own.scale_up)
-    servers = {one.accelerator.name: one for one in built if one.accelerator.vendor == own.accelerator.vendor}
+    of_maker = sorted(built, key=lambda one: _maker(one) == _maker(own))  # the last of an accelerator is taken
+    servers = {one.accelerator.name: one for one in of_maker if one.accelerator.vendor == own.accelerator.vendor}
     for name in _neighbours(own.accelerator, servers):
-        yield Step(name, {"gpu": name} if own.bare else {"server": servers[name].name})
+        server = servers[name].name
+        yield Step(name, {"gpu": name}) if own.bare else Step(server, {"server": server})
+
+
+def _maker(server: Server) -> str:
+    """Who sells it, by the first word of its name."""
+    return server.name.split("-", maxsplit=1)[0]
 
 
 def _placements(base: ServingEstimate) -> Iterator[Step]:
