@@ -116,7 +116,7 @@ GROUPS = (
     Group(
         "Queueing",
         "Latencies of requests that arrive at random, or from a fixed number of clients.",
-        ("serving.queueing", "serving.disaggregation", "serving.search", "serving.summary"),
+        ("serving.queueing", "serving.disaggregation", "serving.sessions", "serving.search", "serving.summary"),
     ),
     Group(
         "Tests",

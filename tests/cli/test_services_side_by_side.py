@@ -197,3 +197,50 @@ def test_a_job_stays_a_job(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     job = ("--model", "llama-3.1-8b", "--gpu", "h100-sxm-80gb", "--gpus", "8", "--job", "lora")
     assert "candidates" in ask(cli, "plan", *job)
     assert "candidates" in ask(cli, "plan", *job[:-2])
+
+
+# Sessions of several turns.
+
+AGENT = (
+    "--model",
+    "llama-3.1-70b",
+    *ON_H100,
+    "--request-rate",
+    "4",
+    "--input-tokens",
+    "2000",
+    "--output-tokens",
+    "300",
+)
+GROWING = (*AGENT, "--turns", "10", "--turn-tokens", "500", "--tool-seconds")
+
+
+def test_turns_are_told_by_their_prompts_and_first_tokens(cli: Cli) -> None:
+    ran = cli("serve", *GROWING, "60", "--gpus", "8", "--tp", "8")
+    assert ran.code == 0
+    assert "Sessions by turn" in ran.out
+    assert "10 turns, " in ran.out
+    found = ask(cli, "serve", *GROWING, "60", "--gpus", "8", "--tp", "8")["session_turns"]
+    assert [turn["prompt_tokens"] for turn in found["by_turn"]] == [2000, 5200, 9200]
+    assert 0 < found["found_share"] < found["history_share"]
+
+
+def test_turns_go_with_host_memory_under_any_load(cli: Cli) -> None:
+    for load in (("--request-rate", "4"), ("--concurrency", "30"), ("--users", "300")):
+        words = (*AGENT[:4], *load, *AGENT[6:], "--turns", "10", "--kv-host-gib", "500", "--gpus", "8")
+        assert ask(cli, "serve", *words)["session_cache"]["host_gib"] == 500
+
+
+def test_a_tool_that_takes_longer_is_a_factor(cli: Cli) -> None:
+    factors = {one["name"]: one["effects"] for one in ask(cli, "sensitivity", *GROWING, "20")["factors"]}
+    assert {each["step"] for each in factors["turns"]} >= {"twice the turns", "half the turns"}
+    assert "prefix cache" not in factors
+
+
+def test_turns_that_say_nothing_are_refused(cli: Cli) -> None:
+    ran = cli("serve", *AGENT, "--tool-seconds", "5")
+    assert (ran.code, "'tool_seconds' needs 'turns'" in ran.err) == (2, True)
+    ran = cli("serve", *AGENT, "--turn", "5")
+    assert (ran.code, "--turns" in ran.err) == (2, True)
+    ran = cli("serve", *AGENT, "--turns", "0")
+    assert (ran.code, "Traceback" in ran.err) == (2, False)

@@ -65,7 +65,8 @@ _ELSEWHERE = (
     *(f"serve.{name}" for name in (
         "request_rate", "concurrency", "users", "think_time_s", "batch", "requests", "arrivals", "trace",
         "input_tokens", "output_tokens", "input_spread", "output_spread", "longest_input_tokens",
-        "longest_output_tokens", "images", "image_size", "prefix_hit_share",
+        "longest_output_tokens", "images", "image_size", "prefix_hit_share", "turns",
+        "turn_tokens", "tool_seconds",
         "fit", "acceptance_rate", "draft_cost", "objective", "hourly_load", "replica_start_s", "percentile",
         "spare_replicas", "scheme",
     )),

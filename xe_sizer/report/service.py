@@ -241,14 +241,53 @@ def fit_words(found: Fit | None) -> str:
     return f"{found.tokens:,} tokens" if found.question == "context" else plural(found.sessions, "session")
 
 
+HERE = "on the GPU"
+
+
 def sessions_points(result: ServeResult) -> Iterator[Point]:
     """How many returning users find their cache, and what the others wait longer."""
     found = result.session_cache
+    yield from _turns_point(result)
     if found is None:
         return
-    where = f"{percent(found.hit_gpu)} on the GPU, {percent(found.hit_host)} in host memory"
-    words = f"of users who come back {where}, {percent(found.missed)} compute theirs again"
-    yield Point("Sessions", f"{words} ({duration(found.ttft_missed_s)} to the first token)")
+    host = f", {percent(found.hit_host)} in host memory" if found.host_gib or not result.session_turns else ""
+    where = f"{percent(found.hit_gpu)} on the GPU{host}"
+    who, label = ("later turns", "") if result.session_turns else ("users who come back", "Sessions")
+    words = f"of {who} {where}, {percent(found.missed)} compute theirs again"
+    yield Point(label, f"{words} ({duration(found.ttft_missed_s)} to the first token)")
+
+
+def _turns_point(result: ServeResult) -> Iterator[Point]:
+    """What of the prompts of growing sessions is found, and how soon their first and last turn begin."""
+    found = result.session_turns
+    if found is not None:
+        share = f"{percent(found.found_share)} of prompt tokens in the prefix cache"
+        most = f" (at most {percent(found.history_share)})" if found.history_share - found.found_share >= 0.005 else ""
+        first, last = (duration(turn.ttft_s) for turn in (found.by_turn[0], found.by_turn[-1]))
+        times = f"first token of the first turn {first}, of the last {last}, mean"
+        yield Point("Sessions", f"{plural(found.turns, 'turn')}, {share}{most}; {times}")
+
+
+def turns_table(result: ServeResult) -> Iterator[Table]:
+    """The first, the median and the last turn of a session."""
+    found = result.session_turns
+    if found is None:
+        return
+    rows = tuple(
+        (
+            f"turn {turn.turn}", count(round(turn.prompt_tokens)), count(round(turn.history_tokens)),
+            duration(turn.ttft_s), duration(turn.request_s),
+        )
+        for turn in found.by_turn
+    )  # fmt: skip
+    columns = (
+        Column("of a session"), Column("prompt tokens", True), Column("of them history", True),
+        Column("first token, mean", True), Column("whole request, mean", True),
+    )  # fmt: skip
+    begin = f"{number(found.sessions)} sessions in progress, {number(found.sessions_per_s)} begin per second"
+    kept = f"the GPU keeps what nobody uses for {duration(found.kept_s)}"
+    note = f"{begin}; {kept}, and a turn follows after {duration(found.gap_s)} in the mean"
+    yield Table("Sessions by turn", columns, rows, note=note)
 
 
 def sessions_table(result: ServeResult) -> Iterator[Table]:
@@ -259,17 +298,19 @@ def sessions_table(result: ServeResult) -> Iterator[Table]:
     fetched = f"fetched in {duration(found.fetch_s)}, which {duration(found.recompute_s)} would compute"
     size = f"{number(found.host_gib)} GiB a replica: {fetched}"
     kinds = (
-        ("on the GPU", found.on_gpu, found.hit_gpu, found.ttft_gpu_s, "beside the requests that run"),
+        (HERE, found.on_gpu, found.hit_gpu, found.ttft_gpu_s, "beside the requests that run"),
         ("in host memory", found.in_host, found.hit_host, found.ttft_host_s, size),
         ("gone", None, found.missed, found.ttft_missed_s, "computed again"),
     )
     rows = tuple(
         (place, "" if room is None else count(int(room)), percent(share), duration(ttft_s), note)
         for place, room, share, ttft_s, note in kinds
+        if room is None or place == HERE or found.host_gib or not result.session_turns
     )
     columns = (Column("their cache is"), Column("room for", True), Column("of those that come back", True),
                Column("first token, mean", True), Column("note"))  # fmt: skip
-    note = f"{number(found.sessions)} sessions of a replica wait for their users"
+    waits = "wait for their next turn" if result.session_turns else "wait for their users"
+    note = f"{number(found.sessions)} sessions of a replica {waits}"
     yield Table("Sessions that come back", columns, rows, note=note)
 
 

@@ -94,6 +94,37 @@ class SessionCache(Struct, frozen=True):
     ttft_missed_s: float
 
 
+class Turn(Struct, frozen=True):
+    """One turn of a session: its prompt, of which the history may be found, and the mean times of its answer."""
+
+    turn: int
+    prompt_tokens: float
+    history_tokens: float
+    ttft_s: float
+    request_s: float
+
+
+class SessionTurns(Struct, frozen=True):
+    """Sessions of several turns, each with the whole history as its prompt.
+
+    gap_s : between an answer and the next turn; mean_prompt_tokens : over all turns
+    found_share : of prompt tokens that the prefix cache has; history_share : that it had with room for all
+    sessions : in progress, of all replicas; sessions_per_s : that begin
+    kept_s : how long the GPU keeps what nobody uses
+    by_turn : the first, the median and the last
+    """
+
+    turns: int
+    gap_s: float
+    mean_prompt_tokens: float
+    found_share: float
+    history_share: float
+    sessions: float
+    sessions_per_s: float
+    kept_s: float
+    by_turn: tuple[Turn, ...]
+
+
 class Aggregated(Struct, frozen=True):
     """The same service with prompts and answers on all replicas; latencies are those that limits are compared with."""
 
@@ -526,6 +557,7 @@ class ServeResult(Answer, frozen=True, kw_only=True):
     disaggregation: Disaggregation | None = None
     adapters: Adapters | None = None
     session_cache: SessionCache | None = None
+    session_turns: SessionTurns | None = None
     fit: Fit | None = None
     advice: tuple[Advice, ...] = ()
     cautions: tuple[str, ...] = ()

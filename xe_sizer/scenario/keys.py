@@ -215,6 +215,9 @@ class ServeKeys(TypedDict, total=False):
     concurrency: int | None
     users: int | None
     think_time_s: float | None
+    turns: int | None
+    turn_tokens: float | None
+    tool_seconds: float | None
     batch: int | None
     requests: int | None
     arrivals: str | None

@@ -256,6 +256,9 @@ Spares = Annotated[int, Meta(ge=0, le=1_000)]
 Spread = Annotated[float, Meta(ge=0, le=20)]
 
 
+Turns = Annotated[int, Meta(ge=1, le=1_000)]
+
+
 class ServeSection(Section, frozen=True):
     """What is served: the load, its lengths, number formats and the engine's settings."""
 
@@ -271,6 +274,16 @@ class ServeSection(Section, frozen=True):
     think_time_s: Annotated[
         Positive | None,
         about("Seconds between an answer and the user's next request; default: 30", option="think-time"),
+    ] = None
+    turns: Annotated[
+        Turns | None,
+        about("Turns of a session: each prompt has the whole history, which the prefix cache may still have"),
+    ] = None
+    turn_tokens: Annotated[
+        Positive | None, about("Tokens that a user or a tool adds to the history per turn; default: 256")
+    ] = None
+    tool_seconds: Annotated[
+        NotNegative | None, about("Seconds between an answer and the session's next turn; default: the think time")
     ] = None
     batch: Annotated[
         Degree | None,

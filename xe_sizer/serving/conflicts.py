@@ -18,7 +18,7 @@ from xe_sizer.scenario.conflicts import (
     too_many_stages,
     unknown_precision,
 )
-from xe_sizer.serving.job import DEFAULT_INPUT_TOKENS, DEFAULT_OUTPUT_TOKENS
+from xe_sizer.serving.job import DEFAULT_INPUT_TOKENS, DEFAULT_OUTPUT_TOKENS, DEFAULT_TURN_TOKENS
 from xe_sizer.software.adapter_targets import resolve_targets
 from xe_sizer.software.number_formats import GGUF
 
@@ -88,7 +88,12 @@ def gpus_hold_a_replica(asked: AskedService) -> Found:
 def requests_fit_the_longest(asked: AskedService) -> Found:
     """A longest length that the mean request exceeds."""
     serve, longest = asked.serve, asked.serve.max_model_len
-    mean = (serve.input_tokens or DEFAULT_INPUT_TOKENS) + (serve.output_tokens or DEFAULT_OUTPUT_TOKENS)
+    outputs = serve.output_tokens or DEFAULT_OUTPUT_TOKENS
+    mean = (serve.input_tokens or DEFAULT_INPUT_TOKENS) + outputs
+    grown = mean + ((serve.turns or 1) - 1) * ((serve.turn_tokens or DEFAULT_TURN_TOKENS) + outputs)
+    if longest is not None and mean <= longest < grown:
+        message = f"the last of {serve.turns} turns has {grown:,.0f} tokens, more than max_model_len ({longest:,})"
+        yield "serve.turns", message, "give fewer turns, or fewer tokens per turn"
     if longest is not None and mean > longest:
         message = f"a prompt and its answer have {mean:,.0f} tokens on average, more than max_model_len ({longest:,})"
         yield "serve.max_model_len", message, None
@@ -159,7 +164,11 @@ def host_cache_is_used(asked: AskedService) -> Found:
     serve, key = asked.serve, "serve.kv_host_gib"
     if serve.kv_host_gib is None:
         return
-    if not serve.prefix_hit_share:
+    grows = (serve.turns or 1) > 1
+    if serve.users is None and not grows:
+        hint = "say how many people come back to their session, or how many turns a session has"
+        yield key, "'kv_host_gib' needs 'users' or 'turns'", hint
+    if not serve.prefix_hit_share and not grows:
         hint = "say which share of a prompt stood in the session before, 0.8 for example"
         yield key, "'kv_host_gib' needs 'prefix_hit_share'", hint
     if serve.prefill_replicas is not None:
@@ -176,6 +185,21 @@ def layers_go_to_the_cpu(asked: AskedService, engine: Engine) -> Found:
         yield "serve.cpu_layers", f"{engine.name} computes no layers on the CPU", hint
     elif asked.model is not None and isinstance(layers, int) and layers > asked.model.layers:
         yield "serve.cpu_layers", f"{asked.model.name} has {asked.model.layers} layers", "write auto, or fewer"
+
+
+def turns_are_alone(asked: AskedService) -> Found:
+    """What says again what turns compute, and loads in which no session comes back."""
+    serve = asked.serve
+    if serve.turns is None:
+        return
+    for name in ("prefix_hit_share", "input_spread", "longest_input_tokens") if serve.turns > 1 else ():
+        if getattr(serve, name) is not None and (name != "input_spread" or serve.input_spread):
+            hint = "the history of a session, and what of it is found, follow from turns: leave one of them out"
+            yield f"serve.{name}", f"'turns' and '{name}' are both given", hint
+    for name in ("batch", "requests", "trace", "fit", "prefill_replicas", "images") if serve.turns > 1 else ():
+        if getattr(serve, name):
+            hint = "give a request_rate, concurrency or users, or leave turns out"
+            yield f"serve.{name}", f"'turns' does not go with '{name}'", hint
 
 
 def only_experts_are_narrow(model: ModelShape, scheme: Scheme | None, key: str) -> Found:
@@ -226,7 +250,9 @@ RULES: tuple[Rule, ...] = (
     of_engine(layers_go_to_the_cpu),
     needs("serve.host_memory_gb_per_s", "serve.cpu_layers", "say how many layers, or auto"),
     of_engine(host_cache_is_kept),
-    needs("serve.kv_host_gib", "serve.users", "say how many people come back to their session"),
+    needs("serve.turn_tokens", "serve.turns", "say how many turns a session has"),
+    needs("serve.tool_seconds", "serve.turns", "say how many turns a session has"),
+    turns_are_alone,
     host_cache_is_used,
     of_model(lambda asked, model: only_experts_are_narrow(model, asked.scheme, "serve.weights")),
     needs("serve.adapter_slots", "serve.adapters", "say how many adapters requests ask for"),

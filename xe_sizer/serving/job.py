@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 # Requests.
 
 DEFAULT_INPUT_TOKENS, DEFAULT_OUTPUT_TOKENS = 1024.0, 256.0
+DEFAULT_TURN_TOKENS = 256.0  # that a user or a tool adds, assumed: as many as an answer
 HIGHEST_LOAD = 0.999  # share of the top rate up to which waits are computed; at the top they have no end
 FULL = 0.98  # share of its top rate at which a replica is run where nobody states a load
 TARGET_LOAD = 0.85  # the same where requests come by chance and the user does not say how long they may take

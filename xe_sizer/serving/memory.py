@@ -875,16 +875,6 @@ def _live(held: Holding, cached: Cached) -> dict[str, Array]:
 # Sessions that come back: whose cache stays on the GPU, whose in host memory, and how many find theirs again.
 
 
-class HostCache(Immutable, eq=True):
-    """What is asked: host memory for the cache of one replica, and the share of a prompt that was computed before.
-
-    size_bytes : of one replica [bytes]; seen_share : of the tokens of a prompt, in its session's earlier requests [-]
-    """
-
-    size_bytes: float
-    seen_share: float
-
-
 class Hits(Immutable):
     """Shares of returning sessions that find their cache on the GPU, or in host memory alone [-]."""
 

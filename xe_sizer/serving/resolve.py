@@ -38,6 +38,7 @@ from xe_sizer.serving.conflicts import RULES, AskedService
 from xe_sizer.serving.job import (
     DEFAULT_INPUT_TOKENS,
     DEFAULT_OUTPUT_TOKENS,
+    DEFAULT_TURN_TOKENS,
     HOST_BYTES_PER_S,
     Images,
     ReplicaLayouts,
@@ -46,8 +47,9 @@ from xe_sizer.serving.job import (
     cpu_layers,
     serving_job,
 )
-from xe_sizer.serving.memory import HostCache, fewest_cpu_layers, host_layer_bytes
+from xe_sizer.serving.memory import fewest_cpu_layers, host_layer_bytes
 from xe_sizer.serving.resolved import ResolvedService
+from xe_sizer.serving.sessions import HostCache, Turns
 from xe_sizer.serving.step_time import Work, step_time, vision_encoder
 from xe_sizer.software.adapter_targets import ALL_LINEAR, resolve_targets
 from xe_sizer.software.number_formats import E4M3, format_of, parse_scheme, plain_format, scheme, told_by
@@ -237,6 +239,10 @@ def _assembled(
         provenance.resolve_default("serve.max_model_len", model.max_positions)
     amount = trace.rate if trace else float(provenance.resolve_default(f"serve.{load}", 1)) if load else 0.0
     think_s = provenance.resolve_default("serve.think_time_s", DEFAULT_THINK_TIME_S) if load == "users" else 0.0
+    turns = _turns(scenario, provenance, traffic)
+    if turns is not None:  # a session's last answer is followed by the thought that begins another
+        think_s = think_s and (turns.gap_s * turns.returning + think_s / turns.turns)
+        traffic = turns.traffic(traffic, 1.0)
     requests, arrivals = _requests(scenario, provenance, trace), _arrivals(scenario, provenance)
     job = _with_cpu_layers(job, scenario, provenance, traffic, gpus, amount)
     limits = _limits(provenance, objectives if load in JUDGED and not values.serve.fit else BENCHMARK)
@@ -257,13 +263,13 @@ def _assembled(
         trace=trace,
         limits=limits,
         objective=values.serve.objective,
-        **_replicas(values),
+        **_replicas(values, turns),
         gpus=gpus,
         percentile=percentile,
         spare_replicas=spare_replicas,
         tariff=tariff_of(provenance, server, INFERENCE_POWER_SHARE, SERVING_UTILISATION),
         read_from_name=_read_from_name(scenario, model, found),
-        warnings=tuple(_warnings(model, server, engine, traffic, efficiency)),
+        warnings=tuple(_warnings(model, server, engine, traffic, turns, efficiency)),
     )
 
 
@@ -314,7 +320,9 @@ def engine_on(server: Server | None, name: str, where: Callable[[], Location], r
 def _longest(scenario: Scenario, model: ModelShape) -> float:
     """Tokens of the longest sequence that the engine is to serve: as given, else what the model or the traffic has."""
     serve = scenario.values.serve
-    asked = (serve.input_tokens or DEFAULT_INPUT_TOKENS) + (serve.output_tokens or DEFAULT_OUTPUT_TOKENS)
+    outputs = serve.output_tokens or DEFAULT_OUTPUT_TOKENS
+    history = ((serve.turns or 1) - 1) * ((serve.turn_tokens or DEFAULT_TURN_TOKENS) + outputs)
+    asked = (serve.input_tokens or DEFAULT_INPUT_TOKENS) + history + outputs
     return max(serve.max_model_len or model.max_positions or 0, asked)
 
 
@@ -371,18 +379,30 @@ def _trace(scenario: Scenario, provenance: Provenance) -> Trace | None:
     return trace.first(asked or held)
 
 
-def _replicas(values: ScenarioFile) -> dict[str, Any]:
+def _turns(scenario: Scenario, provenance: Provenance, traffic: Traffic) -> Turns | None:
+    """The turns of a session; None where requests have no history."""
+    serve = scenario.values.serve
+    if serve.turns is None or serve.turns == 1:
+        return None
+    turns = int(provenance.resolve_default("serve.turns", 1))
+    added = provenance.resolve_default("serve.turn_tokens", DEFAULT_TURN_TOKENS)
+    gap_s = provenance.resolve_default("serve.tool_seconds", serve.think_time_s or DEFAULT_THINK_TIME_S)
+    host_bytes = (serve.kv_host_gib or 0.0) * GIB
+    return Turns(traffic.inputs, added, traffic.outputs, traffic.input_spread, turns, gap_s, host_bytes)
+
+
+def _replicas(values: ScenarioFile, turns: Turns | None) -> dict[str, Any]:
     """What is asked of replicas: sizes of their placement, of those that only read prompts too, and what they hold."""
     serve, layout = values.serve, values.layout
     sizes = {key: (getattr(layout, key), getattr(serve, f"prefill_{key}")) for key in PLACEMENT_KEYS}
-    host_cache = None
-    if serve.kv_host_gib is not None:
-        host_cache = HostCache(serve.kv_host_gib * GIB, serve.prefix_hit_share or 0.0)
+    returning: HostCache | Turns | None = turns
+    if serve.kv_host_gib is not None and turns is None:
+        returning = HostCache(serve.kv_host_gib * GIB, serve.prefix_hit_share or 0.0)
     return {
         "fixed": {key: size for key, (size, _) in sizes.items() if size is not None},
         "prefill_fixed": {key: size for key, (_, size) in sizes.items() if size is not None},
         "prefill_replicas": serve.prefill_replicas,
-        "host_cache": host_cache,
+        "returning": returning,
         "fit": serve.fit,
     }
 
@@ -537,9 +557,9 @@ def _cap(provenance: Provenance, kind: str, mean: float) -> float:
 
 
 def _warnings(
-    model: ModelShape, server: Server, engine: Engine, traffic: Traffic, efficiency: Efficiency
+    model: ModelShape, server: Server, engine: Engine, traffic: Traffic, turns: Turns | None, efficiency: Efficiency
 ) -> Iterator[str]:
-    longest = traffic.inputs + traffic.outputs
+    longest = (turns.longest if turns else traffic.inputs) + traffic.outputs
     if model.max_positions and longest > model.max_positions:
         text = f"prompt and answer of {longest:,.0f} tokens are above the {model.max_positions:,} positions"
         yield f"{text} that {model.name} was trained for"

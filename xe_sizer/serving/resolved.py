@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 from msgspec import field
 
 from xe_sizer.immutable import Immutable
+from xe_sizer.serving.sessions import Turns
 
 if TYPE_CHECKING:
     from xe_sizer.scenario.scenario import Scenario
     from xe_sizer.scenario.schema import LimitsSection, ScenarioFile
     from xe_sizer.scenario.tariff import Tariff
     from xe_sizer.serving.job import ServingJob, Traffic
-    from xe_sizer.serving.memory import HostCache
+    from xe_sizer.serving.sessions import HostCache
     from xe_sizer.serving.trace import Trace
 
 
@@ -39,7 +40,7 @@ class ResolvedService(Immutable):
     fit : context or sessions, the most of which is looked for; None: neither
     replicas : at work, where they are known; None: as many as the load needs, or as the GPUs hold
     values, origins : scenario keys with defaults filled in, and where each that counts comes from
-    host_cache : for sessions that come back; None: what may be in the cache is there
+    returning : sessions that come back to their cache; None: what may be in the cache is there
     read_from_name : what the name of the model alone says of its weights, in words; else empty
     """
 
@@ -65,9 +66,14 @@ class ResolvedService(Immutable):
     objective: str | None = None
     prefill_replicas: int | str | None = None
     replicas: int | None = None
-    host_cache: HostCache | None = None
+    returning: HostCache | Turns | None = None
     fit: str | None = None
     prefill_fixed: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def turns(self) -> Turns | None:
+        """The turns of sessions that grow; None where requests have no history."""
+        return self.returning if isinstance(self.returning, Turns) else None
 
     @property
     def limits_latency(self) -> bool:
@@ -86,7 +92,7 @@ class ResolvedService(Immutable):
     @property
     def must_hold(self) -> float:
         """The longest sequence that a cache must hold: a request, or what was asked for of the model's positions."""
-        request = self.traffic.inputs + self.traffic.outputs
+        request = max(self.traffic.inputs, self.turns.longest if self.turns else 0.0) + self.traffic.outputs
         asked = self.asked_len or 0
         return max(request, min(asked, self.job.model.max_positions or asked))
 

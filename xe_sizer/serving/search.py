@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.graph.operators import as_array
 from xe_sizer.immutable import Immutable
-from xe_sizer.result.serving import Fit, SessionCache
+from xe_sizer.result.serving import Fit, SessionCache, SessionTurns, Turn
 from xe_sizer.scenario.provenance import with_values
 from xe_sizer.serving.disaggregation import Kinds, Pools, decoding_only, prompts_of
 from xe_sizer.serving.estimate import (
@@ -33,7 +33,6 @@ from xe_sizer.serving.job import FULL, HIGHEST_LOAD, TARGET_LOAD, ReplicaLayouts
 from xe_sizer.serving.load import LOADS
 from xe_sizer.serving.memory import (
     fetch_s,
-    hit_shares,
     longest_context,
     request_bytes,
     sessions_held,
@@ -53,9 +52,10 @@ if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array, IntArray
     from xe_sizer.serving.estimate import Cases, Choice, Flags
     from xe_sizer.serving.job import ServingJob, Traffic
-    from xe_sizer.serving.memory import Hits, HostCache, ServingMemory
+    from xe_sizer.serving.memory import Hits, ServingMemory
     from xe_sizer.serving.queueing import Curve, Latencies
     from xe_sizer.serving.resolved import ResolvedService
+    from xe_sizer.serving.sessions import Returning
     from xe_sizer.serving.simulation import Outcome
     from xe_sizer.serving.step_time import StaticBatch, StepTime
 
@@ -305,7 +305,7 @@ class _Settled(Immutable):
 
 
 def choose_returning(
-    resolved: ResolvedService, asked: HostCache, placements: ReplicaLayouts
+    resolved: ResolvedService, asked: Returning, placements: ReplicaLayouts
 ) -> tuple[ResolvedService, Choice]:
     """Choose the best placement, each with the share of prompts that its own sessions find in the cache.
 
@@ -337,13 +337,13 @@ def choose_returning(
     return replace(best.resolved, replicas=None), build_choice(best.resolved, best.fleets, 0, minimum)
 
 
-def _finding(resolved: ResolvedService, asked: HostCache, share: float, fetched_s: float) -> ResolvedService:
+def _finding(resolved: ResolvedService, asked: Returning, share: float, fetched_s: float) -> ResolvedService:
     """The service of which so many sessions find their cache, which the mean request waits for so long."""
-    traffic = replace(resolved.traffic, prefix_hit_share=asked.seen_share * share)
+    traffic = asked.traffic(resolved.traffic, share)
     return replace(resolved, traffic=traffic, job=replace(resolved.job, fetch_s=fetched_s))
 
 
-def _least_replicas(resolved: ResolvedService, asked: HostCache, cases: Cases, least: int) -> _Settled:
+def _least_replicas(resolved: ResolvedService, asked: Returning, cases: Cases, least: int) -> _Settled:
     """One placement on the fewest replicas, from `least` on, that keep the limits with the share that they find.
 
     More replicas find more, so that what is enough stays enough; where none is, the fewest.
@@ -368,7 +368,7 @@ def _least_replicas(resolved: ResolvedService, asked: HostCache, cases: Cases, l
     return found
 
 
-def _settle(resolved: ResolvedService, asked: HostCache, cases: Cases, replicas: int) -> _Settled:
+def _settle(resolved: ResolvedService, asked: Returning, cases: Cases, replicas: int) -> _Settled:
     """One placement with so many replicas and the share of prompts found that its sessions leave there.
 
     What is found makes requests shorter, which leaves more users thinking: solved by taking the mean of both.
@@ -380,7 +380,7 @@ def _settle(resolved: ResolvedService, asked: HostCache, cases: Cases, replicas:
         point = build_choice(service, fleets, 0, None).point
         hits = _kept(service, cases.placements, cases.memory, replicas, point, asked).hits
         share, host = float(hits.both[0]), float(hits.host[0])
-        once_s = float(fetch_s(service.job, cases.placements, asked.seen_share * service.traffic.inputs)[0])
+        once_s = asked.returning * float(fetch_s(service.job, cases.placements, asked.seen_tokens(service.traffic))[0])
         if abs(share - found) < CLOSE and abs(host * once_s - fetched_s) < CLOSE * once_s:
             break
         found, fetched_s = (found + share) / 2.0, (fetched_s + host * once_s) / 2.0
@@ -389,30 +389,28 @@ def _settle(resolved: ResolvedService, asked: HostCache, cases: Cases, replicas:
 
 def _kept(
     resolved: ResolvedService, placement: ReplicaLayouts, memory: ServingMemory, replicas: int, point: Point,
-    asked: HostCache,
+    asked: Returning,
 ) -> _Kept:  # fmt: skip
     job, traffic = resolved.job, resolved.traffic
-    seen = asked.seen_share * traffic.inputs
-    idle = max(resolved.amount / replicas - point.in_flight, 0.0)
+    seen, rate = asked.seen_tokens(traffic), point.requests_per_s
+    idle = asked.idle(resolved.amount / replicas, point.in_flight, rate)
     on_gpu = sessions_on_gpu(job, placement, memory, traffic, point.running, seen)
     in_host = sessions_in_host(job, placement, asked.size_bytes, seen)
-    hits = hit_shares(idle, on_gpu, in_host, job.engine.memory.host_cache)
+    hits = asked.hits(idle, on_gpu, in_host, job.engine.memory.host_cache, rate)
     return _Kept(idle, float(on_gpu[0]), float(in_host[0]), hits)
 
 
 def session_cache(estimate: ServingEstimate) -> SessionCache | None:
     """Sessions held and found again as the result shows them; None where nobody asks."""
-    resolved, asked = estimate.resolved, estimate.resolved.host_cache
+    resolved, asked = estimate.resolved, estimate.resolved.returning
     if asked is None or not estimate.fits:
         return None
     job, placement = resolved.job, estimate.placement
     kept = _kept(resolved, placement, estimate.memory, estimate.working_replicas, estimate.point, asked)
-    inputs = resolved.traffic.inputs
-    seen = asked.seen_share * inputs
-    again_s, whole_s = (_prefill_s(estimate, inputs - past) - job.fetch_s for past in (seen, 0.0))
+    seen, prompt = asked.seen_tokens(resolved.traffic), asked.prompt_tokens(resolved.traffic)
+    again_s, whole_s = (_prefill_s(estimate, prompt, prompt - past) - job.fetch_s for past in (seen, 0.0))
     once_s = float(fetch_s(job, placement, seen)[0])
-    mean_s = _prefill_s(estimate, resolved.traffic.new_inputs)
-    before_s = estimate.point.ttft_s - mean_s
+    before_s = _before_s(estimate)
     return SessionCache(
         host_gib=asked.size_bytes / GIB,
         sessions=kept.idle,
@@ -429,17 +427,72 @@ def session_cache(estimate: ServingEstimate) -> SessionCache | None:
     )
 
 
-def _prefill_s(estimate: ServingEstimate, new: float) -> float:
+def _before_s(estimate: ServingEstimate) -> float:
+    """What the mean request waits for before its own prefill [s]."""
+    traffic = estimate.resolved.traffic
+    return estimate.point.ttft_s - _prefill_s(estimate, traffic.inputs, traffic.new_inputs)
+
+
+def _prefill_s(estimate: ServingEstimate, prompt: float, new: float) -> float:
     """A prompt of which so many tokens are new, once nothing is before it, with what the mean request fetches [s]."""
-    job, traffic = estimate.resolved.job, estimate.resolved.traffic
-    step, steps = prefill_time(job, estimate.placement, 1.0, traffic.inputs, traffic.inputs - max(new, 1.0))
+    job = estimate.resolved.job
+    step, steps = prefill_time(job, estimate.placement, 1.0, prompt, prompt - max(new, 1.0))
     return float((step.total_s * steps)[0]) + job.request_s
+
+
+def session_turns(estimate: ServingEstimate) -> SessionTurns | None:
+    """Build the turns of sessions that grow: what of them is found, and how soon each is answered; None without turns.
+
+        ttft_k = wait + found x prefill(new tokens after the history) + (1 - found) x prefill(all of the prompt)
+
+    Source: own derivation; the wait is that of the mean request.
+    """
+    resolved, asked = estimate.resolved, estimate.resolved.turns
+    if asked is None or not estimate.fits or estimate.overloaded:
+        return None
+    job, point, traffic = resolved.job, estimate.point, resolved.traffic
+    kept = _kept(resolved, estimate.placement, estimate.memory, estimate.working_replicas, point, asked)
+    found, prompts, seen = float(kept.hits.both[0]), asked.prompts, asked.seen
+    places = {1, (asked.turns + 1) // 2, asked.turns}
+    fetched_s = float(kept.hits.host[0]) * float(fetch_s(job, estimate.placement, asked.seen_tokens(traffic))[0])
+
+    def prefill_s(turn: int) -> float:
+        prompt, history = float(prompts[turn - 1]), float(seen[turn - 1])
+        new_s, whole_s = (_prefill_s(estimate, prompt, prompt - past) for past in (history, 0.0))
+        own_s = found * new_s + (1.0 - found) * whole_s
+        # The mean request fetches; the first turn has nothing to fetch, the others all of it.
+        return own_s - job.fetch_s + (fetched_s if turn > 1 else 0.0)
+
+    answer_s = max(traffic.outputs - 1.0, 0.0) * point.tpot_s
+    before_s = max(_before_s(estimate), 0.0)
+    by_turn = tuple(
+        Turn(
+            turn=turn,
+            prompt_tokens=float(prompts[turn - 1]),
+            history_tokens=float(seen[turn - 1]),
+            ttft_s=before_s + prefill_s(turn),
+            request_s=before_s + prefill_s(turn) + answer_s,
+        )
+        for turn in sorted(places)
+    )
+    room = np.asarray(kept.on_gpu)
+    return SessionTurns(
+        turns=asked.turns,
+        gap_s=asked.gap_s,
+        mean_prompt_tokens=traffic.inputs,
+        found_share=traffic.prefix_hit_share,
+        history_share=asked.returning * asked.seen_tokens(traffic) / traffic.inputs,
+        sessions=(point.in_flight + kept.idle) * estimate.working_replicas,
+        sessions_per_s=estimate.taken_per_s / asked.turns,
+        kept_s=float(asked.kept_s(room, point.requests_per_s)),
+        by_turn=by_turn,
+    )
 
 
 def host_cache_warnings(estimate: ServingEstimate) -> Iterator[str]:
     """That the caches of a server's replicas are more than its host memory, where that is known."""
-    asked, server = estimate.resolved.host_cache, estimate.resolved.job.server
-    if asked is None or server.host_usable_bytes is None:
+    asked, server = estimate.resolved.returning, estimate.resolved.job.server
+    if asked is None or not asked.size_bytes or server.host_usable_bytes is None:
         return
     replicas = max(server.accelerators // int(estimate.placement.gpus[0]), 1)
     together = min(replicas, estimate.replicas) * asked.size_bytes
@@ -819,8 +872,8 @@ def _size_once(resolved: ResolvedService) -> ServingEstimate:
     placements = legal_placements(resolved.job, resolved.fixed, resolved.most_gpus())
     if not len(placements):
         raise InputError(_no_placement(resolved))
-    if resolved.host_cache is not None:
-        resolved, choice = choose_returning(resolved, resolved.host_cache, placements)
+    if resolved.returning is not None:
+        resolved, choice = choose_returning(resolved, resolved.returning, placements)
     else:
         choice = choose(resolved, placements)
     if resolved.requests is not None:

@@ -70,7 +70,7 @@ from xe_sizer.serving.memory import (
 )
 from xe_sizer.serving.queueing import rate_within
 from xe_sizer.serving.resolve import INTERACTIVE, images_in
-from xe_sizer.serving.search import build_fit, host_cache_warnings, session_cache
+from xe_sizer.serving.search import build_fit, host_cache_warnings, session_cache, session_turns
 from xe_sizer.serving.step_time import STEP_PARTS, adapter_products
 from xe_sizer.serving.uncertainty import MEMORY_ERROR_SHARE, span
 from xe_sizer.units import (
@@ -762,6 +762,7 @@ def summarise(estimate: ServingEstimate, details: bool = True) -> ServeResult:
         disaggregation=disaggregation(estimate) if details else None,
         adapters=build_adapters(estimate),
         session_cache=session_cache(estimate),
+        session_turns=session_turns(estimate),
         fit=build_fit(estimate),
         cautions=tuple(cautions(estimate)),
         misread=tuple(misread(resolved)),

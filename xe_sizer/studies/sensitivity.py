@@ -391,6 +391,7 @@ def of_service(base: ServingEstimate, registry: Registry) -> Factors:
         ("load", [*_loads(base)]),
         ("prompt length", [*_lengths(base, "input_tokens")]),
         ("answer length", [*_lengths(base, "output_tokens")]),
+        ("turns", [*_turns(base)]),
         ("prefix cache", [*_hits(base)]),
         ("model size", [*_sizes(base, registry)]),
         ("number formats", [*_formats(base, registry)]),
@@ -417,10 +418,19 @@ def _lengths(base: ServingEstimate, key: str) -> Iterator[Step]:
         yield Step(f"{words} as long", {f"serve.{key}": max(mean * factor, 1.0)})
 
 
+def _turns(base: ServingEstimate) -> Iterator[Step]:
+    """Half and twice the turns of a session, and what lies between two of them."""
+    turns = base.resolved.turns
+    if turns is not None:
+        for words, factor in BOTH_WAYS:
+            yield Step(f"{words} the turns", {"serve.turns": max(round(turns.turns * factor), 1)})
+            yield Step(f"{words} the time between turns", {"serve.tool_seconds": turns.gap_s * factor})
+
+
 def _hits(base: ServingEstimate) -> Iterator[Step]:
     """Nothing, half and most of the prompts found in the prefix cache, where it is not computed."""
     serve = base.resolved.values.serve
-    if serve.kv_host_gib is None:
+    if serve.kv_host_gib is None and base.resolved.turns is None:
         now = serve.prefix_hit_share or 0.0
         for share in (each for each in (0.0, 0.5, 0.9) if each != now):
             yield Step(f"{share:.0%} of prompts found".replace("%", " %"), {"serve.prefix_hit_share": share})
@@ -447,9 +457,16 @@ def _other_hardware(base: ServingEstimate, registry: Registry) -> Iterator[Step]
     """The vendor's next slower, faster and larger accelerator, in servers of the same build where one was named."""
     own = base.resolved.job.server
     built = registry.servers_built(own.accelerators, own.scale_up)
-    servers = {one.accelerator.name: one for one in built if one.accelerator.vendor == own.accelerator.vendor}
+    of_maker = sorted(built, key=lambda one: _maker(one) == _maker(own))  # the last of an accelerator is taken
+    servers = {one.accelerator.name: one for one in of_maker if one.accelerator.vendor == own.accelerator.vendor}
     for name in _neighbours(own.accelerator, servers):
-        yield Step(name, {"gpu": name} if own.bare else {"server": servers[name].name})
+        server = servers[name].name
+        yield Step(name, {"gpu": name}) if own.bare else Step(server, {"server": server})
+
+
+def _maker(server: Server) -> str:
+    """Who sells it, by the first word of its name."""
+    return server.name.split("-", maxsplit=1)[0]
 
 
 def _placements(base: ServingEstimate) -> Iterator[Step]:

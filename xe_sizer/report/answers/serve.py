@@ -66,6 +66,7 @@ from xe_sizer.report.service import (
     sessions_table,
     shared,
     span_words,
+    turns_table,
 )
 from xe_sizer.report.verdict import PROFILES, gpu_memory_missing, missed_text
 from xe_sizer.result.common import ELECTRICITY, Range
@@ -171,6 +172,8 @@ SUPPOSED = {
     "input_tokens": "prompts of {} tokens",
     "output_tokens": "answers of {} tokens",
     "think_time_s": "think time of {} s",
+    "turn_tokens": "{} new tokens per turn",
+    "tool_seconds": "{} s between turns",
     "image_size": "images of {}",
     "host_memory_gb_per_s": "host memory of {} GB/s",
 }
@@ -445,6 +448,9 @@ TRAFFIC = {
     "output_spread": "standard deviation of answer lengths over their mean",
     "longest_input_tokens": "tokens that no prompt is above",
     "longest_output_tokens": "tokens at which answers are cut",
+    "turns": "turns of a session, each with the whole history as its prompt",
+    "turn_tokens": "tokens that a user or a tool adds per turn",
+    "tool_seconds": "seconds between an answer and the session's next turn",
     "prefix_hit_share": "share of prompt tokens found in the cache",
     "draft_tokens": "tokens proposed per step by speculative decoding",
     "acceptance_rate": "probability that a proposed token is kept",
@@ -472,6 +478,7 @@ def _blocks(result: ServeResult, options: Options) -> Iterator[Block]:
         if not result.test:
             yield latency_table(result)
         yield from pools_table(result)
+        yield from turns_table(result)
         yield from sessions_table(result)
     if result.verdict.limits:
         yield limits_table(result)
