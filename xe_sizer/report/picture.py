@@ -158,7 +158,7 @@ class Piece(Immutable):
     says: str = ""
 
 
-class Lane(Immutable):
+class Row(Immutable):
     """Pieces beside each other, which do not overlap, below a name and with a value."""
 
     name: str
@@ -166,16 +166,16 @@ class Lane(Immutable):
     text: str = ""
 
 
-class Lanes(Immutable):
-    """Lanes of pieces along one axis from zero: a Gantt chart where it is time, stacked bars where it is bytes.
+class Rows(Immutable):
+    """Rows of pieces along one axis from zero: a Gantt chart where it is time, stacked bars where it is bytes.
 
     kinds : what the colours mean; marks : lines upwards
     """
 
     axis: Axis
-    lanes: tuple[Lane, ...]
+    rows: tuple[Row, ...]
     kinds: tuple[str, ...]
     marks: tuple[Mark, ...] = ()
 
 
-Drawing = Stack | Bars | Chart | Tornado | Curves | Strip | Lanes
+Drawing = Stack | Bars | Chart | Tornado | Curves | Strip | Rows
