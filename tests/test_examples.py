@@ -18,7 +18,9 @@ from xe_sizer.units import GIB, MINUTE_S
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SERVICES = sorted((EXAMPLES / "serve").glob("*.yaml"))
-SCENARIOS = sorted({path for path in EXAMPLES.rglob("*.yaml") if path.name != "questions.yaml"} - set(SERVICES))
+CALENDARS = set((EXAMPLES / "calendar").glob("*.yaml"))  # tests/cli/test_calendar_command.py asks them
+OTHERS = CALENDARS | {EXAMPLES / "plan" / "questions.yaml"}
+SCENARIOS = sorted(set(EXAMPLES.rglob("*.yaml")) - OTHERS - set(SERVICES))
 LORA_MINUTES = {
     ("7b", 4): 102, ("7b", 8): 79, ("7b", 16): 39,
     ("13b", 4): 248, ("13b", 8): 174, ("13b", 16): 85,

@@ -33,6 +33,8 @@ KINDS = {
     "validate": "studies/validate",
     "scaling": "studies/scaling",
     "sweep": "studies/sweep",
+    "calendar": "studies/calendar",
+    "calendar-missed": "studies/calendar-missed",
 }
 # Pages that a command writes: what to buy, of three kinds of servers and two of cards that cannot, with a deadline and
 # prices of two; a pipeline whose second stage is the fullest; iterations in turn, and of two pools beside each other.

@@ -35,6 +35,7 @@ QUESTIONS = {
     "compare": f"compare {JOB} gpus=4 gpus=8",
     "sensitivity": f"sensitivity {JOB} --gpus 8",
     "models": "models --gpu l4 --part gpt2",
+    "calendar": "calendar cluster.yaml",
     "check": "check job.yaml chat.yaml bad.yaml",
     "validate": "validate record.jsonl",
     "profiles": "profiles list gpu h100",
@@ -49,6 +50,9 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     head = "model: llama-2-7b\ngpu: h100-sxm-80gb\n"
     Path("job.yaml").write_text(f"{head}gpus: 8\njob: lora\ntrain: {{steps: 10}}\nlimits: {{max_hours: 1e-9}}\n")
     Path("chat.yaml").write_text(f"{head}serve: {{concurrency: 4}}\n")
+    Path("cluster.yaml").write_text(
+        "gpu: h100-sxm-80gb\njobs: {night: {scenario: {extends: job.yaml}, deadline_hours: 9}}\n"
+    )
     Path("bad.yaml").write_text(f"{head}modle: x\n")
     Path("samples.jsonl").write_text('{"text": "one two three"}\n{"text": "four"}\n')
     Path("record.jsonl").write_text(json.dumps(RECORD))

@@ -51,7 +51,9 @@ def test_help_says_how_the_output_file_chooses_the_format(cli: Cli) -> None:
         assert f"by the extension of FILE ({endings}), else table" in words
 
 
-@pytest.mark.parametrize("command", ["estimate", "plan", "serve", "compare", "sensitivity", "check", "models"])
+@pytest.mark.parametrize(
+    "command", ["estimate", "plan", "serve", "compare", "sensitivity", "check", "models", "calendar"]
+)
 def test_help_has_examples_of_options_that_exist(cli: Cli, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "120")
     lines = [line.strip() for line in cli(command, "--help").out.splitlines()]

@@ -66,7 +66,7 @@ def say_what_is_lost(imported: Imported) -> None:
         write_stderr(f"note: not known and not read: {names}{', ...' if len(imported.unknown) > _FEW else ''}")
 
 
-def _say_briefly(imported: Imported) -> None:
+def say_briefly(imported: Imported) -> None:
     assumed = sum(fact.origin == ASSUMED for fact in imported.facts.values())
     counts = f"{assumed} values assumed, {len(imported.lost)} keys not in the scenario"
     place = one_line(str(imported.path))
@@ -245,11 +245,13 @@ def given_scenario(
     asking: CommandKind | None,
     *,
     brief: bool | None = None,
+    read: Callable[[Path], Document] | None = None,
 ) -> Scenario:
     """`read_scenario` with flags as text.
 
     asking : what the command asks; None: what the scenario itself does
     brief : say little of a foreign file; None: where the command asks nothing of its own
+    read : what reads the file; None: whatever reads a scenario or a file of another tool
 
     Raises
     ------
@@ -261,7 +263,8 @@ def given_scenario(
         raise InputError(Problem(asking.nothing, hint=asking.hint))
     values, problems = _values(flags)
     try:
-        scenario = read_scenario(path, values, environment, _reader(values, asking is None if brief is None else brief))
+        reader = read or _reader(values, asking is None if brief is None else brief)
+        scenario = read_scenario(path, values, environment, reader)
     except BadScenarioError as error:
         problems += error.problems
         scenario = error.rest
@@ -283,7 +286,7 @@ def _reader(values: Mapping[str, object], brief: bool) -> Callable[[Path], Docum
     def read(path: Path) -> Document:
         from xe_sizer.interop.files import scenario_reader
 
-        return scenario_reader(values, _say_briefly if brief else _say_all)(path)
+        return scenario_reader(values, say_briefly if brief else _say_all)(path)
 
     return read
 

@@ -148,6 +148,7 @@ COMMANDS = (
     "compare",
     "sensitivity",
     "models",
+    "calendar",
     "check",
     "import",
     "export",

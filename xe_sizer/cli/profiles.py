@@ -263,6 +263,7 @@ app = typer.Typer(
 )
 _SCHEMAS = (
     "scenario",
+    "calendar",
     "result",
     *KINDS,
     "plan",
@@ -272,6 +273,7 @@ _SCHEMAS = (
     "models",
     "sweep",
     "serve-result",
+    "calendar-result",
 )
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 SOURCE = "yaml"  # the format of `profiles show` that is the file as it stands
@@ -403,9 +405,11 @@ def _schema(kind: str) -> dict[str, Any]:
     from xe_sizer.profiles.gpu import GpuProfile
     from xe_sizer.profiles.model import ModelProfile
     from xe_sizer.profiles.server import ServerProfile
+    from xe_sizer.result.calendar import CalendarResult
     from xe_sizer.result.serving import ServeResult
     from xe_sizer.result.studies import Comparison, ModelTable, PlanResult, Scaling, Sensitivity, SweepResult
     from xe_sizer.result.training import Result
+    from xe_sizer.scenario.calendar import calendar_json_schema
     from xe_sizer.scenario.schema import scenario_json_schema
     from xe_sizer.software.engine import Engine
     from xe_sizer.software.optimizer import Optimizer
@@ -414,10 +418,12 @@ def _schema(kind: str) -> dict[str, Any]:
 
     if kind == "scenario":
         return scenario_json_schema()
+    if kind == "calendar":
+        return calendar_json_schema()
     hardware = {"gpu": GpuProfile, "server": ServerProfile, "fabric": FabricProfile}
     software = {"stack": Stack, "optimizer": Optimizer, "quantiser": Quantiser, "engine": Engine}
     kinds = {**hardware, "model": ModelProfile, "dataset": DatasetProfile, **software}
     answers = {"plan": PlanResult, "comparison": Comparison, "sensitivity": Sensitivity, "scaling": Scaling}
-    answers["models"] = ModelTable
+    answers |= {"models": ModelTable, "calendar-result": CalendarResult}
     types = {**kinds, **answers, "result": Result, "sweep": SweepResult, "serve-result": ServeResult}
     return json_schema(types[kind])

@@ -178,4 +178,42 @@ class Rows(Immutable):
     marks: tuple[Mark, ...] = ()
 
 
-Drawing = Stack | Bars | Chart | Tornado | Curves | Strip | Rows
+class Stay(Immutable):
+    """A time in which something runs; `share` (0 to 1) is how much of all it has, `text` is written in it."""
+
+    start: float
+    end: float
+    share: float
+    text: str
+    says: str
+
+
+class Lane(Immutable):
+    """One of several that share something over time; `text` stands beside its name.
+
+    open : spans in which it may run; by : a time before which it must be done; ends : when it is done
+    tone : `no` where it is not well, `unknown` where the lane is nobody's
+    """
+
+    name: str
+    text: str
+    stays: tuple[Stay, ...]
+    open: tuple[tuple[float, float], ...] = ()
+    by: float | None = None
+    ends: float | None = None
+    tone: Tone = ""
+
+
+class Schedule(Immutable):
+    """Lanes below each other over one time, up to `end`; `ticks` are times with their labels.
+
+    legend : what bars, open spans and the line of a deadline mean
+    """
+
+    lanes: tuple[Lane, ...]
+    end: float
+    ticks: tuple[tuple[float, str], ...]
+    legend: tuple[str, str, str]
+
+
+Drawing = Stack | Bars | Chart | Tornado | Curves | Strip | Rows | Schedule

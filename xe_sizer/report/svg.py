@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from xe_sizer.report.picture import Bars, Chart, Curves, Rows, Stack, Strip, Tornado
+from xe_sizer.report.picture import Bars, Chart, Curves, Rows, Schedule, Stack, Strip, Tornado
 from xe_sizer.report.shapes import (
     AXIS_HEIGHT,
     BOLD,
@@ -44,7 +44,7 @@ from xe_sizer.report.shapes import (
 
 if TYPE_CHECKING:
     from xe_sizer.report.document import Picture
-    from xe_sizer.report.picture import Bar, Line, Part, Piece, Point, Swing, Tone
+    from xe_sizer.report.picture import Bar, Lane, Line, Part, Piece, Point, Swing, Tone
     from xe_sizer.report.shapes import Plot, Scale, Shape
 
 
@@ -560,6 +560,91 @@ def _entries(curves: Curves) -> Iterator[tuple[int, str]]:
         yield place, fitted(each.name, WIDTH - _SAMPLE - 14, SIZE)
 
 
+# Schedule: who has how much when, a lane for each.
+
+LANE = 26.0  # height of a lane, which is all that there is to share
+_THIN = 3.0  # least height of a bar
+
+
+def draw_schedule(schedule: Schedule) -> Drawn:
+    """Each lane below its name: light where it may run, a bar where it does, as high as what it has of all."""
+    start, end = EDGE, WIDTH - EDGE
+    shapes: list[Shape] = []
+    bottom = 0.0
+    for place, lane in enumerate(schedule.lanes):
+        texts = list(_lane_texts(lane, bottom))
+        top = max(text.y for text in texts) + 5
+        bottom = top + LANE
+        shapes += [*_lane(lane, place, top, schedule.end, (start, end)), *texts]
+        bottom += BELOW
+    bottom -= BELOW
+    ticks: list[Shape] = []
+    last = -GAP
+    for value, label in schedule.ticks:
+        x = start + value / schedule.end * (end - start)
+        text = within(Text(x, bottom + ROW, label, "middle", "s"))
+        if text.box.left < last + GAP / 2:
+            continue
+        last = text.box.right
+        ticks += [line(x, bottom, x, bottom + 4, "axis"), text]
+    axis = line(start, bottom, end, bottom, "axis")
+    legend, height = _lane_legend(schedule, bottom + ROW + 10)
+    return Drawn((axis, *ticks, *shapes, *legend), height)
+
+
+def _lane_texts(lane: Lane, top: float) -> Iterator[Text]:
+    """The name, and what is said of it beside its last line where that has room, else below it."""
+    room = WIDTH - 2 * EDGE
+    names, said = wrapped(lane.name, room), wrapped(lane.text, room)
+    for place, name in enumerate(names):
+        yield Text(EDGE, top + ROW * (place + 1) - 4, name, "start", "b")
+    beside = len(said) == 1 and text_width(names[-1], SIZE, True) + GAP + text_width(said[0]) <= room
+    for place, words in enumerate(said):
+        y = top + ROW * (len(names) + place + (not beside)) - 4
+        yield Text(WIDTH - EDGE if beside else EDGE, y, words, "end" if beside else "start")
+
+
+def _lane(lane: Lane, place: int, top: float, whole: float, ends: tuple[float, float]) -> Iterator[Shape]:
+    start, end = ends
+
+    def at(value: float) -> float:
+        return start + min(max(value / whole, 0.0), 1.0) * (end - start)
+
+    for begin, until in lane.open:
+        if at(until) > at(begin):
+            yield Rect(at(begin), top, at(until) - at(begin), LANE, "rule")
+    style = {"no": "cell-no", "unknown": "rule"}.get(lane.tone, f"c{place % (STACK_COLOURS - 1) + 1}")
+    for stay in lane.stays:
+        left, right, height = at(stay.start), at(stay.end), max(stay.share * LANE, _THIN)
+        yield Rect(left, top + LANE - height, max(right - left, 1.0), height, style, stay.says)
+        if height > SIZE and right - left > text_width(stay.text, _STACK_NUMBER, True) + 4:
+            on = "s" if style == "rule" else "on"
+            yield Text((left + right) / 2, top + LANE - height / 2 + 4, stay.text, "middle", on, _STACK_NUMBER)
+    if lane.by is not None and lane.by <= whole:
+        yield line(at(lane.by), top - 2, at(lane.by), top + LANE, "mark")
+
+
+def _lane_legend(schedule: Schedule, top: float) -> tuple[list[Shape], float]:
+    """What is drawn, beside each other as far as there is room."""
+    due = any(lane.by is not None and lane.by <= schedule.end for lane in schedule.lanes)
+    styles = {"c1": True, "rule": any(lane.open for lane in schedule.lanes), "mark": due}
+    shapes: list[Shape] = []
+    x, y = EDGE, top + ROW - 4
+    for (style, drawn), words in zip(styles.items(), schedule.legend, strict=True):
+        if not drawn:
+            continue
+        shown = fitted(words, WIDTH - 2 * EDGE - SWATCH - GAP)
+        wide = SWATCH + GAP + text_width(shown)
+        if x > EDGE and x + wide > WIDTH - EDGE:
+            x, y = EDGE, y + LEGEND_ROW
+        middle = x + SWATCH / 2
+        upright = line(middle, y - 12, middle, y + 3, style)
+        shapes.append(upright if style == "mark" else Rect(x, y - 11, SWATCH, SWATCH, style))
+        shapes.append(Text(x + SWATCH + GAP, y, shown))
+        x += wide + 2 * GAP
+    return shapes, y + 8
+
+
 # The picture: text that a page holds, or a file of its own.
 
 FILE_WIDTH = 600.0  # pixels, where nobody says another width
@@ -573,6 +658,7 @@ _DRAW: dict[type, Callable[[Any], Drawn]] = {
     Curves: draw_curves,
     Strip: draw_strip,
     Rows: draw_rows,
+    Schedule: draw_schedule,
 }
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 

@@ -96,10 +96,10 @@ def _extended(document: Document, within: tuple[Path, ...]) -> Document:
     if not path.is_file():
         hint = did_you_mean(name, [each.name for each in document.path.parent.glob("*.yaml")])
         raise InputError(Problem(f"no scenario file '{name}'", place, hint or "its path starts at this file's folder"))
-    return _over(document, _extended(load_yaml(path, most_bytes=MAX_JOB_BYTES), chain))
+    return over(document, _extended(load_yaml(path, most_bytes=MAX_JOB_BYTES), chain))
 
 
-def _over(document: Document, base: Document) -> Document:
+def over(document: Document, base: Document) -> Document:
     """A file's keys over those of another; a key without a value takes that of the other out."""
     merged = copy.deepcopy(cast(dict[str, Any], base.value))
     origin = dict.fromkeys(_given_keys(merged), "")
@@ -290,7 +290,7 @@ def _overlay(merged: dict[str, Any], origin: dict[str, str], layer: Mapping[str,
     for replaced in _replaced(origin, layer):
         _remove(merged, origin, replaced)
     for key, value in layer.items():
-        section, _, last = key.rpartition(".")
+        section, last = _section_and_name(key)
         holder = merged
         if section:
             if merged.get(section) is None:
@@ -316,8 +316,14 @@ def in_place_of(name: str, key: str) -> bool:
     return shorter in NAMED_OR_GROUPS and longer.startswith(f"{shorter}.")
 
 
+def _section_and_name(key: str) -> tuple[str, str]:
+    """The section of a dotted key, empty where it stands in none, and its name there, which may have dots."""
+    section, dot, name = key.partition(".")
+    return (section, name) if dot else ("", key)
+
+
 def _remove(merged: dict[str, Any], origin: dict[str, str], key: str) -> None:
-    section, _, last = key.rpartition(".")
+    section, last = _section_and_name(key)
     holder = merged.get(section) if section else merged
     if isinstance(holder, dict):
         holder.pop(last, None)

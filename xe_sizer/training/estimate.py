@@ -19,7 +19,7 @@ from xe_sizer.training.device import at_the_speed_of_light
 from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.layout import OFFLOAD
 from xe_sizer.training.memory import fits, fitting
-from xe_sizer.training.run import Run, run_time_s
+from xe_sizer.training.run import Run, resume_s, run_time_s, start_up_s
 from xe_sizer.training.search_space import LARGEST_SEARCH, layout_chunks, without_groups
 from xe_sizer.training.step_time import timeline, timeline_of
 from xe_sizer.training.uncertainty import memory_suffices, peak_spread, uncertainty
@@ -339,6 +339,21 @@ class TrainingEstimate(Immutable):
     def run(self) -> Run:
         """What the parts of the whole run are computed from."""
         return Run(self.choice.evaluation, self.timeline.step_s)
+
+    @property
+    def start_s(self) -> float:
+        """Time before the first step, no part of the time of the job."""
+        return start_up_s(self.resolved.job)
+
+    @cached_property
+    def resume_s(self) -> float:
+        """The same where the job was stopped: its last checkpoint is read too."""
+        return float(resume_s(self.run)[0])
+
+    @cached_property
+    def save_s(self) -> float:
+        """Time of the checkpoint with which the job can be stopped."""
+        return float(self.run.saved.whole_s[0])
 
     @property
     def hours(self) -> float:

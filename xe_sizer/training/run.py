@@ -312,6 +312,24 @@ class Run(Immutable):
         return timeline(every_step, self.layouts).step_s
 
 
+def resume_s(run: Run) -> Array:
+    """Time from starting a stopped job again to its next step.
+
+        t = start-up + size of the checkpoint / rate of storage
+
+    Parameters
+    ----------
+    run : the job, whose last checkpoint is read as fast as it was written, under layouts of shape (layout,)
+
+    Returns
+    -------
+    ndarray of float, shape (layout,), t [s]
+
+    Source: own derivation; the rate is that of `write_rate`, as a node reads what another wrote.
+    """
+    return np.asarray(start_up_s(run.job) + run.saved.write_s)
+
+
 @part("steps", "steps x time of a step", "definition")
 def steps(run: Run) -> Array:
     return run.job.steps * run.step_s
@@ -380,7 +398,7 @@ def failures(run: Run) -> Array:
     if not run.job.pauses.failures_per_gpu_day:
         return np.zeros(len(run.layouts))
     work_s = steps(run) + ramp_up(run) + beforehand(run) + checkpoints(run) + evaluation(run)
-    restart_s = start_up_s(run.job) + run.saved.write_s * (2.0 if run.job.pauses.asynchronous else 1.0)
+    restart_s = resume_s(run) + (run.saved.write_s if run.job.pauses.asynchronous else 0.0)
     segment_s = work_s / run.saves
     return np.asarray(run.saves * time_with_failures_s(segment_s, restart_s, run.mtbf_s) - work_s)
 
