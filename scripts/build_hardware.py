@@ -2,7 +2,7 @@
 
 FACTS_DIR holds gpus.csv and servers.csv, OPS_DIR the fitted operator laws (gemm_fits*.csv, gemm_floor.csv,
 attention_fits.csv, collectives_fit.csv). What the tables lack stands in hardware_supplement.py with its
-reason.
+reason; prices are those that the profiles have, which refresh_prices.py brings up to date.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 
 import hardware_supplement as extra
 from profile_text import Value, write
+from refresh_prices import stated_price
 
 Row = dict[str, str]
 
@@ -292,8 +293,8 @@ def measured_peaks(row: Row) -> dict[str, dict[str, Value]]:
 # --- servers ------------------------------------------------------------
 
 
-def server_profile(row: Row, read_on: str) -> dict[str, Value] | None:
-    """The profile of one row; None where the accelerator is not known."""
+def server_profile(row: Row, read_on: str, price: Value) -> dict[str, Value] | None:
+    """The profile of one row with the price that it has; None where the accelerator is not known."""
     if not row["gpu_id"]:
         return None
     assumed = []
@@ -320,7 +321,7 @@ def server_profile(row: Row, read_on: str) -> dict[str, Value] | None:
         "cooling": "liquid" if row["id"] in extra.LIQUID_COOLED else None,
         "power_supplies_kw" if supplies else "power_kw": number(row["max_power_kw"]),
         "rack_units": number(row["rack_units"]),
-        "price": extra.SERVER_PRICES.get(row["id"]),
+        "price": price,
         "assumed": assumed,
         "source": source(row["source"], read_on),
         "notes": extra.SERVER_NOTES.get(row["id"]),
@@ -353,9 +354,10 @@ def main() -> None:
         if profile:
             write(options.out, profile)
     for row in read(options.facts / "servers.csv"):
-        profile = server_profile(row, options.read_on)
+        folder = options.out / "servers"
+        profile = server_profile(row, options.read_on, stated_price(folder / f"{row['id']}.yaml"))
         if profile:
-            write(options.out / "servers", profile)
+            write(folder, profile)
 
 
 if __name__ == "__main__":

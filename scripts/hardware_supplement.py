@@ -486,67 +486,6 @@ SERVER_PATCHES: dict[str, Patch] = {
 LIQUID_COOLED = ("dell-xe9680l-b200",)  # where others with the accelerator are cooled by air
 
 
-def _offers(prices: dict[str, float], kind: str, date: str, region: str, source: str) -> dict[str, dict[str, object]]:
-    terms = {"currency": "USD", "kind": kind, "date": date, "region": region, "source": source}
-    return {name: {"per_hour": per_hour, **terms} for name, per_hour in prices.items()}
-
-
-_AWS = "AWS Price List, us-east-1, Linux, shared tenancy, {}, as quoted in public repositories"
-_BLOCKS = "AWS page on prices of Capacity Blocks for ML, valid until October 2026, as quoted in public repositories"
-_CATALOG = "github skypilot-org/skypilot-catalog@{}/vms.csv; the date is that of reading"
-_OPSLYFT = "{} a GPU, in opslyft.com/blog/nebius-vs-aws-gpu-cost-allocation"
-# Of whole servers [USD an hour]. The date is that of the price list, or that of reading where the source says so.
-SERVER_PRICES = {
-    **_offers(
-        {
-            "aws-g4dn.metal": 7.824, "aws-g5.xlarge": 1.006, "aws-g5.12xlarge": 5.672, "aws-g5.48xlarge": 16.288,
-            "aws-g6.xlarge": 0.8048, "aws-g6.12xlarge": 4.6016, "aws-g6.48xlarge": 13.3504, "aws-g6e.xlarge": 1.861,
-            "aws-g6e.12xlarge": 10.49264, "aws-g6e.48xlarge": 30.13118, "aws-p3.16xlarge": 24.48,
-            "aws-p4d.24xlarge": 21.957642, "aws-p4de.24xlarge": 27.44705, "aws-p5.48xlarge": 55.04,
-            "aws-p5en.48xlarge": 63.296,
-        },
-        "on-demand", "2026-09-24", "us-east-1", _AWS.format("version 20260924211011"),
-    ),
-    **_offers(
-        {"aws-p6-b200.48xlarge": 113.9328, "aws-p6-b300.48xlarge": 142.416},
-        "on-demand", "2026-07-28", "us-east-1", _AWS.format("of 2026-07-28"),
-    ),
-    **_offers(
-        {"aws-p5e.48xlarge": 47.76},
-        "capacity-block", "2026-08-01", "all regions", _BLOCKS,
-    ),
-    **_offers(
-        {
-            "oci-bm.gpu3.8": 23.6, "oci-bm.gpu4.8": 24.4, "oci-bm.gpu.a10.4": 8, "oci-bm.gpu.a100-v2.8": 32,
-            "oci-bm.gpu.b200.8": 112, "oci-bm.gpu.b300.8": 120, "oci-bm.gpu.gb200.4": 64, "oci-bm.gpu.gb300.4": 72,
-            "oci-bm.gpu.h100.8": 80, "oci-bm.gpu.h200.8": 80, "oci-bm.gpu.l40s.4": 14, "oci-bm.gpu.mi300x.8": 48,
-            "oci-bm.gpu.mi355x.8": 68.8, "oci-bm.gpu.rtxpro.8": 36,
-        },
-        "on-demand", "2026-09-18", "all regions",
-        "Oracle's public price list, in github skypilot-org/skypilot-catalog pull request 194",
-    ),
-    **_offers(
-        {"lambda-gpu_1x_a6000": 1.09, "lambda-gpu_2x_b200_sxm6": 13.78, "lambda-gpu_8x_a100": 15.92,
-         "lambda-gpu_8x_v100": 6.32},
-        "on-demand", "2026-11-20", "all regions", _CATALOG.format("0f40703 catalogs/v8/lambda"),
-    ),
-    **_offers(
-        {"lambda-gpu_8x_h100_sxm5": 31.92}, "on-demand", "2026-05-18", "all regions",
-        _OPSLYFT.format("lambda.ai: 3.99"),
-    ),
-    **_offers(
-        {"nebius-gpu-h100-sxm-8gpu": 23.6}, "on-demand", "2026-05-18", "eu-north1",
-        _OPSLYFT.format("nebius.com/prices: 2.95"),
-    ),
-    **_offers(
-        {"nebius-gpu-h200-sxm-8gpu": 28}, "on-demand", "2026-11-20", "eu-north1, eu-west1, us-central1",
-        _CATALOG.format("0082b04 catalogs/v8/nebius"),
-    ),
-    **_offers(
-        {"nebius-gpu-b200-sxm-8gpu": 44}, "on-demand", "2026-11-20", "us-central1",
-        _CATALOG.format("0082b04 catalogs/v8/nebius"),
-    ),
-}  # fmt: skip
 SERVER_NOTES = {
     "dell-xe9680-h100": "NICs and host memory of an MLPerf submission, not a fixed configuration.",
     "dell-xe9712-gb200": "Dell's rack of 72 accelerators; nvidia-gb200-nvl72 has more figures.",

@@ -1,4 +1,4 @@
-"""The README shows what the command prints. `XE_GOLDEN=write pytest tests/test_readme.py` writes it anew.
+"""Pages show what the command prints. `XE_GOLDEN=write pytest tests/test_readme.py` writes it anew.
 
 A block follows `<!-- output: COMMAND -->`; with `COMMAND | head -N` it has the first lines of a long answer.
 """
@@ -20,7 +20,10 @@ SHOWN = re.compile(r"(<!-- output: xe-sizer (.*?)(?: \| head -(\d+))? -->\n)(.*?
 MOST_LINES = 12  # the first screen
 
 
-def test_readme_shows_the_real_output(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("page", ["README.md", "docs/money.md"])
+def test_a_page_shows_the_real_output(
+    page: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(ROOT)
 
     def block(match: re.Match[str]) -> str:
@@ -30,7 +33,7 @@ def test_readme_shows_the_real_output(capsys: pytest.CaptureFixture[str], monkey
         shown = "\n".join(lines[: int(most)] if most else lines).rstrip()
         return f"{start}```\n{shown}\n```\n{end}"
 
-    readme = ROOT / "README.md"
+    readme = ROOT / page
     text = readme.read_text(encoding="utf-8")
     written = SHOWN.sub(block, text)
     if os.environ.get("XE_GOLDEN") == "write":

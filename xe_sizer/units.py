@@ -20,6 +20,8 @@ MILLI = 1e-3
 MINUTE_S = 60.0
 HOUR_S = 3600.0
 DAY_S = 86400.0
+DAY_H = 24.0
+YEAR_H = 8766.0  # 365.25 days
 BITS_PER_BYTE = 8.0
 WATT_PER_KW = 1000.0
 # Bytes of a number, in memory and on the wire.

@@ -37,12 +37,13 @@ KINDS = {
     "calendar-missed": "studies/calendar-missed",
 }
 # Pages that a command writes: what to buy, of three kinds of servers and two of cards that cannot, with a deadline and
-# prices of two; a pipeline whose second stage is the fullest; iterations in turn, and of two pools beside each other.
+# a price of electricity; a pipeline whose second stage is the fullest; iterations in turn, and of two pools at once.
 COMMANDS = {
     "purchase": (
         "plan --model llama-3.1-70b --job sft --stack nemo --samples 100000 --mean-tokens 1000 --epochs 3 "
         "--max-hours 24 --max-gpus 64 --among dell-xe9680-h100 --among dell-xe9680-h200 --among aws-p5.48xlarge "
-        "--among rtx-4090 --among t4 --price dell-xe9680-h200=3.5"
+        "--among rtx-4090 --among t4 --capex-per-server dell-xe9680-h100=290000 "
+        "--capex-per-server dell-xe9680-h200=340000 --kwh-price 0.18"
     ),
     "pipeline": (
         "estimate --model llama-3.1-405b --server dell-xe9680-h100 --gpus 128 --job pretrain --stack megatron-lm "

@@ -35,6 +35,7 @@ def completed(line: str, **more: str) -> list[str]:
         ("xe-sizer profiles show dell-xe8", ["dell-xe8545-a100", "dell-xe8640-h100"]),
         ("xe-sizer estimate --format ht", ["html"]),
         ("xe-sizer estimate --micro-b", ["--micro-batch"]),
+        ("xe-sizer plan --free layout,rollout-t", ["layout,rollout-tp"]),
     ],
 )
 def test_words_and_names_complete(line: str, words: list[str]) -> None:

@@ -171,7 +171,7 @@ def test_what_the_file_fixes_is_said(cli: Cli, tmp_path: Path) -> None:
     """Of a file, perhaps another tool's, one may not know it; an option was just typed."""
     job = tmp_path / "job.yaml"
     job.write_text("model: llama-3.1-8b\nserver: dell-xe9680-h100\ngpus: 16\nlayout: {tp: 4, pp: 2}\n")
-    told = "your file fixes gpus 16, tp 4, pp 2: no other was tried"
+    told = "your file fixes gpus 16, tp 4, pp 2: no other was tried; --free gpus,layout tries others"
     assert screen(cli, f"plan {job} --job sft --steps 100")["Fixed"] == told
     assert "Fixed" not in screen(cli, "plan --model llama-3.1-8b --gpu h100-sxm-80gb --gpus 16 --tp 4 --steps 100")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from cases import REGISTRY
 from msgspec.structs import replace
@@ -17,13 +18,18 @@ from xe_sizer.laws.hardware import (
     LinkShares,
     NodeFabric,
     Server,
+    capital_per_hour,
+    electricity_cost,
     energy_kwh,
     energy_words,
     node_power_w,
+    power_error,
+    servers_power_w,
 )
 from xe_sizer.laws.matmul import MatmulLaw
 from xe_sizer.laws.network import network
 from xe_sizer.laws.operator_time import Device
+from xe_sizer.units import BARE_SERVER
 
 LAWS = Efficiency()  # no fixed fraction
 LATENCY_S = (1e-6, 2e-6, 3e-6)
@@ -158,6 +164,30 @@ def test_energy_is_the_share_of_the_servers_for_the_hours() -> None:
         "as measured on 8 x H100 in training"
     )
     assert "at 50 % of" in energy_words(made, 0.5)
+
+
+def test_servers_run_whole_and_a_gpu_named_alone_has_its_share() -> None:
+    """9 of 16 GPUs of 700 W at 85 %, and 55 % of the design power of all 16 for the rest; in kW 5.355 + 6.16."""
+    made = node("switch", gpu(tdp_w=700.0), accelerators=8)
+    assert servers_power_w(made, 9) == pytest.approx(11515.0)
+    assert np.asarray(servers_power_w(made, np.array([8.0, 9.0]))).tolist() == pytest.approx([7840.0, 11515.0])
+    assert servers_power_w(replace(made, name=f"{BARE_SERVER}x"), 9) == pytest.approx(9 * 700 * 1.4)
+    assert servers_power_w(node("switch", gpu(tdp_w=None), accelerators=8), 9) is None
+
+
+def test_the_power_of_measured_nodes_lies_in_its_range() -> None:
+    """8 x H100 in training: 6.99 to 8.79 kW by the formula; measured 7.75 and 7.92, at most 8.48."""
+    made = node("switch", gpu(tdp_w=700.0), accelerators=8)
+    error = power_error(made, 0.85, 0.08)
+    assert error == pytest.approx((0.08**2 + 0.15**2) ** 0.5 / 1.4)
+    assert 7.84 / (1 + error) < 7.75
+    assert 7.84 * (1 + error) > 8.48
+
+
+def test_capital_and_electricity() -> None:
+    """87,660 for ten years of 8,766 h at a use of half; 10 kWh at a PUE of 1.5 and 0.2."""
+    assert capital_per_hour(87660.0, 10.0, 0.5) == pytest.approx(2.0)
+    assert electricity_cost(10.0, 0.2, 1.5) == pytest.approx(3.0)
 
 
 def test_a_host_keeps_four_gib_for_itself() -> None:

@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 from remedy_cases import ADAPTERS, FIXED, proposed, sized
 
+from xe_sizer.scenario.schema import CostSection
 from xe_sizer.training import advice
 from xe_sizer.training.estimate import TrainingEstimate
 from xe_sizer.training.token_lengths import histogram_lengths
@@ -79,8 +80,8 @@ class Catalogue:
         return [card for card in cards if card.memory_bytes >= times * gpu.memory_bytes]
 
 
-def carded(price: object = None, max_cost: float | None = None) -> Any:
-    given = SimpleNamespace(limits=SimpleNamespace(max_cost=max_cost), cost=SimpleNamespace(price_per_gpu_hour=price))
+def carded(price: float | None = None, max_cost: float | None = None) -> Any:
+    given = SimpleNamespace(limits=SimpleNamespace(max_cost=max_cost), cost=CostSection(price_per_gpu_hour=price))
     gpu = SimpleNamespace(name="mine", memory_bytes=80 * 2**30, segment="data-centre")
     job = SimpleNamespace(server=SimpleNamespace(accelerator=gpu))
     return SimpleNamespace(gpus=8, resolved=SimpleNamespace(job=job, scenario=SimpleNamespace(values=given)))

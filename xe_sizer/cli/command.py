@@ -29,7 +29,7 @@ from xe_sizer.cli.options import (
     declared,
     described,
     scenario_options,
-    with_prices,
+    with_names,
 )
 from xe_sizer.cli.output import Output, check_choice, one_line, output_from, write_stderr, write_texts
 from xe_sizer.errors import EXIT_DOES_NOT_FIT, EXIT_OK, InputError, Location, Problem
@@ -217,7 +217,7 @@ def answering(asking: CommandKind | None = None, without: Sequence[str] = ("expl
         def wrapped(**given: Any) -> int:
             flags = {option.key.name: given.pop(parameter) for parameter, option in options.items()}
             if asking:
-                flags = with_prices(flags, given.pop(PRICE))
+                flags = with_names(flags, given.pop(PRICE))
             how = Invocation.of(**{name: given.pop(name) for name in shared})
             return command(how=how, **({"flags": flags} if asking else {}), **given)
 

@@ -40,7 +40,8 @@ def completions(parameter: Any, begun: str) -> list[str] | None:
     words = _words(name)
     if words is None or begun.startswith((".", "/", "~")):
         return None
-    return [word for word in words if word.startswith(begun.lower())]
+    first, comma, last = begun.rpartition(",")  # of a list, the item that is begun
+    return [f"{first}{comma}{word}" for word in words if word.startswith(last.lower())]
 
 
 def _words(name: str) -> Iterable[str] | None:
@@ -57,7 +58,7 @@ def _words(name: str) -> Iterable[str] | None:
     if key is None:
         return None
     kinds = tuple(kind.name for kind in KINDS.values() if kind.scenario_key == key)
-    return _profiles(kinds) if kinds else described(key).choices
+    return _profiles(kinds) if kinds else described(key).choices or KEYS[key].item_names()
 
 
 def _profiles(kinds: Iterable[str]) -> list[str]:
@@ -71,8 +72,13 @@ FIRST_PANELS = (
     "Job", "Hardware", "Load", "Data", "Training", "Limits and prices",  # what most people set comes first
     "Formats", "Engine", "Speculation", "Prefill and decode apart",
 )  # fmt: skip
-TEXT, FLAG = str | None, bool | None
+TEXT, TEXTS, FLAG = str | None, list[str] | None, bool | None
 PRICES = "cost.price_per_gpu_hour"
+EXAMPLES = {
+    "--price": "h100-sxm-80gb=2.5",
+    "--price-per-gpu-hour": "h100-sxm-80gb=2.5",
+    "--capex-per-server": "dell-xe9680-h100=290000",
+}
 _LONGEST_METAVAR = 12
 MOST_NAMED = 16  # choices of an option that its help names
 _METAVARS = {str: "NAME", int: "N", float: "X", tuple: "A,B,..."}
@@ -188,34 +194,47 @@ def option_and_value(text: str) -> tuple[str, str, str]:
     return name.strip().removeprefix("--").replace("_", "-"), equals, value
 
 
-def with_prices(flags: Mapping[str, object], prices: Sequence[str] | None) -> dict[str, object]:
-    """Flags with `NAME=X` of every --price as one mapping. Raises InputError with all that is wrong of them."""
-    if not prices:
-        return dict(flags)
+def with_names(flags: Mapping[str, object], prices: Sequence[str] | None) -> dict[str, object]:
+    """Flags of keys that hold one number or a number for each name: `X`, or every `NAME=X` as one mapping.
+
+    prices : of --price, which takes names alone
+    Raises InputError with all that is wrong of them.
+    """
     problems: list[Problem] = []
-    found: dict[str, object] = {}
-    for text in prices:
-        name, _, value = text.rpartition("=")
-        with collecting(problems):
-            found[name.strip()] = parse_scalar(value.strip())
-        if not name.strip() or not isinstance(found.get(name.strip()), int | float):
-            problems.append(_no_price(text, name.strip(), found.get(name.strip())))
-    if flags.get(PRICES) is not None:
+    found = dict(flags)
+    for key in (key for key in flags if KEYS[key].by_name):
+        texts, option = flags[key], f"--{OPTION_OF[key]}"
+        if isinstance(texts, list):
+            alone = len(texts) == 1 and "=" not in texts[0]
+            found[key] = texts[0] if alone else _by_name(texts, option, f"{option} X alone", problems)
+    if prices and flags.get(PRICES) is not None:
         twice = "--price and --price-per-gpu-hour say the same"
         problems.append(Problem(twice, Location("--price"), "give one of them"))
+    elif prices:
+        found[PRICES] = _by_name(prices, "--price", f"--{OPTION_OF[PRICES]} X", problems)
     if problems:
         raise InputError(problems)
-    return {**flags, PRICES: found}
+    return found
 
 
-def _no_price(text: str, name: str, price: object) -> Problem:
-    """What is wrong with a --price: it names nothing, or gives no number."""
-    if not name and isinstance(price, int | float):
-        hint = f"write NAME=PRICE, or use --price-per-gpu-hour {text.strip('= ')}"
-        return Problem(f"'{text}' is a price without a name", Location("--price"), hint)
-    meant = number_hint(price) if name and isinstance(price, str) else None
-    hint = f"{name}: {meant}" if meant else "write NAME=PRICE, for example h100-sxm-80gb=2.5"
-    return Problem(f"'{text}' is no name with a price", Location("--price"), hint)
+def _by_name(texts: Sequence[str], option: str, of_all: str, problems: list[Problem]) -> dict[str, object]:
+    """Every `NAME=X` as one mapping; what names nothing or gives no number is added to the problems.
+
+    of_all : what gives one number for all names
+    """
+    found: dict[str, object] = {}
+    for text in texts:
+        name, _, value = (part.strip() for part in text.rpartition("="))
+        with collecting(problems):
+            price = found[name] = parse_scalar(value)
+            if not isinstance(price, int | float):
+                meant = number_hint(price) if name and isinstance(price, str) else None
+                hint = f"{name}: {meant}" if meant else f"write NAME=X, for example {EXAMPLES[option]}"
+                problems.append(Problem(f"'{text}' is no name with a price", Location(option), hint))
+            elif not name:
+                hint = f"write NAME=X, or {of_all.replace('X', value)}"
+                problems.append(Problem(f"'{text}' is a price without a name", Location(option), hint))
+    return found
 
 
 def declared(option: ScenarioOption) -> inspect.Parameter:
@@ -230,7 +249,7 @@ def declared(option: ScenarioOption) -> inspect.Parameter:
         show_default=False,
         hidden=not option.key.in_help,
     )
-    annotation = FLAG if flag else TEXT
+    annotation = FLAG if flag else TEXTS if option.key.by_name else TEXT
     return inspect.Parameter(option.parameter, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 

@@ -1,10 +1,11 @@
-"""Accelerators and servers in SI units, as the laws are given them, and what servers draw.
+"""Accelerators and servers in SI units, as the laws are given them, and what servers draw and cost.
 
 Profiles (YAML) are turned into these once, by `xe_sizer.profiles`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
@@ -13,9 +14,10 @@ from msgspec.structs import replace
 
 from xe_sizer.immutable import Immutable
 from xe_sizer.laws.attention import DecodeLaw
-from xe_sizer.units import BARE_SERVER, GIB, HOUR_S, WATT_PER_KW
+from xe_sizer.units import BARE_SERVER, GIB, HOUR_S, WATT_PER_KW, YEAR_H
 
 if TYPE_CHECKING:
+    from xe_sizer.graph.operators import Array
     from xe_sizer.laws.attention import AttentionLaw
     from xe_sizer.laws.collectives import CollectiveLaw
     from xe_sizer.laws.matmul import MatmulLaw
@@ -132,6 +134,15 @@ class Offer(Immutable, eq=True):
     source: str | None = None
 
 
+class Capex(Immutable, eq=True):
+    """What a server costs to buy, the day that was published, and who says so."""
+
+    price: float
+    currency: str
+    date: str | None = None
+    source: str | None = None
+
+
 class Server(Immutable):
     """One node: accelerators, how they are joined, and what leads out of the node.
 
@@ -160,6 +171,7 @@ class Server(Immutable):
     host_most_bytes: float | None = None
     liquid_cooled: bool = False
     offer: Offer = Offer()
+    capex: Capex | None = None
 
     @property
     def bare(self) -> bool:
@@ -181,12 +193,18 @@ class Server(Immutable):
         return self.fabric.name
 
 
-# Power of servers at load, and energy.
+# Power of servers at load, energy, and what both cost.
 
 KWH_J = 3.6e6  # defined: joules of a kilowatt-hour
 # Share of the thermal design power that an accelerator draws in training; assumed. Below what it draws at its most: an
 # H100 of 700 W draws 668 W in gpu-burn (Vercellino et al., arXiv 2604.07345).
 TRAINING_POWER_SHARE = 0.85
+# The same in serving, assumed: prompts come near all of it, decoding waits for memory at about half to two thirds
+# (arXiv:2308.12908, arXiv:2311.18677).
+INFERENCE_POWER_SHARE = 0.7
+# How far off these shares may be, 80 % [-]; chosen: in training so that nodes of 8 x H100 draw at most what they did
+# with any job (8.48 of 7.84 kW) though nothing else were unknown; in serving from decoding alone to prompts alone.
+TRAINING_SHARE_ERROR, INFERENCE_SHARE_ERROR = 0.08, 0.2
 ON_THE_BUS = ("single", "host", "pairs")  # topologies of nodes whose accelerators are cards
 
 
@@ -194,10 +212,13 @@ class RestOfNode(Immutable):
     """What the rest of a node draws at load, as a share of the design power of its accelerators [-], and who says so.
 
     What it is made of: processors, memory, NICs, switches, fans, and what the power supplies lose.
+
+    error : how far off the share may be in another node than those that were measured, 80 % [-]; chosen
     """
 
     share: float
     basis: str
+    error: float
 
 
 # Measured: 8 x H100 in training, air-cooled: 7.92 kW, the median with Llama 2 13B (Latif et al., IEEE Access 13, 2025,
@@ -205,13 +226,13 @@ class RestOfNode(Immutable):
 # are the GPUs at TRAINING_POWER_SHARE: 3.08 of 5.6 kW are left. Nodes of 8 x A100 agree: idle, without any fan at
 # work, they and their network draw 1.90 kW (Luccioni et al., arXiv 2211.02001: 256,646 kWh beside 1,082,990
 # GPU-hours), about 0.47 of 3.2 kW without the idle GPUs.
-AIR_COOLED = RestOfNode(0.55, "as measured on 8 x H100 in training")
+AIR_COOLED = RestOfNode(0.55, "as measured on 8 x H100 in training", 0.15)
 # Measured: 4 x RTX 4090 at 450 W each in a Supermicro SYS-741GE-TNRT draw 2,160 W with all cores of both Xeons at work,
 # 2,080 W with idle ones (IPMI; server-gear.com, rtx4090x4_gpu_burn).
-CARDS = RestOfNode(0.20, "as measured on 4 x RTX 4090")
+CARDS = RestOfNode(0.20, "as measured on 4 x RTX 4090", 0.10)
 # Assumed: no measurement was found. The maker's 120 kW of a GB200 NVL72 leave 33.6 kW beside 72 GPUs of 1.2 kW; of what
 # the maker's 10.2 kW leave on 8 x H100, the measured nodes draw 0.67.
-LIQUID_COOLED = RestOfNode(0.26, "assumed from the maker's figures for a liquid-cooled rack")
+LIQUID_COOLED = RestOfNode(0.26, "assumed from the maker's figures for a liquid-cooled rack", 0.15)
 
 
 def rest_of_node(server: Server) -> RestOfNode:
@@ -241,25 +262,90 @@ def node_power_w(server: Server, power_share: float = TRAINING_POWER_SHARE) -> f
     return None if tdp_w is None else server.accelerators * tdp_w * (power_share + rest_of_node(server).share)
 
 
-def power_w(server: Server, gpus: int, power_share: float = TRAINING_POWER_SHARE) -> float | None:
-    """Power of accelerators at load with their share of the servers that they are in.
+def servers_power_w(
+    server: Server, gpus: Array | int, power_share: float = TRAINING_POWER_SHARE
+) -> Array | float | None:
+    """Power at load of the servers that hold so many accelerators, which run whole though part of one is at work.
 
-        P = accelerators x node power / accelerators of a node
+        P = design power x (gpus x power_share + servers x accelerators of one x share of the rest of the node)
+
+    A GPU that was named alone has its share of a node, and no more.
 
     Parameters
     ----------
-    server : that the accelerators are in
-    gpus : accelerators [-]
+    server : with its accelerators and their thermal design power [W]
+    gpus : accelerators at work [-]
     power_share : share of the design power that accelerators draw [-]
 
     Returns
     -------
-    float [W]; None where no design power is known
+    ndarray of float, shape of gpus [W]; None where no design power is known
 
-    Source: definition; the power of a node is that of `node_power_w`.
+    Source: as `node_power_w`.
     """
-    node_w = node_power_w(server, power_share)
-    return None if node_w is None else gpus * node_w / server.accelerators
+    tdp_w, rest = server.accelerator.tdp_w, rest_of_node(server)
+    whole = gpus if server.bare else -(-gpus // server.accelerators) * server.accelerators
+    return None if tdp_w is None else tdp_w * (gpus * power_share + whole * rest.share)
+
+
+def power_error(server: Server, power_share: float, share_error: float) -> float:
+    """How far off the power of a server at load may be, 80 % of what it is, in either direction [-].
+
+        error = sqrt(share_error^2 + rest_error^2) / (power_share + share of the rest of the node)
+
+    Parameters
+    ----------
+    server : which decides what the rest of the node draws
+    power_share, share_error : share of the design power that accelerators draw, and how far off it may be [-]
+
+    Returns
+    -------
+    float [-]
+
+    Source: errors of two independent parts: 12 % in training on air-cooled nodes, 15 % on liquid-cooled ones.
+    """
+    rest = rest_of_node(server)
+    return math.hypot(share_error, rest.error) / (power_share + rest.share)
+
+
+def capital_per_hour(capex: float, years: float, utilisation: float) -> float:
+    """Capital cost of a server for an hour in which it has work, straight-line and without interest or resale.
+
+        capital = capex / (years x 8766 h x utilisation)
+
+    Parameters
+    ----------
+    capex : what the server costs to buy [currency]
+    years : for which it is used [a]
+    utilisation : share of its hours in which it has work [-]
+
+    Returns
+    -------
+    float [currency / h]
+
+    Source: definition.
+    """
+    return capex / (years * YEAR_H * utilisation)
+
+
+def electricity_cost(energy: float, kwh_price: float, pue: float) -> float:
+    """Cost of the electricity for servers and what cools them.
+
+        cost = energy x PUE x price of a kilowatt-hour
+
+    Parameters
+    ----------
+    energy : of the servers [kWh]
+    kwh_price : of a kilowatt-hour [currency / kWh]
+    pue : power usage effectiveness, of the whole data centre over that of what computes [-]
+
+    Returns
+    -------
+    float [currency]
+
+    Source: definition of power usage effectiveness (ISO/IEC 30134-2).
+    """
+    return energy * pue * kwh_price
 
 
 def energy_kwh(server: Server, gpu_hours: float, power_share: float = TRAINING_POWER_SHARE) -> float | None:
@@ -279,8 +365,8 @@ def energy_kwh(server: Server, gpu_hours: float, power_share: float = TRAINING_P
 
     Source: definition; the power is that of `node_power_w`.
     """
-    node_w = node_power_w(server, power_share)
-    return None if node_w is None else gpu_hours * HOUR_S * node_w / server.accelerators / KWH_J
+    power_w = node_power_w(server, power_share)
+    return None if power_w is None else gpu_hours * HOUR_S * power_w / server.accelerators / KWH_J
 
 
 def energy_words(server: Server, power_share: float = TRAINING_POWER_SHARE) -> str:
@@ -299,11 +385,11 @@ def energy_words(server: Server, power_share: float = TRAINING_POWER_SHARE) -> s
 
     Source: the terms of `node_power_w`.
     """
-    node_w, tdp_w = node_power_w(server, power_share), server.accelerator.tdp_w
-    if node_w is None or tdp_w is None:
+    power_w, tdp_w = node_power_w(server, power_share), server.accelerator.tdp_w
+    if power_w is None or tdp_w is None:
         return ""
     rest, count = rest_of_node(server), server.accelerators
     gpus = f"{count} GPUs" if count > 1 else "1 GPU"
     drawn, beside = (count * tdp_w * share / WATT_PER_KW for share in (power_share, rest.share))
     parts = f"{gpus} at {100.0 * power_share:.0f} % of design power ({drawn:.3g} kW)"
-    return f"{node_w / WATT_PER_KW:.3g} kW a server: {parts}, {beside:.3g} kW for the rest of it, {rest.basis}"
+    return f"{power_w / WATT_PER_KW:.3g} kW a server: {parts}, {beside:.3g} kW for the rest of it, {rest.basis}"

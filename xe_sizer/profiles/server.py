@@ -8,7 +8,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from xe_sizer.errors import InputError, Problem, place_of
-from xe_sizer.laws.hardware import Accelerator, NodeFabric, Offer, PriceKind, Server
+from xe_sizer.laws.hardware import Accelerator, Capex, NodeFabric, Offer, PriceKind, Server
 from xe_sizer.profiles.convert import GbPerS, Gpus, Locate, Positive, Source, convert
 from xe_sizer.profiles.fabric import FindFabric, fabric_with
 from xe_sizer.profiles.finder import default_name
@@ -39,14 +39,26 @@ class Host(Struct, frozen=True, forbid_unknown_fields=True):
     vcpus: Annotated[int, Meta(gt=0, le=1_000_000)] | None = None
 
 
+DAY = r"^\d{4}-\d{2}(-\d{2})?$"
+
+
 class Price(Struct, frozen=True, forbid_unknown_fields=True):
     """Of the whole server. date : when it was published or read; region : where it holds; source : who says so."""
 
     per_hour: Positive
     currency: str = "USD"
     kind: PriceKind | None = None
-    date: Annotated[str, Meta(pattern=r"^\d{4}-\d{2}(-\d{2})?$")] | None = None
+    date: Annotated[str, Meta(pattern=DAY)] | None = None
     region: str | None = None
+    source: str | None = None
+
+
+class Bought(Struct, frozen=True, forbid_unknown_fields=True):
+    """What the whole server costs to buy. date : when that was published or offered; source : who says so."""
+
+    price: Positive
+    currency: str = "USD"
+    date: Annotated[str, Meta(pattern=DAY)] | None = None
     source: str | None = None
 
 
@@ -72,6 +84,7 @@ class ServerProfile(Struct, frozen=True, forbid_unknown_fields=True):
     rack_units: Positive | None = None
     cooling: Cooling | None = None
     price: Price | None = None
+    capex: Bought | None = None
     assumed: tuple[str, ...] = ()
     default: bool = False
     notes: str | None = None
@@ -103,7 +116,7 @@ def server(profile: ServerProfile, gpu: Accelerator, fabrics: FindFabric, locate
     pcie = pcie_bytes_per_s(profile.pcie) if profile.pcie else gpu.pcie_bytes_per_s
     linked = gpu.link.one_way_bytes_per_s if gpu.link and node.topology not in ("host", "single") else pcie
     stated = profile.scale_up.one_way_gb_per_s
-    price, has_gb, most_gb = profile.price, profile.host.memory_gb, profile.host.max_memory_gb
+    price, capex, has_gb, most_gb = profile.price, profile.capex, profile.host.memory_gb, profile.host.max_memory_gb
     where = partial(locate, ("scale_out", "fabric")) if locate else None
     between = fabric_with("network", scale_out.fabric or default_name("fabric", "network:"), fabrics, where).network
     assert between is not None
@@ -121,6 +134,7 @@ def server(profile: ServerProfile, gpu: Accelerator, fabrics: FindFabric, locate
         price_per_hour=price.per_hour if price else None,
         price_currency=price.currency if price else "USD",
         offer=Offer(price.kind, price.date, price.region, price.source) if price else Offer(),
+        capex=Capex(capex.price, capex.currency, capex.date, capex.source) if capex else None,
         assumptions=profile.assumed,
         network_assumptions=usual,
         source=profile.source.title,

@@ -75,6 +75,8 @@ def _fleet(options: Sequence[FleetOption], order: str) -> Table:
     shown = options[:SHOWN]
     sized = any(one.cost_per_hour is not None for one in shown)
     price = (Column("per hour", True), Column("per million", True), Column("priced")) if sized else ()
+    powered = any(one.electricity_per_hour is not None for one in shown)
+    price = (*price, Column("electricity per hour", True)) if powered else price
     fits = (Column("fits", True),) if any(one.fit is not None for one in shown) else ()
     columns = (
         Column("hardware"), Column("GPUs", True), Column("replicas"), Column("TTFT", True),
@@ -86,6 +88,7 @@ def _fleet(options: Sequence[FleetOption], order: str) -> Table:
             *_option_cells(one),
             *((fit_words(one.fit),) if fits else ()),
             *(_price_cells(one) if sized else ()),
+            *((money(one.electricity_per_hour, one.currency),) if powered else ()),
             _outcome(one),
         )
         for one in shown

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from xe_sizer.result.common import (
@@ -19,7 +19,7 @@ from xe_sizer.result.common import (
 from xe_sizer.units import DAY_S, GIB, HOUR_S, KIB, MIB, MINUTE_S, three_digits
 
 if TYPE_CHECKING:
-    from xe_sizer.result.common import Basis, HourlyPrice, Ledger, Limit, Range, Sized, Verdict
+    from xe_sizer.result.common import Basis, CostPart, HourlyPrice, Ledger, Limit, Range, Sized, Verdict
     from xe_sizer.result.training import Layout
 
 
@@ -33,7 +33,7 @@ BEYOND_WORDS = 1e15  # from here on digits in full tell nobody anything
 _COUNT_UNITS = ((1e12, "T"), (1e9, "B"), (1e6, "M"))
 _BYTE_UNITS = ((0.1 * GIB, GIB, "GiB"), (0.1 * MIB, MIB, "MiB"), (0.1 * KIB, KIB, "KiB"))
 _FLOP_UNITS = ((1e15, "PFLOP"), (1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP"))
-_LIMIT_UNITS = {"hours": "h", "gib": "GiB"}
+_LIMIT_UNITS = {"kw": "kW", "hours": "h", "gib": "GiB"}
 _TIME_UNITS = (
     (3 * DAY_S, DAY_S, "d"),
     (90 * MINUTE_S, HOUR_S, "h"),
@@ -156,6 +156,11 @@ def offer_words(price: HourlyPrice) -> str:
     """How a price is meant: `on-demand, us-east-1, 2026-09-24`, or that the user gave it."""
     if price.kind == GIVEN_PRICE:
         return "as given"
+    if (own := price.own) is not None:
+        words = f"{price.kind}, {money(own.capex, price.currency)} each over {given(own.years)} years"
+        words += f" at {percent(own.utilisation)} use"
+        words += ", without electricity" if own.kwh_price is None else ""
+        return f"{words}, priced {clean(own.date)}" if own.date else words
     return ", ".join(clean(part) for part in (price.kind or "kind unknown", price.region, price.date) if part)
 
 
@@ -173,6 +178,20 @@ def price_words(price: HourlyPrice | None) -> Iterator[str]:
     """What an hour of the hardware costs, where the user did not give the price."""
     if price is not None and price.kind != GIVEN_PRICE:
         yield f"{clean(price.hardware)} at {hourly_words(price)}"
+
+
+def part_words(parts: Sequence[CostPart]) -> Iterator[str]:
+    """What a cost is made of: `70 % capital, 20 % electricity, 10 % staff`; nothing of one that has no parts."""
+    total = sum(part.value for part in parts)
+    if len(parts) > 1 and total > 0:
+        yield ", ".join(f"{percent(part.value / total)} {clean(part.name)}" for part in parts)
+
+
+def electricity_words(value: float | None, currency: str | None, parts: Sequence[CostPart], priced: bool) -> str:
+    """The cost of electricity where it is no part of the price that is shown; else empty."""
+    if value is None or parts:
+        return ""
+    return f"electricity {money(value, currency)} ({'in the price' if priced else 'hardware not priced'})"
 
 
 def money(value: float | None, currency: str | None) -> str:

@@ -67,16 +67,47 @@ class Range(Struct, frozen=True):
     high: float
 
 
-GIVEN_PRICE, ON_DEMAND = "given", "on-demand"
-"""Kinds of a price: that of the user, and that for which no contract is asked."""
+GIVEN_PRICE, ON_DEMAND, OWN = "given", "on-demand", "own servers"
+"""Kinds of a price: that of the user, that for which no contract is asked, and the cost of servers that are owned."""
+USERS_OWN = frozenset({GIVEN_PRICE, OWN})
+"""Kinds that compare with any other: what the user pays."""
+CAPITAL, ELECTRICITY, STAFF = "capital", "electricity", "staff"
+"""What the cost of servers that are owned is made of."""
+
+
+class CostPart(Struct, frozen=True):
+    """A part of a cost, in its currency."""
+
+    name: str
+    value: float
+
+
+class OwnServers(Struct, frozen=True):
+    """What the cost of servers that are owned rests on.
+
+    capex : what one costs to buy; years : of use; utilisation : share of their hours in which servers have work [-]
+    kwh_price, pue : price of electricity, and total power over that of the servers [-]; null: electricity left out
+    staff_share : staff and space, over capital and electricity [-]; null: none
+    date, source : of the capex where it is a profile's
+    """
+
+    capex: float
+    years: float
+    utilisation: float
+    kwh_price: float | None = None
+    pue: float | None = None
+    staff_share: float | None = None
+    date: str | None = None
+    source: str | None = None
 
 
 class HourlyPrice(Struct, frozen=True):
     """What an hour costs where an answer has a price: of a whole server, or of one GPU whose price was given.
 
-    hardware : the server, or the GPU; kind : on-demand, spot, reserved, capacity-block, `given` by the user; null where
-    the profile does not say
+    hardware : the server, or the GPU; kind : on-demand, spot, reserved, capacity-block, `given` by the user, `own
+    servers` whose parts make the price; null where the profile does not say
     date, region, source : of a server's price: when it was published, where it holds, and who says so
+    own : what the cost of own servers rests on; null where they are rented
     """
 
     hardware: str
@@ -86,6 +117,7 @@ class HourlyPrice(Struct, frozen=True):
     date: str | None = None
     region: str | None = None
     source: str | None = None
+    own: OwnServers | None = None
 
 
 WEAK = "weak"

@@ -13,6 +13,7 @@ from xe_sizer.result.common import (
     Advice,
     Answer,
     Basis,
+    CostPart,
     Gpus,
     HourlyPrice,
     Ledger,
@@ -247,6 +248,25 @@ class Replicas(Struct, frozen=True):
     max_load: float | None = None
 
 
+class ApiComparison(Struct, frozen=True):
+    """What an API would charge for the same requests, and from how many the service is cheaper.
+
+    per_million_tokens : of both kinds alike, in the mix of the load; per_hour : of the load that the service takes
+    break_even_requests_per_s, break_even_tokens_per_day : from which the service is cheaper, tokens of both kinds
+    break_even_utilisation : the same over what the service sustains; above 1 it never is [-]
+    cheaper : whether the service is at its load. These four are null where the service has no price
+    """
+
+    per_million_input_tokens: float
+    per_million_output_tokens: float
+    per_million_tokens: float
+    per_hour: float
+    break_even_requests_per_s: float | None
+    break_even_tokens_per_day: float | None
+    break_even_utilisation: float | None
+    cheaper: bool | None
+
+
 class ServeCost(Struct, frozen=True):
     """Price of all GPUs, divided between prompts and answers as they share the replicas' time; null without a price.
 
@@ -255,6 +275,10 @@ class ServeCost(Struct, frozen=True):
     energy_kwh_per_million_tokens : prompts and answers together; null where the design power is not known
     energy_formula : what that energy counts, in words
     hourly_price : what the price rests on
+    parts : of the price per hour where servers are owned, which they sum to; else empty
+    electricity_per_hour : for servers and cooling, where its price is given; a rent includes it
+    power_w : of the servers at load, without cooling [W]; null where nobody knows what they draw
+    api : the same requests at the price of an API, where one is given
     """
 
     per_hour: float | None
@@ -266,6 +290,10 @@ class ServeCost(Struct, frozen=True):
     per_million_tokens: float | None = None
     billed_gpus: int | None = None
     hourly_price: HourlyPrice | None = None
+    parts: tuple[CostPart, ...] = ()
+    electricity_per_hour: float | None = None
+    power_w: float | None = None
+    api: ApiComparison | None = None
 
 
 class PhaseModule(Struct, frozen=True):
@@ -354,6 +382,7 @@ class Benchmark(Struct, frozen=True):
 class FleetOption(Struct, frozen=True):
     """The service on one kind of hardware. Latencies are those that limits are compared with.
 
+    electricity_per_hour : as of `ServeCost`
     power_w : design power of all GPUs, null where it is not known; what decides where prices are not
     fit : what fits it, where that is asked
     """
@@ -376,6 +405,7 @@ class FleetOption(Struct, frozen=True):
     cost_per_million_tokens: float | None = None
     fit: Fit | None = None
     hourly_price: HourlyPrice | None = None
+    electricity_per_hour: float | None = None
 
 
 class ParetoPoint(Struct, frozen=True):

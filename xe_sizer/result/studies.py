@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 import msgspec
 
 from xe_sizer.errors import EXIT_INTERRUPTED
-from xe_sizer.result.common import Advice, Answer, Basis, HourlyPrice, LeftOut, Range, Struct, Verdict
+from xe_sizer.result.common import Advice, Answer, Basis, CostPart, HourlyPrice, LeftOut, Range, Struct, Verdict
 from xe_sizer.result.training import Layout, Pool, Result
 
 OBJECTIVES = ("servers", "gpus", "cost", "time", "energy")
@@ -68,7 +68,8 @@ class Candidate(msgspec.Struct, frozen=True):
     pools, colocated : of reinforcement learning, how the GPUs are split; else empty and None
     host_most_bytes : that the server can be ordered with, where what it has is one configuration of several
     hourly_price : what the price rests on
-    power_w : of the GPUs at load with their share of the servers; None where no design power is known
+    cost_parts : of the price where servers are owned; electricity : for servers and cooling, where its price is given;
+    a rent includes it. power_w : of the servers at load, without cooling [W]
     """
 
     gpu: str
@@ -98,6 +99,8 @@ class Candidate(msgspec.Struct, frozen=True):
     pools: tuple[Pool, ...] = ()
     colocated: bool | None = None
     hourly_price: HourlyPrice | None = None
+    cost_parts: tuple[CostPart, ...] = ()
+    electricity: float | None = None
     power_w: float | None = None
 
 

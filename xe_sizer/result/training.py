@@ -12,6 +12,7 @@ from xe_sizer.result.common import (
     Advice,
     Answer,
     Basis,
+    CostPart,
     Gpus,
     HourlyPrice,
     Ledger,
@@ -314,13 +315,22 @@ class Price(Struct, frozen=True):
 
 
 class Cost(Struct, frozen=True):
-    """`energy_formula` says in words what the energy counts; `hourly_price` what the price rests on."""
+    """`energy_formula` says in words what the energy counts; `hourly_price` what the price rests on.
+
+    parts : of the expected price where servers are owned, which they sum to; else empty
+    electricity : for servers and cooling, where its price is given: a part of the cost of servers that are owned, and
+    beside the price of those that are rented, which includes it
+    power_w : of the servers at load, without cooling [W]; null where nobody knows what they draw
+    """
 
     gpu_hours: Range
     energy_kwh: float | None
     price: Price | None
     energy_formula: str = ""
     hourly_price: HourlyPrice | None = None
+    parts: tuple[CostPart, ...] = ()
+    electricity: Price | None = None
+    power_w: float | None = None
 
 
 FitQuestion = Literal["context", "micro-batch", "rank", "model"]

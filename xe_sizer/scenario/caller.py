@@ -35,8 +35,8 @@ class Caller(Protocol):
         ...
 
 
-NAMED_PRICE = "--price"
-"""Option that sets one entry of the prices by name, the only key that holds names with values."""
+NAMED_PRICE = {"cost.price_per_gpu_hour": "--price"}
+"""Options that set one entry of a key by name, where it is not the option of the key itself."""
 
 
 class CommandLine(Immutable):
@@ -71,7 +71,8 @@ class CommandLine(Immutable):
         if value is True:
             return [self.place(key)]
         if isinstance(value, Mapping):
-            return [word for name, item in value.items() for word in (NAMED_PRICE, f"{name}={_text(item)}")]
+            option = NAMED_PRICE.get(key, self.place(key))
+            return [word for name, item in value.items() for word in (option, f"{name}={_text(item)}")]
         if value is False:
             return [f"--no-{self.options[key]}"] if key in self.two_way else []
         return [self.place(key), _text(value)]

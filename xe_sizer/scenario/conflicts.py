@@ -209,6 +209,17 @@ def drafts_are_accepted(keys: Keys) -> Found:
         yield "serve.draft_tokens", message, "the share of proposals that are kept"
 
 
+def rented_or_owned(keys: Keys) -> Found:
+    """Hardware is rented by the hour or owned: one price holds for all of it, or each for what it names."""
+    rent, capex = keys.value("cost.price_per_gpu_hour"), keys.value("cost.capex_per_server")
+    hint = "an hour is rented or owned: remove one of them"
+    named = sorted(rent.keys() & capex.keys()) if isinstance(rent, Mapping) and isinstance(capex, Mapping) else []
+    for name in named:
+        yield "cost.capex_per_server", f"'{name}' has a price by the hour and one to buy", hint
+    if rent is not None and capex is not None and not (isinstance(rent, Mapping) or isinstance(capex, Mapping)):
+        yield "cost.capex_per_server", "'price_per_gpu_hour' and 'capex_per_server' are both given", hint
+
+
 _REQUESTS = "the requests of a test come at a rate, at a concurrency, or all at once"
 _TEST = "a test is simulated on replicas that do both; remove one of them"
 _TRACE = "a trace has the times and lengths of its requests"
@@ -229,6 +240,8 @@ RULES: tuple[Rule, ...] = (
     batch_divides,
     gpus_divide,
     chunks_have_stages,
+    rented_or_owned,
+    needs("cost.pue", "cost.kwh_price", "say what a kWh costs"),
     one_load,
     needs("serve.think_time_s", "serve.users", "say how many people ask and think"),
     never_both("serve.batch", "serve.requests", _REQUESTS),
@@ -289,6 +302,16 @@ def unknown_precision(asked: Asked, server: Server, precision: str | None, inste
         has = f"it has {', '.join(known)}{instead}"
         narrow = f"write {asked.setting('precision', FP16)}; " if precision == BF16 and FP16 in known else ""
         yield "precision", f"{server.accelerator.name} has no {precision}", f"{narrow}{has}"
+
+
+def servers_are_owned(asked: Asked, server: Server) -> Found:
+    """Years, utilisation and staff are of servers that are owned, whose price somebody says."""
+    if asked.has("cost.capex_per_server") or server.capex is not None:
+        return
+    for name in ("years", "utilisation", "staff_share"):
+        if asked.has(f"cost.{name}"):
+            hint = f"say what a server costs to buy: {asked.setting('cost.capex_per_server')}"
+            yield f"cost.{name}", f"'{name}' needs 'capex_per_server'", hint
 
 
 def layout_divides(asked: Asked, model: ModelShape) -> Found:

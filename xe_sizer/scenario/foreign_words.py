@@ -79,6 +79,13 @@ MEANT: Mapping[str, str] = {
     "updates": "ppo-epochs, num-ppo-epochs",
     "max-hours": "deadline, max-time, time-limit",
     "max-cost": "budget, max-price",
+    "max-kw": "max-power, max-power-kw, power-limit, power-budget",
+    "capex-per-server": "capex, server-price, purchase-price, price-per-server, server-capex, server-cost",
+    "years": "depreciation, depreciation-years, amortisation-years, amortization-years, useful-life, lifetime",
+    "utilisation": "utilization",
+    "kwh-price": "electricity-price, power-price, price-per-kwh, electricity, energy-price",
+    "staff-share": "staff, opex-share",
+    "api-price-per-million": "api-price, api-price-per-million-tokens, break-even",
 }
 """An option of ours, with its value where other tools have a switch; then what others call it."""
 _SHAPE: Mapping[str, str] = {
@@ -100,6 +107,8 @@ _SHAPE: Mapping[str, str] = {
     ),
 }
 """A key of a model that a scenario writes out; then what others call it."""
+_GROUPS: Mapping[str, str] = {"cost": "tariff, tariffs, price, prices, pricing, money, tco"}
+"""A group of keys; then what others call it."""
 _OPTION = re.compile(r"--([a-z-]+)")
 _UNKNOWN = re.compile(r"unknown key '([^']+)'(?: in '([^']+)')?")
 _NO_VALUE = re.compile(r"'(\w+)' must be one of .*, not '([^']+)'")
@@ -160,6 +169,8 @@ def _key_instead(name: str, keys: Mapping[str, str]) -> str | None:
     """What a key of another tool is called here, and where it stands."""
     if name in listed_names(NO_EFFECT):
         return _LEFT_OUT
+    if section := next((ours for ours, names in _GROUPS.items() if name in listed_names(names)), None):
+        return f"write '{section}:'"
     meant = (setting for setting, names in MEANT.items() if name in listed_names(names))
     return next((_as_key(setting.partition("|")[0], keys) for setting in meant), None)
 

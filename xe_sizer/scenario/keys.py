@@ -142,14 +142,22 @@ class LimitsKeys(TypedDict, total=False):
     max_tpot_s: float | None
     max_cost_per_million_tokens: float | None
     max_gpus: int | None
+    max_kw: float | None
     min_headroom_gib: float | None
     confidence: float | None
 
 
 class CostKeys(TypedDict, total=False):
-    """What a GPU costs."""
+    """What hardware costs: rented by the hour, or owned."""
 
     price_per_gpu_hour: float | Mapping[str, float] | None
+    capex_per_server: float | Mapping[str, float] | None
+    years: float | None
+    utilisation: float | None
+    kwh_price: float | None
+    pue: float | None
+    staff_share: float | None
+    api_price_per_million: Sequence[float] | None
     currency: str | None
 
 
@@ -267,6 +275,7 @@ class Keys(TypedDict, total=False):
     loss: str | None
     objective: str | None
     partial_servers: bool | None
+    free: Sequence[str] | None
     data: DataKeys
     train: TrainKeys
     storage: StorageKeys

@@ -186,6 +186,9 @@ def shares(section: LimitsSection, wing: str, estimate: Estimate) -> Iterator[fl
                 yield needed / limit
 
 
+_UNITS = {"hours": " h", "kw": " kW"}  # by the end of a limit's name
+
+
 def missed(
     limits: Iterable[Limit], caller: Caller, what: str = "estimate", confidence: float | None = None
 ) -> Iterator[Reason]:
@@ -195,9 +198,11 @@ def missed(
         if limit.ok:
             continue
         unpriced = limit.value is None and _RULE_OF[limit.name].priced
-        unit = " h" if limit.name.endswith("_hours") else ""
+        undrawn = limit.value is None and limit.name == "max_kw"
+        unit = _UNITS.get(limit.name.rpartition("_")[2], "")
         value = f"{_figure(limit.value)}{unit}" if limit.value is not None else "unbounded"
         value = "unknown: no price given" if unpriced else value
+        value = "unknown: nobody says what this accelerator draws" if undrawn else value
         yield Reason(
             code=limit.name,
             message=f"{limit.name} is {limit.limit:,.6g}{unit}, {what} {value}{_doubt(limit, confidence)}",

@@ -1,4 +1,4 @@
-"""What every question resolves alike: keys with their origin, model, hardware, prices, problems in reading order."""
+"""What every question resolves alike: keys with their origin, model, hardware, problems in reading order."""
 
 from __future__ import annotations
 
@@ -10,84 +10,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import to_builtins
 from msgspec.structs import asdict, replace
 
-from xe_sizer.errors import InputError, Problem, collecting, did_you_mean
-from xe_sizer.immutable import Immutable
+from xe_sizer.errors import InputError, Problem, collecting
 from xe_sizer.laws.device import Efficiency
 from xe_sizer.profiles.finder import KINDS, RELEASED, is_path, is_repository
 from xe_sizer.profiles.model import InlineModel, inline_model
-from xe_sizer.result.common import GIVEN_PRICE, HourlyPrice
 from xe_sizer.scenario.schema import ScenarioFile
 from xe_sizer.software.release import split_release
 
 if TYPE_CHECKING:
-    from xe_sizer.errors import Location
     from xe_sizer.graph.model import ModelShape
-    from xe_sizer.graph.operators import IntArray
-    from xe_sizer.laws.hardware import Accelerator, Offer, Server
+    from xe_sizer.laws.hardware import Accelerator, Server
     from xe_sizer.profiles.catalogue import Registry
     from xe_sizer.profiles.finder import Finder
     from xe_sizer.scenario.scenario import Scenario
-
-# What an hour of a GPU costs, and which GPUs are paid for.
-
-Count = TypeVar("Count", int, "IntArray")
-
-
-class Tariff(Immutable):
-    """The price that was given for a GPU, else the server's, which is rented or owned as a whole.
-
-    per_gpu_hour : in `currency`; None where no price is known
-    sold_together : GPUs that are paid for together [-]
-    offer : how the server's price is meant; None where the price was given
-    """
-
-    per_gpu_hour: float | None
-    currency: str
-    sold_together: int
-    offer: Offer | None = None
-
-    @classmethod
-    def of(cls, price: float | None, currency: str | None, server: Server) -> Tariff:
-        """price : of one GPU for an hour, where it was given; currency : of all prices, where it was given."""
-        by_server = price is None
-        if price is None and server.price_per_hour is not None:
-            price = server.price_per_hour / server.accelerators
-        return cls(
-            per_gpu_hour=price,
-            currency=currency or server.price_currency,
-            sold_together=server.accelerators if by_server else 1,
-            offer=server.offer if by_server else None,
-        )
-
-    def hourly(self, server: Server) -> HourlyPrice | None:
-        """What an hour costs, of the whole server or of a GPU whose price was given; None where no price is known."""
-        if self.per_gpu_hour is None:
-            return None
-        if self.offer is None:
-            name = server.accelerator.name
-            return HourlyPrice(hardware=name, per_hour=self.per_gpu_hour, currency=self.currency, kind=GIVEN_PRICE)
-        return HourlyPrice(
-            hardware=server.name,
-            per_hour=self.per_gpu_hour * self.sold_together,
-            currency=self.currency,
-            kind=self.offer.kind,
-            date=self.offer.date,
-            region=self.offer.region,
-            source=self.offer.source,
-        )
-
-    def billed_gpus(self, gpus: Count) -> Count:
-        """GPUs that are paid for where so many are used."""
-        return -(-gpus // self.sold_together) * self.sold_together
-
-
-def whole_servers(billed: int, used: int, server: Server) -> Iterator[str]:
-    """What to say where a server's price pays for accelerators that are not used, or a price by GPU leaves them out."""
-    whole = -(-used // server.accelerators) * server.accelerators
-    if billed > used:
-        yield f"the price counts whole servers: {billed} GPUs are paid for, {used} used"
-    elif billed < whole and not server.bare:
-        yield f"the price by GPU counts the {billed} GPUs used, not all {whole} of the servers"
 
 
 def problem_at(scenario: Scenario, key: str, message: str, hint: str | None = None) -> Problem:
@@ -157,6 +92,8 @@ def model_and_server(
     problems: list[Problem], scenario: Scenario, registry: Registry, provenance: Provenance
 ) -> tuple[ModelShape | None, Server | None]:
     """What is asked to run, and on what; None for what is not known, with every problem added to the list."""
+    if scenario.values.free:
+        provenance.resolve_default("free", None)
     named: object = scenario.values.model  # None only where the key is missing or wrong, and that was told
     wrong = named is None or any(key.startswith("model.") for key in scenario.invalid_keys)
     model = None if wrong else collect(problems, _model, scenario, registry, provenance)
@@ -186,49 +123,10 @@ def _server(scenario: Scenario, registry: Registry, provenance: Provenance) -> S
     return server.with_host_memory(provenance.resolve_default("host_memory_gib", None))
 
 
-def _gpu_price(scenario: Scenario, server: Server, finder: Finder) -> float | None:
-    """What was given as the price of a GPU for an hour: for all kinds, for the server, or for the GPU by its name.
-
-    None where none of these was given.
-    """
-    asked = scenario.values.cost.price_per_gpu_hour
-    if not isinstance(asked, Mapping):
-        return asked
-    problems: list[Problem] = []
-    where = partial(scenario.locate, ("cost", "price_per_gpu_hour"))
-    found = {collect(problems, _hardware_named, name, finder, where): price for name, price in asked.items()}
-    if problems:
-        raise InputError(problems)
-    return found.get(("server", server.name), found.get(("gpu", server.accelerator.name)))
-
-
-def tariff_of(scenario: Scenario, server: Server, finder: Finder) -> Tariff:
-    """What the GPUs of the server cost, as the user says or its profile.
-
-    Raises
-    ------
-    InputError : every name with a price that is that of no GPU and no server, or of several
-    """
-    return Tariff.of(_gpu_price(scenario, server, finder), scenario.values.cost.currency, server)
-
-
 def efficiency_of(scenario: Scenario) -> Efficiency:
     """The efficiency that replaces the laws, where one was given."""
     chosen = scenario.values.efficiency
     return Efficiency(chosen.flops, chosen.memory, bool(chosen.ideal))
-
-
-def _hardware_named(name: str, finder: Finder, where: Callable[[], Location]) -> tuple[str, str]:
-    """Kind and name of the server or GPU that a name means. Raises InputError."""
-    for kind in ("server", "gpu"):
-        if any(finder.files(kind, name)):
-            return kind, name
-    for kind in ("gpu", "server"):
-        found = finder.find(kind, name, where)
-        if found:
-            return kind, found.stem
-    hint = did_you_mean(name, (*finder.names("gpu"), *finder.names("server")))
-    raise InputError(Problem(f"no GPU or server is called '{name}'", where(), hint))
 
 
 def _profile_server(scenario: Scenario, registry: Registry, provenance: Provenance) -> Server | None:

@@ -27,7 +27,7 @@ from xe_sizer.scenario.options import (
 )
 from xe_sizer.scenario.quantities import as_meant
 from xe_sizer.scenario.scenario import Scenario
-from xe_sizer.scenario.schema import EXTENDS, KEYS, LOADS, NAMED_OR_GROUPS, ScenarioFile
+from xe_sizer.scenario.schema import BATCH_PARTS, EXTENDS, KEYS, LOADS, NAMED_OR_GROUPS, ScenarioFile, free_keys
 
 if TYPE_CHECKING:
     from xe_sizer.profiles.convert import KeyPath
@@ -173,12 +173,13 @@ def _merge(
     """
     merged = copy.deepcopy(cast(dict[str, Any], document.value)) if document else {}
     origin = {key: document.origins.get(key, "file") for key in _given_keys(merged)} if document else {}
-    _overlay(merged, origin, variables, "env")
     typed = {
         key: _split(value, key) if isinstance(value, str) and _kind(key) is tuple else value
         for key, value in flags.items()
         if value is not None
     }
+    _free(merged, origin, typed.get(FREE, variables.get(FREE, merged.get(FREE))))
+    _overlay(merged, origin, variables, "env")
     _overlay(merged, origin, typed, "flag")
     locate = _Places(document, origin, caller)
     if merged.get("gpu") == AUTO:
@@ -204,6 +205,19 @@ def _merge(
     raise BadScenarioError(sorted(problems, key=file_order), merged_as(values=values, invalid_keys=invalid_keys))
 
 
+def _free(merged: dict[str, Any], origin: dict[str, str], asked: object) -> None:
+    """Take the keys of a file out that are asked to be left open.
+
+    asked : names of groups and options; what is none is told of where the key is read
+    """
+    names = [name for name in asked if isinstance(name, str)] if isinstance(asked, list | tuple) else []
+    for key in free_keys(names):
+        makes_the_batch = key in BATCH_PARTS and "train.global_batch" not in origin and KEYS[key].option not in names
+        if key in origin and not makes_the_batch:
+            _remove(merged, origin, key)
+
+
+FREE = "free"
 AUTO = "auto"
 
 

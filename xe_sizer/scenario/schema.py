@@ -1,6 +1,6 @@
 """The scenario file: every key, its unit and its range. All keys but `model` may be left out."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal, Protocol, get_args, get_origin
 
 import msgspec
@@ -100,6 +100,8 @@ Confidence = Annotated[
     float,
     Meta(ge=0.5, lt=1, extra={RANGE: "be at least 0.5, where the expected value decides, and less than 1"}),
 ]
+Years = Annotated[float, Meta(gt=0, le=50)]
+Pue = Annotated[float, Meta(ge=1, le=10)]
 DropoutRate = Annotated[float, Meta(ge=0, lt=1)]
 FailureRate = Annotated[float, Meta(ge=0, le=1000)]
 ImageSize = Annotated[
@@ -167,6 +169,17 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
         choices = get_args(base) if get_origin(base) is Literal else names_of(metas)
         return type(choices[0]) if choices else get_origin(base) or base, choices
 
+    def item_names(self) -> tuple[str, ...]:
+        """Names that the items of a list may be; none where they may be any, or the value is no list."""
+        base, _ = base_of(self.annotation)
+        return names_of(base_of(get_args(base)[0])[1]) if get_origin(base) is tuple else ()
+
+    @property
+    def by_name(self) -> bool:
+        """Whether a value may be one number or a number for each name."""
+        _, *others = get_args(self.annotation.__origin__) or (None,)
+        return any(get_origin(one) is dict for one in others)
+
     def lists_numbers(self) -> bool:
         """Whether a value is a list of numbers."""
         base, _ = base_of(self.annotation)
@@ -216,6 +229,9 @@ class LimitsSection(Section, frozen=True):
         judged("Maximum price per million output tokens", "cost_per_million_tokens", wing=SERVING),
     ] = None
     max_gpus: Annotated[Degree | None, judged("Maximum number of GPUs", "gpus")] = None
+    max_kw: Annotated[
+        Positive | None, judged("Maximum power of the servers at load in kW, without cooling", "power_kw")
+    ] = None
     min_headroom_gib: Annotated[
         NotNegative | None, judged("Memory left free per GPU in GiB", "headroom_gib", most=False)
     ] = None
@@ -852,7 +868,7 @@ class EmbeddingSection(Section, frozen=True):
 
 
 class CostSection(Section, frozen=True):
-    """What a GPU costs."""
+    """What hardware costs: rented by the hour, or owned."""
 
     panel: ClassVar = "Limits and prices"
     wing: ClassVar = None
@@ -860,6 +876,32 @@ class CostSection(Section, frozen=True):
     price_per_gpu_hour: Annotated[
         NotNegative | dict[str, NotNegative] | None,
         about("Price of one GPU for one hour; in a file also a price for each name of a GPU or server"),
+    ] = None
+    capex_per_server: Annotated[
+        Positive | dict[str, Positive] | None,
+        about("What a server costs to buy, or NAME=X of one kind, repeatable; --years and more: docs/money.md"),
+    ] = None
+    years: Annotated[
+        Years | None, about("Years for which servers that are owned are used; default: 5", in_help=False)
+    ] = None
+    utilisation: Annotated[
+        Fraction | None,
+        about("Share of their hours that owned servers have work; default: 0.8, of a service 1", in_help=False),
+    ] = None
+    kwh_price: Annotated[NotNegative | None, about("Price of electricity per kWh")] = None
+    pue: Annotated[
+        Pue | None, about("Power of the data centre over that of its servers; default: 1.54", in_help=False)
+    ] = None
+    staff_share: Annotated[
+        Share | None,
+        about("Staff and space on top, as a share of capital and electricity; default: none", in_help=False),
+    ] = None
+    api_price_per_million: Annotated[
+        Annotated[tuple[Positive, ...], Meta(min_length=1, max_length=2)] | None,
+        about(
+            "Price of an API per million input and output tokens, e.g. 0.25,2, to compare with; one number: of both",
+            wing=SERVING,
+        ),
     ] = None
     currency: Annotated[Currency | None, about("Currency of prices, e.g. USD", option=None)] = None
 
@@ -877,6 +919,36 @@ class EfficiencySection(Section, frozen=True):
         Fraction | None, about("Fraction of the memory bandwidth, above 0 to 1", option="memory-efficiency")
     ] = None
     ideal: Annotated[bool | None, about("Both fractions are 1: the lower bound of time")] = None
+
+
+# Keys of a file that `free` leaves open again: by group, or by the name of their option.
+
+BATCH_PARTS = ("train.micro_batch", "train.grad_accum")
+"""Keys that a group leaves open where the global batch is given: without it they make it, and it is what is learnt."""
+FREED: Mapping[str, tuple[str, ...]] = {
+    "layout": ("layout.", *BATCH_PARTS, *(f"rollout.{name}" for name in ("colocated", "tp", "pp", "ep", "offload"))),
+    "gpus": ("gpus", "nodes", "layout.dp", "rollout.gpus", "train.grad_accum"),
+}
+"""Keys of each group, and sections all of whose keys are."""
+
+
+def free_names() -> tuple[str, ...]:
+    """Groups of keys that a search chooses, and the options of these keys."""
+    options = (KEYS[key].option for key in (*free_keys(FREED), "train.global_batch"))
+    return tuple(dict.fromkeys((*FREED, *(option for option in options if option))))
+
+
+def free_keys(names: Iterable[str]) -> Iterator[str]:
+    """The keys that names of groups or options stand for; none for a name that is neither."""
+    for name in names:
+        group = FREED.get(name)
+        for each in KEYS.values():
+            if group is None:
+                found = each.option == name
+            else:
+                found = any(each.name == one or (one[-1] == "." and each.name.startswith(one)) for one in group)
+            if found:
+                yield each.name
 
 
 class ScenarioFile(Section, frozen=True):
@@ -910,6 +982,10 @@ class ScenarioFile(Section, frozen=True):
     ] = None
     partial_servers: Annotated[
         bool | None, about("Also try numbers of GPUs that leave part of a server unused", panel="Hardware")
+    ] = None
+    free: Annotated[
+        tuple[Annotated[str, named(free_names)], ...] | None,
+        about("Keys of the file to leave open: layout, gpus, or single ones, e.g. recompute", panel="Layout"),
     ] = None
     data: DataSection = field(default_factory=DataSection)
     train: TrainSection = field(default_factory=TrainSection)

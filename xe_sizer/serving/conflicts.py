@@ -13,6 +13,7 @@ from xe_sizer.scenario.conflicts import (
     needs,
     of_model,
     of_server,
+    servers_are_owned,
     too_many_stages,
     unknown_precision,
 )
@@ -195,6 +196,7 @@ def model_has_targets(asked: AskedService, model: ModelShape) -> Found:
 _APART = "say how many replicas only read prompts, or auto"
 RULES: tuple[Rule, ...] = (
     of_server(precision_is_known),
+    of_server(servers_are_owned),
     of_model(layout_divides),
     of_model(model_decodes),
     of_model(model_sees),

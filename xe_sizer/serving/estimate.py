@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from xe_sizer.errors import InputError
 from xe_sizer.immutable import Immutable
+from xe_sizer.laws.hardware import INFERENCE_POWER_SHARE, servers_power_w
 from xe_sizer.result.common import LIKELY
 from xe_sizer.scenario.limits import chance, judge, memory_doubt, shares
 from xe_sizer.serving.job import HIGHEST_LOAD
@@ -33,7 +34,7 @@ from xe_sizer.serving.resolved import LONGEST_S, PATIENCE_S
 from xe_sizer.serving.search_space import legal_placements
 from xe_sizer.serving.step_time import fastest
 from xe_sizer.serving.uncertainty import MEMORY_SPREAD, allowed_latencies, find_spread
-from xe_sizer.units import GIB, HOUR_S, MEGA
+from xe_sizer.units import GIB, HOUR_S, MEGA, WATT_PER_KW
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array
@@ -444,8 +445,19 @@ class ServingEstimate(Immutable):
     @property
     def cost(self) -> float | None:
         """Price of an hour, None where no price is known."""
-        rate = self.resolved.tariff.per_gpu_hour
-        return None if rate is None else self.billed_gpus * rate
+        found = self.resolved.tariff.hour(self.billed_gpus, self.gpus)
+        return None if found is None else float(found)
+
+    @property
+    def power_w(self) -> float | None:
+        """Power of the servers at load, without cooling [W]; None where nobody knows what they draw."""
+        power_w = servers_power_w(self.resolved.job.server, self.gpus, INFERENCE_POWER_SHARE)
+        return None if power_w is None else float(power_w)
+
+    @property
+    def power_kw(self) -> float | None:
+        """The same in the unit of the limit on it."""
+        return None if self.power_w is None else self.power_w / WATT_PER_KW
 
     @cached_property
     def prefill_share(self) -> float:

@@ -16,6 +16,7 @@ from xe_sizer.graph.vision import seen_image
 from xe_sizer.graph.weights import adapted_weights
 from xe_sizer.immutable import Immutable
 from xe_sizer.laws.device import INT4, INT8, sixteen_bit
+from xe_sizer.laws.hardware import INFERENCE_POWER_SHARE
 from xe_sizer.profiles.catalogue import default_engine, load_engine
 from xe_sizer.profiles.text import at_home
 from xe_sizer.result import serving as result
@@ -30,9 +31,9 @@ from xe_sizer.scenario.provenance import (
     in_reading_order,
     model_and_server,
     relative,
-    tariff_of,
 )
 from xe_sizer.scenario.schema import LOADS
+from xe_sizer.scenario.tariff import SERVING_UTILISATION, tariff_of
 from xe_sizer.serving.conflicts import RULES, AskedService
 from xe_sizer.serving.job import (
     DEFAULT_INPUT_TOKENS,
@@ -194,7 +195,7 @@ def resolve(scenario: Scenario, registry: Registry, objectives: Objectives = INT
     gpus = gpu_count(provenance, server)
     found = None
     if server:
-        collect(problems, tariff_of, scenario, server, registry)
+        collect(problems, tariff_of, provenance, server, INFERENCE_POWER_SHARE, SERVING_UTILISATION)
     if server and engine:
         found = collect(problems, _scheme, scenario, provenance, server.accelerator, model, engine)
     problems += conflicts(AskedService(scenario, model, server, gpus, engine, found), RULES)
@@ -256,7 +257,7 @@ def _assembled(
         gpus=gpus,
         percentile=percentile,
         spare_replicas=spare_replicas,
-        tariff=tariff_of(scenario, server, provenance.finder),
+        tariff=tariff_of(provenance, server, INFERENCE_POWER_SHARE, SERVING_UTILISATION),
         read_from_name=_read_from_name(scenario, model, found),
         warnings=tuple(_warnings(model, server, engine, traffic, efficiency)),
     )

@@ -10,9 +10,9 @@ from msgspec import field
 from xe_sizer.immutable import Immutable
 
 if TYPE_CHECKING:
-    from xe_sizer.scenario.provenance import Tariff
     from xe_sizer.scenario.scenario import Scenario
     from xe_sizer.scenario.schema import LimitsSection, ScenarioFile
+    from xe_sizer.scenario.tariff import Tariff
     from xe_sizer.serving.job import ServingJob, Traffic
     from xe_sizer.serving.memory import HostCache
     from xe_sizer.serving.trace import Trace

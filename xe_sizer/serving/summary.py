@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from msgspec.structs import replace
 
-from xe_sizer.laws.hardware import energy_kwh, energy_words
+from xe_sizer.laws.hardware import INFERENCE_POWER_SHARE, energy_kwh, energy_words
 from xe_sizer.result.common import SCHEMA_VERSION, Factor, Gpus, MemoryComponent, Reason, Source, TimeComponent
 from xe_sizer.result.serving import (
     AGGREGATED,
@@ -20,6 +20,7 @@ from xe_sizer.result.serving import (
     TOO_LONG,
     Adapters,
     Aggregated,
+    ApiComparison,
     Benchmark,
     BenchmarkLatency,
     Day,
@@ -43,9 +44,10 @@ from xe_sizer.result.serving import (
 )
 from xe_sizer.scenario.limits import memory_doubt, missed, verdict_of
 from xe_sizer.scenario.options import SERVE_OPTIONS
-from xe_sizer.scenario.provenance import joining_assumptions, resolved_scenario, whole_servers
+from xe_sizer.scenario.provenance import joining_assumptions, resolved_scenario
 from xe_sizer.scenario.schema import INFERENCE
 from xe_sizer.scenario.schema import LOADS as LOAD_KEYS
+from xe_sizer.scenario.tariff import what_is_paid
 from xe_sizer.serving.job import FULL, HIGHEST_LOAD, untuned
 from xe_sizer.serving.load import LOADS
 from xe_sizer.serving.memory import (
@@ -69,6 +71,7 @@ from xe_sizer.serving.search import build_fit, host_cache_warnings, session_cach
 from xe_sizer.serving.step_time import STEP_PARTS, adapter_products
 from xe_sizer.serving.uncertainty import MEMORY_ERROR_SHARE, span
 from xe_sizer.units import (
+    DAY_S,
     GIB,
     GIGA,
     HOUR_S,
@@ -519,7 +522,8 @@ def find_warnings(estimate: ServingEstimate) -> Iterator[str]:
         left, size = resolved.gpus - estimate.gpus, int(estimate.placement.gpus[0])
         yield f"{left} of the {resolved.gpus} GPUs stay idle: replicas have {size}"
     if estimate.cost is not None:
-        yield from whole_servers(estimate.billed_gpus, estimate.gpus, estimate.resolved.job.server)
+        paid, server = (estimate.billed_gpus, estimate.gpus), resolved.job.server
+        yield from what_is_paid(resolved.tariff, *paid, server, resolved.scenario.caller)
     ignored = sorted(_ignored(resolved.scenario, resolved.values.serve.engine or ""))
     if ignored:
         yield f"no effect on inference: {', '.join(ignored)}"
@@ -664,10 +668,6 @@ def build_adapters(estimate: ServingEstimate) -> Adapters | None:
 
 
 # The result.
-
-# Share of the thermal design power that an accelerator draws in serving, assumed: prompts come near all of it, decoding
-# waits for memory at about half to two thirds (arXiv:2308.12908, arXiv:2311.18677).
-INFERENCE_POWER_SHARE = 0.7
 
 
 def summarise(estimate: ServingEstimate, details: bool = True) -> ServeResult:
@@ -814,7 +814,7 @@ def _replicas(estimate: ServingEstimate, nodes: int) -> Replicas:
 
 def build_cost(estimate: ServingEstimate) -> ServeCost:
     """Price and energy of all GPUs by the tokens that they process, idle and spare ones included."""
-    server = estimate.resolved.job.server
+    server, tariff = estimate.resolved.job.server, estimate.resolved.tariff
     energy = energy_kwh(server, float(estimate.gpus), INFERENCE_POWER_SHARE)
     millions = build_throughput(estimate).total_tokens_per_s * HOUR_S / MEGA
     return ServeCost(
@@ -822,11 +822,50 @@ def build_cost(estimate: ServingEstimate) -> ServeCost:
         per_million_input_tokens=estimate.cost_per_million_input_tokens,
         per_million_output_tokens=estimate.cost_per_million_tokens,
         energy_kwh_per_million_tokens=None if energy is None or not millions else energy / millions,
-        currency=estimate.resolved.tariff.currency,
+        currency=tariff.currency,
         energy_formula=energy_words(server, INFERENCE_POWER_SHARE),
+        parts=tariff.cost_parts(1.0, estimate.billed_gpus, estimate.gpus),
+        electricity_per_hour=None if tariff.electricity is None else estimate.gpus * tariff.electricity,
+        power_w=estimate.power_w,
+        api=compare_with_api(estimate),
         per_million_tokens=estimate.cost_per_million_of_both,
         billed_gpus=None if estimate.cost is None else estimate.billed_gpus,
         hourly_price=estimate.resolved.tariff.hourly(server),
+    )
+
+
+def compare_with_api(estimate: ServingEstimate) -> ApiComparison | None:
+    """Compare the price of the service with that of an API for the same requests; None where no such price is given.
+
+        API per request = input tokens x price + output tokens x price of an output token
+        requests from which the service is cheaper = its cost of an hour / API per request
+
+    Parameters
+    ----------
+    estimate : the service, whose servers cost the same at any load that they take
+
+    Returns
+    -------
+    ApiComparison; without a break-even where the service has no price or cannot run [currency], [1/s]
+
+    Source: definition.
+    """
+    prices, traffic = estimate.resolved.scenario.values.cost.api_price_per_million, estimate.resolved.traffic
+    if prices is None:
+        return None
+    tokens = traffic.inputs + traffic.outputs
+    a_request = (traffic.inputs * prices[0] + traffic.outputs * prices[-1]) / MEGA
+    most = estimate.most_per_s if estimate.fits else 0.0
+    enough = None if estimate.cost is None or not most else estimate.cost / HOUR_S / a_request
+    return ApiComparison(
+        per_million_input_tokens=prices[0],
+        per_million_output_tokens=prices[-1],
+        per_million_tokens=a_request / tokens * MEGA,
+        per_hour=estimate.taken_per_s * HOUR_S * a_request,
+        break_even_requests_per_s=enough,
+        break_even_tokens_per_day=None if enough is None else enough * tokens * DAY_S,
+        break_even_utilisation=None if enough is None else enough / most,
+        cheaper=None if enough is None else estimate.taken_per_s >= enough,
     )
 
 

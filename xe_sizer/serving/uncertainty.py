@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from xe_sizer.immutable import Immutable
+from xe_sizer.laws.hardware import INFERENCE_POWER_SHARE, INFERENCE_SHARE_ERROR, power_error
 from xe_sizer.serving.job import ReplicaLayouts, untuned
 from xe_sizer.software.uncertainty import (
     EXACT,
     TABLES,
     Evidence,
     Spread,
+    around,
     from_residuals,
     of_fixed,
     published,
@@ -91,6 +93,8 @@ def find_spread(resolved: ResolvedService, of: str) -> Spread | None:
     """Factors on a quantity that a limit bounds, or on the peak of memory for what is left; None for a bound."""
     if of == "gpus":
         return EXACT
+    if of == "power_kw":
+        return around(power_error(resolved.job.server, INFERENCE_POWER_SHARE, INFERENCE_SHARE_ERROR))
     if of == "headroom_gib":
         return MEMORY_SPREAD
     if of == "cost_per_million_tokens":

@@ -103,6 +103,11 @@ EXACT = Spread(1.0, 1.0)
 """What is known as it is: a number of GPUs."""
 
 
+def around(error: float) -> Spread:
+    """What may be off by a factor of 1 + error either way. error : 80 % of what it is [-]"""
+    return Spread(1.0 / (1.0 + error), 1.0 + error)
+
+
 class MemoryChance(Immutable, eq=True):
     """How likely memory suffices, by the room that the cautious peak of a verdict leaves.
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from xe_sizer.errors import InputError
-from xe_sizer.result.common import GIVEN_PRICE, SCHEMA_VERSION
+from xe_sizer.result.common import SCHEMA_VERSION, USERS_OWN
 from xe_sizer.result.studies import (
     Alternative,
     Comparison,
@@ -95,7 +95,7 @@ def _prices(asked: Sequence[Scenario | Result], entries: Sequence[Alternative]) 
     if len(kinds) > 1:
         yield from dict.fromkeys(text for one in asked if not isinstance(one, Result) for text in one_price(one))
     priced = [entry.result.cost.hourly_price for entry in entries if entry.result.cost.hourly_price is not None]
-    terms = sorted({price.kind or "kind unknown" for price in priced if price.kind != GIVEN_PRICE})
+    terms = sorted({price.kind or "kind unknown" for price in priced if price.kind not in USERS_OWN})
     if len(terms) > 1:
         yield f"prices of different kinds do not compare: {', '.join(terms)}"
 

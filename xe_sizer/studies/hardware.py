@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from xe_sizer.laws.hardware import Server
     from xe_sizer.profiles.catalogue import Registry
     from xe_sizer.result.serving import ServeResult
-    from xe_sizer.scenario.provenance import Tariff
     from xe_sizer.scenario.scenario import Scenario
+    from xe_sizer.scenario.tariff import Tariff
     from xe_sizer.serving.estimate import ServingEstimate
     from xe_sizer.serving.resolved import ResolvedService
 
@@ -126,10 +126,11 @@ def hardware_name(server: Server) -> str:
 
 def one_price(scenario: Scenario) -> Iterator[str]:
     """A warning where every kind of hardware is charged what the user gave for one."""
-    price = scenario.values.cost.price_per_gpu_hour
-    if price is not None and not isinstance(price, Mapping):
-        each = scenario.caller.setting("cost.price_per_gpu_hour", {"NAME": price})
-        yield f"every kind of hardware is charged the same {price:g} per GPU-hour; {each} sets the price of one of them"
+    for name, what in {"price_per_gpu_hour": "per GPU-hour", "capex_per_server": "a server"}.items():
+        price = getattr(scenario.values.cost, name)
+        if price is not None and not isinstance(price, Mapping):
+            each = scenario.caller.setting(f"cost.{name}", {"NAME": price})
+            yield f"every kind of hardware is charged the same {price:,g} {what}; {each} sets the price of one of them"
 
 
 # The service on many kinds of hardware, and the Pareto-optimal ways to run a replica.
@@ -238,7 +239,7 @@ def power_w(sized: ServingEstimate) -> float | None:
 def option(sized: ServingEstimate) -> FleetOption:
     """One answer as a line of the comparison."""
     ttft_s, tpot_s, _ = sized.judged_s
-    server = sized.resolved.job.server
+    server, tariff = sized.resolved.job.server, sized.resolved.tariff
     return FleetOption(
         gpu=server.accelerator.name,
         server=server.name,
@@ -257,7 +258,8 @@ def option(sized: ServingEstimate) -> FleetOption:
         power_w=power_w(sized),
         cost_per_million_tokens=sized.cost_per_million_of_both,
         fit=build_fit(sized),
-        hourly_price=sized.resolved.tariff.hourly(server),
+        hourly_price=tariff.hourly(server),
+        electricity_per_hour=None if tariff.electricity is None else sized.gpus * tariff.electricity,
     )
 
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from xe_sizer.errors import InputError
 from xe_sizer.immutable import Immutable
-from xe_sizer.laws.hardware import HOST_RESERVE_BYTES, energy_kwh, power_w
+from xe_sizer.laws.hardware import HOST_RESERVE_BYTES, energy_kwh
 from xe_sizer.result.common import (
     BOUND,
     DOES_NOT_FIT,
@@ -493,7 +493,8 @@ def _untried(found: Sequence[Candidates]) -> Iterator[str]:
 def _candidate(sized: TrainingEstimate, pareto: bool, registry: Registry) -> Candidate:
     resolved, job, layouts = sized.resolved, sized.resolved.job, sized.layouts
     span: Range = sized.uncertainty.around(sized.total_s)
-    node = job.server.accelerators
+    node, tariff = job.server.accelerators, resolved.tariff
+    electricity = None if tariff.electricity is None else sized.gpu_hours * tariff.electricity
     return Candidate(
         gpu=job.server.accelerator.name,
         server=job.server.name,
@@ -511,7 +512,10 @@ def _candidate(sized: TrainingEstimate, pareto: bool, registry: Registry) -> Can
         pareto=pareto,
         meets_limits=sized.ok,
         price=sized.cost,
-        currency=None if sized.cost is None else resolved.tariff.currency,
+        currency=None if sized.cost is None and electricity is None else resolved.tariff.currency,
+        cost_parts=resolved.tariff.cost_parts(sized.hours, sized.billed_gpus, sized.gpus),
+        electricity=electricity,
+        power_w=sized.power_w,
         energy_kwh=energy_kwh(job.server, sized.gpu_hours),
         tokens_per_s=sized.tokens_per_s,
         command=command(resolved.scenario, layout_flags(sized), registry.user_folders),
@@ -522,7 +526,6 @@ def _candidate(sized: TrainingEstimate, pareto: bool, registry: Registry) -> Can
         host_most_bytes=job.server.host_most_bytes,
         host_reserve_bytes=HOST_RESERVE_BYTES,
         hourly_price=resolved.tariff.hourly(job.server),
-        power_w=power_w(job.server, sized.gpus),
     )
 
 

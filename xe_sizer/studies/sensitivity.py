@@ -13,12 +13,14 @@ from msgspec.structs import replace
 from xe_sizer.errors import InputError
 from xe_sizer.immutable import Immutable
 from xe_sizer.laws.device import sixteen_bit, supported_precisions
+from xe_sizer.laws.hardware import TRAINING_POWER_SHARE
 from xe_sizer.laws.network import network as network_of
 from xe_sizer.reinforcement.advice import at_the_same_time, interrupted_answers, narrow_weights, open_sharing
 from xe_sizer.result.common import SCHEMA_VERSION
 from xe_sizer.result.studies import DEADLINE, Effect, Factor, Outcome, Sensitivity
-from xe_sizer.scenario.provenance import tariff_of
+from xe_sizer.scenario.provenance import Provenance
 from xe_sizer.scenario.read import changed
+from xe_sizer.scenario.tariff import TRAINING_UTILISATION, tariff_of
 from xe_sizer.studies.estimate import job_wing
 from xe_sizer.studies.hardware import one_price
 from xe_sizer.training.advice import other_adapters, packed_samples
@@ -215,7 +217,9 @@ def _rebuilt(resolved: ResolvedTraining, step: Step, registry: Registry) -> Reso
     links = replace(job.network, scale_up=network_of(step.server).scale_up)
     job = replace(job, server=replace(job.server, accelerator=gpu), device=device, network=links)
     # As in a plan: a price for all kinds or by name is the user's, that of a profile is of its own accelerator.
-    tariff = tariff_of(resolved.scenario, replace(step.server, price_per_hour=None), registry)
+    unpriced = replace(step.server, price_per_hour=None, capex=None)
+    provenance = Provenance(resolved.scenario, registry)
+    tariff = tariff_of(provenance, unpriced, TRAINING_POWER_SHARE, TRAINING_UTILISATION)
     return replace(resolved, job=job, tariff=tariff)
 
 

@@ -341,7 +341,8 @@ def _cards(
     gpu, asked = estimate.resolved.job.server.accelerator, estimate.resolved.scenario.values
     if asked.limits.max_cost is not None:
         return  # the price that the user gave is not that of another card
-    of_all = isinstance(asked.cost.price_per_gpu_hour, int | float)
+    given = asked.cost.price_per_gpu_hour, asked.cost.capex_per_server
+    of_all = any(isinstance(price, int | float) for price in given)
     price = ", not at the price given" if of_all else ""
     for larger in registry.larger_gpus(gpu, NOTICEABLY):
         if wanted(larger.memory_bytes / gpu.memory_bytes, larger.segment == gpu.segment):

@@ -16,6 +16,7 @@ from xe_sizer.scenario.conflicts import (
     layout_divides,
     of_model,
     of_server,
+    servers_are_owned,
     too_many_stages,
     unknown_precision,
 )
@@ -450,6 +451,7 @@ def batch_accumulates(asked: AskedTraining, stack: Stack) -> Found:
 
 RULES: tuple[Rule, ...] = (
     of_server(precision_is_known),
+    of_server(servers_are_owned),
     of_server(nodes_have_the_gpus),
     of_model(layout_divides),
     of_model(stages_divide_layers),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from xe_sizer.graph.operators import as_array
 from xe_sizer.immutable import Immutable
+from xe_sizer.laws.hardware import TRAINING_POWER_SHARE, TRAINING_SHARE_ERROR, power_error, servers_power_w
 from xe_sizer.result.common import LIKELY
 from xe_sizer.scenario.limits import chance, judge, kept, memory_doubt, shares
-from xe_sizer.software.uncertainty import EXACT
+from xe_sizer.software.uncertainty import EXACT, around
 from xe_sizer.training.device import at_the_speed_of_light
 from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.layout import OFFLOAD
@@ -23,12 +24,13 @@ from xe_sizer.training.run import Run, resume_s, run_time_s, start_up_s
 from xe_sizer.training.search_space import LARGEST_SEARCH, layout_chunks, without_groups
 from xe_sizer.training.step_time import timeline, timeline_of
 from xe_sizer.training.uncertainty import memory_suffices, peak_spread, uncertainty
-from xe_sizer.units import GIB, HOUR_S
+from xe_sizer.units import GIB, HOUR_S, WATT_PER_KW
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
     from xe_sizer.graph.operators import Array
+    from xe_sizer.laws.hardware import Server
     from xe_sizer.result.common import Limit
     from xe_sizer.result.training import Pool
     from xe_sizer.software.uncertainty import Spread, Uncertainty
@@ -245,7 +247,7 @@ class TrainingEstimate(Immutable):
 
     def spread(self, of: str) -> Spread | None:
         """Factors on a quantity that a limit bounds, or on the peak of memory; a price follows the time."""
-        return find_spread(of, self.uncertainty)
+        return find_spread(of, self.uncertainty, self.resolved.job.server)
 
     @cached_property
     def fit_probability(self) -> float | None:
@@ -402,6 +404,17 @@ class TrainingEstimate(Immutable):
         return self.resolved.tariff.billed_gpus(self.gpus)
 
     @property
+    def power_w(self) -> float | None:
+        """Power of the servers at load, without cooling [W]; None where nobody knows what they draw."""
+        power_w = servers_power_w(self.resolved.job.server, self.gpus)
+        return None if power_w is None else float(power_w)
+
+    @property
+    def power_kw(self) -> float | None:
+        """The same in the unit of the limit on it."""
+        return None if self.power_w is None else self.power_w / WATT_PER_KW
+
+    @property
     def cost(self) -> float | None:
         """Expected price of the run, None where no price is known."""
         found = self.resolved.run_cost(np.asarray(self.hours), np.asarray(self.gpus))
@@ -415,8 +428,12 @@ def keeps_limits(resolved: ResolvedTraining, layouts: Layouts, step_s: Array) ->
     cost = resolved.run_cost(hours, layouts.gpus)
     if cost is not None:
         known["cost"] = cost
+    power_w = servers_power_w(resolved.job.server, as_array(layouts.gpus))
+    if power_w is not None:
+        known["power_kw"] = np.asarray(power_w / WATT_PER_KW)
     span = uncertainty(resolved.job, resolved.efficiency)
-    return kept(resolved.scenario.values.limits, WING, known, len(step_s), lambda of: find_spread(of, span))
+    spread = partial(find_spread, span=span, server=resolved.job.server)
+    return kept(resolved.scenario.values.limits, WING, known, len(step_s), spread)
 
 
 def _run_hours(resolved: ResolvedTraining, layouts: Layouts, step_s: Array) -> Array:
@@ -431,8 +448,10 @@ def _run_hours(resolved: ResolvedTraining, layouts: Layouts, step_s: Array) -> A
     return hours
 
 
-def find_spread(of: str, span: Uncertainty) -> Spread | None:
+def find_spread(of: str, span: Uncertainty, server: Server) -> Spread | None:
     """Find the range of a quantity of a run by its name, or of its peak of memory for what is left of the card."""
     if of == "gpus":
         return EXACT
+    if of == "power_kw":
+        return around(power_error(server, TRAINING_POWER_SHARE, TRAINING_SHARE_ERROR))
     return peak_spread() if of == "headroom_gib" else span.spread

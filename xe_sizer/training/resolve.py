@@ -15,6 +15,7 @@ from xe_sizer.graph.inputs import Learning, Part
 from xe_sizer.graph.vision import encoder_weights, projector_weights, seen_image
 from xe_sizer.immutable import Immutable
 from xe_sizer.laws.device import BF16, FP8, FP16, FP32, NO_AUTOCAST, supported_precisions
+from xe_sizer.laws.hardware import TRAINING_POWER_SHARE
 from xe_sizer.laws.network import network
 from xe_sizer.profiles.catalogue import load_optimizer, load_quantiser, load_stack
 from xe_sizer.profiles.finder import default_name
@@ -31,9 +32,9 @@ from xe_sizer.scenario.provenance import (
     model_and_server,
     problem_at,
     relative,
-    tariff_of,
 )
 from xe_sizer.scenario.scenario import serves
+from xe_sizer.scenario.tariff import TRAINING_UTILISATION, tariff_of
 from xe_sizer.software.adapter_targets import ALL_LINEAR, resolve_targets
 from xe_sizer.software.number_formats import recipe_of
 from xe_sizer.software.stack import DEEPSPEED, Objective
@@ -854,7 +855,7 @@ def find_setup(
         stack = replace(stack, defaults=own)
     problems += conflicts(AskedTraining(scenario, model, server, gpus, stack, precision, registry), RULES)
     if server:
-        collect(problems, tariff_of, scenario, server, registry)
+        collect(problems, tariff_of, provenance, server, TRAINING_POWER_SHARE, TRAINING_UTILISATION)
     if problems or scenario.invalid_keys or not (model and server and stack and method and precision):
         return None
     return Setup(model, server, stack, method, precision, gpus)
@@ -938,7 +939,7 @@ def resolve_setup(
         fixed=fixed_layout(values),
         gpus=setup.gpus,
         min_headroom_bytes=_headroom_bytes(values.limits, job),
-        tariff=tariff_of(scenario, server, provenance.finder),
+        tariff=tariff_of(provenance, server, TRAINING_POWER_SHARE, TRAINING_UTILISATION),
         efficiency=efficiency,
         values=provenance.values,
         origins=provenance.origins,

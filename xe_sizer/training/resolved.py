@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from xe_sizer.errors import Problem
+from xe_sizer.graph.operators import as_array
 from xe_sizer.immutable import Immutable
 from xe_sizer.training.layout import ROUNDS, WORDS
 from xe_sizer.training.memory import spare_bytes
@@ -18,9 +19,9 @@ from xe_sizer.training.workload import default_global_batch
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array, IntArray
     from xe_sizer.laws.device import Efficiency
-    from xe_sizer.scenario.provenance import Tariff
     from xe_sizer.scenario.scenario import Scenario
     from xe_sizer.scenario.schema import ScenarioFile
+    from xe_sizer.scenario.tariff import Tariff
     from xe_sizer.training.job import Job
     from xe_sizer.training.layout import Layouts
 
@@ -149,12 +150,12 @@ class ResolvedTraining(Immutable):
     def run_cost(self, hours: Array, gpus: IntArray) -> Array | None:
         """Expected price of runs of so many hours on so many GPUs; None where no price is known.
 
-            cost = hours x GPUs that are paid for x price of a GPU-hour
+            cost = hours x cost of an hour of the GPUs that are paid for
 
         Source: definition.
         """
-        rate = self.tariff.per_gpu_hour
-        return None if rate is None else hours * self.tariff.billed_gpus(gpus) * rate
+        per_hour = self.tariff.hour(as_array(self.tariff.billed_gpus(gpus)), as_array(gpus))
+        return None if per_hour is None else hours * per_hour
 
     def no_layout(self, counts: Sequence[int]) -> Problem:
         """What to say where none of the numbers of GPUs has a legal layout."""

@@ -43,7 +43,8 @@ from xe_sizer.result.training import (
     TrainedPart,
 )
 from xe_sizer.scenario.limits import memory_doubt, missed, verdict_of
-from xe_sizer.scenario.provenance import joining_assumptions, resolved_scenario, whole_servers
+from xe_sizer.scenario.provenance import joining_assumptions, resolved_scenario
+from xe_sizer.scenario.tariff import tariff_sources, what_is_paid
 from xe_sizer.software.number_formats import told_by
 from xe_sizer.training.evaluation import COMPUTE_PARTS, MICRO_BATCH_PARTS, Evaluation
 from xe_sizer.training.layout import WORDS, Counted
@@ -168,7 +169,9 @@ def warnings(estimate: TrainingEstimate) -> Iterator[str]:
     yield from warn_of_many_epochs(estimate.resolved)
     yield from _kept_by_fsdp(estimate)
     if estimate.cost is not None:
-        yield from whole_servers(estimate.billed_gpus, estimate.gpus, estimate.resolved.job.server)
+        resolved = estimate.resolved
+        paid, server = (estimate.billed_gpus, estimate.gpus), resolved.job.server
+        yield from what_is_paid(resolved.tariff, *paid, server, resolved.scenario.caller)
     yield from slow_start(estimate)
 
 
@@ -642,8 +645,15 @@ def build_cost(estimate: TrainingEstimate, time: Time) -> Cost:
         price = Price(currency=resolved.tariff.currency, **ends)
     server = resolved.job.server
     energy = energy_kwh(server, hours.expected)
+    electricity = None
+    if resolved.tariff.electricity is not None:
+        ends = {end: getattr(hours, end) * resolved.tariff.electricity for end in ("low", "expected", "high")}
+        electricity = Price(currency=resolved.tariff.currency, **ends)
     return Cost(
         gpu_hours=hours,
+        parts=resolved.tariff.cost_parts(estimate.hours, estimate.billed_gpus, estimate.gpus),
+        electricity=electricity,
+        power_w=estimate.power_w,
         energy_kwh=energy,
         price=price,
         energy_formula=energy_words(server),
@@ -681,5 +691,6 @@ def _sources(resolved: ResolvedTraining) -> tuple[Source, ...]:
         Source(name=f"stack {job.stack.name}", source=job.stack.source),
         Source(name="token lengths", source=resolved.data_source or job.lengths.assumption),
     ]
+    found += tariff_sources(resolved.origins)
     found += [Source(name=f"collective {name}", source=law.source) for name, law in job.network.scale_up.items()]
     return tuple(source for source in found if source.source)

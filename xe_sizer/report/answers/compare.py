@@ -33,10 +33,10 @@ from xe_sizer.report.format import (
 )
 from xe_sizer.report.picture import Axis, Bar, Bars, Mark
 from xe_sizer.report.verdict import PROFILES, job_words, profile_name, unsure_of_host, verdict_word
-from xe_sizer.result.common import GIVEN_PRICE
+from xe_sizer.result.common import ELECTRICITY, USERS_OWN
 from xe_sizer.result.studies import Comparison
 from xe_sizer.result.training import Result
-from xe_sizer.units import GIB, HOUR_S
+from xe_sizer.units import GIB, HOUR_S, WATT_PER_KW
 
 if TYPE_CHECKING:
     from xe_sizer.report.document import Block, Finding, Options
@@ -67,7 +67,7 @@ def pictures(result: Comparison) -> Iterator[Picture]:
     prices = [each.cost.price for each in fitting]
     currencies = {price.currency for price in prices if price is not None}
     kinds = {each.cost.hourly_price.kind for each in fitting if each.cost.hourly_price is not None}
-    if all(prices) and len(currencies) == 1 and len(kinds - {GIVEN_PRICE}) <= 1:
+    if all(prices) and len(currencies) == 1 and len(kinds - USERS_OWN) <= 1:
         bars = tuple(map(_price, alternatives))
         axis = Axis(f"Price [{clean(currencies.pop())}]")
         yield Picture("Price of the whole job", _said(bars), Bars(axis, bars), range_note())
@@ -191,20 +191,28 @@ _ROWS_OF_A_RUN: tuple[tuple[str, _Cell], ...] = (
     ("total time", lambda r: duration(r.time.total_s.expected)),
     (RANGE, lambda r: duration_range(r.time.total_s)),
     ("GPU-hours", lambda r: number(r.cost.gpu_hours.expected)),
-    ("price", lambda r: money(r.cost.price.expected, r.cost.price.currency) if r.cost.price else NOT_A_NUMBER),
+    ("price", lambda r: _money_of(r.cost.price)),
     ("priced", lambda r: offer_words(r.cost.hourly_price) if r.cost.hourly_price else NOT_A_NUMBER),
     ("energy", lambda r: f"{number(r.cost.energy_kwh)} kWh" if r.cost.energy_kwh else NOT_A_NUMBER),
+    ("power at load", lambda r: f"{number(r.cost.power_w / WATT_PER_KW)} kW" if r.cost.power_w else NOT_A_NUMBER),
     ("tokens per second per GPU", lambda r: number(r.time.tokens_per_s_per_gpu)),
     ("model FLOPs utilisation", lambda r: percent(r.time.mfu)),
     ("bound by", lambda r: clean(r.time.bound)),
 )  # fmt: skip
 """Those of what does not fit say nothing: it will never run."""
+_ROWS_OF_ELECTRICITY: tuple[tuple[str, _Cell], ...] = ((ELECTRICITY, lambda r: _money_of(r.cost.electricity)),)
+"""Those of answers with a price of electricity."""
+
+
+def _money_of(price: Price | None) -> str:
+    return NOT_A_NUMBER if price is None else money(price.expected, price.currency)
 
 
 def _side_by_side(results: Sequence[Result], names: Sequence[Column]) -> Table:
     """One column an alternative; no time and no cost of what does not fit."""
     rows = [(label, *map(value, results)) for label, value in _ROWS]
-    for label, value in _ROWS_OF_A_RUN:
+    powered = any(one.cost.electricity is not None for one in results)
+    for label, value in (*_ROWS_OF_A_RUN, *(_ROWS_OF_ELECTRICITY if powered else ())):
         rows.append((label, *(value(one) if one.verdict.fits else NOT_A_NUMBER for one in results)))
     note = (
         "" if all(one.verdict.fits for one in results) else f"{NOT_A_NUMBER}: no time and no cost of what does not fit"
@@ -237,7 +245,7 @@ def rows(result: Comparison, options: Options) -> Iterator[tuple[object, ...]]:
 
 
 def _cells(place: int, one: Alternative, result: Comparison) -> dict[str, Any]:
-    answer, price = one.result, one.result.cost.price
+    answer, price, power = one.result, one.result.cost.price, one.result.cost.electricity
     span, memory, gpus = answer.time.total_s, answer.memory, answer.gpus
     return {
         "alternative": one.name,
@@ -261,6 +269,8 @@ def _cells(place: int, one: Alternative, result: Comparison) -> dict[str, Any]:
         "currency": price.currency if price else None,
         **offer_cells(answer.cost.hourly_price),
         "energy_kwh": answer.cost.energy_kwh,
+        "electricity": power.expected if power else None,
+        "power_w": answer.cost.power_w,
         "tokens_per_s_per_gpu": answer.time.tokens_per_s_per_gpu,
         "mfu": answer.time.mfu,
         "bound": answer.time.bound,

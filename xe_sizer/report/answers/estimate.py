@@ -38,6 +38,7 @@ from xe_sizer.report.format import (
     count,
     duration,
     duration_range,
+    electricity_words,
     gib,
     layout_words,
     memory_place,
@@ -46,6 +47,7 @@ from xe_sizer.report.format import (
     monitor_name,
     number,
     offer_words,
+    part_words,
     percent,
     plural,
     price_words,
@@ -67,8 +69,9 @@ from xe_sizer.report.verdict import (
     profile_name,
     unsure_of_host,
 )
+from xe_sizer.result.common import ELECTRICITY
 from xe_sizer.result.training import Holding, Result
-from xe_sizer.units import BARE_SERVER, GIB, GIGA, HOUR_S
+from xe_sizer.units import BARE_SERVER, GIB, GIGA, HOUR_S, WATT_PER_KW
 
 if TYPE_CHECKING:
     from xe_sizer.report.document import Block, Document, Finding, Options
@@ -614,6 +617,8 @@ UNITS = (
     ("gpu_hours", "h"),
     ("hours", "h"),
     ("kwh", "kWh"),
+    ("kw", "kW"),
+    ("power_w", "W"),
     ("gib", "GiB"),
     ("bytes", "bytes"),
     ("seconds", "s"),
@@ -623,6 +628,8 @@ UNITS = (
     ("hfu", "fraction"),
     ("tokens", "tokens"),
 )
+MONEY = (("price",), ("parts",), ("electricity",))
+"""Beginnings of the names of amounts of money."""
 PROSE = frozenset({"advice", "warnings", "sources", "reasons", "formula", "source", "origin", "energy_formula"})
 
 
@@ -722,9 +729,14 @@ def _cost_words(cost: Cost) -> Iterator[str]:
     if cost.price is not None:
         price, currency = cost.price, clean(cost.price.currency)
         yield f"{money(price.expected, currency)} ({value_range(price.low, price.high, amount)})"
+        yield from part_words(cost.parts)
     yield f"{number(cost.gpu_hours.expected)} GPU-hours ({value_range(cost.gpu_hours.low, cost.gpu_hours.high)})"
     if cost.energy_kwh is not None:
         yield f"{number(cost.energy_kwh)} kWh"
+    if cost.electricity is not None:
+        power = cost.electricity
+        if said := electricity_words(power.expected, power.currency, cost.parts, cost.price is not None):
+            yield said
     yield from price_words(cost.hourly_price)
 
 
@@ -967,6 +979,12 @@ def _cost_rows(cost: Cost) -> Iterator[tuple[str, str, str]]:
         price = cost.price
         span = value_range(price.low, price.high, amount)
         yield "price", f"{amount(price.expected)} {clean(price.currency)}", f"{span} {clean(price.currency)}"
+        yield from ((clean(part.name), money(part.value, price.currency), "of the price") for part in cost.parts)
+    if cost.electricity is not None and not cost.parts:
+        power, of = cost.electricity, "a rent includes it" if cost.price else "hardware has no price"
+        yield ELECTRICITY, money(power.expected, power.currency), of
+    if cost.power_w is not None:
+        yield "power at load", f"{number(cost.power_w / WATT_PER_KW)} kW", "of the servers, without cooling"
     if cost.hourly_price is not None:
         hourly = cost.hourly_price
         yield f"hour of {clean(hourly.hardware)}", money(hourly.per_hour, hourly.currency), offer_words(hourly)
@@ -980,7 +998,7 @@ def rows(result: Result, options: Options) -> Iterator[tuple[object, ...]]:
         if section in PROSE:
             continue
         for path, leaf in _leaves(value, ()):
-            is_money = path[:1] == ("price",) or path == ("hourly_price", "per_hour")
+            is_money = path[:1] in MONEY or path in (("hourly_price", "per_hour"), ("hourly_price", "own", "capex"))
             unit = currency if is_money else _unit(leaf, section, path)
             yield section, ".".join(path) or section, leaf, unit
 

@@ -37,6 +37,7 @@ from xe_sizer.report.format import (
     count,
     duration,
     duration_range,
+    electricity_words,
     fit_doubt,
     gib,
     layout_words,
@@ -45,6 +46,7 @@ from xe_sizer.report.format import (
     number,
     offer_cells,
     offer_words,
+    part_words,
     percent,
     plural,
     price_words,
@@ -55,7 +57,7 @@ from xe_sizer.report.picture import Axis, Bar, Bars, Chart, Line, Mark
 from xe_sizer.report.picture import Point as PicturePoint
 from xe_sizer.report.text_charts import chart
 from xe_sizer.report.verdict import job_words, words_of
-from xe_sizer.result.common import GIVEN_PRICE, LIKELY, SURE
+from xe_sizer.result.common import ELECTRICITY, GIVEN_PRICE, LIKELY, SURE, USERS_OWN
 from xe_sizer.result.studies import BY_BATCH, BY_LAYOUT, Candidate, PlanResult
 from xe_sizer.result.training import Layout
 from xe_sizer.units import BARE_SERVER, HOUR_S, WATT_PER_KW
@@ -85,7 +87,7 @@ def hardware_name(candidate: Candidate) -> str:
 
 def cheapest_words(result: PlanResult) -> str:
     """Of which plans the cheapest is, where not all prices are known and compare; else empty."""
-    kinds = {one.hourly_price.kind for one in result.candidates if one.hourly_price is not None} - {GIVEN_PRICE}
+    kinds = {one.hourly_price.kind for one in result.candidates if one.hourly_price is not None} - USERS_OWN
     cheapest = None if result.answers.cheapest is None else result.candidates[result.answers.cheapest].hourly_price
     if len(kinds) > 1 and cheapest is not None:
         return f"of those priced {clean(cheapest.kind or 'alike')}"
@@ -143,12 +145,32 @@ def limits_of_search(result: PlanResult, chosen: Candidate) -> str:
     return f", of those over which {whose} {batch} can be split" if smaller else ""
 
 
-def fixed_by_file(result: PlanResult) -> list[str]:
+def fixed_by_file(result: PlanResult) -> dict[str, str]:
     """What the scenario file, perhaps read from another tool's, says of GPUs and layout, which a plan would choose."""
     origin, scenario = result.scenario["origin"], result.scenario
-    keys = [key for key in origin if key in ("gpus", "nodes", "train.micro_batch") or key.startswith("layout.")]
-    values = {key: _value(scenario, key) for key in keys if origin[key] == "file"}
-    return [f"{key.rpartition('.')[2].replace('_', ' ')} {value}" for key, value in values.items()]
+    keys = (key for key in origin if origin[key] == "file" and freed_with(result, key))
+    return {key: f"{key_words(key)} {_value(scenario, key)}" for key in keys}
+
+
+SHARING = ("rollout.colocated", "rollout.tp", "rollout.pp", "rollout.ep", "rollout.offload")
+FREES = {"layout": ("train.micro_batch", *SHARING), "gpus": ("gpus", "nodes", "layout.dp", "rollout.gpus")}
+"""Keys that each word of `--free` leaves open; `layout` all of that section too."""
+
+
+def freed_with(result: PlanResult, key: str) -> str:
+    """The word of `--free` that leaves a key of the file open; empty for one that no plan chooses.
+
+    A micro-batch that makes the global batch with the accumulation is left open by its own name alone.
+    """
+    word = next((word for word in reversed(FREES) if key in FREES[word]), "layout" if key.startswith("layout.") else "")
+    alone = word and word in (result.scenario.get("free") or ())
+    return key.rpartition(".")[2].replace("_", "-") if alone else word
+
+
+def key_words(key: str) -> str:
+    """A key as people say it: `tp`, `micro batch`, `rollout tp`."""
+    section, _, name = key.rpartition(".")
+    return " ".join((*((section,) if section == "rollout" else ()), name.replace("_", " ")))
 
 
 def _value(scenario: Mapping[str, Any], key: str) -> object:
@@ -211,6 +233,7 @@ def plan_points(result: PlanResult) -> Iterator[Point]:
     """The chosen plan: time, cost, hardware, memory, limits; then the other answers, and its command."""
     if result.answers.chosen is None:
         yield from limits_points(result.verdict, None)
+        yield from _fixed(result)
         if result.search.complete:
             yield Point("Next", "what it needs, and the nearest change that fits", command=result.command)
         return
@@ -240,8 +263,19 @@ def _search(result: PlanResult) -> Iterator[Point]:
         shown, more = told[:MOST_KINDS], len(told) - MOST_KINDS
         shown += [f"{plural(more, 'more kind')} of hardware"] if more > 0 else []
         yield Point("Searched", "; ".join(shown), spare=4 if len(result.kinds) > 1 else 0)
+    yield from _fixed(result)
+
+
+def _fixed(result: PlanResult) -> Iterator[Point]:
+    """What the file leaves no choice in, and how to be free of it; what was left open of it."""
     if fixed := fixed_by_file(result):
-        yield Point("Fixed", f"your file fixes {', '.join(fixed)}: no other was tried")
+        words = dict.fromkeys(freed_with(result, key) for key in fixed)
+        asked = ",".join((*(result.scenario.get("free") or ()), *words))
+        yield Point(
+            "Fixed", f"your file fixes {', '.join(fixed.values())}: no other was tried; --free {asked} tries others"
+        )
+    if free := result.scenario.get("free"):
+        yield Point("Freed", f"what the file says of {', '.join(map(clean, free))} was left open", spare=2)
 
 
 def _premises_point(result: PlanResult) -> Iterator[Point]:
@@ -261,9 +295,12 @@ def _premises_point(result: PlanResult) -> Iterator[Point]:
 def _cost_words(one: Candidate) -> Iterator[str]:
     if one.price is not None:
         yield money(one.price, one.currency)
+        yield from part_words(one.cost_parts)
     yield f"{number(one.gpu_hours)} GPU-hours"
     if one.energy_kwh is not None:
         yield f"{number(one.energy_kwh)} kWh"
+    if said := electricity_words(one.electricity, one.currency, one.cost_parts, one.price is not None):
+        yield said
     yield from price_words(one.hourly_price)
 
 
@@ -532,6 +569,7 @@ LEAST = {
     "time": "the shortest time",
     "energy": "the lowest energy",
 }
+TO_BUY = "to buy"  # a column: what the servers cost that are bought
 FITS = "probability of fit"  # a column: how likely memory suffices
 WRITERS = {f"rollout_{name}": name for name in ("gpus", "replicas", "tp", "pp", "ep")}  # columns of a CSV file
 NO_DOUBT = 0.99  # probability from which memory takes nothing from another one
@@ -623,7 +661,7 @@ def _title(result: PlanResult) -> str:
 
 
 def _searched(result: PlanResult) -> str:
-    return f"{number(result.search.layouts_considered)} layouts searched in {duration(result.search.seconds)}"
+    return f"{plural(result.search.layouts_considered, 'layout')} searched in {duration(result.search.seconds)}"
 
 
 def _headline(result: PlanResult) -> str:
@@ -647,6 +685,7 @@ def _columns(result: PlanResult) -> tuple[Column, ...]:
     kinds = len({hardware_name(candidate) for candidate in result.candidates}) > 1
     servers = all(not candidate.server.startswith(BARE_SERVER) for candidate in result.candidates)
     price = any(candidate.price is not None for candidate in result.candidates)
+    power = any(candidate.electricity is not None for candidate in result.candidates)
     return (
         *((Column("hardware"),) if kinds else ()),
         *((Column("servers", True, spare=4),) if servers else ()),
@@ -655,6 +694,7 @@ def _columns(result: PlanResult) -> tuple[Column, ...]:
         Column(RANGE, True),
         Column("GPU-hours", True, spare=2 if price else 1),
         *((Column("price", True),) if price else ()),
+        *((Column(ELECTRICITY, True, spare=2),) if power else ()),
         Column("GiB used", True, spare=5),
         Column(FITS, True, spare=6),
         Column("bound by", spare=3),
@@ -671,6 +711,7 @@ def _cells(candidate: Candidate, columns: Sequence[Column]) -> tuple[str, ...]:
 def _figures(candidate: Candidate) -> dict[str, str]:
     """What tables have of a plan, by the names of their columns."""
     chance, offer = candidate.fit_probability, candidate.hourly_price
+    own = None if offer is None else offer.own
     return {
         "hardware": hardware_name(candidate),
         "servers": count(candidate.nodes),
@@ -679,8 +720,10 @@ def _figures(candidate: Candidate) -> dict[str, str]:
         RANGE: duration_range(candidate.total_s),
         "GPU-hours": number(candidate.gpu_hours),
         "price": money(candidate.price, candidate.currency),
+        ELECTRICITY: money(candidate.electricity, candidate.currency),
         "price is": NOT_A_NUMBER if offer is None else "as given" if offer.kind == GIVEN_PRICE else clean(offer.kind),
         "dated": NOT_A_NUMBER if offer is None or offer.date is None else clean(offer.date),
+        TO_BUY: money(own.capex * candidate.nodes, candidate.currency) if own is not None else NOT_A_NUMBER,
         "kW": NOT_A_NUMBER if candidate.power_w is None else number(candidate.power_w / WATT_PER_KW),
         "GiB used": gib(candidate.peak_bytes),
         FITS: NOT_A_NUMBER if chance is None else probability_words(chance),
@@ -708,6 +751,8 @@ def _kinds(result: PlanResult) -> Iterator[Table]:
         Column("GPU-hours", True, spare=3),
         *((Column("price", True), Column("price is", spare=2)) if offers else ()),
         *((Column("dated", True, spare=2),) if dated else ()),
+        *((Column(TO_BUY, True, spare=2),) if any(offer.own for offer in offers) else ()),
+        *((Column(ELECTRICITY, True, spare=2),) if any(one.electricity is not None for one in plans) else ()),
         Column("kW", True),
         Column("fits", True),
         Column("outcome", least=12),
@@ -720,6 +765,8 @@ def _kinds(result: PlanResult) -> Iterator[Table]:
         f"fits: probability that memory suffices, at least {_sure_words(result)} where any plan has it; "
         "kW: of these servers at load"
     )
+    if any(one.electricity is not None for one in plans):
+        note += "; electricity: of the job, in the price where there is one"
     yield Table("Kinds of hardware", columns, rows, note=note)
 
 
@@ -824,7 +871,7 @@ def rows(result: PlanResult, options: Options) -> Iterator[tuple[object, ...]]:
     reason : why a kind has no plan, or which limits its best one misses
     """
     sizes = Layout.__struct_fields__
-    apart = ("layout", "total_s", "command", "pools", "hourly_price")
+    apart = ("layout", "total_s", "command", "pools", "hourly_price", "cost_parts")
     names = [name for name in Candidate.__struct_fields__ if name not in apart]
     head = (*names, *offer_cells(None), "total_low_s", "total_s", "total_high_s", *sizes, *WRITERS)
     kinds = {kind.candidate: kind for kind in result.kinds}

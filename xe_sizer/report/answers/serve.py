@@ -36,10 +36,12 @@ from xe_sizer.report.format import (
     count,
     duration,
     duration_range,
+    electricity_words,
     hourly_words,
     number,
     offer_cells,
     offer_words,
+    part_words,
     percent,
     plural,
     range_words,
@@ -66,13 +68,13 @@ from xe_sizer.report.service import (
     span_words,
 )
 from xe_sizer.report.verdict import PROFILES, gpu_memory_missing, missed_text
-from xe_sizer.result.common import Range
+from xe_sizer.result.common import ELECTRICITY, Range
 from xe_sizer.result.serving import BY_POWER, BY_PRICE, ServeResult
-from xe_sizer.units import rounded
+from xe_sizer.units import DAY_S, WATT_PER_KW, rounded
 
 if TYPE_CHECKING:
     from xe_sizer.report.document import Block, Document, Finding, Options
-    from xe_sizer.result.serving import LatencyAt, LoadPoint, ServeCost
+    from xe_sizer.result.serving import ApiComparison, LatencyAt, LoadPoint, ServeCost
 
 # The answer in one sentence: what is served on what, how fast, and what a reader must know.
 
@@ -264,13 +266,35 @@ def _flying(result: ServeResult) -> str:
 
 def _cost(result: ServeResult) -> Iterator[Point]:
     cost, currency = result.cost, clean(result.cost.currency)
+    power = electricity_words(cost.electricity_per_hour, currency, cost.parts, cost.per_hour is not None)
+    power = power.replace(" (", " an hour (", 1)
     if cost.per_hour is None:
-        yield Point("Cost", "unknown: give --price-per-gpu-hour")
+        yield Point("Cost", f"{power}; " * bool(power) + "unknown: give --price-per-gpu-hour")
     else:
         priced = f"{amount(cost.per_hour)} {currency} an hour{partly_priced(result)}{_million(cost, currency)}"
+        made = "".join(f"; {words}" for words in (*part_words(cost.parts), *filter(None, (power,))))
         hourly = cost.hourly_price
         terms = "" if hourly is None else f"; {clean(hourly.hardware)} at {hourly_words(hourly)}"
-        yield Point("Cost", f"{priced}{terms}")
+        yield Point("Cost", f"{priced}{made}{terms}")
+    if cost.api is not None:
+        yield Point("API", _against_api(result, cost.api))
+
+
+def _against_api(result: ServeResult, api: ApiComparison) -> str:
+    """Which is cheaper at the load, and from how many tokens a day the service is."""
+    cost, currency = result.cost, clean(result.cost.currency)
+    theirs = f"{number(api.per_million_tokens)} {currency} per million tokens"
+    if api.break_even_utilisation is None or api.break_even_tokens_per_day is None:
+        return f"{theirs}: give a price of the service too, to compare"
+    ours = number(cost.per_million_tokens) if cost.per_million_tokens is not None else NOT_A_NUMBER
+    word = "cheaper" if api.cheaper else "dearer"
+    load = count(result.throughput.total_tokens_per_s * DAY_S)
+    enough = f"{count(api.break_even_tokens_per_day)} tokens a day (this load: {load})"
+    share = percent(api.break_even_utilisation)
+    told = f"the service is {word} than the API at this load, {ours} against {theirs}"
+    if api.break_even_utilisation > 1.0:
+        return f"{told}; the service never is cheaper: that takes {enough}, {share} of what it sustains"
+    return f"{told}; it is cheaper from {enough}, {share} of what it sustains"
 
 
 def _million(cost: ServeCost, currency: str) -> str:
@@ -535,6 +559,30 @@ def _cost_rows(result: ServeResult) -> Iterator[Row]:
     energy = cost.energy_kwh_per_million_tokens
     if energy is not None:
         yield "energy per million tokens", f"{number(energy)} kWh", clean(cost.energy_formula) or "prompts and answers"
+    yield from _power_rows(cost)
+    if cost.api is not None:
+        yield from _api_rows(cost.api, currency)
+
+
+def _power_rows(cost: ServeCost) -> Iterator[Row]:
+    """What the servers draw, and what the cost of own ones is made of."""
+    currency = clean(cost.currency)
+    if cost.power_w is not None:
+        yield "power at load", f"{number(cost.power_w / WATT_PER_KW)} kW", "of the servers, without cooling"
+    for part in cost.parts:
+        yield f"{clean(part.name)} per hour", f"{_money(part.value)} {currency}", "of the price"
+    if cost.electricity_per_hour is not None and not cost.parts:
+        of = "hardware has no price" if cost.per_hour is None else "a rent includes it"
+        yield f"{ELECTRICITY} per hour", f"{_money(cost.electricity_per_hour)} {currency}", of
+
+
+def _api_rows(api: ApiComparison, currency: str) -> Iterator[Row]:
+    """The same requests at the price of an API."""
+    yield "API per million tokens", f"{_money(api.per_million_tokens)} {currency}", "in the mix of this load"
+    yield "API per hour", f"{_money(api.per_hour)} {currency}", "for this load"
+    if api.break_even_tokens_per_day is not None and api.break_even_utilisation is not None:
+        at = f"{percent(api.break_even_utilisation)} of what the service sustains"
+        yield "cheaper than the API from", f"{count(api.break_even_tokens_per_day)} tokens a day", at
 
 
 def _money(value: float) -> str:
@@ -622,7 +670,8 @@ def _cells(result: ServeResult) -> Iterator[tuple[str, Any]]:
     yield "replicas", replicas["count"]
     yield from ((name, replicas[name]) for name in ("spare", "utilisation", "max_requests_per_s", "running_requests"))
     cost = msgspec.structs.asdict(result.cost)
-    yield from ((name, value) for name, value in cost.items() if name not in ("energy_formula", "hourly_price"))
+    apart = ("energy_formula", "hourly_price", "parts", "api")
+    yield from ((name, value) for name, value in cost.items() if name not in apart)
     yield from offer_cells(result.cost.hourly_price).items()
 
 
