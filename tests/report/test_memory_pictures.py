@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from tests.cases import REGISTRY
 from xe_sizer.report.answers import reporter
 from xe_sizer.report.document import Document, Options, Picture, Table
-from xe_sizer.report.picture import Lanes
+from xe_sizer.report.picture import Rows
 from xe_sizer.report.registry import render
 from xe_sizer.result.training import Result
 from xe_sizer.scenario.read import read_scenario
@@ -32,9 +32,9 @@ def document(result: Result) -> Document:
     return reporter("estimate").document(result, Options())
 
 
-def lanes(result: Result, title: str) -> tuple[Picture, Lanes]:
+def lanes(result: Result, title: str) -> tuple[Picture, Rows]:
     (picture,) = [each for each in document(result).pictures if each.title.startswith(title)]
-    assert isinstance(picture.drawing, Lanes)
+    assert isinstance(picture.drawing, Rows)
     return picture, picture.drawing
 
 
@@ -42,13 +42,13 @@ def test_a_pipeline_has_a_row_and_a_bar_for_every_stage() -> None:
     """The bar ends at the peak of its stage, its pieces are what the stage holds."""
     result = sized(PIPELINE)
     picture, drawing = lanes(result, "Memory of every pipeline stage")
-    assert [lane.pieces[-1].end for lane in drawing.lanes] == [one.peak_bytes for one in result.memory.stages]
-    for lane, stage in zip(drawing.lanes, result.memory.stages, strict=True):
+    assert [lane.pieces[-1].end for lane in drawing.rows] == [one.peak_bytes for one in result.memory.stages]
+    for lane, stage in zip(drawing.rows, result.memory.stages, strict=True):
         assert [round(piece.end - piece.start) for piece in lane.pieces] == [held.bytes for held in stage.holds]
         assert [drawing.kinds[piece.kind] for piece in lane.pieces] == [held.name for held in stage.holds]
-    assert drawing.lanes[0].name == "stage 1: 20 layers, 4 in flight"
+    assert drawing.rows[0].name == "stage 1: 20 layers, 4 in flight"
     assert drawing.marks[0].value == result.memory.usable_bytes
-    assert drawing.lanes[0].text in picture.says
+    assert drawing.rows[0].text in picture.says
     (table,) = [each for each in document(result).blocks if isinstance(each, Table) and "every pipeline" in each.title]
     assert [row[:3] for row in table.rows] == [("1", "20", "4"), ("2", "20", "3"), ("3", "20", "2"), ("4", "20", "1")]
     for row in table.rows:
@@ -60,9 +60,9 @@ def test_a_pipeline_has_a_row_and_a_bar_for_every_stage() -> None:
 def test_a_step_has_a_bar_for_each_moment() -> None:
     result = sized(PIPELINE)
     _, drawing = lanes(result, "Memory over a step")
-    assert [lane.name for lane in drawing.lanes] == [one.name for one in result.memory.moments]
-    assert [lane.pieces[-1].end for lane in drawing.lanes] == [one.bytes for one in result.memory.moments]
-    assert max(lane.pieces[-1].end for lane in drawing.lanes) == result.memory.peak_bytes
+    assert [lane.name for lane in drawing.rows] == [one.name for one in result.memory.moments]
+    assert [lane.pieces[-1].end for lane in drawing.rows] == [one.bytes for one in result.memory.moments]
+    assert max(lane.pieces[-1].end for lane in drawing.rows) == result.memory.peak_bytes
 
 
 def test_what_has_no_pipeline_has_no_stages_and_an_older_answer_no_bars() -> None:
@@ -79,13 +79,13 @@ def test_what_has_no_pipeline_has_no_stages_and_an_older_answer_no_bars() -> Non
 def test_an_iteration_has_memory_by_phase_and_a_lane_for_each_pool(keys: dict[str, object]) -> None:
     result = sized(keys)
     _, memory = lanes(result, "Memory by phase")
-    assert [lane.pieces[-1].end for lane in memory.lanes] == [phase.peak_bytes for phase in result.phases]
+    assert [lane.pieces[-1].end for lane in memory.rows] == [phase.peak_bytes for phase in result.phases]
     assert "KV cache" in memory.kinds
     _, gantt = lanes(result, "One iteration")
-    assert len(gantt.lanes) == len(result.pools)
+    assert len(gantt.rows) == len(result.pools)
     seconds = {phase.name: phase.seconds for phase in result.phases}
     step_s = result.time.step_s.expected
-    for lane, pool in zip(gantt.lanes, result.pools, strict=True):
+    for lane, pool in zip(gantt.rows, result.pools, strict=True):
         work = {piece.name: piece for piece in lane.pieces}
         assert {name: piece.end - piece.start for name, piece in work.items()} == pytest.approx(
             {name: length for name, length in seconds.items() if does(pool.replicas, bool(pool.layout), name)}

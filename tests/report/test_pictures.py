@@ -19,13 +19,13 @@ from xe_sizer.report.picture import (
     Bars,
     Chart,
     Curves,
-    Lane,
-    Lanes,
     Line,
     Mark,
     Part,
     Piece,
     Point,
+    Row,
+    Rows,
     Stack,
     Swing,
     Tornado,
@@ -143,13 +143,13 @@ def with_limit(stack: Stack, limit: float) -> Stack:
     return Stack(stack.axis, stack.parts, stack.whole, stack.marks, limit)
 
 
-def test_pieces_of_lanes_stand_where_their_times_say_and_are_told_apart_by_colour() -> None:
+def test_pieces_of_rows_stand_where_their_times_say_and_are_told_apart_by_colour() -> None:
     """An axis from 0 to 10 h is 404 units long; the names of short tasks are left to the pointer."""
     lanes = (
-        Lane("trainer", (Piece(5.0, 9.0, 1, "training"), Piece(9.0, 9.2, 2, "synchronisation"))),
-        Lane("writer", (Piece(0.0, 5.0, 0, "rollout", "rollout: 5 h"),), "5 h"),
+        Row("trainer", (Piece(5.0, 9.0, 1, "training"), Piece(9.0, 9.2, 2, "synchronisation"))),
+        Row("writer", (Piece(0.0, 5.0, 0, "rollout", "rollout: 5 h"),), "5 h"),
     )
-    gantt = Lanes(Axis("Time [h]"), lanes, ("rollout", "training", "synchronisation", "unused"), (Mark(9.0, "end"),))
+    gantt = Rows(Axis("Time [h]"), lanes, ("rollout", "training", "synchronisation", "unused"), (Mark(9.0, "end"),))
     found = drawn(Picture("t", "s", gantt))
     (rollout, key), (training, _) = rects(found, "c1"), rects(found, "c2")
     assert (rollout.x, rollout.width + 1) == pytest.approx((8.0, 202.0))

@@ -158,7 +158,7 @@ class Piece(Immutable):
     says: str = ""
 
 
-class Lane(Immutable):
+class Row(Immutable):
     """Pieces beside each other, which do not overlap, below a name and with a value."""
 
     name: str
@@ -166,14 +166,14 @@ class Lane(Immutable):
     text: str = ""
 
 
-class Lanes(Immutable):
-    """Lanes of pieces along one axis from zero: a Gantt chart where it is time, stacked bars where it is bytes.
+class Rows(Immutable):
+    """Rows of pieces along one axis from zero: a Gantt chart where it is time, stacked bars where it is bytes.
 
     kinds : what the colours mean; marks : lines upwards
     """
 
     axis: Axis
-    lanes: tuple[Lane, ...]
+    rows: tuple[Row, ...]
     kinds: tuple[str, ...]
     marks: tuple[Mark, ...] = ()
 
@@ -188,7 +188,7 @@ class Stay(Immutable):
     says: str
 
 
-class Occupant(Immutable):
+class Lane(Immutable):
     """One of several that share something over time; `text` stands beside its name.
 
     open : spans in which it may run; by : a time before which it must be done; ends : when it is done
@@ -210,10 +210,10 @@ class Schedule(Immutable):
     legend : what bars, open spans and the line of a deadline mean
     """
 
-    lanes: tuple[Occupant, ...]
+    lanes: tuple[Lane, ...]
     end: float
     ticks: tuple[tuple[float, str], ...]
     legend: tuple[str, str, str]
 
 
-Drawing = Stack | Bars | Chart | Tornado | Curves | Strip | Lanes | Schedule
+Drawing = Stack | Bars | Chart | Tornado | Curves | Strip | Rows | Schedule

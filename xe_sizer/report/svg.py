@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from xe_sizer.report.picture import Bars, Chart, Curves, Lanes, Schedule, Stack, Strip, Tornado
+from xe_sizer.report.picture import Bars, Chart, Curves, Rows, Schedule, Stack, Strip, Tornado
 from xe_sizer.report.shapes import (
     AXIS_HEIGHT,
     BOLD,
@@ -44,7 +44,7 @@ from xe_sizer.report.shapes import (
 
 if TYPE_CHECKING:
     from xe_sizer.report.document import Picture
-    from xe_sizer.report.picture import Bar, Line, Occupant, Part, Piece, Point, Swing, Tone
+    from xe_sizer.report.picture import Bar, Lane, Line, Part, Piece, Point, Swing, Tone
     from xe_sizer.report.shapes import Plot, Scale, Shape
 
 
@@ -219,27 +219,27 @@ def _entry(part: Part, y: float, value_end: float, room: float, style: str) -> I
         yield Text(WIDTH - EDGE, y, part.share, "end", "s")
 
 
-# Lanes of pieces along one axis below each other, with a legend of what the colours mean.
+# Rows of pieces along one axis below each other, with a legend of what the colours mean.
 
 PIECE_HEIGHT = 20.0
 _PIECE_SIZE = 11.0  # of a name in its box
 
 
-def draw_lanes(lanes: Lanes) -> Drawn:
-    """The pieces of each lane below its name and value, the axis, then what the colours mean."""
-    ends = [piece.end for lane in lanes.lanes for piece in lane.pieces]
-    near = [mark.value for mark in lanes.marks if mark.value <= FARTHEST * max(ends, default=mark.value)]
-    scale = build_scale(lanes.axis, [*ends, *(BEYOND * value for value in near)], EDGE, WIDTH - EDGE)
-    labels, top = mark_rows(lanes.marks, scale, 0.0)
+def draw_rows(pieces: Rows) -> Drawn:
+    """The pieces of each row below its name and value, the axis, then what the colours mean."""
+    ends = [piece.end for row in pieces.rows for piece in row.pieces]
+    near = [mark.value for mark in pieces.marks if mark.value <= FARTHEST * max(ends, default=mark.value)]
+    scale = build_scale(pieces.axis, [*ends, *(BEYOND * value for value in near)], EDGE, WIDTH - EDGE)
+    labels, top = mark_rows(pieces.marks, scale, 0.0)
     rows: list[Shape] = []
     bottom = top
-    for lane in lanes.lanes:
-        names = list(_texts(lane.name, lane.text, bottom))
+    for row in pieces.rows:
+        names = list(_texts(row.name, row.text, bottom))
         bottom = max(text.y for text in names) + 5
-        rows += [*names, *(shape for piece in lane.pieces for shape in _piece(piece, scale, bottom))]
+        rows += [*names, *(shape for piece in row.pieces for shape in _piece(piece, scale, bottom))]
         bottom += PIECE_HEIGHT + BELOW
-    lines = mark_lines(lanes.marks, scale, top, bottom, [shape for shape in rows if isinstance(shape, Text)])
-    legend, end = _lanes_legend(lanes, bottom + AXIS_HEIGHT + 4)
+    lines = mark_lines(pieces.marks, scale, top, bottom, [shape for shape in rows if isinstance(shape, Text)])
+    legend, end = _rows_legend(pieces, bottom + AXIS_HEIGHT + 4)
     return Drawn((*axis_below(scale, top, bottom), *rows, *lines, *labels, *legend), end)
 
 
@@ -256,12 +256,12 @@ def _colour(kind: int) -> str:
     return f"c{kind % STACK_COLOURS + 1}"
 
 
-def _lanes_legend(lanes: Lanes, top: float) -> tuple[list[Shape], float]:
+def _rows_legend(pieces: Rows, top: float) -> tuple[list[Shape], float]:
     """What the colours mean that occur, beside each other as far as there is room."""
-    occurring = {piece.kind for lane in lanes.lanes for piece in lane.pieces}
+    occurring = {piece.kind for row in pieces.rows for piece in row.pieces}
     shapes: list[Shape] = []
     x, y = EDGE, top + ROW - 4
-    for kind, words in enumerate(lanes.kinds):
+    for kind, words in enumerate(pieces.kinds):
         if kind not in occurring:
             continue
         shown = fitted(words, WIDTH - 2 * EDGE - SWATCH - GAP)
@@ -572,10 +572,10 @@ def draw_schedule(schedule: Schedule) -> Drawn:
     shapes: list[Shape] = []
     bottom = 0.0
     for place, lane in enumerate(schedule.lanes):
-        texts = list(_occupant_texts(lane, bottom))
+        texts = list(_lane_texts(lane, bottom))
         top = max(text.y for text in texts) + 5
         bottom = top + LANE
-        shapes += [*_occupant(lane, place, top, schedule.end, (start, end)), *texts]
+        shapes += [*_lane(lane, place, top, schedule.end, (start, end)), *texts]
         bottom += BELOW
     bottom -= BELOW
     ticks: list[Shape] = []
@@ -588,11 +588,11 @@ def draw_schedule(schedule: Schedule) -> Drawn:
         last = text.box.right
         ticks += [line(x, bottom, x, bottom + 4, "axis"), text]
     axis = line(start, bottom, end, bottom, "axis")
-    legend, height = _schedule_legend(schedule, bottom + ROW + 10)
+    legend, height = _lane_legend(schedule, bottom + ROW + 10)
     return Drawn((axis, *ticks, *shapes, *legend), height)
 
 
-def _occupant_texts(lane: Occupant, top: float) -> Iterator[Text]:
+def _lane_texts(lane: Lane, top: float) -> Iterator[Text]:
     """The name, and what is said of it beside its last line where that has room, else below it."""
     room = WIDTH - 2 * EDGE
     names, said = wrapped(lane.name, room), wrapped(lane.text, room)
@@ -604,7 +604,7 @@ def _occupant_texts(lane: Occupant, top: float) -> Iterator[Text]:
         yield Text(WIDTH - EDGE if beside else EDGE, y, words, "end" if beside else "start")
 
 
-def _occupant(lane: Occupant, place: int, top: float, whole: float, ends: tuple[float, float]) -> Iterator[Shape]:
+def _lane(lane: Lane, place: int, top: float, whole: float, ends: tuple[float, float]) -> Iterator[Shape]:
     start, end = ends
 
     def at(value: float) -> float:
@@ -624,7 +624,7 @@ def _occupant(lane: Occupant, place: int, top: float, whole: float, ends: tuple[
         yield line(at(lane.by), top - 2, at(lane.by), top + LANE, "mark")
 
 
-def _schedule_legend(schedule: Schedule, top: float) -> tuple[list[Shape], float]:
+def _lane_legend(schedule: Schedule, top: float) -> tuple[list[Shape], float]:
     """What is drawn, beside each other as far as there is room."""
     due = any(lane.by is not None and lane.by <= schedule.end for lane in schedule.lanes)
     styles = {"c1": True, "rule": any(lane.open for lane in schedule.lanes), "mark": due}
@@ -657,7 +657,7 @@ _DRAW: dict[type, Callable[[Any], Drawn]] = {
     Tornado: draw_tornado,
     Curves: draw_curves,
     Strip: draw_strip,
-    Lanes: draw_lanes,
+    Rows: draw_rows,
     Schedule: draw_schedule,
 }
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

@@ -24,7 +24,7 @@ from xe_sizer.report.format import (
     probability_words,
     unseen_words,
 )
-from xe_sizer.report.picture import Occupant, Schedule, Stay
+from xe_sizer.report.picture import Lane, Schedule, Stay
 from xe_sizer.report.text_charts import cells_within
 from xe_sizer.result.calendar import CalendarResult
 from xe_sizer.result.common import BOUND, DEFAULT_CONFIDENCE, SURE
@@ -248,19 +248,19 @@ def _picture(result: CalendarResult, options: Options) -> Picture:
     return Picture("Who has GPUs when", says, drawing, figure=_figure(result, lanes, options))
 
 
-def _service_lane(result: CalendarResult, one: CalendarService) -> Occupant:
+def _service_lane(result: CalendarResult, one: CalendarService) -> Lane:
     stays = (_stay(result, each.start_s, each.end_s, each.gpus) for each in one.spans if each.gpus)
     text = f"{one.min_gpus} to {one.max_gpus} GPUs" if one.min_gpus < one.max_gpus else plural(one.max_gpus, "GPU")
-    return Occupant(clean(one.name), text, tuple(stays), one.open_s if one.window else (), tone="" if one.ok else "no")
+    return Lane(clean(one.name), text, tuple(stays), one.open_s if one.window else (), tone="" if one.ok else "no")
 
 
-def _job_lane(result: CalendarResult, one: CalendarJob) -> Occupant:
+def _job_lane(result: CalendarResult, one: CalendarJob) -> Lane:
     end = result.days * DAY_S
     stays = (_stay(result, each.start_s, each.end_s, each.gpus) for each in one.sessions if each.start_s < end)
     done = "not done" if one.finish.expected_s is None else f"done {_moment(result, one.finish.expected_s)}"
     text = done if one.deadline_s is None else f"{done}, deadline {_moment(result, one.deadline_s)}"
     ends = one.finish.expected_s
-    return Occupant(clean(one.name), text, tuple(stays), one.open_s, one.deadline_s, ends, "" if one.ok else "no")
+    return Lane(clean(one.name), text, tuple(stays), one.open_s, one.deadline_s, ends, "" if one.ok else "no")
 
 
 def _stay(result: CalendarResult, start_s: float, end_s: float, gpus: float) -> Stay:
@@ -269,14 +269,14 @@ def _stay(result: CalendarResult, start_s: float, end_s: float, gpus: float) -> 
     return Stay(start_s, end_s, gpus / result.gpus, _gpu_words(gpus), says)
 
 
-def _idle_lane(result: CalendarResult) -> Occupant:
+def _idle_lane(result: CalendarResult) -> Lane:
     stays = []
     for idle, group in groupby(result.hours, key=lambda hour: round(hour.idle, 1)):
         hours = list(group)
         if idle:
             stays.append(_stay(result, hours[0].hour * HOUR_S, (hours[-1].hour + 1) * HOUR_S, idle))
     share = 1.0 - result.gpu_hours / result.available_gpu_hours
-    return Occupant("idle", f"{percent(share)} of the GPU-hours", tuple(stays), tone="unknown")
+    return Lane("idle", f"{percent(share)} of the GPU-hours", tuple(stays), tone="unknown")
 
 
 def _ticks(result: CalendarResult) -> Iterator[tuple[float, str]]:
@@ -304,7 +304,7 @@ _MOST_CELLS = 84
 _HOURS_OF_CELLS = (0.5, 1, 2, 3, 4, 6, 8, 12, 24)
 
 
-def _figure(result: CalendarResult, lanes: Sequence[Occupant], options: Options) -> Figure:
+def _figure(result: CalendarResult, lanes: Sequence[Lane], options: Options) -> Figure:
     """The lanes in characters, but for what is idle."""
     room, hours = cells_within(options.width, 2, _MOST_CELLS), result.days * 24
     each = next((one for one in _HOURS_OF_CELLS if hours / one <= room), _HOURS_OF_CELLS[-1])
@@ -319,7 +319,7 @@ def _figure(result: CalendarResult, lanes: Sequence[Occupant], options: Options)
     return Figure("Who has GPUs when", tuple(lines), note)
 
 
-def _cell(lane: Occupant, start_s: float, length_s: float) -> str:
+def _cell(lane: Lane, start_s: float, length_s: float) -> str:
     """Whether something has GPUs for most of a time, else whether it waits for some."""
     middle = start_s + length_s / 2
     if any(stay.start <= middle < stay.end or start_s <= stay.start < stay.end <= start_s + length_s

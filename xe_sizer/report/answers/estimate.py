@@ -59,7 +59,7 @@ from xe_sizer.report.format import (
     value_range,
     whole,
 )
-from xe_sizer.report.picture import Axis, Bar, Bars, Lane, Lanes, Mark, Part, Piece, Stack
+from xe_sizer.report.picture import Axis, Bar, Bars, Mark, Part, Piece, Row, Rows, Stack
 from xe_sizer.report.trace import phases_of_pools
 from xe_sizer.report.verdict import (
     gpu_memory_missing,
@@ -477,7 +477,7 @@ def memory_over_time(result: Result) -> Iterator[Picture]:
         title, of = "Memory over a step", f"The worst GPU ({memory_place(result.memory, 'cautious')})"
     if all(holds for _, _, holds in parts) and parts:
         lanes = [(clean(name), size, "", holds) for name, size, holds in parts]
-        yield _memory_lanes(result, title, lanes, f"{of}; figures as the verdict takes them.")
+        yield _memory_rows(result, title, lanes, f"{of}; figures as the verdict takes them.")
 
 
 def stages_picture(result: Result) -> Iterator[Picture]:
@@ -486,7 +486,7 @@ def stages_picture(result: Result) -> Iterator[Picture]:
     if stages:
         lanes = [(f"stage {one.stage}", one.peak_bytes, _stage_words(one), one.holds) for one in stages]
         note = "Each at its own worst moment; figures as the verdict takes them."
-        yield _memory_lanes(result, "Memory of every pipeline stage", lanes, note)
+        yield _memory_rows(result, "Memory of every pipeline stage", lanes, note)
 
 
 def _stage_words(stage: StageMemory) -> str:
@@ -502,7 +502,7 @@ def _fewer(holds: Sequence[Holding]) -> tuple[Holding, ...]:
     return tuple(Holding(name, size) for name, size in found.items())
 
 
-def _memory_lanes(
+def _memory_rows(
     result: Result, title: str, lanes: Sequence[tuple[str, float, str, Sequence[Holding]]], note: str
 ) -> Picture:
     """Bars of name, size, words and what they hold, against what is usable."""
@@ -515,10 +515,10 @@ def _memory_lanes(
             Piece(end - one.bytes, end, kinds.index(clean(one.name)), says=f"{clean(one.name)}: {gib(one.bytes)} GiB")
             for one, end in zip(holds, ends, strict=True)
         )
-        drawn.append(Lane(f"{name}: {about}" if about else name, tuple(pieces), f"{gib(size)} GiB"))
+        drawn.append(Row(f"{name}: {about}" if about else name, tuple(pieces), f"{gib(size)} GiB"))
     marks = (Mark(usable, f"usable {gib(usable)} GiB"),) if usable else ()
     says = "; ".join(f"{lane.name} {lane.text}" for lane in drawn)
-    return Picture(title, says, Lanes(Axis("Memory [GiB]", GIB), tuple(drawn), kinds, marks), note)
+    return Picture(title, says, Rows(Axis("Memory [GiB]", GIB), tuple(drawn), kinds, marks), note)
 
 
 def iteration_picture(result: Result) -> Iterator[Picture]:
@@ -537,10 +537,10 @@ def iteration_picture(result: Result) -> Iterator[Picture]:
             for start_s, phase in work
         )  # fmt: skip
         waits = f"waits {percent(pool.idle_share)}" if pool.idle_share >= WAITS else ""
-        lanes.append(Lane(f"{plural(pool.gpus, 'GPU')}: {_does(pool)}", pieces, waits))
+        lanes.append(Row(f"{plural(pool.gpus, 'GPU')}: {_does(pool)}", pieces, waits))
     step_s = result.time.step_s.expected
     says = "; ".join(f"{clean(phase.name)} {duration(phase.seconds)}" for phase in result.phases)
-    drawing = Lanes(time_axis("Time", step_s), tuple(lanes), kinds)
+    drawing = Rows(time_axis("Time", step_s), tuple(lanes), kinds)
     yield Picture(f"One iteration: {duration(step_s)}", says, drawing)
 
 

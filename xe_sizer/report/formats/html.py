@@ -39,8 +39,8 @@ table { border-collapse: collapse; }
 th, td { padding: .2rem .9rem .2rem 0; text-align: left; vertical-align: top; }
 thead th { color: var(--soft); font-weight: 500; border-bottom: 1px solid var(--line); vertical-align: bottom; }
 tbody tr:hover td { background: color-mix(in srgb, var(--line) 35%, transparent); }
+.many th, .many td { padding-right: .55rem; }
 .n { text-align: right; font-variant-numeric: tabular-nums; } .whole { white-space: nowrap; }
-.prose { min-width: 8rem; }
 .sum td { font-weight: 600; } .sum.first td { border-top: 1px solid var(--line); }
 .origin, .note, footer { color: var(--soft); font-size: .87em; } .note { margin: .3rem 0 0; }
 .pair { display: flex; flex-wrap: wrap; gap: 0 3rem; } .pair section { max-width: 100%; min-width: 0; }
@@ -93,6 +93,7 @@ _NARROW = 76  # characters across of a table that takes half the page
 _WIDE = 240  # characters across from which on figures may be broken between words
 _PAPER_GAP_PX = 9.0  # between columns on paper
 _LETTER = 0.64  # of the size, a letter of a wide font
+_MANY = 12  # columns from which on they stand closer
 _BARS = 8  # characters that the bars of a table take
 _BREAKS = re.compile(r"(?<=[/_=:,])(?=[^\s/_=:,])")  # where a long name may be broken
 
@@ -229,10 +230,11 @@ def _table(table: Table) -> str:
     rows = "\n".join(_row(table, place, sides) for place in range(len(table.rows)))
     note = f'\n<p class="note">{escape(table.note)}</p>' if table.note else ""
     whole, broken = _paper_fit(table, True), _paper_fit(table, False)
-    fit, kind = (whole, "") if whole >= _LEAST_FIT else (broken, ' class="broken"')
+    fit, kinds = (whole, []) if whole >= _LEAST_FIT else (broken, ["broken"])
+    kinds += ["many"] if len(table.columns) >= _MANY else []
     style = f' style="--fit: {fit:.2f}"' if fit < 1 else ""
     return (
-        f'<section><h2>{escape(table.title)}</h2>\n<div class="wide"><table{kind}{style}>\n'
+        f'<section><h2>{escape(table.title)}</h2>\n<div class="wide"><table{_class(" ".join(kinds))}{style}>\n'
         f"<thead><tr>{heads}</tr></thead>\n<tbody>\n{rows}\n</tbody></table></div>{note}</section>"
     )
 
