@@ -267,3 +267,11 @@ def test_one_card_trains_adapters_before_it_needs_another_or_more_host_memory(cl
     assert known[:2] == [second, first]
     on_a_server = changes(ask(cli, asked.replace("rtx-4090", "a100-pcie-40gb"))[1])
     assert on_a_server[0] != first
+
+
+def test_a_frozen_copy_in_float32_says_what_halves_it(cli: Cli) -> None:
+    asked = "--model llama-3.1-8b --job dpo --gpu h100 --gpus 8 --stack trl --seq-len 1024 --samples 1000"
+    said = "trl loads the model and its frozen copy in fp32 by itself: --weights-dtype bf16 halves both"
+    assert said in ask(cli, asked)[1]["warnings"]
+    assert said not in ask(cli, f"{asked} --weights-dtype bf16")[1]["warnings"]
+    assert said not in ask(cli, f"{asked} --adapter lora")[1]["warnings"]
