@@ -39,6 +39,7 @@ Cli = Callable[..., Ran]
         ("serve", "--lora-r", "write --lora-rank"),
         ("serve", "--max-loras", "write --adapter-slots"),
         ("serve", "--kv-offloading-size", "write --kv-host-gib"),
+        ("serve", "--n-gpu-layers", "write --cpu-layers: the layers that are not on the GPU"),
         ("estimate", "--max_hours", "write --max-hours"),
         ("estimate", "--modle", "did you mean '--model' or '--nodes'?"),
         ("estimate", "--frobnicate", "'xe-sizer estimate --help' lists all"),

@@ -230,6 +230,12 @@ def test_a_model_that_does_not_fit_gets_layers_on_the_cpu_as_its_first_advice(cl
     assert not any("layers on the CPU" in text for text in other)
 
 
+@pytest.mark.parametrize("engine", ["ollama", "LM Studio", "koboldcpp", "text-generation-webui"])
+def test_what_runs_llama_cpp_is_read_as_it(cli: Cli, engine: str) -> None:
+    asked = f"--model llama-3.1-8b --weights q4_k_m --gpu rtx-4090 --gpus 1 --concurrency 1 --engine '{engine}'"
+    assert ask(cli, asked, "serve")[1]["scenario"]["serve"]["engine"] == "llama.cpp"
+
+
 @pytest.mark.parametrize("name", ["M3 Max", "Apple M3 Max", "MacBook Pro M3 Max", "apple-m3-max"])
 def test_macs_serve_by_their_chip_and_the_memory_of_the_machine(cli: Cli, name: str) -> None:
     asked = f"--model qwen3-32b --gpu '{name}' --gpus 1 --concurrency 1 --weights q4_k_m"
@@ -246,3 +252,26 @@ def test_a_machine_without_its_memory_is_the_largest_and_says_so_under_the_verdi
     assert said in " ".join(shown.split())
     known = "--model llama-3.1-8b --gpu 'M4 Max' --gpus 1 --concurrency 1 --brief --host-memory-gib 48"
     assert "is assumed, the largest there is" not in cli("serve", *shlex.split(known)).out
+
+
+def test_one_card_trains_adapters_before_it_needs_another_or_more_host_memory(cli: Cli) -> None:
+    """DPO of all weights of 8B: 164 GiB, or 150 in host memory, which few machines for a desk have."""
+    asked = "--model llama-3.1-8b --job dpo --gpu rtx-4090 --gpus 1 --seq-len 1024 --samples 1000 --epochs 1"
+    first, second, *others = changes(ask(cli, asked)[1])
+    assert first == "LoRA instead of all weights"
+    assert second == "parameters and optimizer in host memory"
+    assert all("instead of rtx-4090" in other for other in others)
+    brief = cli("estimate", *shlex.split(f"{asked} --brief")).out
+    assert "Change  LoRA instead of all weights" in brief
+    known = changes(ask(cli, f"{asked} --host-memory-gib 192")[1])
+    assert known[:2] == [second, first]
+    on_a_server = changes(ask(cli, asked.replace("rtx-4090", "a100-pcie-40gb"))[1])
+    assert on_a_server[0] != first
+
+
+def test_a_frozen_copy_in_float32_says_what_halves_it(cli: Cli) -> None:
+    asked = "--model llama-3.1-8b --job dpo --gpu h100 --gpus 8 --stack trl --seq-len 1024 --samples 1000"
+    said = "trl loads the model and its frozen copy in fp32 by itself: --weights-dtype bf16 halves both"
+    assert said in ask(cli, asked)[1]["warnings"]
+    assert said not in ask(cli, f"{asked} --weights-dtype bf16")[1]["warnings"]
+    assert said not in ask(cli, f"{asked} --adapter lora")[1]["warnings"]

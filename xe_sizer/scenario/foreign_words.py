@@ -60,6 +60,7 @@ MEANT: Mapping[str, str] = {
     "lora-rank": "lora-r, rank, r, lora-dim, max-lora-rank",
     "adapters": "enable-lora, lora-modules, lora-paths, num-loras",
     "adapter-slots": "max-loras, max-loras-per-batch",
+    "cpu-layers: the layers that are not on the GPU": "n-gpu-layers, gpu-layers, ngl, num-gpu, n-layers-gpu",
     "kv-host-gib": "kv-offloading-size, hicache-size, enable-hierarchical-cache, host-cache-size",
     "prefill-replicas": "disaggregation-mode, disaggregated, num-prefill, prefill-workers",
     "lora-targets": "target-modules, lora-target-modules, lora-target",

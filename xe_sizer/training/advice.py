@@ -101,6 +101,7 @@ def _lighter(now: AdapterKind | None) -> Iterator[AdapterKind]:
 
 DROPPED, COSTLY, HARDWARE = 0, 6, 8
 DESKTOP, MOST_ON_A_DESK = "desktop", 4  # a segment, and how many of its cards go into one machine
+MUCH_HOST_GIB = 64  # chosen: four modules of 16 GB, as machines for a desk have
 SHORTER = (4, 8, 16)  # parts of the sequence length to try where half is not enough
 SHORTEST = 512  # tokens under which a sequence is no longer what the user trains on
 LITTLE, SAID = 0.05, 0.005  # share of the tokens that a cut may take and be mild, and from which it is said
@@ -298,9 +299,8 @@ def better_checkpoints(estimate: TrainingEstimate, _: Registry) -> Iterator[Chan
 
 def _most_gpus(estimate: TrainingEstimate) -> int:
     """As many as advice may name: what a machine holds of cards for desktops."""
-    job, most = estimate.resolved.job, estimate.resolved.scenario.values.limits.max_gpus or LARGEST_SEARCH
-    on_a_desk = job.server.accelerator.segment == DESKTOP and job.server.bare
-    return min(most, MOST_ON_A_DESK) if on_a_desk else most
+    most = estimate.resolved.scenario.values.limits.max_gpus or LARGEST_SEARCH
+    return min(most, MOST_ON_A_DESK) if _on_a_desk(estimate) else most
 
 
 def more_gpus(estimate: TrainingEstimate, _: Registry) -> Iterator[Change]:
@@ -508,7 +508,8 @@ def advise(estimate: TrainingEstimate, registry: Registry, most: int = MOST_ADVI
         hopeless=lambda change: beyond_the_speed_of_light(estimate, change, registry),
         together=lambda changes: _together(estimate, changes, registry),
     )
-    options = sorted(_options(trials, most), key=largest_gain_first if estimate.ok else least_effort_first)[:most]
+    order = largest_gain_first if estimate.ok else least_effort_first(estimate)
+    options = sorted(_options(trials, most), key=order)[:most]
     return advice_of(trials, options, "estimate", lambda option: effect(estimate, option))
 
 
@@ -680,14 +681,35 @@ def _options(trials: Training, most: int) -> Options:
     return found or trials.combination(trials.strongest(FOR_LIMITS))
 
 
-def least_effort_first(option: Option[TrainingEstimate]) -> tuple[int, bool, int, int, float]:
+def least_effort_first(before: TrainingEstimate) -> Callable[[Option[TrainingEstimate]], tuple[float, ...]]:
     """The card at hand comes before other hardware, and that before another training; what is tight comes last there.
 
-    Then what asks least of the user, fewest GPUs, least time.
+    Then what asks least of the user, fewest GPUs, least time. Who has one card for a desktop trains fewer weights on it
+    before buying another, or more host memory than such a machine has.
     """
-    effort, after = option.change.effort, option.after
-    stage = (effort >= HARDWARE) + (effort >= OTHER_TRAINING)
-    return stage, not after.roomy, effort, after.gpus, after.total_s
+    one_card = before.gpus == 1 and _on_a_desk(before)
+
+    def place(option: Option[TrainingEstimate]) -> tuple[float, ...]:
+        effort, after = option.change.effort, option.after
+        stage = (effort >= HARDWARE) + (effort >= OTHER_TRAINING)
+        if one_card and effort < HARDWARE and _needs_much_host_memory(after):
+            stage = 2
+        elif one_card and stage:
+            stage = 1 if {"job", "adapter"} & option.change.values.keys() else 3
+        return stage, not after.roomy, effort, after.gpus, after.total_s
+
+    return place
+
+
+def _on_a_desk(estimate: TrainingEstimate) -> bool:
+    server = estimate.resolved.job.server
+    return server.accelerator.segment == DESKTOP and server.bare
+
+
+def _needs_much_host_memory(estimate: TrainingEstimate) -> bool:
+    """Whether it takes more than a desktop has, of a host of which nobody says how much it has."""
+    known = estimate.resolved.job.server.host_memory_bytes is not None
+    return not known and float(estimate.ledger.host_bytes[0]) > MUCH_HOST_GIB * GIB
 
 
 def largest_gain_first(option: Option[TrainingEstimate]) -> tuple[bool, bool, bool, float]:
@@ -701,11 +723,14 @@ def largest_gain_first(option: Option[TrainingEstimate]) -> tuple[bool, bool, bo
 
 def _made_to_fit(trials: Training, most: int) -> Options:
     """What brings memory down on the card at hand; on other hardware; another training; several of them together."""
-    found = sorted(_on_the_card(trials, most), key=least_effort_first)[:MOST_ON_THE_CARD]
+    order = least_effort_first(trials.before)
+    found = sorted(_on_the_card(trials, most), key=order)[:MOST_ON_THE_CARD]
     if found and most == 1:
-        return found
+        if not (_on_a_desk(trials.before) and _needs_much_host_memory(found[0].after)):
+            return found
+        most = MOST_ADVICE  # other ways to train are tried too
     other = [*trials.try_each(OTHER_HARDWARE, most, []), *_more_gpus_freely(trials)]
-    hardware = sorted(other, key=least_effort_first)[:MOST_OTHER_HARDWARE]
+    hardware = sorted(other, key=order)[:MOST_OTHER_HARDWARE]
     found = trials.try_each(OTHER_METHOD, most, [*found, *hardware])
     limited = bool(trials.before.resolved.scenario.values.limits.max_hours)
     every = ON_THE_CARD + (FOR_LIMITS if limited else OTHER_HARDWARE + OTHER_METHOD)

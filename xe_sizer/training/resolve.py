@@ -967,6 +967,10 @@ def _otherwise(scenario: Scenario, job: Job) -> Iterator[str]:
     elif dtype is not None and job.stack.loads_alike and chosen(scenario, "train.weights_dtype"):
         setting, keeps = scenario.caller.setting("train.weights_dtype", dtype), job.stack.backend or job.stack.name
         yield f"{setting} has no effect: {keeps} keeps 16-bit weights with float32 copies, whatever is loaded"
+    now, copied = job.stack.defaults.weights_dtype, any(one.copies for one in job.method.frozen)
+    if dtype is None and copied and now == FP32 and job.precision in job.stack.weights_dtypes:
+        setting = scenario.caller.setting("train.weights_dtype", job.precision)
+        yield f"{job.stack.name} loads the model and its frozen copy in {now} by itself: {setting} halves both"
 
 
 def _headroom_bytes(limits: LimitsSection, job: Job) -> float:
