@@ -68,9 +68,11 @@ def say_what_is_lost(imported: Imported) -> None:
 
 def _say_briefly(imported: Imported) -> None:
     assumed = sum(fact.origin == ASSUMED for fact in imported.facts.values())
-    counts = f"{assumed} values assumed, {len(imported.lost)} keys not in the scenario"
+    counts = [(assumed, "value", "assumed"), (len(imported.lost), "key", "not in the scenario")]
+    said = ", ".join(f"{n} {noun}{'s' if n > 1 else ''} {what}" for n, noun, what in counts if n)
     place = one_line(str(imported.path))
-    write_stderr(f"note: {place} is read as a file of {imported.tool.title}: {counts} ('xe-sizer import' lists them)")
+    more = f": {said} ('xe-sizer import' lists them)" if said else ""
+    write_stderr(f"note: {place} is read as a file of {imported.tool.title}{more}")
 
 
 def _say_all(imported: Imported) -> None:

@@ -133,5 +133,5 @@ def _changes(text: str) -> Iterator[tuple[str, str]]:
         name, equals, value = option_and_value(part)
         if not equals or name not in OPTIONS:
             hint = did_you_mean(name, OPTIONS) or "a scenario file, a saved result, or for example gpus=16"
-            raise InputError(Problem(f"'{part}' is no alternative", Location(text), hint))
+            raise InputError(Problem(f"'{part}' is not an alternative", Location(text), hint))
         yield OPTIONS[name], value.strip()

@@ -77,7 +77,7 @@ MEANT: Mapping[str, str] = {
     "group": "num-generations, n-samples-per-prompt, samples-per-prompt, generations-per-prompt",
     "max-output-tokens": "max-completion-length, max-response-length, response-length, generate-max-len",
     "updates": "ppo-epochs, num-ppo-epochs",
-    "max-hours": "deadline, max-time, time-limit",
+    "max-hours": "deadline, max-time, time-limit, max-days, days, hours",
     "max-cost": "budget, max-price",
 }
 """An option of ours, with its value where other tools have a switch; then what others call it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from xe_sizer.report.answers.estimate import range_note, split_words, time_axis, writing_pool
+from xe_sizer.report.answers.estimate import RANGE_NOTE, split_words, time_axis, writing_pool
 from xe_sizer.report.blocks import (
     assumed_run,
     evidence_point,
@@ -322,7 +322,7 @@ def _answers_picture(result: PlanResult) -> Picture:
     longest = max(one.total_s.high for one, _ in shown)
     says = "; ".join(f"{bar.name} {bar.text}" for bar in bars)
     drawing = Bars(time_axis("Time", longest), bars, _marks(result))
-    return Picture("Time of the answers", says, drawing, range_note())
+    return Picture("Time of the answers", says, drawing, RANGE_NOTE)
 
 
 def _chart(result: PlanResult, figure: Figure | None) -> Picture:
@@ -477,7 +477,8 @@ def _title(result: PlanResult) -> str:
 
 
 def _searched(result: PlanResult) -> str:
-    return f"{number(result.search.layouts_considered)} layouts searched in {duration(result.search.seconds)}"
+    layouts = plural(result.search.layouts_considered, "layout")
+    return f"{layouts} searched in {duration(result.search.seconds)}"
 
 
 def _headline(result: PlanResult) -> str:
