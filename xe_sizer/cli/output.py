@@ -89,7 +89,7 @@ def write_stderr(line: str) -> None:
 
 
 def print_problems(problems: Iterable[Problem]) -> None:
-    """`file:line:column: message` and a hint line for each problem, on stderr; none where it is that of the one before."""
+    """`file:line:column: message` of each problem on stderr, with a hint where it is not that of the one before."""
     colored = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
     bold, cyan, reset = (_BOLD, _CYAN, _RESET) if colored else ("", "", "")
     said = None

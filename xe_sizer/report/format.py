@@ -110,6 +110,8 @@ def limit_quantity(name: str, value: float | None, currency: str | None = None) 
     last = name.rpartition("_")[2]
     if last == "s":
         return duration(value)
+    if last == "hours" and time_unit(value * HOUR_S)[0] > HOUR_S:  # as the time of the job is said
+        return f"{number(value)} h ({duration(value * HOUR_S)})"
     if "cost" in name:
         return f"{number(value)} {clean(currency)}".rstrip() if currency else number(value)
     return " ".join((number(value), *((_LIMIT_UNITS[last],) if last in _LIMIT_UNITS else ())))
