@@ -175,3 +175,17 @@ def test_the_scenario_of_the_guide_is_one(repository: Path) -> None:
     (repository / "scenarios" / "good.yaml").write_text(scenario[1])
     ran = run(repository, "xe-sizer check scenarios")
     assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_the_hook_before_a_commit_checks_scenarios(repository: Path) -> None:
+    """What pre-commit runs: the entry with the changed files that `files` lets through."""
+    (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
+    (config,) = [block for block in blocks("docs/ci.md") if isinstance(block, dict) and "repos" in block]
+    assert config["repos"][0]["hooks"] == [{"id": hook["id"]}]
+    (repository / "scenarios" / "jobs").mkdir()
+    (repository / "scenarios" / TOO_SLOW[0]).write_text(TOO_SLOW[1])
+    changed = ["scenarios/good.yaml", f"scenarios/{TOO_SLOW[0]}", "docker/compose.yaml", "src/scenario.yaml"]
+    passed = [name for name in changed if re.search(hook["files"], name)]
+    assert passed == changed[:2]
+    assert run(repository, f"{hook['entry']} {passed[0]}").returncode == 0
+    assert run(repository, f"{hook['entry']} {' '.join(passed)}").returncode == 1

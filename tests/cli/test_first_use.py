@@ -118,8 +118,8 @@ enable = true
 MEGATRON = """torchrun --nproc_per_node 8 --nnodes 64 pretrain_gpt.py --tensor-model-parallel-size 8 \
   --pipeline-model-parallel-size 16 --num-layers 80 --hidden-size 8192 --num-attention-heads 64 \
   --group-query-attention --num-query-groups 8 --ffn-hidden-size 28672 --swiglu --seq-length 4096 \
-  --max-position-embeddings 4096 --micro-batch-size 1 --global-batch-size 1024 --bf16 --train-iters 1000 --normalization RMSNorm \
-  --position-embedding-type rope --untie-embeddings-and-output-weights --vocab-size 128256 \
+  --max-position-embeddings 4096 --micro-batch-size 1 --global-batch-size 1024 --bf16 --train-iters 1000 \
+  --normalization RMSNorm --position-embedding-type rope --untie-embeddings-and-output-weights --vocab-size 128256 \
   --use-distributed-optimizer --sequence-parallel
 """
 UNKNOWN_CONFIG = """{"model_type": "frobnitz", "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
@@ -183,8 +183,8 @@ ROWS = [
         (f"estimate {ONE_8B} --gpus 8 --stack hf-trainer --zero 3",),
         (
             (
-                "hf-trainer runs FSDP as accelerate does: gradients stay whole until the last micro-batch of a step and "
-                "shards of what learns are float32 though bf16 is loaded; not so with --backend deepspeed"
+                "hf-trainer runs FSDP as accelerate does: gradients stay whole until the last micro-batch of a step "
+                "and shards of what learns are float32 though bf16 is loaded; not so with --backend deepspeed"
             ),
         ),
     ),
