@@ -182,10 +182,10 @@ def test_a_relaxed_limit_is_no_improvement(cli: Cli, tmp_path: Path, monkeypatch
     assert (change["before"]["verdict"], change["after"]["verdict"]) == ("misses limits", "passes")
     moved = {"key": "limits.max_hours", "before": 24.0, "after": 480.0, "relaxed": True}
     assert (change["kind"], change["scenario"]) == ("mixed", [moved])
-    says = "verdict misses limits -> passes; limit max_hours relaxed from 24 h to 480 h"
+    says = "verdict misses limits -> passes; limit max_hours relaxed from 24 h to 480 h (20.0 d)"
     annotation = f"::warning file=a.yaml,line=7,title=xe-sizer%3A limit relaxed::mixed: {says}\n"
     assert compared(cli, strict, lax, "github") == annotation
-    assert "limit max_hours relaxed from 24 h to 480 h" in compared(cli, strict, lax, "table")
+    assert "limit max_hours relaxed from 24 h to 480 h (20.0 d)" in compared(cli, strict, lax, "table")
     assert 'name="scenario.limits.max_hours" value="24 -&gt; 480"' in compared(cli, strict, lax, "junit")
 
 

@@ -83,7 +83,7 @@ def test_failures_choose_an_interval_and_are_told(cli: Cli) -> None:
     assert saved["every_steps"] == saved["best_every_steps"] < 1000
     assert [part["name"] for part in result["time"]["run"]] == ["steps", "checkpoints", "failures"]
     shown = cli("estimate", *JOB, "--failures-per-gpu-day", 1, "--explain", "time").out
-    assert "; of it checkpoints " in shown
+    assert ", of which checkpoints " in shown
     assert "goodput" in shown
     assert "How the time of the whole job adds up" in shown
 

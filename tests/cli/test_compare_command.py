@@ -63,8 +63,8 @@ def test_compare_of_a_missing_file_says_so(cli: Cli) -> None:
     ("arguments", "message"),
     [
         ("gpus=8", "name at least two alternatives"),
-        ("gpus=8 gpu", "'gpu' is no alternative"),
-        ("gpus=8 stak=nemo", "'stak=nemo' is no alternative"),
+        ("gpus=8 gpu", "'gpu' is not an alternative"),
+        ("gpus=8 stak=nemo", "'stak=nemo' is not an alternative"),
         ("gpus=8 nowhere.json", "nowhere.json: no such file"),
     ],
 )

@@ -100,7 +100,7 @@ def test_settings_of_the_rollout_do_nothing_for_other_jobs(run: Callable[..., An
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("group: 8", "group: 1", "job.yaml:7:31: grpo compares the answers to a prompt, and there is 1"),
+        ("group: 8", "group: 1", "job.yaml:7:31: grpo compares the responses to a prompt, and there is 1"),
         ("prompts: 64", "promts: 64", "job.yaml:7:11: unknown key 'promts' in 'rollout'"),
         ("output_tokens: 400", "output_tokens: 4000", "job.yaml:7:49: 'output_tokens' (4,000) is above"),
         ("group: 8", "group: 8, engine: vlm", "job.yaml:7:"),

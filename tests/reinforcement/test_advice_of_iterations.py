@@ -17,7 +17,7 @@ def advice(stack: str) -> tuple[Advice, ...]:
 def test_the_trainer_s_own_model_is_advised_an_engine_and_no_partial_rollouts() -> None:
     """TRL generates with transformers unless it is told to use vLLM."""
     said = advice("trl")
-    assert said[0].change == "vllm writes the answers"
+    assert said[0].change == "vllm generates the responses"
     assert "'engine': 'vllm'" in said[0].command
     assert not [one for one in said if "partial rollouts" in one.change]
 
@@ -25,4 +25,4 @@ def test_the_trainer_s_own_model_is_advised_an_engine_and_no_partial_rollouts() 
 def test_partial_rollouts_are_advised_where_the_stack_trains_on_older_answers() -> None:
     said = advice("verl")
     assert [one for one in said if "partial rollouts" in one.change]
-    assert not [one for one in said if "writes the answers" in one.change]
+    assert not [one for one in said if "generates the responses" in one.change]

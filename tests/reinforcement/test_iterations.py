@@ -196,17 +196,17 @@ def test_the_fewest_gpus_are_found_where_nobody_names_a_number() -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ({"rollout__group": 1}, "grpo compares the answers to a prompt, and there is 1"),
+        ({"rollout__group": 1}, "grpo compares the responses to a prompt, and there is 1"),
         ({"rollout__gpus": 8}, "'gpus' of the rollout (8) leave none of the 8 to train"),
         ({"rollout__colocated": True, "rollout__gpus": 4},
-         "'colocated' answers are written on the GPUs that train, but 'gpus' names others"),
+         "'colocated' responses are generated on the GPUs that train, but 'gpus' names others"),
         ({"rollout__output_tokens": 4096}, "'output_tokens' (4,096) is above 'max_output_tokens' (2,048)"),
         ({"rollout__max_staleness": 2}, "'max_staleness' needs 'asynchronous'"),
         ({"rollout__verifier_workers": 4}, "'verifier_workers' needs 'verifier_s'"),
-        ({"train__global_batch": 1024}, "'global_batch' (1,024) is more than the 512 answers of an iteration"),
-        ({"train__seq_len": 512}, "'seq_len' (512) cuts prompts with their answers, of up to 2,176 tokens"),
+        ({"train__global_batch": 1024}, "'global_batch' (1,024) is more than the 512 responses of an iteration"),
+        ({"train__seq_len": 512}, "'seq_len' (512) cuts prompts with their responses, of up to 2,176 tokens"),
         ({"rollout__colocated": True, "rollout__asynchronous": True},
-         "colocated answers are written in turn with the training, never 'asynchronous'"),
+         "colocated generation takes turns with the training, never 'asynchronous'"),
     ],
 )  # fmt: skip
 def test_contradictions(flags: dict[str, object], message: str) -> None:
@@ -239,7 +239,7 @@ def test_a_reference_is_a_copy_or_the_model_without_its_adapters() -> None:
     assert none.iteration.parts_s["log-probabilities"]["log-probabilities of the reference"] == 0
     assert off.iteration.parts_s["log-probabilities"]["log-probabilities of the reference"] > 0
     assert [one.copies for one in off.resolved.job.method.frozen] == [0]
-    assert "answers are new in every iteration: the reference cannot be 'precomputed'" in [
+    assert "responses are new in every iteration: the reference cannot be 'precomputed'" in [
         said for _, said in problems(train__reference="precomputed")
     ]
 
@@ -331,8 +331,8 @@ def test_what_does_not_fit_is_not_ok() -> None:
 def test_a_run_over_known_prompts_says_how_many_it_reads() -> None:
     data = answer(data__samples=1000, train__steps=None, train__epochs=2).data
     assert data.samples == 1000
-    assert data.samples_read == 32 * 64  # 2 passes over 1,000 prompts, 64 in an iteration
-    assert data.epochs == pytest.approx(2.048)
+    assert data.samples_read == 30 * 64  # 2 passes over 1,000 prompts, 15 x 64 of them: the last 40 are dropped
+    assert data.epochs == pytest.approx(1.92)
     assert answer().data.samples == 100 * 64
     assert answer().data.epochs is None
 

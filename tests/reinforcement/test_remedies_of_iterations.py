@@ -201,7 +201,7 @@ def test_faster_ways_are_advised_where_all_fits() -> None:
     """One of each kind at most, each at least a twentieth faster, that none of which takes more GPUs."""
     one = base("itself")
     said = advise(one, REGISTRY)
-    assert said[0].change == "vllm writes the answers"
+    assert said[0].change == "vllm generates the responses"
     assert advise(one, REGISTRY, 1) == said[:1]
     assert advise(one, REGISTRY, 0) == ()
     assert len(said) <= 5

@@ -130,11 +130,12 @@ def test_long_answers_that_are_cut_are_worth_a_word() -> None:
     for share, said in ((0.05, False), (0.2, True)):
         answers = replace(base().reinforcement.settings.answers, cut_share=share)
         asked = replace(base().reinforcement.settings.asked, answers=answers)
-        warnings = [one for one in summarise(settled(estimate("turns"), asked=asked)).warnings if "are cut" in one]
-        assert warnings == (["20 % of the answers are cut at 2,048 tokens"] if said else [])
+        told = summarise(settled(estimate("turns"), asked=asked)).warnings
+        warnings = [one for one in told if "are truncated" in one]
+        assert warnings == (["20 % of the responses are truncated at 2,048 tokens"] if said else [])
     assumed = [one for one in summarise(sized(rollout__output_tokens=None)).warnings if "are assumed" in one]
     assert len(assumed) == 1
-    assert "answers of 1,024 tokens" in assumed[0]
+    assert "responses of 1,024 tokens" in assumed[0]
 
 
 # Memory.
@@ -300,7 +301,7 @@ def test_an_engine_that_holds_no_answer_says_so() -> None:
 
     (message,) = said(rolled("turns", room=0.4, share=0.25))
     assert message == (
-        "the engine may use 25 % of a GPU for answers: too little for its weights and one answer of 2,304 tokens"
+        "the engine may use 25 % of a GPU for responses: too little for its weights and one response of 2,304 tokens"
     )
     assert said(estimate("turns")) == []
     assert said(rolled("turns", room=0.4, peak_bytes=base().usable_bytes + 1)) == []  # memory itself is said then

@@ -111,7 +111,9 @@ def test_what_fits_nowhere_is_the_nearest() -> None:
     assert (pools.iteration.rollout.gpus, pools.iteration.trainer_gpus) == (8, 8)
     alone = sized(**{**large, "gpus": 9}, rollout__gpus=8)
     assert (alone.iteration.rollout.gpus, alone.iteration.trainer_gpus, alone.fits) == (8, 1, False)
-    with pytest.raises(InputError, match="no replica that writes answers is possible on 4 GPUs with tp 8, pp 1, dp 1"):
+    with pytest.raises(
+        InputError, match="no replica that generates responses is possible on 4 GPUs with tp 8, pp 1, dp 1"
+    ):
         sized(gpus=4, rollout__tp=8)
 
 

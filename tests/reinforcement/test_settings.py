@@ -120,15 +120,15 @@ def test_optimizer_steps_read_prompts_with_their_answers() -> None:
     ("flags", "iterations"),
     [
         ({"train__steps": 7}, 7),
-        ({"train__steps": None, "data__samples": 1000}, 16),
-        ({"train__steps": None, "data__samples": 1000, "train__epochs": 3}, 47),
-        ({"train__steps": None, "data__samples": 1000, "rollout__oversampling": 2.0}, 16),
+        ({"train__steps": None, "data__samples": 1000}, 15),
+        ({"train__steps": None, "data__samples": 1000, "train__epochs": 3}, 45),
+        ({"train__steps": None, "data__samples": 1000, "rollout__oversampling": 2.0}, 15),
         ({"train__steps": None, "data__samples": 5}, 1),
         ({"train__steps": None}, 1000),
     ],
 )
 def test_iterations_of_a_run(flags: dict[str, object], iterations: int) -> None:
-    """Passes over the prompts, of which an iteration learns from 64; a thousand where nobody says."""
+    """Passes over the prompts, 64 in an iteration, whose last are dropped; a thousand where nobody says."""
     assert resolved(**flags).iterations == iterations
 
 
@@ -223,11 +223,11 @@ def test_copies_are_on_the_card_but_where_they_wait_in_host_memory() -> None:
         ({"gpus": 16, "rollout__gpus": 6, "rollout__tp": 4}, "6 GPUs hold no whole replicas of tp 4"),
         ({"gpus": 16, "rollout__gpus": 6, "rollout__pp": 4}, "6 GPUs hold no whole replicas of pp 4"),
         ({"stack": "trl@0.15", "rollout__asynchronous": True},
-         "the stack trl does not write answers while it trains"),
+         "the stack trl does not generate responses while it trains"),
         ({"gpus": 16, "stack": "deepspeed-chat", "rollout__gpus": 8},
-         "the stack deepspeed-chat writes answers on the GPUs that train"),
+         "the stack deepspeed-chat generates responses on the GPUs that train"),
         ({"stack": "deepspeed-chat", "rollout__colocated": False},
-         "the stack deepspeed-chat writes answers on the GPUs that train"),
+         "the stack deepspeed-chat generates responses on the GPUs that train"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_told(flags: dict[str, object], message: str) -> None:

@@ -40,8 +40,8 @@ def test_the_first_screen_says_what_an_iteration_spends_its_time_on() -> None:
     told = points(result)
     for phase in result.phases:
         assert (f"{phase.name} " in told["Iteration"]) is (phase.share >= 0.01)
-    assert told["Answers"].startswith("128 per iteration (32 prompts x 4); 500 tokens each in the mean")
-    assert "in turn with training" in told["Rollout"]
+    assert told["Responses"].startswith("128 per iteration (32 prompts x 4); 500 tokens each in the mean")
+    assert "colocated with training" in told["Rollout"]
 
 
 def test_phases_sum_to_the_iteration() -> None:
@@ -57,16 +57,18 @@ def test_gpus_that_only_write_answers_are_a_row_of_their_own() -> None:
     text = render(result, "table", Options(width=120))
     assert "Split of the GPUs" in text
     assert "on 4 GPUs of its own" in points(result)["Rollout"]
-    assert split_words(result.pools) == "4 train, 4 write (4 replicas of one GPU)"
-    assert split_words(answer(gpus=4, tp=4).pools) == "4 train, 4 write (1 replica of tp 4)"
-    assert split_words(answer().pools).startswith("in turn, ")
+    assert split_words(result.pools) == "4 train, 4 generate (4 replicas of one GPU)"
+    assert split_words(answer(gpus=4, tp=4).pools) == "4 train, 4 generate (1 replica of tp 4)"
+    assert split_words(answer().pools).startswith("colocated, ")
 
 
 def test_what_others_hide_is_said_to_run_meanwhile() -> None:
     told = points(answer(gpus=4, asynchronous=True))
-    assert "meanwhile" in told["Iteration"]
-    assert "answers up to 1 iteration old" in told["Rollout"]
-    assert "meanwhile: beside the longer work" in render(answer(gpus=4, asynchronous=True), "table", Options(width=120))
+    assert "overlapped" in told["Iteration"]
+    assert "responses up to 1 iteration old" in told["Rollout"]
+    assert "overlapped: hidden behind the longer work" in render(
+        answer(gpus=4, asynchronous=True), "table", Options(width=120)
+    )
 
 
 def test_other_jobs_have_steps_and_no_phases() -> None:

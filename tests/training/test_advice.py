@@ -248,7 +248,7 @@ def test_fixed_steps_are_as_many_as_the_same_data_take() -> None:
     before = sized(stack="deepspeed", train__steps=1000, train__padding="packed", **BATCH_64)
     halved = same_data(before, train__seq_len=2048)
     assert halved.values == {"train.seq_len": 2048, "train.steps": 2000}
-    assert halved.words == "packed, in 2,000 instead of 1,000 optimizer steps for the same data"
+    assert halved.words == "packed (the same data in 2,000 optimizer steps instead of 1,000)"
     assert same_data(before, train__global_batch=128).values["train.steps"] == 500
     for unchanged in ({"layout__zero": 3}, {"train__seq_len": 4096}, {"train__seq_len": 2048, "train__steps": 7}):
         assert "steps" not in same_data(before, **unchanged).words
@@ -278,14 +278,14 @@ def test_passes_over_the_data_count_their_own_steps() -> None:
     before = sized(stack="deepspeed", data__samples=12_800, train__epochs=1, **BATCH_64)
     change = same_data(before, train__global_batch=128)
     assert change.values == {"train.global_batch": 128}
-    assert change.words == "packed, in 100 instead of 200 optimizer steps for the same data"
+    assert change.words == "packed (the same data in 100 optimizer steps instead of 200)"
 
 
 def test_packing_names_the_batch_that_keeps_the_steps() -> None:
     before = sized(stack="hf-bf16", job="lora", gpus=1, data__profile="alpaca", train__epochs=3, train__seq_len=2048)
     change = same_data(before, train__padding="packed")
     assert re.fullmatch(
-        r"packed, in [\d,]+ instead of [\d,]+ optimizer steps for the same data \(a global .*\)", change.words
+        r"packed \(the same data in [\d,]+ optimizer steps instead of [\d,]+; a global .*\)", change.words
     )
 
 
@@ -342,7 +342,7 @@ def test_a_limit_on_hours_is_kept_by_less_padding_or_more_gpus() -> None:
                  train__padding="to-seq-len", limits__max_hours=1.0)  # fmt: skip
     assert not slow.ok
     found = changes(slow)
-    assert found[0].startswith("packing in place of padding")
+    assert found[0].startswith("packing instead of padding")
     assert all(" instead of " in words or "packing" in words for words in found)
 
 

@@ -264,7 +264,7 @@ def test_packing_is_tried_from_a_fifth_of_padding_on(share: float, packs: bool, 
     sequences = SimpleNamespace(padding_share=np.array([share]), longest_tokens=np.array([2048.0]))
     job = SimpleNamespace(packs=packs, seq_len=2048)
     estimate: Any = SimpleNamespace(resolved=SimpleNamespace(job=job), choice=SimpleNamespace(sequences=sequences))
-    expected = [("packing in place of padding", {"train.padding": "packed"}, 3)]
+    expected = [("packing instead of padding", {"train.padding": "packed"}, 3)]
     assert proposed(advice.packed_samples, estimate) == tried * expected
 
 

@@ -65,18 +65,18 @@ def test_packed_steps_read_the_same_tokens() -> None:
     ("figures", "words"),
     [
         # 400 sequences in 100 steps are 4, at least one for each of 8 ranks: 50 steps
-        ({}, "a global batch of 8 comes nearest, with 50 steps"),
+        ({}, "50 with a global batch of 8"),
         ({"dp": 2}, "a global batch of 4 keeps the number of steps"),
         ({"dp": 1}, "a global batch of 4 keeps the number of steps"),
-        ({"dp": 3}, "a global batch of 3 comes nearest, with 134 steps"),
+        ({"dp": 3}, "134 with a global batch of 3"),
         ({"dp": 2, "fixed": {"micro_batch": 2}}, "a global batch of 4 keeps the number of steps"),
-        ({"dp": 4, "fixed": {"micro_batch": 2}}, "a global batch of 8 comes nearest, with 50 steps"),
+        ({"dp": 4, "fixed": {"micro_batch": 2}}, "50 with a global batch of 8"),
         ({"dp": 1, "steps": 91}, "a global batch of 4 keeps the number of steps"),  # 100 of 91: within a tenth
-        ({"dp": 1, "steps": 90}, "a global batch of 4 comes nearest, with 100 steps"),
+        ({"dp": 1, "steps": 90}, "100 with a global batch of 4"),
         ({"dp": 1, "steps": 90, "tokens": 396 * 2048.0}, "a global batch of 4 keeps the number of steps"),  # 99 of 90
         ({"dp": 1, "steps": 110}, "a global batch of 4 keeps the number of steps"),
-        ({"dp": 1, "steps": 112}, "a global batch of 4 comes nearest, with 100 steps"),
-        ({"dp": 1000}, "a global batch of 1,000 comes nearest, with 1 steps"),
+        ({"dp": 1, "steps": 112}, "100 with a global batch of 4"),
+        ({"dp": 1000}, "1 with a global batch of 1,000"),
     ],
 )
 def test_the_batch_that_keeps_the_steps(figures: dict[str, object], words: str) -> None:

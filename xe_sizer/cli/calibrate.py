@@ -55,17 +55,22 @@ def calibrate_command(
             "--like", metavar="FILE", help="A scenario of the job that the stack is for: runs alike say most."
         ),
     ] = None,
-    name: Annotated[str, typer.Option("--name", metavar="NAME", help="What the new stack is called.")] = "calibrated",
+    name: Annotated[
+        str | None,
+        typer.Option("--name", metavar="NAME", help="What the new stack is called; by default as its file."),
+    ] = None,
     output: FileOption = None,
 ) -> int:
-    if NAME.fullmatch(name) is None:
-        hint = "lower-case letters, digits, '.' and '-', for example our-cluster"
-        raise InputError(Problem(f"'{name}' cannot be the name of a stack", Location("--name"), hint))
     if not files:
         raise InputError(
             Problem("no records to calibrate on", hint="xe-sizer calibrate FILE..., see docs/calibrate.md")
         )
     file = _stack_file(output)
+    given, place = name, Location("--output" if name is None and file else "--name")
+    name = given or (file.stem if file else "calibrated")
+    if NAME.fullmatch(name) is None:
+        hint = "lower-case letters, digits, '.' and '-', for example our-cluster"
+        raise InputError(Problem(f"'{name}' cannot be the name of a stack", place, hint))
     if stack is not None:
         load_stack(stack, Location("--stack"))
     read = read_all([Path(file) for file in files])

@@ -69,8 +69,10 @@ def say_what_is_lost(imported: Imported) -> None:
 
 def say_briefly(imported: Imported) -> None:
     assumed = sum(fact.origin == ASSUMED for fact in imported.facts.values())
-    counts = f"{assumed} values assumed, {len(imported.lost)} keys not in the scenario"
-    write_stderr(f"note: {_read_as(imported)}: {counts} ('xe-sizer import' lists them)")
+    counts = [(assumed, "value", "assumed"), (len(imported.lost), "key", "not in the scenario")]
+    said = ", ".join(f"{n} {noun}{'s' if n > 1 else ''} {what}" for n, noun, what in counts if n)
+    more = f": {said} ('xe-sizer import' lists them)" if said else ""
+    write_stderr(f"note: {_read_as(imported)}{more}")
 
 
 def _read_as(imported: Imported) -> str:

@@ -162,5 +162,5 @@ def _changes(text: str) -> Iterator[tuple[str, str]]:
         name, equals, value = option_and_value(part)
         if not equals or name not in ALL_OPTIONS:
             hint = did_you_mean(name, ALL_OPTIONS) or "a scenario file, a saved result, or for example gpus=16"
-            raise InputError(Problem(f"'{part}' is no alternative", Location(text), hint))
+            raise InputError(Problem(f"'{part}' is not an alternative", Location(text), hint))
         yield ALL_OPTIONS[name], value.strip()

@@ -89,14 +89,16 @@ def write_stderr(line: str) -> None:
 
 
 def print_problems(problems: Iterable[Problem]) -> None:
-    """`file:line:column: message` and a hint line for each problem, on stderr."""
+    """`file:line:column: message` of each problem on stderr, with a hint where it is not that of the one before."""
     colored = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
     bold, cyan, reset = (_BOLD, _CYAN, _RESET) if colored else ("", "", "")
+    said = None
     for problem in problems:
         place = one_line(str(problem.location)) if problem.location else "xe-sizer"
         write_stderr(f"{bold}{place}:{reset} {one_line(problem.message)}")
-        if problem.hint:
+        if problem.hint and problem.hint != said:
             write_stderr(f"  {cyan}hint:{reset} {one_line(problem.hint)}")
+        said = problem.hint
 
 
 def one_line(text: str) -> str:

@@ -52,7 +52,7 @@ def groups_compare(asked: AskedIterations) -> Found:
     """Groups of answers that cannot be compared."""
     group, method = asked.settings.asked.group, asked.method
     if group < method.least_group:
-        message = f"{asked.scenario.values.job} compares the answers to a prompt, and there is {group}"
+        message = f"{asked.scenario.values.job} compares the responses to a prompt, and there is {group}"
         yield "rollout.group", message, f"give at least {method.least_group}, as {method.group}"
 
 
@@ -61,13 +61,13 @@ def answers_fit_their_limit(asked: AskedIterations) -> Found:
     rollout, most = asked.rollout, asked.rollout.max_output_tokens
     if most is not None and (rollout.output_tokens or 0) > most:
         message = f"'output_tokens' ({rollout.output_tokens:,.0f}) is above 'max_output_tokens' ({most:,})"
-        yield "rollout.output_tokens", message, "answers are cut there: the mean is after the cut"
+        yield "rollout.output_tokens", message, "responses are truncated there: the mean is after truncation"
 
 
 def workers_verify(asked: AskedIterations) -> Found:
     """Workers that rate answers without a time that it takes."""
     if asked.rollout.verifier_workers is not None and not asked.rollout.verifier_s:
-        hint = "say how long rating one answer takes"
+        hint = "say how long rating one response takes"
         yield "rollout.verifier_workers", "'verifier_workers' needs 'verifier_s'", hint
 
 
@@ -76,7 +76,7 @@ def sequences_hold_answers(asked: AskedIterations) -> Found:
     seq_len, settings = asked.scenario.values.train.seq_len, asked.settings
     needed = settings.asked.inputs + settings.answers.longest
     if seq_len is not None and seq_len < needed:
-        message = f"'seq_len' ({seq_len:,}) cuts prompts with their answers, of up to {needed:,.0f} tokens"
+        message = f"'seq_len' ({seq_len:,}) cuts prompts with their responses, of up to {needed:,.0f} tokens"
         yield "train.seq_len", message, "leave it out, or lower rollout.max_output_tokens"
 
 
@@ -84,29 +84,29 @@ def pools_agree(asked: AskedIterations) -> Found:
     """Ways to share the GPUs that contradict each other."""
     rollout, gpus = asked.rollout, asked.gpus
     if rollout.colocated and rollout.gpus is not None:
-        message = "'colocated' answers are written on the GPUs that train, but 'gpus' names others"
+        message = "'colocated' responses are generated on the GPUs that train, but 'gpus' names others"
         yield "rollout.gpus", message, "remove one of them"
     if rollout.colocated and rollout.asynchronous:
-        message = "colocated answers are written in turn with the training, never 'asynchronous'"
+        message = "colocated generation takes turns with the training, never 'asynchronous'"
         yield "rollout.asynchronous", message, "remove one of them"
     if rollout.max_staleness is not None and not rollout.asynchronous:
         both = asked.setting("rollout.asynchronous", True)
-        hint = f"without it training waits for answers of the newest weights: write {both} too, or leave it out"
+        hint = f"without it training waits for responses of the newest weights: write {both} too, or leave it out"
         yield "rollout.max_staleness", "'max_staleness' needs 'asynchronous'", hint
     if rollout.gpus is not None and gpus is not None and rollout.gpus >= gpus:
         message = f"'gpus' of the rollout ({rollout.gpus}) leave none of the {gpus} to train"
-        yield "rollout.gpus", message, "'gpus' counts those of both; give fewer that only write answers"
+        yield "rollout.gpus", message, "'gpus' counts those of both; give fewer that only generate"
 
 
 def stack_shares_so(asked: AskedIterations) -> Found:
     """Ways to share the GPUs that the stack does not have."""
     rollout, stack = asked.rollout, asked.stack
     if rollout.asynchronous and not stack.rollout.asynchronous:
-        message = f"the stack {stack.name} does not write answers while it trains"
+        message = f"the stack {stack.name} does not generate responses while it trains"
         yield "rollout.asynchronous", message, "leave it out, or choose a stack that does"
     if (rollout.gpus is not None or rollout.colocated is False) and not stack.rollout.apart:
         key = "rollout.gpus" if rollout.gpus is not None else "rollout.colocated"
-        yield key, f"the stack {stack.name} writes answers on the GPUs that train", "leave it out"
+        yield key, f"the stack {stack.name} generates responses on the GPUs that train", "leave it out"
 
 
 def replicas_are_whole(asked: AskedIterations) -> Found:
@@ -121,8 +121,8 @@ def steps_have_answers(asked: AskedIterations) -> Found:
     """An optimizer step of more answers than an iteration has."""
     batch, answers = asked.scenario.values.train.global_batch, asked.settings.trained
     if batch is not None and batch > answers:
-        message = f"'global_batch' ({batch:,}) is more than the {answers:,.0f} answers of an iteration"
-        yield "train.global_batch", message, "prompts x group answers are trained on in whole steps"
+        message = f"'global_batch' ({batch:,}) is more than the {answers:,.0f} responses of an iteration"
+        yield "train.global_batch", message, "prompts x group responses are trained on in whole steps"
 
 
 RULES: tuple[Rule, ...] = (

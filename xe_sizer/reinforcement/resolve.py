@@ -244,7 +244,10 @@ def _forget_without_effect(provenance: Provenance, engine: Engine) -> None:
 
 
 def _iterations(scenario: Scenario, settings: Settings) -> int:
-    """Iterations of the run: as given, or as passes over the prompts make them."""
+    """Iterations of the run: as given, or as passes over the prompts make them, whose last prompts fill no iteration.
+
+    Source: drop_last=True of verl's and OpenRLHF's loaders; RepeatSampler of TRL.
+    """
     values = scenario.values
     if values.train.steps is not None:
         return int(values.train.steps)
@@ -252,7 +255,7 @@ def _iterations(scenario: Scenario, settings: Settings) -> int:
     if prompts is None:
         return DEFAULT_STEPS
     each = settings.asked.prompts * settings.kept
-    return max(math.ceil((values.train.epochs or 1.0) * prompts / each), 1)
+    return max(math.floor((values.train.epochs or 1.0) * math.floor(prompts / each)), 1)
 
 
 def _ways(settings: Settings) -> tuple[bool, ...]:
@@ -277,7 +280,7 @@ def _without_effect(scenario: Scenario) -> Iterator[str]:
     if keys:
         named = ", ".join(scenario.caller.setting(key) for key in keys)
         own = [scenario.caller.setting(f"rollout.{name}") for name in ("input_tokens", "output_tokens")]
-        yield f"without effect here: {named}; {own[0]} and {own[1]} say how long prompts and answers are"
+        yield f"without effect here: {named}; {own[0]} and {own[1]} say how long prompts and responses are"
 
 
 def _assumed(scenario: Scenario, iterations: int) -> Iterator[str]:
@@ -288,7 +291,8 @@ def _assumed(scenario: Scenario, iterations: int) -> Iterator[str]:
 def _source(settings: Settings) -> str:
     """How lengths came about, in words."""
     asked = settings.asked
-    return f"prompts of {asked.inputs:,.0f} tokens, answers log-normal, cut at {settings.max_output_tokens:,.0f} tokens"
+    most = f"{settings.max_output_tokens:,.0f} tokens"
+    return f"prompts of {asked.inputs:,.0f} tokens, responses log-normal, truncated at {most}"
 
 
 def _reference(scenario: Scenario, trained: Method, settings: Settings, method: Rollout) -> Frozen | None:
@@ -305,7 +309,7 @@ def _reference(scenario: Scenario, trained: Method, settings: Settings, method: 
     if chosen == NONE:
         return None
     if chosen == PRECOMPUTED or (chosen == ADAPTERS_OFF and not adapted):
-        message = "answers are new in every iteration" if chosen == PRECOMPUTED else "there are no adapters to be off"
+        message = "responses are new in every iteration" if chosen == PRECOMPUTED else "there are no adapters to be off"
         where = scenario.locate(("train", "reference"))
         raise InputError(Problem(f"{message}: the reference cannot be '{chosen}'", where, f"'{COPY}' is another way"))
     return Frozen(REFERENCE, copies=int(chosen == COPY))

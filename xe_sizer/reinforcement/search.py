@@ -415,7 +415,7 @@ def _nearest(search: Search, gpus: int) -> Iteration:
     trained = gpus - (rollout_gpus or 0)
     if trained < 1:
         message = f"'gpus' of the rollout ({rollout_gpus}) leave none of the {gpus} to train"
-        hint = "'gpus' and 'nodes' count the GPUs of both; give fewer that only write answers"
+        hint = "'gpus' and 'nodes' count the GPUs of both; give fewer that only generate"
         raise InputError(Problem(message, resolved.scenario.locate(("rollout", "gpus")), hint))
     layouts = legal_layouts(trainer.rules, (trained,))
     if not len(layouts):
@@ -429,7 +429,7 @@ def _nearest(search: Search, gpus: int) -> Iteration:
 
 def _no_replica(resolved: ResolvedReinforcement, gpus: int) -> Problem:
     sizes = ", ".join(f"{name} {value}" for name, value in resolved.replica_sizes.items())
-    message = f"no replica that writes answers is possible on {gpus} GPUs" + (f" with {sizes}" if sizes else "")
+    message = f"no replica that generates responses is possible on {gpus} GPUs" + (f" with {sizes}" if sizes else "")
     hint = "tp divides heads and stays inside a node, and a replica has no more GPUs than there are"
     return Problem(message, resolved.scenario.locate(("rollout", "tp")), hint)
 

@@ -242,8 +242,8 @@ def _rollout_reasons(sized: ReinforcementEstimate) -> Iterator[Reason]:
     asked = sized.reinforcement.settings.asked
     tokens = asked.inputs + asked.answers.longest
     message = (
-        f"the engine may use {100 * rollout.share:.0f} % of a GPU for answers: "
-        f"too little for its weights and one answer of {tokens:,.0f} tokens"
+        f"the engine may use {100 * rollout.share:.0f} % of a GPU for responses: "
+        f"too little for its weights and one response of {tokens:,.0f} tokens"
     )
     yield Reason(code="rollout-out-of-memory", message=message)
 
@@ -307,10 +307,10 @@ def _warnings(sized: ReinforcementEstimate) -> Iterator[str]:
     scenario = sized.resolved.scenario
     if scenario.values.rollout.output_tokens is None:
         setting = scenario.caller.setting("rollout.output_tokens")
-        yield f"answers of {settings.answers.mean:,.0f} tokens are assumed; {setting} says how long they are"
+        yield f"responses of {settings.answers.mean:,.0f} tokens are assumed; {setting} says how long they are"
     if settings.answers.cut_share > MUCH_CUT:
         share, most = f"{100 * settings.answers.cut_share:.0f} %", f"{settings.max_output_tokens:,.0f}"
-        yield f"{share} of the answers are cut at {most} tokens"
+        yield f"{share} of the responses are truncated at {most} tokens"
 
 
 REWARD_MODEL = reward_pass.name

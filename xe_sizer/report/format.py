@@ -110,6 +110,8 @@ def limit_quantity(name: str, value: float | None, currency: str | None = None) 
     last = name.rpartition("_")[2]
     if last == "s":
         return duration(value)
+    if last == "hours" and time_unit(value * HOUR_S)[0] > HOUR_S:  # as the time of the job is said
+        return f"{number(value)} h ({duration(value * HOUR_S)})"
     if "cost" in name:
         return f"{number(value)} {clean(currency)}".rstrip() if currency else number(value)
     return " ".join((number(value), *((_LIMIT_UNITS[last],) if last in _LIMIT_UNITS else ())))
@@ -246,7 +248,7 @@ def unseen_words(basis: Basis | None) -> str:
         return ""
     others = f"those with {clean(basis.software)}, its nearest relative" if basis.software else "those of all others"
     unseen = clean(basis.unseen_software)
-    return f"No published run with {unseen} says enough: the range is that of {others} ({plural(basis.runs, 'run')})."
+    return f"Too few published runs with {unseen}: the range is that of {others} ({plural(basis.runs, 'run')})."
 
 
 CONDITIONS = {
@@ -283,11 +285,6 @@ def bias_words(basis: Basis | None, scenario: Mapping[str, Any] | None = None) -
         told = f"this job does not state: {', '.join(left[:SEVERAL])}{more}" if left else ""
         took += f", which {told or 'no job states: host, network, drivers'}"
     return f"Published runs with the {clean(basis.software)} stack {took}."
-
-
-def middle_word(basis: Basis | None) -> str:
-    """What the value between the ends of a range is called: `predicted` where a sentence says how far runs were off."""
-    return "expected" if basis is None or basis.bias is None else "predicted"
 
 
 def outcome_words(limit: Limit, chance: bool = True) -> str:

@@ -78,7 +78,7 @@ MEANT: Mapping[str, str] = {
     "group": "num-generations, n-samples-per-prompt, samples-per-prompt, generations-per-prompt",
     "max-output-tokens": "max-completion-length, max-response-length, response-length, generate-max-len",
     "updates": "ppo-epochs, num-ppo-epochs",
-    "max-hours": "deadline, max-time, time-limit",
+    "max-hours": "deadline, max-time, time-limit, max-days, days, hours",
     "max-cost": "budget, max-price",
     "max-kw": "max-power, max-power-kw, power-limit, power-budget",
     "capex-per-server": "capex, server-price, purchase-price, price-per-server, server-capex, server-cost",

@@ -426,49 +426,53 @@ class RolloutSection(Section, frozen=True):
 
     engine: Annotated[
         Name | None,
-        about("Inference engine that writes the answers, e.g. vllm; default: the stack's", option="rollout-engine"),
+        about(
+            "Inference engine that generates the responses, e.g. vllm; default: the stack's", option="rollout-engine"
+        ),
     ] = None
     prompts: Annotated[Degree | None, about("Prompts of an iteration")] = None
-    group: Annotated[Degree | None, about("Answers to each prompt")] = None
+    group: Annotated[Degree | None, about("Responses to each prompt")] = None
     input_tokens: Annotated[Positive | None, about("Mean tokens of a prompt", option="rollout-input-tokens")] = None
-    output_tokens: Annotated[NotNegative | None, about("Mean tokens of an answer", option="rollout-output-tokens")] = (
+    output_tokens: Annotated[NotNegative | None, about("Mean tokens of a response", option="rollout-output-tokens")] = (
         None
     )
-    max_output_tokens: Annotated[Tokens | None, about("Tokens at which answers are cut")] = None
+    max_output_tokens: Annotated[Tokens | None, about("Tokens at which responses are truncated")] = None
     output_spread: Annotated[
         Spread | None,
-        about("Standard deviation of answer lengths / mean, before the cut", option="rollout-output-spread"),
+        about("Standard deviation of response lengths / mean, before truncation", option="rollout-output-spread"),
     ] = None
     oversampling: Annotated[
-        Oversampling | None, about("Answers written for each that is trained on (dynamic sampling)")
+        Oversampling | None, about("Responses generated for each that is trained on (dynamic sampling)")
     ] = None
-    updates: Annotated[Degree | None, about("Passes over the answers of an iteration (PPO epochs)")] = None
+    updates: Annotated[Degree | None, about("Passes over the responses of an iteration (PPO epochs)")] = None
     colocated: Annotated[
-        bool | None, about("Write answers on the GPUs that train, in turn; else on GPUs of their own", two_way=True)
+        bool | None, about("Generate on the GPUs that train; else on GPUs of their own", two_way=True)
     ] = None
-    gpus: Annotated[Degree | None, about("GPUs that only write answers", option="rollout-gpus")] = None
+    gpus: Annotated[Degree | None, about("GPUs that only generate", option="rollout-gpus")] = None
     tp: Annotated[
-        Degree | None, about("Tensor-parallel GPUs of a replica that writes answers", option="rollout-tp")
+        Degree | None, about("Tensor-parallel GPUs of a replica that generates responses", option="rollout-tp")
     ] = None
-    pp: Annotated[Degree | None, about("Pipeline stages of a replica that writes answers", option="rollout-pp")] = None
+    pp: Annotated[
+        Degree | None, about("Pipeline stages of a replica that generates responses", option="rollout-pp")
+    ] = None
     ep: Annotated[
-        Degree | None, about("Expert-parallel GPUs of a replica that writes answers", option="rollout-ep")
+        Degree | None, about("Expert-parallel GPUs of a replica that generates responses", option="rollout-ep")
     ] = None
     gpu_memory_utilization: Annotated[
         Fraction | None,
         about(
-            "Share of the GPU memory that the engine may use while answers are written",
+            "Share of the GPU memory that the engine may use during generation",
             option="rollout-gpu-memory-utilization",
         ),
     ] = None
     weights: Annotated[
-        NumberFormat | None, about("Number format of the weights that write answers", option="rollout-weights")
+        NumberFormat | None, about("Number format of the weights that generate responses", option="rollout-weights")
     ] = None
     kv_cache: Annotated[
         CacheFormat | None, about("Number format of the engine's KV cache", option="rollout-kv-cache")
     ] = None
     max_sequences: Annotated[
-        Degree | None, about("Maximum answers that a replica writes at once", option="rollout-max-sequences")
+        Degree | None, about("Maximum responses that a replica generates at once", option="rollout-max-sequences")
     ] = None
     sleep: Annotated[
         Sleep | None, about("What the engine gives back between the phases on shared GPUs", option="rollout-sleep")
@@ -476,24 +480,24 @@ class RolloutSection(Section, frozen=True):
     offload: Annotated[
         Literal["none", "optimizer", "params"] | None,
         about(
-            "What the trainer leaves to host memory while answers are written; params: all states",
+            "What the trainer leaves to host memory during generation; params: all states",
             option="rollout-offload",
         ),
     ] = None
     asynchronous: Annotated[
-        bool | None, about("Write the next answers while training on these, on GPUs of their own")
+        bool | None, about("Generate the next responses while training on these, on GPUs of their own")
     ] = None
     max_staleness: Annotated[
-        Degree | None, about("Iterations by which answers may be older than the weights; default: 1")
+        Degree | None, about("Iterations by which responses may be older than the weights; default: 1")
     ] = None
     partial: Annotated[
-        bool | None, about("Long answers are interrupted and go on in the next iteration", option="rollout-partial")
+        bool | None, about("Long responses are interrupted and go on in the next iteration", option="rollout-partial")
     ] = None
     verifier_s: Annotated[
-        NotNegative | None, about("CPU seconds that rating one answer takes", option="verifier-seconds")
+        NotNegative | None, about("CPU seconds that rating one response takes", option="verifier-seconds")
     ] = None
     verifier_workers: Annotated[
-        Degree | None, about("Answers rated at once, by as many CPU processes; default: 8 per GPU")
+        Degree | None, about("Responses rated at once, by as many CPU processes; default: 8 per GPU")
     ] = None
 
 
@@ -718,7 +722,7 @@ class TrainSection(Section, frozen=True):
     critic_model: Annotated[Name | None, about("Model that rates every token in PPO; default: the model itself")] = None
     reward_model: Annotated[
         Name | None,
-        about("Model that rates answers; default for ppo: the model itself; none: a verifier"),
+        about("Model that rates responses; default for ppo: the model itself; none: a verifier"),
     ] = None
     failures_per_gpu_day: Annotated[
         FailureRate | None,

@@ -283,7 +283,7 @@ def packed_samples(estimate: TrainingEstimate, _: Registry) -> Iterator[Change]:
     """Samples end to end in place of padding, where the stack can."""
     padding = float(estimate.choice.sequences.padding_share[0])
     if padding > MUCH_PADDING and estimate.resolved.job.packs:
-        yield Change("packing in place of padding", packed_settings(estimate), 3)
+        yield Change("packing instead of padding", packed_settings(estimate), 3)
 
 
 def better_checkpoints(estimate: TrainingEstimate, _: Registry) -> Iterator[Change]:
@@ -630,10 +630,12 @@ def with_the_same_data(before: TrainingEstimate, change: Change, registry: Regis
     steps = max(round(job.read_tokens / (after.read_tokens / after.steps)), 1) if fixed else after.steps
     if steps == job.steps:
         return change
-    words = f"{change.words}, in {steps:,} instead of {job.steps:,} optimizer steps for the same data"
+    taken = f"the same data in {steps:,} optimizer steps instead of {job.steps:,}"
     if "train.padding" in change.values:
-        words += f" ({kept_steps_words(before, after.seq_len)})"
-    return replace(change, words=words, values={**change.values, **({"train.steps": steps} if fixed else {})})
+        taken += f"; {kept_steps_words(before, after.seq_len)}"
+    return replace(
+        change, words=f"{change.words} ({taken})", values={**change.values, **({"train.steps": steps} if fixed else {})}
+    )
 
 
 def beyond_the_speed_of_light(before: TrainingEstimate, change: Change, registry: Registry) -> bool:

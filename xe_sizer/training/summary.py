@@ -138,7 +138,7 @@ def kept_steps_words(estimate: TrainingEstimate, seq_len: int) -> str:
 
         batch = packed sequences / steps, to the nearest multiple
 
-    With fewer packed sequences a step than ranks no batch keeps it: then the one that comes nearest.
+    With fewer packed sequences a step than ranks no batch keeps it: then the nearest, with the steps that it makes.
     """
     layouts, steps = estimate.layouts, estimate.resolved.job.steps
     micro = int(layouts.micro_batch[0]) if "micro_batch" in estimate.resolved.fixed else 1
@@ -147,7 +147,7 @@ def kept_steps_words(estimate: TrainingEstimate, seq_len: int) -> str:
     kept = max(math.ceil(sequences / batch), 1)
     if abs(kept - steps) <= SAME_NUMBER * steps:
         return f"a global batch of {batch:,} keeps the number of steps"
-    return f"a global batch of {batch:,} comes nearest, with {kept:,} steps"
+    return f"{kept:,} with a global batch of {batch:,}"
 
 
 def _packed_sequences(estimate: TrainingEstimate, seq_len: int) -> float:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from msgspec.structs import asdict, replace
 
 from xe_sizer.immutable import Immutable
-from xe_sizer.report.answers.estimate import hardware, range_note, time_axis
+from xe_sizer.report.answers.estimate import RANGE_NOTE, hardware, time_axis
 from xe_sizer.report.answers.serve import cells as cells_of_service
 from xe_sizer.report.blocks import assumed_run, listed, scenario_finding, verdict_remark
 from xe_sizer.report.document import Column, Document, Picture, Point, Summary, Table
@@ -137,16 +137,16 @@ def _pictures_of_jobs(alternatives: Sequence[Alternative]) -> Iterator[Picture]:
     marks = tuple(Mark(limit * HOUR_S, f"limit {number(limit)} h") for limit in sorted(limits))
     times = tuple(map(_time, alternatives))
     title = "Time of the whole job"
-    yield Picture(title, _said(times), Bars(time_axis("Time", longest), times, marks), range_note())
+    yield Picture(title, _said(times), Bars(time_axis("Time", longest), times, marks), RANGE_NOTE)
     hours = tuple(map(_hours, alternatives))
-    yield Picture("GPU-hours", _said(hours), Bars(Axis("GPU-hours"), hours), range_note())
+    yield Picture("GPU-hours", _said(hours), Bars(Axis("GPU-hours"), hours), RANGE_NOTE)
     prices = [each.cost.price for each in fitting]
     currencies = {price.currency for price in prices if price is not None}
     kinds = {each.cost.hourly_price.kind for each in fitting if each.cost.hourly_price is not None}
     if all(prices) and len(currencies) == 1 and len(kinds - USERS_OWN) <= 1:
         bars = tuple(map(_price, alternatives))
         axis = Axis(f"Price [{clean(currencies.pop())}]")
-        yield Picture("Price of the whole job", _said(bars), Bars(axis, bars), range_note())
+        yield Picture("Price of the whole job", _said(bars), Bars(axis, bars), RANGE_NOTE)
 
 
 def _time(one: Alternative) -> Bar:

@@ -42,7 +42,6 @@ from xe_sizer.report.format import (
     gib,
     layout_words,
     memory_place,
-    middle_word,
     money,
     monitor_name,
     number,
@@ -146,7 +145,7 @@ def iteration_points(result: Result) -> Iterator[Point]:
         return
     if result.verdict.fits:
         yield Point("Iteration", ", ".join(_shares(result)))
-    yield Point("Answers", _answers(one), spare=2)
+    yield Point("Responses", _responses(one), spare=2)
     yield Point("Rollout", _rollout(one, result.pools))
 
 
@@ -154,15 +153,15 @@ def _shares(result: Result) -> Iterator[str]:
     """The phases, the longest first; those that others hide stand behind."""
     for phase in sorted(result.phases, key=lambda phase: -phase.seconds):
         if phase.hidden:
-            yield f"{clean(phase.name)} {duration(phase.seconds)} meanwhile"
+            yield f"{clean(phase.name)} {duration(phase.seconds)} overlapped"
         elif phase.share >= LITTLE:
             yield f"{clean(phase.name)} {duration(phase.seconds)} ({percent(phase.share)})"
 
 
-def _answers(one: Iteration) -> str:
+def _responses(one: Iteration) -> str:
     each = f" ({plural(round(one.prompts), 'prompt')} x {one.group})" if one.group > 1 else ""
     longest = f"the longest about {count(round(one.longest_tokens))}"
-    cut = f", {percent(one.cut_share)} cut at {count(one.max_output_tokens)}" if one.cut_share >= LITTLE else ""
+    cut = f", {percent(one.cut_share)} truncated at {count(one.max_output_tokens)}" if one.cut_share >= LITTLE else ""
     trained = "" if one.trained_answers == one.answers else f", {count(round(one.trained_answers))} trained on"
     tokens = f"{count(round(one.output_tokens))} tokens each in the mean"
     return f"{count(round(one.answers))} per iteration{each}{trained}; {tokens}, {longest}{cut}"
@@ -174,8 +173,8 @@ def _rollout(one: Iteration, pools: tuple[Pool, ...]) -> str:
     if writer is None:
         return "none"
     engine = f"{clean(writer.engine)} in {plural(writer.replicas, 'replica')} of {_sizes(writer)}"
-    where = "in turn with training" if one.colocated else f"on {plural(writer.gpus, 'GPU')} of its own"
-    late = f", answers up to {plural(one.max_staleness, 'iteration')} old" if one.asynchronous else ""
+    where = "colocated with training" if one.colocated else f"on {plural(writer.gpus, 'GPU')} of its own"
+    late = f", responses up to {plural(one.max_staleness, 'iteration')} old" if one.asynchronous else ""
     waiting = f"; GPUs wait {percent(one.idle_share)} of the time" if one.idle_share >= WAITS else ""
     return f"{engine}, {where}{late}; {number(one.output_tokens_per_s)} tokens/s{waiting}"
 
@@ -217,13 +216,13 @@ def _phases_table(result: Result) -> Table:
         Column("mostly", spare=1),
     )
     hidden = any(one.hidden for one in result.phases)
-    note = "meanwhile: beside the longer work of the other GPUs, so that it adds nothing" if hidden else ""
+    note = "overlapped: hidden behind the longer work of the other GPUs, so that it adds no time" if hidden else ""
     shares = (*(one.share for one in result.phases), None)
     return Table("Phases of an iteration", columns, tuple(rows), shares=shares, totals=1, note=note)
 
 
 def _share(phase: Phase) -> str:
-    return "meanwhile" if phase.hidden else percent(phase.share)
+    return "overlapped" if phase.hidden else percent(phase.share)
 
 
 def _pools_table(pools: tuple[Pool, ...]) -> Table:
@@ -238,7 +237,7 @@ def _pools_table(pools: tuple[Pool, ...]) -> Table:
         Column("wait", True),
         Column("layout", least=24),
     )
-    names = {"trainer": "train", "rollout": "write answers"}
+    names = {"trainer": "train", "rollout": "generate"}
     told = tuple((names.get(row[0], row[0]), *row[1:]) for row in rows)
     return Table("Split of the GPUs", columns, told, note=WAIT_NOTE)
 
@@ -256,15 +255,15 @@ def writing_pool(pools: tuple[Pool, ...]) -> Pool | None:
 
 
 def split_words(pools: tuple[Pool, ...]) -> str:
-    """How a plan splits its GPUs: `24 train, 8 write (8 replicas of one GPU)`, or `in turn, ...`; else empty."""
+    """How a plan splits its GPUs: `24 train, 8 generate (8 replicas of one GPU)`, or `colocated, ...`; else empty."""
     writer = writing_pool(pools)
     if writer is None:
         return ""
     replicas = f"{plural(writer.replicas, 'replica')} of {_sizes(writer)}"
     if writer.name == BOTH:
-        return f"in turn, {replicas}"
+        return f"colocated, {replicas}"
     trainer = sum(pool.gpus for pool in pools if not pool.replicas)
-    return f"{trainer:,} train, {writer.gpus:,} write ({replicas})"
+    return f"{trainer:,} train, {writer.gpus:,} generate ({replicas})"
 
 
 def iteration_rows(result: Result) -> Iterator[tuple[str, str, str]]:
@@ -273,12 +272,12 @@ def iteration_rows(result: Result) -> Iterator[tuple[str, str, str]]:
     if one is None:
         return
     steps = plural(one.optimizer_steps, "optimizer step")
-    yield "answers per iteration", count(round(one.answers)), f"{plural(round(one.prompts), 'prompt')}, {steps}"
-    cut = f"{percent(one.cut_share)} cut at {count(one.max_output_tokens)} tokens" if one.cut_share else ""
-    yield "tokens of an answer", number(one.output_tokens), cut
+    yield "responses per iteration", count(round(one.answers)), f"{plural(round(one.prompts), 'prompt')}, {steps}"
+    cut = f"{percent(one.cut_share)} truncated at {count(one.max_output_tokens)} tokens" if one.cut_share else ""
+    yield "tokens of a response", number(one.output_tokens), cut
     if result.verdict.fits:
-        yield "output tokens per second", number(one.output_tokens_per_s), "of all replicas, while answers are written"
-        yield "GPU time spent waiting", percent(one.idle_share), "for the longest answers or the other GPUs"
+        yield "output tokens per second", number(one.output_tokens_per_s), "of all replicas, during generation"
+        yield "GPU time spent waiting", percent(one.idle_share), "for the longest responses or the other GPUs"
 
 
 # The answer in one sentence: what is trained on what, how long, and what a reader must know.
@@ -326,9 +325,9 @@ def pace_words(result: Result) -> str:
 
 
 def _between(result: Result) -> str:
-    """What checkpoints, evaluations and failures take of the whole job: `; of it checkpoints 3 %, failures 1 %`."""
+    """What checkpoints, evaluations and failures take of the whole job: `, of which checkpoints 3 %, failures 1 %`."""
     parts = [f"{clean(part.name)} {percent(part.share)}" for part in result.time.run[1:]]
-    return f"; of it {', '.join(parts)}" if parts else ""
+    return f", of which {', '.join(parts)}" if parts else ""
 
 
 def stack_words(result: Result) -> str:
@@ -585,13 +584,11 @@ def _total(result: Result) -> Picture:
         marks,
     )
     limits = "".join(f"; {mark.text}" for mark in marks)
-    word = middle_word(result.time.basis)
-    return Picture("Time of the whole job", f"{word} and range: {text}{limits}", bars, range_note(word))
+    return Picture("Time of the whole job", f"{EXPECTED} and range: {text}{limits}", bars, RANGE_NOTE)
 
 
-def range_note(word: str = "expected") -> str:
-    """How to read a bar with a range. word : what the value at its end is called"""
-    return f"The bar is the {word} value, the line through its end the range."
+EXPECTED = "expected"  # what the value between the ends of a range is called
+RANGE_NOTE = f"The bar is the {EXPECTED} value, the line through its end the range."
 
 
 def _price(result: Result) -> Picture:
@@ -603,8 +600,7 @@ def _price(result: Result) -> Picture:
     bar = Bar("whole job", price.expected, text, price.low, price.high)
     drawing = Bars(Axis(f"Price [{currency}]"), (bar,), marks)
     limits = "".join(f"; {mark.text}" for mark in marks)
-    word = middle_word(result.time.basis)
-    return Picture("Price of the whole job", f"{word} and range: {text}{limits}", drawing)
+    return Picture("Price of the whole job", f"{EXPECTED} and range: {text}{limits}", drawing)
 
 
 # The report, table by table.
@@ -869,7 +865,7 @@ def totals_table(result: Result) -> Table:
         *_ideal_rows(result),
     ]
     span, note = range_words(time.evidence, time.calibrated, time.basis)
-    columns = (Column("quantity"), Column(middle_word(time.basis), True), Column(span))
+    columns = (Column("quantity"), Column(EXPECTED, True), Column(span))
     return Table(
         title="Whole job",
         columns=columns,
@@ -929,7 +925,7 @@ def _beside_table(result: Result) -> Table:
 def _read(result: Result) -> str:
     """What a step reads: a packed sequence holds several samples, or part of one."""
     sample = "sequences" if result.data.padding == "packed" else _noun(result.data)
-    return "answers" if result.iteration else sample
+    return "responses" if result.iteration else sample
 
 
 def _run_rows(time: Time) -> Iterator[tuple[str, str, str]]:

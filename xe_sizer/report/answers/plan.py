@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from xe_sizer.report.answers.estimate import range_note, split_words, time_axis, writing_pool
+from xe_sizer.report.answers.estimate import RANGE_NOTE, split_words, time_axis, writing_pool
 from xe_sizer.report.blocks import (
     assumed_run,
     evidence_point,
@@ -443,7 +443,7 @@ def _kinds_picture(result: PlanResult) -> Picture:
     longest = max(bar.high for bar in bars if bar.high is not None)
     says = "; ".join(f"{bar.name} {bar.text}" for bar in bars)
     drawing = Bars(time_axis("Time", longest), bars, _marks(result))
-    return Picture("Kinds of hardware", says, drawing, range_note())
+    return Picture("Kinds of hardware", says, drawing, RANGE_NOTE)
 
 
 def _kind_bar(result: PlanResult, kind: Kind) -> Bar:
@@ -476,7 +476,7 @@ def _answers_picture(result: PlanResult) -> Picture:
     far = max([longest, *(mark.value for mark in limits)]) > FAR_APART * shortest
     says = "; ".join(f"{bar.name} {bar.text}" for bar in bars)
     drawing = Bars(time_axis("Time", longest, far), bars, limits)
-    return Picture("Time of the answers", says, drawing, DOT_NOTE if far else range_note())
+    return Picture("Time of the answers", says, drawing, DOT_NOTE if far else RANGE_NOTE)
 
 
 FAR_APART = 30.0  # times the shortest from which a bar of it could not be seen
@@ -685,7 +685,8 @@ def _title(result: PlanResult) -> str:
 
 
 def _searched(result: PlanResult) -> str:
-    return f"{plural(result.search.layouts_considered, 'layout')} searched in {duration(result.search.seconds)}"
+    layouts = plural(result.search.layouts_considered, "layout")
+    return f"{layouts} searched in {duration(result.search.seconds)}"
 
 
 def _headline(result: PlanResult) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from xe_sizer.report.answers.estimate import memory_picture, range_note, step_picture, time_axis
+from xe_sizer.report.answers.estimate import RANGE_NOTE, memory_picture, step_picture, time_axis
 from xe_sizer.report.benchmark import test_points, test_tables
 from xe_sizer.report.blocks import (
     change_point,
@@ -413,7 +413,7 @@ def _latency(result: ServeResult, key: str, title: str, limit: str) -> Picture:
     marks = tuple(Mark(seconds, f"limit {duration(seconds)}") for seconds in found)
     longest = max((end for bar in bars for end in (bar.value, bar.high) if end is not None), default=1.0)
     says = "; ".join([*(f"{bar.name} {bar.text}" for bar in bars), *(mark.text for mark in marks)])
-    return Picture(title, says, Bars(time_axis("Time", longest), tuple(bars), marks), range_note())
+    return Picture(title, says, Bars(time_axis("Time", longest), tuple(bars), marks), RANGE_NOTE)
 
 
 def _mean(low: float | None, expected: float | None, high: float | None) -> Bar:

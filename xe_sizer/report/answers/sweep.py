@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from xe_sizer.report.answers.estimate import range_note, time_axis
+from xe_sizer.report.answers.estimate import RANGE_NOTE, time_axis
 from xe_sizer.report.answers.plan import hardware_words
 from xe_sizer.report.blocks import assumed_run
 from xe_sizer.report.document import Case, Column, Document, Finding, Picture, Table, judgement
@@ -48,7 +48,7 @@ def pictures(result: SweepResult) -> Iterator[Picture]:
     more = f" The first {MOST_BARS} of {len(result.rows)}." if len(result.rows) > MOST_BARS else ""
     title = "Time of the chosen plans"
     says = "; ".join(f"{bar.name} {bar.text}" for bar in bars)
-    yield Picture(title, says, Bars(time_axis("Time", max(spans)), bars), range_note() + more)
+    yield Picture(title, says, Bars(time_axis("Time", max(spans)), bars), RANGE_NOTE + more)
 
 
 def _bar(row: SweepRow, files: bool) -> Bar:
