@@ -86,11 +86,10 @@ def all_reports_are_there(
         ([TYPO, TOO_SLOW], 2, "::error file=scenarios/jobs/typo.yaml,line=1,col=1,title=xe-sizer%3A bad input::"),
     ],
 )
-def test_the_workflow_of_the_readme(
+def test_the_workflow_of_the_guide(
     repository: Path, files: list[tuple[str, str]], code: int, annotation: str | None
 ) -> None:
-    (command,) = checks("README.md")
-    assert command in checks("docs/ci.md")
+    command = checks("docs/ci.md")[0]
     (repository / "scenarios" / "jobs").mkdir()
     for name, text in files:
         (repository / "scenarios" / name).write_text(text)
@@ -100,9 +99,8 @@ def test_the_workflow_of_the_readme(
     assert any(line.startswith(annotation) for line in ran.stdout.splitlines()) if annotation else ran.stdout == ""
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/ci.md"])
-def test_reports_are_kept_after_a_failure(page: str) -> None:
-    workflows = [block for block in blocks(page) if isinstance(block, dict) and "jobs" in block]
+def test_reports_are_kept_after_a_failure() -> None:
+    workflows = [block for block in blocks("docs/ci.md") if isinstance(block, dict) and "jobs" in block]
     assert workflows
     for workflow in workflows:
         upload = steps_of(workflow)[-1]
