@@ -46,6 +46,7 @@ class CalendarJob(Struct, frozen=True, kw_only=True):
     min_gpus, max_gpus : between which it may run, of the numbers that hold it; None where none does
     waits_s : from when it may run, its window open, to its first start; until_s : that start; None where it never runs
     probability : that the deadline is met; certainty : its word, as of a limit
+    fit_probability : that memory suffices on the most GPUs that it runs on; None where nobody can say
     lost_s : of its sessions, for starting, reading and saving checkpoints [s]
     unjudged : limits of its scenario that a calendar does not look at
     layout : on the most GPUs that it runs on; basis : the published runs behind its range
@@ -67,6 +68,7 @@ class CalendarJob(Struct, frozen=True, kw_only=True):
     ok: bool
     probability: float | None = None
     certainty: str = ""
+    fit_probability: float | None = None
     unjudged: tuple[str, ...] = ()
     reason: str = ""
     lost_s: float = 0.0
@@ -91,6 +93,7 @@ class CalendarService(Struct, frozen=True, kw_only=True):
     """A service on the cluster, in the days that the calendar shows.
 
     replica_gpus : of one replica; replica_start_s : from its start to its first answer: so early it is started
+    fit_probability : that the memory of a replica suffices; None where nobody can say
     short_hours : with fewer GPUs than it needs; missed_hours : with all, and its limits missed all the same
     """
 
@@ -106,6 +109,7 @@ class CalendarService(Struct, frozen=True, kw_only=True):
     hours: float
     short_hours: float
     missed_hours: float
+    fit_probability: float | None = None
     ok: bool
     reason: str = ""
     gpu_hours: float = 0.0

@@ -149,14 +149,24 @@ class Job:
         self.wing.resolve(entry.scenario, registry)  # which tells what is wrong, on whatever GPUs
 
     def estimate(self, gpus: int) -> TrainingEstimate | None:
-        """The job on so many GPUs; None where it has no layout."""
+        """The job on so many GPUs, in a layout that likely holds it, as `plan` asks it; None where there is none.
+
+        Where the user says on how many GPUs it runs at most, a layout that may hold it will do.
+        """
         if gpus not in self.known:
-            values = {**self.pinned, "gpus": gpus}
-            found = size_changed(self.wing, self.entry.scenario, values, self.registry)
-            if isinstance(found, InputError):
-                self.problem = found
-            self.known[gpus] = None if isinstance(found, InputError) else found
+            asked = max(self.entry.scenario.values.limits.confidence or 0.0, LIKELY)
+            self.known[gpus] = self._sized(gpus, {"limits.confidence": asked})
+            if self.known[gpus] is None and self.entry.max_gpus is not None:
+                self.known[gpus] = self._sized(gpus, {})
         return self.known[gpus]
+
+    def _sized(self, gpus: int, values: Mapping[str, object]) -> TrainingEstimate | None:
+        found = size_changed(self.wing, self.entry.scenario, {**self.pinned, **values, "gpus": gpus}, self.registry)
+        if isinstance(found, InputError):
+            self.problem = found
+            return None
+        doubtful = any(memory_doubt(found, found.confidence))
+        return found if found.fits and found.choice.fits_with_headroom and not doubtful else None
 
     @property
     def spread(self) -> Spread | None:
@@ -169,32 +179,23 @@ class Job:
         return sorted({count for count in (*gpu_counts(self.node, most, parts=True), *named) if low <= count <= high})
 
     def ways(self, most: int) -> list[Way]:
-        """The numbers of at most so many GPUs that likely hold it; where the user says how many at most, that may."""
-        sized: list[tuple[int, TrainingEstimate]] = []
+        """The numbers of at most so many GPUs that hold it, with its times on them."""
+        found: list[Way] = []
         for count in self.numbers(most):
             one = self.estimate(count)
-            if one is None or not (one.fits and one.choice.fits_with_headroom):
+            if one is None:
                 continue
             assumed = one.resolved.origins.get("train.global_batch") == "default" and one.question.batch_is_free
             if assumed and not self.pinned:
                 self.pinned = {"train.global_batch": one.resolved.job.global_batch}
-            sized.append((count, one))
-        likely = [(count, one) for count, one in sized if _is_likely(one)]
-        held = likely or (sized if self.entry.max_gpus is not None else [])
-        return [self._way(count, one) for count, one in held]
-
-    def _way(self, gpus: int, one: TrainingEstimate) -> Way:
-        return Way(gpus, blocks_of(gpus, self.node), one.total_s, one.start_s, one.resume_s, one.save_s)
+            times = (one.total_s, one.start_s, one.resume_s, one.save_s)
+            found.append(Way(count, blocks_of(count, self.node), *times))
+        return found
 
     def scenario(self, gpus: int | None) -> dict[str, Any]:
         """The scenario as it is resolved on so many GPUs."""
         one = self.estimate(gpus) if gpus else next((each for each in self.known.values() if each), None)
         return {} if one is None else dict(self.wing.summarise(one, False).scenario)
-
-
-def _is_likely(one: TrainingEstimate) -> bool:
-    """Whether memory suffices as likely as is asked, at least three times in four."""
-    return one.card_chance >= LIKELY and not any(memory_doubt(one, one.confidence))
 
 
 # A schedule: the sessions of every job.
@@ -534,6 +535,7 @@ class _Answer(Immutable):
             hours=math.fsum(hours),
             short_hours=math.fsum(length for length, lacks in zip(hours, short, strict=True) if lacks),
             missed_hours=math.fsum(length for length, misses in zip(hours, missed, strict=True) if misses),
+            fit_probability=one.estimate.fit_probability,
             ok=all(gpus == needed and meets for _, _, gpus, needed, meets in whole),
             reason="" if one.estimate.fits else f"a replica does not fit on {one.replica_gpus} GPUs",
             gpu_hours=gpu_hours,
@@ -571,6 +573,7 @@ class _Answer(Immutable):
             ok=ok,
             probability=probability,
             certainty=certainty,
+            fit_probability=None if chosen is None else chosen.fit_probability,
             unjudged=tuple(unjudged),
             reason="" if ok else self.reason(one),
             lost_s=math.fsum(each.lost_s for each in played.sessions),

@@ -27,7 +27,7 @@ from xe_sizer.report.format import (
 from xe_sizer.report.picture import Lane, Schedule, Stay
 from xe_sizer.report.text_charts import cells_within
 from xe_sizer.result.calendar import CalendarResult
-from xe_sizer.result.common import BOUND, DEFAULT_CONFIDENCE, SURE
+from xe_sizer.result.common import BOUND, DEFAULT_CONFIDENCE, LIKELY, SURE
 from xe_sizer.units import DAY_S, HOUR_S
 
 if TYPE_CHECKING:
@@ -110,8 +110,11 @@ def _reasons(result: CalendarResult) -> Iterator[str]:
 
 
 def _caution(result: CalendarResult) -> str:
-    """Deadlines that are met and not for sure, and how long jobs are where nobody said it."""
-    said = []
+    """Memory that may not suffice, deadlines that are met and not for sure, and how long jobs are where nobody said."""
+    chances = [(one.name, one.fit_probability) for one in result.services]
+    chances += [(one.name, one.fit_probability) for one in result.jobs]
+    tight = [(name, chance) for name, chance in chances if chance is not None and chance < LIKELY]
+    said = [f"{clean(name)}: tight, memory suffices with {probability_words(chance)}" for name, chance in tight]
     for job in result.jobs:
         supposed = assumed_run(job.scenario)
         doubtful = job.ok and job.probability is not None and job.certainty != SURE
@@ -127,7 +130,7 @@ def _points(result: CalendarResult) -> Iterator[Point]:
         yield Point(clean(service.name), _service_words(service), spare=1)
     for job in result.jobs:
         yield Point(clean(job.name), _job_words(result, job), spare=1)
-    evidence = (unseen_words(job.basis) or bias_words(job.basis, job.scenario) for job in result.jobs)
+    evidence = (unseen_words(job.basis) or bias_words(job.basis) for job in result.jobs)
     yield from (Point("", words) for words in dict.fromkeys(evidence) if words)
     waits = [job for job in result.jobs if job.waits_s]
     for place, job in enumerate(waits):
