@@ -776,7 +776,8 @@ def _outcome(kind: Kind, one: Candidate) -> str:
     if not kind.meets_limits:
         return f"misses limits: {clean(kind.reason)}"
     told = ["recommended"] if kind.recommended else []
-    told += [f"limits met ({probability_words(chance)})"] if chance is not None else []
+    unsure = ", unsure" if chance is not None and chance < LIKELY else ""
+    told += [f"limits met{unsure} ({probability_words(chance)})"] if chance is not None else []
     told += ["memory unsure"] if one.fit_probability is None or one.fit_probability < LIKELY else []
     return ", ".join(told) or "fits"
 
