@@ -122,3 +122,14 @@ def test_one_kind_needs_no_table(cli: Cli) -> None:
     assert "Kinds of hardware" not in out
     assert "Why " not in out
     assert len(ask(cli, f"{JOB} --server {H100}")["kinds"]) == 1
+
+
+def test_what_is_recommended_to_be_bought_likely_fits(cli: Cli) -> None:
+    """A server whose memory suffices with less than 75 % is no purchase, unless somebody asks for no more."""
+    job = "plan --model llama-3.1-70b --job sft --samples 100000 --mean-tokens 1000 --epochs 3 --max-hours 24"
+    answer = ask(cli, f"{job} --among {H100} --among {H200} --among dell-xe9680l-b200")
+    for kind in kinds(answer).values():
+        assert kind["fit_probability"] >= 0.75
+    assert kinds(answer)[answer["kinds"][0]["hardware"]]["fit_probability"] == answer["verdict"]["fit_probability"]
+    less = ask(cli, f"{job} --among {H100} --among {H200} --among dell-xe9680l-b200 --confidence 0.5")
+    assert all(one["nodes"] <= kinds(answer)[name]["nodes"] for name, one in kinds(less).items())

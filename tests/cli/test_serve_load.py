@@ -352,3 +352,15 @@ def test_the_longest_context_is_that_of_the_weights_that_the_name_says(cli: Cli)
 
 def test_engines_are_called_as_people_call_them(cli: Cli) -> None:
     assert cli("serve", *shlex.split("--model llama-3.1-8b --gpu rtx-4090 --engine lmstudio")).code == 0
+
+
+def test_replicas_stay_within_a_server_where_no_fewer_gpus_do(cli: Cli) -> None:
+    """Two replicas of eight, of which a failure leaves one, and not one of sixteen over two servers."""
+    load = "--users 500 --input-tokens 2000 --output-tokens 400 --ttft 1 --tpot 0.05"
+    asked = f"--model llama-3.3-70b --server dell-xe9680-h100 {load}"
+    answer = ask(cli, asked)[1]
+    assert (answer["gpus"]["count"], answer["replicas"]["count"]) == (16, 2)
+    assert (answer["layout"]["tp"], answer["layout"]["pp"]) == (8, 1)
+    assert ask(cli, f"{asked} --pp 2")[1]["gpus"]["count"] >= 16
+    brief = cli("serve", *shlex.split(asked), "--brief").out
+    assert "if it fails, the others take" in " ".join(brief.splitlines()[:3])

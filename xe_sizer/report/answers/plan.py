@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from xe_sizer.report.answers.estimate import RANGE_NOTE, split_words, time_axis, writing_pool
@@ -747,7 +747,6 @@ def _figures(candidate: Candidate) -> dict[str, str]:
         "price": money(candidate.price, candidate.currency),
         ELECTRICITY: money(candidate.electricity, candidate.currency),
         "price is": NOT_A_NUMBER if offer is None else "as given" if offer.kind == GIVEN_PRICE else clean(offer.kind),
-        "dated": NOT_A_NUMBER if offer is None or offer.date is None else clean(offer.date),
         TO_BUY: money(own.capex * candidate.nodes, candidate.currency) if own is not None else NOT_A_NUMBER,
         "kW": NOT_A_NUMBER if candidate.power_w is None else number(candidate.power_w / WATT_PER_KW),
         "GiB used": gib(candidate.peak_bytes),
@@ -766,7 +765,7 @@ def _kinds(result: PlanResult) -> Iterator[Table]:
     shown = result.kinds[:SHOWN]
     plans = [result.candidates[kind.candidate] for kind in shown if kind.candidate is not None]
     offers = [one.hourly_price for one in plans if one.hourly_price is not None]
-    dated, servers = any(offer.date for offer in offers), any(servers_words(one) != NOT_A_NUMBER for one in plans)
+    servers = any(servers_words(one) != NOT_A_NUMBER for one in plans)
     columns = (
         Column("hardware", least=max(len(kind.hardware) for kind in shown)),
         *((Column("servers", True),) if servers else ()),
@@ -775,7 +774,6 @@ def _kinds(result: PlanResult) -> Iterator[Table]:
         Column(RANGE, True, spare=1),
         Column("GPU-hours", True, spare=3),
         *((Column("price", True), Column("price is", spare=2)) if offers else ()),
-        *((Column("dated", True, spare=2),) if dated else ()),
         *((Column(TO_BUY, True, spare=2),) if any(offer.own for offer in offers) else ()),
         *((Column(ELECTRICITY, True, spare=2),) if any(one.electricity is not None for one in plans) else ()),
         Column("kW", True),
@@ -792,6 +790,7 @@ def _kinds(result: PlanResult) -> Iterator[Table]:
     )
     if any(one.electricity is not None for one in plans):
         note += "; electricity: of the job, in the price where there is one"
+    note = "; ".join((note, *offers_words(plans)))
     yield Table("Kinds of hardware", columns, rows, note=note)
 
 
@@ -821,7 +820,8 @@ def _outcome(kind: Kind, one: Candidate) -> str:
     if not kind.meets_limits:
         return f"misses limits: {clean(kind.reason)}"
     told = ["recommended"] if kind.recommended else []
-    told += [f"limits met ({probability_words(chance)})"] if chance is not None else []
+    unsure = ", unsure" if chance is not None and chance < LIKELY else ""
+    told += [f"limits met{unsure} ({probability_words(chance)})"] if chance is not None else []
     told += ["memory unsure"] if one.fit_probability is None or one.fit_probability < LIKELY else []
     return ", ".join(told) or "fits"
 
@@ -835,13 +835,18 @@ def _answers(result: PlanResult) -> Table:
     return Table("Answers", (Column("plan"), *columns), rows, note=note)
 
 
-def _prices(result: PlanResult) -> Iterator[str]:
-    """How the prices are meant, and which of them compare."""
+def offers_words(plans: Iterable[Candidate]) -> Iterator[str]:
+    """Kind, region and date of the prices of plans; nothing where none has one."""
     offers: dict[str, list[str]] = {}
-    for price in dict.fromkeys(one.hourly_price for one in result.candidates if one.hourly_price is not None):
+    for price in dict.fromkeys(one.hourly_price for one in plans if one.hourly_price is not None):
         offers.setdefault(offer_words(price), []).append(clean(price.hardware))
     if offers:
         yield "prices: " + "; ".join(f"{', '.join(dict.fromkeys(names))} {words}" for words, names in offers.items())
+
+
+def _prices(result: PlanResult) -> Iterator[str]:
+    """How the prices are meant, and which of them compare."""
+    yield from offers_words(result.candidates)
     if result.answers.cheapest is not None and (of := cheapest_words(result)):
         yield f"the cheapest is that {of}"
 
