@@ -254,10 +254,10 @@ def test_keys_that_would_change_no_alternative_are_told() -> None:
     assert found == [("compare(gpus)", message, None), ("compare(job)", message, None)]
 
 
-def test_a_service_is_no_alternative_and_a_key_of_one_must_be_text() -> None:
+def test_a_job_is_no_alternative_to_a_service_and_a_key_of_one_must_be_text() -> None:
     service = xe_sizer.serve(xe_sizer.load(CHAT))
-    (found,) = problems_of(lambda: xe_sizer.compare(service, {"gpus": 8}, **GPT2))  # type: ignore[arg-type]
-    assert found[1] == f"{NO_ALTERNATIVE} a value of type ServeResult"
+    (found,) = problems_of(lambda: xe_sizer.compare(service, {"gpus": 8, "job": "sft"}, **GPT2))
+    assert found[:2] == ("gpus=8,job=sft", "this is a job that trains, and others are services")
     (found,) = problems_of(lambda: xe_sizer.compare({5: 1}, {"gpus": 8}, **GPT2))  # type: ignore[dict-item]
     assert found[:2] == ("compare(5)", "unknown key '5'")
 

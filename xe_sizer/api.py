@@ -262,13 +262,13 @@ def check(*paths: AnyPath, profiles: Profiles = (), details: bool = False, **key
 
 
 def compare(
-    *alternatives: Scenario | Result | Mapping[str, object], profiles: Profiles = (), **keys: Unpack[Keys]
+    *alternatives: Scenario | Result | ServeResult | Mapping[str, object], profiles: Profiles = (), **keys: Unpack[Keys]
 ) -> Comparison:
-    """Training jobs side by side, and the parts of a step in which they differ most.
+    """Training jobs or services side by side, and the parts of a step in which they differ most.
 
-    Those that leave the GPUs open get as many as the others: those that one names, else the most that one needs.
+    Jobs that leave the GPUs open get as many as the others: those that one names, else the most that one needs.
 
-    alternatives : scenarios, results of `estimate`, or keys to change in the job that the first scenario and the
+    alternatives : scenarios, results of `estimate` or `serve`, or keys to change in what the first scenario and the
     keywords describe
 
     Raises
@@ -277,30 +277,30 @@ def compare(
     """
     from xe_sizer.studies.compare import compare as answer
     from xe_sizer.studies.compare import on_equal_gpus
-    from xe_sizer.studies.estimate import estimate as estimate_of
+    from xe_sizer.studies.estimate import answer_to
 
     asked = _Asked.by("compare", profiles)
     base = next((one for one in alternatives if isinstance(one, Scenario)), None)
-    read: list[tuple[str, Question | Result]] = []
+    read: list[tuple[str, Question | Result | ServeResult]] = []
     problems = [*asked.problems, *_wrong_alternatives(alternatives, keys)]
     for alternative in alternatives if not problems else ():
         with collecting(problems):
             read.append(asked.alternative(alternative, base, keys))
     if problems:
         raise InputError(list(dict.fromkeys(problems)))
-    return answer(on_equal_gpus(read, asked.registry, estimate_of))
+    return answer(on_equal_gpus(read, asked.registry, answer_to))
 
 
 def _wrong_alternatives(alternatives: Sequence[object], keys: Mapping[str, object]) -> Iterator[Problem]:
     """Why alternatives cannot be compared, whatever their keys say."""
-    from xe_sizer.result.training import Result
+    from xe_sizer.result.common import Sized
 
-    wrong = [one for one in alternatives if not isinstance(one, Scenario | Result | Mapping)]
+    wrong = [one for one in alternatives if not isinstance(one, Scenario | Sized | Mapping)]
     yield from map(not_an_alternative, wrong)
     if len(alternatives) < 2 and not wrong:
         hint = "compare({'gpu': 'h100-sxm-80gb'}, {'gpu': 'b200'}, model='llama-2-7b', gpus=8)"
         yield Problem("name at least two alternatives", Location("compare()"), hint)
-    elif all(isinstance(one, Result) for one in alternatives):
+    elif all(isinstance(one, Sized) for one in alternatives):
         yield from (
             Problem("the alternatives are results: no key changes them", Location(f"compare({key})"))
             for key in flat(keys)
@@ -308,7 +308,7 @@ def _wrong_alternatives(alternatives: Sequence[object], keys: Mapping[str, objec
 
 
 def sensitivity(scenario: Scenario | None = None, *, profiles: Profiles = (), **keys: Unpack[Keys]) -> Sensitivity:
-    """What each factor of a training job is worth: each is moved by a step both ways and the job estimated again.
+    """What each factor of a job or a service is worth: each is moved by a step both ways and the job estimated again.
 
     Raises
     ------
@@ -413,8 +413,11 @@ class _Asked(Immutable):
         )
 
     def alternative(
-        self, one: Scenario | Result | Mapping[str, object], base: Scenario | None, keys: Mapping[str, object]
-    ) -> tuple[str, Question | Result]:
+        self,
+        one: Scenario | Result | ServeResult | Mapping[str, object],
+        base: Scenario | None,
+        keys: Mapping[str, object],
+    ) -> tuple[str, Question | Result | ServeResult]:
         """The name of an alternative with what it asks, or its result. Raises InputError."""
         from xe_sizer.report.verdict import subject
 

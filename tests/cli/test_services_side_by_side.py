@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+import xe_sizer
+
 from .conftest import Ran
 
 Cli = Callable[..., Ran]
@@ -197,6 +199,16 @@ def test_a_job_stays_a_job(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     job = ("--model", "llama-3.1-8b", "--gpu", "h100-sxm-80gb", "--gpus", "8", "--job", "lora")
     assert "candidates" in ask(cli, "plan", *job)
     assert "candidates" in ask(cli, "plan", *job[:-2])
+
+
+# From Python.
+
+
+def test_python_compares_services_too() -> None:
+    load: Any = {"model": "llama-3.1-8b", "gpu": "h100-sxm-80gb", "serve": {"users": 100, "input_tokens": 1000}}
+    compared = xe_sizer.compare({"serve": {"weights": "bf16"}}, {"serve": {"weights": "fp8"}}, **load)
+    assert [one.result.scenario["serve"]["weights"] for one in compared.alternatives] == ["bf16", "fp8"]
+    assert xe_sizer.sensitivity(**load).ranked_by == "gpu_hours_ratio"
 
 
 # Sessions of several turns.

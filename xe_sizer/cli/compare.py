@@ -17,9 +17,8 @@ from xe_sizer.interop.files import is_foreign
 from xe_sizer.profiles.text import STDIN, YAML_ENDINGS
 from xe_sizer.result.common import Sized
 from xe_sizer.scenario.options import ALL_OPTIONS
-from xe_sizer.scenario.read import changed, flags_with
-from xe_sizer.scenario.scenario import Scenario, serves
-from xe_sizer.scenario.schema import INFERENCE
+from xe_sizer.scenario.read import flags_with
+from xe_sizer.scenario.scenario import Scenario
 
 if TYPE_CHECKING:
     from xe_sizer.result.common import Answer
@@ -82,34 +81,10 @@ def _asked(
             found.append(_alternative(text, base, flags, how))
     if problems:
         raise InputError(list(dict.fromkeys(problems)))
-    found = _of_one_kind([one for one in found if not _lacks_hardware(*one, base, alternatives)])
+    found = [one for one in found if not _lacks_hardware(*one, base, alternatives)]
     first, *others = found
     same = first[0] == AS_ASKED and any(_values(one) == _values(first[1]) for _, one in others)
     return others if same else found
-
-
-def _of_one_kind(asked: Sequence[tuple[str, Scenario | Sized]]) -> list[tuple[str, Scenario | Sized]]:
-    """Services all, where one is a service and the others name no job. Raises InputError: some are jobs."""
-    kinds = [_serves(one) for _, one in asked]
-    if not any(kinds):
-        return list(asked)
-    found: list[tuple[str, Scenario | Sized]] = []
-    problems: list[Problem] = []
-    for (name, one), is_service in zip(asked, kinds, strict=True):
-        if not is_service and isinstance(one, Scenario) and one.values.job is None:
-            found.append((name, changed(one, {"job": INFERENCE})))
-        elif is_service:
-            found.append((name, one))
-        else:
-            hint = "compare jobs with jobs, and services with services"
-            problems.append(Problem("this is a job that trains, and others are services", Location(name), hint))
-    if problems:
-        raise InputError(problems)
-    return found
-
-
-def _serves(one: Scenario | Sized) -> bool:
-    return serves(one) if isinstance(one, Scenario) else one.scenario.get("job") == INFERENCE
 
 
 def _lacks_hardware(name: str, one: Scenario | Sized, base: str | None, alternatives: Sequence[str]) -> bool:

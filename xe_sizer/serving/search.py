@@ -673,7 +673,11 @@ def _best(resolved: ResolvedService, tried: Pools) -> int:
     if resolved.load is None:
         preferred, gpus = preferred / tried.gpus, np.zeros(gpus.shape)
     late = missed_for(missed(resolved, at.ttft_s, at.tpot_s), np.maximum(gpus, 1.0), ~overloaded)
-    keys = (late, gpus, -alike(preferred), tried.gpus, at.tpot_s)
+    # Of as many GPUs replicas inside one server come before those that span several, as in `choose_fleet`.
+    node = resolved.job.server.accelerators
+    sizes = (tried.kinds.prefill.gpus[tried.first], tried.kinds.decode.gpus[tried.second])
+    servers = sum(np.ceil(as_array(each) / node) for each in sizes) * (resolved.load is not None)
+    keys = (late, gpus, servers, -alike(preferred), tried.gpus, at.tpot_s)
     return int(np.lexsort((*reversed(keys), overloaded))[0])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from xe_sizer.errors import InputError
+from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.result.common import SCHEMA_VERSION, USERS_OWN
 from xe_sizer.result.studies import (
     Alternative,
@@ -14,12 +14,12 @@ from xe_sizer.result.studies import (
 )
 from xe_sizer.scenario.provenance import collect
 from xe_sizer.scenario.read import changed
-from xe_sizer.scenario.scenario import Scenario
+from xe_sizer.scenario.scenario import Scenario, serves
+from xe_sizer.scenario.schema import INFERENCE
 from xe_sizer.studies.estimate import wing_of
 from xe_sizer.studies.hardware import one_price
 
 if TYPE_CHECKING:
-    from xe_sizer.errors import Problem
     from xe_sizer.profiles.catalogue import Registry
     from xe_sizer.result.common import Sized
 
@@ -42,6 +42,7 @@ def on_equal_gpus(
     InputError : every problem of every alternative
     """
     problems: list[Problem] = []
+    asked = _of_one_kind(asked)
     results = {place: one for place, (_, one) in enumerate(asked) if not isinstance(one, Scenario)}
     scenarios = {place: one for place, (_, one) in enumerate(asked) if isinstance(one, Scenario)}
     even = {place: one for place, one in scenarios.items() if wing_of(one).evens}
@@ -57,6 +58,30 @@ def on_equal_gpus(
     if problems:
         raise InputError(list(dict.fromkeys(problems)))
     return [(name, results[place]) for place, (name, _) in enumerate(asked)]
+
+
+def _of_one_kind(asked: Sequence[tuple[str, Scenario | Sized]]) -> list[tuple[str, Scenario | Sized]]:
+    """Services all, where one is a service and the others name no job. Raises InputError: some are jobs."""
+    kinds = [_serves(one) for _, one in asked]
+    if not any(kinds):
+        return list(asked)
+    found: list[tuple[str, Scenario | Sized]] = []
+    problems: list[Problem] = []
+    for (name, one), is_service in zip(asked, kinds, strict=True):
+        if not is_service and isinstance(one, Scenario) and one.values.job is None:
+            found.append((name, changed(one, {"job": INFERENCE})))
+        elif is_service:
+            found.append((name, one))
+        else:
+            hint = "compare jobs with jobs, and services with services"
+            problems.append(Problem("this is a job that trains, and others are services", Location(name), hint))
+    if problems:
+        raise InputError(problems)
+    return found
+
+
+def _serves(one: Scenario | Sized) -> bool:
+    return serves(one) if isinstance(one, Scenario) else one.scenario.get("job") == INFERENCE
 
 
 def gpus_needed(scenario: Scenario, registry: Registry) -> int:
