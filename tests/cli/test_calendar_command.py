@@ -161,6 +161,13 @@ def test_a_file_of_another_tool_is_a_job(cli: Cli, tmp_path: Path) -> None:
     assert {one["scenario"]["server"] for one in (theirs, mine)} == {"dell-xe9680-h100"}
 
 
+def test_what_nobody_said_of_a_job_is_said(cli: Cli, tmp_path: Path) -> None:
+    text = "server: dell-xe9680-h100\njobs:\n  a: {scenario: {model: llama-3.2-1b, job: lora, stack: trl}}\n"
+    out = cli("calendar", str(written(tmp_path, text))).out
+    assert "a: times are for 1,000 steps, assumed: no data was given" in out
+    assert re.search(r"Published runs with the trl stack took|No published run with trl", out)
+
+
 # Reports.
 
 

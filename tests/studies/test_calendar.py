@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -270,6 +271,23 @@ def test_a_part_of_a_server_is_a_cluster_too(tmp_path: Path) -> None:
     short = answer(text.replace("}}}", f"}}}}, deadline_hours: {hours / 2}}}"), tmp_path)
     assert (short.gpus, short.ok) == (2, False)  # of eight no more than two are taken
     assert max(each.gpus for each in short.jobs[0].sessions) <= 2
+
+
+def test_reinforcement_learning_is_a_job_like_others(tmp_path: Path) -> None:
+    text = HEAD + "jobs:\n  grpo: {scenario: {model: qwen2.5-1.5b, job: grpo, train: {steps: 20}}, max_gpus: 8}\n"
+    found = answer(text, tmp_path)
+    (grpo,) = found.jobs
+    assert found.ok
+    assert sum(each.share for each in grpo.sessions) == pytest.approx(1.0)
+
+
+def test_a_replica_is_not_started_before_the_last_window_closed(tmp_path: Path) -> None:
+    """Windows a minute apart, and replicas that take longer to start: no GPU is held twice."""
+    text = HEAD + CHAT + '    window: ["08:00-12:00", "12:01-20:00"]\n'
+    (chat,) = answer(text, tmp_path, servers=2).services
+    assert chat.replica_start_s > 60.0
+    assert all(one.end_s <= other.start_s for one, other in pairwise(chat.spans))
+    assert chat.ok
 
 
 # Estimates.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from xe_sizer.result.common import Answer, HourlyPrice, Struct
+from xe_sizer.result.common import Answer, Basis, HourlyPrice, Struct
 from xe_sizer.result.training import Layout
 
 WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -48,7 +48,8 @@ class CalendarJob(Struct, frozen=True, kw_only=True):
     probability : that the deadline is met; certainty : its word, as of a limit
     lost_s : of its sessions, for starting, reading and saving checkpoints [s]
     unjudged : limits of its scenario that a calendar does not look at
-    layout : on the most GPUs that it runs on; reason : why it is not done or too late, empty where it is in time
+    layout : on the most GPUs that it runs on; basis : the published runs behind its range
+    reason : why it is not done or too late, empty where it is in time
     """
 
     name: str
@@ -73,6 +74,7 @@ class CalendarJob(Struct, frozen=True, kw_only=True):
     energy_kwh: float | None = None
     cost: float | None = None
     layout: Layout | None = None
+    basis: Basis | None = None
     scenario: dict[str, Any]
 
 

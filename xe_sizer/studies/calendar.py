@@ -54,7 +54,6 @@ from xe_sizer.units import DAY_S, HOUR_S
 if TYPE_CHECKING:
     from xe_sizer.profiles.catalogue import Registry
     from xe_sizer.result.serving import Day
-    from xe_sizer.result.training import Layout
     from xe_sizer.scenario.calendar import Calendar, Entry
     from xe_sizer.serving.estimate import ServingEstimate
     from xe_sizer.software.uncertainty import Spread
@@ -144,11 +143,10 @@ class Job:
         self.registry = registry
         self.node = node
         self.wing = job_wing(entry.scenario)
-        self.pinned: dict[str, object] = {}  # keys that stay as they are on the first number of GPUs
+        self.pinned: dict[str, object] = {}  # an assumed batch, as it is on the fewest GPUs that hold the job
         self.known: dict[int, TrainingEstimate | None] = {}
         self.problem: InputError | None = None
-        resolved = self.wing.resolve(entry.scenario, registry)  # which tells what is wrong, on whatever GPUs
-        self.assumes_batch = resolved.origins.get("train.global_batch") == "default"
+        self.wing.resolve(entry.scenario, registry)  # which tells what is wrong, on whatever GPUs
 
     def estimate(self, gpus: int) -> TrainingEstimate | None:
         """The job on so many GPUs; None where it has no layout."""
@@ -177,7 +175,8 @@ class Job:
             one = self.estimate(count)
             if one is None or not (one.fits and one.choice.fits_with_headroom):
                 continue
-            if self.assumes_batch and not self.pinned:
+            assumed = one.resolved.origins.get("train.global_batch") == "default" and one.question.batch_is_free
+            if assumed and not self.pinned:
                 self.pinned = {"train.global_batch": one.resolved.job.global_batch}
             sized.append((count, one))
         likely = [(count, one) for count, one in sized if _is_likely(one)]
@@ -186,10 +185,6 @@ class Job:
 
     def _way(self, gpus: int, one: TrainingEstimate) -> Way:
         return Way(gpus, blocks_of(gpus, self.node), one.total_s, one.start_s, one.resume_s, one.save_s)
-
-    def layout(self, gpus: int) -> Layout | None:
-        one = self.estimate(gpus)
-        return None if one is None else build_layout(one.layouts)
 
     def scenario(self, gpus: int | None) -> dict[str, Any]:
         """The scenario as it is resolved on so many GPUs."""
@@ -558,7 +553,7 @@ class _Answer(Immutable):
         probability, certainty = self.chance(one)
         gpu_hours = sum(each.gpus * (each.end_s - each.start_s) for each in played.sessions) / HOUR_S
         most = max((each.gpus for each in played.sessions), default=None)
-        given = entry.scenario.values.limits
+        given, chosen = entry.scenario.values.limits, one.estimate(most) if most else None
         unjudged = (name for name in given.__struct_fields__ if getattr(given, name) is not None and name not in JUDGED)
         return CalendarJob(
             name=name,
@@ -582,7 +577,8 @@ class _Answer(Immutable):
             gpu_hours=gpu_hours,
             energy_kwh=energy_kwh(self.study.calendar.server, gpu_hours, TRAINING_POWER_SHARE),
             cost=self.price(gpu_hours),
-            layout=one.layout(most) if most else None,
+            layout=None if chosen is None else build_layout(chosen.layouts),
+            basis=None if chosen is None else chosen.uncertainty.basis,
             scenario=one.scenario(most),
         )
 

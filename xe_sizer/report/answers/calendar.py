@@ -6,11 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from xe_sizer.report.blocks import listed
+from xe_sizer.report.blocks import assumed_run, listed
 from xe_sizer.report.document import Case, Column, Document, Figure, Finding, Picture, Point, Summary, Table, judgement
 from xe_sizer.report.format import (
     NOT_A_NUMBER,
     RANGE,
+    bias_words,
     clean,
     count,
     duration,
@@ -21,6 +22,7 @@ from xe_sizer.report.format import (
     percent,
     plural,
     probability_words,
+    unseen_words,
 )
 from xe_sizer.report.picture import Lane, Schedule, Stay
 from xe_sizer.report.text_charts import cells_within
@@ -108,9 +110,14 @@ def _reasons(result: CalendarResult) -> Iterator[str]:
 
 
 def _caution(result: CalendarResult) -> str:
-    """Deadlines that are met and not for sure."""
-    doubtful = [job for job in result.jobs if job.ok and job.probability is not None and job.certainty != SURE]
-    said = (f"{clean(job.name)}: deadline {_outcome(result, job)}" for job in doubtful)
+    """Deadlines that are met and not for sure, and how long jobs are where nobody said it."""
+    said = []
+    for job in result.jobs:
+        supposed = assumed_run(job.scenario)
+        doubtful = job.ok and job.probability is not None and job.certainty != SURE
+        words = [f"deadline {_outcome(result, job)}"] if doubtful else []
+        words += [f"times are {supposed}"] if supposed else []
+        said += [f"{clean(job.name)}: {', '.join(words)}"] if words else []
     return "; ".join(said)
 
 
@@ -120,6 +127,8 @@ def _points(result: CalendarResult) -> Iterator[Point]:
         yield Point(clean(service.name), _service_words(service), spare=1)
     for job in result.jobs:
         yield Point(clean(job.name), _job_words(result, job), spare=1)
+    evidence = (unseen_words(job.basis) or bias_words(job.basis, job.scenario) for job in result.jobs)
+    yield from (Point("", words) for words in dict.fromkeys(evidence) if words)
     waits = [job for job in result.jobs if job.waits_s]
     for place, job in enumerate(waits):
         words = f"{clean(job.name)} waits {duration(job.waits_s or 0.0)}, until {_moment(result, job.until_s)}"
@@ -215,7 +224,7 @@ def _cost(result: CalendarResult) -> Iterator[Point]:
         else f"; {clean(cost.hourly_price.hardware)} at {hourly_words(cost.hourly_price)}"
     )
     whole, used = money(cost.cluster, cost.currency), money(cost.used, cost.currency)
-    yield Point("Cost", f"{whole} for all servers in {plural(result.days, 'day')}, {used} for the GPUs at work{terms}")
+    yield Point("Cost", f"{whole} for the cluster in {plural(result.days, 'day')}, {used} for the GPUs at work{terms}")
 
 
 def _gpu_words(gpus: float) -> str:
