@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from xe_sizer.errors import InputError, attempt
 from xe_sizer.immutable import Immutable
-from xe_sizer.laws.hardware import TRAINING_POWER_SHARE, energy_kwh
+from xe_sizer.laws.hardware import INFERENCE_POWER_SHARE, TRAINING_POWER_SHARE, energy_kwh
 from xe_sizer.result.calendar import (
     WEEKDAYS,
     CalendarCost,
@@ -43,7 +43,7 @@ from xe_sizer.result.common import (
 )
 from xe_sizer.scenario.calendar import PRIORITIES, open_spans
 from xe_sizer.scenario.limits import memory_doubt
-from xe_sizer.serving.summary import INFERENCE_POWER_SHARE, day
+from xe_sizer.serving.summary import day
 from xe_sizer.serving.summary import start_s as replica_start_s
 from xe_sizer.studies.estimate import job_wing, serving_wing, size_changed
 from xe_sizer.studies.schedule import Occupancy, Way, blocks_of, play
