@@ -78,11 +78,14 @@ def test_prices_are_shown_of_the_plans_that_have_one_with_the_ranges_of_their_ti
     assert "120 USD" in one.says
 
 
+@pytest.mark.parametrize("limited", [True, False])
 @pytest.mark.parametrize(("shorter", "logarithmic"), [(1.0, False), (1000.0, True)])
 def test_answers_that_are_far_apart_stand_on_a_logarithmic_axis(
-    plan: PlanResult, shorter: float, logarithmic: bool
+    plan: PlanResult, shorter: float, logarithmic: bool, limited: bool
 ) -> None:
     """4.5 minutes beside 24 hours would be no bar at all."""
+    if not limited:
+        plan = replace(plan, verdict=replace(plan.verdict, limits=()))
     place = plan.answers.fastest
     assert place is not None
     span = plan.candidates[place].total_s
