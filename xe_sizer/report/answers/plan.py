@@ -472,14 +472,13 @@ def _answers_picture(result: PlanResult) -> Picture:
         for one, words in shown
     )
     longest, shortest = (max(one.total_s.high for one, _ in shown), min(one.total_s.expected for one, _ in shown))
-    limits = _marks(result)
-    far = max([longest, *(mark.value for mark in limits)]) > FAR_APART * shortest
+    far = longest > FAR_APART * shortest
     says = "; ".join(f"{bar.name} {bar.text}" for bar in bars)
-    drawing = Bars(time_axis("Time", longest, far), bars, limits)
+    drawing = Bars(time_axis("Time", longest, far), bars, _marks(result))
     return Picture("Time of the answers", says, drawing, DOT_NOTE if far else RANGE_NOTE)
 
 
-FAR_APART = 30.0  # times the shortest from which a bar of it could not be seen
+FAR_APART = 20.0  # times the shortest from which a bar of it could not be seen
 DOT_NOTE = "The dot is the expected value, the line through it the range; the axis is logarithmic."
 
 
