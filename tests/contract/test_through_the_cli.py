@@ -51,6 +51,7 @@ SERVING: tuple[Scenario, ...] = tuple(
 )
 SERVING += ({**DENSE, "cost": PRICE, "job": "inference", "serve": {"request_rate": 4, "requests": 8}},)
 SERVING += ({**DENSE, "cost": PRICE, "job": "inference", "serve": {"input_tokens": 512}},)
+SERVING += ({**DENSE, "gpus": 1, "job": "inference", "serve": {"engine": "llama.cpp", "concurrency": 1}},)
 
 
 @dataclass(frozen=True)

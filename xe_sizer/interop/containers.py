@@ -15,6 +15,7 @@ from xe_sizer.interop.services import (
     DECODE,
     NO_SERVICES,
     PREFILL,
+    SERVER_IMAGES,
     TENSORRT_LLM,
     VLLM,
     Service,
@@ -113,7 +114,7 @@ def _started(node: Node, image: Written | None, given: Mapping[str, str]) -> Ite
     engine = engine_of_image(str(image.value)) if image is not None else None
     if found:
         yield from found
-    elif engine in (VLLM, TENSORRT_LLM) and (not words or words[0][0].startswith("-")):
+    elif engine in (*SERVER_IMAGES, TENSORRT_LLM) and (not words or words[0][0].startswith("-")):
         keys = listed_arguments(_resolved(words, known))
         if keys:
             yield Service(engine, keys, node.where, role=serving_role(keys))
@@ -298,11 +299,12 @@ def services_of_dockerfile(source: Source) -> Iterator[Service]:
     words = [word for name in ("ENTRYPOINT", "CMD") if name in last for word in _words(*last[name])]
     started = list(find_services(read_words(words, source.given).commands)) if words else []
     base, where = last.get("FROM", ("", Location(source.name)))
-    if started or engine_of_image(base) != VLLM or not words or not words[0][0].startswith("-"):
+    engine = engine_of_image(base)
+    if started or engine not in SERVER_IMAGES or not words or not words[0][0].startswith("-"):
         yield from started
         return
     keys = listed_arguments(words)
-    yield Service(VLLM, keys, where, role=serving_role(keys))
+    yield Service(engine, keys, where, role=serving_role(keys))
 
 
 def _words(text: str, where: Location) -> list[tuple[str, Location]]:

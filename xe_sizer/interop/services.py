@@ -30,8 +30,10 @@ if TYPE_CHECKING:
 #
 # Commands, container manifests, charts and recipes all come down to these; the engine's own table reads the arguments.
 
-VLLM, SGLANG, TENSORRT_LLM, ATOM = "vllm", "sglang", "tensorrt-llm", "atom"
+VLLM, SGLANG, TENSORRT_LLM, ATOM, LLAMA_CPP = "vllm", "sglang", "tensorrt-llm", "atom", "llama.cpp"
 PREFILL, DECODE = "prefill", "decode"
+MODELS = ("model", "model_path", "model_tag", "hf_repo", "hf", "hfr", "m")
+"""Arguments that name the model, the last four of llama.cpp."""
 
 
 class Service(Immutable):
@@ -63,7 +65,7 @@ class Service(Immutable):
     @property
     def model(self) -> Written | None:
         """The model as the arguments name it."""
-        return next((self.keys[name] for name in ("model", "model_path", "model_tag") if name in self.keys), None)
+        return next((self.keys[name] for name in MODELS if name in self.keys), None)
 
     def is_called(self, name: str) -> bool:
         """Whether a user may mean this one: by what the file calls it, its model, or the last part of that."""
@@ -96,21 +98,26 @@ def choose(services: Sequence[Service], wanted: str | None) -> Chosen | None:
     return Chosen(main, pair.get(PREFILL), tuple(each for each in services if id(each) not in used))
 
 
-# Model servers that commands start: the programs of vLLM, SGLang, TensorRT-LLM and ATOM, and those of Dynamo.
+# Model servers that commands start: the programs of vLLM, SGLang, TensorRT-LLM, ATOM, llama.cpp, and those of Dynamo.
 #
 # Programs: vLLM docs, cli/serve; SGLang docs, server_arguments; TensorRT-LLM docs, trtllm-serve; ai-dynamo/dynamo,
-# components/backends.
+# components/backends; llama.cpp, tools/server.
 
 _PROGRAMS: Mapping[str, str] = {
     "vllm": VLLM, "vllm.entrypoints.openai.api_server": VLLM, "vllm.entrypoints.api_server": VLLM,
     "vllm.entrypoints.cli.main": VLLM, "dynamo.vllm": VLLM, "sglang": SGLANG, "sglang.launch_server": SGLANG,
     "dynamo.sglang": SGLANG, "trtllm-serve": TENSORRT_LLM, "dynamo.trtllm": TENSORRT_LLM,
     "tensorrt_llm.commands.serve": TENSORRT_LLM, "atom.entrypoints.openai_server": ATOM,
+    "llama-server": LLAMA_CPP, "llama_cpp.server": LLAMA_CPP,
 }  # fmt: skip
 _WITH_SUBCOMMAND = ("vllm", "sglang", "trtllm-serve", "vllm.entrypoints.cli.main", "tensorrt_llm.commands.serve")
 _MUST_SERVE = ("vllm", "sglang", "vllm.entrypoints.cli.main")
 _RUNNERS = frozenset({"trtllm-llmapi-launch"})
-_IMAGES = (("vllm-openai", VLLM), ("vllm", VLLM), ("sglang", SGLANG), ("tensorrt", TENSORRT_LLM))
+_IMAGES = (
+    ("vllm-openai", VLLM), ("vllm", VLLM), ("sglang", SGLANG), ("tensorrt", TENSORRT_LLM), ("llama.cpp", LLAMA_CPP),
+)  # fmt: skip
+SERVER_IMAGES = (VLLM, LLAMA_CPP)
+"""Engines whose images start the server, so that a container's words are its arguments."""
 _OF_SCRIPT = re.compile(r"(?:.*/)?(vllm/entrypoints/openai/api_server|sglang/launch_server)\.py")
 SWITCHES = frozenset(
     [
@@ -167,7 +174,7 @@ def find_services(commands: Iterable[Command]) -> Iterator[Service]:
 def find_service(launch: Launch) -> Service | None:
     """The model server that a program with its words is; None where it is another program."""
     words = launch.command.words
-    while len(words) > 1 and (words[0].text.rpartition("/")[2] in _RUNNERS or words[0].text == "-m"):
+    while len(words) > 1 and (words[0].text.rpartition("/")[2] in _RUNNERS or _is_module(words)):
         words = words[1:]
     engine, rest = _program(words, launch)
     if engine is None or rest is None:
@@ -187,6 +194,11 @@ def engine_of_image(image: str) -> str | None:
     return next((engine for part, engine in _IMAGES if part in name), None)
 
 
+def _is_module(words: Sequence[Word]) -> bool:
+    """Whether a program of Python's `-m` follows, and not the model that `-m` names to llama.cpp."""
+    return words[0].text == "-m" and words[1].text in _PROGRAMS
+
+
 def _program(words: Sequence[Word], launch: Launch) -> tuple[str | None, Sequence[Word] | None]:
     first = words[0].text
     script = _OF_SCRIPT.fullmatch(first)
@@ -195,7 +207,7 @@ def _program(words: Sequence[Word], launch: Launch) -> tuple[str | None, Sequenc
     image = _image(launch) if engine is None else None
     if image is not None and (first.startswith("-") or _ID.fullmatch(first)):
         found = engine_of_image(str(image.value))
-        return (found, words) if found == VLLM else (None, None)
+        return (found, words) if found in SERVER_IMAGES else (None, None)
     if name not in _WITH_SUBCOMMAND:
         return engine, words[1:]
     if len(words) > 1 and words[1].text == "serve":
@@ -256,7 +268,7 @@ def not_set(text: str, variables: Iterable[str]) -> Unread:
 
 def _positional_model(arguments: Arguments, keys: dict[str, Written]) -> None:
     first = next(iter(arguments.positionals), None)
-    if first is not None and "model" not in keys and "model_path" not in keys:
+    if first is not None and not any(name in keys for name in MODELS):
         keys["model"] = Written(not_set(first.text, first.unknown) if first.unknown else first.text, first.where)
 
 

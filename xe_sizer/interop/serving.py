@@ -14,6 +14,7 @@ from xe_sizer.interop.launch import Node, gpus_in, state_gpu
 from xe_sizer.interop.readers.shell_script import parse_flags, read_script, unwrapped
 from xe_sizer.interop.recipes import named_by
 from xe_sizer.interop.services import (
+    MODELS,
     NO_SERVICES,
     Services,
     choose,
@@ -258,7 +259,7 @@ def _numbers(value: object) -> list[int]:
 # All model servers of a file, whatever its kind: scripts, containers, charts, recipes, settings of an engine.
 
 _EXIT = re.compile(r"\bexit(?:[ \t]+\d+)?\b")
-_STARTS = re.compile(r"vllm|sglang|trtllm|tensorrt_llm|atom")
+_STARTS = re.compile(r"vllm|sglang|trtllm|tensorrt_llm|atom|llama.server|llama_cpp")
 _READERS: tuple[Callable[[Node, Mapping[str, str]], Services], ...] = (
     recipes.read_srt_slurm, recipes.read_production_stack, recipes.read_vllm_recipes, recipes.read_sgl_cookbook,
     containers.read,
@@ -323,7 +324,6 @@ _PLACEMENT = ("tp", "pp", "ep", "dp")
 _RANKS = ("layout.tp", "layout.pp", "layout.dp")
 _RELEASE = re.compile(r"v?(\d+\.\d+(?:\.\d+)?)")
 _OWN_IMAGES = ("vllm/vllm-openai", "lmsysorg/sglang", "tensorrt-llm/release")
-_MODELS = ("model", "model_path", "model_tag")
 _FOLDER = re.compile(r"(?:/|\.{0,2}/|~|\$).*|[^/]*")
 _ACCEPTED = 0.7
 _SURE = 95
@@ -442,7 +442,7 @@ def _name(service: Service) -> str:
 
 def _model(draft: Draft, source: Source) -> None:
     """The model by its id; where the argument is a folder or not set, by the name under which it is served."""
-    written, served = draft.take(*_MODELS), draft.take("served_model_name")
+    written, served = draft.take(*MODELS), draft.take("served_model_name")
     name = next(iter(listed(served.value) or ()), None) if served else None
     is_id = written is not None and not _FOLDER.fullmatch(str(written.value))
     if written is not None and (is_id or name is None):
@@ -452,7 +452,7 @@ def _model(draft: Draft, source: Source) -> None:
     elif (named := named_by(source.path.name)) is not None:
         draft.assume("model", named[0], "by the name of the file; pass --set MODEL=ID")
     else:
-        unread = next((draft.unread[each] for each in _MODELS if each in draft.unread), None)
+        unread = next((draft.unread[each] for each in MODELS if each in draft.unread), None)
         why = unread.value.why if unread and isinstance(unread.value, Unread) else "no argument names it"
         draft.miss("model", f"the file does not say it: {why}", "--set MODEL=ID, or --model in what reads the scenario")
 

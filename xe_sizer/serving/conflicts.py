@@ -182,7 +182,7 @@ def layers_go_to_the_cpu(asked: AskedService, engine: Engine) -> Found:
         return
     if not engine.memory.cpu_layers:
         hint = f"{asked.setting('serve.engine', default_engine(GGUF))} does"
-        yield "serve.cpu_layers", f"{engine.name} computes no layers on the CPU", hint
+        yield "serve.cpu_layers", f"{engine.name} computes no layers on the CPU (cpu_layers {layers})", hint
     elif asked.model is not None and isinstance(layers, int) and layers > asked.model.layers:
         yield "serve.cpu_layers", f"{asked.model.name} has {asked.model.layers} layers", "write auto, or fewer"
 
