@@ -31,7 +31,7 @@ def test_pairs_and_the_reference_are_said(capsys: pytest.CaptureFixture[str]) ->
     assert text.startswith("FITS  DPO of llama-3.1-8b on 8 x h100-sxm-80gb")
     for words in ("pairs per step", "both answers with their prompts", "pairs read", "pairs per second"):
         assert words in text
-    assert "Frozen beside the model" in text
+    assert "Frozen models" in text
     assert "reference model   llama-3.1-8b" in text
 
 

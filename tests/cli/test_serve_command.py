@@ -330,7 +330,7 @@ def test_a_saved_no_renders_to_what_serve_prints(cli: Cli, tmp_path: Path, name:
 
 def test_every_option_is_offered_and_described(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    text = cli("serve", "--help").out
+    text = cli("serve", "--help-all").out
     assert all(f"--{name} " in text for name in SERVE_OPTIONS)
     assert "--stack" not in text
     panels = ("Job", "Hardware", "Load", "Formats", "Engine", "Speculation", "Limits and prices", "Layout", "Output")

@@ -28,7 +28,7 @@ def limit(name: str, allowed: float, value: float, low: float, high: float, prob
         (limit("max_hours", 24, 11, 9, 20, 0.97), "met"),
         (
             msgspec.structs.replace(limit("max_hours", 24, 11, 9, 20, 0.97), certainty="likely"),
-            "met, likely (no such runs tested it, range to 20 h)",
+            "met, likely (not tested by such runs, range to 20 h)",
         ),
         (limit("max_hours", 24, 40, 30, 60, 0.02), "MISSED"),
         (limit("max_ttft_s", 0.5, 0.4, 0.3, 0.6, 0.8), "met, likely (80 %, range to 600 ms)"),

@@ -40,7 +40,7 @@ def test_the_first_screen_says_what_an_iteration_spends_its_time_on() -> None:
     told = points(result)
     for phase in result.phases:
         assert (f"{phase.name} " in told["Iteration"]) is (phase.share >= 0.01)
-    assert told["Responses"].startswith("128 per iteration (32 prompts x 4); 500 tokens each in the mean")
+    assert told["Responses"].startswith("128 per iteration (32 prompts x 4); 500 tokens each on average")
     assert "colocated with training" in told["Rollout"]
 
 

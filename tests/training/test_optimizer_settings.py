@@ -64,4 +64,4 @@ def test_the_host_updates_its_share_and_the_card_the_rest() -> None:
 def test_a_share_of_what_is_not_offloaded_is_an_error() -> None:
     with pytest.raises(InputError) as raised:
         ask({"model": "llama-2-7b", "stack": "deepspeed", "layout.offload_fraction": 0.5})
-    assert "no optimizer is offloaded of which it could be a share" in str(raised.value)
+    assert "it is a share of an offloaded optimizer, and none is offloaded" in str(raised.value)

@@ -32,10 +32,10 @@ LATENCIES = (
 SAME = 1.005  # highest over lowest of a range that is none
 ARRIVALS = {
     "closed-loop": "the next request comes when one is answered",
-    "poisson": "requests come by chance (Poisson)",
-    "constant": "requests come evenly",
-    "trace": "requests come as in the trace",
-    "all-at-once": "all requests come at once",
+    "poisson": "requests arrive at random (Poisson)",
+    "constant": "requests arrive evenly",
+    "trace": "requests arrive as in the trace",
+    "all-at-once": "all requests arrive at once",
 }
 
 

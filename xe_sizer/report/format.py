@@ -304,7 +304,7 @@ def outcome_words(limit: Limit, chance: bool = True) -> str:
         return word
     share = f"{probability_words(limit.probability)}, " if chance and limit.probability is not None else ""
     if (limit.probability or 0.0) >= CERTAINTIES[SURE]:
-        share = "no such runs tested it, "
+        share = "not tested by such runs, "
     # The end of the range that misses the limit: the upper one, but for what must be left free.
     low, high = (limit_quantity(limit.name, end) for end in (limit.low, limit.high))
     end = f"range down to {low}" if limit.name.startswith("min_") else f"range to {high}"

@@ -70,7 +70,7 @@ def model_sees(asked: AskedService, model: ModelShape) -> Found:
     if asked.serve.images and model.vision is None:
         yield "serve.images", f"{model.name} takes no images, as far as its profile says", None
     elif asked.serve.image_size is not None and not asked.serve.images:
-        yield "serve.image_size", "a size of images needs their number", "add serve.images"
+        yield "serve.image_size", "an image size needs a number of images", "add serve.images"
 
 
 def stages_have_layers(asked: AskedService, model: ModelShape) -> Found:

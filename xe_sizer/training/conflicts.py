@@ -212,9 +212,13 @@ def model_sees(asked: AskedTraining, model: ModelShape) -> Found:
         return
     number = asked.setting("data.images", 1)
     if data.image_size is not None:
-        yield "data.image_size", "a size of images needs their number", f"add {number}"
+        yield "data.image_size", "an image size needs a number of images", f"add {number}"
     if asked.train.freeze is not None:
-        yield "train.freeze", "what is frozen of a model that sees needs images", f"add {number}"
+        yield (
+            "train.freeze",
+            "parts of a vision-language model are frozen only where samples have images",
+            f"add {number}",
+        )
 
 
 def nodes_hold_the_layout(asked: AskedTraining) -> Found:
@@ -291,10 +295,10 @@ def stack_offloads(asked: AskedTraining, stack: Stack) -> Found:
     layout, supports = asked.layout, stack.supports
     if layout.offload_fraction is not None and "optimizer" not in offloaded_parts(layout.offload or "none"):
         hint = f"add {asked.setting('layout.offload', 'optimizer')}"
-        yield "layout.offload_fraction", "no optimizer is offloaded of which it could be a share", hint
+        yield "layout.offload_fraction", "it is a share of an offloaded optimizer, and none is offloaded", hint
     if layout.offload_layers is not None and "activations" not in offloaded_parts(layout.offload or "none"):
         hint = f"add {asked.setting('layout.offload', 'activations')}"
-        yield "layout.offload_layers", "no layers are offloaded of which it could be the number", hint
+        yield "layout.offload_layers", "it is a number of offloaded layers, and none are offloaded", hint
     if layout.offload is None or layout.offload == "none":
         return
     if not can_offload(layout.offload, supports.offload):

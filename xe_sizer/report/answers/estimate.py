@@ -163,7 +163,7 @@ def _responses(one: Iteration) -> str:
     longest = f"the longest about {count(round(one.longest_tokens))}"
     cut = f", {percent(one.cut_share)} truncated at {count(one.max_output_tokens)}" if one.cut_share >= LITTLE else ""
     trained = "" if one.trained_answers == one.answers else f", {count(round(one.trained_answers))} trained on"
-    tokens = f"{count(round(one.output_tokens))} tokens each in the mean"
+    tokens = f"{count(round(one.output_tokens))} tokens each on average"
     return f"{count(round(one.answers))} per iteration{each}{trained}; {tokens}, {longest}{cut}"
 
 
@@ -919,7 +919,7 @@ def _beside_table(result: Result) -> Table:
         Column("passes", True),
         Column("time", True),
     )
-    return Table(title="Frozen beside the model", columns=columns, rows=tuple(rows))
+    return Table(title="Frozen models", columns=columns, rows=tuple(rows))
 
 
 def _read(result: Result) -> str:
