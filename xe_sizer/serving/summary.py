@@ -623,16 +623,11 @@ def _failing(estimate: ServingEstimate) -> Iterator[str]:
     left = estimate.replicas - together
     if left >= working or left * estimate.choice.top_load >= resolved.amount:
         return
-<<<<<<< HEAD
     where = f"{together} of the {estimate.replicas} replicas are in one server: if it fails"
     if not left:
         where = f"all {estimate.replicas} replicas are in one server: if it fails"
     elif together == 1:
         where = f"the {estimate.replicas} replicas are in servers of their own: if one fails"
-=======
-    part = f"{together} of the {estimate.replicas} replicas {'is' if together == 1 else 'are'}"
-    where = part if left else f"all {estimate.replicas} replicas are"
->>>>>>> o-words
     taken = rounded(left * estimate.choice.top_load, down=True)
     most = f"the others take {taken:g} of {resolved.amount:,.6g}" if left else "nothing serves"
     spare = f"{resolved.scenario.caller.setting('serve.spare_replicas', together)} keeps the service up"
