@@ -259,3 +259,24 @@ def test_a_profile_of_ones_own_says_what_a_server_costs_to_buy(cli: Cli, tmp_pat
     assert (hourly["currency"], hourly["date"], hourly["source"]) == ("EUR", "2026-10-01", "our offer")
     said = "own servers, 350,640 EUR each over 5 years at 80 % use, without electricity, priced 2026-10-01"
     assert said in cli(*shlex.split(command)).out
+
+
+def test_an_api_is_compared_over_the_day_that_is_given(cli: Cli) -> None:
+    """A third of the day at full load: what the service costs all day stands against a third of the requests."""
+    hours = ",".join(["0"] * 9 + ["1"] * 8 + ["0"] * 7)
+    rate = "serve --model llama-3.1-8b --request-rate 2 --input-tokens 1000 --output-tokens 200 --gpu h100-sxm-80gb --gpus 1"
+    rate += " --price-per-gpu-hour 2"
+    whole = ask(cli, f"{rate} --api-price-per-million 0.6,0.8")
+    hourly = whole["cost"]["per_hour"]
+    a_request = whole["cost"]["api"]["per_hour"] / 7200
+    price = hourly / 3600 / 2 / a_request  # of the API at which a day of 24 such hours is even
+    dear = ",".join(f"{1.5 * price * one:.6f}" for one in (0.6, 0.8))
+    day, always = (
+        ask(cli, f"{rate} --api-price-per-million {dear}{more}")["cost"]["api"]
+        for more in (f" --hourly-load {hours}", "")
+    )
+    assert (always["cheaper"], day["cheaper"]) == (True, False)
+    assert day["tokens_per_day"] == pytest.approx(always["tokens_per_day"] / 3, rel=0.01)
+    assert day["service_per_day"] == pytest.approx(24 * hourly, rel=0.02)
+    said = cli(*f"{rate} --api-price-per-million {dear} --hourly-load {hours} --brief".split()).out
+    assert "dearer than the API over this day" in " ".join(said.split())

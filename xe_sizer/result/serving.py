@@ -283,15 +283,20 @@ class ApiComparison(Struct, frozen=True):
     """What an API would charge for the same requests, and from how many the service is cheaper.
 
     per_million_tokens : of both kinds alike, in the mix of the load; per_hour : of the load that the service takes
+    per_day, tokens_per_day, service_per_day : of a day, whose hours may differ in load: what the API charges, for how
+    many tokens of both kinds, and what the service costs
     break_even_requests_per_s, break_even_tokens_per_day : from which the service is cheaper, tokens of both kinds
     break_even_utilisation : the same over what the service sustains; above 1 it never is [-]
-    cheaper : whether the service is at its load. These four are null where the service has no price
+    cheaper : whether the service is over such a day. These and its cost are null where the service has no price
     """
 
     per_million_input_tokens: float
     per_million_output_tokens: float
     per_million_tokens: float
     per_hour: float
+    per_day: float
+    tokens_per_day: float
+    service_per_day: float | None
     break_even_requests_per_s: float | None
     break_even_tokens_per_day: float | None
     break_even_utilisation: float | None

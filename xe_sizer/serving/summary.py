@@ -734,6 +734,8 @@ def summarise(estimate: ServingEstimate, details: bool = True) -> ServeResult:
     """
     resolved = estimate.resolved
     node, nodes = resolved.job.server.accelerators, estimate.nodes
+    compared = resolved.scenario.values.cost.api_price_per_million is not None
+    today = day(estimate) if details or compared else None
     return ServeResult(
         schema_version=SCHEMA_VERSION,
         tool_version=__version__,
@@ -752,13 +754,13 @@ def summarise(estimate: ServingEstimate, details: bool = True) -> ServeResult:
         kv_cache=_kv_cache(estimate),
         replicas=_replicas(estimate, nodes),
         per_replica=_per_replica(estimate),
-        cost=build_cost(estimate),
+        cost=build_cost(estimate, today),
         phases=Phases(prefill=_phase(estimate.point.prefill), decode=_phase(estimate.point.decode)),
         images=images_in(estimate) if estimate.fits else None,
         test=build_benchmark(estimate) if estimate.choice.test else None,
         load_curve=tuple(load_curve(estimate)) if details and not estimate.choice.test else (),
         kept_load=kept_load(estimate),
-        day=day(estimate) if details else None,
+        day=today if details else None,
         disaggregation=disaggregation(estimate) if details else None,
         adapters=build_adapters(estimate),
         session_cache=session_cache(estimate),
@@ -871,8 +873,11 @@ def _replicas(estimate: ServingEstimate, nodes: int) -> Replicas:
     )
 
 
-def build_cost(estimate: ServingEstimate) -> ServeCost:
-    """Price and energy of all GPUs by the tokens that they process, idle and spare ones included."""
+def build_cost(estimate: ServingEstimate, today: Day | None = None) -> ServeCost:
+    """Price and energy of all GPUs by the tokens that they process, idle and spare ones included.
+
+    today : the day whose hours differ in load, by which an API is compared
+    """
     server, tariff = estimate.resolved.job.server, estimate.resolved.tariff
     energy = energy_kwh(server, float(estimate.gpus), INFERENCE_POWER_SHARE)
     millions = build_throughput(estimate).total_tokens_per_s * HOUR_S / MEGA
@@ -886,22 +891,23 @@ def build_cost(estimate: ServingEstimate) -> ServeCost:
         parts=tariff.cost_parts(1.0, estimate.billed_gpus, estimate.gpus),
         electricity_per_hour=None if tariff.electricity is None else estimate.gpus * tariff.electricity,
         power_w=estimate.power_w,
-        api=compare_with_api(estimate),
+        api=compare_with_api(estimate, today),
         per_million_tokens=estimate.cost_per_million_of_both,
         billed_gpus=None if estimate.cost is None else estimate.billed_gpus,
         hourly_price=estimate.resolved.tariff.hourly(server),
     )
 
 
-def compare_with_api(estimate: ServingEstimate) -> ApiComparison | None:
-    """Compare the price of the service with that of an API for the same requests; None where no such price is given.
+def compare_with_api(estimate: ServingEstimate, today: Day | None) -> ApiComparison | None:
+    """Compare the price of the service with that of an API for the requests of a day; None where none is given.
 
         API per request = input tokens x price + output tokens x price of an output token
-        requests from which the service is cheaper = its cost of an hour / API per request
+        requests a day from which the service is cheaper = its cost of a day / API per request
 
     Parameters
     ----------
     estimate : the service, whose servers cost the same at any load that they take
+    today : requests and cost of a day whose hours differ in load; None: all hours are alike
 
     Returns
     -------
@@ -915,16 +921,21 @@ def compare_with_api(estimate: ServingEstimate) -> ApiComparison | None:
     tokens = traffic.inputs + traffic.outputs
     a_request = (traffic.inputs * prices[0] + traffic.outputs * prices[-1]) / MEGA
     most = estimate.most_per_s if estimate.fits else 0.0
-    enough = None if estimate.cost is None or not most else estimate.cost / HOUR_S / a_request
+    hourly = None if estimate.cost is None else estimate.cost * DAY_S / HOUR_S
+    requests, cost = (estimate.taken_per_s * DAY_S, hourly) if today is None else (today.requests, today.cost)
+    enough = None if cost is None or not most else cost / DAY_S / a_request
     return ApiComparison(
         per_million_input_tokens=prices[0],
         per_million_output_tokens=prices[-1],
         per_million_tokens=a_request / tokens * MEGA,
         per_hour=estimate.taken_per_s * HOUR_S * a_request,
+        per_day=requests * a_request,
+        tokens_per_day=requests * tokens,
+        service_per_day=cost,
         break_even_requests_per_s=enough,
         break_even_tokens_per_day=None if enough is None else enough * tokens * DAY_S,
         break_even_utilisation=None if enough is None else enough / most,
-        cheaper=None if enough is None else estimate.taken_per_s >= enough,
+        cheaper=None if enough is None else requests / DAY_S >= enough,
     )
 
 

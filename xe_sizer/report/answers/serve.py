@@ -71,7 +71,7 @@ from xe_sizer.report.service import (
 from xe_sizer.report.verdict import PROFILES, gpu_memory_missing, missed_text
 from xe_sizer.result.common import ELECTRICITY, Range
 from xe_sizer.result.serving import BY_POWER, BY_PRICE, ServeResult
-from xe_sizer.units import DAY_S, WATT_PER_KW, rounded
+from xe_sizer.units import MEGA, WATT_PER_KW, rounded
 
 if TYPE_CHECKING:
     from xe_sizer.report.document import Block, Document, Finding, Options
@@ -302,17 +302,18 @@ def _cost(result: ServeResult) -> Iterator[Point]:
 
 
 def _against_api(result: ServeResult, api: ApiComparison) -> str:
-    """Which is cheaper at the load, and from how many tokens a day the service is."""
-    cost, currency = result.cost, clean(result.cost.currency)
+    """Which is cheaper over a day of the load, and from how many tokens a day the service is."""
+    currency = clean(result.cost.currency)
     theirs = f"{number(api.per_million_tokens)} {currency} per million tokens"
     if api.break_even_utilisation is None or api.break_even_tokens_per_day is None:
         return f"{theirs}: give a price of the service too, to compare"
-    ours = number(cost.per_million_tokens) if cost.per_million_tokens is not None else NOT_A_NUMBER
-    word = "cheaper" if api.cheaper else "dearer"
-    load = count(result.throughput.total_tokens_per_s * DAY_S)
-    enough = f"{count(api.break_even_tokens_per_day)} tokens a day (this load: {load})"
+    per_token = api.service_per_day / api.tokens_per_day if api.service_per_day and api.tokens_per_day else None
+    ours = NOT_A_NUMBER if per_token is None else number(per_token * MEGA)
+    word, load = "cheaper" if api.cheaper else "dearer", count(api.tokens_per_day)
+    over = "over this day" if (result.scenario.get("serve") or {}).get("hourly_load") else "at this load"
+    enough = f"{count(api.break_even_tokens_per_day)} tokens a day ({over.split(' ', 1)[1]}: {load})"
     share = percent(api.break_even_utilisation)
-    told = f"the service is {word} than the API at this load, {ours} against {theirs}"
+    told = f"the service is {word} than the API {over}, {ours} against {theirs}"
     if api.break_even_utilisation > 1.0:
         return f"{told}; the service never is cheaper: that takes {enough}, {share} of what it sustains"
     return f"{told}; it is cheaper from {enough}, {share} of what it sustains"
@@ -589,11 +590,12 @@ def _power_rows(cost: ServeCost) -> Iterator[Row]:
     """What the servers draw, and what the cost of own ones is made of."""
     currency = clean(cost.currency)
     if cost.power_w is not None:
-        yield "power at load", f"{number(cost.power_w / WATT_PER_KW)} kW", "of the servers, without cooling"
+        yield "power at load", f"{number(cost.power_w / WATT_PER_KW)} kW", "of whole servers, without cooling"
     for part in cost.parts:
-        yield f"{clean(part.name)} per hour", f"{_money(part.value)} {currency}", "of the price"
+        of = "of the GPUs at work with their share of a server" if part.name == ELECTRICITY else "of the price"
+        yield f"{clean(part.name)} per hour", f"{_money(part.value)} {currency}", of
     if cost.electricity_per_hour is not None and not cost.parts:
-        of = "hardware has no price" if cost.per_hour is None else "a rent includes it"
+        of = "the hardware has no price" if cost.per_hour is None else "a rent includes it"
         yield f"{ELECTRICITY} per hour", f"{_money(cost.electricity_per_hour)} {currency}", of
 
 
