@@ -264,8 +264,8 @@ def test_a_profile_of_ones_own_says_what_a_server_costs_to_buy(cli: Cli, tmp_pat
 def test_an_api_is_compared_over_the_day_that_is_given(cli: Cli) -> None:
     """A third of the day at full load: what the service costs all day stands against a third of the requests."""
     hours = ",".join(["0"] * 9 + ["1"] * 8 + ["0"] * 7)
-    rate = "serve --model llama-3.1-8b --request-rate 2 --input-tokens 1000 --output-tokens 200 --gpu h100-sxm-80gb --gpus 1"
-    rate += " --price-per-gpu-hour 2"
+    rate = "serve --model llama-3.1-8b --request-rate 2 --input-tokens 1000 --output-tokens 200 --gpus 1"
+    rate += " --gpu h100-sxm-80gb --price-per-gpu-hour 2"
     whole = ask(cli, f"{rate} --api-price-per-million 0.6,0.8")
     hourly = whole["cost"]["per_hour"]
     a_request = whole["cost"]["api"]["per_hour"] / 7200
