@@ -195,4 +195,4 @@ def test_two_terabytes_of_modules_are_the_same_in_a_profile_and_on_the_command_l
 def test_a_price_without_a_name_is_told_how_prices_are_written(cli: Cli) -> None:
     ran = cli(*shlex.split(H100.replace("--price-per-gpu-hour 2.5", "--price 2.50")))
     assert ran.code == 2
-    assert "write NAME=X, or --price-per-gpu-hour 2.50" in ran.err
+    assert "write NAME=PRICE, or use --price-per-gpu-hour 2.50" in ran.err

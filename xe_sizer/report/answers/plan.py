@@ -253,10 +253,10 @@ def plan_points(result: PlanResult) -> Iterator[Point]:
     yield from limits_points(result.verdict, chosen.currency)
     yield from _kinds_points(result)
     yield from _others(result, chosen)
-    yield from _change(result, chosen)
     yield from _search(result)
     yield from _premises_point(result)
     yield Point("Next", "the full estimate of this plan", command=chosen.command, spare=6)
+    yield from _change(result, chosen)
 
 
 def _search(result: PlanResult) -> Iterator[Point]:
