@@ -307,14 +307,14 @@ def test_many_layouts_are_held_against_limits_at_once() -> None:
 
 def test_a_count_is_exact_and_a_time_is_not() -> None:
     found = sized(gpus=8, **STEPS)
-    span = found.uncertainty
-    exact = find_spread("gpus", span)
+    span, server = found.uncertainty, found.resolved.job.server
+    exact = find_spread("gpus", span, server)
     assert exact is not None
     assert exact.low == exact.high
-    hours = find_spread("hours", span)
+    hours = find_spread("hours", span, server)
     assert hours is not None
     assert (hours.low, hours.high) == (span.low, span.high)
-    room = find_spread("headroom_gib", span)
+    room = find_spread("headroom_gib", span, server)
     assert room is not None
     assert (room.low, room.high) != (span.low, span.high)
 

@@ -229,10 +229,10 @@ def _by_name(texts: Sequence[str], option: str, of_all: str, problems: list[Prob
             price = found[name] = parse_scalar(value)
             if not isinstance(price, int | float):
                 meant = number_hint(price) if name and isinstance(price, str) else None
-                hint = f"{name}: {meant}" if meant else f"write NAME=X, for example {EXAMPLES[option]}"
+                hint = f"{name}: {meant}" if meant else f"write NAME=PRICE, for example {EXAMPLES[option]}"
                 problems.append(Problem(f"'{text}' is no name with a price", Location(option), hint))
             elif not name:
-                hint = f"write NAME=X, or {of_all.replace('X', value)}"
+                hint = f"write NAME=PRICE, or use {of_all.replace('X', value)}"
                 problems.append(Problem(f"'{text}' is a price without a name", Location(option), hint))
     return found
 
