@@ -85,10 +85,13 @@ def test_reinforcement_learning_counts_own_servers(cli: Cli) -> None:
 
 
 def test_a_service_on_own_servers_holds_them_day_and_night(cli: Cli) -> None:
-    """Capital of one server at full use, electricity of the GPUs at work at 70 % of their design power."""
+    """Capital of one server at full use; electricity of the GPUs at work, at 70 %, and of all else in the server."""
     answer = ask(cli, f"serve {SERVICE} --server dell-xe9680-h100 --capex-per-server 290000 --kwh-price 0.2 --pue 1.3")
     cost, gpus = answer["cost"], answer["gpus"]["count"]
-    power = gpus * 0.7 * (0.7 + 0.55) * 1.3 * 0.2
+    drawn_kw = gpus * 0.7 * 0.7 + 8 * 0.7 * 0.55
+    power = drawn_kw * 1.3 * 0.2
+    assert cost["power_w"] == pytest.approx(1000 * drawn_kw)
+    assert cost["energy_kwh_per_million_tokens"] == pytest.approx(drawn_kw / (20 * 1200 * 3600 / 1e6))
     parts = {part["name"]: part["value"] for part in cost["parts"]}
     assert parts == pytest.approx({"capital": 290e3 / (5 * 8766), "electricity": power})
     assert cost["per_hour"] == pytest.approx(sum(parts.values()))

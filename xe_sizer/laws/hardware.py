@@ -272,7 +272,7 @@ def node_power_w(server: Server, power_share: float = TRAINING_POWER_SHARE) -> f
 
 
 def servers_power_w(
-    server: Server, gpus: Array | int, power_share: float = TRAINING_POWER_SHARE
+    server: Server, gpus: Array | float, power_share: float = TRAINING_POWER_SHARE
 ) -> Array | float | None:
     """Power at load of the servers that hold so many accelerators, which run whole though part of one is at work.
 
@@ -337,45 +337,49 @@ def capital_per_hour(capex: float, years: float, utilisation: float) -> float:
     return capex / (years * YEAR_H * utilisation)
 
 
-def electricity_cost(energy: float, kwh_price: float, pue: float) -> float:
+def electricity_cost(energy: Array | float, kwh_price: float, pue: float) -> Array | float:
     """Cost of the electricity for servers and what cools them.
 
         cost = energy x PUE x price of a kilowatt-hour
 
     Parameters
     ----------
-    energy : of the servers [kWh]
+    energy : of the servers [kWh], a number or an array
     kwh_price : of a kilowatt-hour [currency / kWh]
     pue : power usage effectiveness, of the whole data centre over that of what computes [-]
 
     Returns
     -------
-    float [currency]
+    ndarray of float, shape of energy [currency]
 
     Source: definition of power usage effectiveness (ISO/IEC 30134-2).
     """
     return energy * pue * kwh_price
 
 
-def energy_kwh(server: Server, gpu_hours: float, power_share: float = TRAINING_POWER_SHARE) -> float | None:
-    """Energy of accelerators with their share of the servers that they are in.
+def energy_kwh(
+    server: Server, gpu_hours: float, power_share: float = TRAINING_POWER_SHARE, gpus: int | None = None
+) -> float | None:
+    """Energy of accelerators and of the servers that they are in.
 
-        E = GPU-hours x node power / accelerators of a node
+        E = GPU-hours x power of the servers / GPUs
 
     Parameters
     ----------
     server : that the accelerators are in
     gpu_hours : accelerators times hours [h]
     power_share : share of the design power that accelerators draw [-]
+    gpus : accelerators at work at a time, whose servers nobody else uses; None: others use the rest of the servers [-]
 
     Returns
     -------
     float [kWh]; None where no design power is known
 
-    Source: definition; the power is that of `node_power_w`.
+    Source: definition; the power is that of `servers_power_w`.
     """
-    power_w = node_power_w(server, power_share)
-    return None if power_w is None else gpu_hours * HOUR_S * power_w / server.accelerators / KWH_J
+    gpus = gpus or server.accelerators
+    power_w = servers_power_w(server, gpus, power_share)
+    return None if power_w is None else gpu_hours * HOUR_S * float(power_w) / gpus / KWH_J
 
 
 def energy_words(server: Server, power_share: float = TRAINING_POWER_SHARE) -> str:

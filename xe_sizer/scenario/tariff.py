@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from xe_sizer.errors import InputError, Problem, did_you_mean
 from xe_sizer.immutable import Immutable
-from xe_sizer.laws.hardware import ON_THE_BUS, capital_per_hour, electricity_cost, energy_kwh
+from xe_sizer.laws.hardware import ON_THE_BUS, capital_per_hour, electricity_cost, servers_power_w
 from xe_sizer.result.common import (
     CAPITAL,
     ELECTRICITY,
@@ -23,6 +23,7 @@ from xe_sizer.result.common import (
     Source,
 )
 from xe_sizer.scenario.provenance import collect
+from xe_sizer.units import WATT_PER_KW
 
 if TYPE_CHECKING:
     from xe_sizer.errors import Location
@@ -52,6 +53,24 @@ FOLLOWS: Mapping[str, str] = {
 """Keys that have a default, and what it follows."""
 
 
+class Electricity(Immutable):
+    """What electricity costs. power_share : of their design power that accelerators at work draw [-]
+
+    per_kwh, pue : price of a kilowatt-hour, and power of the data centre over that of its servers [-]
+    """
+
+    server: Server
+    power_share: float
+    per_kwh: float
+    pue: float
+
+    def hour(self, gpus: Amount) -> Amount:
+        """An hour of so many GPUs at work, with the whole servers that they are in, and cooling."""
+        power_w = servers_power_w(self.server, gpus, self.power_share)
+        assert power_w is not None
+        return electricity_cost(power_w / WATT_PER_KW, self.per_kwh, self.pue)
+
+
 class Tariff(Immutable):
     """What an hour of a GPU costs: by the price that was given, by what a server cost to buy, or by the server's price.
 
@@ -60,8 +79,8 @@ class Tariff(Immutable):
     per_gpu_hour : of a GPU that is paid for, at work or not: rent or capital; None where no price is known
     currency : of all prices; sold_together : GPUs that are paid for together [-]
     offer : how the server's price is meant; None where the price was given, and of servers that are owned
-    electricity : of a GPU at work for an hour, with its share of the server and of cooling; None where no price of
-    electricity is known. It is part of the cost of servers that are owned; a rent includes it
+    electricity : of servers at work; None where no price of electricity is known. It is part of the cost of servers
+    that are owned; a rent includes it
     own : what the cost of servers that are owned rests on; None where they are rented
     """
 
@@ -69,7 +88,7 @@ class Tariff(Immutable):
     currency: str
     sold_together: int
     offer: Offer | None = None
-    electricity: float | None = None
+    electricity: Electricity | None = None
     own: OwnServers | None = None
 
     @classmethod
@@ -92,7 +111,7 @@ class Tariff(Immutable):
         """What an hour of servers that are owned is made of; empty where they are rented.
 
             capital = GPUs that are paid for x capital of a GPU-hour
-            electricity = GPUs at work x electricity of a GPU-hour
+            electricity = power of the servers of the GPUs at work x PUE x price of a kilowatt-hour
             staff = share x (capital + electricity)
 
         Parameters
@@ -105,7 +124,7 @@ class Tariff(Immutable):
             return {}
         found = {CAPITAL: billed * self.per_gpu_hour}
         if self.electricity is not None:
-            found[ELECTRICITY] = used * self.electricity
+            found[ELECTRICITY] = self.electricity.hour(used)
         if self.own.staff_share:
             found[STAFF] = self.own.staff_share * sum(found.values())
         return found
@@ -188,11 +207,10 @@ def tariff_of(provenance: Provenance, server: Server, power_share: float, utilis
         capex = bought.price
     elif rent is not None and rent_named > capex_named:
         capex = None  # named for this hardware, where the other is for all
-    energy = energy_kwh(server, 1.0, power_share)
     electricity = None
-    if asked.kwh_price is not None and energy is not None:
+    if asked.kwh_price is not None and server.accelerator.tdp_w is not None:
         pue = provenance.resolve_default("cost.pue", DEFAULT_PUE)
-        electricity = electricity_cost(energy, asked.kwh_price, pue)
+        electricity = Electricity(server, power_share, asked.kwh_price, pue)
     if capex is None:
         rented = Tariff.of(rent, asked.currency, server)
         return replace(rented, electricity=electricity)

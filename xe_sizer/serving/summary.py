@@ -879,7 +879,7 @@ def build_cost(estimate: ServingEstimate, today: Day | None = None) -> ServeCost
     today : the day whose hours differ in load, by which an API is compared
     """
     server, tariff = estimate.resolved.job.server, estimate.resolved.tariff
-    energy = energy_kwh(server, float(estimate.gpus), INFERENCE_POWER_SHARE)
+    energy = energy_kwh(server, float(estimate.gpus), INFERENCE_POWER_SHARE, estimate.gpus)
     millions = build_throughput(estimate).total_tokens_per_s * HOUR_S / MEGA
     return ServeCost(
         per_hour=estimate.cost,
@@ -889,7 +889,7 @@ def build_cost(estimate: ServingEstimate, today: Day | None = None) -> ServeCost
         currency=tariff.currency,
         energy_formula=energy_words(server, INFERENCE_POWER_SHARE),
         parts=tariff.cost_parts(1.0, estimate.billed_gpus, estimate.gpus),
-        electricity_per_hour=None if tariff.electricity is None else estimate.gpus * tariff.electricity,
+        electricity_per_hour=None if tariff.electricity is None else float(tariff.electricity.hour(estimate.gpus)),
         power_w=estimate.power_w,
         api=compare_with_api(estimate, today),
         per_million_tokens=estimate.cost_per_million_of_both,

@@ -144,7 +144,7 @@ class Ranking(Immutable):
         if objective == "gpus":
             return float(sized.gpus)
         if objective == "energy":
-            energy = energy_kwh(sized.resolved.job.server, sized.gpu_hours)
+            energy = energy_kwh(sized.resolved.job.server, sized.gpu_hours, gpus=sized.gpus)
             return np.inf if energy is None else energy
         if objective == "gpu-hours" or not self.priced:
             return sized.gpu_hours
@@ -537,7 +537,7 @@ def _candidate(sized: TrainingEstimate, pareto: bool, registry: Registry) -> Can
     resolved, job, layouts = sized.resolved, sized.resolved.job, sized.layouts
     span: Range = sized.uncertainty.around(sized.total_s)
     node, tariff = job.server.accelerators, resolved.tariff
-    electricity = None if tariff.electricity is None else sized.gpu_hours * tariff.electricity
+    electricity = None if tariff.electricity is None else sized.hours * float(tariff.electricity.hour(sized.gpus))
     return Candidate(
         gpu=job.server.accelerator.name,
         server=job.server.name,
@@ -559,7 +559,7 @@ def _candidate(sized: TrainingEstimate, pareto: bool, registry: Registry) -> Can
         cost_parts=resolved.tariff.cost_parts(sized.hours, sized.billed_gpus, sized.gpus),
         electricity=electricity,
         power_w=sized.power_w,
-        energy_kwh=energy_kwh(job.server, sized.gpu_hours),
+        energy_kwh=energy_kwh(job.server, sized.gpu_hours, gpus=sized.gpus),
         tokens_per_s=sized.tokens_per_s,
         command=command(resolved.scenario, layout_flags(sized), registry.user_folders),
         start_up_s=start_up_s(job),

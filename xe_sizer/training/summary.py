@@ -644,10 +644,11 @@ def build_cost(estimate: TrainingEstimate, time: Time) -> Cost:
         ends = {end: getattr(hours, end) * per_hour for end in ("low", "expected", "high")}
         price = Price(currency=resolved.tariff.currency, **ends)
     server = resolved.job.server
-    energy = energy_kwh(server, hours.expected)
+    energy = energy_kwh(server, hours.expected, gpus=estimate.gpus)
     electricity = None
     if resolved.tariff.electricity is not None:
-        ends = {end: getattr(hours, end) * resolved.tariff.electricity for end in ("low", "expected", "high")}
+        per_gpu_hour = float(resolved.tariff.electricity.hour(estimate.gpus)) / estimate.gpus
+        ends = {end: getattr(hours, end) * per_gpu_hour for end in ("low", "expected", "high")}
         electricity = Price(currency=resolved.tariff.currency, **ends)
     return Cost(
         gpu_hours=hours,

@@ -592,8 +592,7 @@ def _power_rows(cost: ServeCost) -> Iterator[Row]:
     if cost.power_w is not None:
         yield "power at load", f"{number(cost.power_w / WATT_PER_KW)} kW", "of whole servers, without cooling"
     for part in cost.parts:
-        of = "of the GPUs at work with their share of a server" if part.name == ELECTRICITY else "of the price"
-        yield f"{clean(part.name)} per hour", f"{_money(part.value)} {currency}", of
+        yield f"{clean(part.name)} per hour", f"{_money(part.value)} {currency}", "of the price"
     if cost.electricity_per_hour is not None and not cost.parts:
         of = "the hardware has no price" if cost.per_hour is None else "a rent includes it"
         yield f"{ELECTRICITY} per hour", f"{_money(cost.electricity_per_hour)} {currency}", of
