@@ -143,7 +143,7 @@ def test_a_calendar_of_owned_servers_costs_what_a_plan_costs(cli: Cli, tmp_path:
     half = calendar(cli, tmp_path, OWNED.replace("currency", "utilisation: 0.5, currency"))
     assert half["cost"]["hourly_price"]["own"]["utilisation"] == 0.5
     out = " ".join(cli("calendar", str(tmp_path / "cluster.yaml")).out.split())
-    assert re.search(r"Cost .* EUR for the cluster in 1 day, .* capital, .* electricity; .* own servers", out)
+    assert re.search(r"Cost .* EUR for the cluster in 1 day, .* capital, .* electricity; .*own servers", out)
 
 
 SEVERAL = f"""server: {H100}
