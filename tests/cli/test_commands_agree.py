@@ -62,6 +62,20 @@ def test_a_calendar_names_as_many_servers_as_a_plan(cli: Cli, planned: Any, tmp_
     assert alone["fewest_gpus"] > planned["gpus"]
 
 
+def test_a_calendar_is_as_sure_as_a_plan_on_as_many_servers(cli: Cli, tmp_path: Path) -> None:
+    """Three servers cannot split the batch that is assumed for one, and have one of their own, as in a plan."""
+    answer = ask(cli, f"plan {JOB} --server {H100} --confidence 0.9")
+    chosen = answer["candidates"][answer["answers"]["chosen"]]
+    found = calendar(cli, tmp_path, "confidence: 0.9\n")
+    (job,) = found["jobs"]
+    assert found["fewest_gpus"] == chosen["gpus"] == 24
+    assert {each["gpus"] for each in job["sessions"]} == {24}
+    assert job["layout"] == chosen["layout"]
+    batch = job["scenario"]["train"]["global_batch"]
+    assert batch == int(re.findall(r"--global-batch (\d+)", chosen["command"])[0])
+    assert batch % 3 == 0
+
+
 def test_an_estimate_on_the_gpus_of_a_plan_is_that_of_the_plan(cli: Cli, planned: Any) -> None:
     """The first screen says what the stack has to be told, and how the job is judged without it."""
     command = f"estimate {JOB} --server {H100} --gpus 16"

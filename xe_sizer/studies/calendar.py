@@ -160,17 +160,19 @@ class Job:
         Where the user says on how many GPUs it runs at most, a layout that may hold it will do.
         """
         if gpus not in self.known:
-            found = self._searched(gpus)
+            found = self._searched(gpus, self.pinned)
+            if not found and self.pinned:
+                found = self._searched(gpus, {})  # GPUs that cannot split the assumed batch have one of their own
             likely = [one for one in found if likely_fits(one)]
             if not likely and self.entry.max_gpus is not None:
                 likely = [one for one in found if not any(memory_doubt(one, one.confidence))]
             self.known[gpus] = min(likely, key=lambda one: one.total_s, default=None)
         return self.known[gpus]
 
-    def _searched(self, gpus: int) -> tuple[TrainingEstimate, ...]:
+    def _searched(self, gpus: int, pinned: Mapping[str, object]) -> tuple[TrainingEstimate, ...]:
         """What fits of all that the stack supports on so many GPUs."""
         try:
-            resolved = self.wing.resolve(changed(self.entry.scenario, {**self.pinned, "gpus": gpus}), self.registry)
+            resolved = self.wing.resolve(changed(self.entry.scenario, {**pinned, "gpus": gpus}), self.registry)
             found = self.wing.candidates(resolved)
             sized = found.of_a_whole_search()
             if not found.considered:
@@ -201,7 +203,7 @@ class Job:
             if assumed and not self.pinned:
                 self.pinned = {"train.global_batch": one.resolved.job.global_batch}
             times = (one.total_s, one.start_s, one.resume_s, one.save_s)
-            found.append(Way(count, blocks_of(count, self.node), *times))
+            found.append(Way(count, one.resolved.job.global_batch, blocks_of(count, self.node), *times))
         return found
 
     def scenario(self, gpus: int | None) -> dict[str, Any]:
@@ -270,17 +272,18 @@ class Cluster:
                 chosen[name], jobs[name] = _first(one.entry, ways, spans[name], factors[name], held)
             else:
                 chosen[name] = sizes[name]
-                fixed = [way for way in ways if way.gpus == sizes[name]] or ways
-                jobs[name] = play(fixed, spans[name], factors[name], held)
+                fixed = [way for way in ways if way.gpus == sizes[name]]
+                jobs[name] = play(fixed or _by_batch(ways)[0], spans[name], factors[name], held)
             self._hold(name, jobs[name], held.put)
         for one in self.study.ordered:
             name = one.entry.name
             if isinstance(one, Service):
                 continue
             self._hold(name, jobs[name], held.take)
-            more = play(self.ways[name], spans[name], factors[name], held)
-            if more.key < jobs[name].key:
-                jobs[name] = more
+            for ways in _by_batch(self.ways[name]):
+                more = play(ways, spans[name], factors[name], held)
+                if more.key < jobs[name].key:
+                    jobs[name] = more
             self._hold(name, jobs[name], held.put)
         return Schedule(jobs, served, chosen, end_s)
 
@@ -337,7 +340,13 @@ def _first(
         played = play([way], spans, factor, held)
         if played.finish_s is not None and played.finish_s <= limit_s:
             return way.gpus, played
-    return None, play(ways, spans, factor, held)
+    return None, play(_by_batch(ways)[0], spans, factor, held)
+
+
+def _by_batch(ways: Sequence[Way]) -> list[list[Way]]:
+    """Ways with the same global batch, that of the fewest GPUs first: a job trains with one from start to end."""
+    batches = dict.fromkeys(way.batch for way in ways)
+    return [[way for way in ways if way.batch == batch] for batch in batches] or [[]]
 
 
 def _serve(service: Service, start_s: float, held: Occupancy) -> Iterator[tuple[float, float, int, int, bool]]:
