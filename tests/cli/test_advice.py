@@ -19,7 +19,7 @@ H100 = "--gpu h100-sxm-80gb"
 
 # Jobs that do not fit, with the layout fixed or open, on large and small cards, with every method and stack.
 TOO_BIG = {
-    "sft 70b": f"--model llama-2-70b {SERVER} --gpus 8 --job sft --stack nemo",
+    "sft 70b": f"--model llama-2-70b {SERVER} --gpus 8 --job sft --stack nemo --offload none",
     "sft 7b on one": f"--model llama-2-7b {H100} --gpus 1",
     "sft 8b on gaming cards": "--model llama-3.1-8b --gpu rtx-4090 --gpus 8 --stack deepspeed --zero 1",
     "lora 70b on one": "--model llama-2-70b --gpu a100-sxm-80gb --gpus 1 --job lora --stack hf-trainer --zero 0",
@@ -35,12 +35,12 @@ TOO_BIG = {
     ),
     "no model parallelism": "--model qwen2.5-32b --server dell-xe9680-h200 --gpus 8 --tp 1 --pp 1 --stack megatron-lm",
     "experts": f"--model mixtral-8x7b {H100} --gpus 8 --stack megatron-lm --tp 2 --ep 4",
-    "latent attention": f"--model deepseek-v3 {SERVER} --gpus 16 --job lora",
+    "latent attention": f"--model deepseek-v3 {SERVER} --gpus 16 --job lora --offload none",
     "eager attention": (
         f"--model opt-30b {SERVER} --gpus 8 --stack hf-trainer --attention eager --zero 3 --recompute none "
         "--micro-batch 4 --seq-len 512 --global-batch 256"
     ),
-    "gaudi": "--model llama-3.1-70b --server dell-xe9680-gaudi3 --gpus 8 --stack deepspeed",
+    "gaudi": "--model llama-3.1-70b --server dell-xe9680-gaudi3 --gpus 8 --stack deepspeed --offload none",
     "long sequences": f"--model llama-3.1-8b {H100} --gpus 8 --seq-len 131072 --stack hf-trainer --zero 3",
     "volta": "--model gpt-neox-20b --server lambda-gpu_8x_v100 --gpus 8 --stack deepspeed --zero 2",
     "p-tuning": "--model falcon-40b --gpu a10 --gpus 4 --job p-tuning --stack nemo",
@@ -56,9 +56,11 @@ TOO_BIG = {
     "qlora of long sequences": (
         "--model gemma-2-27b --gpu l40s --gpus 2 --job qlora --stack hf-trainer --micro-batch 8 --seq-len 8192"
     ),
-    "at most one server": f"--model llama-2-70b {SERVER} --job sft --max-gpus 8",
+    "at most one server": f"--model llama-2-70b {SERVER} --job sft --max-gpus 8 --offload none",
     "at most four": f"--model qwen2.5-72b {H100} --max-gpus 4 --job sft --stack hf-trainer",
-    "two nodes": f"--model llama-3.1-70b {SERVER} --nodes 2 --job sft --stack megatron-lm --seq-len 8192",
+    "two nodes": (
+        f"--model llama-3.1-70b {SERVER} --nodes 2 --job sft --stack megatron-lm --seq-len 8192 --offload none"
+    ),
 }
 # Jobs that fit and miss a limit.
 MISSES = {

@@ -53,7 +53,7 @@ def test_steps_that_come_to_one_layout_appear_once(cli: Cli) -> None:
 
 
 def test_the_tornado_marks_what_does_not_fit_and_leaves_the_deadline_out(cli: Cli) -> None:
-    out = cli("sensitivity", "examples/plan/sft-70b.yaml", "--gpus", "32").out
+    out = cli("sensitivity", "examples/plan/sft-70b.yaml", "--gpus", "32", "--offload", "none").out
     tornado = out[out.index("Effect of each factor") : out.index("All variations")]
     assert "model size *" in tornado
     assert "* does not fit: llama-3.1-405b" in tornado
@@ -86,7 +86,7 @@ ARCHITECT = (
 
 def test_a_job_that_does_not_fit_has_a_change_and_no_time(cli: Cli) -> None:
     """It will never run: no time, no cost, no factors of either; the change is that of the estimate."""
-    job = f"{ARCHITECT} --job sft"
+    job = f"{ARCHITECT} --job sft --offload none"
     out = cli(*shlex.split(f"sensitivity {job}")).out
     screen = out[: out.index("All variations")]
     assert "takes" not in screen

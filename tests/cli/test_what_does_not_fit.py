@@ -9,7 +9,8 @@ from collections.abc import Callable
 from .conftest import Ran
 
 Cli = Callable[..., Ran]
-JOB = "--model llama-3.1-70b --server dell-xe9680-h100 --gpus 8 --max-hours 100 --price-per-gpu-hour 3"
+HARDWARE = "--server dell-xe9680-h100 --gpus 8 --offload none"
+JOB = f"--model llama-3.1-70b {HARDWARE} --max-hours 100 --price-per-gpu-hour 3"
 A_RUN = ("time per step", "total time", "GPU-hours", "price", "energy", "model FLOPs utilisation", "bound by")
 
 
@@ -87,7 +88,7 @@ def test_more_gpus_under_another_layout_come_before_another_method(cli: Cli) -> 
 
 def test_another_card_is_not_advised_at_the_price_of_the_one_asked_for(cli: Cli) -> None:
     def cards(prices: str) -> list[str]:
-        job = f"--model llama-3.1-70b --job sft --server dell-xe9680-h100 --gpus 8 {prices} --format json"
+        job = f"--model llama-3.1-70b --job sft {HARDWARE} {prices} --format json"
         changes = [one["change"] for one in json.loads(cli(*shlex.split(f"estimate {job}")).out)["advice"]]
         return [change for change in changes if "instead of h100-sxm-80gb" in change]
 

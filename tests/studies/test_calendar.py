@@ -13,15 +13,17 @@ from msgspec.structs import replace
 from xe_sizer.profiles.catalogue import Registry
 from xe_sizer.result.calendar import CalendarJob, CalendarResult
 from xe_sizer.scenario.calendar import Calendar, read_calendar
-from xe_sizer.scenario.read import load_scenario, read_scenario
+from xe_sizer.scenario.read import changed, load_scenario, read_scenario
 from xe_sizer.studies import calendar as study
 from xe_sizer.studies.calendar import calendar_result
-from xe_sizer.studies.estimate import estimate, serve
+from xe_sizer.studies.estimate import serve
+from xe_sizer.studies.plan import plan_and_estimate
 from xe_sizer.training.run import start_up_s
 from xe_sizer.units import DAY_S, HOUR_S
 
 if TYPE_CHECKING:
     from xe_sizer.profiles.yaml_reader import Document
+    from xe_sizer.result.training import Result
     from xe_sizer.scenario.scenario import Scenario
 
 REGISTRY = Registry()
@@ -103,22 +105,28 @@ def test_the_hours_of_each_job_add_up(week: CalendarResult) -> None:
     assert week.gpu_hours == pytest.approx(sum(shown.values()))
 
 
-def test_a_session_takes_what_an_estimate_of_those_gpus_takes(week: CalendarResult, tmp_path: Path) -> None:
+def planned(scenario: Scenario, **values: object) -> Result:
+    """The estimate of the layout that `plan` takes on the GPUs that are given."""
+    given = changed(scenario, {key.replace("__", "."): value for key, value in values.items()})
+    conclude = plan_and_estimate(given, REGISTRY, details=False)[1]
+    assert conclude is not None
+    return conclude()
+
+
+def test_a_session_takes_what_a_plan_on_those_gpus_takes(week: CalendarResult, tmp_path: Path) -> None:
     """Work is a share of the job's time on as many GPUs; a start costs its start-up, a stop its checkpoint."""
     long = next(one for one in week.jobs if one.name == "long")
     gpus = long.sessions[0].gpus
     assert {each.gpus for each in long.sessions} == {gpus}
     scenario = next(entry.scenario for entry in read(WEEK, tmp_path).entries if entry.name == "long")
-    from xe_sizer.scenario.read import changed
-
-    alone = estimate(
-        changed(scenario, {"gpus": gpus, "train.checkpoint_every": 1, "limits.confidence": 0.75}), REGISTRY
-    )
+    alone = planned(scenario, gpus=gpus, train__checkpoint_every=1)
+    assert alone.time is not None
     steps_s = alone.time.step_s.expected * 24000
     worked_s = sum(each.end_s - each.start_s - each.lost_s for each in long.sessions)
     assert worked_s == pytest.approx(steps_s, rel=1e-6)
     assert alone.checkpoint is not None
     start_s, save_s = alone.time.start_up_s, alone.checkpoint.save_s
+    assert start_s is not None
     read_s = alone.checkpoint.bytes / alone.checkpoint.write_bytes_per_s
     expected = [start_s + save_s] + [start_s + read_s + save_s] * (len(long.sessions) - 2) + [start_s + read_s]
     assert len(long.sessions) > 1
@@ -207,9 +215,9 @@ def test_a_deadline_is_met_with_the_probability_that_limits_have(tmp_path: Path)
     text = HEAD + "jobs:\n" + job("a", 2000, min_gpus=8, max_gpus=8)
     (one,) = answer(text, tmp_path, servers=1).jobs
     entry = read(text, tmp_path).entries[0]
-    from xe_sizer.scenario.read import changed
-
-    span = estimate(changed(entry.scenario, {"gpus": 8, "limits.confidence": 0.75}), REGISTRY).time.total_s
+    alone = planned(entry.scenario, gpus=8)
+    assert alone.time is not None
+    span = alone.time.total_s
     assert one.finish.expected_s is not None
     assert one.finish.low_s is not None
     assert one.finish.high_s is not None
@@ -221,8 +229,7 @@ def test_a_deadline_is_met_with_the_probability_that_limits_have(tmp_path: Path)
     for factor in (0.9, 1.0001, 1.2, 1.5):
         due = text + f"    deadline_hours: {hours * factor}\n"
         (found,) = answer(due, tmp_path, servers=1).jobs
-        limited = changed(entry.scenario, {"gpus": 8, "limits.max_hours": span.expected / HOUR_S * factor})
-        (limit,) = estimate(limited, REGISTRY).verdict.limits
+        (limit,) = planned(entry.scenario, gpus=8, limits__max_hours=span.expected / HOUR_S * factor).verdict.limits
         assert found.ok is limit.ok
         assert found.probability == pytest.approx(limit.probability, abs=0.01)
         assert found.certainty == limit.certainty
@@ -252,7 +259,10 @@ def test_every_number_of_gpus_gets_a_layout_that_likely_holds_the_job(tmp_path: 
 
 
 def test_what_does_not_fit_says_on_how_many_gpus_it_would(tmp_path: Path) -> None:
-    text = HEAD + "jobs:\n  big: {scenario: {model: llama-3.1-70b, job: sft, train: {steps: 10}}}\n"
+    text = (
+        HEAD
+        + "jobs:\n  big: {scenario: {model: llama-3.1-70b, job: sft, train: {steps: 10}, layout: {offload: none}}}\n"
+    )
     found = answer(text, tmp_path, servers=1)
     (big,) = found.jobs
     assert not found.ok
@@ -306,13 +316,12 @@ def test_a_replica_is_not_started_before_the_last_window_closed(tmp_path: Path) 
 
 def test_nothing_is_asked_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    sized = study.size_changed
 
-    def counted(wing: Any, scenario: Any, values: Mapping[str, object], registry: Registry) -> Any:
+    def counted(scenario: Scenario, values: Mapping[str, object]) -> Scenario:
         asked.append(f"{scenario.values.train.steps} steps: {sorted(values.items())}")
-        return sized(wing, scenario, values, registry)
+        return changed(scenario, values)
 
-    monkeypatch.setattr(study, "size_changed", counted)
+    monkeypatch.setattr(study, "changed", counted)
     answer(WEEK, tmp_path)
     assert len(asked) == len(set(asked)) > 3
 

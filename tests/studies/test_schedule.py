@@ -17,7 +17,7 @@ HOUR = 3600.0
 
 def way(gpus: int, total_h: float, start_h: float = 0.1, resume_h: float = 0.2, save_h: float = 0.1) -> Way:
     times = (each * HOUR for each in (total_h, start_h, resume_h, save_h))
-    return Way(gpus, blocks_of(gpus, NODE), *times)
+    return Way(gpus, 128, blocks_of(gpus, NODE), *times)
 
 
 def empty(servers: int, hours: float = 200.0) -> Occupancy:

@@ -287,6 +287,16 @@ def bias_words(basis: Basis | None, scenario: Mapping[str, Any] | None = None) -
     return f"Published runs with the {clean(basis.software)} stack {took}."
 
 
+def biases_words(bases: Sequence[Basis]) -> str:
+    """The same of jobs with several kinds of software."""
+    said = []
+    for basis in bases:
+        if basis.bias is not None:
+            seen = f"{plural(basis.bias.runs, 'run')}, {plural(basis.bias.publications, 'publication')}"
+            said.append(f"{basis.bias.fastest:.1f} to {basis.bias.slowest:.1f} with {clean(basis.software)} ({seen})")
+    return f"Published runs took so many times the prediction: {', '.join(said)}; conditions decide."
+
+
 def outcome_words(limit: Limit, chance: bool = True) -> str:
     """What became of a limit: met, `met, unsure (68 %, range to 70 h)` where the range's end misses it, or MISSED.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from xe_sizer.result.common import Answer, Basis, HourlyPrice, Struct
+from xe_sizer.result.common import Answer, Basis, CostPart, HourlyPrice, Struct
 from xe_sizer.result.training import Layout
 
 WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -127,11 +127,15 @@ class CalendarHour(Struct, frozen=True, kw_only=True):
 
 
 class CalendarCost(Struct, frozen=True, kw_only=True):
-    """Money for the days that the calendar shows: of the whole cluster, idle or not, and of the GPUs at work alone."""
+    """Money for the days that the calendar shows: of the whole cluster, idle or not, and of the GPUs at work alone.
+
+    parts : that of the whole cluster is made of, where its servers are owned
+    """
 
     currency: str
     cluster: float
     used: float
+    parts: tuple[CostPart, ...] = ()
     hourly_price: HourlyPrice | None = None
 
 

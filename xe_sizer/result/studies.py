@@ -286,7 +286,7 @@ DEADLINE = "deadline"
 
 
 class Sensitivity(Answer, frozen=True, kw_only=True):
-    """ranked_by : the ratio of its effects by which the widest factor comes first."""
+    """ranked_by : the ratio of its effects by which the widest factor comes first; cautions : as of an estimate."""
 
     question: ClassVar[str] = "sensitivity"
 
@@ -296,6 +296,7 @@ class Sensitivity(Answer, frozen=True, kw_only=True):
     ranked_by: Literal["time_ratio", "gpu_hours_ratio"] = "time_ratio"
     advice: tuple[Advice, ...] = ()
     warnings: tuple[str, ...] = ()
+    cautions: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:

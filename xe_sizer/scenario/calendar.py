@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from msgspec import Meta, Struct, field
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from xe_sizer.errors import InputError, Problem, collecting, did_you_mean, file_order
 from xe_sizer.fields import json_schema
@@ -396,8 +396,7 @@ def _document(
     if name is not None and not isinstance(name, str):
         raise InputError(Problem(f"extends must name a file, not {show(name)}", document.locate((*at, EXTENDS))))
     cluster: dict[str, Any] = dict(hardware)
-    price, currency = file.cost.price_per_gpu_hour, file.cost.currency
-    cost = {key: value for key, value in (("price_per_gpu_hour", price), ("currency", currency)) if value is not None}
+    cost = {key: value for key, value in asdict(file.cost).items() if value is not None}
     if file.confidence is not None:
         cluster["limits"] = {"confidence": file.confidence}
     if cost:

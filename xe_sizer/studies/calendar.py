@@ -21,6 +21,8 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from xe_sizer.errors import InputError, attempt
 from xe_sizer.immutable import Immutable
 from xe_sizer.laws.hardware import INFERENCE_POWER_SHARE, TRAINING_POWER_SHARE, energy_kwh
@@ -37,15 +39,17 @@ from xe_sizer.result.calendar import (
 from xe_sizer.result.common import (
     BOUND,
     DEFAULT_CONFIDENCE,
-    LIKELY,
     SCHEMA_VERSION,
+    CostPart,
     certainty_of,
 )
 from xe_sizer.scenario.calendar import PRIORITIES, open_spans
 from xe_sizer.scenario.limits import memory_doubt
+from xe_sizer.scenario.read import changed
 from xe_sizer.serving.summary import day
 from xe_sizer.serving.summary import start_s as replica_start_s
-from xe_sizer.studies.estimate import job_wing, serving_wing, size_changed
+from xe_sizer.studies.estimate import job_wing, serving_wing
+from xe_sizer.studies.plan import likely_fits
 from xe_sizer.studies.schedule import Occupancy, Way, blocks_of, play
 from xe_sizer.training.search_space import gpu_counts
 from xe_sizer.training.summary import build_layout
@@ -55,6 +59,7 @@ if TYPE_CHECKING:
     from xe_sizer.profiles.catalogue import Registry
     from xe_sizer.result.serving import Day
     from xe_sizer.scenario.calendar import Calendar, Entry
+    from xe_sizer.scenario.tariff import Tariff
     from xe_sizer.serving.estimate import ServingEstimate
     from xe_sizer.software.uncertainty import Spread
     from xe_sizer.studies.schedule import Blocks, Played, Spans
@@ -67,6 +72,7 @@ HALVINGS = 5  # of a range of probabilities, to per cents
 LEVELS = (0.01, *(step / 20 for step in range(1, 20)), 0.99)  # probabilities at which the calendar is played through
 JUDGED = ("max_hours", "max_gpus", "min_headroom_gib", "confidence")  # limits of a job's scenario that count here
 LOW, HIGH = 0.1, 0.9  # ends of an 80 % range
+UTILISATION = "cost.utilisation"
 
 # Services: what each hour of the day needs.
 
@@ -149,24 +155,32 @@ class Job:
         self.wing.resolve(entry.scenario, registry)  # which tells what is wrong, on whatever GPUs
 
     def estimate(self, gpus: int) -> TrainingEstimate | None:
-        """The job on so many GPUs, in a layout that likely holds it, as `plan` asks it; None where there is none.
+        """The job on so many GPUs as `plan` runs it there, in a layout that likely holds it; None where there is none.
 
         Where the user says on how many GPUs it runs at most, a layout that may hold it will do.
         """
         if gpus not in self.known:
-            asked = max(self.entry.scenario.values.limits.confidence or 0.0, LIKELY)
-            self.known[gpus] = self._sized(gpus, {"limits.confidence": asked})
-            if self.known[gpus] is None and self.entry.max_gpus is not None:
-                self.known[gpus] = self._sized(gpus, {})
+            found = self._searched(gpus, self.pinned)
+            if not found and self.pinned:
+                found = self._searched(gpus, {})  # GPUs that cannot split the assumed batch have one of their own
+            likely = [one for one in found if likely_fits(one)]
+            if not likely and self.entry.max_gpus is not None:
+                likely = [one for one in found if not any(memory_doubt(one, one.confidence))]
+            self.known[gpus] = min(likely, key=lambda one: one.total_s, default=None)
         return self.known[gpus]
 
-    def _sized(self, gpus: int, values: Mapping[str, object]) -> TrainingEstimate | None:
-        found = size_changed(self.wing, self.entry.scenario, {**self.pinned, **values, "gpus": gpus}, self.registry)
-        if isinstance(found, InputError):
-            self.problem = found
-            return None
-        doubtful = any(memory_doubt(found, found.confidence))
-        return found if found.fits and found.choice.fits_with_headroom and not doubtful else None
+    def _searched(self, gpus: int, pinned: Mapping[str, object]) -> tuple[TrainingEstimate, ...]:
+        """What fits of all that the stack supports on so many GPUs."""
+        try:
+            resolved = self.wing.resolve(changed(self.entry.scenario, {**pinned, "gpus": gpus}), self.registry)
+            found = self.wing.candidates(resolved)
+            sized = found.of_a_whole_search()
+            if not found.considered:
+                raise InputError(found.resolved.no_layout((gpus,)))
+        except InputError as problem:
+            self.problem = problem
+            return ()
+        return sized
 
     @property
     def spread(self) -> Spread | None:
@@ -189,7 +203,7 @@ class Job:
             if assumed and not self.pinned:
                 self.pinned = {"train.global_batch": one.resolved.job.global_batch}
             times = (one.total_s, one.start_s, one.resume_s, one.save_s)
-            found.append(Way(count, blocks_of(count, self.node), *times))
+            found.append(Way(count, one.resolved.job.global_batch, blocks_of(count, self.node), *times))
         return found
 
     def scenario(self, gpus: int | None) -> dict[str, Any]:
@@ -258,17 +272,18 @@ class Cluster:
                 chosen[name], jobs[name] = _first(one.entry, ways, spans[name], factors[name], held)
             else:
                 chosen[name] = sizes[name]
-                fixed = [way for way in ways if way.gpus == sizes[name]] or ways
-                jobs[name] = play(fixed, spans[name], factors[name], held)
+                fixed = [way for way in ways if way.gpus == sizes[name]]
+                jobs[name] = play(fixed or _by_batch(ways)[0], spans[name], factors[name], held)
             self._hold(name, jobs[name], held.put)
         for one in self.study.ordered:
             name = one.entry.name
             if isinstance(one, Service):
                 continue
             self._hold(name, jobs[name], held.take)
-            more = play(self.ways[name], spans[name], factors[name], held)
-            if more.key < jobs[name].key:
-                jobs[name] = more
+            for ways in _by_batch(self.ways[name]):
+                more = play(ways, spans[name], factors[name], held)
+                if more.key < jobs[name].key:
+                    jobs[name] = more
             self._hold(name, jobs[name], held.put)
         return Schedule(jobs, served, chosen, end_s)
 
@@ -325,7 +340,13 @@ def _first(
         played = play([way], spans, factor, held)
         if played.finish_s is not None and played.finish_s <= limit_s:
             return way.gpus, played
-    return None, play(ways, spans, factor, held)
+    return None, play(_by_batch(ways)[0], spans, factor, held)
+
+
+def _by_batch(ways: Sequence[Way]) -> list[list[Way]]:
+    """Ways with the same global batch, that of the fewest GPUs first: a job trains with one from start to end."""
+    batches = dict.fromkeys(way.batch for way in ways)
+    return [[way for way in ways if way.batch == batch] for batch in batches] or [[]]
 
 
 def _serve(service: Service, start_s: float, held: Occupancy) -> Iterator[tuple[float, float, int, int, bool]]:
@@ -372,7 +393,7 @@ class Study:
             else:
                 jobs.append(made)
         if problems:
-            raise InputError(problems)
+            raise InputError(list(dict.fromkeys(problems)))
         self.services, self.jobs = services, jobs
         self.ordered: list[Service | Job] = sorted((*services, *jobs), key=_rank)
         self.clusters: dict[Blocks, Cluster] = {}
@@ -492,7 +513,7 @@ class _Answer(Immutable):
             available_gpu_hours=float(sum(bins) * len(hours)),
             gpu_hours=used,
             energy_kwh=self.energy(hours),
-            cost=self.cost(sum(bins), used, len(hours)),
+            cost=self.cost(hours),
         )
 
     @cached_property
@@ -540,7 +561,7 @@ class _Answer(Immutable):
             reason="" if one.estimate.fits else f"a replica does not fit on {one.replica_gpus} GPUs",
             gpu_hours=gpu_hours,
             energy_kwh=energy_kwh(server, gpu_hours, INFERENCE_POWER_SHARE),
-            cost=self.price(gpu_hours),
+            cost=self.price(entry.name, gpu_hours),
             scenario=one.scenario,
         )
 
@@ -579,7 +600,7 @@ class _Answer(Immutable):
             lost_s=math.fsum(each.lost_s for each in played.sessions),
             gpu_hours=gpu_hours,
             energy_kwh=energy_kwh(self.study.calendar.server, gpu_hours, TRAINING_POWER_SHARE),
-            cost=self.price(gpu_hours),
+            cost=self.price(name, gpu_hours),
             layout=None if chosen is None else build_layout(chosen.layouts),
             basis=None if chosen is None else chosen.uncertainty.basis,
             scenario=one.scenario(most),
@@ -661,22 +682,55 @@ class _Answer(Immutable):
         return math.fsum(known) if len(known) == len(drawn) else None
 
     @cached_property
-    def tariff(self) -> Any:
-        services = [one.estimate.resolved.tariff for one in self.study.services]
-        jobs = [each.resolved.tariff for one in self.study.jobs for each in one.known.values() if each is not None]
-        return next(iter((*services, *jobs)), None)
+    def tariffs(self) -> dict[str, Tariff]:
+        """What the GPUs of each service and job cost, by its name: electricity differs by what they do."""
+        found: dict[str, Any] = {one.entry.name: one.estimate.resolved for one in self.study.services}
+        for one in self.study.jobs:
+            sized = next((each for each in one.known.values() if each is not None), None)
+            found |= {} if sized is None else {one.entry.name: sized.resolved}
+        return {name: _of_all_hours(each) for name, each in found.items()}
 
-    def price(self, gpu_hours: float) -> float | None:
-        """What so many GPU-hours cost; None without a price."""
-        rate = None if self.tariff is None else self.tariff.per_gpu_hour
-        return None if rate is None else gpu_hours * rate
+    def price(self, name: str, gpu_hours: float) -> float | None:
+        """What so many GPU-hours of a service or a job cost; None without a price."""
+        cost = self.tariffs[name].hour(gpu_hours, gpu_hours) if name in self.tariffs else None
+        return None if cost is None else float(cost)
 
-    def cost(self, gpus: int, used: float, hours: int) -> CalendarCost | None:
-        whole, share = self.price(float(gpus * hours)), self.price(used)
-        if whole is None or share is None:
+    def cost(self, hours: Sequence[CalendarHour]) -> CalendarCost | None:
+        """Of the days that are shown: GPUs at work with their electricity, and idle ones without."""
+        tariff = next(iter(self.tariffs.values()), None)
+        if tariff is None or tariff.per_gpu_hour is None:
             return None
-        hourly = self.tariff.hourly(self.study.calendar.server)
-        return CalendarCost(currency=self.tariff.currency, cluster=whole, used=share, hourly_price=hourly)
+        parts, used = dict[str, float](), 0.0
+        for name, its in self.tariffs.items():
+            gpu_hours = math.fsum(hour.used.get(name, 0.0) for hour in hours)
+            used += self.price(name, gpu_hours) or 0.0
+            for part, value in its.parts(gpu_hours, gpu_hours).items():
+                parts[part] = parts.get(part, 0.0) + float(value)
+        idle = math.fsum(hour.idle for hour in hours)
+        for part, value in tariff.parts(idle, 0.0).items():
+            parts[part] = parts.get(part, 0.0) + float(value)
+        unused = tariff.hour(idle, 0.0)
+        assert unused is not None
+        return CalendarCost(
+            currency=tariff.currency,
+            cluster=used + float(unused),
+            used=used,
+            parts=tuple(CostPart(name=part, value=value) for part, value in parts.items()),
+            hourly_price=tariff.hourly(self.study.calendar.server),
+        )
+
+
+def _of_all_hours(resolved: Any) -> Tariff:
+    """A tariff under which every hour of servers that are owned is paid for, as a calendar has the idle ones too.
+
+    Where the user says how much of their hours servers have work, that holds.
+    """
+    tariff: Tariff = resolved.tariff
+    own = tariff.own
+    if own is None or tariff.per_gpu_hour is None or resolved.origins.get(UTILISATION) != "default":
+        return tariff
+    per_gpu_hour = tariff.per_gpu_hour * own.utilisation
+    return replace(tariff, per_gpu_hour=per_gpu_hour, own=replace(own, utilisation=1.0))
 
 
 def clock(seconds: float) -> str:

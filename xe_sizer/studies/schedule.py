@@ -98,9 +98,10 @@ def _without(held: Blocks, less: Blocks) -> Blocks:
 
 
 class Way(Immutable):
-    """A job on a number of GPUs, all its work at once [s]."""
+    """A job on a number of GPUs, all its work at once [s]. batch : its global batch, the same in all its sessions"""
 
     gpus: int
+    batch: int
     blocks: Blocks
     total_s: float
     start_s: float

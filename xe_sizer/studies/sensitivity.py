@@ -31,8 +31,15 @@ from xe_sizer.studies.estimate import job_wing, wing_of
 from xe_sizer.studies.hardware import one_price
 from xe_sizer.training.advice import other_adapters, packed_samples
 from xe_sizer.training.device import build_device
+from xe_sizer.training.layout import OFFLOAD
 from xe_sizer.training.methods import METHODS
-from xe_sizer.training.summary import build_layout, packed_seq_len, packed_steps, scenario_with_origins
+from xe_sizer.training.summary import (
+    build_layout,
+    packed_seq_len,
+    packed_steps,
+    scenario_with_origins,
+    warn_of_offloading,
+)
 from xe_sizer.units import HOUR_S
 
 if TYPE_CHECKING:
@@ -167,6 +174,7 @@ def sensitivity(scenario: Scenario, registry: Registry) -> Sensitivity:
         ranked_by=kind.ranked_by,
         advice=() if base.fits else wing.advise(base, registry, 1),
         warnings=tuple(one_price(scenario)) if other else (),
+        cautions=tuple(warn_of_offloading(base)) if kind is KINDS["training"] and base.fits else (),
     )
 
 
@@ -363,18 +371,20 @@ def _links(base: TrainingEstimate) -> Iterator[Step]:
 
 
 def _layouts(base: TrainingEstimate) -> Iterator[Step]:
-    """Half and twice the tensor and pipeline parallelism."""
+    """Half and twice the tensor and pipeline parallelism, with what the layout as asked offloads."""
+    offload = OFFLOAD[int(base.layouts.offload[0])]
+    same: dict[str, object] = {} if offload == OFFLOAD[0] else {"layout.offload": offload}
     for name in ("tp", "pp"):
         size = int(getattr(base.layouts, name)[0])
         for other in (2 * size, size // 2):
             if other:
-                yield Step(f"{name} {other} instead of {size}", {f"layout.{name}": other})
+                yield Step(f"{name} {other} instead of {size}", {f"layout.{name}": other, **same})
 
 
 def _deadline(base: TrainingEstimate, as_asked: Outcome) -> Iterator[Effect]:
     """The fewest GPUs that end in half and in twice the time."""
-    open_ = base.question.on_any_gpus()
-    found = job_wing(base.resolved.scenario).candidates(open_, every_way=False).of_a_whole_search()
+    open_, offloads = base.question.on_any_gpus(), any(warn_of_offloading(base))
+    found = job_wing(base.resolved.scenario).candidates(open_, every_way=offloads).of_a_whole_search()
     for words, factor in BOTH_WAYS:
         in_time = [one for one in found if one.total_s <= base.total_s * factor]
         if in_time:

@@ -91,13 +91,11 @@ def _lighter(now: AdapterKind | None) -> Iterator[AdapterKind]:
 # The remedies: each proposes changes of one kind, the mildest first. Whether they help is not decided here.
 #
 # Efforts order what a user would rather do first, by how much of the training changes: 0 is to leave out what the user
-# chose to save memory with, 1 is nothing but a kernel or a batch's parts, 2 and 3 the layout, the optimizer's storage
-# or
-# that of frozen weights, 4 needs host memory or makes adapters smaller. From COSTLY on quality suffers: some adapters
-# are
-# left out, sequences halved, or weights trained in 16 bit. From HARDWARE on it is other hardware, from OTHER_TRAINING
-# on
-# another way to train.
+# chose to save memory with, 1 is nothing but a kernel or a batch's parts, 2 and 3 the layout, the storage of frozen
+# weights, or the optimizer's states in a host that is known to hold them, 4 is another optimizer, 5 needs a host of
+# which nobody says how much it holds, streams weights from it, or makes adapters smaller. From COSTLY on quality
+# suffers: some adapters are left out, sequences halved, or weights trained in 16 bit. From HARDWARE on it is other
+# hardware, from OTHER_TRAINING on another way to train.
 
 DROPPED, COSTLY, HARDWARE = 0, 6, 8
 DESKTOP, MOST_ON_A_DESK = "desktop", 4  # a segment, and how many of its cards go into one machine
@@ -185,7 +183,7 @@ def small_optimizer(estimate: TrainingEstimate, _: Registry) -> Iterator[Change]
     smaller = job.optimizer.smaller
     while on_card and smaller is not None and has_optimizer(job.stack, smaller):
         optimizer = load_optimizer(smaller)
-        yield Change(optimizer.label, {"optimizer": smaller}, 3)
+        yield Change(optimizer.label, {"optimizer": smaller}, 4)
         smaller = optimizer.smaller
 
 
@@ -194,7 +192,7 @@ def smaller_adapters(estimate: TrainingEstimate, _: Registry) -> Iterator[Change
     rank = whole = estimate.resolved.values.lora.rank or 0
     while rank // 2 >= SMALLEST_RANK:
         rank //= 2
-        yield Change(f"adapters of rank {rank} instead of {whole}", {"lora.rank": rank}, 4)
+        yield Change(f"adapters of rank {rank} instead of {whole}", {"lora.rank": rank}, 5)
 
 
 def fewer_adapters(estimate: TrainingEstimate, _: Registry) -> Iterator[Change]:
@@ -248,7 +246,8 @@ def more_offload(estimate: TrainingEstimate, _: Registry) -> Iterator[Change]:
             least = 3 if sharded else job.stack.supports.offload_from_zero if managed else 0
             zero: dict[str, object] = {"layout.zero": least} if int(layouts.zero[0]) < least else {}
             words = f"ZeRO stage {least} with {OFFLOADED[name]}" if zero else OFFLOADED[name]
-            yield Change(words, {"layout.offload": name, **zero}, 4)
+            same_training = parts == {"optimizer"} and job.server.host_memory_bytes is not None
+            yield Change(words, {"layout.offload": name, **zero}, 3 if same_training else 5)
 
 
 def less_offload(estimate: TrainingEstimate, _: Registry) -> Iterator[Change]:
@@ -394,11 +393,11 @@ def _cut_share(job: Job, tokens: int) -> float:
 LESS_OFFLOAD = Remedy(2, less_offload)
 SAME_JOB = (
     Remedy(1, chunked_loss), Remedy(1, earlier_reduction), Remedy(1, smaller_micro_batch), Remedy(2, recomputation),
-    Remedy(2, zero_stage), Remedy(2, tensor_parallel), Remedy(3, pipeline_stages), Remedy(3, small_optimizer),
-    Remedy(2, narrower_weights), Remedy(1, reference_elsewhere), Remedy(3, lighter_stack), Remedy(4, more_offload),
+    Remedy(2, zero_stage), Remedy(2, tensor_parallel), Remedy(3, pipeline_stages), Remedy(2, narrower_weights),
+    Remedy(1, reference_elsewhere), Remedy(3, lighter_stack), Remedy(3, more_offload), Remedy(4, small_optimizer),
 )  # fmt: skip
 """Remedies that keep model, method, data and hardware, by effort."""
-GENTLE = (*SAME_JOB, Remedy(4, smaller_adapters))
+GENTLE = (*SAME_JOB, Remedy(5, smaller_adapters))
 """Those that keep the hardware and the method, and cost next to no quality."""
 ON_THE_CARD = (*GENTLE, Remedy(COSTLY, fewer_adapters), Remedy(COSTLY, half_sequences))
 """Those that keep the hardware and the method."""

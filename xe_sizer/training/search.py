@@ -17,6 +17,7 @@ from xe_sizer.immutable import Immutable
 from xe_sizer.scenario.schema import CostSection, LimitsSection
 from xe_sizer.training.estimate import (
     DOES_NOT_FIT,
+    FIRST_TO_FIT,
     FITS,
     FITS_WITH_ROOM,
     GROWTH,
@@ -24,6 +25,7 @@ from xe_sizer.training.estimate import (
     MinimumGpus,
     TrainingEstimate,
     keeps_limits,
+    smallest_count,
 )
 from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.layout import FULL, Layouts
@@ -387,10 +389,26 @@ def _sized(minimum: MinimumGpus, gpus: int) -> TrainingEstimate:
     if not len(layouts):
         raise InputError(resolved.no_layout((gpus,)))
     choice = choose(resolved.job, layouts, resolved.min_headroom_bytes)
+    if not choice.fits_with_headroom and (found := _as_planned(resolved, gpus)):
+        return found
     under = resolved.under(choice.layouts)
     if under.job is not choice.job:
         choice = replace(choice, evaluation=Evaluation(under.job, choice.layouts))
     return TrainingEstimate(under, gpus, choice, minimum)
+
+
+def _as_planned(resolved: ResolvedTraining, gpus: int) -> TrainingEstimate | None:
+    """What `plan` takes on so many GPUs, where the whole layout is open: all that the stack supports is tried then.
+
+    None where nothing fits so either, and of a layout that the user gave a part of, which is judged as it is.
+    """
+    if resolved.fixed:
+        return None
+    rules = replace(resolved.rules, every_way=True)
+    chunks = layout_chunks(rules, (gpus,), FIRST_TO_FIT, least_memory=True, growth=GROWTH)
+    if smallest_count(resolved.job, chunks, resolved.min_headroom_bytes) is None:
+        return None
+    return next(iter(_candidates_on(resolved, (gpus,), None, every_way=True).sized), None)
 
 
 def size_each(resolved: Sequence[ResolvedTraining]) -> list[TrainingEstimate | None]:
@@ -402,8 +420,9 @@ def size_each(resolved: Sequence[ResolvedTraining]) -> list[TrainingEstimate | N
         job, headroom_bytes = resolved[0].job, resolved[0].min_headroom_bytes
         choices = choose_each(job, [sets[place] for place in legal], headroom_bytes)
         for place, choice in zip(legal, choices, strict=True):
-            one = resolved[place]
-            estimates[place] = TrainingEstimate(one, one.gpus or 1, choice, MinimumGpus(one))
+            one, gpus = resolved[place], resolved[place].gpus or 1
+            planned = None if choice.fits_with_headroom else _as_planned(one, gpus)
+            estimates[place] = planned or TrainingEstimate(one, gpus, choice, MinimumGpus(one))
     return estimates
 
 
@@ -433,18 +452,21 @@ def _job_key(resolved: ResolvedTraining) -> bytes:
 
 def _smallest_that_meets(minimum: MinimumGpus) -> TrainingEstimate:
     """The fewest GPUs that fit and meet every limit; where none do, the fewest that fit, or one node."""
-    resolved, enough, node = minimum.resolved, minimum.that_fit_unasked, minimum.resolved.job.server.accelerators
+    resolved, rules, enough = minimum.resolved, minimum.resolved.rules, minimum.that_fit_unasked
+    if enough is None and not resolved.fixed:
+        rules, enough = replace(rules, every_way=True), minimum.that_fit
+    node = resolved.job.server.accelerators
     few = enough or max(count for count in minimum.counts if count <= node)
     first = _sized(minimum, few)
     if enough is None or first.ok:
         return first
     more = [count for count in minimum.counts if count > enough]
-    chunks = layout_chunks(resolved.rules, more, FIRST_TO_MEET, growth=GROWTH)
+    chunks = layout_chunks(rules, more, FIRST_TO_MEET, growth=GROWTH)
     in_limits = partial(keeps_limits, resolved)
     for count in counts_that_keep(resolved.job, chunks, resolved.recommended_bytes, in_limits):
         estimate = _sized(minimum, count)
         if estimate.ok:
-            fewer = minimum.with_fitted_batch(resolved.rules, count, _keeps_limits)
+            fewer = minimum.with_fitted_batch(rules, count, _keeps_limits)
             return estimate if fewer == count else _sized(minimum, fewer or count)
     return first
 

@@ -47,7 +47,7 @@ from xe_sizer.scenario.provenance import joining_assumptions, resolved_scenario
 from xe_sizer.scenario.tariff import tariff_sources, what_is_paid
 from xe_sizer.software.number_formats import told_by
 from xe_sizer.training.evaluation import COMPUTE_PARTS, MICRO_BATCH_PARTS, Evaluation
-from xe_sizer.training.layout import WORDS, Counted
+from xe_sizer.training.layout import OFFLOAD, WORDS, Counted
 from xe_sizer.training.memory import at_level, ledger_of
 from xe_sizer.training.memory_parts import KINDS_OF_PARTS, MEMORY_PARTS, MOMENTS, OVERHEAD_PARTS, TENSOR_PARTS, Around
 from xe_sizer.training.methods import METHODS
@@ -55,6 +55,7 @@ from xe_sizer.training.model_states import FULLY_SHARDED
 from xe_sizer.training.padding import PACKED, TO_SEQ_LEN
 from xe_sizer.training.resolve import unsized_evaluation
 from xe_sizer.training.run import NOTICEABLE, RUN_PARTS, beforehand, run_parts, start_up_s, write_rate
+from xe_sizer.training.search_space import offload_options
 from xe_sizer.training.step_time import STEP_PARTS, timeline
 from xe_sizer.training.uncertainty import memory_suffices
 from xe_sizer.units import FLOAT32, GIB, HOUR_S, MINUTE_S, three_digits, whole_parts
@@ -181,10 +182,20 @@ def cautions(estimate: TrainingEstimate) -> Iterator[str]:
     yield from (f"{resolved.job.model.name}: {guess}" for guess in resolved.job.model.guesses)
     if estimate.gpus > 1 and not stack.supports.several_gpus:
         yield f"{stack.name} trains on one GPU; the times of {estimate.gpus} are those of plain data parallelism"
+    yield from warn_of_offloading(estimate)
     yield from warn_of_looped_experts(resolved)
     yield from warn_of_epochs_of_nothing(resolved)
     yield from unsized_evaluation(resolved.scenario, resolved.job.pauses)
     yield from warn_of_unpacked_weights(resolved)
+
+
+def warn_of_offloading(estimate: TrainingEstimate) -> Iterator[str]:
+    """That the layout offloads what nobody asked to, as nothing else fits: the training has to be told so too."""
+    resolved, code = estimate.resolved, int(estimate.layouts.offload[0])
+    if code and code not in offload_options(resolved.rules):
+        without = resolved.scenario.caller.setting("layout.offload", OFFLOAD[0])
+        stack = resolved.job.stack.name
+        yield f"{OFFLOAD[code]} offloaded, which {stack} does only when it is told to; {without} judges the job without"
 
 
 def warn_of_looped_experts(resolved: ResolvedTraining) -> Iterator[str]:

@@ -12,6 +12,7 @@ from xe_sizer.report.format import (
     NOT_A_NUMBER,
     RANGE,
     bias_words,
+    biases_words,
     clean,
     count,
     duration,
@@ -19,6 +20,7 @@ from xe_sizer.report.format import (
     layout_words,
     money,
     number,
+    part_words,
     percent,
     plural,
     probability_words,
@@ -127,20 +129,30 @@ def _caution(result: CalendarResult) -> str:
 def _points(result: CalendarResult) -> Iterator[Point]:
     yield Point("Servers" if result.by_server else "GPUs", _fewest(result))
     for service in result.services:
-        yield Point(clean(service.name), _service_words(service), spare=1)
+        yield Point(clean(service.name), _service_words(service))
     for job in result.jobs:
-        yield Point(clean(job.name), _job_words(result, job), spare=1)
-    evidence = (unseen_words(job.basis) or bias_words(job.basis) for job in result.jobs)
-    yield from (Point("", words) for words in dict.fromkeys(evidence) if words)
+        yield Point(clean(job.name), _job_words(result, job), spare=int(job.ok and job.deadline_s is None))
+    yield from (Point("", words) for words in _evidence(result))
     waits = [job for job in result.jobs if job.waits_s]
     for place, job in enumerate(waits):
         words = f"{clean(job.name)} waits {duration(job.waits_s or 0.0)}, until {_moment(result, job.until_s)}"
-        yield Point("" if place else "Waits", words, spare=2)
-    yield Point("Idle", _idle(result))
+        yield Point("" if place else "Waits", words, spare=5)
+    yield Point("Idle", _idle(result), spare=3)
     energy = "" if result.energy_kwh is None else f", {number(result.energy_kwh)} kWh of the GPUs at work"
     hours = f"{count(round(result.gpu_hours))} of {count(round(result.available_gpu_hours))}"
-    yield Point("GPU-hours", f"{hours} in {plural(result.days, 'day')}{energy}")
+    yield Point("GPU-hours", f"{hours} in {plural(result.days, 'day')}{energy}", spare=4)
     yield from _cost(result)
+
+
+def _evidence(result: CalendarResult) -> Iterator[str]:
+    """How far runs of the same software were off, of several kinds of software in one sentence."""
+    bases = [job.basis for job in result.jobs if job.basis is not None]
+    yield from filter(None, dict.fromkeys(map(unseen_words, bases)))
+    known = {one.software: one for one in bases if one.bias is not None and not unseen_words(one)}
+    if len(known) == 1:
+        yield from map(bias_words, known.values())
+    elif known:
+        yield biases_words(tuple(known.values()))
 
 
 def _fewest(result: CalendarResult) -> str:
@@ -226,8 +238,11 @@ def _cost(result: CalendarResult) -> Iterator[Point]:
         if cost.hourly_price is None
         else f"; {clean(cost.hourly_price.hardware)} at {hourly_words(cost.hourly_price)}"
     )
+    terms = "".join((*(f"; {words}" for words in part_words(cost.parts)), terms))
     whole, used = money(cost.cluster, cost.currency), money(cost.used, cost.currency)
-    yield Point("Cost", f"{whole} for the cluster in {plural(result.days, 'day')}, {used} for the GPUs at work{terms}")
+    yield Point(
+        "Cost", f"{whole} for the cluster in {plural(result.days, 'day')}, {used} for the GPUs at work{terms}", spare=2
+    )
 
 
 def _gpu_words(gpus: float) -> str:

@@ -95,6 +95,8 @@ def _figures_of_job(answer: Any, says_length: bool) -> Iterator[str]:
     if not answer.verdict.fits:
         yield f"{gib(answer.memory.peak_bytes)} of {gib(answer.memory.usable_bytes)} GiB per GPU"
         return
+    if answer.layout.offload != "none":
+        yield f"{answer.layout.offload} offloaded"
     supposed = assumed_run(answer.scenario) if says_length else ""
     yield " ".join(filter(None, (spanned(answer.time.total_s, answer.time.calibrated), supposed)))
     yield f"{number(answer.cost.gpu_hours.expected)} GPU-hours"
