@@ -167,9 +167,12 @@ def gpus_point(gpus: Gpus, more: str = "", kept: str = "", why_more: str = "") -
 
 
 def limits_points(verdict: Verdict, currency: str | None) -> Iterator[Point]:
-    """Every limit with what became of it, a line each: those that are missed first, then the least sure."""
+    """Every limit with what became of it, a line each: those that are missed first, then the least sure.
+
+    Who asked for a limit looks for it: it is spared only where nothing is said of it.
+    """
     for place, limit in enumerate(sorted(verdict.limits, key=_doubtful)):
-        spare = place + 1 if place or says_nothing(verdict, limit) else 0
+        spare = place + 1 if says_nothing(verdict, limit) else 0
         yield Point("" if place else "Limits", limit_words(verdict, limit, currency), spare=spare)
 
 
