@@ -293,6 +293,8 @@ class Factor(msgspec.Struct, frozen=True):
 
 DEADLINE = "deadline"
 """The factor that moves no time: its steps say what other numbers of GPUs bring."""
+OWN_SERVERS = "own servers"
+"""The factor that moves the price alone: how much and how long servers that are bought are used, and electricity."""
 
 
 class Sensitivity(Answer, frozen=True, kw_only=True):
