@@ -304,7 +304,7 @@ def test_a_limit_line_ends_well_before_a_text_and_goes_on_well_behind_it() -> No
         tuple(Bar(f"kind {place}", 7.0, "7.0 h, 3.6 to 11.6 h, 172 USD", 3.6, 11.6) for place in range(3)),
         (Mark(24.0, "limit 24 h"),),
     )
-    found = drawn(bars)
+    found = drawn(Picture("Kinds", "", bars))
     lines = [shape.lines[0] for shape in found.shapes if isinstance(shape, Stroke) and shape.style == "mark"]
     assert len(lines) > 1
     for (x, top), (_, bottom) in lines:
