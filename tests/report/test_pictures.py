@@ -295,3 +295,20 @@ def test_fitted_and_wrapped_texts_have_room(room: float) -> None:
     assert all(text_width(line) <= room for line in wrapped(text, room))
     assert fitted(text, 1000.0) == text
     assert " ".join(wrapped(text, 200.0)) == text
+
+
+def test_a_limit_line_ends_well_before_a_text_and_goes_on_well_behind_it() -> None:
+    """A line that touches a number seems to run through it."""
+    bars = Bars(
+        Axis("Time [h]"),
+        tuple(Bar(f"kind {place}", 7.0, "7.0 h, 3.6 to 11.6 h, 172 USD", 3.6, 11.6) for place in range(3)),
+        (Mark(24.0, "limit 24 h"),),
+    )
+    found = drawn(Picture("Kinds", "", bars))
+    lines = [shape.lines[0] for shape in found.shapes if isinstance(shape, Stroke) and shape.style == "mark"]
+    assert len(lines) > 1
+    for (x, top), (_, bottom) in lines:
+        for text in texts(found):
+            box = text.box
+            if box.left < x < box.right and text.text != "▼ limit 24 h":
+                assert bottom <= box.top - 4.0 + ONE or top >= box.bottom + 4.0 - ONE

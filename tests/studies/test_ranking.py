@@ -22,9 +22,11 @@ def candidate(gpus: int, hours: float, sure: float = 0.95, price: float | None =
     bare = name.startswith(BARE_SERVER)
     server = SimpleNamespace(name=name, bare=bare, accelerators=8, accelerator=accelerator)
     offer = None if "kind" not in more else Offer(more["kind"])
-    tariff = SimpleNamespace(currency=more.get("currency", "USD"), offer=offer)
+    own = None if "capex" not in more else SimpleNamespace(capex=more["capex"])
+    tariff = SimpleNamespace(currency=more.get("currency", "USD"), offer=offer, own=own, sold_together=8)
     return SimpleNamespace(
-        gpus=gpus, total_s=hours, gpu_hours=hours * gpus, cost=price, ok=more.get("ok", True), shortfall=hours,
+        gpus=gpus, billed_gpus=-(-gpus // 8) * 8, total_s=hours, gpu_hours=hours * gpus, cost=price,
+        ok=more.get("ok", True), shortfall=hours,
         fit_probability=more.get("fit", 0.99), confidence=more.get("confidence"),
         limits=(SimpleNamespace(certainty=certainty_of(sure)),), layouts=layouts(tp=more.get("tp", 1)),
         resolved=SimpleNamespace(job=SimpleNamespace(server=server), tariff=tariff),
@@ -55,6 +57,25 @@ def test_on_as_many_servers_what_likely_fits_goes_before_what_is_faster() -> Non
     assert best("servers", tight, roomy) == 1
     assert best("servers", tight, candidate(16, 1.0)) == 1  # a plan is bought: it likely fits, or costs a server more
     assert best("servers", candidate(8, 1.0, fit=0.6, confidence=0.5), candidate(16, 1.0, confidence=0.5)) == 0
+
+
+def test_of_as_many_servers_the_lowest_sum_to_buy_goes_first() -> None:
+    fast, cheap = candidate(16, 4.0, capex=480e3, server="b"), candidate(16, 7.0, capex=340e3, server="h")
+    more = candidate(24, 3.0, capex=200e3, server="a")
+    assert best("servers", fast, cheap, more) == 1
+    assert best("capex", fast, cheap, more) == 2  # 600,000 against 680,000
+    assert best("time", fast, cheap, candidate(24, 6.0, capex=200e3)) == 0
+    foreign = candidate(16, 7.0, capex=340e3, server="h", currency="EUR")
+    assert best("servers", fast, foreign) == 0  # sums in two currencies do not compare
+
+
+def test_of_what_is_rented_more_servers_for_less_time_may_be_the_cheapest() -> None:
+    few, many = candidate(16, 18.0, price=2026.0), candidate(32, 4.2, price=919.0)
+    ranking = Ranking((few, many, candidate(64, 3.0, price=1000.0, ok=False)), "servers")
+    assert ranking.order[0] == 0
+    assert ranking.cheapest_rented([0, 1, 2]) == 1
+    owned = Ranking((candidate(16, 18.0, price=2026.0, capex=1.0),), "servers")
+    assert owned.cheapest_rented([0]) is None
 
 
 @pytest.mark.parametrize(("beyond", "chosen"), [(0.9, 1), (1.1, 0)])

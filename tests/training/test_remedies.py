@@ -261,13 +261,29 @@ def test_the_share_of_offloading_is_said_where_it_is_dropped() -> None:
     assert found[-1] == (f"no offload, as offloading takes {share} % of a step", {"layout.offload": "none"}, 0)
 
 
-@pytest.mark.parametrize(("share", "packs", "tried"), [(0.21, True, 1), (0.2, True, 0), (0.21, False, 0)])
-def test_packing_is_tried_from_a_fifth_of_padding_on(share: float, packs: bool, tried: int) -> None:
+PADDED, FEWER = "packing instead of padding", "packing the samples into fewer sequences"
+
+
+@pytest.mark.parametrize(
+    ("share", "mean", "packs", "words"),
+    [
+        (0.21, 1700.0, True, PADDED),
+        (0.2, 1700.0, True, None),
+        (0.21, 900.0, False, None),
+        (0.0, 900.0, True, FEWER),  # a micro-batch of one sample has no padding, and a step for each all the same
+        (0.0, 900.0, False, None),
+    ],
+)
+def test_packing_is_tried_from_a_fifth_of_padding_or_of_free_room_on(
+    share: float, mean: float, packs: bool, words: str | None
+) -> None:
     sequences = SimpleNamespace(padding_share=np.array([share]), longest_tokens=np.array([2048.0]))
-    job = SimpleNamespace(packs=packs, seq_len=2048)
+    job = SimpleNamespace(
+        packs=packs, seq_len=2048, padding="longest-in-micro-batch", lengths=SimpleNamespace(mean=mean)
+    )
     estimate: Any = SimpleNamespace(resolved=SimpleNamespace(job=job), choice=SimpleNamespace(sequences=sequences))
-    expected = [("packing instead of padding", {"train.padding": "packed"}, 3)]
-    assert proposed(advice.packed_samples, estimate) == tried * expected
+    expected = [] if words is None else [(words, {"train.padding": "packed"}, 3)]
+    assert proposed(advice.packed_samples, estimate) == expected
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from xe_sizer.profiles.convert import number_hint
 from xe_sizer.profiles.finder import KINDS, Finder
 from xe_sizer.profiles.text import parse_scalar
 from xe_sizer.scenario.options import ALL_OPTIONS, OPTION_OF, OPTIONS, SERVE_OPTIONS
+from xe_sizer.scenario.quantities import quantity
 from xe_sizer.scenario.schema import KEYS, Key
 from xe_sizer.scenario.schema import SERVING as OF_SERVICES
 
@@ -271,7 +272,9 @@ def _by_name(texts: Sequence[str], option: str, of_all: str, problems: list[Prob
     for text in texts:
         name, _, value = (part.strip() for part in text.rpartition("="))
         with collecting(problems):
-            price = found[name] = parse_scalar(value)
+            price = found[name] = quantity(value, option, float, share=False)
+            if isinstance(price, str):
+                price = found[name] = parse_scalar(value)
             if not isinstance(price, int | float):
                 meant = number_hint(price) if name and isinstance(price, str) else None
                 hint = f"{name}: {meant}" if meant else f"write NAME=PRICE, for example {EXAMPLES[option]}"

@@ -337,6 +337,27 @@ def capital_per_hour(capex: float, years: float, utilisation: float) -> float:
     return capex / (years * YEAR_H * utilisation)
 
 
+def break_even_utilisation(capital: float, rest: float, rent: float, utilisation: float) -> float:
+    """Share of their hours from which servers that are owned do the same work for less than a rent.
+
+        capital at use u = capital x utilisation / u
+        u = capital x utilisation / (rent - rest)
+
+    Parameters
+    ----------
+    capital, rest : of the work at `utilisation`, where `rest` does not depend on it: electricity [currency]
+    rent : of hardware that does the same work [currency]
+    utilisation : share of their hours in which the servers have work [-]
+
+    Returns
+    -------
+    float [-], above 1 where the rent is less at any use, infinite where it is less than the rest
+
+    Source: definition.
+    """
+    return capital * utilisation / (rent - rest) if rent > rest else math.inf
+
+
 def electricity_cost(energy: Array | float, kwh_price: float, pue: float) -> Array | float:
     """Cost of the electricity for servers and what cools them.
 

@@ -166,10 +166,17 @@ def gpus_point(gpus: Gpus, more: str = "", kept: str = "", why_more: str = "") -
     return Point("GPUs", f"{gpus.count:,}{nodes}{more}{fewest}", spare=1)
 
 
+MOST_GPUS = "max_gpus"  # the limit that every search keeps within
+
+
 def limits_points(verdict: Verdict, currency: str | None) -> Iterator[Point]:
-    """Every limit with what became of it, a line each: those that are missed first, then the least sure."""
+    """Every limit with what became of it, a line each: those that are missed first, then the least sure.
+
+    Who asked for a limit looks for it: it is spared only where nothing is said of it, or no answer could miss it.
+    """
     for place, limit in enumerate(sorted(verdict.limits, key=_doubtful)):
-        spare = place + 1 if place or says_nothing(verdict, limit) else 0
+        within = bool(place) and limit.name == MOST_GPUS
+        spare = place + 1 if within or says_nothing(verdict, limit) else 0
         yield Point("" if place else "Limits", limit_words(verdict, limit, currency), spare=spare)
 
 

@@ -277,19 +277,22 @@ def _near(one: Text, other: Text) -> bool:
     return one.box.left < other.box.right + GAP and other.box.left < one.box.right + GAP
 
 
+_CLEAR = 4.0  # between a text and the end of a line, which would seem to run on through it
+
+
 def mark_lines(
     marks: Iterable[Mark], scale: Scale, top: float, bottom: float, texts: Iterable[Text] = ()
 ) -> Iterator[Stroke]:
-    """Lines upwards at the marks that the axis shows, broken where they would run through one of the texts."""
+    """Lines upwards at the marks that the axis shows, broken well above and below texts that they would run through."""
     boxes = sorted((text.box for text in texts), key=lambda box: box.top)
     for mark in marks:
         if mark.value <= scale.high:
             x, start = scale.at(mark.value), top
             for box in boxes:
                 if box.left - GAP < x < box.right + GAP:
-                    if box.top > start:
-                        yield line(x, start, x, box.top, "mark")
-                    start = max(start, box.bottom)
+                    if box.top - _CLEAR > start:
+                        yield line(x, start, x, box.top - _CLEAR, "mark")
+                    start = max(start, box.bottom + _CLEAR)
             if bottom > start:
                 yield line(x, start, x, bottom, "mark")
 

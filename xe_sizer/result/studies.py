@@ -11,7 +11,7 @@ from xe_sizer.errors import EXIT_INTERRUPTED
 from xe_sizer.result.common import Advice, Answer, Basis, CostPart, HourlyPrice, LeftOut, Range, Sized, Struct, Verdict
 from xe_sizer.result.training import Layout, Pool
 
-OBJECTIVES = ("servers", "gpus", "cost", "time", "energy")
+OBJECTIVES = ("servers", "gpus", "cost", "capex", "time", "energy")
 INTERRUPTED = "interrupted before its answer"
 
 
@@ -70,6 +70,8 @@ class Candidate(msgspec.Struct, frozen=True):
     hourly_price : what the price rests on
     cost_parts : of the price where servers are owned; electricity : for servers and cooling, where its price is given;
     a rent includes it. power_w : of the servers at load, without cooling [W]
+    capex : what the servers cost to buy, None where they are rented or nobody knows; liquid_cooled : whether they need
+    a loop of liquid
     """
 
     gpu: str
@@ -102,6 +104,8 @@ class Candidate(msgspec.Struct, frozen=True):
     cost_parts: tuple[CostPart, ...] = ()
     electricity: float | None = None
     power_w: float | None = None
+    capex: float | None = None
+    liquid_cooled: bool = False
 
 
 class Kind(msgspec.Struct, frozen=True):
@@ -109,6 +113,9 @@ class Kind(msgspec.Struct, frozen=True):
 
     candidate : its place in `candidates`, None where there is none; reason : why not, or which limits it misses
     limits_probability : of the limit that is least sure; None where there is none, or nobody can say [-]
+    cheapest : of a kind that is rented, the place of its cheapest plan within the limits where that is another
+    own : place of the plan on servers that are bought with which a rented kind is compared; own_from_utilisation : use
+    from which that costs less than the cheapest plan here, None where they do not compare or at no use [-]
     """
 
     hardware: str
@@ -117,10 +124,13 @@ class Kind(msgspec.Struct, frozen=True):
     recommended: bool = False
     limits_probability: float | None = None
     reason: str = ""
+    cheapest: int | None = None
+    own: int | None = None
+    own_from_utilisation: float | None = None
 
 
 class Way(msgspec.Struct, frozen=True):
-    """Another way to run the job that is faster on as many GPUs: what to change, and the plan with it.
+    """Another way to run the job that is faster on as many GPUs, or lets fewer servers do: the change and its plan.
 
     time_ratio : over the chosen plan, on as many GPUs; command : the plan with the change
     """
@@ -283,6 +293,8 @@ class Factor(msgspec.Struct, frozen=True):
 
 DEADLINE = "deadline"
 """The factor that moves no time: its steps say what other numbers of GPUs bring."""
+OWN_SERVERS = "own servers"
+"""The factor that moves the price alone: how much and how long servers that are bought are used, and electricity."""
 
 
 class Sensitivity(Answer, frozen=True, kw_only=True):

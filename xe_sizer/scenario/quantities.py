@@ -2,7 +2,7 @@
 
 A word is read whatever its case and separators, and a key's own unit is that of its name: `max_hours: 2d` is 48, and
 `max_ttft_s: 500ms` is 0.5. Of lengths in tokens k means 1024, as makers of models count: 4k is 4096 and 30k is 30720.
-Of counts k, M, B and T are powers of ten.
+Of counts k, M, B and T are powers of ten. Commas between groups of three digits are left out: 290,000 is 290000.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from xe_sizer.profiles.convert import Locate
 
 QUANTITY = re.compile(r"^([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([a-zA-Z%]+|(?:[a-zA-Z]+\s*)?/\s*[a-zA-Z]+)$")
+GROUPED = re.compile(r"^[-+]?[1-9]\d{0,2}(?:,\d{3})+(?![\d,])")
 _SECONDS = {
     **dict.fromkeys(("us", "usec"), "1e-6"),
     **dict.fromkeys(("ms", "msec"), "1e-3"),
@@ -140,9 +141,13 @@ def quantity(text: str, key: str, base: type, *, share: bool) -> object:
 
     share : the key is a share, of which percent are written too
     """
-    match = QUANTITY.fullmatch(text.strip())
+    plain = GROUPED.sub(lambda digits: digits[0].replace(",", ""), text.strip())
+    match = QUANTITY.fullmatch(plain)
     if not match:
-        return text
+        try:
+            return base(plain) if GROUPED.match(text.strip()) else text
+        except ValueError:
+            return text
     number, unit = Decimal(match[1]), match[2].lower()
     factor = Decimal("0.01") if unit == "%" and share else _reader(key)(number, _WORDS.get(unit, unit), text)
     if factor is None and unit in (key, key.removesuffix("s")):

@@ -574,7 +574,7 @@ Task = Annotated[
         textclassification="seq-cls", classification="seq-cls", crossencoder="reranker",
     ),
 ]  # fmt: skip
-Objective = Literal["servers", "gpus", "cost", "time", "energy"]
+Objective = Literal["servers", "gpus", "cost", "capex", "time", "energy"]
 
 
 class Histogram(Section, frozen=True):

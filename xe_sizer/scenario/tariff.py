@@ -10,7 +10,13 @@ from msgspec.structs import replace
 
 from xe_sizer.errors import InputError, Problem, did_you_mean
 from xe_sizer.immutable import Immutable
-from xe_sizer.laws.hardware import ON_THE_BUS, capital_per_hour, electricity_cost, servers_power_w
+from xe_sizer.laws.hardware import (
+    ON_THE_BUS,
+    break_even_utilisation,
+    capital_per_hour,
+    electricity_cost,
+    servers_power_w,
+)
 from xe_sizer.result.common import (
     CAPITAL,
     ELECTRICITY,
@@ -138,6 +144,18 @@ class Tariff(Immutable):
     def cost_parts(self, hours: float, billed: int, used: int) -> tuple[CostPart, ...]:
         """The parts of what so many hours cost."""
         return tuple(CostPart(name=name, value=float(hours * part)) for name, part in self.parts(billed, used).items())
+
+    def break_even_utilisation(self, hours: float, billed: int, used: int, rent: float | None) -> float | None:
+        """The use from which the same hours of servers that are owned cost less than a rent.
+
+        None where servers are rented, or nobody knows the rent; infinite where the rest alone costs as much.
+        """
+        if self.own is None or self.per_gpu_hour is None or rent is None:
+            return None
+        share = 1.0 + (self.own.staff_share or 0.0)
+        capital = share * hours * billed * self.per_gpu_hour
+        rest = share * hours * used * (self.electricity or 0.0)
+        return break_even_utilisation(capital, rest, rent, self.own.utilisation)
 
     def hourly(self, server: Server) -> HourlyPrice | None:
         """What an hour costs, of the whole server or of a GPU whose price was given; None where no price is known."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from msgspec.structs import replace
 
-from xe_sizer.errors import InputError
+from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.immutable import Immutable
 from xe_sizer.laws.hardware import HOST_RESERVE_BYTES, energy_kwh
 from xe_sizer.result.common import (
@@ -79,6 +79,12 @@ def servers(sized: TrainingEstimate) -> int:
     return sized.gpus if server.bare else -(-sized.gpus // server.accelerators)
 
 
+def sum_to_buy(sized: TrainingEstimate) -> float | None:
+    """What the servers cost to buy; None where they are rented, or nobody knows."""
+    tariff = sized.resolved.tariff
+    return None if tariff.own is None else tariff.own.capex * sized.billed_gpus / tariff.sold_together
+
+
 def surely(sized: TrainingEstimate) -> bool:
     """Whether every limit is kept at the upper end of its range too."""
     return all(limit.certainty in (SURE, BOUND) for limit in sized.limits)
@@ -88,6 +94,9 @@ def likely_fits(sized: TrainingEstimate) -> bool:
     """Whether memory suffices as surely as was asked, else likely; it does not where nobody knows the host's."""
     wanted = LIKELY if sized.confidence is None else sized.confidence
     return sized.fit_probability is not None and sized.fit_probability >= wanted
+
+
+EXACT = ("servers", "gpus", "capex")  # objectives in which plans differ or do not, whatever the model's error
 
 
 class Ranking(Immutable):
@@ -121,6 +130,13 @@ class Ranking(Immutable):
         known = [place for place, one in enumerate(self.sized) if self.currency and one.cost is not None]
         return [place for place in known if self._kinds[place] in (GIVEN_PRICE, self.kind)]
 
+    @cached_property
+    def bought(self) -> Mapping[int, float]:
+        """Places of those whose servers are bought, with the sum of each; none where sums are in several currencies."""
+        found = {place: sum_to_buy(one) for place, one in enumerate(self.sized)}
+        known = {place: amount for place, amount in found.items() if amount is not None}
+        return known if len({self.sized[place].resolved.tariff.currency for place in known}) == 1 else {}
+
     def unpriced(self) -> Iterator[str]:
         """What to say where prices are missing, or do not compare."""
         without = dict.fromkeys(_name(one) for one in self.sized if one.cost is None)
@@ -143,6 +159,8 @@ class Ranking(Immutable):
             return float(servers(sized))
         if objective == "gpus":
             return float(sized.gpus)
+        if objective == "capex":
+            return self.bought.get(place, np.inf)
         if objective == "energy":
             energy = energy_kwh(sized.resolved.job.server, sized.gpu_hours, gpus=sized.gpus)
             return np.inf if energy is None else energy
@@ -158,12 +176,15 @@ class Ranking(Immutable):
     def best(self, places: Sequence[int], objective: str) -> int:
         """The lowest value of what likely fits; of values nearer to it than the model's error the surest, the smaller.
 
-        A count is exact: of equal ones what surely keeps the limits, then the fastest, the smaller of those as fast.
+        A count is exact, and so is a sum to buy: of equal counts the lowest sum, of these what surely keeps the limits,
+        then the fastest, the smaller of those as fast.
         """
         places = self.recommended(places)
-        if objective in ("servers", "gpus"):
+        if objective in EXACT:
             lowest = min(self.value(place, objective) for place in places)
             places = [place for place in places if self.value(place, objective) == lowest]
+            least = min((self.bought[place] for place in places if place in self.bought), default=0.0)
+            places = [place for place in places if self.bought.get(place, least) == least]
             return self.best([place for place in places if surely(self.sized[place])] or places, "time")
         lowest = min(self.value(place, objective) for place in places)
         near = [place for place in places if self.value(place, objective) <= lowest * (1.0 + GPUS_ERROR)]
@@ -183,6 +204,17 @@ class Ranking(Immutable):
             return min(places, key=lambda place: self.sized[place].shortfall)
         unpriced = self.objective == "cost" and not any(place in self.priced for place in met)
         return self.best(met, "gpu-hours" if unpriced else self.objective)
+
+    def cheapest_rented(self, places: Sequence[int]) -> int | None:
+        """The cheapest of the places of one kind that is rented, within the limits; None where there is none.
+
+        Of what is rented no server is left to be bought: more of them for less time may cost less.
+        """
+        cost = {place: self.sized[place].cost for place in places if self.sized[place].resolved.tariff.own is None}
+        known = {place: price for place, price in cost.items() if price is not None and self.sized[place].ok}
+        lowest = min((known[place] for place in self.recommended(list(known))), default=0.0)
+        near = [place for place in self.recommended(list(known)) if known[place] <= lowest * (1.0 + GPUS_ERROR)]
+        return min(near, key=self._doubt_and_size, default=None)
 
     def _doubt_and_size(self, place: int) -> tuple[float, ...]:
         """Of plans as good as the model can tell: what keeps the limits more surely, then the smaller."""
@@ -289,7 +321,12 @@ def plan_and_estimate(
     InputError : what the user can mend; hardware that the job cannot run on is left out, unless all of it is
     """
     started = time.perf_counter()
+    objective = objective or usual_objective(scenario)
     found, left_out = _searched(scenario, registry, hardware, progress)
+    if objective == "capex" and all(one.resolved.tariff.own is None for one in found):
+        place = Location(scenario.caller.place("objective"))
+        hint = f"give {scenario.caller.setting('cost.capex_per_server', 'PRICE')}, or choose another objective"
+        raise InputError(Problem("nobody says what the servers cost to buy", place, hint))
     rules = _rules(found) if explain else ()
     search = Searched(
         layouts_considered=sum(one.considered for one in found),
@@ -299,7 +336,7 @@ def plan_and_estimate(
         rules=rules,
         numbers=tuple(map(_numbers, found)),
     )
-    ranked = _ranked(found, objective or usual_objective(scenario))
+    ranked = _ranked(found, objective)
     ways = tuple(_ways(ranked, registry)) if details and search.complete else ()
     return _results(found, ranked, ways, search, left_out, registry)
 
@@ -344,7 +381,10 @@ def _ranked(found: Sequence[Candidates], objective: str) -> Ranking:
 
 
 def _ways(ranking: Ranking, registry: Registry) -> Iterator[Way]:
-    """Other ways to run the job on the hardware of the chosen plan that take less time there, the fastest first."""
+    """Other ways to run the job on the hardware of the chosen plan, the fastest first.
+
+    They take less time on as many GPUs, or let fewer servers do.
+    """
     place = ranking.answers.chosen
     if place is None:
         return
@@ -353,17 +393,23 @@ def _ways(ranking: Ranking, registry: Registry) -> Iterator[Way]:
     for change in job_wing(scenario).ways(chosen, registry):
         try:
             asked = changed(scenario, change.values)
-            searched = job_wing(asked).candidates(job_wing(asked).resolve(asked, registry))
+            wing = job_wing(asked)
+            searched = wing.candidates(wing.resolve(asked, registry))
+            same = [one for one in searched.sized if one.gpus == chosen.gpus]
+            if searched.complete and not same:  # so many were not searched, as fewer do
+                same = [wing.size(wing.resolve(changed(asked, {"gpus": chosen.gpus}), registry))]
         except InputError:  # what the user gave rules the change out
             continue
         if not searched.complete:
             break
-        same = [one.total_s for one in searched.sized if one.gpus == chosen.gpus]
-        ratio = min(same, default=math.inf) / chosen.total_s
-        if ratio > 1.0 - WORTH_SAYING:
+        ratio = min((one.total_s / chosen.total_s for one in same if one.fits), default=math.inf)
+        if not searched.sized or ratio == math.inf:
             continue
         under = _ranked([searched], ranking.objective)
         best = under.sized[under.answers.chosen or 0]
+        fewer = chosen.ok and best.ok and servers(best) < servers(chosen)
+        if ratio > 1.0 - WORTH_SAYING and not fewer:
+            continue
         call = command(scenario, change.values, registry.user_folders, "plan")
         found.append(Way(change.words, _candidate(best, False, registry), ratio, call))
     yield from sorted(found, key=lambda way: way.time_ratio)
@@ -415,7 +461,7 @@ def _kinds(found: Sequence[Candidates], ranking: Ranking, left_out: Sequence[Lef
 
     ranking : of all candidates, in the order of the result
     """
-    kinds: list[tuple[tuple[bool, bool, float, float], Kind]] = []
+    kinds: list[tuple[tuple[bool, bool, float, float, float], Kind]] = []
     for kind in found:
         own = [id(one) for one in kind.sized]
         places = [place for place, one in enumerate(ranking.sized) if id(one) in own]
@@ -423,6 +469,7 @@ def _kinds(found: Sequence[Candidates], ranking: Ranking, left_out: Sequence[Lef
             continue
         place = ranking.best_of_kind(places)
         one, first = ranking.sized[place], place == ranking.answers.chosen
+        cheapest = ranking.cheapest_rented(places)
         reasons = () if one.ok else (*memory_doubt(one, one.confidence), *_missed(one))
         row = Kind(
             hardware=_name(one),
@@ -433,10 +480,28 @@ def _kinds(found: Sequence[Candidates], ranking: Ranking, left_out: Sequence[Lef
                 (each.probability for each in one.limits if each.probability is not None), default=None
             ),
             reason="; ".join(reason.message for reason in reasons),
+            cheapest=None if cheapest == place else cheapest,
         )
-        kinds.append(((not first, not one.ok, ranking.value(place, ranking.objective), one.total_s), row))
-    ordered = [row for _, row in sorted(kinds, key=lambda kind: kind[0])]
+        price = math.inf if one.cost is None else one.cost
+        kinds.append(((not first, not one.ok, ranking.value(place, ranking.objective), price, one.total_s), row))
+    ordered = _against_own([row for _, row in sorted(kinds, key=lambda kind: kind[0])], ranking)
     return (*ordered, *(Kind(hardware=one.name, reason=one.reason) for one in left_out))
+
+
+def _against_own(kinds: Sequence[Kind], ranking: Ranking) -> Iterator[Kind]:
+    """The kinds, those that are rented with the use from which the first of those that are bought costs less."""
+    met = [kind.candidate for kind in kinds if kind.candidate is not None and kind.meets_limits]
+    own = next((place for place in met if place in ranking.bought), None)
+    for kind in kinds:
+        place = kind.candidate if kind.cheapest is None else kind.cheapest
+        if own is None or place is None or not kind.meets_limits or place in ranking.bought:
+            yield kind
+            continue
+        rented, bought = ranking.sized[place], ranking.sized[own]
+        use = bought.resolved.tariff.break_even_utilisation(bought.hours, bought.billed_gpus, bought.gpus, rented.cost)
+        same = rented.resolved.tariff.currency == bought.resolved.tariff.currency
+        known = same and use is not None
+        yield replace(kind, own=own, own_from_utilisation=use if use != math.inf else None) if known else kind
 
 
 def _missed(sized: TrainingEstimate) -> Iterator[Reason]:
@@ -569,6 +634,8 @@ def _candidate(sized: TrainingEstimate, pareto: bool, registry: Registry) -> Can
         host_most_bytes=job.server.host_most_bytes,
         host_reserve_bytes=HOST_RESERVE_BYTES,
         hourly_price=resolved.tariff.hourly(job.server),
+        capex=sum_to_buy(sized),
+        liquid_cooled=job.server.liquid_cooled,
     )
 
 

@@ -18,7 +18,7 @@ from xe_sizer.laws.network import network as network_of
 from xe_sizer.profiles.catalogue import load_engine
 from xe_sizer.reinforcement.advice import at_the_same_time, interrupted_answers, narrow_weights, open_sharing
 from xe_sizer.result.common import SCHEMA_VERSION
-from xe_sizer.result.studies import DEADLINE, Effect, Factor, Outcome, Sensitivity
+from xe_sizer.result.studies import DEADLINE, OWN_SERVERS, Effect, Factor, Outcome, Sensitivity
 from xe_sizer.scenario.provenance import Provenance
 from xe_sizer.scenario.read import changed
 from xe_sizer.scenario.tariff import TRAINING_UTILISATION, tariff_of
@@ -164,7 +164,8 @@ def sensitivity(scenario: Scenario, registry: Registry) -> Sensitivity:
     }
     ranked = sorted((one for one in factors if one.effects), key=lambda one: widths[one.name], reverse=True)
     deadline = Factor(name=DEADLINE, effects=tuple(kind.deadline(base, as_asked)) if base.fits else ())
-    ranked += [deadline] if deadline.effects else []
+    owned = _factor(OWN_SERVERS, _own_servers(base), base, as_asked, registry)
+    ranked += [one for one in (owned, deadline) if one.effects]
     other = any(step.server for _, steps in moved for step in steps)
     return Sensitivity(
         schema_version=SCHEMA_VERSION,
@@ -176,6 +177,21 @@ def sensitivity(scenario: Scenario, registry: Registry) -> Sensitivity:
         warnings=tuple(one_price(scenario)) if other else (),
         cautions=tuple(warn_of_offloading(base)) if kind is KINDS["training"] and base.fits else (),
     )
+
+
+def _own_servers(base: Any) -> Iterator[Step]:
+    """What the price of servers that are bought rests on: their use, the years of it, and electricity where priced."""
+    own = base.resolved.tariff.own
+    if own is None or not base.fits:
+        return
+    for use in dict.fromkeys((own.utilisation / 2, min(own.utilisation * 2, 1.0))):
+        if use != own.utilisation:
+            yield Step(f"{100 * use:.3g} % use instead of {100 * own.utilisation:.3g} %", {"cost.utilisation": use})
+    for words, factor in BOTH_WAYS:
+        yield Step(f"{words} the years of use ({own.years * factor:g})", {"cost.years": own.years * factor})
+        if own.kwh_price:
+            price = own.kwh_price * factor
+            yield Step(f"{words} the price of electricity ({price:g} a kWh)", {"cost.kwh_price": price})
 
 
 def of_training(base: TrainingEstimate, registry: Registry) -> Factors:

@@ -26,7 +26,7 @@ from xe_sizer.training.resolve import rearranged, resolve
 from xe_sizer.training.search import size, size_each
 from xe_sizer.training.search_space import LARGEST_SEARCH
 from xe_sizer.training.step_time import OFFLOAD_PARTS
-from xe_sizer.training.summary import kept_steps_words, packed_settings
+from xe_sizer.training.summary import kept_steps_words, packed_seq_len, packed_settings
 from xe_sizer.units import GIB, HOUR_S, MINUTE_S, three_digits, whole_percent
 
 if TYPE_CHECKING:
@@ -106,6 +106,7 @@ LITTLE, SAID = 0.05, 0.005  # share of the tokens that a cut may take and be mil
 SMALLEST_RANK = 8  # of adapters, that people train
 NOTICEABLY, NEXT_SIZE = 1.1, 1.8  # times the memory: a larger card has more, the next size up has no more
 MUCH_PADDING = 0.2  # share of the processed tokens from which packing is worth a trial
+MUCH_ROOM = 0.2  # share of a sequence that its sample leaves free, from which fewer sequences are worth one
 OFFLOADED = {
     "optimizer": "optimizer states in host memory",
     "params": "parameters and optimizer in host memory",
@@ -279,10 +280,18 @@ def dropped_choices(estimate: TrainingEstimate, registry: Registry) -> Iterator[
 
 
 def packed_samples(estimate: TrainingEstimate, _: Registry) -> Iterator[Change]:
-    """Samples end to end in place of padding, where the stack can."""
-    padding = float(estimate.choice.sequences.padding_share[0])
-    if padding > MUCH_PADDING and estimate.resolved.job.packs:
+    """Samples end to end, where the stack can: without padding, and in fewer sequences.
+
+    A micro-batch of one sample has no padding, yet as many micro-batches and steps as there are samples, and each pays
+    anew for what does not follow its tokens: launches, the optimizer's step, states that the host sends.
+    """
+    job, padding = estimate.resolved.job, float(estimate.choice.sequences.padding_share[0])
+    if not job.packs or job.padding == PACKED:
+        return
+    if padding > MUCH_PADDING:
         yield Change("packing instead of padding", packed_settings(estimate), 3)
+    elif job.lengths.mean < (1.0 - MUCH_ROOM) * packed_seq_len(estimate):
+        yield Change("packing the samples into fewer sequences", packed_settings(estimate), 3)
 
 
 def better_checkpoints(estimate: TrainingEstimate, _: Registry) -> Iterator[Change]:

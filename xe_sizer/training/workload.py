@@ -216,7 +216,7 @@ def workload(
         warnings.append(f"no longest sample given: {lengths.assumption}, the longest {lengths.longest:,.0f} tokens")
     if profile is not None and asked.mean_tokens is None:
         defaults["data.mean_tokens"] = profile.tokens_read
-    if known:
+    if known or _cut_share(lengths, seq_len) >= SAID:
         warnings += cut_samples(lengths, seq_len, padding)
     return Workload(
         lengths=lengths,
@@ -241,11 +241,20 @@ def _lengths_assumed(scenario: Scenario) -> bool:
     return all(one is None for one in told)
 
 
+SAID = 0.01  # chosen: share of the tokens from which it is said that samples of an assumed length are cut
+
+
+def _cut_share(lengths: TokenLengths, seq_len: int) -> float:
+    """Share of the tokens that are beyond the sequences and not trained on."""
+    return 1.0 - lengths.truncated(seq_len).mean / lengths.mean
+
+
 def cut_samples(lengths: TokenLengths, seq_len: int, padding: str) -> Iterator[str]:
     """What to say where samples are longer than a sequence."""
     if lengths.longest > seq_len and padding != "packed":
         share, longest = share_words(lengths.share_above(seq_len)), f"the longest has {lengths.longest:,.0f}"
-        yield f"samples longer than {seq_len:,} tokens ({share} of them, {longest}) are cut"
+        lost = share_words(_cut_share(lengths, seq_len))
+        yield f"samples longer than {seq_len:,} tokens ({share} of them, {longest}) are cut: {lost} of the tokens"
 
 
 def _of_data(found: KnownData | None, asked: DataSection, sequences_per_sample: int, caller: Caller) -> Iterator[str]:

@@ -35,6 +35,7 @@ from xe_sizer.report.document import (
 from xe_sizer.report.format import (
     NOT_A_NUMBER,
     RANGE,
+    amount,
     clean,
     count,
     duration,
@@ -311,11 +312,11 @@ def _kinds_points(result: PlanResult) -> Iterator[Point]:
     """Why this kind of hardware, and what the others come to; nothing where there is one."""
     if len(result.kinds) < 2:
         return
-    yield Point("Why", why_words(result))
+    yield Point("Why", f"{why_words(result)}{less_to_buy(result)}")
     others = [_kind_words(result, kind) for kind in result.kinds if kind.candidate != result.answers.chosen]
     more = len(others) - MOST_OTHERS
     told = [*others[:MOST_OTHERS], *([f"{plural(more, 'more kind')} of hardware"] if more > 0 else [])]
-    yield Point("Others", "; ".join(told), spare=1)
+    yield Point("Others", "; ".join(told))
 
 
 def _change(result: PlanResult, chosen: Candidate) -> Iterator[Point]:
@@ -328,6 +329,9 @@ def way_words(way: Way, chosen: Candidate) -> str:
     """What the best plan of another way to run the job comes to."""
     one = way.candidate
     gain = f"{100 * (way.time_ratio - 1):+.0f} % time on as many GPUs"
+    if one.meets_limits and one.nodes < chosen.nodes and one.server == chosen.server:
+        price = f", {money(one.price, one.currency)} instead of {amount(chosen.price or 0)}" if one.price else ""
+        return f"{bought_words(one)} would do, in {duration(one.total_s.expected)}{price} ({gain})"
     if one.gpus == chosen.gpus and one.server == chosen.server:
         return f"{duration(one.total_s.expected)} instead of {duration(chosen.total_s.expected)} ({gain})"
     missed = "" if one.meets_limits else ", misses limits"
@@ -345,22 +349,65 @@ def why_words(result: PlanResult) -> str:
         return f"none of {len(result.kinds)} kinds meets the limits; {hardware_name(chosen)} comes closest"
     if len(met) == 1:
         return f"the only one of {len(result.kinds)} kinds on which plans {keep}"
-    following, best = met[1], _best_words(result, chosen)
+    alike = [one for one in met[1:] if _measure(result, one) == _measure(result, chosen)]
+    following = min(alike, key=lambda one: one.total_s.expected, default=met[1])
+    best = _best_words(result, chosen)
     comma = "," * (" of those " in best)
     best = f"{best}{comma} of {len(met)} kinds that {keep}"
-    if _measure(result, following) == _measure(result, chosen):
+    if words := _sums_words(result, chosen, alike):
+        return f"{best}, {words}"
+    if alike:
         return f"{best}, as many as {bought_words(following)}, and {_better_words(chosen, following)}"
     if result.objective == "cost" and (following.price is None) != (chosen.price is None):
         return best
-    measured = f": {_measure(result, following)}" if result.objective in ("cost", "time", "energy") else ""
+    measured = f": {_measure(result, following)}" if result.objective in ("cost", "capex", "time", "energy") else ""
     return f"{best}; next is {bought_words(following)}{measured}"
+
+
+def _sums_words(result: PlanResult, chosen: Candidate, alike: Sequence[Candidate]) -> str:
+    """That of kinds alike by the objective another costs more to buy, and what it does for that; else empty."""
+    dearer = [one for one in alike if chosen.capex and one.capex and one.capex > chosen.capex]
+    if not dearer or result.objective == "capex":
+        return ""
+    other = min(dearer, key=lambda one: one.total_s.expected)
+    times = f"{duration(other.total_s.expected)} instead of {duration(chosen.total_s.expected)}"
+    return (
+        f"and of as many the lowest sum to buy, {money(chosen.capex, chosen.currency)}; {bought_words(other)} "
+        f"{'take' if other.nodes > 1 else 'takes'} {times} and {money(other.capex, other.currency)}"
+    )
+
+
+def less_to_buy(result: PlanResult) -> str:
+    """That more servers of another kind cost less to buy than those of the plan; else empty."""
+    chosen = result.candidates[result.answers.chosen or 0]
+    met = (result.candidates[kind.candidate or 0] for kind in result.kinds if kind.meets_limits)
+    known = [one for one in met if one.capex and one.currency == chosen.currency]
+    least = min(known, key=lambda one: one.capex or 0.0, default=chosen)
+    if not chosen.capex or not least.capex or least.capex >= chosen.capex:
+        return ""
+    sums = f"{money(least.capex, least.currency)} instead of {money(chosen.capex, chosen.currency)}"
+    return f"; the lowest sum to buy is that of {bought_words(least)}: {sums}"
 
 
 def bought_words(candidate: Candidate) -> str:
     """What is bought: servers, and how many GPUs they have; or cards."""
     if candidate.server.startswith(BARE_SERVER):
         return f"{candidate.gpus:,} x {clean(candidate.gpu)}"
-    return f"{candidate.nodes:,} x {clean(candidate.server)} ({plural(candidate.gpus, 'GPU')})"
+    return f"{candidate.nodes:,} x {clean(candidate.server)} ({plural(candidate.gpus, 'GPU')}{_cooling(candidate)})"
+
+
+def _cooling(candidate: Candidate) -> str:
+    """That servers need a loop of liquid, which not every data centre has."""
+    return ", liquid-cooled" if candidate.liquid_cooled else ""
+
+
+def price_tag(candidate: Candidate) -> str:
+    """The price of a plan and whose servers it is for: `, 2,026 USD rented`; empty where no price is known."""
+    if candidate.price is None:
+        return ""
+    offer = candidate.hourly_price
+    whose = "" if offer is None else " rented" if offer.own is None else " owned"
+    return f", {money(candidate.price, candidate.currency)}{whose}"
 
 
 def _measure(result: PlanResult, one: Candidate) -> str:
@@ -368,7 +415,7 @@ def _measure(result: PlanResult, one: Candidate) -> str:
     energy = f"{number(one.energy_kwh)} kWh" if one.energy_kwh is not None else ""
     price = money(one.price, one.currency) if one.price is not None else f"{number(one.gpu_hours)} GPU-hours"
     words = {"servers": count(one.nodes), "gpus": count(one.gpus), "time": duration(one.total_s.expected)}
-    return (words | {"cost": price, "energy": energy})[result.objective]
+    return (words | {"cost": price, "energy": energy, "capex": money(one.capex, one.currency)})[result.objective]
 
 
 def _better_words(chosen: Candidate, other: Candidate) -> str:
@@ -383,9 +430,28 @@ def _kind_words(result: PlanResult, kind: Kind) -> str:
     if kind.candidate is None:
         return f"{clean(kind.hardware)}: {clean(kind.reason)}"
     one = result.candidates[kind.candidate]
-    price = f", {money(one.price, one.currency)}" if one.price is not None else ""
     missed = "" if kind.meets_limits else f", misses limits: {clean(kind.reason)}"
-    return f"{bought_words(one)} in {duration(one.total_s.expected)}{price}{missed}"
+    words = f"{bought_words(one)} in {duration(one.total_s.expected)}{price_tag(one)}{missed}"
+    if one.capex is not None:
+        words += f" ({money(one.capex, one.currency)} to buy)"
+    return ", ".join((words, *rented_words(result, kind)))
+
+
+def rented_words(result: PlanResult, kind: Kind) -> Iterator[str]:
+    """Of a kind that is rented: its cheapest plan, and from which use servers that are bought cost less."""
+    if kind.cheapest is not None:
+        one = result.candidates[kind.cheapest]
+        yield f"cheapest {bought_words(one)} in {duration(one.total_s.expected)}{price_tag(one)}"
+    yield from own_words(result, kind)
+
+
+def own_words(result: PlanResult, kind: Kind) -> Iterator[str]:
+    """From which use servers that are bought cost less than those of a kind that is rented."""
+    if kind.own is not None:
+        own, use = result.candidates[kind.own], kind.own_from_utilisation
+        name = f"owned {hardware_name(own)}"
+        never = use is None or use > 1
+        yield f"{name} costs more at any use" if never else f"{name} costs less from {percent(use or 0.0)} use"
 
 
 def _others(result: PlanResult, chosen: Candidate) -> Iterator[Point]:
@@ -439,23 +505,29 @@ MOST_SAID = 45  # characters of a reason that a bar has room for
 
 def _kinds_picture(result: PlanResult) -> Picture:
     """How long the best plan on each kind of hardware takes, with its range, against the limit."""
-    bars = tuple(_kind_bar(result, kind) for kind in result.kinds[:SHOWN])
+    bars = tuple(bar for kind in result.kinds[:SHOWN] for bar in _kind_bars(result, kind))
     longest = max(bar.high for bar in bars if bar.high is not None)
     says = "; ".join(f"{bar.name} {bar.text}" for bar in bars)
     drawing = Bars(time_axis("Time", longest), bars, _marks(result))
     return Picture("Kinds of hardware", says, drawing, RANGE_NOTE)
 
 
-def _kind_bar(result: PlanResult, kind: Kind) -> Bar:
+def _kind_bars(result: PlanResult, kind: Kind) -> Iterator[Bar]:
+    """The best plan of a kind of hardware, and of one that is rented the cheapest too."""
     if kind.candidate is None:
         reason = clean(kind.reason)
-        return Bar(clean(kind.hardware), None, reason if len(reason) <= MOST_SAID else "no plan")
+        yield Bar(clean(kind.hardware), None, reason if len(reason) <= MOST_SAID else "no plan")
+        return
     one, chosen = result.candidates[kind.candidate], kind.candidate == result.answers.chosen
     word = "recommended: " if kind.recommended else "nearest: " if chosen else ""
-    price = f", {money(one.price, one.currency)}" if one.price is not None else ""
     missed = "" if kind.meets_limits else ", misses limits"
-    text = f"{duration(one.total_s.expected)}, {duration_range(one.total_s)}{price}{missed}"
-    return Bar(f"{word}{bought_words(one)}", one.total_s.expected, text, one.total_s.low, one.total_s.high, chosen)
+    text = f"{duration(one.total_s.expected)}, {duration_range(one.total_s)}{price_tag(one)}{missed}"
+    yield Bar(f"{word}{bought_words(one)}", one.total_s.expected, text, one.total_s.low, one.total_s.high, chosen)
+    if kind.cheapest is not None:
+        one = result.candidates[kind.cheapest]
+        text = f"{duration(one.total_s.expected)}, {duration_range(one.total_s)}{price_tag(one)}"
+        name = f"its cheapest: {bought_words(one)}"
+        yield Bar(name, one.total_s.expected, text, one.total_s.low, one.total_s.high)
 
 
 def _answers_picture(result: PlanResult) -> Picture:
@@ -578,6 +650,7 @@ WORDS = {
     "servers": "the fewest servers",
     "gpus": "the fewest GPUs",
     "cost": "the cheapest",
+    "capex": "the lowest sum to buy",
     "time": "the fastest",
     "energy": "the lowest energy",
 }
@@ -585,6 +658,7 @@ LEAST = {
     "servers": "the fewest servers",
     "gpus": "the fewest GPUs",
     "cost": "the lowest price (GPU-hours where no price compares)",
+    "capex": "the lowest sum to buy",
     "time": "the shortest time",
     "energy": "the lowest energy",
 }
@@ -670,7 +744,7 @@ def _title(result: PlanResult) -> str:
     if not result.verdict.meets_limits:
         return f"{job}: the closest to the limits is {hardware_words(chosen)}"
     if result.objective == "servers" and result.verdict.limits and not chosen.server.startswith(BARE_SERVER):
-        box = f"({hardware_name(chosen)}, {plural(chosen.gpus, 'GPU')})"
+        box = f"({hardware_name(chosen)}, {plural(chosen.gpus, 'GPU')}{_cooling(chosen)})"
         if chosen.nodes == 1 or asks_for_gpus(result):
             return f"{job}: {plural(chosen.nodes, 'server')} {box} meet{'s' * (chosen.nodes == 1)} the limits"
         fewest = f"are the fewest that meet the limits{limits_of_search(result, chosen)}"
@@ -698,6 +772,8 @@ def _headline(result: PlanResult) -> str:
 
 def _best_words(result: PlanResult, chosen: Candidate) -> str:
     """What the plan is the best in; the cheapest only of what has a price."""
+    if result.objective == "capex" and chosen.capex is None:
+        return WORDS["servers"]
     if result.objective != "cost":
         return WORDS[result.objective]
     if chosen.price is None:
@@ -735,7 +811,6 @@ def _cells(candidate: Candidate, columns: Sequence[Column]) -> tuple[str, ...]:
 def _figures(candidate: Candidate) -> dict[str, str]:
     """What tables have of a plan, by the names of their columns."""
     chance, offer = candidate.fit_probability, candidate.hourly_price
-    own = None if offer is None else offer.own
     return {
         "hardware": hardware_name(candidate),
         "servers": count(candidate.nodes),
@@ -746,7 +821,7 @@ def _figures(candidate: Candidate) -> dict[str, str]:
         "price": money(candidate.price, candidate.currency),
         ELECTRICITY: money(candidate.electricity, candidate.currency),
         "price is": NOT_A_NUMBER if offer is None else "as given" if offer.kind == GIVEN_PRICE else clean(offer.kind),
-        TO_BUY: money(own.capex * candidate.nodes, candidate.currency) if own is not None else NOT_A_NUMBER,
+        TO_BUY: money(candidate.capex, candidate.currency),
         "kW": NOT_A_NUMBER if candidate.power_w is None else number(candidate.power_w / WATT_PER_KW),
         "GiB used": gib(candidate.peak_bytes),
         FITS: NOT_A_NUMBER if chance is None else probability_words(chance),
@@ -773,13 +848,13 @@ def _kinds(result: PlanResult) -> Iterator[Table]:
         Column(RANGE, True, spare=1),
         Column("GPU-hours", True, spare=3),
         *((Column("price", True), Column("price is", spare=2)) if offers else ()),
-        *((Column(TO_BUY, True, spare=2),) if any(offer.own for offer in offers) else ()),
-        *((Column(ELECTRICITY, True, spare=2),) if any(one.electricity is not None for one in plans) else ()),
+        *((Column(TO_BUY, True),) if any(one.capex is not None for one in plans) else ()),
+        *((Column(ELECTRICITY, True, spare=3),) if any(one.electricity is not None for one in plans) else ()),
         Column("kW", True),
         Column("fits", True),
         Column("outcome", least=12),
     )
-    rows = tuple(_kind_cells(result, kind, columns) for kind in shown)
+    rows = tuple(cells for kind in shown for cells in _kind_rows(result, kind, columns))
     more = f"{SHOWN} of {len(result.kinds)} kinds; " if len(result.kinds) > SHOWN else ""
     met = " that meets the limits" if result.verdict.limits else ""
     note = (
@@ -789,7 +864,8 @@ def _kinds(result: PlanResult) -> Iterator[Table]:
     )
     if any(one.electricity is not None for one in plans):
         note += "; electricity: of the job, in the price where there is one"
-    note = "; ".join((note, *offers_words(plans)))
+    against = (f"against rented {kind.hardware} {words}" for kind in shown for words in own_words(result, kind))
+    note = "; ".join((note, *map(clean, against), *offers_words(plans)))
     yield Table("Kinds of hardware", columns, rows, note=note)
 
 
@@ -799,13 +875,18 @@ def _sure_words(result: PlanResult) -> str:
     return percent(LIKELY if asked is None else asked)
 
 
-def _kind_cells(result: PlanResult, kind: Kind, columns: Sequence[Column]) -> tuple[str, ...]:
-    cells = {column.name: NOT_A_NUMBER for column in columns}
-    cells |= {"hardware": clean(kind.hardware), "outcome": clean(kind.reason)}
+def _kind_rows(result: PlanResult, kind: Kind, columns: Sequence[Column]) -> Iterator[tuple[str, ...]]:
+    """The best plan of a kind of hardware, and of one that is rented the cheapest too."""
+    blank = {column.name: NOT_A_NUMBER for column in columns} | {"hardware": clean(kind.hardware)}
+    found = [(kind.candidate, clean(kind.reason))]
     if kind.candidate is not None:
-        one = result.candidates[kind.candidate]
-        cells |= _figures(one) | {"servers": servers_words(one), "outcome": _outcome(kind, one)}
-    return tuple(cells[column.name] for column in columns)
+        found = [(kind.candidate, _outcome(kind, result.candidates[kind.candidate]))]
+        found += [] if kind.cheapest is None else [(kind.cheapest, "its cheapest, limits met")]
+    for place, outcome in found:
+        one = None if place is None else result.candidates[place]
+        figures = {} if one is None else _figures(one) | {"servers": servers_words(one)}
+        cells = blank | figures | {"outcome": outcome}
+        yield tuple(cells[column.name] for column in columns)
 
 
 def servers_words(candidate: Candidate) -> str:

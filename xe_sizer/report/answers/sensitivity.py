@@ -44,7 +44,7 @@ from xe_sizer.report.picture import Axis, Swing, Tornado
 from xe_sizer.report.text_charts import cells_within
 from xe_sizer.report.verdict import job_words
 from xe_sizer.result.common import Range
-from xe_sizer.result.studies import DEADLINE, Sensitivity
+from xe_sizer.result.studies import DEADLINE, OWN_SERVERS, Sensitivity
 from xe_sizer.units import HOUR_S, rounded
 
 if TYPE_CHECKING:
@@ -125,12 +125,16 @@ def _time(base: Outcome) -> str:
 def _ends(factor: Factor, base: Outcome, ranked_by: str) -> Iterator[str]:
     """The steps with the least and the most of what ranks them: `b200: 60.2 min (x0.44)`."""
     kind = KINDS[ranked_by]
-    possible = sorted((effect for effect in factor.effects if effect.outcome.fits), key=kind.ratio)
+    ranks = _price_of if factor.name == OWN_SERVERS else kind.ratio
+    possible = sorted((effect for effect in factor.effects if effect.outcome.fits), key=ranks)
     ends: Sequence[Effect] = possible if len(possible) < 2 else (possible[0], possible[-1])
     for effect in ends:
         if not base.fits:
             on = f" on {plural(effect.outcome.gpus, 'GPU')}" if effect.outcome.gpus != base.gpus else ""
             yield f"{clean(effect.step)}: fits{on}, {kind.value(effect.outcome)}"
+        elif factor.name == OWN_SERVERS:
+            over = f" ({ratio(_price_of(effect) / base.price)})" if base.price else ""
+            yield f"{clean(effect.step)}: {money(effect.outcome.price, base.currency)}{over}"
         elif factor.name == DEADLINE:
             yield f"to finish in {clean(effect.step)}: {plural(effect.outcome.gpus, 'GPU')}{_so_many(effect)}"
         else:
@@ -140,6 +144,10 @@ def _ends(factor: Factor, base: Outcome, ranked_by: str) -> Iterator[str]:
             yield f"{clean(effect.step)}: {value} ({ratio(kind.ratio(effect))}{further})"
     if not possible:
         yield "no step fits"
+
+
+def _price_of(effect: Effect) -> float:
+    return effect.outcome.price or 0.0
 
 
 def _so_many(effect: Effect) -> str:
@@ -166,8 +174,8 @@ TITLE = "Effect of each factor"
 
 
 def timed(result: Sensitivity) -> tuple[Factor, ...]:
-    """The factors whose steps move the time; those of the deadline move the GPUs."""
-    return tuple(factor for factor in result.factors if factor.name != DEADLINE)
+    """The factors whose steps move the time; those of the deadline move the GPUs, those of own servers the price."""
+    return tuple(factor for factor in result.factors if factor.name not in (DEADLINE, OWN_SERVERS))
 
 
 def unfit(factors: Iterable[Factor]) -> str:
