@@ -154,9 +154,14 @@ class Tariff(Immutable):
         return -(-gpus // self.sold_together) * self.sold_together
 
 
-def what_is_paid(tariff: Tariff, billed: int, used: int, server: Server, caller: Caller) -> Iterator[str]:
-    """What a reader must know of a price: GPUs that it counts and that are not used, and parts that it leaves out."""
-    whole = -(-used // server.accelerators) * server.accelerators
+def what_is_paid(
+    tariff: Tariff, billed: int, used: int, server: Server, caller: Caller, servers: int | None = None
+) -> Iterator[str]:
+    """What a reader must know of a price: GPUs that it counts and that are not used, and parts that it leaves out.
+
+    servers : that the GPUs used are in; None: as few as hold them
+    """
+    whole = (servers or -(-used // server.accelerators)) * server.accelerators
     if billed > used:
         yield f"the price counts whole servers: {billed} GPUs are paid for, {used} used"
     elif billed < whole and not server.bare:

@@ -1,0 +1,108 @@
+"""What first users of services found: what a failing server leaves, and what the answers say of it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from .conftest import Ran
+
+Cli = Callable[..., Ran]
+ON_H100 = ("--server", "dell-xe9680-h100")
+CHAT = (*ON_H100, "--think-time", "30", "--input-tokens", "1000", "--output-tokens", "300", "--ttft", "1")
+LLAMA = ("--model", "llama-3.3-70b", *CHAT, "--tpot", "0.05", "--users", "500")
+OWN = ("--capex-per-server", "290000", "--years", "4", "--kwh-price", "0.22", "--pue", "1.4")
+
+
+def ask(cli: Cli, *words: object) -> dict[str, Any]:
+    ran = cli(*words, "-f", "json")
+    assert ran.code in (0, 1), ran.err
+    answer: dict[str, Any] = json.loads(ran.out)
+    return answer
+
+
+def failing(answer: dict[str, Any]) -> str:
+    """What is said of a server that fails; empty where the service survives it."""
+    return next((text for text in answer["cautions"] if "fails" in text), "")
+
+
+def advised(words: str) -> list[str]:
+    """The option and the number that keep the service up."""
+    found = re.search(r"\((--[a-z-]+) (\d+)( on \d+ servers)? keeps the service up\)", words)
+    assert found, words
+    return [found[1], found[2]]
+
+
+# What a failing server leaves.
+
+SERVICES = (
+    ("--model", "llama-3.3-70b", "--weights", "fp8", "--users", "500"),
+    ("--model", "llama-3.3-70b", "--weights", "fp8", "--users", "500", "--confidence", "0.9"),
+    ("--model", "llama-3.3-70b", "--users", "500"),
+    ("--model", "qwen3-32b", "--weights", "fp8", "--users", "200"),
+    ("--model", "qwen3-32b", "--weights", "fp8", "--users", "500"),
+    ("--model", "llama-3.1-8b", "--users", "9000"),
+    ("--model", "llama-3.1-8b", "--request-rate", "20", "--gpus", "8"),
+    ("--model", "llama-3.1-70b", "--users", "500", "--nodes", "1"),
+    ("--model", "llama-3.1-70b", "--users", "500", "--tp", "8", "--engine", "sglang"),
+    ("--model", "llama-3.1-405b", "--weights", "fp8", "--users", "500"),
+)
+
+
+def loaded(words: tuple[str, ...]) -> tuple[str, ...]:
+    """The question, with a think time where there are users."""
+    return words + (CHAT if "--users" in words else (*ON_H100, *CHAT[4:])) + ("--tpot", "0.05")
+
+
+@pytest.mark.parametrize("words", SERVICES, ids=" ".join)
+def test_the_number_named_holds_when_it_is_followed(cli: Cli, words: tuple[str, ...]) -> None:
+    before = ask(cli, "serve", *loaded(words))
+    option, number = advised(failing(before))
+    kept = tuple(word for word in words if word not in ("--nodes", "1")) if option == "--gpus" else words
+    after = ask(cli, "serve", *loaded(kept), option, number)
+    assert failing(after) == ""
+    assert after["verdict"]["meets_limits"]
+    assert after["gpus"]["nodes"] > before["gpus"]["nodes"]
+    if option == "--spare-replicas" and int(number) > 1:
+        assert advised(failing(ask(cli, "serve", *loaded(words), option, int(number) - 1))) == [option, number]
+
+
+def test_replicas_are_spread_evenly_over_their_servers(cli: Cli) -> None:
+    """Six replicas of two GPUs in two servers are three in each, of which three are enough."""
+    answer = ask(cli, "serve", *LLAMA, *OWN, "--weights", "fp8", "--confidence", "0.9", "--spare-replicas", "3")
+    assert (answer["replicas"]["count"], answer["gpus"]["nodes"], failing(answer)) == (6, 2, "")
+
+
+def test_spare_replicas_stay_on_the_gpus_that_were_asked_for(cli: Cli) -> None:
+    """Eight GPUs are one server; where the number is open, spares take one server more, with its power and price."""
+    fp8 = (*LLAMA, *OWN, "--weights", "fp8", "--spare-replicas", "2")
+    given, open_ = ask(cli, "serve", *fp8, "--gpus", "8"), ask(cli, "serve", *fp8)
+    assert (given["gpus"]["nodes"], open_["gpus"]["nodes"]) == (1, 2)
+    assert failing(given).startswith("all 4 replicas are in one server: if it fails, nothing serves (--gpus 16")
+    assert failing(open_) == ""
+    assert open_["cost"]["power_w"] > given["cost"]["power_w"]
+    assert open_["cost"]["billed_gpus"] == 16
+
+
+def test_the_most_fragile_service_is_warned_of(cli: Cli) -> None:
+    words = "the only replica is in one server: if it fails, nothing serves"
+    qwen = ("--model", "qwen3-32b", *CHAT, "--users", "200", "--weights", "fp8")
+    assert failing(ask(cli, "serve", *qwen)).startswith(words)
+    pasted = "vllm serve meta-llama/Llama-3.3-70B-Instruct --tensor-parallel-size 2 --quantization fp8"
+    h200 = ("--server", "dell-xe9680-h200", "--users", "50", "--input-tokens", "1000", "--output-tokens", "300")
+    assert failing(ask(cli, "serve", pasted, *h200)).startswith(words)
+    apart = ask(cli, "serve", *LLAMA, "--prefill-replicas", "1")
+    assert failing(apart) == "there is one prefill and one decode replica: if its server fails, nothing serves"
+    compared = cli("compare", *qwen[:-2], "weights=fp8", "weights=bf16,tp=1").out
+    assert f"- {words}" in compared
+
+
+def test_nothing_is_said_of_one_request_at_a_time(cli: Cli) -> None:
+    alone = ask(cli, "serve", "--model", "qwen3-4b", "--gpu", "rtx-4090", "--concurrency", "1")
+    assert failing(alone) == ""
+    bare = ask(cli, "serve", "--model", "qwen3-4b", "--gpu", "rtx-4090", "--gpus", "1", "--users", "20")
+    assert failing(bare) == "the only replica is in one server: if it fails, nothing serves"
