@@ -106,3 +106,38 @@ def test_nothing_is_said_of_one_request_at_a_time(cli: Cli) -> None:
     assert failing(alone) == ""
     bare = ask(cli, "serve", "--model", "qwen3-4b", "--gpu", "rtx-4090", "--gpus", "1", "--users", "20")
     assert failing(bare) == "the only replica is in one server: if it fails, nothing serves"
+
+
+# Side by side.
+
+
+def names(cli: Cli, *words: object) -> list[str]:
+    return [one["name"] for one in ask(cli, "compare", *words)["alternatives"]]
+
+
+def test_one_change_is_compared_with_what_was_asked(cli: Cli) -> None:
+    assert names(cli, *LLAMA, "weights=fp8") == ["as asked", "weights=fp8"]
+
+
+def test_what_was_asked_is_compared_by_one_rule(cli: Cli) -> None:
+    """Unless all set what the options leave open, or one of them comes to the same."""
+    assert names(cli, *LLAMA, "kv_cache=fp8", "engine=sglang") == ["as asked", "kv_cache=fp8", "engine=sglang"]
+    assert names(cli, *LLAMA, "weights=bf16", "weights=fp8") == ["weights=bf16", "weights=fp8"]
+    assert names(cli, *LLAMA, "weights=bf16", "engine=sglang") == ["weights=bf16", "engine=sglang"]
+    given = (*LLAMA, "--weights", "bf16", "weights=int4", "weights=fp8")
+    assert names(cli, *given) == ["as asked", "weights=int4", "weights=fp8"]
+    open_ = ("--model", "llama-3.1-8b", "--users", "50", "server=dell-xe9680-h100", "gpu=b200")
+    assert names(cli, *open_) == ["server=dell-xe9680-h100", "gpu=b200"]
+
+
+def test_how_surely_limits_are_met_stands_beside_the_latencies(cli: Cli) -> None:
+    out = cli("compare", *LLAMA, "weights=fp8").out
+    served = ask(cli, "serve", *LLAMA, "--weights", "fp8")
+    least = min(served["verdict"]["limits"], key=lambda limit: limit["probability"])
+    words = f"{least['name']} met ({100 * least['probability']:.0f} %)"
+    line = next(line for line in out.splitlines() if line.startswith("weights=fp8 "))
+    row = next(line for line in out.splitlines() if line.startswith("least sure limit "))
+    assert words in line
+    assert row.endswith(words)
+    batch = ("--model", "llama-3.1-8b", *ON_H100, "--batch", "4")
+    assert "least sure limit" not in cli("compare", *batch, "weights=fp8").out
