@@ -141,3 +141,37 @@ def test_how_surely_limits_are_met_stands_beside_the_latencies(cli: Cli) -> None
     assert row.endswith(words)
     batch = ("--model", "llama-3.1-8b", *ON_H100, "--batch", "4")
     assert "least sure limit" not in cli("compare", *batch, "weights=fp8").out
+
+
+# Sessions of several turns without a prefix cache.
+
+TURNS = ("--request-rate", "4", "--input-tokens", "2000", "--output-tokens", "300", "--turns", "10", *ON_H100)
+
+
+def test_turns_go_with_an_engine_whose_prefix_cache_is_off(cli: Cli) -> None:
+    """By an option, and by a pasted command; the other way is sized as if it had been asked for."""
+    llama = ("--model", "llama-3.1-8b", *TURNS)
+    on, off = ask(cli, "serve", *llama), ask(cli, "serve", *llama, "--prefix-hit-share", "0")
+    assert (on["session_turns"]["cached"], off["session_turns"]["cached"]) == (True, False)
+    assert off["session_turns"]["found_share"] == 0.0 < on["session_turns"]["found_share"]
+    assert off["latency"]["ttft_s"]["expected"] > on["latency"]["ttft_s"]["expected"]
+    for one, other in ((on, off), (off, on)):
+        assert one["session_turns"]["otherwise_gpus"] == other["gpus"]["count"]
+        assert one["session_turns"]["otherwise_requests_per_s"] == pytest.approx(other["replicas"]["max_requests_per_s"])
+    pasted = "vllm serve meta-llama/Llama-3.1-8B-Instruct --no-enable-prefix-caching"
+    assert ask(cli, "serve", pasted, *TURNS, "--gpus", "1")["session_turns"]["found_share"] == 0.0
+
+
+def test_what_the_prefix_cache_saves_is_said(cli: Cli) -> None:
+    lines = cli("serve", "--model", "llama-3.1-70b", *TURNS, "--brief").out.splitlines()
+    place = next(place for place, line in enumerate(lines) if line.startswith("Sessions "))
+    assert re.search(r"without prefix caching: \d+ GPUs instead of \d+$", lines[place + 1])
+    assert re.search(r"later turns: the history of .* is on the GPU, .* compute it again", lines[place + 2])
+
+
+def test_a_share_that_turns_compute_is_still_refused(cli: Cli) -> None:
+    llama = ("--model", "llama-3.1-8b", *TURNS)
+    ran = cli("serve", *llama, "--prefix-hit-share", "0.5")
+    assert (ran.code, "'turns' and 'prefix_hit_share' are both given" in ran.err) == (2, True)
+    ran = cli("serve", *llama, "--prefix-hit-share", "0", "--kv-host-gib", "100")
+    assert (ran.code, "'kv_host_gib' needs 'prefix_hit_share'" in ran.err) == (2, True)
