@@ -157,7 +157,9 @@ def test_turns_go_with_an_engine_whose_prefix_cache_is_off(cli: Cli) -> None:
     assert off["latency"]["ttft_s"]["expected"] > on["latency"]["ttft_s"]["expected"]
     for one, other in ((on, off), (off, on)):
         assert one["session_turns"]["otherwise_gpus"] == other["gpus"]["count"]
-        assert one["session_turns"]["otherwise_requests_per_s"] == pytest.approx(other["replicas"]["max_requests_per_s"])
+        assert one["session_turns"]["otherwise_requests_per_s"] == pytest.approx(
+            other["replicas"]["max_requests_per_s"]
+        )
     pasted = "vllm serve meta-llama/Llama-3.1-8B-Instruct --no-enable-prefix-caching"
     assert ask(cli, "serve", pasted, *TURNS, "--gpus", "1")["session_turns"]["found_share"] == 0.0
 
@@ -175,3 +177,35 @@ def test_a_share_that_turns_compute_is_still_refused(cli: Cli) -> None:
     assert (ran.code, "'turns' and 'prefix_hit_share' are both given" in ran.err) == (2, True)
     ran = cli("serve", *llama, "--prefix-hit-share", "0", "--kv-host-gib", "100")
     assert (ran.code, "'kv_host_gib' needs 'prefix_hit_share'" in ran.err) == (2, True)
+
+
+# The first lines.
+
+
+def test_a_limit_that_looks_mistaken_stands_under_the_verdict(cli: Cli) -> None:
+    lines = cli(
+        "serve", "--model", "llama-3.3-70b", *CHAT, "--users", "500", "--tpot", "50", "--brief"
+    ).out.splitlines()
+    assert lines[1].startswith("  - max_tpot_s 50 is read as 50 s per token: for milliseconds write --tpot 50ms")
+    assert sum("is read as 50 s" in line for line in lines) == 1
+
+
+def test_failure_and_doubt_have_a_line_each(cli: Cli) -> None:
+    lines = cli("serve", *LLAMA, "--weights", "fp8", "--brief").out.splitlines()
+    assert lines[1].startswith("  - both replicas are in one server: ")
+    assert lines[1].endswith(" keeps the service up)")
+    assert lines[2].startswith("  - max_ttft_s met, likely ")
+
+
+def test_a_change_says_what_it_saves(cli: Cli) -> None:
+    """Servers that are paid for whole stay the same; GPUs that are rented cost less."""
+    own, rented = (ask(cli, "serve", *LLAMA, *price) for price in (OWN, ("--price-per-gpu-hour", "3")))
+    (own_effect, *_), (rented_effect, *_) = ([each["effect"] for each in one["advice"]] for one in (own, rented))
+    assert re.search(r"; [\d.]+ instead of [\d.]+ USD an hour for the same servers", own_effect)
+    gpus = re.match(r"(\d+) instead of (\d+) GPUs", rented_effect)
+    assert gpus
+    assert f"; {3 * int(gpus[1]):.2f} instead of {3 * int(gpus[2]):.2f} USD an hour" in rented_effect
+    assert "same servers" not in rented_effect
+    bought = ask(cli, "serve", *LLAMA, *OWN[:4])["advice"][0]["effect"]
+    assert "; the same servers at the same price" in bought
+    assert "an hour" not in ask(cli, "serve", *LLAMA)["advice"][0]["effect"]

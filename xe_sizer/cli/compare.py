@@ -31,7 +31,7 @@ An alternative is a scenario file or one of another tool, a saved result (JSON o
 job that the first of these files and the options describe. A file is an alternative too:
 compare job.yaml server=dell-xe9680-h200 gpus=16,stack=nemo
 unless it names no hardware and every change does: compare job.yaml server=dell-xe9680-h100 server=dell-xe9680-h200
-What the options ask is the first alternative, "as asked", unless all the others set one thing that the options leave open:
+What the options ask is the first alternative, "as asked", unless all others set what the options leave open:
 compare --job sft ... job=lora, compare ... kv_cache=fp8 engine=sglang, but not compare ... weights=bf16 weights=fp8
 Jobs that leave the GPUs open get as many as the others: those that one names, else the most that one needs.
 Services are compared by what they take for their load: engine=vllm engine=sglang weights=fp8. All options of serve are
