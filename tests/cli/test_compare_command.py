@@ -62,7 +62,7 @@ def test_compare_of_a_missing_file_says_so(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("gpus=8", "name at least two alternatives"),
+        ("job.json", "name at least two alternatives"),
         ("gpus=8 gpu", "'gpu' is not an alternative"),
         ("gpus=8 stak=nemo", "'stak=nemo' is not an alternative"),
         ("gpus=8 nowhere.json", "nowhere.json: no such file"),

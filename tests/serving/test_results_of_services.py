@@ -218,19 +218,19 @@ def test_what_a_service_cannot_take_is_said() -> None:
 
 
 def test_a_server_that_fails_leaves_the_others() -> None:
-    """Two servers of eight replicas that take 3 of 20 each... all in one server, or most of them."""
+    """Four replicas in one server, or twelve in two of six each."""
     one = estimate("rate")
     assert list(summary._failing(altered(one, top_load=100.0))) == [
-        "all 4 replicas are in one server: if it fails, nothing serves (--spare-replicas 4 keeps the service up)"
+        "all 4 replicas are in one server: if it fails, nothing serves (--gpus 16 on 2 servers keeps the service up)"
     ]
     two = served(**{**CHAT, "server": H100S, "gpus": 12, "serve__request_rate": 60.0})
     assert two.replicas == 12
-    least = 60.0 / 4
+    least = 60.0 / 6
     assert list(summary._failing(altered(two, top_load=least))) == []
     (words,) = summary._failing(altered(two, top_load=least * 0.5))
     assert words == (
-        "8 of the 12 replicas are in one server: if it fails, the others take 30 of 60 "
-        "(--spare-replicas 8 keeps the service up)"
+        "6 of the 12 replicas are in one server: if it fails, the others take 30 of 60 "
+        "(--gpus 24 on 3 servers keeps the service up)"
     )
     assert list(summary._failing(estimate("batch"))) == []
 

@@ -52,11 +52,12 @@ def test_a_server_that_fails_takes_its_replicas_with_it() -> None:
     six: dict[str, object] = {"model": "llama-3.1-70b", "gpus": 24, "layout__tp": 4, "layout__pp": 1}
     (text,) = warnings_about_servers(**six, serve__request_rate=40.0)
     assert text.startswith("2 of the 6 replicas are in one server: if it fails, the others take ")
-    assert text.endswith(" of 40 (--spare-replicas 2 keeps the service up)")
+    assert text.endswith(" of 40 (--gpus 32 on 4 servers keeps the service up)")
     assert warnings_about_servers(**six, serve__request_rate=4.0) == []
     (text,) = warnings_about_servers(**{**six, "gpus": 8}, serve__request_rate=4.0)
-    assert "all 2 replicas are in one server: if it fails, nothing serves" in text
+    assert "both replicas are in one server: if it fails, nothing serves" in text
     assert warnings_about_servers(**{**six, "gpus": 8}) == []
+    assert warnings_about_servers(**{**six, "gpus": 32}, serve__request_rate=40.0) == []
 
 
 def test_spare_replicas_are_enough() -> None:

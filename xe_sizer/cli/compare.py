@@ -31,7 +31,8 @@ An alternative is a scenario file or one of another tool, a saved result (JSON o
 job that the first of these files and the options describe. A file is an alternative too:
 compare job.yaml server=dell-xe9680-h200 gpus=16,stack=nemo
 unless it names no hardware and every change does: compare job.yaml server=dell-xe9680-h100 server=dell-xe9680-h200
-So is the job of the options, where an alternative changes one of them: compare --job sft ... job=lora
+What the options ask is the first alternative, "as asked", unless all others set what the options leave open:
+compare --job sft ... job=lora, compare ... kv_cache=fp8 engine=sglang, but not compare ... weights=bf16 weights=fp8
 Jobs that leave the GPUs open get as many as the others: those that one names, else the most that one needs.
 Services are compared by what they take for their load: engine=vllm engine=sglang weights=fp8. All options of serve are
 taken.
@@ -51,7 +52,7 @@ AlternativesArgument = Annotated[
 @app.command("compare", cls=TextCommand, help=_HELP)
 @answering(EITHER)
 def compare_command(*, alternatives: AlternativesArgument = None, flags: Mapping[str, object], how: Invocation) -> int:
-    if not alternatives or len(alternatives) < 2:
+    if not alternatives or (len(alternatives) < 2 and not _adds_what_was_asked(alternatives, flags)):
         hint = "xe-sizer compare --model llama-2-7b --gpus 8 gpu=h100-sxm-80gb gpu=a100-sxm-80gb"
         files = [text for text in alternatives or () if _is_saved(text) or _is_scenario(text)]
         missing = [Problem("no such file", Location(text)) for text in files if not Path(text).exists()]
@@ -63,6 +64,9 @@ def compare_command(*, alternatives: AlternativesArgument = None, flags: Mapping
 
     with from_outside(list(filter(_is_saved, alternatives))):
         results = on_equal_gpus(asked, how.registry, answer_to)
+        (name, first), *others = results
+        if name == AS_ASKED and len(others) > 1 and any(_question(one) == _question(first) for _, one in others):
+            results, asked = others, asked[1:]  # one of the others asks the same
         return how.write(compare(results, [one for _, one in asked]))
 
 
@@ -73,7 +77,7 @@ def _asked(
     found: list[tuple[str, Scenario | Sized]] = []
     problems: list[Problem] = []
     base = next((text for text in alternatives if _is_scenario(text)), None)
-    if _moves_what_was_asked(alternatives, flags):
+    if _adds_what_was_asked(alternatives, flags):
         with collecting(problems):
             found.append((AS_ASKED, how.scenario(EITHER, None, flags)))
     for text in alternatives:
@@ -81,31 +85,29 @@ def _asked(
             found.append(_alternative(text, base, flags, how))
     if problems:
         raise InputError(list(dict.fromkeys(problems)))
-    found = [one for one in found if not _lacks_hardware(*one, base, alternatives)]
-    first, *others = found
-    same = first[0] == AS_ASKED and any(_values(one) == _values(first[1]) for _, one in others)
-    return others if same else found
+    return [one for one in found if not _lacks_hardware(*one, base, alternatives)]
 
 
 def _lacks_hardware(name: str, one: Scenario | Sized, base: str | None, alternatives: Sequence[str]) -> bool:
-    """Whether it is the file that the changes are made to, and the hardware is what all of them bring."""
-    if not isinstance(one, Scenario) or base is None or name != Path(base).stem:
+    """Whether the changes are made to it, the file or the options, and the hardware is what all of them bring."""
+    if not isinstance(one, Scenario) or name != (AS_ASKED if base is None else Path(base).stem):
         return False
     changes = [text for text in alternatives if not _is_scenario(text) and not _is_saved(text)]
     named = [{key for key, _ in _changes(text)} & {"gpu", "server"} for text in changes]
     return one.values.gpu is None and one.values.server is None and len(changes) > 1 and all(named)
 
 
-def _values(one: Scenario | Sized) -> object:
-    return one.values if isinstance(one, Scenario) else one
+def _question(one: Sized) -> dict[str, object]:
+    """What was sized: the resolved keys without where they come from."""
+    return {key: value for key, value in one.scenario.items() if key not in ("origin", "names", "written_as")}
 
 
-def _moves_what_was_asked(alternatives: Sequence[str], flags: Mapping[str, object]) -> bool:
-    """Whether all alternatives are changes, and one of them changes an option that was given: that job is one too."""
+def _adds_what_was_asked(alternatives: Sequence[str], flags: Mapping[str, object]) -> bool:
+    """Whether what the options ask is an alternative too, as a file is: not where all set what they leave open."""
     if any(_is_saved(text) or _is_scenario(text) for text in alternatives):
         return False
-    moved = {ALL_OPTIONS.get(option_and_value(part)[0]) for text in alternatives for part in text.split(",")}
-    return any(flags.get(key) is not None for key in moved if key)
+    changed = [{ALL_OPTIONS.get(option_and_value(part)[0]) for part in text.split(",")} for text in alternatives]
+    return len(changed) == 1 or all(flags.get(key) is not None for key in set.intersection(*changed) if key)
 
 
 def _alternative(

@@ -272,7 +272,7 @@ def node_power_w(server: Server, power_share: float = TRAINING_POWER_SHARE) -> f
 
 
 def servers_power_w(
-    server: Server, gpus: Array | float, power_share: float = TRAINING_POWER_SHARE
+    server: Server, gpus: Array | float, power_share: float = TRAINING_POWER_SHARE, servers: int | None = None
 ) -> Array | float | None:
     """Power at load of the servers that hold so many accelerators, which run whole though part of one is at work.
 
@@ -285,6 +285,7 @@ def servers_power_w(
     server : with its accelerators and their thermal design power [W]
     gpus : accelerators at work [-]
     power_share : share of the design power that accelerators draw [-]
+    servers : that hold the accelerators [-]; None: as few as can
 
     Returns
     -------
@@ -293,7 +294,7 @@ def servers_power_w(
     Source: as `node_power_w`.
     """
     tdp_w, rest = server.accelerator.tdp_w, rest_of_node(server)
-    whole = gpus if server.bare else -(-gpus // server.accelerators) * server.accelerators
+    whole = gpus if server.bare else (servers or -(-gpus // server.accelerators)) * server.accelerators
     return None if tdp_w is None else tdp_w * (gpus * power_share + whole * rest.share)
 
 

@@ -48,7 +48,7 @@ from xe_sizer.report.format import (
 from xe_sizer.report.verdict import (
     CROWDED,
     NO_SUCH_LIMIT,
-    caution,
+    caution_lines,
     cautions,
     headline,
     missed_limit,
@@ -288,7 +288,7 @@ def framed(result: Sized, blocks: Iterable[Block]) -> Document:
         headline=title(result),
         reasons=unsaid(result),
         blocks=tuple(blocks),
-        caution=caution(result),
+        cautions=caution_lines(result),
     )
 
 

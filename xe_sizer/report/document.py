@@ -182,7 +182,7 @@ class Foot(Immutable):
 class Document(Immutable):
     """`verdict` is the word, `headline` the sentence a manager reads, `reasons` why the answer is no.
 
-    `caution` is what a reader must know although the answer may be yes. `foot` gives what stands below a page.
+    `cautions` are what a reader must know although the answer may be yes. `foot` gives what stands below a page.
     neutral : whether a no of a part is no verdict on the whole
     """
 
@@ -191,16 +191,16 @@ class Document(Immutable):
     headline: str
     reasons: tuple[str, ...]
     blocks: tuple[Block, ...]
-    caution: str = ""
+    cautions: tuple[str, ...] = ()
     foot: Callable[[], Foot] | None = None
     neutral: bool = False
 
     @property
     def brief(self) -> Document:
         """What a manager reads: the verdict with its gravest reason, the summary, and a picture where one is drawn."""
-        caution = "" if self.reasons else self.caution
+        cautions = () if self.reasons else self.cautions
         drawn = tuple(replace(picture, figure=None) for picture in self.pictures[:1])
-        return replace(self, reasons=self.reasons[:1], caution=caution, blocks=(*self.first_screen, *drawn))
+        return replace(self, reasons=self.reasons[:1], cautions=cautions, blocks=(*self.first_screen, *drawn))
 
     @property
     def first_screen(self) -> tuple[Summary, ...]:
@@ -211,7 +211,7 @@ class Document(Immutable):
         """How the verdict looks: yes, a yes with a caution, no, or neither."""
         if not self.ok:
             return "neutral" if self.neutral else "no"
-        return "caution" if self.caution else "yes"
+        return "caution" if self.cautions else "yes"
 
     @property
     def in_characters(self) -> tuple[InCharacters, ...]:
@@ -230,8 +230,8 @@ class Document(Immutable):
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What stands below the headline: reasons, then the caution."""
-        return (*self.reasons, self.caution) if self.caution else self.reasons
+        """What stands below the headline: reasons, then the cautions."""
+        return (*self.reasons, *self.cautions)
 
 
 # Findings: what is judged, as test cases and remarks, for formats that show verdicts and no details.

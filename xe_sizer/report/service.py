@@ -22,7 +22,7 @@ from xe_sizer.report.format import (
 from xe_sizer.report.verdict import profile_name
 from xe_sizer.result.common import Range
 from xe_sizer.result.serving import AGGREGATED, DISAGGREGATED, LatencyAt
-from xe_sizer.units import BARE_SERVER
+from xe_sizer.units import BARE_SERVER, rounded
 
 if TYPE_CHECKING:
     from xe_sizer.result.serving import (
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         Disaggregation,
         Fit,
         ServeResult,
+        SessionTurns,
         Span,
     )
 
@@ -250,11 +251,11 @@ def sessions_points(result: ServeResult) -> Iterator[Point]:
     yield from _turns_point(result)
     if found is None:
         return
-    host = f", {percent(found.hit_host)} in host memory" if found.host_gib or not result.session_turns else ""
-    where = f"{percent(found.hit_gpu)} on the GPU{host}"
+    host = f", of {percent(found.hit_host)} in host memory" if found.host_gib or not result.session_turns else ""
+    where = f"the history of {percent(found.hit_gpu)} is on the GPU{host}"
     who, label = ("later turns", "") if result.session_turns else ("users who come back", "Sessions")
-    words = f"of {who} {where}, {percent(found.missed)} compute theirs again"
-    yield Point(label, f"{words} ({duration(found.ttft_missed_s)} to the first token)")
+    again = f"{percent(found.missed)} compute it again ({duration(found.ttft_missed_s)} to the first token)"
+    yield Point(label, f"{who}: {where}, {again}")
 
 
 def _turns_point(result: ServeResult) -> Iterator[Point]:
@@ -263,9 +264,26 @@ def _turns_point(result: ServeResult) -> Iterator[Point]:
     if found is not None:
         share = f"{percent(found.found_share)} of prompt tokens in the prefix cache"
         most = f" (at most {percent(found.history_share)})" if found.history_share - found.found_share >= 0.005 else ""
+        cache = f"{share}{most}" if found.cached else "no prefix cache"
         first, last = (duration(turn.ttft_s) for turn in (found.by_turn[0], found.by_turn[-1]))
-        times = f"first token of the first turn {first}, of the last {last}, mean"
-        yield Point("Sessions", f"{plural(found.turns, 'turn')}, {share}{most}; {times}")
+        times = f"mean time to the first token: {first} in the first turn, {last} in the last"
+        yield Point("Sessions", f"{plural(found.turns, 'turn')}, {cache}; {times}")
+        if words := _otherwise(result, found):
+            yield Point("", words)
+
+
+def _otherwise(result: ServeResult, found: SessionTurns) -> str:
+    """What the service would take without a prefix cache, or with one; empty where that is not known."""
+    gpus, rate = found.otherwise_gpus, found.otherwise_requests_per_s
+    if gpus is None or rate is None:
+        return ""
+    beside = "without prefix caching" if found.cached else "with prefix caching"
+    if not found.otherwise_meets_limits and result.verdict.ok:
+        return f"{beside}, the load or a limit is missed"
+    if gpus != result.gpus.count:
+        return f"{beside}: {plural(gpus, 'GPU')} instead of {result.gpus.count:,}"
+    here, there = (number(rounded(each, down=True)) for each in (result.replicas.max_requests_per_s, rate))
+    return f"{beside}: up to {there} requests/s instead of {here}"
 
 
 def turns_table(result: ServeResult) -> Iterator[Table]:

@@ -111,13 +111,22 @@ def unsure_of_host(answer: Judged) -> bool:
 
 
 def caution(answer: Sized) -> str:
-    """What a reader must know although the answer may be yes; empty where all is sure, and all limits are judged."""
+    """What a reader must know although the answer may be yes, in one line."""
+    return "; ".join(caution_lines(answer))
+
+
+def caution_lines(answer: Sized) -> tuple[str, ...]:
+    """The same, a line each: of a yes, limits that look mistaken; what stops it, memory, and limits that are not sure.
+
+    Empty where all is sure, and all limits are judged.
+    """
     verdict = answer.verdict
     memory = tight_words(verdict) or (fit_doubt(verdict) if answer.ok else "")
-    unsure = limit_doubts(verdict) if answer.ok else ()
+    unsure = "; ".join(limit_doubts(verdict)) if answer.ok else ""
+    mistaken = map(clean, answer.misread if answer.ok else ())
     names = ", ".join(unjudged(answer))
     passed_over = f"not judged: {names} ({NO_SUCH_LIMIT})" if names else ""
-    return "; ".join(filter(None, (find_words(answer).caution(answer), memory, *unsure, passed_over)))
+    return tuple(filter(None, (*mistaken, find_words(answer).caution(answer), memory, unsure, passed_over)))
 
 
 def cautions(answer: Sized) -> str:
@@ -126,7 +135,8 @@ def cautions(answer: Sized) -> str:
     if assumed_hardware(answer.scenario):
         gpus = f"{answer.gpus.count:,} x {profile_name(answer, 'gpu')}"
         assumed = f"hardware assumed, since the file names none: {gpus}"
-    return "; ".join(filter(None, (assumed, caution(answer), *map(clean, answer.misread))))
+    mistaken = () if answer.ok else map(clean, answer.misread)
+    return "; ".join(filter(None, (assumed, caution(answer), *mistaken)))
 
 
 def unjudged(answer: Sized) -> tuple[str, ...]:

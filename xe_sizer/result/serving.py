@@ -112,6 +112,8 @@ class SessionTurns(Struct, frozen=True):
     sessions : in progress, of all replicas; sessions_per_s : that begin
     kept_s : how long the GPU keeps what nobody uses
     by_turn : the first, the median and the last
+    cached : whether the engine has a prefix cache; the service if it had none, or one: its GPUs, requests per second
+    within the limits, and whether it keeps them; null where nobody looks
     """
 
     turns: int
@@ -123,6 +125,10 @@ class SessionTurns(Struct, frozen=True):
     sessions_per_s: float
     kept_s: float
     by_turn: tuple[Turn, ...]
+    cached: bool = True
+    otherwise_gpus: int | None = None
+    otherwise_requests_per_s: float | None = None
+    otherwise_meets_limits: bool | None = None
 
 
 class Aggregated(Struct, frozen=True):

@@ -154,7 +154,7 @@ class Tariff(Immutable):
             return None
         share = 1.0 + (self.own.staff_share or 0.0)
         capital = share * hours * billed * self.per_gpu_hour
-        rest = share * hours * used * (self.electricity or 0.0)
+        rest = share * hours * (0.0 if self.electricity is None else float(self.electricity.hour(used)))
         return break_even_utilisation(capital, rest, rent, self.own.utilisation)
 
     def hourly(self, server: Server) -> HourlyPrice | None:
@@ -191,9 +191,14 @@ class Tariff(Immutable):
         return -(-gpus // self.sold_together) * self.sold_together
 
 
-def what_is_paid(tariff: Tariff, billed: int, used: int, server: Server, caller: Caller) -> Iterator[str]:
-    """What a reader must know of a price: GPUs that it counts and that are not used, and parts that it leaves out."""
-    whole = -(-used // server.accelerators) * server.accelerators
+def what_is_paid(
+    tariff: Tariff, billed: int, used: int, server: Server, caller: Caller, servers: int | None = None
+) -> Iterator[str]:
+    """What a reader must know of a price: GPUs that it counts and that are not used, and parts that it leaves out.
+
+    servers : that the GPUs used are in; None: as few as hold them
+    """
+    whole = (servers or -(-used // server.accelerators)) * server.accelerators
     if billed > used:
         yield f"the price counts whole servers: {billed} GPUs are paid for, {used} used"
     elif billed < whole and not server.bare:

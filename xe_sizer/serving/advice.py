@@ -420,9 +420,25 @@ def effect_words(before: ServingEstimate, option: Option[ServingEstimate], gains
         words += f", {after.taken_per_s * after.resolved.traffic.outputs:,.0f} output tokens/s in all"
         more = gains and after.gpus == before.gpus
         words += f" instead of {before.requests_per_s * before.resolved.traffic.outputs:,.0f}" if more else ""
+    words += price_words(before, after) if gains else ""
     words += certainty_words(before, after)
     missed = [limit.name for limit in after.limits if not limit.ok]
     return f"{words}; still misses {', '.join(missed)}" if missed else words
+
+
+def price_words(before: ServingEstimate, after: ServingEstimate) -> str:
+    """What an hour costs instead of before: `; 12.00 instead of 24.00 USD an hour`; empty where no price is known.
+
+    Servers that are sold whole may stay the same on fewer GPUs; electricity alone differs then.
+    """
+    if before.cost is None or after.cost is None:
+        return ""
+    tariff = after.resolved.tariff
+    same = tariff.sold_together > 1 and after.billed_gpus == before.billed_gpus
+    if round(before.cost, 2) == round(after.cost, 2):
+        return f"; {'the same servers at ' if same else ''}the same price"
+    servers = " for the same servers" if same else ""
+    return f"; {after.cost:,.2f} instead of {before.cost:,.2f} {tariff.currency} an hour{servers}"
 
 
 def certainty_words(before: ServingEstimate, after: ServingEstimate) -> str:

@@ -168,7 +168,7 @@ def host_cache_is_used(asked: AskedService) -> Found:
     if serve.users is None and not grows:
         hint = "say how many people come back to their session, or how many turns a session has"
         yield key, "'kv_host_gib' needs 'users' or 'turns'", hint
-    if not serve.prefix_hit_share and not grows:
+    if not serve.prefix_hit_share and (not grows or serve.prefix_hit_share is not None):
         hint = "say which share of a prompt stood in the session before, 0.8 for example"
         yield key, "'kv_host_gib' needs 'prefix_hit_share'", hint
     if serve.prefill_replicas is not None:
@@ -193,7 +193,7 @@ def turns_are_alone(asked: AskedService) -> Found:
     if serve.turns is None:
         return
     for name in ("prefix_hit_share", "input_spread", "longest_input_tokens") if serve.turns > 1 else ():
-        if getattr(serve, name) is not None and (name != "input_spread" or serve.input_spread):
+        if getattr(serve, name):  # a prefix cache that is switched off finds 0
             hint = "the history of a session, and what of it is found, follow from turns: leave one of them out"
             yield f"serve.{name}", f"'turns' and '{name}' are both given", hint
     for name in ("batch", "requests", "trace", "fit", "prefill_replicas", "images") if serve.turns > 1 else ():

@@ -297,13 +297,35 @@ class ServingEstimate(Immutable):
         reading = self.choice.prefills.gpus if self.choice.prefills else 0
         return int(self.placement.gpus[0]) * self.replicas + reading
 
-    @property
+    @cached_property
     def nodes(self) -> int:
-        """Servers that the replicas fill: one that fits a server lies inside one."""
+        """Servers of the replicas, spread evenly over as few as hold them: one that fits a server lies inside one.
+
+        Spare replicas are for the failure of a server: with them there is one server more than the load needs, if the
+        load then survives it and nobody says how many GPUs there are.
+        """
         each, node = int(self.placement.gpus[0]), self.resolved.job.server.accelerators
-        if self.choice.prefills:  # replicas of two sizes, which share servers
+        if self.choice.prefills or each > node:  # replicas of two sizes, which share servers, or over several
             return math.ceil(self.gpus / node)
-        return math.ceil(self.replicas / (node // each)) if each <= node else math.ceil(self.gpus / node)
+        fewest, needed = (math.ceil(count / (node // each)) for count in (self.replicas, self.working_replicas))
+        fixed = self.resolved.gpus is not None or self.resolved.load in (None, "batch")
+        if not self.resolved.spare_replicas or fixed or self.survives(fewest):
+            return fewest
+        return needed + 1 if needed == fewest and self.survives(needed + 1) else fewest
+
+    def left_by_failure(self, servers: int) -> int:
+        """Replicas that are left as the server fails that has most of them [-]."""
+        return self.replicas - math.ceil(self.replicas / servers)
+
+    def survives(self, servers: int) -> bool:
+        """Whether the load is still taken then."""
+        left = self.left_by_failure(servers)
+        return left >= self.working_replicas or left * self.choice.top_load >= self.resolved.amount
+
+    def with_spares(self, spare: int) -> ServingEstimate:
+        """The same replicas at work, and so many beside them: a load is sized without looking at those."""
+        choice = replace(self.choice, replicas=self.working_replicas + spare)
+        return replace(self, resolved=replace(self.resolved, spare_replicas=spare), choice=choice)
 
     @property
     def working_replicas(self) -> int:
@@ -451,7 +473,7 @@ class ServingEstimate(Immutable):
     @property
     def power_w(self) -> float | None:
         """Power of the servers at load, without cooling [W]; None where nobody knows what they draw."""
-        power_w = servers_power_w(self.resolved.job.server, self.gpus, INFERENCE_POWER_SHARE)
+        power_w = servers_power_w(self.resolved.job.server, self.gpus, INFERENCE_POWER_SHARE, self.nodes)
         return None if power_w is None else float(power_w)
 
     @property

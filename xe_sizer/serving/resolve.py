@@ -388,7 +388,8 @@ def _turns(scenario: Scenario, provenance: Provenance, traffic: Traffic) -> Turn
     added = provenance.resolve_default("serve.turn_tokens", DEFAULT_TURN_TOKENS)
     gap_s = provenance.resolve_default("serve.tool_seconds", serve.think_time_s or DEFAULT_THINK_TIME_S)
     host_bytes = (serve.kv_host_gib or 0.0) * GIB
-    return Turns(traffic.inputs, added, traffic.outputs, traffic.input_spread, turns, gap_s, host_bytes)
+    cached = serve.prefix_hit_share is None  # 0, the one share that goes with turns: the prefix cache is off
+    return Turns(traffic.inputs, added, traffic.outputs, traffic.input_spread, turns, gap_s, host_bytes, cached)
 
 
 def _replicas(values: ScenarioFile, turns: Turns | None) -> dict[str, Any]:

@@ -403,7 +403,7 @@ def _kept(
 def session_cache(estimate: ServingEstimate) -> SessionCache | None:
     """Sessions held and found again as the result shows them; None where nobody asks."""
     resolved, asked = estimate.resolved, estimate.resolved.returning
-    if asked is None or not estimate.fits:
+    if asked is None or not estimate.fits or (resolved.turns is not None and not resolved.turns.cached):
         return None
     job, placement = resolved.job, estimate.placement
     kept = _kept(resolved, placement, estimate.memory, estimate.working_replicas, estimate.point, asked)
@@ -440,10 +440,12 @@ def _prefill_s(estimate: ServingEstimate, prompt: float, new: float) -> float:
     return float((step.total_s * steps)[0]) + job.request_s
 
 
-def session_turns(estimate: ServingEstimate) -> SessionTurns | None:
+def session_turns(estimate: ServingEstimate, details: bool = True) -> SessionTurns | None:
     """Build the turns of sessions that grow: what of them is found, and how soon each is answered; None without turns.
 
         ttft_k = wait + found x prefill(new tokens after the history) + (1 - found) x prefill(all of the prompt)
+
+    details : with the same service without a prefix cache, or with one
 
     Source: own derivation; the wait is that of the mean request.
     """
@@ -476,6 +478,7 @@ def session_turns(estimate: ServingEstimate) -> SessionTurns | None:
         for turn in sorted(places)
     )
     room = np.asarray(kept.on_gpu)
+    otherwise = estimate.resized(returning=replace(asked, cached=not asked.cached)) if details else None
     return SessionTurns(
         turns=asked.turns,
         gap_s=asked.gap_s,
@@ -484,8 +487,12 @@ def session_turns(estimate: ServingEstimate) -> SessionTurns | None:
         history_share=asked.returning * asked.seen_tokens(traffic) / traffic.inputs,
         sessions=(point.in_flight + kept.idle) * estimate.working_replicas,
         sessions_per_s=estimate.taken_per_s / asked.turns,
-        kept_s=float(asked.kept_s(room, point.requests_per_s)),
+        kept_s=float(asked.kept_s(room, point.requests_per_s)) if asked.cached else 0.0,
         by_turn=by_turn,
+        cached=asked.cached,
+        otherwise_gpus=otherwise.gpus if otherwise else None,
+        otherwise_requests_per_s=otherwise.most_per_s if otherwise else None,
+        otherwise_meets_limits=otherwise.ok if otherwise else None,
     )
 
 
@@ -876,7 +883,11 @@ def _size_once(resolved: ResolvedService) -> ServingEstimate:
     placements = legal_placements(resolved.job, resolved.fixed, resolved.most_gpus())
     if not len(placements):
         raise InputError(_no_placement(resolved))
-    if resolved.returning is not None:
+    turns = resolved.turns
+    if turns is not None and not turns.cached:  # nothing is found, whichever the placement
+        resolved = _finding(resolved, turns, 0.0, 0.0)
+        choice = choose(resolved, placements)
+    elif resolved.returning is not None:
         resolved, choice = choose_returning(resolved, resolved.returning, placements)
     else:
         choice = choose(resolved, placements)

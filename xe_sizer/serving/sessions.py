@@ -88,7 +88,7 @@ class Turns(Immutable, eq=True):
     first, added, answer : tokens of the first prompt, of what a user or a tool adds to each further one, of an answer
     spread : standard deviation over mean of what is added [-]
     turns : of a session; gap_s : in the mean between an answer and the next turn, exponential [s]
-    size_bytes : of host memory for the cache of one replica
+    size_bytes : of host memory for the cache of one replica; cached : whether the engine has a prefix cache at all
     """
 
     first: float
@@ -98,6 +98,7 @@ class Turns(Immutable, eq=True):
     turns: int
     gap_s: float
     size_bytes: float = 0.0
+    cached: bool = True
 
     @property
     def prompts(self) -> Array:
@@ -124,7 +125,7 @@ class Turns(Immutable, eq=True):
         inputs = mean p_k,  hits = (1 - 1/N) found mean(seen) / inputs
         1 + v^2 = (1 + spread^2) mean(w^2) / mean(w)^2,  w: p_k without history, or all of it where it is gone
         """
-        prompts, seen = self.prompts, self.seen
+        prompts, seen, found = self.prompts, self.seen, found * self.cached
         mean = float(prompts.mean())
         work, work_2 = ((found * (prompts - seen) ** n + (1.0 - found) * prompts**n).mean() for n in (1, 2))
         spread = math.sqrt(max((1.0 + self.spread**2) * float(work_2) / float(work) ** 2 - 1.0, 0.0))
@@ -141,6 +142,8 @@ class Turns(Immutable, eq=True):
         return requests_per_s * self.returning * self.gap_s
 
     def hits(self, idle: float, on_gpu: Array, in_host: Array, host_holds: str, requests_per_s: float) -> Hits:
+        if not self.cached:
+            return Hits(np.zeros(np.shape(on_gpu)), np.zeros(np.shape(on_gpu)))
         room = np.maximum(on_gpu, in_host) if host_holds == "copies" else on_gpu + in_host
         gpu, both = (found_share(self.kept_s(each, requests_per_s), self.gap_s) for each in (on_gpu, room))
         return Hits(gpu, np.maximum(both - gpu, 0.0))

@@ -567,7 +567,7 @@ def find_warnings(estimate: ServingEstimate) -> Iterator[str]:
         yield f"{left} of the {resolved.gpus} GPUs stay idle: replicas have {size}"
     if estimate.cost is not None:
         paid, server = (estimate.billed_gpus, estimate.gpus), resolved.job.server
-        yield from what_is_paid(resolved.tariff, *paid, server, resolved.scenario.caller)
+        yield from what_is_paid(resolved.tariff, *paid, server, resolved.scenario.caller, estimate.nodes)
     ignored = sorted(_ignored(resolved.scenario, resolved.values.serve.engine or ""))
     if ignored:
         yield f"no effect on inference: {', '.join(ignored)}"
@@ -613,25 +613,53 @@ def _spanning(estimate: ServingEstimate) -> Iterator[str]:
 
 
 def _failing(estimate: ServingEstimate) -> Iterator[str]:
-    """What is left of several replicas as the server fails that has most of them, where that is too little."""
-    resolved, working = estimate.resolved, estimate.working_replicas
-    each, node = int(estimate.placement.gpus[0]), resolved.job.server.accelerators
-    alone = estimate.replicas == 1 or each > node or resolved.prefill_replicas is not None
+    """What is left of the replicas as the server fails that has most of them, where that is too little."""
+    resolved, count, prefills = estimate.resolved, estimate.replicas, estimate.choice.prefills
+    alone = resolved.load == "concurrency" and resolved.amount == 1  # who asks for one request at a time
     if not estimate.ok or resolved.load in (None, "batch") or alone or estimate.choice.test:
         return
-    together = min(node // each, estimate.replicas)
-    left = estimate.replicas - together
-    if left >= working or left * estimate.choice.top_load >= resolved.amount:
+    if prefills is not None:  # replicas of two kinds, which share servers
+        one = [kind for kind, each in (("prefill", prefills.replicas), ("decode", count)) if each == 1]
+        if one:
+            yield f"there is one {' and one '.join(one)} replica: if its server fails, nothing serves"
         return
-    where = f"{together} of the {estimate.replicas} replicas are in one server: if it fails"
-    if not left:
-        where = f"all {estimate.replicas} replicas are in one server: if it fails"
+    if estimate.survives(estimate.nodes) or int(estimate.placement.gpus[0]) > resolved.job.server.accelerators:
+        return
+    left = estimate.left_by_failure(estimate.nodes)
+    together = count - left
+    if count == 1:
+        where = "the only replica is in one server: if it fails"
+    elif not left:
+        where = f"{'both' if count == 2 else f'all {count}'} replicas are in one server: if it fails"
     elif together == 1:
-        where = f"the {estimate.replicas} replicas are in servers of their own: if one fails"
+        where = f"the {count} replicas are in servers of their own: if one fails"
+    else:
+        where = f"{together} of the {count} replicas are in one server: if it fails"
     taken = rounded(left * estimate.choice.top_load, down=True)
-    most = f"the others take {taken:g} of {resolved.amount:,.6g}" if left else "nothing serves"
-    spare = f"{resolved.scenario.caller.setting('serve.spare_replicas', together)} keeps the service up"
-    yield f"{where}, {most} ({spare})"
+    others = "the other takes" if left == 1 else "the others take"
+    most = f"{others} {taken:,g} of {resolved.amount:,.6g}" if left else "nothing serves"
+    yield f"{where}, {most}{_kept_up(estimate)}"
+
+
+def _kept_up(estimate: ServingEstimate) -> str:
+    """How few spare replicas, or GPUs where their number is given, keep the service up, in brackets; empty: none do."""
+    resolved = estimate.resolved
+    key: str
+    if resolved.gpus is None:
+        key, spare = "serve.spare_replicas", resolved.spare_replicas
+        most = max(spare + 1, resolved.job.server.accelerators)  # a server more is always enough
+        tried = ((more, estimate.with_spares(more)) for more in range(spare + 1, most + 1))
+    elif resolved.job.server.bare:  # how many GPUs a server has, nobody says
+        return ""
+    else:
+        key, node = "gpus", resolved.job.server.accelerators
+        more_servers = (node * (estimate.nodes + more) for more in (1, 2))
+        tried = ((gpus, one) for gpus in more_servers if (one := estimate.resized(gpus=gpus)) is not None)
+    for value, one in tried:
+        if one.survives(one.nodes) and one.ok:
+            servers = f" on {one.nodes} servers" if one.nodes > estimate.nodes else ""
+            return f" ({resolved.scenario.caller.setting(key, value)}{servers} keeps the service up)"
+    return ""
 
 
 def _saturated(estimate: ServingEstimate) -> Iterator[str]:
@@ -744,7 +772,7 @@ def summarise(estimate: ServingEstimate, details: bool = True) -> ServeResult:
         gpus=Gpus(
             count=estimate.gpus,
             nodes=nodes,
-            gpus_per_node=min(estimate.gpus, node),
+            gpus_per_node=min(estimate.gpus, node) if nodes == 1 else node,
             minimum_that_fits=estimate.minimum if details else None,
         ),
         layout=build_layout(estimate.placement),
@@ -764,7 +792,7 @@ def summarise(estimate: ServingEstimate, details: bool = True) -> ServeResult:
         disaggregation=disaggregation(estimate) if details else None,
         adapters=build_adapters(estimate),
         session_cache=session_cache(estimate),
-        session_turns=session_turns(estimate),
+        session_turns=session_turns(estimate, details),
         fit=build_fit(estimate),
         cautions=tuple(cautions(estimate)),
         misread=tuple(misread(resolved)),

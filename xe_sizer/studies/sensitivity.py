@@ -454,8 +454,10 @@ def _turns(base: ServingEstimate) -> Iterator[Step]:
 
 
 def _hits(base: ServingEstimate) -> Iterator[Step]:
-    """Nothing, half and most of the prompts found in the prefix cache, where it is not computed."""
-    serve = base.resolved.values.serve
+    """Nothing, half and most of the prompts found in the prefix cache; where that is computed, no such cache."""
+    serve, turns = base.resolved.values.serve, base.resolved.turns
+    if turns is not None and turns.cached and not turns.size_bytes:
+        yield Step("no prefix cache", {"serve.prefix_hit_share": 0.0})
     if serve.kv_host_gib is None and base.resolved.turns is None:
         now = serve.prefix_hit_share or 0.0
         for share in (each for each in (0.0, 0.5, 0.9) if each != now):

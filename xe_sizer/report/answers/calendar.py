@@ -56,8 +56,8 @@ def document(result: CalendarResult, options: Options) -> Document:
         blocks.append(_services(result))
     blocks.append(_hours(result))
     blocks += listed("Order", (RULE,))
-    reasons, caution = tuple(_reasons(result)), _caution(result)
-    return Document(_verdict(result), result.ok, _headline(result), reasons, tuple(blocks), caution)
+    reasons, cautions = tuple(_reasons(result)), tuple(_cautions(result))
+    return Document(_verdict(result), result.ok, _headline(result), reasons, tuple(blocks), cautions)
 
 
 def _verdict(result: CalendarResult) -> str:
@@ -111,19 +111,19 @@ def _reasons(result: CalendarResult) -> Iterator[str]:
         yield f"no number up to {_cluster(result, result.tried_gpus)} does"
 
 
-def _caution(result: CalendarResult) -> str:
+def _cautions(result: CalendarResult) -> Iterator[str]:
     """Memory that may not suffice, deadlines that are met and not for sure, and how long jobs are where nobody said."""
     chances = [(one.name, one.fit_probability) for one in result.services]
     chances += [(one.name, one.fit_probability) for one in result.jobs]
     tight = [(name, chance) for name, chance in chances if chance is not None and chance < LIKELY]
-    said = [f"{clean(name)}: tight, memory suffices with {probability_words(chance)}" for name, chance in tight]
+    yield from (f"{clean(name)}: tight, memory suffices with {probability_words(chance)}" for name, chance in tight)
     for job in result.jobs:
         supposed = assumed_run(job.scenario)
         doubtful = job.ok and job.probability is not None and job.certainty != SURE
         words = [f"deadline {_outcome(result, job)}"] if doubtful else []
         words += [f"times are {supposed}"] if supposed else []
-        said += [f"{clean(job.name)}: {', '.join(words)}"] if words else []
-    return "; ".join(said)
+        if words:
+            yield f"{clean(job.name)}: {', '.join(words)}"
 
 
 def _points(result: CalendarResult) -> Iterator[Point]:

@@ -30,6 +30,7 @@ from xe_sizer.report.format import (
     offer_words,
     percent,
     plural,
+    probability_words,
     spanned,
     value_range,
     whole,
@@ -37,7 +38,7 @@ from xe_sizer.report.format import (
 from xe_sizer.report.picture import Axis, Bar, Bars, Mark
 from xe_sizer.report.service import judged, latency, load_words, replica_gpus, replicas_words
 from xe_sizer.report.verdict import PROFILES, job_words, profile_name, unsure_of_host, verdict_word
-from xe_sizer.result.common import ELECTRICITY, USERS_OWN
+from xe_sizer.result.common import ELECTRICITY, SURE, USERS_OWN
 from xe_sizer.result.serving import ServeResult
 from xe_sizer.result.studies import Comparison
 from xe_sizer.result.training import Result
@@ -90,6 +91,24 @@ def shown_names(result: Comparison) -> tuple[str, ...]:
     return tuple(jobs if alone and len(others) <= 1 and "=" not in "".join(others) else names)
 
 
+LEAST_SURE = "least sure limit"
+
+
+def _least_sure(answer: Any) -> str:
+    """The limit that is least surely kept, and with what probability; a dash where none has one."""
+    known = [limit for limit in answer.verdict.limits if limit.probability is not None]
+    if not known:
+        return NOT_A_NUMBER
+    least = min(known, key=lambda limit: float(limit.probability))
+    return f"{clean(least.name)} {'met' if least.ok else 'missed'} ({probability_words(least.probability)})"
+
+
+def _doubt(answer: Any) -> Iterator[str]:
+    """The same where it is not sure, or missed."""
+    if any(limit.certainty not in ("", SURE) or not limit.ok for limit in answer.verdict.limits):
+        yield _least_sure(answer)
+
+
 def _figures_of_job(answer: Any, says_length: bool) -> Iterator[str]:
     yield f"{verdict_word(answer)} on {plural(answer.gpus.count, 'GPU')}"
     if not answer.verdict.fits:
@@ -99,6 +118,7 @@ def _figures_of_job(answer: Any, says_length: bool) -> Iterator[str]:
         yield f"{answer.layout.offload} offloaded"
     supposed = assumed_run(answer.scenario) if says_length else ""
     yield " ".join(filter(None, (spanned(answer.time.total_s, answer.time.calibrated), supposed)))
+    yield from _doubt(answer)
     yield f"{number(answer.cost.gpu_hours.expected)} GPU-hours"
     if answer.cost.price is not None:
         yield money(answer.cost.price.expected, answer.cost.price.currency)
@@ -113,6 +133,7 @@ def _figures_of_service(answer: ServeResult, _: bool) -> Iterator[str]:
     at = judged(answer)
     yield f"TTFT {latency(at.ttft_s)}"
     yield f"TPOT {latency(at.tpot_s)}"
+    yield from _doubt(answer)
     yield f"{number(answer.throughput.output_tokens_per_s)} output tokens/s"
     if answer.cost.per_hour is not None:
         yield f"{money(answer.cost.per_hour, answer.cost.currency)} an hour"
@@ -313,6 +334,7 @@ _ROWS_OF_A_RUN: tuple[tuple[str, _Cell], ...] = (
     ("time per step", lambda r: duration(r.time.step_s.expected)),
     ("total time", lambda r: duration(r.time.total_s.expected)),
     (RANGE, lambda r: duration_range(r.time.total_s)),
+    (LEAST_SURE, _least_sure),
     ("GPU-hours", lambda r: number(r.cost.gpu_hours.expected)),
     ("price", lambda r: _money_of(r.cost.price)),
     ("priced", lambda r: offer_words(r.cost.hourly_price) if r.cost.hourly_price else NOT_A_NUMBER),
@@ -368,6 +390,7 @@ _ROWS_OF_A_SERVICE: tuple[tuple[str, _Cell], ...] = (
     ("TTFT", lambda r: latency(judged(r).ttft_s)),
     ("TPOT", lambda r: latency(judged(r).tpot_s)),
     ("latencies are of", _judged_of),
+    (LEAST_SURE, _least_sure),
     ("requests per second", lambda r: number(r.throughput.requests_per_s)),
     ("most it sustains", lambda r: f"{number(rounded(r.replicas.max_requests_per_s, down=True))} requests/s"),
     ("output tokens per second", lambda r: number(r.throughput.output_tokens_per_s)),
@@ -386,7 +409,7 @@ def _side_by_side(results: Sequence[Sized], names: Sequence[Column], kind: Kind)
     rows = [(label, *map(value, results)) for label, value in kind.rows]
     for label, value in kind.rows_of_a_run:
         cells = [value(one) if one.verdict.fits else NOT_A_NUMBER for one in results]
-        if label != ELECTRICITY or set(cells) != {NOT_A_NUMBER}:  # whose price most do not give
+        if label not in (ELECTRICITY, LEAST_SURE) or set(cells) != {NOT_A_NUMBER}:  # which most do not ask for
             rows.append((label, *cells))
     note = (
         "" if all(one.verdict.fits for one in results) else f"{NOT_A_NUMBER}: no time and no cost of what does not fit"

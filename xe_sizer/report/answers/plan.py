@@ -687,8 +687,14 @@ def document(result: PlanResult, options: Options) -> Document:
     if not result.candidates or not 1 < len(result.kinds) <= SHOWN:  # else the table of kinds has them
         blocks += left_out(result.left_out)
     blocks += listed("Warnings", map(clean, result.warnings))
+    caution = _caution(result)
     return Document(
-        _word(result), result.verdict.ok, _title(result), _reasons_beyond(result), tuple(blocks), _caution(result)
+        _word(result),
+        result.verdict.ok,
+        _title(result),
+        _reasons_beyond(result),
+        tuple(blocks),
+        (caution,) if caution else (),
     )
 
 

@@ -199,7 +199,8 @@ def serve_points(result: ServeResult) -> Iterator[Point]:
     yield from sessions_points(result)
     yield memory_point(result.memory, result.verdict)
     yield from limits_points(result.verdict, result.cost.currency)
-    yield from (Point("", clean(words)) for words in result.misread)
+    if not result.verdict.ok:  # else the line under the verdict says it
+        yield from (Point("", clean(words)) for words in result.misread)
     yield from (Point("", words) for words in objectives(result))
     yield from change_point(result.advice)
 

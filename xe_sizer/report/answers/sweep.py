@@ -106,7 +106,7 @@ def document(result: SweepResult, options: Options) -> Document:
     hourly = [row.candidate.hourly_price for row in result.rows if row.candidate]
     told = dict.fromkeys(f"{clean(one.hardware)} at {hourly_words(one)}" for one in hourly if one is not None)
     blocks: tuple[Block, ...] = (*pictures(result), Table("Plans", columns, rows, note="; ".join(told)))
-    return Document("SWEEP", met == len(result.rows), words, (), blocks, _caution(result))
+    return Document("SWEEP", met == len(result.rows), words, (), blocks, tuple(_cautions(result)))
 
 
 def _figures(row: SweepRow, judged: bool) -> tuple[str, ...]:
@@ -150,10 +150,10 @@ def _sure_words(row: SweepRow) -> str:
     return NOT_A_NUMBER if probability is None else probability_words(probability)
 
 
-def _caution(result: SweepResult) -> str:
+def _cautions(result: SweepResult) -> Iterator[str]:
     """How long the runs are where nobody said it, once for all plans of one length."""
     supposed = (assumed_run(row.supposed) for row in result.rows)
-    return "; ".join(f"times are {words}" for words in dict.fromkeys(supposed) if words)
+    yield from (f"times are {words}" for words in dict.fromkeys(supposed) if words)
 
 
 def rows(result: SweepResult, options: Options) -> Iterator[tuple[object, ...]]:
