@@ -194,3 +194,17 @@ def test_a_job_that_more_likely_fits_than_not_has_a_time(cli: Cli) -> None:
     over = cli(*shlex.split(f"{asked} --seq-len 8192")).out
     assert "\nTime " not in over
     assert "no time and no cost: the job does not fit" in over
+
+
+def test_a_list_of_models_says_what_it_leaves_out_and_with_what_it_runs(cli: Cli) -> None:
+    """74 % is tight where one model is asked about, and too little for the list of those that likely fit."""
+    ran = cli("models", *shlex.split("--gpu rtx-3090 --gpus 2 --serve --part 3.3-70b"))
+    assert ran.out.startswith("NO MODEL LIKELY FITS  inference on 2 x rtx-3090 at 4,096 tokens")
+    assert "1 model: memory suffices with a probability below 75 %; the smallest is llama-3.3-70b" in ran.out
+    trained, served = (
+        cli("models", *shlex.split(f"--gpu rtx-4090 --part qwen2.5-7b {words}")).out
+        for words in ("--stack unsloth", "--serve")
+    )
+    assert trained.startswith("FITS  1 model for QLoRA with unsloth on 1 x rtx-4090")
+    assert "at powers of two and half-way between (estimate --fit context is exact" in " ".join(trained.split())
+    assert served.startswith("FITS  1 model for inference in bf16 with vllm on 1 x rtx-4090")
