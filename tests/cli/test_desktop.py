@@ -208,3 +208,9 @@ def test_a_list_of_models_says_what_it_leaves_out_and_with_what_it_runs(cli: Cli
     assert trained.startswith("FITS  1 model for QLoRA with unsloth on 1 x rtx-4090")
     assert "at powers of two and half-way between (estimate --fit context is exact" in " ".join(trained.split())
     assert served.startswith("FITS  1 model for inference in bf16 with vllm on 1 x rtx-4090")
+
+
+@pytest.mark.parametrize(("said", "gpu"), [("4090", "rtx-4090"), ("4090 48GB", "rtx-4090-48gb"), ("3090", "rtx-3090")])
+def test_a_card_by_its_number_is_the_one_that_is_sold(cli: Cli, said: str, gpu: str) -> None:
+    ran = cli("serve", "--model", "llama-3.2-1b", "--gpu", said, "--gpus", 1, "--format", "json")
+    assert json.loads(ran.out)["scenario"]["gpu"] == gpu or f"{said} is read as {gpu}" in ran.err
