@@ -55,8 +55,8 @@ def test_services_have_the_widest_format_that_fits(cli: Cli) -> None:
 def test_no_row_is_a_no(cli: Cli) -> None:
     ran = cli("models", "--gpu", "l4", "--part", "llama-3.1-405b")
     assert ran.code == 1
-    assert ran.out.startswith("DOES NOT FIT  no model for QLoRA on 1 x l4 at 4,096 tokens")
-    assert "1 model likely do" in ran.out
+    assert ran.out.startswith("NO MODEL LIKELY FITS  QLoRA on 1 x l4 at 4,096 tokens")
+    assert "1 model: memory suffices with a probability below 75 %" in ran.out
 
 
 def test_every_format_names_the_models(cli: Cli) -> None:

@@ -227,7 +227,13 @@ def _gpu(text: str, known: Sequence[Known]) -> Iterable[str]:
 
 
 def _of_commonest_form(gpus: set[str]) -> set[str]:
-    """The accelerator of the commonest form factor; all, where that comes in several sizes of memory."""
+    """The accelerator of the commonest form factor; all, where that comes in several sizes of memory.
+
+    One whose name says neither is what its number alone means: others are variants of it.
+    """
+    plain = {name for name in gpus if (card := _card(_gpu_words(name))).form is None and card.memory is None}
+    if len(plain) == 1:
+        return plain
     commonest = {name for name in gpus if _card(_gpu_words(name)).form == _COMMONEST_FORM}
     return commonest if len(commonest) == 1 else gpus
 

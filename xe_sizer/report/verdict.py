@@ -38,6 +38,7 @@ CROWDED = {OVERLOADED: "OVERLOADED", QUEUES: "QUEUES", TOO_LONG: "DOES NOT START
 """Words for a service that cannot take what is asked of it, by the code of the reason."""
 MEMORY_WORDS = {FITS: "FITS", TIGHT: "TIGHT", DOES_NOT_FIT: "DOES NOT FIT"}
 TIGHT_AND_OVER = "OVER"
+EVEN = 0.5  # chance above which it more likely fits than not
 """Behind `TIGHT` where the cautious peak is more than there is, so that the answer is a no."""
 NO_SUCH_LIMIT = "this kind of job has no such limit"
 
@@ -94,6 +95,12 @@ def words_of(answer: Judged, outcome: str = "") -> str:
 def is_tight(answer: Judged) -> bool:
     """Whether nobody can say if memory suffices."""
     return memory_of(answer.verdict) == TIGHT
+
+
+def may_run(answer: Judged) -> bool:
+    """Whether a time is that of something: the job fits, or is tight and fits more likely than not."""
+    chance = answer.verdict.fit_probability
+    return answer.verdict.fits or (is_tight(answer) and chance is not None and chance > EVEN)
 
 
 def tight_words(verdict: Verdict) -> str:

@@ -258,13 +258,15 @@ class PerReplica(Struct, frozen=True):
 class KvCache(Struct, frozen=True):
     """The cache of one replica, all its GPUs together.
 
-    bytes_per_token : in the whole model; max_concurrency : requests of the asked length, to their last token, at once
+    bytes_per_token : in the whole model; gpu_bytes_per_token : of them in the layers on the GPUs
+    max_concurrency : requests of the asked length, to their last token, at once
     """
 
     bytes_per_token: float
     pool_bytes: float
     pool_tokens: float
     max_concurrency: float
+    gpu_bytes_per_token: float | None = None
 
 
 class Replicas(Struct, frozen=True):

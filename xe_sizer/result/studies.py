@@ -374,6 +374,7 @@ class ModelTable(Answer, frozen=True, kw_only=True):
 
     too_large : how many do not, of which smallest_too_large has the fewest parameters
     not_possible : how many cannot be asked, as the job is none of theirs
+    software : the stack, or the engine, of the largest that fits; empty where none does
     """
 
     question: ClassVar[str] = "models"
@@ -387,6 +388,7 @@ class ModelTable(Answer, frozen=True, kw_only=True):
     too_large: int = 0
     smallest_too_large: str = ""
     not_possible: int = 0
+    software: str = ""
 
     @property
     def ok(self) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from msgspec.structs import replace
 
 from xe_sizer.errors import InputError, Location, Problem, did_you_mean
+from xe_sizer.scenario.schema import adapter_names, job_names
 
 NO_EFFECT = (
     "adam-beta1, adam-beta2, beta1, beta2, clip-grad, learning-rate, logging-steps, lora-alpha, lr, lr-scheduler-"
@@ -162,8 +163,15 @@ def in_our_words(problem: Problem, keys: Mapping[str, str]) -> Problem:
     elif key and _ELSEWHERE not in (problem.hint or ""):
         hint = _key_instead(key[1].replace("_", "-").lower(), keys)
     elif value:
-        hint = _VALUES.get((value[1], value[2].lower()))
+        hint = _VALUES.get((value[1], value[2].lower())) or _adapter_and_job(value[2].lower())
     return replace(problem, hint=hint or problem.hint)
+
+
+def _adapter_and_job(name: str) -> str | None:
+    """A job under adapters in one word, `qlora-dpo`, as the two that it is of; None of another word."""
+    words, adapters, jobs = re.split(r"[-_+ ]", name), adapter_names(), job_names()
+    two = [(job, adapter) for job in jobs for adapter in adapters if sorted((job, adapter)) == sorted(words)]
+    return next((f"write --job {job} --adapter {adapter}" for job, adapter in two), None)
 
 
 def _key_instead(name: str, keys: Mapping[str, str]) -> str | None:

@@ -43,7 +43,7 @@ SHORTEST = 256.0  # tokens of a prompt under which it is no longer what the user
 def memory_share(estimate: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
     """More of the card for the engine, or less where free memory was asked for."""
     engine, asked = estimate.resolved.job.engine.memory, estimate.resolved.limits.min_headroom_gib
-    if estimate.grows:
+    if estimate.grows or estimate.resolved.job.allocated is not None:
         return
     now, card = engine.utilization, estimate.memory.usable_bytes
     if not estimate.fits and now < HIGHEST_UTILIZATION:
@@ -117,14 +117,16 @@ def layers_on_the_cpu(estimate: ServingEstimate, registry: Registry | None = Non
     resolved = estimate.resolved
     job = resolved.job
     shared = job.server.accelerator.unified_share  # the CPU has no other memory
-    if not job.engine.memory.cpu_layers or resolved.gpus is None or estimate.fits or job.cpu or shared:
+    if not job.engine.memory.cpu_layers or resolved.gpus is None or estimate.fits or shared:
         return
     assert registry is not None
     asked = changed(resolved.scenario, {"serve.cpu_layers": "auto"})
     found = attempt(resolve, asked, registry)
     if not isinstance(found, InputError) and found.job.cpu:
-        layers = found.job.cpu.layers
-        yield Change(f"{layers} of {job.model.layers} layers on the CPU", {"serve.cpu_layers": layers}, 3)
+        layers, now = found.job.cpu.layers, job.cpu.layers if job.cpu else 0
+        if layers > now:
+            less = f" instead of {now}" if now else ""
+            yield Change(f"{layers} of {job.model.layers} layers on the CPU{less}", {"serve.cpu_layers": layers}, 3)
 
 
 def more_gpus(estimate: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
@@ -287,7 +289,8 @@ def settle(estimate: ServingEstimate, _: Registry) -> tuple[str, ...]:
     """What would settle whether memory suffices: what shows it, and of what fits how little is left."""
     if estimate.grows:
         return ("one batch of the longest answers shows the peak",)
-    free = f"{three_digits((estimate.pool_bytes - estimate.request_bytes) / GIB)} GiB free beside one request"
+    kept = "one request" if estimate.resolved.job.allocated is None else "the context"
+    free = f"{three_digits(estimate.spare_bytes / GIB)} GiB free beside {kept}"
     shown = "the engine allocates its cache as it starts: a start shows it"
     return (free, shown) if estimate.fits else (shown,)
 

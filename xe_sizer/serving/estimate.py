@@ -26,7 +26,9 @@ from xe_sizer.serving.memory import (
     left_free,
     max_sequences,
     request_bytes,
+    sequences_held,
     serving_memory,
+    started_with,
     static_peak,
     weights,
 )
@@ -179,29 +181,27 @@ def build_cases(resolved: ResolvedService, placements: ReplicaLayouts) -> Cases:
     """Placements with their memory: what a replica holds, and whether that is enough."""
     job, traffic = resolved.job, resolved.traffic
     memory = serving_memory(job, placements, traffic.inputs)
-    starts = job.engine.memory.grows or max_sequences(job, placements, memory, resolved.must_hold) >= 1.0
-    holds = np.broadcast_to(_holds(resolved, placements, memory), len(placements))
-    least = resolved.amount if resolved.load == "batch" and job.engine.memory.grows else 1.0
-    if job.engine.memory.grows:
+    holds = sequences_held(job, placements, memory, traffic.inputs, traffic.outputs)
+    holds = np.broadcast_to(holds, len(placements))
+    least = resolved.amount if resolved.load == "batch" and job.grows else 1.0
+    if job.grows:
         live = sum(static_peak(job, placements, least, traffic.inputs, traffic.outputs).values())
+        starts: Flags = np.ones(len(placements), dtype=bool)
         need_bytes = memory.beside_tensors + live
     else:
-        need_bytes = sum(memory.fixed.values()) + request_bytes(job, placements, resolved.must_hold)
+        kept = least_cache_bytes(resolved, placements)
+        starts = np.asarray(memory.pool_bytes >= kept)
+        need_bytes = sum(memory.fixed.values()) + kept
     fitting = np.asarray((holds >= least) & starts)
     return Cases(placements, memory, holds, fitting, np.broadcast_to(need_bytes, len(placements)))
 
 
-def _holds(resolved: ResolvedService, placements: ReplicaLayouts, memory: ServingMemory) -> Array:
-    """Requests at their full length that fit a replica at once: in the pool, or beside the weights where it grows."""
-    job, traffic = resolved.job, resolved.traffic
-    if not job.engine.memory.grows:
-        tokens = traffic.inputs + traffic.outputs
-        return max_sequences(job, placements, memory, tokens)
-    one, two = (
-        sum(static_peak(job, placements, batch, traffic.inputs, traffic.outputs).values()) for batch in (1.0, 2.0)
-    )
-    room = memory.usable_bytes - memory.beside_tensors - np.asarray(one)
-    return np.asarray(np.maximum(1.0 + room / np.maximum(np.asarray(two) - np.asarray(one), 1.0), 0.0))
+def least_cache_bytes(resolved: ResolvedService, placements: ReplicaLayouts) -> Array:
+    """Cache of one GPU without which an engine that keeps a pool does not serve: a sequence, or all it starts with."""
+    job = resolved.job
+    if job.allocated is not None:
+        return started_with(job, placements)
+    return request_bytes(job, placements, resolved.must_hold)
 
 
 def count_replicas(resolved: ResolvedService, placements: ReplicaLayouts) -> Array:
@@ -415,10 +415,13 @@ class ServingEstimate(Immutable):
     @cached_property
     def fit_probability(self) -> float:
         """That a GPU holds what it must: everything beside the pool, and the cache of the least that serves [-]."""
-        room = self.headroom_bytes
-        if self.fits and not self.grows:
-            room = self.pool_bytes - self.request_bytes
-        return chance(MEMORY_SPREAD, self.usable_bytes / (self.usable_bytes - room))
+        return chance(MEMORY_SPREAD, self.usable_bytes / (self.usable_bytes - self.spare_bytes))
+
+    @property
+    def spare_bytes(self) -> float:
+        """Of a GPU beside what it must hold: a pool as large as there is room for may be smaller [bytes]."""
+        pooled = self.fits and not self.grows and self.resolved.job.allocated is None
+        return self.pool_bytes - self.request_bytes if pooled else self.headroom_bytes
 
     @property
     def judged_by(self) -> LimitsSection:
@@ -508,7 +511,7 @@ class ServingEstimate(Immutable):
     @property
     def grows(self) -> bool:
         """Whether the engine lets the cache grow with the answers, instead of allocating a pool."""
-        return self.resolved.job.engine.memory.grows
+        return self.resolved.job.grows
 
     @property
     def usable_bytes(self) -> float:
@@ -567,8 +570,8 @@ class ServingEstimate(Immutable):
 
     @property
     def request_bytes(self) -> float:
-        """Cache of one request, or of the longest sequence that it must hold, on one GPU [bytes]."""
-        return float(request_bytes(self.resolved.job, self.placement, self.resolved.must_hold)[0])
+        """Cache of one request, or of what the engine must hold to start, on one GPU [bytes]."""
+        return float(least_cache_bytes(self.resolved, self.placement)[0])
 
     @property
     def too_long(self) -> bool:
@@ -578,8 +581,10 @@ class ServingEstimate(Immutable):
         return refuses and bool(job.model.max_positions) and asked > job.model.max_positions
 
     def holds_one(self, tokens: int) -> bool:
-        """Whether the cache of a replica holds one sequence of this length."""
-        return bool(max_sequences(self.resolved.job, self.placement, self.memory, tokens)[0] >= 1.0)
+        """Whether the cache of a replica holds one sequence of this length, or as many as it is started with."""
+        job = self.resolved.job
+        least = 1 if job.allocated is None else job.allocated.sequences
+        return bool(max_sequences(job, self.placement, self.memory, tokens)[0] >= least)
 
     def longest_held(self, too_long: int) -> int:
         """The longest sequence below `too_long` that the cache of a replica holds; 0 where it holds none [tokens].
@@ -606,4 +611,4 @@ class ServingEstimate(Immutable):
         """A GPU, and what the engine has on it beside the pool."""
         fixed = dict(self.memory.fixed)
         graphs = fixed.pop(cuda_graphs.name)
-        return Card(self.resolved.job, fixed, graphs)
+        return Card(self.resolved.job, self.placement, fixed, graphs)

@@ -202,10 +202,18 @@ class CpuLayers(Immutable):
     copy_bytes_per_s: float
 
 
+class Allocated(Immutable):
+    """Cache that an engine allocates as it starts: of so many `sequences` of `tokens` each."""
+
+    sequences: float
+    tokens: float
+
+
 class ServingJob(Immutable):
     """What serves: `device` is one accelerator, `network` what joins them.
 
     cpu : layers that the CPU computes; None: none
+    allocated : the cache that it was started with; None: a pool of its own, or one that grows
     images : of every request; None: none, though the encoder of a model that sees is loaded
     adapters : beside the weights; None: none
     fetch_s : that the mean request waits for its cache from host memory [s]
@@ -222,6 +230,12 @@ class ServingJob(Immutable):
     adapters: ServedAdapters | None = None
     fetch_s: float = 0.0
     cpu: CpuLayers | None = None
+    allocated: Allocated | None = None
+
+    @property
+    def grows(self) -> bool:
+        """Whether the cache is as large as the sequences need; else it is allocated at the start."""
+        return self.engine.memory.grows and self.allocated is None
 
     @property
     def gpu_share(self) -> float:

@@ -531,7 +531,7 @@ def _encoded(held: Holding, tower: VisionTower) -> Array:
     share = 0.0 if images is None else images.each * images.seen.pieces * images.seen.patches / images.prompt_tokens
     most = largest_image(tower)
     together = np.maximum(tokens // most.tokens, 1.0) * most.pieces * most.patches
-    return np.maximum(tokens * share, 0.0 if held.job.engine.memory.grows else together)
+    return np.maximum(tokens * share, 0.0 if held.job.grows else together)
 
 
 @part("logits", "sequences of a step x vocabulary x (16 bit + float32)", "samplers widen the logits")
@@ -589,6 +589,7 @@ class Card(Immutable):
     """One card, and what an engine that keeps a pool has on it beside the pool; graphs are captured last."""
 
     job: ServingJob
+    placements: ReplicaLayouts
     fixed: Mapping[str, Array]
     graphs: Array
 
@@ -615,11 +616,13 @@ class Card(Immutable):
 
 @part(
     "KV cache",
-    "share of the engine x card - all other parts, or share x what these leave; graphs out of the rest",
+    "share of the engine x card - all other parts, or share x what these leave; the context that it was started with",
     "documentation of the engines",
 )
 def pool(card: Card) -> Sum:
     most = named(card.card_bytes, "B of the card") - card.taken - named(card.graphs, f"B of {cuda_graphs.name}")
+    if card.job.allocated is not None:
+        most = smaller(named(started_with(card.job, card.placements), "B of the context"), most)
     return larger(smaller(card.engine_bytes - card.taken, most), 0.0)
 
 
@@ -648,6 +651,7 @@ def serving_memory(job: ServingJob, placements: ReplicaLayouts, prompt_tokens: f
         pool = utilization x (card - all of these)      TensorRT-LLM, LMDeploy: a share of what is free
         pool = utilization x (card - context - communicators) - weights      SGLang: a share for what stays
         pool = min(pool, card - all of these - graphs)
+        pool = min(sequences x request_bytes, card - all of these)      llama.cpp: the context that it was started with
 
     Graphs are captured after the pool is sized, out of the rest. A step is the largest that the engine takes.
 
@@ -661,12 +665,13 @@ def serving_memory(job: ServingJob, placements: ReplicaLayouts, prompt_tokens: f
     -------
     ServingMemory, shape (placements,) [bytes]
 
-    Source: documentation of the engines; vllm.utils.mem_utils; profile_max_num_token of SGLang.
+    Source: documentation of the engines; vllm.utils.mem_utils; profile_max_num_token of SGLang; llama_kv_cache of
+    llama.cpp, which allocates all cells of the context.
     """
     held = largest_step(job, placements, prompt_tokens)
     parts = FIXED_PARTS if job.adapters else tuple(one for one in FIXED_PARTS if one is not adapters)
     fixed, graphs = computed(parts, held), cuda_graphs(held)
-    card = Card(job, fixed, graphs)
+    card = Card(job, placements, fixed, graphs)
     return ServingMemory({**fixed, cuda_graphs.name: graphs}, pool(card), card.card_bytes)
 
 
@@ -688,11 +693,12 @@ def largest_step(job: ServingJob, placements: ReplicaLayouts, prompt_tokens: flo
     """
     batching = job.engine.batching
     tokens = float(batching.max_step_tokens)
-    if prompt_tokens is not None and job.engine.memory.grows:
+    if prompt_tokens is not None and job.grows:
         tokens = min(tokens, prompt_tokens)
     elif prompt_tokens is not None and not batching.chunked_prefill:
         tokens = max(tokens, prompt_tokens)
-    return Holding(job, placements, tokens, min(batching.max_sequences, SAMPLED_TOGETHER))
+    together = batching.max_sequences if job.allocated is None else job.allocated.sequences
+    return Holding(job, placements, tokens, min(together, SAMPLED_TOGETHER))
 
 
 def held_tokens(job: ServingJob, inputs: ArrayLike, outputs: ArrayLike) -> Array:
@@ -781,6 +787,49 @@ def host_layer_bytes(job: ServingJob, sequences: float, tokens: float) -> float:
     return weight_bytes(job.model, job.scheme) - kept + sequences * (1.0 - job.gpu_share) * each
 
 
+def needed_bytes(job: ServingJob, placements: ReplicaLayouts, batch: float, inputs: float, outputs: float) -> Array:
+    """What a GPU has to hold, of an engine whose cache grows or is allocated for a context.
+
+        bytes = peak of the batch + software               the cache grows
+        bytes = all other parts + cache of the context     it was started with one
+
+    Parameters
+    ----------
+    job, placements : the job, and placements of shape (placements,)
+    batch : sequences that run together [-]
+    inputs, outputs : of each [tokens]
+
+    Returns
+    -------
+    ndarray of float, shape (placements,) [bytes]
+
+    Source: `static_peak` and `serving_memory`.
+    """
+    memory = serving_memory(job, placements, inputs)
+    if job.allocated is None:
+        return memory.beside_tensors + sum(static_peak(job, placements, batch, inputs, outputs).values())
+    return np.asarray(sum(memory.fixed.values()) + started_with(job, placements))
+
+
+def started_with(job: ServingJob, placements: ReplicaLayouts) -> Array:
+    """Cache of one GPU that an engine allocates as it starts, for the context that it was started with.
+
+        bytes = sequences x request_bytes
+
+    Parameters
+    ----------
+    job, placements : the job, and placements of shape (placements,)
+
+    Returns
+    -------
+    ndarray of float, shape (placements,) [bytes]
+
+    Source: llama_kv_cache in llama.cpp, whose tensors have all cells of the context.
+    """
+    assert job.allocated is not None
+    return job.allocated.sequences * request_bytes(job, placements, job.allocated.tokens)
+
+
 ROOM = 0.97  # chosen: share of a card that layers may fill where as many as fit are asked for
 
 
@@ -788,6 +837,8 @@ def fewest_cpu_layers(job: ServingJob, placement: ReplicaLayouts, inputs: float,
     """Layers that have to be on the CPU for the rest to fit.
 
         n = min of n with weights + cache + tensors of a step + software <= 0.97 card
+
+    The cache is that of the context that the engine was started with, where it was.
 
     Parameters
     ----------
@@ -805,9 +856,7 @@ def fewest_cpu_layers(job: ServingJob, placement: ReplicaLayouts, inputs: float,
     usable = ROOM * job.server.accelerator.memory_bytes
     for layers in range(job.model.layers + 1):
         tried = replace(job, cpu=replace(job.cpu, layers=layers) if layers else None)
-        held = static_peak(tried, placement, batch, inputs, outputs)
-        beside = serving_memory(tried, placement, inputs).beside_tensors
-        if float(np.max(sum(held.values()) + beside)) <= usable:
+        if float(np.max(needed_bytes(tried, placement, batch, inputs, outputs))) <= usable:
             return layers
     return job.model.layers
 
@@ -842,6 +891,7 @@ def worst_moment(
     """Memory of a GPU at the worst moment of a batch whose cache grows.
 
         tokens = share where weights + cache + step tensors of the last step >= those of the prefill, else share inputs
+        tokens = min(share inputs, max_step_tokens)      prompts are cut: one is read while others end their answers
         share = batch / dp
 
     Parameters
@@ -858,6 +908,9 @@ def worst_moment(
     """
     batch, inputs, outputs = as_array(batch), as_array(inputs), as_array(outputs)
     share, copies = batch / as_array(placements.dp), job.engine.memory.cache_copies
+    if job.engine.batching.chunked_prefill:
+        tokens = np.minimum(share * inputs, job.engine.batching.max_step_tokens)
+        return Holding(job, placements, tokens, share), Cached(job, placements, share, inputs + outputs, copies)
     prefill = Holding(job, placements, share * inputs, share), Cached(job, placements, share, inputs)
     last_step = Holding(job, placements, share, share), Cached(job, placements, share, inputs + outputs, copies)
     early, late = (np.asarray(sum(_live(*moment).values())) for moment in (prefill, last_step))
@@ -992,8 +1045,7 @@ LONGEST = 2**27  # tokens that are looked for where a model names no positions
 def sessions_held(job: ServingJob, placements: ReplicaLayouts, inputs: float, outputs: float) -> Array:
     """Whole sequences that a replica holds at once, to their last token.
 
-        sessions = dp floor(pool / request_bytes)                    the engine keeps a pool
-        sessions = floor(1 + (card - peak(1)) / (peak(2) - peak(1)))      the cache grows with the sequences
+        sessions = dp floor(sequences_held / dp)
 
     Parameters
     ----------
@@ -1004,16 +1056,39 @@ def sessions_held(job: ServingJob, placements: ReplicaLayouts, inputs: float, ou
     -------
     ndarray of float, shape (placements,) [-]
 
-    Source: `memory.max_sequences` and `memory.static_peak`; each attention rank has a pool of its own.
+    Source: `sequences_held`; each attention rank has a pool of its own.
     """
-    memory = serving_memory(job, placements, inputs)
-    if not job.engine.memory.grows:
-        found = max_sequences(job, placements, memory, inputs + outputs)
-        each = np.where(found < 1.0, 0.0, found / placements.dp)
-        return np.asarray(np.floor(each) * placements.dp)
+    found = sequences_held(job, placements, serving_memory(job, placements, inputs), inputs, outputs)
+    if job.grows:
+        return np.asarray(np.floor(found))
+    return np.asarray(np.floor(np.where(found < 1.0, 0.0, found / placements.dp)) * placements.dp)
+
+
+def sequences_held(
+    job: ServingJob, placements: ReplicaLayouts, memory: ServingMemory, inputs: float, outputs: float
+) -> Array:
+    """Sequences that a replica holds at once, to their last token; a fraction below one where not even one fits.
+
+        sequences = max_sequences                                       the engine keeps a pool
+        sequences = 1 + (card - peak(1)) / (peak(2) - peak(1))          the cache grows with the sequences
+
+    Parameters
+    ----------
+    job, placements : the job, and placements of shape (placements,)
+    memory : of shape (placements,) [bytes]
+    inputs, outputs : of one sequence [tokens]
+
+    Returns
+    -------
+    ndarray of float, shape (placements,) [-]
+
+    Source: `max_sequences` and `static_peak`.
+    """
+    if not job.grows:
+        return max_sequences(job, placements, memory, inputs + outputs)
     one, two = (np.asarray(sum(static_peak(job, placements, n, inputs, outputs).values())) for n in (1.0, 2.0))
     room = memory.usable_bytes - memory.beside_tensors - one
-    return np.asarray(np.maximum(np.floor(1.0 + room / np.maximum(two - one, 1.0)), 0.0))
+    return np.asarray(np.maximum(1.0 + room / np.maximum(two - one, 1.0), 0.0))
 
 
 def longest_context(

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from xe_sizer.graph.operators import as_array
 from xe_sizer.immutable import Immutable
 from xe_sizer.serving.job import HIGHEST_LOAD
-from xe_sizer.serving.memory import held_tokens, max_sequences
+from xe_sizer.serving.memory import held_tokens, max_sequences, sequences_held
 from xe_sizer.serving.step_time import Work, step_time
 
 if TYPE_CHECKING:
@@ -430,6 +430,7 @@ def capacity(job: ServingJob, placements: ReplicaLayouts, memory: ServingMemory,
     """Requests that a replica holds at once.
 
         c = min(max_sequences of the pool, limit of the engine x groups)
+        c = min(sequences_held, limit x groups)      the cache grows with the sequences
 
     Parameters
     ----------
@@ -443,8 +444,10 @@ def capacity(job: ServingJob, placements: ReplicaLayouts, memory: ServingMemory,
 
     Source: own derivation; the limit stands in the engine's file.
     """
-    tokens = held_tokens(job, traffic.inputs, traffic.outputs_in_time)
     limit = job.engine.batching.max_sequences * job.groups(placements)
+    if job.grows:
+        return np.asarray(np.minimum(sequences_held(job, placements, memory, traffic.inputs, traffic.outputs), limit))
+    tokens = held_tokens(job, traffic.inputs, traffic.outputs_in_time)
     return np.asarray(np.minimum(max_sequences(job, placements, memory, tokens), limit))
 
 

@@ -40,6 +40,7 @@ from xe_sizer.serving.job import (
     DEFAULT_OUTPUT_TOKENS,
     DEFAULT_TURN_TOKENS,
     HOST_BYTES_PER_S,
+    Allocated,
     Images,
     ReplicaLayouts,
     ServedAdapters,
@@ -244,6 +245,7 @@ def _assembled(
         think_s = think_s and (turns.gap_s * turns.returning + think_s / turns.turns)
         traffic = turns.traffic(traffic, 1.0)
     requests, arrivals = _requests(scenario, provenance, trace), _arrivals(scenario, provenance)
+    job = replace(job, allocated=_allocated(values, engine))
     job = _with_cpu_layers(job, scenario, provenance, traffic, gpus, amount)
     limits = _limits(provenance, objectives if load in JUDGED and not values.serve.fit else BENCHMARK)
     percentile = provenance.resolve_default("serve.percentile", DEFAULT_PERCENTILE)
@@ -273,6 +275,19 @@ def _assembled(
     )
 
 
+def _allocated(values: ScenarioFile, engine: Engine) -> Allocated | None:
+    """The cache that the engine allocates for the context that it is told; None where it is not, or it is looked for.
+
+    A context for requests whose number nobody says is shared by all of them.
+
+    Source: llama_context in llama.cpp: n_ctx cells, or n_ctx / n_seq_max for each of the sequences at once.
+    """
+    serve = values.serve
+    if engine.memory.pool != "context" or serve.max_model_len is None or serve.fit is not None:
+        return None
+    return Allocated(serve.max_sequences or 1, serve.max_model_len)
+
+
 def _with_cpu_layers(
     job: ServingJob, scenario: Scenario, provenance: Provenance, traffic: Traffic, gpus: int | None, amount: float
 ) -> ServingJob:
@@ -290,7 +305,8 @@ def _with_cpu_layers(
         layers = fewest_cpu_layers(found, placement, traffic.inputs, traffic.outputs, max(amount, 1.0))
     provenance.resolve_default("serve.cpu_layers", layers)
     job = replace(job, cpu=replace(cpu, layers=layers) if layers else None)
-    needed = host_layer_bytes(job, max(amount, 1.0), traffic.inputs + traffic.outputs)
+    kept = job.allocated or Allocated(max(amount, 1.0), traffic.inputs + traffic.outputs)
+    needed = host_layer_bytes(job, kept.sequences, kept.tokens)
     usable = job.server.host_usable_bytes
     if job.cpu and usable is not None and needed > usable:
         message = f"{layers} layers on the CPU take {needed / GIB:.1f} of {usable / GIB:.1f} GiB of host memory"

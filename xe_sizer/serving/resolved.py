@@ -85,9 +85,12 @@ class ResolvedService(Immutable):
     def asked_len(self) -> int | None:
         """The longest sequence that was asked for, of an engine that does not start where it cannot have it [tokens].
 
+        One that allocates the context that it is started with is among them.
+
         Source: check_enough_kv_cache_memory and the check of max_model_len in vLLM's configuration.
         """
-        return self.scenario.values.serve.max_model_len if self.job.engine.memory.length_flag else None
+        refuses = self.job.engine.memory.length_flag or self.job.allocated is not None
+        return self.scenario.values.serve.max_model_len if refuses else None
 
     @property
     def must_hold(self) -> float:

@@ -86,7 +86,7 @@ def _pick(array: Array, index: int) -> float:
 def _static(resolved: ResolvedService, cases: Cases, minimum: int | None) -> Choice:
     """A batch that starts together: the fewest GPUs that hold it and keep the limits, then the fastest."""
     job, traffic, placements = resolved.job, resolved.traffic, cases.placements
-    most = np.inf if job.engine.memory.grows else capacity(job, placements, cases.memory, traffic)
+    most = np.inf if job.grows else capacity(job, placements, cases.memory, traffic)
     found = static_batch(job, placements, resolved.amount, traffic.inputs, traffic.outputs, most, traffic)
     gpus = as_array(placements.gpus if resolved.gpus is None else -placements.gpus)
     late = missed_for(missed(resolved, found.ttft_s, found.tpot_s), np.maximum(gpus, 1.0), cases.fitting)

@@ -598,7 +598,7 @@ class _Replica:
         whole = request_bytes(job, placement, load.inputs + load.outputs)
         prompt = request_bytes(job, placement, load.inputs)
         reserved = job.engine.batching.reserves == "whole"
-        self.pool = math.inf if job.engine.memory.grows else float(memory.pool_bytes[0]) * float(placement.dp[0])
+        self.pool = math.inf if job.grows else float(memory.pool_bytes[0]) * float(placement.dp[0])
         self.held: list[float] = (whole if reserved else prompt).tolist()
         self.growth: list[float] = ((whole - prompt) / load.outputs * (not reserved)).tolist()
 

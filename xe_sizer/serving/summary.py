@@ -49,7 +49,7 @@ from xe_sizer.scenario.provenance import joining_assumptions, resolved_scenario
 from xe_sizer.scenario.schema import INFERENCE
 from xe_sizer.scenario.schema import LOADS as LOAD_KEYS
 from xe_sizer.scenario.tariff import what_is_paid
-from xe_sizer.serving.job import FULL, HIGHEST_LOAD, untuned
+from xe_sizer.serving.job import FULL, HIGHEST_LOAD, Allocated, untuned
 from xe_sizer.serving.load import LOADS
 from xe_sizer.serving.memory import (
     ALLOCATED_PARTS,
@@ -381,6 +381,7 @@ def better_words(estimate: ServingEstimate, without: ServingEstimate, by: str) -
 
 def serve_memory(estimate: ServingEstimate, details: bool = True) -> ServeMemory:
     """The ledger of the fullest GPU [bytes]; with the numbers of the formulas as a detail."""
+    job = estimate.resolved.job
     at_work = f"{_held(estimate)} at their peak" if estimate.grows else "as allocated"
     parts, sizes = _parts(estimate), estimate.memory_parts
     terms = _terms(estimate, parts) if details else {}
@@ -399,7 +400,7 @@ def serve_memory(estimate: ServingEstimate, details: bool = True) -> ServeMemory
         peak_bytes=peak,
         usable_bytes=usable,
         headroom_bytes=usable - peak,
-        phase=at_work if estimate.grows or estimate.fits else "one request",
+        phase=at_work if estimate.grows or estimate.fits or job.allocated else "one request",
         gpu="fullest pipeline stage" if int(estimate.placement.pp[0]) > 1 else "all alike",
         components=components,
         error_share=MEMORY_ERROR_SHARE,
@@ -413,7 +414,8 @@ def _terms(estimate: ServingEstimate, parts: tuple[Held, ...]) -> dict[str, tupl
         held, cached = worst_moment(job, placement, estimate.sequences, traffic.inputs, traffic.outputs)
     else:
         held = largest_step(job, placement, traffic.inputs)
-        cached = Cached(job, placement, 1.0, estimate.resolved.must_hold)
+        kept = job.allocated or Allocated(1, estimate.resolved.must_hold)
+        cached = Cached(job, placement, kept.sequences, kept.tokens)
     found: dict[str, tuple[tuple[Factor, ...], ...]] = {}
     for part in parts:
         inputs: Any = estimate.card if part in (pool, left_free) else cached if part is cache else held
@@ -449,6 +451,9 @@ def _gib(size_bytes: float) -> str:
 
 def _held(estimate: ServingEstimate) -> str:
     requests, asked = estimate.sequences if estimate.grows else 1.0, estimate.resolved.asked_len
+    if (kept := estimate.resolved.job.allocated) is not None:
+        each = f"of {kept.tokens:,.0f} tokens"
+        return f"a context {each}" if kept.sequences == 1 else f"{kept.sequences:,.0f} contexts {each}"
     if asked is not None and not estimate.grows:
         return f"one sequence of {estimate.resolved.must_hold:,.0f} tokens"
     return "one request" if requests < 1.5 else f"{requests:,.0f} requests"
@@ -878,8 +883,10 @@ def _per_replica(estimate: ServingEstimate) -> PerReplica:
 def _kv_cache(estimate: ServingEstimate) -> KvCache:
     job, traffic, placement = estimate.resolved.job, estimate.resolved.traffic, estimate.placement
     ranks = int(placement.dp[0]) * (int(placement.pp[0]) if job.engine.pipelined else 1)
+    each = token_bytes(job.model, job.scheme.cache)
     return KvCache(
-        bytes_per_token=token_bytes(job.model, job.scheme.cache),
+        bytes_per_token=each,
+        gpu_bytes_per_token=each * job.gpu_share,
         pool_bytes=estimate.cache_bytes * int(placement.gpus[0]),
         pool_tokens=estimate.choice.holds * (traffic.inputs + traffic.outputs),
         max_concurrency=min(estimate.choice.holds, float(job.engine.batching.max_sequences * ranks)),

@@ -158,7 +158,8 @@ class EngineExchanges(_Part, frozen=True):
 class EngineMemory(_Part, frozen=True):
     """Memory beside weights and cache [GiB], and how the cache is kept.
 
-    pool : preallocated, to `utilization` of the card, or grows with the sequences
+    pool : preallocated, to `utilization` of the card, or grows with the sequences; context: allocated for the
+    context that the engine is started with, which is taken to be as long as the sequences need where nobody gives one
     utilization_of : what the share is of; total: weights, a step's tensors and the cache come to it; free: of what all
     of these leave, the cache; static: weights and cache come to it, tensors of a step have the rest
     block_tokens : the cache is given out in blocks of so many tokens
@@ -174,7 +175,7 @@ class EngineMemory(_Part, frozen=True):
     adapter_ranks : ranks that they are allocated with, the next one up, ascending; empty: their own
     """
 
-    pool: Literal["preallocated", "grows"]
+    pool: Literal["preallocated", "grows", "context"]
     utilization: Share
     utilization_of: Literal["total", "free", "static"]
     block_tokens: Count
@@ -194,8 +195,8 @@ class EngineMemory(_Part, frozen=True):
 
     @property
     def grows(self) -> bool:
-        """Whether the cache grows with the sequences; else it is a pool."""
-        return self.pool == "grows"
+        """Whether the cache is as large as the sequences need; else it is a pool."""
+        return self.pool != "preallocated"
 
 
 class EngineBatching(_Part, frozen=True):

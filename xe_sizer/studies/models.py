@@ -76,7 +76,15 @@ def models(scenario: Scenario, registry: Registry, context: int, serving: bool =
         too_large=over,
         smallest_too_large=first_over,
         not_possible=len(refused),
+        software=_software(scenario, registry, rows[-1].name, serving) if rows else "",
     )
+
+
+def _software(scenario: Scenario, registry: Registry, name: str, serving: bool) -> str:
+    """The stack of a job, or the engine of a service, as it is chosen for a model."""
+    wing = serving_wing() if serving else job_wing(scenario)
+    values = wing.resolve(changed(scenario, {"model": name}), registry).values
+    return str((values.serve.engine if serving else values.stack) or "")
 
 
 def _trained(

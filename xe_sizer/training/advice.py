@@ -12,7 +12,7 @@ from xe_sizer.errors import InputError
 from xe_sizer.graph.operators import LEAST_MEMORY
 from xe_sizer.profiles.catalogue import has_optimizer, load_optimizer, load_stack
 from xe_sizer.scenario.options import OPTION_OF
-from xe_sizer.scenario.read import Change, changed
+from xe_sizer.scenario.read import Change, changed, together
 from xe_sizer.scenario.schema import NO_ADAPTERS
 from xe_sizer.scenario.trials import MOST_ADVICE, Option, Remedy, Trials, advice_of, key_of, mildest
 from xe_sizer.software.stack import Objective
@@ -269,9 +269,11 @@ def dropped_choices(estimate: TrainingEstimate, registry: Registry) -> Iterator[
             yield replace(change, words=f"{change.words}, {takes}", effort=DROPPED)
     if "recompute" in fixed:
         more = RECOMPUTE[int(estimate.layouts.recompute[0])]
+        tied = "offload" in fixed and OFFLOAD[int(estimate.layouts.offload[0])] == job.stack.defaults.usual_offload
+        with_it: dict[str, object] = {"layout.offload": "none"} if tied else {}  # which goes with the recomputation
         for name in RECOMPUTE[: int(estimate.layouts.recompute[0])]:
             if name in job.stack.supports.recompute:
-                yield Change(f"recompute {name} instead of {more}", {"layout.recompute": name}, DROPPED)
+                yield Change(f"recompute {name} instead of {more}", {"layout.recompute": name, **with_it}, DROPPED)
     if "zero" in fixed:
         for stage in job.stack.supports.zero:
             if stage < int(estimate.layouts.zero[0]):
@@ -549,7 +551,15 @@ def settle(
     changes = (smaller_micro_batch, recomputation, _shorter)
     found = [option for one in changes for option in islice(trials.kept(one(estimate, registry)), 1)]
     said = [f"{option.change.words}: {probability_words(option.after)}" for option in found]
-    return (*said, _shortest_run(estimate))
+    return (*_given_lengths(estimate), *said, _shortest_run(estimate))
+
+
+def _given_lengths(estimate: TrainingEstimate) -> Iterator[str]:
+    """What the doubt about lengths that nobody gave is of it."""
+    job = estimate.resolved.job
+    if job.lengths_assumed:
+        chance = f"{100 * estimate.known_chance(False):.0f} %"
+        yield f"sequences of {job.seq_len:,} tokens are assumed, if they are given: {chance}"
 
 
 def _shorter(estimate: TrainingEstimate, _: Registry) -> Iterator[Change]:
@@ -735,16 +745,30 @@ def _made_to_fit(trials: Training, most: int) -> Options:
     """What brings memory down on the card at hand; on other hardware; another training; several of them together."""
     order = least_effort_first(trials.before)
     found = sorted(_on_the_card(trials, most), key=order)[:MOST_ON_THE_CARD]
-    if found and most == 1:
-        if not (_on_a_desk(trials.before) and _needs_much_host_memory(found[0].after)):
-            return found
+    one_card = trials.before.gpus == 1 and _on_a_desk(trials.before)
+    if found and most == 1 and not (_on_a_desk(trials.before) and _needs_much_host_memory(found[0].after)):
+        return found
+    if found or one_card:
         most = MOST_ADVICE  # other ways to train are tried too
     other = [*trials.try_each(OTHER_HARDWARE, most, []), *_more_gpus_freely(trials)]
     hardware = sorted(other, key=order)[:MOST_OTHER_HARDWARE]
+    on_the_card = found
     found = trials.try_each(OTHER_METHOD, most, [*found, *hardware])
+    if one_card and not on_the_card and len(found) == len(hardware):
+        found += _fewer_weights_and_shorter(trials)
     limited = bool(trials.before.resolved.scenario.values.limits.max_hours)
     every = ON_THE_CARD + (FOR_LIMITS if limited else OTHER_HARDWARE + OTHER_METHOD)
     return found or trials.combination(trials.strongest(every))
+
+
+def _fewer_weights_and_shorter(trials: Training) -> Options:
+    """The adapters that take least with the longest sequences that fit then, where neither alone suffices."""
+    before, registry = trials.before, trials.registry
+    for remedy in (fewer_learning_weights, lighter_method):
+        for lightest in list(remedy(before, registry))[-1:]:
+            cuts = (*_shorter(before, registry), *shorter_sequences(before, registry))
+            return mildest(trials.kept(together([lightest, cut]) for cut in cuts))
+    return []
 
 
 def _on_the_card(trials: Training, most: int) -> Options:

@@ -305,6 +305,9 @@ def stack_offloads(asked: AskedTraining, stack: Stack) -> Found:
         has = f"it supports {', '.join(supports.offload)}"
         yield "layout.offload", f"{stack.name} cannot offload {layout.offload}", has
         return
+    if layout.offload == stack.defaults.usual_offload and layout.recompute not in (None, "full"):
+        message = f"{stack.name} offloads {layout.offload} of layers that it recomputes, by one switch for both"
+        yield "layout.offload", message, f"leave it out, or take {asked.setting('layout.recompute', 'full')}"
     stage = layout.zero if "optimizer" in offloaded_parts(layout.offload) else None
     if stage is not None and stage < supports.offload_from_zero:
         message = f"{stack.name} offloads from ZeRO stage {supports.offload_from_zero} on"

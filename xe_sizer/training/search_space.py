@@ -164,10 +164,10 @@ def _usual_offload(rules: Rules) -> int | None:
 
 def _offloads_as_usual(layouts: Layouts, rules: Rules) -> np.ndarray | bool:
     """Whether a layout offloads what the stack does by itself, which goes with full recomputation."""
-    usual = _usual_offload(rules)
+    usual, full = _usual_offload(rules), layouts.recompute == FULL
     if usual is None:
-        return True
-    full = layouts.recompute == FULL
+        tied = rules.stack.defaults.usual_offload
+        return True if tied in (None, "none") else np.asarray(full | (layouts.offload != OFFLOAD.index(tied)))
     return np.asarray(np.where(full, layouts.offload != OFFLOAD.index("none"), layouts.offload != usual))
 
 

@@ -64,6 +64,7 @@ from xe_sizer.report.verdict import (
     gpu_memory_missing,
     is_tight,
     job_words,
+    may_run,
     missed_text,
     profile_name,
     unsure_of_host,
@@ -143,7 +144,7 @@ def iteration_points(result: Result) -> Iterator[Point]:
     one = result.iteration
     if one is None:
         return
-    if result.verdict.fits:
+    if may_run(result):
         yield Point("Iteration", ", ".join(_shares(result)))
     yield Point("Responses", _responses(one), spare=2)
     yield Point("Rollout", _rollout(one, result.pools))
@@ -187,7 +188,7 @@ def _sizes(pool: Pool) -> str:
 
 def iteration_tables(result: Result) -> Iterator[Table]:
     """The phases, and the pools where GPUs do different work; nothing of other jobs."""
-    if result.phases and result.verdict.fits:
+    if result.phases and may_run(result):
         yield _phases_table(result)
     if len(result.pools) > 1:
         yield _pools_table(result.pools)
@@ -275,7 +276,7 @@ def iteration_rows(result: Result) -> Iterator[tuple[str, str, str]]:
     yield "responses per iteration", count(round(one.answers)), f"{plural(round(one.prompts), 'prompt')}, {steps}"
     cut = f"{percent(one.cut_share)} truncated at {count(one.max_output_tokens)} tokens" if one.cut_share else ""
     yield "tokens of a response", number(one.output_tokens), cut
-    if result.verdict.fits:
+    if may_run(result):
         yield "output tokens per second", number(one.output_tokens_per_s), "of all replicas, during generation"
         yield "GPU time spent waiting", percent(one.idle_share), "for the longest responses or the other GPUs"
 
@@ -366,13 +367,13 @@ def _little_on_the_host(memory: Memory) -> str:
 
 def pace(result: Result) -> tuple[str, float | None, str]:
     """The whole job."""
-    if not result.verdict.fits:
+    if not may_run(result):
         return "total_s", None, NOT_A_NUMBER
     return "total_s", result.time.total_s.expected, duration(result.time.total_s.expected)
 
 
 def pace_range(result: Result) -> str:
-    return duration_range(result.time.total_s) if result.verdict.fits else ""
+    return duration_range(result.time.total_s) if may_run(result) else ""
 
 
 def missing_memory(result: Result) -> str:
@@ -523,7 +524,7 @@ def _memory_rows(
 def iteration_picture(result: Result) -> Iterator[Picture]:
     """An iteration of reinforcement learning: which GPUs do what when; nothing of other jobs."""
     pools = phases_of_pools(result)
-    if not pools or not result.verdict.fits:
+    if not pools or not may_run(result):
         return
     kinds = tuple(clean(phase.name) for phase in result.phases)
     lanes = []
@@ -554,7 +555,7 @@ def _does(pool: Pool) -> str:
 
 def pictures(result: Result) -> Iterator[Picture]:
     """Of a job that fits: all; of one that does not: its memory, as it will never run."""
-    if result.verdict.fits:
+    if may_run(result):
         yield _total(result)
         if result.cost.price is not None:
             yield _price(result)
@@ -562,7 +563,7 @@ def pictures(result: Result) -> Iterator[Picture]:
     yield from memory_over_time(result)
     yield from stages_picture(result)
     yield from iteration_picture(result)
-    if result.verdict.fits:
+    if may_run(result):
         time = result.time
         ideal = (Mark(time.ideal_step_s, f"roofline limit {duration(time.ideal_step_s)}"),) if time.ideal_step_s else ()
         yield step_picture("Time of a step", time.components, time.step_s.expected, ideal)
@@ -608,6 +609,7 @@ def _price(result: Result) -> Picture:
 ANSWER = Result
 WORST_LOSSES = 2
 PAIR = 2  # sequences of a sample that is a chosen and a rejected answer
+PACKED = "packed"  # samples end to end, whose lengths do not matter
 NEVER_RUNS = "no time and no cost: the job does not fit"
 UNITS = (
     ("tokens_per_s_per_gpu", "tokens/s"),
@@ -653,9 +655,9 @@ def _blocks(result: Result, options: Options) -> Iterator[Block]:
         yield stages_table(result)
     if result.memory.host_bytes:
         yield host_table(result)
-    if result.verdict.fits:
+    if may_run(result):
         yield time_table(result)
-    if result.verdict.fits and result.time.modules:
+    if may_run(result) and result.time.modules:
         yield module_table(result)
     yield from explanations(result, options.explain)
     yield from remarks(result)
@@ -695,10 +697,11 @@ def _fit_point(result: Result) -> Iterator[Point]:
 def _points(result: Result) -> Iterator[Point]:
     """Time and cost where it fits, GPUs, memory, limits, and the one thing to change."""
     yield from _fit_point(result)
-    if result.verdict.fits:
+    if may_run(result):
         yield Point("Time", f"{spanned(result.time.total_s, result.time.calibrated)}{pace_words(result)}")
         yield from evidence_point(result.time.basis, result.scenario)
         yield Point("Cost", ", ".join(_cost_words(result.cost)))
+        yield from _lengths_point(result)
     yield from iteration_points(result)
     yield gpus_point(result.gpus, kept=groups_kept(result), why_more=_held_less(result))
     yield Point("Layout", f"{layout_words(result.layout)}, {stack_words(result)}")
@@ -709,6 +712,15 @@ def _points(result: Result) -> Iterator[Point]:
     yield from host_point(memory.host_bytes, memory.host_available_bytes, memory.host_reserve_bytes, tight=tight)
     yield from limits_points(result.verdict, result.currency)
     yield from change_point(result.advice)
+
+
+def _lengths_point(result: Result) -> Iterator[Point]:
+    """That all samples are counted as long as a sequence, where no data says otherwise and they are not packed."""
+    scenario, train = result.scenario, result.scenario.get("train") or {}
+    said = scenario.get("data") or train.get("padding", PACKED) == PACKED or assumed_run(scenario)
+    if not said and "seq_len" in train:
+        full = f"every sample is counted as {count(train['seq_len'])} tokens, as no data is given"
+        yield Point("Assumed", f"{full} (--dataset or --mean-tokens says how long they are)")
 
 
 def _held_less(result: Result) -> str:
@@ -846,7 +858,7 @@ def totals_table(result: Result) -> Table:
     )
     noun = round_noun(result.scenario)
     steps = (f"{noun}s", whole(time.steps), _epochs(data))
-    if not result.verdict.fits:
+    if not may_run(result):
         columns = (Column("quantity"), Column("expected", True), Column(""))
         return Table(title="Whole job", columns=columns, rows=(steps, *tokens), note=NEVER_RUNS)
     rows = [
@@ -910,7 +922,7 @@ def _beside_table(result: Result) -> Table:
     for one in result.beside:
         whole_s, of = (total_s, "the run") if one.beforehand else (step_s, "a step")
         held = byte_size(one.bytes) if one.bytes else "none of its own"
-        time = f"{duration(one.seconds)}, {percent(one.seconds / whole_s)} of {of}" if result.verdict.fits else "-"
+        time = f"{duration(one.seconds)}, {percent(one.seconds / whole_s)} of {of}" if may_run(result) else "-"
         rows.append((clean(one.name), clean(one.model), held, whole(one.passes), time))
     columns = (
         Column("weights"),

@@ -497,7 +497,10 @@ def _blocks(result: ServeResult, options: Options) -> Iterator[Block]:
 def service_table(result: ServeResult) -> Table:
     """What it takes, what it delivers and what that costs."""
     cache = result.kv_cache
-    tokens = f"{count(round(cache.pool_tokens))} tokens at {byte_size(cache.bytes_per_token)}"
+    each = cache.bytes_per_token if cache.gpu_bytes_per_token is None else cache.gpu_bytes_per_token
+    tokens = f"{count(round(cache.pool_tokens))} tokens at {byte_size(each)}"
+    if each < cache.bytes_per_token:
+        tokens += f" on the GPU, {byte_size(cache.bytes_per_token)} with the layers on the CPU"
     held = ("KV cache per replica", byte_size(cache.pool_bytes), tokens)
     rows = (*_size_rows(result), *_rate_rows(result), held, *_cost_rows(result))
     return Table("Service", (Column("quantity"), Column("value", True), Column("note")), rows)
