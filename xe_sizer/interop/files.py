@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from msgspec.structs import replace
+
 from xe_sizer.errors import InputError
 from xe_sizer.fields import fields_of
 from xe_sizer.profiles.text import STDIN, YAML_ENDINGS, pasted
@@ -60,7 +62,9 @@ def _foreign(path: Path, hardware: Mapping[str, object], told: Callable[[Importe
 
     imported = import_together(sources, Asked(hardware=hardware))
     told(imported)
-    return imported.document()
+    return replace(
+        imported.document(), path=path
+    )  # the file that was asked about, which may start the one that is read
 
 
 def _job_in(path: Path) -> list[Source]:

@@ -259,7 +259,8 @@ def _number_of_gpus(draft: Draft) -> None:
 def _global_batch(draft: Draft) -> None:
     """Sequences of an optimizer step = micro-batch x gradient accumulation x data-parallel ranks.
 
-    Of global batch and accumulation the one follows that is not stated.
+    Of global batch and accumulation the one follows that is not stated. An accumulation that follows is set aside: it
+    is another one as soon as the ranks or the micro-batch are.
     """
     micro, gpus = draft.fact("train.micro_batch"), draft.trainers
     sizes = (draft.fact(key) for key in _SPLIT)
@@ -275,6 +276,7 @@ def _global_batch(draft: Draft) -> None:
     elif isinstance(batch, int) and batch % (micro * ranks) == 0:
         note = f"global batch {batch} / (micro-batch {micro} x {ranks} data-parallel ranks)"
         draft.derive("train.grad_accum", batch // (micro * ranks), [*used, "train.global_batch"], note)
+        draft.set_aside("train.grad_accum", "left open, as it follows from them")
 
 
 # The tools that are read, each found by its file in `tools`.

@@ -24,7 +24,14 @@ from xe_sizer.result.training import Phase
 from xe_sizer.scenario.limits import memory_doubt, missed, verdict_of
 from xe_sizer.training.memory_parts import MEMORY_PARTS
 from xe_sizer.training.methods.preferences import REFERENCE
-from xe_sizer.training.summary import build_checkpoint, build_cost, holdings, memory_reasons, run_components
+from xe_sizer.training.summary import (
+    build_checkpoint,
+    build_cost,
+    holdings,
+    memory_reasons,
+    run_components,
+    tell_many_epochs,
+)
 from xe_sizer.training.summary import summarise as summarise_training
 from xe_sizer.units import whole_parts
 
@@ -122,7 +129,7 @@ FORMULAS = {
 def summarise(sized: ReinforcementEstimate, details: bool = True) -> Result:
     """Everything about an estimate but the advice; `details` as of the training wing's."""
     base = summarise_training(sized.trainer, details)
-    memory, time = _memory(sized, base.memory), _time(sized, base.time)
+    memory, time, data = _memory(sized, base.memory), _time(sized, base.time), _data(sized, base.data)
     confidence, caller = sized.confidence, sized.resolved.scenario.caller
     reasons = (
         *_rollout_reasons(sized),
@@ -142,14 +149,14 @@ def summarise(sized: ReinforcementEstimate, details: bool = True) -> Result:
         ),
         memory=memory,
         time=time,
-        data=_data(sized, base.data),
+        data=data,
         cost=build_cost(sized, time),
         checkpoint=build_checkpoint(sized),
         phases=tuple(_phases(sized)),
         pools=sized.pools,
         beside=tuple(_beside(sized, base.beside)),
         iteration=_iteration(sized),
-        warnings=(*base.warnings, *_warnings(sized)),
+        warnings=(*base.warnings, *_warnings(sized, data)),
         sources=(*base.sources, *_sources(sized)) if details else (),
     )
 
@@ -301,10 +308,13 @@ def _iteration(sized: ReinforcementEstimate) -> IterationResult:
     )
 
 
-def _warnings(sized: ReinforcementEstimate) -> Iterator[str]:
-    """What is worth a word of the rollout."""
-    settings = sized.reinforcement.settings
+def _warnings(sized: ReinforcementEstimate, data: Data) -> Iterator[str]:
+    """What is worth a word of the rollout, and of prompts that are read many times."""
+    settings, count = sized.reinforcement.settings, sized.reinforcement.iterations
     scenario = sized.resolved.scenario
+    if data.epochs is not None:
+        read = f"{count:,} iteration{'s read' if count > 1 else ' reads'} the {data.samples:,} prompts"
+        yield from tell_many_epochs(scenario, data.epochs, read)
     if scenario.values.rollout.output_tokens is None:
         setting = scenario.caller.setting("rollout.output_tokens")
         yield f"responses of {settings.answers.mean:,.0f} tokens are assumed; {setting} says how long they are"

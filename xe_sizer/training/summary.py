@@ -63,6 +63,7 @@ from xe_sizer.version import __version__
 
 if TYPE_CHECKING:
     from xe_sizer.laws.parts import Part
+    from xe_sizer.scenario.scenario import Scenario
     from xe_sizer.training.estimate import TrainingEstimate
     from xe_sizer.training.layout import Layouts
     from xe_sizer.training.memory import Ledger
@@ -298,11 +299,18 @@ def warn_of_padding(estimate: TrainingEstimate) -> Iterator[str]:
 
 
 def warn_of_many_epochs(resolved: ResolvedTraining) -> Iterator[str]:
+    """That the steps read the same samples many times; reinforcement learning counts its prompts itself."""
     job, epochs = resolved.job, resolved.epochs
-    if epochs is not None and epochs > MOST_EPOCHS:
-        setting = resolved.scenario.caller.setting("train.epochs", 3)
+    if epochs is not None and job.method.kind.rollout is None:
         steps = f"{job.steps:,.9g} step{'s read' if job.steps > 1 else ' reads'}"
-        yield f"{steps} the {job.samples:,.9g} samples {round(epochs):,.9g} times; {setting} sizes three passes"
+        yield from tell_many_epochs(resolved.scenario, epochs, f"{steps} the {job.samples:,.9g} samples")
+
+
+def tell_many_epochs(scenario: Scenario, epochs: float, read: str) -> Iterator[str]:
+    """What reads the data so many times, and what sizes fewer passes."""
+    if epochs > MOST_EPOCHS:
+        setting = scenario.caller.setting("train.epochs", 3)
+        yield f"{read} {round(epochs):,.9g} times; {setting} sizes three passes"
 
 
 # What a result says of images: the tokens of a sample, and which parts of the model learn.
