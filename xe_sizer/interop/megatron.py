@@ -221,7 +221,9 @@ def _layout(plan: Plan) -> dict[str, Any]:
         most = max(int(plan.shape.layers // plan.peek("layout.pp", 1)) - 1, 1)  # the last one stays on the accelerator
         flags["cpu-offloading-num-layers"] = plan.peek("layout.offload_layers") or most
     if plan.peek("layout.offload") in ("optimizer", "none"):
-        flags["optimizer-cpu-offload"] = plan.take("layout.offload") == "optimizer"
+        offloads = plan.take("layout.offload") == "optimizer"
+        # Megatron-LM refuses the one without the other (training/arguments.py).
+        flags |= {"optimizer-cpu-offload": offloads, "use-precision-aware-optimizer": offloads}
     return flags
 
 

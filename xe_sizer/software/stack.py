@@ -181,6 +181,8 @@ class States(_Part, frozen=True):
     for their passes, once a step;
     `copies_as_loaded` where models that stand frozen beside the one that learns are kept in the type that it is loaded
     in, and not in that of frozen weights;
+    `gradients_on_host` where gradients that ZeRO-2 or 3 shards wait in host memory beside an offloaded optimizer, which
+    takes them there in every micro-batch; else they go there once a step and the card keeps its own;
     `updates_in_backward` where one GPU updates a weight as soon as its gradient is there, and frees that.
     """
 
@@ -201,6 +203,7 @@ class States(_Part, frozen=True):
     gathered_copies: bool
     copies_as_loaded: bool
     copies_on_host: bool
+    gradients_on_host: bool
     narrow_parameters: bool
     gather_bytes: SomeBytes
     reduce_bytes: SomeBytes

@@ -314,6 +314,11 @@ class Job(Immutable):
         """Share of the optimizer's states that the card holds and updates, shape (layout,) [-]."""
         return np.where(layouts.hosts_optimizer, 1.0 - self.offload_fraction, 1.0)
 
+    def gradients_on_host(self, layouts: Layouts) -> Array:
+        """Share of the gradients that waits in host memory between micro-batches, shape (layout,) [-]."""
+        leaves = layouts.hosts_optimizer & (layouts.zero >= 2) & self.stack.states.gradients_on_host
+        return np.where(leaves, self.offload_fraction, 0.0)
+
     def pace_s(self, layouts: Layouts, step_s: Array) -> Array:
         """Time of steps under layouts as if each read the job's global batch, shape (layout,) [s].
 

@@ -670,7 +670,7 @@ def adapters(evaluation: Evaluation) -> Sum:
 def gradients(evaluation: Evaluation) -> Sum:
     held, sizes, shards, layouts = evaluation.held, evaluation.sizes, evaluation.shards, evaluation.layouts
     dense, experts = _learning(evaluation)
-    on_card = np.where(layouts.zero >= 2, evaluation.job.optimizer_on_card(layouts), 1.0)
+    on_card = 1.0 - evaluation.job.gradients_on_host(layouts)
     of_adapters = product((held.adapters, "elements of adapters"), (sizes.adapter_gradient, "B"))
     sharded = sharded_elements(dense, experts, shards.gradients, shards) * named(sizes.gradient, "B")
     sharded = sharded + over(of_adapters, shards.gradients, ZERO_RANKS)

@@ -132,13 +132,13 @@ def expert_options(rules: Rules, ranks: int) -> tuple[int, ...]:
 def zero_options(rules: Rules, shards: int, pp: int) -> tuple[int, ...]:
     """ZeRO stages of the stack; 2 and 3 go with pipelines where the stack shards stages.
 
-    With offloading all that it has, on one GPU too: they say which gradients and weights leave the card.
+    With offloading all that it has, on one GPU too, where they say which gradients and weights leave the card.
     """
     if "params" in offloaded_parts(OFFLOAD[rules.fixed.get("offload", 0)]):
         return rules.options("zero", (3,))  # weights in host memory are fetched layer by layer
     offloads = any("optimizer" in offloaded_parts(OFFLOAD[code]) for code in offload_options(rules))
-    if shards == 1 and not offloads:
-        return rules.options("zero", (0,))
+    if shards == 1 and not (offloads and rules.stack.states.gradients_on_host):
+        return rules.options("zero", (0, rules.stack.supports.offload_from_zero) if offloads else (0,))
     known = rules.stack.supports.zero if rules.every_way or offloads else rules.stack.defaults.zero
     allowed = [stage for stage in known if pp == 1 or stage < 2 or rules.stack.supports.sharded_stages]
     return rules.options("zero", allowed or (0,))

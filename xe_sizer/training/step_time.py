@@ -510,7 +510,8 @@ def _paged_states_s(evaluation: Evaluation) -> Array:
 
 @part(
     "offload",
-    "copies over PCIe and the CPU's optimizer, or pages of states that come and go",
+    "copies over PCIe, of gradients that wait on the host in every micro-batch, and the CPU's optimizer; or pages of "
+    "states that come and go",
     "ZeRO-Offload, arXiv:2101.06840; bitsandbytes",
 )
 def offload(evaluation: Evaluation) -> Array:
@@ -519,8 +520,29 @@ def offload(evaluation: Evaluation) -> Array:
     ranks = np.minimum(evaluation.layouts.gpus, server.accelerators)
     host_bytes = updated * ranks * evaluation.job.optimizer.host_bytes
     cpu_s = host_bytes / (evaluation.job.stack.host.cpu_adam_gb_per_s_per_node * 1e9)
-    offloaded_s = evaluation.job.offload_fraction * (copies_s + cpu_s)
+    offloaded_s = evaluation.job.offload_fraction * (copies_s + cpu_s) + _accumulated_on_host_s(evaluation)
     return np.where(evaluation.layouts.hosts_optimizer, offloaded_s, _paged_states_s(evaluation))
+
+
+def _accumulated_on_host_s(evaluation: Evaluation) -> Array:
+    """Gradients in host memory come back, are added to and go again, beside the backward, shape (layout,) [s].
+
+        t = (grad_accum - 1) max(2 gradient bytes / PCIe rate - share hidden x backward, 0)
+
+    What the last micro-batch hands to the optimizer is counted with its copies.
+
+    Source: DeepSpeed runtime/zero/stage_1_and_2.py (async_accumulate_grad_in_cpu_via_gpu) and stage3.py
+    (partition_grads), which copy on the stream of the reductions; FSDP2 adds on the CPU, which takes as long.
+    """
+    job, layouts = evaluation.job, evaluation.layouts
+    on_host = job.gradients_on_host(layouts)
+    if not np.any(on_host):
+        return np.zeros(len(layouts))
+    both_ways_bytes = 2.0 * on_host * evaluation.updated.max(axis=0) * evaluation.sizes.gradient
+    copies_s = copy_time_s(both_ways_bytes, job.server.pcie_bytes_per_s)
+    exposed_s = np.maximum(copies_s - job.stack.overlap.sharding * evaluation.backward_s, 0.0)
+    reduced = ~evaluation.accumulates_whole_gradients  # in every micro-batch; else they go to the host once a step
+    return np.asarray(reduced * (layouts.grad_accum - 1.0) * exposed_s.max(axis=0))
 
 
 @part("step overhead", "logging, data loading, synchronisation once per step", "stack")

@@ -1,0 +1,100 @@
+"""Files of trainers that people brought: what fits, how long it takes, and what is written back for the tool."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import Ran
+from .questions import ask
+
+Cli = Callable[..., Ran]
+AXOLOTL = """\
+base_model: meta-llama/Llama-3.1-8B
+datasets:
+  - path: tatsu-lab/alpaca
+    type: alpaca
+sequence_len: 8192
+sample_packing: true
+pad_to_sequence_len: true
+gradient_accumulation_steps: 4
+micro_batch_size: 2
+num_epochs: 3
+optimizer: adamw_torch_fused
+bf16: auto
+gradient_checkpointing: true
+flash_attention: true
+deepspeed: deepspeed_configs/zero3_bf16.json
+plugins:
+  - axolotl.integrations.liger.LigerPlugin
+liger_rope: true
+liger_fused_linear_cross_entropy: true
+"""
+MEGATRON = """\
+#!/bin/bash
+export CUDA_DEVICE_MAX_CONNECTIONS=1
+DISTRIBUTED_ARGS=(--nproc_per_node 8 --nnodes 4 --master_addr localhost --master_port 6000)
+MODEL_ARGS=(
+  --num-layers 80 --hidden-size 8192 --ffn-hidden-size 28672 --num-attention-heads 64
+  --group-query-attention --num-query-groups 8 --seq-length 8192 --max-position-embeddings 8192
+  --swiglu --normalization RMSNorm --disable-bias-linear --untie-embeddings-and-output-weights
+  --position-embedding-type rope --make-vocab-size-divisible-by 128 --vocab-size 128256
+  --tokenizer-type HuggingFaceTokenizer --tokenizer-model meta-llama/Llama-3.1-70B
+)
+PAR=(--tensor-model-parallel-size 8 --pipeline-model-parallel-size 4 --sequence-parallel --use-distributed-optimizer
+  --overlap-grad-reduce --overlap-param-gather)
+TR=(--micro-batch-size 1 --global-batch-size 256 --train-iters 2000 --bf16 --use-flash-attn --recompute-activations
+  --transformer-impl transformer_engine)
+torchrun ${DISTRIBUTED_ARGS[@]} pretrain_gpt.py ${MODEL_ARGS[@]} ${PAR[@]} ${TR[@]}
+"""
+
+
+@pytest.fixture(autouse=True)
+def _files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("axolotl.yml").write_text(AXOLOTL)
+    Path("megatron.sh").write_text(MEGATRON)
+
+
+def part(answer: Any, name: str) -> float:
+    """Bytes of a component of the memory, 0 where there is none."""
+    return next((each["bytes"] for each in answer["memory"]["components"] if each["name"] == name), 0.0)
+
+
+def seconds(answer: Any, name: str) -> float:
+    return next((each["seconds"] for each in answer["time"]["components"] if each["name"] == name), 0.0)
+
+
+# Gradients beside an optimizer in host memory.
+
+ALONE = "estimate megatron.sh --free layout,gpus --gpus 8 --tp 8 --pp 1 --offload optimizer"
+
+
+def test_megatron_keeps_gradients_on_the_card_beside_an_offloaded_optimizer(cli: Cli) -> None:
+    """Its hybrid optimizer copies them when it runs; a ZeRO stage changes nothing where no two ranks share weights."""
+    stages = [ask(cli, f"{ALONE} --recompute none --exit-zero --zero {stage}") for stage in (1, 2)]
+    gradients = [part(answer, "gradients") for answer in stages]
+    assert gradients[0] == gradients[1] == pytest.approx(4 * 70.6e9 / 8, rel=0.01)
+    assert stages[0]["memory"]["peak_bytes"] == stages[1]["memory"]["peak_bytes"]
+    assert seconds(stages[0], "offload") == seconds(stages[1], "offload")
+
+
+def test_gradients_that_wait_in_host_memory_come_and_go_in_every_micro_batch(cli: Cli) -> None:
+    """DeepSpeed brings those of ZeRO-2 back to add to them: twice 2 B a parameter over PCIe, but the first time."""
+    job = "estimate --model llama-3.1-8b --stack hf-trainer --backend deepspeed --gpu h100-sxm-80gb --gpus 1 --zero 2"
+    job += " --offload optimizer --micro-batch 1 --seq-len 4096 --host-memory-gib 1000 --steps 10 --global-batch"
+    one, nine = (ask(cli, f"{job} {batch}") for batch in (1, 9))
+    assert part(nine, "gradients") == 0
+    more = (seconds(nine, "offload") - seconds(one, "offload")) / 8
+    both_ways = 2 * 2 * 8.03e9 / (0.88 * 64e9)
+    assert 0.5 * both_ways < more <= both_ways * 1.01
+
+
+def test_an_exported_megatron_command_has_what_its_offloaded_optimizer_needs(cli: Cli) -> None:
+    ran = cli(*f"{ALONE} --recompute full --to megatron-lm".replace("estimate", "export", 1).split())
+    assert ran.code == 0, ran.err
+    assert "--optimizer-cpu-offload" in ran.out
+    assert "--use-precision-aware-optimizer" in ran.out
