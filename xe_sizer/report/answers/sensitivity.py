@@ -243,7 +243,7 @@ def document(result: Sensitivity, options: Options) -> Document:
     if not base.fits:
         short = f"{gib(base.peak_bytes)} GiB are needed, {gib(base.usable_bytes)} are there"
         return Document("DOES NOT FIT", False, subject, (short,), blocks)
-    return Document("SENSITIVITY", True, words, (), blocks, "; ".join(map(clean, result.cautions)))
+    return Document("SENSITIVITY", True, words, (), blocks, tuple(map(clean, result.cautions)))
 
 
 def _figures(result: Sensitivity, effect: Effect | None) -> tuple[str, ...]:
