@@ -146,7 +146,7 @@ def test_of_as_many_gpus_replicas_inside_a_server_are_taken(cli: Cli) -> None:
     )  # fmt: skip
     first_screen = "\n".join(ran.out.splitlines()[:4])
     assert "16 GPUs: 2 replicas of 8" in first_screen
-    assert "the 2 replicas are in servers of their own: if one fails, the others take" in first_screen.replace(
+    assert "the 2 replicas are in servers of their own: if one fails, the other takes" in first_screen.replace(
         "\n  ", " "
     )
     assert "2 GPUs would hold the model" in ran.out

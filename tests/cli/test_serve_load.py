@@ -363,4 +363,4 @@ def test_replicas_stay_within_a_server_where_no_fewer_gpus_do(cli: Cli) -> None:
     assert (answer["layout"]["tp"], answer["layout"]["pp"]) == (8, 1)
     assert ask(cli, f"{asked} --pp 2")[1]["gpus"]["count"] >= 16
     brief = cli("serve", *shlex.split(asked), "--brief").out
-    assert "if it fails, the others take" in " ".join(brief.splitlines()[:3])
+    assert "if one fails, the other takes" in " ".join(brief.splitlines()[:3])
