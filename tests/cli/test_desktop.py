@@ -81,7 +81,7 @@ def test_attention_without_its_kernel_is_told(cli: Cli) -> None:
     """On is the default since 2025, where the card can."""
     for words, told in (("", False), (" -fa on", False), (" -fa auto", False), (" -fa off", True)):
         ran = cli("serve", f"{LAUNCH} -c 4096 -np 1{words}", *shlex.split(CARD), "--brief")
-        assert ("keeps the scores of a step" in ran.err + ran.out) is told, words
+        assert ("keeps a step's scores" in ran.err + ran.out) is told, words
 
 
 def test_one_request_runs_beside_layers_on_the_cpu(cli: Cli) -> None:
