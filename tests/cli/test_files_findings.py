@@ -150,3 +150,38 @@ def test_a_tool_is_not_said_to_lack_what_its_own_stack_does(cli: Cli) -> None:
     ran = cli("export", "titan.toml", "--gpus", "8", "--to", "torchtitan")
     assert ran.code == 0
     assert "no setting" not in ran.out + ran.err
+
+
+# Plans of a file whose batch follows the layout.
+
+PLAN = "plan axolotl.yml --dataset alpaca --free layout,gpus --max-gpus 32"
+
+
+def test_axolotl_splits_packed_sequences_one_at_a_time(cli: Cli) -> None:
+    """It refuses context_parallel_size beside sample_packing and a micro-batch above 1."""
+    plans = ask(cli, PLAN)["candidates"]
+    assert plans
+    assert all(one["layout"]["cp"] == 1 for one in plans)
+    Path("alone.yml").write_text(AXOLOTL.replace("micro_batch_size: 2", "micro_batch_size: 1"))
+    options = ("--gpus", "8", "--cp", "2", "--free", "grad-accum", "--global-batch", "32")
+    assert "cp 2" in cli("estimate", "alone.yml", *options).out
+    refused = cli("estimate", "axolotl.yml", *options)
+    assert refused.code == 2
+    assert "axolotl splits packed sequences over cp 2 GPUs one at a time, not 2" in refused.err
+
+
+def test_plans_with_several_batches_say_each(cli: Cli) -> None:
+    ran = cli(*PLAN.split())
+    chosen = next(line for line in ran.out.splitlines() if line.startswith("GPUs"))
+    assert "dp 8" in chosen
+    assert chosen.endswith(", global batch 64")
+    assert any("global batch" in line and "layout" in line for line in ran.out.splitlines())
+    fixed = cli(*PLAN.split(), "--global-batch", "64").out
+    assert "FITS" in fixed
+    assert ", global batch 64" not in fixed.split("Answers")[0]
+
+
+def test_a_scenario_of_the_api_is_shown_in_a_line() -> None:
+    import xe_sizer
+
+    assert str(xe_sizer.load("axolotl.yml")) == "Scenario(axolotl.yml, model=meta-llama/Llama-3.1-8B, job=sft)"
