@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from xe_sizer.interop.draft import NOTHING, Key, Loss
-from xe_sizer.interop.read import all_tools, scalar
+from xe_sizer.interop.read import all_tools
 from xe_sizer.interop.source import Tool
 from xe_sizer.interop.write import Exporter, exporters
+from xe_sizer.profiles.text import scalar
 
 FOLDER = Path(__file__).parents[1] / "docs" / "import"
 INDEX = "README.md"

@@ -135,6 +135,11 @@ class Scenario(Immutable):
             message = f"a scenario is made of a file that was read, not of {shown(self.document)}"
             raise InputError(Problem(message, Location("Scenario()"), load_hint(self.document)))
 
+    def __repr__(self) -> str:
+        said = {key: self.keys.get(key) for key in ("model", "job", "gpus")}
+        named = (f"{key}={value}" for key, value in said.items() if isinstance(value, str | int))
+        return f"Scenario({', '.join([str(self.path), *named])})"
+
     @property
     def path(self) -> Path:
         return self.document.path

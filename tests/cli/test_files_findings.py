@@ -98,3 +98,90 @@ def test_an_exported_megatron_command_has_what_its_offloaded_optimizer_needs(cli
     assert ran.code == 0, ran.err
     assert "--optimizer-cpu-offload" in ran.out
     assert "--use-precision-aware-optimizer" in ran.out
+
+
+# What is written back for the tool.
+
+TITAN = """\
+[model]
+name = "llama3"
+flavor = "8B"
+[training]
+local_batch_size = 1
+seq_len = 8192
+steps = 1000
+dataset = "c4"
+[parallelism]
+data_parallel_shard_degree = -1
+[activation_checkpoint]
+mode = "selective"
+[compile]
+enable = true
+"""
+
+
+def test_an_exported_megatron_command_starts_on_several_nodes(cli: Cli) -> None:
+    ran = cli("export", "megatron.sh", "--to", "megatron-lm", "-o", "back.sh")
+    text = Path("back.sh").read_text()
+    assert "export CUDA_DEVICE_MAX_CONNECTIONS=1\n" in text
+    assert '--nnodes 4 --nproc_per_node 8 --rdzv_backend c10d --rdzv_endpoint "$MASTER_ADDR:29500" pretrain' in text
+    assert "yours to add: MASTER_ADDR in the environment of every node" in ran.err
+    assert "positions are written as the profile of llama-3.1-70b has them: --max-position-embeddings 131072" in ran.err
+
+
+def test_what_a_megatron_command_does_not_hide_is_not_switched_on(cli: Cli) -> None:
+    """A third of the exchanges of tensor parallelism hides without a switch; three quarters with --tp-comm-overlap."""
+    Path("more.sh").write_text(MEGATRON.replace("--overlap-grad-reduce", "--overlap-grad-reduce --tp-comm-overlap"))
+    ran = cli("export", "megatron.sh", "--to", "megatron-lm")
+    assert "--overlap-grad-reduce" in ran.out
+    assert "--tp-comm-overlap" not in ran.out
+    without, with_it = (ask(cli, f"estimate {file}") for file in ("megatron.sh", "more.sh"))
+    assert seconds(without, "tensor-parallel communication") > 1.5 * seconds(with_it, "tensor-parallel communication")
+
+
+def test_what_an_export_says_has_no_words_of_python(cli: Cli) -> None:
+    ran = cli("export", "axolotl.yml", "--gpus", "8", "--free", "layout,gpus", "--to", "axolotl")
+    assert ran.code == 0
+    assert not any(word in ran.out + ran.err for word in ("free", "('", "None"))
+
+
+def test_a_tool_is_not_said_to_lack_what_its_own_stack_does(cli: Cli) -> None:
+    Path("titan.toml").write_text(TITAN)
+    ran = cli("export", "titan.toml", "--gpus", "8", "--to", "torchtitan")
+    assert ran.code == 0
+    assert "no setting" not in ran.out + ran.err
+
+
+# Plans of a file whose batch follows the layout.
+
+PLAN = "plan axolotl.yml --dataset alpaca --free layout,gpus --max-gpus 32"
+
+
+def test_axolotl_splits_packed_sequences_one_at_a_time(cli: Cli) -> None:
+    """It refuses context_parallel_size beside sample_packing and a micro-batch above 1."""
+    plans = ask(cli, PLAN)["candidates"]
+    assert plans
+    assert all(one["layout"]["cp"] == 1 for one in plans)
+    Path("alone.yml").write_text(AXOLOTL.replace("micro_batch_size: 2", "micro_batch_size: 1"))
+    options = ("--gpus", "8", "--cp", "2", "--free", "grad-accum", "--global-batch", "32")
+    assert "cp 2" in cli("estimate", "alone.yml", *options).out
+    refused = cli("estimate", "axolotl.yml", *options)
+    assert refused.code == 2
+    assert "axolotl splits packed sequences over cp 2 GPUs one at a time, not 2" in refused.err
+
+
+def test_plans_with_several_batches_say_each(cli: Cli) -> None:
+    ran = cli(*PLAN.split())
+    chosen = next(line for line in ran.out.splitlines() if line.startswith("GPUs"))
+    assert "dp 8" in chosen
+    assert chosen.endswith(", global batch 64")
+    assert any("global batch" in line and "layout" in line for line in ran.out.splitlines())
+    fixed = cli(*PLAN.split(), "--global-batch", "64").out
+    assert "FITS" in fixed
+    assert ", global batch 64" not in fixed.split("Answers")[0]
+
+
+def test_a_scenario_of_the_api_is_shown_in_a_line() -> None:
+    import xe_sizer
+
+    assert str(xe_sizer.load("axolotl.yml")) == "Scenario(axolotl.yml, model=meta-llama/Llama-3.1-8B, job=sft)"

@@ -202,12 +202,11 @@ def test_batches_that_grow(said: object, ramp: tuple[int, ...] | None, told: lis
 @pytest.mark.parametrize(
     ("said", "stack", "hidden"),
     [
-        ({"overlap_grad_reduce": True}, "megatron-lm",
-         ("tensor-parallel", "context-parallel", "pipeline", "data-parallel")),
+        ({"overlap_grad_reduce": True}, "megatron-lm", ("context-parallel", "pipeline", "data-parallel")),
         ({"tp_comm_overlap": True, "overlap_moe_expert_parallel_comm": True, "no_overlap_p2p_communication": True},
          "megatron-lm", ("tensor-parallel", "context-parallel", "expert-parallel")),
         ({"overlap_param_gather": False}, "nemo",
-         ("tensor-parallel", "context-parallel", "expert-parallel", "pipeline", "data-parallel", "sharding")),
+         ("context-parallel", "expert-parallel", "pipeline", "data-parallel", "sharding")),
         ({"tp_comm_overlap": False}, "primus",
          ("context-parallel", "pipeline", "data-parallel", "updated-weights", "sharding")),
         ({}, "megatron-lm", None),

@@ -15,6 +15,7 @@ from xe_sizer.cli.options import EXPORTING
 from xe_sizer.cli.output import one_file, one_line, write_stderr, write_texts
 from xe_sizer.cli.text import TextCommand
 from xe_sizer.errors import EXIT_DOES_NOT_FIT, EXIT_OK, InputError, Location, Problem
+from xe_sizer.profiles.text import scalar
 from xe_sizer.scenario.scenario import Scenario, serves
 
 if TYPE_CHECKING:
@@ -184,8 +185,10 @@ def _say(exported: Exported, exporter: Exporter, answer: Sized) -> None:
 
     for each in exported.yours:
         write_stderr(f"note: yours to add: {each}")
+    for each in exported.written.told:
+        write_stderr(f"note: {one_line(each)}")
     for key, value in exported.unsaid:
-        write_stderr(f"note: {exporter.title} has no setting for {key}: {one_line(str(value))}; its own applies")
+        write_stderr(f"note: {exporter.title} has no setting for {key}: {one_line(scalar(value))}; its own applies")
     assumed = [
         key
         for key, origin in answer.scenario["origin"].items()
@@ -207,8 +210,9 @@ def _say_what_came_back(
         if imported is None:
             return
         for key, wanted, found in differences(plan, exported, imported, registry):
-            what = f"{key}, which the scenario leaves open," if wanted is None else f"{key}: {one_line(str(wanted))}"
-            write_stderr(f"note: {what} is {one_line(str(found))} in what was written")
+            what = f"{key}, which the scenario leaves open," if wanted is None else f"{key}: {one_line(scalar(wanted))}"
+            instead = "not" if found is None else one_line(scalar(found))
+            write_stderr(f"note: {what} is {instead} in what was written")
         other = other_estimate(imported, scenario, answer, registry)
     except InputError as error:
         other = f"what was written is not compared with the scenario: {error.problems[0].message}"

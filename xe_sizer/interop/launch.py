@@ -531,7 +531,9 @@ def state_overlap(draft: Draft, switches: Mapping[str, tuple[Written, bool]]) ->
         overlap = load_stack(str(known.fact("stack"))).overlap if "stack" in known.facts else None
         hidden = []
         for exchange in EXCHANGES:
-            usual = overlap is not None and getattr(overlap, exchange.replace("-", "_")) > 0
+            name = exchange.replace("-", "_")
+            # What is hidden all the same where it is off is not switched on.
+            usual = overlap is not None and getattr(overlap, name) > overlap.switched_off.get(name, 0.0)
             if switches[exchange][1] if exchange in switches else usual:
                 hidden.append(exchange)
         known.state("train.overlap", tuple(hidden) or ("off",), next(iter(switches.values()))[0])

@@ -75,6 +75,9 @@ _OVERLAP = {
 _SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 _FSDP_STAGES = (2, 3)  # for which plans are written with Megatron's FSDP
 _PADDING = 128
+_POSITIONED = (
+    "max-position-embeddings", "rotary-base", "rotary-percent", "use-rope-scaling", "rope-scaling-factor",
+)  # fmt: skip
 
 
 def megatron_flags(plan: Plan) -> dict[str, Any]:
@@ -99,6 +102,25 @@ def megatron_lacks(plan: Plan) -> tuple[str, ...]:
     if plan.shape.position != "rope" or plan.shape.rotary_base is not None:
         return ()
     return ("the wavelengths of the rotary positions (--rotary-base, --rope-type, --use-rope-scaling)",)
+
+
+def megatron_tells(plan: Plan) -> tuple[str, ...]:
+    """What the arguments say of positions, which a command that a scenario was read from may say otherwise."""
+    if plan.has_own_shape:
+        return ()
+    flags = {name: value for name, value in _shape(plan).items() if name in _POSITIONED and value not in (None, False)}
+    written = (f"--{name}" if value is True else f"--{name} {value}" for name, value in flags.items())
+    return (f"positions are written as the profile of {plan.shape.name} has them: {', '.join(written)}",)
+
+
+def one_connection(plan: Plan) -> str:
+    """The variable that Megatron-LM wants set where tensor or context ranks work together, but not with its FSDP.
+
+    Before Blackwell it refuses to start without (training/arguments.py).
+    """
+    together = plan.peek("layout.tp", 1) > 1 or plan.peek("layout.cp", 1) > 1
+    wanted = together and plan.peek("layout.zero", 0) not in _FSDP_STAGES
+    return "export CUDA_DEVICE_MAX_CONNECTIONS=1\n" if wanted else ""
 
 
 def _refused(message: str, hint: str) -> InputError:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import importlib
-import json
 import math
 import pkgutil
-import re
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,7 +30,7 @@ from xe_sizer.interop.values import UnreadableError
 from xe_sizer.laws.device import BF16, FP16, supported_precisions
 from xe_sizer.profiles.catalogue import Registry, load_stack
 from xe_sizer.profiles.finder import default_name
-from xe_sizer.profiles.text import name_of, parse_scalar
+from xe_sizer.profiles.text import name_of, scalar
 from xe_sizer.profiles.yaml_reader import Document
 from xe_sizer.software.adapter_targets import resolve_targets
 
@@ -386,7 +384,6 @@ def _imported_place(where: Location | None) -> str | None:
 
 # An import as a scenario file that runs: every line says in a comment where its value comes from.
 
-_PLAIN = re.compile(r"[A-Za-z0-9_./@+-][A-Za-z0-9_./@+ -]*")
 _FIRST_KEYS = ("model", "server", "gpu", "gpus", "nodes", "job", "stack", "precision", "optimizer", "attention", "loss")
 _ASIDE = "# "
 _WIDEST = 60  # columns of keys and values beside which comments are aligned
@@ -434,25 +431,6 @@ def _section(imported: Imported, prefix: str, indent: str) -> Iterator[tuple[str
 def _line(indent: str, key: str, fact: Fact) -> str:
     """A key with its value; as a comment where the scenario goes without it."""
     return f"{indent}{_ASIDE if fact.aside else ''}{key}: {scalar(fact.written)}"
-
-
-def scalar(value: object) -> str:
-    """A value as YAML has it on one line."""
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(scalar(each) for each in value)}]"
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{key}: {scalar(each)}" for key, each in value.items()) + "}"
-    if isinstance(value, str):
-        return value if _reads_back(value) else json.dumps(value, ensure_ascii=False)
-    return "null" if value is None else json.dumps(value)
-
-
-def _reads_back(word: str) -> bool:
-    """Whether text without quotes is read as the same text."""
-    try:
-        return bool(_PLAIN.fullmatch(word)) and word == word.strip() and parse_scalar(word) == word
-    except InputError:
-        return False
 
 
 def _comment(fact: Fact, imported: Imported) -> str:

@@ -6,6 +6,7 @@ import importlib
 import pkgutil
 import shlex
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,8 @@ from msgspec.structs import replace
 from xe_sizer.errors import InputError, Location, Problem, did_you_mean
 from xe_sizer.immutable import Immutable
 from xe_sizer.interop import tools
-from xe_sizer.profiles.catalogue import Registry
+from xe_sizer.profiles.catalogue import Registry, load_stack
+from xe_sizer.profiles.text import scalar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 # The chosen plan under flat scenario keys, and which of them an exporter has said.
 
 ASSUMED = "default"  # origin of a value that neither the user nor the stack gave
+OF_STACK = "stack"  # origin of a value that the stack gave
 NEUTRAL: Mapping[str, frozenset[object]] = {
     **dict.fromkeys(("layout.tp", "layout.pp", "layout.vpp", "layout.cp", "layout.ep"), frozenset({1})),
     **dict.fromkeys(("layout.offload", "layout.recompute"), frozenset({"none"})),
@@ -57,7 +60,7 @@ DECIDES = (
 )  # fmt: skip
 """Keys without which the tool would run another plan."""
 _ELSEWHERE = (
-    "written_as", "names", "origin", "data", "limits", "cost", "efficiency", "storage", "server", "gpu", "gpus",
+    "written_as", "names", "origin", "free", "data", "limits", "cost", "efficiency", "storage", "server", "gpu", "gpus",
     "nodes", "gpus_per_node", "replicas", "stack", "objective", "partial_servers", "host_memory_gib",
     "train.failures_per_gpu_day", "train.quantiser", "train.evaluate_samples", "serve.engine",
     "rollout.verifier_s", "rollout.verifier_workers", "rollout.input_tokens", "rollout.output_tokens",
@@ -97,6 +100,7 @@ class Plan:
     asked : keys that the user gave, in a file or otherwise
     shape : of the model; None: the one of the model's name
     steps : optimizer steps of the run, for tools that count nothing else; None where they are an assumption
+    of_stack : keys that nobody asked for, with what the stack of the plan does
     """
 
     def __init__(
@@ -105,12 +109,14 @@ class Plan:
         asked: Iterable[str] = (),
         shape: ModelShape | None = None,
         steps: int | None = None,
+        of_stack: Iterable[str] = (),
     ) -> None:
         self.values = {key: _whole(value) for key, value in values.items() if value is not None}
         self._shape = shape
         self.asked = frozenset(asked)
         self.steps = self.values.get("train.steps", steps)
         self._said: set[str] = set()
+        self.of_stack = frozenset(of_stack)
 
     def take(self, key: str, otherwise: Any = None) -> Any:
         """The value of a key, which is said with it."""
@@ -188,10 +194,11 @@ def build_plan(
     if "replicas" in answer:
         values["replicas"] = answer["replicas"]["count"]
     values["model"] = repository or values["model"]
+    of_stack = {key for key, whose in origin.items() if whose == OF_STACK}
     if origin.get("train.steps") == ASSUMED:
         del values["train.steps"]
-        return Plan(values, wanted, shape)
-    return Plan(values, wanted, shape, steps=(answer.get("time") or {}).get("steps"))
+        return Plan(values, wanted, shape, of_stack=of_stack)
+    return Plan(values, wanted, shape, steps=(answer.get("time") or {}).get("steps"), of_stack=of_stack)
 
 
 def is_elsewhere(key: str) -> bool:
@@ -220,12 +227,14 @@ class ToolFiles(Immutable, eq=True):
     beside : further files that the text names, by name
     run : the command that starts it, where the text is a configuration
     yours : what the user has to add to this one, beside what all files of the tool lack
+    told : what it says that no scenario does, and where that comes from
     """
 
     text: str
     beside: Mapping[str, str] = field(default_factory=dict)
     run: str = ""
     yours: tuple[str, ...] = ()
+    told: tuple[str, ...] = ()
 
 
 class Added(Immutable, eq=True):
@@ -282,9 +291,14 @@ def export(plan: Plan, exporter: Exporter) -> Exported:
     InputError : the tool would run another plan, since it has no word for a part of this one
     """
     written = exporter.write(plan)
-    left = tuple(plan.left())
+    its_own = plan.of_stack - frozenset(DECIDES) if _runs_its_own_stack(plan, exporter) else frozenset()
+    left = tuple((key, value) for key, value in plan.left() if key not in its_own)
     problems = [
-        Problem(f"{exporter.title} has no setting for {key}: {value}", Location("--to"), "fix the key to another value")
+        Problem(
+            f"{exporter.title} has no setting for {key}: {scalar(value)}",
+            Location("--to"),
+            "fix the key to another value",
+        )
         for key, value in left
         if key in DECIDES
     ]
@@ -292,8 +306,18 @@ def export(plan: Plan, exporter: Exporter) -> Exported:
         raise InputError(problems)
     yours = (*_left_to_the_user(plan, exporter), *written.yours)
     comments = [f"yours to add: {each}" for each in yours]
-    comments += [f"{exporter.title} has no setting for {key}: {value}" for key, value in left]
+    comments += [f"{exporter.title} has no setting for {key}: {scalar(value)}" for key, value in left]
     return Exported(replace(written, text=_with_comments(written.text, comments)), left, yours)
+
+
+def _runs_its_own_stack(plan: Plan, exporter: Exporter) -> bool:
+    """Whether the plan was made for the tool: by its stack, or by one that builds on it."""
+    name = plan.peek("stack")
+    with suppress(InputError):  # a stack of the user's own that lies elsewhere
+        while name is not None and name != exporter.name:
+            name = load_stack(str(name)).parent
+        return name is not None
+    return False
 
 
 def _left_to_the_user(plan: Plan, exporter: Exporter) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
@@ -213,3 +214,25 @@ def _place(name: str, before: bytes) -> Location:
     """The position that follows these bytes."""
     last_line = before.rsplit(b"\n", 1)[-1].decode("utf-8", "replace")
     return Location(name, before.count(b"\n") + 1, len(last_line) + 1)
+
+
+_PLAIN = re.compile(r"[A-Za-z0-9_./@+-][A-Za-z0-9_./@+ -]*")
+
+
+def scalar(value: object) -> str:
+    """A value as YAML has it on one line."""
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(scalar(each) for each in value)}]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {scalar(each)}" for key, each in value.items()) + "}"
+    if isinstance(value, str):
+        return value if _reads_back(value) else json.dumps(value, ensure_ascii=False)
+    return "null" if value is None else json.dumps(value)
+
+
+def _reads_back(word: str) -> bool:
+    """Whether text without quotes is read as the same text."""
+    try:
+        return bool(_PLAIN.fullmatch(word)) and word == word.strip() and parse_scalar(word) == word
+    except InputError:
+        return False

@@ -394,7 +394,8 @@ class Supports(_Part, frozen=True):
     recompute : those that it has a switch for, which is what advice names; recompute_modules : those that selective
     recomputation can be given
     hybrid_sharding : groups of data-parallel ranks can share a copy of what ZeRO shards each
-    context_kinds : what its context-parallel ranks can exchange
+    context_kinds : what its context-parallel ranks can exchange; splits_one_packed : of packed sequences they split one
+    at a time, a micro-batch of 1
     sharded_stages : ZeRO-2 and 3 (FSDP) go with pipelines: a stage is gathered once a step
     offload_from_zero : the least ZeRO stage with which it offloads
     """
@@ -413,6 +414,7 @@ class Supports(_Part, frozen=True):
     hybrid_sharding: bool = True
     recompute_modules: tuple[RecomputeModule, ...] = ()
     context_kinds: Annotated[tuple[ContextKind, ...], msgspec.Meta(min_length=1)] = CONTEXT_KINDS
+    splits_one_packed: bool = False
     packing: bool = True
     packs_answers: bool = True
     recompute: Annotated[tuple[Recompute, ...], msgspec.Meta(min_length=1)] = (

@@ -290,6 +290,15 @@ def recipe_is_known(asked: AskedTraining, stack: Stack) -> Found:
         yield "train.fp8_recipe", message, f"use one of {others}"
 
 
+def packed_sequences_are_split(asked: AskedTraining, stack: Stack) -> Found:
+    """Some stacks split packed sequences over context ranks one at a time."""
+    train, ranks = asked.train, asked.layout.cp or 1
+    packs = (train.padding or stack.defaults.padding) == "packed"
+    if packs and stack.supports.splits_one_packed and ranks > 1 and (train.micro_batch or 1) > 1:
+        message = f"{stack.name} splits packed sequences over cp {ranks} GPUs one at a time, not {train.micro_batch}"
+        yield "train.micro_batch", message, f"use {asked.setting('train.micro_batch', 1)}"
+
+
 def stack_offloads(asked: AskedTraining, stack: Stack) -> Found:
     """What the stack keeps in host memory, and with which ZeRO stages."""
     layout, supports = asked.layout, stack.supports
@@ -480,6 +489,7 @@ RULES: tuple[Rule, ...] = (
     of_stack(stack_trains_on_several),
     experts_split,
     of_stack(context_kind_is_known),
+    of_stack(packed_sequences_are_split),
     of_stack(groups_share_states),
     modules_run_again,
     stages_hold_all_layers,

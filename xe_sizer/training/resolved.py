@@ -131,6 +131,7 @@ class ResolvedTraining(Immutable):
             uneven_stages=self._uneven_stages,
             ends=self.job.account_for_embedding + self.job.account_for_loss,
             first_batches=(self.job.batch_ramp.start, self.job.batch_ramp.increment) if self.job.batch_ramp else (),
+            packed=self.job.padding == "packed",
             host_known=self.job.server.host_memory_bytes is not None,
         )
 

@@ -51,6 +51,7 @@ class Rules(Immutable):
     every_way : also what the stack supports but does not do unasked: other ZeRO stages, offloading, no sequence
     parallelism
     host_known : the host's memory is known
+    packed : samples stand end to end in sequences of full length
     """
 
     model: ModelShape
@@ -65,6 +66,7 @@ class Rules(Immutable):
     first_batches: tuple[int, ...] = ()
     every_way: bool = False
     host_known: bool = False
+    packed: bool = False
 
     @property
     def places(self) -> int:
@@ -341,7 +343,8 @@ def is_legal(layouts: Layouts, rules: Rules) -> np.ndarray:
     Whole micro-batches; interleaving needs stages, chunks of whole layers and a multiple of pp micro-batches;
     expert groups divide the ranks of a stage, and the ranks that split an expert the tensor ranks; ZeRO 2 and 3 go with
     pipelines of some stacks; a schedule but the usual one needs a pipeline, and stages of as many chunks as it has;
-    copies of sharded states hold whole groups of experts; where context ranks share out heads, each has some.
+    copies of sharded states hold whole groups of experts; where context ranks share out heads, each has some; some
+    stacks split one packed sequence at a time.
     Micro-batches that enter at both ends are as many at each, of an even number of stages.
     """
     whole = np.asarray(rules.global_batch is None) | (layouts.samples == rules.global_batch)
@@ -357,6 +360,8 @@ def is_legal(layouts: Layouts, rules: Rules) -> np.ndarray:
     grouped &= layouts.tp % layouts.expert_ranks == 0
     if rules.stack.kernels.context == "ulysses":
         grouped &= (layouts.cp == 1) | (rules.model.heads % (layouts.tp * layouts.cp) == 0)
+    if rules.packed and rules.stack.supports.splits_one_packed:
+        grouped &= (layouts.cp == 1) | (layouts.micro_batch == 1)
     staged = (layouts.pp == 1) | (layouts.zero < 2) | rules.stack.supports.sharded_stages
     # Tokens of a micro-batch are cut over the tensor ranks only where there is tensor parallelism.
     sharded = (layouts.sequence_parallel == 0) | (layouts.tp > 1)

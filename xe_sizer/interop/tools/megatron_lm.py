@@ -15,6 +15,8 @@ from xe_sizer.interop.megatron import (
     Arguments,
     megatron_flags,
     megatron_lacks,
+    megatron_tells,
+    one_connection,
     state_megatron,
     state_model,
 )
@@ -25,7 +27,7 @@ from xe_sizer.interop.values import Written, above_zero_or_off, plain, positive,
 from xe_sizer.interop.write import Added, Exporter, ToolFiles, command_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from xe_sizer.interop.draft import Draft
     from xe_sizer.interop.huggingface import Stated
@@ -36,27 +38,35 @@ if TYPE_CHECKING:
 
 # Launch scripts of Megatron-LM: with torchrun, and as a batch script of Slurm.
 
-_RENDEZVOUS = "MASTER_ADDR=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n 1)\n"
+_FIRST_NODE = "MASTER_ADDR=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n 1)\n"
+_ENDPOINT = "$MASTER_ADDR:29500"
+_RENDEZVOUS = ("--rdzv_backend", "c10d", "--rdzv_endpoint", _ENDPOINT)
 
 
 def _write(plan: Plan) -> ToolFiles:
     nodes, per_node = _hardware(plan)
-    words = ["torchrun", "--nnodes", str(nodes), "--nproc_per_node", str(per_node)]
-    text = "#!/bin/sh\n" + command_text([*words, "pretrain_gpt.py"], megatron_flags(plan))
-    return ToolFiles(text, run="sh FILE, on each node, from the folder of Megatron-LM", yours=megatron_lacks(plan))
+    words = ["torchrun", "--nnodes", str(nodes), "--nproc_per_node", str(per_node), *(_RENDEZVOUS * (nodes > 1))]
+    text = f"#!/bin/sh\n{one_connection(plan)}{_command_text(words, plan)}"
+    first = "MASTER_ADDR in the environment of every node: the name of the first one"
+    yours = (*megatron_lacks(plan), *([first] if nodes > 1 else []))
+    run = "sh FILE, on each node, from the folder of Megatron-LM"
+    return ToolFiles(text, run=run, yours=yours, told=megatron_tells(plan))
+
+
+def _command_text(words: Sequence[str], plan: Plan) -> str:
+    """The command with the plan's arguments; the shell fills in the endpoint."""
+    text = command_text([*words, "pretrain_gpt.py"], megatron_flags(plan))
+    return text.replace(f"'{_ENDPOINT}'", f'"{_ENDPOINT}"')
 
 
 def megatron_batch(plan: Plan) -> ToolFiles:
     """A script for sbatch that starts Megatron-LM with torchrun on every node."""
     nodes, per_node = _hardware(plan)
     head = f"#!/bin/bash\n#SBATCH --nodes={nodes}\n#SBATCH --ntasks-per-node=1\n#SBATCH --gpus-per-node={per_node}\n"
-    words = [
-        "srun", "torchrun", "--nnodes", str(nodes), "--nproc_per_node", str(per_node), "--rdzv_backend", "c10d",
-        "--rdzv_endpoint", "$MASTER_ADDR:29500", "pretrain_gpt.py",
-    ]  # fmt: skip
-    command = command_text(words, megatron_flags(plan)).replace("'$MASTER_ADDR:29500'", '"$MASTER_ADDR:29500"')
+    words = ["srun", "torchrun", "--nnodes", str(nodes), "--nproc_per_node", str(per_node), *_RENDEZVOUS]
+    text = f"{head}{_FIRST_NODE}{one_connection(plan)}{_command_text(words, plan)}"
     run = "sbatch FILE, from the folder of Megatron-LM"
-    return ToolFiles(head + _RENDEZVOUS + command, run=run, yours=megatron_lacks(plan))
+    return ToolFiles(text, run=run, yours=megatron_lacks(plan), told=megatron_tells(plan))
 
 
 def _hardware(plan: Plan) -> tuple[int, int]:

@@ -111,13 +111,28 @@ def named_answers(answers: Answers) -> dict[str, int]:
 
 def _batch_words(result: PlanResult) -> str:
     """The global batch; where plans have several, the accumulation that they share or how far they go."""
-    layouts, train = [candidate.layout for candidate in result.candidates], result.scenario["train"]
-    batches = {one.micro_batch * one.grad_accum * one.dp for one in layouts}
+    batches, train = _batches(result), result.scenario["train"]
     if len(batches) > 1 and "grad_accum" in train:
         return f"{count(train['grad_accum'])} micro-batches per step"
     if len(batches) > 1 and not is_given(result, "train.global_batch"):
         return f"global batch {count(min(batches))} to {count(max(batches))}, as it splits over the GPUs"
     return f"global batch {count(train['global_batch'])}"
+
+
+def _batches(result: PlanResult) -> set[int]:
+    """The global batches of all plans."""
+    return {global_batch(candidate) for candidate in result.candidates}
+
+
+def _own_batch(result: PlanResult, chosen: Candidate) -> str:
+    """`, global batch 16` where other plans have another."""
+    return f", {BATCH} {count(global_batch(chosen))}" if len(_batches(result)) > 1 else ""
+
+
+def global_batch(candidate: Candidate) -> int:
+    """Sequences of a step over all replicas of a plan [-]."""
+    layout = candidate.layout
+    return layout.micro_batch * layout.grad_accum * layout.dp
 
 
 def is_given(result: PlanResult, key: str) -> bool:
@@ -244,7 +259,9 @@ def plan_points(result: PlanResult) -> Iterator[Point]:
     yield Point("Time", " ".join(filter(None, (spanned(chosen.total_s), assumed_run(result.scenario)))))
     yield from evidence_point(result.basis, result.scenario)
     yield Point("Cost", ", ".join(_cost_words(chosen)))
-    yield Point("GPUs", f"{chosen.gpus:,} x {clean(chosen.gpu)}: {layout_words(chosen.layout)}")
+    yield Point(
+        "GPUs", f"{chosen.gpus:,} x {clean(chosen.gpu)}: {layout_words(chosen.layout)}{_own_batch(result, chosen)}"
+    )
     if split := split_words(chosen.pools):
         yield Point("Rollout", f"training and answers: {split}")
     usable_bytes = chosen.peak_bytes + chosen.headroom_bytes
@@ -662,6 +679,7 @@ LEAST = {
     "time": "the shortest time",
     "energy": "the lowest energy",
 }
+BATCH = "global batch"  # a column: sequences of a step, where plans have several
 TO_BUY = "to buy"  # a column: what the servers cost that are bought
 FITS = "probability of fit"  # a column: how likely memory suffices
 WRITERS = {f"rollout_{name}": name for name in ("gpus", "replicas", "tp", "pp", "ep")}  # columns of a CSV file
@@ -805,6 +823,7 @@ def _columns(result: PlanResult) -> tuple[Column, ...]:
         Column(FITS, True, spare=6),
         Column("bound by", spare=3),
         *((Column("rollout", least=16),) if any(candidate.pools for candidate in result.candidates) else ()),
+        *((Column(BATCH, True),) if len(_batches(result)) > 1 else ()),
         Column("layout", least=24),
     )
 
@@ -834,6 +853,7 @@ def _figures(candidate: Candidate) -> dict[str, str]:
         "fits": NOT_A_NUMBER if chance is None else probability_words(chance),
         "bound by": clean(candidate.bound),
         "rollout": split_words(candidate.pools),
+        BATCH: count(global_batch(candidate)),
         "layout": layout_words(candidate.layout),
     }
 
