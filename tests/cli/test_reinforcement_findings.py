@@ -113,3 +113,34 @@ def test_responses_at_once_are_those_of_the_release(cli: Cli, stack: str, most: 
     named = stack.replace("verl", f"verl{trainer}")
     found = answer(cli, "estimate", "--job", "grpo", "--model", "gpt2", "--gpus", 4, "--stack", named, *A100)
     assert found["scenario"]["rollout"]["max_sequences"] == most
+
+
+# What passes without a backward hold.
+
+
+def test_passes_for_log_probabilities_hold_their_logits(cli: Cli) -> None:
+    """16-bit logits of all responses of a pass (verl's compute_log_prob, which divides them where they stand)."""
+    held = {}
+    for count in (10, 40):
+        name = "log_prob_micro_batch_size_per_gpu"
+        with_setting(*(f"actor_rollout_ref.{role}.{name}={count}" for role in ("rollout", "ref")))
+        found = answer(cli, "estimate", "verl.sh", "--samples", "640", *A100)
+        assert found["scenario"]["rollout"]["log_prob_micro_batch"] == count
+        [phase] = [each for each in found["phases"] if each["name"] == "log-probabilities"]
+        held[count] = {each["name"]: each["bytes"] for each in phase["holds"]}
+        assert sum(held[count].values()) == pytest.approx(phase["peak_bytes"], abs=10)
+    vocabulary, mean, longest = 151_936, 192 + 256, 256 + 512
+    tokens = {count: parts["logits and loss"] / (count * vocabulary * 2) for count, parts in held.items()}
+    assert mean < tokens[40] < tokens[10] < longest  # of a response in the longest pass: few together may all be long
+
+
+def test_passes_that_do_not_fit_are_told_with_what_mends_them(cli: Cli) -> None:
+    """1,000 responses with prompts, of 448 tokens in the mean, have 136 GB of logits; 80 GB are there."""
+    with_setting("actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=1000")
+    Path("verl.sh").write_text(Path("verl.sh").read_text().replace("train_batch_size=64", "train_batch_size=1024"))
+    ran = cli("estimate", "verl.sh", "--samples", "640", *A100)
+    assert "DOES NOT FIT" in ran.out
+    assert "(log-probabilities)" in ran.out.splitlines()[0]
+    command = next(line.split() for line in ran.out.splitlines() if "xe-sizer estimate verl.sh" in line)
+    assert "--rollout-log-prob-micro-batch" in command
+    assert cli(*command[1:]).out.startswith("FITS")

@@ -292,9 +292,12 @@ def test_what_stands_on_a_card_in_each_phase() -> None:
     stepping = max(float(ledgers[0].peak_bytes[0]) + critic, float(ledgers[1].peak_bytes[0]) + actor)
     peaks = one.peaks
     assert peaks["training"] == pytest.approx(stepping + asleep)
-    assert peaks["log-probabilities"] == peaks["rewards"] == pytest.approx(actor + critic + around + asleep)
+    passing = one.passing_bytes
+    for phase in ("log-probabilities", "rewards"):
+        assert peaks[phase] == pytest.approx(actor + critic + around + asleep + sum(passing[phase].values()))
+    assert passing["log-probabilities"]["logits and loss"] > 0
     assert peaks["rollout"] == one.rollout.peak_bytes
-    assert peaks["weight synchronisation"] == max(peaks["rewards"], peaks["rollout"])
+    assert peaks["weight synchronisation"] == max(actor + critic + around + asleep, peaks["rollout"])
     least = actor + critic + around + one.rollout.least_bytes
     assert one.needed_bytes == pytest.approx(min(least, peaks["rollout"]))
     assert replace(one, rollout=replace(one.rollout, peak_bytes=1.0)).needed_bytes == 1.0

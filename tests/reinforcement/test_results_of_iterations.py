@@ -183,6 +183,7 @@ def test_an_engine_without_room_for_its_parts_is_shown_as_one() -> None:
     """3 GiB are less than its weights with what software takes, on a card that the trainer's states fill."""
     small = rolled("turns", peak_bytes=base().iteration.kept_bytes + 3 * GIB)
     one = replace(small.iteration, held=shrunk(small.iteration.ledgers, 0.01))
+    one.__dict__["passing_bytes"] = {"log-probabilities": {}, "rewards": {}}  # nor do passes need more
     parts = worst_parts(replace(small, iteration=one))
     assert parts == pytest.approx({"trainer between its steps": one.kept_bytes, "engine": 3 * GIB})
 
@@ -200,7 +201,8 @@ def test_trainers_on_cards_of_their_own_have_no_engine_beside_them() -> None:
     one = rolled("pools", peak_bytes=GIB)
     held = replace(one, iteration=replace(one.iteration, held=shrunk(one.iteration.ledgers, 0.01)))
     assert held.worst_phase == "log-probabilities"
-    assert worst_parts(held) == pytest.approx({"trainer between its steps": held.iteration.kept_bytes})
+    passing = {name: size for name, size in held.iteration.passing_bytes[held.worst_phase].items() if size}
+    assert worst_parts(held) == pytest.approx({"trainer between its steps": held.iteration.kept_bytes, **passing})
 
 
 def test_training_is_shown_with_what_waits_beside_it() -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from xe_sizer.laws.device import FP8
 from xe_sizer.profiles.catalogue import default_engine
-from xe_sizer.reinforcement.iteration import ROLLOUT
+from xe_sizer.reinforcement.iteration import RATING, ROLLOUT
 from xe_sizer.reinforcement.resolve import resolve
 from xe_sizer.reinforcement.search import size
 from xe_sizer.scenario.read import Change
@@ -101,6 +101,18 @@ def other_share(sized: ReinforcementEstimate, _: Registry) -> Iterator[Change]:
             yield Change(words, {"rollout.gpu_memory_utilization": share}, STATES)
 
 
+def smaller_passes(sized: ReinforcementEstimate, _: Registry) -> Iterator[Change]:
+    """Fewer answers at once where log-probabilities are computed, down to the micro-batch of the training."""
+    asked = sized.reinforcement.settings.log_prob_micro_batch
+    if asked is None or sized.iteration.peaks[RATING] <= sized.usable_bytes:
+        return
+    least = max(int(sized.layouts.micro_batch[0]), 1)
+    while asked > least:
+        asked = max(asked // 2, least)
+        words = f"log-probabilities of {asked} responses at once"
+        yield Change(words, {"rollout.log_prob_micro_batch": asked}, SHARING)
+
+
 def deeper_sleep(sized: ReinforcementEstimate, _: Registry) -> Iterator[Change]:
     """An engine that gives all of the card back while the trainer works."""
     if sized.iteration.colocated and sized.reinforcement.settings.sleep in ("none", "cache"):
@@ -175,6 +187,7 @@ FASTER = (
 )
 """What takes time off an iteration on the GPUs at hand."""
 MENDING = (
+    Remedy(SHARING, smaller_passes),
     Remedy(SHARING, deeper_sleep),
     Remedy(SHARING, open_sharing),
     Remedy(SHARING, other_split),

@@ -16,8 +16,10 @@ from xe_sizer.laws.parts import part
 from xe_sizer.reinforcement.memory import (
     around_bytes,
     asleep_bytes,
+    fullest_pass,
     kept_bytes,
     moved_bytes,
+    passing_jobs,
     states_bytes,
     stepping_bytes,
     trainer_ledgers,
@@ -168,12 +170,16 @@ class Training(Immutable):
         own = how == "as-needed" and resolved.writer.engine.memory.grows
         return np.where(own & (self.steps == 1), 0.0, 1.0)
 
+    def forward_s(self, job: Job, answers: float) -> Array:
+        """Time of so many answers through the weights of a job, in the micro-batches of such passes [s]."""
+        return forward_pass_s(Evaluation(job, self.resolved.settings.passing(self.layouts)), answers)
+
     def pass_s(self, companion: Frozen | None, answers: float) -> Array:
         """Time of so many answers through weights beside the actor, fetched from the host where they wait there [s]."""
         if companion is None or not answers:
             return self.zeros
         job = self.resolved.actor.beside(companion)
-        seconds = forward_pass_s(Evaluation(job, self.layouts), answers)
+        seconds = self.forward_s(job, answers)
         if self.resolved.settings.frozen_offload and companion.copies:
             held = states_bytes(job, self.layouts)
             seconds = seconds + copy_time_s(held, job.server.pcie_bytes_per_s)
@@ -188,7 +194,7 @@ class Training(Immutable):
 def policy_pass(training: Training) -> Array:
     if not np.any(training.recomputed):
         return training.zeros
-    return training.recomputed * forward_pass_s(training.actor.evaluation, training.resolved.settings.trained)
+    return training.recomputed * training.forward_s(training.resolved.actor, training.resolved.settings.trained)
 
 
 @part("log-probabilities of the reference", "forward of the reference model for every answer", "forward_pass_s")
@@ -199,10 +205,10 @@ def reference_pass(training: Training) -> Array:
 
 @part("log-probabilities: values of the critic", "forward of the critic for every answer", "forward_pass_s")
 def critic_pass(training: Training) -> Array:
-    critic, settings = training.critic, training.resolved.settings
+    critic, settings = training.resolved.critic, training.resolved.settings
     if critic is None or not settings.answers.mean:
         return training.zeros
-    return forward_pass_s(critic.evaluation, settings.trained)
+    return training.forward_s(critic, settings.trained)
 
 
 @part("reward model", "forward of the reward model for every answer written", "forward_pass_s")
@@ -427,13 +433,24 @@ class Iteration(Immutable):
     def peaks(self) -> dict[str, float]:
         """Fullest GPU of each phase [bytes]."""
         learning = float(stepping_bytes(self.ledgers, kept_bytes(self.resolved, self.layouts))[0]) + self.asleep_bytes
-        rating = self.kept_bytes + self.asleep_bytes
+        between = self.kept_bytes + self.asleep_bytes
         return {
             ROLLOUT: self.rollout.peak_bytes,
-            RATING: rating,
-            REWARD: rating,
+            RATING: between + sum(self.passing_bytes[RATING].values()),
+            REWARD: between + sum(self.passing_bytes[REWARD].values()),
             TRAINING: learning,
-            SYNCHRONISATION: max(rating, self.rollout.peak_bytes if self.colocated else 0.0),
+            SYNCHRONISATION: max(between, self.rollout.peak_bytes if self.colocated else 0.0),
+        }
+
+    @cached_property
+    def passing_bytes(self) -> dict[str, dict[str, float]]:
+        """What the fullest pass of the phases without a backward holds, part by part [bytes]."""
+        resolved, parts = self.resolved, self.parts_s
+        jobs = passing_jobs(resolved, policy=parts[RATING][policy_pass.name] > 0)
+        rewarding = [] if resolved.reward is None else [resolved.actor.beside(resolved.reward)]
+        return {
+            phase: fullest_pass(of_phase, resolved.settings.passing(self.layouts)) if any(parts[phase].values()) else {}
+            for phase, of_phase in ((RATING, jobs), (REWARD, rewarding))
         }
 
     @property

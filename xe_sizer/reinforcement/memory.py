@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from xe_sizer.graph.operators import as_array
+from xe_sizer.graph.operators import Matmul, MemoryBound, as_array
+from xe_sizer.graph.transformer import logits_per_rank
 from xe_sizer.laws.parts import computed
 from xe_sizer.serving.memory import cuda_graphs, serving_memory
 from xe_sizer.training.evaluation import Evaluation
@@ -16,16 +17,20 @@ from xe_sizer.training.memory_parts import (
     adapters,
     cuda_context,
     frozen_copies,
+    gathered_layers,
     gradients,
     library_workspaces,
+    logits_and_loss,
     nccl_buffers,
     optimizer_states,
+    saved_activations,
     weights,
 )
 from xe_sizer.training.padding import Sequences
+from xe_sizer.units import SIXTEEN_BIT
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
 
     from xe_sizer.graph.operators import Array
     from xe_sizer.reinforcement.resolved import ResolvedReinforcement
@@ -72,6 +77,64 @@ def moved_bytes(job: Job, layouts: Layouts, away: Collection[str]) -> Array:
     bytes = states with nothing away - states with `away` away
     """
     return np.asarray(states_bytes(job, layouts) - states_bytes(job, layouts, away))
+
+
+def pass_bytes(job: Job, layouts: Layouts) -> dict[str, Array]:
+    """What a forward pass without a backward holds beside the states of a trainer, part by part.
+
+        gathered layers = as in the forward of a training step
+        activations = hidden state + max over operators of what one reads and writes
+        logits and loss = tokens x vocabulary / TP x max(2 + float32 copy, what a frozen pass holds)
+
+    No autograd keeps tensors: a layer's are gone when the next one runs. verl divides its 16-bit logits by the
+    temperature where they stand and reads them once; its entropy is compiled and makes no copy of them.
+
+    Parameters
+    ----------
+    job, layouts : the weights that are passed, and layouts of shape (layout,) with the micro-batch of the pass
+
+    Returns
+    -------
+    dict of ndarray of float, shape (stage, layout) [bytes]
+
+    Source: verl workers/actor/dp_actor.py (compute_log_prob, _forward_micro_batch) and utils/torch_functional.py
+    (logprobs_from_logits_flash_attn) of v0.7.0; operator graph.
+    """
+    evaluation = Evaluation(job, layouts)
+    shapes, size, loss = evaluation.shapes, job.element_bytes, job.kernels.loss
+    widest = np.zeros(1)
+    for count, operators in shapes.graph.kinds:
+        for op in operators:
+            alive = op.forward_bytes if isinstance(op, MemoryBound) else op.saved_bytes + op.forward_temporary_bytes
+            if isinstance(op, Matmul):
+                alive = size * op.copies * op.m * (op.n + op.k) / (1.0 if op.tiles is None else op.tiles)
+            widest = np.maximum(widest, op.layers / count * alive)
+    logit = max(SIXTEEN_BIT + (loss.kept_bytes if loss.kept_bytes > SIXTEEN_BIT else 0.0), loss.frozen_bytes)
+    logits = shapes.broadcast(logits_per_rank(shapes.inputs)) * evaluation.has_head * logit
+    hidden = shapes.broadcast(shapes.inputs.residual_bytes + widest) * evaluation.any_layer
+    gathered = computed((gathered_layers,), evaluation)[gathered_layers.name]
+    whole = np.zeros((2, len(layouts)))
+    return {
+        gathered_layers.name: whole + np.asarray(gathered)[:, 0],
+        saved_activations.name: whole + hidden,
+        logits_and_loss.name: whole + logits,
+    }
+
+
+def passing_jobs(resolved: ResolvedReinforcement, *, policy: bool) -> list[Job]:
+    """Whose weights the answers pass before the training: actor, where the policy is asked, reference and critic."""
+    actor, reference = resolved.actor, resolved.reference
+    beside = [] if reference is None else [actor.beside(reference)]
+    return [*([actor] if policy else []), *beside, *([] if resolved.critic is None else [resolved.critic])]
+
+
+def fullest_pass(jobs: Iterable[Job], layouts: Layouts) -> dict[str, float]:
+    """The parts of the pass that holds the most on any stage of one layout, empty without passes [bytes]."""
+    found: list[dict[str, float]] = [{}]
+    for job in jobs:
+        parts = pass_bytes(job, layouts)
+        found += [{name: float(size[stage, 0]) for name, size in parts.items()} for stage in (0, 1)]
+    return max(found, key=lambda parts: sum(parts.values()))
 
 
 def asleep_bytes(job: ServingJob, placements: ReplicaLayouts, sleep: str, share: Array | float) -> Array:

@@ -56,6 +56,7 @@ class Settings(Immutable):
     offloads : what of the trainer waits in host memory while answers are written
     staleness : iterations by which answers may be older than the weights; 0: training waits for them
     max_sequences : answers that a replica writes at once; None: as many as the engine takes by itself
+    log_prob_micro_batch : answers of one pass of a GPU that computes log-probabilities; None: the micro-batch [-]
     verifier_s, workers : CPU seconds of an answer, and answers rated at once; None: as many per GPU as are usual
     """
 
@@ -72,6 +73,7 @@ class Settings(Immutable):
     verifier_s: float
     workers: int | None
     max_sequences: int | None
+    log_prob_micro_batch: int | None
     max_output_tokens: float
     defaults: RolloutDefaults
 
@@ -96,6 +98,13 @@ class Settings(Immutable):
     def steps(self, batch: ArrayLike) -> Array:
         """Optimizer steps of an iteration, with so many answers each, of the shape of the batches [-]."""
         return np.asarray(np.maximum(np.ceil(self.trained / as_array(batch) - 1e-9), 1.0) * self.updates)
+
+    def passing(self, layouts: Layouts) -> Layouts:
+        """The layouts with the micro-batch of passes that compute log-probabilities, at most a rank's answers."""
+        if self.log_prob_micro_batch is None:
+            return layouts
+        of_a_rank = np.ceil(self.trained / layouts.dp).astype(np.int64)
+        return replace(layouts, micro_batch=np.minimum(self.log_prob_micro_batch, np.maximum(of_a_rank, 1)))
 
     def workers_on(self, gpus: int) -> int:
         """Answers that are rated at once, on the CPUs beside so many GPUs."""
@@ -148,6 +157,7 @@ def resolve_settings(provenance: Provenance, method: Rollout, defaults: RolloutD
         verifier_s=float(rollout.verifier_s or 0.0),
         workers=rollout.verifier_workers,
         max_sequences=rollout.max_sequences or defaults.max_sequences,
+        log_prob_micro_batch=rollout.log_prob_micro_batch,
         max_output_tokens=most,
         defaults=defaults,
     )

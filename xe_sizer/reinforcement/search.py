@@ -34,6 +34,8 @@ from xe_sizer.reinforcement.memory import (
     asleep_bytes,
     kept_bytes,
     left_share,
+    pass_bytes,
+    passing_jobs,
     stepping_bytes,
     trainer_ledgers,
 )
@@ -164,8 +166,13 @@ class Search(Immutable):
         awake, asleep = self.smallest_replicas(layouts.gpus) if colocated else (0.0, 0.0)
         stepping = stepping_bytes(trainer_ledgers(resolved, layouts), (actor_kept, critic_kept))
         ok = stepping <= card - headroom_bytes - asleep
-        around = around_bytes(resolved.actor, layouts)
-        return np.asarray(ok & (actor_kept + critic_kept + around + awake <= card - headroom_bytes))
+        between = actor_kept + critic_kept + around_bytes(resolved.actor, layouts)
+        if resolved.settings.log_prob_micro_batch is not None:  # else a pass holds less than a step with a backward
+            passing = resolved.settings.passing(layouts)
+            for job in passing_jobs(resolved, policy=resolved.settings.defaults.recomputes != "never"):
+                most = np.max(sum(pass_bytes(job, passing).values()), axis=0)
+                ok = ok & (between + most + asleep <= card - headroom_bytes)
+        return np.asarray(ok & (between + awake <= card - headroom_bytes))
 
     @property
     def counts(self) -> tuple[int, ...]:

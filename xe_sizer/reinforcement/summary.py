@@ -59,6 +59,9 @@ def memory_components(sized: ReinforcementEstimate, phase: str) -> list[MemoryCo
     if awake:
         found += _of_replica(sized, one.peaks[phase] - kept)
     else:
+        formulas = {part.name: part.formula for part in MEMORY_PARTS}
+        passing = one.passing_bytes.get(phase, {})
+        found += [_part(name, size, formulas[name], "forward pass") for name, size in passing.items()]
         found.append(_asleep(sized))
     return [part for part in found if part.bytes > 0]
 

@@ -190,6 +190,7 @@ class RolloutKeys(TypedDict, total=False):
     weights: str | None
     kv_cache: str | None
     max_sequences: int | None
+    log_prob_micro_batch: int | None
     sleep: str | None
     offload: str | None
     asynchronous: bool | None

@@ -474,6 +474,13 @@ class RolloutSection(Section, frozen=True):
     max_sequences: Annotated[
         Degree | None, about("Maximum responses that a replica generates at once", option="rollout-max-sequences")
     ] = None
+    log_prob_micro_batch: Annotated[
+        Degree | None,
+        about(
+            "Responses of one forward pass per GPU that computes log-probabilities; default: the micro-batch",
+            option="rollout-log-prob-micro-batch",
+        ),
+    ] = None
     sleep: Annotated[
         Sleep | None, about("What the engine gives back between the phases on shared GPUs", option="rollout-sleep")
     ] = None

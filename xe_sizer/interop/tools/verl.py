@@ -425,6 +425,7 @@ def state_answers(draft: Draft) -> None:
     if group is not None:
         draft.state("rollout.group", draft.value(group, positive), group)
     state_rollout(draft, _ANSWERS)
+    _log_probabilities(draft)
     generated, filters = draft.take("data.gen_batch_size"), draft.on("algorithm.filter_groups.enable")
     if filters is not None and draft.fact("rollout.gpus") is None:
         state_oversampling(draft, generated, draft.value(generated, positive_or_open), draft.fact("rollout.prompts"))
@@ -432,6 +433,22 @@ def state_answers(draft: Draft) -> None:
     if kept is not None and draft.fact("rollout.gpus") is None:
         draft.state("rollout.sleep", "weights-dropped" if is_on(kept.value) else "none", kept)
     _waiting(draft)
+
+
+def _log_probabilities(draft: Draft) -> None:
+    """Answers of a pass that computes log-probabilities; the reference model's own number is lost where it is another.
+
+    Passes that are filled up to a number of tokens, as those of the actor are unless told so, have no such number.
+    """
+    names = tuple(f"{group}log_prob_micro_batch_size_per_gpu" for group in (ROLLOUT, f"{ROOT}ref."))
+    dynamic = draft.peek(f"{ROLLOUT}log_prob_use_dynamic_bsz") or draft.peek(f"{ACTOR}use_dynamic_bsz")
+    if dynamic is not None and is_on(dynamic.value):
+        return
+    answers, of_reference = (draft.value(draft.peek(name), positive_or_open) for name in names)
+    if isinstance(answers, int):
+        draft.state("rollout.log_prob_micro_batch", answers, draft.take(names[0]))
+        if answers == of_reference:
+            draft.take(names[1])
 
 
 def _between_transfers(draft: Draft) -> None:
