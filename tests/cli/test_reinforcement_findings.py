@@ -125,7 +125,7 @@ def test_passes_for_log_probabilities_hold_their_logits(cli: Cli) -> None:
         name = "log_prob_micro_batch_size_per_gpu"
         with_setting(*(f"actor_rollout_ref.{role}.{name}={count}" for role in ("rollout", "ref")))
         found = answer(cli, "estimate", "verl.sh", "--samples", "640", *A100)
-        assert found["scenario"]["rollout"]["log_prob_micro_batch"] == count
+        assert found["scenario"]["rollout"].get("log_prob_micro_batch", 10) == count  # 10 as the training has it
         [phase] = [each for each in found["phases"] if each["name"] == "log-probabilities"]
         held[count] = {each["name"]: each["bytes"] for each in phase["holds"]}
         assert sum(held[count].values()) == pytest.approx(phase["peak_bytes"], abs=10)
@@ -144,3 +144,40 @@ def test_passes_that_do_not_fit_are_told_with_what_mends_them(cli: Cli) -> None:
     command = next(line.split() for line in ran.out.splitlines() if "xe-sizer estimate verl.sh" in line)
     assert "--rollout-log-prob-micro-batch" in command
     assert cli(*command[1:]).out.startswith("FITS")
+
+
+# What is told, and what is written.
+
+
+def test_prompts_that_are_assumed_are_told_with_the_longest(cli: Cli) -> None:
+    """256 tokens pass beside responses of 512; a quarter of the sequence is assumed."""
+    [told] = [each for each in answer(cli, "estimate", "verl.sh", *A100)["warnings"] if each.startswith("prompts of")]
+    setting = "--rollout-input-tokens 256"
+    assert told == f"prompts of 192 tokens are assumed, though up to 256 pass; {setting} sizes those"
+    stated = answer(cli, "estimate", "verl.sh", "--rollout-input-tokens", 256, *A100)["warnings"]
+    assert not [each for each in stated if each.startswith("prompts of")]
+
+
+def test_memory_beside_an_engine_says_how_it_is_made_of(cli: Cli) -> None:
+    found = answer(cli, "estimate", "verl.sh", *A100)
+    assert found["memory"]["phase"] == "rollout"
+    made = {each["name"]: each["formula"] for each in found["memory"]["components"]}
+    assert made["engine: weights"] == "elements of the rank's shards x bytes of the format"
+    assert "weights + optimizer states" in made["trainer between its steps"]
+    told = cli("estimate", "verl.sh", "--explain", "memory", *A100).out
+    assert "serving memory" not in told
+    assert "training ledger" not in told
+
+
+@pytest.mark.parametrize("estimator", ["grpo", "gae"])
+def test_written_scripts_have_what_verl_does_not_start_without(cli: Cli, estimator: str) -> None:
+    """check_mutually_exclusive of verl/utils/config.py: each role names the micro-batch of its passes."""
+    Path("verl.sh").write_text(VERL.replace("adv_estimator=grpo", f"adv_estimator={estimator}"))
+    with_reference = "actor_rollout_ref.actor.use_kl_loss=True"
+    Path("verl.sh").write_text(f"{Path('verl.sh').read_text().rstrip()} {with_reference} trainer.test_freq=5\n")
+    written = cli("export", "verl.sh", "--to", "verl", *A100).out
+    for role in ("rollout", "ref"):
+        assert f"actor_rollout_ref.{role}.log_prob_micro_batch_size_per_gpu=10 " in written
+    assert "actor_rollout_ref.ref.fsdp_config.param_offload=True " in written
+    assert "data.val_files=" in written
+    assert ("critic.ppo_micro_batch_size_per_gpu=10 " in written) == (estimator == "gae")

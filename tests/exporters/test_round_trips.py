@@ -268,8 +268,10 @@ FILES = {
 
 
 def said(imported: Imported) -> dict[str, Any]:
-    """What goes into the scenario, but for the hardware and what no file of a tool says."""
-    return {key: fact.written for key, fact in imported.facts.items() if not fact.aside and not is_elsewhere(key)}
+    """What goes into the scenario or follows from it, but for the hardware and what no file of a tool says."""
+    follows = ("train.grad_accum",)  # where global batch and micro-batch are said
+    said = {key: fact for key, fact in imported.facts.items() if not fact.aside or key in follows}
+    return {key: fact.written for key, fact in said.items() if not is_elsewhere(key)}
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -22,6 +22,7 @@ from xe_sizer.result.common import Gpus, MemoryComponent, Reason, Source, TimeCo
 from xe_sizer.result.training import Iteration as IterationResult
 from xe_sizer.result.training import Phase
 from xe_sizer.scenario.limits import memory_doubt, missed, verdict_of
+from xe_sizer.serving.memory import ALLOCATED_PARTS
 from xe_sizer.training.memory_parts import MEMORY_PARTS
 from xe_sizer.training.methods.preferences import REFERENCE
 from xe_sizer.training.summary import (
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
 # Memory of the fullest GPU in each phase; the phase in which it holds most decides.
 
-STATES = "states of actor and critic between their steps, context and communicators"
+STATES = "weights + optimizer states of actor and critic that stay on the card + context, communicators, workspaces"
 TRAINER, ENGINE = "trainer between its steps", "engine: "
 ENGINE_WEIGHTS, CACHE = f"{ENGINE}weights", f"{ENGINE}KV cache"
 
@@ -55,7 +56,7 @@ def memory_components(sized: ReinforcementEstimate, phase: str) -> list[MemoryCo
     one = sized.iteration
     awake = phase == ROLLOUT or (one.colocated and phase == SYNCHRONISATION)
     kept = one.kept_bytes if one.colocated or not awake else 0.0
-    found = [_part(TRAINER, kept, STATES, "training ledger")]
+    found = [_part(TRAINER, kept, STATES, "as in a training step")]
     if awake:
         found += _of_replica(sized, one.peaks[phase] - kept)
     else:
@@ -94,7 +95,7 @@ def _of_training(sized: ReinforcementEstimate) -> Iterator[MemoryComponent]:
     engine = one.asleep_bytes
     other = (at_critic if of_critic else at_actor) - engine
     name = "states of the actor" if of_critic else "states of the critic"
-    yield _part(name, other, "weights + optimizer states, while the other one steps", "training ledger")
+    yield _part(name, other, "weights + optimizer states, while the other one steps", "as in a training step")
     yield _asleep(sized)
 
 
@@ -109,7 +110,8 @@ def _of_replica(sized: ReinforcementEstimate, used: float) -> list[MemoryCompone
     """The engine awake: its weights, what a step needs and software takes, and its cache, which is the rest."""
     memory = sized.iteration.rollout.memory
     sizes = {name: float(size.max()) for name, size in memory.fixed.items()}
-    parts = [_part(f"{ENGINE}{name}", size, "serving memory", "serving wing") for name, size in sizes.items()]
+    made = {part.name: (part.formula, part.source) for part in ALLOCATED_PARTS}
+    parts = [_part(f"{ENGINE}{name}", size, *made[name]) for name, size in sizes.items()]
     cache = max(used - sum(part.bytes for part in parts), 0.0)
     formula = "share of the engine x card - all other parts"
     parts.append(_part(CACHE, cache, formula, "gpu_memory_utilization"))
@@ -120,8 +122,14 @@ def _of_replica(sized: ReinforcementEstimate, used: float) -> list[MemoryCompone
 # The result.
 
 FORMULAS = {
-    "rollout: prompts": ("prompts of a replica / steps x time of one, each prompt once for its group", "serving wing"),
-    "rollout: answers": ("tokens while every place is taken x time of a step", "serving wing; renewal theory"),
+    "rollout: prompts": (
+        "prompts of a replica / steps x time of one, each prompt once for its group",
+        "as in a service",
+    ),
+    "rollout: answers": (
+        "tokens while every place is taken x time of a step",
+        "as in a service; renewal theory",
+    ),
     "rollout: last answers": ("integral of t(answers that still run) until the longest ends", "order statistics"),
     SYNCHRONISATION: ("all-gather of the trainer's shards, broadcast to the replicas, loading", "collective laws"),
     "training: between the phases": ("the stack's own", "stack"),
@@ -321,6 +329,12 @@ def _warnings(sized: ReinforcementEstimate, data: Data) -> Iterator[str]:
     if scenario.values.rollout.output_tokens is None:
         setting = scenario.caller.setting("rollout.output_tokens")
         yield f"responses of {settings.answers.mean:,.0f} tokens are assumed; {setting} says how long they are"
+    rollout, seq_len = scenario.values.rollout, scenario.values.train.seq_len
+    if rollout.input_tokens is None and seq_len is not None and rollout.max_output_tokens is not None:
+        inputs, longest = settings.asked.inputs, seq_len - rollout.max_output_tokens
+        if longest > inputs:
+            setting = scenario.caller.setting("rollout.input_tokens", longest)
+            yield f"prompts of {inputs:,.0f} tokens are assumed, though up to {longest:,} pass; {setting} sizes those"
     if settings.answers.cut_share > MUCH_CUT:
         share, most = f"{100 * settings.answers.cut_share:.0f} %", f"{settings.max_output_tokens:,.0f}"
         yield f"{share} of the responses are truncated at {most} tokens"

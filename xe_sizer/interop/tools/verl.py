@@ -80,6 +80,7 @@ SAYS = (
     "layout.tp", "layout.pp", "layout.cp", "layout.ep", "layout.zero", "layout.recompute",
     "layout.offload", "lora.rank", "rollout.prompts", "rollout.group", "rollout.updates", "rollout.max_output_tokens",
     "rollout.engine", "rollout.tp", "rollout.gpu_memory_utilization", "rollout.max_sequences", "rollout.offload",
+    "rollout.log_prob_micro_batch",
     "rollout.sleep", "train.reference", "gpus",
 )  # fmt: skip
 
@@ -91,6 +92,7 @@ def _write(plan: Plan) -> ToolFiles:
         raise InputError(Problem(f"verl's PPO trainer does not do {job}", Location("--to"), hint))
     plan.said("job", "optimizer", "precision", "attention", "train.padding", "train.grad_accum")
     megatron = any(plan.peek(f"layout.{ranks}", 1) > 1 for ranks in _SPLIT)
+    section = "megatron" if megatron else "fsdp_config"
     words = ["python3", "-m", "verl.trainer.main_ppo"]
     if megatron:
         words += ["--config-path=config", "--config-name=ppo_megatron_trainer.yaml"]
@@ -98,11 +100,13 @@ def _write(plan: Plan) -> ToolFiles:
         "algorithm.adv_estimator": _ESTIMATORS[job],
         f"{_MODEL}path": plan.take("model"),
         "data.train_files": "DATASET",
+        "data.val_files": "VALIDATION_DATASET",
         f"{_ACTOR}optim.lr": LEARNING_RATE,
         **_write_batches(plan),
         **_answers(plan),
         **(_under_megatron(plan) if megatron else _under_fsdp(plan)),
-        **_write_waiting(plan, "megatron" if megatron else "fsdp_config"),
+        **_write_waiting(plan, section),
+        **_write_passes(plan, section),
         **_beside(plan),
         **_adapters(plan),
         **_run(plan),
@@ -123,6 +127,18 @@ def _write_batches(plan: Plan) -> dict[str, Any]:
         f"{_ACTOR}ppo_mini_batch_size": batch // group if batch else None,
         f"{_ACTOR}ppo_micro_batch_size_per_gpu": plan.take("train.micro_batch"),
         f"{_ACTOR}ppo_epochs": plan.take("rollout.updates", 1),
+    }
+
+
+def _write_passes(plan: Plan, section: str) -> dict[str, Any]:
+    """Answers of passes without a backward, without which verl does not start (verl/utils/config.py)."""
+    passed = plan.take("rollout.log_prob_micro_batch") or plan.peek("train.micro_batch")
+    reference = plan.peek("train.reference") == "copy"
+    return {
+        f"{_ROLLOUT}log_prob_micro_batch_size_per_gpu": passed,
+        f"{_ROOT}ref.log_prob_micro_batch_size_per_gpu": passed if reference else None,
+        f"{_ROOT}ref.{section}.param_offload": True if reference else None,
+        "critic.ppo_micro_batch_size_per_gpu": plan.peek("train.micro_batch") if plan.peek("job") == _PPO else None,
     }
 
 
@@ -446,7 +462,9 @@ def _log_probabilities(draft: Draft) -> None:
         return
     answers, of_reference = (draft.value(draft.peek(name), positive_or_open) for name in names)
     if isinstance(answers, int):
-        draft.state("rollout.log_prob_micro_batch", answers, draft.take(names[0]))
+        written = draft.take(names[0])
+        if answers != draft.fact("train.micro_batch"):  # which these passes take unless told so
+            draft.state("rollout.log_prob_micro_batch", answers, written)
         if answers == of_reference:
             draft.take(names[1])
 
