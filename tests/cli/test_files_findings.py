@@ -185,3 +185,10 @@ def test_a_scenario_of_the_api_is_shown_in_a_line() -> None:
     import xe_sizer
 
     assert str(xe_sizer.load("axolotl.yml")) == "Scenario(axolotl.yml, model=meta-llama/Llama-3.1-8B, job=sft)"
+
+
+@pytest.mark.parametrize(("gpus", "told"), [(8, "8 GPUs in whole servers"), (4, "4 GPUs")])
+def test_the_minimum_says_whether_parts_of_a_server_count(cli: Cli, gpus: int, told: str) -> None:
+    lines = cli("estimate", "axolotl.yml", "--gpus", str(gpus)).out.splitlines()
+    found = next(line for line in lines if "minimum that fits" in line)
+    assert found.partition("minimum that fits")[2].strip() == told

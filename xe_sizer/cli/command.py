@@ -37,7 +37,7 @@ from xe_sizer.errors import EXIT_DOES_NOT_FIT, EXIT_OK, InputError, Location, Pr
 from xe_sizer.immutable import Immutable
 from xe_sizer.profiles.catalogue import Registry
 from xe_sizer.profiles.hub import asked_hub
-from xe_sizer.profiles.text import name_of, parse_scalar, pasted, scalar
+from xe_sizer.profiles.text import name_of, parse_scalar, pasted, told
 from xe_sizer.report.document import EXPLAINABLE
 from xe_sizer.report.registry import formats
 from xe_sizer.result.common import Answer, Sized
@@ -90,7 +90,7 @@ def _say_all(imported: Imported) -> None:
     for key, fact in imported.facts.items():
         if fact.origin == ASSUMED:  # neither the file nor the tool states it
             why = f" ({one_line(fact.note)})" if fact.note else ""
-            write_stderr(f"note: assumed {key}: {one_line(scalar(fact.value))}{why}")
+            write_stderr(f"note: assumed {key}: {one_line(told(fact.value))}{why}")
     say_what_is_lost(imported)
 
 

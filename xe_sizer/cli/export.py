@@ -15,7 +15,7 @@ from xe_sizer.cli.options import EXPORTING
 from xe_sizer.cli.output import one_file, one_line, write_stderr, write_texts
 from xe_sizer.cli.text import TextCommand
 from xe_sizer.errors import EXIT_DOES_NOT_FIT, EXIT_OK, InputError, Location, Problem
-from xe_sizer.profiles.text import scalar
+from xe_sizer.profiles.text import told
 from xe_sizer.scenario.scenario import Scenario, serves
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ def _say(exported: Exported, exporter: Exporter, answer: Sized) -> None:
     for each in exported.written.told:
         write_stderr(f"note: {one_line(each)}")
     for key, value in exported.unsaid:
-        write_stderr(f"note: {exporter.title} has no setting for {key}: {one_line(scalar(value))}; its own applies")
+        write_stderr(f"note: {exporter.title} has no setting for {key}: {one_line(told(value))}; its own applies")
     assumed = [
         key
         for key, origin in answer.scenario["origin"].items()
@@ -210,8 +210,8 @@ def _say_what_came_back(
         if imported is None:
             return
         for key, wanted, found in differences(plan, exported, imported, registry):
-            what = f"{key}, which the scenario leaves open," if wanted is None else f"{key}: {one_line(scalar(wanted))}"
-            instead = "not" if found is None else one_line(scalar(found))
+            what = f"{key}, which the scenario leaves open," if wanted is None else f"{key}: {one_line(told(wanted))}"
+            instead = "not" if found is None else one_line(told(found))
             write_stderr(f"note: {what} is {instead} in what was written")
         other = other_estimate(imported, scenario, answer, registry)
     except InputError as error:

@@ -18,7 +18,7 @@ from xe_sizer.errors import InputError, Location, Problem, did_you_mean
 from xe_sizer.immutable import Immutable
 from xe_sizer.interop import tools
 from xe_sizer.profiles.catalogue import Registry, load_stack
-from xe_sizer.profiles.text import scalar
+from xe_sizer.profiles.text import told
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -295,7 +295,7 @@ def export(plan: Plan, exporter: Exporter) -> Exported:
     left = tuple((key, value) for key, value in plan.left() if key not in its_own)
     problems = [
         Problem(
-            f"{exporter.title} has no setting for {key}: {scalar(value)}",
+            f"{exporter.title} has no setting for {key}: {told(value)}",
             Location("--to"),
             "fix the key to another value",
         )
@@ -306,7 +306,7 @@ def export(plan: Plan, exporter: Exporter) -> Exported:
         raise InputError(problems)
     yours = (*_left_to_the_user(plan, exporter), *written.yours)
     comments = [f"yours to add: {each}" for each in yours]
-    comments += [f"{exporter.title} has no setting for {key}: {scalar(value)}" for key, value in left]
+    comments += [f"{exporter.title} has no setting for {key}: {told(value)}" for key, value in left]
     return Exported(replace(written, text=_with_comments(written.text, comments)), left, yours)
 
 

@@ -230,6 +230,11 @@ def scalar(value: object) -> str:
     return "null" if value is None else json.dumps(value)
 
 
+def told(value: object) -> str:
+    """A value as a message shows it: text as it is, all else as YAML has it."""
+    return value if isinstance(value, str) else scalar(value)
+
+
 def _reads_back(word: str) -> bool:
     """Whether text without quotes is read as the same text."""
     try:

@@ -339,6 +339,7 @@ def _minimum(result: Sized) -> Fact:
     """The fewest GPUs that fit, and under what condition: in training, sizes of groups that the user fixed are kept."""
     gpus = result.gpus
     text = "none found" if gpus.minimum_that_fits is None else plural(gpus.minimum_that_fits, "GPU")
+    text += " in whole servers" if gpus.minimum_that_fits == gpus.gpus_per_node and gpus.minimum_in_servers else ""
     text += groups_kept(result)
     return Fact("minimum that fits", f"{text}, offloading" if gpus.minimum_offloads else text)
 

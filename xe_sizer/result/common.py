@@ -313,6 +313,7 @@ class Gpus(Struct, frozen=True):
     """GPU count asked (or chosen), and the smallest count at which some layout fits (None: none tried did).
 
     minimum_offloads : whether only layouts that keep something in host memory fit on so few
+    minimum_in_servers : whether it was looked for among whole servers alone, of several GPUs each
     """
 
     count: int
@@ -320,6 +321,7 @@ class Gpus(Struct, frozen=True):
     gpus_per_node: int
     minimum_that_fits: int | None
     minimum_offloads: bool = False
+    minimum_in_servers: bool = False
 
 
 class Factor(Struct, frozen=True):

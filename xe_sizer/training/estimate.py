@@ -163,7 +163,8 @@ class MinimumGpus(Immutable):
 
     def _smallest(self, rules: Rules, counts: Collection[int]) -> int | None:
         chunks = layout_chunks(rules, counts, FIRST_TO_FIT, least_memory=True, growth=GROWTH)
-        return smallest_count(self.resolved.job, chunks, self.resolved.recommended_bytes)
+        spare = self.resolved.likely_bytes if rules.every_way else self.resolved.recommended_bytes
+        return smallest_count(self.resolved.job, chunks, spare)
 
 
 def smallest_count(job: Job, chunks: Iterable[Layouts], min_headroom_bytes: float) -> int | None:

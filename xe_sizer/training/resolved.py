@@ -71,6 +71,12 @@ class ResolvedTraining(Immutable):
         spare = spare_bytes(self.job, self.min_headroom_bytes)
         return spare if self.scenario.values.limits.confidence is not None else max(spare, doubtful_bytes(self.job))
 
+    @property
+    def likely_bytes(self) -> float:
+        """What a layout must leave free of the card for memory to be likely to suffice, as plans count it [bytes]."""
+        asked = self.min_headroom_bytes
+        return asked if self.scenario.values.limits.confidence is not None else max(asked, doubtful_bytes(self.job))
+
     def gpu_numbers(self, largest: int) -> tuple[int, ...]:
         """The numbers of GPUs among which a search chooses, ascending, at most `largest` unless the user says more."""
         if not self.job.stack.supports.several_gpus:

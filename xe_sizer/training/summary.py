@@ -378,6 +378,7 @@ def summarise(estimate: TrainingEstimate, details: bool = True) -> Result:
             gpus_per_node=min(estimate.gpus, node),
             minimum_that_fits=estimate.minimum if details else None,
             minimum_offloads=details and estimate.minimum_offloads,
+            minimum_in_servers=details and node > 1 and estimate.resolved.whole_servers,
         ),
         layout=build_layout(estimate.layouts),
         memory=memory,
