@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted(
     str(file.relative_to(ROOT))
     for file in (ROOT / "examples").rglob("*.yaml")
-    if file.parent.name not in ("serve", "plan")
+    if file.parent.name not in ("serve", "plan", "calendar")
 )
 STACKS = BUILT_IN.names("stack")
 CARDS = ("rtx-4090", "t4", "a100-sxm-40gb", "h100-sxm-80gb", "mi300x")

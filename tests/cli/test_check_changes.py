@@ -86,7 +86,9 @@ def test_table_and_markdown_show_what_moved(cli: Cli, before: None) -> None:
 
 
 def test_an_annotation_for_what_got_worse_or_has_gone(cli: Cli, before: None) -> None:
-    lines = asked(cli, "github").out.splitlines()
+    only, *lines = asked(cli, "github").out.splitlines()
+    assert only.startswith("::warning file=jobs/chat.yaml,line=3,")
+    assert "the only replica is in one server" in only
     starts = [line.split(",title=")[0] for line in lines]
     assert starts[:3] == ["::error file=jobs/missed.yaml,line=6", "::warning file=jobs/slow.yaml,line=5", starts[2]]
     assert starts[2].startswith("::error file=jobs/typo.yaml,line=1,col=1")

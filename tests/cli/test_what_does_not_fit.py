@@ -29,9 +29,9 @@ def test_an_estimate_of_what_does_not_fit_shows_no_time_and_no_cost(cli: Cli) ->
     assert not [line for line in whole if line.startswith(A_RUN)]
     assert "Time of a step" not in ran.out
     limits = {line.split()[0]: " ".join(line.split()) for line in section(ran.out, "Limits")}
-    assert limits["max_hours"] == "max_hours 100 h - not judged, as it does not fit -"
+    assert limits["max_hours"] == "max_hours 100 h (4.2 d) - not judged, as it does not fit -"
     assert limits["max_gpus"] == "max_gpus 16 8 met -"
-    assert "Limits  max_hours 100 h: not judged, as it does not fit" in ran.out
+    assert "Limits  max_hours 100 h (4.2 d): not judged, as it does not fit" in ran.out
     assert "missing (backward" in ran.out.splitlines()[0]  # of one stage there is no number to say
 
 
