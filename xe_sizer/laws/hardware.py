@@ -272,7 +272,7 @@ def node_power_w(server: Server, power_share: float = TRAINING_POWER_SHARE) -> f
 
 
 def servers_power_w(
-    server: Server, gpus: Array | float, power_share: float = TRAINING_POWER_SHARE, servers: int | None = None
+    server: Server, gpus: Array | float, power_share: float = TRAINING_POWER_SHARE, servers: Array | float | None = None
 ) -> Array | float | None:
     """Power at load of the servers that hold so many accelerators, which run whole though part of one is at work.
 
@@ -294,7 +294,8 @@ def servers_power_w(
     Source: as `node_power_w`.
     """
     tdp_w, rest = server.accelerator.tdp_w, rest_of_node(server)
-    whole = gpus if server.bare else (servers or -(-gpus // server.accelerators)) * server.accelerators
+    fewest = -(-gpus // server.accelerators) if servers is None else servers
+    whole = gpus if server.bare else fewest * server.accelerators
     return None if tdp_w is None else tdp_w * (gpus * power_share + whole * rest.share)
 
 

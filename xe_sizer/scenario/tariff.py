@@ -70,9 +70,12 @@ class Electricity(Immutable):
     per_kwh: float
     pue: float
 
-    def hour(self, gpus: Amount) -> Amount:
-        """An hour of so many GPUs at work, with the whole servers that they are in, and cooling."""
-        power_w = servers_power_w(self.server, gpus, self.power_share)
+    def hour(self, gpus: Amount, servers: Amount | None = None) -> Amount:
+        """An hour of so many GPUs at work, with the whole servers that they are in, and cooling.
+
+        servers : as of `servers_power_w`
+        """
+        power_w = servers_power_w(self.server, gpus, self.power_share, servers)
         assert power_w is not None
         return electricity_cost(power_w / WATT_PER_KW, self.per_kwh, self.pue)
 
@@ -130,7 +133,7 @@ class Tariff(Immutable):
             return {}
         found = {CAPITAL: billed * self.per_gpu_hour}
         if self.electricity is not None:
-            found[ELECTRICITY] = self.electricity.hour(used)
+            found[ELECTRICITY] = self.electricity.hour(used, billed / self.sold_together)
         if self.own.staff_share:
             found[STAFF] = self.own.staff_share * sum(found.values())
         return found

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from msgspec.structs import replace
 
-from xe_sizer.laws.hardware import INFERENCE_POWER_SHARE, energy_kwh, energy_words
+from xe_sizer.laws.hardware import INFERENCE_POWER_SHARE, energy_words
 from xe_sizer.result.common import SCHEMA_VERSION, Factor, Gpus, MemoryComponent, Reason, Source, TimeComponent
 from xe_sizer.result.serving import (
     AGGREGATED,
@@ -79,6 +79,7 @@ from xe_sizer.units import (
     GIGA,
     HOUR_S,
     MEGA,
+    WATT_PER_KW,
     rounded,
     three_digits,
     whole_parts,
@@ -914,7 +915,7 @@ def build_cost(estimate: ServingEstimate, today: Day | None = None) -> ServeCost
     today : the day whose hours differ in load, by which an API is compared
     """
     server, tariff = estimate.resolved.job.server, estimate.resolved.tariff
-    energy = energy_kwh(server, float(estimate.gpus), INFERENCE_POWER_SHARE, estimate.gpus)
+    energy = None if estimate.power_w is None else estimate.power_w / WATT_PER_KW  # of an hour [kWh]
     millions = build_throughput(estimate).total_tokens_per_s * HOUR_S / MEGA
     return ServeCost(
         per_hour=estimate.cost,
@@ -924,7 +925,9 @@ def build_cost(estimate: ServingEstimate, today: Day | None = None) -> ServeCost
         currency=tariff.currency,
         energy_formula=energy_words(server, INFERENCE_POWER_SHARE),
         parts=tariff.cost_parts(1.0, estimate.billed_gpus, estimate.gpus),
-        electricity_per_hour=None if tariff.electricity is None else float(tariff.electricity.hour(estimate.gpus)),
+        electricity_per_hour=None
+        if tariff.electricity is None
+        else float(tariff.electricity.hour(estimate.gpus, estimate.nodes)),
         power_w=estimate.power_w,
         api=compare_with_api(estimate, today),
         per_million_tokens=estimate.cost_per_million_of_both,

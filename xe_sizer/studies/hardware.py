@@ -259,7 +259,9 @@ def option(sized: ServingEstimate) -> FleetOption:
         cost_per_million_tokens=sized.cost_per_million_of_both,
         fit=build_fit(sized),
         hourly_price=tariff.hourly(server),
-        electricity_per_hour=None if tariff.electricity is None else float(tariff.electricity.hour(sized.gpus)),
+        electricity_per_hour=None
+        if tariff.electricity is None
+        else float(tariff.electricity.hour(sized.gpus, sized.nodes)),
     )
 
 
