@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from xe_sizer.cli.options import FileOption
+from xe_sizer.cli.command import profile_folders
+from xe_sizer.cli.options import FileOption, ProfilesOption
 from xe_sizer.cli.output import one_file, print_problems, write_stderr, write_texts
 from xe_sizer.cli.text import TextCommand
 from xe_sizer.errors import EXIT_OK, InputError, Location, Problem
@@ -56,6 +58,7 @@ def calibrate_command(
         ),
     ] = None,
     name: Annotated[str, typer.Option("--name", metavar="NAME", help="What the new stack is called.")] = "calibrated",
+    profiles: ProfilesOption = None,
     output: FileOption = None,
 ) -> int:
     if NAME.fullmatch(name) is None:
@@ -73,7 +76,8 @@ def calibrate_command(
 
     from xe_sizer.evidence.calibrate import calibrate
 
-    found = calibrate(read.records, stack, name, None if like is None else _like(Path(like)))
+    folders = profile_folders(profiles, os.environ)
+    found = calibrate(read.records, stack, name, None if like is None else _like(Path(like), folders), folders)
     remarks = _remarks(found)
     source = f"{len(found.used)} measurements in {', '.join(Path(name).name for name in files)}"
     fitted = found.stack
@@ -84,12 +88,12 @@ def calibrate_command(
     return EXIT_OK
 
 
-def _like(file: Path) -> ResolvedTraining:
+def _like(file: Path, folders: Sequence[Path]) -> ResolvedTraining:
     """The job of a scenario file. Raises InputError."""
     from xe_sizer.evidence.names import RecordRegistry
     from xe_sizer.training.resolve import resolve
 
-    return resolve(read_scenario(file, {}, {}), RecordRegistry())
+    return resolve(read_scenario(file, {}, {}), RecordRegistry(folders))
 
 
 def _stack_file(output: Sequence[str] | None) -> Path | None:

@@ -155,6 +155,7 @@ COMMANDS = (
     "data",
     "validate",
     "calibrate",
+    "measure",
     "render",
 )
 _MODULES = {"import": "import_"}  # of commands that are words of Python

@@ -43,7 +43,7 @@ StackOption = Annotated[
 
 
 @app.command("validate", cls=TextCommand, help=_HELP)
-@answering(without=("profiles", "download", "brief", "explain", "exit_zero"))
+@answering(without=("download", "brief", "explain", "exit_zero"))
 def validate_command(
     *,
     files: FilesArgument = None,
@@ -61,7 +61,7 @@ def validate_command(
 
     from xe_sizer.evidence.predict import validate
 
-    return how.write(validate(read.records, quantities, stack), worst=shown)
+    return how.write(validate(read.records, quantities, stack, how.registry.user_folders), worst=shown)
 
 
 def _count(text: str | None) -> int:

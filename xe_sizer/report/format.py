@@ -253,6 +253,8 @@ def bias_words(basis: Basis | None, scenario: Mapping[str, Any] | None = None) -
 
     scenario : the job, of which it is said what may decide and is not stated; None: not said
     """
+    if basis is not None and basis.measured_on:
+        return f"Kernels were measured on your machine, {clean(basis.measured_on)}."
     if basis is None or basis.bias is None:
         return ""
     bias = basis.bias

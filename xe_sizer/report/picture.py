@@ -83,6 +83,7 @@ class Chart(Immutable):
     """Points over two axes. `kinds` are told apart by shape; `ranks` says what the ranks of points mean.
 
     marks : lines across at heights; diagonal : with the line where both axes have one value
+    roof : places that a line connects above the points, which bounds them
     """
 
     across: Axis
@@ -92,6 +93,7 @@ class Chart(Immutable):
     kinds: tuple[str, ...] = ()
     marks: tuple[Mark, ...] = ()
     diagonal: bool = False
+    roof: tuple[tuple[float, float], ...] = ()
 
 
 class Swing(Immutable):
