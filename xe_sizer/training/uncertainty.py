@@ -83,7 +83,8 @@ def of_measured_laws(told: Uncertainty, measured: MeasuredHere, from_python: boo
     ends = math.exp(-math.hypot(math.log(low), fit)), math.exp(math.hypot(math.log(high), fit))
     rest = "runs on one known machine" if from_python else told.evidence
     words = f"kernels measured on your machine, {measured.date}, nine in ten {in_words(measured.p90_error)}; {rest}"
-    basis = replace(told.basis, measured_on=measured.date, bias=None) if told.basis else None
+    told_of = {"measured_on": measured.date, **({"bias": None} if from_python else {})}
+    basis = replace(told.basis, **told_of) if told.basis else None
     return replace(told, low=ends[0], high=ends[1], evidence=words, basis=basis)
 
 
