@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -78,6 +79,7 @@ def measure_collectives(device: str, ranks: Ranks, quick: bool, say: Say) -> lis
 
     sizes = [size for size in (2, 4, 8, 16, 32, 64, 128, 256, 512) if size < ranks.size] + [ranks.size]
     groups = {size: dist.new_group(list(range(size))) for size in sizes}
+    warnings.simplefilter("ignore", FutureWarning)  # newer releases have other names for the same
     planned = len(sizes) * len(_OPERATIONS) * len(MESSAGES[quick])
     found: list[Sample] = []
     began = time.monotonic()

@@ -96,6 +96,11 @@ def work(kernel: Kernel, element_bytes: float) -> tuple[float, float]:
     return 0.0, size.get("bytes", 0.0)
 
 
+def is_known(kernel: Kernel) -> bool:
+    """Whether this version times such kernels; another one may have written them down."""
+    return kernel.law != MEMORY or kernel.name in (*MOVING, UPDATE)
+
+
 def in_time(kernels: Iterable[Kernel], rates: Rates) -> Iterator[Kernel]:
     """The kernels of which a call is short enough, and whose operands the memory takes.
 

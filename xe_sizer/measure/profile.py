@@ -15,7 +15,7 @@ from xe_sizer.laws.device import BF16, FLOAT32_KERNELS, FP8, FP16, FP32, TF32
 from xe_sizer.laws.hardware import DEFAULT_DECODE
 from xe_sizer.laws.matmul import MatmulLaw
 from xe_sizer.measure import fit
-from xe_sizer.measure.grid import LAUNCH, STEP, work
+from xe_sizer.measure.grid import LAUNCH, STEP, is_known, work
 from xe_sizer.measure.samples import (
     ATTENTION,
     COLLECTIVE,
@@ -456,7 +456,7 @@ def summarise(
     interrupted: bool = False,
 ) -> Written:
     """Fit the laws, and say beside the catalogue's what they are. name : of the profile; None: its accelerator's"""
-    timed = points(samples)
+    timed = tuple(point for point in points(samples) if is_known(point.kernel))
     device = device_of(known, timed)
     fits = fit_laws(timed, device)
     beside = _beside(timed, samples)

@@ -172,7 +172,7 @@ def _report(
         samples=0,
         peaks_flops_per_s=dict(here.peak_flops_per_s),
         bandwidth_bytes_per_s=here.memory_bandwidth_bytes_per_s,
-        measured_peaks=False,
+        measured_peaks=here.measured is not None and find_known(machine, Registry()) is None,
         laws=(),
         job=ran,
     )
