@@ -38,15 +38,18 @@ Predict = Callable[[Sequence[Point], Mapping[str, float]], "NDArray[np.float64]"
 """Seconds of points' kernels, shape (point,), by named parameters."""
 
 HUBER = 0.2  # chosen: beyond, in log, a sample is a stray that draws no harder
-RIDGE = 0.02  # chosen: what keeps a parameter at its start where the samples do not determine it
+RIDGE = 0.01  # chosen: what keeps a parameter at its start where the samples do not determine it
 ROUNDS, STEP = 60, 1e-4
 FOLDS = 12
 LEAST_POINTS = 4  # chosen: of fewer sizes a law stays the catalogue's
 TENTHS = 0.9
 
 
+BEYOND = 1.25  # chosen: how far above the peak a share of it may be sought, so that 1 is no bound; it counts as 1
+
+
 class Parameter(Immutable):
-    """A parameter of a law, where it starts and the bounds that it is kept between."""
+    """A parameter of a law, where it starts and the bounds that it is kept between; a share counts as 1 at most."""
 
     name: str
     start: float
@@ -97,10 +100,12 @@ def _minimise(points: Sequence[Point], parameters: Sequence[Parameter], predict:
     span = np.log([one.high for one in parameters]) - low
     share = np.clip((np.log([one.start for one in parameters]) - low) / span, 0.02, 0.98)
     start = np.log(share / (1.0 - share))
+    shares = np.array([one.high == BEYOND for one in parameters])
     names, measured = [one.name for one in parameters], np.log(_seconds(points))
 
     def named(place: NDArray[np.float64]) -> dict[str, float]:
-        return dict(zip(names, np.exp(low + span / (1.0 + np.exp(-place))).tolist(), strict=True))
+        found = np.exp(low + span / (1.0 + np.exp(-place)))
+        return dict(zip(names, np.where(shares, np.minimum(found, 1.0), found).tolist(), strict=True))
 
     def residuals(place: NDArray[np.float64]) -> NDArray[np.float64]:
         return measured - np.log(np.maximum(predict(points, named(place)), 1e-12))
@@ -160,8 +165,8 @@ def product_parameters(start: MatmulLaw) -> tuple[Parameter, ...]:
     """Parameters of the law of products, from where they start."""
     return (
         Parameter("floor_us", max(start.floor_s * 1e6, 0.05), 0.01, 2000.0),
-        Parameter("flops_efficiency", min(start.effective_flops_efficiency, 0.98), 0.005, 1.0),
-        Parameter("memory_efficiency", min(start.memory_efficiency, 0.98), 0.01, 1.0),
+        Parameter("flops_efficiency", min(start.effective_flops_efficiency, 0.98), 0.005, BEYOND),
+        Parameter("memory_efficiency", min(start.memory_efficiency, 0.98), 0.01, BEYOND),
         Parameter("sharpness", min(max(start.sharpness, 1.05), 9.0), 1.0, 10.0),
     )
 
@@ -202,9 +207,9 @@ def of_attention(
     """
     parameters = (
         Parameter("floor_us", max(start.floor_s * 1e6, 0.05), 0.01, 2000.0),
-        Parameter("flops_efficiency", min(start.flops_efficiency, 0.98), 0.003, 1.0),
-        Parameter("backward_flops_efficiency", min(start.backward_flops_efficiency, 0.98), 0.003, 1.0),
-        Parameter("memory_efficiency", min(start.memory_efficiency, 0.98), 0.01, 1.0),
+        Parameter("flops_efficiency", min(start.flops_efficiency, 0.98), 0.003, BEYOND),
+        Parameter("backward_flops_efficiency", min(start.backward_flops_efficiency, 0.98), 0.003, BEYOND),
+        Parameter("memory_efficiency", min(start.memory_efficiency, 0.98), 0.01, BEYOND),
         Parameter("half_length", max(start.half_length, 2.0), 1.0, 4096.0),
     )
 
@@ -243,7 +248,7 @@ def of_decoding(points: Sequence[Point], start: DecodeLaw, bandwidth: float, ele
     """Fit t0, e and c of attention over a cache (`laws.attention.decode_attention_time_s`), which moves."""
     parameters = (
         Parameter("floor_us", max(start.floor_s * 1e6, 0.05), 0.01, 2000.0),
-        Parameter("memory_efficiency", min(start.memory_efficiency, 0.98), 0.01, 1.0),
+        Parameter("memory_efficiency", min(start.memory_efficiency, 0.98), 0.01, BEYOND),
         Parameter("root_us_per_sqrt_mb", max(start.root_s_per_sqrt_byte * 1e9, 0.01), 1e-3, 1000.0),
     )
 
@@ -267,7 +272,7 @@ def of_moving(
 ) -> Fitted | None:
     """Fit e and t0 of kernels that only move memory (`laws.operator_time.memory_bound_time_s`)."""
     parameters = (
-        Parameter("efficiency", min(efficiency, 0.98), 0.01, 1.0),
+        Parameter("efficiency", min(efficiency, 0.98), 0.01, BEYOND),
         Parameter("floor_us", max(floor_s * 1e6, 0.05), 0.01, 2000.0),
     )
 

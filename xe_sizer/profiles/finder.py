@@ -586,7 +586,10 @@ class Finder:
             below.add(file)
             found = _stated(file)
             heir = str(found.get(INHERITS, ""))
-            stated = {key: value for key, value in found.items() if key not in OWN_KEYS or file.stem == name} | stated
+            own = file.stem == name
+            listed = [each[ALIASES] for each in (stated, found) if own and isinstance(each.get(ALIASES), list)]
+            stated = {key: value for key, value in found.items() if own or key not in OWN_KEYS} | stated
+            stated |= {ALIASES: sum(listed, [])} if listed else {}
             if not heir:
                 break
             files = self.files(kind, heir)
