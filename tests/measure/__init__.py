@@ -1,0 +1,1 @@
+"""What measures, without the machine: fits, files and profiles; and all of it on a CPU where PyTorch is."""

@@ -20,6 +20,7 @@ import json
 import re
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,13 +28,12 @@ from typing import TYPE_CHECKING, Any
 from xe_sizer.errors import InputError, Location, Problem, collecting
 from xe_sizer.evidence.names import RecordRegistry
 from xe_sizer.evidence.records import RecordFile, read_all, records_of
-from xe_sizer.profiles.text import read_text
 from xe_sizer.scenario.read import read_scenario
 from xe_sizer.training.layout import OFFLOAD, RECOMPUTE
 from xe_sizer.training.padding import PACKED
 from xe_sizer.training.resolve import resolve
 from xe_sizer.training.search import size
-from xe_sizer.units import MILLI
+from xe_sizer.units import GIGA, MILLI
 
 if TYPE_CHECKING:
     from xe_sizer.evidence.records import Record
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 ENDINGS = (".csv", ".log", ".txt", ".out")
 STATE = "trainer_state.json"
 WARM_UP = 2  # chosen: readings at the start that compile, allocate and fill caches
+MOST_BYTES = 1e9  # chosen: what is read into memory
 LEAST_READINGS = 3  # of which a median says something; of fewer all count
 MIB_PER_GIB = 1024.0
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -85,7 +86,7 @@ def read_log(file: Path, conditions: Mapping[str, Any]) -> Record:
     ------
     InputError    a file without any figure that is known
     """
-    text = _COLOUR.sub("", read_text(file))
+    text = _text_of(file)
     readers = (_state,) if file.name == STATE else (_csv,) if file.suffix.lower() == ".csv" else _TEXTS
     measured = next((found for reader in readers if (found := reader(text))), None)
     if not measured:
@@ -95,6 +96,7 @@ def read_log(file: Path, conditions: Mapping[str, Any]) -> Record:
         **conditions,
         "id": f"{file.parent.name}/{file.name}" if file.parent.name else file.name,
         "source": {"title": file.name},
+        "date": datetime.fromtimestamp(file.stat().st_mtime, UTC).strftime("%Y-%m"),  # by which a release is chosen
         "measured": measured,
     }
     return records_of([entry], Location(str(file))).records[0]
@@ -167,7 +169,7 @@ def _state(text: str) -> dict[str, Any]:
         history = json.loads(text).get("log_history", [])
     except (json.JSONDecodeError, AttributeError, RecursionError):
         return {}
-    rows = [row for row in history if isinstance(row, dict)]
+    rows = [row for row in history if isinstance(row, dict)] if isinstance(history, list) else []
     for row in reversed(rows):
         if row.get("train_runtime") and row.get("step"):
             return {"step_time_s": row["train_runtime"] / row["step"]}
@@ -244,6 +246,17 @@ def _figure(text: str | None) -> float | None:
         return None
 
 
+def _text_of(file: Path) -> str:
+    """What a process printed: any bytes may be among it. Raises InputError: no such file, or one of a terabyte"""
+    try:
+        if file.stat().st_size > MOST_BYTES:
+            hint = "cut it: grep has the lines with times"
+            raise InputError(Problem(f"a log of more than {MOST_BYTES / GIGA:g} GB", Location(str(file)), hint))
+        return _COLOUR.sub("", file.read_bytes().decode("utf-8", "replace"))
+    except OSError as error:
+        raise InputError(Problem(f"cannot read: {error.strerror}", Location(str(file)))) from error
+
+
 # Conditions: what a scenario says of its runs, in the words of records.
 
 
@@ -273,13 +286,21 @@ def conditions_of(sized: TrainingEstimate) -> dict[str, Any]:
             "global": job.global_batch,
             "grad_accum": int(layouts.grad_accum[0]),
         },
-        "seq_len": job.seq_len,
-        "max_seq_len": job.seq_len,
-        "mean_tokens": float(job.lengths.mean) if job.padding != PACKED else float(job.seq_len),
-        "packing": job.padding == PACKED,
+        **_lengths_of(sized),
         "attention": job.attention,
         "recompute": RECOMPUTE[int(layouts.recompute[0])],
         "optimizer": job.optimizer.name,
         **({"lora": {name: value for name, value in lora.items() if value}} if adapted else {}),
         **({"offload": offload} if offload != OFFLOAD[0] else {}),
     }
+
+
+def _lengths_of(sized: TrainingEstimate) -> dict[str, Any]:
+    """Sequences of one length where samples are packed, else what is known of the samples."""
+    job, data = sized.resolved.job, sized.resolved.values.data
+    if job.padding == PACKED:
+        return {"seq_len": job.seq_len, "packing": True}
+    stated = {"dataset": data.profile, "samples": data.samples, "longest_sample_tokens": data.max_tokens}
+    mean = data.mean_tokens or (None if data.profile else job.lengths.mean)
+    lengths = {**stated, "mean_tokens": mean, "max_seq_len": job.seq_len, "padding": job.padding}
+    return {key: value for key, value in lengths.items() if value is not None}

@@ -63,8 +63,8 @@ _PRODUCTS = MatmulLaw(5e-6, 0.7, 0.7, 2.0)
 _ATTENTION = AttentionLaw(5e-6, 0.4, 100.0, 0.6, 0.35)
 
 
-# Chosen: what the best kernel that was seen reaches of the rate that stands for the peak of a device without a catalogue,
-# so that a law may lie above a kernel.
+# Chosen: what the best kernel that was seen reaches of the rate that stands for the peak of a device that the catalogue
+# does not have, so that a law may lie above a kernel.
 BEST = 0.95
 
 

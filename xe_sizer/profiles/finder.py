@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, cached_property
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
@@ -589,7 +590,7 @@ class Finder:
             own = file.stem == name
             listed = [each[ALIASES] for each in (stated, found) if own and isinstance(each.get(ALIASES), list)]
             stated = {key: value for key, value in found.items() if own or key not in OWN_KEYS} | stated
-            stated |= {ALIASES: sum(listed, [])} if listed else {}
+            stated |= {ALIASES: [*chain.from_iterable(listed)]} if listed else {}
             if not heir:
                 break
             files = self.files(kind, heir)
