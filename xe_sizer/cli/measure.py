@@ -27,7 +27,7 @@ app = typer.Typer(add_completion=False)
 _HELP = """Time kernels on this machine and write a profile with laws of its own; or time a few steps of a job.
 
 \b
-The folder gets NAME.yaml (the profile), samples.jsonl (every kernel that was timed), report.html and
+The folder gets NAME.yaml (the profile), samples.jsonl (every kernel that was timed), measurement.html and
 measurement.json; with --job also records.jsonl, which validate and calibrate read. A second run adds to the samples.
 Under torchrun the collectives between its ranks are timed.
 

@@ -419,7 +419,7 @@ def detected(registry: Registry) -> dict[str, Any]:
             "memory_gib": card and round(card.memory_bytes / GIB, 2),
             "used_gib": card and round(card.used_bytes / GIB, 2),
             "power_limit_w": card and card.power_limit_w,
-            "pcie": card and card.pcie and {"gen": card.pcie[0], "lanes": card.pcie[1]},
+            "bus": card and card.pcie and {"gen": card.pcie[0], "lanes": card.pcie[1]},
             "link": card.link if card else "",
             "driver": card.driver if card else "",
             "profile": path.stem if path else None,
@@ -440,8 +440,8 @@ def _machine(found: Mapping[str, Any]) -> Document:
     for kind in found["gpus"]:
         labels = {"memory_gib": "memory [GiB]", "used_gib": "used [GiB]", "power_limit_w": "power limit [W]"}
         rows = [Fact(label, _text(kind[key])) for key, label in labels.items() if kind[key] is not None]
-        if kind["pcie"]:
-            rows.append(Fact("PCIe", f"generation {kind['pcie']['gen']}, {kind['pcie']['lanes']} lanes"))
+        if kind["bus"]:
+            rows.append(Fact("PCIe", f"generation {kind['bus']['gen']}, {kind['bus']['lanes']} lanes"))
         rows += [Fact(key, kind[key]) for key in ("link", "driver") if kind[key]]
         profile = kind["profile"] or "none has this name"
         rows.append(Fact("profile", f"{profile}, measured here on {kind['measured']}" if kind["measured"] else profile))

@@ -71,7 +71,8 @@ def _points(result: Measurement) -> Iterator[Line]:
     slower = [law for law in result.laws if law.slower is not None]
     if slower:
         middle = sorted(law.slower or 1.0 for law in slower)[len(slower) // 2]
-        yield Line("Against the catalogue", f"kernels take {ratio(middle)} of what {clean(result.inherits)} is said to")
+        text = f"kernels take {middle:.2f} times as long as the laws of {clean(result.inherits)} say"
+        yield Line("Against the catalogue", f"{text}, by the middling law")
     errors = sorted(law.p90_error for law in result.laws)
     if errors:
         worst = max(result.laws, key=lambda law: law.p90_error)
@@ -105,12 +106,11 @@ def _laws(result: Measurement) -> Table:
         for law in result.laws
     )  # fmt: skip
     peaks = "the best product and stream that were seen" if result.measured_peaks else "the catalogue's peaks"
-    note = (
-        f"reaches = share of {peaks} on large kernels; time / catalogue = median over the kernels; errors are of "
-        "kernels that the fit had not seen"
-    )
+    compared = "; time / catalogue = median over the kernels" if result.inherits else ""
+    note = f"reaches = share of {peaks}, on large kernels{compared}; errors are of kernels that the fit had not seen"
     shares = tuple(_share(law) for law in result.laws)
-    return Table("Laws", columns, rows, shares, note=note, bars="share of the peak", detail=False)
+    table = Table("Laws", columns, rows, shares, note=note, bars="share of the peak")
+    return table if result.inherits else table.without(4).without(3)  # which compare with a catalogue
 
 
 def _share(law: MeasuredLaw) -> float | None:
