@@ -31,6 +31,7 @@ KINDS = {
     "validate": "studies/validate",
     "scaling": "studies/scaling",
     "sweep": "studies/sweep",
+    "measurement": "studies/measurement",
 }
 COMMAND = "xe-sizer estimate examples/lora-llama-2-70b.yaml --max-hours 24 --price-per-gpu-hour 2.5 --gpus 16 " * 2
 

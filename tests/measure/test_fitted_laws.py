@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from measured_cases import BANDWIDTH, KERNELS, PEAK, PRODUCTS, attention, moving, products, timed
 from msgspec.structs import replace
 
-from tests.measure.measured_cases import BANDWIDTH, KERNELS, PEAK, PRODUCTS, attention, moving, products, timed
+from xe_sizer.laws.attention import DecodeLaw
 from xe_sizer.laws.collectives import CollectiveLaw, Network, collective_time_s
 from xe_sizer.laws.matmul import MatmulLaw
 from xe_sizer.measure import fit
@@ -102,8 +103,8 @@ def test_decoding() -> None:
     assert found.p90_error < 0.05
 
 
-def replace_start() -> fit.DecodeLaw:
-    return fit.DecodeLaw(5e-6, 0.7, 1e-10)
+def replace_start() -> DecodeLaw:
+    return DecodeLaw(5e-6, 0.7, 1e-10)
 
 
 def test_collectives_of_one_number_of_ranks() -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+from measured_cases import CARD, PROCESSOR, attention, launch, moving, products, samples
 
-from tests.measure.measured_cases import CARD, PROCESSOR, attention, launch, moving, products, samples
 from xe_sizer.measure.profile import Written, find_known, profile_yaml, slug, summarise
 from xe_sizer.measure.samples import SUSTAINED, Kernel, Sample
 from xe_sizer.profiles.catalogue import Registry

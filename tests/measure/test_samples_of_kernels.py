@@ -7,9 +7,9 @@ import os
 from pathlib import Path
 
 import pytest
+from measured_cases import CARD, products, samples
 from msgspec.structs import replace
 
-from tests.measure.measured_cases import CARD, products, samples
 from xe_sizer.errors import InputError
 from xe_sizer.measure.samples import SAMPLES, Samples, drift, points, read_samples
 

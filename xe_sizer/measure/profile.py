@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import yaml
 
+from xe_sizer.errors import Location
 from xe_sizer.immutable import Immutable
 from xe_sizer.laws.attention import AttentionLaw
 from xe_sizer.laws.device import BF16, FLOAT32_KERNELS, FP8, FP16, FP32, TF32
@@ -30,6 +31,7 @@ from xe_sizer.measure.samples import (
     drift,
     points,
 )
+from xe_sizer.measure.timer import CPU
 from xe_sizer.profiles.gpu import KERNEL_FAMILIES
 from xe_sizer.result.common import SCHEMA_VERSION
 from xe_sizer.result.measurement import MeasuredKernel, MeasuredLaw, Measurement
@@ -84,11 +86,18 @@ class Device(Immutable):
         return BF16 if BF16 in self.peaks or FP16 not in self.peaks else FP16
 
 
+GAMES = "GeForce"
+
+
 def find_known(machine: Machine, registry: Registry, named: str | None = None) -> Accelerator | None:
     """The accelerator of the catalogue that a machine's is; None: it has none of that name. Raises InputError: named"""
     if named is not None:
         return registry.accelerator(named)
-    found = registry.find("gpu", machine.device) if machine.kind != "cpu" else None
+    if machine.kind == CPU:
+        return None
+    # Cards for games come with more than one size of memory under one name.
+    size = f" {round(machine.memory_bytes / GIB)}GB" if GAMES in machine.device else ""
+    found = registry.find("gpu", f"{machine.device}{size}", Location("--inherits"))
     return registry.accelerator(found.stem) if found else None
 
 

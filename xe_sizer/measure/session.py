@@ -15,7 +15,7 @@ from xe_sizer.laws.device import FP32, INT8
 from xe_sizer.measure import grid
 from xe_sizer.measure.samples import MATMUL, MEMORY, Kernel, Machine
 from xe_sizer.measure.timer import CPU, CUDA, Timer
-from xe_sizer.profiles.installed import host_memory_bytes, processor
+from xe_sizer.profiles.installed import host_memory_bytes, installed_cards, processor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -108,7 +108,8 @@ def machine(device: str, watch_words: str = "") -> Machine:
         kind = (torch.version.hip and "HIP") or "CUDA"
         below = torch.version.hip or torch.version.cuda
         name, bytes_, count = properties.name, float(properties.total_memory), torch.cuda.device_count()
-        software = f"torch {torch.__version__}, {kind} {below}"
+        driver = next((card.driver for card in installed_cards() if card.name == name), "")
+        software = f"torch {torch.__version__}, {kind} {below}" + (f", driver {driver}" if driver else "")
         conditions = watch_words
     else:
         name, bytes_, count = host, memory or 0.0, 1
