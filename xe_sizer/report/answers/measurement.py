@@ -21,7 +21,7 @@ from xe_sizer.report.document import (
 )
 from xe_sizer.report.document import Point as Line
 from xe_sizer.report.format import NOT_A_NUMBER, byte_size, clean, duration, flops, number, percent, plural, ratio
-from xe_sizer.report.picture import Axis, Chart, Mark, Point
+from xe_sizer.report.picture import Axis, Chart, Point
 from xe_sizer.result.measurement import Measurement
 from xe_sizer.units import GIGA, TERA
 
@@ -151,22 +151,14 @@ def _roofline(result: Measurement) -> Iterator[Picture]:
     roof = [(first, min(first * result.bandwidth_bytes_per_s, highest))]
     roof += [(ridge, highest)] if first < ridge < last else []
     roof.append((last, min(last * result.bandwidth_bytes_per_s, highest)))
-    marks = tuple(Mark(peak, f"peak of {name}: {number(peak / unit)} {word}") for name, peak in peaks.items())
     reached = sorted(one.flops / one.seconds / _bound(one, result) for one in found)
     middle = percent(reached[len(reached) // 2])
     says = f"{plural(len(found), 'kernel')}; half of them reach {middle} of their roof or more"
-    drawing = Chart(
-        Axis("FLOP per byte", 1.0, True),
-        Axis(word, unit, True),
-        points,
-        ("", "a kernel"),
-        kinds,
-        marks,
-        roof=tuple(roof),
-    )
-    yield Picture(
-        "Roofline", says, drawing, "The line is what bandwidth and the highest peak allow; both axes are logarithmic."
-    )
+    axes = Axis("FLOP per byte", 1.0, True), Axis(word, unit, True)
+    drawing = Chart(*axes, points, ("", ""), kinds, roof=tuple(roof))
+    best = next(name for name, peak in peaks.items() if peak == highest)
+    rates = f"{number(result.bandwidth_bytes_per_s / GIGA)} GB/s and {number(highest / unit)} {word} ({clean(best)})"
+    yield Picture("Roofline", says, drawing, f"The line is what {rates} allow; both axes are logarithmic.")
 
 
 def _bound(one: MeasuredKernel, result: Measurement) -> float:
