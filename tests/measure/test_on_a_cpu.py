@@ -139,7 +139,7 @@ def test_an_interrupt_keeps_what_was_timed_and_the_next_run_goes_on(
     monkeypatch.setattr(kernels, "build", noted)
     assert measured(tmp_path) == 0
     assert not first & set(built[:10])  # what was not timed yet comes first
-    assert first <= set(built)
+    assert len({one.kernel.key for one in read_samples(tmp_path / SAMPLES)[1]}) > len(first)
 
 
 def test_a_busy_machine_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
