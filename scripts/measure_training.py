@@ -20,7 +20,6 @@ import logging
 import multiprocessing
 import random
 import statistics
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -32,8 +31,9 @@ import torch
 import transformers
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
+from xe_sizer.measure.timer import Watch
+
 WARM_UP_STEPS, LEAST_STEPS, MOST_STEPS = 3, 8, 64
-SAMPLE_S = 0.2
 GIB = 2**30
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 IGNORED = -100
@@ -103,7 +103,7 @@ class Clock(TrainerCallback):
         self.marks: list[Any] = []
         self.began: float | None = None
         self.peaks: dict[str, float] = {}
-        self.sampler: Sampler | None = None
+        self.sampler: Watch | None = None
         self.seen: list[dict[str, float]] = []
         self.phase: dict[str, float] | None = None
         self.phase_began = 0.0
@@ -164,7 +164,7 @@ class Clock(TrainerCallback):
             return
         if not self.marks:
             torch.cuda.synchronize()
-            self.began, self.sampler = time.perf_counter(), Sampler()
+            self.began, self.sampler = time.perf_counter(), Watch()
         mark = torch.cuda.Event(enable_timing=True)
         mark.record()
         self.marks.append(mark)
@@ -198,48 +198,6 @@ class Watched(Trainer):
         loss = super().training_step(*args, **options)
         self.clock.end("backward")
         return loss
-
-
-class Sampler(threading.Thread):
-    """Reads the card's clocks, power and used memory while steps run."""
-
-    def __init__(self) -> None:
-        super().__init__(daemon=True)
-        self.ended = threading.Event()
-        self.rows: list[tuple[float, float, float, float, float]] = []
-        self.limit_w: float | None = None
-        self.start()
-
-    def run(self) -> None:
-        try:
-            import pynvml
-        except ImportError:
-            return
-        pynvml.nvmlInit()
-        card = pynvml.nvmlDeviceGetHandleByIndex(torch.cuda.current_device())
-        self.limit_w = pynvml.nvmlDeviceGetEnforcedPowerLimit(card) / 1e3
-        while True:
-            self.rows.append((
-                pynvml.nvmlDeviceGetMemoryInfo(card, version=pynvml.nvmlMemory_v2).used / GIB,
-                pynvml.nvmlDeviceGetClockInfo(card, pynvml.NVML_CLOCK_SM),
-                pynvml.nvmlDeviceGetClockInfo(card, pynvml.NVML_CLOCK_MEM),
-                pynvml.nvmlDeviceGetPowerUsage(card) / 1e3,
-                pynvml.nvmlDeviceGetTemperature(card, pynvml.NVML_TEMPERATURE_GPU),
-            ))  # fmt: skip
-            if self.ended.wait(SAMPLE_S):
-                return
-
-    def stop(self) -> None:
-        self.ended.set()
-        self.join()
-
-    @property
-    def conditions(self) -> dict[str, float]:
-        """Medians of the clocks [MHz], power [W] and temperature [C] while steps ran."""
-        names = ("sm_clock_mhz", "memory_clock_mhz", "power_w", "temperature_c")
-        columns = list(zip(*self.rows, strict=True))[1:]
-        seen = {name: round(statistics.median(column)) for name, column in zip(names, columns, strict=False)}
-        return seen | ({"power_limit_w": self.limit_w} if self.limit_w else {})
 
 
 def arguments_of(case: dict[str, Any]) -> TrainingArguments:
@@ -296,7 +254,7 @@ def measure(case: dict[str, Any], configs: Path | None, seconds: float, looks: b
         }
         assert clock.sampler is not None
         if clock.sampler.rows:
-            measured["nvidia_smi_gib"] = max(row[0] for row in clock.sampler.rows)
+            measured["nvidia_smi_gib"] = clock.sampler.used_gib
             conditions |= clock.sampler.conditions
     except torch.OutOfMemoryError as error:
         assert not clock.peaks

@@ -18,6 +18,7 @@ SLOW = frozenset({
     "cli/test_serve_command.py",
     "contract/test_adding.py",
     "contract/test_through_the_cli.py",
+    "measure/test_on_a_cpu.py",
     "studies/test_plan_questions.py",
 })  # fmt: skip
 

@@ -37,6 +37,7 @@ KINDS = {
     "sweep": "studies/sweep",
     "calendar": "studies/calendar",
     "calendar-missed": "studies/calendar-missed",
+    "measurement": "studies/measurement",
 }
 # Pages that a command writes: what to buy, of three kinds of servers and two of cards that cannot, with a deadline and
 # a price of electricity; a pipeline whose second stage is the fullest; iterations in turn, and of two pools at once.

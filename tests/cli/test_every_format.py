@@ -17,7 +17,7 @@ from xe_sizer.report import formats
 from xe_sizer.report.answers import reporters
 from xe_sizer.report.registry import format_names, known_endings, known_format
 
-from .conftest import Ran
+from .conftest import FIXTURES, Ran
 
 Cli = Callable[..., Ran]
 JOB = "--model llama-2-7b --gpu h100-sxm-80gb --job lora --dataset alpaca --steps 10"
@@ -39,6 +39,7 @@ QUESTIONS = {
     "check": "check job.yaml chat.yaml bad.yaml",
     "validate": "validate record.jsonl",
     "profiles": "profiles list gpu h100",
+    "measurement": f"render {FIXTURES / 'studies' / 'measurement.json'}",
     "data": "data samples.jsonl",
 }
 

@@ -19,9 +19,10 @@ from tests.trace.compare import ledger_of, predicted_bytes  # noqa: E402
 from tests.trace.emulation import gpu_like  # noqa: E402
 from tests.trace.matrix import LAYERS, LONG, Case  # noqa: E402
 from tests.trace.subjects import SUBJECTS, shape_of  # noqa: E402
-from tests.trace.tracer import MemoryTracer, rounded  # noqa: E402
+from tests.trace.tracer import MemoryTracer  # noqa: E402
 from tests.trace.training import Traced, trace  # noqa: E402
 from xe_sizer.graph.weights import count_parameters  # noqa: E402
+from xe_sizer.measure.storages import rounded  # noqa: E402
 
 MEDIAN_ERROR = 0.005
 WORST_ERROR = 0.03

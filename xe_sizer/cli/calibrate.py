@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from xe_sizer.cli.options import FileOption
+from xe_sizer.cli.command import profile_folders
+from xe_sizer.cli.options import FileOption, ProfilesOption
 from xe_sizer.cli.output import one_file, print_problems, write_stderr, write_texts
 from xe_sizer.cli.text import TextCommand
+from xe_sizer.cli.validate import RUNS_HELP, ScenarioOption
 from xe_sizer.errors import EXIT_OK, InputError, Location, Problem
-from xe_sizer.evidence.records import read_all
 from xe_sizer.profiles.catalogue import load_stack
 from xe_sizer.profiles.text import YAML_ENDINGS
 from xe_sizer.report.answers.validate import calibration_yaml
@@ -39,7 +41,7 @@ SHOWN = 3  # reasons for skipped records
 def calibrate_command(
     files: Annotated[
         list[str] | None,
-        typer.Argument(metavar="FILE...", help="Measurement records: YAML lists or JSON Lines, or folders of them."),
+        typer.Argument(metavar="FILE...", help=RUNS_HELP),
     ] = None,
     stack: Annotated[
         str | None,
@@ -59,6 +61,8 @@ def calibrate_command(
         str | None,
         typer.Option("--name", metavar="NAME", help="What the new stack is called; by default as its file."),
     ] = None,
+    scenario: ScenarioOption = None,
+    profiles: ProfilesOption = None,
     output: FileOption = None,
 ) -> int:
     if not files:
@@ -73,12 +77,13 @@ def calibrate_command(
         raise InputError(Problem(f"'{name}' cannot be the name of a stack", place, hint))
     if stack is not None:
         load_stack(stack, Location("--stack"))
-    read = read_all([Path(file) for file in files])
-    print_problems(read.notes)
-
     from xe_sizer.evidence.calibrate import calibrate
+    from xe_sizer.evidence.logs import read_runs
 
-    found = calibrate(read.records, stack, name, None if like is None else _like(Path(like)))
+    folders = profile_folders(profiles, os.environ)
+    read = read_runs([Path(file) for file in files], Path(scenario) if scenario else None, folders)
+    print_problems(read.notes)
+    found = calibrate(read.records, stack, name, None if like is None else _like(Path(like), folders), folders)
     remarks = _remarks(found)
     source = f"{len(found.used)} measurements in {', '.join(Path(name).name for name in files)}"
     fitted = found.stack
@@ -89,12 +94,12 @@ def calibrate_command(
     return EXIT_OK
 
 
-def _like(file: Path) -> ResolvedTraining:
+def _like(file: Path, folders: Sequence[Path]) -> ResolvedTraining:
     """The job of a scenario file. Raises InputError."""
     from xe_sizer.evidence.names import RecordRegistry
     from xe_sizer.training.resolve import resolve
 
-    return resolve(read_scenario(file, {}, {}), RecordRegistry())
+    return resolve(read_scenario(file, {}, {}), RecordRegistry(folders))
 
 
 def _stack_file(output: Sequence[str] | None) -> Path | None:

@@ -156,6 +156,7 @@ COMMANDS = (
     "data",
     "validate",
     "calibrate",
+    "measure",
     "render",
     "mcp",
 )

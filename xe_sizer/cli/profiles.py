@@ -16,11 +16,23 @@ from xe_sizer.cli.output import Target, check_choice, one_file, output_from, pri
 from xe_sizer.cli.text import TextCommand, TextGroup
 from xe_sizer.errors import EXIT_BAD_INPUT, EXIT_OK, InputError, Location, Problem, collecting, did_you_mean
 from xe_sizer.profiles.catalogue import Registry, load_dataset, load_engine, load_optimizer, load_quantiser, load_stack
-from xe_sizer.profiles.finder import KINDS, LIST_HINT, RELEASED, is_path, is_repository, read_inherited, releases
+from xe_sizer.profiles.finder import (
+    INHERITS,
+    KINDS,
+    LIST_HINT,
+    RELEASED,
+    Finder,
+    is_path,
+    is_repository,
+    read_inherited,
+    releases,
+)
+from xe_sizer.profiles.installed import TOOLS, host_memory_bytes, installed_accelerators, installed_cards, processor
 from xe_sizer.profiles.server import usual_scale_out
 from xe_sizer.profiles.text import YAML_ENDINGS, read_text
+from xe_sizer.profiles.yaml_reader import Document as YamlDocument
 from xe_sizer.profiles.yaml_reader import load_yaml
-from xe_sizer.report.document import Block, Column, Document, Fact, Facts, Options, Table
+from xe_sizer.report.document import Block, Column, Document, Fact, Facts, Options, Step, Steps, Table
 from xe_sizer.report.format import clean, given, plural
 from xe_sizer.report.formats import json
 from xe_sizer.report.registry import formats
@@ -28,6 +40,7 @@ from xe_sizer.result.common import SCHEMA_VERSION
 from xe_sizer.result.studies import Profiles
 from xe_sizer.software.number_formats import format_of
 from xe_sizer.software.release import Release, split_release
+from xe_sizer.units import GIB
 
 if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
@@ -131,8 +144,8 @@ def _near(registry: Registry, name: str) -> str | None:
     return next((hint for names in known if (hint := did_you_mean(name, names))), None)
 
 
-def show_document(kind: str, path: Path) -> Document:
-    """Every figure of a profile with where it comes from."""
+def show_document(kind: str, path: Path, finder: Finder | None = None) -> Document:
+    """Every figure of a profile with where it comes from; of an accelerator those that it inherits too."""
     document = load_yaml(path)
     value = document.value
     assert isinstance(value, dict)
@@ -142,11 +155,26 @@ def show_document(kind: str, path: Path) -> Document:
     sources = tuple(Fact(key, text) for key, text in _leaves(value.get("source"), ()))
     if sources:
         blocks.append(Facts("Source, where no other is marked", sources))
+    if (heir := KINDS[kind].heir) == INHERITS and value.get(heir):
+        blocks.append(_inherited(document, kind, finder or Finder()))
     if older := releases(document):
         blocks.append(_releases(path.stem, older))
     if notes.texts:
         blocks.append(Facts("Other sources", tuple(Fact(mark, text) for text, mark in notes.texts.items())))
     return Document(path.stem, True, f"{kind} profile {path}", (), tuple(blocks))
+
+
+def _inherited(document: YamlDocument, kind: str, finder: Finder) -> Facts:
+    """The figures that a file leaves to the one that it inherits from."""
+    own: Any = document.value
+    whole = read_inherited(document, kind, finder)
+    stated = {key for key, _ in _leaves(own, ())}
+    rest = ((key, text) for key, text in _leaves(whole, ()) if key not in stated and not _is_provenance(key))
+    return Facts(f"Inherited from {clean(own[INHERITS])}", tuple(Fact(clean(key), text) for key, text in rest))
+
+
+def _is_provenance(key: str) -> bool:
+    return not _PROVENANCE.isdisjoint(key.split("."))
 
 
 def _releases(name: str, rows: Sequence[Release]) -> Table:
@@ -274,6 +302,7 @@ _SCHEMAS = (
     "sweep",
     "serve-result",
     "calendar-result",
+    "measurement",
 )
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 SOURCE = "yaml"  # the format of `profiles show` that is the file as it stands
@@ -321,22 +350,23 @@ def show_command(
 ) -> int:
     if name is None:
         raise InputError(Problem("a profile name is missing", hint="'xe-sizer profiles list' prints all"))
-    kind, path = locate(Registry(profile_folders(profiles, os.environ)), name)
+    registry = Registry(profile_folders(profiles, os.environ))
+    kind, path = locate(registry, name)
     file = one_file(output)
     _check_showable(format_, file)
     if format_ == SOURCE or (format_ is None and file is not None and file.suffix.lower() in YAML_ENDINGS):
         write_texts([(file, read_text(path))])
         return EXIT_OK
     write_texts(
-        (target.file, target.format.render(_shown(kind, path, target), target.options(color)))
+        (target.file, target.format.render(_shown(kind, path, target, registry), target.options(color)))
         for target in output_from(format_, output, color).targets
     )
     return EXIT_OK
 
 
-def _shown(kind: str, path: Path, target: Target) -> Any:
+def _shown(kind: str, path: Path, target: Target, registry: Registry) -> Any:
     """What the format lays out: all that the file says, or a document of it."""
-    return load_yaml(path).value if target.format.whole else show_document(kind, path)
+    return load_yaml(path).value if target.format.whole else show_document(kind, path, registry)
 
 
 def _check_showable(format_: str | None, file: Path | None) -> None:
@@ -353,6 +383,83 @@ def _check_showable(format_: str | None, file: Path | None) -> None:
             hint = f"known are {', '.join(endings)}; or name a format with --format"
             message = f"a profile cannot be shown in a file with the ending '{file.suffix}'"
             raise InputError(Problem(message, Location("--output"), hint))
+
+
+@app.command(
+    "detect", cls=TextCommand, help="Name this machine's GPUs, their profile, or the command that measures one."
+)
+def detect_command(
+    profiles: ProfilesOption = None,
+    format_: ShowFormatOption = None,
+    output: FileOption = None,
+    color: ColorOption = "auto",
+) -> int:
+    registry = Registry(profile_folders(profiles, os.environ))
+    file = one_file(output)
+    _check_showable(format_, file)
+    if format_ == SOURCE:
+        raise InputError(Problem("a machine has no file", Location("--format"), "json has all of it"))
+    found = detected(registry)
+    write_texts(
+        (target.file, target.format.render(found if target.format.whole else _machine(found), target.options(color)))
+        for target in output_from(format_, output, color).targets
+    )
+    return EXIT_OK
+
+
+def detected(registry: Registry) -> dict[str, Any]:
+    """What the machine at hand has, and the profile that fits each kind of card best; None: none does."""
+    cards, known = installed_cards(), installed_accelerators()
+    kinds: list[dict[str, Any]] = []
+    for name, count in (known,) if known else ():
+        card = next((card for card in cards if name.startswith(card.name)), None)
+        path = registry.find("gpu", name)
+        measured = registry.accelerator(path.stem).measured if path else None
+        kinds.append({
+            "name": name,
+            "gpus": count,
+            "memory_gib": card and round(card.memory_bytes / GIB, 2),
+            "used_gib": card and round(card.used_bytes / GIB, 2),
+            "power_limit_w": card and card.power_limit_w,
+            "bus": card and card.pcie and {"gen": card.pcie[0], "lanes": card.pcie[1]},
+            "link": card.link if card else "",
+            "driver": card.driver if card else "",
+            "profile": path.stem if path else None,
+            "measured": measured.date if measured else None,
+        })  # fmt: skip
+    memory = host_memory_bytes()
+    host_gib = round(memory / GIB, 1) if memory else None
+    return {"schema_version": SCHEMA_VERSION, "gpus": kinds, "processor": processor(), "host_memory_gib": host_gib}
+
+
+def _machine(found: Mapping[str, Any]) -> Document:
+    """The machine with what to do next."""
+    facts = [Fact("processor", found["processor"])]
+    if found["host_memory_gib"]:
+        facts.append(Fact("host memory", f"{given(found['host_memory_gib'])} GiB: --host-memory-gib"))
+    blocks: list[Block] = []
+    steps = []
+    for kind in found["gpus"]:
+        labels = {"memory_gib": "memory [GiB]", "used_gib": "used [GiB]", "power_limit_w": "power limit [W]"}
+        rows = [Fact(label, _text(kind[key])) for key, label in labels.items() if kind[key] is not None]
+        if kind["bus"]:
+            rows.append(Fact("PCIe", f"generation {kind['bus']['gen']}, {kind['bus']['lanes']} lanes"))
+        rows += [Fact(key, kind[key]) for key in ("link", "driver") if kind[key]]
+        profile = kind["profile"] or "none has this name"
+        rows.append(Fact("profile", f"{profile}, measured here on {kind['measured']}" if kind["measured"] else profile))
+        blocks.append(Facts(f"{kind['gpus']} x {clean(kind['name'])}", tuple(rows)))
+        if kind["profile"]:
+            steps.append(Step("size a job for it", "", "xe-sizer estimate job.yaml --gpu auto"))
+        if not kind["measured"]:
+            steps.append(Step("measure it", "", "xe-sizer measure -o measured"))
+    blocks.append(Facts("Host", tuple(facts)))
+    if not found["gpus"]:
+        steps.append(Step("measure the processor in place of a GPU", "", "xe-sizer measure --device cpu -o measured"))
+    blocks.append(Steps("What next", tuple(steps)))
+    names = [f"{kind['gpus']} x {clean(kind['name'])}" for kind in found["gpus"]]
+    asked = " and ".join(command[0] for command, _ in TOOLS)
+    headline = ", ".join(names) or f"no accelerator: asked {asked}"
+    return Document("DETECTED", True, headline, (), tuple(blocks))
 
 
 @app.command("validate", cls=TextCommand, help="Check profile files as an estimate would read them.")
@@ -406,6 +513,7 @@ def _schema(kind: str) -> dict[str, Any]:
     from xe_sizer.profiles.model import ModelProfile
     from xe_sizer.profiles.server import ServerProfile
     from xe_sizer.result.calendar import CalendarResult
+    from xe_sizer.result.measurement import Measurement
     from xe_sizer.result.serving import ServeResult
     from xe_sizer.result.studies import Comparison, ModelTable, PlanResult, Scaling, Sensitivity, SweepResult
     from xe_sizer.result.training import Result
@@ -424,6 +532,15 @@ def _schema(kind: str) -> dict[str, Any]:
     software = {"stack": Stack, "optimizer": Optimizer, "quantiser": Quantiser, "engine": Engine}
     kinds = {**hardware, "model": ModelProfile, "dataset": DatasetProfile, **software}
     answers = {"plan": PlanResult, "comparison": Comparison, "sensitivity": Sensitivity, "scaling": Scaling}
-    answers |= {"models": ModelTable, "calendar-result": CalendarResult}
+    answers |= {"models": ModelTable, "calendar-result": CalendarResult, "measurement": Measurement}
     types = {**kinds, **answers, "result": Result, "sweep": SweepResult, "serve-result": ServeResult}
-    return json_schema(types[kind], (Result, ServeResult) if kind == "comparison" else ())
+    schema = json_schema(types[kind], (Result, ServeResult) if kind == "comparison" else ())
+    return _with_heirs(schema, GpuProfile.__name__) if kind == "gpu" else schema
+
+
+def _with_heirs(schema: dict[str, Any], name: str) -> dict[str, Any]:
+    """The schema of a file that may leave to another what it would have to have: then it names that one."""
+    whole = schema["$defs"][name]
+    rest = {key: value for key, value in whole.items() if key != "required"}
+    either = [{"required": whole["required"]}, {"required": ["name", INHERITS]}]
+    return {**schema, "$defs": {**schema["$defs"], name: {**rest, "anyOf": either}}}

@@ -11,7 +11,7 @@ from xe_sizer.cli.command import Invocation, answering
 from xe_sizer.cli.output import check_choice, print_problems
 from xe_sizer.cli.text import TextCommand
 from xe_sizer.errors import InputError, Location, Problem
-from xe_sizer.evidence.records import SHIPPED, read_all
+from xe_sizer.evidence.records import SHIPPED
 from xe_sizer.profiles.catalogue import load_stack
 from xe_sizer.report.document import Options
 from xe_sizer.result.accuracy import QUANTITIES
@@ -22,9 +22,16 @@ _HELP = """Predict measured runs and show how far off the predictions are.
 A record leaves out what its source did not state; the stack's defaults fill the gap, and the report says so.
 Without FILE the records that ship with xe-sizer are predicted.
 """
+RUNS_HELP = "Measurement records (YAML lists, JSON Lines, folders of them); logs and CSV exports, with --scenario."
+ScenarioOption = Annotated[
+    str | None,
+    typer.Option(
+        "--scenario", metavar="FILE", help="The job whose logs or exports (.log, .csv, ...) are among the files."
+    ),
+]
 FilesArgument = Annotated[
     list[str] | None,
-    typer.Argument(metavar="FILE...", help="Measurement records: YAML lists or JSON Lines, or folders of them."),
+    typer.Argument(metavar="FILE...", help=RUNS_HELP),
 ]
 OnlyOption = Annotated[str | None, typer.Option("--only", metavar="|".join(QUANTITIES), help="Only this quantity.")]
 WorstOption = Annotated[
@@ -43,25 +50,28 @@ StackOption = Annotated[
 
 
 @app.command("validate", cls=TextCommand, help=_HELP)
-@answering(without=("profiles", "download", "brief", "explain", "exit_zero"))
+@answering(without=("download", "brief", "explain", "exit_zero"))
 def validate_command(
     *,
     files: FilesArgument = None,
     only: OnlyOption = None,
     worst: WorstOption = None,
     stack: StackOption = None,
+    scenario: ScenarioOption = None,
     how: Invocation,
 ) -> int:
     quantities = QUANTITIES if only is None else (check_choice("--only", only, QUANTITIES),)
     shown = _count(worst)
     if stack is not None:
         load_stack(stack, Location("--stack"))
-    read = read_all([Path(file) for file in files or [str(SHIPPED)]])
-    print_problems(read.notes)
-
+    from xe_sizer.evidence.logs import read_runs
     from xe_sizer.evidence.predict import validate
 
-    return how.write(validate(read.records, quantities, stack), worst=shown)
+    folders = how.registry.user_folders
+    read = read_runs([Path(file) for file in files or [str(SHIPPED)]], Path(scenario) if scenario else None, folders)
+    print_problems(read.notes)
+
+    return how.write(validate(read.records, quantities, stack, folders), worst=shown)
 
 
 def _count(text: str | None) -> int:

@@ -42,6 +42,8 @@ from xe_sizer.training.memory import at_level
 from xe_sizer.training.step_time import timeline
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from xe_sizer.evidence.records import Record
     from xe_sizer.software.stack import Stack
     from xe_sizer.training.resolved import ResolvedTraining
@@ -501,7 +503,11 @@ class _Measured(Immutable):
 
 
 def calibrate(
-    records: Iterable[Record], parent: str | None, name: str, like: ResolvedTraining | None = None
+    records: Iterable[Record],
+    parent: str | None,
+    name: str,
+    like: ResolvedTraining | None = None,
+    profiles: Sequence[Path] = (),
 ) -> Calibration:
     """Fit a stack's factors to the records that have a time.
 
@@ -511,13 +517,14 @@ def calibrate(
         them name
     name : of the new stack
     like : the job that the stack is for, which runs alike say most of; None: all say as much
+    profiles : folders of the user's own, before the catalogue
 
     Raises
     ------
     InputError : unknown parent; fewer than LEAST_RECORDS records with a time
     """
     parent = None if parent is None else _shipped(parent)
-    timed, peaked, skipped = _measured(records, parent)
+    timed, peaked, skipped = _measured(records, parent, profiles)
     rows, others = _of_one_stack(timed, parent)
     skipped += others
     if len(rows) < LEAST_RECORDS:
@@ -568,11 +575,11 @@ def _full_name(stack: Stack) -> str:
 
 
 def _measured(
-    records: Iterable[Record], parent: str | None
+    records: Iterable[Record], parent: str | None, profiles: Sequence[Path]
 ) -> tuple[list[_Measured], list[_Measured], list[tuple[str, str]]]:
     """Records with a time, those with a peak of memory (whose time may be none), and the others with the reason."""
     rows, peaked, skipped = [], [], []
-    registry = RecordRegistry()
+    registry = RecordRegistry(profiles)
     for record in records:
         if record.serves:
             skipped.append((record.id, "a record of inference: calibrate fits training stacks"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -326,8 +326,8 @@ def _with(record: Record, stack: Stack, schedule: str | None) -> Stack:
 class RecordRegistry(Registry):
     """The catalogue, and models, nodes and stacks that records describe. Raises InputError as the catalogue does."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, extra: Sequence[Path] = ()) -> None:
+        super().__init__(extra)
         self.built_models: dict[str, ModelShape] = {}
         self.built_servers: dict[str, Server] = {}
         self.built_stacks: dict[str, Stack] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from operator import attrgetter
 from types import MappingProxyType
@@ -54,6 +54,7 @@ from xe_sizer.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from xe_sizer.evidence.records import Record
     from xe_sizer.evidence.training_scenario import Asked
@@ -712,14 +713,20 @@ Found = PredictedRecord | ServedRecord | ReinforcedRecord
 """A record with its prediction."""
 
 
-def validate(records: Iterable[Record], quantities: Collection[str] = QUANTITIES, stack: str | None = None) -> Accuracy:
+def validate(
+    records: Iterable[Record],
+    quantities: Collection[str] = QUANTITIES,
+    stack: str | None = None,
+    profiles: Sequence[Path] = (),
+) -> Accuracy:
     """Predict the quantities of every record and summarise; what cannot be predicted is listed with its reason.
 
     stack : name or file of the stack that runs of training are predicted with; None: the one that each names
+    profiles : folders of the user's own, before the catalogue
     """
     found: list[Prediction] = []
     skipped: list[Skipped] = []
-    for sized in predict_records(records, stack):
+    for sized in predict_records(records, stack, profiles):
         if isinstance(sized, Skipped):
             skipped.append(sized)
             continue
@@ -753,9 +760,11 @@ def timed(records: Iterable[Record]) -> Iterator[tuple[PredictedRecord | Reinfor
             yield from ((found, prediction) for prediction in iteration_time(found))
 
 
-def predict_records(records: Iterable[Record], stack: str | None = None) -> Iterator[Found | Skipped]:
-    """Every record with its prediction, or the reason why it has none. stack : as in `validate`"""
-    registry = RecordRegistry()
+def predict_records(
+    records: Iterable[Record], stack: str | None = None, profiles: Sequence[Path] = ()
+) -> Iterator[Found | Skipped]:
+    """Every record with its prediction, or the reason why it has none. stack, profiles : as in `validate`"""
+    registry = RecordRegistry(profiles)
     for record in records:
         try:
             yield _predicted(record, registry, stack)

@@ -77,6 +77,7 @@ MEMORY_EFFICIENT = "flash-1"
 # 123 and 131, and 139, 205 and 214 with the memory-efficient ones).
 MASKED_CUDNN = "flash-2"
 HEAD = "head"  # the module whose weights nobody quantises
+FLOAT32_KERNELS = "float32"  # those that take float32, where they were measured
 # In float32 they reach 0.40, 0.28 and 0.17 of the peak of A100, H100 and RTX PRO 6000, forward and backward together:
 # fitted to what QLoRA with float32 activations takes beyond LoRA (universal-llm-trainer docs/gpu_test.md).
 FLOAT32_ATTENTION = 0.3
@@ -139,7 +140,10 @@ def _attention_laws(gpu: Accelerator, family: str, precision: str, factor: float
     takes_masks = family == "sdpa" and family in laws
     plain = _attention_law(laws, family)
     masked = _attention_law(laws, MASKED_CUDNN if takes_masks else MEMORY_EFFICIENT)
-    if precision in FLOAT32_FORMATS and FP32 in gpu.peak_flops_per_s:
+    if precision in FLOAT32_FORMATS and FLOAT32_KERNELS in laws:
+        wide = gpu.peak_flops_per_s[FP32] / gpu.peak_flops_per_s[precision]  # its law is in fractions of that peak
+        plain = masked = _at_factor(laws[FLOAT32_KERNELS], wide)
+    elif precision in FLOAT32_FORMATS and FP32 in gpu.peak_flops_per_s:
         share = FLOAT32_ATTENTION * gpu.peak_flops_per_s[FP32] / gpu.peak_flops_per_s[precision]
         plain = masked = replace(masked, flops_efficiency=share, backward_flops_efficiency=share)
     return _at_factor(plain, factor), _at_factor(masked, factor)
@@ -185,6 +189,8 @@ def device(
     scan = _matmul_law(gpu.laws.matmul, beside)
     attention, masked = _attention_laws(gpu, attention_family, beside, factors.attention)
     eager = _at_factor(_attention_law(gpu.laws.attention, attention_family), factors.attention)
+    if beside in FLOAT32_FORMATS and FLOAT32_KERNELS in gpu.laws.attention:
+        eager = attention  # its efficiencies are those of float32
     decode = gpu.laws.decode
     memory_bound, floor_s = gpu.laws.memory_bound_efficiency, gpu.laws.memory_bound_floor_s
     if chosen.fixed:

@@ -89,8 +89,23 @@ class Link(Immutable):
     one_way_bytes_per_s: float
 
 
+class MeasuredHere(Immutable, eq=True):
+    """Laws that were measured on the user's own accelerator.
+
+    date : YYYY-MM-DD; laws : which, such as matmul.bf16
+    p90_error : what nine in ten kernels are closer than that the fit had not seen [-]
+    """
+
+    date: str
+    laws: tuple[str, ...]
+    p90_error: float
+
+
 class Laws(Immutable):
-    """Operator laws of one accelerator; `assumed` names the accelerator they were borrowed from."""
+    """Operator laws of one accelerator; `assumed` names the accelerator they were borrowed from.
+
+    launch_s : from one small kernel to the next, started from Python on the host at hand; None: nobody measured it
+    """
 
     matmul: Mapping[str, MatmulLaw] = field(default_factory=dict)
     attention: Mapping[str, AttentionLaw] = field(default_factory=dict)
@@ -98,6 +113,7 @@ class Laws(Immutable):
     memory_bound_efficiency: float = 0.85  # streaming kernels reach 0.8 to 0.9
     memory_bound_floor_s: float = 3e-6  # assumed
     decode: DecodeLaw = DEFAULT_DECODE
+    launch_s: float | None = None
     assumed: str | None = None
 
 
@@ -126,6 +142,7 @@ class Accelerator(Immutable):
     peer_to_peer: bool = True  # False: copies between two cards pass through host memory (GeForce drivers)
     unified_share: float | None = None
     clocks_per_s: float | None = None
+    measured: MeasuredHere | None = None
 
 
 PriceKind = Literal["on-demand", "spot", "reserved", "capacity-block"]

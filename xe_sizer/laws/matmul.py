@@ -22,9 +22,9 @@ class MatmulLaw(Immutable, eq=True):
 
     `flops_efficiency` holds for short bursts at full clock; `sustained_flops_efficiency` for minutes of
     training under the power limit, and is what `matmul_time_s` uses. `grouped`: of kernels over experts, which reach
-    `grouped_share` of it. `misaligned`: how much longer products of rows of 8 elements take, as `misalignment` says.
-    `few_rows`: products of fewer rows run in kernels that reach `few_rows_share` of the rate. `tile`: sides of a result
-    that kernels compute at least.
+    `grouped_share` of it, times `grouped_factor` where they were measured. `misaligned`: how much longer products of
+    rows of 8 elements take, as `misalignment` says. `few_rows`: products of fewer rows run in kernels that reach
+    `few_rows_share` of the rate. `tile`: sides of a result that kernels compute at least.
     """
 
     floor_s: float
@@ -34,6 +34,7 @@ class MatmulLaw(Immutable, eq=True):
     sustained_flops_efficiency: float | None = None
     cast_bytes_per_element: float = 0.0
     grouped: bool = False
+    grouped_factor: float = 1.0
     misaligned: float = MISALIGNED
     few_rows: float = 0.0
     few_rows_share: float = 1.0
@@ -90,7 +91,7 @@ def grouped_share(m: ArrayLike, n: ArrayLike, k: ArrayLike) -> NDArray[np.float6
 def grouped_law(law: MatmulLaw) -> MatmulLaw:
     """Derive the law of a grouped product on an accelerator whose single products follow `law`.
 
-        e_f = grouped_share x e_f of single products, p = GROUPED_SHARPNESS
+        e_f = grouped_share x grouped_factor x e_f of single products, p = GROUPED_SHARPNESS
 
     Parameters
     ----------
@@ -103,7 +104,7 @@ def grouped_law(law: MatmulLaw) -> MatmulLaw:
     Source: fitted to balanced mixture-of-experts layers timed by aiconfigurator; the comment at the constants names
     them.
     """
-    return replace(law, grouped=True, sharpness=GROUPED_SHARPNESS)
+    return replace(law.scaled(law.grouped_factor), grouped=True, grouped_factor=1.0, sharpness=GROUPED_SHARPNESS)
 
 
 def misalignment(rows: ArrayLike, columns: ArrayLike, slowdown: float) -> NDArray[np.float64]:

@@ -173,7 +173,7 @@ class Registry(Finder):
         return accelerator(profile, self._link(profile, path), donors)
 
     def _gpu(self, path: Path) -> GpuProfile:
-        return self.once("gpu", path, load_gpu_profile)
+        return self.once("gpu", path, lambda file: load_gpu_profile(file, self))
 
     def neighbours(self, own: ModelShape, apart: float) -> tuple[str, ...]:
         """Names of the next smaller and the next larger model of the family that differ by at least a factor in size.

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, cached_property
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
@@ -417,6 +418,7 @@ class Kind(Immutable, eq=True):
     telling : keys at the top level that no other kind has, by which a file is known that lies anywhere
     scenario_key : of a scenario, that names a profile of the kind
     beside : files of the folder that are no profiles
+    heir : the key by which a file names the profile of its kind that it builds on
     """
 
     name: str
@@ -426,6 +428,7 @@ class Kind(Immutable, eq=True):
     telling: frozenset[str]
     scenario_key: str | None = None
     beside: tuple[str, ...] = ()
+    heir: str = "parent"
 
     @property
     def a_title(self) -> str:
@@ -448,8 +451,12 @@ CATALOGUE = "catalogue"
 _HARDWARE = ("gpu", "server")
 RELEASED = ("stack", "engine")  # kinds of which a name may end in a release
 ALIASES = "aliases"  # a table of other names, and the key of a profile that lists its own
+INHERITS = "inherits"  # the key by which a measured accelerator names that of the catalogue
 _ALL = (
-    Kind("gpu", "gpu", "gpu_profiles", CATALOGUE, frozenset({"peak_tflops", "memory_gib"}), "gpu"),
+    Kind(
+        "gpu", "gpu", "gpu_profiles", CATALOGUE, frozenset({"peak_tflops", "memory_gib", INHERITS}), "gpu",
+        heir=INHERITS,
+    ),
     Kind("server", "server", "gpu_profiles/servers", CATALOGUE, frozenset({"scale_up", "scale_out"}), "server"),
     Kind("fabric", "fabric", "gpu_profiles/fabrics", CATALOGUE, frozenset({"link", "node", "network"})),
     Kind("model", "model", "model_profiles", CATALOGUE, frozenset({"layers", "hidden"}), "model", (ALIASES,)),
@@ -570,9 +577,30 @@ class Finder:
         if kind not in kept:
             others = self._aliases_beside(kind)
             memory = {each.name: each.memory_gib for each in self.known("gpu")} if kind == "server" else {}
-            found = ((name, _stated(next(self.files(kind, name)))) for name in self.names(kind))
+            found = ((name, self._stated_with_heritage(kind, name)) for name in self.names(kind))
             kept[kind] = tuple(_known(name, stated, others.get(name, []), memory) for name, stated in found)
         return kept[kind]
+
+    def _stated_with_heritage(self, kind: str, name: str) -> Mapping[str, Any]:
+        """What a profile states that tells what a name means, over what it inherits; its aliases where it is named so.
+
+        A file that takes the place of the one that it inherits from is meant by the other names of that one too.
+        """
+        stated: dict[str, Any] = {}
+        files = self.files(kind, name)
+        below: set[Path] = set()
+        while (file := next((each for each in files if each not in below), None)) is not None:
+            below.add(file)
+            found = _stated(file)
+            heir = str(found.get(INHERITS, ""))
+            own = file.stem == name
+            listed = [each[ALIASES] for each in (stated, found) if own and isinstance(each.get(ALIASES), list)]
+            stated = {key: value for key, value in found.items() if own or key not in OWN_KEYS} | stated
+            stated |= {ALIASES: [*chain.from_iterable(listed)]} if listed else {}
+            if not heir:
+                break
+            files = self.files(kind, heir)
+        return stated
 
     def _aliases_beside(self, kind: str) -> dict[str, list[str]]:
         """Names in the tables of aliases by the profile that each stands for; the user's table wins."""
@@ -748,7 +776,7 @@ def _rows(table: Path) -> dict[str, str]:
     return {name.lower(): target for name, target in rows.items()}
 
 
-_KEY = re.compile(r"^(vendor|gpu|gpus|memory_gib|chip|aliases|default):(.*\n(?:[ -].*\n)*)", re.MULTILINE)
+_KEY = re.compile(r"^(vendor|gpu|gpus|memory_gib|chip|aliases|default|inherits):(.*\n(?:[ -].*\n)*)", re.MULTILINE)
 
 
 def _stated(file: Path) -> Mapping[str, Any]:
@@ -919,20 +947,21 @@ def _over_parents(
     value: dict[str, Any], document: Document, kind: str, finder: Finder, below: tuple[Path, ...]
 ) -> dict[str, Any]:
     """The keys of a document over those of the parent that they name. Raises InputError as `read_inherited` does."""
-    if value.get("parent") is None:
+    key = KINDS[kind].heir
+    if value.get(key) is None:
         return value
-    parent, parent_release = split_release(str(value["parent"]))
+    parent, parent_release = split_release(str(value[key]))
     below = (*below, document.path.resolve())
     files = list(finder.files(kind, parent))
     found = next((file for file in files if file.resolve() not in below), None)
     if found is None:
-        place = document.locate(("parent",))
+        place = document.locate((key,))
         if files:
-            message = f"'parent' leads back to this file by way of '{parent}'"
+            message = f"'{key}' leads back to this file by way of '{parent}'"
             if files[0].resolve() == below[-1]:
-                message = f"'parent' is '{parent}', which is this file itself"
+                message = f"'{key}' is '{parent}', which is this file itself"
             raise InputError(Problem(message, place, "name one that does not have this file as a parent"))
-        message = f"'parent' must be a known {KINDS[kind].title}, not '{parent}'"
+        message = f"'{key}' must be a known {KINDS[kind].title}, not '{parent}'"
         raise InputError(Problem(message, place, finder.suggestion(kind, parent)))
     inherited = read_inherited(load_yaml(found), kind, finder, below, parent_release)
     inherited = _merged((inherited.get("backends") or {}).get(value.get("backend")) or {}, inherited)

@@ -8,9 +8,17 @@ from msgspec import Meta, Struct
 
 from xe_sizer.errors import InputError, Problem, did_you_mean
 from xe_sizer.laws.attention import AttentionLaw, DecodeLaw
-from xe_sizer.laws.collectives import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, POINT_TO_POINT, REDUCE_SCATTER, CollectiveLaw
-from xe_sizer.laws.device import BF16, FP4, FP8, FP32, PRECISIONS, SIXTEEN_BIT_FORMATS
-from xe_sizer.laws.hardware import DEFAULT_DECODE, Accelerator, Laws, Link, UsualNode
+from xe_sizer.laws.collectives import (
+    ALL_GATHER,
+    ALL_REDUCE,
+    ALL_TO_ALL,
+    COPY_EFFICIENCY,
+    POINT_TO_POINT,
+    REDUCE_SCATTER,
+    CollectiveLaw,
+)
+from xe_sizer.laws.device import BF16, FLOAT32_KERNELS, FP4, FP8, FP32, PRECISIONS, SIXTEEN_BIT_FORMATS
+from xe_sizer.laws.hardware import DEFAULT_DECODE, Accelerator, Laws, Link, MeasuredHere, UsualNode
 from xe_sizer.laws.matmul import MatmulLaw
 from xe_sizer.profiles.convert import (
     Error,
@@ -26,6 +34,7 @@ from xe_sizer.profiles.convert import (
     convert,
 )
 from xe_sizer.profiles.fabric import FabricProfile
+from xe_sizer.profiles.finder import BUILT_IN, Finder, read_inherited
 from xe_sizer.profiles.yaml_reader import Document, load_yaml, name_problems
 from xe_sizer.units import GIB, GIGA, MEGA, MICRO, TERA
 
@@ -34,7 +43,7 @@ from xe_sizer.units import GIB, GIGA, MEGA, MICRO, TERA
 Segment = Literal["desktop", "data-centre"]
 Cooling = Literal["air", "liquid"]
 OPERATIONS = (ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, POINT_TO_POINT)
-KERNEL_FAMILIES = ("flash-1", "flash-2", "flash-3", "sdpa")
+KERNEL_FAMILIES = ("flash-1", "flash-2", "flash-3", "sdpa", FLOAT32_KERNELS)
 
 
 class Pcie(Struct, frozen=True, forbid_unknown_fields=True):
@@ -73,7 +82,10 @@ class LendsTo(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MatmulProfile(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a profile leaves out of a law is taken from the accelerator that lends its laws."""
+    """What a profile leaves out of a law is taken from the accelerator that lends its laws.
+
+    grouped_factor : rate of grouped products over what follows from that of single ones, where it was measured
+    """
 
     floor_us: Microseconds | None = None
     flops_efficiency: Fraction | None = None
@@ -81,6 +93,7 @@ class MatmulProfile(Struct, frozen=True, forbid_unknown_fields=True):
     memory_efficiency: Fraction | None = None
     sharpness: Annotated[float, Meta(ge=1, le=1000)] | None = None
     cast_bytes_per_element: NotNegative | None = None
+    grouped_factor: Annotated[float, Meta(gt=0, le=10)] | None = None
     median_error: Error | None = None
     p90_error: Error | None = None
     source: str | None = None
@@ -125,17 +138,53 @@ class MemoryBoundProfile(Struct, frozen=True, forbid_unknown_fields=True):
     source: str = ""
 
 
+class HostProfile(Struct, frozen=True, forbid_unknown_fields=True):
+    """The host beside the accelerator. launch_us : from one small kernel to the next, started from Python"""
+
+    launch_us: Microseconds
+    source: str = ""
+
+
+class CopyProfile(Struct, frozen=True, forbid_unknown_fields=True):
+    """Between host and accelerator. gb_per_s : of large pinned copies, the slower direction"""
+
+    gb_per_s: GbPerS
+    source: str = ""
+
+
 class LawsProfile(Struct, frozen=True, forbid_unknown_fields=True):
     matmul: dict[str, MatmulProfile] = {}
     attention: dict[str, AttentionProfile] = {}
     decode: DecodeProfile | None = None
     collectives: dict[str, CollectiveProfile] = {}
     memory_bound: MemoryBoundProfile | None = None
+    host: HostProfile | None = None
+    copies: CopyProfile | None = None
+
+
+class MeasuredProfile(Struct, frozen=True, forbid_unknown_fields=True):
+    """What `xe-sizer measure` says of its laws.
+
+    date : YYYY-MM-DD; device : as its driver calls it; software : of the kernels; conditions : clocks, power
+    laws : those that were measured, such as matmul.bf16; samples : kernels and sizes that were timed
+    median_error, p90_error : of laws on kernels that their fit had not seen
+    """
+
+    date: Annotated[str, Meta(pattern=r"^\d{4}-\d{2}-\d{2}$")]
+    device: str
+    software: str
+    laws: tuple[str, ...]
+    samples: Annotated[int, Meta(ge=1)]
+    median_error: Error
+    p90_error: Error
+    conditions: str = ""
 
 
 class GpuProfile(Struct, frozen=True, forbid_unknown_fields=True):
     """`gpu_profiles/<name>.yaml`.
 
+    inherits : an accelerator whose figures and laws hold where the file says nothing
+    measured : when and how its laws were measured on the machine at hand
     chip : whose part it is, where software counts parts of a chip
     segment : who buys it; advice proposes larger GPUs of the same segment first
     suggested : advice proposes it where memory is short
@@ -150,6 +199,8 @@ class GpuProfile(Struct, frozen=True, forbid_unknown_fields=True):
     memory_bandwidth_gb_per_s: GbPerS
     peak_tflops: dict[str, Tflops]
     source: Source
+    inherits: str | None = None
+    measured: MeasuredProfile | None = None
     aliases: tuple[str, ...] = ()
     title: str | None = None
     chip: ChipProfile | None = None
@@ -179,8 +230,8 @@ PCIE_LANE_BYTES_PER_S = {3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
 LANES, SLOWEST_CLOCK_HZ = 128, 1e9
 
 
-def load_gpu_profile(path: Path) -> GpuProfile:
-    """Read one accelerator profile.
+def load_gpu_profile(path: Path, finder: Finder = BUILT_IN) -> GpuProfile:
+    """Read one accelerator profile, over that which it inherits from.
 
     Raises
     ------
@@ -188,7 +239,7 @@ def load_gpu_profile(path: Path) -> GpuProfile:
                   families, lists of a collective that differ in length, a name that is not the file's
     """
     document = load_yaml(path)
-    profile = convert(document.value, GpuProfile, document.locate)
+    profile = convert(read_inherited(document, "gpu", finder), GpuProfile, document.locate)
     problems = [*_general_problems(profile, document), *_law_problems(profile.laws, document)]
     if problems:
         raise InputError(problems)
@@ -273,6 +324,7 @@ def accelerator(profile: GpuProfile, link: FabricProfile, donors: Sequence[GpuPr
         peer_to_peer=profile.pcie.peer_to_peer if profile.pcie else True,
         unified_share=profile.unified_share,
         clocks_per_s=_clocks_per_s(profile),
+        measured=_measured_here(profile.measured),
     )
 
 
@@ -288,6 +340,10 @@ def _clocks_per_s(profile: GpuProfile) -> float | None:
     return clocks if clocks >= SLOWEST_CLOCK_HZ * count else 2.0 * clocks
 
 
+def _measured_here(measured: MeasuredProfile | None) -> MeasuredHere | None:
+    return None if measured is None else MeasuredHere(measured.date, measured.laws, measured.p90_error)
+
+
 def _usual_node(profile: GpuProfile, link: FabricProfile) -> UsualNode:
     assert link.link is not None
     own, usual = profile.usual_node, link.link.usual_node
@@ -296,6 +352,9 @@ def _usual_node(profile: GpuProfile, link: FabricProfile) -> UsualNode:
 
 
 def _host_rate_bytes_per_s(profile: GpuProfile) -> float:
+    """Line rate to the host [bytes/s]; of measured copies the rate of which they are the usual share."""
+    if profile.laws.copies is not None:
+        return profile.laws.copies.gb_per_s * GIGA / COPY_EFFICIENCY
     if profile.pcie_gb_per_s is not None:
         return profile.pcie_gb_per_s * GIGA
     assert profile.pcie is not None  # `_general_problems` refused a profile with neither
@@ -331,6 +390,7 @@ def _laws(profile: GpuProfile, donors: Sequence[GpuProfile]) -> tuple[Laws, tupl
         memory_bound_efficiency=memory_bound.efficiency,
         memory_bound_floor_s=smallest_s if floor_us is None else floor_us * MICRO,
         decode=_decode_law(family),
+        launch_s=profile.laws.host.launch_us * MICRO if profile.laws.host else None,
         assumed=", ".join(borrowed) or None,
     )
     return laws, tuple(f"laws of {donor} for {', '.join(parts)}" for donor, parts in borrowed.items())
@@ -373,6 +433,7 @@ def _matmul_law(precision: str, family: Sequence[GpuProfile], borrowed: dict[str
         sharpness=sharpness,
         sustained_flops_efficiency=found.get("sustained_flops_efficiency"),
         cast_bytes_per_element=found.get("cast_bytes_per_element") or 0.0,
+        grouped_factor=found.get("grouped_factor") or 1.0,
         median_error=whole.median_error,
         p90_error=whole.p90_error,
         source="; ".join(sources),
@@ -399,7 +460,7 @@ def _stated_fields(member: GpuProfile, precision: str) -> dict[str, float | None
         stated["sustained_flops_efficiency"] = law.sustained_flops_efficiency
     if only_efficiency:
         return stated
-    rest = ("floor_us", "memory_efficiency", "sharpness", "cast_bytes_per_element")
+    rest = ("floor_us", "memory_efficiency", "sharpness", "cast_bytes_per_element", "grouped_factor")
     return stated | {field: value for field in rest if (value := getattr(law, field)) is not None}
 
 

@@ -274,8 +274,11 @@ def bias_words(basis: Basis | None, scenario: Mapping[str, Any] | None = None) -
 
     scenario : the job, of which it is said what may decide and is not stated; None: not said
     """
+    measured = (
+        f"Kernels were measured on your machine, {clean(basis.measured_on)}." if basis and basis.measured_on else ""
+    )
     if basis is None or basis.bias is None:
-        return ""
+        return measured
     bias = basis.bias
     seen = f"{plural(bias.runs, 'run')}, {plural(bias.publications, 'publication')}"
     took = f"took {bias.fastest:.1f} to {bias.slowest:.1f} times the prediction ({seen}); conditions decide"
@@ -284,7 +287,7 @@ def bias_words(basis: Basis | None, scenario: Mapping[str, Any] | None = None) -
         more = f" and {len(left) - SEVERAL} more" if len(left) > SEVERAL else ""
         told = f"this job does not state: {', '.join(left[:SEVERAL])}{more}" if left else ""
         took += f", which {told or 'no job states: host, network, drivers'}"
-    return f"Published runs with the {clean(basis.software)} stack {took}."
+    return f"{measured} Published runs with the {clean(basis.software)} stack {took}.".lstrip()
 
 
 def biases_words(bases: Sequence[Basis]) -> str:

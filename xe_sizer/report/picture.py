@@ -93,6 +93,7 @@ class Chart(Immutable):
 
     marks : lines across at heights; diagonal : with the line where both axes have one value
     lines : curves behind the points
+    roof : places that a line connects above the points, which bounds them
     """
 
     across: Axis
@@ -103,6 +104,7 @@ class Chart(Immutable):
     marks: tuple[Mark, ...] = ()
     diagonal: bool = False
     lines: tuple[Line, ...] = ()
+    roof: tuple[tuple[float, float], ...] = ()
 
 
 class Swing(Immutable):

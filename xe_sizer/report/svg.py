@@ -341,6 +341,7 @@ def draw_chart(chart: Chart) -> Drawn:
     widths = [point.across for point in chart.points]
     if chart.diagonal:
         widths = heights = [*widths, *heights]
+    widths, heights = [*widths, *(x for x, _ in chart.roof)], [*heights, *(y for _, y in chart.roof)]
     area = plot(chart.across, chart.up, widths, [*heights, *near])
     curves = [
         Stroke((tuple(area.at(*place) for place in each.points),), "curve", says=each.name) for each in chart.lines
@@ -353,7 +354,8 @@ def draw_chart(chart: Chart) -> Drawn:
     legend, bottom = _chart_legend(chart, area.height + 4)
     low, high = max(area.across.low, area.up.low), min(area.across.high, area.up.high)
     diagonal = [line(*area.at(low, low), *area.at(high, high), "middle")] if chart.diagonal else []
-    return Drawn((*frame(area), *diagonal, *curves, *lines, *points, *labels, *names, *legend), bottom)
+    roof = [Stroke((tuple(area.at(x, y) for x, y in chart.roof),), "middle")] if chart.roof else []
+    return Drawn((*frame(area), *diagonal, *roof, *curves, *lines, *points, *labels, *names, *legend), bottom)
 
 
 def _point(point: Point, area: Plot) -> Iterator[Shape]:

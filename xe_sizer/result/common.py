@@ -202,6 +202,7 @@ class Basis(Struct, frozen=True):
     bias : of the software's own runs; None where their median is within 10 % of the prediction, and nine in ten took
     less than twice that
     unseen_software : the stack or engine of the answer where no published run with it says enough; else empty
+    measured_on : date of the kernels' laws where they were measured on the user's own machine; else empty
     """
 
     runs: int
@@ -212,6 +213,7 @@ class Basis(Struct, frozen=True):
     strength: str = ""
     bias: Bias | None = None
     unseen_software: str = ""
+    measured_on: str = ""
 
 
 class Reason(Struct, frozen=True):

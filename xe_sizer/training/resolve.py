@@ -42,7 +42,7 @@ from xe_sizer.training.adapters import ADAPTERS, ALL_WEIGHTS, AdapterOptions, Qu
 from xe_sizer.training.adapters.adapter import VIRTUAL_TOKENS
 from xe_sizer.training.adapters.low_rank import resolve_end
 from xe_sizer.training.conflicts import RULES, AskedTraining
-from xe_sizer.training.device import build_device, without_losses
+from xe_sizer.training.device import build_device, on_host, without_losses
 from xe_sizer.training.job import OWN, BatchRamp, Images, Job, Pauses
 from xe_sizer.training.layout import SELECTIVE, WORDS
 from xe_sizer.training.methods import DEFAULT_METHOD, METHODS, MethodOptions
@@ -904,7 +904,8 @@ def resolve_setup(
     narrow = stack.states.narrow_parameters and not method.learning.base and precision in stack.weights_dtypes
     if narrow and not chosen(scenario, "train.weights_dtype"):  # products in 8 bit read weights that are kept so
         stack = stack.loaded_in(precision)
-    stack_used = without_losses(as_chosen(stack, provenance, precision, server, method), efficiency)
+    chosen_stack = on_host(as_chosen(stack, provenance, precision, server, method), server.accelerator)
+    stack_used = without_losses(chosen_stack, efficiency)
     provenance.resolve_default("optimizer", stack.defaults.optimizer, "stack")
     job = Job(
         model=model,
