@@ -78,11 +78,11 @@ def test_a_plan_is_no_slower_than_the_estimate_and_its_advice(cli: Cli, name: st
 @pytest.mark.parametrize(
     ("name", "change", "option"),
     [
-        ("padded", "packing in place of padding", "--padding packed"),
+        ("padded", "packing", "--padding packed"),
         ("checkpoints", "asynchronous checkpoints", "--async-checkpoint"),
         ("answers", "partial rollouts", "--rollout-partial"),
         ("ray", "one iteration older than the weights", "--asynchronous"),
-        ("no engine", "vllm writes the answers", "--rollout-engine vllm"),
+        ("no engine", "vllm", "--rollout-engine vllm"),
     ],
 )
 def test_a_plan_names_what_would_make_it_faster_and_keeps_the_training(

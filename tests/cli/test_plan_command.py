@@ -337,7 +337,10 @@ def test_the_fewest_of_a_plan_is_the_minimum_of_the_estimate(cli: Cli, more: str
 def test_the_minimum_does_not_keep_the_replicas_of_a_layout_that_was_given(cli: Cli) -> None:
     answer = ask(cli, "estimate examples/plan/sft-70b.yaml --gpus 1024 --dp 64")
     assert answer["gpus"]["minimum_that_fits"] == 8
-    assert "8 GPUs, offloading" in cli("estimate", "examples/plan/sft-70b.yaml", "--gpus", "1024", "--dp", "64").out
+    assert (
+        "8 GPUs in whole servers, offloading"
+        in cli("estimate", "examples/plan/sft-70b.yaml", "--gpus", "1024", "--dp", "64").out
+    )
     pinned = cli("estimate", "examples/plan/sft-70b.yaml", "--gpus", "1024", "--pp", "8").out
     assert "with this pp" in pinned
 

@@ -65,7 +65,7 @@ def test_what_does_not_fit_is_mended_by_adapters_among_others(capsys: pytest.Cap
 def test_several_epochs_are_faster_with_log_probabilities_beforehand(capsys: pytest.CaptureFixture[str]) -> None:
     found = result(capsys, *DATA, "--gpus", 8, "--epochs", 3)
     assert [advice["change"] for advice in found["advice"]] == ["reference log-probabilities computed beforehand"]
-    once = result(capsys, *DATA, "--gpus", 8, "--model", "llama-3.2-1b")  # which has room for the copy
+    once = result(capsys, *DATA, "--gpus", 8, "--model", "qwen3-0.6b")  # which has room for the copy
     assert all("beforehand" not in advice["change"] for advice in once["advice"])
 
 

@@ -136,7 +136,7 @@ def test_figures_that_make_no_sense_are_no_defect(
         (_set("answers.fastest", -1), "contradict each other: 'answers.fastest' is candidate -1"),
         (
             _set("objective", "beauty"),
-            "contradict each other: 'objective' must be one of servers, gpus, cost, time, energy",
+            "contradict each other: 'objective' must be one of servers, gpus, cost, capex, time, energy",
         ),
         (_set("scenario.train", None), "contradict each other"),
         (_set("candidates", [{}]), "the key 'candidates[0].gpu' is missing"),

@@ -88,12 +88,12 @@ def test_own_servers_cost_capital_electricity_and_staff() -> None:
     assert hourly.per_hour == pytest.approx(1.1 * (capital + power))
 
 
-def test_capital_is_of_whole_servers_and_electricity_of_the_gpus_at_work() -> None:
+def test_capital_and_what_is_beside_the_gpus_are_of_whole_servers_and_the_rest_of_the_gpus_at_work() -> None:
     found, _ = tariff({"capex_per_server": 87660, "years": 1, "utilisation": 1, "kwh_price": 1, "pue": 1})
     assert found.billed_gpus(9) == 16
-    assert found.parts(16, 9) == pytest.approx({"capital": 20.0, "electricity": 9 * 0.98})
+    assert found.parts(16, 9) == pytest.approx({"capital": 20.0, "electricity": 9 * 0.7 * 0.85 + 16 * 0.7 * 0.55})
     many = found.hour(np.array([8.0, 16.0]), np.array([8.0, 9.0]))
-    assert np.asarray(many).tolist() == pytest.approx([10 + 7.84, 20 + 8.82])
+    assert np.asarray(many).tolist() == pytest.approx([10 + 7.84, 20 + 9 * 0.7 * 0.85 + 16 * 0.7 * 0.55])
 
 
 def test_what_is_assumed_of_own_servers_is_noted_with_what_it_follows() -> None:
@@ -108,7 +108,8 @@ def test_a_price_of_electricity_alone_is_no_price_of_the_hardware() -> None:
     """Nor is it added to a rent, which includes it."""
     alone, _ = tariff({"kwh_price": 0.2, "pue": 1.5})
     assert (alone.per_gpu_hour, alone.hour(8, 8), alone.parts(8, 8)) == (None, None, {})
-    assert alone.electricity == pytest.approx(7.84 / 8 * 1.5 * 0.2)
+    assert alone.electricity is not None
+    assert alone.electricity.hour(8) == pytest.approx(7.84 * 1.5 * 0.2)
     rented, _ = tariff({"kwh_price": 0.2, "pue": 1.5, "price_per_gpu_hour": 2.0})
     assert (rented.hour(8, 8), rented.parts(8, 8), rented.electricity) == (16.0, {}, alone.electricity)
 

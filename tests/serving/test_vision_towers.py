@@ -180,7 +180,7 @@ def test_the_answer_names_the_images() -> None:
 
 def test_images_that_cannot_be_are_refused() -> None:
     assert "takes no images" in problems(serve__images=1)[0]
-    assert "needs their number" in problems(model="gemma-3-4b", serve__image_size="10x10")[0]
+    assert "an image size needs a number of images" in problems(model="gemma-3-4b", serve__image_size="10x10")[0]
     assert "width x height" in problems(model="gemma-3-4b", serve__images=1, serve__image_size="1024")[0]
 
 

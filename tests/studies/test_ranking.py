@@ -20,7 +20,10 @@ def candidate(gpus: int, hours: float, sure: float = 0.95, price: float | None =
     accelerator = SimpleNamespace(name="card", tdp_w=None)
     name = more.get("server", "box")
     bare = name.startswith(BARE_SERVER)
-    server = SimpleNamespace(name=name, bare=bare, accelerators=8, accelerator=accelerator)
+    fabric = SimpleNamespace(topology="")
+    server = SimpleNamespace(
+        name=name, bare=bare, accelerators=8, accelerator=accelerator, fabric=fabric, liquid_cooled=False
+    )
     offer = None if "kind" not in more else Offer(more["kind"])
     own = None if "capex" not in more else SimpleNamespace(capex=more["capex"])
     tariff = SimpleNamespace(currency=more.get("currency", "USD"), offer=offer, own=own, sold_together=8)

@@ -224,7 +224,7 @@ def test_a_multi_tensor_update_has_a_temporary_of_each_share() -> None:
     name = "optimizer workspace"
     assert [course(found, name, index=index)[5] for index in range(3)] == [4 * PARAMETERS, PARAMETERS, 0]
     assert course(found, name)[:5] == [0] * 5
-    assert course(ledger(lora("hf-bf16")), name)[5] == 2 * ADAPTERS
+    assert course(ledger(lora("fms-hf-tuning")), name)[5] == 2 * ADAPTERS
     assert course(ledger(job(stack="megatron-lm")), name) == [0] * 6
 
 

@@ -159,8 +159,8 @@ def test_no_images_are_the_language_model_alone() -> None:
     ("flags", "message"),
     [
         ({"model": "llama-2-7b", "data.images": 1}, "takes no images"),
-        ({"model": "qwen2-vl-2b", "data.image_size": "448x448"}, "needs their number"),
-        ({"model": "qwen2-vl-2b", "train.freeze": ["vision"]}, "needs images"),
+        ({"model": "qwen2-vl-2b", "data.image_size": "448x448"}, "an image size needs a number of images"),
+        ({"model": "qwen2-vl-2b", "train.freeze": ["vision"]}, "only where samples have images"),
         ({**SEEING, "train.seq_len": 512}, "do not leave room for text"),
         ({**SEEING, "train.freeze": ["vision", "projector", "language"]}, "nothing is left that learns"),
         ({**SEEING, "train.freeze": ["ears"]}, "ears"),

@@ -77,20 +77,17 @@ FIRST_PANELS = (
 )  # fmt: skip
 COMMON = frozenset({
     "model", "job", "adapter", "stack", "precision", "optimizer",
-    "server", "gpu", "gpus", "nodes",
-    "dataset", "samples", "mean-tokens", "max-tokens", "tokens",
-    "steps", "epochs", "global-batch", "micro-batch", "grad-accum", "seq-len", "padding",
+    "server", "gpu", "gpus",
+    "dataset", "samples", "mean-tokens", "tokens",
+    "steps", "epochs", "global-batch", "micro-batch", "seq-len", "padding",
     "max-hours", "max-cost", "max-gpus", "confidence", "price-per-gpu-hour", "capex-per-server", "kwh-price",
-    "tp", "pp", "cp", "ep", "dp", "zero", "recompute", "offload", "lora-rank", "lora-targets",
+    "tp", "pp", "zero", "recompute", "offload", "lora-rank", "lora-targets",
     "request-rate", "concurrency", "users", "think-time", "input-tokens", "output-tokens", "prefix-hit-share", "fit",
     "ttft", "tpot", "objective", "weights", "kv-cache", "engine", "gpu-memory-utilization",
     "max-model-len",
 })  # fmt: skip
 """Options that `--help` lists, so that a page fits two screens; `--help-all` and docs/options.md list all."""
-FIRST_OF_SERVICES = (
-    "serve.users", "serve.request_rate", "serve.input_tokens", "serve.output_tokens", "limits.max_ttft_s",
-    "limits.max_tpot_s",
-)  # fmt: skip
+FIRST_OF_SERVICES = ("serve.users", "serve.input_tokens", "serve.output_tokens")
 TEXT, TEXTS, FLAG = str | None, list[str] | None, bool | None
 PRICES = "cost.price_per_gpu_hour"
 EXAMPLES = {

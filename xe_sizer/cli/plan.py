@@ -119,19 +119,17 @@ app = typer.Typer(add_completion=False)
 _HELP = """Search every layout on every number and kind of GPU: the fewest that fit, the fastest, the cheapest.
 
 With --gpus the number is fixed, else --max-gpus (default 1024) bounds it.
-Servers are bought whole: --partial-servers also tries parts of one.
-A service (--users 500, or a file with a serve section) gets the fewest replicas
-on each kind of hardware, as serve answers it. Every option of serve is taken.
+A service (--users 500) is answered as serve does, with every option of serve.
 Of the plans that keep every limit (--max-hours, --max-cost and others) the
 best by --objective is chosen; where none keeps them all, the nearest.
 --help-all lists all options.
 
 \b
 Examples:
-  xe-sizer plan --model llama-3.1-70b --server dell-xe9680-h100 --job sft --max-hours 24
+  xe-sizer plan --model llama-3.1-70b --server XE9680-H100 --max-hours 24
   xe-sizer plan job.yaml --among dell-xe9680-h200 --objective cost
   xe-sizer plan job.yaml --grid gpus=8,16,32 -o plans.csv
-  xe-sizer plan --model llama-3.1-70b --users 500 --among dell-xe9680-h100 --among dell-xe9680-h200
+  xe-sizer plan --model llama-3.1-70b --users 500 --among h100 --among h200
 """
 SWEEP = "Sweep"
 SCALINGS = ("strong", "weak")

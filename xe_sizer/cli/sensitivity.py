@@ -21,7 +21,7 @@ parallelism and limits, by the GPU time that a request takes. Every option of se
 Examples:
   xe-sizer sensitivity --model llama-2-7b --gpu h100-sxm-80gb --gpus 8
   xe-sizer sensitivity job.yaml -o factors.html
-  xe-sizer sensitivity --model llama-3.1-70b --server dell-xe9680-h100 --users 500 --input-tokens 2000 --ttft 1
+  xe-sizer sensitivity --model llama-3.1-70b --server dell-xe9680-h100 --users 500 --input-tokens 2000
 """
 
 

@@ -901,7 +901,7 @@ class CostSection(Section, frozen=True):
     ] = None
     capex_per_server: Annotated[
         Positive | dict[str, Positive] | None,
-        about("What a server costs to buy, or NAME=X of one kind, repeatable; --years and more: docs/money.md"),
+        about("What a server costs to buy, or NAME=X, repeatable"),
     ] = None
     years: Annotated[Years | None, about("Years for which servers that are owned are used; default: 5")] = None
     utilisation: Annotated[

@@ -59,7 +59,7 @@ FOLLOWS: Mapping[str, str] = {
 """Keys that have a default, and what it follows."""
 
 
-class Electricity(Immutable):
+class Electricity(Immutable, eq=True):
     """What electricity costs. power_share : of their design power that accelerators at work draw [-]
 
     per_kwh, pue : price of a kilowatt-hour, and power of the data centre over that of its servers [-]

@@ -707,9 +707,10 @@ class _Answer(Immutable):
             for part, value in its.parts(gpu_hours, gpu_hours).items():
                 parts[part] = parts.get(part, 0.0) + float(value)
         idle = math.fsum(hour.idle for hour in hours)
-        for part, value in tariff.parts(idle, 0.0).items():
+        off = replace(tariff, electricity=None)
+        for part, value in off.parts(idle, 0.0).items():
             parts[part] = parts.get(part, 0.0) + float(value)
-        unused = tariff.hour(idle, 0.0)
+        unused = off.hour(idle, 0.0)
         assert unused is not None
         return CalendarCost(
             currency=tariff.currency,
