@@ -101,6 +101,10 @@ class InputError(Exception):
         self.problems = told.problems
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
+    def __reduce__(self) -> tuple[type[InputError], tuple[tuple[Problem, ...]]]:
+        """As other processes send it back."""
+        return InputError, (self.problems,)
+
 
 @contextmanager
 def collecting(problems: list[Problem]) -> Iterator[None]:

@@ -22,6 +22,7 @@ def test_several_processes_give_the_same_answers_in_the_same_order(
     for gpus in (1, 8, 16):
         Path(f"on-{gpus}.yaml").write_text(f"{job}gpus: {gpus}\n")
     Path("bad.yaml").write_text(f"{job}gpus: none\n")
+    Path("unknown.yaml").write_text(job.replace("llama-2-7b", "llama-9"))
     Path("service.yaml").write_text("model: llama-2-7b\nserver: dell-xe9680-h100\nserve: {concurrency: 8}\n")
     alone, together = (cli("check", ".", "-f", "json", *more) for more in ((), ("--jobs", "2")))
     assert (alone.code, together.code) == (2, 2)

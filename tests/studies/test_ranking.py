@@ -149,3 +149,15 @@ def test_what_loses_a_tie_does_not_beat_others() -> None:
     """Each is within the error of the next, the first is not within that of the last."""
     chain = tuple(candidate(8 * gpus, 1.14 - 0.07 * place) for place, gpus in enumerate((1, 2, 3)))
     assert Ranking(chain, "time").pareto == [True, False, True]
+
+
+def test_what_surely_keeps_the_limits_is_bought_before_what_costs_less_and_does_not() -> None:
+    """Whatever stands beside them: a rented kind, as many servers of it, moves neither."""
+    doubtful = candidate(16, 18.4, sure=0.7, capex=290_000)
+    better = candidate(16, 7.0, sure=0.95, capex=340_000)
+    rented = candidate(16, 18.4, sure=0.7, price=2_000.0)
+    dearer = candidate(16, 4.0, sure=0.95, capex=480_000)
+    assert best("servers", rented, doubtful, better) == 2
+    assert best("servers", doubtful, better) == 1
+    assert best("servers", rented, better, dearer) == 1
+    assert best("servers", rented, doubtful) == 1

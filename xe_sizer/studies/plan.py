@@ -176,16 +176,16 @@ class Ranking(Immutable):
     def best(self, places: Sequence[int], objective: str) -> int:
         """The lowest value of what likely fits; of values nearer to it than the model's error the surest, the smaller.
 
-        A count is exact, and so is a sum to buy: of equal counts the lowest sum, of these what surely keeps the limits,
-        then the fastest, the smaller of those as fast.
+        A count is exact, and so is a sum to buy: of equal counts what surely keeps the limits, of these the lowest sum
+        where some are bought, then the fastest, the smaller of those as fast.
         """
         places = self.recommended(places)
         if objective in EXACT:
             lowest = min(self.value(place, objective) for place in places)
             places = [place for place in places if self.value(place, objective) == lowest]
-            least = min((self.bought[place] for place in places if place in self.bought), default=0.0)
-            places = [place for place in places if self.bought.get(place, least) == least]
-            return self.best([place for place in places if surely(self.sized[place])] or places, "time")
+            places = [place for place in places if surely(self.sized[place])] or places
+            least = min((self.bought[place] for place in places if place in self.bought), default=None)
+            return self.best([place for place in places if self.bought.get(place) == least], "time")
         lowest = min(self.value(place, objective) for place in places)
         near = [place for place in places if self.value(place, objective) <= lowest * (1.0 + GPUS_ERROR)]
         return min(near, key=self._doubt_and_size)

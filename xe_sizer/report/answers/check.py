@@ -124,7 +124,7 @@ def figures_in_words(one: Figures) -> Iterator[tuple[str, str]]:
     elif one.tpot_s is not None:
         yield "time", f"{duration(one.tpot_s)} per token"
     if one.price is not None:
-        yield "price", money(one.price, one.currency)
+        yield "price", f"{money(one.price, one.currency)}{' an hour' if one.tpot_s is not None else ''}"
 
 
 def change_in_words(change: Change) -> str:
