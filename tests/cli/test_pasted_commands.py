@@ -12,7 +12,7 @@ from .conftest import Ran
 
 Cli = Callable[..., Ran]
 VLLM = "vllm serve meta-llama/Llama-3.1-70B-Instruct"
-DOCKER = """docker run --runtime nvidia --gpus all -v ~/.cache/huggingface:/root/.cache/huggingface -p 8000:8000 \\
+DOCKER = """docker run --runtime nvidia --gpus all -v ~/.cache/huggingface:/cache/huggingface -p 8000:8000 \\
   vllm/vllm-openai:latest --model mistralai/Mistral-7B-v0.1 --quantization fp8"""
 
 

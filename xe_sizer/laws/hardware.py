@@ -284,8 +284,8 @@ def node_power_w(server: Server, power_share: float = TRAINING_POWER_SHARE) -> f
 
     Source: measured nodes, see `AIR_COOLED` and `CARDS`; liquid-cooled racks are assumed.
     """
-    tdp_w = server.accelerator.tdp_w
-    return None if tdp_w is None else server.accelerators * tdp_w * (power_share + rest_of_node(server).share)
+    power_w = servers_power_w(server, server.accelerators, power_share)
+    return None if power_w is None else float(power_w)
 
 
 def servers_power_w(

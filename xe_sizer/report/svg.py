@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -257,20 +257,27 @@ def _colour(kind: int) -> str:
 
 
 def _rows_legend(pieces: Rows, top: float) -> tuple[list[Shape], float]:
-    """What the colours mean that occur, beside each other as far as there is room."""
+    """What the colours mean that occur."""
     occurring = {piece.kind for row in pieces.rows for piece in row.pieces}
+    shapes, y = _beside(((_colour(kind), words) for kind, words in enumerate(pieces.kinds) if kind in occurring), top)
+    return shapes, y + 6 if shapes else top
+
+
+def _beside(entries: Iterable[tuple[str, str]], top: float) -> tuple[list[Shape], float]:
+    """Styles and what they mean, beside each other as far as there is room; and where the last stands."""
     shapes: list[Shape] = []
     x, y = EDGE, top + ROW - 4
-    for kind, words in enumerate(pieces.kinds):
-        if kind not in occurring:
-            continue
+    for style, words in entries:
         shown = fitted(words, WIDTH - 2 * EDGE - SWATCH - GAP)
         wide = SWATCH + GAP + text_width(shown)
         if x > EDGE and x + wide > WIDTH - EDGE:
             x, y = EDGE, y + LEGEND_ROW
-        shapes += [Rect(x, y - 11, SWATCH, SWATCH, _colour(kind)), Text(x + SWATCH + GAP, y, shown)]
+        middle = x + SWATCH / 2
+        upright = line(middle, y - 12, middle, y + 3, style)
+        shapes.append(upright if style == "mark" else Rect(x, y - 11, SWATCH, SWATCH, style))
+        shapes.append(Text(x + SWATCH + GAP, y, shown))
         x += wide + 2 * GAP
-    return shapes, y + 6 if shapes else top
+    return shapes, y
 
 
 # Strip: many verdicts in little room, a numbered cell each.
@@ -627,23 +634,11 @@ def _lane(lane: Lane, place: int, top: float, whole: float, ends: tuple[float, f
 
 
 def _lane_legend(schedule: Schedule, top: float) -> tuple[list[Shape], float]:
-    """What is drawn, beside each other as far as there is room."""
+    """What is drawn."""
     due = any(lane.by is not None and lane.by <= schedule.end for lane in schedule.lanes)
     styles = {"c1": True, "rule": any(lane.open for lane in schedule.lanes), "mark": due}
-    shapes: list[Shape] = []
-    x, y = EDGE, top + ROW - 4
-    for (style, drawn), words in zip(styles.items(), schedule.legend, strict=True):
-        if not drawn:
-            continue
-        shown = fitted(words, WIDTH - 2 * EDGE - SWATCH - GAP)
-        wide = SWATCH + GAP + text_width(shown)
-        if x > EDGE and x + wide > WIDTH - EDGE:
-            x, y = EDGE, y + LEGEND_ROW
-        middle = x + SWATCH / 2
-        upright = line(middle, y - 12, middle, y + 3, style)
-        shapes.append(upright if style == "mark" else Rect(x, y - 11, SWATCH, SWATCH, style))
-        shapes.append(Text(x + SWATCH + GAP, y, shown))
-        x += wide + 2 * GAP
+    entries = zip(styles.items(), schedule.legend, strict=True)
+    shapes, y = _beside(((style, words) for (style, drawn), words in entries if drawn), top)
     return shapes, y + 8
 
 

@@ -144,6 +144,10 @@ class Tariff(Immutable):
             return None
         return sum(self.parts(billed, used).values()) if self.own else billed * self.per_gpu_hour
 
+    def electricity_of_hour(self, used: int, servers: int | None = None) -> float | None:
+        """What an hour of GPUs at work takes, rented ones too; None where nobody knows. servers : that hold them"""
+        return None if self.electricity is None else float(self.electricity.hour(used, servers))
+
     def cost_parts(self, hours: float, billed: int, used: int) -> tuple[CostPart, ...]:
         """The parts of what so many hours cost."""
         return tuple(CostPart(name=name, value=float(hours * part)) for name, part in self.parts(billed, used).items())
@@ -155,9 +159,8 @@ class Tariff(Immutable):
         """
         if self.own is None or self.per_gpu_hour is None or rent is None:
             return None
-        share = 1.0 + (self.own.staff_share or 0.0)
-        capital = share * hours * billed * self.per_gpu_hour
-        rest = share * hours * (0.0 if self.electricity is None else float(self.electricity.hour(used)))
+        share, parts = 1.0 + (self.own.staff_share or 0.0), self.parts(billed, used)
+        capital, rest = (share * hours * float(parts.get(name, 0.0)) for name in (CAPITAL, ELECTRICITY))
         return break_even_utilisation(capital, rest, rent, self.own.utilisation)
 
     def hourly(self, server: Server) -> HourlyPrice | None:

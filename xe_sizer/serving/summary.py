@@ -925,9 +925,7 @@ def build_cost(estimate: ServingEstimate, today: Day | None = None) -> ServeCost
         currency=tariff.currency,
         energy_formula=energy_words(server, INFERENCE_POWER_SHARE),
         parts=tariff.cost_parts(1.0, estimate.billed_gpus, estimate.gpus),
-        electricity_per_hour=None
-        if tariff.electricity is None
-        else float(tariff.electricity.hour(estimate.gpus, estimate.nodes)),
+        electricity_per_hour=tariff.electricity_of_hour(estimate.gpus, estimate.nodes),
         power_w=estimate.power_w,
         api=compare_with_api(estimate, today),
         per_million_tokens=estimate.cost_per_million_of_both,

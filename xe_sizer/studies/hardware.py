@@ -259,9 +259,7 @@ def option(sized: ServingEstimate) -> FleetOption:
         cost_per_million_tokens=sized.cost_per_million_of_both,
         fit=build_fit(sized),
         hourly_price=tariff.hourly(server),
-        electricity_per_hour=None
-        if tariff.electricity is None
-        else float(tariff.electricity.hour(sized.gpus, sized.nodes)),
+        electricity_per_hour=tariff.electricity_of_hour(sized.gpus, sized.nodes),
     )
 
 

@@ -463,7 +463,7 @@ def _kinds(found: Sequence[Candidates], ranking: Ranking, left_out: Sequence[Lef
     """
     kinds: list[tuple[tuple[bool, bool, float, float, float], Kind]] = []
     for kind in found:
-        own = [id(one) for one in kind.sized]
+        own = {id(one) for one in kind.sized}
         places = [place for place, one in enumerate(ranking.sized) if id(one) in own]
         if not places:
             continue
@@ -602,7 +602,8 @@ def _candidate(sized: TrainingEstimate, pareto: bool, registry: Registry) -> Can
     resolved, job, layouts = sized.resolved, sized.resolved.job, sized.layouts
     span: Range = sized.uncertainty.around(sized.total_s)
     node, tariff = job.server.accelerators, resolved.tariff
-    electricity = None if tariff.electricity is None else sized.hours * float(tariff.electricity.hour(sized.gpus))
+    per_hour = tariff.electricity_of_hour(sized.gpus)
+    electricity = None if per_hour is None else sized.hours * per_hour
     return Candidate(
         gpu=job.server.accelerator.name,
         server=job.server.name,

@@ -827,9 +827,7 @@ def generator_kept(evaluation: Evaluation) -> Array:
 
 STATE_PARTS = (weights, adapters, gradients, optimizer_states)
 """What a rank holds whatever it computes at the moment."""
-PASSING_PARTS = (saved_activations, held_inputs, encoder_kept, generator_kept, layer_in_backward, logits_and_loss)
-"""What comes and goes with a micro-batch, as long as its longest sequence."""
-TENSOR_PARTS = (
+WEIGHT_PARTS = (
     weights,
     narrow_copies,
     frozen_copies,
@@ -839,34 +837,19 @@ TENSOR_PARTS = (
     dequantised_layer,
     dequantised_weights,
     adapters,
-    gradients,
-    optimizer_states,
-    saved_activations,
-    held_inputs,
-    encoder_kept,
-    generator_kept,
-    layer_in_backward,
-    logits_and_loss,
-    optimizer_workspace,
 )
+ACTIVATION_PARTS = (saved_activations, held_inputs, encoder_kept, generator_kept, layer_in_backward)
+PASSING_PARTS = (*ACTIVATION_PARTS, logits_and_loss)
+"""What comes and goes with a micro-batch, as long as its longest sequence."""
+TENSOR_PARTS = (*WEIGHT_PARTS, gradients, optimizer_states, *PASSING_PARTS, optimizer_workspace)
 # Beside the tensors: what varies between runs of the same job.
 OVERHEAD_PARTS = (cuda_context, nccl_buffers, library_workspaces, allocator_slack)
 MEMORY_PARTS: tuple[Part[Evaluation] | Part[Around], ...] = (*TENSOR_PARTS, buckets, *OVERHEAD_PARTS)
 KINDS_OF_PARTS: dict[str, tuple[Part[Evaluation] | Part[Around], ...]] = {
-    "weights": (
-        weights,
-        narrow_copies,
-        frozen_copies,
-        cast_weights,
-        gathered_layers,
-        kept_whole,
-        dequantised_layer,
-        dequantised_weights,
-        adapters,
-    ),
+    "weights": WEIGHT_PARTS,
     "gradients": (gradients, buckets),
     "optimizer states": (optimizer_states, optimizer_workspace),
-    "activations": (saved_activations, held_inputs, encoder_kept, generator_kept, layer_in_backward),
+    "activations": ACTIVATION_PARTS,
     "logits and loss": (logits_and_loss,),
     "context, buffers, slack": OVERHEAD_PARTS,
 }

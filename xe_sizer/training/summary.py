@@ -666,8 +666,9 @@ def build_cost(estimate: TrainingEstimate, time: Time) -> Cost:
     server = resolved.job.server
     energy = energy_kwh(server, hours.expected, gpus=estimate.gpus)
     electricity = None
-    if resolved.tariff.electricity is not None:
-        per_gpu_hour = float(resolved.tariff.electricity.hour(estimate.gpus)) / estimate.gpus
+    drawn = resolved.tariff.electricity_of_hour(estimate.gpus)
+    if drawn is not None:
+        per_gpu_hour = drawn / estimate.gpus
         ends = {end: getattr(hours, end) * per_gpu_hour for end in ("low", "expected", "high")}
         electricity = Price(currency=resolved.tariff.currency, **ends)
     return Cost(
