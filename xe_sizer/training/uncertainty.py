@@ -9,6 +9,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from xe_sizer.result.common import LIKELY
+from xe_sizer.software.host import host_slowdown
 from xe_sizer.software.release import split_release
 from xe_sizer.software.uncertainty import (
     TABLES,
@@ -22,7 +23,6 @@ from xe_sizer.software.uncertainty import (
     seen,
     symmetric,
 )
-from xe_sizer.training.device import host_slowdown
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
