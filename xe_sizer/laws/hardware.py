@@ -170,7 +170,8 @@ class Server(Immutable):
     """One node: accelerators, how they are joined, and what leads out of the node.
 
     `scale_out_bytes_per_s` is the line rate of all NICs of the node together, one direction; `scale_out_efficiency`
-    the share that large messages reach, `scale_out_alpha_s` the latency of one step between nodes.
+    the share that large messages reach, `scale_out_alpha_s` the latency of one step between nodes, `scale_out_error`
+    what nine in ten collectives are closer than to what these say [-], where they were measured.
     `host_most_bytes` is what the server can be ordered with, where its host memory is one configuration of several.
     What is assumed of the fabric matters to several accelerators, what is assumed of the network to several nodes.
     """
@@ -195,6 +196,7 @@ class Server(Immutable):
     liquid_cooled: bool = False
     offer: Offer = Offer()
     capex: Capex | None = None
+    scale_out_error: float | None = None
 
     @property
     def bare(self) -> bool:
