@@ -92,13 +92,11 @@ class Link(Immutable):
 class MeasuredHere(Immutable, eq=True):
     """Laws that were measured on the user's own accelerator.
 
-    date : YYYY-MM-DD; laws : which, such as matmul.bf16
-    p90_error : what nine in ten kernels are closer than that the fit had not seen [-]
+    date : YYYY-MM-DD; laws : which, such as matmul.bf16; each has the errors of its fit
     """
 
     date: str
     laws: tuple[str, ...]
-    p90_error: float
 
 
 class Laws(Immutable):
@@ -112,6 +110,7 @@ class Laws(Immutable):
     collectives: Mapping[str, CollectiveLaw] = field(default_factory=dict)
     memory_bound_efficiency: float = 0.85  # streaming kernels reach 0.8 to 0.9
     memory_bound_floor_s: float = 3e-6  # assumed
+    memory_bound_error: float | None = None  # what nine in ten such kernels are closer than; None: no fit
     decode: DecodeLaw = DEFAULT_DECODE
     launch_s: float | None = None
     assumed: str | None = None

@@ -253,7 +253,10 @@ def _experts(name: str, timed: Sequence[Point], device: Device, single: dict[str
     factor = found.parameters["factor"]
     seconds = fit.seconds_of_experts(timed, law.scaled(factor), peak, device.bandwidth)
     before = fit.seconds_of_experts(timed, law, peak, device.bandwidth)
-    section = ((MATMUL, name), {"grouped_factor": float(f"{factor:.3g}")})
+    section = (
+        (MATMUL, name),
+        {"grouped_factor": float(f"{factor:.3g}"), "grouped_p90_error": round(found.p90_error, 3)},
+    )
     return _made(f"{GROUPED}.{name}", found, timed, seconds, before, {"factor": 1.0}, [section], SIXTEEN_BIT)
 
 
@@ -314,7 +317,7 @@ def _moving(_: str, timed: Sequence[Point], device: Device, __: object) -> Made 
     seconds = fit.seconds_of_moving(timed, named["efficiency"], named["floor_us"] * MICRO, *rates)
     before = fit.seconds_of_moving(timed, efficiency, floor_s, *rates) if known else None
     old = {"efficiency": efficiency, "floor_us": floor_s / MICRO} if known else {}
-    figures = {name: float(f"{value:.3g}") for name, value in named.items()}
+    figures = _figures(found)
     return _made("memory_bound", found, timed, seconds, before, old, [(("memory_bound",), figures)], SIXTEEN_BIT)
 
 

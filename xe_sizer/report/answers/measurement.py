@@ -116,7 +116,8 @@ def _laws(result: Measurement) -> Table:
     )  # fmt: skip
     peaks = "the best product and stream that were seen" if result.measured_peaks else "the catalogue's peaks"
     compared = "; time / catalogue = median over the kernels" if result.inherits else ""
-    note = f"reaches = share of {peaks}, on large kernels{compared}; errors are of kernels that the fit had not seen"
+    errors = "errors are of kernels that the fit had not seen, and widen a job's range by each law's share of its step"
+    note = f"reaches = share of {peaks}, on large kernels{compared}; {errors}"
     shares = tuple(_share(law) for law in result.laws)
     table = Table("Laws", columns, rows, shares, note=note, bars="share of the peak")
     return table if result.inherits else table.without(4).without(3)  # which compare with a catalogue
