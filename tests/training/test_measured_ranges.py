@@ -81,7 +81,7 @@ def test_a_law_that_nobody_measured_errs_as_published_runs_do() -> None:
     """A fifth of the step, ln 3 = 1.0986: 0.2197."""
     found = ranged(shares=(Share("products", 0.8, 0.0), Share("exchanges", 0.2, None)))
     assert found.high == pytest.approx(math.exp(math.hypot(0.4886, 0.2197)), rel=1e-3)
-    assert "most of it from exchanges" in found.evidence
+    assert "most of it from unmeasured exchanges" in found.evidence
 
 
 def test_a_published_range_that_is_narrower_stays() -> None:
@@ -154,6 +154,13 @@ def test_every_second_of_kernels_and_exchanges_has_a_law() -> None:
         sent = sum(one.share for one in shares if one.kind == "exchanges")
         assert (sent > 0) == (flags["gpus"] > 1)
         assert all(one.error == 0.1 for one in shares)
+
+
+@pytest.mark.parametrize("kernel", ["flash", "eager"])
+def test_each_kernel_has_the_error_of_its_own_law(kernel: str) -> None:
+    shares = shares_of_laws(on(with_errors(0.1, 0.2, 0.3), gpus=1, attention=kernel).timeline)
+    found = {(one.kind, one.error) for one in shares if one.share}
+    assert found == {("products", 0.1), ("attention", 0.2), ("memory-bound kernels", 0.3)}
 
 
 def test_a_bad_law_of_attention_widens_long_sequences_more() -> None:

@@ -129,7 +129,9 @@ class Device(Immutable):
         if op.kernel == "decode":
             return self.decode.p90_error
         law = (self.eager_attention or self.attention) if op.kernel == "eager" else self.attention
-        return law.p90_error if op.masked is None else worst_of((law.p90_error, self.masked_attention.p90_error))
+        if op.masked is None or not np.any(op.masked):
+            return law.p90_error
+        return worst_of((law.p90_error, self.masked_attention.p90_error))
 
 
 class OperatorTime(Immutable):

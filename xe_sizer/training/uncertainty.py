@@ -101,7 +101,7 @@ class Share(Immutable, eq=True):
 
 
 PRODUCTS, ATTENTION, MOVING, EXCHANGES = "products", "attention", "memory-bound kernels", "exchanges"
-ANY_STEP = (Share("", 1.0, None),)
+ANY_STEP = (Share("laws", 1.0, None),)
 _SENT = {
     transfers.name: (POINT_TO_POINT,),
     data_parallel.name: (ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER),
@@ -172,7 +172,8 @@ def of_measured_laws(
     squares: dict[str, float] = {}
     for one in shares:
         error = unknown if one.error is None else math.log1p(one.error)
-        squares[one.kind] = squares.get(one.kind, 0.0) + (one.share * error) ** 2
+        kind = f"unmeasured {one.kind}" if one.error is None else one.kind
+        squares[kind] = squares.get(kind, 0.0) + (one.share * error) ** 2
     fit = math.sqrt(math.fsum(squares.values()))
     ends = math.exp(-math.hypot(math.log(low), fit)), math.exp(math.hypot(math.log(high), fit))
     most = max(squares, key=lambda kind: squares[kind], default="")
