@@ -405,9 +405,7 @@ def record(
             "grad_accum": plan.grad_accum,
             "global": plan.micro_batch * plan.grad_accum * count,
         },
-        "seq_len": plan.seq_len,
-        "mean_tokens": plan.seq_len,
-        "max_seq_len": plan.seq_len,
+        "seq_len": plan.seq_len,  # alone: samples that have a mean vary in length
         "attention": plan.attention,
         "recompute": "full" if plan.recompute else "none",
         "optimizer": "adamw_torch_fused",
