@@ -1,4 +1,4 @@
-"""Write docs/import-examples.md: ten configurations of other tools, read and answered.
+"""Write docs/reference/import-examples.md: ten configurations of other tools, read and answered.
 
     python scripts/import_examples.py CONFIGS
 
@@ -22,7 +22,7 @@ from xe_sizer.scenario.read import read_scenario
 from xe_sizer.scenario.scenario import serves
 from xe_sizer.studies.estimate import estimate, serve
 
-PAGE = Path(__file__).parents[1] / "docs" / "import-examples.md"
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "import-examples.md"
 HEADER = """# Ten files of other tools, read and answered
 
 Written by `python scripts/import_examples.py CONFIGS` from public configurations as they are. What the files do

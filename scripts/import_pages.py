@@ -1,4 +1,4 @@
-"""Write docs/import/*.md from the tables of the importers and exporters: python scripts/import_pages.py
+"""Write docs/reference/import/*.md from the tables of the importers and exporters: python scripts/import_pages.py
 
 A page for each tool says which of its keys are read, what it fills in, and what a scenario cannot say.
 """
@@ -14,14 +14,14 @@ from xe_sizer.interop.source import Tool
 from xe_sizer.interop.write import Exporter, exporters
 from xe_sizer.profiles.text import scalar
 
-FOLDER = Path(__file__).parents[1] / "docs" / "import"
+FOLDER = Path(__file__).parents[1] / "docs" / "reference" / "import"
 INDEX = "README.md"
 HEADER = """# Files of other tools
 
 Written from the importers and exporters by `python scripts/import_pages.py`.
 
 `xe-sizer import FILE` reads the files of these tools, and `estimate`, `plan`, `serve` and `check` take them directly
-([how to import](../import.md)). `xe-sizer export JOB.yaml --to TOOL` writes the chosen plan for a tool.
+([how to import](../../import.md)). `xe-sizer export JOB.yaml --to TOOL` writes the chosen plan for a tool.
 
 | tool | `--from` | reads | `--to` |
 |---|---|---|---|

@@ -1,4 +1,4 @@
-"""Write docs/one-card.md: what fits one card and how fast it runs there, beside what others published.
+"""Write docs/reference/one-card.md: what fits one card and how fast it runs there, beside what others published.
 
 python scripts/one_card.py
 """
@@ -23,7 +23,7 @@ from xe_sizer.studies.estimate import serve
 from xe_sizer.studies.fit import fit
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "one-card.md"
+PAGE = ROOT / "docs" / "reference" / "one-card.md"
 PUBLISHED = Path(__file__).with_suffix(".yaml")
 GENERATING, READING = "generating", "prompt"
 OLD_BUILD = "NVIDIA, May 2024"  # of which prompts are shown, and not counted

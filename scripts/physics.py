@@ -1,4 +1,4 @@
-"""Write docs/physics.md from the docstrings of the equations: python scripts/physics.py
+"""Write docs/reference/physics.md from the docstrings of the equations: python scripts/physics.py
 
 The page lists every public function of the equation modules that takes or returns arrays, and the parts that an
 explained answer is a sum of. A docstring states the formula, indented; `Parameters` with units; `Returns` with unit and
@@ -24,7 +24,7 @@ from constants import CHOICES, constants
 
 from xe_sizer.laws.parts import Part
 
-PAGE = Path(__file__).parents[1] / "docs" / "physics.md"
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "physics.md"
 ARRAYS = frozenset({"Array", "ArrayLike", "IntArray", "NDArray"})
 NUMBERS = ARRAYS | {"float"}
 NO_EQUATION = frozenset(

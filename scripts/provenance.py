@@ -1,4 +1,4 @@
-"""Write docs/constants.md: where every constant comes from: python scripts/provenance.py
+"""Write docs/reference/constants.md: where every constant comes from: python scripts/provenance.py
 
 Constants of the equations say it in the comment beside them, stacks under `origins`, accelerators, quantisers and
 optimizers under `source`, fabrics under `sources`. A constant that says nothing is listed by `silent`, which a test
@@ -23,7 +23,7 @@ from constants import CHOICES, Constant, constants
 import xe_sizer
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "constants.md"
+PAGE = ROOT / "docs" / "reference" / "constants.md"
 SOFTWARE = ROOT / "xe_sizer" / "software"
 ORIGINS = {
     "fitted": "adjusted until predicted times or peaks of published runs agreed; the text says which runs",

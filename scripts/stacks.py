@@ -1,4 +1,4 @@
-"""Write docs/stacks.md from the files of the stacks: python scripts/stacks.py
+"""Write docs/reference/stacks.md from the files of the stacks: python scripts/stacks.py
 
 The page lists every stack with what it is and can do, and what older releases did otherwise, each with its source.
 """
@@ -14,14 +14,14 @@ from xe_sizer.profiles.finder import BUILT_IN, releases
 from xe_sizer.profiles.yaml_reader import load_yaml
 from xe_sizer.software.stack import PARALLEL_WAYS, Stack
 
-PAGE = Path(__file__).parents[1] / "docs" / "stacks.md"
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "stacks.md"
 HEADER = """# Stacks
 
 Written from the files of the stacks by `python scripts/stacks.py`.
 
 A stack says what a training framework does: its kernels, the types of its weights and states, its launches, what it
 overlaps, and what it does where nobody says otherwise. `--stack` takes the name of a stack, another name of it, a path
-to a [file of your own](adding.md), and a release: `nemo@24.07`, "NeMo 24.07", `transformers==4.36`. A release is the
+to a [file of your own](../adding.md), and a release: `nemo@24.07`, "NeMo 24.07", `transformers==4.36`. A release is the
 framework's own number, or a month: `torchtitan@2024.12`. Without one it is the newest that is known.
 `xe-sizer profiles show NAME` shows the figures that a stack's own file states, with their sources.
 

@@ -1,4 +1,4 @@
-"""docs/physics.md is what the docstrings of the equations say, and every equation says all of it."""
+"""docs/reference/physics.md is what the docstrings of the equations say, and every equation says all of it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT / "scripts"))
 physics = importlib.import_module("physics")
 
-WRITE = "docs/physics.md is not what the docstrings say. Write it anew: python scripts/physics.py"
+WRITE = "docs/reference/physics.md is not what the docstrings say. Write it anew: python scripts/physics.py"
 
 
 def modules() -> list[str]:
@@ -56,7 +56,7 @@ def test_a_constant_says_where_it_comes_from(name: str) -> None:
 
 
 def test_the_page_is_what_the_docstrings_say() -> None:
-    assert (ROOT / "docs" / "physics.md").read_text(encoding="utf-8") == physics.page(), WRITE
+    assert (ROOT / "docs" / "reference" / "physics.md").read_text(encoding="utf-8") == physics.page(), WRITE
 
 
 def test_what_is_missing_is_found() -> None:

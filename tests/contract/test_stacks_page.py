@@ -1,4 +1,4 @@
-"""docs/stacks.md is what the files of the stacks say."""
+"""docs/reference/stacks.md is what the files of the stacks say."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).parents[2] / "scripts"))
 stacks = importlib.import_module("stacks")
 
-WRITE = "docs/stacks.md is not what the stacks say. Write it anew: python scripts/stacks.py"
+WRITE = "docs/reference/stacks.md is not what the stacks say. Write it anew: python scripts/stacks.py"
 
 
 def test_the_page_is_what_the_stacks_say() -> None:
