@@ -25,7 +25,7 @@ TPOT, TTFT, TOTAL, OUTPUT = "ms per token", "ms to the first token", "total toke
 GPUSTACK = "https://docs.gpustack.ai/latest/performance-lab"
 HEADER = """# Six example services and the closest published runs
 
-Written by `python scripts/serving_examples.py`. The services are files in [examples/serve](../../examples/serve).
+Written by `python scripts/serving_examples.py`. The services are files in `examples/serve`.
 Latencies are at the percentile of the limits if requests arrive at random, otherwise means.
 
 ## Services and answers
