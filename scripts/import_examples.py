@@ -64,7 +64,7 @@ def section(example: Example, configs: Path) -> str:
     counts = f"{origins.count(READ)} values read, {origins.count(TOOL_DEFAULT)} defaults of {found.tool.title}"
     parts = [
         f"## {found.tool.title}: {_named(path)}\n",
-        f"`{command}`\n",
+        f"`{command}` <!-- not run: the file is in another repository -->\n",
         f"- Read: {counts}.",
         f"- Answer: {_answer(found)}.",
         f"- Assumed: {_listed(_assumed(found)) or 'nothing'}.",

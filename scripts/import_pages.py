@@ -83,7 +83,7 @@ def _page(tool: Tool) -> str:
     ]
     if exporter is not None:
         says = ", ".join(f"`{key}`" for key in exporter.says)
-        parts.append(f"\n`xe-sizer export job.yaml --to {exporter.name}` writes {says}.")
+        parts.append(f"\n`xe-sizer export JOB.yaml --to {exporter.name}` writes {says}.")
     return "\n".join(parts) + "\n"
 
 
