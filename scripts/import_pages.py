@@ -17,7 +17,7 @@ from xe_sizer.profiles.text import scalar
 
 FOLDER = Path(__file__).parents[1] / "docs" / "reference" / "import"
 INDEX = "README.md"
-MOST_NAMES = 4  # of keys with one effect
+MOST_NAMES = 3  # of keys with one effect
 SEVERAL = 3  # groups, from which on a name stands for itself
 HEADER = """# Files of other tools
 

@@ -60,6 +60,7 @@ FROM_CODE = frozenset(
         "uncertainty",
     }
 )
+CLAUSE = re.compile(r"; (?![^()]*\)).*")  # what follows a semicolon, if not in brackets
 LAWS = ("matmul", "attention", "decode", "collectives", "memory_bound")
 
 
@@ -222,11 +223,13 @@ def table(header: Sequence[str], rows: Iterator[Sequence[str]]) -> str:
 
 
 def in_brief(row: Row) -> str:
-    """The sentences of a source that name its origins, or the first one; the origin first where none names it."""
+    """The sentences of a source that name its origins, or the first one; where none names it, the origin before."""
     sentences = re.split(r"(?<!\bal)\.\s+(?=[A-Z0-9])", row.text.rstrip("."))
     words = [rf"\b{origin}\b|{PHRASES.get(origin, origin)}" for origin in row.origin.split(", ")]
     naming = [each for each in sentences if any(re.search(word, each, re.IGNORECASE) for word in words)]
     said = ". ".join(naming or sentences[:1])
+    if row.origin == "counted":
+        said = CLAUSE.sub("", said)
     named = any(re.search(rf"\b{origin}", said, re.IGNORECASE) for origin in row.origin.split(", "))
     return said if named else f"{row.origin}: {said}" if said else row.origin
 
