@@ -213,12 +213,12 @@ def parameters(command: object) -> Iterator[list[str]]:
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_no_command_of_a_block_is_missed(page: Path) -> None:
-    """Counted line by line: a fence opens and closes, and what a backslash ends goes on."""
+    """Counted line by line, of indented blocks too, which are not looked at: commands stand in fences."""
     fence, count, goes_on = None, 0, False
     for line in page.read_text(encoding="utf-8").splitlines():
         if line.startswith("```"):
             fence = line.removeprefix("```") if fence is None else None
-        elif fence in OF_A_SHELL and not goes_on:
+        elif (fence in OF_A_SHELL and not goes_on) or (fence is None and line.startswith("    ")):
             count += bool(IN_A_BLOCK.search(line))
         goes_on = line.endswith("\\")
     assert sum(command.in_a_block for command in commands(page)) == count
