@@ -29,7 +29,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 ELSEWHERE = {"docs/adding.md": "tests/contract/test_adding.py"}  # run there, with the files that the page shows
 BLOCK = re.compile(r"^(?P<before>[^\n]*)\n```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 OF_A_SHELL = ("", "sh", "bash", "console")
-IN_A_BLOCK = re.compile(r"(?:^|[ /])xe-sizer (.+)")
+IN_A_BLOCK = re.compile(r"(?:^|[ /])xe-sizer ([a-z-].*)")
 NOT_RUN = re.compile(r"(?<!`)<!-- not run: (.+?) -->")
 IN_A_SENTENCE = re.compile(rf"`xe-sizer ([^`]+)`(?:\s*{NOT_RUN.pattern})?")
 PLACEHOLDER = re.compile(r"\.\.\.|\b[A-Z]{3,}\b(?![-=])")
