@@ -131,6 +131,6 @@ def test_advice_is_a_call_of_the_tool_that_can_be_made() -> None:
     ],
 )
 def test_jobs_and_services_are_explained(scenario: dict[str, Any], topic: str, said: str) -> None:
-    found = answer("explain", {"scenario": scenario, "topic": topic})
+    found: Any = answer("explain", {"scenario": scenario, "topic": topic})
     assert not found.is_error, found.content
     assert said in found.content[0].text, found.content[0].text
