@@ -64,7 +64,7 @@ def kind_of(answer: Answer) -> str:
 def objects(schema: Any) -> Iterator[dict[str, Any]]:
     """Every schema of an object with keys of its own."""
     if isinstance(schema, dict):
-        if "properties" in schema:
+        if "properties" in schema and schema.get("type") == "object":
             yield schema
         for each in schema.values():
             yield from objects(each)

@@ -98,6 +98,8 @@ def _draft_07(schema: Any) -> Any:
     found = {word: said if word in _AS_THEY_ARE else _draft_07(said) for word, said in schema.items()}
     if "properties" in schema:  # keys may be called as words of a schema are
         found["properties"] = {key: _draft_07(each) for key, each in schema["properties"].items()}
+    elif "required" in schema:  # strict validators want to see the keys named
+        found["properties"] = dict.fromkeys(schema["required"], True)
     if "prefixItems" in schema:
         found |= {"items": found.pop("prefixItems"), "additionalItems": found["items"]}
     if "$ref" in schema:
