@@ -1,6 +1,6 @@
 """Write docs/reference/figures.md from benchmarks/releases: python scripts/release_figures.py
 
-`python benchmarks/release.py --write` measures a release.
+`python benchmarks/history.py --write` measures a release.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ RELEASES = ROOT / "benchmarks" / "releases"
 PAGE = ROOT / "docs" / "reference" / "figures.md"
 HEADER = """# Figures of releases
 
-Written by `python scripts/release_figures.py` from what `python benchmarks/release.py --write` keeps of each release
-([benchmarks](../../benchmarks/README.md)). `python benchmarks/release.py` measures again and says what moved since the
+Written by `python scripts/release_figures.py` from what `python benchmarks/history.py --write` keeps of each release
+([benchmarks](../../benchmarks/README.md)). `python benchmarks/history.py` measures again and says what moved since the
 last release, as CI does every night.
 
 ## Speed

@@ -130,42 +130,153 @@ def test_what_a_pull_request_changes(repository: Path) -> None:
     assert "worse" in (repository.parent / "summary").read_text()
 
 
-@pytest.mark.parametrize("compare_to", ["", "before.json"])
-def test_the_action(repository: Path, compare_to: str) -> None:
+PYTHON = """#!/bin/sh
+case "$*" in
+  "-m venv "*) mkdir -p "$3/bin" && cp "$0" "$3/bin/" ;;
+  "-m pip install "*) echo "$5" && cp {bin}/xe-sizer "$(dirname "$0")/" ;;
+  *) exec {python} "$@" ;;
+esac
+"""
+"""Stands for Python where a step installs something: says what, and puts a `xe-sizer` beside itself."""
+
+
+def action_steps() -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """The action, and its steps that install and check."""
     action = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
     install, check = (step for step in action["runs"]["steps"] if "run" in step)
-    assert '"$GITHUB_ACTION_PATH"' in install["run"]
-    tools = repository.parent / "runner" / "xe-sizer"
-    tools.mkdir(parents=True)
-    (tools / "bin").symlink_to(repository.parent / "bin")
-    after = "\n".join(install["run"].splitlines()[2:])
-    paths = repository.parent / "paths"
-    assert run(repository, after, RUNNER_TEMP=str(tools.parent), GITHUB_PATH=str(paths)).returncode == 0
-    (folder,) = paths.read_text().splitlines()
+    return action, install, check
+
+
+def run_install(repository: Path, step: dict[str, Any], version: str = "") -> str:
+    """What the step installs, on a runner whose folder for temporary files is beside the repository."""
+    python = repository.parent / "bin" / "python"
+    python.write_text(PYTHON.format(python=shlex.quote(sys.executable), bin=shlex.quote(str(python.parent))))
+    python.chmod(0o755)
+    (repository.parent / "runner").mkdir()
+    ran = run(
+        repository, step["run"], RUNNER_TEMP=str(repository.parent / "runner"), VERSION=version,
+        GITHUB_ACTION_PATH="/the action", GITHUB_PATH=str(repository.parent / "paths"),
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+@pytest.mark.parametrize(("version", "installed"), [("", "/the action"), ("1.0.0", "xe-sizer==1.0.0")])
+def test_the_action_installs_itself_or_the_release_that_is_asked_for(
+    repository: Path, version: str, installed: str
+) -> None:
+    _, install, _ = action_steps()
+    assert install["env"] == {"VERSION": "${{ inputs.version }}"}
+    assert run_install(repository, install, version) == f"{installed}\n"
+    (folder,) = (repository.parent / "paths").read_text().splitlines()
     assert [each.name for each in Path(folder).iterdir()] == ["xe-sizer"]
     assert run(repository, f'"{folder}/xe-sizer" --version').returncode == 0
-    (repository / "two words").mkdir()
-    (repository / "two words" / "slow.yaml").write_text(TOO_SLOW[1])
+
+
+@pytest.mark.parametrize(
+    ("files", "compare_to", "code", "verdict", "counts"),
+    [
+        ([], "", 0, "pass", ("1", "1", "0", "0")),
+        ([TOO_SLOW], "before.json", 1, "fail", ("2", "1", "1", "0")),
+        ([TOO_SLOW, TYPO], "", 2, "bad-input", ("3", "1", "1", "1")),
+        ([], "no such file.json", 2, "bad-input", ()),
+    ],
+)
+def test_the_action(
+    repository: Path, files: list[tuple[str, str]], compare_to: str, code: int, verdict: str, counts: tuple[str, ...]
+) -> None:
+    action, install, check = action_steps()
+    run_install(repository, install)
+    (repository / "two words" / "jobs").mkdir(parents=True)
+    for name, text in files:
+        (repository / "two words" / name).write_text(text)
     given = {name: str(each.get("default", "")) for name, each in action["inputs"].items()}
-    given |= {"scenarios": "scenarios\ntwo words\n", "compare-to": compare_to}
-    if compare_to:
+    given |= {"scenarios": "scenarios\ntwo words\n" if files else "scenarios", "compare-to": compare_to}
+    if compare_to == "before.json":
         assert run(repository, "xe-sizer check scenarios -o before.json").returncode == 0
     variables = {name: INPUT.sub(lambda match: given[match[1]], text) for name, text in check["env"].items()}
-    ran = run(repository, check["run"], RUNNER_TEMP=str(repository.parent / "runner"), **variables)
-    assert ran.returncode == 1, ran.stderr
-    all_reports_are_there(repository, ran, 2)
-    assert ran.stdout.startswith("::error file=two words/slow.yaml,")
-    assert ("since before.json: 1 new" in (repository.parent / "summary").read_text()) is bool(compare_to)
+    outputs = repository.parent / "outputs"
+    variables |= {"RUNNER_TEMP": str(repository.parent / "runner"), "GITHUB_OUTPUT": str(outputs)}
+    ran = run(repository, check["run"], **variables)
+    assert ran.returncode == code, ran.stderr
+    said = dict(line.split("=", 1) for line in outputs.read_text().splitlines())
+    assert said == {"verdict": verdict, **dict(zip(("total", "passed", "failed", "invalid"), counts, strict=False))}
+    if counts:
+        all_reports_are_there(repository, ran, int(counts[0]))
+        changed = "since before.json: 1 new" in (repository.parent / "summary").read_text()
+        assert changed is (compare_to == "before.json")
+    assert ("::error file=two words/jobs/slow.yaml," in ran.stdout) is (TOO_SLOW in files)
+
+
+def table_after(page: str, *texts: str) -> dict[str, tuple[str, ...]]:
+    """Rows of the first table behind texts that follow one another: names of the first column with the other cells."""
+    rest = (ROOT / page).read_text(encoding="utf-8")
+    for text in texts:
+        rest = rest.partition(text)[2]
+    lines = rest.split("\n\n")[0].strip().splitlines()[1:]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return {name: tuple(row[1:]) for row in rows for name in re.findall(r"`([\w-]+)`", row[0])}
+
+
+def defaults_are_documented(inputs: dict[str, Any], rows: dict[str, tuple[str, ...]]) -> None:
+    assert rows.keys() == inputs.keys()
+    for name, each in inputs.items():
+        assert (f"`{each['default']}`" in rows[name][0]) is bool(each["default"])
+
+
+def test_the_inputs_and_outputs_of_the_action_are_documented() -> None:
+    action = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
+    defaults_are_documented(action["inputs"], table_after("docs/ci.md", "| input | default | what |"))
+    assert table_after("docs/ci.md", "| output | what |").keys() == action["outputs"].keys()
 
 
 def test_the_recipe_for_gitlab(repository: Path) -> None:
     (recipe,) = (block["sizing"] for block in blocks("docs/ci.md") if isinstance(block, dict) and "sizing" in block)
+    gitlab_runs(repository, recipe, {})
+
+
+def gitlab_runs(repository: Path, job: dict[str, Any], variables: dict[str, str]) -> None:
+    """The last command of a job of GitLab fails on a scenario that misses a limit, and leaves all artifacts."""
     (repository / "scenarios" / "slow.yaml").write_text(TOO_SLOW[1])
-    ran = run(repository, recipe["script"][-1])
-    assert (ran.returncode, recipe["artifacts"]["when"]) == (1, "always")
+    ran = run(repository, job["script"][-1], **variables)
+    assert (ran.returncode, job["artifacts"]["when"]) == (1, "always"), ran.stderr
     assert ran.stdout.startswith("FAIL  2 scenarios: ")
-    assert len(ET.parse(repository / recipe["artifacts"]["reports"]["junit"]).getroot()) == 2
-    assert all((repository / name).exists() for name in recipe["artifacts"]["paths"])
+    reports = job["artifacts"]["reports"]
+    assert len(ET.parse(repository / reports["junit"]).getroot()) == 2
+    (found,) = json.loads((repository / reports["codequality"]).read_text())
+    assert found["location"]["path"] == "scenarios/slow.yaml"
+    assert all((repository / name).exists() for name in job["artifacts"]["paths"])
+
+
+def component(**given: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The inputs of the component of GitLab, and its job with some of them given."""
+    head, body = (ROOT / "templates" / "check.yml").read_text(encoding="utf-8").split("\n---\n")
+    inputs = yaml.safe_load(head)["spec"]["inputs"]
+    assert given.keys() <= inputs.keys()
+    values = {name: each["default"] for name, each in inputs.items()} | given
+    named = re.findall(r"\$\[\[ inputs\.([\w-]+) \]\]", body)
+    assert set(named) == inputs.keys()
+    for name, value in values.items():
+        body = body.replace(f"$[[ inputs.{name} ]]", value)
+    ((name, job),) = yaml.safe_load(body).items()
+    assert (name, job["stage"], job["image"]) == (values["job"], values["stage"], values["image"])
+    return inputs, job
+
+
+@pytest.mark.parametrize("given", [{}, {"confidence": "0.9", "junit": "a.xml", "compare-to": "before.json"}])
+def test_the_component_of_gitlab(repository: Path, given: dict[str, str]) -> None:
+    assert run(repository, "xe-sizer check scenarios -o before.json").returncode == 0
+    _, job = component(**given)
+    gitlab_runs(repository, job, {name: str(value) for name, value in job["variables"].items()})
+    saved = json.loads((repository / "sizing.json").read_text())
+    assert saved.get("compared_to") == given.get("compare-to")
+    limits = saved["scenarios"][0]["result"]["scenario"].get("limits", {})
+    assert str(limits.get("confidence", "")) == given.get("confidence", "")
+
+
+def test_the_inputs_of_the_component_are_documented() -> None:
+    inputs, _ = component()
+    defaults_are_documented(inputs, table_after("docs/ci.md", "\n## GitLab\n", "| input | default | what |"))
 
 
 def test_the_scenario_of_the_guide_is_one(repository: Path) -> None:
@@ -178,13 +289,15 @@ def test_the_scenario_of_the_guide_is_one(repository: Path) -> None:
 
 @pytest.mark.parametrize(("text", "code"), [(JOB, 0), (TOO_SLOW[1], 1), (TYPO[1], 2)])
 def test_the_hook_of_pre_commit(repository: Path, text: str, code: int) -> None:
+    """A change of what others extend is one of them, too, so that the hook looks at all scenarios."""
     (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
     (page,) = (
         block["repos"][0]["hooks"] for block in blocks("docs/ci.md") if isinstance(block, dict) and "repos" in block
     )
     assert page[0]["id"] == hook["id"]
-    (repository / "scenarios" / "changed.yaml").write_text(text)
-    changed = [str(file.relative_to(repository)) for file in repository.rglob("*.*")]
-    named = [file for file in changed if re.search(hook["files"], file)]
-    assert sorted(named) == ["scenarios/changed.yaml", "scenarios/good.yaml"]
-    assert run(repository, shlex.join([*shlex.split(hook["entry"]), *named])).returncode == code
+    (repository / "scenarios" / "base.yaml").write_text(text.replace("job: sft\n", ""))
+    (repository / "scenarios" / "changed.yaml").write_text("extends: base.yaml\njob: sft\n")
+    assert re.search(hook["files"], "scenarios/base.yaml")
+    assert not re.search(hook["files"], "src/scenarios/base.yaml")
+    assert hook["pass_filenames"] is False
+    assert run(repository, shlex.join([*shlex.split(hook["entry"]), *hook["args"]])).returncode == code

@@ -17,7 +17,7 @@ from xe_sizer.report.answers.validate import HEADLINE
 ROOT = Path(__file__).parents[1]
 sys.path += [str(ROOT / "scripts"), str(ROOT / "benchmarks")]
 pages = importlib.import_module("release_figures")
-release = importlib.import_module("release")
+history = importlib.import_module("history")
 
 BEFORE: dict[str, Any] = {
     "version": "1.0.0",
@@ -38,7 +38,7 @@ def test_the_page_is_what_was_kept() -> None:
     assert pages.PAGE.read_text(encoding="utf-8") == pages.page(), "python scripts/release_figures.py"
 
 
-@pytest.mark.parametrize("figures", release.releases(), ids=lambda figures: figures["version"])
+@pytest.mark.parametrize("figures", history.releases(), ids=lambda figures: figures["version"])
 def test_a_release_has_all_figures(figures: dict[str, Any]) -> None:
     assert {"estimate, from the shell", "estimate, from Python", "serve, from Python"} <= figures["speed"].keys()
     assert any(name.startswith("check of 200") for name in figures["speed"])
@@ -61,14 +61,14 @@ def test_a_release_has_all_figures(figures: dict[str, Any]) -> None:
     ],
 )
 def test_what_moved_is_told(changes: dict[str, float], names: list[str]) -> None:
-    assert [name for name, _, _ in release.moved(BEFORE, after(**changes))] == names
+    assert [name for name, _, _ in history.moved(BEFORE, after(**changes))] == names
 
 
 def test_the_report_names_both_releases_and_the_change() -> None:
     now = after(check=105.0)
     now["speed"]["plan"] = 16.0
     del now["speed"]["estimate"]
-    assert release.report(BEFORE, now).splitlines() == [
+    assert history.report(BEFORE, now).splitlines() == [
         "### Figures of 1.1.0 against release 1.0.0",
         "",
         "| figure | 1.0.0 | now | |",
@@ -79,7 +79,7 @@ def test_the_report_names_both_releases_and_the_change() -> None:
         "",
         "4 others are as they were.",
     ]
-    assert "Nothing moved: 6 figures" in release.report(BEFORE, after())
+    assert "Nothing moved: 6 figures" in history.report(BEFORE, after())
 
 
 def test_accuracy_is_that_of_validate() -> None:
@@ -92,7 +92,7 @@ def test_accuracy_is_that_of_validate() -> None:
         [{"id": each, "source": {"title": each}, **run, "measured": {"step_time_s": 9.0}} for each in titles]
     )
     (step,) = (each for each in answer.summary if each.group == HEADLINE and each.quantity == "step_time")
-    found = release.accuracy(answer)
+    found = history.accuracy(answer)
     assert found["step_time"]["median_error"] == pytest.approx(step.median_abs_error, abs=1e-4)
     assert found["step_time, sft"] == found["step_time"]
     assert found["oom"] == {"runs": 3, "publications": 3, "right": 1.0, "out_of_memory": 0, "called_fitting": 0}
@@ -102,13 +102,13 @@ def test_accuracy_is_that_of_validate() -> None:
 def test_figures_that_were_kept_are_compared_and_nothing_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(release, "RELEASES", tmp_path)
-    monkeypatch.setattr(release, "measure", lambda _: pytest.fail("measures"))
+    monkeypatch.setattr(history, "RELEASES", tmp_path)
+    monkeypatch.setattr(history, "measure", lambda _: pytest.fail("measures"))
     for version, figures in (("1.9.0", BEFORE), ("1.10.0", after(check=90.0))):
         (tmp_path / f"{version}.json").write_text(json.dumps({**figures, "version": version}))
     (tmp_path / "now").write_text(json.dumps(after(check=110.0)))
-    monkeypatch.setattr(sys, "argv", ["release.py", "--figures", str(tmp_path / "now")])
-    assert release.main() == 0
+    monkeypatch.setattr(sys, "argv", ["history.py", "--figures", str(tmp_path / "now")])
+    assert history.main() == 0
     out = capsys.readouterr().out
     assert "against release 1.10.0" in out
     assert "| check | 90 | 110 | +22% |" in out

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from xe_sizer import __version__
 from xe_sizer.cli.main import COMMANDS, main
 from xe_sizer.evidence.predict import validate
 from xe_sizer.evidence.records import read_all
@@ -29,7 +30,7 @@ def read(file: Path) -> Any:
 def test_workflows_run_what_was_reviewed_and_may_do_little(file: Path) -> None:
     used = re.findall(r"uses: (.+)", file.read_text(encoding="utf-8"))
     assert used
-    assert [use for use in used if not PINNED.fullmatch(use)] == []
+    assert [use for use in used if not PINNED.fullmatch(use) and not use.startswith("./ ")] == []
     workflow = read(file)
     assert workflow["permissions"] == {"contents": "read"}
     writing = {name for name, job in workflow["jobs"].items() if "write" in job.get("permissions", {}).values()}
@@ -37,10 +38,47 @@ def test_workflows_run_what_was_reviewed_and_may_do_little(file: Path) -> None:
     assert all(job["timeout-minutes"] for job in workflow["jobs"].values())
 
 
-def test_a_release_is_published_from_a_tag_or_on_request_alone() -> None:
-    publish = read(ROOT / ".github" / "workflows" / "release.yml")["jobs"]["publish"]
-    assert publish["if"] == "startsWith(github.ref, 'refs/tags/') || inputs.publish"
+def test_the_action_runs_what_was_reviewed() -> None:
+    used = re.findall(r"uses: (.+)", (ROOT / "action.yml").read_text(encoding="utf-8"))
+    assert used
+    assert all(PINNED.fullmatch(use) for use in used)
+
+
+def test_a_release_is_published_from_a_tag_alone_and_by_hand_not_unless_asked() -> None:
+    workflow = read(ROOT / ".github" / "workflows" / "release.yml")
+    publish = workflow["jobs"]["publish"]
+    assert publish["if"] == "startsWith(github.ref, 'refs/tags/v') && (github.event_name == 'push' || inputs.publish)"
     assert publish["permissions"] == {"id-token": "write"}
+    assert workflow[True]["workflow_dispatch"]["inputs"]["publish"]["default"] is False
+
+
+def test_one_version_everywhere() -> None:
+    """It is written in version.py; files that other programs read repeat it, and so do the examples of the pages."""
+    assert read(ROOT / "CITATION.cff")["version"] == __version__
+    component, _ = (ROOT / "templates" / "check.yml").read_text(encoding="utf-8").split("\n---\n")
+    assert yaml.safe_load(component)["spec"]["inputs"]["version"]["default"] == __version__
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    named = [
+        (page.name, version)
+        for page in pages
+        for version in re.findall(
+            r"(?:xe[-_]sizer(?:/check)?(?:==|-|@)v?|rev: v|such as `|\| `|checkout v)(\d+\.\d+\.\d+)\b",
+            page.read_text(encoding="utf-8"),
+        )
+    ]
+    assert {"ci.md", "release.md"} <= {page for page, _ in named}
+    assert [(page, version) for page, version in named if version != __version__] == []
+
+
+def test_the_changelog_has_this_version_below_what_is_unreleased() -> None:
+    """As https://keepachangelog.com has it: newest first, each with its date."""
+    heads = re.findall(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert heads[0] == "[Unreleased]"
+    released = [re.fullmatch(r"\[(\d+)\.(\d+)\.(\d+)\] - \d{4}-\d\d-\d\d", head) for head in heads[1:]]
+    numbers = [tuple(map(int, match.groups())) for match in released if match]
+    assert len(numbers) == len(heads) - 1
+    assert numbers == sorted(numbers, reverse=True)
+    assert ".".join(map(str, numbers[0])) == __version__
 
 
 @pytest.mark.parametrize("file", [file for file in FORMS if file.stem != "config"], ids=lambda file: file.stem)

@@ -250,7 +250,7 @@ def check(*paths: AnyPath, profiles: Profiles = (), details: bool = False, **key
     ------
     InputError : no path; a folder with more files than a gate should read; `profiles` are no folders
     """
-    from xe_sizer.interop.files import held_by, scenario_reader
+    from xe_sizer.interop.files import held_by, scenario_reader, services_of
     from xe_sizer.studies.check import Gate
     from xe_sizer.studies.check import check as answer
 
@@ -261,8 +261,12 @@ def check(*paths: AnyPath, profiles: Profiles = (), details: bool = False, **key
         problems.append(Problem("name a file or a folder", Location("check()"), "check('scenarios')"))
     if problems:
         raise InputError(problems)
-    read = scenario_reader(flat(keys), lambda _: None)
-    gate = Gate(held_by, lambda path: asked.scenario(Scenario(read(path)), keys))
+    given = flat(keys)
+
+    def read(path: Path, service: int | None) -> Question:
+        return asked.scenario(Scenario(scenario_reader(given, lambda _: None, service)(path)), keys)
+
+    gate = Gate(held_by, services_of, read)
     return answer(named, gate, asked.registry, details=details)
 
 

@@ -1,3 +1,3 @@
 """The version of the tool, which reports and saved answers name."""
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"

@@ -198,6 +198,8 @@ CASES: dict[str, dict[str, Any]] = {
     "recomputation": {"layout": {"recompute": "full"}},
     "eager attention": {"attention": "eager"},
     "accumulation": {"train": {"global_batch": 4}},
+    "pairs and a copy": {"job": "dpo", "precision": "bf16", "train": {"weights_dtype": "bf16"}},
+    "pairs without a reference": {"job": "simpo", "precision": "bf16", "train": {"weights_dtype": "bf16"}},
 }
 WORKSPACE_BYTES = 0.03 * 2**30  # of cuBLAS, which a CPU does not have (memory.workspace_gib of the stack)
 
@@ -227,18 +229,79 @@ def test_the_peak_of_memory_is_predicted_within_ten_per_cent(
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"model": "mixtral-8x7b"}, "has experts, which are not built here"),
-        ({"job": "dpo"}, "DPO is not run"),
-        ({"job": "qlora", "precision": "bf16"}, "is not run: pre-training, fine-tuning of all weights and LoRA are"),
+        ({"model": "deepseek-v3"}, "has latent attention, experts, which are not built here"),
+        ({"job": "kto"}, "KTO is not run: pre-training, fine-tuning, and pairs of answers"),
+        ({"job": "dpo", "train": {"reference": "precomputed"}}, "DPO is not run"),
+        ({"job": "qlora", "train": {"quantiser": "hqq"}}, "weights of hqq are not run: those of bitsandbytes are"),
         ({"optimizer": "sgd"}, "the optimizer sgd is not run"),
+        ({"job": "lora", "lora": {"dora": True}}, "DoRA with these settings is not run"),
     ],
 )
 def test_a_job_that_is_not_run_is_refused_by_name(
     mine: Path, changes: dict[str, Any], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, _ = ran(mine, JOB | {"train": TRAIN | {"weights_dtype": "bf16"}, "precision": "bf16"} | changes)
+    train = TRAIN | {"weights_dtype": "bf16"} | changes.get("train", {})
+    code, _ = ran(mine, JOB | {"precision": "bf16"} | changes | {"train": train})
     assert code == 2
     assert said in capsys.readouterr().err
+
+
+BF16 = {"precision": "bf16", "train": TRAIN | {"weights_dtype": "bf16"}}
+ADAPTED = {"lora": {"rank": 8, "targets": ["all-linear"]}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"job": "qlora", **ADAPTED}, {"bits": 4, "quantiser": "bitsandbytes", "job": "qlora"}),
+        ({"job": "dpo", **ADAPTED}, {"reference": "adapters-off", "job": "dpo"}),
+        ({"optimizer": "adamw-8bit"}, {"optimizer": "adamw-8bit"}),
+    ],
+)
+def test_a_record_says_what_was_run(mine: Path, changes: dict[str, Any], said: dict[str, Any]) -> None:
+    """Frozen weights in few bits, adapters that are off for the reference, an optimizer of another library."""
+    pytest.importorskip("bitsandbytes")
+    pytest.importorskip("peft")
+    code, file = ran(mine, JOB | BF16 | changes)
+    assert code == 0
+    *_, last = (json.loads(row) for row in file.read_text().splitlines())
+    assert said.items() <= last.items()
+    assert last["packing"] is True
+    if "quantiser" in said:
+        assert last["lora"]["rank"] == 8
+
+
+def test_answers_are_compared_by_the_frozen_weights() -> None:
+    """Adapters that have learned nothing change no answer, and those that have do not count in the reference."""
+    from xe_sizer.measure import blocks
+    from xe_sizer.measure.model import without_adapters
+
+    model = blocks.Decoder(Registry().model("tiny-llama").with_layers(1), "sdpa", recompute=False)
+    plain = torch.randint(3, 100, (1, 8))
+    before = model(plain)["logits"]
+    assert blocks.adapt(model, {"q_proj", "down_proj"}, 4, 0.0) == 2
+    for layer in model.modules():
+        if isinstance(layer, blocks.LowRank):
+            torch.nn.init.ones_(layer.lora_b.weight)
+    assert not torch.allclose(model(plain)["logits"], before)
+    with without_adapters(model):
+        assert torch.allclose(model(plain)["logits"], before)
+    assert not torch.allclose(model(plain)["logits"], before)
+
+
+def test_mixtures_are_built_with_every_expert() -> None:
+    """A model of every class of transformers that a shape may ask for has as many parameters as are counted."""
+    pytest.importorskip("transformers")
+    from xe_sizer.graph.weights import count_parameters
+    from xe_sizer.measure import model as models
+
+    for name in ("mixtral-8x7b", "qwen3-30b-a3b", "qwen3-0.6b", "qwen2.5-0.5b", "tiny-llama"):
+        shape = Registry().model(name).with_layers(1)
+        assert models.unbuilt(shape, 64) is None
+        plan = job.Plan(shape, 1, 1, 1, 64, "bf16", "bf16", "sdpa", False, 0, "adamw")
+        with torch.device("meta"):
+            made = models.build(plan, "meta")[0]
+        assert sum(weight.numel() for weight in made.parameters()) == count_parameters(shape).total, name
 
 
 def test_a_model_that_is_too_large_runs_with_the_layers_that_fit(

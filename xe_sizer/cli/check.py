@@ -15,7 +15,10 @@ from xe_sizer.result.check import CheckResult, changes
 from xe_sizer.scenario.options import OPTIONS
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from xe_sizer.result.check import Skipped
+    from xe_sizer.scenario.scenario import Scenario
 
 app = typer.Typer(add_completion=False)
 _HELP = """Answer every training and inference scenario and check it against its own limits.
@@ -67,10 +70,13 @@ def check_command(
     before = None if compare_to is None else _earlier(compare_to)
     processes = 1 if jobs is None else read_jobs(jobs)
     flags = read_flags({CONFIDENCE: confidence})
-    from xe_sizer.interop.files import held_by
+    from xe_sizer.interop.files import held_by, services_of
     from xe_sizer.studies.check import Gate, check
 
-    gate = Gate(held_by, lambda path: how.scenario(None, str(path), flags), _say_skipped, print_problems)
+    def read(path: Path, service: int | None) -> Scenario:
+        return how.scenario(None, str(path), flags, service)
+
+    gate = Gate(held_by, services_of, read, _say_skipped, print_problems)
     found = check(files, gate, how.registry, details=how.output.whole, jobs=processes)
     if before is not None:
         found = replace(found, compared_to=compare_to, changes=changes(before, found))

@@ -178,9 +178,12 @@ class Invocation(Immutable):
         hub = asked_hub(os.environ, download, lambda text: write_stderr(f"note: {text}"))
         return cls(out, topics, Registry(profile_folders(profiles, os.environ), hub), exit_zero, brief)
 
-    def scenario(self, asking: CommandKind | None, file: str | None, flags: Mapping[str, object]) -> Scenario:
+    def scenario(
+        self, asking: CommandKind | None, file: str | None, flags: Mapping[str, object], service: int | None = None
+    ) -> Scenario:
         """The scenario that a file (None: none) and flags describe; see `given_scenario`."""
-        return given_scenario(Path(file) if file else None, flags, os.environ, self.registry, asking)
+        path = Path(file) if file else None
+        return given_scenario(path, flags, os.environ, self.registry, asking, service=service)
 
     def write(self, answer: Answer, about: str | None = None, **asked: Any) -> int:
         """Report an answer that this command line found; see `show`."""
@@ -263,12 +266,14 @@ def given_scenario(
     *,
     brief: bool | None = None,
     read: Callable[[Path], Document] | None = None,
+    service: int | None = None,
 ) -> Scenario:
     """`read_scenario` with flags as text.
 
     asking : what the command asks; None: what the scenario itself does
     brief : say little of a foreign file; None: where the command asks nothing of its own
     read : what reads the file; None: whatever reads a scenario or a file of another tool
+    service : which of the model servers of a file of another tool; None: its first
 
     Raises
     ------
@@ -280,7 +285,7 @@ def given_scenario(
         raise InputError(Problem(asking.nothing, hint=asking.hint))
     values, problems = _values(flags)
     try:
-        reader = read or _reader(values, asking is None if brief is None else brief)
+        reader = read or _reader(values, asking is None if brief is None else brief, service)
         scenario = read_scenario(path, values, environment, reader)
     except BadScenarioError as error:
         problems += error.problems
@@ -297,13 +302,13 @@ def given_scenario(
     return scenario
 
 
-def _reader(values: Mapping[str, object], brief: bool) -> Callable[[Path], Document]:
+def _reader(values: Mapping[str, object], brief: bool, service: int | None) -> Callable[[Path], Document]:
     """What reads a scenario file or one of another tool; the part for these is imported where there is a file."""
 
     def read(path: Path) -> Document:
         from xe_sizer.interop.files import scenario_reader
 
-        return scenario_reader(values, say_briefly if brief else _say_all)(path)
+        return scenario_reader(values, say_briefly if brief else _say_all, service)(path)
 
     return read
 

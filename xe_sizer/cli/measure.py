@@ -213,7 +213,8 @@ def _fitted(
         hint = "what was timed is kept; run it again, alone, and without torchrun first"
         raise InputError(Problem("too few kernels were timed to fit a law", Location(str(asked.folder)), hint))
     file = asked.folder / f"{made.report.profile}.yaml"
-    write_texts([(file, profile_yaml(made.profile))])
+    others = [(asked.folder / f"{one['name']}.yaml", profile_yaml(one)) for one in made.beside]
+    write_texts([(file, profile_yaml(made.profile)), *others])
     if interrupted:
         write_stderr("note: interrupted; laws are fitted to what was timed, and another run goes on from here")
     return replace(made.report, file=str(file))

@@ -49,7 +49,6 @@ from xe_sizer.training.padding import PACKED
 from xe_sizer.training.resolve import resolve as resolve_training
 from xe_sizer.training.search import size as size_training
 from xe_sizer.training.uncertainty import conditions as of_training
-from xe_sizer.training.uncertainty import uncertainty
 from xe_sizer.units import MILLI
 
 if TYPE_CHECKING:
@@ -546,7 +545,7 @@ def step_time(found: PredictedRecord) -> Iterator[Prediction]:
     measured = measured_step_s(record, step, found.asked.counts_micro_batches)
     if measured is None:
         return
-    span = uncertainty(job, sized.resolved.efficiency, found.guessed).around(sized.step_s)
+    span = sized.uncertain(found.guessed).around(sized.step_s)
     stratum = stratum_of(of_training(job, found.guessed))
     assumed = (*found.assumed, *([measured.assumed] if measured.assumed else []))
     processed = job.seq_len if packed else job.method.sequences_per_sample * float(lengths.mean_tokens[0])
@@ -670,7 +669,7 @@ def iteration_time(found: ReinforcedRecord) -> Iterator[Prediction]:
         assumed = (*assumed, "compared by answers per second")
     if measured is None:
         return
-    span = uncertainty(sized.resolved.job, sized.resolved.efficiency, found.guessed).around(sized.step_s)
+    span = sized.uncertain(found.guessed).around(sized.step_s)
     range_s, stratum = (span.low, span.high), stratum_of(of_training(sized.resolved.job, found.guessed))
     yield build_prediction(record, "step_time", measured, sized.step_s, assumed, range_s, stratum, found.guessed)
 

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 # Products, norms, residuals and elementwise kernels.
 
 # Passes over the tensor, in elements read or written, forward and backward, of fused and step-by-step kernels.
-# Fused norm: read x, write y; backward reads dy and x, writes dx. Step by step: the seven kernels of the Hugging
-# Face RMSNorm (cast up, square, mean, scale, cast down, weight) in float32, counted in 16-bit elements.
+# Fused norm: read x, write y; backward reads dy and x, writes dx. Step by step: the eight kernels of the Hugging Face
+# RMSNorm (cast up, square, mean, epsilon, root, scale, cast down, weight) in float32, counted in 16-bit elements.
 NORM_PASSES = {"fused": (2.0, 3.0), "eager": (18.0, 30.0)}
 RESCALED = "rmsnorm-t5"  # kind of norm that multiplies the state itself by the factor of its float32 copy
-NORM_LAUNCHES = {"fused": (1.0, 2.0), "eager": (7.0, 14.0)}
+NORM_LAUNCHES = {"fused": (1.0, 2.0), "eager": (8.0, 16.0)}
 # Read both, write the sum; in the next norm's kernel the norm reads the sum already.
 RESIDUAL_PASSES = {"apart": (3.0, 2.0), "in-norm": (2.0, 1.0)}
 
@@ -247,7 +247,7 @@ def memory_bound(
     )
 
 
-def norm(block: Block, name: str, width: float, tokens: Array, inner: bool = False) -> MemoryBound:
+def norm(block: Block, name: str, width: float, tokens: Array, inner: bool = False, apart: int = 1) -> MemoryBound:
     """One norm: one kernel, or several where the stack's RMS norm is written out in Python.
 
         bytes = NORM_PASSES x tokens width element
@@ -266,6 +266,7 @@ def norm(block: Block, name: str, width: float, tokens: Array, inner: bool = Fal
     width : elements that are normalised together [-]
     tokens : rows, shape (rank shape,) [-]
     inner : whether the norm stands inside a block and reads what linear layers return, not the hidden state
+    apart : norms that these elements are, one after the other (of queries and of keys) [-]
 
     Returns
     -------
@@ -291,7 +292,8 @@ def norm(block: Block, name: str, width: float, tokens: Array, inner: bool = Fal
     if inputs.model.norm == RESCALED and kind == "eager" and written_out:
         kept = kept + np.where(np.asarray(size) < FLOAT32, size, 0.0)
     tensor_bytes = elements * size
-    made = memory_bound(block, name, "norm", tensor_bytes, NORM_PASSES[kind], NORM_LAUNCHES[kind], elements * kept)
+    launched = (apart * NORM_LAUNCHES[kind][0], apart * NORM_LAUNCHES[kind][1])
+    made = memory_bound(block, name, "norm", tensor_bytes, NORM_PASSES[kind], launched, elements * kept)
     return replace(made, adapter=adapted)
 
 

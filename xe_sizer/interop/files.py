@@ -25,17 +25,20 @@ HARDWARE = ("model", "gpus", "nodes", "gpu", "server")
 MODEL = "model"
 
 
-def scenario_reader(flags: Mapping[str, object], told: Callable[[Imported], None]) -> Callable[[Path], Document]:
+def scenario_reader(
+    flags: Mapping[str, object], told: Callable[[Imported], None], service: int | None = None
+) -> Callable[[Path], Document]:
     """What reads a scenario file, or a file of another tool as a scenario.
 
     flags : typed values by dotted key; hardware that is passed takes the place of what a foreign file says
     told : is told of each foreign file what was assumed and lost
+    service : which of `services_of` a foreign file; None: its first
     """
     hardware = {key: flags.get(key) for key in HARDWARE if flags.get(key) is not None}
 
     def read(path: Path) -> Document:
         own = _own(path)
-        return own if own is not None else _foreign(path, hardware, told) or load_scenario(path)
+        return own if own is not None else _foreign(path, hardware, told, service) or load_scenario(path)
 
     return read
 
@@ -52,11 +55,14 @@ def _own(path: Path) -> Document | None:
     return document if cast(dict[str, object], document.value).keys() <= known else None
 
 
-def _foreign(path: Path, hardware: Mapping[str, object], told: Callable[[Imported], None]) -> Document | None:
+def _foreign(
+    path: Path, hardware: Mapping[str, object], told: Callable[[Imported], None], service: int | None
+) -> Document | None:
     """The scenario in a file of another tool; None where no tool knows it."""
     sources = _job_in(path)
     if not sources:
         return None
+    sources[0] = replace(sources[0], service=service)
     from xe_sizer.interop.read import import_together
     from xe_sizer.interop.source import Asked
 
@@ -77,6 +83,21 @@ def _job_in(path: Path) -> list[Source]:
         return sources if any(recognise_tool(each) is not None for each in sources) else []
     except InputError:
         return []
+
+
+def services_of(path: Path) -> tuple[str, ...]:
+    """What the model servers are called that a file of another tool starts; none where it holds one job alone."""
+    if path.suffix.lower() in YAML_ENDINGS and _own(path) is not None:
+        return ()
+    sources = _job_in(path)
+    if not sources:
+        return ()
+    from xe_sizer.interop.read import recognise_tool
+    from xe_sizer.interop.serving import names_of_services
+
+    tool = recognise_tool(sources[0])
+    names = names_of_services(sources[0]) if tool is not None and tool.serving else ()
+    return names if len(names) > 1 else ()
 
 
 def is_foreign(path: Path) -> bool:

@@ -67,6 +67,12 @@ class Service(Immutable):
         """The model as the arguments name it."""
         return next((self.keys[name] for name in MODELS if name in self.keys), None)
 
+    @property
+    def title(self) -> str:
+        """What the file calls it, else its model or its role."""
+        model = str(self.model.value) if self.model else ""
+        return self.name or model or self.role or "?"
+
     def is_called(self, name: str) -> bool:
         """Whether a user may mean this one: by what the file calls it, its model, or the last part of that."""
         model = str(self.model.value).lower() if self.model else ""
@@ -96,6 +102,13 @@ def choose(services: Sequence[Service], wanted: str | None) -> Chosen | None:
     main = pair.get(DECODE, first)
     used = {id(first), id(partner)}
     return Chosen(main, pair.get(PREFILL), tuple(each for each in services if id(each) not in used))
+
+
+def apart(services: Sequence[Service]) -> Iterator[Chosen]:
+    """All services in their order, each with the one that only prefills for it."""
+    while (chosen := choose(services, None)) is not None:
+        yield chosen
+        services = chosen.others
 
 
 # Model servers that commands start: the programs of vLLM, SGLang, TensorRT-LLM, ATOM, llama.cpp, and those of Dynamo.

@@ -6,6 +6,8 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from xe_sizer.errors import InputError, Location
 from xe_sizer.interop import containers, recipes
 from xe_sizer.interop.containers import DOCKERFILE, services_of_dockerfile
@@ -17,6 +19,7 @@ from xe_sizer.interop.services import (
     MODELS,
     NO_SERVICES,
     Services,
+    apart,
     choose,
     find_called_services,
     find_services,
@@ -270,7 +273,22 @@ _READERS: tuple[Callable[[Node, Mapping[str, str]], Services], ...] = (
 
 @lru_cache(maxsize=8)
 def services_in(source: Source) -> Services:
-    """The model servers of a file, and what it says beside them."""
+    """The model servers of a file, or the one of them that is asked for, and what it says beside them."""
+    if source.service is None:
+        return _all_services(source)
+    found = services_in(replace(source, service=None))
+    one = list(apart(found.services))[source.service]
+    return replace(found, services=tuple(filter(None, (one.prefill, one.service))))
+
+
+def names_of_services(source: Source) -> tuple[str, ...]:
+    """What the model servers of a file are called, each otherwise."""
+    titles = [each.service.title for each in apart(services_in(source).services)]
+    earlier = [titles[:place].count(title) for place, title in enumerate(titles)]
+    return tuple(f"{title} ({n + 1})" if n else title for title, n in zip(titles, earlier, strict=True))
+
+
+def _all_services(source: Source) -> Services:
     if DOCKERFILE.fullmatch(source.path.name):
         return Services(tuple(services_of_dockerfile(source)))
     if source.kind == "python":
@@ -420,8 +438,8 @@ def _lengths(draft: Draft) -> None:
 def _others(draft: Draft, others: Sequence[Service]) -> None:
     """Tell of the services that are not read."""
     for other in others[:_TOLD]:
-        told = f"a further service of the file; --set model={_name(other)} reads it instead"
-        draft.ignored.append(Ignored(f"service {_name(other)}", other.where, told))
+        told = f"a further service of the file; --set model={other.title} reads it instead"
+        draft.ignored.append(Ignored(f"service {other.title}", other.where, told))
     if len(others) > _TOLD:
         more = f"{len(others) - _TOLD} further services of the file"
         draft.ignored.append(Ignored("services", others[_TOLD].where, more))
@@ -433,11 +451,6 @@ def _release(service: Service) -> str | None:
     name, _, tag = image.rpartition(":")
     found = _RELEASE.match(tag) if any(own in name for own in _OWN_IMAGES) else None
     return found[1] if found else None
-
-
-def _name(service: Service) -> str:
-    model = str(service.model.value) if service.model else ""
-    return service.name or model or service.role or "?"
 
 
 def _model(draft: Draft, source: Source) -> None:

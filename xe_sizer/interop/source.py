@@ -47,6 +47,7 @@ class Source(Immutable):
     path : the file; `-` is stdin
     given : values of variables that were passed, by name
     beside : texts of files beside this one that are not on disk, by name
+    service : which of the model servers of the file is read, from 0; None: the first, or the one that `given` names
     """
 
     path: Path
@@ -54,6 +55,7 @@ class Source(Immutable):
     text: str
     given: Mapping[str, str] = field(default_factory=dict)
     beside: Mapping[str, str] = field(default_factory=dict)
+    service: int | None = None
 
     @property
     def name(self) -> str:

@@ -218,6 +218,7 @@ def device(
         bandwidth_bytes_per_s=gpu.memory_bandwidth_bytes_per_s,
         memory_bound_efficiency=memory_bound,
         memory_bound_floor_s=floor_s,
+        memory_bound_error=gpu.laws.memory_bound_error,
         element_bytes=activation_bytes(beside if wide_activations else precision),
         decode=decode,
         wide_modules=frozenset({HEAD}) if wide_activations else frozenset(),

@@ -92,13 +92,11 @@ class Link(Immutable):
 class MeasuredHere(Immutable, eq=True):
     """Laws that were measured on the user's own accelerator.
 
-    date : YYYY-MM-DD; laws : which, such as matmul.bf16
-    p90_error : what nine in ten kernels are closer than that the fit had not seen [-]
+    date : YYYY-MM-DD; laws : which, such as matmul.bf16; each has the errors of its fit
     """
 
     date: str
     laws: tuple[str, ...]
-    p90_error: float
 
 
 class Laws(Immutable):
@@ -112,6 +110,7 @@ class Laws(Immutable):
     collectives: Mapping[str, CollectiveLaw] = field(default_factory=dict)
     memory_bound_efficiency: float = 0.85  # streaming kernels reach 0.8 to 0.9
     memory_bound_floor_s: float = 3e-6  # assumed
+    memory_bound_error: float | None = None  # what nine in ten such kernels are closer than; None: no fit
     decode: DecodeLaw = DEFAULT_DECODE
     launch_s: float | None = None
     assumed: str | None = None
@@ -170,7 +169,8 @@ class Server(Immutable):
     """One node: accelerators, how they are joined, and what leads out of the node.
 
     `scale_out_bytes_per_s` is the line rate of all NICs of the node together, one direction; `scale_out_efficiency`
-    the share that large messages reach, `scale_out_alpha_s` the latency of one step between nodes.
+    the share that large messages reach, `scale_out_alpha_s` the latency of one step between nodes, `scale_out_error`
+    what nine in ten collectives are closer than to what these say [-], where they were measured.
     `host_most_bytes` is what the server can be ordered with, where its host memory is one configuration of several.
     What is assumed of the fabric matters to several accelerators, what is assumed of the network to several nodes.
     """
@@ -195,6 +195,7 @@ class Server(Immutable):
     liquid_cooled: bool = False
     offer: Offer = Offer()
     capex: Capex | None = None
+    scale_out_error: float | None = None
 
     @property
     def bare(self) -> bool:

@@ -24,7 +24,8 @@ class MatmulLaw(Immutable, eq=True):
     training under the power limit, and is what `matmul_time_s` uses. `grouped`: of kernels over experts, which reach
     `grouped_share` of it, times `grouped_factor` where they were measured. `misaligned`: how much longer products of
     rows of 8 elements take, as `misalignment` says. `few_rows`: products of fewer rows run in kernels that reach
-    `few_rows_share` of the rate. `tile`: sides of a result that kernels compute at least.
+    `few_rows_share` of the rate. `tile`: sides of a result that kernels compute at least. `p90_error`: what nine in ten
+    kernels are closer than to the law, of grouped ones `grouped_error`; None where no one fit has made it.
     """
 
     floor_s: float
@@ -41,6 +42,7 @@ class MatmulLaw(Immutable, eq=True):
     tile: float = 1.0
     median_error: float | None = None
     p90_error: float | None = None
+    grouped_error: float | None = None
     source: str = ""
 
     @property
@@ -104,7 +106,8 @@ def grouped_law(law: MatmulLaw) -> MatmulLaw:
     Source: fitted to balanced mixture-of-experts layers timed by aiconfigurator; the comment at the constants names
     them.
     """
-    return replace(law.scaled(law.grouped_factor), grouped=True, grouped_factor=1.0, sharpness=GROUPED_SHARPNESS)
+    share, error = law.scaled(law.grouped_factor), law.grouped_error
+    return replace(share, grouped=True, grouped_factor=1.0, sharpness=GROUPED_SHARPNESS, p90_error=error)
 
 
 def misalignment(rows: ArrayLike, columns: ArrayLike, slowdown: float) -> NDArray[np.float64]:

@@ -144,6 +144,7 @@ def network(node: Server) -> Network:
         scale_up=_scale_up_laws(node),
         scale_out_bytes_per_s=node.scale_out_bytes_per_s * node.scale_out_efficiency / node.accelerators,
         scale_out_alpha_s=node.scale_out_alpha_s,
+        scale_out_error=node.scale_out_error,
     )
 
 

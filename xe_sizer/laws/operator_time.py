@@ -116,6 +116,22 @@ class Device(Immutable):
     scan_share: float = 1.0
     reserved_matmul: MatmulLaw | None = None
     eager_attention: AttentionLaw | None = None
+    memory_bound_error: float | None = None
+
+    def error_of(self, op: Operator) -> float | None:
+        """What nine in ten kernels of an operator's law are closer than to it [-]; None where no one fit tells."""
+        if isinstance(op, Matmul):
+            return _matmul_laws(op, self)[0].p90_error
+        if isinstance(op, Scan):
+            return self.scan_matmul.p90_error
+        if not isinstance(op, Attention):
+            return self.memory_bound_error
+        if op.kernel == "decode":
+            return self.decode.p90_error
+        law = (self.eager_attention or self.attention) if op.kernel == "eager" else self.attention
+        if op.masked is None or not np.any(op.masked):
+            return law.p90_error
+        return worst_of((law.p90_error, self.masked_attention.p90_error))
 
 
 class OperatorTime(Immutable):
@@ -362,6 +378,16 @@ def operator_times(operators: Iterable[Operator], device: Device, backward: bool
         elif not isinstance(op, Matmul | MemoryBound):
             raise TypeError(f"no law for {type(op).__name__}")
     return tuple(OperatorTime(op, *(op.layers * side for side in times[id(op)])) for op in timed)
+
+
+def worst_of(errors: Iterable[float | None]) -> float | None:
+    """The largest of several errors [-]; None where one of them is unknown."""
+    worst = 0.0
+    for error in errors:
+        if error is None:
+            return None
+        worst = max(worst, error)
+    return worst
 
 
 def launch_counts(operators: Iterable[Operator]) -> tuple[Array, Array]:

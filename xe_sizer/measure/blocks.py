@@ -120,7 +120,7 @@ class Decoder(nn.Module):  # type: ignore[misc]
         if shape.tied_embeddings:
             self.lm_head.weight = self.embed_tokens.weight
 
-    def forward(self, input_ids: torch.Tensor, labels: torch.Tensor) -> Any:
+    def forward(self, input_ids: torch.Tensor, labels: torch.Tensor | None = None) -> Any:
         states = self.embed_tokens(input_ids)
         places = torch.arange(input_ids.shape[1], device=states.device, dtype=torch.float32)
         size = self.shape.head_dim
@@ -132,7 +132,10 @@ class Decoder(nn.Module):  # type: ignore[misc]
                 states = checkpoint(layer, states, *turns, use_reentrant=False, preserve_rng_state=False)
             else:
                 states = layer(states, *turns)
-        logits = self.lm_head(self.norm(states)).float()
+        logits = self.lm_head(self.norm(states))
+        if labels is None:
+            return {"logits": logits}
+        logits = logits.float()
         following = F.pad(labels, (0, 1), value=-100)[:, 1:]
         return {"loss": F.cross_entropy(logits.view(-1, logits.shape[-1]), following.reshape(-1))}
 
@@ -146,8 +149,15 @@ class LowRank(nn.Module):  # type: ignore[misc]
         self.dropout = nn.Dropout(dropout) if dropout else nn.Identity()
         self.lora_a = nn.Linear(base.in_features, rank, bias=False, dtype=torch.float32, device=base.weight.device)
         self.lora_b = nn.Linear(rank, base.out_features, bias=False, dtype=torch.float32, device=base.weight.device)
+        self.adapts = True
+
+    def enable_adapters(self, enabled: bool) -> None:
+        """Whether the update counts, by the name that peft's layers have for it."""
+        self.adapts = enabled
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
+        if not self.adapts:
+            return self.base(states)
         update = self.lora_b(self.lora_a(self.dropout(states.to(self.lora_a.weight.dtype)))) * 2.0
         return self.base(states) + update.to(states.dtype)
 

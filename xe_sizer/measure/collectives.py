@@ -22,6 +22,7 @@ REPEATS = 9  # chosen: the same of all ranks, so that nobody waits for one that 
 WARM_UP = 2
 LONGEST_S = 1.0  # of a call: a message that takes longer is followed by none of its operation that is larger
 FLOAT_BYTES = 4
+DOUBLED = tuple(2**power for power in range(1, 10))
 
 
 class Ranks(Immutable):
@@ -70,14 +71,21 @@ def leave() -> None:
         dist.destroy_process_group()
 
 
+def sizes_of_groups(ranks: Ranks) -> tuple[int, ...]:
+    """Numbers of ranks that are timed together: 2, 4 and so on up to a whole node, then whole nodes up to all."""
+    inside = [size for size in DOUBLED if size < ranks.local_size] + [ranks.local_size]
+    across = [count * ranks.local_size for count in DOUBLED if count < ranks.nodes] + [ranks.nodes * ranks.local_size]
+    return tuple(size for size in dict.fromkeys((*inside, *across)) if size > 1)
+
+
 def measure_collectives(device: str, ranks: Ranks, quick: bool, say: Say) -> list[Sample]:
-    """Time every operation over groups of 2, 4 and so on up to all ranks; each rank has the same samples.
+    """Time every operation over groups of ranks, see `sizes_of_groups`; each rank has the same samples.
 
     Messages are the whole ones (the gathered, or to be reduced), as the law counts them.
     """
     import torch.distributed as dist
 
-    sizes = [size for size in (2, 4, 8, 16, 32, 64, 128, 256, 512) if size < ranks.size] + [ranks.size]
+    sizes = sizes_of_groups(ranks)
     groups = {size: dist.new_group(list(range(size))) for size in sizes}
     warnings.simplefilter("ignore", FutureWarning)  # newer releases have other names for the same
     planned = len(sizes) * len(_OPERATIONS) * len(MESSAGES[quick])
@@ -105,11 +113,14 @@ def _of_one(
     import torch.distributed as dist
 
     nodes = -(-size // ranks.local_size)
+    together = size
+    if operation == POINT_TO_POINT:  # pairs: in a node one, between two nodes one from each rank of the first
+        if size != 2 * (ranks.local_size if nodes > 1 else 1):
+            return
+        together = 2
     for message in messages:
         elements = max(message // FLOAT_BYTES // size, 1) * size
         call = _OPERATIONS[operation](elements, size, ranks.rank, device, group)
-        if call is None:
-            return
         times = []
         for repeat in range(WARM_UP + REPEATS):
             dist.barrier(group=group)
@@ -119,7 +130,7 @@ def _of_one(
                 torch.cuda.synchronize()
             if repeat >= WARM_UP:
                 times.append(time.perf_counter() - began)
-        sizes = {"bytes": float(elements * FLOAT_BYTES), "ranks": float(size), "nodes": float(nodes)}
+        sizes = {"bytes": float(elements * FLOAT_BYTES), "ranks": float(together), "nodes": float(nodes)}
         sample = summary(Kernel(law=COLLECTIVE, name=operation, sizes=sizes), times, 1)
         yield sample
         slowest = torch.tensor([sample.seconds], device=device)
@@ -128,7 +139,7 @@ def _of_one(
             return
 
 
-Build = Callable[[int, int, int, str, Any], "Callable[[], object] | None"]
+Build = Callable[[int, int, int, str, Any], Callable[[], object]]
 
 
 def _all_reduce(elements: int, size: int, rank: int, device: str, group: Any) -> Callable[[], object]:
@@ -163,22 +174,23 @@ def _all_to_all(elements: int, size: int, rank: int, device: str, group: Any) ->
     return lambda: dist.all_to_all_single(received, sent, group=group)
 
 
-def _send(elements: int, size: int, rank: int, device: str, group: Any) -> Callable[[], object] | None:
-    """From the first rank to the second, and an answer of one element, so that both know when it has come."""
+def _send(elements: int, size: int, rank: int, device: str, group: Any) -> Callable[[], object]:
+    """From each rank of the first half to its place in the second, and one element back, so that both know it came.
+
+    All pairs at once, so that those of two nodes share the network as the ranks of a pipeline do.
+    """
     import torch
     import torch.distributed as dist
 
-    if size != 2:
-        return None
-    whole, one = torch.ones(elements, device=device), torch.ones(1, device=device)
+    whole, one, half = torch.ones(elements, device=device), torch.ones(1, device=device), size // 2
 
     def exchange() -> None:
-        if rank == 0:
-            dist.send(whole, 1, group=group)
-            dist.recv(one, 1, group=group)
+        if rank < half:
+            dist.send(whole, rank + half, group=group)
+            dist.recv(one, rank + half, group=group)
         else:
-            dist.recv(whole, 0, group=group)
-            dist.send(one, 0, group=group)
+            dist.recv(whole, rank - half, group=group)
+            dist.send(one, rank - half, group=group)
 
     return exchange
 

@@ -30,6 +30,7 @@ from xe_sizer.laws.matmul import MatmulLaw, grouped_law, matmul_time_s
 from xe_sizer.laws.operator_time import ATTENTION_BACKWARD_BYTES, memory_bound_time_s
 from xe_sizer.measure.grid import work
 from xe_sizer.measure.samples import BACKWARD, Point, sizes_of
+from xe_sizer.units import GIGA, MICRO
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -314,3 +315,43 @@ def of_collective(points: Sequence[Point], start: tuple[float, float, float]) ->
         return collective_time_s(operation, sizes_of(some, "bytes"), ranks, ranks, network)
 
     return fit(points, parameters, predict)
+
+
+def of_network(
+    points: Sequence[Point], inside: Mapping[str, CollectiveLaw], start: tuple[float, float]
+) -> Fitted | None:
+    """Fit B_out and alpha_out between nodes, one for all operations (`laws.collectives.collective_time_s`).
+
+    points : across nodes, each with all ranks of its nodes, or one of two nodes each
+    inside : laws inside a node by operation; start : B_out of one rank [GB/s] and alpha_out [us]
+    """
+    rate, latency = start
+    parameters = (
+        Parameter("gb_per_s", min(max(rate, 0.002), 900.0), 0.001, 1000.0),
+        Parameter("latency_us", max(latency, 0.5), 0.1, 1e5),
+    )
+
+    def predict(some: Sequence[Point], named: Mapping[str, float]) -> NDArray[np.float64]:
+        return seconds_across(some, inside, named["gb_per_s"] * GIGA, named["latency_us"] * MICRO)
+
+    return fit(points, parameters, predict)
+
+
+def seconds_across(
+    points: Sequence[Point], inside: Mapping[str, CollectiveLaw], bytes_per_s: float, alpha_s: float
+) -> NDArray[np.float64]:
+    """Seconds of collectives across nodes, shape (point,). bytes_per_s, alpha_s : B_out of one rank, and alpha_out"""
+    seconds = np.zeros(len(points))
+    ranks, nodes, message = (sizes_of(points, name) for name in ("ranks", "nodes", "bytes"))
+    operations = np.array([point.kernel.name for point in points])
+    for operation in dict.fromkeys(operations.tolist()):
+        here = operations == operation
+        law = inside.get(operation, AT_ONCE)
+        network = Network(int(ranks.max()), {operation: law}, bytes_per_s, alpha_s)
+        sizes = message[here], ranks[here], ranks[here] / nodes[here]
+        seconds[here] = collective_time_s(operation, *sizes, network)
+    return seconds
+
+
+# Inside a node where nothing was measured there, or there is one rank a node: what passes counts as the network's.
+AT_ONCE = CollectiveLaw((2,), (0.0,), (np.inf,), (0.0,))

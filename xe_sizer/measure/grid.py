@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from xe_sizer.immutable import Immutable
+from xe_sizer.laws.device import INT8
 from xe_sizer.measure.samples import (
     ATTENTION,
     BACKWARD,
@@ -41,7 +42,8 @@ WEIGHTS = {True: 3, False: 8}
 LENGTHS = {True: (256, 1024), False: (256, 512, 1024, 2048, 4096, 8192)}
 HEAD_SIZES = {True: (64,), False: (64, 128)}
 MOVED = {True: (2**17, 2**20, 2**23, 2**25), False: tuple(2**power for power in range(16, 31, 2))}
-HEADS = 8
+HEADS = {True: 32, False: 8}  # on a card, which fewer do not fill, and on a CPU
+NARROWEST_SIDE = 16  # of weights that cuBLAS multiplies in 8 bit; torch._int_mm wants more rows than that too
 LEAST_WEIGHT = 2**16  # elements: below, a product is all floor
 SHARE_OF_MEMORY = 0.2  # chosen: of the device's memory that the operands of one kernel take at most
 EXPERTS = ((8, 1024, 2048), (64, 2048, 768))  # count, hidden and width of experts, as of Mixtral and Qwen3 in small
@@ -129,12 +131,21 @@ def products(weights: Sequence[tuple[int, int]], rates: Rates, quick: bool) -> I
             sides = [
                 (int(kernel.sizes["n"]), int(kernel.sizes["k"]))
                 for kernel in in_time((_product(name, rows, n, k, FORWARD) for n, k in weights), rates)
+                if _possible(kernel, rates.element_bytes[name])
             ]
             for n, k in _spread(sides, WEIGHTS[quick]):
                 yield _product(name, rows, n, k, FORWARD)
                 if rows >= 256:  # where there are few, nothing learns
                     turn += 1
                     yield _product(name, rows, n, k, FORMS[1 + turn % 2])
+
+
+def _possible(kernel: Kernel, element_bytes: float) -> bool:
+    """Whether libraries have a kernel of these sizes."""
+    if element_bytes > 1.0:
+        return True
+    sides = kernel.sizes["n"] % NARROWEST_SIDE == 0 and kernel.sizes["k"] % NARROWEST_SIDE == 0
+    return sides and (kernel.name != INT8 or kernel.sizes["m"] > NARROWEST_SIDE)
 
 
 def _product(name: str, rows: int, n: int, k: int, form: str) -> Kernel:
@@ -152,13 +163,13 @@ def grouped(rates: Rates, name: str, quick: bool) -> Iterator[Kernel]:
     return in_time(found, rates)
 
 
-def attention(rates: Rates, families: Iterable[str], quick: bool) -> Iterator[Kernel]:
+def attention(rates: Rates, families: Iterable[str], card: bool, quick: bool) -> Iterator[Kernel]:
     """Causal attention of each family of kernels, forward and backward; its number format follows from the family."""
     found = (
         Kernel(
             law=ATTENTION,
             name=family,
-            sizes={"batch": batch, "heads": HEADS, "length": length, "head_dim": size},
+            sizes={"batch": batch, "heads": HEADS[card], "length": length, "head_dim": size},
             form=form,
         )
         for family in families
@@ -170,10 +181,10 @@ def attention(rates: Rates, families: Iterable[str], quick: bool) -> Iterator[Ke
     return in_time(found, rates)
 
 
-def decoding(rates: Rates, name: str, quick: bool) -> Iterator[Kernel]:
+def decoding(rates: Rates, name: str, card: bool, quick: bool) -> Iterator[Kernel]:
     """Attention of one query over a cache."""
     found = (
-        Kernel(law=DECODE, name=name, sizes={"batch": batch, "heads": HEADS, "length": length, "head_dim": 128})
+        Kernel(law=DECODE, name=name, sizes={"batch": batch, "heads": HEADS[card], "length": length, "head_dim": 128})
         for batch in ((1, 16) if quick else (1, 4, 16, 64))
         for length in ((512, 4096) if quick else (512, 2048, 8192, 32768))
     )

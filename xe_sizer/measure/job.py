@@ -16,9 +16,26 @@ from typing import TYPE_CHECKING, Any
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.immutable import Immutable
 from xe_sizer.laws.device import BF16, FP16, FP32
+from xe_sizer.measure.model import (
+    QUANTISER,
+    SHARDED,
+    build,
+    optimizer,
+    optimizer_class,
+    reference,
+    spread,
+    unbuilt,
+    unquantised,
+    without_adapters,
+)
+from xe_sizer.measure.profile import slug
 from xe_sizer.measure.samples import told
 from xe_sizer.measure.timer import CUDA, Watch
+from xe_sizer.profiles.catalogue import load_optimizer
+from xe_sizer.software.stack import Objective
 from xe_sizer.training.layout import RECOMPUTE
+from xe_sizer.training.methods.preferences import ADAPTERS_OFF, COPY
+from xe_sizer.training.methods.preferences import NONE as NO_REFERENCE
 from xe_sizer.units import FLOAT32, GIB
 
 if TYPE_CHECKING:
@@ -28,18 +45,16 @@ if TYPE_CHECKING:
     from xe_sizer.measure.collectives import Ranks
     from xe_sizer.measure.samples import Machine
     from xe_sizer.measure.timer import Clock
+    from xe_sizer.scenario.schema import LoraSection
     from xe_sizer.training.estimate import TrainingEstimate
+    from xe_sizer.training.methods import Method
 
 RECORDS = "records.jsonl"
 LOOP, MIXED_LOOP = "pytorch-loop", "pytorch"  # what a record calls the loop, without and with autocast
 MAX_GRAD_NORM = 1.0  # the usual default of trainers
+BETA = 0.1  # of preferences, TRL's default; neither memory nor time depends on it
 WARM_UP_STEPS = 2  # the optimizer's states exist from the second step on
-WHOLE, DATA_PARALLEL, SHARDED = "one device", 0, 3
-EAGER = "eager"
-IN_TRANSFORMERS = {  # classes by what tells their layers apart; others are built of plain blocks
-    "qwen2": "Qwen2Config",
-    "llama": "LlamaConfig",
-}
+DATA_PARALLEL = 0
 PROJECTIONS = {
     "q": "q_proj", "k": "k_proj", "v": "v_proj", "o": "o_proj", "gate": "gate_proj", "up": "up_proj",
     "down": "down_proj",
@@ -51,6 +66,9 @@ class Plan(Immutable):
 
     layers : of `shape` that run; load, compute : number formats of weights and of products (autocast where they differ)
     zero : 0 or 3 over several ranks; targets : projections with adapters, empty where all weights learn
+    bits : of frozen weights in few bits; 0: as they are loaded
+    pairs : a sample is a chosen and a rejected answer; reference : the model that they are compared by, COPY or
+    ADAPTERS_OFF; None: none
     """
 
     shape: ModelShape
@@ -69,6 +87,9 @@ class Plan(Immutable):
     dropout: float = 0.0
     fine_tunes: bool = True
     job: str = ""
+    bits: int = 0
+    pairs: bool = False
+    reference: str | None = None
 
     @property
     def autocasts(self) -> bool:
@@ -87,17 +108,17 @@ def plan_of(sized: TrainingEstimate, scenario_file: Path) -> Plan:
         refused.append(f"zero {zero} is not run: zero 0 (DistributedDataParallel) and zero 3 (FSDP2) are")
     if int(layouts.offload[0]):
         refused.append("offloading is not run")
-    kind = job.method.kind
-    plain = kind.rollout is None and not job.method.frozen and not job.method.compares
-    if not plain or kind.quantises or (kind.adapter and "lora" not in kind.settings):
-        refused.append(f"{kind.label} is not run: pre-training, fine-tuning of all weights and LoRA are")
-    refused += _unbuilt(job.model)
-    if job.optimizer.name != _adamw(job.optimizer.name):
-        refused.append(f"the optimizer {job.optimizer.name} is not run: AdamW of PyTorch is")
+    if job.learning_layers.count is not None:
+        refused.append("a model of which some layers learn is not run")
+    refused += _unlike(job.method, values.lora)
+    refused += [text for text in (unbuilt(job.model, job.seq_len), _unoptimised(job.optimizer.name)) if text]
+    if job.precision not in (FP32, BF16, FP16):
+        refused.append(f"{job.precision} is not run: fp32, bf16 and fp16 are")
     if refused:
         raise InputError([Problem(f"cannot be measured: {text}", Location(str(scenario_file))) for text in refused])
     states = job.stack.states
-    frozen = kind.adapter is not None
+    kind, method = job.method.kind, job.method
+    frozen = method.adapter is not None
     weight = states.frozen_bytes if frozen else states.trained_weight_bytes
     sixteen = job.precision if job.precision in (BF16, FP16) else BF16
     load = FP32 if weight == FLOAT32 or job.precision == FP32 else sixteen
@@ -119,7 +140,35 @@ def plan_of(sized: TrainingEstimate, scenario_file: Path) -> Plan:
         dropout=float(values.lora.dropout or 0.0) if frozen else 0.0,
         fine_tunes=kind.fine_tunes,
         job=kind.name,
+        bits=int(method.held.width.bits) if method.held else 0,
+        pairs=method.compares,
+        reference=next((COPY if one.copies else ADAPTERS_OFF for one in method.passing), None),
     )
+
+
+def _unlike(method: Method, lora: LoraSection) -> Iterator[str]:
+    """What of a method the loop does not do."""
+    learns = method.objective in (Objective.NEXT_TOKEN, Objective.LOG_PROBABILITIES)
+    others = [one for one in method.frozen if one.model is not None or one.adapted or one.forwards != 1]
+    if method.kind.rollout is not None or not learns or others or method.before or method.compared or method.parts:
+        yield (
+            f"{method.kind.label} is not run: pre-training, fine-tuning, and pairs of answers with a reference or "
+            "without are"
+        )
+    adapter = method.adapter
+    if adapter is not None and (not adapter.on_head or lora.dora or lora.modules_to_save):
+        yield f"{'DoRA' if lora.dora else adapter.label} with these settings is not run: plain LoRA and QLoRA are"
+    if method.held is not None:
+        if method.compares:
+            yield "pairs of answers beside weights in few bits are not run"
+        if (text := unquantised(method.held.quantiser.name)) is not None:
+            yield text
+
+
+def _unoptimised(name: str) -> str | None:
+    if optimizer_class(name) is None:
+        return f"the optimizer {name} is not run: AdamW of PyTorch and those of an installed {QUANTISER} are"
+    return None
 
 
 def _targets(sized: TrainingEstimate) -> tuple[str, ...]:
@@ -129,125 +178,6 @@ def _targets(sized: TrainingEstimate) -> tuple[str, ...]:
     found = resolve_targets(job.model, values.lora.targets or job.stack.defaults.lora_targets)
     parts = {"qkv": ("q", "k", "v"), "gate_up": ("gate", "up")}
     return tuple(part for name in found for part in parts.get(name, (name,)))
-
-
-def _adamw(name: str) -> str:
-    """The optimizer of that name if it is the plain one, which is the root of all optimizers."""
-    from xe_sizer.profiles.catalogue import load_optimizer
-
-    return name if load_optimizer(name).parent is None else ""
-
-
-def _unbuilt(shape: ModelShape) -> Iterator[str]:
-    """What of a shape neither a class nor the plain blocks have."""
-    without = {
-        "experts": shape.experts, "latent attention": shape.latent_attention, "state-space layers": shape.state_space,
-        "an encoder": shape.encoder_layers or shape.bidirectional, "an encoder of images": shape.vision,
-        "learned positions": shape.learned_positions, "norms behind the blocks": shape.post_norm,
-        "blocks side by side": shape.parallel_block, "capped logits": shape.soft_caps,
-        "norms of queries": shape.qk_norm,
-    }  # fmt: skip
-    found = [name for name, has in without.items() if has]
-    if found:
-        yield f"{shape.name} has {', '.join(found)}, which are not built here"
-
-
-# The model.
-
-
-def build(plan: Plan, device: str) -> tuple[Any, str]:
-    """The model with random weights, ready to train, and what it is made of."""
-    import torch
-
-    from xe_sizer.measure.kernels import DTYPES
-
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(DTYPES[plan.load])
-    try:
-        with torch.device(device):
-            made = _of_transformers(plan)
-            words = f"transformers {made[1]}" if made else "plain blocks"
-            model = made[0] if made else _plain(plan)
-    finally:
-        torch.set_default_dtype(before)
-    model.train()
-    if plan.rank:
-        words += f", {_adapt(model, plan)}"
-    return model, words
-
-
-def _of_transformers(plan: Plan) -> tuple[Any, str] | None:
-    """A class of transformers with the shape; None where it is not installed, or none has it."""
-    shape = plan.shape
-    if shape.norm != "rmsnorm" or not shape.gated or shape.position != "rope" or shape.output_bias or shape.mlp_bias:
-        return None
-    try:
-        import transformers
-    except ImportError:
-        return None
-    class_ = getattr(transformers, IN_TRANSFORMERS["qwen2" if shape.qkv_bias else "llama"])
-    config = class_(
-        vocab_size=shape.vocab,
-        hidden_size=shape.hidden,
-        intermediate_size=shape.ffn,
-        num_hidden_layers=plan.layers,
-        num_attention_heads=shape.heads,
-        num_key_value_heads=shape.kv_heads,
-        head_dim=shape.head_dim,
-        max_position_embeddings=max(plan.seq_len, 2048),
-        tie_word_embeddings=shape.tied_embeddings,
-        use_cache=False,
-    )
-    from xe_sizer.measure.kernels import DTYPES
-
-    attention = EAGER if plan.attention == EAGER else "sdpa"
-    model = transformers.AutoModelForCausalLM.from_config(
-        config, dtype=DTYPES[plan.load], attn_implementation=attention
-    )
-    if plan.recompute:
-        model.gradient_checkpointing_enable({"use_reentrant": False, "preserve_rng_state": False})
-        if plan.rank:
-            model.enable_input_require_grads()
-    return model, str(transformers.__version__)
-
-
-def _plain(plan: Plan) -> Any:
-    from xe_sizer.measure.blocks import Decoder
-
-    return Decoder(plan.shape.with_layers(plan.layers), plan.attention, plan.recompute)
-
-
-def _adapt(model: Any, plan: Plan) -> str:
-    """Put adapters beside the projections, by peft where it is installed."""
-    try:
-        import peft
-    except ImportError:
-        from xe_sizer.measure.blocks import adapt
-
-        return f"{adapt(model, set(plan.targets), plan.rank, plan.dropout)} adapters"
-    options = peft.LoraConfig(
-        r=plan.rank, lora_alpha=2 * plan.rank, target_modules=list(plan.targets), lora_dropout=plan.dropout
-    )
-    peft.inject_adapter_in_model(options, model)
-    return f"peft {peft.__version__}"
-
-
-def spread(model: Any, plan: Plan, device: str, ranks: Ranks | None) -> Any:
-    """The model over the ranks: replicas, or shards of each layer and of the rest."""
-    if ranks is None:
-        return model
-    if plan.zero == SHARDED:
-        from torch.distributed.device_mesh import init_device_mesh
-        from torch.distributed.fsdp import fully_shard
-
-        mesh = init_device_mesh(device.partition(":")[0], (ranks.size,))
-        layers = next(child for name, child in model.named_modules() if name.rpartition(".")[2] == "layers")
-        for layer in layers:
-            fully_shard(layer, mesh=mesh)
-        return fully_shard(model, mesh=mesh)
-    from torch.nn.parallel import DistributedDataParallel
-
-    return DistributedDataParallel(model, device_ids=[ranks.local_rank] if device.startswith(CUDA) else None)
 
 
 # The loop.
@@ -274,24 +204,27 @@ def run(plan: Plan, device: str, steps: int, ranks: Ranks | None = None, clock: 
 
     torch.manual_seed(0)
     model, words = build(plan, device)
+    frozen = spread(reference(plan, device), plan, device, ranks) if plan.reference == COPY else None
     parameters = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
     model = spread(model, plan, device, ranks)
     learning = [weight for weight in model.parameters() if weight.requires_grad]
-    optimizer = torch.optim.AdamW(learning, lr=1e-5, fused=True)
-    tokens = torch.randint(3, plan.shape.vocab, (plan.micro_batch, plan.seq_len), device=device)
+    update = optimizer(learning, plan.optimizer)
+    sequences = plan.micro_batch * (2 if plan.pairs else 1)
+    tokens = torch.randint(3, plan.shape.vocab, (sequences, plan.seq_len), device=device)
 
     def step() -> None:
-        _step(model, optimizer, learning, tokens, plan, device)
+        _step(model, frozen, update, learning, tokens, plan, device)
 
     card = device.startswith(CUDA)
     peak: float | None = None
     if card:
+        torch.cuda.empty_cache()  # what making the model took
         torch.cuda.reset_peak_memory_stats(device)
         for _ in range(WARM_UP_STEPS):
             step()
         torch.cuda.synchronize(device)
     else:
-        peak = _counted(model, optimizer, tokens, step)
+        peak = _counted([model, *([frozen] if frozen is not None else [])], tokens, step)
     watch = Watch() if card else None
     seconds = []
     for _ in range(steps):
@@ -313,7 +246,7 @@ def run(plan: Plan, device: str, steps: int, ranks: Ranks | None = None, clock: 
     )
 
 
-def _step(model: Any, optimizer: Any, learning: Sequence[Any], tokens: Any, plan: Plan, device: str) -> None:
+def _step(model: Any, frozen: Any, update: Any, learning: Sequence[Any], tokens: Any, plan: Plan, device: str) -> None:
     """One optimizer step; replicas exchange gradients with the last micro-batch."""
     import torch
 
@@ -327,20 +260,66 @@ def _step(model: Any, optimizer: Any, learning: Sequence[Any], tokens: Any, plan
             casts = torch.autocast(device.partition(":")[0], DTYPES[plan.compute])
         with quiet:
             with casts:
-                loss = model(input_ids=tokens, labels=tokens)["loss"]
+                loss = _preference(model, frozen, tokens, plan) if plan.pairs else _next_token(model, tokens)
             (loss / plan.grad_accum).backward()
             del loss
     torch.nn.utils.clip_grad_norm_(learning, MAX_GRAD_NORM)
-    optimizer.step()
-    optimizer.zero_grad()
+    update.step()
+    update.zero_grad()
 
 
-def _counted(model: Any, optimizer: Any, tokens: Any, step: Callable[[], None]) -> float:
+def _next_token(model: Any, tokens: Any) -> Any:
+    return model(input_ids=tokens, labels=tokens)["loss"]
+
+
+def _preference(model: Any, frozen: Any, tokens: Any, plan: Plan) -> Any:
+    """The loss of direct preference optimisation (arXiv:2305.18290, equation 7); without a reference that of SimPO.
+
+    Logits of both passes live until the loss is there, as in TRL's DPOTrainer (_compute_loss).
+    """
+    import torch
+    import torch.nn.functional as F  # noqa: N812  as everybody calls it
+
+    learned = _answers(model, tokens, plan)
+    chosen, rejected = learned[0].chunk(2)
+    margin = chosen - rejected
+    if plan.reference:
+        alone = without_adapters(model) if frozen is None else contextlib.nullcontext()
+        with torch.no_grad(), alone:
+            compared = _answers(model if frozen is None else frozen, tokens, plan)
+        usual, other = compared[0].chunk(2)
+        margin = margin - (usual - other)
+    return -F.logsigmoid(BETA * margin).mean()
+
+
+def _answers(model: Any, tokens: Any, plan: Plan) -> tuple[Any, Any, Any]:
+    """Log-probability of each sequence, shape (sequence,), and the logits and their shifted copy that it is made of.
+
+    Of 16-bit logits a log-softmax of one sequence after the other; of wider ones the label's logit less the log of the
+    sum of exponentials, as TRL's selective_log_softmax has it.
+    """
+    import torch
+    import torch.nn.functional as F  # noqa: N812  as everybody calls it
+
+    logits = model(input_ids=tokens)["logits"]
+    if plan.autocasts:
+        logits = logits.float()  # as accelerate returns them (convert_outputs_to_fp32)
+    shifted, labels = logits[:, :-1].contiguous(), tokens[:, 1:].unsqueeze(-1)
+    if shifted.dtype == torch.float32:
+        selected = shifted.gather(-1, labels).squeeze(-1)
+        each = selected - torch.stack([torch.logsumexp(one, dim=-1) for one in shifted])
+    else:
+        rows = zip(shifted, labels, strict=True)
+        each = torch.stack([F.log_softmax(one, dim=-1).gather(-1, label) for one, label in rows]).squeeze(-1)
+    return each.sum(-1), logits, shifted
+
+
+def _counted(models: Sequence[Any], tokens: Any, step: Callable[[], None]) -> float:
     """The peak of live storages while steps run [bytes]."""
     from xe_sizer.measure.storages import LiveStorages
 
     storages = LiveStorages()
-    storages.hold([*model.parameters(), *model.buffers(), tokens])
+    storages.hold([tokens, *(one for model in models for one in (*model.parameters(), *model.buffers()))])
     with storages:
         for _ in range(WARM_UP_STEPS):
             step()
@@ -406,12 +385,13 @@ def record(
             "global": plan.micro_batch * plan.grad_accum * count,
         },
         "seq_len": plan.seq_len,
-        "mean_tokens": plan.seq_len,
-        "max_seq_len": plan.seq_len,
+        "packing": True,  # every sequence is full
         "attention": plan.attention,
         "recompute": "full" if plan.recompute else "none",
-        "optimizer": "adamw_torch_fused",
+        "optimizer": "adamw_torch_fused" if load_optimizer(plan.optimizer).parent is None else plan.optimizer,
         **lora,
+        **({"bits": plan.bits, "quantiser": QUANTISER} if plan.bits else {}),
+        **({"reference": plan.reference or NO_REFERENCE} if plan.pairs else {}),
         "measured": measured,
         "notes": "; ".join(note for note in notes if note),
     }
@@ -420,9 +400,10 @@ def record(
 def _identity(plan: Plan, machine: Machine, count: int) -> str:
     """The name of a record by its conditions, so that the same run has the same one."""
     parts = [
-        machine.device, plan.shape.name, plan.job, f"{plan.layers}l", f"b{plan.micro_batch}", f"s{plan.seq_len}",
+        slug(machine.device), plan.shape.name, plan.job, f"{plan.layers}l", f"b{plan.micro_batch}", f"s{plan.seq_len}",
         f"a{plan.grad_accum}", plan.load, plan.compute if plan.autocasts else "", plan.attention,
-        "recomputed" if plan.recompute else "", f"r{plan.rank}" if plan.rank else "",
+        "recomputed" if plan.recompute else "", f"r{plan.rank}" if plan.rank else "", plan.reference or "",
+        "" if load_optimizer(plan.optimizer).parent is None else plan.optimizer,
         f"{count}x-zero{plan.zero}" if count > 1 else "",
     ]  # fmt: skip
     return "-".join("-".join(part.split()).lower() for part in parts if part)

@@ -33,7 +33,7 @@ from xe_sizer.measure.samples import (
     Kernel,
     told,
 )
-from xe_sizer.measure.timer import CUDA
+from xe_sizer.measure.timer import CUDA, own_stream
 
 if TYPE_CHECKING:
     from xe_sizer.measure.timer import Call
@@ -99,7 +99,8 @@ def formats(device: str) -> tuple[str, ...]:
 
 def build(kernel: Kernel, device: str, folder: Path | None) -> Call:
     """The call of a kernel, ready to be timed. folder : that a file is written to"""
-    return _BUILDERS[kernel.law](kernel, Operands(device), folder)
+    with own_stream(device):
+        return _BUILDERS[kernel.law](kernel, Operands(device), folder)
 
 
 def _matmul(kernel: Kernel, operands: Operands, _: Path | None) -> Call:
@@ -236,7 +237,10 @@ def _paged(operands: Operands, batch: int, heads: int, length: int, size: int, d
     return lambda _: flash_attn_with_kvcache(query, keys, values, cache_seqlens=filled, block_table=table)
 
 
-NORM_WIDTH = 1024  # elements of a row; the least that is moved has several rows
+NORM_WIDTH, SOFTMAX_WIDTH = (
+    4096,
+    32768,
+)  # elements of a row: a hidden size, a vocabulary; the least that is moved has two
 
 
 def _moving(kernel: Kernel, operands: Operands, _: Path | None) -> Call:
@@ -245,14 +249,14 @@ def _moving(kernel: Kernel, operands: Operands, _: Path | None) -> Call:
         return _update(operands, elements)
     dtype = DTYPES[kernel.form]
     one = operands.random(elements, dtype=dtype)
-    rows = one.view(-1, NORM_WIDTH)
+    rows, logits = one.view(-1, min(NORM_WIDTH, elements)), one.view(-1, min(SOFTMAX_WIDTH, elements))
     other = operands.random(elements, dtype=dtype) if kernel.name == "add" else one
     calls: dict[str, Callable[[], torch.Tensor]] = {
         "add": lambda: one + other,
         "scale": lambda: one * 0.5,
         "silu": lambda: F.silu(one),
-        "layer-norm": lambda: F.layer_norm(rows, (NORM_WIDTH,)),
-        "softmax": lambda: F.softmax(rows, dim=-1),
+        "layer-norm": lambda: F.layer_norm(rows, rows.shape[1:]),
+        "softmax": lambda: F.softmax(logits, dim=-1),
     }
     chosen = calls[kernel.name]
     return lambda _: chosen()

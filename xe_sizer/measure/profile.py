@@ -12,9 +12,11 @@ import yaml
 from xe_sizer.errors import Location
 from xe_sizer.immutable import Immutable
 from xe_sizer.laws.attention import AttentionLaw
+from xe_sizer.laws.collectives import CollectiveLaw
 from xe_sizer.laws.device import BF16, FLOAT32_KERNELS, FP8, FP16, FP32, TF32
 from xe_sizer.laws.hardware import DEFAULT_DECODE
 from xe_sizer.laws.matmul import MatmulLaw
+from xe_sizer.laws.network import network as network_of
 from xe_sizer.measure import fit
 from xe_sizer.measure.grid import LAUNCH, STEP, is_known, work
 from xe_sizer.measure.samples import (
@@ -32,10 +34,11 @@ from xe_sizer.measure.samples import (
     points,
 )
 from xe_sizer.measure.timer import CPU
+from xe_sizer.profiles.finder import default_name
 from xe_sizer.profiles.gpu import KERNEL_FAMILIES
 from xe_sizer.result.common import SCHEMA_VERSION
 from xe_sizer.result.measurement import MeasuredKernel, MeasuredLaw, Measurement
-from xe_sizer.units import FLOAT32, GIB, GIGA, MICRO, SIXTEEN_BIT, TERA
+from xe_sizer.units import BITS_PER_BYTE, FLOAT32, GIB, GIGA, MICRO, SIXTEEN_BIT, TERA
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -124,9 +127,11 @@ def _element_bytes(name: str) -> float:
 
 
 def fit_laws(timed: Sequence[Point], device: Device) -> Fits:
-    """Fit every law that has samples enough."""
+    """Fit every law of the device that has samples enough; what crosses nodes is none of them."""
     by_law: dict[tuple[str, str], list[Point]] = {}
     for point in timed:
+        if crosses(point):
+            continue
         name = "" if point.kernel.law == MEMORY else point.kernel.name
         by_law.setdefault((point.kernel.law, name), []).append(point)
     rows: list[MeasuredLaw] = []
@@ -147,6 +152,11 @@ def fit_laws(timed: Sequence[Point], device: Device) -> Fits:
         for path, value in made.sections:
             _put(laws, path, value)
     return Fits(tuple(rows), laws, tuple(shown), tuple(errors))
+
+
+def crosses(point: Point) -> bool:
+    """Whether what was timed passed between nodes."""
+    return point.kernel.sizes.get("nodes", 1.0) > 1.0
 
 
 class Made(Immutable):
@@ -243,7 +253,10 @@ def _experts(name: str, timed: Sequence[Point], device: Device, single: dict[str
     factor = found.parameters["factor"]
     seconds = fit.seconds_of_experts(timed, law.scaled(factor), peak, device.bandwidth)
     before = fit.seconds_of_experts(timed, law, peak, device.bandwidth)
-    section = ((MATMUL, name), {"grouped_factor": float(f"{factor:.3g}")})
+    section = (
+        (MATMUL, name),
+        {"grouped_factor": float(f"{factor:.3g}"), "grouped_p90_error": round(found.p90_error, 3)},
+    )
     return _made(f"{GROUPED}.{name}", found, timed, seconds, before, {"factor": 1.0}, [section], SIXTEEN_BIT)
 
 
@@ -304,7 +317,7 @@ def _moving(_: str, timed: Sequence[Point], device: Device, __: object) -> Made 
     seconds = fit.seconds_of_moving(timed, named["efficiency"], named["floor_us"] * MICRO, *rates)
     before = fit.seconds_of_moving(timed, efficiency, floor_s, *rates) if known else None
     old = {"efficiency": efficiency, "floor_us": floor_s / MICRO} if known else {}
-    figures = {name: float(f"{value:.3g}") for name, value in named.items()}
+    figures = _figures(found)
     return _made("memory_bound", found, timed, seconds, before, old, [(("memory_bound",), figures)], SIXTEEN_BIT)
 
 
@@ -354,6 +367,106 @@ _FITS: dict[str, Callable[[str, Sequence[Point], Device, dict[str, MatmulLaw]], 
     MEMORY: _moving,
     COLLECTIVE: _collective,
 }
+
+
+# The network between nodes.
+
+NETWORK = "network"
+
+
+class Between(Immutable):
+    """The network between nodes, fitted: what one accelerator gets of it while all of its node use it.
+
+    accelerators : of a node
+    """
+
+    row: MeasuredLaw
+    accelerators: int
+
+    @property
+    def gb_per_s(self) -> float:
+        return self.row.parameters["gb_per_s"]
+
+    @property
+    def latency_us(self) -> float:
+        return self.row.parameters["latency_us"]
+
+
+def fit_network(timed: Sequence[Point], fits: Fits, device: Device, registry: Registry) -> Between | None:
+    """Fit the network to what crossed nodes; None where too little did.
+
+    What the same collectives take inside a node is said by the laws that were fitted there, else by the catalogue's.
+    """
+    found_across = [point for point in timed if crosses(point)]
+    own = {
+        operation: CollectiveLaw(
+            ranks=tuple(law["ranks"]),
+            alpha_s=tuple(alpha * MICRO for alpha in law["alpha_us"]),
+            bus_bytes_per_s=tuple(rate * GIGA for rate in law["bus_gb_per_s"]),
+            root_s_per_sqrt_byte=tuple(root * 1e-9 for root in law["root_us_per_sqrt_mb"]),
+        )
+        for operation, law in fits.laws.get("collectives", {}).items()
+    }
+    inside = {**(device.known.laws.collectives if device.known else {}), **own}
+    server = registry.bare_server(device.known) if device.known else None
+    usual = None if server is None else network_of(server)
+    start = (1.0, 30.0) if usual is None else (usual.scale_out_bytes_per_s / GIGA, usual.scale_out_alpha_s / MICRO)
+    found = fit.of_network(found_across, inside, start)
+    if found is None:
+        return None
+    slower = None
+    if usual is not None:
+        before = fit.seconds_across(found_across, inside, usual.scale_out_bytes_per_s, usual.scale_out_alpha_s)
+        slower = float(np.median([point.seconds for point in found_across] / before))
+    row = MeasuredLaw(
+        law=NETWORK,
+        samples=found.points,
+        parameters=found.parameters,
+        median_error=found.median_error,
+        p90_error=found.p90_error,
+        before={} if usual is None else dict(zip(found.parameters, start, strict=True)),
+        slower=slower,
+    )
+    return Between(row, int(max(point.kernel.sizes["ranks"] / point.kernel.sizes["nodes"] for point in found_across)))
+
+
+def network_profiles(
+    name: str, machine: Machine, device: Device, between: Between, registry: Registry
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Profiles of the node and of the network that leads out of it, as their files have them.
+
+    name : of the accelerator's profile. Rates in the node's are those that were reached, so that the network's share
+    of them is 1.
+    """
+    said = f"measured on {machine.date} with {machine.software}"
+    link = registry.fabric(default_name("fabric", "link:")).link
+    assert link is not None
+    usual = device.known.usual_node.scale_up if device.known else link.usual_node.scale_up
+    count, fabric = between.accelerators, f"{name}-network"
+    rate = float(f"{between.gb_per_s * BITS_PER_BYTE:.3g}")
+    host = machine.host_memory_bytes
+    node = {
+        "name": f"{name}-node",
+        "vendor": device.known.vendor if device.known else machine.device.split()[0],
+        "gpu": name,
+        "gpus": count,
+        "scale_up": {"kind": usual if count > 1 else default_name("fabric", "node:")},
+        "scale_out": {"nics": count, "gbit_per_s": rate, "fabric": fabric},
+        **({"host": {"memory_gb": round(host / GIGA)}} if host else {}),
+        "source": {"title": said},
+        "notes": "gbit_per_s is what each GPU reached while all of its node used the network, not the rate of a NIC",
+    }
+    figures = {
+        "rate_share": 1.0,
+        "latency_us": float(f"{between.latency_us:.3g}"),
+        "p90_error": round(between.row.p90_error, 3),
+    }
+    return node, {
+        "name": fabric,
+        "describes": "The network between the nodes at hand, at the rates that were reached.",
+        "network": figures,
+        "source": {"title": said},
+    }
 
 
 # The profile.
@@ -428,7 +541,8 @@ def build_profile(
     }
     if device.known is not None:
         inherited = {"name": name, "inherits": device.known.name, "aliases": [machine.device]}
-        return {**inherited, "measured": measured, "laws": laws, "source": {"title": said}}
+        here = {"measured": measured} if fits.rows else {}
+        return {**inherited, **here, "laws": laws, "source": {"title": said}}
     # Nothing is known of the bus of a device that the catalogue does not have: what was seen, else what memory streams.
     bus = beside.copy_bytes_per_s or device.bandwidth
     return {
@@ -452,15 +566,16 @@ _BEST_OF = {"peak_tflops": "product", "memory_bandwidth_gb_per_s": "stream"}
 
 def profile_yaml(profile: Mapping[str, Any]) -> str:
     """The text of the file."""
-    head = "# Written by `xe-sizer measure`. `--profiles` with this folder uses it in place of the catalogue's.\n"
+    head = "# Written by `xe-sizer measure`. `--profiles` with this folder finds it, before one of the catalogue.\n"
     return head + yaml.safe_dump(dict(profile), sort_keys=False, allow_unicode=True, width=100, default_flow_style=None)
 
 
 class Written(Immutable):
-    """A profile and its report."""
+    """A profile and its report. beside : profiles of the node and its network, where that was measured"""
 
     profile: dict[str, Any]
     report: Measurement
+    beside: tuple[dict[str, Any], ...] = ()
 
 
 def summarise(
@@ -478,8 +593,11 @@ def summarise(
     fits = fit_laws(timed, device)
     beside = _beside(timed, samples)
     chosen = name or (known.name if known else slug(machine.device))
-    ranks = [int(point.kernel.sizes["ranks"]) for point in timed if point.kernel.law == COLLECTIVE]
-    profile = build_profile(chosen, machine, device, fits, beside, len(timed), max(ranks, default=1))
+    within = [point for point in timed if not crosses(point)]
+    ranks = [int(point.kernel.sizes["ranks"]) for point in within if point.kernel.law == COLLECTIVE]
+    profile = build_profile(chosen, machine, device, fits, beside, len(within), max(ranks, default=1))
+    between = fit_network(timed, fits, device, registry)
+    others = () if between is None else network_profiles(chosen, machine, device, between, registry)
     report = Measurement(
         schema_version=SCHEMA_VERSION,
         device=machine.device,
@@ -494,7 +612,7 @@ def summarise(
         peaks_flops_per_s=device.peaks,
         bandwidth_bytes_per_s=device.bandwidth,
         measured_peaks=known is None,
-        laws=fits.rows,
+        laws=fits.rows if between is None else (*fits.rows, between.row),
         kernels=fits.kernels,
         drift=drift(list(samples)),
         launch_s=beside.launch_s,
@@ -503,5 +621,6 @@ def summarise(
         storage_bytes_per_s=beside.storage_bytes_per_s,
         interrupted=interrupted,
         left_out=tuple(left_out),
+        server=others[0]["name"] if others else None,
     )
-    return Written(profile, report)
+    return Written(profile, report, others)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 INSTALL = "pip install 'xe-sizer[measure]'"
 AUTO = "auto"
-QUICK_S, FULL_S = 45.0, 500.0  # of the walks: with the start and the fit, under one minute and under ten
+QUICK_S, FULL_S = 45.0, 300.0  # of the walks: with the start and the fit, under one minute and about six
 QUICK_CALL_S, FULL_CALL_S = 0.1, 0.6  # chosen: the longest call of a kernel
 BUSY_SHARE = 0.05  # chosen: of a card's memory that others hold, or of its time that they compute, before it is busy
 SUSTAINED_S = {True: 3.0, False: 20.0}  # a card heats up and meets its power limit in seconds
@@ -56,6 +56,8 @@ def chosen_device(asked: str) -> str:
         raise InputError(Problem("this PyTorch finds no GPU", place, "--device cpu measures the processor"))
     if number and int(number) >= torch.cuda.device_count():
         raise InputError(Problem(f"there are {torch.cuda.device_count()} GPUs, the first is cuda:0", place))
+    if name == CUDA:
+        torch.cuda.set_device(int(number or 0))
     return asked
 
 
@@ -170,12 +172,12 @@ def kernels_of(device: str, rates: grid.Rates, models: Iterable[ModelShape], qui
 
     card, base = device.startswith(CUDA), kernels.sixteen_bit(device)
     weights = grid.weights_of(models)
-    found = [*grid.products(weights, rates, quick), *grid.attention(rates, kernels.families(device), quick)]
+    found = [*grid.products(weights, rates, quick), *grid.attention(rates, kernels.families(device), card, quick)]
     found += grid.moving(rates, base, quick)
     if base in rates.flops_per_s:
         found += grid.grouped(rates, base, quick)
     if not card or kernels.paged_kernels():
-        found += grid.decoding(rates, base, quick)
+        found += grid.decoding(rates, base, card, quick)
     found += grid.beside(card, quick)
     return list({kernel.key: kernel for kernel in found}.values())
 

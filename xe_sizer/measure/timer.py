@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from xe_sizer.measure.samples import COLLECTIVE, COPY, HOST, STORAGE, Sample
@@ -16,12 +18,35 @@ if TYPE_CHECKING:
 LEAST_REPEATS, MOST_REPEATS = 3, 200  # chosen: a median of fewer says little, of more no more
 WARM_UP = 2  # calls that pay for the choice of kernels and the first touch of memory; one, of a long kernel
 LONG_S = 0.02
-IN_A_GRAPH = 10  # calls that one graph replays: a kernel of microseconds is shorter than the launch of a graph
+# Calls that one graph replays: a kernel of microseconds is shorter than the launch of a graph. Fewer of long ones.
+IN_A_GRAPH, GRAPH_S = 10, 5e-3
 CPU, CUDA = "cpu", "cuda"
 OF_THE_HOST = (HOST, COPY, STORAGE, COLLECTIVE)  # laws of which the time of the host counts, until the device is done
 Clock = Callable[[], float]
 Call = Callable[[int], object]
 """A kernel; the number says which of its copies of the operands it takes."""
+
+
+@contextlib.contextmanager
+def own_stream(device: str) -> Iterator[None]:
+    """A stream of a card's in which graphs can be captured; autograd runs a backward where its forward ran."""
+    if not device.startswith(CUDA):
+        yield
+        return
+    import torch
+
+    stream = _stream(device)
+    stream.wait_stream(torch.cuda.current_stream(torch.device(device)))
+    with torch.cuda.stream(stream):
+        yield
+        stream.synchronize()
+
+
+@cache
+def _stream(device: str) -> Any:
+    import torch
+
+    return torch.cuda.Stream(torch.device(device))
 
 
 class Timer:
@@ -42,19 +67,27 @@ class Timer:
 
     def sample(self, kernel: Kernel, call: Call, budget_s: float, walk: int) -> Sample:
         """Time a kernel for so long, at least LEAST_REPEATS times and at most MOST_REPEATS."""
-        began = time.monotonic()
-        for place in range(WARM_UP):
-            call(place)
-            self.wait()
-            if time.monotonic() - began > LONG_S:
-                break
         graphed = self.device.startswith(CUDA) and kernel.law not in OF_THE_HOST
-        once = self._graphed(call) if graphed else self._plain(call)
+        with own_stream(self.device) if graphed else contextlib.nullcontext():
+            began = taken = time.monotonic()
+            for place in range(WARM_UP):
+                taken = time.monotonic()
+                call(place)
+                self.wait()
+                if time.monotonic() - began > LONG_S:
+                    break
+            count = int(min(max(GRAPH_S / max(time.monotonic() - taken, 1e-9), 1), IN_A_GRAPH))
+            once = self._graphed(call, count) if graphed else self._plain(call)
+            times = self._repeated(once, budget_s)
+        return summary(kernel, times, walk)
+
+    @staticmethod
+    def _repeated(once: Callable[[], float], budget_s: float) -> list[float]:
         ends = time.monotonic() + budget_s
         times: list[float] = []
         while len(times) < LEAST_REPEATS or (len(times) < MOST_REPEATS and time.monotonic() < ends):
             times.append(once())
-        return summary(kernel, times, walk)
+        return times
 
     def _plain(self, call: Call) -> Callable[[], float]:
         place = 0
@@ -70,21 +103,21 @@ class Timer:
 
         return once
 
-    def _graphed(self, call: Call) -> Callable[[], float]:
-        """One replay of a graph, or plain calls between two events where the kernel cannot be captured."""
+    def _graphed(self, call: Call, count: int) -> Callable[[], float]:
+        """One replay of a graph of so many calls, or these between two events where the kernel cannot be captured."""
         import torch
 
         graph: Any = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.graph(graph):
-                for place in range(IN_A_GRAPH):
+            with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):
+                for place in range(count):
                     call(place)
             replay: Callable[[], object] = graph.replay
         except RuntimeError:
             torch.cuda.synchronize()
 
             def replay() -> None:
-                for place in range(IN_A_GRAPH):
+                for place in range(count):
                     call(place)
 
         def once() -> float:
@@ -93,7 +126,7 @@ class Timer:
             replay()
             ended.record()
             ended.synchronize()
-            return max(float(began.elapsed_time(ended)) / 1e3 / IN_A_GRAPH, 1e-9)
+            return max(float(began.elapsed_time(ended)) / 1e3 / count, 1e-9)
 
         return once
 

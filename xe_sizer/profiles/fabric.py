@@ -8,7 +8,7 @@ from msgspec import Meta, Struct
 
 from xe_sizer.errors import InputError, Problem, Where, place_of
 from xe_sizer.laws.hardware import BusShares, LinkShares, NodeFabric, Topology
-from xe_sizer.profiles.convert import Gpus, Microseconds, NotNegative, Source
+from xe_sizer.profiles.convert import Error, Gpus, Microseconds, NotNegative, Source
 from xe_sizer.profiles.finder import Finder, read_profile
 from xe_sizer.profiles.yaml_reader import Document
 from xe_sizer.units import MEGA
@@ -63,10 +63,14 @@ class NodeSection(_Part, frozen=True):
 
 
 class NetworkSection(_Part, frozen=True):
-    """Between nodes: the share of the line rate that large messages reach, and the latency of one step."""
+    """Between nodes: the share of the line rate that large messages reach, and the latency of one step.
+
+    p90_error : of both on collectives that their fit had not seen, where they were measured
+    """
 
     rate_share: Annotated[float, Meta(gt=0, le=1)]
     latency_us: Microseconds
+    p90_error: Error | None = None
 
 
 class FabricProfile(_Part, frozen=True):

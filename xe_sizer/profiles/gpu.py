@@ -84,7 +84,8 @@ class LendsTo(Struct, frozen=True, forbid_unknown_fields=True):
 class MatmulProfile(Struct, frozen=True, forbid_unknown_fields=True):
     """What a profile leaves out of a law is taken from the accelerator that lends its laws.
 
-    grouped_factor : rate of grouped products over what follows from that of single ones, where it was measured
+    grouped_factor, grouped_p90_error : rate of grouped products over what follows from that of single ones, where it
+    was measured
     """
 
     floor_us: Microseconds | None = None
@@ -94,6 +95,7 @@ class MatmulProfile(Struct, frozen=True, forbid_unknown_fields=True):
     sharpness: Annotated[float, Meta(ge=1, le=1000)] | None = None
     cast_bytes_per_element: NotNegative | None = None
     grouped_factor: Annotated[float, Meta(gt=0, le=10)] | None = None
+    grouped_p90_error: Error | None = None
     median_error: Error | None = None
     p90_error: Error | None = None
     source: str | None = None
@@ -135,6 +137,8 @@ class CollectiveProfile(Struct, frozen=True, forbid_unknown_fields=True):
 class MemoryBoundProfile(Struct, frozen=True, forbid_unknown_fields=True):
     efficiency: Fraction
     floor_us: Microseconds | None = None
+    median_error: Error | None = None
+    p90_error: Error | None = None
     source: str = ""
 
 
@@ -167,7 +171,8 @@ class MeasuredProfile(Struct, frozen=True, forbid_unknown_fields=True):
 
     date : YYYY-MM-DD; device : as its driver calls it; software : of the kernels; conditions : clocks, power
     laws : those that were measured, such as matmul.bf16; samples : kernels and sizes that were timed
-    median_error, p90_error : of laws on kernels that their fit had not seen
+    median_error, p90_error : of all laws on kernels that their fit had not seen, to be read; ranges rest on those of
+    each law
     """
 
     date: Annotated[str, Meta(pattern=r"^\d{4}-\d{2}-\d{2}$")]
@@ -341,7 +346,7 @@ def _clocks_per_s(profile: GpuProfile) -> float | None:
 
 
 def _measured_here(measured: MeasuredProfile | None) -> MeasuredHere | None:
-    return None if measured is None else MeasuredHere(measured.date, measured.laws, measured.p90_error)
+    return None if measured is None else MeasuredHere(measured.date, measured.laws)
 
 
 def _usual_node(profile: GpuProfile, link: FabricProfile) -> UsualNode:
@@ -389,6 +394,7 @@ def _laws(profile: GpuProfile, donors: Sequence[GpuProfile]) -> tuple[Laws, tupl
         collectives=collectives,
         memory_bound_efficiency=memory_bound.efficiency,
         memory_bound_floor_s=smallest_s if floor_us is None else floor_us * MICRO,
+        memory_bound_error=memory_bound.p90_error,
         decode=_decode_law(family),
         launch_s=profile.laws.host.launch_us * MICRO if profile.laws.host else None,
         assumed=", ".join(borrowed) or None,
@@ -436,6 +442,7 @@ def _matmul_law(precision: str, family: Sequence[GpuProfile], borrowed: dict[str
         grouped_factor=found.get("grouped_factor") or 1.0,
         median_error=whole.median_error,
         p90_error=whole.p90_error,
+        grouped_error=whole.grouped_p90_error,
         source="; ".join(sources),
     )
 

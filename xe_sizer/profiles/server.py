@@ -130,6 +130,7 @@ def server(profile: ServerProfile, gpu: Accelerator, fabrics: FindFabric, locate
         scale_out_bytes_per_s=scale_out.nics * scale_out.gbit_per_s * GIGA / BITS_PER_BYTE,
         scale_out_efficiency=between.rate_share,
         scale_out_alpha_s=between.latency_us / MEGA,
+        scale_out_error=between.p90_error,
         host_memory_bytes=has_gb * GIGA if has_gb else None,
         price_per_hour=price.per_hour if price else None,
         price_currency=price.currency if price else "USD",

@@ -27,6 +27,7 @@ from xe_sizer.scenario.provenance import (
     relative,
 )
 from xe_sizer.serving.resolve import build_job, engine_on, format_names, published_format, scheme_of
+from xe_sizer.software.host import host_slowdown
 from xe_sizer.software.stack import Objective
 from xe_sizer.training.methods import METHODS
 from xe_sizer.training.methods.method import Frozen
@@ -135,7 +136,7 @@ EAGER_LAUNCH_US = 19.1  # of a kernel that Python starts; fitted: Hugging Face g
 def beside_a_trainer(job: ServingJob, defaults: RolloutDefaults) -> ServingJob:
     """The engine as a library of a trainer, whose host does more in each step than that of a service.
 
-        step = step of a service + step_ms + sequence_us x running answers
+        step = step of a service + (step_ms + sequence_us x running answers) x slowdown of the host
 
     Decode steps that no graph replays start each kernel from Python. The trainer's own weights are
     written with as they are.
@@ -147,11 +148,14 @@ def beside_a_trainer(job: ServingJob, defaults: RolloutDefaults) -> ServingJob:
     if job.engine.memory.grows:
         return job
     host, memory = job.engine.host, job.engine.memory
+    slower = host_slowdown(job.server.accelerator)  # the engine's own times are those of the host at hand already
     host = msgspec.structs.replace(
-        host, step_ms=host.step_ms + defaults.step_ms, sequence_us=host.sequence_us + defaults.sequence_us
+        host,
+        step_ms=host.step_ms + defaults.step_ms * slower,
+        sequence_us=host.sequence_us + defaults.sequence_us * slower,
     )
     if host.graphs and not defaults.graphs:
-        host = msgspec.structs.replace(host, graphs=(), launch_us=max(host.launch_us, EAGER_LAUNCH_US))
+        host = msgspec.structs.replace(host, graphs=(), launch_us=max(host.launch_us, EAGER_LAUNCH_US * slower))
         memory = msgspec.structs.replace(memory, graphs_gib=0.0)
     return replace(job, engine=msgspec.structs.replace(job.engine, host=host, memory=memory))
 

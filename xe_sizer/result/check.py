@@ -36,6 +36,7 @@ class CheckProblem(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Checked(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One scenario file: its result, of any kind, or what kept it from one.
 
+    service : which service of the file, where a file of another tool starts several
     lines : dotted keys that the file gives, with their lines, from 1
     assumed : keys of the hardware that a file of another tool does not name
     """
@@ -46,6 +47,16 @@ class Checked(Struct, frozen=True, kw_only=True, omit_defaults=True):
     problems: tuple[CheckProblem, ...] = ()
     lines: dict[str, int] = field(default_factory=dict)
     assumed: tuple[str, ...] = ()
+    service: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The file, with the service where it starts several."""
+        return name_of_job(self.file, self.service)
+
+
+def name_of_job(file: str, service: str | None) -> str:
+    return file if service is None else f"{file} ({service})"
 
 
 class Skipped(Struct, frozen=True, kw_only=True):
@@ -88,12 +99,13 @@ class CheckResult(Answer, frozen=True, kw_only=True):
         return EXIT_BAD_INPUT if self.summary.invalid else super().exit_code
 
 
-def answered(file: str, result: Sized, lines: dict[str, int] | None = None) -> Checked:
-    return Checked(file=file, ok=result.ok, result=result, lines=lines or {}, assumed=assumed_hardware(result.scenario))
+def answered(file: str, result: Sized, lines: dict[str, int] | None = None, service: str | None = None) -> Checked:
+    assumed = assumed_hardware(result.scenario)
+    return Checked(file=file, ok=result.ok, result=result, lines=lines or {}, assumed=assumed, service=service)
 
 
-def refused(file: str, problems: tuple[Problem, ...]) -> Checked:
-    return Checked(file=file, ok=False, problems=tuple(map(_problem, problems)))
+def refused(file: str, problems: tuple[Problem, ...], service: str | None = None) -> Checked:
+    return Checked(file=file, ok=False, problems=tuple(map(_problem, problems)), service=service)
 
 
 def _problem(problem: Problem) -> CheckProblem:
@@ -167,6 +179,7 @@ class Change(Struct, frozen=True, kw_only=True):
     """One scenario before and after; None where it was, or is, not among those that are checked.
 
     scenario : its keys that changed; none where either could not be read
+    service : which service of the file, where it starts several
     """
 
     file: str
@@ -174,27 +187,33 @@ class Change(Struct, frozen=True, kw_only=True):
     before: Figures | None = None
     after: Figures | None = None
     scenario: tuple[Moved, ...] = ()
+    service: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The file, with the service where it starts several."""
+        return name_of_job(self.file, self.service)
 
 
 def changes(before: CheckResult, after: CheckResult) -> tuple[Change, ...]:
     """Every scenario of either run, by the name of its file; those that are gone come last."""
     earlier = {_key(one): one for one in before.scenarios}
     now = {_key(one) for one in after.scenarios}
-    found = [_change(one.file, earlier.get(_key(one)), one) for one in after.scenarios]
-    gone = [_change(one.file, one, None) for key, one in earlier.items() if key not in now]
+    found = [_change(one, earlier.get(_key(one)), one) for one in after.scenarios]
+    gone = [_change(one, one, None) for key, one in earlier.items() if key not in now]
     return (*found, *gone)
 
 
-def _key(one: Checked) -> str:
-    return os.path.normpath(one.file)
+def _key(one: Checked) -> tuple[str, str | None]:
+    return os.path.normpath(one.file), one.service
 
 
-def _change(file: str, before: Checked | None, after: Checked | None) -> Change:
+def _change(of: Checked, before: Checked | None, after: Checked | None) -> Change:
     old, new = (None if one is None else figures(one) for one in (before, after))
     results = [one.result for one in (before, after) if one and one.result]
     moved = tuple(_moved(*results)) if len(results) == 2 else ()
     kind = kind_of_change(old, new, relaxed=any(each.relaxed for each in moved))
-    return Change(file=file, kind=kind, before=old, after=new, scenario=moved)
+    return Change(file=of.file, kind=kind, before=old, after=new, scenario=moved, service=of.service)
 
 
 def _moved(before: Sized, after: Sized) -> Iterator[Moved]:
@@ -271,8 +290,20 @@ def kind_of_change(before: Figures | None, after: Figures | None, *, relaxed: bo
 
 
 def _signs(before: Figures, after: Figures) -> Iterator[int]:
-    """1 for each figure that grew, -1 for each that fell."""
+    """1 for each figure that grew, and for less certainty; -1 for each that fell, and for more."""
     names = ["gpus", "peak_bytes", "total_s", "tpot_s", *(["price"] if before.currency == after.currency else [])]
     for old, new in ((getattr(before, name), getattr(after, name)) for name in names):
         if old is not None and new is not None and abs(new - old) > TOLERANCE * max(abs(old), abs(new)):
             yield 1 if new > old else -1
+    sureness = less_sure(before, after)
+    if sureness is not None:
+        yield 1 if sureness else -1
+
+
+def less_sure(before: Figures, after: Figures) -> bool | None:
+    """Whether a pass is less sure than before; None where it is as sure, or not both pass."""
+    words = (before.certainty, after.certainty)
+    if not before.verdict == after.verdict == PASSES or None in words or words[0] == words[1]:
+        return None
+    old, new = (CERTAINTIES[word] for word in words if word)
+    return new < old

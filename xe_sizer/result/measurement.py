@@ -80,6 +80,7 @@ class Measurement(Answer, frozen=True, kw_only=True):
     measured_peaks : whether they are; drift : how much longer kernels take in the last walk than in the first [-]
     launch_s, optimizer_step_s, copy_bytes_per_s, storage_bytes_per_s : None where they were not measured
     left_out : what was not measured, and why
+    server : the profile of the node, with the network between nodes; None where that was not measured
     """
 
     question: ClassVar[str] = "measurement"
@@ -106,6 +107,7 @@ class Measurement(Answer, frozen=True, kw_only=True):
     interrupted: bool = False
     left_out: tuple[str, ...] = ()
     job: MeasuredJob | None = None
+    server: str | None = None
 
     @property
     def ok(self) -> bool:

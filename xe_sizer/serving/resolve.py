@@ -53,6 +53,7 @@ from xe_sizer.serving.resolved import ResolvedService
 from xe_sizer.serving.sessions import HostCache, Turns
 from xe_sizer.serving.step_time import Work, step_time, vision_encoder
 from xe_sizer.software.adapter_targets import ALL_LINEAR, resolve_targets
+from xe_sizer.software.host import on_host
 from xe_sizer.software.number_formats import E4M3, format_of, parse_scheme, plain_format, scheme, told_by
 from xe_sizer.units import GIB, GIGA, MICRO, SIXTEEN_BIT
 
@@ -438,7 +439,7 @@ def build_job(
     model: ModelShape, server: Server, engine: Engine, formats: Scheme, efficiency: Efficiency, longest: float,
     utilization: float | None = None, **launch: Any,
 ) -> ServingJob:  # fmt: skip
-    """The model with the engine on its card, as it was told to start.
+    """The model with the engine on its card and host, as it was told to start.
 
     longest : sequence that the engine is to serve [tokens]
     utilization : share of the memory that it may use; None: its own [-]
@@ -451,7 +452,7 @@ def build_job(
     if utilization is not None:
         memory = msgspec.structs.replace(memory, utilization=utilization)
     engine = msgspec.structs.replace(engine, memory=memory, batching=batching)
-    return serving_job(model, engine, formats, server, efficiency)
+    return serving_job(model, on_host(engine, gpu), formats, server, efficiency)
 
 
 def _scheme(

@@ -13,7 +13,7 @@ from xe_sizer.errors import InputError, Location, Problem, attempt
 from xe_sizer.fields import fields_of
 from xe_sizer.immutable import Immutable
 from xe_sizer.profiles.text import MAX_JOB_BYTES, YAML_ENDINGS, read_text, start_of
-from xe_sizer.profiles.yaml_reader import load_yaml
+from xe_sizer.profiles.yaml_reader import Document, load_yaml
 from xe_sizer.result.check import Checked, Skipped, answered, check_result, refused
 from xe_sizer.scenario.scenario import Scenario
 from xe_sizer.scenario.schema import EXTENDS, ScenarioFile
@@ -132,11 +132,14 @@ def _silent(_: object) -> None:
 class Gate(Immutable):
     """How files are read for a check, and who is told of those that are no scenario or a bad one.
 
-    held_by : what a file below a folder holds; read : the scenario in a file, raises InputError
+    held_by : what a file below a folder holds
+    services_of : the names of the services that a file starts, where it is of another tool and starts several
+    read : the scenario in a file, or of one of its services, raises InputError
     """
 
     held_by: Callable[[Path], Held]
-    read: Callable[[Path], Scenario]
+    services_of: Callable[[Path], Sequence[str]]
+    read: Callable[[Path, int | None], Scenario]
     skipped: Callable[[Skipped], None] = _silent
     refused: Callable[[Sequence[Problem]], None] = _silent
 
@@ -148,10 +151,11 @@ def check(names: Sequence[str], gate: Gate, registry: Registry, *, details: bool
 
     Raises InputError: a folder holds more than a gate should read; joblib is not installed
     """
-    read = [(str(path), _read(path, named, gate)) for path, named in named_or_below(names)]
-    scenarios = [held for _, held in read if isinstance(held, Scenario)]
+    read = [job for path, named in named_or_below(names) for job in _read(path, named, gate)]
+    read = list(_without_bases(read, gate))
+    scenarios = [job.held for job in read if isinstance(job.held, Scenario)]
     answers = iter(answer_on_cores(scenarios, registry, details, jobs))
-    seen = [_checked(file, held, answers, gate) for file, held in read]
+    seen = [_checked(job, answers, gate) for job in read]
     checked = [one for one in seen if isinstance(one, Checked)] or [_nothing(", ".join(names), gate)]
     return check_result(tuple(checked), tuple(one for one in seen if isinstance(one, Skipped)))
 
@@ -173,37 +177,76 @@ def answer_on_cores(
     return [one for share in answers for one in share]
 
 
-def _read(path: Path, named: bool, gate: Gate) -> Scenario | InputError | Checked | Skipped | None:
-    """The scenario of a file, what is wrong with it, or why there is none; None for a file of no concern.
+class _Job(Immutable):
+    """What a file holds: a scenario, what is wrong with it, or why there is none; `service` names one of several."""
+
+    path: Path
+    held: Scenario | InputError | Checked | Skipped
+    service: str | None = None
+
+
+def _read(path: Path, named: bool, gate: Gate) -> Iterator[_Job]:
+    """What a file holds; nothing where it is of no concern.
 
     named : by the user, and not found below a folder
     """
-    if path.is_dir():
-        return _nothing(str(path), gate)
     held = "scenario" if named else gate.held_by(path)
-    if held == "nothing":
-        return None
-    if held == "perhaps" and not may_be_scenario(path):
-        skipped = Skipped(file=str(path), reason=NOT_A_SCENARIO)
-        gate.skipped(skipped)
-        return skipped
-    return attempt(gate.read, path)
+    if path.is_dir():
+        yield _Job(path, _nothing(str(path), gate))
+    elif held == "perhaps" and not may_be_scenario(path):
+        yield _Job(path, _skipped(path, NOT_A_SCENARIO, gate))
+    elif held != "nothing":
+        services = gate.services_of(path) if named or held == "job" else ()
+        for place, service in enumerate(services):
+            yield _Job(path, attempt(gate.read, path, place), service)
+        if not services:
+            yield _Job(path, attempt(gate.read, path, None))
 
 
-def _checked(
-    file: str,
-    held: Scenario | InputError | Checked | Skipped | None,
-    answers: Iterator[Result | ServeResult | InputError],
-    gate: Gate,
-) -> Checked | Skipped | None:
-    """What is said of a file; `answers` are those to the scenarios, in the order of their files."""
-    if not isinstance(held, Scenario | InputError):
-        return held
-    found = next(answers) if isinstance(held, Scenario) else held
+def _without_bases(jobs: Sequence[_Job], gate: Gate) -> Iterator[_Job]:
+    """The same, but a file without a model that scenarios among them extend is skipped."""
+    fragments = {job.path for job in jobs if isinstance(job.held, InputError) and _names_no_model(job.path)}
+    whole = [job.path for job in jobs if isinstance(job.held, Scenario | InputError) and job.path not in fragments]
+    extended = {base: path for path in reversed(whole) for base in _bases(path)} if fragments else {}
+    for job in jobs:
+        above = extended.get(job.path.resolve()) if job.path in fragments else None
+        reason = f"not checked by itself: {above} extends it"
+        yield job if above is None else _Job(job.path, _skipped(job.path, reason, gate))
+
+
+def _names_no_model(path: Path) -> bool:
+    keys = _top_keys(path) if _ending(path.name) in YAML_ENDINGS else None
+    return keys is not None and _KEY not in keys
+
+
+def _bases(path: Path) -> Iterator[Path]:
+    """The files that a scenario stands over, the nearest first."""
+    seen: set[Path] = set()
+    while _ending(path.name) in YAML_ENDINGS and path not in seen:
+        seen.add(path)
+        document = attempt(load_yaml, path, object)
+        values = document.value if isinstance(document, Document) else None
+        if not isinstance(values, dict) or not isinstance(values.get(EXTENDS), str):
+            return
+        path = (path.parent / values[EXTENDS]).resolve()
+        yield path
+
+
+def _skipped(path: Path, reason: str, gate: Gate) -> Skipped:
+    skipped = Skipped(file=str(path), reason=reason)
+    gate.skipped(skipped)
+    return skipped
+
+
+def _checked(job: _Job, answers: Iterator[Result | ServeResult | InputError], gate: Gate) -> Checked | Skipped:
+    """What is said of a file, or of a service; `answers` are those to the scenarios, in their order."""
+    if not isinstance(job.held, Scenario | InputError):
+        return job.held
+    found = next(answers) if isinstance(job.held, Scenario) else job.held
     if isinstance(found, InputError):
-        return _refused(file, found.problems, gate)
-    assert isinstance(held, Scenario)
-    return answered(file, found, dict(_lines(held)))
+        return _refused(str(job.path), found.problems, gate, job.service)
+    assert isinstance(job.held, Scenario)
+    return answered(str(job.path), found, dict(_lines(job.held)), job.service)
 
 
 def _lines(scenario: Scenario) -> Iterator[tuple[str, int]]:
@@ -220,6 +263,6 @@ def _nothing(folder: str, gate: Gate) -> Checked:
     return _refused(folder, (Problem("no scenario below this folder", Location(folder), hint),), gate)
 
 
-def _refused(file: str, problems: tuple[Problem, ...], gate: Gate) -> Checked:
+def _refused(file: str, problems: tuple[Problem, ...], gate: Gate, service: str | None = None) -> Checked:
     gate.refused(problems)
-    return refused(file, problems)
+    return refused(file, problems, service)

@@ -59,34 +59,6 @@ def _narrow(law: MatmulLaw, wide: MatmulLaw, rate: float) -> MatmulLaw:
     )
 
 
-# Measured: from one small kernel to the next on the host of the runs that the launch times of stacks were compared with
-# (xe_sizer/evidence/data/measured.jsonl: 16 virtual cores of a 2.1 GHz Xeon).
-USUAL_LAUNCH_S = 11e-6
-
-
-def host_slowdown(gpu: Accelerator) -> float:
-    """What a launch takes on the host at hand over what it takes on the usual one [-]; 1 where nobody measured it."""
-    return 1.0 if gpu.laws.launch_s is None else gpu.laws.launch_s / USUAL_LAUNCH_S
-
-
-def on_host(stack: Stack, gpu: Accelerator) -> Stack:
-    """Return the stack with the times of its host in proportion to what a launch takes on the host at hand.
-
-        t = t of the stack x launch / 11 us
-
-    Times of Python's work grow alike from one host to another; where nobody measured a launch they stay.
-    """
-    slower, host = host_slowdown(gpu), stack.host
-    if slower == 1.0:
-        return stack
-    names = (
-        "forward_launch_us", "backward_launch_us", "step_overhead_ms", "micro_batch_overhead_ms", "sharded_adapter_us",
-        "gathered_module_us",
-    )  # fmt: skip
-    scaled = {name: getattr(host, name) * slower for name in names}
-    return msgspec.structs.replace(stack, host=msgspec.structs.replace(host, **scaled))
-
-
 def at_the_speed_of_light(job: Job) -> Job:
     """Return the job with every peak reached and every exchange hidden, as `--ideal` times it."""
     ideal = Efficiency(ideal=True)

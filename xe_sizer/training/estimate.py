@@ -244,7 +244,11 @@ class TrainingEstimate(Immutable):
     @cached_property
     def uncertainty(self) -> Uncertainty:
         """How far off the times may be."""
-        return uncertainty(self.resolved.job, self.resolved.efficiency)
+        return self.uncertain()
+
+    def uncertain(self, guessed: bool = False) -> Uncertainty:
+        """The same where it is known whether lengths or batch are a guess."""
+        return uncertainty(self.resolved.job, self.resolved.efficiency, guessed, self.timeline)
 
     def spread(self, of: str) -> Spread | None:
         """Factors on a quantity that a limit bounds, or on the peak of memory; a price follows the time."""
@@ -432,9 +436,17 @@ def keeps_limits(resolved: ResolvedTraining, layouts: Layouts, step_s: Array) ->
     power_w = servers_power_w(resolved.job.server, as_array(layouts.gpus))
     if power_w is not None:
         known["power_kw"] = np.asarray(power_w / WATT_PER_KW)
-    span = uncertainty(resolved.job, resolved.efficiency)
+    span = uncertainty(resolved.job, resolved.efficiency, line=_fastest(resolved, layouts, step_s))
     spread = partial(find_spread, span=span, server=resolved.job.server)
     return kept(resolved.scenario.values.limits, WING, known, len(step_s), spread)
+
+
+def _fastest(resolved: ResolvedTraining, layouts: Layouts, step_s: Array) -> Timeline | None:
+    """A step under the fastest of some layouts, which stands for all of them where errors of laws are weighed."""
+    if resolved.job.server.accelerator.measured is None or not len(layouts):
+        return None
+    place = int(np.argmin(step_s))
+    return timeline(resolved.job, layouts[place : place + 1])
 
 
 def _run_hours(resolved: ResolvedTraining, layouts: Layouts, step_s: Array) -> Array:

@@ -40,7 +40,7 @@ from xe_sizer.report.verdict import (
     verdict_word,
     why_text,
 )
-from xe_sizer.result.check import BAD, KINDS, LIMITS, CheckResult
+from xe_sizer.result.check import BAD, KINDS, LIMITS, CheckResult, less_sure
 from xe_sizer.result.common import TIGHT, UNSURE_MEMORY, assumed_hardware
 from xe_sizer.result.serving import OVERLOADED
 
@@ -88,14 +88,23 @@ def changes_in_words(check: CheckResult) -> str:
 
 
 def _change_row(change: Change, folder: str) -> tuple[str, ...]:
-    old, new = (dict(figures_in_words(one)) if one else {} for one in (change.before, change.after))
+    old, new = _before_and_after(change)
     names = ("verdict", *FIGURES)
     return (
-        clean(change.file).removeprefix(folder),
+        clean(change.name).removeprefix(folder),
         change.kind,
         *(_cell(old.get(name), new.get(name)) for name in names),
         _scenario_in_words(change),
     )
+
+
+def _before_and_after(change: Change) -> tuple[dict[str, str], dict[str, str]]:
+    """What was and is, in words; passes that are not as sure as each other say how sure they are."""
+    before, after = change.before, change.after
+    old, new = (dict(figures_in_words(one)) if one else {} for one in (before, after))
+    if before and after and less_sure(before, after) is not None:
+        old["verdict"], new["verdict"] = f"{before.verdict}, {before.certainty}", f"{after.verdict}, {after.certainty}"
+    return old, new
 
 
 def _cell(old: str | None, new: str | None) -> str:
@@ -129,7 +138,7 @@ def figures_in_words(one: Figures) -> Iterator[tuple[str, str]]:
 
 def change_in_words(change: Change) -> str:
     """One line: what was and is different, `worse: GPUs 8 -> 16, time 3.0 h -> 6.1 h; train.epochs 1 -> 2`."""
-    old, new = (dict(figures_in_words(one)) if one else {} for one in (change.before, change.after))
+    old, new = _before_and_after(change)
     if change.before is None or change.after is None:
         only = ", ".join(f"{name} {text}" for name, text in (old or new).items())
         return f"{change.kind}: {only}"
@@ -185,7 +194,7 @@ def change_remark(change: Change) -> Remark | None:
     """What a reviewer should see of a scenario that passes, or is no longer there."""
     if change.kind == "removed":
         return Remark(
-            "notice", f"{TOOL}: removed", f"{clean(change.file)} is no longer checked; before: {_was(change)}"
+            "notice", f"{TOOL}: removed", f"{clean(change.name)} is no longer checked; before: {_was(change)}"
         )
     if change.kind == "worse":
         return Remark("warning", f"{TOOL}: worse than before", change_in_words(change), change.file)
@@ -224,7 +233,7 @@ LEGEND: tuple[tuple[Tone, str], ...] = (
 
 
 def pictures(result: CheckResult) -> Iterator[Picture]:
-    cells = tuple(Cell(f"{clean(one.file)}: {_word(one)}", _tone(one)) for one in result.scenarios)
+    cells = tuple(Cell(f"{clean(one.name)}: {_word(one)}", _tone(one)) for one in result.scenarios)
     if not cells:
         return
     words = dict(LEGEND)
@@ -269,8 +278,8 @@ def document(check: CheckResult, options: Options) -> Document:
     folder = _folder(check)
     rows = tuple((row[0].removeprefix(folder), *row[1:]) for row in map(_row, check.scenarios))
     blocks.append(Table(f"Scenarios in {folder}" if folder else "Scenarios", columns, rows))
-    judged = ((one.file, cautions(one.result)) for one in check.scenarios if one.result)
-    blocks += listed("Cautions", (f"{clean(file)}: {text}" for file, text in judged if text))
+    judged = ((one.name, cautions(one.result)) for one in check.scenarios if one.result)
+    blocks += listed("Cautions", (f"{clean(name)}: {text}" for name, text in judged if text))
     blocks += changes_table(check, folder)
     blocks += listed("Skipped", (f"{clean(one.file)}: {clean(one.reason)}" for one in check.skipped))
     narrow = Counter(_narrow(one.result) for one in check.scenarios if one.result and one.ok)
@@ -316,9 +325,9 @@ def _row(one: Checked) -> tuple[str, ...]:
     result = one.result
     if result is None:
         note = _with_number(one, one.problems[0].message) if one.problems else ""
-        return (clean(one.file), "BAD INPUT", *[NOT_A_NUMBER] * 4, "", note)
+        return (clean(one.name), "BAD INPUT", *[NOT_A_NUMBER] * 4, "", note)
     return (
-        clean(one.file),
+        clean(one.name),
         verdict_word(result),
         count(result.gpus.count),
         gib(result.memory.peak_bytes),
@@ -360,7 +369,7 @@ def _problems(check: CheckResult) -> Iterator[str]:
     for one in check.scenarios:
         placed = one.result is None and one.problems and one.problems[0].file == one.file
         if not one.ok:
-            yield _worst_reason(one) if placed else f"{clean(one.file)}: {_worst_reason(one)}"
+            yield _worst_reason(one) if placed else f"{clean(one.name)}: {_worst_reason(one)}"
 
 
 def _with_number(one: Checked, first: object) -> str:
@@ -385,7 +394,7 @@ def rows(check: CheckResult, options: Options) -> Iterator[tuple[object, ...]]:
 
 
 def _cells(one: Checked) -> dict[str, object]:
-    cells: dict[str, object] = {"file": one.file, "ok": one.ok}
+    cells: dict[str, object] = {"file": one.file, **({"service": one.service} if one.service else {}), "ok": one.ok}
     result: Sized | None = one.result
     if result is None:
         return cells | {"verdict": "BAD INPUT", "note": _worst_reason(one)}
@@ -410,18 +419,18 @@ def _cells(one: Checked) -> dict[str, object]:
 
 def findings(check: CheckResult, options: Options) -> Iterator[Finding]:
     """Each scenario file: its fit and limits, or what is wrong with it."""
-    changes = {change.file: change for change in check.changes or ()}
+    changes = {change.name: change for change in check.changes or ()}
     for one in check.scenarios:
         if one.result is None:
             case = Case("input", "error", "bad-input", "\n".join(map(str, one.problems)))
-            found = Finding(one.file, (case,), (_bad_input(one),))
+            found = Finding(one.name, (case,), (_bad_input(one),))
         else:
-            found = scenario_finding(one.result, one.file, one.file)
+            found = scenario_finding(one.result, one.name, one.file)
             found = _at(found, find_line(one.result, one.lines))
-        yield _with_change(found, changes.pop(one.file), one.lines) if one.file in changes else found
+        yield _with_change(found, changes.pop(one.name), one.lines) if one.name in changes else found
     for gone in changes.values():
         remark = change_remark(gone)
-        yield Finding(gone.file, (), (remark,) if remark else (), tuple(change_properties(gone)))
+        yield Finding(gone.name, (), (remark,) if remark else (), tuple(change_properties(gone)))
 
 
 def _at(found: Finding, line: int | None) -> Finding:

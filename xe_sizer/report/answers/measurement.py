@@ -23,7 +23,7 @@ from xe_sizer.report.document import Point as Line
 from xe_sizer.report.format import NOT_A_NUMBER, byte_size, clean, duration, flops, number, percent, plural, ratio
 from xe_sizer.report.picture import Axis, Chart, Point
 from xe_sizer.result.measurement import Measurement
-from xe_sizer.units import GIGA, TERA
+from xe_sizer.units import GIGA, MICRO, TERA
 
 if TYPE_CHECKING:
     from xe_sizer.report.document import Block, Options
@@ -34,7 +34,8 @@ NOTICEABLE = 0.05  # of a time: less is within what two runs of a kernel differ 
 SLOWER = 1.1  # chosen: times the catalogue's, from which a law is worth a line
 DRIFTED = 0.05  # chosen: share that kernels take longer at the end, from which the machine got warm or was shared
 SHOWN = 12  # kernels that a report lists
-EFFICIENCIES = ("flops_efficiency", "efficiency", "memory_efficiency", "bus_gb_per_s", "factor")
+RATES = ("bus_gb_per_s", "gb_per_s")
+EFFICIENCIES = ("flops_efficiency", "efficiency", "memory_efficiency", *RATES, "factor")
 
 
 def document(result: Measurement, options: Options) -> Document:
@@ -82,8 +83,14 @@ def _points(result: Measurement) -> Iterator[Line]:
         yield Line("Fit", f"{text}, {percent(worst.p90_error)} by the worst ({clean(worst.law)})")
     if result.launch_s is not None:
         yield Line("Host", f"{duration(result.launch_s)} from one small kernel to the next", spare=1)
+    network = next((law for law in result.laws if law.law == "network"), None)
+    if network is not None:
+        rate, latency_s = network.parameters["gb_per_s"], network.parameters["latency_us"] * MICRO
+        text = f"{number(rate)} GB/s for each GPU while all of a node send, after {duration(latency_s)}"
+        yield Line("Between nodes", text)
     if result.file:
         use = "--gpu auto" if result.inherits else f"--gpu {clean(result.profile)}"
+        use = f"--server {clean(result.server)}" if result.server else use
         folder = clean(result.file.rpartition("/")[0]) or "."
         yield Line("Use it", "with every command", command=f"xe-sizer estimate job.yaml --profiles {folder} {use}")
 
@@ -109,7 +116,8 @@ def _laws(result: Measurement) -> Table:
     )  # fmt: skip
     peaks = "the best product and stream that were seen" if result.measured_peaks else "the catalogue's peaks"
     compared = "; time / catalogue = median over the kernels" if result.inherits else ""
-    note = f"reaches = share of {peaks}, on large kernels{compared}; errors are of kernels that the fit had not seen"
+    errors = "errors are of kernels that the fit had not seen, and widen a job's range by each law's share of its step"
+    note = f"reaches = share of {peaks}, on large kernels{compared}; {errors}"
     shares = tuple(_share(law) for law in result.laws)
     table = Table("Laws", columns, rows, shares, note=note, bars="share of the peak")
     return table if result.inherits else table.without(4).without(3)  # which compare with a catalogue
@@ -125,7 +133,7 @@ def _reached(law: MeasuredLaw, parameters: dict[str, float]) -> str:
     if name is None:
         return NOT_A_NUMBER
     value = parameters[name]
-    if name == "bus_gb_per_s":
+    if name in RATES:
         return f"{number(value)} GB/s"
     return ratio(value) if name == "factor" else percent(value)
 
@@ -216,6 +224,8 @@ def _machine(result: Measurement) -> Iterator[Fact]:
         yield Fact("drift", f"{percent(abs(result.drift))} {'slower' if result.drift >= 0 else 'faster'} at the end")
     if result.file:
         yield Fact("profile", clean(result.file))
+    if result.server:
+        yield Fact("node and network", clean(result.server))
 
 
 # A job.

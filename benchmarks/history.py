@@ -1,8 +1,8 @@
 """The figures of a release, and what moved since the last one: time of commands, and accuracy on the shipped records.
 
-    python benchmarks/release.py                    measure, and say what differs from the last release
-    python benchmarks/release.py --write [VERSION]  keep the figures as benchmarks/releases/VERSION.json
-    python benchmarks/release.py --figures FILE     compare figures that were kept in a file, and measure nothing
+    python benchmarks/history.py                    measure, and say what differs from the last release
+    python benchmarks/history.py --write [VERSION]  keep the figures as benchmarks/releases/VERSION.json
+    python benchmarks/history.py --figures FILE     compare figures that were kept in a file, and measure nothing
 
 Takes about two minutes. Machines differ, so that times are ratios: CPU time over that of `python -c "import typer,
 numpy, yaml"`, measured in the same run (yardstick.py). What moved is told as Markdown; it is no failure.
