@@ -22,7 +22,7 @@ last release, as CI does every night.
 ## Speed
 
 CPU time of each question over that of `python -c "import typer, numpy, yaml"` in the same run, because machines differ.
-Differences of 15 % are noise. What is asked from Python, and of services, is without start-up.
+Differences of 25 % may be noise. What is asked from Python, and of services, is without start-up.
 
 """
 ACCURACY = """
