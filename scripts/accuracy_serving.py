@@ -1,4 +1,4 @@
-"""Sections of docs/accuracy.md on inference."""
+"""Sections of docs/reference/accuracy.md on inference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of docs/accuracy.md: errors by group, of what was looked at and left out, and by publication."""
+"""Tables of docs/reference/accuracy.md: errors by group, of what was looked at and left out, and by publication."""
 
 from __future__ import annotations
 

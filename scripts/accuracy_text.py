@@ -1,4 +1,4 @@
-"""Tables of docs/accuracy.md, and what it says of how its figures came about."""
+"""Tables of docs/reference/accuracy.md, and what it says of how its figures came about."""
 
 from __future__ import annotations
 

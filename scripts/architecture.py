@@ -117,12 +117,11 @@ def page() -> str:
         lines += [" ".join(f"{word} ({counts[word]})" if word in counts else word for word in layer.split())]
     lines += ["```", "", "## Packages", "", "| package | what it is for |", "|---|---|"]
     lines += [f"| `{package.name}` | {_line(package.about)} |" for package in packages()]
-    lines += ["", "## Imports", "", IMPORTS, "", "| package | imports | is imported by |", "|---|---|---|"]
+    lines += ["", "## Imports", "", IMPORTS, "", "| package | imports |", "|---|---|"]
     found = edges()
     for name in counts:
         below = _counted({imported: pairs for (package, imported), pairs in found.items() if package == name})
-        above = _counted({package: pairs for (package, imported), pairs in found.items() if imported == name})
-        lines.append(f"| `{name}` | {below} | {above} |")
+        lines.append(f"| `{name}` | {below} |")
     lines += ["", "## Contract", "", CONTRACT, ""]
     lines += [f"- {_rule(contract)}" for contract in contracts()[1:]]
     return "\n".join(lines) + "\n"

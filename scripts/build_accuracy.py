@@ -1,4 +1,4 @@
-"""Write docs/accuracy.md and the table of the README: python scripts/build_accuracy.py FILE...
+"""Write docs/reference/accuracy.md and the table of the README: python scripts/build_accuracy.py FILE...
 
 Predictions for all measured runs in the files. Publications that development looks at are shown by group and by name;
 of those left out of it (scripts/held_out.py) the page has sums alone. What was looked at where an error stays large is
@@ -51,7 +51,7 @@ from xe_sizer.evidence.statistics import summaries
 from xe_sizer.result.accuracy import Accuracy
 
 ROOT = Path(__file__).parents[1]
-PAGE, README = ROOT / "docs" / "accuracy.md", ROOT / "README.md"
+PAGE, README = ROOT / "docs" / "reference" / "accuracy.md", ROOT / "README.md"
 BLOCK = re.compile(r"(<!-- accuracy -->\n).*?(<!-- /accuracy -->)", re.DOTALL)
 
 

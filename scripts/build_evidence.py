@@ -1,7 +1,8 @@
 """Build anew all that rests on published runs, in this order: python scripts/build_evidence.py FILE...
 
-The residuals that ranges and probabilities are made of (build_residuals.py), docs/accuracy.md and the table of the
-README (build_accuracy.py), docs/constants.md (provenance.py). FILE: records as `xe-sizer validate` reads them.
+The residuals that ranges and probabilities are made of (build_residuals.py), docs/reference/accuracy.md and the table
+of the README (build_accuracy.py), docs/reference/constants.md (provenance.py). FILE: records as `xe-sizer validate`
+reads them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Write docs/import-examples.md: ten configurations of other tools, read and answered.
+"""Write docs/reference/import-examples.md: ten configurations of other tools, read and answered.
 
     python scripts/import_examples.py CONFIGS
 
@@ -22,7 +22,7 @@ from xe_sizer.scenario.read import read_scenario
 from xe_sizer.scenario.scenario import serves
 from xe_sizer.studies.estimate import estimate, serve
 
-PAGE = Path(__file__).parents[1] / "docs" / "import-examples.md"
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "import-examples.md"
 HEADER = """# Ten files of other tools, read and answered
 
 Written by `python scripts/import_examples.py CONFIGS` from public configurations as they are. What the files do
@@ -64,7 +64,7 @@ def section(example: Example, configs: Path) -> str:
     counts = f"{origins.count(READ)} values read, {origins.count(TOOL_DEFAULT)} defaults of {found.tool.title}"
     parts = [
         f"## {found.tool.title}: {_named(path)}\n",
-        f"`{command}`\n",
+        f"`{command}` <!-- not run: the file is in another repository -->\n",
         f"- Read: {counts}.",
         f"- Answer: {_answer(found)}.",
         f"- Assumed: {_listed(_assumed(found)) or 'nothing'}.",

@@ -1,27 +1,31 @@
-"""Write docs/import/*.md from the tables of the importers and exporters: python scripts/import_pages.py
+"""Write docs/reference/import/*.md from the tables of the importers and exporters: python scripts/import_pages.py
 
 A page for each tool says which of its keys are read, what it fills in, and what a scenario cannot say.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from xe_sizer.interop.draft import NOTHING, Key, Loss
+from xe_sizer.interop.draft import NOTHING, Key
 from xe_sizer.interop.read import all_tools
 from xe_sizer.interop.source import Tool
 from xe_sizer.interop.write import Exporter, exporters
 from xe_sizer.profiles.text import scalar
 
-FOLDER = Path(__file__).parents[1] / "docs" / "import"
+FOLDER = Path(__file__).parents[1] / "docs" / "reference" / "import"
 INDEX = "README.md"
+MOST_NAMES = 3  # of keys with one effect
+SEVERAL = 3  # groups, from which on a name stands for itself
 HEADER = """# Files of other tools
 
 Written from the importers and exporters by `python scripts/import_pages.py`.
 
 `xe-sizer import FILE` reads the files of these tools, and `estimate`, `plan`, `serve` and `check` take them directly
-([how to import](../import.md)). `xe-sizer export JOB.yaml --to TOOL` writes the chosen plan for a tool.
+([how to import](../../import.md)); `--from` names the tool where a file does not show it. `xe-sizer export JOB.yaml
+--to TOOL` writes the chosen plan for a tool.
 
 | tool | `--from` | reads | `--to` |
 |---|---|---|---|
@@ -29,6 +33,14 @@ Written from the importers and exporters by `python scripts/import_pages.py`.
 ONLY_WRITTEN = """
 Also written, and read back with the files that they belong to:
 
+"""
+KEYS = """
+## Keys
+
+The page of a tool has the keys that set a key of the scenario as they stand, with the tool's own default. Of several
+names the first is the newest, and `*` stands for any text. What depends on several keys, such as the job, is not
+listed. Then come keys that a scenario cannot say, and what is lost: an import tells of each that is set. It passes over
+those that change neither memory nor time, and names those that it does not know.
 """
 
 
@@ -45,7 +57,7 @@ def _index(tools: dict[str, Tool]) -> str:
     ]
     titles = {tool.title for tool in tools.values()}
     others = [f"- `{name}`: {each.title}" for name, each in exporters().items() if each.title not in titles]
-    return HEADER + "\n".join(rows) + "\n" + (ONLY_WRITTEN + "\n".join(others) + "\n" if others else "")
+    return HEADER + "\n".join(rows) + "\n" + (ONLY_WRITTEN + "\n".join(others) + "\n" if others else "") + KEYS
 
 
 def _exporter(tool: Tool) -> Exporter | None:
@@ -59,40 +71,26 @@ def _written(tool: Tool) -> str:
 
 
 def _page(tool: Tool) -> str:
+    silent, exporter = len(set(tool.table.whole.silent)), _exporter(tool)
     parts = [
         f"# {tool.title}\n",
         "Written from the importer by `python scripts/import_pages.py`.\n",
-        f"Reads {tool.reads}. `--from {tool.name}` says so where a file does not show it.\n",
-        "## Keys that set a scenario key as they stand\n",
-        "Of several names the first is the newest. What depends on several keys, such as the job, is not listed.\n",
-        "| key | scenario key | default of the tool |\n|---|---|---|",
+        f"Reads {tool.reads} (`--from {tool.name}`). How to read the table: [all tools](README.md#keys).\n",
+        "| key of the tool | key of a scenario and default of the tool, or what is lost |\n|---|---|",
         *_keys(tool),
-        "",
+        *_losses(tool),
+        f"\nWithout effect: {silent:,} more.",
     ]
-    table = tool.table.whole
-    if table.losses:
-        parts += [
-            "## Keys that a scenario cannot say\n",
-            "They change memory or time, and an import tells of each that is set.\n",
-            "| key | what it does |\n|---|---|",
-            *_losses(table.losses),
-            "",
-        ]
-    silent = ", ".join(f"`{name}`" for name in sorted(set(table.silent)))
-    if silent:
-        parts += ["## Keys without effect on memory and time\n", f"{silent}\n"]
-    exporter = _exporter(tool)
     if exporter is not None:
         says = ", ".join(f"`{key}`" for key in exporter.says)
-        parts += ["## What an export says\n", f"`xe-sizer export job.yaml --to {exporter.name}` writes {says}.\n"]
-    return "\n".join(parts)
+        parts.append(f"\n`xe-sizer export JOB.yaml --to {exporter.name}` writes {says}.")
+    return "\n".join(parts) + "\n"
 
 
 def _keys(tool: Tool) -> Iterator[str]:
     for key in tool.table.whole.keys:
         if key.to:
-            named = ", ".join(f"`{name}`" for name in key.names)
-            yield f"| {named} | `{key.to}` | {_default(key)} |"
+            yield f"| {_named(key.names)} | `{key.to}` {_default(key)}".rstrip() + " |"
 
 
 def _default(key: Key) -> str:
@@ -103,9 +101,21 @@ def _default(key: Key) -> str:
     return f"{value} ({releases})" if releases else value
 
 
-def _losses(losses: tuple[Loss, ...]) -> Iterator[str]:
-    for loss in losses:
-        yield f"| {', '.join(f'`{name}`' for name in loss.names)} | {loss.why} |"
+def _losses(tool: Tool) -> Iterator[str]:
+    """A row for each thing that a scenario cannot say, with the keys that would."""
+    lost: dict[str, list[str]] = {}
+    for loss in tool.table.whole.losses:
+        lost.setdefault(loss.why, []).extend(loss.names)
+    yield from (f"| {_named(names)} | {why} |" for why, names in lost.items())
+
+
+def _named(names: Sequence[str]) -> str:
+    """The first names; one that stands in several groups of the tool once."""
+    groups = Counter(name.rpartition(".")[2] for name in dict.fromkeys(names))
+    ends = ((name.rpartition(".")[2], name) for name in names)
+    short = list(dict.fromkeys(f"*.{end}" if groups[end] >= SEVERAL and end != "*" else name for end, name in ends))
+    more = f" and {len(short) - MOST_NAMES} more" if len(short) > MOST_NAMES + 1 else ""
+    return ", ".join(f"`{name}`" for name in (short[:MOST_NAMES] if more else short)) + more
 
 
 def main() -> None:

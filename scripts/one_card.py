@@ -1,4 +1,4 @@
-"""Write docs/one-card.md: what fits one card and how fast it runs there, beside what others published.
+"""Write docs/reference/one-card.md: what fits one card and how fast it runs there, beside what others published.
 
 python scripts/one_card.py
 """
@@ -23,7 +23,7 @@ from xe_sizer.studies.estimate import serve
 from xe_sizer.studies.fit import fit
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "one-card.md"
+PAGE = ROOT / "docs" / "reference" / "one-card.md"
 PUBLISHED = Path(__file__).with_suffix(".yaml")
 GENERATING, READING = "generating", "prompt"
 OLD_BUILD = "NVIDIA, May 2024"  # of which prompts are shown, and not counted
@@ -135,10 +135,12 @@ INTRODUCTION = """# One card: what fits, and how fast
 
 Written by `python scripts/one_card.py` from the published figures in `scripts/one_card.yaml`.
 
-    xe-sizer models --gpu rtx-4090                      # what trains on the card, how fast, up to which context
-    xe-sizer models --gpu rtx-4090 --serve --part qwen  # what it serves, in the widest format that fits
-    xe-sizer estimate --gpu auto --model llama-3.1-8b --job qlora --stack unsloth --fit context
-    xe-sizer serve --model llama-3.3-70b --weights q4_k_m --gpu rtx-4090 --cpu-layers auto --concurrency 1
+```
+xe-sizer models --gpu rtx-4090                      # what trains on the card, how fast, up to which context
+xe-sizer models --gpu rtx-4090 --serve --part qwen  # what it serves, in the widest format that fits
+xe-sizer estimate --gpu rtx-4090 --model llama-3.1-8b --job qlora --stack unsloth --fit context
+xe-sizer serve --model llama-3.3-70b --weights q4_k_m --gpu rtx-4090 --cpu-layers auto --concurrency 1
+```
 
 """
 
@@ -246,8 +248,10 @@ Apple silicon (M1 to M4), DGX Spark and Strix Halo are sized for serving. Their 
 memory: three quarters, two thirds of small Macs, all but a twentieth of a DGX Spark. A profile has the largest machine;
 `--host-memory-gib 36` says yours. llama.cpp is the default engine on Macs and on Strix Halo.
 
-    xe-sizer models --gpu "M3 Max" --host-memory-gib 36 --serve
-    xe-sizer serve --model llama-3.3-70b --weights q4_k_m --gpu "M4 Max" --host-memory-gib 64 --gpus 1 --concurrency 1
+```
+xe-sizer models --gpu "M3 Max" --host-memory-gib 36 --serve
+xe-sizer serve --model llama-3.3-70b --weights q4_k_m --gpu "M4 Max" --host-memory-gib 64 --gpus 1 --concurrency 1
+```
 """
 
 

@@ -1,4 +1,4 @@
-"""Write docs/options.md from the keys of scenarios: python scripts/options.py
+"""Write docs/reference/options.md from the keys of scenarios: python scripts/options.py
 
 The page lists every option of `estimate` and `plan`, and those of `serve`, with its key and what it means.
 """
@@ -11,14 +11,14 @@ from pathlib import Path
 from xe_sizer.cli.options import COMMON, described
 from xe_sizer.scenario.options import OPTIONS, SERVE_OPTIONS
 
-PAGE = Path(__file__).parents[1] / "docs" / "options.md"
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "options.md"
 HEADER = """# Options
 
 Written from the keys of scenarios by `python scripts/options.py`.
 
 Every option is a key of a scenario file too, and a variable: `--seq-len` is `train.seq_len` and `XE_SIZER_SEQ_LEN`. The
 flag wins over the variable, the variable over the file, the file over the stack's default. `--help` lists those that
-most jobs need, `--help-all` also those marked `*`. [Names](names.md) says how values may be written.
+most jobs need, `--help-all` also those marked `*`. [Names](../names.md) says how values may be written.
 """
 SECTIONS = {
     "": "Job and hardware", "data": "Data", "train": "Training", "embedding": "Embedding fine-tuning",

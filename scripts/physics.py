@@ -1,8 +1,8 @@
-"""Write docs/physics.md from the docstrings of the equations: python scripts/physics.py
+"""Write docs/reference/physics.md and its chapters from the modules of equations: python scripts/physics.py
 
-The page lists every public function of the equation modules that takes or returns arrays, and the parts that an
-explained answer is a sum of. A docstring states the formula, indented; `Parameters` with units; `Returns` with unit and
-shape; `Source:`.
+They name every public function of these modules that takes or returns arrays, and the parts that an explained answer is
+a sum of; the documentation site shows the docstrings. A docstring states the formula, indented; `Parameters` with
+units; `Returns` with unit and shape; `Source:`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ import importlib
 import inspect
 import re
 import sys
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -20,11 +19,11 @@ from types import ModuleType
 from typing import Any
 
 import msgspec
-from constants import CHOICES, constants
+from constants import CHOICES
 
 from xe_sizer.laws.parts import Part
 
-PAGE = Path(__file__).parents[1] / "docs" / "physics.md"
+FOLDER = Path(__file__).parents[1] / "docs" / "reference"
 ARRAYS = frozenset({"Array", "ArrayLike", "IntArray", "NDArray"})
 NUMBERS = ARRAYS | {"float"}
 NO_EQUATION = frozenset(
@@ -32,12 +31,20 @@ NO_EQUATION = frozenset(
 )  # they convert, or call another
 UNIT = re.compile(r"\[[^\]]+\]")
 SHAPE = re.compile(r"\bshape\b")
-HEADER = "Written from the docstrings of the equations by `python scripts/physics.py`."
+HEADER = """# Physics
+
+Written from the modules of equations by `python scripts/physics.py`. The docstring of an equation states formula,
+symbols with units, shapes and source: in the code, and on the pages of the documentation site.
+
+Shapes name their axes: (layout,) has one entry for each layout that is computed at once, (rank shape,) one for each
+distinct piece of work that ranks of these layouts do, (stage, layout) for pipeline stages too. [-] means dimensionless.
+Symbols are in the [nomenclature](nomenclature.md), constants and their sources in [constants](constants.md).
+"""
 
 
 @dataclass(frozen=True)
 class Group:
-    """A chapter of the page: modules below `xe_sizer`, and the tuples of parts that they register."""
+    """A chapter: modules below `xe_sizer`, and the tuples of parts that they register."""
 
     title: str
     about: str
@@ -275,40 +282,33 @@ def parts(path: str) -> tuple[Part[Any], ...]:
     return registered
 
 
-def page() -> str:
-    """The whole page."""
-    chapters = [(group, tuple(equations(group))) for group in GROUPS]
-    headings = _headings([each for _, stated in chapters for each in stated])
-    lines = [
-        "# Physics",
-        "",
-        HEADER,
-        "",
-        "Shapes name their axes: (layout,) has one entry for each layout that is computed at once, (rank shape,) one",
-        "for each distinct piece of work that ranks of these layouts do, (stage, layout) for pipeline stages too.",
-        "[-] means dimensionless. Names and symbols stand in the [nomenclature](nomenclature.md).",
-        "",
-        "## Index",
-        "",
-    ]
-    for group, stated in chapters:
-        lines.append(f"- [{group.title}](#{group.title.lower()})")
-        for module, members in groupby(stated, key=lambda each: each.module):
-            links = ", ".join(f"[{each.name}](#{anchor(headings[each])})" for each in members)
-            lines.append(f"  - `{module}`: {links}")
-    for group, stated in chapters:
-        lines += ["", f"## {group.title}", "", group.about]
-        for path in group.parts:
-            lines += ["", *_table_of_parts(path)]
-        for each in stated:
-            lines += ["", *_section(headings[each], each)]
-        lines += _table_of_constants(group)
+def pages() -> dict[str, str]:
+    """The text of every page by its path from the folder of the first."""
+    return {"physics.md": _contents()} | {_file(group): _chapter(group) for group in GROUPS}
+
+
+def _file(group: Group) -> str:
+    return f"equations/{group.title.lower()}.md"
+
+
+def _contents() -> str:
+    rows = [f"| [{group.title}]({_file(group)}) | {group.about} |" for group in GROUPS]
+    return "\n".join((HEADER, "| equations of | what they are |", "|---|---|", *rows)) + "\n"
+
+
+def _chapter(group: Group) -> str:
+    """What a chapter is about, its parts of an answer, and its functions by module."""
+    lines = [f"# {group.title}", "", group.about]
+    for path in group.parts:
+        lines += ["", *_table_of_parts(path)]
+    for module, members in groupby(equations(group), key=lambda each: each.module):
+        names = [each.name for each in members]
+        inner = ", ".join(name for name in names if "." not in name)
+        lines += ["", f"## `{module}`", "", f"[Code](../../../{module.replace('.', '/')}.py)", "", "```{eval-rst}"]
+        lines += [f".. automodule:: {module}", f"   :members: {inner}" if inner else "   :no-members:"]
+        lines += [f".. automethod:: {module}.{name}" for name in names if "." in name]
+        lines += ["```"]
     return "\n".join(lines) + "\n"
-
-
-def anchor(heading: str) -> str:
-    """Where a heading is linked."""
-    return heading.lower().replace(".", "").replace(" ", "-")
 
 
 def _table_of_parts(path: str) -> Iterator[str]:
@@ -320,45 +320,16 @@ def _table_of_parts(path: str) -> Iterator[str]:
         yield f"| {part.name} | {part.formula} | {part.source} |"
 
 
-def _table_of_constants(group: Group) -> Iterator[str]:
-    """Constants of the modules of a chapter, with what their comments say."""
-    modules = [importlib.import_module(f"xe_sizer.{name}") for name in group.modules]
-    rows = [(module, constant) for module in modules for constant in constants(module)]
-    if rows:
-        yield from ("", f"### Constants of {group.title.lower()}", "", "| constant | value | meaning and source |")
-        yield "|---|---|---|"
-    for module, constant in rows:
-        name = f"`{constant.name}` of `{module.__name__.removeprefix('xe_sizer.')}`"
-        yield f"| {name} | `{constant.value}` | {constant.comment} |"
-
-
-def _headings(stated: Sequence[Equation]) -> dict[Equation, str]:
-    """Their names; those that several modules have with that of the module."""
-    count = Counter(each.name for each in stated)
-    return {
-        each: each.name if count[each.name] == 1 else f"{each.name} of {each.module.partition('.')[2]}"
-        for each in stated
-    }
-
-
-def _section(heading: str, stated: Equation) -> Iterator[str]:
-    yield f"### {heading}"
-    yield ""
-    yield f"`{stated.module}`. {stated.summary}"
-    yield ""
-    yield f"```\n{stated.formula}\n```"
-    for remark in stated.remarks:
-        yield ""
-        yield remark
-    yield ""
-    yield "| symbol | meaning |"
-    yield "|---|---|"
-    for names, text in stated.symbols:
-        yield f"| {', '.join(f'`{name}`' for name in names.split(', '))} | {text} |"
-    yield f"| returns | {stated.returns} |"
-    yield ""
-    yield f"Source: {stated.source}"
+def main() -> None:
+    """Write the pages, and remove those of chapters that are gone."""
+    (FOLDER / "equations").mkdir(exist_ok=True)
+    texts = pages()
+    for name, text in texts.items():
+        (FOLDER / name).write_text(text, encoding="utf-8")
+    for page in FOLDER.glob("equations/*.md"):
+        if page.relative_to(FOLDER).as_posix() not in texts:
+            page.unlink()
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
+    main()

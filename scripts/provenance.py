@@ -1,4 +1,4 @@
-"""Write docs/constants.md: where every constant comes from: python scripts/provenance.py
+"""Write docs/reference/constants.md: where every constant comes from: python scripts/provenance.py
 
 Constants of the equations say it in the comment beside them, stacks under `origins`, accelerators, quantisers and
 optimizers under `source`, fabrics under `sources`. A constant that says nothing is listed by `silent`, which a test
@@ -12,8 +12,9 @@ import importlib
 import pkgutil
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from constants import CHOICES, Constant, constants
 import xe_sizer
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "constants.md"
+PAGE = ROOT / "docs" / "reference" / "constants.md"
 SOFTWARE = ROOT / "xe_sizer" / "software"
 ORIGINS = {
     "fitted": "adjusted until predicted times or peaks of published runs agreed; the text says which runs",
@@ -59,6 +60,7 @@ FROM_CODE = frozenset(
         "uncertainty",
     }
 )
+CLAUSE = re.compile(r"; (?![^()]*\)).*")  # what follows a semicolon, if not in brackets
 LAWS = ("matmul", "attention", "decode", "collectives", "memory_bound")
 
 
@@ -88,8 +90,8 @@ def origins_of_law(text: str) -> str:
 
 
 def of_equations() -> Iterator[Row]:
-    """Numbers at the top of the modules of laws, graph and training; what a graph counts needs no word for it."""
-    for package in ("laws", "graph", "training"):
+    """Numbers at the top of modules of equations; what a graph counts needs no word for it."""
+    for package in ("laws", "graph", "training", "serving"):
         folder = importlib.import_module(f"{xe_sizer.__name__}.{package}")
         for module in pkgutil.walk_packages(folder.__path__, f"{folder.__name__}."):
             for constant in constants(importlib.import_module(module.name)):
@@ -220,75 +222,86 @@ def table(header: Sequence[str], rows: Iterator[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |" for cells in lines)
 
 
-def _listed(rows: Sequence[Row], first: str, second: str = "value") -> str:
-    cells = ((row.place, f"`{row.value}`" if row.value else "", row.origin, row.text) for row in rows)
-    return table((first, second, "origin", "what is said of it"), cells)
+def in_brief(row: Row) -> str:
+    """The sentences of a source that name its origins, or the first one; where none names it, the origin before."""
+    sentences = re.split(r"(?<!\bal)\.\s+(?=[A-Z0-9])", row.text.rstrip("."))
+    words = [rf"\b{origin}\b|{PHRASES.get(origin, origin)}" for origin in row.origin.split(", ")]
+    naming = [each for each in sentences if any(re.search(word, each, re.IGNORECASE) for word in words)]
+    said = ". ".join(naming or sentences[:1])
+    if row.origin == "counted":
+        said = CLAUSE.sub("", said)
+    named = any(re.search(rf"\b{origin}", said, re.IGNORECASE) for origin in row.origin.split(", "))
+    return said if named else f"{row.origin}: {said}" if said else row.origin
+
+
+def _listed(rows: Iterable[Row], first: str, second: str = "value") -> str:
+    """A row for each source of an owner (a module, a stack), with all constants that rest on it."""
+    cells = []
+    for (owner, source), members in groupby(rows, key=lambda row: (row.place.rpartition(" ")[0], in_brief(row))):
+        sharing = list(members)
+        names = ", ".join(row.place.removeprefix(owner).strip() for row in sharing)
+        values = "; ".join(f"`{row.value}`" for row in sharing if row.value)
+        cells.append((f"{owner} {names}".strip(), *([values] if second else []), source))
+    return table((first, *([second] if second else []), "source"), iter(cells))
 
 
 def page() -> str:
-    """The text of the page."""
+    """The text of the page; each constant stands once on it."""
     equations, stacks, laws = list(of_equations()), list(of_stacks()), list(of_accelerators())
-    parts = (*_introduction([*equations, *stacks, *laws]), *_of_equations(equations), *_of_profiles(stacks, laws))
-    return "\n\n".join(parts) + "\n"
+    fitted = [row for row in (*equations, *stacks, *laws) if "fitted" in row.origin]
+    others = ([row for row in rows if row not in fitted] for rows in (equations, stacks, laws))
+    return "\n\n".join((*_introduction(fitted), *_others(*others))) + "\n"
 
 
-def _introduction(rows: Sequence[Row]) -> tuple[str, ...]:
+def _introduction(fitted: Sequence[Row]) -> tuple[str, ...]:
     """What the words mean, and everything that was fitted to runs."""
-    fitted = [row for row in rows if "fitted" in row.origin]
     return (
         "# Where the constants come from",
         (
-            "Written by `python scripts/provenance.py` from the comments and profiles themselves. One word says what a "
-            "constant rests on:"
+            "Written by `python scripts/provenance.py` from the comments beside the constants and the `source` of each "
+            "profile, which say more: this page has their first word on it. `xe-sizer profiles show NAME` shows a "
+            "profile with its sources."
         ),
-        table(("origin", "what it means"), iter(ORIGINS.items())),
+        table(("a constant is", "when it is"), iter(ORIGINS.items())),
         "## Fitted to published runs",
         (
-            "These were adjusted to times or peaks of whole jobs, so errors on the same publications flatter them. "
-            "[Accuracy](accuracy.md) gives publications apart that development did not look at; but most of these "
-            "constants are older than that split, and had seen some of them. Fitted too are the ranges of times "
-            "(quantiles of residuals by kind of stack and model), the probability that memory suffices, and part of "
-            "what engines of inference state."
+            "Errors on the same publications flatter these constants; [accuracy](accuracy.md) gives those apart that "
+            "development did not look at, though most constants are older than that split. Fitted too are the ranges "
+            "of times, the probability that memory suffices, and part of what engines of inference state."
         ),
-        table(
-            ("constant", "value", "what is said of it"),
-            ((row.place, f"`{row.value}`", row.text) for row in fitted),
-        ),
+        _listed(fitted, "constant"),
     )
 
 
-def _of_equations(rows: Sequence[Row]) -> tuple[str, ...]:
+def _others(equations: Sequence[Row], stacks: Sequence[Row], laws: Sequence[Row]) -> tuple[str, ...]:
+    chosen = ((row.place.split()[0], row) for row in equations if row.origin == "chosen")
+    bounds = (
+        (module, ", ".join(f"{row.place.partition(' ')[2]} `{row.value}`" for _, row in rows))
+        for module, rows in groupby(chosen, key=lambda each: each[0])
+    )
     return (
         "## Constants of the equations",
-        (
-            "Numbers at the top of the modules of `laws`, `graph` and `training`. What the graph counts (passes over "
-            "tensors, kernels, bytes) is counted from the kernels that it names."
-        ),
-        _listed([row for row in rows if row.origin != "chosen"], "constant"),
-        "### Chosen: bounds, thresholds and defaults",
-        _listed([row for row in rows if row.origin == "chosen"], "constant"),
-    )
-
-
-def _of_profiles(stacks: Sequence[Row], laws: Sequence[Row]) -> tuple[str, ...]:
-    return (
+        "What the graph counts (passes over tensors, kernels, bytes) is counted from the kernels that it names.",
+        _listed((row for row in equations if row.origin != "chosen"), "constant"),
+        "### Chosen",
+        "Bounds of searches, thresholds of sentences and defaults.",
+        table(("module", "constants"), bounds),
         "## Factors of stacks",
         (
-            "Launches, overlaps, efficiencies and memory around the tensors. What a stack does otherwise (kernels, "
-            "types of states, defaults) follows its framework's source code, which [stacks](stacks.md) names; its "
-            "`uncertainty` is assumed unless `calibrated_on` names measurements."
+            "Launches, overlaps, efficiencies and memory around the tensors; all else follows the framework's source "
+            "code, which [stacks](stacks.md) names. `uncertainty` is assumed unless `calibrated_on` names measurements."
         ),
-        _listed(stacks, "stack and key"),
+        _listed(stacks, "stack and keys"),
         "## Quantised weights",
         "Bytes a weight, forward and backward.",
-        _listed(list(of_quantisers()), "quantiser"),
+        _listed(of_quantisers(), "quantiser"),
         "## Optimizers",
-        _listed(list(of_optimizers()), "optimizer"),
+        _listed(of_optimizers(), "optimizer", ""),
         "## Laws of accelerators",
         "Accelerators without laws of their own borrow those of a relative, scaled by the peaks.",
         _listed(laws, "law", "accelerators"),
         "## Fabrics",
-        _listed(list(of_fabrics()), "fabric and key"),
+        _listed(of_fabrics(), "fabric and keys", ""),
     )
 
 

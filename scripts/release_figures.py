@@ -16,7 +16,7 @@ PAGE = ROOT / "docs" / "reference" / "figures.md"
 HEADER = """# Figures of releases
 
 Written by `python scripts/release_figures.py` from what `python benchmarks/history.py --write` keeps of each release
-([benchmarks](../../benchmarks/README.md)). `python benchmarks/history.py` measures again and says what moved since the
+(`benchmarks/README.md`). `python benchmarks/history.py` measures again and says what moved since the
 last release, as CI does every night.
 
 ## Speed
@@ -30,7 +30,7 @@ ACCURACY = """
 
 Predictions for the measured runs that ship (`xe-sizer validate`), publications weighted alike: the median error, what
 nine of ten are below, the bias, and the share inside the 80 % range. They flatter, as most of these runs were looked
-at: [accuracy](../accuracy.md) has those that were left out.
+at: [accuracy](accuracy.md) has those that were left out.
 
 """
 QUANTITIES = {

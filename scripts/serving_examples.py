@@ -1,4 +1,4 @@
-"""Write docs/serving-examples.md: services as people ask for them, and the published run nearest to each.
+"""Write docs/reference/serving-examples.md: services as people ask for them, and the published run nearest to each.
 
 python scripts/serving_examples.py
 """
@@ -19,13 +19,13 @@ from xe_sizer.studies.estimate import serve
 from xe_sizer.units import MILLI
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "serving-examples.md"
+PAGE = ROOT / "docs" / "reference" / "serving-examples.md"
 FOLDER = "examples/serve"
 TPOT, TTFT, TOTAL, OUTPUT = "ms per token", "ms to the first token", "total tokens/s", "output tokens/s"
 GPUSTACK = "https://docs.gpustack.ai/latest/performance-lab"
 HEADER = """# Six example services and the closest published runs
 
-Written by `python scripts/serving_examples.py`. The services are files in [examples/serve](../examples/serve).
+Written by `python scripts/serving_examples.py`. The services are files in `examples/serve`.
 Latencies are at the percentile of the limits if requests arrive at random, otherwise means.
 
 ## Services and answers
@@ -173,7 +173,7 @@ def _answer(service: Service) -> str:
     at = judged(result)
     made = number(float(round(result.throughput.output_tokens_per_s)))
     cells = (
-        f"[{service.file}](../{FOLDER}/{service.file}.yaml)", service.question, f"{result.gpus.count}",
+        f"[{service.file}](../../{FOLDER}/{service.file}.yaml)", service.question, f"{result.gpus.count}",
         latency(at.ttft_s), latency(at.tpot_s), made,
     )  # fmt: skip
     return f"| {' | '.join(cells)} |"

@@ -1,6 +1,7 @@
-"""Write docs/stacks.md from the files of the stacks: python scripts/stacks.py
+"""Write docs/reference/stacks.md from the files of the stacks: python scripts/stacks.py
 
-The page lists every stack with what it is and can do, and what older releases did otherwise, each with its source.
+The page lists every stack with what it is and can do, and what older releases did otherwise; each links to its file,
+which has the sources.
 """
 
 from __future__ import annotations
@@ -14,14 +15,15 @@ from xe_sizer.profiles.finder import BUILT_IN, releases
 from xe_sizer.profiles.yaml_reader import load_yaml
 from xe_sizer.software.stack import PARALLEL_WAYS, Stack
 
-PAGE = Path(__file__).parents[1] / "docs" / "stacks.md"
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "stacks.md"
+FILES = "../../xe_sizer/software/stacks"
 HEADER = """# Stacks
 
 Written from the files of the stacks by `python scripts/stacks.py`.
 
 A stack says what a training framework does: its kernels, the types of its weights and states, its launches, what it
 overlaps, and what it does where nobody says otherwise. `--stack` takes the name of a stack, another name of it, a path
-to a [file of your own](adding.md), and a release: `nemo@24.07`, "NeMo 24.07", `transformers==4.36`. A release is the
+to a [file of your own](../adding.md), and a release: `nemo@24.07`, "NeMo 24.07", `transformers==4.36`. A release is the
 framework's own number, or a month: `torchtitan@2024.12`. Without one it is the newest that is known.
 `xe-sizer profiles show NAME` shows the figures that a stack's own file states, with their sources.
 
@@ -30,11 +32,11 @@ What you do otherwise than the framework by itself has a setting: `--weights-dty
 
 ## What they are
 
-A stack does what its parent does but for what its own file says. Sources name files and functions of the framework;
-what no source says is called assumed.
+A stack does what its parent does but for what its own file says. The file also names the files and functions of the
+framework that say so; what no source says is called assumed.
 
-| stack | also called | parent | what it is | source |
-|---|---|---|---|---|
+| stack | also called | parent | what it is |
+|---|---|---|---|
 """
 DEFAULTS = """
 ## Defaults
@@ -58,10 +60,10 @@ RELEASES = """
 ## Releases
 
 What releases before the one that is named did otherwise; of what two rows say, the older one holds for releases before
-both. The keys are those of the stack's file.
+both. The keys are those of the stack's file, which has the source of each.
 
-| stack | before | was otherwise | source |
-|---|---|---|---|
+| stack | before | was otherwise |
+|---|---|---|
 """
 KEYS = """
 ### Keys
@@ -104,7 +106,8 @@ def _row(*cells: object) -> str:
 
 def _is(stack: Stack) -> str:
     other = ", ".join(f"`{alias}`" for alias in stack.aliases)
-    return _row(f"`{stack.name}`", other, stack.parent or "", stack.describes, stack.source)
+    name = f"[`{stack.name}`]({FILES}/{stack.name}.yaml)"
+    return _row(name, other, stack.parent or "", stack.describes)
 
 
 def _defaults(stack: Stack) -> str:
@@ -135,7 +138,7 @@ def list_releases() -> Iterator[str]:
     for name in BUILT_IN.names("stack"):
         for row in releases(load_yaml(BUILT_IN.path("stack", name))):
             release = f"{row.before} ({row.dated})" if row.dated else row.before
-            yield _row(f"`{name}`", release, ", ".join(changes(row.differs)), row.source)
+            yield _row(f"`{name}`", release, ", ".join(changes(row.differs)))
 
 
 def changes(value: Any, path: str = "") -> Iterator[str]:

@@ -14,6 +14,7 @@ SLOW = frozenset({
     "property",
     "trace",
     "cli/test_advice.py",
+    "cli/test_commands_of_pages.py",
     "cli/test_every_format.py",
     "cli/test_serve_command.py",
     "contract/test_adding.py",

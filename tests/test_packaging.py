@@ -40,7 +40,7 @@ def msgspec_structs(type_: object) -> list[object]:
 
 @pytest.mark.parametrize("result", [Result, ServeResult])
 def test_every_field_of_the_result_is_documented(result: type) -> None:
-    text = (ROOT / "docs/result.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/reference/result.md").read_text(encoding="utf-8")
     words = set(re.findall(r"[a-z][a-z0-9_]*", " ".join(re.findall(r"`([^`]+)`", text))))
     assert result_fields(result) - words == set()
 
@@ -66,7 +66,7 @@ def test_readme_shows_the_example_as_it_is() -> None:
 
 
 def test_nomenclature_names_every_job() -> None:
-    text = (ROOT / "docs/nomenclature.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/reference/nomenclature.md").read_text(encoding="utf-8")
     assert [name for name in METHODS if f"`{name}`" not in text] == []
 
 

@@ -195,7 +195,8 @@ def plan(
 ) -> PlanResult:
     """Search every layout on every number and kind of GPU; the key `objective` says what is best.
 
-    among : GPUs and servers to choose from beside the scenario's own; any_gpu : every GPU of the catalogue
+    among : GPUs and servers to choose from beside the scenario's own
+    any_gpu : every GPU of the catalogue
     explain : count what each rule removed
 
     Raises
@@ -223,7 +224,8 @@ def serve(
 ) -> ServeResult:
     """Size inference for a load: how many replicas on how many GPUs, how fast, at what cost?
 
-    among, any_gpu : as in `plan`; pareto : with the Pareto-optimal ways to run a replica
+    among, any_gpu : as in `plan`
+    pareto : with the Pareto-optimal ways to run a replica
     details : as in `estimate`
 
     Raises

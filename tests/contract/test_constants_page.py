@@ -1,4 +1,4 @@
-"""docs/constants.md says where every constant comes from, and a constant that does not say it is found."""
+"""docs/reference/constants.md says where every constant comes from, and a constant that does not say it is found."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ sys.path.append(str(ROOT / "scripts"))
 provenance = importlib.import_module("provenance")
 constants = importlib.import_module("constants")
 
-WRITE = "docs/constants.md is not what comments and profiles say. Write it anew: python scripts/provenance.py"
+WRITE = "docs/reference/constants.md is not what comments and profiles say. Write it anew: python scripts/provenance.py"
 STACKS = sorted((ROOT / "xe_sizer" / "software" / "stacks").glob("*.yaml"))
 
 
@@ -25,7 +25,7 @@ def test_every_constant_says_where_it_comes_from() -> None:
 
 
 def test_the_page_is_what_they_say() -> None:
-    assert (ROOT / "docs" / "constants.md").read_text(encoding="utf-8") == provenance.page(), WRITE
+    assert (ROOT / "docs" / "reference" / "constants.md").read_text(encoding="utf-8") == provenance.page(), WRITE
 
 
 @pytest.mark.parametrize("file", STACKS, ids=lambda file: file.stem)

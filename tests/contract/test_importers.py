@@ -108,7 +108,7 @@ def test_why_a_key_is_lost_is_a_short_clause(tool: Tool) -> None:
 def test_a_tool_is_found_by_its_name_and_has_a_page(tool: Tool) -> None:
     assert tool_named(tool.name) is tool
     assert all(tool_named(name.upper()) is tool for name in (tool.name, *tool.aliases))
-    page = Path(__file__).parents[2] / "docs" / "import" / f"{tool.name}.md"
+    page = Path(__file__).parents[2] / "docs" / "reference" / "import" / f"{tool.name}.md"
     assert tool.title in page.read_text(encoding="utf-8")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 INDEX = DOCS / "README.md"
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.rglob("*.md")])
+OUTSIDE = [*ROOT.glob("*.md"), *(ROOT / "benchmarks").glob("*.md"), *(ROOT / "examples").rglob("*.md")]
+PAGES = sorted([*OUTSIDE, *DOCS.rglob("*.md")])
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
@@ -33,19 +35,46 @@ def headings(page: Path) -> set[str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_links_lead_somewhere(page: Path) -> None:
-    missing = [str(path.relative_to(ROOT)) for path, _ in links(page) if not path.exists()]
+    missing = [str(path.relative_to(ROOT)) for path, _ in links(page) if not path.is_file()]  # the site has no folders
     assert missing == []
     lost = [f"{path.name}#{heading}" for path, heading in links(page) if heading and heading not in headings(path)]
     assert lost == []
 
 
-def test_every_page_stands_in_the_index_or_on_a_page_beside_it() -> None:
+def test_every_page_is_two_clicks_from_the_index() -> None:
     """Those of a folder stand on its own index, or on one of the pages that the index names."""
     named = {path for path, _ in links(INDEX)}
     further = {path for page in named if page.suffix == ".md" for path, _ in links(page)}
     assert [page.name for page in sorted(DOCS.glob("*.md")) if page not in named | {INDEX}] == []
-    assert [
-        str(page.relative_to(DOCS))
-        for page in PAGES
-        if page.is_relative_to(DOCS) and page not in named | further | {INDEX}
-    ] == []
+    of_the_site = [page for page in PAGES if page.parent == ROOT or page.is_relative_to(DOCS)]
+    assert [str(page.relative_to(ROOT)) for page in of_the_site if page not in named | further | {INDEX}] == []
+
+
+def test_the_menu_of_the_site_has_every_page_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(DOCS))
+    menu = importlib.import_module("conf").menu()
+    below = [page for pages in menu.values() for page in pages]
+    assert len(set(below)) == len(below)
+    of_the_site = [page for page in PAGES if page.parent == ROOT or page.is_relative_to(DOCS)]
+    assert {*below, "docs/README"} == {page.relative_to(ROOT).with_suffix("").as_posix() for page in of_the_site}
+
+
+def test_a_docstring_is_described_with_its_formula_as_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(DOCS))
+    conf = importlib.import_module("conf")
+    docstring = """Time of `C` = A_ * B [s].
+
+    t = t0 + a*b,
+        a = 2 m
+
+Parameters
+----------
+m, n : rows of
+    A_ [-]
+
+Source: a|b."""
+    described = list(conf.restructured(docstring.splitlines()))
+    assert [line for line in described if line] == [
+        r"Time of ``C`` = A\_ \* B [s].", "::", "    t = t0 + a*b,", "        a = 2 m", "**Parameters**",
+        "- ``m``, ``n``: rows of", r"  A\_ [-]", r"Source: a\|b.",
+    ]  # fmt: skip

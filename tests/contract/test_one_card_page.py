@@ -1,4 +1,4 @@
-"""docs/one-card.md has the published figures of single cards beside what is predicted now, and how far off that is."""
+"""The page on one card has the published figures beside what is predicted now, and how far off that is."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT / "scripts"))
 one_card = importlib.import_module("one_card")
 
-WRITE = "docs/one-card.md is not what is predicted. Write it anew: python scripts/one_card.py"
+WRITE = "docs/reference/one-card.md is not what is predicted. Write it anew: python scripts/one_card.py"
 
 
 def rows() -> dict[tuple[str, ...], tuple[float, float]]:
     """Published and predicted figures of the page by the other cells of their rows."""
     found = {}
-    for line in (ROOT / "docs" / "one-card.md").read_text(encoding="utf-8").splitlines():
+    for line in (ROOT / "docs" / "reference" / "one-card.md").read_text(encoding="utf-8").splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if len(cells) in (6, 7) and cells[-3].replace(",", "").replace(".", "").isdigit():
             published, predicted = (float(cell.replace(",", "")) for cell in cells[-3:-1])

@@ -1,4 +1,4 @@
-"""docs/options.md is what the keys of scenarios say."""
+"""docs/reference/options.md is what the keys of scenarios say."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from xe_sizer.scenario.options import ALL_OPTIONS
 sys.path.append(str(Path(__file__).parents[2] / "scripts"))
 options = importlib.import_module("options")
 
-WRITE = "docs/options.md is not what the keys say. Write it anew: python scripts/options.py"
+WRITE = "docs/reference/options.md is not what the keys say. Write it anew: python scripts/options.py"
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ import pytest
 
 import xe_sizer.result
 
-PAGE = Path(__file__).parents[2] / "docs" / "result.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "result.md"
 
 
 def structs() -> Iterator[type[msgspec.Struct]]:
@@ -39,7 +39,7 @@ def quoted() -> set[str]:
 )
 def test_every_field_of_the_result_is_on_its_page(struct: type[msgspec.Struct]) -> None:
     fields = {field.encode_name for field in msgspec.structs.fields(struct)}
-    assert fields <= quoted(), f"docs/result.md does not name {sorted(fields - quoted())}"
+    assert fields <= quoted(), f"docs/reference/result.md does not name {sorted(fields - quoted())}"
 
 
 def test_the_walk_finds_the_results() -> None:

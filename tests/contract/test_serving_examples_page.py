@@ -1,4 +1,4 @@
-"""docs/serving-examples.md says what the examples are answered, and how near that is to what was published."""
+"""The page of serving examples says what they are answered, and how near that is to what was published."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT / "scripts"))
 examples = importlib.import_module("serving_examples")
 
-PAGE = (ROOT / "docs" / "serving-examples.md").read_text(encoding="utf-8")
-WRITE = "docs/serving-examples.md is not what is answered. Write it anew: python scripts/serving_examples.py"
+PAGE = (ROOT / "docs" / "reference" / "serving-examples.md").read_text(encoding="utf-8")
+WRITE = "docs/reference/serving-examples.md is not what is answered. Write it anew: python scripts/serving_examples.py"
 DRIFT = 0.05
 
 

@@ -233,10 +233,10 @@ def test_masks_are_made_once_for_all_layers() -> None:
 
 
 def test_queries_and_keys_are_turned() -> None:
-    """One pass over both; or ten of as many kernels forward and twelve back (transformers); or none of its own."""
+    """One pass over both; or ten in ten kernels and twelve in eighteen back (transformers); or none of its own."""
     turned = QUERIES + KEYS
     assert moved(named(of(ROPE, Kernels()))["rotary"]) == [2 * turned, 2 * turned, 1, 1]
-    assert moved(named(of(ROPE, Kernels(rotary="eager")))["rotary"]) == [10 * turned, 12 * turned, 10, 12]
+    assert moved(named(of(ROPE, Kernels(rotary="eager")))["rotary"]) == [10 * turned, 12 * turned, 10, 18]
     assert moved(named(of(ROPE, Kernels(rotary="in-attention")))["rotary"]) == [0, 0, 0, 0]
     quarter = replace(ROPE, rotary_fraction=0.25)
     assert moved(named(of(quarter, Kernels()))["rotary"])[0] == turned / 2

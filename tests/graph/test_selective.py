@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from xe_sizer.graph.inputs import Learning
 from xe_sizer.graph.model import Experts, ModelShape
-from xe_sizer.graph.operators import Attention, Kernels, Operator
+from xe_sizer.graph.operators import Attention, Kernels, Matmul, Operator
 from xe_sizer.graph.recompute import RECOMPUTE_MODULES, find_modules, recomputed_exchanges
 from xe_sizer.graph.transformer import layer_operators
 
@@ -181,3 +181,37 @@ def test_latent_attention_has_a_norm_of_its_own() -> None:
     found = operators(REGISTRY.model("deepseek-v3"), "layernorm")
     assert again(found) == {"input norm", "mlp norm"}
     assert set(dropped(found)) == {"q down", "router", "shared expert gate and up"}
+
+
+# Whole layers that run again stop where all that autograd saves is there (PyTorch's early stop).
+
+
+def unneeded(model: ModelShape, learning: Learning, early: bool = True) -> set[str]:
+    made = layer_operators(graph(model, learning, Kernels(stops_early=early, routing="eager")))
+    return {op.name for op in made if op.unneeded}
+
+
+def test_a_layer_that_runs_again_stops_before_its_last_product() -> None:
+    """Its inputs are saved before it runs; with a norm behind it, or with experts' weights, it is needed."""
+    base = Learning(True)
+    assert unneeded(GPT, base) == {"down", "mlp output", "mlp residual"}
+    assert unneeded(GPT, base, early=False) == set()
+    assert "expert down" not in unneeded(MIXTURE, base)
+    four = replace(REGISTRY.model("gemma-2-2b").with_layers(1), name="four norms")
+    assert "down" not in unneeded(four, base)
+
+
+def test_a_mask_of_dropout_is_needed_too() -> None:
+    dropping = layer_operators(
+        graph(replace(GPT, dropout=("hidden",)), Learning(True), Kernels(stops_early=True, dropout=True))
+    )
+    assert not any(op.unneeded for op in dropping)
+
+
+def test_what_runs_again_is_what_torch_counts() -> None:
+    """79.7 of 102.8 MFLOP of the layers' products, by FlopCounterMode of a Llama with 2 layers (transformers 5)."""
+    shape = replace(REGISTRY.model("tiny-llama").with_layers(2), hidden=256, heads=4, kv_heads=2, head_dim=64, ffn=640)
+    made = layer_operators(graph(shape, Learning(True), Kernels(stops_early=True)))
+    flops = {op.name: float(np.sum(op.layers * op.forward_flops)) for op in made if isinstance(op, Matmul)}
+    again = sum(flops[op.name] for op in made if isinstance(op, Matmul) and not op.unneeded)
+    assert again / sum(flops.values()) == pytest.approx(79.7 / 102.8, abs=0.03)

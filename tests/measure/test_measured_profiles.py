@@ -9,7 +9,7 @@ import yaml
 from measured_cases import CARD, PROCESSOR, attention, launch, moving, products, samples
 
 from xe_sizer.measure.profile import Written, find_known, profile_yaml, slug, summarise
-from xe_sizer.measure.samples import SUSTAINED, Kernel, Sample
+from xe_sizer.measure.samples import GROUPED, SUSTAINED, Kernel, Sample
 from xe_sizer.profiles.catalogue import Registry
 from xe_sizer.profiles.gpu import GpuProfile
 
@@ -95,6 +95,16 @@ def test_a_device_that_nobody_names_gets_a_whole_profile_with_measured_peaks(
     assert any("the best product that was seen is 0.95 of it" in text for text in gpu.assumptions)
     assert gpu.laws.attention["flash-2"] == gpu.laws.attention["sdpa"]
     assert processor.report.measured_peaks
+
+
+def test_a_device_without_a_catalogue_is_not_compared_with_one() -> None:
+    experts = [
+        Kernel(law=GROUPED, name="bf16", sizes={"m": m, "n": 2048, "k": 1024, "copies": 8}) for m in (16, 64, 256, 1024)
+    ]
+    report = summarise(PROCESSOR, samples([*products(), *moving(), *experts]), Registry(), None, None).report
+    assert "grouped.bf16" in {row.law for row in report.laws}
+    assert all(row.slower is None and not row.before for row in report.laws)
+    assert all(kernel.before_s is None for kernel in report.kernels)
 
 
 def test_a_product_that_runs_hot_lowers_what_is_sustained(card: Written) -> None:

@@ -47,6 +47,15 @@ def test_a_line_that_was_cut_off_is_passed_over(tmp_path: Path) -> None:
     assert len(read_samples(tmp_path / SAMPLES)[1]) == 1
 
 
+def test_a_run_goes_on_behind_a_line_that_was_cut_off(tmp_path: Path) -> None:
+    one, two = samples(products()[:2])
+    Samples(tmp_path / SAMPLES, CARD).add(one)
+    with (tmp_path / SAMPLES).open("ab") as out:
+        out.write(b'{"sample": {"kernel"')
+    Samples(tmp_path / SAMPLES, CARD).add(two)
+    assert read_samples(tmp_path / SAMPLES) == ((CARD, CARD), (one, two))
+
+
 def test_a_line_that_is_no_sample_is_named(tmp_path: Path) -> None:
     (tmp_path / SAMPLES).write_text("{}\nnothing\n{}\n")
     with pytest.raises(InputError) as caught:

@@ -35,14 +35,14 @@ def test_nobody_measured_a_launch() -> None:
 
 
 def test_all_times_of_a_host_follow_its_launches_and_nothing_else() -> None:
-    """A launch of 22 us is twice the usual 11 us."""
-    twice = launching_in(22.0)
+    """A launch of 10 us is twice the usual 5 us; what is around a step stays."""
+    twice = launching_in(10.0)
     stack, engine = load_stack("hf-trainer"), load_engine("vllm")
     slow_stack, slow_engine = on_host(stack, twice), on_host(engine, twice)
     for fast, slow in ((stack.host, slow_stack.host), (engine.host, slow_engine.host)):
         for name in fast.__struct_fields__:
             before, after = getattr(fast, name), getattr(slow, name)
-            timed = name.endswith(("_us", "_ms")) and before is not None
+            timed = name.endswith(("_us", "_ms")) and before is not None and name != "step_overhead_ms"
             assert after == (pytest.approx(2.0 * before) if timed else before), name
     assert slow_engine.batching == engine.batching
     assert slow_stack.efficiency == stack.efficiency
@@ -50,16 +50,17 @@ def test_all_times_of_a_host_follow_its_launches_and_nothing_else() -> None:
 
 def test_a_service_waits_for_the_host_at_hand() -> None:
     """Between two steps the generic engine takes 1 ms and 5 us for each of 64 sequences: 1.32 ms."""
-    usual, slow = served_on(SERVER), served_on(replace(SERVER, accelerator=launching_in(22.0)))
+    usual, slow = served_on(SERVER), served_on(replace(SERVER, accelerator=launching_in(10.0)))
     assert (usual.engine.host.step_ms, usual.engine.host.sequence_us, usual.engine.request_s) == (1.0, 5.0, 2e-3)
-    assert (slow.engine.host.step_ms, slow.engine.host.sequence_us, slow.engine.request_s) == (2.0, 10.0, 4e-3)
+    found = (slow.engine.host.step_ms, slow.engine.host.sequence_us, slow.engine.request_s)
+    assert found == pytest.approx((2.0, 10.0, 4e-3))
     waits = [float(between_steps_s(made, ReplicaLayouts.of(), 64)[0]) for made in (usual, slow)]
     assert waits == pytest.approx([1.32e-3, 2.64e-3])
 
 
 def test_an_engine_beside_a_trainer_takes_longer_on_a_slow_host_too() -> None:
     """2 x (1 + 3) ms between steps, and launches from Python of 2 x 19.1 us."""
-    made = served_on(replace(SERVER, accelerator=launching_in(22.0)))
+    made = served_on(replace(SERVER, accelerator=launching_in(10.0)))
     trainer = load_stack("trl").rollout
     assert trainer is not None
     alike = msgspec.structs.replace(trainer, step_ms=3.0, graphs=False)

@@ -309,7 +309,10 @@ def test_tokens_of_experts_travel_in_every_forward_and_backward() -> None:
 
 
 def test_the_host_launches_what_is_recomputed() -> None:
-    """Kernels that take no time leave the launches: those of the layers' forward once more in the backward."""
+    """Kernels that take no time leave the launches: those of the layers' forward once more in the backward.
+
+    But for the last product and the sum behind it: nothing of them is needed (PyTorch's early stop).
+    """
     made = job(stack="hf-bf16", train__seq_len=8, train__padding="to-seq-len")
     idle = with_device(made, bandwidth_bytes_per_s=1e9, **dict.fromkeys(PEAKS, 1e9))
     idle = replace(idle, device=replace(idle.device, **dict.fromkeys(FLOORS, 0.0)))
@@ -318,7 +321,8 @@ def test_the_host_launches_what_is_recomputed() -> None:
     chosen = layouts(recompute=[0, 2])
     operators = layer_operators(graph_inputs(made, layouts(), np.array([8.0])))
     none, again = timeline(idle, chosen).components["host"]
-    expected = sum(op.layers * launches(op)[0] for op in operators) * made.stack.forward_launch_s
+    needed = [op for op in operators if op.name not in ("down", "mlp residual")]
+    expected = sum(op.layers * launches(op)[0] for op in needed) * made.stack.forward_launch_s
     assert again - none == pytest.approx(expected, rel=1e-3)
     faster = msgspec.structs.replace(made.stack.host, micro_batch_overhead_ms=0.0)
     bare = replace(idle, stack=msgspec.structs.replace(made.stack, host=faster))

@@ -86,7 +86,7 @@ COMMON = frozenset({
     "ttft", "tpot", "objective", "weights", "kv-cache", "engine", "gpu-memory-utilization",
     "max-model-len",
 })  # fmt: skip
-"""Options that `--help` lists, so that a page fits two screens; `--help-all` and docs/options.md list all."""
+"""Options that `--help` lists, so that a page fits two screens; `--help-all` and docs/reference/options.md list all."""
 FIRST_OF_SERVICES = ("serve.users", "serve.input_tokens", "serve.output_tokens")
 TEXT, TEXTS, FLAG = str | None, list[str] | None, bool | None
 PRICES = "cost.price_per_gpu_hour"

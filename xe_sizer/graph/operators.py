@@ -489,6 +489,7 @@ class Kernels(Immutable):
     reserved_gated: bool = False
     sparse_heads: float = 0.0
     windows: bool = True
+    stops_early: bool = False
 
     @classmethod
     def chosen(cls, choice: object, **further: Any) -> Kernels:
@@ -498,14 +499,15 @@ class Kernels(Immutable):
 
 
 class Lifetime(Immutable, kw_only=True):
-    """What of an operator lives beside its saved tensors, and what selective recomputation changes.
+    """What of an operator lives beside its saved tensors, and what recomputation changes.
 
     `forward_temporary_bytes` is what lives while its forward runs, beside all that is kept by then.
     Of selective recomputation: `again` is the share of its forward that runs again, `dropped_bytes` what of the saved
-    is not kept for it.
+    is not kept for it. `unneeded` where whole layers that run again stop before it.
     """
 
     again: float = 0.0
+    unneeded: bool = False
     dropped_bytes: Array | float = 0.0
     forward_temporary_bytes: Array | float = 0.0
 

@@ -384,8 +384,7 @@ def record(
             "grad_accum": plan.grad_accum,
             "global": plan.micro_batch * plan.grad_accum * count,
         },
-        "seq_len": plan.seq_len,
-        "packing": True,  # every sequence is full
+        "seq_len": plan.seq_len,  # alone: samples that have a mean vary in length
         "attention": plan.attention,
         "recompute": "full" if plan.recompute else "none",
         "optimizer": "adamw_torch_fused" if load_optimizer(plan.optimizer).parent is None else plan.optimizer,

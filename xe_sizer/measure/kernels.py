@@ -31,7 +31,6 @@ from xe_sizer.measure.samples import (
     STORAGE,
     SUSTAINED,
     Kernel,
-    told,
 )
 from xe_sizer.measure.timer import CUDA, own_stream
 
@@ -303,7 +302,7 @@ def _copy(kernel: Kernel, operands: Operands, _: Path | None) -> Call:
 
 
 def _write(kernel: Kernel, _: Operands, folder: Path | None) -> Call:
-    """A file of random bytes, as far as the disk, then away with it."""
+    """A file of random bytes, as far as the disk, then away with it. Its call raises RuntimeError on a full disk."""
     import os
 
     assert folder is not None
@@ -311,10 +310,12 @@ def _write(kernel: Kernel, _: Operands, folder: Path | None) -> Call:
 
     def write(_: int) -> None:
         try:
-            with told(file), file.open("wb") as out:
+            with file.open("wb") as out:
                 out.write(data)
                 out.flush()
                 os.fsync(out.fileno())
+        except OSError as error:
+            raise RuntimeError(f"cannot write: {error.strerror}") from error
         finally:
             file.unlink(missing_ok=True)
 

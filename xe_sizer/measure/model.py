@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.graph.model import Experts
 from xe_sizer.measure.timer import CUDA
 from xe_sizer.profiles.catalogue import load_optimizer
+from xe_sizer.profiles.finder import default_name
 
 if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
@@ -32,7 +34,7 @@ IN_TRANSFORMERS = {
     (True, None, False): "MixtralConfig",
     (True, PER_HEAD, False): "Qwen3MoeConfig",
 }
-QUANTISER = "bitsandbytes"  # the library that holds frozen weights in few bits, and has optimizers of its own
+QUANTISER = default_name("quantiser")  # the library that holds frozen weights in few bits, with optimizers of its own
 FOUR_BITS = 4
 SPARED = 0.4  # chosen: of the card's memory; more of 16-bit weights than that are quantised on their way from the host
 
@@ -80,10 +82,9 @@ def unbuilt(shape: ModelShape, seq_len: int) -> str | None:
 
 def _bitsandbytes() -> Any:
     try:
-        import bitsandbytes
+        return import_module(QUANTISER)
     except ImportError:
         return None
-    return bitsandbytes
 
 
 def unquantised(quantiser: str) -> str | None:
@@ -220,10 +221,15 @@ def _quantise(model: Any, bits: int) -> str:
         made: Any
         if bits == FOUR_BITS:
             made = library.nn.Linear4bit(
-                *sizes, bias, compute_dtype=weight.dtype, compress_statistics=True, quant_type="nf4", device="meta"
+                *sizes,
+                bias,
+                compute_dtype=weight.dtype,
+                compress_statistics=True,
+                quant_type=f"nf{bits}",
+                device="meta",
             )
             made.weight = library.nn.Params4bit(
-                weight, requires_grad=False, quant_type="nf4", compress_statistics=True, module=made
+                weight, requires_grad=False, quant_type=f"nf{bits}", compress_statistics=True, module=made
             )
         else:
             made = library.nn.Linear8bitLt(*sizes, bias, has_fp16_weights=False, device="meta")

@@ -252,12 +252,10 @@ def _experts(name: str, timed: Sequence[Point], device: Device, single: dict[str
         return None
     factor = found.parameters["factor"]
     seconds = fit.seconds_of_experts(timed, law.scaled(factor), peak, device.bandwidth)
-    before = fit.seconds_of_experts(timed, law, peak, device.bandwidth)
-    section = (
-        (MATMUL, name),
-        {"grouped_factor": float(f"{factor:.3g}"), "grouped_p90_error": round(found.p90_error, 3)},
-    )
-    return _made(f"{GROUPED}.{name}", found, timed, seconds, before, {"factor": 1.0}, [section], SIXTEEN_BIT)
+    before = fit.seconds_of_experts(timed, law, peak, device.bandwidth) if device.known else None
+    old = {"factor": 1.0} if device.known else {}
+    figures = {"grouped_factor": float(f"{factor:.3g}"), "grouped_p90_error": round(found.p90_error, 3)}
+    return _made(f"{GROUPED}.{name}", found, timed, seconds, before, old, [((MATMUL, name), figures)], SIXTEEN_BIT)
 
 
 def _attention(name: str, timed: Sequence[Point], device: Device, _: object) -> Made | None:

@@ -96,6 +96,8 @@ class Samples:
 
     def __init__(self, file: Path, machine: Machine) -> None:
         self.file, self.machine = file, machine
+        if file.exists():
+            _drop_cut_line(file)
         earlier = read_samples(file) if file.exists() else ((), ())
         for other in earlier[0]:
             if other.same != machine.same:
@@ -134,6 +136,15 @@ class told:  # noqa: N801  used as a word of a with-statement
         if isinstance(error, OSError):
             hint = "what was measured before is kept; name another folder with -o DIR"
             raise InputError(Problem(f"cannot write: {error.strerror}", Location(str(self.file)), hint)) from error
+
+
+def _drop_cut_line(file: Path) -> None:
+    """Away with a last line that a full disk or a stopped run left without its end, before others come behind it."""
+    written = file.read_bytes()
+    whole = written.rfind(b"\n") + 1
+    if whole < len(written):
+        with told(file):
+            os.truncate(file, whole)
 
 
 def read_samples(file: Path) -> tuple[tuple[Machine, ...], tuple[Sample, ...]]:

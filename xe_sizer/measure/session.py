@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 INSTALL = "pip install 'xe-sizer[measure]'"
 AUTO = "auto"
-QUICK_S, FULL_S = 45.0, 300.0  # of the walks: with the start and the fit, under one minute and about six
-QUICK_CALL_S, FULL_CALL_S = 0.1, 0.6  # chosen: the longest call of a kernel
+QUICK_S = 42.0  # of the walks: with the start and the fit, under one minute
+FULL_S = {CUDA: 300.0, CPU: 540.0}  # a card does all of its grid twice in that; a CPU needs longer, under ten minutes
+QUICK_CALL_S, FULL_CALL_S = 0.1, 0.2  # chosen: the longest call of a kernel
 BUSY_SHARE = 0.05  # chosen: of a card's memory that others hold, or of its time that they compute, before it is busy
 SUSTAINED_S = {True: 3.0, False: 20.0}  # a card heats up and meets its power limit in seconds
-LATE = 1.15  # of the budget, after which no further kernel is begun
 Say = Callable[[int, int, float], None]
 """Told after each kernel: how many are done, of how many, and the seconds that are left."""
 
@@ -182,6 +182,11 @@ def kernels_of(device: str, rates: grid.Rates, models: Iterable[ModelShape], qui
     return list({kernel.key: kernel for kernel in found}.values())
 
 
+def budget_s(device: str, quick: bool) -> float:
+    """How long kernels are timed [s]."""
+    return QUICK_S if quick else FULL_S[device.partition(":")[0]]
+
+
 class Walk(Immutable):
     """What walks of the grid left: kernels that were timed, and those that failed with the reason."""
 
@@ -215,9 +220,9 @@ def walk(
     try:
         for walked, kernel in planned:
             left_s = budget_s - (time.monotonic() - began)
-            if left_s < (1.0 - LATE) * budget_s:
+            if left_s <= 0.0:
                 break
-            share_s = max(left_s, 0.0) / (len(planned) - done)
+            share_s = left_s / (len(planned) - done)
             done += 1
             if kernel.words in failed:
                 continue

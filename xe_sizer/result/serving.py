@@ -1,4 +1,4 @@
-"""What `serve` says: frozen, in SI units, with the names of the JSON contract (docs/result.md).
+"""What `serve` says: frozen, in SI units, with the names of the JSON contract (docs/reference/result.md).
 
 Field names are the contract: add, never rename, within schema version 1. Components of memory sum to `peak_bytes`,
 components of a phase to its `seconds`. A latency that nothing bounds, because the load exceeds what the replicas take,

@@ -1,4 +1,4 @@
-"""What an estimate says: frozen, in SI units, with the names of the JSON contract (docs/result.md).
+"""What an estimate says: frozen, in SI units, with the names of the JSON contract (docs/reference/result.md).
 
 Field names are the contract: add, never rename, within schema version 1. Components of memory sum to
 `peak_bytes`, components of time to `step_s.expected`.

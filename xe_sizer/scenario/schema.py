@@ -1021,7 +1021,7 @@ class ScenarioFile(Section, frozen=True):
 
 
 KEYS: Mapping[str, Key] = {each.name: each for each in declared_keys(ScenarioFile)}
-"""Every key of a scenario by its dotted name; options, limits, help pages and docs/options.md are made of them."""
+"""Every key of a scenario by its dotted name; options, limits, help and the page of options are made of them."""
 SECTIONS = frozenset(name for name, type_ in ScenarioFile.__annotations__.items() if is_section(type_))
 """Keys that hold groups of keys."""
 NAMED_OR_GROUPS = frozenset({"model"})

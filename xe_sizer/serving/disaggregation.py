@@ -172,7 +172,7 @@ def decoding_only(job: ServingJob, placements: ReplicaLayouts, traffic: Traffic,
 
 # Latencies, and the rate that the pools take.
 
-NEXT_TO = 1.0 - 1e-9  # the top rate, so that rounding does not lead beyond it
+NEXT_TO = 1.0 - 1e-9  # chosen: the top rate, so that rounding does not lead beyond it
 
 
 class Kinds(Immutable):

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 MODULE = "adapters"
 # Projections that share an input and whose adapters one pair of kernels computes (vLLM's packed modules).
 TOGETHER = (("q", "k", "v"), ("gate", "up"), ("shared_expert_gate", "shared_expert_up"))
-SHRINK_AND_EXPAND = 2.0  # kernels: to the rank, and from it to the outputs
+SHRINK_AND_EXPAND = 2.0  # counted, kernels: to the rank, and from it to the outputs
 
 
 def adapter_bytes(model: ModelShape, adapters: ServedAdapters, placements: ReplicaLayouts) -> Array:
@@ -313,9 +313,9 @@ def _elements(weights: tuple[Weight, ...], placements: ReplicaLayouts, scheme: S
 
 # KV cache and recurrent states: bytes of a token and a sequence, and how many sequences a pool holds.
 
-STATE_BYTES = 4.0  # recurrent states are kept in float32
-CONVOLUTION_BYTES = 2.0  # the last inputs of the convolution are kept in 16 bit
-INDEXER_KEY_BYTES = 1.0 + 4 / 128  # fp8 with a float32 scale per 128 (DeepSeek-V3.2)
+STATE_BYTES = 4.0  # published: recurrent states are kept in float32
+CONVOLUTION_BYTES = 2.0  # published: the last inputs of the convolution are kept in 16 bit
+INDEXER_KEY_BYTES = 1.0 + 4 / 128  # published: fp8 with a float32 scale per 128 (DeepSeek-V3.2)
 
 
 def attention_layers(model: ModelShape, windows: bool = True) -> Iterator[tuple[ModelShape, float, float]]:
@@ -444,9 +444,9 @@ def state_bytes(model: ModelShape, placements: ReplicaLayouts) -> Array:
     return np.asarray(layers_per_stage(layers, placements.pp) * layer_bytes / as_array(placements.tp))
 
 
-# Tensors of the hidden size that a layer holds together: residual, its normalised copy, the block's output (own count).
+# Tensors of the hidden size that a layer holds together: residual, its normalised copy, the block's output (counted).
 HIDDEN_TENSORS = 3.0
-SAMPLED_TOGETHER = 256  # sequences that get logits in the engine's first run, and in parts in later ones
+SAMPLED_TOGETHER = 256  # chosen: sequences that get logits in the engine's first run, and in parts in later ones
 
 
 class ServingMemory(Immutable):
@@ -1039,7 +1039,7 @@ def fetch_s(job: ServingJob, placements: ReplicaLayouts, tokens: float) -> Array
 
 # The longest context, and how many sessions fit.
 
-LONGEST = 2**27  # tokens that are looked for where a model names no positions
+LONGEST = 2**27  # chosen: tokens that are looked for where a model names no positions
 
 
 def sessions_held(job: ServingJob, placements: ReplicaLayouts, inputs: float, outputs: float) -> Array:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 # Steady state of continuous batching: what each step holds, how long a token and a request take.
 
-LEAST_STEPS = 1e-3  # of an answer of one token, which the prefill produces
+LEAST_STEPS = 1e-3  # chosen: of an answer of one token, which the prefill produces
 
 
 class Steady(Immutable):
@@ -190,8 +190,8 @@ def _both_steps(
 
 # Open loads: requests that arrive at random.
 
-TRIED, REFINED = 33, 3  # values that a search tries at once, and how often it looks
-TO_THE_END = 11  # how often it looks where as much is wanted as a float tells apart: 32^11 = 2^55
+TRIED, REFINED = 33, 3  # chosen: values that a search tries at once, and how often it looks
+TO_THE_END = 11  # chosen: how often it looks where as much is wanted as a float tells apart: 32^11 = 2^55
 # Fields of a steady state other than the parts of its steps.
 OF_A_STATE = ("running", "decoding", "step_s", "tpot_s", "prefill_s", "prompt_s", "requests_per_s", "room_s")
 
@@ -423,7 +423,7 @@ def evenly(low: Array, high: Array, share: Array) -> Array:
 # States of a replica, from one request inside to as many as fit, between which latencies are interpolated.
 
 State = Callable[["ServingJob", "ReplicaLayouts", "Traffic", "Array"], Steady]
-GRID = 20  # states that are evaluated between one request and as many as fit
+GRID = 20  # chosen: states that are evaluated between one request and as many as fit
 
 
 def capacity(job: ServingJob, placements: ReplicaLayouts, memory: ServingMemory, traffic: Traffic) -> Array:

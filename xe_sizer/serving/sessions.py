@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array
     from xe_sizer.serving.job import Traffic
 
-HALVINGS = 100  # of the time that blocks stay, which then is exact to a float
+HALVINGS = 100  # chosen: of the time that blocks stay, which then is exact to a float
 
 
 class Returning(Protocol):

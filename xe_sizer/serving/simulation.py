@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 
 # The offer: requests, when they come, and what came of each.
 
-EVEN_SPREAD = 0.02  # share by which a spread may differ from that of an even draw
+EVEN_SPREAD = 0.02  # chosen: share by which a spread may differ from that of an even draw
 CLIENT_PAUSE_S = 0.005  # assumed: mean of HTTP, a Python client and tokenising, from an answer to its next request
-SEED = 20  # of the lengths and times that are drawn: the same for every answer
+SEED = 20  # chosen, of the lengths and times that are drawn: the same for every answer
 
 
 class Offered(Immutable):
@@ -218,8 +218,8 @@ class Outcome(Immutable):
 
 # Prices: times of steps as tables, in which a simulation looks thousands up, one after the other.
 
-DECODES, PASTS, TOKENS, PIECES = 32, 12, 96, 14  # places of the tables, closer together where they are small
-LEAST_REACH = 1.5  # of a table's end over its start: lengths that are all alike still span one
+DECODES, PASTS, TOKENS, PIECES = 32, 12, 96, 14  # chosen: places of the tables, closer together where they are small
+LEAST_REACH = 1.5  # chosen, of a table's end over its start: lengths that are all alike still span one
 
 
 class Table(Immutable):
@@ -518,7 +518,7 @@ def _prompts(steps: StepTime, tokens: Array) -> Prompts:
 # The scheduler.
 
 NEVER = math.inf
-TICK_S, LEAST_TOKENS = 1e-9, 1e-6  # what is smaller is nothing
+TICK_S, LEAST_TOKENS = 1e-9, 1e-6  # chosen: what is smaller is nothing
 
 
 def simulate(

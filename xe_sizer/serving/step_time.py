@@ -362,8 +362,8 @@ def pipeline(step: EngineStep) -> Array:
     return np.asarray((as_array(placements.pp) - 1.0) * once)
 
 
-# Rows from which llama.cpp copies weights that are in host memory to the GPU and multiplies there (ggml-cuda.cu,
-# ggml_backend_cuda_device_offload_op: a minimum batch of 32).
+# Published: rows from which llama.cpp copies weights that are in host memory to the GPU and multiplies there
+# (ggml-cuda.cu, ggml_backend_cuda_device_offload_op: a minimum batch of 32).
 OFFLOADED_ROWS = 32.0
 
 
@@ -394,7 +394,7 @@ class Waiting(Immutable):
     device_s: Array
 
 
-MOST_NARROW_TP = 3.0  # ranks up to which the first size of `graphs` holds; SGLang server_args.py (tp_size < 4)
+MOST_NARROW_TP = 3.0  # ranks up to which the first size of `graphs` holds; published: SGLang server_args.py (tp_size)
 EXPERTS = "experts"  # the module of dispatch, grouped products and combine
 
 
@@ -623,7 +623,7 @@ def _narrow_launches(job: ServingJob, operators: Iterable[Operator]) -> float:
 
 # Static batches: all prompts together, then one token a step for all sequences until the last one.
 
-# Decode steps are timed at the ends and the middle of the answer (Simpson's rule: exact up to the third power).
+# Defined: decode steps are timed at ends and middle of the answer (Simpson's rule: exact up to the third power).
 PLACES, WEIGHTS = (0.0, 0.5, 1.0), (1.0 / 6.0, 4.0 / 6.0, 1.0 / 6.0)
 
 

@@ -130,6 +130,8 @@ class KernelChoice(_Part, frozen=True):
     `adapters`: modules beside the projections, or in one function with them that writes gradients in place of what it
     has read.
 
+    `stops_early`: whole layers that run again stop before the last product, whose result no gradient needs.
+
     `attention_mask`: whether PyTorch's attention gets a mask where sequences of a micro-batch are padded, or always.
     """
 
@@ -158,6 +160,7 @@ class KernelChoice(_Part, frozen=True):
     mixer: Literal["fused", "copied"] = "fused"
     accumulation: Literal["apart", "fused"] = "apart"
     routing: Literal["eager", "fused"] = "eager"
+    stops_early: bool = False
     attention_mask: Literal["none", "padded", "always"] = "none"
     casts: CastKernels = "torchao"
 

@@ -85,7 +85,7 @@ def _recomputed(times: Iterable[OperatorTime], layouts: Layouts, shapes: RankSha
     size = shapes.inputs.rank.tp.shape
     everything, selected = np.zeros(size), np.zeros(size)
     for time in times:
-        everything = everything + time.forward_s
+        everything = everything + time.forward_s * (not time.operator.unneeded)
         selected = selected + time.operator.again * time.forward_s
     return np.where(layouts.recompute == SELECTIVE, shapes.broadcast(selected), whole * shapes.broadcast(everything))
 
@@ -609,7 +609,8 @@ class Evaluation(Immutable):
         forward = self._on_stages(*(count[0] for count in by_layout))
         backward = self._on_stages(*(runs * count[1] for runs, count in zip(self.runs_back, by_layout, strict=True)))
         again = self.runs_back[0] * self.recomputed
-        recomputed = again * self.stage_shares[0] * by_layout[0][0]
+        once_more = launch_counts(op for op in self.operators[0] if not op.unneeded)
+        recomputed = again * self.stage_shares[0] * self._by_layout(once_more[0])
         backward_launch_s = backward * stack.backward_launch_s + recomputed * stack.forward_launch_s
         backward_launch_s = backward_launch_s + (self.runs_back[0] + again) * self.module_hooks_s
         launched, run_s = self._behind_counts()
