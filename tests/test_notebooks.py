@@ -90,7 +90,7 @@ def test_links_of_notebooks_lead_somewhere() -> None:
 
 def test_numbers_may_differ_a_little_and_counts_not_at_all() -> None:
     assert list(numbers("1 of 16 GPUs, 1,200 s")) == [(1.0, 0.05), (16.0, 1.0), (1200.0, 60.0)]
-    assert list(numbers("llama-3.1-70b in 9.25 h")) == [(9.25, pytest.approx(0.4625))]
+    assert list(numbers("llama-3.1-70b in 2.5 h")) == [(2.5, 0.125)]
 
 
 def test_charts_of_an_answer_are_those_of_its_page() -> None:
