@@ -14,6 +14,7 @@ from xe_sizer.graph.inputs import CASTS, Block, Learning
 from xe_sizer.graph.model import Experts, ModelShape
 from xe_sizer.graph.operators import Collective, Kernels, Matmul, MemoryBound, Operator, launches
 from xe_sizer.graph.transformer import layer_operators
+from xe_sizer.laws.operator_time import operator_times
 from xe_sizer.profiles.catalogue import load_stack
 
 ALL, FROZEN = Learning(True), Learning(False)
@@ -126,6 +127,57 @@ def test_the_busiest_rank_has_more_the_fewer_experts_it_holds() -> None:
     assert loads == pytest.approx([1.0, 1.1 * (1 + 0.45 * 0.589 / 4), 1.1 * 1.3227, 1.1 * 1.1613], rel=1e-3)
     assert busiest_load(ranks, local, Kernels(expert_spread=9.0)).tolist()[1] == pytest.approx(2.0)
     assert busiest_load(ranks, local, Kernels()).tolist() == [1.0] * 4
+
+
+def test_an_expert_takes_no_more_than_its_capacity_and_padding_fills_it() -> None:
+    """The busiest of 8 ranks has 1.4 times the mean, or 1.25; all have 1.25, even one alone, where all are padded."""
+    ranks, local = np.array([1.0, 8.0]), np.array([32.0, 4.0])
+    skewed = Kernels(expert_imbalance=1.4)
+    assert busiest_load(ranks, local, skewed).tolist() == [1.0, 1.4]
+    assert busiest_load(ranks, local, replace(skewed, expert_capacity=1.25)).tolist() == [1.0, 1.25]
+    padded = replace(skewed, expert_capacity=1.25, pads_experts=True)
+    assert busiest_load(ranks, local, padded).tolist() == [1.25, 1.25]
+
+
+def shared_out(stack: str = "megatron-lm", ep: float = 8, **flags: object) -> dict[str, Operator]:
+    """Operators of a layer whose experts are shared out among ranks, with the kernels of a job."""
+    kernels = job("mixtral-8x7b", "pretrain", stack, **flags).kernels
+    return {op.name: op for op in layer_operators(graph(model("modules"), ALL, kernels, ep=ep, sequence=4096))}
+
+
+def size_of(op: Operator, field: str) -> float:
+    return float(np.sum(getattr(op, field)))
+
+
+def test_skew_and_capacity_reach_products_and_what_is_received() -> None:
+    """Products and received tokens of the busiest rank grow with its load; the router's work does not."""
+    even, skewed = shared_out(train__expert_skew=1), shared_out(train__expert_skew=1.5)
+    capped = shared_out(train__expert_skew=1.5, train__capacity_factor=1.2)
+    for name, field in (("expert down", "m"), ("dispatch", "saved_bytes"), ("router", "m")):
+        sizes = [size_of(found[name], field) for found in (even, skewed, capped)]
+        grown = (1.0, 1.0) if name == "router" else (1.5, 1.2)
+        assert (sizes[1] / sizes[0], sizes[2] / sizes[0]) == pytest.approx(grown), name
+
+
+def test_outputs_of_experts_are_kept_until_the_activation_is_weighted() -> None:
+    """Megatron-Core 0.13 multiplies by probabilities in the activation; before, all token copies wait for them."""
+    assert size_of(shared_out()["combine"], "saved_bytes") == 0
+    assert size_of(shared_out("megatron-lm@0.12")["combine"], "saved_bytes") == 4096 * PICKED * HIDDEN * 2
+
+
+def test_a_grouped_product_of_one_expert_is_a_single_one() -> None:
+    """Of sixteen experts on as many ranks each is alone, and takes the time of a product without a group."""
+    alone, grouped = shared_out(ep=16)["expert down"], shared_out(ep=8)["expert down"]
+    assert isinstance(alone, Matmul)
+    assert isinstance(grouped, Matmul)
+    assert alone.alone is not None
+    assert (bool(np.all(alone.alone)), bool(np.any(grouped.alone))) == (True, False)
+    device = job("mixtral-8x7b", "pretrain", "megatron-lm").device
+    apart = replace(alone, grouped=False, alone=None)
+    (one,), (single,) = operator_times((alone,), device), operator_times((apart,), device)
+    assert one.forward_s == pytest.approx(single.forward_s)
+    (together,) = operator_times((replace(alone, alone=None),), device)
+    assert np.all(together.forward_s > one.forward_s)
 
 
 def test_only_fine_tuning_leaves_loads_uneven() -> None:

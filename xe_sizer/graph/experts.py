@@ -27,25 +27,29 @@ SURELY = 1.0 - 1e-12  # share of the experts that a token picks where it picks t
 def busiest_load(ranks: Array, local: Array, kernels: Kernels) -> Array:
     """Tokens of the busiest rank of an expert group over their mean.
 
-        load = imbalance (1 + spread z(n) / sqrt(E / n)), at most n; 1 alone
+        load = imbalance (1 + spread z(n) / sqrt(E / n)), at most n and the capacity; 1 alone
+        load = capacity          where every expert's tokens are padded to it
 
     A rank adds up the loads of its experts, which vary by `spread`; z is the largest of n such sums, in standard
-    deviations (`largest_of`).
+    deviations (`largest_of`). Tokens beyond an expert's capacity are dropped.
 
     Parameters
     ----------
     ranks : n, of the expert group, shape (rank shape,) [-]
     local : E / n, experts of a rank, shape (rank shape,) [-]
-    kernels : imbalance and spread of the stack [-]
+    kernels : imbalance and spread of the stack, capacity of an expert [-]
 
     Returns
     -------
     ndarray of float, shape (rank shape,) [-]
 
-    Source: own derivation for loads that do not depend on each other.
+    Source: own derivation for loads that do not depend on each other; capacity: Switch Transformer (arXiv:2101.03961),
+    Megatron-Core transformer/moe/moe_utils.py (topk_routing_with_score_function, drop_and_pad).
     """
+    if kernels.pads_experts:
+        return np.full_like(ranks, kernels.expert_capacity)
     load = kernels.expert_imbalance * (1.0 + kernels.expert_spread * largest_of(ranks) / np.sqrt(local))
-    return np.where(ranks > 1, np.minimum(load, ranks), 1.0)
+    return np.where(ranks > 1, np.minimum(np.minimum(load, kernels.expert_capacity), ranks), 1.0)
 
 
 def largest_of(ranks: Array) -> Array:

@@ -155,6 +155,8 @@ def activation(block: Block, name: str, module: str, elements: Array) -> MemoryB
         passes, launches, tensors = steps_of
     tensor_bytes = elements * inputs.returned_bytes
     kept = np.asarray(tensors) * tensor_bytes
+    if inputs.kernels.activation_input == "narrow":
+        kept = waiting_input_bytes(block, kept)
     made = memory_bound(block, name, module, tensor_bytes, passes, launches, kept, temporaries)
     return replace(made, forward_temporary_bytes=np.asarray(returned) * tensor_bytes)
 
@@ -295,25 +297,27 @@ def _routed(block: Block, experts: Experts) -> Iterator[Operator]:
     width, loop = experts.latent or inputs.model.hidden, find_loop(inputs.kernels, experts)
     permuted, local = routed * width * e, touched_experts(block, experts)
     visited = turns(inputs.kernels, as_array(experts.count) / rank.ep, local)
-    saved_bytes = permuted * float(inputs.keeps_input("expert_gate", "expert_up"))
+    # Among ranks the busiest counts; within one rank a crowded expert leaves another idle.
+    load = busiest_load(rank.ep, as_array(experts.count) / rank.ep, inputs.kernels)
+    kept, received = float(inputs.keeps_input("expert_gate", "expert_up")), permuted * load
+    saved_bytes = (received if loop else waiting_input_bytes(block, received)) * kept
     routing = inputs.kernels.routing
     if loop:
         yield before_experts(block, loop, routed, width, visited, saved_bytes)
     else:
         passes, launched = DISPATCH_PASSES[routing], DISPATCH_LAUNCHES[routing]
         yield memory_bound(block, "dispatch", "experts", permuted, passes, launched, saved_bytes)
-    there, back = _token_exchanges(block, experts, permuted)
+    there, back = _token_exchanges(block, experts, received)
     yield from there
-    # Among ranks the busiest counts; within one rank a crowded expert leaves another idle.
-    imbalance = busiest_load(rank.ep, as_array(experts.count) / rank.ep, inputs.kernels)
-    yield from _products(block, experts, routed * imbalance, local)
+    yield from _products(block, experts, routed * load, local)
     yield from back
     if loop:
         yield after_experts(block, loop, routed, width, visited, permuted)
     else:
         passes, launched = COMBINE_PASSES[routing], COMBINE_LAUNCHES[routing]
         returned = np.where(_gathered_copies(block) > 0, permuted / rank.expert_tp, permuted)
-        yield memory_bound(block, "combine", "experts", returned, passes, launched, returned)
+        kept_bytes = returned * float(inputs.kernels.combine == "weighted")
+        yield memory_bound(block, "combine", "experts", returned, passes, launched, kept_bytes)
     yield from linear(block, "latent up", ("latent_up",), own, own * (experts.latent or 0) * e)
 
 
@@ -322,7 +326,7 @@ def _token_exchanges(
 ) -> tuple[tuple[Collective, ...], tuple[Collective, ...]]:
     """How tokens get to their experts, and what these say back.
 
-    permuted : token copies of a rank, shape (rank shape,) [bytes]
+    permuted : token copies that the busiest rank gets, shape (rank shape,) [bytes]
     """
     inputs, rank = block.inputs, block.inputs.rank
     if inputs.kernels.dispatch == "to-all":
@@ -383,6 +387,7 @@ def _products(block: Block, experts: Experts, routed: Array, local: Array) -> It
             grouped=together,
             apart=apart,
             reserved=reserves,
+            alone=together & (held == 1.0),
             accumulated_bytes=inputs.accumulated_bytes,
         )
 

@@ -427,6 +427,10 @@ class Kernels(Immutable):
         its parts is copied out and turned around first
     accumulation : of gradients over micro-batches: apart, or fused: the product of a weight gradient adds to them
     routing : eager, or fused: choosing, sorting and summing up in three kernels
+    combine : weighted: what experts return is multiplied by their shares and kept for these; summed: the activation has
+        been multiplied by them, and nothing is kept
+    activation_input : of experts and MLPs, what autograd keeps for the activation: wide, as it is; narrow, as products
+        in 8 bit keep their inputs
     dispatch : per-expert: a token goes to every expert that it picked; per-place: once to each node and rank that
         holds some of them, and on from there; to-all: all tokens go to all ranks, which sum up what theirs say
     context : what ranks that share sequences exchange: all-gather: keys and values, before attention; ring: the same,
@@ -440,6 +444,8 @@ class Kernels(Immutable):
         implementation splits sorted tokens, whose loop nothing replaces
     expert_imbalance : the busiest rank's load over the mean, however experts are spread [-]
     expert_spread : standard deviation of the loads of experts over their mean [-]
+    expert_capacity : tokens that an expert takes at most over the mean [-]; inf: all
+    pads_experts : the tokens of every expert are padded to that
     expert_tile : rows that an expert's share is rounded up to in grouped products, half of which is wasted on average
     reserved_below : ranks that split an expert, below which grouped products run over as many rows as could be needed
         wherever tokens go, `expert_tile` - 1 for each of the rank's experts beside its tokens; 0: never
@@ -469,6 +475,8 @@ class Kernels(Immutable):
     dropout: bool = False
     expert_imbalance: float = 1.0
     expert_spread: float = 0.0
+    expert_capacity: float = np.inf
+    pads_experts: bool = False
     selective: str | tuple[str, ...] = "attention"
     mlp: Literal["whole", "tiled"] = "whole"
     adapters: Literal["modules", "in-place"] = "modules"
@@ -479,6 +487,8 @@ class Kernels(Immutable):
     mixer: Literal["fused", "copied"] = "fused"
     accumulation: Literal["apart", "fused"] = "apart"
     routing: Literal["eager", "fused"] = "eager"
+    combine: Literal["weighted", "summed"] = "weighted"
+    activation_input: Literal["wide", "narrow"] = "wide"
     dispatch: Literal["per-expert", "per-place", "to-all"] = "per-expert"
     context: ContextKind = "all-gather"
     split_experts: Literal["gather-tokens", "gather-copies"] = "gather-tokens"
@@ -532,7 +542,7 @@ class Matmul(Operator):
     saved ones are B itself, which only the gradient of A needs. `reserved`: true where rows of experts are reserved for
     the worst case, in a persistent kernel with a law of its own; None: nowhere. `accumulated_bytes`: what the product
     of dB reads and writes of an element of the gradient that it adds to, beside its result. `unpadded`: of a vocabulary
-    that nobody rounds up.
+    that nobody rounds up. `alone`: true where a rank holds one expert, whose grouped product is a single one.
     """
 
     m: Array
@@ -549,6 +559,7 @@ class Matmul(Operator):
     computed: bool = False
     operand_bytes: Array | None = None
     reserved: Array | None = None
+    alone: Array | None = None
     accumulated_bytes: float = 0.0
     unpadded: bool = False
 

@@ -62,7 +62,7 @@ DECIDES = (
 _ELSEWHERE = (
     "written_as", "names", "origin", "free", "data", "limits", "cost", "efficiency", "storage", "server", "gpu", "gpus",
     "nodes", "gpus_per_node", "replicas", "stack", "objective", "partial_servers", "host_memory_gib",
-    "train.failures_per_gpu_day", "train.quantiser", "train.evaluate_samples", "serve.engine",
+    "train.failures_per_gpu_day", "train.expert_skew", "train.quantiser", "train.evaluate_samples", "serve.engine",
     "rollout.verifier_s", "rollout.verifier_workers", "rollout.input_tokens", "rollout.output_tokens",
     "rollout.output_spread", "rollout.colocated",
     *(f"serve.{name}" for name in (

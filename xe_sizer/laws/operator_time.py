@@ -188,20 +188,21 @@ def _slowdown(op: Matmul, law: MatmulLaw) -> Array:
 
 
 def _matmul_times(ops: Sequence[Matmul], device: Device, backward: bool) -> Iterator[tuple[Matmul, Times]]:
-    """Seconds of products; of those whose rows are reserved at some points by the law for these there."""
-    law, reserving = device.reserved_matmul, [op for op in ops if op.reserved is not None]
-    if law is None or not reserving:
-        yield from _product_times(ops, device, backward)
-        return
-    persistent = replace(device, expert_matmul=law)
-    reserved = {id(op): times for op, times in _product_times(reserving, persistent, backward)}
-    for op, times in _product_times(ops, device, backward):
-        if op.reserved is None:
-            yield op, times
+    """Seconds of products; where an expert is alone on its rank or rows are reserved, by the law for these there."""
+    laws = (
+        (device.matmul, [(op, op.alone) for op in ops if op.alone is not None and np.any(op.alone)]),
+        (device.reserved_matmul, [(op, op.reserved) for op in ops if op.reserved is not None]),
+    )
+    seconds = {id(op): times for op, times in _product_times(ops, device, backward)}
+    for law, there in laws:
+        if law is None or not there:
             continue
-        there = reserved[id(op)]
-        forward, back, weights = (np.where(op.reserved, *both) for both in zip(there, times, strict=True))
-        yield op, (forward, back, weights)
+        where = {id(op): points for op, points in there}
+        for op, times in _product_times([op for op, _ in there], replace(device, expert_matmul=law), backward):
+            both = zip(times, seconds[id(op)], strict=True)
+            forward, back, weights = (np.where(where[id(op)], *pair) for pair in both)
+            seconds[id(op)] = forward, back, weights
+    yield from ((op, seconds[id(op)]) for op in ops)
 
 
 def _product_times(ops: Sequence[Matmul], device: Device, backward: bool) -> Iterator[tuple[Matmul, Times]]:

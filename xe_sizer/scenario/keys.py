@@ -56,6 +56,9 @@ class TrainKeys(TypedDict, total=False):
     bits: int | None
     trainable_layers: int | None
     experts_per_token: int | None
+    expert_skew: float | None
+    capacity_factor: float | None
+    pad_to_capacity: bool | None
     optimizer_rank: int | None
     reference: str | None
     teacher_model: str | Path | None

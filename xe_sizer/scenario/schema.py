@@ -110,6 +110,8 @@ Confidence = Annotated[
 ]
 Years = Annotated[float, Meta(gt=0, le=50)]
 Pue = Annotated[float, Meta(ge=1, le=10)]
+Skew = Annotated[float, Meta(ge=1, le=1000)]
+Capacity = Annotated[float, Meta(ge=0.1, le=1000)]
 DropoutRate = Annotated[float, Meta(ge=0, lt=1)]
 FailureRate = Annotated[float, Meta(ge=0, le=1000)]
 ImageSize = Annotated[
@@ -688,6 +690,13 @@ class TrainSection(Section, frozen=True):
     experts_per_token: Annotated[
         Degree | None, about("Experts that each token goes through, if not as many as the model has")
     ] = None
+    expert_skew: Annotated[
+        Skew | None, about("Tokens of the busiest rank of experts over their mean; default: the stack's, 1: balanced")
+    ] = None
+    capacity_factor: Annotated[
+        Capacity | None, about("Tokens that an expert takes over their mean; what is above is dropped; default: all")
+    ] = None
+    pad_to_capacity: Annotated[bool | None, about("Pad the tokens of every expert to its capacity")] = None
     optimizer_rank: Annotated[
         Degree | None,
         about("Rank to which GaLore and APOLLO project gradients; default: the optimizer's"),

@@ -102,6 +102,17 @@ def experts_split(asked: AskedTraining) -> Found:
         yield key, f"expert_tp {ranks} does not divide the {model.experts.ffn} columns of an expert", None
 
 
+def experts_are_routed(asked: AskedTraining) -> Found:
+    """How tokens are shared out among experts, of a model that has some; what is padded needs a capacity."""
+    model, train = asked.model, asked.train
+    for key in ("expert_skew", "capacity_factor", "pad_to_capacity"):
+        if model is not None and model.experts is None and getattr(train, key):
+            yield f"train.{key}", f"{model.name} has no experts", f"leave {key} out"
+    if train.pad_to_capacity and train.capacity_factor is None:
+        hint = "give capacity_factor too, e.g. 1.25"
+        yield "train.pad_to_capacity", "the tokens of experts are padded to a capacity, and none is given", hint
+
+
 def context_kind_is_known(asked: AskedTraining, stack: Stack) -> Found:
     """What context-parallel ranks exchange is what the stack has; those that share out heads have some each."""
     model = asked.model
@@ -488,6 +499,7 @@ RULES: tuple[Rule, ...] = (
     of_stack(recipe_is_known),
     of_stack(stack_trains_on_several),
     experts_split,
+    experts_are_routed,
     of_stack(context_kind_is_known),
     of_stack(packed_sequences_are_split),
     of_stack(groups_share_states),

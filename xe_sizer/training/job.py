@@ -213,6 +213,8 @@ class Job(Immutable):
     offload_layers : of a stage's layers, those whose activations are offloaded where any are; None: all
     trainable_layers : at the end of the model, that learn alone; None: all, or as many as the optimizer says
     offload_fraction : of the optimizer, where it is offloaded, that waits and runs on the host [-]
+    expert_skew : tokens of the busiest rank of experts over their mean [-]; None: as the stack has it
+    expert_capacity, pads_experts : most tokens of an expert over the mean [-], and whether all are padded to it
     empty_cache_steps : after which free blocks of the allocator are given back; None: never
     target_share : tokens of a decoder's sequence over those of its encoder's, which the lengths are of [-]
     images : of its samples, which an encoder turns into tokens; encodes : the images that are encoded, where the job is
@@ -240,6 +242,9 @@ class Job(Immutable):
     trainable_layers: int | None = None
     offload_layers: int | None = None
     batch_ramp: BatchRamp | None = None
+    expert_skew: float | None = None
+    expert_capacity: float | None = None
+    pads_experts: bool = False
     empty_cache_steps: int | None = None
     first_stage_layers: int | None = None
     last_stage_layers: int | None = None
@@ -270,6 +275,10 @@ class Job(Immutable):
         kernels = self.stack.graph_kernels(self.attention, self.method.kind.fine_tunes, self.method.objective)
         loss = kernels.loss.of_narrow(self.model.narrow_loss and not self.autocasts)
         loss = loss.on(self.logit_bytes / SIXTEEN_BIT)
+        if self.expert_skew is not None:
+            kernels = replace(kernels, expert_imbalance=self.expert_skew, expert_spread=0.0)
+        if self.expert_capacity is not None:
+            kernels = replace(kernels, expert_capacity=self.expert_capacity, pads_experts=self.pads_experts)
         return replace(kernels, loss=loss.beside_frozen() if self.method.passing else loss)
 
     @property

@@ -338,7 +338,8 @@ def _average_flops(evaluation: Evaluation, count: Callable[[Iterable[Operator]],
     shapes = evaluation.mean_shapes
     if evaluation.job.model.experts is None:
         return shapes.broadcast(count((*shapes.graph.layers, *shapes.graph.head)))
-    even = replace(shapes.inputs, kernels=replace(shapes.inputs.kernels, expert_imbalance=1.0, expert_spread=0.0))
+    kernels = replace(shapes.inputs.kernels, expert_imbalance=1.0, expert_spread=0.0, pads_experts=False)
+    even = replace(shapes.inputs, kernels=kernels)
     return shapes.broadcast(count((*layer_operators(even), *head_operators(even))))
 
 
