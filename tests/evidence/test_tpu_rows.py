@@ -19,6 +19,9 @@ def test_verdicts_are_right_and_times_within_a_fifth_in_the_median() -> None:
     assert wrong <= {CLOSE}
     (close,) = [one for one in found.records if one.id == CLOSE and one.quantity == "oom"]
     assert close.memory == "tight"
+    rates = [one.ratio for one in found.records if one.quantity == "throughput"]
+    assert len(rates) == 6
+    assert all(ratio is not None and 0.8 < ratio < 1.2 for ratio in rates)
     errors = defaultdict(list)
     for one in found.records:
         if one.quantity == "step_time" and one.ratio is not None:
