@@ -152,7 +152,7 @@ def test_built_in_folder_prefers_the_installed_catalogue(tmp_path, monkeypatch):
         ("h100-sxm-80gb", ()),
         ("mi350x", ("mi355x", "h100-sxm-80gb")),
         ("gaudi2", ("h100-sxm-80gb",)),
-        ("tpu-v5p", ("h100-sxm-80gb",)),
+        ("tpu-v5p", ("tpu-v6e", "h100-sxm-80gb")),
     ],
 )
 def test_laws_are_lent_by_generation_then_vendor(gpu, donors):

@@ -62,6 +62,7 @@ class LayoutStated(msgspec.Struct, frozen=True, kw_only=True):
     ep: Degree | None = None
     dp: Degree | None = None
     zero: Degree | None = None
+    zero_group: Degree | None = None
     sequence_parallel: bool | None = None
     megatron_fsdp: Degree | None = None
     attention_dp: Degree | None = None
@@ -211,6 +212,9 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     recompute: str | bool | None = None
     recompute_layers: Degree | None = None
     recompute_modules: tuple[str, ...] | None = None
+    recompute_policy: str | None = None
+    recompute_keep: tuple[str, ...] | None = None
+    recompute_offload: tuple[str, ...] | None = None
     offload: str | bool | None = None
     optimizer: str | None = None
     optimizer_rank: Degree | None = None

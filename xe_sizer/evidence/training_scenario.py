@@ -397,7 +397,7 @@ def find_hardware(record: Record, registry: Registry) -> Hardware:
     scale_up = _scale_up(text["intra"], gpu, registry)
     usual = registry.bare_server(gpu, record.gpus_per_node or record.gpus or 8)
     per_node = record.gpus_per_node
-    rack = usual.accelerators >= RACK_ACCELERATORS
+    rack = usual.accelerators >= RACK_ACCELERATORS and usual.host_accelerators is None  # and no slice of a torus
     several = record.gpus is not None and per_node is not None and record.gpus > per_node and not rack
     count = per_node if several and per_node else usual.accelerators
     networks = names().networks.items()
@@ -1089,7 +1089,7 @@ def _layout(record: Record, known: Recipes, flags: Flags) -> None:
     layout, table = record.layout, names()
     schedule = look_up(table.schedules, record.pipeline_schedule or "")
     chunked = any(row.least_chunks > 1 for row in ROWS if row.name == schedule)
-    for name in ("tp", "pp", "vpp", "cp", "ep", "dp", "zero"):
+    for name in ("tp", "pp", "vpp", "cp", "ep", "dp", "zero", "zero_group"):
         size = getattr(layout, name)
         flags.put(f"layout.{name}", size if size or name == "zero" else None)
     if (layout.ep or 1) > 1 or (layout.tp or 1) > 1:
@@ -1114,6 +1114,8 @@ def _layout(record: Record, known: Recipes, flags: Flags) -> None:
 def _recompute(record: Record, flags: Flags) -> None:
     """What runs again in the backward: whole layers and how many, or what is selected and of which modules."""
     flags.word("layout.recompute", names().recompute, record.recompute)
+    for name in ("recompute_policy", "recompute_keep", "recompute_offload"):
+        flags.put(f"layout.{name}", getattr(record, name))
     if flags.values.get("layout.recompute") == "selective":
         flags.put("layout.recompute_modules", record.recompute_modules or None)
     if flags.values.get("layout.recompute") == "full":

@@ -47,6 +47,7 @@ class Loss(NamedTuple):
     waiting_bytes : of these what is there when such a pass begins [bytes]; 0: half of them
     answers_bytes : the same where answers come one by one, and mismatched ones pass as well [bytes]
     divided_bytes : alive together where the logits were divided where they stand, if that is more [bytes]
+    caps : computes the tanh of capped logits itself, and keeps no result of it
     narrow : name of the kernel in its place where a model's class hands its logits over as they are; None: itself
     """
 
@@ -64,6 +65,7 @@ class Loss(NamedTuple):
     answers_bytes: float = 0.0
     divided_bytes: float = 0.0
     waiting_bytes: float = 0.0
+    caps: bool = False
 
     def of_narrow(self, narrow: bool) -> Loss:
         """The kernel that runs in its place.
@@ -192,6 +194,11 @@ _ROWS = (
     # Eager on the logits of all ranks, beside their 16-bit shards, the gathered copy and a float32 one (Aleph Alpha's
     # scaling).
     Loss("gathered", 14.0, 22.0, 6.0, 5.0, kept_bytes=10.0, live_bytes=20.0, gathers=True),
+    # XLA fuses what lies between the head's product and those of its gradient: the 16-bit logits are read for their
+    # maximum and for the sum of exponentials, and once more for the gradient, which is a tensor of its own. The float32
+    # copy of cast_logits_to_fp32 and the one-hot labels are none (MaxText utils/max_utils.py,
+    # cross_entropy_with_logits).
+    Loss("xla", 4.0, 4.0, 2.0, 1.0, kept_bytes=2.0, live_bytes=4.0, caps=True),
     # Chunks of an eighth of the tokens in float32, the head's product among them (Liger-Kernel's fused linear
     # cross-entropy).
     Loss("fused", 6.0, 4.0, 2.0, 2.0, kept_bytes=0.0, live_bytes=0.5),
@@ -456,6 +463,8 @@ class Kernels(Immutable):
     windows : layers with a sliding window keep and read no more than it; else all tokens
     selective : what selective recomputation runs again, see `graph.recompute`: attention (its core), alternate (every
         other matrix product and all that only moves memory, but not the attention core), or names of modules
+    kept, hosted : of a layer that runs again, tensors by name that stay for its backward on the card, or in host
+        memory; both None: what `selective` says
     predicted : of a model of masked tokens, what the head works on: all tokens, or those that are masked
     gathered_inputs : with sequence parallelism, products that are split by columns keep their input whole
     mlp : whole; tiled: slices of the tokens one after the other, each once more in the backward
@@ -478,6 +487,8 @@ class Kernels(Immutable):
     expert_capacity: float = np.inf
     pads_experts: bool = False
     selective: str | tuple[str, ...] = "attention"
+    kept: tuple[str, ...] | None = None
+    hosted: tuple[str, ...] | None = None
     mlp: Literal["whole", "tiled"] = "whole"
     adapters: Literal["modules", "in-place"] = "modules"
     predicted: Literal["all", "masked"] = "all"
@@ -514,12 +525,14 @@ class Lifetime(Immutable, kw_only=True):
 
     `forward_temporary_bytes` is what lives while its forward runs, beside all that is kept by then.
     Of selective recomputation: `again` is the share of its forward that runs again, `dropped_bytes` what of the saved
-    is not kept for it. `unneeded` where whole layers that run again stop before it.
+    is not kept on the card for it, `hosted_bytes` what waits in host memory. `unneeded` where whole layers that run
+    again stop before it.
     """
 
     again: float = 0.0
     unneeded: bool = False
     dropped_bytes: Array | float = 0.0
+    hosted_bytes: Array | float = 0.0
     forward_temporary_bytes: Array | float = 0.0
 
 

@@ -1,4 +1,4 @@
-"""What selective recomputation runs again of a layer, and what is kept for it: by kind of operator, or by module."""
+"""What selective recomputation runs again of a layer, and what is kept for it: by operator, by module, or by tensor."""
 
 from __future__ import annotations
 
@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 
 RecomputeModule = Literal["core_attn", "mlp", "moe", "moe_act", "layernorm", "mla_up_proj", "shared_experts"]
 RECOMPUTE_MODULES: tuple[RecomputeModule, ...] = get_args(RecomputeModule)
+LayerTensor = Literal[
+    "decoder_layer_input", "query_proj", "key_proj", "value_proj", "qkv_proj", "context", "out_proj", "mlpwi",
+    "mlpwi_0", "mlpwi_1", "mlpwo", "moe_mlpwi_0", "moe_mlpwi_1", "moe_mlpwo",
+]  # fmt: skip
+LAYER_INPUT = "decoder_layer_input"
 ALTERNATE = "alternate"
 _CORE = ("attention", "windowed attention", "indexer", "repeated keys and values")
 _EXCHANGES = ("context exchange", "sequence for heads", "heads for sequence")
@@ -69,11 +74,13 @@ def with_recomputation(operators: Sequence[Operator], inputs: GraphInputs) -> tu
         moe_act                the activation of experts, whose output is not kept
         layernorm              norms apart from products, before latent attention and experts: their output is not kept
         mla_up_proj            the way up from latents to heads; queries, keys and values are not kept
+        tensors by name        all but the products and attention whose results are kept, on the card or in host memory,
+                               and what stands behind the last product; the layer's input is kept
 
     Parameters
     ----------
     operators : of one kind of layer, in forward order; sizes broadcast to shape (rank shape,)
-    inputs : of the graph; `kernels.selective` says what is selected
+    inputs : of the graph; `kernels.selective` says what is selected, `kernels.kept` and `hosted` what is kept
 
     Returns
     -------
@@ -84,11 +91,15 @@ def with_recomputation(operators: Sequence[Operator], inputs: GraphInputs) -> tu
     not the router's; compiled layers do the same, as PyTorch's partitioner saves none that a policy prefers to
     recompute: _functorch/partitioners.py, must_recompute); recompute_modules of Megatron-Core
     (core/transformer/transformer_config.py), whose fused modules keep their norm inside the product behind it
-    (models/gpt/gpt_layer_specs.py).
+    (models/gpt/gpt_layer_specs.py); the names of MaxText's remat policies (layers/decoders.py, get_remat_policy;
+    checkpoint_name in layers/attentions.py, linears.py and moe.py), under which XLA computes nothing that no gradient
+    needs.
     """
     selective = inputs.kernels.selective
     if inputs.kernels.stops_early:
         operators = tuple(_stopped(operators))
+    if inputs.kernels.kept is not None or inputs.kernels.hosted is not None:
+        return tuple(_kept_by_name(operators, inputs))
     if selective == ALTERNATE:
         return tuple(_alternate(operators, inputs))
     modules = ("core_attn",) if isinstance(selective, str) else selective
@@ -138,6 +149,68 @@ def _alternate(operators: Sequence[Operator], inputs: GraphInputs) -> Iterator[O
             again = 1.0
         yield replace(op, again=again, dropped_bytes=op.saved_bytes - kept - before)
         before = inputs.zeros
+
+
+# Names of the result of each product; queries and keys get theirs when they are turned.
+_RESULTS: Mapping[str, tuple[str, ...]] = {
+    "q": ("query_proj",),
+    "k": ("key_proj",),
+    "v": ("value_proj",),
+    "qkv": ("qkv_proj",),
+    "q up": ("query_proj",),
+    "kv up": ("key_proj", "value_proj"),
+    "output projection": ("out_proj",),
+    "gate": ("mlpwi_0",),
+    "up": ("mlpwi_1", "mlpwi"),
+    "gate and up": ("mlpwi",),
+    "down": ("mlpwo",),
+    "expert gate": ("moe_mlpwi_0", "mlpwi_0"),
+    "expert up": ("moe_mlpwi_1", "mlpwi_1"),
+    "expert gate and up": ("moe_mlpwi_0", "mlpwi_0"),
+    "expert down": ("moe_mlpwo", "mlpwo"),
+    "shared expert gate and up": ("mlpwi_0",),
+    "shared expert down": ("mlpwo",),
+}
+_CONTEXT, _TURNED = ("context",), ("qk norm", "rotary")
+_SUMMED = ("output projection", "down")  # over tensor ranks, and then split as the hidden state is
+
+
+def _kept_by_name(operators: Sequence[Operator], inputs: GraphInputs) -> Iterator[Operator]:
+    """Results that are kept stand in place of what the operators behind them would keep of their inputs.
+
+    What only hands a kept result on to other ranks does not run again. A result that no gradient needs is not kept:
+    that of the last product, unless a norm or a sum over experts behind it reads it.
+    """
+    kept, hosted = frozenset(inputs.kernels.kept or ()), frozenset(inputs.kernels.hosted or ())
+    whole = all(set(_RESULTS[name]) & (kept | hosted) for name in ("q", "k"))
+    products = [place for place, op in enumerate(operators) if isinstance(op, Matmul)]
+    last = max(products, default=len(operators))
+    saves = [place for place, op in enumerate(operators) if np.any(op.saved_bytes > 0)]
+    first, behind = True, False
+    for place, op in enumerate(operators):
+        size, names = _result(op, inputs)
+        size = size * float(place < max(saves, default=0))
+        on_card, on_host = bool(kept.intersection(names)), bool(hosted.intersection(names))
+        held = on_card or on_host
+        behind = held or (behind and isinstance(op, Collective))
+        needed = place < last and not behind and not (whole and op.name in _TURNED)
+        input_on_host = first and LAYER_INPUT in hosted
+        stays = size * float(on_card) + inputs.residual_bytes * float(first and not input_on_host)
+        waits = size * float(on_host) + inputs.residual_bytes * float(input_on_host)
+        first = False
+        yield replace(op, again=float(needed), dropped_bytes=op.saved_bytes - stays, hosted_bytes=waits)
+
+
+def _result(op: Operator, inputs: GraphInputs) -> tuple[Array, tuple[str, ...]]:
+    """What a product or attention returns [bytes], and the names under which it may be kept."""
+    if isinstance(op, Attention):
+        output = op.batch * op.heads * op.query * op.v_head_dim * inputs.element_bytes
+        return np.asarray(op.statistics_bytes + output), _CONTEXT
+    if op.name in _SUMMED:
+        return np.asarray(inputs.residual_bytes), _RESULTS[op.name]
+    if isinstance(op, Matmul) and not op.adapter:
+        return np.asarray(op.m * op.n * op.copies * inputs.element_bytes), _RESULTS.get(op.name, ())
+    return inputs.zeros, ()
 
 
 Chosen = tuple[frozenset[str], "Mapping[str, Array]"]

@@ -73,13 +73,24 @@ class LinkShares(Immutable, eq=True):
     latency_s: tuple[float, ...]
 
 
+class UsualHost(Immutable, eq=True):
+    """One of the hosts of a node that has several: accelerators of the node beside it, and its memory [bytes]."""
+
+    accelerators: int
+    memory_bytes: float
+
+
 class UsualNode(Immutable, eq=True):
-    """The node that an accelerator usually comes in: fabric by name, accelerators, rate of a NIC [Gbit/s], cooling."""
+    """The node that an accelerator usually comes in: fabric by name, accelerators, rate of a NIC [Gbit/s], cooling.
+
+    host : where several hosts share its accelerators, one of them
+    """
 
     scale_up: str
     accelerators: int
     nic_gbit_per_s: float
     liquid_cooled: bool = False
+    host: UsualHost | None = None
 
 
 class Link(Immutable):
@@ -119,6 +130,7 @@ class Laws(Immutable):
 class Accelerator(Immutable):
     """One accelerator. `memory_bytes` is what the driver reports as total, not what the box says.
 
+    runtime_apart : contexts, communicators and libraries take nothing of `memory_bytes`
     unified_share : of the machine's memory, which it may use where it has none of its own; None: it has its own
     clocks_per_s : of all its multiprocessors together; None where it has none, or nobody says how many
     """
@@ -139,6 +151,7 @@ class Accelerator(Immutable):
     source: str = ""
     segment: str = "data-centre"  # or desktop: who buys it
     peer_to_peer: bool = True  # False: copies between two cards pass through host memory (GeForce drivers)
+    runtime_apart: bool = False
     unified_share: float | None = None
     clocks_per_s: float | None = None
     measured: MeasuredHere | None = None
@@ -171,6 +184,7 @@ class Server(Immutable):
     `scale_out_bytes_per_s` is the line rate of all NICs of the node together, one direction; `scale_out_efficiency`
     the share that large messages reach, `scale_out_alpha_s` the latency of one step between nodes, `scale_out_error`
     what nine in ten collectives are closer than to what these say [-], where they were measured.
+    `host_memory_bytes` is of the node, or of a host with `host_accelerators` of them where the node has several.
     `host_most_bytes` is what the server can be ordered with, where its host memory is one configuration of several.
     What is assumed of the fabric matters to several accelerators, what is assumed of the network to several nodes.
     """
@@ -192,6 +206,7 @@ class Server(Immutable):
     network_assumptions: tuple[str, ...] = ()
     source: str = ""
     host_most_bytes: float | None = None
+    host_accelerators: int | None = None
     liquid_cooled: bool = False
     offer: Offer = Offer()
     capex: Capex | None = None

@@ -18,7 +18,7 @@ from xe_sizer.laws.collectives import (
     CollectiveLaw,
 )
 from xe_sizer.laws.device import BF16, FLOAT32_KERNELS, FP4, FP8, FP32, PRECISIONS, SIXTEEN_BIT_FORMATS
-from xe_sizer.laws.hardware import DEFAULT_DECODE, Accelerator, Laws, Link, MeasuredHere, UsualNode
+from xe_sizer.laws.hardware import DEFAULT_DECODE, Accelerator, Laws, Link, MeasuredHere, UsualHost, UsualNode
 from xe_sizer.laws.matmul import MatmulLaw
 from xe_sizer.profiles.convert import (
     Error,
@@ -57,6 +57,13 @@ class LinkProfile(Struct, frozen=True, forbid_unknown_fields=True):
     one_way_gb_per_s: GbPerS
 
 
+class UsualHostProfile(Struct, frozen=True, forbid_unknown_fields=True):
+    """One of the hosts of a node that has several: how many of its accelerators it has, and its memory."""
+
+    gpus: Gpus
+    memory_gb: Annotated[float, Meta(gt=0, le=1e6)]
+
+
 class UsualNodeProfile(Struct, frozen=True, forbid_unknown_fields=True):
     """The node that it usually comes in, where that is not the usual one of its link."""
 
@@ -64,6 +71,7 @@ class UsualNodeProfile(Struct, frozen=True, forbid_unknown_fields=True):
     gpus: Gpus | None = None
     nic_gbit_per_s: GbPerS = 400.0
     cooling: Cooling = "air"
+    host: UsualHostProfile | None = None
 
 
 class ChipProfile(Struct, frozen=True, forbid_unknown_fields=True):
@@ -195,6 +203,7 @@ class GpuProfile(Struct, frozen=True, forbid_unknown_fields=True):
     chip : whose part it is, where software counts parts of a chip
     segment : who buys it; advice proposes larger GPUs of the same segment first
     suggested : advice proposes it where memory is short
+    runtime_apart : memory_gib is what a program may have; contexts, communicators and libraries take nothing of it
     unified_share : of the memory of the machine, which it may use where it has none of its own; memory_gib is that
     share of the largest machine
     """
@@ -219,6 +228,7 @@ class GpuProfile(Struct, frozen=True, forbid_unknown_fields=True):
     link: LinkProfile | None = None
     usual_node: UsualNodeProfile = UsualNodeProfile()
     suggested: bool = False
+    runtime_apart: bool = False
     unified_share: Fraction | None = None
     lends_to: LendsTo | None = None
     borrows_from: str | None = None
@@ -329,6 +339,7 @@ def accelerator(profile: GpuProfile, link: FabricProfile, donors: Sequence[GpuPr
         source=profile.source.title,
         segment=profile.segment,
         peer_to_peer=profile.pcie.peer_to_peer if profile.pcie else True,
+        runtime_apart=profile.runtime_apart,
         unified_share=profile.unified_share,
         clocks_per_s=_clocks_per_s(profile),
         measured=_measured_here(profile.measured),
@@ -355,7 +366,8 @@ def _usual_node(profile: GpuProfile, link: FabricProfile) -> UsualNode:
     assert link.link is not None
     own, usual = profile.usual_node, link.link.usual_node
     scale_up, gpus = own.scale_up or usual.scale_up, own.gpus or usual.gpus
-    return UsualNode(scale_up, gpus, own.nic_gbit_per_s, liquid_cooled=own.cooling == "liquid")
+    host = UsualHost(own.host.gpus, own.host.memory_gb * GIGA) if own.host else None
+    return UsualNode(scale_up, gpus, own.nic_gbit_per_s, liquid_cooled=own.cooling == "liquid", host=host)
 
 
 def _host_rate_bytes_per_s(profile: GpuProfile) -> float:

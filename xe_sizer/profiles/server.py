@@ -120,6 +120,7 @@ def server(profile: ServerProfile, gpu: Accelerator, fabrics: FindFabric, locate
     where = partial(locate, ("scale_out", "fabric")) if locate else None
     between = fabric_with("network", scale_out.fabric or default_name("fabric", "network:"), fabrics, where).network
     assert between is not None
+    host = gpu.usual_node.host
     return Server(
         name=profile.name,
         accelerator=gpu,
@@ -131,7 +132,8 @@ def server(profile: ServerProfile, gpu: Accelerator, fabrics: FindFabric, locate
         scale_out_efficiency=between.rate_share,
         scale_out_alpha_s=between.latency_us / MEGA,
         scale_out_error=between.p90_error,
-        host_memory_bytes=has_gb * GIGA if has_gb else None,
+        host_memory_bytes=has_gb * GIGA if has_gb else (host.memory_bytes if host else None),
+        host_accelerators=None if has_gb or host is None else host.accelerators,
         price_per_hour=price.per_hour if price else None,
         price_currency=price.currency if price else "USD",
         offer=Offer(price.kind, price.date, price.region, price.source) if price else Offer(),

@@ -105,6 +105,9 @@ class LayoutKeys(TypedDict, total=False):
     sequence_parallel: bool | None
     recompute: str | None
     recompute_modules: Sequence[str] | None
+    recompute_policy: str | None
+    recompute_keep: Sequence[str] | None
+    recompute_offload: Sequence[str] | None
     recompute_layers: int | None
     offload: str | None
     bucket_gib: float | None

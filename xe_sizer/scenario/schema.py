@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from xe_sizer.fields import RANGE, json_schema, named, names_of, or_else
 from xe_sizer.graph.inputs import Fp8Recipe
 from xe_sizer.graph.operators import ContextKind, PipelineSchedule, loss_names
-from xe_sizer.graph.recompute import RecomputeModule
+from xe_sizer.graph.recompute import LayerTensor, RecomputeModule
 from xe_sizer.laws.device import autocast_to, loaded_in, other_precisions, trained_in
 from xe_sizer.profiles.finder import BUILT_IN, KINDS
 from xe_sizer.profiles.model import InlineModel
@@ -807,6 +807,15 @@ class LayoutSection(Section, frozen=True):
     recompute_modules: Annotated[
         Annotated[tuple[RecomputeModule, ...], Meta(min_length=1)] | None,
         about("Modules that selective recomputation runs again, e.g. moe, layernorm"),
+    ] = None
+    recompute_policy: Annotated[
+        Text | None, about("What layers that run again keep, by the stack's name for it, e.g. minimal, save_qkv_proj")
+    ] = None
+    recompute_keep: Annotated[
+        tuple[LayerTensor, ...] | None, about("Tensors that layers which run again keep on the GPU, e.g. out_proj")
+    ] = None
+    recompute_offload: Annotated[
+        tuple[LayerTensor, ...] | None, about("Tensors that layers which run again keep in host memory")
     ] = None
     recompute_layers: Annotated[
         Annotated[int, Meta(ge=1, le=65_536)] | None,

@@ -25,7 +25,7 @@ from xe_sizer.graph.operators import (
     log_probability_names,
     loss_names,
 )
-from xe_sizer.graph.recompute import RecomputeModule
+from xe_sizer.graph.recompute import LayerTensor, RecomputeModule
 from xe_sizer.laws.device import NO_AUTOCAST, trained_in
 from xe_sizer.software.release import Release
 from xe_sizer.units import MICRO, MILLI
@@ -130,6 +130,8 @@ class KernelChoice(_Part, frozen=True):
     `adapters`: modules beside the projections, or in one function with them that writes gradients in place of what it
     has read.
 
+    `kept`, `hosted`: of layers that run again, tensors that stay for their backward on the card, or in host memory.
+
     `pads_vocabulary`: the head has a multiple of at least 8 rows, whatever the tokenizer.
 
     `stops_early`: whole layers that run again stop before the last product, whose result no gradient needs.
@@ -151,6 +153,8 @@ class KernelChoice(_Part, frozen=True):
     softmax: Literal["float32", "fused"]
     dropout: bool
     selective: Literal["attention", "alternate"] | tuple[RecomputeModule, ...]
+    kept: tuple[LayerTensor, ...] | None = None
+    hosted: tuple[LayerTensor, ...] | None = None
     mlp: Literal["whole", "tiled"] = "whole"
     adapters: Literal["modules", "in-place"] = "modules"
     predicted: Literal["all", "masked"] = "all"
@@ -191,6 +195,9 @@ class States(_Part, frozen=True):
     in, and not in that of frozen weights;
     `gradients_on_host` where gradients that ZeRO-2 or 3 shards wait in host memory beside an offloaded optimizer, which
     takes them there in every micro-batch; else they go there once a step and the card keeps its own;
+    `gathers`: what ZeRO-3 and FSDP gather at once, the layer and the next one with embedding and head for all of the
+    pass, or as a compiler orders it the matrix of a product and that of the next one, whose gradients are reduced as
+    soon as they are there;
     `updates_in_backward` where one GPU updates a weight as soon as its gradient is there, and frees that.
     """
 
@@ -215,6 +222,7 @@ class States(_Part, frozen=True):
     narrow_parameters: bool
     gather_bytes: SomeBytes
     reduce_bytes: SomeBytes
+    gathers: Literal["layers", "matrices"] = "layers"
 
 
 class Host(_Part, frozen=True):
@@ -400,7 +408,7 @@ class Supports(_Part, frozen=True):
     several_gpus : it trains on more than one; packing : it puts samples end to end in sequences of full length;
     packs_answers : also those of jobs that compare answers
     recompute : those that it has a switch for, which is what advice names; recompute_modules : those that selective
-    recomputation can be given
+    recomputation can be given; recompute_tensors : those that can be kept by name, on the card or in host memory
     hybrid_sharding : groups of data-parallel ranks can share a copy of what ZeRO shards each
     context_kinds : what its context-parallel ranks can exchange; splits_one_packed : of packed sequences they split one
     at a time, a micro-batch of 1
@@ -421,6 +429,7 @@ class Supports(_Part, frozen=True):
     sharded_stages: bool = False
     hybrid_sharding: bool = True
     recompute_modules: tuple[RecomputeModule, ...] = ()
+    recompute_tensors: tuple[LayerTensor, ...] = ()
     context_kinds: Annotated[tuple[ContextKind, ...], msgspec.Meta(min_length=1)] = CONTEXT_KINDS
     splits_one_packed: bool = False
     packing: bool = True
@@ -451,6 +460,16 @@ class Objective(Enum):
     POLICY = "log-probabilities of a policy's own answers"
 
 
+# Policies of recomputation.
+
+
+class RecomputePolicy(_Part, frozen=True):
+    """What a policy of the stack keeps of a layer that runs again, beside its input: on the card, or in host memory."""
+
+    keep: tuple[LayerTensor, ...] = ()
+    offload: tuple[LayerTensor, ...] = ()
+
+
 # The stack, and its file.
 
 LOADS = "loads"
@@ -470,6 +489,7 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     mixed_precision : what `states` are with autocast and without, whatever is loaded; None: there is no choice
     backends : what its sections are where another library shares states out, by its name; None: it cannot run on that
     backend : the one of them that the sections are of; a file that names one builds on its parent as it runs on that
+    recompute_policies : what of a layer stays for its backward, by the names that the stack gives to such choices
     fused : what `kernels` are where somebody fuses a part of them, by what people call it
     aliases : other names of it, and tools that run on it
     lighter : a stack for the same scripts that holds less for every weight
@@ -498,6 +518,7 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     mixed_precision: dict[Literal["mixed", "pure"], dict[str, Any]] | None = None
     backends: dict[str, dict[str, dict[str, Any]] | None] = {}
     backend: str | None = None
+    recompute_policies: dict[str, RecomputePolicy] = {}
     fused: dict[str, dict[str, Any]] = {}
     parent: str | None = None
     releases: tuple[Release, ...] = ()

@@ -124,7 +124,8 @@ def recomputed_flops(operators: Iterable[Operator], shapes: RankShapes, layouts:
 class Activations(Immutable):
     """Bytes of one micro-batch on one rank, shape (layout,).
 
-    kept : by one layer until its backward, after recomputation; checkpoint : of that, what outlives the layer's
+    kept : by one layer until its backward, after recomputation; hosted : of one layer, what waits in host memory by
+    name beside that; checkpoint : of that, what outlives the layer's
     backward; backward_peak : the most that a layer's backward holds, its own tensors and fresh gradients included;
     first_peak : the same of the first layers, where they are an encoder's; last_left : what the last layer's backward
     leaves of what it kept, less all of it; source_kept : by an encoder's layers when the backward reaches them, less
@@ -138,6 +139,7 @@ class Activations(Immutable):
     """
 
     kept: Array
+    hosted: Array
     checkpoint: Array
     backward_peak: Array
     first_peak: Array
@@ -416,6 +418,7 @@ class _Half(Immutable):
 
     layers: float
     kept: Array
+    hosted: Array
     checkpoint: Array
     backward_peak: Array
     forward_more: Array
@@ -431,6 +434,7 @@ def _half(
     layers = sum(count for count, _ in kinds)
     everything = np.asarray(sum(saved_bytes(ops) for _, ops in kinds)) / layers
     selective = everything - np.asarray(sum(op.layers * op.dropped_bytes for _, ops in kinds for op in ops)) / layers
+    hosted = np.asarray(sum(op.layers * op.hosted_bytes for _, ops in kinds for op in ops)) / layers
     checkpoint = broadcast(inputs.residual_bytes)
     # Gradients of biases grow layer by layer: of those that a table learns, and of the zeros of cross attention, which
     # are made to need one where layers run again (T5Attention.forward).
@@ -463,6 +467,7 @@ def _half(
     return _Half(
         layers,
         np.where(partial, broadcast(selective), recomputed * checkpoint + (1.0 - recomputed) * broadcast(everything)),
+        np.where(partial, broadcast(hosted + inputs.zeros), 0.0),
         np.where(full, checkpoint, 0.0),
         # The gradient of the hidden state passes beside every layer. Recomputation starts while the norm of the layer
         # after still holds two more of its size (traced).
@@ -529,13 +534,14 @@ def activations(
     loss = inputs.kernels.loss
     # Beside an adapter the head's product, the adapter's and their sum are there together.
     summed = 3.0 * inputs.element_bytes * float(any(head_adapters(model, inputs.learning.adapters)))
-    capped = inputs.element_bytes * float("logits" in model.soft_caps)  # the tanh keeps its result
+    capped = inputs.element_bytes * float("logits" in model.soft_caps and not loss.caps)  # the tanh keeps its result
     return Activations(
         kept=np.asarray(sum(half.layers * half.kept for half in halves)) / model.layers,
+        hosted=np.asarray(sum(half.layers * half.hosted for half in halves)) / model.layers,
         checkpoint=first.checkpoint,
         backward_peak=last.backward_peak,
         first_peak=first.backward_peak,
-        last_left=last.checkpoint - last.kept,
+        last_left=last.checkpoint - last.kept - last.hosted,
         source_kept=first.checkpoint + first.kept * (first.layers - 1.0) * (len(halves) - 1.0),
         first_kept=first.kept,
         forward_more=last.forward_more,

@@ -159,6 +159,37 @@ def modules_run_again(asked: AskedTraining) -> Found:
             yield key, f"{model.name} has no {module}", f"it has {', '.join(has)}"
 
 
+KEPT_BY_NAME = ("recompute_policy", "recompute_keep", "recompute_offload")
+
+
+def tensors_are_kept_by_name(asked: AskedTraining) -> Found:
+    """Tensors, or a policy that lists them, are kept by a stack that can, of layers that run again, in one place."""
+    stack, layout = asked.stack, asked.layout
+    given = [name for name in KEPT_BY_NAME if getattr(layout, name) is not None]
+    if not given:
+        return
+    key = f"layout.{given[0]}"
+    if layout.recompute not in (None, "selective"):
+        hint = f"leave one of them out, or write {asked.setting('layout.recompute', 'selective')}"
+        yield key, f"{given[0]} is selective recomputation, not {layout.recompute}", hint
+    if layout.recompute_modules is not None:
+        yield key, f"{given[0]} says what is kept, recompute_modules what is not", "give one of them"
+    if layout.recompute_policy is not None and len(given) > 1:
+        yield key, f"a policy says what is kept, and so does {given[1]}", "give one of them"
+    twice = set(layout.recompute_keep or ()) & set(layout.recompute_offload or ())
+    for tensor in sorted(twice):
+        yield key, f"{tensor} is kept on the GPU and in host memory", "give it once"
+    if stack is None:
+        return
+    if not stack.supports.recompute_tensors:
+        hint = f"stacks that can: {', '.join(stacks_with('recompute_tensors'))}"
+        yield key, f"{stack.name} does not keep tensors by name", hint
+    elif layout.recompute_policy is not None and layout.recompute_policy not in stack.recompute_policies:
+        policies = stack.recompute_policies
+        close = did_you_mean(layout.recompute_policy, policies) or f"it has {', '.join(policies)}"
+        yield key, f"{stack.name} has no policy '{layout.recompute_policy}'", close
+
+
 def stages_hold_all_layers(asked: AskedTraining) -> Found:
     """Stages that are all given hold all layers, are as many as pp, and leave nothing to say about the ends."""
     model, stack = asked.model, asked.stack
@@ -504,6 +535,7 @@ RULES: tuple[Rule, ...] = (
     of_stack(packed_sequences_are_split),
     of_stack(groups_share_states),
     modules_run_again,
+    tensors_are_kept_by_name,
     stages_hold_all_layers,
     ends_take_places,
     recomputed_layers_are_whole,

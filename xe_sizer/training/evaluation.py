@@ -392,8 +392,23 @@ class Evaluation(Immutable):
     @cached_property
     def saved(self) -> Activations:
         """Activations of one micro-batch at the longest sequence of the run."""
-        fresh_bytes, fresh = self.sizes.fresh_gradient, self.keeps_fresh_gradients
-        return activations(self.shapes, self.layouts, fresh_bytes, fresh, self.recomputed)
+        return activations(self.shapes, self.layouts, *self.fresh_gradients, self.recomputed)
+
+    @cached_property
+    def fresh_gradients(self) -> tuple[float, Array]:
+        """Size of a fresh weight gradient's element [bytes], and 1 where those of a layer stay together, else 0 [-].
+
+        Where matrices are gathered one by one their gradients are reduced so, in the type of the reduction.
+        """
+        if not self.gathers_matrices:
+            return self.sizes.fresh_gradient, self.keeps_fresh_gradients
+        sharded = self.gathers > 0
+        return float(np.max(self.sizes.reduce)), np.where(sharded, 0.0, self.keeps_fresh_gradients)
+
+    @property
+    def gathers_matrices(self) -> bool:
+        """Whether sharded weights come together matrix by matrix."""
+        return self.job.stack.states.gathers == "matrices"
 
     @cached_property
     def encoder_waits(self) -> NDArray[np.bool_]:
@@ -406,7 +421,8 @@ class Evaluation(Immutable):
     @cached_property
     def offloaded_activation_bytes(self) -> Array:
         """What the layers of a rank keep in host memory, shape (stage, layout) [bytes]."""
-        return np.asarray(self.saved.kept * self.offloaded_layers * self.in_flight)
+        named = self.saved.hosted * self.kept_layers
+        return np.asarray((self.saved.kept * self.offloaded_layers + named) * self.in_flight)
 
     @cached_property
     def offloaded_layers(self) -> Array:

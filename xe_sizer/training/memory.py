@@ -167,7 +167,10 @@ def _sum(parts: Iterable[Array]) -> Array:
 
 
 def _host_bytes(evaluation: Evaluation) -> Array:
-    """Offloaded and paged states of all ranks of a node, shape (layout,) [bytes]; gradients go with the optimizer."""
+    """Offloaded and paged states of all ranks of a node, or of one of its hosts, shape (layout,) [bytes].
+
+    Gradients go with the optimizer.
+    """
     job, layouts, held, shards = evaluation.job, evaluation.layouts, evaluation.held, evaluation.shards
     dense, experts = evaluation.learning
     learning = sharded_elements(dense + held.adapters, experts, shards.optimizer, shards)
@@ -180,7 +183,7 @@ def _host_bytes(evaluation: Evaluation) -> Array:
     per_rank = np.where(layouts.hosts_optimizer, hosted, paged) + weights * layouts.hosts_params
     per_rank = per_rank + evaluation.copies_bytes * evaluation.copies_on_host
     per_rank = per_rank + evaluation.offloaded_activation_bytes
-    ranks = np.minimum(layouts.gpus, job.server.accelerators)
+    ranks = np.minimum(layouts.gpus, job.server.host_accelerators or job.server.accelerators)
     return np.asarray(per_rank.max(axis=0) * ranks)
 
 

@@ -393,10 +393,15 @@ class Around(Immutable):
     level: str
     components: Mapping[str, Array] = MappingProxyType({})
 
+    def of_runtime(self, each: object) -> float:
+        """A size at the level, nothing where the accelerator keeps memory of its own for that [GiB]."""
+        apart = self.evaluation.job.server.accelerator.runtime_apart
+        return 0.0 if apart else float(getattr(each, self.level))
+
 
 @part("CUDA context", "per process", "measured 0.47 to 0.92 GiB on A100; typical and cautious values of the stack")
 def cuda_context(around: Around) -> Sum:
-    return product((getattr(around.evaluation.job.stack.memory.context_gib, around.level), "GiB"), (GIB, "")) * ONE
+    return product((around.of_runtime(around.evaluation.job.stack.memory.context_gib), "GiB"), (GIB, "")) * ONE
 
 
 @part("NCCL buffers", "per communicator that the layout needs", "measured 0.5 to 1.5 GiB a group")
@@ -404,13 +409,13 @@ def nccl_buffers(around: Around) -> Sum:
     layouts = around.evaluation.layouts
     groups = (layouts.tp > 1, layouts.pp > 1, layouts.cp > 1, layouts.dp > 1, layouts.ep > 1)
     communicators = sum(np.asarray(group, dtype=float) for group in groups)
-    each = getattr(around.evaluation.job.stack.memory.communicator_gib, around.level)
+    each = around.of_runtime(around.evaluation.job.stack.memory.communicator_gib)
     return product((communicators, "communicators"), (each, "GiB"), (GIB, "")) * ONE
 
 
 @part("library workspaces", "cuBLAS and cuBLASLt", "PyTorch defaults, 32 MiB on Hopper")
 def library_workspaces(around: Around) -> Sum:
-    return product((getattr(around.evaluation.job.stack.memory.workspace_gib, around.level), "GiB"), (GIB, "")) * ONE
+    return product((around.of_runtime(around.evaluation.job.stack.memory.workspace_gib), "GiB"), (GIB, "")) * ONE
 
 
 @part(
@@ -557,13 +562,17 @@ def cast_weights(evaluation: Evaluation) -> Array:
 @part(
     "gathered layers",
     "(root unit + 2 layers) x gather bytes, in the backward the root's gradient too; a pipeline stage whole; more or "
-    "less as DeepSpeed is told to gather ahead and to keep",
+    "less as DeepSpeed is told to gather ahead and to keep; or 2 matrices, and the head for the loss",
     "PyTorch FSDP, DeepSpeed ZeRO-3; torchtitan distributed/fsdp.py (not resharded with pipelines)",
     lambda evaluation: bool(np.any(evaluation.gathers)),
 )
 def gathered_layers(evaluation: Evaluation) -> Sum:
     held, gathers = evaluation.held, evaluation.gathers
     size = evaluation.job.element_bytes if evaluation.job.method.quantised else evaluation.sizes.gather
+    if evaluation.gathers_matrices:
+        matrices = product((2.0, "matrices"), (np.minimum(held.largest, held.base), "elements"), (size, "B")) * gathers
+        head = product((held.head, "elements of the head"), (size, "B")) * gathers
+        return _sum_over_time((FORWARD + LAYERS_BACKWARD, matrices), (LOSS, larger(matrices, head)))
     units = _gathered_units(evaluation) * gathers
     root = product((held.root, "gradients of the root"), (size, "B"))
     root = root * evaluation.base * np.where(evaluation.layouts.gathers_stages, 0.0, gathers)
@@ -715,9 +724,9 @@ def saved_activations(evaluation: Evaluation) -> Sum:
     passing = named(np.minimum(evaluation.offloaded_layers, ON_THE_WAY), "layers on their way")
     first_stage = evaluation.on_first
     before = named(np.where(layouts.hosts_activations, 0.0, one.before_learning), "B before what learns")
-    kept = (
-        each * (stay * in_flight + passing * np.minimum(evaluation.in_flight, 1.0)) - before * in_flight * first_stage
-    )
+    some = np.minimum(evaluation.in_flight, 1.0)
+    copied = named(one.hosted, "B a layer in host memory") * np.minimum(evaluation.kept_layers, ON_THE_WAY)
+    kept = each * (stay * in_flight + passing * some) + copied * some - before * in_flight * first_stage
     at_first = named(one.checkpoint, "B of the first layer")
     at_first = where(evaluation.encoder_waits, named(one.source_kept, "B of the encoder"), at_first)
     entered = named(one.entered, "B before the layers") * in_flight * first_stage

@@ -107,6 +107,10 @@ def target_share(provenance: Provenance, model: ModelShape, seq_len: int, fine_t
 PLAIN_FIELDS = ("tp", "pp", "vpp", "cp", "ep", "dp", "zero", "zero_group", "expert_tp")
 
 
+SELECTED = ("recompute_modules", "recompute_policy", "recompute_keep", "recompute_offload")
+"""Keys of a layout that say what selective recomputation runs again, or what is kept for it."""
+
+
 def fixed_layout(values: ScenarioFile) -> dict[str, int]:
     """Return what was chosen of the layout; an accumulation that makes the global batch says nothing else about it."""
     layout: Any = values.layout
@@ -121,7 +125,7 @@ def fixed_layout(values: ScenarioFile) -> dict[str, int]:
             fixed[name] = words.index(getattr(layout, name))
     if layout.stages is not None:
         fixed["pp"] = len(layout.stages)
-    if layout.recompute_modules is not None:
+    if any(getattr(layout, name) is not None for name in SELECTED):
         fixed["recompute"] = SELECTIVE
     if layout.sequence_parallel is not None:
         fixed["sequence_parallel"] = int(layout.sequence_parallel)
@@ -332,6 +336,8 @@ def without_effect(scenario: Scenario, job: Job) -> Iterator[str]:
 OF_A_STACK = {
     "layout.cp_kind": ("kernels", "context"),
     "layout.recompute_modules": ("kernels", "selective"),
+    "layout.recompute_keep": ("kernels", "kept"),
+    "layout.recompute_offload": ("kernels", "hosted"),
     "train.reduce_every_micro_batch": ("defaults", "reduces_every_micro_batch"),
     "layout.bucket_gib": ("memory", "bucket_gib"),
 }
@@ -346,6 +352,9 @@ def as_chosen(stack: Stack, provenance: Provenance, precision: str, server: Serv
         changes.append(("kernels", "loss", provenance.resolve_default("loss", stack.kernels.loss, "stack")))
     if values.train.dropout is not None:
         changes.append(("kernels", "dropout", values.train.dropout > 0))
+    if values.layout.recompute_policy is not None:
+        policy = stack.recompute_policies[values.layout.recompute_policy]  # `training.conflicts` refuses others
+        changes += [("kernels", "kept", policy.keep), ("kernels", "hosted", policy.offload)]
     stack = _mixed(stack, provenance.scenario, precision)
     if values.train.overlap is not None:
         stack = replace(stack, overlap=stack.overlap.switched(values.train.overlap))

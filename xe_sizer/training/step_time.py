@@ -434,18 +434,17 @@ def _offloaded_activations_s(evaluation: Evaluation) -> Array:
     t = grad_accum sum over both passes of max(kept bytes / PCIe rate - share hidden x pass, 0)
     """
     job, layouts = evaluation.job, evaluation.layouts
-    if not np.any(layouts.hosts_activations):
+    if not np.any(layouts.hosts_activations) and job.kernels.hosted is None:
         return np.zeros(len(layouts))
-    fresh_bytes, fresh = evaluation.sizes.fresh_gradient, evaluation.keeps_fresh_gradients
-    kept = activations(evaluation.critical_shapes, layouts, fresh_bytes, fresh, evaluation.recomputed).kept
+    saved = activations(evaluation.critical_shapes, layouts, *evaluation.fresh_gradients, evaluation.recomputed)
     layers = offloaded_layers(job, layouts, evaluation.stages.fullest)
-    copy_s = copy_time_s(kept * layers, job.server.pcie_bytes_per_s)
+    copied = saved.kept * layers + saved.hosted * evaluation.stages.fullest
+    copy_s = copy_time_s(copied, job.server.pcie_bytes_per_s)
     share = job.stack.overlap.sharding
     exposed_s = sum(
         np.maximum(copy_s - share * busy_s, 0.0) for busy_s in (evaluation.forward_s, evaluation.backward_s)
     )
-    worst_s = as_array(layouts.grad_accum) * np.max(exposed_s, axis=0)
-    return np.where(layouts.hosts_activations, worst_s, 0.0)
+    return np.asarray(as_array(layouts.grad_accum) * np.max(exposed_s, axis=0))
 
 
 def _fetched_weights_s(evaluation: Evaluation) -> Array:
