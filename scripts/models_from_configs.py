@@ -13,12 +13,10 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import profile_text
-
-from xe_sizer.graph.model import ModelShape
 from xe_sizer.graph.weights import count_parameters
 from xe_sizer.profiles.huggingface import model_from_config
-from xe_sizer.profiles.model import load_model_profile, windowed_layers
+from xe_sizer.profiles.model import load_model_profile
+from xe_sizer.profiles.write import profile_of, write
 
 TARGET = Path(__file__).resolve().parent.parent / "model_profiles"
 READ_ON = "2026-11-23"
@@ -35,7 +33,6 @@ INFERRED = "Widths that the source leaves out are inferred; they reproduce the p
 CARD = "model card (size), which these widths reproduce"
 LING = "inclusionAI/Ling-V2 README.md; NVIDIA-NeMo/Automodel docs/model-coverage/llm/inclusionai/ling-2.mdx"
 XIELU = "Its xIELU is priced as relu2; the two values of each are not counted."
-BIASES = (("qkv", "qkv_bias"), ("output", "output_bias"), ("mlp", "mlp_bias"), ("head", "head_bias"))
 
 
 class Origin(NamedTuple):
@@ -272,20 +269,28 @@ def main(folder: Path) -> None:
     there = {name: origin for name, origin in MODELS.items() if (folder / name / "config.json").is_file()}
     for name, origin in there.items():
         config = folder / name / "config.json"
-        shape, _ = model_from_config(config)
+        shape, assumptions = model_from_config(config)
         counted = count_parameters(shape)
-        profile = _profile(name, shape, origin)
-        profile["parameters"] = {"total": counted.total, "active": counted.active}
-        profile |= {"checkpoint_format": origin.checkpoint} if origin.checkpoint else {}
-        profile |= {"notes": origin.notes} if origin.notes else {}
         checked = origin.published or _compared(name, config.parent, counted.total + origin.besides)
         if origin.besides:
             checked += ", but for what the notes name"
-        profile["source"] = {"title": origin.title, "parameters": checked, "read_on": READ_ON}
-        profile_text.write(TARGET, profile)
+        source = {"title": origin.title, "parameters": checked, "read_on": READ_ON}
+        said: dict[str, Any] = {
+            "name": name,
+            "family": origin.family,
+            "released": origin.released,
+            "hugging_face": origin.repository,
+        }
+        said |= {"checkpoint_format": origin.checkpoint, "notes": origin.notes, "assumed": _beyond(assumptions)}
+        write(TARGET, profile_of(shape, **said, source=source))
         load_model_profile(TARGET / f"{name}.yaml")
     _add_names()
     print(f"{len(there)} models, {len(SAME_SHAPE)} names of the same shape")
+
+
+def _beyond(assumptions: tuple[str, ...]) -> list[str]:
+    """What a shape leaves open, but for towers, which the notes of these profiles name."""
+    return [each for each in assumptions if "towers" not in each]
 
 
 def _compared(name: str, folder: Path, counted: int) -> str:
@@ -314,50 +319,6 @@ def _reference(folder: Path) -> tuple[str, int]:
         config = AutoConfig.from_pretrained(folder).get_text_config()
         model: Any = AutoModelForCausalLM.from_config(config)
     return type(model).__name__, sum(parameter.numel() for parameter in model.parameters())
-
-
-def _profile(name: str, shape: ModelShape, origin: Origin) -> dict[str, Any]:
-    """What a profile says of a shape: all that differs from the default of its key."""
-    profile: dict[str, Any] = {
-        "name": name,
-        "family": origin.family,
-        "released": origin.released,
-        "hugging_face": origin.repository,
-    }
-    keys = ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "max_positions", "tied_embeddings")
-    profile |= {key: getattr(shape, key) for key in (*keys, "norm", "norms_per_layer", "activation")}
-    profile["biases"] = [bias for bias, flag in BIASES if getattr(shape, flag)]
-    same = ("position", "rotary_fraction", "qk_norm", "output_gate", "wide_norm", "attention_sinks", "layer_pattern")
-    profile |= {"parallel_block": shape.parallel_block or None}
-    profile |= {key: getattr(shape, key) for key in same}
-    profile["soft_caps"] = list(shape.soft_caps)
-    if shape.sliding_window:
-        profile["sliding_window"] = {"tokens": shape.sliding_window, "layers": _windows(shape)}
-    sections = ("global_attention", "latent_attention", "experts", "state_space")
-    profile |= {key: _section(getattr(shape, key)) for key in sections}
-    if shape.latent_attention:
-        del profile["kv_heads"], profile["head_dim"]
-    quiet = {"rotary_fraction": 1.0, "output_gate": False, "wide_norm": False, "attention_sinks": False, "ffn": 0}
-    return {key: value for key, value in profile.items() if value not in (None, [], {}) and quiet.get(key) != value}
-
-
-def _windows(shape: ModelShape) -> str:
-    if shape.windowed_layers == shape.layers:
-        return "all"
-    period = shape.layers // (shape.layers - shape.windowed_layers)
-    simple = f"{period - 1}-of-{period}"
-    exact = windowed_layers(simple, shape.layers) == shape.windowed_layers
-    return simple if exact else f"{shape.windowed_layers}-of-{shape.layers}"
-
-
-def _section(part: Any) -> dict[str, Any]:
-    """A part of a shape, without what its class assumes anyway."""
-    if part is None:
-        return {}
-    stated = {each: getattr(part, each) for each in part.__struct_fields__}
-    defaults = part.__struct_defaults__  # of the last fields
-    assumed = dict(zip(part.__struct_fields__[-len(defaults) :], defaults, strict=True)) if defaults else {}
-    return {key: value for key, value in stated.items() if value is not None and value != assumed.get(key)}
 
 
 if __name__ == "__main__":

@@ -147,6 +147,7 @@ FAMILIES: Mapping[str, Family] = {
         qkv_bias=("qkv_bias", True), window="upper",
         moe=Moe(shared="shared_expert_intermediate_size", shared_gate=True, every="decoder_sparse_step"),
     ),
+    "mimo": Family(qkv_bias=ATTENTION_BIAS),
     "qwen3": _QWEN_3,
     "qwen3_vl_text": _QWEN_3,
     "qwen3_moe": _QWEN_3_MOE,

@@ -325,6 +325,9 @@ class ModelKeys(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     generator: Annotated[
         GeneratorSection | None, Meta(description="what replaces tokens in its pre-training (ELECTRA)")
     ] = None
+    assumed: Annotated[
+        tuple[str, ...], Meta(description="what the source leaves open or this file cannot say; answers repeat it")
+    ] = ()
     parameters_note: Annotated[str | None, Meta(description="why the shape counts differently")] = None
     notes: Annotated[str | None, Meta(description="remarks")] = None
 
@@ -496,7 +499,7 @@ def shape_of(profile: ModelKeys) -> ModelShape:
         "state_space": _section(profile.state_space, StateSpace),
         "generator": _section(profile.generator, Generator),
         "vision": tower_of(profile.vision) if profile.vision else None,
-        "assumptions": (profile.parameters_note,) if profile.parameters_note else (),
+        "assumptions": (*profile.assumed, *((profile.parameters_note,) if profile.parameters_note else ())),
     }
     return ModelShape(**values)
 
