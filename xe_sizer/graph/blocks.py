@@ -300,7 +300,7 @@ def norm(block: Block, name: str, width: float, tokens: Array, inner: bool = Fal
 def residual(block: Block, name: str) -> MemoryBound:
     """Adds a block's output to the hidden state; dropout before it keeps a mask and moves the output once more.
 
-        bytes = (RESIDUAL_PASSES + 2.5 drops) x hidden state
+        bytes = (RESIDUAL_PASSES + 2.5 drops) x hidden states, of which there are several in hyper-connections
         kept = drops x MASK x resident tokens hidden
 
     Parameters
@@ -321,7 +321,8 @@ def residual(block: Block, name: str) -> MemoryBound:
     kind = "in-norm" if inputs.model.fused_norms else inputs.kernels.residual
     passes = (RESIDUAL_PASSES[kind][0] + 2.5 * drops, RESIDUAL_PASSES[kind][1] + 2.5 * drops)
     own = float(kind == "apart")
-    return memory_bound(block, name, "norm", inputs.residual_bytes, passes, (own + drops, own + drops), masks)
+    moved = inputs.residual_bytes * inputs.model.residual_streams
+    return memory_bound(block, name, "norm", moved, passes, (own + drops, own + drops), masks)
 
 
 # Exchanges: into and out of tensor-parallel regions, and between context-parallel ranks.

@@ -91,7 +91,7 @@ def profile_of(shape: ModelShape, **said: Any) -> dict[str, Any]:
     said : keys of the profile that a shape has not, or has otherwise (name, family, source, notes)
     Raises InputError: the shape is none that a profile can have
     """
-    attends = shape.layer_pattern is None or set(shape.layer_pattern) & {"*", "G"}
+    attends = shape.layer_pattern is None or set(shape.layer_pattern) & {"*", "G", "C", "H"}
     latent = shape.latent_attention is not None
     dense = any(kind.mlp == "dense" for kind, _ in shape.layer_kinds)
     special: dict[str, Any] = {
