@@ -19,7 +19,7 @@ from xe_sizer.profiles.model import load_model_profile
 from xe_sizer.profiles.write import profile_of, write
 
 TARGET = Path(__file__).resolve().parent.parent / "model_profiles"
-READ_ON = "2026-11-23"
+READ_ON = "2026-11-27"
 AUTOMODEL = "NVIDIA-NeMo/Automodel nemo_automodel/components/models (configuration class)"
 AICONFIGURATOR = "ai-dynamo/aiconfigurator@095f58a model_configs (packaged HF config.json)"
 LITGPT = "Lightning-AI/litgpt@2685705 litgpt/config.py"
@@ -27,6 +27,10 @@ OLMO_3 = "Olmo 3 (arXiv:2512.13961), table of models; marin-community/marin expe
 SEED_OSS = "ByteDance-Seed/seed-oss README.md (layers, heads, head size, hidden size, vocabulary)"
 SLIME = "THUDM/slime@624b824 scripts/models/*.sh"
 TRANSFORMERS = "transformers 5.23 configuration class, whose defaults are this model's"
+TRANSFORMERS_24 = "transformers 5.24 configuration class, whose defaults are this model's"
+FEW_BITS = (
+    "Experts are published in FP4, most other weights in FP8. One layer for multi-token prediction is not counted."
+)
 MINISTRAL = "NVIDIA-NeMo/Megatron-Bridge docs/models/vlm/ministral3.md (layers, hidden size, heads, 256k context)"
 TEXT_ONLY = "Text model only; the vision tower is not counted."
 INFERRED = "Widths that the source leaves out are inferred; they reproduce the published {}."
@@ -44,7 +48,7 @@ class Origin(NamedTuple):
     """
 
     family: str
-    released: str
+    released: str | None
     repository: str
     title: str
     notes: str | None = None
@@ -168,6 +172,46 @@ MODELS = {
     "trinity-large": Origin("trinity", "2026-01", "arcee-ai/Trinity-Large-Preview", CARD),
     "xgen-7b-8k": Origin("xgen", "2023-06", "Salesforce/xgen-7b-8k-base", "arXiv:2309.03450"),
     "smollm3-3b": Origin("smollm3", "2025-07", "HuggingFaceTB/SmolLM3-3B", TRANSFORMERS),
+    "deepseek-v4-flash": Origin(
+        "deepseek-v4", "2026-04", "deepseek-ai/DeepSeek-V4-Flash", AICONFIGURATOR, FEW_BITS, checkpoint="mxfp4"
+    ),
+    "deepseek-v4-pro": Origin(
+        "deepseek-v4", "2026-04", "deepseek-ai/DeepSeek-V4-Pro", AICONFIGURATOR, FEW_BITS, checkpoint="mxfp4"
+    ),
+    "kimi-k3": Origin(
+        "kimi-k3", "2026-07", "moonshotai/Kimi-K3",
+        f"{AICONFIGURATOR}; NVIDIA-NeMo/Automodel nemo_automodel/components/models/kimi_k3/model.py",
+        f"{TEXT_ONLY} Attention residuals and the norm of latent experts are left out; its SiTU is priced as SwiGLU.",
+        checkpoint="mxfp4", published="the published 2.8T, 104B active",
+    ),
+    "kimi-linear-48b-a3b": Origin(
+        "kimi-linear", "2025-10", "moonshotai/Kimi-Linear-48B-A3B-Instruct", TRANSFORMERS_24
+    ),
+    "glm-5.3-flash": Origin(
+        "glm-5.3", None, "zai-org/GLM-5.3-Flash", TRANSFORMERS_24,
+        f"{TEXT_ONLY} The indexer scores every token, in the reference pools of 16.",
+        published="those of transformers.Glm5NextTextModel and a head, within 0.002 %",
+    ),
+    "ling-3.0-flash": Origin(
+        "ling-3", None, "inclusionAI/Ling-3.0-Flash", TRANSFORMERS_24,
+        "Gates of the heads of latent attention are not counted.", besides=573440,
+    ),
+    "mistral-large-4-1t": Origin(
+        "mistral-large-4", None, "mistralai/Mistral-Large-4-1T-A52B", TRANSFORMERS_24,
+        f"{TEXT_ONLY} Scales and norms of the indexer's queries are left out.",
+        published="those of transformers.MistralLarge4TextModel and a head, within 0.003 %",
+    ),
+    "sarvam-30b": Origin("sarvam", None, "sarvamai/sarvam-30b", TRANSFORMERS_24),
+    "sarvam-105b": Origin("sarvam", None, "sarvamai/sarvam-105b", TRANSFORMERS_24),
+    "solar-open-100b": Origin("solar-open", None, "upstage/Solar-Open-100B", TRANSFORMERS_24),
+    "mellum2-12b-a2.5b": Origin("mellum2", None, "JetBrains/Mellum2-12B-A2.5B-Base", TRANSFORMERS_24),
+    "granite-swash-2b": Origin("granite-swash", None, "ibm-granite/granite-swash-2b", TRANSFORMERS_24),
+    "a.x-k1": Origin(
+        "a.x", None, "skt/A.X-K1", TRANSFORMERS_24, "Norms behind the experts are not counted.", besides=430080
+    ),
+    "youtu-llm-2b": Origin("youtu", None, "tencent/Youtu-LLM-2B", TRANSFORMERS_24),
+    "iquest-coder-v1-40b": Origin("iquest-coder", None, "IQuestLab/IQuest-Coder-V1-40B-Instruct", TRANSFORMERS_24),
+    "jais-2-8b": Origin("jais-2", None, "inceptionai/Jais-2-8B-Chat", TRANSFORMERS_24),
 }  # fmt: skip
 
 # Models whose text part has the shape of another: by their configurations, or as their makers say.
