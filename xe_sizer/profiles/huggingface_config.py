@@ -291,6 +291,14 @@ def _delta_net(config: Config, values: Values) -> Values:
     }
 
 
+def _streams(config: Config) -> int:
+    """Hidden states that hyper-connections carry side by side; 1: there are none."""
+    streams = config.count("hc_mult", default=1)
+    if streams > 1:
+        config.assume("its hyper-connections run as fused kernels, which keep the streams that they read")
+    return streams
+
+
 def _kimi_delta(config: Config, values: Values) -> Values:
     """Kimi Linear, Kimi K3, Ling 3 and GLM-5.3: Kimi delta attention, with latent attention in some layers."""
     own, types = config.section("linear_attn_config"), config.items("layer_types")
@@ -313,7 +321,7 @@ def _kimi_delta(config: Config, values: Values) -> Values:
         "layer_pattern": "".join("*" if attends else "M" for attends in full),
         "output_gate": config.flag("mla_use_output_gate", False),
         "experts": experts and replace(experts, latent=config.optional_count("routed_expert_hidden_size")),
-        "residual_streams": config.count("hc_mult", default=1),
+        "residual_streams": _streams(config),
         "state_space": StateSpace(
             kind="kimi-delta-attention",
             inner=heads * size,
@@ -349,14 +357,13 @@ def _deepseek_v4(config: Config, values: Values) -> Values:
         pattern = "".join(letters.get(ratio, "?") for ratio in (ratios or ())[:layers])
     if len(pattern) != layers or "?" in pattern:
         config.fail(f"the kinds of attention of {layers} layers must be told", "compress_ratios")
-    config.assume("activations of its hyper-connections count as one hidden state, their weights and traffic as four")
     return {
         "layer_pattern": pattern,
         "values_are_keys": True,
         "sliding_window": config.count("sliding_window", default=128),
         "windowed_layers": layers,
         "rotary_fraction": min(1.0, config.count("qk_rope_head_dim", default=64) / values["head_dim"]),
-        "residual_streams": config.count("hc_mult", default=4),
+        "residual_streams": _streams(config),
         "indexer": SparseIndexer(
             config.count("index_n_heads"), config.count("index_head_dim"), config.count("index_topk")
         ),
