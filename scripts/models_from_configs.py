@@ -34,6 +34,7 @@ FEW_BITS = (
 MINISTRAL = "NVIDIA-NeMo/Megatron-Bridge docs/models/vlm/ministral3.md (layers, hidden size, heads, 256k context)"
 TEXT_ONLY = "Text model only; the vision tower is not counted."
 INFERRED = "Widths that the source leaves out are inferred; they reproduce the published {}."
+COHERE = "docs.cohere.com/docs/command-a-plus (size); shape as in a public implementation's tests, which reproduces it"
 CARD = "model card (size), which these widths reproduce"
 LING = "inclusionAI/Ling-V2 README.md; NVIDIA-NeMo/Automodel docs/model-coverage/llm/inclusionai/ling-2.mdx"
 XIELU = "Its xIELU is priced as relu2; the two values of each are not counted."
@@ -211,6 +212,15 @@ MODELS = {
     ),
     "youtu-llm-2b": Origin("youtu", None, "tencent/Youtu-LLM-2B", TRANSFORMERS_24),
     "iquest-coder-v1-40b": Origin("iquest-coder", None, "IQuestLab/IQuest-Coder-V1-40B-Instruct", TRANSFORMERS_24),
+    "command-a-plus-218b": Origin(
+        "command-r", "2026-05", "CohereLabs/command-a-plus-05-2026-bf16", COHERE, TEXT_ONLY,
+        published="the published 218B, 25B active",
+    ),
+    "muse-spark-816b-a42b": Origin(
+        "muse", None, "meta-models/Muse-Spark-Open-816B-A42B", TRANSFORMERS_24,
+        f"{TEXT_ONLY} Some norms have no weights, and gates of the residuals are left out.",
+        published="those of transformers.MuseSparkTextModel and a head, within 0.001 %",
+    ),
     "jais-2-8b": Origin("jais-2", None, "inceptionai/Jais-2-8B-Chat", TRANSFORMERS_24),
 }  # fmt: skip
 

@@ -46,6 +46,7 @@ DEFAULTS = {
     "JetBrains__Mellum2-12B-A2.5B-Base": ("MellumForCausalLM", 12149923072),
     "ibm-granite__granite-swash-2b": ("GraniteSWAForCausalLM", 2144463840),
     "inclusionAI__Ling-3.0-Flash": ("BailingHybridForCausalLM", 124414191072),
+    "meta-models__Muse-Spark-Open-816B-A42B": ("MuseSparkTextModel", 819990536192),
     "mistralai__Mistral-Large-4-1T-A52B": ("MistralLarge4TextModel", 1050118202912),
     "sarvamai__sarvam-105b": ("DeepseekV3ForCausalLM", 106031763456),
     "sarvamai__sarvam-30b": ("Glm4MoeForCausalLM", 32152648064),

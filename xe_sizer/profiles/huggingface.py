@@ -212,6 +212,10 @@ FAMILIES: Mapping[str, Family] = {
     "olmoe": replace(_BIASED, qk_norm="full", moe=Moe(ffn="intermediate_size")),
     "cohere": _COHERE,
     "cohere2": replace(_COHERE, window="3-of-4", defaults={"sliding_window": 4096}),
+    "cohere2_moe": replace(
+        _COHERE, parallel=False, window="3-of-4", defaults={"sliding_window": 4096},
+        moe=Moe(ffn="intermediate_size", shared_count="num_shared_experts", first_dense="first_k_dense_replace"),
+    ),
     "granite": _LLAMA,
     "granitemoe": replace(_BIASED, moe=replace(_LOCAL, loop="split")),
     "granitemoeshared": replace(_BIASED, moe=replace(_LOCAL, loop="split", shared="shared_intermediate_size")),
@@ -262,6 +266,7 @@ FAMILIES: Mapping[str, Family] = {
         qkv_bias=ATTENTION_BIAS, sinks=True, rotary=0.334, moe=Moe(count="n_routed_experts")
     ),
     "muse_glimmer_text": Family(norms=4, window="3-of-4"),
+    "muse_spark_text": Family(norms=4, window="3-of-4", moe=Moe(count="num_local_experts")),
     "step3p5": replace(
         _BIASED, qk_norm="perhead", window="3-of-4",
         moe=Moe(count="n_routed_experts", shared="share_expert_dim", first_dense="first_k_dense_replace"),
@@ -302,6 +307,7 @@ TEXT_PARTS = {
     "mistral3": "mistral",
     "kimi_k25": "kimi_k2",
     "kimi_k3": "kimi_linear",
+    "muse_spark": "muse_spark_text",
     "mistral_large4": "mistral_large4_text",
     "minimax_m3_vl": "minimax_m3_vl_text",
     "step3p7": "step3p5",

@@ -223,6 +223,14 @@ def _cohere(config: Config, values: Values) -> Values:
     return {"qk_norm": "full" if config.flag("use_qk_norm", False) else None}
 
 
+def _cohere_moe(config: Config, values: Values) -> Values:
+    config.assume("its attention and its experts, which read the same input, are priced one after the other")
+    return {
+        "ffn": config.count("prefix_dense_intermediate_size", default=values["ffn"]),
+        "norm": "rmsnorm" if config.has("rms_norm_eps") else values["norm"],
+    }
+
+
 def _glm4_moe(config: Config, values: Values) -> Values:
     return {"qk_norm": "perhead" if config.flag("use_qk_norm", False) else None}
 
@@ -436,6 +444,11 @@ def _gated(config: Config, values: Values) -> Values:
     return {"output_gate": True, "soft_caps": ("logits",) if config.has("final_logit_softcapping") else ()}
 
 
+def _muse_spark(config: Config, values: Values) -> Values:
+    latent = config.count("moe_hidden_size", default=values["hidden"])
+    return _gated(config, values) | {"experts": replace(values["experts"], latent=latent)}
+
+
 def _bailing(config: Config, values: Values) -> Values:
     return {"qk_norm": "perhead" if config.flag("use_qk_norm", False) else None}
 
@@ -483,6 +496,7 @@ QUIRKS: Mapping[str, Callable[[Config, Values], Values]] = {
     "stablelm": _stablelm,
     "stablelm_epoch": _stablelm,
     "cohere": _cohere,
+    "cohere2_moe": _cohere_moe,
     "glm4_moe": _glm4_moe,
     "sarvam_moe": _glm4_moe,
     "kimi_linear": _kimi_delta,
@@ -504,6 +518,7 @@ QUIRKS: Mapping[str, Callable[[Config, Values], Values]] = {
     "laguna": _heads_by_layer,
     "mimo_v2_flash": _mimo_v2,
     "muse_glimmer_text": _gated,
+    "muse_spark_text": _muse_spark,
     "step3p5": _heads_by_layer,
     "phi": _phi,
     "qwen3_next": _delta_net,
