@@ -113,6 +113,14 @@ def test_a_model_that_nothing_names_is_new(tmp_path: Path) -> None:
     assert lines(tmp_path / "configs", models)[-1] == "2 unchanged"
 
 
+def test_the_catalogue_is_as_the_configurations_of_2026_say(tmp_path: Path) -> None:
+    """Whose model a profile or another name stands for, of all of them."""
+    folder = Path(__file__).parent / "hub_2026"
+    told = list(refreshing.refresh([folder], refreshing.MODELS, Hub(tmp_path), DAY, False))
+    assert told[:-1] == []
+    assert int(told[-1].split()[0]) >= 20
+
+
 def test_profiles_that_ship_are_read_back_from_what_is_written_of_them(tmp_path: Path) -> None:
     """But for the width and bias of a dense MLP that no layer has."""
     unused = {"ffn": 0, "mlp_bias": False}
