@@ -324,6 +324,7 @@ def residual(block: Block, name: str) -> MemoryBound:
     return memory_bound(block, name, "norm", inputs.residual_bytes, passes, (own + drops, own + drops), masks)
 
 
+# Counted: read for the weights and for the sum; backward for both again, and their gradient written.
 STREAM_PASSES, STREAM_LAUNCHES = (2.0, 3.0), (2.0, 4.0)
 
 
