@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from dataclasses import dataclass
 
 from yardstick import bare_imports_s, run
 
@@ -28,6 +29,25 @@ SIZES = {
 MILLION = 6
 
 
+@dataclass(frozen=True)
+class Search:
+    """A search that was run: layouts, seconds of the search alone, the whole process over bare imports, most memory."""
+
+    layouts: int
+    search_s: float
+    cpu_s: float
+    ratio: float
+    memory_bytes: int
+
+
+def measure(power: int) -> Search:
+    """Ask the question that has about ten to this power of layouts."""
+    bare_s = bare_imports_s()
+    plan = run((*COMMAND, *SIZES[power]))
+    found = json.loads(plan.output)["search"]
+    return Search(found["layouts_considered"], found["seconds"], plan.cpu_s, plan.cpu_s / bare_s, plan.memory_bytes)
+
+
 def main() -> int:
     """Ask the questions in order of their size; one row each."""
     parser = argparse.ArgumentParser(description="CPU time and memory of searches among ever more layouts.")
@@ -36,16 +56,13 @@ def main() -> int:
     chosen = parser.parse_args()
     print(f"{'layouts':>12} {'CPU s':>8} {'ratio':>7} {'search s':>9} {'layouts/s':>10} {'MB':>6}")
     ratios = {}
-    for power, options in SIZES.items():
+    for power in SIZES:
         if power <= chosen.largest:
-            bare_s = bare_imports_s()
-            plan = run((*COMMAND, *options))
-            search = json.loads(plan.output)["search"]
-            ratios[power] = plan.cpu_s / bare_s
-            layouts, search_s = search["layouts_considered"], search["seconds"]
+            found = measure(power)
+            ratios[power] = found.ratio
             print(
-                f"{layouts:12,} {plan.cpu_s:8.2f} {ratios[power]:7.1f} {search_s:9.2f} {layouts / search_s:10,.0f} "
-                f"{plan.memory_bytes / 1e6:6.0f}",
+                f"{found.layouts:12,} {found.cpu_s:8.2f} {found.ratio:7.1f} {found.search_s:9.2f} "
+                f"{found.layouts / found.search_s:10,.0f} {found.memory_bytes / 1e6:6.0f}",
                 flush=True,
             )
     print(f"a million layouts may take {chosen.limit:g} times the bare imports")

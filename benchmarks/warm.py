@@ -19,15 +19,21 @@ CHAT = {
 }  # fmt: skip
 
 
+def measure() -> dict[str, float]:
+    """CPU time of each question [s]."""
+    return {
+        f"{name}, with details" if details else name: cpu_s(partial(ask, **keys, details=details), 10)
+        for name, ask, keys in (("estimate", xe_sizer.estimate, LORA), ("serve", xe_sizer.serve, CHAT))
+        for details in (False, True)
+    }
+
+
 def main() -> None:
     """One row for each question."""
     unit = bare_imports_s()
     print(f"{'import typer, numpy, yaml':32} {unit * 1e3:9.2f} ms CPU")
-    for name, ask, keys in (("estimate", xe_sizer.estimate, LORA), ("serve", xe_sizer.serve, CHAT)):
-        for details in (False, True):
-            seconds = cpu_s(partial(ask, **keys, details=details), 10)
-            words = f"{name}, with details" if details else name
-            print(f"{words:32} {seconds * 1e3:9.2f} ms CPU  {seconds / unit:9.3f} x the imports")
+    for name, seconds in measure().items():
+        print(f"{name:32} {seconds * 1e3:9.2f} ms CPU  {seconds / unit:9.3f} x the imports")
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ SLOW = frozenset({
     "contract/test_through_the_cli.py",
     "measure/test_on_a_cpu.py",
     "studies/test_plan_questions.py",
+    "test_notebooks.py",
 })  # fmt: skip
 
 # The usual run draws the same examples each time and keeps none; `--hypothesis-profile random` draws others. Neither

@@ -180,7 +180,7 @@ def estimate(
     """
     from xe_sizer.studies.estimate import estimate as answer
 
-    asked = _Asked.by("estimate", profiles, details=details)
+    asked = Call.by(PythonCall("estimate"), profiles, details=details)
     return answer(asked.scenario(scenario, keys), asked.registry, details)
 
 
@@ -206,7 +206,7 @@ def plan(
     from xe_sizer.studies.hardware import all_hardware
     from xe_sizer.studies.plan import plan as answer
 
-    asked = _Asked.by("plan", profiles, among, any_gpu=any_gpu, explain=explain)
+    asked = Call.by(PythonCall("plan"), profiles, among, any_gpu=any_gpu, explain=explain)
     question = asked.scenario(scenario, keys)
     hardware = all_hardware(question, asked.among, any_gpu, asked.registry)
     return answer(question, asked.registry, hardware, explain=explain)
@@ -235,7 +235,7 @@ def serve(
     from xe_sizer.studies.hardware import all_hardware
     from xe_sizer.studies.hardware import serve_on as answer
 
-    asked = _Asked.by("serve", profiles, among, any_gpu=any_gpu, pareto=pareto, details=details)
+    asked = Call.by(PythonCall("serve"), profiles, among, any_gpu=any_gpu, pareto=pareto, details=details)
     question = asked.scenario(scenario, keys, serving=True)
     hardware = all_hardware(question, asked.among, any_gpu, asked.registry)
     return answer(question, asked.registry, hardware, pareto, details=details)
@@ -256,7 +256,7 @@ def check(*paths: AnyPath, profiles: Profiles = (), details: bool = False, **key
     from xe_sizer.studies.check import Gate
     from xe_sizer.studies.check import check as answer
 
-    asked = _Asked.by("check", profiles, details=details)
+    asked = Call.by(PythonCall("check"), profiles, details=details)
     problems = list(asked.problems)
     named = texts(list(paths), "paths", Location(asked.caller.place("paths")), problems)
     if not named and not problems:
@@ -290,7 +290,7 @@ def compare(
     from xe_sizer.studies.compare import on_equal_gpus
     from xe_sizer.studies.estimate import answer_to
 
-    asked = _Asked.by("compare", profiles)
+    asked = Call.by(PythonCall("compare"), profiles)
     base = next((one for one in alternatives if isinstance(one, Scenario)), None)
     read: list[tuple[str, Question | Result | ServeResult]] = []
     problems = [*asked.problems, *_wrong_alternatives(alternatives, keys)]
@@ -327,7 +327,7 @@ def sensitivity(scenario: Scenario | None = None, *, profiles: Profiles = (), **
     """
     from xe_sizer.studies.sensitivity import sensitivity as answer
 
-    asked = _Asked.by("sensitivity", profiles)
+    asked = Call.by(PythonCall("sensitivity"), profiles)
     return answer(asked.scenario(scenario, keys), asked.registry)
 
 
@@ -372,7 +372,7 @@ def _unknown_quantity(only: object, known: Sequence[str]) -> Iterator[Problem]:
         )
 
 
-class _Asked(Immutable):
+class Call(Immutable):
     """One call: what its messages name, where it finds profiles, and what is wrong with its arguments beside keys.
 
     among : GPUs and servers to choose from, by name or path
@@ -384,9 +384,8 @@ class _Asked(Immutable):
     problems: tuple[Problem, ...]
 
     @staticmethod
-    def by(function: str, profiles: object, among: object = (), **switches: object) -> _Asked:
-        """The call of a function with its arguments as they were given."""
-        caller = PythonCall(function)
+    def by(caller: PythonCall, profiles: object = (), among: object = (), **switches: object) -> Call:
+        """The call with its arguments as they were given."""
         problems: list[Problem] = []
         registry = Registry(folders(profiles, Location(caller.place("profiles")), problems))
         names = texts(among, "GPUs and servers", Location(caller.place("among")), problems)
@@ -394,7 +393,7 @@ class _Asked(Immutable):
             if not isinstance(plain(value), bool):
                 text = f"this must be True or False, not {shown(value)}"
                 problems.append(Problem(text, Location(caller.place(name))))
-        return _Asked(caller, registry, names, tuple(problems))
+        return Call(caller, registry, names, tuple(problems))
 
     def scenario(self, scenario: Scenario | None, keys: Mapping[str, object], serving: bool = False) -> Question:
         """What is asked. Raises InputError with all problems of arguments, keys, names, model and hardware.

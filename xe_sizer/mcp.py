@@ -7,7 +7,7 @@ result as JSON beside it. Bad input comes back as the tool's error, every proble
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,22 +17,28 @@ import mcp_types as protocol
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 
-from xe_sizer import api
-from xe_sizer.errors import InputError, Location, Problem
+from xe_sizer.api import Call
+from xe_sizer.errors import InputError, Location, Problem, did_you_mean
 from xe_sizer.fields import json_schema
 from xe_sizer.immutable import Immutable
-from xe_sizer.interop.read import read_foreign
+from xe_sizer.interop.read import ImportedFile, read_foreign
 from xe_sizer.interop.source import Asked
-from xe_sizer.report.document import EXPLAINABLE, Options
+from xe_sizer.report.document import EXPLAINABLE, OPERATORS, Options
 from xe_sizer.report.registry import format_of_ending, render
 from xe_sizer.result.serving import ServeResult
 from xe_sizer.result.studies import PlanResult
 from xe_sizer.result.training import Result
+from xe_sizer.scenario.caller import ToolCall
+from xe_sizer.scenario.scenario import serves
 from xe_sizer.scenario.schema import scenario_json_schema
+from xe_sizer.studies.estimate import estimate
+from xe_sizer.studies.hardware import all_hardware, serve_on
+from xe_sizer.studies.plan import plan
 from xe_sizer.version import __version__
 
 if TYPE_CHECKING:
     from xe_sizer.result.common import Answer
+    from xe_sizer.scenario.scenario import Scenario
 
 INSTRUCTIONS = """\
 Sizes GPU infrastructure for large language models. Call `keys` to learn what a scenario can say, then `estimate` for a
@@ -82,21 +88,40 @@ def _said(answer: Answer, explain: tuple[str, ...] = ()) -> Said:
     return Said(shown, json.loads(render(answer, whole, Options())))
 
 
+def _question(tool: str, given: Mapping[str, Any]) -> tuple[Call, Scenario]:
+    """What a tool is asked. Raises InputError with all problems of arguments, keys, names, model and hardware."""
+    keys = given["scenario"]
+    asked = Call.by(ToolCall(tool), among=given.get("among", ()))
+    return asked, asked.scenario(None, keys, serving=tool == "serve" or _about_service(keys))
+
+
+def _about_service(keys: Mapping[str, Any]) -> bool:
+    """Whether a scenario that names no job has keys of a service."""
+    return "job" not in keys and any(key.partition(".")[0] == "serve" for key in keys)
+
+
 def _estimate(given: Mapping[str, Any]) -> Said:
-    return _said(api.estimate(**given["scenario"]))
+    asked, question = _question("estimate", given)
+    return _said(estimate(question, asked.registry, details=False))
 
 
 def _plan(given: Mapping[str, Any]) -> Said:
-    return _said(api.plan(among=given.get("among", ()), **given["scenario"]))
+    asked, question = _question("plan", given)
+    return _said(plan(question, asked.registry, all_hardware(question, asked.among, False, asked.registry)))
 
 
 def _serve(given: Mapping[str, Any]) -> Said:
-    return _said(api.serve(among=given.get("among", ()), **given["scenario"]))
+    asked, question = _question("serve", given)
+    hardware = all_hardware(question, asked.among, False, asked.registry)
+    return _said(serve_on(question, asked.registry, hardware, details=False))
 
 
 def _explain(given: Mapping[str, Any]) -> Said:
-    answer = api.estimate(details=True, **given["scenario"])
-    return Said(_said(answer, (given["topic"],)).text)
+    asked, question = _question("explain", given)
+    operators = given["topic"] == OPERATORS
+    if serves(question) or _about_service(given["scenario"]):
+        return Said(_said(serve_on(question, asked.registry, operators=operators), (given["topic"],)).text)
+    return Said(_said(estimate(question, asked.registry, operators=operators), (given["topic"],)).text)
 
 
 def _import(given: Mapping[str, Any]) -> Said:
@@ -106,8 +131,8 @@ def _import(given: Mapping[str, Any]) -> Said:
     if imported.missing:
         place = Location(str(imported.path))
         raise InputError(Problem(f"'{each.key}' is missing: {each.why}", place) for each in imported.missing)
-    found = json.loads(imported.as_json())
-    return Said(json.dumps(found, indent=1), found)
+    text = imported.as_json()
+    return Said(text, json.loads(text))
 
 
 def _keys(given: Mapping[str, Any]) -> Said:
@@ -152,7 +177,7 @@ TOOLS = {
         _serve, {"scenario": SCENARIO}, {"among": AMONG}, ServeResult,
     ),
     "explain": Tool(
-        "What a figure of an estimate is made of: formulas, inputs and their sources.",
+        "What the figures of a training job or a service are made of: formulas, inputs and their sources.",
         _explain, {"scenario": SCENARIO, "topic": {"type": "string", "enum": list(EXPLAINABLE)}}, {},
     ),
     "import": Tool(
@@ -160,7 +185,7 @@ TOOLS = {
         _import,
         {"files": {"type": "array", "items": {"type": "string"}, "description": "Paths of the files of one job."}},
         {"gpus": {"type": "integer", "minimum": 1}, "gpu": {"type": "string"}, "server": {"type": "string"}},
-        dict[str, Any],
+        ImportedFile,
     ),
     "keys": Tool(
         "What a scenario can say: keys with what they mean and take.",
@@ -174,9 +199,8 @@ def answer(name: str, given: Mapping[str, Any]) -> protocol.CallToolResult:
     try:
         if name not in TOOLS:
             raise InputError(Problem(f"there is no tool '{name}'", hint=f"one of {', '.join(TOOLS)}"))
-        missing = [key for key in TOOLS[name].needs if key not in given]
-        if missing:
-            raise InputError(Problem(f"'{key}' is missing", Location(name)) for key in missing)
+        if problems := list(_bad_arguments(name, given)):
+            raise InputError(problems)
         said = TOOLS[name].answer(given)
     except InputError as error:
         text = "\n".join(str(problem) for problem in error.problems)
@@ -184,6 +208,32 @@ def answer(name: str, given: Mapping[str, Any]) -> protocol.CallToolResult:
     return protocol.CallToolResult(
         content=[protocol.TextContent(type="text", text=said.text)], structured_content=said.structured
     )
+
+
+_TYPES = {
+    "object": (dict, "an object"),
+    "array": (list, "a list"),
+    "string": (str, "text"),
+    "integer": (int, "a whole number"),
+}
+
+
+def _bad_arguments(name: str, given: Mapping[str, Any]) -> Iterator[Problem]:
+    """What is wrong with the arguments of a tool, by its schema: the protocol leaves checking them to the tool."""
+    tool, place = TOOLS[name], Location(name)
+    known = {**tool.needs, **tool.takes}
+    yield from (Problem(f"'{key}' is missing", place) for key in tool.needs if key not in given)
+    for key, value in given.items():
+        if key not in known:
+            hint = did_you_mean(key, known) or f"one of {', '.join(known)}"
+            yield Problem(f"there is no argument '{key}'", place, hint)
+            continue
+        type_, words = _TYPES[known[key]["type"]]
+        items = value if isinstance(value, list) else ()
+        if not isinstance(value, type_) or isinstance(value, bool) or not all(isinstance(each, str) for each in items):
+            yield Problem(f"'{key}' must be {words}{' of texts' if type_ is list else ''}", place)
+        elif value not in known[key].get("enum", (value,)):
+            yield Problem(f"'{key}' must be one of {', '.join(known[key]['enum'])}, not '{value}'", place)
 
 
 async def _listed(_: Any, __: Any) -> protocol.ListToolsResult:

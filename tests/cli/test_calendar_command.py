@@ -74,7 +74,6 @@ def test_train_by_night_and_serve_by_day_is_one_command(cli: Cli) -> None:
 def test_every_example_is_a_calendar_that_fits(cli: Cli, file: Path) -> None:
     assert cli("calendar", str(file)).code == 0
     schema = json.loads(cli("profiles", "schema", "calendar").out)
-    jsonschema.Draft202012Validator.check_schema(schema)
     jsonschema.validate(yaml.safe_load(file.read_text(encoding="utf-8")), schema)
 
 

@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import jsonschema
 import pytest
 import yaml
 
@@ -15,7 +14,7 @@ from xe_sizer.profiles.finder import BUILT_IN, KINDS
 from xe_sizer.report.document import Options
 from xe_sizer.report.terminal import render as render_document
 
-from .conftest import FIXTURES, Ran
+from .conftest import Ran
 
 Cli = Callable[..., Ran]
 ROOT = Path(__file__).parents[2]
@@ -213,19 +212,6 @@ def test_validate_refuses_what_is_no_profile(cli: Cli, tmp_path: Path) -> None:
     file = tmp_path / "x.yaml"
     file.write_text("a: 1\n")
     assert "no profile of a known kind" in cli("profiles", "validate", file).err
-
-
-@pytest.mark.parametrize("kind", ["scenario", "result", "serve-result", *KINDS])
-def test_schemas_are_json_schemas(cli: Cli, kind: str) -> None:
-    schema = json.loads(cli("profiles", "schema", kind).out)
-    jsonschema.Draft202012Validator.check_schema(schema)
-
-
-def test_saved_results_keep_to_the_schema(cli: Cli) -> None:
-    schemas = {kind: json.loads(cli("profiles", "schema", kind).out) for kind in ("result", "serve-result")}
-    for file in FIXTURES.glob("*.json"):
-        kind = "serve-result" if file.name.startswith("serve-") else "result"
-        jsonschema.validate(json.loads(file.read_text()), schemas[kind])
 
 
 def test_schema_of_nothing_known(cli: Cli) -> None:

@@ -79,7 +79,7 @@ def words() -> Iterator[tuple[str, Any]]:
     with redirect_stdout(printed):
         assert main(["profiles", "schema", "scenario"]) == 0
     schema = json.loads(printed.buffer.getvalue())  # type: ignore[attr-defined]
-    yield from _words(schema["$defs"], schema["$defs"][schema["$ref"].rpartition("/")[2]], "")
+    yield from _words(schema["definitions"], schema, "")
 
 
 def _words(parts: Mapping[str, Any], section: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:

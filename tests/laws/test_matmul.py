@@ -108,6 +108,13 @@ def test_sides_slow_products_by_the_lines_they_straddle(rows: float, columns: fl
     assert misalignment(columns, rows, 1.0) == 1.0
 
 
+@pytest.mark.parametrize(("side", "longer"), [(50257, 8.0), (50258, 4.0), (50260, 2.0), (50264, 1.0), (50304, 1.0)])
+def test_sides_of_less_than_eight_elements_are_slower_still(side: int, longer: float) -> None:
+    """8 times as long for an odd side, and as much less for every factor of 2 as three of them make up."""
+    assert misalignment(side, 4096, 1.0, 8.0) == pytest.approx(longer, rel=1e-12)
+    assert misalignment(side, 4096, 1.0) == 1.0
+
+
 def test_only_the_flops_of_misaligned_products_take_longer() -> None:
     plain = replace(LAW, sharpness=np.inf, floor_s=0.0)
     assert matmul_time_s(1000, 1000, 1000, plain, PEAK, BANDWIDTH, slowdown=1.2) == pytest.approx(4e-3, rel=1e-12)

@@ -298,3 +298,17 @@ def test_no_layout_is_legal_on_so_many_gpus() -> None:
     assert asked.no_layout((1, 2, 1024)).message.startswith("no legal layout on 1 to 1,024 GPUs for")
     bare = ask({**LLAMA, "train.global_batch": 1000}).no_layout((7,))
     assert bare.message == "no legal layout on 7 GPUs for a global batch of 1,000"
+
+
+def test_a_vocabulary_that_nobody_pads_slows_the_head() -> None:
+    """Granite's 49,155 tokens on an H100, 5.3 times as long as measured; Megatron-LM pads, Llama's are a multiple."""
+    asked = {"gpu": "h100-sxm-80gb", "gpus": 1, "model": "granite-3.0-2b", "job": "sft"}
+    odd = sized(**asked)
+    (said,) = summary.warn_of_odd_vocabulary(odd.resolved)
+    assert said.startswith("49,155 tokens are no multiple of 8: products of the head take 5.3 times as long on h100")
+    assert not list(summary.warn_of_odd_vocabulary(sized(**asked, stack="megatron-lm").resolved))
+    assert not list(summary.warn_of_odd_vocabulary(sized(**asked | {"model": "llama-3.2-1b"}).resolved))
+    assert not list(summary.warn_of_odd_vocabulary(sized(**asked | {"gpu": "a100-sxm-80gb"}).resolved))
+    padded = replace(odd.resolved.job, model=replace(odd.resolved.job.model, vocab=49_216))
+    even = size(replace(odd.resolved, job=padded))
+    assert odd.step_s > 1.05 * even.step_s

@@ -63,7 +63,9 @@ def say_what_is_lost(imported: Imported) -> None:
     if len(imported.lost) > _FEW:
         write_stderr(f"note: {len(imported.lost) - _FEW} more keys change memory or time and are not in the scenario")
     if imported.unknown:
-        names = ", ".join(one_line(each.key) for each in imported.unknown[:_FEW])
+        names = ", ".join(
+            one_line(f"{each.key} ({each.near}?)" if each.near else each.key) for each in imported.unknown[:_FEW]
+        )
         write_stderr(f"note: not known and not read: {names}{', ...' if len(imported.unknown) > _FEW else ''}")
 
 

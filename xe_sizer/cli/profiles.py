@@ -23,6 +23,7 @@ from xe_sizer.cli.output import (
     write_stderr,
     write_texts,
 )
+from xe_sizer.cli.schema import SCHEMAS, schema_of
 from xe_sizer.cli.text import TextCommand, TextGroup
 from xe_sizer.errors import EXIT_BAD_INPUT, EXIT_OK, InputError, Location, Problem, collecting, did_you_mean
 from xe_sizer.profiles.catalogue import Registry, load_dataset, load_engine, load_optimizer, load_quantiser, load_stack
@@ -300,22 +301,6 @@ app = typer.Typer(
     no_args_is_help=True,
     help="List, show and validate profiles; print JSON Schemas.",
 )
-_SCHEMAS = (
-    "scenario",
-    "calendar",
-    "result",
-    *KINDS,
-    "plan",
-    "comparison",
-    "sensitivity",
-    "scaling",
-    "models",
-    "sweep",
-    "serve-result",
-    "calendar-result",
-    "measurement",
-)
-_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 SOURCE = "yaml"  # the format of `profiles show` that is the file as it stands
 ShowFormatOption = Annotated[
     str | None,
@@ -586,58 +571,15 @@ def validate_command(
 
 @app.command("schema", cls=TextCommand, help="Print the JSON Schema of a kind of file, for editors and CI.")
 def schema_command(
-    what: Annotated[str | None, typer.Argument(metavar="|".join(_SCHEMAS))] = None,
+    what: Annotated[str | None, typer.Argument(metavar="KIND", help=f"{', '.join(SCHEMAS)}.")] = None,
     output: FileOption = None,
 ) -> int:
     if what is None:
-        raise InputError(Problem("a kind of file is missing", hint=f"one of {', '.join(_SCHEMAS)}"))
-    kind = check_choice("profiles schema", what, _SCHEMAS)
+        raise InputError(Problem("a kind of file is missing", hint=f"one of {', '.join(SCHEMAS)}"))
+    kind = check_choice("profiles schema", what, SCHEMAS)
     file = one_file(output)
     if file is not None and file.suffix and file.suffix.lower() not in json.ENDINGS:
         hint = f"a schema is JSON; known is {', '.join(json.ENDINGS)}"
         raise InputError(Problem(f"a schema cannot have the ending '{file.suffix}'", Location("--output"), hint))
-    schema = _schema(kind)
-    text = json.render({"$schema": _DIALECT, "title": f"xe-sizer {kind}", **schema}, Options())
-    write_texts([(file, text)])
+    write_texts([(file, json.render(schema_of(kind), Options()))])
     return EXIT_OK
-
-
-def _schema(kind: str) -> dict[str, Any]:
-    from xe_sizer.fields import json_schema
-    from xe_sizer.profiles.dataset import DatasetProfile
-    from xe_sizer.profiles.fabric import FabricProfile
-    from xe_sizer.profiles.gpu import GpuProfile
-    from xe_sizer.profiles.model import ModelProfile
-    from xe_sizer.profiles.server import ServerProfile
-    from xe_sizer.result.calendar import CalendarResult
-    from xe_sizer.result.measurement import Measurement
-    from xe_sizer.result.serving import ServeResult
-    from xe_sizer.result.studies import Comparison, ModelTable, PlanResult, Scaling, Sensitivity, SweepResult
-    from xe_sizer.result.training import Result
-    from xe_sizer.scenario.calendar import calendar_json_schema
-    from xe_sizer.scenario.schema import scenario_json_schema
-    from xe_sizer.software.engine import Engine
-    from xe_sizer.software.optimizer import Optimizer
-    from xe_sizer.software.quantiser import Quantiser
-    from xe_sizer.software.stack import Stack
-
-    if kind == "scenario":
-        return scenario_json_schema()
-    if kind == "calendar":
-        return calendar_json_schema()
-    hardware = {"gpu": GpuProfile, "server": ServerProfile, "fabric": FabricProfile}
-    software = {"stack": Stack, "optimizer": Optimizer, "quantiser": Quantiser, "engine": Engine}
-    kinds = {**hardware, "model": ModelProfile, "dataset": DatasetProfile, **software}
-    answers = {"plan": PlanResult, "comparison": Comparison, "sensitivity": Sensitivity, "scaling": Scaling}
-    answers |= {"models": ModelTable, "calendar-result": CalendarResult, "measurement": Measurement}
-    types = {**kinds, **answers, "result": Result, "sweep": SweepResult, "serve-result": ServeResult}
-    schema = json_schema(types[kind], (Result, ServeResult) if kind == "comparison" else ())
-    return _with_heirs(schema, GpuProfile.__name__) if kind == "gpu" else schema
-
-
-def _with_heirs(schema: dict[str, Any], name: str) -> dict[str, Any]:
-    """The schema of a file that may leave to another what it would have to have: then it names that one."""
-    whole = schema["$defs"][name]
-    rest = {key: value for key, value in whole.items() if key != "required"}
-    either = [{"required": whole["required"]}, {"required": ["name", INHERITS]}]
-    return {**schema, "$defs": {**schema["$defs"], name: {**rest, "anyOf": either}}}

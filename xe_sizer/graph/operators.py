@@ -490,6 +490,7 @@ class Kernels(Immutable):
     sparse_heads: float = 0.0
     windows: bool = True
     stops_early: bool = False
+    pads_vocabulary: bool = True
 
     @classmethod
     def chosen(cls, choice: object, **further: Any) -> Kernels:
@@ -530,7 +531,8 @@ class Matmul(Operator):
     `computed`: B is made from what learns in every forward, and its gradient goes on to that; `operand_bytes` of the
     saved ones are B itself, which only the gradient of A needs. `reserved`: true where rows of experts are reserved for
     the worst case, in a persistent kernel with a law of its own; None: nowhere. `accumulated_bytes`: what the product
-    of dB reads and writes of an element of the gradient that it adds to, beside its result.
+    of dB reads and writes of an element of the gradient that it adds to, beside its result. `unpadded`: of a vocabulary
+    that nobody rounds up.
     """
 
     m: Array
@@ -548,6 +550,7 @@ class Matmul(Operator):
     operand_bytes: Array | None = None
     reserved: Array | None = None
     accumulated_bytes: float = 0.0
+    unpadded: bool = False
 
     @property
     def forward_flops(self) -> Array:

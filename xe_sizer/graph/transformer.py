@@ -534,6 +534,7 @@ def _logits(block: Block) -> Iterator[Operator]:
         input_gradient=True,
         weight_gradient=learning.weight_gradients or learning.trains("head"),
         learns=learning.trains("head"),
+        unpadded=not inputs.kernels.pads_vocabulary,
     )
     for adapter in head_adapters(model, learning.adapters):
         yield from beside(block, adapter, rank.tokens)

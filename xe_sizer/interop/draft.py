@@ -207,6 +207,7 @@ _CERTAINTY: Mapping[Origin, int] = {FLAG: 3, READ: 2, TOOL_DEFAULT: 1, ASSUMED: 
 NO_EFFECT = "changes neither memory nor time"
 UNKNOWN_KEY = "unknown key: not read"
 NOT_SET = "says nothing: it is empty or off"
+_ALIKE = 0.9  # how alike two names are of which one is a slip of the other: a letter or two in twenty
 
 
 class Fact(Immutable):
@@ -230,12 +231,16 @@ class Fact(Immutable):
 
 
 class Ignored(Immutable):
-    """A foreign key that sets nothing; `effect` is what it would change."""
+    """A foreign key that sets nothing; `effect` is what it would change.
+
+    near : of a key that nobody knows: the one that was probably meant
+    """
 
     key: str
     where: Location | None
     why: str
     effect: Effect = "memory or time"
+    near: str = ""
 
 
 class Missing(Immutable):
@@ -437,7 +442,18 @@ def _ignored(name: str, written: Written, table: Table) -> Ignored:
         return Ignored(name, written.where, NOT_SET, "none")
     if table.is_silent(name):
         return Ignored(name, written.where, NO_EFFECT, "none")
-    return Ignored(name, written.where, UNKNOWN_KEY, "unknown")
+    near = _nearest(name, table)
+    return Ignored(name, written.where, f"{UNKNOWN_KEY}{f'; did you mean {near}?' if near else ''}", "unknown", near)
+
+
+def _nearest(name: str, table: Table) -> str:
+    """The key of the table that differs by a letter or two; empty where none does."""
+    import difflib
+
+    known = [each for key in table.whole.keys for each in key.names]
+    known += [each for loss in table.whole.losses for each in loss.names] + list(table.whole.silent)
+    near = difflib.get_close_matches(name, [each for each in known if "*" not in each], 1, _ALIKE)
+    return near[0] if near else ""
 
 
 def _empty(written: Written) -> bool:

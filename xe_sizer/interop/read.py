@@ -16,7 +16,7 @@ from xe_sizer.errors import InputError, Location, Problem, collecting, did_you_m
 from xe_sizer.graph.recompute import find_modules
 from xe_sizer.immutable import Immutable
 from xe_sizer.interop import tools
-from xe_sizer.interop.draft import ASSUMED, FLAG, READ, TOOL_DEFAULT, Draft, Fact
+from xe_sizer.interop.draft import ASSUMED, FLAG, READ, TOOL_DEFAULT, Draft, Effect, Fact, Origin
 from xe_sizer.interop.huggingface import (
     keys_started,
     read_deepspeed,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from xe_sizer.graph.model import ModelShape
-    from xe_sizer.interop.draft import Ignored, Missing, Origin
+    from xe_sizer.interop.draft import Ignored, Missing
     from xe_sizer.interop.source import Asked, Source, Tool
     from xe_sizer.laws.hardware import Accelerator
     from xe_sizer.profiles.convert import KeyPath
@@ -346,18 +346,56 @@ class Imported(Immutable):
         return Document(self.path, nested(facts), lambda: (places, places), origins)
 
     def as_json(self) -> str:
-        """The import as DESIGN's contract has it: flat keys, ignored keys, missing keys."""
-        scenario = {key: _fact(fact) for key, fact in self.facts.items()}
-        ignored = [
-            {"key": each.key, "where": _imported_place(each.where), "why": each.why, "effect": each.effect}
-            for each in self.ignored
-        ]
-        missing = [{"key": each.key, "why": each.why, "hint": each.hint} for each in self.missing]
-        answer = {
-            "schema_version": SCHEMA_VERSION, "tool": self.tool.name, "scenario": scenario, "ignored": ignored,
-            "missing": missing,
-        }  # fmt: skip
+        """The import as scripts read it."""
+        answer = ImportedFile(
+            schema_version=SCHEMA_VERSION,
+            tool=self.tool.name,
+            scenario={key: _imported(fact) for key, fact in self.facts.items()},
+            ignored=tuple(IgnoredKey(each.key, _said(each.where), each.why, each.effect) for each in self.ignored),
+            missing=tuple(MissingKey(each.key, each.why, each.hint) for each in self.missing),
+        )
         return msgspec.json.format(msgspec.json.encode(answer), indent=2).decode() + "\n"
+
+
+class ImportedKey(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A value of the scenario. where : the file with its line; null for what no file says
+
+    note : why it has this value, where its own line does not say it
+    aside : why the scenario is written without it
+    """
+
+    value: Any
+    origin: Origin
+    where: str | None
+    note: str = ""
+    aside: str = ""
+
+
+class IgnoredKey(msgspec.Struct, frozen=True):
+    """A key of the tool that sets nothing in the scenario, and what it would change."""
+
+    key: str
+    where: str | None
+    why: str
+    effect: Effect
+
+
+class MissingKey(msgspec.Struct, frozen=True):
+    """A key of the scenario that nothing says, and the flag to pass."""
+
+    key: str
+    why: str
+    hint: str
+
+
+class ImportedFile(msgspec.Struct, frozen=True):
+    """What files of another tool say as a scenario, by its dotted keys: the JSON contract of `import`."""
+
+    schema_version: int
+    tool: str
+    scenario: dict[str, ImportedKey]
+    ignored: tuple[IgnoredKey, ...]
+    missing: tuple[MissingKey, ...]
 
 
 def nested(facts: Mapping[str, Fact]) -> dict[str, Any]:
@@ -372,13 +410,11 @@ def nested(facts: Mapping[str, Fact]) -> dict[str, Any]:
     return values
 
 
-def _fact(fact: Fact) -> dict[str, object]:
-    told: dict[str, object] = {"value": fact.value, "origin": fact.origin, "where": _imported_place(fact.where)}
-    more = {"note": fact.note, "aside": fact.aside}
-    return told | {name: said for name, said in more.items() if said}
+def _imported(fact: Fact) -> ImportedKey:
+    return ImportedKey(fact.value, fact.origin, _said(fact.where), fact.note, fact.aside)
 
 
-def _imported_place(where: Location | None) -> str | None:
+def _said(where: Location | None) -> str | None:
     return None if where is None else str(where)
 
 

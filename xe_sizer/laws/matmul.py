@@ -23,7 +23,8 @@ class MatmulLaw(Immutable, eq=True):
     `flops_efficiency` holds for short bursts at full clock; `sustained_flops_efficiency` for minutes of
     training under the power limit, and is what `matmul_time_s` uses. `grouped`: of kernels over experts, which reach
     `grouped_share` of it, times `grouped_factor` where they were measured. `misaligned`: how much longer products of
-    rows of 8 elements take, as `misalignment` says. `few_rows`: products of fewer rows run in kernels that reach
+    rows of 8 elements take, `unaligned` those of an odd number, as `misalignment` says; None: as of 8. `few_rows`:
+    products of fewer rows run in kernels that reach
     `few_rows_share` of the rate. `tile`: sides of a result that kernels compute at least. `p90_error`: what nine in ten
     kernels are closer than to the law, of grouped ones `grouped_error`; None where no one fit has made it.
     """
@@ -37,6 +38,7 @@ class MatmulLaw(Immutable, eq=True):
     grouped: bool = False
     grouped_factor: float = 1.0
     misaligned: float = MISALIGNED
+    unaligned: float | None = None
     few_rows: float = 0.0
     few_rows_share: float = 1.0
     tile: float = 1.0
@@ -110,28 +112,37 @@ def grouped_law(law: MatmulLaw) -> MatmulLaw:
     return replace(share, grouped=True, grouped_factor=1.0, sharpness=GROUPED_SHARPNESS, p90_error=error)
 
 
-def misalignment(rows: ArrayLike, columns: ArrayLike, slowdown: float) -> NDArray[np.float64]:
+def misalignment(
+    rows: ArrayLike, columns: ArrayLike, slowdown: float, unaligned: float | None = None
+) -> NDArray[np.float64]:
     """Slowdown of products of a weight whose sides do not fill the lines that tensor cores are fed with [-].
 
-        f = 1 + (slowdown - 1) (64 / a - 1) / 7,   a = the largest power of 2 in both sides, at least 8 and at most 64
+        f = 1 + (slowdown - 1) (64 / a - 1) / 7                    a = the largest power of 2 in both sides, at most 64
+        f = slowdown (unaligned / slowdown)^(log2(8 / a) / 3)      where a is below 8
 
     Parameters
     ----------
     rows, columns : array_like, sides of the weight [-], broadcast together; what is no whole number is padded
-    slowdown : of sides that are multiples of 8 alone, and of less [-]
+    slowdown : of sides that are multiples of 8 alone [-]
+    unaligned : of odd sides; None: as of multiples of 8 [-]
 
     Returns
     -------
     ndarray of float, shape that rows and columns broadcast to [-]
 
-    Source: the comment at MISALIGNED; that it falls with the number of lines that rows straddle is assumed.
+    Source: the comment at MISALIGNED; that it falls with the number of lines that rows straddle is assumed. Odd sides:
+    benchmarks/measured; that it falls evenly in between is assumed (in tf32, of half the bytes that a copy of a tile
+    takes, it was 2.4).
     """
     sides = (np.asarray(side, dtype=np.float64) for side in (rows, columns))
     whole, other = (np.where(side % 1.0 == 0.0, side, 0.0).astype(np.int64) for side in sides)
     power = (whole | other) & -(whole | other)  # the lowest bit that is set in either
     aligned = np.where(power > 0, np.clip(power, LEAST_ELEMENTS, ALIGNED_ELEMENTS), ALIGNED_ELEMENTS)
     straddled = (ALIGNED_ELEMENTS / aligned - 1.0) / (ALIGNED_ELEMENTS / LEAST_ELEMENTS - 1.0)
-    return np.asarray(1.0 + (slowdown - 1.0) * straddled)
+    slower = 1.0 + (slowdown - 1.0) * straddled
+    lacking = np.log2(LEAST_ELEMENTS / np.clip(power, 1, LEAST_ELEMENTS)) / np.log2(LEAST_ELEMENTS)
+    further = (max(unaligned or slowdown, slowdown) / slowdown) ** np.where(power > 0, lacking, 0.0)
+    return np.asarray(slower * further)
 
 
 def smooth_maximum(a: ArrayLike, b: ArrayLike, sharpness: float) -> NDArray[np.float64]:

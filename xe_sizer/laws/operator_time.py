@@ -175,11 +175,16 @@ def _products(op: Matmul, backward: bool) -> Iterator[tuple[tuple[Array, Array, 
 
 
 def _slowdown(op: Matmul, law: MatmulLaw) -> Array:
-    """Of few rows, and of weights that are not aligned; vocabularies are padded, adapters as narrow as they are."""
+    """Of few rows, and of weights that are not aligned; adapters are as narrow as they are.
+
+    Most stacks pad vocabularies; of one that nobody pads the rest of a division by 8 counts.
+    """
     rows = np.where(op.m < law.few_rows, 1.0 / law.few_rows_share, 1.0)
-    if op.module == "head" or op.adapter:
+    if op.adapter or (op.module == "head" and not op.unpadded):
         return rows
-    return np.asarray(rows * misalignment(op.n, op.k, law.misaligned))
+    if op.unpadded:
+        return np.asarray(rows * misalignment(op.n, op.k, 1.0, law.unaligned))
+    return np.asarray(rows * misalignment(op.n, op.k, law.misaligned, law.unaligned))
 
 
 def _matmul_times(ops: Sequence[Matmul], device: Device, backward: bool) -> Iterator[tuple[Matmul, Times]]:
@@ -470,6 +475,7 @@ def _unit_matmul(law: MatmulLaw) -> MatmulLaw:
         memory_efficiency=1.0,
         grouped=False,
         misaligned=1.0,
+        unaligned=None,
     )
 
 

@@ -42,6 +42,7 @@ WEIGHTS = {True: 3, False: 8}
 LENGTHS = {True: (256, 1024), False: (256, 512, 1024, 2048, 4096, 8192)}
 HEAD_SIZES = {True: (64,), False: (64, 128)}
 MOVED = {True: (2**17, 2**20, 2**23, 2**25), False: tuple(2**power for power in range(16, 31, 2))}
+ODD = (4096, 50257, 1600)  # the head of a vocabulary that nobody pads
 HEADS = {True: 32, False: 8}  # on a card, which fewer do not fill, and on a CPU
 NARROWEST_SIDE = 16  # of weights that cuBLAS multiplies in 8 bit; torch._int_mm wants more rows than that too
 LEAST_WEIGHT = 2**16  # elements: below, a product is all floor
@@ -138,6 +139,8 @@ def products(weights: Sequence[tuple[int, int]], rates: Rates, quick: bool) -> I
                 if rows >= 256:  # where there are few, nothing learns
                     turn += 1
                     yield _product(name, rows, n, k, FORMS[1 + turn % 2])
+        if rates.element_bytes[name] == SIXTEEN_BIT:
+            yield from in_time((_product(name, *ODD, form) for form in FORMS), rates)
 
 
 def _possible(kernel: Kernel, element_bytes: float) -> bool:

@@ -223,13 +223,17 @@ def _products(name: str, timed: Sequence[Point], device: Device, single: dict[st
     if peak is None:  # the catalogue has no peak of it, so nobody can ask for it
         return None
     start, element = known or _PRODUCTS, _element_bytes(name)
-    found = fit.of_products(timed, start, peak, device.bandwidth, element)
+    odd = [_is_odd(point, element) for point in timed]
+    even = [point for point, is_odd in zip(timed, odd, strict=True) if not is_odd]
+    found = fit.of_products(even, start, peak, device.bandwidth, element)
     if found is None:
         return None
     single[name] = law = fit.matmul_law(found.parameters, start)
     seconds = fit.seconds_of_products(timed, law, peak, device.bandwidth, element)
+    slower = _of_odd_sides(timed, seconds, odd)
+    seconds = np.where(odd, slower * seconds, seconds)
     before = fit.seconds_of_products(timed, known, peak, device.bandwidth, element) if known else None
-    figures = _figures(found)
+    figures = _figures(found) | ({"unaligned_factor": float(f"{slower:.3g}")} if any(odd) else {})
     # Bursts and long runs alike, until a run of seconds says otherwise.
     figures["sustained_flops_efficiency"] = figures["flops_efficiency"]
     old = {} if known is None else {
@@ -239,6 +243,18 @@ def _products(name: str, timed: Sequence[Point], device: Device, single: dict[st
         "sharpness": known.sharpness,
     }  # fmt: skip
     return _made(f"{MATMUL}.{name}", found, timed, seconds, before, old, [((MATMUL, name), figures)], element)
+
+
+def _is_odd(point: Point, element_bytes: float) -> bool:
+    """Whether a product in 16 bit has a weight with an odd side, which libraries have slow kernels for."""
+    sides = point.kernel.sizes
+    return element_bytes == SIXTEEN_BIT and bool(sides["n"] % 2 or sides["k"] % 2)
+
+
+def _of_odd_sides(timed: Sequence[Point], by_law: NDArray[np.float64], odd: Sequence[bool]) -> float:
+    """How much longer than their law products of odd sides take, the median; 1 where there are none or no longer."""
+    ratios = [point.seconds / law for point, law, is_odd in zip(timed, by_law, odd, strict=True) if is_odd]
+    return max(float(np.median(ratios)), 1.0) if ratios else 1.0
 
 
 def _experts(name: str, timed: Sequence[Point], device: Device, single: dict[str, MatmulLaw]) -> Made | None:

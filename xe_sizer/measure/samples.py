@@ -42,7 +42,7 @@ class Kernel(Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        sizes = " ".join(f"{name} {size:g}" for name, size in self.sizes.items())
+        sizes = " ".join(f"{name} {size:,.0f}" for name, size in self.sizes.items())
         return " ".join(part for part in (self.law, self.name, self.form, sizes) if part)
 
 

@@ -86,6 +86,7 @@ class MatmulProfile(Struct, frozen=True, forbid_unknown_fields=True):
 
     grouped_factor, grouped_p90_error : rate of grouped products over what follows from that of single ones, where it
     was measured
+    unaligned_factor : how much longer products of a weight with an odd side take; lent within a generation alone
     """
 
     floor_us: Microseconds | None = None
@@ -96,6 +97,7 @@ class MatmulProfile(Struct, frozen=True, forbid_unknown_fields=True):
     cast_bytes_per_element: NotNegative | None = None
     grouped_factor: Annotated[float, Meta(gt=0, le=10)] | None = None
     grouped_p90_error: Error | None = None
+    unaligned_factor: Annotated[float, Meta(ge=1, le=100)] | None = None
     median_error: Error | None = None
     p90_error: Error | None = None
     source: str | None = None
@@ -440,11 +442,19 @@ def _matmul_law(precision: str, family: Sequence[GpuProfile], borrowed: dict[str
         sustained_flops_efficiency=found.get("sustained_flops_efficiency"),
         cast_bytes_per_element=found.get("cast_bytes_per_element") or 0.0,
         grouped_factor=found.get("grouped_factor") or 1.0,
+        unaligned=_unaligned(key, family) if precision in SIXTEEN_BIT_FORMATS else None,
         median_error=whole.median_error,
         p90_error=whole.p90_error,
         grouped_error=whole.grouped_p90_error,
         source="; ".join(sources),
     )
+
+
+def _unaligned(precision: str, family: Sequence[GpuProfile]) -> float | None:
+    """Of products with an odd side, as the first member of the accelerator's own generation states it."""
+    alike = (member for member in family if member.generation == family[0].generation)
+    laws = (member.laws.matmul.get(precision) for member in alike)
+    return next((law.unaligned_factor for law in laws if law and law.unaligned_factor), None)
 
 
 _REQUIRED_FIELDS = ("floor_us", "flops_efficiency", "memory_efficiency", "sharpness")

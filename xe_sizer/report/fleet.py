@@ -74,28 +74,47 @@ def fleet_blocks(result: ServeResult, width: int | None) -> Iterator[Block]:
 def _fleet(options: Sequence[FleetOption], order: str) -> Table:
     shown = options[:SHOWN]
     sized = any(one.cost_per_hour is not None for one in shown)
-    price = (Column("per hour", True), Column("per million", True), Column("priced")) if sized else ()
+    price = (Column("per hour", True), Column("per million", True)) if sized else ()
     powered = any(one.electricity_per_hour is not None for one in shown)
     price = (*price, Column("electricity per hour", True)) if powered else price
     fits = (Column("fits", True),) if any(one.fit is not None for one in shown) else ()
+    by_power = order == ORDERS[BY_POWER]
     columns = (
-        Column("hardware"), Column("GPUs", True), Column("replicas"), Column("TTFT", True),
-        Column("TPOT", True), Column("tokens/s/GPU", True), Column("utilisation", True),
-        Column("GPU design power", True), *fits, *price, Column("outcome"),
+        Column("hardware", least=max(len(_hardware(one)) for one in shown)), Column("GPUs", True), Column("replicas"),
+        Column("TTFT", True), Column("TPOT", True), Column("tokens/s/GPU", True, spare=1),
+        Column("utilisation", True, spare=3 if by_power else 2),
+        Column("GPU design power", True, spare=2 if by_power else 3), *fits, *price, Column("outcome"),
     )  # fmt: skip
     rows = tuple(
         (
             *_option_cells(one),
             *((fit_words(one.fit),) if fits else ()),
-            *(_price_cells(one) if sized else ()),
+            *(
+                (money(one.cost_per_hour, one.currency), money(one.cost_per_million_tokens, one.currency))
+                if sized
+                else ()
+            ),
             *((money(one.electricity_per_hour, one.currency),) if powered else ()),
             _outcome(one),
         )
         for one in shown
     )
     more = f"{len(shown)} of {len(options)} kinds of hardware; " if len(options) > len(shown) else ""
-    note = f"{more}those within the limits first, {order}; per million: tokens of prompts and answers"
+    note = f"{more}those within the limits first, {order}{_priced(shown)}"
     return Table("On other hardware", columns, tuple(rows), note=note)
+
+
+def _priced(options: Sequence[FleetOption]) -> str:
+    """What the prices are, each offer with the hardware that it is of where they differ; nothing without prices."""
+    offers: dict[str, list[str]] = {}
+    for one in options:
+        if one.hourly_price is not None:
+            offers.setdefault(offer_words(one.hourly_price), []).append(clean(_hardware(one)))
+    if not offers:
+        return ""
+    alike = len(offers) == 1 and all(one.hourly_price for one in options)
+    said = "; ".join(words if alike else f"{', '.join(names)} {words}" for words, names in offers.items())
+    return f"; per million: tokens of prompts and answers; prices: {said}"
 
 
 def _option_cells(one: FleetOption) -> tuple[str, ...]:
@@ -112,9 +131,8 @@ def _hardware(one: FleetOption) -> str:
     return one.gpu if one.server.startswith(BARE_SERVER) else one.server
 
 
-def _price_cells(one: FleetOption) -> tuple[str, str, str]:
-    priced = NOT_A_NUMBER if one.hourly_price is None else offer_words(one.hourly_price)
-    return money(one.cost_per_hour, one.currency), money(one.cost_per_million_tokens, one.currency), priced
+def _price_cells(one: FleetOption) -> tuple[str, str]:
+    return money(one.cost_per_hour, one.currency), money(one.cost_per_million_tokens, one.currency)
 
 
 def _outcome(one: FleetOption) -> str:

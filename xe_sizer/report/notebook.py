@@ -1,4 +1,4 @@
-"""Answers as a notebook shows them: a line, the first screen, a fragment of a page, a table of data."""
+"""Answers as a notebook shows them: a line, the first screen, a fragment of a page, its charts, a table of data."""
 
 from __future__ import annotations
 
@@ -32,6 +32,25 @@ def fragment(answer: Answer) -> str:
     from xe_sizer.report.formats.html import fragment
 
     return fragment(_document(answer).brief)
+
+
+class Chart(str):
+    """A chart as the text of an SVG file; what a cell ends with is drawn."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"<chart of {len(self):,} characters>"
+
+    def _repr_svg_(self) -> str:
+        return str(self)
+
+
+def charts(answer: Answer) -> dict[str, Chart]:
+    """The charts of its page by their titles."""
+    from xe_sizer.report.svg import svg_file
+
+    return {picture.title: Chart(svg_file(picture)) for picture in _document(answer).pictures}
 
 
 def frame(answer: Answer) -> Any:

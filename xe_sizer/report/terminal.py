@@ -76,6 +76,7 @@ def _console(options: Options) -> Console:
         file=io.StringIO(),
         width=options.width or _UNLIMITED,
         force_terminal=options.color,
+        force_jupyter=False,  # else rich writes into the cell by itself, and the text is empty
         color_system="standard" if options.color else None,
         no_color=not options.color,
         legacy_windows=False,

@@ -28,11 +28,12 @@ class Written(Struct, frozen=True):
 
 
 class Look(Protocol):
-    """How answers look in a notebook: a line, the first screen, a fragment of a page, a table of data."""
+    """How answers look in a notebook: a line, the first screen, a fragment of a page, its charts, a table of data."""
 
     def line(self, answer: Answer, /) -> str: ...
     def text(self, answer: Answer, /) -> str: ...
     def fragment(self, answer: Answer, /) -> str: ...
+    def charts(self, answer: Answer, /) -> dict[str, Any]: ...
     def frame(self, answer: Answer, /) -> Any: ...
 
 
@@ -91,6 +92,10 @@ class Answer(Struct, frozen=True, kw_only=True):
     def _repr_html_(self) -> str:
         """What a notebook shows of it."""
         return _look().fragment(self)
+
+    def charts(self) -> dict[str, Any]:
+        """The charts of its page by their titles: each the text of an SVG file, which a notebook draws."""
+        return _look().charts(self)
 
     def to_frame(self) -> Any:
         """Its rows, those of `--format csv`, as a DataFrame.

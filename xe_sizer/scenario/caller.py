@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -103,6 +104,16 @@ class PythonCall(Immutable):
         if listed:
             arguments.append(f"profiles={listed!r}")
         return f"xe_sizer.{question}({', '.join(arguments)})"
+
+
+class ToolCall(PythonCall):
+    """`estimate {"scenario": {"model": "llama-3.1-8b", "gpus": 16}}`, as an agent calls a tool."""
+
+    def settings(self, keys: Mapping[str, object]) -> str:
+        return json.dumps(nested(keys))[1:-1]
+
+    def call(self, question: str, path: Path | None, keys: Mapping[str, object], folders: Iterable[Path]) -> str:
+        return f"{question} {json.dumps({'scenario': nested(keys)})}" if keys else question
 
 
 def _keywords(keys: Mapping[str, object]) -> list[str]:

@@ -130,6 +130,8 @@ class KernelChoice(_Part, frozen=True):
     `adapters`: modules beside the projections, or in one function with them that writes gradients in place of what it
     has read.
 
+    `pads_vocabulary`: the head has a multiple of at least 8 rows, whatever the tokenizer.
+
     `stops_early`: whole layers that run again stop before the last product, whose result no gradient needs.
 
     `attention_mask`: whether PyTorch's attention gets a mask where sequences of a micro-batch are padded, or always.
@@ -161,6 +163,7 @@ class KernelChoice(_Part, frozen=True):
     accumulation: Literal["apart", "fused"] = "apart"
     routing: Literal["eager", "fused"] = "eager"
     stops_early: bool = False
+    pads_vocabulary: bool = True
     attention_mask: Literal["none", "padded", "always"] = "none"
     casts: CastKernels = "torchao"
 

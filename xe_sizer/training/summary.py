@@ -10,8 +10,10 @@ import numpy as np
 from msgspec.structs import replace
 
 from xe_sizer.graph.experts import find_loop
+from xe_sizer.graph.model import VOCABULARY
 from xe_sizer.graph.weights import count_parameters
 from xe_sizer.laws.hardware import HOST_RESERVE_BYTES, energy_kwh, energy_words
+from xe_sizer.laws.matmul import misalignment
 from xe_sizer.result.common import (
     LIKELY,
     ONLY_STAGE,
@@ -185,6 +187,7 @@ def cautions(estimate: TrainingEstimate) -> Iterator[str]:
         yield f"{stack.name} trains on one GPU; the times of {estimate.gpus} are those of plain data parallelism"
     yield from warn_of_offloading(estimate)
     yield from warn_of_looped_experts(resolved)
+    yield from warn_of_odd_vocabulary(resolved)
     yield from warn_of_epochs_of_nothing(resolved)
     yield from unsized_evaluation(resolved.scenario, resolved.job.pauses)
     yield from warn_of_unpacked_weights(resolved)
@@ -209,6 +212,17 @@ def warn_of_looped_experts(resolved: ResolvedTraining) -> Iterator[str]:
     for name in together[:1]:
         told += f"; {resolved.scenario.caller.setting('train.fused_kernels', name)} estimates grouped products"
     yield told
+
+
+def warn_of_odd_vocabulary(resolved: ResolvedTraining) -> Iterator[str]:
+    """That the head's products run in slow kernels, where they were measured and nobody pads the vocabulary."""
+    job, law = resolved.job, resolved.job.device.matmul
+    slower = float(misalignment(job.model.vocab, job.model.hidden, 1.0, law.unaligned))
+    if not job.stack.kernels.pads_vocabulary and job.model.head == VOCABULARY and slower > 1.0:
+        yield (
+            f"{job.model.vocab:,} tokens are no multiple of 8: products of the head take {slower:.1f} times as long on "
+            f"{job.server.accelerator.name}; pad the embedding (pad_to_multiple_of=64)"
+        )
 
 
 def warn_of_epochs_of_nothing(resolved: ResolvedTraining) -> Iterator[str]:
