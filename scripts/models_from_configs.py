@@ -13,15 +13,13 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import profile_text
-
-from xe_sizer.graph.model import ModelShape
 from xe_sizer.graph.weights import count_parameters
 from xe_sizer.profiles.huggingface import model_from_config
-from xe_sizer.profiles.model import load_model_profile, windowed_layers
+from xe_sizer.profiles.model import load_model_profile
+from xe_sizer.profiles.write import profile_of, write
 
 TARGET = Path(__file__).resolve().parent.parent / "model_profiles"
-READ_ON = "2026-11-23"
+READ_ON = "2026-11-27"
 AUTOMODEL = "NVIDIA-NeMo/Automodel nemo_automodel/components/models (configuration class)"
 AICONFIGURATOR = "ai-dynamo/aiconfigurator@095f58a model_configs (packaged HF config.json)"
 LITGPT = "Lightning-AI/litgpt@2685705 litgpt/config.py"
@@ -29,13 +27,17 @@ OLMO_3 = "Olmo 3 (arXiv:2512.13961), table of models; marin-community/marin expe
 SEED_OSS = "ByteDance-Seed/seed-oss README.md (layers, heads, head size, hidden size, vocabulary)"
 SLIME = "THUDM/slime@624b824 scripts/models/*.sh"
 TRANSFORMERS = "transformers 5.23 configuration class, whose defaults are this model's"
+TRANSFORMERS_24 = "transformers 5.24 configuration class, whose defaults are this model's"
+FEW_BITS = (
+    "Experts are published in FP4, most other weights in FP8. One layer for multi-token prediction is not counted."
+)
 MINISTRAL = "NVIDIA-NeMo/Megatron-Bridge docs/models/vlm/ministral3.md (layers, hidden size, heads, 256k context)"
 TEXT_ONLY = "Text model only; the vision tower is not counted."
 INFERRED = "Widths that the source leaves out are inferred; they reproduce the published {}."
+COHERE = "docs.cohere.com/docs/command-a-plus (size); shape as in a public implementation's tests, which reproduces it"
 CARD = "model card (size), which these widths reproduce"
 LING = "inclusionAI/Ling-V2 README.md; NVIDIA-NeMo/Automodel docs/model-coverage/llm/inclusionai/ling-2.mdx"
 XIELU = "Its xIELU is priced as relu2; the two values of each are not counted."
-BIASES = (("qkv", "qkv_bias"), ("output", "output_bias"), ("mlp", "mlp_bias"), ("head", "head_bias"))
 
 
 class Origin(NamedTuple):
@@ -47,7 +49,7 @@ class Origin(NamedTuple):
     """
 
     family: str
-    released: str
+    released: str | None
     repository: str
     title: str
     notes: str | None = None
@@ -171,6 +173,55 @@ MODELS = {
     "trinity-large": Origin("trinity", "2026-01", "arcee-ai/Trinity-Large-Preview", CARD),
     "xgen-7b-8k": Origin("xgen", "2023-06", "Salesforce/xgen-7b-8k-base", "arXiv:2309.03450"),
     "smollm3-3b": Origin("smollm3", "2025-07", "HuggingFaceTB/SmolLM3-3B", TRANSFORMERS),
+    "deepseek-v4-flash": Origin(
+        "deepseek-v4", "2026-04", "deepseek-ai/DeepSeek-V4-Flash", AICONFIGURATOR, FEW_BITS, checkpoint="mxfp4"
+    ),
+    "deepseek-v4-pro": Origin(
+        "deepseek-v4", "2026-04", "deepseek-ai/DeepSeek-V4-Pro", AICONFIGURATOR, FEW_BITS, checkpoint="mxfp4"
+    ),
+    "kimi-k3": Origin(
+        "kimi-k3", "2026-07", "moonshotai/Kimi-K3",
+        f"{AICONFIGURATOR}; NVIDIA-NeMo/Automodel nemo_automodel/components/models/kimi_k3/model.py",
+        f"{TEXT_ONLY} Attention residuals and the norm of latent experts are left out; its SiTU is priced as SwiGLU.",
+        checkpoint="mxfp4", published="the published 2.8T, 104B active",
+    ),
+    "kimi-linear-48b-a3b": Origin(
+        "kimi-linear", "2025-10", "moonshotai/Kimi-Linear-48B-A3B-Instruct", TRANSFORMERS_24
+    ),
+    "glm-5.3-flash": Origin(
+        "glm-5.3", None, "zai-org/GLM-5.3-Flash", TRANSFORMERS_24,
+        f"{TEXT_ONLY} The indexer scores every token, in the reference pools of 16.",
+        published="those of transformers.Glm5NextTextModel and a head, within 0.002 %",
+    ),
+    "ling-3.0-flash": Origin(
+        "ling-3", None, "inclusionAI/Ling-3.0-Flash", TRANSFORMERS_24,
+        "Gates of the heads of latent attention are not counted.", besides=573440,
+    ),
+    "mistral-large-4-1t": Origin(
+        "mistral-large-4", None, "mistralai/Mistral-Large-4-1T-A52B", TRANSFORMERS_24,
+        f"{TEXT_ONLY} Scales and norms of the indexer's queries are left out.",
+        published="those of transformers.MistralLarge4TextModel and a head, within 0.003 %",
+    ),
+    "sarvam-30b": Origin("sarvam", None, "sarvamai/sarvam-30b", TRANSFORMERS_24),
+    "sarvam-105b": Origin("sarvam", None, "sarvamai/sarvam-105b", TRANSFORMERS_24),
+    "solar-open-100b": Origin("solar-open", None, "upstage/Solar-Open-100B", TRANSFORMERS_24),
+    "mellum2-12b-a2.5b": Origin("mellum2", None, "JetBrains/Mellum2-12B-A2.5B-Base", TRANSFORMERS_24),
+    "granite-swash-2b": Origin("granite-swash", None, "ibm-granite/granite-swash-2b", TRANSFORMERS_24),
+    "a.x-k1": Origin(
+        "a.x", None, "skt/A.X-K1", TRANSFORMERS_24, "Norms behind the experts are not counted.", besides=430080
+    ),
+    "youtu-llm-2b": Origin("youtu", None, "tencent/Youtu-LLM-2B", TRANSFORMERS_24),
+    "iquest-coder-v1-40b": Origin("iquest-coder", None, "IQuestLab/IQuest-Coder-V1-40B-Instruct", TRANSFORMERS_24),
+    "command-a-plus-218b": Origin(
+        "command-r", "2026-05", "CohereLabs/command-a-plus-05-2026-bf16", COHERE, TEXT_ONLY,
+        published="the published 218B, 25B active",
+    ),
+    "muse-spark-816b-a42b": Origin(
+        "muse", None, "meta-models/Muse-Spark-Open-816B-A42B", TRANSFORMERS_24,
+        f"{TEXT_ONLY} Some norms have no weights, and gates of the residuals are left out.",
+        published="those of transformers.MuseSparkTextModel and a head, within 0.001 %",
+    ),
+    "jais-2-8b": Origin("jais-2", None, "inceptionai/Jais-2-8B-Chat", TRANSFORMERS_24),
 }  # fmt: skip
 
 # Models whose text part has the shape of another: by their configurations, or as their makers say.
@@ -272,20 +323,28 @@ def main(folder: Path) -> None:
     there = {name: origin for name, origin in MODELS.items() if (folder / name / "config.json").is_file()}
     for name, origin in there.items():
         config = folder / name / "config.json"
-        shape, _ = model_from_config(config)
+        shape, assumptions = model_from_config(config)
         counted = count_parameters(shape)
-        profile = _profile(name, shape, origin)
-        profile["parameters"] = {"total": counted.total, "active": counted.active}
-        profile |= {"checkpoint_format": origin.checkpoint} if origin.checkpoint else {}
-        profile |= {"notes": origin.notes} if origin.notes else {}
         checked = origin.published or _compared(name, config.parent, counted.total + origin.besides)
         if origin.besides:
             checked += ", but for what the notes name"
-        profile["source"] = {"title": origin.title, "parameters": checked, "read_on": READ_ON}
-        profile_text.write(TARGET, profile)
+        source = {"title": origin.title, "parameters": checked, "read_on": READ_ON}
+        said: dict[str, Any] = {
+            "name": name,
+            "family": origin.family,
+            "released": origin.released,
+            "hugging_face": origin.repository,
+        }
+        said |= {"checkpoint_format": origin.checkpoint, "notes": origin.notes, "assumed": _beyond(assumptions)}
+        write(TARGET, profile_of(shape, **said, source=source))
         load_model_profile(TARGET / f"{name}.yaml")
     _add_names()
     print(f"{len(there)} models, {len(SAME_SHAPE)} names of the same shape")
+
+
+def _beyond(assumptions: tuple[str, ...]) -> list[str]:
+    """What a shape leaves open, but for towers, which the notes of these profiles name."""
+    return [each for each in assumptions if "towers" not in each]
 
 
 def _compared(name: str, folder: Path, counted: int) -> str:
@@ -314,50 +373,6 @@ def _reference(folder: Path) -> tuple[str, int]:
         config = AutoConfig.from_pretrained(folder).get_text_config()
         model: Any = AutoModelForCausalLM.from_config(config)
     return type(model).__name__, sum(parameter.numel() for parameter in model.parameters())
-
-
-def _profile(name: str, shape: ModelShape, origin: Origin) -> dict[str, Any]:
-    """What a profile says of a shape: all that differs from the default of its key."""
-    profile: dict[str, Any] = {
-        "name": name,
-        "family": origin.family,
-        "released": origin.released,
-        "hugging_face": origin.repository,
-    }
-    keys = ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "max_positions", "tied_embeddings")
-    profile |= {key: getattr(shape, key) for key in (*keys, "norm", "norms_per_layer", "activation")}
-    profile["biases"] = [bias for bias, flag in BIASES if getattr(shape, flag)]
-    same = ("position", "rotary_fraction", "qk_norm", "output_gate", "wide_norm", "attention_sinks", "layer_pattern")
-    profile |= {"parallel_block": shape.parallel_block or None}
-    profile |= {key: getattr(shape, key) for key in same}
-    profile["soft_caps"] = list(shape.soft_caps)
-    if shape.sliding_window:
-        profile["sliding_window"] = {"tokens": shape.sliding_window, "layers": _windows(shape)}
-    sections = ("global_attention", "latent_attention", "experts", "state_space")
-    profile |= {key: _section(getattr(shape, key)) for key in sections}
-    if shape.latent_attention:
-        del profile["kv_heads"], profile["head_dim"]
-    quiet = {"rotary_fraction": 1.0, "output_gate": False, "wide_norm": False, "attention_sinks": False, "ffn": 0}
-    return {key: value for key, value in profile.items() if value not in (None, [], {}) and quiet.get(key) != value}
-
-
-def _windows(shape: ModelShape) -> str:
-    if shape.windowed_layers == shape.layers:
-        return "all"
-    period = shape.layers // (shape.layers - shape.windowed_layers)
-    simple = f"{period - 1}-of-{period}"
-    exact = windowed_layers(simple, shape.layers) == shape.windowed_layers
-    return simple if exact else f"{shape.windowed_layers}-of-{shape.layers}"
-
-
-def _section(part: Any) -> dict[str, Any]:
-    """A part of a shape, without what its class assumes anyway."""
-    if part is None:
-        return {}
-    stated = {each: getattr(part, each) for each in part.__struct_fields__}
-    defaults = part.__struct_defaults__  # of the last fields
-    assumed = dict(zip(part.__struct_fields__[-len(defaults) :], defaults, strict=True)) if defaults else {}
-    return {key: value for key, value in stated.items() if value is not None and value != assumed.get(key)}
 
 
 if __name__ == "__main__":

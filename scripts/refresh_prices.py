@@ -25,8 +25,7 @@ from typing import Any
 from urllib.parse import quote
 from urllib.request import urlopen
 
-from profile_text import lines
-
+from xe_sizer.profiles.write import lines
 from xe_sizer.profiles.yaml_reader import load_yaml
 
 SERVERS = Path(__file__).resolve().parents[1] / "gpu_profiles" / "servers"

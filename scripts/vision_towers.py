@@ -13,13 +13,13 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import profile_text
 import yaml
 from msgspec import convert
 
 from xe_sizer.graph.vision import vision_parameters
 from xe_sizer.graph.weights import count_parameters
 from xe_sizer.profiles.model import ModelProfile, VisionSection, load_model_profile, shape_of, tower_of
+from xe_sizer.profiles.write import lines, write
 
 TARGET = Path(__file__).resolve().parent.parent / "model_profiles"
 Values = dict[str, Any]
@@ -214,7 +214,7 @@ def add_to_known(name: str, vision: Values) -> None:
     """Puts the section before the parameters of a profile that is there, in place of the one that it has."""
     path = TARGET / f"{name}.yaml"
     text = re.sub(r"^vision:\n(  .*\n)+", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    section = "vision:\n" + "".join(f"{line}\n" for line in profile_text.lines(counted(vision), "  "))
+    section = "vision:\n" + "".join(f"{line}\n" for line in lines(counted(vision), "  "))
     text = text.replace("parameters: {", f"{section}parameters: {{", 1)
     text = text.replace("Text model only; the vision tower is not counted.", "The vision tower is counted apart.")
     path.write_text(text, encoding="utf-8")
@@ -231,7 +231,7 @@ def make(name: str, made: Made) -> None:
     profile["parameters"] = {"total": count.total, "active": count.active}
     profile["notes"] = f"The language model is {made.base}; the vision tower is counted apart."
     profile["source"] = {"title": TRANSFORMERS, "read_on": "2026-11-23"}
-    profile_text.write(TARGET, profile)
+    write(TARGET, profile)
 
 
 def main() -> None:

@@ -43,7 +43,7 @@ def test_profile_states_the_parameters_of_its_shape(name: str) -> None:
 
 
 def test_few_profiles_excuse_their_count() -> None:
-    excused = [name for name in NAMES if load_model_profile(profile_path(name)).assumptions]
+    excused = [name for name in NAMES if "parameters_note:" in profile_path(name).read_text(encoding="utf-8")]
     assert excused == ["decilm-7b"]
 
 

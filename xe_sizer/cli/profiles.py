@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +13,16 @@ from msgspec.structs import replace
 
 from xe_sizer.cli.command import Invocation, answering, profile_folders
 from xe_sizer.cli.options import ColorOption, FileOption, ProfilesOption
-from xe_sizer.cli.output import Target, check_choice, one_file, output_from, print_problems, write_stderr, write_texts
+from xe_sizer.cli.output import (
+    Target,
+    check_choice,
+    one_file,
+    one_line,
+    output_from,
+    print_problems,
+    write_stderr,
+    write_texts,
+)
 from xe_sizer.cli.schema import SCHEMAS, schema_of
 from xe_sizer.cli.text import TextCommand, TextGroup
 from xe_sizer.errors import EXIT_BAD_INPUT, EXIT_OK, InputError, Location, Problem, collecting, did_you_mean
@@ -28,9 +38,10 @@ from xe_sizer.profiles.finder import (
     read_inherited,
     releases,
 )
+from xe_sizer.profiles.hub import CONFIG, Hub, asked_hub, published_on_hub, published_parameters, repository_of
 from xe_sizer.profiles.installed import TOOLS, host_memory_bytes, installed_accelerators, installed_cards, processor
 from xe_sizer.profiles.server import usual_scale_out
-from xe_sizer.profiles.text import YAML_ENDINGS, read_text
+from xe_sizer.profiles.text import YAML_ENDINGS, at_home, read_text
 from xe_sizer.profiles.yaml_reader import Document as YamlDocument
 from xe_sizer.profiles.yaml_reader import load_yaml
 from xe_sizer.report.document import Block, Column, Document, Fact, Facts, Options, Step, Steps, Table
@@ -368,6 +379,92 @@ def _check_showable(format_: str | None, file: Path | None) -> None:
             hint = f"known are {', '.join(endings)}; or name a format with --format"
             message = f"a profile cannot be shown in a file with the ending '{file.suffix}'"
             raise InputError(Problem(message, Location("--output"), hint))
+
+
+@app.command("add", cls=TextCommand, help="Write profiles of models from their Hugging Face configurations.")
+def add_command(
+    sources: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="HUB-ID|PATH", help="Repositories on the Hub, config.json files or folders of them."),
+    ] = None,
+    profiles: ProfilesOption = None,
+    name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="What to call the model.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
+) -> int:
+    if not sources:
+        hint = "xe-sizer profiles add --profiles my OWNER/REPOSITORY"
+        raise InputError(Problem("a repository or the path of a config.json is missing", hint=hint))
+    if name is not None and len(sources) > 1:
+        raise InputError(Problem(f"one name for {len(sources)} models", Location("--name")))
+    folder = _own_folder(profiles, os.environ)
+    texts, told = _added_files(sources, name, folder, force)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_texts(texts.items())
+    registry = Registry((folder,))
+    for file in texts:
+        check(registry, "model", file)
+        total, active = (_at(load_yaml(file).value, f"parameters.{key}") for key in ("total", "active"))
+        print(f"{file}: {total:,} parameters" + (f", {active:,} active" if active != total else ""))
+    for line in told:
+        write_stderr(f"note: {one_line(line)}")
+    return EXIT_OK
+
+
+def _added_files(
+    sources: Sequence[str], name: str | None, folder: Path, force: bool
+) -> tuple[dict[Path, str], list[str]]:
+    """Files with their texts, and what to tell of them. Raises InputError with every problem of every source."""
+    hub = asked_hub(os.environ, True, write_stderr)
+    shipped = Finder().names("model")
+    texts: dict[Path, str] = {}
+    told: list[str] = []
+    problems: list[Problem] = []
+    for source in sources:
+        with collecting(problems):
+            file, text, notes = _added(source, name, folder, hub)
+            if file in texts:
+                raise InputError(Problem(f"{source} has the name of another model here", Location(str(file))))
+            if file.exists() and not force:
+                raise InputError(Problem("this file is there already", Location(str(file)), "--force writes over it"))
+            texts[file] = text
+            told += [f"{file.stem}: {note}" for note in notes]
+            if file.stem in shipped:
+                told.append(f"{file.stem}: with this folder, the model of this name that ships is not used")
+    if problems:
+        raise InputError(problems)
+    return texts, told
+
+
+def _own_folder(folders: Sequence[str] | None, environment: Mapping[str, str]) -> Path:
+    """The first folder of the user's own profiles, which need not be there yet. Raises InputError: none is named."""
+    named = [*(folders or ()), *environment.get("XE_SIZER_PROFILES", "").split(os.pathsep)]
+    first = next((name for name in named if name.strip()), None)
+    if first is None:
+        raise InputError(Problem("no folder of your own profiles", Location("--profiles"), "as in --profiles my"))
+    folder = Path(first)
+    if folder.exists() and not folder.is_dir():
+        raise InputError(Problem(f"'{first}' is not a folder", Location("--profiles")))
+    inner = folder / KINDS["model"].folder
+    return inner if inner.is_dir() else folder
+
+
+def _added(source: str, name: str | None, folder: Path, hub: Hub) -> tuple[Path, str, tuple[str, ...]]:
+    """The file of a model, its text, and what to tell of it. Raises InputError: no such model, or an unknown kind."""
+    from xe_sizer.profiles.write import profile_from_config, profile_text
+
+    config = at_home(source)
+    config = config / CONFIG if config.is_dir() else config
+    repository = None if config.is_file() or config.suffix.lower() == ".json" else repository_of(source)
+    if repository:
+        config = hub.config(repository, Location(source)) or config
+        published = published_on_hub(repository, hub.cache, config)
+    else:
+        published = published_parameters(config)
+    if not config.is_file():
+        hint = f"name a repository as OWNER/NAME, a {CONFIG} or a folder that has one"
+        raise InputError(Problem(f"no such file: {config}", Location(source), hint))
+    profile, notes = profile_from_config(config, repository, published, datetime.now(UTC).date().isoformat(), name)
+    return folder / f"{profile['name']}.yaml", profile_text(profile), notes
 
 
 @app.command(

@@ -23,7 +23,7 @@ from xe_sizer.units import FLOAT32
 
 if TYPE_CHECKING:
     from xe_sizer.graph.inputs import GraphInputs
-    from xe_sizer.graph.model import LatentAttention, ModelShape
+    from xe_sizer.graph.model import CompressedAttention, LatentAttention, ModelShape
     from xe_sizer.graph.operators import Array, MemoryBound, Operator, RankShape
 
 # Disentangled attention (DeBERTa): queries and keys are also compared with a table of relative positions.
@@ -142,6 +142,7 @@ def cache_width(model: ModelShape, tp: Array) -> Array:
 
         elements = kv_heads_per_rank (qk head size + v head size)
         elements = latent rank + rotary part      latent attention: they serve all heads, so every rank holds them whole
+        elements = head size / tokens of an entry      compressed attention likewise; without entries of the window
 
     Parameters
     ----------
@@ -152,11 +153,13 @@ def cache_width(model: ModelShape, tp: Array) -> Array:
     -------
     ndarray of float, shape of `tp` [-]
 
-    Source: DeepSeek-V2 (arXiv:2405.04434, section 2.1.2) for latent attention.
+    Source: DeepSeek-V2 (arXiv:2405.04434, section 2.1.2) for latent attention; DeepseekV4Attention of transformers.
     """
     latent = model.latent_attention
     if latent:
         return (latent.kv_rank + latent.qk_rope_head_dim) * np.ones_like(tp)
+    if model.compressed_attention:
+        return model.head_dim / max(model.compressed_attention.tokens, 1) * np.ones_like(tp)
     return kv_heads_per_rank(model, tp) * (model.qk_head_dim + model.v_head_dim)
 
 
@@ -236,10 +239,7 @@ def attention_half(block: Block, own_norm: bool = True) -> Iterator[Operator]:
         yield norm(block, "input norm", inputs.model.hidden, inputs.rank.resident_tokens)
     if not inputs.model.parallel_block:
         yield enter_parallel(block, "attention", "qkv", readers=1 if inputs.fused_qkv else 3)
-    if inputs.model.latent_attention is None:
-        yield from _projections(block, tokens)
-    else:
-        yield from _latent_projections(block, inputs.model.latent_attention, tokens)
+    yield from _projections(block, tokens)
     if inputs.model.qk_norm:
         width = (inputs.model.heads + inputs.model.kv_heads) * inputs.model.head_dim
         yield norm(block, "qk norm", width, tokens / inputs.rank.tp, inner=True, apart=2)
@@ -252,8 +252,7 @@ def attention_half(block: Block, own_norm: bool = True) -> Iterator[Operator]:
         yield memory_bound(
             block, "output gate", "attention", gated_bytes, OUTPUT_GATE_PASSES, OUTPUT_GATE_LAUNCHES, 2.0 * gated_bytes
         )
-    # The projection's input is the attention's output, which the attention core already keeps.
-    yield from linear(block, "output projection", ("o",), tokens, inputs.zeros)
+    yield from _output_projection(block, tokens)
     if inputs.model.norms_per_layer == 4:
         yield norm(block, "post-attention norm", inputs.model.hidden, inputs.rank.resident_tokens)
     if not inputs.model.parallel_block:
@@ -296,7 +295,13 @@ def attention_core(block: Block) -> Iterator[Operator]:
 
 def _projections(block: Block, tokens: Array) -> Iterator[Operator]:
     """Q, K and V read the same input, which is kept once, or a cast of it for each."""
-    inputs = block.inputs
+    inputs, model = block.inputs, block.inputs.model
+    if model.latent_attention:
+        yield from _latent_projections(block, model.latent_attention, tokens)
+        return
+    if model.compressed_attention:
+        yield from _compressed_projections(block, model.compressed_attention, tokens)
+        return
     if inputs.fused_qkv:
         yield from linear(block, "qkv", ("q", "k", "v"), tokens, inputs.hidden_bytes)
         return
@@ -318,8 +323,30 @@ def _latent_projections(block: Block, latent: LatentAttention, tokens: Array) ->
     yield from linear(block, "kv down", ("kv_down",), tokens, inputs.zeros)
     yield norm(block, "kv latent norm", latent.kv_rank, tokens, inner=True)
     yield from linear(block, "kv up", ("kv_up",), tokens, tokens * latent.kv_rank * e)
-    for name in ("indexer_q", "indexer_k", "indexer_head_weights"):
+    for name in ("indexer_q", "indexer_k", "indexer_head_weights", "output_gate"):
         yield from linear(block, name.replace("_", " "), (name,), tokens, inputs.zeros)
+
+
+def _compressed_projections(block: Block, compressed: CompressedAttention, tokens: Array) -> Iterator[Operator]:
+    """Low-rank queries, one head of keys that are values, and what sums up tokens in entries."""
+    inputs, e = block.inputs, block.inputs.element_bytes
+    yield from linear(block, "q down", ("q_down",), tokens, inputs.hidden_bytes)
+    yield norm(block, "q latent norm", compressed.query_rank, tokens, inner=True)
+    yield from linear(block, "q up", ("q_up",), tokens, tokens * compressed.query_rank * e)
+    yield from linear(block, "k", ("k",), tokens, inputs.zeros)
+    yield norm(block, "k norm", inputs.model.head_dim, tokens, inner=True)
+    for name in ("entries", "indexer_entries", "indexer_q", "indexer_head_weights"):
+        yield from linear(block, name.replace("_", " "), (name,), tokens, inputs.zeros)
+
+
+def _output_projection(block: Block, tokens: Array) -> Iterator[Operator]:
+    """Its input is the attention's output, which the attention core already keeps, or what groups of heads yield."""
+    inputs, compressed = block.inputs, block.inputs.model.compressed_attention
+    kept = inputs.zeros
+    if compressed:
+        yield from linear(block, "output groups", ("o_down",), tokens, kept)
+        kept = tokens * compressed.output_groups * compressed.output_rank / inputs.rank.tp * inputs.element_bytes
+    yield from linear(block, "output projection", ("o",), tokens, kept)
 
 
 def _rotary(block: Block, tokens: Array) -> Iterator[Operator]:
@@ -341,10 +368,42 @@ def _core(block: Block) -> Iterator[Operator]:
         ranked = model.indexer.top_k if model.indexer else None
         yield attention_operator(block, "attention", block.layers - windowed, ranked)
     if windowed > 0:
-        yield attention_operator(block, "windowed attention", windowed, model.sliding_window)
+        near = attention_operator(block, "windowed attention", windowed, model.sliding_window)
+        yield from _with_entries(block, near, windowed)
     yield from _repeated_for_masks(block, block.layers - windowed, windowed)
     keys_and_values = rank.batch * rank.sequence * heads_of_a_rank(inputs)[1]
     yield from context_exchanges(block, keys_and_values * (model.qk_head_dim + model.v_head_dim) * inputs.element_bytes)
+
+
+def _with_entries(block: Block, near: Attention, layers: float) -> Iterator[Operator]:
+    """Attention to a window, and in the same kernel to entries of m tokens each, all or those that the indexer picks.
+
+        pairs = pairs of the window + pairs with the last w m tokens / m,  w entries that are picked
+
+    Parameters
+    ----------
+    block : a kind of layer, with the inputs of the graph; sizes of shape (rank shape,)
+    near : the attention to the window
+    layers : that have it [-]
+
+    Source: DeepseekV4Attention of transformers.
+    """
+    model, rank = block.inputs.model, block.inputs.rank
+    compressed = model.compressed_attention
+    if compressed is None:
+        yield near
+        return
+    near = replace(near, values_in_keys=True)
+    if not compressed.tokens:
+        yield near
+        return
+    tokens = float(compressed.tokens)
+    for scorer in _indexer(block, layers):
+        yield replace(scorer, key=scorer.key / tokens, pairs=scorer.pairs / tokens)
+    picked = np.inf if model.indexer is None else model.indexer.top_k * tokens
+    far = attended_positions(rank.sequence, rank.keys, np.minimum(picked, rank.keys)) / tokens / rank.ring_ranks
+    loaded = None if near.loaded_keys is None else near.loaded_keys + np.minimum(rank.keys, picked) / tokens
+    yield replace(near, name="compressed attention", pairs=near.pairs + far, loaded_keys=loaded)
 
 
 def _masked(inputs: GraphInputs, window: int | None) -> Array | None:

@@ -300,7 +300,7 @@ def norm(block: Block, name: str, width: float, tokens: Array, inner: bool = Fal
 def residual(block: Block, name: str) -> MemoryBound:
     """Adds a block's output to the hidden state; dropout before it keeps a mask and moves the output once more.
 
-        bytes = (RESIDUAL_PASSES + 2.5 drops) x hidden state
+        bytes = (RESIDUAL_PASSES + 2.5 drops) x hidden states, of which there are several in hyper-connections
         kept = drops x MASK x resident tokens hidden
 
     Parameters
@@ -322,6 +322,33 @@ def residual(block: Block, name: str) -> MemoryBound:
     passes = (RESIDUAL_PASSES[kind][0] + 2.5 * drops, RESIDUAL_PASSES[kind][1] + 2.5 * drops)
     own = float(kind == "apart")
     return memory_bound(block, name, "norm", inputs.residual_bytes, passes, (own + drops, own + drops), masks)
+
+
+# Counted: read for the weights and for the sum; backward for both again, and their gradient written.
+STREAM_PASSES, STREAM_LAUNCHES = (2.0, 3.0), (2.0, 4.0)
+
+
+def mixed_streams(block: Block, name: str) -> Iterator[MemoryBound]:
+    """Weighs the residual streams and sums them up to what a block reads; none where there is one hidden state.
+
+        bytes = STREAM_PASSES x streams, once for the weights and once for the sum;  kept = streams
+
+    Parameters
+    ----------
+    block : a kind of layer
+    name : of the operator
+
+    Returns
+    -------
+    iterator of MemoryBound; bytes of shape (rank shape,) [bytes]
+
+    Source: own derivation, of fused kernels that keep what they read and compute the float32 copy anew
+    (DeepseekV4HyperConnection of transformers writes it out).
+    """
+    inputs = block.inputs
+    if inputs.model.residual_streams > 1:
+        streams = inputs.residual_bytes
+        yield memory_bound(block, name, "norm", streams, STREAM_PASSES, STREAM_LAUNCHES, streams)
 
 
 # Exchanges: into and out of tensor-parallel regions, and between context-parallel ranks.

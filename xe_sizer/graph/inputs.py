@@ -221,8 +221,9 @@ class GraphInputs(Immutable):
 
     @cached_property
     def residual_bytes(self) -> Array:
-        """The hidden state that the rank holds between the blocks [bytes]."""
-        return self.rank.resident_tokens * self.model.hidden * self.residual_element_bytes
+        """The hidden state, or the several of hyper-connections, that the rank holds between the blocks [bytes]."""
+        width = self.model.hidden * self.model.residual_streams
+        return self.rank.resident_tokens * width * self.residual_element_bytes
 
     @property
     def returned_bytes(self) -> float | Array:

@@ -38,6 +38,29 @@ class SparseIndexer(Immutable, eq=True):
     top_k: int
 
 
+class CompressedAttention(Immutable, eq=True):
+    """Attention to a window of tokens and to entries that each sum up many tokens (DeepSeek-V4).
+
+    One head of keys, which are the values too, serves all query heads. Queries pass a width of `query_rank`; the output
+    passes `output_groups` projections of groups of heads to `output_rank` each. Entries of `sparse_tokens` tokens are
+    summed up from two overlapping runs, and the indexer picks those that a query attends to (letter C); of
+    `dense_tokens` tokens all are attended to (letter H).
+    tokens : of an entry in the layers at hand (`ModelShape.seen_by`); 0: they have the window alone
+    """
+
+    query_rank: int
+    output_groups: int
+    output_rank: int
+    sparse_tokens: int
+    dense_tokens: int
+    tokens: int = 0
+
+    @property
+    def runs(self) -> int:
+        """Runs of tokens that an entry is summed up from [-]."""
+        return 2 if self.tokens == self.sparse_tokens else 1
+
+
 class GlobalAttention(Immutable, eq=True):
     """Attention of the layers that see everything, where it has other heads than that of windowed layers (Gemma 4).
 
@@ -79,12 +102,14 @@ class Experts(Immutable, eq=True):
 class StateSpace(Immutable, eq=True):
     """A recurrent mixer in place of attention: its state does not grow with the sequence.
 
-    kind : mamba-1 (arXiv:2312.00752), mamba-2 (arXiv:2405.21060) or gated-delta-net (arXiv:2412.06464)
+    kind : mamba-1 (arXiv:2312.00752), mamba-2 (arXiv:2405.21060), gated-delta-net (arXiv:2412.06464), or
+    kimi-delta-attention (arXiv:2510.26692), whose state decays channel by channel
     inner : channels that are mixed; mamba-2 and delta nets: `heads` of `head_dim`, each with a state of `state` rows
     groups : heads share input and output projections of the state by group (mamba-2)
     dt_rank : rank of the step size (mamba-1); inner_norms : norms on step size, input and output (Jamba)
     key_heads, key_head_dim : of queries and keys (delta nets)
     input_parts : products that queries, keys, values and gate take together, and decay and step size (delta nets)
+    decay_rank, gate_rank : widths that decay and gate pass (Kimi delta attention); 0: one product each
     """
 
     kind: str
@@ -99,6 +124,13 @@ class StateSpace(Immutable, eq=True):
     key_heads: int = 0
     key_head_dim: int = 0
     input_parts: int = 1
+    decay_rank: int = 0
+    gate_rank: int = 0
+
+    @property
+    def state_rows(self) -> int:
+        """Rows of the state of a head that are kept from token to token [-]."""
+        return self.key_head_dim or self.state
 
     @property
     def mixed_channels(self) -> int:
@@ -184,10 +216,13 @@ class LayerKind(Immutable, eq=True):
 
     @property
     def attends(self) -> bool:
-        return self.mixer in ("attention", "global attention")
+        return self.mixer is not None and self.mixer != "state-space"
 
 
-MIXERS = {"*": "attention", "G": "global attention", "M": "state-space"}
+MIXERS = {
+    "*": "attention", "G": "global attention", "C": "sparse compressed attention", "H": "dense compressed attention",
+    "M": "state-space",
+}  # fmt: skip
 SINGLE_BLOCKS = {
     "*": LayerKind("attention", None),
     "G": LayerKind("global attention", None),
@@ -213,10 +248,13 @@ class ModelShape(Immutable, eq=True):
     output and normalises in one kernel, whatever the stack does (mamba-ssm). `math_attention`: its keys and values are
     broadcast to the query heads, which sdpa's fused kernels refuse. Activation `gelu-new` is the tanh form that it
     writes out step by step (`geglu-new` with a gate), `swiglu-clamped` the one of gpt-oss.
-    `layer_pattern` of a hybrid model, one letter a layer: * attention, G global attention, M state-space, - dense MLP,
-    E experts. With one norm a layer each letter is all that the layer holds, with more an MLP follows; None: attention
-    in every layer. With `global_attention` the layers of letter * are the windowed ones.
-    `output_gate`: the attention's output is gated by a second half of the query projection.
+    `layer_pattern` of a hybrid model, one letter a layer: * attention, G global attention, C and H compressed attention
+    (sparse, dense), M state-space, - dense MLP, E experts. With one norm a layer each letter is all that the layer
+    holds, with more an MLP follows; None: attention in every layer. With `global_attention` the layers of letter * are
+    the windowed ones.
+    `residual_streams`: hidden states that layers carry side by side, and mix by weights of their own before and behind
+    each block (hyper-connections, arXiv:2409.19606). `output_gate`: the attention's output is gated by a second half of
+    the query projection, in latent attention by a projection of its own.
     `checkpoint_format`: number format of the published weights where that is not 16 bit; `fp8_checkpoint`: of those
     that the publisher offers in 8 bit beside them, where that is another than scales of whole tensors;
     `int8_checkpoint`: of those in 8-bit integers.
@@ -281,6 +319,8 @@ class ModelShape(Immutable, eq=True):
     global_attention: GlobalAttention | None = None
     latent_attention: LatentAttention | None = None
     indexer: SparseIndexer | None = None
+    compressed_attention: CompressedAttention | None = None
+    residual_streams: int = 1
     experts: Experts | None = None
     layer_pattern: str | None = None
     state_space: StateSpace | None = None
@@ -323,6 +363,8 @@ class ModelShape(Immutable, eq=True):
         """The model with the attention of one kind of layer as that of all."""
         if kind.source:
             return _as_encoder(self)
+        if self.compressed_attention and kind.attends:
+            return _with_entries(self, kind.mixer or "")
         if self.global_attention is None or not kind.attends:
             return self
         return _with_attention(self, self.global_attention if kind.mixer == "global attention" else None)
@@ -400,6 +442,22 @@ class ModelShape(Immutable, eq=True):
 @lru_cache(maxsize=256)
 def _as_encoder(model: ModelShape) -> ModelShape:
     return replace(model, bidirectional=True)
+
+
+@lru_cache(maxsize=256)
+def _with_entries(model: ModelShape, mixer: str) -> ModelShape:
+    """Compressed attention of one kind in every layer: its entries beside the window, and whether some are picked."""
+    compressed = model.compressed_attention
+    if compressed is None:
+        return model
+    sparse = mixer == MIXERS["C"]
+    tokens = compressed.sparse_tokens if sparse else compressed.dense_tokens if mixer == MIXERS["H"] else 0
+    return replace(
+        model,
+        compressed_attention=replace(compressed, tokens=tokens),
+        indexer=model.indexer if sparse else None,
+        windowed_layers=model.layers,
+    )
 
 
 @lru_cache(maxsize=256)

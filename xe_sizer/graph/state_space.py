@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 MODULE = "state_space"
 # Tokens of a chunk: the defaults of mamba-ssm (256, of Megatron-LM 128) and of flash-linear-attention (64).
-CHUNK = {"mamba-2": 128, "gated-delta-net": 64}
+CHUNK = {"mamba-2": 128, "gated-delta-net": 64, "kimi-delta-attention": 64}
+NARROW = ("decay", "gate")  # what Kimi delta attention may project through a narrow width
 # Convolution and gated norm as one kernel each way, counting what it reads and writes.
 CONV_PASSES, CONV_LAUNCHES = (2.0, 4.0), (1.0, 2.0)
 GATE_PASSES, GATE_LAUNCHES = (3.0, 6.0), (1.0, 2.0)
@@ -70,6 +71,9 @@ def state_space_half(block: Block, space: StateSpace) -> Iterator[Operator]:
     yield from _inputs(block, space, linear(block, "projection in", ("in",), tokens, inputs.hidden_bytes))
     if space.kind != "mamba-1":
         yield from _inputs(block, space, linear(block, "step size", ("dt",), tokens, inputs.zeros))
+    for name in NARROW:
+        yield from linear(block, f"{name} down", (f"{name}_down",), tokens, inputs.zeros)
+        yield from linear(block, f"{name} up", (f"{name}_up",), tokens, tokens * getattr(space, f"{name}_rank") * e)
     # The fused kernels keep what the projection returned, and rebuild the rest from it in the backward.
     kept = (inner + mixed) * e
     yield memory_bound(block, "convolution", MODULE, mixed * e, CONV_PASSES, CONV_LAUNCHES, kept)
@@ -122,8 +126,7 @@ def scan(block: Block, space: StateSpace) -> Scan | MemoryBound:
 def _update(block: Block, space: StateSpace) -> MemoryBound:
     """A step of the recurrence: one kernel reads and writes the states of all sequences, in float32."""
     rank = block.inputs.rank
-    rows = space.key_head_dim if space.kind == "gated-delta-net" else space.state
-    states = rank.batch * space.inner / rank.tp * rows * FLOAT32
+    states = rank.batch * space.inner / rank.tp * space.state_rows * FLOAT32
     return memory_bound(block, "scan", MODULE, states, UPDATE_PASSES, (1.0, 0.0), 0.0 * states)
 
 

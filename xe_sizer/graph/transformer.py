@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from xe_sizer.graph.attention import INDEX, attention_core, attention_half, cross_attention
-from xe_sizer.graph.blocks import beside, enter_parallel, exchange, leave_parallel, linear, memory_bound, norm
+from xe_sizer.graph.blocks import (
+    beside,
+    enter_parallel,
+    exchange,
+    leave_parallel,
+    linear,
+    memory_bound,
+    mixed_streams,
+    norm,
+)
 from xe_sizer.graph.inputs import MASK, Block, head_adapters
 from xe_sizer.graph.mlp import PLAIN_PASSES, experts_half, mlp_half
 from xe_sizer.graph.model import CLASSES, MASKED, NO_HEAD, NUM_CLASSES, OVER_VOCABULARY, REPLACED, VALUES, WORDS
@@ -227,6 +236,8 @@ def layer_kinds(inputs: GraphInputs) -> tuple[tuple[float, tuple[Operator, ...]]
 
 
 def _mixer(block: Block, kind: LayerKind) -> Iterator[Operator]:
+    if kind.mixer:
+        yield from mixed_streams(block, "mixer streams")
     if kind.attends:
         yield from attention_half(block, not (kind.bare or block.inputs.model.post_norm))
     elif kind.mixer and block.inputs.model.state_space:
@@ -235,6 +246,8 @@ def _mixer(block: Block, kind: LayerKind) -> Iterator[Operator]:
 
 def _mlp(block: Block, kind: LayerKind) -> Iterator[Operator]:
     model = block.inputs.model
+    if kind.mlp:
+        yield from mixed_streams(block, "mlp streams")
     own_norm = (model.norms_per_layer >= 2 or kind.mixer is None) and not model.post_norm
     if kind.mlp == "experts" and block.inputs.model.experts:
         yield from experts_half(block, block.inputs.model.experts)

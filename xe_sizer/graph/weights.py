@@ -13,7 +13,7 @@ from xe_sizer.graph.model import CLASSES, NO_HEAD, NUM_CLASSES, REPLACED, VALUES
 from xe_sizer.immutable import Immutable
 
 if TYPE_CHECKING:
-    from xe_sizer.graph.model import Experts, LatentAttention, LayerKind, ModelShape, StateSpace
+    from xe_sizer.graph.model import CompressedAttention, Experts, LatentAttention, LayerKind, ModelShape, StateSpace
     from xe_sizer.graph.operators import Array
 
 # Weight tensors, and groups of them.
@@ -27,9 +27,10 @@ NORMS_WITHOUT_WEIGHTS = frozenset({"layernorm-nonparam"})
 class Weight(Immutable):
     """One weight tensor of one layer, or of the whole model.
 
-    name     canonical: q, k, v, o, the same with cross_ before them, q_down, q_up, kv_down, kv_up, indexer_q,
-             indexer_k, indexer_head_weights,
-             sinks, in, x, dt, out and the vectors of state-space mixers, gate, up, down, router, latent_down,
+    name     canonical: q, k, v, o, the same with cross_ before them, q_down, q_up, kv_down, kv_up, output_gate, o_down,
+             entries, indexer_q, indexer_k, indexer_entries, indexer_head_weights,
+             sinks, in, x, dt, decay_down, decay_up, gate_down, gate_up, out and the vectors of state-space mixers,
+             streams, gate, up, down, router, latent_down,
              latent_up, expert_gate, expert_up, expert_down, shared_gate,
              shared_expert_gate, shared_expert_up, shared_expert_down, embedding, position, token_type,
              relative_positions, embedding_in, embedding_out, head_transform, head, head_bias, pooler, classifier, and
@@ -158,7 +159,14 @@ def layer_weights(model: ModelShape, kind: LayerKind) -> tuple[Weight, ...]:
     mixer: tuple[Weight, ...] = ()
     mlp: tuple[Weight, ...] = ()
     if kind.attends:
-        mixer = _latent_weights(model, latent) if latent else _attention_weights(model.seen_by(kind))
+        seen = model.seen_by(kind)
+        mixer = (
+            _latent_weights(model, latent)
+            if latent
+            else _compressed_weights(seen, seen.compressed_attention)
+            if seen.compressed_attention
+            else _attention_weights(seen)
+        )
     elif kind.mixer and model.state_space:
         mixer = STATE_SPACE_WEIGHTS[model.state_space.kind](model, model.state_space)
     if kind.mlp:
@@ -171,7 +179,7 @@ def layer_weights(model: ModelShape, kind: LayerKind) -> tuple[Weight, ...]:
         cross = tuple(replace(weight, name=f"cross_{weight.name}") for weight in own)
     if kind.bare:
         norms = norms[1:]
-    return (*_present(norms), *mixer, *cross, *mlp)
+    return (*_present(norms), *_stream_weights(model, kind), *mixer, *cross, *mlp)
 
 
 @lru_cache(maxsize=1024)
@@ -212,7 +220,7 @@ def head_weights(model: ModelShape) -> tuple[Weight, ...]:
     width = model.embedding_size or model.hidden
     halves = 2 if model.encoder_layers else 1
     final = replace(norm_weight(model, "final_norm", model.hidden), copies=halves)
-    weights = list(_present((final,))) if model.final_norm else []
+    weights = list(_present((final, *_last_streams(model)))) if model.final_norm else []
     if model.head == CLASSES:
         # A dense layer on the first token, or on the mean of all, and the classes (RobertaClassificationHead).
         biased = model.head_transform != "unbiased"
@@ -373,6 +381,8 @@ def _latent_weights(model: ModelShape, latent: LatentAttention) -> tuple[Weight,
         linear_weight("kv_up", "qkv", latent.kv_rank, expanded, False, "column"),
     ]
     mixed = model.heads * latent.v_head_dim
+    if model.output_gate:
+        weights.append(linear_weight("output_gate", "qkv", model.hidden, mixed, False, "column"))
     output = linear_weight("o", "output_projection", mixed, model.hidden, model.output_bias, "row")
     return (*weights, *_indexer_weights(model, latent), output)
 
@@ -392,6 +402,64 @@ def _indexer_weights(model: ModelShape, latent: LatentAttention) -> tuple[Weight
         Weight("indexer_k_norm", "norm", "vector", 1, size, bias=size),
         linear_weight("indexer_head_weights", "qkv", model.hidden, heads, False, "replicated"),
     )
+
+
+def _compressed_weights(model: ModelShape, compressed: CompressedAttention) -> tuple[Weight, ...]:
+    """Low-rank queries, one head of keys that are values, entries of many tokens, and the output by groups of heads.
+
+    An entry is a sum of projected tokens, weighed by a second projection and by their places; those of the sparse kind
+    are summed up from two runs of tokens. Source: DeepseekV4Attention and its compressors of transformers.
+    """
+    query, size = model.heads * model.head_dim, model.head_dim
+    weights = [
+        linear_weight("q_down", "qkv", model.hidden, compressed.query_rank, False, "replicated"),
+        norm_weight(model, "q_down_norm", compressed.query_rank),
+        linear_weight("q_up", "qkv", compressed.query_rank, query, False, "column"),
+        linear_weight("k", "qkv", model.hidden, size, False, "replicated"),
+        norm_weight(model, "k_norm", size),
+        Weight("sinks", "attention", "vector", 1, model.heads, split="column"),
+    ]
+    if compressed.tokens:
+        weights += _entry_weights(model, compressed, "entries", size)
+    if compressed.tokens and model.indexer:
+        own, heads = model.indexer.head_dim, model.indexer.heads
+        weights += _entry_weights(model, compressed, "indexer_entries", own)
+        weights.append(linear_weight("indexer_q", "qkv", compressed.query_rank, heads * own, False, "replicated"))
+        weights.append(linear_weight("indexer_head_weights", "qkv", model.hidden, heads, False, "replicated"))
+    mixed = compressed.output_groups * compressed.output_rank
+    in_group = query // compressed.output_groups
+    weights.append(linear_weight("o_down", "output_projection", in_group, mixed, False, "column"))
+    weights.append(linear_weight("o", "output_projection", mixed, model.hidden, False, "row"))
+    return tuple(weights)
+
+
+def _entry_weights(model: ModelShape, compressed: CompressedAttention, name: str, size: int) -> Iterator[Weight]:
+    """What sums up tokens in entries: values and their weights, a bias of each place, and a norm."""
+    runs = compressed.runs
+    yield linear_weight(name, "qkv", model.hidden, 2 * runs * size, False, "replicated")
+    yield Weight(f"{name}_places", "attention", "vector", 1, compressed.tokens * runs * size)
+    yield norm_weight(model, f"{name}_norm", size)
+
+
+def _stream_weights(model: ModelShape, kind: LayerKind) -> Iterator[Weight]:
+    """What mixes the residual streams, before and behind each block of a layer.
+
+        elements = (2 + n) n (n hidden + 1) + 3,  n streams: weights of what goes in, what comes out and what stays
+
+    Source: DeepseekV4HyperConnection of transformers (manifold-constrained hyper-connections, arXiv:2512.24880).
+    """
+    streams = model.residual_streams
+    if streams > 1:
+        mixed = (2 + streams) * streams
+        blocks = (kind.mixer is not None) + (kind.mlp is not None)
+        yield Weight("streams", "norm", "vector", 1, mixed * (streams * model.hidden + 1) + 3, copies=blocks)
+
+
+def _last_streams(model: ModelShape) -> Iterator[Weight]:
+    """What sums up the residual streams before the last norm (DeepseekV4HyperHead of transformers)."""
+    streams = model.residual_streams
+    if streams > 1:
+        yield Weight("streams", "norm", "vector", 1, streams * streams * model.hidden + streams + 1)
 
 
 def _mlp_weights(model: ModelShape) -> tuple[Weight, ...]:
@@ -498,8 +566,33 @@ def _delta_net_weights(model: ModelShape, space: StateSpace) -> tuple[Weight, ..
     )
 
 
+def _kimi_delta_weights(model: ModelShape, space: StateSpace) -> tuple[Weight, ...]:
+    """Kimi Linear in transformers: a decay of every channel, and a gate, each through a narrow width or at once."""
+    gate = 0 if space.gate_rank else space.inner
+    decay = 0 if space.decay_rank else space.inner
+    return (
+        _mixer("in", model.hidden, space.mixed_channels + gate + decay, "column"),
+        _mixer("dt", model.hidden, space.heads, "column"),
+        *_narrow(model, "decay", space.decay_rank, space.inner),
+        *_narrow(model, "gate", space.gate_rank, space.inner),
+        _vector("conv", space.mixed_channels * space.conv_kernel),
+        _vector("decay", space.heads),
+        _vector("dt_bias", space.inner),
+        Weight("gate_norm", "norm", "vector", 1, space.head_dim),
+        _mixer("out", space.inner, model.hidden, "row"),
+    )
+
+
+def _narrow(model: ModelShape, name: str, rank: int, outputs: int) -> Iterator[Weight]:
+    """Two products through a narrow width; none where there is no such width."""
+    if rank:
+        yield _mixer(f"{name}_down", model.hidden, rank, "replicated")
+        yield _mixer(f"{name}_up", rank, outputs, "column")
+
+
 STATE_SPACE_WEIGHTS = {
     "mamba-1": _mamba_1_weights,
     "mamba-2": _mamba_2_weights,
     "gated-delta-net": _delta_net_weights,
+    "kimi-delta-attention": _kimi_delta_weights,
 }

@@ -829,6 +829,11 @@ def is_path(name: str) -> bool:
     return "/" in name or "\\" in name or name.lower().endswith((".yaml", ".yml", ".json"))
 
 
+def file_name(name: str) -> str:
+    """The name of a profile for a model that others write otherwise: lower case, and no characters that none has."""
+    return re.sub(r"[^a-z0-9._-]+", "-", re.sub(r"[.]{2,}", ".", name.strip().lower())).strip("-._") or "model"
+
+
 def _plain(name: str) -> str | None:
     """A name as files have it; None where no file can have it."""
     plain = name.strip().lower()

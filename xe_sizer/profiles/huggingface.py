@@ -50,6 +50,7 @@ class Moe(Immutable, eq=True):
     biased: bool = False
     optional: bool = False
     loop: str = "modules"
+    groups: str = "n_group"
 
 
 class Family(Immutable, eq=True):
@@ -122,6 +123,13 @@ _AFMOE = Family(
     norms=4, qkv_bias=ATTENTION_BIAS, output_bias=ATTENTION_BIAS, qk_norm="perhead", window="3-of-4",
     moe=Moe(shared_count="num_shared_experts", first_dense="num_dense_layers"),
 )  # fmt: skip
+_KIMI = replace(
+    _BIASED, position="none", recurrent=True,
+    moe=Moe(
+        per_token="num_experts_per_token", shared_count="num_shared_experts", first_dense="first_k_dense_replace",
+        groups="num_expert_group",
+    ),
+)  # fmt: skip
 _BAILING = Family(
     qkv_bias=("use_qkv_bias", False), output_bias=("use_bias", False), rotary=0.5,
     moe=Moe(shared_count="num_shared_experts", first_dense="first_k_dense_replace"),
@@ -147,6 +155,7 @@ FAMILIES: Mapping[str, Family] = {
         qkv_bias=("qkv_bias", True), window="upper",
         moe=Moe(shared="shared_expert_intermediate_size", shared_gate=True, every="decoder_sparse_step"),
     ),
+    "mimo": Family(qkv_bias=ATTENTION_BIAS),
     "qwen3": _QWEN_3,
     "qwen3_vl_text": _QWEN_3,
     "qwen3_moe": _QWEN_3_MOE,
@@ -203,6 +212,10 @@ FAMILIES: Mapping[str, Family] = {
     "olmoe": replace(_BIASED, qk_norm="full", moe=Moe(ffn="intermediate_size")),
     "cohere": _COHERE,
     "cohere2": replace(_COHERE, window="3-of-4", defaults={"sliding_window": 4096}),
+    "cohere2_moe": replace(
+        _COHERE, parallel=False, window="3-of-4", defaults={"sliding_window": 4096},
+        moe=Moe(ffn="intermediate_size", shared_count="num_shared_experts", first_dense="first_k_dense_replace"),
+    ),
     "granite": _LLAMA,
     "granitemoe": replace(_BIASED, moe=replace(_LOCAL, loop="split")),
     "granitemoeshared": replace(_BIASED, moe=replace(_LOCAL, loop="split", shared="shared_intermediate_size")),
@@ -214,7 +227,21 @@ FAMILIES: Mapping[str, Family] = {
     "glm_moe_dsa": _LATENT,
     "mistral4": _LATENT,
     "deepseek": replace(_BIASED, moe=_DEEPSEEK),
+    "deepseek_v4": replace(_BIASED, moe=replace(_DEEPSEEK, first_dense=None, every=None, optional=False)),
+    "axk1": _LATENT,
+    "sarvam_mla": _LATENT,
+    "youtu": _LATENT,
+    "mistral_large4_text": _LATENT,
+    "kimi_linear": _KIMI,
+    "bailing_hybrid": replace(_KIMI, position="rope"),
+    "glm5_next_text": replace(_LATENT, position="none", recurrent=True),
     "afmoe": _AFMOE,
+    "iquestcoder": _LLAMA,
+    "solar_open": replace(_BIASED, moe=_DEEPSEEK),
+    "sarvam_moe": Family(qkv_bias=ATTENTION_BIAS, moe=_DEEPSEEK),
+    "mellum": replace(_QWEN_3_MOE, window="3-of-4", moe=Moe()),
+    "granite_swa": replace(_LLAMA, sinks=True, window="3-of-4"),
+    "jais2": replace(_LLAMA, norm="layernorm", activation="relu2"),
     "apertus": replace(_BIASED, activation="relu2", qk_norm="perhead"),
     "arcee": replace(_LLAMA, activation="relu2"),
     "bailing_moe": _BAILING,
@@ -239,6 +266,7 @@ FAMILIES: Mapping[str, Family] = {
         qkv_bias=ATTENTION_BIAS, sinks=True, rotary=0.334, moe=Moe(count="n_routed_experts")
     ),
     "muse_glimmer_text": Family(norms=4, window="3-of-4"),
+    "muse_spark_text": Family(norms=4, window="3-of-4", moe=Moe(count="num_local_experts")),
     "step3p5": replace(
         _BIASED, qk_norm="perhead", window="3-of-4",
         moe=Moe(count="n_routed_experts", shared="share_expert_dim", first_dense="first_k_dense_replace"),
@@ -278,6 +306,13 @@ TEXT_PARTS = {
     "llama4": "llama4_text",
     "mistral3": "mistral",
     "kimi_k25": "kimi_k2",
+    "kimi_k3": "kimi_linear",
+    "muse_spark": "muse_spark_text",
+    "mistral_large4": "mistral_large4_text",
+    "minimax_m3_vl": "minimax_m3_vl_text",
+    "step3p7": "step3p5",
+    "glm5_next": "glm5_next_text",
+    "deepseek_ref": "deepseek_v4",
     "llava": "llama",
 }
 """Text model of a multimodal model_type whose `text_config` does not name its own."""
@@ -287,7 +322,7 @@ _NOT_A_LANGUAGE_MODEL = "it is neither a decoder nor one of the encoders and enc
 REFUSED: Mapping[str, str] = {
     **dict.fromkeys(
         ("mamba", "mamba2", "falcon_mamba", "jamba", "bamba", "falcon_h1", "zamba", "zamba2", "granitemoehybrid",
-         "lfm2", "minimax", "minimax_text_01", "kimi_linear", "plamo2"),
+         "lfm2", "minimax", "minimax_text_01", "plamo2"),
         _STATE_SPACE,
     ),
     **dict.fromkeys(("rwkv", "rwkv5", "rwkv6", "recurrent_gemma", "xlstm"), _RECURRENT),
@@ -496,7 +531,10 @@ WINDOWED = frozenset({"sliding_attention", "chunked_attention"})
 REPOSITORY = re.compile(r"[\w-][\w.-]*/[\w.-]+")  # as on a hub: the owner, and a name
 SNAPSHOT = re.compile(r"[0-9a-f]{40}")
 KINDS_OF_MLP = ("mlp_layer_types", "moe_layer_freq")  # where they are lists: a word, or 0 and 1, for each layer
-ATTENTION = WINDOWED | {"full_attention", "deepseek_sparse_attention"}
+ATTENTION = WINDOWED | {
+    "full_attention", "deepseek_sparse_attention", "indexed_attention", "compressed_sparse_attention",
+    "heavily_compressed_attention",
+}  # fmt: skip
 
 
 def model_from_config(path: Path) -> tuple[ModelShape, tuple[str, ...]]:
@@ -631,7 +669,7 @@ def _flag(config: Config, flag: Flag) -> bool:
 
 
 def _head_dim(config: Config, family: Family, hidden: int, heads: int) -> int:
-    stated = config.optional_count("head_dim", "kv_channels", "d_kv")
+    stated = config.count("head_dim", "kv_channels", "d_kv", default=0, least=0)
     if stated:
         return stated
     if "head_dim" not in config.data and family.head_dim:
@@ -716,7 +754,7 @@ def _latent(config: Config) -> Values | None:
         query_rank=config.optional_count("q_lora_rank"),
         kv_rank=config.count("kv_lora_rank"),
         qk_nope_head_dim=config.count("qk_nope_head_dim"),
-        qk_rope_head_dim=config.count("qk_rope_head_dim"),
+        qk_rope_head_dim=config.count("qk_rope_head_dim", least=0),
         v_head_dim=config.count("v_head_dim"),
     )
     values: Values = {
@@ -726,6 +764,9 @@ def _latent(config: Config) -> Values | None:
     if config.has("index_n_heads"):
         heads, size = config.count("index_n_heads"), config.count("index_head_dim")
         values["indexer"] = SparseIndexer(heads, size, config.count("index_topk"))
+        shared = (config.items("indexer_types") or []).count("shared")
+        if shared:
+            config.assume(f"{shared} layers that share the indexer of a layer before are taken to have their own")
     return values
 
 
@@ -738,8 +779,8 @@ def _experts(config: Config, moe: Moe, layers: int) -> Experts | None:
     if moe.shared_count:
         shared = ffn * config.count(moe.shared_count, default=0, least=0)
     return Experts(
-        count=config.count(moe.count, "num_experts"),
-        per_token=config.count(moe.per_token, "experts_per_token"),
+        count=config.count(moe.count, "num_experts", "num_local_experts"),
+        per_token=config.count(moe.per_token, "experts_per_token", "num_experts_per_tok"),
         ffn=ffn,
         shared_ffn=shared,
         shared_gate=moe.shared_gate and shared > 0,
@@ -748,7 +789,7 @@ def _experts(config: Config, moe: Moe, layers: int) -> Experts | None:
         router_bias=moe.biased,
         expert_bias=moe.biased,
         loop=moe.loop,
-        groups=config.count("n_group", default=1),
+        groups=config.count(moe.groups, default=1),
         groups_per_token=config.count("topk_group", default=1),
     )
 

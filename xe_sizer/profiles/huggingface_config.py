@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from xe_sizer.errors import InputError, Location, Problem
-from xe_sizer.graph.model import GlobalAttention, StateSpace
+from xe_sizer.graph.model import CompressedAttention, GlobalAttention, SparseIndexer, StateSpace
 from xe_sizer.profiles.convert import show
 from xe_sizer.profiles.text import read_text
 
@@ -223,6 +223,14 @@ def _cohere(config: Config, values: Values) -> Values:
     return {"qk_norm": "full" if config.flag("use_qk_norm", False) else None}
 
 
+def _cohere_moe(config: Config, values: Values) -> Values:
+    config.assume("its attention and its experts, which read the same input, are priced one after the other")
+    return {
+        "ffn": config.count("prefix_dense_intermediate_size", default=values["ffn"]),
+        "norm": "rmsnorm" if config.has("rms_norm_eps") else values["norm"],
+    }
+
+
 def _glm4_moe(config: Config, values: Values) -> Values:
     return {"qk_norm": "perhead" if config.flag("use_qk_norm", False) else None}
 
@@ -291,6 +299,92 @@ def _delta_net(config: Config, values: Values) -> Values:
     }
 
 
+def _streams(config: Config) -> int:
+    """Hidden states that hyper-connections carry side by side; 1: there are none."""
+    streams = config.count("hc_mult", default=1)
+    if streams > 1:
+        config.assume("its hyper-connections run as fused kernels, which keep the streams that they read")
+    return streams
+
+
+def _kimi_delta(config: Config, values: Values) -> Values:
+    """Kimi Linear, Kimi K3, Ling 3 and GLM-5.3: Kimi delta attention, with latent attention in some layers."""
+    own, types = config.section("linear_attn_config"), config.items("layer_types")
+    layers, listed = int(values["layers"]), own.items("full_attn_layers")
+    if types is not None:
+        full = [kind != "linear_attention" for kind in types]
+    elif listed is not None:
+        full = [layer + 1 in listed for layer in range(layers)]
+    else:
+        every = config.count("layer_group_size", default=4)
+        full = [(layer + 1) % every == 0 for layer in range(layers)]
+    if len(full) != layers:
+        config.fail(f"there must be {layers} types of layers, not {len(full)}", "layer_types")
+    part = own if own.data else config
+    heads = part.count("num_heads", "linear_num_heads", default=values["heads"])
+    size = part.count("linear_head_dim", "head_dim")
+    ling = config.word("model_type") == "bailing_hybrid"
+    experts = values["experts"]
+    return {
+        "layer_pattern": "".join("*" if attends else "M" for attends in full),
+        "output_gate": config.flag("mla_use_output_gate", False),
+        "experts": experts and replace(experts, latent=config.optional_count("routed_expert_hidden_size")),
+        "residual_streams": _streams(config),
+        "state_space": StateSpace(
+            kind="kimi-delta-attention",
+            inner=heads * size,
+            state=size,
+            conv_kernel=part.count("short_conv_kernel_size", "linear_conv_kernel_dim", default=4),
+            heads=heads,
+            head_dim=size,
+            key_heads=heads,
+            key_head_dim=size,
+            decay_rank=0 if ling else size,
+            gate_rank=0 if ling or part.flag("use_full_rank_gate", False) else size,
+        ),
+    }
+
+
+LETTERS_OF_TYPES = {
+    "sliding_attention": "*", "compressed_sparse_attention": "C", "heavily_compressed_attention": "H",
+}  # fmt: skip
+
+
+def _deepseek_v4(config: Config, values: Values) -> Values:
+    """DeepSeek-V4: a window in every layer, and in most entries of few or of many tokens besides; hyper-connections."""
+    layers, types = int(values["layers"]), config.items("layer_types")
+    ratios = config.items("compress_ratios")  # those of layers that predict further tokens come last
+    rates = config.section("compress_rates")
+    sizes = sorted({ratio for ratio in ratios or () if type(ratio) is int and ratio > 0})
+    sparse = rates.count("compressed_sparse_attention", default=sizes[0] if sizes else 4)
+    dense = rates.count("heavily_compressed_attention", default=sizes[-1] if len(sizes) > 1 else 128)
+    letters = {0: "*", sparse: "C", dense: "H"}
+    if types is not None:
+        pattern = "".join(LETTERS_OF_TYPES.get(str(kind), "?") for kind in types)
+    else:
+        pattern = "".join(letters.get(ratio, "?") for ratio in (ratios or ())[:layers])
+    if len(pattern) != layers or "?" in pattern:
+        config.fail(f"the kinds of attention of {layers} layers must be told", "compress_ratios")
+    return {
+        "layer_pattern": pattern,
+        "values_are_keys": True,
+        "sliding_window": config.count("sliding_window", default=128),
+        "windowed_layers": layers,
+        "rotary_fraction": min(1.0, config.count("qk_rope_head_dim", default=64) / values["head_dim"]),
+        "residual_streams": _streams(config),
+        "indexer": SparseIndexer(
+            config.count("index_n_heads"), config.count("index_head_dim"), config.count("index_topk")
+        ),
+        "compressed_attention": CompressedAttention(
+            query_rank=config.count("q_lora_rank"),
+            output_groups=config.count("o_groups"),
+            output_rank=config.count("o_lora_rank"),
+            sparse_tokens=sparse,
+            dense_tokens=dense,
+        ),
+    }
+
+
 NEMOTRON_LETTERS = {"mamba": "M", "attention": "*", "mlp": "-", "moe": "E"}
 
 
@@ -350,6 +444,11 @@ def _gated(config: Config, values: Values) -> Values:
     return {"output_gate": True, "soft_caps": ("logits",) if config.has("final_logit_softcapping") else ()}
 
 
+def _muse_spark(config: Config, values: Values) -> Values:
+    latent = config.count("moe_hidden_size", default=values["hidden"])
+    return _gated(config, values) | {"experts": replace(values["experts"], latent=latent)}
+
+
 def _bailing(config: Config, values: Values) -> Values:
     return {"qk_norm": "perhead" if config.flag("use_qk_norm", False) else None}
 
@@ -397,7 +496,13 @@ QUIRKS: Mapping[str, Callable[[Config, Values], Values]] = {
     "stablelm": _stablelm,
     "stablelm_epoch": _stablelm,
     "cohere": _cohere,
+    "cohere2_moe": _cohere_moe,
     "glm4_moe": _glm4_moe,
+    "sarvam_moe": _glm4_moe,
+    "kimi_linear": _kimi_delta,
+    "bailing_hybrid": _kimi_delta,
+    "glm5_next_text": _kimi_delta,
+    "deepseek_v4": _deepseek_v4,
     "qwen": _qwen,
     "baichuan": _baichuan,
     "chatglm": _chatglm,
@@ -413,6 +518,7 @@ QUIRKS: Mapping[str, Callable[[Config, Values], Values]] = {
     "laguna": _heads_by_layer,
     "mimo_v2_flash": _mimo_v2,
     "muse_glimmer_text": _gated,
+    "muse_spark_text": _muse_spark,
     "step3p5": _heads_by_layer,
     "phi": _phi,
     "qwen3_next": _delta_net,

@@ -15,6 +15,7 @@ from msgspec import Meta, Struct
 
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.graph.model import (
+    CompressedAttention,
     Experts,
     Generator,
     GlobalAttention,
@@ -56,8 +57,18 @@ class LatentAttentionSection(Struct, frozen=True, kw_only=True, forbid_unknown_f
     ] = None
     kv_rank: Annotated[Count, Meta(description="width that keys and values are compressed to")]
     qk_nope_head_dim: Annotated[Count, Meta(description="width of a head of queries and keys without positions")]
-    qk_rope_head_dim: Annotated[Count, Meta(description="width of a head of queries and keys with rotary positions")]
+    qk_rope_head_dim: Annotated[
+        CountOrZero, Meta(description="width of a head of queries and keys with rotary positions")
+    ]
     v_head_dim: Annotated[Count, Meta(description="width of a head of values")]
+
+
+class CompressedAttentionSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    query_rank: Annotated[Count, Meta(description="width that queries are compressed to")]
+    output_groups: Annotated[Count, Meta(description="groups of heads whose outputs are projected apart")]
+    output_rank: Annotated[Count, Meta(description="width that the output of a group is projected to")]
+    sparse_tokens: Annotated[Count, Meta(description="tokens of an entry in layers with letter C")]
+    dense_tokens: Annotated[Count, Meta(description="tokens of an entry in layers with letter H")]
 
 
 class GlobalAttentionSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -98,7 +109,9 @@ class ExpertsSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class StateSpaceSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    kind: Annotated[Literal["mamba-1", "mamba-2", "gated-delta-net"], Meta(description="the recurrence")]
+    kind: Annotated[
+        Literal["mamba-1", "mamba-2", "gated-delta-net", "kimi-delta-attention"], Meta(description="the recurrence")
+    ]
     inner: Annotated[int, Meta(gt=0, le=10**9, description="channels that are mixed")]
     state: Annotated[int, Meta(gt=0, le=10**6, description="rows of each head's state")]
     conv_kernel: Annotated[Count, Meta(description="width of the convolution before it")] = 4
@@ -112,6 +125,8 @@ class StateSpaceSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     input_parts: Annotated[
         int, Meta(ge=1, le=2, description="products that the input is projected in, and decay and step (delta nets)")
     ] = 1
+    decay_rank: Annotated[CountOrZero, Meta(description="width that the decay passes (Kimi delta attention)")] = 0
+    gate_rank: Annotated[CountOrZero, Meta(description="width that the gate passes (Kimi delta attention)")] = 0
 
 
 class ProjectorSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -199,8 +214,11 @@ class GeneratorSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     ffn: Annotated[Count, Meta(description="width of the MLP")]
 
 
-LETTERS = "a letter a layer: * attention, G global attention, M state-space, - dense MLP, E experts"
-Pattern = Annotated[str, Meta(pattern=r"^[*GME-]+$", description=LETTERS, extra={"must": f"have {LETTERS}"})]
+LETTERS = (
+    "a letter a layer: * attention, G global attention, C sparse and H dense compressed attention, M state-space, "
+    "- dense MLP, E experts"
+)
+Pattern = Annotated[str, Meta(pattern=r"^[*GCHME-]+$", description=LETTERS, extra={"must": f"have {LETTERS}"})]
 
 
 class ModelKeys(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -296,6 +314,12 @@ class ModelKeys(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         LatentAttentionSection | None, Meta(description="keys and values from a compressed latent (MLA)")
     ] = None
     indexer: Annotated[IndexerSection | None, Meta(description="chooses the tokens that are attended to")] = None
+    compressed_attention: Annotated[
+        CompressedAttentionSection | None, Meta(description="attention to a window and to entries of many tokens")
+    ] = None
+    residual_streams: Annotated[
+        int, Meta(ge=1, le=64, description="hidden states that layers carry side by side (hyper-connections)")
+    ] = 1
     experts: Annotated[ExpertsSection | None, Meta(description="mixture of experts")] = None
     multi_token_prediction: Annotated[Prediction | None, Meta(description="layers that predict further tokens")] = None
     layer_pattern: Annotated[Pattern | None, Meta(description=LETTERS)] = None
@@ -325,6 +349,9 @@ class ModelKeys(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     generator: Annotated[
         GeneratorSection | None, Meta(description="what replaces tokens in its pre-training (ELECTRA)")
     ] = None
+    assumed: Annotated[
+        tuple[str, ...], Meta(description="what the source leaves open or this file cannot say; answers repeat it")
+    ] = ()
     parameters_note: Annotated[str | None, Meta(description="why the shape counts differently")] = None
     notes: Annotated[str | None, Meta(description="remarks")] = None
 
@@ -492,11 +519,12 @@ def shape_of(profile: ModelKeys) -> ModelShape:
         "global_attention": _section(profile.global_attention, GlobalAttention),
         "latent_attention": _section(profile.latent_attention, LatentAttention),
         "indexer": _section(profile.indexer, SparseIndexer),
+        "compressed_attention": _section(profile.compressed_attention, CompressedAttention),
         "experts": _section(profile.experts, Experts),
         "state_space": _section(profile.state_space, StateSpace),
         "generator": _section(profile.generator, Generator),
         "vision": tower_of(profile.vision) if profile.vision else None,
-        "assumptions": (profile.parameters_note,) if profile.parameters_note else (),
+        "assumptions": (*profile.assumed, *((profile.parameters_note,) if profile.parameters_note else ())),
     }
     return ModelShape(**values)
 
@@ -538,8 +566,8 @@ def _contradictions(profile: ModelKeys) -> Iterator[tuple[KeyPath, str]]:
         yield ("kv_layers",), f"'kv_layers' ({profile.kv_layers}) is more than 'layers' ({profile.layers})"
     if profile.position == "learned" and not profile.learned_positions:
         yield ("position",), "learned positions need 'learned_positions', the rows of their table"
-    if profile.indexer and not profile.latent_attention:
-        yield ("indexer",), "an 'indexer' needs 'latent_attention'"
+    if profile.indexer and not (profile.latent_attention or profile.compressed_attention):
+        yield ("indexer",), "an 'indexer' needs 'latent_attention' or 'compressed_attention'"
     share = _SHARE.fullmatch(window.layers) if window else None
     valid = share is not None and 0 < int(share[1]) < int(share[2])
     if window and window.layers not in ("all", "alternate") and not valid:
@@ -602,13 +630,24 @@ def _pattern_contradictions(profile: ModelKeys) -> Iterator[tuple[KeyPath, str]]
         yield ("layer_pattern",), "layers with letter G and a 'global_attention' section need each other"
     if "G" in letters and not profile.sliding_window:
         yield ("layer_pattern",), "beside layers with letter G all others need a 'sliding_window'"
-    if letters & {"*", "G"} and not profile.heads:
+    yield from _compressed_contradictions(profile, letters)
+    if letters & {"*", "G", "C", "H"} and not profile.heads:
         yield ("layers",), "layers with attention need 'heads'"
     if "E" in letters and not profile.experts:
         yield ("layer_pattern",), "layers with letter E need an 'experts' section"
     dense = "-" in letters if pattern and single else not profile.experts or profile.experts.first_dense_layers > 0
     if dense and not profile.ffn:
         yield ("layers",), "layers with a dense MLP need 'ffn'"
+
+
+def _compressed_contradictions(profile: ModelKeys, letters: set[str]) -> Iterator[tuple[KeyPath, str]]:
+    """What layers with compressed attention need besides."""
+    if bool(letters & {"C", "H"}) != (profile.compressed_attention is not None):
+        yield ("layer_pattern",), "layers with letter C or H and a 'compressed_attention' section need each other"
+    if profile.compressed_attention and not profile.sliding_window:
+        yield ("compressed_attention",), "'compressed_attention' needs a 'sliding_window'"
+    if "C" in letters and not profile.indexer:
+        yield ("layer_pattern",), "layers with letter C need an 'indexer'"
 
 
 def _wrong_counts(stated_counts: Parameters, shape: ModelShape, locate: Locate) -> Iterator[Problem]:

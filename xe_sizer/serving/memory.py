@@ -328,7 +328,11 @@ def attention_layers(model: ModelShape, windows: bool = True) -> Iterator[tuple[
         if kind.attends:
             seen = model.seen_by(kind)
             counts[seen] = counts.get(seen, 0) + count
-    for seen, layers in counts.items():
+    for each, layers in counts.items():
+        seen, compressed = each, each.compressed_attention
+        if compressed and compressed.tokens:  # a window beside the entries
+            yield each, float(layers), 0.0
+            seen = replace(each, compressed_attention=replace(compressed, tokens=0), indexer=None)
         own = layers * (seen.kv_layers / seen.layers if seen.kv_layers is not None else 1.0)
         windowed = own * seen.windowed_layers / seen.layers if seen.sliding_window and windows else 0.0
         yield seen, own - windowed, windowed
@@ -338,7 +342,7 @@ def layer_token_bytes(model: ModelShape, cache: Format, tp: ArrayLike = 1.0) -> 
     """Cache of one token in one layer on one rank [bytes].
 
         bytes = cache_width x element      2 x heads of keys and values x head size, or the latent and its rotary part
-        bytes += head size of the indexer x (1 + 4 / 128)      sparse attention
+        bytes += head size of the indexer x (1 + 4 / 128)      sparse attention; of an entry, by its tokens
 
     Parameters
     ----------
@@ -354,7 +358,8 @@ def layer_token_bytes(model: ModelShape, cache: Format, tp: ArrayLike = 1.0) -> 
     indexer's key, fp8 with a float32 scale per 128.
     """
     size = cache_width(model, as_array(tp)) * cache.element_bytes
-    indexer = model.indexer.head_dim * INDEXER_KEY_BYTES if model.indexer else 0.0
+    tokens = model.compressed_attention.tokens if model.compressed_attention else 1
+    indexer = model.indexer.head_dim * INDEXER_KEY_BYTES / max(tokens, 1) if model.indexer else 0.0
     return np.asarray(size + indexer)
 
 
@@ -438,9 +443,8 @@ def state_bytes(model: ModelShape, placements: ReplicaLayouts) -> Array:
     if space is None:
         return np.zeros(len(placements))
     layers = sum(count for kind, count in model.layer_kinds if kind.mixer == "state-space")
-    rows = space.key_head_dim if space.kind == "gated-delta-net" else space.state
     window_bytes = space.mixed_channels * (space.conv_kernel - 1) * CONVOLUTION_BYTES
-    layer_bytes = space.inner * rows * STATE_BYTES + window_bytes
+    layer_bytes = space.inner * space.state_rows * STATE_BYTES + window_bytes
     return np.asarray(layers_per_stage(layers, placements.pp) * layer_bytes / as_array(placements.tp))
 
 

@@ -356,7 +356,7 @@ def pipeline(step: EngineStep) -> Array:
     job, placements = step.job, step.placements
     if job.efficiency.hides_exchanges:
         return step.zeros
-    message = step.rank.tokens * job.model.hidden * job.element_bytes
+    message = step.rank.tokens * job.model.hidden * job.model.residual_streams * job.element_bytes
     near = np.where(placements.gpus <= job.network.node_ranks, 2.0, 1.0)
     once = collective_time_s(POINT_TO_POINT, message, 2.0, near, job.network)
     return np.asarray((as_array(placements.pp) - 1.0) * once)

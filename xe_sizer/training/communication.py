@@ -353,7 +353,8 @@ def pipeline_transfer_s(evaluation: Evaluation) -> Array:
 def _boundary_s(job: Job, layouts: Layouts, shapes: RankShapes) -> Array:
     """One boundary tensor from stage to stage, shape (layout,) [s]; nothing without a pipeline."""
     inputs, tp, several = shapes.inputs, as_array(layouts.tp), layouts.pp > 1
-    message = shapes.broadcast(inputs.rank.resident_tokens * job.model.hidden * inputs.element_bytes)
+    width = job.model.hidden * job.model.residual_streams
+    message = shapes.broadcast(inputs.rank.resident_tokens * width * inputs.element_bytes)
     inside = as_array(layouts.gpus) <= job.network.node_ranks  # else some boundary lies between nodes
     scattered = job.stack.boundaries.scattered & (layouts.tp > 1) & ~layouts.sequence_parallel.astype(bool)
     sent = message / np.where(scattered, tp, 1.0)

@@ -1,0 +1,135 @@
+"""`profiles add` on configurations of repositories of 2026: counts within 0.1 % of those of the published weights.
+
+The configurations, in `hub_2026`, have the keys that decide a shape. Counts are those of the weights that the reference
+implementation of transformers 5.24 makes of the same configuration, on PyTorch's meta device, the language model alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from xe_sizer.cli.main import main
+from xe_sizer.graph.model import ModelShape
+from xe_sizer.graph.weights import count_parameters
+from xe_sizer.profiles.huggingface import model_from_config
+from xe_sizer.serving.job import ReplicaLayouts
+from xe_sizer.serving.memory import sequence_bytes
+from xe_sizer.software.number_formats import format_of
+from xe_sizer.units import GIB
+
+CONFIGS = Path(__file__).parent / "hub_2026"
+# As packaged with ai-dynamo/aiconfigurator@095f58a, src/aiconfigurator/model_configs
+PACKAGED = {
+    "MiniMaxAI__MiniMax-M2.5": ("MiniMaxM2ForCausalLM", 228689748992),
+    "Qwen__Qwen3.5-122B-A10B": ("Qwen3_5MoeForCausalLM", 122111526912),
+    "Qwen__Qwen3.5-27B": ("Qwen3_5ForCausalLM", 26895998464),
+    "Qwen__Qwen3.5-397B-A17B": ("Qwen3_5MoeForCausalLM", 396346350336),
+    "deepseek-ai__DeepSeek-V4-Flash": ("DeepseekV4ForCausalLM", 284332230231),
+    "deepseek-ai__DeepSeek-V4-Pro": ("DeepseekV4ForCausalLM", 1572997179491),
+    "google__gemma-4-26B-A4B": ("Gemma4ForCausalLM", 25233141760),
+    "moonshotai__Kimi-K2.5": ("DeepseekV3ForCausalLM", 1026408209408),
+    "nvidia__MiniMax-M3-NVFP4": ("MiniMaxM3VLForCausalLM", 426174565632),
+    "nvidia__NVIDIA-Nemotron-3-Super-120B-A12B-FP8": ("NemotronHForCausalLM", 120668687360),
+    "nvidia__NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16": ("NemotronHForCausalLM", 549308968960),
+    "nvidia__NVIDIA-Nemotron-3.5-Lightning-30B-A3B-NVFP4": ("NemotronHForCausalLM", 31577937344),
+    "nvidia__Qwen3.6-35B-A3B-NVFP4": ("Qwen3_5MoeForCausalLM", 34660610688),
+    "zai-org__GLM-5.2": ("GlmMoeDsaForCausalLM", 743377000704),
+}
+# Defaults of the configuration class of transformers 5.24, which are those of the repository that it names
+DEFAULTS = {
+    "IQuestLab__IQuest-Coder-V1-40B-Instruct": ("LlamaForCausalLM", 39794283520),
+    "JetBrains__Mellum2-12B-A2.5B-Base": ("MellumForCausalLM", 12149923072),
+    "ibm-granite__granite-swash-2b": ("GraniteSWAForCausalLM", 2144463840),
+    "inclusionAI__Ling-3.0-Flash": ("BailingHybridForCausalLM", 124414191072),
+    "meta-models__Muse-Spark-Open-816B-A42B": ("MuseSparkTextModel", 819990536192),
+    "mistralai__Mistral-Large-4-1T-A52B": ("MistralLarge4TextModel", 1050118202912),
+    "sarvamai__sarvam-105b": ("DeepseekV3ForCausalLM", 106031763456),
+    "sarvamai__sarvam-30b": ("Glm4MoeForCausalLM", 32152648064),
+    "skt__A.X-K1": ("AXK1ForCausalLM", 518983052288),
+    "tencent__Youtu-LLM-2B": ("YoutuForCausalLM", 1961560064),
+    "upstage__Solar-Open-100B": ("SolarOpenForCausalLM", 102651793408),
+    "zai-org__GLM-5.3-Flash": ("Glm5NextTextModel", 313326816766),
+}
+PUBLISHED = PACKAGED | DEFAULTS
+
+
+def shape(name: str) -> ModelShape:
+    return model_from_config(CONFIGS / f"{name}.json")[0]
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_added_profiles_have_the_published_parameters(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["profiles", "add", "--profiles", str(tmp_path), str(CONFIGS / f"{name}.json")]) == 0
+    (file,) = tmp_path.glob("*.yaml")
+    parameters = yaml.safe_load(file.read_text(encoding="utf-8"))["parameters"]
+    assert parameters["total"] == pytest.approx(PUBLISHED[name][1], rel=1e-3)
+    assert f"{file}: {parameters['total']:,} parameters" in capsys.readouterr().out
+    assert main(["profiles", "validate", "--profiles", str(tmp_path), str(file)]) == 0
+
+
+def test_there_are_twenty_of_both_and_a_list_of_each() -> None:
+    assert len(PUBLISHED) >= 20
+    assert sorted(PUBLISHED) == sorted(path.stem for path in CONFIGS.glob("*.json"))
+
+
+@pytest.mark.parametrize(
+    ("name", "total", "active"),
+    [("deepseek-ai__DeepSeek-V4-Flash", 284e9, 13e9), ("deepseek-ai__DeepSeek-V4-Pro", 1.6e12, 49e9)],
+)
+def test_deepseek_v4_has_the_sizes_of_its_model_card(name: str, total: float, active: float) -> None:
+    """284B, 13B active and 1.6T, 49B active: deepseek-ai/DeepSeek-V4-Pro README.md, rounded as there."""
+    counted = count_parameters(shape(name))
+    assert counted.total == pytest.approx(total, rel=0.02)
+    assert counted.active == pytest.approx(active, rel=0.07)
+
+
+@pytest.mark.parametrize(
+    ("name", "letters", "published_gib"),
+    [
+        ("deepseek-ai__DeepSeek-V4-Pro", {"C": 30, "H": 31}, 9.62),
+        ("deepseek-ai__DeepSeek-V4-Flash", {"C": 21, "H": 20, "*": 2}, 6.72),
+    ],
+)
+def test_a_million_tokens_of_deepseek_v4_take_what_is_published(
+    name: str, letters: dict[str, int], published_gib: float
+) -> None:
+    """https://vllm.ai/blog/deepseek-v4 (24 April 2026), where keys of the indexer are in bfloat16 like the others.
+
+    Layers of letter C keep 512 + 128 elements of every fourth token, those of letter H 512 of every 128th.
+    """
+    model, tokens = shape(name), 2**20
+    assert Counter(model.layer_pattern or "") == letters
+    held = float(sequence_bytes(model, format_of("bf16"), tokens, ReplicaLayouts.of(tp=[1]), 16)[0])
+    fp8 = 128 + 4
+    entries = letters["C"] * tokens / 4 * (512 * 2 + fp8) + letters["H"] * tokens / 128 * 512 * 2
+    windows = model.layers * 512 * 2 * (128 + 16)
+    assert held == pytest.approx(entries + windows)
+    in_bf16 = held + letters["C"] * tokens / 4 * (2 * 128 - fp8)
+    assert in_bf16 / GIB == pytest.approx(published_gib, rel=0.01)
+
+
+def test_a_longer_past_costs_deepseek_v4_little() -> None:
+    """Cache grows by entries: between a half and a whole million tokens by half as much, of V3.2 by 10 times that."""
+    model = shape("deepseek-ai__DeepSeek-V4-Pro")
+    one = ReplicaLayouts.of(tp=[1])
+    grown = np.diff([float(sequence_bytes(model, format_of("bf16"), n * 2**19, one, 16)[0]) for n in (1, 2)])[0]
+    dense = 61 * 2**19 * 576 * 2  # latent attention of DeepSeek-V3
+    assert 0.05 < grown / dense < 0.15  # a tenth, by the model card
+
+
+def test_glm_5_3_has_delta_attention_in_three_of_four_layers() -> None:
+    model = shape("zai-org__GLM-5.3-Flash")
+    assert model.layer_pattern == ("MMM*" * 12)[:45]
+    assert (model.residual_streams, model.position) == (4, "none")
+    assert model.state_space is not None
+    assert (model.state_space.decay_rank, model.state_space.gate_rank) == (128, 128)
+    ling = shape("inclusionAI__Ling-3.0-Flash").state_space
+    assert ling is not None
+    assert (ling.decay_rank, ling.gate_rank) == (0, 0)
