@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from cases import REGISTRY, ask, job, layouts
@@ -14,15 +16,21 @@ from xe_sizer.training.padding import Sequences
 from xe_sizer.training.step_time import timeline
 
 TOKENS, HIDDEN, HEADS, FFN, LAYERS = 8192, 4096, 4096, 14336, 32  # of Llama 3.1 8B; keys and values are 1,024 wide
-POLICY = {"model": "llama-3.1-8b", "kind": "pretrain", "stack": "maxtext", "gpu": "tpu-v6e", "train__seq_len": TOKENS}
+POLICY: dict[str, Any] = {
+    "model": "llama-3.1-8b",
+    "kind": "pretrain",
+    "stack": "maxtext",
+    "gpu": "tpu-v6e",
+    "train__seq_len": TOKENS,
+}
 
 
-def evaluation(**changes: object) -> Evaluation:
+def evaluation(**changes: Any) -> Evaluation:
     made, layout = job(**POLICY, **changes), layouts(recompute=SELECTIVE, dp=8, zero=3)
     return Evaluation(made, layout, Sequences.of_length(np.full(len(layout), float(TOKENS))))
 
 
-def kept(**changes: object) -> float:
+def kept(**changes: Any) -> float:
     """Bytes of a layer for each token, on the card."""
     return float(evaluation(**changes).saved.kept[0]) / TOKENS
 
