@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from xe_sizer.errors import Location
+from xe_sizer.errors import InputError, Location
+from xe_sizer.interop.launch import Node
 from xe_sizer.interop.readers.shell_script import read_words
 from xe_sizer.interop.services import (
     DECODE,
@@ -32,7 +33,6 @@ from xe_sizer.units import GIB
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from xe_sizer.interop.launch import Node
     from xe_sizer.interop.source import Source
 
 # Model servers in container manifests: Kubernetes, KServe, LeaderWorkerSet, llm-d's charts and Compose files.
@@ -326,6 +326,50 @@ def _of_chart(
         opened_keys = {name: each for key, written in more.items() for name, each in opened(key, written).items()}
         yield replace(service.with_keys(opened_keys), role=role or service.role, replicas=part.said("replicas"),
                       name=str(part.path[-1]))  # fmt: skip
+
+
+# Training that the pods of a Job run: its command as a script, with the files of the ConfigMaps that it mounts.
+
+_TRAINS = re.compile(r"^kind:\s*[\"']?(Job|JobSet)\b", re.MULTILINE)
+_SHELLS = ("sh", "bash")
+
+
+def script_of_job(source: Source) -> Source:
+    """A manifest of a Job or JobSet as the script that each of its pods runs, at the same line; others as they are."""
+    if source.kind != "yaml" or not _TRAINS.search(source.text):
+        return source
+    try:
+        nodes = [Node(document, document.value) for document in source.documents]
+    except InputError:
+        return source
+    files = {str(each.path[-1]): str(each.value) for node in nodes for each in _data(node)}
+    for node in nodes:
+        parts = [part for name in ("command", "args") if (part := _trainer(node, name)) is not None]
+        words = [word for part in parts for word in part.words()]
+        texts = [text for text, _ in words]
+        if not texts:
+            continue
+        is_script = texts[0].rpartition("/")[2] in _SHELLS and texts[1:2] == ["-c"]
+        text = texts[2] if is_script and len(texts) > 2 else shlex.join(texts)
+        beside = {each: files[each.rpartition("/")[2]] for each in texts if each.rpartition("/")[2] in files}
+        above = "\n" * ((words[0][1].line or 1) - 1)
+        return replace(source, kind="shell", text=above + text, beside={**source.beside, **beside})
+    return source
+
+
+def _data(node: Node) -> Iterator[Node]:
+    data = node.get("data") if node.text("kind") == "ConfigMap" else None
+    yield from data.each() if data is not None else ()
+
+
+def _trainer(node: Node, name: str) -> Node | None:
+    """A key of the first container of a Job, or of the first Job of a set."""
+    jobs = node.get("spec", "replicatedJobs")
+    job = next(jobs.each(), None) if jobs is not None else node
+    template = job.get("template") if job is not None and jobs is not None else node
+    containers = template.get("spec", "template", "spec", "containers") if template is not None else None
+    first = next(containers.each(), None) if containers is not None else None
+    return first.get(name) if first is not None else None
 
 
 # Model servers that a Dockerfile's last ENTRYPOINT and CMD start.

@@ -222,7 +222,7 @@ def serving_pod(container: Mapping[str, Any], options: str = "") -> dict[str, An
     ready = {"httpGet": {"path": "/health", "port": PORT}}
     return {
         "containers": [{**container, "ports": ports, "readinessProbe": ready, "volumeMounts": mounts}],
-        "volumes": [_SHARED_MEMORY, *volumes],
+        "volumes": [SHARED_MEMORY, *volumes],
     }
 
 
@@ -235,7 +235,7 @@ def options_mounts(name: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]
     return mounts, [{"name": "options", "configMap": {"name": name}}]
 
 
-_SHARED_MEMORY: dict[str, Any] = {"name": "shm", "emptyDir": {"medium": "Memory"}}
+SHARED_MEMORY: dict[str, Any] = {"name": "shm", "emptyDir": {"medium": "Memory"}}
 _OPTIONS_FOLDER = "/etc/engine"
 
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 ASSUMED = "default"  # origin of a value that neither the user nor the stack gave
 OF_STACK = "stack"  # origin of a value that the stack gave
 HOURLY_LOAD = "serve.hourly_load"
+INFERENCE = "inference"
 NEUTRAL: Mapping[str, frozenset[object]] = {
     **dict.fromkeys(("layout.tp", "layout.pp", "layout.vpp", "layout.cp", "layout.ep"), frozenset({1})),
     **dict.fromkeys(("layout.offload", "layout.recompute"), frozenset({"none"})),
@@ -233,6 +234,8 @@ def build_plan(
     if day := answer.get("day"):
         hours = tuple(hour["replicas"] for hour in day["hours"])
         values["replica_start_s"] = day["replica_start_s"]
+    if answer.get("time"):
+        values |= {key: answer["time"][key]["high"] for key in ("total_s", "step_s") if answer["time"].get(key)}
     values["model"] = repository or values["model"]
     of_stack = {key for key, whose in origin.items() if whose == OF_STACK}
     if origin.get("train.steps") == ASSUMED:
@@ -364,6 +367,8 @@ def _runs_its_own_stack(plan: Plan, exporter: Exporter) -> bool:
 def _left_to_the_user(plan: Plan, exporter: Exporter) -> Iterator[str]:
     """What the tool is to be told and the scenario does not say."""
     names = exporter.added
+    if plan.peek("job") == INFERENCE:
+        return
     if names.schedule:
         yield f"the learning rate and its schedule ({names.schedule})"
     if names.length and plan.peek("train.steps") is None and plan.peek("train.epochs") is None:

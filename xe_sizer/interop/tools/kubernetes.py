@@ -1,4 +1,4 @@
-"""Services as plain Kubernetes objects: Deployments or LeaderWorkerSets, a Service, and KEDA's replicas by the hour.
+"""Plain Kubernetes objects: Deployments or LeaderWorkerSets with a Service and KEDA's replicas by the hour, and Jobs.
 
 Objects: Kubernetes 1.36 API reference; leaderworkerset.x-k8s.io/v1, whose pods are given the variables LWS_*; programs:
 vLLM 0.33 (docs, parallelism_scaling), SGLang 0.5.23 (docs, multi_node), TensorRT-LLM 1.2 (docs, trtllm-serve).
@@ -30,8 +30,10 @@ from xe_sizer.interop.manifests import (
     serving_pod,
 )
 from xe_sizer.interop.services import SGLANG, TENSORRT_LLM, VLLM
+from xe_sizer.interop.tools.jobset import write_job
 from xe_sizer.interop.tools.serving import SAYS, SETTINGS
-from xe_sizer.interop.write import Exporter, ToolFiles
+from xe_sizer.interop.tools.slurm import TRAINING_ADDED, TRAINING_SAYS
+from xe_sizer.interop.write import INFERENCE, Exporter, ToolFiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -92,6 +94,10 @@ def adapter_notes(plan: Plan) -> tuple[str, ...]:
 
 
 def _write(plan: Plan) -> ToolFiles:
+    return _write_service(plan) if plan.peek("job") == INFERENCE else write_job(plan)
+
+
+def _write_service(plan: Plan) -> ToolFiles:
     engine = engine_of(plan, SERVERS, _TITLE)
     pools = build_pools(plan, SETTINGS[engine], _TITLE)
     refuse_roles(plan, pools, _TITLE, "a Service cannot send a request to two pools in turn")
@@ -173,4 +179,8 @@ def _node_arguments(plan: Plan, engine: str) -> tuple[list[str], list[str]]:
     raise InputError(Problem(what, plan.where(key), "write --to dynamo, or fit a replica into a node"))
 
 
-EXPORTERS = (Exporter("kubernetes", _TITLE, ".yaml", _write, SAYS, serving=True, training=False, aliases=("k8s",)),)
+EXPORTERS = (
+    Exporter(
+        "kubernetes", _TITLE, ".yaml", _write, (*SAYS, *TRAINING_SAYS), TRAINING_ADDED, serving=True, aliases=("k8s",)
+    ),
+)
