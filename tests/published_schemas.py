@@ -8,17 +8,20 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
-from jsonschema import Draft202012Validator
 
 from xe_sizer.interop.write import ToolFiles
 
 SCHEMAS = Path(__file__).parent / "exporters" / "schemas"
 
 
+jsonschema = pytest.importorskip("jsonschema")
+
+
 @cache
-def validator(name: str) -> Draft202012Validator:
-    return Draft202012Validator(json.loads((SCHEMAS / f"{name}.json").read_text(encoding="utf-8"))["schema"])
+def validator(name: str) -> Any:
+    return jsonschema.Draft202012Validator(json.loads((SCHEMAS / f"{name}.json").read_text(encoding="utf-8"))["schema"])
 
 
 def documents(written: ToolFiles) -> list[dict[str, Any]]:

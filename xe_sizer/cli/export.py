@@ -35,6 +35,7 @@ Examples:
   xe-sizer export job.yaml --to axolotl -o axolotl.yml
   xe-sizer export job.yaml --to slurm --gpus 16 --samples 20000
   xe-sizer export service.yaml --to vllm
+  xe-sizer export service.yaml --to dynamo -o graph.yaml
 """
 _ENDINGS = ((".yaml", ".yml"), (".sh", ".bash", ".slurm", ".sbatch"))  # of the same kind of file
 ScenarioArgument = Annotated[str | None, typer.Argument(metavar="SCENARIO.yaml", help="The scenario file; - is stdin.")]

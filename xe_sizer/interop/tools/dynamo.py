@@ -28,7 +28,7 @@ from xe_sizer.interop.manifests import (
     schedule_notes,
 )
 from xe_sizer.interop.services import PREFILL, SGLANG, TENSORRT_LLM, VLLM
-from xe_sizer.interop.tools.serving import SAYS, SETTINGS
+from xe_sizer.interop.tools.serving import SAYS, SAYS_ADAPTERS, SETTINGS
 from xe_sizer.interop.write import SAYS_PREFILL, Exporter, ToolFiles
 
 if TYPE_CHECKING:
@@ -129,4 +129,6 @@ def _options(pool: Pool) -> dict[str, Any]:
     return {**pool.settings, "cache_transceiver_config": {"backend": "DEFAULT"}, **overlap}
 
 
-EXPORTERS = (Exporter("dynamo", _TITLE, ".yaml", _write, (*SAYS, *SAYS_PREFILL), serving=True, training=False),)
+EXPORTERS = (
+    Exporter("dynamo", _TITLE, ".yaml", _write, (*SAYS, *SAYS_ADAPTERS, *SAYS_PREFILL), serving=True, training=False),
+)

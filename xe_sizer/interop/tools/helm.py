@@ -30,7 +30,7 @@ from xe_sizer.interop.manifests import (
 )
 from xe_sizer.interop.services import DECODE, PREFILL, VLLM
 from xe_sizer.interop.tools.kubernetes import adapter_notes
-from xe_sizer.interop.tools.serving import SAYS, vllm_flags
+from xe_sizer.interop.tools.serving import SAYS, SAYS_ADAPTERS, vllm_flags
 from xe_sizer.interop.write import SAYS_PREFILL, Exporter, ToolFiles, yaml_text
 from xe_sizer.units import GIB, SIXTEEN_BIT
 
@@ -152,8 +152,17 @@ def _write_stack(plan: Plan) -> ToolFiles:
 
 
 EXPORTERS = (
-    Exporter("llm-d", _LLM_D, ".yaml", _write_llm_d, (*SAYS, *SAYS_PREFILL), serving=True, training=False),
     Exporter(
-        "production-stack", _STACK, ".yaml", _write_stack, SAYS, serving=True, training=False, aliases=("vllm-stack",)
+        "llm-d", _LLM_D, ".yaml", _write_llm_d, (*SAYS, *SAYS_ADAPTERS, *SAYS_PREFILL), serving=True, training=False
+    ),
+    Exporter(
+        "production-stack",
+        _STACK,
+        ".yaml",
+        _write_stack,
+        (*SAYS, *SAYS_ADAPTERS),
+        serving=True,
+        training=False,
+        aliases=("vllm-stack",),
     ),
 )

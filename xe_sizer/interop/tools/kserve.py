@@ -30,7 +30,7 @@ from xe_sizer.interop.manifests import (
 )
 from xe_sizer.interop.services import DECODE, PREFILL, VLLM
 from xe_sizer.interop.tools.kubernetes import SERVERS, adapter_notes, image_notes, server_container
-from xe_sizer.interop.tools.serving import SAYS, SETTINGS
+from xe_sizer.interop.tools.serving import SAYS, SAYS_ADAPTERS, SETTINGS
 from xe_sizer.interop.write import SAYS_PREFILL, Exporter, ToolFiles
 
 if TYPE_CHECKING:
@@ -131,10 +131,11 @@ def _write_predictor(plan: Plan) -> ToolFiles:
     return ToolFiles(documents_text(documents), run="kubectl apply -f FILE", yours=yours)
 
 
+_SAYS = (*SAYS, *SAYS_ADAPTERS)
 EXPORTERS = (
     Exporter(
-        "kserve", _LLM, ".yaml", _write_llm, (*SAYS, *SAYS_PREFILL), serving=True, training=False,
+        "kserve", _LLM, ".yaml", _write_llm, (*_SAYS, *SAYS_PREFILL), serving=True, training=False,
         aliases=("llminferenceservice",),
     ),
-    Exporter("inferenceservice", _PREDICTOR, ".yaml", _write_predictor, SAYS, serving=True, training=False),
+    Exporter("inferenceservice", _PREDICTOR, ".yaml", _write_predictor, _SAYS, serving=True, training=False),
 )  # fmt: skip

@@ -31,7 +31,7 @@ from xe_sizer.interop.manifests import (
 )
 from xe_sizer.interop.services import SGLANG, TENSORRT_LLM, VLLM
 from xe_sizer.interop.tools.jobset import write_job
-from xe_sizer.interop.tools.serving import SAYS, SETTINGS
+from xe_sizer.interop.tools.serving import SAYS, SAYS_ADAPTERS, SETTINGS
 from xe_sizer.interop.tools.slurm import TRAINING_ADDED, TRAINING_SAYS
 from xe_sizer.interop.write import INFERENCE, Exporter, ToolFiles
 
@@ -181,6 +181,13 @@ def _node_arguments(plan: Plan, engine: str) -> tuple[list[str], list[str]]:
 
 EXPORTERS = (
     Exporter(
-        "kubernetes", _TITLE, ".yaml", _write, (*SAYS, *TRAINING_SAYS), TRAINING_ADDED, serving=True, aliases=("k8s",)
+        "kubernetes",
+        _TITLE,
+        ".yaml",
+        _write,
+        (*SAYS, *SAYS_ADAPTERS, *TRAINING_SAYS),
+        TRAINING_ADDED,
+        serving=True,
+        aliases=("k8s",),
     ),
 )

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 SAYS = (
     "model", "job", "layout.tp", "layout.pp", "layout.dp", "layout.ep", "serve.gpu_memory_utilization",
     "serve.max_sequences", "serve.max_step_tokens", "serve.max_model_len", "serve.kv_cache", "serve.kv_host_gib",
-    "serve.adapters", "serve.adapter_slots", "lora.rank",
 )  # fmt: skip
+SAYS_ADAPTERS = ("serve.adapters", "serve.adapter_slots", "lora.rank")
 _RANKS_OF_VLLM = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # of adapters (vllm/config/lora.py)
 _ALL_MODULES = ("all-linear",)
 _WIDE = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
@@ -192,7 +192,7 @@ SETTINGS: Mapping[str, Callable[[Plan], dict[str, Any]]] = {
 }
 """Settings of a replica by engine: flags of its command, of TensorRT-LLM the options of its file."""
 EXPORTERS = (
-    Exporter("vllm", "vLLM", ".sh", _vllm, SAYS, serving=True, training=False),
-    Exporter("sglang", "SGLang", ".sh", _sglang, SAYS, serving=True, training=False),
+    Exporter("vllm", "vLLM", ".sh", _vllm, (*SAYS, *SAYS_ADAPTERS), serving=True, training=False),
+    Exporter("sglang", "SGLang", ".sh", _sglang, (*SAYS, *SAYS_ADAPTERS), serving=True, training=False),
     Exporter("trtllm", "TensorRT-LLM", ".sh", _tensorrt_llm, SAYS, serving=True, training=False),
 )

@@ -176,8 +176,8 @@ def _images(draft: Draft) -> None:
 TOOL = serving_tool(
     name="vllm",
     title="vLLM",
-    reads="`vllm serve` in scripts, Compose files and Kubernetes manifests, values of the production stack's chart, "
-    "recipes, and files of `--config`",
+    reads="`vllm serve` in scripts, Compose files, Kubernetes manifests, graphs of Dynamo and services of KServe, "
+    "values of llm-d's and the production stack's charts, recipes, and files of `--config`",
     engines=(VLLM, ATOM),
     read=_read,
     table=TABLE,
