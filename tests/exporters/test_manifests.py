@@ -223,6 +223,12 @@ def test_amd_gpus_get_their_device_and_image() -> None:
     assert any("an image of sglang" in each for each in exported.yours)
 
 
+@pytest.mark.parametrize("target", ["dynamo", "kserve", "llm-d", "production-stack"])
+def test_images_of_nvidia_are_started_on_its_gpus_alone(target: str) -> None:
+    with pytest.raises(InputError, match="written for GPUs of NVIDIA, not for mi300x"):
+        export(small(vendor="AMD", gpu="mi300x"), exporter_named(target))
+
+
 @pytest.mark.parametrize("target", ["vllm", "sglang", "trtllm"])
 def test_pools_apart_are_no_command_of_one_server(target: str) -> None:
     with pytest.raises(InputError, match=r"serve\.prefill_replicas: 3"):

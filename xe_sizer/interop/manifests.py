@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 # Names, GPUs and images.
 
-_NVIDIA = "NVIDIA"
-_DEVICES = {_NVIDIA: "nvidia.com/gpu", "AMD": "amd.com/gpu"}
+NVIDIA, AMD = "NVIDIA", "AMD"
+DEVICES = {NVIDIA: "nvidia.com/gpu", AMD: "amd.com/gpu"}
 """What device plugins call the GPUs of a vendor (NVIDIA/k8s-device-plugin, ROCm/k8s-device-plugin)."""
 PORT = 8000
 PLACEHOLDER_IMAGE = "IMAGE"
@@ -45,7 +45,7 @@ def object_name(model: str) -> str:
     return name if name[:1].isalpha() else f"model-{name}".rstrip("-")
 
 
-def gpu_device(plan: Plan, title: str, vendors: Sequence[str] = tuple(_DEVICES)) -> str:
+def gpu_device(plan: Plan, title: str, vendors: Sequence[str] = (NVIDIA,)) -> str:
     """What a container asks for to be given a GPU.
 
     vendors : for whose GPUs the tool has images
@@ -54,11 +54,11 @@ def gpu_device(plan: Plan, title: str, vendors: Sequence[str] = tuple(_DEVICES))
     ------
     InputError : no manifest is written for the GPUs of the plan
     """
-    vendor = plan.peek("vendor", _NVIDIA)
+    vendor = plan.peek("vendor", NVIDIA)
     if vendor not in vendors:
         what = f"files for {title} are written for GPUs of {' and '.join(vendors)}, not for {plan.peek('gpu')}"
         raise InputError(Problem(what, plan.where("gpu"), "--gpu or --server names other hardware"))
-    return _DEVICES[vendor]
+    return DEVICES[vendor]
 
 
 def gpu_notes(plan: Plan) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from xe_sizer.interop.manifests import (
+    NVIDIA,
     Server,
     arguments,
     build_pools,
@@ -42,10 +43,10 @@ _API = "nvidia.com/v1beta1"
 _RELEASE = "1.3.1"
 _IMAGE = f"nvcr.io/nvidia/ai-dynamo/{{}}-runtime:{_RELEASE}"
 _SERVERS: Mapping[str, Server] = {
-    VLLM: Server(("python3", "-m", "dynamo.vllm"), {"NVIDIA": _IMAGE.format("vllm")}, model_flag="--model"),
-    SGLANG: Server(("python3", "-m", "dynamo.sglang"), {"NVIDIA": _IMAGE.format("sglang")}, model_flag="--model-path"),
+    VLLM: Server(("python3", "-m", "dynamo.vllm"), {NVIDIA: _IMAGE.format("vllm")}, model_flag="--model"),
+    SGLANG: Server(("python3", "-m", "dynamo.sglang"), {NVIDIA: _IMAGE.format("sglang")}, model_flag="--model-path"),
     TENSORRT_LLM: Server(
-        ("python3", "-m", "dynamo.trtllm"), {"NVIDIA": _IMAGE.format("tensorrtllm")}, model_flag="--model-path",
+        ("python3", "-m", "dynamo.trtllm"), {NVIDIA: _IMAGE.format("tensorrtllm")}, model_flag="--model-path",
         options_flag="--extra-engine-args",
     ),
 }  # fmt: skip
@@ -67,7 +68,7 @@ def _write(plan: Plan) -> ToolFiles:
     name = object_name(str(plan.peek("model")))
     in_a_file = bool(_SERVERS[engine].options_flag)
     documents = [options_map(pool.name, _options(pool)) for pool in pools] if in_a_file else []
-    image = _SERVERS[engine].images["NVIDIA"]
+    image = _SERVERS[engine].images[NVIDIA]
     frontend = {
         "type": _FRONTEND,
         "replicas": 1,
@@ -102,10 +103,10 @@ def _worker(plan: Plan, pool: Pool, engine: str) -> dict[str, Any]:
     in_a_file = bool(server.options_flag)
     options = [server.options_flag, options_path(pool.name)] if in_a_file else []
     mounts, volumes = options_mounts(pool.name) if in_a_file else ([], [])
-    device = gpu_device(plan, _TITLE, ("NVIDIA",))
+    device = gpu_device(plan, _TITLE)
     main = {
         "name": "main",
-        "image": server.images["NVIDIA"],
+        "image": server.images[NVIDIA],
         "command": list(server.words),
         "args": [server.model_flag, model, *arguments({} if in_a_file else pool.settings), *options, *apart],
         "env": environment(*(_ADAPTERS if plan.peek("serve.adapters") else ())),

@@ -123,7 +123,7 @@ def _write_stack(plan: Plan) -> ToolFiles:
     schedule = build_schedule(plan)
     (pool,) = pools
     flags = {name: value for name, value in pool.settings.items() if name not in (*_SETTINGS, "enable-lora")}
-    device = gpu_device(plan, _STACK, ("NVIDIA",))
+    device = gpu_device(plan, _STACK)
     spec = {
         "name": pool.name,
         "repository": "vllm/vllm-openai",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from xe_sizer.immutable import Immutable
 from xe_sizer.interop.huggingface import accelerate_configuration, as_words, trl_settings, trl_trainer
 from xe_sizer.interop.manifests import (
+    DEVICES,
     PLACEHOLDER_IMAGE,
     SHARED_MEMORY,
     arguments,
@@ -94,7 +95,7 @@ def _objects(
         "image": PLACEHOLDER_IMAGE,
         "command": launch.words,
         "env": environment(*launch.variables),
-        "resources": resources(gpu_device(plan, title), per_node, None),
+        "resources": resources(gpu_device(plan, title, tuple(DEVICES)), per_node, None),
         "ports": [{"containerPort": PORT}] if nodes > 1 else None,
         "volumeMounts": mounts,
     }

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.interop.manifests import (
+    AMD,
+    DEVICES,
+    NVIDIA,
     PLACEHOLDER_IMAGE,
     PORT,
     Server,
@@ -44,13 +47,13 @@ if TYPE_CHECKING:
 _TITLE = "Kubernetes"
 SERVERS: Mapping[str, Server] = {
     VLLM: Server(
-        ("vllm", "serve"), {"NVIDIA": "vllm/vllm-openai:latest", "AMD": "vllm/vllm-openai-rocm:latest"}
+        ("vllm", "serve"), {NVIDIA: "vllm/vllm-openai:latest", AMD: "vllm/vllm-openai-rocm:latest"}
     ),
     SGLANG: Server(
-        ("python3", "-m", "sglang.launch_server"), {"NVIDIA": "lmsysorg/sglang:latest"}, model_flag="--model-path"
+        ("python3", "-m", "sglang.launch_server"), {NVIDIA: "lmsysorg/sglang:latest"}, model_flag="--model-path"
     ),
     TENSORRT_LLM: Server(
-        ("trtllm-serve",), {"NVIDIA": "nvcr.io/nvidia/tensorrt-llm/release:1.2.1"}, options_flag="--config"
+        ("trtllm-serve",), {NVIDIA: "nvcr.io/nvidia/tensorrt-llm/release:1.2.1"}, options_flag="--config"
     ),
 }  # fmt: skip
 _GROUP, _LEADER = "leaderworkerset.sigs.k8s.io/name", "leader"
@@ -67,20 +70,22 @@ def server_container(plan: Plan, pool: Pool, engine: str, title: str, name: str,
     settings = {} if server.options_flag else pool.settings
     options = [server.options_flag, options_path(pool.name)] if server.options_flag else []
     listens = [] if engine == VLLM else ["--host", "0.0.0.0", "--port", str(PORT)]
-    image = server.images.get(str(plan.peek("vendor", "NVIDIA")), PLACEHOLDER_IMAGE)
+    image = server.images.get(str(plan.peek("vendor", NVIDIA)), PLACEHOLDER_IMAGE)
     return {
         "name": name,
         "image": image,
         "command": words,
         "args": [*arguments(settings), *options, *listens, *more],
         "env": environment(),
-        "resources": resources(gpu_device(plan, title), pool.gpus_per_pod, plan.peek("serve.kv_host_gib")),
+        "resources": resources(
+            gpu_device(plan, title, tuple(DEVICES)), pool.gpus_per_pod, plan.peek("serve.kv_host_gib")
+        ),
     }
 
 
 def image_notes(plan: Plan, engine: str) -> tuple[str, ...]:
     """What a user adds where no image is known for the vendor of the GPUs."""
-    vendor = str(plan.peek("vendor", "NVIDIA"))
+    vendor = str(plan.peek("vendor", NVIDIA))
     return (
         ()
         if vendor in SERVERS[engine].images
