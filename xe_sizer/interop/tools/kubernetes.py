@@ -71,6 +71,7 @@ def server_container(plan: Plan, pool: Pool, engine: str, title: str, name: str,
     options = [server.options_flag, options_path(pool.name)] if server.options_flag else []
     listens = [] if engine == VLLM else ["--host", "0.0.0.0", "--port", str(PORT)]
     image = server.images.get(str(plan.peek("vendor", NVIDIA)), PLACEHOLDER_IMAGE)
+    device = gpu_device(plan, title, tuple(DEVICES))
     return {
         "name": name,
         "image": image,
@@ -184,15 +185,6 @@ def _node_arguments(plan: Plan, engine: str) -> tuple[list[str], list[str]]:
     raise InputError(Problem(what, plan.where(key), "write --to dynamo, or fit a replica into a node"))
 
 
-EXPORTERS = (
-    Exporter(
-        "kubernetes",
-        _TITLE,
-        ".yaml",
-        _write,
-        (*SAYS, *SAYS_ADAPTERS, *TRAINING_SAYS),
-        TRAINING_ADDED,
-        serving=True,
-        aliases=("k8s",),
-    ),
-)
+# Groups of attention are said of services; of training they follow from the GPUs.
+_SAYS = tuple(dict.fromkeys(key for key in (*SAYS, *SAYS_ADAPTERS, *TRAINING_SAYS) if key != "layout.dp"))
+EXPORTERS = (Exporter("kubernetes", _TITLE, ".yaml", _write, _SAYS, TRAINING_ADDED, serving=True, aliases=("k8s",)),)
