@@ -78,9 +78,7 @@ def server_container(plan: Plan, pool: Pool, engine: str, title: str, name: str,
         "command": words,
         "args": [*arguments(settings), *options, *listens, *more],
         "env": environment(),
-        "resources": resources(
-            gpu_device(plan, title, tuple(DEVICES)), pool.gpus_per_pod, plan.peek("serve.kv_host_gib")
-        ),
+        "resources": resources(device, pool.gpus_per_pod, plan.peek("serve.kv_host_gib")),
     }
 
 
