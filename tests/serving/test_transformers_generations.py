@@ -63,7 +63,7 @@ def test_experts_in_a_loop_take_many_times_as_long_as_grouped_ones() -> None:
     )
     # 120 experts without a token x 12 launches (7 before, 2 for the activation, 3 after) x 19.1 us x 48 layers.
     assert everyone - hit == pytest.approx(120 * 12 * 19.1e-6 * 48, rel=0.02)
-    assert 2 < hit / grouped < 5
+    assert 1.8 < hit / grouped < 5
 
 
 def test_keys_and_values_are_copied_to_all_heads_before_4_54() -> None:

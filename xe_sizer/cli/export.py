@@ -35,6 +35,7 @@ Examples:
   xe-sizer export job.yaml --to axolotl -o axolotl.yml
   xe-sizer export job.yaml --to slurm --gpus 16 --samples 20000
   xe-sizer export service.yaml --to vllm
+  xe-sizer export service.yaml --to dynamo -o graph.yaml
 """
 _ENDINGS = ((".yaml", ".yml"), (".sh", ".bash", ".slurm", ".sbatch"))  # of the same kind of file
 ScenarioArgument = Annotated[str | None, typer.Argument(metavar="SCENARIO.yaml", help="The scenario file; - is stdin.")]
@@ -65,7 +66,8 @@ def export_command(
     _check_ending(exporter, file)
     asked = given_scenario(Path(scenario) if scenario else None, flags, os.environ, how.registry, None, brief=False)
     _check_wing(exporter, asked)
-    return _export(exporter, asked, answer_to(asked, how.registry), how.registry, file)
+    answer = answer_to(asked, how.registry, details=serves(asked))  # pools and hours are details
+    return _export(exporter, asked, answer, how.registry, file)
 
 
 def _check_ending(exporter: Exporter, file: Path | None) -> None:
@@ -109,8 +111,13 @@ def exported_plan(exporter: Exporter, scenario: Scenario, answer: Sized, registr
     repository = _repository(said["scenario"], registry)
     asked = {key: to_builtins(attrgetter(key)(scenario.values)) for key in scenario.origin}
     whole = {key: value for key, value in asked.items() if value is not None and not isinstance(value, dict)}
-    plan = build_plan(said, repository, whole, _shape(scenario, registry))
+    plan = build_plan(said, repository, whole, _shape(scenario, registry), lambda key: _place(scenario, key))
     return plan, export(plan, exporter)
+
+
+def _place(scenario: Scenario, key: str) -> Location | None:
+    """Where the user wrote a key; None where he did not."""
+    return scenario.locate(tuple(key.split("."))) if key in scenario.origin else None
 
 
 def _shape(scenario: Scenario, registry: Registry) -> ModelShape:

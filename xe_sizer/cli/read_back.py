@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from xe_sizer.cli.command import answer_to
 from xe_sizer.errors import InputError
-from xe_sizer.interop.read import import_file, recognise_tool
+from xe_sizer.interop.read import import_file, recognise_tool, started_by
 from xe_sizer.interop.source import Asked, Source, guess_kind
 from xe_sizer.interop.write import is_elsewhere, is_neutral
 from xe_sizer.report.format import byte_size, duration
@@ -40,7 +40,7 @@ def read_back(exported: Exported, exporter: Exporter, hardware: Mapping[str, obj
     """
     written = exported.written
     path = Path(f"job{exporter.ending}")
-    source = Source(path, guess_kind(path, written.text), written.text, beside=written.beside)
+    source = started_by(Source(path, guess_kind(path, written.text), written.text, beside=written.beside))
     tool = recognise_tool(source)
     return None if tool is None else import_file(tool, source, (), Asked(hardware=hardware))
 

@@ -266,7 +266,7 @@ def norm(block: Block, name: str, width: float, tokens: Array, inner: bool = Fal
     width : elements that are normalised together [-]
     tokens : rows, shape (rank shape,) [-]
     inner : whether the norm stands inside a block and reads what linear layers return, not the hidden state
-    apart : norms that these elements are, one after the other (of queries and of keys) [-]
+    apart : norms that these elements are where they are written out, one after the other (of queries and keys) [-]
 
     Returns
     -------
@@ -292,7 +292,8 @@ def norm(block: Block, name: str, width: float, tokens: Array, inner: bool = Fal
     if inputs.model.norm == RESCALED and kind == "eager" and written_out:
         kept = kept + np.where(np.asarray(size) < FLOAT32, size, 0.0)
     tensor_bytes = elements * size
-    launched = (apart * NORM_LAUNCHES[kind][0], apart * NORM_LAUNCHES[kind][1])
+    times = 1 if kind == "fused" else apart
+    launched = (times * NORM_LAUNCHES[kind][0], times * NORM_LAUNCHES[kind][1])
     made = memory_bound(block, name, "norm", tensor_bytes, NORM_PASSES[kind], launched, elements * kept)
     return replace(made, adapter=adapted)
 

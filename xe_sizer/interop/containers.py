@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from xe_sizer.errors import Location
+from xe_sizer.errors import InputError, Location
+from xe_sizer.interop.launch import Node
 from xe_sizer.interop.readers.shell_script import read_words
 from xe_sizer.interop.services import (
     DECODE,
@@ -27,17 +28,17 @@ from xe_sizer.interop.services import (
     serving_role,
 )
 from xe_sizer.interop.values import Written
+from xe_sizer.units import GIB
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from xe_sizer.interop.launch import Node
     from xe_sizer.interop.source import Source
 
 # Model servers in container manifests: Kubernetes, KServe, LeaderWorkerSet, llm-d's charts and Compose files.
 #
-# Resources: Kubernetes API (containers, resources.limits, nodeSelector, affinity), KServe InferenceService and
-# LLMInferenceService, the Compose specification (deploy.resources.reservations.devices).
+# Resources: Kubernetes API (containers, resources.limits, nodeSelector, affinity), DynamoGraphDeployment of Dynamo,
+# InferenceService and LLMInferenceService of KServe, the Compose specification (deploy.resources.reservations.devices).
 
 _GPU_LIMIT = re.compile(r"(nvidia|amd|gpu\.intel)\.com/(gpu|mig-.*|i915)")
 _PRODUCT = re.compile(
@@ -49,6 +50,11 @@ _PODS = (
     ("spec", "leaderWorkerTemplate", "workerTemplate", "spec"),
 )  # fmt: skip
 _DEEPEST = 12
+_QUANTITY = re.compile(r"(\d+(?:\.\d+)?)(|[KMGT]i?)")
+_UNITS = {
+    **{f"{prefix}i" if prefix else "": 1024.0**power for power, prefix in enumerate(("", "K", "M", "G", "T"))},
+    **{prefix: 1000.0**power for power, prefix in enumerate("KMGT", 1)},
+}  # fmt: skip
 
 
 def read(node: Node, given: Mapping[str, str]) -> Services:
@@ -57,6 +63,8 @@ def read(node: Node, given: Mapping[str, str]) -> Services:
         found = list(_kserve(node))
     elif node.text("kind") in ("LLMInferenceService", "LLMInferenceServiceConfig"):
         found = list(_llm_kserve(node))
+    elif node.text("kind") == "DynamoGraphDeployment":
+        found = list(_dynamo(node, given))
     elif node.get("kind") is not None:
         found = list(_manifest(node, given))
     elif node.get("services") is not None:
@@ -194,6 +202,28 @@ def _compose(node: Node, given: Mapping[str, str]) -> Iterator[Service]:
             yield replace(service, name=str(each.path[-1]), replicas=each.said("deploy", "replicas"))
 
 
+def _dynamo(node: Node, given: Mapping[str, str]) -> Iterator[Service]:
+    """Workers of a graph of Dynamo: a list of components, or until v1alpha1 a group of services."""
+    parts = node.get("spec", "components") or node.get("spec", "services")
+    for part in parts.each() if parts is not None else ():
+        pod = part.get("podTemplate", "spec") or part.get("extraPodSpec")
+        containers = pod.get("containers") if pod is not None else None
+        main = next(containers.each(), None) if containers is not None else part.get("extraPodSpec", "mainContainer")
+        if pod is None or main is None:
+            continue
+        kind = part.text("type") or part.text("subComponentType") or part.text("componentType")
+        per_pod = _limit(main) or part.said("resources", "limits", "gpu")
+        for service in _container(main, pod, given):
+            given_gpus = replace(service, gpus=per_pod)
+            yield replace(
+                service,
+                name=part.text("name") or str(part.path[-1]),
+                replicas=part.said("replicas"),
+                gpus=_of_all(given_gpus, part.said("multinode", "nodeCount")),
+                role=service.role or (kind if kind in (PREFILL, DECODE) else ""),
+            )
+
+
 def _kserve(node: Node) -> Iterator[Service]:
     """A predictor of KServe: its Hugging Face runtime takes vLLM's arguments; others have containers."""
     predictor = node.get("spec", "predictor")
@@ -238,8 +268,12 @@ def _llm_kserve(node: Node) -> Iterator[Service]:
         if container is not None:
             keys = {**_environment(container), **keys, **_extra_arguments(container)}
         gpus = _limit(container) if container is not None else None
+        host = part.said("kvCacheOffloading", "cpu")
+        if host is not None:
+            keys["kv_offloading_size"] = Written(_gib(host.value), host.where)
+        replicas = part.said("replicas") or part.said("scaling", "maxReplicas")
         yield Service(VLLM, keys, part.where, name=role or node.text("metadata", "name"), role=role,
-                      replicas=part.said("replicas"), gpus=gpus, gpu=gpu_of_selectors(part))  # fmt: skip
+                      replicas=replicas, gpus=gpus, gpu=gpu_of_selectors(part))  # fmt: skip
 
 
 def _extra_arguments(container: Node) -> dict[str, Written]:
@@ -248,8 +282,18 @@ def _extra_arguments(container: Node) -> dict[str, Written]:
     keys = listed_arguments(args.words()) if args is not None else {}
     more = _environment(container, "").get("VLLM_ADDITIONAL_ARGS")
     if more is not None:
-        keys = {**listed_arguments((word, more.where) for word in str(more.value).split()), **keys}
+        try:
+            words = shlex.split(str(more.value))
+        except ValueError:
+            words = str(more.value).split()
+        keys = {**listed_arguments((word, more.where) for word in words), **keys}
     return keys
+
+
+def _gib(quantity: object) -> object:
+    """A quantity of memory as Kubernetes writes it in GiB; what is none stays as it is."""
+    found = _QUANTITY.fullmatch(str(quantity))
+    return float(found[1]) * _UNITS[found[2]] / GIB if found else quantity
 
 
 def _chart(node: Node, given: Mapping[str, str]) -> Iterator[Service]:
@@ -282,6 +326,50 @@ def _of_chart(
         opened_keys = {name: each for key, written in more.items() for name, each in opened(key, written).items()}
         yield replace(service.with_keys(opened_keys), role=role or service.role, replicas=part.said("replicas"),
                       name=str(part.path[-1]))  # fmt: skip
+
+
+# Training that the pods of a Job run: its command as a script, with the files of the ConfigMaps that it mounts.
+
+_TRAINS = re.compile(r"^kind:\s*[\"']?(Job|JobSet)\b", re.MULTILINE)
+_SHELLS = ("sh", "bash")
+
+
+def script_of_job(source: Source) -> Source:
+    """A manifest of a Job or JobSet as the script that each of its pods runs, at the same line; others as they are."""
+    if source.kind != "yaml" or not _TRAINS.search(source.text):
+        return source
+    try:
+        nodes = [Node(document, document.value) for document in source.documents]
+    except InputError:
+        return source
+    files = {str(each.path[-1]): str(each.value) for node in nodes for each in _data(node)}
+    for node in nodes:
+        parts = [part for name in ("command", "args") if (part := _trainer(node, name)) is not None]
+        words = [word for part in parts for word in part.words()]
+        texts = [text for text, _ in words]
+        if not texts:
+            continue
+        is_script = texts[0].rpartition("/")[2] in _SHELLS and texts[1:2] == ["-c"]
+        text = texts[2] if is_script and len(texts) > 2 else shlex.join(texts)
+        beside = {each: files[each.rpartition("/")[2]] for each in texts if each.rpartition("/")[2] in files}
+        above = "\n" * ((words[0][1].line or 1) - 1)
+        return replace(source, kind="shell", text=above + text, beside={**source.beside, **beside})
+    return source
+
+
+def _data(node: Node) -> Iterator[Node]:
+    data = node.get("data") if node.text("kind") == "ConfigMap" else None
+    yield from data.each() if data is not None else ()
+
+
+def _trainer(node: Node, name: str) -> Node | None:
+    """A key of the first container of a Job, or of the first Job of a set."""
+    jobs = node.get("spec", "replicatedJobs")
+    job = next(jobs.each(), None) if jobs is not None else node
+    template = job.get("template") if job is not None and jobs is not None else node
+    containers = template.get("spec", "template", "spec", "containers") if template is not None else None
+    first = next(containers.each(), None) if containers is not None else None
+    return first.get(name) if first is not None else None
 
 
 # Model servers that a Dockerfile's last ENTRYPOINT and CMD start.

@@ -16,6 +16,7 @@ from xe_sizer.errors import InputError, Location, Problem, collecting, did_you_m
 from xe_sizer.graph.recompute import find_modules
 from xe_sizer.immutable import Immutable
 from xe_sizer.interop import tools
+from xe_sizer.interop.containers import script_of_job
 from xe_sizer.interop.draft import ASSUMED, FLAG, READ, TOOL_DEFAULT, Draft, Effect, Fact, Origin
 from xe_sizer.interop.huggingface import (
     keys_started,
@@ -532,16 +533,23 @@ def import_together(sources: Sequence[Source], asked: Asked) -> Imported:
 def with_started(sources: Sequence[Source]) -> list[Source]:
     """The files with the Python files that launch scripts among them start, where those say what is trained.
 
-    A script whose command says that itself is read by its tool.
+    A script whose command says that itself is read by its tool, and a Job of Kubernetes as the script that it runs.
     """
     files = {each.path.resolve() for each in sources}
-    found = list(sources)
-    for each in sources:
+    found = [started_by(each) for each in sources]
+    for each in tuple(found):
         word = script_started(each) if each.script is not None and recognise_tool(each) is None else None
         started = each.companion(word.text, (PYTHON,)) if word is not None else None
         if started is not None and started.path.resolve() not in files and recognise_tool(started) is not None:
             found.append(started)
     return found
+
+
+def started_by(source: Source) -> Source:
+    """A Job as the script that it runs, where a tool knows that and not the manifest itself; others as they are."""
+    script = script_of_job(source)
+    own = script is source or recognise_tool(source) is not None or recognise_tool(script) is None
+    return source if own else script
 
 
 def import_file(tool: Tool, source: Source, beside: Iterable[Source], asked: Asked) -> Imported:

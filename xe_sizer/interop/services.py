@@ -14,7 +14,7 @@ from xe_sizer.errors import InputError, Location
 from xe_sizer.immutable import Immutable
 from xe_sizer.interop.launch import Node, plain_keys
 from xe_sizer.interop.readers.python_values import call_keys
-from xe_sizer.interop.readers.shell_script import Word, parse_flags, unwrapped
+from xe_sizer.interop.readers.shell_script import Heredoc, Word, parse_flags, unwrapped
 from xe_sizer.interop.values import Unread, Written
 from xe_sizer.profiles.yaml_reader import documents_of
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from xe_sizer.interop.readers.python_values import Call
-    from xe_sizer.interop.readers.shell_script import Arguments, Command, Flag, Heredoc, Launch
+    from xe_sizer.interop.readers.shell_script import Arguments, Command, Flag, Launch
     from xe_sizer.interop.source import Source
     from xe_sizer.interop.values import Keys
 
@@ -301,7 +301,8 @@ def listed_arguments(words: Iterable[tuple[str, Location]]) -> dict[str, Written
     split: list[Word] = []
     for text, where in words:
         parts = text.split() if text.startswith("-") and not text.lstrip("-").startswith("{") else [text]
-        plain = parts if all("{" not in part for part in parts) else text.split(maxsplit=1)
+        in_two = text.split(maxsplit=1) if text.startswith("-") else [text]
+        plain = parts if all("{" not in part for part in parts) else in_two
         split += [Word(part, where) for part in plain]
     arguments = parse_flags(split, SWITCHES)
     keys = _arguments(arguments)
@@ -361,15 +362,24 @@ _VARIABLE = re.compile(r"\$\{(\w+)\}")
 def with_options(service: Service, source: Source) -> Service:
     """A server with the options of the file that it names; TensorRT-LLM's file wins over flags, others' do not."""
     named = next((service.keys[name] for name in _NAMES if name in service.keys), None)
-    if named is None or source.script is None:
+    if named is None:
         return service
     target = str(named.value)
     last = target.rpartition("/")[2]
-    written = [each for each in source.script.heredocs if each.target and each.target.rpartition("/")[2] == last]
+    files = source.script.heredocs if source.script is not None else tuple(_of_config_maps(source))
+    written = [each for each in files if each.target and each.target.rpartition("/")[2] == last]
     keys = _of_heredocs(written, source) if written else _of_companion(source, target)
     wins = service.engine == TENSORRT_LLM
     found = {**service.keys, **_in_place_of(keys)} if wins else {**keys, **service.keys}
     return replace(service, keys=found, role=service.role or serving_role(found))
+
+
+def _of_config_maps(source: Source) -> Iterator[Heredoc]:
+    """Files that the ConfigMaps of a manifest hold, which pods mount."""
+    for document in source.documents:
+        data = Node(document, document.value).get("data")
+        for each in data.each() if data is not None else ():
+            yield Heredoc(str(each.path[-1]), str(each.value), each.where)
 
 
 def _of_companion(source: Source, name: str) -> dict[str, Written]:

@@ -301,7 +301,7 @@ def _all_services(source: Source) -> Services:
         return NO_SERVICES
     read = [_read(Node(document, document.value), source.given) for document in documents]
     return Services(
-        tuple(service for each in read for service in each.services),
+        tuple(with_options(service, source) for each in read for service in each.services),
         {name: written for each in read for name, written in each.beside.items()},
     )
 

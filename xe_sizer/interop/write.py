@@ -21,7 +21,7 @@ from xe_sizer.profiles.catalogue import Registry, load_stack
 from xe_sizer.profiles.text import told
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from xe_sizer.graph.model import ModelShape
 
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 ASSUMED = "default"  # origin of a value that neither the user nor the stack gave
 OF_STACK = "stack"  # origin of a value that the stack gave
+HOURLY_LOAD = "serve.hourly_load"
+INFERENCE = "inference"
 NEUTRAL: Mapping[str, frozenset[object]] = {
     **dict.fromkeys(("layout.tp", "layout.pp", "layout.vpp", "layout.cp", "layout.ep"), frozenset({1})),
     **dict.fromkeys(("layout.offload", "layout.recompute"), frozenset({"none"})),
@@ -56,7 +58,7 @@ NEUTRAL: Mapping[str, frozenset[object]] = {
 DECIDES = (
     "model", "job", "layout.tp", "layout.pp", "layout.cp", "layout.ep", "layout.zero", "layout.offload",
     "layout.recompute", "train.micro_batch", "train.grad_accum", "train.seq_len", "lora.rank", "train.bits",
-    "adapter", "train.teacher_model", "rollout.gpus", "rollout.prompts",
+    "adapter", "train.teacher_model", "rollout.gpus", "rollout.prompts", "serve.prefill_replicas", "serve.adapters",
 )  # fmt: skip
 """Keys without which the tool would run another plan."""
 _ELSEWHERE = (
@@ -77,6 +79,11 @@ _ELSEWHERE = (
 """Sections and keys that say what no file of a tool does: data, load, limits, prices, and what the plan was made of."""
 _FOLLOW = ("layout.dp", "layout.uneven_stages", "train.global_batch")
 """Keys that follow from others: ranks that are left, and their micro-batches."""
+PREFILL_RANKS: Mapping[str, str] = {
+    f"layout.{ranks}": f"serve.prefill_{ranks}" for ranks in ("tp", "pp", "ep", "dp")
+}  # fmt: skip
+"""Keys of the placement of replicas that only prefill, by those of the others."""
+SAYS_PREFILL = ("serve.prefill_replicas", *PREFILL_RANKS.values())
 _TOLD = (
     *DECIDES, "train.reference", "layout.vpp", "layout.sequence_parallel", "layout.schedule", "layout.zero_group",
     "train.batch_ramp_up", "layout.stages", "layout.first_stage_layers", "layout.last_stage_layers",
@@ -84,7 +91,7 @@ _TOLD = (
     "layout.expert_tp", "layout.cp_kind", "layout.offload_layers", "layout.recompute_modules",
     "train.padding", "train.weights_dtype", "train.fused_kernels", "optimizer", "attention", "loss", "lora.targets",
     "lora.dropout", "lora.dora", "lora.modules_to_save", "precision", "serve.weights", "serve.kv_cache",
-    "serve.kv_host_gib", "serve.adapters", "serve.prefill_replicas", "serve.batch_wait_iters",
+    "serve.kv_host_gib", "serve.batch_wait_iters",
     "serve.scheduler_recv_interval", "train.critic_model", "train.reward_model", "rollout.group",
     "rollout.max_output_tokens", "rollout.updates", "rollout.engine", "rollout.tp", "rollout.pp",
     "rollout.ep", "rollout.asynchronous", "rollout.oversampling", "rollout.weights", "rollout.sleep",
@@ -101,6 +108,8 @@ class Plan:
     shape : of the model; None: the one of the model's name
     steps : optimizer steps of the run, for tools that count nothing else; None where they are an assumption
     of_stack : keys that nobody asked for, with what the stack of the plan does
+    locate : where the user wrote a key; None where a problem is the tool's
+    hours : replicas in each hour of a day, from midnight; empty where they are as many all day
     """
 
     def __init__(
@@ -110,6 +119,8 @@ class Plan:
         shape: ModelShape | None = None,
         steps: int | None = None,
         of_stack: Iterable[str] = (),
+        locate: Callable[[str], Location | None] = lambda key: None,
+        hours: Sequence[int] = (),
     ) -> None:
         self.values = {key: _whole(value) for key, value in values.items() if value is not None}
         self._shape = shape
@@ -117,6 +128,8 @@ class Plan:
         self.steps = self.values.get("train.steps", steps)
         self._said: set[str] = set()
         self.of_stack = frozenset(of_stack)
+        self._locate = locate
+        self.hours = tuple(hours)
 
     def take(self, key: str, otherwise: Any = None) -> Any:
         """The value of a key, which is said with it."""
@@ -133,6 +146,18 @@ class Plan:
     def peek(self, key: str, otherwise: Any = None) -> Any:
         """The value of a key, which stays to be said."""
         return self.values.get(key, otherwise)
+
+    def where(self, key: str) -> Location:
+        """Where the user wrote a key, else the option that names the tool."""
+        return self._locate(key) or Location("--to")
+
+    @property
+    def of_prefill(self) -> Plan | None:
+        """The plan of the replicas that only prefill, whose placement is their own; None where all do both."""
+        if "serve.prefill_replicas" not in self.values:
+            return None
+        placed = {key: self.values.get(theirs, 1) for key, theirs in PREFILL_RANKS.items()}
+        return Plan(self.values | placed, shape=self._shape)
 
     @property
     def shape(self) -> ModelShape:
@@ -157,6 +182,8 @@ class Plan:
             said = key in self._said or key in _FOLLOW or key.startswith("model.")
             if key in self.values and not said and not is_neutral(key, value):
                 yield key, value
+        if self.hours and HOURLY_LOAD not in self._said:
+            yield HOURLY_LOAD, f"{min(self.hours)} to {max(self.hours)} replicas"
 
 
 def is_neutral(key: str, value: Any) -> bool:
@@ -170,7 +197,11 @@ def _whole(value: Any) -> Any:
 
 
 def build_plan(
-    answer: Mapping[str, Any], repository: str | None, asked: Mapping[str, Any], shape: ModelShape | None = None
+    answer: Mapping[str, Any],
+    repository: str | None,
+    asked: Mapping[str, Any],
+    shape: ModelShape | None = None,
+    locate: Callable[[str], Location | None] = lambda key: None,
 ) -> Plan:
     """The plan of an answer of `estimate` or `serve`, as JSON has it, with all that the user asked for.
 
@@ -179,11 +210,14 @@ def build_plan(
     repository : where the model lies on the Hugging Face Hub; None leaves the name of its profile
     asked : what the user gave, by scenario key
     shape : of the model, where its name alone does not tell it
+    locate : where the user wrote a key
     """
     scenario, origin = answer["scenario"], answer["scenario"]["origin"]
     wanted = {key: value for key, value in asked.items() if not is_elsewhere(key)}
     values = wanted | {key: value for key, value in _flat(scenario) if not is_elsewhere(key)}
-    values |= {key: scenario[key] for key in ("stack",) if key in scenario}
+    values |= {key: scenario[key] for key in ("stack", "gpu") if key in scenario}
+    values |= {f"serve.{key}": scenario["serve"][key] for key in ("engine",) if "serve" in scenario}
+    values["vendor"] = scenario.get("names", {}).get("vendor")
     layout = dict(answer["layout"])
     for key in ("micro_batch", "grad_accum"):
         if key in layout:
@@ -191,14 +225,24 @@ def build_plan(
     values |= {f"layout.{key}": value for key, value in layout.items()}
     values |= {key: answer["gpus"][key] for key in ("nodes", "gpus_per_node")}
     values["gpus"] = answer["gpus"]["count"]
+    hours: tuple[int, ...] = ()
     if "replicas" in answer:
         values["replicas"] = answer["replicas"]["count"]
+    if apart := answer.get("disaggregation"):
+        values["serve.prefill_replicas"] = apart["prefill_replicas"]
+        values |= {theirs: apart["prefill_layout"][key.partition(".")[2]] for key, theirs in PREFILL_RANKS.items()}
+    if day := answer.get("day"):
+        hours = tuple(hour["replicas"] for hour in day["hours"])
+        values["replica_start_s"] = day["replica_start_s"]
+    if answer.get("time"):
+        values |= {key: answer["time"][key]["high"] for key in ("total_s", "step_s") if answer["time"].get(key)}
     values["model"] = repository or values["model"]
     of_stack = {key for key, whose in origin.items() if whose == OF_STACK}
     if origin.get("train.steps") == ASSUMED:
         del values["train.steps"]
-        return Plan(values, wanted, shape, of_stack=of_stack)
-    return Plan(values, wanted, shape, steps=(answer.get("time") or {}).get("steps"), of_stack=of_stack)
+        return Plan(values, wanted, shape, of_stack=of_stack, locate=locate)
+    steps = (answer.get("time") or {}).get("steps")
+    return Plan(values, wanted, shape, steps=steps, of_stack=of_stack, locate=locate, hours=hours)
 
 
 def is_elsewhere(key: str) -> bool:
@@ -296,7 +340,7 @@ def export(plan: Plan, exporter: Exporter) -> Exported:
     problems = [
         Problem(
             f"{exporter.title} has no setting for {key}: {told(value)}",
-            Location("--to"),
+            plan.where(key),
             "fix the key to another value",
         )
         for key, value in left
@@ -323,6 +367,8 @@ def _runs_its_own_stack(plan: Plan, exporter: Exporter) -> bool:
 def _left_to_the_user(plan: Plan, exporter: Exporter) -> Iterator[str]:
     """What the tool is to be told and the scenario does not say."""
     names = exporter.added
+    if plan.peek("job") == INFERENCE:
+        return
     if names.schedule:
         yield f"the learning rate and its schedule ({names.schedule})"
     if names.length and plan.peek("train.steps") is None and plan.peek("train.epochs") is None:
@@ -370,10 +416,17 @@ def yaml_text(values: Mapping[str, Any]) -> str:
 
 
 class _Plain(yaml.SafeDumper):
-    """Without anchors, which readers of configurations seldom expect."""
+    """Without anchors, which readers of configurations seldom expect, and with files in files as they are."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
+
+
+def _text(dumper: _Plain, value: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+
+
+_Plain.add_representer(str, _text)
 
 
 def _plain(value: Any) -> Any:

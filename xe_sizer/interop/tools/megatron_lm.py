@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from xe_sizer.interop.draft import Table, globs
 from xe_sizer.interop.huggingface import state_rollout
 from xe_sizer.interop.launch import find_command, flag_keys, launched_hardware, state_gpus
+from xe_sizer.interop.manifests import arguments
 from xe_sizer.interop.megatron import (
     SAYS,
     SCHEDULE,
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
 
 # Launch scripts of Megatron-LM: with torchrun, and as a batch script of Slurm.
 
+_SCRIPT = "pretrain_gpt.py"
+NOTHING_FURTHER: Mapping[str, Any] = MappingProxyType({})
 _FIRST_NODE = "MASTER_ADDR=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n 1)\n"
 _ENDPOINT = "$MASTER_ADDR:29500"
 _RENDEZVOUS = ("--rdzv_backend", "c10d", "--rdzv_endpoint", _ENDPOINT)
@@ -53,20 +57,38 @@ def _write(plan: Plan) -> ToolFiles:
     return ToolFiles(text, run=run, yours=yours, told=megatron_tells(plan))
 
 
-def _command_text(words: Sequence[str], plan: Plan) -> str:
+def _command_text(words: Sequence[str], plan: Plan, further: Mapping[str, Any] = NOTHING_FURTHER) -> str:
     """The command with the plan's arguments; the shell fills in the endpoint."""
-    text = command_text([*words, "pretrain_gpt.py"], megatron_flags(plan))
+    text = command_text([*words, _SCRIPT], {**megatron_flags(plan), **further})
     return text.replace(f"'{_ENDPOINT}'", f'"{_ENDPOINT}"')
 
 
-def megatron_batch(plan: Plan) -> ToolFiles:
-    """A script for sbatch that starts Megatron-LM with torchrun on every node."""
+def megatron_batch(plan: Plan, directives: str = "", further: Mapping[str, Any] = NOTHING_FURTHER) -> ToolFiles:
+    """A script for sbatch that starts Megatron-LM with torchrun on every node.
+
+    directives : further ones; further : arguments beside those of the plan
+    """
     nodes, per_node = _hardware(plan)
     head = f"#!/bin/bash\n#SBATCH --nodes={nodes}\n#SBATCH --ntasks-per-node=1\n#SBATCH --gpus-per-node={per_node}\n"
+    head += directives
     words = ["srun", "torchrun", "--nnodes", str(nodes), "--nproc_per_node", str(per_node), *_RENDEZVOUS]
-    text = f"{head}{_FIRST_NODE}{one_connection(plan)}{_command_text(words, plan)}"
+    text = f"{head}{_FIRST_NODE}{one_connection(plan)}{_command_text(words, plan, further)}"
     run = "sbatch FILE, from the folder of Megatron-LM"
     return ToolFiles(text, run=run, yours=megatron_lacks(plan), told=megatron_tells(plan))
+
+
+def megatron_words(plan: Plan, host: str, checkpoints: str) -> list[str]:
+    """The command of each node as words.
+
+    host : the name of the first node; checkpoints : the folder that they are saved to
+    """
+    nodes, per_node = _hardware(plan)
+    flags = megatron_flags(plan)
+    if flags.get("save"):
+        flags |= {"save": checkpoints, "load": checkpoints}
+    words = ["torchrun", "--nnodes", str(nodes), "--nproc_per_node", str(per_node)]
+    words += ["--rdzv_backend", "c10d", "--rdzv_endpoint", f"{host}:29500"] if nodes > 1 else []
+    return [*words, _SCRIPT, *arguments(flags)]
 
 
 def _hardware(plan: Plan) -> tuple[int, int]:

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from xe_sizer.interop.services import SGLANG, TENSORRT_LLM, VLLM
 from xe_sizer.interop.write import Exporter, ToolFiles, command_text, yaml_text
+from xe_sizer.units import GIB
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from xe_sizer.interop.write import Plan
 
 SAYS = (
     "model", "job", "layout.tp", "layout.pp", "layout.dp", "layout.ep", "serve.gpu_memory_utilization",
-    "serve.max_sequences", "serve.max_step_tokens", "serve.max_model_len", "serve.kv_cache",
+    "serve.max_sequences", "serve.max_step_tokens", "serve.max_model_len", "serve.kv_cache", "serve.kv_host_gib",
 )  # fmt: skip
+SAYS_ADAPTERS = ("serve.adapters", "serve.adapter_slots", "lora.rank")
+_RANKS_OF_VLLM = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # of adapters (vllm/config/lora.py)
+_ALL_MODULES = ("all-linear",)
 _WIDE = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 
 
@@ -44,7 +51,22 @@ def vllm_flags(plan: Plan) -> dict[str, Any]:
         "quantization": _quantised(plan, {"fp8": "fp8"}),
         "kv-cache-dtype": _WIDE.get(cache, cache),
         "kv-offloading-size": plan.take("serve.kv_host_gib"),
+        **_adapters_of_vllm(plan),
         "speculative-config": f'{{"method": "mtp", "num_speculative_tokens": {drafts}}}' if drafts else None,
+    }
+
+
+def _adapters_of_vllm(plan: Plan) -> dict[str, Any]:
+    """Adapters: those of a step, and all that are used, which host memory holds. vLLM reserves room for some ranks."""
+    held, rank = plan.take("serve.adapters"), plan.peek("lora.rank")
+    if not held:
+        return {}
+    plan.said("lora.rank", "lora.targets")
+    return {
+        "enable-lora": True,
+        "max-loras": plan.take("serve.adapter_slots", held),
+        "max-lora-rank": next((room for room in _RANKS_OF_VLLM if rank is not None and room >= rank), rank),
+        "max-cpu-loras": held,
     }
 
 
@@ -54,6 +76,8 @@ def sglang_flags(plan: Plan) -> dict[str, Any]:
     cache = plan.take("serve.kv_cache")
     drafts = plan.take("serve.draft_tokens")
     plan.said("serve.acceptance_rate")
+    host = plan.take("serve.kv_host_gib")
+    ranks = tp * dp * int(plan.peek("layout.pp", 1))
     return {
         "tp-size": tp * dp,
         "pp-size": plan.take("layout.pp", 1),
@@ -67,10 +91,27 @@ def sglang_flags(plan: Plan) -> dict[str, Any]:
         "quantization": _quantised(plan, {"fp8": "fp8"}),
         "kv-cache-dtype": {**_WIDE, "fp8": "fp8_e4m3"}.get(cache, cache),
         "scheduler-recv-interval": plan.take("serve.scheduler_recv_interval"),
+        "enable-hierarchical-cache": bool(host),
+        "hicache-size": round(host * GIB / 1e9 / ranks) if host else None,
+        **_adapters_of_sglang(plan),
         "speculative-algorithm": "EAGLE" if drafts else None,
-        "speculative-num-steps": drafts,
+        "speculative-num-steps": drafts or None,
         "speculative-eagle-topk": 1 if drafts else None,
         "speculative-num-draft-tokens": drafts + 1 if drafts else None,
+    }
+
+
+def _adapters_of_sglang(plan: Plan) -> dict[str, Any]:
+    held = plan.take("serve.adapters")
+    if not held:
+        return {}
+    targets = plan.take("lora.targets", _ALL_MODULES)
+    return {
+        "enable-lora": True,
+        "max-loras-per-batch": plan.take("serve.adapter_slots", held),
+        "max-lora-rank": plan.take("lora.rank"),
+        "max-loaded-loras": held,
+        "lora-target-modules": "all" if tuple(targets) == _ALL_MODULES else list(targets),
     }
 
 
@@ -115,7 +156,7 @@ def _of_all(limit: int | None, groups: int) -> int | None:
     return None if limit is None else int(limit) * groups
 
 
-# Commands of vLLM, SGLang and TensorRT-LLM for one replica, and a Kubernetes Deployment of vLLM for all of them.
+# Commands of vLLM, SGLang and TensorRT-LLM for one replica.
 
 _OPTIONS = "options.yaml"
 
@@ -144,48 +185,14 @@ def _noted(note: str) -> str:
     return f"# {note}\n" if note else ""
 
 
-def _kubernetes(plan: Plan) -> ToolFiles:
-    """A Deployment of vLLM: a pod is a replica, so that one that spans nodes cannot be written."""
-    replicas = int(plan.take("replicas", 1))
-    plan.said("gpus", "nodes", "gpus_per_node", "job", "serve.engine")
-    model = str(plan.take("model"))
-    flags = vllm_flags(plan)
-    ranks = int(flags["tensor-parallel-size"]) * int(flags["pipeline-parallel-size"])
-    ranks *= int(flags["data-parallel-size"] or 1)
-    args = ["--model", model]
-    for name, value in flags.items():
-        if value is not None and value is not False:
-            args += [f"--{name}"] if value is True else [f"--{name}", str(value)]
-    return ToolFiles(yaml_text(_deployment(model, replicas, ranks, args)), run="kubectl apply -f FILE")
-
-
-def _deployment(model: str, replicas: int, ranks: int, args: list[str]) -> dict[str, Any]:
-    name = "".join(char if char.isalnum() else "-" for char in model.rpartition("/")[2].lower()).strip("-")[:63]
-    container = {
-        "name": "vllm",
-        "image": "vllm/vllm-openai:latest",
-        "args": args,
-        "ports": [{"containerPort": 8000}],
-        "resources": {"limits": {"nvidia.com/gpu": ranks}},
-        "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}],
-    }
-    pod = {"containers": [container], "volumes": [{"name": "shm", "emptyDir": {"medium": "Memory"}}]}
-    labels = {"app": name}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": name},
-        "spec": {
-            "replicas": replicas,
-            "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": pod},
-        },
-    }
-
-
+SETTINGS: Mapping[str, Callable[[Plan], dict[str, Any]]] = {
+    VLLM: vllm_flags,
+    SGLANG: sglang_flags,
+    TENSORRT_LLM: tensorrt_llm_options,
+}
+"""Settings of a replica by engine: flags of its command, of TensorRT-LLM the options of its file."""
 EXPORTERS = (
-    Exporter("vllm", "vLLM", ".sh", _vllm, SAYS, serving=True, training=False),
-    Exporter("sglang", "SGLang", ".sh", _sglang, SAYS, serving=True, training=False),
+    Exporter("vllm", "vLLM", ".sh", _vllm, (*SAYS, *SAYS_ADAPTERS), serving=True, training=False),
+    Exporter("sglang", "SGLang", ".sh", _sglang, (*SAYS, *SAYS_ADAPTERS), serving=True, training=False),
     Exporter("trtllm", "TensorRT-LLM", ".sh", _tensorrt_llm, SAYS, serving=True, training=False),
-    Exporter("kubernetes", "Kubernetes", ".yaml", _kubernetes, SAYS, serving=True, training=False),
 )

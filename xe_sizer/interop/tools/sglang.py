@@ -131,6 +131,7 @@ def _drafts(draft: Draft) -> None:
 def _adapters(draft: Draft) -> None:
     paths, slots, rank = draft.take("lora_paths"), draft.take("max_loras_per_batch"), draft.take("max_lora_rank")
     targets, on = draft.take("lora_target_modules"), draft.on("enable_lora")
+    loadable = draft.peek("max_loaded_loras")
     if paths is None and on is None:
         return
     held = draft.value(slots, positive) if slots is not None else 8
@@ -139,6 +140,9 @@ def _adapters(draft: Draft) -> None:
     )
     if loaded:
         draft.state("serve.adapters", len(loaded), paths)
+    elif loadable is not None:
+        draft.take("max_loaded_loras")
+        draft.state("serve.adapters", draft.value(loadable, positive), loadable, "as many as are loaded at most")
     else:
         draft.assume("serve.adapters", held, "as many as there are slots: which ones are loaded is not in the file")
     draft.state("serve.adapter_slots", held, slots) if slots else draft.default("serve.adapter_slots", 8)

@@ -1,14 +1,17 @@
 """Slurm scripts for training: `srun` starts accelerate with one of TRL's trainers on each node, or Megatron-LM.
 
-Directives and variables: slurm.schedmd.com/sbatch.html; flags: accelerate src/accelerate/commands/launch.py (1.12).
+Directives and variables: slurm.schedmd.com/sbatch.html; flags: accelerate src/accelerate/commands/launch.py (1.12),
+megatron/training/arguments.py (exit_duration_in_mins); TRL 1.16 resumes from the checkpoint that it is given.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.interop.huggingface import ADDED, SAYS, accelerate_configuration, as_words, trl_settings, trl_trainer
 from xe_sizer.interop.megatron import SAYS as MEGATRON
 from xe_sizer.interop.megatron import SCHEDULE
@@ -16,10 +19,12 @@ from xe_sizer.interop.tools.megatron_lm import megatron_batch
 from xe_sizer.interop.write import Exporter, ToolFiles, command_text, yaml_text
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from xe_sizer.interop.write import Plan
 
-_CONFIGURATION = "accelerate.yaml"
-_PORT = 29_500
+CONFIGURATION = "accelerate.yaml"
+PORT = 29_500
 _RANKS, _PRETRAINS = ("tp", "pp", "cp", "ep"), "pretrain"
 _DIRECTIVES = """\
 #!/bin/bash
@@ -27,38 +32,81 @@ _DIRECTIVES = """\
 #SBATCH --nodes={nodes}
 #SBATCH --ntasks-per-node=1
 #SBATCH --gpus-per-node={per_node}
-
 """
 _HEAD = 'head_node=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)\n'
 
 
+def is_megatrons(plan: Plan) -> bool:
+    """Whether Megatron-LM runs a plan, which pre-trains and splits the model; all else is TRL's."""
+    return plan.peek("job") == _PRETRAINS or any(plan.peek(f"layout.{ranks}", 1) > 1 for ranks in _RANKS)
+
+
+def launcher_words(configuration: Mapping[str, Any], file: str, nodes: int, host: str) -> list[str]:
+    """accelerate on each node: how the processes of a configuration meet at the first one, whose name is `host`."""
+    words = ["accelerate", "launch", "--config_file", file]
+    if nodes > 1:
+        words += ["--rdzv_backend", "c10d", "--main_process_ip", host, "--main_process_port", str(PORT)]
+    if nodes > 1 and configuration["distributed_type"] == "DEEPSPEED":
+        words += ["--deepspeed_multinode_launcher", "standard"]
+    return words
+
+
 def _write(plan: Plan) -> ToolFiles:
-    """Megatron-LM pre-trains and splits the model; all else is TRL's."""
-    split = any(plan.peek(f"layout.{ranks}", 1) > 1 for ranks in _RANKS)
-    return megatron_batch(plan) if split or plan.peek("job") == _PRETRAINS else _write_trl(plan)
+    return megatron_batch(plan) if is_megatrons(plan) else _write_trl(plan)
 
 
-def _write_trl(plan: Plan) -> ToolFiles:
+def _write_trl(plan: Plan, directives: str = "", before: str = "", after: str = "") -> ToolFiles:
+    """TRL's trainer on every node; with further directives, lines before the command, and words behind it."""
     nodes, per_node = plan.take("nodes", 1), plan.take("gpus_per_node", plan.peek("gpus", 1))
     configuration = accelerate_configuration(plan)
-    launch = f"srun accelerate launch --config_file {_CONFIGURATION}"
-    if nodes > 1:
-        launch += f' --rdzv_backend c10d \\\n  --main_process_ip "$head_node" --main_process_port {_PORT}'
-    if nodes > 1 and configuration["distributed_type"] == "DEEPSPEED":
-        launch += " --deepspeed_multinode_launcher standard"
+    launch = " ".join(launcher_words(configuration, CONFIGURATION, nodes, '"$head_node"'))
     trainer = command_text(["-m", f"trl.scripts.{trl_trainer(plan)}"], as_words(trl_settings(plan)))
     head = _HEAD if nodes > 1 else ""
-    text = f"{_DIRECTIVES.format(nodes=nodes, per_node=per_node)}{head}{launch} \\\n  {trainer}"
-    return ToolFiles(text, beside={_CONFIGURATION: yaml_text(configuration)}, run="sbatch FILE")
+    directives = _DIRECTIVES.format(nodes=nodes, per_node=per_node) + directives
+    command = f"srun {launch} \\\n  {trainer.rstrip()}{after}\n"
+    return ToolFiles(
+        f"{directives}\n{before}{head}{command}", beside={CONFIGURATION: yaml_text(configuration)}, run="sbatch FILE"
+    )
 
 
+# Arrays: a run that is longer than a task may be, cut into tasks that go on where the one before stopped.
+
+_TASK_H = 24
+_MARGIN_MIN = 15  # for saving the last checkpoint of a task, and for starting
+_RESUME = "last=$(ls -d output/checkpoint-* 2>/dev/null | sort -V | tail -n 1)\n"
+_SAVED = "train.checkpoint_every"
+
+
+def _write_array(plan: Plan) -> ToolFiles:
+    """Tasks one after the other, as many as the run takes at most.
+
+    Raises
+    ------
+    InputError : nothing is saved that a task could go on from, or too seldom
+    """
+    every = plan.peek(_SAVED)
+    if not every:
+        what = f"a task of a Slurm array goes on from a checkpoint, and the plan has no {_SAVED}"
+        raise InputError(Problem(what, Location("--to"), "--checkpoint-every N saves one after so many steps"))
+    again = float(every) * float(plan.peek("step_s", 0.0))  # since the last checkpoint, which a task does over
+    useful = _TASK_H * 3600 - 60 * _MARGIN_MIN - again
+    if useful <= again:
+        what = f"{_SAVED}: {every} steps take {again / 3600:.1f} hours, and a task has {_TASK_H}"
+        raise InputError(Problem(what, plan.where(_SAVED), "save more often"))
+    tasks = math.ceil(float(plan.peek("total_s", 0.0)) / useful) or 1
+    directives = f"#SBATCH --time={_TASK_H}:00:00\n#SBATCH --array=1-{tasks}%1\n"
+    if is_megatrons(plan):
+        leaves = _TASK_H * 60 - _MARGIN_MIN
+        found = megatron_batch(plan, directives, {"load": "checkpoints", "exit-duration-in-mins": leaves})
+    else:
+        found = _write_trl(plan, directives, _RESUME, ' \\\n  ${last:+--resume_from_checkpoint "$last"}')
+    limit = f"the time limit of a task (--time is {_TASK_H} hours, of which --array follows)"
+    return replace(found, yours=(*found.yours, limit))
+
+
+TRAINING_SAYS = tuple(key for key in SAYS if key in MEGATRON)
+TRAINING_ADDED = replace(ADDED, schedule=f"{ADDED.schedule} of TRL, or {SCHEDULE} of Megatron-LM")
 EXPORTERS = (
-    Exporter(
-        name="slurm",
-        title="Slurm",
-        ending=".sbatch",
-        write=_write,
-        says=tuple(key for key in SAYS if key in MEGATRON),
-        added=replace(ADDED, schedule=f"{ADDED.schedule} of TRL, or {SCHEDULE} of Megatron-LM"),
-    ),
+    Exporter("slurm", "Slurm", ".sbatch", _write, TRAINING_SAYS, TRAINING_ADDED),
+    Exporter("slurm-array", "a Slurm array", ".sbatch", _write_array, TRAINING_SAYS, TRAINING_ADDED),
 )

@@ -108,6 +108,7 @@ def _drafts(draft: Draft) -> None:
 def _adapters(draft: Draft) -> None:
     on = draft.on("enable_lora")
     slots, rank, modules = draft.take("max_loras"), draft.take("max_lora_rank"), draft.take("lora_modules")
+    host = draft.peek("max_cpu_loras")
     if on is None:
         return
     loaded = (
@@ -118,6 +119,9 @@ def _adapters(draft: Draft) -> None:
     held = draft.value(slots, positive) if slots is not None else 1
     if loaded:
         draft.state("serve.adapters", len(loaded), modules)
+    elif host is not None:
+        draft.take("max_cpu_loras")
+        draft.state("serve.adapters", draft.value(host, positive), host, "as many as host memory holds")
     else:
         draft.assume("serve.adapters", held, "as many as there are slots: which ones are loaded is not in the file")
     draft.state("serve.adapter_slots", held, slots) if slots else draft.default("serve.adapter_slots", 1)
@@ -172,8 +176,8 @@ def _images(draft: Draft) -> None:
 TOOL = serving_tool(
     name="vllm",
     title="vLLM",
-    reads="`vllm serve` in scripts, Compose files and Kubernetes manifests, values of the production stack's chart, "
-    "recipes, and files of `--config`",
+    reads="`vllm serve` in scripts, Compose files, Kubernetes manifests, graphs of Dynamo and services of KServe, "
+    "values of llm-d's and the production stack's charts, recipes, and files of `--config`",
     engines=(VLLM, ATOM),
     read=_read,
     table=TABLE,
