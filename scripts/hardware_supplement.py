@@ -41,8 +41,10 @@ GENERATIONS = (  # first matching prefix
     ("tpu", "tpu"),
 )
 
-# Whose profiles are written by hand: the tables count chips, software counts NeuronCores.
-BY_HAND = ("trainium", "aws-trn", "apple-", "dgx-spark", "ryzen-")
+# Whose profiles are written by hand: the tables count chips where software counts NeuronCores, or lack them.
+BY_HAND = (
+    "trainium", "aws-trn", "apple-", "dgx-spark", "ryzen-", "vr200", "rubin-", "mi350p", "mi455x", "jetson-",
+)  # fmt: skip
 
 # Rate to the host [GB/s, one direction] of superchips, which have no PCIe link to it.
 HOST_RATES = {"gh200-96gb": 450, "gh200-144gb": 450, "gb200": 225, "gb300": 225}
@@ -153,7 +155,7 @@ GPU_NOTES = {
     "h100-sxm-96gb-hbm2e": "Its real peak lies between those of the H100 NVL and SXM; 500 W by default.",
     "gaudi3": "1677 TFLOP/s at 1600 MHz; the white paper's 1835 is at 1750 MHz.",
     "mi300x": "64 GB/s between any pair: a group of two sees one of seven links.",
-    "rtx-pro-6000-blackwell": "The Server Edition has 1597 GB/s of memory bandwidth.",
+    "rtx-pro-6000-blackwell": "The Workstation Edition; Server Edition and Max-Q have profiles of their own.",
     "t4": "No bf16.",
     "v100-sxm-16gb": "No bf16.",
     "v100-sxm-32gb": "No bf16.",

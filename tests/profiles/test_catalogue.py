@@ -204,6 +204,13 @@ def test_advice_proposes_what_is_marked_by_memory(tmp_path):
     assert Registry([tmp_path]).suggested_gpus() == (*shipped[:place], "my-gpu", *shipped[place:])
 
 
+def test_any_gpu_means_those_that_somebody_measured(tmp_path):
+    (tmp_path / "my-gpu.yaml").write_text(MINE + "announced: true\n")
+    registry = Registry([tmp_path])
+    assert {"my-gpu", "vr200", "mi455x"} <= set(registry.names("gpu")) - set(registry.measured_gpus())
+    assert {"gb300", "mi355x", "mi350p"} <= set(registry.measured_gpus())
+
+
 def test_a_broken_file_that_nobody_names_disturbs_nothing(tmp_path):
     (tmp_path / "broken.yaml").write_bytes(b"\xff\xfe peak_tflops")
     assert Registry([tmp_path]).accelerator("l40").laws.assumed == "l40s"

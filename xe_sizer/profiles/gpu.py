@@ -191,6 +191,7 @@ class GpuProfile(Struct, frozen=True, forbid_unknown_fields=True):
     inherits : an accelerator whose figures and laws hold where the file says nothing
     measured : when and how its laws were measured on the machine at hand
     chip : whose part it is, where software counts parts of a chip
+    announced : nobody has published measurements of it, and its figures are what its maker says; ranges are wider
     segment : who buys it; advice proposes larger GPUs of the same segment first
     suggested : advice proposes it where memory is short
     unified_share : of the memory of the machine, which it may use where it has none of its own; memory_gib is that
@@ -209,6 +210,7 @@ class GpuProfile(Struct, frozen=True, forbid_unknown_fields=True):
     aliases: tuple[str, ...] = ()
     title: str | None = None
     chip: ChipProfile | None = None
+    announced: bool = False
     segment: Segment = "data-centre"
     streaming_multiprocessors: Annotated[int, Meta(gt=0, le=1_000_000)] | None = None
     tdp_w: Watt | None = None
@@ -330,6 +332,7 @@ def accelerator(profile: GpuProfile, link: FabricProfile, donors: Sequence[GpuPr
         unified_share=profile.unified_share,
         clocks_per_s=_clocks_per_s(profile),
         measured=_measured_here(profile.measured),
+        announced=profile.announced,
     )
 
 
