@@ -314,7 +314,8 @@ def _source(settings: Settings) -> str:
     """How lengths came about, in words."""
     asked = settings.asked
     most = f"{settings.max_output_tokens:,.0f} tokens"
-    return f"prompts of {asked.inputs:,.0f} tokens, responses log-normal, truncated at {most}"
+    shape = "log-normal" if settings.logged is None else f"as in {settings.logged}"
+    return f"prompts of {asked.inputs:,.0f} tokens, responses {shape}, truncated at {most}"
 
 
 def _reference(scenario: Scenario, trained: Method, settings: Settings, method: Rollout) -> Frozen | None:

@@ -346,7 +346,7 @@ def _warnings(sized: ReinforcementEstimate, data: Data) -> Iterator[str]:
     if data.epochs is not None:
         read = f"{count:,} iteration{'s read' if count > 1 else ' reads'} the {data.samples:,} prompts"
         yield from tell_many_epochs(scenario, data.epochs, read)
-    if scenario.values.rollout.output_tokens is None:
+    if scenario.values.rollout.output_tokens is None and settings.logged is None:
         setting = scenario.caller.setting("rollout.output_tokens")
         yield f"responses of {settings.answers.mean:,.0f} tokens are assumed; {setting} says how long they are"
     rollout, seq_len = scenario.values.rollout, scenario.values.train.seq_len
