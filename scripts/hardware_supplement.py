@@ -41,8 +41,10 @@ GENERATIONS = (  # first matching prefix
     ("tpu", "tpu"),
 )
 
-# Whose profiles are written by hand: the tables count chips, software counts NeuronCores.
-BY_HAND = ("trainium", "aws-trn", "apple-", "dgx-spark", "ryzen-")
+# Whose profiles are written by hand: the tables count chips where software counts NeuronCores, or lack them.
+BY_HAND = (
+    "trainium", "aws-trn", "apple-", "dgx-spark", "ryzen-", "vr200", "rubin-", "mi350p", "mi455x", "jetson-",
+)  # fmt: skip
 
 # Rate to the host [GB/s, one direction] of superchips, which have no PCIe link to it.
 HOST_RATES = {"gh200-96gb": 450, "gh200-144gb": 450, "gb200": 225, "gb300": 225}
@@ -153,7 +155,7 @@ GPU_NOTES = {
     "h100-sxm-96gb-hbm2e": "Its real peak lies between those of the H100 NVL and SXM; 500 W by default.",
     "gaudi3": "1677 TFLOP/s at 1600 MHz; the white paper's 1835 is at 1750 MHz.",
     "mi300x": "64 GB/s between any pair: a group of two sees one of seven links.",
-    "rtx-pro-6000-blackwell": "The Server Edition has 1597 GB/s of memory bandwidth.",
+    "rtx-pro-6000-blackwell": "The Workstation Edition; Server Edition and Max-Q have profiles of their own.",
     "t4": "No bf16.",
     "v100-sxm-16gb": "No bf16.",
     "v100-sxm-32gb": "No bf16.",
@@ -199,13 +201,17 @@ _OF_CDNA3 = (
 )
 # Of products in 4 bit, where no accelerator that lends laws has any.
 REST_IN_FOUR_BIT = {
-    "mi355x": {"floor_us": 12.56, "memory_efficiency": 0.818, "sharpness": 2.77, "cast_bytes_per_element": 7.94}
-}
+    "mi355x": {"floor_us": 12.56, "memory_efficiency": 0.818, "sharpness": 2.77, "cast_bytes_per_element": 7.94},
+    "rtx-pro-6000-blackwell": {
+        "floor_us": 15.03, "memory_efficiency": 0.737, "sharpness": 2.65, "cast_bytes_per_element": 3.34,
+    },
+}  # fmt: skip
 _CDNA2 = {"bf16": (0.511, 0.437, _OF_CDNA3)}
 _GAUDI3_STEPS = (
     "fastest measured product 1243 of 1677 TFLOP/s; sustained: fitted to steps of LoRA on Llama 7B, Gemma 2B and "
     "RoBERTa-large that Optimum Habana's tests time on Gaudi 2 and 3"
 )
+_SUSTAINED_AS_USUAL = "Sustained: x 0.855, as on A100 and H100."
 SUSTAINED: dict[str, dict[str, tuple[float, float, str]]] = {
     "b200": {"fp4": (0.505, 0.369, f"{_FOUR_BIT}.{_B200_NARROW} The rest as in 8 bit, assumed.")},
     "gb200": {
@@ -241,6 +247,15 @@ SUSTAINED: dict[str, dict[str, tuple[float, float, str]]] = {
         "bf16": (0.626, 0.385, _OF_THE_MI355X),
         "fp8": (0.581, 0.357, _OF_THE_MI355X),
         "fp4": (0.46, 0.286, _OF_THE_MI355X),
+    },
+    "rtx-pro-6000-blackwell": {
+        "bf16": (0.915, 0.782, _BEST.format(457.6, 500, _SUSTAINED_AS_USUAL)),
+        "fp8": (0.905, 0.774, _BEST.format(905.3, 1000, _SUSTAINED_AS_USUAL)),
+        "fp4": (
+            0.804,
+            0.687,
+            _BEST.format(1608, 2000, f"{_SUSTAINED_AS_USUAL} The rest that of the L40S in 8 bit; assumed"),
+        ),
     },
     "mi250x": _CDNA2,
     "mi250": _CDNA2,
@@ -443,7 +458,8 @@ DESKTOP = ("rtx-", "titan-")  # how names of cards for desktops and workstations
 # data-centre parts.
 LENDS_TO: dict[str, dict[str, object]] = {
     "a100-sxm-80gb": {"generations": ["volta", "turing", "ampere"]},
-    "l40s": {"generations": ["ada", "blackwell-rtx"]},
+    "l40s": {"generations": ["ada"]},
+    "rtx-pro-6000-blackwell": {"generations": ["blackwell-rtx"]},
     "h100-sxm-80gb": {"generations": ["hopper"], "others": True},
     "b200": {"generations": ["blackwell"]},
     "mi300x": {"generations": ["cdna2", "cdna3"], "vendors": ["AMD"]},
@@ -451,7 +467,12 @@ LENDS_TO: dict[str, dict[str, object]] = {
     "gaudi2": {"generations": ["gaudi2"]},
     "gaudi3": {"generations": ["gaudi3"], "vendors": ["Intel"]},
 }
-BORROWS_FROM = dict.fromkeys(("mi300x", "mi355x", "gaudi2", "gaudi3"), "h100-sxm-80gb")
+BORROWS_FROM = dict.fromkeys(("mi300x", "mi355x", "gaudi2", "gaudi3"), "h100-sxm-80gb") | {
+    "rtx-pro-6000-blackwell": "l40s",
+    # GeForce cards halve their peak in 16 bit, and reach all of it; the L40S is held by its power at 0.57.
+    "rtx-4080": "rtx-4090",
+    "rtx-3090-ti": "rtx-3090",
+}
 
 FABRICS = (  # first matching beginning of the topology's description
     ("nvswitch", "nvswitch"),

@@ -196,7 +196,7 @@ def plan(
     """Search every layout on every number and kind of GPU; the key `objective` says what is best.
 
     among : GPUs and servers to choose from beside the scenario's own
-    any_gpu : every GPU of the catalogue
+    any_gpu : every GPU of the catalogue but those only announced
     explain : count what each rule removed
 
     Raises

@@ -146,7 +146,10 @@ def test_built_in_folder_prefers_the_installed_catalogue(tmp_path, monkeypatch):
     [
         ("v100-sxm-32gb", ("a100-sxm-80gb",)),
         ("l40", ("l40s",)),
-        ("rtx-5090", ("l40s",)),
+        ("rtx-4080", ("rtx-4090", "l40s")),
+        ("rtx-5090", ("rtx-pro-6000-blackwell", "l40s")),
+        ("rtx-5080", ("rtx-5090", "rtx-pro-6000-blackwell", "l40s")),
+        ("rtx-pro-5000-blackwell", ("rtx-pro-6000-blackwell", "l40s")),
         ("gb200", ("b200",)),
         ("mi250", ("mi300x", "h100-sxm-80gb")),
         ("h100-sxm-80gb", ()),
@@ -158,6 +161,12 @@ def test_built_in_folder_prefers_the_installed_catalogue(tmp_path, monkeypatch):
 def test_laws_are_lent_by_generation_then_vendor(gpu, donors):
     assert Registry().donors_of(gpu) == donors
     assert not donors or Registry().accelerator(donors[-1]).laws.assumed is None
+
+
+@pytest.mark.parametrize("name", ["rtx-pro-4500-blackwell", "rtx-pro-5000-blackwell", "rtx-5080", "rtx-4080", "l20"])
+def test_a_card_that_power_does_not_hold_reaches_most_of_its_peak(name):
+    """RTX PRO 6000, 5090, 5060 Ti, 4090 and L20 reach 0.9 or more in products; the L40S, held by its power, 0.57."""
+    assert Registry().accelerator(name).laws.matmul["bf16"].flops_efficiency > 0.9
 
 
 @pytest.mark.parametrize(
@@ -193,6 +202,13 @@ def test_advice_proposes_what_is_marked_by_memory(tmp_path):
     place = sum(size < 150 * GIB for size in memory)
     (tmp_path / "my-gpu.yaml").write_text(MINE.replace("memory_gib: 40", "memory_gib: 150") + "suggested: true\n")
     assert Registry([tmp_path]).suggested_gpus() == (*shipped[:place], "my-gpu", *shipped[place:])
+
+
+def test_any_gpu_means_those_that_somebody_measured(tmp_path):
+    (tmp_path / "my-gpu.yaml").write_text(MINE + "announced: true\n")
+    registry = Registry([tmp_path])
+    assert {"my-gpu", "vr200", "mi455x"} <= set(registry.names("gpu")) - set(registry.measured_gpus())
+    assert {"gb300", "mi355x", "mi350p"} <= set(registry.measured_gpus())
 
 
 def test_a_broken_file_that_nobody_names_disturbs_nothing(tmp_path):

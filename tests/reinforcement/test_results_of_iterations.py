@@ -336,3 +336,19 @@ def test_iterations_are_the_steps_of_the_run() -> None:
     assert one.total_s == pytest.approx(100 * one.step_s)
     assert isinstance(one.iteration, Iteration)
     assert one.samples_per_s == pytest.approx(512 / one.step_s)
+
+
+# Parts of memory with their numbers.
+
+
+@pytest.mark.parametrize("phase", ["rollout", "training"])
+def test_parts_of_memory_come_with_numbers_that_make_their_bytes(phase: str) -> None:
+    """Sums of products as the report shows them; what is the rest of something else, or a maximum, has none."""
+    parts = memory_components(base("critic"), phase)
+    told = {part.name: part for part in parts if part.terms}
+    assert {"rollout": {"engine: weights", "engine: KV cache"}, "training": {"weights", "gradients"}}[phase] <= set(
+        told
+    )
+    for part in told.values():
+        total = sum(math.prod(one.value ** (-1 if one.divides else 1) for one in term) for term in part.terms)
+        assert total == pytest.approx(part.bytes, rel=1e-6), part.name

@@ -103,7 +103,9 @@ AmongOption = Annotated[
     list[str] | None,
     typer.Option("--among", metavar="NAME", help="Also this GPU or server; may be repeated.", rich_help_panel=SEARCH),
 ]
-AnyGpuOption = Annotated[bool, typer.Option("--any-gpu", help="Every GPU of the catalogue.", rich_help_panel=SEARCH)]
+AnyGpuOption = Annotated[
+    bool, typer.Option("--any-gpu", help="Every GPU of the catalogue but those only announced.", rich_help_panel=SEARCH)
+]
 
 
 def read_jobs(text: str) -> int:

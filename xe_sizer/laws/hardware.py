@@ -133,6 +133,7 @@ class Accelerator(Immutable):
     runtime_apart : contexts, communicators and libraries take nothing of `memory_bytes`
     unified_share : of the machine's memory, which it may use where it has none of its own; None: it has its own
     clocks_per_s : of all its multiprocessors together; None where it has none, or nobody says how many
+    announced : its figures are what its maker says, and nobody has published measurements
     """
 
     name: str
@@ -155,6 +156,7 @@ class Accelerator(Immutable):
     unified_share: float | None = None
     clocks_per_s: float | None = None
     measured: MeasuredHere | None = None
+    announced: bool = False
 
 
 PriceKind = Literal["on-demand", "spot", "reserved", "capacity-block"]

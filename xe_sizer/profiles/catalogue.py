@@ -235,6 +235,11 @@ class Registry(Finder):
         found = [(round(each.memory_gib), each.memory_bandwidth_gb_per_s, each.name) for each in marked]
         return tuple(dict.fromkeys(name for _, _, name in sorted(found)))
 
+    def measured_gpus(self) -> tuple[str, ...]:
+        """Names of all accelerators but those that are announced, and that nobody has measured."""
+        announced = {path.stem for path in self._gpus_with("announced", "true") if self._gpu(path).announced}
+        return tuple(name for name in self.names("gpu") if name not in announced)
+
     def larger_gpus(self, gpu: Accelerator, factor: float) -> Iterator[Accelerator]:
         """Suggested accelerators with more than `factor` times the memory: those of the same segment first.
 

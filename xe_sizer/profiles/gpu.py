@@ -201,6 +201,7 @@ class GpuProfile(Struct, frozen=True, forbid_unknown_fields=True):
     inherits : an accelerator whose figures and laws hold where the file says nothing
     measured : when and how its laws were measured on the machine at hand
     chip : whose part it is, where software counts parts of a chip
+    announced : nobody has published measurements of it, and its figures are what its maker says; ranges are wider
     segment : who buys it; advice proposes larger GPUs of the same segment first
     suggested : advice proposes it where memory is short
     runtime_apart : memory_gib is what a program may have; contexts, communicators and libraries take nothing of it
@@ -220,6 +221,7 @@ class GpuProfile(Struct, frozen=True, forbid_unknown_fields=True):
     aliases: tuple[str, ...] = ()
     title: str | None = None
     chip: ChipProfile | None = None
+    announced: bool = False
     segment: Segment = "data-centre"
     streaming_multiprocessors: Annotated[int, Meta(gt=0, le=1_000_000)] | None = None
     tdp_w: Watt | None = None
@@ -343,6 +345,7 @@ def accelerator(profile: GpuProfile, link: FabricProfile, donors: Sequence[GpuPr
         unified_share=profile.unified_share,
         clocks_per_s=_clocks_per_s(profile),
         measured=_measured_here(profile.measured),
+        announced=profile.announced,
     )
 
 

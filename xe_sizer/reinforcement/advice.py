@@ -154,7 +154,7 @@ def shorter_answers(sized: ReinforcementEstimate, _: Registry) -> Iterator[Chang
         cut = int(most // part)
         if cut >= max(SHORTEST, settings.asked.inputs / 4) and sized.iteration.phase_s[ROLLOUT] > 0:
             values: dict[str, object] = {"rollout.max_output_tokens": cut}
-            if mean > cut / 2:
+            if mean > cut / 2 and settings.logged is None:
                 values["rollout.output_tokens"] = cut // 2
             yield Change(f"responses truncated at {cut:,} instead of {most:,.0f} tokens", values, ANSWERS)
 

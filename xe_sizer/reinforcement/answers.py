@@ -100,6 +100,22 @@ def constant_answers(tokens: float) -> Answers:
     return Answers(np.array([float(tokens)]), np.ones(1), 0.0)
 
 
+def logged_answers(lengths: ArrayLike, most: float) -> Answers:
+    """Answers as long as those of a log, cut at a limit: F(x) = share of the log's min(length, most) up to x.
+
+    Parameters
+    ----------
+    lengths : of the log, shape (rows,) [tokens]
+    most : tokens at which answers are cut [tokens]
+
+    Source: the empirical distribution.
+    """
+    given = np.asarray(lengths, dtype=np.float64)
+    found, counts = np.unique(np.minimum(given, most), return_counts=True)
+    cut = given.max() > most or counts[-1] > 1  # one that is the longest ended by itself
+    return Answers(found, counts / given.size, float(counts[-1] / given.size) if cut else 0.0)
+
+
 def cut_answers(mean: float, spread: float, most: float) -> Answers:
     """A log-normal that is cut at a limit, with a stated mean after the cut.
 

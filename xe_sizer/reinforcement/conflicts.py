@@ -64,6 +64,13 @@ def answers_fit_their_limit(asked: AskedIterations) -> Found:
         yield "rollout.output_tokens", message, "responses are truncated there: the mean is after truncation"
 
 
+def lengths_are_said_once(asked: AskedIterations) -> Found:
+    """A log of lengths beside a mean or a spread of them."""
+    for name in ("output_tokens", "output_spread"):
+        if asked.rollout.lengths is not None and getattr(asked.rollout, name) is not None:
+            yield f"rollout.{name}", f"'{name}' does not go with 'lengths'", "the log says how long responses are"
+
+
 def workers_verify(asked: AskedIterations) -> Found:
     """Workers that rate answers without a time that it takes."""
     if asked.rollout.verifier_workers is not None and not asked.rollout.verifier_s:
@@ -128,6 +135,7 @@ def steps_have_answers(asked: AskedIterations) -> Found:
 RULES: tuple[Rule, ...] = (
     groups_compare,
     answers_fit_their_limit,
+    lengths_are_said_once,
     workers_verify,
     sequences_hold_answers,
     pools_agree,

@@ -35,7 +35,7 @@ from xe_sizer.training.methods.preferences import ADAPTERS_OFF, COPY, NONE, PREC
 from xe_sizer.training.padding import PACKED
 from xe_sizer.training.resolve import find_optimizer, find_setup, find_stack, resolve_batch, resolve_setup
 from xe_sizer.training.token_lengths import histogram_lengths
-from xe_sizer.training.workload import DEFAULT_STEPS, Workload, assumes_batch, cut_samples
+from xe_sizer.training.workload import DEFAULT_STEPS, Workload, assumes_batch, cut_samples, known_data
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -59,7 +59,9 @@ if TYPE_CHECKING:
 # What both wings are asked: a training whose data are the answers, and an engine.
 
 
-def iteration_work(provenance: Provenance, setup: Setup, settings: Settings, iterations: int, batch: int) -> Workload:
+def iteration_work(
+    provenance: Provenance, setup: Setup, settings: Settings, iterations: int, batch: int, prompts: int | None
+) -> Workload:
     """The optimizer steps on all answers of a run: sequences of a prompt with its answer, whose lengths are known."""
     scenario, asked = provenance.scenario, settings.asked
     lengths = histogram_lengths(
@@ -70,27 +72,31 @@ def iteration_work(provenance: Provenance, setup: Setup, settings: Settings, ite
     if padding in (None, PACKED):
         padding = setup.stack.rollout.padding
     provenance.note("train.padding", padding, scenario.origin.get("train.padding", "stack"))
-    _note_length_of_the_run(provenance, iterations)
+    _note_length_of_the_run(provenance, iterations, prompts)
     return Workload(
         lengths=lengths,
         samples=float(max(round(settings.trained * iterations), 1)),
-        known_samples=scenario.values.data.samples,
+        known_samples=prompts,
         seq_len=seq_len,
         padding=padding,
         global_batch=batch,
         steps=iterations * int(settings.steps(batch)),
         defaults={},
-        warnings=(*_assumed(scenario, iterations), *_without_effect(scenario), *cut_samples(lengths, seq_len, padding)),
+        warnings=(
+            *_assumed(scenario, iterations, prompts),
+            *_without_effect(scenario),
+            *cut_samples(lengths, seq_len, padding),
+        ),
         source=_source(settings),
     )
 
 
-def _note_length_of_the_run(provenance: Provenance, iterations: int) -> None:
+def _note_length_of_the_run(provenance: Provenance, iterations: int, prompts: int | None) -> None:
     """Note how long the run is: passes over the prompts where their number is known, else iterations."""
     values = provenance.scenario.values
-    if values.data.samples is not None:
-        provenance.resolve_default("data.samples", None)
-    if values.data.samples is None or values.train.steps is not None:
+    if prompts is not None:
+        provenance.resolve_default("data.samples", prompts, "data set")
+    if prompts is None or values.train.steps is not None:
         provenance.resolve_default("train.steps", iterations)
     else:
         provenance.resolve_default("train.epochs", 1.0)
@@ -196,8 +202,9 @@ def resolve(scenario: Scenario, registry: Registry, replicas: int | None = None)
     if setup is None or optimizer is None:
         raise InputError(in_reading_order(dict.fromkeys(problems), scenario))
     batch, at_replicas = _batch(provenance, setup, settings, registry, replicas)
-    iterations = _iterations(scenario, settings)
-    work = iteration_work(provenance, setup, settings, iterations, batch)
+    prompts = collect(problems, _known_prompts, scenario, registry)
+    iterations = _iterations(scenario, settings, prompts)
+    work = iteration_work(provenance, setup, settings, iterations, batch, prompts)
     trainer = collect(problems, resolve_setup, provenance, setup, optimizer, work)
     reference = collect(problems, _reference, scenario, setup.method, settings, method)
     critic = collect(problems, _critic, scenario, registry, setup, beside, optimizer, work) if method.critic else None
@@ -247,7 +254,15 @@ def _forget_without_effect(provenance: Provenance, engine: Engine) -> None:
         provenance.drop("rollout.gpu_memory_utilization")
 
 
-def _iterations(scenario: Scenario, settings: Settings) -> int:
+def _known_prompts(scenario: Scenario, registry: Registry) -> int | None:
+    """Prompts of the run, as given or as the data set has samples; None where nobody says. Raises InputError."""
+    if scenario.values.data.samples is not None:
+        return int(scenario.values.data.samples)
+    known = known_data(scenario, registry)
+    return None if known is None else known.profile.samples
+
+
+def _iterations(scenario: Scenario, settings: Settings, prompts: int | None) -> int:
     """Iterations of the run: as given, or as passes over the prompts make them, whose last prompts fill no iteration.
 
     Source: drop_last=True of verl's and OpenRLHF's loaders; RepeatSampler of TRL.
@@ -255,7 +270,6 @@ def _iterations(scenario: Scenario, settings: Settings) -> int:
     values = scenario.values
     if values.train.steps is not None:
         return int(values.train.steps)
-    prompts = values.data.samples
     if prompts is None:
         return DEFAULT_STEPS
     each = settings.asked.prompts * settings.kept
@@ -281,14 +295,18 @@ def _with_copies(job: Job, settings: Settings, beside: Iterable[Frozen]) -> Job:
 def _without_effect(scenario: Scenario) -> Iterator[str]:
     """Lengths of a data set, where the rollout says how long prompts and answers are."""
     keys = sorted(key for key in scenario.origin if key.startswith("data.") and key != "data.samples")
-    if keys:
-        named = ", ".join(scenario.caller.setting(key) for key in keys)
-        own = [scenario.caller.setting(f"rollout.{name}") for name in ("input_tokens", "output_tokens")]
-        yield f"without effect here: {named}; {own[0]} and {own[1]} say how long prompts and responses are"
+    sets = {"data.profile", "data.file"} if scenario.values.data.samples is None else set()
+    without = [scenario.caller.setting(key) for key in keys if key not in sets]
+    own = [scenario.caller.setting(f"rollout.{name}") for name in ("input_tokens", "output_tokens")]
+    if without:
+        yield f"without effect here: {', '.join(without)}; {own[0]} and {own[1]} say how long prompts and responses are"
+    elif keys:
+        named = scenario.caller.setting(keys[0])
+        yield f"of {named} the number of prompts counts; {own[0]} and {own[1]} say how long prompts and responses are"
 
 
-def _assumed(scenario: Scenario, iterations: int) -> Iterator[str]:
-    if not (scenario.values.train.steps or scenario.values.data.samples):
+def _assumed(scenario: Scenario, iterations: int, prompts: int | None) -> Iterator[str]:
+    if not (scenario.values.train.steps or prompts):
         yield f"neither the iterations nor the number of prompts is given: {iterations:,} iterations assumed"
 
 
@@ -296,7 +314,8 @@ def _source(settings: Settings) -> str:
     """How lengths came about, in words."""
     asked = settings.asked
     most = f"{settings.max_output_tokens:,.0f} tokens"
-    return f"prompts of {asked.inputs:,.0f} tokens, responses log-normal, truncated at {most}"
+    shape = "log-normal" if settings.logged is None else f"as in {settings.logged}"
+    return f"prompts of {asked.inputs:,.0f} tokens, responses {shape}, truncated at {most}"
 
 
 def _reference(scenario: Scenario, trained: Method, settings: Settings, method: Rollout) -> Frozen | None:

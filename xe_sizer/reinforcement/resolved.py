@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,7 +11,8 @@ from msgspec.structs import replace
 
 from xe_sizer.graph.operators import as_array
 from xe_sizer.immutable import Immutable
-from xe_sizer.reinforcement.answers import Asked, constant_answers, cut_answers
+from xe_sizer.profiles.text import at_home
+from xe_sizer.reinforcement.answers import Asked, constant_answers, cut_answers, logged_answers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,6 +60,7 @@ class Settings(Immutable):
     staleness : iterations by which answers may be older than the weights; 0: training waits for them
     max_sequences : answers that a replica writes at once; None: as many as the engine takes by itself
     log_prob_micro_batch : answers of one pass of a GPU that computes log-probabilities; None: the micro-batch [-]
+    logged : file of the lengths of answers; None: they are log-normal
     verifier_s, workers : CPU seconds of an answer, and answers rated at once; None: as many per GPU as are usual
     """
 
@@ -75,6 +79,7 @@ class Settings(Immutable):
     max_sequences: int | None
     log_prob_micro_batch: int | None
     max_output_tokens: float
+    logged: str | None
     defaults: RolloutDefaults
 
     @property
@@ -119,20 +124,9 @@ def resolve_settings(provenance: Provenance, method: Rollout, defaults: RolloutD
         return provenance.resolve_default(f"rollout.{name}", default, origin)
 
     prompts, group = resolve_default("prompts", DEFAULT_PROMPTS), resolve_default("group", method.group)
-    seq_len, limit = provenance.scenario.values.train.seq_len, rollout.max_output_tokens
-    usual = _usual_prompt(seq_len, limit)
-    inputs = resolve_default("input_tokens", usual)
-    if limit is None and seq_len is not None:  # a prompt with its answer is no longer than that
-        limit = max(int(seq_len - inputs), 1)
-    mean = resolve_default(
-        "output_tokens", DEFAULT_OUTPUT_TOKENS if limit is None else min(DEFAULT_OUTPUT_TOKENS, limit / 2.0)
-    )
-    most = float(resolve_default("max_output_tokens", limit or max(round(mean * CUT_AT), 1)))
+    inputs, answers, most = _lengths(provenance)
     if defaults.max_sequences is not None or rollout.max_sequences is not None:
         resolve_default("max_sequences", defaults.max_sequences, "stack")
-    answers = (
-        cut_answers(mean, resolve_default("output_spread", DEFAULT_SPREAD), most) if mean else constant_answers(0.0)
-    )
     over = resolve_default("oversampling", 1.0)
     apart = rollout.gpus is not None or bool(rollout.asynchronous)
     colocated = rollout.colocated
@@ -159,8 +153,48 @@ def resolve_settings(provenance: Provenance, method: Rollout, defaults: RolloutD
         max_sequences=rollout.max_sequences or defaults.max_sequences,
         log_prob_micro_batch=rollout.log_prob_micro_batch,
         max_output_tokens=most,
+        logged=rollout.lengths,
         defaults=defaults,
     )
+
+
+def _lengths(provenance: Provenance) -> tuple[float, Answers, float]:
+    """Mean tokens of a prompt, tokens of the answers, and the tokens at which these are cut. Raises InputError."""
+    rollout, seq_len = provenance.scenario.values.rollout, provenance.scenario.values.train.seq_len
+    limit = rollout.max_output_tokens
+    asked, told = _logged(provenance.scenario)
+    inputs = provenance.resolve_default(
+        "rollout.input_tokens", round(float(asked.mean()), 1) if asked.size else _usual_prompt(seq_len, limit),
+        "log" if asked.size else "default",
+    )  # fmt: skip
+    if limit is None and seq_len is not None:  # a prompt with its answer is no longer than that
+        limit = max(int(seq_len - inputs), 1)
+    if told.size:
+        longest = max(math.ceil(told.max()), 1)
+        limit = longest if limit is None else min(limit, longest)
+        provenance.resolve_default("rollout.output_tokens", round(float(np.minimum(told, limit).mean()), 1), "log")
+        most = float(provenance.resolve_default("rollout.max_output_tokens", limit, "log"))
+        return float(inputs), logged_answers(told, most), most
+    usual = DEFAULT_OUTPUT_TOKENS if limit is None else min(DEFAULT_OUTPUT_TOKENS, limit / 2.0)
+    mean = provenance.resolve_default("rollout.output_tokens", usual)
+    most = float(provenance.resolve_default("rollout.max_output_tokens", limit or max(round(mean * CUT_AT), 1)))
+    if not mean:
+        return float(inputs), constant_answers(0.0), most
+    return (
+        float(inputs),
+        cut_answers(mean, provenance.resolve_default("rollout.output_spread", DEFAULT_SPREAD), most),
+        most,
+    )
+
+
+def _logged(scenario: Scenario) -> tuple[Array, Array]:
+    """Tokens of prompts and responses of the log that the scenario names, none without one. Raises InputError."""
+    name = scenario.values.rollout.lengths
+    if name is None:
+        return np.zeros(0), np.zeros(0)
+    from xe_sizer.datasets.rollout_log import rollout_lengths
+
+    return rollout_lengths((scenario.folder_for("rollout.lengths") or Path()) / at_home(name))
 
 
 def _usual_prompt(seq_len: int | None, limit: int | None) -> float:

@@ -18,11 +18,12 @@ from xe_sizer.reinforcement.iteration import (
     reward_pass,
 )
 from xe_sizer.reinforcement.memory import around_bytes
-from xe_sizer.result.common import Gpus, MemoryComponent, Reason, Source, TimeComponent
+from xe_sizer.result.common import Factor, Gpus, MemoryComponent, Reason, Source, TimeComponent
 from xe_sizer.result.training import Iteration as IterationResult
 from xe_sizer.result.training import Phase
 from xe_sizer.scenario.limits import memory_doubt, missed, verdict_of
-from xe_sizer.serving.memory import ALLOCATED_PARTS
+from xe_sizer.serving.memory import HOLDING_PARTS, largest_step
+from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.memory_parts import MEMORY_PARTS
 from xe_sizer.training.methods.preferences import REFERENCE
 from xe_sizer.training.summary import (
@@ -32,15 +33,20 @@ from xe_sizer.training.summary import (
     memory_reasons,
     run_components,
     tell_many_epochs,
+    terms_at,
 )
 from xe_sizer.training.summary import summarise as summarise_training
 from xe_sizer.units import whole_parts
 
 if TYPE_CHECKING:
+    from xe_sizer.laws.parts import Part
     from xe_sizer.reinforcement.estimate import ReinforcementEstimate
     from xe_sizer.reinforcement.iteration import Iteration
     from xe_sizer.result.training import Beside, Data, Holding, Memory, Result, Time
+    from xe_sizer.serving.memory import Holding as Held
     from xe_sizer.training.memory import Ledger
+
+Terms = tuple[tuple[Factor, ...], ...]
 
 # Memory of the fullest GPU in each phase; the phase in which it holds most decides.
 
@@ -82,8 +88,8 @@ def _holdings(parts: Iterable[MemoryComponent]) -> tuple[Holding, ...]:
     return holdings(held)
 
 
-def _part(name: str, size: float, formula: str, source: str) -> MemoryComponent:
-    return MemoryComponent(name=name, bytes=size, formula=formula, source=source)
+def _part(name: str, size: float, formula: str, source: str, terms: Terms = ()) -> MemoryComponent:
+    return MemoryComponent(name=name, bytes=size, formula=formula, source=source, terms=terms)
 
 
 def _of_training(sized: ReinforcementEstimate) -> Iterator[MemoryComponent]:
@@ -91,7 +97,10 @@ def _of_training(sized: ReinforcementEstimate) -> Iterator[MemoryComponent]:
     one = sized.iteration
     (actor, critic), (at_actor, at_critic) = one.ledgers, one.beside_bytes
     of_critic = critic is not None and critic.peak_bytes[0] + at_critic > actor.peak_bytes[0] + at_actor
-    yield from _of_ledger(critic if of_critic and critic is not None else actor)
+    learner = sized.reinforcement.critic if of_critic else sized.reinforcement.actor
+    assert learner is not None
+    ledger = critic if of_critic and critic is not None else actor
+    yield from _of_ledger(ledger, Evaluation(learner, one.layouts).at_fuller_stage)
     engine = one.asleep_bytes
     other = (at_critic if of_critic else at_actor) - engine
     name = "states of the actor" if of_critic else "states of the critic"
@@ -99,24 +108,35 @@ def _of_training(sized: ReinforcementEstimate) -> Iterator[MemoryComponent]:
     yield _asleep(sized)
 
 
-def _of_ledger(ledger: Ledger) -> Iterator[MemoryComponent]:
-    held = ledger.at_peak()
+def _of_ledger(ledger: Ledger, evaluation: Evaluation) -> Iterator[MemoryComponent]:
+    held, terms = ledger.at_peak(), terms_at(evaluation, ledger, *ledger.worst())
     for part in MEMORY_PARTS:
         if part.name in held:
-            yield _part(part.name, held[part.name], part.formula, part.source)
+            yield _part(part.name, held[part.name], part.formula, part.source, terms[part.name])
 
 
 def _of_replica(sized: ReinforcementEstimate, used: float) -> list[MemoryComponent]:
     """The engine awake: its weights, what a step needs and software takes, and its cache, which is the rest."""
-    memory = sized.iteration.rollout.memory
-    sizes = {name: float(size.max()) for name, size in memory.fixed.items()}
-    made = {part.name: (part.formula, part.source) for part in ALLOCATED_PARTS}
-    parts = [_part(f"{ENGINE}{name}", size, *made[name]) for name, size in sizes.items()]
+    rollout = sized.iteration.rollout
+    held = largest_step(rollout.job, rollout.placement, sized.reinforcement.settings.asked.inputs)
+    sizes = {name: float(size.max()) for name, size in rollout.memory.fixed.items()}
+    parts = [
+        _part(f"{ENGINE}{part.name}", sizes[part.name], part.formula, part.source, _terms(part, held))
+        for part in HOLDING_PARTS
+        if part.name in sizes
+    ]
     cache = max(used - sum(part.bytes for part in parts), 0.0)
-    formula = "share of the engine x card - all other parts"
-    parts.append(_part(CACHE, cache, formula, "gpu_memory_utilization"))
+    card = rollout.memory.usable_bytes
+    taken = ((Factor(-part.bytes, f"B of {part.name.removeprefix(ENGINE)}"),) for part in parts if part.bytes)
+    terms = ((Factor(used / card, ""), Factor(card, "B of the card")), *taken)
+    parts.append(_part(CACHE, cache, "share of the engine x card - all other parts", "gpu_memory_utilization", terms))
     beyond = sum(part.bytes for part in parts) - used
     return parts if beyond <= 0 else [_part("engine", used, "share of the engine x card", "gpu_memory_utilization")]
+
+
+def _terms(part: Part[Held], held: Held) -> Terms:
+    """A part of the engine as a sum of products, with its numbers."""
+    return tuple(tuple(Factor(*one) for one in term) for term in part.terms(held, 0))
 
 
 # The result.
@@ -326,7 +346,7 @@ def _warnings(sized: ReinforcementEstimate, data: Data) -> Iterator[str]:
     if data.epochs is not None:
         read = f"{count:,} iteration{'s read' if count > 1 else ' reads'} the {data.samples:,} prompts"
         yield from tell_many_epochs(scenario, data.epochs, read)
-    if scenario.values.rollout.output_tokens is None:
+    if scenario.values.rollout.output_tokens is None and settings.logged is None:
         setting = scenario.caller.setting("rollout.output_tokens")
         yield f"responses of {settings.answers.mean:,.0f} tokens are assumed; {setting} says how long they are"
     rollout, seq_len = scenario.values.rollout, scenario.values.train.seq_len

@@ -185,6 +185,7 @@ class RolloutKeys(TypedDict, total=False):
     output_tokens: float | None
     max_output_tokens: int | None
     output_spread: float | None
+    lengths: str | Path | None
     oversampling: float | None
     updates: int | None
     colocated: bool | None

@@ -199,7 +199,9 @@ def joining_assumptions(server: Server, gpus: int) -> Iterator[str]:
 
 
 def borrowed_laws(gpu: Accelerator, efficiency: Efficiency) -> Iterator[str]:
-    """A warning where the times of operators follow another accelerator's laws."""
+    """Warnings where the times of operators follow what was announced, or another accelerator's laws."""
+    if gpu.announced:
+        yield f"{gpu.name}: its figures are those its maker announced, which nobody has measured; ranges are wider"
     if gpu.laws.assumed and not efficiency.fixed:
         yield f"{gpu.name}: kernel timings taken from {gpu.laws.assumed}"
 

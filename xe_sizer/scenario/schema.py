@@ -443,6 +443,10 @@ class RolloutSection(Section, frozen=True):
         Spread | None,
         about("Standard deviation of response lengths / mean, before truncation", option="rollout-output-spread"),
     ] = None
+    lengths: Annotated[
+        Name | None,
+        about("Log of a rollout with lengths of prompts and responses: JSON Lines or CSV", option="lengths"),
+    ] = None
     oversampling: Annotated[
         Oversampling | None, about("Responses generated for each that is trained on (dynamic sampling)")
     ] = None

@@ -638,6 +638,7 @@ def left_free(card: Card) -> Array:
 STEP_TENSORS = (activations, logits)
 BESIDE = (cuda_context, communicators, workspaces)
 FIXED_PARTS = (weights, adapters, *STEP_TENSORS, *BESIDE)
+HOLDING_PARTS = (*FIXED_PARTS, cuda_graphs)  # what is there beside the pool
 # The parts of an engine's memory: one that keeps a pool as it starts, and where not one request fits; one whose cache
 # grows with a batch.
 Held = Part[Holding] | Part[Cached] | Part[Card]

@@ -14,6 +14,7 @@ from xe_sizer.software.uncertainty import (
     Spread,
     around,
     from_residuals,
+    of_announced,
     of_fixed,
     published,
     seen,
@@ -86,7 +87,8 @@ def span(resolved: ResolvedService, quantity: Quantity, tested: Tested = STATED)
     kind = "tpot" if quantity == "request" else quantity
     kin = tuple(dict.fromkeys(one for one in (engine.name, engine.measured_as or "", engine.parent_name) if one))
     evidence = Evidence(seen(SEEN), kin, "comparable measurements", "other measurements", alike=False)
-    return from_residuals(published(TABLE), kind, conditions(resolved, tested), kind, evidence)
+    told = from_residuals(published(TABLE), kind, conditions(resolved, tested), kind, evidence)
+    return of_announced(told) if resolved.job.server.accelerator.announced else told
 
 
 def find_spread(resolved: ResolvedService, of: str) -> Spread | None:

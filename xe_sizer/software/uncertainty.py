@@ -197,6 +197,10 @@ ANY = ""
 NOTICEABLE = 0.1  # share of the prediction by which a median must be off to be worth a word
 FAR_OFF = 2.0  # times the prediction that one run in ten must have taken to be worth one, whatever the median
 UNTESTED = 2.0  # chosen: times as far, in log, as an untested range reaches must a limit lie to be sure
+# How far off a new accelerator is of the laws that it borrows, 80 % [-]: sustained shares of the peak went from A100 to
+# H100 by 0.89, from H100 to B200 by 0.78, from B200 to B300 and GB200 to GB300 by 1.22, from MI300X to MI325X by 1.19
+# (gpu_profiles).
+ANNOUNCED_ERROR = 0.25
 LEAST_PUBLICATIONS = 4
 """Publications from which a range is called tested; chosen: of fewer, one author's setting makes an end of it."""
 
@@ -342,6 +346,22 @@ def from_residuals(
     if not tested:
         sure = (min(sure[0], math.exp(UNTESTED * low)), max(sure[1], math.exp(UNTESTED * high)))
     return Uncertainty(math.exp(low), math.exp(high), words, bool(basis.strength), basis=basis, sure=sure)
+
+
+def of_announced(told: Uncertainty) -> Uncertainty:
+    """The range where the accelerator is announced, and nobody has published measurements of it.
+
+        low = exp(-hypot(ln low, e)),  high = exp(hypot(ln high, e)),  e = ln(1 + ANNOUNCED_ERROR)
+
+    with the ends of published runs on other accelerators; limits are no surer than in an untested range.
+
+    Source: errors of two independent factors, as in `training.uncertainty.of_measured_laws`.
+    """
+    error = math.log1p(ANNOUNCED_ERROR)
+    low, high = -math.hypot(math.log(told.low), error), math.hypot(math.log(told.high), error)
+    sure = min(told.sure[0], math.exp(UNTESTED * low)), max(told.sure[1], math.exp(UNTESTED * high))
+    words = f"wider by {whole_percent(ANNOUNCED_ERROR)} for an accelerator that nobody has measured; {told.evidence}"
+    return replace(told, low=math.exp(low), high=math.exp(high), evidence=words, sure=sure)
 
 
 def of_fixed(efficiency: Efficiency, error: float) -> Uncertainty | None:

@@ -49,7 +49,7 @@ def all_hardware(
 
 
 def hardware_named(names: Sequence[str], any_gpu: bool, registry: Registry, place: Location) -> list[dict[str, object]]:
-    """Keys of the GPUs and servers named, and of all GPUs of the catalogue where they are asked for.
+    """Keys of the GPUs and servers named, and of all measured ones of the catalogue where they are asked for.
 
     Raises
     ------
@@ -63,7 +63,7 @@ def hardware_named(names: Sequence[str], any_gpu: bool, registry: Registry, plac
     if problems:
         raise InputError(problems)
     named = {entry.get("gpu") for entry in found}
-    gpus = registry.names("gpu") if any_gpu else ()
+    gpus = registry.measured_gpus() if any_gpu else ()
     every: list[dict[str, object]] = [{"gpu": name} for name in gpus if name not in named]
     return [*found, *every]
 

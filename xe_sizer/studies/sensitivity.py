@@ -96,7 +96,9 @@ def _answers(base: ReinforcementEstimate) -> Iterator[Step]:
     settings = base.reinforcement.settings
     for words, factor in BOTH_WAYS:
         mean, most = settings.answers.mean * factor, max(round(settings.max_output_tokens * factor), 1)
-        values = {"rollout.output_tokens": mean, "rollout.max_output_tokens": most}
+        values: dict[str, object] = {"rollout.output_tokens": mean, "rollout.max_output_tokens": most}
+        if settings.logged is not None:
+            values["rollout.lengths"] = None
         yield Step(f"answers {words} as long", values)
 
 

@@ -23,6 +23,7 @@ from xe_sizer.software.uncertainty import (
     in_words,
     memory_chance,
     memory_spread,
+    of_announced,
     of_fixed,
     published,
     seen,
@@ -81,9 +82,10 @@ def uncertainty(job: Job, efficiency: Efficiency, assumed: bool = False, line: T
         return symmetric(stack.uncertainty, text, True)
     evidence = Evidence(seen(SEEN), kin(stack), "comparable runs", "runs of other jobs", alike=True)
     told = from_residuals(published(TABLE), STEP, conditions(job, assumed), job.method.evidence, evidence)
-    measured = job.server.accelerator.measured
+    accelerator = job.server.accelerator
+    measured = accelerator.measured
     if measured is None:
-        return told
+        return of_announced(told) if accelerator.announced else told
     shares = ANY_STEP if line is None else tuple(shares_of_laws(line))
     return of_measured_laws(told, measured, launched_from_python(job), shares)
 
