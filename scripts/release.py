@@ -18,10 +18,13 @@ import sys
 import tarfile
 import tempfile
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 SURROUNDINGS = ((0o022, "UTC", "C.UTF-8"), (0o077, "Asia/Tokyo", "C"))
 """Umask, time zone and locale of each build."""
+# Python 3.11 before 3.11.4 has no filters; what is unpacked was packed a moment before.
+SAFE: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
 
 
 def git(*arguments: str) -> bytes:
@@ -53,12 +56,12 @@ def main(to: Path) -> int:
         for place, (umask, zone, locale) in enumerate(SURROUNDINGS):
             source = work / ("build" * (place + 1))
             with tarfile.open(fileobj=io.BytesIO(git("archive", "HEAD"))) as archive:
-                archive.extractall(source, filter="data")
+                archive.extractall(source, **SAFE)
             build(source, work / f"dist-{place}", epoch, umask, zone, locale, ("wheel", "sdist"))
             found.append(digests(work / f"dist-{place}"))
         (sdist,) = (work / "dist-0").glob("*.tar.gz")
         with tarfile.open(sdist) as archive:
-            archive.extractall(work / "unpacked", filter="data")
+            archive.extractall(work / "unpacked", **SAFE)
         build(
             work / "unpacked" / sdist.name.removesuffix(".tar.gz"), work / "again", epoch, *SURROUNDINGS[0], ("wheel",)
         )
