@@ -67,7 +67,7 @@ def test_the_first_advice_is_to_drop_the_offloading_that_the_job_does_not_need(c
     without = answer(cli, *OFFLOADED, "--offload", "none")
     assert without["verdict"]["fits"]
     less, more = (one["time"]["total_s"]["expected"] / 3600 for one in (without, result))
-    assert f"{less:.1f} h instead of {more:.1f} h" in first["effect"]
+    assert f"{less:.3g} h instead of {more:.3g} h" in first["effect"]
 
 
 def test_offloading_is_no_part_of_the_ideal(cli: Cli) -> None:

@@ -44,7 +44,7 @@ link: {kind: nvlink4, one_way_gb_per_s: 450}
 source: {title: data sheet, url: "https://example.com", read_on: "2026-01-01"}
 """
 GPU_SLIPS = {
-    "key": Slip("memory_gib", "memory_gb", "4:1", "unknown key 'memory_gb'", "'memory_gib'"),
+    "key": Slip("memory_gib", "memory_gibs", "4:1", "unknown key 'memory_gibs'", "'memory_gib'"),
     "negative memory": Slip("79.1", "-79.1", "4:13", "must be greater than 0, not -79.1"),
     "no bandwidth": Slip("3350", "0", "5:28", "must be greater than 0, not 0"),
     "text for a number": Slip("700", "700 W", "7:8", "must be a number, not '700 W'"),

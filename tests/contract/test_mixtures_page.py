@@ -33,7 +33,6 @@ def test_a_published_layout_is_accepted_and_fits_where_it_ran(run: Any) -> None:
     """On the GPUs and with the degrees that the file says; within half of the published step."""
     result = mixtures.answer(run)
     assert result.verdict.fits
-    assert result.verdict.memory == "fits"
     assert f"{result.gpus.count:,} " in f"{run.run} ".replace("2,048 H800", "2,048 ")
     assert 0.5 < result.time.step_s.expected / run.step_s < 1.5
     *_, memory, published, step, ratio = cells(run)

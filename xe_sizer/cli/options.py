@@ -81,7 +81,7 @@ COMMON = frozenset({
     "dataset", "samples", "mean-tokens", "tokens",
     "steps", "epochs", "global-batch", "micro-batch", "seq-len", "padding",
     "max-hours", "max-cost", "max-gpus", "confidence", "price-per-gpu-hour", "capex-per-server", "kwh-price",
-    "tp", "pp", "zero", "recompute", "offload", "lora-rank", "lora-targets",
+    "tp", "pp", "zero", "recompute", "offload", "lora-rank",
     "request-rate", "concurrency", "users", "think-time", "input-tokens", "output-tokens", "prefix-hit-share", "fit",
     "ttft", "tpot", "objective", "weights", "kv-cache", "engine", "gpu-memory-utilization",
     "max-model-len",
