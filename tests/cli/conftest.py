@@ -1,5 +1,6 @@
 """The command line without the estimator: a saved result stands for every answer."""
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -57,8 +58,19 @@ class Ran:
     err: str
 
 
+Cli = Callable[..., Ran]
+
+
+def read_answer(cli: Cli, *words: object) -> dict[str, Any]:
+    """What a command answers, as JSON, whatever its verdict."""
+    ran = cli(*words, "--format", "json")
+    assert ran.code in (0, 1), ran.err
+    found: dict[str, Any] = json.loads(ran.out)
+    return found
+
+
 @pytest.fixture
-def cli(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ran]:
+def cli(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
     for name in [name for name in __import__("os").environ if name.startswith("XE_SIZER_")]:
         monkeypatch.delenv(name)
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from .conftest import Ran
+from .conftest import Cli, read_answer
 
-Cli = Callable[..., Ran]
 LORA = ("--model", "llama-3.1-8b", "--gpu", "a100-sxm-80gb", "--gpus", 4, "--job", "lora", "--stack", "trl")
 OFFLOADED = ("--model", "qwen3-30b-a3b", "--gpu", "h100-sxm-80gb", "--gpus", 8, "--dataset", "alpaca", "--epochs", 3,
              "--job", "sft", "--stack", "deepspeed", "--zero", 3, "--offload", "optimizer")  # fmt: skip
@@ -28,10 +26,7 @@ def brief(cli: Cli, *words: object) -> str:
 
 
 def answer(cli: Cli, *words: object) -> dict[str, Any]:
-    ran = cli("estimate", *words, "--format", "json")
-    assert ran.code in (0, 1), ran.err
-    found: dict[str, Any] = json.loads(ran.out)
-    return found
+    return read_answer(cli, "estimate", *words)
 
 
 def test_assumed_steps_are_said_beside_the_time(cli: Cli) -> None:

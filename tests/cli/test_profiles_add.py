@@ -4,31 +4,17 @@ from __future__ import annotations
 
 import json
 import struct
-import sys
-from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 import yaml
+from hub_cases import CONFIG, stand_in
 
 from xe_sizer.profiles.hub import published_parameters
 
-from .conftest import Ran
+from .conftest import Cli
 
-Cli = Callable[..., Ran]
-CONFIG = {
-    "model_type": "llama",
-    "num_hidden_layers": 4,
-    "hidden_size": 512,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 2,
-    "intermediate_size": 1024,
-    "vocab_size": 1000,
-    "max_position_embeddings": 4096,
-    "torch_dtype": "bfloat16",
-}
 # q and o 2 x 512 x 512, k and v 2 x 512 x 128, MLP 3 x 512 x 1024, norms 2 x 512; embedding, head, last norm
 TOTAL = 4 * (2 * 512 * 512 + 2 * 512 * 128 + 3 * 512 * 1024 + 2 * 512) + 2 * 1000 * 512 + 512
 INDEX, WEIGHTS = "model.safetensors.index.json", "model.safetensors"
@@ -37,7 +23,8 @@ INDEX, WEIGHTS = "model.safetensors.index.json", "model.safetensors"
 def model(folder: Path, name: str = "Novel-9B", metadata: dict[str, Any] | None = None, **changes: Any) -> Path:
     home = folder / name
     home.mkdir(parents=True, exist_ok=True)
-    (home / "config.json").write_text(json.dumps(CONFIG | changes, indent=2), encoding="utf-8")
+    config = CONFIG | {"torch_dtype": "bfloat16"} | changes
+    (home / "config.json").write_text(json.dumps(config, indent=2), encoding="utf-8")
     if metadata is not None:
         (home / INDEX).write_text(json.dumps({"metadata": metadata, "weight_map": {}}), encoding="utf-8")
     return home
@@ -180,12 +167,7 @@ def test_a_repository_is_fetched_with_its_index(cli: Cli, tmp_path: Path, monkey
         made = model(snapshot.parent, snapshot.name, {"total_parameters": TOTAL} if file == INDEX else None)
         return str(made / file)
 
-    package, utils, logging = (ModuleType(f"huggingface_hub{part}") for part in ("", ".utils", ".utils.logging"))
-    package.hf_hub_download = hf_hub_download  # type: ignore[attr-defined]
-    logging.set_verbosity_error = lambda: None  # type: ignore[attr-defined]
-    utils.logging = logging  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "huggingface_hub", package)
-    monkeypatch.setitem(sys.modules, "huggingface_hub.utils", utils)
+    stand_in(monkeypatch, hf_hub_download)
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     for _ in range(2):
         ran = cli("profiles", "add", "--profiles", str(tmp_path / "my"), "--force", "maker/Novel-9B")

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from .conftest import Ran
+from .conftest import Cli, read_answer
 
-Cli = Callable[..., Ran]
 GIB = 2.0**30
 A100 = ("--gpu", "a100-sxm-80gb")
 VERL = """\
@@ -49,13 +45,6 @@ def _files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("run.sh").write_text("accelerate launch --config_file fsdp.yaml grpo.py\n")
 
 
-def answer(cli: Cli, *question: object) -> dict[str, Any]:
-    ran = cli(*question, "--format", "json")
-    assert ran.code in (0, 1), ran.err
-    read: dict[str, Any] = json.loads(ran.out)
-    return read
-
-
 def with_setting(*settings: str) -> None:
     """The script with further overrides of verl."""
     Path("verl.sh").write_text(VERL.rstrip() + "".join(f" \\\n  {setting}" for setting in settings) + "\n")
@@ -66,13 +55,13 @@ def with_setting(*settings: str) -> None:
 
 def test_prompts_are_counted_where_passes_over_them_are_told(cli: Cli) -> None:
     """640 prompts fill 10 iterations of 64 a pass; 5 responses to each of them are no further passes."""
-    few = answer(cli, "estimate", "verl.sh", "--samples", "640", "--epochs", "20", *A100)
+    few = read_answer(cli, "estimate", "verl.sh", "--samples", "640", "--epochs", "20", *A100)
     assert (few["time"]["steps"], few["data"]["epochs"]) == (200, 20)
     assert not [each for each in few["warnings"] if "times" in each]
-    many = answer(cli, "estimate", "verl.sh", "--samples", "640", *A100)
+    many = read_answer(cli, "estimate", "verl.sh", "--samples", "640", *A100)
     told = "400 iterations read the 640 prompts 40 times; --epochs 3 sizes three passes"
     assert [each for each in many["warnings"] if "times" in each] == [told]
-    assert answer(cli, "estimate", "verl.sh", "--samples", "640", "--epochs", "3", *A100)["data"]["epochs"] == 3
+    assert read_answer(cli, "estimate", "verl.sh", "--samples", "640", "--epochs", "3", *A100)["data"]["epochs"] == 3
 
 
 # The file that was asked about, and values in it that follow from others.
@@ -90,7 +79,7 @@ def test_commands_name_the_launch_script_that_was_asked_about(cli: Cli, question
 @pytest.mark.parametrize("asked", ["", "--micro-batch 5", "--asynchronous", "--rollout-gpus 4 --gpus 8", "--gpus 2"])
 def test_accumulation_follows_from_what_is_asked(cli: Cli, asked: str) -> None:
     """verl has no accumulation: 32 prompts x 5 responses = micro-batch x accumulation x GPUs that train."""
-    layout = answer(cli, "estimate", "verl.sh", "--samples", "640", *asked.split(), *A100)["layout"]
+    layout = read_answer(cli, "estimate", "verl.sh", "--samples", "640", *asked.split(), *A100)["layout"]
     assert layout["micro_batch"] == (5 if "micro" in asked else 10)
     assert layout["micro_batch"] * layout["grad_accum"] * layout["dp"] == 32 * 5
 
@@ -111,7 +100,7 @@ def test_accumulation_that_follows_is_told_and_left_open(cli: Cli) -> None:
 def test_responses_at_once_are_those_of_the_release(cli: Cli, stack: str, most: int, trainer: str) -> None:
     """max_num_seqs of trainer/config/rollout/rollout.yaml: 1024 in v0.5.0 to 0.8.0, 256 in 0.9.0."""
     named = stack.replace("verl", f"verl{trainer}")
-    found = answer(cli, "estimate", "--job", "grpo", "--model", "gpt2", "--gpus", 4, "--stack", named, *A100)
+    found = read_answer(cli, "estimate", "--job", "grpo", "--model", "gpt2", "--gpus", 4, "--stack", named, *A100)
     assert found["scenario"]["rollout"]["max_sequences"] == most
 
 
@@ -124,7 +113,7 @@ def test_passes_for_log_probabilities_hold_their_logits(cli: Cli) -> None:
     for count in (10, 40):
         name = "log_prob_micro_batch_size_per_gpu"
         with_setting(*(f"actor_rollout_ref.{role}.{name}={count}" for role in ("rollout", "ref")))
-        found = answer(cli, "estimate", "verl.sh", "--samples", "640", *A100)
+        found = read_answer(cli, "estimate", "verl.sh", "--samples", "640", *A100)
         assert found["scenario"]["rollout"].get("log_prob_micro_batch", 10) == count  # 10 as the training has it
         [phase] = [each for each in found["phases"] if each["name"] == "log-probabilities"]
         held[count] = {each["name"]: each["bytes"] for each in phase["holds"]}
@@ -151,15 +140,17 @@ def test_passes_that_do_not_fit_are_told_with_what_mends_them(cli: Cli) -> None:
 
 def test_prompts_that_are_assumed_are_told_with_the_longest(cli: Cli) -> None:
     """256 tokens pass beside responses of 512; a quarter of the sequence is assumed."""
-    [told] = [each for each in answer(cli, "estimate", "verl.sh", *A100)["warnings"] if each.startswith("prompts of")]
+    [told] = [
+        each for each in read_answer(cli, "estimate", "verl.sh", *A100)["warnings"] if each.startswith("prompts of")
+    ]
     setting = "--rollout-input-tokens 256"
     assert told == f"prompts of 192 tokens are assumed, though up to 256 pass; {setting} sizes those"
-    stated = answer(cli, "estimate", "verl.sh", "--rollout-input-tokens", 256, *A100)["warnings"]
+    stated = read_answer(cli, "estimate", "verl.sh", "--rollout-input-tokens", 256, *A100)["warnings"]
     assert not [each for each in stated if each.startswith("prompts of")]
 
 
 def test_memory_beside_an_engine_says_how_it_is_made_of(cli: Cli) -> None:
-    found = answer(cli, "estimate", "verl.sh", *A100)
+    found = read_answer(cli, "estimate", "verl.sh", *A100)
     assert found["memory"]["phase"] == "rollout"
     made = {each["name"]: each["formula"] for each in found["memory"]["components"]}
     assert made["engine: weights"] == "elements of the rank's shards x bytes of the format"

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from .conftest import Ran
-
-Cli = Callable[..., Ran]
+from .conftest import Cli, read_answer
 
 
 def answer(cli: Cli, *words: object) -> dict[str, Any]:
-    ran = cli("estimate", *words, "--format", "json")
-    assert ran.code in (0, 1), ran.err
-    found: dict[str, Any] = json.loads(ran.out)
-    return found
+    return read_answer(cli, "estimate", *words)
 
 
 ROOT = Path(__file__).parents[2]

@@ -305,7 +305,7 @@ def test_mixtures_are_built_with_every_expert() -> None:
     for name in ("mixtral-8x7b", "qwen3-30b-a3b", "qwen3-0.6b", "qwen2.5-0.5b", "tiny-llama"):
         shape = Registry().model(name).with_layers(1)
         assert models.unbuilt(shape, 64) is None
-        plan = job.Plan(shape, 1, 1, 1, 64, "bf16", "bf16", "sdpa", False, 0, "adamw")
+        plan = models.Plan(shape, 1, 1, 1, 64, "bf16", "bf16", "sdpa", False, 0, "adamw")
         with torch.device("meta"):
             made = models.build(plan, "meta")[0]
         assert sum(weight.numel() for weight in made.parameters()) == count_parameters(shape).total, name

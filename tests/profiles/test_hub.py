@@ -3,12 +3,11 @@
 import builtins
 import json
 import os
-import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
+from hub_cases import stand_in
 
 from xe_sizer.errors import InputError, Location
 from xe_sizer.profiles.catalogue import resolve_model
@@ -134,12 +133,7 @@ def _package(monkeypatch: pytest.MonkeyPatch, answer: Any) -> list[tuple[str, st
             raise answer
         return str(stored(cache_dir, main=FIRST))
 
-    package, utils, logging = (ModuleType(f"huggingface_hub{part}") for part in ("", ".utils", ".utils.logging"))
-    package.hf_hub_download = hf_hub_download  # type: ignore[attr-defined]
-    logging.set_verbosity_error = lambda: None  # type: ignore[attr-defined]
-    utils.logging = logging  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "huggingface_hub", package)
-    monkeypatch.setitem(sys.modules, "huggingface_hub.utils", utils)
+    stand_in(monkeypatch, hf_hub_download)
     return asked
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from hub_cases import CONFIG
 from msgspec.structs import replace
 
 from xe_sizer.profiles.hub import Hub
@@ -19,16 +20,6 @@ sys.path.append(str(ROOT / "scripts"))
 refreshing = importlib.import_module("refresh")
 
 DAY = "2026-11-27"
-CONFIG = {
-    "model_type": "llama",
-    "num_hidden_layers": 4,
-    "hidden_size": 512,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 2,
-    "intermediate_size": 1024,
-    "vocab_size": 1000,
-    "max_position_embeddings": 4096,
-}
 PROFILE = """name: novel-9b
 family: novel
 hugging_face: maker/Novel-9B

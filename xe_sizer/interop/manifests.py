@@ -15,7 +15,7 @@ from msgspec import field
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.immutable import Immutable
 from xe_sizer.interop.services import DECODE, PREFILL, VLLM
-from xe_sizer.interop.write import HOURLY_LOAD, PREFILL_RANKS, SAYS_PREFILL, yaml_text
+from xe_sizer.interop.write import HOURLY_LOAD, PREFILL_RANKS, SAYS_PREFILL, ToolFiles, yaml_text
 from xe_sizer.profiles.catalogue import load_engine
 
 if TYPE_CHECKING:
@@ -257,6 +257,11 @@ def options_map(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
 def documents_text(documents: Iterable[Mapping[str, Any]]) -> str:
     """Objects as one file of YAML."""
     return "---\n".join(yaml_text(each) for each in documents)
+
+
+def applied(documents: Iterable[Mapping[str, Any]], yours: Sequence[str], told: Sequence[str] = ()) -> ToolFiles:
+    """Objects as the file that kubectl applies. yours, told : what a user adds, and what is said of it"""
+    return ToolFiles(documents_text(documents), run="kubectl apply -f FILE", yours=tuple(yours), told=tuple(told))
 
 
 # Replicas by the hour: triggers of KEDA that start at a time of the day.

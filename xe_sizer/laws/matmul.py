@@ -24,9 +24,9 @@ class MatmulLaw(Immutable, eq=True):
     training under the power limit, and is what `matmul_time_s` uses. `grouped`: of kernels over experts, which reach
     `grouped_share` of it, times `grouped_factor` where they were measured. `misaligned`: how much longer products of
     rows of 8 elements take, `unaligned` those of an odd number, as `misalignment` says; None: as of 8. `few_rows`:
-    products of fewer rows run in kernels that reach
-    `few_rows_share` of the rate. `tile`: sides of a result that kernels compute at least. `p90_error`: what nine in ten
-    kernels are closer than to the law, of grouped ones `grouped_error`; None where no one fit has made it.
+    products of fewer rows run in kernels that reach `few_rows_share` of the rate. `tile`: sides of a result that
+    kernels compute at least. `p90_error`: what nine in ten kernels are closer than to the law, of grouped ones
+    `grouped_error`; None where no one fit has made it.
     """
 
     floor_s: float

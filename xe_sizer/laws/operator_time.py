@@ -182,9 +182,7 @@ def _slowdown(op: Matmul, law: MatmulLaw) -> Array:
     rows = np.where(op.m < law.few_rows, 1.0 / law.few_rows_share, 1.0)
     if op.adapter or (op.module == "head" and not op.unpadded):
         return rows
-    if op.unpadded:
-        return np.asarray(rows * misalignment(op.n, op.k, 1.0, law.unaligned))
-    return np.asarray(rows * misalignment(op.n, op.k, law.misaligned, law.unaligned))
+    return np.asarray(rows * misalignment(op.n, op.k, 1.0 if op.unpadded else law.misaligned, law.unaligned))
 
 
 def _matmul_times(ops: Sequence[Matmul], device: Device, backward: bool) -> Iterator[tuple[Matmul, Times]]:

@@ -19,6 +19,7 @@ from xe_sizer.laws.device import BF16, FP16, FP32
 from xe_sizer.measure.model import (
     QUANTISER,
     SHARDED,
+    Plan,
     build,
     optimizer,
     optimizer_class,
@@ -31,7 +32,6 @@ from xe_sizer.measure.model import (
 from xe_sizer.measure.profile import slug
 from xe_sizer.measure.samples import told
 from xe_sizer.measure.timer import CUDA, Watch
-from xe_sizer.profiles.catalogue import load_optimizer
 from xe_sizer.software.stack import Objective
 from xe_sizer.training.layout import RECOMPUTE
 from xe_sizer.training.methods.preferences import ADAPTERS_OFF, COPY
@@ -41,7 +41,6 @@ from xe_sizer.units import FLOAT32, GIB
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from xe_sizer.graph.model import ModelShape
     from xe_sizer.measure.collectives import Ranks
     from xe_sizer.measure.samples import Machine
     from xe_sizer.measure.timer import Clock
@@ -59,41 +58,6 @@ PROJECTIONS = {
     "q": "q_proj", "k": "k_proj", "v": "v_proj", "o": "o_proj", "gate": "gate_proj", "up": "up_proj",
     "down": "down_proj",
 }  # fmt: skip
-
-
-class Plan(Immutable):
-    """What runs: a model's shape with as many layers as fit, and how.
-
-    layers : of `shape` that run; load, compute : number formats of weights and of products (autocast where they differ)
-    zero : 0 or 3 over several ranks; targets : projections with adapters, empty where all weights learn
-    bits : of frozen weights in few bits; 0: as they are loaded
-    pairs : a sample is a chosen and a rejected answer; reference : the model that they are compared by, COPY or
-    ADAPTERS_OFF; None: none
-    """
-
-    shape: ModelShape
-    layers: int
-    micro_batch: int
-    grad_accum: int
-    seq_len: int
-    load: str
-    compute: str
-    attention: str
-    recompute: bool
-    zero: int
-    optimizer: str
-    rank: int = 0
-    targets: tuple[str, ...] = ()
-    dropout: float = 0.0
-    fine_tunes: bool = True
-    job: str = ""
-    bits: int = 0
-    pairs: bool = False
-    reference: str | None = None
-
-    @property
-    def autocasts(self) -> bool:
-        return self.load == FP32 and self.compute in (BF16, FP16)
 
 
 def plan_of(sized: TrainingEstimate, scenario_file: Path) -> Plan:
@@ -387,7 +351,7 @@ def record(
         "seq_len": plan.seq_len,  # alone: samples that have a mean vary in length
         "attention": plan.attention,
         "recompute": "full" if plan.recompute else "none",
-        "optimizer": "adamw_torch_fused" if load_optimizer(plan.optimizer).parent is None else plan.optimizer,
+        "optimizer": "adamw_torch_fused" if plan.plain_optimizer else plan.optimizer,
         **lora,
         **({"bits": plan.bits, "quantiser": QUANTISER} if plan.bits else {}),
         **({"reference": plan.reference or NO_REFERENCE} if plan.pairs else {}),
@@ -402,7 +366,7 @@ def _identity(plan: Plan, machine: Machine, count: int) -> str:
         slug(machine.device), plan.shape.name, plan.job, f"{plan.layers}l", f"b{plan.micro_batch}", f"s{plan.seq_len}",
         f"a{plan.grad_accum}", plan.load, plan.compute if plan.autocasts else "", plan.attention,
         "recomputed" if plan.recompute else "", f"r{plan.rank}" if plan.rank else "", plan.reference or "",
-        "" if load_optimizer(plan.optimizer).parent is None else plan.optimizer,
+        "" if plan.plain_optimizer else plan.optimizer,
         f"{count}x-zero{plan.zero}" if count > 1 else "",
     ]  # fmt: skip
     return "-".join("-".join(part.split()).lower() for part in parts if part)

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.graph.model import Experts
+from xe_sizer.immutable import Immutable
+from xe_sizer.laws.device import BF16, FP16, FP32
 from xe_sizer.measure.timer import CUDA
 from xe_sizer.profiles.catalogue import load_optimizer
 from xe_sizer.profiles.finder import default_name
@@ -20,7 +22,6 @@ from xe_sizer.profiles.finder import default_name
 if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
     from xe_sizer.measure.collectives import Ranks
-    from xe_sizer.measure.job import Plan
     from xe_sizer.software.optimizer import Optimizer
 
 EAGER = "eager"
@@ -37,6 +38,49 @@ IN_TRANSFORMERS = {
 QUANTISER = default_name("quantiser")  # the library that holds frozen weights in few bits, with optimizers of its own
 FOUR_BITS = 4
 SPARED = 0.4  # chosen: of the card's memory; more of 16-bit weights than that are quantised on their way from the host
+
+
+# What runs.
+
+
+class Plan(Immutable):
+    """What runs: a model's shape with as many layers as fit, and how.
+
+    layers : of `shape` that run; load, compute : number formats of weights and of products (autocast where they differ)
+    zero : 0 or 3 over several ranks; targets : projections with adapters, empty where all weights learn
+    bits : of frozen weights in few bits; 0: as they are loaded
+    pairs : a sample is a chosen and a rejected answer; reference : the model that they are compared by, COPY or
+    ADAPTERS_OFF; None: none
+    """
+
+    shape: ModelShape
+    layers: int
+    micro_batch: int
+    grad_accum: int
+    seq_len: int
+    load: str
+    compute: str
+    attention: str
+    recompute: bool
+    zero: int
+    optimizer: str
+    rank: int = 0
+    targets: tuple[str, ...] = ()
+    dropout: float = 0.0
+    fine_tunes: bool = True
+    job: str = ""
+    bits: int = 0
+    pairs: bool = False
+    reference: str | None = None
+
+    @property
+    def autocasts(self) -> bool:
+        return self.load == FP32 and self.compute in (BF16, FP16)
+
+    @property
+    def plain_optimizer(self) -> bool:
+        """Whether it is the root of all optimizers, PyTorch's AdamW."""
+        return load_optimizer(self.optimizer).parent is None
 
 
 # What can be built.
@@ -73,10 +117,11 @@ def unbuilt(shape: ModelShape, seq_len: int) -> str | None:
         "blocks side by side": shape.parallel_block, "capped logits": shape.soft_caps,
         "attention over a sliding window": narrow,
     }  # fmt: skip
-    if _transformers(shape) is None:
+    plain = _transformers(shape) is None
+    if plain:
         without |= {"experts": shape.experts, "norms of queries": shape.qk_norm}
     found = [name for name, has in without.items() if has]
-    needs = " without transformers" if config_class(shape) and found else ""
+    needs = " without transformers" if plain and config_class(shape) else ""
     return f"{shape.name} has {', '.join(found)}, which are not built here{needs}" if found else None
 
 

@@ -6,13 +6,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 import yaml
 
 from xe_sizer.errors import Location
 from xe_sizer.immutable import Immutable
 from xe_sizer.laws.attention import AttentionLaw
-from xe_sizer.laws.collectives import CollectiveLaw
 from xe_sizer.laws.device import BF16, FLOAT32_KERNELS, FP8, FP16, FP32, TF32
 from xe_sizer.laws.hardware import DEFAULT_DECODE
 from xe_sizer.laws.matmul import MatmulLaw
@@ -35,7 +35,7 @@ from xe_sizer.measure.samples import (
 )
 from xe_sizer.measure.timer import CPU
 from xe_sizer.profiles.finder import default_name
-from xe_sizer.profiles.gpu import KERNEL_FAMILIES
+from xe_sizer.profiles.gpu import KERNEL_FAMILIES, CollectiveProfile, collective_law
 from xe_sizer.result.common import SCHEMA_VERSION
 from xe_sizer.result.measurement import MeasuredKernel, MeasuredLaw, Measurement
 from xe_sizer.units import BITS_PER_BYTE, FLOAT32, GIB, GIGA, MICRO, SIXTEEN_BIT, TERA
@@ -180,6 +180,21 @@ def _figures(found: fit.Fitted) -> dict[str, float]:
     return rounded | {"median_error": round(found.median_error, 3), "p90_error": round(found.p90_error, 3)}
 
 
+def _row(
+    law: str, found: fit.Fitted, before: Mapping[str, float] | None = None, slower: float | None = None
+) -> MeasuredLaw:
+    """What a report says of a law. before, slower : its parameters in the catalogue, and times over those by them"""
+    return MeasuredLaw(
+        law=law,
+        samples=found.points,
+        parameters=found.parameters,
+        median_error=found.median_error,
+        p90_error=found.p90_error,
+        before=dict(before or {}),
+        slower=slower,
+    )
+
+
 def _made(
     law: str,
     found: fit.Fitted,
@@ -191,15 +206,7 @@ def _made(
     element_bytes: float,
 ) -> Made:
     slower = None if before is None else float(np.median([p.seconds for p in timed] / before))
-    row = MeasuredLaw(
-        law=law,
-        samples=found.points,
-        parameters=found.parameters,
-        median_error=found.median_error,
-        p90_error=found.p90_error,
-        before=dict(old),
-        slower=slower,
-    )
+    row = _row(law, found, old, slower)
     shown = []
     for place, point in enumerate(timed):
         flops, moved = work(point.kernel, element_bytes)
@@ -363,14 +370,7 @@ def _collective(name: str, timed: Sequence[Point], device: Device, _: object) ->
         "median_error": round(whole.median_error, 3),
         "p90_error": round(whole.p90_error, 3),
     }
-    row = MeasuredLaw(
-        law=f"collectives.{name}",
-        samples=whole.points,
-        parameters=whole.parameters,
-        median_error=whole.median_error,
-        p90_error=whole.p90_error,
-    )
-    return Made(row, (), ((("collectives", name), figures),), errors)
+    return Made(_row(f"collectives.{name}", whole), (), ((("collectives", name), figures),), errors)
 
 
 _FITS: dict[str, Callable[[str, Sequence[Point], Device, dict[str, MatmulLaw]], Made | None]] = {
@@ -412,15 +412,8 @@ def fit_network(timed: Sequence[Point], fits: Fits, device: Device, registry: Re
     What the same collectives take inside a node is said by the laws that were fitted there, else by the catalogue's.
     """
     found_across = [point for point in timed if crosses(point)]
-    own = {
-        operation: CollectiveLaw(
-            ranks=tuple(law["ranks"]),
-            alpha_s=tuple(alpha * MICRO for alpha in law["alpha_us"]),
-            bus_bytes_per_s=tuple(rate * GIGA for rate in law["bus_gb_per_s"]),
-            root_s_per_sqrt_byte=tuple(root * 1e-9 for root in law["root_us_per_sqrt_mb"]),
-        )
-        for operation, law in fits.laws.get("collectives", {}).items()
-    }
+    fitted = fits.laws.get("collectives", {})
+    own = {name: collective_law(msgspec.convert(law, CollectiveProfile)) for name, law in fitted.items()}
     inside = {**(device.known.laws.collectives if device.known else {}), **own}
     server = registry.bare_server(device.known) if device.known else None
     usual = None if server is None else network_of(server)
@@ -432,16 +425,11 @@ def fit_network(timed: Sequence[Point], fits: Fits, device: Device, registry: Re
     if usual is not None:
         before = fit.seconds_across(found_across, inside, usual.scale_out_bytes_per_s, usual.scale_out_alpha_s)
         slower = float(np.median([point.seconds for point in found_across] / before))
-    row = MeasuredLaw(
-        law=NETWORK,
-        samples=found.points,
-        parameters=found.parameters,
-        median_error=found.median_error,
-        p90_error=found.p90_error,
-        before={} if usual is None else dict(zip(found.parameters, start, strict=True)),
-        slower=slower,
+    old = {} if usual is None else dict(zip(found.parameters, start, strict=True))
+    return Between(
+        _row(NETWORK, found, old, slower),
+        int(max(point.kernel.sizes["ranks"] / point.kernel.sizes["nodes"] for point in found_across)),
     )
-    return Between(row, int(max(point.kernel.sizes["ranks"] / point.kernel.sizes["nodes"] for point in found_across)))
 
 
 def network_profiles(

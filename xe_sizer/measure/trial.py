@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from xe_sizer.evidence.predict import PredictedRecord
     from xe_sizer.measure.collectives import Ranks
+    from xe_sizer.measure.model import Plan
     from xe_sizer.measure.samples import Machine
     from xe_sizer.measure.timer import Clock
 
@@ -86,7 +87,7 @@ def measure_job(
             collectives.leave()
 
 
-def _planned(file: Path, gpu: str, ranks: Ranks | None, registry: Registry) -> job.Plan:
+def _planned(file: Path, gpu: str, ranks: Ranks | None, registry: Registry) -> Plan:
     scenario = read_scenario(file, {}, os.environ)
     count = ranks.size if ranks else 1
     layout = {f"layout.{name}": 1 for name in ("tp", "pp", "cp") if f"layout.{name}" not in scenario.origin}
@@ -96,7 +97,7 @@ def _planned(file: Path, gpu: str, ranks: Ranks | None, registry: Registry) -> j
     return job.plan_of(size_training(resolve_training(asked, registry)), file)
 
 
-def _fitted(plan: job.Plan, machine: Machine, gpu: str, ranks: Ranks | None, folders: Sequence[Path]) -> job.Plan:
+def _fitted(plan: Plan, machine: Machine, gpu: str, ranks: Ranks | None, folders: Sequence[Path]) -> Plan:
     """The plan with as many layers as fit, by halving what does not."""
     least, most = 0, plan.layers
     while least < most:
@@ -110,7 +111,7 @@ def _fitted(plan: job.Plan, machine: Machine, gpu: str, ranks: Ranks | None, fol
     return replace(plan, layers=max(least, 1))
 
 
-def _ran(plan: job.Plan, device: str, steps: int, ranks: Ranks | None, clock: Clock) -> tuple[job.Steps | None, str]:
+def _ran(plan: Plan, device: str, steps: int, ranks: Ranks | None, clock: Clock) -> tuple[job.Steps | None, str]:
     """The steps, or None with the device's words where memory does not suffice."""
     try:
         return job.run(plan, device, steps, ranks, clock), ""
@@ -136,7 +137,7 @@ def _said(made: dict[str, Any], folders: Sequence[Path]) -> Said:
 
 
 def _report(
-    made: dict[str, Any], plan: job.Plan, done: job.Steps | None, machine: Machine, gpu: str, kept: Path,
+    made: dict[str, Any], plan: Plan, done: job.Steps | None, machine: Machine, gpu: str, kept: Path,
     registry: Registry,
 ) -> Measurement:  # fmt: skip
     here = registry.accelerator(gpu)

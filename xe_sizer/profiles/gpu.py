@@ -400,7 +400,7 @@ def _laws(profile: GpuProfile, donors: Sequence[GpuProfile]) -> tuple[Laws, tupl
         if member is profile or (member.link is not None and member.link == profile.link):
             for operation, fit in member.laws.collectives.items():
                 if operation not in collectives:
-                    collectives[operation] = _collective_law(fit)
+                    collectives[operation] = collective_law(fit)
                     _note(borrowed, profile, member, "collectives")
     lender, memory_bound = _first_memory_bound(family)
     _note(borrowed, profile, lender, "memory-bound operators")
@@ -538,7 +538,8 @@ def _decode_law(family: Sequence[GpuProfile]) -> DecodeLaw:
     return DEFAULT_DECODE
 
 
-def _collective_law(law: CollectiveProfile) -> CollectiveLaw:
+def collective_law(law: CollectiveProfile) -> CollectiveLaw:
+    """The law of a collective in SI units, from what a profile says."""
     roots = law.root_us_per_sqrt_mb or (0.0,) * len(law.ranks)
     return CollectiveLaw(
         ranks=law.ranks,

@@ -625,8 +625,8 @@ class Evaluation(Immutable):
         forward = self._on_stages(*(count[0] for count in by_layout))
         backward = self._on_stages(*(runs * count[1] for runs, count in zip(self.runs_back, by_layout, strict=True)))
         again = self.runs_back[0] * self.recomputed
-        once_more = launch_counts(op for op in self.operators[0] if not op.unneeded)
-        recomputed = again * self.stage_shares[0] * self._by_layout(once_more[0])
+        unneeded = self._by_layout(launch_counts(op for op in self.operators[0] if op.unneeded)[0])
+        recomputed = again * self.stage_shares[0] * (by_layout[0][0] - unneeded)
         backward_launch_s = backward * stack.backward_launch_s + recomputed * stack.forward_launch_s
         backward_launch_s = backward_launch_s + (self.runs_back[0] + again) * self.module_hooks_s
         launched, run_s = self._behind_counts()

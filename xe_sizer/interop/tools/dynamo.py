@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from xe_sizer.interop.manifests import (
     NVIDIA,
     Server,
+    applied,
     arguments,
     build_pools,
     build_schedule,
-    documents_text,
     engine_of,
     environment,
     gpu_device,
@@ -30,13 +30,13 @@ from xe_sizer.interop.manifests import (
 )
 from xe_sizer.interop.services import PREFILL, SGLANG, TENSORRT_LLM, VLLM
 from xe_sizer.interop.tools.serving import SAYS, SAYS_ADAPTERS, SETTINGS
-from xe_sizer.interop.write import SAYS_PREFILL, Exporter, ToolFiles
+from xe_sizer.interop.write import SAYS_PREFILL, Exporter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from xe_sizer.interop.manifests import Pool
-    from xe_sizer.interop.write import Plan
+    from xe_sizer.interop.write import Plan, ToolFiles
 
 _TITLE = "NVIDIA Dynamo"
 _API = "nvidia.com/v1beta1"
@@ -94,7 +94,7 @@ def _write(plan: Plan) -> ToolFiles:
         documents.append(scaled_object(adapter, target, schedule))
     adapters = ("a DynamoModel for each adapter",) if plan.peek("serve.adapters") else ()
     yours = (*gpu_notes(plan), *adapters, *schedule_notes(schedule))
-    return ToolFiles(documents_text(documents), run="kubectl apply -f FILE", yours=yours)
+    return applied(documents, yours)
 
 
 def _worker(plan: Plan, pool: Pool, engine: str) -> dict[str, Any]:

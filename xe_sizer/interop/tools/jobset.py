@@ -14,8 +14,8 @@ from xe_sizer.interop.manifests import (
     DEVICES,
     PLACEHOLDER_IMAGE,
     SHARED_MEMORY,
+    applied,
     arguments,
-    documents_text,
     environment,
     gpu_device,
     gpu_notes,
@@ -113,7 +113,7 @@ def _objects(
         f"a PersistentVolumeClaim {_CLAIM}, which the pods write checkpoints to",
         *gpu_notes(plan), *network, *launch.yours,
     )  # fmt: skip
-    return ToolFiles(documents_text(documents), run="kubectl apply -f FILE", yours=yours, told=launch.told)
+    return applied(documents, yours, launch.told)
 
 
 def write_job(plan: Plan) -> ToolFiles:

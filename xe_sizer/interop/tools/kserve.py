@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from xe_sizer.interop.manifests import (
     NIXL_HOST,
+    applied,
     arguments,
     build_pools,
     build_schedule,
-    documents_text,
     engine_of,
     environment,
     gpu_device,
@@ -31,11 +31,11 @@ from xe_sizer.interop.manifests import (
 from xe_sizer.interop.services import DECODE, PREFILL, VLLM
 from xe_sizer.interop.tools.kubernetes import SERVERS, adapter_notes, image_notes, server_container
 from xe_sizer.interop.tools.serving import SAYS, SAYS_ADAPTERS, SETTINGS
-from xe_sizer.interop.write import SAYS_PREFILL, Exporter, ToolFiles
+from xe_sizer.interop.write import SAYS_PREFILL, Exporter
 
 if TYPE_CHECKING:
     from xe_sizer.interop.manifests import Pool, Schedule
-    from xe_sizer.interop.write import Plan
+    from xe_sizer.interop.write import Plan, ToolFiles
 
 # LLMInferenceService: KServe's own templates start vLLM, with a router and a scheduler in front.
 
@@ -63,7 +63,7 @@ def _write_llm(plan: Plan) -> ToolFiles:
         "spec": spec,
     }
     yours = (*gpu_notes(plan), *adapter_notes(plan), *schedule_notes(schedule))
-    return ToolFiles(documents_text([resource]), run="kubectl apply -f FILE", yours=yours)
+    return applied([resource], yours)
 
 
 def _workload(plan: Plan, pool: Pool, schedule: Schedule | None) -> dict[str, Any]:
@@ -128,7 +128,7 @@ def _write_predictor(plan: Plan) -> ToolFiles:
         target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": f"{pool.name}-predictor"}
         documents.append(scaled_object(pool.name, target, schedule))
     yours = (*gpu_notes(plan), *image_notes(plan, engine), *adapter_notes(plan), *schedule_notes(schedule))
-    return ToolFiles(documents_text(documents), run="kubectl apply -f FILE", yours=yours)
+    return applied(documents, yours)
 
 
 _SAYS = (*SAYS, *SAYS_ADAPTERS)

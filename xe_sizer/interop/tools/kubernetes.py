@@ -16,10 +16,10 @@ from xe_sizer.interop.manifests import (
     PLACEHOLDER_IMAGE,
     PORT,
     Server,
+    applied,
     arguments,
     build_pools,
     build_schedule,
-    documents_text,
     engine_of,
     environment,
     gpu_device,
@@ -36,13 +36,13 @@ from xe_sizer.interop.services import SGLANG, TENSORRT_LLM, VLLM
 from xe_sizer.interop.tools.jobset import write_job
 from xe_sizer.interop.tools.serving import SAYS, SAYS_ADAPTERS, SETTINGS
 from xe_sizer.interop.tools.slurm import TRAINING_ADDED, TRAINING_SAYS
-from xe_sizer.interop.write import INFERENCE, Exporter, ToolFiles
+from xe_sizer.interop.write import INFERENCE, Exporter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from xe_sizer.interop.manifests import Pool
-    from xe_sizer.interop.write import Plan
+    from xe_sizer.interop.write import Plan, ToolFiles
 
 _TITLE = "Kubernetes"
 SERVERS: Mapping[str, Server] = {
@@ -112,7 +112,7 @@ def _write_service(plan: Plan) -> ToolFiles:
         kind = {key: documents[-2][key] for key in ("apiVersion", "kind")}
         documents.append(scaled_object(pool.name, {**kind, "name": pool.name}, schedule))
     yours = (*gpu_notes(plan), *image_notes(plan, engine), *adapter_notes(plan), *schedule_notes(schedule))
-    return ToolFiles(documents_text(documents), run="kubectl apply -f FILE", yours=yours)
+    return applied(documents, yours)
 
 
 def _objects(plan: Plan, pool: Pool, engine: str) -> Iterator[dict[str, Any]]:
