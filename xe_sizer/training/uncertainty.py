@@ -159,7 +159,7 @@ def of_measured_laws(
 
         low = exp(-hypot(ln low, e)),  high = exp(hypot(ln high, e)),  e^2 = sum of (share x ln(1 + p90 error))^2
 
-    with the ends of published runs, or those of runs on one known machine where they are nearer: of a machine that was
+    with the ends of published runs, or those of runs on known machines where they are nearer: of a machine that was
     measured nobody has to guess card, clocks and host. What a stack does between its kernels is as unknown as before.
     Each kernel of a step errs by its own. One whose law no fit tells the error of errs as far as published runs do.
 
@@ -183,7 +183,7 @@ def of_measured_laws(
     off = (
         f"{whole_percent(math.expm1(fit))} of this step{mostly}" if fit > LEAST_WORTH else "less than 1 % of this step"
     )
-    rest = "runs on one known machine" if known else told.evidence
+    rest = "runs on known machines" if known else told.evidence
     words = f"kernels measured on your machine, {measured.date}; the errors of their laws come to {off}; {rest}"
     told_of = {"measured_on": measured.date, **({"bias": None} if known else {})}
     basis = replace(told.basis, **told_of) if told.basis else None
