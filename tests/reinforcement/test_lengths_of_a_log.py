@@ -54,6 +54,10 @@ def test_everything_that_is_wrong_is_told_with_its_line(tmp_path: Path) -> None:
     assert "bad.jsonl:4: not JSON" in told
     with pytest.raises(InputError, match="no such file"):
         rollout_lengths(tmp_path / "none.jsonl")
+    table = tmp_path / "bad.csv"
+    table.write_bytes(b"response_tokens\n5\n\xe9\n")
+    with pytest.raises(InputError, match="bad.csv:3:1: this byte is not valid UTF-8"):
+        rollout_lengths(table)
 
 
 def test_the_distribution_is_that_of_the_log() -> None:

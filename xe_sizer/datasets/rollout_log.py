@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from xe_sizer.datasets.files import decoded
 from xe_sizer.errors import InputError, Location, Problem, ProblemList
+from xe_sizer.profiles.text import MOST_LOG_BYTES, read_text
 
 Lengths = NDArray[np.float64]
 WORDS = ("tokens", "length", "len", "lengths")
@@ -27,7 +29,7 @@ def rollout_lengths(path: Path) -> tuple[Lengths, Lengths]:
 
     Raises
     ------
-    InputError : no such file, a row without the length of a response, a length that is no number, no rows
+    InputError : no such file, no text, a row without the length of a response, a length that is no number, no rows
     """
     if not path.is_file():
         raise InputError(Problem(f"no such file: {path}"))
@@ -63,10 +65,9 @@ def _length(row: Any, names: tuple[str, ...], problems: ProblemList, where: Loca
 def _rows(path: Path, problems: ProblemList) -> Iterator[tuple[int, Any]]:
     """Rows with the numbers of their lines."""
     if path.suffix.lower() == CSV:
-        with path.open(encoding="utf-8-sig", newline="") as stream:
-            reader = csv.DictReader(stream)
-            for row in reader:
-                yield reader.line_num, row
+        reader = csv.DictReader(io.StringIO(read_text(path, MOST_LOG_BYTES), newline=""))
+        for row in reader:
+            yield reader.line_num, row
         return
     with path.open("rb") as binary:
         for number, line in enumerate(binary, start=1):

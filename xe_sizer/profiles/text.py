@@ -103,6 +103,7 @@ def foreign_scalar(text: str) -> bool | int | float | str | None:
 # Text files that users name: read with a cap, as UTF-8, with the place of what is not text.
 
 MAX_FILE_BYTES = 10_000_000
+MOST_LOG_BYTES = 1_000_000_000  # of the log of a service or of rollouts, which is read as a whole
 MAX_JOB_BYTES = 1_000_000  # of a scenario or a configuration; the largest that people write have a tenth of it
 MOST_BESIDE = 1000  # files of a folder among which a name is looked for
 LONGEST_NAME, MOST_WORDS = 60, 3  # characters of a pasted command that messages repeat, else so many words of it

@@ -14,6 +14,7 @@ import numpy as np
 
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.immutable import Immutable
+from xe_sizer.profiles.text import MOST_LOG_BYTES, read_text
 from xe_sizer.units import MILLI, MINUTE_S
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def load_trace(path: Path, where: Location | None = None) -> Trace:
 
     Raises
     ------
-    InputError    no such file, no requests, or a line without one of the three figures
+    InputError    no such file, no text, no requests, or a line without one of the three figures
 
     Source: AzurePublicDataset (AzureLLMInferenceTrace_*.csv), BurstGPT (arXiv:2401.17644), Mooncake
     (FAST25-release/traces).
@@ -90,7 +91,7 @@ def load_trace(path: Path, where: Location | None = None) -> Trace:
 
 def _rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """Lines with their numbers, by plain names of their columns."""
-    text = path.read_text(encoding="utf-8-sig").splitlines()
+    text = read_text(path, MOST_LOG_BYTES).splitlines()
     if path.suffix.lower() not in LINES:
         for number, row in enumerate(csv.DictReader(text), 2):
             yield number, {_plain(key): value for key, value in row.items() if key}
