@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from xe_sizer.training.methods import Rollout
     from xe_sizer.training.methods.method import Frozen
     from xe_sizer.training.resolved import ResolvedTraining
+    from xe_sizer.training.search_space import Rules
 
 # Settings of an iteration, as the scenario, the stack and the method have them.
 
@@ -39,6 +40,8 @@ DEFAULT_INPUT_TOKENS, DEFAULT_OUTPUT_TOKENS = 256.0, 1024.0
 DEFAULT_SPREAD = 0.6  # assumed: standard deviation over mean of answers that reason
 CUT_AT = 4.0  # assumed: times the mean at which answers are cut where nobody says
 WORKERS_PER_GPU = 8  # assumed: processes of a node's CPUs that rate answers
+POOLS = ("critic", "reward", "reference")
+"""Sections of a scenario that put a model beside the actor on GPUs of its own."""
 OFFLOADS: Mapping[str, tuple[Kept, ...]] = {
     "none": (),
     "optimizer": ("optimizer",),
@@ -62,6 +65,7 @@ class Settings(Immutable):
     log_prob_micro_batch : answers of one pass of a GPU that computes log-probabilities; None: the micro-batch [-]
     logged : file of the lengths of answers; None: they are log-normal
     verifier_s, workers : CPU seconds of an answer, and answers rated at once; None: as many per GPU as are usual
+    reward_streams : a reward model on GPUs of its own rates answers while others are still written
     """
 
     asked: Asked
@@ -80,6 +84,7 @@ class Settings(Immutable):
     log_prob_micro_batch: int | None
     max_output_tokens: float
     logged: str | None
+    reward_streams: bool
     defaults: RolloutDefaults
 
     @property
@@ -136,7 +141,7 @@ def resolve_settings(provenance: Provenance, method: Rollout, defaults: RolloutD
         resolve_default("gpu_memory_utilization", defaults.gpu_memory_utilization, "stack")
     stale = resolve_default("max_staleness", 1) if rollout.asynchronous else 0
     carried = resolve_default("partial", defaults.in_flight, "stack") if rollout.asynchronous else bool(rollout.partial)
-    provenance.keep(("rollout",))
+    provenance.keep(("rollout", *POOLS))
     return Settings(
         asked=Asked(prompts * over, int(group), float(inputs), answers, carried, max(int(stale), 1)),
         kept=1.0 / over,
@@ -154,8 +159,15 @@ def resolve_settings(provenance: Provenance, method: Rollout, defaults: RolloutD
         log_prob_micro_batch=rollout.log_prob_micro_batch,
         max_output_tokens=most,
         logged=rollout.lengths,
+        reward_streams=_streams(provenance, defaults),
         defaults=defaults,
     )
+
+
+def _streams(provenance: Provenance, defaults: RolloutDefaults) -> bool:
+    """Whether a reward model on GPUs of its own rates each answer as it ends."""
+    asked = provenance.scenario.values.reward.streams
+    return defaults.reward_streams if asked is None else asked
 
 
 def _lengths(provenance: Provenance) -> tuple[float, Answers, float]:
@@ -208,6 +220,31 @@ def _usual_prompt(seq_len: int | None, limit: int | None) -> float:
 # The resolved scenario.
 
 
+class Apart(Immutable):
+    """A model beside the actor that has GPUs of its own, as asked for.
+
+    name : of the pool, as reports call it; section : of the scenario, whose keys ask for it
+    gpus : of the pool; None: open
+    sizes : of its layout or of a replica, those that the user chose
+    rules : what makes a layout of it legal
+    passes : by the name of each part, whose weights answers pass, and how many answers do
+    learner : the training of a critic; None: nothing learns
+    service : the engine that serves a reward model; judged : what it is asked for each answer; None: a forward rates
+    streams : answers are rated while others are still written
+    """
+
+    name: str
+    section: str
+    gpus: int | None
+    sizes: Mapping[str, int]
+    rules: Rules
+    passes: Mapping[str, tuple[Job, float]]
+    learner: Job | None = None
+    service: ServingJob | None = None
+    judged: Asked | None = None
+    streams: bool = False
+
+
 class ResolvedReinforcement(Immutable):
     """What is asked of an iteration.
 
@@ -217,6 +254,7 @@ class ResolvedReinforcement(Immutable):
     reference, reward : models that only rate answers; None: there is none
     iterations : of the run [-]
     ways : whether answers may be written on the GPUs that train (True), and apart from them (False)
+    apart : models that have GPUs of their own; critic, reference and reward are those on the trainer's
     """
 
     trainer: ResolvedTraining
@@ -228,6 +266,7 @@ class ResolvedReinforcement(Immutable):
     reward: Frozen | None
     iterations: int
     ways: tuple[bool, ...]
+    apart: tuple[Apart, ...] = ()
 
     @property
     def scenario(self) -> Scenario:
@@ -235,7 +274,7 @@ class ResolvedReinforcement(Immutable):
 
     @property
     def gpus(self) -> int | None:
-        """GPUs of both pools; None: open."""
+        """GPUs of all pools; None: open."""
         return self.trainer.gpus
 
     @property

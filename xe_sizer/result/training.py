@@ -170,9 +170,10 @@ class Checkpoint(Struct, frozen=True):
 class Phase(Struct, frozen=True):
     """One phase of an iteration of reinforcement learning; the components sum to its seconds.
 
-    share : of the iteration, 0 where it is `hidden` behind the longer work of the other pool
+    share : of the iteration, 0 where it is `hidden` behind the longer work of another pool
     gpus : at work in it; peak_bytes : of the fullest of them, what it `holds` sums to that
     bound : the part that takes longest
+    pool : whose GPUs do it, empty where all do that train or write; start_s : after the beginning of an iteration
     """
 
     name: str
@@ -185,14 +186,19 @@ class Phase(Struct, frozen=True):
     hidden: bool = False
     components: tuple[TimeComponent, ...] = ()
     holds: tuple[Holding, ...] = ()
+    pool: str = ""
+    start_s: float = 0.0
 
 
 class Pool(Struct, frozen=True):
     """GPUs that do the same work in an iteration: `trainer` or `rollout`; one pool of both is `trainer and rollout`.
 
-    layout : of the trainer; None where the pool only writes answers
-    replicas, tp, pp, ep, engine : that write answers; 0 replicas where the pool only trains
-    idle_share : of an iteration in which its GPUs wait for the other pool
+    Others are `critic`, `critic and reward model`, `reward model` and `reference model`, where these have GPUs of their
+    own.
+    layout : of its ranks; None where engines alone are at work
+    replicas, tp, pp, ep, engine : that write or rate answers; 0 replicas where there is no engine
+    idle_share : of an iteration in which its GPUs wait for other pools
+    model : beside the one that learns, empty where the pool is for that
     """
 
     name: str
@@ -206,6 +212,7 @@ class Pool(Struct, frozen=True):
     pp: int = 0
     ep: int = 0
     engine: str = ""
+    model: str = ""
 
 
 class Iteration(Struct, frozen=True):
