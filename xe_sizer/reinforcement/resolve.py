@@ -36,7 +36,6 @@ from xe_sizer.scenario.provenance import (
     model_and_server,
     relative,
 )
-from xe_sizer.scenario.schema import LayoutSection
 from xe_sizer.serving.resolve import build_job, engine_on, format_names, published_format, scheme_of
 from xe_sizer.software.host import host_slowdown
 from xe_sizer.software.stack import Objective
@@ -358,6 +357,14 @@ def _reference(scenario: Scenario, trained: Method, settings: Settings, method: 
     return Frozen(REFERENCE, copies=int(chosen == COPY))
 
 
+SIZES_OF_ACTOR = (
+    "tp", "pp", "vpp", "cp", "ep", "dp", "expert_tp", "zero_group", "stages", "first_stage_layers", "last_stage_layers",
+    "offload_layers", "recompute_layers", "schedule",
+)  # fmt: skip
+ACTORS_ALONE = frozenset({"nodes", "train.grad_accum", *(f"layout.{name}" for name in SIZES_OF_ACTOR)})
+"""Keys that are of the actor's GPUs; what else a layout has, its stack does to a critic on GPUs of its own too."""
+
+
 def _critic(
     scenario: Scenario, registry: Registry, setup: Setup, beside: int | None, optimizer: Optimizer, work: Workload
 ) -> ResolvedTraining:
@@ -375,12 +382,14 @@ def _critic(
                 scenario,
                 values=msgspec.structs.replace(
                     scenario.values,
-                    layout=LayoutSection(tp=sizes.tp, pp=sizes.pp),
+                    layout=msgspec.structs.replace(
+                        scenario.values.layout, **{**dict.fromkeys(SIZES_OF_ACTOR), "tp": sizes.tp, "pp": sizes.pp}
+                    ),
                     train=msgspec.structs.replace(scenario.values.train, grad_accum=None),
                     gpus=sizes.gpus,
                     nodes=None,
                 ),
-                origin={key: how for key, how in scenario.origin.items() if not key.startswith(("layout.", "nodes"))},
+                origin={key: how for key, how in scenario.origin.items() if key not in ACTORS_ALONE},
             ),
             0,
         )
