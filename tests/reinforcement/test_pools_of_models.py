@@ -165,6 +165,7 @@ def test_pools_stand_in_the_answer_with_their_times() -> None:
         ({**PPO, "critic__gpus": 4, "reference__gpus": 4}, "take 8 GPUs and leave none of the 8"),
         ({**PPO, "critic__gpus": 2, "stack": "trl"}, "the stack trl keeps the critic on the GPUs that train"),
         ({"reward__gpus": 2}, "has no reward model here"),
+        ({"environment__seconds": 2}, "'seconds' needs 'turns' above 1"),
     ],
 )
 def test_contradictions_are_told(flags: dict[str, Any], message: str) -> None:

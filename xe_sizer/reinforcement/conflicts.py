@@ -73,6 +73,17 @@ def lengths_are_said_once(asked: AskedIterations) -> Found:
             yield f"rollout.{name}", f"'{name}' does not go with 'lengths'", "the log says how long responses are"
 
 
+def calls_have_turns(asked: AskedIterations) -> Found:
+    """Settings of calls where a response has one turn, and nothing starts before it."""
+    given = sorted(
+        key for key in asked.scenario.origin if key.startswith("environment.") and key != "environment.turns"
+    )
+    if given and asked.settings.asked.environment is None:
+        name = given[0].partition(".")[2]
+        hint = f"{asked.setting('environment.turns', 4)} says in how many turns a response is written"
+        yield given[0], f"'{name}' needs 'turns' above 1", hint
+
+
 def workers_verify(asked: AskedIterations) -> Found:
     """Workers that rate answers without a time that it takes."""
     if asked.rollout.verifier_workers is not None and not asked.rollout.verifier_s:
@@ -83,7 +94,7 @@ def workers_verify(asked: AskedIterations) -> Found:
 def sequences_hold_answers(asked: AskedIterations) -> Found:
     """Sequences that are shorter than a prompt with its longest answer."""
     seq_len, settings = asked.scenario.values.train.seq_len, asked.settings
-    needed = settings.asked.inputs + settings.answers.longest
+    needed = settings.asked.read + settings.answers.longest
     if seq_len is not None and seq_len < needed:
         message = f"'seq_len' ({seq_len:,}) cuts prompts with their responses, of up to {needed:,.0f} tokens"
         yield "train.seq_len", message, "leave it out, or lower rollout.max_output_tokens"
@@ -181,6 +192,7 @@ RULES: tuple[Rule, ...] = (
     groups_compare,
     answers_fit_their_limit,
     lengths_are_said_once,
+    calls_have_turns,
     workers_verify,
     sequences_hold_answers,
     pools_agree,

@@ -336,6 +336,7 @@ class Iteration(Immutable):
             "rollout: prompts": float(writing.prompts_s[0]),
             "rollout: answers": float(writing.full_s[0]),
             "rollout: last answers": float(writing.tail_s[0]),
+            "rollout: tools": float(writing.tools_s[0]),
         }
         if not self.resolved.settings.answers.mean:
             written = dict.fromkeys(written, 0.0)

@@ -75,7 +75,7 @@ def iteration_work(
     """The optimizer steps on all answers of a run: sequences of a prompt with its answer, whose lengths are known."""
     scenario, asked = provenance.scenario, settings.asked
     lengths = histogram_lengths(
-        np.maximum(np.round(asked.inputs + asked.answers.lengths), 1.0), asked.answers.probabilities
+        np.maximum(np.round(asked.read + asked.answers.lengths), 1.0), asked.answers.probabilities
     )
     seq_len = int(provenance.resolve_default("train.seq_len", int(lengths.longest)))
     padding = scenario.values.train.padding
@@ -119,7 +119,7 @@ def engine_job(
 
     It runs as a library of the trainer, see `beside_a_trainer`.
     """
-    mean = settings.asked.inputs + max(settings.answers.mean, 1.0)
+    mean = settings.asked.read + max(settings.answers.mean, 1.0)
     return beside_a_trainer(
         build_job(
             model, server, engine, formats, efficiency_of(scenario), max(model.max_positions or 0, mean),
@@ -226,7 +226,7 @@ def resolve(scenario: Scenario, registry: Registry, replicas: int | None = None)
     if problems or not (trainer and model and server and engine and formats):
         raise InputError(in_reading_order(dict.fromkeys(problems), scenario))
     _forget_without_effect(provenance, engine)
-    sections = tuple(f"{name}." for name in ("rollout", *POOLS))
+    sections = tuple(f"{name}." for name in ("rollout", "environment", *POOLS))
     apart = tuple(_apart(scenario, settings, trainer, critic, reference, reward, judge))
     away = {one.section for one in apart} | ({"reward"} if scenario.values.reward.with_critic else set())
     reference, reward = None if "reference" in away else reference, None if "reward" in away else reward
@@ -514,7 +514,7 @@ def _judged(scenario: Scenario, settings: Settings) -> Asked:
     answers = constant_answers(written)
     if written > 1:
         answers = cut_answers(written, DEFAULT_SPREAD, max(round(written * CUT_AT), 1))
-    read = own.inputs + own.answers.mean + (asked.input_tokens or 0.0)
+    read = own.read + own.answers.mean + (asked.input_tokens or 0.0)
     return Asked(own.count * bool(own.answers.mean), 1, read, answers)
 
 

@@ -13,6 +13,8 @@ from xe_sizer.graph.operators import as_array
 from xe_sizer.immutable import Immutable
 from xe_sizer.profiles.text import at_home
 from xe_sizer.reinforcement.answers import Asked, constant_answers, cut_answers, logged_answers
+from xe_sizer.reinforcement.environment import DEFAULT_CORES, DEFAULT_TURN_TOKENS, SERVER_CORES, Environment
+from xe_sizer.reinforcement.environment import DEFAULT_SPREAD as DEFAULT_CALL_SPREAD
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -141,9 +143,11 @@ def resolve_settings(provenance: Provenance, method: Rollout, defaults: RolloutD
         resolve_default("gpu_memory_utilization", defaults.gpu_memory_utilization, "stack")
     stale = resolve_default("max_staleness", 1) if rollout.asynchronous else 0
     carried = resolve_default("partial", defaults.in_flight, "stack") if rollout.asynchronous else bool(rollout.partial)
-    provenance.keep(("rollout", *POOLS))
+    provenance.keep(("rollout", "environment", *POOLS))
     return Settings(
-        asked=Asked(prompts * over, int(group), float(inputs), answers, carried, max(int(stale), 1)),
+        asked=Asked(
+            prompts * over, int(group), float(inputs), answers, carried, max(int(stale), 1), _environment(provenance)
+        ),
         kept=1.0 / over,
         updates=int(resolve_default("updates", 1)),
         colocated=colocated,
@@ -161,6 +165,30 @@ def resolve_settings(provenance: Provenance, method: Rollout, defaults: RolloutD
         logged=rollout.lengths,
         reward_streams=_streams(provenance, defaults),
         defaults=defaults,
+    )
+
+
+def _environment(provenance: Provenance) -> Environment | None:
+    """What answers wait for, where they have several turns, or an environment that starts; None: nothing."""
+    asked = provenance.scenario.values.environment
+    if (asked.turns or 1.0) <= 1.0 and not asked.start_s:
+        return None
+
+    def resolve_default(name: str, default: Any) -> Any:
+        return provenance.resolve_default(f"environment.{name}", default)
+
+    cores = float(resolve_default("cores", DEFAULT_CORES))
+    limits = [] if asked.pool_cores is None else [max(math.floor(asked.pool_cores / cores), 1)]
+    limits += [] if asked.at_once is None else [asked.at_once]
+    return Environment(
+        turns=float(resolve_default("turns", 1.0)),
+        turn_tokens=float(resolve_default("turn_tokens", DEFAULT_TURN_TOKENS)),
+        seconds=float(asked.seconds or 0.0),
+        spread=float(resolve_default("spread", DEFAULT_CALL_SPREAD)),
+        start_s=float(asked.start_s or 0.0),
+        cores=cores,
+        at_once=min(limits, default=None),
+        server_cores=float(resolve_default("server_cores", SERVER_CORES)),
     )
 
 

@@ -144,7 +144,7 @@ class Search(Immutable):
         job, asked, settings = self.resolved.writer, self.resolved.settings.asked, self.resolved.settings
         placements = legal_placements(job, self.resolved.replica_sizes, None)
         memory = serving_memory(job, placements, asked.inputs)
-        needed = sum(memory.fixed.values()) + request_bytes(job, placements, asked.inputs + asked.answers.longest)
+        needed = sum(memory.fixed.values()) + request_bytes(job, placements, asked.read + asked.answers.longest)
         known = settings.share(colocated=True)
         share = known or LEFT_OVER
         if known is not None:

@@ -21,7 +21,7 @@ from xe_sizer.reinforcement.iteration import (
 from xe_sizer.reinforcement.memory import around_bytes
 from xe_sizer.result.common import Factor, Gpus, MemoryComponent, Reason, Source, TimeComponent
 from xe_sizer.result.training import Iteration as IterationResult
-from xe_sizer.result.training import Phase
+from xe_sizer.result.training import Phase, Tools
 from xe_sizer.scenario.limits import memory_doubt, missed, verdict_of
 from xe_sizer.serving.memory import HOLDING_PARTS, largest_step
 from xe_sizer.training.evaluation import Evaluation
@@ -41,6 +41,7 @@ from xe_sizer.units import whole_parts
 
 if TYPE_CHECKING:
     from xe_sizer.laws.parts import Part
+    from xe_sizer.reinforcement.environment import Environment
     from xe_sizer.reinforcement.estimate import ReinforcementEstimate
     from xe_sizer.reinforcement.iteration import Iteration
     from xe_sizer.reinforcement.pools import ModelPool
@@ -176,6 +177,10 @@ FORMULAS = {
         "as in a service; renewal theory",
     ),
     "rollout: last answers": ("integral of t(answers that still run) until the longest ends", "order statistics"),
+    "rollout: tools": (
+        "wait of the last answers for their environments, or calls / environments at once, beyond writing",
+        "bounds of closed queueing networks",
+    ),
     SYNCHRONISATION: ("all-gather of the trainer's shards, broadcast to the replicas, loading", "collective laws"),
     "training: between the phases": ("the stack's own", "stack"),
 }
@@ -313,7 +318,7 @@ def _rollout_reasons(sized: ReinforcementEstimate) -> Iterator[Reason]:
     if rollout.room >= 1.0 or sized.peak_bytes > sized.usable_bytes:
         return
     asked = sized.reinforcement.settings.asked
-    tokens = asked.inputs + asked.answers.longest
+    tokens = asked.read + asked.answers.longest
     message = (
         f"the engine may use {100 * rollout.share:.0f} % of a GPU for responses: "
         f"too little for its weights and one response of {tokens:,.0f} tokens"
@@ -371,7 +376,7 @@ def _iteration(sized: ReinforcementEstimate) -> IterationResult:
         longest_tokens=float(answers.expected_longest(asked.count)),
         max_output_tokens=settings.max_output_tokens,
         cut_share=answers.cut_share,
-        tokens=settings.trained * settings.updates * (asked.inputs + answers.mean),
+        tokens=settings.trained * settings.updates * (asked.read + answers.mean),
         output_tokens_per_s=written / rollout_s if rollout_s else 0.0,
         answers_at_once=float(rollout.writing.running[0]),
         waiting_share=float(rollout.writing.waiting_share[0]),
@@ -381,6 +386,29 @@ def _iteration(sized: ReinforcementEstimate) -> IterationResult:
         max_staleness=settings.staleness,
         gpu_memory_utilization=rollout.share,
         sleep=settings.sleep if one.colocated else "",
+        tools=None if asked.environment is None else _tools(asked.environment, one),
+    )
+
+
+def _tools(environment: Environment, one: Iteration) -> Tools:
+    """Calls of the responses, as long as all replicas are full."""
+    rollout, writing = one.rollout, one.rollout.writing
+    started, running = (float(each[0]) * rollout.replicas for each in (writing.started, writing.running))
+    together = environment.wait_s > 0 and started == running  # batches that end together call together
+    waiting = started if together else started - running
+    calls = min(waiting, environment.at_once or waiting)
+    exposed_s, rollout_s = float(writing.tools_s[0]), one.phase_s[ROLLOUT]
+    return Tools(
+        turns=environment.turns,
+        calls=environment.calls,
+        wait_s=environment.wait_s,
+        calls_at_once=calls,
+        environments_at_once=started,
+        cores=calls * environment.cores,
+        servers=math.ceil(calls * environment.cores / environment.server_cores - 1e-9),
+        server_cores=environment.server_cores,
+        exposed_s=exposed_s,
+        share=exposed_s / rollout_s if rollout_s else 0.0,
     )
 
 

@@ -215,6 +215,27 @@ class Pool(Struct, frozen=True):
     model: str = ""
 
 
+class Tools(Struct, frozen=True):
+    """What responses wait for between their turns, and the CPUs of it.
+
+    turns, calls : of a response, mean; wait_s : for its calls
+    calls_at_once, environments_at_once : while all replicas are full: calls that are made, responses under way
+    cores, servers : that these calls take, and servers of `server_cores` for them
+    exposed_s : of an iteration, in which nothing else is generated meanwhile; share : of the rollout
+    """
+
+    turns: float
+    calls: float
+    wait_s: float
+    calls_at_once: float
+    environments_at_once: float
+    cores: float
+    servers: int
+    server_cores: float
+    exposed_s: float
+    share: float
+
+
 class Iteration(Struct, frozen=True):
     """What one iteration of reinforcement learning makes, of `count` in the run.
 
@@ -226,6 +247,7 @@ class Iteration(Struct, frozen=True):
     answers_at_once : that a replica writes while it is full
     waiting_share : of the rollout lost as the longest answers end last
     idle_share : of the GPU time of an iteration in which GPUs wait, for the longest answers or for the other pool
+    tools : that answers wait for; None where they are written in one turn
     """
 
     count: int
@@ -250,6 +272,7 @@ class Iteration(Struct, frozen=True):
     max_staleness: int = 0
     gpu_memory_utilization: float = 0.0
     sleep: str = ""
+    tools: Tools | None = None
 
 
 class Data(Struct, frozen=True):

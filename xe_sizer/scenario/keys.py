@@ -207,6 +207,20 @@ class RolloutKeys(TypedDict, total=False):
     verifier_workers: int | None
 
 
+class EnvironmentKeys(TypedDict, total=False):
+    """What responses wait for between their turns, and the CPUs that it runs on."""
+
+    turns: float | None
+    turn_tokens: float | None
+    seconds: float | None
+    spread: float | None
+    start_s: float | None
+    cores: float | None
+    pool_cores: float | None
+    at_once: int | None
+    server_cores: int | None
+
+
 class CriticKeys(TypedDict, total=False):
     """Where the critic of a reinforcement-learning job is trained."""
 
@@ -331,6 +345,7 @@ class Keys(TypedDict, total=False):
     cost: CostKeys
     efficiency: EfficiencyKeys
     rollout: RolloutKeys
+    environment: EnvironmentKeys
     critic: CriticKeys
     reward: RewardKeys
     reference: ReferenceKeys

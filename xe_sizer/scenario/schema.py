@@ -514,6 +514,51 @@ class RolloutSection(Section, frozen=True):
     ] = None
 
 
+# The section `environment`: tools, sandboxes and simulators that a policy calls between its turns.
+
+
+class EnvironmentSection(Section, frozen=True):
+    """What responses wait for between their turns, and the CPUs that it runs on."""
+
+    turns: Annotated[
+        Annotated[float, Meta(ge=1, le=10_000)] | None,
+        about(
+            "Turns in which the policy writes a response, with a call of a tool after each but the last",
+            option="environment-turns",
+        ),
+    ] = None
+    turn_tokens: Annotated[
+        NotNegative | None,
+        about(
+            "Tokens that a call adds to the response, read but not written by the policy; default: 256",
+            option="environment-turn-tokens",
+        ),
+    ] = None
+    seconds: Annotated[NotNegative | None, about("Seconds of a call of a tool", option="environment-seconds")] = None
+    spread: Annotated[
+        Spread | None,
+        about("Standard deviation of the seconds of a call / mean; default: 1", option="environment-spread"),
+    ] = None
+    start_s: Annotated[
+        NotNegative | None,
+        about("Seconds in which an environment starts, before the first turn", option="environment-start-seconds"),
+    ] = None
+    cores: Annotated[Positive | None, about("CPU cores that a call takes; default: 1", option="environment-cores")] = (
+        None
+    )
+    pool_cores: Annotated[
+        Positive | None,
+        about("CPU cores of all environments together; default: as many as they need", option="environment-pool-cores"),
+    ] = None
+    at_once: Annotated[
+        Degree | None,
+        about("Calls at once: workers, or the limit of a service; default: no limit", option="environment-at-once"),
+    ] = None
+    server_cores: Annotated[
+        Degree | None, about("CPU cores of a server for environments; default: 64", option="environment-server-cores")
+    ] = None
+
+
 # The sections `critic`, `reward` and `reference`: models beside the one that learns, on GPUs of their own.
 
 
@@ -1135,6 +1180,7 @@ class ScenarioFile(Section, frozen=True):
     cost: CostSection = field(default_factory=CostSection)
     efficiency: EfficiencySection = field(default_factory=EfficiencySection)
     rollout: RolloutSection = field(default_factory=RolloutSection)
+    environment: EnvironmentSection = field(default_factory=EnvironmentSection)
     critic: CriticSection = field(default_factory=CriticSection)
     reward: RewardSection = field(default_factory=RewardSection)
     reference: ReferenceSection = field(default_factory=ReferenceSection)

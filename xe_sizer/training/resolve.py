@@ -1029,7 +1029,7 @@ def _of_stack(provenance: Provenance, stack: Stack) -> None:
             provenance.note(key, value, scenario.origin.get(key, "stack") if asked else "stack")
 
 
-OF_ITERATIONS = frozenset({"rollout", "critic", "reward", "reference"})
+OF_ITERATIONS = frozenset({"rollout", "environment", "critic", "reward", "reference"})
 """Sections of a scenario that only reinforcement learning has a use for."""
 
 

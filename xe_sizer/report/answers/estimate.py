@@ -86,6 +86,7 @@ if TYPE_CHECKING:
         Pool,
         StageMemory,
         Time,
+        Tools,
         TrainedPart,
     )
 
@@ -149,6 +150,8 @@ def iteration_points(result: Result) -> Iterator[Point]:
         yield Point("Iteration", ", ".join(_shares(result)))
     yield Point("Responses", _responses(one), spare=2)
     yield Point("Rollout", _rollout(one, result.pools))
+    if one.tools is not None:
+        yield Point("Tools", _tools(one.tools))
 
 
 def _shares(result: Result) -> Iterator[str]:
@@ -158,6 +161,14 @@ def _shares(result: Result) -> Iterator[str]:
             yield f"{clean(phase.name)} {duration(phase.seconds)} overlapped"
         elif phase.share >= LITTLE:
             yield f"{clean(phase.name)} {duration(phase.seconds)} ({percent(phase.share)})"
+
+
+def _tools(tools: Tools) -> str:
+    """Calls of a response, the CPUs of them, and what of the rollout they take."""
+    each = f"{number(tools.turns)} turns, {number(tools.calls)} calls per response, {duration(tools.wait_s)} of waiting"
+    cores = f"{count(math.ceil(tools.calls_at_once))} calls at once take {count(math.ceil(tools.cores))} CPU cores"
+    servers = f" ({plural(tools.servers, 'server')} of {number(tools.server_cores)})"
+    return f"{each}; {cores}{servers}; they add {percent(tools.share)} of the rollout"
 
 
 def _responses(one: Iteration) -> str:
