@@ -23,6 +23,9 @@ most jobs need, `--help-all` also those marked `*`. [Names](../names.md) says ho
 SECTIONS = {
     "": "Job and hardware", "data": "Data", "train": "Training", "embedding": "Embedding fine-tuning",
     "layout": "Layout", "lora": "Adapters", "p_tuning": "P-tuning", "rollout": "Reinforcement learning",
+    "environment": "Tools and environments of reinforcement learning",
+    "critic": "Critic on GPUs of its own", "reward": "Reward model on GPUs of its own",
+    "reference": "Reference on GPUs of its own",
     "storage": "Storage", "efficiency": "Efficiency", "limits": "Limits", "cost": "Prices", "serve": "Serving",
 }  # fmt: skip
 

@@ -107,10 +107,11 @@ def test_where_prompts_are_not_stated_they_make_one_step() -> None:
     assert (found.flags["rollout.prompts"], found.guessed) == (32, True)
 
 
-def test_a_critic_on_gpus_of_its_own_is_predicted_on_those_of_the_actor() -> None:
+def test_gpus_that_neither_train_nor_write_are_those_of_critic_and_reward_model() -> None:
     found = asked(job="ppo", gpus=96, trainer_gpus=64, batch=Batch(prompts=1024, total=128))
-    assert (found.flags["gpus"], found.flags["train.global_batch"]) == (64, 128)
-    assert any(text.startswith("32 GPUs of the critic") for text in found.assumed)
+    assert (found.flags["gpus"], found.flags["train.global_batch"]) == (96, 128)
+    assert (found.flags["critic.gpus"], found.flags["reward.with_critic"]) == (32, True)
+    assert "critic.gpus" not in asked(job="ppo", gpus=96).flags
 
 
 def test_the_engine_is_of_the_release_that_the_framework_names_or_of_the_time_of_the_stack() -> None:

@@ -68,7 +68,8 @@ def test_reinforcement_runs_on_the_gpus_of_the_actor(tmp_path: Path) -> None:
     found = imported(tmp_path, f"{RAY} --algo.advantage.estimator group_norm --train.num_episodes 3")
     said = {key: fact.value for key, fact in found.facts.items()}
     assert (said["job"], said["train.epochs"], said["train.micro_batch"]) == ("grpo", 3, 1)
-    assert (said["gpus"], said["rollout.gpus"], said["rollout.tp"]) == (16 + 4, 4, 1)  # four engines of one GPU
+    assert (said["gpus"], said["rollout.gpus"], said["rollout.tp"]) == (16 + 4 + 8, 4, 1)  # four engines of one GPU
+    assert (found.facts["reference.gpus"].value, found.facts["reference.gpus"].origin) == (8, "tool-default")
     assert (said["rollout.prompts"], said["rollout.group"], said["train.reference"]) == (1024, 1, "copy")
 
 
@@ -81,7 +82,7 @@ def test_answers_are_written_in_turn_where_all_models_share_the_gpus(tmp_path: P
 
 def test_prompts_and_answers_of_earlier_releases_make_a_sequence(tmp_path: Path) -> None:
     said = facts(tmp_path, f"{RAY_BEFORE} --prompt_max_len 1024 --generate_max_len 3072 --packing_samples --flash_attn")
-    assert (said["job"], said["gpus"], said["train.seq_len"]) == ("ppo", 4, 4096)
+    assert (said["job"], said["gpus"], said["train.seq_len"]) == ("ppo", 4 + 8 + 8, 4096)  # with reference and critic
     assert (said["train.micro_batch"], said["train.padding"]) == (4, "none")
 
 
@@ -130,3 +131,33 @@ def test_what_the_engine_is_given_unless_told(tmp_path: Path, text: str, cut: in
     said = facts(tmp_path, text)
     assert (said["rollout.gpu_memory_utilization"], said["rollout.tp"]) == (0.95, 1)
     assert said.get("rollout.max_output_tokens") == cut
+
+
+PPO = f"{RAY_BEFORE} --reward_pretrain Qwen/Qwen2.5-7B"
+
+
+@pytest.mark.parametrize(
+    ("flags", "pools", "gpus"),
+    [
+        (
+            "--critic_num_nodes 2 --critic_num_gpus_per_node 4 --reward_num_gpus_per_node 2 --ref_num_gpus_per_node 1",
+            {"critic.gpus": 8, "reward.gpus": 2, "reference.gpus": 1},
+            15,
+        ),
+        ("--colocate_actor_ref --critic_num_gpus_per_node 4 --reward_num_gpus_per_node 2", {"reward.gpus": 2}, 10),
+        (
+            "--colocate_critic_reward --critic_num_gpus_per_node 4 --reward_num_gpus_per_node 4 --colocate_actor_ref",
+            {"critic.gpus": 4, "reward.with_critic": True},
+            8,
+        ),
+        ("--colocate_all_models --critic_num_gpus_per_node 4", {}, 4),
+    ],
+)
+def test_critic_reward_model_and_reference_have_the_gpus_of_their_flags(
+    tmp_path: Path, flags: str, pools: dict[str, object], gpus: int
+) -> None:
+    said = facts(tmp_path, f"{PPO} {flags}")
+    assert said["gpus"] == gpus
+    assert pools.items() <= said.items()
+    assert ("reference.gpus" in said) == ("reference.gpus" in pools)
+    assert ("reward.gpus" in said) == ("reward.gpus" in pools)

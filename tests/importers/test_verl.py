@@ -221,3 +221,13 @@ def test_stages_count_embedding_and_loss_of_a_model_that_is_named(tmp_path: Path
     )
     said = facts(imported(tmp_path, text))
     assert (said["layout.account_for_embedding"], said["layout.account_for_loss"]) == (True, True)
+
+
+def test_a_reward_model_with_a_pool_of_its_own_has_its_gpus_and_engine(tmp_path: Path) -> None:
+    rated = f"{FSDP.rstrip()} reward_model.enable=True reward_model.model.path=Qwen/Qwen2.5-7B "
+    apart = "reward_model.enable_resource_pool=True reward_model.n_gpus_per_node=4 reward_model.nnodes=2 "
+    served = "reward_model.rollout.name=vllm reward_model.rollout.tensor_model_parallel_size=2"
+    said = facts(imported(tmp_path, rated + apart + served))
+    assert (said["gpus"], said["reward.gpus"], said["reward.engine"], said["reward.tp"]) == (16 + 8, 8, "vllm", 2)
+    assert said["train.grad_accum"] == 8  # of the 16 GPUs that train
+    assert not {"reward.gpus", "reward.engine"} & facts(imported(tmp_path, rated + served)).keys()

@@ -636,6 +636,7 @@ def put_rollout(record: Record, registry: RecordRegistry, flags: Flags) -> None:
     flags.put("rollout.group", record.batch.group)
     _rollout_lengths(record, flags)
     _pools(record, flags)
+    _critic_pool(record, flags)
     rollout = record.rollout
     _engine(record, registry, flags)
     flags.put("rollout.tp", rollout.tp)
@@ -670,13 +671,12 @@ def usual_prompts(record: Record, flags: Flags) -> None:
         flags.put("rollout.prompts", -(-batch // group), "an iteration of one optimizer step: prompts not stated")
 
 
-def count_gpus(record: Record, flags: Flags) -> int | None:
-    """GPUs of the scenario: all, but those of a critic that has some for itself beside an actor that writes too."""
+def _critic_pool(record: Record, flags: Flags) -> None:
+    """GPUs that neither train the actor nor write its answers are the critic's, and of its reward model."""
     gpus, actor = record.gpus, record.trainer_gpus
-    if not record.colocated or gpus is None or actor is None or actor >= gpus:
-        return gpus
-    flags.assumed.append(f"{gpus - actor} GPUs of the critic alone left out: predicted on the actor's {actor}")
-    return actor
+    if record.colocated and gpus is not None and actor is not None and actor < gpus:
+        flags.put("critic.gpus", gpus - actor)
+        flags.put("reward.with_critic", value=True)
 
 
 def _rollout_lengths(record: Record, flags: Flags) -> None:
@@ -857,7 +857,7 @@ def build_scenario(record: Record, registry: RecordRegistry) -> Asked:
     flags.assumed += [*model.assumed, *hardware.assumed, *stack.assumed]
     flags.put("model", model.name)
     flags.put("server", hardware.key)
-    flags.put("gpus", count_gpus(record, flags))
+    flags.put("gpus", record.gpus)
     flags.put("stack", stack.name)
     _precision(record, hardware.server.accelerator, stack, adapts(record, job, flags), flags)
     backend = plain(record.backend or "")

@@ -329,9 +329,10 @@ class Draft:
 
     @property
     def trainers(self) -> object:
-        """GPUs that train so far: all but those that only write answers; None where nobody said how many."""
-        gpus, writing = self.fact("gpus"), self.fact("rollout.gpus")
-        return gpus - writing if isinstance(gpus, int) and isinstance(writing, int) else gpus
+        """GPUs that train so far: all but those of other pools; None where nobody said how many."""
+        gpus = self.fact("gpus")
+        others = [self.fact(f"{pool}.gpus") for pool in ("rollout", "critic", "reward", "reference")]
+        return gpus - sum(one for one in others if isinstance(one, int)) if isinstance(gpus, int) else gpus
 
     def state(self, key: str, value: object, written: Written | None, note: str = "") -> None:
         """A scenario value that a file states; without its place it is assumed."""

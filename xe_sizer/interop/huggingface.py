@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.immutable import Immutable
 from xe_sizer.interop.draft import Draft, Key, Table, globs
@@ -563,14 +565,31 @@ def state_models(draft: Draft, names: Mapping[str, tuple[str, ...]], *, beside: 
             draft.state(key, draft.value(found, text), found)
 
 
+_AND = " and "  # between the pools that a number of GPUs is the sum of
+
+
 def state_pools(draft: Draft, writing: object, written: Written | None) -> None:
     """State that answers are written on GPUs of their own, beside those that are known to train."""
-    training = draft.fact("gpus")
-    if isinstance(training, int) and isinstance(writing, int):
-        draft.state("rollout.gpus", writing, written)
-        draft.drop("gpus")
-        draft.drop("nodes")
-        draft.state("gpus", training + writing, written, f"{training} that train and {writing} that write answers")
+    _add_pool(draft, "rollout", writing, written, "that write answers")
+
+
+def state_model_pool(draft: Draft, section: str, gpus: object, written: Written | None) -> None:
+    """State that critic, reward model or reference, by its section, has GPUs of its own, beside those known so far."""
+    _add_pool(draft, section, gpus, written, f"of the {section}{' model' if section == 'reward' else ''}")
+
+
+def _add_pool(draft: Draft, section: str, more: object, written: Written | None, words: str) -> None:
+    before = draft.facts.get("gpus")
+    if before is None or not isinstance(before.value, int) or not isinstance(more, int):
+        return
+    if written is None:
+        draft.default(f"{section}.gpus", more)
+    else:
+        draft.state(f"{section}.gpus", more, written)
+    draft.drop("nodes")
+    known = before.note.replace(_AND, ", ") if _AND in before.note else f"{before.value} that train"
+    whole = replace(before, value=before.value + more, note=f"{known}{_AND}{more} {words}")
+    draft.replace("gpus", whole if written is None else replace(whole, origin="read", where=written.where))
 
 
 def pair_single_answers(draft: Draft) -> None:

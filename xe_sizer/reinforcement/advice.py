@@ -131,7 +131,8 @@ def narrow_weights(sized: ReinforcementEstimate, _: Registry) -> Iterator[Change
 def no_reference(sized: ReinforcementEstimate, _: Registry) -> Iterator[Change]:
     """No reference model, as most recipes since DAPO."""
     resolved = sized.reinforcement
-    if resolved.reference is None or resolved.critic is not None:
+    method = resolved.actor.method.kind.rollout
+    if resolved.reference is None or (method is not None and method.critic):
         return
     yield Change("no reference model, as recipes since DAPO", {"train.reference": NONE}, QUALITY)
 
@@ -157,6 +158,19 @@ def shorter_answers(sized: ReinforcementEstimate, _: Registry) -> Iterator[Chang
             if mean > cut / 2 and settings.logged is None:
                 values["rollout.output_tokens"] = cut // 2
             yield Change(f"responses truncated at {cut:,} instead of {most:,.0f} tokens", values, ANSWERS)
+
+
+def larger_pools(sized: ReinforcementEstimate, _: Registry) -> Iterator[Change]:
+    """More of the GPUs for a model on GPUs of its own that does not fit there: twice as many, and twice that."""
+    one = sized.iteration
+    for other in one.others:
+        if other.peak_bytes <= sized.usable_bytes:
+            continue
+        for power in range(1, DOUBLINGS + 2):
+            gpus = other.gpus * 2**power
+            if gpus - other.gpus < one.gpus:
+                words = f"{gpus} instead of {other.gpus} GPUs for the {other.asked.name}"
+                yield Change(words, {f"{other.asked.section}.gpus": gpus}, SHARING)
 
 
 def more_gpus(sized: ReinforcementEstimate, _: Registry) -> Iterator[Change]:
@@ -188,6 +202,7 @@ FASTER = (
 """What takes time off an iteration on the GPUs at hand."""
 MENDING = (
     Remedy(SHARING, smaller_passes),
+    Remedy(SHARING, larger_pools),
     Remedy(SHARING, deeper_sleep),
     Remedy(SHARING, open_sharing),
     Remedy(SHARING, other_split),

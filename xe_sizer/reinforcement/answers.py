@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from xe_sizer.immutable import Immutable
 from xe_sizer.training.token_lengths import TokenLengths
+
+if TYPE_CHECKING:
+    from xe_sizer.reinforcement.environment import Environment
 
 Array = NDArray[np.float64]
 SUPPORT_POINTS = 256  # chosen: lengths by which a distribution is described
@@ -161,6 +165,7 @@ class Asked(Immutable):
 
     prompts, group : prompts, and answers to each [-]
     inputs : tokens of a prompt; answers : lengths of the answers
+    environment : that answers wait for between their turns; None: they are written in one
     carried : long answers are interrupted and go on in the next iteration
     ahead : batches of prompts whose answers may be in the making at once, where answers are carried [-]
     """
@@ -171,7 +176,23 @@ class Asked(Immutable):
     answers: Answers
     carried: bool = False
     ahead: int = 1
+    environment: Environment | None = None
 
     @property
     def count(self) -> float:
         return self.prompts * self.group
+
+    @property
+    def added(self) -> float:
+        """Tokens that tools add to an answer, which are read and not written."""
+        return self.environment.added_tokens if self.environment else 0.0
+
+    @property
+    def read(self) -> float:
+        """Tokens of a sequence beside those that are written."""
+        return self.inputs + self.added
+
+    @property
+    def wait_s(self) -> float:
+        """Time that an answer waits for its environment [s]."""
+        return self.environment.wait_s if self.environment else 0.0

@@ -46,6 +46,8 @@ class AskedIterations(Asked):
 
 
 Rule = Callable[[AskedIterations], Found]
+NAMES = {"critic": "critic", "reward": "reward model", "reference": "reference"}
+"""Models beside the actor by their sections."""
 
 
 def groups_compare(asked: AskedIterations) -> Found:
@@ -71,6 +73,17 @@ def lengths_are_said_once(asked: AskedIterations) -> Found:
             yield f"rollout.{name}", f"'{name}' does not go with 'lengths'", "the log says how long responses are"
 
 
+def calls_have_turns(asked: AskedIterations) -> Found:
+    """Settings of calls where a response has one turn, and nothing starts before it."""
+    given = sorted(
+        key for key in asked.scenario.origin if key.startswith("environment.") and key != "environment.turns"
+    )
+    if given and asked.settings.asked.environment is None:
+        name = given[0].partition(".")[2]
+        hint = f"{asked.setting('environment.turns', 4)} says in how many turns a response is written"
+        yield given[0], f"'{name}' needs 'turns' above 1", hint
+
+
 def workers_verify(asked: AskedIterations) -> Found:
     """Workers that rate answers without a time that it takes."""
     if asked.rollout.verifier_workers is not None and not asked.rollout.verifier_s:
@@ -81,7 +94,7 @@ def workers_verify(asked: AskedIterations) -> Found:
 def sequences_hold_answers(asked: AskedIterations) -> Found:
     """Sequences that are shorter than a prompt with its longest answer."""
     seq_len, settings = asked.scenario.values.train.seq_len, asked.settings
-    needed = settings.asked.inputs + settings.answers.longest
+    needed = settings.asked.read + settings.answers.longest
     if seq_len is not None and seq_len < needed:
         message = f"'seq_len' ({seq_len:,}) cuts prompts with their responses, of up to {needed:,.0f} tokens"
         yield "train.seq_len", message, "leave it out, or lower rollout.max_output_tokens"
@@ -116,6 +129,49 @@ def stack_shares_so(asked: AskedIterations) -> Found:
         yield key, f"the stack {stack.name} generates responses on the GPUs that train", "leave it out"
 
 
+OWN_KEYS = ("gpus", "tp", "pp", "engine", "output_tokens")
+"""Keys of a section that only a model on GPUs of its own has."""
+
+
+def pools_are_possible(asked: AskedIterations) -> Found:
+    """Models that are to have GPUs of their own and share the actor's too, on a stack that has no such, or in parts."""
+    for section, name in NAMES.items():
+        one = getattr(asked.scenario.values, section)
+        own = [key for key in OWN_KEYS if getattr(one, key, None) is not None]
+        if one.colocated and own:
+            message = f"'colocated' {name} shares the GPUs of the actor, but '{own[0]}' is of GPUs of its own"
+            yield f"{section}.{own[0]}", message, "remove one of them"
+        elif (own or one.colocated is False) and section not in asked.stack.rollout.pools:
+            key = own[0] if own else "colocated"
+            message = f"the stack {asked.stack.name} keeps the {name} on the GPUs that train"
+            yield f"{section}.{key}", message, "leave it out, or choose a stack that places models apart"
+        ranks = (one.tp or 1) * (one.pp or 1)
+        if one.gpus is not None and one.gpus % ranks:
+            yield f"{section}.{'tp' if one.tp else 'pp'}", f"{one.gpus} GPUs are no multiple of tp x pp ({ranks})", None
+
+
+def critic_shares_its_gpus(asked: AskedIterations) -> Found:
+    """A reward model on the GPUs of a critic that has none of its own, or that has some itself."""
+    values = asked.scenario.values
+    if not values.reward.with_critic:
+        return
+    if values.critic.colocated is not False and not (values.critic.gpus or values.critic.tp or values.critic.pp):
+        hint = f"{asked.setting('critic.colocated', False)} gives the critic GPUs of its own"
+        yield "reward.with_critic", "'with_critic' needs a critic on GPUs of its own", hint
+    for key in (*OWN_KEYS, "colocated"):
+        if getattr(values.reward, key) is not None:
+            yield f"reward.{key}", f"'{key}' does not go with 'with_critic'", "remove one of them"
+
+
+def some_gpus_train(asked: AskedIterations) -> Found:
+    """Pools of their own that together take all GPUs."""
+    taken = {f"{name}.gpus": getattr(asked.scenario.values, name).gpus or 0 for name in ("rollout", *NAMES)}
+    total, gpus = sum(taken.values()), asked.gpus
+    if gpus is not None and total >= gpus > taken["rollout.gpus"]:
+        message = f"pools of their own take {total} GPUs and leave none of the {gpus} to train"
+        yield next(key for key in reversed(taken) if taken[key]), message, "'gpus' counts those of all pools"
+
+
 def replicas_are_whole(asked: AskedIterations) -> Found:
     """GPUs that only write answers and hold no whole replicas."""
     gpus = asked.rollout.gpus
@@ -136,10 +192,14 @@ RULES: tuple[Rule, ...] = (
     groups_compare,
     answers_fit_their_limit,
     lengths_are_said_once,
+    calls_have_turns,
     workers_verify,
     sequences_hold_answers,
     pools_agree,
     stack_shares_so,
+    pools_are_possible,
+    critic_shares_its_gpus,
+    some_gpus_train,
     replicas_are_whole,
     steps_have_answers,
 )
@@ -165,3 +225,34 @@ ENGINE_RULES: tuple[Rule, ...] = (
     of_model(lambda asked, model: only_experts_are_narrow(model, asked.scheme, "rollout.weights")),
 )
 """What model and hardware rule out of the engine that writes answers."""
+
+
+class AskedModels(Asked):
+    """A scenario of reinforcement learning, and which models stand beside the one that learns."""
+
+    def __init__(self, scenario: Scenario, critic: bool, reward: object | None, reference: object | None) -> None:
+        super().__init__(scenario, None, None, scenario.values.gpus)
+        self.models = {"critic": critic, "reward": reward is not None, "reference": reference is not None}
+
+    def keys_of(self, section: str) -> list[str]:
+        """Keys of a section that somebody gave."""
+        return sorted(key for key in self.scenario.origin if key.startswith(f"{section}."))
+
+
+MISSING = {
+    "critic": "only ppo trains one",
+    "reward": "train.reward_model names one; rollout.verifier_s is the time of a function or a remote service",
+    "reference": "train.reference 'copy' keeps one",
+}
+"""What would bring a model about that has settings and is not there."""
+
+
+def models_are_there(asked: AskedModels) -> Found:
+    """Settings of a model that the job does not have."""
+    for section, there in asked.models.items():
+        for key in asked.keys_of(section)[: 0 if there else 1]:
+            yield key, f"the job {asked.scenario.values.job} has no {NAMES[section]} here", MISSING[section]
+
+
+MODEL_RULES: tuple[Callable[[AskedModels], Found], ...] = (models_are_there,)
+"""What is asked of models beside the actor that are not there."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from msgspec.structs import replace
 
-from xe_sizer.reinforcement.iteration import RATING, ROLLOUT, SYNCHRONISATION
+from xe_sizer.reinforcement.iteration import RATING, ROLLOUT, SYNCHRONISATION, learning_of, rating_of
 from xe_sizer.reinforcement.rollout import evaluation_s
 from xe_sizer.result.training import Pool
 from xe_sizer.scenario.limits import chance
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from xe_sizer.graph.operators import Array
     from xe_sizer.reinforcement.iteration import Iteration
+    from xe_sizer.reinforcement.pools import ModelPool
     from xe_sizer.reinforcement.resolved import ResolvedReinforcement
     from xe_sizer.training.job import Job
 
@@ -73,6 +74,8 @@ class ReinforcementEstimate(TrainingEstimate):
         """The GPUs that train and those that write answers, or those that do both."""
         one, node = self.iteration, self.resolved.job.server.accelerators
         rollout, idle, peaks = one.rollout, one.idle_shares, one.peaks
+        own = {name for other in one.others for name in (rating_of(other), learning_of(other))}
+        away = own if one.colocated else {*own, ROLLOUT}
         writes: dict[str, Any] = {
             "replicas": rollout.replicas,
             "engine": rollout.job.engine.name,
@@ -82,13 +85,14 @@ class ReinforcementEstimate(TrainingEstimate):
             name="trainer and rollout" if one.colocated else "trainer",
             gpus=one.trainer_gpus,
             nodes=math.ceil(one.trainer_gpus / node),
-            peak_bytes=float(round(max(size for name, size in peaks.items() if one.colocated or name != ROLLOUT))),
+            peak_bytes=float(round(max(size for name, size in peaks.items() if name not in away))),
             idle_share=idle[0],
             layout=build_layout(self.layouts),
             **(writes if one.colocated else {}),
         )
+        others = tuple(self._pool_of(other) for other in one.others)
         if one.colocated:
-            return (trains,)
+            return (trains, *others)
         answers = Pool(
             name="rollout",
             gpus=rollout.gpus,
@@ -97,20 +101,40 @@ class ReinforcementEstimate(TrainingEstimate):
             idle_share=idle[1],
             **writes,
         )
-        return trains, answers
+        return trains, answers, *others
+
+    def _pool_of(self, other: ModelPool) -> Pool:
+        """A model on GPUs of its own: its ranks, or the replicas of the engine that serves it."""
+        served: dict[str, Any] = {}
+        if other.served is not None:
+            placement = other.served.placement
+            served = {name: int(getattr(placement, name)[0]) for name in REPLICA_SIZES}
+            served |= {"replicas": other.served.replicas, "engine": other.served.job.engine.name}
+        return Pool(
+            name=other.asked.name,
+            gpus=other.gpus,
+            nodes=math.ceil(other.gpus / self.resolved.job.server.accelerators),
+            peak_bytes=float(round(other.peak_bytes)),
+            idle_share=self.iteration.idle_share_of(other),
+            layout=None if other.layouts is None else build_layout(other.layouts),
+            model=other.model.name,
+            **served,
+        )
 
     @property
     def pool_keys(self) -> dict[str, object]:
         rollout = self.iteration.rollout
         sizes = {f"rollout.{name}": int(getattr(rollout.placement, name)[0]) for name in REPLICA_SIZES}
-        return {**sizes, **({"rollout.colocated": True} if self.colocated else {"rollout.gpus": rollout.gpus})}
+        shared = {"rollout.colocated": True} if self.colocated else {"rollout.gpus": rollout.gpus}
+        return {**sizes, **shared, **{f"{one.asked.section}.gpus": one.gpus for one in self.iteration.others}}
 
     @cached_property
     def fits(self) -> bool:
         """Whether every phase fits the card and the trainer's states the host."""
         host = self.resolved.job.server.host_usable_bytes
         on_host = host is None or float(self.ledger.host_bytes[0]) <= host
-        return self.iteration.rollout.fits and self.peak_bytes <= self.usable_bytes and on_host
+        served = all(one.served is None or one.served.fits for one in self.iteration.others)
+        return self.iteration.rollout.fits and served and self.peak_bytes <= self.usable_bytes and on_host
 
     @property
     def ok(self) -> bool:
@@ -127,6 +151,8 @@ class ReinforcementEstimate(TrainingEstimate):
         """What the worst phase cannot do without: an engine that takes what is left needs room for one answer."""
         one = self.iteration
         needed = {**one.peaks, ROLLOUT: one.needed_bytes}
+        served = [other for other in one.others if other.served is not None]
+        needed |= {rating_of(other): other.served.least_bytes for other in served if other.served is not None}
         if one.colocated:
             needed[SYNCHRONISATION] = max(needed[RATING], needed[ROLLOUT])
         return max(needed.values())
@@ -134,7 +160,9 @@ class ReinforcementEstimate(TrainingEstimate):
     def known_chance(self, guessed: bool) -> float:
         """That card and host suffice in the worst phase, with room for an answer [-]; lengths count as known."""
         needed = max(self.needed_bytes / self.usable_bytes, self.host_share)
-        return chance(memory_suffices(False), 1.0 / needed) if self.iteration.rollout.room >= 1.0 else 0.0
+        engines = [self.iteration.rollout, *(one.served for one in self.iteration.others if one.served is not None)]
+        enough = all(one.room >= 1.0 for one in engines)
+        return chance(memory_suffices(False), 1.0 / needed) if enough else 0.0
 
     @property
     def worst_phase(self) -> str:

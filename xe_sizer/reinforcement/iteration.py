@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from xe_sizer.graph.operators import Array
+    from xe_sizer.reinforcement.pools import ModelPool
     from xe_sizer.reinforcement.resolved import ResolvedReinforcement
     from xe_sizer.reinforcement.rollout import Rollout
     from xe_sizer.serving.job import ReplicaLayouts, ServingJob
@@ -277,13 +278,26 @@ ALL_PARTS = {one.name: (one.formula, one.source) for one in (*RATING_PARTS, *REW
 ROLLOUT, RATING, REWARD, TRAINING, SYNCHRONISATION = (
     "rollout", "log-probabilities", "rewards", "training", "weight synchronisation",
 )  # fmt: skip
-PHASES = (ROLLOUT, RATING, REWARD, TRAINING, SYNCHRONISATION)
+
+RATINGS = {reward_pass.name: "rewards"}  # what a pass is a phase of, where it is none of log-probabilities
+
+
+def rating_of(pool: ModelPool) -> str:
+    """Phase in which a model on GPUs of its own rates the answers."""
+    names = [RATINGS.get(name, RATING) for name in pool.passes_s]
+    return f"{names[0]}, {pool.asked.name}"
+
+
+def learning_of(pool: ModelPool) -> str:
+    """Phase in which a model on GPUs of its own learns."""
+    return f"{TRAINING}, {pool.asked.name}"
 
 
 class Iteration(Immutable):
     """An iteration; the layout has one entry.
 
     rollout : the replicas that write; colocated : on the GPUs that train, in turn
+    others : models on GPUs of their own, which work beside the trainer
     trained_s, held : what the parts of the trainer take, by name, and its memory, where these are known already
     """
 
@@ -293,6 +307,7 @@ class Iteration(Immutable):
     colocated: bool
     trained_s: Mapping[str, float] | None = None
     held: tuple[Ledger, Ledger | None] | None = None
+    others: tuple[ModelPool, ...] = ()
 
     @property
     def trainer_gpus(self) -> int:
@@ -300,8 +315,9 @@ class Iteration(Immutable):
 
     @property
     def gpus(self) -> int:
-        """GPUs of both pools."""
-        return self.trainer_gpus if self.colocated else self.trainer_gpus + self.rollout.gpus
+        """GPUs of all pools."""
+        shared = self.trainer_gpus if self.colocated else self.trainer_gpus + self.rollout.gpus
+        return shared + sum(other.gpus for other in self.others)
 
     @property
     def asynchronous(self) -> bool:
@@ -320,6 +336,7 @@ class Iteration(Immutable):
             "rollout: prompts": float(writing.prompts_s[0]),
             "rollout: answers": float(writing.full_s[0]),
             "rollout: last answers": float(writing.tail_s[0]),
+            "rollout: tools": float(writing.tools_s[0]),
         }
         if not self.resolved.settings.answers.mean:
             written = dict.fromkeys(written, 0.0)
@@ -334,7 +351,50 @@ class Iteration(Immutable):
             for name, parts in names.items()
         }
         worked[TRAINING]["training: between the phases"] = self.resolved.settings.defaults.iteration_overhead_s
-        return {ROLLOUT: written, **worked, SYNCHRONISATION: {SYNCHRONISATION: self.synchronisation_s}}
+        rated, learnt = self._parts_of_others(sum(written.values()))
+        training = worked.pop(TRAINING)
+        last = {SYNCHRONISATION: {SYNCHRONISATION: self.synchronisation_s}}
+        return {ROLLOUT: written, **worked, **rated, TRAINING: training, **learnt, **last}
+
+    def _parts_of_others(self, rollout_s: float) -> tuple[dict[str, dict[str, float]], dict[str, dict[str, float]]]:
+        """Seconds of the parts of models on GPUs of their own: of rating the answers, and of learning from them."""
+        rated: dict[str, dict[str, float]] = {}
+        for other in self.others:
+            whole_s = sum(other.passes_s.values())
+            left = other.rated_s(rollout_s) / whole_s if whole_s else 0.0  # the rest is rated while others are written
+            rated[rating_of(other)] = {name: seconds * left for name, seconds in other.passes_s.items()}
+        learning = {learning_of(one): {critic_steps.name: one.steps_s} for one in self.others if one.steps_s}
+        return rated, learning
+
+    @cached_property
+    def stages(self) -> tuple[tuple[tuple[str, ...], ...], ...]:
+        """Phases between writing and synchronisation: stages one after the other, of pools at once, each in turn."""
+        rating = ((RATING, REWARD), *((rating_of(one),) for one in self.others))
+        learning = ((TRAINING,), *((learning_of(one),) for one in self.others if one.steps_s))
+        return rating, learning
+
+    def _stage_s(self, stage: tuple[tuple[str, ...], ...]) -> float:
+        """The slowest pool decides [s]."""
+        return max(sum(self.phase_s[name] for name in phases) for phases in stage)
+
+    @cached_property
+    def worked_s(self) -> float:
+        """From the last answer to the newest weights: the stages, each as long as its slowest pool [s]."""
+        return sum(self._stage_s(stage) for stage in self.stages)
+
+    @cached_property
+    def starts_s(self) -> dict[str, float]:
+        """When each phase begins, after the beginning of an iteration [s]."""
+        at_s = 0.0 if self.asynchronous else self.phase_s[ROLLOUT]
+        found = {ROLLOUT: 0.0}
+        for stage in self.stages:
+            for phases in stage:
+                start_s = at_s
+                for name in phases:
+                    found[name] = start_s
+                    start_s += self.phase_s[name]
+            at_s += self._stage_s(stage)
+        return {**found, SYNCHRONISATION: self.seconds - self.phase_s[SYNCHRONISATION]}
 
     @cached_property
     def synchronisation_s(self) -> float:
@@ -362,12 +422,20 @@ class Iteration(Immutable):
 
     @property
     def hidden(self) -> frozenset[str]:
-        """Phases that run beside longer ones: the shorter of writing and of all that the trainer does."""
-        if not self.asynchronous:
-            return frozenset()
+        """Phases that run beside longer ones: those of all pools but the slowest of a stage, or of writing beside all.
+
+        of a stage : phases of each pool but the longest;    asynchronous : rollout, or all stages, whichever is less
+        """
         seconds = self.phase_s
-        trained_s = seconds[RATING] + seconds[REWARD] + seconds[TRAINING]
-        return frozenset({ROLLOUT} if trained_s >= seconds[ROLLOUT] else {RATING, REWARD, TRAINING})
+        shorter: set[str] = set()
+        for stage in self.stages:
+            longest = max(stage, key=lambda phases: sum(seconds[name] for name in phases))
+            shorter |= {name for phases in stage if phases is not longest for name in phases}
+        if not self.asynchronous:
+            return frozenset(shorter)
+        if self.worked_s >= seconds[ROLLOUT]:
+            return frozenset({ROLLOUT, *shorter})
+        return frozenset(name for stage in self.stages for phases in stage for name in phases)
 
     @cached_property
     def component_s(self) -> dict[str, float]:
@@ -375,9 +443,12 @@ class Iteration(Immutable):
 
             iteration = sum of the phases                                  in turn
             iteration = max(rollout, other phases of the trainer) + weight synchronisation      asynchronous
+            other phases = max over pools of rating + max over pools of learning        models on GPUs of their own
 
         Source: one-step off-policy pipelines (verl recipe, AReaL arXiv:2505.24298); a bound of one iteration suffices,
-        as both pools then never wait for more than the slower of them.
+        as both pools then never wait for more than the slower of them. Models that share no GPUs are called at once
+        (OpenRLHF trainer/ppo_utils/experience_maker.py and ppo_trainer.py, async_run_method; HybridFlow,
+        arXiv:2409.19256).
         """
         return {
             name: seconds
@@ -392,13 +463,21 @@ class Iteration(Immutable):
 
     @property
     def idle_shares(self) -> tuple[float, float]:
-        """Share of an iteration in which the trainer's GPUs wait for the replicas, and these for the trainer [-]."""
-        if self.colocated or not self.seconds:
+        """Share of an iteration in which the trainer's GPUs wait for other pools, and the replicas for them [-]."""
+        if not self.seconds:
             return 0.0, 0.0
+        if self.colocated:
+            own_s = sum(self.phase_s[name] for name in (ROLLOUT, RATING, REWARD, TRAINING, SYNCHRONISATION))
+            return (max(1.0 - own_s / self.seconds, 0.0) if self.others else 0.0), 0.0
         seconds, whole_s = self.phase_s, self.seconds
         trained_s = seconds[RATING] + seconds[REWARD] + seconds[TRAINING]
         shared_s = seconds[SYNCHRONISATION]
         return 1.0 - (trained_s + shared_s) / whole_s, 1.0 - (seconds[ROLLOUT] + shared_s) / whole_s
+
+    def idle_share_of(self, other: ModelPool) -> float:
+        """Share of an iteration in which the GPUs of a model of its own wait [-]."""
+        busy_s = sum(other.passes_s.values()) + other.steps_s
+        return max(1.0 - busy_s / self.seconds, 0.0) if self.seconds else 0.0
 
     @property
     def idle_share(self) -> float:
@@ -406,7 +485,8 @@ class Iteration(Immutable):
         trainer, rollout = self.idle_shares
         waiting_s = float(self.rollout.writing.waiting_share[0]) * self.phase_s[ROLLOUT]
         waiting = waiting_s / self.seconds * self.rollout.gpus
-        waiting += 0.0 if self.colocated else trainer * self.trainer_gpus + rollout * self.rollout.gpus
+        waiting += trainer * self.trainer_gpus + (0.0 if self.colocated else rollout * self.rollout.gpus)
+        waiting += sum(self.idle_share_of(other) * other.gpus for other in self.others)
         return waiting / self.gpus
 
     @cached_property
@@ -440,6 +520,8 @@ class Iteration(Immutable):
             REWARD: between + sum(self.passing_bytes[REWARD].values()),
             TRAINING: learning,
             SYNCHRONISATION: max(between, self.rollout.peak_bytes if self.colocated else 0.0),
+            **{rating_of(other): other.rating_bytes for other in self.others},
+            **{learning_of(other): other.learning_bytes for other in self.others if other.ledger is not None},
         }
 
     @cached_property

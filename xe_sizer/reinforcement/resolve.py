@@ -14,8 +14,18 @@ from msgspec.structs import replace
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.graph.model import VALUES
 from xe_sizer.laws.device import sixteen_bit
-from xe_sizer.reinforcement.conflicts import ENGINE_RULES, RULES, AskedIterations
-from xe_sizer.reinforcement.resolved import ResolvedReinforcement, resolve_settings
+from xe_sizer.profiles.catalogue import default_engine
+from xe_sizer.reinforcement.answers import Asked, constant_answers, cut_answers
+from xe_sizer.reinforcement.conflicts import ENGINE_RULES, MODEL_RULES, RULES, AskedIterations, AskedModels
+from xe_sizer.reinforcement.iteration import critic_pass, reference_pass, reward_pass
+from xe_sizer.reinforcement.resolved import (
+    CUT_AT,
+    DEFAULT_SPREAD,
+    POOLS,
+    Apart,
+    ResolvedReinforcement,
+    resolve_settings,
+)
 from xe_sizer.scenario.conflicts import conflicts
 from xe_sizer.scenario.provenance import (
     Provenance,
@@ -45,7 +55,7 @@ if TYPE_CHECKING:
     from xe_sizer.profiles.catalogue import Registry
     from xe_sizer.reinforcement.resolved import Settings
     from xe_sizer.scenario.scenario import Scenario
-    from xe_sizer.scenario.schema import RolloutSection
+    from xe_sizer.scenario.schema import CriticSection, ReferenceSection, RewardSection, RolloutSection
     from xe_sizer.serving.job import ServingJob
     from xe_sizer.software.engine import Engine
     from xe_sizer.software.number_formats import Scheme
@@ -65,7 +75,7 @@ def iteration_work(
     """The optimizer steps on all answers of a run: sequences of a prompt with its answer, whose lengths are known."""
     scenario, asked = provenance.scenario, settings.asked
     lengths = histogram_lengths(
-        np.maximum(np.round(asked.inputs + asked.answers.lengths), 1.0), asked.answers.probabilities
+        np.maximum(np.round(asked.read + asked.answers.lengths), 1.0), asked.answers.probabilities
     )
     seq_len = int(provenance.resolve_default("train.seq_len", int(lengths.longest)))
     padding = scenario.values.train.padding
@@ -109,7 +119,7 @@ def engine_job(
 
     It runs as a library of the trainer, see `beside_a_trainer`.
     """
-    mean = settings.asked.inputs + max(settings.answers.mean, 1.0)
+    mean = settings.asked.read + max(settings.answers.mean, 1.0)
     return beside_a_trainer(
         build_job(
             model, server, engine, formats, efficiency_of(scenario), max(model.max_positions or 0, mean),
@@ -191,7 +201,9 @@ def resolve(scenario: Scenario, registry: Registry, replicas: int | None = None)
         raise InputError(in_reading_order(dict.fromkeys(problems), scenario))
     settings = resolve_settings(provenance, method, stack.rollout)
     problems += conflicts(AskedIterations(scenario, None, None, method, settings, stack, None), RULES)
-    beside = settings.gpus if settings.colocated is False else 0
+    roles = {name: getattr(scenario.values, name) for name in POOLS if has_own_gpus(scenario, name)}
+    others = [settings.gpus if settings.colocated is False else 0, *(_own_gpus(one) for one in roles.values())]
+    beside = None if None in others else sum(one for one in others if one is not None)
     setup = find_setup(provenance, registry, own, model, server, stack, beside)
     problems += own
     name, where = relative(scenario, "rollout.engine", settings.engine), partial(scenario.locate, ("rollout", "engine"))
@@ -209,15 +221,21 @@ def resolve(scenario: Scenario, registry: Registry, replicas: int | None = None)
     reference = collect(problems, _reference, scenario, setup.method, settings, method)
     critic = collect(problems, _critic, scenario, registry, setup, beside, optimizer, work) if method.critic else None
     reward = collect(problems, _reward, scenario, registry, method, setup.model)
+    problems += conflicts(AskedModels(scenario, critic is not None, reward, reference), MODEL_RULES)
+    judge = collect(problems, _judge, scenario, registry, settings, setup) if "reward" in roles and reward else None
     if problems or not (trainer and model and server and engine and formats):
         raise InputError(in_reading_order(dict.fromkeys(problems), scenario))
     _forget_without_effect(provenance, engine)
+    sections = tuple(f"{name}." for name in ("rollout", "environment", *POOLS))
+    apart = tuple(_apart(scenario, settings, trainer, critic, reference, reward, judge))
+    away = {one.section for one in apart} | ({"reward"} if scenario.values.reward.with_critic else set())
+    reference, reward = None if "reference" in away else reference, None if "reward" in away else reward
     trainer = replace(
         trainer,
         job=_with_copies(trainer.job, settings, [one for one in (reference, reward) if one is not None]),
         gpus=gpu_count(provenance, server),
         values=provenance.values,
-        origins=dict(sorted(provenance.origins.items(), key=lambda item: item[0].startswith("rollout."))),
+        origins=dict(sorted(provenance.origins.items(), key=lambda item: item[0].startswith(sections))),
         at_replicas=at_replicas,
     )
     return ResolvedReinforcement(
@@ -225,11 +243,12 @@ def resolve(scenario: Scenario, registry: Registry, replicas: int | None = None)
         writer=engine_job(scenario, settings, model, server, engine, formats),
         replica_sizes=replica_sizes(scenario.values.rollout),
         settings=settings,
-        critic=critic,
+        critic=None if critic is None or "critic" in away else critic.job,
         reference=reference,
         reward=reward,
         iterations=iterations,
         ways=_ways(settings),
+        apart=apart,
     )
 
 
@@ -338,16 +357,43 @@ def _reference(scenario: Scenario, trained: Method, settings: Settings, method: 
     return Frozen(REFERENCE, copies=int(chosen == COPY))
 
 
+SIZES_OF_ACTOR = (
+    "tp", "pp", "vpp", "cp", "ep", "dp", "expert_tp", "zero_group", "stages", "first_stage_layers", "last_stage_layers",
+    "offload_layers", "recompute_layers", "schedule",
+)  # fmt: skip
+ACTORS_ALONE = frozenset({"nodes", "train.grad_accum", *(f"layout.{name}" for name in SIZES_OF_ACTOR)})
+"""Keys that are of the actor's GPUs; what else a layout has, its stack does to a critic on GPUs of its own too."""
+
+
 def _critic(
     scenario: Scenario, registry: Registry, setup: Setup, beside: int | None, optimizer: Optimizer, work: Workload
-) -> Job:
+) -> ResolvedTraining:
     """The training of the critic: the same sequences, and a head of one value; `beside` as of `find_setup`.
 
     Raises
     ------
     InputError : a model that nobody knows, or that the layout or the stack cannot train
     """
-    asked, provenance = scenario.values.train.critic_model, Provenance(scenario, registry)
+    asked = scenario.values.train.critic_model
+    if has_own_gpus(scenario, "critic"):  # and a layout of its own
+        sizes = scenario.values.critic
+        scenario, beside = (
+            replace(
+                scenario,
+                values=msgspec.structs.replace(
+                    scenario.values,
+                    layout=msgspec.structs.replace(
+                        scenario.values.layout, **{**dict.fromkeys(SIZES_OF_ACTOR), "tp": sizes.tp, "pp": sizes.pp}
+                    ),
+                    train=msgspec.structs.replace(scenario.values.train, grad_accum=None),
+                    gpus=sizes.gpus,
+                    nodes=None,
+                ),
+                origin={key: how for key, how in scenario.origin.items() if key not in ACTORS_ALONE},
+            ),
+            0,
+        )
+    provenance = Provenance(scenario, registry)
     if asked is not None:
         path, problems = relative(scenario, "train.critic_model", asked), list[Problem]()
         model = registry.model(path, partial(scenario.locate, ("train", "critic_model")))
@@ -355,8 +401,8 @@ def _critic(
         if found is None:
             raise InputError(problems)
         setup = found
-    job = resolve_setup(provenance, setup, optimizer, work).job
-    return replace(job, model=job.model.headed(VALUES))
+    training = resolve_setup(provenance, setup, optimizer, work)
+    return replace(training, job=replace(training.job, model=training.job.model.headed(VALUES)))
 
 
 def _reward(scenario: Scenario, registry: Registry, method: Rollout, own: ModelShape) -> Frozen | None:
@@ -369,3 +415,110 @@ def _reward(scenario: Scenario, registry: Registry, method: Rollout, own: ModelS
     path, where = relative(scenario, "train.reward_model", asked), partial(scenario.locate, ("train", "reward_model"))
     shape = registry.model(path, where).headed(VALUES)
     return Frozen("reward model", model=shape, reads=Objective.NEXT_TOKEN)
+
+
+# Models beside the actor that have GPUs of their own.
+
+
+def has_own_gpus(scenario: Scenario, section: str) -> bool:
+    """Whether a model beside the actor is to have GPUs of its own: they are counted, sized, or what is served there."""
+    asked = getattr(scenario.values, section)
+    if asked.colocated is not None:
+        return not asked.colocated
+    said = [asked.gpus, asked.tp, asked.pp]
+    if section == "reward":
+        said += [asked.engine, asked.output_tokens]
+    return any(one is not None for one in said)
+
+
+def _own_gpus(asked: CriticSection | RewardSection | ReferenceSection) -> int | None:
+    return asked.gpus
+
+
+def _apart(
+    scenario: Scenario, settings: Settings, trainer: ResolvedTraining, critic: ResolvedTraining | None,
+    reference: Frozen | None, reward: Frozen | None, judge: ServingJob | None,
+) -> Iterator[Apart]:  # fmt: skip
+    """The models that are asked to have GPUs of their own, with what passes through them."""
+    values, actor = scenario.values, trainer.job
+    rated, trained = settings.asked.count * bool(settings.answers.mean), settings.trained * bool(settings.answers.mean)
+    scored = None if reward is None else (actor.beside(reward), rated)
+    if critic is not None and has_own_gpus(scenario, "critic"):
+        shared = values.reward.with_critic and reward is not None and scored is not None
+        learner = _holding(critic.job, [reward]) if shared and reward else critic.job
+        yield Apart(
+            name="critic and reward model" if shared else "critic",
+            section="critic",
+            gpus=values.critic.gpus,
+            sizes={},
+            rules=critic.rules,
+            passes={
+                critic_pass.name: (critic.job, trained),
+                **({reward_pass.name: scored} if shared and scored else {}),
+            },
+            learner=learner,
+            streams=bool(shared) and settings.reward_streams,
+        )
+    if scored is not None and has_own_gpus(scenario, "reward"):
+        yield replace(
+            _frozen(scenario, settings, trainer, "reward", reward_pass.name, scored),
+            service=judge,
+            judged=None if judge is None else _judged(scenario, settings),
+            streams=settings.reward_streams,
+        )
+    if reference is not None and has_own_gpus(scenario, "reference"):
+        copy = actor.beside(replace(reference, copies=1))
+        yield _frozen(scenario, settings, trainer, "reference", reference_pass.name, (copy, trained))
+
+
+def _frozen(
+    scenario: Scenario, settings: Settings, trainer: ResolvedTraining, section: str, name: str,
+    through: tuple[Job, float],
+) -> Apart:  # fmt: skip
+    """A model that learns nothing on GPUs of its own, in a layout of its own: all answers pass through it."""
+    asked = getattr(scenario.values, section)
+    sizes = {size: getattr(asked, size) for size in ("tp", "pp") if getattr(asked, size) is not None}
+    plain = {"recompute": 0, "offload": 0, "vpp": 1, "cp": 1}
+    batch = max(round(settings.trained), 1)
+    rules = replace(trainer.rules, model=through[0].model, fixed=plain, global_batch=batch, first_batches=(), ends=0)
+    return Apart(POOL_NAMES[section], section, asked.gpus, sizes, rules, {name: through})
+
+
+POOL_NAMES = {"reward": "reward model", "reference": REFERENCE}
+
+
+def _judge(scenario: Scenario, registry: Registry, settings: Settings, setup: Setup) -> ServingJob | None:
+    """The engine that serves the reward model, where one is asked for: as a service of its own. Raises InputError."""
+    asked, server = scenario.values.reward, setup.server
+    if asked.engine is None and asked.output_tokens is None:
+        return None
+    name = relative(scenario, "reward.engine", asked.engine or default_engine())
+    engine = engine_on(server, name, partial(scenario.locate, ("reward", "engine")), registry)
+    given = scenario.values.train.reward_model
+    model = setup.model
+    if given is not None:
+        path = relative(scenario, "train.reward_model", given)
+        model = registry.model(path, partial(scenario.locate, ("train", "reward_model")))
+    peaks = server.accelerator.peak_flops_per_s
+    published = published_format(scenario, model, "train.reward_model")
+    formats = scheme_of(engine, peaks, **format_names(engine, peaks, sixteen_bit(peaks), published))
+    judged = _judged(scenario, settings)
+    longest = max(model.max_positions or 0, judged.inputs + judged.answers.longest)
+    return build_job(model, server, engine, formats, efficiency_of(scenario), longest)
+
+
+def _judged(scenario: Scenario, settings: Settings) -> Asked:
+    """What is asked of a judge: one request for each answer, with its prompt, and a score or words about it."""
+    asked, own = scenario.values.reward, settings.asked
+    written = asked.output_tokens or 1.0
+    answers = constant_answers(written)
+    if written > 1:
+        answers = cut_answers(written, DEFAULT_SPREAD, max(round(written * CUT_AT), 1))
+    read = own.read + own.answers.mean + (asked.input_tokens or 0.0)
+    return Asked(own.count * bool(own.answers.mean), 1, read, answers)
+
+
+def _holding(job: Job, beside: Iterable[Frozen]) -> Job:
+    """The job with frozen models on its cards, which have no passes in its steps."""
+    copies = tuple(replace(one, forwards=0) for one in beside)
+    return replace(job, method=replace(job.method, frozen=(*job.method.frozen, *copies)))

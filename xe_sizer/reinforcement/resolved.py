@@ -13,6 +13,8 @@ from xe_sizer.graph.operators import as_array
 from xe_sizer.immutable import Immutable
 from xe_sizer.profiles.text import at_home
 from xe_sizer.reinforcement.answers import Asked, constant_answers, cut_answers, logged_answers
+from xe_sizer.reinforcement.environment import DEFAULT_CORES, DEFAULT_TURN_TOKENS, SERVER_CORES, Environment
+from xe_sizer.reinforcement.environment import DEFAULT_SPREAD as DEFAULT_CALL_SPREAD
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from xe_sizer.training.methods import Rollout
     from xe_sizer.training.methods.method import Frozen
     from xe_sizer.training.resolved import ResolvedTraining
+    from xe_sizer.training.search_space import Rules
 
 # Settings of an iteration, as the scenario, the stack and the method have them.
 
@@ -39,6 +42,8 @@ DEFAULT_INPUT_TOKENS, DEFAULT_OUTPUT_TOKENS = 256.0, 1024.0
 DEFAULT_SPREAD = 0.6  # assumed: standard deviation over mean of answers that reason
 CUT_AT = 4.0  # assumed: times the mean at which answers are cut where nobody says
 WORKERS_PER_GPU = 8  # assumed: processes of a node's CPUs that rate answers
+POOLS = ("critic", "reward", "reference")
+"""Sections of a scenario that put a model beside the actor on GPUs of its own."""
 OFFLOADS: Mapping[str, tuple[Kept, ...]] = {
     "none": (),
     "optimizer": ("optimizer",),
@@ -62,6 +67,7 @@ class Settings(Immutable):
     log_prob_micro_batch : answers of one pass of a GPU that computes log-probabilities; None: the micro-batch [-]
     logged : file of the lengths of answers; None: they are log-normal
     verifier_s, workers : CPU seconds of an answer, and answers rated at once; None: as many per GPU as are usual
+    reward_streams : a reward model on GPUs of its own rates answers while others are still written
     """
 
     asked: Asked
@@ -80,6 +86,7 @@ class Settings(Immutable):
     log_prob_micro_batch: int | None
     max_output_tokens: float
     logged: str | None
+    reward_streams: bool
     defaults: RolloutDefaults
 
     @property
@@ -136,9 +143,11 @@ def resolve_settings(provenance: Provenance, method: Rollout, defaults: RolloutD
         resolve_default("gpu_memory_utilization", defaults.gpu_memory_utilization, "stack")
     stale = resolve_default("max_staleness", 1) if rollout.asynchronous else 0
     carried = resolve_default("partial", defaults.in_flight, "stack") if rollout.asynchronous else bool(rollout.partial)
-    provenance.keep(("rollout",))
+    provenance.keep(("rollout", "environment", *POOLS))
     return Settings(
-        asked=Asked(prompts * over, int(group), float(inputs), answers, carried, max(int(stale), 1)),
+        asked=Asked(
+            prompts * over, int(group), float(inputs), answers, carried, max(int(stale), 1), _environment(provenance)
+        ),
         kept=1.0 / over,
         updates=int(resolve_default("updates", 1)),
         colocated=colocated,
@@ -154,8 +163,39 @@ def resolve_settings(provenance: Provenance, method: Rollout, defaults: RolloutD
         log_prob_micro_batch=rollout.log_prob_micro_batch,
         max_output_tokens=most,
         logged=rollout.lengths,
+        reward_streams=_streams(provenance, defaults),
         defaults=defaults,
     )
+
+
+def _environment(provenance: Provenance) -> Environment | None:
+    """What answers wait for, where they have several turns, or an environment that starts; None: nothing."""
+    asked = provenance.scenario.values.environment
+    if (asked.turns or 1.0) <= 1.0 and not asked.start_s:
+        return None
+
+    def resolve_default(name: str, default: Any) -> Any:
+        return provenance.resolve_default(f"environment.{name}", default)
+
+    cores = float(resolve_default("cores", DEFAULT_CORES))
+    limits = [] if asked.pool_cores is None else [max(math.floor(asked.pool_cores / cores), 1)]
+    limits += [] if asked.at_once is None else [asked.at_once]
+    return Environment(
+        turns=float(resolve_default("turns", 1.0)),
+        turn_tokens=float(resolve_default("turn_tokens", DEFAULT_TURN_TOKENS)),
+        seconds=float(asked.seconds or 0.0),
+        spread=float(resolve_default("spread", DEFAULT_CALL_SPREAD)),
+        start_s=float(asked.start_s or 0.0),
+        cores=cores,
+        at_once=min(limits, default=None),
+        server_cores=float(resolve_default("server_cores", SERVER_CORES)),
+    )
+
+
+def _streams(provenance: Provenance, defaults: RolloutDefaults) -> bool:
+    """Whether a reward model on GPUs of its own rates each answer as it ends."""
+    asked = provenance.scenario.values.reward.streams
+    return defaults.reward_streams if asked is None else asked
 
 
 def _lengths(provenance: Provenance) -> tuple[float, Answers, float]:
@@ -208,6 +248,31 @@ def _usual_prompt(seq_len: int | None, limit: int | None) -> float:
 # The resolved scenario.
 
 
+class Apart(Immutable):
+    """A model beside the actor that has GPUs of its own, as asked for.
+
+    name : of the pool, as reports call it; section : of the scenario, whose keys ask for it
+    gpus : of the pool; None: open
+    sizes : of its layout or of a replica, those that the user chose
+    rules : what makes a layout of it legal
+    passes : by the name of each part, whose weights answers pass, and how many answers do
+    learner : the training of a critic; None: nothing learns
+    service : the engine that serves a reward model; judged : what it is asked for each answer; None: a forward rates
+    streams : answers are rated while others are still written
+    """
+
+    name: str
+    section: str
+    gpus: int | None
+    sizes: Mapping[str, int]
+    rules: Rules
+    passes: Mapping[str, tuple[Job, float]]
+    learner: Job | None = None
+    service: ServingJob | None = None
+    judged: Asked | None = None
+    streams: bool = False
+
+
 class ResolvedReinforcement(Immutable):
     """What is asked of an iteration.
 
@@ -217,6 +282,7 @@ class ResolvedReinforcement(Immutable):
     reference, reward : models that only rate answers; None: there is none
     iterations : of the run [-]
     ways : whether answers may be written on the GPUs that train (True), and apart from them (False)
+    apart : models that have GPUs of their own; critic, reference and reward are those on the trainer's
     """
 
     trainer: ResolvedTraining
@@ -228,6 +294,7 @@ class ResolvedReinforcement(Immutable):
     reward: Frozen | None
     iterations: int
     ways: tuple[bool, ...]
+    apart: tuple[Apart, ...] = ()
 
     @property
     def scenario(self) -> Scenario:
@@ -235,7 +302,7 @@ class ResolvedReinforcement(Immutable):
 
     @property
     def gpus(self) -> int | None:
-        """GPUs of both pools; None: open."""
+        """GPUs of all pools; None: open."""
         return self.trainer.gpus
 
     @property

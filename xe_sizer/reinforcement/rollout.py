@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from xe_sizer.graph.operators import as_array
 from xe_sizer.immutable import Immutable
+from xe_sizer.reinforcement.environment import least_calling_s, waiting_share
 from xe_sizer.reinforcement.memory import asleep_bytes
 from xe_sizer.serving.job import ReplicaLayouts
 from xe_sizer.serving.memory import (
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 # Writing: how long replicas take to write all answers of an iteration, which are asked for at once.
 
+ROUNDS = 4  # chosen: in which answers that wait for tools and the pace of the others agree to a percent
 PLACES = 32  # chosen: moments of the tail that are timed; twice as many change it by less than a percent
 
 
@@ -43,19 +45,23 @@ class Writing(Immutable):
     """Seconds of writing all answers, arrays of shape (placements,) [s].
 
     prompts_s : reading the prompts; full_s : while every place is taken; tail_s : until the last answer ends
+    tools_s : beyond these, in which answers wait for their tools and nothing else is written
     running : answers that a replica writes at once while every place is taken [-]
+    started : of a replica at that time, with those that wait for their tools [-]
     even_s : what it would take if all answers ended together
     """
 
     prompts_s: Array
     full_s: Array
     tail_s: Array
+    tools_s: Array
     running: Array
+    started: Array
     even_s: Array
 
     @property
     def total_s(self) -> Array:
-        return np.asarray(self.prompts_s + self.full_s + self.tail_s)
+        return np.asarray(self.prompts_s + self.full_s + self.tail_s + self.tools_s)
 
     def __getitem__(self, index: slice) -> Writing:
         return Writing(*(getattr(self, field)[index] for field in self.__struct_fields__))
@@ -94,13 +100,13 @@ def places(
     Source: own derivation; automatic prefix caching and preemption of the engines (vLLM, SGLang's RadixAttention,
     arXiv:2312.07104).
     """
-    inputs, answers = asked.inputs / asked.group, asked.answers
+    inputs, answers = asked.inputs / asked.group + asked.added, asked.answers
     limit = job.engine.batching.max_sequences * job.groups(placements)
     spread = max_sequences(job, placements, memory, held_tokens(job, inputs, answers.in_time))
     together = np.minimum(max_sequences(job, placements, memory, answers.most_held(inputs)), spread)
     each = np.full(len(placements), np.inf) if asked.carried else asked.count / as_array(replicas)
     held = _first_wave(together, spread, each)
-    whole = max_sequences(job, placements, memory, asked.inputs + answers.longest)
+    whole = max_sequences(job, placements, memory, asked.read + answers.longest)
     return np.asarray(np.where(whole >= 1.0, np.minimum(held, limit), np.minimum(whole, 1.0 - 1e-9)))
 
 
@@ -126,10 +132,12 @@ def written_continuously(
     """Writing by engines that take up an answer as another ends.
 
         n = answers / replicas,  running = min(n, S),  w = running / n        of carried ones min(n ahead, S)
-        full steps = (n mean - running E[left]) / running
+        started = min(n, S / b),  running = b started,  w = started / n       where tools are called
+        b = share of its time in which an answer is written
+        full steps = (n mean - started E[left]) / running
         tail = integral over j from 0 to J of t(max(running L(j), 1), tokens(j))
         L(j) = w (1 - F(j)) + (1 - w) (1 - Fe(j)),  E[left] = integral of L
-        J = E[longest of running x replicas answers with L]
+        J = E[longest of started x replicas answers with L]
 
     Once nothing waits, answers only end. Those of a first wave have all of their length to go, 1 - F; those that were
     taken up one after the other what renewal theory says, 1 - Fe. The last replica sets the pace of all. Where answers
@@ -150,29 +158,73 @@ def written_continuously(
     """
     lengths, replicas = asked.answers, np.broadcast_to(as_array(replicas), len(placements))
     each = asked.count / replicas
-    running = np.minimum(each * (asked.ahead if asked.carried else 1), np.maximum(room, 1.0))
-    first = np.minimum(running / each, 1.0)
+    most, middle = each * (asked.ahead if asked.carried else 1), asked.read + lengths.in_time / 2.0
+    running = started = np.minimum(most, np.maximum(room, 1.0))
+    full, even_step_s = running, np.zeros(0)
+    for _ in range(ROUNDS if asked.wait_s else 1):
+        full_step_s = _decode_s(job, placements, running[None], np.asarray(middle)[None, None])[0]
+        even_step_s = even_step_s if even_step_s.size else full_step_s
+        busy = 1.0 - waiting_share(asked.wait_s, lengths.mean * full_step_s)
+        started = np.minimum(most, np.maximum(room, 1.0) / busy) if asked.wait_s else running
+        running = started * busy
+    first = np.minimum(started / each, 1.0)
     left = first * lengths.mean + (1.0 - first) * lengths.mean_remaining
-    steps = np.maximum(each * lengths.mean - (0.0 if asked.carried else running * left), 0.0) / running
-    middle = asked.inputs + lengths.in_time / 2.0
-    full_step_s = _decode_s(job, placements, running[None], np.asarray(middle)[None, None])[0]
-    tail_s = np.zeros(len(placements)) if asked.carried else _tail_s(job, placements, running, first, replicas, asked)
+    steps = np.maximum(each * lengths.mean - (0.0 if asked.carried else started * left), 0.0) / running
+    ended = np.zeros(len(placements))
+    tail_s = ended if asked.carried else _tail_s(job, placements, running, started, first, replicas, asked)
     cached = asked.inputs * (1.0 - 1.0 / asked.group)  # each prompt is read once for its group
     prefill, pieces = prefill_time(job, placements, each, asked.inputs, cached)
     prompts_s = np.asarray(prefill.total_s * pieces + job.request_s)
-    even_s = prompts_s + each * lengths.mean / running * full_step_s
+    if asked.environment is not None and asked.added:  # what tools say, behind all that went before
+        calls, new = asked.environment.calls, asked.environment.turn_tokens
+        past = asked.inputs + (lengths.mean + asked.added) / 2.0
+        told, pieces = prefill_time(job, placements, each * calls, past + new, past)
+        prompts_s = prompts_s + told.total_s * pieces
+    even_s = prompts_s + each * lengths.mean / full * even_step_s
+    full_s = steps * full_step_s
+    tools_s = _waited_s(asked, replicas, first, started, prompts_s, full_s, tail_s)
+    if asked.carried:  # nothing is waited for, but fewer answers are written at once
+        slower_s = np.maximum(full_s - (even_s - prompts_s), 0.0)
+        full_s, tools_s = full_s - slower_s, tools_s + slower_s
     return Writing(
         prompts_s=prompts_s,
-        full_s=steps * full_step_s,
+        full_s=full_s,
         tail_s=tail_s,
+        tools_s=tools_s,
         running=running,
+        started=started,
         even_s=even_s,
     )
 
 
-def _tail_s(
-    job: ServingJob, placements: ReplicaLayouts, running: Array, first: Array, replicas: Array, asked: Asked
+def _waited_s(
+    asked: Asked, replicas: Array, first: Array, started: Array, prompts_s: Array, full_s: Array, tail_s: Array
 ) -> Array:
+    """Time in which answers wait for their tools and nothing else hides it, shape (placements,) [s].
+
+        t = max(longest answer and its wait, slowest wait and a mean answer, least time of all calls) - writing
+        wait of the last = w (first + (1 - first) / 2)        of those under way when nothing waits to be begun
+
+    Answers that are carried to the next iteration are not waited for: others are written meanwhile.
+    """
+    environment, lengths = asked.environment, asked.answers
+    if environment is None:
+        return np.zeros(len(first))
+    written_s = prompts_s + full_s + tail_s
+    under_way = first + (1.0 - first) / 2.0
+    late_s = np.zeros(len(first))
+    if not asked.carried:
+        slowest_s = environment.slowest_s(started * replicas) * under_way
+        share = lengths.mean / np.maximum(lengths.expected_longest(started * replicas), 1e-9)
+        late_s = np.maximum(environment.wait_s * under_way, slowest_s - tail_s * np.maximum(1.0 - share, 0.0))
+    called_s = least_calling_s(environment, asked.count)
+    return np.asarray(np.maximum(late_s, called_s - written_s))
+
+
+def _tail_s(
+    job: ServingJob, placements: ReplicaLayouts, running: Array, started: Array, first: Array, replicas: Array,
+    asked: Asked,
+) -> Array:  # fmt: skip
     """From when nothing waits any more to the end of the last answer, shape (placements,) [s]."""
     lengths = asked.answers
     if lengths.mean <= 0:
@@ -180,12 +232,12 @@ def _tail_s(
     fine = np.linspace(0.0, lengths.longest, 8 * PLACES + 1)[:, None]
     left = first * lengths.alive(fine) + (1.0 - first) * lengths.remaining(fine)
     none_left = np.maximum(1.0 - left, 0.0)  # sums of shares may exceed 1 in the last digit
-    some = 1.0 - none_left ** np.maximum(running * replicas, 1.0)  # any of all replicas still writes
+    some = 1.0 - none_left ** np.maximum(started * replicas, 1.0)  # any of all replicas still writes
     last = np.sum((some[1:] + some[:-1]) / 2.0, axis=0) * (fine[1, 0] - fine[0, 0])
-    last = np.where(first >= 1.0, lengths.expected_longest(running * replicas), last)
+    last = np.where(first >= 1.0, lengths.expected_longest(started * replicas), last)
     at = last * ((np.arange(PLACES) + 0.5) / PLACES)[:, None]
     left = first * lengths.alive(at) + (1.0 - first) * lengths.remaining(at)
-    past = asked.inputs + at + (1.0 - first) * lengths.mean_remaining
+    past = asked.read + at + (1.0 - first) * lengths.mean_remaining
     step_s = _decode_s(job, placements, np.maximum(running * left, 1.0), past)
     return np.asarray(step_s.mean(axis=0) * last)
 
@@ -224,11 +276,14 @@ def written_in_batches(
     prefill, pieces = prefill_time(job, placements, batch, asked.inputs)
     prompts_s = waves * (prefill.total_s * pieces + job.request_s)
     mean_s = waves * lengths.mean * one
+    waited_s = 0.0 if asked.environment is None else asked.environment.slowest_s(batch * as_array(bound))
     return Writing(
         prompts_s=prompts_s,
         full_s=mean_s,
         tail_s=waves * np.maximum(steps - lengths.mean, 0.0) * one,
+        tools_s=waves * waited_s,
         running=batch,
+        started=batch,
         even_s=prompts_s + mean_s,
     )
 
@@ -351,7 +406,7 @@ def _picked(
     lets_train = asleep <= beside.asleep_room_bytes
     best = among.start + _best(room[among], options.writing.total_s[among], sizes[among], lets_train)
     one = slice(best, best + 1)
-    whole = request_bytes(job, options.placements[one], asked.inputs + asked.answers.longest)
+    whole = request_bytes(job, options.placements[one], asked.read + asked.answers.longest)
     least = float(sum(part[one].max() for part in memory.fixed.values()) + whole.max())
     used = max(share * memory.usable_bytes, least if room[best] < 1.0 and not asked_for else 0.0)
     return Rollout(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -39,6 +40,7 @@ from xe_sizer.reinforcement.memory import (
     stepping_bytes,
     trainer_ledgers,
 )
+from xe_sizer.reinforcement.pools import model_pool
 from xe_sizer.reinforcement.rollout import Beside, rollout_on, rollouts_apart
 from xe_sizer.serving.memory import request_bytes, serving_memory
 from xe_sizer.serving.search_space import legal_placements
@@ -52,7 +54,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from xe_sizer.graph.operators import Array, IntArray
-    from xe_sizer.reinforcement.resolved import ResolvedReinforcement
+    from xe_sizer.reinforcement.pools import ModelPool
+    from xe_sizer.reinforcement.resolved import Apart, ResolvedReinforcement
     from xe_sizer.reinforcement.rollout import Rollout
     from xe_sizer.training.memory import Ledger
     from xe_sizer.training.search_space import Rules
@@ -123,6 +126,7 @@ class Search(Immutable):
     every_way: bool = False
     progress: Callable[[int], None] | None = None
     known: dict[int, Rollout | None] = field(default_factory=dict)
+    pools: dict[tuple[str, int], ModelPool | None] = field(default_factory=dict)
     seen: Seen = field(default_factory=Seen)
 
     @property
@@ -140,7 +144,7 @@ class Search(Immutable):
         job, asked, settings = self.resolved.writer, self.resolved.settings.asked, self.resolved.settings
         placements = legal_placements(job, self.resolved.replica_sizes, None)
         memory = serving_memory(job, placements, asked.inputs)
-        needed = sum(memory.fixed.values()) + request_bytes(job, placements, asked.inputs + asked.answers.longest)
+        needed = sum(memory.fixed.values()) + request_bytes(job, placements, asked.read + asked.answers.longest)
         known = settings.share(colocated=True)
         share = known or LEFT_OVER
         if known is not None:
@@ -249,9 +253,63 @@ class Search(Immutable):
     def best(self, counts: Sequence[int]) -> Iterator[Iteration]:
         """The best iteration on each of the numbers of GPUs, ascending, for each way to share them; those that fit."""
         found = [
-            one for way in self.resolved.ways for one in (self._in_turn(counts) if way else self._in_pools(counts))
+            one for way in self.resolved.ways for one in self._best(counts, self._in_turn if way else self._in_pools)
         ]
         yield from sorted(found, key=lambda one: one.gpus)
+
+    def _best(
+        self, counts: Sequence[int], of_a_way: Callable[[Sequence[int]], Iterator[Iteration]]
+    ) -> Iterator[Iteration]:
+        """The best iterations of one way to share the GPUs, with the sizes of other pools that take the least time."""
+        if not self.resolved.apart:
+            yield from of_a_way(counts)
+            return
+        left = sorted({gpus - sum(sizes) for gpus in counts for sizes in self.sizes_on(gpus)})
+        inner = {one.gpus: one for one in of_a_way(left)} if left else {}
+        for gpus in counts:
+            tried = (self.with_others(inner.get(gpus - sum(sizes)), sizes) for sizes in self.sizes_on(gpus))
+            fitting = [one for one in tried if one is not None]
+            if fitting:
+                yield min(fitting, key=lambda one: one.seconds)
+
+    def sizes_on(self, gpus: int) -> list[tuple[int, ...]]:
+        """GPUs of each model that has some of its own, where so many are those of all pools: as asked, else all tried.
+
+        Open sizes are parts of a node or whole ones, and no pool of them is larger than what is left to train.
+        """
+        node = self.resolved.actor.server.accelerators
+        inside = [count for count in range(1, node) if node % count == 0]
+        open_sizes = [one for one in (*inside, *range(node, gpus, node)) if 2 * one <= gpus]
+        asked = [[one.gpus] if one.gpus is not None else open_sizes for one in self.resolved.apart]
+        return [sizes for sizes in itertools.product(*asked) if self._leaves_whole(gpus, gpus - sum(sizes))]
+
+    def _leaves_whole(self, gpus: int, left: int) -> bool:
+        """Whether what pools of their own leave is a part of a node or whole ones, where they are sized here."""
+        node = self.resolved.actor.server.accelerators
+        asked = all(one.gpus is not None for one in self.resolved.apart)
+        return left > 0 and (asked or left % node == 0 or (left < node and (node % left == 0 or gpus <= node)))
+
+    def with_others(self, one: Iteration | None, sizes: Sequence[int], *, fitting: bool = True) -> Iteration | None:
+        """An iteration with models on so many GPUs of their own; None where one has no layout, or does not fit."""
+        if one is None:
+            return None
+        pools = [self.pool(asked, count) for asked, count in zip(self.resolved.apart, sizes, strict=True)]
+        found = tuple(pool for pool in pools if pool is not None)
+        if len(found) < len(pools) or (fitting and not all(self._holds(pool) for pool in found)):
+            return None
+        return replace(one, others=found)
+
+    def _holds(self, pool: ModelPool) -> bool:
+        served = pool.served is None or pool.served.fits
+        return served and pool.peak_bytes <= self.trainer_room_bytes
+
+    def pool(self, asked: Apart, gpus: int) -> ModelPool | None:
+        """A model on so many GPUs of its own; None where it has no layout there."""
+        key = asked.section, gpus
+        if key not in self.pools:
+            trainer = self.resolved.trainer
+            self.pools[key] = model_pool(self.resolved, asked, gpus, self.headroom_bytes, trainer.recommended_bytes)
+        return self.pools[key]
 
     def _in_turn(self, counts: Sequence[int]) -> Iterator[Iteration]:
         """Answers on the GPUs that train."""
@@ -418,20 +476,40 @@ def _nearest(search: Search, gpus: int) -> Iteration:
     """
     resolved = search.resolved
     trainer, apart = resolved.trainer, not resolved.ways[0]
-    rollout_gpus = (resolved.settings.gpus or max(gpus // 2, 1)) if apart else None
-    trained = gpus - (rollout_gpus or 0)
+    sizes = [one.gpus or max(gpus // (2 * len(resolved.apart) + 2), 1) for one in resolved.apart]
+    left = gpus - sum(sizes)
+    rollout_gpus = (resolved.settings.gpus or max(left // 2, 1)) if apart else None
+    trained = left - (rollout_gpus or 0)
     if trained < 1:
-        message = f"'gpus' of the rollout ({rollout_gpus}) leave none of the {gpus} to train"
-        hint = "'gpus' and 'nodes' count the GPUs of both; give fewer that only generate"
-        raise InputError(Problem(message, resolved.scenario.locate(("rollout", "gpus")), hint))
+        own = gpus - trained
+        message = f"pools of their own take {own} GPUs and leave none of the {gpus} to train"
+        if not sizes:
+            message = f"'gpus' of the rollout ({rollout_gpus}) leave none of the {gpus} to train"
+        hint = "'gpus' and 'nodes' count the GPUs of all pools; give fewer to those that do not train"
+        section = resolved.apart[0].section if sizes else "rollout"
+        raise InputError(Problem(message, resolved.scenario.locate((section, "gpus")), hint))
     layouts = legal_layouts(trainer.rules, (trained,))
     if not len(layouts):
         raise InputError(trainer.no_layout((trained,)))
     one = choose(trainer.job, layouts, trainer.min_headroom_bytes).layouts
     found = search.iteration(one, rollout_gpus)
     if found is None:
-        raise InputError(_no_replica(resolved, rollout_gpus or gpus))
-    return found
+        raise InputError(_no_replica(resolved, rollout_gpus or left))
+    whole = search.with_others(found, sizes, fitting=False)
+    if whole is None:
+        raise InputError(_no_pool(search, sizes))
+    return whole
+
+
+def _no_pool(search: Search, sizes: Sequence[int]) -> Problem:
+    """What to say where a model has no layout on the GPUs of its own."""
+    pairs = zip(search.resolved.apart, sizes, strict=True)
+    asked, gpus = next((one, count) for one, count in pairs if search.pool(one, count) is None)
+    given = {name: search.resolved.scenario.origin.get(f"{asked.section}.{name}") for name in ("tp", "pp", "gpus")}
+    key = next((name for name, said in given.items() if said), "gpus")
+    message = f"the {asked.name} has no legal layout on {gpus} GPUs of its own"
+    hint = "tp divides heads, pp divides layers, and the GPUs are a multiple of tp x pp"
+    return Problem(message, search.resolved.scenario.locate((asked.section, key)), hint)
 
 
 def _no_replica(resolved: ResolvedReinforcement, gpus: int) -> Problem:

@@ -10,17 +10,18 @@ from msgspec.structs import replace
 
 from xe_sizer.reinforcement.iteration import (
     ALL_PARTS,
-    PHASES,
     ROLLOUT,
     SYNCHRONISATION,
     TRAINING,
+    learning_of,
+    rating_of,
     reference_pass,
     reward_pass,
 )
 from xe_sizer.reinforcement.memory import around_bytes
 from xe_sizer.result.common import Factor, Gpus, MemoryComponent, Reason, Source, TimeComponent
 from xe_sizer.result.training import Iteration as IterationResult
-from xe_sizer.result.training import Phase
+from xe_sizer.result.training import Phase, Tools
 from xe_sizer.scenario.limits import memory_doubt, missed, verdict_of
 from xe_sizer.serving.memory import HOLDING_PARTS, largest_step
 from xe_sizer.training.evaluation import Evaluation
@@ -40,8 +41,11 @@ from xe_sizer.units import whole_parts
 
 if TYPE_CHECKING:
     from xe_sizer.laws.parts import Part
+    from xe_sizer.reinforcement.environment import Environment
     from xe_sizer.reinforcement.estimate import ReinforcementEstimate
     from xe_sizer.reinforcement.iteration import Iteration
+    from xe_sizer.reinforcement.pools import ModelPool
+    from xe_sizer.reinforcement.rollout import Rollout
     from xe_sizer.result.training import Beside, Data, Holding, Memory, Result, Time
     from xe_sizer.serving.memory import Holding as Held
     from xe_sizer.training.memory import Ledger
@@ -51,6 +55,7 @@ Terms = tuple[tuple[Factor, ...], ...]
 # Memory of the fullest GPU in each phase; the phase in which it holds most decides.
 
 STATES = "weights + optimizer states of actor and critic that stay on the card + context, communicators, workspaces"
+STATES_OF_A_POOL = "weights of its models + optimizer states of a critic + context, communicators, workspaces"
 TRAINER, ENGINE = "trainer between its steps", "engine: "
 ENGINE_WEIGHTS, CACHE = f"{ENGINE}weights", f"{ENGINE}KV cache"
 
@@ -60,6 +65,9 @@ def memory_components(sized: ReinforcementEstimate, phase: str) -> list[MemoryCo
     if phase == TRAINING:
         return [one for one in _of_training(sized) if one.bytes > 0]
     one = sized.iteration
+    for other in one.others:
+        if phase in (rating_of(other), learning_of(other)):
+            return [part for part in _of_other(other, learning=phase == learning_of(other)) if part.bytes > 0]
     awake = phase == ROLLOUT or (one.colocated and phase == SYNCHRONISATION)
     kept = one.kept_bytes if one.colocated or not awake else 0.0
     found = [_part(TRAINER, kept, STATES, "as in a training step")]
@@ -71,6 +79,20 @@ def memory_components(sized: ReinforcementEstimate, phase: str) -> list[MemoryCo
         found += [_part(name, size, formulas[name], "forward pass") for name, size in passing.items()]
         found.append(_asleep(sized))
     return [part for part in found if part.bytes > 0]
+
+
+def _of_other(other: ModelPool, *, learning: bool) -> Iterator[MemoryComponent]:
+    """A model on GPUs of its own while it learns, or while answers pass through it."""
+    if other.served is not None:
+        assert other.asked.judged is not None
+        yield from _of_engine(other.served, other.asked.judged.inputs, other.peak_bytes)
+    elif learning and other.ledger is not None and other.asked.learner is not None and other.layouts is not None:
+        yield from _of_ledger(other.ledger, Evaluation(other.asked.learner, other.layouts).at_fuller_stage)
+    else:
+        formulas = {part.name: part.formula for part in MEMORY_PARTS}
+        yield _part("states of the pool", other.states_bytes, STATES_OF_A_POOL, "as in a training step")
+        for name, size in other.passing.items():
+            yield _part(name, size, formulas[name], "forward pass")
 
 
 def _asleep(sized: ReinforcementEstimate) -> MemoryComponent:
@@ -117,8 +139,12 @@ def _of_ledger(ledger: Ledger, evaluation: Evaluation) -> Iterator[MemoryCompone
 
 def _of_replica(sized: ReinforcementEstimate, used: float) -> list[MemoryComponent]:
     """The engine awake: its weights, what a step needs and software takes, and its cache, which is the rest."""
-    rollout = sized.iteration.rollout
-    held = largest_step(rollout.job, rollout.placement, sized.reinforcement.settings.asked.inputs)
+    return _of_engine(sized.iteration.rollout, sized.reinforcement.settings.asked.inputs, used)
+
+
+def _of_engine(rollout: Rollout, inputs: float, used: float) -> list[MemoryComponent]:
+    """The same of any engine; inputs : tokens of a request [tokens]; used : of a card [bytes]."""
+    held = largest_step(rollout.job, rollout.placement, inputs)
     sizes = {name: float(size.max()) for name, size in rollout.memory.fixed.items()}
     parts = [
         _part(f"{ENGINE}{part.name}", sizes[part.name], part.formula, part.source, _terms(part, held))
@@ -151,6 +177,10 @@ FORMULAS = {
         "as in a service; renewal theory",
     ),
     "rollout: last answers": ("integral of t(answers that still run) until the longest ends", "order statistics"),
+    "rollout: tools": (
+        "wait of the last answers for their environments, or calls / environments at once, beyond writing",
+        "bounds of closed queueing networks",
+    ),
     SYNCHRONISATION: ("all-gather of the trainer's shards, broadcast to the replicas, loading", "collective laws"),
     "training: between the phases": ("the stack's own", "stack"),
 }
@@ -245,6 +275,9 @@ def _memory(sized: ReinforcementEstimate, base: Memory) -> Memory:
     moment = f"training, {base.phase}" if phase == TRAINING else phase
     shown = _shown_in_training(base, peak) if phase == TRAINING else _shown_beside_engine(sized, peak)
     gpu = base.gpu if phase == TRAINING or sized.iteration.colocated else "rollout replica"
+    pool = next((one for one in sized.iteration.others if phase in (rating_of(one), learning_of(one))), None)
+    if pool is not None:
+        gpu, shown, moment = f"GPU of the {pool.asked.name}", _shown_of_pool(pool, peak), phase.partition(", ")[0]
     return replace(
         base, peak_bytes=peak, headroom_bytes=usable - peak, phase=moment, gpu=gpu, components=components, **shown
     )
@@ -272,13 +305,20 @@ def _shown_beside_engine(sized: ReinforcementEstimate, peak: float) -> dict[str,
     return {"allocated_bytes": tensors, "reserved_bytes": tensors, "device_bytes": peak, "cached_bytes": 0.0}
 
 
+def _shown_of_pool(pool: ModelPool, peak: float) -> dict[str, float]:
+    """What instruments show of a model on GPUs of its own [bytes]."""
+    around = float(pool.served.memory.beside_tensors.max()) if pool.served else pool.around_bytes
+    tensors = max(peak - around, 0.0)
+    return {"allocated_bytes": tensors, "reserved_bytes": tensors, "device_bytes": peak, "cached_bytes": 0.0}
+
+
 def _rollout_reasons(sized: ReinforcementEstimate) -> Iterator[Reason]:
     """Where the engine starts and holds not even one answer."""
     rollout = sized.iteration.rollout
     if rollout.room >= 1.0 or sized.peak_bytes > sized.usable_bytes:
         return
     asked = sized.reinforcement.settings.asked
-    tokens = asked.inputs + asked.answers.longest
+    tokens = asked.read + asked.answers.longest
     message = (
         f"the engine may use {100 * rollout.share:.0f} % of a GPU for responses: "
         f"too little for its weights and one response of {tokens:,.0f} tokens"
@@ -288,22 +328,32 @@ def _rollout_reasons(sized: ReinforcementEstimate) -> Iterator[Reason]:
 
 def _phases(sized: ReinforcementEstimate) -> Iterator[Phase]:
     one, usable = sized.iteration, float(round(sized.usable_bytes))
-    for name in PHASES:
-        parts, seconds = one.parts_s[name], one.phase_s[name]
+    others = {name: other for other in one.others for name in (rating_of(other), learning_of(other))}
+    trains, writes = sized.pools[0], next(pool for pool in sized.pools if pool.replicas and not pool.model)
+    for name, parts in one.parts_s.items():
+        seconds = one.phase_s[name]
         if seconds <= 0:
             continue
-        hidden = name in one.hidden
+        hidden, other = name in one.hidden, others.get(name)
+        gpus = one.rollout.gpus if name == ROLLOUT else one.trainer_gpus
+        pool = writes.name if name == ROLLOUT else trains.name
+        if other is not None:
+            gpus, pool = other.gpus, other.asked.name
+        elif name == SYNCHRONISATION:
+            gpus, pool = one.trainer_gpus if one.colocated else one.trainer_gpus + one.rollout.gpus, ""
         yield Phase(
             name=name,
             seconds=seconds,
             share=0.0 if hidden else seconds / sized.step_s,
-            gpus=one.rollout.gpus if name == ROLLOUT else one.trainer_gpus if name != SYNCHRONISATION else one.gpus,
+            gpus=gpus,
             peak_bytes=float(round(one.peaks[name])),
             usable_bytes=usable,
             bound=max(parts, key=lambda part: parts[part]),
             hidden=hidden,
             components=tuple(_component(n, s, seconds) for n, s in parts.items() if s > 0),
             holds=_holdings(memory_components(sized, name)),
+            pool=pool,
+            start_s=one.starts_s[name],
         )
 
 
@@ -326,7 +376,7 @@ def _iteration(sized: ReinforcementEstimate) -> IterationResult:
         longest_tokens=float(answers.expected_longest(asked.count)),
         max_output_tokens=settings.max_output_tokens,
         cut_share=answers.cut_share,
-        tokens=settings.trained * settings.updates * (asked.inputs + answers.mean),
+        tokens=settings.trained * settings.updates * (asked.read + answers.mean),
         output_tokens_per_s=written / rollout_s if rollout_s else 0.0,
         answers_at_once=float(rollout.writing.running[0]),
         waiting_share=float(rollout.writing.waiting_share[0]),
@@ -336,6 +386,29 @@ def _iteration(sized: ReinforcementEstimate) -> IterationResult:
         max_staleness=settings.staleness,
         gpu_memory_utilization=rollout.share,
         sleep=settings.sleep if one.colocated else "",
+        tools=None if asked.environment is None else _tools(asked.environment, one),
+    )
+
+
+def _tools(environment: Environment, one: Iteration) -> Tools:
+    """Calls of the responses, as long as all replicas are full."""
+    rollout, writing = one.rollout, one.rollout.writing
+    started, running = (float(each[0]) * rollout.replicas for each in (writing.started, writing.running))
+    together = environment.wait_s > 0 and started == running  # batches that end together call together
+    waiting = started if together else started - running
+    calls = min(waiting, environment.at_once or waiting)
+    exposed_s, rollout_s = float(writing.tools_s[0]), one.phase_s[ROLLOUT]
+    return Tools(
+        turns=environment.turns,
+        calls=environment.calls,
+        wait_s=environment.wait_s,
+        calls_at_once=calls,
+        environments_at_once=started,
+        cores=calls * environment.cores,
+        servers=math.ceil(calls * environment.cores / environment.server_cores - 1e-9),
+        server_cores=environment.server_cores,
+        exposed_s=exposed_s,
+        share=exposed_s / rollout_s if rollout_s else 0.0,
     )
 
 

@@ -210,19 +210,23 @@ def phases_of_pools(result: Result) -> list[tuple[Pool, list[tuple[float, Phase]
     """The phases that each pool works in, and when they begin [s]; nothing of other jobs.
 
     Who trains waits for the answers, or works on older ones meanwhile; weights are synchronised when both are done.
+    Models on GPUs of their own work beside the trainer.
     """
     one, phases = result.iteration, {phase.name: phase for phase in result.phases}
     written = phases.get(ROLLOUT)
     first_s = 0.0 if written is None or (one and one.asynchronous) else written.seconds
     found: list[tuple[Pool, list[tuple[float, Phase]]]] = []
     for pool in result.pools:
-        work = [(0.0, written)] if pool.replicas and written else []
+        writes = pool.replicas and not pool.model
+        work = [(0.0, written)] if writes and written else []
         at_s = first_s
-        for name, phase in phases.items() if pool.layout else ():
-            if name not in (ROLLOUT, SYNCHRONISATION):
+        for name, phase in phases.items():
+            own = phase.pool == pool.name if phase.pool else bool(pool.layout)
+            if name not in (ROLLOUT, SYNCHRONISATION) and own:
+                at_s = max(at_s, phase.start_s)
                 work.append((at_s, phase))
                 at_s += phase.seconds
-        if last := phases.get(SYNCHRONISATION):
+        if (last := phases.get(SYNCHRONISATION)) and not pool.model:
             work.append((result.time.step_s.expected - last.seconds, last))
         found.append((pool, work))
     return found

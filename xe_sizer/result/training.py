@@ -170,9 +170,10 @@ class Checkpoint(Struct, frozen=True):
 class Phase(Struct, frozen=True):
     """One phase of an iteration of reinforcement learning; the components sum to its seconds.
 
-    share : of the iteration, 0 where it is `hidden` behind the longer work of the other pool
+    share : of the iteration, 0 where it is `hidden` behind the longer work of another pool
     gpus : at work in it; peak_bytes : of the fullest of them, what it `holds` sums to that
     bound : the part that takes longest
+    pool : whose GPUs do it, empty where all do that train or write; start_s : after the beginning of an iteration
     """
 
     name: str
@@ -185,14 +186,19 @@ class Phase(Struct, frozen=True):
     hidden: bool = False
     components: tuple[TimeComponent, ...] = ()
     holds: tuple[Holding, ...] = ()
+    pool: str = ""
+    start_s: float = 0.0
 
 
 class Pool(Struct, frozen=True):
     """GPUs that do the same work in an iteration: `trainer` or `rollout`; one pool of both is `trainer and rollout`.
 
-    layout : of the trainer; None where the pool only writes answers
-    replicas, tp, pp, ep, engine : that write answers; 0 replicas where the pool only trains
-    idle_share : of an iteration in which its GPUs wait for the other pool
+    Others are `critic`, `critic and reward model`, `reward model` and `reference model`, where these have GPUs of their
+    own.
+    layout : of its ranks; None where engines alone are at work
+    replicas, tp, pp, ep, engine : that write or rate answers; 0 replicas where there is no engine
+    idle_share : of an iteration in which its GPUs wait for other pools
+    model : beside the one that learns, empty where the pool is for that
     """
 
     name: str
@@ -206,6 +212,28 @@ class Pool(Struct, frozen=True):
     pp: int = 0
     ep: int = 0
     engine: str = ""
+    model: str = ""
+
+
+class Tools(Struct, frozen=True):
+    """What responses wait for between their turns, and the CPUs of it.
+
+    turns, calls : of a response, mean; wait_s : for its calls
+    calls_at_once, environments_at_once : while all replicas are full: calls that are made, responses under way
+    cores, servers : that these calls take, and servers of `server_cores` for them
+    exposed_s : of an iteration, in which nothing else is generated meanwhile; share : of the rollout
+    """
+
+    turns: float
+    calls: float
+    wait_s: float
+    calls_at_once: float
+    environments_at_once: float
+    cores: float
+    servers: int
+    server_cores: float
+    exposed_s: float
+    share: float
 
 
 class Iteration(Struct, frozen=True):
@@ -219,6 +247,7 @@ class Iteration(Struct, frozen=True):
     answers_at_once : that a replica writes while it is full
     waiting_share : of the rollout lost as the longest answers end last
     idle_share : of the GPU time of an iteration in which GPUs wait, for the longest answers or for the other pool
+    tools : that answers wait for; None where they are written in one turn
     """
 
     count: int
@@ -243,6 +272,7 @@ class Iteration(Struct, frozen=True):
     max_staleness: int = 0
     gpu_memory_utilization: float = 0.0
     sleep: str = ""
+    tools: Tools | None = None
 
 
 class Data(Struct, frozen=True):

@@ -171,7 +171,8 @@ def gpus_divide(keys: Keys) -> Found:
     gpus = keys.number("gpus")
     if not gpus or not degrees or keys.has("serve.prefill_replicas"):
         return
-    gpus, product = max(gpus - (keys.number("rollout.gpus") or 0), 1), math.prod(degrees.values())
+    apart = sum(keys.number(f"{pool}.gpus") or 0 for pool in ("rollout", "critic", "reward", "reference"))
+    gpus, product = max(gpus - apart, 1), math.prod(degrees.values())
     if gpus % product:
         names = " x ".join(f"'{name}'" for name in degrees)
         yield "gpus", f"'gpus' ({gpus:g}) is not a multiple of {names} ({product:g})", _multiples(gpus, product)

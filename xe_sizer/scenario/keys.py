@@ -207,6 +207,52 @@ class RolloutKeys(TypedDict, total=False):
     verifier_workers: int | None
 
 
+class EnvironmentKeys(TypedDict, total=False):
+    """What responses wait for between their turns, and the CPUs that it runs on."""
+
+    turns: float | None
+    turn_tokens: float | None
+    seconds: float | None
+    spread: float | None
+    start_s: float | None
+    cores: float | None
+    pool_cores: float | None
+    at_once: int | None
+    server_cores: int | None
+
+
+class CriticKeys(TypedDict, total=False):
+    """Where the critic of a reinforcement-learning job is trained."""
+
+    colocated: bool | None
+    gpus: int | None
+    tp: int | None
+    pp: int | None
+
+
+class RewardKeys(TypedDict, total=False):
+    """Where the reward model of a reinforcement-learning job runs, and how it judges responses."""
+
+    colocated: bool | None
+    gpus: int | None
+    with_critic: bool | None
+    tp: int | None
+    pp: int | None
+    engine: str | Path | None
+    input_tokens: float | None
+    output_tokens: float | None
+    streams: bool | None
+
+
+class ReferenceKeys(TypedDict, total=False):
+    """Where the reference model of a reinforcement-learning job runs."""
+
+    colocated: bool | None
+    gpus: int | None
+    tp: int | None
+    pp: int | None
+
+
 class EmbeddingKeys(TypedDict, total=False):
     """What embedding models compare while they learn."""
 
@@ -299,5 +345,9 @@ class Keys(TypedDict, total=False):
     cost: CostKeys
     efficiency: EfficiencyKeys
     rollout: RolloutKeys
+    environment: EnvironmentKeys
+    critic: CriticKeys
+    reward: RewardKeys
+    reference: ReferenceKeys
     embedding: EmbeddingKeys
     serve: ServeKeys

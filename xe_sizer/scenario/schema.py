@@ -514,6 +514,142 @@ class RolloutSection(Section, frozen=True):
     ] = None
 
 
+# The section `environment`: tools, sandboxes and simulators that a policy calls between its turns.
+
+
+class EnvironmentSection(Section, frozen=True):
+    """What responses wait for between their turns, and the CPUs that it runs on."""
+
+    turns: Annotated[
+        Annotated[float, Meta(ge=1, le=10_000)] | None,
+        about(
+            "Turns in which the policy writes a response, with a call of a tool after each but the last",
+            option="environment-turns",
+        ),
+    ] = None
+    turn_tokens: Annotated[
+        NotNegative | None,
+        about(
+            "Tokens that a call adds to the response, read but not written by the policy; default: 256",
+            option="environment-turn-tokens",
+        ),
+    ] = None
+    seconds: Annotated[NotNegative | None, about("Seconds of a call of a tool", option="environment-seconds")] = None
+    spread: Annotated[
+        Spread | None,
+        about("Standard deviation of the seconds of a call / mean; default: 1", option="environment-spread"),
+    ] = None
+    start_s: Annotated[
+        NotNegative | None,
+        about("Seconds in which an environment starts, before the first turn", option="environment-start-seconds"),
+    ] = None
+    cores: Annotated[Positive | None, about("CPU cores that a call takes; default: 1", option="environment-cores")] = (
+        None
+    )
+    pool_cores: Annotated[
+        Positive | None,
+        about("CPU cores of all environments together; default: as many as they need", option="environment-pool-cores"),
+    ] = None
+    at_once: Annotated[
+        Degree | None,
+        about("Calls at once: workers, or the limit of a service; default: no limit", option="environment-at-once"),
+    ] = None
+    server_cores: Annotated[
+        Degree | None, about("CPU cores of a server for environments; default: 64", option="environment-server-cores")
+    ] = None
+
+
+# The sections `critic`, `reward` and `reference`: models beside the one that learns, on GPUs of their own.
+
+
+class CriticSection(Section, frozen=True):
+    """Where the critic of a reinforcement-learning job is trained."""
+
+    colocated: Annotated[
+        bool | None,
+        about(
+            "Train the critic on the GPUs of the actor; else on GPUs of its own",
+            option="critic-colocated",
+            two_way=True,
+        ),
+    ] = None
+    gpus: Annotated[Degree | None, about("GPUs of the critic alone; counted in gpus", option="critic-gpus")] = None
+    tp: Annotated[Degree | None, about("Tensor-parallel GPUs of a critic on GPUs of its own", option="critic-tp")] = (
+        None
+    )
+    pp: Annotated[Degree | None, about("Pipeline stages of a critic on GPUs of its own", option="critic-pp")] = None
+
+
+class RewardSection(Section, frozen=True):
+    """Where the reward model of a reinforcement-learning job runs, and how it judges responses."""
+
+    colocated: Annotated[
+        bool | None,
+        about(
+            "Run the reward model on the GPUs of the actor; else on GPUs of its own",
+            option="reward-colocated",
+            two_way=True,
+        ),
+    ] = None
+    gpus: Annotated[Degree | None, about("GPUs of the reward model alone; counted in gpus", option="reward-gpus")] = (
+        None
+    )
+    with_critic: Annotated[
+        bool | None, about("Run the reward model on the GPUs of the critic", option="reward-with-critic")
+    ] = None
+    tp: Annotated[
+        Degree | None, about("Tensor-parallel GPUs of a reward model on GPUs of its own", option="reward-tp")
+    ] = None
+    pp: Annotated[Degree | None, about("Pipeline stages of a reward model on GPUs of its own", option="reward-pp")] = (
+        None
+    )
+    engine: Annotated[
+        Name | None,
+        about(
+            "Inference engine that serves the reward model, e.g. vllm; else a forward of the trainer's stack",
+            option="reward-engine",
+        ),
+    ] = None
+    input_tokens: Annotated[
+        NotNegative | None,
+        about("Tokens that a judge reads beside prompt and response; default: none", option="reward-input-tokens"),
+    ] = None
+    output_tokens: Annotated[
+        Positive | None,
+        about("Mean tokens that a judge writes about a response; default: 1, a score", option="reward-output-tokens"),
+    ] = None
+    streams: Annotated[
+        bool | None,
+        about(
+            "Rate responses on GPUs of their own while others are still generated",
+            option="reward-streams",
+            two_way=True,
+        ),
+    ] = None
+
+
+class ReferenceSection(Section, frozen=True):
+    """Where the reference model of a reinforcement-learning job runs."""
+
+    colocated: Annotated[
+        bool | None,
+        about(
+            "Run the reference on the GPUs of the actor; else on GPUs of its own",
+            option="reference-colocated",
+            two_way=True,
+        ),
+    ] = None
+    gpus: Annotated[
+        Degree | None, about("GPUs of the reference model alone; counted in gpus", option="reference-gpus")
+    ] = None
+    tp: Annotated[
+        Degree | None, about("Tensor-parallel GPUs of a reference on GPUs of its own", option="reference-tp")
+    ] = None
+    pp: Annotated[Degree | None, about("Pipeline stages of a reference on GPUs of its own", option="reference-pp")] = (
+        None
+    )
+
+
 Job = Annotated[str, named(job_names, job_aliases)]
 Adapter = Annotated[str, named(adapter_names, adapter_aliases)]
 Precision = Annotated[str, named(trained_in, other_precisions)]
@@ -967,7 +1103,13 @@ BATCH_PARTS = ("train.micro_batch", "train.grad_accum")
 """Keys that a group leaves open where the global batch is given: without it they make it, and it is what is learnt."""
 FREED: Mapping[str, tuple[str, ...]] = {
     "layout": ("layout.", *BATCH_PARTS, *(f"rollout.{name}" for name in ("colocated", "tp", "pp", "ep", "offload"))),
-    "gpus": ("gpus", "nodes", "layout.dp", "rollout.gpus", "train.grad_accum"),
+    "gpus": (
+        "gpus",
+        "nodes",
+        "layout.dp",
+        *(f"{pool}.gpus" for pool in ("rollout", "critic", "reward", "reference")),
+        "train.grad_accum",
+    ),
 }
 """Keys of each group, and sections all of whose keys are."""
 
@@ -1038,6 +1180,10 @@ class ScenarioFile(Section, frozen=True):
     cost: CostSection = field(default_factory=CostSection)
     efficiency: EfficiencySection = field(default_factory=EfficiencySection)
     rollout: RolloutSection = field(default_factory=RolloutSection)
+    environment: EnvironmentSection = field(default_factory=EnvironmentSection)
+    critic: CriticSection = field(default_factory=CriticSection)
+    reward: RewardSection = field(default_factory=RewardSection)
+    reference: ReferenceSection = field(default_factory=ReferenceSection)
     embedding: EmbeddingSection = field(default_factory=EmbeddingSection)
     serve: ServeSection = field(default_factory=ServeSection)
 

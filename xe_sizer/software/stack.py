@@ -71,6 +71,8 @@ class RolloutDefaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     graphs : decode steps are replayed as CUDA graphs, where the engine has them
     calls : an engine is asked for all answers at once, or for batches of max_sequences, one after the other
     tensor_ms : to hand one tensor of the weights on to the engine, beside its bytes
+    pools : models beside the actor that can have GPUs of their own
+    reward_streams : a reward model on GPUs of its own rates each answer as it ends, beside those that are still written
     """
 
     engine: str
@@ -93,6 +95,8 @@ class RolloutDefaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     graphs: bool
     calls: Calls
     tensor_ms: Duration
+    pools: tuple[Literal["critic", "reward", "reference"], ...]
+    reward_streams: bool
 
 
 # The other sections: kernels, states, host, overlap, memory, defaults and what it supports.

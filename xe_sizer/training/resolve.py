@@ -1029,6 +1029,10 @@ def _of_stack(provenance: Provenance, stack: Stack) -> None:
             provenance.note(key, value, scenario.origin.get(key, "stack") if asked else "stack")
 
 
+OF_ITERATIONS = frozenset({"rollout", "environment", "critic", "reward", "reference"})
+"""Sections of a scenario that only reinforcement learning has a use for."""
+
+
 def _warnings(scenario: Scenario, job: Job, efficiency: Efficiency) -> Iterator[str]:
     model = job.model
     if model.max_positions and job.seq_len > model.max_positions:
@@ -1046,8 +1050,9 @@ def _warnings(scenario: Scenario, job: Job, efficiency: Efficiency) -> Iterator[
         yield f"{scenario.caller.setting(key)} has no effect on the job {job.method.name}"
     yield from without_effect(scenario, job)
     yield from _otherwise(scenario, job)
-    if job.method.kind.rollout is None and any(key.startswith("rollout.") for key in scenario.origin):
-        yield f"rollout settings have no effect on the job {job.method.name}"
+    if job.method.kind.rollout is None:
+        sections = {key.partition(".")[0] for key in scenario.origin} & OF_ITERATIONS
+        yield from (f"{one} settings have no effect on the job {job.method.name}" for one in sorted(sections))
     served = {key for key, origin in scenario.origin.items() if origin != "env" and key in SERVE_LIMITS}
     if any(key.startswith("serve.") and origin != "env" for key, origin in scenario.origin.items()):
         served.add("serve settings")

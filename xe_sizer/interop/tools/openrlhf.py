@@ -15,6 +15,7 @@ from xe_sizer.interop.huggingface import (
     OPTIMIZER,
     assume_micro_batch,
     pair_single_answers,
+    state_model_pool,
     state_models,
     state_optimizer,
     state_pools,
@@ -84,6 +85,13 @@ EARLIER: Mapping[str, tuple[str, ...]] = {
     "train.partial_rollout_enable": ("partial_rollout",),
     "algo.kl.init_coef": ("init_kl_coef",),
     "reward.remote_url": ("remote_rm_url",),
+    "train.colocate_actor_ref": ("colocate_actor_ref",),
+    "train.colocate_critic_reward": ("colocate_critic_reward",),
+    **{
+        f"{model}.{name}": (f"{model}_{name}",)
+        for model in ("ref", "critic", "reward")
+        for name in ("num_nodes", "num_gpus_per_node")
+    },
     "actor.num_nodes": ("actor_num_nodes",),
     "actor.num_gpus_per_node": ("actor_num_gpus_per_node",),
     "algo.advantage.estimator": ("advantage_estimator",),
@@ -138,6 +146,7 @@ def state_answers(draft: Draft, *, scored: bool) -> None:
         draft.following.append(pair_single_answers)
     _reference(draft)
     _rated(draft, scored=scored)
+    _models_apart(draft, scored=scored)
 
 
 def _replicas(draft: Draft) -> None:
@@ -177,6 +186,32 @@ def _rated(draft: Draft, *, scored: bool) -> None:
     if remote is not None:
         draft.state("train.reward_model", "none", remote, "a function rates answers")
     state_models(draft, {"train.reward_model": reward})
+
+
+def _models_apart(draft: Draft, *, scored: bool) -> None:
+    """GPUs of critic, reward model and reference: a node of 8 each unless told, where no switch puts them together."""
+    names = ("train.colocate_all", "train.colocate_actor_ref", "train.colocate_critic_reward")
+    shared, with_actor, with_critic = (draft.on(*called(name)) for name in names)
+    if shared is None:
+        if draft.fact("train.reference") == "copy" and with_actor is None:
+            _own_gpus(draft, "reference", "ref")
+        if scored:
+            _own_gpus(draft, "critic", "critic")
+        rated = draft.fact("train.reward_model") not in (None, "none")
+        if rated and scored and with_critic is not None:
+            draft.state("reward.with_critic", True, with_critic)
+        elif rated:
+            _own_gpus(draft, "reward", "reward")
+    together = {"ref": shared or with_actor, "critic": shared, "reward": shared or with_critic}
+    for prefix in (name for name, switch in together.items() if switch is not None):  # which have those of the others
+        draft.count(*called(f"{prefix}.num_nodes"), *called(f"{prefix}.num_gpus_per_node"))
+
+
+def _own_gpus(draft: Draft, section: str, prefix: str) -> None:
+    nodes, gpus = (draft.take(*called(f"{prefix}.{name}")) for name in ("num_nodes", "num_gpus_per_node"))
+    counts = draft.value(nodes, positive) or 1, draft.value(gpus, positive) or _PER_NODE
+    if isinstance(counts[0], int) and isinstance(counts[1], int):
+        state_model_pool(draft, section, counts[0] * counts[1], gpus or nodes)
 
 
 _JOBS = {

@@ -23,6 +23,7 @@ from xe_sizer.interop.huggingface import (
     assume_micro_batch,
     named_adapter,
     pair_single_answers,
+    state_model_pool,
     state_models,
     state_optimizer,
     state_oversampling,
@@ -509,6 +510,25 @@ def state_other_models(draft: Draft, *, scored: bool) -> None:
     state_models(draft, {"train.reward_model": paths}, beside=rated is not None)
     if rated is None:
         draft.default("train.reward_model", "none", "a function rates answers")
+    else:
+        _reward_pool(draft)
+
+
+def _reward_pool(draft: Draft) -> None:
+    """GPUs of a reward model that has a pool of its own, and the engine that serves it there."""
+    groups = ("reward_model.", "reward.reward_model.")
+    own = draft.on(*(f"{group}enable_resource_pool" for group in groups))
+    if own is None:
+        return
+    nodes, gpus = (draft.take(*(f"{group}{name}" for group in groups)) for name in ("nnodes", "n_gpus_per_node"))
+    counts = draft.value(nodes, positive_or_open), draft.value(gpus, positive_or_open)
+    if isinstance(counts[0], int) and isinstance(counts[1], int):
+        state_model_pool(draft, "reward", counts[0] * counts[1], gpus)
+    engine = draft.take(*(f"{group}rollout.name" for group in groups))
+    if engine is not None:
+        draft.state("reward.engine", draft.value(engine, word_of(_ENGINES)), engine)
+        size = draft.take(*(f"{group}rollout.tensor_model_parallel_size" for group in groups))
+        draft.state("reward.tp", draft.value(size, positive), size)
 
 
 _OLD_SFT = "fsdp_sft_trainer"

@@ -86,6 +86,7 @@ if TYPE_CHECKING:
         Pool,
         StageMemory,
         Time,
+        Tools,
         TrainedPart,
     )
 
@@ -136,6 +137,7 @@ def _learns(part: TrainedPart) -> str:
 BOTH = "trainer and rollout"  # name of a pool that does both in turn
 LITTLE = 0.01  # share of an iteration under which the first screen does not name a phase
 WAIT_NOTE = "wait: share of an iteration spent waiting for the other GPUs"
+DOES = {"trainer": "train", "rollout": "generate", BOTH: "generate and train", "critic": "train the critic"}
 WAITS = 0.05  # share of GPU time that is worth a word of the first screen
 
 
@@ -148,15 +150,25 @@ def iteration_points(result: Result) -> Iterator[Point]:
         yield Point("Iteration", ", ".join(_shares(result)))
     yield Point("Responses", _responses(one), spare=2)
     yield Point("Rollout", _rollout(one, result.pools))
+    if one.tools is not None:
+        yield Point("Tools", _tools(one.tools))
 
 
 def _shares(result: Result) -> Iterator[str]:
     """The phases, the longest first; those that others hide stand behind."""
     for phase in sorted(result.phases, key=lambda phase: -phase.seconds):
-        if phase.hidden:
+        if phase.hidden and phase.seconds >= LITTLE * result.time.step_s.expected:
             yield f"{clean(phase.name)} {duration(phase.seconds)} overlapped"
         elif phase.share >= LITTLE:
             yield f"{clean(phase.name)} {duration(phase.seconds)} ({percent(phase.share)})"
+
+
+def _tools(tools: Tools) -> str:
+    """Calls of a response, the CPUs of them, and what of the rollout they take."""
+    each = f"{number(tools.turns)} turns, {number(tools.calls)} calls per response, {duration(tools.wait_s)} of waiting"
+    cores = f"{count(math.ceil(tools.calls_at_once))} calls at once take {count(math.ceil(tools.cores))} CPU cores"
+    servers = f" ({plural(tools.servers, 'server')} of {number(tools.server_cores)})"
+    return f"{each}; {cores}{servers}; they add {percent(tools.share)} of the rollout"
 
 
 def _responses(one: Iteration) -> str:
@@ -238,21 +250,21 @@ def _pools_table(pools: tuple[Pool, ...]) -> Table:
         Column("wait", True),
         Column("layout", least=24),
     )
-    names = {"trainer": "train", "rollout": "generate"}
-    told = tuple((names.get(row[0], row[0]), *row[1:]) for row in rows)
+    told = tuple((DOES.get(row[0], f"run the {row[0]}"), *row[1:]) for row in rows)
     return Table("Split of the GPUs", columns, told, note=WAIT_NOTE)
 
 
 def pool_words(pool: Pool) -> str:
     """What one GPU pool runs, in a few words."""
+    model = f"{clean(pool.model)}: " if pool.model else ""
     if pool.layout is not None:
-        return layout_words(pool.layout)
-    return f"{plural(pool.replicas, 'replica')} of {_sizes(pool)}, {clean(pool.engine)}"
+        return f"{model}{layout_words(pool.layout)}"
+    return f"{model}{plural(pool.replicas, 'replica')} of {_sizes(pool)}, {clean(pool.engine)}"
 
 
 def writing_pool(pools: tuple[Pool, ...]) -> Pool | None:
     """The GPUs that write answers; None of other jobs."""
-    return next((pool for pool in pools if pool.replicas), None)
+    return next((pool for pool in pools if pool.replicas and not pool.model), None)
 
 
 def split_words(pools: tuple[Pool, ...]) -> str:
@@ -261,10 +273,11 @@ def split_words(pools: tuple[Pool, ...]) -> str:
     if writer is None:
         return ""
     replicas = f"{plural(writer.replicas, 'replica')} of {_sizes(writer)}"
+    others = "".join(f", {pool.gpus:,} for the {clean(pool.name)}" for pool in pools if pool.model)
+    trainer = sum(pool.gpus for pool in pools if not pool.replicas and not pool.model)
     if writer.name == BOTH:
-        return f"colocated, {replicas}"
-    trainer = sum(pool.gpus for pool in pools if not pool.replicas)
-    return f"{trainer:,} train, {writer.gpus:,} generate ({replicas})"
+        return f"colocated, {replicas}{others}" if not others else f"{writer.gpus:,} colocated ({replicas}){others}"
+    return f"{trainer:,} train, {writer.gpus:,} generate ({replicas}){others}"
 
 
 def iteration_rows(result: Result) -> Iterator[tuple[str, str, str]]:
@@ -546,7 +559,7 @@ def iteration_picture(result: Result) -> Iterator[Picture]:
 
 def _does(pool: Pool) -> str:
     return {"trainer": "train", "rollout": "write answers", BOTH: "write answers and train in turn"}.get(
-        pool.name, clean(pool.name)
+        pool.name, clean(DOES.get(pool.name, f"run the {pool.name}"))
     )
 
 
