@@ -31,6 +31,7 @@ ASSUMED = "default"  # origin of a value that neither the user nor the stack gav
 OF_STACK = "stack"  # origin of a value that the stack gave
 HOURLY_LOAD = "serve.hourly_load"
 INFERENCE = "inference"
+_REFERENCE = "reference"  # what the name of the pass of a reference model has in it
 NEUTRAL: Mapping[str, frozenset[object]] = {
     **dict.fromkeys(("layout.tp", "layout.pp", "layout.vpp", "layout.cp", "layout.ep"), frozenset({1})),
     **dict.fromkeys(("layout.offload", "layout.recompute"), frozenset({"none"})),
@@ -228,6 +229,7 @@ def build_plan(
     hours: tuple[int, ...] = ()
     if "replicas" in answer:
         values["replicas"] = answer["replicas"]["count"]
+    values = _of_iteration(answer) | values
     if apart := answer.get("disaggregation"):
         values["serve.prefill_replicas"] = apart["prefill_replicas"]
         values |= {theirs: apart["prefill_layout"][key.partition(".")[2]] for key, theirs in PREFILL_RANKS.items()}
@@ -243,6 +245,25 @@ def build_plan(
         return Plan(values, wanted, shape, of_stack=of_stack, locate=locate)
     steps = (answer.get("time") or {}).get("steps")
     return Plan(values, wanted, shape, steps=steps, of_stack=of_stack, locate=locate, hours=hours)
+
+
+def _of_iteration(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """What an iteration of reinforcement learning chose where nobody said: replicas of the engine, and a reference.
+
+    A reference beside adapters is the model without them, unless a scenario asks for a copy.
+    """
+    writer = next((pool for pool in answer.get("pools") or () if pool["replicas"]), None)
+    if writer is None:
+        return {}
+    parts = (part["name"] for phase in answer.get("phases") or () for part in phase["components"])
+    kept = any(_REFERENCE in name for name in parts)
+    adapted = (answer["scenario"].get("lora") or {}).get("rank") is not None
+    return {
+        **{f"rollout.{size}": writer[size] for size in ("tp", "pp", "ep")},
+        "rollout.gpus": writer["gpus"] if writer["layout"] is None else None,
+        "rollout.gpu_memory_utilization": round(answer["iteration"]["gpu_memory_utilization"], 4),
+        "train.reference": ("adapters-off" if adapted else "copy") if kept else "none",
+    }
 
 
 def is_elsewhere(key: str) -> bool:
@@ -358,7 +379,7 @@ def _runs_its_own_stack(plan: Plan, exporter: Exporter) -> bool:
     """Whether the plan was made for the tool: by its stack, or by one that builds on it."""
     name = plan.peek("stack")
     with suppress(InputError):  # a stack of the user's own that lies elsewhere
-        while name is not None and name != exporter.name:
+        while name is not None and name not in (exporter.name, *exporter.aliases):
             name = load_stack(str(name)).parent
         return name is not None
     return False

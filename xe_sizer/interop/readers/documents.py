@@ -67,7 +67,10 @@ _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*")
 _VARIABLE_OR = re.compile(r"([A-Za-z_][A-Za-z0-9_]*):-?(.*)", re.DOTALL)
 _INDEX = re.compile(r"\[([^\]]*)\]")
 _OVERRIDE = re.compile(r"(\+\+|\+|~)?([A-Za-z_][\w./@-]*)(?:=(.*))?", re.DOTALL)
-_COMPUTED: Mapping[str, Callable[[list[float]], float]] = {"multiply": math.prod, "sum": math.fsum, "add": math.fsum}
+_COMPUTED: Mapping[str, Callable[[list[float]], float]] = {
+    "multiply": math.prod, "mul": math.prod, "sum": math.fsum, "add": math.fsum, "max": max,
+    "div": lambda parts: parts[0] / math.prod(parts[1:]),
+}  # fmt: skip
 
 
 class _UnknownError(Exception):
@@ -226,7 +229,7 @@ class _Resolver:
     def computed(self, resolver: str, rest: str) -> object:
         try:
             number = _COMPUTED[resolver]([float(each) for each in rest.split(",")])
-        except (ValueError, OverflowError):
+        except (ValueError, OverflowError, ZeroDivisionError):
             raise _UnknownError(f"'{resolver}' has an operand that is no number") from None
         return int(number) if number.is_integer() else number
 
