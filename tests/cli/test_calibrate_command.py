@@ -78,6 +78,16 @@ def test_mistakes_are_said(runs: Path, arguments: list[str], message: str, capsy
     assert shown.out == ""
 
 
+def test_runs_that_contradict_one_another_are_named(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Such as times in milliseconds among times in seconds: the range would be one that no stack may have."""
+    runs.write_text(RUNS.replace("step_time_s: 8.1", "step_time_s: 8100"), encoding="utf-8")
+    assert main(["calibrate", str(runs), "--stack", "hf-trainer"]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "the runs contradict one another" in shown.err
+    assert "b took " in shown.err
+
+
 def test_a_stack_is_written_to_yaml_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["calibrate", "none.yaml", "-o", str(tmp_path / "stack.pdf")]) == 2
     shown = capsys.readouterr()

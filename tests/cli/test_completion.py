@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from xe_sizer.cli.main import main
+
 
 def completed(line: str, **more: str) -> list[str]:
     """What a shell is told for a line whose last word is begun (a line that ends with a blank: a new word)."""
@@ -46,6 +48,17 @@ def test_a_command_that_there_is_not_is_no_error_while_a_line_is_written() -> No
     assert "estimate" in completed("xe-sizer nonsense ")
 
 
+def test_completion_returns_to_who_called_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shells = pytest.importorskip("shellingham")
+    monkeypatch.setattr(shells, "detect_shell", lambda: ("bash", "/bin/bash"))
+    assert main(["--show-completion"]) == 0
+    assert "_XE_SIZER_COMPLETE" in capsys.readouterr().out
+    monkeypatch.setattr(shells, "detect_shell", lambda: ("none", "/bin/none"))
+    assert main(["--show-completion"]) == 1
+
+
 def test_profiles_of_ones_own_complete_too(tmp_path: Path) -> None:
     (tmp_path / "stacks").mkdir()
     (tmp_path / "stacks" / "our-stack.yaml").write_text("name: our-stack\nparent: generic\n", encoding="utf-8")
@@ -57,6 +70,7 @@ def test_the_script_for_a_shell_is_printed_and_other_runs_do_not_load_completion
         [sys.executable, "-m", "xe_sizer", "--show-completion"], env={**os.environ, "SHELL": "/bin/bash"},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
+    assert shown.returncode == (0 if shown.stdout else 1)
     # Which shell it is, is found from the processes above; where none is one, that is said.
     assert "_XE_SIZER_COMPLETE" in shown.stdout or "not supported" in shown.stderr
     code = (

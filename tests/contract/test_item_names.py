@@ -49,7 +49,7 @@ SECTIONS = {key.partition(".")[0] for key in OPTIONS.values()}  # of a scenario:
 KERNELS = {
     word for field in msgspec.structs.fields(KernelChoice) for word in get_args(field.type) if isinstance(word, str)
 }  # of norms and attention: eager, flash and fused are words for these and for losses
-ARCHITECTURES = {"gpt2"}  # Hugging Face calls an architecture as the model
+ARCHITECTURES = {"gpt2", "flint"}  # Hugging Face calls an architecture as the model
 NOTHING = {"none"}  # also no offloading, no recomputation, no padding
 RECIPES = {"mxfp8"}  # also how training casts to 8 bit
 OPTION_WORDS = {"dora"}  # of low-rank adapters, beside the kind of them

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -161,7 +162,7 @@ def test_a_schema_takes_no_key_that_the_published_one_has_not() -> None:
 
 def test_replicas_are_started_before_their_hour_and_stopped_after_it() -> None:
     hours = (1,) * 8 + (2,) * 4 + (3,) * 6 + (2,) * 2 + (1,) * 4
-    schedule = build_schedule(small(hours=hours, replica_start_s=301))
+    schedule = build_schedule(small(hours=hours, replica_start_s=301), "vllm")
     assert schedule is not None
     times = [tuple(each["metadata"][key] for key in ("start", "end", "desiredReplicas")) for each in schedule.triggers]
     assert times == [
@@ -178,7 +179,7 @@ def minute(cron: str) -> int:
 
 @given(hours=st.lists(st.integers(1, 4), min_size=24, max_size=24), start_s=st.integers(0, 3600))
 def test_every_minute_has_the_replicas_of_its_hour(hours: list[int], start_s: int) -> None:
-    schedule = build_schedule(small(hours=tuple(hours), replica_start_s=start_s))
+    schedule = build_schedule(small(hours=tuple(hours), replica_start_s=start_s), "vllm")
     if schedule is None:
         assert len(set(hours)) == 1
         return
@@ -196,6 +197,56 @@ def test_every_minute_has_the_replicas_of_its_hour(hours: list[int], start_s: in
 def test_the_same_load_all_day_needs_no_autoscaler() -> None:
     kinds = [each["kind"] for each in documents(export(small(hours=(2,) * 24), exporter_named("kubernetes")).written)]
     assert kinds == ["Deployment", "Service"]
+
+
+SOME = SERVICES | {"many users": ADAPTERS.replace("users: 200", "users: 3000"), "a rate": DAY.replace("hourly", "#")}
+FOLLOWED = [(target, "vllm", name) for target in TARGETS for name in ("a day", "a rate", "many users")]
+
+
+@pytest.mark.parametrize(("target", "engine", "name"), [*FOLLOWED, ("kubernetes", "sglang", "a rate")])
+def test_replicas_follow_the_requests_in_flight(
+    target: str, engine: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many as each of the plan has make as many replicas as the plan has; a day's hours stay beside it."""
+    monkeypatch.setattr(sys.modules[__name__], "SERVICES", SOME)
+    scenario, answer = answered(name, engine)
+    _, found = exported_plan(exporter_named(target), scenario, answer, Registry(), autoscale=True)
+    assert list(problems(found.written, target)) == []
+    (spec,) = (each for each in map(scaling, documents(found.written)) if each)
+    (trigger,) = (each["metadata"] for each in spec["triggers"] if each["type"] == "prometheus")
+    assert answer.replicas is not None
+    assert answer.per_replica is not None
+    assert answer.per_replica.concurrency is not None
+    total = answer.replicas.count * answer.per_replica.concurrency
+    assert math.ceil(0.99 * total / float(trigger["threshold"])) == answer.replicas.count == spec["most"]
+    gauge = {"dynamo": "dynamo_frontend_inflight", "kubernetes": "running"}.get(target, "waiting")
+    assert gauge in trigger["query"]
+    assert (len(spec["triggers"]) > 1) == (name == "a day")
+    assert ("--enable-metrics" in found.written.text) == (engine == "sglang")
+
+
+def scaling(document: dict[str, Any]) -> dict[str, Any]:
+    """Triggers, and the most replicas, of what has them."""
+    spec = document.get("spec", {})
+    if "scaleTargetRef" in spec:
+        return {"triggers": spec["triggers"], "most": spec["maxReplicaCount"]}
+    own = spec.get("scaling") or {}
+    return {"triggers": own["keda"]["triggers"], "most": own["maxReplicas"]} if own else {}
+
+
+@pytest.mark.parametrize(
+    ("target", "more", "why"),
+    [
+        ("vllm", {}, "has no setting for --autoscale"),
+        ("kubernetes", {"serve__engine": "tensorrt-llm"}, "has no gauge"),
+        ("kubernetes", {"replicas": 1}, "nothing to scale"),
+        ("dynamo", {"serve__prefill_replicas": 2, "serve__prefill_tp": 2}, "only prefill or decode"),
+    ],
+)
+def test_what_cannot_follow_requests_is_refused(target: str, more: dict[str, Any], why: str) -> None:
+    plan = Plan(small(**more).values, in_flight=30.0)
+    with pytest.raises(InputError, match=why):
+        export(plan, exporter_named(target))
 
 
 @pytest.mark.parametrize(("model", "name"), [

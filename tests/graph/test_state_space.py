@@ -11,7 +11,10 @@ from xe_sizer.graph.inputs import Learning
 from xe_sizer.graph.model import LayerKind, StateSpace
 from xe_sizer.graph.operators import Attention, Collective, Kernels, Matmul, MemoryBound, Operator, Scan
 from xe_sizer.graph.transformer import layer_operators
+from xe_sizer.graph.weights import layer_weights
 from xe_sizer.profiles.catalogue import load_stack
+from xe_sizer.serving.job import ReplicaLayouts
+from xe_sizer.serving.memory import state_bytes
 from xe_sizer.software.adapter_targets import resolve_targets
 
 ALL = Learning(True)
@@ -244,3 +247,22 @@ def test_copies_of_kernels_apart_are_of_mamba_2_alone() -> None:
     width, mixed = TOKENS * (96 + 96 + 2 * 4 * 16) / TP * 2, TOKENS * (96 + 2 * 4 * 16) / TP * 2
     assert moved(layer(MAMBA_2, copied)["mixer copies"]) == (8 * width, 10 * width, 10, 11, mixed)
     assert "mixer copies" not in layer(DELTA_NET, copied)
+
+
+def test_a_short_convolution_has_no_state_and_keeps_seven_widths_of_a_token() -> None:
+    """Lfm2ShortConv of transformers 5.24, by saved_tensors_hooks: seven widths are kept.
+
+    They are its input, the three of the projection, what is convolved, the result, and what the last product reads.
+    """
+    width, tokens, kernel = 512, 256, 3
+    space = StateSpace("short-convolution", width, 0, kernel)
+    model = replace(GPT, hidden=width, layers=1, layer_pattern="M", state_space=space, norms_per_layer=2)
+    operators = [op for op in layer_operators(graph(model, ALL, sequence=tokens)) if op.module == "state_space"]
+    kept = sum(float(op.saved_bytes[0]) for op in operators)
+    assert kept == 7 * tokens * width * 2
+    products = sum(float(op.forward_flops[0]) for op in operators if isinstance(op, Matmul))
+    assert products == 2 * tokens * width * 4 * width
+    weights = sum(w.parameters for w in layer_weights(model, model.layer_sequence[0]) if w.module == "state_space")
+    assert weights == 4 * width**2 + kernel * width
+    held = state_bytes(model, ReplicaLayouts.of(tp=[1, 2]))
+    assert list(held) == [(kernel - 1) * width * 2, (kernel - 1) * width]

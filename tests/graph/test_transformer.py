@@ -37,7 +37,7 @@ def linear_parameters(model: ModelShape) -> int:
     Qwen's scalar gate of the shared expert is left out: one column, which the graph folds into the expert.
     """
     layers = [(layer_weights(model, kind), count) for kind, count in model.layer_kinds]
-    total = (model.embedding_size or model.hidden) * model.vocab
+    total = (model.embedding_size or model.hidden) * (model.head_vocab or model.vocab)
     for weights, count in (*layers, (embedding_weights(model), 1), (head_weights(model), 1)):
         for weight in weights if count else ():
             if weight.kind == "linear" and weight.name not in ("head", "shared_gate"):

@@ -157,7 +157,7 @@ def test_names_leave_out_the_tables(folder: Path) -> None:
         (
             {"layer_pattern": '"*X"'},
             "18:16",
-            "a letter a layer: * attention, G global attention, C sparse and H dense compressed attention, M state-",
+            "a letter a layer: * attention, G global attention, S attention to what another layer picked, ",
         ),
         ({"heads": "", "kv_heads": ""}, "3:9", "layers with attention need 'heads'"),
         ({"ffn": ""}, "3:9", "layers with a dense MLP need 'ffn'"),

@@ -45,6 +45,11 @@ OutputOption = Annotated[
     typer.Option("--output", "-o", metavar="FILE", help="Write to FILE, and what it names beside it."),
 ]
 
+AutoscaleOption = Annotated[
+    bool,
+    typer.Option("--autoscale", help="Replicas follow the requests in flight, up to those of the plan, by KEDA."),
+]
+
 
 @app.command("export", cls=TextCommand, help=_HELP)
 @answering(EXPORTING, without=("format_", "output", "color", "brief", "explain", "exit_zero"))
@@ -53,6 +58,7 @@ def export_command(
     scenario: ScenarioArgument = None,
     to: ToOption = None,
     output: OutputOption = None,
+    autoscale: AutoscaleOption = False,
     flags: Mapping[str, object],
     how: Invocation,
 ) -> int:
@@ -66,8 +72,10 @@ def export_command(
     _check_ending(exporter, file)
     asked = given_scenario(Path(scenario) if scenario else None, flags, os.environ, how.registry, None, brief=False)
     _check_wing(exporter, asked)
+    if autoscale and not serves(asked):
+        raise InputError(Problem("replicas are of services: this is training", Location("--autoscale")))
     answer = answer_to(asked, how.registry, details=serves(asked))  # pools and hours are details
-    return _export(exporter, asked, answer, how.registry, file)
+    return _export(exporter, asked, answer, how.registry, file, autoscale)
 
 
 def _check_ending(exporter: Exporter, file: Path | None) -> None:
@@ -87,12 +95,14 @@ def _check_wing(exporter: Exporter, scenario: Scenario) -> None:
         raise InputError(Problem(f"files for {exporter.title} are written for {what} alone", Location("--to")))
 
 
-def _export(exporter: Exporter, scenario: Scenario, answer: Sized, registry: Registry, file: Path | None) -> int:
+def _export(
+    exporter: Exporter, scenario: Scenario, answer: Sized, registry: Registry, file: Path | None, autoscale: bool
+) -> int:
     if not answer.verdict.fits:
         reasons = "; ".join(reason.message for reason in answer.verdict.reasons)
         write_stderr(f"nothing is written: {one_line(reasons or 'the plan does not fit')}")
         return EXIT_DOES_NOT_FIT
-    plan, exported = exported_plan(exporter, scenario, answer, registry)
+    plan, exported = exported_plan(exporter, scenario, answer, registry, autoscale)
     _write(exported, file)
     _say(exported, exporter, answer)
     _say_what_came_back(exporter, exported, plan, scenario, answer, registry)
@@ -101,8 +111,17 @@ def _export(exporter: Exporter, scenario: Scenario, answer: Sized, registry: Reg
     return EXIT_OK
 
 
-def exported_plan(exporter: Exporter, scenario: Scenario, answer: Sized, registry: Registry) -> tuple[Plan, Exported]:
-    """The plan that answers a scenario, and its files. Raises InputError: the tool would run another plan."""
+def exported_plan(
+    exporter: Exporter, scenario: Scenario, answer: Sized, registry: Registry, autoscale: bool = False
+) -> tuple[Plan, Exported]:
+    """The plan that answers a scenario, and its files.
+
+    autoscale : whether replicas are to follow the requests in flight
+
+    Raises
+    ------
+    InputError : the tool would run another plan
+    """
     from msgspec import to_builtins
 
     from xe_sizer.interop.write import build_plan, export
@@ -111,7 +130,11 @@ def exported_plan(exporter: Exporter, scenario: Scenario, answer: Sized, registr
     repository = _repository(said["scenario"], registry)
     asked = {key: to_builtins(attrgetter(key)(scenario.values)) for key in scenario.origin}
     whole = {key: value for key, value in asked.items() if value is not None and not isinstance(value, dict)}
-    plan = build_plan(said, repository, whole, _shape(scenario, registry), lambda key: _place(scenario, key))
+    if autoscale and not (said.get("per_replica") or {}).get("concurrency"):
+        what = "how many requests of a replica are in flight is not known: they wait longer and longer, or none arrives"
+        raise InputError(Problem(what, Location("--autoscale"), "give --request-rate, --users or --concurrency"))
+    shape = _shape(scenario, registry)
+    plan = build_plan(said, repository, whole, shape, lambda key: _place(scenario, key), autoscale)
     return plan, export(plan, exporter)
 
 

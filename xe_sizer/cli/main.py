@@ -55,6 +55,8 @@ def exit_code_of(command: Callable[[], Any], line: CommandLine) -> int:
         return EXIT_BAD_INPUT
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
+    except SystemExit as left:  # typer leaves so after it installs or prints completion
+        return left.code if isinstance(left.code, int) else EXIT_OK if left.code is None else EXIT_BAD_INPUT
     except BrokenPipeError:
         silence_stdout()
         return EXIT_OK

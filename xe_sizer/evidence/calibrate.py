@@ -36,6 +36,7 @@ from xe_sizer.immutable import Immutable
 from xe_sizer.profiles.catalogue import load_stack
 from xe_sizer.profiles.finder import BUILT_IN
 from xe_sizer.software.release import split_release
+from xe_sizer.software.stack import MOST_UNCERTAINTY
 from xe_sizer.software.uncertainty import MemoryChance, Spread
 from xe_sizer.training.device import build_device
 from xe_sizer.training.memory import at_level
@@ -540,6 +541,8 @@ def calibrate(
     # The published range of the parent leaves a tenth outside on each side.
     published = [np.log(span.high / span.low) / (2.0 * TAIL) for span in (row.found.sized.uncertainty for row in rows)]
     error = error_of_new_runs(unseen, parts, float(np.median(published)))
+    if error > np.log1p(MOST_UNCERTAINTY):
+        raise InputError(_contradiction(error, [row.found.record.id for row in rows], unseen))
     fitted = msgspec.structs.replace(
         _with_factors(load_stack(start), fit.log_factors),
         name=name,
@@ -561,6 +564,16 @@ def calibrate(
         parts=len(set(parts)),
         memory=memory,
     )
+
+
+def _contradiction(error: float, records: Sequence[str], unseen: Vector) -> Problem:
+    """What is wrong with runs of which none says how long the others take, by those that are the furthest off."""
+    ranked = sorted(zip(np.exp(unseen), records, strict=True), key=lambda each: -abs(np.log(each[0])))
+    said = ((f"{times:,.0f}" if times >= 10 else f"{times:.2g}", record) for times, record in ranked[:3])
+    told = [f"{record} took {times} times what the others let expect" for times, record in said]
+    message = f"the runs contradict one another: new ones would lie within a factor of {np.exp(error):,.0f}"
+    look = "look at their units, numbers of GPUs and stacks, and leave out what differs"
+    return Problem(message, hint=f"{'; '.join(told)}: {look}")
 
 
 def _shipped(parent: str) -> str:

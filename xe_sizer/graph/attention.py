@@ -477,7 +477,7 @@ def _repeated_for_masks(block: Block, full: float, windowed: float) -> Iterator[
 def _indexer(block: Block, layers: float) -> Iterator[Attention]:
     """The scorer of sparse attention: one product of its queries with all keys, whose scores are not kept."""
     inputs, model, rank = block.inputs, block.inputs.model, block.inputs.rank
-    if model.indexer is None:
+    if model.indexer is None or not model.indexer.own:
         return
     heads = model.indexer.heads * np.ones_like(rank.tp)
     yield Attention(

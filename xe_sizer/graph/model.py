@@ -21,21 +21,29 @@ GATED_ACTIVATIONS = frozenset({"swiglu", "swiglu-clamped", "geglu", "gegelu", "g
 
 
 class LatentAttention(Immutable, eq=True):
-    """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434): low-rank queries, compressed KV cache."""
+    """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434): low-rank queries, compressed KV cache.
+
+    joint_gate : one product makes queries and the gate of the output, from the low-rank query before and after its norm
+    """
 
     query_rank: int | None
     kv_rank: int
     qk_nope_head_dim: int
     qk_rope_head_dim: int
     v_head_dim: int
+    joint_gate: bool = False
 
 
 class SparseIndexer(Immutable, eq=True):
-    """Scorer of DeepSeek sparse attention (V3.2): a query attends to the `top_k` tokens it ranks highest."""
+    """Scorer of DeepSeek sparse attention (V3.2): a query attends to the `top_k` tokens it ranks highest.
+
+    own : the layers at hand (`ModelShape.seen_by`) have a scorer; else they attend to what a layer before picked
+    """
 
     heads: int
     head_dim: int
     top_k: int
+    own: bool = True
 
 
 class CompressedAttention(Immutable, eq=True):
@@ -65,12 +73,15 @@ class GlobalAttention(Immutable, eq=True):
     """Attention of the layers that see everything, where it has other heads than that of windowed layers (Gemma 4).
 
     values_are_keys : one projection yields both, before the norms that tell them apart
+    heads : of queries, where they differ too; latent : latent attention, where windowed layers have another (dots3)
     """
 
     kv_heads: int
     head_dim: int
     rotary_fraction: float = 1.0
     values_are_keys: bool = False
+    heads: int | None = None
+    latent: LatentAttention | None = None
 
 
 class Experts(Immutable, eq=True):
@@ -102,8 +113,9 @@ class Experts(Immutable, eq=True):
 class StateSpace(Immutable, eq=True):
     """A recurrent mixer in place of attention: its state does not grow with the sequence.
 
-    kind : mamba-1 (arXiv:2312.00752), mamba-2 (arXiv:2405.21060), gated-delta-net (arXiv:2412.06464), or
-    kimi-delta-attention (arXiv:2510.26692), whose state decays channel by channel
+    kind : mamba-1 (arXiv:2312.00752), mamba-2 (arXiv:2405.21060), gated-delta-net (arXiv:2412.06464),
+    kimi-delta-attention (arXiv:2510.26692), whose state decays channel by channel, or short-convolution between two
+    gates (arXiv:2511.23404), which has no state beside its last tokens
     inner : channels that are mixed; mamba-2 and delta nets: `heads` of `head_dim`, each with a state of `state` rows
     groups : heads share input and output projections of the state by group (mamba-2)
     dt_rank : rank of the step size (mamba-1); inner_norms : norms on step size, input and output (Jamba)
@@ -220,9 +232,11 @@ class LayerKind(Immutable, eq=True):
 
 
 MIXERS = {
-    "*": "attention", "G": "global attention", "C": "sparse compressed attention", "H": "dense compressed attention",
-    "M": "state-space",
+    "*": "attention", "G": "global attention", "S": "attention to what another layer picked",
+    "C": "sparse compressed attention", "H": "dense compressed attention", "M": "state-space",
 }  # fmt: skip
+ATTENDING = frozenset(MIXERS) - {"M"}
+"""Letters of layers with attention."""
 SINGLE_BLOCKS = {
     "*": LayerKind("attention", None),
     "G": LayerKind("global attention", None),
@@ -248,10 +262,11 @@ class ModelShape(Immutable, eq=True):
     output and normalises in one kernel, whatever the stack does (mamba-ssm). `math_attention`: its keys and values are
     broadcast to the query heads, which sdpa's fused kernels refuse. Activation `gelu-new` is the tanh form that it
     writes out step by step (`geglu-new` with a gate), `swiglu-clamped` the one of gpt-oss.
-    `layer_pattern` of a hybrid model, one letter a layer: * attention, G global attention, C and H compressed attention
-    (sparse, dense), M state-space, - dense MLP, E experts. With one norm a layer each letter is all that the layer
-    holds, with more an MLP follows; None: attention in every layer. With `global_attention` the layers of letter * are
-    the windowed ones.
+    `layer_pattern` of a hybrid model, one letter a layer: * attention, G global attention, S attention to the tokens
+    that the indexer of a layer before picked, C and H compressed attention (sparse, dense), M state-space, - dense MLP,
+    E experts. With one norm a layer each letter is all that the layer holds, with more an MLP follows; None: attention
+    in every layer. With `global_attention` the layers of letter * are the windowed ones.
+    `head_vocab`: rows of the head where it has fewer than the embedding has tokens.
     `residual_streams`: hidden states that layers carry side by side, and mix by weights of their own before and behind
     each block (hyper-connections, arXiv:2409.19606). `output_gate`: the attention's output is gated by a second half of
     the query projection, in latent attention by a projection of its own.
@@ -339,6 +354,7 @@ class ModelShape(Immutable, eq=True):
     narrow_loss: bool = False
     whole_targets: bool = False
     head: str = VOCABULARY
+    head_vocab: int | None = None
     head_transform: str | None = None
     generator: Generator | None = None
     released: str | None = None
@@ -349,6 +365,11 @@ class ModelShape(Immutable, eq=True):
     def gated(self) -> bool:
         """Whether the MLP has a gate matrix beside the up matrix (SwiGLU and its kin)."""
         return self.activation in GATED_ACTIVATIONS
+
+    @property
+    def logits(self) -> int:
+        """Logits of a token."""
+        return self.head_vocab or self.vocab
 
     @property
     def qk_head_dim(self) -> int:
@@ -365,6 +386,8 @@ class ModelShape(Immutable, eq=True):
             return _as_encoder(self)
         if self.compressed_attention and kind.attends:
             return _with_entries(self, kind.mixer or "")
+        if kind.mixer == MIXERS["S"]:
+            return _without_scorer(self)
         if self.global_attention is None or not kind.attends:
             return self
         return _with_attention(self, self.global_attention if kind.mixer == "global attention" else None)
@@ -445,6 +468,11 @@ def _as_encoder(model: ModelShape) -> ModelShape:
 
 
 @lru_cache(maxsize=256)
+def _without_scorer(model: ModelShape) -> ModelShape:
+    return replace(model, indexer=model.indexer and replace(model.indexer, own=False))
+
+
+@lru_cache(maxsize=256)
 def _with_entries(model: ModelShape, mixer: str) -> ModelShape:
     """Compressed attention of one kind in every layer: its entries beside the window, and whether some are picked."""
     compressed = model.compressed_attention
@@ -464,9 +492,11 @@ def _with_entries(model: ModelShape, mixer: str) -> ModelShape:
 def _with_attention(model: ModelShape, wide: GlobalAttention | None) -> ModelShape:
     """The attention of global layers in every layer, or that of windowed ones."""
     if wide is None:
-        return replace(model, windowed_layers=model.layers, global_attention=None)
+        return replace(model, windowed_layers=model.layers, global_attention=None, indexer=None)
     return replace(
         model,
+        heads=wide.heads or model.heads,
+        latent_attention=wide.latent or model.latent_attention,
         kv_heads=wide.kv_heads,
         head_dim=wide.head_dim,
         rotary_fraction=wide.rotary_fraction,

@@ -1,5 +1,6 @@
 """State-space mixers in place of attention: projection in, short convolution, scan, gated norm, projection out.
 
+Short convolutions between two gates (LFM2) are mixers without a scan.
 The scan of Mamba-2 and of gated delta nets runs in chunks: products inside each chunk, and a state that passes from
 chunk to chunk (arXiv:2405.21060, section 6; arXiv:2412.06464). Mamba-1 walks token by token in one kernel.
 """
@@ -24,10 +25,12 @@ if TYPE_CHECKING:
 MODULE = "state_space"
 # Tokens of a chunk: the defaults of mamba-ssm (256, of Megatron-LM 128) and of flash-linear-attention (64).
 CHUNK = {"mamba-2": 128, "gated-delta-net": 64, "kimi-delta-attention": 64}
+SHORT = "short-convolution"
 NARROW = ("decay", "gate")  # what Kimi delta attention may project through a narrow width
 # Convolution and gated norm as one kernel each way, counting what it reads and writes.
 CONV_PASSES, CONV_LAUNCHES = (2.0, 4.0), (1.0, 2.0)
 GATE_PASSES, GATE_LAUNCHES = (3.0, 6.0), (1.0, 2.0)
+PRODUCT_PASSES, PRODUCT_LAUNCHES = (3.0, 5.0), (1.0, 2.0)  # of a gate: two read, one written; back, three and two
 # Copies where the kernels are apart, over the channels of values and gate: the projection's output once (2), what is
 # convolved three times and the scan's parts and output as often (6); backward the same and the parts put together (2).
 COPY_PASSES, COPY_LAUNCHES = (8.0, 10.0), (10.0, 11.0)
@@ -51,6 +54,7 @@ def state_space_half(block: Block, space: StateSpace) -> Iterator[Operator]:
     """Operators of the mixer, in order. Tensor parallelism splits its heads, or its channels.
 
         operators = norm, projections in, convolution, scan, gate, projection out, residual
+        operators = norm, projection in, gate, convolution, gate, projection out, residual      short-convolution
 
     Parameters
     ----------
@@ -69,6 +73,13 @@ def state_space_half(block: Block, space: StateSpace) -> Iterator[Operator]:
     yield norm(block, "input norm", inputs.model.hidden, inputs.rank.resident_tokens)
     yield enter_parallel(block, "state space", MODULE)
     yield from _inputs(block, space, linear(block, "projection in", ("in",), tokens, inputs.hidden_bytes))
+    if space.kind == SHORT:
+        # Values times the first gate, what the last tokens are worth, and that times the second (Lfm2ShortConv).
+        yield memory_bound(block, "input gate", MODULE, inner * e, PRODUCT_PASSES, PRODUCT_LAUNCHES, 3.0 * inner * e)
+        yield scan(block, space)
+        yield memory_bound(block, "gate", MODULE, inner * e, PRODUCT_PASSES, PRODUCT_LAUNCHES, inner * e)
+        yield from _out(block, inner * e)
+        return
     if space.kind != "mamba-1":
         yield from _inputs(block, space, linear(block, "step size", ("dt",), tokens, inputs.zeros))
     for name in NARROW:
@@ -91,13 +102,21 @@ def state_space_half(block: Block, space: StateSpace) -> Iterator[Operator]:
     # States at the borders of the context-parallel ranks' parts.
     message = np.asarray(inputs.rank.batch * inputs.rank.cp * (space.inner / inputs.rank.tp * space.state * FLOAT32))
     yield exchange(block, "context exchange", MODULE, "cp", (("all_gather", message),), (("reduce_scatter", message),))
-    yield from linear(block, "projection out", ("out",), tokens, inner * e)
+    yield from _out(block, inner * e)
+
+
+def _out(block: Block, channel_bytes: Array) -> Iterator[Operator]:
+    """Back to the hidden size."""
+    inputs = block.inputs
+    yield from linear(block, "projection out", ("out",), inputs.rank.tokens, channel_bytes)
+    if inputs.model.norms_per_layer == 4:
+        yield norm(block, "post-attention norm", inputs.model.hidden, inputs.rank.resident_tokens)
     yield leave_parallel(block, "state space", MODULE)
     yield residual(block, "state space residual")
 
 
 def scan(block: Block, space: StateSpace) -> Scan | MemoryBound:
-    """What passes from token to token: a walk in one kernel (Mamba-1), or chunks; decoding updates the state.
+    """What passes from token to token: a walk in one kernel (Mamba-1), chunks, or a convolution; decoding updates it.
 
         bytes of a walk = WALK_PASSES x tokens channels / tp x element
         products of a chunk = chunk x chunk, chunk x state and chunk x head, for every head
@@ -114,6 +133,10 @@ def scan(block: Block, space: StateSpace) -> Scan | MemoryBound:
 
     Source: arXiv:2312.00752, section 3.3.2 (walk); arXiv:2405.21060, section 6, and arXiv:2412.06464 (chunks).
     """
+    if space.kind == SHORT:
+        rank = block.inputs.rank
+        mixed_bytes = rank.tokens * space.inner / rank.tp * block.inputs.element_bytes
+        return memory_bound(block, "convolution", MODULE, mixed_bytes, CONV_PASSES, CONV_LAUNCHES, mixed_bytes)
     if block.inputs.kernels.attention == "decode":
         return _update(block, space)
     if space.kind == "mamba-1":

@@ -431,7 +431,7 @@ def logits_per_rank(inputs: GraphInputs) -> Array:
     if inputs.model.head not in OVER_VOCABULARY:
         return pooled_logits(inputs)
     rank = inputs.scored.rank
-    return as_array(rank.tokens * inputs.model.vocab / (1.0 if inputs.kernels.loss.gathers else rank.tp))
+    return as_array(rank.tokens * inputs.model.logits / (1.0 if inputs.kernels.loss.gathers else rank.tp))
 
 
 def head_operators(inputs: GraphInputs) -> tuple[Operator, ...]:
@@ -491,7 +491,7 @@ def sampling_operators(inputs: GraphInputs) -> tuple[Operator, ...]:
     """
     rank, model = inputs.rank, inputs.model
     block = Block(inputs, {weight.name: weight for weight in head_weights(model)}, 1.0)
-    logits_bytes = rank.tokens * model.vocab * FLOAT32
+    logits_bytes = rank.tokens * model.logits * FLOAT32
     gathered = exchange(block, "logits", "head", "tp", (("all_gather", logits_bytes / 2.0),), ())
     return (*_before_head(block), *_logits(block), gathered, _draw(block, logits_bytes))
 
@@ -528,7 +528,7 @@ def _logits(block: Block) -> Iterator[Operator]:
         layers=1.0,
         saved_bytes=rank.resident_tokens * width * inputs.element_bytes * float(kept),
         m=rank.tokens * one,
-        n=model.vocab / rank.tp,
+        n=model.logits / rank.tp,
         k=width * one,
         copies=one,
         input_gradient=True,

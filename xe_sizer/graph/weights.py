@@ -155,13 +155,13 @@ def layer_weights(model: ModelShape, kind: LayerKind) -> tuple[Weight, ...]:
 
     With cross-layer attention (`kv_layers`) only some layers have k and v; here is a layer that has them.
     """
-    latent = model.latent_attention
     mixer: tuple[Weight, ...] = ()
     mlp: tuple[Weight, ...] = ()
     if kind.attends:
         seen = model.seen_by(kind)
+        latent = seen.latent_attention
         mixer = (
-            _latent_weights(model, latent)
+            _latent_weights(seen, latent)
             if latent
             else _compressed_weights(seen, seen.compressed_attention)
             if seen.compressed_attention
@@ -240,9 +240,9 @@ def head_weights(model: ModelShape) -> tuple[Weight, ...]:
         weights.append(norm_weight(model, "head_norm", width))
     elif width != model.hidden:
         weights.append(Weight("embedding_out", "head", "linear", model.hidden, width))
-    bias = model.vocab if model.head_bias else 0
+    bias = model.logits if model.head_bias else 0
     if not model.tied_embeddings:
-        weights.append(Weight("head", "head", "linear", width, model.vocab, bias, split="vocabulary"))
+        weights.append(Weight("head", "head", "linear", width, model.logits, bias, split="vocabulary"))
     elif bias:
         weights.append(Weight("head_bias", "head", "vector", 1, bias, split="vocabulary"))
     return tuple(weights)
@@ -330,7 +330,7 @@ def head_matrix(model: ModelShape) -> Weight | None:
     if model.head != VOCABULARY:
         return None
     width = model.embedding_size or model.hidden
-    return Weight(HEAD, "head", "linear", width, model.vocab, split="vocabulary")
+    return Weight(HEAD, "head", "linear", width, model.logits, split="vocabulary")
 
 
 def adapted_weights(target: str) -> tuple[str, ...]:
@@ -369,7 +369,7 @@ def _latent_weights(model: ModelShape, latent: LatentAttention) -> tuple[Weight,
         weights = [
             linear_weight("q_down", "qkv", model.hidden, latent.query_rank, model.qkv_bias, "replicated"),
             norm_weight(model, "q_down_norm", latent.query_rank),
-            linear_weight("q_up", "qkv", latent.query_rank, query, False, "column"),
+            _query_up(model, latent, latent.query_rank),
         ]
     else:
         weights = [linear_weight("q", "qkv", model.hidden, query, model.qkv_bias, "column")]
@@ -381,10 +381,20 @@ def _latent_weights(model: ModelShape, latent: LatentAttention) -> tuple[Weight,
         linear_weight("kv_up", "qkv", latent.kv_rank, expanded, False, "column"),
     ]
     mixed = model.heads * latent.v_head_dim
-    if model.output_gate:
+    if model.attention_sinks:
+        weights.append(Weight("sinks", "attention", "vector", 1, model.heads, split="column"))
+    if model.output_gate and not latent.joint_gate:
         weights.append(linear_weight("output_gate", "qkv", model.hidden, mixed, False, "column"))
     output = linear_weight("o", "output_projection", mixed, model.hidden, model.output_bias, "row")
     return (*weights, *_indexer_weights(model, latent), output)
+
+
+def _query_up(model: ModelShape, latent: LatentAttention, rank: int) -> Weight:
+    """From the low-rank query to the heads, together with the gate of their outputs where one product makes both."""
+    if latent.joint_gate:
+        outputs = model.heads * (model.qk_head_dim + latent.v_head_dim)
+        return linear_weight("q_up", "qkv", 2 * rank, outputs, False, "column")
+    return linear_weight("q_up", "qkv", rank, model.heads * model.qk_head_dim, False, "column")
 
 
 def _indexer_weights(model: ModelShape, latent: LatentAttention) -> tuple[Weight, ...]:
@@ -393,7 +403,7 @@ def _indexer_weights(model: ModelShape, latent: LatentAttention) -> tuple[Weight
     Queries come from the low-rank query, one key per token serves all heads, heads are weighted per token.
     Source: reference implementation of DeepSeek-V3.2 (Indexer); its key norm is a layer norm with bias.
     """
-    if model.indexer is None:
+    if model.indexer is None or not model.indexer.own:
         return ()
     heads, size = model.indexer.heads, model.indexer.head_dim
     return (
@@ -583,6 +593,15 @@ def _kimi_delta_weights(model: ModelShape, space: StateSpace) -> tuple[Weight, .
     )
 
 
+def _short_convolution_weights(model: ModelShape, space: StateSpace) -> tuple[Weight, ...]:
+    """LFM2 in transformers: one projection yields the values and the gates before and behind the convolution."""
+    return (
+        _mixer("in", model.hidden, 3 * space.inner, "column"),
+        _vector("conv", space.inner * space.conv_kernel),
+        _mixer("out", space.inner, model.hidden, "row"),
+    )
+
+
 def _narrow(model: ModelShape, name: str, rank: int, outputs: int) -> Iterator[Weight]:
     """Two products through a narrow width; none where there is no such width."""
     if rank:
@@ -595,4 +614,5 @@ STATE_SPACE_WEIGHTS = {
     "mamba-2": _mamba_2_weights,
     "gated-delta-net": _delta_net_weights,
     "kimi-delta-attention": _kimi_delta_weights,
+    "short-convolution": _short_convolution_weights,
 }

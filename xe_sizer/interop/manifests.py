@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import field
 
-from xe_sizer.errors import InputError, Problem
+from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.immutable import Immutable
-from xe_sizer.interop.services import DECODE, PREFILL, VLLM
-from xe_sizer.interop.write import HOURLY_LOAD, PREFILL_RANKS, SAYS_PREFILL, ToolFiles, yaml_text
+from xe_sizer.interop.services import DECODE, PREFILL, SGLANG, VLLM
+from xe_sizer.interop.write import AUTOSCALE, HOURLY_LOAD, PREFILL_RANKS, SAYS_PREFILL, ToolFiles, yaml_text
 from xe_sizer.profiles.catalogue import load_engine
 
 if TYPE_CHECKING:
@@ -264,33 +264,74 @@ def applied(documents: Iterable[Mapping[str, Any]], yours: Sequence[str], told: 
     return ToolFiles(documents_text(documents), run="kubectl apply -f FILE", yours=tuple(yours), told=tuple(told))
 
 
-# Replicas by the hour: triggers of KEDA that start at a time of the day.
+# Replicas by the hour, and by the requests in flight: triggers of KEDA, of which the one with the most replicas wins.
 #
-# Keys: keda.sh/docs/2.18/scalers/cron; of several triggers the one with the most replicas wins.
+# Keys: keda.sh/docs/2.18/scalers/cron and /prometheus, which divides what it asks for by the threshold; gauges: vLLM
+# docs, usage/metrics; SGLang docs, production_metrics; Dynamo docs, observability/metrics.
 
+_PROMETHEUS = "http://PROMETHEUS:9090"
+_IN_FLIGHT: Mapping[str, tuple[str, ...]] = {
+    VLLM: ("vllm:num_requests_running", "vllm:num_requests_waiting"),
+    SGLANG: ("sglang:num_running_reqs", "sglang:num_queue_reqs"),
+}
 _ZONE = "Etc/UTC"
 _DAY, _HOUR = 24, 60  # hours; minutes
 
 
 class Schedule(Immutable):
-    """The fewest and the most replicas of a day, and KEDA's triggers for what is above the fewest."""
+    """The fewest and the most replicas, and KEDA's triggers for what is above the fewest."""
 
     fewest: int
     most: int
     triggers: tuple[Mapping[str, Any], ...]
 
 
-def build_schedule(plan: Plan) -> Schedule | None:
-    """Replicas of a plan by the hour, each started early enough for its hour; None where they are as many all day."""
-    hours = plan.hours
-    if len(set(hours)) < 2:
-        plan.said(HOURLY_LOAD)
+def build_schedule(plan: Plan, engine: str, gauge: str = "") -> Schedule | None:
+    """Replicas of a plan by the hour, each started early enough for its hour, and by the requests in flight.
+
+    None where they are as many all day, and follow nothing.
+
+    gauge : of the requests in flight; empty: those of the engine
+
+    Raises
+    ------
+    InputError : nothing says how many requests are in flight, or there is one replica
+    """
+    plan.said(HOURLY_LOAD, AUTOSCALE)
+    hours = plan.hours if len(set(plan.hours)) > 1 else ()
+    following = [] if plan.in_flight is None else [_following(plan, plan.in_flight, engine, gauge)]
+    if not hours and not following:
         return None
-    plan.said(HOURLY_LOAD, "replica_start_s")
+    plan.said("replica_start_s")
     lead = math.ceil(float(plan.peek("replica_start_s", 0)) / 60)
-    fewest = min(hours)
-    triggers = [_trigger(first, length, hours[first], lead) for first, length in _runs(hours) if hours[first] > fewest]
-    return Schedule(fewest, max(hours), tuple(triggers))
+    fewest, most = (min(hours), max(hours)) if hours else (1, int(plan.peek("replicas", 1)))
+    runs = _runs(hours) if hours else []
+    triggers = [_trigger(first, length, hours[first], lead) for first, length in runs if hours[first] > fewest]
+    return Schedule(fewest, most, (*triggers, *following))
+
+
+def _following(plan: Plan, in_flight: float, engine: str, gauge: str) -> dict[str, Any]:
+    """A replica for as many requests in flight as each has under the load of the plan. Raises InputError."""
+    what, key, hint = "", "", ""
+    if plan.of_prefill is not None:
+        key, what = "serve.prefill_replicas", "replicas that only prefill or decode do not follow requests in flight"
+        hint = "leave --prefill-replicas out, or --autoscale, and let the tool's own planner balance the pools"
+    elif not gauge and engine not in _IN_FLIGHT:
+        key, what = "serve.engine", f"{engine} has no gauge of the requests in flight"
+        hint = f"--engine {' or '.join(_IN_FLIGHT)}, or --to dynamo, whose frontend has one"
+    elif max((int(plan.peek("replicas", 1)), *plan.hours)) < 2:
+        key, what, hint = AUTOSCALE, "one replica carries the load: there is nothing to scale", "leave --autoscale out"
+    if what:
+        raise InputError(Problem(what, Location(key) if key == AUTOSCALE else plan.where(key), hint))
+    label, gauges = ("model", (gauge,)) if gauge else ("model_name", _IN_FLIGHT[engine])
+    query = " + ".join(f'sum({each}{{{label}="{plan.peek("model")}"}})' for each in gauges)
+    metadata = {"serverAddress": _PROMETHEUS, "query": query, "threshold": f"{max(in_flight, 1.0):.3g}"}
+    return {"type": "prometheus", "metadata": metadata}
+
+
+def gauge_flags(plan: Plan, engine: str) -> list[str]:
+    """Flags with which an engine shows the gauges that replicas follow."""
+    return ["--enable-metrics"] if plan.in_flight is not None and engine == SGLANG else []
 
 
 def _runs(hours: Sequence[int]) -> list[tuple[int, int]]:
@@ -325,6 +366,7 @@ def scaled_object(name: str, target: Mapping[str, str], schedule: Schedule) -> d
 
 def schedule_notes(schedule: Schedule | None) -> tuple[str, ...]:
     """What a user adds to a schedule."""
-    return (
-        (f"the time zone of the day's load (timezone, which is {_ZONE}), and KEDA in the cluster",) if schedule else ()
-    )
+    kinds = {trigger["type"] for trigger in schedule.triggers} if schedule else set()
+    zone = f"the time zone of the day's load (timezone, which is {_ZONE}), and KEDA in the cluster"
+    scraped = f"the Prometheus that scrapes the pods (serverAddress, {_PROMETHEUS}), and KEDA in the cluster"
+    return (*((zone,) if "cron" in kinds else ()), *((scraped,) if "prometheus" in kinds else ()))

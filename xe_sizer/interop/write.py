@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 ASSUMED = "default"  # origin of a value that neither the user nor the stack gave
 OF_STACK = "stack"  # origin of a value that the stack gave
 HOURLY_LOAD = "serve.hourly_load"
+AUTOSCALE = "--autoscale"
 INFERENCE = "inference"
 _REFERENCE = "reference"  # what the name of the pass of a reference model has in it
 NEUTRAL: Mapping[str, frozenset[object]] = {
@@ -60,6 +61,7 @@ DECIDES = (
     "model", "job", "layout.tp", "layout.pp", "layout.cp", "layout.ep", "layout.zero", "layout.offload",
     "layout.recompute", "train.micro_batch", "train.grad_accum", "train.seq_len", "lora.rank", "train.bits",
     "adapter", "train.teacher_model", "rollout.gpus", "rollout.prompts", "serve.prefill_replicas", "serve.adapters",
+    AUTOSCALE,
 )  # fmt: skip
 """Keys without which the tool would run another plan."""
 _ELSEWHERE = (
@@ -111,6 +113,7 @@ class Plan:
     of_stack : keys that nobody asked for, with what the stack of the plan does
     locate : where the user wrote a key; None where a problem is the tool's
     hours : replicas in each hour of a day, from midnight; empty where they are as many all day
+    in_flight : requests in flight of a replica, waiting and running, which replicas are to follow; None: they do not
     """
 
     def __init__(
@@ -122,6 +125,7 @@ class Plan:
         of_stack: Iterable[str] = (),
         locate: Callable[[str], Location | None] = lambda key: None,
         hours: Sequence[int] = (),
+        in_flight: float | None = None,
     ) -> None:
         self.values = {key: _whole(value) for key, value in values.items() if value is not None}
         self._shape = shape
@@ -131,6 +135,7 @@ class Plan:
         self.of_stack = frozenset(of_stack)
         self._locate = locate
         self.hours = tuple(hours)
+        self.in_flight = in_flight
 
     def take(self, key: str, otherwise: Any = None) -> Any:
         """The value of a key, which is said with it."""
@@ -185,6 +190,8 @@ class Plan:
                 yield key, value
         if self.hours and HOURLY_LOAD not in self._said:
             yield HOURLY_LOAD, f"{min(self.hours)} to {max(self.hours)} replicas"
+        if self.in_flight is not None and AUTOSCALE not in self._said:
+            yield AUTOSCALE, f"{self.in_flight:.3g} requests in flight of a replica"
 
 
 def is_neutral(key: str, value: Any) -> bool:
@@ -203,6 +210,7 @@ def build_plan(
     asked: Mapping[str, Any],
     shape: ModelShape | None = None,
     locate: Callable[[str], Location | None] = lambda key: None,
+    autoscale: bool = False,
 ) -> Plan:
     """The plan of an answer of `estimate` or `serve`, as JSON has it, with all that the user asked for.
 
@@ -212,6 +220,7 @@ def build_plan(
     asked : what the user gave, by scenario key
     shape : of the model, where its name alone does not tell it
     locate : where the user wrote a key
+    autoscale : whether replicas are to follow the requests in flight
     """
     scenario, origin = answer["scenario"], answer["scenario"]["origin"]
     wanted = {key: value for key, value in asked.items() if not is_elsewhere(key)}
@@ -244,7 +253,8 @@ def build_plan(
         del values["train.steps"]
         return Plan(values, wanted, shape, of_stack=of_stack, locate=locate)
     steps = (answer.get("time") or {}).get("steps")
-    return Plan(values, wanted, shape, steps=steps, of_stack=of_stack, locate=locate, hours=hours)
+    in_flight = answer["per_replica"]["concurrency"] if autoscale else None
+    return Plan(values, wanted, shape, steps, of_stack, locate, hours, in_flight)
 
 
 def _of_iteration(answer: Mapping[str, Any]) -> dict[str, Any]:
@@ -362,7 +372,7 @@ def export(plan: Plan, exporter: Exporter) -> Exported:
         Problem(
             f"{exporter.title} has no setting for {key}: {told(value)}",
             plan.where(key),
-            "fix the key to another value",
+            f"leave {AUTOSCALE} out" if key == AUTOSCALE else "fix the key to another value",
         )
         for key, value in left
         if key in DECIDES

@@ -14,8 +14,10 @@ from msgspec.structs import replace
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.graph.model import Experts, Generator, LatentAttention, ModelShape, SparseIndexer
 from xe_sizer.immutable import Immutable
-from xe_sizer.profiles.huggingface_config import MAX_LAYERS, QUIRKS, Config, load_json
+from xe_sizer.profiles.huggingface_config import MAX_LAYERS, QUIRKS, WINDOWED, Config, load_json
+from xe_sizer.profiles.huggingface_hybrids import HYBRID_QUIRKS, RECURRENT
 from xe_sizer.profiles.huggingface_vision import tower_from
+from xe_sizer.profiles.huggingface_weights import checkpoint_format
 
 if TYPE_CHECKING:
     from xe_sizer.graph.model import VisionTower
@@ -42,6 +44,7 @@ class Moe(Immutable, eq=True):
     count: str = "num_experts"
     per_token: str = "num_experts_per_tok"
     ffn: str = "moe_intermediate_size"
+    or_ffn: tuple[str, ...] = ()
     shared: str | None = None
     shared_count: str | None = None
     shared_gate: bool = False
@@ -144,6 +147,13 @@ _LLAMA_4 = replace(
     _BIASED, window="3-of-4",
     moe=replace(_LOCAL, shared="intermediate_size", every="interleave_moe_layer_step"),
 )  # fmt: skip
+_APERTUS = replace(_BIASED, activation="relu2", qk_norm="perhead")
+_LFM = replace(_BIASED, tied=True, qk_norm="perhead", recurrent=True)
+_INKLING_MOE = Moe(
+    count="n_routed_experts", or_ffn=("intermediate_size",), shared_count="n_shared_experts",
+    first_dense="dense_mlp_idx",
+)  # fmt: skip
+_INKLING = Family(position="none", qk_norm="perhead", embedding_norm=True, moe=_INKLING_MOE)
 LLAMA_LIKE = replace(_LLAMA, window="all")
 FAMILIES: Mapping[str, Family] = {
     "llama": _LLAMA,
@@ -242,7 +252,8 @@ FAMILIES: Mapping[str, Family] = {
     "mellum": replace(_QWEN_3_MOE, window="3-of-4", moe=Moe()),
     "granite_swa": replace(_LLAMA, sinks=True, window="3-of-4"),
     "jais2": replace(_LLAMA, norm="layernorm", activation="relu2"),
-    "apertus": replace(_BIASED, activation="relu2", qk_norm="perhead"),
+    "apertus": _APERTUS,
+    "apertus1p5_text": _APERTUS,
     "arcee": replace(_LLAMA, activation="relu2"),
     "bailing_moe": _BAILING,
     "bailing_moe_v2": _BAILING,
@@ -262,6 +273,45 @@ FAMILIES: Mapping[str, Family] = {
         _BIASED, qk_norm="perhead", window="3-of-4",
         moe=Moe(shared="shared_expert_intermediate_size", first_dense="num_dense_layers"),
     ),
+    "hy_v4": replace(_LATENT, moe=replace(_DEEPSEEK, optional=False)),
+    "axk2": _LATENT,
+    "dots3_note_text": _LATENT,
+    "exaone_moe": Family(
+        qk_norm="perhead", window="3-of-4",
+        moe=Moe(shared_count="num_shared_experts", first_dense="first_k_dense_replace"),
+    ),
+    "kolibri1": Family(
+        norms=4, qk_norm="perhead", window="4-of-5", moe=Moe(shared="shared_expert_intermediate_size"),
+    ),
+    "granitemoe_swa": replace(
+        _BIASED, sinks=True, window="3-of-4",
+        moe=replace(_LOCAL, loop="split", shared="shared_intermediate_size"),
+    ),
+    "inkling_text": _INKLING,
+    "inkling2_text": replace(_INKLING, sinks=True, moe=replace(_INKLING_MOE, shared_count=None)),
+    "longcat_flash": replace(
+        _BIASED, moe=Moe(count="n_routed_experts", per_token="moe_topk", ffn="expert_ffn_hidden_size"),
+    ),
+    "flint": replace(
+        _BIASED, qk_norm="perhead", sinks=True, window="3-of-4", moe=Moe(shared="shared_expert_intermediate_size"),
+    ),
+    "flex_olmo": replace(_BIASED, qk_norm="full", wide_norm=True, moe=Moe(ffn="intermediate_size")),
+    "aria_text": replace(
+        _LLAMA,
+        moe=Moe(count="moe_num_experts", per_token="moe_topk", ffn="intermediate_size",
+                shared_count="moe_num_shared_experts"),
+    ),
+    "nanochat": replace(_BIASED, norm="layernorm-nonparam", activation="relu2"),
+    "olmo_hybrid": replace(_BIASED, qk_norm="full", wide_norm=True, recurrent=True),
+    "lara_mini": replace(_DELTA_NET_MOE, moe=Moe(shared="shared_expert_intermediate_size")),
+    "granitemoehybrid": replace(
+        _BIASED, recurrent=True, moe=replace(_LOCAL, loop="split", shared="shared_intermediate_size", optional=True),
+    ),
+    "bamba": replace(_LLAMA, recurrent=True),
+    "jamba": Family(position="none", recurrent=True, moe=Moe(ffn="intermediate_size", every="expert_layer_period")),
+    "lfm2": _LFM,
+    "lfm2_moe": replace(_LFM, moe=Moe(first_dense="num_dense_layers")),
+    "lfm3": _LFM,
     "mimo_v2_flash": Family(
         qkv_bias=ATTENTION_BIAS, sinks=True, rotary=0.334, moe=Moe(count="n_routed_experts")
     ),
@@ -306,6 +356,15 @@ TEXT_PARTS = {
     "llama4": "llama4_text",
     "mistral3": "mistral",
     "kimi_k25": "kimi_k2",
+    "apertus1p5": "apertus1p5_text",
+    "dots3_note": "dots3_note_text",
+    "hy_v4_vl": "hy_v4",
+    "inkling_mm_model": "inkling_text",
+    "inkling2": "inkling2_text",
+    "lfm2_vl": "lfm2",
+    "lfm3_vl": "lfm3",
+    "exaone4_5": "exaone4",
+    "aria": "aria_text",
     "kimi_k3": "kimi_linear",
     "muse_spark": "muse_spark_text",
     "mistral_large4": "mistral_large4_text",
@@ -321,14 +380,14 @@ _RECURRENT = "its layers are recurrent, which xe-sizer cannot estimate yet"
 _NOT_A_LANGUAGE_MODEL = "it is neither a decoder nor one of the encoders and encoder-decoders that are known"
 REFUSED: Mapping[str, str] = {
     **dict.fromkeys(
-        ("mamba", "mamba2", "falcon_mamba", "jamba", "bamba", "falcon_h1", "zamba", "zamba2", "granitemoehybrid",
-         "lfm2", "minimax", "minimax_text_01", "plamo2"),
+        ("mamba", "mamba2", "falcon_mamba", "falcon_h1", "zamba", "zamba2", "minimax", "minimax_text_01", "plamo2"),
         _STATE_SPACE,
     ),
     **dict.fromkeys(("rwkv", "rwkv5", "rwkv6", "recurrent_gemma", "xlstm"), _RECURRENT),
     **dict.fromkeys(
         ("whisper", "clip", "vit", "umt5"), _NOT_A_LANGUAGE_MODEL,
     ),
+    **dict.fromkeys(("hrm_text", "inkling2_loop_text"), "a token passes its layers several times"),
     "albert": "its layers share one set of weights",
     "deberta": "its attention keeps projections of positions of its own; deberta-v2 and v3 are known",
     "deci": "its layers differ from one another in heads and MLP width",
@@ -527,13 +586,13 @@ LLAMA_KEYS = (
     "num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "vocab_size",
     "rms_norm_eps",
 )  # fmt: skip
-WINDOWED = frozenset({"sliding_attention", "chunked_attention"})
 REPOSITORY = re.compile(r"[\w-][\w.-]*/[\w.-]+")  # as on a hub: the owner, and a name
 SNAPSHOT = re.compile(r"[0-9a-f]{40}")
-KINDS_OF_MLP = ("mlp_layer_types", "moe_layer_freq")  # where they are lists: a word, or 0 and 1, for each layer
+# Where they are lists: a word, 0 and 1, or false and true for each layer.
+KINDS_OF_MLP = ("mlp_layer_types", "moe_layer_freq", "is_moe_layer")
 ATTENTION = WINDOWED | {
     "full_attention", "deepseek_sparse_attention", "indexed_attention", "compressed_sparse_attention",
-    "heavily_compressed_attention",
+    "heavily_compressed_attention", "hybrid",
 }  # fmt: skip
 
 
@@ -553,10 +612,11 @@ def model_from_config(path: Path) -> tuple[ModelShape, tuple[str, ...]]:
     values |= _latent(config) or {}
     values |= _window(config, family, values)
     values["experts"] = _experts(config, family.moe, values["layers"]) if family.moe else None
-    quirk = QUIRKS.get(kind) or ENCODER_QUIRKS.get(kind)
+    quirk = QUIRKS.get(kind) or HYBRID_QUIRKS.get(kind) or ENCODER_QUIRKS.get(kind)
     values |= quirk(config, values) if quirk else {}
     _check(config, values)
     values["vision"] = _tower(whole, values)
+    values["checkpoint_format"] = checkpoint_format(whole, config, values["experts"] is not None)
     if config.problems:
         raise InputError(config.problems)
     values["guesses"] = tuple(config.guesses)
@@ -611,7 +671,8 @@ def _family(config: Config, kind: str) -> Family:
     if kind in KNOWN:
         return KNOWN[kind]
     missing = [key for key in LLAMA_KEYS if not config.has(key)]
-    if missing or config.has("num_experts", "num_local_experts", "n_routed_experts"):
+    mixture = any("expert" in key and value for key, value in config.data.items())
+    if missing or mixture:
         lacks = f"it lacks '{missing[0]}'" if missing else "it has experts"
         text = f"model type '{kind}' is not known, and its keys are not those of a Llama: {lacks}"
         raise InputError(Problem(text, where, "describe the model in a profile"))
@@ -659,7 +720,7 @@ def _common(config: Config, family: Family) -> Values:
 
 def _usual_ffn(config: Config, family: Family, hidden: int) -> int | None:
     """Width of the dense MLP where none is stated: what classes assume, or nothing where every layer has experts."""
-    if family.moe and config.has(family.moe.count):
+    if family.moe and config.has(family.moe.count, "num_experts", "num_local_experts"):
         return 0
     return 4 * hidden if family.activation in ("gelu", "relu") else None
 
@@ -721,8 +782,8 @@ def _window(config: Config, family: Family, values: Values) -> Values:
     """Sliding window and the number of layers that have one, from `layer_types` or the family's habit."""
     layers = int(values["layers"])
     types = config.items("layer_types")
-    unknown = sorted({str(kind) for kind in types or ()} - ATTENTION)
-    if unknown and not family.recurrent:
+    unknown = sorted({str(kind) for kind in types or ()} - ATTENTION - (RECURRENT if family.recurrent else set()))
+    if unknown:
         config.fail(f"layers of type '{unknown[0]}' are not supported yet", "layer_types")
     tokens = config.optional_count("sliding_window", "attention_chunk_size")
     upper = family.window == "upper"
@@ -764,17 +825,17 @@ def _latent(config: Config) -> Values | None:
     if config.has("index_n_heads"):
         heads, size = config.count("index_n_heads"), config.count("index_head_dim")
         values["indexer"] = SparseIndexer(heads, size, config.count("index_topk"))
-        shared = (config.items("indexer_types") or []).count("shared")
-        if shared:
-            config.assume(f"{shared} layers that share the indexer of a layer before are taken to have their own")
+        types = config.items("indexer_types") or []
+        if "shared" in types:
+            values["layer_pattern"] = "".join("S" if kind == "shared" else "*" for kind in types)
     return values
 
 
 def _experts(config: Config, moe: Moe, layers: int) -> Experts | None:
     """The mixture of experts; None when the config of such a family has no experts."""
-    if moe.optional and config.data.get(moe.count) is None:
+    if moe.optional and not config.data.get(moe.count):
         return None
-    ffn = config.count(moe.ffn)
+    ffn = config.count(moe.ffn, *moe.or_ffn)
     shared = config.count(moe.shared, default=0, least=0) if moe.shared else 0
     if moe.shared_count:
         shared = ffn * config.count(moe.shared_count, default=0, least=0)

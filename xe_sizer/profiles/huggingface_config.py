@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from xe_sizer.errors import InputError, Location, Problem
-from xe_sizer.graph.model import CompressedAttention, GlobalAttention, SparseIndexer, StateSpace
+from xe_sizer.graph.model import CompressedAttention, GlobalAttention, LatentAttention, SparseIndexer
 from xe_sizer.profiles.convert import show
 from xe_sizer.profiles.text import read_text
 
@@ -150,6 +150,8 @@ class Config:
 
 # What single Hugging Face model types do unlike all others: from their keys to fields of a model's shape.
 
+WINDOWED = frozenset({"sliding_attention", "chunked_attention", "hybrid_sliding"})
+"""Types of layers that look back a window."""
 Values = dict[str, Any]
 """Fields of a `ModelShape`; a function below gets those found so far and returns the ones to replace."""
 
@@ -274,75 +276,12 @@ def _phi(config: Config, values: Values) -> Values:
     return {}
 
 
-def _delta_net(config: Config, values: Values) -> Values:
-    """Qwen3-Next and Qwen3.5: gated delta nets, with gated attention in every fourth layer."""
-    types, every = config.items("layer_types"), config.count("full_attention_interval", default=4)
-    full = [(layer + 1) % every == 0 for layer in range(values["layers"])]
-    if types is not None:
-        full = [kind == "full_attention" for kind in types]
-    heads, size = config.count("linear_num_value_heads"), config.count("linear_value_head_dim", default=128)
-    key_size = config.count("linear_key_head_dim", default=128)
-    return {
-        "layer_pattern": "".join("*" if attends else "M" for attends in full),
-        "output_gate": config.flag("attn_output_gate", True),
-        "state_space": StateSpace(
-            kind="gated-delta-net",
-            inner=heads * size,
-            state=key_size,
-            conv_kernel=config.count("linear_conv_kernel_dim", default=4),
-            heads=heads,
-            head_dim=size,
-            key_heads=config.count("linear_num_key_heads"),
-            key_head_dim=key_size,
-            input_parts=2 if "3_5" in (config.word("model_type") or "") else 1,
-        ),
-    }
-
-
-def _streams(config: Config) -> int:
+def streams(config: Config) -> int:
     """Hidden states that hyper-connections carry side by side; 1: there are none."""
     streams = config.count("hc_mult", default=1)
     if streams > 1:
         config.assume("its hyper-connections run as fused kernels, which keep the streams that they read")
     return streams
-
-
-def _kimi_delta(config: Config, values: Values) -> Values:
-    """Kimi Linear, Kimi K3, Ling 3 and GLM-5.3: Kimi delta attention, with latent attention in some layers."""
-    own, types = config.section("linear_attn_config"), config.items("layer_types")
-    layers, listed = int(values["layers"]), own.items("full_attn_layers")
-    if types is not None:
-        full = [kind != "linear_attention" for kind in types]
-    elif listed is not None:
-        full = [layer + 1 in listed for layer in range(layers)]
-    else:
-        every = config.count("layer_group_size", default=4)
-        full = [(layer + 1) % every == 0 for layer in range(layers)]
-    if len(full) != layers:
-        config.fail(f"there must be {layers} types of layers, not {len(full)}", "layer_types")
-    part = own if own.data else config
-    heads = part.count("num_heads", "linear_num_heads", default=values["heads"])
-    size = part.count("linear_head_dim", "head_dim")
-    ling = config.word("model_type") == "bailing_hybrid"
-    experts = values["experts"]
-    return {
-        "layer_pattern": "".join("*" if attends else "M" for attends in full),
-        "output_gate": config.flag("mla_use_output_gate", False),
-        "experts": experts and replace(experts, latent=config.optional_count("routed_expert_hidden_size")),
-        "residual_streams": _streams(config),
-        "state_space": StateSpace(
-            kind="kimi-delta-attention",
-            inner=heads * size,
-            state=size,
-            conv_kernel=part.count("short_conv_kernel_size", "linear_conv_kernel_dim", default=4),
-            heads=heads,
-            head_dim=size,
-            key_heads=heads,
-            key_head_dim=size,
-            decay_rank=0 if ling else size,
-            gate_rank=0 if ling or part.flag("use_full_rank_gate", False) else size,
-        ),
-    }
 
 
 LETTERS_OF_TYPES = {
@@ -371,7 +310,7 @@ def _deepseek_v4(config: Config, values: Values) -> Values:
         "sliding_window": config.count("sliding_window", default=128),
         "windowed_layers": layers,
         "rotary_fraction": min(1.0, config.count("qk_rope_head_dim", default=64) / values["head_dim"]),
-        "residual_streams": _streams(config),
+        "residual_streams": streams(config),
         "indexer": SparseIndexer(
             config.count("index_n_heads"), config.count("index_head_dim"), config.count("index_topk")
         ),
@@ -381,36 +320,6 @@ def _deepseek_v4(config: Config, values: Values) -> Values:
             output_rank=config.count("o_lora_rank"),
             sparse_tokens=sparse,
             dense_tokens=dense,
-        ),
-    }
-
-
-NEMOTRON_LETTERS = {"mamba": "M", "attention": "*", "mlp": "-", "moe": "E"}
-
-
-def _nemotron_h(config: Config, values: Values) -> Values:
-    """Nemotron-H and Nemotron 3: a mixer, an MLP or experts in a layer, as a string of letters or a list says."""
-    listed = config.items("layers_block_type")
-    pattern = config.word("hybrid_override_pattern") or ""
-    if listed is not None and not pattern:
-        pattern = "".join(NEMOTRON_LETTERS.get(str(kind), "?") for kind in listed)
-    if set(pattern) - set(NEMOTRON_LETTERS.values()) or len(pattern) != values["layers"]:
-        config.fail(
-            f"the pattern of layers must have {values['layers']} of the letters M*-E", "hybrid_override_pattern"
-        )
-    heads, size = config.count("mamba_num_heads"), config.count("mamba_head_dim")
-    experts = values["experts"]
-    return {
-        "layer_pattern": pattern,
-        "experts": replace(experts, latent=config.optional_count("moe_latent_size")) if "E" in pattern else None,
-        "state_space": StateSpace(
-            kind="mamba-2",
-            inner=heads * size,
-            state=config.count("ssm_state_size"),
-            conv_kernel=config.count("conv_kernel", default=4),
-            heads=heads,
-            head_dim=size,
-            groups=config.count("n_groups", default=1),
         ),
     }
 
@@ -463,6 +372,96 @@ def _minimax_3(config: Config, values: Values) -> Values:
     return {"ffn": config.count("dense_intermediate_size", default=values["ffn"]), **_rotary_dim(config, values)}
 
 
+def _apertus(config: Config, values: Values) -> Values:
+    """Apertus 1.5 has tokens of images and sounds, which its head does not answer with."""
+    return {"head_vocab": config.optional_count("output_vocab_size")}
+
+
+def _hy_v4(config: Config, values: Values) -> Values:
+    """Hunyuan 4: latent attention with sinks and a gated output, and hyper-connections of fewer weights than others."""
+    return {"attention_sinks": True, "output_gate": True, "residual_streams": streams(config)}
+
+
+def _axk2(config: Config, values: Values) -> Values:
+    config.assume("the gates of its norms, through a narrow width, are left out")
+    return {"output_gate": True, "latent_attention": replace(values["latent_attention"], joint_gate=True)}
+
+
+def _dots3(config: Config, values: Values) -> Values:
+    """dots3: layers with a window have latent attention of other ranks and heads than those that see everything."""
+    types, layers = config.items("layer_types"), int(values["layers"])
+    if types is None:
+        types = ["full_attention" if layer < 2 or layer % 4 == 1 else "sliding_attention" for layer in range(layers)]
+    windowed = [layer for layer, kind in enumerate(types) if kind in WINDOWED]
+    config.assume("the gate of each head's output, one row of a projection, is left out")
+    shared = config.count("shared_experts_intermediate_size", "moe_shared_expert_intermediate_size", default=0, least=0)
+    experts = replace(values["experts"], shared_ffn=shared * config.count("n_shared_experts", default=1, least=0))
+    if not windowed:
+        return {"experts": experts}
+    by_layer = config.section("per_layer_config")
+    own = next((by_layer.section(key) for key in (str(windowed[0]), f"{windowed[0]:02}") if by_layer.has(key)), config)
+    prefix = "swa_" if own is config else ""
+
+    def width(name: str, otherwise: int) -> int:
+        return own.count(f"{prefix}{name}", default=otherwise)
+
+    wide, heads = values["latent_attention"], width("num_attention_heads", 64)
+    nope = width("qk_nope_head_dim", 192)
+    rope = width("qk_rope_head_dim", max(width("head_dim", 256) - nope, 1))
+    ranks = width("q_lora_rank", 1024), width("kv_lora_rank", 1024)
+    latent = LatentAttention(*ranks, nope, rope, width("v_head_dim", 128))
+    return {
+        "experts": experts,
+        "layer_pattern": "".join("*" if kind in WINDOWED else "G" for kind in types),
+        "heads": heads,
+        "kv_heads": heads,
+        "head_dim": nope + rope,
+        "latent_attention": latent,
+        "sliding_window": config.count("sliding_window", "sliding_window_size", default=512),
+        "windowed_layers": len(windowed),
+        "global_attention": GlobalAttention(
+            values["heads"], wide.qk_nope_head_dim + wide.qk_rope_head_dim, heads=values["heads"], latent=wide
+        ),
+    }
+
+
+def _inkling(config: Config, values: Values) -> Values:
+    """Inkling: windowed and global layers have heads of their own, and positions are biases of the scores."""
+    config.assume("its relative positions, and the short convolutions of keys, values and outputs, are left out")
+    layers, local = int(values["layers"]), config.items("local_layer_ids")
+    types = config.items("layer_types")
+    if types is None:
+        near = set(local) if local is not None else {layer for layer in range(layers) if (layer + 1) % 6}
+        types = ["hybrid_sliding" if layer in near else "hybrid" for layer in range(layers)]
+    wide = GlobalAttention(values["kv_heads"], values["head_dim"], heads=values["heads"])
+    return {
+        "ffn": config.count("dense_intermediate_size", default=values["ffn"], least=0),
+        "layer_pattern": "".join("*" if kind in WINDOWED else "G" for kind in types),
+        "heads": config.count("swa_num_attention_heads", default=values["heads"]),
+        "kv_heads": config.count("swa_num_key_value_heads", default=values["kv_heads"]),
+        "head_dim": config.count("swa_head_dim", default=values["head_dim"]),
+        "sliding_window": config.count("sliding_window_size", "sliding_window", default=512),
+        "windowed_layers": sum(kind in WINDOWED for kind in types),
+        "global_attention": wide,
+        "head_vocab": config.optional_count("unpadded_vocab_size"),
+        "soft_caps": ("logits",) if config.has("final_logit_softcapping") else (),
+    }
+
+
+def _longcat(config: Config, values: Values) -> Values:
+    """LongCat: two attentions and two MLPs in a layer, and experts beside the first of them, which some tokens skip."""
+    experts, idle = values["experts"], config.count("zero_expert_num", default=0, least=0)
+    visited = max(round(experts.per_token * experts.count / (experts.count + idle)), 1)
+    config.assume(
+        f"a token visits {visited} experts on average, since {idle} of {experts.count + idle} do nothing; its experts, "
+        "which work beside the next attention, are priced one after the other"
+    )
+    return {
+        "layers": 2 * values["layers"],
+        "experts": replace(experts, per_token=visited, shared_ffn=values["ffn"], every_n_layers=2),
+    }
+
+
 def _heads_by_layer(config: Config, values: Values) -> Values:
     """Families whose layers with a window have more query heads; the gate of each head is one row of a projection."""
     config.assume("every layer is taken to have the query heads of those without a window")
@@ -499,9 +498,6 @@ QUIRKS: Mapping[str, Callable[[Config, Values], Values]] = {
     "cohere2_moe": _cohere_moe,
     "glm4_moe": _glm4_moe,
     "sarvam_moe": _glm4_moe,
-    "kimi_linear": _kimi_delta,
-    "bailing_hybrid": _kimi_delta,
-    "glm5_next_text": _kimi_delta,
     "deepseek_v4": _deepseek_v4,
     "qwen": _qwen,
     "baichuan": _baichuan,
@@ -521,9 +517,12 @@ QUIRKS: Mapping[str, Callable[[Config, Values], Values]] = {
     "muse_spark_text": _muse_spark,
     "step3p5": _heads_by_layer,
     "phi": _phi,
-    "qwen3_next": _delta_net,
-    "qwen3_5_text": _delta_net,
-    "qwen3_5_moe_text": _delta_net,
-    "nemotron_h": _nemotron_h,
     "gemma4_text": _gemma4,
+    "apertus1p5_text": _apertus,
+    "hy_v4": _hy_v4,
+    "axk2": _axk2,
+    "dots3_note_text": _dots3,
+    "inkling_text": _inkling,
+    "inkling2_text": lambda config, values: _inkling(config, values) | {"output_gate": True},
+    "longcat_flash": _longcat,
 }

@@ -15,6 +15,7 @@ from msgspec import Meta, Struct
 
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.graph.model import (
+    ATTENDING,
     CompressedAttention,
     Experts,
     Generator,
@@ -61,6 +62,7 @@ class LatentAttentionSection(Struct, frozen=True, kw_only=True, forbid_unknown_f
         CountOrZero, Meta(description="width of a head of queries and keys with rotary positions")
     ]
     v_head_dim: Annotated[Count, Meta(description="width of a head of values")]
+    joint_gate: Annotated[bool, Meta(description="one product yields queries and the output's gate")] = False
 
 
 class CompressedAttentionSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -76,6 +78,10 @@ class GlobalAttentionSection(Struct, frozen=True, kw_only=True, forbid_unknown_f
     head_dim: Annotated[Count, Meta(description="width of a head")]
     rotary_fraction: Annotated[float, Meta(gt=0, le=1, description="share of a head that positions rotate")] = 1.0
     values_are_keys: Annotated[bool, Meta(description="one projection yields keys and values")] = False
+    heads: Annotated[Count | None, Meta(description="heads of queries; default: those of windowed layers")] = None
+    latent: Annotated[
+        LatentAttentionSection | None, Meta(description="its latent attention; default: that of windowed layers")
+    ] = None
 
 
 class IndexerSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -110,10 +116,11 @@ class ExpertsSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 class StateSpaceSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     kind: Annotated[
-        Literal["mamba-1", "mamba-2", "gated-delta-net", "kimi-delta-attention"], Meta(description="the recurrence")
+        Literal["mamba-1", "mamba-2", "gated-delta-net", "kimi-delta-attention", "short-convolution"],
+        Meta(description="the recurrence"),
     ]
     inner: Annotated[int, Meta(gt=0, le=10**9, description="channels that are mixed")]
-    state: Annotated[int, Meta(gt=0, le=10**6, description="rows of each head's state")]
+    state: Annotated[int, Meta(ge=0, le=10**6, description="rows of each head's state; a short convolution has none")]
     conv_kernel: Annotated[Count, Meta(description="width of the convolution before it")] = 4
     heads: Annotated[CountOrZero, Meta(description="heads of the state")] = 0
     head_dim: Annotated[CountOrZero, Meta(description="channels of a head")] = 0
@@ -215,10 +222,10 @@ class GeneratorSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 LETTERS = (
-    "a letter a layer: * attention, G global attention, C sparse and H dense compressed attention, M state-space, "
-    "- dense MLP, E experts"
+    "a letter a layer: * attention, G global attention, S attention to what another layer picked, C sparse and H dense "
+    "compressed attention, M state-space, - dense MLP, E experts"
 )
-Pattern = Annotated[str, Meta(pattern=r"^[*GCHME-]+$", description=LETTERS, extra={"must": f"have {LETTERS}"})]
+Pattern = Annotated[str, Meta(pattern=r"^[*GSCHME-]+$", description=LETTERS, extra={"must": f"have {LETTERS}"})]
 
 
 class ModelKeys(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -327,6 +334,7 @@ class ModelKeys(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     output_gate: Annotated[bool, Meta(description="attention's output is gated by half of the query projection")] = (
         False
     )
+    head_vocab: Annotated[Count | None, Meta(description="tokens that the head tells apart; default: vocab")] = None
     vision: Annotated[VisionSection | None, Meta(description="encoder of images")] = None
     bidirectional: Annotated[bool, Meta(description="every token attends to every other, as in encoders")] = False
     encoder_layers: Annotated[
@@ -516,7 +524,7 @@ def shape_of(profile: ModelKeys) -> ModelShape:
         "head_bias": "head" in profile.biases,
         "sliding_window": window.tokens if window else None,
         "windowed_layers": windowed_layers(window.layers, profile.layers) if window else 0,
-        "global_attention": _section(profile.global_attention, GlobalAttention),
+        "global_attention": _global_attention(profile.global_attention),
         "latent_attention": _section(profile.latent_attention, LatentAttention),
         "indexer": _section(profile.indexer, SparseIndexer),
         "compressed_attention": _section(profile.compressed_attention, CompressedAttention),
@@ -539,6 +547,11 @@ def windowed_layers(pattern: str, layers: int) -> int:
 
 def _section(section: msgspec.Struct | None, shape_type: Any) -> Any:
     return shape_type(**msgspec.structs.asdict(section)) if section else None
+
+
+def _global_attention(section: GlobalAttentionSection | None) -> GlobalAttention | None:
+    stated = msgspec.structs.asdict(section) if section else {}
+    return GlobalAttention(**stated | {"latent": _section(stated["latent"], LatentAttention)}) if section else None
 
 
 def _head_dim(profile: ModelKeys) -> int:
@@ -631,7 +644,7 @@ def _pattern_contradictions(profile: ModelKeys) -> Iterator[tuple[KeyPath, str]]
     if "G" in letters and not profile.sliding_window:
         yield ("layer_pattern",), "beside layers with letter G all others need a 'sliding_window'"
     yield from _compressed_contradictions(profile, letters)
-    if letters & {"*", "G", "C", "H"} and not profile.heads:
+    if letters & ATTENDING and not profile.heads:
         yield ("layers",), "layers with attention need 'heads'"
     if "E" in letters and not profile.experts:
         yield ("layer_pattern",), "layers with letter E need an 'experts' section"
@@ -646,8 +659,9 @@ def _compressed_contradictions(profile: ModelKeys, letters: set[str]) -> Iterato
         yield ("layer_pattern",), "layers with letter C or H and a 'compressed_attention' section need each other"
     if profile.compressed_attention and not profile.sliding_window:
         yield ("compressed_attention",), "'compressed_attention' needs a 'sliding_window'"
-    if "C" in letters and not profile.indexer:
-        yield ("layer_pattern",), "layers with letter C need an 'indexer'"
+    for letter in sorted(letters & {"C", "S"}):
+        if not profile.indexer:
+            yield ("layer_pattern",), f"layers with letter {letter} need an 'indexer'"
 
 
 def _wrong_counts(stated_counts: Parameters, shape: ModelShape, locate: Locate) -> Iterator[Problem]:

@@ -13,6 +13,7 @@ from msgspec import NODEFAULT, to_builtins
 from msgspec.structs import fields, replace
 
 from xe_sizer.errors import Location
+from xe_sizer.graph.model import ATTENDING
 from xe_sizer.graph.vision import vision_parameters
 from xe_sizer.graph.weights import count_parameters
 from xe_sizer.profiles.convert import convert
@@ -91,7 +92,7 @@ def profile_of(shape: ModelShape, **said: Any) -> dict[str, Any]:
     said : keys of the profile that a shape has not, or has otherwise (name, family, source, notes)
     Raises InputError: the shape is none that a profile can have
     """
-    attends = shape.layer_pattern is None or set(shape.layer_pattern) & {"*", "G", "C", "H"}
+    attends = shape.layer_pattern is None or set(shape.layer_pattern) & ATTENDING
     latent = shape.latent_attention is not None
     dense = any(kind.mlp == "dense" for kind, _ in shape.layer_kinds)
     special: dict[str, Any] = {

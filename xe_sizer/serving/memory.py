@@ -359,7 +359,8 @@ def layer_token_bytes(model: ModelShape, cache: Format, tp: ArrayLike = 1.0) -> 
     """
     size = cache_width(model, as_array(tp)) * cache.element_bytes
     tokens = model.compressed_attention.tokens if model.compressed_attention else 1
-    indexer = model.indexer.head_dim * INDEXER_KEY_BYTES / max(tokens, 1) if model.indexer else 0.0
+    scorer = model.indexer if model.indexer and model.indexer.own else None
+    indexer = scorer.head_dim * INDEXER_KEY_BYTES / max(tokens, 1) if scorer else 0.0
     return np.asarray(size + indexer)
 
 
@@ -544,7 +545,7 @@ def logits(held: Holding) -> Sum:
     tokens, each = as_array(held.tokens), held.job.element_bytes + FLOAT32
     every = held.job.engine.kernels.all_logits
     rows = named(tokens, "tokens") if every else named(np.minimum(as_array(held.sampled), tokens), "sequences")
-    vocab, one = float(held.job.model.vocab), np.ones(len(held.placements))
+    vocab, one = float(held.job.model.logits), np.ones(len(held.placements))
     return rows * named(vocab, "vocabulary") * named(each, "B") * one
 
 

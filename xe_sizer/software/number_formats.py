@@ -84,7 +84,14 @@ E4M3_BLOCKS = Format(
 GPTQ = Format("int4", 0.5 + 2.5 / 128, None, source="16-bit scale and 4-bit zero per 128 (GPTQ)")
 AWQ = Format("awq", 0.5 + 2.5 / 128, None, source="16-bit scale and 4-bit zero per 128; kernels of their own")
 GPTQ8 = Format("gptq-int8", 1.0 + 3.0 / 128, None, source="16-bit scale and 8-bit zero per 128 (GPTQ)")
+INT4_EXPERTS = Format(
+    "int4-experts", 0.5 + 2 / 32, None, experts_only=True, source="16-bit scale per 32 (compressed-tensors); Kimi K2.5"
+)
 PLAIN_INT4 = Format("int4-plain", 0.5, INT4, caches=True, source="a scale per output channel")
+NF4 = Format("nf4", 0.5 + 1 / 64 + 4 / (64 * 256), None, source="8-bit scale per 64, doubly quantised (QLoRA)")
+NF4_SINGLE = Format("nf4-single", 0.5 + 4 / 64, None, source="float32 scale per 64 (bitsandbytes default)")
+NVFP4 = Format("nvfp4", 0.5 + 1 / 16, FP4, source="8-bit scale per 16")
+NVFP4_EXPERTS = Format("nvfp4-experts", NVFP4.element_bytes, FP4, experts_only=True, source=NVFP4.source)
 MXFP4 = Format("mxfp4", 0.5 + 1 / 32, FP4, experts_only=True, source="8-bit scale per 32 (OCP MX); gpt-oss")
 MXFP8 = Format("mxfp8", 1.0 + 1 / 32, FP8, source="8-bit scale per 32 (OCP MX)")
 # Bits of a weight in whole files of Llama 3.1 8B, head and embedding among them; the blocks of one type have fewer
@@ -118,10 +125,12 @@ _LIST = (
     GPTQ,
     GPTQ8,
     AWQ,
+    INT4_EXPERTS,
     PLAIN_INT4,
-    Format("nf4", 0.5 + 1 / 64 + 4 / (64 * 256), None, source="8-bit scale per 64, doubly quantised (QLoRA)"),
-    Format("nf4-single", 0.5 + 4 / 64, None, source="float32 scale per 64 (bitsandbytes default)"),
-    Format("nvfp4", 0.5 + 1 / 16, FP4, source="8-bit scale per 16"),
+    NF4,
+    NF4_SINGLE,
+    NVFP4,
+    NVFP4_EXPERTS,
     MXFP4,
     MXFP8,
     Format("q4f16_1", 0.5 + 2 / 32, None, family=MLC, everywhere=True, source="16-bit scale per 32 (MLC LLM)"),
@@ -144,10 +153,10 @@ _TOLD: tuple[tuple[tuple[str, ...], Format | None], ...] = (
     (("gptq",), GPTQ),
     (("mxfp4",), MXFP4),
     (("mxfp8",), MXFP8),
-    (("nvfp4|fp4",), FORMATS[ALIASES["fp4"]]),
-    (("bnb", "4bit"), FORMATS["nf4"]),
+    (("nvfp4|fp4",), NVFP4),
+    (("bnb", "4bit"), NF4),
     (("bnb", "8bit"), FORMATS[INT8]),
-    (("nf4",), FORMATS["nf4"]),
+    (("nf4",), NF4),
     (("fp8", "block"), E4M3_BLOCKS),
     (("fp8",), E4M3),
     (("w4a16|int4",), GPTQ),

@@ -478,6 +478,7 @@ class RecomputePolicy(_Part, frozen=True):
 
 LOADS = "loads"
 DEEPSPEED = "deepspeed"
+MOST_UNCERTAINTY = 10  # chosen: a relative error beyond which times say nothing
 """What `backends` calls the library whose settings other tools name in their files."""
 
 
@@ -515,7 +516,7 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     defaults: Defaults
     supports: Supports
     rollout: RolloutDefaults
-    uncertainty: Annotated[float, msgspec.Meta(gt=0, le=10)]
+    uncertainty: Annotated[float, msgspec.Meta(gt=0, le=MOST_UNCERTAINTY)]
     expert_imbalance: Annotated[float, msgspec.Meta(ge=1, le=1000)]
     tuned_expert_spread: Annotated[float, msgspec.Meta(ge=0, le=10)]
     loads: dict[str, dict[str, Any] | None] = {}

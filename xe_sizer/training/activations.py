@@ -485,7 +485,7 @@ def _ungathered_bytes(inputs: GraphInputs) -> Array:
     if inputs.model.head != MASKED or inputs.kernels.predicted != "all":
         return np.asarray(inputs.zeros)
     rank = inputs.rank
-    return np.asarray(rank.tokens * inputs.model.vocab / rank.tp * inputs.element_bytes)
+    return np.asarray(rank.tokens * inputs.model.logits / rank.tp * inputs.element_bytes)
 
 
 def activations(

@@ -59,12 +59,13 @@ _TRANSFER: Mapping[str, list[str]] = {
 """How the KV cache gets from the workers that prefill to those that decode."""
 _ADAPTERS = [{"name": name, "value": "true"} for name in ("DYN_LORA_ENABLED", "DYN_SYSTEM_ENABLED")]
 _WORKER, _FRONTEND = "worker", "frontend"
+_GAUGE = "dynamo_frontend_inflight_requests"
 
 
 def _write(plan: Plan) -> ToolFiles:
     engine = engine_of(plan, _SERVERS, _TITLE)
     pools = build_pools(plan, SETTINGS[engine], _TITLE)
-    schedule = build_schedule(plan)
+    schedule = build_schedule(plan, engine, _GAUGE)
     name = object_name(str(plan.peek("model")))
     in_a_file = bool(_SERVERS[engine].options_flag)
     documents = [options_map(pool.name, _options(pool)) for pool in pools] if in_a_file else []

@@ -51,7 +51,7 @@ def _write_llm_d(plan: Plan) -> ToolFiles:
     engine_of(plan, (VLLM,), _LLM_D)
     pools = build_pools(plan, vllm_flags, _LLM_D)
     refuse_several_nodes(plan, pools, _LLM_D)
-    schedule = build_schedule(plan)
+    schedule = build_schedule(plan, VLLM)
     model = str(plan.take("model"))
     name, apart = object_name(model), len(pools) > 1
     device = gpu_device(plan, _LLM_D)
@@ -120,7 +120,7 @@ def _write_stack(plan: Plan) -> ToolFiles:
     pools = build_pools(plan, vllm_flags, _STACK)
     refuse_roles(plan, pools, _STACK, "each of its servers that prefill sends to one that decodes")
     refuse_several_nodes(plan, pools, _STACK)
-    schedule = build_schedule(plan)
+    schedule = build_schedule(plan, VLLM)
     (pool,) = pools
     flags = {name: value for name, value in pool.settings.items() if name not in (*_SETTINGS, "enable-lora")}
     device = gpu_device(plan, _STACK)

@@ -48,7 +48,7 @@ def _write_llm(plan: Plan) -> ToolFiles:
     engine = engine_of(plan, (VLLM,), _LLM)
     pools = build_pools(plan, SETTINGS[engine], _LLM)
     refuse_several_nodes(plan, pools, _LLM)
-    schedule = build_schedule(plan)
+    schedule = build_schedule(plan, engine)
     model = str(plan.take("model"))
     spec: dict[str, Any] = {
         "model": {"uri": f"hf://{model}", "name": model},
@@ -97,7 +97,7 @@ def _write_predictor(plan: Plan) -> ToolFiles:
     pools = build_pools(plan, SETTINGS[engine], _PREDICTOR)
     refuse_roles(plan, pools, _PREDICTOR, "its predictor is one pool")
     refuse_several_nodes(plan, pools, _PREDICTOR)
-    schedule = build_schedule(plan)
+    schedule = build_schedule(plan, engine)
     (pool,) = pools
     options = pool.name if SERVERS[engine].options_flag else ""
     pod = serving_pod(server_container(plan, pool, engine, _PREDICTOR, "kserve-container", []), options)

@@ -22,6 +22,7 @@ from xe_sizer.interop.manifests import (
     build_schedule,
     engine_of,
     environment,
+    gauge_flags,
     gpu_device,
     gpu_notes,
     options_map,
@@ -76,7 +77,7 @@ def server_container(plan: Plan, pool: Pool, engine: str, title: str, name: str,
         "name": name,
         "image": image,
         "command": words,
-        "args": [*arguments(settings), *options, *listens, *more],
+        "args": [*arguments(settings), *options, *listens, *gauge_flags(plan, engine), *more],
         "env": environment(),
         "resources": resources(device, pool.gpus_per_pod, plan.peek("serve.kv_host_gib")),
     }
@@ -105,7 +106,7 @@ def _write_service(plan: Plan) -> ToolFiles:
     engine = engine_of(plan, SERVERS, _TITLE)
     pools = build_pools(plan, SETTINGS[engine], _TITLE)
     refuse_roles(plan, pools, _TITLE, "a Service cannot send a request to two pools in turn")
-    schedule = build_schedule(plan)
+    schedule = build_schedule(plan, engine)
     (pool,) = pools
     documents = list(_objects(plan, pool, engine))
     if schedule is not None:
