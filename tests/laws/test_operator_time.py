@@ -36,6 +36,7 @@ DEVICE = Device(
     attention=ATTENTION,
     masked_attention=MASKED,
     attention_peak_flops_per_s=1e5,
+    narrow_attention_peak_flops_per_s=2e5,
     adapter_matmul=replace(SHARP, floor_s=2e-3),
     adapter_peak_flops_per_s=1e4,
     expert_matmul=replace(SHARP, floor_s=3e-3),

@@ -457,7 +457,8 @@ class Kernels(Immutable):
     reserved_below : ranks that split an expert, below which grouped products run over as many rows as could be needed
         wherever tokens go, `expert_tile` - 1 for each of the rank's experts beside its tokens; 0: never
     reserved_gated : so they do for sizes alone that their kernel is good at
-    sparse_heads : of a rank, to which kernels pad in which each query picks its keys from a cache
+    sparse_heads : of a rank, to which kernels pad in which each query picks its keys from a cache, and they work on as
+        many keys as a query may pick; 0: neither
     attention_mask : of sdpa: none, as the kernel knows windows and labels hide padding; padded: where sequences of a
         micro-batch are padded, or longer than a window; always
     windows : layers with a sliding window keep and read no more than it; else all tokens
@@ -598,6 +599,8 @@ class Attention(Operator):
     `loaded_keys`: keys that are read per sequence, fewer than `key` under a sliding window (None: all).
     `masked`: share of micro-batches whose kernel is given a mask and works on all pairs (None: none).
     `blocks`: the keys come in so many blocks of a ring one after the other, each in a kernel of its own (None: one).
+    `narrow`: its operands are in 8 bit, and so are its products where the accelerator has them.
+    `gathers`: each query reads the keys of its own pairs.
     """
 
     batch: Array
@@ -618,6 +621,8 @@ class Attention(Operator):
     masked: Array | None = None
     values_in_keys: bool = False
     blocks: Array | None = None
+    narrow: bool = False
+    gathers: bool = False
 
     @property
     def head_dim(self) -> float:
@@ -639,6 +644,12 @@ class Attention(Operator):
         keys = self.key if self.loaded_keys is None else self.loaded_keys
         width = self.qk_head_dim + (0 if self.values_in_keys else self.v_head_dim)
         return self.batch * self.kv_heads * keys * width
+
+    def gathered_bytes(self, element_bytes: float) -> Array:
+        """Keys and values that queries read which each gather their own [bytes]."""
+        cached = element_bytes if self.cached_element_bytes is None else self.cached_element_bytes
+        width = self.qk_head_dim + (0 if self.values_in_keys else self.v_head_dim)
+        return self.batch * self.kv_heads * self.pairs * width * cached
 
     def operand_bytes(self, element_bytes: float) -> Array:
         """Q, K, V and the output, read or written once; of a ring in each of its blocks [bytes]."""

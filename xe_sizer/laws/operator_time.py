@@ -75,6 +75,9 @@ def memory_bound_time_s(
 # Seconds of all operators.
 
 NO_LAW = DecodeLaw(0.0, 1.0)  # of devices that train
+# Keys that queries gather each on its own come from the cache of the chip as well: 19 GB for 16,384 queries of 2,048
+# keys in 8 bit take 2 ms on B200 (SGLang and TensorRT-LLM with 8 heads, in 8 and 16 bit, timed by aiconfigurator).
+GATHERED_SHARE = 1.2
 Times = tuple[Array, Array, Array]
 """Seconds forward, backward, and of that for weight gradients."""
 ATTENTION_BACKWARD_BYTES = 2.5  # over those of the forward; assumed to grow as the FLOPs of flash attention do
@@ -88,6 +91,7 @@ class Device(Immutable):
     worst case (None: as elsewhere), `adapter_*` that of adapters, which may run in another precision than the base
     model, on elements of `adapter_element_bytes` (None: as elsewhere); `scan_matmul` those inside scans, which run in
     the precision of attention.
+    `narrow_attention_peak_flops_per_s` is that of attention whose operands are in 8 bit [FLOP/s].
     `masked_attention` is the law of attention kernels that take a mask, `eager_attention` that of the products of
     attention step by step, which tensor cores do in TF32 too; None: as fused kernels.
     `weight_element_bytes` [bytes] where weights are kept in another format than activations, but for those of the
@@ -100,6 +104,7 @@ class Device(Immutable):
     attention: AttentionLaw
     masked_attention: AttentionLaw
     attention_peak_flops_per_s: float
+    narrow_attention_peak_flops_per_s: float
     adapter_matmul: MatmulLaw
     adapter_peak_flops_per_s: float
     expert_matmul: MatmulLaw
@@ -247,7 +252,8 @@ def _attention_times(op: Attention, device: Device) -> tuple[Array, Array]:
             for backward in (False, True)
         ]
         scores_s, scores_backward_s = (_moved_s(passed, 0.0, device) for passed in passes)
-    law, peak, bandwidth = device.attention, device.attention_peak_flops_per_s, device.bandwidth_bytes_per_s
+    law, bandwidth = device.attention, device.bandwidth_bytes_per_s
+    peak = device.narrow_attention_peak_flops_per_s if op.narrow else device.attention_peak_flops_per_s
     head_dim = op.head_dim
     if op.kernel == "eager":
         law, head_dim = device.eager_attention or law, MEASURED_HEAD_DIM  # scores move beside the products
@@ -256,6 +262,9 @@ def _attention_times(op: Attention, device: Device) -> tuple[Array, Array]:
         forward = decode_attention_time_s(flops, moved, device.decode, reached, bandwidth)
         return forward, np.zeros_like(forward)
     forward = blocks * attention_time_s(flops, moved, sequence, law, peak, bandwidth, head_dim=head_dim) + scores_s
+    if op.gathers and not math.isinf(law.sharpness):
+        gathered_s = op.gathered_bytes(device.element_bytes) / (GATHERED_SHARE * bandwidth)
+        forward = np.maximum(forward, np.where(op.batch > 0, law.floor_s + gathered_s, 0.0))
     moved = ATTENTION_BACKWARD_BYTES * moved
     backward = blocks * attention_time_s(backward_flops, moved, sequence, law, peak, bandwidth, True, head_dim)
     if op.masked is not None:
@@ -510,7 +519,8 @@ def _counting(device: Device, flops_per_s: float, bytes_per_s: float) -> Device:
 
 
 def _rates(flops_per_s: float | None = None, bytes_per_s: float | None = None) -> dict[str, Any]:
-    peaks = ("peak_flops_per_s", "attention_peak_flops_per_s", "adapter_peak_flops_per_s")
+    names = ("peak", "attention_peak", "narrow_attention_peak", "adapter_peak")
+    peaks = tuple(f"{name}_flops_per_s" for name in names)
     rates = {} if flops_per_s is None else dict.fromkeys(peaks, flops_per_s)
     return rates if bytes_per_s is None else {**rates, "bandwidth_bytes_per_s": bytes_per_s}
 
