@@ -223,4 +223,5 @@ def device(
         element_bytes=activation_bytes(beside if wide_activations else precision),
         decode=decode,
         wide_modules=frozenset({HEAD}) if wide_activations else frozenset(),
+        scan_law_holds=not chosen.fixed,
     )

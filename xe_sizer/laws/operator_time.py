@@ -32,6 +32,7 @@ from xe_sizer.laws.attention import (
     eager_attention_bytes,
 )
 from xe_sizer.laws.matmul import grouped_law, matmul_time_s, misalignment, tile_padding
+from xe_sizer.laws.scans import SCAN_ERROR, scan_law, scan_time_s
 
 if TYPE_CHECKING:
     from xe_sizer.graph.inputs import Casts
@@ -81,7 +82,6 @@ GATHERED_SHARE = 1.2
 Times = tuple[Array, Array, Array]
 """Seconds forward, backward, and of that for weight gradients."""
 ATTENTION_BACKWARD_BYTES = 2.5  # over those of the forward; assumed to grow as the FLOPs of flash attention do
-SCAN_BACKWARD = 3.0  # counted: both gradients of every product, and the forward once more
 
 
 class Device(Immutable):
@@ -96,7 +96,7 @@ class Device(Immutable):
     attention step by step, which tensor cores do in TF32 too; None: as fused kernels.
     `weight_element_bytes` [bytes] where weights are kept in another format than activations, but for those of the
     `wide_modules`, which keep and multiply what attention does. `casts`: what it takes to narrow operands, in kernels
-    beside the products; None: nothing is narrowed so. `scan_share`: rate of scans over that of products as large [-].
+    beside the products; None: nothing is narrowed so. `scan_law_holds`: scans are as slow as their kernels are.
     """
 
     matmul: MatmulLaw
@@ -118,7 +118,7 @@ class Device(Immutable):
     adapter_element_bytes: float | None = None
     wide_modules: frozenset[str] = frozenset()
     casts: Casts | None = None
-    scan_share: float = 1.0
+    scan_law_holds: bool = True
     reserved_matmul: MatmulLaw | None = None
     eager_attention: AttentionLaw | None = None
     memory_bound_error: float | None = None
@@ -128,7 +128,7 @@ class Device(Immutable):
         if isinstance(op, Matmul):
             return _matmul_laws(op, self)[0].p90_error
         if isinstance(op, Scan):
-            return self.scan_matmul.p90_error
+            return SCAN_ERROR
         if not isinstance(op, Attention):
             return self.memory_bound_error
         if op.kernel == "decode":
@@ -289,42 +289,16 @@ def _masked_attention_times(op: Attention, device: Device) -> tuple[Array, Array
     return forward, attention_time_s(flops, moved, sequence, law, peak, bandwidth, True, op.head_dim)
 
 
-# Triton kernels of chunked scans against products and memory passes as large; they mix them with exponentials and sums.
-# Measured: training Mamba-2 of 1.4B (48 layers, 4 x 4,096 tokens) reaches 102, 239 and 360 TFLOP/s on A100, H200 and
-# GB200 (state-spaces/mamba issue 904), where all but the scan is priced as here and the scan at 0.48, 0.4 and 0.32.
-SCAN_SHARE, SCAN_PEAK, SCAN_DECLINE = 0.48, 312e12, 0.2
-
-
-def scan_share(peak_flops_per_s: float) -> float:
-    """Share of the rate of products as large that chunked scans reach [-].
-
-        share = 0.48 min(1, (peak / 312e12)^-0.2)
-
-    Tensor cores became faster than exponentials and shared memory, and the kernels of scans use no newer instructions
-    than the A100's.
-
-    Parameters
-    ----------
-    peak_flops_per_s : dense peak of the products inside scans [FLOP/s]
-
-    Returns
-    -------
-    float [-], a number: shape ()
-
-    Source: fitted to three accelerators; the comment at the constants names them.
-    """
-    return SCAN_SHARE * min(1.0, math.pow(SCAN_PEAK / peak_flops_per_s, SCAN_DECLINE))
-
-
 def _scan_times(op: Scan, device: Device) -> tuple[Array, Array]:
-    """Each product is a kernel over all heads and chunks; the states pass from chunk to chunk in another."""
-    law, peak, bandwidth = device.scan_matmul, device.attention_peak_flops_per_s, device.bandwidth_bytes_per_s
-    forward = _moved_s(2.0 * op.state_bytes, 1.0, device)
-    for m, n, k, copies in op.products:
-        once = matmul_time_s(m, n, k, law, peak, bandwidth, device.element_bytes) - law.floor_s
-        forward = forward + np.where(m * n * k * copies > 0, law.floor_s + once * copies, 0.0)
-    forward = forward / device.scan_share
-    return forward, SCAN_BACKWARD * forward
+    """Fixed efficiencies price products and bytes as those of any other operator, and no walk."""
+    bandwidth = device.memory_bound_efficiency * device.bandwidth_bytes_per_s
+    law, peak = scan_law(op.kind, op.fused), device.attention_peak_flops_per_s
+    if not device.scan_law_holds:
+        law = replace(law, flops_per_s=math.inf, chunk_s=0.0, slower=1.0)
+        peak = device.scan_matmul.flops_efficiency * device.attention_peak_flops_per_s
+    forward = scan_time_s(op.forward_flops, op.moved_bytes, op.walked, law, peak, bandwidth)
+    forward = forward + np.where(op.moved_bytes > 0, op.kernels * device.memory_bound_floor_s, 0.0)
+    return forward, law.backward * forward
 
 
 def _moved_s(moved_bytes: Array, kernels: ArrayLike, device: Device) -> Array:
@@ -361,7 +335,7 @@ def operator_times(operators: Iterable[Operator], device: Device, backward: bool
 
     Matrix products, attention, scans and memory-bound operators each follow their law; the backward of a product is one
     product for each gradient that is computed, that of flash attention 2.5 times its forward's FLOPs, that of a scan
-    SCAN_BACKWARD times its forward.
+    as often its forward as its law says.
 
     Parameters
     ----------
@@ -512,7 +486,7 @@ def _counting(device: Device, flops_per_s: float, bytes_per_s: float) -> Device:
         masked_attention=_unit_attention(device.masked_attention),
         eager_attention=_unit_attention(device.eager_attention or device.attention),
         decode=NO_LAW,
-        scan_share=1.0,
+        scan_law_holds=False,
         memory_bound_efficiency=1.0,
         **_rates(flops_per_s, bytes_per_s),
     )

@@ -559,7 +559,10 @@ def _step(job: ServingJob, placements: ReplicaLayouts, work: Work) -> EngineStep
     below = kernels.reserved_below if reserves(job.engine, job.scheme, gpu) else 0.0
     gated = gpu.generation not in kernels.ungated_on
     padded = kernels.sparse_heads.get(gpu.generation, 0.0)
-    prompts = Kernels.chosen(kernels, reserved_below=below, reserved_gated=gated, sparse_heads=padded)
+    fused = tuple(kind for kind, there in kernels.fused_scans.items() if gpu.generation in there)
+    prompts = Kernels.chosen(
+        kernels, reserved_below=below, reserved_gated=gated, sparse_heads=padded, fused_scans=fused
+    )
     decoding = replace(
         prompts,
         attention="decode",
