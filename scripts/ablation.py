@@ -160,7 +160,7 @@ TERMS: dict[str, Change] = {
     "experts each on their own": _stack("kernels", experts="grouped"),
     "scans of state-space layers": _device(
         lambda device: replace(
-            device, scan_matmul=replace(device.matmul, floor_s=0.0, memory_efficiency=math.inf), scan_share=1.0
+            device, scan_matmul=replace(device.matmul, floor_s=0.0, memory_efficiency=math.inf), scan_law_holds=False
         )
     ),
     "padding and waiting for the longest": lambda job: job if job.padding == "packed" else replace(job, padding="none"),

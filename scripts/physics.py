@@ -57,7 +57,15 @@ GROUPS = (
         "Laws",
         "Seconds of one operator on one accelerator, or of one exchange. Constants stand in the profiles, each with "
         "its source and the error of its fit.",
-        ("laws.matmul", "laws.attention", "laws.collectives", "laws.operator_time", "laws.network", "laws.hardware"),
+        (
+            "laws.matmul",
+            "laws.attention",
+            "laws.scans",
+            "laws.collectives",
+            "laws.operator_time",
+            "laws.network",
+            "laws.hardware",
+        ),
     ),
     Group(
         "Graph",

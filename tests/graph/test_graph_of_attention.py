@@ -396,15 +396,38 @@ def test_an_indexer_ranks_all_keys_and_attention_works_on_the_chosen() -> None:
         assert numbers(found[name], "n", "k", "saved_bytes") == [n, k, 0]
 
 
+def test_an_indexer_scores_in_8_bit_and_selects() -> None:
+    """Of each key it reads 12 bytes and their scales; scores are written once and read three times, 4 bytes each."""
+    latent = replace(
+        ROPE, kv_heads=16, latent_attention=LatentAttention(96, 32, 24, 8, 40), indexer=SparseIndexer(5, 12, 20)
+    )
+    found = named(of(latent, Kernels(attention="decode", cache="paged")))
+    ranking, causal = found["indexer"], S * (S + 1) / 2
+    assert isinstance(ranking, Attention)
+    assert (ranking.kernel, ranking.narrow) == ("decode", True)
+    queries_bytes = B * 5 * S * 12 * 2
+    assert ranking.operand_bytes(2.0).tolist() == pytest.approx([queries_bytes + B * S * 12 * (1 + 4 / 128)])
+    assert numbers(found["key selection"], "forward_bytes", "forward_launches") == [4 * 4 * B * causal, 1]
+    assert numbers(found["indexer cast"], "forward_bytes") == [5.5 * B * S * (5 + 1) * 12 * 2]
+    assert "indexer cast" not in named(of(latent, Kernels()))
+
+
 def test_queries_that_pick_their_keys_from_a_cache_work_on_the_latent() -> None:
-    """Kernels pad to 64 heads; keys are 32 + 8 wide, values are the latent part of them."""
+    """Kernels pad to 64 heads and to the 20 keys that each of 70 queries may pick, which it gathers.
+
+    Keys are 32 + 8 wide, values are the latent part of them.
+    """
     latent = replace(
         ROPE, kv_heads=16, latent_attention=LatentAttention(96, 32, 24, 8, 40), indexer=SparseIndexer(5, 12, 20)
     )
     one = core(of(latent, Kernels(cache="paged", sparse_heads=64.0)))
     assert (one.heads.tolist(), one.kv_heads.tolist()) == ([64], [1])
     assert (one.qk_head_dim, one.v_head_dim, one.values_in_keys) == (40, 32, True)
+    assert (one.pairs.tolist(), one.gathers) == ([20 * S], True)
+    assert one.gathered_bytes(2.0).tolist() == [B * 20 * S * 40 * 2]
     decoding = core(of(latent, Kernels(attention="decode", cache="paged", sparse_heads=64.0)))
-    assert decoding.heads.tolist() == [HEADS]
+    assert decoding.heads.tolist() == [64]
+    unpadded = core(of(latent, Kernels(cache="in-attention")))
+    assert (unpadded.heads.tolist(), unpadded.pairs.tolist()) == ([HEADS], [20 * 21 / 2 + 50 * 20])
     plain = core(of(latent, Kernels(sparse_heads=64.0)))
     assert (plain.heads.tolist(), plain.qk_head_dim, plain.values_in_keys) == ([HEADS], 32, False)

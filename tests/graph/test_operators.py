@@ -125,13 +125,13 @@ def test_blocks_of_a_ring_are_attended_to_one_after_the_other() -> None:
     assert [side.tolist() for side in launches(replace(ring, batch=ZERO))] == [[0], [0]]
 
 
-def test_a_scan_launches_its_products_and_the_passing_of_states() -> None:
-    """2 x 3 x 5 x 7 and 2 x 2 x 4 x 6 FLOPs, twice and once; one kernel more passes the states on."""
+def test_a_scan_launches_its_kernels() -> None:
+    """2 x 3 x 5 x 7 and 2 x 2 x 4 x 6 FLOPs, twice and once, in 4 kernels; backward 2.5 times as many."""
     products = ((3 * ONE, 5 * ONE, 7 * ONE, 2 * ONE), (2 * ONE, 4 * ONE, 6 * ONE, ONE))
-    scan = Scan("scan", "state_space", 1.0, ZERO, products, ONE)
+    scan = Scan("scan", "state_space", 1.0, ZERO, products, ONE, ONE, ZERO, 4.0, "mamba-2")
     assert scan.forward_flops.tolist() == [2 * (2 * 105 + 48)]
-    assert [side.tolist() for side in launches(scan)] == [[3], [5]]
-    assert [side.tolist() for side in launches(replace(scan, state_bytes=ZERO))] == [[0], [0]]
+    assert [side.tolist() for side in launches(scan)] == [[4], [10]]
+    assert [side.tolist() for side in launches(replace(scan, moved_bytes=ZERO))] == [[0], [0]]
 
 
 def test_what_moves_or_sends_nothing_is_not_launched() -> None:

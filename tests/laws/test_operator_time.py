@@ -36,6 +36,7 @@ DEVICE = Device(
     attention=ATTENTION,
     masked_attention=MASKED,
     attention_peak_flops_per_s=1e5,
+    narrow_attention_peak_flops_per_s=2e5,
     adapter_matmul=replace(SHARP, floor_s=2e-3),
     adapter_peak_flops_per_s=1e4,
     expert_matmul=replace(SHARP, floor_s=3e-3),
@@ -191,32 +192,32 @@ def test_a_decode_kernel_takes_the_longer_of_reading_and_multiplying() -> None:
 
 def scan(**changed: object) -> Scan:
     products = ((array(2), array(3), array(4), array(5)), (array(6), array(7), array(8), array(9)))
-    plain = {"name": "scan", "module": "mixer", "layers": 2.0, "saved_bytes": array(0)}
-    return Scan(**{**plain, "products": products, "state_bytes": array(1e9), **changed})  # type: ignore[arg-type]
+    plain = {"name": "scan", "module": "mixer", "layers": 2.0, "saved_bytes": array(0), "kernels": 3.0}
+    sizes = {"products": products, "state_bytes": array(1e9), "moved_bytes": array(4e8), "walked": array(0)}
+    return Scan(**{**plain, **sizes, "kind": "gated-delta-net", **changed})  # type: ignore[arg-type]
 
 
-def test_a_scan_is_its_products_and_the_states_that_pass_on() -> None:
-    """States are read and written once by a kernel of their own; each product is one over all copies."""
-    (time,) = operator_times([scan()], DEVICE)
-    states = 2 * 1e9 / (0.5 * 1e12) + 5e-3
-    products = (2 * 2 * 3 * 4 * 5 + 2 * 6 * 7 * 8 * 9) / 1e5 + 2 * 4e-3
-    assert time.forward_s == pytest.approx(2 * (states + products))
-    assert time.backward_s == pytest.approx(3 * time.forward_s)
+SCAN_FLOPS = 2 * 2 * 3 * 4 * 5 + 2 * 6 * 7 * 8 * 9
 
 
-def test_kernels_of_scans_reach_a_share_of_what_products_do() -> None:
-    """What a scan is made of does not grow with the time that it takes."""
-    (plain,), (shared,) = (operator_times([scan()], replace(DEVICE, scan_share=share)) for share in (1.0, 0.4))
-    assert shared.forward_s == pytest.approx(2.5 * plain.forward_s)
-    assert shared.backward_s == pytest.approx(2.5 * plain.backward_s)
-    works = [operator_work([scan()], replace(DEVICE, scan_share=share))[0] for share in (1.0, 0.4)]
-    assert works[0].flops[0] == pytest.approx(works[1].flops[0])
+def test_a_scan_multiplies_moves_and_walks_at_once() -> None:
+    """At 1e5 FLOP/s, half of 1e12 bytes/s and 1.7 us a chunk, by their root of squares; 3 kernels start in 5 ms."""
+    (time,) = operator_times([scan(walked=array(100))], DEVICE)
+    once = ((SCAN_FLOPS / 1e5) ** 2 + (4e8 / (0.5 * 1e12)) ** 2 + (100 * 1.7e-6) ** 2) ** 0.5
+    assert time.forward_s == pytest.approx(2 * (once + 3 * 5e-3))
+    assert time.backward_s == pytest.approx(6.3 * time.forward_s)
 
 
-def test_an_empty_product_of_a_scan_launches_nothing() -> None:
-    products = ((array(2), array(3), array(4), array(0)), (array(6), array(0), array(8), array(9)))
-    (time,) = operator_times([scan(products=products)], DEVICE)
-    assert time.forward_s == pytest.approx(2 * (2 * 1e9 / (0.5 * 1e12) + 5e-3))
+def test_one_kernel_walks_as_long_as_it_was_measured_and_fixed_efficiencies_walk_for_nothing() -> None:
+    """2.7 us a chunk for FlashInfer's; without laws, products at their share of the peak and bytes."""
+    walked = scan(walked=array(1e6), fused=True)
+    (time,) = operator_times([walked], replace(DEVICE, memory_bound_floor_s=0.0))
+    assert time.forward_s == pytest.approx(2 * 2.7, rel=0.01)
+    (fixed,) = operator_times([walked], replace(DEVICE, memory_bound_floor_s=0.0, scan_law_holds=False))
+    products_s = SCAN_FLOPS / (DEVICE.scan_matmul.flops_efficiency * 1e5)
+    assert fixed.forward_s == pytest.approx(2 * (products_s**2 + 8e-4**2) ** 0.5)
+    flops, moved = (operator_work([walked], DEVICE)[0].flops[0], operator_work([walked], DEVICE)[0].moved_bytes[0])
+    assert (flops, moved) == (pytest.approx(2 * SCAN_FLOPS), pytest.approx(2 * 4e8))
 
 
 def moving(**changed: object) -> MemoryBound:
@@ -228,11 +229,6 @@ def moving(**changed: object) -> MemoryBound:
         "backward_launches": 4.0,
     }
     return MemoryBound(**{**plain, **sizes, **changed})  # type: ignore[arg-type]
-
-
-def test_a_product_of_one_number_is_a_kernel_of_a_scan() -> None:
-    (time,) = operator_times([scan(products=((array(1), array(1), array(1), array(1)),))], DEVICE)
-    assert time.forward_s == pytest.approx(2 * (2 * 1e9 / (0.5 * 1e12) + 5e-3 + 2 / 1e5 + 4e-3))
 
 
 def test_what_moves_memory_has_no_weights_of_its_own() -> None:
@@ -258,10 +254,10 @@ def test_without_a_backward_only_the_forward_is_timed() -> None:
 
 
 def test_launches_of_all_layers() -> None:
-    """Product 1 + 2, flash attention 1 + 3, eager 5 + 8, scan 3 + 5, moving 1 + 4, gather 1; some in many layers."""
+    """Product 1 + 2, flash attention 1 + 3, eager 5 + 8, scan 3 + 7.5, moving 1 + 4, gather 1; some in many layers."""
     gather = Collective("gather", "mlp", 7.0, array(0), "tp", ((ALL_GATHER, array(1e6)),), ())
     ops = [matmul(layers=3.0), attention(), attention(kernel="eager"), scan(), moving(), gather]
-    assert launch_counts(ops) == (3 + 2 + 10 + 2 * 3 + 2 + 7, 3 * 2 + 2 * 3 + 2 * 8 + 2 * 5 + 2 * 4)
+    assert launch_counts(ops) == (3 + 2 + 10 + 2 * 3 + 2 + 7, 3 * 2 + 2 * 3 + 2 * 8 + 2 * 7.5 + 2 * 4)
 
 
 FLAT = CollectiveLaw((2, 4, 8), (1e-3, 2e-3, 3e-3), (1e9, 1e9, 1e9), (0.0, 0.0, 0.0))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from serving_cases import job, served
 
+from xe_sizer.errors import InputError
 from xe_sizer.graph.operators import Attention
 from xe_sizer.serving.job import ReplicaLayouts
 from xe_sizer.serving.memory import max_sequences, request_bytes
@@ -56,8 +57,8 @@ TOP_K, HEADS, LATENT, ROTARY = 2048, 128, 512, 64  # DeepSeek-V3.2
 PROMPT, DECODE = Work(prefills=1, prefill_tokens=8192), Work(decodes=4, decode_past=8192)
 
 
-def kernel(work: Work, tp: int, model: str = "deepseek-v3.2", engine: str = "vllm") -> Attention:
-    made = job(model, server="nvidia-dgx-h200", serve__engine=engine)
+def kernel(work: Work, tp: int, model: str = "deepseek-v3.2", **keys: str) -> Attention:
+    made = job(model, **{"server": "nvidia-dgx-h200", "serve__engine": "vllm", **keys})
     layers = step_time(made, ReplicaLayouts.of(tp=tp), work).step.layers
     return next(op for op in layers if isinstance(op, Attention) and op.name == "attention")
 
@@ -67,11 +68,12 @@ def test_prompts_attend_over_the_latent_with_heads_that_the_kernel_takes(tp: int
     found = kernel(PROMPT, tp)
     assert (found.qk_head_dim, found.v_head_dim) == (LATENT + ROTARY, LATENT)
     assert found.heads[0] == heads
-    assert found.pairs[0] == TOP_K * (TOP_K + 1) / 2 + (8192 - TOP_K) * TOP_K
+    assert found.pairs[0] == 8192 * TOP_K  # for the first tokens too, which see fewer
 
 
 def test_decodes_read_the_cache_once_and_dense_attention_has_its_own_heads() -> None:
-    assert kernel(DECODE, 8).heads[0] == HEADS / 8
+    assert kernel(DECODE, 8).heads[0] == 64
+    assert kernel(DECODE, 8).loaded_keys == pytest.approx(TOP_K)
     dense = kernel(PROMPT, 8, "deepseek-v3")
     assert (dense.heads[0], dense.qk_head_dim, dense.v_head_dim) == (HEADS / 8, 192, 128)
 
@@ -85,3 +87,38 @@ def test_eight_ranks_attend_no_faster_than_two() -> None:
 
     assert seconds(8) == pytest.approx(seconds(2), rel=0.02)
     assert seconds(2) < 0.6 * seconds(1)
+
+
+@pytest.mark.parametrize("keys", [{"server": "dell-xe9680l-b200"}, {"serve__engine": "llama.cpp"}])
+def test_other_kernels_take_the_heads_of_a_rank(keys: dict[str, str]) -> None:
+    """Those of Blackwell do not pad; llama.cpp attends to all tokens, and scores none."""
+    found = kernel(DECODE, 8, **keys)
+    assert found.heads[0] == HEADS / 8
+    assert found.loaded_keys == (None if "serve__engine" in keys else pytest.approx(TOP_K))
+
+
+# Measured: one layer of GLM-5 in fp8 with its cache in fp8 on an H200, projections and all (aiconfigurator, vLLM 0.24,
+# dsa_generation_module, 64 heads), and how much longer it takes behind 131,072 tokens than behind 8,192.
+@pytest.mark.parametrize(("sequences", "longer_us"), [(16, 75), (64, 305), (256, 1223)])
+def test_scores_of_a_long_context_take_as_long_as_measured(sequences: int, longer_us: float) -> None:
+    made = job("glm-5", server="nvidia-dgx-h200", serve__weights="fp8-block", serve__kv_cache="fp8")
+    near, far = (
+        float(step_time(made, ReplicaLayouts.of(), Work(decodes=sequences, decode_past=past)).total_s[0])
+        for past in (8192, 131072)
+    )
+    assert 1e6 * (far - near) / made.model.layers == pytest.approx(longer_us, rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("engine", "gpu", "told"),
+    [
+        ("vllm", "a100-sxm-80gb", "vllm has no sparse attention on a100-sxm-80gb, which deepseek-v3.2 needs"),
+        ("vllm@0.10", "h200-sxm-141gb", "vllm 0.10 has no sparse attention, which deepseek-v3.2 needs"),
+        ("lmdeploy", "h200-sxm-141gb", "lmdeploy has no sparse attention, which deepseek-v3.2 needs"),
+    ],
+)
+def test_engines_without_sparse_attention_refuse_models_that_need_it(engine: str, gpu: str, told: str) -> None:
+    with pytest.raises(InputError) as error:
+        job("deepseek-v3.2", gpu=gpu, serve__engine=engine)
+    assert [problem.message for problem in error.value.problems] == [told]
+    assert "llama.cpp attends to all tokens" in str(error.value.problems[0].hint)

@@ -62,7 +62,10 @@ def test_what_the_backward_of_an_operator_holds_for_the_moment() -> None:
     assert temporary_bytes(product, 2.0) == 2 * 8 * 10 * 50
     assert temporary_bytes(replace(product, tiles=np.array([4.0])), 2.0) == 2 * 8 * 10 * 50 / 4
     states = (np.array([2.0]), np.array([2.0]), np.array([2.0]), np.array([2.0]))
-    assert temporary_bytes(Scan("scan", "mixer", 1.0, NONE, (states,), np.array([7.0])), 2.0) == 21
+    assert (
+        temporary_bytes(Scan("scan", "mixer", 1.0, NONE, (states,), np.array([7.0]), NONE, NONE, 5.0, "mamba-2"), 2.0)
+        == 21
+    )
     moving = MemoryBound("norm", "norm", 1.0, NONE, NONE, NONE, 1.0, 1.0, np.array([5.0]))
     assert temporary_bytes(moving, 2.0) == 5
 

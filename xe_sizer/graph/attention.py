@@ -19,7 +19,7 @@ from xe_sizer.graph.blocks import (
 )
 from xe_sizer.graph.inputs import MASK, Block
 from xe_sizer.graph.operators import Attention, Matmul, attended_positions
-from xe_sizer.units import FLOAT32
+from xe_sizer.units import FLOAT32, SIXTEEN_BIT
 
 if TYPE_CHECKING:
     from xe_sizer.graph.inputs import GraphInputs
@@ -161,6 +161,38 @@ def cache_width(model: ModelShape, tp: Array) -> Array:
     if model.compressed_attention:
         return model.head_dim / max(model.compressed_attention.tokens, 1) * np.ones_like(tp)
     return kv_heads_per_rank(model, tp) * (model.qk_head_dim + model.v_head_dim)
+
+
+SPARSE_SCALES = 4.0 / 128.0  # published: a float32 scale for 128 elements (FlashMLA, "FP8 KV cache"; DeepSeek-V3.2)
+INDEXER_KEY_BYTES = 1.0 + SPARSE_SCALES  # published: of an element, in fp8 whatever the cache (DeepSeek-V3.2)
+
+
+def cached_bytes(model: ModelShape, element_bytes: float, tp: Array) -> Array:
+    """Keys and values of one token and layer in the cache of a rank, without the keys of an indexer.
+
+        bytes = cache_width x element
+        bytes = latent rank (1 + 4 / 128) + 2 rotary part      latent attention whose queries pick, in 8 bit
+
+    Sparse kernels keep the latent in 8 bit with a float32 scale for 128 elements, and the rotary part in 16 bit: 656
+    bytes of DeepSeek-V3.2, not 576.
+
+    Parameters
+    ----------
+    model : its heads, latent attention and indexer [-]
+    element_bytes : of the cache's format [bytes]
+    tp : tensor-parallel ranks [-]
+
+    Returns
+    -------
+    ndarray of float, shape of `tp` [bytes]
+
+    Source: `cache_width`; README of FlashMLA (FP8 KV cache); `fp8_ds_mla` of vLLM.
+    """
+    latent = model.latent_attention
+    if latent and model.indexer and element_bytes == 1.0:
+        each = latent.kv_rank * (element_bytes + SPARSE_SCALES) + latent.qk_rope_head_dim * SIXTEEN_BIT
+        return each * np.ones_like(tp)
+    return cache_width(model, tp) * element_bytes
 
 
 def cache_writes(block: Block, tokens: Array) -> Iterator[Operator]:
@@ -364,7 +396,7 @@ def _core(block: Block) -> Iterator[Operator]:
     windows = model.sliding_window is not None and inputs.kernels.windows
     windowed = block.layers * model.windowed_layers / model.layers if windows else 0.0
     if windowed < block.layers:
-        yield from _indexer(block, block.layers - windowed)
+        yield from indexing(block, block.layers - windowed)
         ranked = model.indexer.top_k if model.indexer else None
         yield attention_operator(block, "attention", block.layers - windowed, ranked)
     if windowed > 0:
@@ -398,8 +430,7 @@ def _with_entries(block: Block, near: Attention, layers: float) -> Iterator[Oper
         yield near
         return
     tokens = float(compressed.tokens)
-    for scorer in _indexer(block, layers):
-        yield replace(scorer, key=scorer.key / tokens, pairs=scorer.pairs / tokens)
+    yield from indexing(block, layers, tokens)
     picked = np.inf if model.indexer is None else model.indexer.top_k * tokens
     far = attended_positions(rank.sequence, rank.keys, np.minimum(picked, rank.keys)) / tokens / rank.ring_ranks
     loaded = None if near.loaded_keys is None else near.loaded_keys + np.minimum(rank.keys, picked) / tokens
@@ -474,12 +505,50 @@ def _repeated_for_masks(block: Block, full: float, windowed: float) -> Iterator[
     yield memory_bound(block, "repeated keys and values", "attention", moved, (1.0, 1.0), (2.0, 2.0), None, 0.0)
 
 
-def _indexer(block: Block, layers: float) -> Iterator[Attention]:
-    """The scorer of sparse attention: one product of its queries with all keys, whose scores are not kept."""
+INDEXER_CAST, SELECTION = "indexer cast", "key selection"
+PAGED = ("paged", "in-attention")  # caches of engines that keep a pool
+OF_SEQUENCES = ("cache write", INDEXER_CAST, SELECTION)
+"""Memory-bound operators whose work depends on whose tokens they work on."""
+# Counted, of the indexer's queries and key, in 16 bit: rotary and Hadamard transforms read and write them, the cast
+# reads them and writes half (indexer of DeepSeek-V3.2 and vLLM's); a key has a norm before.
+NARROWING_PASSES, NARROWING_LAUNCHES = (5.5, 0.0), (4.0, 0.0)
+# Scores are written once and read for histograms and for those in the bins that remain: three times, measured.
+# Selecting runs at 1.1 TB/s (values all alike) to 2.9 of scores on H200, at 1.2 to 3.2 on B200 (SGLang's
+# fast_topk_transform_fused, prompts of 4,096 to 16,384 tokens, timed by aiconfigurator).
+SELECTION_PASSES, SELECTION_LAUNCHES = (4.0, 0.0), (1.0, 0.0)
+
+
+def indexing(block: Block, layers: float, tokens: float = 1.0) -> Iterator[Operator]:
+    """Build the operators by which queries pick keys: narrowing, scores of all keys, and the selection.
+
+        FLOPs of scores = 2 b heads pairs head size, in 8 bit
+        bytes of scores read by a decode = b keys head size (1 + 4 / 128)
+        bytes of the selection = SELECTION_PASSES x 4 b pairs
+
+    Where no cache is paged, operands are as wide as others, and what narrows them is not there. Nothing of it is kept.
+
+    Parameters
+    ----------
+    block : a kind of layer, with the inputs of the graph; sizes of shape (rank shape,)
+    layers : that have it [-]
+    tokens : that one key sums up (compressed attention) [-]
+
+    Returns
+    -------
+    iterator of Operator, none where the model has no indexer; sizes [-] and bytes [bytes] broadcast to (rank shape,)
+
+    Source: DeepSeek-V3.2 (arXiv:2512.02556, section 2.1) and its reference code; fp8_mqa_logits of DeepGEMM.
+    """
     inputs, model, rank = block.inputs, block.inputs.model, block.inputs.rank
     if model.indexer is None or not model.indexer.own:
         return
     heads = model.indexer.heads * np.ones_like(rank.tp)
+    pairs = attended_positions(rank.sequence, rank.keys) / rank.ring_ranks / tokens
+    there = replace(block, layers=layers)
+    cached = inputs.kernels.cache in PAGED
+    if cached:
+        moved = rank.tokens * (heads + 1.0 / tokens) * model.indexer.head_dim * inputs.element_bytes
+        yield memory_bound(there, INDEXER_CAST, "attention", moved, NARROWING_PASSES, NARROWING_LAUNCHES)
     yield Attention(
         name="indexer",
         module="attention",
@@ -489,13 +558,17 @@ def _indexer(block: Block, layers: float) -> Iterator[Attention]:
         heads=heads,
         kv_heads=np.ones_like(rank.tp),
         query=rank.sequence / rank.ring_ranks,
-        key=rank.keys,
-        pairs=attended_positions(rank.sequence, rank.keys) / rank.ring_ranks,
+        key=rank.keys / tokens,
+        pairs=pairs,
         qk_head_dim=model.indexer.head_dim,
         v_head_dim=0,
-        kernel="flash",
+        kernel="decode" if inputs.kernels.attention == "decode" else "flash",
         statistics_bytes=inputs.zeros,
+        cached_element_bytes=INDEXER_KEY_BYTES if cached else None,
+        narrow=cached,
     )
+    scores = rank.batch * pairs * FLOAT32
+    yield memory_bound(there, SELECTION, "attention", scores, SELECTION_PASSES, SELECTION_LAUNCHES)
 
 
 def _score_bytes(inputs: GraphInputs) -> tuple[float, float, float]:
@@ -607,9 +680,15 @@ def attention_operator(block: Block, name: str, layers: float, window: int | Non
     if inputs.kernels.softmax == "fused":
         softmax = "fused-with-dropout" if inputs.drops("attention") else "fused"
     # On a cache the up-projections move into queries and output: attention over the latent, always where queries pick.
-    picking = bool(model.indexer and inputs.kernels.cache == "paged")
+    picking = bool(model.indexer and inputs.kernels.cache in PAGED)
     absorbed = model.latent_attention if kernel == "decode" or picking else None
-    worked = np.maximum(heads, inputs.kernels.sparse_heads) if picking and kernel != "decode" else heads
+    padded = inputs.kernels.sparse_heads if picking else 0.0
+    pairs = _pairs(inputs, window) / rank.ring_ranks
+    if padded and window is not None:  # short of keys, they still go through as many
+        pairs = np.where(rank.keys > window, query * window, pairs)
+    cached = inputs.cached_element_bytes
+    if picking and cached is not None:
+        cached = float(cached_bytes(model, cached, rank.ones)[0] / cache_width(model, rank.ones)[0])
     repeated = inputs.kernels.repeats_kv and (kernel == "decode" or inputs.kernels.cache == "concatenated")
     loaded_keys = None  # those of the whole cache; of a window only those in it
     if window is not None and inputs.kernels.cache != "none":
@@ -620,11 +699,11 @@ def attention_operator(block: Block, name: str, layers: float, window: int | Non
         layers=layers,
         saved_bytes=operands + statistics,
         batch=rank.batch,
-        heads=worked,
+        heads=np.maximum(heads, padded),
         kv_heads=np.ones_like(kv_heads) if absorbed else heads if repeated else kv_heads,
         query=query,
         key=rank.keys,
-        pairs=_pairs(inputs, window) / rank.ring_ranks,
+        pairs=pairs,
         qk_head_dim=absorbed.kv_rank + absorbed.qk_rope_head_dim if absorbed else model.qk_head_dim,
         v_head_dim=absorbed.kv_rank if absorbed else model.v_head_dim,
         kernel=kernel,
@@ -633,10 +712,11 @@ def attention_operator(block: Block, name: str, layers: float, window: int | Non
         forward_temporary_bytes=in_forward,
         returned_bytes=returned,
         softmax=softmax,
-        cached_element_bytes=inputs.cached_element_bytes,
+        cached_element_bytes=cached,
         loaded_keys=loaded_keys,
         masked=None if kernel == "eager" else masked,
         values_in_keys=absorbed is not None,  # the latent part of the keys
+        gathers=picking,
         blocks=rank.ring_ranks
         if inputs.kernels.context in ("ring", "hybrid") and np.any(rank.ring_ranks > 1)
         else None,

@@ -457,7 +457,9 @@ class Kernels(Immutable):
     reserved_below : ranks that split an expert, below which grouped products run over as many rows as could be needed
         wherever tokens go, `expert_tile` - 1 for each of the rank's experts beside its tokens; 0: never
     reserved_gated : so they do for sizes alone that their kernel is good at
-    sparse_heads : of a rank, to which kernels pad in which each query picks its keys from a cache
+    fused_scans : kinds of mixer whose chunked scan is one kernel
+    sparse_heads : of a rank, to which kernels pad in which each query picks its keys from a cache, and they work on as
+        many keys as a query may pick; 0: neither
     attention_mask : of sdpa: none, as the kernel knows windows and labels hide padding; padded: where sequences of a
         micro-batch are padded, or longer than a window; always
     windows : layers with a sliding window keep and read no more than it; else all tokens
@@ -508,6 +510,7 @@ class Kernels(Immutable):
     expert_tile: float = 0.0
     reserved_below: float = 0.0
     reserved_gated: bool = False
+    fused_scans: tuple[str, ...] = ()
     sparse_heads: float = 0.0
     windows: bool = True
     stops_early: bool = False
@@ -598,6 +601,8 @@ class Attention(Operator):
     `loaded_keys`: keys that are read per sequence, fewer than `key` under a sliding window (None: all).
     `masked`: share of micro-batches whose kernel is given a mask and works on all pairs (None: none).
     `blocks`: the keys come in so many blocks of a ring one after the other, each in a kernel of its own (None: one).
+    `narrow`: its operands are in 8 bit, and so are its products where the accelerator has them.
+    `gathers`: each query reads the keys of its own pairs.
     """
 
     batch: Array
@@ -618,6 +623,8 @@ class Attention(Operator):
     masked: Array | None = None
     values_in_keys: bool = False
     blocks: Array | None = None
+    narrow: bool = False
+    gathers: bool = False
 
     @property
     def head_dim(self) -> float:
@@ -640,6 +647,12 @@ class Attention(Operator):
         width = self.qk_head_dim + (0 if self.values_in_keys else self.v_head_dim)
         return self.batch * self.kv_heads * keys * width
 
+    def gathered_bytes(self, element_bytes: float) -> Array:
+        """Keys and values that queries read which each gather their own [bytes]."""
+        cached = element_bytes if self.cached_element_bytes is None else self.cached_element_bytes
+        width = self.qk_head_dim + (0 if self.values_in_keys else self.v_head_dim)
+        return self.batch * self.kv_heads * self.pairs * width * cached
+
     def operand_bytes(self, element_bytes: float) -> Array:
         """Q, K, V and the output, read or written once; of a ring in each of its blocks [bytes]."""
         cached = element_bytes if self.cached_element_bytes is None else self.cached_element_bytes
@@ -657,11 +670,20 @@ class Attention(Operator):
 class Scan(Operator):
     """Chunked scan of a state-space mixer: small products of activations (m, n, k, copies), and states that pass on.
 
-    The backward computes both gradients of each product, and runs the forward once more inside its kernels.
+    moved_bytes : that its kernels read and write
+    state_bytes : of the states at the borders of chunks
+    walked : chunks of a sequence that one kernel walks through one after the other; 0: none
+    kernels : that run one after the other
+    kind : of mixer; fused : its scan is one kernel
     """
 
     products: tuple[tuple[Array, Array, Array, Array], ...]
     state_bytes: Array
+    moved_bytes: Array
+    walked: Array
+    kernels: float
+    kind: str
+    fused: bool = False
 
     @property
     def forward_flops(self) -> Array:
@@ -761,7 +783,7 @@ def launches(operator: Operator) -> tuple[Array, Array]:
         launches = 1, and one for each gradient      matrix products, times copies where they are apart
         launches = 15, and 20 for each gradient      of every product that runs beside others of its group
         launches = 1, 3; eager 5, 8                  attention, of each block of keys
-        launches = products + 1, 2.5 products        scans
+        launches = kernels, 2.5 kernels              scans
         launches = messages that are not empty       collectives
 
     Memory-bound operators state theirs. Where an operator has no rows, moves nothing or sends nothing, nothing is
@@ -788,8 +810,7 @@ def launches(operator: Operator) -> tuple[Array, Array]:
         blocks = 1.0 if operator.blocks is None else operator.blocks
         return _where(operator.batch, each[0] * blocks), _where(operator.batch, each[1] * blocks)
     if isinstance(operator, Scan):
-        products = len(operator.products)
-        return _where(operator.state_bytes, products + 1.0), _where(operator.state_bytes, 2.5 * products)
+        return _where(operator.moved_bytes, operator.kernels), _where(operator.moved_bytes, 2.5 * operator.kernels)
     if isinstance(operator, MemoryBound):
         return (
             _where(operator.forward_bytes, operator.forward_launches),

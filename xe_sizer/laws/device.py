@@ -210,6 +210,7 @@ def device(
         masked_attention=masked,
         eager_attention=eager,
         attention_peak_flops_per_s=peaks[beside],
+        narrow_attention_peak_flops_per_s=peaks.get(FP8, peaks[beside]),
         adapter_matmul=adapter,
         adapter_peak_flops_per_s=peaks[adapters],
         adapter_element_bytes=float(FLOAT32) if adapters == FP32 else None,
@@ -222,4 +223,5 @@ def device(
         element_bytes=activation_bytes(beside if wide_activations else precision),
         decode=decode,
         wide_modules=frozenset({HEAD}) if wide_activations else frozenset(),
+        scan_law_holds=not chosen.fixed,
     )

@@ -32,6 +32,7 @@ from xe_sizer.laws.attention import (
     eager_attention_bytes,
 )
 from xe_sizer.laws.matmul import grouped_law, matmul_time_s, misalignment, tile_padding
+from xe_sizer.laws.scans import SCAN_ERROR, scan_law, scan_time_s
 
 if TYPE_CHECKING:
     from xe_sizer.graph.inputs import Casts
@@ -75,10 +76,12 @@ def memory_bound_time_s(
 # Seconds of all operators.
 
 NO_LAW = DecodeLaw(0.0, 1.0)  # of devices that train
+# Keys that queries gather each on its own come from the cache of the chip as well: 19 GB for 16,384 queries of 2,048
+# keys in 8 bit take 2 ms on B200 (SGLang and TensorRT-LLM with 8 heads, in 8 and 16 bit, timed by aiconfigurator).
+GATHERED_SHARE = 1.2
 Times = tuple[Array, Array, Array]
 """Seconds forward, backward, and of that for weight gradients."""
 ATTENTION_BACKWARD_BYTES = 2.5  # over those of the forward; assumed to grow as the FLOPs of flash attention do
-SCAN_BACKWARD = 3.0  # counted: both gradients of every product, and the forward once more
 
 
 class Device(Immutable):
@@ -88,11 +91,12 @@ class Device(Immutable):
     worst case (None: as elsewhere), `adapter_*` that of adapters, which may run in another precision than the base
     model, on elements of `adapter_element_bytes` (None: as elsewhere); `scan_matmul` those inside scans, which run in
     the precision of attention.
+    `narrow_attention_peak_flops_per_s` is that of attention whose operands are in 8 bit [FLOP/s].
     `masked_attention` is the law of attention kernels that take a mask, `eager_attention` that of the products of
     attention step by step, which tensor cores do in TF32 too; None: as fused kernels.
     `weight_element_bytes` [bytes] where weights are kept in another format than activations, but for those of the
     `wide_modules`, which keep and multiply what attention does. `casts`: what it takes to narrow operands, in kernels
-    beside the products; None: nothing is narrowed so. `scan_share`: rate of scans over that of products as large [-].
+    beside the products; None: nothing is narrowed so. `scan_law_holds`: scans are as slow as their kernels are.
     """
 
     matmul: MatmulLaw
@@ -100,6 +104,7 @@ class Device(Immutable):
     attention: AttentionLaw
     masked_attention: AttentionLaw
     attention_peak_flops_per_s: float
+    narrow_attention_peak_flops_per_s: float
     adapter_matmul: MatmulLaw
     adapter_peak_flops_per_s: float
     expert_matmul: MatmulLaw
@@ -113,7 +118,7 @@ class Device(Immutable):
     adapter_element_bytes: float | None = None
     wide_modules: frozenset[str] = frozenset()
     casts: Casts | None = None
-    scan_share: float = 1.0
+    scan_law_holds: bool = True
     reserved_matmul: MatmulLaw | None = None
     eager_attention: AttentionLaw | None = None
     memory_bound_error: float | None = None
@@ -123,7 +128,7 @@ class Device(Immutable):
         if isinstance(op, Matmul):
             return _matmul_laws(op, self)[0].p90_error
         if isinstance(op, Scan):
-            return self.scan_matmul.p90_error
+            return SCAN_ERROR
         if not isinstance(op, Attention):
             return self.memory_bound_error
         if op.kernel == "decode":
@@ -247,7 +252,8 @@ def _attention_times(op: Attention, device: Device) -> tuple[Array, Array]:
             for backward in (False, True)
         ]
         scores_s, scores_backward_s = (_moved_s(passed, 0.0, device) for passed in passes)
-    law, peak, bandwidth = device.attention, device.attention_peak_flops_per_s, device.bandwidth_bytes_per_s
+    law, bandwidth = device.attention, device.bandwidth_bytes_per_s
+    peak = device.narrow_attention_peak_flops_per_s if op.narrow else device.attention_peak_flops_per_s
     head_dim = op.head_dim
     if op.kernel == "eager":
         law, head_dim = device.eager_attention or law, MEASURED_HEAD_DIM  # scores move beside the products
@@ -256,6 +262,9 @@ def _attention_times(op: Attention, device: Device) -> tuple[Array, Array]:
         forward = decode_attention_time_s(flops, moved, device.decode, reached, bandwidth)
         return forward, np.zeros_like(forward)
     forward = blocks * attention_time_s(flops, moved, sequence, law, peak, bandwidth, head_dim=head_dim) + scores_s
+    if op.gathers and not math.isinf(law.sharpness):
+        gathered_s = op.gathered_bytes(device.element_bytes) / (GATHERED_SHARE * bandwidth)
+        forward = np.maximum(forward, np.where(op.batch > 0, law.floor_s + gathered_s, 0.0))
     moved = ATTENTION_BACKWARD_BYTES * moved
     backward = blocks * attention_time_s(backward_flops, moved, sequence, law, peak, bandwidth, True, head_dim)
     if op.masked is not None:
@@ -280,42 +289,16 @@ def _masked_attention_times(op: Attention, device: Device) -> tuple[Array, Array
     return forward, attention_time_s(flops, moved, sequence, law, peak, bandwidth, True, op.head_dim)
 
 
-# Triton kernels of chunked scans against products and memory passes as large; they mix them with exponentials and sums.
-# Measured: training Mamba-2 of 1.4B (48 layers, 4 x 4,096 tokens) reaches 102, 239 and 360 TFLOP/s on A100, H200 and
-# GB200 (state-spaces/mamba issue 904), where all but the scan is priced as here and the scan at 0.48, 0.4 and 0.32.
-SCAN_SHARE, SCAN_PEAK, SCAN_DECLINE = 0.48, 312e12, 0.2
-
-
-def scan_share(peak_flops_per_s: float) -> float:
-    """Share of the rate of products as large that chunked scans reach [-].
-
-        share = 0.48 min(1, (peak / 312e12)^-0.2)
-
-    Tensor cores became faster than exponentials and shared memory, and the kernels of scans use no newer instructions
-    than the A100's.
-
-    Parameters
-    ----------
-    peak_flops_per_s : dense peak of the products inside scans [FLOP/s]
-
-    Returns
-    -------
-    float [-], a number: shape ()
-
-    Source: fitted to three accelerators; the comment at the constants names them.
-    """
-    return SCAN_SHARE * min(1.0, math.pow(SCAN_PEAK / peak_flops_per_s, SCAN_DECLINE))
-
-
 def _scan_times(op: Scan, device: Device) -> tuple[Array, Array]:
-    """Each product is a kernel over all heads and chunks; the states pass from chunk to chunk in another."""
-    law, peak, bandwidth = device.scan_matmul, device.attention_peak_flops_per_s, device.bandwidth_bytes_per_s
-    forward = _moved_s(2.0 * op.state_bytes, 1.0, device)
-    for m, n, k, copies in op.products:
-        once = matmul_time_s(m, n, k, law, peak, bandwidth, device.element_bytes) - law.floor_s
-        forward = forward + np.where(m * n * k * copies > 0, law.floor_s + once * copies, 0.0)
-    forward = forward / device.scan_share
-    return forward, SCAN_BACKWARD * forward
+    """Fixed efficiencies price products and bytes as those of any other operator, and no walk."""
+    bandwidth = device.memory_bound_efficiency * device.bandwidth_bytes_per_s
+    law, peak = scan_law(op.kind, op.fused), device.attention_peak_flops_per_s
+    if not device.scan_law_holds:
+        law = replace(law, flops_per_s=math.inf, chunk_s=0.0, slower=1.0)
+        peak = device.scan_matmul.flops_efficiency * device.attention_peak_flops_per_s
+    forward = scan_time_s(op.forward_flops, op.moved_bytes, op.walked, law, peak, bandwidth)
+    forward = forward + np.where(op.moved_bytes > 0, op.kernels * device.memory_bound_floor_s, 0.0)
+    return forward, law.backward * forward
 
 
 def _moved_s(moved_bytes: Array, kernels: ArrayLike, device: Device) -> Array:
@@ -352,7 +335,7 @@ def operator_times(operators: Iterable[Operator], device: Device, backward: bool
 
     Matrix products, attention, scans and memory-bound operators each follow their law; the backward of a product is one
     product for each gradient that is computed, that of flash attention 2.5 times its forward's FLOPs, that of a scan
-    SCAN_BACKWARD times its forward.
+    as often its forward as its law says.
 
     Parameters
     ----------
@@ -503,14 +486,15 @@ def _counting(device: Device, flops_per_s: float, bytes_per_s: float) -> Device:
         masked_attention=_unit_attention(device.masked_attention),
         eager_attention=_unit_attention(device.eager_attention or device.attention),
         decode=NO_LAW,
-        scan_share=1.0,
+        scan_law_holds=False,
         memory_bound_efficiency=1.0,
         **_rates(flops_per_s, bytes_per_s),
     )
 
 
 def _rates(flops_per_s: float | None = None, bytes_per_s: float | None = None) -> dict[str, Any]:
-    peaks = ("peak_flops_per_s", "attention_peak_flops_per_s", "adapter_peak_flops_per_s")
+    names = ("peak", "attention_peak", "narrow_attention_peak", "adapter_peak")
+    peaks = tuple(f"{name}_flops_per_s" for name in names)
     rates = {} if flops_per_s is None else dict.fromkeys(peaks, flops_per_s)
     return rates if bytes_per_s is None else {**rates, "bandwidth_bytes_per_s": bytes_per_s}
 

@@ -209,6 +209,21 @@ def only_experts_are_narrow(model: ModelShape, scheme: Scheme | None, key: str) 
         yield key, message, "nvfp4, int4 or awq quantize every linear layer"
 
 
+def queries_pick_keys(asked: AskedService, engine: Engine) -> Found:
+    """A model whose queries pick their keys, where the engine has no kernels for it on the accelerator."""
+    model, server = asked.model, asked.server
+    if model is None or server is None or not (model.indexer or model.compressed_attention):
+        return
+    generation, kernels = server.accelerator.generation, engine.kernels
+    if generation in kernels.sparse_on or kernels.sparse_else == "dense":
+        return
+    name = f"{engine.name} {engine.release}" if engine.release else engine.name
+    here = f" on {server.accelerator.name}" if kernels.sparse_on else ""
+    has = f"it has on {', '.join(kernels.sparse_on)}" if kernels.sparse_on else "newer releases of vllm and sglang have"
+    hint = f"{has}; {asked.setting('serve.engine', default_engine(GGUF))} attends to all tokens on any"
+    yield "serve.engine", f"{name} has no sparse attention{here}, which {model.name} needs", hint
+
+
 def engine_takes_adapters(asked: AskedService, engine: Engine) -> Found:
     """Adapters that the engine does not serve, or of a higher rank."""
     if asked.serve.adapters is None:
@@ -256,6 +271,7 @@ RULES: tuple[Rule, ...] = (
     host_cache_is_used,
     of_model(lambda asked, model: only_experts_are_narrow(model, asked.scheme, "serve.weights")),
     needs("serve.adapter_slots", "serve.adapters", "say how many adapters requests ask for"),
+    of_engine(queries_pick_keys),
     of_engine(engine_takes_adapters),
     of_model(model_has_targets),
 )

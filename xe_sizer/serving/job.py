@@ -391,6 +391,7 @@ def cpu_layers(job: ServingJob, layers: int, host_bytes_per_s: float) -> CpuLaye
         matmul=law, expert_matmul=law, reserved_matmul=None, scan_matmul=law, adapter_matmul=law,
         attention=wide, masked_attention=wide, eager_attention=None,
         peak_flops_per_s=HOST_FLOPS_PER_S, attention_peak_flops_per_s=HOST_FLOPS_PER_S,
+        narrow_attention_peak_flops_per_s=HOST_FLOPS_PER_S,
         adapter_peak_flops_per_s=HOST_FLOPS_PER_S,
         bandwidth_bytes_per_s=host_bytes_per_s, memory_bound_efficiency=HOST_SHARE, memory_bound_floor_s=HOST_FLOOR_S,
         decode=DecodeLaw(HOST_FLOOR_S, HOST_SHARE),

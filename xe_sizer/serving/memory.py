@@ -10,7 +10,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import ArrayLike, NDArray
 
-from xe_sizer.graph.attention import cache_width
+from xe_sizer.graph.attention import INDEXER_KEY_BYTES, cached_bytes
 from xe_sizer.graph.inputs import adapters_on, model_adapters
 from xe_sizer.graph.operators import MemoryBound, as_array, layers_per_stage
 from xe_sizer.graph.vision import VISION, largest_image, vision_weights
@@ -315,7 +315,6 @@ def _elements(weights: tuple[Weight, ...], placements: ReplicaLayouts, scheme: S
 
 STATE_BYTES = 4.0  # published: recurrent states are kept in float32
 CONVOLUTION_BYTES = 2.0  # published: the last inputs of the convolution are kept in 16 bit
-INDEXER_KEY_BYTES = 1.0 + 4 / 128  # published: fp8 with a float32 scale per 128 (DeepSeek-V3.2)
 
 
 def attention_layers(model: ModelShape, windows: bool = True) -> Iterator[tuple[ModelShape, float, float]]:
@@ -341,7 +340,7 @@ def attention_layers(model: ModelShape, windows: bool = True) -> Iterator[tuple[
 def layer_token_bytes(model: ModelShape, cache: Format, tp: ArrayLike = 1.0) -> Array:
     """Cache of one token in one layer on one rank [bytes].
 
-        bytes = cache_width x element      2 x heads of keys and values x head size, or the latent and its rotary part
+        bytes = cached_bytes      2 x heads of keys and values x head size x element, or the latent and its rotary part
         bytes += head size of the indexer x (1 + 4 / 128)      sparse attention; of an entry, by its tokens
 
     Parameters
@@ -357,7 +356,7 @@ def layer_token_bytes(model: ModelShape, cache: Format, tp: ArrayLike = 1.0) -> 
     Source: paged attention (arXiv:2309.06180); DeepSeek-V2 (arXiv:2405.04434, section 2.1.2); DeepSeek-V3.2 for the
     indexer's key, fp8 with a float32 scale per 128.
     """
-    size = cache_width(model, as_array(tp)) * cache.element_bytes
+    size = cached_bytes(model, cache.element_bytes, as_array(tp))
     tokens = model.compressed_attention.tokens if model.compressed_attention else 1
     scorer = model.indexer if model.indexer and model.indexer.own else None
     indexer = scorer.head_dim * INDEXER_KEY_BYTES / max(tokens, 1) if scorer else 0.0

@@ -446,6 +446,8 @@ def build_job(
     launch : limits and launch options of its batches by name; None: its own
     """
     gpu = server.accelerator
+    if model.indexer and gpu.generation not in engine.kernels.sparse_on:  # that it is not refused, `serving.conflicts`
+        model = replace(model, indexer=None)
     engine = engine.on_card(gpu.memory_bytes, gpu.generation).in_context(longest)
     told = {name: value for name, value in launch.items() if value is not None}
     memory, batching = engine.memory, msgspec.structs.replace(engine.batching, **told)

@@ -10,6 +10,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import ArrayLike
 
+from xe_sizer.graph.attention import OF_SEQUENCES
 from xe_sizer.graph.inputs import GraphInputs, Learning
 from xe_sizer.graph.operators import (
     Attention,
@@ -557,7 +558,11 @@ def _step(job: ServingJob, placements: ReplicaLayouts, work: Work) -> EngineStep
     gpu = job.server.accelerator
     below = kernels.reserved_below if reserves(job.engine, job.scheme, gpu) else 0.0
     gated = gpu.generation not in kernels.ungated_on
-    prompts = Kernels.chosen(kernels, reserved_below=below, reserved_gated=gated)
+    padded = kernels.sparse_heads.get(gpu.generation, 0.0)
+    fused = tuple(kind for kind, there in kernels.fused_scans.items() if gpu.generation in there)
+    prompts = Kernels.chosen(
+        kernels, reserved_below=below, reserved_gated=gated, sparse_heads=padded, fused_scans=fused
+    )
     decoding = replace(
         prompts,
         attention="decode",
@@ -568,7 +573,7 @@ def _step(job: ServingJob, placements: ReplicaLayouts, work: Work) -> EngineStep
     layers = [
         op
         for op in layer_operators(flat)
-        if not isinstance(op, Attention | Scan) and op.name not in ("cache write", "scan")
+        if not isinstance(op, Attention | Scan) and op.name not in (*OF_SEQUENCES, "scan")
     ]
     for inputs in (
         step_inputs(job, placements, tp, decodes, each, past, decoding),

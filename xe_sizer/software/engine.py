@@ -39,7 +39,10 @@ class EngineKernels(_Part, frozen=True):
     which they run in Triton.
     `expert_spread`: standard deviation of how often experts are picked, over the mean; of models, not of the engine.
     `adapter_us`: a grouped kernel of LoRA adapters takes at least so long.
-    `sparse_heads`: of a rank, to which prefill kernels pad in which each query picks its keys.
+    `sparse_on`: generations of accelerators with kernels of attention whose queries pick their keys (DeepSeek's sparse
+    attention); on others a model whose queries pick attends to all keys, or is refused: `sparse_else`.
+    `sparse_heads`: of a rank, to which these kernels pad, by generation.
+    `fused_scans`: kinds of mixer whose chunked scan is one kernel, each with the generations that have it.
     `vector_bytes`: that a multiprocessor reads in a clock at most in products of few rows; 0: as much as there is.
     `packed_flops`: of one in a clock, in products of weights narrower than the activations, which its lanes unpack
     whatever its tensor cores could do; 0: as the accelerator's law.
@@ -71,7 +74,10 @@ class EngineKernels(_Part, frozen=True):
     tuned_by: str
     tuned_on: tuple[str, ...]
     tuned_formats: tuple[str, ...]
-    sparse_heads: Annotated[float, msgspec.Meta(ge=0, le=1024)]
+    sparse_on: tuple[str, ...]
+    sparse_heads: dict[str, Annotated[float, msgspec.Meta(ge=0, le=1024)]]
+    sparse_else: Literal["dense", "refuses"]
+    fused_scans: dict[str, tuple[str, ...]]
     expert_spread: Annotated[float, msgspec.Meta(ge=0, le=4)]
     vector_bytes: Annotated[float, msgspec.Meta(ge=0, le=1024)]
     packed_flops: Annotated[float, msgspec.Meta(ge=0, le=1e5)]

@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from xe_sizer.graph.inputs import KEPT_WIDE
 from xe_sizer.laws.device import Efficiency, device
-from xe_sizer.laws.operator_time import scan_share
 from xe_sizer.software.number_formats import casts_of
 from xe_sizer.software.stack import EXCHANGES
 from xe_sizer.units import FLOAT32
@@ -35,7 +34,6 @@ def build_device(gpu: Accelerator, stack: Stack, method: Method, precision: str,
     made = device(gpu, precision, stack.kernels.attention_family, stack.efficiency, chosen, wide, activations)
     if chosen.fixed:
         return made
-    made = replace(made, scan_share=scan_share(made.attention_peak_flops_per_s))
     casts = casts_of(stack, precision, gpu.peak_flops_per_s)
     if casts is None:
         return made
