@@ -345,6 +345,8 @@ def embedding_operators(inputs: GraphInputs) -> tuple[Operator, ...]:
         rows_shared,
         *((norm(block, "embedding norm", normed, resident),) if model.embedding_norm else ()),
         *linear(block, "embedding projection", ("embedding_in",), tokens, input_bytes),
+        *((norm(block, "joined norm", model.joined_width, tokens),) if model.joined_width else ()),
+        *linear(block, "joined states", ("joined",), tokens, tokens * model.joined_width * inputs.element_bytes),
         *_between_the_halves(block),
     )
 

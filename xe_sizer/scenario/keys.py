@@ -243,8 +243,12 @@ class ServeKeys(TypedDict, total=False):
     kv_host_gib: float | None
     cpu_layers: int | str | None
     host_memory_gb_per_s: float | None
+    speculative: str | None
+    draft_model: str | Path | None
     draft_tokens: int | None
-    acceptance_rate: float | None
+    draft_width: int | None
+    draft_depth: int | None
+    acceptance_rate: Sequence[float] | float | None
     draft_cost: float | None
     weights: str | None
     activations: str | None
