@@ -19,6 +19,7 @@ from xe_sizer.immutable import Immutable
 from xe_sizer.interop import tools
 from xe_sizer.profiles.catalogue import Registry, load_stack
 from xe_sizer.profiles.text import told
+from xe_sizer.software.speculation import EAGLE, EAGLE3
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -31,6 +32,8 @@ ASSUMED = "default"  # origin of a value that neither the user nor the stack gav
 OF_STACK = "stack"  # origin of a value that the stack gave
 HOURLY_LOAD = "serve.hourly_load"
 INFERENCE = "inference"
+HEADS = (EAGLE, EAGLE3)
+"""Methods of speculative decoding whose weights are a checkpoint of their own."""
 NEUTRAL: Mapping[str, frozenset[object]] = {
     **dict.fromkeys(("layout.tp", "layout.pp", "layout.vpp", "layout.cp", "layout.ep"), frozenset({1})),
     **dict.fromkeys(("layout.offload", "layout.recompute"), frozenset({"none"})),
@@ -92,7 +95,8 @@ _TOLD = (
     "train.padding", "train.weights_dtype", "train.fused_kernels", "optimizer", "attention", "loss", "lora.targets",
     "lora.dropout", "lora.dora", "lora.modules_to_save", "precision", "serve.weights", "serve.kv_cache",
     "serve.kv_host_gib", "serve.batch_wait_iters",
-    "serve.scheduler_recv_interval", "train.critic_model", "train.reward_model", "rollout.group",
+    "serve.scheduler_recv_interval", "serve.speculative", "serve.draft_tokens", "serve.draft_width",
+    "train.critic_model", "train.reward_model", "rollout.group",
     "rollout.max_output_tokens", "rollout.updates", "rollout.engine", "rollout.tp", "rollout.pp",
     "rollout.ep", "rollout.asynchronous", "rollout.oversampling", "rollout.weights", "rollout.sleep",
     "rollout.offload", "train.backend", "layout.bucket_gib",
@@ -368,6 +372,8 @@ def _left_to_the_user(plan: Plan, exporter: Exporter) -> Iterator[str]:
     """What the tool is to be told and the scenario does not say."""
     names = exporter.added
     if plan.peek("job") == INFERENCE:
+        if plan.peek("serve.speculative") in HEADS and plan.peek("serve.draft_model") is None:
+            yield "the weights of the head that drafts (serve.draft_model)"
         return
     if names.schedule:
         yield f"the learning rate and its schedule ({names.schedule})"
