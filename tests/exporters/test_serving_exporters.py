@@ -38,7 +38,7 @@ def test_replicas_are_those_of_a_deployment(tmp_path: Path) -> None:
     assert read_foreign([file], Asked()).facts["gpus"].value == 24
 
 
-DRAFTS = {
+DRAFTS: dict[str, dict[str, Any]] = {
     "mtp": {"serve.draft_tokens": 3},
     "eagle3": {"serve.draft_tokens": 4},
     "draft-model": {"serve.draft_tokens": 2, "serve.draft_model": "meta-llama/Llama-3.2-1B"},

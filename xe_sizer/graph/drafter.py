@@ -56,6 +56,7 @@ def mtp_module(model: ModelShape) -> ModelShape:
         experts=experts,
         vision=None,
         mtp_layers=0,
+        trained_mtp_layers=0,
         joined_width=2 * model.hidden,
     )
 
@@ -143,4 +144,5 @@ def _dense_layer(model: ModelShape) -> ModelShape:
         vision=None,
         checkpoint_format=None,
         mtp_layers=0,
+        trained_mtp_layers=0,
     )

@@ -42,6 +42,7 @@ NEUTRAL: Mapping[str, frozenset[object]] = {
     "layout.sequence_parallel": frozenset({False}),
     "layout.schedule": frozenset({"1f1b", "1f1b-interleaved"}),
     "train.grad_accum": frozenset({1}),
+    "train.mtp_layers": frozenset({0}),
     "train.async_checkpoint": frozenset({False}),
     "lora.dora": frozenset({False}),
     "lora.dropout": frozenset({0}),
@@ -89,7 +90,7 @@ PREFILL_RANKS: Mapping[str, str] = {
 SAYS_PREFILL = ("serve.prefill_replicas", *PREFILL_RANKS.values())
 _TOLD = (
     *DECIDES, "train.reference", "layout.vpp", "layout.sequence_parallel", "layout.schedule", "layout.zero_group",
-    "train.batch_ramp_up", "layout.stages", "layout.first_stage_layers", "layout.last_stage_layers",
+    "train.batch_ramp_up", "train.mtp_layers", "layout.stages", "layout.first_stage_layers", "layout.last_stage_layers",
     "layout.account_for_embedding", "layout.account_for_loss",
     "layout.expert_tp", "layout.cp_kind", "layout.offload_layers", "layout.recompute_modules",
     "train.padding", "train.weights_dtype", "train.fused_kernels", "optimizer", "attention", "loss", "lora.targets",

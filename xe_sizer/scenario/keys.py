@@ -56,6 +56,7 @@ class TrainKeys(TypedDict, total=False):
     bits: int | None
     trainable_layers: int | None
     experts_per_token: int | None
+    mtp_layers: int | None
     expert_skew: float | None
     capacity_factor: float | None
     pad_to_capacity: bool | None

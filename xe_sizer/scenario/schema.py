@@ -732,6 +732,10 @@ class TrainSection(Section, frozen=True):
     experts_per_token: Annotated[
         Degree | None, about("Experts that each token goes through, if not as many as the model has")
     ] = None
+    mtp_layers: Annotated[
+        Annotated[int, Meta(ge=0, le=64)] | None,
+        about("Layers for multi-token prediction (MTP) that learn behind the model's own; default: none"),
+    ] = None
     expert_skew: Annotated[
         Skew | None, about("Tokens of the busiest rank of experts over their mean; default: the stack's, 1: balanced")
     ] = None
