@@ -80,6 +80,7 @@ GROUPS = (
             "graph.state_space",
             "graph.mlp",
             "graph.experts",
+            "graph.drafter",
             "graph.transformer",
             "graph.vision",
         ),

@@ -36,6 +36,7 @@ LAYOUTS = training_layouts(
 )
 REPLICAS = ReplicaLayouts.of(tp=[2, 4], pp=[2, 1], ep=[2, 1])
 MIXTURE = "mixtral-8x7b"
+DRAFTED: Mapping[str, Any] = {"serve__adapters": 2, "serve__speculative": "eagle3"}
 
 
 def micro_batch() -> Mapping[str, Array]:
@@ -57,7 +58,7 @@ def serving_time() -> Mapping[str, Array]:
 
 
 def serving_bytes() -> Mapping[str, Array]:
-    job = serving_job(MIXTURE, server="dell-xe9680-h100", serve__adapters=2)
+    job = serving_job(MIXTURE, server="dell-xe9680-h100", **DRAFTED)
     return serving_memory.serving_memory(job, REPLICAS).fixed
 
 
@@ -161,12 +162,15 @@ def test_a_training_answer_is_explained_by_the_registries(kind: str) -> None:
 @pytest.mark.parametrize(
     ("flags", "parts"),
     [
-        ({"serve__concurrency": 8, "serve__adapters": 2}, serving_memory.ALLOCATED_PARTS),
+        ({"serve__concurrency": 8, **DRAFTED}, serving_memory.ALLOCATED_PARTS),
         (
-            {"model": "llama-3.1-405b", "gpus": 1, "serve__concurrency": 1, "serve__adapters": 2},
+            {"model": "llama-3.1-405b", "gpus": 1, "serve__concurrency": 1, **DRAFTED},
             serving_memory.SHORT_PARTS,
         ),
-        ({"serve__engine": "hf-transformers", "serve__batch": 4}, serving_memory.BATCH_PARTS),
+        (
+            {"serve__engine": "hf-transformers", "serve__batch": 4, "serve__draft_model": "llama-3.2-1b"},
+            serving_memory.BATCH_PARTS,
+        ),
     ],
 )
 def test_the_memory_of_a_service_is_explained_by_its_registry(
@@ -180,7 +184,7 @@ def test_the_memory_of_a_service_is_explained_by_its_registry(
 
 def test_the_pool_is_what_the_engine_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
     """A GiB that another part takes more is a GiB less of the pool, and changes no further part."""
-    job, one = asked(serve__concurrency=8, serve__adapters=2).job, ReplicaLayouts.of()
+    job, one = asked(serve__concurrency=8, **DRAFTED).job, ReplicaLayouts.of()
     before = serving_memory.serving_memory(job, one)
     for index, part in enumerate(serving_memory.FIXED_PARTS):
         larger = replace(part, function=lambda held, part=part: part(held) + 1024.0**3)

@@ -38,6 +38,59 @@ def test_replicas_are_those_of_a_deployment(tmp_path: Path) -> None:
     assert read_foreign([file], Asked()).facts["gpus"].value == 24
 
 
+DRAFTS: dict[str, dict[str, Any]] = {
+    "mtp": {"serve.draft_tokens": 3},
+    "eagle3": {"serve.draft_tokens": 4},
+    "draft-model": {"serve.draft_tokens": 2, "serve.draft_model": "meta-llama/Llama-3.2-1B"},
+    "ngram": {"serve.draft_tokens": 5},
+}
+
+
+@pytest.mark.parametrize("name", ["vllm", "sglang", "trtllm"])
+@pytest.mark.parametrize("method", DRAFTS)
+def test_methods_of_speculative_decoding_are_read_back(name: str, method: str, tmp_path: Path) -> None:
+    exporter, wanted = exporters()[name], {"serve.speculative": method, **DRAFTS[method]}
+    exported = export(plan(**{"serve.acceptance_rate": 0.7}, **wanted), exporter)
+    file = tmp_path / f"service{exporter.ending}"
+    file.write_text(exported.written.text, encoding="utf-8")
+    facts = read_foreign([file], Asked()).facts
+    assert {key: facts[key].value for key in wanted} == wanted
+    assert "serve.acceptance_rate" not in facts  # known of the method
+    assert any("head that drafts" in one for one in exported.yours) == (method == "eagle3")
+
+
+def test_trees_of_drafts_are_those_of_sglang(tmp_path: Path) -> None:
+    tree = {"serve.draft_tokens": 15, "serve.draft_width": 4, "serve.draft_depth": 5}
+    file = tmp_path / "service.sh"
+    asked = plan(**{"serve.speculative": "eagle3", "serve.draft_model": "a/head"}, **tree)
+    file.write_text(export(asked, exporters()["sglang"]).written.text, encoding="utf-8")
+    facts = read_foreign([file], Asked()).facts
+    assert {key: facts[key].value for key in tree} == tree
+    assert ("serve.draft_width", 4) in export(
+        plan(**{"serve.speculative": "eagle3"}, **tree), exporters()["vllm"]
+    ).unsaid
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "head", "expected"),
+    [
+        ("EAGLE", None, "mtp"),
+        ("EAGLE", "lmsys/DeepSeek-R1-NextN", "mtp"),
+        ("EAGLE", "a/EAGLE-head", "eagle"),
+        ("DFLASH", None, None),
+    ],
+)
+def test_heads_in_the_words_of_sglang(algorithm: str, head: str | None, expected: str | None, tmp_path: Path) -> None:
+    file = tmp_path / "launch.sh"
+    words = f"--speculative-algorithm {algorithm} --speculative-num-steps 2 --speculative-eagle-topk 1"
+    words += f" --speculative-draft-model-path {head}" if head else ""
+    file.write_text(f"python3 -m sglang.launch_server --model-path {MODEL} --tp 8 {words}\n", encoding="utf-8")
+    facts = read_foreign([file], Asked()).facts
+    assert facts["serve.draft_tokens"].value == 2
+    assert (facts["serve.speculative"].value if expected else None) == expected
+    assert ("serve.acceptance_rate" in facts) == (expected is None)
+
+
 def test_what_an_engine_cannot_run_is_refused() -> None:
     with pytest.raises(InputError, match=r"TensorRT-LLM has no setting for layout\.tp"):
         export(plan(layout__tp=2), exporters()["trtllm"])

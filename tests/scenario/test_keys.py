@@ -77,7 +77,13 @@ def test_the_form_of_a_value_is_that_of_its_type(name: str, kind: type, choices:
 
 def test_lists_of_numbers_are_told_from_lists_of_words() -> None:
     lists = {name for name, key in KEYS.items() if key.lists_numbers()}
-    assert lists == {"serve.hourly_load", "train.batch_ramp_up", "layout.stages", "cost.api_price_per_million"}
+    assert lists == {
+        "serve.hourly_load",
+        "serve.acceptance_rate",
+        "train.batch_ramp_up",
+        "layout.stages",
+        "cost.api_price_per_million",
+    }
 
 
 def test_prices_are_one_number_or_one_for_each_name() -> None:

@@ -125,9 +125,13 @@ def exported_plan(
     from msgspec import to_builtins
 
     from xe_sizer.interop.write import build_plan, export
+    from xe_sizer.profiles.catalogue import published_as
 
     said = to_builtins(answer)
     repository = _repository(said["scenario"], registry)
+    served = said["scenario"].get("serve") or {}
+    if drafter := served.get("draft_model"):
+        served["draft_model"] = published_as(drafter, registry) or drafter
     asked = {key: to_builtins(attrgetter(key)(scenario.values)) for key in scenario.origin}
     whole = {key: value for key, value in asked.items() if value is not None and not isinstance(value, dict)}
     if autoscale and not (said.get("per_replica") or {}).get("concurrency"):

@@ -283,6 +283,10 @@ class ModelShape(Immutable, eq=True):
     are (BERT, T5). `head`: what the job reads from the last layer; `head_transform`: a product, biased or unbiased, an
     activation and a norm before the vocabulary's. `generator`: what replaces tokens in its pre-training (ELECTRA).
     `vision`: the encoder of images, no part of the language model's parameters.
+    `mtp_layers`: modules that predict further tokens, no part of `layers` (`graph.drafter` builds one);
+    `trained_mtp_layers`: of these, or as many more, that are trained behind the layers.
+    `joined_width`: of the states that a drafter joins to its own width before its layers, 0: none; `doubled_input`:
+    its queries, keys and values are projected from the token's embedding beside the state (EAGLE-3).
     `released`: month of its release, as a date begins; None where that is not known.
     `rotary_base` and `rotary_scaling`: wavelengths of rotary positions, which change neither memory nor time.
     `assumptions`: what the source of the shape left open, or what this shape cannot express, in words; `guesses` are
@@ -357,6 +361,10 @@ class ModelShape(Immutable, eq=True):
     head_vocab: int | None = None
     head_transform: str | None = None
     generator: Generator | None = None
+    mtp_layers: int = 0
+    trained_mtp_layers: int = 0
+    joined_width: int = 0
+    doubled_input: bool = False
     released: str | None = None
     assumptions: tuple[str, ...] = ()
     guesses: tuple[str, ...] = ()

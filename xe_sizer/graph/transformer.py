@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec.structs import replace
 
 from xe_sizer.graph.attention import INDEX, attention_core, attention_half, cross_attention
 from xe_sizer.graph.blocks import (
@@ -24,6 +25,7 @@ from xe_sizer.graph.blocks import (
     mixed_streams,
     norm,
 )
+from xe_sizer.graph.drafter import mtp_module
 from xe_sizer.graph.inputs import MASK, Block, head_adapters
 from xe_sizer.graph.mlp import PLAIN_PASSES, experts_half, mlp_half
 from xe_sizer.graph.model import CLASSES, MASKED, NO_HEAD, NUM_CLASSES, OVER_VOCABULARY, REPLACED, VALUES, WORDS
@@ -199,6 +201,7 @@ def pooled_logits(inputs: GraphInputs) -> Array:
     return np.asarray(inputs.rank.batch * classes * inputs.rank.ones)
 
 
+JOINING = "joined norm", "joined states"
 # Rows are read and written; the scatter reads the gradient, and reads and writes the rows that it adds to.
 LOOKUP_PASSES, SCATTER_PASSES = 2.0, 3.0
 # Softmax, sort or top-k and the draw, over float32 logits.
@@ -345,6 +348,8 @@ def embedding_operators(inputs: GraphInputs) -> tuple[Operator, ...]:
         rows_shared,
         *((norm(block, "embedding norm", normed, resident),) if model.embedding_norm else ()),
         *linear(block, "embedding projection", ("embedding_in",), tokens, input_bytes),
+        *((norm(block, JOINING[0], model.joined_width, tokens),) if model.joined_width else ()),
+        *linear(block, JOINING[1], ("joined",), tokens, tokens * model.joined_width * inputs.element_bytes),
         *_between_the_halves(block),
     )
 
@@ -434,10 +439,36 @@ def logits_per_rank(inputs: GraphInputs) -> Array:
     return as_array(rank.tokens * inputs.model.logits / (1.0 if inputs.kernels.loss.gathers else rank.tp))
 
 
+def further_operators(inputs: GraphInputs) -> tuple[Operator, ...]:
+    """Operators of the layers that predict further tokens in training, without their heads; none where none learn.
+
+        operators of each = norms, W [embedding; state], a layer as the model's last
+
+    Parameters
+    ----------
+    inputs : model, rank, kernels and what learns; sizes of shape (rank shape,)
+
+    Returns
+    -------
+    tuple of Operator; sizes [-] and bytes [bytes] broadcast to shape (rank shape,)
+
+    Source: DeepSeek-V3 (arXiv:2412.19437, section 2.2); MultiTokenPredictionLayer of Megatron-Core.
+    """
+    count = inputs.model.trained_mtp_layers
+    if not count:
+        return ()
+    module = replace(inputs, model=mtp_module(inputs.model))
+    joining = (one for one in embedding_operators(module) if one.name in JOINING)
+    operators = (*joining, *layer_operators(module))
+    return tuple(replace(one, layers=count * one.layers) for one in operators)
+
+
 def head_operators(inputs: GraphInputs) -> tuple[Operator, ...]:
     """Final norm, output head and cross-entropy; and what draws a token for each that is masked, if any does.
 
-        FLOPs of the head = 2 tokens hidden V / tp
+    Layers that predict further tokens have the head again, and a loss each; they run behind the model's layers.
+
+        FLOPs of the head = 2 tokens hidden V / tp (1 + layers that predict further tokens)
         bytes of the loss = bytes per logit of the stack's kernel x logits of the rank
         bytes of the draw = SAMPLING_PASSES x logits of the rank x 4
 
@@ -455,6 +486,10 @@ def head_operators(inputs: GraphInputs) -> tuple[Operator, ...]:
     """
     if inputs.model.head not in OVER_VOCABULARY:
         return tuple(pooled_operators(inputs))
+    if further := further_operators(inputs):
+        once = head_operators(replace(inputs, model=replace(inputs.model, trained_mtp_layers=0)))
+        again = inputs.model.trained_mtp_layers
+        return (*further, *(replace(one, layers=(1 + again) * one.layers) for one in once))
     logits, scored, inputs = logits_per_rank(inputs), inputs.scored.rank.tokens, inputs.predicting
     model = inputs.model
     block = Block(inputs, {weight.name: weight for weight in head_weights(model)}, 1.0)

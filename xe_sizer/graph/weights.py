@@ -203,6 +203,9 @@ def embedding_weights(model: ModelShape) -> tuple[Weight, ...]:
     if width != model.hidden:
         biased = model.bidirectional
         weights.append(linear_weight("embedding_in", "embedding", width, model.hidden, biased, "replicated"))
+    if model.joined_width:  # of a drafter: norms on the states, and the product of them side by side
+        weights.append(norm_weight(model, "joined_norm", model.joined_width))
+        weights.append(linear_weight("joined", "embedding", model.joined_width, model.hidden, False, "replicated"))
     if model.embedding_norm:
         weights.append(replace(norm_weight(model, "embedding_norm", summed), copies=halves))
     if model.disentangled_positions:
@@ -344,14 +347,13 @@ def _present(weights: Iterable[Weight]) -> tuple[Weight, ...]:
 
 def _attention_weights(model: ModelShape) -> tuple[Weight, ...]:
     query, key = model.heads * model.head_dim, model.kv_heads * model.head_dim
+    width = model.hidden * (2 if model.doubled_input else 1)
     weights = [
-        linear_weight("q", "qkv", model.hidden, query * (2 if model.output_gate else 1), model.qkv_bias, "column"),
-        replace(linear_weight("k", "qkv", model.hidden, key, model.qkv_bias, "column"), shards=model.kv_heads),
+        linear_weight("q", "qkv", width, query * (2 if model.output_gate else 1), model.qkv_bias, "column"),
+        replace(linear_weight("k", "qkv", width, key, model.qkv_bias, "column"), shards=model.kv_heads),
     ]
     if not model.values_are_keys:
-        weights.append(
-            replace(linear_weight("v", "qkv", model.hidden, key, model.qkv_bias, "column"), shards=model.kv_heads)
-        )
+        weights.append(replace(linear_weight("v", "qkv", width, key, model.qkv_bias, "column"), shards=model.kv_heads))
     if model.qk_norm:
         per_head = model.qk_norm == "perhead"
         weights.append(Weight("q_norm", "norm", "vector", 1, model.head_dim if per_head else query))

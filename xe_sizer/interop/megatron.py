@@ -50,7 +50,7 @@ SAYS = (
     "layout.offload", "precision", "optimizer", "attention", "train.seq_len", "train.micro_batch",
     "train.global_batch", "train.batch_ramp_up", "train.steps", "train.padding", "train.dropout",
     "train.checkpoint_every", "train.evaluate_every", "train.async_checkpoint",
-    "train.overlap", "train.capacity_factor", "train.pad_to_capacity",
+    "train.overlap", "train.capacity_factor", "train.pad_to_capacity", "train.mtp_layers",
 )  # fmt: skip
 """Scenario keys that the arguments state, beside the model."""
 SCHEDULE = "--lr, --min-lr, --lr-decay-style, --lr-warmup-fraction"
@@ -219,6 +219,7 @@ def _layout(plan: Plan) -> dict[str, Any]:
         "expert-tensor-parallel-size": plan.take("layout.expert_tp") or None,
         "num-virtual-stages-per-pipeline-rank": chunks if chunks > 1 and not plan.peek("layout.stages") else None,
         "moe-expert-capacity-factor": plan.take("train.capacity_factor"),
+        "mtp-num-layers": plan.take("train.mtp_layers") or None,
         "moe-pad-expert-input-to-capacity": plan.take("train.pad_to_capacity", False),
         "sequence-parallel": plan.take("layout.sequence_parallel", False),
         "use-distributed-optimizer": zero > 0,

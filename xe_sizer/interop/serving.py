@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from xe_sizer.errors import InputError, Location
+from xe_sizer.immutable import Immutable
 from xe_sizer.interop import containers, recipes
 from xe_sizer.interop.containers import DOCKERFILE, services_of_dockerfile
 from xe_sizer.interop.draft import ASSUMED, READ, Draft, Ignored
@@ -39,8 +41,11 @@ from xe_sizer.interop.values import (
     positive,
     positive_or_open,
 )
+from xe_sizer.profiles.catalogue import model_file
 from xe_sizer.profiles.convert import show
+from xe_sizer.profiles.finder import BUILT_IN
 from xe_sizer.software.number_formats import quantised_in
+from xe_sizer.software.speculation import DRAFT_MODEL, EAGLE, EAGLE3, MTP, NGRAM
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -507,20 +512,75 @@ def _where(draft: Draft, key: str) -> Written | None:
     return Written("", where) if where is not None else None
 
 
-def state_drafts(draft: Draft, tokens: object, written: Written, accepted: float | None = None) -> None:
-    """State speculative decoding.
+class Drafting(Immutable):
+    """Speculative decoding as a file has it.
 
-    tokens : proposals per step; accepted : their mean number that is kept, where the file sets it
+    tokens : proposals per step; method : of scenarios, None: one that they do not have, or that is not said
+    drafters : names of the keys that name what drafts; accepted : proposals that are kept in the mean, where it is set
+    width, depth : of a tree of proposals
     """
-    proposed = draft.value(Written(tokens, written.where), positive)
+
+    tokens: Written
+    method: str | None
+    drafters: Sequence[str]
+    accepted: float | None = None
+    width: Written | None = None
+    depth: Written | None = None
+
+
+def state_drafts(draft: Draft, drafting: Drafting) -> None:
+    """State speculative decoding. How often drafts are kept is known of a method that scenarios have, else assumed."""
+    written, method, accepted = drafting.tokens, drafting.method, drafting.accepted
+    proposed = draft.value(written, positive)
     if not isinstance(proposed, int):
         return
     draft.state("serve.draft_tokens", proposed, written)
+    name = next((name for name in drafting.drafters if draft.peek(name) is not None), "")
+    drafter = draft.take(*drafting.drafters)
+    if method == DRAFT_MODEL and (drafter is None or not _is_known(str(drafter.value))):
+        method = None
+    if drafter is not None and method == DRAFT_MODEL:
+        draft.state("serve.draft_model", str(drafter.value), drafter)
+    elif drafter is not None and method not in (MTP, NGRAM):
+        heads = "a head of its own: taken to be one layer as wide as the model"
+        draft.lose(name, heads if method else "a drafter whose shape is not known: its memory is not counted")
+    if method is not None:
+        draft.state("serve.speculative", method, written)
+    positions = proposed
+    if drafting.depth is not None and drafting.width is not None:
+        found = draft.value(drafting.depth, positive), draft.value(drafting.width, positive)
+        depth, width = (each if isinstance(each, int) else 1 for each in found)
+        positions = min(depth, proposed)
+        draft.state("serve.draft_depth", positions, drafting.depth)
+        draft.state("serve.draft_width", width, drafting.width)
     if accepted is not None:
-        rate = round(acceptance(proposed, accepted), 4)
-        draft.state("serve.acceptance_rate", rate, written, f"{accepted:g} of {proposed} are kept on average")
-    else:
+        rate = round(acceptance(positions, accepted), 4)
+        draft.state("serve.acceptance_rate", rate, written, f"{accepted:g} of {positions} are kept on average")
+    elif method is None:
         draft.assume("serve.acceptance_rate", _ACCEPTED, "depends on the drafter and the text; pass --acceptance-rate")
+
+
+def _is_known(name: str) -> bool:
+    with suppress(InputError):
+        return model_file(name, BUILT_IN) is not None
+    return False
+
+
+_METHODS = {
+    **dict.fromkeys(("mtp", "nextn", "frozenkvmtp"), MTP), "eagle": EAGLE, "eagle3": EAGLE3,
+    **dict.fromkeys(("draftmodel", "standalone", "drafttarget"), DRAFT_MODEL), "ngram": NGRAM,
+}  # fmt: skip
+
+
+def method_of(word: object, drafter: object = None) -> str | None:
+    """The scenario's method by an engine's word for it, or by what drafts; None where scenarios have none for it."""
+    said, model = plain(word or "").strip("[]"), plain(drafter or "").strip("[]")
+    if said.endswith(MTP):  # deepseek_mtp, qwen3_next_mtp
+        return MTP
+    if said or not model:
+        return _METHODS.get(said)
+    head = next((name for name in (EAGLE3, EAGLE) if name in model), DRAFT_MODEL)
+    return _METHODS.get(model, MTP if model.endswith(("mtp", "nextn")) else head)
 
 
 def acceptance(proposed: int, accepted: float) -> float:

@@ -19,6 +19,7 @@ from xe_sizer.immutable import Immutable
 from xe_sizer.interop import tools
 from xe_sizer.profiles.catalogue import Registry, load_stack
 from xe_sizer.profiles.text import told
+from xe_sizer.software.speculation import EAGLE, EAGLE3
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -33,6 +34,8 @@ HOURLY_LOAD = "serve.hourly_load"
 AUTOSCALE = "--autoscale"
 INFERENCE = "inference"
 _REFERENCE = "reference"  # what the name of the pass of a reference model has in it
+HEADS = (EAGLE, EAGLE3)
+"""Methods of speculative decoding whose weights are a checkpoint of their own."""
 NEUTRAL: Mapping[str, frozenset[object]] = {
     **dict.fromkeys(("layout.tp", "layout.pp", "layout.vpp", "layout.cp", "layout.ep"), frozenset({1})),
     **dict.fromkeys(("layout.offload", "layout.recompute"), frozenset({"none"})),
@@ -41,6 +44,7 @@ NEUTRAL: Mapping[str, frozenset[object]] = {
     "layout.sequence_parallel": frozenset({False}),
     "layout.schedule": frozenset({"1f1b", "1f1b-interleaved"}),
     "train.grad_accum": frozenset({1}),
+    "train.mtp_layers": frozenset({0}),
     "train.async_checkpoint": frozenset({False}),
     "lora.dora": frozenset({False}),
     "lora.dropout": frozenset({0}),
@@ -89,13 +93,14 @@ PREFILL_RANKS: Mapping[str, str] = {
 SAYS_PREFILL = ("serve.prefill_replicas", *PREFILL_RANKS.values())
 _TOLD = (
     *DECIDES, "train.reference", "layout.vpp", "layout.sequence_parallel", "layout.schedule", "layout.zero_group",
-    "train.batch_ramp_up", "layout.stages", "layout.first_stage_layers", "layout.last_stage_layers",
+    "train.batch_ramp_up", "train.mtp_layers", "layout.stages", "layout.first_stage_layers", "layout.last_stage_layers",
     "layout.account_for_embedding", "layout.account_for_loss",
     "layout.expert_tp", "layout.cp_kind", "layout.offload_layers", "layout.recompute_modules",
     "train.padding", "train.weights_dtype", "train.fused_kernels", "optimizer", "attention", "loss", "lora.targets",
     "lora.dropout", "lora.dora", "lora.modules_to_save", "precision", "serve.weights", "serve.kv_cache",
     "serve.kv_host_gib", "serve.batch_wait_iters",
-    "serve.scheduler_recv_interval", "train.critic_model", "train.reward_model", "rollout.group",
+    "serve.scheduler_recv_interval", "serve.speculative", "serve.draft_tokens", "serve.draft_width",
+    "train.critic_model", "train.reward_model", "rollout.group",
     "rollout.max_output_tokens", "rollout.updates", "rollout.engine", "rollout.tp", "rollout.pp",
     "rollout.ep", "rollout.asynchronous", "rollout.oversampling", "rollout.weights", "rollout.sleep",
     "rollout.offload", "train.backend", "layout.bucket_gib",
@@ -399,6 +404,8 @@ def _left_to_the_user(plan: Plan, exporter: Exporter) -> Iterator[str]:
     """What the tool is to be told and the scenario does not say."""
     names = exporter.added
     if plan.peek("job") == INFERENCE:
+        if plan.peek("serve.speculative") in HEADS and plan.peek("serve.draft_model") is None:
+            yield "the weights of the head that drafts (serve.draft_model)"
         return
     if names.schedule:
         yield f"the learning rate and its schedule ({names.schedule})"

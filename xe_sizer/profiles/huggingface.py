@@ -575,8 +575,10 @@ KNOWN = {**FAMILIES, **ENCODERS}
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers")
 HIDDEN = ("hidden_size", "n_embd", "d_model", "n_embed", "dim")
 HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "encoder_attention_heads")
+# Not num_mtp_modules: the modules of MiniMax-M2 that it counts are not among its weights.
+MTP = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers", "mtp_num_layers")
 FFN = ("intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size", "d_ff", "encoder_ffn_dim", "hidden_dim")
-VOCAB = ("padded_vocab_size", "vocab_size")
+VOCAB = ("draft_vocab_size", "padded_vocab_size", "vocab_size")  # the first: of the head of EAGLE-3
 POSITIONS = (
     "max_position_embeddings", "n_positions", "max_seq_len", "model_max_length", "max_sequence_length",
     "seq_length", "n_ctx",
@@ -715,6 +717,7 @@ def _common(config: Config, family: Family) -> Values:
         "wide_norm": family.wide_norm,
         "held_scores": family.held_scores,
         "attention_sinks": family.sinks,
+        "mtp_layers": config.count(*MTP, default=0, least=0, most=MAX_LAYERS),
     }
 
 

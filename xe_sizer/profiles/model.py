@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from xe_sizer.errors import InputError, Problem
+from xe_sizer.graph.drafter import mtp_parameters
 from xe_sizer.graph.model import (
     ATTENDING,
     CompressedAttention,
@@ -197,7 +198,9 @@ class VisionSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 class Prediction(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     layers: Annotated[Count, Meta(description="layers that predict further tokens")]
-    parameters: Annotated[ParameterTotal, Meta(description="of these layers")]
+    parameters: Annotated[
+        ParameterTotal | None, Meta(description="of these layers, without the embedding and head that they share")
+    ] = None
 
 
 class Parameters(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -476,6 +479,8 @@ def load_model_profile(path: Path, *, instructed: bool = False) -> ModelShape:
     shape = None if problems else shape_of(profile)
     if shape and not profile.parameters_note:
         problems = list(_wrong_counts(profile.parameters, shape, document.locate))
+    if shape and profile.multi_token_prediction:
+        problems += _wrong_mtp_count(profile.multi_token_prediction, shape, document.locate)
     if problems or not shape:
         raise InputError(problems)
     return shape
@@ -495,6 +500,8 @@ def inline_model(model: InlineModel, locate: Locate) -> ModelShape:
     shape = None if problems else _inline_shape(model)
     if shape and model.parameters and not model.parameters_note:
         problems = list(_wrong_counts(model.parameters, shape, locate))
+    if shape and model.multi_token_prediction:
+        problems += _wrong_mtp_count(model.multi_token_prediction, shape, locate)
     if problems or not shape:
         raise InputError(problems)
     return shape
@@ -531,6 +538,7 @@ def shape_of(profile: ModelKeys) -> ModelShape:
         "experts": _section(profile.experts, Experts),
         "state_space": _section(profile.state_space, StateSpace),
         "generator": _section(profile.generator, Generator),
+        "mtp_layers": profile.multi_token_prediction.layers if profile.multi_token_prediction else 0,
         "vision": tower_of(profile.vision) if profile.vision else None,
         "assumptions": (*profile.assumed, *((profile.parameters_note,) if profile.parameters_note else ())),
     }
@@ -673,3 +681,11 @@ def _wrong_counts(stated_counts: Parameters, shape: ModelShape, locate: Locate) 
             text = f"the shape has {found:,} parameters ({key}), {off}"
             hint = "correct the shape or the count, or say why they differ in 'parameters_note'"
             yield Problem(text, locate(("parameters", key)), hint)
+
+
+def _wrong_mtp_count(stated: Prediction, shape: ModelShape, locate: Locate) -> Iterator[Problem]:
+    counted = stated.layers * mtp_parameters(shape)
+    if stated.parameters and abs(counted - stated.parameters) > COUNT_TOLERANCE * stated.parameters:
+        text = f"the layers that predict further tokens have {counted:,} parameters, not {stated.parameters:,}"
+        hint = "correct the shape or the count, or leave the count out"
+        yield Problem(text, locate(("multi_token_prediction", "parameters")), hint)

@@ -102,6 +102,7 @@ def profile_of(shape: ModelShape, **said: Any) -> dict[str, Any]:
         "ffn": shape.ffn if dense else None,
         "biases": [name for name, flag in _BIASES if getattr(shape, flag) and (name != "mlp" or dense)],
         "assumed": list(shape.assumptions),
+        "multi_token_prediction": {"layers": shape.mtp_layers} if shape.mtp_layers else None,
     }
     if shape.sliding_window:
         special["sliding_window"] = {"tokens": shape.sliding_window, "layers": _windows(shape)}

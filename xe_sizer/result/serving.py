@@ -55,6 +55,34 @@ class Adapters(Struct, frozen=True):
     share: float
 
 
+class Speculation(Struct, frozen=True):
+    """Speculative decoding.
+
+    method : of it, empty where only proposals and their acceptance are stated; label : the same in words
+    draft_tokens : proposed for a sequence in a step; acceptance : probability that the one at each position is kept if
+    those before it were; acceptance_low, acceptance_high, source : as published of the method
+    assumed : the acceptance is that of the method, which nobody stated for this service
+    tokens_per_step : that a sequence gains in a step
+    bytes : of the drafter's weights on one GPU; seconds, share : of a decode step, and over all of it
+    without_tpot_s, without_requests_per_s : the same service without drafts; null where it was not sized
+    """
+
+    method: str
+    label: str
+    draft_tokens: int
+    acceptance: tuple[float, ...]
+    assumed: bool
+    tokens_per_step: float
+    bytes: float
+    seconds: float
+    share: float
+    acceptance_low: tuple[float, ...] = ()
+    acceptance_high: tuple[float, ...] = ()
+    source: str = ""
+    without_tpot_s: float | None = None
+    without_requests_per_s: float | None = None
+
+
 class Fit(Struct, frozen=True):
     """The longest sequences, or the most of them, that fit at once, each to its last token.
 
@@ -569,6 +597,7 @@ class ServeResult(Answer, frozen=True, kw_only=True):
     day: Day | None = None
     disaggregation: Disaggregation | None = None
     adapters: Adapters | None = None
+    speculation: Speculation | None = None
     session_cache: SessionCache | None = None
     session_turns: SessionTurns | None = None
     fit: Fit | None = None

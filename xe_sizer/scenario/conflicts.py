@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from xe_sizer.errors import Problem
 from xe_sizer.laws.device import BF16, FP16, supported_precisions
 from xe_sizer.scenario.schema import LOADS, Section
+from xe_sizer.software.speculation import NO_DRAFTS
 
 if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
@@ -199,15 +200,26 @@ def one_load(keys: Keys) -> Found:
 
 
 def drafts_are_accepted(keys: Keys) -> Found:
-    """Speculative decoding proposes tokens, of which a share is accepted; 0 tokens are none."""
-    proposes = keys.number("serve.draft_tokens")
-    for name in ("acceptance_rate", "draft_cost"):
-        if keys.has(f"serve.{name}") and not proposes:
+    """Speculative decoding proposes tokens, of which a share is accepted; 0 tokens are none.
+
+    How many, and how many of them are accepted, is known of a method; of a model that is named, of one that drafts.
+    """
+    proposes, off = keys.number("serve.draft_tokens"), keys.value("serve.speculative") == NO_DRAFTS
+    by_method = keys.has("serve.speculative") or keys.has("serve.draft_model")
+    if off:  # a switch: what else is said of drafts waits until they are on again
+        return
+    tokens = keys.value("serve.draft_tokens")
+    nothing = (tokens == 0 and not isinstance(tokens, bool)) or (tokens is None and not by_method)
+    for name in ("acceptance_rate", "draft_cost", "draft_width", "draft_depth"):
+        if keys.has(f"serve.{name}") and nothing:
             hint = "say how many tokens speculative decoding proposes per step"
             yield f"serve.{name}", f"'{name}' needs 'draft_tokens'", hint
-    if proposes and not keys.has("serve.acceptance_rate"):
-        message = "'draft_tokens' needs 'acceptance_rate'"
-        yield "serve.draft_tokens", message, "the share of proposals that are kept"
+    if by_method and tokens == 0:
+        hint = f"leave draft_tokens out, or write speculative: {NO_DRAFTS}"
+        yield "serve.draft_tokens", "speculative decoding proposes at least 1 token", hint
+    depth = keys.number("serve.draft_depth")
+    if proposes and depth and depth > proposes:
+        yield "serve.draft_depth", f"'draft_depth' ({depth:g}) is more than 'draft_tokens' ({proposes:g})", None
 
 
 def rented_or_owned(keys: Keys) -> Found:

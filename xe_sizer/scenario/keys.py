@@ -56,6 +56,7 @@ class TrainKeys(TypedDict, total=False):
     bits: int | None
     trainable_layers: int | None
     experts_per_token: int | None
+    mtp_layers: int | None
     expert_skew: float | None
     capacity_factor: float | None
     pad_to_capacity: bool | None
@@ -289,8 +290,12 @@ class ServeKeys(TypedDict, total=False):
     kv_host_gib: float | None
     cpu_layers: int | str | None
     host_memory_gb_per_s: float | None
+    speculative: str | None
+    draft_model: str | Path | None
     draft_tokens: int | None
-    acceptance_rate: float | None
+    draft_width: int | None
+    draft_depth: int | None
+    acceptance_rate: Sequence[float] | float | None
     draft_cost: float | None
     weights: str | None
     activations: str | None

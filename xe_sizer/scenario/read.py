@@ -288,10 +288,11 @@ def _typed_variable(key: str, text: str) -> object:
     return text if kind is str else parse_scalar(text)
 
 
-def _split(text: str, key: str) -> list[object]:
-    """The items of a list between commas, numbers where the key has numbers."""
+def _split(text: str, key: str) -> object:
+    """The items of a list between commas, numbers where the key has numbers; one alone where it may be no list."""
     parts = [part.strip() for part in text.split(",")]
-    return [parse_scalar(part) for part in parts] if KEYS[key].lists_numbers() else list(parts)
+    items = [parse_scalar(part) for part in parts] if KEYS[key].lists_numbers() else list(parts)
+    return items[0] if len(items) == 1 and KEYS[key].or_one() else items
 
 
 def _kind(key: str) -> type:

@@ -16,6 +16,7 @@ from xe_sizer.profiles.finder import BUILT_IN, KINDS
 from xe_sizer.profiles.model import InlineModel
 from xe_sizer.scenario.quantities import QUANTITY, base_of, takes_unit
 from xe_sizer.software.number_formats import cache_format_names, format_names, other_formats
+from xe_sizer.software.speculation import drafting_names, other_draftings
 from xe_sizer.software.stack import OverlapWord, sleep_names
 
 # Annotations are no text here (`from __future__`): that of every key would be compiled in each start of the command.
@@ -187,6 +188,11 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
         base, _ = base_of(self.annotation)
         return names_of(base_of(get_args(base)[0])[1]) if get_origin(base) is tuple else ()
 
+    def or_one(self) -> bool:
+        """Whether a value may be a list or one of its items."""
+        arms = [get_origin(arm) or arm for arm in get_args(self.annotation.__origin__)]
+        return tuple in arms and len(arms) > 2
+
     def lists_numbers(self) -> bool:
         """Whether a value is a list of numbers."""
         base, _ = base_of(self.annotation)
@@ -253,6 +259,8 @@ NumberFormat = Annotated[str, named(format_names, other_formats)]
 CacheFormat = Annotated[str, named(cache_format_names, other_formats)]
 Percentile = Annotated[float, Meta(ge=50, le=99.9)]
 Iterations = Annotated[int, Meta(ge=0, le=1_000_000)]
+Drafts = Annotated[str, named(drafting_names, other_draftings)]
+Rates = tuple[Share, ...] | Share
 Arrivals = Annotated[Literal["poisson", "constant"], or_else(random="poisson", even="constant", uniform="constant")]
 Spares = Annotated[int, Meta(ge=0, le=1_000)]
 Spread = Annotated[float, Meta(ge=0, le=20)]
@@ -331,15 +339,45 @@ class ServeSection(Section, frozen=True):
         Positive | None,
         about("Bandwidth of the host's memory, which layers on the CPU are read at; default: 89.6", panel="Hardware"),
     ] = None
+    speculative: Annotated[
+        Drafts | None,
+        about(
+            "Method of speculative decoding; default: mtp where draft tokens are given and the model has modules",
+            panel="Speculation",
+        ),
+    ] = None
+    draft_model: Annotated[
+        Name | None,
+        about(
+            "Model that drafts, or the configuration of an EAGLE head; default: a layer as wide as the model's",
+            panel="Speculation",
+        ),
+    ] = None
     draft_tokens: Annotated[
         Annotated[int, Meta(ge=0, le=64)] | None,
         about("Tokens that speculative decoding proposes per step", panel="Speculation"),
     ] = None
+    draft_width: Annotated[
+        Annotated[int, Meta(ge=1, le=64)] | None,
+        about("Branches of the tree of drafts at each position (SGLang's eagle-topk); default: 1", panel="Speculation"),
+    ] = None
+    draft_depth: Annotated[
+        Annotated[int, Meta(ge=1, le=64)] | None,
+        about(
+            "Positions of the tree of drafts, one pass of the drafter each; default: draft tokens / width",
+            panel="Speculation",
+        ),
+    ] = None
     acceptance_rate: Annotated[
-        Share | None, about("Probability that a proposed token is accepted", panel="Speculation")
+        Rates | None,
+        about("Probability that a proposed token is accepted, or one for each position", panel="Speculation"),
     ] = None
     draft_cost: Annotated[
-        Share | None, about("Time to draft one token as a share of the time of a step", panel="Speculation")
+        Share | None,
+        about(
+            "Time to draft one token as a share of the time of a step; default: computed from the drafter",
+            panel="Speculation",
+        ),
     ] = None
     weights: Annotated[NumberFormat | None, about("Number format of the weights", panel="Formats")] = None
     activations: Annotated[NumberFormat | None, about("Number format of the activations", panel="Formats")] = None
@@ -829,6 +867,10 @@ class TrainSection(Section, frozen=True):
     ] = None
     experts_per_token: Annotated[
         Degree | None, about("Experts that each token goes through, if not as many as the model has")
+    ] = None
+    mtp_layers: Annotated[
+        Annotated[int, Meta(ge=0, le=64)] | None,
+        about("Layers for multi-token prediction (MTP) that learn behind the model's own; default: none"),
     ] = None
     expert_skew: Annotated[
         Skew | None, about("Tokens of the busiest rank of experts over their mean; default: the stack's, 1: balanced")

@@ -17,6 +17,7 @@ from xe_sizer.serving.resolve import resolve
 from xe_sizer.serving.resolved import LONGEST_S
 from xe_sizer.serving.search import what_fits
 from xe_sizer.software.number_formats import E4M3, narrow_formats
+from xe_sizer.software.speculation import MTP, NO_DRAFTS
 from xe_sizer.units import GIB, SIXTEEN_BIT, rounded, three_digits
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 HIGHEST_UTILIZATION = 0.95
 NARROWER = 0.8  # a narrower format has at most this times the bytes
 MOST_HALVINGS = 12
+MORE_DRAFTS = 3  # chosen: as recipes of engines have it where latency counts
 LOOSER = (1.25, 1.5, 2.0)
 """Times a limit that costs many GPUs, within which most users would rather widen it."""
 CLOSE = 1.01  # high over low at which a search for the highest load ends
@@ -86,6 +88,18 @@ def placement(estimate: ServingEstimate, _: Registry | None = None) -> Iterator[
     after = estimate.resized(fixed={}) if resolved.fixed else None
     if after is not None and (values := _sizes(estimate, after)):
         yield Change(f"another placement: {_words(values)}", values, 1)
+
+
+def speculation(estimate: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
+    """No drafts where there are some; else those of the modules that the model itself has, if the engine runs them."""
+    job, drafts = estimate.resolved.job, estimate.resolved.traffic.draft_tokens
+    if drafts:
+        yield Change("no speculative decoding", {"serve.speculative": NO_DRAFTS}, 1)
+    elif job.model.mtp_layers and MTP in job.engine.batching.drafts:
+        words = "speculative decoding with the model's MTP modules"
+        yield Change(words, {"serve.speculative": MTP}, 1)
+        more = {"serve.speculative": MTP, "serve.draft_tokens": MORE_DRAFTS}
+        yield Change(f"{words}, {MORE_DRAFTS} tokens a step", more, 1)
 
 
 def narrower_weights(estimate: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
@@ -248,12 +262,14 @@ TO_FIT = (
 )  # fmt: skip
 TO_MEET_LIMITS = (
     Remedy(1, shorter_sequences),
-    Remedy(1, milliseconds), Remedy(1, placement), Remedy(1, memory_share), Remedy(2, narrower_weights),
+    Remedy(1, milliseconds), Remedy(1, placement), Remedy(1, memory_share), Remedy(1, speculation),
+    Remedy(2, narrower_weights),
     Remedy(2, narrower_cache), Remedy(4, prefill_apart), Remedy(4, more_gpus), Remedy(5, less_load),
     Remedy(6, wider_limits),
 )  # fmt: skip
 TO_GAIN = (
-    Remedy(1, placement), Remedy(2, narrower_weights), Remedy(2, narrower_cache), Remedy(4, prefill_apart),
+    Remedy(1, placement), Remedy(1, speculation), Remedy(2, narrower_weights), Remedy(2, narrower_cache),
+    Remedy(4, prefill_apart),
 )  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from xe_sizer.scenario.conflicts import (
 from xe_sizer.serving.job import DEFAULT_INPUT_TOKENS, DEFAULT_OUTPUT_TOKENS, DEFAULT_TURN_TOKENS
 from xe_sizer.software.adapter_targets import resolve_targets
 from xe_sizer.software.number_formats import GGUF
+from xe_sizer.software.speculation import DRAFT_MODEL, EAGLE3, MTP, NGRAM, drafting_of
 
 if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
@@ -236,6 +237,35 @@ def engine_takes_adapters(asked: AskedService, engine: Engine) -> Found:
         yield "lora.rank", f"{engine.name} takes adapters up to rank {ranks[-1]}", None
 
 
+def _stated(asked: AskedService, key: str) -> bool:
+    """Whether a key is given, rightly or not."""
+    return asked.has(key) or key in asked.scenario.invalid_keys
+
+
+def drafts_are_possible(asked: AskedService, model: ModelShape) -> Found:
+    """A method of speculative decoding that the engine does not have, or that needs what the model has not."""
+    serve, engine = asked.serve, asked.engine
+    method = drafting_of(serve.speculative, serve.draft_model, serve.draft_tokens, model)
+    if method is None:
+        if serve.draft_tokens and serve.speculative is None and not _stated(asked, "serve.acceptance_rate"):
+            hint = "the share of proposals that are kept, or the method (speculative), whose published share is taken"
+            yield "serve.draft_tokens", "'draft_tokens' needs 'acceptance_rate'", hint
+        return
+    place = "serve.speculative" if serve.speculative else "serve.draft_model" if serve.draft_model else None
+    if engine is not None and method not in engine.batching.drafts:
+        known = ", ".join(engine.batching.drafts)
+        has = f"it has {known}" if known else "it has no speculative decoding"
+        yield place or "serve.draft_tokens", f"{engine.name} does not draft with {method}", has
+    if method == MTP and not model.mtp_layers:
+        message = f"{model.name} has no modules for multi-token prediction, as far as its profile says"
+        yield "serve.speculative", message, f"draft with {EAGLE3} or {DRAFT_MODEL}, or set multi_token_prediction"
+    if method == DRAFT_MODEL and serve.draft_model is None:
+        hint = "name a small model with the same vocabulary, as --draft-model NAME"
+        yield "serve.speculative", f"'speculative: {DRAFT_MODEL}' needs 'draft_model'", hint
+    if method in (MTP, NGRAM) and serve.draft_model is not None:
+        yield "serve.draft_model", f"'draft_model' and 'speculative: {method}' are both given", "remove one of them"
+
+
 def model_has_targets(asked: AskedService, model: ModelShape) -> Found:
     """Adapters on projections that the model does not have."""
     if asked.serve.adapters is None or not asked.scenario.values.lora.targets:
@@ -273,6 +303,7 @@ RULES: tuple[Rule, ...] = (
     needs("serve.adapter_slots", "serve.adapters", "say how many adapters requests ask for"),
     of_engine(queries_pick_keys),
     of_engine(engine_takes_adapters),
+    of_model(drafts_are_possible),
     of_model(model_has_targets),
 )
 """What model, hardware and engine rule out, in the order in which it is told."""

@@ -23,6 +23,7 @@ from xe_sizer.serving.memory import (
     adapters,
     cache,
     cuda_graphs,
+    drafter,
     left_free,
     max_sequences,
     request_bytes,
@@ -526,7 +527,7 @@ class ServingEstimate(Immutable):
         """
         fixed = {name: float(value[0]) for name, value in self.memory.fixed.items()}
         if not self.grows:
-            held = {one.name: fixed[one.name] for one in (weights, adapters) if one.name in fixed}
+            held = {one.name: fixed[one.name] for one in (weights, drafter, adapters) if one.name in fixed}
             if self.fits:
                 return {**held, CACHE: self.pool_bytes, **fixed}
             return {**held, CACHE: self.request_bytes, **fixed, RESERVED: float(left_free(self.card)[0])}

@@ -21,6 +21,7 @@ from xe_sizer.laws.device import FP8, device
 from xe_sizer.laws.matmul import MatmulLaw
 from xe_sizer.laws.network import network
 from xe_sizer.software.engine import NarrowKernel
+from xe_sizer.software.speculation import extended, kept_tokens
 from xe_sizer.software.tuned_experts import is_tuned
 from xe_sizer.units import MICRO, SIXTEEN_BIT
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from xe_sizer.laws.operator_time import Device
     from xe_sizer.software.engine import Engine
     from xe_sizer.software.number_formats import Scheme
+    from xe_sizer.software.speculation import Acceptance
 
 # Requests.
 
@@ -69,7 +71,9 @@ class Traffic(Immutable, eq=True):
     input_spread, output_spread : standard deviation over mean; 0: all alike
     prefix_hit_share : share of prompt tokens whose keys and values are cached already
     draft_tokens, acceptance_rate, draft_cost : speculative decoding proposes tokens, each kept with this probability
-    if those before it were; a proposal takes this share of a step
+    if those before it were, one for all or one for each position; a proposal takes this share of a step, beside what
+    the drafter of the job takes
+    draft_depth : positions, where several tokens are proposed for each; None: one
     longest_input, longest_output : no prompt and no answer of a test is longer [tokens]
     """
 
@@ -79,16 +83,23 @@ class Traffic(Immutable, eq=True):
     output_spread: float = 0.0
     prefix_hit_share: float = 0.0
     draft_tokens: int = 0
-    acceptance_rate: float = 0.0
+    acceptance_rate: float | Acceptance = 0.0
     draft_cost: float = 0.0
+    draft_depth: int | None = None
     longest_input: float = math.inf
     longest_output: float = math.inf
 
     @property
+    def acceptance(self) -> Acceptance:
+        """Probability that the proposal at each position is kept if those before it were [-]."""
+        rate = self.acceptance_rate
+        stated = (rate,) if isinstance(rate, float | int) else rate
+        return extended(stated, self.draft_depth or self.draft_tokens)
+
+    @property
     def tokens_per_step(self) -> float:
-        """Tokens that a sequence gains in a step [-]: (1 - a^(g + 1)) / (1 - a) for g proposals (arXiv:2211.17192)."""
-        a, proposed = self.acceptance_rate, self.draft_tokens
-        return proposed + 1.0 if a >= 1.0 else (1.0 - a ** (proposed + 1)) / (1.0 - a)
+        """Tokens that a sequence gains in a step [-]."""
+        return kept_tokens(self.acceptance)
 
     @property
     def outputs_in_time(self) -> float:
@@ -209,6 +220,28 @@ class Allocated(Immutable):
     tokens: float
 
 
+class Drafter(Immutable):
+    """What proposes the tokens of speculative decoding, on the ranks of the model.
+
+    method : of `software.speculation`
+    first : over the tokens that were verified and over prompts; further : for each further position
+    passes : of it in a step, one for each position; 0: its time is stated as a share of a step
+    width : tokens of a sequence in each further pass [-]
+    modules : of its weights and cache, which passes take in turn [-]
+    own_embedding, own_head : whether it has these beside those of the model; an embedding of the model is also loaded
+    again where the last pipeline stage is not the first
+    """
+
+    method: str
+    first: ServingJob
+    further: ServingJob
+    passes: int
+    width: float = 1.0
+    modules: int = 1
+    own_embedding: bool = False
+    own_head: bool = False
+
+
 class ServingJob(Immutable):
     """What serves: `device` is one accelerator, `network` what joins them.
 
@@ -217,6 +250,7 @@ class ServingJob(Immutable):
     images : of every request; None: none, though the encoder of a model that sees is loaded
     adapters : beside the weights; None: none
     fetch_s : that the mean request waits for its cache from host memory [s]
+    drafter : of speculative decoding; None: nothing that takes time or memory
     """
 
     model: ModelShape
@@ -231,6 +265,7 @@ class ServingJob(Immutable):
     fetch_s: float = 0.0
     cpu: CpuLayers | None = None
     allocated: Allocated | None = None
+    drafter: Drafter | None = None
 
     @property
     def grows(self) -> bool:

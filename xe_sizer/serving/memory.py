@@ -497,6 +497,39 @@ def weights(held: Holding) -> Sum:
     return _rank_weights(job.model, job.scheme, held.placements, job.gpu_share, embedded)
 
 
+@part(
+    "drafter",
+    "elements of the layers that draft, and of a head or an embedding of their own x bytes of their format",
+    "the engine's sharing of embedding and head",
+    lambda held: held.job.drafter is not None,
+)
+def drafter(held: Holding) -> Array:
+    """Weights of what proposes the tokens of speculative decoding, on the fullest rank.
+
+        bytes = modules x (layers + joining + norms) + own head + own embedding
+
+    EAGLE's heads and modules for multi-token prediction share embedding and head with the model; the embedding is
+    loaded again where the last pipeline stage is not the first.
+
+    Source: load_model, _maybe_share_embeddings and _maybe_share_lm_head of vLLM (v1/spec_decode/llm_base_proposer.py);
+    set_embed_and_head of SGLang (speculative/eagle_worker.py); NVIDIA's blog 2 on TensorRT-LLM (MTP modules).
+    """
+    kept, placements = held.job.drafter, held.placements
+    assert kept is not None
+    model, scheme = kept.first.model, kept.first.scheme
+    one_stage = replace(placements, pp=np.ones_like(placements.pp))
+    embedding, head = _ends(model)
+    beside = tuple(weight for weight in (*embedding, *head) if weight.split != "vocabulary")
+    layers = [count * _elements(weights, one_stage, scheme) for count, weights in _layers(model)]
+    elements = kept.modules * np.sum([*layers, _elements(beside, one_stage, scheme)], axis=0)
+    table = tuple(weight for weight in embedding if weight.split == "vocabulary")
+    again = 1.0 if kept.own_embedding else as_array(placements.pp > 1)
+    elements = elements + again * _elements(table, one_stage, scheme)
+    if kept.own_head:
+        elements = elements + _elements(tuple(one for one in head if one.split == "vocabulary"), one_stage, scheme)
+    return _stored(elements, scheme).value
+
+
 @part("LoRA adapters", "held adapters x r (inputs + outputs) of their projections x 2", "preallocated by the engine")
 def adapters(held: Holding) -> Array:
     kept, count = held.job.adapters, len(held.placements)
@@ -637,16 +670,16 @@ def left_free(card: Card) -> Array:
 
 STEP_TENSORS = (activations, logits)
 BESIDE = (cuda_context, communicators, workspaces)
-FIXED_PARTS = (weights, adapters, *STEP_TENSORS, *BESIDE)
+FIXED_PARTS = (weights, drafter, adapters, *STEP_TENSORS, *BESIDE)
 HOLDING_PARTS = (*FIXED_PARTS, cuda_graphs)  # what is there beside the pool
 # The parts of an engine's memory: one that keeps a pool as it starts, and where not one request fits; one whose cache
 # grows with a batch.
 Held = Part[Holding] | Part[Cached] | Part[Card]
-ALLOCATED_PARTS: tuple[Held, ...] = (weights, adapters, pool, *STEP_TENSORS, *BESIDE, cuda_graphs)
+ALLOCATED_PARTS: tuple[Held, ...] = (weights, drafter, adapters, pool, *STEP_TENSORS, *BESIDE, cuda_graphs)
 SHORT_PARTS: tuple[Held, ...] = (
-    weights, adapters, cache, *STEP_TENSORS, *BESIDE, cuda_graphs, left_free,
+    weights, drafter, adapters, cache, *STEP_TENSORS, *BESIDE, cuda_graphs, left_free,
 )  # fmt: skip
-BATCH_PARTS: tuple[Held, ...] = (weights, cache, *STEP_TENSORS, *BESIDE)
+BATCH_PARTS: tuple[Held, ...] = (weights, drafter, cache, *STEP_TENSORS, *BESIDE)
 
 
 def serving_memory(job: ServingJob, placements: ReplicaLayouts, prompt_tokens: float | None = None) -> ServingMemory:
@@ -674,10 +707,17 @@ def serving_memory(job: ServingJob, placements: ReplicaLayouts, prompt_tokens: f
     llama.cpp, which allocates all cells of the context.
     """
     held = largest_step(job, placements, prompt_tokens)
-    parts = FIXED_PARTS if job.adapters else tuple(one for one in FIXED_PARTS if one is not adapters)
-    fixed, graphs = computed(parts, held), cuda_graphs(held)
+    absent = absent_parts(job)
+    fixed = computed((one for one in FIXED_PARTS if one.name not in absent), held)
+    graphs = cuda_graphs(held)
     card = Card(job, placements, fixed, graphs)
     return ServingMemory({**fixed, cuda_graphs.name: graphs}, pool(card), card.card_bytes)
+
+
+def absent_parts(job: ServingJob) -> frozenset[str]:
+    """Names of the parts that answers about the job do not list: it has no adapters, or nothing that drafts."""
+    left_out = ((drafter, job.drafter), (adapters, job.adapters))
+    return frozenset(part.name for part, kept in left_out if kept is None)
 
 
 def largest_step(job: ServingJob, placements: ReplicaLayouts, prompt_tokens: float | None) -> Holding:
@@ -754,6 +794,7 @@ def request_bytes(job: ServingJob, placements: ReplicaLayouts, tokens: ArrayLike
     """Cache of one request on one GPU, as the engine keeps it.
 
         bytes = sequence_bytes in blocks of the engine, with windows where it keeps them, of the layers on the GPU
+        bytes += modules x sequence_bytes of the drafter      speculative decoding, on the last stage
 
     Parameters
     ----------
@@ -767,7 +808,12 @@ def request_bytes(job: ServingJob, placements: ReplicaLayouts, tokens: ArrayLike
     Source: `sequence_bytes`; block size and windows stand in the engine's file.
     """
     block, windows = job.engine.memory.block_tokens, job.engine.kernels.windows
-    return job.gpu_share * sequence_bytes(job.model, job.scheme.cache, tokens, placements, block, windows)
+    size = job.gpu_share * sequence_bytes(job.model, job.scheme.cache, tokens, placements, block, windows)
+    if job.drafter is None:
+        return size
+    one_stage, drafting = replace(placements, pp=np.ones_like(placements.pp)), job.drafter.first
+    own = sequence_bytes(drafting.model, drafting.scheme.cache, tokens, one_stage, block, windows)
+    return np.asarray(size + job.drafter.modules * own)
 
 
 def host_layer_bytes(job: ServingJob, sequences: float, tokens: float) -> float:
@@ -927,7 +973,8 @@ def worst_moment(
 
 def _live(held: Holding, cached: Cached) -> dict[str, Array]:
     """Tensors that are live in a step of a batch [bytes]."""
-    return {weights.name: weights(held), cache.name: cache(cached), **computed(STEP_TENSORS, held)}
+    own = computed((drafter,), held) if held.job.drafter else {}
+    return {weights.name: weights(held), **own, cache.name: cache(cached), **computed(STEP_TENSORS, held)}
 
 
 # Sessions that come back: whose cache stays on the GPU, whose in host memory, and how many find theirs again.

@@ -12,6 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from xe_sizer.errors import InputError, Problem
+from xe_sizer.graph.drafter import eagle3_head, eagle_head, mtp_module
 from xe_sizer.graph.vision import seen_image
 from xe_sizer.graph.weights import adapted_weights
 from xe_sizer.immutable import Immutable
@@ -41,6 +42,7 @@ from xe_sizer.serving.job import (
     DEFAULT_TURN_TOKENS,
     HOST_BYTES_PER_S,
     Allocated,
+    Drafter,
     Images,
     ReplicaLayouts,
     ServedAdapters,
@@ -55,6 +57,17 @@ from xe_sizer.serving.step_time import Work, step_time, vision_encoder
 from xe_sizer.software.adapter_targets import ALL_LINEAR, resolve_targets
 from xe_sizer.software.host import on_host
 from xe_sizer.software.number_formats import E4M3, format_of, parse_scheme, plain_format, scheme, told_by
+from xe_sizer.software.speculation import (
+    DRAFT_MODEL,
+    EAGLE,
+    EAGLE3,
+    METHODS,
+    MTP,
+    NGRAM,
+    branched,
+    drafting_of,
+    extended,
+)
 from xe_sizer.units import GIB, GIGA, MICRO, SIXTEEN_BIT
 
 if TYPE_CHECKING:
@@ -70,6 +83,7 @@ if TYPE_CHECKING:
     from xe_sizer.serving.trace import Trace
     from xe_sizer.software.engine import Engine
     from xe_sizer.software.number_formats import Scheme, Told
+    from xe_sizer.software.speculation import Drafting
 
 # Images of the requests.
 
@@ -157,6 +171,77 @@ def served_adapters(
     return ServedAdapters(count, min(held, count), dict.fromkeys(names, rank), SIXTEEN_BIT, kernels)
 
 
+# Speculative decoding: the method, what drafts, and how often a draft is kept.
+
+# Published: checkpoints in fewer bits keep the modules for multi-token prediction in 16 (NVIDIA's NVFP4).
+DRAFTED_BITS = 8
+
+
+def drafting_method(scenario: Scenario, model: ModelShape) -> Drafting | None:
+    """The method of speculative decoding; None where there is none, or nobody says what drafts."""
+    serve = scenario.values.serve
+    name = drafting_of(serve.speculative, serve.draft_model, serve.draft_tokens, model)
+    return METHODS[name] if name else None
+
+
+def build_drafter(
+    scenario: Scenario, provenance: Provenance, registry: Registry, job: ServingJob, traffic: Traffic
+) -> Drafter | None:
+    """Build what proposes the tokens of the traffic; None where it takes neither memory nor a pass.
+
+    Raises InputError for a model that drafts and is not known, or has another vocabulary.
+    """
+    method = drafting_method(scenario, job.model)
+    if method is None or method.name == NGRAM:
+        return None
+    named, stated = scenario.values.serve.draft_model, None
+    if named is not None:
+        where = partial(scenario.locate, ("serve", "draft_model"))
+        stated = registry.model(relative(scenario, "serve.draft_model", named), where)
+        provenance.resolve_default("serve.draft_model", None)
+    further = first = _drafting_model(method.name, job.model, stated)
+    if method.name == EAGLE3:
+        further = replace(first, joined_width=0)
+    if method.name == DRAFT_MODEL and abs(first.vocab / job.model.vocab - 1.0) > SAME_VOCABULARY:
+        message = f"{first.name} has {first.vocab:,} words in its vocabulary, {job.model.name} {job.model.vocab:,}"
+        where_ = scenario.locate(("serve", "draft_model"))
+        raise InputError(Problem(message, where_, "take a model of the same family, which has the same tokens"))
+    formats = _drafting_scheme(method, job, first)
+    made = [serving_job(model, job.engine, formats, job.server, job.efficiency) for model in (first, further)]
+    depth = len(traffic.acceptance)
+    return Drafter(
+        method=method.name,
+        first=made[0],
+        further=made[1],
+        passes=depth if scenario.values.serve.draft_cost is None else 0,
+        width=traffic.draft_tokens / depth,
+        modules=job.model.mtp_layers if method.name == MTP else 1,
+        own_embedding=method.name == DRAFT_MODEL,
+        own_head=method.name in (DRAFT_MODEL, EAGLE3),
+    )
+
+
+SAME_VOCABULARY = 0.05  # chosen: vocabularies of one family differ by the rows that checkpoints add to them
+
+
+def _drafting_model(method: str, model: ModelShape, stated: ModelShape | None) -> ModelShape:
+    if method == MTP:
+        return mtp_module(model)
+    if method == DRAFT_MODEL and stated is not None:
+        return stated
+    return eagle_head(model, stated) if method == EAGLE else eagle3_head(model, stated)
+
+
+def _drafting_scheme(method: Drafting, job: ServingJob, model: ModelShape) -> Scheme:
+    """The formats of what drafts: of its checkpoint, in the cache of the model."""
+    if not method.own_weights and job.scheme.weights.bits >= DRAFTED_BITS:
+        return job.scheme
+    peaks = job.server.accelerator.peak_flops_per_s
+    published = model.checkpoint_format if method.own_weights else None
+    wide = sixteen_bit(peaks)
+    return scheme_of(job.engine, peaks, **format_names(job.engine, peaks, wide, published, cache=job.scheme.cache.name))
+
+
 # The resolved scenario.
 
 DEFAULT_PERCENTILE = 95.0
@@ -208,12 +293,13 @@ def resolve(scenario: Scenario, registry: Registry, objectives: Objectives = INT
     problems += conflicts(AskedService(scenario, model, server, gpus, engine, found), RULES)
     if problems or scenario.invalid_keys or not (model and server and engine and found):
         raise InputError(in_reading_order(problems, scenario))
-    return _assembled(scenario, provenance, model, server, engine, found, gpus, objectives)
+    return _assembled(scenario, provenance, registry, model, server, engine, found, gpus, objectives)
 
 
 def _assembled(
     scenario: Scenario,
     provenance: Provenance,
+    registry: Registry,
     model: ModelShape,
     server: Server,
     engine: Engine,
@@ -233,7 +319,7 @@ def _assembled(
         provenance.resolve_default(f"serve.{name}", getattr(engine.batching, name), "stack")
     load = _load(scenario, engine)
     trace = _trace(scenario, provenance)
-    traffic = _traffic(provenance, trace)
+    traffic = _traffic(provenance, drafting_method(scenario, model), trace)
     images = build_images(provenance, model, traffic)
     traffic = with_images(traffic, images)
     adapters = served_adapters(scenario, provenance, model, engine, server.accelerator)
@@ -247,6 +333,7 @@ def _assembled(
         traffic = turns.traffic(traffic, 1.0)
     requests, arrivals = _requests(scenario, provenance, trace), _arrivals(scenario, provenance)
     job = replace(job, allocated=_allocated(values, engine))
+    job = replace(job, drafter=build_drafter(scenario, provenance, registry, job, traffic))
     job = _with_cpu_layers(job, scenario, provenance, traffic, gpus, amount)
     limits = _limits(provenance, objectives if load in JUDGED and not values.serve.fit else BENCHMARK)
     percentile = provenance.resolve_default("serve.percentile", DEFAULT_PERCENTILE)
@@ -539,9 +626,8 @@ def _read_from_name(scenario: Scenario, model: ModelShape, found: Scheme) -> str
     return f"weights in {found.weights.bits} bits ({told.words}), read from the name"
 
 
-def _traffic(provenance: Provenance, trace: Trace | None = None) -> Traffic:
+def _traffic(provenance: Provenance, method: Drafting | None, trace: Trace | None = None) -> Traffic:
     """What requests look like; lengths of a trace are its own."""
-    drafts = provenance.resolve_default("serve.draft_tokens", 0)
     lengths = {"input_tokens": DEFAULT_INPUT_TOKENS, "output_tokens": DEFAULT_OUTPUT_TOKENS}
     lengths |= {"input_spread": 0.0, "output_spread": 0.0}
     if trace:
@@ -557,10 +643,35 @@ def _traffic(provenance: Provenance, trace: Trace | None = None) -> Traffic:
         longest_input=longest["input"],
         longest_output=longest["output"],
         prefix_hit_share=provenance.resolve_default("serve.prefix_hit_share", 0.0),
-        draft_tokens=drafts,
-        acceptance_rate=provenance.resolve_default("serve.acceptance_rate", 0.0) if drafts else 0.0,
-        draft_cost=provenance.resolve_default("serve.draft_cost", DEFAULT_DRAFT_COST) if drafts else 0.0,
+        **_drafts(provenance, method),
     )
+
+
+def _drafts(provenance: Provenance, method: Drafting | None) -> dict[str, Any]:
+    """Proposals of a step and how often they are kept, as stated or as published of the method."""
+    serve = provenance.scenario.values.serve
+    if method is not None:
+        provenance.resolve_default("serve.speculative", method.name)
+    elif serve.speculative is not None:  # switched off
+        return {}
+    drafts = provenance.resolve_default("serve.draft_tokens", method.tokens if method else 0)
+    if not drafts:
+        return {}
+    width = provenance.resolve_default("serve.draft_width", 1) if serve.draft_width else 1
+    depth = serve.draft_depth or max(drafts // width, 1)
+    if serve.draft_depth:
+        provenance.resolve_default("serve.draft_depth", depth)
+    usual = branched(extended(method.acceptance, depth), width) if method else (0.0,)
+    rate = provenance.resolve_default("serve.acceptance_rate", usual)
+    computed = method is not None and serve.draft_cost is None
+    cost = 0.0 if computed else provenance.resolve_default("serve.draft_cost", DEFAULT_DRAFT_COST)
+    # A stated cost is that of a position, of which each has `drafts / depth` tokens.
+    return {
+        "draft_tokens": drafts,
+        "acceptance_rate": rate,
+        "draft_cost": cost * (depth / drafts),
+        "draft_depth": depth if depth != drafts else None,
+    }
 
 
 def _cap(provenance: Provenance, kind: str, mean: float) -> float:

@@ -9,6 +9,7 @@ from msgspec import field
 
 from xe_sizer.immutable import Immutable
 from xe_sizer.serving.sessions import Turns
+from xe_sizer.software.speculation import METHODS, branched, extended
 
 if TYPE_CHECKING:
     from xe_sizer.scenario.scenario import Scenario
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from xe_sizer.serving.job import ServingJob, Traffic
     from xe_sizer.serving.sessions import HostCache
     from xe_sizer.serving.trace import Trace
+    from xe_sizer.software.speculation import Acceptance
 
 
 PATIENCE_S = 60.0
@@ -74,6 +76,16 @@ class ResolvedService(Immutable):
     def turns(self) -> Turns | None:
         """The turns of sessions that grow; None where requests have no history."""
         return self.returning if isinstance(self.returning, Turns) else None
+
+    @property
+    def assumed_drafting(self) -> tuple[Acceptance, Acceptance] | None:
+        """The least and the most acceptance that is published of the method, where nobody states another."""
+        name, positions = self.values.serve.speculative, len(self.traffic.acceptance)
+        if not positions or name is None or self.origins.get("serve.acceptance_rate") != "default":
+            return None
+        width = self.values.serve.draft_width or 1
+        low, high = (branched(extended(ends, positions), width) for ends in (METHODS[name].low, METHODS[name].high))
+        return low, high
 
     @property
     def limits_latency(self) -> bool:

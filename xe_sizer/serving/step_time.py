@@ -151,6 +151,7 @@ class Work(Immutable):
 
     decodes : sequences that get their next `decode_tokens` tokens (1, or more with speculation) on `decode_past`
     prefills : sequences of which `prefill_tokens` are processed on `prefill_past` tokens that are cached already
+    decode_logits : tokens of a decode that get logits; None: all
     """
 
     decodes: ArrayLike = 0.0
@@ -159,6 +160,7 @@ class Work(Immutable):
     prefill_tokens: ArrayLike = 1.0
     prefill_past: ArrayLike = 0.0
     decode_tokens: ArrayLike = 1.0
+    decode_logits: float | None = None
 
 
 Points = Callable[["Array"], "Array"]
@@ -517,7 +519,57 @@ KERNEL_PARTS = {
 }  # fmt: skip
 EXCHANGE_PARTS = {"tp": tensor_parallel, "ep": expert_parallel, "dp": attention_groups}
 DEVICE_PARTS = (*KERNEL_PARTS.values(), layers_on_cpu, *EXCHANGE_PARTS.values(), pipeline)
-STEP_PARTS: tuple[Part[EngineStep] | Part[Waiting], ...] = (*DEVICE_PARTS, host)
+
+
+class Drafted(Immutable):
+    """A step, and the work in it that the drafter has to follow."""
+
+    job: ServingJob
+    placements: ReplicaLayouts
+    work: Work
+
+
+@part(
+    "drafts",
+    "max(first pass, starting + draft_us) + (positions - 1) max(further pass, starting + draft_us) + verify_us",
+    "operator laws of the accelerator, for the layers that draft; draft_us and verify_us are the engine's",
+    lambda drafted: drafted.job.drafter is not None and drafted.job.drafter.passes > 0,
+)
+def drafting(drafted: Drafted) -> Array:
+    """Seconds of the drafter in a step.
+
+        t = t(tokens that were verified, prompts) + (positions - 1) t(width tokens of each sequence) + verify_us
+
+    The first pass reads the states of all tokens of the step and yields the first proposal; each further one reads the
+    one before. Ranks are those of the model, of one pipeline stage. Where no graph replays all passes together, the
+    host prepares each.
+    """
+    job, work = drafted.job, drafted.work
+    drafter = job.drafter
+    assert drafter is not None
+    one_stage = replace(drafted.placements, pp=np.ones_like(drafted.placements.pp))
+    groups = job.groups(drafted.placements) / as_array(drafted.placements.dp)
+    decodes, prefills = (of_the_fullest(as_array(count), groups) for count in (work.decodes, work.prefills))
+    verified = replace(work, decodes=decodes, prefills=prefills, decode_logits=1.0)
+    seconds = _pass_s(drafter.first, one_stage, verified)
+    if drafter.passes > 1:
+        past = as_array(work.decode_past) + as_array(work.decode_tokens)
+        proposing = Work(decodes=decodes, decode_past=past, decode_tokens=drafter.width)
+        seconds = seconds + (drafter.passes - 1.0) * _pass_s(drafter.further, one_stage, proposing)
+    checking_s = 0.0 if job.efficiency.fixed else job.engine.host.verify_us * MICRO
+    return np.asarray(seconds + checking_s * (as_array(work.decodes) > 0))
+
+
+def _pass_s(job: ServingJob, placements: ReplicaLayouts, work: Work) -> Array:
+    """One pass of a drafter: its kernels, or the host that starts them; nothing where no sequence has any [s]."""
+    step = _step(job, placements, work)
+    device_s = np.asarray(sum(computed(DEVICE_PARTS, step).values()))
+    fixed = job.efficiency.fixed
+    starting_s = step.zeros if fixed else launching_s(step) + job.engine.host.draft_us * MICRO
+    return np.where(step.rank.batch > 0, np.maximum(device_s, starting_s), 0.0)
+
+
+STEP_PARTS: tuple[Part[EngineStep] | Part[Waiting] | Part[Drafted], ...] = (*DEVICE_PARTS, host, drafting)
 
 
 def step_time(job: ServingJob, placements: ReplicaLayouts, work: Work) -> StepTime:
@@ -542,6 +594,9 @@ def step_time(job: ServingJob, placements: ReplicaLayouts, work: Work) -> StepTi
     step = _step(job, placements, work)
     parts = computed(DEVICE_PARTS, step)
     parts |= computed((host,), Waiting(step, np.asarray(sum(parts.values()))))
+    parts |= {drafting.name: np.zeros(step.rank.tp.shape)}
+    if drafting.applies(drafted := Drafted(job, placements, work)):
+        parts[drafting.name] = drafting(drafted)
     busy = step.rank.batch > 0
     return StepTime({name: np.where(busy, value, 0.0) for name, value in parts.items()}, step)
 
@@ -584,7 +639,8 @@ def _step(job: ServingJob, placements: ReplicaLayouts, work: Work) -> EngineStep
     if job.adapters:
         there = job.model, job.adapters, flat.rank.tp
         layers += adapter_operators(*there, together, decodes + prefills, job.element_bytes)
-    sampled = decodes * each + prefills * (tokens if kernels.all_logits else 1.0)
+    with_logits = each if work.decode_logits is None else work.decode_logits
+    sampled = decodes * with_logits + prefills * (tokens if kernels.all_logits else 1.0)
     ends = (
         *embedding_operators(flat),
         *sampling_operators(step_inputs(job, placements, tp, sampled, 1.0, 0.0, prompts)),

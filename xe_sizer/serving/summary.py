@@ -41,6 +41,7 @@ from xe_sizer.result.serving import (
     ServeMemory,
     ServeResult,
     Span,
+    Speculation,
     Throughput,
 )
 from xe_sizer.scenario.limits import memory_doubt, missed, verdict_of
@@ -56,10 +57,11 @@ from xe_sizer.serving.memory import (
     BATCH_PARTS,
     SHORT_PARTS,
     Cached,
+    absent_parts,
     adapter_bytes,
-    adapters,
     cache,
     distinct,
+    drafter,
     host_layer_bytes,
     largest_step,
     left_free,
@@ -71,8 +73,9 @@ from xe_sizer.serving.memory import (
 from xe_sizer.serving.queueing import rate_within
 from xe_sizer.serving.resolve import INTERACTIVE, images_in
 from xe_sizer.serving.search import build_fit, host_cache_warnings, session_cache, session_turns
-from xe_sizer.serving.step_time import STEP_PARTS, adapter_products
+from xe_sizer.serving.step_time import STEP_PARTS, adapter_products, drafting
 from xe_sizer.serving.uncertainty import MEMORY_ERROR_SHARE, span
+from xe_sizer.software.speculation import METHODS, kept_tokens
 from xe_sizer.units import (
     DAY_S,
     GIB,
@@ -426,10 +429,9 @@ def _terms(estimate: ServingEstimate, parts: tuple[Held, ...]) -> dict[str, tupl
 
 def _parts(estimate: ServingEstimate) -> tuple[Held, ...]:
     """What the ledger lists, in its order."""
-    if estimate.grows:
-        return BATCH_PARTS
-    parts = ALLOCATED_PARTS if estimate.fits else SHORT_PARTS
-    return tuple(one for one in parts if one is not adapters or estimate.resolved.job.adapters)
+    parts = BATCH_PARTS if estimate.grows else ALLOCATED_PARTS if estimate.fits else SHORT_PARTS
+    absent = absent_parts(estimate.resolved.job)
+    return tuple(one for one in parts if one.name not in absent)
 
 
 def shortage(estimate: ServingEstimate) -> Reason:
@@ -565,8 +567,7 @@ def find_warnings(estimate: ServingEstimate) -> Iterator[str]:
         known = ", as two modules of DDR5-5600" if resolved.origins.get(key) == "default" else ""
         layers = f"{cpu.layers} of {resolved.job.model.layers} layers and the head are on the CPU"
         yield f"{layers}: {three_digits(held)} GiB of host memory, read at {rate:g} GB/s at most{known}"
-    if traffic.draft_tokens:
-        yield "the memory of a draft model is not counted: drafts from the model's own heads need none"
+    yield from _drafts(estimate)
     yield from _formats(estimate)
     if resolved.gpus is not None and estimate.fits and resolved.gpus > estimate.gpus:
         left, size = resolved.gpus - estimate.gpus, int(estimate.placement.gpus[0])
@@ -577,6 +578,23 @@ def find_warnings(estimate: ServingEstimate) -> Iterator[str]:
     ignored = sorted(_ignored(resolved.scenario, resolved.values.serve.engine or ""))
     if ignored:
         yield f"no effect on inference: {', '.join(ignored)}"
+
+
+def _drafts(estimate: ServingEstimate) -> Iterator[str]:
+    """What is supposed of drafts: how often they are kept, and what proposes them."""
+    resolved = estimate.resolved
+    if not resolved.traffic.draft_tokens:
+        return
+    name, ends = resolved.values.serve.speculative, resolved.assumed_drafting
+    if name is None:
+        keys = ", ".join(METHODS)
+        yield f"neither memory nor time of a draft model is counted: speculative says what drafts ({keys})"
+    elif ends is not None:
+        kept = [f"{kept_tokens(one):.2f}" for one in (ends[0], resolved.traffic.acceptance, ends[1])]
+        rates = ", ".join(f"{one:.2f}" for one in resolved.traffic.acceptance)
+        words = f"how often drafts are kept is assumed: {rates} by position, {kept[1]} tokens a step"
+        source = f"published are {kept[0]} to {kept[2]}: {METHODS[name].source}"
+        yield f"{words}; acceptance_rate sets what the engine reports; {source}"
 
 
 def cautions(estimate: ServingEstimate) -> Iterator[str]:
@@ -758,6 +776,45 @@ def build_adapters(estimate: ServingEstimate) -> Adapters | None:
     )
 
 
+# Speculative decoding.
+
+
+def build_speculation(estimate: ServingEstimate, details: bool = False) -> Speculation | None:
+    """Build what drafts gain and what they take; None where the service has none.
+
+    details : with the same service without drafts
+    """
+    resolved, traffic = estimate.resolved, estimate.resolved.traffic
+    if not traffic.draft_tokens:
+        return None
+    job, assumed = resolved.job, resolved.assumed_drafting
+    name = resolved.values.serve.speculative or ""
+    method = METHODS[name] if name else None
+    decode = {part: float(seconds[0]) for part, seconds in estimate.point.decode.parts.items()}
+    step_s = sum(decode.values())
+    stated_s = traffic.draft_tokens * traffic.draft_cost * step_s
+    seconds = decode[drafting.name] + stated_s
+    off = replace(traffic, draft_tokens=0, draft_depth=None, acceptance_rate=0.0, draft_cost=0.0)
+    without = estimate.resized(job=replace(job, drafter=None), traffic=off) if details and estimate.fits else None
+    answers = without is not None and without.fits
+    return Speculation(
+        method=name,
+        label=method.label if method else "",
+        draft_tokens=traffic.draft_tokens,
+        acceptance=traffic.acceptance,
+        assumed=assumed is not None,
+        tokens_per_step=traffic.tokens_per_step,
+        bytes=float(estimate.memory.fixed[drafter.name][0]) if job.drafter else 0.0,
+        seconds=seconds,
+        share=seconds / (step_s + stated_s),
+        acceptance_low=assumed[0] if assumed else (),
+        acceptance_high=assumed[1] if assumed else (),
+        source=method.source if method and assumed else "",
+        without_tpot_s=_finite(without.point.tpot_s) if without is not None and answers else None,
+        without_requests_per_s=without.requests_per_s if without is not None and answers else None,
+    )
+
+
 # The result.
 
 
@@ -797,6 +854,7 @@ def summarise(estimate: ServingEstimate, details: bool = True) -> ServeResult:
         day=today if details else None,
         disaggregation=disaggregation(estimate) if details else None,
         adapters=build_adapters(estimate),
+        speculation=build_speculation(estimate, details),
         session_cache=session_cache(estimate),
         session_turns=session_turns(estimate, details),
         fit=build_fit(estimate),
@@ -885,6 +943,9 @@ def _kv_cache(estimate: ServingEstimate) -> KvCache:
     job, traffic, placement = estimate.resolved.job, estimate.resolved.traffic, estimate.placement
     ranks = int(placement.dp[0]) * (int(placement.pp[0]) if job.engine.pipelined else 1)
     each = token_bytes(job.model, job.scheme.cache)
+    if job.drafter:
+        drafting = job.drafter.first
+        each += job.drafter.modules * token_bytes(drafting.model, drafting.scheme.cache)
     return KvCache(
         bytes_per_token=each,
         gpu_bytes_per_token=each * job.gpu_share,

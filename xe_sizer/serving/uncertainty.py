@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from xe_sizer.immutable import Immutable
 from xe_sizer.laws.hardware import INFERENCE_POWER_SHARE, INFERENCE_SHARE_ERROR, power_error
 from xe_sizer.serving.job import ReplicaLayouts, untuned
+from xe_sizer.software.speculation import kept_tokens
 from xe_sizer.software.uncertainty import (
     EXACT,
     TABLES,
@@ -18,6 +19,7 @@ from xe_sizer.software.uncertainty import (
     of_fixed,
     published,
     seen,
+    widened,
 )
 
 if TYPE_CHECKING:
@@ -88,6 +90,11 @@ def span(resolved: ResolvedService, quantity: Quantity, tested: Tested = STATED)
     kin = tuple(dict.fromkeys(one for one in (engine.name, engine.measured_as or "", engine.parent_name) if one))
     evidence = Evidence(seen(SEEN), kin, "comparable measurements", "other measurements", alike=False)
     told = from_residuals(published(TABLE), kind, conditions(resolved, tested), kind, evidence)
+    if (ends := resolved.assumed_drafting) and kind != "ttft":
+        gained = resolved.traffic.tokens_per_step
+        slower, faster = (gained / kept_tokens(one) for one in ends)
+        low, high = (faster, slower) if kind == "tpot" else (1.0 / slower, 1.0 / faster)
+        told = widened(told, low, high, "for drafts whose acceptance is assumed")
     return of_announced(told) if resolved.job.server.accelerator.announced else told
 
 

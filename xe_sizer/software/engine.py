@@ -119,6 +119,7 @@ class EngineHost(_Part, frozen=True):
     kernel as those of attention
     step_ms : scheduling, preparing and reading back one step; parallel_step_ms : more of it with several ranks
     sequence_us : of that for every running sequence; request_ms : to take in a request
+    draft_us : to prepare a pass of a drafter, 0: a graph has them all; verify_us : to check the proposals of a step
     """
 
     launch_us: Duration
@@ -130,6 +131,8 @@ class EngineHost(_Part, frozen=True):
     parallel_step_ms: Duration
     sequence_us: Duration
     request_ms: Duration
+    draft_us: Duration
+    verify_us: Duration
 
 
 class EngineFactors(_Part, frozen=True):
@@ -218,6 +221,7 @@ class EngineBatching(_Part, frozen=True):
     first_token : comes out of the prefill, or of a decode step behind it
     reserves : cache for the whole answer when a request starts, or only what is used
     disaggregates : replicas that only read prompts hand their cache over to others that only decode
+    drafts : methods of speculative decoding that it has (`software.speculation`)
     """
 
     batching: Literal["continuous", "static"]
@@ -232,6 +236,7 @@ class EngineBatching(_Part, frozen=True):
     first_token: Literal["prefill", "decode"]
     reserves: Literal["whole", "used"]
     disaggregates: bool
+    drafts: tuple[str, ...]
 
 
 class EngineOnCard(_Part, frozen=True):

@@ -357,11 +357,24 @@ def of_announced(told: Uncertainty) -> Uncertainty:
 
     Source: errors of two independent factors, as in `training.uncertainty.of_measured_laws`.
     """
-    error = math.log1p(ANNOUNCED_ERROR)
-    low, high = -math.hypot(math.log(told.low), error), math.hypot(math.log(told.high), error)
-    sure = min(told.sure[0], math.exp(UNTESTED * low)), max(told.sure[1], math.exp(UNTESTED * high))
-    words = f"wider by {whole_percent(ANNOUNCED_ERROR)} for an accelerator that nobody has measured; {told.evidence}"
-    return replace(told, low=math.exp(low), high=math.exp(high), evidence=words, sure=sure)
+    factor = 1.0 + ANNOUNCED_ERROR
+    words = f"by {whole_percent(ANNOUNCED_ERROR)} for an accelerator that nobody has measured"
+    return widened(told, 1.0 / factor, factor, words)
+
+
+def widened(told: Uncertainty, low: float, high: float, why: str) -> Uncertainty:
+    """The range with one more thing that is not known, independent of what made it.
+
+        low = exp(-hypot(ln low, ln low')),  high = exp(hypot(ln high, ln high'))
+
+    low, high : factors between which 80 % of what is not known lie [-]; why : in words, after "wider"
+
+    Source: errors of independent factors, as in `training.uncertainty.of_measured_laws`.
+    """
+    ends = -math.hypot(math.log(told.low), math.log(low)), math.hypot(math.log(told.high), math.log(high))
+    sure = min(told.sure[0], math.exp(UNTESTED * ends[0])), max(told.sure[1], math.exp(UNTESTED * ends[1]))
+    words = f"wider {why}; {told.evidence}"
+    return replace(told, low=math.exp(ends[0]), high=math.exp(ends[1]), evidence=words, sure=sure)
 
 
 def of_fixed(efficiency: Efficiency, error: float) -> Uncertainty | None:

@@ -488,6 +488,19 @@ def _ungathered_bytes(inputs: GraphInputs) -> Array:
     return np.asarray(rank.tokens * inputs.model.logits / rank.tp * inputs.element_bytes)
 
 
+def _run_again(shapes: RankShapes, layouts: Layouts) -> Array:
+    """Of what layers that predict further tokens would keep, what they compute again instead [bytes].
+
+    In full all but their two inputs, the state and the embedding; else what is selected.
+    """
+    further, inputs = shapes.graph.further, shapes.inputs
+    full, partial = (layouts.recompute == RECOMPUTE.index(mode) for mode in ("full", "selective"))
+    count = 2.0 * inputs.model.trained_mtp_layers
+    whole = shapes.broadcast(saved_bytes(further) - count * inputs.residual_bytes)
+    selected = shapes.broadcast(np.asarray(sum(op.layers * op.dropped_bytes for op in further)) + inputs.zeros)
+    return np.where(full, whole, np.where(partial, selected, 0.0)) * float(count > 0)
+
+
 def activations(
     shapes: RankShapes, layouts: Layouts, gradient_bytes: float, keeps_gradients: Array, recomputed: Array
 ) -> Activations:
@@ -549,9 +562,11 @@ def activations(
         between=np.where(entered > 0, broadcast(_bytes_of(shapes.graph.embedding, BETWEEN_THE_HALVES)), 0.0),
         entered=entered,
         entering=entered + broadcast(making + inputs.residual_bytes) - np.where(full, broadcast(made), 0.0),
-        ends=broadcast(saved_bytes(shapes.graph.head)) + np.where(full, entered, embedded),
+        ends=broadcast(saved_bytes(shapes.graph.head))
+        - _run_again(shapes, layouts)
+        + np.where(full, entered, embedded),
         before_learning=np.where(full, 0.0, broadcast(_before_learning(kinds[0][1], inputs))),
-        loss_kept=logits * (loss.kept_bytes + capped),
+        loss_kept=logits * (loss.kept_bytes + capped) * (1.0 + model.trained_mtp_layers),
         loss_live=logits * np.maximum(loss.live_bytes + capped, summed) + broadcast(_ungathered_bytes(inputs)),
     )
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from xe_sizer.errors import did_you_mean
 from xe_sizer.graph.inputs import BLOCK_SCALED
+from xe_sizer.graph.model import VOCABULARY
 from xe_sizer.graph.recompute import RECOMPUTE_MODULES, find_modules
 from xe_sizer.laws.device import FP4, FP8
 from xe_sizer.profiles.catalogue import has_optimizer, load_stack, optimizers_of, relative_on_several_gpus, stacks_with
@@ -111,6 +112,16 @@ def experts_are_routed(asked: AskedTraining) -> Found:
     if train.pad_to_capacity and train.capacity_factor is None:
         hint = "give capacity_factor too, e.g. 1.25"
         yield "train.pad_to_capacity", "the tokens of experts are padded to a capacity, and none is given", hint
+
+
+def further_tokens_are_predicted(asked: AskedTraining) -> Found:
+    """Layers that predict further tokens, of a model that reads the vocabulary's logits one after the other."""
+    model, layers = asked.model, asked.train.mtp_layers
+    if model is None or not layers:
+        return
+    if model.bidirectional or model.encoder_layers or model.head != VOCABULARY:
+        message = f"{model.name} does not predict the next token here, and thus none after it"
+        yield "train.mtp_layers", message, "leave mtp_layers out"
 
 
 def context_kind_is_known(asked: AskedTraining, stack: Stack) -> Found:
@@ -531,6 +542,7 @@ RULES: tuple[Rule, ...] = (
     of_stack(stack_trains_on_several),
     experts_split,
     experts_are_routed,
+    further_tokens_are_predicted,
     of_stack(context_kind_is_known),
     of_stack(packed_sequences_are_split),
     of_stack(groups_share_states),

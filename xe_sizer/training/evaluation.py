@@ -524,7 +524,13 @@ class Evaluation(Immutable):
     @cached_property
     def recompute_s(self) -> Array:
         again = _recomputed(self.times[0], self.layouts, self.critical_shapes, self.recomputed)
-        return self.stage_shares[0] * self.runs_back[0] * self.job.learning_layers.reach * again
+        again_s = self.stage_shares[0] * self.runs_back[0] * self.job.learning_layers.reach * again
+        further = self.times[2][: len(self.critical_shapes.graph.further)]  # which the head's operators begin with
+        if not further:
+            return again_s
+        whole = as_array(self.layouts.recompute == FULL)
+        again = _recomputed(further, self.layouts, self.critical_shapes, whole)
+        return again_s + self.stage_shares[2] * self.runs_back[2] * again
 
     @cached_property
     def collectives_s(self) -> tuple[dict[str, tuple[Array, Array]], ...]:

@@ -11,6 +11,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from xe_sizer.graph.drafter import mtp_module
 from xe_sizer.graph.inputs import AdapterForm, adapters_on, head_adapters, model_adapters
 from xe_sizer.graph.operators import as_array
 from xe_sizer.graph.weights import embedding_weights, head_weights, layer_weights
@@ -242,6 +243,7 @@ def _parameter_counts(model: ModelShape, beside: _Beside, sizes: tuple[bytes, ..
     tied = float(model.tied_embeddings)
     ends = groups.at_ends(embedding, head, tied)
     ends_vectors = groups.at_ends(groups.vectors(embedding_weights(model)), groups.vectors(head_weights(model)), tied)
+    further = _further(model, groups, embedding)
     adapters = tuple(model_adapters(model, dict(beside.adapters)))
     adapted = sum(count * adapter.on_rank(groups.tp, groups.experts) for count, adapter in adapters)
     buffers = np.zeros(groups.tp.shape) + sum(
@@ -254,9 +256,9 @@ def _parameter_counts(model: ModelShape, beside: _Beside, sizes: tuple[bytes, ..
     first, last = (copied[end] * float(end in beside.saved) * beside.saved_element_share for end in (EMBEDDING, HEAD))
     at_ends = groups.at_ends(first, last + on_head)
     return ParameterCounts(
-        linear=layers.linear * stage_layers,
-        other=layers.other * stage_layers + ends,
-        experts=layers.experts * stage_layers,
+        linear=layers.linear * stage_layers + further.linear,
+        other=layers.other * stage_layers + ends + further.other,
+        experts=layers.experts * stage_layers + further.experts,
         adapters=adapted * stage_layers / model.layers + beside.added_parameters + at_ends,
         buffer_bytes=buffers * stage_layers / model.layers + beside.added_bytes,
         layer=np.stack([layers.fullest] * 2),
@@ -293,6 +295,35 @@ def _layers(model: ModelShape, groups: _Groups, wide: tuple[str, ...]) -> _Layer
         largest = np.max([largest, parts[2] / 2.0, *groups.matrices(weights)], axis=0)
         fullest, fullest_experts = np.maximum(fullest, parts[0] + parts[1]), np.maximum(fullest_experts, parts[2])
     return _Layers(linear, other, experts, fullest, fullest_experts, largest, vectors)
+
+
+class _Further(Immutable):
+    """Elements of the layers that predict further tokens, shape (stage, layout) [-]."""
+
+    linear: Array
+    other: Array
+    experts: Array
+
+
+def _further(model: ModelShape, groups: _Groups, embedding: Array) -> _Further:
+    """Of the layers that predict further tokens, on the stage with the head.
+
+    The embedding that they read is there once more where the pipeline has several stages.
+
+    Source: MultiTokenPredictionBlock of Megatron-Core, built on the last stage with the head.
+    """
+    nothing, count = np.zeros(groups.tp.shape), model.trained_mtp_layers
+    if not count:
+        none = groups.at_ends(nothing, nothing)
+        return _Further(none, none, none)
+    module = mtp_module(model)
+    layers = _layers(module, groups, ())
+    ends = (*embedding_weights(module), *head_weights(module))
+    own = groups.total(weight for weight in ends if weight.split != "vocabulary")
+    copied = np.where((groups.pp > 1) & (groups.folded == 0) & (not model.tied_embeddings), embedding, 0.0)
+    sizes = (layers.linear, layers.other + own / module.layers, layers.experts)
+    linear, other, experts = (count * module.layers * size for size in sizes)
+    return _Further(*(groups.at_ends(nothing, size) for size in (linear, other + copied, experts)))
 
 
 ZERO_RANKS = "ZeRO ranks"

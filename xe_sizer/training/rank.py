@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from xe_sizer.graph.inputs import GENERATOR, PLAIN, Expansion, GraphInputs
 from xe_sizer.graph.operators import RankShape, as_array
-from xe_sizer.graph.transformer import embedding_operators, head_operators, layer_kinds
+from xe_sizer.graph.transformer import embedding_operators, further_operators, head_operators, layer_kinds
 from xe_sizer.immutable import Immutable
 from xe_sizer.laws.device import activation_bytes
 from xe_sizer.training import padding
@@ -142,6 +142,11 @@ class RankGraph(Immutable):
     @cached_property
     def head(self) -> tuple[Operator, ...]:
         return head_operators(self.inputs)
+
+    @cached_property
+    def further(self) -> tuple[Operator, ...]:
+        """Of the head's, the layers that predict further tokens."""
+        return further_operators(self.inputs)
 
 
 class RankShapes(Immutable):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
+from xe_sizer.immutable import Immutable
 from xe_sizer.interop.services import SGLANG, TENSORRT_LLM, VLLM
 from xe_sizer.interop.write import Exporter, ToolFiles, command_text, yaml_text
+from xe_sizer.software.speculation import DRAFT_MODEL, EAGLE, EAGLE3, MTP, NGRAM
 from xe_sizer.units import GIB
 
 if TYPE_CHECKING:
@@ -37,8 +40,7 @@ def vllm_flags(plan: Plan) -> dict[str, Any]:
     if whole:
         plan.said("layout.ep")
     cache = plan.take("serve.kv_cache")
-    drafts = plan.take("serve.draft_tokens")
-    plan.said("serve.acceptance_rate")
+    drafts = _drafts(plan, _OF_VLLM)
     return {
         "tensor-parallel-size": tp,
         "pipeline-parallel-size": plan.take("layout.pp", 1),
@@ -52,8 +54,52 @@ def vllm_flags(plan: Plan) -> dict[str, Any]:
         "kv-cache-dtype": _WIDE.get(cache, cache),
         "kv-offloading-size": plan.take("serve.kv_host_gib"),
         **_adapters_of_vllm(plan),
-        "speculative-config": f'{{"method": "mtp", "num_speculative_tokens": {drafts}}}' if drafts else None,
+        "speculative-config": json.dumps(_speculative_config(drafts)) if drafts else None,
     }
+
+
+class _Drafts(Immutable):
+    """Drafts in the words of an engine: method, tokens of a step, positions, branches, and the model that drafts."""
+
+    word: str
+    tokens: int
+    depth: int
+    width: int
+    model: str | None
+
+
+_NGRAM = "NGRAM"
+_OF_VLLM = {MTP: "mtp", EAGLE: "eagle", EAGLE3: "eagle3", DRAFT_MODEL: "draft_model", NGRAM: "ngram"}
+_OF_SGLANG = {MTP: "NEXTN", EAGLE: "EAGLE", EAGLE3: "EAGLE3", DRAFT_MODEL: "STANDALONE", NGRAM: _NGRAM}
+_OF_TENSORRT_LLM = {MTP: "MTP", EAGLE: "Eagle", EAGLE3: "Eagle3", DRAFT_MODEL: "Draft_Target", NGRAM: "NGram"}
+
+
+def _drafts(plan: Plan, words: Mapping[str, str], width: int = 1, depth: int | None = None) -> _Drafts | None:
+    """Drafts of the plan, those of the model's own modules where nothing says what drafts; None where it has none.
+
+    width, depth : of a tree, in an engine that has them
+    """
+    plan.said("serve.acceptance_rate", "serve.draft_depth")
+    if width > 1:
+        plan.said("serve.draft_width")
+    method = plan.take("serve.speculative", MTP)
+    tokens = plan.take("serve.draft_tokens")
+    if not tokens or method not in words:
+        return None
+    model = plan.take("serve.draft_model")
+    return _Drafts(
+        words[method], tokens, depth or max(tokens // width, 1), width, None if model is None else str(model)
+    )
+
+
+def _speculative_config(drafts: _Drafts) -> dict[str, Any]:
+    config = {"method": drafts.word, "model": drafts.model, "num_speculative_tokens": drafts.tokens}
+    return {key: value for key, value in config.items() if value is not None}
+
+
+def _trtllm_drafts(drafts: _Drafts) -> dict[str, Any]:
+    options = {"decoding_type": drafts.word, "max_draft_len": drafts.tokens, "speculative_model": drafts.model}
+    return {key: value for key, value in options.items() if value is not None}
 
 
 def _adapters_of_vllm(plan: Plan) -> dict[str, Any]:
@@ -74,8 +120,7 @@ def sglang_flags(plan: Plan) -> dict[str, Any]:
     """Arguments of `sglang.launch_server` (SGLang 0.5.23): tp counts the ranks of all attention groups."""
     tp, dp = int(plan.take("layout.tp", 1)), int(plan.take("layout.dp", 1))
     cache = plan.take("serve.kv_cache")
-    drafts = plan.take("serve.draft_tokens")
-    plan.said("serve.acceptance_rate")
+    drafts = _drafts(plan, _OF_SGLANG, plan.peek("serve.draft_width", 1), plan.peek("serve.draft_depth"))
     host = plan.take("serve.kv_host_gib")
     ranks = tp * dp * int(plan.peek("layout.pp", 1))
     return {
@@ -94,10 +139,11 @@ def sglang_flags(plan: Plan) -> dict[str, Any]:
         "enable-hierarchical-cache": bool(host),
         "hicache-size": round(host * GIB / 1e9 / ranks) if host else None,
         **_adapters_of_sglang(plan),
-        "speculative-algorithm": "EAGLE" if drafts else None,
-        "speculative-num-steps": drafts or None,
-        "speculative-eagle-topk": 1 if drafts else None,
-        "speculative-num-draft-tokens": drafts + 1 if drafts else None,
+        "speculative-algorithm": drafts.word if drafts else None,
+        "speculative-draft-model-path": drafts.model if drafts else None,
+        "speculative-num-steps": drafts.depth if drafts and drafts.word != _NGRAM else None,
+        "speculative-eagle-topk": drafts.width if drafts and drafts.word != _NGRAM else None,
+        "speculative-num-draft-tokens": drafts.tokens + 1 if drafts else None,
     }
 
 
@@ -123,8 +169,7 @@ def tensorrt_llm_options(plan: Plan) -> dict[str, Any]:
     cache = plan.peek("serve.kv_cache")
     if cache == "fp8":
         plan.said("serve.kv_cache")
-    drafts = plan.take("serve.draft_tokens")
-    plan.said("serve.acceptance_rate")
+    drafts = _drafts(plan, _OF_TENSORRT_LLM)
     host = plan.take("serve.kv_host_gib")
     memory = {
         "free_gpu_memory_fraction": plan.take("serve.gpu_memory_utilization"),
@@ -140,7 +185,7 @@ def tensorrt_llm_options(plan: Plan) -> dict[str, Any]:
         "max_num_tokens": plan.take("serve.max_step_tokens"),
         "max_seq_len": plan.take("serve.max_model_len"),
         "kv_cache_config": memory if any(value is not None for value in memory.values()) else None,
-        "speculative_config": {"decoding_type": "MTP", "max_draft_len": drafts} if drafts else None,
+        "speculative_config": _trtllm_drafts(drafts) if drafts else None,
     }
 
 

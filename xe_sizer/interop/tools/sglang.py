@@ -11,21 +11,33 @@ from typing import TYPE_CHECKING
 from xe_sizer.interop.draft import Key, Table, globs
 from xe_sizer.interop.services import SGLANG
 from xe_sizer.interop.serving import (
+    Drafting,
     cache_format,
     human_count,
+    method_of,
     serving_tool,
     share,
     state_drafts,
     state_service,
     weights_format,
 )
-from xe_sizer.interop.values import above_zero_or_off, is_on, listed, number, plain, positive, positive_or_open, text
+from xe_sizer.interop.values import (
+    Written,
+    above_zero_or_off,
+    is_on,
+    listed,
+    number,
+    plain,
+    positive,
+    positive_or_open,
+    text,
+)
+from xe_sizer.software.speculation import EAGLE, MTP
 
 if TYPE_CHECKING:
     from xe_sizer.interop.draft import Draft
     from xe_sizer.interop.services import Chosen
     from xe_sizer.interop.source import Source
-    from xe_sizer.interop.values import Written
 
 TP = ("tp_size", "tp", "tensor_parallel_size")
 PP = ("pp_size", "pp", "pipeline_parallel_size")
@@ -54,6 +66,7 @@ TABLE = Table(
 # SGLang: `launch_server` in scripts, containers and manifests, the cookbook's models, recipes of srt-slurm.
 
 _GIB = 2**30 / 1e9  # GB of a GiB
+_DRAFTER = "speculative_draft_model_path"
 _OWN_HEADS = ("eagle", "eagle3", "nextn", "mtp", "frozenkvmtp", "standalone", "ngram", "dflash", "dspark", "lookahead")
 
 
@@ -109,20 +122,25 @@ def _experts(draft: Draft, ep: Written | None, ranks: int) -> None:
 
 def _drafts(draft: Draft) -> None:
     algorithm = draft.take("speculative_algorithm", "speculative_algo")
-    steps, top = draft.take("speculative_num_steps"), draft.peek("speculative_eagle_topk")
+    steps, top = draft.take("speculative_num_steps"), draft.take("speculative_eagle_topk")
     tokens = draft.take("speculative_num_draft_tokens")
     if algorithm is None or plain(algorithm.value) not in _OWN_HEADS:
         return
     simulated = draft.take("env.SGLANG_SIMULATE_ACC_LEN")
     length = number(simulated.value) if simulated is not None else None
     accepted = length - 1 if length else None
+    drafter, method = draft.peek(_DRAFTER), method_of(algorithm.value)
+    # Modules for multi-token prediction are heads of EAGLE in its words, where none is named or one that holds them.
+    if method == EAGLE and (drafter is None or method_of(None, drafter.value) == MTP):
+        method = MTP
     chain = top is None or str(top.value) == "1"
     if steps is not None and chain:
-        state_drafts(draft, steps.value, steps, accepted)
+        state_drafts(draft, Drafting(steps, method, (_DRAFTER,), accepted))
     elif tokens is not None:
         count = draft.value(tokens, positive_or_open)
-        if isinstance(count, int) and count > 1:
-            state_drafts(draft, count - 1, tokens, accepted)  # one of the tokens is the one that is known already
+        if isinstance(count, int) and count > 1:  # one of the tokens is the one that is known already
+            proposed = Written(count - 1, tokens.where)
+            state_drafts(draft, Drafting(proposed, method, (_DRAFTER,), accepted, top, steps))
     else:
         name = "speculative_algorithm" if "speculative_algorithm" in draft.keys else "speculative_algo"
         draft.lose(name, "drafts as many tokens as SGLang chooses for the model; pass --draft-tokens")

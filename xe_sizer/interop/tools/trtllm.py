@@ -10,8 +10,18 @@ from typing import TYPE_CHECKING
 
 from xe_sizer.interop.draft import Key, Table, globs
 from xe_sizer.interop.services import TENSORRT_LLM
-from xe_sizer.interop.serving import cache_format, human_count, serving_tool, share, state_drafts, state_service
+from xe_sizer.interop.serving import (
+    Drafting,
+    cache_format,
+    human_count,
+    method_of,
+    serving_tool,
+    share,
+    state_drafts,
+    state_service,
+)
 from xe_sizer.interop.values import is_on, number, plain, positive, positive_or_open, text
+from xe_sizer.software.speculation import EAGLE3, MTP
 
 if TYPE_CHECKING:
     from xe_sizer.interop.draft import Draft
@@ -48,6 +58,7 @@ TABLE = Table(
 # TensorRT-LLM: `trtllm-serve` with its options, recipes of srt-slurm, files of options of the LLM API.
 
 _GIB = 2**30
+_DRAFTERS = ("speculative_config.speculative_model_dir", "speculative_config.speculative_model")
 _FORCED = "env.TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS"
 
 
@@ -87,7 +98,10 @@ def _drafts(draft: Draft) -> None:
         if kind is not None:
             draft.lose("speculative_config.decoding_type", "drafts tokens; say how many with --draft-tokens")
         return
-    state_drafts(draft, tokens.value, tokens, _mean(forced.value) if forced is not None else None)
+    drafter = draft.peek(*_DRAFTERS)
+    one_model = draft.on("speculative_config.eagle3_one_model")
+    method = EAGLE3 if one_model is not None else method_of(kind.value if kind else MTP, drafter and drafter.value)
+    state_drafts(draft, Drafting(tokens, method, _DRAFTERS, _mean(forced.value) if forced is not None else None))
 
 
 def _mean(value: object) -> float | None:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from xe_sizer.interop.draft import Table
 from xe_sizer.interop.services import ATOM, VLLM
 from xe_sizer.interop.serving import (
+    Drafting,
+    method_of,
     serving_tool,
     state_drafts,
     state_service,
@@ -31,6 +33,7 @@ TABLE = Table(file="vllm")
 # vLLM: `vllm serve` in scripts, containers, Kubernetes manifests, charts of the production stack and recipes.
 
 _NODE = 8  # GPUs that one node may have
+_DRAFTERS = ("speculative_config.model", "spec_model", "speculative_model", "draft_model")
 
 
 def _read(draft: Draft, source: Source, chosen: Chosen) -> None:
@@ -97,12 +100,12 @@ def _drafts(draft: Draft) -> None:
     )
     kept = draft.take("speculative_config.synthetic_acceptance_length", "spec_decode_acceptance_length")
     length = number(kept.value) if kept is not None else None
+    drafter = draft.peek(*_DRAFTERS)
+    word = draft.take("speculative_config.method", "spec_method", "method")
+    method = method_of(word.value if word else None, drafter.value if drafter else None)
     if tokens is not None:
-        state_drafts(draft, tokens.value, tokens, length - 1 if length else None)
-    for name in ("speculative_config.model", "spec_model", "speculative_model", "draft_model"):
-        if draft.peek(name) is not None:
-            draft.lose(name, "a drafter of its own: its memory is not counted")
-    draft.count("speculative_config*", "spec_method", "method")
+        state_drafts(draft, Drafting(tokens, method, _DRAFTERS, length - 1 if length else None))
+    draft.count("speculative_config*")
 
 
 def _adapters(draft: Draft) -> None:

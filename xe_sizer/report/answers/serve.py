@@ -168,6 +168,7 @@ CHOSEN = {
     BY_PRICE: "the lowest price per hour within the limits",
     BY_POWER: "the lowest GPU design power within the limits, since not all prices are known",
 }
+MOST_POSITIONS = 4  # of acceptance that the summary lists
 SUPPOSED = {
     "input_tokens": "prompts of {} tokens",
     "output_tokens": "answers of {} tokens",
@@ -196,6 +197,7 @@ def serve_points(result: ServeResult) -> Iterator[Point]:
     yield from _assumed(result)
     yield from _images(result)
     yield from _adapters(result)
+    yield from _speculation(result)
     yield from sessions_points(result)
     yield memory_point(result.memory, result.verdict)
     yield from limits_points(result.verdict, result.cost.currency)
@@ -269,6 +271,22 @@ def _adapters(result: ServeResult) -> Iterator[Point]:
         held = "" if found.held == found.count else f", {found.held:,} of them on the GPU"
         words = f"{plural(found.count, 'LoRA adapter')} of rank {found.rank}{held}: {byte_size(found.bytes)} per GPU"
         yield Point("Adapters", f"{words}, {percent(found.share)} of a decode step")
+
+
+def _speculation(result: ServeResult) -> Iterator[Point]:
+    """Drafts: what proposes them, what they gain and take, and the same service without."""
+    found = result.speculation
+    if found is None:
+        return
+    by = f" by {clean(found.label)}" if found.label else ""
+    kept = ", ".join(number(one) for one in found.acceptance[:MOST_POSITIONS])
+    more = ", ..." if len(found.acceptance) > MOST_POSITIONS else ""
+    assumed = ", assumed" if found.assumed else ""
+    words = f"{plural(found.draft_tokens, 'token')} a step{by}, kept with {kept}{more}{assumed}: "
+    yield Point("Drafts", words + f"{number(found.tokens_per_step)} tokens gained a step")
+    takes = f"{byte_size(found.bytes)} per GPU, " if found.bytes else ""
+    without = "" if found.without_tpot_s is None else f"; without: {duration(found.without_tpot_s)} per token"
+    yield Point("", f"{takes}{percent(found.share)} of a decode step{without}")
 
 
 def _output(result: ServeResult) -> str:
@@ -454,8 +472,12 @@ TRAFFIC = {
     "turn_tokens": "tokens that a user or a tool adds per turn",
     "tool_seconds": "seconds between an answer and the session's next turn",
     "prefix_hit_share": "share of prompt tokens found in the cache",
+    "speculative": "method of speculative decoding",
+    "draft_model": "model that drafts",
     "draft_tokens": "tokens proposed per step by speculative decoding",
-    "acceptance_rate": "probability that a proposed token is kept",
+    "draft_width": "branches of the tree of drafts",
+    "draft_depth": "positions of the tree of drafts",
+    "acceptance_rate": "probability that a proposed token is kept, by position",
     "request_rate": "requests per second, all replicas together",
     "concurrency": "requests in flight, all replicas together",
     "users": "people who ask, read the answer and ask again",

@@ -1,0 +1,148 @@
+"""Speculative decoding: who proposes tokens, how many, and how often each is kept where nobody measured it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from xe_sizer.immutable import Immutable
+
+if TYPE_CHECKING:
+    from xe_sizer.graph.model import ModelShape
+
+Acceptance = tuple[float, ...]
+"""Probability that the token at each position is kept if those before it were [-]; the last holds for all others."""
+
+
+class Drafting(Immutable, eq=True):
+    """One method of speculative decoding.
+
+    label : what reports call it; tokens : that are proposed in a step where nobody says
+    acceptance, low, high : published acceptance by position, in the middle and at both ends of what was published
+    source : of these
+    own_weights : it has weights beside those of the model that engines hold in 16 bit, whatever the model's format
+    """
+
+    name: str
+    label: str
+    tokens: int
+    acceptance: Acceptance
+    low: Acceptance
+    high: Acceptance
+    source: str
+    own_weights: bool = False
+
+
+MTP, EAGLE, EAGLE3, DRAFT_MODEL, NGRAM = "mtp", "eagle", "eagle3", "draft-model", "ngram"
+
+METHODS = {
+    row.name: row
+    for row in (
+        # By position from mean tokens of steps with 1 to 8 drafts: a(k) = (AL(k) - AL(k-1)) / (AL(k-1) - AL(k-2)).
+        Drafting(
+            MTP, "the model's own MTP modules", 1, (0.87, 0.79, 0.74, 0.69), (0.79, 0.61, 0.46, 0.23),
+            (0.93, 0.86, 0.83, 0.88),
+            "DeepSeek-V4-Pro, GLM-5.2 and Qwen3.5-397B on SPEED-Bench coding (InferenceX golden_al_distribution), "
+            "DeepSeek-V3 with 0.85 to 0.90 for the first (arXiv:2412.19437)",
+        ),
+        Drafting(
+            EAGLE, "an EAGLE head", 3, (0.70, 0.57, 0.48), (0.60, 0.48, 0.40), (0.79, 0.74, 0.72),
+            "Llama-3.1-8B on MT-Bench (vLLM issue 20780 and pull request 16035), the best of arXiv:2401.15077", True,
+        ),
+        Drafting(
+            EAGLE3, "an EAGLE-3 head", 3, (0.74, 0.72, 0.69, 0.67), (0.65, 0.61, 0.51), (0.83, 0.74, 0.75, 0.80),
+            "Llama-3.1-8B, Qwen3-8B and gpt-oss-20b on MT-Bench (vLLM tests/v1/spec_decode/test_acceptance_length.py), "
+            "Kimi-K2.5 and MiniMax-M3 on SPEED-Bench coding (InferenceX golden_al_distribution)", True,
+        ),
+        Drafting(
+            DRAFT_MODEL, "a draft model", 3, (0.75, 0.72, 0.70), (0.60, 0.55, 0.50), (0.87, 0.85, 0.85),
+            "Qwen3-32B with Qwen3-1.7B on MT-Bench (vLLM pull request 24322), 0.6 to 0.9 (arXiv:2211.17192, table 3)",
+            True,
+        ),
+        Drafting(
+            NGRAM, "n-grams of the prompt", 3, (0.35, 0.60, 0.70), (0.10, 0.40, 0.50), (0.81, 0.91, 0.95),
+            "code that is edited at the upper end (vLLM pull request 24344), chat at the lower; assumed between them",
+        ),
+    )
+}  # fmt: skip
+
+
+NO_DRAFTS = "none"
+"""Where no tokens are proposed, though the model has modules for it."""
+
+
+def drafting_names() -> tuple[str, ...]:
+    return (*METHODS, NO_DRAFTS)
+
+
+def other_draftings() -> dict[str, str]:
+    """What engines call the methods."""
+    return {
+        "nextn": MTP, "deepseek_mtp": MTP, "eagle-3": EAGLE3, "eagle2": EAGLE, "eagle-2": EAGLE,
+        "draft_model": DRAFT_MODEL, "standalone": DRAFT_MODEL, "draft_target": DRAFT_MODEL, "draft": DRAFT_MODEL,
+        "n-gram": NGRAM, "prompt_lookup": NGRAM, "off": NO_DRAFTS,
+    }  # fmt: skip
+
+
+def drafting_of(method: str | None, draft_model: str | None, tokens: int | None, model: ModelShape) -> str | None:
+    """The method that is asked for: as named, by the model that drafts, or by the modules that the model has.
+
+    None: none, or proposals of which nobody says where they come from
+    """
+    if tokens == 0:
+        return None
+    if method is not None:
+        return None if method == NO_DRAFTS else method
+    if draft_model is not None:
+        return EAGLE3 if "eagle3" in draft_model.lower() else EAGLE if "eagle" in draft_model.lower() else DRAFT_MODEL
+    return MTP if tokens and model.mtp_layers else None
+
+
+def extended(acceptance: Sequence[float], positions: int) -> Acceptance:
+    """Acceptance at so many positions: as stated, and the last for all that follow [-]."""
+    return tuple(acceptance[min(place, len(acceptance) - 1)] for place in range(positions))
+
+
+def kept_tokens(acceptance: Sequence[float]) -> float:
+    """Mean tokens that a sequence gains in a step of speculative decoding [-].
+
+        tokens = 1 + a1 + a1 a2 + ... + a1 a2 ... ak
+        tokens = (1 - a^(k + 1)) / (1 - a)                all positions alike
+
+    Parameters
+    ----------
+    acceptance : a, the probability that the draft at each position is kept if those before it were [-]
+
+    Returns
+    -------
+    float, 1 without drafts [-]
+
+    Source: arXiv:2211.17192, equation 1, by position: a step ends with the first draft that is not kept, and one token
+    of the model itself.
+    """
+    gained = kept = 1.0
+    for one in acceptance:
+        kept *= one
+        gained += kept
+    return gained
+
+
+def branched(acceptance: Sequence[float], width: int) -> Acceptance:
+    """Acceptance at each position of a tree that proposes several tokens there [-].
+
+        a_w = 1 - (1 - a)^(1 + log2(w) / 3)
+
+    Parameters
+    ----------
+    acceptance : a, of the likeliest token at each position [-]
+    width : w, tokens that are proposed at each [-]
+
+    Returns
+    -------
+    tuple of float [-]
+
+    Source: fitted to Medusa's first head, right with 0.6 by its likeliest token and with 0.8 by one of five
+    (arXiv:2401.10774, section 2.3.3).
+    """
+    return tuple(1.0 - (1.0 - one) ** (1.0 + math.log2(width) / 3.0) for one in acceptance)
