@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from serving_cases import job, problems, served
 
+from xe_sizer.api import validate
+from xe_sizer.evidence.records import SHIPPED
 from xe_sizer.laws.collectives import ALL_TO_ALL, collective_time_s
 from xe_sizer.serving.job import ReplicaLayouts, ServingJob
 from xe_sizer.serving.memory import communicators, largest_step, weights
@@ -145,3 +147,11 @@ def test_a_service_of_many_nodes_answers() -> None:
                    serve__output_tokens=100, serve__two_batch_overlap=True, **WIDE)  # fmt: skip
     assert found.fits
     assert int(found.placement.gpus[0]) == 72
+
+
+def test_published_services_of_many_nodes_are_as_fast_as_predicted() -> None:
+    """SGLang, DeepSeek's profile and Kimi K2 on 32 to 128 GPUs; nothing was fitted to them."""
+    found = validate([str(SHIPPED / "wide.jsonl")])
+    ratios = [record.ratio for record in found.records if record.ratio is not None]
+    assert len(ratios) == 10
+    assert all(1 / 1.25 < ratio < 1.25 for ratio in ratios)
